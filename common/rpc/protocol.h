@@ -1,0 +1,24 @@
+// Constants that router and workers share.
+#ifndef TANDEM_COMMON_RPC_PROTOCOL_H_
+#define TANDEM_COMMON_RPC_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tandem {
+
+// Of proto/tandem/v1/worker.proto. Both sides must have the same: workers and router are one release.
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// Pieces of log-prob rows in the stream (`inline` transport).
+inline constexpr size_t kMaxChunkBytes = 1 << 20;
+
+// Largest message between router and workers: a chunk, or a prompt of a million tokens, with room.
+inline constexpr int kMaxWorkerMessageBytes = 16 << 20;
+
+// Largest --draft-length and SpeculationParams.draft_length.
+inline constexpr uint32_t kMaxDraftLength = 16;
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_RPC_PROTOCOL_H_

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what building and testing Tandem needs, from Debian's or Ubuntu's own packages. Does nothing, in well under a
+# second, when all of them are there. Needs root or sudo only when something is missing.
+set -euo pipefail
+
+packages=(
+  build-essential cmake ninja-build ccache mold pkg-config git ca-certificates
+  libgrpc++-dev libgrpc-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev
+  libboost-dev libgtest-dev libgmock-dev libhwy-dev
+  nlohmann-json3-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev
+  python3 python3-venv
+)
+if [ "${1:-}" = "--with-checks" ]; then
+  packages+=(clang-format clang-tidy)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+echo "Installing ${#missing[@]} packages: ${missing[*]}"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "error: these packages are missing and neither root nor sudo is at hand to install them" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"

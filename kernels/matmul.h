@@ -1,0 +1,47 @@
+// Matrix product with a weight matrix: out = x · Wᵀ, the shape of every linear layer of a decoder.
+#ifndef TANDEM_KERNELS_MATMUL_H_
+#define TANDEM_KERNELS_MATMUL_H_
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/dtype.h"
+#include "kernels/thread_pool.h"
+
+namespace tandem {
+
+// One product. Row-major; nothing needs to be aligned.
+//   x     [rows, in_features]           f32, rows x_stride floats apart
+//   w     [out_features, in_features]   dtype, contiguous (as in a safetensors file: read in place, never copied)
+//   bias  [out_features]                f32, or null
+//   out   [rows, out_features]          f32, rows out_stride floats apart; must not overlap x
+// add_to_out: out += x · Wᵀ + bias (a residual), else out = .
+// PRECOND: rows >= 0, in_features >= 1, out_features >= 0.
+struct MatMulArgs {
+  const float* x = nullptr;
+  size_t x_stride = 0;
+  size_t rows = 0;
+  const void* w = nullptr;
+  DType dtype = DType::kBF16;
+  size_t out_features = 0;
+  size_t in_features = 0;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  size_t out_stride = 0;
+  bool add_to_out = false;
+};
+
+// Runs independent products (Q, K and V of a layer; gate and up) in one parallel region.
+//
+// Batch-invariant: out[m, n] has the same bits for any `rows`, any neighbours and any number of threads. Each element is
+// one chain of fused multiply-adds per vector lane, k ascending, then a fixed tree over the lanes, on the path for few
+// rows (decode, verify) and on the blocked one (prefill) alike. Accumulates in F32. The bits depend on the instruction
+// set that was chosen at start (see NumericsId in kernels/cpu.h).
+void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
+
+// The same in plain loops over doubles: what tests compare with.
+void MatMulReference(const MatMulArgs& args);
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_MATMUL_H_

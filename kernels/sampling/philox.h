@@ -1,0 +1,35 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+#ifndef TANDEM_KERNELS_SAMPLING_PHILOX_H_
+#define TANDEM_KERNELS_SAMPLING_PHILOX_H_
+
+#include <array>
+#include <cstdint>
+
+namespace tandem {
+
+// The block function. Known-answer vectors of the authors' Random123 are its test.
+std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+// What a draw is for. Draws of different purposes at one position are independent.
+enum class DrawPurpose : uint8_t {
+  kPropose = 0,   // the drafter's token
+  kAccept = 1,    // u of the acceptance test
+  kResample = 2,  // the recovered token, from the residual
+  kBonus = 3,     // a token from the target itself: bonus, or plain decoding
+  kCoupled = 4,   // Gumbel noise of `reproducible` mode, shared by draft and target
+};
+
+// Names a draw: nothing else decides its value, so batch, round and process do not matter.
+struct DrawKey {
+  uint64_t seed = 0;
+  uint64_t position = 0;  // index in the sequence (prompt and output) of the token that is drawn
+  uint8_t drafter = 0;
+  uint8_t sibling = 0;    // of a tree: siblings share a position
+};
+
+// Uniform on [0, 1), 53 bits, never 1.
+double Uniform(const DrawKey& key, DrawPurpose purpose);
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_SAMPLING_PHILOX_H_
