@@ -1,4 +1,5 @@
-// Writes Llama-architecture folders with random weights, of any shape: for tests (tiny) and benchmarks (1B-shaped).
+// Writes Llama-architecture folders with random weights, of any shape: for tests (tiny) and
+// benchmarks (1B-shaped).
 #ifndef TANDEM_TESTS_SUPPORT_RANDOM_MODEL_H_
 #define TANDEM_TESTS_SUPPORT_RANDOM_MODEL_H_
 
@@ -12,7 +13,8 @@
 namespace tandem::testing {
 
 struct RandomModelSpec {
-  size_t vocabulary_size = 64;   // the tokenizer has all of them; the last two are <|begin_of_text|> and <|end_of_text|>
+  size_t vocabulary_size =
+      64;  // the tokenizer has all of them; the last two are <|begin_of_text|> and <|end_of_text|>
   size_t hidden_size = 32;
   size_t num_layers = 2;
   size_t num_heads = 4;
@@ -25,21 +27,24 @@ struct RandomModelSpec {
   bool attention_bias = false;
   bool mlp_bias = false;
   DType dtype = DType::kF32;
-  // Standard deviation of the embedding (and lm_head) entries; larger makes sharper distributions. Other weights get
-  // 1/sqrt(in_features).
+  // Standard deviation of the embedding (and lm_head) entries; larger makes sharper distributions.
+  // Other weights get 1/sqrt(in_features).
   double embedding_scale = 1.0;
   uint64_t seed = 1;
-  size_t num_shards = 1;         // > 1: model.safetensors.index.json and shards
+  size_t num_shards = 1;  // > 1: model.safetensors.index.json and shards
 };
 
-// Llama-3.2-1B: hidden 2048, 16 layers, 32/8 heads of 64, inner 8192, vocabulary 128256, tied; BF16.
+// Llama-3.2-1B: hidden 2048, 16 layers, 32/8 heads of 64, inner 8192, vocabulary 128256, tied;
+// BF16.
 RandomModelSpec Llama1BShape();
-// Llama-3.2-3B: hidden 3072, 28 layers, 24/8 heads of 128, inner 8192, vocabulary 128256, tied; BF16.
+// Llama-3.2-3B: hidden 3072, 28 layers, 24/8 heads of 128, inner 8192, vocabulary 128256, tied;
+// BF16.
 RandomModelSpec Llama3BShape();
 
-// config.json, generation_config.json, tokenizer.json, tokenizer_config.json and the weights. The tokenizer is byte-level BPE:
-// the 256 byte entries first as far as the vocabulary goes (a small one has entries for the letters a, b, c, … alone), then
-// made-up entries that merges never reach. Creates the folder; throws std::runtime_error when a file cannot be written.
+// config.json, generation_config.json, tokenizer.json, tokenizer_config.json and the weights. The
+// tokenizer is byte-level BPE: the 256 byte entries first as far as the vocabulary goes (a small
+// one has entries for the letters a, b, c, … alone), then made-up entries that merges never reach.
+// Creates the folder; throws std::runtime_error when a file cannot be written.
 void WriteRandomModel(const std::filesystem::path& folder, const RandomModelSpec& spec);
 
 }  // namespace tandem::testing

@@ -1,0 +1,63 @@
+// Writes a random model from the command line; see --help.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "tests/support/random_model.h"
+
+int main(int argc, char** argv) {
+  using tandem::DType;
+  tandem::testing::RandomModelSpec spec;
+  std::string folder, tokenizer_from;
+
+  CLI::App app("Writes a Llama-architecture folder with random weights.");
+  app.add_option("folder", folder, "Folder to make")->required();
+  // Taken in as soon as it is seen, so that the other options change it wherever they stand.
+  app.add_option_function<std::string>(
+         "--shape",
+         [&](const std::string& shape) {
+           spec = shape == "1b" ? tandem::testing::Llama1BShape() : tandem::testing::Llama3BShape();
+         },
+         "Of Llama-3.2: 1b or 3b")
+      ->check(CLI::IsMember({"1b", "3b"}))
+      ->trigger_on_parse();
+  app.add_option("--tokenizer-from", tokenizer_from,
+                 "Folder whose tokenizer is copied; its special tokens must be its last two ids");
+  app.add_option("--vocabulary-size", spec.vocabulary_size);
+  app.add_option("--hidden-size", spec.hidden_size);
+  app.add_option("--layers", spec.num_layers);
+  app.add_option("--heads", spec.num_heads);
+  app.add_option("--kv-heads", spec.num_kv_heads);
+  app.add_option("--head-size", spec.head_size);
+  app.add_option("--intermediate-size", spec.intermediate_size);
+  app.add_option("--max-positions", spec.max_position_embeddings);
+  app.add_option("--rope-theta", spec.rope_theta);
+  app.add_flag("--untied{false}", spec.tied_embeddings, "An lm_head of its own");
+  app.add_flag("--attention-bias", spec.attention_bias);
+  app.add_flag("--mlp-bias", spec.mlp_bias);
+  app.add_option("--dtype", spec.dtype)
+      ->transform(CLI::CheckedTransformer(std::map<std::string, DType>{
+          {"f32", DType::kF32}, {"bf16", DType::kBF16}, {"f16", DType::kF16}}));
+  app.add_option("--embedding-scale", spec.embedding_scale, "Larger: sharper distributions");
+  app.add_option("--seed", spec.seed);
+  app.add_option("--shards", spec.num_shards);
+  CLI11_PARSE(app, argc, argv);
+
+  try {
+    tandem::testing::WriteRandomModel(folder, spec);
+    if (!tokenizer_from.empty()) {
+      for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+        std::filesystem::copy_file(std::filesystem::path(tokenizer_from) / name,
+                                   std::filesystem::path(folder) / name,
+                                   std::filesystem::copy_options::overwrite_existing);
+      }
+    }
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

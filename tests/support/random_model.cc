@@ -1,0 +1,417 @@
+#include "tests/support/random_model.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+
+namespace tandem::testing {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Values come from a table of evenly spaced quantiles of the normal distribution: one table look-up
+// for 12 random bits keeps up with the disk, and a 1B-shaped model takes seconds instead of
+// minutes.
+constexpr size_t kTableBits = 12;
+constexpr size_t kTableSize = size_t{1} << kTableBits;
+constexpr size_t kValuesPerBlock = size_t{1} << 18;
+
+struct Tensor {
+  std::string name;
+  std::vector<size_t> shape;
+  double mean = 0;
+  double deviation = 1;
+
+  size_t num_values() const {
+    size_t product = 1;
+    for (size_t size : shape) product *= size;
+    return product;
+  }
+};
+
+std::vector<Tensor> TensorsOf(const RandomModelSpec& spec) {
+  const size_t hidden = spec.hidden_size;
+  const size_t query_size = spec.num_heads * spec.head_size;
+  const size_t kv_size = spec.num_kv_heads * spec.head_size;
+  std::vector<Tensor> tensors;
+  const auto norm = [&](const std::string& name) {
+    tensors.push_back({name + ".weight", {hidden}, 1.0, 0.1});
+  };
+  const auto linear = [&](const std::string& name, size_t out, size_t in, bool bias) {
+    const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
+    tensors.push_back({name + ".weight", {out, in}, 0.0, deviation});
+    if (bias) tensors.push_back({name + ".bias", {out}, 0.0, deviation});
+  };
+
+  tensors.push_back(
+      {"model.embed_tokens.weight", {spec.vocabulary_size, hidden}, 0.0, spec.embedding_scale});
+  for (size_t layer = 0; layer < spec.num_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    norm(prefix + "input_layernorm");
+    linear(prefix + "self_attn.q_proj", query_size, hidden, spec.attention_bias);
+    linear(prefix + "self_attn.k_proj", kv_size, hidden, spec.attention_bias);
+    linear(prefix + "self_attn.v_proj", kv_size, hidden, spec.attention_bias);
+    linear(prefix + "self_attn.o_proj", hidden, query_size, spec.attention_bias);
+    norm(prefix + "post_attention_layernorm");
+    linear(prefix + "mlp.gate_proj", spec.intermediate_size, hidden, spec.mlp_bias);
+    linear(prefix + "mlp.up_proj", spec.intermediate_size, hidden, spec.mlp_bias);
+    linear(prefix + "mlp.down_proj", hidden, spec.intermediate_size, spec.mlp_bias);
+  }
+  norm("model.norm");
+  if (!spec.tied_embeddings) {
+    tensors.push_back(
+        {"lm_head.weight", {spec.vocabulary_size, hidden}, 0.0, spec.embedding_scale});
+  }
+  return tensors;
+}
+
+// Inverse of the normal distribution function, by bisection: the table is made once, exactness is
+// cheap.
+double NormalQuantile(double probability) {
+  double low = -9, high = 9;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < probability ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+std::array<double, kTableSize> MakeNormalTable() {
+  std::array<double, kTableSize> table;
+  for (size_t i = 0; i < kTableSize; ++i) {
+    table[i] = NormalQuantile((static_cast<double>(i) + 0.5) / kTableSize);
+  }
+  return table;
+}
+
+uint16_t ToBF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+// Round to nearest, ties to even. PRECOND: |value| < 65504.
+uint16_t ToF16(float value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double magnitude = std::abs(static_cast<double>(value));
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);
+  exponent = std::max(exponent - 1, -14);  // subnormal below 2^-14
+  const auto mantissa = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+  const uint32_t biased = static_cast<uint32_t>(exponent + 15);
+  // A mantissa without its leading bit is a subnormal (biased exponent 0); one that rounded up to
+  // 2048 carries into the exponent by itself.
+  return static_cast<uint16_t>(sign | (mantissa + ((biased - 1) << 10)));
+}
+
+template <typename T>
+std::array<T, kTableSize> Scaled(const std::array<double, kTableSize>& normal, const Tensor& tensor,
+                                 T (*convert)(float)) {
+  std::array<T, kTableSize> table;
+  for (size_t i = 0; i < kTableSize; ++i) {
+    table[i] = convert(static_cast<float>(tensor.mean + tensor.deviation * normal[i]));
+  }
+  return table;
+}
+
+// xoshiro-quality is not needed: xorshift64* (Vigna 2016), its high bits.
+uint64_t SeedOf(uint64_t seed, const std::string& name) {
+  uint64_t hash = 0xCBF29CE484222325ULL ^ (seed * 0x9E3779B97F4A7C15ULL);
+  for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3ULL;
+  return hash | 1;
+}
+
+template <typename T>
+void WriteValues(std::ofstream& file, size_t num_values, uint64_t state,
+                 const std::array<T, kTableSize>& table, std::vector<T>& block) {
+  block.resize(kValuesPerBlock);
+  while (num_values > 0) {
+    const size_t count = std::min(num_values, kValuesPerBlock);
+    for (size_t i = 0; i < count; i += 4) {  // kValuesPerBlock is a multiple of 4
+      state ^= state >> 12;
+      state ^= state << 25;
+      state ^= state >> 27;
+      uint64_t random = (state * 0x2545F4914F6CDD1DULL) >> (64 - 4 * kTableBits);
+      for (size_t j = 0; j < 4; ++j, random >>= kTableBits) {
+        block[i + j] = table[random & (kTableSize - 1)];
+      }
+    }
+    file.write(reinterpret_cast<const char*>(block.data()),
+               static_cast<std::streamsize>(count * sizeof(T)));
+    num_values -= count;
+  }
+}
+
+std::ofstream Create(const std::filesystem::path& path) {
+  std::ofstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot create " + path.string());
+  return file;
+}
+
+void Close(std::ofstream& file, const std::filesystem::path& path) {
+  file.close();
+  if (!file) throw std::runtime_error("cannot write " + path.string());
+}
+
+void WriteJson(const std::filesystem::path& path, const Json& json) {
+  std::ofstream file = Create(path);
+  file << json.dump(1) << '\n';
+  Close(file, path);
+}
+
+void WriteSafetensors(const std::filesystem::path& path, std::span<const Tensor> tensors,
+                      const RandomModelSpec& spec) {
+  Json header;
+  header["__metadata__"] = {{"format", "pt"}};
+  size_t offset = 0;
+  for (const Tensor& tensor : tensors) {
+    const size_t end = offset + tensor.num_values() * SizeOf(spec.dtype);
+    header[tensor.name] = {
+        {"dtype", Name(spec.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+
+  std::ofstream file = Create(path);
+  const uint64_t size = text.size();
+  std::array<char, 8> little_endian;
+  for (size_t i = 0; i < 8; ++i) little_endian[i] = static_cast<char>(size >> (8 * i));
+  file.write(little_endian.data(), little_endian.size());
+  file << text;
+
+  const auto normal = MakeNormalTable();
+  std::vector<float> block32;
+  std::vector<uint16_t> block16;
+  for (const Tensor& tensor : tensors) {
+    const uint64_t seed = SeedOf(spec.seed, tensor.name);
+    switch (spec.dtype) {
+      case DType::kF32:
+        WriteValues<float>(file, tensor.num_values(), seed,
+                           Scaled<float>(normal, tensor, [](float value) { return value; }),
+                           block32);
+        break;
+      case DType::kBF16:
+        WriteValues<uint16_t>(file, tensor.num_values(), seed,
+                              Scaled<uint16_t>(normal, tensor, ToBF16), block16);
+        break;
+      case DType::kF16:
+        WriteValues<uint16_t>(file, tensor.num_values(), seed,
+                              Scaled<uint16_t>(normal, tensor, ToF16), block16);
+        break;
+    }
+  }
+  Close(file, path);
+}
+
+void WriteWeights(const std::filesystem::path& folder, const RandomModelSpec& spec) {
+  const std::vector<Tensor> tensors = TensorsOf(spec);
+  if (spec.num_shards <= 1) {
+    WriteSafetensors(folder / "model.safetensors", tensors, spec);
+    return;
+  }
+  Json weight_map;
+  size_t total_bytes = 0;
+  for (size_t shard = 0; shard < spec.num_shards; ++shard) {
+    const auto pad = [](size_t number) {
+      const std::string digits = std::to_string(number);
+      return std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits;
+    };
+    const std::string name =
+        "model-" + pad(shard + 1) + "-of-" + pad(spec.num_shards) + ".safetensors";
+    const size_t begin = tensors.size() * shard / spec.num_shards;
+    const size_t end = tensors.size() * (shard + 1) / spec.num_shards;
+    const auto part = std::span(tensors).subspan(begin, end - begin);
+    WriteSafetensors(folder / name, part, spec);
+    for (const Tensor& tensor : part) {
+      weight_map[tensor.name] = name;
+      total_bytes += tensor.num_values() * SizeOf(spec.dtype);
+    }
+  }
+  WriteJson(folder / "model.safetensors.index.json",
+            {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}});
+}
+
+std::string Utf8(uint32_t code_point) {  // below 0x800
+  if (code_point < 0x80) return {static_cast<char>(code_point)};
+  return {static_cast<char>(0xC0 | (code_point >> 6)),
+          static_cast<char>(0x80 | (code_point & 0x3F))};
+}
+
+// GPT-2's printable stand-in for each byte.
+std::array<std::string, 256> ByteEntries() {
+  std::array<std::string, 256> entries;
+  uint32_t next = 256;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    entries[byte] = Utf8(printable ? byte : next++);
+  }
+  return entries;
+}
+
+// The order in which bytes get entries: letters first, so that a tiny vocabulary is a, b, c, …
+std::vector<uint8_t> ByteOrder(size_t num_entries) {
+  std::vector<uint8_t> order;
+  if (num_entries < 256) {
+    for (int byte = 'a'; byte <= 'z'; ++byte) order.push_back(static_cast<uint8_t>(byte));
+    order.push_back(' ');
+  }
+  const std::vector<uint8_t> first = order;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (std::find(first.begin(), first.end(), byte) == first.end()) {
+      order.push_back(static_cast<uint8_t>(byte));
+    }
+  }
+  if (num_entries < order.size()) order.resize(num_entries);
+  return order;
+}
+
+constexpr const char* kBeginOfText = "<|begin_of_text|>";
+constexpr const char* kEndOfText = "<|end_of_text|>";
+
+void WriteTokenizer(const std::filesystem::path& folder, const RandomModelSpec& spec) {
+  const size_t num_entries = spec.vocabulary_size - 2;
+  const std::array<std::string, 256> bytes = ByteEntries();
+  std::ostringstream entries;  // by hand: nlohmann's ordered map looks for duplicates linearly
+  size_t id = 0;
+  for (uint8_t byte : ByteOrder(num_entries)) {
+    entries << (id == 0 ? "" : ",") << Json(bytes[byte]).dump() << ':' << id;
+    ++id;
+  }
+  for (; id < num_entries; ++id) entries << ",\"Ġw" << id << "\":" << id;
+
+  const auto added = [](size_t token_id, const char* content) {
+    return Json{{"id", token_id},  {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  const Json begin = {{"SpecialToken", {{"id", kBeginOfText}, {"type_id", 0}}}};
+  const Json sequence_a = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const Json sequence_b = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
+  const Json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
+                           {"use_regex", false}};
+  Json tokenizer;
+  tokenizer["version"] = "1.0";
+  tokenizer["truncation"] = nullptr;
+  tokenizer["padding"] = nullptr;
+  tokenizer["added_tokens"] = Json::array(
+      {added(spec.vocabulary_size - 2, kBeginOfText), added(spec.vocabulary_size - 1, kEndOfText)});
+  tokenizer["normalizer"] = nullptr;
+  tokenizer["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       Json::array(
+           {{{"type", "Split"},
+             {"pattern",
+              {{"Regex",
+                R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}}},
+             {"behavior", "Isolated"},
+             {"invert", false}},
+            byte_level})}};
+  tokenizer["post_processor"] = {{"type", "TemplateProcessing"},
+                                 {"single", Json::array({begin, sequence_a})},
+                                 {"pair", Json::array({begin, sequence_a, sequence_b})},
+                                 {"special_tokens",
+                                  {{kBeginOfText,
+                                    {{"id", kBeginOfText},
+                                     {"ids", Json::array({spec.vocabulary_size - 2})},
+                                     {"tokens", Json::array({kBeginOfText})}}}}}};
+  tokenizer["decoder"] = byte_level;
+  tokenizer["model"] = {{"type", "BPE"},
+                        {"dropout", nullptr},
+                        {"unk_token", nullptr},
+                        {"continuing_subword_prefix", nullptr},
+                        {"end_of_word_suffix", nullptr},
+                        {"fuse_unk", false},
+                        {"byte_fallback", false},
+                        {"ignore_merges", false}};
+  // The vocabulary goes in as text, before the last two closing braces.
+  std::string text = tokenizer.dump();
+  text.resize(text.size() - 2);
+  const std::filesystem::path path = folder / "tokenizer.json";
+  std::ofstream file = Create(path);
+  file << text << ",\"vocab\":{" << entries.str() << "},\"merges\":[]}}\n";
+  Close(file, path);
+
+  WriteJson(folder / "tokenizer_config.json", {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                               {"bos_token", kBeginOfText},
+                                               {"eos_token", kEndOfText},
+                                               {"model_max_length", spec.max_position_embeddings},
+                                               {"clean_up_tokenization_spaces", false}});
+}
+
+void WriteConfig(const std::filesystem::path& folder, const RandomModelSpec& spec) {
+  const size_t begin = spec.vocabulary_size - 2;
+  const size_t end = spec.vocabulary_size - 1;
+  const char* torch_dtype = spec.dtype == DType::kF32    ? "float32"
+                            : spec.dtype == DType::kBF16 ? "bfloat16"
+                                                         : "float16";
+  WriteJson(folder / "config.json", {{"architectures", Json::array({"LlamaForCausalLM"})},
+                                     {"attention_bias", spec.attention_bias},
+                                     {"attention_dropout", 0.0},
+                                     {"bos_token_id", begin},
+                                     {"eos_token_id", end},
+                                     {"head_dim", spec.head_size},
+                                     {"hidden_act", "silu"},
+                                     {"hidden_size", spec.hidden_size},
+                                     {"initializer_range", 0.02},
+                                     {"intermediate_size", spec.intermediate_size},
+                                     {"max_position_embeddings", spec.max_position_embeddings},
+                                     {"mlp_bias", spec.mlp_bias},
+                                     {"model_type", "llama"},
+                                     {"num_attention_heads", spec.num_heads},
+                                     {"num_hidden_layers", spec.num_layers},
+                                     {"num_key_value_heads", spec.num_kv_heads},
+                                     {"rms_norm_eps", 1e-5},
+                                     {"rope_scaling", nullptr},
+                                     {"rope_theta", spec.rope_theta},
+                                     {"tie_word_embeddings", spec.tied_embeddings},
+                                     {"torch_dtype", torch_dtype},
+                                     {"vocab_size", spec.vocabulary_size}});
+  WriteJson(folder / "generation_config.json",
+            {{"bos_token_id", begin}, {"eos_token_id", end}, {"do_sample", true}});
+}
+
+}  // namespace
+
+RandomModelSpec Llama1BShape() {
+  RandomModelSpec spec;
+  spec.vocabulary_size = 128256;
+  spec.hidden_size = 2048;
+  spec.num_layers = 16;
+  spec.num_heads = 32;
+  spec.num_kv_heads = 8;
+  spec.head_size = 64;
+  spec.intermediate_size = 8192;
+  spec.max_position_embeddings = 8192;  // the real one's 131072 would only make tests reserve more
+  spec.rope_theta = 500000.0;
+  spec.dtype = DType::kBF16;
+  spec.embedding_scale = 0.02;
+  return spec;
+}
+
+RandomModelSpec Llama3BShape() {
+  RandomModelSpec spec = Llama1BShape();
+  spec.hidden_size = 3072;
+  spec.num_layers = 28;
+  spec.num_heads = 24;
+  spec.head_size = 128;
+  return spec;
+}
+
+void WriteRandomModel(const std::filesystem::path& folder, const RandomModelSpec& spec) {
+  if (spec.vocabulary_size < 3) throw std::runtime_error("vocabulary_size must be at least 3");
+  std::filesystem::create_directories(folder);
+  WriteConfig(folder, spec);
+  WriteTokenizer(folder, spec);
+  WriteWeights(folder, spec);
+}
+
+}  // namespace tandem::testing
