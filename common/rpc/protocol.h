@@ -7,7 +7,8 @@
 
 namespace tandem {
 
-// Of proto/tandem/v1/worker.proto. Both sides must have the same: workers and router are one release.
+// Of proto/tandem/v1/worker.proto. Both sides must have the same: workers and router are one
+// release.
 inline constexpr uint32_t kProtocolVersion = 1;
 
 // Pieces of log-prob rows in the stream (`inline` transport).

@@ -1,0 +1,52 @@
+// Addresses that people write (unix:PATH, HOST:PORT) and the sockets behind them.
+#ifndef TANDEM_COMMON_RPC_ADDRESS_H_
+#define TANDEM_COMMON_RPC_ADDRESS_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tandem {
+
+// unix:PATH (PATH relative or absolute, at most 107 bytes) or HOST:PORT, [IPV6]:PORT; port 0 asks
+// for a free one.
+class Address {
+ public:
+  static absl::StatusOr<Address> Parse(const std::string& text);
+
+  bool is_unix() const { return !path_.empty(); }
+  const std::filesystem::path& path() const { return path_; }  // of a Unix socket
+  const std::string& host() const { return host_; }            // without brackets
+  uint16_t port() const { return port_; }
+  // True for Unix sockets, localhost, 127.0.0.0/8 and ::1. A name that is not a number is not.
+  bool is_loopback() const;
+
+  // For gRPC's ServerBuilder and CreateChannel.
+  std::string ToGrpc() const;
+  // What people see and can give to a client; `port` replaces the one asked for when that was 0.
+  std::string ToString(int port) const;
+
+ private:
+  std::filesystem::path path_;
+  std::string host_;
+  uint16_t port_ = 0;
+};
+
+// Before binding: creates the missing folder (0700) and removes a socket file that nobody listens
+// on. A socket that is listened on is ALREADY_EXISTS; a file that is no socket,
+// FAILED_PRECONDITION. Does nothing for TCP.
+absl::Status PrepareSocketPath(const Address& address);
+
+// After binding: mode 0600. gRPC creates the file with the umask; the folder's 0700 guards the
+// moment in between.
+absl::Status RestrictSocket(const Address& address);
+
+// INVALID_ARGUMENT for an address that other machines reach, unless `insecure`.
+absl::Status CheckBindIsLocal(const Address& address, bool insecure);
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_RPC_ADDRESS_H_
