@@ -11,7 +11,7 @@ packages=(
   python3 python3-venv
 )
 if [ "${1:-}" = "--with-checks" ]; then
-  packages+=(clang-format clang-tidy)
+  packages+=(clang-format clang-tidy shellcheck)
 fi
 
 missing=()

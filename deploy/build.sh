@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Installs what is missing, then configures and builds a preset with progress on the terminal.
+#   deploy/build.sh [PRESET [TARGET...]]     default: cpu-release, everything
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+preset="${1:-cpu-release}"
+shift || true
+
+deploy/install_dependencies.sh
+if [ ! -f "build/$preset/build.ninja" ]; then
+  echo "Configuring $preset"
+  mkdir -p "build/$preset"
+  # The log is only worth reading when it fails.
+  cmake --preset "$preset" >"build/$preset/configure.log" 2>&1 || {
+    cat "build/$preset/configure.log" >&2
+    exit 1
+  }
+fi
+NINJA_STATUS="[%f/%t %es] " cmake --build --preset "$preset" ${1:+--target "$@"}

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Builds Tandem and runs all its tests. The last line reads "N passed, N failed".
+#   ./test.sh         installs what is missing, builds, runs every test
+#   ./test.sh --ci    the same, then checks formatting and runs clang-tidy, and runs the unit tests of the kernels, the
+#                     common libraries and the router's core once more under AddressSanitizer and UBSan
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+checks=false
+case "${1:-}" in
+  --ci) checks=true ;;
+  "") ;;
+  *)
+    sed -n '2,5s/^# \{0,1\}//p' "$0"
+    exit 2
+    ;;
+esac
+
+passed=0
+failed=0
+
+# run_ctest FOLDER ARGUMENT...: runs ctest there and adds up what its summary says.
+run_ctest() {
+  local log summary
+  log="$(mktemp)"
+  ctest --test-dir "$@" --output-on-failure --no-tests=error -j "$(nproc)" 2>&1 | tee "$log" || true
+  summary="$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log")"
+  rm -f "$log"
+  if [ -z "$summary" ]; then
+    failed=$((failed + 1))  # ctest itself did not come to an end
+    return
+  fi
+  failed=$((failed + ${summary% *}))
+  passed=$((passed + ${summary#* } - ${summary% *}))
+}
+
+if [ "$checks" = true ]; then
+  deploy/install_dependencies.sh --with-checks
+fi
+deploy/build.sh cpu-release
+run_ctest build/cpu-release
+
+if [ "$checks" = true ]; then
+  if deploy/check_sources.sh cpu-release; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+  fi
+  folders=(tests/kernels tests/kernels/sampling tests/model tests/tokenizer tests/ring tests/router)
+  deploy/build.sh asan "${folders[@]/%//all}"
+  for folder in "${folders[@]}"; do
+    run_ctest "build/asan/$folder" -L unit
+  done
+fi
+
+echo
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,225 @@
+"""Runs `tandem serve` and talks to it as any client would."""
+
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import grpc
+from tandem.v1 import generate_pb2 as pb
+from tandem.v1 import generate_pb2_grpc
+
+SOURCE_DIR = pathlib.Path(__file__).resolve().parents[2]
+BINARY_DIR = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", SOURCE_DIR / "build" / "cpu-release"))
+TALES_TARGET = SOURCE_DIR / "models" / "tales" / "target"
+TALES_DRAFT = SOURCE_DIR / "models" / "tales" / "draft"
+
+BEGIN_OF_TEXT, END_OF_TEXT = 4094, 4095  # of the embedded pair
+
+
+class Models:
+    """Random models, made once for each set of options."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._made = {}
+
+    def random(self, **options):
+        key = tuple(sorted(options.items()))
+        if key not in self._made:
+            path = self._folder / f"model{len(self._made)}"
+            self.write(path, **options)
+            self._made[key] = path
+        return self._made[key]
+
+    @staticmethod
+    def write(path, **options):
+        command = [str(BINARY_DIR / "tests" / "make_random_model"), str(path)]
+        for name, value in options.items():
+            command.append("--" + name.replace("_", "-"))
+            if value is not True:
+                command.append(str(value))
+        subprocess.run(command, check=True)
+
+    def tales_sized_draft(self):
+        """Random weights, the embedded pair's tokenizer: proposes noise."""
+        return self.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=1024, seed=7,
+                           tokenizer_from=TALES_DRAFT)
+
+
+def descendants(pid):
+    """Process ids of all children, their children and so on: {pid: name}."""
+    found = {}
+    parents = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        name, fields = stat[stat.index("(") + 1:stat.rindex(")")], stat[stat.rindex(")") + 2:].split()
+        if fields[0] != "Z":
+            parents[int(entry.name)] = (int(fields[1]), name)
+    todo = [pid]
+    while todo:
+        parent = todo.pop()
+        for child, (its_parent, name) in parents.items():
+            if its_parent == parent:
+                found[child] = name
+                todo.append(child)
+    return found
+
+
+def wait_until(condition, timeout, what):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
+        time.sleep(0.01)
+
+
+class Server:
+    """`tandem serve` with its three processes, its temporary files in a folder of its own."""
+
+    def __init__(self, folder, *, target=None, draft=None, environment=None, **options):
+        self.folder = folder
+        self.temp_dir = folder / "tmp"
+        self.temp_dir.mkdir()
+        command = [str(BINARY_DIR / "bin" / "tandem"), "serve", "--listen", "127.0.0.1:0"]
+        if target is not None:
+            command += ["--target", str(target)]
+        if draft is not None:
+            command += ["--draft", str(draft)]
+        for name, value in options.items():
+            command += ["--" + name.replace("_", "-"), str(value)]
+        self.log_path = folder / "log"
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                env={**os.environ, "TMPDIR": str(self.temp_dir), "XDG_RUNTIME_DIR": str(self.temp_dir),
+                     **(environment or {})})
+        self._address = None
+        ready = threading.Event()
+
+        def read_output():
+            for line in self.process.stdout:
+                match = re.fullmatch(r"ready: (\S+)\n", line)
+                if match:
+                    self._address = match.group(1)
+                    ready.set()
+            ready.set()
+
+        self._reader = threading.Thread(target=read_output, daemon=True)
+        self._reader.start()
+        if not ready.wait(30) or self._address is None:
+            self.process.kill()
+            raise AssertionError(f"not ready: {' '.join(command)}\n{self.log()}")
+        self.address = self._address
+        self.channel = grpc.insecure_channel(self.address)
+        self.stub = generate_pb2_grpc.GenerationStub(self.channel)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def new_channel(self):
+        """A connection of its own: channels to one address share one otherwise."""
+        return grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)])
+
+    def children(self):
+        return descendants(self.process.pid)
+
+    def child(self, name):
+        """Process id of a worker; None while it does not run."""
+        pids = [pid for pid, its_name in self.children().items() if its_name == name]
+        return pids[0] if len(pids) == 1 else None
+
+    def stop(self, how=signal.SIGINT, timeout=15):
+        """Returns the exit code."""
+        self.channel.close()
+        self.process.send_signal(how)
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            for pid in [*self.children(), self.process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"did not stop within {timeout} s\n{self.log()}") from None
+
+    def info(self):
+        return self.stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=10)
+
+    def start(self, prompt, *, timeout=120, stub=None, **options):
+        return (stub or self.stub).Generate(request(prompt, **options), timeout=timeout)
+
+    def generate(self, prompt, **options):
+        return Output.read(self.start(prompt, **options))
+
+    def generate_all(self, requests, concurrency):
+        """[(prompt, options)] -> [Output], so many at once."""
+        if concurrency == 1:
+            return [self.generate(prompt, **options) for prompt, options in requests]
+        with concurrent.futures.ThreadPoolExecutor(concurrency) as pool:
+            return list(pool.map(lambda item: self.generate(item[0], **item[1]), requests))
+
+
+SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience"}
+REQUEST_FIELDS = {"request_id", "model", "add_special_tokens"}
+
+
+def request(prompt, **options):
+    """GenerateRequest from flat options; `prompt` is text, or a list of token ids, or None for no input."""
+    message = pb.GenerateRequest()
+    if isinstance(prompt, str):
+        message.prompt = prompt
+    elif prompt is not None:
+        message.prompt_token_ids.ids.extend(prompt)
+        message.prompt_token_ids.SetInParent()
+    for name, value in options.items():
+        if name in REQUEST_FIELDS:
+            part = message
+        else:
+            part = message.speculation if name in SPECULATION_FIELDS else message.sampling_params
+        if name == "logit_bias":
+            part.logit_bias.update(value)
+        elif isinstance(value, (list, tuple)):
+            getattr(part, name).extend(value)
+        else:
+            setattr(part, name, value)
+    return message
+
+
+@dataclasses.dataclass
+class Output:
+    token_ids: list
+    text: str
+    sources: list
+    logprobs: list
+    completion: object
+    request_ids: set
+
+    @staticmethod
+    def read(responses):
+        output = Output([], "", [], [], None, set())
+        for response in responses:
+            output.add(response)
+        assert output.completion is not None, "the stream ended without a completion"
+        return output
+
+    def add(self, response):
+        assert self.completion is None, "a message came after the completion"
+        self.request_ids.add(response.request_id)
+        self.token_ids.extend(response.token_ids)
+        self.text += response.text
+        self.sources.extend(response.sources)
+        self.logprobs.extend(response.logprobs)
+        if response.HasField("completion"):
+            self.completion = response.completion
+
+    @property
+    def bytes(self):
+        """What 'byte-identical' is about."""
+        return (tuple(self.token_ids), self.text)
