@@ -1,4 +1,5 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011).
 #ifndef TANDEM_KERNELS_SAMPLING_PHILOX_H_
 #define TANDEM_KERNELS_SAMPLING_PHILOX_H_
 
@@ -6,6 +7,12 @@
 #include <cstdint>
 
 namespace tandem {
+
+// Its constants: of the two multiplications of a round, and what the key grows by from round to
+// round.
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr std::array<uint32_t, 2> kPhiloxMultipliers = {0xD2511F53, 0xCD9E8D57};
+inline constexpr std::array<uint32_t, 2> kPhiloxWeyl = {0x9E3779B9, 0xBB67AE85};
 
 // The block function. Known-answer vectors of the authors' Random123 are its test.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
@@ -24,7 +31,7 @@ struct DrawKey {
   uint64_t seed = 0;
   uint64_t position = 0;  // index in the sequence (prompt and output) of the token that is drawn
   uint8_t drafter = 0;
-  uint8_t sibling = 0;    // of a tree: siblings share a position
+  uint8_t sibling = 0;  // of a tree: siblings share a position
 };
 
 // Uniform on [0, 1), 53 bits, never 1.

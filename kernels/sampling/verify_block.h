@@ -24,12 +24,16 @@ struct TokenLogProbs {
   std::vector<TopLogProb> top;  // descending; lower id first among equals
 };
 
-// Row-major f32; K = draft_token_ids.size(), 0 for plain decoding.
-//   target_logits    [K+1, V]  raw, rows logits_stride floats apart. Row i is read only if the i draft tokens before it were
+// Row-major f32; K = draft_token_ids.size(), 0 for plain decoding. PRECOND: draft token ids in [0,
+// V).
+//   target_logits    [K+1, V]  raw, rows logits_stride floats apart. Row i is read only if the i
+//   draft tokens before it were
 //                              accepted: NaN further on must not matter.
-//   draft_log_probs  [K, V]    contiguous; what each draft token was drawn from, after all transforms. Null: one-hot
+//   draft_log_probs  [K, V]    contiguous; what each draft token was drawn from, after all
+//   transforms. Null: one-hot
 //                              (greedy), or not needed (reproducible).
-//   counts                     context up to and including the pending token (all tokens before the first judged one).
+//   counts                     context up to and including the pending token (all tokens before the
+//   first judged one).
 //                              Changed while walking the block; as it was again on return.
 //   num_output_tokens          how many of those are output
 //   position                   index in the sequence of the first judged token
@@ -47,20 +51,21 @@ struct VerifyBlockArgs {
 };
 
 struct BlockVerdict {
-  bool finite = true;           // false: a used target row held NaN or infinity; nothing else means anything
-  int32_t num_accepted = 0;     // 0 … K
-  int32_t next_token_id = -1;   // recovered (num_accepted < K), bonus (= K > 0) or plain (K = 0)
+  bool finite = true;  // false: a used target row held NaN or infinity; nothing else means anything
+  int32_t num_accepted = 0;    // 0 … K
+  int32_t next_token_id = -1;  // recovered (num_accepted < K), bonus (= K > 0) or plain (K = 0)
   std::vector<TokenLogProbs> log_probs;  // num_accepted + 1, when params->num_logprobs >= 0
 };
 
 // By mode of the request:
-//   greedy        keep while the draft token is the target's argmax (lenience l < 1: while p(x) >= l · max p at temperature 1)
-//   reproducible  keep while the draft token is the target's own coupled draw
-//   sampled       keep x if u · l · q(x) < p(x), strictly; else draw from norm(max(0, p - q)), or from p if that is all zero
+//   greedy        keep while the draft token is the target's argmax (lenience l < 1: while p(x) >=
+//   l · max p at temperature 1) reproducible  keep while the draft token is the target's own
+//   coupled draw sampled       keep x if u · l · q(x) < p(x), strictly; else draw from norm(max(0,
+//   p - q)), or from p if that is all zero
 BlockVerdict VerifyBlock(const VerifyBlockArgs& args);
 
-// What the ring's reader checks before it trusts a q row: entries finite or -infinity and <= 0 (within rounding), sum 1
-// within 1e-3, q(token) > 0.
+// What the ring's reader checks before it trusts a q row: entries finite or -infinity and <= 0
+// (within rounding), sum 1 within 1e-3, q(token) > 0.
 bool IsDraftRowValid(std::span<const float> log_probs, int32_t token_id);
 
 }  // namespace tandem

@@ -1,0 +1,207 @@
+#include "kernels/sampling/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/sampling/coupled_noise.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double RoundToFloat(double value) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return static_cast<double>(static_cast<float>(std::clamp(value, -kLargest, kLargest)));
+}
+
+// Token ids from the largest value to the smallest, lower ids first among equals.
+template <class T>
+std::vector<int32_t> Descending(std::span<const T> values) {
+  std::vector<int32_t> ids(values.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](int32_t a, int32_t b) { return values[a] > values[b]; });
+  return ids;
+}
+
+int32_t ArgmaxOf(std::span<const double> values) {
+  return static_cast<int32_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+TokenLogProbs ReportReference(std::span<const float> logits, int32_t token_id, int32_t num_top) {
+  const double max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
+  const auto log_prob = [&](int32_t id) {
+    return static_cast<float>(static_cast<double>(logits[id]) - max - std::log(sum));
+  };
+  TokenLogProbs report{.log_prob = log_prob(token_id), .top = {}};
+  for (int32_t id : Descending(logits)) {
+    if (static_cast<int32_t>(report.top.size()) >= num_top) break;
+    report.top.push_back({.token_id = id, .log_prob = log_prob(id)});
+  }
+  return report;
+}
+
+}  // namespace
+
+std::vector<double> AdjustLogitsReference(std::span<const float> logits,
+                                          const SamplingParams& params, const TokenCounts& counts,
+                                          int32_t num_output_tokens) {
+  std::vector<double> adjusted(logits.begin(), logits.end());
+  for (const auto& [id, count] : counts.counts()) {
+    double logit = adjusted[id];
+    const double repetition = params.repetition_penalty;
+    logit = logit > 0 ? logit / repetition : logit * repetition;
+    if (count.output > 0) logit -= params.presence_penalty;
+    logit -= static_cast<double>(params.frequency_penalty) * count.output;
+    adjusted[id] = RoundToFloat(logit);
+  }
+  for (const auto& [id, bias] : params.logit_bias) adjusted[id] = RoundToFloat(adjusted[id] + bias);
+  if (num_output_tokens < params.min_tokens) {
+    std::vector<double> masked = adjusted;
+    for (int32_t id : params.held_back_token_ids) masked[id] = -kInfinity;
+    if (*std::max_element(masked.begin(), masked.end()) > -kInfinity) adjusted = masked;
+  }
+  return adjusted;
+}
+
+std::vector<double> ProbsReference(std::span<const double> adjusted, const SamplingParams& params) {
+  const double max = *std::max_element(adjusted.begin(), adjusted.end());
+  const std::vector<int32_t> order = Descending(adjusted);
+  std::vector<double> probs(adjusted.size());
+  for (size_t i = 0; i < probs.size(); ++i) {
+    probs[i] = std::exp((adjusted[i] - max) / static_cast<double>(params.temperature));
+  }
+  if (params.top_k > 0) {
+    for (size_t rank = params.top_k; rank < order.size(); ++rank) probs[order[rank]] = 0;
+  }
+  if (params.top_p < 1.0f) {
+    const double wanted =
+        static_cast<double>(params.top_p) * std::accumulate(probs.begin(), probs.end(), 0.0);
+    double reached = 0;
+    for (int32_t id : order) {
+      if (reached >= wanted) {
+        probs[id] = 0;
+      } else {
+        reached += probs[id];
+      }
+    }
+  }
+  for (double& p : probs) {  // the largest is exp(0)
+    if (p < static_cast<double>(params.min_p)) p = 0;
+  }
+  const double sum = std::accumulate(probs.begin(), probs.end(), 0.0);
+  for (double& p : probs) p /= sum;
+  return probs;
+}
+
+std::vector<double> SamplingProbsReference(std::span<const float> logits,
+                                           const SamplingParams& params, const TokenCounts& counts,
+                                           int32_t num_output_tokens) {
+  const std::vector<double> adjusted =
+      AdjustLogitsReference(logits, params, counts, num_output_tokens);
+  if (!params.greedy()) return ProbsReference(adjusted, params);
+  std::vector<double> one_hot(adjusted.size(), 0.0);
+  one_hot[ArgmaxOf(adjusted)] = 1.0;
+  return one_hot;
+}
+
+int32_t DrawReference(std::span<const double> weights, double u) {
+  const double wanted = u * std::accumulate(weights.begin(), weights.end(), 0.0);
+  double reached = 0;
+  int32_t drawn = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == 0) continue;
+    drawn = static_cast<int32_t>(i);
+    reached += weights[i];
+    if (reached > wanted) break;
+  }
+  return drawn;
+}
+
+int32_t DrawCoupledReference(std::span<const double> probs, const DrawKey& key) {
+  double best = kInfinity;
+  int32_t drawn = ArgmaxOf(probs);
+  for (size_t i = 0; i < probs.size(); ++i) {
+    if (probs[i] == 0) continue;
+    const double score = -std::log1p(-CoupledUniform(key, static_cast<int32_t>(i))) / probs[i];
+    if (score < best) {
+      best = score;
+      drawn = static_cast<int32_t>(i);
+    }
+  }
+  return drawn;
+}
+
+std::vector<double> ResidualReference(std::span<const double> p, std::span<const double> q) {
+  std::vector<double> residual(p.size());
+  double sum = 0;
+  for (size_t i = 0; i < p.size(); ++i) sum += residual[i] = std::max(0.0, p[i] - q[i]);
+  if (sum == 0) residual.assign(p.begin(), p.end());
+  return residual;
+}
+
+BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args) {
+  const SamplingParams& params = *args.params;
+  const size_t vocabulary_size = args.vocabulary_size;
+  TokenCounts counts = *args.counts;
+  BlockVerdict verdict;
+  for (size_t i = 0; i <= args.draft_token_ids.size(); ++i) {
+    const std::span<const float> logits(args.target_logits + i * args.logits_stride,
+                                        vocabulary_size);
+    for (float logit : logits) verdict.finite = verdict.finite && std::isfinite(logit);
+    if (!verdict.finite) return verdict;
+
+    const int32_t num_output_tokens = args.num_output_tokens + static_cast<int32_t>(i);
+    const std::vector<double> p = SamplingProbsReference(logits, params, counts, num_output_tokens);
+    const DrawKey key{.seed = params.seed, .position = args.position + i, .drafter = args.drafter};
+    const bool is_last = i == args.draft_token_ids.size();
+    const int32_t drafted = is_last ? -1 : args.draft_token_ids[i];
+
+    bool accepted = false;
+    int32_t token_id = drafted;
+    if (params.greedy()) {
+      const std::vector<double> adjusted =
+          AdjustLogitsReference(logits, params, counts, num_output_tokens);
+      token_id = ArgmaxOf(adjusted);
+      accepted = token_id == drafted || (!is_last && params.lenience < 1.0f &&
+                                         std::exp(adjusted[drafted] - adjusted[token_id]) >=
+                                             static_cast<double>(params.lenience));
+      if (accepted) token_id = drafted;
+    } else if (params.reproducible) {
+      token_id = DrawCoupledReference(p, key);
+      accepted = token_id == drafted;
+    } else if (is_last) {
+      token_id = DrawReference(p, Uniform(key, DrawPurpose::kBonus));
+    } else {
+      std::vector<double> q(vocabulary_size, 0.0);
+      q[drafted] = 1.0;
+      if (args.draft_log_probs != nullptr) {
+        for (size_t x = 0; x < vocabulary_size; ++x) {
+          q[x] = std::exp(static_cast<double>(args.draft_log_probs[i * vocabulary_size + x]));
+        }
+      }
+      const double u = Uniform(key, DrawPurpose::kAccept);
+      accepted = u * static_cast<double>(params.lenience) * q[drafted] < p[drafted];
+      if (!accepted) {
+        token_id = DrawReference(ResidualReference(p, q), Uniform(key, DrawPurpose::kResample));
+      }
+    }
+    if (params.num_logprobs >= 0) {
+      verdict.log_probs.push_back(ReportReference(logits, token_id, params.num_logprobs));
+    }
+    if (!accepted) {
+      verdict.num_accepted = static_cast<int32_t>(i);
+      verdict.next_token_id = token_id;
+      return verdict;
+    }
+    counts.Add(drafted, /*is_output=*/true);
+  }
+  return verdict;
+}
+
+}  // namespace tandem

@@ -1,0 +1,166 @@
+#include "kernels/sampling/verify_block.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/sampling/draw.h"
+#include "kernels/sampling/inverse_cdf.h"
+#include "kernels/sampling/log_probs_report.h"
+#include "kernels/sampling/row_kernels.h"
+#include "kernels/sampling/transform.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr int32_t kNoDraft = -1;  // the row after the last draft token: bonus or plain
+
+struct Judgement {
+  bool accepted = false;
+  int32_t token_id = -1;  // the draft token, or what comes in its place
+};
+
+// Adds accepted draft tokens to the context while a block is walked, and takes them back at its
+// end.
+class ContextWalk {
+ public:
+  explicit ContextWalk(const VerifyBlockArgs& args)
+      : args_(args), counted_(HasPenalties(*args.params)) {}
+  ~ContextWalk() {
+    while (accepted_ > 0) Remove(args_.draft_token_ids[--accepted_]);
+  }
+  ContextWalk(const ContextWalk&) = delete;
+  ContextWalk& operator=(const ContextWalk&) = delete;
+
+  void Accept() {
+    const int32_t token_id = args_.draft_token_ids[accepted_++];
+    if (counted_) args_.counts->Add(token_id, /*is_output=*/true);
+  }
+  size_t accepted() const { return accepted_; }
+  int32_t num_output_tokens() const {
+    return args_.num_output_tokens + static_cast<int32_t>(accepted_);
+  }
+
+ private:
+  void Remove(int32_t token_id) {
+    if (counted_) args_.counts->Remove(token_id, /*is_output=*/true);
+  }
+
+  const VerifyBlockArgs& args_;
+  const bool counted_;  // without penalties nothing looks at the counts
+  size_t accepted_ = 0;
+};
+
+// After the transforms of the context; `scratch` holds the row if there were any.
+std::span<const float> Adjusted(std::span<const float> logits, const VerifyBlockArgs& args,
+                                int32_t num_output_tokens, std::span<float> scratch) {
+  if (!AdjustsLogits(*args.params, num_output_tokens)) return logits;
+  AdjustLogits(logits, *args.params, *args.counts, num_output_tokens, scratch);
+  return scratch;
+}
+
+Judgement JudgeGreedy(std::span<const float> adjusted, int32_t drafted, float lenience) {
+  const int32_t best = Argmax(adjusted);
+  if (drafted == best) return {.accepted = true, .token_id = drafted};
+  if (drafted != kNoDraft && lenience < 1.0f) {
+    // p(x) >= l · max p, at temperature 1: the normaliser cancels.
+    const double ratio =
+        std::exp(static_cast<double>(adjusted[drafted]) - static_cast<double>(adjusted[best]));
+    if (ratio >= static_cast<double>(lenience)) return {.accepted = true, .token_id = drafted};
+  }
+  return {.token_id = best};
+}
+
+// The token after a rejection: from norm(max(0, p - q)), or from p where p and q are equal but for
+// rounding.
+int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t rejected, double u) {
+  if (!q.empty()) {
+    const int32_t token_id =
+        DrawByInverseCdf(p.size(), u, [&](size_t begin, size_t count, double* weights) {
+          return row::ResidualWeights(p.subspan(begin, count), q.subspan(begin, count), weights);
+        });
+    return token_id >= 0 ? token_id : DrawFromLogProbs(p, u);
+  }
+  // q is one-hot: what is left of p without the rejected token.
+  const float rejected_log_prob = p[rejected];
+  p[rejected] = kMinusInfinity;
+  if (row::Max(p) == kMinusInfinity) p[rejected] = rejected_log_prob;
+  return DrawFromLogProbs(p, u);
+}
+
+//   p  [V]  the target's log-probabilities after all transforms; changed by a rejection
+//   q  [V]  the drafter's; empty: one-hot
+Judgement JudgeSampled(std::span<float> p, std::span<const float> q, int32_t drafted,
+                       const DrawKey& key, float lenience) {
+  if (drafted == kNoDraft)
+    return {.token_id = DrawFromLogProbs(p, Uniform(key, DrawPurpose::kBonus))};
+  const double draft_prob = q.empty() ? 1.0 : std::exp(static_cast<double>(q[drafted]));
+  const double target_prob = std::exp(static_cast<double>(p[drafted]));
+  const double u = Uniform(key, DrawPurpose::kAccept);
+  if (u * static_cast<double>(lenience) * draft_prob < target_prob)
+    return {.accepted = true, .token_id = drafted};
+  return {.token_id = DrawRecovered(p, q, drafted, Uniform(key, DrawPurpose::kResample))};
+}
+
+}  // namespace
+
+BlockVerdict VerifyBlock(const VerifyBlockArgs& args) {
+  const SamplingParams& params = *args.params;
+  const size_t vocabulary_size = args.vocabulary_size;
+  thread_local std::vector<float> row_buffer;
+  if (row_buffer.size() < vocabulary_size) row_buffer.resize(vocabulary_size);
+  const std::span<float> scratch(row_buffer.data(), vocabulary_size);
+
+  BlockVerdict verdict;
+  ContextWalk context(args);
+  while (true) {
+    const size_t i = context.accepted();
+    const std::span<const float> logits(args.target_logits + i * args.logits_stride,
+                                        vocabulary_size);
+    if (!AllFinite(logits)) {
+      verdict.finite = false;
+      return verdict;
+    }
+
+    const int32_t drafted = i < args.draft_token_ids.size() ? args.draft_token_ids[i] : kNoDraft;
+    const DrawKey key{.seed = params.seed, .position = args.position + i, .drafter = args.drafter};
+    const std::span<const float> adjusted =
+        Adjusted(logits, args, context.num_output_tokens(), scratch);
+    Judgement judgement;
+    if (params.greedy()) {
+      judgement = JudgeGreedy(adjusted, drafted, params.lenience);
+    } else {
+      LogProbs(adjusted, params, scratch);
+      if (params.reproducible) {
+        judgement.token_id = DrawCoupled(scratch, key);
+        judgement.accepted = judgement.token_id == drafted;
+      } else {
+        std::span<const float> q;
+        if (args.draft_log_probs != nullptr && drafted != kNoDraft) {
+          q = {args.draft_log_probs + i * vocabulary_size, vocabulary_size};
+        }
+        judgement = JudgeSampled(scratch, q, drafted, key, params.lenience);
+      }
+    }
+    if (params.num_logprobs >= 0) {
+      verdict.log_probs.push_back(ReportLogProbs(logits, judgement.token_id, params.num_logprobs));
+    }
+    if (!judgement.accepted) {
+      verdict.num_accepted = static_cast<int32_t>(i);
+      verdict.next_token_id = judgement.token_id;
+      return verdict;
+    }
+    context.Accept();
+  }
+}
+
+bool IsDraftRowValid(std::span<const float> log_probs, int32_t token_id) {
+  if (token_id < 0 || static_cast<size_t>(token_id) >= log_probs.size()) return false;
+  constexpr float kRounding = 1e-5f;
+  if (!row::AllAtMost(log_probs, kRounding)) return false;
+  const double sum = row::SumExp(log_probs, 0.0f);
+  return std::abs(sum - 1.0) <= 1e-3 && std::exp(static_cast<double>(log_probs[token_id])) > 0;
+}
+
+}  // namespace tandem
