@@ -1,0 +1,443 @@
+#include "kernels/matmul.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "hwy/highway.h"
+#include "hwy/targets.h"
+#include "kernels/cpu.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::array kAllDTypes = {DType::kF32, DType::kBF16, DType::kF16};
+
+// Everything a product needs, made from a seed. x and W start at odd places; rows of x and out have
+// gaps.
+class Product {
+ public:
+  Product(DType dtype, size_t rows, size_t in_features, size_t out_features, uint64_t seed = 1)
+      : random_(seed), out_stride_(out_features + 3) {
+    x_.resize(1 + rows * (in_features + 5));
+    for (float& value : x_) value = Uniform();
+    w_.resize(1 + in_features * out_features * SizeOf(dtype));
+    for (size_t i = 0; i < in_features * out_features; ++i) PutWeight(dtype, i);
+    bias_.resize(out_features);
+    for (float& value : bias_) value = Uniform();
+    out_.resize(rows * out_stride_);
+    for (float& value : out_) value = Uniform();
+    args_ = {.x = x_.data() + 1,
+             .x_stride = in_features + 5,
+             .rows = rows,
+             .w = w_.data() + 1,
+             .dtype = dtype,
+             .out_features = out_features,
+             .in_features = in_features,
+             .bias = nullptr,
+             .out = out_.data(),
+             .out_stride = out_stride_,
+             .add_to_out = false};
+  }
+
+  const MatMulArgs& args() const { return args_; }
+  MatMulArgs& mutable_args() { return args_; }
+  const float* bias() const { return bias_.data(); }
+  // What is in out before a run; runs write into copies of it.
+  const std::vector<float>& initial_out() const { return out_; }
+  size_t out_stride() const { return out_stride_; }
+
+  std::vector<float> Run(ThreadPool& pool) const { return RunRows(pool, 0, args_.rows); }
+
+  // Only rows [begin, begin + count); the others of the result are as they were.
+  std::vector<float> RunRows(ThreadPool& pool, size_t begin, size_t count) const {
+    std::vector<float> out = out_;
+    MatMulArgs args = args_;
+    args.x += begin * args.x_stride;
+    args.rows = count;
+    args.out = out.data() + begin * out_stride_;
+    MatMul({&args, 1}, pool);
+    return out;
+  }
+
+  std::vector<float> Reference() const {
+    std::vector<float> out = out_;
+    MatMulArgs args = args_;
+    args.out = out.data();
+    MatMulReference(args);
+    return out;
+  }
+
+  float Weight(size_t n, size_t k) const {
+    const size_t index = n * args_.in_features + k;
+    const uint8_t* at = static_cast<const uint8_t*>(args_.w) + index * SizeOf(args_.dtype);
+    if (args_.dtype == DType::kF32) {
+      float value;
+      std::memcpy(&value, at, sizeof(value));
+      return value;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof(bits));
+    if (args_.dtype == DType::kBF16) {
+      return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+    }
+    // Exact for normal and subnormal halves: the exponent's bias moves from 15 to 127.
+    const auto magnitude = std::bit_cast<float>(static_cast<uint32_t>(bits & 0x7fff) << 13);
+    return ((bits & 0x8000) != 0 ? -magnitude : magnitude) * 0x1p112F;
+  }
+
+ private:
+  float Uniform() { return std::uniform_real_distribution<float>(-1, 1)(random_); }
+
+  void PutWeight(DType dtype, size_t index) {
+    uint8_t* at = w_.data() + 1 + index * SizeOf(dtype);
+    if (dtype == DType::kF32) {
+      const float value = Uniform();
+      std::memcpy(at, &value, sizeof(value));
+      return;
+    }
+    uint16_t bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(Uniform()) >> 16);
+    if (dtype == DType::kF16) {
+      // Any half below 2, subnormal ones too.
+      bits = static_cast<uint16_t>(random_() & 0xbfff);
+    }
+    std::memcpy(at, &bits, sizeof(bits));
+  }
+
+  std::mt19937_64 random_;
+  size_t out_stride_;
+  std::vector<float> x_;
+  std::vector<uint8_t> w_;
+  std::vector<float> bias_;
+  std::vector<float> out_;
+  MatMulArgs args_;
+};
+
+// |got - reference| <= error bound of an F32 sum, with the gaps between rows untouched.
+void ExpectNearReference(const Product& product, const std::vector<float>& got) {
+  const MatMulArgs& args = product.args();
+  const std::vector<float> want = product.Reference();
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t m = 0; m < args.rows; ++m) {
+    for (size_t n = 0; n < product.out_stride(); ++n) {
+      const size_t at = m * product.out_stride() + n;
+      if (n >= args.out_features) {
+        ASSERT_EQ(got[at], want[at]) << "written beyond row " << m;
+        continue;
+      }
+      // Standard bound for a sum of products, with |x| <= 1 and the magnitudes of this row of W.
+      double magnitude = 2;
+      for (size_t k = 0; k < args.in_features; ++k) {
+        magnitude += std::abs(product.Weight(n, k) * args.x[m * args.x_stride + k]);
+      }
+      const double terms = static_cast<double>(args.in_features) / 4 + 16;
+      ASSERT_NEAR(got[at], want[at], magnitude * std::min(terms, 200.0) * 0x1p-24)
+          << "row " << m << " of " << args.rows << ", out feature " << n << " of "
+          << args.out_features << ", in_features " << args.in_features << ", " << Name(args.dtype);
+    }
+  }
+}
+
+bool SameBits(const float* a, const float* b, size_t count) {
+  return std::memcmp(a, b, count * sizeof(float)) == 0;
+}
+
+// Runs each test once per instruction set that was compiled in and that this machine has.
+class MatMulTest : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+
+  ThreadPool pool_{3};
+};
+
+std::vector<int64_t> UsableTargets() {
+  std::vector<int64_t> targets;
+  for (int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0; left &= left - 1) {
+    targets.push_back(left & -left);
+  }
+  return targets;
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest, ::testing::ValuesIn(UsableTargets()),
+                         [](const auto& target) { return hwy::TargetName(target.param); });
+
+TEST_P(MatMulTest, IsNearTheReferenceForAnyRowCount) {
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t rows :
+         {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 33, 64, 130, 193}) {
+      const Product product(dtype, rows, 83, 37, rows);
+      ExpectNearReference(product, product.Run(pool_));
+    }
+  }
+}
+
+TEST_P(MatMulTest, IsNearTheReferenceForAnyInFeatures) {
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t in_features : {1,  2,  3,  7,  8,  9,   15,  16,   17,   31,   32,
+                                     33, 47, 63, 64, 65, 255, 256, 1023, 1024, 1025, 2080}) {
+      for (const size_t rows : {1, 5, 20}) {
+        const Product product(dtype, rows, in_features, 9, in_features);
+        ExpectNearReference(product, product.Run(pool_));
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, IsNearTheReferenceForAnyOutFeatures) {
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t out_features : {0, 1, 2, 3, 4, 5, 11, 12, 13, 29, 30, 31, 32, 33, 61, 100}) {
+      for (const size_t rows : {1, 3, 21}) {
+        const Product product(dtype, rows, 40, out_features, out_features);
+        ExpectNearReference(product, product.Run(pool_));
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, IsNearTheReferenceForALargeProduct) {
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t rows : {2, 40}) {
+      const Product product(dtype, rows, 2048, 300);
+      ExpectNearReference(product, product.Run(pool_));
+    }
+  }
+}
+
+TEST_P(MatMulTest, AddsBiasAndResidual) {
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t rows : {1, 6, 50}) {
+      for (const bool with_bias : {false, true}) {
+        for (const bool add_to_out : {false, true}) {
+          Product product(dtype, rows, 70, 35);
+          if (with_bias) product.mutable_args().bias = product.bias();
+          product.mutable_args().add_to_out = add_to_out;
+          ExpectNearReference(product, product.Run(pool_));
+        }
+      }
+    }
+  }
+}
+
+// The heart of it: a row alone, in any group of rows and at any place in it has the same bits,
+// whether few rows or blocks of many are computed. 1100 = two panels of depth and a partial step,
+// 205 rows = two blocks.
+TEST_P(MatMulTest, ARowHasTheSameBitsInAnyBatch) {
+  constexpr size_t kRows = 205;
+  for (const DType dtype : kAllDTypes) {
+    for (const bool add : {false, true}) {
+      Product product(dtype, kRows, 1100, 38);
+      if (add) {
+        product.mutable_args().bias = product.bias();
+        product.mutable_args().add_to_out = true;
+      }
+      const size_t stride = product.out_stride();
+      std::vector<float> alone(kRows * stride);
+      for (size_t row = 0; row < kRows; ++row) {
+        const std::vector<float> out = product.RunRows(pool_, row, 1);
+        std::copy_n(out.begin() + static_cast<ptrdiff_t>(row * stride), stride,
+                    alone.begin() + static_cast<ptrdiff_t>(row * stride));
+      }
+      for (const size_t count : {2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 23, 64, 193, 205}) {
+        for (size_t begin = 0; begin + count <= kRows; begin += std::max<size_t>(count / 2, 7)) {
+          const std::vector<float> out = product.RunRows(pool_, begin, count);
+          for (size_t row = begin; row < begin + count; ++row) {
+            ASSERT_TRUE(SameBits(&out[row * stride], &alone[row * stride], stride))
+                << Name(dtype) << ": row " << row << " in " << count << " rows from " << begin;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, AnyNumberOfThreadsGivesTheSameBits) {
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t rows : {1, 4, 16, 100}) {
+      const Product product(dtype, rows, 600, 700);
+      ThreadPool one(1);
+      const std::vector<float> want = product.Run(one);
+      for (const int threads : {2, 3, 5}) {
+        ThreadPool pool(threads);
+        const std::vector<float> got = product.Run(pool);
+        ASSERT_TRUE(SameBits(got.data(), want.data(), want.size()))
+            << Name(dtype) << ", " << rows << " rows, " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, ProductsOfOneCallDoNotChangeOneAnother) {
+  // Some share x (with one order of packing or two), one has none of it, one is empty, row counts
+  // differ.
+  const Product a(DType::kBF16, 20, 130, 50, 1);
+  const Product b(DType::kF32, 20, 130, 21, 2);
+  const Product c(DType::kF16, 3, 64, 300, 3);
+  const Product empty(DType::kBF16, 0, 64, 8, 4);
+  std::vector<MatMulArgs> products = {a.args(), b.args(), a.args(), empty.args(), c.args()};
+  std::vector<std::vector<float>> outs = {a.initial_out(), b.initial_out(), a.initial_out(),
+                                          empty.initial_out(), c.initial_out()};
+  products[1].x = a.args().x;
+  for (size_t i = 0; i < products.size(); ++i) products[i].out = outs[i].data();
+  MatMul(products, pool_);
+
+  EXPECT_EQ(outs[0], a.Run(pool_));
+  EXPECT_EQ(outs[2], a.Run(pool_));
+  EXPECT_EQ(outs[4], c.Run(pool_));
+  std::vector<float> b_alone = b.initial_out();
+  MatMulArgs b_args = products[1];
+  b_args.out = b_alone.data();
+  MatMul({&b_args, 1}, pool_);
+  EXPECT_EQ(outs[1], b_alone);
+  MatMul({}, pool_);
+}
+
+TEST_P(MatMulTest, NeverReadsPastTheWeights) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t rows : {1, 20}) {
+      Product product(dtype, rows, 45, 7);
+      const size_t bytes = 45 * 7 * SizeOf(dtype);
+      auto* pages = static_cast<uint8_t*>(
+          mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      ASSERT_NE(pages, MAP_FAILED);
+      ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
+      const std::vector<float> want = product.Run(pool_);
+      product.mutable_args().w =
+          std::memcpy(pages + page - bytes, product.args().w, bytes);  // ends where the page ends
+      EXPECT_EQ(product.Run(pool_), want);
+      munmap(pages, 2 * page);
+    }
+  }
+}
+
+TEST_P(MatMulTest, PassesOnInfinityAndNan) {
+  for (const size_t rows : {3, 20}) {
+    Product product(DType::kF32, rows, 40, 5);
+    std::vector<float> x(rows * 40, 1.0F);
+    x[3] = INFINITY;
+    x[40 + 39] = NAN;
+    product.mutable_args().x = x.data();
+    product.mutable_args().x_stride = 40;
+    const std::vector<float> out = product.Run(pool_);
+    EXPECT_TRUE(std::isinf(out[0]));
+    EXPECT_TRUE(std::isnan(out[product.out_stride()]));
+    EXPECT_TRUE(std::isfinite(out[(rows - 1) * product.out_stride()])) << "a row without either";
+  }
+}
+
+// The sum in the order that kernels/matmul.h promises, one scalar operation after the other.
+//   lanes: of a vector; fused: whether the instruction set multiplies and adds with one rounding.
+float SumInOrder(const Product& product, size_t m, size_t n, size_t lanes, bool fused) {
+  const MatMulArgs& args = product.args();
+  std::vector<float> sums(lanes, 0.0F);
+  const size_t padded = (args.in_features + 2 * lanes - 1) / (2 * lanes) * 2 * lanes;
+  for (size_t i = 0; i < padded; ++i) {
+    const size_t lane = i % lanes;
+    const size_t half = i / lanes % 2;
+    const size_t step = i / (2 * lanes) * 2 * lanes;
+    const size_t k = args.dtype == DType::kBF16 ? step + 2 * lane + half : i;
+    const float x = k < args.in_features ? args.x[m * args.x_stride + k] : 0.0F;
+    const float w = k < args.in_features ? product.Weight(n, k) : 0.0F;
+    sums[lane] = fused ? std::fma(w, x, sums[lane]) : sums[lane] + w * x;
+  }
+  for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+    for (size_t i = 0; i < sums.size() / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  }
+  return sums[0];
+}
+
+struct VectorShape {
+  size_t lanes;
+  bool fused;
+};
+VectorShape ShapeOf(const std::string& instruction_set) {
+  if (instruction_set.starts_with("AVX3")) return {16, true};
+  if (instruction_set == "AVX2") return {8, true};
+  if (instruction_set.starts_with("NEON")) return {4, true};
+  if (instruction_set == "SCALAR") return {1, false};
+  return {4, false};
+}
+
+// Also shows which instruction set ran: bits tell the number of lanes and whether FMA was used.
+TEST_P(MatMulTest, SumsInTheOrderOfTheInstructionSetThatWasChosen) {
+  ASSERT_EQ(InstructionSet(), hwy::TargetName(GetParam()));
+  const VectorShape shape = ShapeOf(InstructionSet());
+  for (const DType dtype : kAllDTypes) {
+    for (const size_t rows : {2, 30}) {
+      const Product product(dtype, rows, 333, 6);
+      const std::vector<float> out = product.Run(pool_);
+      for (size_t m = 0; m < rows; ++m) {
+        for (size_t n = 0; n < 6; ++n) {
+          ASSERT_EQ(out[m * product.out_stride() + n],
+                    SumInOrder(product, m, n, shape.lanes, shape.fused))
+              << Name(dtype) << ", row " << m << ", out feature " << n;
+        }
+      }
+    }
+  }
+}
+
+// The tests of equal bits can fail: sums of the same terms in another order do differ.
+TEST(MatMulOrderTest, AnotherOrderHasOtherBits) {
+  const Product product(DType::kBF16, 10, 1100, 38);
+  const auto differing = [&](size_t lanes, bool fused) {
+    size_t count = 0;
+    for (size_t m = 0; m < 10; ++m) {
+      for (size_t n = 0; n < 38; ++n) {
+        const float other = SumInOrder(product, m, n, lanes, fused);
+        const float base = SumInOrder(product, m, n, 8, true);
+        count += SameBits(&base, &other, 1) ? 0 : 1;
+      }
+    }
+    return count;
+  };
+  EXPECT_EQ(differing(8, true), 0U);
+  EXPECT_GT(differing(16, true), 200U);
+  EXPECT_GT(differing(4, true), 200U);
+  EXPECT_GT(differing(8, false), 200U);
+}
+
+TEST(MatMulReferenceTest, IsExactWhereTheAnswerIsKnown) {
+  const std::vector<float> x = {1, 2, 3};
+  // 1, -2, 0.5 | 2^-24 (the smallest half), 65504 (the largest), 0
+  const std::vector<uint16_t> w = {0x3c00, 0xc000, 0x3800, 0x0001, 0x7bff, 0x0000};
+  const std::vector<float> bias = {10, 20};
+  std::vector<float> out = {100, 200};
+  MatMulArgs args = {.x = x.data(),
+                     .x_stride = 3,
+                     .rows = 1,
+                     .w = w.data(),
+                     .dtype = DType::kF16,
+                     .out_features = 2,
+                     .in_features = 3,
+                     .bias = bias.data(),
+                     .out = out.data(),
+                     .out_stride = 2,
+                     .add_to_out = true};
+  MatMulReference(args);
+  EXPECT_EQ(out[0], 100 + 10 + (1 - 4 + 1.5F));
+  EXPECT_EQ(out[1], static_cast<float>(200 + 20 + 131008 + 0x1p-24));
+
+  const std::vector<uint16_t> bf16 = {0x3f80, 0xc000, 0x3f00};  // 1, -2, 0.5
+  args.w = bf16.data();
+  args.dtype = DType::kBF16;
+  args.out_features = 1;
+  args.bias = nullptr;
+  args.add_to_out = false;
+  MatMulReference(args);
+  EXPECT_EQ(out[0], -1.5F);
+}
+
+}  // namespace
+}  // namespace tandem
