@@ -11,7 +11,8 @@ class KvCache {
   virtual ~KvCache() = default;
   virtual size_t length() const = 0;    // rows held
   virtual size_t capacity() const = 0;  // rows at most
-  // Keeps rows [0, length). PRECOND: length <= length(). Debug builds fill the rows given back with NaN.
+  // Keeps rows [0, length). PRECOND: length <= length(). Debug builds fill the rows given back with
+  // NaN.
   virtual void TruncateTo(size_t length) = 0;
 };
 

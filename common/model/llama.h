@@ -1,4 +1,5 @@
-// A Llama-architecture decoder on the CPU: weights mapped from a Hugging Face folder, forward passes over many slots.
+// A Llama-architecture decoder on the CPU: weights mapped from a Hugging Face folder, forward
+// passes over many slots.
 #ifndef TANDEM_COMMON_MODEL_LLAMA_H_
 #define TANDEM_COMMON_MODEL_LLAMA_H_
 
@@ -18,12 +19,13 @@ namespace tandem {
 
 // The rows that one slot adds to a forward pass.
 struct ForwardItem {
-  KvCache* cache = nullptr;             // rows go to cache->length() …, which grows by token_ids.size()
-  std::span<const int32_t> token_ids;   // at least one, each in [0, V)
-  // Of a tree: parents[i] < i is the row that row i follows, -1: the cache's last row. Empty: a chain. A row attends to
-  // the cache's rows and its own ancestors, in path order, at position cache length + depth.
+  KvCache* cache = nullptr;  // rows go to cache->length() …, which grows by token_ids.size()
+  std::span<const int32_t> token_ids;  // at least one, each in [0, V)
+  // Of a tree: parents[i] < i is the row that row i follows, -1: the cache's last row. Empty: a
+  // chain. A row attends to the cache's rows and its own ancestors, in path order, at position
+  // cache length + depth.
   std::span<const int32_t> parents;
-  size_t num_logits = 0;                // the last num_logits rows get logits
+  size_t num_logits = 0;  // the last num_logits rows get logits
 };
 
 // Logits of a pass: for each item in order, its num_logits rows. Valid until the next pass.
@@ -35,12 +37,15 @@ struct LogitsView {
   const float* row(size_t i) const { return data + i * stride; }
 };
 
-// Path- and batch-invariant: a row's bits depend on its tokens before it alone, not on how they came into the cache
-// (decode, verify, chunks of any size) or on what else is in the batch. Not thread-safe: one pass at a time.
+// Path- and batch-invariant: a row's bits depend on its tokens before it alone, not on how they
+// came into the cache (decode, verify, chunks of any size) or on what else is in the batch. Not
+// thread-safe: one pass at a time.
 class LlamaModel {
  public:
-  // Reads config.json, maps model.safetensors or its shards. Errors name file and field. `pool` must outlive the model.
-  static absl::StatusOr<std::unique_ptr<LlamaModel>> Load(const std::filesystem::path& folder, ThreadPool* pool);
+  // Reads config.json, maps model.safetensors or its shards. Errors name file and field. `pool`
+  // must outlive the model.
+  static absl::StatusOr<std::unique_ptr<LlamaModel>> Load(const std::filesystem::path& folder,
+                                                          ThreadPool* pool);
   virtual ~LlamaModel() = default;
 
   virtual const ModelConfig& config() const = 0;
@@ -50,7 +55,8 @@ class LlamaModel {
   // Memory is reserved, and touched only as rows come.
   virtual absl::StatusOr<std::unique_ptr<KvCache>> NewCache(size_t max_rows) const = 0;
 
-  // PRECOND: items are of different caches; each has room. Any number of rows: long ones are worked off in blocks.
+  // PRECOND: items are of different caches; each has room. Any number of rows: long ones are worked
+  // off in blocks.
   virtual absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) = 0;
 };
 

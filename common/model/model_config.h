@@ -1,4 +1,5 @@
-// config.json and generation_config.json of a Hugging Face folder, as far as a Llama decoder needs them.
+// config.json and generation_config.json of a Hugging Face folder, as far as a Llama decoder needs
+// them.
 #ifndef TANDEM_COMMON_MODEL_MODEL_CONFIG_H_
 #define TANDEM_COMMON_MODEL_MODEL_CONFIG_H_
 
@@ -12,7 +13,8 @@
 
 namespace tandem {
 
-// rope_scaling of type "llama3" (Llama 3.1 and later): low frequencies divided by `factor`, a ramp in between.
+// rope_scaling of type "llama3" (Llama 3.1 and later): low frequencies divided by `factor`, a ramp
+// in between.
 struct Llama3RopeScaling {
   double factor = 1;
   double low_freq_factor = 1;
@@ -37,7 +39,8 @@ struct ModelConfig {
   bool tied_embeddings = false;
   std::vector<int32_t> end_of_text_ids;  // generation_config.json's, else config.json's
 
-  // Refuses what is unsupported or absurd, naming file and field. Bounded: small files, no deep JSON.
+  // Refuses what is unsupported or absurd, naming file and field. Bounded: small files, no deep
+  // JSON.
   static absl::StatusOr<ModelConfig> Load(const std::filesystem::path& folder);
 };
 

@@ -1,0 +1,87 @@
+// Causal attention of a decoder over the cached keys and values of its sequences, and how those are
+// laid out.
+#ifndef TANDEM_KERNELS_ATTENTION_H_
+#define TANDEM_KERNELS_ATTENTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/thread_pool.h"
+
+namespace tandem {
+
+// Cache rows are kept in blocks of this many: softmax runs block by block, so partial sums end at
+// absolute positions.
+inline constexpr size_t kKeyBlock = 64;
+
+// Keys and values of one layer of one sequence. A block's keys are transposed, so that a vector
+// holds one dimension of several keys and a score needs no sum over lanes.
+//   data    [num_kv_heads, num_blocks, keys and values of a block]  f32
+//   keys    [head_size, kKeyBlock]
+//   values  [kKeyBlock, head_size]
+struct KvLayer {
+  float* data = nullptr;
+  size_t num_kv_heads = 0;
+  size_t num_blocks = 0;
+  size_t head_size = 0;
+
+  float* Keys(size_t kv_head, size_t block) const {
+    return data + (kv_head * num_blocks + block) * 2 * kKeyBlock * head_size;
+  }
+  float* Values(size_t kv_head, size_t block) const {
+    return Keys(kv_head, block) + kKeyBlock * head_size;
+  }
+};
+
+// Writes cache rows [first_row, first_row + rows). Runs in the caller.
+//   keys, values  [rows, num_kv_heads, head_size]  f32, rows keys_stride and values_stride floats
+//   apart
+struct StoreKvArgs {
+  KvLayer kv;
+  size_t first_row = 0;
+  size_t rows = 0;
+  const float* keys = nullptr;
+  size_t keys_stride = 0;
+  const float* values = nullptr;
+  size_t values_stride = 0;
+};
+
+void StoreKv(const StoreKvArgs& args);
+
+// Query rows [first_row, first_row + rows) of those that one sequence adds to a pass; row i of the
+// pass is in cache row cached_len + i, stored before. It sees cache rows [0, cached_len), then its
+// ancestors in path order, itself the last; with empty `parents` these are rows [0, i] of the pass,
+// else those that parents[i] < i leads to (-1: none before).
+//   queries  [rows, num_heads, head_size]  f32, rows queries_stride floats apart; head h uses KV
+//   head h / (num_heads / num_kv_heads) parents  [first_row + rows] i32, or empty out      like
+//   queries; must not overlap them
+// Scores are divided by sqrt(head_size). PRECOND: num_kv_heads divides num_heads.
+struct AttentionArgs {
+  KvLayer kv;
+  size_t cached_len = 0;
+  size_t first_row = 0;
+  size_t rows = 0;
+  std::span<const int32_t> parents;
+  size_t num_heads = 0;
+  const float* queries = nullptr;
+  size_t queries_stride = 0;
+  float* out = nullptr;
+  size_t out_stride = 0;
+};
+
+// Several sequences in one parallel region; none of their floats need to be aligned.
+//
+// Path- and batch-invariant: the bits of a query row depend on itself, and the keys and values that
+// it sees, by position. Softmax is the online one (Milakov and Gimelshein 2018) over blocks of
+// positions [0, 64), [64, 128), …; a score is one chain of multiply-adds over the dimensions, an
+// output element one over the positions. A row of a tree goes the way of the chain that consists of
+// its path.
+void Attention(std::span<const AttentionArgs> sequences, ThreadPool& pool);
+
+// The same in plain loops over doubles: what tests compare with.
+void AttentionReference(const AttentionArgs& args);
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_ATTENTION_H_

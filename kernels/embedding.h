@@ -1,0 +1,34 @@
+// Rows of an embedding table as F32.
+#ifndef TANDEM_KERNELS_EMBEDDING_H_
+#define TANDEM_KERNELS_EMBEDDING_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace tandem {
+
+// out[r] = table[ids[r]], exactly: every BF16 and F16 value is an F32 value.
+//   table  [entries, size]  dtype, contiguous
+//   ids    [rows]           i32, in [0, entries)
+//   out    [rows, size]     f32, rows out_stride floats apart
+// Nothing needs to be aligned. Runs in the caller.
+struct EmbedArgs {
+  const void* table = nullptr;
+  DType dtype = DType::kBF16;
+  size_t size = 0;
+  const int32_t* ids = nullptr;
+  size_t rows = 0;
+  float* out = nullptr;
+  size_t out_stride = 0;
+};
+
+void Embed(const EmbedArgs& args);
+
+// The same one value at a time, by the definition of the formats: what tests compare with.
+void EmbedReference(const EmbedArgs& args);
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_EMBEDDING_H_

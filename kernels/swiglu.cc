@@ -1,0 +1,63 @@
+#include "kernels/swiglu.h"
+
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/swiglu.cc"
+#include "hwy/foreach_target.h"
+// foreach_target.h comes first.
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tandem {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class D>
+HWY_INLINE void SwiGluVector(D d, float* HWY_RESTRICT gate, const float* HWY_RESTRICT up) {
+  const auto x = hn::LoadU(d, gate);
+  // Highway's Exp does not saturate: past 88 the quotient is 0 to within a denormal anyway.
+  const auto e = hn::Exp(d, hn::Min(hn::Neg(x), hn::Set(d, 88.0f)));
+  const auto silu = hn::Div(x, hn::Add(hn::Set(d, 1.0f), e));
+  hn::StoreU(hn::Mul(silu, hn::LoadU(d, up)), d, gate);
+}
+
+void SwiGluRows(const SwiGluArgs& args) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> d1;
+  const size_t n = hn::Lanes(d);
+  for (size_t r = 0; r < args.rows; ++r) {
+    float* gate = args.gate + r * args.gate_stride;
+    const float* up = args.up + r * args.up_stride;
+    size_t i = 0;
+    for (; i + n <= args.size; i += n) SwiGluVector(d, gate + i, up + i);
+    for (; i < args.size; ++i) SwiGluVector(d1, gate + i, up + i);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tandem
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tandem {
+
+HWY_EXPORT(SwiGluRows);
+
+void SwiGlu(const SwiGluArgs& args) { HWY_DYNAMIC_DISPATCH(SwiGluRows)(args); }
+
+void SwiGluReference(const SwiGluArgs& args) {
+  for (size_t r = 0; r < args.rows; ++r) {
+    for (size_t i = 0; i < args.size; ++i) {
+      float& gate = args.gate[r * args.gate_stride + i];
+      const double x = gate;
+      gate = static_cast<float>(x / (1.0 + std::exp(-x)) * args.up[r * args.up_stride + i]);
+    }
+  }
+}
+
+}  // namespace tandem
+#endif  // HWY_ONCE

@@ -1,0 +1,30 @@
+// The gate of Llama's MLP (Shazeer 2020, "GLU Variants Improve Transformer").
+#ifndef TANDEM_KERNELS_SWIGLU_H_
+#define TANDEM_KERNELS_SWIGLU_H_
+
+#include <cstddef>
+
+namespace tandem {
+
+// gate[r, i] = silu(gate[r, i]) * up[r, i], silu(x) = x / (1 + exp(-x))
+//   gate  [rows, size]  f32, rows gate_stride floats apart; in and out
+//   up    [rows, size]  f32, rows up_stride floats apart; must not overlap gate's elements
+// Nothing needs to be aligned. Runs in the caller; an element's bits depend on its own inputs and
+// its place in the row.
+struct SwiGluArgs {
+  float* gate = nullptr;
+  size_t gate_stride = 0;
+  const float* up = nullptr;
+  size_t up_stride = 0;
+  size_t rows = 0;
+  size_t size = 0;
+};
+
+void SwiGlu(const SwiGluArgs& args);
+
+// The same in plain loops over doubles: what tests compare with.
+void SwiGluReference(const SwiGluArgs& args);
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_SWIGLU_H_

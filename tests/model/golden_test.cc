@@ -1,0 +1,119 @@
+// Logits against Hugging Face's transformers (tests/golden/make_model_golden.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/model/llama.h"
+#include "common/model/safetensors.h"
+#include "kernels/embedding.h"
+#include "kernels/thread_pool.h"
+
+namespace tandem {
+namespace {
+
+const std::filesystem::path kGolden =
+    std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "golden" / "model";
+const std::filesystem::path kTales = std::filesystem::path(TANDEM_SOURCE_DIR) / "models" / "tales";
+
+struct Expected {
+  std::vector<int32_t> input_ids;
+  std::vector<int32_t> positions;
+  std::vector<float> logits;  // [positions, vocabulary]
+};
+
+std::vector<int32_t> Ids(const Tensor& tensor) {
+  std::vector<int32_t> ids(tensor.bytes / sizeof(int32_t));
+  std::memcpy(ids.data(), tensor.data, tensor.bytes);
+  return ids;
+}
+
+Expected ReadExpected(const std::filesystem::path& path) {
+  const auto file = Safetensors::Open(path);
+  EXPECT_TRUE(file.ok()) << file.status();
+  if (!file.ok()) return {};
+  const auto& tensors = (*file)->tensors();
+  Expected expected{Ids(tensors.at("input_ids")), Ids(tensors.at("positions")), {}};
+  const Tensor& logits = tensors.at("logits");
+  const DType dtype = logits.dtype == "F16" ? DType::kF16 : DType::kF32;
+  expected.logits.resize(logits.bytes / SizeOf(dtype));
+  const int32_t row = 0;
+  Embed({.table = logits.data,
+         .dtype = dtype,
+         .size = expected.logits.size(),
+         .ids = &row,
+         .rows = 1,
+         .out = expected.logits.data(),
+         .out_stride = expected.logits.size()});
+  return expected;
+}
+
+// Largest error of a logit, relative to the largest logit.
+void ExpectLogits(const std::filesystem::path& folder, const std::filesystem::path& expected_path,
+                  double tolerance) {
+  ThreadPool pool(2);
+  auto model = LlamaModel::Load(folder, &pool);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Expected expected = ReadExpected(expected_path);
+  const size_t vocabulary = (*model)->config().vocabulary_size;
+  ASSERT_EQ(expected.logits.size(), expected.positions.size() * vocabulary);
+  ASSERT_GE(expected.positions.size(), 16u);
+
+  auto cache = (*model)->NewCache(expected.input_ids.size());
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  const ForwardItem item = {.cache = cache->get(),
+                            .token_ids = expected.input_ids,
+                            .parents = {},
+                            .num_logits = expected.input_ids.size()};
+  const auto logits = (*model)->Forward({&item, 1});
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  ASSERT_EQ(logits->rows, expected.input_ids.size());
+
+  double error = 0;
+  double scale = 0;
+  for (size_t i = 0; i < expected.positions.size(); ++i) {
+    const float* row = logits->row(static_cast<size_t>(expected.positions[i]));
+    for (size_t v = 0; v < vocabulary; ++v) {
+      const double want = expected.logits[i * vocabulary + v];
+      ASSERT_TRUE(std::isfinite(row[v]));
+      error = std::max(error, std::abs(row[v] - want));
+      scale = std::max(scale, std::abs(want));
+    }
+  }
+  std::cout << "largest error " << error / scale << " of the largest logit, " << scale << "\n";
+  EXPECT_LE(error / scale, tolerance);
+}
+
+class GoldenTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenTest, LogitsAreThoseOfTransformers) {
+  const std::filesystem::path folder = kGolden / GetParam();
+  const double tolerance = GetParam().starts_with("f32") ? 2e-3 : 2e-2;
+  ExpectLogits(folder, folder / "expected.safetensors", tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, GoldenTest,
+                         ::testing::Values("f32_gqa_tied", "f32_mqa_untied",
+                                           "f32_mha_attention_bias", "f32_head_dim_legacy",
+                                           "f32_llama3_long", "f32_all_biases_sharded",
+                                           "f32_mistral", "bf16_llama3", "bf16_untied_sharded",
+                                           "bf16_everything_legacy", "f16_mlp_bias",
+                                           "f16_odd_sizes"),
+                         [](const auto& setting) { return setting.param; });
+
+TEST(GoldenTalesTest, TargetLogitsAreThoseOfTransformers) {
+  ExpectLogits(kTales / "target", kGolden / "tales_target.safetensors", 2e-2);
+}
+
+TEST(GoldenTalesTest, DraftLogitsAreThoseOfTransformers) {
+  ExpectLogits(kTales / "draft", kGolden / "tales_draft.safetensors", 2e-2);
+}
+
+}  // namespace
+}  // namespace tandem
