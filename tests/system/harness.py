@@ -2,10 +2,12 @@
 
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -223,3 +225,21 @@ class Output:
     def bytes(self):
         """What 'byte-identical' is about."""
         return (tuple(self.token_ids), self.text)
+
+
+def read_safetensors_header(path):
+    """(header as a dictionary, where the data starts)"""
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        return json.loads(file.read(size)), 8 + size
+
+
+def overwrite_tensor(path, name, value, first=0, count=None):
+    """Sets `count` values of an F32 tensor, from value number `first` on."""
+    header, start = read_safetensors_header(path)
+    assert header[name]["dtype"] == "F32"
+    begin, end = header[name]["data_offsets"]
+    count = (end - begin) // 4 - first if count is None else count
+    with open(path, "r+b") as file:
+        file.seek(start + begin + 4 * first)
+        file.write(struct.pack("<f", value) * count)

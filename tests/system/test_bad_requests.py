@@ -1,0 +1,302 @@
+"""What is refused, with which status and which words; and that nobody else notices."""
+
+import threading
+
+import grpc
+import pytest
+
+import harness
+from prompts import PROMPTS
+from tandem.v1 import generate_pb2 as pb
+
+NAN, INFINITY = float("nan"), float("inf")
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+# (what the message must contain: field and limit, fields of the request)
+BAD_PARAMETERS = [
+    (["temperature", "-0.5"], dict(temperature=-0.5)),
+    (["temperature", "nan"], dict(temperature=NAN)),
+    (["temperature", "inf"], dict(temperature=INFINITY)),
+    (["top_p", "0", "1"], dict(top_p=0.0)),
+    (["top_p", "1.5", "1"], dict(top_p=1.5)),
+    (["top_p", "-0.1", "0"], dict(top_p=-0.1)),
+    (["top_p", "nan"], dict(top_p=NAN)),
+    (["min_p", "-0.5", "0 to 1"], dict(min_p=-0.5)),
+    (["min_p", "1.5", "0 to 1"], dict(min_p=1.5)),
+    (["min_p", "nan"], dict(min_p=NAN)),
+    (["top_k", "-2", "-1"], dict(top_k=-2)),
+    (["repetition_penalty", "0"], dict(repetition_penalty=0.0)),
+    (["repetition_penalty", "-1"], dict(repetition_penalty=-1.0)),
+    (["repetition_penalty", "inf"], dict(repetition_penalty=INFINITY)),
+    (["presence_penalty", "2.5", "-2 to 2"], dict(presence_penalty=2.5)),
+    (["presence_penalty", "nan", "-2 to 2"], dict(presence_penalty=NAN)),
+    (["frequency_penalty", "-3", "-2 to 2"], dict(frequency_penalty=-3.0)),
+    (["frequency_penalty", "inf", "-2 to 2"], dict(frequency_penalty=-INFINITY)),
+    (["logit_bias", "-1", "4095"], dict(logit_bias={-1: 1.0})),
+    (["logit_bias", "4096", "4095"], dict(logit_bias={4096: 1.0})),
+    (["logit_bias", "101", "-100 to 100"], dict(logit_bias={5: 101.0})),
+    (["logit_bias", "nan", "-100 to 100"], dict(logit_bias={5: NAN})),
+    (["logprobs", "-1", "20"], dict(logprobs=-1)),
+    (["logprobs", "21", "20"], dict(logprobs=21)),
+    (["stop", "empty"], dict(stop=["fine", ""])),
+    (["stop", "100", "at most"], dict(stop=["x"] * 100)),
+    (["stop", "100000", "at most"], dict(stop=["x" * 100_000])),
+    (["stop_token_ids", "-1", "4095"], dict(stop_token_ids=[-1])),
+    (["stop_token_ids", "4096", "4095"], dict(stop_token_ids=[1, 4096])),
+    (["max_tokens", "0", "1"], dict(max_tokens=0)),
+    (["max_tokens", "-5", "1"], dict(max_tokens=-5)),
+    (["min_tokens", "-1", "0"], dict(min_tokens=-1)),
+    (["min_tokens", "9", "8"], dict(min_tokens=9, max_tokens=8)),
+    (["draft_length", "-1", "0"], dict(draft_length=-1)),
+    (["draft_length", "1000"], dict(draft_length=1000)),
+    (["lenience", "0"], dict(lenience=0.0)),
+    (["lenience", "1.5", "1"], dict(lenience=1.5)),
+    (["lenience", "nan", "1"], dict(lenience=NAN)),
+    (["lenience", "reproducible"], dict(lenience=0.5, reproducible=True)),
+    (["drafter", "no-such-drafter"], dict(drafter="no-such-drafter")),
+]
+BAD_PROMPTS = [
+    (["prompt"], None),
+    (["prompt", "empty"], ""),
+    (["prompt_token_ids"], []),
+    (["prompt_token_ids", "-1", "4095"], [1, -1]),
+    (["prompt_token_ids", "4096", "4095"], [4096]),
+    (["prompt_token_ids", "1024", "1023"], [300] * 1024),
+    (["prompt", "1023"], "word " * 2000),
+]
+
+
+@pytest.fixture(scope="module")
+def server(servers):
+    return servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=4)
+
+
+NEIGHBOURS = [
+    (PROMPTS[1], dict(temperature=0, max_tokens=200, ignore_eos=True)),
+    (PROMPTS[2], dict(seed=77, max_tokens=200, ignore_eos=True)),
+]
+
+
+@pytest.fixture(scope="module")
+def neighbours(server):
+    """Streams that run beside every test of the module; each must always say the same."""
+    want = [server.generate(prompt, **options).bytes for prompt, options in NEIGHBOURS]
+    stop = threading.Event()
+    counts, wrong = [0, 0], []
+
+    def run(i):
+        prompt, options = NEIGHBOURS[i]
+        while not stop.is_set():
+            try:
+                if server.generate(prompt, **options).bytes != want[i]:
+                    wrong.append(i)
+            except grpc.RpcError as error:
+                wrong.append(error)
+            counts[i] += 1
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(NEIGHBOURS))]
+    for thread in threads:
+        thread.start()
+
+    yield lambda: (list(counts), list(wrong))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.fixture(autouse=True)
+def neighbours_are_undisturbed(neighbours):
+    yield
+    assert neighbours()[1] == []
+
+
+def refusal(server, prompt, **options):
+    with pytest.raises(grpc.RpcError) as error:
+        server.generate(prompt, **options)
+    return error.value.code(), error.value.details()
+
+
+@pytest.mark.parametrize("words,options", BAD_PARAMETERS, ids=[f"{next(iter(o))}-{i}" for i, (_, o) in enumerate(BAD_PARAMETERS)])
+def test_a_bad_parameter_is_named_with_its_limit(server, words, options):
+    code, message = refusal(server, PROMPTS[0], **options)
+    assert code == INVALID, message
+    for word in words:
+        assert word in message.lower(), message
+
+
+@pytest.mark.parametrize("words,prompt", BAD_PROMPTS, ids=[str(i) for i in range(len(BAD_PROMPTS))])
+def test_a_bad_prompt_is_named_with_its_limit(server, words, prompt):
+    code, message = refusal(server, prompt)
+    assert code == INVALID, message
+    for word in words:
+        assert word in message.lower(), message
+
+
+def test_borders_are_allowed(server):
+    for options in [
+            dict(top_p=1.0, min_p=0.0, top_k=-1), dict(top_k=0), dict(top_k=100_000), dict(min_p=1.0), dict(top_p=1e-6),
+            dict(presence_penalty=2.0, frequency_penalty=-2.0), dict(logit_bias={0: 100.0, 4095: -100.0}), dict(logprobs=20),
+            dict(min_tokens=4), dict(draft_length=0), dict(draft_length=server.info().max_draft_length), dict(lenience=1.0),
+            dict(temperature=1e-3), dict(temperature=100.0), dict(repetition_penalty=1e-3), dict(seed=0),
+            dict(lenience=1.0, reproducible=True)
+    ]:
+        output = server.generate(PROMPTS[0], max_tokens=4, **options)
+        assert 1 <= len(output.token_ids) <= 4, options
+    assert len(server.generate([300] * 1023, max_tokens=9, ignore_eos=True).token_ids) == 1
+
+
+def test_a_message_that_is_too_large_is_refused(server):
+    code, message = refusal(server, "x" * (40 << 20))
+    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED, message
+    assert "larger than max" in message.lower()
+
+
+def test_an_unknown_model_is_not_found(server):
+    code, message = refusal(server, PROMPTS[0], model="gpt-17")
+    assert code == grpc.StatusCode.NOT_FOUND
+    assert "gpt-17" in message and server.info().model in message
+
+
+def test_a_running_request_id_already_exists(server):
+    stream = server.start(PROMPTS[0], request_id="twin", max_tokens=900, ignore_eos=True)
+    next(stream)
+    code, message = refusal(server, PROMPTS[0], request_id="twin", max_tokens=1)
+    assert code == grpc.StatusCode.ALREADY_EXISTS and "twin" in message
+    stream.cancel()
+    harness.wait_until(lambda: _runs(server, "twin"), 5, "the id is free again")
+
+
+def _runs(server, request_id):
+    try:
+        return bool(server.generate(PROMPTS[0], request_id=request_id, max_tokens=1).token_ids)
+    except grpc.RpcError:
+        return False
+
+
+@pytest.mark.parametrize("field", [2, 1, 6])  # prompt, request_id, model: all of them strings
+def test_invalid_utf8_is_refused_by_the_parser_and_nothing_else_happens(server, field):
+    """gRPC's generated parser refuses the message before a handler sees it, and answers INTERNAL: pinned here."""
+    bad = bytes([field << 3 | 2, 4]) + b"ab\xff\xfe"
+    if field != 2:
+        bad = harness.request(PROMPTS[0], max_tokens=1).SerializeToString() + bad
+    call = server.channel.unary_stream("/tandem.v1.Generation/Generate", request_serializer=lambda data: data,
+                                       response_deserializer=pb.GenerateResponse.FromString)
+    with pytest.raises(grpc.RpcError) as error:
+        list(call(bad, timeout=10))
+    assert error.value.code() == grpc.StatusCode.INTERNAL
+    assert server.generate(PROMPTS[0], max_tokens=2, ignore_eos=True).completion.usage.completion_tokens == 2
+
+
+def test_garbage_on_the_wire_is_refused(server):
+    call = server.channel.unary_stream("/tandem.v1.Generation/Generate", request_serializer=lambda data: data,
+                                       response_deserializer=pb.GenerateResponse.FromString)
+    with pytest.raises(grpc.RpcError) as error:
+        list(call(b"\xff" * 64, timeout=10))
+    assert error.value.code() == grpc.StatusCode.INTERNAL
+    with pytest.raises(grpc.RpcError) as error:
+        server.channel.unary_unary("/tandem.v1.Generation/NoSuchCall", request_serializer=lambda data: data,
+                                   response_deserializer=lambda data: data)(b"", timeout=10)
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_bad_calls_around_generate_are_refused(server):
+    with pytest.raises(grpc.RpcError) as error:
+        server.stub.Detokenize(pb.DetokenizeRequest(ids=[5, 4096]))
+    assert error.value.code() == INVALID and "ids" in error.value.details() and "4095" in error.value.details()
+    with pytest.raises(grpc.RpcError) as error:
+        server.stub.Detokenize(pb.DetokenizeRequest(ids=[-1]))
+    assert error.value.code() == INVALID
+    with pytest.raises(grpc.RpcError) as error:
+        server.stub.Tokenize(pb.TokenizeRequest(text="x" * (3 << 20)))
+    assert error.value.code() in (INVALID, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+def test_refusals_say_nothing_about_the_machine(server):
+    for prompt, options in [(PROMPTS[0], dict(top_p=2.0)), ("", {}), (PROMPTS[0], dict(model="x"))]:
+        message = refusal(server, prompt, **options)[1]
+        assert str(harness.SOURCE_DIR) not in message and "0x" not in message and "tmp" not in message
+
+
+def test_neighbours_ran_all_the_while(neighbours):
+    harness.wait_until(lambda: min(neighbours()[0]) >= 3, 30, "both neighbours finished streams")
+
+
+def test_a_full_queue_refuses_with_a_hint(servers):
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=1, max_queue=2)
+    running = [server.start(PROMPTS[0], max_tokens=1000, ignore_eos=True) for _ in range(3)]
+    refused = []
+    harness.wait_until(lambda: _is_refused(server, refused), 5, "the queue is full")
+    error = refused[0]
+    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "2" in error.details() and "queue" in error.details()
+    hints = [value for key, value in error.trailing_metadata() if key == "grpc-retry-pushback-ms"]
+    assert hints and int(hints[0]) >= 0
+    for stream in running:
+        stream.cancel()
+
+
+def _is_refused(server, refused):
+    # max_tokens 1000 again: one that gets in would hold its place.
+    stream = server.start(PROMPTS[0], max_tokens=1000, ignore_eos=True)
+    try:
+        next(stream)
+        return False
+    except grpc.RpcError as error:
+        refused.append(error)
+        return True
+    finally:
+        stream.cancel()
+
+
+def test_a_target_row_that_is_not_finite_ends_its_own_request_alone(servers, models, tmp_path):
+    folder = tmp_path / "target"
+    models.write(folder, vocabulary_size=4096, hidden_size=32, layers=2, max_positions=4096, untied=True, seed=5,
+                 tokenizer_from=harness.TALES_TARGET)
+    poison = 777  # a row of the embedding: whatever reads this token turns into NaN
+    harness.overwrite_tensor(folder / "model.safetensors", "model.embed_tokens.weight", NAN, first=32 * poison, count=32)
+    server = servers(target=folder, draft=models.tales_sized_draft(), max_slots=4)
+    healthy = dict(temperature=0, max_tokens=3000, ignore_eos=True, logit_bias={poison: -100.0})
+    want = server.generate([1, 2, 3], **healthy).bytes
+    neighbour = server.start([1, 2, 3], **healthy)
+    output = harness.Output([], "", [], [], None, set())
+    output.add(next(neighbour))
+    for prompt in ([5, poison, 6], [poison]):
+        code, message = refusal(server, prompt, max_tokens=8)
+        assert code == grpc.StatusCode.INTERNAL
+        assert "finite" in message
+    # It shows up in the middle of an output: what was said before stays said.
+    stream = server.start([9, 9], temperature=0, max_tokens=50, ignore_eos=True, logit_bias={poison: 100.0}, min_tokens=0)
+    said = []
+    with pytest.raises(grpc.RpcError) as error:
+        for response in stream:
+            said.extend(response.token_ids)
+    assert error.value.code() == grpc.StatusCode.INTERNAL
+    assert said == [poison]
+    for response in neighbour:
+        output.add(response)
+    assert output.bytes == want
+
+
+def test_a_draining_server_is_unavailable_and_finishes_what_runs(tmp_path):
+    server = harness.Server(tmp_path)
+    stream = server.start(PROMPTS[0], temperature=0, max_tokens=900, ignore_eos=True)
+    count = len(next(stream).token_ids)
+    channel = server.channel
+    server.process.terminate()
+    refused = []
+
+    def is_unavailable():
+        try:
+            harness.Output.read(server.start(PROMPTS[1], max_tokens=1))
+            return False
+        except grpc.RpcError as error:
+            refused.append(error)
+            return error.code() == grpc.StatusCode.UNAVAILABLE
+
+    harness.wait_until(is_unavailable, 5, "new requests are refused")
+    for response in stream:
+        count += len(response.token_ids)
+    assert count == 900
+    assert server.process.wait(15) == 0
+    channel.close()

@@ -1,0 +1,191 @@
+"""Starting and stopping: what is printed, what is left behind."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+
+import grpc
+import pytest
+
+import harness
+from prompts import PROMPTS
+from tandem.v1 import generate_pb2 as pb
+from tandem.v1 import generate_pb2_grpc
+
+TANDEM = str(harness.BINARY_DIR / "bin" / "tandem")
+
+
+def leftovers(server):
+    return sorted(str(path.relative_to(server.temp_dir)) for path in server.temp_dir.rglob("*"))
+
+
+def open_memory(pid):
+    return [os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir() if "memfd" in os.readlink(path)]
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "SIGINT to the supervisor", "SIGTERM to the supervisor"])
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_stopping_leaves_nothing_behind(tmp_path, how, busy):
+    shared_memory = set(os.listdir("/dev/shm"))
+    server = harness.Server(tmp_path)
+    children = server.children()
+    assert sorted(children.values()) == ["tandem-draft", "tandem-router", "tandem-verifier"]
+    stream = server.start(PROMPTS[0], max_tokens=900, ignore_eos=True) if busy else iter(())
+    if busy:
+        next(stream)
+
+    if how == "ctrl-c":
+        os.killpg(server.process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    else:
+        server.process.send_signal(getattr(signal, how.split()[0]))
+    try:
+        last = None
+        for last in stream:
+            pass
+        assert not busy or last.HasField("completion")  # drained
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.UNAVAILABLE
+    assert server.process.wait(15) == 0, server.log()
+    server.channel.close()
+
+    for pid in children:
+        assert not pathlib.Path(f"/proc/{pid}").exists(), f"{children[pid]} still runs"
+    assert leftovers(server) == []
+    assert set(os.listdir("/dev/shm")) <= shared_memory
+    host, port = server.address.rsplit(":", 1)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=2)
+
+
+def test_children_stay_in_the_supervisors_session(tmp_path):
+    server = harness.Server(tmp_path)
+    assert {os.getsid(pid) for pid in server.children()} == {server.process.pid}
+    server.stop()
+
+
+def test_a_supervisor_that_is_killed_takes_its_children_along(tmp_path):
+    server = harness.Server(tmp_path)
+    children = server.children()
+    server.process.kill()
+    server.process.wait()
+    harness.wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children), 10, "all ended")
+
+
+def test_log_prob_rows_have_no_name_in_the_file_system(tmp_path):
+    shared_memory = set(os.listdir("/dev/shm"))
+    server = harness.Server(tmp_path, transport="shm")
+    server.generate(PROMPTS[0], max_tokens=8, draft_length=4)
+    assert set(os.listdir("/dev/shm")) <= shared_memory
+    assert all(open_memory(server.child(name)) for name in ("tandem-draft", "tandem-verifier"))
+    assert open_memory(server.child("tandem-router")) == []
+    for path in server.temp_dir.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, f"{path} is open to others"
+    server.stop()
+
+
+def test_listens_on_a_unix_socket(tmp_path):
+    path = tmp_path / "socket"
+    process = subprocess.Popen([TANDEM, "serve", "--listen", f"unix:{path}"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout.readline() == f"ready: unix:{path}\n"
+        with grpc.insecure_channel(f"unix:{path}") as channel:
+            assert generate_pb2_grpc.GenerationStub(channel).GetServerInfo(pb.GetServerInfoRequest(), timeout=5).model
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(15) == 0
+    assert not path.exists()
+
+
+def test_ready_is_one_line_and_the_only_output(tmp_path):
+    process = subprocess.Popen([TANDEM, "serve", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=15)
+    assert first.startswith("ready: 127.0.0.1:") and not first.endswith(":0\n")
+    assert rest == ""
+
+
+def test_the_environment_sets_options(tmp_path):
+    server = harness.Server(tmp_path, environment={"TANDEM_MAX_SLOTS": "5", "TANDEM_DRAFTER": "none"})
+    info = server.info()
+    server.stop()
+    assert info.max_slots == 5 and not info.drafter_attached
+
+
+@pytest.mark.parametrize("command", [["tandem"], ["tandem", "serve"], ["tandem", "generate"], ["tandem", "bench"],
+                                     ["tandem-router"], ["tandem-draft"], ["tandem-verifier"]], ids=" ".join)
+def test_help_can_be_read(command):
+    done = subprocess.run([harness.BINARY_DIR / "bin" / command[0], *command[1:], "--help"], capture_output=True, text=True,
+                          timeout=10)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) > 5
+    if command == ["tandem", "serve"]:
+        for flag in ("--target", "--draft", "--draft-length", "--listen", "--drafter", "--max-slots"):
+            assert flag in done.stdout
+
+
+@pytest.mark.parametrize("arguments,words", [
+    (["--target", "/no/such/folder"], ["--target", "/no/such/folder"]),
+    (["--target", harness.TALES_TARGET, "--draft", "/no/such/folder"], ["--draft", "/no/such/folder"]),
+    (["--listen", "nonsense"], ["--listen", "nonsense"]),
+    (["--listen", "0.0.0.0:0"], ["--listen", "--insecure"]),
+    (["--draft-length", "99"], ["--draft-length", "99"]),
+    (["--draft-length", "-1"], ["--draft-length", "-1"]),
+    (["--transport", "pigeon"], ["--transport", "pigeon"]),
+    (["--drafter", "pigeon"], ["--drafter", "pigeon"]),
+    (["--max-slots", "0"], ["--max-slots", "0"]),
+    (["--no-such-flag"], ["--no-such-flag"]),
+], ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else None)
+def test_a_bad_option_is_named(arguments, words):
+    done = subprocess.run([TANDEM, "serve", "--listen", "127.0.0.1:0", *map(str, arguments)] if arguments[0] != "--listen" else
+                          [TANDEM, "serve", *arguments], capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    for word in words:
+        assert word in done.stderr + done.stdout, done.stderr
+
+
+def test_a_taken_port_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run([TANDEM, "serve", "--listen", address], capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0 and address in done.stderr
+
+
+def test_models_that_do_not_share_a_tokenizer_decode_plainly_or_are_refused_by_entry(tmp_path, models):
+    """Equal sizes are not enough: the vocabularies are compared entry by entry, and the first that differs is named."""
+    draft = models.random(vocabulary_size=4096, hidden_size=32, layers=1, max_positions=1024)
+    command = [TANDEM, "serve", "--listen", "127.0.0.1:0", "--target", str(harness.TALES_TARGET), "--draft", str(draft)]
+    log = open(tmp_path / "log", "w+")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    line = process.stdout.readline()
+    try:
+        if line:
+            with grpc.insecure_channel(line.split()[1]) as channel:
+                stub = generate_pb2_grpc.GenerationStub(channel)
+                assert not stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=5).drafter_attached
+                output = harness.Output.read(stub.Generate(harness.request(PROMPTS[0], max_tokens=4, temperature=0)))
+                assert set(output.sources) == {pb.TOKEN_SOURCE_PLAIN}
+        else:
+            assert process.wait(15) != 0
+    finally:
+        process.terminate()
+        process.wait(15)
+    log.seek(0)
+    message = log.read()
+    assert "tokenizer" in message and "entry" in message, message
+
+
+def test_generate_prints_the_text_and_nothing_else_when_it_is_no_terminal(tmp_path):
+    server = harness.Server(tmp_path)
+    want = server.generate(PROMPTS[0], temperature=0, max_tokens=24)
+    done = subprocess.run([TANDEM, "generate", "--connect", server.address, "--temperature", "0", "--max-tokens", "24",
+                           PROMPTS[0]], capture_output=True, text=True, timeout=60)
+    server.stop()
+    assert done.returncode == 0, done.stderr
+    assert want.text.strip() in done.stdout
+    assert "\x1b" not in done.stdout

@@ -1,0 +1,175 @@
+"""Sampled output of the whole system has exactly the target's distribution.
+
+Tiny random models, so that the distribution of the first three tokens can be enumerated: the target's probabilities are read
+through the API (`logprobs`, one token after each prefix, no drafter), transformed here in double precision, and multiplied along each path.
+kernels/sampling has the test of 200,000 draws for each parameter and for planted biases in the algorithm; this one is about the way
+through the processes: rows in the ring, rollbacks, catch-up, batches.
+
+False alarm of each test: 1e-6. Power: 20,000 draws over some 200 cells see a distribution at a Kullback-Leibler divergence of 0.006 nats with
+99 %; that the drafter's own distribution, and a mixture with 10 % of it, are told apart is tested below.
+"""
+
+import asyncio
+import collections
+import itertools
+import math
+
+import grpc
+import pytest
+
+import harness
+from chi_squared import g_test, upper_tail
+from tandem.v1 import generate_pb2 as pb
+from tandem.v1 import generate_pb2_grpc
+
+FALSE_ALARM = 1e-6
+DRAWS = 20_000
+VOCABULARY = 8  # a … f, beginning and end of text
+END_OF_TEXT = 7
+PROMPT = [6, 0, 1, 2]
+TOKENS = 3
+SHAPE = dict(vocabulary_size=VOCABULARY, hidden_size=16, heads=2, kv_heads=1, head_size=8, intermediate_size=32, layers=1,
+             max_positions=64, embedding_scale=0.35)
+
+CONFIGURATIONS = {
+    "temperature 1": dict(temperature=1.0),
+    # Without the repetition penalty: it looks at the logits' sign, and the API gives log-probabilities, a constant away.
+    "all transforms": dict(temperature=0.8, top_k=6, top_p=0.95, min_p=0.02, presence_penalty=0.3, frequency_penalty=-0.2,
+                           logit_bias={3: 0.5, 4: -0.5}, min_tokens=2),
+}
+
+
+def transform(log_probabilities, output, parameters):
+    """{token: probability}, in the order that kernels/sampling/transform.h gives."""
+    logits = list(log_probabilities)
+    for token, count in collections.Counter(output).items():
+        logits[token] -= parameters.get("presence_penalty", 0.0) + count * parameters.get("frequency_penalty", 0.0)
+    for token, bias in parameters.get("logit_bias", {}).items():
+        logits[token] += bias
+    if len(output) < parameters.get("min_tokens", 0):
+        logits[END_OF_TEXT] = -math.inf
+    logits = [logit / parameters["temperature"] for logit in logits]
+
+    order = sorted(range(VOCABULARY), key=lambda token: (-logits[token], token))
+    kept = order[:parameters.get("top_k", VOCABULARY)]
+    weights = {token: math.exp(logits[token] - logits[order[0]]) for token in kept}
+    total = sum(weights.values())
+    nucleus, mass = [], 0.0
+    for token in kept:
+        if mass >= parameters.get("top_p", 1.0):
+            break
+        nucleus.append(token)
+        mass += weights[token] / total
+    largest = weights[order[0]]
+    survivors = {token: weights[token] for token in nucleus if weights[token] >= parameters.get("min_p", 0.0) * largest}
+    total = sum(survivors.values())
+    return {token: weight / total for token, weight in survivors.items()}
+
+
+def log_probabilities(server):
+    """{prefix: natural logarithms of the model's probabilities}, exactly as the model computes them."""
+    prefixes = [prefix for length in range(TOKENS) for prefix in itertools.product(range(VOCABULARY), repeat=length)]
+    requests = [(PROMPT + list(prefix), dict(temperature=0, max_tokens=1, logprobs=VOCABULARY, ignore_eos=True))
+                for prefix in prefixes]
+    table = {}
+    for prefix, output in zip(prefixes, server.generate_all(requests, 8)):
+        row = {top.token_id: top.logprob for top in output.logprobs[0].top}
+        assert sorted(row) == list(range(VOCABULARY))
+        assert math.isclose(sum(math.exp(value) for value in row.values()), 1, abs_tol=1e-5)
+        table[prefix] = [row[token] for token in range(VOCABULARY)]
+    return table
+
+
+def distribution(table, parameters):
+    """{first tokens: probability}; the end of text ends an output early."""
+    joint = {(): 1.0}
+    for _ in range(TOKENS):
+        longer = {}
+        for prefix, probability in joint.items():
+            if prefix[-1:] == (END_OF_TEXT,):
+                longer[prefix] = probability
+                continue
+            for token, chance in transform(table[prefix], prefix, parameters).items():
+                longer[prefix + (token,)] = probability * chance
+        joint = longer
+    assert math.isclose(sum(joint.values()), 1, abs_tol=1e-9)
+    return joint
+
+
+async def draw_all(address, count, concurrency, **options):
+    counts = collections.Counter()
+    sources = collections.Counter()
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = generate_pb2_grpc.GenerationStub(channel)
+        message = harness.request(PROMPT, max_tokens=TOKENS, **options)
+        left = iter(range(count))
+
+        async def client():
+            for _ in left:
+                token_ids = []
+                async for response in stub.Generate(message, timeout=60):
+                    token_ids.extend(response.token_ids)
+                    sources.update(response.sources)
+                counts[tuple(token_ids)] += 1
+
+        await asyncio.gather(*[client() for _ in range(concurrency)])
+    return counts, sources
+
+
+def draw(server, count, concurrency=16, **options):
+    return asyncio.run(draw_all(server.address, count, concurrency, **options))
+
+
+@pytest.fixture(scope="module")
+def tiny(models):
+    """Folders of a target and of three drafters: themselves, another one, and one that likes what the target does not."""
+    target = models.random(**SHAPE, seed=1)
+    return {"target": target, "good": target, "other": models.random(**SHAPE, seed=2),
+            "sharp": models.random(**{**SHAPE, "embedding_scale": 2.0}, seed=3)}
+
+
+@pytest.fixture(scope="module")
+def tables(servers, tiny):
+    """Log-probabilities of target and of the other drafter."""
+    return {name: log_probabilities(servers(target=tiny[name], drafter="none", max_slots=8)) for name in ("target", "other")}
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+@pytest.mark.parametrize("draft,transport,draft_length", [("other", "shm", 3), ("sharp", "inline", 2)])
+def test_distribution_is_the_targets(servers, tiny, tables, draft, transport, draft_length, configuration):
+    parameters = CONFIGURATIONS[configuration]
+    server = servers(target=tiny["target"], draft=tiny[draft], transport=transport, max_slots=16)
+    assert server.info().ring_transport == transport
+    counts, sources = draw(server, DRAWS, draft_length=draft_length, **parameters)
+    assert sum(counts.values()) == DRAWS
+    for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
+        assert sources[source] > DRAWS / 50, "both ways of making a token must have been taken"
+    assert g_test(counts, distribution(tables["target"], parameters)) > FALSE_ALARM
+
+    if draft == "other" and configuration == "temperature 1":
+        # The test of the test: these counts are not the drafter's, and a tenth of a drafter would be seen.
+        target = distribution(tables["target"], parameters)
+        drafter = distribution(tables["other"], parameters)
+        assert g_test(counts, drafter) < FALSE_ALARM
+        biased = {cell: 0.9 * target[cell] + 0.1 * drafter[cell] for cell in target}
+        expected = {cell: round(DRAWS * probability) for cell, probability in biased.items()}
+        assert g_test(expected, target) < FALSE_ALARM
+
+
+def test_reproducible_outputs_over_seeds_have_the_targets_distribution(servers, tiny, tables):
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
+    parameters = CONFIGURATIONS["temperature 1"]
+    counts, _ = draw(server, DRAWS // 2, draft_length=3, reproducible=True, **parameters)
+    assert g_test(counts, distribution(tables["target"], parameters)) > FALSE_ALARM
+
+
+def test_a_drafter_that_is_the_target_is_always_accepted(servers, tiny):
+    server = servers(target=tiny["target"], draft=tiny["good"], transport="shm", max_slots=16)
+    _, sources = draw(server, 500, draft_length=2, temperature=1.0)
+    assert sources[pb.TOKEN_SOURCE_RECOVERED] == 0
+    assert sources[pb.TOKEN_SOURCE_ACCEPTED] > 0
+
+
+def test_tail_of_chi_squared():
+    for statistic, degrees, probability in [(3.841459, 1, 0.05), (18.307038, 10, 0.05), (298.747, 200, 7.6e-6)]:
+        assert math.isclose(upper_tail(statistic, degrees), probability, rel_tol=0.1)
