@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +15,16 @@
 #include "absl/status/statusor.h"
 
 namespace tandem {
+
+// How far the decoding of a text has come; a value, so it can be copied with what it belongs to.
+struct DecodeState {
+  bool at_start = true;              // no token has counted yet
+  bool may_strip = true;             // no text has come out yet
+  size_t num_stripped = 0;           // leading characters left out
+  bool byte_run_is_invalid = false;  // of SentencePiece's byte tokens: the run is not UTF-8
+  size_t byte_run_checked = 0;       // bytes of whole characters in `incomplete`
+  std::string incomplete;  // bytes of a character that has begun, or of a run of byte tokens
+};
 
 // BPE of two kinds: byte-level with a Split pattern (GPT-2, Llama-3, Qwen-2) and SentencePiece-style with byte fallback
 // (Llama-2, TinyLlama, Mistral). Immutable after Load, so any thread may use it.
@@ -27,10 +36,12 @@ class Tokenizer {
 
   // `text` must be valid UTF-8. add_special_tokens: what the post-processor adds (beginning of text). Added tokens in the text
   // are recognised either way, as Hugging Face's tokenizers do.
-  virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const = 0;
+  virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                                      bool add_special_tokens) const = 0;
 
   // Incomplete or invalid UTF-8 becomes U+FFFD. Ids that do not exist give nothing.
-  virtual std::string Decode(std::span<const int32_t> token_ids, bool skip_special_tokens) const = 0;
+  virtual std::string Decode(std::span<const int32_t> token_ids,
+                             bool skip_special_tokens) const = 0;
 
   virtual size_t num_entries() const = 0;  // highest id + 1
   // The entry's own text in the file (not decoded); empty where no entry has the id.
@@ -44,10 +55,18 @@ class Tokenizer {
   virtual std::string TokenBytes(int32_t token_id) const = 0;
   // True where Decode drops one leading space of the text (SentencePiece-style decoders' Strip).
   virtual bool StripsLeadingSpace() const = 0;
+
+  // Decode, a token at a time: the text that is certain after this token. Here it is made of TokenBytes and
+  // StripsLeadingSpace; decoders that look further than a character override it.
+  virtual std::string DecodeNext(int32_t token_id, bool skip_special_tokens,
+                                 DecodeState& state) const;
+  // What an end of the text makes of the incomplete rest.
+  virtual std::string DecodeEnd(DecodeState& state) const;
 };
 
 // Turns a growing list of tokens into text, whole characters only: the concatenation of all Push results and Finish
-// equals Decode of all tokens.
+// equals Decode of all tokens. Invalid bytes give U+FFFD as soon as they are certain. A run of SentencePiece's byte tokens
+// comes out when it ends: to Decode it is text only if all of it is UTF-8, else each byte is a U+FFFD.
 class StreamingDetokenizer {
  public:
   // `tokenizer` must outlive it.
@@ -61,8 +80,7 @@ class StreamingDetokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
-  bool at_start_ = true;
-  std::string incomplete_;  // bytes of a character that has begun
+  DecodeState state_;
 };
 
 }  // namespace tandem

@@ -1,0 +1,61 @@
+// Tokens to text: "decoder" of tokenizer.json.
+#ifndef TANDEM_COMMON_TOKENIZER_TEXT_DECODER_H_
+#define TANDEM_COMMON_TOKENIZER_TEXT_DECODER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/tokenizer.h"
+
+namespace tandem {
+
+// Hugging Face defines a decoder as a chain that maps lists of strings to lists of strings. Every chain in use is one of
+// these, and can run token by token: steps on single tokens (Replace, Strip, Metaspace), then ByteFallback, then Fuse and
+// Strip at the start of the text; or ByteLevel; or null, which joins with spaces. Other orders are refused. Immutable.
+class TextDecoder {
+ public:
+  static absl::StatusOr<TextDecoder> FromJson(const JsonField& field);
+
+  // `entry`: the token's text in the file.
+  std::string Next(std::string_view entry, DecodeState& state) const;
+  std::string End(DecodeState& state) const;
+
+  // What a token adds in the middle of a text.
+  std::string TokenBytes(std::string_view entry) const;
+  bool StripsLeadingSpace() const;
+
+ private:
+  // A step on single tokens.
+  struct Step {
+    enum class Kind { kReplace, kStrip, kMetaspace };
+    Kind kind;
+    std::string from;
+    std::string to;           // kReplace, kMetaspace
+    size_t count = 0;         // kStrip: at most so many
+    bool drop_first = false;  // kMetaspace: in the first token `from` gives nothing
+  };
+  enum class Phase { kTokens, kBytes, kText };
+
+  absl::Status AddPart(const JsonField& field, Phase& phase);
+  std::string ApplySteps(std::string_view entry, bool is_first) const;
+  std::string StripStart(std::string text, DecodeState& state) const;
+  std::string EndByteRun(DecodeState& state) const;
+
+  bool join_with_spaces_ = false;
+  bool byte_level_ = false;
+  bool byte_fallback_ = false;
+  std::vector<Step> steps_;
+  std::string strip_content_;  // one character, left out at the start of the text
+  size_t strip_count_ = 0;     // at most so often
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_TOKENIZER_TEXT_DECODER_H_

@@ -1,0 +1,53 @@
+// The entries of a vocabulary: text <-> id.
+#ifndef TANDEM_COMMON_TOKENIZER_VOCABULARY_H_
+#define TANDEM_COMMON_TOKENIZER_VOCABULARY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace tandem {
+
+// Ids of a vocabulary are below this: eight times the largest vocabulary known, and small enough that a file cannot
+// make us allocate much by naming one huge id.
+inline constexpr int64_t kMaxVocabularySize = int64_t{1} << 21;
+
+// Texts lie one behind the other in one buffer; an open-addressing table of ids finds them. Filled by Add, then read only.
+class Vocabulary {
+ public:
+  // Errors: an id out of range, an id or a text given twice. They do not name the file.
+  absl::Status Add(std::string_view text, int64_t id);
+
+  std::optional<int32_t> Find(std::string_view text) const;
+  bool Has(int32_t id) const;
+  // Empty if there is none. Valid until the next Add.
+  std::string_view Text(int32_t id) const;
+  size_t num_ids() const { return spans_.size(); }  // highest id + 1
+  size_t size() const { return size_; }             // entries
+
+ private:
+  struct Span {
+    uint32_t offset = 0;
+    uint32_t length = kAbsent;
+  };
+  static constexpr uint32_t kAbsent = UINT32_MAX;
+  static constexpr int32_t kFree = -1;
+
+  // Where `text` is in table_, or the free place where it belongs.
+  size_t Place(std::string_view text) const;
+  void Grow();
+
+  std::string texts_;
+  std::vector<Span> spans_;     // [num_ids]
+  std::vector<int32_t> table_;  // a power of two, at most half full
+  size_t size_ = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_TOKENIZER_VOCABULARY_H_
