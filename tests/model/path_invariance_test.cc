@@ -1,0 +1,219 @@
+// A row of logits has the same bits whichever path made it and whatever came with it (invariant 3 of the architecture).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/model/llama.h"
+#include "kernels/thread_pool.h"
+
+namespace tandem {
+namespace {
+
+using Row = std::vector<float>;
+using Rows = std::vector<Row>;
+
+struct Setting {
+  const char* name;
+  const char* folder;
+  size_t num_tokens;  // past a block of keys; for the served pair past a block of rows, too
+  int num_threads;
+};
+
+class PathInvarianceTest : public ::testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    pool_ = std::make_unique<ThreadPool>(GetParam().num_threads);
+    model_ = LoadModel(*pool_);
+    ids_ = SomeTokens(0);
+  }
+
+  static std::unique_ptr<LlamaModel> LoadModel(ThreadPool& pool) {
+    auto model =
+        LlamaModel::Load(std::filesystem::path(TANDEM_SOURCE_DIR) / GetParam().folder, &pool);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return std::move(model).value();
+  }
+
+  std::vector<int32_t> SomeTokens(size_t seed) const {
+    std::vector<int32_t> ids(GetParam().num_tokens);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<int32_t>((i * i * 7919 + (seed + 3) * (i + 1) * 104729) %
+                                    model_->config().vocabulary_size);
+    }
+    return ids;
+  }
+
+  std::unique_ptr<KvCache> NewCache() const {
+    auto cache = model_->NewCache(GetParam().num_tokens);
+    EXPECT_TRUE(cache.ok()) << cache.status();
+    return std::move(cache).value();
+  }
+
+  Rows Forward(LlamaModel& model, std::vector<ForwardItem> items) const {
+    const auto logits = model.Forward(items);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    Rows rows;
+    for (size_t i = 0; i < logits->rows; ++i) {
+      rows.emplace_back(logits->row(i), logits->row(i) + model.config().vocabulary_size);
+    }
+    return rows;
+  }
+
+  // ids[begin, end) with logits for all or the last `num_logits` of them.
+  static ForwardItem Item(KvCache& cache, const std::vector<int32_t>& ids, size_t begin, size_t end,
+                          size_t num_logits) {
+    return {.cache = &cache,
+            .token_ids = std::span(ids).subspan(begin, end - begin),
+            .parents = {},
+            .num_logits = num_logits};
+  }
+
+  // Token by token: what every other path is compared with.
+  Rows Decode(LlamaModel& model, const std::vector<int32_t>& ids) const {
+    const auto cache = NewCache();
+    Rows rows;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      rows.push_back(Forward(model, {Item(*cache, ids, i, i + 1, 1)}).at(0));
+    }
+    return rows;
+  }
+
+  static void ExpectSameBits(const Row& got, const Row& want, const std::string& what) {
+    ASSERT_EQ(got.size(), want.size());
+    ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << what;
+  }
+
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<LlamaModel> model_;
+  std::vector<int32_t> ids_;
+};
+
+TEST_P(PathInvarianceTest, ChunkedPrefillEqualsDecodingOneByOne) {
+  const Rows want = Decode(*model_, ids_);
+  for (const size_t chunk :
+       {size_t{2}, size_t{3}, size_t{7}, size_t{16}, size_t{64}, size_t{65}, ids_.size()}) {
+    const auto cache = NewCache();
+    for (size_t begin = 0; begin < ids_.size(); begin += chunk) {
+      const size_t end = std::min(ids_.size(), begin + chunk);
+      const Rows got = Forward(*model_, {Item(*cache, ids_, begin, end, end - begin)});
+      for (size_t i = begin; i < end; ++i) {
+        ExpectSameBits(got.at(i - begin), want[i],
+                       "chunk " + std::to_string(chunk) + " row " + std::to_string(i));
+      }
+    }
+    EXPECT_EQ(cache->length(), ids_.size());
+  }
+}
+
+TEST_P(PathInvarianceTest, RowsWithoutLogitsChangeNothing) {
+  const Rows want = Decode(*model_, ids_);
+  const auto cache = NewCache();
+  const size_t half = ids_.size() / 2;
+  EXPECT_TRUE(Forward(*model_, {Item(*cache, ids_, 0, half, 0)}).empty());
+  const Rows got = Forward(*model_, {Item(*cache, ids_, half, ids_.size(), 3)});
+  ASSERT_EQ(got.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    ExpectSameBits(got[i], want[ids_.size() - 3 + i], "row " + std::to_string(i));
+  }
+}
+
+TEST_P(PathInvarianceTest, OtherSlotsOfABatchChangeNothing) {
+  const std::vector<int32_t> others[] = {SomeTokens(1), SomeTokens(2)};
+  const Rows want = Decode(*model_, ids_);
+  const Rows want_other = Decode(*model_, others[0]);
+  const auto cache = NewCache();
+  const auto decoding = NewCache();
+  const auto prefilling = NewCache();
+  size_t decoded = 0;
+  size_t prefilled = 0;
+  // A verify block in the middle, between a neighbour that decodes and one that prefills in growing chunks.
+  for (size_t begin = 0, step = 1; begin < ids_.size(); begin += step, step = step % 6 + 1) {
+    const size_t end = std::min(ids_.size(), begin + step);
+    const size_t chunk = std::min(others[1].size() - prefilled, 5 + 3 * step);
+    std::vector<ForwardItem> items = {Item(*decoding, others[0], decoded, decoded + 1, 1),
+                                      Item(*cache, ids_, begin, end, end - begin)};
+    if (chunk > 0) items.push_back(Item(*prefilling, others[1], prefilled, prefilled + chunk, 1));
+    const Rows got = Forward(*model_, items);
+    ExpectSameBits(got.at(0), want_other[decoded], "neighbour " + std::to_string(decoded));
+    for (size_t i = begin; i < end; ++i) {
+      ExpectSameBits(got.at(1 + i - begin), want[i], "row " + std::to_string(i));
+    }
+    ++decoded;
+    prefilled += chunk;
+  }
+}
+
+TEST_P(PathInvarianceTest, RolledBackRowsLeaveNoTrace) {
+  const std::vector<int32_t> wrong = SomeTokens(4);
+  const Rows want = Decode(*model_, ids_);
+  const auto cache = NewCache();
+  constexpr size_t kDraft = 5;
+  for (size_t begin = 0; begin + kDraft <= ids_.size(); begin += 3) {
+    Forward(*model_, {Item(*cache, wrong, begin, begin + kDraft, kDraft)});
+    cache->TruncateTo(begin);
+    // Three of these tokens stay.
+    const Rows got = Forward(*model_, {Item(*cache, ids_, begin, begin + kDraft, kDraft)});
+    for (size_t i = 0; i < kDraft; ++i) {
+      ExpectSameBits(got.at(i), want[begin + i], "row " + std::to_string(begin + i));
+    }
+    cache->TruncateTo(begin + 3);
+    EXPECT_EQ(cache->length(), begin + 3);
+  }
+}
+
+TEST_P(PathInvarianceTest, ARowOfATreeEqualsTheChainOfItsPath) {
+  //            0
+  //        1       2
+  //      3   4     5      and a second root, 6, with one child, 7
+  const std::vector<int32_t> parents = {-1, 0, 0, 1, 1, 2, -1, 6};
+  const std::vector<int32_t> tree = SomeTokens(5);
+  for (const size_t prefix : {size_t{0}, size_t{5}, size_t{62}, size_t{64}, size_t{100}}) {
+    const auto cache = NewCache();
+    if (prefix > 0) Forward(*model_, {Item(*cache, ids_, 0, prefix, 0)});
+    ForwardItem item = Item(*cache, tree, 0, parents.size(), parents.size());
+    item.parents = parents;
+    const Rows got = Forward(*model_, {item});
+    EXPECT_EQ(cache->length(), prefix + parents.size());
+    for (size_t row = 0; row < parents.size(); ++row) {
+      std::vector<int32_t> path;
+      for (auto i = static_cast<int32_t>(row); i >= 0; i = parents[i]) path.push_back(tree[i]);
+      std::reverse(path.begin(), path.end());
+      cache->TruncateTo(prefix);
+      const Rows want = Forward(*model_, {Item(*cache, path, 0, path.size(), 1)});
+      ExpectSameBits(got.at(row), want.at(0),
+                     "prefix " + std::to_string(prefix) + " row " + std::to_string(row));
+    }
+  }
+}
+
+TEST_P(PathInvarianceTest, TheNumberOfThreadsChangesNothing) {
+  ThreadPool other_pool(3 - GetParam().num_threads);
+  const auto other_model = LoadModel(other_pool);
+  const auto cache = NewCache();
+  const auto other_cache = NewCache();
+  const Rows got = Forward(*model_, {Item(*cache, ids_, 0, ids_.size(), ids_.size())});
+  const Rows want = Forward(*other_model, {Item(*other_cache, ids_, 0, ids_.size(), ids_.size())});
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    ExpectSameBits(got.at(i), want.at(i), "row " + std::to_string(i));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, PathInvarianceTest,
+    ::testing::Values(Setting{"tales_target_1", "models/tales/target", 540, 1},
+                      Setting{"tales_target_2", "models/tales/target", 540, 2},
+                      Setting{"tales_draft_2", "models/tales/draft", 540, 2},
+                      Setting{"f32_gqa_1", "tests/golden/model/f32_gqa_tied", 150, 1},
+                      Setting{"f32_mqa_2", "tests/golden/model/f32_mqa_untied", 150, 2},
+                      Setting{"bf16_everything_1", "tests/golden/model/bf16_everything_legacy", 150,
+                              1},
+                      Setting{"f16_odd_sizes_2", "tests/golden/model/f16_odd_sizes", 150, 2}),
+    [](const auto& setting) { return setting.param.name; });
+
+}  // namespace
+}  // namespace tandem
