@@ -126,6 +126,10 @@ absl::Status RestrictSocket(const Address& address) {
   return absl::OkStatus();
 }
 
+void RemoveSocket(const Address& address) {
+  if (address.is_unix()) unlink(address.path().c_str());
+}
+
 absl::Status CheckBindIsLocal(const Address& address, bool insecure) {
   if (insecure || address.is_loopback()) return absl::OkStatus();
   return InvalidArgument("--listen " + address.ToGrpc() +

@@ -44,6 +44,9 @@ absl::Status PrepareSocketPath(const Address& address);
 // moment in between.
 absl::Status RestrictSocket(const Address& address);
 
+// The socket file, if it is one.
+void RemoveSocket(const Address& address);
+
 // INVALID_ARGUMENT for an address that other machines reach, unless `insecure`.
 absl::Status CheckBindIsLocal(const Address& address, bool insecure);
 

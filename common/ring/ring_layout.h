@@ -1,0 +1,98 @@
+// How a log-prob ring lies in memory, the same in every transport that has host memory.
+//
+//   page 0          RingHeader
+//   page 1 …        RingEntry [entries], 64 bytes each
+//   rows_offset()   f32 [entries, rows_per_entry, vocabulary_size], page-aligned
+//
+// Little-endian, lock-free atomics: both ends are builds of one release on one host.
+#ifndef TANDEM_COMMON_RING_RING_LAYOUT_H_
+#define TANDEM_COMMON_RING_RING_LAYOUT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace tandem {
+
+inline constexpr uint64_t kRingMagic = 0x474E4952444E4154;  // "TANDRING"
+inline constexpr uint32_t kRingVersion = 1;
+inline constexpr size_t kRingPageBytes = 4096;
+
+// Names one use of one entry: v1::RingReference.
+struct RingRef {
+  uint64_t ring_epoch = 0;
+  uint32_t entry = 0;
+  uint64_t sequence = 0;
+};
+
+struct RingGeometry {
+  uint32_t entries = 0;
+  uint32_t rows_per_entry = 0;
+  uint32_t vocabulary_size = 0;
+
+  bool operator==(const RingGeometry&) const = default;
+  // INVALID_ARGUMENT for a zero or absurd size; the sizes below cannot overflow after that.
+  absl::Status Check() const;
+
+  size_t row_bytes() const { return size_t{vocabulary_size} * sizeof(float); }
+  size_t entry_bytes() const { return rows_per_entry * row_bytes(); }
+  size_t rows_offset() const;
+  size_t total_bytes() const { return rows_offset() + entries * entry_bytes(); }
+};
+
+// FREE -> FILLING -> READY by the drafter, READY -> CONSUMING -> FREE by the verifier. FILLING ->
+// FREE by the drafter, when a block comes to nothing. A reference with a newer sequence discards
+// what the entry holds: READY -> FILLING.
+enum class RingEntryState : uint32_t { kFree = 0, kFilling = 1, kReady = 2, kConsuming = 3 };
+
+// Written by the verifier before the descriptor leaves it, but for `echo`.
+struct RingHeader {
+  uint64_t magic;
+  uint32_t version;
+  RingGeometry geometry;
+  uint64_t ring_epoch;
+  uint64_t nonce;
+  std::atomic<uint64_t> echo;  // the drafter's: ~nonce, which shows the verifier that writes arrive
+};
+
+// All but `state` is the drafter's, written while it holds the entry in FILLING.
+struct alignas(64) RingEntry {
+  std::atomic<RingEntryState> state;
+  uint32_t rows;
+  uint64_t ring_epoch;
+  uint64_t sequence;
+};
+
+static_assert(sizeof(RingHeader) <= kRingPageBytes);
+static_assert(sizeof(RingEntry) == 64);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<RingEntryState>::is_always_lock_free);
+
+// The parts of a ring in mapped memory. The geometry is its holder's own copy, checked once:
+// nothing in shared memory decides where this process reads or writes.
+class RingView {
+ public:
+  RingView() = default;
+  RingView(std::byte* base, const RingGeometry& geometry) : base_(base), geometry_(geometry) {}
+
+  const RingGeometry& geometry() const { return geometry_; }
+  RingHeader& header() const { return *reinterpret_cast<RingHeader*>(base_); }
+  // PRECOND of both: entry < geometry().entries.
+  RingEntry& entry(uint32_t entry) const {
+    return reinterpret_cast<RingEntry*>(base_ + kRingPageBytes)[entry];
+  }
+  float* rows(uint32_t entry) const {
+    return reinterpret_cast<float*>(base_ + geometry_.rows_offset() +
+                                    entry * geometry_.entry_bytes());
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+  RingGeometry geometry_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_RING_RING_LAYOUT_H_

@@ -1,0 +1,122 @@
+#include "common/ring/ring_writer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kMaxPieceFloats = (1 << 20) / sizeof(float);
+
+absl::Status CheckReference(const RingRef& ref, uint32_t max_rows, const RingGeometry& geometry,
+                            uint64_t ring_epoch, const std::vector<uint64_t>& last_sequences) {
+  if (ref.ring_epoch != ring_epoch) {
+    return FailedPrecondition("ring epoch " + std::to_string(ref.ring_epoch) +
+                              ", the open ring's is " + std::to_string(ring_epoch));
+  }
+  if (ref.entry >= geometry.entries) {
+    return InvalidArgument("ring entry " + std::to_string(ref.entry) + ", want less than " +
+                           std::to_string(geometry.entries));
+  }
+  if (max_rows == 0 || max_rows > geometry.rows_per_entry) {
+    return InvalidArgument("ring entry " + std::to_string(ref.entry) + ": " +
+                           std::to_string(max_rows) + " rows, want 1 … " +
+                           std::to_string(geometry.rows_per_entry));
+  }
+  if (ref.sequence <= last_sequences[ref.entry]) {
+    return InvalidArgument("ring entry " + std::to_string(ref.entry) + ": sequence " +
+                           std::to_string(ref.sequence) + " is not newer than " +
+                           std::to_string(last_sequences[ref.entry]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
+    UniqueFd fd, const RingGeometry& geometry, uint64_t ring_epoch) {
+  TANDEM_RETURN_IF_ERROR(geometry.Check());
+  TANDEM_ASSIGN_OR_RETURN(RingMemory memory,
+                          RingMemory::MapShared(std::move(fd), geometry.total_bytes()));
+  const RingHeader& header = RingView(memory.data(), geometry).header();
+  if (header.magic != kRingMagic || header.version != kRingVersion) {
+    return FailedPrecondition("ring: the memory is no ring of version " +
+                              std::to_string(kRingVersion));
+  }
+  if (header.geometry != geometry || header.ring_epoch != ring_epoch) {
+    return FailedPrecondition("ring: the memory has another shape or epoch than announced");
+  }
+  return std::unique_ptr<SharedRingWriter>(
+      new SharedRingWriter(std::move(memory), geometry, ring_epoch));
+}
+
+SharedRingWriter::SharedRingWriter(RingMemory memory, const RingGeometry& geometry,
+                                   uint64_t ring_epoch)
+    : memory_(std::move(memory)),
+      view_(memory_.data(), geometry),
+      ring_epoch_(ring_epoch),
+      nonce_(view_.header().nonce),
+      last_sequences_(geometry.entries) {
+  view_.header().echo.store(~nonce_, std::memory_order_release);
+}
+
+absl::StatusOr<std::span<float>> SharedRingWriter::BeginBlock(const RingRef& ref,
+                                                              uint32_t max_rows) {
+  TANDEM_RETURN_IF_ERROR(
+      CheckReference(ref, max_rows, view_.geometry(), ring_epoch_, last_sequences_));
+  RingEntry& entry = view_.entry(ref.entry);
+  RingEntryState state = entry.state.load(std::memory_order_acquire);
+  if (state == RingEntryState::kConsuming ||
+      !entry.state.compare_exchange_strong(state, RingEntryState::kFilling,
+                                           std::memory_order_acquire)) {
+    return FailedPrecondition("ring entry " + std::to_string(ref.entry) + " is being read");
+  }
+  last_sequences_[ref.entry] = ref.sequence;
+  entry.ring_epoch = ref.ring_epoch;
+  entry.sequence = ref.sequence;
+  return std::span<float>(view_.rows(ref.entry),
+                          size_t{max_rows} * view_.geometry().vocabulary_size);
+}
+
+void SharedRingWriter::CommitBlock(const RingRef& ref, uint32_t rows) {
+  RingEntry& entry = view_.entry(ref.entry);
+  entry.rows = rows;
+  entry.state.store(RingEntryState::kReady, std::memory_order_release);
+}
+
+void SharedRingWriter::AbandonBlock(const RingRef& ref) {
+  view_.entry(ref.entry).state.store(RingEntryState::kFree, std::memory_order_release);
+}
+
+InlineRingWriter::InlineRingWriter(const RingGeometry& geometry, uint64_t ring_epoch,
+                                   EmitPiece emit)
+    : geometry_(geometry),
+      ring_epoch_(ring_epoch),
+      emit_(std::move(emit)),
+      last_sequences_(geometry.entries),
+      blocks_(geometry.entries) {}
+
+absl::StatusOr<std::span<float>> InlineRingWriter::BeginBlock(const RingRef& ref,
+                                                              uint32_t max_rows) {
+  TANDEM_RETURN_IF_ERROR(CheckReference(ref, max_rows, geometry_, ring_epoch_, last_sequences_));
+  last_sequences_[ref.entry] = ref.sequence;
+  std::vector<float>& block = blocks_[ref.entry];
+  block.resize(size_t{max_rows} * geometry_.vocabulary_size);
+  return std::span<float>(block);
+}
+
+void InlineRingWriter::CommitBlock(const RingRef& ref, uint32_t rows) {
+  const std::span<const float> block(blocks_[ref.entry].data(),
+                                     size_t{rows} * geometry_.vocabulary_size);
+  for (size_t i = 0; i < block.size(); i += kMaxPieceFloats) {
+    emit_(ref, rows, i * sizeof(float),
+          block.subspan(i, std::min(kMaxPieceFloats, block.size() - i)));
+  }
+}
+
+void InlineRingWriter::AbandonBlock(const RingRef& /*ref*/) {}
+
+}  // namespace tandem

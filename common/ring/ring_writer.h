@@ -1,0 +1,88 @@
+// The drafter's end of a log-prob ring: where q rows go, whatever carries them.
+#ifndef TANDEM_COMMON_RING_RING_WRITER_H_
+#define TANDEM_COMMON_RING_RING_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ring/ring_layout.h"
+#include "common/ring/ring_memory.h"
+#include "common/ring/unique_fd.h"
+
+namespace tandem {
+
+// Several blocks, of different entries, can be under way at once. A transport over device memory
+// (cuda_ipc) gives rows that its kernels write, and records its ready event in CommitBlock: before
+// the message that names the entry is sent. Used by one thread.
+class RingWriter {
+ public:
+  virtual ~RingWriter() = default;
+
+  // Takes the entry that `ref` names, for at most `max_rows` rows: [max_rows, vocabulary_size] f32,
+  // written by the caller. An older block there is discarded. INVALID_ARGUMENT: no such entry, too
+  // many rows, a sequence that is not newer; FAILED_PRECONDITION: another ring epoch, or the entry
+  // is being read (the router gave it away twice).
+  virtual absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) = 0;
+  // The first `rows` rows are what the verifier may read; at least 1, at most what was asked for.
+  // PRECOND of both: BeginBlock(ref) was called, and neither of these since.
+  virtual void CommitBlock(const RingRef& ref, uint32_t rows) = 0;
+  virtual void AbandonBlock(const RingRef& ref) = 0;
+};
+
+// `shm`: rows lie in the memory that the verifier reads.
+class SharedRingWriter final : public RingWriter {
+ public:
+  // Maps the descriptor that the verifier handed out and checks that it is the ring that was
+  // announced, then echoes the nonce. FAILED_PRECONDITION says what is different.
+  static absl::StatusOr<std::unique_ptr<SharedRingWriter>> Open(UniqueFd fd,
+                                                                const RingGeometry& geometry,
+                                                                uint64_t ring_epoch);
+
+  uint64_t nonce() const { return nonce_; }  // read from the ring
+
+  absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) override;
+  void CommitBlock(const RingRef& ref, uint32_t rows) override;
+  void AbandonBlock(const RingRef& ref) override;
+
+ private:
+  SharedRingWriter(RingMemory memory, const RingGeometry& geometry, uint64_t ring_epoch);
+
+  RingMemory memory_;
+  RingView view_;
+  uint64_t ring_epoch_;
+  uint64_t nonce_;
+  std::vector<uint64_t> last_sequences_;  // one for each entry
+};
+
+// `inline`: rows are gathered here and leave in pieces when the block is committed.
+class InlineRingWriter final : public RingWriter {
+ public:
+  // One piece, at most 1 MiB, of a block of `rows` rows.
+  using EmitPiece = std::function<void(const RingRef& ref, uint32_t rows, uint64_t offset_bytes,
+                                       std::span<const float> piece)>;
+
+  // PRECOND: geometry.Check().ok().
+  InlineRingWriter(const RingGeometry& geometry, uint64_t ring_epoch, EmitPiece emit);
+
+  absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) override;
+  void CommitBlock(const RingRef& ref, uint32_t rows) override;
+  void AbandonBlock(const RingRef& ref) override;
+
+ private:
+  RingGeometry geometry_;
+  uint64_t ring_epoch_;
+  EmitPiece emit_;
+  std::vector<uint64_t> last_sequences_;  // one for each entry
+  std::vector<std::vector<float>>
+      blocks_;  // one for each entry; kept, so that rounds allocate nothing
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_RING_RING_WRITER_H_

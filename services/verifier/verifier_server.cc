@@ -1,0 +1,35 @@
+#include "services/verifier/verifier_server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "common/status.h"
+
+namespace tandem {
+
+absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
+    const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir) {
+  std::unique_ptr<VerifierServer> server(new VerifierServer());
+  auto listener = RingListener::Start(ring_dir);
+  if (listener.ok()) {
+    server->ring_listener_ = *std::move(listener);
+  } else if (!ring_dir.empty()) {
+    return listener.status();
+  } else {
+    spdlog::warn("no shared memory with a drafter: {}", std::string(listener.status().message()));
+  }
+  VerifierServer* self = server.get();
+  TANDEM_ASSIGN_OR_RETURN(server->sessions_, VerifierSessionServer::Start(address, [self, &model] {
+                            return std::make_unique<VerifierSession>(
+                                &model, self->ring_listener_.get(), &self->epochs_);
+                          }));
+  return server;
+}
+
+void VerifierServer::RemoveFiles() {
+  sessions_->RemoveFiles();
+  if (ring_listener_ != nullptr) ring_listener_->RemoveFiles();
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// The verifier as a server: sessions of routers, and the socket that hands rings to drafters.
+#ifndef TANDEM_SERVICES_VERIFIER_VERIFIER_SERVER_H_
+#define TANDEM_SERVICES_VERIFIER_VERIFIER_SERVER_H_
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/ring/ring_socket.h"
+#include "common/rpc/address.h"
+#include "services/verifier/verifier_session.h"
+#include "services/worker/worker_model.h"
+#include "services/worker/worker_server.h"
+
+namespace tandem {
+
+class VerifierServer final : public WorkerServer {
+ public:
+  // `model` must outlive it. A ring folder of its own that cannot be had only costs the `shm` transport; one that was
+  // asked for by name is an error.
+  static absl::StatusOr<std::unique_ptr<VerifierServer>> Start(
+      const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir);
+
+  const std::string& address() const override { return sessions_->address(); }
+  void Run() override { sessions_->Run(); }
+  void Stop() override { sessions_->Stop(); }
+  void RemoveFiles() override;
+
+ private:
+  VerifierServer() = default;
+
+  RingEpochs epochs_;
+  std::unique_ptr<RingListener> ring_listener_;
+  std::unique_ptr<VerifierSessionServer> sessions_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_VERIFIER_VERIFIER_SERVER_H_

@@ -1,0 +1,69 @@
+// What the verifier does for one router: the VerifierWorker half of proto/tandem/v1/worker.proto.
+#ifndef TANDEM_SERVICES_VERIFIER_VERIFIER_SESSION_H_
+#define TANDEM_SERVICES_VERIFIER_VERIFIER_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "common/ring/log_prob_ring.h"
+#include "common/ring/ring_socket.h"
+#include "services/verifier/judge.h"
+#include "services/worker/session_server.h"
+#include "services/worker/slot_ledger.h"
+#include "services/worker/slot_table.h"
+#include "services/worker/worker_model.h"
+#include "tandem/v1/worker.grpc.pb.h"
+
+namespace tandem {
+
+using VerifierHandler = SessionHandler<v1::VerifierCommand, v1::VerifierReply>;
+using VerifierSessionServer =
+    SessionServer<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply>;
+
+// Ring epochs of one verifier process, never twice: also not after a restart, since they start at the clock's
+// microseconds.
+class RingEpochs {
+ public:
+  RingEpochs();
+  uint64_t Next() { return ++last_; }
+
+ private:
+  uint64_t last_;
+};
+
+class VerifierSession final : public VerifierHandler {
+ public:
+  // All must outlive it; `model` and `epochs` are shared with other sessions of the same thread. `ring_listener` may be
+  // null: then `shm` is not offered.
+  VerifierSession(const WorkerModel* model, RingListener* ring_listener, RingEpochs* epochs);
+  ~VerifierSession() override;
+
+  absl::Status Handle(const v1::VerifierCommand& command, const Emit& emit) override;
+
+ private:
+  absl::Status Attach(const v1::Attach& attach, v1::AttachReply& reply);
+  absl::Status CreateRing(const v1::CreateRing& command, v1::CreateRingReply& reply);
+  absl::Status ConfirmRing(const v1::ConfirmRing& command);
+  void AcceptChunk(const v1::LogProbChunk& chunk);
+  void Verify(const v1::Verify& command, v1::VerifyReply& reply);
+  void DropRing();
+
+  // Checks an item that was admitted and makes `judgement` of it. Changes nothing.
+  absl::Status Prepare(const v1::VerifyItem& item, Slot& slot, Judgement& judgement) const;
+  // The item's q rows, checked. An error drops the block.
+  absl::StatusOr<RingBlock> TakeBlock(const v1::VerifyItem& item);
+
+  const WorkerModel* model_;
+  RingListener* ring_listener_;
+  RingEpochs* epochs_;
+  Judge judge_;
+  std::optional<SlotLedger<v1::VerifyResult>> slots_;  // once attached
+  uint32_t max_draft_length_ = 0;
+  std::unique_ptr<LogProbRing> ring_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_VERIFIER_VERIFIER_SESSION_H_

@@ -1,0 +1,31 @@
+#include "services/worker/server_setup.h"
+
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <utility>
+
+#include "common/rpc/worker_channel.h"
+#include "common/status.h"
+
+namespace tandem {
+
+absl::StatusOr<BoundServer> StartServer(const Address& address, grpc::Service& service,
+                                        grpc::ServerBuilder& builder) {
+  TANDEM_RETURN_IF_ERROR(PrepareSocketPath(address));
+  grpc::EnableDefaultHealthCheckService(true);
+  ConfigureWorkerServer(address, builder);
+  int port = 0;
+  builder.AddListeningPort(address.ToGrpc(), grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  BoundServer bound;
+  bound.server = builder.BuildAndStart();
+  if (bound.server == nullptr || port == 0) {
+    return Unavailable("--listen " + address.ToGrpc() + ": cannot listen there");
+  }
+  TANDEM_RETURN_IF_ERROR(RestrictSocket(address));
+  bound.address = address.ToString(port);
+  return bound;
+}
+
+}  // namespace tandem

@@ -1,0 +1,28 @@
+// Binds a worker's gRPC server.
+#ifndef TANDEM_SERVICES_WORKER_SERVER_SETUP_H_
+#define TANDEM_SERVICES_WORKER_SERVER_SETUP_H_
+
+#include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/rpc/address.h"
+
+namespace tandem {
+
+struct BoundServer {
+  std::unique_ptr<grpc::Server> server;
+  std::string address;  // with the real port
+};
+
+// Adds the port and the standard health service (SERVING from the start) and starts. The socket file has mode 0600.
+absl::StatusOr<BoundServer> StartServer(const Address& address, grpc::Service& service,
+                                        grpc::ServerBuilder& builder);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_SERVER_SETUP_H_

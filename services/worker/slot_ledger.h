@@ -1,0 +1,90 @@
+// The slots of a session together with the results that repeated commands are answered with.
+#ifndef TANDEM_SERVICES_WORKER_SLOT_LEDGER_H_
+#define TANDEM_SERVICES_WORKER_SLOT_LEDGER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/rpc/grpc_status.h"
+#include "services/worker/slot_table.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+// Result: v1::ProposeResult or v1::VerifyResult. How a batch is worked off:
+//   BeginBatch();
+//   for each item: slot = Admit(at, open, result); null: `result` is the answer. Else check the item, then
+//                  Execute(at, slot), or Refuse(at, status, result) and nothing changed;
+//   compute;
+//   for each executed item: Settle(at, result).
+template <typename Result>
+class SlotLedger {
+ public:
+  SlotLedger(CachePool* pool, size_t vocabulary_size, uint32_t num_slots)
+      : table_(pool, vocabulary_size, num_slots), last_results_(num_slots) {}
+
+  void BeginBatch() { in_batch_.assign(last_results_.size(), false); }
+
+  Slot* Admit(const v1::SlotPoint& at, const v1::SlotOpen* open, Result& result) {
+    if (at.slot() < in_batch_.size() && in_batch_[at.slot()]) {
+      Refuse(at, absl::InvalidArgumentError("is in this batch twice"), result);
+      return nullptr;
+    }
+    SlotTable::Decision decision = table_.Check(at, open);
+    switch (decision.verdict) {
+      case SlotTable::Verdict::kExecute:
+        break;
+      case SlotTable::Verdict::kReplay:
+        result = last_results_[at.slot()];
+        break;
+      case SlotTable::Verdict::kRefuse:
+        *result.mutable_state() = std::move(decision.refusal);
+        break;
+    }
+    return decision.slot;
+  }
+
+  void Refuse(const v1::SlotPoint& at, const absl::Status& status, Result& result) const {
+    *result.mutable_state() =
+        table_.Refusal(at, ToWorkerCode(status.code()), std::string(status.message()));
+  }
+
+  void Execute(const v1::SlotPoint& at, Slot& slot) {
+    table_.Begin(at, slot);
+    in_batch_[at.slot()] = true;
+  }
+
+  // Fills in how the slot stands, unless the execution was refused, and keeps the result for repetitions.
+  void Settle(const v1::SlotPoint& at, const Slot& slot, Result& result) {
+    if (result.state().code() == v1::WORKER_CODE_OK) {
+      *result.mutable_state() = table_.State(at, slot);
+    }
+    last_results_[at.slot()] = result;
+  }
+
+  void UpdateSlots(const v1::UpdateSlots& command, v1::UpdateSlotsReply& reply) {
+    BeginBatch();
+    for (const v1::SlotPoint& at : command.rollbacks()) {
+      Result result;
+      if (Slot* slot = Admit(at, nullptr, result); slot != nullptr) {
+        table_.Begin(at, *slot);
+        Settle(at, *slot, result);
+      }
+      *reply.add_rollbacks() = std::move(*result.mutable_state());
+    }
+    for (const v1::SlotClose& close : command.closes()) table_.Close(close);
+  }
+
+ private:
+  SlotTable table_;
+  std::vector<Result> last_results_;  // of each slot
+  std::vector<bool> in_batch_;        // slots that an item of the batch was executed for
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_SLOT_LEDGER_H_

@@ -1,0 +1,149 @@
+#include "services/worker/worker_main.h"
+
+#include <grpc/support/log.h>
+#include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <exception>
+
+#include "common/status.h"
+#include "kernels/cpu.h"
+#include "services/worker/stop_signal.h"
+
+namespace tandem {
+namespace {
+
+struct Options {
+  WorkerModelOptions model;
+  std::string listen;
+  std::filesystem::path ring_dir;
+  std::string log_level = "info";
+  bool insecure = false;
+  bool exit_with_parent = false;
+};
+
+// tandem-draft --max-slots -> TANDEM_DRAFT_MAX_SLOTS
+std::string EnvironmentName(const std::string& program, const std::string& option) {
+  std::string name = program + "_" + option;
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  return name;
+}
+
+void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
+  const auto env = [&](const std::string& option) { return EnvironmentName(program.name, option); };
+  app.add_option("--model", options.model.folder,
+                 "Folder of the model: config.json, model.safetensors, tokenizer.json")
+      ->required()
+      ->type_name("DIR")
+      ->envname(env("model"));
+  app.add_option(
+         "--listen", options.listen,
+         "Where the router connects; port 0 picks a free one, and the line 'ready: ADDRESS'\n"
+         "on standard output says which")
+      ->required()
+      ->type_name("unix:PATH|HOST:PORT")
+      ->envname(env("listen"));
+  app.add_option("--threads", options.model.threads, "Threads that compute")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->envname(env("threads"));
+  app.add_option("--max-slots", options.model.max_slots,
+                 "Sequences held at once, of all routers together")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->envname(env("max-slots"));
+  app.add_option(
+         "--max-context", options.model.max_context,
+         "Tokens of a sequence at most; 0: what the model can, cut so that the KV caches of\n"
+         "all slots take at most a quarter of the memory when full")
+      ->capture_default_str()
+      ->envname(env("max-context"));
+  if (program.has_ring) {
+    app.add_option("--ring-dir", options.ring_dir,
+                   "Folder (mode 0700) of the socket that hands the log-prob ring to the drafter;\n"
+                   "default: a new one under $XDG_RUNTIME_DIR or the temporary folder")
+        ->type_name("DIR")
+        ->envname(env("ring-dir"));
+  }
+  app.add_option("--log-level", options.log_level, "Of the messages on standard error")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->envname(env("log-level"));
+  app.add_flag("--insecure", options.insecure,
+               "Listen on an address that other machines reach, without TLS or a token");
+  app.add_flag("--exit-with-parent", options.exit_with_parent,
+               "End when the process that started this one ends");
+}
+
+void SetUpLogs(const std::string& program, const std::string& level) {
+  auto logger = spdlog::stderr_color_mt(program);
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
+  spdlog::set_default_logger(std::move(logger));
+  spdlog::set_level(spdlog::level::from_str(level));
+  // gRPC's own lines repeat, with less context, what a status says.
+  gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
+}
+
+// False when the parent is gone already.
+bool FollowParent() {
+  const pid_t parent = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  return getppid() == parent;
+}
+
+absl::Status Serve(const WorkerProgram& program, const Options& options,
+                   std::unique_ptr<StopSignal> stop_signal) {
+  TANDEM_ASSIGN_OR_RETURN(const Address address, Address::Parse(options.listen));
+  TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(address, options.insecure));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
+                          WorkerModel::Load(options.model));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
+                          program.start(address, *model, options.ring_dir));
+  const v1::AttachReply description = model->Describe();
+  spdlog::info("{}: {} slots of {} tokens, KV cache up to {} MiB, weights {} MiB, {}, {} threads",
+               description.model(), description.max_slots(), description.max_context_tokens(),
+               description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
+               description.numerics_id(), options.model.threads);
+  stop_signal->Set([&server] { server->Stop(); }, [&server] { server->RemoveFiles(); });
+  std::printf("ready: %s\n", server->address().c_str());
+  std::fflush(stdout);
+  server->Run();
+  stop_signal.reset();  // joins the thread that is inside Stop
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunWorker(int argc, char** argv, const WorkerProgram& program) {
+  auto stop_signal = std::make_unique<StopSignal>();
+  Options options;
+  options.model.threads = DefaultThreads();
+  CLI::App app(program.description, program.name);
+  app.set_version_flag("--version", TANDEM_VERSION);
+  AddOptions(app, program, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  SetUpLogs(program.name, options.log_level);
+  if (options.exit_with_parent && !FollowParent()) return 0;
+  absl::Status status;
+  try {
+    status = Serve(program, options, std::move(stop_signal));
+  } catch (const std::exception& error) {
+    status = Internal(error.what());
+  }
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s: %s\n", program.name.c_str(), std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+// What the two workers' main functions share: options, logs, signals, the line "ready: ADDRESS".
+#ifndef TANDEM_SERVICES_WORKER_WORKER_MAIN_H_
+#define TANDEM_SERVICES_WORKER_WORKER_MAIN_H_
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/rpc/address.h"
+#include "services/worker/worker_model.h"
+#include "services/worker/worker_server.h"
+
+namespace tandem {
+
+struct WorkerProgram {
+  std::string name;         // of the executable
+  std::string description;  // for --help
+  // --ring-dir is taken: for the worker that owns the log-prob ring.
+  bool has_ring = false;
+  // Listens. `model` outlives the server; `ring_dir` is empty unless given.
+  std::function<absl::StatusOr<std::unique_ptr<WorkerServer>>(
+      const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir)>
+      start;
+};
+
+// Exit code: 0 after SIGTERM or SIGINT, 1 when it cannot serve (one line on standard error says why), 2 for a bad command
+// line. Call it first in main: signals are blocked before any thread starts.
+int RunWorker(int argc, char** argv, const WorkerProgram& program);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_WORKER_MAIN_H_

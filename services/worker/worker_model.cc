@@ -1,0 +1,78 @@
+#include "services/worker/worker_model.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "common/rpc/host_identity.h"
+#include "common/rpc/protocol.h"
+#include "common/status.h"
+#include "kernels/cpu.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kSmallestContext = 512;
+
+// Physical memory, or the control group's limit if that is lower.
+uint64_t UsableMemoryBytes() {
+  uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                   static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+  std::ifstream limit("/sys/fs/cgroup/memory.max");
+  uint64_t limit_bytes = 0;
+  if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);  // "max" is no number
+  return bytes;
+}
+
+}  // namespace
+
+size_t DefaultMaxContext(const LlamaModel& model, size_t max_slots) {
+  const uint64_t row_bytes = std::max<uint64_t>(1, model.KvBytes(1)) * max_slots;
+  const size_t affordable = UsableMemoryBytes() / 4 / row_bytes;
+  return std::min(model.config().max_position_embeddings, std::max(kSmallestContext, affordable));
+}
+
+absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
+  std::unique_ptr<WorkerModel> worker(new WorkerModel());
+  const std::filesystem::path folder = options.folder.lexically_normal();
+  worker->name_ = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  worker->threads_ = std::make_unique<ThreadPool>(options.threads);
+  TANDEM_ASSIGN_OR_RETURN(worker->model_, LlamaModel::Load(options.folder, worker->threads_.get()));
+  TANDEM_ASSIGN_OR_RETURN(worker->tokenizer_, Tokenizer::Load(options.folder));
+  const auto fingerprint = worker->tokenizer_->Fingerprint();
+  worker->vocabulary_fingerprint_.assign(fingerprint.begin(), fingerprint.end());
+  const size_t limit = worker->model_->config().max_position_embeddings;
+  if (options.max_context > limit) {
+    return InvalidArgument("--max-context " + std::to_string(options.max_context) +
+                           ": config.json's max_position_embeddings is " + std::to_string(limit));
+  }
+  const size_t max_context = options.max_context != 0
+                                 ? options.max_context
+                                 : DefaultMaxContext(*worker->model_, options.max_slots);
+  TANDEM_ASSIGN_OR_RETURN(worker->caches_,
+                          CachePool::Create(*worker->model_, options.max_slots, max_context));
+  return worker;
+}
+
+v1::AttachReply WorkerModel::Describe() const {
+  v1::AttachReply reply;
+  reply.set_protocol_version(kProtocolVersion);
+  reply.set_version(TANDEM_VERSION);
+  reply.set_model(name_);
+  reply.set_backend("cpu");
+  reply.set_numerics_id(NumericsId());
+  reply.set_vocabulary_size(static_cast<uint32_t>(vocabulary_size()));
+  reply.set_vocabulary_fingerprint(vocabulary_fingerprint_);
+  reply.set_max_context_tokens(static_cast<uint32_t>(caches_->max_rows()));
+  reply.set_max_slots(static_cast<uint32_t>(caches_->size()));
+  reply.set_kv_cache_bytes(caches_->size() * model_->KvBytes(caches_->max_rows()));
+  reply.set_weight_bytes(model_->weight_bytes());
+  reply.set_boot_id(BootId());
+  reply.set_pid_namespace(PidNamespace());
+  return reply;
+}
+
+}  // namespace tandem

@@ -1,0 +1,54 @@
+// Everything about its model that a worker needs: weights, vocabulary, KV caches.
+#ifndef TANDEM_SERVICES_WORKER_WORKER_MODEL_H_
+#define TANDEM_SERVICES_WORKER_WORKER_MODEL_H_
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/model/llama.h"
+#include "common/tokenizer/tokenizer.h"
+#include "kernels/thread_pool.h"
+#include "services/worker/cache_pool.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+struct WorkerModelOptions {
+  std::filesystem::path folder;
+  int threads = 1;
+  size_t max_slots = 8;
+  size_t max_context = 0;  // rows of each slot; 0: DefaultMaxContext
+};
+
+// The model's own limit, cut so that the KV caches of all slots together take at most a quarter of the memory that this
+// process may use (but not under 512 rows): caches are reserved, and touched only as rows come.
+size_t DefaultMaxContext(const LlamaModel& model, size_t max_slots);
+
+class WorkerModel {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkerModel>> Load(const WorkerModelOptions& options);
+
+  LlamaModel& model() const { return *model_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  CachePool& caches() const { return *caches_; }
+  size_t vocabulary_size() const { return model_->config().vocabulary_size; }
+
+  // What a router is told, but for the transports.
+  v1::AttachReply Describe() const;
+
+ private:
+  WorkerModel() = default;
+
+  std::string name_;
+  std::unique_ptr<ThreadPool> threads_;
+  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::string vocabulary_fingerprint_;
+  std::unique_ptr<CachePool> caches_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_WORKER_MODEL_H_

@@ -1,0 +1,24 @@
+// A worker that listens, as its main function sees it.
+#ifndef TANDEM_SERVICES_WORKER_WORKER_SERVER_H_
+#define TANDEM_SERVICES_WORKER_WORKER_SERVER_H_
+
+#include <string>
+
+namespace tandem {
+
+class WorkerServer {
+ public:
+  virtual ~WorkerServer() = default;
+  // What to print after "ready: ": with the real port.
+  virtual const std::string& address() const = 0;
+  // Serves in the calling thread until Stop.
+  virtual void Run() = 0;
+  // By any thread, once or more: ends all sessions and makes Run return.
+  virtual void Stop() = 0;
+  // By any thread: removes its socket files, for a process that must end at once.
+  virtual void RemoveFiles() = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_WORKER_SERVER_H_
