@@ -1,0 +1,187 @@
+#include "common/model/llama.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/thread_pool.h"
+#include "nlohmann/json.hpp"
+#include "tests/model/files.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+// A copy of a small model that tests may spoil.
+class LlamaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::copy(
+        std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/golden/model/f32_mqa_untied",
+        folder_.path());
+  }
+
+  void ChangeConfig(const std::string& field, const Json& value) {
+    Json config = Json::parse(testing::ReadFile(folder_ / "config.json"));
+    config[field] = value;
+    testing::WriteFile(folder_ / "config.json", config.dump());
+  }
+
+  // Replaces text in the header of the weights by other text of the same length.
+  void ChangeHeader(const std::string& old_text, const std::string& new_text) {
+    ASSERT_EQ(old_text.size(), new_text.size());
+    std::string bytes = testing::ReadFile(folder_ / "model.safetensors");
+    const size_t at = bytes.find(old_text);
+    ASSERT_NE(at, std::string::npos);
+    bytes.replace(at, old_text.size(), new_text);
+    testing::WriteFile(folder_ / "model.safetensors", bytes);
+  }
+
+  void ExpectLoadRefused(const std::string& fault) {
+    const auto model = LlamaModel::Load(folder_.path(), &pool_);
+    ASSERT_FALSE(model.ok()) << "want: " << fault;
+    EXPECT_THAT(std::string(model.status().message()), HasSubstr(fault));
+  }
+
+  std::unique_ptr<LlamaModel> Load() {
+    auto model = LlamaModel::Load(folder_.path(), &pool_);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return std::move(model).value();
+  }
+
+  ThreadPool pool_{1};
+  testing::TempDir folder_;
+};
+
+TEST_F(LlamaTest, SaysWhatItHolds) {
+  const auto model = Load();
+  EXPECT_EQ(model->config().vocabulary_size, 64u);
+  EXPECT_EQ(model->weight_bytes(), std::filesystem::file_size(folder_ / "model.safetensors"));
+  // Two layers, one KV head of 6, keys and values, F32; in blocks of 64 rows.
+  EXPECT_EQ(model->KvBytes(1), 64u * 2 * 1 * 6 * 2 * 4);
+  EXPECT_EQ(model->KvBytes(64), model->KvBytes(1));
+  EXPECT_EQ(model->KvBytes(65), 2 * model->KvBytes(1));
+}
+
+TEST_F(LlamaTest, RefusesAVocabularyThatIsNotTheEmbeddings) {
+  ChangeConfig("vocab_size", 65);
+  ExpectLoadRefused(
+      "model.safetensors: tensor \"model.embed_tokens.weight\" has shape [64, 24], config.json "
+      "wants "
+      "[65, 24] (vocab_size, hidden_size)");
+}
+
+TEST_F(LlamaTest, RefusesOtherShapesThanTheConfigs) {
+  ChangeConfig("num_key_value_heads", 2);
+  ExpectLoadRefused("k_proj.weight\" has shape [6, 24], config.json wants [12, 24]");
+  ChangeConfig("num_key_value_heads", 1);
+  ChangeConfig("intermediate_size", 41);
+  ExpectLoadRefused("gate_proj.weight\" has shape [40, 24], config.json wants [41, 24]");
+}
+
+TEST_F(LlamaTest, RefusesAMissingTensorByName) {
+  ChangeConfig("num_hidden_layers", 3);
+  ExpectLoadRefused(
+      "model.safetensors: tensor \"model.layers.2.input_layernorm.weight\" is missing");
+  ChangeConfig("num_hidden_layers", 2);
+  ChangeConfig("attention_bias", true);
+  ExpectLoadRefused("tensor \"model.layers.0.self_attn.q_proj.bias\" is missing");
+  ChangeConfig("attention_bias", false);
+  ChangeHeader("\"lm_head.weight\"", "\"lm_tail.weight\"");
+  ExpectLoadRefused("tensor \"lm_head.weight\" is missing");
+}
+
+TEST_F(LlamaTest, RefusesWeightsOfAnUnsupportedType) {
+  ChangeHeader(R"("dtype":"F32","shape":[64,24])", R"("dtype":"I32","shape":[64,24])");
+  ExpectLoadRefused("is I32 (supported: F32, BF16, F16)");
+}
+
+TEST_F(LlamaTest, RefusesAFolderThatIsNotThere) {
+  const auto model = LlamaModel::Load(folder_ / "absent", &pool_);
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(LlamaTest, SeesWeightsCutOffWhileInUse) {
+  const auto model = Load();
+  const auto cache = model->NewCache(8);
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  const std::vector<int32_t> ids = {1, 2, 3};
+  const ForwardItem item = {
+      .cache = cache->get(), .token_ids = ids, .parents = {}, .num_logits = 1};
+  ASSERT_TRUE(model->Forward({&item, 1}).ok());
+  std::filesystem::resize_file(folder_ / "model.safetensors", 5000);
+  const auto logits = model->Forward({&item, 1});
+  EXPECT_EQ(logits.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(logits.status().message()),
+              AllOf(HasSubstr("model.safetensors: has 5000 bytes"), HasSubstr("truncated")));
+  EXPECT_EQ((*cache)->length(), 3u);
+}
+
+TEST_F(LlamaTest, RefusesABadPassAndChangesNothing) {
+  const auto model = Load();
+  const auto cache = model->NewCache(8);
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  const auto expect_refused = [&](std::vector<int32_t> ids, std::vector<int32_t> parents,
+                                  size_t num_logits, const std::string& fault) {
+    const ForwardItem item = {
+        .cache = cache->get(), .token_ids = ids, .parents = parents, .num_logits = num_logits};
+    const auto logits = model->Forward({&item, 1});
+    EXPECT_EQ(logits.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(logits.status().message()), HasSubstr(fault));
+    EXPECT_EQ((*cache)->length(), 0u);
+  };
+  expect_refused({}, {}, 0, "item 0: has no cache or no tokens");
+  expect_refused({1, 64}, {}, 0, "item 0: token id 64 is not in [0, 64)");
+  expect_refused({-1}, {}, 0, "item 0: token id -1 is not in [0, 64)");
+  expect_refused({1, 2}, {}, 3, "item 0: wants logits of 3 of its 2 rows");
+  expect_refused({1, 2}, {-1}, 1, "item 0: has 1 parents for 2 rows");
+  expect_refused({1, 2}, {-1, 1}, 1, "item 0: row 1 has parent 1 (want an earlier row or -1)");
+  expect_refused({1, 2}, {-2, 0}, 1, "item 0: row 0 has parent -2");
+  expect_refused(std::vector<int32_t>(9, 1), {}, 1, "item 0: adds 9 rows to 0 of 8");
+}
+
+TEST_F(LlamaTest, AnEmptyPassGivesNothing) {
+  const auto model = Load();
+  const auto logits = model->Forward({});
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  EXPECT_EQ(logits->rows, 0u);
+}
+
+TEST_F(LlamaTest, RefusesACacheLongerThanTheModelsContext) {
+  const auto model = Load();
+  EXPECT_TRUE(model->NewCache(256).ok());
+  for (const size_t rows : {size_t{0}, size_t{257}}) {
+    const auto cache = model->NewCache(rows);
+    EXPECT_EQ(cache.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(cache.status().message()),
+                HasSubstr("want 1 to max_position_embeddings, 256"));
+  }
+}
+
+TEST_F(LlamaTest, ACacheCountsItsRows) {
+  const auto model = Load();
+  const auto cache = model->NewCache(8);
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  EXPECT_EQ((*cache)->capacity(), 8u);
+  const std::vector<int32_t> ids = {1, 2, 3};
+  const ForwardItem item = {
+      .cache = cache->get(), .token_ids = ids, .parents = {}, .num_logits = 2};
+  const auto logits = model->Forward({&item, 1});
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  EXPECT_EQ(logits->rows, 2u);
+  EXPECT_EQ((*cache)->length(), 3u);
+  (*cache)->TruncateTo(1);
+  EXPECT_EQ((*cache)->length(), 1u);
+  EXPECT_DEATH((*cache)->TruncateTo(2), "KV cache: TruncateTo 2, limit 1");
+}
+
+}  // namespace
+}  // namespace tandem
