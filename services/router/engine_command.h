@@ -1,0 +1,72 @@
+// What the pure engine wants done: the adapter around it does it, in order.
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_COMMAND_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_COMMAND_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tandem/v1/generate.pb.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+enum class Worker : uint8_t { kDrafter, kVerifier };
+inline const char* WorkerName(Worker worker) {
+  return worker == Worker::kDrafter ? "draft" : "verifier";
+}
+
+// Names one Generate call; given by the adapter.
+using CallId = uint64_t;
+// Names one stream to a worker; given by the engine, never used again. What arrives from an older
+// one is ignored.
+using SessionId = uint64_t;
+
+// Open a stream. Its replies and its end come back as events.
+struct OpenSession {
+  Worker worker;
+  SessionId session;
+};
+// Give the stream up, without an event.
+struct CloseSession {
+  Worker worker;
+  SessionId session;
+};
+struct SendToDrafter {
+  SessionId session;
+  v1::DraftCommand command;
+};
+struct SendToVerifier {
+  SessionId session;
+  v1::VerifierCommand command;
+};
+struct WriteResponse {
+  CallId call;
+  v1::GenerateResponse response;
+};
+// The call ends with `status`; what was written before is sent first.
+struct FinishCall {
+  CallId call;
+  absl::Status status;
+  int32_t emitted_tokens = 0;      // goes into trailing metadata when the status is not OK
+  int32_t retry_milliseconds = 0;  // > 0: when to come back
+};
+struct LogLine {
+  enum class Level : uint8_t { kInfo, kWarning, kError };
+  Level level;
+  std::string text;
+};
+// The configuration is wrong: the process should say why and exit.
+struct GiveUp {
+  absl::Status status;
+};
+
+using EngineCommand = std::variant<OpenSession, CloseSession, SendToDrafter, SendToVerifier,
+                                   WriteResponse, FinishCall, LogLine, GiveUp>;
+using EngineCommands = std::vector<EngineCommand>;
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_COMMAND_H_

@@ -1,0 +1,78 @@
+// The server's end of one Generate stream.
+#ifndef TANDEM_SERVICES_ROUTER_GENERATE_CALL_H_
+#define TANDEM_SERVICES_ROUTER_GENERATE_CALL_H_
+
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/async_stream.h>
+
+#include <cstddef>
+#include <optional>
+
+#include "common/rpc/async_tag.h"
+#include "common/rpc/write_queue.h"
+#include "services/router/engine_command.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem {
+
+// Waits for a client, then carries its responses. Memory is bounded: at most kMaxBufferedBytes wait for a client that does
+// not read. Everything runs on the thread that polls the completion queue.
+class GenerateCall {
+ public:
+  static constexpr size_t kMaxBufferedBytes = 256 << 10;
+
+  class Owner {
+   public:
+    virtual void OnOpened(GenerateCall& call) = 0;
+    // Cancelled, past its deadline, or disconnected, before it was finished.
+    virtual void OnCancelled(GenerateCall& call) = 0;
+    // gRPC has let go of it: may be destroyed, and not before. `opened` false: the server shut down before a client came.
+    virtual void OnClosed(GenerateCall& call, bool opened) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  GenerateCall(CallId id, Owner* owner) : id_(id), owner_(owner) {}
+  GenerateCall(const GenerateCall&) = delete;
+  GenerateCall& operator=(const GenerateCall&) = delete;
+
+  void WaitForClient(v1::Generation::AsyncService* service, grpc::ServerCompletionQueue* queue);
+
+  CallId id() const { return id_; }
+  const v1::GenerateRequest& request() const { return request_; }
+
+  // False: the client reads too slowly. What was not sent yet is dropped, and the call should be finished.
+  bool Write(v1::GenerateResponse response);
+  // After what was written. The first status counts.
+  void Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds);
+
+ private:
+  void OnOpened(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void OnDone(bool ok);
+  void WriteNext();
+  void CloseIfQuiet();
+
+  const CallId id_;
+  Owner* owner_;
+  grpc::ServerContext context_;
+  v1::GenerateRequest request_;
+  grpc::ServerAsyncWriter<v1::GenerateResponse> writer_{&context_};
+  WriteQueue<v1::GenerateResponse> queue_;
+  size_t buffered_bytes_ = 0;
+  std::optional<grpc::Status> status_;  // to finish with
+  int under_way_ = 0;                   // tags that gRPC holds
+  bool opened_ = false;
+  bool finishing_ = false;
+  MemberTag<GenerateCall> open_tag_{this, &GenerateCall::OnOpened};
+  MemberTag<GenerateCall> write_tag_{this, &GenerateCall::OnWritten};
+  MemberTag<GenerateCall> finish_tag_{this, &GenerateCall::OnFinished};
+  MemberTag<GenerateCall> done_tag_{this, &GenerateCall::OnDone};
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_GENERATE_CALL_H_

@@ -1,0 +1,65 @@
+// tandem-router: see --help.
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+#include "services/router/router_options.h"
+#include "services/router/router_server.h"
+#include "services/router/signal_watcher.h"
+#include "services/router/target_folder.h"
+
+namespace tandem {
+namespace {
+
+absl::Status Serve(const RouterOptions& options) {
+  const SignalMask signals;
+  if (options.exit_with_parent) {
+    const pid_t parent = getppid();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) return absl::OkStatus();  // it died before the kernel was told
+  }
+  TANDEM_ASSIGN_OR_RETURN(TargetFolder target, TargetFolder::Load(options.target_folder));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
+                          RouterServer::Create(options, std::move(target)));
+  TANDEM_RETURN_IF_ERROR(server->Start());
+  return server->Run([](const std::string& address) {
+    std::printf("ready: %s\n", address.c_str());
+    std::fflush(stdout);
+  });
+}
+
+int Main(int argc, char** argv) {
+  RouterOptions options;
+  if (const std::optional<int> exit_code = ParseCommandLine(argc, argv, &options)) {
+    return *exit_code;
+  }
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "router", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %n %l: %v");
+  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  const absl::Status status = Serve(options);
+  if (status.ok()) return EXIT_SUCCESS;
+  spdlog::error("{}", status.ToString());
+  return EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  try {
+    return tandem::Main(argc, argv);
+  } catch (const std::exception& error) {  // of a library: nothing of ours throws
+    std::fprintf(stderr, "tandem-router: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,153 @@
+#include "services/router/router_options.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "common/rpc/protocol.h"
+
+namespace tandem {
+namespace {
+
+void AddFlags(CLI::App* app, RouterOptions* options) {
+  const auto flag = [app](const std::string& name, auto& value, const std::string& environment,
+                          const std::string& help) {
+    return app->add_option(name, value, help)->envname(environment)->capture_default_str();
+  };
+  EngineOptions& engine = options->engine;
+  RequestLimits& limits = options->limits;
+
+  flag("--target", options->target_folder, "TANDEM_TARGET",
+       "Folder of the target model: its tokenizer and end-of-text ids are used here")
+      ->required()
+      ->type_name("DIR");
+  flag("--verifier", options->verifier_address, "TANDEM_VERIFIER",
+       "Where the verifier worker listens: unix:PATH or HOST:PORT")
+      ->required()
+      ->type_name("ADDRESS");
+  flag("--drafter", options->drafter_address, "TANDEM_DRAFTER",
+       "Where the draft worker listens, or none: decode plainly")
+      ->type_name("ADDRESS");
+  flag("--listen", options->listen_address, "TANDEM_LISTEN",
+       "Where clients connect: HOST:PORT (port 0 picks a free one) or unix:PATH")
+      ->type_name("ADDRESS");
+  app->add_flag("--insecure", options->insecure,
+                "Allow an address that other machines reach, without TLS")
+      ->envname("TANDEM_INSECURE");
+  flag("--model-name", options->model_name, "TANDEM_MODEL_NAME",
+       "Name of the model in the API; empty: the folder's")
+      ->type_name("NAME");
+
+  flag("--draft-length", engine.draft_length, "TANDEM_DRAFT_LENGTH",
+       "Tokens drafted in a round, where a request does not say")
+      ->check(CLI::Range(0u, kMaxDraftLength))
+      ->group("Speculation");
+  flag("--max-draft-length", limits.max_draft_length, "TANDEM_MAX_DRAFT_LENGTH",
+       "Longest draft that a request may ask for; sizes the log-prob ring")
+      ->check(CLI::Range(1u, kMaxDraftLength))
+      ->group("Speculation");
+  app->add_flag("--drafter-required", engine.workers.drafter_required,
+                "Exit when the drafter does not fit the target, instead of decoding plainly")
+      ->envname("TANDEM_DRAFTER_REQUIRED")
+      ->group("Speculation");
+  flag("--transport", options->transport, "TANDEM_TRANSPORT",
+       "How log-probs go from drafter to verifier: auto (shm where both can), shm or inline")
+      ->check(CLI::IsMember({"auto", "shm", "inline"}))
+      ->type_name("NAME")
+      ->group("Speculation");
+
+  flag("--max-slots", engine.workers.max_slots, "TANDEM_MAX_SLOTS",
+       "Requests that run at once (no more than the verifier has room for)")
+      ->check(CLI::Range(1u, 1024u))
+      ->group("Capacity");
+  flag("--max-queue", engine.max_queue, "TANDEM_MAX_QUEUE",
+       "Requests that wait for a slot; more are refused")
+      ->group("Capacity");
+  flag("--step-rows", engine.step_rows, "TANDEM_STEP_ROWS",
+       "Rows of one batch: how much of a prompt is worked off between two rounds of the others")
+      ->check(CLI::Range(2 * kMaxDraftLength, 65536u))
+      ->group("Capacity");
+  flag("--max-streams", options->max_streams, "TANDEM_MAX_STREAMS",
+       "Calls of one connection at once")
+      ->check(CLI::Range(1, 1 << 20))
+      ->group("Capacity");
+  flag("--max-message-bytes", options->max_message_bytes, "TANDEM_MAX_MESSAGE_BYTES",
+       "Largest message that a client may send")
+      ->check(CLI::Range(1024, kMaxWorkerMessageBytes / 2))
+      ->group("Capacity");
+
+  flag("--verifier-timeout", engine.verifier_timeout_seconds, "TANDEM_VERIFIER_TIMEOUT",
+       "Seconds that requests wait for a verifier that is gone")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Patience");
+  flag("--drafter-timeout", engine.drafter_timeout_seconds, "TANDEM_DRAFTER_TIMEOUT",
+       "Seconds after which a drafter that does not answer is given up")
+      ->check(CLI::PositiveNumber)
+      ->group("Patience");
+  flag("--drafter-wait", options->drafter_wait_seconds, "TANDEM_DRAFTER_WAIT",
+       "Seconds that `ready` waits for the drafter; it may also come later")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Patience");
+  flag(
+      "--drain-seconds", options->drain_seconds, "TANDEM_DRAIN_SECONDS",
+      "On SIGTERM or SIGINT: seconds for running requests to finish; a second signal stops at once")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Patience");
+
+  flag("--max-prompt-bytes", limits.max_prompt_bytes, "TANDEM_MAX_PROMPT_BYTES",
+       "Longest prompt text")
+      ->group("Limits of a request");
+  flag("--default-max-tokens", limits.default_max_tokens, "TANDEM_DEFAULT_MAX_TOKENS",
+       "max_tokens of a request that does not say")
+      ->check(CLI::PositiveNumber)
+      ->group("Limits of a request");
+  flag("--max-stops", limits.max_stop_strings, "TANDEM_MAX_STOPS", "Stop strings")
+      ->group("Limits of a request");
+  flag("--max-stop-bytes", limits.max_stop_string_bytes, "TANDEM_MAX_STOP_BYTES",
+       "Bytes of one stop string")
+      ->group("Limits of a request");
+  flag("--max-stop-token-ids", limits.max_stop_token_ids, "TANDEM_MAX_STOP_TOKEN_IDS",
+       "Stop token ids")
+      ->group("Limits of a request");
+  flag("--max-logit-bias", limits.max_logit_bias, "TANDEM_MAX_LOGIT_BIAS", "Entries of logit_bias")
+      ->group("Limits of a request");
+  flag("--max-logprobs", limits.max_logprobs, "TANDEM_MAX_LOGPROBS", "Top log-probs of a token")
+      ->check(CLI::Range(0, 20))
+      ->group("Limits of a request");
+
+  app->add_flag("--exit-with-parent", options->exit_with_parent,
+                "Stop when the process that started this one dies")
+      ->group("Process");
+  flag("--log-level", options->log_level, "TANDEM_LOG_LEVEL", "debug, info, warn, error or off")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->group("Process");
+}
+
+}  // namespace
+
+std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* options) {
+  CLI::App app(
+      "Tandem's router: takes Generate calls, coordinates the draft worker and the verifier "
+      "worker, and streams the target's tokens. Prints one line `ready: ADDRESS` on standard "
+      "output when it can serve. `tandem serve` starts it together with its workers.",
+      "tandem-router");
+  app.get_formatter()->column_width(34);
+  AddFlags(&app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  options->engine.workers.transport = options->transport == "shm"      ? TransportChoice::kShm
+                                      : options->transport == "inline" ? TransportChoice::kInline
+                                                                       : TransportChoice::kAuto;
+  options->engine.workers.has_drafter = options->drafter_address != "none";
+  options->engine.workers.max_draft_length = options->limits.max_draft_length;
+  if (options->engine.draft_length > options->limits.max_draft_length) {
+    std::cerr << "--draft-length: got " << options->engine.draft_length << ", allowed: at most "
+              << options->limits.max_draft_length << " (--max-draft-length)\n";
+    return 2;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tandem

@@ -1,0 +1,36 @@
+// What a person can set about the router: flags and TANDEM_* environment variables.
+#ifndef TANDEM_SERVICES_ROUTER_ROUTER_OPTIONS_H_
+#define TANDEM_SERVICES_ROUTER_ROUTER_OPTIONS_H_
+
+#include <optional>
+#include <string>
+
+#include "services/router/engine.h"
+#include "services/router/request_validator.h"
+
+namespace tandem {
+
+struct RouterOptions {
+  std::string target_folder;
+  std::string verifier_address;
+  std::string drafter_address = "none";
+  std::string listen_address = "127.0.0.1:50051";
+  std::string model_name;  // empty: name of the target's folder
+  std::string transport = "auto";
+  EngineOptions engine;
+  RequestLimits limits;
+  double drain_seconds = 10;
+  double drafter_wait_seconds = 5;  // how long `ready` waits for a drafter
+  int max_message_bytes = 4 << 20;
+  int max_streams = 512;  // of one connection, at once
+  bool insecure = false;
+  bool exit_with_parent = false;
+  std::string log_level = "info";
+};
+
+// Parses the command line; prints help or what is wrong. Otherwise the exit code to end with.
+std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* options);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ROUTER_OPTIONS_H_

@@ -1,0 +1,381 @@
+#include "services/router/router_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_builder.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kServiceName[] = "tandem.v1.Generation";
+constexpr int kMaxMetadataBytes = 16 << 10;
+constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
+constexpr auto kShutdownGrace = std::chrono::seconds(1);
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <typename... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+// What one connection may do to this process is bounded here, and nowhere by default.
+void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("tandem-router");
+  quota.Resize(kMaxGrpcBytes);
+  builder->SetResourceQuota(quota);
+  builder->SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder->SetMaxSendMessageSize(options.max_message_bytes);
+  const std::pair<const char*, int> arguments[] = {
+      {GRPC_ARG_ALLOW_REUSEPORT, 0},  // a second router on one port must fail, not share it
+      {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
+      {GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams},
+      // A client that is gone without a word is noticed within 30 s.
+      {GRPC_ARG_KEEPALIVE_TIME_MS, 20000},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
+      {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
+      {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 3600 * 1000},
+  };
+  for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
+  // Health and reflection alone use gRPC's threads.
+  builder->SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Create(const RouterOptions& options,
+                                                                   TargetFolder target) {
+  TANDEM_ASSIGN_OR_RETURN(Address listen, Address::Parse(options.listen_address));
+  TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(listen, options.insecure));
+  TANDEM_ASSIGN_OR_RETURN(Address verifier, Address::Parse(options.verifier_address));
+  std::optional<Address> drafter;
+  if (options.engine.workers.has_drafter) {
+    TANDEM_ASSIGN_OR_RETURN(drafter, Address::Parse(options.drafter_address));
+  }
+  return std::unique_ptr<RouterServer>(new RouterServer(
+      options, std::move(target), std::move(listen), std::move(verifier), std::move(drafter)));
+}
+
+RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Address listen,
+                           Address verifier, std::optional<Address> drafter)
+    : options_(options),
+      target_(std::move(target)),
+      listen_(std::move(listen)),
+      verifier_(std::move(verifier)),
+      drafter_(std::move(drafter)),
+      random_([] {
+        std::random_device device;
+        return (uint64_t{device()} << 32) | device();
+      }()),
+      validator_(options.limits, target_.tokenizer.get(), [this] { return random_(); }),
+      engine_(options.engine, target_.tokenizer.get()) {}
+
+RouterServer::~RouterServer() {
+  if (shutdown_.joinable()) shutdown_.join();
+  if (queue_ == nullptr || phase_ == Phase::kClosed) return;
+  // Run did not come to its end: gRPC still has to give back what it holds.
+  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  if (workers_ != nullptr) workers_->CloseAll();
+  if (signals_.has_value()) signals_->Stop();
+  queue_->Shutdown();
+  PollUntilShutDown();
+}
+
+absl::Status RouterServer::Start() {
+  TANDEM_RETURN_IF_ERROR(PrepareSocketPath(listen_));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  ConfigureServer(options_, &builder);
+  builder.RegisterService(&service_);
+  builder.AddListeningPort(listen_.ToGrpc(), grpc::InsecureServerCredentials(), &port_);
+  queue_ = builder.AddCompletionQueue();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || (port_ == 0 && !listen_.is_unix())) {
+    return Unavailable("--listen: cannot listen on " + listen_.ToString(listen_.port()) +
+                       " (is the address in use?)");
+  }
+  TANDEM_RETURN_IF_ERROR(RestrictSocket(listen_));
+  SetServing(false);
+  signals_.emplace(queue_.get(), [this] { OnSignal(); });
+  workers_ = std::make_unique<WorkerStreams>(verifier_, drafter_, queue_.get(), this);
+  WaitForGenerate();
+  WaitForOthers();
+  started_at_ = Now();
+  engine_.Start(started_at_);
+  ExecuteCommands();
+  return absl::OkStatus();
+}
+
+absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on_ready) {
+  while (true) {
+    const double deadline = NextDeadline();
+    const auto until =
+        std::isinf(deadline)
+            ? gpr_inf_future(GPR_CLOCK_MONOTONIC)
+            : gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                           gpr_time_from_micros(
+                               static_cast<int64_t>(std::max(0.0, deadline - Now()) * 1e6) + 1,
+                               GPR_TIMESPAN));
+    void* tag = nullptr;
+    bool ok = false;
+    const auto status = queue_->AsyncNext(&tag, &ok, until);
+    if (status == grpc::CompletionQueue::SHUTDOWN) return exit_status_;
+    if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<AsyncTag*>(tag)->Proceed(ok);
+    if (phase_ == Phase::kClosed) continue;
+    if (Now() >= engine_.NextDeadline()) engine_.Tick(Now());
+    ExecuteCommands();
+    UpdateReadiness(on_ready);
+    AdvancePhase();
+  }
+}
+
+void RouterServer::PollUntilShutDown() {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) static_cast<AsyncTag*>(tag)->Proceed(ok);
+}
+
+// ---------------------------------------------------------------- clients
+
+void RouterServer::WaitForGenerate() {
+  auto call = std::make_unique<GenerateCall>(++last_call_, this);
+  GenerateCall* waiting = call.get();
+  calls_.emplace(last_call_, std::move(call));
+  waiting->WaitForClient(&service_, queue_.get());
+}
+
+void RouterServer::WaitForOthers() {
+  tokenize_.emplace(
+      [this](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestTokenize(context, request, writer, queue_.get(), queue_.get(), tag);
+      },
+      [this](const v1::TokenizeRequest& request, v1::TokenizeResponse* reply) -> absl::Status {
+        TANDEM_RETURN_IF_ERROR(validator_.ValidateTokenize(request));
+        const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+        TANDEM_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                                target_.tokenizer->Encode(request.text(), add_special));
+        reply->mutable_ids()->Assign(ids.begin(), ids.end());
+        return absl::OkStatus();
+      });
+  detokenize_.emplace(
+      [this](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestDetokenize(context, request, writer, queue_.get(), queue_.get(), tag);
+      },
+      [this](const v1::DetokenizeRequest& request, v1::DetokenizeResponse* reply) -> absl::Status {
+        TANDEM_RETURN_IF_ERROR(validator_.ValidateDetokenize(request));
+        reply->set_text(target_.tokenizer->Decode(
+            std::span<const int32_t>(request.ids().data(), request.ids_size()),
+            !request.has_skip_special_tokens() || request.skip_special_tokens()));
+        return absl::OkStatus();
+      });
+  server_info_.emplace(
+      [this](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestGetServerInfo(context, request, writer, queue_.get(), queue_.get(), tag);
+      },
+      [this](const v1::GetServerInfoRequest&, v1::ServerInfo* info) {
+        FillServerInfo(info);
+        return absl::OkStatus();
+      });
+  tokenize_->Serve();
+  detokenize_->Serve();
+  server_info_->Serve();
+}
+
+void RouterServer::OnOpened(GenerateCall& call) {
+  ++num_open_calls_;
+  WaitForGenerate();
+  if (engine_.workers().info(Worker::kVerifier) == nullptr) {
+    call.Finish(Unavailable("not ready: no verifier has attached yet"), 0, 1000);
+    return;
+  }
+  absl::StatusOr<GenerationRequest> request = validator_.Validate(call.request(), Served());
+  if (!request.ok()) {
+    call.Finish(request.status(), 0, 0);
+    return;
+  }
+  engine_.OnRequest(call.id(), *std::move(request), Now());
+}
+
+void RouterServer::OnCancelled(GenerateCall& call) { engine_.OnCancel(call.id(), Now()); }
+
+void RouterServer::OnClosed(GenerateCall& call, bool opened) {
+  if (opened) --num_open_calls_;
+  calls_.erase(call.id());
+}
+
+ServedModel RouterServer::Served() const {
+  const v1::AttachReply& verifier = *engine_.workers().info(Worker::kVerifier);
+  ServedModel served;
+  served.model = model_name();
+  served.drafter = engine_.workers().drafter_name();
+  served.vocabulary_size = verifier.vocabulary_size();
+  served.max_context_tokens = verifier.max_context_tokens();
+  served.end_of_text_ids = target_.end_of_text_ids;
+  return served;
+}
+
+void RouterServer::FillServerInfo(v1::ServerInfo* info) const {
+  const WorkerSessions& workers = engine_.workers();
+  info->set_version(TANDEM_VERSION);
+  info->set_model(model_name());
+  info->set_max_draft_length(static_cast<int>(options_.limits.max_draft_length));
+  if (const v1::AttachReply* verifier = workers.info(Worker::kVerifier)) {
+    info->set_max_context_tokens(static_cast<int>(verifier->max_context_tokens()));
+    info->set_vocabulary_size(static_cast<int>(verifier->vocabulary_size()));
+    info->set_max_slots(static_cast<int>(engine_.num_slots()));
+    info->set_backend(verifier->backend());
+  }
+  if (!workers.drafter_name().empty()) info->add_drafters(workers.drafter_name());
+  if (workers.ready(Worker::kDrafter)) {
+    info->set_draft_model(workers.drafter_name());
+    info->set_drafter_attached(true);
+    if (workers.ring().open()) {
+      info->set_ring_transport(RingTransportName(workers.ring().transport()));
+    }
+  }
+}
+
+// ---------------------------------------------------------------- workers
+
+void RouterServer::OnDraftReply(SessionId session, v1::DraftReply& reply) {
+  engine_.OnDraftReply(session, reply, Now());
+  ExecuteCommands();
+}
+
+void RouterServer::OnVerifierReply(SessionId session, v1::VerifierReply& reply) {
+  engine_.OnVerifierReply(session, reply, Now());
+  ExecuteCommands();
+}
+
+void RouterServer::OnSessionLost(Worker worker, SessionId session, const std::string& why) {
+  engine_.OnSessionLost(worker, session, why, Now());
+}
+
+void RouterServer::ExecuteCommands() {
+  // A command can make more: a client that is too slow is cancelled.
+  for (EngineCommands commands = engine_.TakeCommands(); !commands.empty();
+       commands = engine_.TakeCommands()) {
+    for (EngineCommand& command : commands) Execute(command);
+  }
+}
+
+void RouterServer::Execute(EngineCommand& command) {
+  std::visit(
+      Overloaded{
+          [&](const OpenSession& open) { workers_->Open(open.worker, open.session); },
+          [&](const CloseSession& close) { workers_->Close(close.session); },
+          [&](SendToDrafter& send) { workers_->Send(send.session, std::move(send.command)); },
+          [&](SendToVerifier& send) { workers_->Send(send.session, std::move(send.command)); },
+          [&](WriteResponse& write) {
+            const auto call = calls_.find(write.call);
+            if (call == calls_.end() || call->second->Write(std::move(write.response))) return;
+            engine_.OnCancel(write.call, Now());
+            call->second->Finish(ResourceExhausted("client too slow: more than " +
+                                                   std::to_string(GenerateCall::kMaxBufferedBytes) +
+                                                   " bytes of the stream wait to be read"),
+                                 0, 0);
+          },
+          [&](const FinishCall& finish) {
+            const auto call = calls_.find(finish.call);
+            if (call == calls_.end()) return;
+            call->second->Finish(finish.status, finish.emitted_tokens, finish.retry_milliseconds);
+          },
+          [&](const LogLine& line) {
+            const auto level = line.level == LogLine::Level::kInfo      ? spdlog::level::info
+                               : line.level == LogLine::Level::kWarning ? spdlog::level::warn
+                                                                        : spdlog::level::err;
+            spdlog::log(level, "{}", line.text);
+          },
+          [&](const GiveUp& give_up) {
+            exit_status_ = give_up.status;
+            phase_ = std::max(phase_, Phase::kDraining);
+            drain_until_ = Now();
+          },
+      },
+      command);
+}
+
+// ---------------------------------------------------------------- life
+
+void RouterServer::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+  health->SetServingStatus("", serving);
+  health->SetServingStatus(kServiceName, serving);
+  serving_ = serving;
+}
+
+void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>& on_ready) {
+  const WorkerSessions& workers = engine_.workers();
+  const bool serving = phase_ == Phase::kServing && workers.ready(Worker::kVerifier);
+  if (serving != serving_) SetServing(serving);
+  if (!serving || announced_) return;
+  if (!workers.drafter_settled() && Now() < started_at_ + options_.drafter_wait_seconds) return;
+  announced_ = true;
+  on_ready(listen_.ToString(port_));
+}
+
+void RouterServer::OnSignal() {
+  if (phase_ == Phase::kServing) {
+    spdlog::info("draining: running requests have {} s to finish", options_.drain_seconds);
+    phase_ = Phase::kDraining;
+    drain_until_ = Now() + options_.drain_seconds;
+    engine_.Drain();
+  } else {
+    drain_until_ = Now();
+  }
+}
+
+void RouterServer::AdvancePhase() {
+  if (phase_ == Phase::kDraining &&
+      ((engine_.idle() && num_open_calls_ == 0) || Now() >= drain_until_)) {
+    phase_ = Phase::kClosing;
+    engine_.Stop(Now());
+    ExecuteCommands();
+    // Waits for the calls that this thread still has to finish, so it needs one of its own.
+    shutdown_ = std::thread([this] {
+      server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+      shut_down_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), shut_down_tag_.get());
+    });
+  }
+  if (phase_ == Phase::kClosing && shut_down_ && workers_->quiet()) {
+    phase_ = Phase::kClosed;
+    queue_->Shutdown();
+  }
+}
+
+void RouterServer::OnShutDown(bool /*ok*/) {
+  shut_down_ = true;
+  signals_->Stop();
+  workers_->CloseAll();
+}
+
+double RouterServer::NextDeadline() const {
+  double deadline = std::numeric_limits<double>::infinity();
+  if (phase_ == Phase::kServing || phase_ == Phase::kDraining) deadline = engine_.NextDeadline();
+  if (phase_ == Phase::kDraining) deadline = std::min(deadline, drain_until_);
+  if (!announced_ && serving_) {
+    deadline = std::min(deadline, started_at_ + options_.drafter_wait_seconds);
+  }
+  return deadline;
+}
+
+}  // namespace tandem

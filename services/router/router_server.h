@@ -1,0 +1,113 @@
+// The router process: gRPC on both sides of the engine, on one thread.
+#ifndef TANDEM_SERVICES_ROUTER_ROUTER_SERVER_H_
+#define TANDEM_SERVICES_ROUTER_ROUTER_SERVER_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/server.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/rpc/address.h"
+#include "services/router/engine.h"
+#include "services/router/generate_call.h"
+#include "services/router/request_validator.h"
+#include "services/router/router_options.h"
+#include "services/router/signal_watcher.h"
+#include "services/router/target_folder.h"
+#include "services/router/unary_method.h"
+#include "services/router/worker_streams.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem {
+
+// One completion queue carries the clients' calls and the workers' streams, and one thread polls it and runs the engine:
+// between a worker's reply and the next command there is no other thread. Health and reflection are gRPC's own.
+//
+// Life: Start, then Run, which returns when a signal has drained the server (OK), or when the engine gave up.
+class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Owner {
+ public:
+  static absl::StatusOr<std::unique_ptr<RouterServer>> Create(const RouterOptions& options,
+                                                              TargetFolder target);
+  ~RouterServer();
+
+  // Listens, and begins to attach.
+  absl::Status Start();
+  // `on_ready` is called once, with the address that clients can use, when requests can be served.
+  absl::Status Run(const std::function<void(const std::string& address)>& on_ready);
+
+ private:
+  enum class Phase { kServing, kDraining, kClosing, kClosed };
+
+  RouterServer(const RouterOptions& options, TargetFolder target, Address listen, Address verifier,
+               std::optional<Address> drafter);
+
+  void OnOpened(GenerateCall& call) override;
+  void OnCancelled(GenerateCall& call) override;
+  void OnClosed(GenerateCall& call, bool opened) override;
+  void OnDraftReply(SessionId session, v1::DraftReply& reply) override;
+  void OnVerifierReply(SessionId session, v1::VerifierReply& reply) override;
+  void OnSessionLost(Worker worker, SessionId session, const std::string& why) override;
+  void OnSignal();
+  void OnShutDown(bool ok);
+
+  void WaitForGenerate();
+  void WaitForOthers();
+  void ExecuteCommands();
+  void Execute(EngineCommand& command);
+  void PollUntilShutDown();
+  void SetServing(bool serving);
+  void UpdateReadiness(const std::function<void(const std::string&)>& on_ready);
+  void AdvancePhase();
+  double NextDeadline() const;
+  ServedModel Served() const;
+  void FillServerInfo(v1::ServerInfo* info) const;
+  const std::string& model_name() const {
+    return options_.model_name.empty() ? target_.name : options_.model_name;
+  }
+
+  const RouterOptions options_;
+  const TargetFolder target_;
+  const Address listen_;
+  const Address verifier_;
+  const std::optional<Address> drafter_;
+  std::mt19937_64 random_;
+  RequestValidator validator_;
+  Engine engine_;
+
+  v1::Generation::AsyncService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<WorkerStreams> workers_;
+  std::optional<SignalWatcher> signals_;
+  int port_ = 0;
+
+  std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;
+  size_t num_open_calls_ = 0;
+  CallId last_call_ = 0;
+  std::optional<UnaryMethod<v1::TokenizeRequest, v1::TokenizeResponse>> tokenize_;
+  std::optional<UnaryMethod<v1::DetokenizeRequest, v1::DetokenizeResponse>> detokenize_;
+  std::optional<UnaryMethod<v1::GetServerInfoRequest, v1::ServerInfo>> server_info_;
+
+  Phase phase_ = Phase::kServing;
+  double started_at_ = 0;
+  double drain_until_ = 0;
+  bool announced_ = false;
+  bool serving_ = false;  // what the health service says
+  absl::Status exit_status_;
+  std::thread shutdown_;
+  bool shut_down_ = false;
+  grpc::Alarm shut_down_alarm_;
+  MemberTag<RouterServer> shut_down_tag_{this, &RouterServer::OnShutDown};
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ROUTER_SERVER_H_

@@ -1,0 +1,362 @@
+#include "services/router/worker_sessions.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/protocol.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kFirstPauseSeconds = 0.05;
+constexpr double kLongestPauseSeconds = 1.0;
+constexpr double kIncompatiblePauseSeconds = 5.0;
+
+bool Offers(const v1::AttachReply& info, v1::RingTransport transport) {
+  return std::find(info.transports().begin(), info.transports().end(), transport) !=
+         info.transports().end();
+}
+
+std::string Quoted(const std::string& entry) {
+  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(entry), "\"");
+}
+
+}  // namespace
+
+WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
+                               EngineCommands* out)
+    : options_(options), tokenizer_(tokenizer), out_(out) {}
+
+void WorkerSessions::Start(double now) {
+  Open(Worker::kVerifier, now);
+  if (options_.has_drafter) Open(Worker::kDrafter, now);
+}
+
+void WorkerSessions::Open(Worker worker, double now) {
+  Link& l = link(worker);
+  l.state = State::kAttaching;
+  l.session = ++last_session_;
+  l.retry_at = std::numeric_limits<double>::infinity();
+  l.attach_deadline = now + options_.attach_timeout_seconds;
+  out_->push_back(OpenSession{worker, l.session});
+  v1::Attach attach;
+  attach.set_protocol_version(kProtocolVersion);
+  attach.set_max_slots(options_.max_slots);
+  attach.set_max_draft_length(options_.max_draft_length);
+  if (worker == Worker::kDrafter) {
+    *ToDrafter()->mutable_attach() = attach;
+  } else {
+    *ToVerifier()->mutable_attach() = attach;
+  }
+}
+
+v1::DraftCommand* WorkerSessions::ToDrafter() {
+  SendToDrafter& send = std::get<SendToDrafter>(
+      out_->emplace_back(SendToDrafter{drafter_.session, v1::DraftCommand()}));
+  send.command.set_id(NextCommandId());
+  return &send.command;
+}
+
+v1::VerifierCommand* WorkerSessions::ToVerifier() {
+  SendToVerifier& send = std::get<SendToVerifier>(
+      out_->emplace_back(SendToVerifier{verifier_.session, v1::VerifierCommand()}));
+  send.command.set_id(NextCommandId());
+  return &send.command;
+}
+
+void WorkerSessions::GoDown(Worker worker, double pause_seconds, double now) {
+  Link& l = link(worker);
+  l.state = State::kDown;
+  l.attach_deadline = std::numeric_limits<double>::infinity();
+  l.retry_at = now + pause_seconds;
+  ring_.Close();
+  first_difference_.clear();
+}
+
+void WorkerSessions::Complain(Worker worker, const std::string& text) {
+  Link& l = link(worker);
+  if (l.last_complaint == text) return;
+  l.last_complaint = text;
+  out_->push_back(LogLine{LogLine::Level::kWarning, text});
+}
+
+void WorkerSessions::Incompatible(Worker worker, const std::string& text, double now) {
+  const bool never_served = worker == Worker::kVerifier && !verifier_.info.has_value();
+  out_->push_back(CloseSession{worker, link(worker).session});
+  GoDown(worker, kIncompatiblePauseSeconds, now);
+  link(worker).refused = true;
+  if (never_served || (worker == Worker::kDrafter && options_.drafter_required)) {
+    out_->push_back(GiveUp{FailedPrecondition(text)});
+    return;
+  }
+  Complain(worker, worker == Worker::kDrafter ? text + "; decoding goes on without drafts" : text);
+}
+
+void WorkerSessions::OnLost(Worker worker, SessionId session, const std::string& why, double now) {
+  if (!IsCurrent(worker, session)) return;
+  Link& l = link(worker);
+  l.pause_seconds = l.state == State::kReady
+                        ? kFirstPauseSeconds
+                        : std::clamp(2 * l.pause_seconds, kFirstPauseSeconds, kLongestPauseSeconds);
+  Complain(worker,
+           absl::StrCat(WorkerName(worker), ": ",
+                        l.state == State::kReady ? "session lost: " : "cannot attach: ", why));
+  GoDown(worker, l.pause_seconds, now);
+}
+
+void WorkerSessions::Drop(Worker worker, const std::string& why, double now) {
+  const SessionId session = link(worker).session;
+  out_->push_back(CloseSession{worker, session});
+  OnLost(worker, session, why, now);
+}
+
+void WorkerSessions::Tick(double now) {
+  for (Worker worker : {Worker::kVerifier, Worker::kDrafter}) {
+    Link& l = link(worker);
+    if (l.state == State::kDown && now >= l.retry_at) Open(worker, now);
+    if (now >= l.attach_deadline) {
+      Drop(worker, absl::StrCat("no answer within ", options_.attach_timeout_seconds, " s"), now);
+    }
+  }
+}
+
+double WorkerSessions::NextDeadline() const {
+  return std::min(
+      {verifier_.retry_at, verifier_.attach_deadline, drafter_.retry_at, drafter_.attach_deadline});
+}
+
+bool WorkerSessions::drafter_settled() const {
+  if (drafter_.state == State::kAbsent || drafter_.refused) return true;
+  return ready(Worker::kDrafter) && ready(Worker::kVerifier) && !ring_.negotiating();
+}
+
+bool WorkerSessions::OnDraftReply(SessionId session, const v1::DraftReply& reply, double now) {
+  if (!IsCurrent(Worker::kDrafter, session)) return false;
+  switch (reply.kind_case()) {
+    case v1::DraftReply::kAttach:
+      if (drafter_.state == State::kAttaching) OnDrafterAttached(reply.attach(), now);
+      return true;
+    case v1::DraftReply::kVocabulary:
+      if (drafter_.state == State::kReadingVocabulary) OnVocabulary(reply.vocabulary(), now);
+      return true;
+    case v1::DraftReply::kOpenRing:
+      if (reply.id() == ring_command_id_ && ring_.negotiating() && ready(Worker::kVerifier)) {
+        const v1::ConfirmRing confirm = ring_.Opened(reply.open_ring());
+        v1::VerifierCommand* command = ToVerifier();
+        *command->mutable_confirm_ring() = confirm;
+        ring_command_id_ = command->id();
+      }
+      return true;
+    case v1::DraftReply::kError:
+      if (drafter_.state == State::kAttaching || drafter_.state == State::kReadingVocabulary) {
+        Incompatible(Worker::kDrafter, absl::StrCat("draft: ", reply.error().message()), now);
+        return true;
+      }
+      if (ring_.negotiating() && reply.id() == ring_command_id_) {
+        OnRingRefused(absl::StrCat("draft: ", reply.error().message()));
+        return true;
+      }
+      return false;
+    default:
+      return false;
+  }
+}
+
+bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply& reply,
+                                     double now) {
+  if (!IsCurrent(Worker::kVerifier, session)) return false;
+  const bool of_ring = ring_.negotiating() && reply.id() == ring_command_id_;
+  switch (reply.kind_case()) {
+    case v1::VerifierReply::kAttach:
+      if (verifier_.state == State::kAttaching) OnVerifierAttached(reply.attach(), now);
+      return true;
+    case v1::VerifierReply::kCreateRing:
+      if (of_ring && ready(Worker::kDrafter)) {
+        const v1::OpenRing open = ring_.Created(reply.create_ring());
+        v1::DraftCommand* command = ToDrafter();
+        *command->mutable_open_ring() = open;
+        ring_command_id_ = command->id();
+      }
+      return true;
+    case v1::VerifierReply::kConfirmRing:
+      if (of_ring) {
+        ring_.Confirmed();
+        out_->push_back(
+            LogLine{LogLine::Level::kInfo,
+                    absl::StrCat("log-prob ring: ", RingTransportName(ring_.transport()))});
+      }
+      return true;
+    case v1::VerifierReply::kError:
+      if (verifier_.state == State::kAttaching) {
+        Incompatible(Worker::kVerifier, absl::StrCat("verifier: ", reply.error().message()), now);
+        return true;
+      }
+      if (of_ring) {
+        OnRingRefused(absl::StrCat("verifier: ", reply.error().message()));
+        return true;
+      }
+      return false;
+    default:
+      return false;
+  }
+}
+
+void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now) {
+  if (reply.protocol_version() != kProtocolVersion) {
+    Incompatible(Worker::kVerifier,
+                 absl::StrCat("verifier: speaks protocol version ", reply.protocol_version(),
+                              ", this router ", kProtocolVersion, " (use one release)"),
+                 now);
+    return;
+  }
+  const auto fingerprint = tokenizer_->Fingerprint();
+  if (reply.vocabulary_fingerprint() != std::string(fingerprint.begin(), fingerprint.end())) {
+    Incompatible(Worker::kVerifier,
+                 "verifier: its vocabulary differs from the router's tokenizer.json (router and "
+                 "verifier must be given the same folder; check --target)",
+                 now);
+    return;
+  }
+  if (reply.vocabulary_size() == 0 || reply.max_context_tokens() < 2 || reply.max_slots() == 0) {
+    Incompatible(Worker::kVerifier,
+                 absl::StrCat("verifier: offers a vocabulary of ", reply.vocabulary_size(), ", ",
+                              reply.max_context_tokens(), " context tokens and ", reply.max_slots(),
+                              " slots: nothing can be served with that"),
+                 now);
+    return;
+  }
+  // Streams that are under way were promised what the first verifier offered.
+  if (verifier_.info.has_value() &&
+      (reply.vocabulary_size() != verifier_.info->vocabulary_size() ||
+       reply.max_context_tokens() < verifier_.info->max_context_tokens() ||
+       reply.max_slots() < std::min(options_.max_slots, verifier_.info->max_slots()))) {
+    Incompatible(
+        Worker::kVerifier,
+        absl::StrCat("verifier: came back with a vocabulary of ", reply.vocabulary_size(), ", ",
+                     reply.max_context_tokens(), " context tokens and ", reply.max_slots(),
+                     " slots, less than before (", verifier_.info->vocabulary_size(), ", ",
+                     verifier_.info->max_context_tokens(), ", ", verifier_.info->max_slots(), ")"),
+        now);
+    return;
+  }
+  if (verifier_.info.has_value() && reply.numerics_id() != verifier_.info->numerics_id()) {
+    out_->push_back(
+        LogLine{LogLine::Level::kWarning,
+                absl::StrCat("verifier: came back with other numerics (", reply.numerics_id(),
+                             ", was ", verifier_.info->numerics_id(),
+                             "): streams under way go on, but not with the very same tokens")});
+  }
+  verifier_.info = reply;
+  BecomeReady(Worker::kVerifier);
+  if (drafter_.state == State::kAttached) CheckDrafterVocabulary();
+}
+
+void WorkerSessions::OnDrafterAttached(const v1::AttachReply& reply, double now) {
+  if (reply.protocol_version() != kProtocolVersion) {
+    Incompatible(Worker::kDrafter,
+                 absl::StrCat("draft: speaks protocol version ", reply.protocol_version(),
+                              ", this router ", kProtocolVersion, " (use one release)"),
+                 now);
+    return;
+  }
+  drafter_.info = reply;
+  drafter_.attach_deadline = std::numeric_limits<double>::infinity();
+  drafter_.state = State::kAttached;
+  if (verifier_.info.has_value()) CheckDrafterVocabulary();
+}
+
+void WorkerSessions::CheckDrafterVocabulary() {
+  const v1::AttachReply& draft = *drafter_.info;
+  const v1::AttachReply& target = *verifier_.info;
+  if (draft.vocabulary_size() == target.vocabulary_size() &&
+      draft.vocabulary_fingerprint() == target.vocabulary_fingerprint()) {
+    BecomeReady(Worker::kDrafter);
+    return;
+  }
+  drafter_.state = State::kReadingVocabulary;
+  first_difference_.clear();
+  ToDrafter()->mutable_read_vocabulary();
+}
+
+void WorkerSessions::OnVocabulary(const v1::VocabularyChunk& chunk, double now) {
+  for (int i = 0; i < chunk.entries_size() && first_difference_.empty(); ++i) {
+    const uint64_t id = uint64_t{chunk.first_id()} + static_cast<uint64_t>(i);
+    const std::string target(id < tokenizer_->num_entries()
+                                 ? tokenizer_->Entry(static_cast<int32_t>(id))
+                                 : std::string_view());
+    if (chunk.entries(i) == target) continue;
+    first_difference_ = absl::StrCat("entry ", id, " is ", Quoted(chunk.entries(i)),
+                                     ", the target's is ", Quoted(target));
+  }
+  if (!chunk.last()) return;
+  const uint32_t draft_size = drafter_.info->vocabulary_size();
+  const uint32_t target_size = verifier_.info->vocabulary_size();
+  constexpr char kHint[] = " (models must share a tokenizer; check --draft)";
+  std::string text;
+  if (draft_size != target_size) {
+    text = absl::StrCat("draft: vocabulary has ", draft_size, " entries, the target's has ",
+                        target_size, kHint,
+                        first_difference_.empty() ? "" : "; first difference: ", first_difference_);
+  } else if (!first_difference_.empty()) {
+    text = absl::StrCat("draft: vocabulary ", first_difference_, kHint);
+  } else {
+    text = absl::StrCat("draft: vocabulary's fingerprint differs from the target's", kHint);
+  }
+  Incompatible(Worker::kDrafter, text, now);
+}
+
+void WorkerSessions::BecomeReady(Worker worker) {
+  Link& l = link(worker);
+  l.state = State::kReady;
+  l.attach_deadline = std::numeric_limits<double>::infinity();
+  l.pause_seconds = 0;
+  l.refused = false;
+  l.last_complaint.clear();
+  if (worker == Worker::kDrafter) drafter_name_ = l.info->model();
+  out_->push_back(LogLine{LogLine::Level::kInfo,
+                          absl::StrCat(WorkerName(worker), ": attached, model ", l.info->model(),
+                                       ", ", l.info->max_context_tokens(), " context tokens, ",
+                                       l.info->max_slots(), " slots, ", l.info->numerics_id())});
+  if (ready(Worker::kDrafter) && ready(Worker::kVerifier)) StartRing();
+}
+
+void WorkerSessions::StartRing() {
+  const v1::AttachReply& draft = *drafter_.info;
+  const v1::AttachReply& target = *verifier_.info;
+  std::vector<v1::RingTransport> transports;
+  const auto try_transport = [&](v1::RingTransport transport) {
+    if (Offers(draft, transport) && Offers(target, transport)) transports.push_back(transport);
+  };
+  if (options_.transport != TransportChoice::kInline && draft.boot_id() == target.boot_id()) {
+    try_transport(v1::RING_TRANSPORT_SHM);
+  }
+  if (options_.transport != TransportChoice::kShm) try_transport(v1::RING_TRANSPORT_INLINE);
+  SendCreateRing(ring_.Start({std::min(options_.max_slots, target.max_slots()),
+                              options_.max_draft_length, target.vocabulary_size()},
+                             std::move(transports)),
+                 "the workers have no transport in common");
+}
+
+void WorkerSessions::OnRingRefused(const std::string& why) {
+  out_->push_back(LogLine{
+      LogLine::Level::kWarning,
+      absl::StrCat("log-prob ring: ", RingTransportName(ring_.transport()), " refused: ", why)});
+  SendCreateRing(ring_.Refused(), "no transport is left");
+}
+
+void WorkerSessions::SendCreateRing(const std::optional<v1::CreateRing>& create,
+                                    const std::string& why) {
+  if (!create.has_value()) {
+    out_->push_back(LogLine{LogLine::Level::kWarning,
+                            absl::StrCat("log-prob ring: none (", why,
+                                         "): only greedy and reproducible requests are drafted")});
+    return;
+  }
+  v1::VerifierCommand* command = ToVerifier();
+  *command->mutable_create_ring() = *create;
+  ring_command_id_ = command->id();
+}
+
+}  // namespace tandem

@@ -1,0 +1,122 @@
+// The router's sessions with its two workers: attaching, checking that they fit, the ring between
+// them, coming back.
+#ifndef TANDEM_SERVICES_ROUTER_WORKER_SESSIONS_H_
+#define TANDEM_SERVICES_ROUTER_WORKER_SESSIONS_H_
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/tokenizer/tokenizer.h"
+#include "services/router/engine_command.h"
+#include "services/router/log_prob_ring.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+enum class TransportChoice : uint8_t { kAuto, kShm, kInline };
+
+struct WorkerSessionsOptions {
+  bool has_drafter = true;
+  bool drafter_required = false;  // give up when it does not fit
+  uint32_t max_slots = 8;
+  uint32_t max_draft_length = 16;
+  TransportChoice transport = TransportChoice::kAuto;
+  double attach_timeout_seconds = 10;
+};
+
+// Pure: replies, losses and the clock come in, commands go out. One worker goes
+//   down -> attaching -> (drafter: checking the vocabulary) -> ready
+// and from anywhere back to down, to be opened again after a pause that doubles up to a second (an
+// incompatible one: five). The verifier never waits for the drafter.
+class WorkerSessions {
+ public:
+  // `tokenizer` (the target's) and `out` must outlive it.
+  WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
+                 EngineCommands* out);
+
+  void Start(double now);
+  void Tick(double now);
+  double NextDeadline() const;  // infinity: none
+
+  // True: the reply was about the session itself. False: it is for the engine, or of an old session
+  // (see IsCurrent).
+  bool OnDraftReply(SessionId session, const v1::DraftReply& reply, double now);
+  bool OnVerifierReply(SessionId session, const v1::VerifierReply& reply, double now);
+  void OnLost(Worker worker, SessionId session, const std::string& why, double now);
+  // The engine found the worker broken: gives the session up and opens a new one later.
+  void Drop(Worker worker, const std::string& why, double now);
+
+  bool ready(Worker worker) const { return link(worker).state == State::kReady; }
+  // Changes whenever a worker lost what it held; 0 while it is not ready.
+  SessionId ready_session(Worker worker) const { return ready(worker) ? link(worker).session : 0; }
+  bool IsCurrent(Worker worker, SessionId session) const {
+    return link(worker).session == session && link(worker).state != State::kDown;
+  }
+  // What the worker said when it last attached; null when it never did.
+  const v1::AttachReply* info(Worker worker) const {
+    return link(worker).info.has_value() ? &*link(worker).info : nullptr;
+  }
+  // Of the drafter that was last found to fit, attached or not; empty: there was none.
+  const std::string& drafter_name() const { return drafter_name_; }
+  // One count for both workers, so that a reply's id can mean one command only.
+  uint64_t NextCommandId() { return ++last_command_id_; }
+
+  LogProbRing& ring() { return ring_; }
+  const LogProbRing& ring() const { return ring_; }
+  // Nothing about drafting is still under way: there is no drafter, it does not fit, or its ring is
+  // negotiated.
+  bool drafter_settled() const;
+
+ private:
+  enum class State : uint8_t { kAbsent, kDown, kAttaching, kAttached, kReadingVocabulary, kReady };
+  struct Link {
+    State state = State::kAbsent;
+    SessionId session = 0;
+    double retry_at = std::numeric_limits<double>::infinity();
+    double attach_deadline = std::numeric_limits<double>::infinity();
+    double pause_seconds = 0;
+    bool refused = false;        // it answered, and does not fit
+    std::string last_complaint;  // said once, not with every attempt
+    std::optional<v1::AttachReply> info;
+  };
+
+  Link& link(Worker worker) { return worker == Worker::kDrafter ? drafter_ : verifier_; }
+  const Link& link(Worker worker) const {
+    return worker == Worker::kDrafter ? drafter_ : verifier_;
+  }
+  void Open(Worker worker, double now);
+  void GoDown(Worker worker, double pause_seconds, double now);
+  void Complain(Worker worker, const std::string& text);
+  void Incompatible(Worker worker, const std::string& text, double now);
+
+  void OnVerifierAttached(const v1::AttachReply& reply, double now);
+  void OnDrafterAttached(const v1::AttachReply& reply, double now);
+  void CheckDrafterVocabulary();
+  void OnVocabulary(const v1::VocabularyChunk& chunk, double now);
+  void BecomeReady(Worker worker);
+
+  void StartRing();
+  void SendCreateRing(const std::optional<v1::CreateRing>& create, const std::string& why);
+  void OnRingRefused(const std::string& why);
+  v1::DraftCommand* ToDrafter();
+  v1::VerifierCommand* ToVerifier();
+
+  WorkerSessionsOptions options_;
+  const Tokenizer* tokenizer_;
+  EngineCommands* out_;
+  SessionId last_session_ = 0;
+  uint64_t last_command_id_ = 0;
+  Link drafter_;
+  Link verifier_;
+  LogProbRing ring_;
+  uint64_t ring_command_id_ = 0;  // of the negotiation's step under way
+  std::string drafter_name_;
+  std::string first_difference_;  // between the vocabularies, while they are read
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_WORKER_SESSIONS_H_

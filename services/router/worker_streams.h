@@ -1,0 +1,69 @@
+// The gRPC streams behind the engine's sessions.
+#ifndef TANDEM_SERVICES_ROUTER_WORKER_STREAMS_H_
+#define TANDEM_SERVICES_ROUTER_WORKER_STREAMS_H_
+
+#include <grpcpp/completion_queue.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "common/rpc/address.h"
+#include "common/rpc/client_stream.h"
+#include "services/router/engine_command.h"
+#include "tandem/v1/worker.grpc.pb.h"
+
+namespace tandem {
+
+// One stream, on a channel of its own, for each session: a worker that came back is reached at once, whatever back-off an
+// older connection is in. Everything runs on the thread that polls the completion queue.
+class WorkerStreams {
+ public:
+  class Owner {
+   public:
+    virtual void OnDraftReply(SessionId session, v1::DraftReply& reply) = 0;
+    virtual void OnVerifierReply(SessionId session, v1::VerifierReply& reply) = 0;
+    // The stream ended by itself (not by Close).
+    virtual void OnSessionLost(Worker worker, SessionId session, const std::string& why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // `queue` and `owner` must outlive it.
+  WorkerStreams(Address verifier, std::optional<Address> drafter, grpc::CompletionQueue* queue,
+                Owner* owner);
+
+  void Open(Worker worker, SessionId session);
+  void Close(SessionId session);
+  void Send(SessionId session, v1::DraftCommand command);
+  void Send(SessionId session, v1::VerifierCommand command);
+
+  void CloseAll();
+  // True once gRPC has let go of every stream.
+  bool quiet() const { return drafter_sessions_.empty() && verifier_sessions_.empty(); }
+
+ private:
+  template <typename Service, typename Command, typename Reply>
+  struct Session {
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<typename Service::Stub> stub;
+    std::unique_ptr<ClientStream<Command, Reply>> stream;
+    bool given_up = false;
+  };
+  using DraftSession = Session<v1::DraftWorker, v1::DraftCommand, v1::DraftReply>;
+  using VerifierSession = Session<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply>;
+
+  Address verifier_;
+  std::optional<Address> drafter_;
+  grpc::CompletionQueue* queue_;
+  Owner* owner_;
+  std::unordered_map<SessionId, DraftSession> drafter_sessions_;
+  std::unordered_map<SessionId, VerifierSession> verifier_sessions_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_WORKER_STREAMS_H_
