@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and shows Tandem on the small pair of models that comes with it.
+#   ./demo.sh [PROMPT]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+deploy/install_dependencies.sh
+
+build=build/cpu-release
+if [ ! -f "$build/build.ninja" ]; then
+  echo "Configuring …"
+  cmake --preset cpu-release >/dev/null
+fi
+# One changing line on a terminal, a line a step elsewhere; nothing when there is nothing to do.
+NINJA_STATUS='Building [%f/%t, %es] ' cmake --build --preset cpu-release --target tandem
+
+tandem=$build/bin/tandem
+prompt=${1:-Once upon a time there was a king who}
+echo
+"$tandem" generate --compare --echo --seed 7 --temperature 0.7 --max-tokens 120 "$prompt"
+
+cat <<NEXT
+
+Try next:
+  $tandem generate --compare --temperature 0 "A fox and a wolf were walking together"
+  $tandem serve                     # then, in another terminal: $tandem info --connect 127.0.0.1:50051
+  $tandem bench                     # speedup and acceptance over draft lengths, beside theory's prediction
+  $tandem --help
+  ./test.sh
+NEXT

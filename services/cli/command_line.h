@@ -1,0 +1,45 @@
+// From arguments and TANDEM_* environment variables to what is to be done.
+#ifndef TANDEM_SERVICES_CLI_COMMAND_LINE_H_
+#define TANDEM_SERVICES_CLI_COMMAND_LINE_H_
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "services/cli/bench_options.h"
+#include "services/cli/generate_options.h"
+#include "services/cli/inspect_command.h"
+#include "services/cli/server_options.h"
+
+namespace tandem::cli {
+
+struct ServeArguments {
+  ServerOptions server;
+  ColorMode color = ColorMode::kAuto;
+};
+
+struct InfoArguments {
+  SessionOptions session;
+};
+
+// Help or a version was asked for.
+struct ShowText {
+  std::string text;
+};
+
+// The command line cannot be understood; `message` says what and how to get help.
+struct UsageError {
+  std::string message;
+};
+
+using Command = std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
+                             TokenizeOptions, InfoArguments>;
+
+// `arguments` without the program's name. An option that is absent is taken from its environment variable (--top-p from
+// TANDEM_TOP_P, --connect from TANDEM_ADDRESS) when that is set and not empty.
+// Ranges of sampling parameters are the server's to check: it knows them, and says what is allowed.
+Command ParseCommandLine(std::vector<std::string> arguments);
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_COMMAND_LINE_H_

@@ -1,0 +1,31 @@
+#include "services/cli/errors.h"
+
+#include <string>
+
+namespace tandem::cli {
+
+namespace {
+
+void PrintLine(const std::string& text, Console& console) {
+  console.err << "error: " << text << std::endl;
+}
+
+}  // namespace
+
+int PrintError(const absl::Status& status, Console& console) {
+  if (absl::IsCancelled(status)) {
+    console.err << "interrupted" << std::endl;
+    return kExitInterrupted;
+  }
+  PrintLine(std::string(status.message()), console);
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitServerError;
+}
+
+int PrintServerError(const absl::Status& status, Console& console) {
+  if (absl::IsCancelled(status)) return PrintError(status, console);
+  PrintLine(absl::StatusCodeToString(status.code()) + ": " + std::string(status.message()),
+            console);
+  return kExitServerError;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,20 @@
+// `tandem`: command line and supervisor.
+#include <signal.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "services/cli/run.h"
+
+int main(int argc, char** argv) {
+  // A reader that goes away must not end us before the children are ended: writes fail instead.
+  signal(SIGPIPE, SIG_IGN);
+  tandem::cli::Console console = {.in = std::cin,
+                                  .out = std::cout,
+                                  .err = std::cerr,
+                                  .out_is_terminal = isatty(STDOUT_FILENO) == 1,
+                                  .err_is_terminal = isatty(STDERR_FILENO) == 1};
+  return tandem::cli::Run(std::vector<std::string>(argv + 1, argv + argc), console);
+}

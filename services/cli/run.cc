@@ -1,0 +1,45 @@
+#include "services/cli/run.h"
+
+#include <variant>
+
+#include "absl/strings/str_join.h"
+#include "services/cli/bench_command.h"
+#include "services/cli/command_line.h"
+#include "services/cli/errors.h"
+#include "services/cli/generate_command.h"
+#include "services/cli/inspect_command.h"
+#include "services/cli/serve_command.h"
+
+namespace tandem::cli {
+
+namespace {
+
+struct Runner {
+  Console& console;
+  const std::vector<std::string>& arguments;
+
+  int operator()(const ShowText& show) const {
+    console.out << show.text << std::flush;
+    return kExitOk;
+  }
+  int operator()(const UsageError& error) const {
+    return PrintError(absl::InvalidArgumentError(error.message), console);
+  }
+  int operator()(const ServeArguments& serve) const {
+    return Serve(serve.server, serve.color, console);
+  }
+  int operator()(const GenerateOptions& options) const { return Generate(options, console); }
+  int operator()(const BenchOptions& options) const {
+    return Bench(options, "tandem " + absl::StrJoin(arguments, " "), console);
+  }
+  int operator()(const TokenizeOptions& options) const { return Tokenize(options, console); }
+  int operator()(const InfoArguments& info) const { return Info(info.session, console); }
+};
+
+}  // namespace
+
+int Run(const std::vector<std::string>& arguments, Console& console) {
+  return std::visit(Runner{console, arguments}, ParseCommandLine(arguments));
+}
+
+}  // namespace tandem::cli

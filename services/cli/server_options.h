@@ -1,0 +1,31 @@
+// What `tandem serve` and the private server of other commands are told.
+#ifndef TANDEM_SERVICES_CLI_SERVER_OPTIONS_H_
+#define TANDEM_SERVICES_CLI_SERVER_OPTIONS_H_
+
+#include <optional>
+#include <string>
+
+namespace tandem::cli {
+
+// What is not set is left to the defaults of the processes themselves.
+struct ServerOptions {
+  std::string target;             // a model's folder; empty: the embedded pair
+  std::string draft;              // empty: none, or the embedded one beside the embedded target
+  std::string drafter = "model";  // "model" or "none"
+  std::string models;             // folder that holds tales/; empty: found by itself
+  std::string listen = "127.0.0.1:50051";
+  std::optional<int> draft_length;
+  std::optional<int> threads;
+  std::optional<int> max_slots;
+  std::optional<int> max_context;
+  std::optional<int> max_queue;
+  std::string transport;  // of the log-prob ring: "auto", "shm" or "inline"
+  int drain_seconds = 30;
+  int start_seconds = 600;
+  bool insecure = false;
+  bool verbose = false;  // a private server's log lines are shown
+};
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_SERVER_OPTIONS_H_

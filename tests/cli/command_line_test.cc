@@ -1,0 +1,244 @@
+#include "services/cli/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <string>
+#include <vector>
+
+namespace tandem::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Sets an environment variable for as long as it lives.
+class ScopedVariable {
+ public:
+  ScopedVariable(const std::string& name, const std::string& value) : name_(name) {
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~ScopedVariable() { unsetenv(name_.c_str()); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  std::string name_;
+};
+
+template <typename Options>
+Options MustParse(const std::vector<std::string>& arguments) {
+  Command command = ParseCommandLine(arguments);
+  if (const auto* error = std::get_if<UsageError>(&command)) ADD_FAILURE() << error->message;
+  if (!std::holds_alternative<Options>(command)) return {};
+  return std::get<Options>(std::move(command));
+}
+
+std::string UsageMessage(const std::vector<std::string>& arguments) {
+  const Command command = ParseCommandLine(arguments);
+  const auto* error = std::get_if<UsageError>(&command);
+  return error == nullptr ? "(was accepted)" : error->message;
+}
+
+std::string HelpText(const std::vector<std::string>& arguments) {
+  const Command command = ParseCommandLine(arguments);
+  const auto* show = std::get_if<ShowText>(&command);
+  return show == nullptr ? "(no help)" : show->text;
+}
+
+TEST(CommandLineTest, ServeTakesItsOptions) {
+  const auto serve = MustParse<ServeArguments>(
+      {"serve",   "--target",    "/m/t",        "--draft",         "/m/d", "--draft-length",
+       "5",       "--listen",    "127.0.0.1:0", "--drafter",       "none", "--threads",
+       "2",       "--max-slots", "3",           "--max-context",   "100",  "--max-queue",
+       "9",       "--transport", "inline",      "--drain-seconds", "7",    "--insecure",
+       "--color", "never"});
+  EXPECT_EQ(serve.server.target, "/m/t");
+  EXPECT_EQ(serve.server.draft, "/m/d");
+  EXPECT_EQ(serve.server.draft_length, 5);
+  EXPECT_EQ(serve.server.listen, "127.0.0.1:0");
+  EXPECT_EQ(serve.server.drafter, "none");
+  EXPECT_EQ(serve.server.threads, 2);
+  EXPECT_EQ(serve.server.max_slots, 3);
+  EXPECT_EQ(serve.server.max_context, 100);
+  EXPECT_EQ(serve.server.max_queue, 9);
+  EXPECT_EQ(serve.server.transport, "inline");
+  EXPECT_EQ(serve.server.drain_seconds, 7);
+  EXPECT_TRUE(serve.server.insecure);
+  EXPECT_EQ(serve.color, ColorMode::kNever);
+}
+
+TEST(CommandLineTest, ServeWithoutOptionsLeavesTheDefaultsToTheProcesses) {
+  const auto serve = MustParse<ServeArguments>({"serve"});
+  EXPECT_EQ(serve.server.listen, "127.0.0.1:50051");
+  EXPECT_FALSE(serve.server.draft_length.has_value());
+  EXPECT_FALSE(serve.server.threads.has_value());
+}
+
+TEST(CommandLineTest, GenerateSetsOnlyWhatWasSaid) {
+  const auto options = MustParse<GenerateOptions>({"generate", "Once upon a time"});
+  EXPECT_EQ(options.prompt, "Once upon a time");
+  EXPECT_EQ(options.request.sampling_params().ByteSizeLong(), 0u);
+  EXPECT_EQ(options.request.speculation().ByteSizeLong(), 0u);
+  EXPECT_FALSE(options.request.has_add_special_tokens());
+}
+
+TEST(CommandLineTest, GenerateSetsEverySamplingParameter) {
+  const auto options = MustParse<GenerateOptions>({"generate",
+                                                   "--temperature",
+                                                   "0.5",
+                                                   "--top-p",
+                                                   "0.9",
+                                                   "--top-k",
+                                                   "-1",
+                                                   "--min-p",
+                                                   "0.1",
+                                                   "--repetition-penalty",
+                                                   "1.1",
+                                                   "--presence-penalty",
+                                                   "-0.5",
+                                                   "--frequency-penalty",
+                                                   "0.25",
+                                                   "--logit-bias",
+                                                   "7=-1.5",
+                                                   "--logit-bias",
+                                                   "8=2",
+                                                   "--seed",
+                                                   "18446744073709551615",
+                                                   "--max-tokens",
+                                                   "12",
+                                                   "--min-tokens",
+                                                   "3",
+                                                   "--stop",
+                                                   "END",
+                                                   "--stop",
+                                                   "\n\n",
+                                                   "--stop-token-id",
+                                                   "5",
+                                                   "--ignore-eos",
+                                                   "--include-stop",
+                                                   "--no-skip-special",
+                                                   "--logprobs",
+                                                   "2",
+                                                   "a prompt"});
+  const v1::SamplingParams& params = options.request.sampling_params();
+  EXPECT_EQ(options.prompt, "a prompt");
+  EXPECT_FLOAT_EQ(params.temperature(), 0.5F);
+  EXPECT_FLOAT_EQ(params.top_p(), 0.9F);
+  EXPECT_EQ(params.top_k(), -1);
+  EXPECT_FLOAT_EQ(params.min_p(), 0.1F);
+  EXPECT_FLOAT_EQ(params.repetition_penalty(), 1.1F);
+  EXPECT_FLOAT_EQ(params.presence_penalty(), -0.5F);
+  EXPECT_FLOAT_EQ(params.frequency_penalty(), 0.25F);
+  EXPECT_FLOAT_EQ(params.logit_bias().at(7), -1.5F);
+  EXPECT_FLOAT_EQ(params.logit_bias().at(8), 2.0F);
+  EXPECT_EQ(params.seed(), 18446744073709551615ULL);
+  EXPECT_EQ(params.max_tokens(), 12);
+  EXPECT_EQ(params.min_tokens(), 3);
+  EXPECT_THAT(params.stop(), ElementsAre("END", "\n\n"));
+  EXPECT_THAT(params.stop_token_ids(), ElementsAre(5));
+  EXPECT_TRUE(params.ignore_eos());
+  EXPECT_TRUE(params.include_stop_str_in_output());
+  EXPECT_TRUE(params.has_skip_special_tokens());
+  EXPECT_FALSE(params.skip_special_tokens());
+  EXPECT_EQ(params.logprobs(), 2);
+}
+
+TEST(CommandLineTest, GenerateSetsEverySpeculationParameter) {
+  const auto options =
+      MustParse<GenerateOptions>({"generate", "-", "--draft-length", "3", "--drafter", "ngram",
+                                  "--no-reproducible", "--lenience", "0.8", "--no-special-tokens"});
+  const v1::SpeculationParams& params = options.request.speculation();
+  EXPECT_EQ(params.draft_length(), 3);
+  EXPECT_EQ(params.drafter(), "ngram");
+  EXPECT_TRUE(params.has_reproducible());
+  EXPECT_FALSE(params.reproducible());
+  EXPECT_FLOAT_EQ(params.lenience(), 0.8F);
+  EXPECT_FALSE(params.has_enabled());
+  EXPECT_TRUE(options.request.has_add_special_tokens());
+  EXPECT_FALSE(options.request.add_special_tokens());
+}
+
+TEST(CommandLineTest, DraftingIsTurnedOffInTwoWays) {
+  const auto flag = MustParse<GenerateOptions>({"generate", "x", "--no-draft", "--reproducible"});
+  EXPECT_TRUE(flag.request.speculation().has_enabled());
+  EXPECT_FALSE(flag.request.speculation().enabled());
+  EXPECT_TRUE(flag.request.speculation().reproducible());
+  EXPECT_EQ(flag.session.server.drafter, "model");
+  const auto none = MustParse<GenerateOptions>({"generate", "x", "--drafter", "none"});
+  EXPECT_TRUE(none.request.speculation().has_enabled());
+  EXPECT_FALSE(none.request.speculation().enabled());
+  EXPECT_EQ(none.session.server.drafter, "none");
+}
+
+TEST(CommandLineTest, GenerateWantsOnePrompt) {
+  EXPECT_THAT(UsageMessage({"generate"}), HasSubstr("PROMPT is needed"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--prompt-file", "f"}), HasSubstr("not both"));
+  EXPECT_EQ(MustParse<GenerateOptions>({"generate", "--prompt-file", "f"}).prompt_file, "f");
+}
+
+TEST(CommandLineTest, AConnectedCommandStartsNoModels) {
+  EXPECT_EQ(MustParse<GenerateOptions>({"generate", "x", "--connect", "h:1"}).session.connect,
+            "h:1");
+  EXPECT_THAT(UsageMessage({"generate", "x", "--connect", "h:1", "--target", "d"}),
+              HasSubstr("--connect"));
+}
+
+TEST(CommandLineTest, TheEnvironmentFillsWhatTheCommandLineDoesNotSay) {
+  const ScopedVariable target("TANDEM_TARGET", "/env/target");
+  const ScopedVariable length("TANDEM_DRAFT_LENGTH", "6");
+  const ScopedVariable insecure("TANDEM_INSECURE", "true");
+  const auto serve = MustParse<ServeArguments>({"serve", "--draft-length", "2"});
+  EXPECT_EQ(serve.server.target, "/env/target");
+  EXPECT_EQ(serve.server.draft_length, 2);
+  EXPECT_TRUE(serve.server.insecure);
+}
+
+TEST(CommandLineTest, TheEnvironmentReachesGenerateToo) {
+  const ScopedVariable address("TANDEM_ADDRESS", "unix:/s");
+  const ScopedVariable top_p("TANDEM_TOP_P", "0.75");
+  const ScopedVariable stop("TANDEM_STOP", "END");
+  const ScopedVariable draft("TANDEM_NO_DRAFT", "1");
+  const auto options = MustParse<GenerateOptions>({"generate", "x"});
+  EXPECT_EQ(options.session.connect, "unix:/s");
+  EXPECT_FLOAT_EQ(options.request.sampling_params().top_p(), 0.75F);
+  EXPECT_THAT(options.request.sampling_params().stop(), ElementsAre("END"));
+  EXPECT_FALSE(options.request.speculation().enabled());
+}
+
+TEST(CommandLineTest, BadValuesNameTheirOption) {
+  EXPECT_THAT(UsageMessage({"serve", "--threads", "0"}), HasSubstr("--threads"));
+  EXPECT_THAT(UsageMessage({"serve", "--drafter", "some"}), HasSubstr("--drafter"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--logit-bias", "7:1"}), HasSubstr("--logit-bias"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--top-k", "many"}), HasSubstr("--top-k"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--no-such"}), HasSubstr("--no-such"));
+  EXPECT_THAT(UsageMessage({"bench", "--modes", "warm"}), HasSubstr("--modes"));
+  EXPECT_THAT(UsageMessage({"frobnicate"}), HasSubstr("frobnicate"));
+  EXPECT_THAT(UsageMessage({}), HasSubstr("a command is needed"));
+}
+
+TEST(CommandLineTest, BenchTakesLists) {
+  const auto options = MustParse<BenchOptions>(
+      {"bench", "--draft-lengths", "1,3", "--modes", "sampled", "--pairs", "4", "--json", "out"});
+  EXPECT_THAT(options.draft_lengths, ElementsAre(1, 3));
+  EXPECT_THAT(options.modes, ElementsAre("sampled"));
+  EXPECT_EQ(options.pairs, 4);
+  EXPECT_EQ(options.json, "out");
+  EXPECT_THAT(MustParse<BenchOptions>({"bench"}).draft_lengths, ElementsAre(0, 1, 2, 4, 6, 8));
+}
+
+TEST(CommandLineTest, HelpIsGroupedAndTellsTheEnvironmentRuleOnce) {
+  const std::string help = HelpText({"generate", "--help"});
+  for (const char* group : {"Prompt:", "Output:", "Sampling:", "Length and stops:", "Speculation:",
+                            "Server:", "Models:", "Resources:"}) {
+    EXPECT_THAT(help, HasSubstr(group));
+  }
+  EXPECT_THAT(help, HasSubstr("TANDEM_TOP_P"));
+  EXPECT_EQ(help.find("TANDEM_MIN_P"), std::string::npos);
+  EXPECT_THAT(HelpText({"--help"}), HasSubstr("tandem generate --compare"));
+  EXPECT_THAT(HelpText({"--version"}), HasSubstr("tandem 0."));
+}
+
+}  // namespace
+}  // namespace tandem::cli

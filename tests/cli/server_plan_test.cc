@@ -1,0 +1,129 @@
+#include "services/cli/server_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+
+namespace tandem::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ServerPlanTest : public ::testing::Test {
+ protected:
+  ServerPlanTest() {
+    for (const char* name : {"tandem-verifier", "tandem-draft", "tandem-router"}) {
+      std::ofstream(dir_ / name) << "#!/bin/sh\n";
+      fs::permissions(dir_ / name, fs::perms::owner_all);
+    }
+    runtime_ = *RuntimeDirectory::CreateUnder(dir_.path());
+    options_.listen = "127.0.0.1:0";
+  }
+
+  absl::StatusOr<SupervisorOptions> Plan() {
+    return PlanServer(options_, {"/m/target", draft_}, *runtime_, dir_.path());
+  }
+
+  std::string Socket(const std::string& name) const { return runtime_->SocketAddress(name); }
+  std::string Path(const std::string& name) const { return (dir_ / name).string(); }
+
+  testing::TempDir dir_;
+  std::unique_ptr<RuntimeDirectory> runtime_;
+  ServerOptions options_;
+  fs::path draft_ = "/m/draft";
+};
+
+TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterIsTold) {
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->workers.size(), 2u);
+  EXPECT_THAT(plan->workers[0].command,
+              ElementsAre(Path("tandem-verifier"), "--model", "/m/target", "--exit-with-parent",
+                          "--ring-dir", runtime_->path().string()));
+  EXPECT_EQ(plan->workers[0].listen, Socket("verifier.sock"));
+  EXPECT_FALSE(plan->workers[0].optional);
+  EXPECT_THAT(plan->workers[1].command,
+              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent"));
+  EXPECT_TRUE(plan->workers[1].optional);
+  EXPECT_THAT(plan->router.command,
+              ElementsAre(Path("tandem-router"), "--target", "/m/target", "--verifier",
+                          Socket("verifier.sock"), "--drafter", Socket("draft.sock"),
+                          "--drain-seconds", "30", "--exit-with-parent"));
+  EXPECT_EQ(plan->router.listen, "127.0.0.1:0");
+  EXPECT_GT(plan->router.stop_timeout, std::chrono::seconds(30));
+}
+
+TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
+  options_.draft_length = 5;
+  options_.threads = 2;
+  options_.max_slots = 3;
+  options_.max_context = 512;
+  options_.max_queue = 7;
+  options_.transport = "inline";
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->workers[1].command,
+              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
+                          "--threads", "2", "--max-slots", "3", "--max-context", "512"));
+  const std::vector<std::string>& router = plan->router.command;
+  EXPECT_THAT(std::vector<std::string>(router.begin() + 10, router.end()),
+              ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7",
+                          "--transport", "inline"));
+}
+
+TEST_F(ServerPlanTest, WithoutADrafterThereIsNone) {
+  draft_.clear();
+  fs::remove(dir_ / "tandem-draft");
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->workers.size(), 1u);
+  EXPECT_THAT(plan->router.command, ::testing::Contains("none"));
+}
+
+TEST_F(ServerPlanTest, AMissingExecutableIsNamed) {
+  fs::remove(dir_ / "tandem-draft");
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("tandem-draft"));
+}
+
+TEST_F(ServerPlanTest, OtherMachinesAreLetInOnlyWhenAskedTo) {
+  options_.listen = "0.0.0.0:0";
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--insecure"));
+  options_.insecure = true;
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->router.command.back(), "--insecure");
+}
+
+TEST(FindModelsTest, TheEmbeddedPairIsTheDefault) {
+  const auto models = FindModels({});
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_TRUE(fs::exists(models->target / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(models->draft / "model.safetensors"));
+  ServerOptions plain;
+  plain.drafter = "none";
+  EXPECT_TRUE(FindModels(plain)->draft.empty());
+}
+
+TEST(FindModelsTest, ATargetAloneHasNoDrafter) {
+  const testing::TempDir dir;
+  ServerOptions options;
+  options.target = dir.path().string();
+  const auto models = FindModels(options);
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_TRUE(models->draft.empty());
+  options.draft = (dir / "missing").string();
+  EXPECT_THAT(std::string(FindModels(options).status().message()), HasSubstr("--draft"));
+}
+
+}  // namespace
+}  // namespace tandem::cli
