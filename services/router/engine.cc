@@ -164,6 +164,11 @@ void Engine::Stop(double now) {
   Pump(now);
 }
 
+void Engine::OnCommandsSent(double now) {
+  if (propose_.has_value() && !std::exchange(propose_->sent, true)) propose_->sent_at = now;
+  if (verify_.has_value() && !std::exchange(verify_->sent, true)) verify_->sent_at = now;
+}
+
 double Engine::NextDeadline() const {
   double deadline = workers_.NextDeadline();
   if (propose_.has_value()) {
@@ -371,7 +376,7 @@ uint32_t Engine::DraftLength(const Slot& slot, uint32_t slot_id) const {
 
 bool Engine::SendPropose(double now) {
   if (!workers_.ready(Worker::kDrafter)) return false;
-  ProposeBatch batch{0, drafter_session_, now, {}};
+  ProposeBatch batch{0, drafter_session_, now, {}, verifier_session_};
   SendToDrafter send{drafter_session_, {}};
   v1::Propose* propose = send.command.mutable_propose();
   uint32_t rows_left = options_.step_rows;
@@ -415,7 +420,6 @@ bool Engine::SendPropose(double now) {
     drafter_closes_.clear();
   }
   batch.id = workers_.NextCommandId();
-  batch.verifier_session = verifier_session_;
   send.command.set_id(batch.id);
   commands_.push_back(std::move(send));
   propose_ = std::move(batch);

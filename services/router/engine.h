@@ -64,6 +64,9 @@ class Engine {
   void Stop(double now);  // ends those too, with UNAVAILABLE
 
   EngineCommands TakeCommands() { return std::exchange(commands_, {}); }
+  // The commands taken have been carried out: a batch among them is under way from now on, so that the time before counts as
+  // the router's.
+  void OnCommandsSent(double now);
   double NextDeadline() const;
 
   // State, for server info, readiness and tests.
@@ -108,6 +111,7 @@ class Engine {
     double sent_at;
     std::vector<Item> items;
     SessionId verifier_session = 0;  // whose ring the blocks are in
+    bool sent = false;
   };
   struct VerifyBatch {
     struct Item {
@@ -121,6 +125,7 @@ class Engine {
     SessionId session;
     double sent_at;
     std::vector<Item> items;
+    bool sent = false;
   };
 
   // Sends what there is to send; called at the end of every event.

@@ -87,9 +87,9 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "Seconds that `ready` waits for the drafter; it may also come later")
       ->check(CLI::NonNegativeNumber)
       ->group("Patience");
-  flag(
-      "--drain-seconds", options->drain_seconds, "TANDEM_DRAIN_SECONDS",
-      "On SIGTERM or SIGINT: seconds for running requests to finish; a second signal stops at once")
+  flag("--drain-seconds", options->drain_seconds, "TANDEM_DRAIN_SECONDS",
+       "On SIGTERM or SIGINT: seconds for running requests to finish; the same signal again stops "
+       "at once")
       ->check(CLI::NonNegativeNumber)
       ->group("Patience");
 

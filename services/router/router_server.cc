@@ -115,7 +115,7 @@ absl::Status RouterServer::Start() {
   }
   TANDEM_RETURN_IF_ERROR(RestrictSocket(listen_));
   SetServing(false);
-  signals_.emplace(queue_.get(), [this] { OnSignal(); });
+  signals_.emplace(queue_.get(), [this](int number) { OnSignal(number); });
   workers_ = std::make_unique<WorkerStreams>(verifier_, drafter_, queue_.get(), this);
   WaitForGenerate();
   WaitForOthers();
@@ -275,6 +275,7 @@ void RouterServer::ExecuteCommands() {
   for (EngineCommands commands = engine_.TakeCommands(); !commands.empty();
        commands = engine_.TakeCommands()) {
     for (EngineCommand& command : commands) Execute(command);
+    engine_.OnCommandsSent(Now());
   }
 }
 
@@ -333,13 +334,15 @@ void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>
   on_ready(listen_.ToString(port_));
 }
 
-void RouterServer::OnSignal() {
+void RouterServer::OnSignal(int number) {
+  // A terminal's Ctrl-C comes twice, from the terminal and as SIGTERM from the supervisor: that is one wish.
+  const bool again = !signals_seen_.insert(number).second;
   if (phase_ == Phase::kServing) {
     spdlog::info("draining: running requests have {} s to finish", options_.drain_seconds);
     phase_ = Phase::kDraining;
     drain_until_ = Now() + options_.drain_seconds;
     engine_.Drain();
-  } else {
+  } else if (again) {
     drain_until_ = Now();
   }
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -55,7 +56,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void OnDraftReply(SessionId session, v1::DraftReply& reply) override;
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply) override;
   void OnSessionLost(Worker worker, SessionId session, const std::string& why) override;
-  void OnSignal();
+  void OnSignal(int number);
   void OnShutDown(bool ok);
 
   void WaitForGenerate();
@@ -99,6 +100,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   Phase phase_ = Phase::kServing;
   double started_at_ = 0;
   double drain_until_ = 0;
+  std::set<int> signals_seen_;
   bool announced_ = false;
   bool serving_ = false;  // what the health service says
   absl::Status exit_status_;

@@ -28,7 +28,7 @@ SignalMask::SignalMask() {
   signal(SIGPIPE, SIG_IGN);
 }
 
-SignalWatcher::SignalWatcher(grpc::CompletionQueue* queue, std::function<void()> on_signal)
+SignalWatcher::SignalWatcher(grpc::CompletionQueue* queue, std::function<void(int)> on_signal)
     : queue_(queue), on_signal_(std::move(on_signal)), thread_([this] { Watch(); }) {}
 
 void SignalWatcher::Watch() {
@@ -38,14 +38,10 @@ void SignalWatcher::Watch() {
     sigwait(&signals, &number);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) return;
-    if (number == kStopSignal || alarms_.size() == kMaxSignals) continue;
-    alarms_.push_back(std::make_unique<grpc::Alarm>());
-    alarms_.back()->Set(queue_, gpr_now(GPR_CLOCK_MONOTONIC), tag_.get());
+    if (number == kStopSignal || posted_.size() == kMaxSignals) continue;
+    posted_.push_back(std::make_unique<Posted>(this, number));
+    posted_.back()->alarm.Set(queue_, gpr_now(GPR_CLOCK_MONOTONIC), posted_.back()->tag.get());
   }
-}
-
-void SignalWatcher::OnAlarm(bool ok) {
-  if (ok) on_signal_();
 }
 
 void SignalWatcher::Stop() {

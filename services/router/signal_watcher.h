@@ -24,22 +24,31 @@ class SignalMask {
 // A thread that waits for the signals and posts each to the queue.
 class SignalWatcher {
  public:
-  // `on_signal` runs on the thread that polls `queue`. PRECOND: a SignalMask was made.
-  SignalWatcher(grpc::CompletionQueue* queue, std::function<void()> on_signal);
+  // `on_signal`, with the signal's number, runs on the thread that polls `queue`. PRECOND: a SignalMask was made.
+  SignalWatcher(grpc::CompletionQueue* queue, std::function<void(int)> on_signal);
   // Stops the thread. Before the queue is shut down; posted events must still be polled.
   void Stop();
   ~SignalWatcher() { Stop(); }
 
  private:
+  // One signal on its way through the queue; kept until the end.
+  struct Posted {
+    Posted(SignalWatcher* owner, int number) : watcher(owner), signal_number(number) {}
+    void OnAlarm(bool ok) {
+      if (ok) watcher->on_signal_(signal_number);
+    }
+    SignalWatcher* watcher;
+    int signal_number;
+    grpc::Alarm alarm;
+    MemberTag<Posted> tag{this, &Posted::OnAlarm};
+  };
   void Watch();
-  void OnAlarm(bool ok);
 
   grpc::CompletionQueue* queue_;
-  std::function<void()> on_signal_;
-  MemberTag<SignalWatcher> tag_{this, &SignalWatcher::OnAlarm};
+  std::function<void(int)> on_signal_;
   std::mutex mutex_;
   bool stopping_ = false;
-  std::vector<std::unique_ptr<grpc::Alarm>> alarms_;  // one for each signal, kept until the end
+  std::vector<std::unique_ptr<Posted>> posted_;
   std::thread thread_;
 };
 
