@@ -67,15 +67,15 @@ int32_t CoupledArgminOf(const float* log_probs, size_t n, const CoupledStream& s
 
 #else
 
-// The upper word of each token's uniform, for Lanes(f32) tokens from the even `token_id` on, in
-// token order. Each 64-bit lane carries one block; MulEven reads the lower halves alone, so what
+// The upper word of each token's uniform, for the two tokens of each block, in token order. Each
+// 64-bit lane carries one block; MulEven reads the lower halves alone, so what
 // gathers in the upper ones does no harm.
 template <class D64>
-HWY_INLINE hn::Vec<D64> UpperWords(D64 d64, const CoupledStream& stream, uint64_t token_id) {
+HWY_INLINE hn::Vec<D64> UpperWords(D64 d64, const CoupledStream& stream, hn::Vec<D64> blocks) {
   const hn::Repartition<uint32_t, D64> d32;
   const auto multiplier0 = hn::Set(d64, uint64_t{kPhiloxMultipliers[0]});
   const auto multiplier1 = hn::Set(d64, uint64_t{kPhiloxMultipliers[1]});
-  auto c0 = hn::Iota(d64, token_id / 2);
+  auto c0 = blocks;
   auto c1 = hn::Set(d64, uint64_t{stream.counter[0]});
   auto c2 = hn::Set(d64, uint64_t{stream.counter[1]});
   auto c3 = hn::Set(d64, uint64_t{stream.counter[2]});
@@ -105,6 +105,7 @@ int32_t CoupledArgminOf(const float* HWY_RESTRICT log_probs, size_t n,
   // Exp is within an ulp of the truth and may flush to zero; the test must never rule out a winner.
   const auto slack = hn::Set(d, 1.00001f);
   const auto smallest = hn::Set(d, 1e-37f);
+  const auto first_blocks = hn::Iota(d64, uint64_t{0});
   auto best_bound = hn::Set(d, std::numeric_limits<float>::infinity());
 
   double best = std::numeric_limits<double>::infinity();
@@ -121,7 +122,8 @@ int32_t CoupledArgminOf(const float* HWY_RESTRICT log_probs, size_t n,
     const auto possible = hn::Gt(log_p, minus_infinity);
     if (hn::AllFalse(d, possible)) continue;
     const auto p_bound = hn::MulAdd(hn::Exp(d, log_p), slack, smallest);
-    const auto words = hn::BitCast(d32, UpperWords(d64, stream, i));
+    const auto blocks = hn::Add(first_blocks, hn::Set(d64, uint64_t{i / 2}));
+    const auto words = hn::BitCast(d32, UpperWords(d64, stream, blocks));
     const auto u_bound =
         hn::Mul(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<8>(words))), hn::Set(d, 0x1p-24f));
     const auto may_win = hn::And(hn::Lt(u_bound, hn::Mul(best_bound, p_bound)), possible);

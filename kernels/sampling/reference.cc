@@ -73,8 +73,10 @@ std::vector<double> ProbsReference(std::span<const double> adjusted, const Sampl
   const double max = *std::max_element(adjusted.begin(), adjusted.end());
   const std::vector<int32_t> order = Descending(adjusted);
   std::vector<double> probs(adjusted.size());
+  std::vector<float> scaled(adjusted.size());  // in f32, so that the cuts see the same values
   for (size_t i = 0; i < probs.size(); ++i) {
     probs[i] = std::exp((adjusted[i] - max) / static_cast<double>(params.temperature));
+    scaled[i] = (static_cast<float>(adjusted[i]) - static_cast<float>(max)) / params.temperature;
   }
   if (params.top_k > 0) {
     for (size_t rank = params.top_k; rank < order.size(); ++rank) probs[order[rank]] = 0;
@@ -83,7 +85,7 @@ std::vector<double> ProbsReference(std::span<const double> adjusted, const Sampl
     const double wanted =
         static_cast<double>(params.top_p) * std::accumulate(probs.begin(), probs.end(), 0.0);
     double reached = 0;
-    for (int32_t id : order) {
+    for (int32_t id : Descending<float>(scaled)) {
       if (reached >= wanted) {
         probs[id] = 0;
       } else {
@@ -91,8 +93,9 @@ std::vector<double> ProbsReference(std::span<const double> adjusted, const Sampl
       }
     }
   }
-  for (double& p : probs) {  // the largest is exp(0)
-    if (p < static_cast<double>(params.min_p)) p = 0;
+  const double floor = std::log(static_cast<double>(params.min_p));  // the largest is exp(0)
+  for (size_t i = 0; i < probs.size(); ++i) {
+    if (static_cast<double>(scaled[i]) < floor) probs[i] = 0;
   }
   const double sum = std::accumulate(probs.begin(), probs.end(), 0.0);
   for (double& p : probs) p /= sum;

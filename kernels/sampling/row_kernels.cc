@@ -90,10 +90,9 @@ HWY_INLINE double Total(VD lower, VD upper) {
 // What a cut keeps of the lanes that start at index i.
 HWY_INLINE hn::Mask<DF> Kept(VF v, size_t i, Cut cut) {
   const DF d;
-  const DI di;
   const VF value = hn::Set(d, cut.value);
-  const auto tie = hn::RebindMask(
-      d, hn::Lt(hn::Iota(di, static_cast<int32_t>(i)), hn::Set(di, cut.last_tie + 1)));
+  const auto end_of_ties = static_cast<size_t>(cut.last_tie) + 1;
+  const auto tie = hn::FirstN(d, end_of_ties > i ? end_of_ties - i : 0);
   return hn::Or(hn::Gt(v, value), hn::And(hn::Eq(v, value), tie));
 }
 
@@ -162,6 +161,22 @@ size_t FindOf(const float* x, size_t n, float value) {
   return i;
 }
 
+void BucketMaximaOf(const float* x, size_t n, float* maxima, size_t num_buckets) {
+  const DF d;
+  const size_t lanes = hn::Lanes(d);
+  std::fill(maxima, maxima + num_buckets, kMinusInfinity);
+  size_t begin = 0;
+  for (; begin + num_buckets <= n; begin += num_buckets) {
+    for (size_t j = 0; j < num_buckets; j += lanes) {
+      hn::StoreU(hn::Max(hn::LoadU(d, maxima + j), hn::LoadU(d, x + begin + j)), d, maxima + j);
+    }
+  }
+  for (; begin < n; ++begin) {
+    float& maximum = maxima[begin % num_buckets];
+    maximum = std::max(maximum, x[begin]);
+  }
+}
+
 double SumExpOf(const float* x, size_t n, float offset) {
   const VF subtrahend = hn::Set(DF(), offset);
   VD lower = hn::Zero(DD());
@@ -210,23 +225,30 @@ size_t CollectAboveOf(const float* x, size_t begin, size_t n, float threshold, u
   const DF d;
   const size_t lanes = hn::Lanes(d);
   const VF limit = hn::Set(d, threshold);
-  size_t i = begin;
   size_t found = *count;
-  while (i < n && found + 4 * lanes <= capacity) {
-    const size_t step = std::min(n - i, 4 * lanes);
-    if (step == 4 * lanes) {
-      const VF m01 = hn::Max(hn::LoadU(d, x + i), hn::LoadU(d, x + i + lanes));
-      const VF m23 = hn::Max(hn::LoadU(d, x + i + 2 * lanes), hn::LoadU(d, x + i + 3 * lanes));
-      if (hn::AllFalse(d, hn::Gt(hn::Max(m01, m23), limit))) {
-        i += step;
-        continue;
-      }
+  const auto collect = [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) {
+      keys[found] = SortKey(x[i], static_cast<uint32_t>(i));
+      found += x[i] > threshold ? 1 : 0;
     }
-    for (size_t j = i; j < i + step; ++j) {
-      keys[found] = SortKey(x[j], static_cast<uint32_t>(j));
-      found += x[j] > threshold ? 1 : 0;
+  };
+  size_t i = begin;
+  while (i + 4 * lanes <= n && found + 4 * lanes <= capacity) {
+    const VF v0 = hn::LoadU(d, x + i);
+    const VF v1 = hn::LoadU(d, x + i + lanes);
+    const VF v2 = hn::LoadU(d, x + i + 2 * lanes);
+    const VF v3 = hn::LoadU(d, x + i + 3 * lanes);
+    if (!hn::AllFalse(d, hn::Gt(hn::Max(hn::Max(v0, v1), hn::Max(v2, v3)), limit))) {
+      if (!hn::AllFalse(d, hn::Gt(v0, limit))) collect(i, i + lanes);
+      if (!hn::AllFalse(d, hn::Gt(v1, limit))) collect(i + lanes, i + 2 * lanes);
+      if (!hn::AllFalse(d, hn::Gt(v2, limit))) collect(i + 2 * lanes, i + 3 * lanes);
+      if (!hn::AllFalse(d, hn::Gt(v3, limit))) collect(i + 3 * lanes, i + 4 * lanes);
     }
-    i += step;
+    i += 4 * lanes;
+  }
+  if (i + 4 * lanes > n && found + 4 * lanes <= capacity) {
+    collect(i, n);
+    i = n;
   }
   *count = found;
   return i;
@@ -335,6 +357,7 @@ HWY_EXPORT(IsFiniteOf);
 HWY_EXPORT(AllAtMostOf);
 HWY_EXPORT(MaxOf);
 HWY_EXPORT(FindOf);
+HWY_EXPORT(BucketMaximaOf);
 HWY_EXPORT(SumExpOf);
 HWY_EXPORT(ScaleOf);
 HWY_EXPORT(TruncateOf);
@@ -358,6 +381,10 @@ float Max(std::span<const float> x) { return HWY_DYNAMIC_DISPATCH(MaxOf)(x.data(
 
 size_t Find(std::span<const float> x, float value) {
   return HWY_DYNAMIC_DISPATCH(FindOf)(x.data(), x.size(), value);
+}
+
+void BucketMaxima(std::span<const float> x, std::span<float> maxima) {
+  HWY_DYNAMIC_DISPATCH(BucketMaximaOf)(x.data(), x.size(), maxima.data(), maxima.size());
 }
 
 double SumExp(std::span<const float> x, float offset) {

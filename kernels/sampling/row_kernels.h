@@ -30,7 +30,7 @@ inline int32_t IdOf(uint64_t sort_key) {
 // Keeps x > value, and x == value up to id `last_tie`. The default keeps everything.
 struct Cut {
   float value = -std::numeric_limits<float>::infinity();
-  int32_t last_tie = std::numeric_limits<int32_t>::max() - 1;
+  int32_t last_tie = std::numeric_limits<int32_t>::max();
 };
 
 bool IsFinite(std::span<const float> x);
@@ -43,6 +43,10 @@ float Max(std::span<const float> x);
 
 // Lowest index of an entry that equals `value`; x.size() if none does.
 size_t Find(std::span<const float> x, float value);
+
+// maxima[j] = the largest x[i] with i mod maxima.size() = j. PRECOND: maxima.size() is a multiple of kBucketMultiple.
+inline constexpr size_t kBucketMultiple = 64;
+void BucketMaxima(std::span<const float> x, std::span<float> maxima);
 
 // Sum of exp(x - offset). PRECOND: x - offset <= 88.
 double SumExp(std::span<const float> x, float offset);

@@ -1,0 +1,196 @@
+#include "kernels/sampling/draw.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/sampling/coupled_noise.h"
+#include "kernels/sampling/reference.h"
+#include "kernels/sampling/transform.h"
+#include "tests/kernels/sampling/param_sets.h"
+#include "tests/kernels/sampling/random_rows.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kLargestUniform = 1.0 - 0x1p-53;
+
+std::vector<double> ProbsOf(const std::vector<float>& log_probs) {
+  std::vector<double> probs;
+  for (float x : log_probs) probs.push_back(std::exp(static_cast<double>(x)));
+  return probs;
+}
+
+// Log-probabilities with about `masked` of the tokens cut.
+std::vector<float> RandomLogProbs(size_t size, double masked, std::mt19937_64& random) {
+  std::vector<float> row = NormalRow(size, 3.0f, random);
+  std::bernoulli_distribution is_masked(masked);
+  for (size_t x = 1; x < size; ++x) {
+    if (is_masked(random)) row[x] = -kInfinity;
+  }
+  std::rotate(row.begin(), row.begin() + static_cast<ptrdiff_t>(random() % size), row.end());
+  LogProbs(row, SamplingParams(), row);
+  return row;
+}
+
+TEST(DrawFromLogProbsTest, AgreesWithTheReference) {
+  std::mt19937_64 random(1);
+  for (const size_t size : {1, 2, 7, 8, 9, 255, 256, 257, 1000, 4096}) {
+    for (const double masked : {0.0, 0.5, 0.99}) {
+      const std::vector<float> row = RandomLogProbs(size, masked, random);
+      const std::vector<double> probs = ProbsOf(row);
+      for (uint64_t i = 0; i < 100; ++i) {
+        const double u = Uniform({.seed = 3, .position = i}, DrawPurpose::kBonus);
+        EXPECT_EQ(DrawFromLogProbs(row, u), DrawReference(probs, u)) << "V " << size << ", u " << u;
+      }
+    }
+  }
+}
+
+TEST(DrawFromLogProbsTest, NeverTakesACutTokenAtTheEndsOfTheRange) {
+  std::mt19937_64 random(2);
+  for (const size_t size : {1, 3, 8, 255, 256, 257, 600, 5000}) {
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      const std::vector<float> row = RandomLogProbs(size, 0.9, random);
+      const auto possible = [](float x) { return x > -kInfinity; };
+      const auto first = std::find_if(row.begin(), row.end(), possible) - row.begin();
+      const auto last = row.rend() - std::find_if(row.rbegin(), row.rend(), possible) - 1;
+      EXPECT_EQ(DrawFromLogProbs(row, 0.0), first);
+      EXPECT_EQ(DrawFromLogProbs(row, kLargestUniform), last);
+    }
+  }
+}
+
+TEST(CoupledUniformTest, TakesTwoTokensFromEachBlock) {
+  const DrawKey key{
+      .seed = 0x299f31d0a4093822, .position = 0x0370734413198a2e, .drafter = 3, .sibling = 5};
+  const std::array<uint32_t, 4> words =
+      Philox4x32({21, 4, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0});
+  EXPECT_EQ(CoupledUniform(key, 42),
+            std::ldexp(static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11), -53));
+  EXPECT_EQ(CoupledUniform(key, 43),
+            std::ldexp(static_cast<double>((uint64_t{words[2]} << 32 | words[3]) >> 11), -53));
+}
+
+TEST(DrawCoupledTest, AgreesWithTheReferenceExactly) {
+  // Pruning must not change a single draw: the reference scores every token.
+  std::mt19937_64 random(3);
+  uint64_t position = 0;
+  for (const size_t size : {1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 1000, 4097}) {
+    for (const double masked : {0.0, 0.5, 0.99}) {
+      for (int repeat = 0; repeat < 40; ++repeat) {
+        std::vector<float> row = RandomLogProbs(size, masked, random);
+        if (repeat % 4 == 1) std::sort(row.begin(), row.end());  // the best is found last
+        const DrawKey key{.seed = 9, .position = position++};
+        EXPECT_EQ(DrawCoupled(row, key), DrawCoupledReference(ProbsOf(row), key)) << "V " << size;
+      }
+    }
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const std::vector<float> row = RandomLogProbs(128'256, 0.0, random);
+    const DrawKey key{.seed = 9, .position = position++};
+    EXPECT_EQ(DrawCoupled(row, key), DrawCoupledReference(ProbsOf(row), key));
+  }
+}
+
+TEST(DrawCoupledTest, IgnoresWhoProposes) {
+  std::mt19937_64 random(4);
+  const std::vector<float> row = RandomLogProbs(1000, 0.0, random);
+  for (uint64_t position = 0; position < 50; ++position) {
+    const int32_t own = DrawCoupled(row, {.seed = 1, .position = position});
+    EXPECT_EQ(DrawCoupled(row, {.seed = 1, .position = position, .drafter = 7, .sibling = 2}), own);
+  }
+}
+
+TEST(DrawCoupledTest, AgreesBetweenDistributionsAsOftenAsPromised) {
+  // At least (1 - d) / (1 + d) for total variation d (Daliri, Musco, Suresh 2024).
+  std::mt19937_64 random(5);
+  const std::vector<float> p = RandomLogProbs(50, 0.0, random);
+  std::vector<float> q = NormalRow(50, 0.5f, random);
+  std::transform(p.begin(), p.end(), q.begin(), q.begin(), std::plus<>());
+  LogProbs(q, SamplingParams(), q);
+  double distance = 0;
+  for (size_t x = 0; x < p.size(); ++x) distance += std::abs(ProbsOf(p)[x] - ProbsOf(q)[x]) / 2;
+  constexpr int kDraws = 20'000;
+  int equal = 0;
+  for (uint64_t position = 0; position < kDraws; ++position) {
+    const DrawKey key{.seed = 2, .position = position};
+    equal += DrawCoupled(p, key) == DrawCoupled(q, key) ? 1 : 0;
+  }
+  EXPECT_GT(distance, 0.05);
+  EXPECT_GT(static_cast<double>(equal) / kDraws, (1 - distance) / (1 + distance) - 0.02);
+}
+
+class DrawDraftTokenTest : public ::testing::Test {
+ protected:
+  DrawDraftTokenTest() {
+    std::mt19937_64 random(6);
+    logits_ = NormalRow(100, 2.0f, random);
+    counts_.Add(3, /*is_output=*/true);
+    counts_.Add(17, /*is_output=*/false);
+  }
+
+  DraftDraw Draw(const SamplingParams& params, std::span<float> log_probs) {
+    return DrawDraftToken(logits_, params, counts_, /*num_output_tokens=*/1, key_, log_probs,
+                          scratch_);
+  }
+
+  std::vector<float> logits_;
+  TokenCounts counts_;
+  DrawKey key_{.seed = 5, .position = 77, .drafter = 2};
+  std::vector<float> scratch_ = std::vector<float>(100);
+  std::vector<float> log_probs_ = std::vector<float>(100, 1.0f);
+};
+
+TEST_F(DrawDraftTokenTest, LeavesTheRowThatTheTokenWasDrawnFrom) {
+  for (const ParamSet& set : AllParamSets()) {
+    const DraftDraw draw = Draw(set.params, log_probs_);
+    EXPECT_TRUE(draw.finite);
+    const std::vector<double> q = SamplingProbsReference(logits_, set.params, counts_, 1);
+    for (size_t x = 0; x < q.size(); ++x)
+      EXPECT_NEAR(std::exp(log_probs_[x]), q[x], 1e-6) << set.name;
+    EXPECT_EQ(draw.token_id, DrawReference(q, Uniform(key_, DrawPurpose::kPropose))) << set.name;
+    EXPECT_EQ(Draw(set.params, {}).token_id, draw.token_id) << "without a row, " << set.name;
+  }
+}
+
+TEST_F(DrawDraftTokenTest, GreedyTakesTheArgmaxOfTheAdjustedLogits) {
+  SamplingParams params;
+  params.temperature = 0;
+  EXPECT_EQ(Draw(params, {}).token_id, Argmax(logits_));
+  params.logit_bias = {{61, 100.0f}};
+  EXPECT_EQ(Draw(params, {}).token_id, 61);
+  Draw(params, log_probs_);
+  for (size_t x = 0; x < log_probs_.size(); ++x)
+    EXPECT_EQ(log_probs_[x], x == 61 ? 0.0f : -kInfinity);
+}
+
+TEST_F(DrawDraftTokenTest, ReproducibleTakesTheCoupledDraw) {
+  SamplingParams params;
+  params.reproducible = true;
+  std::vector<float> row(logits_.size());
+  LogProbs(logits_, params, row);
+  EXPECT_EQ(Draw(params, {}).token_id, DrawCoupled(row, key_));
+}
+
+TEST_F(DrawDraftTokenTest, RefusesLogitsThatAreNotFinite) {
+  for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    const float saved = logits_[50];
+    logits_[50] = bad;
+    for (const float temperature : {0.0f, 1.0f}) {
+      SamplingParams params;
+      params.temperature = temperature;
+      EXPECT_FALSE(Draw(params, {}).finite);
+    }
+    logits_[50] = saved;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,343 @@
+#include "kernels/sampling/verify_block.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/sampling/draw.h"
+#include "kernels/sampling/log_probs_report.h"
+#include "kernels/sampling/reference.h"
+#include "kernels/sampling/transform.h"
+#include "tests/kernels/sampling/param_sets.h"
+#include "tests/kernels/sampling/random_rows.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// A block whose drafter sees the target's logits plus noise.
+struct Block {
+  std::vector<float> target_logits;  // [K+1, stride]
+  std::vector<int32_t> draft_token_ids;
+  std::vector<float> draft_log_probs;  // [K, V]
+  TokenCounts counts;
+  SamplingParams params;
+  VerifyBlockArgs args;
+
+  Block(size_t vocabulary_size, int32_t draft_length, const SamplingParams& p, float noise,
+        std::mt19937_64& random)
+      : params(p) {
+    const size_t stride = vocabulary_size + 3;
+    target_logits = NormalRow((draft_length + 1) * stride, 2.0f, random);
+    draft_log_probs.resize(draft_length * vocabulary_size);
+    std::vector<float> scratch(vocabulary_size);
+    for (int i = 0; i < 5; ++i)
+      counts.Add(static_cast<int32_t>(random() % vocabulary_size), /*is_output=*/i % 2 == 0);
+    TokenCounts drafted_counts = counts;
+    for (int32_t i = 0; i < draft_length; ++i) {
+      std::vector<float> logits = NormalRow(vocabulary_size, noise, random);
+      for (size_t x = 0; x < vocabulary_size; ++x) logits[x] += target_logits[i * stride + x];
+      const DrawKey key{
+          .seed = params.seed, .position = static_cast<uint64_t>(40 + i), .drafter = 1};
+      const std::span<float> row =
+          std::span(draft_log_probs).subspan(i * vocabulary_size, vocabulary_size);
+      draft_token_ids.push_back(
+          DrawDraftToken(logits, params, drafted_counts, 3 + i, key, row, scratch).token_id);
+      drafted_counts.Add(draft_token_ids.back(), /*is_output=*/true);
+    }
+    args.target_logits = target_logits.data();
+    args.logits_stride = stride;
+    args.vocabulary_size = vocabulary_size;
+    args.draft_token_ids = draft_token_ids;
+    args.draft_log_probs = draft_length > 0 && !params.greedy() && !params.reproducible
+                               ? draft_log_probs.data()
+                               : nullptr;
+    args.params = &params;
+    args.counts = &counts;
+    args.num_output_tokens = 3;
+    args.position = 40;
+    args.drafter = 1;
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  float& Logit(size_t row, size_t token_id) {
+    return target_logits[row * args.logits_stride + token_id];
+  }
+};
+
+void ExpectEqual(const BlockVerdict& verdict, const BlockVerdict& expected) {
+  EXPECT_EQ(verdict.finite, expected.finite);
+  EXPECT_EQ(verdict.num_accepted, expected.num_accepted);
+  EXPECT_EQ(verdict.next_token_id, expected.next_token_id);
+  ASSERT_EQ(verdict.log_probs.size(), expected.log_probs.size());
+  for (size_t i = 0; i < expected.log_probs.size(); ++i) {
+    EXPECT_NEAR(verdict.log_probs[i].log_prob, expected.log_probs[i].log_prob, 1e-5);
+    ASSERT_EQ(verdict.log_probs[i].top.size(), expected.log_probs[i].top.size());
+    for (size_t n = 0; n < expected.log_probs[i].top.size(); ++n) {
+      EXPECT_EQ(verdict.log_probs[i].top[n].token_id, expected.log_probs[i].top[n].token_id);
+      EXPECT_NEAR(verdict.log_probs[i].top[n].log_prob, expected.log_probs[i].top[n].log_prob,
+                  1e-5);
+    }
+  }
+}
+
+enum class Mode { kGreedy, kLenientGreedy, kReproducible, kSampled, kOneHot, kLenient };
+
+class VerifyBlockTest : public ::testing::TestWithParam<std::tuple<ParamSet, Mode>> {};
+
+TEST_P(VerifyBlockTest, AgreesWithTheReference) {
+  const auto& [set, mode] = GetParam();
+  std::mt19937_64 random(1);
+  int32_t num_accepted = 0;
+  int32_t num_drafted = 0;
+  for (const size_t vocabulary_size : {7, 8, 33, 300, 4097}) {
+    for (int32_t draft_length = 0; draft_length <= 6; ++draft_length) {
+      for (const float noise : {0.0f, 0.5f, 4.0f}) {
+        SamplingParams params = set.params;
+        params.seed = random();
+        params.num_logprobs = static_cast<int32_t>(random() % 7) - 1;
+        params.reproducible = mode == Mode::kReproducible;
+        if (mode == Mode::kGreedy || mode == Mode::kLenientGreedy) params.temperature = 0;
+        if (mode == Mode::kLenientGreedy || mode == Mode::kLenient) params.lenience = 0.4f;
+        Block block(vocabulary_size, draft_length, params, noise, random);
+        if (mode == Mode::kOneHot) block.args.draft_log_probs = nullptr;
+        const TokenCounts before = block.counts;
+        const BlockVerdict verdict = VerifyBlock(block.args);
+        ExpectEqual(verdict, VerifyBlockReference(block.args));
+        num_accepted += verdict.num_accepted;
+        num_drafted += draft_length;
+        EXPECT_EQ(block.counts.counts().size(), before.counts().size());
+        for (const auto& [id, count] : before.counts()) {
+          EXPECT_EQ(block.counts.counts().at(id).output, count.output);
+          EXPECT_EQ(block.counts.counts().at(id).prompt, count.prompt);
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_accepted, 0);
+  EXPECT_LT(num_accepted, num_drafted);
+}
+
+std::string NameOf(Mode mode) {
+  switch (mode) {
+    case Mode::kGreedy:
+      return "Greedy";
+    case Mode::kLenientGreedy:
+      return "LenientGreedy";
+    case Mode::kReproducible:
+      return "Reproducible";
+    case Mode::kSampled:
+      return "Sampled";
+    case Mode::kOneHot:
+      return "OneHot";
+    case Mode::kLenient:
+      return "Lenient";
+  }
+  return "";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, VerifyBlockTest,
+                         ::testing::Combine(::testing::ValuesIn(AllParamSets()),
+                                            ::testing::Values(Mode::kGreedy, Mode::kLenientGreedy,
+                                                              Mode::kReproducible, Mode::kSampled,
+                                                              Mode::kOneHot, Mode::kLenient)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + NameOf(std::get<1>(test.param));
+                         });
+
+TEST(VerifyBlockTest, NeverLooksAtRowsAfterTheFirstRejection) {
+  std::mt19937_64 random(2);
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    SamplingParams params;
+    params.seed = random();
+    params.temperature = repeat % 3 == 0 ? 0.0f : 1.0f;
+    params.reproducible = repeat % 3 == 1;
+    Block block(20, 4, params, 1.5f, random);
+    const BlockVerdict whole = VerifyBlock(block.args);
+    for (int32_t row = 0; row <= 4; ++row) {
+      for (const float bad : {kNan, kInfinity, -kInfinity}) {
+        const float saved = block.Logit(row, 13);
+        block.Logit(row, 13) = bad;
+        const BlockVerdict verdict = VerifyBlock(block.args);
+        if (row <= whole.num_accepted) {
+          EXPECT_FALSE(verdict.finite);
+        } else {
+          ExpectEqual(verdict, whole);
+        }
+        block.Logit(row, 13) = saved;
+      }
+    }
+  }
+}
+
+TEST(VerifyBlockTest, RestoresTheCountsWhenAUsedRowIsNotFinite) {
+  std::mt19937_64 random(3);
+  SamplingParams params;
+  params.presence_penalty = 0.1f;
+  params.seed = 1;
+  Block block(20, 3, params, 0.0f, random);  // the target's own rows: all accepted
+  ASSERT_EQ(VerifyBlock(block.args).num_accepted, 3);
+  const size_t before = block.counts.counts().size();
+  block.Logit(3, 0) = kNan;
+  EXPECT_FALSE(VerifyBlock(block.args).finite);
+  EXPECT_EQ(block.counts.counts().size(), before);
+}
+
+TEST(VerifyBlockTest, PlainDecodingDrawsTheBonus) {
+  std::mt19937_64 random(4);
+  SamplingParams params;
+  params.seed = 12;
+  Block block(50, 0, params, 0.0f, random);
+  const BlockVerdict verdict = VerifyBlock(block.args);
+  EXPECT_EQ(verdict.num_accepted, 0);
+  std::vector<float> row(50);
+  LogProbs(std::span(block.target_logits).first(50), params, row);
+  const DrawKey key{.seed = 12, .position = 40, .drafter = 1};
+  EXPECT_EQ(verdict.next_token_id, DrawFromLogProbs(row, Uniform(key, DrawPurpose::kBonus)));
+}
+
+TEST(VerifyBlockTest, TokensThatTheTargetCannotSayAreNeverAccepted) {
+  std::mt19937_64 random(5);
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    SamplingParams params;
+    params.seed = random();
+    params.min_tokens = 100;
+    params.held_back_token_ids = {5};
+    Block block(20, 1, params, 1.0f, random);
+    block.draft_token_ids = {5};
+    block.args.draft_token_ids = block.draft_token_ids;
+    std::vector<float> one_hot(20, -kInfinity);
+    one_hot[5] = 0.0f;
+    for (const float* q :
+         {static_cast<const float*>(one_hot.data()), static_cast<const float*>(nullptr)}) {
+      block.args.draft_log_probs = q;
+      const BlockVerdict verdict = VerifyBlock(block.args);
+      EXPECT_EQ(verdict.num_accepted, 0);
+      EXPECT_NE(verdict.next_token_id, 5);
+    }
+  }
+}
+
+TEST(VerifyBlockTest, ARejectedOneHotDraftIsNotDrawnAgain) {
+  std::mt19937_64 random(6);
+  int rejected = 0;
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    SamplingParams params;
+    params.seed = random();
+    Block block(10, 1, params, 1.0f, random);
+    block.args.draft_log_probs = nullptr;
+    const BlockVerdict verdict = VerifyBlock(block.args);
+    if (verdict.num_accepted == 1) continue;
+    ++rejected;
+    EXPECT_NE(verdict.next_token_id, block.draft_token_ids[0]);
+  }
+  EXPECT_GT(rejected, 50);
+}
+
+TEST(VerifyBlockTest, AnEmptyResidualDrawsFromTheTarget) {
+  // q is p's own row but claims more for the drafted token than it has: a rejection, with nothing above q.
+  std::mt19937_64 random(7);
+  int rejected = 0;
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    SamplingParams params;
+    params.seed = random();
+    Block block(12, 1, params, 0.0f, random);
+    LogProbs(std::span(block.target_logits).first(12), params, block.draft_log_probs);
+    block.draft_log_probs[block.draft_token_ids[0]] += 1.0f;
+    const BlockVerdict verdict = VerifyBlock(block.args);
+    if (verdict.num_accepted == 1) continue;
+    ++rejected;
+    EXPECT_GE(verdict.next_token_id, 0);
+    EXPECT_LT(verdict.next_token_id, 12);
+  }
+  EXPECT_GT(rejected, 5);
+}
+
+TEST(VerifyBlockTest, LenientGreedyKeepsWhatIsNearlyBest) {
+  SamplingParams params;
+  params.temperature = 0;
+  std::vector<float> logits = {0.0f,           std::log(0.5f), std::log(0.3f), -9.0f,
+                               /*row 1*/ 0.0f, 1.0f,           0.0f,           0.0f};
+  TokenCounts counts;
+  const auto accepted = [&](int32_t drafted, float lenience) {
+    params.lenience = lenience;
+    const std::vector<int32_t> draft = {drafted};
+    VerifyBlockArgs args;
+    args.target_logits = logits.data();
+    args.logits_stride = 4;
+    args.vocabulary_size = 4;
+    args.draft_token_ids = draft;
+    args.params = &params;
+    args.counts = &counts;
+    const BlockVerdict verdict = VerifyBlock(args);
+    EXPECT_EQ(verdict.next_token_id, verdict.num_accepted == 1 ? 1 : 0);
+    return verdict.num_accepted == 1;
+  };
+  EXPECT_TRUE(accepted(0, 1.0f));
+  EXPECT_FALSE(accepted(1, 1.0f));
+  EXPECT_TRUE(accepted(1, 0.49f));
+  EXPECT_FALSE(accepted(1, 0.51f));
+  EXPECT_FALSE(accepted(2, 0.49f));
+  EXPECT_TRUE(accepted(2, 0.29f));
+  params.logit_bias = {{2, 0.6f}};  // judged after the adjustments: 0.3 · e^0.6 = 0.55
+  EXPECT_TRUE(accepted(2, 0.5f));
+  params.min_tokens = 1;
+  params.held_back_token_ids = {2};
+  EXPECT_FALSE(accepted(2, 1e-6f));
+}
+
+TEST(ReportLogProbsTest, ListsTheLargestFirstAndLowerIdsAmongEquals) {
+  const std::vector<float> logits = {1, 3, 2, 3, -40};
+  const TokenLogProbs report = ReportLogProbs(logits, 4, 3);
+  const double log_sum =
+      std::log(std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0) + std::exp(-40.0));
+  EXPECT_NEAR(report.log_prob, -40 - log_sum, 1e-5);
+  ASSERT_EQ(report.top.size(), 3u);
+  EXPECT_EQ(report.top[0].token_id, 1);
+  EXPECT_EQ(report.top[1].token_id, 3);
+  EXPECT_EQ(report.top[2].token_id, 2);
+  EXPECT_NEAR(report.top[2].log_prob, 2 - log_sum, 1e-6);
+  EXPECT_EQ(ReportLogProbs(logits, 0, 20).top.size(), 5u);
+  EXPECT_TRUE(ReportLogProbs(logits, 0, 0).top.empty());
+}
+
+TEST(IsDraftRowValidTest, TellsDistributionsFromOtherRows) {
+  std::mt19937_64 random(8);
+  for (const size_t size : {1, 8, 13, 1000, 128'256}) {
+    std::vector<float> row = NormalRow(size, 2.0f, random);
+    SamplingParams params;
+    params.top_k = static_cast<int32_t>(size / 2);
+    LogProbs(row, params, row);
+    const int32_t likely = Argmax(row);
+    EXPECT_TRUE(IsDraftRowValid(row, likely)) << "V " << size;
+    EXPECT_FALSE(IsDraftRowValid(row, -1));
+    EXPECT_FALSE(IsDraftRowValid(row, static_cast<int32_t>(size)));
+    for (const float bad : {kNan, kInfinity, 0.5f}) {
+      std::vector<float> broken = row;
+      broken[size - 1] = bad;
+      EXPECT_FALSE(IsDraftRowValid(broken, likely)) << "V " << size << ", " << bad;
+    }
+    std::vector<float> heavy = row;
+    for (float& x : heavy) x -= 0.01f;
+    EXPECT_FALSE(IsDraftRowValid(heavy, likely)) << "sums to 0.99";
+    if (size > 1) {
+      std::vector<float> without = row;
+      without[likely == 0 ? 1 : 0] = -kInfinity;
+      EXPECT_FALSE(IsDraftRowValid(without, likely == 0 ? 1 : 0))
+          << "the token was not drawn from this row";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
