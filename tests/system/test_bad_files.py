@@ -33,7 +33,7 @@ def refusal(folder, role="--target"):
     assert result["exit_code"] not in (0, 128 + 6, 128 + 11), f"{result} {done.stderr}"
     assert result["seconds"] < SECONDS
     assert result["peak_kib"] < MEBIBYTES * 1024
-    return done.stderr
+    return done.stderr[-2000:]
 
 
 def check(folder, *words):
@@ -83,7 +83,8 @@ def test_a_header_that_is_really_over_100_mb(folder):
     check(folder, FILE, "header")
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"{\"a\": 1}", b"\xff\xfe{}", b"{\"a\":{}}"])
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"{\"a\": 1}", b"\xff\xfe{}", b"{\"a\":{}}"],
+                         ids=["empty", "cut", "list", "null", "number", "utf8", "fieldless"])
 def test_a_header_that_is_no_header(folder, text):
     write_safetensors(folder / FILE, text, b"\0" * 64)
     check(folder, FILE)
@@ -207,6 +208,8 @@ def test_shard_names(folder, shard):
     ("rope_scaling", {"rope_type": "llama3", "factor": float("nan"), "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                       "original_max_position_embeddings": 8192}),
     ("rope_scaling", {"rope_type": "llama3", "factor": 8.0}),
+    ("rope_scaling", {"rope_type": "llama3", "factor": -8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                      "original_max_position_embeddings": 8192}),
 ])
 def test_a_bad_configuration(folder, field, value):
     path = folder / "config.json"
@@ -216,6 +219,8 @@ def test_a_bad_configuration(folder, field, value):
     message = refusal(folder)
     if (field, value) == ("vocab_size", 299):  # may be found by the tensor that does not fit
         assert "config.json" in message or "model.embed_tokens.weight" in message, message
+    elif "nan" in str(value):  # no valid JSON to begin with: the nested field is what the parser can name
+        assert "config.json" in message and (field in message or "factor" in message), message
     else:
         assert "config.json" in message and field in message, message
     named = {"architectures": "MambaForCausalLM", "rope_scaling": "yarn"}.get(field)
@@ -223,7 +228,8 @@ def test_a_bad_configuration(folder, field, value):
         assert named in message
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, "{\"a\":" * 100_000, "\0\0\0"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, "{\"a\":" * 100_000, "\0\0\0"],
+                         ids=["empty", "cut", "list", "deep-list", "deep-object", "zeros"])
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
 def test_json_that_is_none_or_too_deep(folder, name, text):
     (folder / name).write_text(text)
