@@ -38,8 +38,8 @@ absl::StatusOr<sockaddr_un> ToSockaddr(const std::filesystem::path& path) {
   return address;
 }
 
-void SetTimeouts(int fd, int seconds) {
-  const timeval timeout{.tv_sec = seconds, .tv_usec = 0};
+void SetTimeouts(int fd, int milliseconds) {
+  const timeval timeout{.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 }
@@ -149,7 +149,7 @@ void RingListener::Run() {
 
 void RingListener::Serve(UniqueFd peer) {
   if (!PeerIsSameUser(peer.get())) return;
-  SetTimeouts(peer.get(), 1);
+  SetTimeouts(peer.get(), 200);
   uint64_t ring_epoch = 0;
   if (recv(peer.get(), &ring_epoch, sizeof(ring_epoch), MSG_WAITALL) != sizeof(ring_epoch)) return;
 
@@ -180,7 +180,7 @@ absl::StatusOr<UniqueFd> FetchRing(const std::filesystem::path& socket_path, uin
   TANDEM_ASSIGN_OR_RETURN(const sockaddr_un address, ToSockaddr(socket_path));
   UniqueFd peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!peer) return ResourceExhausted("ring socket: " + LastError());
-  SetTimeouts(peer.get(), 2);
+  SetTimeouts(peer.get(), 2000);
   if (connect(peer.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return Unavailable("ring socket: cannot connect: " + LastError());
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "common/rpc/host_identity.h"
 #include "common/rpc/protocol.h"
@@ -36,12 +37,21 @@ size_t DefaultMaxContext(const LlamaModel& model, size_t max_slots) {
 }
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
+  auto threads = std::make_unique<ThreadPool>(options.threads);
+  TANDEM_ASSIGN_OR_RETURN(auto model, LlamaModel::Load(options.folder, threads.get()));
+  TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
+  return Create(options, std::move(threads), std::move(model), std::move(tokenizer));
+}
+
+absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
+    const WorkerModelOptions& options, std::unique_ptr<ThreadPool> threads,
+    std::unique_ptr<LlamaModel> model, std::unique_ptr<Tokenizer> tokenizer) {
   std::unique_ptr<WorkerModel> worker(new WorkerModel());
   const std::filesystem::path folder = options.folder.lexically_normal();
   worker->name_ = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-  worker->threads_ = std::make_unique<ThreadPool>(options.threads);
-  TANDEM_ASSIGN_OR_RETURN(worker->model_, LlamaModel::Load(options.folder, worker->threads_.get()));
-  TANDEM_ASSIGN_OR_RETURN(worker->tokenizer_, Tokenizer::Load(options.folder));
+  worker->threads_ = std::move(threads);
+  worker->model_ = std::move(model);
+  worker->tokenizer_ = std::move(tokenizer);
   const auto fingerprint = worker->tokenizer_->Fingerprint();
   worker->vocabulary_fingerprint_.assign(fingerprint.begin(), fingerprint.end());
   const size_t limit = worker->model_->config().max_position_embeddings;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "common/model/llama.h"
@@ -29,6 +30,11 @@ size_t DefaultMaxContext(const LlamaModel& model, size_t max_slots);
 class WorkerModel {
  public:
   static absl::StatusOr<std::unique_ptr<WorkerModel>> Load(const WorkerModelOptions& options);
+  // From parts; `threads` may be null where the model needs none.
+  static absl::StatusOr<std::unique_ptr<WorkerModel>> Create(const WorkerModelOptions& options,
+                                                             std::unique_ptr<ThreadPool> threads,
+                                                             std::unique_ptr<LlamaModel> model,
+                                                             std::unique_ptr<Tokenizer> tokenizer);
 
   LlamaModel& model() const { return *model_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
