@@ -59,16 +59,6 @@ class HelpFormatter : public CLI::Formatter {
     const std::string type = option->get_type_name();
     return option->get_type_size() == 0 || type.empty() ? "" : " " + type.substr(0, type.find(':'));
   }
-  std::string make_groups(const CLI::App* app, CLI::AppFormatMode /*mode*/) const override {
-    std::string text;
-    for (const std::string& group : app->get_groups()) {
-      const auto options = app->get_options([&group](const CLI::Option* option) {
-        return option->get_group() == group && option->nonpositional();
-      });
-      if (!options.empty()) text += make_group(group, false, options);
-    }
-    return text;
-  }
   std::string make_usage(const CLI::App* app, std::string /*name*/) const override {
     std::string usage = "\nUsage: " + app->get_name() + " [OPTIONS]";
     for (const CLI::Option* option : app->get_options()) {
@@ -77,6 +67,12 @@ class HelpFormatter : public CLI::Formatter {
     return usage + "\n";
   }
 };
+
+// CLI11 puts two between groups, and how it joins them is not virtual.
+std::string WithoutDoubleBlankLines(std::string text) {
+  for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+  return text;
+}
 
 std::unique_ptr<CLI::App> MakeApp(const std::string& name, const std::string& description) {
   auto app = std::make_unique<CLI::App>(description, "tandem " + name);
@@ -437,7 +433,7 @@ Command Parse(const std::string& name, const std::string& description,
   try {
     app->parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
-    return ShowText{app->help()};
+    return ShowText{WithoutDoubleBlankLines(app->help())};
   } catch (const CLI::Error& error) {
     return UsageError{error.what() + hint};
   }

@@ -88,6 +88,7 @@ absl::Status ServerSession::AwaitDrafter() {
 ServerSession::~ServerSession() {
   if (!thread_.joinable()) return;
   boost::asio::post(io_, [this] {
+    client_.reset();  // the router would give an open connection time to go
     if (supervisor_ != nullptr) {
       supervisor_->Stop();
     } else {
@@ -105,7 +106,7 @@ void ServerSession::OnSignal() {
     return;
   }
   interrupted_ = true;
-  client_->Cancel();
+  if (client_ != nullptr) client_->Cancel();
   if (supervisor_ != nullptr && !answered_) supervisor_->Stop();
   signals_.async_wait([this](const auto& error, int) {
     if (!error) OnSignal();
