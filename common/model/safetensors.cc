@@ -130,7 +130,7 @@ absl::Status Safetensors::ReadHeader() {
   JsonLimits limits;
   limits.max_bytes = kMaxHeaderBytes;
   limits.max_depth = 4;
-  limits.max_values = 400'000;
+  limits.max_values = 200'000;
   TANDEM_ASSIGN_OR_RETURN(
       const nlohmann::json header,
       ParseJson(bytes.substr(kLengthBytes, header_bytes), file_name + ": header", limits));

@@ -27,8 +27,8 @@ struct Tensor {
 
 class Safetensors {
  public:
-  // Longest header: room for some 50,000 tensors, and parsing a hostile one stays under 64 MiB.
-  static constexpr size_t kMaxHeaderBytes = 8 << 20;
+  // Longest header: room for some 25,000 tensors, and parsing a hostile one stays under 64 MiB.
+  static constexpr size_t kMaxHeaderBytes = 4 << 20;
 
   // Every offset and size is checked before this returns. Errors name the file and the tensor.
   static absl::StatusOr<std::unique_ptr<Safetensors>> Open(const std::filesystem::path& path);
