@@ -1,0 +1,234 @@
+// Runs an Engine against toy workers, one message at a time, on a clock of its own.
+#ifndef TANDEM_TESTS_ROUTER_ENGINE_DRIVER_H_
+#define TANDEM_TESTS_ROUTER_ENGINE_DRIVER_H_
+
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "services/router/engine.h"
+#include "tests/router/toy_tokenizer.h"
+#include "tests/router/toy_workers.h"
+
+namespace tandem::testing {
+
+struct CallResult {
+  std::vector<int32_t> ids;
+  std::vector<int> sources;
+  std::vector<float> logprobs;
+  std::string text;
+  std::optional<v1::Completion> completion;
+  std::optional<absl::Status> status;
+  int emitted_tokens = 0;
+  int retry_milliseconds = 0;
+};
+
+class EngineDriver {
+ public:
+  explicit EngineDriver(EngineOptions options = {}, ToyModel model = {})
+      : tokenizer(ToyTokenizer::OfSize(static_cast<size_t>(model.vocabulary_size))),
+        drafter(model, WorkerOptions(model), &ring),
+        verifier(model, WorkerOptions(model), &ring),
+        engine(options, &tokenizer) {
+    drafter.options.entries = tokenizer.entries();
+  }
+
+  // Attaches what is alive.
+  void Start() {
+    engine.Start(now);
+    Execute();
+    while (Step()) {
+    }
+  }
+
+  GenerationRequest Request(std::vector<int32_t> prompt, int max_tokens) const {
+    GenerationRequest request;
+    request.prompt_token_ids = std::move(prompt);
+    request.max_tokens = max_tokens;
+    request.open.mutable_sampling()->set_temperature(0);
+    request.open.set_lenience(1);
+    request.open.set_prompt_length(static_cast<uint32_t>(request.prompt_token_ids.size()));
+    return request;
+  }
+
+  CallId Send(GenerationRequest request) {
+    const CallId call = ++last_call;
+    if (request.request_id.empty()) request.request_id = "r" + std::to_string(call);
+    engine.OnRequest(call, std::move(request), now);
+    Execute();
+    return call;
+  }
+  void Cancel(CallId call) {
+    engine.OnCancel(call, now);
+    calls[call].status = absl::CancelledError();
+    Execute();
+  }
+
+  // A worker dies: what it was sent and what it held is gone.
+  void Kill(Worker worker) {
+    (worker == Worker::kDrafter ? drafter_alive : verifier_alive) = false;
+    const SessionId session = sessions[worker];
+    sessions[worker] = 0;
+    if (worker == Worker::kDrafter) {
+      drafter.Reset();
+      to_drafter.clear();
+    } else {
+      verifier.Reset();
+      to_verifier.clear();
+      ring = ToyRing();
+      verifier.last_ring_epoch = 0;  // a new process counts anew
+    }
+    if (session == 0) return;
+    engine.OnSessionLost(worker, session, "killed", now);
+    Execute();
+  }
+  void Revive(Worker worker) {
+    (worker == Worker::kDrafter ? drafter_alive : verifier_alive) = true;
+  }
+
+  // Lets a worker answer one message; false: none has any.
+  bool Step() {
+    ++num_steps;
+    now += 0.0005;
+    if (!to_verifier.empty()) {
+      const SendToVerifier send = std::move(to_verifier.front());
+      to_verifier.pop_front();
+      if (send.session != sessions[Worker::kVerifier]) return true;
+      std::optional<v1::VerifierReply> reply = verifier.Handle(send.command);
+      if (!reply.has_value()) return true;
+      if (change_verifier_reply) change_verifier_reply(*reply);
+      now += 0.002;
+      engine.OnVerifierReply(send.session, *reply, now);
+      Execute();
+      return true;
+    }
+    if (!to_drafter.empty() && !drafter_hangs) {
+      const SendToDrafter send = std::move(to_drafter.front());
+      to_drafter.pop_front();
+      if (send.session != sessions[Worker::kDrafter]) return true;
+      for (v1::DraftReply& reply : drafter.Handle(send.command)) {
+        if (change_draft_reply) change_draft_reply(reply);
+        now += 0.001;
+        engine.OnDraftReply(send.session, reply, now);
+        Execute();
+      }
+      return true;
+    }
+    return false;
+  }
+
+  // Until all calls have ended; where nothing can happen the clock goes on. False: it never ends.
+  bool Run(const std::function<void(int step)>& before_step = {}) {
+    for (int step = 0; step < 100000; ++step) {
+      if (before_step) before_step(step);
+      if (engine.idle() && to_verifier.empty() && to_drafter.empty()) return true;
+      if (Step()) continue;
+      const double deadline = engine.NextDeadline();
+      if (std::isinf(deadline)) return false;
+      now = std::max(now, deadline);
+      engine.Tick(now);
+      Execute();
+    }
+    return false;
+  }
+
+  // Runs one request alone.
+  CallResult Generate(GenerationRequest request) {
+    const CallId call = Send(std::move(request));
+    Run();
+    return calls[call];
+  }
+
+  void Execute() {
+    for (EngineCommands commands = engine.TakeCommands(); !commands.empty();
+         commands = engine.TakeCommands()) {
+      for (EngineCommand& command : commands) ExecuteOne(command);
+      engine.OnCommandsSent(now);
+    }
+  }
+
+  ToyTokenizer tokenizer;
+  ToyRing ring;
+  ToyDrafter drafter;
+  ToyVerifier verifier;
+  Engine engine;
+  double now = 100;
+  bool drafter_alive = true;
+  bool verifier_alive = true;
+  bool drafter_hangs = false;
+  std::function<void(v1::DraftReply&)> change_draft_reply;
+  std::function<void(v1::VerifierReply&)> change_verifier_reply;
+  std::map<CallId, CallResult> calls;
+  std::map<Worker, SessionId> sessions;
+  std::deque<SendToDrafter> to_drafter;
+  std::deque<SendToVerifier> to_verifier;
+  std::vector<std::string> log;
+  std::optional<absl::Status> gave_up;
+  CallId last_call = 0;
+  int num_steps = 0;
+
+ private:
+  ToyOptions WorkerOptions(const ToyModel& model) const {
+    ToyOptions options;
+    options.vocabulary_size = static_cast<uint32_t>(model.vocabulary_size);
+    options.fingerprint = tokenizer.FingerprintBytes();
+    return options;
+  }
+
+  void ExecuteOne(EngineCommand& command) {
+    if (auto* open = std::get_if<OpenSession>(&command)) {
+      const bool alive = open->worker == Worker::kDrafter ? drafter_alive : verifier_alive;
+      if (!alive) {
+        engine.OnSessionLost(open->worker, open->session, "connection refused", now);
+        return;
+      }
+      sessions[open->worker] = open->session;
+      if (open->worker == Worker::kDrafter) {
+        drafter.Reset();
+      } else {
+        verifier.Reset();
+      }
+    } else if (auto* close = std::get_if<CloseSession>(&command)) {
+      if (sessions[close->worker] == close->session) sessions[close->worker] = 0;
+    } else if (auto* to_draft = std::get_if<SendToDrafter>(&command)) {
+      if (to_draft->session == sessions[Worker::kDrafter]) {
+        to_drafter.push_back(std::move(*to_draft));
+      }
+    } else if (auto* to_target = std::get_if<SendToVerifier>(&command)) {
+      if (to_target->session == sessions[Worker::kVerifier]) {
+        to_verifier.push_back(std::move(*to_target));
+      }
+    } else if (auto* write = std::get_if<WriteResponse>(&command)) {
+      CallResult& result = calls[write->call];
+      const v1::GenerateResponse& response = write->response;
+      result.ids.insert(result.ids.end(), response.token_ids().begin(), response.token_ids().end());
+      result.sources.insert(result.sources.end(), response.sources().begin(),
+                            response.sources().end());
+      for (const v1::TokenLogprobs& logprobs : response.logprobs()) {
+        result.logprobs.push_back(logprobs.logprob());
+      }
+      result.text += response.text();
+      if (response.has_completion()) result.completion = response.completion();
+    } else if (auto* finish = std::get_if<FinishCall>(&command)) {
+      CallResult& result = calls[finish->call];
+      result.status = finish->status;
+      result.emitted_tokens = finish->emitted_tokens;
+      result.retry_milliseconds = finish->retry_milliseconds;
+    } else if (auto* line = std::get_if<LogLine>(&command)) {
+      log.push_back(line->text);
+    } else if (auto* give_up = std::get_if<GiveUp>(&command)) {
+      gave_up = give_up->status;
+    }
+  }
+};
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_ROUTER_ENGINE_DRIVER_H_

@@ -1,0 +1,378 @@
+// The engine when workers die, disagree, or break the rules.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "services/router/engine.h"
+#include "tests/router/engine_driver.h"
+
+namespace tandem {
+namespace {
+
+using testing::CallResult;
+using testing::EngineDriver;
+using testing::ToyModel;
+
+std::vector<int32_t> Prompt(size_t length, int32_t first = 1) {
+  std::vector<int32_t> prompt(length);
+  for (size_t i = 0; i < length; ++i) prompt[i] = (first + static_cast<int32_t>(i) * 11) % 60;
+  return prompt;
+}
+
+std::vector<int32_t> Plainly(const std::vector<int32_t>& prompt, size_t n) {
+  const ToyModel model;
+  std::vector<int32_t> tokens;
+  uint64_t hash = HashTokens(prompt);
+  for (size_t i = 0; i < n; ++i) {
+    tokens.push_back(model.Target(hash));
+    hash = ExtendTokenHash(hash, tokens.back());
+  }
+  return tokens;
+}
+
+GenerationRequest Sampled(GenerationRequest request) {
+  request.open.mutable_sampling()->set_temperature(1);
+  return request;
+}
+
+EngineOptions Options(uint32_t draft_length = 3) {
+  EngineOptions options;
+  options.draft_length = draft_length;
+  return options;
+}
+
+bool Says(const EngineDriver& driver, const std::string& words) {
+  return std::any_of(driver.log.begin(), driver.log.end(), [&](const std::string& line) {
+    return line.find(words) != std::string::npos;
+  });
+}
+
+// Both modes in which the ring is used and is not, side by side; `at` is the step of the fault.
+void ExpectUndisturbed(EngineDriver& driver, const std::function<void(int step)>& fault, int at) {
+  const CallId greedy = driver.Send(driver.Request(Prompt(20), 30));
+  const CallId sampled = driver.Send(Sampled(driver.Request(Prompt(7), 30)));
+  ASSERT_TRUE(driver.Run(fault)) << at;
+  ASSERT_TRUE(driver.calls[greedy].status.has_value()) << at;
+  EXPECT_TRUE(driver.calls[greedy].status->ok()) << at << *driver.calls[greedy].status;
+  EXPECT_EQ(driver.calls[greedy].ids, Plainly(Prompt(20), 30)) << at;
+  EXPECT_EQ(driver.calls[sampled].ids, Plainly(Prompt(7), 30)) << at;
+  EXPECT_EQ(driver.engine.num_ring_errors(), 0u) << at;
+  if (driver.engine.workers().ring().open()) {
+    EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u) << at;
+  }
+}
+
+TEST(EngineFaultsTest, ADrafterThatDiesAtAnyStepChangesNothing) {
+  for (int at = 0; at < 60; ++at) {
+    EngineDriver driver(Options());
+    driver.Start();
+    ExpectUndisturbed(
+        driver,
+        [&](int step) {
+          if (step == at) driver.Kill(Worker::kDrafter);
+        },
+        at);
+  }
+}
+
+TEST(EngineFaultsTest, ADrafterThatComesBackDraftsAgain) {
+  for (int at = 0; at < 40; ++at) {
+    EngineDriver driver(Options());
+    driver.Start();
+    ExpectUndisturbed(
+        driver,
+        [&](int step) {
+          if (step == at) driver.Kill(Worker::kDrafter);
+          if (step == at + 3) driver.Revive(Worker::kDrafter);
+          driver.engine.Tick(driver.now += 0.02);
+          driver.Execute();
+        },
+        at);
+    driver.engine.Tick(driver.now += 2);
+    driver.Execute();
+    const int before = driver.drafter.num_proposes;
+    EXPECT_EQ(driver.Generate(Sampled(driver.Request(Prompt(5), 20))).ids, Plainly(Prompt(5), 20));
+    EXPECT_GT(driver.drafter.num_proposes, before);
+    EXPECT_TRUE(driver.engine.workers().ring().open());
+  }
+}
+
+TEST(EngineFaultsTest, AVerifierThatDiesAtAnyStepIsReplacedAndTheStreamsGoOnExactly) {
+  for (int at = 0; at < 60; ++at) {
+    EngineDriver driver(Options());
+    driver.Start();
+    ExpectUndisturbed(
+        driver,
+        [&](int step) {
+          if (step == at) driver.Kill(Worker::kVerifier);
+          if (step == at + 2) driver.Revive(Worker::kVerifier);
+        },
+        at);
+  }
+}
+
+TEST(EngineFaultsTest, BothDyingAgainAndAgainChangesNothing) {
+  for (int period = 5; period < 20; ++period) {
+    EngineDriver driver(Options());
+    driver.Start();
+    ExpectUndisturbed(
+        driver,
+        [&](int step) {
+          if (step % period == 0)
+            driver.Kill(step % (2 * period) == 0 ? Worker::kVerifier : Worker::kDrafter);
+          if (step % period == 2) {
+            driver.Revive(Worker::kVerifier);
+            driver.Revive(Worker::kDrafter);
+          }
+          driver.engine.Tick(driver.now += 0.02);
+          driver.Execute();
+        },
+        period);
+  }
+}
+
+TEST(EngineFaultsTest, AVerifierThatStaysAwayEndsTheStreamsWithTheirCount) {
+  EngineDriver driver(Options());
+  driver.Start();
+  const CallId running = driver.Send(driver.Request(Prompt(5), 1000));
+  for (int i = 0; i < 12; ++i) driver.Step();
+  driver.Kill(Worker::kVerifier);
+  const CallId waiting = driver.Send(driver.Request(Prompt(6), 10));
+  const double down_at = driver.now;
+  ASSERT_TRUE(driver.Run());
+  EXPECT_NEAR(driver.now - down_at, 30, 1.5);
+  EXPECT_EQ(driver.calls[running].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.calls[running].emitted_tokens,
+            static_cast<int>(driver.calls[running].ids.size()));
+  EXPECT_FALSE(driver.calls[running].completion.has_value());
+  EXPECT_EQ(driver.calls[waiting].status->code(), absl::StatusCode::kUnavailable);
+  const CallId late = driver.Send(driver.Request(Prompt(6), 10));
+  EXPECT_EQ(driver.calls[late].status->code(), absl::StatusCode::kUnavailable);
+
+  driver.Revive(Worker::kVerifier);
+  driver.engine.Tick(driver.now += 2);
+  driver.Execute();
+  while (driver.Step()) {
+  }
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(6), 10)).ids, Plainly(Prompt(6), 10));
+}
+
+TEST(EngineFaultsTest, AVerifierThatFailsAtOneRequestForeverIsNotAskedForever) {
+  EngineDriver driver(Options());
+  driver.Start();
+  const CallId poison = driver.Send(driver.Request(Prompt(5), 1000));
+  ASSERT_TRUE(driver.Run([&](int) {
+    if (!driver.to_verifier.empty() && driver.to_verifier.front().command.has_verify()) {
+      driver.Kill(Worker::kVerifier);
+      driver.Revive(Worker::kVerifier);
+    }
+  }));
+  EXPECT_EQ(driver.calls[poison].status->code(), absl::StatusCode::kInternal);
+}
+
+TEST(EngineFaultsTest, WorkersThatLoseRowsAreResynchronised) {
+  for (int at = 0; at < 40; ++at) {
+    for (bool whole_slot : {false, true}) {
+      EngineDriver driver(Options());
+      driver.Start();
+      ExpectUndisturbed(
+          driver,
+          [&](int step) {
+            if (step != at) return;
+            for (auto* slots : {&driver.verifier.slots, &driver.drafter.slots}) {
+              for (auto& [id, slot] : *slots) {
+                if (whole_slot) {
+                  slot = testing::ToySlot();
+                } else {
+                  slot.tokens.resize(slot.tokens.size() / 2);
+                }
+              }
+            }
+          },
+          at);
+    }
+  }
+}
+
+TEST(EngineFaultsTest, WorkersThatHoldOtherTokensAreRebuilt) {
+  for (int at = 0; at < 40; ++at) {
+    EngineDriver driver(Options());
+    driver.Start();
+    ExpectUndisturbed(
+        driver,
+        [&](int step) {
+          if (step != at) return;
+          for (auto* slots : {&driver.verifier.slots, &driver.drafter.slots}) {
+            for (auto& [id, slot] : *slots) {
+              if (!slot.tokens.empty()) slot.tokens[0] ^= 1;
+            }
+          }
+        },
+        at);
+  }
+}
+
+TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
+  EngineDriver driver(Options());
+  driver.Start();
+  const CallId doomed = driver.Send(driver.Request(Prompt(5), 50));
+  const CallId neighbour = driver.Send(driver.Request(Prompt(6), 50));
+  driver.change_verifier_reply = [](v1::VerifierReply& reply) {
+    for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
+      if (result.state().slot() == 0) {
+        result.mutable_state()->set_code(v1::WORKER_CODE_ABORTED);
+        result.mutable_state()->set_cached_len(0);
+      }
+    }
+  };
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 50));
+}
+
+TEST(EngineFaultsTest, ADrafterThatAbortsForeverIsLeftOut) {
+  EngineDriver driver(Options());
+  driver.Start();
+  driver.change_draft_reply = [](v1::DraftReply& reply) {
+    for (v1::ProposeResult& result : *reply.mutable_propose()->mutable_results()) {
+      result.mutable_state()->set_code(v1::WORKER_CODE_ABORTED);
+      result.mutable_state()->set_prefix_hash(1);
+    }
+  };
+  const CallResult result = driver.Generate(driver.Request(Prompt(5), 50));
+  EXPECT_EQ(result.ids, Plainly(Prompt(5), 50));
+  EXPECT_LE(driver.drafter.num_proposes, 5);
+}
+
+TEST(EngineFaultsTest, NonFiniteTargetLogitsEndTheRequestAlone) {
+  EngineDriver driver(Options());
+  driver.verifier.non_finite_at = 30;
+  driver.Start();
+  const CallId doomed = driver.Send(driver.Request(Prompt(20), 50));
+  const CallId neighbour = driver.Send(driver.Request(Prompt(6), 20));
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kInternal);
+  EXPECT_NE(std::string(driver.calls[doomed].status->message()).find("non-finite"),
+            std::string::npos);
+  EXPECT_EQ(driver.calls[doomed].emitted_tokens, static_cast<int>(driver.calls[doomed].ids.size()));
+  EXPECT_LT(driver.calls[doomed].ids.size(), 11u);
+  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 20));
+}
+
+TEST(EngineFaultsTest, NonFiniteDraftLogitsMeanNoDraftAndNothingElse) {
+  EngineDriver driver(Options());
+  driver.drafter.non_finite = true;
+  driver.Start();
+  const CallResult result = driver.Generate(Sampled(driver.Request(Prompt(5), 20)));
+  EXPECT_EQ(result.ids, Plainly(Prompt(5), 20));
+  EXPECT_EQ(result.completion->speculation().num_drafts(), 0);
+  EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+}
+
+TEST(EngineFaultsTest, ABlockWhoseRowsFailTheirChecksIsAPlainRound) {
+  EngineDriver driver(Options());
+  driver.verifier.spoil_ring = true;
+  driver.Start();
+  const CallResult result = driver.Generate(Sampled(driver.Request(Prompt(5), 20)));
+  EXPECT_EQ(result.ids, Plainly(Prompt(5), 20));
+  EXPECT_EQ(result.completion->speculation().num_plain_rounds(), 20);
+  EXPECT_GT(driver.engine.num_ring_errors(), 0u);
+  EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+}
+
+TEST(EngineFaultsTest, ADrafterThatHangsIsGivenUp) {
+  EngineDriver driver(Options());
+  driver.Start();
+  driver.drafter_hangs = true;
+  const double before = driver.now;
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(5), 20)).ids, Plainly(Prompt(5), 20));
+  EXPECT_NEAR(driver.now - before, 30, 5);
+  EXPECT_TRUE(Says(driver, "no drafts within 30 s"));
+}
+
+// What a worker sends is checked before it is used.
+TEST(EngineFaultsTest, ADrafterThatBreaksTheRulesIsDroppedAndTheOutputIsRight) {
+  const std::vector<std::function<void(v1::ProposeReply*)>> faults = {
+      [](v1::ProposeReply* reply) { reply->clear_results(); },
+      [](v1::ProposeReply* reply) { reply->add_results(); },
+      [](v1::ProposeReply* reply) { reply->mutable_results(0)->mutable_state()->set_slot(7); },
+      [](v1::ProposeReply* reply) { reply->mutable_results(0)->set_draft_token_ids(0, 64); },
+      [](v1::ProposeReply* reply) { reply->mutable_results(0)->set_draft_token_ids(0, -1); },
+      [](v1::ProposeReply* reply) {
+        for (int i = 0; i < 9; ++i) reply->mutable_results(0)->add_draft_token_ids(1);
+      },
+      [](v1::ProposeReply* reply) { reply->mutable_results(0)->add_parents(3); },
+      [](v1::ProposeReply* reply) {
+        reply->mutable_results(0)->mutable_state()->set_cached_len(4000000000u);
+      },
+  };
+  for (size_t i = 0; i < faults.size(); ++i) {
+    EngineDriver driver(Options());
+    driver.Start();
+    bool done = false;
+    driver.change_draft_reply = [&](v1::DraftReply& reply) {
+      if (reply.has_propose() && !done) {
+        faults[i](reply.mutable_propose());
+        done = true;
+      }
+    };
+    ExpectUndisturbed(driver, {}, static_cast<int>(i));
+    EXPECT_TRUE(Says(driver, "broke the protocol")) << i;
+  }
+}
+
+TEST(EngineFaultsTest, AVerifierThatBreaksTheRulesIsDroppedAndTheOutputIsRight) {
+  const std::vector<std::function<void(v1::VerifyReply*)>> faults = {
+      [](v1::VerifyReply* reply) { reply->clear_results(); },
+      [](v1::VerifyReply* reply) { reply->mutable_results(0)->mutable_state()->set_slot(7); },
+      [](v1::VerifyReply* reply) { reply->mutable_results(0)->set_next_token_id(64); },
+      [](v1::VerifyReply* reply) { reply->mutable_results(0)->set_next_token_id(-1); },
+      [](v1::VerifyReply* reply) { reply->mutable_results(0)->set_num_accepted(4000000000u); },
+      [](v1::VerifyReply* reply) { reply->mutable_results(0)->mutable_state()->set_cached_len(1); },
+  };
+  for (size_t i = 0; i < faults.size(); ++i) {
+    EngineDriver driver(Options());
+    driver.Start();
+    int verifies = 0;
+    driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
+      if (reply.has_verify() && ++verifies == 3) faults[i](reply.mutable_verify());
+    };
+    ExpectUndisturbed(driver, {}, static_cast<int>(i));
+    EXPECT_TRUE(Says(driver, "broke the protocol")) << i;
+  }
+}
+
+TEST(EngineFaultsTest, RowsNobodyAskedForDropTheDrafter) {
+  EngineDriver driver(Options());
+  driver.drafter.options.transports = {v1::RING_TRANSPORT_INLINE};
+  driver.Start();
+  int chunks = 0;
+  driver.change_draft_reply = [&](v1::DraftReply& reply) {
+    if (reply.has_log_prob_chunk() && ++chunks == 2) {
+      reply.mutable_log_prob_chunk()->mutable_ring()->set_entry(99);
+    }
+  };
+  ExpectUndisturbed(driver, {}, 0);
+  EXPECT_TRUE(Says(driver, "nobody asked for"));
+}
+
+TEST(EngineFaultsTest, RepliesToNothingAreIgnored) {
+  EngineDriver driver(Options());
+  driver.Start();
+  v1::DraftReply draft;
+  draft.set_id(12345);
+  draft.mutable_propose()->add_results();
+  driver.engine.OnDraftReply(driver.sessions[Worker::kDrafter], draft, driver.now);
+  v1::VerifierReply verdict;
+  verdict.set_id(12345);
+  verdict.mutable_verify()->add_results();
+  driver.engine.OnVerifierReply(driver.sessions[Worker::kVerifier], verdict, driver.now);
+  driver.engine.OnVerifierReply(9999, verdict, driver.now);
+  driver.Execute();
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(5), 20)).ids, Plainly(Prompt(5), 20));
+}
+
+}  // namespace
+}  // namespace tandem

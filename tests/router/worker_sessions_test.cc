@@ -1,0 +1,210 @@
+// Attaching, seen through the engine.
+#include "services/router/worker_sessions.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/router/engine_driver.h"
+
+namespace tandem {
+namespace {
+
+using testing::CallResult;
+using testing::EngineDriver;
+
+bool Says(const EngineDriver& driver, const std::string& words) {
+  return std::any_of(driver.log.begin(), driver.log.end(), [&](const std::string& line) {
+    return line.find(words) != std::string::npos;
+  });
+}
+
+const WorkerSessions& Workers(const EngineDriver& driver) { return driver.engine.workers(); }
+
+GenerationRequest Sampled(const EngineDriver& driver) {
+  GenerationRequest request = driver.Request({1, 2, 3}, 30);
+  request.open.mutable_sampling()->set_temperature(1);
+  return request;
+}
+
+TEST(WorkerSessionsTest, BothAttachAndShareMemoryOnOneHost) {
+  EngineDriver driver;
+  driver.Start();
+  EXPECT_TRUE(Workers(driver).ready(Worker::kVerifier));
+  EXPECT_TRUE(Workers(driver).ready(Worker::kDrafter));
+  EXPECT_TRUE(Workers(driver).drafter_settled());
+  EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_SHM);
+  EXPECT_EQ(driver.verifier.num_entries, 8u);
+}
+
+TEST(WorkerSessionsTest, RowsGoInlineBetweenHosts) {
+  EngineDriver driver;
+  driver.drafter.options.boot_id = "another";
+  driver.Start();
+  EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_INLINE);
+  const CallResult result = driver.Generate(Sampled(driver));
+  EXPECT_GT(result.completion->speculation().num_accepted_tokens(), 0);
+  EXPECT_EQ(driver.engine.num_ring_errors(), 0u);
+}
+
+TEST(WorkerSessionsTest, ATransportThatFailsIsFollowedByTheNext) {
+  for (bool at_drafter : {false, true}) {
+    EngineDriver driver;
+    (at_drafter ? driver.drafter.refuse_ring : driver.verifier.refuse_ring) =
+        v1::RING_TRANSPORT_SHM;
+    driver.Start();
+    EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_INLINE);
+    EXPECT_TRUE(Workers(driver).ring().open());
+    EXPECT_TRUE(Says(driver, "shm refused"));
+  }
+}
+
+TEST(WorkerSessionsTest, TheTransportCanBeChosen) {
+  EngineOptions options;
+  options.workers.transport = TransportChoice::kInline;
+  EngineDriver driver(options);
+  driver.Start();
+  EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_INLINE);
+}
+
+TEST(WorkerSessionsTest, WithoutARingOnlySampledRequestsAreDecodedPlainly) {
+  EngineOptions options;
+  options.workers.transport = TransportChoice::kShm;
+  EngineDriver driver(options);
+  driver.drafter.options.boot_id = "another";
+  driver.Start();
+  EXPECT_FALSE(Workers(driver).ring().open());
+  EXPECT_TRUE(Workers(driver).drafter_settled());
+  EXPECT_EQ(driver.Generate(Sampled(driver)).completion->speculation().num_drafts(), 0);
+  EXPECT_GT(driver.Generate(driver.Request({1, 2}, 20)).completion->speculation().num_drafts(), 0);
+}
+
+TEST(WorkerSessionsTest, NoDrafterIsNoHindrance) {
+  EngineOptions options;
+  options.workers.has_drafter = false;
+  EngineDriver driver(options);
+  driver.Start();
+  EXPECT_TRUE(Workers(driver).drafter_settled());
+  const CallResult result = driver.Generate(Sampled(driver));
+  EXPECT_EQ(result.completion->speculation().num_plain_rounds(), 30);
+  EXPECT_EQ(driver.sessions.count(Worker::kDrafter), 0u);
+}
+
+TEST(WorkerSessionsTest, AVocabularyOfAnotherSizeIsNamed) {
+  EngineDriver driver;
+  driver.drafter.options.vocabulary_size = 32;
+  driver.drafter.options.fingerprint = "other";
+  driver.drafter.options.entries.resize(32);
+  driver.drafter.options.entries[20] = "x\n";
+  driver.Start();
+  EXPECT_FALSE(Workers(driver).ready(Worker::kDrafter));
+  EXPECT_TRUE(Workers(driver).drafter_settled());
+  EXPECT_TRUE(Says(driver,
+                   "draft: vocabulary has 32 entries, the target's has 64 (models must share a "
+                   "tokenizer; check --draft); first difference: entry 20 is \"x\\n\", the "
+                   "target's is \"u\""));
+  EXPECT_EQ(driver.Generate(driver.Request({1}, 5)).ids.size(), 5u);
+}
+
+TEST(WorkerSessionsTest, AVocabularyOfTheSameSizeIsComparedEntryByEntry) {
+  EngineDriver driver;
+  driver.drafter.options.fingerprint = "other";
+  std::swap(driver.drafter.options.entries[50], driver.drafter.options.entries[51]);
+  driver.Start();
+  EXPECT_FALSE(Workers(driver).ready(Worker::kDrafter));
+  EXPECT_TRUE(Says(driver, "draft: vocabulary entry 50 is \"<51>\", the target's is \"<50>\""));
+}
+
+TEST(WorkerSessionsTest, ADrafterThatIsRequiredAndDoesNotFitIsFatal) {
+  EngineOptions options;
+  options.workers.drafter_required = true;
+  EngineDriver driver(options);
+  driver.drafter.options.fingerprint = "other";
+  driver.Start();
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(WorkerSessionsTest, AVerifierOfAnotherTokenizerIsFatal) {
+  EngineDriver driver;
+  driver.verifier.options.fingerprint = "other";
+  driver.Start();
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(std::string(driver.gave_up->message()).find("--target"), std::string::npos);
+}
+
+TEST(WorkerSessionsTest, AnotherProtocolVersionIsRefused) {
+  EngineDriver driver;
+  driver.drafter.options.protocol_version = 99;
+  driver.Start();
+  EXPECT_FALSE(Workers(driver).ready(Worker::kDrafter));
+  EXPECT_TRUE(Says(driver, "protocol version 99"));
+}
+
+TEST(WorkerSessionsTest, AVerifierThatComesBackSmallerIsRefused) {
+  EngineDriver driver;
+  driver.Start();
+  driver.Kill(Worker::kVerifier);
+  driver.Revive(Worker::kVerifier);
+  driver.verifier.options.max_context_tokens = 100;
+  const CallId call = driver.Send(driver.Request({1, 2}, 10));
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Says(driver, "less than before"));
+}
+
+TEST(WorkerSessionsTest, OtherNumericsAreSaid) {
+  EngineDriver driver;
+  driver.Start();
+  driver.Kill(Worker::kVerifier);
+  driver.Revive(Worker::kVerifier);
+  driver.verifier.options.numerics_id = "toy2";
+  driver.Send(driver.Request({1, 2}, 10));
+  ASSERT_TRUE(driver.Run());
+  EXPECT_TRUE(Says(driver, "other numerics (toy2, was toy)"));
+}
+
+TEST(WorkerSessionsTest, AWorkerThatIsNotThereYetIsTriedAgainAndSaidOnce) {
+  EngineDriver driver;
+  driver.verifier_alive = false;
+  driver.engine.Start(driver.now);
+  driver.Execute();
+  const double start = driver.now;
+  int attempts = 0;
+  while (driver.now < start + 10) {
+    driver.now = driver.engine.NextDeadline();
+    driver.engine.Tick(driver.now);
+    driver.Execute();
+    while (driver.Step()) {
+    }
+    ++attempts;
+  }
+  EXPECT_GE(attempts, 10);
+  EXPECT_LE(attempts, 16);
+  EXPECT_EQ(std::count_if(driver.log.begin(), driver.log.end(),
+                          [](const std::string& line) {
+                            return line.find("verifier: cannot attach") != std::string::npos;
+                          }),
+            1);
+  driver.Revive(Worker::kVerifier);
+  EXPECT_EQ(driver.Generate(driver.Request({1}, 5)).ids.size(), 5u);
+}
+
+TEST(WorkerSessionsTest, AWorkerThatAcceptsAndSaysNothingIsDropped) {
+  EngineDriver driver;
+  driver.engine.Start(driver.now);
+  driver.Execute();
+  driver.to_drafter.clear();
+  while (driver.Step()) {
+  }
+  driver.now = driver.engine.NextDeadline();
+  driver.engine.Tick(driver.now);
+  driver.Execute();
+  EXPECT_TRUE(Says(driver, "draft: cannot attach: no answer within 10 s"));
+}
+
+}  // namespace
+}  // namespace tandem
