@@ -2,6 +2,8 @@
 #ifndef TANDEM_SERVICES_WORKER_SESSION_SERVER_H_
 #define TANDEM_SERVICES_WORKER_SESSION_SERVER_H_
 
+#include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -71,11 +73,11 @@ class SessionServer final : public WorkerServer {
     while (queue_->Next(&tag, &ok)) static_cast<AsyncTag*>(tag)->Proceed(ok);
   }
 
-  // Returns when no call is left, which needs Run to be running or over.
   void Stop() override {
     if (stopping_.exchange(true)) return;
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
-    queue_->Shutdown();
+    // All calls are cancelled now, but their last tags are still to come: the queue may close only after them.
+    drain_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), drain_tag_.get());
   }
 
   void RemoveFiles() override { RemoveSocket(bind_address_); }
@@ -103,10 +105,23 @@ class SessionServer final : public WorkerServer {
               command, [&stream](Reply reply) { stream.Write(std::move(reply)); });
           if (!status.ok()) stream.Close(ToGrpcStatus(status));
         },
-        [this, session](bool /*opened*/) { sessions_.erase(session); });
+        [this, session](bool /*opened*/) {
+          sessions_.erase(session);
+          CloseQueueIfDrained();
+        });
     session->stream->WaitForClient([this](grpc::ServerContext* context, auto* call, void* tag) {
       service_.RequestSession(context, call, queue_.get(), queue_.get(), tag);
     });
+  }
+
+  void OnDraining(bool /*ok*/) {
+    draining_ = true;
+    CloseQueueIfDrained();
+  }
+
+  // After this Run returns.
+  void CloseQueueIfDrained() {
+    if (draining_ && sessions_.empty()) queue_->Shutdown();
   }
 
   Address bind_address_;
@@ -117,6 +132,9 @@ class SessionServer final : public WorkerServer {
   std::string address_;
   std::atomic<bool> stopping_ = false;
   std::list<Session> sessions_;  // the last one waits for a router
+  bool draining_ = false;
+  grpc::Alarm drain_alarm_;
+  MemberTag<SessionServer> drain_tag_{this, &SessionServer::OnDraining};
 };
 
 }  // namespace tandem

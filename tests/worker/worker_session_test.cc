@@ -1,0 +1,789 @@
+// Both workers in this process, over real gRPC Unix sockets, with tiny random models.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/sampling/transform.h"
+#include "services/draft/draft_session.h"
+#include "services/verifier/verifier_server.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+#include "tests/worker/model_doubles.h"
+#include "tests/worker/tiny_router.h"
+
+namespace tandem {
+namespace {
+
+using testing::DraftClient;
+using ::testing::HasSubstr;
+using testing::PointAt;
+using testing::TinySequence;
+using testing::VerifierClient;
+
+constexpr size_t kContext = 96;
+constexpr size_t kSlots = 3;
+constexpr int32_t kPoison = 9;  // logits after it are not finite, where a test asks for that
+constexpr int32_t kBomb = 10;   // a pass that is fed it fails
+constexpr size_t kVocabularySize = 64;
+const std::vector<int32_t> kPrompt = {5, 11, 3, 40, 22};
+
+SamplingParams Greedy() {
+  SamplingParams params;
+  params.temperature = 0;
+  return params;
+}
+
+SamplingParams Sampled(bool reproducible) {
+  SamplingParams params;
+  params.seed = 1234;
+  params.top_k = 20;
+  params.repetition_penalty = 1.2f;
+  params.frequency_penalty = 0.3f;
+  params.reproducible = reproducible;
+  return params;
+}
+
+class WorkerSessionTest : public ::testing::Test {
+ protected:
+  enum Model { kTarget, kOther };
+
+  static void SetUpTestSuite() {
+    folders_ = new testing::TempDir();
+    for (const auto& [name, seed] : {std::pair("target", 1), std::pair("other", 2)}) {
+      testing::RandomModelSpec spec;
+      spec.seed = static_cast<uint64_t>(seed);
+      spec.tied_embeddings = false;  // tied, it would say the last token again and again
+      testing::WriteRandomModel(*folders_ / name, spec);
+    }
+  }
+  static void TearDownTestSuite() {
+    delete folders_;
+    folders_ = nullptr;
+  }
+  static std::filesystem::path Folder(Model model) {
+    return *folders_ / (model == kTarget ? "target" : "other");
+  }
+
+  static std::unique_ptr<WorkerModel> LoadWorkerModel(Model model, bool poisoned) {
+    const WorkerModelOptions options{
+        .folder = Folder(model), .threads = 1, .max_slots = kSlots, .max_context = kContext};
+    auto threads = std::make_unique<ThreadPool>(1);
+    std::unique_ptr<LlamaModel> llama = *LlamaModel::Load(Folder(model), threads.get());
+    if (poisoned) {
+      llama = std::make_unique<testing::PoisonedModel>(std::move(llama), kPoison, kBomb);
+    }
+    return *WorkerModel::Create(options, std::move(threads), std::move(llama),
+                                *Tokenizer::Load(Folder(model)));
+  }
+
+  void StartDraft(Model model, bool poisoned = false) {
+    draft_.reset();
+    draft_server_.reset();
+    draft_model_ = LoadWorkerModel(model, poisoned);
+    const Address address = *Address::Parse("unix:" + (dir_ / "draft.sock").string());
+    const WorkerModel* worker_model = draft_model_.get();
+    draft_server_ = std::make_unique<testing::RunningServer>(*DraftServer::Start(
+        address, [worker_model] { return std::make_unique<DraftSession>(worker_model); }));
+    draft_ = std::make_unique<DraftClient>(draft_server_->address());
+    testing::Attach<DraftClient, v1::DraftCommand>(*draft_, kSlots);
+  }
+  void StartVerifier(bool poisoned = false) {
+    verifier_model_ = LoadWorkerModel(kTarget, poisoned);
+    const Address address = *Address::Parse("unix:" + (dir_ / "verifier.sock").string());
+    verifier_server_ = std::make_unique<testing::RunningServer>(
+        *VerifierServer::Start(address, *verifier_model_, dir_ / "ring"));
+    verifier_ = std::make_unique<VerifierClient>(verifier_server_->address());
+    testing::Attach<VerifierClient, v1::VerifierCommand>(*verifier_, kSlots);
+  }
+
+  // Runs a fresh sequence in slot 0 for `num_tokens` output tokens.
+  TinySequence Generate(const SamplingParams& params, uint32_t draft_length, size_t num_tokens,
+                        uint64_t ring_epoch = 0) {
+    TinySequence sequence(kPrompt, params);
+    sequence.epoch = ++epoch_;
+    sequence.draft_number = sequence.verifier_number = 0;
+    sequence.ring_epoch = ring_epoch;
+    sequence.ring_sequence = ring_sequence_;
+    OpenFirst(sequence);
+    while (sequence.tokens.size() < kPrompt.size() + num_tokens && !HasFatalFailure()) {
+      sequence.Round(draft_.get(), *verifier_, draft_length);
+      EXPECT_EQ(sequence.ring_error, "");
+      num_rounds_ += 1;
+      num_drafted_ += sequence.num_drafted;
+      num_accepted_ += sequence.num_accepted;
+    }
+    draft_number_ = std::max(draft_number_, sequence.draft_number);
+    verifier_number_ = std::max(verifier_number_, sequence.verifier_number);
+    ring_sequence_ = sequence.ring_sequence;
+    sequence.tokens.resize(kPrompt.size() + num_tokens);
+    return sequence;
+  }
+
+  // Opens the epoch at both workers, under numbers that go on from the last sequence.
+  void OpenFirst(TinySequence& sequence) {
+    sequence.draft_number = draft_number_;
+    sequence.verifier_number = verifier_number_;
+    if (draft_ != nullptr) {
+      v1::DraftCommand command;
+      v1::ProposeItem& item = *command.mutable_propose()->add_items();
+      *item.mutable_at() = PointAt(sequence.slot, sequence.epoch, ++sequence.draft_number, {}, 0);
+      *item.mutable_open() = ToSlotOpen(sequence.params, sequence.prompt_length);
+      const v1::DraftReply reply = draft_->Call(command);
+      ASSERT_EQ(reply.propose().results(0).state().code(), v1::WORKER_CODE_OK)
+          << reply.propose().results(0).state().message();
+    }
+    if (verifier_ != nullptr) {
+      v1::VerifierCommand command;
+      v1::VerifyItem& item = *command.mutable_verify()->add_items();
+      *item.mutable_at() =
+          PointAt(sequence.slot, sequence.epoch, ++sequence.verifier_number, {}, 0);
+      *item.mutable_open() = ToSlotOpen(sequence.params, sequence.prompt_length);
+      item.add_token_ids(sequence.tokens[0]);  // a prefill chunk of one
+      const v1::VerifierReply reply = verifier_->Call(command);
+      ASSERT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_OK)
+          << reply.verify().results(0).state().message();
+      sequence.verifier_cached = 1;
+    }
+  }
+
+  v1::VerifyResult Verify(const v1::VerifyItem& item) {
+    v1::VerifierCommand command;
+    *command.mutable_verify()->add_items() = item;
+    const v1::VerifierReply reply = verifier_->Call(command);
+    EXPECT_EQ(reply.verify().results_size(), 1) << reply.error().message();
+    return reply.verify().results(0);
+  }
+  v1::ProposeResult Propose(const v1::ProposeItem& item) {
+    v1::DraftCommand command;
+    *command.mutable_propose()->add_items() = item;
+    const v1::DraftReply reply = draft_->Call(command);
+    EXPECT_EQ(reply.propose().results_size(), 1) << reply.error().message();
+    return reply.propose().results(0);
+  }
+
+  // What the target alone says, greedily: no worker, no gRPC.
+  static std::vector<int32_t> DecodeDirectly(size_t num_tokens) {
+    ThreadPool threads(1);
+    const auto model = *LlamaModel::Load(Folder(kTarget), &threads);
+    const auto cache = *model->NewCache(kContext);
+    std::vector<int32_t> tokens = kPrompt;
+    std::vector<int32_t> lacking = kPrompt;
+    while (tokens.size() < kPrompt.size() + num_tokens) {
+      const ForwardItem item{
+          .cache = cache.get(), .token_ids = lacking, .parents = {}, .num_logits = 1};
+      const LogitsView logits = *model->Forward(std::span(&item, 1));
+      tokens.push_back(Argmax({logits.row(0), kVocabularySize}));
+      lacking = {tokens.back()};
+    }
+    return tokens;
+  }
+
+  static testing::TempDir* folders_;
+  testing::TempDir dir_;
+  std::unique_ptr<WorkerModel> draft_model_;
+  std::unique_ptr<WorkerModel> verifier_model_;
+  std::unique_ptr<testing::RunningServer> draft_server_;
+  std::unique_ptr<testing::RunningServer> verifier_server_;
+  std::unique_ptr<DraftClient> draft_;
+  std::unique_ptr<VerifierClient> verifier_;
+  uint32_t epoch_ = 0;
+  uint64_t draft_number_ = 0;
+  uint64_t verifier_number_ = 0;
+  uint64_t ring_sequence_ = 0;
+  size_t num_rounds_ = 0;
+  size_t num_drafted_ = 0;
+  size_t num_accepted_ = 0;
+};
+testing::TempDir* WorkerSessionTest::folders_ = nullptr;
+
+TEST_F(WorkerSessionTest, GreedyDraftingEqualsPlainDecodingWithAnyDrafter) {
+  const std::vector<int32_t> expected = DecodeDirectly(60);
+  EXPECT_GT(std::set<int32_t>(expected.begin(), expected.end()).size(), 15) << "a dull sequence";
+  StartVerifier();
+  for (const Model drafter : {kOther, kTarget}) {
+    StartDraft(drafter);
+    draft_number_ = 0;
+    for (uint32_t draft_length = 0; draft_length <= 8; ++draft_length) {
+      num_drafted_ = num_accepted_ = num_rounds_ = 0;
+      EXPECT_EQ(Generate(Greedy(), draft_length, 60).tokens, expected) << "K = " << draft_length;
+      if (drafter == kTarget) {
+        EXPECT_EQ(num_accepted_, num_drafted_) << "its own drafts";
+        EXPECT_EQ(num_rounds_, (60 + draft_length) / (draft_length + 1));
+      } else if (draft_length > 0) {
+        EXPECT_LT(num_accepted_, num_drafted_);
+      }
+    }
+  }
+}
+
+TEST_F(WorkerSessionTest, ReproducibleOutputDoesNotDependOnTheDraft) {
+  StartVerifier();
+  StartDraft(kOther);
+  const std::vector<int32_t> expected = Generate(Sampled(true), 0, 50).tokens;
+  for (uint32_t draft_length : {1, 3, 8}) {
+    EXPECT_EQ(Generate(Sampled(true), draft_length, 50).tokens, expected);
+  }
+  StartDraft(kTarget);
+  draft_number_ = 0;
+  num_drafted_ = num_accepted_ = 0;
+  EXPECT_EQ(Generate(Sampled(true), 5, 50).tokens, expected);
+  EXPECT_EQ(num_accepted_, num_drafted_) << "the same noise on the same distribution";
+}
+
+TEST_F(WorkerSessionTest, SampledBlocksAreJudgedAlikeOverBothTransports) {
+  StartVerifier();
+  StartDraft(kOther);
+  const uint64_t shared =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+  ASSERT_NE(shared, 0);
+  const std::vector<int32_t> expected = Generate(Sampled(false), 4, 50, shared).tokens;
+  EXPECT_GT(num_accepted_, 0);
+  EXPECT_LT(num_accepted_, num_drafted_);
+  const uint64_t in_stream =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_INLINE, kVocabularySize);
+  EXPECT_GT(in_stream, shared);
+  EXPECT_EQ(Generate(Sampled(false), 4, 50, in_stream).tokens, expected);
+}
+
+TEST_F(WorkerSessionTest, DraftOfTheTargetItselfIsAcceptedWhole) {
+  StartVerifier();
+  StartDraft(kTarget);
+  const uint64_t ring =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+  Generate(Sampled(false), 5, 50, ring);
+  EXPECT_EQ(num_accepted_, num_drafted_);
+}
+
+TEST_F(WorkerSessionTest, RepeatedCommandsReplayTheirResults) {
+  StartVerifier();
+  StartDraft(kOther);
+  const uint64_t ring =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+  TinySequence sequence(kPrompt, Sampled(false));
+  sequence.ring_epoch = ring;
+  const v1::ProposeItem propose = sequence.NextPropose(4);
+  const v1::ProposeResult proposed = Propose(propose);
+  ASSERT_EQ(proposed.draft_token_ids_size(), 4);
+  EXPECT_EQ(Propose(propose).SerializeAsString(), proposed.SerializeAsString());
+  const v1::VerifyItem verify =
+      sequence.NextVerify({proposed.draft_token_ids().begin(), proposed.draft_token_ids().end()});
+  const v1::VerifyResult verified = Verify(verify);
+  ASSERT_EQ(verified.state().code(), v1::WORKER_CODE_OK);
+  EXPECT_EQ(verified.ring_error(), "");
+  // Its ring entry is gone: it could not be computed again.
+  EXPECT_EQ(Verify(verify).SerializeAsString(), verified.SerializeAsString());
+  sequence.Commit(proposed, verified);
+  for (int i = 0; i < 3; ++i) {
+    sequence.Round(draft_.get(), *verifier_, 4);
+    EXPECT_EQ(sequence.ring_error, "");
+  }
+  // A late copy of the first command replays the newest result and changes nothing.
+  EXPECT_EQ(Verify(verify).state().command_number(), sequence.verifier_number);
+  EXPECT_EQ(Verify(verify).state().cached_len(), sequence.verifier_cached);
+  sequence.Round(draft_.get(), *verifier_, 4);
+}
+
+TEST_F(WorkerSessionTest, RollbackIsAbsoluteAndIdempotent) {
+  StartVerifier();
+  TinySequence sequence(kPrompt, Greedy());
+  for (int i = 0; i < 6; ++i) sequence.Round(nullptr, *verifier_, 0);
+  const std::vector<int32_t> tokens = sequence.tokens;
+  v1::VerifierCommand command;
+  *command.mutable_update_slots()->add_rollbacks() =
+      PointAt(0, 1, ++sequence.verifier_number, tokens, 7);
+  for (int i = 0; i < 3; ++i) {
+    const v1::SlotState state = verifier_->Call(command).update_slots().rollbacks(0);
+    EXPECT_EQ(state.code(), v1::WORKER_CODE_OK);
+    EXPECT_EQ(state.cached_len(), 7);
+    EXPECT_EQ(state.prefix_hash(), HashTokens(std::span(tokens).first(7)));
+  }
+  sequence.verifier_cached = 7;
+  sequence.tokens.resize(8);
+  while (sequence.tokens.size() < tokens.size()) sequence.Round(nullptr, *verifier_, 0);
+  EXPECT_EQ(sequence.tokens, tokens);
+  // Late copies of the rollback do not destroy the rows that grew since; not when they ride on a Verify either.
+  EXPECT_EQ(verifier_->Call(command).update_slots().rollbacks(0).cached_len(),
+            sequence.verifier_cached);
+  v1::VerifierCommand riding;
+  *riding.mutable_verify()->mutable_update_slots() = command.update_slots();
+  *riding.mutable_verify()->add_items() = sequence.NextVerify({});
+  const v1::VerifierReply reply = verifier_->Call(riding);
+  EXPECT_EQ(reply.verify().update_slots().rollbacks(0).cached_len(), sequence.verifier_cached);
+  EXPECT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_OK);
+}
+
+TEST_F(WorkerSessionTest, RollbackRidesOnTheNextCommand) {
+  StartVerifier();
+  TinySequence sequence(kPrompt, Greedy());
+  for (int i = 0; i < 5; ++i) sequence.Round(nullptr, *verifier_, 0);
+  const std::vector<int32_t> tokens = sequence.tokens;
+  sequence.tokens.resize(8);
+  sequence.verifier_cached = 6;
+  sequence.Round(nullptr, *verifier_, 0);
+  EXPECT_EQ(sequence.tokens, std::vector<int32_t>(tokens.begin(), tokens.begin() + 9));
+}
+
+TEST_F(WorkerSessionTest, AbortedCommandsTellWhatThereIsAndCatchUpWorks) {
+  StartVerifier();
+  StartDraft(kTarget);
+  const std::vector<int32_t> tokens = DecodeDirectly(20);
+  TinySequence sequence(std::vector<int32_t>(tokens.begin(), tokens.begin() + 15), Greedy());
+  sequence.prompt_length = kPrompt.size();
+  sequence.draft_cached = 10;  // the router is mistaken: the drafter is new
+  const v1::ProposeResult refused = Propose(sequence.NextPropose(3));
+  EXPECT_EQ(refused.state().code(), v1::WORKER_CODE_ABORTED);
+  EXPECT_EQ(refused.state().cached_len(), 0);
+  EXPECT_EQ(refused.state().prefix_hash(), kEmptyTokenHash);
+  sequence.draft_cached = refused.state().cached_len();
+  // Catch-up in parts, then a draft.
+  v1::ProposeItem part = sequence.NextPropose(0);
+  part.mutable_token_ids()->Truncate(9);
+  EXPECT_EQ(Propose(part).state().cached_len(), 9);
+  sequence.draft_cached = 9;
+  const v1::ProposeResult proposed = Propose(sequence.NextPropose(3));
+  EXPECT_EQ(proposed.state().cached_len(), 17) << "d1 and d2 were fed, d3 was not";
+  EXPECT_THAT(proposed.draft_token_ids(),
+              ::testing::ElementsAre(tokens[15], tokens[16], tokens[17]));
+}
+
+TEST_F(WorkerSessionTest, PrefillChunksMixWithDecoding) {
+  StartVerifier();
+  TinySequence alone(kPrompt, Greedy());
+  for (int i = 0; i < 8; ++i) alone.Round(nullptr, *verifier_, 0);
+
+  TinySequence decoding(kPrompt, Greedy());
+  decoding.slot = 1;
+  std::vector<int32_t> long_prompt(40);
+  for (size_t i = 0; i < long_prompt.size(); ++i) long_prompt[i] = static_cast<int32_t>(i * 7 % 60);
+  TinySequence prefilling(long_prompt, Greedy());
+  prefilling.slot = 2;
+  for (size_t filled = 0; filled < 40;) {
+    v1::VerifierCommand command;
+    *command.mutable_verify()->add_items() = decoding.NextVerify({});
+    v1::VerifyItem& chunk = *command.mutable_verify()->add_items();
+    chunk = prefilling.NextVerify({});
+    const size_t size = std::min<size_t>(7, 40 - filled);
+    chunk.mutable_token_ids()->Truncate(static_cast<int>(size));
+    filled += size;
+    chunk.set_sample(filled == 40);
+    const v1::VerifierReply reply = verifier_->Call(command);
+    decoding.Commit({}, reply.verify().results(0));
+    if (filled < 40) {
+      EXPECT_EQ(reply.verify().results(1).state().cached_len(), filled);
+      prefilling.verifier_cached = filled;
+    } else {
+      prefilling.Commit({}, reply.verify().results(1));
+    }
+    EXPECT_GT(reply.verify().compute_seconds(), 0);
+  }
+  EXPECT_EQ(decoding.tokens, std::vector<int32_t>(alone.tokens.begin(),
+                                                  alone.tokens.begin() + decoding.tokens.size()));
+
+  TinySequence whole(long_prompt, Greedy());
+  whole.epoch = 2;
+  whole.verifier_number = alone.verifier_number;
+  v1::VerifyItem item = whole.NextVerify({});
+  *item.mutable_open() = ToSlotOpen(Greedy(), 40);
+  EXPECT_EQ(Verify(item).next_token_id(), prefilling.tokens.back());
+}
+
+TEST_F(WorkerSessionTest, BadVerifyItemsAreRefusedAndNeighboursAreNot) {
+  StartVerifier();
+  TinySequence neighbour(kPrompt, Greedy());
+  TinySequence victim(kPrompt, Greedy());
+  victim.slot = 1;
+  neighbour.Round(nullptr, *verifier_, 0);
+  victim.Round(nullptr, *verifier_, 0);
+  const auto expect_refused = [&](const char* what, v1::WorkerCode code, auto change) {
+    v1::VerifierCommand command;
+    v1::VerifyItem& bad = *command.mutable_verify()->add_items();
+    bad = victim.NextVerify({1, 2});
+    change(bad);
+    *command.mutable_verify()->add_items() = neighbour.NextVerify({});
+    const v1::VerifierReply reply = verifier_->Call(command);
+    const v1::SlotState& state = reply.verify().results(0).state();
+    EXPECT_EQ(state.code(), code) << what << ": " << state.message();
+    EXPECT_THAT(state.message(), HasSubstr(what));
+    neighbour.Commit({}, reply.verify().results(1));
+  };
+  const auto kInvalid = v1::WORKER_CODE_INVALID_ARGUMENT;
+  expect_refused("token_ids[0]", kInvalid, [](v1::VerifyItem& i) { i.set_token_ids(0, 64); });
+  expect_refused("token_ids[0]", kInvalid, [](v1::VerifyItem& i) { i.set_token_ids(0, -1); });
+  expect_refused("draft_token_ids[1]", kInvalid,
+                 [](v1::VerifyItem& i) { i.set_draft_token_ids(1, 1 << 30); });
+  expect_refused("token_ids: empty", kInvalid, [](v1::VerifyItem& i) { i.clear_token_ids(); });
+  expect_refused("parents[1]", kInvalid, [](v1::VerifyItem& i) {
+    i.add_parents(-1);
+    i.add_parents(-1);
+  });
+  expect_refused("parents", kInvalid, [](v1::VerifyItem& i) { i.add_parents(-1); });
+  expect_refused("sample", kInvalid, [](v1::VerifyItem& i) { i.set_sample(false); });
+  expect_refused("draft_token_ids: 17", kInvalid, [](v1::VerifyItem& i) {
+    for (int n = 0; n < 15; ++n) i.add_draft_token_ids(1);
+  });
+  expect_refused("slots", kInvalid, [](v1::VerifyItem& i) { i.mutable_at()->set_slot(3); });
+  expect_refused("command_number", kInvalid,
+                 [](v1::VerifyItem& i) { i.mutable_at()->set_command_number(0); });
+  victim.Round(nullptr, *verifier_, 0);
+}
+
+TEST_F(WorkerSessionTest, FullContextIsResourceExhausted) {
+  StartVerifier();
+  StartDraft(kOther);
+  std::vector<int32_t> prompt(kContext - 2, 3);
+  TinySequence sequence(prompt, Greedy());
+  const v1::ProposeResult proposed = Propose(sequence.NextPropose(8));
+  EXPECT_EQ(proposed.draft_token_ids_size(), 3) << "two are fed, the third is not";
+  EXPECT_EQ(proposed.state().cached_len(), kContext);
+  EXPECT_EQ(Verify(sequence.NextVerify({1, 2, 3})).state().code(),
+            v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  sequence.verifier_number = 0;
+  EXPECT_EQ(Verify(sequence.NextVerify({1, 2})).state().code(), v1::WORKER_CODE_OK);
+  std::vector<int32_t> too_long(kContext + 1, 3);
+  TinySequence other(too_long, Greedy());
+  other.slot = 1;
+  EXPECT_EQ(Propose(other.NextPropose(0)).state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Verify(other.NextVerify({})).state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+}
+
+TEST_F(WorkerSessionTest, NonFiniteTargetLogitsConcernOneSlotOnly) {
+  StartVerifier(/*poisoned=*/true);
+  TinySequence healthy(kPrompt, Greedy());
+  TinySequence poisoned({5, 11, kPoison}, Greedy());
+  poisoned.slot = 1;
+  TinySequence unused({5, 11, 12}, Greedy());  // the poison is in a row that is not used
+  unused.slot = 2;
+  v1::VerifierCommand command;
+  *command.mutable_verify()->add_items() = poisoned.NextVerify({});
+  *command.mutable_verify()->add_items() = healthy.NextVerify({});
+  *command.mutable_verify()->add_items() = unused.NextVerify({63, kPoison});
+  const v1::VerifierReply reply = verifier_->Call(command);
+  EXPECT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_NON_FINITE_LOGITS);
+  EXPECT_EQ(reply.verify().results(0).state().cached_len(), 0);
+  EXPECT_EQ(reply.verify().results(1).state().code(), v1::WORKER_CODE_OK);
+  EXPECT_EQ(reply.verify().results(1).next_token_id(), DecodeDirectly(1).back());
+  EXPECT_EQ(reply.verify().results(2).state().code(), v1::WORKER_CODE_OK);
+  EXPECT_EQ(reply.verify().results(2).num_accepted(), 0);
+}
+
+TEST_F(WorkerSessionTest, FailedPassIsInternalAndLeavesTheSlotsAsTheyWere) {
+  StartVerifier(/*poisoned=*/true);
+  TinySequence sequence(kPrompt, Greedy());
+  sequence.Round(nullptr, *verifier_, 0);
+  const v1::VerifyItem good = sequence.NextVerify({});
+  v1::VerifyItem bomb = good;
+  bomb.add_token_ids(kBomb);
+  const v1::VerifyResult failed = Verify(bomb);
+  EXPECT_EQ(failed.state().code(), v1::WORKER_CODE_INTERNAL);
+  EXPECT_EQ(failed.state().cached_len(), kPrompt.size());
+  EXPECT_EQ(Verify(good).state().code(), v1::WORKER_CODE_INTERNAL) << "the same number is replayed";
+  EXPECT_EQ(Verify(sequence.NextVerify({})).next_token_id(), DecodeDirectly(2).back());
+}
+
+TEST_F(WorkerSessionTest, NonFiniteDraftLogitsEndTheDraft) {
+  StartDraft(kOther, /*poisoned=*/true);
+  TinySequence poisoned({5, 11, kPoison}, Greedy());
+  TinySequence healthy(kPrompt, Greedy());
+  healthy.slot = 1;
+  v1::DraftCommand command;
+  *command.mutable_propose()->add_items() = poisoned.NextPropose(3);
+  *command.mutable_propose()->add_items() = healthy.NextPropose(3);
+  const v1::DraftReply reply = draft_->Call(command);
+  EXPECT_EQ(reply.propose().results(0).state().code(), v1::WORKER_CODE_OK);
+  EXPECT_EQ(reply.propose().results(0).state().cached_len(), 3);
+  EXPECT_EQ(reply.propose().results(0).draft_token_ids_size(), 0);
+  EXPECT_EQ(reply.propose().results(1).draft_token_ids_size(), 3);
+}
+
+TEST_F(WorkerSessionTest, SlotsDropOutOfABatchAsTheyHaveTheirTokens) {
+  StartDraft(kOther);
+  std::vector<std::vector<int32_t>> alone;
+  for (uint32_t draft_length : {1, 5, 3}) {
+    TinySequence sequence(kPrompt, Greedy());
+    sequence.epoch = ++epoch_;
+    OpenFirst(sequence);
+    const v1::ProposeResult result = Propose(sequence.NextPropose(draft_length));
+    alone.emplace_back(result.draft_token_ids().begin(), result.draft_token_ids().end());
+    draft_number_ = sequence.draft_number;
+  }
+  v1::DraftCommand command;
+  for (uint32_t slot = 0; slot < 3; ++slot) {
+    TinySequence sequence(kPrompt, Greedy());
+    sequence.slot = slot;
+    sequence.epoch = epoch_ + 1;
+    sequence.draft_number = draft_number_;
+    v1::ProposeItem& item = *command.mutable_propose()->add_items();
+    item = sequence.NextPropose(static_cast<uint32_t>(alone[slot].size()));
+    *item.mutable_open() = ToSlotOpen(Greedy(), sequence.prompt_length);
+  }
+  const v1::DraftReply reply = draft_->Call(command);
+  for (int slot = 0; slot < 3; ++slot) {
+    const v1::ProposeResult& result = reply.propose().results(slot);
+    EXPECT_EQ(
+        std::vector<int32_t>(result.draft_token_ids().begin(), result.draft_token_ids().end()),
+        alone[slot]);
+    EXPECT_EQ(result.state().cached_len(), kPrompt.size() + alone[slot].size() - 1);
+  }
+}
+
+TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndNeighboursAreNot) {
+  StartDraft(kOther);
+  TinySequence neighbour(kPrompt, Greedy());
+  TinySequence victim(kPrompt, Sampled(false));
+  victim.slot = 1;
+  const auto expect_refused = [&](const char* what, v1::WorkerCode code, auto change) {
+    v1::DraftCommand command;
+    v1::ProposeItem& bad = *command.mutable_propose()->add_items();
+    victim.draft_number = 0;
+    bad = victim.NextPropose(2);
+    bad.mutable_ring()->set_ring_epoch(1);
+    change(bad);
+    *command.mutable_propose()->add_items() = neighbour.NextPropose(1);
+    const v1::DraftReply reply = draft_->Call(command);
+    const v1::SlotState& state = reply.propose().results(0).state();
+    EXPECT_EQ(state.code(), code) << what << ": " << state.message();
+    EXPECT_THAT(state.message(), HasSubstr(what));
+    EXPECT_EQ(reply.propose().results(1).draft_token_ids_size(), 1);
+  };
+  const auto kInvalid = v1::WORKER_CODE_INVALID_ARGUMENT;
+  expect_refused("token_ids[2]", kInvalid, [](v1::ProposeItem& i) { i.set_token_ids(2, 64); });
+  expect_refused("token_ids: empty", kInvalid, [](v1::ProposeItem& i) { i.clear_token_ids(); });
+  expect_refused("draft_length", kInvalid, [](v1::ProposeItem& i) { i.set_draft_length(17); });
+  expect_refused("draft_length", kInvalid, [](v1::ProposeItem& i) { i.set_draft_length(~0u); });
+  expect_refused("ring: missing", kInvalid, [](v1::ProposeItem& i) { i.clear_ring(); });
+  expect_refused("ring: none is open", v1::WORKER_CODE_FAILED_PRECONDITION,
+                 [](v1::ProposeItem&) {});
+}
+
+TEST_F(WorkerSessionTest, BlockThatFailsItsChecksIsDroppedAndTheRoundDecodesPlainly) {
+  StartVerifier();
+  StartDraft(kOther);
+  const uint64_t ring =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+  constexpr int32_t kImpossible = 63;
+  SamplingParams params = Sampled(false);
+  params.min_tokens = 50;  // until then the drafter cannot draw it
+  params.held_back_token_ids = {kImpossible};
+  const auto round_with = [&](auto change) {
+    TinySequence sequence(kPrompt, params);
+    sequence.epoch = ++epoch_;
+    OpenFirst(sequence);
+    sequence.ring_epoch = ring;
+    sequence.ring_sequence = ring_sequence_;
+    const v1::ProposeResult proposed = Propose(sequence.NextPropose(3));
+    EXPECT_EQ(proposed.draft_token_ids_size(), 3);
+    v1::VerifyItem item =
+        sequence.NextVerify({proposed.draft_token_ids().begin(), proposed.draft_token_ids().end()});
+    change(item);
+    draft_number_ = sequence.draft_number;
+    verifier_number_ = sequence.verifier_number;
+    ring_sequence_ = sequence.ring_sequence;
+    return Verify(item);
+  };
+  const v1::VerifyResult plain = round_with([&](v1::VerifyItem& item) {
+    item.clear_draft_token_ids();
+    item.clear_ring();
+  });
+  EXPECT_EQ(plain.ring_error(), "");
+  const std::vector<std::pair<const char*, std::function<void(v1::VerifyItem&)>>> faults = {
+      {"sequence",
+       [](v1::VerifyItem& i) { i.mutable_ring()->set_sequence(i.ring().sequence() + 1); }},
+      {"epoch",
+       [](v1::VerifyItem& i) { i.mutable_ring()->set_ring_epoch(i.ring().ring_epoch() + 1); }},
+      {"want less than", [](v1::VerifyItem& i) { i.mutable_ring()->set_entry(99); }},
+      {"rows", [](v1::VerifyItem& i) { i.mutable_draft_token_ids()->Truncate(2); }},
+      {"row 1", [&](v1::VerifyItem& i) { i.set_draft_token_ids(1, kImpossible); }},
+  };
+  for (const auto& [what, fault] : faults) {
+    const v1::VerifyResult result = round_with(fault);
+    EXPECT_EQ(result.state().code(), v1::WORKER_CODE_OK) << result.state().message();
+    EXPECT_THAT(result.ring_error(), HasSubstr(what));
+    EXPECT_EQ(result.num_accepted(), 0);
+    EXPECT_EQ(result.next_token_id(), plain.next_token_id()) << what;
+    EXPECT_EQ(result.state().cached_len(), kPrompt.size());
+  }
+  EXPECT_EQ(round_with([](v1::VerifyItem&) {}).ring_error(), "") << "the ring still works";
+}
+
+TEST_F(WorkerSessionTest, WrongNonceIsNotConfirmed) {
+  StartVerifier();
+  v1::VerifierCommand create;
+  create.mutable_create_ring()->set_transport(v1::RING_TRANSPORT_SHM);
+  create.mutable_create_ring()->set_entries(1);
+  create.mutable_create_ring()->set_rows_per_entry(1);
+  create.mutable_create_ring()->set_vocabulary_size(kVocabularySize);
+  const v1::VerifierReply created = verifier_->Call(create);
+  v1::VerifierCommand confirm;
+  confirm.mutable_confirm_ring()->set_ring_epoch(created.create_ring().ring_epoch());
+  confirm.mutable_confirm_ring()->set_nonce(1);
+  EXPECT_EQ(verifier_->Call(confirm).error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);
+  confirm.mutable_confirm_ring()->set_ring_epoch(1);
+  EXPECT_EQ(verifier_->Call(confirm).error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);
+  create.mutable_create_ring()->set_vocabulary_size(65);
+  EXPECT_EQ(verifier_->Call(create).error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);
+  create.mutable_create_ring()->set_transport(v1::RING_TRANSPORT_CUDA_IPC);
+  EXPECT_EQ(verifier_->Call(create).error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);
+  create.mutable_create_ring()->set_transport(v1::RING_TRANSPORT_SHM);
+  create.mutable_create_ring()->set_vocabulary_size(kVocabularySize);
+  create.mutable_create_ring()->set_entries(0);
+  EXPECT_EQ(verifier_->Call(create).error().code(), v1::WORKER_CODE_INVALID_ARGUMENT);
+}
+
+TEST_F(WorkerSessionTest, SessionsShareTheSlotsAndGiveThemBack) {
+  StartVerifier();
+  // All slots are taken by the first router; names of slots are its own.
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    TinySequence sequence(kPrompt, Greedy());
+    sequence.slot = slot;
+    sequence.Round(nullptr, *verifier_, 0);
+  }
+  VerifierClient second(verifier_server_->address());
+  const v1::AttachReply attached =
+      testing::Attach<VerifierClient, v1::VerifierCommand>(second, kSlots);
+  EXPECT_EQ(attached.max_slots(), kSlots);
+  const auto try_second = [&second] {
+    TinySequence sequence(kPrompt, Greedy());
+    v1::VerifierCommand command;
+    *command.mutable_verify()->add_items() = sequence.NextVerify({});
+    return second.Call(command).verify().results(0);
+  };
+  EXPECT_EQ(try_second().state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  verifier_.reset();  // the first router is gone
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  v1::VerifyResult result = try_second();
+  while (result.state().code() != v1::WORKER_CODE_OK &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+    result = try_second();
+  }
+  EXPECT_EQ(result.state().code(), v1::WORKER_CODE_OK) << result.state().message();
+  EXPECT_EQ(result.next_token_id(), DecodeDirectly(1).back());
+  EXPECT_TRUE(second.Close().ok());
+}
+
+TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
+  StartVerifier();
+  VerifierClient client(verifier_server_->address());
+  const v1::AttachReply reply = testing::Attach<VerifierClient, v1::VerifierCommand>(client, 1);
+  EXPECT_EQ(reply.protocol_version(), kProtocolVersion);
+  EXPECT_EQ(reply.model(), "target");
+  EXPECT_EQ(reply.backend(), "cpu");
+  EXPECT_FALSE(reply.numerics_id().empty());
+  EXPECT_EQ(reply.vocabulary_size(), kVocabularySize);
+  EXPECT_EQ(reply.vocabulary_fingerprint().size(), 32);
+  EXPECT_EQ(reply.max_context_tokens(), kContext);
+  EXPECT_EQ(reply.kv_cache_bytes(), kSlots * verifier_model_->model().KvBytes(kContext));
+  EXPECT_GT(reply.weight_bytes(), 0);
+  EXPECT_THAT(reply.transports(),
+              ::testing::ElementsAre(v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE));
+  v1::VerifierCommand again;
+  *again.mutable_attach() = testing::AttachWith(1);
+  EXPECT_EQ(client.Call(again).error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);
+}
+
+TEST_F(WorkerSessionTest, OtherProtocolVersionEndsTheSession) {
+  StartVerifier();
+  VerifierClient client(verifier_server_->address());
+  v1::VerifierCommand command;
+  *command.mutable_attach() = testing::AttachWith(1);
+  command.mutable_attach()->set_protocol_version(kProtocolVersion + 1);
+  const v1::VerifierReply reply = client.Call(command);
+  EXPECT_EQ(reply.id(), client.last_id());
+  EXPECT_EQ(reply.error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);
+  EXPECT_EQ(client.WaitClosed().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(WorkerSessionTest, CommandsBeforeAttachEndTheSession) {
+  StartVerifier();
+  StartDraft(kOther);
+  VerifierClient verifier(verifier_server_->address());
+  EXPECT_EQ(verifier.Call(v1::VerifierCommand()).error().code(),
+            v1::WORKER_CODE_FAILED_PRECONDITION);
+  EXPECT_EQ(verifier.WaitClosed().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  DraftClient draft(draft_server_->address());
+  v1::DraftCommand propose;
+  propose.mutable_propose();
+  EXPECT_EQ(draft.Call(propose).error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);
+  EXPECT_EQ(draft.WaitClosed().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(WorkerSessionTest, EmptyCommandsAreInvalidAndTheSessionGoesOn) {
+  StartVerifier();
+  EXPECT_EQ(verifier_->Call(v1::VerifierCommand()).error().code(),
+            v1::WORKER_CODE_INVALID_ARGUMENT);
+  TinySequence sequence(kPrompt, Greedy());
+  sequence.Round(nullptr, *verifier_, 0);
+}
+
+TEST_F(WorkerSessionTest, VocabularyIsReadEntryByEntry) {
+  StartDraft(kOther);
+  v1::DraftCommand command;
+  command.mutable_read_vocabulary();
+  draft_->Send(command);
+  std::vector<std::string> entries;
+  v1::DraftReply reply;
+  do {
+    reply = draft_->Receive();
+    ASSERT_EQ(reply.vocabulary().first_id(), entries.size());
+    entries.insert(entries.end(), reply.vocabulary().entries().begin(),
+                   reply.vocabulary().entries().end());
+  } while (!reply.vocabulary().last());
+  const Tokenizer& tokenizer = draft_model_->tokenizer();
+  ASSERT_EQ(entries.size(), tokenizer.num_entries());
+  for (size_t i = 0; i < entries.size(); ++i) {
+    EXPECT_EQ(entries[i], std::string(tokenizer.Entry(static_cast<int32_t>(i))));
+  }
+}
+
+TEST_F(WorkerSessionTest, LogprobsOfEveryCommittedToken) {
+  StartVerifier();
+  StartDraft(kTarget);
+  SamplingParams params = Greedy();
+  params.num_logprobs = 2;
+  TinySequence sequence(kPrompt, params);
+  const v1::ProposeResult proposed = Propose(sequence.NextPropose(3));
+  const v1::VerifyResult verified = Verify(
+      sequence.NextVerify({proposed.draft_token_ids().begin(), proposed.draft_token_ids().end()}));
+  ASSERT_EQ(verified.num_accepted(), 3);
+  ASSERT_EQ(verified.logprobs_size(), 4);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(verified.logprobs(i).top_size(), 2);
+    const int32_t token = i < 3 ? proposed.draft_token_ids(i) : verified.next_token_id();
+    EXPECT_EQ(verified.logprobs(i).top(0).token_id(), token) << "greedy takes the largest";
+    EXPECT_EQ(verified.logprobs(i).top(0).logprob(), verified.logprobs(i).logprob());
+    EXPECT_LE(verified.logprobs(i).logprob(), 0);
+  }
+}
+
+TEST_F(WorkerSessionTest, HealthServiceSaysServing) {
+  StartVerifier();
+  grpc::GenericStub stub(ConnectWorker(*Address::Parse(verifier_server_->address())));
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  auto call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(), &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  grpc::Slice slice;
+  ASSERT_TRUE(response.DumpToSingleSlice(&slice).ok());
+  EXPECT_EQ(std::string(slice.begin(), slice.end()), "\x08\x01") << "status: SERVING";
+}
+
+}  // namespace
+}  // namespace tandem
