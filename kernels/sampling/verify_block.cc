@@ -98,7 +98,7 @@ Judgement JudgeSampled(std::span<float> p, std::span<const float> q, int32_t dra
   const double draft_prob = q.empty() ? 1.0 : std::exp(static_cast<double>(q[drafted]));
   const double target_prob = std::exp(static_cast<double>(p[drafted]));
   const double u = Uniform(key, DrawPurpose::kAccept);
-  if (u * static_cast<double>(lenience) * draft_prob < target_prob)
+  if (AcceptsDraft(u, static_cast<double>(lenience), draft_prob, target_prob))
     return {.accepted = true, .token_id = drafted};
   return {.token_id = DrawRecovered(p, q, drafted, Uniform(key, DrawPurpose::kResample))};
 }

@@ -57,6 +57,11 @@ struct BlockVerdict {
   std::vector<TokenLogProbs> log_probs;  // num_accepted + 1, when params->num_logprobs >= 0
 };
 
+// The test of one draft token. Strict and without a division: p / q >= u would let a token of p = 0 through at u = 0.
+inline bool AcceptsDraft(double u, double lenience, double draft_prob, double target_prob) {
+  return u * lenience * draft_prob < target_prob;
+}
+
 // By mode of the request:
 //   greedy        keep while the draft token is the target's argmax (lenience l < 1: while p(x) >=
 //   l · max p at temperature 1) reproducible  keep while the draft token is the target's own

@@ -81,7 +81,7 @@ const std::vector<int32_t>& SpeculativeDecoder::Generate(const SamplingParams& p
     args.counts = &counts_;
     args.num_output_tokens = static_cast<int32_t>(output_.size());
     args.position = committed;
-    args.drafter = kDrafterNumber;
+    args.drafter = drafter_ ? kDrafterNumber : 0;
     const BlockVerdict verdict = VerifyBlock(args);
 
     num_accepted_ += verdict.num_accepted;

@@ -155,6 +155,15 @@ INSTANTIATE_TEST_SUITE_P(All, VerifyBlockTest,
                            return std::get<0>(test.param).name + NameOf(std::get<1>(test.param));
                          });
 
+TEST(AcceptsDraftTest, IsStrict) {
+  EXPECT_FALSE(AcceptsDraft(0.0, 1.0, 0.5, 0.0)) << "p = 0 is never accepted, not at u = 0 either";
+  EXPECT_FALSE(AcceptsDraft(0.0, 1e-9, 0.5, 0.0));
+  EXPECT_FALSE(AcceptsDraft(0.5, 1.0, 0.5, 0.25));
+  EXPECT_TRUE(AcceptsDraft(0.0, 1.0, 0.5, 1e-300));
+  EXPECT_TRUE(AcceptsDraft(1.0 - 0x1p-53, 1.0, 0.5, 0.5)) << "q = p is always accepted: u < 1";
+  EXPECT_TRUE(AcceptsDraft(0.9, 0.5, 0.5, 0.25));
+}
+
 TEST(VerifyBlockTest, NeverLooksAtRowsAfterTheFirstRejection) {
   std::mt19937_64 random(2);
   for (int repeat = 0; repeat < 200; ++repeat) {
