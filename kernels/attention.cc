@@ -426,7 +426,7 @@ void Attention(std::span<const AttentionArgs> sequences, ThreadPool& pool) {
     }
   };
   // Waking helpers costs about as much as this many multiply-adds.
-  constexpr size_t kWorthSharing = size_t{1} << 16;
+  constexpr size_t kWorthSharing = size_t{1} << 18;
   if (work >= kWorthSharing) {
     pool.ParallelFor(static_cast<int64_t>(num_tasks), run_task);
   } else {
