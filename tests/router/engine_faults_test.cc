@@ -90,8 +90,11 @@ TEST(EngineFaultsTest, ADrafterThatComesBackDraftsAgain) {
           driver.Execute();
         },
         at);
+    driver.Revive(Worker::kDrafter);
     driver.engine.Tick(driver.now += 2);
     driver.Execute();
+    while (driver.Step()) {
+    }
     const int before = driver.drafter.num_proposes;
     EXPECT_EQ(driver.Generate(Sampled(driver.Request(Prompt(5), 20))).ids, Plainly(Prompt(5), 20));
     EXPECT_GT(driver.drafter.num_proposes, before);
@@ -287,7 +290,9 @@ TEST(EngineFaultsTest, ADrafterThatHangsIsGivenUp) {
   driver.Start();
   driver.drafter_hangs = true;
   const double before = driver.now;
-  EXPECT_EQ(driver.Generate(driver.Request(Prompt(5), 20)).ids, Plainly(Prompt(5), 20));
+  const CallId call = driver.Send(driver.Request(Prompt(5), 20));
+  ASSERT_TRUE(driver.Run([&](int) { driver.drafter_hangs = !Says(driver, "no drafts"); }));
+  EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(5), 20));
   EXPECT_NEAR(driver.now - before, 30, 5);
   EXPECT_TRUE(Says(driver, "no drafts within 30 s"));
 }
