@@ -36,6 +36,11 @@ absl::StatusOr<AddedToken> TokenFromJson(const JsonField& field) {
   return token;
 }
 
+bool IsWithinWord(std::string_view text, size_t start, size_t end) {
+  return (start > 0 && IsWordCharacter(PreviousCharacter(text, start))) ||
+         (end < text.size() && IsWordCharacter(NextCharacter(text, end)));
+}
+
 }  // namespace
 
 void TextTrie::Add(std::string_view text, size_t value) {
@@ -101,35 +106,14 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const JsonField& field,
     }
   }
   for (const size_t i : order) {
-    const AddedToken& token = added.tokens_[i];
-    if (!token.normalized) {
-      added.raw_.Add(token.content, i);
-      continue;
-    }
+    AddedToken& token = added.tokens_[i];
     TextPiece piece{token.content, false};
-    TANDEM_RETURN_IF_ERROR(normalizer.Apply(piece));
+    if (token.normalized) TANDEM_RETURN_IF_ERROR(normalizer.Apply(piece));
     if (piece.text.empty()) return field.Element(i).Error("the normalizer leaves nothing of it");
-    added.normalized_.Add(piece.text, i);
-  }
-  const auto is_single_word = [](const AddedToken& token) { return token.single_word; };
-  if (std::any_of(added.tokens_.begin(), added.tokens_.end(), is_single_word)) {
-    TANDEM_ASSIGN_OR_RETURN(added.word_character_, Pattern::Regex("\\w"));
+    token.normal_content = std::move(piece.text);
+    (token.normalized ? added.normalized_ : added.raw_).Add(token.normal_content, i);
   }
   return added;
-}
-
-bool AddedTokens::IsWordCharacter(char32_t character) const {
-  // Rust's \w, which decides here, has the joiners, too.
-  if (character == 0x200C || character == 0x200D) return true;
-  std::string text;
-  AppendCharacter(character, text);
-  const auto matches = word_character_->FindAll(text);
-  return matches.ok() && !matches->empty();
-}
-
-bool AddedTokens::IsWithinWord(std::string_view text, size_t start, size_t end) const {
-  return (start > 0 && IsWordCharacter(PreviousCharacter(text, start))) ||
-         (end < text.size() && IsWordCharacter(NextCharacter(text, end)));
 }
 
 absl::Status AddedTokens::Split(std::string_view text, bool normalized, Sink sink) const {

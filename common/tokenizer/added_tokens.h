@@ -16,7 +16,6 @@
 #include "absl/status/statusor.h"
 #include "common/tokenizer/json_field.h"
 #include "common/tokenizer/normalizer.h"
-#include "common/tokenizer/pattern.h"
 #include "common/tokenizer/vocabulary.h"
 
 namespace tandem {
@@ -24,11 +23,12 @@ namespace tandem {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool single_word = false;  // only between characters that are not of a word
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and that behind it
-  bool normalized = false;   // looked for in the normalized text, itself normalized
-  bool special = false;      // skip_special_tokens leaves it out
+  std::string normal_content;  // what is looked for and decoded: normalized, if the token is
+  bool single_word = false;    // only between characters that are not of a word
+  bool lstrip = false;         // takes the white space before it along
+  bool rstrip = false;         // and that behind it
+  bool normalized = false;     // looked for in the normalized text, itself normalized
+  bool special = false;        // skip_special_tokens leaves it out
 };
 
 // Texts looked for at once, the longest that starts first (Aho-Corasick's leftmost-longest).
@@ -67,15 +67,11 @@ class AddedTokens {
   size_t num_ids() const { return num_ids_; }  // highest id + 1
 
  private:
-  bool IsWordCharacter(char32_t character) const;
-  bool IsWithinWord(std::string_view text, size_t start, size_t end) const;
-
   std::vector<AddedToken> tokens_;
   absl::flat_hash_map<int32_t, size_t> index_of_id_;
   size_t num_ids_ = 0;
   TextTrie raw_;
   TextTrie normalized_;
-  std::optional<Pattern> word_character_;  // present if a token is single_word
 };
 
 }  // namespace tandem

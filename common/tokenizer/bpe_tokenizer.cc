@@ -114,10 +114,8 @@ std::string BpeTokenizer::Decode(std::span<const int32_t> token_ids,
 
 std::string BpeTokenizer::DecodeNext(int32_t token_id, bool skip_special_tokens,
                                      DecodeState& state) const {
-  const AddedToken* added = added_.Find(token_id);
-  if (added == nullptr && !model_.vocabulary().Has(token_id)) return {};
-  if (skip_special_tokens && added != nullptr && added->special) return {};
-  return decoder_.Next(Entry(token_id), state);
+  if (!Exists(token_id) || (skip_special_tokens && IsSpecial(token_id))) return {};
+  return decoder_.Next(NormalEntry(token_id), state);
 }
 
 std::string BpeTokenizer::DecodeEnd(DecodeState& state) const { return decoder_.End(state); }
@@ -125,6 +123,16 @@ std::string BpeTokenizer::DecodeEnd(DecodeState& state) const { return decoder_.
 std::string_view BpeTokenizer::Entry(int32_t token_id) const {
   const AddedToken* added = added_.Find(token_id);
   return added != nullptr ? std::string_view(added->content) : model_.vocabulary().Text(token_id);
+}
+
+std::string_view BpeTokenizer::NormalEntry(int32_t token_id) const {
+  const AddedToken* added = added_.Find(token_id);
+  return added != nullptr ? std::string_view(added->normal_content)
+                          : model_.vocabulary().Text(token_id);
+}
+
+bool BpeTokenizer::Exists(int32_t token_id) const {
+  return added_.Find(token_id) != nullptr || model_.vocabulary().Has(token_id);
 }
 
 bool BpeTokenizer::IsSpecial(int32_t token_id) const {
@@ -137,7 +145,7 @@ std::array<uint8_t, 32> BpeTokenizer::Fingerprint() const {
   EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr);
   for (size_t i = 0; i < num_entries_; ++i) {
     const auto id = static_cast<int32_t>(i);
-    if (added_.Find(id) == nullptr && !model_.vocabulary().Has(id)) continue;
+    if (!Exists(id)) continue;
     const std::string_view entry = Entry(id);
     UpdateWithNumber(digest.get(), static_cast<uint32_t>(id));
     UpdateWithNumber(digest.get(), static_cast<uint32_t>(entry.size()));
@@ -149,8 +157,7 @@ std::array<uint8_t, 32> BpeTokenizer::Fingerprint() const {
 }
 
 std::string BpeTokenizer::TokenBytes(int32_t token_id) const {
-  const std::string_view entry = Entry(token_id);
-  return entry.empty() ? std::string() : decoder_.TokenBytes(entry);
+  return Exists(token_id) ? decoder_.TokenBytes(NormalEntry(token_id)) : std::string();
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "common/status.h"
 #include "common/tokenizer/pattern_syntax.h"
 #include "common/tokenizer/unicode.h"
+#include "common/tokenizer/unicode_versions.h"
 
 namespace tandem {
 namespace {
@@ -189,6 +190,8 @@ absl::StatusOr<std::vector<Pattern::Match>> Pattern::FindAllBounded(std::string_
     }
     return matches;
   }
+  const std::optional<std::string> known = AsKnownSinceUnicode14(text);
+  if (known) text = *known;
   Search search(code_.get(), text, match_limit);
   size_t next = 0;
   while (next <= text.size()) {

@@ -10,7 +10,7 @@
 namespace tandem {
 
 // The two agree on most of what tokenizers use. Where they differ the translation says what Oniguruma (Ruby syntax, UTF-8)
-// means: \s is White_Space (PCRE2's has U+180E too), \w is Alphabetic, M, Nd and Pc, \h a hexadecimal digit, \p{Han} the
+// means: \s is White_Space (PCRE2's has U+180E too), \w has marks and more, \h a hexadecimal digit, \p{Han} the
 // script (PCRE2 takes script extensions), {1,3}+ a repeated repetition (PCRE2: possessive), {,3} is {0,3}.
 // To be compiled with UTF, UCP and MULTILINE, newline LF: ^ and $ match at lines.
 // Errors: what only one of the two knows, or what they read differently beyond that, is refused by name.

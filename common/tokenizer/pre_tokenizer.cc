@@ -17,6 +17,19 @@ namespace {
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Rust's idea of characters, which decides below, for Oniguruma's syntax. Its numbers are of Unicode 17, its punctuation of
+// Unicode 8 (what came in 15 and 16 is taken for punctuation all the same).
+constexpr const char* kDigit = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
+constexpr const char* kPunctuation =
+    R"((?![\x{61D}\x{9FD}\x{A76}\x{C77}\x{C84}\x{1B7D}\x{1B7E}\x{2E43}-\x{2E4F}\x{2E52}-\x{2E5D}\x{10EAD})"
+    R"(\x{10F55}-\x{10F59}\x{10F86}-\x{10F89}\x{1144B}-\x{1144F}\x{1145A}\x{1145B}\x{1145D}\x{11660}-\x{1166C})"
+    R"(\x{116B9}\x{1183B}\x{11944}-\x{11946}\x{119E2}\x{11A3F}-\x{11A46}\x{11A9A}-\x{11A9C}\x{11A9E}-\x{11AA2})"
+    R"(\x{11C41}-\x{11C45}\x{11C70}\x{11C71}\x{11EF7}\x{11EF8}\x{11FFF}\x{12FF1}\x{12FF2}\x{16E97}-\x{16E9A})"
+    R"(\x{16FE2}\x{1E95E}\x{1E95F}])[\p{P}$+<=>^`|~\x{166D}\x{111C9}])";
+constexpr const char* kWordOrNot =
+    R"((?:(?![\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])[\w\x{200C}\x{200D}])+|)"
+    R"((?:[^\w\s\x{200C}\x{200D}]|[\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])+)";
+
 // What becomes of the matches.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
@@ -230,7 +243,7 @@ absl::Status PreTokenizer::AddSteps(const JsonField& field) {
   }
   if (type == "Digits") {
     TANDEM_ASSIGN_OR_RETURN(const bool each, field.Member("individual_digits").Bool(false));
-    return add_split(R"(\p{N})", each ? Behavior::kIsolated : Behavior::kContiguous, false);
+    return add_split(kDigit, each ? Behavior::kIsolated : Behavior::kContiguous, false);
   }
   if (type == "Punctuation") {
     const JsonField behavior_field = field.Member("behavior");
@@ -238,9 +251,9 @@ absl::Status PreTokenizer::AddSteps(const JsonField& field) {
     if (behavior_field.present()) {
       TANDEM_ASSIGN_OR_RETURN(behavior, BehaviorOf(behavior_field));
     }
-    return add_split(R"([\p{P}$+<=>^`|~])", behavior, false);
+    return add_split(kPunctuation, behavior, false);
   }
-  if (type == "Whitespace") return add_split(R"(\w+|[^\w\s]+)", Behavior::kRemoved, true);
+  if (type == "Whitespace") return add_split(kWordOrNot, Behavior::kRemoved, true);
   if (type == "WhitespaceSplit") return add_split(R"(\s)", Behavior::kRemoved, false);
   return field.Member("type").Error(
       Quoted(type) +

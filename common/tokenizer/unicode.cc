@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/tokenizer/unicode_versions.h"
+
 namespace tandem {
 namespace {
 
@@ -15,6 +17,7 @@ bool IsBetween(unsigned char byte, unsigned char low, unsigned char high) {
 }
 
 utf8proc_propval_t CombiningClass(int32_t character) {
+  if (IsUnknownToNormalization(static_cast<char32_t>(character))) return 0;
   return utf8proc_get_property(character)->combining_class;
 }
 
@@ -30,6 +33,26 @@ void OrderCanonically(std::vector<int32_t>& characters) {
                      [](int32_t a, int32_t b) { return CombiningClass(a) < CombiningClass(b); });
     begin = end;
   }
+}
+
+// Composes in place what is canonically ordered. A character that normalization does not know is a starter that nothing
+// combines with; utf8proc may think otherwise, so it sees only what lies between those.
+void Compose(std::vector<int32_t>& characters) {
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+  auto written = characters.begin();
+  for (auto begin = characters.begin(); begin != characters.end();) {
+    if (IsUnknownToNormalization(static_cast<char32_t>(*begin))) {
+      *written++ = *begin++;
+      continue;
+    }
+    const auto end = std::find_if(begin, characters.end(), [](int32_t c) {
+      return IsUnknownToNormalization(static_cast<char32_t>(c));
+    });
+    const auto count = utf8proc_normalize_utf32(&*begin, end - begin, options);
+    written = std::copy(begin, begin + count, written);
+    begin = end;
+  }
+  characters.erase(written, characters.end());
 }
 
 }  // namespace
@@ -117,6 +140,33 @@ bool IsWhiteSpace(char32_t character) {
   }
 }
 
+bool IsWordCharacter(char32_t character) {
+  const auto is_between = [&](char32_t first, char32_t last) {
+    return first <= character && character <= last;
+  };
+  // Joiners, then the circled and squared letters: symbols that are alphabetic.
+  if (is_between(0x200C, 0x200D) || is_between(0x24B6, 0x24E9) || is_between(0x1F130, 0x1F149) ||
+      is_between(0x1F150, 0x1F169) || is_between(0x1F170, 0x1F189)) {
+    return true;
+  }
+  switch (utf8proc_category(static_cast<int32_t>(AsKnownSinceUnicode14(character)))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
+  }
+}
+
 size_t LeadingWhiteSpace(std::string_view text) {
   size_t end = 0;
   for (size_t next = 0; end < text.size() && IsWhiteSpace(NextCharacter(text, next));) end = next;
@@ -147,17 +197,16 @@ std::string NormalizeUnicode(std::string_view text, NormalizationForm form) {
   std::array<utf8proc_int32_t, 32> parts;
   for (size_t i = 0; i < text.size();) {
     const auto character = static_cast<utf8proc_int32_t>(NextCharacter(text, i));
+    if (IsUnknownToNormalization(static_cast<char32_t>(character))) {
+      characters.push_back(character);
+      continue;
+    }
     const auto count =
         utf8proc_decompose_char(character, parts.data(), parts.size(), options, nullptr);
     characters.insert(characters.end(), parts.begin(), parts.begin() + count);
   }
   OrderCanonically(characters);
-  if (compose) {
-    const auto count = utf8proc_normalize_utf32(
-        characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
-        static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-    characters.resize(static_cast<size_t>(count));
-  }
+  if (compose) Compose(characters);
   std::string result;
   result.reserve(text.size());
   for (int32_t character : characters) AppendCharacter(static_cast<char32_t>(character), result);
@@ -171,10 +220,12 @@ std::string LowercaseUnicode(std::string_view text) {
     const char32_t character = NextCharacter(text, i);
     if (character == 0x130) {
       result += "i\xCC\x87";  // the only lowercase of two characters: i and U+0307
-    } else {
-      AppendCharacter(static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(character))),
-                      result);
+      continue;
     }
+    const std::optional<char32_t> later = LaterLowercase(character);
+    AppendCharacter(
+        later ? *later : static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(character))),
+        result);
   }
   return result;
 }

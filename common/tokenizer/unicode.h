@@ -37,6 +37,9 @@ void AppendCharacter(char32_t character, std::string& text);
 
 bool IsWhiteSpace(char32_t character);  // the property White_Space
 
+// Rust's \w: alphabetic characters, marks, decimal digits, connectors and joiners.
+bool IsWordCharacter(char32_t character);
+
 // Bytes of white space that text begins or ends with.
 size_t LeadingWhiteSpace(std::string_view text);
 size_t TrailingWhiteSpace(std::string_view text);
@@ -45,7 +48,8 @@ bool IsAscii(std::string_view text);
 
 enum class NormalizationForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Unicode normalization (UAX #15) in O(n log n), however many marks follow each other. PRECOND: text is UTF-8.
+// Unicode normalization (UAX #15) of Unicode 9.0 (unicode_versions.h), in O(n log n) however many marks follow each other.
+// PRECOND: text is UTF-8.
 std::string NormalizeUnicode(std::string_view text, NormalizationForm form);
 
 // Each character's lowercase, without context: U+0130 becomes two characters, a final sigma is not told apart.
