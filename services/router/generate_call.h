@@ -43,6 +43,9 @@ class GenerateCall {
   CallId id() const { return id_; }
   const v1::GenerateRequest& request() const { return request_; }
 
+  // Finished, cancelled or gone: nothing written from now on arrives.
+  bool finished() const { return status_.has_value(); }
+
   // False: the client reads too slowly. What was not sent yet is dropped, and the call should be finished.
   bool Write(v1::GenerateResponse response);
   // After what was written. The first status counts.

@@ -23,6 +23,11 @@ constexpr char kServiceName[] = "tandem.v1.Generation";
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
+// What takes longer is done in the background: every stream waits meanwhile.
+constexpr size_t kMaxShortTextBytes = 16 << 10;
+constexpr int kMaxShortIds = 16 << 10;
+
+absl::Status TooMuchWork() { return ResourceExhausted("too many long texts wait to be tokenized"); }
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -85,7 +90,11 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
         std::random_device device;
         return (uint64_t{device()} << 32) | device();
       }()),
-      validator_(options.limits, target_.tokenizer.get(), [this] { return random_(); }),
+      validator_(options.limits, target_.tokenizer.get(),
+                 [this] {
+                   const std::lock_guard<std::mutex> lock(random_mutex_);
+                   return random_();
+                 }),
       engine_(options.engine, target_.tokenizer.get()) {}
 
 RouterServer::~RouterServer() {
@@ -95,6 +104,7 @@ RouterServer::~RouterServer() {
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   if (workers_ != nullptr) workers_->CloseAll();
   if (signals_.has_value()) signals_->Stop();
+  if (background_.has_value()) background_->Stop();
   queue_->Shutdown();
   PollUntilShutDown();
 }
@@ -115,6 +125,7 @@ absl::Status RouterServer::Start() {
   }
   TANDEM_RETURN_IF_ERROR(RestrictSocket(listen_));
   SetServing(false);
+  background_.emplace(queue_.get());
   signals_.emplace(queue_.get(), [this](int number) { OnSignal(number); });
   workers_ = std::make_unique<WorkerStreams>(verifier_, drafter_, queue_.get(), this);
   WaitForGenerate();
@@ -168,32 +179,51 @@ void RouterServer::WaitForOthers() {
       [this](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestTokenize(context, request, writer, queue_.get(), queue_.get(), tag);
       },
-      [this](const v1::TokenizeRequest& request, v1::TokenizeResponse* reply) -> absl::Status {
-        TANDEM_RETURN_IF_ERROR(validator_.ValidateTokenize(request));
-        const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
-        TANDEM_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                                target_.tokenizer->Encode(request.text(), add_special));
-        reply->mutable_ids()->Assign(ids.begin(), ids.end());
-        return absl::OkStatus();
+      [this](const v1::TokenizeRequest& request, const auto& respond) {
+        if (const absl::Status status = validator_.ValidateTokenize(request); !status.ok()) {
+          return respond(status);
+        }
+        auto reply = std::make_shared<absl::StatusOr<v1::TokenizeResponse>>();
+        const bool is_long = request.text().size() > kMaxShortTextBytes;
+        const auto tokenize = [this, reply, &request] {
+          const bool add_special =
+              !request.has_add_special_tokens() || request.add_special_tokens();
+          const auto ids = target_.tokenizer->Encode(request.text(), add_special);
+          *reply = ids.status();
+          if (!ids.ok()) return;
+          reply->emplace().mutable_ids()->Assign(ids->begin(), ids->end());
+        };
+        if (!RunWork(is_long, tokenize, [reply, respond] { respond(*reply); })) {
+          respond(TooMuchWork());
+        }
       });
   detokenize_.emplace(
       [this](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestDetokenize(context, request, writer, queue_.get(), queue_.get(), tag);
       },
-      [this](const v1::DetokenizeRequest& request, v1::DetokenizeResponse* reply) -> absl::Status {
-        TANDEM_RETURN_IF_ERROR(validator_.ValidateDetokenize(request));
-        reply->set_text(target_.tokenizer->Decode(
-            std::span<const int32_t>(request.ids().data(), request.ids_size()),
-            !request.has_skip_special_tokens() || request.skip_special_tokens()));
-        return absl::OkStatus();
+      [this](const v1::DetokenizeRequest& request, const auto& respond) {
+        if (const absl::Status status = validator_.ValidateDetokenize(request); !status.ok()) {
+          return respond(status);
+        }
+        auto reply = std::make_shared<v1::DetokenizeResponse>();
+        const bool is_long = request.ids_size() > kMaxShortIds;
+        const auto detokenize = [this, reply, &request] {
+          reply->set_text(target_.tokenizer->Decode(
+              std::span<const int32_t>(request.ids().data(), request.ids_size()),
+              !request.has_skip_special_tokens() || request.skip_special_tokens()));
+        };
+        if (!RunWork(is_long, detokenize, [reply, respond] { respond(*reply); })) {
+          respond(TooMuchWork());
+        }
       });
   server_info_.emplace(
       [this](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestGetServerInfo(context, request, writer, queue_.get(), queue_.get(), tag);
       },
-      [this](const v1::GetServerInfoRequest&, v1::ServerInfo* info) {
-        FillServerInfo(info);
-        return absl::OkStatus();
+      [this](const v1::GetServerInfoRequest&, const auto& respond) {
+        v1::ServerInfo info;
+        FillServerInfo(&info);
+        respond(info);
       });
   tokenize_->Serve();
   detokenize_->Serve();
@@ -207,12 +237,38 @@ void RouterServer::OnOpened(GenerateCall& call) {
     call.Finish(Unavailable("not ready: no verifier has attached yet"), 0, 1000);
     return;
   }
-  absl::StatusOr<GenerationRequest> request = validator_.Validate(call.request(), Served());
-  if (!request.ok()) {
-    call.Finish(request.status(), 0, 0);
+  if (call.request().prompt().size() <= kMaxShortTextBytes) {
+    OnValidated(call.id(), validator_.Validate(call.request(), Served()));
     return;
   }
-  engine_.OnRequest(call.id(), *std::move(request), Now());
+  // A copy: the call may be gone before its prompt is tokenized.
+  struct Job {
+    v1::GenerateRequest request;
+    ServedModel served;
+    absl::StatusOr<GenerationRequest> validated;
+  };
+  auto job = std::make_shared<Job>(Job{call.request(), Served(), absl::UnknownError("")});
+  const bool taken = background_->Run(
+      [this, job] { job->validated = validator_.Validate(job->request, job->served); },
+      [this, job, id = call.id()] { OnValidated(id, std::move(job->validated)); });
+  if (!taken) call.Finish(TooMuchWork(), 0, 1000);
+}
+
+void RouterServer::OnValidated(CallId id, absl::StatusOr<GenerationRequest> request) {
+  const auto call = calls_.find(id);
+  if (call == calls_.end() || call->second->finished()) return;
+  if (!request.ok()) {
+    call->second->Finish(request.status(), 0, 0);
+    return;
+  }
+  engine_.OnRequest(id, *std::move(request), Now());
+}
+
+bool RouterServer::RunWork(bool is_long, std::function<void()> work, std::function<void()> done) {
+  if (is_long) return background_->Run(std::move(work), std::move(done));
+  work();
+  done();
+  return true;
 }
 
 void RouterServer::OnCancelled(GenerateCall& call) { engine_.OnCancel(call.id(), Now()); }
@@ -359,7 +415,7 @@ void RouterServer::AdvancePhase() {
       shut_down_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), shut_down_tag_.get());
     });
   }
-  if (phase_ == Phase::kClosing && shut_down_ && workers_->quiet()) {
+  if (phase_ == Phase::kClosing && shut_down_ && workers_->quiet() && background_->quiet()) {
     phase_ = Phase::kClosed;
     queue_->Shutdown();
   }

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/rpc/address.h"
+#include "services/router/background_work.h"
 #include "services/router/engine.h"
 #include "services/router/generate_call.h"
 #include "services/router/request_validator.h"
@@ -60,6 +62,9 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void OnShutDown(bool ok);
 
   void WaitForGenerate();
+  // Runs `work` here when it is short, else in the background; then `done` here. False: too much waits already.
+  bool RunWork(bool is_long, std::function<void()> work, std::function<void()> done);
+  void OnValidated(CallId call, absl::StatusOr<GenerationRequest> request);
   void WaitForOthers();
   void ExecuteCommands();
   void Execute(EngineCommand& command);
@@ -79,6 +84,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   const Address listen_;
   const Address verifier_;
   const std::optional<Address> drafter_;
+  std::mutex random_mutex_;  // requests are validated on two threads
   std::mt19937_64 random_;
   RequestValidator validator_;
   Engine engine_;
@@ -88,6 +94,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<WorkerStreams> workers_;
   std::optional<SignalWatcher> signals_;
+  std::optional<BackgroundWork> background_;
   int port_ = 0;
 
   std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;

@@ -1,4 +1,4 @@
-// A unary gRPC method whose answer takes no waiting.
+// A unary gRPC method.
 #ifndef TANDEM_SERVICES_ROUTER_UNARY_METHOD_H_
 #define TANDEM_SERVICES_ROUTER_UNARY_METHOD_H_
 
@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/rpc/async_tag.h"
 #include "common/rpc/grpc_status.h"
 
@@ -24,7 +24,9 @@ class UnaryMethod {
   using Writer = grpc::ServerAsyncResponseWriter<Reply>;
   // Asks gRPC for a call: service->RequestMETHOD(context, request, writer, queue, queue, tag).
   using CallRequest = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
-  using Handler = std::function<absl::Status(const Request&, Reply*)>;
+  using Respond = std::function<void(const absl::StatusOr<Reply>&)>;
+  // Calls `respond` once, at once or later, on the polling thread; the request lives until then.
+  using Handler = std::function<void(const Request&, Respond)>;
 
   UnaryMethod(CallRequest call_request, Handler handler)
       : call_request_(std::move(call_request)), handler_(std::move(handler)) {}
@@ -42,13 +44,13 @@ class UnaryMethod {
     void OnOpened(bool ok) {
       if (!ok) return method->Forget(this);  // the server shuts down
       method->Serve();
-      Reply reply;
-      const absl::Status status = method->handler_(request, &reply);
-      if (status.ok()) {
-        writer.Finish(reply, grpc::Status::OK, finish_tag.get());
-      } else {
-        writer.FinishWithError(ToGrpcStatus(status), finish_tag.get());
-      }
+      method->handler_(request, [this](const absl::StatusOr<Reply>& reply) {
+        if (reply.ok()) {
+          writer.Finish(*reply, grpc::Status::OK, finish_tag.get());
+        } else {
+          writer.FinishWithError(ToGrpcStatus(reply.status()), finish_tag.get());
+        }
+      });
     }
     void OnFinished(bool /*ok*/) { method->Forget(this); }
 
