@@ -11,7 +11,7 @@
 namespace tandem {
 
 absl::StatusOr<BoundServer> StartServer(const Address& address, grpc::Service& service,
-                                        grpc::ServerBuilder& builder) {
+                                        const char* service_name, grpc::ServerBuilder& builder) {
   TANDEM_RETURN_IF_ERROR(PrepareSocketPath(address));
   grpc::EnableDefaultHealthCheckService(true);
   ConfigureWorkerServer(address, builder);
@@ -24,6 +24,7 @@ absl::StatusOr<BoundServer> StartServer(const Address& address, grpc::Service& s
     return Unavailable("--listen " + address.ToGrpc() + ": cannot listen there");
   }
   TANDEM_RETURN_IF_ERROR(RestrictSocket(address));
+  bound.server->GetHealthCheckService()->SetServingStatus(service_name, true);
   bound.address = address.ToString(port);
   return bound;
 }

@@ -53,7 +53,8 @@ class SessionServer final : public WorkerServer {
     std::unique_ptr<SessionServer> server(new SessionServer(address, std::move(make_handler)));
     grpc::ServerBuilder builder;
     server->queue_ = builder.AddCompletionQueue();
-    TANDEM_ASSIGN_OR_RETURN(BoundServer bound, StartServer(address, server->service_, builder));
+    TANDEM_ASSIGN_OR_RETURN(BoundServer bound, StartServer(address, server->service_,
+                                                           Service::service_full_name(), builder));
     server->server_ = std::move(bound.server);
     server->address_ = std::move(bound.address);
     return server;

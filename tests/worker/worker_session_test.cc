@@ -770,8 +770,9 @@ TEST_F(WorkerSessionTest, HealthServiceSaysServing) {
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(), &queue);
+  const grpc::Slice empty_message("");  // a ByteBuffer without a slice would be no message at all
+  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                    grpc::ByteBuffer(&empty_message, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer response;
   grpc::Status status;
