@@ -32,3 +32,11 @@ if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
 endif()
+
+# Instruction sets that the kernels are not compiled for. SVE: kernels keep vectors in arrays, which vectors of a size
+# unknown to the compiler cannot be in. SSSE3: the few processors that have no more are served by the scalar code. What
+# sanitizers see on AVX2 and AVX-512 they would see on SSE4 too, and those builds are slow.
+set(TANDEM_DISABLED_TARGETS "HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_SSSE3")
+if(TANDEM_SANITIZE)
+  string(APPEND TANDEM_DISABLED_TARGETS "|HWY_SSE4")
+endif()
