@@ -189,8 +189,10 @@ void RouterServer::WaitForOthers() {
           const bool add_special =
               !request.has_add_special_tokens() || request.add_special_tokens();
           const auto ids = target_.tokenizer->Encode(request.text(), add_special);
-          *reply = ids.status();
-          if (!ids.ok()) return;
+          if (!ids.ok()) {
+            *reply = ids.status();
+            return;
+          }
           reply->emplace().mutable_ids()->Assign(ids->begin(), ids->end());
         };
         if (!RunWork(is_long, tokenize, [reply, respond] { respond(*reply); })) {
