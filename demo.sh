@@ -21,7 +21,7 @@ echo
 
 cat <<NEXT
 
-Try next:
+Try next, here in $PWD:
   $tandem generate --compare --temperature 0 "A fox and a wolf were walking together"
   $tandem serve                     # then, in another terminal: $tandem info --connect 127.0.0.1:50051
   $tandem bench                     # speedup and acceptance over draft lengths, beside theory's prediction

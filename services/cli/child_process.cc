@@ -13,8 +13,6 @@
 
 #include "common/status.h"
 
-extern char** environ;
-
 namespace tandem::cli {
 
 namespace {
@@ -42,6 +40,7 @@ void Close(int& fd) {
 // posix_spawn, unlike fork, is safe beside the threads of gRPC.
 int Spawn(const std::vector<std::string>& command, int out_fd, int err_fd, pid_t* pid) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& argument : command)
     arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);

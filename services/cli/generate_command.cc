@@ -209,6 +209,7 @@ int Generate(const GenerateOptions& options, Console& console) {
     return options.json || printer.Print(message);
   });
   if (!options.json) console.out << std::endl;
+  if (!console.out) return PrintError(Unavailable("standard output is closed"), console);
   if (!response.ok()) return PrintServerError(response.status(), console);
   nlohmann::json json = {{"prompt", *prompt}, {"response", ToJson(*response)}};
   if (!options.json) console.err << "\n" << RenderSummary(*response, notes) << std::flush;

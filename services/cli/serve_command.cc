@@ -38,7 +38,7 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
   auto plan = PlanServer(options, *models, **runtime, ExecutableFolder());
   if (!plan.ok()) return PrintError(plan.status(), console);
   if (models->draft.empty() && options.drafter != "none") {
-    console.err << "tandem: no --draft is named, so there is no drafter: decoding plainly\n";
+    console.err << kNoDrafterNote;
   }
 
   boost::asio::io_context io;

@@ -17,6 +17,10 @@ struct ModelFolders {
   std::filesystem::path draft;  // empty: no drafter
 };
 
+// For a person who names a target alone.
+inline constexpr char kNoDrafterNote[] =
+    "tandem: no --draft is named, so there is no drafter: decoding plainly\n";
+
 // Folders that exist. INVALID_ARGUMENT names the option at fault.
 // The embedded pair is looked for in --models, else in the sources that this was built from, else in
 // ../share/tandem/models beside the executable.
