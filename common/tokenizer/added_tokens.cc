@@ -1,8 +1,10 @@
 #include "common/tokenizer/added_tokens.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/status.h"
 #include "common/tokenizer/unicode.h"
 
@@ -78,6 +80,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const JsonField& field,
   if (!field.present()) return added;
   TANDEM_RETURN_IF_ERROR(field.CheckArray());
   size_t total_bytes = 0;
+  absl::flat_hash_set<std::string> contents;
   for (size_t i = 0; i < field.size(); ++i) {
     const JsonField element = field.Element(i);
     TANDEM_ASSIGN_OR_RETURN(AddedToken token, TokenFromJson(element));
@@ -94,6 +97,9 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const JsonField& field,
     }
     if (!added.index_of_id_.try_emplace(token.id, added.tokens_.size()).second) {
       return element.Member("id").Error(std::to_string(token.id) + " is given to two tokens");
+    }
+    if (!contents.insert(token.content).second) {
+      return element.Error("the content " + Quoted(token.content) + " is given twice");
     }
     added.num_ids_ = std::max(added.num_ids_, static_cast<size_t>(token.id) + 1);
     added.tokens_.push_back(std::move(token));

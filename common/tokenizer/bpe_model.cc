@@ -35,13 +35,13 @@ absl::Status RefuseAffix(const JsonField& field) {
 }  // namespace
 
 absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonField& field, Vocabulary vocabulary,
-                                            const MergeList& merges) {
+                                            const std::optional<MergeList>& merges) {
   TANDEM_RETURN_IF_ERROR(field.CheckObject());
   const JsonField type_field = field.Member("type");
   if (type_field.present()) {
     TANDEM_ASSIGN_OR_RETURN(const std::string type, type_field.String());
     if (type != "BPE") return type_field.Error(Quoted(type) + " is not supported (want BPE)");
-  } else if (merges.size() == 0) {
+  } else if (!merges) {
     // GPT-2's own file has no type: the merges say what it is.
     return type_field.Error("missing (want BPE)");
   }
@@ -50,6 +50,8 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonField& field, Vocabulary v
   TANDEM_RETURN_IF_ERROR(RefuseAffix(field.Member("continuing_subword_prefix")));
   TANDEM_RETURN_IF_ERROR(RefuseAffix(field.Member("end_of_word_suffix")));
   if (vocabulary.size() == 0) return field.Member("vocab").Error("missing or empty");
+  // A list would not be in the tree.
+  if (!merges) return field.Member("merges").CheckArray();
 
   BpeModel model;
   TANDEM_ASSIGN_OR_RETURN(model.ignore_merges_, field.Member("ignore_merges").Bool(false));
@@ -67,9 +69,9 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonField& field, Vocabulary v
     }
   }
 
-  model.merges_.reserve(merges.size());
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto [left, right] = merges[rank];
+  model.merges_.reserve(merges->size());
+  for (size_t rank = 0; rank < merges->size(); ++rank) {
+    const auto [left, right] = (*merges)[rank];
     const auto find = [&](std::string_view text) -> absl::StatusOr<int32_t> {
       const std::optional<int32_t> id = model.vocabulary_.Find(text);
       if (id) return *id;

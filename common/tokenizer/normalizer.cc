@@ -10,6 +10,8 @@
 namespace tandem {
 namespace {
 
+constexpr size_t kMaxSteps = 64;  // each may cost a compiled pattern
+
 class UnicodeForm : public NormalizerStep {
  public:
   explicit UnicodeForm(NormalizationForm form) : form_(form) {}
@@ -101,6 +103,9 @@ absl::StatusOr<Normalizer> Normalizer::FromJson(const JsonField& field) {
 }
 
 absl::Status Normalizer::AddSteps(const JsonField& field) {
+  if (steps_.size() >= kMaxSteps) {
+    return field.Error("more than " + std::to_string(kMaxSteps) + " steps");
+  }
   TANDEM_ASSIGN_OR_RETURN(const std::string type, field.Type());
   if (type == "Sequence") {
     const JsonField parts = field.Member("normalizers");

@@ -23,9 +23,11 @@ namespace {
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 32 * 1024;
 constexpr size_t kMaxJitStackBytes = 16 << 20;
-constexpr size_t kWindowBytes = 256;
+constexpr size_t kMinWindowBytes = 256;
+constexpr size_t kMaxWindowBytes = size_t{1} << 30;
 constexpr size_t kLongTextBytes = 16 << 10;
-constexpr std::chrono::seconds kDeadline(5);
+constexpr std::chrono::milliseconds kSlowCall(20);
+constexpr std::chrono::seconds kDeadline(3);
 
 // Texts that make exponential patterns show themselves, and the limit that they then hit at once.
 constexpr uint32_t kProbeMatchLimit = 100'000;
@@ -56,32 +58,34 @@ class Search {
       : code_(code),
         text_(text),
         context_(pcre2_match_context_create(nullptr)),
-        data_(pcre2_match_data_create(1, nullptr)) {
+        data_(pcre2_match_data_create(1, nullptr)),
+        is_long_(text.size() > kLongTextBytes) {
     pcre2_set_match_limit(context_.get(), match_limit);
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
-    if (text.size() > kLongTextBytes) deadline_ = std::chrono::steady_clock::now() + kDeadline;
+    if (is_long_) begin_ = last_call_ = std::chrono::steady_clock::now();
   }
 
   // The first match that starts at or behind `start`.
   absl::StatusOr<std::optional<Pattern::Match>> From(size_t start) {
-    for (size_t window = start;; window += kWindowBytes) {
-      while (window < text_.size() && IsContinuation(text_[window])) ++window;
-      if (deadline_ && std::chrono::steady_clock::now() > *deadline_) return TooSlow();
-      const size_t last_start = window + kWindowBytes - 1;
+    for (;;) {
+      const size_t last_start = is_long_ ? start + window_bytes_ - 1 : text_.size();
       pcre2_set_offset_limit(context_.get(), last_start);
-      const int result = Match(window);
+      const int result = Match(start);
+      if (is_long_ && !AdaptWindow()) return TooSlow();
       if (result >= 0) {
         const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data_.get());
         return Pattern::Match{bounds[0], bounds[1]};
       }
-      if (result == PCRE2_ERROR_NOMATCH) {
-        if (last_start >= text_.size()) return std::optional<Pattern::Match>();
-      } else if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_HEAPLIMIT ||
-                 result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_DEPTHLIMIT) {
+      if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_HEAPLIMIT ||
+          result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_DEPTHLIMIT) {
         return TooSlow();
-      } else {
+      }
+      if (result != PCRE2_ERROR_NOMATCH) {
         return Internal("tokenizer pattern: " + Pcre2Message(result));
       }
+      if (last_start >= text_.size()) return std::optional<Pattern::Match>();
+      start = last_start + 1;
+      while (start < text_.size() && IsContinuation(text_[start])) ++start;
     }
   }
 
@@ -90,7 +94,17 @@ class Search {
     return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
   }
   static absl::Status TooSlow() {
-    return InvalidArgument("the tokenizer's pattern takes too much backtracking on this text");
+    return InvalidArgument("text: the tokenizer's pattern takes too long on it");
+  }
+
+  // Keeps calls short enough for the deadline to be seen, and else as few as possible. False if it has passed.
+  bool AdaptWindow() {
+    const auto now = std::chrono::steady_clock::now();
+    const bool was_slow = now - last_call_ > kSlowCall;
+    window_bytes_ = was_slow ? std::max(window_bytes_ / 2, kMinWindowBytes)
+                             : std::min(window_bytes_ * 2, kMaxWindowBytes);
+    last_call_ = now;
+    return now - begin_ < kDeadline;
   }
 
   int Match(size_t start) {
@@ -112,7 +126,10 @@ class Search {
   MatchContext context_;
   MatchData data_;
   JitStack jit_stack_;  // made when the machine stack is too small
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  bool is_long_;
+  size_t window_bytes_ = kMinWindowBytes;
+  std::chrono::steady_clock::time_point begin_;
+  std::chrono::steady_clock::time_point last_call_;
 };
 
 }  // namespace

@@ -13,6 +13,8 @@
 namespace tandem {
 namespace {
 
+constexpr size_t kMaxSteps = 64;  // each may cost a compiled pattern
+
 // What ByteLevel splits by when it says use_regex (Radford et al. 2019).
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -202,6 +204,9 @@ absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const JsonField& field) {
 }
 
 absl::Status PreTokenizer::AddSteps(const JsonField& field) {
+  if (steps_.size() >= kMaxSteps) {
+    return field.Error("more than " + std::to_string(kMaxSteps) + " steps");
+  }
   TANDEM_ASSIGN_OR_RETURN(const std::string type, field.Type());
   const auto add_split = [&](const char* regex, Behavior behavior, bool invert) -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Regex(regex));

@@ -97,7 +97,10 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     return OpenInTree(nlohmann::json::object());
   }
   bool start_array(size_t) override {
-    if (InModel() && key_ == "merges") return Open(Container::kMerges);
+    if (InModel() && key_ == "merges") {
+      result_.merges.emplace();
+      return Open(Container::kMerges);
+    }
     if (InModel() && key_ == "vocab") return Open(Container::kSkipped);  // a Unigram's
     if (Top() == Container::kMerges) {
       pair_.clear();
@@ -109,7 +112,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override {
     if (Top() == Container::kMerge) {
       if (pair_.size() != 2) return Fail(MergeName() + ": want two strings");
-      result_.merges.Add(pair_[0], pair_[1]);
+      result_.merges->Add(pair_[0], pair_[1]);
     }
     return Close();
   }
@@ -132,7 +135,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
            nodes_[1]->is_object();
   }
   std::string MergeName() const {
-    return "model.merges[" + std::to_string(result_.merges.size()) + "]";
+    return "model.merges[" + std::to_string(result_.merges->size()) + "]";
   }
   bool Fail(const std::string& problem) {
     status_ = InvalidArgument(name_ + ": " + problem);
@@ -165,8 +168,8 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
       return Fail(MergeName() + ": " + Quoted(merge) +
                   " (want two entries with one space between)");
     }
-    result_.merges.Add(std::string_view(merge).substr(0, space),
-                       std::string_view(merge).substr(space + 1));
+    result_.merges->Add(std::string_view(merge).substr(0, space),
+                        std::string_view(merge).substr(space + 1));
     return true;
   }
 

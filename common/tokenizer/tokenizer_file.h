@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,7 +40,7 @@ class MergeList {
 struct TokenizerFile {
   nlohmann::json tree;  // all but model.vocab and model.merges
   Vocabulary vocabulary;
-  MergeList merges;
+  std::optional<MergeList> merges;
 
   // Errors name file and field. Bounds: size of the file, depth, length of a string, number of values in the tree.
   static absl::StatusOr<TokenizerFile> Read(const std::filesystem::path& path);
