@@ -109,8 +109,7 @@ void Engine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) 
       if (of_batch) ForwardLogProbs(reply, now);
       break;
     case v1::DraftReply::kError:
-      workers_.Drop(Worker::kDrafter,
-                    absl::StrCat("it refused a command: ", reply.error().message()), now);
+      OnCommandRefused(Worker::kDrafter, of_batch, reply.error(), now);
       break;
     default:
       break;  // an answer to UpdateSlots: nothing to learn from it
@@ -124,20 +123,29 @@ void Engine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double
     return;
   }
   if (!workers_.IsCurrent(Worker::kVerifier, session)) return;
+  const bool of_batch =
+      verify_.has_value() && verify_->session == session && verify_->id == reply.id();
   switch (reply.kind_case()) {
     case v1::VerifierReply::kVerify:
-      if (verify_.has_value() && verify_->session == session && verify_->id == reply.id()) {
-        OnVerify(*reply.mutable_verify(), now);
-      }
+      if (of_batch) OnVerify(*reply.mutable_verify(), now);
       break;
     case v1::VerifierReply::kError:
-      workers_.Drop(Worker::kVerifier,
-                    absl::StrCat("it refused a command: ", reply.error().message()), now);
+      OnCommandRefused(Worker::kVerifier, of_batch, reply.error(), now);
       break;
     default:
       break;
   }
   Pump(now);
+}
+
+void Engine::OnCommandRefused(Worker worker, bool of_batch, const v1::WorkerError& error,
+                              double now) {
+  const std::string why = absl::StrCat("it refused a command: ", error.message());
+  if (of_batch) {
+    workers_.Drop(worker, why, now);
+  } else {  // of a ring that is given up already, or of slots that it does not have
+    Log(LogLine::Level::kWarning, absl::StrCat(WorkerName(worker), ": ", why));
+  }
 }
 
 void Engine::OnSessionLost(Worker worker, SessionId session, const std::string& why, double now) {

@@ -141,6 +141,7 @@ class Engine {
   std::vector<uint32_t> SlotsByLack(Worker worker) const;
   v1::SlotPoint NextPoint(uint32_t slot_id, WorkerSlot& at_worker);
 
+  void OnCommandRefused(Worker worker, bool of_batch, const v1::WorkerError& error, double now);
   void OnPropose(v1::ProposeReply& reply, double now);
   // An error text when the drafter broke the protocol.
   std::string TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult& result, Draft* draft);

@@ -363,6 +363,35 @@ TEST(EngineFaultsTest, RowsNobodyAskedForDropTheDrafter) {
   EXPECT_TRUE(Says(driver, "nobody asked for"));
 }
 
+TEST(EngineFaultsTest, ABatchThatIsRefusedAsAWholeIsRedoneInANewSession) {
+  EngineDriver driver(Options());
+  driver.Start();
+  int batches = 0;
+  driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
+    if (reply.has_verify() && ++batches == 4) reply.mutable_error()->set_message("no");
+  };
+  int drafts = 0;
+  driver.change_draft_reply = [&](v1::DraftReply& reply) {
+    if (reply.has_propose() && ++drafts == 2) reply.mutable_error()->set_message("no");
+  };
+  ExpectUndisturbed(driver, {}, 0);
+  EXPECT_TRUE(Says(driver, "verifier: session lost: it refused a command: no"));
+  EXPECT_TRUE(Says(driver, "draft: session lost: it refused a command: no"));
+}
+
+TEST(EngineFaultsTest, ARefusalOfWhatIsGivenUpAlreadyCostsNothing) {
+  EngineDriver driver(Options());
+  driver.Start();
+  const SessionId session = driver.sessions[Worker::kVerifier];
+  v1::VerifierReply refusal;
+  refusal.set_id(12345);
+  refusal.mutable_error()->set_message("there is no such ring");
+  driver.engine.OnVerifierReply(session, refusal, driver.now);
+  driver.Execute();
+  EXPECT_EQ(driver.sessions[Worker::kVerifier], session);
+  EXPECT_TRUE(Says(driver, "no such ring"));
+}
+
 TEST(EngineFaultsTest, RepliesToNothingAreIgnored) {
   EngineDriver driver(Options());
   driver.Start();
