@@ -242,6 +242,29 @@ def test_a_full_queue_refuses_with_a_hint(servers, models):
         stream.cancel()
 
 
+def test_a_client_too_slow_is_cut_off_by_name(servers, models):
+    """One that does not read: what waits for it is bounded, and it is told why when it reads again."""
+    target = models.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=16384, seed=9,
+                           tokenizer_from=harness.TALES_TARGET)
+    server = servers(target=target, drafter="none", max_slots=1)
+    # Without the probe that lets the client's own buffer grow to megabytes.
+    channel = grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1),
+                                                             ("grpc.http2.bdp_probe", 0)])
+    stream = harness.generate_pb2_grpc.GenerationStub(channel).Generate(
+        harness.request([1, 2, 3], temperature=0, max_tokens=16_000, ignore_eos=True, logprobs=20), timeout=60)
+    next(stream)
+    # Its slot, the only one, is free long before the output would have come to its end.
+    assert len(server.generate([1, 2, 3], temperature=0, max_tokens=4, ignore_eos=True).token_ids) == 4
+    said = 0
+    with pytest.raises(grpc.RpcError) as error:
+        for response in stream:
+            said += len(response.token_ids)
+    assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error.value.details()
+    assert "client too slow" in error.value.details() and "bytes" in error.value.details()
+    assert said < 16_000
+    channel.close()
+
+
 def test_a_target_row_that_is_not_finite_ends_its_own_request_alone(servers, models, tmp_path):
     folder = tmp_path / "target"
     models.write(folder, vocabulary_size=4096, hidden_size=32, layers=2, max_positions=4096, untied=True, seed=5,

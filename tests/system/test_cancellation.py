@@ -100,6 +100,18 @@ def test_disconnected(server, want, prompt, messages):
     next_one_runs(server, want)
 
 
+def test_disconnected_while_queued(server, want):
+    running = server.start(PROMPT, **LONG)
+    next(running)
+    channel = server.new_channel()
+    harness.generate_pb2_grpc.GenerationStub(channel).Generate(harness.request(PROMPT, **LONG))
+    grpc.channel_ready_future(channel).result(5)
+    channel.close()
+    assert_still_running(running)
+    running.cancel()
+    next_one_runs(server, want)
+
+
 @pytest.mark.parametrize("prompt", [LONG_PROMPT, PROMPT], ids=["prefill", "decoding"])
 def test_deadline_passed(server, want, prompt):
     with pytest.raises(grpc.RpcError) as error:

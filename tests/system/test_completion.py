@@ -1,5 +1,6 @@
 """Every field of the request does what it says, and every field of the answer is true."""
 
+import json
 import math
 
 import pytest
@@ -131,6 +132,26 @@ def test_min_tokens_holds_back_end_of_text_and_stops(server, plain, draft_length
     held = server.generate(PROMPT, temperature=0, max_tokens=30, min_tokens=30, ignore_eos=True, stop=[stop],
                            draft_length=draft_length)
     assert len(held.token_ids) == 30 and held.completion.finish_reason == pb.FINISH_REASON_LENGTH
+
+
+@pytest.mark.parametrize("where", ["generation_config.json", "config.json"])
+def test_a_model_may_have_several_ends_of_text(models, tmp_path, where):
+    folder = tmp_path / "model"
+    models.write(folder, vocabulary_size=4096, hidden_size=32, layers=1, max_positions=64,
+                 tokenizer_from=harness.TALES_TARGET)
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        settings = json.loads(path.read_text()) if path.exists() else {}
+        settings.pop("eos_token_id", None)
+        if name == where:
+            settings["eos_token_id"] = [END_OF_TEXT, 300]
+        path.write_text(json.dumps(settings))
+    server = harness.Server(tmp_path, target=folder, drafter="none")
+    for end in (END_OF_TEXT, 300):
+        output = server.generate(PROMPT, temperature=0, max_tokens=4, logit_bias={end: 100.0})
+        assert output.token_ids == [end] and output.text == ""
+        assert output.completion.finish_reason == pb.FINISH_REASON_STOP and output.completion.stop_token_id == end
+    server.stop()
 
 
 def test_length_is_cut_to_what_the_context_leaves(server):
