@@ -10,7 +10,7 @@ import harness
 from prompts import PROMPTS
 
 KILLS = 4
-LONG = dict(max_tokens=6000, ignore_eos=True)
+LONG = dict(max_tokens=4000, ignore_eos=True)
 MODES = [dict(temperature=0), dict(seed=5)]
 
 
@@ -34,7 +34,7 @@ def run_with_kills(server, name, modes):
     streams = [server.start(PROMPTS[0], draft_length=3, **LONG, **mode) for mode in modes]
     outputs = [harness.Output([], "", [], [], None, set()) for _ in streams]
     kills = 0
-    marks = [500 + 1200 * i for i in range(KILLS)]
+    marks = [300 + 800 * i for i in range(KILLS)]
     last_pid = None
     while any(output.completion is None for output in outputs):
         for stream, output in zip(streams, outputs):
@@ -71,7 +71,7 @@ def test_sampled_streams_survive_both(servers, folders, transport):
     server = servers(**folders, max_slots=4, transport=transport)
     for name in ("tandem-draft", "tandem-verifier"):
         for output in run_with_kills(server, name, [dict(temperature=0.8)] * 2):
-            assert len(output.token_ids) == 6000
+            assert len(output.token_ids) == LONG["max_tokens"]
             assert output.completion.lossless
 
 
