@@ -34,6 +34,10 @@ absl::Status CheckReference(const RingRef& ref, uint32_t max_rows, const RingGeo
   return absl::OkStatus();
 }
 
+absl::Status BeingFilled(const RingRef& ref) {
+  return FailedPrecondition("ring entry " + std::to_string(ref.entry) + " is being filled");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
@@ -69,6 +73,7 @@ absl::StatusOr<std::span<float>> SharedRingWriter::BeginBlock(const RingRef& ref
       CheckReference(ref, max_rows, view_.geometry(), ring_epoch_, last_sequences_));
   RingEntry& entry = view_.entry(ref.entry);
   RingEntryState state = entry.state.load(std::memory_order_acquire);
+  if (state == RingEntryState::kFilling) return BeingFilled(ref);
   if (state == RingEntryState::kConsuming ||
       !entry.state.compare_exchange_strong(state, RingEntryState::kFilling,
                                            std::memory_order_acquire)) {
@@ -97,11 +102,14 @@ InlineRingWriter::InlineRingWriter(const RingGeometry& geometry, uint64_t ring_e
       ring_epoch_(ring_epoch),
       emit_(std::move(emit)),
       last_sequences_(geometry.entries),
-      blocks_(geometry.entries) {}
+      blocks_(geometry.entries),
+      filling_(geometry.entries) {}
 
 absl::StatusOr<std::span<float>> InlineRingWriter::BeginBlock(const RingRef& ref,
                                                               uint32_t max_rows) {
   TANDEM_RETURN_IF_ERROR(CheckReference(ref, max_rows, geometry_, ring_epoch_, last_sequences_));
+  if (filling_[ref.entry]) return BeingFilled(ref);  // its rows may not move
+  filling_[ref.entry] = true;
   last_sequences_[ref.entry] = ref.sequence;
   std::vector<float>& block = blocks_[ref.entry];
   block.resize(size_t{max_rows} * geometry_.vocabulary_size);
@@ -109,6 +117,7 @@ absl::StatusOr<std::span<float>> InlineRingWriter::BeginBlock(const RingRef& ref
 }
 
 void InlineRingWriter::CommitBlock(const RingRef& ref, uint32_t rows) {
+  filling_[ref.entry] = false;
   const std::span<const float> block(blocks_[ref.entry].data(),
                                      size_t{rows} * geometry_.vocabulary_size);
   for (size_t i = 0; i < block.size(); i += kMaxPieceFloats) {
@@ -117,6 +126,6 @@ void InlineRingWriter::CommitBlock(const RingRef& ref, uint32_t rows) {
   }
 }
 
-void InlineRingWriter::AbandonBlock(const RingRef& /*ref*/) {}
+void InlineRingWriter::AbandonBlock(const RingRef& ref) { filling_[ref.entry] = false; }
 
 }  // namespace tandem

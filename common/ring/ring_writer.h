@@ -27,7 +27,7 @@ class RingWriter {
   // Takes the entry that `ref` names, for at most `max_rows` rows: [max_rows, vocabulary_size] f32,
   // written by the caller. An older block there is discarded. INVALID_ARGUMENT: no such entry, too
   // many rows, a sequence that is not newer; FAILED_PRECONDITION: another ring epoch, or the entry
-  // is being read (the router gave it away twice).
+  // is being filled or read (the router gave it away twice).
   virtual absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) = 0;
   // The first `rows` rows are what the verifier may read; at least 1, at most what was asked for.
   // PRECOND of both: BeginBlock(ref) was called, and neither of these since.
@@ -80,7 +80,8 @@ class InlineRingWriter final : public RingWriter {
   EmitPiece emit_;
   std::vector<uint64_t> last_sequences_;  // one for each entry
   std::vector<std::vector<float>>
-      blocks_;  // one for each entry; kept, so that rounds allocate nothing
+      blocks_;                 // one for each entry; kept, so that rounds allocate nothing
+  std::vector<bool> filling_;  // entries whose rows somebody is writing
 };
 
 }  // namespace tandem

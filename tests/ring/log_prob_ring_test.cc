@@ -336,5 +336,25 @@ TEST(InlineRingWriterTest, CutsBlocksIntoPiecesThatTheRingAccepts) {
   EXPECT_FALSE(writer.BeginBlock({.ring_epoch = 1, .entry = 0, .sequence = 9}, 1).ok());
 }
 
+// A router that names one entry in two items of a batch must not make two slots write to one place.
+TEST(RingWriterTest, AnEntryThatIsBeingFilledIsNotGivenOutAgain) {
+  SharedPair pair = MakePair();
+  InlineRingWriter inline_writer(kGeometry, kEpoch,
+                                 [](const RingRef&, uint32_t, uint64_t, std::span<const float>) {});
+  for (RingWriter* writer :
+       {static_cast<RingWriter*>(pair.writer.get()), static_cast<RingWriter*>(&inline_writer)}) {
+    const auto first = writer->BeginBlock(Ref(0, 1), 1);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto second = writer->BeginBlock(Ref(0, 2), 3);
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(MessageOf(second.status()), HasSubstr("being filled"));
+    std::fill(first->begin(), first->end(), -1.0f);
+    writer->CommitBlock(Ref(0, 1), 1);
+    EXPECT_TRUE(writer->BeginBlock(Ref(0, 3), 3).ok()) << "committed";
+    writer->AbandonBlock(Ref(0, 3));
+    EXPECT_TRUE(writer->BeginBlock(Ref(0, 4), 3).ok()) << "abandoned";
+  }
+}
+
 }  // namespace
 }  // namespace tandem
