@@ -148,12 +148,14 @@ void AddResources(CLI::App& app, ServerOptions& server) {
       ->check(positive)
       ->type_name("N")
       ->group(group);
-  app.add_option("--max-slots", server.max_slots, "sequences that run at once")
+  app.add_option("--max-slots", server.max_slots, "sequences that run at once (8)")
       ->check(positive)
       ->type_name("N")
       ->group(group);
-  app.add_option("--max-context", server.max_context,
-                 "tokens of a sequence, prompt included (default: the model's limit)")
+  app.add_option(
+         "--max-context", server.max_context,
+         "tokens of a sequence, prompt included (default: the model's limit, or what a quarter of "
+         "the memory holds)")
       ->check(positive)
       ->type_name("N")
       ->group(group);

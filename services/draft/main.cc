@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
        .description =
            "Tandem's draft worker: runs the small model that guesses the next tokens.\nA "
            "router talks to it; people talk to the router.",
-       .has_ring = false,
+       .may_cut_context = true,
        .start = [](const tandem::Address& address, const tandem::WorkerModel& model,
                    const std::filesystem::path&) {
          return tandem::DraftServer::Start(

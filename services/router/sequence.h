@@ -47,8 +47,8 @@ class Sequence {
   const GenerationRequest request;
   OutputProcessor output;
   CompletionAccount account;
-  uint64_t serial =
-      0;            // of the life of the slot: tells a late reply from a reply for this sequence
+  // Of the life of the slot: tells a late reply from a reply for this sequence.
+  uint64_t serial = 0;
   int resyncs = 0;  // ABORTED by the verifier since the last progress
   int draft_resyncs = 0;
   int lost_rounds = 0;  // verifier sessions that ended with this sequence in their batch, likewise

@@ -125,6 +125,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   auto stop_signal = std::make_unique<StopSignal>();
   Options options;
   options.model.threads = DefaultThreads();
+  options.model.may_cut_context = program.may_cut_context;
   CLI::App app(program.description, program.name);
   app.set_version_flag("--version", TANDEM_VERSION);
   AddOptions(app, program, options);

@@ -55,12 +55,12 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
   const auto fingerprint = worker->tokenizer_->Fingerprint();
   worker->vocabulary_fingerprint_.assign(fingerprint.begin(), fingerprint.end());
   const size_t limit = worker->model_->config().max_position_embeddings;
-  if (options.max_context > limit) {
+  if (options.max_context > limit && !options.may_cut_context) {
     return InvalidArgument("--max-context " + std::to_string(options.max_context) +
                            ": config.json's max_position_embeddings is " + std::to_string(limit));
   }
   const size_t max_context = options.max_context != 0
-                                 ? options.max_context
+                                 ? std::min(options.max_context, limit)
                                  : DefaultMaxContext(*worker->model_, options.max_slots);
   TANDEM_ASSIGN_OR_RETURN(worker->caches_,
                           CachePool::Create(*worker->model_, options.max_slots, max_context));

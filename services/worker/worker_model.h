@@ -21,6 +21,8 @@ struct WorkerModelOptions {
   int threads = 1;
   size_t max_slots = 8;
   size_t max_context = 0;  // rows of each slot; 0: DefaultMaxContext
+  // What to do with a max_context over the model's own limit: cut it, or refuse it.
+  bool may_cut_context = false;
 };
 
 // The model's own limit, cut so that the KV caches of all slots together take at most a quarter of the memory that this

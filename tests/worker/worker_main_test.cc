@@ -127,9 +127,17 @@ TEST_P(WorkerMainTest, SaysInOneLineWhyItCannotServe) {
     EXPECT_THAT(output, HasSubstr(what));
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
   }
-  command = Command(Socket());
+}
+
+TEST_P(WorkerMainTest, AContextOverTheModelsLimitIsCutForADrafterAndRefusedForATarget) {
+  std::vector<std::string> command = Command(Socket());
   command.insert(command.end(), {"--max-context", "513"});
-  EXPECT_THAT(Output(command).first, HasSubstr("max_position_embeddings is 512"));
+  if (std::string(GetParam()) == "tandem-verifier") {
+    EXPECT_THAT(Output(command).first, HasSubstr("max_position_embeddings is 512"));
+    return;
+  }
+  ChildProcess worker(command);
+  EXPECT_EQ(worker.WaitReady(), Socket());
 }
 
 TEST_P(WorkerMainTest, BadCommandLinesExitWithTwo) {
