@@ -32,10 +32,10 @@ inline absl::Status Internal(const std::string& message) { return absl::Internal
 #define TANDEM_CONCAT(a, b) TANDEM_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expression` is not OK.
-#define TANDEM_RETURN_IF_ERROR(expression)              \
-  do {                                                  \
-    absl::Status tandem_status = (expression);          \
-    if (!tandem_status.ok()) return tandem_status;      \
+#define TANDEM_RETURN_IF_ERROR(expression)         \
+  do {                                             \
+    absl::Status tandem_status = (expression);     \
+    if (!tandem_status.ok()) return tandem_status; \
   } while (false)
 
 // TANDEM_ASSIGN_OR_RETURN(auto x, MakeX());

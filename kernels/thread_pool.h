@@ -12,7 +12,8 @@ class TaskRef {
  public:
   template <typename F>
   TaskRef(const F& f)  // NOLINT(google-explicit-constructor): a lambda at the call is the point
-      : object_(&f), call_([](const void* o, int64_t task) { (*static_cast<const F*>(o))(task); }) {}
+      : object_(&f),
+        call_([](const void* o, int64_t task) { (*static_cast<const F*>(o))(task); }) {}
   void operator()(int64_t task) const { call_(object_, task); }
 
  private:
