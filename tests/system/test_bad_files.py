@@ -22,10 +22,10 @@ def folder(good, tmp_path):
     return shutil.copytree(good, tmp_path / "model")
 
 
-def refusal(folder, role="--target"):
+def refusal(*models):
     """Standard error of a `tandem serve` that must not come up."""
     command = [str(harness.BINARY_DIR / "tests" / "run_measured"), str(harness.BINARY_DIR / "bin" / "tandem"), "serve",
-               "--listen", "127.0.0.1:0", "--drafter", "none", role, str(folder)]
+               "--listen", "127.0.0.1:0", *map(str, models)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     lines = done.stdout.splitlines()
     assert not any(line.startswith("ready:") for line in lines), "a bad model was served"
@@ -37,7 +37,7 @@ def refusal(folder, role="--target"):
 
 
 def check(folder, *words):
-    message = refusal(folder)
+    message = refusal("--target", folder, "--drafter", "none")
     for word in words:
         assert word in message, message
 
@@ -216,7 +216,7 @@ def test_a_bad_configuration(folder, field, value):
     config = json.loads(path.read_text())
     config[field] = value
     path.write_text(json.dumps(config))
-    message = refusal(folder)
+    message = refusal("--target", folder, "--drafter", "none")
     if (field, value) == ("vocab_size", 299):  # may be found by the tensor that does not fit
         assert "config.json" in message or "model.embed_tokens.weight" in message, message
     elif "nan" in str(value):  # no valid JSON to begin with: the nested field is what the parser can name
@@ -279,6 +279,13 @@ def test_a_pathological_pattern_is_refused_or_harmless(folder, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     if done.returncode != 0:
         assert "attern" in done.stderr, done.stderr
+
+
+def test_a_bad_drafter_is_refused_too(good, folder):
+    """At the first start: a wrong path or file does not mend itself."""
+    (folder / FILE).write_bytes(b"\0" * 7)
+    message = refusal("--target", good, "--draft", folder)
+    assert "draft" in message and FILE in message, message
 
 
 def test_the_good_model_is_served(good, tmp_path):
