@@ -54,6 +54,7 @@ void GenerateCall::WriteNext() {
   if (finishing_) return;
   if (const v1::GenerateResponse* response = queue_.Begin(); response != nullptr) {
     buffered_bytes_ -= response->ByteSizeLong();
+    num_sent_tokens_ += response->token_ids_size();
     ++under_way_;
     writer_.Write(*response, write_tag_.get());
   } else if (status_.has_value() && queue_.size() == 0) {

@@ -48,6 +48,8 @@ class GenerateCall {
 
   // False: the client reads too slowly. What was not sent yet is dropped, and the call should be finished.
   bool Write(v1::GenerateResponse response);
+  // Of the responses that gRPC was given.
+  int num_sent_tokens() const { return num_sent_tokens_; }
   // After what was written. The first status counts.
   void Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds);
 
@@ -66,6 +68,7 @@ class GenerateCall {
   grpc::ServerAsyncWriter<v1::GenerateResponse> writer_{&context_};
   WriteQueue<v1::GenerateResponse> queue_;
   size_t buffered_bytes_ = 0;
+  int num_sent_tokens_ = 0;
   std::optional<grpc::Status> status_;  // to finish with
   int under_way_ = 0;                   // tags that gRPC holds
   bool opened_ = false;

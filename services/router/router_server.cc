@@ -152,7 +152,8 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     if (status == grpc::CompletionQueue::SHUTDOWN) return exit_status_;
     if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<AsyncTag*>(tag)->Proceed(ok);
     if (phase_ == Phase::kClosed) continue;
-    if (Now() >= engine_.NextDeadline()) engine_.Tick(Now());
+    // Once the server closes no session is opened any more: nobody would close it.
+    if (phase_ != Phase::kClosing && Now() >= engine_.NextDeadline()) engine_.Tick(Now());
     ExecuteCommands();
     UpdateReadiness(on_ready);
     AdvancePhase();
@@ -351,7 +352,7 @@ void RouterServer::Execute(EngineCommand& command) {
             call->second->Finish(ResourceExhausted("client too slow: more than " +
                                                    std::to_string(GenerateCall::kMaxBufferedBytes) +
                                                    " bytes of the stream wait to be read"),
-                                 0, 0);
+                                 call->second->num_sent_tokens(), 0);
           },
           [&](const FinishCall& finish) {
             const auto call = calls_.find(finish.call);
