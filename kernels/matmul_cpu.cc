@@ -3,9 +3,12 @@
 // below keep to that for each element by itself, so its bits do not depend on which of them ran, on
 // the tile it fell into or on its neighbours.
 //
-//   few rows  weights go from memory to registers once per group of up to 6 rows of x, four weight
-//   rows at a time blocked   a panel of weights is widened to F32 in the L2 cache once and meets up
-//   to 192 rows of x
+//   few rows  weights come from memory once and go to registers, to be widened there, for each tile
+//             of up to 6 rows of x
+//   blocked   a panel of weights is widened to F32 in the L2 cache and meets some 128 rows of x
+//
+// Both go over k in pieces that fit in a cache; accumulators are put down after a piece and taken
+// up with the next, as they are, so the pieces do not change the order.
 //
 // x is first laid out anew, zero-padded, in the order in which the kernels read it:
 //   [row tile][half step][rows of the tile][L]   f32
@@ -32,13 +35,19 @@
 namespace tandem {
 namespace {
 
-// Up to here a pass over the weights per group of rows is cheaper than widening panels.
+// Up to here weights are widened on their way into the registers, for each row tile anew.
 constexpr size_t kMaxFewRows = 16;
-// Blocked path: rows of x, weight rows and k of a panel. Together with the accumulators they fill
-// half of a 2 MiB L2, and a row tile of x stays in L1.
-constexpr size_t kBlockRows = 192;
-constexpr size_t kPanelRows = 32;
+// Few rows: floats of x that stay in L1 while they meet weight row after weight row, and how many
+// tiles of weight rows they meet.
+constexpr size_t kSliceFloats = 6 << 10;
+constexpr size_t kGroupStrips = 8;
+// Blocked: rows of x, weight rows and k that meet in the L2 cache, where x takes 0.5 MiB, the panel
+// 0.25 MiB and the accumulators 0.5 MiB. A row tile of x and a strip of the panel fit in L1.
+constexpr size_t kPanelXRows = 128;
+constexpr size_t kPanelRows = 64;
 constexpr size_t kPanelDepth = 1024;
+// Rows of x that are packed at a time; bounds the scratch memory.
+constexpr size_t kBlockRows = 512;
 // Weights that a task of the few-row path reads: enough to hide the cost of claiming it.
 constexpr size_t kMinTaskBytes = 64 << 10;
 constexpr size_t kMaxTaskBytes = 1 << 20;
@@ -76,7 +85,7 @@ struct Job {
 struct Scratch {
   ScratchFloats packed_x;
   ScratchFloats panel;
-  ScratchFloats sums;
+  ScratchFloats carried;
   std::vector<Job> jobs;
 };
 
@@ -212,7 +221,32 @@ HWY_INLINE Vec SumLanes(const Vec* acc) {
   return sums[0];
 }
 
-// --- A finished tile
+// --- Tiles
+
+// A piece of k: steps [step, step + steps).
+struct Depth {
+  size_t step;
+  size_t steps;
+  bool first;  // of its product
+  bool last;
+};
+
+// Rows [row, row + M) of x with weight rows [col, col + cols), cols <= kTileCols.
+struct Tile {
+  const MatMulArgs& args;
+  size_t row;
+  size_t col;
+  size_t cols;
+  float* carried;  // the accumulators between two pieces, [M * kTileCols, L]
+};
+
+template <size_t C>
+HWY_INLINE void Begin(const Depth& depth, const Tile& tile, Vec (&acc)[C]) {
+#pragma GCC unroll 24
+  for (size_t i = 0; i < C; ++i) {
+    acc[i] = depth.first ? hn::Zero(kF32) : hn::Load(kF32, tile.carried + i * kLanes);
+  }
+}
 
 // Sums of acc[0 … C), in groups of L.
 template <size_t C>
@@ -225,53 +259,65 @@ HWY_INLINE void StoreSums(const Vec* acc, float* HWY_RESTRICT sums) {
   }
 }
 
-template <size_t M>
-HWY_INLINE void WriteTile(const MatMulArgs& args, size_t row, size_t col, size_t cols,
-                          const Vec (&acc)[M * kTileCols]) {
-  HWY_ALIGN float sums[M * kTileCols + kLanes];
-  StoreSums<M * kTileCols>(acc, sums);
-  for (size_t m = 0; m < M; ++m) {
-    float* out = args.out + (row + m) * args.out_stride + col;
-    for (size_t n = 0; n < std::min(cols, kTileCols); ++n) {
-      float value = sums[m * kTileCols + n];
-      if (args.bias != nullptr) value += args.bias[col + n];
+template <size_t C>
+HWY_INLINE void End(const Depth& depth, const Tile& tile, const Vec (&acc)[C]) {
+  if (!depth.last) {
+#pragma GCC unroll 24
+    for (size_t i = 0; i < C; ++i) hn::Store(acc[i], kF32, tile.carried + i * kLanes);
+    return;
+  }
+  HWY_ALIGN float sums[C + kLanes];
+  StoreSums<C>(acc, sums);
+  const MatMulArgs& args = tile.args;
+  for (size_t m = 0; m < C / kTileCols; ++m) {
+    float* out = args.out + (tile.row + m) * args.out_stride + tile.col;
+    const float* row_sums = sums + m * kTileCols;
+    if (tile.cols == kTileCols && args.bias == nullptr && !args.add_to_out) {
+      std::memcpy(out, row_sums, kTileCols * sizeof(float));
+      continue;
+    }
+    for (size_t n = 0; n < std::min(tile.cols, kTileCols); ++n) {
+      float value = row_sums[n];
+      if (args.bias != nullptr) value += args.bias[tile.col + n];
       out[n] = args.add_to_out ? out[n] + value : value;
     }
   }
 }
 
-// --- Weight rows [col, col + cols), cols <= kTileCols. What is missing of a tile repeats its last
-// row.
+// Calls f<M>() for M = rows.
+template <size_t M = kTileRows, class F>
+HWY_INLINE void WithTileRows(size_t rows, const F& f) {
+  if constexpr (M > 1) {
+    if (rows < M) return WithTileRows<M - 1>(rows, f);
+  }
+  f(std::integral_constant<size_t, M>());
+}
 
+// The weights of a tile of weight rows from a step on. What is missing of it repeats the last row.
 template <class W>
 struct Strip {
   const uint8_t* rows[kTileCols];
-  // The last, partial step, zero-padded: W may end where a page ends.
-  HWY_ALIGN uint8_t tails[kTileCols][kStep * W::kBytes];
 
-  // `step`: index of the partial step of `count` weights; count 0: there is none.
-  HWY_INLINE Strip(const MatMulArgs& args, size_t col, size_t cols, size_t step, size_t count) {
+  HWY_INLINE Strip(const MatMulArgs& args, size_t col, size_t step) {
     for (size_t n = 0; n < kTileCols; ++n) {
-      rows[n] = static_cast<const uint8_t*>(args.w) +
-                (col + std::min(n, cols - 1)) * args.in_features * W::kBytes;
-      if (count == 0) continue;
-      std::memcpy(tails[n], rows[n] + step * kStep * W::kBytes, count * W::kBytes);
-      std::memset(tails[n] + count * W::kBytes, 0, (kStep - count) * W::kBytes);
+      const size_t row = std::min(col + n, args.out_features - 1);
+      rows[n] =
+          static_cast<const uint8_t*>(args.w) + (row * args.in_features + step * kStep) * W::kBytes;
+    }
+  }
+
+  // Points to a zero-padded copy of the product's last, partial step: W may end where a page ends.
+  HWY_INLINE void MoveToPartialStep(size_t full_steps, size_t weights,
+                                    uint8_t (&copy)[kTileCols][kStep * W::kBytes]) {
+    for (size_t n = 0; n < kTileCols; ++n) {
+      std::memset(copy[n], 0, sizeof(copy[n]));
+      std::memcpy(copy[n], rows[n] + full_steps * kStep * W::kBytes, weights * W::kBytes);
+      rows[n] = copy[n];
     }
   }
 };
 
 // --- Few rows
-
-// Cache lines to ask for ahead of time, some with each step.
-struct Prefetch {
-  const uint8_t* next;
-  size_t lines_per_step;
-
-  HWY_INLINE void Step() {
-    for (size_t i = 0; i < lines_per_step; ++i, next += 64) __builtin_prefetch(next, 0, 2);
-  }
-};
 
 template <class W, size_t M>
 HWY_INLINE void AddStep(const uint8_t* const (&rows)[kTileCols], size_t offset,
@@ -285,95 +331,96 @@ HWY_INLINE void AddStep(const uint8_t* const (&rows)[kTileCols], size_t offset,
   AddHalfStep<M>(w, x + M * kLanes, acc);
 }
 
-// Returns how far it has prefetched.
+// Meanwhile fetches rows [fetch_begin, fetch_end) of the strip that comes next.
 template <class W, size_t M>
-HWY_NOINLINE const uint8_t* FewRowsTile(const MatMulArgs& args, const Strip<W>& strip, size_t col,
-                                        size_t cols, size_t row, const float* HWY_RESTRICT x,
-                                        Prefetch prefetch) {
-  const size_t steps = args.in_features / kStep;
-  const uint8_t* rows[kTileCols];
+HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W> strip,
+                              const float* HWY_RESTRICT x, const Strip<W>& next, size_t fetch_begin,
+                              size_t fetch_end) {
+  const size_t partial = depth.last ? tile.args.in_features % kStep : 0;
+  const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
   Vec acc[M * kTileCols];
-#pragma GCC unroll 8
-  for (size_t n = 0; n < kTileCols; ++n) rows[n] = strip.rows[n];
-#pragma GCC unroll 24
-  for (size_t i = 0; i < M * kTileCols; ++i) acc[i] = hn::Zero(kF32);
-  for (size_t step = 0; step < steps; ++step) {
-    prefetch.Step();
-    AddStep<W, M>(rows, step * kStep * W::kBytes, x, acc);
-    x += M * kStep;
+  Begin(depth, tile, acc);
+  for (size_t step = 0; step < full_steps; ++step, x += M * kStep) {
+    const size_t offset = step * kStep * W::kBytes;
+    for (size_t n = fetch_begin; n < fetch_end; ++n) {
+      __builtin_prefetch(next.rows[n] + offset, 0, 2);
+    }
+    AddStep<W, M>(strip.rows, offset, x, acc);
   }
-  if (args.in_features % kStep != 0) {
-#pragma GCC unroll 8
-    for (size_t n = 0; n < kTileCols; ++n) rows[n] = strip.tails[n];
-    AddStep<W, M>(rows, 0, x, acc);
+  if (partial != 0) {
+    uint8_t copy[kTileCols][kStep * W::kBytes];
+    strip.MoveToPartialStep(full_steps, partial, copy);
+    AddStep<W, M>(strip.rows, 0, x, acc);
   }
-  WriteTile<M>(args, row, col, cols, acc);
-  return prefetch.next;
-}
-
-// Calls f<M>() for M = rows.
-template <size_t M = kTileRows, class F>
-HWY_INLINE void WithTileRows(size_t rows, const F& f) {
-  if constexpr (M > 1) {
-    if (rows < M) return WithTileRows<M - 1>(rows, f);
-  }
-  f(std::integral_constant<size_t, M>());
+  End(depth, tile, acc);
 }
 
 template <class W>
 void FewRows(const Job& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
-  const size_t steps = args.in_features / kStep;
+  const size_t steps = CeilDiv(args.in_features, kStep);
   const size_t tiles = CeilDiv(job.rows, kTileRows);
-  const size_t packed_row = CeilDiv(args.in_features, kStep) * kStep;
-  const size_t step_bytes = kTileCols * kStep * W::kBytes;
-  for (size_t col = col_begin; col < col_end; col += kTileCols) {
-    const size_t cols = std::min(kTileCols, col_end - col);
-    const Strip<W> strip(args, col, cols, steps, args.in_features % kStep);
-    // The strip after this one comes from memory while this one is computed with.
-    const size_t ahead = col + kTileCols < col_end ? kTileCols * args.in_features * W::kBytes : 0;
-    Prefetch prefetch{strip.rows[0] + ahead, CeilDiv(step_bytes, 64 * tiles)};
-    for (size_t tile = 0; tile < tiles; ++tile) {
-      const Part part = PartOf(job.rows, tiles, tile);
-      const float* x = packed_x + part.begin * packed_row;
-      WithTileRows(part.size, [&](auto m) HWY_ATTR {
-        prefetch.next =
-            FewRowsTile<W, m>(args, strip, col, cols, job.first_row + part.begin, x, prefetch);
-      });
+  const size_t pieces = CeilDiv(steps * kStep * job.rows, kSliceFloats);
+  constexpr size_t kTileSums = kTileRows * kTileCols * kLanes;
+  constexpr size_t kGroupCols = kGroupStrips * kTileCols;
+  float* carried = ThreadScratch().carried.Reserve(kGroupStrips * tiles * kTileSums);
+
+  for (size_t group = col_begin; group < col_end; group += kGroupCols) {
+    const size_t group_end = std::min(group + kGroupCols, col_end);
+    for (size_t piece = 0; piece < pieces; ++piece) {
+      const Part k = PartOf(steps, pieces, piece);
+      const Depth depth{k.begin, k.size, piece == 0, piece + 1 == pieces};
+      for (size_t col = group; col < group_end; col += kTileCols) {
+        const Strip<W> strip(args, col, k.begin);
+        const Strip<W> next = col + kTileCols < group_end ? Strip<W>(args, col + kTileCols, k.begin)
+                              : depth.last                ? Strip<W>(args, group_end, 0)
+                                                          : Strip<W>(args, group, k.begin + k.size);
+        for (size_t t = 0; t < tiles; ++t) {
+          const Part part = PartOf(job.rows, tiles, t);
+          const Part fetch = PartOf(kTileCols, tiles, t);
+          const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
+                          carried + ((col - group) / kTileCols * tiles + t) * kTileSums};
+          const float* x = packed_x + (part.begin * steps + part.size * k.begin) * kStep;
+          WithTileRows(part.size, [&](auto m) HWY_ATTR {
+            FewRowsTile<W, m>(depth, tile, strip, x, next, fetch.begin, fetch.begin + fetch.size);
+          });
+        }
+      }
     }
   }
 }
 
 // --- Blocked
 
-// panel [half step][kTileCols][L] of one strip, for steps [step, step + steps).
+// panel [half step][kTileCols][L] of one strip.
 template <class W>
-HWY_NOINLINE void WidenStrip(const MatMulArgs& args, const Strip<W>& strip, size_t step,
-                             size_t steps, float* HWY_RESTRICT panel) {
-  const size_t full_steps = args.in_features / kStep;
-  for (size_t i = 0; i < steps; ++i, panel += kTileCols * kStep) {
-    const bool full = step + i < full_steps;
+HWY_NOINLINE void WidenStrip(const MatMulArgs& args, const Depth& depth, Strip<W> strip,
+                             float* HWY_RESTRICT panel) {
+  const size_t partial = depth.last ? args.in_features % kStep : 0;
+  const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
+  uint8_t copy[kTileCols][kStep * W::kBytes];
+  for (size_t step = 0; step < depth.steps; ++step, panel += kTileCols * kStep) {
+    size_t offset = step * kStep * W::kBytes;
+    if (step == full_steps) {
+      strip.MoveToPartialStep(full_steps, partial, copy);
+      offset = 0;
+    }
 #pragma GCC unroll 8
     for (size_t n = 0; n < kTileCols; ++n) {
-      const uint8_t* at = full ? strip.rows[n] + (step + i) * kStep * W::kBytes : strip.tails[n];
-      hn::Store(W::First(at), kF32, panel + n * kLanes);
-      hn::Store(W::Second(at), kF32, panel + (kTileCols + n) * kLanes);
+      hn::Store(W::First(strip.rows[n] + offset), kF32, panel + n * kLanes);
+      hn::Store(W::Second(strip.rows[n] + offset), kF32, panel + (kTileCols + n) * kLanes);
     }
   }
 }
 
-// One register tile through the panel's depth. `sums` carries the accumulators from one panel to
-// the next.
 template <size_t M>
-HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT panel, const float* HWY_RESTRICT x,
-                            size_t half_steps, bool first, bool last, float* HWY_RESTRICT sums,
-                            const MatMulArgs& args, size_t row, size_t col, size_t cols) {
+HWY_NOINLINE void PanelTile(const Depth& depth, const Tile& tile, const float* HWY_RESTRICT panel,
+                            const float* HWY_RESTRICT x) {
   Vec acc[M * kTileCols];
-#pragma GCC unroll 24
-  for (size_t i = 0; i < M * kTileCols; ++i) {
-    acc[i] = first ? hn::Zero(kF32) : hn::Load(kF32, sums + i * kLanes);
-  }
-  for (size_t i = 0; i < half_steps; ++i) {
+  Begin(depth, tile, acc);
+  // Unrolled: the counting would take turns with the multiply-adds on their ports.
+#pragma GCC unroll 4
+  for (size_t half_step = 0; half_step < 2 * depth.steps; ++half_step) {
     Vec w[kTileCols];
 #pragma GCC unroll 8
     for (size_t n = 0; n < kTileCols; ++n) w[n] = hn::Load(kF32, panel + n * kLanes);
@@ -381,48 +428,91 @@ HWY_NOINLINE void PanelTile(const float* HWY_RESTRICT panel, const float* HWY_RE
     panel += kTileCols * kLanes;
     x += M * kLanes;
   }
-  if (last) {
-    WriteTile<M>(args, row, col, cols, acc);
-  } else {
-#pragma GCC unroll 24
-    for (size_t i = 0; i < M * kTileCols; ++i) hn::Store(acc[i], kF32, sums + i * kLanes);
-  }
+  End(depth, tile, acc);
 }
+
+// Asks for memory that is needed soon, a few cache lines at a time, so that reading keeps pace with
+// computing: `rows` rows of `bytes`, `stride` apart, in `calls` calls of Step.
+class Fetcher {
+ public:
+  HWY_INLINE Fetcher(const void* first, size_t rows, size_t bytes, size_t stride, size_t calls)
+      : at_(static_cast<const char*>(first)),
+        lines_per_row_(CeilDiv(bytes, 64)),
+        lines_left_in_row_(lines_per_row_),
+        to_next_row_(stride - lines_per_row_ * 64),
+        lines_left_(rows * lines_per_row_),
+        lines_per_step_(CeilDiv(lines_left_, calls)) {}
+
+  HWY_INLINE void Step() {
+    const size_t lines = std::min(lines_per_step_, lines_left_);
+    lines_left_ -= lines;
+    for (size_t i = 0; i < lines; ++i) {
+      __builtin_prefetch(at_, 0, 2);
+      at_ += 64;
+      if (--lines_left_in_row_ == 0) {
+        lines_left_in_row_ = lines_per_row_;
+        at_ += to_next_row_;
+      }
+    }
+  }
+
+ private:
+  const char* at_;
+  size_t lines_per_row_;
+  size_t lines_left_in_row_;
+  size_t to_next_row_;
+  size_t lines_left_;
+  size_t lines_per_step_;
+};
 
 template <class W>
 void Blocked(const Job& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
-  const size_t full_steps = args.in_features / kStep;
   const size_t steps = CeilDiv(args.in_features, kStep);
   const size_t tiles = CeilDiv(job.rows, kTileRows);
   const size_t strips = CeilDiv(col_end - col_begin, kTileCols);
-  constexpr size_t kPanelSteps = kPanelDepth / kStep;
+  const size_t pieces = CeilDiv(steps * kStep, kPanelDepth);
+  const size_t groups = CeilDiv(job.rows, kPanelXRows);  // of row tiles
   constexpr size_t kTileSums = kTileRows * kTileCols * kLanes;
-  const size_t strip_floats = std::min(steps, kPanelSteps) * kStep * kTileCols;
+  const size_t strip_floats = CeilDiv(steps, pieces) * kStep * kTileCols;
   Scratch& scratch = ThreadScratch();
   float* panel = scratch.panel.Reserve(strips * strip_floats);
-  float* sums = scratch.sums.Reserve(steps > kPanelSteps ? tiles * strips * kTileSums : 1);
+  float* carried = scratch.carried.Reserve(CeilDiv(tiles, groups) * strips * kTileSums);
 
-  for (size_t step = 0; step < steps; step += kPanelSteps) {
-    const size_t depth = std::min(kPanelSteps, steps - step);
-    const bool first = step == 0;
-    const bool last = step + depth == steps;
-    for (size_t s = 0; s < strips; ++s) {
-      const size_t col = col_begin + s * kTileCols;
-      const Strip<W> strip(args, col, std::min(kTileCols, col_end - col), full_steps,
-                           last ? args.in_features % kStep : 0);
-      WidenStrip(args, strip, step, depth, panel + s * strip_floats);
-    }
-    for (size_t tile = 0; tile < tiles; ++tile) {
-      const Part part = PartOf(job.rows, tiles, tile);
-      const float* x = packed_x + part.begin * steps * kStep + part.size * step * kStep;
+  for (size_t g = 0; g < groups; ++g) {
+    const Part group = PartOf(tiles, groups, g);
+    for (size_t piece = 0; piece < pieces; ++piece) {
+      const Part k = PartOf(steps, pieces, piece);
+      const Depth depth{k.begin, k.size, piece == 0, piece + 1 == pieces};
       for (size_t s = 0; s < strips; ++s) {
-        const size_t col = col_begin + s * kTileCols;
-        WithTileRows(part.size, [&](auto m) HWY_ATTR {
-          PanelTile<m>(panel + s * strip_floats, x, 2 * depth, first, last,
-                       sums + (tile * strips + s) * kTileSums, args, job.first_row + part.begin,
-                       col, std::min(kTileCols, col_end - col));
-        });
+        const Strip<W> strip(args, col_begin + s * kTileCols, k.begin);
+        WidenStrip(args, depth, strip, panel + s * strip_floats);
+      }
+      // The next panel: of these weight rows, or after all else of the ones that follow.
+      const Part next_k = PartOf(steps, pieces, depth.last ? 0 : piece + 1);
+      const size_t next_col = depth.last && g + 1 == groups ? col_end : col_begin;
+      Fetcher weights(Strip<W>(args, next_col, next_k.begin).rows[0],
+                      std::min(col_end - col_begin, args.out_features - next_col),
+                      next_k.size * kStep * W::kBytes, args.in_features * W::kBytes,
+                      group.size * strips);
+      for (size_t t = 0; t < group.size; ++t) {
+        const auto x_of = [&](const Part& part) {
+          return packed_x + (part.begin * steps + part.size * k.begin) * kStep;
+        };
+        const Part part = PartOf(job.rows, tiles, group.begin + t);
+        const Part next_part = PartOf(job.rows, tiles, group.begin + (t + 1) % group.size);
+        Fetcher next_x(x_of(next_part), 1, next_part.size * k.size * kStep * sizeof(float), 0,
+                       strips);
+        for (size_t s = 0; s < strips; ++s) {
+          next_x.Step();
+          weights.Step();
+          const size_t col = col_begin + s * kTileCols;
+          const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
+                          carried + (t * strips + s) * kTileSums};
+          WithTileRows(part.size, [&](auto m) HWY_ATTR {
+            PanelTile<m>(depth, tile, panel + s * strip_floats, x_of(part));
+          });
+        }
       }
     }
   }
@@ -493,17 +583,22 @@ size_t PlanBlock(std::span<const MatMulArgs> products, size_t block, int num_thr
                     .rows = part.size,
                     .packed_offset = packs_x ? packed : same_x->packed_offset,
                     .packs_x = packs_x,
-                    .rows_per_task = kPanelRows / kTileCols * kTileCols,
+                    .rows_per_task = 0,
                     .first_task = 0});
     if (packs_x) packed += part.size * CeilDiv(args.in_features, kStep) * kStep;
     bytes += args.out_features * args.in_features * SizeOf(args.dtype);
   }
-  const size_t task_bytes =
-      std::clamp(bytes / (16 * static_cast<size_t>(num_threads)), kMinTaskBytes, kMaxTaskBytes);
+  const auto tasks = 16 * static_cast<size_t>(num_threads);
+  const size_t task_bytes = std::clamp(bytes / tasks, kMinTaskBytes, kMaxTaskBytes);
   for (Job& job : jobs) {
-    if (job.rows > kMaxFewRows) continue;
-    const size_t strip_bytes = kTileCols * job.args->in_features * SizeOf(job.args->dtype);
-    job.rows_per_task = kTileCols * CeilDiv(task_bytes, strip_bytes);
+    if (job.rows <= kMaxFewRows) {
+      const size_t strip_bytes = kTileCols * job.args->in_features * SizeOf(job.args->dtype);
+      job.rows_per_task = kTileCols * CeilDiv(task_bytes, strip_bytes);
+    } else {
+      const size_t fair = CeilDiv(job.args->out_features, tasks * kTileCols) * kTileCols;
+      job.rows_per_task =
+          std::min(std::max(fair, kPanelRows / 4), kPanelRows) / kTileCols * kTileCols;
+    }
   }
   return packed;
 }

@@ -230,10 +230,10 @@ TEST_P(MatMulTest, AddsBiasAndResidual) {
 }
 
 // The heart of it: a row alone, in any group of rows and at any place in it has the same bits,
-// whether few rows or blocks of many are computed. 1100 = two panels of depth and a partial step,
-// 205 rows = two blocks.
+// whether few rows or blocks of many are computed. 1100 = several pieces and a partial step,
+// 205 rows meet a panel in two groups, 530 are packed in two blocks.
 TEST_P(MatMulTest, ARowHasTheSameBitsInAnyBatch) {
-  constexpr size_t kRows = 205;
+  constexpr size_t kRows = 530;
   for (const DType dtype : kAllDTypes) {
     for (const bool add : {false, true}) {
       Product product(dtype, kRows, 1100, 38);
@@ -248,8 +248,8 @@ TEST_P(MatMulTest, ARowHasTheSameBitsInAnyBatch) {
         std::copy_n(out.begin() + static_cast<ptrdiff_t>(row * stride), stride,
                     alone.begin() + static_cast<ptrdiff_t>(row * stride));
       }
-      for (const size_t count : {2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 23, 64, 193, 205}) {
-        for (size_t begin = 0; begin + count <= kRows; begin += std::max<size_t>(count / 2, 7)) {
+      for (const size_t count : {2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 23, 64, 205, 530}) {
+        for (size_t begin = 0; begin + count <= kRows; begin += std::max<size_t>(count / 2, 17)) {
           const std::vector<float> out = product.RunRows(pool_, begin, count);
           for (size_t row = begin; row < begin + count; ++row) {
             ASSERT_TRUE(SameBits(&out[row * stride], &alone[row * stride], stride))
