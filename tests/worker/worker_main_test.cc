@@ -31,13 +31,18 @@ class WorkerMainTest : public ::testing::TestWithParam<const char*> {
   std::filesystem::path Model() const { return dir_ / "model"; }
   std::string Socket() const { return "unix:" + (dir_ / "worker.sock").string(); }
   std::vector<std::string> Command(const std::string& listen) const {
-    return {testing::Executable(GetParam()).string(),
-            "--model",
-            Model().string(),
-            "--listen",
-            listen,
-            "--threads",
-            "1"};
+    std::vector<std::string> command = {testing::Executable(GetParam()).string(),
+                                        "--model",
+                                        Model().string(),
+                                        "--listen",
+                                        listen,
+                                        "--threads",
+                                        "1"};
+    // A verifier that is killed leaves its ring's socket behind: here, where the test cleans up.
+    if (std::string(GetParam()) == "tandem-verifier") {
+      command.insert(command.end(), {"--ring-dir", (dir_ / "ring").string()});
+    }
+    return command;
   }
   // Everything a command prints, both streams, and its exit code.
   static std::pair<std::string, int> Output(const std::vector<std::string>& command) {
