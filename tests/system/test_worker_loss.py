@@ -88,7 +88,7 @@ def test_a_worker_dies_while_a_prompt_is_prefilled(servers, folders):
         harness.wait_until(lambda: server.child(name) is not None, 10, f"{name} runs again")
 
 
-def test_drafting_resumes_within_two_seconds_of_a_kill(servers, folders):
+def test_drafting_resumes_after_a_kill(servers, folders):
     server = servers(**folders, max_slots=4)
     harness.wait_until(lambda: server.info().drafter_attached, 10, "attached")
     os.kill(server.child("tandem-draft"), signal.SIGKILL)
