@@ -19,15 +19,8 @@ constexpr size_t kMaxSteps = 64;  // each may cost a compiled pattern
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Rust's idea of characters, which decides below, for Oniguruma's syntax. Its numbers are of Unicode 17, its punctuation of
-// Unicode 8 (what came in 15 and 16 is taken for punctuation all the same).
+// Rust's \p{N} (Unicode 17) and \w, which decide below, in Oniguruma's terms.
 constexpr const char* kDigit = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
-constexpr const char* kPunctuation =
-    R"((?![\x{61D}\x{9FD}\x{A76}\x{C77}\x{C84}\x{1B7D}\x{1B7E}\x{2E43}-\x{2E4F}\x{2E52}-\x{2E5D}\x{10EAD})"
-    R"(\x{10F55}-\x{10F59}\x{10F86}-\x{10F89}\x{1144B}-\x{1144F}\x{1145A}\x{1145B}\x{1145D}\x{11660}-\x{1166C})"
-    R"(\x{116B9}\x{1183B}\x{11944}-\x{11946}\x{119E2}\x{11A3F}-\x{11A46}\x{11A9A}-\x{11A9C}\x{11A9E}-\x{11AA2})"
-    R"(\x{11C41}-\x{11C45}\x{11C70}\x{11C71}\x{11EF7}\x{11EF8}\x{11FFF}\x{12FF1}\x{12FF2}\x{16E97}-\x{16E9A})"
-    R"(\x{16FE2}\x{1E95E}\x{1E95F}])[\p{P}$+<=>^`|~\x{166D}\x{111C9}])";
 constexpr const char* kWordOrNot =
     R"((?:(?![\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])[\w\x{200C}\x{200D}])+|)"
     R"((?:[^\w\s\x{200C}\x{200D}]|[\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])+)";
@@ -103,14 +96,13 @@ std::vector<Stretch> Join(std::vector<Stretch> stretches, Behavior behavior) {
   return stretches;
 }
 
-class PatternSplit : public PreTokenizerStep {
+// Splits where something is found.
+class Split : public PreTokenizerStep {
  public:
-  PatternSplit(Pattern pattern, Behavior behavior, bool invert)
-      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  Split(Behavior behavior, bool invert) : behavior_(behavior), invert_(invert) {}
 
-  absl::Status Apply(TextView piece, TextSink next) const override {
-    TANDEM_ASSIGN_OR_RETURN(const std::vector<Pattern::Match> matches,
-                            pattern_.FindAll(piece.text));
+  absl::Status Apply(TextView piece, TextSink next) const final {
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<Pattern::Match> matches, FindAll(piece.text));
     for (const Stretch& part : Join(Partition(matches, piece.text.size(), invert_), behavior_)) {
       TANDEM_RETURN_IF_ERROR(next({piece.text.substr(part.start, part.end - part.start),
                                    piece.at_origin && part.start == 0}));
@@ -119,9 +111,38 @@ class PatternSplit : public PreTokenizerStep {
   }
 
  private:
-  Pattern pattern_;
+  virtual absl::StatusOr<std::vector<Pattern::Match>> FindAll(std::string_view text) const = 0;
+
   Behavior behavior_;
   bool invert_;
+};
+
+class PatternSplit : public Split {
+ public:
+  PatternSplit(Pattern pattern, Behavior behavior, bool invert)
+      : Split(behavior, invert), pattern_(std::move(pattern)) {}
+
+ private:
+  absl::StatusOr<std::vector<Pattern::Match>> FindAll(std::string_view text) const override {
+    return pattern_.FindAll(text);
+  }
+
+  Pattern pattern_;
+};
+
+class PunctuationSplit : public Split {
+ public:
+  explicit PunctuationSplit(Behavior behavior) : Split(behavior, /*invert=*/false) {}
+
+ private:
+  absl::StatusOr<std::vector<Pattern::Match>> FindAll(std::string_view text) const override {
+    std::vector<Pattern::Match> matches;
+    for (size_t end = 0; end < text.size();) {
+      const size_t start = end;
+      if (IsPunctuation(NextCharacter(text, end))) matches.push_back({start, end});
+    }
+    return matches;
+  }
 };
 
 class AddPrefixSpace : public PreTokenizerStep {
@@ -256,7 +277,8 @@ absl::Status PreTokenizer::AddSteps(const JsonField& field) {
     if (behavior_field.present()) {
       TANDEM_ASSIGN_OR_RETURN(behavior, BehaviorOf(behavior_field));
     }
-    return add_split(kPunctuation, behavior, false);
+    steps_.push_back(std::make_unique<PunctuationSplit>(behavior));
+    return absl::OkStatus();
   }
   if (type == "Whitespace") return add_split(kWordOrNot, Behavior::kRemoved, true);
   if (type == "WhitespaceSplit") return add_split(R"(\s)", Behavior::kRemoved, false);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 #include <vector>
 
@@ -162,6 +163,24 @@ bool IsWordCharacter(char32_t character) {
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC:
       return true;
+    default:
+      return false;
+  }
+}
+
+bool IsPunctuation(char32_t character) {
+  if (character < 0x80) return std::ispunct(static_cast<int>(character)) != 0;
+  // Two that were punctuation then and have become something else.
+  if (character == 0x166D || character == 0x111C9) return true;
+  switch (utf8proc_category(static_cast<int32_t>(character))) {
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+      return !IsLaterPunctuation(character);
     default:
       return false;
   }

@@ -40,6 +40,9 @@ bool IsWhiteSpace(char32_t character);  // the property White_Space
 // Rust's \w: alphabetic characters, marks, decimal digits, connectors and joiners.
 bool IsWordCharacter(char32_t character);
 
+// ASCII punctuation and symbols, and the general categories P* of Unicode 8.0 (unicode_versions.h).
+bool IsPunctuation(char32_t character);
+
 // Bytes of white space that text begins or ends with.
 size_t LeadingWhiteSpace(std::string_view text);
 size_t TrailingWhiteSpace(std::string_view text);

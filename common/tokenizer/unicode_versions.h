@@ -18,6 +18,9 @@ char32_t AsKnownSinceUnicode14(char32_t character);
 // The whole text so; nothing if it has no such character. Offsets stay what they are. PRECOND: text is UTF-8.
 std::optional<std::string> AsKnownSinceUnicode14(std::string_view text);
 
+// Punctuation: the Rust library that decides knows Unicode 8.0. What came until 16.0.
+bool IsLaterPunctuation(char32_t character);
+
 // Lowercase: Rust knows Unicode 17.0, utf8proc 2.8 Unicode 15.0. What came between.
 std::optional<char32_t> LaterLowercase(char32_t character);
 

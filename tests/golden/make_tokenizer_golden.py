@@ -589,6 +589,7 @@ def sweep(binary):
     settings += [(f"{f} and marks", dict(norm={"type": f}), "x{0}\u0301\u0327\u05b4{0}") for f in ("NFC", "NFKD")]
     settings += [("single_word", dict(tokens=[{**token, "single_word": True}]), "{0}<a> <a>{0}"),
                  ("strips", dict(tokens=[{**token, "lstrip": True, "rstrip": True}]), "z{0}<a>{0}z"),
+                 ("Punctuation", dict(pre={"type": "Punctuation", "behavior": "Removed"}), "{}"),
                  ("Strip", dict(norm={"type": "Strip", "strip_left": True, "strip_right": True}, tokens=[token]), "<a>{}<a>")]
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
