@@ -1,6 +1,7 @@
 """The three executables without a supervisor, over TCP: one pair of workers, several routers, workers that come late or never
 come back."""
 
+import os
 import subprocess
 import threading
 import time
@@ -19,9 +20,10 @@ GREEDY = dict(temperature=0, ignore_eos=True)
 class Process:
     """An executable that prints `ready: ADDRESS`."""
 
-    def __init__(self, name, *arguments):
+    def __init__(self, name, *arguments, temp_dir):
         self.process = subprocess.Popen([harness.BINARY_DIR / "bin" / name, *map(str, arguments)], stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True)
+                                        stderr=subprocess.DEVNULL, text=True,
+                                        env={**os.environ, "TMPDIR": str(temp_dir), "XDG_RUNTIME_DIR": str(temp_dir)})
         self.address = None
 
     def wait_ready(self):
@@ -43,13 +45,13 @@ class Process:
 
 
 @pytest.fixture
-def start():
+def start(tmp_path):
     running = []
 
-    def get(name, *arguments, ready=True):
-        process = Process(name, "--listen", "127.0.0.1:0", *arguments) if "--listen" not in arguments else Process(name, *arguments)
-        running.append(process)
-        return process.wait_ready() if ready else process
+    def get(name, *arguments):
+        listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
+        running.append(Process(name, *listen, *arguments, temp_dir=tmp_path))
+        return running[-1].wait_ready()
 
     yield get
     for process in reversed(running):
