@@ -4,17 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-deploy/install_dependencies.sh
+deploy/build.sh cpu-release tandem
 
-build=build/cpu-release
-if [ ! -f "$build/build.ninja" ]; then
-  echo "Configuring …"
-  cmake --preset cpu-release >/dev/null
-fi
-# One changing line on a terminal, a line a step elsewhere; nothing when there is nothing to do.
-NINJA_STATUS='Building [%f/%t, %es] ' cmake --build --preset cpu-release --target tandem
-
-tandem=$build/bin/tandem
+tandem=build/cpu-release/bin/tandem
 prompt=${1:-Once upon a time there was a king who}
 echo
 "$tandem" generate --compare --echo --seed 7 --temperature 0.7 --max-tokens 120 "$prompt"

@@ -17,4 +17,5 @@ if [ ! -f "build/$preset/build.ninja" ]; then
     exit 1
   }
 fi
-NINJA_STATUS="[%f/%t %es] " cmake --build --preset "$preset" ${1:+--target "$@"}
+# One changing line on a terminal, a line a step elsewhere; nothing when there is nothing to do.
+NINJA_STATUS="Building [%f/%t, %es] " cmake --build --preset "$preset" ${1:+--target "$@"}
