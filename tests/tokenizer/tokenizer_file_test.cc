@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -32,6 +33,13 @@ int64_t PeakMemoryBytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
+// Of this process: what else runs on the machine must not decide.
+std::chrono::nanoseconds ProcessorTime() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
+
 class TokenizerFileTest : public testing::Test {
  protected:
   TokenizerFileTest()
@@ -48,9 +56,9 @@ class TokenizerFileTest : public testing::Test {
   // Loads what was written; the message must name the file and contain `part`.
   void ExpectRefused(const std::string& part) const {
     const int64_t memory = PeakMemoryBytes();
-    const auto start = std::chrono::steady_clock::now();
+    const std::chrono::nanoseconds start = ProcessorTime();
     const auto tokenizer = Tokenizer::Load(folder_);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, kMaxTime) << part;
+    EXPECT_LT(ProcessorTime() - start, kMaxTime) << part;
     EXPECT_LT(PeakMemoryBytes() - memory, kMaxGrowthBytes) << part;
     ASSERT_FALSE(tokenizer.ok()) << part;
     EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument) << part;
