@@ -9,7 +9,7 @@ namespace tandem {
 
 // Of proto/tandem/v1/worker.proto. Both sides must have the same: workers and router are one
 // release.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 // Pieces of log-prob rows in the stream (`inline` transport).
 inline constexpr size_t kMaxChunkBytes = 1 << 20;
