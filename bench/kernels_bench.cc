@@ -1,5 +1,5 @@
-// The matrix products of a 1B-shaped Llama (BF16), without the rest of the model: bytes and operations per second by
-// number of rows, beside the read bandwidth measured in the same run.
+// The matrix products of a 1B-shaped Llama (BF16), without the rest of the model: bytes and
+// operations per second by number of rows, beside the read bandwidth measured in the same run.
 //
 //   bench_kernels [--threads N] [--rows 1,2,4,8,12,16,512] [--pairs N] [--json FILE]
 
@@ -39,7 +39,8 @@ double SecondsOf(const auto& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Weights on ordinary pages, as a mapped file has them; larger than any cache, each matrix its own memory.
+// Weights on ordinary pages, as a mapped file has them; larger than any cache, each matrix its own
+// memory.
 class Weights {
  public:
   explicit Weights(size_t count) : bytes_(count * 2) {

@@ -1,9 +1,12 @@
-// Forward passes of a model on the CPU: decoding, the verify cost curve, prefill; beside the read bandwidth of the machine.
+// Forward passes of a model on the CPU: decoding, the verify cost curve, prefill; beside the read
+// bandwidth of the machine.
 //
-//   bench_model --model DIR [--threads N] [--depth 128] [--rows 1,2,4,8,12,16] [--prefill 512] [--pairs 20] [--json FILE]
+//   bench_model --model DIR [--threads N] [--depth 128] [--rows 1,2,4,8,12,16] [--prefill 512]
+//               [--pairs 20] [--json FILE]
 //
-// --interactive answers one measurement a line instead, for scripts that interleave it with another program's
-// (bench/llama_cpp/compare.py): `rows N`, `prefill N` and `bandwidth` print seconds, or bytes per second, each.
+// --interactive answers one measurement a line instead, for scripts that interleave it with another
+// program's (bench/llama_cpp/compare.py): `rows N`, `prefill N` and `bandwidth` print seconds, or
+// bytes per second, each.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -40,7 +43,8 @@ class ModelBench {
     Pass(depth_, 1);
   }
 
-  // Seconds of a pass over `rows` rows, each with logits, behind `depth` rows: one round's verification.
+  // Seconds of a pass over `rows` rows, each with logits, behind `depth` rows: one round's
+  // verification.
   double Verify(size_t rows) {
     cache_->TruncateTo(depth_);
     return Pass(rows, rows);

@@ -1,5 +1,5 @@
-// Ratios of times from interleaved pairs: A and B measured right after each other, so that what slows the machine for a
-// while slows both.
+// Ratios of times from interleaved pairs: A and B measured right after each other, so that what
+// slows the machine for a while slows both.
 #ifndef TANDEM_BENCH_PAIRED_RATIO_H_
 #define TANDEM_BENCH_PAIRED_RATIO_H_
 

@@ -1,4 +1,5 @@
-// What the memory of this machine gives to plain reading: the yardstick for everything that is bound by weights.
+// What the memory of this machine gives to plain reading: the yardstick for everything that is
+// bound by weights.
 #ifndef TANDEM_BENCH_READ_BANDWIDTH_H_
 #define TANDEM_BENCH_READ_BANDWIDTH_H_
 

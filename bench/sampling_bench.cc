@@ -82,8 +82,8 @@ void Measure(size_t vocabulary_size, float spread) {
                      scratch);
     });
 
-    // A plain row; and blocks of one draft token, drawn for each call outside of what counts: accepted ones judge two rows,
-    // rejected ones one row and draw from the residual.
+    // A plain row; and blocks of one draft token, drawn for each call outside of what counts:
+    // accepted ones judge two rows, rejected ones one row and draw from the residual.
     std::vector<int32_t> drafted(1);
     VerifyBlockArgs args{.target_logits = target_logits.data(),
                          .logits_stride = vocabulary_size,

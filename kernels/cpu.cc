@@ -11,7 +11,8 @@
 namespace tandem {
 
 std::string InstructionSet() {
-  // Targets are bits, better ones lower; dispatch takes the best one that was compiled in and that the CPU has.
+  // Targets are bits, better ones lower; dispatch takes the best one that was compiled in and that
+  // the CPU has.
   const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
   return hwy::TargetName(usable & -usable);
 }

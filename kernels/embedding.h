@@ -9,8 +9,8 @@
 
 namespace tandem {
 
-// out[r] = table[ids[r]], exactly: every BF16 and F16 value is an F32 value. (F16 infinities and NaNs, which no weight has, become
-// large numbers where the CPU has no conversion of its own.)
+// out[r] = table[ids[r]], exactly: every BF16 and F16 value is an F32 value. (F16 infinities and
+// NaNs, which no weight has, become large numbers where the CPU has no conversion of its own.)
 //   table  [entries, size]  dtype, contiguous
 //   ids    [rows]           i32, in [0, entries)
 //   out    [rows, size]     f32, rows out_stride floats apart

@@ -12,7 +12,7 @@ namespace tandem {
 
 // One product. Row-major; nothing needs to be aligned.
 //   x     [rows, in_features]           f32, rows x_stride floats apart
-//   w     [out_features, in_features]   dtype, contiguous (as in a safetensors file: read in place, never copied)
+//   w     [out_features, in_features]   dtype, contiguous (read in place in a safetensors file)
 //   bias  [out_features]                f32, or null
 //   out   [rows, out_features]          f32, rows out_stride floats apart; must not overlap x
 // add_to_out: out += x · Wᵀ + bias (a residual), else out = .
@@ -33,10 +33,11 @@ struct MatMulArgs {
 
 // Runs independent products (Q, K and V of a layer; gate and up) in one parallel region.
 //
-// Batch-invariant: out[m, n] has the same bits for any `rows`, any neighbours and any number of threads. Each element is
-// one chain of fused multiply-adds per vector lane, k ascending, then a fixed tree over the lanes, on the path for few
-// rows (decode, verify) and on the blocked one (prefill) alike. Accumulates in F32. The bits depend on the instruction
-// set that was chosen at start (see NumericsId in kernels/cpu.h).
+// Batch-invariant: out[m, n] has the same bits for any `rows`, any neighbours and any number of
+// threads. Each element is one chain of fused multiply-adds per vector lane, k ascending, then a
+// fixed tree over the lanes, on the path for few rows (decode, verify) and on the blocked one
+// (prefill) alike. Accumulates in F32. The bits depend on the instruction set that was chosen at
+// start (see NumericsId in kernels/cpu.h).
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
 
 // The same in plain loops over doubles: what tests compare with.

@@ -1,4 +1,5 @@
-// Tokens that are recognised in the text itself, before anything else looks at it: "added_tokens" of tokenizer.json.
+// Tokens that are recognised in the text itself, before anything else looks at it: "added_tokens"
+// of tokenizer.json.
 #ifndef TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
 #define TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
 
@@ -53,7 +54,8 @@ class TextTrie {
 // Immutable after FromJson.
 class AddedTokens {
  public:
-  // Called for each part from left to right: a token (then text is what it was found as), or text between tokens.
+  // Called for each part from left to right: a token (then text is what it was found as), or text
+  // between tokens.
   using Sink = absl::FunctionRef<absl::Status(const AddedToken* token, size_t start, size_t end)>;
 
   static absl::StatusOr<AddedTokens> FromJson(const JsonField& field, const Vocabulary& vocabulary,

@@ -175,7 +175,8 @@ void BpeModel::MergeAll(std::vector<Symbol>& symbols) const {
     Symbol& left = symbols[position];
     if (left.id == kMergedAway || left.next == kNoSymbol) continue;
     Symbol& right = symbols[left.next];
-    // Stale if one of the two has been merged since. Only the result is compared, as Hugging Face does.
+    // Stale if one of the two has been merged since. Only the result is compared, as Hugging Face
+    // does.
     const Merge* merge = FindMerge(left.id, right.id);
     if (merge == nullptr || merge->id != top.id) continue;
     left.id = top.id;

@@ -21,12 +21,14 @@ namespace tandem {
 // Immutable.
 class BpeModel {
  public:
-  // Takes vocabulary and merges. Errors: what is unsupported, by name; a merge of or to an entry that does not exist.
+  // Takes vocabulary and merges. Errors: what is unsupported, by name; a merge of or to an entry
+  // that does not exist.
   static absl::StatusOr<BpeModel> FromJson(const JsonField& field, Vocabulary vocabulary,
                                            const std::optional<MergeList>& merges);
 
-  // Appends the tokens of `word`: repeatedly merges the adjacent pair of lowest rank, the leftmost of equals. O(n log n).
-  // Errors: INVALID_ARGUMENT for a character that neither the vocabulary nor the unknown token covers.
+  // Appends the tokens of `word`: repeatedly merges the adjacent pair of lowest rank, the leftmost
+  // of equals. O(n log n). Errors: INVALID_ARGUMENT for a character that neither the vocabulary nor
+  // the unknown token covers.
   absl::Status Encode(std::string_view word, std::vector<int32_t>& token_ids) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }

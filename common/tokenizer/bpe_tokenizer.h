@@ -23,11 +23,13 @@
 
 namespace tandem {
 
-// The way of a text: added tokens that are looked for in the raw text; each stretch between them is normalized; added tokens
-// that are looked for in the normalized text; each stretch between is split in words; each word is merged; the
-// post-processor's tokens around it all. "truncation" and "padding" of the file are not applied: they are the caller's
-// business, as in Hugging Face's transformers. Ids and texts are those of Hugging Face's tokenizers 0.23, but for one thing:
-// Decode leaves a special token out when it is told to even if the normalizer changes the token's text.
+// The way of a text: added tokens that are looked for in the raw text; each stretch between them is
+// normalized; added tokens that are looked for in the normalized text; each stretch between is
+// split in words; each word is merged; the post-processor's tokens around it all. "truncation" and
+// "padding" of the file are not applied: they are the caller's business, as in Hugging Face's
+// transformers. Ids and texts are those of Hugging Face's tokenizers 0.23, but for one thing:
+// Decode leaves a special token out when it is told to even if the normalizer changes the token's
+// text.
 class BpeTokenizer : public Tokenizer {
  public:
   static absl::StatusOr<std::unique_ptr<BpeTokenizer>> Load(const std::filesystem::path& file);
@@ -50,7 +52,8 @@ class BpeTokenizer : public Tokenizer {
                PostProcessor post_processor, TextDecoder decoder);
 
   bool Exists(int32_t token_id) const;
-  // What the decoder gets: an added token that is looked for in normalized text comes back normalized.
+  // What the decoder gets: an added token that is looked for in normalized text comes back
+  // normalized.
   std::string_view NormalEntry(int32_t token_id) const;
   absl::Status EncodeStretch(std::string_view text, bool at_origin,
                              std::vector<int32_t>& token_ids) const;

@@ -1,5 +1,6 @@
-// The alphabet of byte-level BPE: each byte is written as one printable character (Radford et al. 2019, GPT-2's
-// bytes_to_unicode): the printable ones of Latin-1 stand for themselves, the others are U+0100 and up in order.
+// The alphabet of byte-level BPE: each byte is written as one printable character (Radford et al.
+// 2019, GPT-2's bytes_to_unicode): the printable ones of Latin-1 stand for themselves, the others
+// are U+0100 and up in order.
 #ifndef TANDEM_COMMON_TOKENIZER_BYTE_LEVEL_H_
 #define TANDEM_COMMON_TOKENIZER_BYTE_LEVEL_H_
 
@@ -11,7 +12,8 @@ namespace tandem {
 // Each byte of `bytes` as its character.
 std::string ToByteLevel(std::string_view bytes);
 
-// The bytes that the characters of `text` stand for; `text` itself if one of them is not in the alphabet.
+// The bytes that the characters of `text` stand for; `text` itself if one of them is not in the
+// alphabet.
 std::string FromByteLevel(std::string_view text);
 
 }  // namespace tandem

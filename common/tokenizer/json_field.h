@@ -1,4 +1,5 @@
-// A value in a JSON file together with where it stands, so that every complaint names file and field.
+// A value in a JSON file together with where it stands, so that every complaint names file and
+// field.
 #ifndef TANDEM_COMMON_TOKENIZER_JSON_FIELD_H_
 #define TANDEM_COMMON_TOKENIZER_JSON_FIELD_H_
 

@@ -25,7 +25,8 @@ class NormalizerStep {
   virtual absl::Status Apply(TextPiece& piece) const = 0;
 };
 
-// NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and sequences of them; null is none. Immutable.
+// NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and sequences of them; null is none.
+// Immutable.
 class Normalizer {
  public:
   static absl::StatusOr<Normalizer> FromJson(const JsonField& field);

@@ -18,8 +18,9 @@
 namespace tandem {
 namespace {
 
-// Bounds of one search. PCRE2 counts backtracking from one starting point only, so starting points come in windows and a
-// long text has a deadline besides: a pattern that fails slowly everywhere is quadratic.
+// Bounds of one search. PCRE2 counts backtracking from one starting point only, so starting points
+// come in windows and a long text has a deadline besides: a pattern that fails slowly everywhere is
+// quadratic.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 32 * 1024;
 constexpr size_t kMaxJitStackBytes = 16 << 20;
@@ -97,7 +98,8 @@ class Search {
     return InvalidArgument("text: the tokenizer's pattern takes too long on it");
   }
 
-  // Keeps calls short enough for the deadline to be seen, and else as few as possible. False if it has passed.
+  // Keeps calls short enough for the deadline to be seen, and else as few as possible. False if it
+  // has passed.
   bool AdaptWindow() {
     const auto now = std::chrono::steady_clock::now();
     const bool was_slow = now - last_call_ > kSlowCall;

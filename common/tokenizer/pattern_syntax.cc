@@ -30,7 +30,8 @@ constexpr std::array<std::string_view, 37> kCategories = {
     "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
     "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cs", "Co", "Cn"};
 
-// Letters that together are the case folding of one character (ß, ﬁ, ﬆ ...): Oniguruma matches that character too.
+// Letters that together are the case folding of one character (ß, ﬁ, ﬆ ...): Oniguruma matches that
+// character too.
 constexpr std::array<std::string_view, 5> kFoldedPairs = {"ss", "ff", "fi", "fl", "st"};
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -38,7 +39,8 @@ bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 bool IsHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// One pass over the pattern. Knows where the last atom began, for the one construct that needs to be rewritten around it.
+// One pass over the pattern. Knows where the last atom began, for the one construct that needs to
+// be rewritten around it.
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : in_(pattern) {}
@@ -141,7 +143,8 @@ class Translator {
       out_ += header;
       caseless_ = header[2] == 'i';
       if (header.back() == ')') {
-        // Ruby reads a(?i)b|c as a(?i:b|c), PCRE2 as (a(?i)b)|((?i)c): they agree at the start of a group only.
+        // Ruby reads a(?i)b|c as a(?i:b|c), PCRE2 as (a(?i)b)|((?i)c): they agree at the start of a
+        // group only.
         if (!at_start) return Refuse("(?i) that is not at the start of a group is not supported");
         groups_.pop_back();
       }
@@ -216,7 +219,8 @@ class Translator {
     return std::string(negative ? "\\P{" : "\\p{") + (is_category ? "" : "sc:") + name + "}";
   }
 
-  // What stands for one character and reads the same in and out of a class; nothing if `kind` is something else.
+  // What stands for one character and reads the same in and out of a class; nothing if `kind` is
+  // something else.
   absl::StatusOr<std::optional<std::string>> CharacterEscape(char kind) {
     switch (kind) {
       case 'n':

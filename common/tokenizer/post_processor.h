@@ -10,7 +10,8 @@
 
 namespace tandem {
 
-// What add_special_tokens adds. TemplateProcessing of one text, ByteLevel (which only moves offsets), sequences, null.
+// What add_special_tokens adds. TemplateProcessing of one text, ByteLevel (which only moves
+// offsets), sequences, null.
 struct PostProcessor {
   std::vector<int32_t> before;
   std::vector<int32_t> after;

@@ -61,7 +61,8 @@ std::vector<Stretch> Join(std::vector<Stretch> stretches, Behavior behavior) {
       }
       return stretches;
     case Behavior::kMergedWithNext: {
-      // A match goes to what follows it, unless that is a match, too: as Hugging Face does it, from the right.
+      // A match goes to what follows it, unless that is a match, too: as Hugging Face does it, from
+      // the right.
       std::vector<Stretch> joined;
       bool next_is_match = false;
       for (auto stretch = stretches.rbegin(); stretch != stretches.rend(); ++stretch) {

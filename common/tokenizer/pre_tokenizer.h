@@ -1,4 +1,5 @@
-// Splits a normalized text into the words that BPE merges within: "pre_tokenizer" of tokenizer.json.
+// Splits a normalized text into the words that BPE merges within: "pre_tokenizer" of
+// tokenizer.json.
 #ifndef TANDEM_COMMON_TOKENIZER_PRE_TOKENIZER_H_
 #define TANDEM_COMMON_TOKENIZER_PRE_TOKENIZER_H_
 
@@ -28,8 +29,8 @@ class PreTokenizerStep {
   virtual absl::Status Apply(TextView piece, TextSink next) const = 0;
 };
 
-// Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit and sequences of them; null is none.
-// Immutable.
+// Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit and sequences of
+// them; null is none. Immutable.
 class PreTokenizer {
  public:
   static absl::StatusOr<PreTokenizer> FromJson(const JsonField& field);

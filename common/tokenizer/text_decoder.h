@@ -16,9 +16,10 @@
 
 namespace tandem {
 
-// Hugging Face defines a decoder as a chain that maps lists of strings to lists of strings. Every chain in use is one of
-// these, and can run token by token: steps on single tokens (Replace, Strip, Metaspace), then ByteFallback, then Fuse and
-// Strip at the start of the text; or ByteLevel; or null, which joins with spaces. Other orders are refused. Immutable.
+// Hugging Face defines a decoder as a chain that maps lists of strings to lists of strings. Every
+// chain in use is one of these, and can run token by token: steps on single tokens (Replace, Strip,
+// Metaspace), then ByteFallback, then Fuse and Strip at the start of the text; or ByteLevel; or
+// null, which joins with spaces. Other orders are refused. Immutable.
 class TextDecoder {
  public:
   static absl::StatusOr<TextDecoder> FromJson(const JsonField& field);

@@ -26,16 +26,17 @@ struct DecodeState {
   std::string incomplete;  // bytes of a character that has begun, or of a run of byte tokens
 };
 
-// BPE of two kinds: byte-level with a Split pattern (GPT-2, Llama-3, Qwen-2) and SentencePiece-style with byte fallback
-// (Llama-2, TinyLlama, Mistral). Immutable after Load, so any thread may use it.
+// BPE of two kinds: byte-level with a Split pattern (GPT-2, Llama-3, Qwen-2) and
+// SentencePiece-style with byte fallback (Llama-2, TinyLlama, Mistral). Immutable after Load, so
+// any thread may use it.
 class Tokenizer {
  public:
   // Errors name file and field; unsupported parts are refused by name.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::filesystem::path& folder);
   virtual ~Tokenizer() = default;
 
-  // `text` must be valid UTF-8. add_special_tokens: what the post-processor adds (beginning of text). Added tokens in the text
-  // are recognised either way, as Hugging Face's tokenizers do.
+  // `text` must be valid UTF-8. add_special_tokens: what the post-processor adds (beginning of
+  // text). Added tokens in the text are recognised either way, as Hugging Face's tokenizers do.
   virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                                       bool add_special_tokens) const = 0;
 
@@ -50,23 +51,25 @@ class Tokenizer {
   // SHA-256 over (id, length, bytes) of every entry in order of id.
   virtual std::array<uint8_t, 32> Fingerprint() const = 0;
 
-  // The bytes that a token adds in the middle of a text (byte-level: its bytes; SentencePiece: "▁" is a space, <0xNN> a
-  // byte). What StreamingDetokenizer is made of. Special tokens give their content.
+  // The bytes that a token adds in the middle of a text (byte-level: its bytes; SentencePiece: "▁"
+  // is a space, <0xNN> a byte). What StreamingDetokenizer is made of. Special tokens give their
+  // content.
   virtual std::string TokenBytes(int32_t token_id) const = 0;
   // True where Decode drops one leading space of the text (SentencePiece-style decoders' Strip).
   virtual bool StripsLeadingSpace() const = 0;
 
-  // Decode, a token at a time: the text that is certain after this token. Here it is made of TokenBytes and
-  // StripsLeadingSpace; decoders that look further than a character override it.
+  // Decode, a token at a time: the text that is certain after this token. Here it is made of
+  // TokenBytes and StripsLeadingSpace; decoders that look further than a character override it.
   virtual std::string DecodeNext(int32_t token_id, bool skip_special_tokens,
                                  DecodeState& state) const;
   // What an end of the text makes of the incomplete rest.
   virtual std::string DecodeEnd(DecodeState& state) const;
 };
 
-// Turns a growing list of tokens into text, whole characters only: the concatenation of all Push results and Finish
-// equals Decode of all tokens. Invalid bytes give U+FFFD as soon as they are certain. A run of SentencePiece's byte tokens
-// comes out when it ends: to Decode it is text only if all of it is UTF-8, else each byte is a U+FFFD.
+// Turns a growing list of tokens into text, whole characters only: the concatenation of all Push
+// results and Finish equals Decode of all tokens. Invalid bytes give U+FFFD as soon as they are
+// certain. A run of SentencePiece's byte tokens comes out when it ends: to Decode it is text only
+// if all of it is UTF-8, else each byte is a U+FFFD.
 class StreamingDetokenizer {
  public:
   // `tokenizer` must outlive it.

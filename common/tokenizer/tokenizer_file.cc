@@ -118,7 +118,8 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::json::exception& error) override {
-    // Behind nlohmann's own prefix: "[json.exception.parse_error.101] parse error at line 1, column 2: ".
+    // Behind nlohmann's own prefix:
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ".
     const std::string what = error.what();
     const size_t prefix = what.find("] ");
     return Fail("not JSON at byte " + std::to_string(position) + ": " +

@@ -36,13 +36,15 @@ class MergeList {
   std::vector<Span> spans_;
 };
 
-// The two large parts never become a JSON tree: 130,000 entries and twice as many merges would take 100 MB as one.
+// The two large parts never become a JSON tree: 130,000 entries and twice as many merges would take
+// 100 MB as one.
 struct TokenizerFile {
   nlohmann::json tree;  // all but model.vocab and model.merges
   Vocabulary vocabulary;
   std::optional<MergeList> merges;
 
-  // Errors name file and field. Bounds: size of the file, depth, length of a string, number of values in the tree.
+  // Errors name file and field. Bounds: size of the file, depth, length of a string, number of
+  // values in the tree.
   static absl::StatusOr<TokenizerFile> Read(const std::filesystem::path& path);
 };
 

@@ -22,8 +22,8 @@ utf8proc_propval_t CombiningClass(int32_t character) {
   return utf8proc_get_property(character)->combining_class;
 }
 
-// Sorts each run of marks by combining class, keeping the order of equals (UAX #15, D109). utf8proc's own ordering takes
-// quadratic time in the length of a run.
+// Sorts each run of marks by combining class, keeping the order of equals (UAX #15, D109).
+// utf8proc's own ordering takes quadratic time in the length of a run.
 void OrderCanonically(std::vector<int32_t>& characters) {
   auto begin = characters.begin();
   while (begin != characters.end()) {
@@ -36,8 +36,9 @@ void OrderCanonically(std::vector<int32_t>& characters) {
   }
 }
 
-// Composes in place what is canonically ordered. A character that normalization does not know is a starter that nothing
-// combines with; utf8proc may think otherwise, so it sees only what lies between those.
+// Composes in place what is canonically ordered. A character that normalization does not know is a
+// starter that nothing combines with; utf8proc may think otherwise, so it sees only what lies
+// between those.
 void Compose(std::vector<int32_t>& characters) {
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
   auto written = characters.begin();

@@ -11,8 +11,8 @@ namespace tandem {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
-// What bytes begin with. An invalid unit is a maximal subpart (Unicode 15.0, section 3.9, U+FFFD substitution), so that
-// one U+FFFD a unit is what Rust's and the web's decoders give.
+// What bytes begin with. An invalid unit is a maximal subpart (Unicode 15.0, section 3.9, U+FFFD
+// substitution), so that one U+FFFD a unit is what Rust's and the web's decoders give.
 struct Utf8Unit {
   enum class Kind { kCharacter, kInvalid, kIncomplete };
   Kind kind;
@@ -25,8 +25,8 @@ Utf8Unit FirstUtf8Unit(std::string_view bytes);
 // Offset of the first byte that is not UTF-8; nothing if all is.
 std::optional<size_t> FindInvalidUtf8(std::string_view bytes);
 
-// Appends to `text` the characters that are certain of `incomplete` + `bytes`, and U+FFFD for each invalid unit; leaves
-// in `incomplete` the character that has begun.
+// Appends to `text` the characters that are certain of `incomplete` + `bytes`, and U+FFFD for each
+// invalid unit; leaves in `incomplete` the character that has begun.
 void AppendRepairedUtf8(std::string_view bytes, std::string& incomplete, std::string& text);
 
 // The character at `position`, which moves behind it. PRECOND: text is UTF-8, position < size.
@@ -51,11 +51,12 @@ bool IsAscii(std::string_view text);
 
 enum class NormalizationForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Unicode normalization (UAX #15) of Unicode 9.0 (unicode_versions.h), in O(n log n) however many marks follow each other.
-// PRECOND: text is UTF-8.
+// Unicode normalization (UAX #15) of Unicode 9.0 (unicode_versions.h), in O(n log n) however many
+// marks follow each other. PRECOND: text is UTF-8.
 std::string NormalizeUnicode(std::string_view text, NormalizationForm form);
 
-// Each character's lowercase, without context: U+0130 becomes two characters, a final sigma is not told apart.
+// Each character's lowercase, without context: U+0130 becomes two characters, a final sigma is not
+// told apart.
 std::string LowercaseUnicode(std::string_view text);
 
 }  // namespace tandem

@@ -13,11 +13,12 @@
 
 namespace tandem {
 
-// Ids of a vocabulary are below this: eight times the largest vocabulary known, and small enough that a file cannot
-// make us allocate much by naming one huge id.
+// Ids of a vocabulary are below this: eight times the largest vocabulary known, and small enough
+// that a file cannot make us allocate much by naming one huge id.
 inline constexpr int64_t kMaxVocabularySize = int64_t{1} << 21;
 
-// Texts lie one behind the other in one buffer; an open-addressing table of ids finds them. Filled by Add, then read only.
+// Texts lie one behind the other in one buffer; an open-addressing table of ids finds them. Filled
+// by Add, then read only.
 class Vocabulary {
  public:
   // Errors: an id out of range, an id or a text given twice. They do not name the file.

@@ -17,8 +17,8 @@ std::span<uint64_t> KeyBuffer(size_t size) {
   return std::span<uint64_t>(keys.data(), size);
 }
 
-// A value that at least k entries reach: the kth largest of the maxima of more than k disjoint buckets. -infinity where the row is
-// too short to gain by it.
+// A value that at least k entries reach: the kth largest of the maxima of more than k disjoint
+// buckets. -infinity where the row is too short to gain by it.
 float ReachedByAtLeast(std::span<const float> values, size_t k) {
   const size_t num_buckets = (std::max<size_t>(4 * k, 256) + row::kBucketMultiple - 1) /
                              row::kBucketMultiple * row::kBucketMultiple;
@@ -34,10 +34,10 @@ float ReachedByAtLeast(std::span<const float> values, size_t k) {
 }  // namespace
 
 std::span<uint64_t> LargestEntries(std::span<const float> values, size_t k) {
-  // Candidates gather behind a threshold, which leaves hardly more than k of them in a common row. When their buffer is full the best k stay, and the
-  // threshold rises to the worst of those: a later entry must beat it, since an equal one has a
-  // higher id. Each such turn is paid for by the entries that filled the buffer, so the worst row
-  // costs O(V) too.
+  // Candidates gather behind a threshold, which leaves hardly more than k of them in a common row.
+  // When their buffer is full the best k stay, and the threshold rises to the worst of those: a
+  // later entry must beat it, since an equal one has a higher id. Each such turn is paid for by the
+  // entries that filled the buffer, so the worst row costs O(V) too.
   const size_t capacity = std::min(k + std::max<size_t>(k, 256), values.size()) + row::kCollectRoom;
   const std::span<uint64_t> keys = KeyBuffer(capacity);
   float threshold =

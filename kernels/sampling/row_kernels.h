@@ -44,7 +44,8 @@ float Max(std::span<const float> x);
 // Lowest index of an entry that equals `value`; x.size() if none does.
 size_t Find(std::span<const float> x, float value);
 
-// maxima[j] = the largest x[i] with i mod maxima.size() = j. PRECOND: maxima.size() is a multiple of kBucketMultiple.
+// maxima[j] = the largest x[i] with i mod maxima.size() = j. PRECOND: maxima.size() is a multiple
+// of kBucketMultiple.
 inline constexpr size_t kBucketMultiple = 64;
 void BucketMaxima(std::span<const float> x, std::span<float> maxima);
 

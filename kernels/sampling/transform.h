@@ -33,8 +33,8 @@ bool HasPenalties(const SamplingParams& params);
 
 // Temperature, top-k, top-p, min-p, then normalises. PRECOND: !params.greedy().
 //   adjusted, log_probs  [V]  f32; may be the same memory. Entries that were cut are -infinity.
-// Ties at the cut of top-k (equal adjusted logits) and top-p (equal after temperature, in f32): lower token ids stay.
-// Sums in double.
+// Ties at the cut of top-k (equal adjusted logits) and top-p (equal after temperature, in f32):
+// lower token ids stay. Sums in double.
 void LogProbs(std::span<const float> adjusted, const SamplingParams& params,
               std::span<float> log_probs);
 

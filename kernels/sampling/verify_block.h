@@ -57,7 +57,8 @@ struct BlockVerdict {
   std::vector<TokenLogProbs> log_probs;  // num_accepted + 1, when params->num_logprobs >= 0
 };
 
-// The test of one draft token. Strict and without a division: p / q >= u would let a token of p = 0 through at u = 0.
+// The test of one draft token. Strict and without a division: p / q >= u would let a token of p = 0
+// through at u = 0.
 inline bool AcceptsDraft(double u, double lenience, double draft_prob, double target_prob) {
   return u * lenience * draft_prob < target_prob;
 }

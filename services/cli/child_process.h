@@ -16,10 +16,11 @@
 
 namespace tandem::cli {
 
-// Runs in our process session, so that the session can be seen and ended as one, and in a process group of its own, so
-// that Ctrl-C in a terminal reaches the supervisor alone and the order of stopping is the supervisor's to keep.
-// Not thread-safe: everything, callbacks too, happens on the io_context's thread, which must live as long as the child
-// (a child that asked to die with its parent dies with the thread that started it).
+// Runs in our process session, so that the session can be seen and ended as one, and in a process
+// group of its own, so that Ctrl-C in a terminal reaches the supervisor alone and the order of
+// stopping is the supervisor's to keep. Not thread-safe: everything, callbacks too, happens on the
+// io_context's thread, which must live as long as the child (a child that asked to die with its
+// parent dies with the thread that started it).
 class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
  public:
   struct Events {
@@ -29,7 +30,8 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
     std::function<void(int wait_status)> exited;
   };
 
-  // `command[0]` is the path of the executable. Standard input is empty. UNAVAILABLE when it cannot be started.
+  // `command[0]` is the path of the executable. Standard input is empty. UNAVAILABLE when it cannot
+  // be started.
   static absl::StatusOr<std::shared_ptr<ChildProcess>> Start(
       boost::asio::io_context& io, const std::vector<std::string>& command, Events events);
   // Kills and reaps a child that still runs.

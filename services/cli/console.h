@@ -7,8 +7,8 @@
 
 namespace tandem::cli {
 
-// Results go to `out`, everything about them (legend, summary, progress, errors) to `err`, so that a pipe gets results
-// alone.
+// Results go to `out`, everything about them (legend, summary, progress, errors) to `err`, so that
+// a pipe gets results alone.
 struct Console {
   std::istream& in;
   std::ostream& out;

@@ -7,11 +7,12 @@
 
 namespace tandem::cli {
 
-// Prints one line, "error: …", and returns the exit code for it: kExitUsage for INVALID_ARGUMENT from this process,
-// kExitInterrupted for CANCELLED, else kExitServerError.
+// Prints one line, "error: …", and returns the exit code for it: kExitUsage for INVALID_ARGUMENT
+// from this process, kExitInterrupted for CANCELLED, else kExitServerError.
 int PrintError(const absl::Status& status, Console& console);
 
-// The same for what a server answered: the line names the status code, and the exit code is never kExitUsage.
+// The same for what a server answered: the line names the status code, and the exit code is never
+// kExitUsage.
 int PrintServerError(const absl::Status& status, Console& console);
 
 }  // namespace tandem::cli

@@ -123,7 +123,8 @@ Comparison::Text CompareText(const v1::GenerateRequest& request,
   return same ? Comparison::Text::kIdentical : Comparison::Text::kDiffers;
 }
 
-// The streamed run is not measured against: printing costs time too. Both sides run again in silence, in turns.
+// The streamed run is not measured against: printing costs time too. Both sides run again in
+// silence, in turns.
 absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
                                    const v1::GenerateResponse& streamed, GenerationClient& client) {
   const v1::GenerateRequest drafted_request = Repeat(request, streamed.completion(), true);
@@ -162,7 +163,8 @@ nlohmann::json ToJson(const v1::GenerateResponse& response) {
   print.preserve_proto_field_names = true;
   print.always_print_primitive_fields = true;
   std::string text;
-  // Cannot fail: the message has no Any, and its strings are UTF-8 or it would not have been parsed.
+  // Cannot fail: the message has no Any, and its strings are UTF-8 or it would not have been
+  // parsed.
   (void)google::protobuf::util::MessageToJsonString(response, &text, print);
   return nlohmann::json::parse(text);
 }

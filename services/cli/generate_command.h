@@ -7,7 +7,8 @@
 
 namespace tandem::cli {
 
-// Streams the completion of a prompt to `console.out` and a summary to `console.err`. Returns the exit code.
+// Streams the completion of a prompt to `console.out` and a summary to `console.err`. Returns the
+// exit code.
 int Generate(const GenerateOptions& options, Console& console);
 
 }  // namespace tandem::cli

@@ -25,8 +25,9 @@ class GenerationClient {
   // UNAVAILABLE when nobody answers in time.
   absl::Status Connect(std::chrono::milliseconds timeout);
 
-  // Runs a request to its end. `on_message` sees every response as it comes, and cancels by returning false. Returns
-  // all responses as one: texts, token ids, sources and logprobs concatenated, with the completion of the last.
+  // Runs a request to its end. `on_message` sees every response as it comes, and cancels by
+  // returning false. Returns all responses as one: texts, token ids, sources and logprobs
+  // concatenated, with the completion of the last.
   using OnMessage = std::function<bool(const v1::GenerateResponse& message)>;
   absl::StatusOr<v1::GenerateResponse> Generate(const v1::GenerateRequest& request,
                                                 const OnMessage& on_message);

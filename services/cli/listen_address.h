@@ -23,8 +23,9 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& address);
 // Whether only this machine can reach it: a Unix socket, localhost, 127.0.0.0/8 or ::1.
 bool IsLocal(const ListenAddress& address);
 
-// RESOURCE_EXHAUSTED when another process listens there. Asked before anything is started, because gRPC by itself would
-// share the port or take the socket's name away. A Unix path that is something other than a socket is INVALID_ARGUMENT.
+// RESOURCE_EXHAUSTED when another process listens there. Asked before anything is started, because
+// gRPC by itself would share the port or take the socket's name away. A Unix path that is something
+// other than a socket is INVALID_ARGUMENT.
 absl::Status CheckFree(const ListenAddress& address);
 
 }  // namespace tandem::cli

@@ -41,8 +41,9 @@ class Palette {
 // A duration in the unit that reads best: "850 µs", "12.3 ms", "1.24 s".
 std::string FormatSeconds(double seconds);
 
-// Model output as a terminal may see it: control characters other than newline and tab become visible pictures
-// (U+2400 …), so that a model cannot move the cursor or retitle the window. `text` is UTF-8.
+// Model output as a terminal may see it: control characters other than newline and tab become
+// visible pictures (U+2400 …), so that a model cannot move the cursor or retitle the window. `text`
+// is UTF-8.
 std::string VisibleText(const std::string& text);
 
 }  // namespace tandem::cli

@@ -8,17 +8,18 @@
 namespace tandem::cli {
 
 // alpha: chance that a draft token that is tested is accepted, in [0, 1].
-// gamma: draft tokens in a round, >= 0. cost_ratio (c): time of one drafter step over one plain target step.
+// gamma: draft tokens in a round, >= 0. cost_ratio (c): time of one drafter step over one plain
+// target step.
 
 // Equation 1: (1 - alpha^(gamma+1)) / (1 - alpha); gamma + 1 at alpha = 1.
 double ExpectedTokensPerRound(double alpha, int gamma);
 
-// Theorem 3.8: expected wall-clock factor over plain decoding. Assumes that gamma + 1 rows cost the target what one
-// does, and that nothing else takes time.
+// Theorem 3.8: expected wall-clock factor over plain decoding. Assumes that gamma + 1 rows cost the
+// target what one does, and that nothing else takes time.
 double PredictedSpeedup(double alpha, int gamma, double cost_ratio);
 
-// Theorem 3.11: expected factor of arithmetic operations. operations_ratio (c-hat): drafter's operations a token over
-// the target's.
+// Theorem 3.11: expected factor of arithmetic operations. operations_ratio (c-hat): drafter's
+// operations a token over the target's.
 double OperationsFactor(double alpha, int gamma, double operations_ratio);
 
 // The gamma in [0, max_gamma] that Theorem 3.8 likes best; the smallest when several do.
@@ -32,8 +33,8 @@ struct RoundCosts {
   double round_overhead;  // transfer and router, per round with a draft
 };
 
-// Theorem 3.8 without its assumptions: expected tokens per round at their plain time, over the measured time of a
-// round with gamma draft tokens.
+// Theorem 3.8 without its assumptions: expected tokens per round at their plain time, over the
+// measured time of a round with gamma draft tokens.
 double PredictedSpeedup(double alpha, int gamma, const RoundCosts& costs);
 
 // A ratio with its two-sided 95 % confidence interval.
@@ -44,9 +45,9 @@ struct RatioInterval {
   int pairs = 0;
 };
 
-// Geometric mean of paired ratios and Student's t interval of their logarithms: pairs see the same noise of the
-// machine, and a factor of two either way counts the same. Ratios must be > 0; with fewer than two pairs low = high =
-// ratio. No pairs: all zero.
+// Geometric mean of paired ratios and Student's t interval of their logarithms: pairs see the same
+// noise of the machine, and a factor of two either way counts the same. Ratios must be > 0; with
+// fewer than two pairs low = high = ratio. No pairs: all zero.
 RatioInterval MeanRatio(const std::vector<double>& ratios);
 
 }  // namespace tandem::cli

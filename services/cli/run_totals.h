@@ -28,7 +28,8 @@ class RunTotals {
   // Tokens but the first of each run: that one is prefill's. All that follows is about these.
   int64_t decoded_tokens() const { return decoded_tokens_; }
   int64_t draft_rounds() const { return draft_rounds_; }
-  // What is neither accepted nor the one token that a drafted round adds came from a pass of its own.
+  // What is neither accepted nor the one token that a drafted round adds came from a pass of its
+  // own.
   int64_t plain_rounds() const;
   // Passes of the target.
   int64_t rounds() const { return draft_rounds_ + plain_rounds(); }

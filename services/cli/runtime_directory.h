@@ -10,11 +10,12 @@
 
 namespace tandem::cli {
 
-// Mode 0700, removed with all it holds by the destructor. A lock held by this process marks it as alive: what a
-// supervisor that was killed left behind is removed by the next one that starts.
+// Mode 0700, removed with all it holds by the destructor. A lock held by this process marks it as
+// alive: what a supervisor that was killed left behind is removed by the next one that starts.
 class RuntimeDirectory {
  public:
-  // Under $XDG_RUNTIME_DIR, or /tmp where that is not set, not writable or too long for a socket's path.
+  // Under $XDG_RUNTIME_DIR, or /tmp where that is not set, not writable or too long for a socket's
+  // path.
   static absl::StatusOr<std::unique_ptr<RuntimeDirectory>> Create();
   static absl::StatusOr<std::unique_ptr<RuntimeDirectory>> CreateUnder(
       const std::filesystem::path& parent);

@@ -8,8 +8,9 @@
 
 namespace tandem::cli {
 
-// Serves until SIGINT, SIGTERM or SIGHUP; a second one kills at once. Prints `ready: ADDRESS` to `console.out` when
-// it serves, everything else to `console.err`. Returns the exit code: 0 after a clean stop.
+// Serves until SIGINT, SIGTERM or SIGHUP; a second one kills at once. Prints `ready: ADDRESS` to
+// `console.out` when it serves, everything else to `console.err`. Returns the exit code: 0 after a
+// clean stop.
 int Serve(const ServerOptions& options, ColorMode color, Console& console);
 
 }  // namespace tandem::cli

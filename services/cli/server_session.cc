@@ -74,7 +74,8 @@ absl::Status ServerSession::StartServer(ServerOptions options) {
   return absl::OkStatus();
 }
 
-// The router serves without waiting for the drafter; a single call would then be decoded plainly at first.
+// The router serves without waiting for the drafter; a single call would then be decoded plainly at
+// first.
 absl::Status ServerSession::AwaitDrafter() {
   const auto deadline = std::chrono::steady_clock::now() + kDrafterTimeout;
   while (std::chrono::steady_clock::now() < deadline) {

@@ -24,11 +24,11 @@ struct SessionOptions {
   ServerOptions server;  // of the private one
 };
 
-// A private server listens on a Unix socket in its own folder, writes its log lines only when asked to or when it fails,
-// and is gone, with its folder, when the session is.
+// A private server listens on a Unix socket in its own folder, writes its log lines only when asked
+// to or when it fails, and is gone, with its folder, when the session is.
 //
-// The first Ctrl-C (SIGTERM, SIGHUP) cancels the running call and makes every later one CANCELLED; the second kills a
-// private server and ends this process.
+// The first Ctrl-C (SIGTERM, SIGHUP) cancels the running call and makes every later one CANCELLED;
+// the second kills a private server and ends this process.
 class ServerSession {
  public:
   // CANCELLED when interrupted while starting.

@@ -57,7 +57,8 @@ std::vector<TextSpan> TextAttribution::Add(const v1::GenerateResponse& message) 
 
   size_t position = 0;
   while (position < text.size()) {
-    // The first waiting token whose text is found at or after `position`; those before it have none of their own.
+    // The first waiting token whose text is found at or after `position`; those before it have none
+    // of their own.
     size_t found = std::string::npos;
     size_t token = 0;
     for (; token < waiting_.size(); ++token) {

@@ -39,7 +39,8 @@ class DraftSession final : public DraftHandler {
   void Propose(const v1::Propose& command, v1::ProposeReply& reply);
   void ReadVocabulary(uint64_t id, const Emit& emit) const;
 
-  // Checks an item that was admitted and makes `proposal` and `block` of it. Changes nothing of the slot.
+  // Checks an item that was admitted and makes `proposal` and `block` of it. Changes nothing of the
+  // slot.
   absl::Status Prepare(const v1::ProposeItem& item, Slot& slot, Proposal& proposal,
                        OpenBlock& block);
 

@@ -18,23 +18,25 @@ struct Proposal {
   Slot* slot = nullptr;
   std::span<const int32_t> token_ids;  // what the slot lacks; fed first
   size_t draft_length = 0;             // 0: only catch up. PRECOND when > 0: token_ids is not empty
-  // [draft_length, vocabulary_size] f32 where the distributions go that tokens are drawn from, one row for each. Empty:
-  // not wanted.
+  // [draft_length, vocabulary_size] f32 where the distributions go that tokens are drawn from, one
+  // row for each. Empty: not wanted.
   std::span<float> draft_log_probs;
-  // Out: at most draft_length; fewer when a row of logits was not finite (whether a position is drafted depends on the
-  // tokens before it alone, never on the draw, so nothing is biased).
+  // Out: at most draft_length; fewer when a row of logits was not finite (whether a position is
+  // drafted depends on the tokens before it alone, never on the draw, so nothing is biased).
   std::vector<int32_t> draft_token_ids;
 };
 
-// Autoregressive drafting, batched over slots: one pass feeds what all of them lack, then one pass a position; a slot
-// drops out as it has its tokens. Feeds d1 … d(K-1): the last draft token is fed only once it is committed.
+// Autoregressive drafting, batched over slots: one pass feeds what all of them lack, then one pass
+// a position; a slot drops out as it has its tokens. Feeds d1 … d(K-1): the last draft token is fed
+// only once it is committed.
 class Proposer {
  public:
   // `model` must outlive it.
   explicit Proposer(LlamaModel* model);
 
-  // PRECOND: different slots, each with room for token_ids and draft_length - 1 rows more; ids in the vocabulary.
-  // An error is the model's and leaves caches with rows that are not booked: TruncateTo drops them.
+  // PRECOND: different slots, each with room for token_ids and draft_length - 1 rows more; ids in
+  // the vocabulary. An error is the model's and leaves caches with rows that are not booked:
+  // TruncateTo drops them.
   absl::Status Run(std::span<Proposal> proposals);
 
  private:

@@ -16,7 +16,8 @@
 
 namespace tandem {
 
-// One thread that does one job after the other. Everything but the jobs themselves runs on the polling thread.
+// One thread that does one job after the other. Everything but the jobs themselves runs on the
+// polling thread.
 class BackgroundWork {
  public:
   static constexpr size_t kMaxJobs = 64;
@@ -26,10 +27,12 @@ class BackgroundWork {
   BackgroundWork(const BackgroundWork&) = delete;
   BackgroundWork& operator=(const BackgroundWork&) = delete;
 
-  // `work` runs on the thread, then `done` on the polling one. False: kMaxJobs wait already, and neither will run.
+  // `work` runs on the thread, then `done` on the polling one. False: kMaxJobs wait already, and
+  // neither will run.
   bool Run(std::function<void()> work, std::function<void()> done);
 
-  // Finishes what waits, and ends the thread. Each `done` still comes through the queue, which must be polled.
+  // Finishes what waits, and ends the thread. Each `done` still comes through the queue, which must
+  // be polled.
   void Stop();
 
   // No job is under way, and none's `done` is still to come: only then may the queue be shut down.

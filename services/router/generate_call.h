@@ -16,8 +16,8 @@
 
 namespace tandem {
 
-// Waits for a client, then carries its responses. Memory is bounded: at most kMaxBufferedBytes wait for a client that does
-// not read. Everything runs on the thread that polls the completion queue.
+// Waits for a client, then carries its responses. Memory is bounded: at most kMaxBufferedBytes wait
+// for a client that does not read. Everything runs on the thread that polls the completion queue.
 class GenerateCall {
  public:
   static constexpr size_t kMaxBufferedBytes = 256 << 10;
@@ -27,7 +27,8 @@ class GenerateCall {
     virtual void OnOpened(GenerateCall& call) = 0;
     // Cancelled, past its deadline, or disconnected, before it was finished.
     virtual void OnCancelled(GenerateCall& call) = 0;
-    // gRPC has let go of it: may be destroyed, and not before. `opened` false: the server shut down before a client came.
+    // gRPC has let go of it: may be destroyed, and not before. `opened` false: the server shut down
+    // before a client came.
     virtual void OnClosed(GenerateCall& call, bool opened) = 0;
 
    protected:
@@ -46,7 +47,8 @@ class GenerateCall {
   // Finished, cancelled or gone: nothing written from now on arrives.
   bool finished() const { return status_.has_value(); }
 
-  // False: the client reads too slowly. What was not sent yet is dropped, and the call should be finished.
+  // False: the client reads too slowly. What was not sent yet is dropped, and the call should be
+  // finished.
   bool Write(v1::GenerateResponse response);
   // Of the responses that gRPC was given.
   int num_sent_tokens() const { return num_sent_tokens_; }

@@ -15,7 +15,8 @@
 
 namespace tandem {
 
-// Blocks both signals in the calling thread and in those that it starts later: make it before any other thread.
+// Blocks both signals in the calling thread and in those that it starts later: make it before any
+// other thread.
 class SignalMask {
  public:
   SignalMask();
@@ -24,7 +25,8 @@ class SignalMask {
 // A thread that waits for the signals and posts each to the queue.
 class SignalWatcher {
  public:
-  // `on_signal`, with the signal's number, runs on the thread that polls `queue`. PRECOND: a SignalMask was made.
+  // `on_signal`, with the signal's number, runs on the thread that polls `queue`. PRECOND: a
+  // SignalMask was made.
   SignalWatcher(grpc::CompletionQueue* queue, std::function<void(int)> on_signal);
   // Stops the thread. Before the queue is shut down; posted events must still be polled.
   void Stop();

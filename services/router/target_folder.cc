@@ -13,7 +13,8 @@ namespace {
 constexpr uintmax_t kMaxConfigBytes = 1 << 20;
 constexpr size_t kMaxEndOfTextIds = 64;
 
-// The field `eos_token_id` of one file: a number, a list of numbers, null or missing. No ids when there is no such file.
+// The field `eos_token_id` of one file: a number, a list of numbers, null or missing. No ids when
+// there is no such file.
 absl::StatusOr<std::vector<int32_t>> ReadEndOfTextIds(const std::filesystem::path& path,
                                                       size_t num_entries) {
   std::vector<int32_t> ids;

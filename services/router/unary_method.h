@@ -16,8 +16,9 @@
 
 namespace tandem {
 
-// Serves any number of calls at once, one object each: a client that is slow to read its answer holds up no other.
-// Everything runs on the thread that polls the completion queue. Must outlive the queue's last event.
+// Serves any number of calls at once, one object each: a client that is slow to read its answer
+// holds up no other. Everything runs on the thread that polls the completion queue. Must outlive
+// the queue's last event.
 template <typename Request, typename Reply>
 class UnaryMethod {
  public:

@@ -1,4 +1,5 @@
-// Scores draft blocks of a batch of slots in one pass of the target model, and says how much of each to keep.
+// Scores draft blocks of a batch of slots in one pass of the target model, and says how much of
+// each to keep.
 #ifndef TANDEM_SERVICES_VERIFIER_JUDGE_H_
 #define TANDEM_SERVICES_VERIFIER_JUDGE_H_
 
@@ -16,7 +17,8 @@ namespace tandem {
 // One slot's share of a batch.
 struct Judgement {
   Slot* slot = nullptr;
-  // Fed first, and kept whatever comes of the draft: committed tokens, the pending one last. PRECOND: not empty.
+  // Fed first, and kept whatever comes of the draft: committed tokens, the pending one last.
+  // PRECOND: not empty.
   std::span<const int32_t> token_ids;
   std::span<const int32_t> draft_token_ids;  // judged; PRECOND: empty unless `sample`
   const float* draft_log_probs = nullptr;    // as in VerifyBlockArgs
@@ -24,16 +26,16 @@ struct Judgement {
   BlockVerdict verdict;                      // out, when `sample`
 };
 
-// Feeds [token_ids, draft_token_ids] of every slot; row i of the last K + 1 judges draft token i + 1, row K gives the
-// bonus. Afterwards a slot holds token_ids and the accepted draft tokens; nothing of what was rejected. A slot whose
-// verdict is not finite is as it was before.
+// Feeds [token_ids, draft_token_ids] of every slot; row i of the last K + 1 judges draft token i +
+// 1, row K gives the bonus. Afterwards a slot holds token_ids and the accepted draft tokens;
+// nothing of what was rejected. A slot whose verdict is not finite is as it was before.
 class Judge {
  public:
   // `model` must outlive it.
   explicit Judge(LlamaModel* model) : model_(model) {}
 
-  // PRECOND: different slots with room for all rows; ids in the vocabulary. An error is the model's and leaves caches with
-  // rows that are not booked: TruncateTo drops them.
+  // PRECOND: different slots with room for all rows; ids in the vocabulary. An error is the model's
+  // and leaves caches with rows that are not booked: TruncateTo drops them.
   absl::Status Run(std::span<Judgement> judgements);
 
  private:

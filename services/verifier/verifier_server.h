@@ -17,8 +17,8 @@ namespace tandem {
 
 class VerifierServer final : public WorkerServer {
  public:
-  // `model` must outlive it. A ring folder of its own that cannot be had only costs the `shm` transport; one that was
-  // asked for by name is an error.
+  // `model` must outlive it. A ring folder of its own that cannot be had only costs the `shm`
+  // transport; one that was asked for by name is an error.
   static absl::StatusOr<std::unique_ptr<VerifierServer>> Start(
       const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir);
 

@@ -131,7 +131,8 @@ absl::Status VerifierSession::ConfirmRing(const v1::ConfirmRing& command) {
 }
 
 void VerifierSession::AcceptChunk(const v1::LogProbChunk& chunk) {
-  // A piece has no reply: a block that lacks one is found out, and reported, when it is to be judged.
+  // A piece has no reply: a block that lacks one is found out, and reported, when it is to be
+  // judged.
   const absl::Status status = ring_ == nullptr
                                   ? FailedPrecondition("ring: none was created")
                                   : ring_->AcceptChunk(ToRingRef(chunk.ring()), chunk.rows(),

@@ -22,8 +22,8 @@ using VerifierHandler = SessionHandler<v1::VerifierCommand, v1::VerifierReply>;
 using VerifierSessionServer =
     SessionServer<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply>;
 
-// Ring epochs of one verifier process, never twice: also not after a restart, since they start at the clock's
-// microseconds.
+// Ring epochs of one verifier process, never twice: also not after a restart, since they start at
+// the clock's microseconds.
 class RingEpochs {
  public:
   RingEpochs();
@@ -35,8 +35,8 @@ class RingEpochs {
 
 class VerifierSession final : public VerifierHandler {
  public:
-  // All must outlive it; `model` and `epochs` are shared with other sessions of the same thread. `ring_listener` may be
-  // null: then `shm` is not offered.
+  // All must outlive it; `model` and `epochs` are shared with other sessions of the same thread.
+  // `ring_listener` may be null: then `shm` is not offered.
   VerifierSession(const WorkerModel* model, RingListener* ring_listener, RingEpochs* epochs);
   ~VerifierSession() override;
 

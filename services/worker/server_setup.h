@@ -19,8 +19,8 @@ struct BoundServer {
   std::string address;  // with the real port
 };
 
-// Adds the port and the standard health service and starts; health is SERVING at once, for the whole server and for
-// `service_name`. The socket file has mode 0600.
+// Adds the port and the standard health service and starts; health is SERVING at once, for the
+// whole server and for `service_name`. The socket file has mode 0600.
 absl::StatusOr<BoundServer> StartServer(const Address& address, grpc::Service& service,
                                         const char* service_name, grpc::ServerBuilder& builder);
 

@@ -10,7 +10,8 @@
 
 namespace tandem {
 
-// Blocks both signals in the calling thread (make it before any other thread) and waits for them in a thread of its own.
+// Blocks both signals in the calling thread (make it before any other thread) and waits for them in
+// a thread of its own.
 class StopSignal {
  public:
   StopSignal();
@@ -19,8 +20,8 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   // What a signal calls, in a thread of its own. Before it is set a signal ends the process
-  // with code 0: there is nothing to put away yet. When the process has not ended a second after the signal (a long
-  // forward pass), it is ended with code 0 all the same, after `before_exit`.
+  // with code 0: there is nothing to put away yet. When the process has not ended a second after
+  // the signal (a long forward pass), it is ended with code 0 all the same, after `before_exit`.
   void Set(std::function<void()> stop, std::function<void()> before_exit);
 
  private:

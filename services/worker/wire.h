@@ -26,10 +26,12 @@ inline std::span<const int32_t> ToSpan(const google::protobuf::RepeatedField<int
 absl::Status CheckTokenIds(const char* field, std::span<const int32_t> token_ids,
                            size_t vocabulary_size);
 
-// INVALID_ARGUMENT unless `parents` is empty or spells out a chain: -1, 0, 1, … for each draft token.
+// INVALID_ARGUMENT unless `parents` is empty or spells out a chain: -1, 0, 1, … for each draft
+// token.
 absl::Status CheckChain(std::span<const int32_t> parents, size_t num_draft_tokens);
 
-// First command of a session. FAILED_PRECONDITION: another protocol version; INVALID_ARGUMENT: absurd sizes.
+// First command of a session. FAILED_PRECONDITION: another protocol version; INVALID_ARGUMENT:
+// absurd sizes.
 absl::Status CheckAttach(const v1::Attach& attach);
 
 }  // namespace tandem

@@ -19,8 +19,8 @@ struct WorkerProgram {
   std::string description;  // for --help
   // --ring-dir is taken: for the worker that owns the log-prob ring.
   bool has_ring = false;
-  // A --max-context over the model's limit is cut to it. For the drafter: one that can hold less than the target drafts as
-  // far as it can.
+  // A --max-context over the model's limit is cut to it. For the drafter: one that can hold less
+  // than the target drafts as far as it can.
   bool may_cut_context = false;
   // Listens. `model` outlives the server; `ring_dir` is empty unless given.
   std::function<absl::StatusOr<std::unique_ptr<WorkerServer>>(
@@ -28,8 +28,9 @@ struct WorkerProgram {
       start;
 };
 
-// Exit code: 0 after SIGTERM or SIGINT, 1 when it cannot serve (one line on standard error says why), 2 for a bad command
-// line. Call it first in main: signals are blocked before any thread starts.
+// Exit code: 0 after SIGTERM or SIGINT, 1 when it cannot serve (one line on standard error says
+// why), 2 for a bad command line. Call it first in main: signals are blocked before any thread
+// starts.
 int RunWorker(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace tandem

@@ -51,8 +51,8 @@ RunTotals Totals(const RunNumbers& run) {
 // Plain: 100 rounds of 10 ms in the verifier and 1 ms around it.
 BenchCell Plain() { return {"greedy", 0, Totals({101, 0, 0, 0, 0, 0, 0.06, 1.0, 0.04}), {}}; }
 
-// 100 tokens in 40 rounds of two draft tokens each (58 accepted) and two plain ones: a draft step is 2 ms, a verify
-// pass of three rows 12 ms.
+// 100 tokens in 40 rounds of two draft tokens each (58 accepted) and two plain ones: a draft step
+// is 2 ms, a verify pass of three rows 12 ms.
 BenchCell Drafted() {
   return {.mode = "greedy",
           .draft_length = 2,

@@ -22,7 +22,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Answers every prompt with "the king and\n" in three tokens; with drafting in one round after the first.
+// Answers every prompt with "the king and\n" in three tokens; with drafting in one round after the
+// first.
 class ScriptedServer final : public v1::Generation::Service {
  public:
   grpc::Status Generate(grpc::ServerContext* /*context*/, const v1::GenerateRequest* request,

@@ -66,7 +66,8 @@ TEST(PredictionsTest, MeasuredCostsReduceToTheTheoremWhereItsAssumptionsHold) {
 }
 
 TEST(MeanRatioTest, IsTheGeometricMeanWithStudentsInterval) {
-  // Logarithms ln2 -+ 1: mean ln2, standard deviation 1, standard error 1/sqrt(3); t(2, 0.975) = 4.302653.
+  // Logarithms ln2 -+ 1: mean ln2, standard deviation 1, standard error 1/sqrt(3);
+  // t(2, 0.975) = 4.302653.
   const double e = std::exp(1.0);
   const RatioInterval interval = MeanRatio({2 / e, 2, 2 * e});
   EXPECT_THAT(interval.ratio, DoubleNear(2, 1e-9));

@@ -1,4 +1,5 @@
-// `tandem serve` and `tandem generate` as processes, with the embedded pair: what they leave, and when.
+// `tandem serve` and `tandem generate` as processes, with the embedded pair: what they leave, and
+// when.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

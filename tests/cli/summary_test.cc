@@ -12,8 +12,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Nine tokens: the first from prefill, then a round of four (three accepted, one bonus), a round of three (two
-// accepted, one recovered) and a plain one.
+// Nine tokens: the first from prefill, then a round of four (three accepted, one bonus), a round of
+// three (two accepted, one recovered) and a plain one.
 v1::GenerateResponse Response() {
   v1::GenerateResponse response;
   for (int source : {4, 1, 1, 1, 3, 1, 1, 2, 4}) {

@@ -94,7 +94,8 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, LogitsAreThoseOfTransformers) {
   const std::filesystem::path folder = kGolden / GetParam();
-  // Both sides compute in F32 from the same weights, whatever type these have: only rounding may differ.
+  // Both sides compute in F32 from the same weights, whatever type these have: only rounding may
+  // differ.
   ExpectLogits(folder, folder / "expected.safetensors", 1e-5);
 }
 

@@ -1,4 +1,5 @@
-// A row of logits has the same bits whichever path made it and whatever came with it (invariant 3 of the architecture).
+// A row of logits has the same bits whichever path made it and whatever came with it (invariant 3
+// of the architecture).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -131,7 +132,8 @@ TEST_P(PathInvarianceTest, OtherSlotsOfABatchChangeNothing) {
   const auto prefilling = NewCache();
   size_t decoded = 0;
   size_t prefilled = 0;
-  // A verify block in the middle, between a neighbour that decodes and one that prefills in growing chunks.
+  // A verify block in the middle, between a neighbour that decodes and one that prefills in growing
+  // chunks.
   for (size_t begin = 0, step = 1; begin < ids_.size(); begin += step, step = step % 6 + 1) {
     const size_t end = std::min(ids_.size(), begin + step);
     const size_t chunk = std::min(others[1].size() - prefilled, 5 + 3 * step);

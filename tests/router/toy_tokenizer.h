@@ -14,7 +14,8 @@
 
 namespace tandem::testing {
 
-// Entry i is the bytes at i; Encode takes one entry a byte, where there is one of that byte alone. The last is special.
+// Entry i is the bytes at i; Encode takes one entry a byte, where there is one of that byte alone.
+// The last is special.
 class ToyTokenizer final : public Tokenizer {
  public:
   explicit ToyTokenizer(std::vector<std::string> entries) : entries_(std::move(entries)) {}

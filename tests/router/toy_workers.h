@@ -1,4 +1,5 @@
-// Workers without a model: they keep worker.proto's rules to the letter, and choose tokens by the hash of what precedes.
+// Workers without a model: they keep worker.proto's rules to the letter, and choose tokens by the
+// hash of what precedes.
 #ifndef TANDEM_TESTS_ROUTER_TOY_WORKERS_H_
 #define TANDEM_TESTS_ROUTER_TOY_WORKERS_H_
 

@@ -1,7 +1,9 @@
-// tokenizer_compare FOLDER: answers requests about FOLDER's tokenizer, one JSON value a line, on standard input and output.
+// tokenizer_compare FOLDER: answers requests about FOLDER's tokenizer, one JSON value a line, on
+// standard input and output.
 // tests/golden/make_tokenizer_golden.py --fuzz compares the answers with Hugging Face's.
 //   {"encode": "text", "special": bool}  -> [ids]
-//   {"decode": [ids], "skip": bool}      -> {"text": Decode, "pieces": [a StreamingDetokenizer's, Finish last]}
+//   {"decode": [ids], "skip": bool}      -> {"text": Decode, "pieces": [a
+//                                           StreamingDetokenizer's, Finish last]}
 // Errors are {"error": "..."}.
 #include <cstdint>
 #include <iostream>

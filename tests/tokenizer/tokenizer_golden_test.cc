@@ -1,4 +1,5 @@
-// Token ids and texts are exactly Hugging Face's: tests/golden/make_tokenizer_golden.py made the cases.
+// Token ids and texts are exactly Hugging Face's: tests/golden/make_tokenizer_golden.py made the
+// cases.
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 

@@ -50,7 +50,8 @@ class RowCountingModel final : public LlamaModel {
   ModelConfig config_;
 };
 
-// A real model whose logits are NaN in every row that follows `poison`, and that fails as a whole when it is fed `bomb`.
+// A real model whose logits are NaN in every row that follows `poison`, and that fails as a whole
+// when it is fed `bomb`.
 class PoisonedModel final : public LlamaModel {
  public:
   PoisonedModel(std::unique_ptr<LlamaModel> model, int32_t poison, int32_t bomb)

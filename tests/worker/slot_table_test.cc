@@ -210,8 +210,8 @@ TEST_F(SlotTableTest, BadParametersAreInvalidAndOpenNothing) {
   EXPECT_EQ(pool_->num_free(), 2);
 }
 
-// Any order, repetition and loss of the commands of a history leaves the slot with a prefix of some state of that history,
-// and a fresh command always finds out which.
+// Any order, repetition and loss of the commands of a history leaves the slot with a prefix of some
+// state of that history, and a fresh command always finds out which.
 TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
   SlotLedger<v1::VerifyResult> ledger(pool_.get(), kVocabularySize, 1);
   std::mt19937 random(7);

@@ -130,7 +130,8 @@ struct TinySequence {
   }
 
   void Commit(const v1::ProposeResult& proposed, const v1::VerifyResult& verified) {
-    // The drafter holds the committed tokens and d1 … d(K-1); those that were rejected are rolled back by length.
+    // The drafter holds the committed tokens and d1 … d(K-1); those that were rejected are rolled
+    // back by length.
     const size_t committed = tokens.size();
     num_drafted = proposed.draft_token_ids_size();
     num_accepted = verified.num_accepted();

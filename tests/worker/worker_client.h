@@ -37,7 +37,8 @@ class RunningServer {
   std::thread thread_;
 };
 
-// A router's end of one session, with blocking calls. Throws std::runtime_error when nothing comes within 20 s.
+// A router's end of one session, with blocking calls. Throws std::runtime_error when nothing comes
+// within 20 s.
 template <typename Service, typename Command, typename Reply>
 class WorkerClient {
  public:

@@ -310,7 +310,8 @@ TEST_F(WorkerSessionTest, RollbackIsAbsoluteAndIdempotent) {
   sequence.tokens.resize(8);
   while (sequence.tokens.size() < tokens.size()) sequence.Round(nullptr, *verifier_, 0);
   EXPECT_EQ(sequence.tokens, tokens);
-  // Late copies of the rollback do not destroy the rows that grew since; not when they ride on a Verify either.
+  // Late copies of the rollback do not destroy the rows that grew since; not when they ride on a
+  // Verify either.
   EXPECT_EQ(verifier_->Call(command).update_slots().rollbacks(0).cached_len(),
             sequence.verifier_cached);
   v1::VerifierCommand riding;

@@ -1,5 +1,6 @@
-// Speculation does not change what is said: the first three tokens of 200,000 requests, drawn through the real draft draws
-// and VerifyBlock, against their exact distribution under the target alone. See docs/sampling.md.
+// Speculation does not change what is said: the first three tokens of 200,000 requests, drawn
+// through the real draft draws and VerifyBlock, against their exact distribution under the target
+// alone. See docs/sampling.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -153,7 +154,8 @@ TEST_P(GreedyOutputTest, IsTheTargetsOwnForEveryDraftLengthAndDrafter) {
 INSTANTIATE_TEST_SUITE_P(AllParameters, GreedyOutputTest, ::testing::ValuesIn(AllParamSets()),
                          [](const auto& test) { return test.param.name; });
 
-// What lenience makes of one position: min(q, p/l) is accepted, the rest goes to the plain residual.
+// What lenience makes of one position: min(q, p/l) is accepted, the rest goes to the plain
+// residual.
 std::vector<double> LenientDistribution(const std::vector<double>& p, const std::vector<double>& q,
                                         double lenience) {
   std::vector<double> out(p.size());

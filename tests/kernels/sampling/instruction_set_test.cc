@@ -1,4 +1,5 @@
-// Every instruction set that this machine can run gives the reference's results, not only the best one.
+// Every instruction set that this machine can run gives the reference's results, not only the best
+// one.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -24,7 +24,8 @@ TEST(PhiloxTest, GivesTheKnownAnswers) {
 }
 
 TEST(UniformTest, IsMadeOfTheFirstTwoWords) {
-  // The layout of the counter is part of what a seed means: a change of it changes every seeded output.
+  // The layout of the counter is part of what a seed means: a change of it changes every seeded
+  // output.
   const DrawKey key{
       .seed = 0x299f31d0a4093822, .position = 0x0370734413198a2e, .drafter = 3, .sibling = 5};
   const Words4 words =

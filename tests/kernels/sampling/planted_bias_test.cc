@@ -1,5 +1,6 @@
-// Tests of the test: known mistakes of speculative samplers, planted in an accept step of the test's own, are caught by the
-// G-test with as many draws as the real sampler is judged by; the same loop without a mistake passes.
+// Tests of the test: known mistakes of speculative samplers, planted in an accept step of the
+// test's own, are caught by the G-test with as many draws as the real sampler is judged by; the
+// same loop without a mistake passes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +27,8 @@ constexpr int32_t kDraftLength = 2;
 enum class Bias {
   kNone,
   kNoneWithCoarseUniforms,  // 4-bit u, where that is exact: the control of kAcceptsAtEquality
-  kNoneWithGumbelNoise,  // Gumbel-max draws with noise of their own: the control of kSharedGumbelNoise
+  // Gumbel-max draws with noise of their own: the control of kSharedGumbelNoise
+  kNoneWithGumbelNoise,
   kAcceptsAtEquality,             // p/q >= u lets a token with p = 0 through at u = 0
   kResidualIsAbsoluteDifference,  // |p - q|
   kResidualIsTarget,              // p
@@ -43,7 +45,8 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-// Rows of both models for every context of up to kNumTokens tokens; a context is a number with a leading 1.
+// Rows of both models for every context of up to kNumTokens tokens; a context is a number
+// with a leading 1.
 struct Tables {
   std::vector<std::vector<double>> p;
   std::vector<std::vector<double>> q;  // what draft tokens are drawn from
@@ -93,7 +96,8 @@ Tables RandomTables() {
   return tables;
 }
 
-// Half of the proposals have p = 0, the other half p = q: any u of [0, 1) judges them rightly, if strictly.
+// Half of the proposals have p = 0, the other half p = q: any u of [0, 1) judges them
+// rightly, if strictly.
 Tables HalfImpossibleTables() {
   Tables tables = EmptyTables();
   for (auto& row : tables.p) row = {0, 0.5, 0.25, 0.25, 0};

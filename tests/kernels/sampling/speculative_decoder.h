@@ -1,4 +1,5 @@
-// The router's loop without the router: rounds of draft draws and block verification over synthetic models.
+// The router's loop without the router: rounds of draft draws and block verification over synthetic
+// models.
 #ifndef TANDEM_TESTS_KERNELS_SAMPLING_SPECULATIVE_DECODER_H_
 #define TANDEM_TESTS_KERNELS_SAMPLING_SPECULATIVE_DECODER_H_
 

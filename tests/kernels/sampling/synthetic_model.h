@@ -1,4 +1,5 @@
-// Tiny language models without weights: logits are a hash of the whole context, so every penalty and mask matters.
+// Tiny language models without weights: logits are a hash of the whole context, so every penalty
+// and mask matters.
 #ifndef TANDEM_TESTS_KERNELS_SAMPLING_SYNTHETIC_MODEL_H_
 #define TANDEM_TESTS_KERNELS_SAMPLING_SYNTHETIC_MODEL_H_
 
@@ -39,8 +40,9 @@ class SyntheticModel {
 // The prompt of all these tests. Penalties see it.
 inline constexpr int32_t kPrompt[] = {1, 4};
 
-// Probability of each sequence of `length` tokens that the target alone says after the prompt, by enumeration with the
-// double-precision reference. Index: token ids as digits, the first token most significant.
+// Probability of each sequence of `length` tokens that the target alone says after the prompt, by
+// enumeration with the double-precision reference. Index: token ids as digits, the first token most
+// significant.
 std::vector<double> EnumerateTarget(const SyntheticModel& target, const SamplingParams& params,
                                     int length);
 

@@ -113,7 +113,8 @@ TEST_P(HugeVocabularyTest, AgreesWithTheReference) {
       ASSERT_NEAR(p, probs[x], 1e-4 * probs[x] + 1e-9);
     }
     EXPECT_NEAR(sum, 1.0, 1e-5);
-    // Among so many near-equal tokens the float exponentials may move the cut of top-p by a neighbour.
+    // Among so many near-equal tokens the float exponentials may move the cut of top-p by a
+    // neighbour.
     EXPECT_LE(kept_differently, 2u);
   }
 }

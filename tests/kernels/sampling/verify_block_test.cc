@@ -254,7 +254,8 @@ TEST(VerifyBlockTest, ARejectedOneHotDraftIsNotDrawnAgain) {
 }
 
 TEST(VerifyBlockTest, AnEmptyResidualDrawsFromTheTarget) {
-  // q is p's own row but claims more for the drafted token than it has: a rejection, with nothing above q.
+  // q is p's own row but claims more for the drafted token than it has: a rejection, with nothing
+  // above q.
   std::mt19937_64 random(7);
   int rejected = 0;
   for (int repeat = 0; repeat < 50; ++repeat) {
