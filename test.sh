@@ -2,7 +2,7 @@
 # Builds Tandem and runs all its tests. The last line reads "N passed, N failed".
 #   ./test.sh         installs what is missing, builds, runs every test
 #   ./test.sh --ci    the same, then checks formatting and runs clang-tidy, and runs the unit tests of the kernels, the
-#                     common libraries and the router's core once more under AddressSanitizer and UBSan
+#                     common libraries, the workers and the router's core once more under AddressSanitizer and UBSan
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -46,7 +46,7 @@ if [ "$checks" = true ]; then
   else
     failed=$((failed + 1))
   fi
-  folders=(tests/kernels tests/kernels/sampling tests/model tests/tokenizer tests/ring tests/router)
+  folders=(tests/kernels tests/kernels/sampling tests/model tests/tokenizer tests/ring tests/worker tests/router)
   deploy/build.sh asan "${folders[@]/%//all}"
   for folder in "${folders[@]}"; do
     run_ctest "build/asan/$folder" -L unit

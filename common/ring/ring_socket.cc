@@ -24,6 +24,9 @@ namespace {
 // The answer to the 8 bytes of an epoch: one byte, with the descriptor beside it if it is kFound.
 enum Answer : char { kFound = 1, kNoSuchRing = 2 };
 
+// A process without a free descriptor cannot take the connection that poll() reports at once again.
+constexpr int kAcceptPauseMilliseconds = 50;
+
 std::string LastError() { return std::strerror(errno); }
 
 absl::StatusOr<sockaddr_un> ToSockaddr(const std::filesystem::path& path) {
@@ -143,7 +146,11 @@ void RingListener::Run() {
     if (fds[1].revents != 0) return;
     if (fds[0].revents == 0) continue;
     UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (peer) Serve(std::move(peer));
+    if (peer) {
+      Serve(std::move(peer));
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      poll(&fds[1], 1, kAcceptPauseMilliseconds);
+    }
   }
 }
 

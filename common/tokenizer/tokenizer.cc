@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/status.h"
 #include "common/tokenizer/bpe_tokenizer.h"
 #include "common/tokenizer/unicode.h"
 
@@ -35,5 +36,19 @@ std::string StreamingDetokenizer::Push(int32_t token_id) {
 }
 
 std::string StreamingDetokenizer::Finish() { return tokenizer_->DecodeEnd(state_); }
+
+absl::StatusOr<std::string> DecodeWithin(const Tokenizer& tokenizer,
+                                         std::span<const int32_t> token_ids,
+                                         bool skip_special_tokens, size_t max_bytes) {
+  StreamingDetokenizer detokenizer(&tokenizer, skip_special_tokens);
+  std::string text;
+  for (size_t i = 0; i < token_ids.size() && text.size() <= max_bytes; ++i) {
+    text += detokenizer.Push(token_ids[i]);
+  }
+  if (text.size() <= max_bytes) text += detokenizer.Finish();
+  if (text.size() <= max_bytes) return text;
+  return ResourceExhausted("ids: their text has more than " + std::to_string(max_bytes) +
+                           " bytes, the limit of one message (send fewer ids at a time)");
+}
 
 }  // namespace tandem

@@ -86,6 +86,12 @@ class StreamingDetokenizer {
   DecodeState state_;
 };
 
+// Decode, given up with RESOURCE_EXHAUSTED where the text grows over `max_bytes`: a short list of ids
+// can be a long text.
+absl::StatusOr<std::string> DecodeWithin(const Tokenizer& tokenizer,
+                                         std::span<const int32_t> token_ids,
+                                         bool skip_special_tokens, size_t max_bytes);
+
 }  // namespace tandem
 
 #endif  // TANDEM_COMMON_TOKENIZER_TOKENIZER_H_

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr char kEmbeddedPair[] = "tales";
+constexpr char kEmbeddedPair[] = "tales";  // its folder, and the name of its target
+constexpr char kEmbeddedDraft[] = "tales-draft";
 
 absl::Status CheckFolder(const std::string& option, const fs::path& folder) {
   std::error_code ignored;
@@ -47,12 +48,19 @@ void AddIfSet(std::vector<std::string>& command, const std::string& option,
   if (value) command.insert(command.end(), {option, std::to_string(*value)});
 }
 
+void AddIfSet(std::vector<std::string>& command, const std::string& option,
+              const std::string& value) {
+  if (!value.empty()) command.insert(command.end(), {option, value});
+}
+
 ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const fs::path& model,
-                     const ServerOptions& options, const RuntimeDirectory& runtime) {
+                     const std::string& model_name, const ServerOptions& options,
+                     const RuntimeDirectory& runtime) {
   ChildSpec spec;
   spec.name = name;
   spec.listen = runtime.SocketAddress(name + ".sock");
   spec.command = {executable.string(), "--model", model.string(), "--exit-with-parent"};
+  AddIfSet(spec.command, "--model-name", model_name);
   AddIfSet(spec.command, "--threads", options.threads);
   AddIfSet(spec.command, "--max-slots", options.max_slots);
   AddIfSet(spec.command, "--max-context", options.max_context);
@@ -75,9 +83,9 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
           "tokenizer)");
     }
     TANDEM_ASSIGN_OR_RETURN(const fs::path pair, FindEmbeddedPair(options.models));
-    models = {pair / "target", pair / "draft"};
+    models = {pair / "target", pair / "draft", kEmbeddedPair, kEmbeddedDraft};
   } else {
-    models = {options.target, options.draft};
+    models = {options.target, options.draft, "", ""};
   }
   TANDEM_RETURN_IF_ERROR(CheckFolder("--target", models.target));
   if (options.drafter == "none") models.draft.clear();
@@ -110,13 +118,13 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
 
   SupervisorOptions plan;
   plan.restart.start_timeout = std::chrono::seconds(options.start_seconds);
-  plan.workers.push_back(
-      WorkerSpec("verifier", executables / "tandem-verifier", models.target, options, runtime));
+  plan.workers.push_back(WorkerSpec("verifier", executables / "tandem-verifier", models.target,
+                                    models.target_name, options, runtime));
   plan.workers.back().command.insert(plan.workers.back().command.end(),
                                      {"--ring-dir", runtime.path().string()});
   if (drafts) {
-    plan.workers.push_back(
-        WorkerSpec("draft", executables / "tandem-draft", models.draft, options, runtime));
+    plan.workers.push_back(WorkerSpec("draft", executables / "tandem-draft", models.draft,
+                                      models.draft_name, options, runtime));
     plan.workers.back().optional = true;
   }
 
@@ -137,9 +145,8 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   AddIfSet(router.command, "--draft-length", options.draft_length);
   AddIfSet(router.command, "--max-slots", options.max_slots);
   AddIfSet(router.command, "--max-queue", options.max_queue);
-  if (!options.transport.empty()) {
-    router.command.insert(router.command.end(), {"--transport", options.transport});
-  }
+  AddIfSet(router.command, "--model-name", models.target_name);
+  AddIfSet(router.command, "--transport", options.transport);
   if (options.insecure) router.command.emplace_back("--insecure");
   return plan;
 }

@@ -15,6 +15,9 @@ namespace tandem::cli {
 struct ModelFolders {
   std::filesystem::path target;
   std::filesystem::path draft;  // empty: no drafter
+  // What they are called in the API; empty: as their folders.
+  std::string target_name;
+  std::string draft_name;
 };
 
 // For a person who names a target alone.
@@ -22,15 +25,15 @@ inline constexpr char kNoDrafterNote[] =
     "tandem: no --draft is named, so there is no drafter: decoding plainly\n";
 
 // Folders that exist. INVALID_ARGUMENT names the option at fault.
-// The embedded pair is looked for in --models, else in the sources that this was built from, else in
-// ../share/tandem/models beside the executable.
+// The embedded pair is looked for in --models, else in the sources that this was built from, else
+// in ../share/tandem/models beside the executable.
 absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options);
 
 // Of this process.
 std::filesystem::path ExecutableFolder();
 
-// INVALID_ARGUMENT when --listen is no address, or one that other machines can reach without --insecure;
-// RESOURCE_EXHAUSTED when it is taken; NOT_FOUND when an executable is missing.
+// INVALID_ARGUMENT when --listen is no address, or one that other machines can reach without
+// --insecure; RESOURCE_EXHAUSTED when it is taken; NOT_FOUND when an executable is missing.
 absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                                              const ModelFolders& models,
                                              const RuntimeDirectory& runtime,

@@ -26,6 +26,7 @@ constexpr auto kShutdownGrace = std::chrono::seconds(1);
 // What takes longer is done in the background: every stream waits meanwhile.
 constexpr size_t kMaxShortTextBytes = 16 << 10;
 constexpr int kMaxShortIds = 16 << 10;
+constexpr int kTextFieldBytes = 8;  // what a message needs beside its text, at most
 
 absl::Status TooMuchWork() { return ResourceExhausted("too many long texts wait to be tokenized"); }
 
@@ -208,12 +209,19 @@ void RouterServer::WaitForOthers() {
         if (const absl::Status status = validator_.ValidateDetokenize(request); !status.ok()) {
           return respond(status);
         }
-        auto reply = std::make_shared<v1::DetokenizeResponse>();
+        auto reply = std::make_shared<absl::StatusOr<v1::DetokenizeResponse>>();
         const bool is_long = request.ids_size() > kMaxShortIds;
         const auto detokenize = [this, reply, &request] {
-          reply->set_text(target_.tokenizer->Decode(
-              std::span<const int32_t>(request.ids().data(), request.ids_size()),
-              !request.has_skip_special_tokens() || request.skip_special_tokens()));
+          auto text =
+              DecodeWithin(*target_.tokenizer,
+                           std::span<const int32_t>(request.ids().data(), request.ids_size()),
+                           !request.has_skip_special_tokens() || request.skip_special_tokens(),
+                           static_cast<size_t>(options_.max_message_bytes - kTextFieldBytes));
+          if (!text.ok()) {
+            *reply = text.status();
+            return;
+          }
+          reply->emplace().set_text(*std::move(text));
         };
         if (!RunWork(is_long, detokenize, [reply, respond] { respond(*reply); })) {
           respond(TooMuchWork());

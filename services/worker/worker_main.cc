@@ -43,6 +43,9 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
       ->required()
       ->type_name("DIR")
       ->envname(env("model"));
+  app.add_option("--model-name", options.model.name, "What routers call it; default: the folder's")
+      ->type_name("NAME")
+      ->envname(env("model-name"));
   app.add_option(
          "--listen", options.listen,
          "Where the router connects; port 0 picks a free one, and the line 'ready: ADDRESS'\n"

@@ -48,7 +48,10 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
     std::unique_ptr<LlamaModel> model, std::unique_ptr<Tokenizer> tokenizer) {
   std::unique_ptr<WorkerModel> worker(new WorkerModel());
   const std::filesystem::path folder = options.folder.lexically_normal();
-  worker->name_ = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  worker->name_ = options.name;
+  if (worker->name_.empty()) {
+    worker->name_ = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  }
   worker->threads_ = std::move(threads);
   worker->model_ = std::move(model);
   worker->tokenizer_ = std::move(tokenizer);

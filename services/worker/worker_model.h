@@ -18,6 +18,7 @@ namespace tandem {
 
 struct WorkerModelOptions {
   std::filesystem::path folder;
+  std::string name = {};  // empty: the folder's
   int threads = 1;
   size_t max_slots = 8;
   size_t max_context = 0;  // rows of each slot; 0: DefaultMaxContext

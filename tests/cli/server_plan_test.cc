@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 
 class ServerPlanTest : public ::testing::Test {
  protected:
@@ -31,7 +32,8 @@ class ServerPlanTest : public ::testing::Test {
   }
 
   absl::StatusOr<SupervisorOptions> Plan() {
-    return PlanServer(options_, {"/m/target", draft_}, *runtime_, dir_.path());
+    return PlanServer(options_, {"/m/target", draft_, target_name_, draft_name_}, *runtime_,
+                      dir_.path());
   }
 
   std::string Socket(const std::string& name) const { return runtime_->SocketAddress(name); }
@@ -41,6 +43,8 @@ class ServerPlanTest : public ::testing::Test {
   std::unique_ptr<RuntimeDirectory> runtime_;
   ServerOptions options_;
   fs::path draft_ = "/m/draft";
+  std::string target_name_;
+  std::string draft_name_;
 };
 
 TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterIsTold) {
@@ -81,6 +85,16 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
                           "--transport", "inline"));
 }
 
+TEST_F(ServerPlanTest, ModelsWithANameOfTheirOwnAreCalledByIt) {
+  target_name_ = "big";
+  draft_name_ = "small";
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->workers[0].command, IsSupersetOf({"--model-name", "big"}));
+  EXPECT_THAT(plan->workers[1].command, IsSupersetOf({"--model-name", "small"}));
+  EXPECT_THAT(plan->router.command, IsSupersetOf({"--model-name", "big"}));
+}
+
 TEST_F(ServerPlanTest, WithoutADrafterThereIsNone) {
   draft_.clear();
   fs::remove(dir_ / "tandem-draft");
@@ -109,6 +123,8 @@ TEST(FindModelsTest, TheEmbeddedPairIsTheDefault) {
   ASSERT_TRUE(models.ok()) << models.status();
   EXPECT_TRUE(fs::exists(models->target / "model.safetensors"));
   EXPECT_TRUE(fs::exists(models->draft / "model.safetensors"));
+  EXPECT_EQ(models->target_name, "tales");
+  EXPECT_EQ(models->draft_name, "tales-draft");
   ServerOptions plain;
   plain.drafter = "none";
   EXPECT_TRUE(FindModels(plain)->draft.empty());
@@ -121,6 +137,7 @@ TEST(FindModelsTest, ATargetAloneHasNoDrafter) {
   const auto models = FindModels(options);
   ASSERT_TRUE(models.ok()) << models.status();
   EXPECT_TRUE(models->draft.empty());
+  EXPECT_EQ(models->target_name, "") << "the folder's";
   options.draft = (dir / "missing").string();
   EXPECT_THAT(std::string(FindModels(options).status().message()), HasSubstr("--draft"));
 }

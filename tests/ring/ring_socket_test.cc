@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,6 +13,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <string>
 
@@ -28,6 +31,20 @@ constexpr RingGeometry kGeometry{.entries = 2, .rows_per_entry = 2, .vocabulary_
 mode_t ModeOf(const std::filesystem::path& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+}
+
+bool Connect(const UniqueFd& peer, const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path.c_str());
+  return connect(peer.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+// Of all threads of this process.
+double CpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 std::filesystem::path PrivateFolder(const testing::TempDir& dir) { return dir.path() / "ring"; }
@@ -114,11 +131,30 @@ TEST(RingListenerTest, PeerThatSaysNothingDoesNotKeepOthersOut) {
   auto ring = *LogProbRing::Create(kGeometry, 7, true);
   ASSERT_TRUE(listener->Offer(7, ring->fd()).ok());
   UniqueFd silent(socket(AF_UNIX, SOCK_STREAM, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strcpy(address.sun_path, listener->path().c_str());
-  ASSERT_EQ(connect(silent.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_TRUE(Connect(silent, listener->path()));
   EXPECT_TRUE(FetchRing(listener->path(), 7).ok());
+}
+
+TEST(RingListenerTest, DoesNotSpinWhileTheProcessHasNoDescriptorLeft) {
+  const testing::TempDir dir;
+  auto listener = *RingListener::Start(PrivateFolder(dir));
+  auto ring = *LogProbRing::Create(kGeometry, 7, true);
+  ASSERT_TRUE(listener->Offer(7, ring->fd()).ok());
+  UniqueFd waiting(socket(AF_UNIX, SOCK_STREAM, 0));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest_free = dup(waiting.get());
+  close(lowest_free);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest_free), .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  ASSERT_EQ(dup(waiting.get()), -1);
+  ASSERT_TRUE(Connect(waiting, listener->path()));
+  const double start = CpuSeconds();
+  poll(nullptr, 0, 500);  // the time over which a listener that spins would be seen
+  const double spent = CpuSeconds() - start;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_LT(spent, 0.02);
+  EXPECT_TRUE(FetchRing(listener->path(), 7).ok()) << "serves again";
 }
 
 TEST(RingListenerTest, OnlyTheUserCanReachTheSocket) {

@@ -168,6 +168,44 @@ class Server:
             return list(pool.map(lambda item: self.generate(item[0], **item[1]), requests))
 
 
+class Neighbours:
+    """A greedy and a reproducible stream that run on `server` again and again; each must always say the same."""
+
+    REQUESTS = [
+        ("The king said to his daughter,", dict(temperature=0, max_tokens=200, ignore_eos=True)),
+        ("In a deep forest there lived", dict(seed=77, max_tokens=200, ignore_eos=True)),
+    ]
+
+    def __init__(self, server):
+        self._server = server
+        self._want = [server.generate(prompt, **options).bytes for prompt, options in self.REQUESTS]
+        self._stop = threading.Event()
+        self.counts = [0] * len(self.REQUESTS)  # streams that came to their end
+        self.wrong = []
+        self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(len(self.REQUESTS))]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, i):
+        prompt, options = self.REQUESTS[i]
+        while not self._stop.is_set():
+            try:
+                if self._server.generate(prompt, **options).bytes != self._want[i]:
+                    self.wrong.append(i)
+            except grpc.RpcError as error:
+                self.wrong.append(error)
+            self.counts[i] += 1
+
+    def check(self):
+        assert self.wrong == []
+
+    def stop(self):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self.check()
+
+
 SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience"}
 REQUEST_FIELDS = {"request_id", "model", "add_special_tokens"}
 

@@ -1,4 +1,4 @@
-"""Bad files are refused by the real executable: fast, small, and by name."""
+"""Bad files are refused by the real executable: fast, small, and by name; and streams of a good server run on beside it."""
 
 import json
 import shutil
@@ -15,6 +15,19 @@ SECONDS, MEBIBYTES = 5, 64
 @pytest.fixture(scope="module")
 def good(models):
     return models.random(vocabulary_size=300, hidden_size=32, layers=2, untied=True, seed=1)
+
+
+@pytest.fixture(scope="module")
+def neighbours(servers):
+    running = harness.Neighbours(servers(max_slots=2, threads=1))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(autouse=True)
+def neighbours_are_undisturbed(neighbours):
+    yield
+    neighbours.check()
 
 
 @pytest.fixture
@@ -286,6 +299,10 @@ def test_a_bad_drafter_is_refused_too(good, folder):
     (folder / FILE).write_bytes(b"\0" * 7)
     message = refusal("--target", good, "--draft", folder)
     assert "draft" in message and FILE in message, message
+
+
+def test_neighbours_ran_all_the_while(neighbours):
+    harness.wait_until(lambda: min(neighbours.counts) >= 3, 30, "both neighbours finished streams")
 
 
 def test_the_good_model_is_served(good, tmp_path):

@@ -1,7 +1,5 @@
 """What is refused, with which status and which words; and that nobody else notices."""
 
-import threading
-
 import grpc
 import pytest
 
@@ -71,44 +69,17 @@ def server(servers):
     return servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=4)
 
 
-NEIGHBOURS = [
-    (PROMPTS[1], dict(temperature=0, max_tokens=200, ignore_eos=True)),
-    (PROMPTS[2], dict(seed=77, max_tokens=200, ignore_eos=True)),
-]
-
-
 @pytest.fixture(scope="module")
 def neighbours(server):
-    """Streams that run beside every test of the module; each must always say the same."""
-    want = [server.generate(prompt, **options).bytes for prompt, options in NEIGHBOURS]
-    stop = threading.Event()
-    counts, wrong = [0, 0], []
-
-    def run(i):
-        prompt, options = NEIGHBOURS[i]
-        while not stop.is_set():
-            try:
-                if server.generate(prompt, **options).bytes != want[i]:
-                    wrong.append(i)
-            except grpc.RpcError as error:
-                wrong.append(error)
-            counts[i] += 1
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(NEIGHBOURS))]
-    for thread in threads:
-        thread.start()
-
-    yield lambda: (list(counts), list(wrong))
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    running = harness.Neighbours(server)
+    yield running
+    running.stop()
 
 
 @pytest.fixture(autouse=True)
 def neighbours_are_undisturbed(neighbours):
     yield
-    assert neighbours()[1] == []
+    neighbours.check()
 
 
 def refusal(server, prompt, **options):
@@ -212,6 +183,15 @@ def test_bad_calls_around_generate_are_refused(server):
     assert error.value.code() in (INVALID, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
+def test_ids_whose_text_is_too_long_are_refused_by_name(server):
+    longest = max(range(4096), key=lambda token_id: len(server.stub.Detokenize(pb.DetokenizeRequest(ids=[token_id])).text))
+    limit = 4 << 20
+    with pytest.raises(grpc.RpcError) as error:
+        server.stub.Detokenize(pb.DetokenizeRequest(ids=[longest] * 1_500_000))
+    assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "ids" in error.value.details() and str(limit - 8) in error.value.details()
+
+
 def test_refusals_say_nothing_about_the_machine(server):
     for prompt, options in [(PROMPTS[0], dict(top_p=2.0)), ("", {}), (PROMPTS[0], dict(model="x"))]:
         message = refusal(server, prompt, **options)[1]
@@ -219,7 +199,7 @@ def test_refusals_say_nothing_about_the_machine(server):
 
 
 def test_neighbours_ran_all_the_while(neighbours):
-    harness.wait_until(lambda: min(neighbours()[0]) >= 3, 30, "both neighbours finished streams")
+    harness.wait_until(lambda: min(neighbours.counts) >= 3, 30, "both neighbours finished streams")
 
 
 def test_a_full_queue_refuses_with_a_hint(servers, models):
@@ -227,8 +207,11 @@ def test_a_full_queue_refuses_with_a_hint(servers, models):
                            max_positions=16384, tokenizer_from=harness.TALES_TARGET)
     server = servers(target=target, drafter="none", max_slots=1, max_queue=2)
     endless = dict(max_tokens=15_000, ignore_eos=True)
-    running = server.start(PROMPTS[0], **endless)
-    next(running)
+    long = dict(temperature=0, max_tokens=600, ignore_eos=True)
+    want = server.generate(PROMPTS[0], **long).bytes
+    running = server.start(PROMPTS[0], **long)
+    output = harness.Output([], "", [], [], None, set())
+    output.add(next(running))
     # Which of the three that come together is one too many is not said.
     waiting = [server.start(PROMPTS[0], **endless) for _ in range(3)]
     harness.wait_until(lambda: any(not stream.is_active() for stream in waiting), 5, "one is refused")
@@ -238,8 +221,12 @@ def test_a_full_queue_refuses_with_a_hint(servers, models):
     assert "2" in refused[0].details() and "queue" in refused[0].details()
     hints = [value for key, value in refused[0].trailing_metadata() if key == "grpc-retry-pushback-ms"]
     assert hints and int(hints[0]) > 0
-    for stream in [running, *waiting]:
+    assert running.is_active()
+    for stream in waiting:
         stream.cancel()
+    for response in running:
+        output.add(response)
+    assert output.bytes == want
 
 
 def test_a_client_too_slow_is_cut_off_by_name(servers, models):
@@ -252,16 +239,16 @@ def test_a_client_too_slow_is_cut_off_by_name(servers, models):
                                                              ("grpc.http2.bdp_probe", 0)])
     stream = harness.generate_pb2_grpc.GenerationStub(channel).Generate(
         harness.request([1, 2, 3], temperature=0, max_tokens=16_000, ignore_eos=True, logprobs=20), timeout=60)
-    next(stream)
+    said = len(next(stream).token_ids)
     # Its slot, the only one, is free long before the output would have come to its end.
     assert len(server.generate([1, 2, 3], temperature=0, max_tokens=4, ignore_eos=True).token_ids) == 4
-    said = 0
     with pytest.raises(grpc.RpcError) as error:
         for response in stream:
             said += len(response.token_ids)
     assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error.value.details()
     assert "client too slow" in error.value.details() and "bytes" in error.value.details()
     assert said < 16_000
+    assert dict(error.value.trailing_metadata())["tandem-emitted-tokens"] == str(said)
     channel.close()
 
 
@@ -296,8 +283,11 @@ def test_a_target_row_that_is_not_finite_ends_its_own_request_alone(servers, mod
 
 def test_a_draining_server_is_unavailable_and_finishes_what_runs(tmp_path):
     server = harness.Server(tmp_path)
-    stream = server.start(PROMPTS[0], temperature=0, max_tokens=900, ignore_eos=True)
-    count = len(next(stream).token_ids)
+    long = dict(temperature=0, max_tokens=900, ignore_eos=True)
+    want = server.generate(PROMPTS[0], **long).bytes
+    stream = server.start(PROMPTS[0], **long)
+    output = harness.Output([], "", [], [], None, set())
+    output.add(next(stream))
     channel = server.channel
     server.process.terminate()
     refused = []
@@ -312,7 +302,7 @@ def test_a_draining_server_is_unavailable_and_finishes_what_runs(tmp_path):
 
     harness.wait_until(is_unavailable, 5, "new requests are refused")
     for response in stream:
-        count += len(response.token_ids)
-    assert count == 900
+        output.add(response)
+    assert output.bytes == want
     assert server.process.wait(15) == 0
     channel.close()

@@ -154,5 +154,22 @@ TEST(TokenizerTest, StreamsAnyTokenizerByItsTokenBytes) {
   EXPECT_EQ(stream.Finish(), "�");
 }
 
+TEST(TokenizerTest, DecodesWithinALimitOrSaysThatTheTextIsLonger) {
+  const auto tokenizer = LoadGolden("llama3");
+  const std::vector<int32_t> ids = *tokenizer->Encode("Once upon a time, é", false);
+  const std::string text = tokenizer->Decode(ids, true);
+  EXPECT_EQ(*DecodeWithin(*tokenizer, ids, true, text.size()), text);
+  for (const size_t limit : {text.size() - 1, size_t{0}}) {
+    const auto refused = DecodeWithin(*tokenizer, ids, true, limit);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(refused.status().message().find(std::to_string(limit) + " bytes"),
+              absl::string_view::npos);
+  }
+  // The end may add what is over: the first byte of a character alone becomes three.
+  const LetterTokenizer letters;
+  EXPECT_FALSE(DecodeWithin(letters, std::vector<int32_t>{'a', 0xC3}, true, 3).ok());
+  EXPECT_EQ(*DecodeWithin(letters, std::vector<int32_t>{'a', 0xC3}, true, 4), "a�");
+}
+
 }  // namespace
 }  // namespace tandem
