@@ -1,6 +1,7 @@
 #include "common/model/llama.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -81,6 +82,7 @@ class CpuLlama final : public LlamaModel {
   }
 
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override;
+  uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
  private:
   // Lays out the rows of the pass in token_ids_, positions_ and wants_logits_, changing no cache.
@@ -109,6 +111,7 @@ class CpuLlama final : public LlamaModel {
   LlamaWeights weights_;
   RopeTable rope_;
   ThreadPool& pool_;
+  std::atomic<uint64_t> progress_ = 0;  // two for each layer: after attention and at its end
 
   // Of the pass.
   std::vector<int32_t> token_ids_;
@@ -238,7 +241,9 @@ size_t CpuLlama::RunBlock(std::span<const ForwardItem> items, size_t begin, size
     MatMulArgs output = Product(layer.attention_output, mixed_, live_rows, hidden_);
     output.add_to_out = true;
     MatMul({&output, 1}, pool_);
+    progress_.fetch_add(1, std::memory_order_relaxed);
     Mlp(layer, live_rows);
+    progress_.fetch_add(1, std::memory_order_relaxed);
   }
 
   Norm(weights_.final_norm, live_rows);

@@ -58,6 +58,10 @@ class LlamaModel {
   // PRECOND: items are of different caches; each has room. Any number of rows: long ones are worked
   // off in blocks.
   virtual absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) = 0;
+
+  // Grows with every layer that a pass computes, so that a busy worker is told from a hung one. By
+  // any thread, also during a pass.
+  virtual uint64_t progress() const { return 0; }
 };
 
 }  // namespace tandem

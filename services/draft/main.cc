@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
        .start = [](const tandem::Address& address, const tandem::WorkerModel& model,
                    const std::filesystem::path&) {
          return tandem::DraftServer::Start(
-             address, [&model] { return std::make_unique<tandem::DraftSession>(&model); });
+             address, [&model] { return std::make_unique<tandem::DraftSession>(&model); },
+             [&model] { return model.model().progress(); });
        }});
 }

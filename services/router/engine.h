@@ -59,6 +59,9 @@ class Engine {
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
   void OnSessionLost(Worker worker, SessionId session, const std::string& why, double now);
+  void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now) {
+    workers_.OnPong(worker, session, pong, now);
+  }
   void Tick(double now);
   void Drain();           // refuses new requests; running and queued ones go on
   void Stop(double now);  // ends those too, with UNAVAILABLE

@@ -42,6 +42,13 @@ struct SendToVerifier {
   SessionId session;
   v1::VerifierCommand command;
 };
+// Ping the session's worker on the session's WorkerHealth stream (opened with the first ping, closed with the session);
+// pongs come back as events.
+struct SendPing {
+  Worker worker;
+  SessionId session;
+  uint64_t token;  // Attach.session_token
+};
 struct WriteResponse {
   CallId call;
   v1::GenerateResponse response;
@@ -64,7 +71,7 @@ struct GiveUp {
 };
 
 using EngineCommand = std::variant<OpenSession, CloseSession, SendToDrafter, SendToVerifier,
-                                   WriteResponse, FinishCall, LogLine, GiveUp>;
+                                   SendPing, WriteResponse, FinishCall, LogLine, GiveUp>;
 using EngineCommands = std::vector<EngineCommand>;
 
 }  // namespace tandem

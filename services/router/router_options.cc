@@ -83,6 +83,11 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "Seconds after which a drafter that does not answer is given up")
       ->check(CLI::PositiveNumber)
       ->group("Patience");
+  flag("--heartbeat-timeout", engine.workers.heartbeat_timeout_seconds, "TANDEM_HEARTBEAT_TIMEOUT",
+       "Seconds without a sign of life after which a worker counts as hung (or ten times what its "
+       "batches usually take, if that is longer); 0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Patience");
   flag("--drafter-wait", options->drafter_wait_seconds, "TANDEM_DRAFTER_WAIT",
        "Seconds that `ready` waits for the drafter; it may also come later")
       ->check(CLI::NonNegativeNumber)

@@ -41,6 +41,11 @@ struct Overloaded : Handlers... {
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
+EngineOptions WithTokens(EngineOptions options, uint64_t first_session_token) {
+  options.workers.first_session_token = first_session_token;
+  return options;
+}
+
 // What one connection may do to this process is bounded here, and nowhere by default.
 void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("tandem-router");
@@ -96,7 +101,7 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
                    const std::lock_guard<std::mutex> lock(random_mutex_);
                    return random_();
                  }),
-      engine_(options.engine, target_.tokenizer.get()) {}
+      engine_(WithTokens(options.engine, random_()), target_.tokenizer.get()) {}
 
 RouterServer::~RouterServer() {
   if (shutdown_.joinable()) shutdown_.join();
@@ -337,6 +342,10 @@ void RouterServer::OnSessionLost(Worker worker, SessionId session, const std::st
   engine_.OnSessionLost(worker, session, why, Now());
 }
 
+void RouterServer::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) {
+  engine_.OnPong(worker, session, pong, Now());
+}
+
 void RouterServer::ExecuteCommands() {
   // A command can make more: a client that is too slow is cancelled.
   for (EngineCommands commands = engine_.TakeCommands(); !commands.empty();
@@ -353,6 +362,7 @@ void RouterServer::Execute(EngineCommand& command) {
           [&](const CloseSession& close) { workers_->Close(close.session); },
           [&](SendToDrafter& send) { workers_->Send(send.session, std::move(send.command)); },
           [&](SendToVerifier& send) { workers_->Send(send.session, std::move(send.command)); },
+          [&](const SendPing& ping) { workers_->Ping(ping.worker, ping.session, ping.token); },
           [&](WriteResponse& write) {
             const auto call = calls_.find(write.call);
             if (call == calls_.end() || call->second->Write(std::move(write.response))) return;

@@ -58,6 +58,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void OnDraftReply(SessionId session, v1::DraftReply& reply) override;
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply) override;
   void OnSessionLost(Worker worker, SessionId session, const std::string& why) override;
+  void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) override;
   void OnSignal(int number);
   void OnShutDown(bool ok);
 

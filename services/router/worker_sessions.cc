@@ -13,6 +13,10 @@ namespace {
 constexpr double kFirstPauseSeconds = 0.05;
 constexpr double kLongestPauseSeconds = 1.0;
 constexpr double kIncompatiblePauseSeconds = 5.0;
+// A hung worker is told from one that is slow by so many of its usual batches.
+constexpr double kHungBatches = 10;
+constexpr double kStepShare = 0.1;  // of the newest batch in the usual one
+constexpr double kMostPatience = 64;
 
 bool Offers(const v1::AttachReply& info, v1::RingTransport transport) {
   return std::find(info.transports().begin(), info.transports().end(), transport) !=
@@ -45,6 +49,7 @@ void WorkerSessions::Open(Worker worker, double now) {
   attach.set_protocol_version(kProtocolVersion);
   attach.set_max_slots(options_.max_slots);
   attach.set_max_draft_length(options_.max_draft_length);
+  attach.set_session_token(SessionToken(l.session));
   if (worker == Worker::kDrafter) {
     *ToDrafter()->mutable_attach() = attach;
   } else {
@@ -70,6 +75,7 @@ void WorkerSessions::GoDown(Worker worker, double pause_seconds, double now) {
   Link& l = link(worker);
   l.state = State::kDown;
   l.attach_deadline = std::numeric_limits<double>::infinity();
+  l.ping_at = std::numeric_limits<double>::infinity();
   l.retry_at = now + pause_seconds;
   ring_.Close();
   first_difference_.clear();
@@ -112,6 +118,52 @@ void WorkerSessions::Drop(Worker worker, const std::string& why, double now) {
   OnLost(worker, session, why, now);
 }
 
+void WorkerSessions::StartHeartbeat(Worker worker, double now) {
+  Link& l = link(worker);
+  l.heartbeat.Begin(now);
+  l.ping_at = now + kPingSeconds;
+  out_->push_back(SendPing{worker, l.session, SessionToken(l.session)});
+}
+
+void WorkerSessions::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong,
+                            double now) {
+  if (IsCurrent(worker, session)) {
+    link(worker).heartbeat.OnPong(pong.progress(), pong.computing(), now);
+  }
+}
+
+void WorkerSessions::OnBatchDone(Worker worker, double seconds) {
+  Link& l = link(worker);
+  l.standstill_patience = 1;
+  if (!(seconds > 0)) return;
+  l.step_seconds =
+      l.step_seconds == 0 ? seconds : l.step_seconds + kStepShare * (seconds - l.step_seconds);
+}
+
+void WorkerSessions::CheckHeartbeat(Worker worker, double now) {
+  Link& l = link(worker);
+  const double limit =
+      options_.heartbeat_timeout_seconds > 0
+          ? std::max(options_.heartbeat_timeout_seconds, kHungBatches * l.step_seconds)
+          : std::numeric_limits<double>::infinity();
+  const double standstill_limit = limit * l.standstill_patience;
+  switch (l.heartbeat.Check(limit, standstill_limit, now)) {
+    case Heartbeat::State::kAlive:
+      l.ping_at = now + kPingSeconds;
+      out_->push_back(SendPing{worker, l.session, SessionToken(l.session)});
+      return;
+    case Heartbeat::State::kSilent:
+      Drop(worker, absl::StrCat("it hangs: no sign of life for ", limit, " s"), now);
+      return;
+    case Heartbeat::State::kStuck:
+      // Should it only be slower than was thought, a second try must not end in the same place.
+      l.standstill_patience = std::min(2 * l.standstill_patience, kMostPatience);
+      Drop(worker, absl::StrCat("it hangs: computes without progress for ", standstill_limit, " s"),
+           now);
+      return;
+  }
+}
+
 void WorkerSessions::Tick(double now) {
   for (Worker worker : {Worker::kVerifier, Worker::kDrafter}) {
     Link& l = link(worker);
@@ -119,12 +171,13 @@ void WorkerSessions::Tick(double now) {
     if (now >= l.attach_deadline) {
       Drop(worker, absl::StrCat("no answer within ", options_.attach_timeout_seconds, " s"), now);
     }
+    if (now >= l.ping_at) CheckHeartbeat(worker, now);
   }
 }
 
 double WorkerSessions::NextDeadline() const {
-  return std::min(
-      {verifier_.retry_at, verifier_.attach_deadline, drafter_.retry_at, drafter_.attach_deadline});
+  return std::min({verifier_.retry_at, verifier_.attach_deadline, verifier_.ping_at,
+                   drafter_.retry_at, drafter_.attach_deadline, drafter_.ping_at});
 }
 
 bool WorkerSessions::drafter_settled() const {
@@ -149,6 +202,9 @@ bool WorkerSessions::OnDraftReply(SessionId session, const v1::DraftReply& reply
         ring_command_id_ = command->id();
       }
       return true;
+    case v1::DraftReply::kPropose:
+      OnBatchDone(Worker::kDrafter, reply.propose().compute_seconds());
+      return false;
     case v1::DraftReply::kError:
       if (drafter_.state == State::kAttaching || drafter_.state == State::kReadingVocabulary) {
         Incompatible(Worker::kDrafter, absl::StrCat("draft: ", reply.error().message()), now);
@@ -188,6 +244,9 @@ bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply&
                     absl::StrCat("log-prob ring: ", RingTransportName(ring_.transport()))});
       }
       return true;
+    case v1::VerifierReply::kVerify:
+      OnBatchDone(Worker::kVerifier, reply.verify().compute_seconds());
+      return false;
     case v1::VerifierReply::kError:
       if (verifier_.state == State::kAttaching) {
         Incompatible(Worker::kVerifier, absl::StrCat("verifier: ", reply.error().message()), now);
@@ -249,6 +308,7 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
                              "): streams under way go on, but not with the very same tokens")});
   }
   verifier_.info = reply;
+  StartHeartbeat(Worker::kVerifier, now);
   BecomeReady(Worker::kVerifier);
   if (drafter_.state == State::kAttached) CheckDrafterVocabulary();
 }
@@ -264,6 +324,7 @@ void WorkerSessions::OnDrafterAttached(const v1::AttachReply& reply, double now)
   drafter_.info = reply;
   drafter_.attach_deadline = std::numeric_limits<double>::infinity();
   drafter_.state = State::kAttached;
+  StartHeartbeat(Worker::kDrafter, now);
   if (verifier_.info.has_value()) CheckDrafterVocabulary();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/rpc/heartbeat.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/engine_command.h"
 #include "services/router/log_prob_ring.h"
@@ -25,12 +26,19 @@ struct WorkerSessionsOptions {
   uint32_t max_draft_length = 16;
   TransportChoice transport = TransportChoice::kAuto;
   double attach_timeout_seconds = 10;
+  // A worker that gives no sign of life for so long, or for ten times its usual batch, is hung; 0: never.
+  double heartbeat_timeout_seconds = 3;
+  // Session tokens grow from here: at random, so that those of several routers differ.
+  uint64_t first_session_token = 1;
 };
 
 // Pure: replies, losses and the clock come in, commands go out. One worker goes
 //   down -> attaching -> (drafter: checking the vocabulary) -> ready
 // and from anywhere back to down, to be opened again after a pause that doubles up to a second (an
 // incompatible one: five). The verifier never waits for the drafter.
+//
+// Once attached, a worker is pinged: that keeps the session's lease, and its answers tell a hung worker from a busy one
+// (Heartbeat). A hung one is lost like a dead one, and attaches again when it goes on.
 class WorkerSessions {
  public:
   // `tokenizer` (the target's) and `out` must outlive it.
@@ -46,6 +54,7 @@ class WorkerSessions {
   bool OnDraftReply(SessionId session, const v1::DraftReply& reply, double now);
   bool OnVerifierReply(SessionId session, const v1::VerifierReply& reply, double now);
   void OnLost(Worker worker, SessionId session, const std::string& why, double now);
+  void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now);
   // The engine found the worker broken: gives the session up and opens a new one later.
   void Drop(Worker worker, const std::string& why, double now);
 
@@ -78,6 +87,11 @@ class WorkerSessions {
     double retry_at = std::numeric_limits<double>::infinity();
     double attach_deadline = std::numeric_limits<double>::infinity();
     double pause_seconds = 0;
+    double ping_at = std::numeric_limits<double>::infinity();
+    Heartbeat heartbeat;
+    double step_seconds = 0;  // that a batch usually takes, as the worker says
+    double standstill_patience =
+        1;                       // doubles with every verdict of standstill, until a batch is done
     bool refused = false;        // it answered, and does not fit
     std::string last_complaint;  // said once, not with every attempt
     std::optional<v1::AttachReply> info;
@@ -88,6 +102,10 @@ class WorkerSessions {
     return worker == Worker::kDrafter ? drafter_ : verifier_;
   }
   void Open(Worker worker, double now);
+  void StartHeartbeat(Worker worker, double now);
+  void CheckHeartbeat(Worker worker, double now);
+  void OnBatchDone(Worker worker, double seconds);
+  uint64_t SessionToken(SessionId session) const { return options_.first_session_token + session; }
   void GoDown(Worker worker, double pause_seconds, double now);
   void Complain(Worker worker, const std::string& text);
   void Incompatible(Worker worker, const std::string& text, double now);

@@ -5,33 +5,30 @@
 #include "common/rpc/worker_channel.h"
 
 namespace tandem {
-namespace {
 
-// Opens one session of either kind. `on_message` gets (session, reply).
-template <typename Service, typename Command, typename Reply, typename Sessions>
-void OpenStream(Worker worker, SessionId session, const Address& address,
-                grpc::CompletionQueue* queue, Sessions* sessions, WorkerStreams::Owner* owner,
-                void (WorkerStreams::Owner::*on_message)(SessionId, Reply&)) {
+template <typename Service, typename Command, typename Reply>
+void WorkerStreams::OpenStream(Worker worker, SessionId session, const Address& address,
+                               Sessions<Service, Command, Reply>* sessions,
+                               void (Owner::*on_message)(SessionId, Reply&)) {
   auto& opened = (*sessions)[session];
   opened.channel = ConnectWorker(address);
   opened.stub = Service::NewStub(opened.channel);
   opened.stream = std::make_unique<ClientStream<Command, Reply>>(
-      [=](Reply& reply) {
-        if (!sessions->at(session).given_up) (owner->*on_message)(session, reply);
+      [=, this](Reply& reply) {
+        if (!sessions->at(session).given_up) (owner_->*on_message)(session, reply);
       },
-      [=](const grpc::Status& status) {
+      [=, this](const grpc::Status& status) {
         const bool given_up = sessions->at(session).given_up;
         sessions->erase(session);
+        StopWatching(session);
         if (given_up) return;
-        owner->OnSessionLost(worker, session,
-                             status.ok() ? "it ended the stream" : status.error_message());
+        owner_->OnSessionLost(worker, session,
+                              status.ok() ? "it ended the stream" : status.error_message());
       });
-  opened.stream->Start([stub = opened.stub.get(), queue](grpc::ClientContext* context) {
-    return stub->PrepareAsyncSession(context, queue);
+  opened.stream->Start([this, stub = opened.stub.get()](grpc::ClientContext* context) {
+    return stub->PrepareAsyncSession(context, queue_);
   });
 }
-
-}  // namespace
 
 WorkerStreams::WorkerStreams(Address verifier, std::optional<Address> drafter,
                              grpc::CompletionQueue* queue, Owner* owner)
@@ -39,11 +36,9 @@ WorkerStreams::WorkerStreams(Address verifier, std::optional<Address> drafter,
 
 void WorkerStreams::Open(Worker worker, SessionId session) {
   if (worker == Worker::kVerifier) {
-    OpenStream<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply>(
-        worker, session, verifier_, queue_, &verifier_sessions_, owner_, &Owner::OnVerifierReply);
+    OpenStream(worker, session, verifier_, &verifier_sessions_, &Owner::OnVerifierReply);
   } else if (drafter_.has_value()) {
-    OpenStream<v1::DraftWorker, v1::DraftCommand, v1::DraftReply>(
-        worker, session, *drafter_, queue_, &drafter_sessions_, owner_, &Owner::OnDraftReply);
+    OpenStream(worker, session, *drafter_, &drafter_sessions_, &Owner::OnDraftReply);
   }
 }
 
@@ -56,6 +51,7 @@ void WorkerStreams::Close(SessionId session) {
   };
   give_up(drafter_sessions_);
   give_up(verifier_sessions_);
+  StopWatching(session);
 }
 
 void WorkerStreams::Send(SessionId session, v1::DraftCommand command) {
@@ -68,15 +64,49 @@ void WorkerStreams::Send(SessionId session, v1::VerifierCommand command) {
   if (it != verifier_sessions_.end()) it->second.stream->Write(std::move(command));
 }
 
+void WorkerStreams::Ping(Worker worker, SessionId session, uint64_t token) {
+  auto watch = watches_.find(session);
+  if (watch == watches_.end()) {
+    const std::shared_ptr<grpc::Channel> channel = Channel(session);
+    if (channel == nullptr) return;
+    watch = watches_.try_emplace(session).first;
+    watch->second.stub = v1::WorkerHealth::NewStub(channel);
+    watch->second.stream = std::make_unique<ClientStream<v1::WatchPing, v1::WatchPong>>(
+        [this, worker, session](const v1::WatchPong& pong) {
+          owner_->OnPong(worker, session, pong);
+        },
+        [this, session](const grpc::Status&) { watches_.erase(session); });
+    watch->second.stream->Start([this, stub = watch->second.stub.get()](auto* context) {
+      return stub->PrepareAsyncWatch(context, queue_);
+    });
+  }
+  v1::WatchPing ping;
+  ping.set_session_token(token);
+  watch->second.stream->Write(std::move(ping));
+}
+
+std::shared_ptr<grpc::Channel> WorkerStreams::Channel(SessionId session) const {
+  const auto drafter = drafter_sessions_.find(session);
+  if (drafter != drafter_sessions_.end()) return drafter->second.channel;
+  const auto verifier = verifier_sessions_.find(session);
+  return verifier != verifier_sessions_.end() ? verifier->second.channel : nullptr;
+}
+
+void WorkerStreams::StopWatching(SessionId session) {
+  const auto watch = watches_.find(session);
+  if (watch != watches_.end()) watch->second.stream->Cancel();
+}
+
 void WorkerStreams::CloseAll() {
-  for (auto& [session, opened] : drafter_sessions_) {
-    opened.given_up = true;
-    opened.stream->Cancel();
-  }
-  for (auto& [session, opened] : verifier_sessions_) {
-    opened.given_up = true;
-    opened.stream->Cancel();
-  }
+  const auto give_up = [](auto& sessions) {
+    for (auto& [session, opened] : sessions) {
+      opened.given_up = true;
+      opened.stream->Cancel();
+    }
+  };
+  give_up(drafter_sessions_);
+  give_up(verifier_sessions_);
+  for (auto& [session, watch] : watches_) watch.stream->Cancel();
 }
 
 }  // namespace tandem

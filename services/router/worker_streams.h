@@ -27,6 +27,7 @@ class WorkerStreams {
     virtual void OnVerifierReply(SessionId session, v1::VerifierReply& reply) = 0;
     // The stream ended by itself (not by Close).
     virtual void OnSessionLost(Worker worker, SessionId session, const std::string& why) = 0;
+    virtual void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) = 0;
 
    protected:
     ~Owner() = default;
@@ -40,10 +41,14 @@ class WorkerStreams {
   void Close(SessionId session);
   void Send(SessionId session, v1::DraftCommand command);
   void Send(SessionId session, v1::VerifierCommand command);
+  // On a stream beside the session's, over the same connection; opened where there is none.
+  void Ping(Worker worker, SessionId session, uint64_t token);
 
   void CloseAll();
   // True once gRPC has let go of every stream.
-  bool quiet() const { return drafter_sessions_.empty() && verifier_sessions_.empty(); }
+  bool quiet() const {
+    return drafter_sessions_.empty() && verifier_sessions_.empty() && watches_.empty();
+  }
 
  private:
   template <typename Service, typename Command, typename Reply>
@@ -53,15 +58,29 @@ class WorkerStreams {
     std::unique_ptr<ClientStream<Command, Reply>> stream;
     bool given_up = false;
   };
-  using DraftSession = Session<v1::DraftWorker, v1::DraftCommand, v1::DraftReply>;
-  using VerifierSession = Session<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply>;
+  template <typename Service, typename Command, typename Reply>
+  using Sessions = std::unordered_map<SessionId, Session<Service, Command, Reply>>;
+
+  struct Watch {
+    std::unique_ptr<v1::WorkerHealth::Stub> stub;
+    std::unique_ptr<ClientStream<v1::WatchPing, v1::WatchPong>> stream;
+  };
+
+  // Null: the session is over.
+  std::shared_ptr<grpc::Channel> Channel(SessionId session) const;
+  template <typename Service, typename Command, typename Reply>
+  void OpenStream(Worker worker, SessionId session, const Address& address,
+                  Sessions<Service, Command, Reply>* sessions,
+                  void (Owner::*on_message)(SessionId, Reply&));
+  void StopWatching(SessionId session);
 
   Address verifier_;
   std::optional<Address> drafter_;
   grpc::CompletionQueue* queue_;
   Owner* owner_;
-  std::unordered_map<SessionId, DraftSession> drafter_sessions_;
-  std::unordered_map<SessionId, VerifierSession> verifier_sessions_;
+  Sessions<v1::DraftWorker, v1::DraftCommand, v1::DraftReply> drafter_sessions_;
+  Sessions<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply> verifier_sessions_;
+  std::unordered_map<SessionId, Watch> watches_;
 };
 
 }  // namespace tandem

@@ -20,10 +20,14 @@ absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
     spdlog::warn("no shared memory with a drafter: {}", std::string(listener.status().message()));
   }
   VerifierServer* self = server.get();
-  TANDEM_ASSIGN_OR_RETURN(server->sessions_, VerifierSessionServer::Start(address, [self, &model] {
-                            return std::make_unique<VerifierSession>(
-                                &model, self->ring_listener_.get(), &self->epochs_);
-                          }));
+  TANDEM_ASSIGN_OR_RETURN(server->sessions_, VerifierSessionServer::Start(
+                                                 address,
+                                                 [self, &model] {
+                                                   return std::make_unique<VerifierSession>(
+                                                       &model, self->ring_listener_.get(),
+                                                       &self->epochs_);
+                                                 },
+                                                 [&model] { return model.model().progress(); }));
   return server;
 }
 

@@ -1,4 +1,5 @@
-// Serves the sessions of one worker: a thread that polls a completion queue reads commands and computes right there.
+// Serves the sessions of one worker: a thread that polls a completion queue reads commands and computes right there,
+// while gRPC's own threads answer pings.
 #ifndef TANDEM_SERVICES_WORKER_SESSION_SERVER_H_
 #define TANDEM_SERVICES_WORKER_SESSION_SERVER_H_
 
@@ -8,8 +9,10 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -21,9 +24,12 @@
 #include "common/rpc/address.h"
 #include "common/rpc/async_tag.h"
 #include "common/rpc/grpc_status.h"
+#include "common/rpc/heartbeat.h"
 #include "common/rpc/server_stream.h"
 #include "common/status.h"
+#include "services/worker/health_service.h"
 #include "services/worker/server_setup.h"
+#include "services/worker/session_leases.h"
 #include "services/worker/worker_server.h"
 
 namespace tandem {
@@ -40,18 +46,22 @@ class SessionHandler {
 };
 
 // Service: v1::DraftWorker or v1::VerifierWorker. Commands of all sessions are executed one after the other, in the
-// order in which they come: handlers share the model without locks.
+// order in which they come: handlers share the model without locks. A session ends with its stream, or with its lease.
 template <typename Service, typename Command, typename Reply>
 class SessionServer final : public WorkerServer {
  public:
   using Handler = SessionHandler<Command, Reply>;
   using HandlerFactory = std::function<std::unique_ptr<Handler>()>;
 
-  // Listens. `make_handler` is called by the thread that runs, for each router that comes.
+  // Listens. `make_handler` is called by the thread that runs, for each router that comes; `progress`, by any thread,
+  // counts what the worker has computed.
   static absl::StatusOr<std::unique_ptr<SessionServer>> Start(const Address& address,
-                                                              HandlerFactory make_handler) {
-    std::unique_ptr<SessionServer> server(new SessionServer(address, std::move(make_handler)));
+                                                              HandlerFactory make_handler,
+                                                              std::function<uint64_t()> progress) {
+    std::unique_ptr<SessionServer> server(
+        new SessionServer(address, std::move(make_handler), std::move(progress)));
     grpc::ServerBuilder builder;
+    builder.RegisterService(&server->health_);
     server->queue_ = builder.AddCompletionQueue();
     TANDEM_ASSIGN_OR_RETURN(BoundServer bound, StartServer(address, server->service_,
                                                            Service::service_full_name(), builder));
@@ -87,10 +97,14 @@ class SessionServer final : public WorkerServer {
   struct Session {
     std::unique_ptr<Handler> handler;
     std::unique_ptr<ServerStream<Command, Reply>> stream;
+    uint64_t token = 0;  // once attached
   };
 
-  SessionServer(const Address& bind_address, HandlerFactory make_handler)
-      : bind_address_(bind_address), make_handler_(std::move(make_handler)) {}
+  SessionServer(const Address& bind_address, HandlerFactory make_handler,
+                std::function<uint64_t()> progress)
+      : bind_address_(bind_address),
+        make_handler_(std::move(make_handler)),
+        progress_(std::move(progress)) {}
 
   // Waits for the next router.
   void Accept() {
@@ -100,13 +114,9 @@ class SessionServer final : public WorkerServer {
           session->handler = make_handler_();
           if (!stopping_) Accept();
         },
-        [session](const Command& command) {
-          auto& stream = *session->stream;
-          const absl::Status status = session->handler->Handle(
-              command, [&stream](Reply reply) { stream.Write(std::move(reply)); });
-          if (!status.ok()) stream.Close(ToGrpcStatus(status));
-        },
+        [this, session](const Command& command) { Handle(*session, command); },
         [this, session](bool /*opened*/) {
+          leases_.Close(session->token);
           sessions_.erase(session);
           CloseQueueIfDrained();
         });
@@ -115,18 +125,73 @@ class SessionServer final : public WorkerServer {
     });
   }
 
+  void Handle(Session& session, const Command& command) {
+    auto& stream = *session.stream;
+    computing_ = true;
+    const absl::Status status = session.handler->Handle(command, [&stream](Reply reply) {
+      if (reply.has_attach()) reply.mutable_attach()->set_lease_seconds(kLeaseSeconds);
+      stream.Write(std::move(reply));
+    });
+    computing_ = false;
+    if (!status.ok()) return stream.Close(ToGrpcStatus(status));
+    if (command.has_attach() && session.token == 0) {
+      session.token = command.attach().session_token();
+      leases_.Open(session.token);
+      LookAtLeasesLater();
+    }
+  }
+
+  v1::WatchPong Report() const {
+    v1::WatchPong pong;
+    pong.set_progress(progress_());
+    pong.set_computing(computing_);
+    return pong;
+  }
+
+  // No lease ends unnoticed: a new one cannot end before the alarm that a former look, or attaching, set.
+  void LookAtLeasesLater() {
+    if (lease_alarm_set_ || draining_) return;
+    const auto now = SessionLeases::Clock::now();
+    const auto next = leases_.NextLook(now);
+    if (!next.has_value()) return;
+    const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(*next - now);
+    lease_alarm_set_ = true;
+    lease_alarm_.Set(
+        queue_.get(),
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_micros(std::max<int64_t>(0, wait.count()) + 1, GPR_TIMESPAN)),
+        lease_tag_.get());
+  }
+
+  void OnLeaseAlarm(bool /*ok*/) {
+    lease_alarm_set_ = false;
+    for (const uint64_t token : leases_.TakeExpired(SessionLeases::Clock::now())) {
+      for (Session& session : sessions_) {
+        if (session.token == token) session.stream->Cancel();
+      }
+    }
+    LookAtLeasesLater();
+    CloseQueueIfDrained();
+  }
+
   void OnDraining(bool /*ok*/) {
     draining_ = true;
+    lease_alarm_.Cancel();
     CloseQueueIfDrained();
   }
 
   // After this Run returns.
   void CloseQueueIfDrained() {
-    if (draining_ && sessions_.empty()) queue_->Shutdown();
+    if (draining_ && !lease_alarm_set_ && sessions_.empty()) queue_->Shutdown();
   }
 
   Address bind_address_;
   HandlerFactory make_handler_;
+  std::function<uint64_t()> progress_;
+  std::atomic<bool> computing_ = false;
+  SessionLeases leases_{std::chrono::duration_cast<SessionLeases::Clock::duration>(
+      std::chrono::duration<double>(kLeaseSeconds))};
+  HealthService health_{&leases_, [this] { return Report(); }};
   typename Service::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
@@ -136,6 +201,9 @@ class SessionServer final : public WorkerServer {
   bool draining_ = false;
   grpc::Alarm drain_alarm_;
   MemberTag<SessionServer> drain_tag_{this, &SessionServer::OnDraining};
+  grpc::Alarm lease_alarm_;
+  bool lease_alarm_set_ = false;
+  MemberTag<SessionServer> lease_tag_{this, &SessionServer::OnLeaseAlarm};
 };
 
 }  // namespace tandem

@@ -162,7 +162,9 @@ class EngineDriver {
   double now = 100;
   bool drafter_alive = true;
   bool verifier_alive = true;
-  bool drafter_hangs = false;
+  bool drafter_hangs = false;  // computes for ever
+  bool answers_pings = true;
+  std::map<Worker, v1::WatchPong> pong;
   std::function<void(v1::DraftReply&)> change_draft_reply;
   std::function<void(v1::VerifierReply&)> change_verifier_reply;
   std::map<CallId, CallResult> calls;
@@ -204,6 +206,10 @@ class EngineDriver {
     } else if (auto* to_target = std::get_if<SendToVerifier>(&command)) {
       if (to_target->session == sessions[Worker::kVerifier]) {
         to_verifier.push_back(std::move(*to_target));
+      }
+    } else if (auto* ping = std::get_if<SendPing>(&command)) {
+      if (ping->session == sessions[ping->worker] && answers_pings) {
+        engine.OnPong(ping->worker, ping->session, pong[ping->worker], now);
       }
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {
       CallResult& result = calls[write->call];

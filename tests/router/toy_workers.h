@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/rpc/protocol.h"
 #include "common/token_hash.h"
 #include "tandem/v1/worker.pb.h"
 
@@ -58,7 +59,7 @@ struct ToyOptions {
   std::string fingerprint;
   std::string numerics_id = "toy";
   std::string boot_id = "host";
-  uint32_t protocol_version = 1;
+  uint32_t protocol_version = kProtocolVersion;
   std::vector<v1::RingTransport> transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
   std::vector<std::string> entries;  // of the drafter's vocabulary
 };

@@ -92,7 +92,8 @@ class WorkerSessionTest : public ::testing::Test {
     const Address address = *Address::Parse("unix:" + (dir_ / "draft.sock").string());
     const WorkerModel* worker_model = draft_model_.get();
     draft_server_ = std::make_unique<testing::RunningServer>(*DraftServer::Start(
-        address, [worker_model] { return std::make_unique<DraftSession>(worker_model); }));
+        address, [worker_model] { return std::make_unique<DraftSession>(worker_model); },
+        [worker_model] { return worker_model->model().progress(); }));
     draft_ = std::make_unique<DraftClient>(draft_server_->address());
     testing::Attach<DraftClient, v1::DraftCommand>(*draft_, kSlots);
   }
