@@ -3,62 +3,19 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "common/status.h"
 #include "services/cli/bench_report.h"
+#include "services/cli/bench_support.h"
 #include "services/cli/errors.h"
 #include "services/cli/model_operations.h"
-#include "services/cli/utf8.h"
 
 namespace tandem::cli {
 
 namespace {
-
-const std::vector<std::string>& BuiltInPrompts() {
-  static const std::vector<std::string> kPrompts = {
-      "Once upon a time there was a king who had three daughters, and the youngest",
-      "There was once a poor woodcutter who lived with his wife at the edge of a great forest.",
-      "A fox and a wolf were walking together along the road when they saw",
-      "In the middle of the night the old woman heard a knock at the door, and when she opened",
-      "The prince mounted his horse and rode for three days until he came to a castle",
-      "Long ago, when the animals could still speak, a little bird said to the lion,"};
-  return kPrompts;
-}
-
-absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
-  if (path.empty()) return BuiltInPrompts();
-  std::ifstream file(path);
-  if (!file) return InvalidArgument("--prompts: cannot read " + path);
-  std::vector<std::string> prompts;
-  int line_number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++line_number;
-    if (line.empty()) continue;
-    if (ValidUtf8Prefix(line) != line.size()) {
-      return InvalidArgument("--prompts: line " + std::to_string(line_number) + " of " + path +
-                             " is not valid UTF-8");
-    }
-    prompts.push_back(line);
-  }
-  if (prompts.empty()) return InvalidArgument("--prompts: " + path + " holds no prompt");
-  return prompts;
-}
-
-std::string Hardware() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string model = "unknown CPU";
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) != 0) continue;
-    const size_t colon = line.find(": ");
-    if (colon != std::string::npos) model = line.substr(colon + 2);
-    break;
-  }
-  return model + ", " + std::to_string(std::thread::hardware_concurrency()) + " hardware threads";
-}
 
 v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& mode,
                                 int draft_length, const std::string& prompt, int pair) {
@@ -79,30 +36,6 @@ v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& 
   if (draft_length > 0) speculation->set_draft_length(draft_length);
   return request;
 }
-
-// A line that is written over on a terminal; elsewhere one line a mode.
-class Progress {
- public:
-  Progress(int total, Console& console) : total_(total), console_(console) {}
-  ~Progress() {
-    if (console_.err_is_terminal) console_.err << "\r\x1b[K" << std::flush;
-  }
-
-  void Step(const std::string& what) {
-    ++done_;
-    if (console_.err_is_terminal) {
-      console_.err << "\r\x1b[K" << Palette(false).Bar(static_cast<double>(done_) / total_, 30)
-                   << " " << done_ << "/" << total_ << "  " << what << std::flush;
-    } else if (done_ * 10 / total_ != (done_ - 1) * 10 / total_) {
-      console_.err << "bench: " << done_ << "/" << total_ << " runs\n" << std::flush;
-    }
-  }
-
- private:
-  int total_;
-  int done_ = 0;
-  Console& console_;
-};
 
 // Each pair runs plain decoding and every draft length on one prompt. The order turns with the pairs, so that neither
 // a slow drift of the machine nor a place in the order favours a cell.

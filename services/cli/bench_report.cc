@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "services/cli/table.h"
 
 namespace tandem::cli {
 
@@ -13,24 +14,7 @@ double PerRound(double seconds, int64_t rounds) {
   return rounds > 0 ? seconds / static_cast<double>(rounds) : 0;
 }
 
-// One header and one row format, so that columns line up. Widths count characters, not bytes: "×" and "α" are two
-// bytes each, so cells are padded by hand.
-std::string Cell(const std::string& text, size_t width) {
-  const size_t characters = std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  });
-  return std::string(characters < width ? width - characters : 1, ' ') + text;
-}
-
 constexpr size_t kColumnWidths[] = {7, 3, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
-
-std::string TableLine(const std::vector<std::string>& cells) {
-  std::string line;
-  for (size_t i = 0; i < cells.size(); ++i) line += Cell(cells[i], kColumnWidths[i]);
-  return line;
-}
-
-std::string Number(double value, int digits) { return absl::StrFormat("%.*f", digits, value); }
 
 std::vector<std::string> RowCells(const BenchRow& row) {
   const TimeSplit& seconds = row.totals.seconds();
@@ -107,17 +91,19 @@ std::string RenderTable(const std::vector<BenchRow>& rows, const BenchContext& c
                                                  context.prompts, context.max_tokens)) +
                      "\n\n";
   text += palette.Dim(TableLine({"", "", "", "", "", "tokens", "accepted", "", "draft", "transfer",
-                                 "verify", "router", "", "K+1", "theorem", "measured", "ops"})) +
+                                 "verify", "router", "", "K+1", "theorem", "measured", "ops"},
+                                kColumnWidths)) +
           "\n";
   text += palette.Dim(TableLine({"mode", "K", "tokens/s", "speedup", "95 % interval", "per pass",
                                  "/drafted", "α", "ms/round", "ms/round", "ms/round", "ms/round",
-                                 "c", "rows", "3.8", "costs", "factor"})) +
+                                 "c", "rows", "3.8", "costs", "factor"},
+                                kColumnWidths)) +
           "\n";
   const std::string* mode = nullptr;
   for (const BenchRow& row : rows) {
     if (mode != nullptr && *mode != row.mode) text += "\n";
     mode = &row.mode;
-    const std::string line = TableLine(RowCells(row));
+    const std::string line = TableLine(RowCells(row), kColumnWidths);
     text += (row.draft_length == 0 ? line : row.speedup.low > 1 ? palette.Good(line) : line) + "\n";
   }
   text += "\n";

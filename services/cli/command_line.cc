@@ -20,11 +20,12 @@ get exactly what the target alone would have said, sooner.
 Usage: tandem COMMAND [OPTIONS]
 
 Commands:
-  serve      start the router and its two workers, keep them running, serve until Ctrl-C
-  generate   stream the completion of a prompt, coloured by how each token came about
-  bench      measure speedup and acceptance over prompts and draft lengths
-  tokenize   print the token ids of a text
-  info       print what a server serves
+  serve        start the router and its two workers, keep them running, serve until Ctrl-C
+  generate     stream the completion of a prompt, coloured by how each token came about
+  bench        measure speedup and acceptance over prompts and draft lengths
+  bench serve  put a load of many clients on a server: throughput, latencies, what limits them
+  tokenize     print the token ids of a text
+  info         print what a server serves
 
 Without --connect ADDRESS (or TANDEM_ADDRESS) a command starts a private server for as long as it runs. Without
 --target the small pair of models that comes with Tandem is used.
@@ -393,6 +394,102 @@ void AddBench(CLI::App& app, BenchOptions& options) {
   AddSession(app, options.session);
 }
 
+// A list of one or more values between commas.
+template <typename Value>
+CLI::Option* AddList(CLI::App& app, const std::string& name, std::vector<Value>& values,
+                     const std::string& type, const std::string& description) {
+  return app.add_option(name, values, description)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name(type);
+}
+
+void AddLength(CLI::App& app, const std::string& name, const std::string& description,
+               const std::function<void(LengthDistribution)>& set) {
+  app.add_option_function<std::string>(
+         name,
+         [=](const std::string& text) {
+           const auto length = LengthDistribution::Parse(text);
+           if (!length.ok()) {
+             throw CLI::ValidationError(name, std::string(length.status().message()));
+           }
+           set(*length);
+         },
+         description)
+      ->type_name("DIST")
+      ->group("Requests");
+}
+
+void AddBenchServe(CLI::App& app, BenchServeOptions& options) {
+  const std::string load = "Load";
+  const CLI::Range positive(1, 1 << 20);
+  AddList(app, "--clients", options.clients, "N,N,…",
+          "clients that each send a request when their last one ended (1,2,4,8,16,32)")
+      ->check(CLI::Range(1, 16384))
+      ->group(load);
+  AddList(app, "--rate", options.rates, "R,R,…",
+          "instead: requests a second that come by chance (Poisson), however many still run")
+      ->check(CLI::Range(1e-3, 1e6))
+      ->group(load);
+  app.add_option("--requests", options.requests, "requests of a run (four for each client)")
+      ->check(positive)
+      ->type_name("N")
+      ->group(load);
+  app.add_option("--seconds", options.seconds, "or its length; what then still runs is cancelled")
+      ->check(CLI::Range(0.01, 1e7))
+      ->type_name("S")
+      ->group(load);
+  app.add_option("--pairs", options.pairs,
+                 "runs of each step and mode, each with every kind of drafting (3)")
+      ->check(positive)
+      ->type_name("N")
+      ->group(load);
+  AddList(app, "--modes", options.modes, "MODE,…",
+          "greedy, sampled, reproducible (default: greedy)")
+      ->check(CLI::IsMember({"greedy", "sampled", "reproducible"}))
+      ->group(load);
+  AddList(app, "--drafting", options.drafting, "KIND,…",
+          "off, on (--draft-length tokens a round), auto (as the server chooses); default auto,off")
+      ->check(CLI::IsMember({"on", "off", "auto"}))
+      ->group(load);
+  app.add_option("--draft-length", options.draft_length,
+                 "draft tokens a round of --drafting on (4)")
+      ->check(positive)
+      ->type_name("K")
+      ->group(load);
+
+  const std::string requests = "Requests";
+  app.add_option("--prompts", options.prompts, "one prompt a line (default: six openings of tales)")
+      ->type_name("FILE")
+      ->group(requests);
+  AddLength(app, "--prompt-lengths",
+            "tokens: fixed:N, uniform:A-B or lognormal:MEDIAN,SIGMA (default: the prompts as they "
+            "are)",
+            [&options](LengthDistribution length) { options.prompt_length = length; });
+  AddLength(app, "--output-lengths", "tokens, likewise; end of text is ignored (fixed:64)",
+            [&options](LengthDistribution length) { options.output_length = length; });
+  app.add_option("--shared-prefix", options.shared_prefix, "tokens that all prompts begin with (0)")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("N")
+      ->group(requests);
+  app.add_option("--cancel-fraction", options.cancel_fraction,
+                 "share of requests whose client leaves before the end (0)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("F")
+      ->group(requests);
+  app.add_option("--temperature", options.temperature, "of sampled and reproducible (1)")
+      ->type_name("T")
+      ->group(requests);
+  app.add_option("--seed", options.seed, "of lengths, prompts, arrivals and sampling (1)")
+      ->type_name("N")
+      ->group(requests);
+  app.add_option("--json", options.json, "write all numbers there")
+      ->type_name("FILE")
+      ->group("Output");
+  AddColor(app, options.color);
+  AddSession(app, options.session);
+}
+
 void AddTokenize(CLI::App& app, TokenizeOptions& options) {
   app.add_option("TEXT", options.text, "the text; - reads standard input")
       ->type_name("")
@@ -410,6 +507,13 @@ std::string CheckSession(const SessionOptions& session) {
   if (session.connect.empty() || (server.target.empty() && server.draft.empty())) return "";
   return "--target and --draft are for a private server, --connect names one that runs: give one "
          "or the other";
+}
+
+std::string CheckBenchServe(const BenchServeOptions& options) {
+  if (options.requests > 0 && options.seconds > 0) {
+    return "--requests and --seconds both end a run: give one or the other";
+  }
+  return CheckSession(options.session);
 }
 
 std::string CheckGenerate(const GenerateOptions& options) {
@@ -466,6 +570,16 @@ Command ParseCommandLine(std::vector<std::string> arguments) {
         "Streams the completion of a prompt, each token in the colour of how it came about, and "
         "sums up what it cost.",
         std::move(arguments), AddGenerate, CheckGenerate);
+  }
+  if (name == "bench" && !arguments.empty() && arguments.front() == "serve") {
+    arguments.erase(arguments.begin());
+    return Parse<BenchServeOptions>(
+        "bench serve",
+        "Puts a load of many clients on a server, with and without drafting in interleaved pairs, "
+        "and tells throughput,\nlatencies and what limits them. docs/cli.md says how each number "
+        "is "
+        "computed.",
+        std::move(arguments), AddBenchServe, CheckBenchServe);
   }
   if (name == "bench") {
     return Parse<BenchOptions>(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/cli/bench_options.h"
+#include "services/cli/bench_serve_options.h"
 #include "services/cli/generate_options.h"
 #include "services/cli/inspect_command.h"
 #include "services/cli/server_options.h"
@@ -33,7 +34,7 @@ struct UsageError {
 };
 
 using Command = std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
-                             TokenizeOptions, InfoArguments>;
+                             BenchServeOptions, TokenizeOptions, InfoArguments>;
 
 // `arguments` without the program's name. An option that is absent is taken from its environment variable (--top-p from
 // TANDEM_TOP_P, --connect from TANDEM_ADDRESS) when that is set and not empty.

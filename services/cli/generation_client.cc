@@ -127,4 +127,11 @@ void GenerationClient::Cancel() {
   if (impl_->running != nullptr) impl_->running->TryCancel();
 }
 
+bool GenerationClient::cancelled() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->cancelled;
+}
+
+const std::string& GenerationClient::address() const { return impl_->address; }
+
 }  // namespace tandem::cli

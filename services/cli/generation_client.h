@@ -38,6 +38,9 @@ class GenerationClient {
 
   // Ends the running Generate with CANCELLED, and every later one.
   void Cancel();
+  bool cancelled() const;
+
+  const std::string& address() const;
 
  private:
   struct Impl;  // keeps gRPC's headers out of here

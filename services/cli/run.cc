@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "services/cli/bench_command.h"
+#include "services/cli/bench_serve_command.h"
 #include "services/cli/command_line.h"
 #include "services/cli/errors.h"
 #include "services/cli/generate_command.h"
@@ -31,6 +32,9 @@ struct Runner {
   int operator()(const GenerateOptions& options) const { return Generate(options, console); }
   int operator()(const BenchOptions& options) const {
     return Bench(options, "tandem " + absl::StrJoin(arguments, " "), console);
+  }
+  int operator()(const BenchServeOptions& options) const {
+    return BenchServe(options, "tandem " + absl::StrJoin(arguments, " "), console);
   }
   int operator()(const TokenizeOptions& options) const { return Tokenize(options, console); }
   int operator()(const InfoArguments& info) const { return Info(info.session, console); }

@@ -228,6 +228,51 @@ TEST(CommandLineTest, BenchTakesLists) {
   EXPECT_THAT(MustParse<BenchOptions>({"bench"}).draft_lengths, ElementsAre(0, 1, 2, 4, 6, 8));
 }
 
+TEST(CommandLineTest, BenchServeTakesItsOptions) {
+  const auto options = MustParse<BenchServeOptions>({"bench",
+                                                     "serve",
+                                                     "--clients",
+                                                     "1,8",
+                                                     "--modes",
+                                                     "sampled,reproducible",
+                                                     "--drafting",
+                                                     "on,off",
+                                                     "--draft-length",
+                                                     "3",
+                                                     "--pairs",
+                                                     "7",
+                                                     "--requests",
+                                                     "9",
+                                                     "--shared-prefix",
+                                                     "16",
+                                                     "--cancel-fraction",
+                                                     "0.25",
+                                                     "--prompt-lengths",
+                                                     "uniform:3-5",
+                                                     "--seed",
+                                                     "4",
+                                                     "--json",
+                                                     "f",
+                                                     "--max-slots",
+                                                     "2"});
+  EXPECT_THAT(options.clients, ElementsAre(1, 8));
+  EXPECT_THAT(options.modes, ElementsAre("sampled", "reproducible"));
+  EXPECT_THAT(options.drafting, ElementsAre("on", "off"));
+  EXPECT_EQ(options.draft_length, 3);
+  EXPECT_EQ(options.pairs, 7);
+  EXPECT_EQ(options.requests, 9);
+  EXPECT_EQ(options.shared_prefix, 16);
+  EXPECT_DOUBLE_EQ(options.cancel_fraction, 0.25);
+  EXPECT_TRUE(options.prompt_length.has_value());
+  EXPECT_EQ(options.seed, 4u);
+  EXPECT_EQ(options.json, "f");
+  EXPECT_EQ(options.session.server.max_slots, 2);
+  EXPECT_THAT(MustParse<BenchServeOptions>({"bench", "serve", "--rate", "0.5,20"}).rates,
+              ElementsAre(0.5, 20));
+  EXPECT_THAT(HelpText({"bench", "serve", "--help"}), HasSubstr("--cancel-fraction"));
+  EXPECT_THAT(HelpText({"bench", "--help"}), HasSubstr("--draft-lengths"));
+}
+
 TEST(CommandLineTest, HelpIsGroupedAndTellsTheEnvironmentRuleOnce) {
   const std::string help = HelpText({"generate", "--help"});
   for (const char* group : {"Prompt:", "Output:", "Sampling:", "Length and stops:", "Speculation:",

@@ -1,0 +1,220 @@
+#include "services/cli/bench_serve_command.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/status.h"
+#include "services/cli/bench_serve_load.h"
+#include "services/cli/bench_serve_report.h"
+#include "services/cli/bench_serve_workload.h"
+#include "services/cli/bench_support.h"
+#include "services/cli/errors.h"
+#include "services/cli/model_operations.h"
+#include "services/cli/process_usage.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr int kMostSlots = 1024;       // that the router allows
+constexpr int kDefaultQueue = 256;     // of the router
+constexpr int kRequestsOfAClient = 4;  // in a run
+constexpr int kWarmUpRequests = 2;
+constexpr uint64_t kRunStride = uint64_t{1} << 32;  // between the request numbers of two pairs
+
+int Most(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
+
+// A private server has room for every client, unless it was told how much it has.
+void SizeServer(BenchServeOptions& options) {
+  const int clients = options.rates.empty() ? Most(options.clients) : Most({32});
+  ServerOptions& server = options.session.server;
+  if (!server.max_slots) server.max_slots = std::min(clients, kMostSlots);
+  if (!server.max_queue) server.max_queue = std::max(clients, kDefaultQueue);
+}
+
+class Measurement {
+ public:
+  Measurement(const BenchServeOptions& options, const Workload& workload, GenerationClient& client,
+              Console& console)
+      : options_(options),
+        workload_(workload),
+        client_(client),
+        load_(client.address(), options.rates.empty() ? Most(options.clients) : kMostSlots),
+        console_(console) {
+    for (const std::string& mode : options.modes) {
+      const auto add = [&](int clients, double rate) {
+        for (const std::string& drafting : options.drafting) {
+          cells_.push_back({.clients = clients,
+                            .rate = rate,
+                            .mode = mode,
+                            .drafting = drafting,
+                            .result = {},
+                            .cpu = {},
+                            .runs = 0,
+                            .ratios = {}});
+        }
+      };
+      for (double rate : options.rates) add(0, rate);
+      if (options.rates.empty()) {
+        for (int clients : options.clients) add(clients, 0);
+      }
+    }
+  }
+
+  // Each pair runs all kinds of drafting with the same requests, one after the other; which is first
+  // turns with the pairs, so that neither a slow drift of the machine nor a place in the order
+  // favours one.
+  std::vector<ServeCell> Run() {
+    const size_t kinds = options_.drafting.size();
+    Progress progress(static_cast<int>(cells_.size()) * options_.pairs, console_);
+    for (size_t first = 0; first < cells_.size(); first += kinds) {
+      for (size_t kind = 0; kind < kinds; ++kind) WarmUp(cells_[first + kind]);
+      for (int pair = 0; pair < options_.pairs; ++pair) {
+        std::vector<double> rates(kinds);
+        for (size_t turn = 0; turn < kinds; ++turn) {
+          const size_t kind = (turn + static_cast<size_t>(pair)) % kinds;
+          rates[kind] = RunOnce(cells_[first + kind], pair, progress);
+          if (client_.cancelled()) return std::move(cells_);
+        }
+        AddRatios(first, rates);
+      }
+    }
+    return std::move(cells_);
+  }
+
+ private:
+  LoadClient::Plan PlanOf(const ServeCell& cell, uint64_t run) const {
+    return [this, &cell, run](uint64_t index) {
+      return workload_.Plan(run * kRunStride + index, cell.mode, cell.drafting);
+    };
+  }
+
+  bool GoesOn() const { return !client_.cancelled(); }
+
+  void WarmUp(const ServeCell& cell) {
+    const LoadStep step = {
+        .clients = kWarmUpRequests, .requests = kWarmUpRequests, .seconds = options_.seconds};
+    LoadResult dropped;
+    load_.Run(
+        step, PlanOf(cell, static_cast<uint64_t>(options_.pairs)),
+        [this](double) { return GoesOn(); }, &dropped);
+  }
+
+  double RunOnce(ServeCell& cell, int pair, Progress& progress) {
+    LoadStep step = {.clients = cell.clients,
+                     .rate = cell.rate,
+                     .requests = options_.requests,
+                     .seconds = options_.seconds,
+                     .seed = options_.seed + static_cast<uint64_t>(pair)};
+    if (step.requests == 0 && step.seconds == 0) {
+      step.requests = cell.clients > 0
+                          ? std::max(kRequestsOfAClient * cell.clients, 2 * kRequestsOfAClient)
+                          : static_cast<int64_t>(std::max(8.0, 10 * cell.rate));
+    }
+    progress.Step(absl::StrFormat("%s, %s, drafting %s",
+                                  cell.clients > 0 ? absl::StrFormat("%d client%s", cell.clients,
+                                                                     cell.clients == 1 ? "" : "s")
+                                                   : absl::StrFormat("%g requests/s", cell.rate),
+                                  cell.mode, cell.drafting));
+    const CpuSeconds before = ReadCpuSeconds();
+    const double rate = load_.Run(
+        step, PlanOf(cell, static_cast<uint64_t>(pair)),
+        [&](double fraction) {
+          progress.Within(fraction);
+          return GoesOn();
+        },
+        &cell.result);
+    const CpuSeconds after = ReadCpuSeconds();
+    cell.cpu.own += after.own - before.own;
+    cell.cpu.machine += after.machine - before.machine;
+    for (const auto& [name, seconds] : after.children) {
+      const auto found = before.children.find(name);
+      // One that was started anew counts from its start.
+      const double earlier =
+          found != before.children.end() && found->second <= seconds ? found->second : 0;
+      cell.cpu.children[name] += seconds - earlier;
+    }
+    ++cell.runs;
+    return rate;
+  }
+
+  void AddRatios(size_t first, const std::vector<double>& rates) {
+    const auto off = std::find(options_.drafting.begin(), options_.drafting.end(), "off");
+    if (off == options_.drafting.end()) return;
+    const double plain = rates[static_cast<size_t>(off - options_.drafting.begin())];
+    for (size_t kind = 0; kind < rates.size(); ++kind) {
+      if (options_.drafting[kind] != "off" && plain > 0 && rates[kind] > 0) {
+        cells_[first + kind].ratios.push_back(rates[kind] / plain);
+      }
+    }
+  }
+
+  const BenchServeOptions& options_;
+  const Workload& workload_;
+  GenerationClient& client_;
+  LoadClient load_;
+  Console& console_;
+  std::vector<ServeCell> cells_;
+};
+
+}  // namespace
+
+int BenchServe(BenchServeOptions options, const std::string& command_line, Console& console) {
+  const auto prompts = ReadPrompts(options.prompts);
+  if (!prompts.ok()) return PrintError(prompts.status(), console);
+  std::ofstream json_file;
+  if (!options.json.empty()) {
+    json_file.open(options.json);
+    if (!json_file) {
+      return PrintError(InvalidArgument("--json: cannot write " + options.json), console);
+    }
+  }
+  SizeServer(options);
+  auto session = ServerSession::Open(options.session, console);
+  if (!session.ok()) return PrintError(session.status(), console);
+  GenerationClient& client = (*session)->client();
+  const auto info = client.GetServerInfo();
+  if (!info.ok()) return PrintServerError(info.status(), console);
+  const bool drafts = std::any_of(options.drafting.begin(), options.drafting.end(),
+                                  [](const std::string& kind) { return kind != "off"; });
+  if (drafts && !info->drafter_attached()) {
+    return PrintServerError(
+        FailedPrecondition("the server has no drafter: only --drafting off can be measured"),
+        console);
+  }
+  auto corpus = Workload::Tokenize(*prompts, client);
+  if (!corpus.ok()) return PrintServerError(corpus.status(), console);
+  const auto workload = Workload::Create(options, *std::move(corpus), info->max_context_tokens());
+  if (!workload.ok()) return PrintError(workload.status(), console);
+
+  const std::vector<ServeCell> cells = Measurement(options, *workload, client, console).Run();
+  ServeContext context = {
+      .server = *info,
+      .hardware = Hardware(),
+      .command_line = command_line,
+      .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+      .target_weights = std::nullopt,
+      .interrupted = client.cancelled()};
+  if (const ModelFolders& models = (*session)->models(); !models.target.empty()) {
+    const auto weights = WeightsPerToken(models.target);
+    if (weights.ok()) context.target_weights = *weights;
+  }
+  console.out << RenderServeTable(cells, context,
+                                  Palette(WantsColor(options.color, console.out_is_terminal)))
+              << std::flush;
+  if (json_file.is_open()) {
+    json_file << ServeToJson(cells, context).dump(2) << "\n";
+    json_file.close();
+    if (!json_file) {
+      return PrintServerError(Unavailable("--json: writing " + options.json + " failed"), console);
+    }
+  }
+  return context.interrupted ? kExitInterrupted : kExitOk;
+}
+
+}  // namespace tandem::cli

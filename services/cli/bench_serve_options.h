@@ -1,0 +1,42 @@
+// What `tandem bench serve` is told.
+#ifndef TANDEM_SERVICES_CLI_BENCH_SERVE_OPTIONS_H_
+#define TANDEM_SERVICES_CLI_BENCH_SERVE_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/cli/length_distribution.h"
+#include "services/cli/palette.h"
+#include "services/cli/server_session.h"
+
+namespace tandem::cli {
+
+struct BenchServeOptions {
+  SessionOptions session;
+  // Steps. `rates`, when there are any, take the place of `clients`.
+  std::vector<int> clients = {1, 2, 4, 8, 16, 32};  // each sends a request when its last one ended
+  std::vector<double> rates;                        // requests a second, whatever comes back
+  int requests = 0;    // of a run; 0: four for each client, or by `seconds`
+  double seconds = 0;  // of a run; 0: by `requests`
+  int pairs = 3;       // runs of each step, mode and kind of drafting
+  std::vector<std::string> modes = {"greedy"};          // greedy, sampled, reproducible
+  std::vector<std::string> drafting = {"auto", "off"};  // on, off, auto
+  int draft_length = 4;                                 // of `on`
+  // Requests.
+  std::string prompts;                              // file, one prompt a line; empty: built in
+  std::optional<LengthDistribution> prompt_length;  // none: the prompts as they are
+  LengthDistribution output_length = LengthDistribution::Fixed(64);
+  int shared_prefix = 0;       // tokens that all prompts begin with
+  double cancel_fraction = 0;  // of the requests, each after a part of its output
+  float temperature = 1;       // of the modes that sample
+  uint64_t seed = 1;
+  // Output.
+  std::string json;  // file; empty: none
+  ColorMode color = ColorMode::kAuto;
+};
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_BENCH_SERVE_OPTIONS_H_

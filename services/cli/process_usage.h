@@ -1,0 +1,21 @@
+// What the operating system says about the time and memory of processes: /proc of Linux.
+#ifndef TANDEM_SERVICES_CLI_PROCESS_USAGE_H_
+#define TANDEM_SERVICES_CLI_PROCESS_USAGE_H_
+
+#include <map>
+#include <string>
+
+namespace tandem::cli {
+
+// Seconds since they started, user and system together.
+struct CpuSeconds {
+  double own = 0;                          // of this process
+  std::map<std::string, double> children;  // by name; those that run now, one of a name
+  double machine = 0;                      // of all cores and processes since boot, idling left out
+};
+
+CpuSeconds ReadCpuSeconds();
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_PROCESS_USAGE_H_
