@@ -181,12 +181,15 @@ int main(int argc, char** argv) {
     std::cerr << "error: " << std::string(model.status().message()) << '\n';
     return 1;
   }
-  auto cache = (*model)->NewCache(std::max(options.prefill, options.depth + 64));
-  if (!cache.ok()) {
-    std::cerr << "error: " << std::string(cache.status().message()) << '\n';
+  const size_t rows = std::max(options.prefill, options.depth + 64);
+  const tandem::ModelConfig& config = (*model)->config();
+  auto pages = tandem::KvPagePool::Create(config, tandem::KvPagePool::Bytes(config, rows));
+  if (!pages.ok()) {
+    std::cerr << "error: " << std::string(pages.status().message()) << '\n';
     return 1;
   }
-  tandem::bench::ModelBench bench(model->get(), cache->get(), &pool, options.depth);
+  tandem::KvCache cache(pages->get(), rows);
+  tandem::bench::ModelBench bench(model->get(), &cache, &pool, options.depth);
   if (options.interactive) {
     tandem::bench::Interact(bench);
   } else {

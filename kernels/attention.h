@@ -15,19 +15,20 @@ namespace tandem {
 // absolute positions.
 inline constexpr size_t kKeyBlock = 64;
 
-// Keys and values of one layer of one sequence. A block's keys are transposed, so that a vector
-// holds one dimension of several keys and a score needs no sum over lanes.
-//   data    [num_kv_heads, num_blocks, keys and values of a block]  f32
+// Keys and values of one layer of one sequence. A block lies on a page of its own, with those of
+// the other layers; any page may hold any block. Its keys are transposed, so that a vector holds
+// one dimension of several keys and a score needs no sum over lanes.
+//   pages   [num_blocks], each [layers, num_kv_heads, keys and values of a block]  f32
 //   keys    [head_size, kKeyBlock]
 //   values  [kKeyBlock, head_size]
 struct KvLayer {
-  float* data = nullptr;
+  float* const* pages = nullptr;
+  size_t page_offset = 0;  // floats of the layers before this one
   size_t num_kv_heads = 0;
-  size_t num_blocks = 0;
   size_t head_size = 0;
 
   float* Keys(size_t kv_head, size_t block) const {
-    return data + (kv_head * num_blocks + block) * 2 * kKeyBlock * head_size;
+    return pages[block] + page_offset + kv_head * 2 * kKeyBlock * head_size;
   }
   float* Values(size_t kv_head, size_t block) const {
     return Keys(kv_head, block) + kKeyBlock * head_size;

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "common/model/checkpoint.h"
-#include "common/model/contiguous_kv_cache.h"
 #include "common/model/llama_weights.h"
 #include "common/model/rope_table.h"
 #include "common/status.h"
@@ -55,7 +54,7 @@ class Scratch {
 
 // What one slot adds to a block of rows.
 struct Segment {
-  ContiguousKvCache* cache = nullptr;
+  KvCache* cache = nullptr;
   size_t cached_len = 0;
   size_t first_row = 0;  // of the item
   size_t block_row = 0;  // where it begins in the block
@@ -75,17 +74,12 @@ class CpuLlama final : public LlamaModel {
 
   const ModelConfig& config() const override { return config_; }
   uint64_t weight_bytes() const override { return checkpoint_->mapped_bytes(); }
-  uint64_t KvBytes(size_t rows) const override { return ContiguousKvCache::Bytes(config_, rows); }
-
-  absl::StatusOr<std::unique_ptr<KvCache>> NewCache(size_t max_rows) const override {
-    return ContiguousKvCache::Create(config_, max_rows);
-  }
-
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override;
   uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
  private:
-  // Lays out the rows of the pass in token_ids_, positions_ and wants_logits_, changing no cache.
+  // Lays out the rows of the pass in token_ids_, positions_ and wants_logits_. Caches reserve pages,
+  // and change no row.
   absl::Status Plan(std::span<const ForwardItem> items);
   absl::Status PlanItem(const ForwardItem& item, size_t index);
 
@@ -142,9 +136,7 @@ absl::StatusOr<LogitsView> CpuLlama::Forward(std::span<const ForwardItem> items)
     // Blocks of even size: a last one of few rows would cost a pass over the weights for little.
     logits_row = RunBlock(items, rows * b / num_blocks, rows * (b + 1) / num_blocks, logits_row);
   }
-  for (const ForwardItem& item : items) {
-    static_cast<ContiguousKvCache*>(item.cache)->Grow(item.token_ids.size());
-  }
+  for (const ForwardItem& item : items) item.cache->Grow(item.token_ids.size());
   return LogitsView{logits_.row(0), logits_.stride(), num_logits_};
 }
 
@@ -154,6 +146,9 @@ absl::Status CpuLlama::Plan(std::span<const ForwardItem> items) {
   wants_logits_.clear();
   num_logits_ = 0;
   for (size_t i = 0; i < items.size(); ++i) TANDEM_RETURN_IF_ERROR(PlanItem(items[i], i));
+  for (const ForwardItem& item : items) {
+    TANDEM_RETURN_IF_ERROR(item.cache->Reserve(item.token_ids.size()));
+  }
   int32_t last_position = 0;
   for (const int32_t position : positions_) last_position = std::max(last_position, position);
   rope_.Reserve(static_cast<size_t>(last_position) + 1);
@@ -261,7 +256,7 @@ void CpuLlama::FindSegments(std::span<const ForwardItem> items, size_t begin, si
     const size_t first = std::max(begin, item_begin);
     const size_t last = std::min(end, item_end);
     if (first < last) {
-      segments_.push_back({.cache = static_cast<ContiguousKvCache*>(item.cache),
+      segments_.push_back({.cache = item.cache,
                            .cached_len = item.cache->length(),
                            .first_row = first - item_begin,
                            .block_row = first - begin,

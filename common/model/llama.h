@@ -50,13 +50,10 @@ class LlamaModel {
 
   virtual const ModelConfig& config() const = 0;
   virtual uint64_t weight_bytes() const = 0;  // mapped from the files
-  // Bytes of KV cache that `rows` rows take.
-  virtual uint64_t KvBytes(size_t rows) const = 0;
-  // Memory is reserved, and touched only as rows come.
-  virtual absl::StatusOr<std::unique_ptr<KvCache>> NewCache(size_t max_rows) const = 0;
 
-  // PRECOND: items are of different caches; each has room. Any number of rows: long ones are worked
-  // off in blocks.
+  // PRECOND: items are of different caches of a pool for this model; each has room. Any number of
+  // rows: long ones are worked off in blocks. RESOURCE_EXHAUSTED when a cache that has not reserved
+  // its pages finds none.
   virtual absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) = 0;
 
   // Grows with every layer that a pass computes, so that a busy worker is told from a hung one. By

@@ -148,6 +148,21 @@ absl::Status DraftSession::Prepare(const v1::ProposeItem& item, Slot& slot, Prop
   return absl::OkStatus();
 }
 
+absl::Status DraftSession::TakePages(const v1::ProposeItem& item, Proposal& proposal,
+                                     v1::ProposeResult& result) {
+  const bool drafts = proposal.draft_length > 0;
+  TANDEM_ASSIGN_OR_RETURN(const size_t num_cached,
+                          slots_->Execute(item.at(),
+                                          {.token_ids = proposal.token_ids,
+                                           // The last draft token is not fed.
+                                           .num_more = drafts ? proposal.draft_length - 1 : 0,
+                                           .needs_logits = drafts},
+                                          *proposal.slot));
+  proposal.token_ids = proposal.token_ids.subspan(num_cached);
+  result.set_num_cached_tokens(static_cast<uint32_t>(num_cached));
+  return absl::OkStatus();
+}
+
 void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) {
   const Stopwatch total;
   double transfer_seconds = 0;
@@ -167,13 +182,16 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
     Proposal proposal;
     OpenBlock block;
     const Stopwatch transfer;
-    const absl::Status status = Prepare(item, *slot, proposal, block);
+    absl::Status status = Prepare(item, *slot, proposal, block);
     if (block.wanted) transfer_seconds += transfer.seconds();
+    if (status.ok()) {
+      status = TakePages(item, proposal, result);
+      if (!status.ok() && block.wanted) ring_->AbandonBlock(block.ref);
+    }
     if (!status.ok()) {
       slots_->Refuse(item.at(), status, result);
       continue;
     }
-    slots_->Execute(item.at(), *slot);
     proposals.push_back(std::move(proposal));
     blocks.push_back(block);
     results.push_back(&result);
@@ -186,6 +204,9 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
     Proposal& proposal = proposals[i];
     v1::ProposeResult& result = *results[i];
     if (status.ok()) {
+      proposal.slot->Publish(at.length() + static_cast<size_t>(items[i]->token_ids_size()));
+      // Pages of drafts that did not come about.
+      proposal.slot->TruncateTo(proposal.slot->length());
       result.mutable_draft_token_ids()->Add(proposal.draft_token_ids.begin(),
                                             proposal.draft_token_ids.end());
     } else {
@@ -203,6 +224,7 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
     }
     slots_->Settle(at, *proposal.slot, result);
   }
+  reply.set_num_free_pages(static_cast<uint32_t>(model_->caches().pages().num_free()));
   reply.set_transfer_seconds(transfer_seconds);
   reply.set_compute_seconds(total.seconds() - transfer_seconds);
 }

@@ -43,6 +43,9 @@ class DraftSession final : public DraftHandler {
   // slot.
   absl::Status Prepare(const v1::ProposeItem& item, Slot& slot, Proposal& proposal,
                        OpenBlock& block);
+  // Executes the item: rolls back, and takes pages for all its rows, found ones first.
+  absl::Status TakePages(const v1::ProposeItem& item, Proposal& proposal,
+                         v1::ProposeResult& result);
 
   const WorkerModel* model_;
   Proposer proposer_;

@@ -12,6 +12,7 @@ absl::Status Judge::Run(std::span<Judgement> judgements) {
     const Judgement& judgement = judgements[i];
     fed[i].assign(judgement.token_ids.begin(), judgement.token_ids.end());
     fed[i].insert(fed[i].end(), judgement.draft_token_ids.begin(), judgement.draft_token_ids.end());
+    if (fed[i].empty()) continue;  // all came out of the prefix cache
     items.push_back({.cache = judgement.slot->cache(),
                      .token_ids = fed[i],
                      .parents = {},
@@ -36,7 +37,7 @@ absl::Status Judge::Run(std::span<Judgement> judgements) {
                                      .num_output_tokens = slot.num_output_tokens(),
                                      .position = slot.length(),
                                      .drafter = 0});
-    row += items[i].num_logits;
+    row += judgement.draft_token_ids.size() + 1;
     if (!judgement.verdict.finite) {
       slot.TruncateTo(length_before);
       continue;

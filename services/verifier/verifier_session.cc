@@ -171,6 +171,19 @@ absl::Status VerifierSession::Prepare(const v1::VerifyItem& item, Slot& slot,
   return absl::OkStatus();
 }
 
+absl::Status VerifierSession::TakePages(const v1::VerifyItem& item, Judgement& judgement,
+                                        v1::VerifyResult& result) {
+  TANDEM_ASSIGN_OR_RETURN(const size_t num_cached,
+                          slots_->Execute(item.at(),
+                                          {.token_ids = judgement.token_ids,
+                                           .num_more = judgement.draft_token_ids.size(),
+                                           .needs_logits = judgement.sample},
+                                          *judgement.slot));
+  judgement.token_ids = judgement.token_ids.subspan(num_cached);
+  result.set_num_cached_tokens(static_cast<uint32_t>(num_cached));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RingBlock> VerifierSession::TakeBlock(const v1::VerifyItem& item) {
   if (ring_ == nullptr) return FailedPrecondition("ring: none was created");
   const std::span<const int32_t> drafts = ToSpan(item.draft_token_ids());
@@ -203,11 +216,12 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
     Slot* slot = slots_->Admit(item.at(), item.has_open() ? &item.open() : nullptr, result);
     if (slot == nullptr) continue;
     Judgement judgement;
-    if (const absl::Status status = Prepare(item, *slot, judgement); !status.ok()) {
+    absl::Status status = Prepare(item, *slot, judgement);
+    if (status.ok()) status = TakePages(item, judgement, result);
+    if (!status.ok()) {
       slots_->Refuse(item.at(), status, result);
       continue;
     }
-    slots_->Execute(item.at(), *slot);
     const SamplingParams& params = judgement.slot->params();
     const bool is_sampled = !params.greedy() && !params.reproducible;
     if (item.has_ring() && is_sampled && !judgement.draft_token_ids.empty()) {
@@ -240,8 +254,10 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
     } else if (judgement.sample) {
       WriteVerdict(judgement.verdict, result);
     }
+    if (status.ok()) judgement.slot->Publish(judgement.slot->length());
     slots_->Settle(at, *judgement.slot, result);
   }
+  reply.set_num_free_pages(static_cast<uint32_t>(model_->caches().pages().num_free()));
   reply.set_transfer_seconds(transfer_seconds);
   reply.set_compute_seconds(total.seconds() - transfer_seconds);
 }

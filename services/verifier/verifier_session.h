@@ -52,6 +52,9 @@ class VerifierSession final : public VerifierHandler {
 
   // Checks an item that was admitted and makes `judgement` of it. Changes nothing.
   absl::Status Prepare(const v1::VerifyItem& item, Slot& slot, Judgement& judgement) const;
+  // Executes the item: rolls back, and takes pages for all its rows, found ones first.
+  absl::Status TakePages(const v1::VerifyItem& item, Judgement& judgement,
+                         v1::VerifyResult& result);
   // The item's q rows, checked. An error drops the block.
   absl::StatusOr<RingBlock> TakeBlock(const v1::VerifyItem& item);
 

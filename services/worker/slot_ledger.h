@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/rpc/grpc_status.h"
+#include "common/status.h"
 #include "services/worker/slot_table.h"
 #include "tandem/v1/worker.pb.h"
 
@@ -17,8 +19,9 @@ namespace tandem {
 
 // Result: v1::ProposeResult or v1::VerifyResult. How a batch is worked off:
 //   BeginBatch();
-//   for each item: slot = Admit(at, open, result); null: `result` is the answer. Else check the item, then
-//                  Execute(at, slot), or Refuse(at, status, result) and nothing changed;
+//   for each item: slot = Admit(at, open, result); null: `result` is the answer. Else check the
+//                  item, then Execute(at, rows, slot); if either fails, Refuse(at, status, result)
+//                  and nothing changed;
 //   compute;
 //   for each executed item: Settle(at, result).
 template <typename Result>
@@ -53,9 +56,11 @@ class SlotLedger {
         table_.Refusal(at, ToWorkerCode(status.code()), std::string(status.message()));
   }
 
-  void Execute(const v1::SlotPoint& at, Slot& slot) {
-    table_.Begin(at, slot);
+  // See SlotTable::Begin.
+  absl::StatusOr<size_t> Execute(const v1::SlotPoint& at, const NewRows& rows, Slot& slot) {
+    TANDEM_ASSIGN_OR_RETURN(const size_t num_cached, table_.Begin(at, rows, slot));
     in_batch_[at.slot()] = true;
+    return num_cached;
   }
 
   // Fills in how the slot stands, unless the execution was refused, and keeps the result for repetitions.
@@ -71,7 +76,7 @@ class SlotLedger {
     for (const v1::SlotPoint& at : command.rollbacks()) {
       Result result;
       if (Slot* slot = Admit(at, nullptr, result); slot != nullptr) {
-        table_.Begin(at, *slot);
+        table_.RollBack(at, *slot);
         Settle(at, *slot, result);
       }
       *reply.add_rollbacks() = std::move(*result.mutable_state());

@@ -1,5 +1,6 @@
 #include "services/worker/slot_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/rpc/grpc_status.h"
@@ -17,11 +18,60 @@ void Slot::Append(std::span<const int32_t> token_ids) {
 }
 
 void Slot::TruncateTo(size_t length) {
-  if (cache_->length() > length) cache_->TruncateTo(length);
+  cache_->TruncateTo(length);
+  TruncateBooks(length);
+}
+
+void Slot::TruncateBooks(size_t length) {
   while (tokens_.size() > length) {
     counts_.Remove(tokens_.back(), tokens_.size() > prompt_length_);
     tokens_.pop_back();
     hashes_.pop_back();
+  }
+  const size_t num_pages = length / kPageRows;
+  page_keys_.resize(std::min(page_keys_.size(), num_pages + 1));
+  num_published_ = std::min(num_published_, num_pages);
+}
+
+void Slot::Publish(size_t length) {
+  const size_t num_pages = length / kPageRows;
+  ComputePageKeys(num_pages);
+  for (; num_published_ < num_pages; ++num_published_) {
+    cache_->Publish(num_published_, page_keys_[num_published_ + 1]);
+  }
+}
+
+absl::StatusOr<size_t> Slot::Extend(size_t length, const NewRows& rows) {
+  const size_t num_tokens = rows.token_ids.size();
+  std::vector<KvPage> found =
+      FindPages(length, rows.token_ids.first(num_tokens - (rows.needs_logits ? 1 : 0)));
+  const size_t num_found = found.size() * kPageRows;
+  TANDEM_RETURN_IF_ERROR(
+      cache_->Extend(length, std::move(found), num_tokens - num_found + rows.num_more));
+  TruncateBooks(length);
+  Append(rows.token_ids.first(num_found));
+  return num_found;
+}
+
+std::vector<KvPage> Slot::FindPages(size_t length, std::span<const int32_t> token_ids) {
+  std::vector<KvPage> found;
+  if (length % kPageRows != 0 || token_ids.size() < kPageRows) return found;
+  ComputePageKeys(length / kPageRows);
+  KvPageKey key = page_keys_[length / kPageRows];
+  for (; token_ids.size() >= kPageRows; token_ids = token_ids.subspan(kPageRows)) {
+    key = NextPageKey(key, token_ids.first(kPageRows));
+    KvPage page = cache_->pool().Find(key);
+    if (!page) break;
+    found.push_back(std::move(page));
+  }
+  return found;
+}
+
+void Slot::ComputePageKeys(size_t num_pages) {
+  while (page_keys_.size() <= num_pages) {
+    const size_t page = page_keys_.size() - 1;
+    page_keys_.push_back(
+        NextPageKey(page_keys_.back(), std::span(tokens_).subspan(page * kPageRows, kPageRows)));
   }
 }
 
@@ -108,12 +158,19 @@ absl::Status SlotTable::Open(const v1::SlotPoint& at, const v1::SlotOpen& open, 
   slot.epoch_ = at.slot_epoch();
   slot.params_ = std::move(params);
   slot.prompt_length_ = open.prompt_length();
+  slot.page_keys_ = {FirstPageKey(open.cache_salt())};
   return absl::OkStatus();
 }
 
-void SlotTable::Begin(const v1::SlotPoint& at, Slot& slot) {
+void SlotTable::RollBack(const v1::SlotPoint& at, Slot& slot) {
   slot.TruncateTo(at.length());
   slot.last_command_ = at.command_number();
+}
+
+absl::StatusOr<size_t> SlotTable::Begin(const v1::SlotPoint& at, const NewRows& rows, Slot& slot) {
+  TANDEM_ASSIGN_OR_RETURN(const size_t num_cached, slot.Extend(at.length(), rows));
+  slot.last_command_ = at.command_number();
+  return num_cached;
 }
 
 void SlotTable::Close(const v1::SlotClose& close) {

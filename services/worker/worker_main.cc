@@ -62,12 +62,18 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 4096))
       ->envname(env("max-slots"));
-  app.add_option(
-         "--max-context", options.model.max_context,
-         "Tokens of a sequence at most; 0: what the model can, cut so that the KV caches of\n"
-         "all slots take at most a quarter of the memory when full")
+  app.add_option("--max-context", options.model.max_context,
+                 "Tokens of a sequence at most; 0: what the model can and the KV cache holds")
       ->capture_default_str()
       ->envname(env("max-context"));
+  app.add_option(
+         "--kv-cache-bytes", options.model.kv_cache_bytes,
+         "Keys and values of all sequences and of the prefix cache; K, M and G are 1024-fold.\n"
+         "0: a quarter of the memory, or what all slots can fill. Touched only as tokens come")
+      ->capture_default_str()
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->type_name("BYTES")
+      ->envname(env("kv-cache-bytes"));
   if (program.has_ring) {
     app.add_option("--ring-dir", options.ring_dir,
                    "Folder (mode 0700) of the socket that hands the log-prob ring to the drafter;\n"
@@ -110,10 +116,12 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
                           program.start(address, *model, options.ring_dir));
   const v1::AttachReply description = model->Describe();
-  spdlog::info("{}: {} slots of {} tokens, KV cache up to {} MiB, weights {} MiB, {}, {} threads",
-               description.model(), description.max_slots(), description.max_context_tokens(),
-               description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
-               description.numerics_id(), options.model.threads);
+  spdlog::info(
+      "{}: {} slots of up to {} tokens, KV cache of {} pages, {} MiB, weights {} MiB, {}, {} "
+      "threads",
+      description.model(), description.max_slots(), description.max_context_tokens(),
+      description.num_pages(), description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
+      description.numerics_id(), options.model.threads);
   stop_signal->Set([&server] { server->Stop(); }, [&server] { server->RemoveFiles(); });
   std::printf("ready: %s\n", server->address().c_str());
   std::fflush(stdout);

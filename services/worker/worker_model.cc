@@ -16,8 +16,6 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kSmallestContext = 512;
-
 // Physical memory, or the control group's limit if that is lower.
 uint64_t UsableMemoryBytes() {
   uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -29,12 +27,6 @@ uint64_t UsableMemoryBytes() {
 }
 
 }  // namespace
-
-size_t DefaultMaxContext(const LlamaModel& model, size_t max_slots) {
-  const uint64_t row_bytes = std::max<uint64_t>(1, model.KvBytes(1)) * max_slots;
-  const size_t affordable = UsableMemoryBytes() / 4 / row_bytes;
-  return std::min(model.config().max_position_embeddings, std::max(kSmallestContext, affordable));
-}
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
   auto threads = std::make_unique<ThreadPool>(options.threads);
@@ -57,16 +49,28 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
   worker->tokenizer_ = std::move(tokenizer);
   const auto fingerprint = worker->tokenizer_->Fingerprint();
   worker->vocabulary_fingerprint_.assign(fingerprint.begin(), fingerprint.end());
-  const size_t limit = worker->model_->config().max_position_embeddings;
+  const ModelConfig& config = worker->model_->config();
+  const size_t limit = config.max_position_embeddings;
   if (options.max_context > limit && !options.may_cut_context) {
     return InvalidArgument("--max-context " + std::to_string(options.max_context) +
                            ": config.json's max_position_embeddings is " + std::to_string(limit));
   }
-  const size_t max_context = options.max_context != 0
-                                 ? std::min(options.max_context, limit)
-                                 : DefaultMaxContext(*worker->model_, options.max_slots);
-  TANDEM_ASSIGN_OR_RETURN(worker->caches_,
-                          CachePool::Create(*worker->model_, options.max_slots, max_context));
+  const size_t wanted = options.max_context != 0 ? std::min(options.max_context, limit) : limit;
+  const uint64_t fillable = options.max_slots * KvPagePool::Bytes(config, wanted);
+  TANDEM_ASSIGN_OR_RETURN(
+      std::unique_ptr<KvPagePool> pages,
+      KvPagePool::Create(config, options.kv_cache_bytes != 0
+                                     ? options.kv_cache_bytes
+                                     : std::min(UsableMemoryBytes() / 4, fillable)));
+  const size_t max_context = std::min(wanted, pages->num_pages() * kPageRows);
+  if (options.max_context > max_context && !options.may_cut_context) {
+    return InvalidArgument("--max-context " + std::to_string(options.max_context) + ": takes " +
+                           std::to_string(KvPagePool::Bytes(config, options.max_context)) +
+                           " bytes of KV cache, there are " +
+                           std::to_string(pages->num_pages() * pages->page_bytes()) +
+                           " (--kv-cache-bytes)");
+  }
+  worker->caches_ = std::make_unique<CachePool>(std::move(pages), options.max_slots, max_context);
   return worker;
 }
 
@@ -81,7 +85,10 @@ v1::AttachReply WorkerModel::Describe() const {
   reply.set_vocabulary_fingerprint(vocabulary_fingerprint_);
   reply.set_max_context_tokens(static_cast<uint32_t>(caches_->max_rows()));
   reply.set_max_slots(static_cast<uint32_t>(caches_->size()));
-  reply.set_kv_cache_bytes(caches_->size() * model_->KvBytes(caches_->max_rows()));
+  const KvPagePool& pages = caches_->pages();
+  reply.set_kv_cache_bytes(pages.num_pages() * pages.page_bytes());
+  reply.set_page_tokens(kPageRows);
+  reply.set_num_pages(static_cast<uint32_t>(pages.num_pages()));
   reply.set_weight_bytes(model_->weight_bytes());
   reply.set_boot_id(BootId());
   reply.set_pid_namespace(PidNamespace());

@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_WORKER_WORKER_MODEL_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -20,15 +21,13 @@ struct WorkerModelOptions {
   std::filesystem::path folder;
   std::string name = {};  // empty: the folder's
   int threads = 1;
-  size_t max_slots = 8;
-  size_t max_context = 0;  // rows of each slot; 0: DefaultMaxContext
+  size_t max_slots = 64;   // caches at once
+  size_t max_context = 0;  // rows of each; 0: what the model can, and the pages hold
+  // The page pool; 0: a quarter of the memory that this process may use, or what all slots can fill.
+  uint64_t kv_cache_bytes = 0;
   // What to do with a max_context over the model's own limit: cut it, or refuse it.
   bool may_cut_context = false;
 };
-
-// The model's own limit, cut so that the KV caches of all slots together take at most a quarter of the memory that this
-// process may use (but not under 512 rows): caches are reserved, and touched only as rows come.
-size_t DefaultMaxContext(const LlamaModel& model, size_t max_slots);
 
 class WorkerModel {
  public:

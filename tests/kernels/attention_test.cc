@@ -32,19 +32,26 @@ std::string Text(const Shape& shape) {
          std::to_string(shape.cached_len);
 }
 
-// A cache with cached_len + rows rows, and queries; nothing is aligned, rows have gaps. Places of the cache that hold no row
-// are NaN: a kernel that reads them shows it.
+enum class PageOrder { kAscending, kDescending };
+
+// A cache with cached_len + rows rows, the second of three layers, and queries; nothing is aligned,
+// rows have gaps. Places of the cache that hold no row are NaN: a kernel that reads them shows it.
 class Sequence {
  public:
-  explicit Sequence(const Shape& shape, uint64_t seed = 1) : shape_(shape) {
+  explicit Sequence(const Shape& shape, uint64_t seed = 1, PageOrder order = PageOrder::kDescending)
+      : shape_(shape) {
     const size_t rows = shape.cached_len + shape.rows;
     const size_t num_blocks = (rows + kKeyBlock - 1) / kKeyBlock + 1;
     const size_t kv_floats = shape.num_kv_heads * shape.head_size;
-    cache_.assign(1 + num_blocks * 2 * kKeyBlock * kv_floats,
-                  std::numeric_limits<float>::quiet_NaN());
-    kv_ = {.data = cache_.data() + 1,
+    const size_t layer_floats = 2 * kKeyBlock * kv_floats;
+    cache_.assign(1 + num_blocks * 3 * layer_floats, std::numeric_limits<float>::quiet_NaN());
+    for (size_t block = 0; block < num_blocks; ++block) {
+      const size_t place = order == PageOrder::kAscending ? block : num_blocks - 1 - block;
+      pages_.push_back(cache_.data() + 1 + place * 3 * layer_floats);
+    }
+    kv_ = {.pages = pages_.data(),
+           .page_offset = layer_floats,
            .num_kv_heads = shape.num_kv_heads,
-           .num_blocks = num_blocks,
            .head_size = shape.head_size};
     keys_ = UniformFloats(rows * (kv_floats + 3), seed);
     values_ = UniformFloats(rows * (kv_floats + 5), seed + 1);
@@ -97,6 +104,7 @@ class Sequence {
  private:
   Shape shape_;
   std::vector<float> cache_;
+  std::vector<float*> pages_;
   KvLayer kv_;
   std::vector<float> keys_;
   std::vector<float> values_;
@@ -189,6 +197,15 @@ TEST_P(AttentionTest, ATreeThatIsAChainHasTheBitsOfTheChain) {
     const std::vector<float> as_chain = Sequence(shape).Run(pool);
     const std::vector<float> as_tree = Sequence(tree).Run(pool);
     EXPECT_TRUE(SameBits(as_chain.data(), as_tree.data(), as_chain.size())) << Text(shape);
+  }
+}
+
+TEST_P(AttentionTest, WhereThePagesLieChangesNothing) {
+  ThreadPool pool(1);
+  for (const Shape& shape : Shapes()) {
+    const std::vector<float> ascending = Sequence(shape, 1, PageOrder::kAscending).Run(pool);
+    const std::vector<float> descending = Sequence(shape, 1, PageOrder::kDescending).Run(pool);
+    EXPECT_TRUE(SameBits(ascending.data(), descending.data(), ascending.size())) << Text(shape);
   }
 }
 

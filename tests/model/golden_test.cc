@@ -65,9 +65,12 @@ void ExpectLogits(const std::filesystem::path& folder, const std::filesystem::pa
   ASSERT_EQ(expected.logits.size(), expected.positions.size() * vocabulary);
   ASSERT_GE(expected.positions.size(), 16u);
 
-  auto cache = (*model)->NewCache(expected.input_ids.size());
-  ASSERT_TRUE(cache.ok()) << cache.status();
-  const ForwardItem item = {.cache = cache->get(),
+  const ModelConfig& config = (*model)->config();
+  const size_t rows = expected.input_ids.size();
+  const auto pages = KvPagePool::Create(config, KvPagePool::Bytes(config, rows));
+  ASSERT_TRUE(pages.ok()) << pages.status();
+  KvCache cache(pages->get(), rows);
+  const ForwardItem item = {.cache = &cache,
                             .token_ids = expected.input_ids,
                             .parents = {},
                             .num_logits = expected.input_ids.size()};

@@ -51,13 +51,16 @@ class LlamaTest : public ::testing::Test {
     EXPECT_THAT(std::string(model.status().message()), HasSubstr(fault));
   }
 
+  // Loads, and makes a pool of two pages.
   std::unique_ptr<LlamaModel> Load() {
     auto model = LlamaModel::Load(folder_.path(), &pool_);
     EXPECT_TRUE(model.ok()) << model.status();
+    pages_ = *KvPagePool::Create((*model)->config(), KvPagePool::Bytes((*model)->config(), 128));
     return std::move(model).value();
   }
 
   ThreadPool pool_{1};
+  std::unique_ptr<KvPagePool> pages_;
   testing::TempDir folder_;
 };
 
@@ -65,10 +68,6 @@ TEST_F(LlamaTest, SaysWhatItHolds) {
   const auto model = Load();
   EXPECT_EQ(model->config().vocabulary_size, 64u);
   EXPECT_EQ(model->weight_bytes(), std::filesystem::file_size(folder_ / "model.safetensors"));
-  // Two layers, one KV head of 6, keys and values, F32; in blocks of 64 rows.
-  EXPECT_EQ(model->KvBytes(1), 64u * 2 * 1 * 6 * 2 * 4);
-  EXPECT_EQ(model->KvBytes(64), model->KvBytes(1));
-  EXPECT_EQ(model->KvBytes(65), 2 * model->KvBytes(1));
 }
 
 TEST_F(LlamaTest, RefusesAVocabularyThatIsNotTheEmbeddings) {
@@ -111,32 +110,29 @@ TEST_F(LlamaTest, RefusesAFolderThatIsNotThere) {
 
 TEST_F(LlamaTest, SeesWeightsCutOffWhileInUse) {
   const auto model = Load();
-  const auto cache = model->NewCache(8);
-  ASSERT_TRUE(cache.ok()) << cache.status();
+  KvCache cache(pages_.get(), 8);
   const std::vector<int32_t> ids = {1, 2, 3};
-  const ForwardItem item = {
-      .cache = cache->get(), .token_ids = ids, .parents = {}, .num_logits = 1};
+  const ForwardItem item = {.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 1};
   ASSERT_TRUE(model->Forward({&item, 1}).ok());
   std::filesystem::resize_file(folder_ / "model.safetensors", 5000);
   const auto logits = model->Forward({&item, 1});
   EXPECT_EQ(logits.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(logits.status().message()),
               AllOf(HasSubstr("model.safetensors: has 5000 bytes"), HasSubstr("truncated")));
-  EXPECT_EQ((*cache)->length(), 3u);
+  EXPECT_EQ(cache.length(), 3u);
 }
 
 TEST_F(LlamaTest, RefusesABadPassAndChangesNothing) {
   const auto model = Load();
-  const auto cache = model->NewCache(8);
-  ASSERT_TRUE(cache.ok()) << cache.status();
+  KvCache cache(pages_.get(), 8);
   const auto expect_refused = [&](std::vector<int32_t> ids, std::vector<int32_t> parents,
                                   size_t num_logits, const std::string& fault) {
     const ForwardItem item = {
-        .cache = cache->get(), .token_ids = ids, .parents = parents, .num_logits = num_logits};
+        .cache = &cache, .token_ids = ids, .parents = parents, .num_logits = num_logits};
     const auto logits = model->Forward({&item, 1});
     EXPECT_EQ(logits.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(logits.status().message()), HasSubstr(fault));
-    EXPECT_EQ((*cache)->length(), 0u);
+    EXPECT_EQ(cache.length(), 0u);
   };
   expect_refused({}, {}, 0, "item 0: has no cache or no tokens");
   expect_refused({1, 64}, {}, 0, "item 0: token id 64 is not in [0, 64)");
@@ -155,32 +151,34 @@ TEST_F(LlamaTest, AnEmptyPassGivesNothing) {
   EXPECT_EQ(logits->rows, 0u);
 }
 
-TEST_F(LlamaTest, RefusesACacheLongerThanTheModelsContext) {
+TEST_F(LlamaTest, APassWithoutPagesIsRefusedAndAddsNoRow) {
   const auto model = Load();
-  EXPECT_TRUE(model->NewCache(256).ok());
-  for (const size_t rows : {size_t{0}, size_t{257}}) {
-    const auto cache = model->NewCache(rows);
-    EXPECT_EQ(cache.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(cache.status().message()),
-                HasSubstr("want 1 to max_position_embeddings, 256"));
-  }
+  KvCache full(pages_.get(), 128);
+  ASSERT_TRUE(full.Reserve(65).ok());
+  KvCache cache(pages_.get(), 128);
+  const std::vector<int32_t> ids = {1};
+  const ForwardItem items[] = {{.cache = &full, .token_ids = ids, .parents = {}, .num_logits = 1},
+                               {.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 1}};
+  EXPECT_EQ(model->Forward(items).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(full.length(), 0u);
+  EXPECT_EQ(cache.length(), 0u);
+  full.TruncateTo(0);
+  EXPECT_TRUE(model->Forward(items).ok());
 }
 
 TEST_F(LlamaTest, ACacheCountsItsRows) {
   const auto model = Load();
-  const auto cache = model->NewCache(8);
-  ASSERT_TRUE(cache.ok()) << cache.status();
-  EXPECT_EQ((*cache)->capacity(), 8u);
+  KvCache cache(pages_.get(), 8);
+  EXPECT_EQ(cache.capacity(), 8u);
   const std::vector<int32_t> ids = {1, 2, 3};
-  const ForwardItem item = {
-      .cache = cache->get(), .token_ids = ids, .parents = {}, .num_logits = 2};
+  const ForwardItem item = {.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 2};
   const auto logits = model->Forward({&item, 1});
   ASSERT_TRUE(logits.ok()) << logits.status();
   EXPECT_EQ(logits->rows, 2u);
-  EXPECT_EQ((*cache)->length(), 3u);
-  (*cache)->TruncateTo(1);
-  EXPECT_EQ((*cache)->length(), 1u);
-  EXPECT_DEATH((*cache)->TruncateTo(2), "KV cache: TruncateTo 2, limit 1");
+  EXPECT_EQ(cache.length(), 3u);
+  cache.TruncateTo(1);
+  EXPECT_EQ(cache.length(), 1u);
+  EXPECT_DEATH(cache.TruncateTo(2), "KV cache: TruncateTo 2, limit 1");
 }
 
 }  // namespace

@@ -31,6 +31,10 @@ class PathInvarianceTest : public ::testing::TestWithParam<Setting> {
     pool_ = std::make_unique<ThreadPool>(GetParam().num_threads);
     model_ = LoadModel(*pool_);
     ids_ = SomeTokens(0);
+    const ModelConfig& config = model_->config();
+    auto pages = KvPagePool::Create(config, 4 * KvPagePool::Bytes(config, GetParam().num_tokens));
+    ASSERT_TRUE(pages.ok()) << pages.status();
+    pages_ = std::move(pages).value();
   }
 
   static std::unique_ptr<LlamaModel> LoadModel(ThreadPool& pool) {
@@ -50,9 +54,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<Setting> {
   }
 
   std::unique_ptr<KvCache> NewCache() const {
-    auto cache = model_->NewCache(GetParam().num_tokens);
-    EXPECT_TRUE(cache.ok()) << cache.status();
-    return std::move(cache).value();
+    return std::make_unique<KvCache>(pages_.get(), GetParam().num_tokens);
   }
 
   Rows Forward(LlamaModel& model, std::vector<ForwardItem> items) const {
@@ -91,6 +93,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<Setting> {
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<KvPagePool> pages_;
   std::vector<int32_t> ids_;
 };
 
@@ -203,6 +206,52 @@ TEST_P(PathInvarianceTest, TheNumberOfThreadsChangesNothing) {
   for (size_t i = 0; i < ids_.size(); ++i) {
     ExpectSameBits(got.at(i), want.at(i), "row " + std::to_string(i));
   }
+}
+
+TEST_P(PathInvarianceTest, RowsFoundInTheCacheEqualComputedOnes) {
+  const Rows want = Decode(*model_, ids_);
+  const size_t num_pages = ids_.size() / kPageRows;
+  const auto key = [](size_t page) { return KvPageKey{static_cast<uint8_t>(page)}; };
+  {
+    const auto first = NewCache();
+    Forward(*model_, {Item(*first, ids_, 0, ids_.size(), 0)});
+    for (size_t page = 0; page < num_pages; ++page) first->Publish(page, key(page));
+  }
+  // All but the last token are found; all from the second page on; one page.
+  for (const size_t found_pages : {num_pages, num_pages - 1, size_t{1}}) {
+    const auto cache = NewCache();
+    std::vector<KvPage> found;
+    for (size_t page = 0; page < found_pages; ++page) found.push_back(pages_->Find(key(page)));
+    ASSERT_TRUE(cache->Extend(0, std::move(found), 0).ok());
+    const size_t begin = cache->length();
+    ASSERT_EQ(begin, found_pages * kPageRows);
+    const size_t rows = ids_.size() - begin;
+    const Rows got = Forward(*model_, {Item(*cache, ids_, begin, ids_.size(), rows)});
+    for (size_t i = 0; i < rows; ++i) {
+      ExpectSameBits(got.at(i), want[begin + i], "row " + std::to_string(begin + i));
+    }
+  }
+}
+
+TEST_P(PathInvarianceTest, ASlotThatTurnsOffASharedPageChangesNothingForTheOther) {
+  const std::vector<int32_t> others = SomeTokens(6);
+  const Rows want = Decode(*model_, ids_);
+  const size_t end = 2 * kPageRows;
+  const auto cache = NewCache();
+  Forward(*model_, {Item(*cache, ids_, 0, end, 0)});
+  for (uint8_t page = 0; page < 2; ++page) cache->Publish(page, {page});
+  const auto turning = NewCache();
+  std::vector<KvPage> found;
+  for (uint8_t page = 0; page < 2; ++page) found.push_back(pages_->Find({page}));
+  ASSERT_TRUE(turning->Extend(0, std::move(found), 0).ok());
+  turning->TruncateTo(kPageRows + 10);
+  Forward(*model_, {Item(*turning, others, kPageRows + 10, end, 0)});
+  // And back, to what it was: the rows before the turn are still there.
+  turning->TruncateTo(kPageRows + 10);
+  const Rows back = Forward(*model_, {Item(*turning, ids_, kPageRows + 10, ids_.size(), 1)});
+  ExpectSameBits(back.at(0), want.back(), "the one that turned");
+  const Rows got = Forward(*model_, {Item(*cache, ids_, end, ids_.size(), 1)});
+  ExpectSameBits(got.at(0), want.back(), "the one that did not");
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -18,35 +18,19 @@ class RowCountingModel final : public LlamaModel {
  public:
   RowCountingModel() {
     config_.vocabulary_size = 16;
-    config_.max_position_embeddings = 64;
+    config_.max_position_embeddings = 1024;
+    config_.num_layers = 1;
+    config_.num_kv_heads = 1;
+    config_.head_size = 1;
   }
   const ModelConfig& config() const override { return config_; }
   uint64_t weight_bytes() const override { return 0; }
-  uint64_t KvBytes(size_t rows) const override { return rows; }
-  absl::StatusOr<std::unique_ptr<KvCache>> NewCache(size_t max_rows) const override {
-    return std::make_unique<Cache>(max_rows);
-  }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
-    for (const ForwardItem& item : items) {
-      static_cast<Cache*>(item.cache)->Grow(item.token_ids.size());
-    }
+    for (const ForwardItem& item : items) item.cache->Grow(item.token_ids.size());
     return LogitsView{};
   }
 
  private:
-  class Cache final : public KvCache {
-   public:
-    explicit Cache(size_t capacity) : capacity_(capacity) {}
-    size_t length() const override { return length_; }
-    size_t capacity() const override { return capacity_; }
-    void TruncateTo(size_t length) override { length_ = length; }
-    void Grow(size_t rows) { length_ += rows; }
-
-   private:
-    size_t capacity_;
-    size_t length_ = 0;
-  };
-
   ModelConfig config_;
 };
 
@@ -59,10 +43,6 @@ class PoisonedModel final : public LlamaModel {
 
   const ModelConfig& config() const override { return model_->config(); }
   uint64_t weight_bytes() const override { return model_->weight_bytes(); }
-  uint64_t KvBytes(size_t rows) const override { return model_->KvBytes(rows); }
-  absl::StatusOr<std::unique_ptr<KvCache>> NewCache(size_t max_rows) const override {
-    return model_->NewCache(max_rows);
-  }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
     TANDEM_ASSIGN_OR_RETURN(const LogitsView logits, model_->Forward(items));
     logits_.clear();

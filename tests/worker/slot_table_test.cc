@@ -19,7 +19,8 @@ using ::testing::HasSubstr;
 using Verdict = SlotTable::Verdict;
 
 constexpr size_t kVocabularySize = 16;
-constexpr size_t kCapacity = 32;
+constexpr size_t kCapacity = 256;
+constexpr size_t kNumPages = 6;
 
 v1::SlotPoint At(uint32_t slot, uint32_t epoch, uint64_t number, uint32_t length, uint64_t hash) {
   v1::SlotPoint at;
@@ -44,12 +45,17 @@ class SlotTableTest : public ::testing::Test {
             const v1::SlotOpen* open = nullptr) {
     const SlotTable::Decision decision = table_.Check(at, open);
     ASSERT_EQ(decision.verdict, Verdict::kExecute) << decision.refusal.message();
-    table_.Begin(at, *decision.slot);
+    const auto num_cached = table_.Begin(at, {.token_ids = tokens}, *decision.slot);
+    ASSERT_TRUE(num_cached.ok()) << num_cached.status();
+    Compute(*decision.slot, std::span(tokens).subspan(*num_cached));
+  }
+  // What the model and its caller do with rows that are not in the cache yet.
+  void Compute(Slot& slot, std::span<const int32_t> token_ids) {
     const ForwardItem item{
-        .cache = decision.slot->cache(), .token_ids = tokens, .parents = {}, .num_logits = 0};
+        .cache = slot.cache(), .token_ids = token_ids, .parents = {}, .num_logits = 0};
     ASSERT_TRUE(model_.Forward(std::span(&item, 1)).ok());
-    decision.slot->Append(tokens);
-    ASSERT_EQ(decision.slot->cache()->length(), decision.slot->length());
+    slot.Append(token_ids);
+    ASSERT_EQ(slot.cache()->length(), slot.length());
   }
 
   v1::SlotState Refusal(const v1::SlotPoint& at, const v1::SlotOpen* open = nullptr) {
@@ -59,7 +65,9 @@ class SlotTableTest : public ::testing::Test {
   }
 
   testing::RowCountingModel model_;
-  std::unique_ptr<CachePool> pool_ = *CachePool::Create(model_, 2, kCapacity);
+  std::unique_ptr<CachePool> pool_ = std::make_unique<CachePool>(
+      *KvPagePool::Create(model_.config(), kNumPages* KvPagePool::PageBytes(model_.config())), 2,
+      kCapacity);
   SlotTable table_{pool_.get(), kVocabularySize, 4};
   const v1::SlotOpen open_ = ToSlotOpen(SamplingParams(), /*prompt_length=*/3);
 };
@@ -228,12 +236,9 @@ TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
     v1::VerifyResult result;
     Slot* slot = ledger.Admit(at, &open_, result);
     ASSERT_NE(slot, nullptr) << result.state().message();
-    ledger.Execute(at, *slot);
     const std::vector<int32_t> token = {static_cast<int32_t>(random() % kVocabularySize)};
-    const ForwardItem item{
-        .cache = slot->cache(), .token_ids = token, .parents = {}, .num_logits = 0};
-    ASSERT_TRUE(model_.Forward(std::span(&item, 1)).ok());
-    slot->Append(token);
+    ASSERT_TRUE(ledger.Execute(at, {.token_ids = token}, *slot).ok());
+    Compute(*slot, token);
     committed.push_back(token[0]);
     ledger.Settle(at, *slot, result);
     v1::UpdateSlots rollback;
@@ -258,7 +263,7 @@ TEST_F(SlotTableTest, SlotTwiceInABatchIsInvalidTheSecondTime) {
   v1::VerifyResult second;
   Slot* slot = ledger.Admit(After({}, 1), &open_, first);
   ASSERT_NE(slot, nullptr);
-  ledger.Execute(After({}, 1), *slot);
+  ASSERT_TRUE(ledger.Execute(After({}, 1), {}, *slot).ok());
   EXPECT_EQ(ledger.Admit(After({}, 2), nullptr, second), nullptr);
   EXPECT_EQ(second.state().code(), v1::WORKER_CODE_INVALID_ARGUMENT);
   ledger.BeginBatch();

@@ -175,12 +175,13 @@ class WorkerSessionTest : public ::testing::Test {
   static std::vector<int32_t> DecodeDirectly(size_t num_tokens) {
     ThreadPool threads(1);
     const auto model = *LlamaModel::Load(Folder(kTarget), &threads);
-    const auto cache = *model->NewCache(kContext);
+    const auto pages =
+        *KvPagePool::Create(model->config(), KvPagePool::Bytes(model->config(), kContext));
+    KvCache cache(pages.get(), kContext);
     std::vector<int32_t> tokens = kPrompt;
     std::vector<int32_t> lacking = kPrompt;
     while (tokens.size() < kPrompt.size() + num_tokens) {
-      const ForwardItem item{
-          .cache = cache.get(), .token_ids = lacking, .parents = {}, .num_logits = 1};
+      const ForwardItem item{.cache = &cache, .token_ids = lacking, .parents = {}, .num_logits = 1};
       const LogitsView logits = *model->Forward(std::span(&item, 1));
       tokens.push_back(Argmax({logits.row(0), kVocabularySize}));
       lacking = {tokens.back()};
@@ -683,7 +684,10 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   EXPECT_EQ(reply.vocabulary_size(), kVocabularySize);
   EXPECT_EQ(reply.vocabulary_fingerprint().size(), 32);
   EXPECT_EQ(reply.max_context_tokens(), kContext);
-  EXPECT_EQ(reply.kv_cache_bytes(), kSlots * verifier_model_->model().KvBytes(kContext));
+  EXPECT_EQ(reply.page_tokens(), 64);
+  EXPECT_EQ(reply.num_pages(), kSlots * 2) << "as many as all slots can fill";
+  EXPECT_EQ(reply.kv_cache_bytes(),
+            kSlots * KvPagePool::Bytes(verifier_model_->model().config(), kContext));
   EXPECT_GT(reply.weight_bytes(), 0);
   EXPECT_THAT(reply.transports(),
               ::testing::ElementsAre(v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE));

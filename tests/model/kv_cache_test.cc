@@ -1,0 +1,320 @@
+#include "common/model/kv_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kHeadSize = 4;
+constexpr size_t kNumPages = 4;
+
+ModelConfig Config() {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.num_kv_heads = 1;
+  config.head_size = kHeadSize;
+  return config;
+}
+
+class KvCacheTest : public ::testing::Test {
+ protected:
+  // Appends rows whose numbers say where they are and who wrote them.
+  static void Append(KvCache& cache, size_t rows, float writer) {
+    ASSERT_TRUE(cache.Reserve(rows).ok());
+    for (size_t i = 0; i < rows; ++i) {
+      const size_t row = cache.length() + i;
+      for (size_t layer = 0; layer < 2; ++layer) {
+        const std::vector<float> numbers(kHeadSize, Number(row, layer, writer));
+        StoreKv({.kv = cache.Layer(layer),
+                 .first_row = row,
+                 .rows = 1,
+                 .keys = numbers.data(),
+                 .keys_stride = kHeadSize,
+                 .values = numbers.data(),
+                 .values_stride = kHeadSize});
+      }
+    }
+    cache.Grow(rows);
+  }
+  static float Number(size_t row, size_t layer, float writer) {
+    return static_cast<float>(row * 2 + layer) + writer * 4096;
+  }
+  static void ExpectRows(const KvCache& cache, size_t begin, size_t end, float writer) {
+    for (size_t row = begin; row < end; ++row) {
+      for (size_t layer = 0; layer < 2; ++layer) {
+        const KvLayer kv = cache.Layer(layer);
+        const float want = Number(row, layer, writer);
+        ASSERT_EQ(kv.Keys(0, row / kPageRows)[row % kPageRows], want) << row;
+        ASSERT_EQ(kv.Values(0, row / kPageRows)[row % kPageRows * kHeadSize + 1], want) << row;
+      }
+    }
+  }
+  std::vector<KvPage> Find(size_t num_pages) {
+    std::vector<KvPage> found;
+    for (uint8_t page = 0; page < num_pages; ++page) found.push_back(pool_->Find({page}));
+    return found;
+  }
+  static void Publish(KvCache& cache, size_t num_pages) {
+    for (uint8_t page = 0; page < num_pages; ++page) cache.Publish(page, {page});
+  }
+
+  std::unique_ptr<KvPagePool> pool_ =
+      *KvPagePool::Create(Config(), kNumPages* KvPagePool::PageBytes(Config()));
+};
+
+TEST_F(KvCacheTest, GrowsPageByPageAndTruncatesToWholePages) {
+  KvCache cache(pool_.get(), 256);
+  EXPECT_EQ(cache.num_pages(), 0u);
+  EXPECT_EQ(pool_->num_free(), 4u);
+  Append(cache, 64, 0);
+  EXPECT_EQ(pool_->num_free(), 3u);
+  Append(cache, 1, 0);
+  EXPECT_EQ(pool_->num_free(), 2u);
+  Append(cache, 128, 0);
+  EXPECT_EQ(pool_->num_free(), 0u);
+  ExpectRows(cache, 0, 193, 0);
+  cache.TruncateTo(65);
+  EXPECT_EQ(pool_->num_free(), 2u);
+  cache.TruncateTo(64);
+  EXPECT_EQ(pool_->num_free(), 3u);
+  ExpectRows(cache, 0, 64, 0);
+  cache.TruncateTo(0);
+  EXPECT_EQ(pool_->num_free(), 4u);
+}
+
+TEST_F(KvCacheTest, PagesThatWereReservedInVainAreGivenBack) {
+  KvCache cache(pool_.get(), 256);
+  Append(cache, 60, 0);
+  ASSERT_TRUE(cache.Reserve(10).ok());
+  ASSERT_TRUE(cache.Reserve(10).ok());
+  EXPECT_EQ(pool_->num_free(), 2u);
+  cache.TruncateTo(cache.length());
+  EXPECT_EQ(pool_->num_free(), 3u);
+  ExpectRows(cache, 0, 60, 0);
+}
+
+TEST_F(KvCacheTest, ACacheThatGoesGivesItsPagesBack) {
+  {
+    KvCache cache(pool_.get(), 256);
+    Append(cache, 200, 0);
+    EXPECT_EQ(pool_->num_free(), 0u);
+  }
+  EXPECT_EQ(pool_->num_free(), 4u);
+}
+
+TEST_F(KvCacheTest, WithoutPagesNothingChanges) {
+  KvCache other(pool_.get(), 256);
+  Append(other, 65, 1);
+  KvCache cache(pool_.get(), 256);
+  Append(cache, 70, 0);
+  const absl::Status status = cache.Reserve(59);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("1 pages wanted, 0 of 4 are free (--kv-cache-bytes)"));
+  EXPECT_EQ(cache.length(), 70u);
+  EXPECT_EQ(cache.num_pages(), 2u);
+  ExpectRows(cache, 0, 70, 0);
+  EXPECT_TRUE(cache.Reserve(58).ok()) << "the page it has is not full";
+  // What the rollback gives back counts, and is not given back when that does not do either.
+  EXPECT_EQ(cache.Extend(10, {}, 119).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(cache.length(), 70u);
+  ExpectRows(cache, 0, 70, 0);
+  EXPECT_TRUE(cache.Extend(10, {}, 118).ok());
+  EXPECT_EQ(cache.length(), 10u);
+  EXPECT_EQ(cache.num_pages(), 2u);
+}
+
+TEST_F(KvCacheTest, PagesThatWereFoundAreSharedAndOutliveTheirWriter) {
+  auto writer = std::make_unique<KvCache>(pool_.get(), 256);
+  Append(*writer, 130, 0);
+  Publish(*writer, 2);
+  KvCache reader(pool_.get(), 256);
+  ASSERT_TRUE(reader.Extend(0, Find(2), 1).ok());
+  EXPECT_EQ(reader.length(), 128u);
+  EXPECT_EQ(pool_->num_free(), 0u) << "two shared, one of each";
+  Append(reader, 10, 1);
+  ExpectRows(*writer, 0, 130, 0);
+  writer.reset();
+  EXPECT_EQ(pool_->num_free(), 1u);
+  ExpectRows(reader, 0, 128, 0);
+  ExpectRows(reader, 128, 138, 1);
+}
+
+TEST_F(KvCacheTest, ASharedPageIsCopiedBeforeItIsWritten) {
+  KvCache writer(pool_.get(), 256);
+  Append(writer, 128, 0);
+  Publish(writer, 2);
+  KvCache reader(pool_.get(), 256);
+  ASSERT_TRUE(reader.Extend(0, Find(2), 0).ok());
+  EXPECT_EQ(pool_->num_free(), 2u);
+  reader.TruncateTo(100);
+  EXPECT_EQ(pool_->num_free(), 2u) << "not copied before it must be";
+  Append(reader, 20, 1);
+  EXPECT_EQ(pool_->num_free(), 1u);
+  ExpectRows(reader, 0, 100, 0);
+  ExpectRows(reader, 100, 120, 1);
+  ExpectRows(writer, 0, 128, 0);
+  EXPECT_EQ(pool_->Find({1}).data(), writer.Layer(0).pages[1]);
+}
+
+TEST_F(KvCacheTest, ACopyNeedsAPageAndWithoutOneNothingChanges) {
+  KvCache writer(pool_.get(), 256);
+  Append(writer, 128, 0);
+  Publish(writer, 2);
+  KvCache other(pool_.get(), 256);
+  Append(other, 128, 2);
+  KvCache reader(pool_.get(), 256);
+  ASSERT_TRUE(reader.Extend(0, Find(2), 0).ok());
+  EXPECT_EQ(reader.Extend(100, {}, 1).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(reader.length(), 128u);
+  ExpectRows(reader, 0, 128, 0);
+  EXPECT_TRUE(reader.Extend(100, {}, 0).ok()) << "a rollback alone needs none";
+  other.TruncateTo(64);
+  Append(reader, 1, 1);
+  ExpectRows(writer, 0, 128, 0);
+}
+
+TEST_F(KvCacheTest, TheOnlyHolderOfAPublishedPageWritesItUnpublished) {
+  KvCache cache(pool_.get(), 256);
+  Append(cache, 128, 0);
+  Publish(cache, 2);
+  cache.TruncateTo(100);
+  EXPECT_TRUE(pool_->Find({1})) << "its rows are still there";
+  Append(cache, 1, 1);
+  EXPECT_FALSE(pool_->Find({1}));
+  EXPECT_TRUE(pool_->Find({0}));
+  EXPECT_EQ(pool_->num_free(), 2u);
+  ExpectRows(cache, 0, 100, 0);
+  ExpectRows(cache, 100, 101, 1);
+}
+
+TEST_F(KvCacheTest, TheEndOfASequenceIsForgottenBeforeItsBeginning) {
+  {
+    KvCache cache(pool_.get(), 256);
+    Append(cache, 256, 0);
+    Publish(cache, 4);
+  }
+  KvCache other(pool_.get(), 256);
+  Append(other, 128, 1);
+  EXPECT_TRUE(pool_->Find({0}));
+  EXPECT_TRUE(pool_->Find({1}));
+  EXPECT_FALSE(pool_->Find({2}));
+  EXPECT_FALSE(pool_->Find({3}));
+}
+
+TEST_F(KvCacheTest, TruncatingToMoreRowsThanThereAreDies) {
+  KvCache cache(pool_.get(), 256);
+  Append(cache, 3, 0);
+  EXPECT_DEATH(cache.TruncateTo(4), "KV cache: TruncateTo 4, limit 3");
+}
+
+#ifndef NDEBUG
+TEST_F(KvCacheTest, RowsThatWereGivenBackAreNan) {
+  KvCache cache(pool_.get(), 256);
+  Append(cache, 70, 0);
+  cache.TruncateTo(66);
+  ExpectRows(cache, 0, 66, 0);
+  for (size_t row = 66; row < 70; ++row) {
+    EXPECT_TRUE(std::isnan(cache.Layer(1).Keys(0, 1)[row - 64]));
+    EXPECT_TRUE(std::isnan(cache.Layer(1).Values(0, 1)[(row - 64) * kHeadSize]));
+  }
+}
+#endif
+
+// Caches that grow, roll back, publish and find in any order: pages are conserved and every cache
+// holds the rows of its history, whoever else read or wrote.
+TEST_F(KvCacheTest, EveryHistoryHoldsItsRowsAndConservesPages) {
+  struct Story {
+    std::unique_ptr<KvCache> cache;
+    std::vector<float> writers;  // of its rows
+  };
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<Story> stories(3);
+    for (Story& story : stories) story.cache = std::make_unique<KvCache>(pool_.get(), 256);
+    std::vector<std::pair<std::vector<float>, KvPageKey>> published;  // rows up to the page's end
+    uint8_t next_key = 0;
+    for (int step = 0; step < 60; ++step) {
+      Story& story = stories[random() % stories.size()];
+      const size_t length = story.writers.size();
+      switch (random() % 4) {
+        case 0: {
+          const size_t rows = std::min<size_t>(1 + random() % 90, 256 - length);
+          const size_t free_before = pool_->num_free();
+          if (!story.cache->Reserve(rows).ok()) {
+            ASSERT_EQ(pool_->num_free(), free_before);
+            break;
+          }
+          const auto writer = static_cast<float>(1 + step % 50);
+          Append(*story.cache, rows, writer);
+          story.writers.insert(story.writers.end(), rows, writer);
+          break;
+        }
+        case 1:
+          story.writers.resize(length - random() % (length + 1));
+          story.cache->TruncateTo(story.writers.size());
+          break;
+        case 2: {
+          const size_t page = random() % 4;
+          if ((page + 1) * kPageRows > length) break;
+          const KvPageKey key = {next_key++, static_cast<uint8_t>(seed)};
+          story.cache->Publish(page, key);
+          published.emplace_back(
+              std::vector<float>(
+                  story.writers.begin(),
+                  story.writers.begin() + static_cast<ptrdiff_t>((page + 1) * kPageRows)),
+              key);
+          break;
+        }
+        case 3: {
+          if (published.empty()) break;
+          const auto& [writers, key] = published[random() % published.size()];
+          const size_t begin = writers.size() - kPageRows;
+          if (begin > length ||
+              !std::equal(writers.begin(), writers.end() - kPageRows, story.writers.begin())) {
+            break;
+          }
+          std::vector<KvPage> found;
+          found.push_back(pool_->Find(key));
+          if (!found.front()) break;
+          ASSERT_TRUE(story.cache->Extend(begin, std::move(found), 0).ok());
+          story.writers = writers;
+          break;
+        }
+      }
+      size_t most = 0;
+      std::vector<const float*> leased;
+      for (const Story& one : stories) {
+        ASSERT_EQ(one.cache->length(), one.writers.size());
+        for (size_t row = 0; row < one.writers.size(); ++row) {
+          ExpectRows(*one.cache, row, row + 1, one.writers[row]);
+        }
+        most += one.cache->num_pages();
+        for (size_t page = 0; page < one.cache->num_pages(); ++page) {
+          leased.push_back(one.cache->Layer(0).pages[page]);
+        }
+      }
+      std::sort(leased.begin(), leased.end());
+      leased.erase(std::unique(leased.begin(), leased.end()), leased.end());
+      ASSERT_EQ(leased.size() + pool_->num_free(), kNumPages) << "seed " << seed;
+      ASSERT_LE(leased.size(), most);
+      ASSERT_FALSE(HasFatalFailure()) << "seed " << seed << " step " << step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
