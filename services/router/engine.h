@@ -3,6 +3,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -14,8 +15,11 @@
 
 #include "absl/status/status.h"
 #include "common/tokenizer/tokenizer.h"
+#include "services/router/audit_monitor.h"
+#include "services/router/draft_length_controller.h"
 #include "services/router/engine_command.h"
 #include "services/router/generation_request.h"
+#include "services/router/page_budget.h"
 #include "services/router/sequence.h"
 #include "services/router/worker_sessions.h"
 
@@ -24,23 +28,35 @@ namespace tandem {
 struct EngineOptions {
   WorkerSessionsOptions workers;
   size_t max_queue = 256;
-  uint32_t draft_length = 4;  // where a request does not say
-  uint32_t step_rows =
-      512;  // rows of one batch at a worker: bounds how long others wait for a prompt
-  double verifier_timeout_seconds =
-      30;  // without a verifier for so long, requests end with UNAVAILABLE
-  double drafter_timeout_seconds =
-      30;  // a batch that takes longer: the drafter is given up and tried anew
+  // Where a request does not say; none: what pays (DraftLengthController).
+  std::optional<uint32_t> draft_length;
+  // Rows of one batch at a worker.
+  uint32_t step_rows = 512;
+  // While others decode, what is worked off of prompts between two of their rounds is cut to what
+  // takes about so long.
+  double step_seconds = 0.2;
+  // 2: the drafter works for one half of the slots while the verifier works for the other.
+  uint32_t num_cohorts = 1;
+  // Without a verifier for so long, requests end with UNAVAILABLE.
+  double verifier_timeout_seconds = 30;
+  // A batch that takes longer: the drafter is given up and tried anew.
+  double drafter_timeout_seconds = 30;
+  // A request that was in the batch of so many dying verifiers in a row is refused.
+  int max_lost_rounds = 2;
+  // Of finished requests, decoded again without drafting (docs/audit.md).
+  double audit_fraction = 0;
+  uint64_t audit_key = 0;  // chooses them
 };
 
 // Owns the truth about every request: prompt, committed tokens, parameters, seed. Workers hold
 // caches of it, of which it knows the length; each is always sent tokens [cached_len,
 // committed_len), whatever the reason they are lacking.
 //
-// A round: one Propose batch for the slots that draft, then one Verify batch for all (drafted
-// blocks, plain steps and prompt chunks), then commit. Requests join and leave between batches.
-// Whatever goes wrong with the drafter, the round goes on without its drafts; when the verifier is
-// lost, slots wait, and are rebuilt by the same rule.
+// A round of a cohort of slots: one Propose batch for those that draft, then one Verify batch for
+// all (drafted blocks, plain steps and prompt chunks), then commit. A worker has one batch at a
+// time. Requests join and leave between batches. Whatever goes wrong with the drafter, the round
+// goes on without its drafts; when the verifier is lost, slots wait, and are rebuilt by the same
+// rule. docs/scheduler.md tells more.
 //
 // `now` is seconds on a monotonic clock. After any event, TakeCommands gives what is to be done, in
 // order; NextDeadline says when to call Tick at the latest.
@@ -54,8 +70,8 @@ class Engine {
   // Events.
   void Start(double now);
   void OnRequest(CallId call, GenerationRequest request, double now);
-  void OnCancel(CallId call,
-                double now);  // also deadline, disconnect and slow client; the call is forgotten
+  // Also deadline, disconnect and slow client; the call is forgotten.
+  void OnCancel(CallId call, double now);
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
   void OnSessionLost(Worker worker, SessionId session, const std::string& why, double now);
@@ -67,19 +83,22 @@ class Engine {
   void Stop(double now);  // ends those too, with UNAVAILABLE
 
   EngineCommands TakeCommands() { return std::exchange(commands_, {}); }
-  // The commands taken have been carried out: a batch among them is under way from now on, so that the time before counts as
-  // the router's.
+  // The commands taken have been carried out: a batch among them is under way from now on, so that
+  // the time before counts as the router's.
   void OnCommandsSent(double now);
   double NextDeadline() const;
 
   // State, for server info, readiness and tests.
   const WorkerSessions& workers() const { return workers_; }
   uint32_t num_slots() const { return static_cast<uint32_t>(slots_.size()); }
+  // Of clients; replays of the audit do not count.
   size_t num_running() const;
-  size_t num_queued() const { return queue_.size(); }
-  bool idle() const { return num_running() == 0 && queue_.empty(); }
+  size_t num_queued() const { return queue_.size() + preempted_.size(); }
+  bool idle() const { return num_running() == 0 && num_queued() == 0; }
   bool draining() const { return draining_; }
   uint64_t num_ring_errors() const { return num_ring_errors_; }
+  const AuditMonitor& audit() const { return audit_; }
+  v1::ServerLoad Load() const;
 
  private:
   // What one worker holds of a slot, as far as its replies told.
@@ -91,15 +110,22 @@ class Engine {
   };
   struct Slot {
     std::unique_ptr<Sequence> sequence;
+    uint32_t cohort = 0;
     WorkerSlot verifier;
     WorkerSlot drafter;
   };
   // A block on its way from the drafter to the verifier.
   struct Draft {
+    uint64_t serial = 0;
     std::vector<int32_t> token_ids;
     std::optional<v1::RingReference> ring;
     uint32_t rows = 0;      // of its tokens that the drafter holds
     SessionId session = 0;  // of the drafter
+  };
+  struct Cohort {
+    enum class Stage : uint8_t { kIdle, kProposing, kProposed, kVerifying };
+    Stage stage = Stage::kIdle;
+    std::vector<Draft> drafts;  // by slot, once kProposed
   };
   struct ProposeBatch {
     struct Item {
@@ -109,41 +135,76 @@ class Engine {
       uint32_t draft_length;
       std::optional<v1::RingReference> ring;
     };
+    uint32_t cohort;
     uint64_t id;
     SessionId session;
+    SessionId verifier_session;  // whose ring the blocks are in
     double sent_at;
     std::vector<Item> items;
-    SessionId verifier_session = 0;  // whose ring the blocks are in
+    uint32_t rows = 0;  // of committed tokens
     bool sent = false;
   };
   struct VerifyBatch {
     struct Item {
       uint32_t slot;
       uint64_t serial;
+      uint32_t begin;  // cached_len before
       uint32_t end;
       bool sample;
       Draft draft;
     };
+    uint32_t cohort;
     uint64_t id;
     SessionId session;
     double sent_at;
     std::vector<Item> items;
+    uint32_t rows = 0;
+    uint32_t prompt_rows = 0;
     bool sent = false;
+  };
+  // What a Verify batch would do for one slot.
+  struct VerifyPlan {
+    uint32_t slot;
+    uint32_t num_tokens;  // committed ones
+    uint32_t num_drafted;
   };
 
   // Sends what there is to send; called at the end of every event.
   void Pump(double now);
-  void NoticeLostSessions(double now);
-  void AdmitFromQueue(double now);
-  bool SendPropose(double now);
-  void SendVerify(std::vector<Draft> drafts, double now);
+  void Advance(uint32_t cohort, double now);
   void SendCloses(Worker worker);
-  uint32_t DraftLength(const Slot& slot, uint32_t slot_id) const;
-  // The slots with work for `worker` that lack the least first, so that a long prompt does not
-  // starve the others.
-  std::vector<uint32_t> SlotsByLack(Worker worker) const;
-  v1::SlotPoint NextPoint(uint32_t slot_id, WorkerSlot& at_worker);
 
+  // Slots and queues (engine.cc).
+  void NoticeLostSessions(double now);
+  void OnDrafterLost();
+  void OnVerifierLost(double now);
+  void Admit(double now);
+  bool HasRoomFor(const Sequence& sequence, double now) const;
+  std::optional<uint32_t> SlotForNext();
+  std::optional<uint32_t> PreemptReplay();  // the slot that it had
+  void Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, double now);
+  std::unique_ptr<Sequence> Vacate(uint32_t slot_id);
+  void CloseAtWorker(Worker worker, uint32_t slot_id);
+  void Preempt(uint32_t slot_id);
+  Sequence* Find(uint32_t slot_id, uint64_t serial);
+  void FinishSlot(uint32_t slot_id, const absl::Status& status);
+  void EndEverything(const absl::Status& status);
+  void CheckVerifierBudget(double now);
+  int RetryMilliseconds() const;
+  std::unique_ptr<Sequence> NewSequence(CallId call, GenerationRequest request, double now) const;
+
+  // Rounds (engine_rounds.cc).
+  bool SendPropose(uint32_t cohort, double now);
+  // Gives up what the drafter holds of a slot that has not drafted for long, but not of `for_slot`.
+  void CloseIdleDraft(uint32_t for_slot);
+  uint32_t DraftLimit(const Slot& slot, uint32_t slot_id) const;
+  std::optional<uint32_t> FixedDraftLength(const Sequence& sequence) const;
+  bool IsWaiting(const Slot& slot) const;
+  void SendVerify(uint32_t cohort, double now);
+  std::vector<VerifyPlan> PlanVerify(uint32_t cohort) const;
+  void ReservePages(std::vector<VerifyPlan>* plans);
+  uint32_t RowsWithinStep(double seconds_per_row) const;
+  v1::SlotPoint NextPoint(uint32_t slot_id, WorkerSlot& at_worker);
   void OnCommandRefused(Worker worker, bool of_batch, const v1::WorkerError& error, double now);
   void OnPropose(v1::ProposeReply& reply, double now);
   // An error text when the drafter broke the protocol.
@@ -151,37 +212,63 @@ class Engine {
   void ForwardLogProbs(v1::DraftReply& reply, double now);
   void OnVerify(v1::VerifyReply& reply, double now);
   std::string TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult& result, double now);
+  void OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state, double now);
   void Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyResult& result,
               double now);
+  void Complete(uint32_t slot_id, double now);
+  void CompareReplay(uint32_t slot_id, const v1::VerifyResult& result);
+  void ReleaseDraft(Draft* draft);
   // After ABORTED: what the worker holds is believed as far as it is a prefix that is known here.
   static void Resynchronise(const v1::SlotState& state, const Sequence& sequence,
                             WorkerSlot* at_worker);
 
-  Sequence* Find(uint32_t slot_id, uint64_t serial);
-  void FinishSlot(uint32_t slot_id, const absl::Status& status);
-  void FreeSlot(uint32_t slot_id);
-  void EndEverything(const absl::Status& status);
-  void CheckVerifierBudget(double now);
-  int RetryMilliseconds() const;
+  // Audit.
+  bool IsAudited(uint64_t number) const;
+  void QueueReplay(const Sequence& finished);
+  void ReportAlarm();
+
+  PageBudget& pages(Worker worker) {
+    return worker == Worker::kDrafter ? drafter_pages_ : verifier_pages_;
+  }
   void Log(LogLine::Level level, std::string text);
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;
   EngineCommands commands_;
   WorkerSessions workers_;
+  DraftLengthController controller_;
+  AuditMonitor audit_;
   SessionId verifier_session_ = 0;  // those whose caches the slots describe
   SessionId drafter_session_ = 0;
+  PageBudget verifier_pages_;
+  PageBudget drafter_pages_;
 
   std::vector<Slot> slots_;
+  std::vector<Cohort> cohorts_;
+  uint32_t next_cohort_ = 0;  // the one that is asked first
   std::deque<std::unique_ptr<Sequence>> queue_;
-  std::unordered_set<std::string> request_ids_;  // queued and running
-  std::optional<ProposeBatch> propose_;          // under way; at most one of the two is
+  std::deque<std::unique_ptr<Sequence>> preempted_;  // go before the queue, the oldest first
+  std::deque<std::unique_ptr<Sequence>> replays_;    // of the audit: only where nobody else waits
+  std::unordered_set<std::string> request_ids_;      // queued and running
+  std::optional<ProposeBatch> propose_;              // under way
   std::optional<VerifyBatch> verify_;
   std::vector<v1::SlotClose> drafter_closes_;  // to be told with the next command
   std::vector<v1::SlotClose> verifier_closes_;
+  // Prompts that killed verifiers, the newest last: by hash, until when.
+  std::deque<std::pair<uint64_t, double>> quarantine_;
 
   uint64_t last_serial_ = 0;
+  uint64_t last_order_ = 0;
   uint64_t num_ring_errors_ = 0;
+  uint64_t num_finished_ = 0;
+  uint64_t num_preemptions_ = 0;
+  uint64_t num_verifier_losses_ = 0;
+  uint64_t num_drafter_losses_ = 0;
+  uint64_t num_cached_prompt_tokens_ = 0;
+  double verifier_row_seconds_ = 0;  // of a prompt; 0: not known yet
+  double drafter_row_seconds_ = 0;
+  double decode_seconds_ = 0;  // of a Verify without prompts
+  double admit_at_ = 0;        // a sequence that found no page waits until then
   double verifier_down_since_ = 0;
   bool verifier_up_ = false;
   bool draining_ = false;

@@ -26,6 +26,12 @@ void GenerateCall::OnOpened(bool ok) {
   owner_->OnOpened(*this);
 }
 
+std::string GenerateCall::tenant() const {
+  const auto found = context_.client_metadata().find("tandem-tenant");
+  if (found == context_.client_metadata().end()) return "";
+  return std::string(found->second.data(), found->second.size());
+}
+
 bool GenerateCall::Write(v1::GenerateResponse response) {
   if (status_.has_value()) return true;
   buffered_bytes_ += response.ByteSizeLong();

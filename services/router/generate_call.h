@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 #include "common/rpc/async_tag.h"
 #include "common/rpc/write_queue.h"
@@ -43,6 +44,8 @@ class GenerateCall {
 
   CallId id() const { return id_; }
   const v1::GenerateRequest& request() const { return request_; }
+  // Metadata `tandem-tenant`; empty: none. Prompts are cached for each tenant apart.
+  std::string tenant() const;
 
   // Finished, cancelled or gone: nothing written from now on arrives.
   bool finished() const { return status_.has_value(); }

@@ -23,6 +23,8 @@ struct GenerationRequest {
   bool skip_special_tokens = true;
   bool wants_logprobs = false;
   std::optional<uint32_t> draft_length;  // none: the server's; 0: decode plainly
+  bool seed_given = false;               // by the client: then its draws may repeat another's
+  double arrived_at = 0;                 // on the engine's clock, before the prompt was tokenized
 
   bool greedy() const { return open.sampling().temperature() == 0.0f; }
   // Only then must the verifier see the rows that the draft was drawn from.

@@ -233,6 +233,7 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
                    "reproducible promises that it does not change)");
   }
   const bool seeded = request.sampling_params().has_seed();
+  resolved->seed_given = seeded;
   resolved->open.set_lenience(lenience);
   resolved->open.set_reproducible(given.has_reproducible() ? given.reproducible()
                                                            : seeded && lenience == 1);

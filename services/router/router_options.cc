@@ -37,9 +37,10 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "Name of the model in the API; empty: the folder's")
       ->type_name("NAME");
 
-  flag("--draft-length", engine.draft_length, "TANDEM_DRAFT_LENGTH",
-       "Tokens drafted in a round, where a request does not say")
-      ->check(CLI::Range(0u, kMaxDraftLength))
+  flag("--draft-length", options->draft_length, "TANDEM_DRAFT_LENGTH",
+       "Tokens drafted in a round, where a request does not say: a number, or auto for what pays")
+      ->check(CLI::IsMember({"auto"}) | CLI::Range(0u, kMaxDraftLength))
+      ->type_name("auto|N")
       ->group("Speculation");
   flag("--max-draft-length", limits.max_draft_length, "TANDEM_MAX_DRAFT_LENGTH",
        "Longest draft that a request may ask for; sizes the log-prob ring")
@@ -63,8 +64,17 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "Requests that wait for a slot; more are refused")
       ->group("Capacity");
   flag("--step-rows", engine.step_rows, "TANDEM_STEP_ROWS",
-       "Rows of one batch: how much of a prompt is worked off between two rounds of the others")
+       "Rows of one batch: how much of a prompt is worked off at once")
       ->check(CLI::Range(2 * kMaxDraftLength, 65536u))
+      ->group("Capacity");
+  flag("--step-seconds", engine.step_seconds, "TANDEM_STEP_SECONDS",
+       "While others decode, prompts get about so much time between two of their rounds")
+      ->check(CLI::PositiveNumber)
+      ->group("Capacity");
+  flag("--cohorts", engine.num_cohorts, "TANDEM_COHORTS",
+       "2: drafts for one half of the requests while the other half is verified; pays where the "
+       "workers do not share what they compute on")
+      ->check(CLI::Range(1u, 2u))
       ->group("Capacity");
   flag("--max-streams", options->max_streams, "TANDEM_MAX_STREAMS",
        "Calls of one connection at once")
@@ -83,6 +93,10 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "Seconds after which a drafter that does not answer is given up")
       ->check(CLI::PositiveNumber)
       ->group("Patience");
+  flag("--max-crashes", engine.max_lost_rounds, "TANDEM_MAX_CRASHES",
+       "A request that was computed by so many dying verifiers in a row is refused")
+      ->check(CLI::Range(1, 1000))
+      ->group("Patience");
   flag("--heartbeat-timeout", engine.workers.heartbeat_timeout_seconds, "TANDEM_HEARTBEAT_TIMEOUT",
        "Seconds without a sign of life after which a worker counts as hung (or ten times what its "
        "batches usually take, if that is longer); 0: never")
@@ -97,6 +111,16 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "at once")
       ->check(CLI::NonNegativeNumber)
       ->group("Patience");
+
+  flag("--audit-fraction", engine.audit_fraction, "TANDEM_AUDIT_FRACTION",
+       "Share of requests that is audited: decoded again without drafts in idle time, or sampled "
+       "for two statistics (docs/audit.md)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Audit");
+  app->add_flag("--audit-fails-readiness", options->audit_fails_readiness,
+                "Not ready any more once the audit found a difference")
+      ->envname("TANDEM_AUDIT_FAILS_READINESS")
+      ->group("Audit");
 
   flag("--max-prompt-bytes", limits.max_prompt_bytes, "TANDEM_MAX_PROMPT_BYTES",
        "Longest prompt text")
@@ -147,8 +171,11 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
                                                                        : TransportChoice::kAuto;
   options->engine.workers.has_drafter = options->drafter_address != "none";
   options->engine.workers.max_draft_length = options->limits.max_draft_length;
+  if (options->draft_length != "auto") {
+    options->engine.draft_length = static_cast<uint32_t>(std::stoul(options->draft_length));
+  }
   if (options->engine.draft_length > options->limits.max_draft_length) {
-    std::cerr << "--draft-length: got " << options->engine.draft_length << ", allowed: at most "
+    std::cerr << "--draft-length: got " << options->draft_length << ", allowed: at most "
               << options->limits.max_draft_length << " (--max-draft-length)\n";
     return 2;
   }

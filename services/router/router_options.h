@@ -17,6 +17,8 @@ struct RouterOptions {
   std::string listen_address = "127.0.0.1:50051";
   std::string model_name;  // empty: name of the target's folder
   std::string transport = "auto";
+  std::string draft_length = "auto";
+  bool audit_fails_readiness = false;
   EngineOptions engine;
   RequestLimits limits;
   double drain_seconds = 10;

@@ -26,6 +26,7 @@ constexpr auto kShutdownGrace = std::chrono::seconds(1);
 // What takes longer is done in the background: every stream waits meanwhile.
 constexpr size_t kMaxShortTextBytes = 16 << 10;
 constexpr int kMaxShortIds = 16 << 10;
+constexpr size_t kMaxTenantBytes = 256;
 constexpr int kTextFieldBytes = 8;  // what a message needs beside its text, at most
 
 absl::Status TooMuchWork() { return ResourceExhausted("too many long texts wait to be tokenized"); }
@@ -41,8 +42,10 @@ struct Overloaded : Handlers... {
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
-EngineOptions WithTokens(EngineOptions options, uint64_t first_session_token) {
+EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token,
+                             uint64_t audit_key) {
   options.workers.first_session_token = first_session_token;
+  options.audit_key = audit_key;
   return options;
 }
 
@@ -101,7 +104,7 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
                    const std::lock_guard<std::mutex> lock(random_mutex_);
                    return random_();
                  }),
-      engine_(WithTokens(options.engine, random_()), target_.tokenizer.get()) {}
+      engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get()) {}
 
 RouterServer::~RouterServer() {
   if (shutdown_.joinable()) shutdown_.join();
@@ -253,8 +256,16 @@ void RouterServer::OnOpened(GenerateCall& call) {
     call.Finish(Unavailable("not ready: no verifier has attached yet"), 0, 1000);
     return;
   }
+  if (call.tenant().size() > kMaxTenantBytes) {
+    call.Finish(
+        InvalidArgument("metadata tandem-tenant: got " + std::to_string(call.tenant().size()) +
+                        " bytes, allowed: at most " + std::to_string(kMaxTenantBytes)),
+        0, 0);
+    return;
+  }
+  const double arrived_at = Now();
   if (call.request().prompt().size() <= kMaxShortTextBytes) {
-    OnValidated(call.id(), validator_.Validate(call.request(), Served()));
+    OnValidated(call.id(), arrived_at, validator_.Validate(call.request(), Served()));
     return;
   }
   // A copy: the call may be gone before its prompt is tokenized.
@@ -266,17 +277,22 @@ void RouterServer::OnOpened(GenerateCall& call) {
   auto job = std::make_shared<Job>(Job{call.request(), Served(), absl::UnknownError("")});
   const bool taken = background_->Run(
       [this, job] { job->validated = validator_.Validate(job->request, job->served); },
-      [this, job, id = call.id()] { OnValidated(id, std::move(job->validated)); });
+      [this, job, arrived_at, id = call.id()] {
+        OnValidated(id, arrived_at, std::move(job->validated));
+      });
   if (!taken) call.Finish(TooMuchWork(), 0, 1000);
 }
 
-void RouterServer::OnValidated(CallId id, absl::StatusOr<GenerationRequest> request) {
+void RouterServer::OnValidated(CallId id, double arrived_at,
+                               absl::StatusOr<GenerationRequest> request) {
   const auto call = calls_.find(id);
   if (call == calls_.end() || call->second->finished()) return;
   if (!request.ok()) {
     call->second->Finish(request.status(), 0, 0);
     return;
   }
+  request->arrived_at = arrived_at;
+  request->open.set_cache_salt(call->second->tenant());
   engine_.OnRequest(id, *std::move(request), Now());
 }
 
@@ -307,6 +323,7 @@ ServedModel RouterServer::Served() const {
 
 void RouterServer::FillServerInfo(v1::ServerInfo* info) const {
   const WorkerSessions& workers = engine_.workers();
+  *info->mutable_load() = engine_.Load();
   info->set_version(TANDEM_VERSION);
   info->set_model(model_name());
   info->set_max_draft_length(static_cast<int>(options_.limits.max_draft_length));
@@ -403,7 +420,8 @@ void RouterServer::SetServing(bool serving) {
 
 void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>& on_ready) {
   const WorkerSessions& workers = engine_.workers();
-  const bool serving = phase_ == Phase::kServing && workers.ready(Worker::kVerifier);
+  const bool distrusted = options_.audit_fails_readiness && engine_.audit().failed();
+  const bool serving = phase_ == Phase::kServing && workers.ready(Worker::kVerifier) && !distrusted;
   if (serving != serving_) SetServing(serving);
   if (!serving || announced_) return;
   if (!workers.drafter_settled() && Now() < started_at_ + options_.drafter_wait_seconds) return;

@@ -65,7 +65,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void WaitForGenerate();
   // Runs `work` here when it is short, else in the background; then `done` here. False: too much waits already.
   bool RunWork(bool is_long, std::function<void()> work, std::function<void()> done);
-  void OnValidated(CallId call, absl::StatusOr<GenerationRequest> request);
+  void OnValidated(CallId call, double arrived_at, absl::StatusOr<GenerationRequest> request);
   void WaitForOthers();
   void ExecuteCommands();
   void Execute(EngineCommand& command);

@@ -37,8 +37,10 @@ GenerationRequest Sampled(GenerationRequest request) {
   return request;
 }
 
+// Faults come faster here than requests get on: none is taken for the cause.
 EngineOptions Options(uint32_t draft_length = 3) {
   EngineOptions options;
+  options.max_lost_rounds = 1000;
   options.draft_length = draft_length;
   return options;
 }
@@ -162,17 +164,65 @@ TEST(EngineFaultsTest, AVerifierThatStaysAwayEndsTheStreamsWithTheirCount) {
   EXPECT_EQ(driver.Generate(driver.Request(Prompt(6), 10)).ids, Plainly(Prompt(6), 10));
 }
 
-TEST(EngineFaultsTest, AVerifierThatFailsAtOneRequestForeverIsNotAskedForever) {
-  EngineDriver driver(Options());
-  driver.Start();
-  const CallId poison = driver.Send(driver.Request(Prompt(5), 1000));
-  ASSERT_TRUE(driver.Run([&](int) {
-    if (!driver.to_verifier.empty() && driver.to_verifier.front().command.has_verify()) {
+// Kills the verifier whenever it is about to compute for slot 0 of `poison`'s prompt.
+int KillWherePoisonIsComputed(EngineDriver& driver, CallId poison, size_t prompt_length) {
+  int kills = 0;
+  EXPECT_TRUE(driver.Run([&](int) {
+    if (driver.to_verifier.empty() || driver.calls[poison].status.has_value()) return;
+    for (const v1::VerifyItem& item : driver.to_verifier.front().command.verify().items()) {
+      if (!item.has_open() || item.open().prompt_length() != prompt_length) continue;
+      ++kills;
       driver.Kill(Worker::kVerifier);
       driver.Revive(Worker::kVerifier);
+      return;
     }
   }));
-  EXPECT_EQ(driver.calls[poison].status->code(), absl::StatusCode::kInternal);
+  return kills;
+}
+
+TEST(EngineFaultsTest, APoisonRequestCostsTwoVerifiersAndTheOthersFinish) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  std::vector<CallId> neighbours;
+  for (size_t i = 0; i < 3; ++i)
+    neighbours.push_back(driver.Send(driver.Request(Prompt(6 + i), 50)));
+  for (int i = 0; i < 12; ++i) driver.Step();
+  const CallId poison = driver.Send(driver.Request(Prompt(40), 1000));
+  for (size_t i = 3; i < 6; ++i)
+    neighbours.push_back(driver.Send(driver.Request(Prompt(6 + i), 50)));
+  EXPECT_EQ(KillWherePoisonIsComputed(driver, poison, 40), 2);
+  EXPECT_EQ(driver.calls[poison].status->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(std::string(driver.calls[poison].status->message()).find("quarantined"),
+            std::string::npos);
+  for (size_t i = 0; i < neighbours.size(); ++i) {
+    EXPECT_EQ(driver.calls[neighbours[i]].ids, Plainly(Prompt(6 + i), 50)) << i;
+  }
+  // It comes again, under another name: refused without a crash, until the quarantine is over.
+  const CallId again = driver.Send(driver.Request(Prompt(40), 10));
+  EXPECT_EQ(driver.calls[again].status->code(), absl::StatusCode::kFailedPrecondition);
+  driver.now += 601;
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(40), 10)).ids, Plainly(Prompt(40), 10));
+}
+
+TEST(EngineFaultsTest, ARequestThatGoesOnBetweenCrashesIsNoPoison) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  const CallId call = driver.Send(driver.Request(Prompt(5), 50));
+  size_t seen = 0;
+  int kills = 0;
+  ASSERT_TRUE(driver.Run([&](int) {
+    if (driver.calls[call].ids.size() == seen || driver.to_verifier.empty()) return;
+    seen = driver.calls[call].ids.size();
+    ++kills;
+    driver.Kill(Worker::kVerifier);
+    driver.Revive(Worker::kVerifier);
+  }));
+  EXPECT_GT(kills, 5);
+  EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(5), 50));
 }
 
 TEST(EngineFaultsTest, WorkersThatLoseRowsAreResynchronised) {

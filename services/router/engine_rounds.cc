@@ -1,0 +1,735 @@
+// The rounds of the engine: what is proposed, verified and committed.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "services/router/draft_length.h"
+#include "services/router/engine.h"
+
+namespace tandem {
+namespace {
+
+// In a row, without progress in between.
+constexpr int kMaxResyncs = 3;
+// Of a prompt, beside others that decode: fewer cost more in passes than they save in waiting.
+constexpr uint32_t kMinChunkRows = 32;
+constexpr uint32_t kFirstChunkRows = 64;  // until the cost of a row is known
+// A drafter that did not draft for a slot for so many rounds loses its rows to those that need room.
+constexpr uint32_t kIdleDraftRounds = 64;
+// Before a sequence that found no page tries again.
+constexpr double kNoPageSeconds = 0.05;
+
+// What a worker says it computed, as far as that can be.
+double ComputeSeconds(double reported, double round_trip) {
+  return reported > 0 ? std::min(reported, round_trip) : 0.0;
+}
+
+void Follow(double sample, double* mean) {
+  *mean = *mean == 0 ? sample : *mean + 0.2 * (sample - *mean);
+}
+
+// Only chains are drafted: an empty list, or every token the child of the one before it.
+bool IsChain(const v1::ProposeResult& result) {
+  if (result.parents().empty()) return true;
+  if (result.parents_size() != result.draft_token_ids_size()) return false;
+  for (int i = 0; i < result.parents_size(); ++i) {
+    if (result.parents(i) != i - 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Engine::IsWaiting(const Slot& slot) const { return slot.sequence->is_replay() && !idle(); }
+
+uint32_t Engine::RowsWithinStep(double seconds_per_row) const {
+  if (seconds_per_row <= 0) return kFirstChunkRows;
+  const double rows = options_.step_seconds / seconds_per_row;
+  return static_cast<uint32_t>(std::clamp(rows, double{kMinChunkRows}, 1e6));
+}
+
+v1::SlotPoint Engine::NextPoint(uint32_t slot_id, WorkerSlot& at_worker) {
+  v1::SlotPoint point;
+  point.set_slot(slot_id);
+  point.set_slot_epoch(at_worker.epoch);
+  point.set_command_number(++at_worker.command_number);
+  point.set_length(at_worker.cached_len);
+  point.set_prefix_hash(slots_[slot_id].sequence->prefix_hash(at_worker.cached_len));
+  return point;
+}
+
+void Engine::Resynchronise(const v1::SlotState& state, const Sequence& sequence,
+                           WorkerSlot* at_worker) {
+  at_worker->command_number = std::max(at_worker->command_number, state.command_number());
+  if (state.slot_epoch() == at_worker->epoch && state.cached_len() <= sequence.committed_len() &&
+      state.prefix_hash() == sequence.prefix_hash(state.cached_len())) {
+    // At least one token must be left to send: its row is where the next token comes from.
+    at_worker->cached_len = std::min(state.cached_len(), sequence.committed_len() - 1);
+    return;
+  }
+  at_worker->cached_len = 0;
+  if (state.slot_epoch() == at_worker->epoch) return;
+  at_worker->open = false;
+  if (state.slot_epoch() > at_worker->epoch) at_worker->epoch = state.slot_epoch() + 1;
+}
+
+void Engine::ReleaseDraft(Draft* draft) {
+  if (draft->ring.has_value()) workers_.ring().Release(*draft->ring);
+  *draft = Draft();
+}
+
+// ---------------------------------------------------------------- propose
+
+uint32_t Engine::DraftLimit(const Slot& slot, uint32_t slot_id) const {
+  const Sequence& sequence = *slot.sequence;
+  const v1::AttachReply& drafter = *workers_.info(Worker::kDrafter);
+  if (sequence.drafting_off || sequence.is_replay() || slot_id >= drafter.max_slots()) return 0;
+  if (sequence.request.needs_draft_log_probs() && workers_.ring().num_free() == 0) return 0;
+  const auto context = [&](Worker worker, const PageBudget& budget) {
+    const uint32_t tokens = workers_.info(worker)->max_context_tokens();
+    return budget.limited() ? static_cast<uint32_t>(std::min<uint64_t>(tokens, budget.capacity()))
+                            : tokens;
+  };
+  DraftLengthLimits limits;
+  limits.wanted = options_.workers.max_draft_length;
+  limits.committed_len = sequence.committed_len();
+  limits.remaining_tokens =
+      static_cast<uint32_t>(sequence.request.max_tokens - sequence.output.num_tokens());
+  limits.target_context = context(Worker::kVerifier, verifier_pages_);
+  limits.draft_context = context(Worker::kDrafter, drafter_pages_);
+  return LimitDraftLength(limits);
+}
+
+std::optional<uint32_t> Engine::FixedDraftLength(const Sequence& sequence) const {
+  return sequence.request.draft_length.has_value() ? sequence.request.draft_length
+                                                   : options_.draft_length;
+}
+
+bool Engine::SendPropose(uint32_t index, double now) {
+  if (!workers_.ready(Worker::kDrafter)) return false;
+  std::vector<DraftCandidate> candidates;
+  std::vector<uint32_t> ids;  // of the candidates
+  DraftBatch rest;
+  for (uint32_t id = 0; id < slots_.size(); ++id) {
+    const Slot& slot = slots_[id];
+    if (slot.sequence == nullptr || IsWaiting(slot)) continue;
+    if (slot.cohort != index) {
+      rest.overlapped = true;
+      continue;
+    }
+    const Sequence& sequence = *slot.sequence;
+    // While the verifier lacks more than the pending token there is nothing to draft after.
+    const uint32_t lack = sequence.committed_len() - slot.verifier.cached_len;
+    const uint32_t limit = DraftLimit(slot, id);
+    if (lack > 1) {
+      rest.prompt_rows += std::min(lack, options_.step_rows);
+    } else if (limit == 0) {
+      ++rest.plain_rows;
+    } else {
+      DraftCandidate candidate;
+      candidate.acceptance = &sequence.acceptance;
+      candidate.serial = sequence.serial;
+      candidate.limit = limit;
+      candidate.fixed = FixedDraftLength(sequence);
+      candidate.drafter_lack = sequence.committed_len() - slot.drafter.cached_len;
+      candidate.remaining_tokens =
+          static_cast<uint32_t>(sequence.request.max_tokens - sequence.output.num_tokens());
+      candidates.push_back(candidate);
+      ids.push_back(id);
+    }
+  }
+  if (candidates.empty()) return false;
+  controller_.Choose(candidates, rest);
+
+  ProposeBatch batch{index, 0, drafter_session_, verifier_session_, now, {}};
+  SendToDrafter send{drafter_session_, {}};
+  v1::Propose* propose = send.command.mutable_propose();
+  uint32_t rows_left = options_.step_rows;
+  // Those that lack the least first: a drafter that catches up with a prompt does so in pieces, and
+  // its slot decodes plainly meanwhile.
+  uint32_t catch_up_left = ids.size() > 1 ? RowsWithinStep(drafter_row_seconds_) : rows_left;
+  int64_t pages_used = 0;
+  std::vector<size_t> by_lack(ids.size());
+  std::iota(by_lack.begin(), by_lack.end(), size_t{0});
+  std::stable_sort(by_lack.begin(), by_lack.end(), [&](size_t a, size_t b) {
+    return candidates[a].drafter_lack < candidates[b].drafter_lack;
+  });
+  for (size_t i : by_lack) {
+    const uint32_t id = ids[i];
+    Slot& slot = slots_[id];
+    const Sequence& sequence = *slot.sequence;
+    uint32_t draft_length = std::min(candidates[i].length, candidates[i].limit);
+    if (draft_length == 0) continue;
+    const bool needs_ring = sequence.request.needs_draft_log_probs();
+    if (needs_ring && workers_.ring().num_free() == 0) continue;
+    uint32_t num_tokens = candidates[i].drafter_lack;
+    const bool is_far_behind = num_tokens > kFirstChunkRows;
+    const uint32_t most_rows = is_far_behind ? std::min(rows_left, catch_up_left) : rows_left;
+    if (num_tokens + draft_length - 1 > most_rows) {
+      draft_length = 0;
+      num_tokens = std::min(num_tokens - 1, most_rows);
+    }
+    if (num_tokens == 0) continue;
+    const uint32_t rows = num_tokens + (draft_length > 0 ? draft_length - 1 : 0);
+    const int64_t need = drafter_pages_.PagesOf(slot.drafter.cached_len + rows) -
+                         drafter_pages_.PagesOf(slot.drafter.cached_len);
+    if (drafter_pages_.limited() && need > drafter_pages_.num_free() - pages_used) {
+      CloseIdleDraft(id);  // for the next round
+      continue;
+    }
+    pages_used += need;
+    rows_left -= rows;
+    if (is_far_behind) catch_up_left -= rows;
+    batch.rows += num_tokens;
+
+    v1::ProposeItem* item = propose->add_items();
+    *item->mutable_at() = NextPoint(id, slot.drafter);
+    if (!std::exchange(slot.drafter.open, true)) *item->mutable_open() = sequence.request.open;
+    const auto tokens = sequence.tokens().subspan(slot.drafter.cached_len, num_tokens);
+    item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
+    item->set_draft_length(draft_length);
+    std::optional<v1::RingReference> ring;
+    if (needs_ring && draft_length > 0) {
+      ring = workers_.ring().Acquire();
+      *item->mutable_ring() = *ring;
+    }
+    batch.items.push_back(
+        {id, sequence.serial, slot.drafter.cached_len + num_tokens, draft_length, std::move(ring)});
+  }
+  if (batch.items.empty()) return false;
+  if (!drafter_closes_.empty()) {
+    propose->mutable_update_slots()->mutable_closes()->Assign(drafter_closes_.begin(),
+                                                              drafter_closes_.end());
+    drafter_closes_.clear();
+    drafter_pages_.ClosesSent();
+  }
+  batch.id = workers_.NextCommandId();
+  send.command.set_id(batch.id);
+  commands_.push_back(std::move(send));
+  propose_ = std::move(batch);
+  return true;
+}
+
+void Engine::CloseIdleDraft(uint32_t for_slot) {
+  for (uint32_t id = 0; id < slots_.size(); ++id) {
+    Slot& slot = slots_[id];
+    if (id == for_slot || slot.sequence == nullptr || !slot.drafter.open ||
+        slot.sequence->acceptance.rounds_without_draft() < kIdleDraftRounds) {
+      continue;
+    }
+    CloseAtWorker(Worker::kDrafter, id);
+    ++slot.drafter.epoch;
+    return;
+  }
+}
+
+void Engine::OnPropose(v1::ProposeReply& reply, double now) {
+  const ProposeBatch batch = *std::exchange(propose_, std::nullopt);
+  Cohort& cohort = cohorts_[batch.cohort];
+  cohort.stage = Cohort::Stage::kProposed;
+  cohort.drafts.assign(slots_.size(), Draft());
+  drafter_pages_.Reported(reply.num_free_pages());
+  const double round_trip = now - batch.sent_at;
+  const double compute = ComputeSeconds(reply.compute_seconds(), round_trip);
+  std::string broken;
+  if (reply.results_size() != static_cast<int>(batch.items.size())) {
+    broken = absl::StrCat("answered ", batch.items.size(), " items with ", reply.results_size());
+  }
+  std::vector<uint32_t> draft_lengths;
+  for (size_t i = 0; i < batch.items.size() && broken.empty(); ++i) {
+    const ProposeBatch::Item& item = batch.items[i];
+    Draft* draft = &cohort.drafts[item.slot];
+    broken = TakeDraft(item, *reply.mutable_results(static_cast<int>(i)), draft);
+    if (item.ring.has_value() && !draft->ring.has_value()) workers_.ring().Release(*item.ring);
+    draft_lengths.push_back(static_cast<uint32_t>(draft->token_ids.size()));
+    if (Sequence* sequence = Find(item.slot, item.serial)) {
+      sequence->account.Drafted(round_trip, compute);
+    }
+  }
+  if (!broken.empty()) {
+    workers_.Drop(Worker::kDrafter, absl::StrCat("broke the protocol: ", broken), now);
+  } else {
+    ProposeCost cost;
+    cost.draft_lengths = draft_lengths;
+    cost.catch_up_rows = batch.rows;
+    cost.compute_seconds = compute;
+    cost.catch_up_seconds = std::min(reply.catch_up_seconds(), compute);
+    cost.overhead_seconds = round_trip - compute;
+    controller_.ObservePropose(cost);
+    if (batch.rows >= kMinChunkRows && cost.catch_up_seconds > 0) {
+      Follow(cost.catch_up_seconds / batch.rows, &drafter_row_seconds_);
+    }
+  }
+  if (!broken.empty() || batch.verifier_session != verifier_session_) {
+    // The rows of these blocks are gone, or not to be trusted. Entries of a ring that is gone need
+    // no release.
+    cohort.drafts.clear();
+  }
+}
+
+std::string Engine::TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult& result,
+                              Draft* draft) {
+  const v1::SlotState& state = result.state();
+  if (state.slot() != item.slot) {
+    return absl::StrCat("answered slot ", item.slot, " with slot ", state.slot());
+  }
+  Sequence* sequence = Find(item.slot, item.serial);
+  if (sequence == nullptr) return "";  // cancelled or preempted meanwhile
+  WorkerSlot& at_drafter = slots_[item.slot].drafter;
+
+  switch (state.code()) {
+    case v1::WORKER_CODE_OK:
+      break;
+    case v1::WORKER_CODE_ABORTED:
+      if (++sequence->draft_resyncs > kMaxResyncs) sequence->drafting_off = true;
+      Resynchronise(state, *sequence, &at_drafter);
+      return "";
+    case v1::WORKER_CODE_NON_FINITE_LOGITS:  // no drafts this round
+      Resynchronise(state, *sequence, &at_drafter);
+      return "";
+    case v1::WORKER_CODE_RESOURCE_EXHAUSTED:
+      if (drafter_pages_.limited() && drafter_pages_.PagesOf(item.end + item.draft_length) <=
+                                          int64_t{drafter_pages_.num_pages()}) {
+        Resynchronise(state, *sequence, &at_drafter);  // later: others have the pages
+        return "";
+      }
+      [[fallthrough]];
+    default:
+      sequence->drafting_off = true;
+      Log(LogLine::Level::kWarning, absl::StrCat("draft: request ", sequence->request.request_id,
+                                                 " is decoded without drafts: ", state.message()));
+      return "";
+  }
+
+  const int num_drafted = result.draft_token_ids_size();
+  if (num_drafted > static_cast<int>(item.draft_length) || !IsChain(result)) {
+    return absl::StrCat("drafted ", num_drafted, " tokens where a chain of at most ",
+                        item.draft_length, " was asked for");
+  }
+  const auto vocabulary_size =
+      static_cast<int64_t>(workers_.info(Worker::kVerifier)->vocabulary_size());
+  for (int32_t id : result.draft_token_ids()) {
+    if (id < 0 || id >= vocabulary_size) {
+      return absl::StrCat("drafted token ", id, " of a vocabulary of ", vocabulary_size);
+    }
+  }
+  if (state.cached_len() < item.end || state.cached_len() > item.end + item.draft_length) {
+    return absl::StrCat("holds ", state.cached_len(), " rows where ", item.end, " were sent");
+  }
+  sequence->draft_resyncs = 0;
+  sequence->lost_drafts = 0;
+  at_drafter.cached_len = item.end;
+  if (num_drafted == 0) return "";
+  draft->serial = item.serial;
+  draft->token_ids.assign(result.draft_token_ids().begin(), result.draft_token_ids().end());
+  draft->ring = item.ring;
+  draft->rows = state.cached_len() - item.end;
+  draft->session = drafter_session_;
+  return "";
+}
+
+void Engine::ForwardLogProbs(v1::DraftReply& reply, double now) {
+  v1::LogProbChunk& chunk = *reply.mutable_log_prob_chunk();
+  const auto item = std::find_if(
+      propose_->items.begin(), propose_->items.end(), [&](const ProposeBatch::Item& candidate) {
+        return candidate.ring.has_value() && candidate.ring->entry() == chunk.ring().entry() &&
+               candidate.ring->sequence() == chunk.ring().sequence() &&
+               candidate.ring->ring_epoch() == chunk.ring().ring_epoch();
+      });
+  if (item == propose_->items.end() || chunk.rows() > item->draft_length) {
+    workers_.Drop(Worker::kDrafter, "broke the protocol: sent log-prob rows nobody asked for", now);
+    return;
+  }
+  if (propose_->verifier_session != verifier_session_ ||
+      Find(item->slot, item->serial) == nullptr) {
+    return;
+  }
+  SendToVerifier send{verifier_session_, {}};
+  send.command.set_id(workers_.NextCommandId());
+  send.command.mutable_log_prob_chunk()->Swap(&chunk);
+  commands_.push_back(std::move(send));
+}
+
+// ---------------------------------------------------------------- verify
+
+std::vector<Engine::VerifyPlan> Engine::PlanVerify(uint32_t index) const {
+  const Cohort& cohort = cohorts_[index];
+  std::vector<uint32_t> ids;
+  for (uint32_t id = 0; id < slots_.size(); ++id) {
+    const Slot& slot = slots_[id];
+    if (slot.sequence != nullptr && slot.cohort == index && !IsWaiting(slot)) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end(), [&](uint32_t a, uint32_t b) {
+    return slots_[a].sequence->order < slots_[b].sequence->order;
+  });
+
+  std::vector<VerifyPlan> plans;
+  bool has_suspect = false;
+  uint32_t decode_rows = 0;
+  uint32_t prompts_left = 0;
+  for (uint32_t id : ids) {
+    const Slot& slot = slots_[id];
+    const Sequence& sequence = *slot.sequence;
+    // A verifier died with it. Should another die it is known by whom: one suspect in a batch.
+    if (sequence.lost_rounds > 0 && std::exchange(has_suspect, true)) continue;
+    const uint32_t lack = sequence.committed_len() - slot.verifier.cached_len;
+    VerifyPlan plan{id, lack, 0};
+    if (lack > 1) {
+      ++prompts_left;
+    } else {
+      if (id < cohort.drafts.size() && cohort.drafts[id].serial == sequence.serial) {
+        plan.num_drafted = static_cast<uint32_t>(cohort.drafts[id].token_ids.size());
+      }
+      decode_rows += 1 + plan.num_drafted;
+    }
+    plans.push_back(plan);
+  }
+
+  // Every slot that decodes is in the batch; prompts share the rest, and never less than a quarter,
+  // but no more than those that decode can wait for.
+  uint32_t left = options_.step_rows > decode_rows ? options_.step_rows - decode_rows : 0;
+  left = std::max(left, options_.step_rows / 4);
+  if (decode_rows > 0) left = std::min(left, RowsWithinStep(verifier_row_seconds_));
+  for (VerifyPlan& plan : plans) {
+    if (plan.num_tokens == 1) continue;
+    const uint32_t lack = plan.num_tokens;
+    plan.num_tokens = std::min({lack, std::max(left / prompts_left, kMinChunkRows), left});
+    --prompts_left;
+    left -= plan.num_tokens;
+    if (plan.num_tokens == lack || !verifier_pages_.limited()) continue;
+    // Whole pages, so that the prefix cache is asked for each.
+    const uint32_t begin = slots_[plan.slot].verifier.cached_len;
+    const uint32_t page = verifier_pages_.page_tokens();
+    const uint32_t end = (begin + plan.num_tokens) / page * page;
+    if (end > begin) plan.num_tokens = end - begin;
+  }
+  std::erase_if(plans, [](const VerifyPlan& plan) { return plan.num_tokens == 0; });
+  return plans;
+}
+
+void Engine::ReservePages(std::vector<VerifyPlan>* plans) {
+  if (!verifier_pages_.limited()) return;
+  std::vector<VerifyPlan> kept;
+  int64_t used = 0;
+  for (VerifyPlan plan : *plans) {
+    const Slot& slot = slots_[plan.slot];
+    if (slot.sequence == nullptr) continue;  // preempted for an older one
+    const auto lacks_pages = [&] {
+      const uint32_t held = slot.verifier.cached_len;
+      return verifier_pages_.PagesOf(held + plan.num_tokens + plan.num_drafted) -
+                 verifier_pages_.PagesOf(held) >
+             verifier_pages_.num_free() - used;
+    };
+    while (lacks_pages()) {
+      if (std::exchange(plan.num_drafted, 0) > 0) continue;
+      // The youngest gives its pages up, to be computed again when there is room.
+      const Slot* youngest = nullptr;
+      for (const Slot& other : slots_) {
+        if (other.sequence == nullptr || other.sequence->order <= slot.sequence->order ||
+            other.verifier.cached_len == 0) {
+          continue;
+        }
+        if (youngest == nullptr || other.sequence->order > youngest->sequence->order) {
+          youngest = &other;
+        }
+      }
+      if (youngest == nullptr) break;
+      Preempt(static_cast<uint32_t>(youngest - slots_.data()));
+    }
+    // The oldest is sent in any case: the worker knows better what is free.
+    if (lacks_pages() && !kept.empty()) continue;
+    const uint32_t held = slot.verifier.cached_len;
+    used += verifier_pages_.PagesOf(held + plan.num_tokens + plan.num_drafted) -
+            verifier_pages_.PagesOf(held);
+    kept.push_back(plan);
+  }
+  *plans = std::move(kept);
+}
+
+void Engine::SendVerify(uint32_t index, double now) {
+  Cohort& cohort = cohorts_[index];
+  cohort.stage = Cohort::Stage::kIdle;
+  std::vector<VerifyPlan> plans = PlanVerify(index);
+  ReservePages(&plans);
+  cohort.drafts.resize(slots_.size());
+  VerifyBatch batch{index, 0, verifier_session_, now, {}};
+  SendToVerifier send{verifier_session_, {}};
+  v1::Verify* verify = send.command.mutable_verify();
+  for (const VerifyPlan& plan : plans) {
+    Slot& slot = slots_[plan.slot];
+    const Sequence& sequence = *slot.sequence;
+    VerifyBatch::Item pending;
+    pending.slot = plan.slot;
+    pending.serial = sequence.serial;
+    pending.begin = slot.verifier.cached_len;
+    pending.end = slot.verifier.cached_len + plan.num_tokens;
+    pending.sample = pending.end == sequence.committed_len();
+    if (plan.num_drafted > 0) pending.draft = std::exchange(cohort.drafts[plan.slot], Draft());
+    batch.rows += plan.num_tokens + plan.num_drafted;
+    if (plan.num_tokens > 1) batch.prompt_rows += plan.num_tokens;
+
+    v1::VerifyItem* item = verify->add_items();
+    *item->mutable_at() = NextPoint(plan.slot, slot.verifier);
+    if (!std::exchange(slot.verifier.open, true)) *item->mutable_open() = sequence.request.open;
+    const auto tokens = sequence.tokens().subspan(slot.verifier.cached_len, plan.num_tokens);
+    item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
+    item->mutable_draft_token_ids()->Assign(pending.draft.token_ids.begin(),
+                                            pending.draft.token_ids.end());
+    if (pending.draft.ring.has_value()) *item->mutable_ring() = *pending.draft.ring;
+    item->set_sample(pending.sample);
+    batch.items.push_back(std::move(pending));
+  }
+  // Of slots that were cancelled, preempted or short of pages meanwhile: dropped unjudged, whatever
+  // was drawn.
+  for (Draft& draft : cohort.drafts) ReleaseDraft(&draft);
+  cohort.drafts.clear();
+  if (batch.items.empty()) return;
+  if (!verifier_closes_.empty()) {
+    verify->mutable_update_slots()->mutable_closes()->Assign(verifier_closes_.begin(),
+                                                             verifier_closes_.end());
+    verifier_closes_.clear();
+    verifier_pages_.ClosesSent();
+  }
+  batch.id = workers_.NextCommandId();
+  send.command.set_id(batch.id);
+  commands_.push_back(std::move(send));
+  verify_ = std::move(batch);
+  cohort.stage = Cohort::Stage::kVerifying;
+  next_cohort_ = (index + 1) % static_cast<uint32_t>(cohorts_.size());
+}
+
+void Engine::OnVerify(v1::VerifyReply& reply, double now) {
+  const VerifyBatch batch = *std::exchange(verify_, std::nullopt);
+  cohorts_[batch.cohort].stage = Cohort::Stage::kIdle;
+  verifier_pages_.Reported(reply.num_free_pages());
+  const double round_trip = now - batch.sent_at;
+  const double compute = ComputeSeconds(reply.compute_seconds(), round_trip);
+  for (const VerifyBatch::Item& item : batch.items) {
+    if (item.draft.ring.has_value()) workers_.ring().Release(*item.draft.ring);
+  }
+  std::string broken;
+  if (reply.results_size() != static_cast<int>(batch.items.size())) {
+    broken = absl::StrCat("answered ", batch.items.size(), " items with ", reply.results_size());
+  }
+  uint32_t num_cached = 0;
+  for (size_t i = 0; i < batch.items.size() && broken.empty(); ++i) {
+    const VerifyBatch::Item& item = batch.items[i];
+    v1::VerifyResult& result = *reply.mutable_results(static_cast<int>(i));
+    num_cached += std::min(result.num_cached_tokens(), item.end - item.begin);
+    if (Sequence* sequence = Find(item.slot, item.serial)) {
+      sequence->account.Verified(round_trip, compute);
+      broken = TakeVerdict(item, result, now);
+    }
+  }
+  if (!broken.empty()) {
+    workers_.Drop(Worker::kVerifier, absl::StrCat("broke the protocol: ", broken), now);
+    return;
+  }
+  VerifyCost cost;
+  cost.prompt_rows = batch.prompt_rows - std::min(batch.prompt_rows, num_cached);
+  cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
+  cost.compute_seconds = compute;
+  cost.overhead_seconds = round_trip - compute;
+  controller_.ObserveVerify(cost);
+  if (batch.prompt_rows == 0) {
+    Follow(compute, &decode_seconds_);
+  } else if (cost.prompt_rows >= kMinChunkRows) {
+    const double decoding = cost.rows > cost.prompt_rows ? std::min(decode_seconds_, compute) : 0;
+    Follow((compute - decoding) / cost.prompt_rows, &verifier_row_seconds_);
+  }
+}
+
+std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult& result,
+                                double now) {
+  const v1::SlotState& state = result.state();
+  if (state.slot() != item.slot) {
+    return absl::StrCat("answered slot ", item.slot, " with slot ", state.slot());
+  }
+  Sequence& sequence = *slots_[item.slot].sequence;
+  WorkerSlot& at_verifier = slots_[item.slot].verifier;
+
+  switch (state.code()) {
+    case v1::WORKER_CODE_OK:
+      break;
+    case v1::WORKER_CODE_ABORTED:
+      if (++sequence.resyncs > kMaxResyncs) {
+        FinishSlot(item.slot, Internal(absl::StrCat("router and verifier cannot agree on this "
+                                                    "request's tokens: ",
+                                                    state.message())));
+      } else {
+        Resynchronise(state, sequence, &at_verifier);
+      }
+      return "";
+    case v1::WORKER_CODE_NON_FINITE_LOGITS:
+      FinishSlot(item.slot, Internal(absl::StrCat("the target produced non-finite logits after ",
+                                                  sequence.committed_len(), " tokens")));
+      return "";
+    case v1::WORKER_CODE_RESOURCE_EXHAUSTED:
+      OnNoPages(item, state, now);
+      return "";
+    default:
+      FinishSlot(item.slot, Internal(absl::StrCat("verifier: ", state.message())));
+      return "";
+  }
+
+  const uint32_t num_accepted = result.num_accepted();
+  if (num_accepted > item.draft.token_ids.size() ||
+      (num_accepted > 0 && !result.ring_error().empty())) {
+    return absl::StrCat("accepted ", num_accepted, " of ", item.draft.token_ids.size(), " drafts");
+  }
+  if (state.cached_len() != item.end + num_accepted) {
+    return absl::StrCat("holds ", state.cached_len(), " rows where ", item.end + num_accepted,
+                        " were expected");
+  }
+  if (result.num_cached_tokens() > item.end - item.begin) {
+    return absl::StrCat("took ", result.num_cached_tokens(), " rows from its prefix cache of ",
+                        item.end - item.begin);
+  }
+  if (item.sample) {
+    const int64_t vocabulary_size = workers_.info(Worker::kVerifier)->vocabulary_size();
+    if (result.next_token_id() < 0 || result.next_token_id() >= vocabulary_size) {
+      return absl::StrCat("sampled token ", result.next_token_id(), " of a vocabulary of ",
+                          vocabulary_size);
+    }
+    if (sequence.request.wants_logprobs &&
+        result.logprobs_size() != static_cast<int>(num_accepted) + 1) {
+      return absl::StrCat("gave ", result.logprobs_size(), " logprobs for ", num_accepted + 1,
+                          " tokens");
+    }
+    // All samples of the reply count, whatever becomes of its tokens.
+    if (absl::Status status = audit_.OnSamples(result.audit()); !status.ok()) {
+      return std::string(status.message());
+    }
+    ReportAlarm();
+  }
+  if (item.begin >= sequence.furthest_len && !sequence.is_replay()) {
+    sequence.num_cached_prompt_tokens += result.num_cached_tokens();
+    num_cached_prompt_tokens_ += result.num_cached_tokens();
+  }
+  if (state.cached_len() > sequence.furthest_len) {
+    sequence.furthest_len = state.cached_len();
+    sequence.lost_rounds = 0;
+  }
+  sequence.resyncs = 0;
+  at_verifier.cached_len = state.cached_len();
+  if (!item.sample) return "";
+  if (sequence.is_replay()) {
+    CompareReplay(item.slot, result);
+  } else {
+    Commit(item.slot, item, result, now);
+  }
+  return "";
+}
+
+void Engine::OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state, double now) {
+  const int64_t need =
+      verifier_pages_.PagesOf(item.end + static_cast<uint32_t>(item.draft.token_ids.size()));
+  if (!verifier_pages_.limited() || need > int64_t{verifier_pages_.num_pages()}) {
+    FinishSlot(item.slot,
+               ResourceExhausted(absl::StrCat("the verifier has no room: ", state.message())));
+    return;
+  }
+  Slot& slot = slots_[item.slot];
+  Resynchronise(state, *slot.sequence, &slot.verifier);
+  // Usually others of this router give way in the next round. If none holds a page, other routers
+  // have them all: it gives its own back, so that no two wait for each other, and comes again.
+  const bool others_hold = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    return other.sequence != nullptr && &other != &slot && other.verifier.cached_len > 0;
+  });
+  if (others_hold) return;
+  Preempt(item.slot);
+  admit_at_ = now + kNoPageSeconds;
+}
+
+void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyResult& result,
+                    double now) {
+  Slot& slot = slots_[slot_id];
+  Sequence& sequence = *slot.sequence;
+  const bool judged = !item.draft.token_ids.empty() && result.ring_error().empty();
+  const int num_drafted = judged ? static_cast<int>(item.draft.token_ids.size()) : 0;
+  const int num_accepted = static_cast<int>(result.num_accepted());
+  if (!result.ring_error().empty()) {
+    ++num_ring_errors_;
+    Log(LogLine::Level::kWarning, absl::StrCat("log-prob ring: ", result.ring_error()));
+  }
+  if (item.end - item.begin == 1) {
+    controller_.ObserveAcceptance(sequence.serial, sequence.mode(),
+                                  static_cast<uint32_t>(num_drafted), result.num_accepted(),
+                                  &sequence.acceptance);
+  }
+
+  int num_emitted = 0;
+  bool finished = false;
+  for (int i = 0; i <= num_accepted && !finished; ++i) {
+    const bool accepted = i < num_accepted;
+    const int32_t token_id = accepted ? item.draft.token_ids[i] : result.next_token_id();
+    const v1::TokenSource source = accepted                     ? v1::TOKEN_SOURCE_ACCEPTED
+                                   : num_drafted == 0           ? v1::TOKEN_SOURCE_PLAIN
+                                   : num_accepted < num_drafted ? v1::TOKEN_SOURCE_RECOVERED
+                                                                : v1::TOKEN_SOURCE_BONUS;
+    sequence.Append(token_id);
+    finished = sequence.output.Push(
+        token_id, source, i < result.logprobs_size() ? result.mutable_logprobs(i) : nullptr);
+    ++num_emitted;
+  }
+  sequence.account.Emitted(now);
+  if (num_drafted == 0) {
+    sequence.account.AddPlainRound();
+  } else {
+    const bool rejection_emitted = num_accepted < num_drafted && num_emitted > num_accepted;
+    const int emitted_accepted = std::min(num_accepted, num_emitted);
+    sequence.account.AddDraftedRound(num_drafted, emitted_accepted,
+                                     emitted_accepted + (rejection_emitted ? 1 : 0),
+                                     workers_.info(Worker::kDrafter)->model());
+  }
+  // The drafter's rows of accepted tokens stay good; the others are rolled back by its next
+  // command.
+  if (item.draft.session != 0 && item.draft.session == drafter_session_ &&
+      slot.drafter.cached_len == item.end) {
+    slot.drafter.cached_len += std::min(item.draft.rows, result.num_accepted());
+  }
+  if (finished) {
+    Complete(slot_id, now);
+  } else {
+    commands_.push_back(WriteResponse{sequence.call, sequence.output.Take()});
+  }
+}
+
+void Engine::Complete(uint32_t slot_id, double now) {
+  Sequence& sequence = *slots_[slot_id].sequence;
+  v1::GenerateResponse response = sequence.output.Take();
+  v1::Completion* completion = response.mutable_completion();
+  *completion = sequence.output.completion();
+  sequence.account.Fill(completion);
+  completion->mutable_speculation()->set_reproducible(sequence.request.open.reproducible());
+  v1::Usage* usage = completion->mutable_usage();
+  usage->set_prompt_tokens(static_cast<int>(sequence.prompt_len()));
+  usage->set_completion_tokens(sequence.output.num_tokens());
+  usage->set_cached_prompt_tokens(static_cast<int>(sequence.num_cached_prompt_tokens));
+  completion->set_seed(sequence.request.open.sampling().seed());
+  completion->set_lossless(sequence.request.open.lenience() == 1);
+  commands_.push_back(WriteResponse{sequence.call, std::move(response)});
+  mean_service_seconds_ += 0.1 * (now - sequence.account.admitted_at() - mean_service_seconds_);
+  QueueReplay(sequence);
+  FinishSlot(slot_id, absl::OkStatus());
+}
+
+void Engine::CompareReplay(uint32_t slot_id, const v1::VerifyResult& result) {
+  Sequence& replay = *slots_[slot_id].sequence;
+  const auto position = static_cast<uint32_t>(replay.output_tokens().size());
+  const int32_t expected = replay.expected[position];
+  replay.Append(result.next_token_id());
+  std::optional<ReplayMismatch> mismatch;
+  if (result.next_token_id() != expected) {
+    mismatch = ReplayMismatch{position, expected, result.next_token_id()};
+  } else if (position + 1 < replay.expected.size()) {
+    return;
+  }
+  audit_.OnReplay(replay.request.request_id, mismatch);
+  ReportAlarm();
+  FinishSlot(slot_id, absl::OkStatus());
+}
+
+}  // namespace tandem
