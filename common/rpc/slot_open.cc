@@ -47,6 +47,7 @@ v1::SlotOpen ToSlotOpen(const SamplingParams& params, uint32_t prompt_length) {
   open.set_reproducible(params.reproducible);
   open.set_lenience(params.lenience);
   open.set_prompt_length(prompt_length);
+  open.set_audit(params.audit);
   return open;
 }
 
@@ -94,6 +95,11 @@ absl::StatusOr<SamplingParams> FromSlotOpen(const v1::SlotOpen& open, size_t voc
   params.reproducible = open.reproducible();
   params.lenience = open.lenience();
   TANDEM_RETURN_IF_ERROR(CheckRange("lenience", params.lenience, 0, 1, true));
+  params.audit = open.audit();
+  if (params.audit && params.lenience < 1.0f) {
+    return InvalidArgument("open.audit: set with lenience " + std::to_string(params.lenience) +
+                           ", want 1: the audit is of lossless requests");
+  }
   return params;
 }
 

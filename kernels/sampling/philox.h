@@ -24,6 +24,7 @@ enum class DrawPurpose : uint8_t {
   kResample = 2,  // the recovered token, from the residual
   kBonus = 3,     // a token from the target itself: bonus, or plain decoding
   kCoupled = 4,   // Gumbel noise of `reproducible` mode, shared by draft and target
+  kAudit = 5,     // v of the audit's transform; no token depends on it
 };
 
 // Names a draw: nothing else decides its value, so batch, round and process do not matter.

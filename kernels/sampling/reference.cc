@@ -148,6 +148,18 @@ std::vector<double> ResidualReference(std::span<const double> p, std::span<const
   return residual;
 }
 
+AuditSample SampleForAuditReference(std::span<const double> p, std::span<const double> q,
+                                    int32_t drafted, int32_t token_id, const DrawKey& key) {
+  AuditSample sample;
+  for (int32_t x = 0; x < token_id; ++x) sample.uniform += p[x];
+  sample.uniform += Uniform(key, DrawPurpose::kAudit) * p[token_id];
+  if (p[token_id] == 0) sample.uniform = 1;
+  if (drafted < 0) return sample;
+  const int32_t mode = ArgmaxOf(q);
+  sample.draft_mode_excess = (token_id == mode ? 1.0 : 0.0) - p[mode];
+  return sample;
+}
+
 BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args) {
   const SamplingParams& params = *args.params;
   const size_t vocabulary_size = args.vocabulary_size;
@@ -167,6 +179,7 @@ BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args) {
 
     bool accepted = false;
     int32_t token_id = drafted;
+    std::vector<double> q;
     if (params.greedy()) {
       const std::vector<double> adjusted =
           AdjustLogitsReference(logits, params, counts, num_output_tokens);
@@ -181,7 +194,7 @@ BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args) {
     } else if (is_last) {
       token_id = DrawReference(p, Uniform(key, DrawPurpose::kBonus));
     } else {
-      std::vector<double> q(vocabulary_size, 0.0);
+      q.assign(vocabulary_size, 0.0);
       q[drafted] = 1.0;
       if (args.draft_log_probs != nullptr) {
         for (size_t x = 0; x < vocabulary_size; ++x) {
@@ -193,6 +206,9 @@ BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args) {
       if (!accepted) {
         token_id = DrawReference(ResidualReference(p, q), Uniform(key, DrawPurpose::kResample));
       }
+    }
+    if (params.audit && !params.greedy() && !params.reproducible) {
+      verdict.audit.push_back(SampleForAuditReference(p, q, drafted, token_id, key));
     }
     if (params.num_logprobs >= 0) {
       verdict.log_probs.push_back(ReportReference(logits, token_id, params.num_logprobs));

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/sampling/audit_sample.h"
 #include "kernels/sampling/philox.h"
 #include "kernels/sampling/sampling_params.h"
 #include "kernels/sampling/token_counts.h"
@@ -35,6 +36,10 @@ int32_t DrawCoupledReference(std::span<const double> probs, const DrawKey& key);
 
 // norm(max(0, p - q)) without the norm; p where that is all zero.
 std::vector<double> ResidualReference(std::span<const double> p, std::span<const double> q);
+
+// SampleForAudit (audit_sample.h). `q` is the one-hot row where the drafter gave none.
+AuditSample SampleForAuditReference(std::span<const double> p, std::span<const double> q,
+                                    int32_t drafted, int32_t token_id, const DrawKey& key);
 
 // VerifyBlock (verify_block.h).
 BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args);

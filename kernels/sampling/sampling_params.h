@@ -22,6 +22,7 @@ struct SamplingParams {
   uint64_t seed = 0;
   bool reproducible = false;  // Gumbel coupling instead of accept/reject
   float lenience = 1.0f;      // (0, 1]; 1 = lossless
+  bool audit = false;         // an AuditSample with each token, where plain sampling draws it
   int32_t num_logprobs =
       -1;  // top-n to report with each token; -1: none asked for, 0: only the token's own
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/sampling/audit_sample.h"
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/inverse_cdf.h"
 #include "kernels/sampling/log_probs_report.h"
@@ -86,10 +87,12 @@ int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t reje
   const float rejected_log_prob = p[rejected];
   p[rejected] = kMinusInfinity;
   if (row::Max(p) == kMinusInfinity) p[rejected] = rejected_log_prob;
-  return DrawFromLogProbs(p, u);
+  const int32_t token_id = DrawFromLogProbs(p, u);
+  p[rejected] = rejected_log_prob;
+  return token_id;
 }
 
-//   p  [V]  the target's log-probabilities after all transforms; changed by a rejection
+//   p  [V]  the target's log-probabilities after all transforms; the same again on return
 //   q  [V]  the drafter's; empty: one-hot
 Judgement JudgeSampled(std::span<float> p, std::span<const float> q, int32_t drafted,
                        const DrawKey& key, float lenience) {
@@ -141,6 +144,9 @@ BlockVerdict VerifyBlock(const VerifyBlockArgs& args) {
           q = {args.draft_log_probs + i * vocabulary_size, vocabulary_size};
         }
         judgement = JudgeSampled(scratch, q, drafted, key, params.lenience);
+        if (params.audit) {
+          verdict.audit.push_back(SampleForAudit(scratch, q, drafted, judgement.token_id, key));
+        }
       }
     }
     if (params.num_logprobs >= 0) {

@@ -11,8 +11,8 @@ namespace {
 
 absl::Status Check(const v1::AuditSample& sample) {
   // Written so that NaN fails.
-  if (!(sample.uniform() >= 0 && sample.uniform() < 1)) {
-    return InvalidArgument(absl::StrCat("audit.uniform: got ", sample.uniform(), ", want [0, 1)"));
+  if (!(sample.uniform() >= 0 && sample.uniform() <= 1)) {
+    return InvalidArgument(absl::StrCat("audit.uniform: got ", sample.uniform(), ", want [0, 1]"));
   }
   if (!(std::abs(sample.draft_mode_excess()) <= 1)) {
     return InvalidArgument(absl::StrCat("audit.draft_mode_excess: got ", sample.draft_mode_excess(),
@@ -42,15 +42,17 @@ void AuditMonitor::Add(const v1::AuditSample& sample) {
   life_.Add(sample);
   window_.Add(sample);
   if (biased_) return;
+  const bool impossible = sample.uniform() == 1;  // the target cannot say this token
   // Half for all samples, half for the windows: 1/(j (j + 1)) of it for window j, which sums to 1.
   const auto j = static_cast<double>(window_number_);
-  biased_ = life_.Passes(kFalseAlarmProbability / 2) ||
+  biased_ = impossible || life_.Passes(kFalseAlarmProbability / 2) ||
             window_.Passes(kFalseAlarmProbability / 2 / (j * (j + 1)));
   if (!biased_) return;
   absl::StrAppend(&alarm_, alarm_.empty() ? "" : "; ", "audit: after ", life_.num_samples,
                   " samples the output is not distributed as the target says: uniformity z ",
                   life_.uniformity.z(), ", draft mode z ", life_.draft_mode.z(),
-                  " (about standard normal when lossless)");
+                  " (about standard normal when lossless)",
+                  impossible ? "; a token was committed that has no probability" : "");
 }
 
 absl::Status AuditMonitor::OnSamples(

@@ -22,25 +22,25 @@ struct ReplayMismatch {
 };
 
 // Which requests may be sampled (SlotOpen.audit): plain sampling, lenience 1, and a seed that the
-// router drew. A client that repeats its own seed repeats its samples, which are then not independent.
+// router drew. A client that repeats its own seed repeats its samples: they are not independent.
 //
-// Which samples count: all of a reply, unseen. Whether a sample counts may depend on anything but
-// the token that it is of and what came after it: leaving out tokens from a stop on, or the last round
-// of a request, biases.
+// Which samples count: all of a reply, without a look at its tokens. Whether a sample counts may
+// depend on what came before its token, never on the token: leaving out stop tokens, or the rounds
+// that end a request, biases.
 class AuditMonitor {
  public:
   // That either statistic is ever wrong about a lossless path, over the whole life of the monitor.
   static constexpr double kFalseAlarmProbability = 1e-6;
 
-  // The samples of one VerifyResult, in its order. INVALID_ARGUMENT, and nothing changed, when one is
-  // out of range: the verifier broke the protocol.
+  // The samples of one VerifyResult, in its order. INVALID_ARGUMENT, and nothing changed, when one
+  // is out of range: the verifier broke the protocol.
   absl::Status OnSamples(const google::protobuf::RepeatedPtrField<v1::AuditSample>& samples);
 
   // A finished request was decoded again without drafting. No mismatch: token for token the same.
   void OnReplay(const std::string& request_id, const std::optional<ReplayMismatch>& mismatch);
 
-  // The error line of what went wrong since the last call: a mismatch, or a statistic that passed its
-  // limit. Empty: nothing.
+  // The error line of what went wrong since the last call: a mismatch, or a statistic that passed
+  // its limit. Empty: nothing.
   std::string TakeAlarm();
 
   // A mismatch, or biased: both stay.
@@ -48,8 +48,8 @@ class AuditMonitor {
   v1::AuditStats stats() const;
 
  private:
-  // Over all samples a bias of any size is seen in the end, but one that begins late hides behind the
-  // honest samples before it: hence also a window that starts anew.
+  // Over all samples a bias of any size is seen in the end, but one that begins late hides behind
+  // the honest samples before it: hence also a window that starts anew.
   static constexpr uint64_t kWindowSamples = 131072;
 
   struct Statistics {

@@ -15,12 +15,6 @@ double LogMeanExp(std::span<const double> values) {
   return largest + std::log(sum / static_cast<double>(values.size()));
 }
 
-// Of index i: 4, -4, 2, -2, 1, …
-double Tilt(size_t i) {
-  const double magnitude = std::ldexp(4.0, -static_cast<int>(i / 2));
-  return i % 2 == 0 ? magnitude : -magnitude;
-}
-
 }  // namespace
 
 void UniformityStatistic::Add(double u) {
@@ -50,15 +44,30 @@ double UniformityStatistic::z() const {
   return (std::cbrt(chi_square / kDegreesOfFreedom) - (1 - kVariance)) / std::sqrt(kVariance);
 }
 
+const std::array<DraftModeStatistic::Tilt, DraftModeStatistic::kNumTilts>&
+DraftModeStatistic::Tilts() {
+  static const std::array<Tilt, kNumTilts> tilts = [] {
+    std::array<Tilt, kNumTilts> made;
+    for (size_t i = 0; i < kNumTilts; ++i) {
+      const double magnitude = std::ldexp(4.0, -static_cast<int>(i / 2));
+      made[i].log_odds = i % 2 == 0 ? magnitude : -magnitude;
+      made[i].growth = std::expm1(made[i].log_odds);
+    }
+    return made;
+  }();
+  return tilts;
+}
+
 void DraftModeStatistic::Add(double excess) {
   if (excess == 0) return;  // not drafted, or a sure hit or miss: every ratio is 1
   const bool hit = excess > 0;
   const double mode_prob = hit ? 1 - excess : -excess;
   sum_ += excess;
   variance_ += mode_prob * (1 - mode_prob);
+  const std::array<Tilt, kNumTilts>& tilts = Tilts();
   for (size_t i = 0; i < kNumTilts; ++i) {
-    const double tilt = Tilt(i);
-    log_likelihood_ratios_[i] += (hit ? tilt : 0) - std::log1p(mode_prob * std::expm1(tilt));
+    const Tilt& tilt = tilts[i];
+    log_likelihood_ratios_[i] += (hit ? tilt.log_odds : 0) - std::log1p(mode_prob * tilt.growth);
   }
 }
 

@@ -1,5 +1,5 @@
-// The two running statistics of the lossless audit. Each keeps O(1) numbers and its evidence is valid
-// at every moment: exp(log_evidence()) is a nonnegative martingale of mean 1 while the path is
+// The two running statistics of the lossless audit. Each keeps O(1) numbers, and its evidence is
+// valid at every moment: exp(log_evidence()) is a nonnegative martingale of mean 1 while the path is
 // lossless, so that it ever reaches 1/a has probability at most a (Ville 1939), however often and
 // whenever somebody looks. docs/audit.md derives both.
 #ifndef TANDEM_SERVICES_ROUTER_AUDIT_STATISTICS_H_
@@ -17,7 +17,7 @@ namespace tandem {
 // small one is seen at all.
 class UniformityStatistic {
  public:
-  // u in [0, 1).
+  // u in [0, 1]; 1 counts in the last bin.
   void Add(double u);
   double log_evidence() const;
   // Pearson's chi-square, made about standard normal (Wilson and Hilferty 1931). 0 when empty.
@@ -34,10 +34,10 @@ class UniformityStatistic {
   std::array<double, kConcentrations.size()> log_likelihood_ratios_{};
 };
 
-// Are tokens the drafter's favourite as often as the target says? Samples are 1[hit] - m, where m is
-// the target's probability of a hit, so both are known from the sample and so is the variance
-// m (1 - m). The evidence is the average of exponentially tilted likelihood ratios (Robbins 1970),
-// exact for every sequence of m.
+// Are tokens the drafter's favourite as often as the target says? Samples are 1[hit] - m with m the
+// target's probability of a hit: both are known from the sample, and so is the variance m (1 - m).
+// The evidence is the average of exponentially tilted likelihood ratios (Robbins 1970), exact for
+// every sequence of m.
 class DraftModeStatistic {
  public:
   // In [-1, 1]; 0 adds nothing.
@@ -47,12 +47,18 @@ class DraftModeStatistic {
   double z() const;
 
  private:
-  // Tilts ±2^2, ±2^1, … ±2^-9.
+  // Of log-odds: ±2^2, ±2^1, … ±2^-9.
   static constexpr size_t kNumTilts = 24;
 
   double sum_ = 0;
   double variance_ = 0;
   std::array<double, kNumTilts> log_likelihood_ratios_{};
+
+  struct Tilt {
+    double log_odds = 0;
+    double growth = 0;  // exp(log_odds) - 1
+  };
+  static const std::array<Tilt, kNumTilts>& Tilts();
 };
 
 }  // namespace tandem

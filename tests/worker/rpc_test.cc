@@ -166,6 +166,10 @@ TEST(SlotOpenTest, ParametersSurviveTheWire) {
   SamplingParams none = sent;
   none.num_logprobs = -1;
   EXPECT_EQ(FromSlotOpen(ToSlotOpen(none, 0), 16)->num_logprobs, -1);
+  EXPECT_FALSE(params.audit);
+  SamplingParams audited;
+  audited.audit = true;
+  EXPECT_TRUE(FromSlotOpen(ToSlotOpen(audited, 0), 16)->audit);
 }
 
 TEST(SlotOpenTest, EveryBadNumberIsNamed) {
@@ -198,6 +202,7 @@ TEST(SlotOpenTest, EveryBadNumberIsNamed) {
   expect_refused("stop_token_ids", [](SamplingParams& p) { p.held_back_token_ids = {16}; });
   expect_refused("min_tokens", [](SamplingParams& p) { p.min_tokens = -1; });
   expect_refused("logprobs", [](SamplingParams& p) { p.num_logprobs = 21; });
+  expect_refused("audit", [](SamplingParams& p) { p.audit = true; });  // lenience is not 1
 }
 
 TEST(WriteQueueTest, OneMessageIsUnderWayAtATime) {

@@ -89,6 +89,11 @@ void ExpectEqual(const BlockVerdict& verdict, const BlockVerdict& expected) {
                   1e-5);
     }
   }
+  ASSERT_EQ(verdict.audit.size(), expected.audit.size());
+  for (size_t i = 0; i < expected.audit.size(); ++i) {
+    EXPECT_NEAR(verdict.audit[i].uniform, expected.audit[i].uniform, 1e-5);
+    EXPECT_NEAR(verdict.audit[i].draft_mode_excess, expected.audit[i].draft_mode_excess, 1e-5);
+  }
 }
 
 enum class Mode { kGreedy, kLenientGreedy, kReproducible, kSampled, kOneHot, kLenient };
@@ -106,6 +111,7 @@ TEST_P(VerifyBlockTest, AgreesWithTheReference) {
         SamplingParams params = set.params;
         params.seed = random();
         params.num_logprobs = static_cast<int32_t>(random() % 7) - 1;
+        params.audit = random() % 2 == 0;
         params.reproducible = mode == Mode::kReproducible;
         if (mode == Mode::kGreedy || mode == Mode::kLenientGreedy) params.temperature = 0;
         if (mode == Mode::kLenientGreedy || mode == Mode::kLenient) params.lenience = 0.4f;
@@ -200,6 +206,23 @@ TEST(VerifyBlockTest, RestoresTheCountsWhenAUsedRowIsNotFinite) {
   block.Logit(3, 0) = kNan;
   EXPECT_FALSE(VerifyBlock(block.args).finite);
   EXPECT_EQ(block.counts.counts().size(), before);
+}
+
+TEST(VerifyBlockTest, TheAuditChangesNoToken) {
+  std::mt19937_64 random(9);
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    SamplingParams params;
+    params.seed = random();
+    Block block(20, 3, params, 1.0f, random);
+    if (repeat % 2 == 0) block.args.draft_log_probs = nullptr;
+    const BlockVerdict without = VerifyBlock(block.args);
+    block.params.audit = true;
+    const BlockVerdict with = VerifyBlock(block.args);
+    EXPECT_EQ(with.num_accepted, without.num_accepted);
+    EXPECT_EQ(with.next_token_id, without.next_token_id);
+    EXPECT_TRUE(without.audit.empty());
+    EXPECT_EQ(with.audit.size(), with.num_accepted + 1);
+  }
 }
 
 TEST(VerifyBlockTest, PlainDecodingDrawsTheBonus) {

@@ -1,0 +1,34 @@
+#include "kernels/sampling/audit_sample.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/sampling/row_kernels.h"
+#include "kernels/sampling/transform.h"
+
+namespace tandem {
+
+AuditSample SampleForAudit(std::span<const float> target_log_probs,
+                           std::span<const float> draft_log_probs, int32_t drafted,
+                           int32_t token_id, const DrawKey& key) {
+  constexpr double kLargestBelowOne = 1 - 0x1p-53;
+  const auto target_prob = [&](int32_t id) {
+    return std::min(1.0, std::exp(static_cast<double>(target_log_probs[id])));
+  };
+  AuditSample sample;
+  if (target_prob(token_id) == 0) {
+    sample.uniform = 1;
+  } else {
+    const double below = row::SumExp(target_log_probs.first(token_id), 0.0f);
+    const double v = Uniform(key, DrawPurpose::kAudit);
+    // p sums to 1 but for rounding.
+    sample.uniform = std::min(below + v * target_prob(token_id), kLargestBelowOne);
+  }
+  if (drafted >= 0) {
+    const int32_t mode = draft_log_probs.empty() ? drafted : Argmax(draft_log_probs);
+    sample.draft_mode_excess = (token_id == mode ? 1.0 : 0.0) - target_prob(mode);
+  }
+  return sample;
+}
+
+}  // namespace tandem

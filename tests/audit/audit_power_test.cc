@@ -1,0 +1,149 @@
+// What the lossless audit sees, through the real accept/reject step and the real monitor: no alarm
+// over two million honest tokens, and each planted mistake within the tokens that docs/audit.md
+// states. An honest path raises an alarm with probability at most 1e-6
+// (AuditMonitor::kFalseAlarmProbability).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <iterator>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "services/router/audit_monitor.h"
+#include "tests/audit/audited_decoder.h"
+#include "tests/kernels/sampling/param_sets.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr int32_t kVocabularySize = 32;
+
+// A drafter that is nearly right: some 70 % of its tokens are accepted.
+AuditScenario Scenario(Mistake mistake) {
+  const SyntheticModel target(kVocabularySize, 31, 2.0f);
+  AuditScenario scenario{.target = target, .drafter = target.Perturbed(32, 0.8f), .params = {}};
+  scenario.params.top_k = 12;
+  scenario.mistake = mistake;
+  return scenario;
+}
+
+absl::Status Feed(std::span<const AuditSample> samples, AuditMonitor& monitor) {
+  google::protobuf::RepeatedPtrField<v1::AuditSample> sent;
+  for (const AuditSample& sample : samples) {
+    v1::AuditSample& written = *sent.Add();
+    written.set_uniform(sample.uniform);
+    written.set_draft_mode_excess(sample.draft_mode_excess);
+  }
+  return monitor.OnSamples(sent);
+}
+
+// Decodes until the alarm; how many tokens it took, or more than `most` without one.
+int64_t TokensToAlarm(const AuditScenario& scenario, uint64_t random_seed, int64_t most,
+                      AuditMonitor& monitor) {
+  AuditedDecoder decoder(scenario, random_seed);
+  const auto start = static_cast<int64_t>(monitor.stats().num_samples());
+  int64_t num_tokens = 0;
+  while (num_tokens <= most && !monitor.failed()) {
+    EXPECT_TRUE(Feed(decoder.Round(), monitor).ok());
+    num_tokens = static_cast<int64_t>(monitor.stats().num_samples()) - start;
+  }
+  return num_tokens;
+}
+
+TEST(HonestTokensTest, RaiseNoAlarmWhateverTheParametersAndTheDrafter) {
+  constexpr int64_t kTokens = 40'000;  // of each combination
+  AuditMonitor monitor;
+  uint64_t random_seed = 0;
+  for (const ParamSet& set : AllParamSets()) {
+    AuditScenario good = Scenario(Mistake::kNone);
+    good.params = set.params;
+    AuditScenario one_hot = good;
+    one_hot.one_hot_drafter = true;
+    AuditScenario unrelated = good;
+    unrelated.drafter = SyntheticModel(kVocabularySize, 77, 2.0f);
+    AuditScenario plain = good;
+    plain.drafter.reset();
+    for (const AuditScenario& scenario : {good, one_hot, unrelated, plain}) {
+      TokensToAlarm(scenario, ++random_seed, kTokens, monitor);
+      ASSERT_FALSE(monitor.failed()) << set.name << ": " << monitor.TakeAlarm();
+    }
+  }
+  const v1::AuditStats stats = monitor.stats();
+  EXPECT_GT(stats.num_samples(), 1'900'000);
+  EXPECT_LT(std::abs(stats.uniformity_z()), 5.5);
+  EXPECT_LT(std::abs(stats.draft_mode_z()), 5.5);
+  std::printf("%.0f honest tokens: uniformity z %.2f, draft mode z %.2f\n",
+              static_cast<double>(stats.num_samples()), stats.uniformity_z(), stats.draft_mode_z());
+}
+
+// A mistake, and within how many tokens every run must see it.
+struct Planted {
+  std::string name;
+  Mistake mistake;
+  int64_t most_tokens;
+  bool top_k = true;  // else nothing is cut, and no token is impossible
+  int runs = 11;
+};
+void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
+
+class PlantedMistakeTest : public ::testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedMistakeTest, IsSeenWithinTheStatedTokens) {
+  const Planted& planted = GetParam();
+  AuditScenario scenario = Scenario(planted.mistake);
+  if (!planted.top_k) scenario.params.top_k = 0;
+  std::vector<int64_t> tokens;
+  double uniformity_z = 0;
+  double draft_mode_z = 0;
+  for (int run = 0; run < planted.runs; ++run) {
+    AuditMonitor monitor;
+    tokens.push_back(TokensToAlarm(scenario, 1000 + run, planted.most_tokens, monitor));
+    EXPECT_TRUE(monitor.stats().biased()) << "run " << run;
+    uniformity_z += monitor.stats().uniformity_z() / planted.runs;
+    draft_mode_z += monitor.stats().draft_mode_z() / planted.runs;
+  }
+  std::sort(tokens.begin(), tokens.end());
+  std::printf("%-38s tokens to the alarm: median %6.0f, most %6.0f; mean z %4.1f, %4.1f\n",
+              planted.name.c_str(), static_cast<double>(tokens[tokens.size() / 2]),
+              static_cast<double>(tokens.back()), uniformity_z, draft_mode_z);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PlantedMistakeTest,
+    ::testing::Values(
+        Planted{"Lenience", Mistake::kLenience, 15'000},
+        Planted{"LenienceWithoutCuts", Mistake::kLenience, 15'000, false},
+        Planted{"DraftRowsBeforeTopK", Mistake::kDraftRowsBeforeTopK, 250'000},
+        Planted{"ProposalSharesAcceptUniform", Mistake::kProposalSharesAcceptUniform, 15'000},
+        Planted{"AcceptsAtEquality", Mistake::kAcceptsAtEquality, 120'000},
+        Planted{"ResidualIsAbsoluteDifference", Mistake::kResidualIsAbsoluteDifference, 2'000},
+        Planted{"ResidualIsAbsoluteDifferenceWithoutCuts", Mistake::kResidualIsAbsoluteDifference,
+                50'000, false},
+        Planted{"ResidualIsTarget", Mistake::kResidualIsTarget, 15'000},
+        Planted{"SharedUniform", Mistake::kSharedUniform, 20'000},
+        Planted{"SharedGumbelNoise", Mistake::kSharedGumbelNoise, 1'600'000, true, 5},
+        Planted{"BonusFromWrongRow", Mistake::kBonusFromWrongRow, 500},
+        Planted{"BonusFromWrongRowWithoutCuts", Mistake::kBonusFromWrongRow, 50'000, false},
+        Planted{"DropsUnlikelyDrafts", Mistake::kDropsUnlikelyDrafts, 5'000}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(OwnStepTest, RaisesNoAlarmWithoutAMistake) {
+  AuditedDecoder decoder(Scenario(Mistake::kNoneInOwnStep), /*random_seed=*/5);
+  AuditMonitor monitor;
+  while (monitor.stats().num_samples() < 500'000) {
+    ASSERT_TRUE(Feed(decoder.Round(), monitor).ok());
+  }
+  EXPECT_FALSE(monitor.failed()) << monitor.TakeAlarm();
+  // What the tokens to an alarm depend on.
+  const double acceptance =
+      static_cast<double>(decoder.num_accepted()) / static_cast<double>(decoder.num_tested());
+  std::printf("acceptance %.2f\n", acceptance);
+  EXPECT_NEAR(acceptance, 0.7, 0.1);
+}
+
+}  // namespace
+}  // namespace tandem::testing
