@@ -25,6 +25,11 @@ void WriteVerdict(const BlockVerdict& verdict, v1::VerifyResult& result) {
       entry.set_logprob(top.log_prob);
     }
   }
+  for (const AuditSample& sample : verdict.audit) {
+    v1::AuditSample& written = *result.add_audit();
+    written.set_uniform(sample.uniform);
+    written.set_draft_mode_excess(sample.draft_mode_excess);
+  }
 }
 
 }  // namespace

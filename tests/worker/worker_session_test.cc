@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <set>
@@ -767,6 +768,37 @@ TEST_F(WorkerSessionTest, LogprobsOfEveryCommittedToken) {
     EXPECT_EQ(verified.logprobs(i).top(0).token_id(), token) << "greedy takes the largest";
     EXPECT_EQ(verified.logprobs(i).top(0).logprob(), verified.logprobs(i).logprob());
     EXPECT_LE(verified.logprobs(i).logprob(), 0);
+  }
+}
+
+TEST_F(WorkerSessionTest, AuditSampleOfEveryTokenThatPlainSamplingDraws) {
+  StartVerifier();
+  StartDraft(kTarget);
+  const uint64_t ring =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+  for (const bool reproducible : {false, true}) {
+    SamplingParams params;
+    params.seed = 5;
+    params.reproducible = reproducible;
+    params.audit = true;
+    TinySequence sequence(kPrompt, params);
+    sequence.slot = reproducible ? 1 : 0;
+    if (!reproducible) sequence.ring_epoch = ring;
+    const v1::ProposeResult proposed = Propose(sequence.NextPropose(3));
+    const v1::VerifyResult verified = Verify(sequence.NextVerify(
+        {proposed.draft_token_ids().begin(), proposed.draft_token_ids().end()}));
+    ASSERT_EQ(verified.state().code(), v1::WORKER_CODE_OK);
+    if (reproducible) {
+      EXPECT_EQ(verified.audit_size(), 0);
+      continue;
+    }
+    ASSERT_EQ(verified.audit_size(), static_cast<int>(verified.num_accepted()) + 1);
+    for (const v1::AuditSample& sample : verified.audit()) {
+      EXPECT_GE(sample.uniform(), 0);
+      EXPECT_LT(sample.uniform(), 1);
+      EXPECT_LT(std::abs(sample.draft_mode_excess()), 1);
+    }
+    EXPECT_NE(verified.audit(0).draft_mode_excess(), 0) << "the first token was drafted";
   }
 }
 
