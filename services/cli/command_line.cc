@@ -155,10 +155,24 @@ void AddResources(CLI::App& app, ServerOptions& server) {
       ->group(group);
   app.add_option(
          "--max-context", server.max_context,
-         "tokens of a sequence, prompt included (default: the model's limit, or what a quarter of "
-         "the memory holds)")
+         "tokens of a sequence, prompt included (default: the model's limit, or what the KV cache "
+         "holds)")
       ->check(positive)
       ->type_name("N")
+      ->group(group);
+  const CLI::AsSizeValue size(/*kb_is_1000=*/false);
+  app.add_option("--kv-cache-bytes", server.kv_cache_bytes,
+                 "keys and values of the target, prefix cache included, such as 4G (default: a "
+                 "quarter of the memory, or what all slots can fill)")
+      ->transform(size)
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES")
+      ->group(group);
+  app.add_option("--draft-kv-cache-bytes", server.draft_kv_cache_bytes,
+                 "the same of the drafter (default likewise)")
+      ->transform(size)
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES")
       ->group(group);
   app.add_option("--transport", server.transport,
                  "of log-probabilities from drafter to verifier: auto, shm or inline")

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_CLI_SERVER_OPTIONS_H_
 #define TANDEM_SERVICES_CLI_SERVER_OPTIONS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,8 @@ struct ServerOptions {
   std::optional<int> threads;
   std::optional<int> max_slots;
   std::optional<int> max_context;
+  std::optional<uint64_t> kv_cache_bytes;  // of the target
+  std::optional<uint64_t> draft_kv_cache_bytes;
   std::optional<int> max_queue;
   std::string transport;  // of the log-prob ring: "auto", "shm" or "inline"
   int drain_seconds = 30;

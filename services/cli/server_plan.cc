@@ -43,8 +43,9 @@ absl::StatusOr<fs::path> FindEmbeddedPair(const std::string& models) {
                          "; say where with --models, or name a model with --target");
 }
 
+template <typename Number>
 void AddIfSet(std::vector<std::string>& command, const std::string& option,
-              const std::optional<int>& value) {
+              const std::optional<Number>& value) {
   if (value) command.insert(command.end(), {option, std::to_string(*value)});
 }
 
@@ -54,8 +55,8 @@ void AddIfSet(std::vector<std::string>& command, const std::string& option,
 }
 
 ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const fs::path& model,
-                     const std::string& model_name, const ServerOptions& options,
-                     const RuntimeDirectory& runtime) {
+                     const std::string& model_name, const std::optional<uint64_t>& kv_cache_bytes,
+                     const ServerOptions& options, const RuntimeDirectory& runtime) {
   ChildSpec spec;
   spec.name = name;
   spec.listen = runtime.SocketAddress(name + ".sock");
@@ -64,6 +65,7 @@ ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const 
   AddIfSet(spec.command, "--threads", options.threads);
   AddIfSet(spec.command, "--max-slots", options.max_slots);
   AddIfSet(spec.command, "--max-context", options.max_context);
+  AddIfSet(spec.command, "--kv-cache-bytes", kv_cache_bytes);
   return spec;
 }
 
@@ -119,12 +121,13 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   SupervisorOptions plan;
   plan.restart.start_timeout = std::chrono::seconds(options.start_seconds);
   plan.workers.push_back(WorkerSpec("verifier", executables / "tandem-verifier", models.target,
-                                    models.target_name, options, runtime));
+                                    models.target_name, options.kv_cache_bytes, options, runtime));
   plan.workers.back().command.insert(plan.workers.back().command.end(),
                                      {"--ring-dir", runtime.path().string()});
   if (drafts) {
     plan.workers.push_back(WorkerSpec("draft", executables / "tandem-draft", models.draft,
-                                      models.draft_name, options, runtime));
+                                      models.draft_name, options.draft_kv_cache_bytes, options,
+                                      runtime));
     plan.workers.back().optional = true;
   }
 

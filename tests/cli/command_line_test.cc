@@ -48,12 +48,36 @@ std::string HelpText(const std::vector<std::string>& arguments) {
 }
 
 TEST(CommandLineTest, ServeTakesItsOptions) {
-  const auto serve = MustParse<ServeArguments>(
-      {"serve",   "--target",    "/m/t",        "--draft",         "/m/d", "--draft-length",
-       "5",       "--listen",    "127.0.0.1:0", "--drafter",       "none", "--threads",
-       "2",       "--max-slots", "3",           "--max-context",   "100",  "--max-queue",
-       "9",       "--transport", "inline",      "--drain-seconds", "7",    "--insecure",
-       "--color", "never"});
+  const auto serve = MustParse<ServeArguments>({"serve",
+                                                "--target",
+                                                "/m/t",
+                                                "--draft",
+                                                "/m/d",
+                                                "--draft-length",
+                                                "5",
+                                                "--listen",
+                                                "127.0.0.1:0",
+                                                "--drafter",
+                                                "none",
+                                                "--threads",
+                                                "2",
+                                                "--max-slots",
+                                                "3",
+                                                "--max-context",
+                                                "100",
+                                                "--max-queue",
+                                                "9",
+                                                "--transport",
+                                                "inline",
+                                                "--drain-seconds",
+                                                "7",
+                                                "--insecure",
+                                                "--color",
+                                                "never",
+                                                "--kv-cache-bytes",
+                                                "4G",
+                                                "--draft-kv-cache-bytes",
+                                                "100000"});
   EXPECT_EQ(serve.server.target, "/m/t");
   EXPECT_EQ(serve.server.draft, "/m/d");
   EXPECT_EQ(serve.server.draft_length, 5);
@@ -62,6 +86,8 @@ TEST(CommandLineTest, ServeTakesItsOptions) {
   EXPECT_EQ(serve.server.threads, 2);
   EXPECT_EQ(serve.server.max_slots, 3);
   EXPECT_EQ(serve.server.max_context, 100);
+  EXPECT_EQ(serve.server.kv_cache_bytes, uint64_t{4} << 30);
+  EXPECT_EQ(serve.server.draft_kv_cache_bytes, 100000u);
   EXPECT_EQ(serve.server.max_queue, 9);
   EXPECT_EQ(serve.server.transport, "inline");
   EXPECT_EQ(serve.server.drain_seconds, 7);
@@ -74,6 +100,7 @@ TEST(CommandLineTest, ServeWithoutOptionsLeavesTheDefaultsToTheProcesses) {
   EXPECT_EQ(serve.server.listen, "127.0.0.1:50051");
   EXPECT_FALSE(serve.server.draft_length.has_value());
   EXPECT_FALSE(serve.server.threads.has_value());
+  EXPECT_FALSE(serve.server.kv_cache_bytes.has_value());
 }
 
 TEST(CommandLineTest, GenerateSetsOnlyWhatWasSaid) {

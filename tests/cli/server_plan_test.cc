@@ -72,13 +72,17 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
   options_.threads = 2;
   options_.max_slots = 3;
   options_.max_context = 512;
+  options_.kv_cache_bytes = uint64_t{5} << 30;
+  options_.draft_kv_cache_bytes = 1000;
   options_.max_queue = 7;
   options_.transport = "inline";
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(plan->workers[1].command,
-              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
-                          "--threads", "2", "--max-slots", "3", "--max-context", "512"));
+  EXPECT_THAT(
+      plan->workers[1].command,
+      ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent", "--threads",
+                  "2", "--max-slots", "3", "--max-context", "512", "--kv-cache-bytes", "1000"));
+  EXPECT_THAT(plan->workers[0].command, IsSupersetOf({"--kv-cache-bytes", "5368709120"}));
   const std::vector<std::string>& router = plan->router.command;
   EXPECT_THAT(std::vector<std::string>(router.begin() + 10, router.end()),
               ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7",
