@@ -12,7 +12,7 @@
 #include "common/rpc/heartbeat.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/engine_command.h"
-#include "services/router/log_prob_ring.h"
+#include "services/router/ring_credits.h"
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
@@ -73,8 +73,8 @@ class WorkerSessions {
   // One count for both workers, so that a reply's id can mean one command only.
   uint64_t NextCommandId() { return ++last_command_id_; }
 
-  LogProbRing& ring() { return ring_; }
-  const LogProbRing& ring() const { return ring_; }
+  RingCredits& ring() { return ring_; }
+  const RingCredits& ring() const { return ring_; }
   // Nothing about drafting is still under way: there is no drafter, it does not fit, or its ring is
   // negotiated.
   bool drafter_settled() const;
@@ -129,7 +129,7 @@ class WorkerSessions {
   uint64_t last_command_id_ = 0;
   Link drafter_;
   Link verifier_;
-  LogProbRing ring_;
+  RingCredits ring_;
   uint64_t ring_command_id_ = 0;  // of the negotiation's step under way
   std::string drafter_name_;
   std::string first_difference_;  // between the vocabularies, while they are read

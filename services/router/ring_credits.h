@@ -1,6 +1,6 @@
 // The router's side of the log-prob ring: which transport, and who may fill which entry.
-#ifndef TANDEM_SERVICES_ROUTER_LOG_PROB_RING_H_
-#define TANDEM_SERVICES_ROUTER_LOG_PROB_RING_H_
+#ifndef TANDEM_SERVICES_ROUTER_RING_CREDITS_H_
+#define TANDEM_SERVICES_ROUTER_RING_CREDITS_H_
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ std::string RingTransportName(v1::RingTransport transport);
 // ConfirmRing (verifier, with the nonce that the drafter read). A refusal anywhere goes on with the
 // next transport. Then a free list of entries: the router holds the credits, so an entry is never
 // filled while it may still be read.
-class LogProbRing {
+class RingCredits {
  public:
   struct Shape {
     uint32_t entries = 0;
@@ -63,4 +63,4 @@ class LogProbRing {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_LOG_PROB_RING_H_
+#endif  // TANDEM_SERVICES_ROUTER_RING_CREDITS_H_

@@ -1,4 +1,4 @@
-#include "services/router/log_prob_ring.h"
+#include "services/router/ring_credits.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 namespace tandem {
 namespace {
 
-constexpr LogProbRing::Shape kShape = {3, 4, 64};
+constexpr RingCredits::Shape kShape = {3, 4, 64};
 
-void Negotiate(LogProbRing* ring, uint64_t epoch) {
+void Negotiate(RingCredits* ring, uint64_t epoch) {
   ASSERT_TRUE(ring->Start(kShape, {v1::RING_TRANSPORT_SHM}).has_value());
   v1::CreateRingReply created;
   created.set_ring_epoch(epoch);
@@ -18,8 +18,8 @@ void Negotiate(LogProbRing* ring, uint64_t epoch) {
   ring->Confirmed();
 }
 
-TEST(LogProbRingTest, NegotiatesInThreeSteps) {
-  LogProbRing ring;
+TEST(RingCreditsTest, NegotiatesInThreeSteps) {
+  RingCredits ring;
   EXPECT_FALSE(ring.Acquire().has_value());
   const auto create = ring.Start(kShape, {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE});
   ASSERT_TRUE(create.has_value());
@@ -44,8 +44,8 @@ TEST(LogProbRingTest, NegotiatesInThreeSteps) {
   EXPECT_EQ(ring.num_free(), 3u);
 }
 
-TEST(LogProbRingTest, ARefusalGoesOnWithTheNextTransport) {
-  LogProbRing ring;
+TEST(RingCreditsTest, ARefusalGoesOnWithTheNextTransport) {
+  RingCredits ring;
   ring.Start(kShape, {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE});
   const auto create = ring.Refused();
   ASSERT_TRUE(create.has_value());
@@ -55,8 +55,8 @@ TEST(LogProbRingTest, ARefusalGoesOnWithTheNextTransport) {
   EXPECT_FALSE(ring.negotiating());
 }
 
-TEST(LogProbRingTest, HandsOutEachEntryOnceAndGrowingSequences) {
-  LogProbRing ring;
+TEST(RingCreditsTest, HandsOutEachEntryOnceAndGrowingSequences) {
+  RingCredits ring;
   Negotiate(&ring, 1);
   std::set<uint32_t> entries;
   uint64_t sequence = 0;
@@ -77,8 +77,8 @@ TEST(LogProbRingTest, HandsOutEachEntryOnceAndGrowingSequences) {
   EXPECT_EQ(again->sequence(), 4u);
 }
 
-TEST(LogProbRingTest, ReferencesOfAnEarlierRingAreWorthNothing) {
-  LogProbRing ring;
+TEST(RingCreditsTest, ReferencesOfAnEarlierRingAreWorthNothing) {
+  RingCredits ring;
   Negotiate(&ring, 1);
   const v1::RingReference old = *ring.Acquire();
   ring.Close();

@@ -1,4 +1,4 @@
-#include "services/router/log_prob_ring.h"
+#include "services/router/ring_credits.h"
 
 #include <utility>
 
@@ -17,7 +17,7 @@ std::string RingTransportName(v1::RingTransport transport) {
   }
 }
 
-std::optional<v1::CreateRing> LogProbRing::Start(const Shape& shape,
+std::optional<v1::CreateRing> RingCredits::Start(const Shape& shape,
                                                  std::vector<v1::RingTransport> transports) {
   Close();
   shape_ = shape;
@@ -25,7 +25,7 @@ std::optional<v1::CreateRing> LogProbRing::Start(const Shape& shape,
   return TryNext();
 }
 
-std::optional<v1::CreateRing> LogProbRing::TryNext() {
+std::optional<v1::CreateRing> RingCredits::TryNext() {
   if (transports_.empty()) {
     Close();
     return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<v1::CreateRing> LogProbRing::TryNext() {
   return create;
 }
 
-v1::OpenRing LogProbRing::Created(const v1::CreateRingReply& reply) {
+v1::OpenRing RingCredits::Created(const v1::CreateRingReply& reply) {
   state_ = State::kOpening;
   epoch_ = reply.ring_epoch();
   v1::OpenRing open;
@@ -52,7 +52,7 @@ v1::OpenRing LogProbRing::Created(const v1::CreateRingReply& reply) {
   return open;
 }
 
-v1::ConfirmRing LogProbRing::Opened(const v1::OpenRingReply& reply) {
+v1::ConfirmRing RingCredits::Opened(const v1::OpenRingReply& reply) {
   state_ = State::kConfirming;
   v1::ConfirmRing confirm;
   confirm.set_ring_epoch(epoch_);
@@ -60,28 +60,28 @@ v1::ConfirmRing LogProbRing::Opened(const v1::OpenRingReply& reply) {
   return confirm;
 }
 
-void LogProbRing::Confirmed() {
+void RingCredits::Confirmed() {
   state_ = State::kOpen;
   sequence_ = 0;
   free_.clear();
   for (uint32_t entry = shape_.entries; entry > 0; --entry) free_.push_back(entry - 1);
 }
 
-std::optional<v1::CreateRing> LogProbRing::Refused() {
+std::optional<v1::CreateRing> RingCredits::Refused() {
   if (!transports_.empty()) transports_.erase(transports_.begin());
   return TryNext();
 }
 
-void LogProbRing::Close() {
+void RingCredits::Close() {
   state_ = State::kClosed;
   free_.clear();
 }
 
-v1::RingTransport LogProbRing::transport() const {
+v1::RingTransport RingCredits::transport() const {
   return state_ == State::kClosed ? v1::RING_TRANSPORT_UNSPECIFIED : transports_.front();
 }
 
-std::optional<v1::RingReference> LogProbRing::Acquire() {
+std::optional<v1::RingReference> RingCredits::Acquire() {
   if (!open() || free_.empty()) return std::nullopt;
   v1::RingReference reference;
   reference.set_ring_epoch(epoch_);
@@ -91,7 +91,7 @@ std::optional<v1::RingReference> LogProbRing::Acquire() {
   return reference;
 }
 
-void LogProbRing::Release(const v1::RingReference& reference) {
+void RingCredits::Release(const v1::RingReference& reference) {
   if (open() && reference.ring_epoch() == epoch_) free_.push_back(reference.entry());
 }
 
