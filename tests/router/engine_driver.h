@@ -104,7 +104,7 @@ class EngineDriver {
       std::optional<v1::VerifierReply> reply = verifier.Handle(send.command);
       if (!reply.has_value()) return true;
       if (change_verifier_reply) change_verifier_reply(*reply);
-      now += 0.002;
+      now += std::max(0.002, reply->verify().compute_seconds());
       engine.OnVerifierReply(send.session, *reply, now);
       Execute();
       return true;
@@ -137,6 +137,12 @@ class EngineDriver {
       Execute();
     }
     return false;
+  }
+
+  // Until the call has ended: what the engine does of itself after it is not waited for.
+  void RunUntilEnd(CallId call) {
+    while (!calls[call].status.has_value() && Step()) {
+    }
   }
 
   // Runs one request alone.

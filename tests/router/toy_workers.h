@@ -62,6 +62,8 @@ struct ToyOptions {
   uint32_t protocol_version = kProtocolVersion;
   std::vector<v1::RingTransport> transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
   std::vector<std::string> entries;  // of the drafter's vocabulary
+  uint32_t page_tokens = 4;
+  uint32_t num_pages = 0;  // 0: no limit
 };
 
 // What both have in common.
@@ -85,7 +87,22 @@ class ToyWorker {
     reply.set_max_slots(options.max_slots);
     reply.set_boot_id(options.boot_id);
     for (v1::RingTransport transport : options.transports) reply.add_transports(transport);
+    reply.set_page_tokens(options.page_tokens);
+    reply.set_num_pages(options.num_pages);
     return reply;
+  }
+
+  uint32_t PagesOf(size_t rows) const {
+    return static_cast<uint32_t>((rows + options.page_tokens - 1) / options.page_tokens);
+  }
+  uint32_t NumFreePages() const {
+    uint32_t used = foreign_pages;
+    for (const auto& [id, slot] : slots) used += PagesOf(slot.tokens.size());
+    return options.num_pages > used ? options.num_pages - used : 0;
+  }
+  // Whether the slot can grow to so many rows.
+  bool HasRoom(const ToySlot& slot, size_t rows) const {
+    return options.num_pages == 0 || PagesOf(rows) <= NumFreePages() + PagesOf(slot.tokens.size());
   }
 
   void Close(const v1::UpdateSlots& update) {
@@ -131,7 +148,9 @@ class ToyWorker {
   std::string name;
   std::map<uint32_t, ToySlot> slots;
   double compute_seconds = 0.001;
-  size_t most_rows = 0;  // of any slot, ever
+  double row_seconds = 0;      // and for each row
+  uint32_t foreign_pages = 0;  // held by other routers
+  size_t most_rows = 0;        // of any slot, ever
 };
 
 class ToyDrafter : public ToyWorker {
@@ -188,6 +207,7 @@ class ToyDrafter : public ToyWorker {
         for (const v1::ProposeItem& item : propose.items()) {
           *proposed.mutable_propose()->add_results() = DraftBlock(item, command.id(), &replies);
         }
+        proposed.mutable_propose()->set_num_free_pages(NumFreePages());
         replies.push_back(proposed);
       }
     }
@@ -199,8 +219,13 @@ class ToyDrafter : public ToyWorker {
     v1::ProposeResult result;
     *result.mutable_state() = Arrive(item.at(), item.has_open() ? &item.open() : nullptr);
     if (result.state().code() != v1::WORKER_CODE_OK) return result;
-    caught_up.push_back(item.token_ids_size());
     ToySlot& slot = slots[item.at().slot()];
+    if (!HasRoom(slot, slot.tokens.size() + static_cast<size_t>(item.token_ids_size()) +
+                           item.draft_length())) {
+      *result.mutable_state() = State(item.at().slot(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+      return result;
+    }
+    caught_up.push_back(item.token_ids_size());
     slot.tokens.insert(slot.tokens.end(), item.token_ids().begin(), item.token_ids().end());
     for (uint32_t i = 0; i < item.draft_length(); ++i) {
       if (i > 0) slot.tokens.push_back(result.draft_token_ids(static_cast<int>(i) - 1));
@@ -287,6 +312,10 @@ class ToyVerifier : public ToyWorker {
             *reply.mutable_verify()->add_results() = Judge(item);
           }
           most_batch_rows = std::max(most_batch_rows, rows);
+          last_batch_rows = rows;
+          reply.mutable_verify()->set_compute_seconds(compute_seconds +
+                                                      static_cast<double>(rows) * row_seconds);
+          reply.mutable_verify()->set_num_free_pages(NumFreePages());
         }
     }
     return reply;
@@ -297,8 +326,15 @@ class ToyVerifier : public ToyWorker {
     *result.mutable_state() = Arrive(item.at(), item.has_open() ? &item.open() : nullptr);
     if (result.state().code() != v1::WORKER_CODE_OK) return result;
     ToySlot& slot = slots[item.at().slot()];
+    const size_t rows = slot.tokens.size() + static_cast<size_t>(item.token_ids_size()) +
+                        static_cast<size_t>(item.draft_token_ids_size());
+    if (!HasRoom(slot, rows)) {
+      ++num_refused;
+      *result.mutable_state() = State(item.at().slot(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+      return result;
+    }
     slot.tokens.insert(slot.tokens.end(), item.token_ids().begin(), item.token_ids().end());
-    most_rows = std::max(most_rows, slot.tokens.size() + item.draft_token_ids_size());
+    most_rows = std::max(most_rows, rows);
     if (item.sample()) {
       std::vector<int32_t> drafts(item.draft_token_ids().begin(), item.draft_token_ids().end());
       const bool sampled = slot.open->sampling().temperature() > 0 && !slot.open->reproducible();
@@ -316,6 +352,9 @@ class ToyVerifier : public ToyWorker {
         result.set_num_accepted(result.num_accepted() + 1);
       }
       result.set_next_token_id(model.Target(HashTokens(slot.tokens)));
+      if (wrong_at != 0 && slot.tokens.size() == wrong_at && drafts.empty()) {
+        result.set_next_token_id((result.next_token_id() + 1) % model.vocabulary_size);
+      }
       if (slot.open->sampling().has_logprobs()) {
         for (uint32_t i = 0; i <= result.num_accepted(); ++i) {
           result.add_logprobs()->set_logprob(
@@ -338,7 +377,10 @@ class ToyVerifier : public ToyWorker {
   uint64_t last_ring_epoch = 0;
   uint32_t num_entries = 0;
   int num_verifies = 0;
+  int num_refused = 0;  // items that found no page
+  size_t wrong_at = 0;  // plain decoding gives another token after so many
   size_t most_batch_rows = 0;
+  size_t last_batch_rows = 0;
 };
 
 }  // namespace tandem::testing
