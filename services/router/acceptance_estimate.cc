@@ -17,6 +17,7 @@ constexpr double kLevelWeight = 4;
 constexpr double kPositionWeight = 6;
 // While a sequence does not draft its text goes on, and what was counted says less about what comes;
 // it never counts for fewer rounds than this, or a slot that cannot draft would be tried for ever.
+constexpr double kIdleMemory = 12;
 constexpr double kStaleMemory = 2;
 
 }  // namespace
@@ -52,13 +53,17 @@ double AcceptancePrior::Conditional(uint32_t position) const {
          (counts_.tested(position) + kUnknownWeight);
 }
 
+double AcceptanceEstimate::Freshness() const {
+  if (rounds_without_draft_ == 0) return 1;
+  return std::max(std::pow(1 - 1 / kIdleMemory, rounds_without_draft_), kStaleMemory / kMemory);
+}
+
 void AcceptanceEstimate::Observe(uint32_t num_drafted, uint32_t num_accepted) {
   if (num_drafted == 0) {
     ++rounds_without_draft_;
     return;
   }
-  const double idle = std::pow(1 - 1 / kMemory, rounds_without_draft_);
-  counts_.Fade((1 - 1 / kMemory) * std::max(idle, kStaleMemory / kMemory));
+  counts_.Fade((1 - 1 / kMemory) * Freshness());
   counts_.Add(num_drafted, num_accepted);
   rounds_without_draft_ = 0;
 }
@@ -66,12 +71,13 @@ void AcceptanceEstimate::Observe(uint32_t num_drafted, uint32_t num_accepted) {
 double AcceptanceEstimate::Conditional(uint32_t position) const {
   // The level of this sequence over all positions, then the position's own counts: one that was
   // hardly ever reached follows the level, in the shape that the server's requests have.
+  const double fresh = Freshness();
   const double mean = prior_->Mean();
-  const double level =
-      (counts_.total_accepted() + kLevelWeight * mean) / (counts_.total_tested() + kLevelWeight);
+  const double level = (fresh * counts_.total_accepted() + kLevelWeight * mean) /
+                       (fresh * counts_.total_tested() + kLevelWeight);
   const double expected = std::min(0.999, level * prior_->Conditional(position) / mean);
-  return (counts_.accepted(position) + kPositionWeight * expected) /
-         (counts_.tested(position) + kPositionWeight);
+  return (fresh * counts_.accepted(position) + kPositionWeight * expected) /
+         (fresh * counts_.tested(position) + kPositionWeight);
 }
 
 }  // namespace tandem

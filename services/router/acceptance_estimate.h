@@ -72,6 +72,9 @@ class AcceptanceEstimate {
   uint32_t rounds_without_draft() const { return rounds_without_draft_; }
 
  private:
+  // Share of its weight that what was counted still has.
+  double Freshness() const;
+
   const AcceptancePrior* prior_;
   AcceptanceCounts counts_;
   uint32_t rounds_without_draft_ = 0;

@@ -18,51 +18,29 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "services/router/acceptance_estimate.h"
+#include "services/router/draft_costs.h"
+#include "services/router/draft_plan.h"
 
 namespace tandem {
 
 struct DraftLengthOptions {
   uint32_t initial_length = 4;  // until costs are measured
   uint32_t max_length = 16;     // of adaptive lengths
+  double probe_budget = 0.005;  // share of the time that may go into finding out
 };
 
 // A slot whose verifier lacks only the pending token.
 struct DraftCandidate {
   const AcceptanceEstimate* acceptance = nullptr;
-  uint64_t serial = 0;            // of the sequence, to recognize it in the next round
+  uint64_t serial = 0;            // of the sequence, to recognize it in ObserveAcceptance
   uint32_t limit = 0;             // room for draft tokens (LimitDraftLength)
   std::optional<uint32_t> fixed;  // what the request asks for: taken as far as `limit` allows
   uint32_t drafter_lack = 1;      // committed tokens that the drafter has no rows of, >= 1
   uint32_t remaining_tokens = 1;  // that the request may still emit
   uint32_t length = 0;            // out
-};
-
-// What else is in the round's Verify batch.
-struct DraftBatch {
-  uint32_t plain_rows = 0;   // slots that decode without a draft, whatever is chosen here
-  uint32_t prompt_rows = 0;  // of prompt chunks
-  // Another cohort's Propose runs while this one's Verify does, and the other way round: a round
-  // takes as long as the longer of the two.
-  bool overlapped = false;
-};
-
-// A Propose batch that was answered.
-struct ProposeCost {
-  std::span<const uint32_t> draft_lengths;  // of its items; 0: only caught up
-  uint32_t catch_up_rows = 0;               // token_ids of all items
-  double compute_seconds = 0;
-  double catch_up_seconds = 0;  // of compute_seconds, the first pass; 0: not known
-  double overhead_seconds = 0;  // round trip - compute
-};
-
-// A Verify batch that was answered.
-struct VerifyCost {
-  uint32_t rows = 0;         // committed and draft tokens of all items
-  uint32_t prompt_rows = 0;  // of them, of prompt chunks
-  double compute_seconds = 0;
-  double overhead_seconds = 0;  // round trip - compute
 };
 
 class DraftLengthController {
@@ -77,8 +55,8 @@ class DraftLengthController {
   }
 
   // Once for each Propose and Verify that was answered in full.
-  void ObservePropose(const ProposeCost& cost);
-  void ObserveVerify(const VerifyCost& cost);
+  void ObservePropose(const ProposeCost& cost) { costs_.ObservePropose(cost); }
+  void ObserveVerify(const VerifyCost& cost) { costs_.ObserveVerify(cost); }
   // Once for each decoding slot of an answered Verify, with num_drafted = 0 where it had no draft
   // (or one that was dropped unjudged): updates the sequence's estimate and its mode's prior.
   void ObserveAcceptance(uint64_t serial, AcceptanceMode mode, uint32_t num_drafted,
@@ -87,9 +65,29 @@ class DraftLengthController {
   // Sets every candidate's `length` for the next round. Once a round.
   void Choose(std::span<DraftCandidate> candidates, const DraftBatch& batch);
 
+  const DraftCosts& costs() const { return costs_; }
+
  private:
+  // Gains of every candidate, from its estimate or, where it would not draft, as if it were right
+  // nearly always.
+  std::vector<PlanSlot> MakeSlots(std::span<const DraftCandidate> candidates);
+  // Lets one slot that would not draft do so, when it is time and paid for.
+  void ProbeDraft(std::span<const DraftCandidate> candidates, std::span<const PlanSlot> slots,
+                  const DraftBatch& batch, DraftPlan* plan);
+  // Lets none draft, when the verifier's cost of that is not known well enough.
+  void ProbePlain(std::span<const PlanSlot> slots, const DraftBatch& batch, DraftPlan* plan);
+  bool Spend(double seconds);
+
   DraftLengthOptions options_;
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
+  DraftCosts costs_;
+  std::vector<double> gains_;  // of MakeSlots: [candidates * max_length]
+
+  bool paid_in_ = false;
+  double credit_seconds_ = 0;  // for probes
+  uint32_t probe_gap_;         // rounds from one draft probe to the next
+  uint32_t rounds_since_probe_ = 0;
+  std::optional<uint64_t> probed_serial_;  // whose probe is under way
 };
 
 }  // namespace tandem

@@ -1,0 +1,161 @@
+#include "services/router/cost_curve.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tandem {
+namespace {
+
+// Variances of logarithms, if not said otherwise.
+constexpr double kUnknownLevel = 25;
+constexpr double kLevelDriftPerRound = 1e-4;  // 1 % a round
+constexpr double kShapeDriftPerRound = 2e-4;  // of what was unknown of the shape at first
+constexpr double kMostUncertain = 1;          // that ageing makes anything
+constexpr double kInitialNoise = 0.02;
+constexpr double kLeastNoise = 0.0004;
+constexpr double kMostNoise = 0.25;
+constexpr double kNoiseMemory = 30;  // measurements
+constexpr double kOctaves = 4;       // over which costs are alike
+constexpr double kOutlier = 3;       // standard deviations
+constexpr int kNewLevel = 3;         // outliers in a row
+
+}  // namespace
+
+CostCurve::CostCurve(double doubling_rows, double shape_error) : noise_variance_(kInitialNoise) {
+  for (size_t i = 0; i < kNodes; ++i) {
+    log_seconds_[i] = std::log(1e-3 * (1 + kRows[i] / doubling_rows));
+    for (size_t j = 0; j < kNodes; ++j) {
+      const double distance = std::abs(std::log2(static_cast<double>(kRows[i]) / kRows[j]));
+      shape_covariance_[i][j] = shape_error * shape_error * std::exp(-distance / kOctaves);
+      covariance_[i][j] = kUnknownLevel + shape_covariance_[i][j];
+    }
+  }
+  MakeMonotone();
+}
+
+CostCurve::Place CostCurve::Find(uint32_t rows) {
+  if (rows >= kRows.back()) return {kNodes - 2, 1, static_cast<double>(rows) / kRows.back()};
+  size_t low = std::min<size_t>(rows, 8) - 1;  // the first eight are 1, 2, … 8
+  while (kRows[low + 1] <= rows) ++low;
+  return {low, static_cast<double>(rows - kRows[low]) / (kRows[low + 1] - kRows[low]), 1};
+}
+
+double CostCurve::LogSeconds(uint32_t rows) const {
+  const Place place = Find(rows);
+  return log_seconds_[place.low] +
+         place.weight_high * (log_seconds_[place.low + 1] - log_seconds_[place.low]) +
+         std::log(place.scale);
+}
+
+double CostCurve::Drift() const {
+  if (num_observations_ == 0 || covariance_[0][0] >= kMostUncertain) return 0;
+  return static_cast<double>(age_);
+}
+
+void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
+  for (size_t i = 0; i < kNodes; ++i) {
+    for (size_t j = 0; j < kNodes; ++j) {
+      covariance_[i][j] += level_variance + shape_factor * shape_covariance_[i][j];
+    }
+  }
+}
+
+void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise) {
+  const double drift = Drift();
+  if (drift > 0) AddUncertainty(kLevelDriftPerRound * drift, kShapeDriftPerRound * drift);
+  age_ = 0;
+
+  // The logarithm of the sum of the passes, linear around what is believed.
+  double predicted = 0;
+  for (uint32_t rows : passes) predicted += std::exp(LogSeconds(rows));
+  Vector slope{};
+  for (uint32_t rows : passes) {
+    const Place place = Find(rows);
+    const double share = std::exp(LogSeconds(rows)) / predicted;
+    slope[place.low] += share * (1 - place.weight_high);
+    slope[place.low + 1] += share * place.weight_high;
+  }
+  const double surprise = std::log(std::max(seconds, 1e-9) / predicted);
+
+  Vector gain;
+  double variance = 0;
+  const auto project = [&] {
+    variance = 0;
+    gain.fill(0);
+    for (size_t j = 0; j < kNodes; ++j) {
+      if (slope[j] == 0) continue;
+      for (size_t i = 0; i < kNodes; ++i) gain[i] += covariance_[j][i] * slope[j];
+    }
+    for (size_t i = 0; i < kNodes; ++i) variance += slope[i] * gain[i];
+  };
+  project();
+  const double measurement_variance = noise * noise_variance_;
+  double limit = kOutlier * std::sqrt(variance + measurement_variance);
+  if (std::abs(surprise) <= limit) {
+    outliers_ = 0;
+  } else {
+    const int sign = surprise > 0 ? 1 : -1;
+    outliers_ = outliers_ * sign > 0 ? outliers_ + sign : sign;
+    if (std::abs(outliers_) >= kNewLevel) {
+      AddUncertainty(surprise * surprise, 0);
+      project();
+      limit = std::abs(surprise);
+      outliers_ = 0;
+    }
+  }
+  const double pull = std::clamp(surprise, -limit, limit);
+  noise_variance_ +=
+      (std::clamp(pull * pull - variance, 0.0, kMostNoise) / noise - noise_variance_) /
+      kNoiseMemory;
+  noise_variance_ = std::clamp(noise_variance_, kLeastNoise, kMostNoise);
+  const double total = variance + measurement_variance;
+  for (size_t i = 0; i < kNodes; ++i) {
+    log_seconds_[i] += gain[i] / total * pull;
+    for (size_t j = 0; j < kNodes; ++j) covariance_[i][j] -= gain[i] * gain[j] / total;
+  }
+  ++num_observations_;
+  MakeMonotone();
+}
+
+void CostCurve::MakeMonotone() {
+  // Pool adjacent violators (Barlow et al. 1972): the nearest non-decreasing curve, each place
+  // weighted by how well it is known.
+  struct Block {
+    double value, weight;
+    size_t end;
+  };
+  std::array<Block, kNodes> blocks;
+  size_t num_blocks = 0;
+  for (size_t i = 0; i < kNodes; ++i) {
+    Block block{log_seconds_[i], 1 / std::max(covariance_[i][i], 1e-12), i + 1};
+    while (num_blocks > 0 && blocks[num_blocks - 1].value >= block.value) {
+      const Block& before = blocks[--num_blocks];
+      const double weight = before.weight + block.weight;
+      block.value = (before.value * before.weight + block.value * block.weight) / weight;
+      block.weight = weight;
+    }
+    blocks[num_blocks++] = block;
+  }
+  // The mean of a log-normal lies half its variance above the median.
+  const double mean = std::exp(noise_variance_ / 2);
+  for (size_t b = 0, i = 0; b < num_blocks; ++b) {
+    const double value = mean * std::exp(blocks[b].value);
+    for (; i < blocks[b].end; ++i) seconds_[i] = value;
+  }
+}
+
+double CostCurve::Seconds(uint32_t rows) const {
+  if (rows == 0) return 0;
+  const Place place = Find(rows);
+  return place.scale * (seconds_[place.low] +
+                        place.weight_high * (seconds_[place.low + 1] - seconds_[place.low]));
+}
+
+double CostCurve::Error(uint32_t rows) const {
+  const Place place = Find(rows);
+  const size_t node = place.weight_high < 0.5 ? place.low : place.low + 1;
+  const double drift = kLevelDriftPerRound + kShapeDriftPerRound * shape_covariance_[node][node];
+  return std::sqrt(std::max(0.0, covariance_[node][node]) + Drift() * drift);
+}
+
+}  // namespace tandem

@@ -1,0 +1,74 @@
+// Seconds that a batch takes as a function of its rows, learned from noisy measurements.
+//
+// A Kalman filter over log seconds at fixed numbers of rows (Rasmussen and Williams 2006, chapter 2,
+// is the same thing seen as regression): before anything is measured all that is assumed is a level
+// that may be anything, a gentle slope, and that near numbers of rows cost alike. A measurement
+// moves its own place most, its neighbours less, and the level of all a little, so that a machine
+// that slows down or contexts that grow carry along what is not measured at the moment. Each round
+// adds a little uncertainty: old measurements fade, and places not seen for long are known to be
+// uncertain. Outliers pull with limited force, but three in a row in one direction are a new level.
+// What is read is made non-decreasing in rows.
+#ifndef TANDEM_SERVICES_ROUTER_COST_CURVE_H_
+#define TANDEM_SERVICES_ROUTER_COST_CURVE_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace tandem {
+
+class CostCurve {
+ public:
+  // Before anything is measured, the cost is believed to have doubled at `doubling_rows` rows, and
+  // the logarithm of its shape to be known within `shape_error` (a standard deviation).
+  CostCurve(double doubling_rows, double shape_error);
+
+  // A round went by.
+  void Age() { ++age_; }
+  // `seconds` were measured for passes of so many rows (>= 1), one after the other. `noise` > 1: by
+  // how much worse than others the measurement fits.
+  void Observe(std::span<const uint32_t> passes, double seconds, double noise = 1);
+  void Observe(uint32_t rows, double seconds, double noise = 1) {
+    Observe(std::span(&rows, 1), seconds, noise);
+  }
+
+  // Expected seconds; 0 for 0 rows.
+  double Seconds(uint32_t rows) const;
+  // Standard deviation of log Seconds(rows): a relative error.
+  double Error(uint32_t rows) const;
+  uint64_t num_observations() const { return num_observations_; }
+
+  static constexpr std::array<uint32_t, 28> kRows = {1,  2,  3,   4,   5,   6,   7,   8,   10, 12,
+                                                     14, 16, 20,  24,  28,  32,  40,  48,  56, 64,
+                                                     80, 96, 128, 192, 256, 384, 512, 1024};
+
+ private:
+  static constexpr size_t kNodes = kRows.size();
+  using Vector = std::array<double, kNodes>;
+
+  // Weights of the two nodes around `rows`; past the last one, that one alone, and `scale` rows for
+  // each of its own.
+  struct Place {
+    size_t low;
+    double weight_high;
+    double scale;
+  };
+  static Place Find(uint32_t rows);
+  double LogSeconds(uint32_t rows) const;
+  double Drift() const;  // rounds of ageing that the covariance lacks
+  void AddUncertainty(double level_variance, double shape_factor);
+  void MakeMonotone();
+
+  Vector log_seconds_;
+  std::array<Vector, kNodes> covariance_;
+  std::array<Vector, kNodes> shape_covariance_;
+  Vector seconds_;         // what is read: non-decreasing, means rather than medians
+  double noise_variance_;  // of one measurement's logarithm
+  uint64_t age_ = 0;       // rounds since the last measurement
+  int outliers_ = 0;       // in a row in one direction, signed
+  uint64_t num_observations_ = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_COST_CURVE_H_

@@ -1,0 +1,69 @@
+#include "services/router/draft_costs.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// Reading the weights takes most of a small pass: more rows cost little until they are many. What a
+// measurement finds is believed over this soon enough, and until then longer drafts get tried.
+constexpr double kPassDoublingRows = 32;
+constexpr double kPassShapeError = 0.3;
+constexpr double kOverheadDoublingRows = 256;
+constexpr double kOverheadShapeError = 0.2;
+constexpr uint64_t kFewMeasurements = 3;
+// Rows of prompts need no logits and attend to less.
+constexpr double kPromptNoise = 4;
+
+}  // namespace
+
+DraftCosts::DraftCosts()
+    : pass_(kPassDoublingRows, kPassShapeError),
+      propose_overhead_(kOverheadDoublingRows, kOverheadShapeError),
+      verify_(kPassDoublingRows, kPassShapeError),
+      verify_overhead_(kOverheadDoublingRows, kOverheadShapeError) {}
+
+void DraftCosts::ObservePropose(const ProposeCost& cost) {
+  if (cost.catch_up_rows == 0) return;
+  uint32_t draft_tokens = 0;
+  uint32_t longest = 0;
+  for (uint32_t length : cost.draft_lengths) {
+    draft_tokens += length;
+    longest = std::max(longest, length);
+  }
+  std::vector<uint32_t> passes = {cost.catch_up_rows};
+  for (uint32_t pass = 2; pass <= longest; ++pass) {
+    passes.push_back(
+        static_cast<uint32_t>(std::count_if(cost.draft_lengths.begin(), cost.draft_lengths.end(),
+                                            [pass](uint32_t length) { return length >= pass; })));
+  }
+  // Most of what a long catch-up feeds needs no draw, as in a prompt.
+  const double noise = cost.catch_up_rows > 2 * cost.draft_lengths.size() ? kPromptNoise : 1;
+  const double rest = cost.compute_seconds - cost.catch_up_seconds;
+  if (cost.catch_up_seconds <= 0 || rest <= 0 || passes.size() == 1) {
+    pass_.Observe(passes, cost.compute_seconds, noise);
+  } else {
+    pass_.Observe(cost.catch_up_rows, cost.catch_up_seconds, noise);
+    pass_.Observe(std::span(passes).subspan(1), rest);
+  }
+  propose_overhead_.Observe(std::max(draft_tokens, 1u), cost.overhead_seconds);
+}
+
+void DraftCosts::ObserveVerify(const VerifyCost& cost) {
+  if (cost.rows == 0) return;
+  const double noise = cost.prompt_rows > 0 ? kPromptNoise : 1;
+  verify_.Observe(cost.rows, cost.compute_seconds, noise);
+  verify_overhead_.Observe(cost.rows, cost.overhead_seconds, noise);
+}
+
+void DraftCosts::Age() {
+  for (CostCurve* curve : {&pass_, &propose_overhead_, &verify_, &verify_overhead_}) curve->Age();
+}
+
+bool DraftCosts::measured() const {
+  return pass_.num_observations() >= kFewMeasurements &&
+         verify_.num_observations() >= kFewMeasurements;
+}
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+// What drafting and verifying cost, in seconds, as the workers measured it.
+#ifndef TANDEM_SERVICES_ROUTER_DRAFT_COSTS_H_
+#define TANDEM_SERVICES_ROUTER_DRAFT_COSTS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "services/router/cost_curve.h"
+
+namespace tandem {
+
+// A Propose batch that was answered.
+struct ProposeCost {
+  std::span<const uint32_t> draft_lengths;  // of its items; 0: only caught up
+  uint32_t catch_up_rows = 0;               // token_ids of all items
+  double compute_seconds = 0;
+  double catch_up_seconds = 0;  // of compute_seconds, the first pass; 0: not known
+  double overhead_seconds = 0;  // round trip - compute
+};
+
+// A Verify batch that was answered.
+struct VerifyCost {
+  uint32_t rows = 0;         // committed and draft tokens of all items
+  uint32_t prompt_rows = 0;  // of them, of prompt chunks
+  double compute_seconds = 0;
+  double overhead_seconds = 0;  // round trip - compute
+};
+
+// The drafter's first pass feeds what its slots lack, each further one a token of every slot that
+// drafts so far: all are passes of so many rows. The verifier makes one pass over all rows.
+class DraftCosts {
+ public:
+  DraftCosts();
+
+  void ObservePropose(const ProposeCost& cost);
+  void ObserveVerify(const VerifyCost& cost);
+  // A round went by: what was measured is that much older.
+  void Age();
+
+  // Both workers were measured a few times.
+  bool measured() const;
+
+  // One pass of the drafter.
+  double PassSeconds(uint32_t rows) const { return pass_.Seconds(rows); }
+  // Everything of a Propose but the passes, by draft tokens of all slots.
+  double ProposeOverheadSeconds(uint32_t draft_tokens) const {
+    return propose_overhead_.Seconds(draft_tokens);
+  }
+  // A Verify with everything.
+  double VerifySeconds(uint32_t rows) const {
+    return verify_.Seconds(rows) + verify_overhead_.Seconds(rows);
+  }
+  // Relative errors (standard deviations).
+  double PassError(uint32_t rows) const { return pass_.Error(rows); }
+  double VerifyError(uint32_t rows) const { return verify_.Error(rows); }
+
+ private:
+  CostCurve pass_;
+  CostCurve propose_overhead_;
+  CostCurve verify_;
+  CostCurve verify_overhead_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFT_COSTS_H_

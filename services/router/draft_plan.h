@@ -1,0 +1,96 @@
+// Finds the draft lengths of a batch that commit the most tokens per second, for given costs and
+// chances of acceptance.
+#ifndef TANDEM_SERVICES_ROUTER_DRAFT_PLAN_H_
+#define TANDEM_SERVICES_ROUTER_DRAFT_PLAN_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "services/router/draft_costs.h"
+
+namespace tandem {
+
+// What else is in the round's Verify batch.
+struct DraftBatch {
+  uint32_t plain_rows = 0;   // slots that decode without a draft, whatever is chosen
+  uint32_t prompt_rows = 0;  // of prompt chunks
+  // Another cohort's Propose runs while this one's Verify does, and the other way round: a round
+  // takes as long as the longer of the two.
+  bool overlapped = false;
+};
+
+struct PlanSlot {
+  // [i]: P(draft tokens 0 … i are all accepted), not increasing. Its size is the most that may be
+  // drafted.
+  std::span<const double> gains;
+  std::optional<uint32_t> fixed;  // length that is not to be changed, at most gains.size()
+  uint32_t lack = 1;              // committed tokens that the drafter has no rows of, >= 1
+  // Rounds that feeding a lack which is longer than a running slot's is spread over.
+  double catch_up_rounds = 1;
+};
+
+struct RoundValue {
+  double tokens = 0;  // expected to be committed
+  double seconds = 0;
+  double rate() const { return tokens / seconds; }
+};
+
+struct DraftPlan {
+  std::vector<uint32_t> lengths;  // of the slots
+  RoundValue value;
+  RoundValue plain;  // with no draft but the fixed ones
+};
+
+// What a slot lacks that drafted in the last round: the pending token, and the last draft token
+// when all were accepted.
+inline constexpr uint32_t kRunningLack = 2;
+
+class DraftPlanner {
+ public:
+  // All must outlive it. Propose takes `propose_factor` times what it is thought to.
+  DraftPlanner(const DraftCosts* costs, std::span<const PlanSlot> slots, const DraftBatch& batch,
+               double propose_factor = 1);
+
+  // The lengths that maximize tokens / seconds. Prompt chunks are fed anyway, so their time is not
+  // the drafts': with them in the batch, the lengths maximize tokens - rate * seconds, the rate
+  // being what the slots reach without the chunks. All-plain (but for fixed lengths) unless drafts
+  // gain more than `margin` of it.
+  DraftPlan Best(double margin) const;
+
+  // Of given lengths, prompt chunks included.
+  RoundValue Value(std::span<const uint32_t> lengths) const;
+
+ private:
+  class Tally;
+  struct Item {
+    uint32_t slot;
+    uint32_t position;
+    double gain;
+  };
+
+  struct Found {
+    double score;
+    std::vector<uint32_t> lengths;
+  };
+
+  // Of the slots with `joins[slot]`, the others being plain. A rate of 0: tokens per second.
+  Found Search(const std::vector<bool>& joins, uint32_t prompt_rows, double rate) const;
+  Found SearchJoining(uint32_t prompt_rows, double rate) const;
+  static double Score(const RoundValue& value, double rate) {
+    return rate > 0 ? value.tokens - rate * value.seconds : value.rate();
+  }
+
+  const DraftCosts* costs_;
+  std::span<const PlanSlot> slots_;
+  DraftBatch batch_;
+  double propose_factor_;
+  std::vector<Item> items_;     // of slots that are not fixed, best first
+  std::vector<uint32_t> late_;  // slots that lack more than a running one, the least first
+  uint32_t longest_ = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFT_PLAN_H_
