@@ -142,6 +142,21 @@ void AddModels(CLI::App& app, ServerOptions& server) {
       ->group(group);
 }
 
+// Checked by the router, which knows their ranges.
+struct RouterFlag {
+  const char* name;
+  const char* type;
+  const char* help;
+};
+constexpr RouterFlag kRouterFlags[] = {
+    {"--step-rows", "N", "rows of one batch: how much of a prompt is worked off at once (512)"},
+    {"--step-seconds", "S",
+     "while others decode, prompts get about so much time between two of their rounds (0.2)"},
+    {"--cohorts", "1|2", "2: drafts for one half of the requests while the other is verified (1)"},
+    {"--max-crashes", "N",
+     "a request that was computed by so many dying verifiers in a row is refused (2)"},
+};
+
 void AddResources(CLI::App& app, ServerOptions& server) {
   const std::string group = "Resources";
   const CLI::Range positive(1, 1 << 30);
@@ -149,7 +164,7 @@ void AddResources(CLI::App& app, ServerOptions& server) {
       ->check(positive)
       ->type_name("N")
       ->group(group);
-  app.add_option("--max-slots", server.max_slots, "sequences that run at once (8)")
+  app.add_option("--max-slots", server.max_slots, "sequences that run at once (32)")
       ->check(positive)
       ->type_name("N")
       ->group(group);
@@ -179,6 +194,13 @@ void AddResources(CLI::App& app, ServerOptions& server) {
       ->check(CLI::IsMember({"auto", "shm", "inline"}))
       ->type_name("KIND")
       ->group(group);
+  for (const RouterFlag& flag : kRouterFlags) {
+    AddSetter<std::string>(app, flag.name, flag.type, flag.help,
+                           [&server, name = flag.name](const std::string& value) {
+                             server.router_flags[name] = value;
+                           })
+        ->group(group);
+  }
   app.add_option("--start-seconds", server.start_seconds,
                  "a process that is not ready after this many seconds is killed (600)")
       ->check(positive)
@@ -319,6 +341,14 @@ void AddServe(CLI::App& app, ServeArguments& serve) {
                  "time that running streams have to finish when it is told to stop (30)")
       ->check(CLI::Range(0, 1 << 20))
       ->type_name("N")
+      ->group("Server");
+  app.add_option("--audit-fraction", server.audit_fraction,
+                 "share of requests that the lossless audit looks at (0)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("F")
+      ->group("Server");
+  app.add_flag("--audit-fails-readiness", server.audit_fails_readiness,
+               "not ready any more once the audit found a difference")
       ->group("Server");
   AddModels(app, server);
   app.add_option("--drafter", server.drafter, "model (default), or none: decode plainly")

@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_CLI_SERVER_OPTIONS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -22,7 +23,10 @@ struct ServerOptions {
   std::optional<uint64_t> kv_cache_bytes;  // of the target
   std::optional<uint64_t> draft_kv_cache_bytes;
   std::optional<int> max_queue;
-  std::string transport;  // of the log-prob ring: "auto", "shm" or "inline"
+  std::map<std::string, std::string> router_flags;  // handed on as they are
+  std::string transport;       // of the log-prob ring: "auto", "shm" or "inline"
+  std::string audit_fraction;  // a number in [0, 1]
+  bool audit_fails_readiness = false;
   int drain_seconds = 30;
   int start_seconds = 600;
   bool insecure = false;

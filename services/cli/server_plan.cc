@@ -150,6 +150,9 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   AddIfSet(router.command, "--max-queue", options.max_queue);
   AddIfSet(router.command, "--model-name", models.target_name);
   AddIfSet(router.command, "--transport", options.transport);
+  AddIfSet(router.command, "--audit-fraction", options.audit_fraction);
+  for (const auto& [name, value] : options.router_flags) AddIfSet(router.command, name, value);
+  if (options.audit_fails_readiness) router.command.emplace_back("--audit-fails-readiness");
   if (options.insecure) router.command.emplace_back("--insecure");
   return plan;
 }

@@ -22,7 +22,7 @@ enum class TransportChoice : uint8_t { kAuto, kShm, kInline };
 struct WorkerSessionsOptions {
   bool has_drafter = true;
   bool drafter_required = false;  // give up when it does not fit
-  uint32_t max_slots = 8;
+  uint32_t max_slots = 32;
   uint32_t max_draft_length = 16;
   TransportChoice transport = TransportChoice::kAuto;
   double attach_timeout_seconds = 10;
