@@ -40,6 +40,9 @@ std::vector<std::pair<std::string, SamplingParams>> Settings() {
   };
   add("greedy").temperature = 0;
   add("temperature 0.8").temperature = 0.8f;
+  SamplingParams& audited = add("t 0.8, audited");
+  audited.temperature = 0.8f;
+  audited.audit = true;
   add("top-k 50").top_k = 50;
   add("top-k 5000").top_k = 5000;
   add("top-p 0.9").top_p = 0.9f;

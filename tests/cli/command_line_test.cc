@@ -48,35 +48,22 @@ std::string HelpText(const std::vector<std::string>& arguments) {
 }
 
 TEST(CommandLineTest, ServeTakesItsOptions) {
-  const auto serve = MustParse<ServeArguments>({"serve",
-                                                "--target",
-                                                "/m/t",
-                                                "--draft",
-                                                "/m/d",
-                                                "--draft-length",
-                                                "5",
-                                                "--listen",
-                                                "127.0.0.1:0",
-                                                "--drafter",
-                                                "none",
-                                                "--threads",
-                                                "2",
-                                                "--max-slots",
-                                                "3",
-                                                "--max-context",
-                                                "100",
-                                                "--max-queue",
-                                                "9",
-                                                "--transport",
-                                                "inline",
-                                                "--drain-seconds",
-                                                "7",
-                                                "--insecure",
-                                                "--color",
-                                                "never",
-                                                "--kv-cache-bytes",
-                                                "4G",
-                                                "--draft-kv-cache-bytes",
+  const auto serve = MustParse<ServeArguments>({"serve",       "--target",
+                                                "/m/t",        "--draft",
+                                                "/m/d",        "--draft-length",
+                                                "5",           "--listen",
+                                                "127.0.0.1:0", "--drafter",
+                                                "none",        "--threads",
+                                                "2",           "--max-slots",
+                                                "3",           "--max-context",
+                                                "100",         "--max-queue",
+                                                "9",           "--transport",
+                                                "inline",      "--drain-seconds",
+                                                "7",           "--audit-fraction",
+                                                "0.01",        "--audit-fails-readiness",
+                                                "--insecure",  "--color",
+                                                "never",       "--kv-cache-bytes",
+                                                "4G",          "--draft-kv-cache-bytes",
                                                 "100000"});
   EXPECT_EQ(serve.server.target, "/m/t");
   EXPECT_EQ(serve.server.draft, "/m/d");
@@ -91,6 +78,8 @@ TEST(CommandLineTest, ServeTakesItsOptions) {
   EXPECT_EQ(serve.server.max_queue, 9);
   EXPECT_EQ(serve.server.transport, "inline");
   EXPECT_EQ(serve.server.drain_seconds, 7);
+  EXPECT_EQ(serve.server.audit_fraction, "0.01");
+  EXPECT_TRUE(serve.server.audit_fails_readiness);
   EXPECT_TRUE(serve.server.insecure);
   EXPECT_EQ(serve.color, ColorMode::kNever);
 }

@@ -76,6 +76,8 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
   options_.draft_kv_cache_bytes = 1000;
   options_.max_queue = 7;
   options_.transport = "inline";
+  options_.audit_fraction = "0.25";
+  options_.audit_fails_readiness = true;
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(
@@ -84,9 +86,10 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
                   "2", "--max-slots", "3", "--max-context", "512", "--kv-cache-bytes", "1000"));
   EXPECT_THAT(plan->workers[0].command, IsSupersetOf({"--kv-cache-bytes", "5368709120"}));
   const std::vector<std::string>& router = plan->router.command;
-  EXPECT_THAT(std::vector<std::string>(router.begin() + 10, router.end()),
-              ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7",
-                          "--transport", "inline"));
+  EXPECT_THAT(
+      std::vector<std::string>(router.begin() + 10, router.end()),
+      ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7", "--transport",
+                  "inline", "--audit-fraction", "0.25", "--audit-fails-readiness"));
 }
 
 TEST_F(ServerPlanTest, ModelsWithANameOfTheirOwnAreCalledByIt) {
