@@ -1,0 +1,80 @@
+"""The prefix cache: a shared beginning is computed once for each tenant, and changes no output."""
+
+import pytest
+
+import harness
+from prompts import PROMPTS
+from tandem.v1 import generate_pb2 as pb
+
+PAGE = 64
+PREFIX = 8 * PAGE  # tokens
+GREEDY = dict(temperature=0, max_tokens=40, ignore_eos=True)
+REPRODUCIBLE = dict(seed=11, max_tokens=40, ignore_eos=True)
+
+
+def generate(server, ids, tenant=None, **options):
+    metadata = [("tandem-tenant", tenant)] if tenant else []
+    return harness.Output.read(server.stub.Generate(harness.request(ids, **options), timeout=120, metadata=metadata))
+
+
+def cached(output):
+    return output.completion.usage.cached_prompt_tokens
+
+
+@pytest.fixture(scope="module")
+def text(servers):
+    """Token ids of the book that all prompts are cut from."""
+    book = servers(max_slots=4).stub.Tokenize(pb.TokenizeRequest(text=" ".join(PROMPTS) * 40, add_special_tokens=False)).ids
+    return list(book)
+
+
+def prompts(text, number):
+    """A beginning of PREFIX tokens that no other test uses, with two endings."""
+    beginning = [harness.BEGIN_OF_TEXT, 100 + number, *text[:PREFIX - 2]]
+    return beginning + text[50:73], beginning + text[300:330]
+
+
+@pytest.mark.parametrize("number, options", enumerate([GREEDY, REPRODUCIBLE, dict(GREEDY, enabled=False)]),
+                         ids=["greedy", "reproducible", "plain"])
+def test_second_request_takes_the_shared_prefix_and_says_the_same(servers, text, number, options):
+    server = servers(max_slots=4)
+    one, other = prompts(text, number)
+    assert cached(generate(server, one, **options)) == 0
+    hit = generate(server, other, **options)
+    assert cached(hit) == PREFIX
+    computed = generate(server, other, tenant=f"nobody else {number}", **options)
+    assert cached(computed) == 0
+    assert hit.token_ids == computed.token_ids
+
+
+def test_tenants_share_nothing_with_each_other(servers, text):
+    server = servers(max_slots=4)
+    one, other = prompts(text, 10)
+    assert cached(generate(server, one, tenant="a", **GREEDY)) == 0
+    assert cached(generate(server, other, tenant="b", **GREEDY)) == 0
+    assert cached(generate(server, other, **GREEDY)) == 0
+    assert cached(generate(server, other, tenant="a", **GREEDY)) == PREFIX
+    assert cached(generate(server, one, tenant="b", **GREEDY)) == PREFIX
+
+
+def test_output_is_found_as_part_of_the_next_prompt(servers, text):
+    server = servers(max_slots=4)
+    one, _ = prompts(text, 20)
+    first = generate(server, one, temperature=0, max_tokens=150, ignore_eos=True)
+    conversation = one + list(first.token_ids) + text[:10]
+    second = generate(server, conversation, **GREEDY)
+    assert cached(second) == (len(one) + 150 - 1) // PAGE * PAGE  # the last token is never fed
+    assert second.token_ids == generate(server, conversation, tenant="nobody else", **GREEDY).token_ids
+
+
+def test_pages_are_forgotten_when_others_need_them_and_come_back(servers, text):
+    roomy = servers(max_slots=4)
+    page_bytes = roomy.info().load.kv_page_tokens * 6 * 1024  # the embedded target's rows
+    # One and a half prompts at once, of eight that are asked for again and again.
+    tight = servers(max_slots=4, kv_cache_bytes=14 * page_bytes)
+    assert tight.info().load.num_kv_pages == 14
+    requests = [(prompts(text, 30 + i)[0], GREEDY) for i in range(8)]
+    want = [output.token_ids for output in roomy.generate_all(requests, 1)]
+    for concurrency in (1, 3):
+        assert [output.token_ids for output in tight.generate_all(requests, concurrency)] == want
+    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == 14, 10, "all pages are free")
