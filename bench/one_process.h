@@ -1,5 +1,5 @@
-// The router's engine, the draft worker and the verifier in one process, with queues in memory where
-// there is gRPC otherwise: what the split into three processes is measured against.
+// The router's engine, the draft worker and the verifier in one process, with queues in memory in
+// the place of gRPC: what the split into three processes is measured against.
 #ifndef TANDEM_BENCH_ONE_PROCESS_H_
 #define TANDEM_BENCH_ONE_PROCESS_H_
 
@@ -19,8 +19,8 @@ struct OneProcessOptions {
   size_t max_context = 512;
 };
 
-// Three threads stand for the three processes: each runs what its process runs, sessions, models and
-// log-prob ring included.
+// Three threads stand for the three processes: each runs what its process runs, with its sessions,
+// models and log-prob ring.
 class OneProcess {
  public:
   // Returns when both workers are attached and the ring is there.

@@ -1,5 +1,5 @@
-// What the split into three processes costs: the same rounds of the same requests in one process and
-// in three, in interleaved pairs.
+// What the split into three processes costs: the same rounds of the same requests in one process
+// and in three, in interleaved pairs.
 //
 //   process_split [--target DIR --draft DIR] [--draft-length 4] [--tokens 64] [--pairs 20]
 //                 [--modes greedy,sampled] [--threads N] [--json FILE]

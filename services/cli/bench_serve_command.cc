@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,9 +22,9 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr int kMostSlots = 1024;       // that the router allows
-constexpr int kDefaultQueue = 256;     // of the router
-constexpr int kRequestsOfAClient = 4;  // in a run
+constexpr int kMostSlots = 1024;    // that the router allows
+constexpr int kDefaultQueue = 256;  // of the router
+constexpr int kRequests = 4;
 constexpr int kWarmUpRequests = 2;
 constexpr uint64_t kRunStride = uint64_t{1} << 32;  // between the request numbers of two pairs
 
@@ -66,9 +67,9 @@ class Measurement {
     }
   }
 
-  // Each pair runs all kinds of drafting with the same requests, one after the other; which is first
-  // turns with the pairs, so that neither a slow drift of the machine nor a place in the order
-  // favours one.
+  // Each pair runs all kinds of drafting with the same requests, one after the other; which goes
+  // first turns with the pairs, so that neither a slow drift of the machine nor a place in the
+  // order favours one.
   std::vector<ServeCell> Run() {
     const size_t kinds = options_.drafting.size();
     Progress progress(static_cast<int>(cells_.size()) * options_.pairs, console_);
@@ -94,11 +95,16 @@ class Measurement {
     };
   }
 
+  // No run finds the prompts of another one in the prefix cache.
+  std::string NewTenant() { return absl::StrFormat("bench-%x-%d", process_, ++num_tenants_); }
+
   bool GoesOn() const { return !client_.cancelled(); }
 
   void WarmUp(const ServeCell& cell) {
-    const LoadStep step = {
-        .clients = kWarmUpRequests, .requests = kWarmUpRequests, .seconds = options_.seconds};
+    const LoadStep step = {.clients = kWarmUpRequests,
+                           .requests = kWarmUpRequests,
+                           .seconds = options_.seconds,
+                           .tenant = NewTenant()};
     LoadResult dropped;
     load_.Run(
         step, PlanOf(cell, static_cast<uint64_t>(options_.pairs)),
@@ -110,11 +116,11 @@ class Measurement {
                      .rate = cell.rate,
                      .requests = options_.requests,
                      .seconds = options_.seconds,
-                     .seed = options_.seed + static_cast<uint64_t>(pair)};
-    if (step.requests == 0 && step.seconds == 0) {
-      step.requests = cell.clients > 0
-                          ? std::max(kRequestsOfAClient * cell.clients, 2 * kRequestsOfAClient)
-                          : static_cast<int64_t>(std::max(8.0, 10 * cell.rate));
+                     .seed = options_.seed + static_cast<uint64_t>(pair),
+                     .tenant = NewTenant()};
+    if (step.seconds == 0) {
+      if (step.requests == 0) step.requests = kRequests;
+      if (cell.clients > 0) step.requests *= cell.clients;
     }
     progress.Step(absl::StrFormat("%s, %s, drafting %s",
                                   cell.clients > 0 ? absl::StrFormat("%d client%s", cell.clients,
@@ -160,6 +166,8 @@ class Measurement {
   LoadClient load_;
   Console& console_;
   std::vector<ServeCell> cells_;
+  const unsigned process_ = std::random_device()();
+  int num_tenants_ = 0;
 };
 
 }  // namespace

@@ -143,6 +143,7 @@ class LoadRun {
     stream.self = self;
     stream.cancel_after_tokens = planned.cancel_after_tokens;
     stream.sent_at = now;
+    if (!step_.tenant.empty()) stream.context.AddMetadata("tandem-tenant", step_.tenant);
     stream.reader =
         stubs_[connection]->PrepareAsyncGenerate(&stream.context, planned.request, queue_);
     stream.reader->StartCall(&stream);

@@ -21,10 +21,13 @@ struct LoadStep {
   int64_t requests = 0;  // the run ends when so many have ended; 0: by time alone
   double seconds = 0;    // or after so long: what still runs is cancelled; 0: by requests alone
   uint64_t seed = 1;     // of the arrivals
+  // Prompts are cached for each tenant apart: with a name of its own a run finds nothing in the
+  // prefix cache but its own prompts. Empty: none.
+  std::string tenant = {};
 };
 
-// Sums over runs. Times are seconds, as the clients measured them but for `queue`; those of requests
-// that ended with OK.
+// Sums over runs. Times are seconds of requests that ended with OK, as the clients measured them
+// but for `queue`.
 struct LoadResult {
   double wall_seconds = 0;
   int64_t tokens = 0;     // that arrived, those of requests that were cancelled too

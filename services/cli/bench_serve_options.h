@@ -18,10 +18,11 @@ struct BenchServeOptions {
   // Steps. `rates`, when there are any, take the place of `clients`.
   std::vector<int> clients = {1, 2, 4, 8, 16, 32};  // each sends a request when its last one ended
   std::vector<double> rates;                        // requests a second, whatever comes back
-  int requests = 0;    // of a run; 0: four for each client, or by `seconds`
-  double seconds = 0;  // of a run; 0: by `requests`
-  int pairs = 3;       // runs of each step, mode and kind of drafting
-  std::vector<std::string> modes = {"greedy"};          // greedy, sampled, reproducible
+  int requests =
+      0;  // of each client in a run, or of the run in an open loop; 0: by `seconds`, or four
+  double seconds = 0;                           // of a run; 0: by `requests`
+  int pairs = 3;                                // runs of each step, mode and kind of drafting
+  std::vector<std::string> modes = {"greedy"};  // greedy, sampled, reproducible
   std::vector<std::string> drafting = {"auto", "off"};  // on, off, auto
   int draft_length = 4;                                 // of `on`
   // Requests.

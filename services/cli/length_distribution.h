@@ -17,8 +17,8 @@ class LengthDistribution {
   // In tokens:
   //   fixed:N, or N      always N
   //   uniform:A-B        A to B, each as likely
-  //   lognormal:M,S      e to the power of Normal(ln M, S²), rounded: median M, S about 0.5 to 1 for
-  //                      what people ask; never under 1
+  //   lognormal:M,S      e to the power of Normal(ln M, S²), rounded, never under 1: median M; S of
+  //                      0.5 to 1 looks like what people ask
   // INVALID_ARGUMENT says what was given and what is wanted.
   static absl::StatusOr<LengthDistribution> Parse(const std::string& text);
 

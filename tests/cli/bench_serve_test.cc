@@ -241,6 +241,10 @@ class CountingServer final : public v1::Generation::Service {
     {
       const std::lock_guard lock(mutex_);
       requests_.push_back(*request);
+      const auto tenant = context->client_metadata().find("tandem-tenant");
+      if (tenant != context->client_metadata().end()) {
+        tenants_.insert(std::string(tenant->second.data(), tenant->second.size()));
+      }
       most_open_ = std::max(most_open_, ++open_);
     }
     const grpc::Status status = Answer(context, *request, writer);
@@ -270,6 +274,10 @@ class CountingServer final : public v1::Generation::Service {
   std::vector<v1::GenerateRequest> requests() {
     const std::lock_guard lock(mutex_);
     return requests_;
+  }
+  size_t num_tenants() {
+    const std::lock_guard lock(mutex_);
+    return tenants_.size();
   }
   int most_open() {
     const std::lock_guard lock(mutex_);
@@ -317,6 +325,7 @@ class CountingServer final : public v1::Generation::Service {
 
   std::mutex mutex_;
   std::vector<v1::GenerateRequest> requests_;
+  std::set<std::string> tenants_;
   int open_ = 0;
   int most_open_ = 0;
 };
@@ -373,14 +382,15 @@ TEST_F(BenchServeTest, EveryStepRunsInPairsWithTheSameRequests) {
   const nlohmann::json json = Json();
   ASSERT_EQ(json["rows"].size(), 8u);
   for (const auto& row : json["rows"]) {
-    EXPECT_EQ(row["requests"], 12);
-    EXPECT_EQ(row["tokens"], 12 * 9);
+    const int requests = 2 * 6 * row["clients"].get<int>();
+    EXPECT_EQ(row["requests"], requests);
+    EXPECT_EQ(row["tokens"], requests * 9);
     EXPECT_EQ(row["runs"], 2);
     EXPECT_EQ(row["failures"].size(), 0u);
     EXPECT_GT(row["tokens_per_second"], 0);
-    EXPECT_EQ(row["time_to_first_token_seconds"]["count"], 12);
-    EXPECT_EQ(row["time_per_token_seconds"]["count"], 12);
-    EXPECT_EQ(row["message_gap_seconds"]["count"], 12 * 4);
+    EXPECT_EQ(row["time_to_first_token_seconds"]["count"], requests);
+    EXPECT_EQ(row["time_per_token_seconds"]["count"], requests);
+    EXPECT_EQ(row["message_gap_seconds"]["count"], requests * 4);
     EXPECT_DOUBLE_EQ(row["queue_seconds"]["p50"], 0.002);
     EXPECT_DOUBLE_EQ(row["utilisation"]["verify"], 1);
   }
@@ -397,12 +407,13 @@ TEST_F(BenchServeTest, EveryStepRunsInPairsWithTheSameRequests) {
         .insert(request.prompt_token_ids().SerializeAsString());
   }
   EXPECT_EQ(with, without);
+  EXPECT_EQ(service_.num_tenants(), 8u * 2 + 8);  // each run and each warming up has its own
   EXPECT_THAT(out_, AllOf(HasSubstr("tokens/s"), HasSubstr("limit at 3 clients:")));
   EXPECT_THAT(err_, HasSubstr("bench: 100 %"));
 }
 
 TEST_F(BenchServeTest, AClosedLoopNeverHasMoreOpenThanClients) {
-  ASSERT_EQ(Run({"--clients", "4", "--pairs", "1", "--requests", "40", "--drafting", "off"}),
+  ASSERT_EQ(Run({"--clients", "4", "--pairs", "1", "--requests", "10", "--drafting", "off"}),
             kExitOk);
   EXPECT_EQ(Json()["rows"][0]["most_open"], 4);
   // A handler may still be returning when its client has the status and sends the next request.
