@@ -72,11 +72,13 @@ class AcceptanceEstimate {
   uint32_t rounds_without_draft() const { return rounds_without_draft_; }
 
  private:
-  // Share of its weight that what was counted still has.
-  double Freshness() const;
+  // Forgets what the last few rounds contradict.
+  void NoticeChange();
 
   const AcceptancePrior* prior_;
   AcceptanceCounts counts_;
+  double recent_tested_ = 0;  // of the last few rounds
+  double recent_accepted_ = 0;
   uint32_t rounds_without_draft_ = 0;
 };
 

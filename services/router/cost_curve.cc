@@ -8,48 +8,60 @@ namespace {
 
 // Variances of logarithms, if not said otherwise.
 constexpr double kUnknownLevel = 25;
-constexpr double kLevelDriftPerRound = 1e-4;  // 1 % a round
-constexpr double kShapeDriftPerRound = 2e-4;  // of what was unknown of the shape at first
-constexpr double kMostUncertain = 1;          // that ageing makes anything
+constexpr double kLevelDrift = 1e-4;        // a round: 1 %
+constexpr double kUnseenLevelDrift = 1e-3;  // a round without a measurement: what may happen unseen
+constexpr double kShapeDrift = 2e-4;        // a round, of what was unknown of the shape at first
+constexpr double kMostUncertain = 1;        // that ageing makes anything
 constexpr double kInitialNoise = 0.02;
 constexpr double kLeastNoise = 0.0004;
 constexpr double kMostNoise = 0.25;
-constexpr double kNoiseMemory = 30;  // measurements
-constexpr double kOctaves = 4;       // over which costs are alike
-constexpr double kOutlier = 3;       // standard deviations
-constexpr int kNewLevel = 3;         // outliers in a row
+constexpr double kNoiseMemory = 30;   // measurements
+constexpr double kOctaves = 2.5;      // over which costs are alike
+constexpr double kRoughShare = 0.06;  // of the shape's variance: steps from one row to the next
+constexpr double kOutlier = 3;        // standard deviations
+constexpr int kNewLevel = 3;          // outliers in a row
 
 }  // namespace
 
 CostCurve::CostCurve(double doubling_rows, double shape_error) : noise_variance_(kInitialNoise) {
   for (size_t i = 0; i < kNodes; ++i) {
-    log_seconds_[i] = std::log(1e-3 * (1 + kRows[i] / doubling_rows));
+    log_seconds_[i] = std::log(1e-3 * (1 + CostTable::kRows[i] / doubling_rows));
     for (size_t j = 0; j < kNodes; ++j) {
-      const double distance = std::abs(std::log2(static_cast<double>(kRows[i]) / kRows[j]));
-      shape_covariance_[i][j] = shape_error * shape_error * std::exp(-distance / kOctaves);
+      const double distance =
+          std::abs(std::log2(static_cast<double>(CostTable::kRows[i]) / CostTable::kRows[j]));
+      const double smooth = std::exp(-0.5 * std::pow(distance / kOctaves, 2));
+      const double rough = std::exp(-distance);
+      shape_covariance_[i][j] =
+          shape_error * shape_error * (smooth + kRoughShare * (rough - smooth));
       covariance_[i][j] = kUnknownLevel + shape_covariance_[i][j];
     }
   }
   MakeMonotone();
 }
 
-CostCurve::Place CostCurve::Find(uint32_t rows) {
-  if (rows >= kRows.back()) return {kNodes - 2, 1, static_cast<double>(rows) / kRows.back()};
+CostTable::Place CostTable::Find(uint32_t rows) {
+  if (rows >= kRows.back()) return {kRows.size() - 2, 1, static_cast<double>(rows) / kRows.back()};
   size_t low = std::min<size_t>(rows, 8) - 1;  // the first eight are 1, 2, … 8
   while (kRows[low + 1] <= rows) ++low;
   return {low, static_cast<double>(rows - kRows[low]) / (kRows[low + 1] - kRows[low]), 1};
 }
 
-double CostCurve::LogSeconds(uint32_t rows) const {
+double CostTable::Seconds(uint32_t rows) const {
+  if (rows == 0) return 0;
   const Place place = Find(rows);
+  return place.scale * (seconds_[place.low] +
+                        place.weight_high * (seconds_[place.low + 1] - seconds_[place.low]));
+}
+
+double CostCurve::LevelDrift() const {
+  return age_ == 0 ? 0 : kLevelDrift + kUnseenLevelDrift * (age_ - 1);
+}
+
+double CostCurve::LogSeconds(uint32_t rows) const {
+  const CostTable::Place place = CostTable::Find(rows);
   return log_seconds_[place.low] +
          place.weight_high * (log_seconds_[place.low + 1] - log_seconds_[place.low]) +
          std::log(place.scale);
-}
-
-double CostCurve::Drift() const {
-  if (num_observations_ == 0 || covariance_[0][0] >= kMostUncertain) return 0;
-  return static_cast<double>(age_);
 }
 
 void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
@@ -61,8 +73,7 @@ void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
 }
 
 void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise) {
-  const double drift = Drift();
-  if (drift > 0) AddUncertainty(kLevelDriftPerRound * drift, kShapeDriftPerRound * drift);
+  if (covariance_[0][0] < kMostUncertain) AddUncertainty(LevelDrift(), kShapeDrift * age_);
   age_ = 0;
 
   // The logarithm of the sum of the passes, linear around what is believed.
@@ -70,7 +81,7 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
   for (uint32_t rows : passes) predicted += std::exp(LogSeconds(rows));
   Vector slope{};
   for (uint32_t rows : passes) {
-    const Place place = Find(rows);
+    const CostTable::Place place = CostTable::Find(rows);
     const double share = std::exp(LogSeconds(rows)) / predicted;
     slope[place.low] += share * (1 - place.weight_high);
     slope[place.low + 1] += share * place.weight_high;
@@ -97,7 +108,7 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
     const int sign = surprise > 0 ? 1 : -1;
     outliers_ = outliers_ * sign > 0 ? outliers_ + sign : sign;
     if (std::abs(outliers_) >= kNewLevel) {
-      AddUncertainty(surprise * surprise, 0);
+      AddUncertainty(surprise * surprise, 1);
       project();
       limit = std::abs(surprise);
       outliers_ = 0;
@@ -140,22 +151,24 @@ void CostCurve::MakeMonotone() {
   const double mean = std::exp(noise_variance_ / 2);
   for (size_t b = 0, i = 0; b < num_blocks; ++b) {
     const double value = mean * std::exp(blocks[b].value);
-    for (; i < blocks[b].end; ++i) seconds_[i] = value;
+    for (; i < blocks[b].end; ++i) table_.seconds_[i] = value;
   }
 }
 
-double CostCurve::Seconds(uint32_t rows) const {
-  if (rows == 0) return 0;
-  const Place place = Find(rows);
-  return place.scale * (seconds_[place.low] +
-                        place.weight_high * (seconds_[place.low + 1] - seconds_[place.low]));
+double CostCurve::NodeError(size_t node) const {
+  return std::sqrt(std::max(0.0, covariance_[node][node]) + LevelDrift() +
+                   kShapeDrift * age_ * shape_covariance_[node][node]);
 }
 
 double CostCurve::Error(uint32_t rows) const {
-  const Place place = Find(rows);
-  const size_t node = place.weight_high < 0.5 ? place.low : place.low + 1;
-  const double drift = kLevelDriftPerRound + kShapeDriftPerRound * shape_covariance_[node][node];
-  return std::sqrt(std::max(0.0, covariance_[node][node]) + Drift() * drift);
+  const CostTable::Place place = CostTable::Find(rows);
+  return NodeError(place.weight_high < 0.5 ? place.low : place.low + 1);
+}
+
+CostTable CostCurve::Optimistic(double deviations) const {
+  CostTable table = table_;
+  for (size_t i = 0; i < kNodes; ++i) table.seconds_[i] *= std::exp(-deviations * NodeError(i));
+  return table;
 }
 
 }  // namespace tandem

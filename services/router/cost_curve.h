@@ -17,6 +17,30 @@
 
 namespace tandem {
 
+// Seconds at some numbers of rows, and in a straight line between them.
+class CostTable {
+ public:
+  static constexpr std::array<uint32_t, 28> kRows = {1,  2,  3,   4,   5,   6,   7,   8,   10, 12,
+                                                     14, 16, 20,  24,  28,  32,  40,  48,  56, 64,
+                                                     80, 96, 128, 192, 256, 384, 512, 1024};
+
+  // 0 for 0 rows; past the last number of rows each costs the same.
+  double Seconds(uint32_t rows) const;
+
+ private:
+  friend class CostCurve;
+  // Weights of the two nodes around `rows`; past the last one, that one alone, and `scale` rows for
+  // each of its own.
+  struct Place {
+    size_t low;
+    double weight_high;
+    double scale;
+  };
+  static Place Find(uint32_t rows);
+
+  std::array<double, kRows.size()> seconds_{};
+};
+
 class CostCurve {
  public:
   // Before anything is measured, the cost is believed to have doubled at `doubling_rows` rows, and
@@ -32,39 +56,31 @@ class CostCurve {
     Observe(std::span(&rows, 1), seconds, noise);
   }
 
-  // Expected seconds; 0 for 0 rows.
-  double Seconds(uint32_t rows) const;
+  // Expected seconds, non-decreasing.
+  const CostTable& table() const { return table_; }
+  // As low as they may be: by so many standard deviations.
+  CostTable Optimistic(double deviations) const;
+  double Seconds(uint32_t rows) const { return table_.Seconds(rows); }
   // Standard deviation of log Seconds(rows): a relative error.
   double Error(uint32_t rows) const;
   uint64_t num_observations() const { return num_observations_; }
 
-  static constexpr std::array<uint32_t, 28> kRows = {1,  2,  3,   4,   5,   6,   7,   8,   10, 12,
-                                                     14, 16, 20,  24,  28,  32,  40,  48,  56, 64,
-                                                     80, 96, 128, 192, 256, 384, 512, 1024};
-
  private:
-  static constexpr size_t kNodes = kRows.size();
+  static constexpr size_t kNodes = CostTable::kRows.size();
   using Vector = std::array<double, kNodes>;
 
-  // Weights of the two nodes around `rows`; past the last one, that one alone, and `scale` rows for
-  // each of its own.
-  struct Place {
-    size_t low;
-    double weight_high;
-    double scale;
-  };
-  static Place Find(uint32_t rows);
   double LogSeconds(uint32_t rows) const;
-  double Drift() const;  // rounds of ageing that the covariance lacks
+  double NodeError(size_t node) const;
+  double LevelDrift() const;  // since the last measurement
   void AddUncertainty(double level_variance, double shape_factor);
   void MakeMonotone();
 
   Vector log_seconds_;
   std::array<Vector, kNodes> covariance_;
   std::array<Vector, kNodes> shape_covariance_;
-  Vector seconds_;         // what is read: non-decreasing, means rather than medians
+  CostTable table_;
   double noise_variance_;  // of one measurement's logarithm
-  uint64_t age_ = 0;       // rounds since the last measurement
+  double age_ = 0;         // rounds since the last measurement
   int outliers_ = 0;       // in a row in one direction, signed
   uint64_t num_observations_ = 0;
 };

@@ -8,8 +8,8 @@ namespace {
 
 // Reading the weights takes most of a small pass: more rows cost little until they are many. What a
 // measurement finds is believed over this soon enough, and until then longer drafts get tried.
-constexpr double kPassDoublingRows = 32;
-constexpr double kPassShapeError = 0.3;
+constexpr double kPassDoublingRows = 24;
+constexpr double kPassShapeError = 0.6;
 constexpr double kOverheadDoublingRows = 256;
 constexpr double kOverheadShapeError = 0.2;
 constexpr uint64_t kFewMeasurements = 3;
@@ -59,6 +59,15 @@ void DraftCosts::ObserveVerify(const VerifyCost& cost) {
 
 void DraftCosts::Age() {
   for (CostCurve* curve : {&pass_, &propose_overhead_, &verify_, &verify_overhead_}) curve->Age();
+}
+
+RoundCosts DraftCosts::Expected() const {
+  return {pass_.table(), propose_overhead_.table(), verify_.table(), verify_overhead_.table()};
+}
+
+RoundCosts DraftCosts::Optimistic(double deviations) const {
+  return {pass_.Optimistic(deviations), propose_overhead_.Optimistic(deviations),
+          verify_.Optimistic(deviations), verify_overhead_.Optimistic(deviations)};
 }
 
 bool DraftCosts::measured() const {

@@ -26,6 +26,15 @@ struct VerifyCost {
   double overhead_seconds = 0;  // round trip - compute
 };
 
+// What a round costs.
+struct RoundCosts {
+  CostTable pass;  // of the drafter, by rows
+  CostTable
+      propose_overhead;  // everything of a Propose but the passes, by draft tokens of all slots
+  CostTable verify;      // by rows
+  CostTable verify_overhead;
+};
+
 // The drafter's first pass feeds what its slots lack, each further one a token of every slot that
 // drafts so far: all are passes of so many rows. The verifier makes one pass over all rows.
 class DraftCosts {
@@ -40,16 +49,9 @@ class DraftCosts {
   // Both workers were measured a few times.
   bool measured() const;
 
-  // One pass of the drafter.
-  double PassSeconds(uint32_t rows) const { return pass_.Seconds(rows); }
-  // Everything of a Propose but the passes, by draft tokens of all slots.
-  double ProposeOverheadSeconds(uint32_t draft_tokens) const {
-    return propose_overhead_.Seconds(draft_tokens);
-  }
-  // A Verify with everything.
-  double VerifySeconds(uint32_t rows) const {
-    return verify_.Seconds(rows) + verify_overhead_.Seconds(rows);
-  }
+  RoundCosts Expected() const;
+  // As low as they may be: by so many standard deviations.
+  RoundCosts Optimistic(double deviations) const;
   // Relative errors (standard deviations).
   double PassError(uint32_t rows) const { return pass_.Error(rows); }
   double VerifyError(uint32_t rows) const { return verify_.Error(rows); }

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace tandem {
 namespace {
 
+// Until costs are measured a round has no more draft tokens than these.
+constexpr uint32_t kInitialDraftTokens = 16;
 // Drafts must be expected to gain this much: they are not tried for what may be noise.
 constexpr double kMargin = 0.01;
 // Draft tokens less likely than this to be kept are not considered.
@@ -16,29 +19,44 @@ constexpr double kLeastGain = 0.02;
 constexpr double kMostCatchUpRounds = 128;
 
 constexpr uint32_t kProbeLength = 2;
-constexpr uint32_t kShortestGap = 4;  // rounds
-constexpr uint32_t kLongestGap = 128;
+// Rounds from one probe of acceptance to the next: at first, after one that was worth it, and the
+// most that doubling after others comes to.
+constexpr uint32_t kFirstGap = 16;
+constexpr uint32_t kShortestGap = 2;
+constexpr uint32_t kLongestGap = 64;
+constexpr uint32_t kLongestCostGap = 16;
 // What probes may have in hand, in rounds, at first and at most.
 constexpr double kInitialCredit = 2;
-constexpr double kMostCredit = 32;
+constexpr double kMostCredit = 8;
 // Acceptance that would have to pay before a probe is worth while.
 constexpr double kHopedAcceptance = 0.95;
 // Standard deviations by which an unsure cost may be lower than thought.
 constexpr double kOptimism = 2;
+// Relative error of a cost that is known well enough.
+constexpr double kKnown = 0.05;
+
+// What is lacking is fed in this round, and paid for by it.
+std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
+  std::vector<PlanSlot> at_once(slots.begin(), slots.end());
+  for (PlanSlot& slot : at_once) slot.catch_up_rounds = 1;
+  return at_once;
+}
 
 }  // namespace
 
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
-    : options_(options), probe_gap_(kShortestGap) {}
+    : options_(options), probe_gap_(kFirstGap) {}
 
 void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mode,
                                               uint32_t num_drafted, uint32_t num_accepted,
                                               AcceptanceEstimate* acceptance) {
   acceptance->Observe(num_drafted, num_accepted);
   priors_[static_cast<size_t>(mode)].Observe(num_drafted, num_accepted);
-  if (probed_serial_ == serial && num_drafted > 0) {
-    probe_gap_ = num_accepted == num_drafted ? kShortestGap : std::min(2 * probe_gap_, kLongestGap);
-    probed_serial_.reset();
+  if (probe_.has_value() && probe_->serial == serial && num_drafted > 0) {
+    const double worth = num_accepted * probe_->seconds_per_token;
+    credit_seconds_ += worth;
+    probe_gap_ = worth >= probe_->seconds ? kShortestGap : std::min(2 * probe_gap_, kLongestGap);
+    probe_.reset();
   }
 }
 
@@ -80,31 +98,46 @@ bool DraftLengthController::Spend(double seconds) {
   return true;
 }
 
-void DraftLengthController::ProbePlain(std::span<const PlanSlot> slots, const DraftBatch& batch,
-                                       DraftPlan* plan) {
-  // Unknown is what the verifier takes for the rows of a plain round. Would it pay if that were
-  // as little as it may be?
-  const uint32_t rows = batch.plain_rows + static_cast<uint32_t>(slots.size());
-  const double hope = std::exp(-kOptimism * costs_.VerifyError(rows));
-  if (plan->plain.tokens / (plan->plain.seconds * hope) <= plan->value.rate()) return;
-  const double loss = plan->plain.seconds - plan->plain.tokens / plan->value.rate();
-  if (!Spend(std::max(0.0, loss))) return;
-  for (size_t i = 0; i < slots.size(); ++i) plan->lengths[i] = slots[i].fixed.value_or(0);
-  plan->value = plan->plain;
+void DraftLengthController::ProbeCosts(std::span<const PlanSlot> slots, const DraftBatch& batch,
+                                       const RoundCosts& expected, DraftPlan* plan) {
+  if (batch.prompt_rows > 0 || ++rounds_since_cost_look_ < cost_gap_) return;
+  rounds_since_cost_look_ = 0;
+  cost_gap_ = std::min(2 * cost_gap_, kLongestCostGap);
+  const std::vector<PlanSlot> at_once = AtOnce(slots);
+  const RoundCosts hoped = costs_.Optimistic(kOptimism);
+  const DraftPlan other = DraftPlanner(&hoped, at_once, batch).Best(0);
+  if (other.lengths == plan->lengths) return;
+  const uint32_t rows = std::accumulate(other.lengths.begin(), other.lengths.end(),
+                                        batch.plain_rows + static_cast<uint32_t>(slots.size()));
+  const double error =
+      std::max(costs_.VerifyError(rows),
+               other.value.tokens > other.plain.tokens ? costs_.PassError(1) : 0.0);
+  if (error < kKnown || other.value.rate() <= (1 + kMargin) * plan->value.rate()) return;
+  // Paid for as if it cost more than expected.
+  const RoundValue value = DraftPlanner(&expected, at_once, batch).Value(other.lengths);
+  const double seconds = value.seconds * std::exp(error);
+  if (!Spend(std::max(0.0, seconds - value.tokens / plan->value.rate()))) return;
+  cost_gap_ = 1;
+  plan->lengths = other.lengths;
+  plan->value = value;
 }
 
-void DraftLengthController::ProbeDraft(std::span<const DraftCandidate> candidates,
-                                       std::span<const PlanSlot> slots, const DraftBatch& batch,
-                                       DraftPlan* plan) {
+void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> candidates,
+                                            std::span<const PlanSlot> slots,
+                                            const DraftBatch& batch, const RoundCosts& expected,
+                                            DraftPlan* plan) {
   ++rounds_since_probe_;
-  if (rounds_since_probe_ < probe_gap_) return;
   std::vector<uint32_t> idle;
   for (uint32_t id = 0; id < slots.size(); ++id) {
     if (plan->lengths[id] == 0 && !slots[id].fixed.has_value() && !slots[id].gains.empty()) {
       idle.push_back(id);
     }
   }
-  if (idle.empty()) return;
+  if (idle.empty()) {
+    probe_gap_ = kFirstGap;
+    rounds_since_probe_ = 0;
+  }
+  if (rounds_since_probe_ < probe_gap_) return;
   rounds_since_probe_ = 0;
 
   // Would drafts pay at all, if these slots were right nearly always and the drafter as fast as it
@@ -117,51 +150,55 @@ void DraftLengthController::ProbeDraft(std::span<const DraftCandidate> candidate
     hopeful[id].gains = std::span(hoped).first(std::min(candidates[id].limit, options_.max_length));
     hopeful[id].lack = std::min(hopeful[id].lack, kRunningLack);
   }
-  const double hope = std::exp(-kOptimism * costs_.PassError(1));
-  const RoundValue best = DraftPlanner(&costs_, hopeful, batch, hope).Best(kMargin).value;
+  RoundCosts hoped_costs = expected;
+  hoped_costs.pass = costs_.Optimistic(kOptimism).pass;
+  const RoundValue best = DraftPlanner(&hoped_costs, hopeful, batch).Best(kMargin).value;
   if (best.rate() <= (1 + kMargin) * plan->value.rate()) return;
 
-  // The one that was not asked for longest, of those that are paid for even if nothing is accepted.
+  // The one that was not asked for longest, of those that could be paid for if nothing is accepted.
   std::stable_sort(idle.begin(), idle.end(), [&](uint32_t a, uint32_t b) {
     return candidates[a].acceptance->rounds_without_draft() >
            candidates[b].acceptance->rounds_without_draft();
   });
+  const std::vector<PlanSlot> at_once = AtOnce(slots);
+  const DraftPlanner planner(&expected, at_once, batch);
   for (uint32_t id : idle) {
-    std::vector<PlanSlot> at_once(slots.begin(), slots.end());
-    at_once[id].catch_up_rounds = 1;
     std::vector<uint32_t> lengths = plan->lengths;
-    lengths[id] = std::min<uint32_t>(kProbeLength, static_cast<uint32_t>(slots[id].gains.size()));
-    const RoundValue value = DraftPlanner(&costs_, at_once, batch).Value(lengths);
-    if (!Spend(std::max(0.0, value.seconds - plan->value.seconds))) continue;
+    lengths[id] = std::min(kProbeLength, static_cast<uint32_t>(slots[id].gains.size()));
+    const RoundValue value = planner.Value(lengths);
+    const double seconds = std::max(0.0, value.seconds - plan->value.seconds);
+    if (!Spend(seconds)) continue;
+    probe_ = Probe{candidates[id].serial, seconds, 1 / plan->value.rate()};
     plan->lengths = std::move(lengths);
     plan->value = value;
-    probed_serial_ = candidates[id].serial;
     return;
   }
 }
 
 void DraftLengthController::Choose(std::span<DraftCandidate> candidates, const DraftBatch& batch) {
   if (candidates.empty()) return;
-  probed_serial_.reset();
+  probe_.reset();
   costs_.Age();
   if (!costs_.measured()) {
+    // The second round goes without: what drafts are compared with has to be known too.
+    uint32_t left = ++unmeasured_rounds_ == 2 ? 0 : kInitialDraftTokens;
     for (DraftCandidate& candidate : candidates) {
-      candidate.length =
-          std::min(candidate.limit, candidate.fixed.value_or(options_.initial_length));
+      candidate.length = std::min(
+          candidate.limit, candidate.fixed.value_or(std::min(left, options_.initial_length)));
+      left -= std::min(left, candidate.length);
     }
     return;
   }
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
-  DraftPlan plan = DraftPlanner(&costs_, slots, batch).Best(kMargin);
+  const RoundCosts expected = costs_.Expected();
+  DraftPlan plan = DraftPlanner(&expected, slots, batch).Best(kMargin);
   const double seconds = plan.value.seconds;
   if (!std::exchange(paid_in_, true)) credit_seconds_ = kInitialCredit * seconds;
   credit_seconds_ = std::min(credit_seconds_ + options_.probe_budget * seconds,
                              std::max(credit_seconds_, kMostCredit * seconds));
-  const bool drafts = plan.value.tokens > plan.plain.tokens;
-  if (drafts && batch.prompt_rows == 0) ProbePlain(slots, batch, &plan);
-  if (plan.value.tokens > plan.plain.tokens || !drafts) {
-    ProbeDraft(candidates, slots, batch, &plan);
-  }
+  const std::vector<uint32_t> lengths = plan.lengths;
+  ProbeCosts(slots, batch, expected, &plan);
+  if (plan.lengths == lengths) ProbeAcceptance(candidates, slots, batch, expected, &plan);
   for (size_t i = 0; i < candidates.size(); ++i) candidates[i].length = plan.lengths[i];
 }
 

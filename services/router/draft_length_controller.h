@@ -29,7 +29,7 @@ namespace tandem {
 struct DraftLengthOptions {
   uint32_t initial_length = 4;  // until costs are measured
   uint32_t max_length = 16;     // of adaptive lengths
-  double probe_budget = 0.005;  // share of the time that may go into finding out
+  double probe_budget = 0.01;   // share of the time that may go into finding out
 };
 
 // A slot whose verifier lacks only the pending token.
@@ -71,11 +71,12 @@ class DraftLengthController {
   // Gains of every candidate, from its estimate or, where it would not draft, as if it were right
   // nearly always.
   std::vector<PlanSlot> MakeSlots(std::span<const DraftCandidate> candidates);
-  // Lets one slot that would not draft do so, when it is time and paid for.
-  void ProbeDraft(std::span<const DraftCandidate> candidates, std::span<const PlanSlot> slots,
-                  const DraftBatch& batch, DraftPlan* plan);
-  // Lets none draft, when the verifier's cost of that is not known well enough.
-  void ProbePlain(std::span<const PlanSlot> slots, const DraftBatch& batch, DraftPlan* plan);
+  // Tries the lengths that were best if costs that are not known well were as low as they may be.
+  void ProbeCosts(std::span<const PlanSlot> slots, const DraftBatch& batch,
+                  const RoundCosts& expected, DraftPlan* plan);
+  // Lets one slot that would not draft do so, to see what is accepted.
+  void ProbeAcceptance(std::span<const DraftCandidate> candidates, std::span<const PlanSlot> slots,
+                       const DraftBatch& batch, const RoundCosts& expected, DraftPlan* plan);
   bool Spend(double seconds);
 
   DraftLengthOptions options_;
@@ -83,11 +84,21 @@ class DraftLengthController {
   DraftCosts costs_;
   std::vector<double> gains_;  // of MakeSlots: [candidates * max_length]
 
+  // A probe whose outcome is not known yet.
+  struct Probe {
+    uint64_t serial;
+    double seconds;            // that it cost
+    double seconds_per_token;  // what a token is worth
+  };
+
+  uint32_t unmeasured_rounds_ = 0;  // until costs are known
   bool paid_in_ = false;
-  double credit_seconds_ = 0;  // for probes
-  uint32_t probe_gap_;         // rounds from one draft probe to the next
+  double credit_seconds_ = 0;  // that probes may lose
+  uint32_t cost_gap_ = 1;      // rounds from one look for costs to probe to the next
+  uint32_t rounds_since_cost_look_ = 0;
+  uint32_t probe_gap_;  // rounds from one probe of acceptance to the next
   uint32_t rounds_since_probe_ = 0;
-  std::optional<uint64_t> probed_serial_;  // whose probe is under way
+  std::optional<Probe> probe_;
 };
 
 }  // namespace tandem

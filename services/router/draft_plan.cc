@@ -1,7 +1,6 @@
 #include "services/router/draft_plan.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace tandem {
 namespace {
@@ -31,11 +30,11 @@ class DraftPlanner::Tally {
       first_rows_ += lack;
       if (slot.lack > lack) {
         late_seconds_ +=
-            (costs_.PassSeconds(slot.lack) - costs_.PassSeconds(lack)) / slot.catch_up_rounds;
+            (costs_.pass.Seconds(slot.lack) - costs_.pass.Seconds(lack)) / slot.catch_up_rounds;
       }
     } else {
       uint32_t& rows = drafting_[position];
-      pass_seconds_ += costs_.PassSeconds(rows + 1) - costs_.PassSeconds(rows);
+      pass_seconds_ += costs_.pass.Seconds(rows + 1) - costs_.pass.Seconds(rows);
       ++rows;
     }
     ++rows_;
@@ -44,19 +43,18 @@ class DraftPlanner::Tally {
   }
 
   RoundValue value() const {
-    const double verify = costs_.VerifySeconds(rows_);
+    const double verify = costs_.verify.Seconds(rows_) + costs_.verify_overhead.Seconds(rows_);
     double propose = 0;
     if (draft_tokens_ > 0) {
-      propose =
-          planner_.propose_factor_ * (costs_.PassSeconds(first_rows_) + pass_seconds_ +
-                                      late_seconds_ + costs_.ProposeOverheadSeconds(draft_tokens_));
+      propose = costs_.pass.Seconds(first_rows_) + pass_seconds_ + late_seconds_ +
+                costs_.propose_overhead.Seconds(draft_tokens_);
     }
     return {tokens_, planner_.batch_.overlapped ? std::max(propose, verify) : propose + verify};
   }
 
  private:
   const DraftPlanner& planner_;
-  const DraftCosts& costs_;
+  const RoundCosts& costs_;
   uint32_t rows_;
   double tokens_;
   uint32_t first_rows_ = 0;
@@ -66,9 +64,9 @@ class DraftPlanner::Tally {
   std::vector<uint32_t> drafting_;  // [position] slots that draft one there
 };
 
-DraftPlanner::DraftPlanner(const DraftCosts* costs, std::span<const PlanSlot> slots,
-                           const DraftBatch& batch, double propose_factor)
-    : costs_(costs), slots_(slots), batch_(batch), propose_factor_(propose_factor) {
+DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> slots,
+                           const DraftBatch& batch)
+    : costs_(costs), slots_(slots), batch_(batch) {
   for (uint32_t id = 0; id < slots.size(); ++id) {
     const PlanSlot& slot = slots[id];
     const auto size = static_cast<uint32_t>(slot.gains.size());
@@ -86,7 +84,11 @@ DraftPlanner::DraftPlanner(const DraftCosts* costs, std::span<const PlanSlot> sl
 }
 
 RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths) const {
-  Tally tally(*this, batch_.prompt_rows);
+  return Value(lengths, batch_.prompt_rows);
+}
+
+RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths, uint32_t prompt_rows) const {
+  Tally tally(*this, prompt_rows);
   for (uint32_t id = 0; id < slots_.size(); ++id) {
     for (uint32_t i = 0; i < lengths[id]; ++i) tally.Add(id, i);
   }
@@ -101,31 +103,24 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, uint32_
   }
   // With at most `depth` passes a draft token costs about the same wherever it is: the best are
   // those most likely to be accepted, and what is left to find is how many.
-  double best = Score(base.value(), rate);
+  Found found;
   size_t best_end = 0;
   uint32_t best_depth = 0;
-  double best_draft = std::numeric_limits<double>::lowest();  // with any draft at all
-  uint32_t without_gain = 0;
-  for (uint32_t depth = 1; depth <= longest_ && without_gain < kPatience; ++depth) {
+  for (uint32_t depth = 1; depth <= longest_ && depth <= best_depth + kPatience; ++depth) {
     Tally tally = base;
-    ++without_gain;
     for (size_t i = 0; i < items_.size(); ++i) {
       const Item& item = items_[i];
       if (item.position >= depth || !joins[item.slot]) continue;
       tally.Add(item.slot, item.position);
       const double score = Score(tally.value(), rate);
-      if (score > best_draft) {
-        best_draft = score;
-        without_gain = 0;
-      }
-      if (score <= best) continue;
-      best = score;
+      if (score <= found.score) continue;
+      found.score = score;
       best_end = i + 1;
       best_depth = depth;
     }
   }
-  Found found{best, std::vector<uint32_t>(slots_.size())};
-  for (uint32_t id = 0; id < slots_.size(); ++id) found.lengths[id] = slots_[id].fixed.value_or(0);
+  if (best_end == 0) return found;
+  for (const PlanSlot& slot : slots_) found.lengths.push_back(slot.fixed.value_or(0));
   for (size_t i = 0; i < best_end; ++i) {
     const Item& item = items_[i];
     if (item.position < best_depth && joins[item.slot]) ++found.lengths[item.slot];
@@ -160,7 +155,7 @@ DraftPlan DraftPlanner::Best(double margin) const {
   Found found = SearchJoining(0, 0);
   double rate = 0;
   if (batch_.prompt_rows > 0) {
-    rate = found.score;
+    rate = std::max(found.score, Value(plain, 0).rate());
     found = SearchJoining(batch_.prompt_rows, rate);
   }
   const double plain_score = Score(plan.plain, rate);

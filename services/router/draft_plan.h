@@ -4,6 +4,7 @@
 #define TANDEM_SERVICES_ROUTER_DRAFT_PLAN_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -49,9 +50,8 @@ inline constexpr uint32_t kRunningLack = 2;
 
 class DraftPlanner {
  public:
-  // All must outlive it. Propose takes `propose_factor` times what it is thought to.
-  DraftPlanner(const DraftCosts* costs, std::span<const PlanSlot> slots, const DraftBatch& batch,
-               double propose_factor = 1);
+  // Costs and slots must outlive it.
+  DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> slots, const DraftBatch& batch);
 
   // The lengths that maximize tokens / seconds. Prompt chunks are fed anyway, so their time is not
   // the drafts': with them in the batch, the lengths maximize tokens - rate * seconds, the rate
@@ -70,11 +70,13 @@ class DraftPlanner {
     double gain;
   };
 
+  // The best lengths with at least one draft token that is not fixed.
   struct Found {
-    double score;
+    double score = std::numeric_limits<double>::lowest();
     std::vector<uint32_t> lengths;
   };
 
+  RoundValue Value(std::span<const uint32_t> lengths, uint32_t prompt_rows) const;
   // Of the slots with `joins[slot]`, the others being plain. A rate of 0: tokens per second.
   Found Search(const std::vector<bool>& joins, uint32_t prompt_rows, double rate) const;
   Found SearchJoining(uint32_t prompt_rows, double rate) const;
@@ -82,10 +84,9 @@ class DraftPlanner {
     return rate > 0 ? value.tokens - rate * value.seconds : value.rate();
   }
 
-  const DraftCosts* costs_;
+  const RoundCosts* costs_;
   std::span<const PlanSlot> slots_;
   DraftBatch batch_;
-  double propose_factor_;
   std::vector<Item> items_;     // of slots that are not fixed, best first
   std::vector<uint32_t> late_;  // slots that lack more than a running one, the least first
   uint32_t longest_ = 0;
