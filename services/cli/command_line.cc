@@ -117,6 +117,16 @@ CLI::Option* AddRepeated(CLI::App& app, const std::string& name, const std::stri
       ->allow_extra_args(false);
 }
 
+// A number of draft tokens, or auto. Returns what is wrong.
+std::string CheckDraftLength(const std::string& text) {
+  if (text == "auto") return "";
+  const char* end = text.data() + text.size();
+  uint32_t length = 0;
+  const auto parsed = std::from_chars(text.data(), end, length);
+  if (parsed.ec == std::errc() && parsed.ptr == end && length <= 1 << 20) return "";
+  return "got \"" + text + "\", want auto or a number of tokens, 0 or more";
+}
+
 void AddColor(CLI::App& app, ColorMode& color) {
   static const std::map<std::string, ColorMode> kModes = {
       {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
@@ -356,8 +366,9 @@ void AddServe(CLI::App& app, ServeArguments& serve) {
       ->type_name("KIND")
       ->group("Speculation");
   app.add_option("--draft-length", server.draft_length,
-                 "draft tokens a round, for requests that do not say")
-      ->check(CLI::Range(0, 1 << 20))
+                 "draft tokens a round, for requests that do not say: a number, or auto, what pays "
+                 "by measured costs and acceptance (auto)")
+      ->check(CheckDraftLength)
       ->type_name("K")
       ->group("Speculation");
   AddResources(app, server);
@@ -404,10 +415,17 @@ void AddBench(CLI::App& app, BenchOptions& options) {
       ->type_name("FILE")
       ->group(group);
   app.add_option("--draft-lengths", options.draft_lengths,
-                 "comma-separated (0,1,2,4,6,8); plain decoding is always measured")
+                 "comma-separated numbers, or auto, as the server chooses (0,1,2,4,6,8); plain "
+                 "decoding is always measured")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(0, 1 << 20))
+      ->transform(CLI::Validator(
+          [](std::string& text) {
+            std::string problem = CheckDraftLength(text);
+            if (text == "auto") text = std::to_string(kAutoDraftLength);
+            return problem;
+          },
+          ""))
       ->type_name("K,K,…")
       ->group(group);
   app.add_option("--modes", options.modes, "comma-separated: greedy, sampled (default: both)")
@@ -475,7 +493,8 @@ void AddBenchServe(CLI::App& app, BenchServeOptions& options) {
           "instead: requests a second that come by chance (Poisson), however many still run")
       ->check(CLI::Range(1e-3, 1e6))
       ->group(load);
-  app.add_option("--requests", options.requests, "requests of a run (four for each client)")
+  app.add_option("--requests", options.requests,
+                 "requests of each client in a run; with --rate: of the run (4)")
       ->check(positive)
       ->type_name("N")
       ->group(load);
