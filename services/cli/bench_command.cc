@@ -32,7 +32,7 @@ v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& 
   }
   v1::SpeculationParams* speculation = request.mutable_speculation();
   speculation->set_reproducible(false);  // a seed alone would turn it on
-  speculation->set_enabled(draft_length > 0);
+  speculation->set_enabled(draft_length != 0);
   if (draft_length > 0) speculation->set_draft_length(draft_length);
   return request;
 }
@@ -44,7 +44,9 @@ absl::StatusOr<std::vector<BenchCell>> Measure(const BenchOptions& options,
                                                GenerationClient& client, Console& console) {
   std::vector<int> lengths = options.draft_lengths;
   lengths.push_back(0);
-  std::sort(lengths.begin(), lengths.end());
+  // Plain decoding first, the server's choice last.
+  std::sort(lengths.begin(), lengths.end(),
+            [](int a, int b) { return static_cast<unsigned>(a) < static_cast<unsigned>(b); });
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
 
   Progress progress(static_cast<int>((options.pairs + 1) * lengths.size() * options.modes.size()),
@@ -58,7 +60,7 @@ absl::StatusOr<std::vector<BenchCell>> Measure(const BenchOptions& options,
       std::vector<double> rates(lengths.size());
       for (size_t turn = 0; turn < lengths.size(); ++turn) {
         const size_t i = (turn + std::max(pair, 0)) % lengths.size();
-        progress.Step(absl::StrFormat("%s, draft length %d", mode, lengths[i]));
+        progress.Step(absl::StrFormat("%s, draft length %s", mode, DraftLengthName(lengths[i])));
         TANDEM_ASSIGN_OR_RETURN(
             const v1::GenerateResponse response,
             client.Generate(MakeRequest(options, mode, lengths[i], prompt, pair),

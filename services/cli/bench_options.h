@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "services/cli/bench_report.h"
 #include "services/cli/palette.h"
 #include "services/cli/server_session.h"
 
@@ -13,8 +14,9 @@ namespace tandem::cli {
 
 struct BenchOptions {
   SessionOptions session;
-  std::string prompts;                                  // file, one prompt a line; empty: built in
-  std::vector<int> draft_lengths = {0, 1, 2, 4, 6, 8};  // 0 (plain decoding) is always measured
+  std::string prompts;  // file, one prompt a line; empty: built in
+  // kAutoDraftLength among them; 0 (plain decoding) is always measured.
+  std::vector<int> draft_lengths = {0, 1, 2, 4, 6, 8};
   std::vector<std::string> modes = {"greedy", "sampled"};
   int pairs = 20;         // runs of each draft length, each beside one of plain decoding
   int max_tokens = 96;    // of each run; end of text is ignored

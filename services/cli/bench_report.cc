@@ -14,15 +14,18 @@ double PerRound(double seconds, int64_t rounds) {
   return rounds > 0 ? seconds / static_cast<double>(rounds) : 0;
 }
 
-constexpr size_t kColumnWidths[] = {7, 3, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
+constexpr size_t kColumnWidths[] = {7, 5, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
 
 std::vector<std::string> RowCells(const BenchRow& row) {
   const TimeSplit& seconds = row.totals.seconds();
   const int64_t rounds = row.totals.rounds();
-  const bool drafts = row.draft_length > 0;
+  const bool drafts = row.draft_length != 0;
   const auto if_drafts = [drafts](const std::string& text) { return drafts ? text : "–"; };
+  const auto if_fixed = [&row](const std::string& text) {
+    return row.draft_length > 0 ? text : "–";
+  };
   return {row.mode,
-          std::to_string(row.draft_length),
+          DraftLengthName(row.draft_length),
           Number(row.totals.TokensPerSecond(), 0),
           drafts ? Number(row.speedup.ratio, 2) + "×" : "1×",
           if_drafts(Number(row.speedup.low, 2) + " – " + Number(row.speedup.high, 2)),
@@ -35,12 +38,16 @@ std::vector<std::string> RowCells(const BenchRow& row) {
           Number(1e3 * PerRound(seconds.router, rounds), 2),
           if_drafts(Number(row.cost_ratio, 2)),
           if_drafts(Number(row.rows_cost, 2)),
-          if_drafts(Number(row.predicted_speedup, 2) + "×"),
-          if_drafts(Number(row.predicted_speedup_measured, 2) + "×"),
-          if_drafts(row.operations_factor ? Number(*row.operations_factor, 2) + "×" : "?")};
+          if_fixed(Number(row.predicted_speedup, 2) + "×"),
+          if_fixed(Number(row.predicted_speedup_measured, 2) + "×"),
+          if_fixed(row.operations_factor ? Number(*row.operations_factor, 2) + "×" : "?")};
 }
 
 }  // namespace
+
+std::string DraftLengthName(int draft_length) {
+  return draft_length == kAutoDraftLength ? "auto" : std::to_string(draft_length);
+}
 
 BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
                    std::optional<double> operations_ratio)
@@ -61,6 +68,7 @@ BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
     cost_ratio = costs.draft_step / plain_step;
     rows_cost = costs.verify_round / plain_step;
   }
+  if (draft_length == kAutoDraftLength) return;
   const double alpha = totals.Alpha();
   predicted_speedup = PredictedSpeedup(alpha, draft_length, cost_ratio);
   predicted_speedup_measured = PredictedSpeedup(alpha, draft_length, costs);
@@ -134,18 +142,20 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
   for (const BenchRow& row : rows) {
     const RunTotals& totals = row.totals;
     const TimeSplit& seconds = totals.seconds();
-    nlohmann::json cell = {{"mode", row.mode},
-                           {"draft_length", row.draft_length},
-                           {"tokens", totals.tokens()},
-                           {"tokens_per_second", totals.TokensPerSecond()},
-                           {"tokens_per_pass", totals.TokensPerPass()},
-                           {"rounds", totals.rounds()},
-                           {"round_seconds",
-                            {{"draft", PerRound(seconds.draft, totals.rounds())},
-                             {"transfer", PerRound(seconds.transfer, totals.rounds())},
-                             {"verify", PerRound(seconds.verify, totals.rounds())},
-                             {"router", PerRound(seconds.router, totals.rounds())}}}};
-    if (row.draft_length > 0) {
+    nlohmann::json cell = {
+        {"mode", row.mode},
+        {"draft_length", row.draft_length == kAutoDraftLength ? nlohmann::json("auto")
+                                                              : nlohmann::json(row.draft_length)},
+        {"tokens", totals.tokens()},
+        {"tokens_per_second", totals.TokensPerSecond()},
+        {"tokens_per_pass", totals.TokensPerPass()},
+        {"rounds", totals.rounds()},
+        {"round_seconds",
+         {{"draft", PerRound(seconds.draft, totals.rounds())},
+          {"transfer", PerRound(seconds.transfer, totals.rounds())},
+          {"verify", PerRound(seconds.verify, totals.rounds())},
+          {"router", PerRound(seconds.router, totals.rounds())}}}};
+    if (row.draft_length != 0) {
       cell["drafted_tokens"] = totals.drafted();
       cell["accepted_tokens"] = totals.accepted();
       cell["tested_tokens"] = totals.tested();
@@ -161,6 +171,8 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
       cell["round_overhead_seconds"] = row.costs.round_overhead;
       cell["cost_ratio"] = row.cost_ratio;
       cell["rows_cost"] = row.rows_cost;
+    }
+    if (row.draft_length > 0) {
       cell["predicted_speedup_theorem_3_8"] = row.predicted_speedup;
       cell["predicted_speedup_measured_costs"] = row.predicted_speedup_measured;
       cell["operations_factor_theorem_3_11"] =

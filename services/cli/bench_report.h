@@ -14,10 +14,15 @@
 
 namespace tandem::cli {
 
+// Among draft lengths: the server's choice for each round.
+inline constexpr int kAutoDraftLength = -1;
+// "auto", or the number.
+std::string DraftLengthName(int draft_length);
+
 // All runs of one mode and draft length.
 struct BenchCell {
   std::string mode;
-  int draft_length = 0;  // 0: plain decoding
+  int draft_length = 0;  // 0: plain decoding; or kAutoDraftLength
   RunTotals totals;
   std::vector<double>
       speedups;  // tokens/s over those of plain decoding in the same pair; empty for draft length 0
@@ -39,6 +44,7 @@ struct BenchRow {
   double cost_ratio = 0;  // c
   double rows_cost = 0;   // verify round / plain step: what Theorem 3.8 takes for 1
   RoundCosts costs{};
+  // Of a draft length that stays the same, as all theorems here take it.
   double predicted_speedup = 0;             // Theorem 3.8
   double predicted_speedup_measured = 0;    // with the measured cost of a round
   std::optional<double> operations_factor;  // Theorem 3.11; unknown without the models' sizes

@@ -16,7 +16,7 @@ struct ServerOptions {
   std::string drafter = "model";  // "model" or "none"
   std::string models;             // folder that holds tales/; empty: found by itself
   std::string listen = "127.0.0.1:50051";
-  std::optional<int> draft_length;
+  std::string draft_length;  // a number, or "auto": the server chooses for each round
   std::optional<int> threads;
   std::optional<int> max_slots;
   std::optional<int> max_context;

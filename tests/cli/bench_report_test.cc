@@ -104,6 +104,17 @@ TEST(BenchReportTest, TableAndJsonHoldTheSameNumbers) {
   EXPECT_DOUBLE_EQ(json["rows"][1]["predicted_speedup_theorem_3_8"], rows[1].predicted_speedup);
 }
 
+TEST(BenchReportTest, TheServersChoiceHasNoPredictions) {
+  BenchCell chosen = Drafted();
+  chosen.draft_length = kAutoDraftLength;
+  const std::vector<BenchRow> rows = MakeRows({Plain(), chosen}, 0.2);
+  EXPECT_THAT(RenderTable(rows, {}, Palette(false)), HasSubstr("greedy auto"));
+  const nlohmann::json json = ToJson(rows, {});
+  EXPECT_EQ(json["rows"][1]["draft_length"], "auto");
+  EXPECT_DOUBLE_EQ(json["rows"][1]["speedup"], std::cbrt(1.4 * 1.5 * 1.6));
+  EXPECT_FALSE(json["rows"][1].contains("predicted_speedup_theorem_3_8"));
+}
+
 TEST(BenchReportTest, ColumnsLineUp) {
   BenchContext context;
   const std::string table =
@@ -115,8 +126,8 @@ TEST(BenchReportTest, ColumnsLineUp) {
     for (char c : line) characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
     return characters;
   };
-  EXPECT_EQ(width_of_line("   mode  K"), width_of_line(" greedy  0"));
-  EXPECT_EQ(width_of_line("   mode  K"), width_of_line(" greedy  2"));
+  EXPECT_EQ(width_of_line("   mode    K"), width_of_line(" greedy    0"));
+  EXPECT_EQ(width_of_line("   mode    K"), width_of_line(" greedy    2"));
 }
 
 TEST(ModelOperationsTest, CountsTheWeightsOfAToken) {

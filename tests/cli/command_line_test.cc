@@ -67,7 +67,7 @@ TEST(CommandLineTest, ServeTakesItsOptions) {
                                                 "100000"});
   EXPECT_EQ(serve.server.target, "/m/t");
   EXPECT_EQ(serve.server.draft, "/m/d");
-  EXPECT_EQ(serve.server.draft_length, 5);
+  EXPECT_EQ(serve.server.draft_length, "5");
   EXPECT_EQ(serve.server.listen, "127.0.0.1:0");
   EXPECT_EQ(serve.server.drafter, "none");
   EXPECT_EQ(serve.server.threads, 2);
@@ -87,7 +87,7 @@ TEST(CommandLineTest, ServeTakesItsOptions) {
 TEST(CommandLineTest, ServeWithoutOptionsLeavesTheDefaultsToTheProcesses) {
   const auto serve = MustParse<ServeArguments>({"serve"});
   EXPECT_EQ(serve.server.listen, "127.0.0.1:50051");
-  EXPECT_FALSE(serve.server.draft_length.has_value());
+  EXPECT_EQ(serve.server.draft_length, "");
   EXPECT_FALSE(serve.server.threads.has_value());
   EXPECT_FALSE(serve.server.kv_cache_bytes.has_value());
 }
@@ -207,7 +207,7 @@ TEST(CommandLineTest, TheEnvironmentFillsWhatTheCommandLineDoesNotSay) {
   const ScopedVariable insecure("TANDEM_INSECURE", "true");
   const auto serve = MustParse<ServeArguments>({"serve", "--draft-length", "2"});
   EXPECT_EQ(serve.server.target, "/env/target");
-  EXPECT_EQ(serve.server.draft_length, 2);
+  EXPECT_EQ(serve.server.draft_length, "2");
   EXPECT_TRUE(serve.server.insecure);
 }
 
@@ -242,6 +242,20 @@ TEST(CommandLineTest, BenchTakesLists) {
   EXPECT_EQ(options.pairs, 4);
   EXPECT_EQ(options.json, "out");
   EXPECT_THAT(MustParse<BenchOptions>({"bench"}).draft_lengths, ElementsAre(0, 1, 2, 4, 6, 8));
+}
+
+TEST(CommandLineTest, DraftLengthsMayBeLeftToTheServer) {
+  EXPECT_EQ(MustParse<ServeArguments>({"serve", "--draft-length", "auto"}).server.draft_length,
+            "auto");
+  EXPECT_THAT(MustParse<BenchOptions>({"bench", "--draft-lengths", "2,auto"}).draft_lengths,
+              ElementsAre(2, kAutoDraftLength));
+  for (const std::string wrong : {"-1", "often", "4x", ""}) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"serve", "--draft-length=" + wrong},
+          {"bench", "--draft-lengths=" + wrong}}) {
+      EXPECT_TRUE(std::holds_alternative<UsageError>(ParseCommandLine(command))) << wrong;
+    }
+  }
 }
 
 TEST(CommandLineTest, BenchServeTakesItsOptions) {

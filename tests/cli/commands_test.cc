@@ -241,6 +241,17 @@ TEST_F(CommandsTest, InfoNamesTheModels) {
   EXPECT_THAT(out_, HasSubstr("1024 tokens"));
 }
 
+TEST_F(CommandsTest, BenchLeavesTheDraftLengthToTheServer) {
+  EXPECT_EQ(Connected({"bench", "--draft-lengths", "auto", "--modes", "greedy", "--pairs", "1"}),
+            kExitOk);
+  int chosen = 0;
+  for (const v1::GenerateRequest& request : service_.requests()) {
+    EXPECT_FALSE(request.speculation().has_draft_length());
+    if (request.speculation().enabled()) ++chosen;
+  }
+  EXPECT_EQ(chosen, 2);  // one to warm up
+}
+
 TEST_F(CommandsTest, BenchMeasuresEveryCellInPairs) {
   const std::string json_path = (dir_ / "bench.json").string();
   EXPECT_EQ(Connected({"bench", "--draft-lengths", "2,4", "--pairs", "3", "--json", json_path}),

@@ -68,7 +68,7 @@ TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterIsTold) {
 }
 
 TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
-  options_.draft_length = 5;
+  options_.draft_length = "5";
   options_.threads = 2;
   options_.max_slots = 3;
   options_.max_context = 512;
