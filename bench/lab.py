@@ -1,0 +1,122 @@
+"""What the measurements in Python have in common: servers, load, statistics."""
+
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SOURCE_DIR = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(SOURCE_DIR / "tests" / "system"))
+
+import stubs  # noqa: E402
+
+stubs.make()
+
+import harness  # noqa: E402
+
+BINARY_DIR = harness.BINARY_DIR
+
+
+def bench_serve(*arguments):
+    """Runs `tandem bench serve`; the JSON that it writes."""
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+        path = pathlib.Path(folder) / "out.json"
+        command = [str(BINARY_DIR / "bin" / "tandem"), "bench", "serve", *map(str, arguments), "--json", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+        return json.loads(path.read_text())
+
+
+def t_quantile(degrees):
+    """0.975 of Student's t: the expansion of Abramowitz and Stegun 26.7.5, good to 5e-4 from 5 degrees of freedom."""
+    z = 1.959963985
+    return (z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2) +
+            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3) +
+            (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * degrees**4))
+
+
+def mean_ratio(ratios):
+    """Geometric mean of the ratios of interleaved pairs and its 95 % interval (Student's t on the logarithms)."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    margin = t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return {"mean": math.exp(mean), "low": math.exp(mean - margin), "high": math.exp(mean + margin),
+            "pairs": len(ratios)}
+
+
+def paired(measure_a, measure_b, pairs):
+    """mean_ratio of a / b; which of the two goes first turns. -1 warms up and does not count."""
+    ratios = []
+    for pair in range(-1, pairs):
+        values = {}
+        for name, measure in [("a", measure_a), ("b", measure_b)][::1 if pair % 2 else -1]:
+            values[name] = measure(pair)
+        if pair >= 0:
+            ratios.append(values["a"] / values["b"])
+    return mean_ratio(ratios)
+
+
+def percentile(values, fraction):
+    """As numpy.percentile: between two values along the straight line."""
+    values = sorted(values)
+    at = fraction * (len(values) - 1)
+    below = int(at)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (at - below) * (values[above] - values[below])
+
+
+def slope(times, values, groups=None):
+    """Least-squares slope of values over times and its standard error. With `groups`, each group of samples has a level of its own:
+    a process that was started again begins anew, and only what it gains from then on counts."""
+    groups = groups or [0] * len(times)
+    sums = {}
+    for group, time, value in zip(groups, times, values):
+        count, time_sum, value_sum = sums.get(group, (0, 0.0, 0.0))
+        sums[group] = (count + 1, time_sum + time, value_sum + value)
+    centred = []
+    for group, time, value in zip(groups, times, values):
+        count, time_sum, value_sum = sums[group]
+        centred.append((time - time_sum / count, value - value_sum / count))
+    spread = sum(time * time for time, _ in centred)
+    degrees = len(centred) - len(sums) - 1
+    if spread == 0 or degrees < 1:
+        return {"slope": 0.0, "error": math.inf}
+    gain = sum(time * value for time, value in centred) / spread
+    rest = sum((value - gain * time)**2 for time, value in centred)
+    return {"slope": gain, "error": math.sqrt(rest / degrees / spread)}
+
+
+def memory_bytes(pid):
+    """Of a process: resident; private (no other process maps it); anonymous (no file's: heap, stacks, KV cache)."""
+    fields = {}
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, value = line.split(":")
+        fields[name] = int(value.split()[0]) * 1024
+    return {"resident": fields["Rss"], "private": fields["Private_Clean"] + fields["Private_Dirty"],
+            "anonymous": fields["Anonymous"]}
+
+
+def num_descriptors(pid):
+    return sum(1 for _ in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+
+
+def shared_memory_bytes(pid):
+    """Of the process's mappings that live in memory alone and can be shared: memfds and /dev/shm."""
+    total = 0
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if "/memfd:" in line or "/dev/shm/" in line:
+            first, last = line.split()[0].split("-")
+            total += int(last, 16) - int(first, 16)
+    return total
+
+
+def machine():
+    """In words."""
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+    model = next((line.split(": ", 1)[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
+    memory = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) / 2**20
+    return f"{model}, {info.count('processor' + chr(9))} hardware threads, {memory:.0f} GiB"

@@ -1,0 +1,436 @@
+"""All figures of the serving engine, measured anew: see serving.sh.
+
+  serving.py [--quick] [--only NAME,…] [--pairs N] [--out DIR] [--model-1b DIR] [--model-3b DIR]
+
+Every ratio comes from interleaved pairs (at least 20, unless --quick) with its 95 % interval; a goal counts as met when the whole
+interval is past it. Figures that are not measured again keep what serving.json has of them.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import datetime
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import lab
+
+import harness
+from tandem.v1 import generate_pb2 as pb
+
+CLIENTS = "1,2,4,8,16,32"
+
+
+class Bench:
+    """What is measured with, and how much of it."""
+
+    def __init__(self, arguments):
+        self.quick = arguments.quick
+        self.pairs = arguments.pairs or (2 if self.quick else 20)
+        self.models = arguments.models or lab.SOURCE_DIR / "build" / "bench-models"
+        self._model_1b = arguments.model_1b
+        self._model_3b = arguments.model_3b
+
+    def size(self, full, quick):
+        return quick if self.quick else full
+
+    def random_model(self, name, **options):
+        """Made once and kept: the large ones take minutes."""
+        path = self.models / name
+        if not (path / "config.json").exists():
+            print(f"  making the random model {path}", flush=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = path.with_name(name + ".part")
+            harness.Models.write(made, **options)
+            made.rename(path)
+        return path
+
+    def shaped(self, shape):
+        """A random model of the shape of Llama-3.2; a tiny one when quick."""
+        given = self._model_1b if shape == "1b" else self._model_3b
+        if given is not None:
+            return given
+        if self.quick:
+            return self.random_model(f"tiny-{shape}", seed=1 if shape == "1b" else 2, vocabulary_size=1024, max_positions=8192)
+        return self.random_model(f"random-{shape}", shape=shape)
+
+    def small_draft_of(self, target):
+        """Random, about a hundredth of a 1B model, with the target's vocabulary."""
+        config = json.loads((target / "config.json").read_text())
+        size = config["vocab_size"]
+        return self.random_model(f"draft-{size}", vocabulary_size=size, hidden_size=64, layers=1, dtype="bf16",
+                                 max_positions=8192, seed=7, tokenizer_from=target)
+
+    @contextlib.contextmanager
+    def server(self, environment=None, **options):
+        with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+            server = harness.Server(pathlib.Path(folder), environment=environment, drain_seconds=0, **options)
+            try:
+                yield server
+            finally:
+                server.stop()
+
+
+def rows_of(report):
+    """What the tables show of the rows of `tandem bench serve`."""
+    rows = []
+    for row in report["rows"]:
+        keep = {key: row[key] for key in
+                ("clients", "mode", "drafting", "requests", "tokens_per_second", "requests_per_second", "acceptance_rate",
+                 "tokens_per_pass", "failures", "utilisation", "limit", "target_rows_per_second")}
+        for name in ("time_to_first_token_seconds", "time_per_token_seconds", "queue_seconds"):
+            keep[name] = {p: row[name][p] for p in ("p50", "p95", "p99")}
+        if "target_flops" in row:
+            keep["target_flops"] = row["target_flops"]
+        if "ratio_to_off" in row:
+            keep["ratio_to_off"] = row["ratio_to_off"]
+        rows.append(keep)
+    return rows
+
+
+def goal_at_least(ratio, goal):
+    return {"ratio": ratio, "goal": f"at least {goal}", "met": ratio["low"] >= goal}
+
+
+def goal_at_most(ratio, goal):
+    return {"ratio": ratio, "goal": f"at most {goal}", "met": ratio["high"] <= goal}
+
+
+# ---------------------------------------------------------------- figures
+
+
+def load_embedded(bench):
+    """Embedded pair under load: prompts of 16 to 128 tokens, outputs of 32 to 96."""
+    report = lab.bench_serve("--clients", bench.size(CLIENTS, "1,2"), "--pairs", bench.pairs, "--modes",
+                             bench.size("greedy,sampled", "greedy"), "--prompt-lengths", "uniform:16-128",
+                             "--output-lengths", bench.size("uniform:32-96", "fixed:8"), "--requests", bench.size(3, 1))
+    return {"command": report["command"], "rows": rows_of(report)}
+
+
+def load_1b(bench):
+    """1B-shaped random target with a small random drafter (hardly any token of it is accepted): prompts of 16, outputs of 8."""
+    target = bench.shaped("1b")
+    report = lab.bench_serve("--target", target, "--draft", bench.small_draft_of(target), "--max-context", 512, "--clients",
+                             bench.size(CLIENTS, "1,2"), "--pairs", bench.size(3, 1), "--prompt-lengths", "fixed:16",
+                             "--output-lengths", "fixed:8", "--requests", 1)
+    return {"rows": rows_of(report)}
+
+
+def acceptance_zero(bench):
+    """Embedded target with a random drafter, which the server is free to use: against plain decoding."""
+    draft = bench.random_model("draft-tales", vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=1024,
+                               seed=7, tokenizer_from=harness.TALES_DRAFT)
+    report = lab.bench_serve("--target", harness.TALES_TARGET, "--draft", draft, "--clients", bench.size("1,8", "1"), "--pairs",
+                             bench.size(2 * bench.pairs, 2), "--modes", bench.size("greedy,sampled", "greedy"),
+                             "--output-lengths", bench.size("fixed:256", "fixed:8"), "--requests", bench.size(4, 1))
+    rows = [row for row in rows_of(report) if row["drafting"] == "auto"]
+    lowest = min((row["ratio_to_off"] for row in rows), key=lambda ratio: ratio["low"])
+    return {"rows": rows, **goal_at_least(lowest, 0.98)}
+
+
+def saturated(bench):
+    """Embedded pair, 32 clients: as the server chooses, against plain decoding."""
+    report = lab.bench_serve("--clients", bench.size(32, 2), "--pairs", bench.size(2 * bench.pairs, 2), "--modes",
+                             bench.size("greedy,sampled", "greedy"), "--output-lengths", bench.size("fixed:96", "fixed:8"),
+                             "--requests", bench.size(2, 1))
+    rows = [row for row in rows_of(report) if row["drafting"] == "auto"]
+    lowest = min((row["ratio_to_off"] for row in rows), key=lambda ratio: ratio["low"])
+    return {"rows": rows, **goal_at_least(lowest, 0.98)}
+
+
+def memory_of(server):
+    pids = {name: pid for pid, name in server.children().items()}
+    return {name: lab.memory_bytes(pids[name])["private"] for name in ("tandem-router", "tandem-draft", "tandem-verifier")}
+
+
+def hold_open(bench, streams, slots):
+    """Private memory of each process before and while so many streams are open, with so many slots."""
+    with bench.server(max_slots=slots, max_queue=streams) as server:
+        lab.bench_serve("--connect", server.address, "--clients", 8, "--pairs", 1, "--output-lengths", "fixed:8")  # warm
+        before = memory_of(server)
+        most = {"open": 0, "running": 0}
+        during = {}
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            load = pool.submit(lab.bench_serve, "--connect", server.address, "--clients", streams, "--pairs", 1, "--drafting", "off",
+                               "--output-lengths", "fixed:256", "--seconds", bench.size(30, 4))
+            while not load.done():
+                now = server.info().load
+                if now.num_running + now.num_queued > most["open"]:
+                    most["open"] = now.num_running + now.num_queued
+                    during = memory_of(server)
+                if now.num_running > most["running"]:
+                    most["running"] = now.num_running
+                    during = memory_of(server)
+                time.sleep(0.1)
+            row = load.result()["rows"][0]
+    return {"streams": streams, "slots": slots, "most_open": most["open"], "most_running": most["running"],
+            "failures": row["failures"], "tokens_per_second": row["tokens_per_second"],
+            "bytes_per_stream": {name: (during[name] - before[name]) / streams for name in before}}
+
+
+def thousand_streams(bench):
+    """Streams held open at once on this machine, and what each costs in private memory."""
+    streams = bench.size(1000, 60)
+    waiting = hold_open(bench, streams, 8)
+    running = hold_open(bench, streams, streams)
+    met = all(held["most_open"] >= streams and not held["failures"] for held in (waiting, running))
+    return {"waiting": waiting, "running": running, "goal": f"{streams} open, none fails",
+            "met": met and running["most_running"] >= streams}
+
+
+def prefix_cache(bench):
+    """Time to the first token of a second request that shares 512 tokens with the first, over the first's."""
+    prefix_length = 512
+    randomness = random.Random(1)
+
+    def ids(count):
+        return [randomness.randrange(300, 4000) for _ in range(count)]
+
+    def first_token_seconds(server, prompt):
+        start = time.monotonic()
+        stream = server.start(prompt, temperature=0, max_tokens=2, ignore_eos=True)
+        next(stream)
+        seconds = time.monotonic() - start
+        return seconds, harness.Output.read(stream).completion.usage.cached_prompt_tokens
+
+    with bench.server() as server:
+        ratios, first, second, cached = [], [], [], []
+        for pair in range(-1, bench.pairs):
+            prefix = ids(prefix_length)
+            one, _ = first_token_seconds(server, prefix + ids(8))
+            other, found = first_token_seconds(server, prefix + ids(8))
+            if pair >= 0:
+                ratios.append(other / one)
+                first.append(one)
+                second.append(other)
+                cached.append(found)
+    return {"first_seconds": lab.percentile(first, 0.5), "second_seconds": lab.percentile(second, 0.5),
+            "cached_tokens": min(cached), **goal_at_most(lab.mean_ratio(ratios), 0.25)}
+
+
+def stall_of(server, prompt_length, streams):
+    """Longest and p99 gap between messages of running streams while a long prompt comes in."""
+    gaps, stop, ready = [], threading.Event(), threading.Barrier(streams + 1)
+    window = {}
+
+    def read(index):
+        stream = server.start([300 + index] * 16, temperature=0, max_tokens=4000, ignore_eos=True, enabled=False)
+        times = [time.monotonic() for _ in zip(range(20), stream)]
+        ready.wait()
+        for _ in stream:
+            times.append(time.monotonic())
+            if stop.is_set():
+                break
+        stream.cancel()
+        for before, after in zip(times, times[1:]):
+            if after >= window["from"] and before <= window["to"]:
+                gaps.append(after - before)
+
+    readers = [threading.Thread(target=read, args=[index]) for index in range(streams)]
+    for reader in readers:
+        reader.start()
+    ready.wait()
+    randomness = random.Random()
+    window["from"] = time.monotonic()
+    prompt = [randomness.randrange(300, 4000) for _ in range(prompt_length)]
+    next(server.start(prompt, temperature=0, max_tokens=1, ignore_eos=True, enabled=False))
+    window["to"] = time.monotonic()
+    stop.set()
+    for reader in readers:
+        reader.join()
+    return {"p99": lab.percentile(gaps, 0.99), "max": max(gaps), "prompt_seconds": window["to"] - window["from"]}
+
+
+def chunked_prefill(bench):
+    """p99 time between tokens of 4 running streams while a prompt of 2,000 tokens comes in: in pieces, against all at once."""
+    shape = bench.size(dict(hidden_size=768, layers=12, heads=12, kv_heads=4, head_size=64, intermediate_size=2048), {})
+    target = bench.random_model(bench.size("middle", "middle-quick"), vocabulary_size=4096, dtype="bf16", max_positions=8192, seed=5,
+                                tokenizer_from=harness.TALES_TARGET, **shape)
+    at_once = {"TANDEM_STEP_ROWS": "65536", "TANDEM_STEP_SECONDS": "3600"}
+    length = bench.size(2000, 200)
+    with bench.server(target=target, max_context=8000) as pieces, bench.server(target=target, max_context=8000,
+                                                                              environment=at_once) as whole:
+        stalls = {"pieces": [], "whole": []}
+
+        def measure(name, server):
+            def run(_):
+                stalls[name].append(stall_of(server, length, 4))
+                return stalls[name][-1]["p99"]
+            return run
+
+        ratio = lab.paired(measure("pieces", pieces), measure("whole", whole), bench.pairs)
+    medians = {name: {key: lab.percentile([stall[key] for stall in values[1:]], 0.5) for key in values[0]}
+               for name, values in stalls.items()}
+    return {"prompt_tokens": length, "seconds": medians, "ratio": ratio}
+
+
+def cohorts(bench):
+    """Tokens/s with drafts for one half of the requests made while the other half is verified (--cohorts 2), over --cohorts 1."""
+    clients = bench.size([2, 8, 32], [2])
+    results = []
+    with bench.server(max_slots=32, environment={"TANDEM_COHORTS": "1"}) as one, bench.server(
+            max_slots=32, environment={"TANDEM_COHORTS": "2"}) as two:
+        for count in clients:
+            def rate(server):
+                def run(pair):
+                    report = lab.bench_serve("--connect", server.address, "--clients", count, "--pairs", 1, "--drafting", "on",
+                                             "--seed", pair + 2, "--requests", bench.size(4, 1), "--output-lengths", bench.size(96, 8))
+                    return report["rows"][0]["tokens_per_second"]
+                return run
+
+            results.append({"clients": count, "ratio": lab.paired(rate(two), rate(one), bench.pairs)})
+    return {"rows": results}
+
+
+def process_split(bench):
+    """The same rounds in three processes over one process: decode seconds of the same requests."""
+    def run(*arguments):
+        with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+            path = pathlib.Path(folder) / "out.json"
+            subprocess.run([lab.BINARY_DIR / "bin" / "process_split", "--json", path, "--pairs", str(max(2, bench.pairs)),
+                            *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+            return json.loads(path.read_text())
+
+    embedded = run("--tokens", bench.size(64, 8))
+    large = run("--target", bench.shaped("3b"), "--draft", bench.shaped("1b"), "--tokens", bench.size(6, 4), "--prompt-tokens", 8)
+    worst = max((mode["ratio"] for mode in large["modes"]), key=lambda ratio: ratio["high"])
+    return {"embedded": embedded["modes"], "large": large["modes"], **goal_at_most(worst, 1.05)}
+
+
+FIGURES = [load_embedded, load_1b, acceptance_zero, saturated, thousand_streams, prefix_cache, chunked_prefill, cohorts,
+           process_split]
+
+# ---------------------------------------------------------------- report
+
+
+def number(value, digits=3):
+    return f"{value:.{digits}f}"
+
+
+def milliseconds(values):
+    return " / ".join(f"{1e3 * values[p]:.3g}" for p in ("p50", "p95", "p99"))
+
+
+def interval(ratio):
+    return f"{ratio['mean']:.3f}× ({ratio['low']:.3f} – {ratio['high']:.3f}, {ratio['pairs']} pairs)"
+
+
+def load_table(rows):
+    lines = ["| clients | mode | drafting | tokens/s | over off | first token ms p50 / p95 / p99 | ms a token p50 / p95 / p99 | "
+             "accepted | verifier | drafter | cores busy | client |", "| --- " * 12 + "|"]
+    for row in rows:
+        used = row["utilisation"]
+        lines.append(f"| {row['clients']} | {row['mode']} | {row['drafting']} | {row['tokens_per_second']:.4g} | "
+                     f"{interval(row['ratio_to_off']) if 'ratio_to_off' in row else '–'} | "
+                     f"{milliseconds(row['time_to_first_token_seconds'])} | {milliseconds(row['time_per_token_seconds'])} | "
+                     f"{100 * row['acceptance_rate']:.0f} % | {100 * used['verify']:.0f} % | {100 * used['draft']:.0f} % | "
+                     f"{100 * used['cores_busy']:.0f} % | {100 * used['client']:.0f} % |")
+    busiest = rows[-1]
+    lines += ["", f"Limit at {busiest['clients']} clients: {busiest['limit']}."]
+    if "target_flops" in busiest:
+        best = max(rows, key=lambda row: row["target_flops"])
+        lines.append(f"Most arithmetic in the target: {best['target_flops'] / 1e9:.0f} GFLOP/s, at {best['clients']} clients.")
+    return lines
+
+
+def render(name, figure):
+    lines = []
+    if "rows" in figure and figure["rows"] and "utilisation" in figure["rows"][0]:
+        lines += load_table(figure["rows"])
+    if name == "cohorts":
+        lines += [f"- {row['clients']} clients: {interval(row['ratio'])}" for row in figure["rows"]]
+    if name == "thousand_streams":
+        for held in (figure["waiting"], figure["running"]):
+            each = ", ".join(f"{key} {value / 1024:.1f} KiB" for key, value in held["bytes_per_stream"].items())
+            lines.append(f"- {held['streams']} streams, {held['slots']} slots: {held['most_open']} open and {held['most_running']} "
+                         f"running at once, {held['tokens_per_second']:.4g} tokens/s; private memory a stream: {each}")
+    if name == "prefix_cache":
+        lines.append(f"- first {1e3 * figure['first_seconds']:.1f} ms, second {1e3 * figure['second_seconds']:.1f} ms, of which "
+                     f"{figure['cached_tokens']} tokens were cached")
+    if name == "chunked_prefill":
+        for kind, seconds in figure["seconds"].items():
+            lines.append(f"- {kind}: p99 {1e3 * seconds['p99']:.1f} ms, longest {1e3 * seconds['max']:.1f} ms, the prompt took "
+                         f"{seconds['prompt_seconds']:.2f} s")
+    if name == "process_split":
+        for size in ("embedded", "large"):
+            for mode in figure[size]:
+                lines.append(f"- {size}, {mode['mode']}: {1e3 * mode['one_process_round_seconds']:.2f} ms a round in one process, "
+                             f"{1e3 * mode['three_processes_round_seconds']:.2f} in three, {interval(mode['ratio'])}")
+    if "ratio" in figure:
+        lines.append("")
+        lines.append(f"Ratio {interval(figure['ratio'])}.")
+    if "goal" in figure:
+        lines.append(f"Goal: {figure['goal']}: **{'met' if figure['met'] else 'missed'}**.")
+    return lines
+
+
+def write_report(report, out):
+    (out / "serving.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    lines = ["# Figures of the serving engine", "", f"{report['machine']}. `bench/serving.sh` makes them again.", ""]
+    for measure in FIGURES:
+        name = measure.__name__
+        if name not in report["figures"]:
+            continue
+        figure = report["figures"][name]
+        lines += [f"## {name.replace('_', ' ')}", "", measure.__doc__, f"Measured {figure['measured']}.", "",
+                  *render(name, figure), ""]
+    (out / "serving.md").write_text("\n".join(lines))
+
+
+def main():
+    names = [measure.__name__ for measure in FIGURES]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: only whether everything runs; no figures")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=", ".join(names))
+    parser.add_argument("--pairs", type=int, help="interleaved pairs of each ratio (20)")
+    parser.add_argument("--out", type=pathlib.Path, help="folder of serving.json and serving.md (bench/results; quick: none is kept)")
+    parser.add_argument("--models", type=pathlib.Path, help="where random models are made and kept (build/bench-models)")
+    parser.add_argument("--model-1b", type=pathlib.Path, help="a folder with Llama-3.2-1B's shape, instead of a random one that is made")
+    parser.add_argument("--model-3b", type=pathlib.Path, help="the same for 3B")
+    arguments = parser.parse_args()
+    unknown = set(arguments.only) - set(names)
+    if unknown:
+        parser.error(f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+
+    with contextlib.ExitStack() as stack:
+        if arguments.quick and arguments.models is None:
+            arguments.models = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-bench-")))
+        out = arguments.out
+        if out is None:
+            out = lab.SOURCE_DIR / "bench" / "results"
+            if arguments.quick:
+                out = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tandem-bench-")))
+        out.mkdir(parents=True, exist_ok=True)
+        kept = out / "serving.json"
+        report = json.loads(kept.read_text()) if kept.exists() else {"figures": {}}
+        report["machine"] = lab.machine()
+        bench = Bench(arguments)
+        missed = []
+        for measure in FIGURES:
+            name = measure.__name__
+            if name not in arguments.only:
+                continue
+            print(f"{name}: {measure.__doc__}", flush=True)
+            start = time.monotonic()
+            figure = measure(bench)
+            figure["measured"] = datetime.date.today().isoformat()
+            figure["seconds_taken"] = time.monotonic() - start
+            report["figures"][name] = figure
+            write_report(report, out)
+            print("\n".join("  " + line for line in render(name, figure)), flush=True)
+            if not figure.get("met", True):
+                missed.append(name)
+        if missed and not arguments.quick:
+            print(f"missed: {', '.join(missed)}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""Looks for leaks: load with clients that leave and workers that are killed, while memory and counts are watched.
+
+  soak.py [--minutes 30 | --hours 24 | --seconds N] [--load 0.8] [--kill-every 120] [--cancel-fraction 0.1] [--json FILE]
+
+Starts `tandem serve` with the embedded pair, measures the most requests a second that it takes, then sends `--load` of that by
+chance (Poisson). Every `--kill-every` seconds one of the workers is killed (kill -9); the supervisor starts it again. Samples of
+each process: memory, descriptors, shared memory; of the server: slots, queue, free pages. At the end, once the load is gone,
+slots, queue, pages, descriptors and shared memory must be what they were before it, no request may have failed, and memory may
+grow by less than 1 MiB/h. Exit code 1 when not.
+
+Memory is the anonymous part of what is resident: files that are mapped (weights, libraries) come in when they are first touched.
+Slopes are least squares over the samples of processes that have run for a minute (in a short run, a fifth of it), when caches
+have filled; a worker that was started again begins a level of its own. A run under ten minutes is too short for a slope to mean
+anything: there it is reported and not judged.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+import lab
+
+import harness
+
+NAMES = ("tandem-router", "tandem-draft", "tandem-verifier")
+MIB = 2**20
+MOST_GROWTH = 1.0  # MiB/h
+SHORTEST_FOR_SLOPES = 600.0  # seconds
+FEWEST_SAMPLES = 20
+SETTLE_SECONDS = 30.0
+
+
+class Watch:
+    """Samples all processes of a server."""
+
+    def __init__(self, server):
+        self._server = server
+        self._start = time.monotonic()
+        self.samples = {name: [] for name in NAMES}
+
+    def elapsed(self):
+        return time.monotonic() - self._start
+
+    def processes(self):
+        """{name: what it has now}; one that is just being started again is left out."""
+        found = {}
+        for pid, name in self._server.children().items():
+            try:
+                memory = lab.memory_bytes(pid)
+                found[name] = {"pid": pid, "resident": memory["resident"], "anonymous": memory["anonymous"],
+                               "descriptors": lab.num_descriptors(pid), "shared_memory": lab.shared_memory_bytes(pid)}
+            except (FileNotFoundError, ProcessLookupError, KeyError):
+                continue
+        return found
+
+    def sample(self):
+        now = self.elapsed()
+        for name, process in self.processes().items():
+            if name in self.samples:
+                self.samples[name].append({"seconds": now, **process})
+
+    def growth(self, name):
+        """Of anonymous memory, in MiB/h, with its standard error."""
+        first = {}  # of each life
+        for sample in self.samples[name]:
+            first.setdefault(sample["pid"], sample["seconds"])
+        warm = min(60.0, 0.2 * self.elapsed())
+        samples = [sample for sample in self.samples[name] if sample["seconds"] >= first[sample["pid"]] + warm]
+        line = lab.slope([sample["seconds"] / 3600 for sample in samples], [sample["anonymous"] / MIB for sample in samples],
+                         [sample["pid"] for sample in samples])
+        return {"mib_per_hour": line["slope"], "error": line["error"], "samples": len(samples)}
+
+
+def counts(server):
+    """The pages that the server tells of are those after the last batch: one request, always the same, makes it tell anew."""
+    server.generate([300] * 16, temperature=0, max_tokens=4, ignore_eos=True, draft_length=2)
+    load = server.info().load
+    return {"running": load.num_running, "queued": load.num_queued, "free_pages": load.num_free_kv_pages,
+            "free_draft_pages": load.num_free_draft_kv_pages}
+
+
+def baseline(server, watch):
+    """What must come back: counts, and what each process has open."""
+    return {**counts(server), **{name: {key: process[key] for key in ("descriptors", "shared_memory")}
+                                 for name, process in sorted(watch.processes().items()) if name in NAMES}}
+
+
+def differences(before, after):
+    """Descriptors that go (of a connection that was closed) are no leak; all else must be equal."""
+    found = []
+    for key, value in before.items():
+        now = after.get(key)
+        if isinstance(value, dict) and now is not None:
+            if now["descriptors"] > value["descriptors"]:
+                found.append(f"{key}: {now['descriptors']} descriptors, were {value['descriptors']}")
+            if now["shared_memory"] != value["shared_memory"]:
+                found.append(f"{key}: {now['shared_memory']} bytes of shared memory, were {value['shared_memory']}")
+        elif now != value:
+            found.append(f"{key}: {now}, was {value}")
+    return found
+
+
+def settle(server, watch, before):
+    """Waits until all is as before, but not for long; what is not."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while found := differences(before, baseline(server, watch)):
+        if time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+    return []
+
+
+def load_arguments(arguments, server):
+    return ["--connect", server.address, "--pairs", 1, "--drafting", "auto", "--modes", "sampled", "--prompt-lengths", "uniform:8-64",
+            "--output-lengths", "lognormal:48,0.6", "--cancel-fraction", arguments.cancel_fraction, "--seed", arguments.seed]
+
+
+def run_load(arguments, server, watch, rate):
+    """The load with its kills; the report of `tandem bench serve` and the kills."""
+    kills = []
+    stop = threading.Event()
+    randomness = random.Random(arguments.seed)
+
+    def kill():
+        while not stop.wait(arguments.kill_every * randomness.uniform(0.5, 1.5)):
+            name = randomness.choice(["tandem-draft", "tandem-verifier"])
+            pid = server.child(name)
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+                kills.append({"seconds": watch.elapsed(), "name": name})
+
+    def sample():
+        while not stop.wait(arguments.sample_every):
+            watch.sample()
+
+    threads = [threading.Thread(target=work) for work in ([sample, kill] if arguments.kill_every > 0 else [sample])]
+    for thread in threads:
+        thread.start()
+    try:
+        report = lab.bench_serve(*load_arguments(arguments, server), "--rate", rate, "--seconds", arguments.seconds)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    return report["rows"][0], kills
+
+
+def soak(arguments):
+    with tempfile.TemporaryDirectory(prefix="tandem-soak-") as folder:
+        server = harness.Server(pathlib.Path(folder), max_slots=16)
+        try:
+            harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+            peak = lab.bench_serve(*load_arguments(arguments, server), "--clients", 16, "--seconds",
+                                   max(2.0, min(20.0, arguments.seconds / 10)))["rows"][0]
+            requests = peak["requests"] + peak["cancelled"]
+            rate = arguments.load * requests / peak["wall_seconds"]
+            print(f"soak: {requests / peak['wall_seconds']:.1f} requests/s at most, {rate:.1f} now, for {arguments.seconds:.0f} s", flush=True)
+            watch = Watch(server)
+            settle_until_idle(server)
+            before = baseline(server, watch)
+            row, kills = run_load(arguments, server, watch, rate)
+            harness.wait_until(lambda: all(server.child(name) for name in NAMES) and server.info().drafter_attached, 20,
+                               "all processes run again")
+            left = settle(server, watch, before)
+            growth = {name: watch.growth(name) for name in NAMES}
+            stopped = server.stop()
+        except BaseException:
+            server.stop(signal.SIGTERM)
+            raise
+    verdicts = {
+        "back to baseline": not left,
+        "no request failed": not row["failures"],
+        "stopped in order": stopped == 0,
+    }
+    if arguments.seconds >= SHORTEST_FOR_SLOPES:
+        verdicts["memory"] = all(
+            line["samples"] >= FEWEST_SAMPLES and line["mib_per_hour"] < MOST_GROWTH for line in growth.values())
+    return {"machine": lab.machine(), "seconds": arguments.seconds, "rate": rate, "load": arguments.load, "requests": row["requests"],
+            "cancelled": row["cancelled"], "failures": row["failures"], "tokens": row["tokens"],
+            "time_to_first_token_seconds": row["time_to_first_token_seconds"], "time_per_token_seconds": row["time_per_token_seconds"],
+            "kills": kills, "growth": growth, "before": before, "not_back": left, "verdicts": verdicts,
+            "passed": all(verdicts.values()), "samples": watch.samples}
+
+
+def settle_until_idle(server):
+    harness.wait_until(lambda: (load := server.info().load).num_running == 0 and load.num_queued == 0, 10, "the server is idle")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--hours", type=float)
+    length.add_argument("--minutes", type=float)
+    length.add_argument("--seconds", type=float)
+    parser.add_argument("--load", type=float, default=0.8, help="share of the most that the server takes (0.8)")
+    parser.add_argument("--kill-every", type=float, default=120, help="seconds between two kills, on average; 0: none (120)")
+    parser.add_argument("--cancel-fraction", type=float, default=0.1, help="share of requests whose client leaves early (0.1)")
+    parser.add_argument("--sample-every", type=float, default=None, help="seconds between two samples (5, fewer in a short run)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=pathlib.Path, help="write all of it there")
+    arguments = parser.parse_args()
+    if arguments.seconds is None:
+        arguments.seconds = (arguments.hours * 60 if arguments.hours else arguments.minutes or 30) * 60
+    arguments.sample_every = arguments.sample_every or min(5.0, arguments.seconds / 20)
+
+    report = soak(arguments)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"soak: {report['requests']} requests done, {report['cancelled']} left early, failures {report['failures']}, "
+          f"{len(report['kills'])} kills")
+    for name, line in report["growth"].items():
+        print(f"soak: {name}: memory grows by {line['mib_per_hour']:+.2f} ± {2 * line['error']:.2f} MiB/h ({line['samples']} samples)")
+    for what in report["not_back"]:
+        print(f"soak: not back to baseline: {what}")
+    print("soak: " + ", ".join(f"{what}: {'yes' if good else 'NO'}" for what, good in report["verdicts"].items()))
+    return 0 if report["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

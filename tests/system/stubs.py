@@ -1,0 +1,26 @@
+"""Makes a Python client's stubs from the proto file, somewhere temporary."""
+
+import atexit
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import grpc_tools
+from grpc_tools import protoc
+
+SOURCE_DIR = pathlib.Path(__file__).resolve().parents[2]
+
+
+def make():
+    """After this `tandem.v1` can be imported."""
+    folder = tempfile.mkdtemp(prefix="tandem-stubs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    well_known = os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")
+    code = protoc.main([
+        "protoc", f"-I{SOURCE_DIR / 'proto'}", f"-I{well_known}", f"--python_out={folder}", f"--grpc_python_out={folder}",
+        "tandem/v1/generate.proto"
+    ])
+    assert code == 0, "the proto files do not compile"
+    sys.path.insert(0, folder)

@@ -1,0 +1,147 @@
+"""The load generator, the figures and the soak, in small: that they run, say what they must, and find what they look for."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import harness
+
+SOURCE_DIR = harness.SOURCE_DIR
+sys.path.insert(0, str(SOURCE_DIR / "bench"))
+
+import lab  # noqa: E402
+import soak  # noqa: E402
+
+
+def run(*command, timeout=120):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def server(servers):
+    server = servers(max_slots=8)
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    return server
+
+
+def test_bench_serve_starts_a_server_of_its_own(tmp_path):
+    path = tmp_path / "out.json"
+    done = run(harness.BINARY_DIR / "bin" / "tandem", "bench", "serve", "--clients", "1,3", "--pairs", 2, "--requests", 2, "--modes",
+               "greedy,sampled,reproducible", "--drafting", "auto,on,off", "--output-lengths", "fixed:12", "--prompt-lengths",
+               "uniform:8-24", "--json", path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(path.read_text())
+    assert len(report["rows"]) == 2 * 3 * 3
+    for row in report["rows"]:
+        assert row["requests"] == 2 * 2 * row["clients"]
+        assert row["tokens"] == 12 * row["requests"]
+        assert not row["failures"]
+        assert row["tokens_per_second"] > 0
+        assert row["time_to_first_token_seconds"]["p99"] >= row["time_to_first_token_seconds"]["p50"] > 0
+        assert row["time_per_token_seconds"]["count"] == row["requests"]
+        assert 0 < row["utilisation"]["verify"] <= 1
+        assert row["target_flops"] > 0
+        assert {"client", "machine", "tandem-router", "tandem-draft", "tandem-verifier"} == set(row["cpu_seconds"])
+        assert (row["drafting"] != "off") == ("ratio_to_off" in row)
+        if row["drafting"] == "on":
+            assert row["drafted_tokens"] > 0
+    assert "tokens/s" in done.stdout and "limit at 3 clients" in done.stdout
+
+
+def test_bench_serve_shows_what_it_has_when_interrupted():
+    process = subprocess.Popen([str(harness.BINARY_DIR / "bin" / "tandem"), "bench", "serve", "--clients", "2,3", "--pairs", "1",
+                                "--drafting", "off", "--seconds", "1.5"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while "run 2/2" not in process.stderr.readline():  # the second step runs
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted: the table holds what was measured until then" in out
+    assert [line.split()[0] for line in out.splitlines() if "greedy" in line][0] == "2"
+
+
+def test_many_more_streams_than_a_connection_takes(servers):
+    server = servers(max_slots=64, max_queue=1000)
+    report = lab.bench_serve("--connect", server.address, "--clients", 600, "--requests", 1, "--pairs", 1, "--drafting", "off",
+                             "--output-lengths", "fixed:4")
+    row = report["rows"][0]
+    assert row["most_open"] == 600
+    assert row["requests"] == 600
+    assert not row["failures"]
+
+
+def test_a_full_queue_is_seen_as_failures_and_hurts_nobody(servers):
+    server = servers(max_slots=2, max_queue=1)
+    report = lab.bench_serve("--connect", server.address, "--clients", 12, "--requests", 4, "--pairs", 1, "--drafting", "off",
+                             "--output-lengths", "fixed:16")
+    row = report["rows"][0]
+    assert row["failures"].keys() == {"RESOURCE_EXHAUSTED"}
+    assert row["requests"] + row["failures"]["RESOURCE_EXHAUSTED"] == 48
+
+
+def test_clients_that_leave_are_counted_apart(server):
+    report = lab.bench_serve("--connect", server.address, "--clients", 6, "--requests", 10, "--pairs", 1, "--drafting", "auto",
+                             "--cancel-fraction", 0.5, "--output-lengths", "fixed:64")
+    row = report["rows"][0]
+    assert row["cancelled"] + row["requests"] == 60
+    assert 10 <= row["cancelled"] <= 50
+    assert not row["failures"]
+    harness.wait_until(lambda: server.info().load.num_running == 0, 5, "the slots are free")
+
+
+def test_every_figure_can_be_measured(tmp_path):
+    done = run(sys.executable, SOURCE_DIR / "bench" / "serving.py", "--quick", "--out", tmp_path, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "serving.json").read_text())["figures"]
+    assert len(figures) == 9
+    assert figures["thousand_streams"]["met"]
+    assert figures["prefix_cache"]["cached_tokens"] >= 480  # whole pages of 512
+    text = (tmp_path / "serving.md").read_text()
+    assert all(f"## {name.replace('_', ' ')}" in text for name in figures)
+
+
+def test_a_short_soak_comes_back_to_its_baseline(tmp_path):
+    path = tmp_path / "soak.json"
+    done = run(sys.executable, SOURCE_DIR / "bench" / "soak.py", "--seconds", 12, "--kill-every", 3, "--json", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    assert report["not_back"] == []
+    assert report["failures"] == {}
+    assert report["requests"] > 20 and report["cancelled"] > 0
+    assert len(report["kills"]) >= 1
+    assert all(len(samples) > 5 for samples in report["samples"].values())
+
+
+def test_the_soak_sees_what_does_not_come_back():
+    before = {"running": 0, "free_pages": 10, "tandem-router": {"descriptors": 20, "shared_memory": 0}}
+    assert soak.differences(before, before) == []
+    leaks = [({"running": 1}, "running: 1, was 0"), ({"free_pages": 9}, "free_pages: 9, was 10"),
+             ({"tandem-router": {"descriptors": 21, "shared_memory": 0}}, "tandem-router: 21 descriptors, were 20"),
+             ({"tandem-router": {"descriptors": 20, "shared_memory": 4096}},
+              "tandem-router: 4096 bytes of shared memory, were 0")]
+    for change, what in leaks:
+        assert soak.differences(before, {**before, **change}) == [what]
+
+
+def test_slopes_are_those_of_the_lines():
+    times = [0.0, 1.0, 2.0, 3.0]
+    assert lab.slope(times, [5, 7, 9, 11])["slope"] == pytest.approx(2)
+    # Started again after the second sample: what it gained before is not counted against it.
+    assert lab.slope(times, [5, 7, 1, 3], ["a", "a", "b", "b"])["slope"] == pytest.approx(2)
+    assert lab.slope(times, [5, 5, 1, 1], ["a", "a", "b", "b"])["slope"] == pytest.approx(0)
+
+
+def test_ratios_have_the_interval_of_students_t():
+    # scipy.stats.t.ppf(0.975, [5, 19, 100])
+    for degrees, want in [(5, 2.570582), (19, 2.093024), (100, 1.983972)]:
+        assert lab.t_quantile(degrees) == pytest.approx(want, abs=5e-4)
+    ratio = lab.mean_ratio([2.0] * 10)
+    assert ratio == {"mean": pytest.approx(2), "low": pytest.approx(2), "high": pytest.approx(2), "pairs": 10}
+    wide = lab.mean_ratio([1.0, 4.0] * 3)
+    # exp(ln 2 ± t(5) * sd / sqrt(6)), sd of the logarithms ln 2 * sqrt(6 / 5)
+    assert wide["mean"] == pytest.approx(2.0)
+    assert wide["low"] == pytest.approx(2.0**(1 - 2.570582 / 5**0.5), rel=1e-3)
+    assert wide["high"] == pytest.approx(2.0**(1 + 2.570582 / 5**0.5), rel=1e-3)
