@@ -227,6 +227,7 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
   reply.set_num_free_pages(static_cast<uint32_t>(model_->caches().pages().num_free()));
   reply.set_transfer_seconds(transfer_seconds);
   reply.set_compute_seconds(total.seconds() - transfer_seconds);
+  reply.set_catch_up_seconds(proposer_.catch_up_seconds());
 }
 
 void DraftSession::ReadVocabulary(uint64_t id, const Emit& emit) const {

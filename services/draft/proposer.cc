@@ -2,6 +2,7 @@
 
 #include "common/status.h"
 #include "kernels/sampling/draw.h"
+#include "services/worker/stopwatch.h"
 
 namespace tandem {
 namespace {
@@ -26,6 +27,8 @@ bool Draw(std::span<const float> logits, Proposal& proposal, std::span<float> sc
 Proposer::Proposer(LlamaModel* model) : model_(model), scratch_(model->config().vocabulary_size) {}
 
 absl::Status Proposer::Run(std::span<Proposal> proposals) {
+  const Stopwatch first_pass;
+  catch_up_seconds_ = 0;
   std::vector<ForwardItem> items;
   std::vector<Proposal*> drafting;  // in the order of the logits' rows
   for (Proposal& proposal : proposals) {
@@ -55,12 +58,14 @@ absl::Status Proposer::Run(std::span<Proposal> proposals) {
       next.push_back(&proposal);
     }
     drafting = std::move(next);
+    if (catch_up_seconds_ == 0) catch_up_seconds_ = first_pass.seconds();
     if (drafting.empty()) break;
     TANDEM_ASSIGN_OR_RETURN(logits, model_->Forward(items));
     for (Proposal* proposal : drafting) {
       proposal->slot->Append(std::span(proposal->draft_token_ids).last(1));
     }
   }
+  if (catch_up_seconds_ == 0) catch_up_seconds_ = first_pass.seconds();  // nothing was drafted
   return absl::OkStatus();
 }
 

@@ -38,9 +38,12 @@ class Proposer {
   // the vocabulary. An error is the model's and leaves caches with rows that are not booked:
   // TruncateTo drops them.
   absl::Status Run(std::span<Proposal> proposals);
+  // Of the last run, its first pass: the tokens that were lacking, and the first draws.
+  double catch_up_seconds() const { return catch_up_seconds_; }
 
  private:
   LlamaModel* model_;
+  double catch_up_seconds_ = 0;
   std::vector<float> scratch_;  // [vocabulary_size]
 };
 
