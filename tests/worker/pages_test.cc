@@ -254,7 +254,7 @@ TEST_F(PagesTest, ChunksThatAreFoundWholeComputeNothing) {
 
 TEST_F(PagesTest, NothingIsLookedUpBetweenPages) {
   Start(12);
-  const Tokens tokens = Text(200, 1);
+  const Tokens tokens(200, 20);  // any 64 of them are the first page's
   const v1::VerifyResult computed = Prompt(0, tokens);
   v1::VerifyItem chunk = Item(1, tokens, 0, 10);
   chunk.set_sample(false);
@@ -372,11 +372,28 @@ TEST_F(PagesTest, WithoutAPageNothingChangesAndEarlierItemsKeepTheirs) {
   Close(0);
   v1::VerifyItem again = command.verify().items(1);
   EXPECT_EQ(Verify(again).next_token_id(), NextToken(more));
-  // A drafter's item that lacks pages for its drafts is refused as a whole.
-  Prompt(3, Text(62, 5));
-  const v1::ProposeResult proposed = Propose(4, Text(60, 6), 0, 6);
+}
+
+TEST_F(PagesTest, AnItemWithoutPagesForItsDraftsIsRefusedAsAWhole) {
+  Start(3);
+  const Tokens neighbour = Text(70, 1);
+  Prompt(0, neighbour);
+  EXPECT_EQ(num_free(), 1u);
+  const Tokens tokens = Text(62, 2);
+  v1::VerifierCommand command;
+  v1::VerifyItem& drafted = *command.mutable_verify()->add_items();
+  drafted = Item(1, tokens, 0, 62);
+  for (int i = 0; i < 3; ++i) drafted.add_draft_token_ids(20);
+  const Tokens more = Joined(neighbour, {7});
+  *command.mutable_verify()->add_items() = Item(0, more, 70, 71);
+  const v1::VerifierReply reply = verifier_->Call(command);
+  EXPECT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(reply.verify().results(0).state().cached_len(), 0);
+  EXPECT_EQ(reply.verify().results(1).next_token_id(), NextToken(more));
+  const v1::ProposeResult proposed = Propose(2, tokens, 0, 4);
   EXPECT_EQ(proposed.state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
   EXPECT_EQ(proposed.state().cached_len(), 0);
+  EXPECT_EQ(num_free(), 1u);
 }
 
 TEST_F(PagesTest, ARollbackFreesItsPagesBeforeNewOnesAreTaken) {
