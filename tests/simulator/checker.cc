@@ -1,0 +1,810 @@
+#include "tests/simulator/checker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::simulator {
+namespace {
+
+// Pauses between attempts are 50 ms and more.
+constexpr size_t kMostSessionsASecond = 25;
+
+bool Same(const v1::RingReference& a, const v1::RingReference& b) {
+  return a.ring_epoch() == b.ring_epoch() && a.entry() == b.entry() && a.sequence() == b.sequence();
+}
+
+}  // namespace
+
+Checker::Checker(const Scenario* scenario, const testing::ToyTokenizer* tokenizer, Peek peek)
+    : scenario_(scenario), tokenizer_(tokenizer), peek_(std::move(peek)) {}
+
+void Checker::Fail(const std::string& invariant, const std::string& what) {
+  if (!finding_.has_value()) finding_ = Finding{scenario_->seed, invariant, what, now_};
+}
+
+// ---------------------------------------------------------------- what happens
+
+void Checker::OnRouterStarted(RouterId router) { routers_[router].verifier_seen_at = now_; }
+
+void Checker::OnRouterDied(RouterId router) {
+  for (auto& [id, call] : calls_) {
+    if (call.router != router || !call.live()) continue;
+    call.abandoned = true;
+    --num_live_;
+  }
+}
+
+void Checker::OnRequest(RouterId router, CallId id, const ClientPlan& plan, uint64_t capacity) {
+  Call& call = calls_[id];
+  call.router = router;
+  call.plan = plan;
+  ++num_live_;
+  if (capacity == 0) return;
+  if (plan.prompt_len() + 1 > capacity) {
+    call.cannot_fit = true;
+    return;
+  }
+  const int32_t room = static_cast<int32_t>(capacity) - static_cast<int32_t>(plan.prompt_len());
+  if (room >= plan.request.max_tokens) return;
+  call.plan.request.max_tokens = room;
+  FillUndisturbed(scenario_->pair, *tokenizer_, &call.plan);
+}
+
+void Checker::OnCancel(CallId id) {
+  Call& call = calls_.at(id);
+  if (!call.live()) return;
+  See(Sight::kCancelled);
+  call.cancelled = true;
+  --num_live_;
+}
+
+void Checker::OnStop(RouterId router) {
+  routers_[router].draining = true;
+  routers_[router].stopped = true;
+}
+
+void Checker::OnExcuse(RouterId router, Worker, SessionId session, Excuse excuse) {
+  routers_[router].sessions[session].excuses |= excuse;
+  routers_[router].ring_may_fail = true;
+}
+
+void Checker::EndSession(Router& router, Session& session) {
+  if (!session.open) return;
+  session.open = false;
+  for (CallId call : session.answered_wrongly) ++calls_.at(call).lost_rounds;
+  session.answered_wrongly.clear();
+  // Either worker's end is the end of the ring.
+  router.ring = Ring();
+  if (!session.batch.has_value()) return;
+  for (const BatchItem& item : session.batch->items) {
+    if (session.batch->is_verify) ++calls_.at(item.call).lost_rounds;
+  }
+  session.batch.reset();
+}
+
+void Checker::OnSessionLost(RouterId router, Worker, SessionId session) {
+  const auto found = routers_[router].sessions.find(session);
+  if (found == routers_[router].sessions.end()) return;
+  See(Sight::kSessionLost);
+  EndSession(routers_[router], found->second);
+}
+
+void Checker::OnPoisonDeath(const ClientPlan& plan) {
+  const int deaths = ++poison_deaths_[plan.index];
+  if (plan.poison == 1 && deaths > scenario_->engine.max_lost_rounds) {
+    Fail("poison", absl::StrCat("client ", plan.index, " killed ", deaths, " verifiers"));
+  }
+}
+
+void Checker::OnExecuted(StreamId stream, Worker worker,
+                         const std::vector<FakeWorker::Execution>& executed) {
+  for (const FakeWorker::Execution& execution : executed) {
+    auto& [epoch, number] = executed_[{stream, worker, execution.slot}];
+    if (execution.epoch < epoch) {
+      Fail("epochs", absl::StrCat("slot ", execution.slot, ": the ", WorkerName(worker),
+                                  " worker went from epoch ", epoch, " back to ", execution.epoch));
+    }
+    if (execution.number <= number) {
+      Fail("numbers",
+           absl::StrCat("slot ", execution.slot, ": the ", WorkerName(worker),
+                        " worker executed command ", execution.number, " after ", number));
+    }
+    epoch = execution.epoch;
+    number = execution.number;
+  }
+}
+
+void Checker::OnComplaints(RouterId router, Worker worker, SessionId session_id,
+                           const std::vector<std::string>& complaints) {
+  if (complaints.empty()) return;
+  if (complaints.front().rfind("worker:", 0) == 0) Fail("replay", complaints.front());
+  const auto found = routers_[router].sessions.find(session_id);
+  if (found == routers_[router].sessions.end() || Excused(found->second, 0xff)) return;
+  Fail("protocol", absl::StrCat("the ", WorkerName(worker), " worker: ", complaints.front()));
+}
+
+bool Checker::IsOver(CallId call) const { return !calls_.at(call).live(); }
+
+std::string Checker::LiveCalls() const {
+  std::string text;
+  for (const auto& [id, call] : calls_) {
+    if (!call.live()) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", "call ", id, " (router ", call.router,
+                    ", client ", call.plan.index, ", ", call.emitted, " tokens)");
+  }
+  return text;
+}
+
+// ---------------------------------------------------------------- replies
+
+void Checker::OnReply(RouterId router_id, SessionId session_id, const WorkerReply& reply) {
+  Router& router = routers_[router_id];
+  const auto found = router.sessions.find(session_id);
+  if (found == router.sessions.end() || !found->second.open) return;
+  Session& session = found->second;
+  if (const auto* draft = std::get_if<v1::DraftReply>(&reply)) {
+    const bool of_batch = session.batch.has_value() && session.batch->id == draft->id();
+    if (draft->has_propose() && of_batch) {
+      OnProposeReply(router, session_id, session, draft->propose());
+    }
+    return;
+  }
+  const auto& verifier = std::get<v1::VerifierReply>(reply);
+  const bool of_batch = session.batch.has_value() && session.batch->id == verifier.id();
+  if (verifier.has_verify() && of_batch) OnVerifyReply(router, session, verifier.verify());
+  if (verifier.has_create_ring()) router.ring.epoch = verifier.create_ring().ring_epoch();
+}
+
+void Checker::OnProposeReply(Router& router, SessionId session_id, Session& session,
+                             const v1::ProposeReply& reply) {
+  const Batch batch = *std::move(session.batch);
+  session.batch.reset();
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const BatchItem& item = batch.items[i];
+    const bool answered = static_cast<int>(i) < reply.results_size();
+    const v1::ProposeResult* result =
+        answered ? &reply.results(static_cast<int>(i)) : &v1::ProposeResult::default_instance();
+    const bool drafted = answered && result->draft_token_ids_size() > 0;
+    if (item.ring.has_value() && item.ring->ring_epoch() == router.ring.epoch) {
+      if (drafted) {
+        router.ring.credits[item.ring->entry()].holder = RingCredit::Holder::kRouter;
+      } else {
+        router.ring.credits.erase(item.ring->entry());
+      }
+    }
+    if (answered && result->state().code() == v1::WORKER_CODE_ABORTED &&
+        !Excused(session, kLossy | kRowsLost | kBadReply)) {
+      Fail("agreement",
+           absl::StrCat("the draft worker aborts without a reason: ", result->state().message()));
+    }
+    if (drafted) {
+      router.proposals[item.call] = {
+          session_id,
+          item.end,
+          {result->draft_token_ids().begin(), result->draft_token_ids().end()},
+          item.ring};
+    } else {
+      router.proposals.erase(item.call);
+    }
+  }
+}
+
+void Checker::OnVerifyReply(Router& router, Session& session, const v1::VerifyReply& reply) {
+  const Batch batch = *std::move(session.batch);
+  session.batch.reset();
+  session.answered_wrongly.clear();
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const BatchItem& item = batch.items[i];
+    if (Excused(session, kBadReply)) session.answered_wrongly.push_back(item.call);
+    if (item.ring.has_value() && item.ring->ring_epoch() == router.ring.epoch) {
+      router.ring.credits.erase(item.ring->entry());
+    }
+    if (static_cast<int>(i) >= reply.results_size()) continue;
+    const v1::VerifyResult& result = reply.results(static_cast<int>(i));
+    Call& call = calls_.at(item.call);
+    switch (result.state().code()) {
+      case v1::WORKER_CODE_OK:
+        call.aborts = 0;
+        if (result.num_cached_tokens() > 0) See(Sight::kCacheHit);
+        if (!item.sample) See(Sight::kPromptInPieces);
+        if (!result.ring_error().empty()) {
+          See(Sight::kRingError);
+        } else if (item.num_drafts > 0) {
+          See(result.num_accepted() == item.num_drafts ? Sight::kDraftAccepted
+                                                       : Sight::kDraftRejected);
+          if (item.ring.has_value()) See(Sight::kRingBlock);
+        } else if (item.sample) {
+          See(Sight::kPlainRound);
+        }
+        // A wrong answer is no progress.
+        if (!Excused(session, kBadReply) && result.state().cached_len() > call.furthest) {
+          call.furthest = result.state().cached_len();
+          call.lost_rounds = 0;
+        }
+        if (!result.ring_error().empty() && !router.ring_may_fail) {
+          Fail("ring", absl::StrCat("a block is dropped without a reason: ", result.ring_error()));
+        }
+        break;
+      case v1::WORKER_CODE_ABORTED:
+        ++call.aborts;
+        See(Sight::kAborted);
+        if (!Excused(session, kLossy | kRowsLost | kBadReply)) {
+          Fail("agreement",
+               absl::StrCat("the verifier aborts without a reason: ", result.state().message()));
+        }
+        break;
+      case v1::WORKER_CODE_NON_FINITE_LOGITS:
+        call.non_finite = true;
+        break;
+      case v1::WORKER_CODE_RESOURCE_EXHAUSTED:
+        See(Sight::kPoolExhausted);
+        break;
+      default:
+        call.refused_otherwise = true;
+    }
+  }
+}
+
+// ---------------------------------------------------------------- commands
+
+void Checker::OnCommands(RouterId id, const Engine& engine, const EngineCommands& commands) {
+  Router& router = routers_[id];
+  for (const EngineCommand& command : commands) {
+    if (const auto* open = std::get_if<OpenSession>(&command)) {
+      if (open->session <= router.last_session) {
+        Fail("sessions",
+             absl::StrCat("session ", open->session, " is opened after ", router.last_session));
+      }
+      router.last_session = open->session;
+      Session& session = router.sessions[open->session];
+      session.worker = open->worker;
+      for (const auto& [other_id, other] : router.sessions) {
+        if (other_id != open->session && other.open && other.worker == open->worker) {
+          Fail("sessions", absl::StrCat("session ", open->session, " is opened beside ", other_id));
+        }
+      }
+      router.opened_at.push_back(now_);
+      const auto recent = std::count_if(router.opened_at.begin(), router.opened_at.end(),
+                                        [&](double at) { return at > now_ - 1; });
+      if (static_cast<size_t>(recent) > 2 * kMostSessionsASecond) {
+        Fail("storm", absl::StrCat(recent, " sessions are opened in a second"));
+      }
+    } else if (const auto* close = std::get_if<CloseSession>(&command)) {
+      const auto found = router.sessions.find(close->session);
+      if (found == router.sessions.end() || !found->second.open) {
+        Fail("sessions", absl::StrCat("session ", close->session, " is closed, and is not open"));
+        continue;
+      }
+      if (!Excused(found->second, 0xff)) {
+        Fail("sessions", absl::StrCat("a sound session with the ", WorkerName(close->worker),
+                                      " worker is given up"));
+      }
+      See(Sight::kSessionGivenUp);
+      EndSession(router, found->second);
+    } else if (const auto* draft = std::get_if<SendToDrafter>(&command)) {
+      OnSend(router, id, draft->session, Worker::kDrafter, draft->command.id(), &draft->command,
+             nullptr);
+    } else if (const auto* verifier = std::get_if<SendToVerifier>(&command)) {
+      OnSend(router, id, verifier->session, Worker::kVerifier, verifier->command.id(), nullptr,
+             &verifier->command);
+    } else if (const auto* ping = std::get_if<SendPing>(&command)) {
+      const auto found = router.sessions.find(ping->session);
+      if (found == router.sessions.end() || !found->second.open) {
+        Fail("sessions", absl::StrCat("session ", ping->session, " is pinged, and is not open"));
+      }
+    } else if (const auto* write = std::get_if<WriteResponse>(&command)) {
+      CheckWrite(write->response, write->call);
+    } else if (const auto* finish = std::get_if<FinishCall>(&command)) {
+      CheckFinish(router, engine, *finish);
+    } else if (const auto* give_up = std::get_if<GiveUp>(&command)) {
+      Fail("status", absl::StrCat("the router gives up: ", std::string(give_up->status.message())));
+    } else if (const auto* line = std::get_if<LogLine>(&command)) {
+      if (line->level == LogLine::Level::kError) Fail("audit", line->text);
+    }
+    if (finding_.has_value()) return;
+  }
+}
+
+void Checker::OnSend(Router& router, RouterId id, SessionId session_id, Worker worker,
+                     uint64_t command_id, const v1::DraftCommand* draft,
+                     const v1::VerifierCommand* verifier) {
+  const auto found = router.sessions.find(session_id);
+  if (found == router.sessions.end() || !found->second.open || found->second.worker != worker) {
+    return Fail("sessions", absl::StrCat("a command goes to session ", session_id, " of the ",
+                                         WorkerName(worker), ", which is not open"));
+  }
+  Session& session = found->second;
+  const bool is_batch =
+      (draft != nullptr && draft->has_propose()) || (verifier != nullptr && verifier->has_verify());
+  if (is_batch && session.batch.has_value()) {
+    return Fail("batches", absl::StrCat("the ", WorkerName(worker), " gets batch ", command_id,
+                                        " while it has ", session.batch->id));
+  }
+  if (command_id <= router.last_command_id) {
+    return Fail("numbers",
+                absl::StrCat("command id ", command_id, " after ", router.last_command_id));
+  }
+  router.last_command_id = command_id;
+  if (draft != nullptr) {
+    if (draft->has_propose()) {
+      CheckPropose(router, id, session_id, session, command_id, draft->propose());
+    } else if (draft->has_update_slots()) {
+      CheckCloses(session, draft->update_slots());
+    }
+    return;
+  }
+  if (verifier->has_verify()) {
+    CheckVerify(router, id, session_id, session, command_id, verifier->verify());
+  } else if (verifier->has_update_slots()) {
+    CheckCloses(session, verifier->update_slots());
+  } else if (verifier->has_create_ring()) {
+    router.ring = Ring();
+    router.ring.entries = verifier->create_ring().entries();
+  }
+}
+
+void Checker::CheckCloses(Session& session, const v1::UpdateSlots& update) {
+  for (const v1::SlotClose& close : update.closes()) {
+    SlotTrack& slot = session.slots[close.slot()];
+    if (!slot.seen || slot.epoch != close.slot_epoch() || slot.closed) {
+      Fail("slots", absl::StrCat("slot ", close.slot(), " is closed in epoch ", close.slot_epoch(),
+                                 ", and is ", slot.closed ? "closed" : "open", " in ", slot.epoch));
+    }
+    slot.closed = true;
+  }
+}
+
+CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
+                           const v1::SlotPoint& at, const v1::SlotOpen* open) {
+  const auto fail = [&](const std::string& invariant, const std::string& what) {
+    Fail(invariant, absl::StrCat(WorkerName(session.worker), ", slot ", at.slot(), ", epoch ",
+                                 at.slot_epoch(), ", command ", at.command_number(), ": ", what));
+    return CallId{0};
+  };
+  SlotTrack& slot = session.slots[at.slot()];
+  if (slot.seen && at.slot_epoch() < slot.epoch) return fail("epochs", "an old epoch");
+  if (at.command_number() <= slot.number) return fail("numbers", "an old number");
+  if (!slot.seen || at.slot_epoch() > slot.epoch) {
+    if (open == nullptr) return fail("epochs", "a new epoch without `open`");
+    slot.seen = true;
+    slot.closed = false;
+    slot.epoch = at.slot_epoch();
+    slot.call = 0;
+  } else if (slot.closed) {
+    return fail("epochs", "this epoch was closed");
+  }
+  slot.number = at.command_number();
+  if (open != nullptr) {
+    // The newest call of that client at this router: ids of calls grow.
+    CallId owner = 0;
+    for (const auto& [call_id, call] : calls_) {
+      if (call.router == id && call.plan.index + 1 == open->sampling().seed()) owner = call_id;
+    }
+    if (owner == 0) return fail("calls", "opened for nobody");
+    if (slot.call != 0 && slot.call != owner) {
+      return fail("epochs", "opened for another request in the same epoch");
+    }
+    slot.call = owner;
+    v1::SlotOpen told = *open;
+    told.set_audit(false);  // the router's own choice
+    if (told.SerializeAsString() != calls_.at(owner).plan.request.open.SerializeAsString()) {
+      return fail("commands", "`open` is not what the client asked for");
+    }
+  }
+  if (slot.call == 0) return fail("epochs", "nobody's");
+  const Call& call = calls_.at(slot.call);
+  const bool may_be_replayed = call.completed && scenario_->engine.audit_fraction > 0;
+  if (!call.live() && !may_be_replayed) return fail("calls", "work for a call that is over");
+  if (at.length() > call.committed_len() || at.prefix_hash() != call.plan.hashes[at.length()]) {
+    return fail("commands", absl::StrCat("length ", at.length(), " of ", call.committed_len(),
+                                         " with another hash"));
+  }
+  // What the worker really holds. Nothing of the slot is under way but perhaps a close.
+  if (session.excuses != 0) return slot.call;
+  const FakeSlots* slots = peek_(id, session.worker, session_id);
+  if (slots == nullptr || at.slot() >= slots->slots().size()) return slot.call;
+  const FakeSlot& held = slots->slots()[at.slot()];
+  if (!held.open || held.epoch != at.slot_epoch()) {
+    if (open == nullptr) return fail("agreement", "the worker does not know this epoch");
+    return slot.call;
+  }
+  const bool is_prefix =
+      at.length() < held.hashes.size() && held.hashes[at.length()] == at.prefix_hash();
+  const bool is_all = session.worker == Worker::kDrafter || at.length() == held.tokens.size();
+  if (!is_prefix || !is_all) {
+    return fail("agreement", absl::StrCat("the router believes ", at.length(),
+                                          " rows, the worker holds ", held.tokens.size()));
+  }
+  return slot.call;
+}
+
+void Checker::CheckTokens(CallId id, const v1::SlotPoint& at,
+                          const google::protobuf::RepeatedField<int32_t>& token_ids) {
+  const Call& call = calls_.at(id);
+  const uint32_t end = at.length() + static_cast<uint32_t>(token_ids.size());
+  if (end > call.committed_len()) {
+    return Fail("commands", absl::StrCat("call ", id, ": tokens up to ", end, " of ",
+                                         call.committed_len(), " committed ones"));
+  }
+  for (uint32_t i = at.length(); i < end; ++i) {
+    if (token_ids[static_cast<int>(i - at.length())] == call.plan.tokens[i]) continue;
+    return Fail("commands", absl::StrCat("call ", id, ": token ", i, " is told as ",
+                                         token_ids[static_cast<int>(i - at.length())], ", and is ",
+                                         call.plan.tokens[i]));
+  }
+}
+
+void Checker::TakeRingEntry(Router& router, const v1::RingReference& reference) {
+  Ring& ring = router.ring;
+  const std::string name =
+      absl::StrCat("entry ", reference.entry(), " of epoch ", reference.ring_epoch(), ", sequence ",
+                   reference.sequence());
+  if (reference.ring_epoch() != ring.epoch || reference.entry() >= ring.entries) {
+    return Fail("ring", absl::StrCat(name, ": the ring is of epoch ", ring.epoch));
+  }
+  if (reference.sequence() != ++ring.last_sequence) {
+    return Fail("ring", absl::StrCat(name, ": the next is ", ring.last_sequence));
+  }
+  const auto held = ring.credits.find(reference.entry());
+  if (held != ring.credits.end() && held->second.holder != RingCredit::Holder::kRouter) {
+    return Fail("ring", absl::StrCat(name, ": is in use under ", held->second.sequence));
+  }
+  ring.credits[reference.entry()] = {RingCredit::Holder::kDrafter, reference.sequence()};
+}
+
+void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
+                           uint64_t command_id, const v1::Propose& propose) {
+  if (propose.has_update_slots()) CheckCloses(session, propose.update_slots());
+  Batch batch{command_id, false, {}};
+  uint32_t rows = 0;
+  for (const v1::ProposeItem& item : propose.items()) {
+    const CallId call_id =
+        CheckPoint(id, session_id, session, item.at(), item.has_open() ? &item.open() : nullptr);
+    if (call_id == 0) return;
+    CheckTokens(call_id, item.at(), item.token_ids());
+    const Call& call = calls_.at(call_id);
+    const uint32_t end = item.at().length() + static_cast<uint32_t>(item.token_ids_size());
+    rows += static_cast<uint32_t>(item.token_ids_size()) +
+            (item.draft_length() > 0 ? item.draft_length() - 1 : 0);
+    if (item.draft_length() > 0 && end != call.committed_len()) {
+      Fail("commands", absl::StrCat("call ", call_id, " drafts after ", end, " tokens of ",
+                                    call.committed_len()));
+    }
+    if (item.draft_length() > scenario_->engine.workers.max_draft_length) {
+      Fail("commands", absl::StrCat("call ", call_id, " drafts ", item.draft_length()));
+    }
+    // Drafting while the verifier is at it would be in vain.
+    for (const auto& [other_id, other] : router.sessions) {
+      if (!other.open || other.worker != Worker::kVerifier || !other.batch.has_value()) continue;
+      for (const BatchItem& judged : other.batch->items) {
+        if (judged.call == call_id && item.draft_length() > 0) {
+          Fail("batches", absl::StrCat("call ", call_id, " drafts while it is verified"));
+        }
+      }
+    }
+    const bool wants_ring = call.plan.request.needs_draft_log_probs() && item.draft_length() > 0;
+    if (wants_ring != item.has_ring()) {
+      Fail("ring", absl::StrCat("call ", call_id, wants_ring ? " lacks" : " needs no", " entry"));
+    }
+    if (item.has_ring()) TakeRingEntry(router, item.ring());
+    router.proposals.erase(call_id);
+    batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
+                           item.has_ring() ? std::optional(item.ring()) : std::nullopt,
+                           item.draft_length(), false});
+  }
+  if (rows > scenario_->engine.step_rows) {
+    Fail("rows",
+         absl::StrCat("a Propose of ", rows, " rows; step_rows is ", scenario_->engine.step_rows));
+  }
+  session.batch = std::move(batch);
+  SeeOverlap(router, Worker::kVerifier);
+}
+
+void Checker::SeeOverlap(const Router& router, Worker other) {
+  for (const auto& [id, session] : router.sessions) {
+    if (session.open && session.worker == other && session.batch.has_value()) {
+      See(Sight::kWorkersOverlap);
+    }
+  }
+}
+
+void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
+                          uint64_t command_id, const v1::Verify& verify) {
+  if (verify.has_update_slots()) CheckCloses(session, verify.update_slots());
+  Batch batch{command_id, true, {}};
+  uint32_t decode_rows = 0;
+  uint32_t prompt_rows = 0;
+  for (const v1::VerifyItem& item : verify.items()) {
+    const CallId call_id =
+        CheckPoint(id, session_id, session, item.at(), item.has_open() ? &item.open() : nullptr);
+    if (call_id == 0) return;
+    CheckTokens(call_id, item.at(), item.token_ids());
+    const Call& call = calls_.at(call_id);
+    const auto num_tokens = static_cast<uint32_t>(item.token_ids_size());
+    const auto num_drafts = static_cast<uint32_t>(item.draft_token_ids_size());
+    const uint32_t end = item.at().length() + num_tokens;
+    if (item.sample() && num_tokens == 1) {
+      decode_rows += 1 + num_drafts;
+    } else {
+      prompt_rows += num_tokens;
+    }
+    if (item.sample() && call.live() && end != call.committed_len()) {
+      Fail("commands", absl::StrCat("call ", call_id, " samples after ", end, " tokens of ",
+                                    call.committed_len()));
+    }
+    if (num_drafts > 0) {
+      const auto proposal = router.proposals.find(call_id);
+      const bool is_proposal =
+          proposal != router.proposals.end() && proposal->second.end == end &&
+          std::equal(item.draft_token_ids().begin(), item.draft_token_ids().end(),
+                     proposal->second.token_ids.begin(), proposal->second.token_ids.end());
+      if (!is_proposal) {
+        Fail("drafts",
+             absl::StrCat("call ", call_id, " is judged with drafts that were not made after its ",
+                          end, " tokens"));
+        return;
+      }
+      const auto& ring = proposal->second.ring;
+      if (ring.has_value() != item.has_ring() || (ring.has_value() && !Same(*ring, item.ring()))) {
+        Fail("ring", absl::StrCat("call ", call_id, ": its drafts' rows are elsewhere"));
+        return;
+      }
+      router.proposals.erase(proposal);
+      if (item.has_ring()) {
+        const auto held = router.ring.credits.find(item.ring().entry());
+        if (item.ring().ring_epoch() != router.ring.epoch || held == router.ring.credits.end() ||
+            held->second.sequence != item.ring().sequence() ||
+            held->second.holder != RingCredit::Holder::kRouter) {
+          Fail("ring", absl::StrCat("call ", call_id, ": entry ", item.ring().entry(),
+                                    " is not its block's any more"));
+          return;
+        }
+        held->second.holder = RingCredit::Holder::kVerifier;
+      }
+    }
+    batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
+                           item.has_ring() ? std::optional(item.ring()) : std::nullopt, num_drafts,
+                           item.sample()});
+  }
+  const uint32_t step_rows = scenario_->engine.step_rows;
+  const uint32_t left = step_rows > decode_rows ? step_rows - decode_rows : 0;
+  if (prompt_rows > std::max(left, step_rows / 4)) {
+    Fail("rows", absl::StrCat("a Verify of ", prompt_rows, " prompt rows beside ", decode_rows,
+                              "; step_rows is ", step_rows));
+  }
+  session.batch = std::move(batch);
+  SeeOverlap(router, Worker::kDrafter);
+}
+
+// ---------------------------------------------------------------- clients
+
+void Checker::CheckWrite(const v1::GenerateResponse& response, CallId id) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end()) return Fail("calls", absl::StrCat("a write to call ", id));
+  Call& call = found->second;
+  if (!call.live() || call.completed) {
+    return Fail("calls", absl::StrCat("call ", id, " is written to after its end"));
+  }
+  if (response.request_id() != call.plan.request.request_id ||
+      response.sources_size() != response.token_ids_size() ||
+      response.logprobs_size() !=
+          (call.plan.request.wants_logprobs ? response.token_ids_size() : 0)) {
+    return Fail("tokens", absl::StrCat("call ", id, ": request id, sources or logprobs differ"));
+  }
+  const ToyPair& pair = scenario_->pair;
+  for (int i = 0; i < response.token_ids_size(); ++i) {
+    const uint32_t place = call.committed_len();
+    if (place >= call.plan.tokens.size() || response.token_ids(i) != call.plan.tokens[place]) {
+      return Fail("tokens", absl::StrCat("call ", id, ", output ", call.emitted, ": got ",
+                                         response.token_ids(i), ", want ",
+                                         place >= call.plan.tokens.size()
+                                             ? "nothing"
+                                             : absl::StrCat(call.plan.tokens[place])));
+    }
+    if (call.plan.request.wants_logprobs &&
+        response.logprobs(i).logprob() !=
+            pair.Logprob(call.plan.hashes[place], response.token_ids(i))) {
+      return Fail("tokens", absl::StrCat("call ", id, ", output ", call.emitted,
+                                         ": the logprob is another token's"));
+    }
+    if (call.plan.non_finite_at.has_value() && call.emitted >= *call.plan.non_finite_at) {
+      return Fail("tokens",
+                  absl::StrCat("call ", id, ": a token from logits that were not finite"));
+    }
+    ++call.sources[response.sources(i)];
+    ++call.emitted;
+  }
+  call.text += response.text();
+  if (response.has_completion()) {
+    call.completed = true;
+    CheckCompletion(response.completion(), call);
+  }
+}
+
+void Checker::CheckCompletion(const v1::Completion& completion, const Call& call) {
+  const std::string name = absl::StrCat("client ", call.plan.index, ": ");
+  if (call.committed_len() != call.plan.tokens.size() || call.text != call.plan.text ||
+      completion.finish_reason() != call.plan.finish_reason) {
+    return Fail("tokens",
+                absl::StrCat(name, "ends with ", call.emitted, " tokens, \"", call.text,
+                             "\", want ", call.plan.tokens.size() - call.plan.prompt_len(), ", \"",
+                             call.plan.text, "\""));
+  }
+  const auto count = [&](v1::TokenSource source) {
+    const auto found = call.sources.find(source);
+    return found == call.sources.end() ? 0 : found->second;
+  };
+  const int accepted = count(v1::TOKEN_SOURCE_ACCEPTED);
+  const int recovered = count(v1::TOKEN_SOURCE_RECOVERED);
+  const int bonus = count(v1::TOKEN_SOURCE_BONUS);
+  const v1::SpeculationStats& stats = completion.speculation();
+  // A round that ends with the request may end within its accepted tokens.
+  const int cut_rounds = stats.num_drafts() - recovered - bonus;
+  int accepted_per_position = 0;
+  int tested_per_position = 0;
+  for (int n : stats.num_accepted_tokens_per_position()) accepted_per_position += n;
+  for (int n : stats.num_tested_tokens_per_position()) tested_per_position += n;
+  const bool agrees =
+      completion.usage().completion_tokens() == static_cast<int>(call.emitted) &&
+      completion.usage().prompt_tokens() == static_cast<int>(call.plan.prompt_len()) &&
+      completion.usage().cached_prompt_tokens() >= 0 &&
+      completion.usage().cached_prompt_tokens() <= static_cast<int>(call.plan.prompt_len()) &&
+      completion.seed() == call.plan.request.open.sampling().seed() && completion.lossless() &&
+      count(v1::TOKEN_SOURCE_PLAIN) == stats.num_plain_rounds() &&
+      stats.num_accepted_tokens() == accepted && accepted_per_position == accepted &&
+      stats.num_tested_tokens() == accepted + recovered &&
+      tested_per_position == accepted + recovered && (cut_rounds == 0 || cut_rounds == 1) &&
+      stats.num_draft_tokens() >= accepted + recovered &&
+      (stats.num_draft_tokens() == 0 ||
+       std::abs(stats.acceptance_rate() * stats.num_draft_tokens() - accepted) < 1e-9);
+  if (!agrees) {
+    Fail("statistics", absl::StrCat(name, "completion does not count what was emitted: ",
+                                    completion.ShortDebugString()));
+  }
+}
+
+void Checker::CheckFinish(Router& router, const Engine& engine, const FinishCall& finish) {
+  const auto found = calls_.find(finish.call);
+  if (found == calls_.end() || !found->second.live()) {
+    return Fail("calls", absl::StrCat("call ", finish.call, " is finished, and is over"));
+  }
+  Call& call = found->second;
+  if (call.completed != finish.status.ok()) {
+    return Fail("status", absl::StrCat("call ", finish.call, " ends with ",
+                                       std::string(finish.status.message()), ", completion ",
+                                       call.completed ? "sent" : "not sent"));
+  }
+  if (!finish.status.ok() && finish.emitted_tokens != static_cast<int>(call.emitted)) {
+    return Fail("status", absl::StrCat("call ", finish.call, ": ", finish.emitted_tokens,
+                                       " tokens are said to be emitted, ", call.emitted, " were"));
+  }
+  if (const std::string why = WhyNot(router, engine, finish, call); !why.empty()) {
+    return Fail("status", absl::StrCat("call ", finish.call, " ends with \"",
+                                       std::string(finish.status.message()), "\": ", why));
+  }
+  See(SightOf(router, finish, call));
+  call.finished = true;
+  --num_live_;
+}
+
+Sight Checker::SightOf(const Router& router, const FinishCall& finish, const Call& call) {
+  switch (finish.status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return router.draining ? Sight::kDraining : Sight::kVerifierGone;
+    case absl::StatusCode::kResourceExhausted:
+      return call.cannot_fit ? Sight::kCannotFit : Sight::kQueueFull;
+    case absl::StatusCode::kAlreadyExists:
+      return Sight::kIdTaken;
+    case absl::StatusCode::kFailedPrecondition:
+      return Sight::kQuarantined;
+    case absl::StatusCode::kInternal:
+      return call.non_finite ? Sight::kNonFinite : Sight::kAborted;
+    default:
+      return Sight::kCompleted;
+  }
+}
+
+std::string Checker::WhyNot(Router& router, const Engine& engine, const FinishCall& finish,
+                            const Call& call) {
+  const uint64_t prompt_hash = call.plan.hashes[call.plan.prompt_len()];
+  switch (finish.status.code()) {
+    case absl::StatusCode::kOk:
+      return "";
+    case absl::StatusCode::kUnavailable:
+      if (router.draining) return "";
+      return now_ - router.verifier_seen_at >= scenario_->engine.verifier_timeout_seconds - 1e-6
+                 ? ""
+                 : absl::StrCat("a verifier was there ", now_ - router.verifier_seen_at, " s ago");
+    case absl::StatusCode::kResourceExhausted:
+      if (call.cannot_fit) return "";
+      return call.emitted == 0 && finish.retry_milliseconds > 0 &&
+                     engine.num_queued() >= scenario_->engine.max_queue
+                 ? ""
+                 : absl::StrCat(engine.num_queued(), " wait, of ", scenario_->engine.max_queue);
+    case absl::StatusCode::kAlreadyExists:
+      for (const auto& [id, other] : calls_) {
+        if (id != finish.call && other.live() && other.router == call.router &&
+            other.plan.request.request_id == call.plan.request.request_id) {
+          return "";
+        }
+      }
+      return "no other call has that id";
+    case absl::StatusCode::kFailedPrecondition:
+      if (router.quarantined.count(prompt_hash) > 0) return "";
+      if (call.lost_rounds < scenario_->engine.max_lost_rounds) {
+        return absl::StrCat("only ", call.lost_rounds, " verifiers died with it");
+      }
+      router.quarantined.insert(prompt_hash);
+      return "";
+    case absl::StatusCode::kInternal:
+      return call.non_finite || call.aborts > 3 || call.refused_otherwise ? ""
+                                                                          : "nothing went wrong";
+    default:
+      return "such a status is not foreseen";
+  }
+}
+
+// ---------------------------------------------------------------- state
+
+void Checker::OnSettled(RouterId id, const Engine& engine) {
+  Router& router = routers_[id];
+  if (engine.workers().ready(Worker::kVerifier)) router.verifier_seen_at = now_;
+  size_t live = 0;
+  for (const auto& [call_id, call] : calls_) live += call.live() && call.router == id ? 1 : 0;
+  if (engine.num_running() + engine.num_queued() != live) {
+    Fail("calls", absl::StrCat("router ", id, " has ", engine.num_running(), " running and ",
+                               engine.num_queued(), " waiting of ", live, " calls"));
+  }
+  // Only sequences that lost their slot may wait beyond the queue's length.
+  const v1::ServerLoad load = engine.Load();
+  for (; router.num_preemptions < load.num_preemptions(); ++router.num_preemptions) {
+    See(Sight::kPreemption);
+  }
+  for (; router.num_replayed < load.audit().num_replayed(); ++router.num_replayed) {
+    See(Sight::kReplay);
+  }
+  const size_t most_queued =
+      scenario_->engine.max_queue + (load.num_preemptions() > 0 ? engine.num_slots() : 0);
+  if (engine.num_queued() > most_queued) {
+    Fail("queue", absl::StrCat(engine.num_queued(), " wait, allowed: ", most_queued));
+  }
+  const RingCredits& ring = engine.workers().ring();
+  if (ring.open()) {
+    size_t in_use = 0;
+    size_t at_router = 0;
+    for (const auto& [entry, credit] : router.ring.credits) {
+      ++(credit.holder == RingCredit::Holder::kRouter ? at_router : in_use);
+    }
+    const size_t taken = router.ring.entries - ring.num_free();
+    if (ring.num_free() > router.ring.entries || taken < in_use || taken > in_use + at_router) {
+      Fail("ring",
+           absl::StrCat(ring.num_free(), " entries of ", router.ring.entries, " are free, ", in_use,
+                        " are at workers and at most ", at_router, " at the router"));
+    }
+  }
+  if (router.stopped && !engine.idle()) Fail("liveness", "a router that stopped is not idle");
+}
+
+void Checker::OnQuiet(RouterId id, const Engine& engine) {
+  const Router& router = routers_[id];
+  if (!engine.idle()) Fail("liveness", absl::StrCat("router ", id, " is not idle"));
+  const RingCredits& ring = engine.workers().ring();
+  if (ring.open() && ring.num_free() != router.ring.entries) {
+    Fail("ring", absl::StrCat("all is quiet, and ", ring.num_free(), " entries of ",
+                              router.ring.entries, " are free"));
+  }
+  for (const auto& [session_id, session] : router.sessions) {
+    if (!session.open) continue;
+    for (const auto& [slot_id, slot] : session.slots) {
+      if (!slot.closed) {
+        Fail("slots", absl::StrCat("all is quiet, and slot ", slot_id, " of the ",
+                                   WorkerName(session.worker), " was opened and not closed"));
+      }
+    }
+  }
+}
+
+}  // namespace tandem::simulator

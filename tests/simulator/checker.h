@@ -1,0 +1,209 @@
+// The invariants: looks at everything that passes between routers, workers and clients.
+#ifndef TANDEM_TESTS_SIMULATOR_CHECKER_H_
+#define TANDEM_TESTS_SIMULATOR_CHECKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/router/engine.h"
+#include "tests/simulator/fake_worker.h"
+#include "tests/simulator/scenario.h"
+#include "tests/simulator/sight.h"
+
+namespace tandem::simulator {
+
+// A broken invariant. docs/testing.md lists them by name.
+struct Finding {
+  uint64_t seed = 0;
+  std::string invariant;
+  std::string what;
+  double at = 0;
+};
+
+using RouterId = uint32_t;
+
+// Knows the scenario's truth, and rebuilds from the messages alone what each side must believe.
+class Checker {
+ public:
+  // Why a session may behave other than between honest peers on an honest stream.
+  enum Excuse : uint8_t {
+    kInterrupted = 1,  // killed, stopped, stuck or cut off
+    kLossy = 2,        // messages dropped, repeated, late
+    kRowsLost = 4,
+    kBadReply = 8,
+    kMisfit = 16,
+  };
+  // The slots that a session's worker really has; null: none.
+  using Peek = std::function<const FakeSlots*(RouterId, Worker, SessionId)>;
+
+  // `scenario` must outlive it.
+  Checker(const Scenario* scenario, const testing::ToyTokenizer* tokenizer, Peek peek);
+
+  const std::optional<Finding>& finding() const { return finding_; }
+  const Sights& sights() const { return sights_; }
+  void See(Sight sight) { sights_.Add(sight); }
+  void Fail(const std::string& invariant, const std::string& what);
+  void SetTime(double now) { now_ = now; }
+
+  // What happens, in order.
+  void OnRouterStarted(RouterId router);
+  void OnRouterDied(RouterId router);
+  // `capacity`: rows of the verifier's pool, as far as the router knows.
+  void OnRequest(RouterId router, CallId call, const ClientPlan& plan, uint64_t capacity);
+  void OnCancel(CallId call);
+  void OnDrain(RouterId router) { routers_[router].draining = true; }
+  void OnStop(RouterId router);
+  void OnExcuse(RouterId router, Worker worker, SessionId session, Excuse excuse);
+  void OnSessionLost(RouterId router, Worker worker, SessionId session);
+  // Before the engine gets it.
+  void OnReply(RouterId router, SessionId session, const WorkerReply& reply);
+  // All that one event made the engine want.
+  void OnCommands(RouterId router, const Engine& engine, const EngineCommands& commands);
+  // After an event and its commands.
+  void OnSettled(RouterId router, const Engine& engine);
+  void OnExecuted(StreamId stream, Worker worker,
+                  const std::vector<FakeWorker::Execution>& executed);
+  void OnComplaints(RouterId router, Worker worker, SessionId session,
+                    const std::vector<std::string>& complaints);
+  void OnPoisonDeath(const ClientPlan& plan);
+
+  bool IsOver(CallId call) const;
+  size_t num_live_calls() const { return num_live_; }
+  std::string LiveCalls() const;
+  // At the end of all.
+  void OnQuiet(RouterId router, const Engine& engine);
+
+ private:
+  struct Call {
+    RouterId router = 0;
+    ClientPlan plan;  // max_tokens cut to what fits, as the router does
+    bool finished = false;
+    bool cancelled = false;
+    bool abandoned = false;  // its router died
+    bool completed = false;
+    bool cannot_fit = false;
+    uint32_t emitted = 0;
+    std::string text;
+    std::map<v1::TokenSource, int> sources;
+    bool non_finite = false;
+    bool refused_otherwise = false;  // by the verifier, with a code that is not foreseen
+    int aborts = 0;
+    int lost_rounds = 0;
+    uint32_t furthest = 0;
+    int num_rejected_rounds = 0;
+    bool live() const { return !finished && !cancelled && !abandoned; }
+    uint32_t committed_len() const { return plan.prompt_len() + emitted; }
+  };
+  struct SlotTrack {
+    bool seen = false;
+    bool closed = false;
+    uint32_t epoch = 0;
+    uint64_t number = 0;
+    CallId call = 0;
+  };
+  struct BatchItem {
+    uint32_t slot;
+    CallId call;
+    uint32_t begin;
+    uint32_t end;
+    std::optional<v1::RingReference> ring;
+    uint32_t num_drafts;  // asked for, or judged
+    bool sample;
+  };
+  struct Batch {
+    uint64_t id;
+    bool is_verify;
+    std::vector<BatchItem> items;
+  };
+  struct Session {
+    Worker worker = Worker::kVerifier;
+    bool open = true;
+    uint8_t excuses = 0;
+    std::map<uint32_t, SlotTrack> slots;
+    std::optional<Batch> batch;
+    std::vector<CallId> answered_wrongly;  // calls of a batch whose answer may be a wrong one
+  };
+  struct Proposal {
+    SessionId session;
+    uint32_t end;
+    std::vector<int32_t> token_ids;
+    std::optional<v1::RingReference> ring;
+  };
+  struct RingCredit {
+    enum class Holder : uint8_t { kDrafter, kRouter, kVerifier };
+    Holder holder;
+    uint64_t sequence;
+  };
+  struct Ring {
+    uint64_t epoch = 0;
+    uint32_t entries = 0;
+    uint64_t last_sequence = 0;
+    std::map<uint32_t, RingCredit> credits;
+  };
+  struct Router {
+    bool draining = false;
+    bool stopped = false;
+    double verifier_seen_at = 0;
+    uint64_t last_command_id = 0;
+    SessionId last_session = 0;
+    std::map<SessionId, Session> sessions;
+    std::map<CallId, Proposal> proposals;
+    Ring ring;
+    bool ring_may_fail = false;
+    std::set<uint64_t> quarantined;  // prompts
+    std::vector<double> opened_at;
+    uint64_t num_preemptions = 0;
+    uint64_t num_replayed = 0;
+  };
+
+  void OnSend(Router& router, RouterId id, SessionId session_id, Worker worker, uint64_t command_id,
+              const v1::DraftCommand* draft, const v1::VerifierCommand* verifier);
+  // The call that the slot is of; 0 after a failure.
+  CallId CheckPoint(RouterId id, SessionId session_id, Session& session, const v1::SlotPoint& at,
+                    const v1::SlotOpen* open);
+  void CheckTokens(CallId call, const v1::SlotPoint& at,
+                   const google::protobuf::RepeatedField<int32_t>& token_ids);
+  void CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
+                    uint64_t command_id, const v1::Propose& propose);
+  void CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
+                   uint64_t command_id, const v1::Verify& verify);
+  void CheckCloses(Session& session, const v1::UpdateSlots& update);
+  void TakeRingEntry(Router& router, const v1::RingReference& reference);
+  void OnProposeReply(Router& router, SessionId session_id, Session& session,
+                      const v1::ProposeReply& reply);
+  void OnVerifyReply(Router& router, Session& session, const v1::VerifyReply& reply);
+  void EndSession(Router& router, Session& session);
+  void CheckWrite(const v1::GenerateResponse& response, CallId id);
+  void CheckCompletion(const v1::Completion& completion, const Call& call);
+  void CheckFinish(Router& router, const Engine& engine, const FinishCall& finish);
+  // Empty: the status has its reason.
+  std::string WhyNot(Router& router, const Engine& engine, const FinishCall& finish,
+                     const Call& call);
+  static Sight SightOf(const Router& router, const FinishCall& finish, const Call& call);
+  void SeeOverlap(const Router& router, Worker other);
+  bool Excused(const Session& session, uint8_t excuses) const {
+    return (session.excuses & excuses) != 0;
+  }
+
+  const Scenario* scenario_;
+  const testing::ToyTokenizer* tokenizer_;
+  Peek peek_;
+  double now_ = kStartTime;
+  std::optional<Finding> finding_;
+  Sights sights_;
+  std::map<RouterId, Router> routers_;
+  std::map<CallId, Call> calls_;
+  size_t num_live_ = 0;
+  std::map<size_t, int> poison_deaths_;  // by client
+  std::map<std::tuple<StreamId, Worker, uint32_t>, std::pair<uint32_t, uint64_t>> executed_;
+};
+
+}  // namespace tandem::simulator
+
+#endif  // TANDEM_TESTS_SIMULATOR_CHECKER_H_

@@ -1,0 +1,225 @@
+#include "tests/simulator/falsifier.h"
+
+#include <limits>
+#include <string>
+#include <variant>
+
+namespace tandem::simulator {
+namespace {
+
+void EraseToken(int place, v1::GenerateResponse* response) {
+  response->mutable_token_ids()->erase(response->token_ids().begin() + place);
+  response->mutable_sources()->erase(response->sources().begin() + place);
+  if (response->logprobs_size() > place) {
+    response->mutable_logprobs()->DeleteSubrange(place, 1);
+  }
+}
+
+}  // namespace
+
+EngineOptions Falsifier::Options(EngineOptions options) const {
+  if (bug_ == PlantedBug::kQueueOverfull) options.max_queue += 2;
+  if (bug_ == PlantedBug::kStepRowsExceeded) options.step_rows *= 2;
+  return options;
+}
+
+double Falsifier::ChangeDeadline(double deadline, double now) const {
+  if (bug_ == PlantedBug::kDeadlineForgotten) return std::numeric_limits<double>::infinity();
+  if (bug_ == PlantedBug::kDeadlineInThePast) return now - 1;
+  return deadline;
+}
+
+SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* reply) {
+  auto* verifier = std::get_if<v1::VerifierReply>(reply);
+  if (verifier != nullptr && verifier->has_verify()) last_verdict_ = *verifier;
+  if (bug_ != PlantedBug::kOldSessionReplyAccepted || session == sessions_[worker]) return session;
+  if (verifier != nullptr) {
+    if (!verifier->has_verify()) return session;
+    verifier->set_id(batches_[worker]);
+  } else {
+    auto& draft = std::get<v1::DraftReply>(*reply);
+    if (!draft.has_propose()) return session;
+    draft.set_id(batches_[worker]);
+  }
+  return sessions_[worker];
+}
+
+std::optional<std::pair<SessionId, v1::VerifierReply>> Falsifier::TakeRepeated() {
+  return std::exchange(repeated_, std::nullopt);
+}
+
+void Falsifier::ChangeCommands(Engine& engine, EngineCommands* commands) {
+  EngineCommands changed;
+  for (EngineCommand& command : *commands) {
+    if (auto* open = std::get_if<OpenSession>(&command)) {
+      const SessionId old = std::exchange(sessions_[open->worker], open->session);
+      for (const auto& [call, token] : last_tokens_) recovering_.insert(call);
+      changed.push_back(command);
+      if (bug_ == PlantedBug::kCommandToClosedSession && old != 0) {
+        v1::DraftCommand update;
+        update.mutable_update_slots();
+        if (open->worker == Worker::kDrafter) changed.push_back(SendToDrafter{old, update});
+      }
+      continue;
+    }
+    if (auto* draft = std::get_if<SendToDrafter>(&command)) {
+      v1::DraftCommand& sent = draft->command;
+      if (sent.has_propose()) {
+        batches_[Worker::kDrafter] = sent.id();
+        ChangePropose(engine, sent.mutable_propose());
+      }
+      if (sent.has_update_slots()) ChangeCloses(sent.mutable_update_slots());
+    } else if (auto* verifier = std::get_if<SendToVerifier>(&command)) {
+      v1::VerifierCommand& sent = verifier->command;
+      if (sent.has_update_slots()) ChangeCloses(sent.mutable_update_slots());
+      if (sent.has_verify()) {
+        batches_[Worker::kVerifier] = sent.id();
+        ChangeVerify(engine, sent.mutable_verify());
+        if (bug_ == PlantedBug::kTwoBatchesInFlight) {
+          changed.push_back(command);
+          sent.set_id(sent.id() + 1);
+        }
+        if (bug_ == PlantedBug::kReplyTakenTwice && last_verdict_.has_value()) {
+          repeated_ = {verifier->session, *std::exchange(last_verdict_, std::nullopt)};
+          repeated_->second.set_id(sent.id());
+        }
+      }
+    } else if (auto* write = std::get_if<WriteResponse>(&command)) {
+      ChangeWrite(write->call, &write->response);
+    } else if (auto* finish = std::get_if<FinishCall>(&command)) {
+      if (bug_ == PlantedBug::kFinishMissing && random_.Chance(0.3)) continue;
+      if (bug_ == PlantedBug::kFinishTwice) changed.push_back(command);
+      if (bug_ == PlantedBug::kWriteAfterFinish) {
+        const CallId call = finish->call;
+        changed.push_back(command);
+        changed.push_back(WriteResponse{call, {}});
+        continue;
+      }
+    }
+    changed.push_back(std::move(command));
+  }
+  *commands = std::move(changed);
+}
+
+void Falsifier::ChangeWrite(CallId call, v1::GenerateResponse* response) {
+  const int n = response->token_ids_size();
+  if (n == 0) return;
+  const int32_t last = response->token_ids(n - 1);
+  switch (bug_) {
+    case PlantedBug::kTokenEmittedTwiceAfterRecovery:
+      if (recovering_.erase(call) == 0 || response->logprobs_size() > 0) break;
+      response->mutable_token_ids()->Clear();
+      response->add_token_ids(last_tokens_[call]);
+      response->add_sources(v1::TOKEN_SOURCE_PLAIN);
+      break;
+    case PlantedBug::kTokenLost:
+      if (n > 1) EraseToken(0, response);
+      break;
+    case PlantedBug::kNextTokenDropped:
+      if (!response->has_completion()) EraseToken(n - 1, response);
+      break;
+    case PlantedBug::kTokensSwapped:
+      if (n > 1) response->mutable_token_ids()->SwapElements(0, 1);
+      break;
+    case PlantedBug::kSourceMislabelled:
+      if (response->sources(0) == v1::TOKEN_SOURCE_ACCEPTED) {
+        response->set_sources(0, v1::TOKEN_SOURCE_BONUS);
+      }
+      break;
+    default:
+      break;
+  }
+  last_tokens_[call] = last;
+}
+
+void Falsifier::ChangeCloses(v1::UpdateSlots* update) {
+  if (bug_ == PlantedBug::kSlotNotClosed) update->clear_closes();
+  if (bug_ == PlantedBug::kEpochNotGrown) {
+    for (v1::SlotClose& close : *update->mutable_closes()) close.set_slot_epoch(1);
+  }
+}
+
+const ClientPlan* Falsifier::PlanOf(Worker worker, const v1::SlotPoint& at,
+                                    const v1::SlotOpen* open) {
+  const ClientPlan*& owner = owners_[{worker, at.slot()}];
+  if (open != nullptr) owner = &scenario_->clients[open->sampling().seed() - 1];
+  return owner;
+}
+
+template <typename Item>
+void Falsifier::ChangeItem(Worker worker, Item* item) {
+  v1::SlotPoint& at = *item->mutable_at();
+  const ClientPlan& plan = *PlanOf(worker, at, item->has_open() ? &item->open() : nullptr);
+  const auto skip = [&](uint32_t num_tokens) {
+    at.set_length(at.length() + num_tokens);
+    at.set_prefix_hash(plan.hashes[at.length()]);
+    item->mutable_token_ids()->erase(item->token_ids().begin(),
+                                     item->token_ids().begin() + static_cast<int>(num_tokens));
+  };
+  const bool to_verifier = worker == Worker::kVerifier;
+  uint32_t& told = told_[{worker, &plan}];
+  switch (bug_) {
+    case PlantedBug::kEpochNotGrown:
+      at.set_slot_epoch(1);
+      break;
+    case PlantedBug::kCommandNumberReused:
+      if (!item->has_open() && random_.Chance(0.2)) at.set_command_number(at.command_number() - 1);
+      break;
+    case PlantedBug::kCachedLenOneTooLong:
+      if (to_verifier && item->token_ids_size() > 1) skip(1);
+      break;
+    case PlantedBug::kRejectionRowsBelieved:
+      if (!to_verifier && item->token_ids_size() > 1) skip(1);
+      break;
+    case PlantedBug::kCachedLenOneTooShort:
+      if (to_verifier && at.length() > plan.prompt_len()) {
+        at.set_length(at.length() - 1);
+        at.set_prefix_hash(plan.hashes[at.length()]);
+        item->add_token_ids(0);
+        for (int i = 0; i < item->token_ids_size(); ++i) {
+          item->set_token_ids(i, plan.tokens[at.length() + static_cast<uint32_t>(i)]);
+        }
+      }
+      break;
+    case PlantedBug::kCatchUpSkipsToken:
+      if (!to_verifier && item->token_ids_size() > 1) {
+        item->mutable_token_ids()->erase(item->token_ids().begin());
+      }
+      break;
+    case PlantedBug::kPreemptedRowsKept:
+      if (to_verifier && item->has_open() && at.length() == 0 && told > 0 &&
+          told < static_cast<uint32_t>(item->token_ids_size())) {
+        skip(told);
+      }
+      break;
+    default:
+      break;
+  }
+  told = at.length() + static_cast<uint32_t>(item->token_ids_size());
+}
+
+void Falsifier::ChangePropose(Engine& engine, v1::Propose* propose) {
+  if (propose->has_update_slots()) ChangeCloses(propose->mutable_update_slots());
+  for (v1::ProposeItem& item : *propose->mutable_items()) {
+    ChangeItem(Worker::kDrafter, &item);
+    if (bug_ == PlantedBug::kRingEntryNeverReleased && item.has_ring()) {
+      const_cast<WorkerSessions&>(engine.workers()).ring().Acquire();
+    }
+  }
+}
+
+void Falsifier::ChangeVerify(Engine& engine, v1::Verify* verify) {
+  if (verify->has_update_slots()) ChangeCloses(verify->mutable_update_slots());
+  for (v1::VerifyItem& item : *verify->mutable_items()) {
+    ChangeItem(Worker::kVerifier, &item);
+    if (bug_ == PlantedBug::kDraftsOfOtherPrefix && item.draft_token_ids_size() > 1) {
+      item.mutable_draft_token_ids()->erase(item.draft_token_ids().begin());
+    }
+    if (bug_ == PlantedBug::kRingEntryReleasedTwice && item.has_ring()) {
+      const_cast<WorkerSessions&>(engine.workers()).ring().Release(item.ring());
+    }
+    if (bug_ == PlantedBug::kRingReferenceDropped) item.clear_ring();
+  }
+}
+
+}  // namespace tandem::simulator

@@ -1,0 +1,100 @@
+// The test of the simulator: each planted bug is found, by an invariant that is about it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulator/world.h"
+
+namespace tandem::simulator {
+namespace {
+
+struct Expectation {
+  PlantedBug bug;
+  uint64_t within_seeds;
+  std::vector<std::string> by;  // names of invariants
+};
+
+std::ostream& operator<<(std::ostream& out, const Expectation& expectation) {
+  return out << NameOf(expectation.bug);
+}
+
+using enum PlantedBug;
+const Expectation kExpectations[] = {
+    {kTokenEmittedTwiceAfterRecovery, 100, {"tokens"}},
+    {kTokenLost, 100, {"tokens", "commands"}},
+    {kNextTokenDropped, 100, {"commands"}},
+    {kTokensSwapped, 100, {"tokens"}},
+    {kSourceMislabelled, 100, {"statistics"}},
+    {kWriteAfterFinish, 100, {"calls"}},
+    {kFinishMissing, 100, {"calls"}},
+    {kFinishTwice, 100, {"calls"}},
+    {kCancelForgotten, 100, {"calls"}},
+    {kQueueOverfull, 100, {"queue"}},
+    {kStepRowsExceeded, 100, {"rows"}},
+    {kTwoBatchesInFlight, 100, {"batches"}},
+    {kCommandToClosedSession, 100, {"sessions"}},
+    {kOldSessionReplyAccepted,
+     3000,
+     {"batches", "drafts", "commands", "tokens", "sessions", "ring"}},
+    {kReplyTakenTwice, 100, {"sessions", "tokens", "status", "agreement"}},
+    {kSlotNotClosed, 100, {"slots"}},
+    {kEpochNotGrown, 100, {"epochs"}},
+    {kCommandNumberReused, 100, {"numbers"}},
+    {kCachedLenOneTooLong, 100, {"agreement"}},
+    {kCachedLenOneTooShort, 100, {"agreement"}},
+    {kCatchUpSkipsToken, 100, {"commands"}},
+    {kPreemptedRowsKept, 200, {"agreement"}},
+    {kDraftsOfOtherPrefix, 100, {"drafts"}},
+    {kRejectionRowsBelieved, 100, {"agreement"}},
+    {kRingEntryReleasedTwice, 100, {"ring"}},
+    {kRingEntryNeverReleased, 100, {"ring"}},
+    {kRingReferenceDropped, 100, {"ring"}},
+    {kDeadlineForgotten, 100, {"liveness"}},
+    {kDeadlineInThePast, 100, {"storm"}},
+    {kRollbackKeepsRow, 200, {"tokens"}},
+    {kRollbackDropsRow, 200, {"tokens"}},
+    {kRejectedRowsKept, 100, {"tokens"}},
+    {kStaleEpochAccepted, 3000, {"epochs"}},
+    {kStaleCommandExecuted, 200, {"numbers"}},
+    {kReplayOfOtherSlot, 200, {"replay"}},
+    {kHashNotChecked, 1000, {"tokens", "audit"}},
+    {kPageLeakedOnCancel, 100, {"pages"}},
+    {kPageFreedTwice, 1000, {"pages"}},
+    {kFreePagesMiscounted, 100, {"pages"}},
+    {kCacheHitOfOtherTokens, 100, {"tokens", "pages", "audit"}},
+    {kCacheSaltIgnored, 200, {"pages"}},
+    {kRingSequenceNotChecked, 3000, {"tokens"}},
+    {kSlotsOutliveSession, 100, {"pages"}},
+};
+
+class PlantedBugTest : public ::testing::TestWithParam<Expectation> {};
+
+TEST_P(PlantedBugTest, IsFound) {
+  const Expectation& expectation = GetParam();
+  for (uint64_t seed = 0; seed < expectation.within_seeds; ++seed) {
+    const RunResult result = RunSeed(seed, expectation.bug);
+    if (!result.finding.has_value()) continue;
+    EXPECT_TRUE(std::find(expectation.by.begin(), expectation.by.end(),
+                          result.finding->invariant) != expectation.by.end())
+        << "seed " << seed << ": " << result.finding->invariant << ": " << result.finding->what;
+    return;
+  }
+  ADD_FAILURE() << "not within " << expectation.within_seeds << " seeds";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedBugTest, ::testing::ValuesIn(kExpectations),
+                         [](const auto& tested) { return std::string(NameOf(tested.param.bug)); });
+
+TEST(PlantedBugsTest, EachHasItsExpectation) {
+  std::set<PlantedBug> expected;
+  for (const Expectation& expectation : kExpectations) expected.insert(expectation.bug);
+  EXPECT_EQ(expected.size(), PlantedBugs().size());
+}
+
+}  // namespace
+}  // namespace tandem::simulator

@@ -1,0 +1,80 @@
+// What a run came across: shows that the scenarios reach what they are made for.
+#ifndef TANDEM_TESTS_SIMULATOR_SIGHT_H_
+#define TANDEM_TESTS_SIMULATOR_SIGHT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace tandem::simulator {
+
+enum class Sight : uint8_t {
+  kCompleted,
+  kPlainRound,
+  kDraftAccepted,
+  kDraftRejected,
+  kRingBlock,
+  kRingError,
+  kWorkersOverlap,  // both compute for one router
+  kPromptInPieces,
+  kCacheHit,
+  kPoolExhausted,  // as a worker says
+  kPreemption,
+  kReplay,  // of the audit
+  kCommandRepeated,
+  kAborted,
+  kReplyToGivenUpSession,
+  kSessionLost,
+  kSessionGivenUp,
+  kQueueFull,
+  kCannotFit,
+  kQuarantined,
+  kVerifierGone,
+  kDraining,
+  kIdTaken,
+  kNonFinite,
+  kCancelled,
+  kRouterReplaced,
+};
+inline constexpr std::array<std::string_view, 26> kSightNames = {
+    "calls completed",
+    "plain rounds",
+    "drafts accepted in full",
+    "drafts rejected",
+    "blocks judged by rows of the ring",
+    "blocks dropped for their rows",
+    "drafter and verifier at work at once",
+    "prompts sent in pieces",
+    "prefix-cache hits",
+    "workers out of pages",
+    "preemptions",
+    "replays of the audit",
+    "commands repeated",
+    "commands aborted",
+    "replies to a session given up",
+    "sessions lost",
+    "sessions given up",
+    "requests refused by a full queue",
+    "requests that can never fit",
+    "requests quarantined",
+    "requests ended as the verifier is gone",
+    "requests refused or ended as the router ends",
+    "request ids taken",
+    "requests ended by logits not finite",
+    "calls cancelled",
+    "routers replaced",
+};
+
+struct Sights {
+  std::array<uint64_t, kSightNames.size()> counts = {};
+
+  void Add(Sight sight) { ++counts[static_cast<size_t>(sight)]; }
+  void Add(const Sights& other) {
+    for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  }
+};
+
+}  // namespace tandem::simulator
+
+#endif  // TANDEM_TESTS_SIMULATOR_SIGHT_H_

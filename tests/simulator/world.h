@@ -1,0 +1,169 @@
+// The simulated world: routers (engines), fake workers, network, clients and faults on one clock.
+#ifndef TANDEM_TESTS_SIMULATOR_WORLD_H_
+#define TANDEM_TESTS_SIMULATOR_WORLD_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "services/router/engine.h"
+#include "tests/router/toy_tokenizer.h"
+#include "tests/simulator/checker.h"
+#include "tests/simulator/fake_worker.h"
+#include "tests/simulator/falsifier.h"
+#include "tests/simulator/planted_bug.h"
+#include "tests/simulator/scenario.h"
+#include "tests/simulator/seeded_random.h"
+
+namespace tandem::simulator {
+
+// What became of a run.
+struct RunResult {
+  std::optional<Finding> finding;
+  Sights sights;
+  uint64_t digest = 0;  // of all that happened: equal for equal seeds
+  int num_steps = 0;
+};
+
+class World {
+ public:
+  // `scenario` must outlive it. `trace`: null, or where a line for each step goes.
+  World(const Scenario* scenario, PlantedBug bug, std::string* trace);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // To the end, or to the first broken invariant.
+  RunResult Run();
+
+ private:
+  // One life of a worker.
+  struct Process {
+    Process(Worker process_kind, FakeWorker fake) : kind(process_kind), worker(std::move(fake)) {}
+    Worker kind;
+    FakeWorker worker;
+    bool alive = true;
+    bool stopped = false;  // answers nothing
+    bool stuck = false;    // answers pings only
+    bool misfit = false;   // of another vocabulary
+    bool busy = false;
+    uint64_t progress = 0;
+    std::deque<std::function<void()>> inbox;
+    std::vector<std::function<void()>> late;  // what a stopped one still has to say
+  };
+  struct Stream {
+    StreamId id;
+    Worker worker;
+    RouterId router;
+    SessionId session;
+    std::shared_ptr<Process> process;
+    bool router_open = true;  // not closed by the router, nor told to be lost
+    bool worker_open = true;
+    bool silent = false;      // the network between is gone
+    double to_worker_at = 0;  // of the last message: the next comes later
+    double to_router_at = 0;
+  };
+  struct Router {
+    RouterId id;
+    std::unique_ptr<Falsifier> falsifier;
+    std::unique_ptr<Engine> engine;
+    bool alive = true;
+    double tick_at = 0;
+    uint64_t tick_number = 0;
+    int overdue_ticks = 0;
+    std::map<SessionId, std::shared_ptr<Stream>> streams;
+  };
+  struct Client {
+    RouterId router = 0;
+    size_t plan = 0;
+    int responses = 0;
+  };
+  struct Event {
+    double at;
+    uint64_t number;
+    std::function<void()> run;
+    bool operator<(const Event& other) const {
+      return std::tie(other.at, other.number) < std::tie(at, number);
+    }
+  };
+
+  void At(double at, std::function<void()> run);
+  void After(double seconds, std::function<void()> run) { At(now_ + seconds, std::move(run)); }
+  double Delay() { return random_.Real(0.0001, scenario_->network.longest_seconds); }
+  // A message under way keeps the world from being quiet.
+  void Deliver(double at, std::function<void()> run);
+
+  void StartRouter();
+  void KillRouter(Router& router, double linger_seconds);
+  void Settle(Router& router);
+  void Execute(Router& router, EngineCommand& command);
+  void ScheduleTick(Router& router);
+  void OpenStream(Router& router, Worker worker, SessionId session);
+  void SendToWorker(const std::shared_ptr<Stream>& stream, WorkerCommand command);
+  void SendToRouter(const std::shared_ptr<Stream>& stream, WorkerReply reply);
+  void DeliverReply(const std::shared_ptr<Stream>& stream, WorkerReply reply);
+  void LoseStream(const std::shared_ptr<Stream>& stream, double after_seconds, const char* why);
+  void EndAtWorker(const std::shared_ptr<Stream>& stream);
+  void Ping(const std::shared_ptr<Stream>& stream);
+  void Excuse(const std::shared_ptr<Stream>& stream, Checker::Excuse excuse);
+  void ExcuseAll(const std::shared_ptr<Process>& process, Checker::Excuse excuse);
+  std::vector<std::shared_ptr<Stream>> StreamsOf(const std::shared_ptr<Process>& process);
+
+  std::shared_ptr<Process>& process(Worker worker) {
+    return worker == Worker::kDrafter ? drafter_ : verifier_;
+  }
+  void StartProcess(Worker worker, bool other_vocabulary);
+  void KillProcess(const std::shared_ptr<Process>& process, bool silently);
+  void Enqueue(const std::shared_ptr<Process>& process, std::function<void()> job);
+  void Work(const std::shared_ptr<Process>& process);
+  void Compute(const std::shared_ptr<Process>& process, const std::shared_ptr<Stream>& stream,
+               const WorkerCommand& command);
+  void SpoilReply(const std::shared_ptr<Stream>& stream, WorkerReply* reply);
+  void Resume(const std::shared_ptr<Process>& process);
+
+  void Arrive(const ClientPlan& plan);
+  void Cancel(Router& router, CallId call);
+  void Inject(const Fault& fault);
+  void Heal();
+  bool IsQuiet() const;
+  void Step();
+  void Trace(const std::function<std::string()>& line);
+  void Digest(uint64_t value) { digest_ = (digest_ ^ value) * 0x100000001B3ULL; }
+
+  const Scenario* scenario_;
+  PlantedBug bug_;
+  std::string* trace_;
+  testing::ToyTokenizer tokenizer_;
+  SeededRandom random_;
+  FakeRings rings_;
+  std::vector<Event> events_;  // a heap
+  std::vector<std::unique_ptr<Router>> routers_;
+  std::shared_ptr<Process> drafter_;
+  std::shared_ptr<Process> verifier_;
+  std::vector<std::shared_ptr<Stream>> streams_;
+  std::map<CallId, Client> clients_;
+  Checker checker_;
+
+  double now_ = kStartTime;
+  uint64_t last_event_ = 0;
+  StreamId last_stream_ = 0;
+  CallId last_call_ = 0;
+  int num_under_way_ = 0;
+  size_t num_arrived_ = 0;
+  bool healed_ = false;
+  std::optional<Worker> spoil_next_;  // whose next batch is answered wrongly
+  uint64_t digest_ = 0xCBF29CE484222325ULL;
+  int num_steps_ = 0;
+};
+
+RunResult RunSeed(uint64_t seed, PlantedBug bug = PlantedBug::kNone, std::string* trace = nullptr);
+
+}  // namespace tandem::simulator
+
+#endif  // TANDEM_TESTS_SIMULATOR_WORLD_H_
