@@ -219,10 +219,10 @@ void Checker::OnVerifyReply(Router& router, Session& session, const v1::VerifyRe
         } else if (item.sample) {
           See(Sight::kPlainRound);
         }
-        // A wrong answer is no progress.
-        if (!Excused(session, kBadReply) && result.state().cached_len() > call.furthest) {
-          call.furthest = result.state().cached_len();
-          call.lost_rounds = 0;
+        if (const uint32_t rows = result.state().cached_len(); rows > call.furthest) {
+          call.furthest = std::min(rows, static_cast<uint32_t>(call.plan.tokens.size()));
+          // A wrong answer is no progress.
+          if (!Excused(session, kBadReply)) call.lost_rounds = 0;
         }
         if (!result.ring_error().empty() && !router.ring_may_fail) {
           Fail("ring", absl::StrCat("a block is dropped without a reason: ", result.ring_error()));

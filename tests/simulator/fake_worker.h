@@ -55,6 +55,7 @@ class FakeWorker {
     }
   }
   void set_other_vocabulary(bool other) { other_vocabulary_ = other; }
+  bool spoils_ring() const { return spoils_ring_; }
   void set_spoils_ring(bool spoils) { spoils_ring_ = spoils; }
 
   // Null: not attached.

@@ -281,7 +281,7 @@ void World::OpenStream(Router& router, Worker worker, SessionId session) {
   }
   stream->process = peer;
   if (peer->stopped || peer->stuck) Excuse(stream, Checker::kInterrupted);
-  if (peer->misfit) Excuse(stream, Checker::kMisfit);
+  if (peer->misfit || peer->worker.spoils_ring()) Excuse(stream, Checker::kMisfit);
   if (scenario_->network.lossy && !healed_) Excuse(stream, Checker::kLossy);
 }
 
