@@ -372,6 +372,13 @@ void AddServe(CLI::App& app, ServeArguments& serve) {
       ->type_name("K")
       ->group("Speculation");
   AddResources(app, server);
+  app.add_option("--log-format", server.log_format, "text (default), or json: one object a line")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("FORMAT")
+      ->group("Output");
+  app.add_flag("--log-prompts", server.log_prompts,
+               "log the prompts of requests, texts and token ids (else neither)")
+      ->group("Output");
   AddColor(app, serve.color);
 }
 

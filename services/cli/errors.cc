@@ -12,13 +12,18 @@ void PrintLine(const std::string& text, Console& console) {
 
 }  // namespace
 
+int ExitCode(const absl::Status& status) {
+  if (absl::IsCancelled(status)) return kExitInterrupted;
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitServerError;
+}
+
 int PrintError(const absl::Status& status, Console& console) {
   if (absl::IsCancelled(status)) {
     console.err << "interrupted" << std::endl;
-    return kExitInterrupted;
+  } else {
+    PrintLine(std::string(status.message()), console);
   }
-  PrintLine(std::string(status.message()), console);
-  return absl::IsInvalidArgument(status) ? kExitUsage : kExitServerError;
+  return ExitCode(status);
 }
 
 int PrintServerError(const absl::Status& status, Console& console) {

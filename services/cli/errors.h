@@ -7,8 +7,11 @@
 
 namespace tandem::cli {
 
-// Prints one line, "error: …", and returns the exit code for it: kExitUsage for INVALID_ARGUMENT
-// from this process, kExitInterrupted for CANCELLED, else kExitServerError.
+// For what this process found wrong: kExitUsage for INVALID_ARGUMENT, kExitInterrupted for CANCELLED,
+// else kExitServerError. `status` must not be OK.
+int ExitCode(const absl::Status& status);
+
+// Prints one line, "error: …", and returns the exit code for it.
 int PrintError(const absl::Status& status, Console& console);
 
 // The same for what a server answered: the line names the status code, and the exit code is never

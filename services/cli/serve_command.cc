@@ -9,6 +9,7 @@
 
 #include "services/cli/errors.h"
 #include "services/cli/runtime_directory.h"
+#include "services/cli/serve_log.h"
 #include "services/cli/server_plan.h"
 #include "services/cli/supervisor.h"
 
@@ -30,40 +31,40 @@ std::string Describe(const ModelFolders& models) {
 }  // namespace
 
 int Serve(const ServerOptions& options, ColorMode color, Console& console) {
-  const Palette palette(WantsColor(color, console.err_is_terminal));
+  ServeLog log(options.log_format == "json", Palette(WantsColor(color, console.err_is_terminal)),
+               console.err);
+  const auto fail = [&](const absl::Status& status) {
+    if (!log.json()) return PrintError(status, console);
+    log.Say("error", std::string(status.message()));
+    return ExitCode(status);
+  };
   const auto models = FindModels(options);
-  if (!models.ok()) return PrintError(models.status(), console);
+  if (!models.ok()) return fail(models.status());
   auto runtime = RuntimeDirectory::Create();
-  if (!runtime.ok()) return PrintError(runtime.status(), console);
+  if (!runtime.ok()) return fail(runtime.status());
   auto plan = PlanServer(options, *models, **runtime, ExecutableFolder());
-  if (!plan.ok()) return PrintError(plan.status(), console);
-  if (models->draft.empty() && options.drafter != "none") {
-    console.err << kNoDrafterNote;
-  }
+  if (!plan.ok()) return fail(plan.status());
+  if (models->draft.empty() && options.drafter != "none") log.Say("info", kNoDrafterNote);
 
   boost::asio::io_context io;
   boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGHUP);
   absl::Status result;
   bool killed = false;
-  Supervisor supervisor(io, *std::move(plan),
-                        {.ready =
-                             [&](const std::string& address) {
-                               console.out << "ready: " << address << std::endl;
-                               console.err << palette.Dim("tandem: serving " + Describe(*models) +
-                                                          "; try: tandem generate --connect " +
-                                                          address + " \"Once upon a time\"")
-                                           << std::endl;
-                             },
-                         .stopped =
-                             [&](const absl::Status& status) {
-                               result = status;
-                               boost::system::error_code ignored;
-                               signals.cancel(ignored);
-                             },
-                         .log =
-                             [&](const std::string& name, const std::string& line) {
-                               console.err << palette.Dim(name + ": ") << line << std::endl;
-                             }});
+  Supervisor supervisor(
+      io, *std::move(plan),
+      {.ready =
+           [&](const std::string& address) {
+             console.out << "ready: " << address << std::endl;
+             log.Say("info", "serving " + Describe(*models) + "; try: tandem generate --connect " +
+                                 address + " \"Once upon a time\"");
+           },
+       .stopped =
+           [&](const absl::Status& status) {
+             result = status;
+             boost::system::error_code ignored;
+             signals.cancel(ignored);
+           },
+       .log = [&](const std::string& name, const std::string& line) { log.Line(name, line); }});
   signals.async_wait([&](const auto& error, int) {
     if (error) return;
     supervisor.Stop();
@@ -76,7 +77,7 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
   supervisor.Start();
   io.run();
   if (killed) return kExitInterrupted;
-  if (!result.ok()) return PrintError(result, console);
+  if (!result.ok()) return fail(result);
   return kExitOk;
 }
 

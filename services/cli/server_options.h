@@ -30,6 +30,8 @@ struct ServerOptions {
   int drain_seconds = 30;
   int start_seconds = 600;
   bool insecure = false;
+  std::string log_format = "text";  // or "json"
+  bool log_prompts = false;
   bool verbose = false;  // a private server's log lines are shown
 };
 

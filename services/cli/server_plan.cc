@@ -66,6 +66,7 @@ ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const 
   AddIfSet(spec.command, "--max-slots", options.max_slots);
   AddIfSet(spec.command, "--max-context", options.max_context);
   AddIfSet(spec.command, "--kv-cache-bytes", kv_cache_bytes);
+  AddIfSet(spec.command, "--log-format", options.log_format);
   return spec;
 }
 
@@ -154,6 +155,8 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   for (const auto& [name, value] : options.router_flags) AddIfSet(router.command, name, value);
   if (options.audit_fails_readiness) router.command.emplace_back("--audit-fails-readiness");
   if (options.insecure) router.command.emplace_back("--insecure");
+  if (options.log_prompts) router.command.emplace_back("--log-prompts");
+  AddIfSet(router.command, "--log-format", options.log_format);
   return plan;
 }
 

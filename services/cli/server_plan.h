@@ -22,7 +22,7 @@ struct ModelFolders {
 
 // For a person who names a target alone.
 inline constexpr char kNoDrafterNote[] =
-    "tandem: no --draft is named, so there is no drafter: decoding plainly\n";
+    "no --draft is named, so there is no drafter: decoding plainly";
 
 // Folders that exist. INVALID_ARGUMENT names the option at fault.
 // The embedded pair is looked for in --models, else in the sources that this was built from, else

@@ -57,7 +57,9 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
 
 absl::Status ServerSession::StartServer(ServerOptions options) {
   TANDEM_ASSIGN_OR_RETURN(models_, FindModels(options));
-  if (models_.draft.empty() && options.drafter != "none") console_.err << kNoDrafterNote;
+  if (models_.draft.empty() && options.drafter != "none") {
+    console_.err << "tandem: " << kNoDrafterNote << "\n";
+  }
   TANDEM_ASSIGN_OR_RETURN(runtime_, RuntimeDirectory::Create());
   options.listen = runtime_->SocketAddress("router.sock");
   options.drain_seconds = 0;  // its only client is here

@@ -15,6 +15,7 @@ constexpr size_t kMaxQuarantined = 64;
 constexpr double kQuarantineSeconds = 600;
 // Replays are the youngest of all.
 constexpr uint64_t kReplayOrder = uint64_t{1} << 63;
+constexpr char kWrongAnswer[] = "it answered a command with something else";
 
 DraftLengthOptions ControllerOptions(const EngineOptions& options) {
   DraftLengthOptions controller;
@@ -34,6 +35,15 @@ Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer)
 
 void Engine::Log(LogLine::Level level, std::string text) {
   commands_.push_back(LogLine{level, std::move(text)});
+}
+
+void Engine::LogSlot(LogLine::Level level, uint32_t slot_id, std::string text) {
+  const Slot& slot = slots_[slot_id];
+  commands_.push_back(LogLine{.level = level,
+                              .text = std::move(text),
+                              .request_id = slot.sequence->request.request_id,
+                              .slot = slot_id,
+                              .epoch = slot.verifier.epoch});
 }
 
 // ---------------------------------------------------------------- events
@@ -129,13 +139,15 @@ void Engine::OnCancel(CallId call, double now) {
 }
 
 void Engine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) {
-  if (workers_.OnDraftReply(session, reply, now)) {
-    Pump(now);
-    return;
-  }
   if (!workers_.IsCurrent(Worker::kDrafter, session)) return;
   const bool of_batch =
       propose_.has_value() && propose_->session == session && propose_->id == reply.id();
+  if (of_batch != reply.has_propose() && !reply.has_log_prob_chunk() && !reply.has_error()) {
+    // The batch would wait for the right one forever.
+    workers_.Drop(Worker::kDrafter, kWrongAnswer, now);
+    return Pump(now);
+  }
+  if (workers_.OnDraftReply(session, reply, now)) return Pump(now);
   switch (reply.kind_case()) {
     case v1::DraftReply::kPropose:
       if (of_batch) OnPropose(*reply.mutable_propose(), now);
@@ -153,13 +165,14 @@ void Engine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) 
 }
 
 void Engine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now) {
-  if (workers_.OnVerifierReply(session, reply, now)) {
-    Pump(now);
-    return;
-  }
   if (!workers_.IsCurrent(Worker::kVerifier, session)) return;
   const bool of_batch =
       verify_.has_value() && verify_->session == session && verify_->id == reply.id();
+  if (of_batch != reply.has_verify() && !reply.has_error()) {
+    workers_.Drop(Worker::kVerifier, kWrongAnswer, now);
+    return Pump(now);
+  }
+  if (workers_.OnVerifierReply(session, reply, now)) return Pump(now);
   switch (reply.kind_case()) {
     case v1::VerifierReply::kVerify:
       if (of_batch) OnVerify(*reply.mutable_verify(), now);
@@ -312,10 +325,9 @@ void Engine::OnDrafterLost() {
       Sequence* sequence = Find(item.slot, item.serial);
       if (sequence == nullptr || ++sequence->lost_drafts < options_.max_lost_rounds) continue;
       sequence->drafting_off = true;
-      Log(LogLine::Level::kWarning,
-          absl::StrCat("draft: request ", sequence->request.request_id,
-                       " is decoded without drafts: the drafter was lost ", sequence->lost_drafts,
-                       " times in a row while drafting for it"));
+      LogSlot(LogLine::Level::kWarning, item.slot,
+              absl::StrCat("draft: the request is decoded without drafts: the drafter was lost ",
+                           sequence->lost_drafts, " times in a row while drafting for it"));
     }
     propose_.reset();
   }
@@ -355,6 +367,9 @@ void Engine::OnVerifierLost(double now) {
     if (quarantine_.size() == kMaxQuarantined) quarantine_.pop_front();
     quarantine_.emplace_back(sequence->prefix_hash(sequence->prompt_len()),
                              now + kQuarantineSeconds);
+    LogSlot(LogLine::Level::kWarning, item.slot,
+            absl::StrCat("verifier: died ", sequence->lost_rounds,
+                         " times in a row while computing the request, which is given up"));
     FinishSlot(item.slot, FailedPrecondition(
                               absl::StrCat("quarantined: the verifier died ", sequence->lost_rounds,
                                            " times in a row while computing this request")));
@@ -448,6 +463,7 @@ void Engine::Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, double
     at_worker->open = false;
     at_worker->cached_len = 0;
   }
+  LogSlot(LogLine::Level::kDebug, slot_id, "slot taken");
 }
 
 std::unique_ptr<Sequence> Engine::Vacate(uint32_t slot_id) {
@@ -469,6 +485,7 @@ void Engine::CloseAtWorker(Worker worker, uint32_t slot_id) {
 }
 
 void Engine::Preempt(uint32_t slot_id) {
+  LogSlot(LogLine::Level::kDebug, slot_id, "preempted: others need its pages");
   std::unique_ptr<Sequence> sequence = Vacate(slot_id);
   if (sequence->is_replay()) {
     replays_.push_front(std::move(sequence));

@@ -231,6 +231,8 @@ class Engine {
     return worker == Worker::kDrafter ? drafter_pages_ : verifier_pages_;
   }
   void Log(LogLine::Level level, std::string text);
+  // About the sequence in a slot.
+  void LogSlot(LogLine::Level level, uint32_t slot_id, std::string text);
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;

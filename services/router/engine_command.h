@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_ROUTER_ENGINE_COMMAND_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -61,9 +62,14 @@ struct FinishCall {
   int32_t retry_milliseconds = 0;  // > 0: when to come back
 };
 struct LogLine {
-  enum class Level : uint8_t { kInfo, kWarning, kError };
+  enum class Level : uint8_t { kDebug, kInfo, kWarning, kError };
   Level level;
   std::string text;
+  // What it is about, where that can be said.
+  std::string request_id = {};
+  std::optional<uint32_t> slot = {};
+  std::optional<uint32_t> epoch = {};  // of the slot, at the verifier
+  std::optional<SessionId> session = {};
 };
 // The configuration is wrong: the process should say why and exit.
 struct GiveUp {

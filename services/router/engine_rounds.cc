@@ -298,8 +298,8 @@ std::string Engine::TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult&
       [[fallthrough]];
     default:
       sequence->drafting_off = true;
-      Log(LogLine::Level::kWarning, absl::StrCat("draft: request ", sequence->request.request_id,
-                                                 " is decoded without drafts: ", state.message()));
+      LogSlot(LogLine::Level::kWarning, item.slot,
+              absl::StrCat("draft: the request is decoded without drafts: ", state.message()));
       return "";
   }
 
@@ -652,7 +652,8 @@ void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyR
   const int num_accepted = static_cast<int>(result.num_accepted());
   if (!result.ring_error().empty()) {
     ++num_ring_errors_;
-    Log(LogLine::Level::kWarning, absl::StrCat("log-prob ring: ", result.ring_error()));
+    LogSlot(LogLine::Level::kWarning, slot_id,
+            absl::StrCat("log-prob ring: ", result.ring_error()));
   }
   if (item.end - item.begin == 1) {
     controller_.ObserveAcceptance(sequence.serial, sequence.mode(),

@@ -1,7 +1,5 @@
 // tandem-router: see --help.
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "common/log/log.h"
 #include "common/status.h"
 #include "services/router/router_options.h"
 #include "services/router/router_server.h"
@@ -42,13 +41,10 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> exit_code = ParseCommandLine(argc, argv, &options)) {
     return *exit_code;
   }
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "router", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %n %l: %v");
-  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  SetUpLog(options.log);
   const absl::Status status = Serve(options);
   if (status.ok()) return EXIT_SUCCESS;
-  spdlog::error("{}", status.ToString());
+  LogFatal(options.log, status.ToString());
   return EXIT_FAILURE;
 }
 

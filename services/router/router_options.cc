@@ -146,8 +146,15 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
   app->add_flag("--exit-with-parent", options->exit_with_parent,
                 "Stop when the process that started this one dies")
       ->group("Process");
-  flag("--log-level", options->log_level, "TANDEM_LOG_LEVEL", "debug, info, warn, error or off")
+  flag("--log-level", options->log.level, "TANDEM_LOG_LEVEL", "debug, info, warn, error or off")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->group("Process");
+  flag("--log-format", options->log.format, "TANDEM_LOG_FORMAT", "text, or json: one object a line")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->group("Process");
+  app->add_flag("--log-prompts", options->log_prompts,
+                "Log the prompts of requests, texts and token ids (else neither)")
+      ->envname("TANDEM_LOG_PROMPTS")
       ->group("Process");
 }
 

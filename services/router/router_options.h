@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "common/log/log.h"
 #include "services/router/engine.h"
 #include "services/router/request_validator.h"
 
@@ -27,7 +28,8 @@ struct RouterOptions {
   int max_streams = 512;  // of one connection, at once
   bool insecure = false;
   bool exit_with_parent = false;
-  std::string log_level = "info";
+  LogOptions log = {.process = "router"};
+  bool log_prompts = false;
 };
 
 // Parses the command line; prints help or what is wrong. Otherwise the exit code to end with.

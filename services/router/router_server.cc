@@ -35,6 +35,17 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+void Write(const LogLine& line) {
+  LogFields fields;
+  if (!line.request_id.empty()) fields.Add("request_id", line.request_id);
+  fields.Add("slot", line.slot).Add("epoch", line.epoch).Add("session", line.session);
+  const auto level = line.level == LogLine::Level::kDebug     ? spdlog::level::debug
+                     : line.level == LogLine::Level::kInfo    ? spdlog::level::info
+                     : line.level == LogLine::Level::kWarning ? spdlog::level::warn
+                                                              : spdlog::level::err;
+  LogWith(level, fields, line.text);
+}
+
 template <typename... Handlers>
 struct Overloaded : Handlers... {
   using Handlers::operator()...;
@@ -104,7 +115,8 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
                    const std::lock_guard<std::mutex> lock(random_mutex_);
                    return random_();
                  }),
-      engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get()) {}
+      engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get()),
+      log_(options.log_prompts) {}
 
 RouterServer::~RouterServer() {
   if (shutdown_.joinable()) shutdown_.join();
@@ -288,12 +300,20 @@ void RouterServer::OnValidated(CallId id, double arrived_at,
   const auto call = calls_.find(id);
   if (call == calls_.end() || call->second->finished()) return;
   if (!request.ok()) {
+    log_.Refused(call->second->request(), request.status());
     call->second->Finish(request.status(), 0, 0);
     return;
   }
   request->arrived_at = arrived_at;
   request->open.set_cache_salt(call->second->tenant());
+  log_.Started(id, call->second->request(), *request, arrived_at);
   engine_.OnRequest(id, *std::move(request), Now());
+}
+
+void RouterServer::FinishCallWith(GenerateCall& call, const absl::Status& status,
+                                  int emitted_tokens, int retry_milliseconds) {
+  log_.Finished(call.id(), status, emitted_tokens, Now());
+  call.Finish(status, emitted_tokens, retry_milliseconds);
 }
 
 bool RouterServer::RunWork(bool is_long, std::function<void()> work, std::function<void()> done) {
@@ -303,7 +323,11 @@ bool RouterServer::RunWork(bool is_long, std::function<void()> work, std::functi
   return true;
 }
 
-void RouterServer::OnCancelled(GenerateCall& call) { engine_.OnCancel(call.id(), Now()); }
+void RouterServer::OnCancelled(GenerateCall& call) {
+  engine_.OnCancel(call.id(), Now());
+  log_.Finished(call.id(), absl::CancelledError("the client left, or its deadline passed"),
+                call.num_sent_tokens(), Now());
+}
 
 void RouterServer::OnClosed(GenerateCall& call, bool opened) {
   if (opened) --num_open_calls_;
@@ -381,25 +405,25 @@ void RouterServer::Execute(EngineCommand& command) {
           [&](SendToVerifier& send) { workers_->Send(send.session, std::move(send.command)); },
           [&](const SendPing& ping) { workers_->Ping(ping.worker, ping.session, ping.token); },
           [&](WriteResponse& write) {
+            if (write.response.has_completion()) {
+              log_.Completed(write.call, write.response.completion());
+            }
             const auto call = calls_.find(write.call);
             if (call == calls_.end() || call->second->Write(std::move(write.response))) return;
             engine_.OnCancel(write.call, Now());
-            call->second->Finish(ResourceExhausted("client too slow: more than " +
-                                                   std::to_string(GenerateCall::kMaxBufferedBytes) +
-                                                   " bytes of the stream wait to be read"),
-                                 call->second->num_sent_tokens(), 0);
+            FinishCallWith(*call->second,
+                           ResourceExhausted("client too slow: more than " +
+                                             std::to_string(GenerateCall::kMaxBufferedBytes) +
+                                             " bytes of the stream wait to be read"),
+                           call->second->num_sent_tokens(), 0);
           },
           [&](const FinishCall& finish) {
             const auto call = calls_.find(finish.call);
             if (call == calls_.end()) return;
-            call->second->Finish(finish.status, finish.emitted_tokens, finish.retry_milliseconds);
+            FinishCallWith(*call->second, finish.status, finish.emitted_tokens,
+                           finish.retry_milliseconds);
           },
-          [&](const LogLine& line) {
-            const auto level = line.level == LogLine::Level::kInfo      ? spdlog::level::info
-                               : line.level == LogLine::Level::kWarning ? spdlog::level::warn
-                                                                        : spdlog::level::err;
-            spdlog::log(level, "{}", line.text);
-          },
+          [&](const LogLine& line) { Write(line); },
           [&](const GiveUp& give_up) {
             exit_status_ = give_up.status;
             phase_ = std::max(phase_, Phase::kDraining);

@@ -21,6 +21,7 @@
 #include "services/router/background_work.h"
 #include "services/router/engine.h"
 #include "services/router/generate_call.h"
+#include "services/router/request_log.h"
 #include "services/router/request_validator.h"
 #include "services/router/router_options.h"
 #include "services/router/signal_watcher.h"
@@ -64,6 +65,8 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
 
   void WaitForGenerate();
   // Runs `work` here when it is short, else in the background; then `done` here. False: too much waits already.
+  void FinishCallWith(GenerateCall& call, const absl::Status& status, int emitted_tokens,
+                      int retry_milliseconds);
   bool RunWork(bool is_long, std::function<void()> work, std::function<void()> done);
   void OnValidated(CallId call, double arrived_at, absl::StatusOr<GenerationRequest> request);
   void WaitForOthers();
@@ -89,6 +92,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   std::mt19937_64 random_;
   RequestValidator validator_;
   Engine engine_;
+  RequestLog log_;
 
   v1::Generation::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

@@ -85,7 +85,7 @@ void WorkerSessions::Complain(Worker worker, const std::string& text) {
   Link& l = link(worker);
   if (l.last_complaint == text) return;
   l.last_complaint = text;
-  out_->push_back(LogLine{LogLine::Level::kWarning, text});
+  out_->push_back(LogLine{.level = LogLine::Level::kWarning, .text = text, .session = l.session});
 }
 
 void WorkerSessions::Incompatible(Worker worker, const std::string& text, double now) {

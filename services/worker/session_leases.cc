@@ -1,8 +1,8 @@
 #include "services/worker/session_leases.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
+
+#include "common/log/log.h"
 
 namespace tandem {
 
@@ -33,9 +33,9 @@ std::vector<uint64_t> SessionLeases::TakeExpired(Clock::time_point now) {
     expired.push_back(token);
     return true;
   });
-  for (size_t i = 0; i < expired.size(); ++i) {
-    spdlog::warn("a router gave no sign of life for {} s: its session ends",
-                 std::chrono::duration<double>(length_).count());
+  for (const uint64_t token : expired) {
+    LogWith(spdlog::level::warn, LogFields().Add("session", token),
+            "a router gave no sign of life for its lease: its session ends");
   }
   return expired;
 }

@@ -2,7 +2,6 @@
 
 #include <grpc/support/log.h>
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "common/log/log.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
 #include "services/worker/stop_signal.h"
@@ -24,7 +24,7 @@ struct Options {
   WorkerModelOptions model;
   std::string listen;
   std::filesystem::path ring_dir;
-  std::string log_level = "info";
+  LogOptions log;
   bool insecure = false;
   bool exit_with_parent = false;
 };
@@ -81,21 +81,22 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
         ->type_name("DIR")
         ->envname(env("ring-dir"));
   }
-  app.add_option("--log-level", options.log_level, "Of the messages on standard error")
+  app.add_option("--log-level", options.log.level, "Of the messages on standard error")
       ->capture_default_str()
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->envname(env("log-level"));
+  app.add_option("--log-format", options.log.format, "text, or json: one object a line")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"text", "json"}))
+      ->envname(env("log-format"));
   app.add_flag("--insecure", options.insecure,
                "Listen on an address that other machines reach, without TLS or a token");
   app.add_flag("--exit-with-parent", options.exit_with_parent,
                "End when the process that started this one ends");
 }
 
-void SetUpLogs(const std::string& program, const std::string& level) {
-  auto logger = spdlog::stderr_color_mt(program);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
-  spdlog::set_default_logger(std::move(logger));
-  spdlog::set_level(spdlog::level::from_str(level));
+void SetUpLogs(const LogOptions& options) {
+  SetUpLog(options);
   // gRPC's own lines repeat, with less context, what a status says.
   gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
 }
@@ -137,6 +138,8 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   Options options;
   options.model.threads = DefaultThreads();
   options.model.may_cut_context = program.may_cut_context;
+  // "draft" of tandem-draft, as the supervisor calls it.
+  options.log.process = program.name.substr(program.name.find('-') + 1);
   CLI::App app(program.description, program.name);
   app.set_version_flag("--version", TANDEM_VERSION);
   AddOptions(app, program, options);
@@ -145,7 +148,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  SetUpLogs(program.name, options.log_level);
+  SetUpLogs(options.log);
   if (options.exit_with_parent && !FollowParent()) return 0;
   absl::Status status;
   try {
@@ -154,7 +157,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
     status = Internal(error.what());
   }
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s: %s\n", program.name.c_str(), std::string(status.message()).c_str());
+  LogFatal(options.log, std::string(status.message()));
   return 1;
 }
 

@@ -273,6 +273,7 @@ TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
   const CallId doomed = driver.Send(driver.Request(Prompt(5), 50));
   const CallId neighbour = driver.Send(driver.Request(Prompt(6), 50));
   driver.change_verifier_reply = [](v1::VerifierReply& reply) {
+    if (!reply.has_verify()) return;
     for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
       if (result.state().slot() == 0) {
         result.mutable_state()->set_code(v1::WORKER_CODE_ABORTED);
@@ -283,6 +284,36 @@ TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kInternal);
   EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 50));
+}
+
+TEST(EngineFaultsTest, AWorkerThatAnswersWithSomethingElseIsAttachedAnew) {
+  for (const bool under_the_batchs_id : {false, true}) {
+    EngineDriver driver(Options());
+    driver.Start();
+    const CallId call = driver.Send(driver.Request(Prompt(5), 30));
+    int num_wrong = 0;
+    driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
+      if (!reply.has_verify() || ++num_wrong > 2) return;
+      if (under_the_batchs_id) {
+        reply.mutable_attach();
+      } else {
+        reply.set_id(reply.id() + 1000);
+      }
+    };
+    int num_wrong_drafts = 0;
+    driver.change_draft_reply = [&](v1::DraftReply& reply) {
+      if (!reply.has_propose() || ++num_wrong_drafts > 2) return;
+      if (under_the_batchs_id) {
+        reply.mutable_vocabulary();
+      } else {
+        reply.set_id(reply.id() + 1000);
+      }
+    };
+    ASSERT_TRUE(driver.Run());
+    EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(5), 30));
+    EXPECT_GT(num_wrong, 2);
+    EXPECT_GE(num_wrong_drafts, 1);
+  }
 }
 
 TEST(EngineFaultsTest, ADrafterThatAbortsForeverIsLeftOut) {

@@ -1,0 +1,65 @@
+#include "services/router/request_log.h"
+
+#include <utility>
+
+#include "common/log/log.h"
+
+namespace tandem {
+namespace {
+
+LogFields WithStatus(LogFields fields, const absl::Status& status) {
+  fields.Add("status", absl::StatusCodeToString(status.code()));
+  if (!status.ok()) fields.Add("detail", std::string(status.message()));
+  return fields;
+}
+
+const char* Mode(const GenerationRequest& request) {
+  if (request.greedy()) return "greedy";
+  return request.open.reproducible() ? "reproducible" : "sampled";
+}
+
+}  // namespace
+
+void RequestLog::Refused(const v1::GenerateRequest& request, const absl::Status& status) const {
+  LogFields fields;
+  if (!request.request_id().empty()) fields.Add("request_id", request.request_id());
+  LogWith(spdlog::level::info, WithStatus(std::move(fields), status), "request refused");
+}
+
+void RequestLog::Started(CallId call, const v1::GenerateRequest& request,
+                         const GenerationRequest& resolved, double now) {
+  running_[call] = {.request_id = resolved.request_id, .started_at = now, .completion = {}};
+  LogFields fields;
+  fields.Add("request_id", resolved.request_id)
+      .Add("prompt_tokens", resolved.prompt_token_ids.size())
+      .Add("max_tokens", resolved.max_tokens)
+      .Add("mode", Mode(resolved));
+  if (log_prompts_) {
+    if (request.has_prompt()) fields.Add("prompt", request.prompt());
+    fields.Add("prompt_token_ids", resolved.prompt_token_ids);
+  }
+  LogWith(spdlog::level::info, fields, "request started");
+}
+
+void RequestLog::Completed(CallId call, const v1::Completion& completion) {
+  if (const auto running = running_.find(call); running != running_.end()) {
+    running->second.completion = completion;
+  }
+}
+
+void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_tokens, double now) {
+  const auto node = running_.extract(call);
+  if (node.empty()) return;
+  const Running& request = node.mapped();
+  LogFields fields;
+  fields.Add("request_id", request.request_id);
+  fields = WithStatus(std::move(fields), status);
+  const v1::SpeculationStats& speculation = request.completion.speculation();
+  fields.Add("tokens",
+             status.ok() ? request.completion.usage().completion_tokens() : emitted_tokens);
+  if (speculation.num_drafts() > 0) fields.Add("acceptance_rate", speculation.acceptance_rate());
+  fields.Add("seconds", now - request.started_at);
+  LogWith(spdlog::level::info, fields, "request finished");
+}
+
+}  // namespace tandem

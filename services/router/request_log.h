@@ -1,0 +1,42 @@
+// What the router's log says about requests: a line when one starts, one when it ends, one when it
+// is refused.
+#ifndef TANDEM_SERVICES_ROUTER_REQUEST_LOG_H_
+#define TANDEM_SERVICES_ROUTER_REQUEST_LOG_H_
+
+#include <string>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "services/router/engine_command.h"
+#include "services/router/generation_request.h"
+#include "tandem/v1/generate.pb.h"
+
+namespace tandem {
+
+// Prompts are left out unless `log_prompts`; outputs always. `now` is seconds on a monotonic clock.
+class RequestLog {
+ public:
+  explicit RequestLog(bool log_prompts) : log_prompts_(log_prompts) {}
+
+  void Refused(const v1::GenerateRequest& request, const absl::Status& status) const;
+  void Started(CallId call, const v1::GenerateRequest& request, const GenerationRequest& resolved,
+               double now);
+  // The last response, which has the completion.
+  void Completed(CallId call, const v1::Completion& completion);
+  // Once for each that started; later calls do nothing.
+  void Finished(CallId call, const absl::Status& status, int emitted_tokens, double now);
+
+ private:
+  struct Running {
+    std::string request_id;
+    double started_at = 0;
+    v1::Completion completion;
+  };
+
+  bool log_prompts_;
+  std::unordered_map<CallId, Running> running_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_REQUEST_LOG_H_
