@@ -201,8 +201,29 @@ void Engine::OnSessionLost(Worker worker, SessionId session, const std::string& 
   Pump(now);
 }
 
+void Engine::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now) {
+  workers_.OnPong(worker, session, pong, now);
+  const double limit = options_.workers.heartbeat_timeout_seconds;
+  // A worker that lives, computes nothing and owes an answer has lost the question.
+  const auto owes_answer = [&](auto& batch) {
+    if (!batch.has_value() || batch->session != session || !batch->sent) return false;
+    if (pong.computing()) {
+      batch->idle_since = 0;
+    } else if (batch->idle_since == 0) {
+      batch->idle_since = now;
+    }
+    return batch->idle_since > 0 && limit > 0 && now - batch->idle_since >= limit;
+  };
+  if (worker == Worker::kDrafter ? owes_answer(propose_) : owes_answer(verify_)) {
+    workers_.Drop(worker, absl::StrCat("it answers pings, but not a batch, for ", limit, " s"),
+                  now);
+    Pump(now);
+  }
+}
+
 void Engine::Tick(double now) {
   workers_.Tick(now);
+  NoticeLostSessions(now);
   if (propose_.has_value() && now - propose_->sent_at >= options_.drafter_timeout_seconds) {
     workers_.Drop(Worker::kDrafter,
                   absl::StrCat("no drafts within ", options_.drafter_timeout_seconds, " s"), now);

@@ -75,9 +75,7 @@ class Engine {
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
   void OnSessionLost(Worker worker, SessionId session, const std::string& why, double now);
-  void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now) {
-    workers_.OnPong(worker, session, pong, now);
-  }
+  void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now);
   void Tick(double now);
   void Drain();           // refuses new requests; running and queued ones go on
   void Stop(double now);  // ends those too, with UNAVAILABLE
@@ -143,6 +141,7 @@ class Engine {
     std::vector<Item> items;
     uint32_t rows = 0;  // of committed tokens
     bool sent = false;
+    double idle_since = 0;  // the worker says that it computes nothing; 0: it does not say so
   };
   struct VerifyBatch {
     struct Item {
@@ -161,6 +160,7 @@ class Engine {
     uint32_t rows = 0;
     uint32_t prompt_rows = 0;
     bool sent = false;
+    double idle_since = 0;
   };
   // What a Verify batch would do for one slot.
   struct VerifyPlan {

@@ -501,7 +501,7 @@ void Engine::SendVerify(uint32_t index, double now) {
 }
 
 void Engine::OnVerify(v1::VerifyReply& reply, double now) {
-  const VerifyBatch batch = *std::exchange(verify_, std::nullopt);
+  VerifyBatch batch = *std::exchange(verify_, std::nullopt);
   cohorts_[batch.cohort].stage = Cohort::Stage::kIdle;
   verifier_pages_.Reported(reply.num_free_pages());
   const double round_trip = now - batch.sent_at;
@@ -524,6 +524,8 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
     }
   }
   if (!broken.empty()) {
+    // A round lost like one that the verifier died in, else it would be asked forever.
+    verify_ = std::move(batch);
     workers_.Drop(Worker::kVerifier, absl::StrCat("broke the protocol: ", broken), now);
     return;
   }
@@ -632,6 +634,10 @@ void Engine::OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state
     return;
   }
   Slot& slot = slots_[item.slot];
+  if (slot.sequence->is_replay()) {  // nobody waits for it
+    FinishSlot(item.slot, absl::OkStatus());
+    return;
+  }
   Resynchronise(state, *slot.sequence, &slot.verifier);
   // Usually others of this router give way in the next round. If none holds a page, other routers
   // have them all: it gives its own back, so that no two wait for each other, and comes again.

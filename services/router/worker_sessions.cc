@@ -13,6 +13,7 @@ namespace {
 constexpr double kFirstPauseSeconds = 0.05;
 constexpr double kLongestPauseSeconds = 1.0;
 constexpr double kIncompatiblePauseSeconds = 5.0;
+constexpr double kLongestBatchSeconds = 3600;  // a worker that says more is not believed
 // A hung worker is told from one that is slow by so many of its usual batches.
 constexpr double kHungBatches = 10;
 constexpr double kStepShare = 0.1;  // of the newest batch in the usual one
@@ -135,7 +136,7 @@ void WorkerSessions::OnPong(Worker worker, SessionId session, const v1::WatchPon
 void WorkerSessions::OnBatchDone(Worker worker, double seconds) {
   Link& l = link(worker);
   l.standstill_patience = 1;
-  if (!(seconds > 0)) return;
+  if (!(seconds > 0 && seconds < kLongestBatchSeconds)) return;
   l.step_seconds =
       l.step_seconds == 0 ? seconds : l.step_seconds + kStepShare * (seconds - l.step_seconds);
 }

@@ -366,8 +366,10 @@ TEST(EngineFaultsTest, ABlockWhoseRowsFailTheirChecksIsAPlainRound) {
   EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
 }
 
-TEST(EngineFaultsTest, ADrafterThatHangsIsGivenUp) {
-  EngineDriver driver(Options());
+TEST(EngineFaultsTest, ADrafterThatHangsIsGivenUpWithoutHeartbeatsToo) {
+  EngineOptions options = Options();
+  options.workers.heartbeat_timeout_seconds = 0;
+  EngineDriver driver(options);
   driver.Start();
   driver.drafter_hangs = true;
   const double before = driver.now;
@@ -471,6 +473,54 @@ TEST(EngineFaultsTest, ARefusalOfWhatIsGivenUpAlreadyCostsNothing) {
   driver.Execute();
   EXPECT_EQ(driver.sessions[Worker::kVerifier], session);
   EXPECT_TRUE(Says(driver, "no such ring"));
+}
+
+TEST(EngineFaultsTest, AWorkerThatAnswersPingsButLostTheBatchIsDropped) {
+  for (Worker worker : {Worker::kVerifier, Worker::kDrafter}) {
+    EngineDriver driver(Options());
+    driver.Start();
+    const CallId call = driver.Send(driver.Request(Prompt(5), 20));
+    const auto is_batch = [&] {
+      return worker == Worker::kVerifier
+                 ? !driver.to_verifier.empty() && driver.to_verifier.front().command.has_verify()
+                 : !driver.to_drafter.empty() && driver.to_drafter.front().command.has_propose();
+    };
+    while (!is_batch()) ASSERT_TRUE(driver.Step());
+    driver.to_verifier.clear();
+    driver.to_drafter.clear();
+    v1::WatchPong pong;
+    pong.set_computing(true);
+    for (int i = 0; i < 20; ++i) {  // busy for long: that is no reason
+      driver.engine.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
+    }
+    EXPECT_FALSE(Says(driver, "but not a batch"));
+    pong.set_computing(false);
+    for (int i = 0; i < 8; ++i) {
+      driver.engine.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
+      driver.Execute();
+    }
+    EXPECT_TRUE(Says(driver, "but not a batch"));
+    ASSERT_TRUE(driver.Run());
+    EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(5), 20));
+  }
+}
+
+TEST(EngineFaultsTest, AVerifierThatAnswersOneRequestWronglyEachTimeIsNotAskedForever) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  const CallId doomed = driver.Send(driver.Request(Prompt(5), 50));
+  const CallId neighbour = driver.Send(driver.Request(Prompt(6), 50));
+  driver.change_verifier_reply = [](v1::VerifierReply& reply) {
+    if (!reply.has_verify()) return;
+    for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
+      if (result.state().slot() == 0) result.set_num_accepted(99);
+    }
+  };
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 50));
 }
 
 TEST(EngineFaultsTest, RepliesToNothingAreIgnored) {
