@@ -10,11 +10,16 @@ namespace tandem {
 inline constexpr double kPingSeconds = 0.5;
 // A session that was pinged, and then is not for so long, ends at the worker.
 inline constexpr double kLeaseSeconds = 5;
+// Without a sign of life for so long a worker counts as hung, where nobody said otherwise; and the
+// least that may be said.
+inline constexpr double kHeartbeatTimeoutSeconds = 3;
+inline constexpr double kShortestHeartbeatTimeoutSeconds = 1;
 
 // One worker as the one who pings it sees it. Pure: `now` is seconds on any monotonic clock.
 //
-// A worker is hung when it does not answer (stopped, partitioned, deadlocked as a whole), or when it answers that it
-// computes and makes no progress. One that computes for long and progresses is busy; so is one that computes for others.
+// A worker is hung when it does not answer (stopped, partitioned, deadlocked as a whole), or when
+// it answers that it computes and makes no progress. One that computes for long and progresses is
+// busy; so is one that computes for others.
 class Heartbeat {
  public:
   enum class State : uint8_t { kAlive, kSilent, kStuck };
@@ -29,7 +34,8 @@ class Heartbeat {
     progress_ = progress;
   }
 
-  // Call it with every ping. Time in which it was not called does not count: whoever slept cannot know what came.
+  // Call it with every ping. Time in which it was not called does not count: whoever slept cannot
+  // know what came.
   State Check(double silence_limit_seconds, double standstill_limit_seconds, double now) {
     if (const double slept = now - checked_at_ - 2 * kPingSeconds; slept > 0) {
       answered_at_ += slept;

@@ -53,7 +53,8 @@ class ServerStream {
     WriteNext();
   }
 
-  // Ends an open call now, for a client that may not be there any more; `on_closed` follows. By any thread.
+  // Ends an open call now, for a client that may not be there any more; `on_closed` follows. By any
+  // thread.
   void Cancel() { context_.TryCancel(); }
 
   // Ends the call after what was written so far; messages that still come are dropped.

@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/rpc/heartbeat.h"
+
 namespace tandem::cli {
 
 namespace {
@@ -359,6 +361,12 @@ void AddServe(CLI::App& app, ServeArguments& serve) {
       ->group("Server");
   app.add_flag("--audit-fails-readiness", server.audit_fails_readiness,
                "not ready any more once the audit found a difference")
+      ->group("Server");
+  app.add_option("--heartbeat-timeout", server.heartbeat_timeout,
+                 "a worker that gives no sign of life for so many seconds is killed and started "
+                 "again, 1 or more; 0: never (3)")
+      ->check(CLI::Range(0.0, 0.0) | CLI::Range(kShortestHeartbeatTimeoutSeconds, 86400.0))
+      ->type_name("S")
       ->group("Server");
   AddModels(app, server);
   app.add_option("--drafter", server.drafter, "model (default), or none: decode plainly")

@@ -29,6 +29,7 @@ struct ServerOptions {
   bool audit_fails_readiness = false;
   int drain_seconds = 30;
   int start_seconds = 600;
+  std::optional<double> heartbeat_timeout;  // seconds; 0: never
   bool insecure = false;
   std::string log_format = "text";  // or "json"
   bool log_prompts = false;

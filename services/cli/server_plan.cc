@@ -5,6 +5,8 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/rpc/heartbeat.h"
 #include "common/status.h"
 #include "services/cli/listen_address.h"
 
@@ -121,6 +123,7 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
 
   SupervisorOptions plan;
   plan.restart.start_timeout = std::chrono::seconds(options.start_seconds);
+  plan.heartbeat_timeout_seconds = options.heartbeat_timeout.value_or(kHeartbeatTimeoutSeconds);
   plan.workers.push_back(WorkerSpec("verifier", executables / "tandem-verifier", models.target,
                                     models.target_name, options.kv_cache_bytes, options, runtime));
   plan.workers.back().command.insert(plan.workers.back().command.end(),
@@ -151,6 +154,10 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   AddIfSet(router.command, "--max-queue", options.max_queue);
   AddIfSet(router.command, "--model-name", models.target_name);
   AddIfSet(router.command, "--transport", options.transport);
+  if (options.heartbeat_timeout) {
+    router.command.insert(router.command.end(),
+                          {"--heartbeat-timeout", absl::StrCat(*options.heartbeat_timeout)});
+  }
   AddIfSet(router.command, "--audit-fraction", options.audit_fraction);
   for (const auto& [name, value] : options.router_flags) AddIfSet(router.command, name, value);
   if (options.audit_fails_readiness) router.command.emplace_back("--audit-fails-readiness");

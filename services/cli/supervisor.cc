@@ -25,7 +25,10 @@ std::string Milliseconds(std::chrono::milliseconds duration) {
 
 Supervisor::Supervisor(boost::asio::io_context& io, SupervisorOptions options,
                        SupervisorEvents events)
-    : io_(io), restart_(options.restart), events_(std::move(events)) {
+    : io_(io),
+      restart_(options.restart),
+      heartbeat_timeout_seconds_(options.heartbeat_timeout_seconds),
+      events_(std::move(events)) {
   for (ChildSpec& worker : options.workers) children_.emplace_back(io, std::move(worker));
   children_.emplace_back(io, std::move(options.router));
 }
@@ -73,6 +76,11 @@ void Supervisor::OnReady(Child& child, const std::string& address) {
   child.ready = true;
   child.ready_since = std::chrono::steady_clock::now();
   child.spec.listen = address;
+  if (heartbeat_timeout_seconds_ > 0 && &child != &router()) {
+    child.watch = std::make_unique<WorkerWatch>(
+        io_, address, heartbeat_timeout_seconds_,
+        [this, &child](const std::string& why) { OnHung(child, why); });
+  }
   if (served_) {
     Say(child.spec.name + " is back");
     return;
@@ -87,8 +95,14 @@ void Supervisor::OnReady(Child& child, const std::string& address) {
   if (workers_ready && router().process == nullptr) StartChild(router());
 }
 
+void Supervisor::OnHung(Child& child, const std::string& why) {
+  Say(child.spec.name + " hangs: it " + why + ", and is killed");
+  child.process->Kill();
+}
+
 void Supervisor::OnExit(Child& child, int wait_status) {
   child.process.reset();
+  child.watch.reset();
   CancelTimer(child);
   RemoveSocket(child);
   if (stopping_) {
@@ -161,7 +175,10 @@ void Supervisor::Fail(const absl::Status& status) {
 void Supervisor::Stop() {
   if (stopping_) return;
   stopping_ = true;
-  for (Child& child : children_) CancelTimer(child);
+  for (Child& child : children_) {
+    CancelTimer(child);
+    child.watch.reset();
+  }
   // Later, not now: whoever called may still be busy with the child that made it necessary.
   boost::asio::post(io_, [this] { StopNext(); });
 }

@@ -43,8 +43,8 @@ struct SendToVerifier {
   SessionId session;
   v1::VerifierCommand command;
 };
-// Ping the session's worker on the session's WorkerHealth stream (opened with the first ping, closed with the session);
-// pongs come back as events.
+// Ping the session's worker on the session's WorkerHealth stream (opened with the first ping,
+// closed with the session); pongs come back as events.
 struct SendPing {
   Worker worker;
   SessionId session;

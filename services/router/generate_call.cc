@@ -32,15 +32,19 @@ std::string GenerateCall::tenant() const {
   return std::string(found->second.data(), found->second.size());
 }
 
-bool GenerateCall::Write(v1::GenerateResponse response) {
+bool GenerateCall::Write(const v1::GenerateResponse& response) {
   if (status_.has_value()) return true;
-  buffered_bytes_ += response.ByteSizeLong();
-  if (buffered_bytes_ > kMaxBufferedBytes) {
-    queue_.Clear();
+  if (!writing_) {
+    Send(response);
+    return true;
+  }
+  std::string bytes = response.SerializeAsString();
+  waiting_bytes_ += sizeof(bytes) + bytes.size();
+  if (waiting_bytes_ > kMaxBufferedBytes) {
+    waiting_.clear();
     return false;
   }
-  queue_.Push(std::move(response));
-  WriteNext();
+  waiting_.push_back(std::move(bytes));
   return true;
 }
 
@@ -57,23 +61,31 @@ void GenerateCall::Finish(const absl::Status& status, int emitted_tokens, int re
 }
 
 void GenerateCall::WriteNext() {
-  if (finishing_) return;
-  if (const v1::GenerateResponse* response = queue_.Begin(); response != nullptr) {
-    buffered_bytes_ -= response->ByteSizeLong();
-    num_sent_tokens_ += response->token_ids_size();
-    ++under_way_;
-    writer_.Write(*response, write_tag_.get());
-  } else if (status_.has_value() && queue_.size() == 0) {
+  if (finishing_ || writing_) return;
+  if (!waiting_.empty()) {
+    v1::GenerateResponse response;
+    response.ParseFromString(waiting_.front());
+    waiting_bytes_ -= sizeof(std::string) + waiting_.front().size();
+    waiting_.pop_front();
+    Send(response);
+  } else if (status_.has_value()) {
     finishing_ = true;
     ++under_way_;
     writer_.Finish(*status_, finish_tag_.get());
   }
 }
 
+void GenerateCall::Send(const v1::GenerateResponse& response) {
+  num_sent_tokens_ += response.token_ids_size();
+  writing_ = true;
+  ++under_way_;
+  writer_.Write(response, write_tag_.get());
+}
+
 void GenerateCall::OnWritten(bool ok) {
   --under_way_;
-  queue_.End();
-  if (!ok) queue_.Clear();  // the call is over: done_tag_ says so
+  writing_ = false;
+  if (!ok) waiting_.clear();  // the call is over: done_tag_ says so
   WriteNext();
   CloseIfQuiet();
 }
@@ -89,7 +101,7 @@ void GenerateCall::OnDone(bool /*ok*/) {
     status_ = grpc::Status::CANCELLED;
     owner_->OnCancelled(*this);
   }
-  queue_.Clear();
+  waiting_.clear();
   WriteNext();
   CloseIfQuiet();
 }

@@ -7,11 +7,11 @@
 #include <grpcpp/support/async_stream.h>
 
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <string>
 
 #include "common/rpc/async_tag.h"
-#include "common/rpc/write_queue.h"
 #include "services/router/engine_command.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
@@ -52,7 +52,7 @@ class GenerateCall {
 
   // False: the client reads too slowly. What was not sent yet is dropped, and the call should be
   // finished.
-  bool Write(v1::GenerateResponse response);
+  bool Write(const v1::GenerateResponse& response);
   // Of the responses that gRPC was given.
   int num_sent_tokens() const { return num_sent_tokens_; }
   // After what was written. The first status counts.
@@ -64,6 +64,7 @@ class GenerateCall {
   void OnFinished(bool ok);
   void OnDone(bool ok);
   void WriteNext();
+  void Send(const v1::GenerateResponse& response);
   void CloseIfQuiet();
 
   const CallId id_;
@@ -71,8 +72,10 @@ class GenerateCall {
   grpc::ServerContext context_;
   v1::GenerateRequest request_;
   grpc::ServerAsyncWriter<v1::GenerateResponse> writer_{&context_};
-  WriteQueue<v1::GenerateResponse> queue_;
-  size_t buffered_bytes_ = 0;
+  // Serialized: as a message, a response with logprobs takes seven times the memory.
+  std::deque<std::string> waiting_;
+  size_t waiting_bytes_ = 0;
+  bool writing_ = false;
   int num_sent_tokens_ = 0;
   std::optional<grpc::Status> status_;  // to finish with
   int under_way_ = 0;                   // tags that gRPC holds

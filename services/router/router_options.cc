@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "common/rpc/heartbeat.h"
 #include "common/rpc/protocol.h"
 
 namespace tandem {
@@ -100,7 +101,7 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
   flag("--heartbeat-timeout", engine.workers.heartbeat_timeout_seconds, "TANDEM_HEARTBEAT_TIMEOUT",
        "Seconds without a sign of life after which a worker counts as hung (or ten times what its "
        "batches usually take, if that is longer); 0: never")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 0.0) | CLI::Range(kShortestHeartbeatTimeoutSeconds, 86400.0))
       ->group("Patience");
   flag("--drafter-wait", options->drafter_wait_seconds, "TANDEM_DRAFTER_WAIT",
        "Seconds that `ready` waits for the drafter; it may also come later")

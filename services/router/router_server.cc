@@ -409,7 +409,7 @@ void RouterServer::Execute(EngineCommand& command) {
               log_.Completed(write.call, write.response.completion());
             }
             const auto call = calls_.find(write.call);
-            if (call == calls_.end() || call->second->Write(std::move(write.response))) return;
+            if (call == calls_.end() || call->second->Write(write.response)) return;
             engine_.OnCancel(write.call, Now());
             FinishCallWith(*call->second,
                            ResourceExhausted("client too slow: more than " +

@@ -26,19 +26,21 @@ struct WorkerSessionsOptions {
   uint32_t max_draft_length = 16;
   TransportChoice transport = TransportChoice::kAuto;
   double attach_timeout_seconds = 10;
-  // A worker that gives no sign of life for so long, or for ten times its usual batch, is hung; 0: never.
-  double heartbeat_timeout_seconds = 3;
+  // A worker that gives no sign of life for so long, or for ten times its usual batch, is hung; 0:
+  // never.
+  double heartbeat_timeout_seconds = kHeartbeatTimeoutSeconds;
   // Session tokens grow from here: at random, so that those of several routers differ.
   uint64_t first_session_token = 1;
 };
 
-// Pure: replies, losses and the clock come in, commands go out. One worker goes
-//   down -> attaching -> (drafter: checking the vocabulary) -> ready
-// and from anywhere back to down, to be opened again after a pause that doubles up to a second (an
-// incompatible one: five). The verifier never waits for the drafter.
+// Pure: replies, losses and the clock come in, commands go out. One worker goes down -> attaching
+// -> (drafter: checking the vocabulary) -> ready and from anywhere back to down, to be opened again
+// after a pause that doubles up to a second (an incompatible one: five). The verifier never waits
+// for the drafter.
 //
-// Once attached, a worker is pinged: that keeps the session's lease, and its answers tell a hung worker from a busy one
-// (Heartbeat). A hung one is lost like a dead one, and attaches again when it goes on.
+// Once attached, a worker is pinged: that keeps the session's lease, and its answers tell a hung
+// worker from a busy one (Heartbeat). A hung one is lost like a dead one, and attaches again when
+// it goes on.
 class WorkerSessions {
  public:
   // `tokenizer` (the target's) and `out` must outlive it.

@@ -17,8 +17,9 @@
 
 namespace tandem {
 
-// One stream, on a channel of its own, for each session: a worker that came back is reached at once, whatever back-off an
-// older connection is in. Everything runs on the thread that polls the completion queue.
+// One stream, on a channel of its own, for each session: a worker that came back is reached at
+// once, whatever back-off an older connection is in. Everything runs on the thread that polls the
+// completion queue.
 class WorkerStreams {
  public:
   class Owner {

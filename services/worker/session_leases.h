@@ -11,13 +11,18 @@
 
 namespace tandem {
 
-// A session that was pinged once has a lease from then on; each ping renews it. One that never was has none. Sessions are
-// named by the token of their Attach; 0 names none. Thread-safe: pings come on other threads than commands.
+// A session that was pinged once has a lease from then on; each ping renews it. One that never was
+// has none. Sessions are named by the token of their Attach; 0 names none. Thread-safe: pings come
+// on other threads than commands.
 class SessionLeases {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit SessionLeases(Clock::duration length) : length_(length) {}
+  explicit SessionLeases(double seconds)
+      : length_(
+            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+
+  double seconds() const { return std::chrono::duration<double>(length_).count(); }
 
   void Open(uint64_t token);
   void Close(uint64_t token);

@@ -1,5 +1,5 @@
-// Serves the sessions of one worker: a thread that polls a completion queue reads commands and computes right there,
-// while gRPC's own threads answer pings.
+// Serves the sessions of one worker: a thread that polls a completion queue reads commands and
+// computes right there, while gRPC's own threads answer pings.
 #ifndef TANDEM_SERVICES_WORKER_SESSION_SERVER_H_
 #define TANDEM_SERVICES_WORKER_SESSION_SERVER_H_
 
@@ -40,26 +40,27 @@ class SessionHandler {
  public:
   using Emit = std::function<void(Reply)>;
   virtual ~SessionHandler() = default;
-  // Answers a command through `emit`, which may be called any number of times before this returns. A status that is
-  // not OK ends the session with it, after what was emitted.
+  // Answers a command through `emit`, which may be called any number of times before this returns.
+  // A status that is not OK ends the session with it, after what was emitted.
   virtual absl::Status Handle(const Command& command, const Emit& emit) = 0;
 };
 
-// Service: v1::DraftWorker or v1::VerifierWorker. Commands of all sessions are executed one after the other, in the
-// order in which they come: handlers share the model without locks. A session ends with its stream, or with its lease.
+// Service: v1::DraftWorker or v1::VerifierWorker. Commands of all sessions are executed one after
+// the other, in the order in which they come: handlers share the model without locks. A session
+// ends with its stream, or with its lease.
 template <typename Service, typename Command, typename Reply>
 class SessionServer final : public WorkerServer {
  public:
   using Handler = SessionHandler<Command, Reply>;
   using HandlerFactory = std::function<std::unique_ptr<Handler>()>;
 
-  // Listens. `make_handler` is called by the thread that runs, for each router that comes; `progress`, by any thread,
-  // counts what the worker has computed.
-  static absl::StatusOr<std::unique_ptr<SessionServer>> Start(const Address& address,
-                                                              HandlerFactory make_handler,
-                                                              std::function<uint64_t()> progress) {
+  // Listens. `make_handler` is called by the thread that runs, for each router that comes;
+  // `progress`, by any thread, counts what the worker has computed.
+  static absl::StatusOr<std::unique_ptr<SessionServer>> Start(
+      const Address& address, HandlerFactory make_handler, std::function<uint64_t()> progress,
+      double lease_seconds = kLeaseSeconds) {
     std::unique_ptr<SessionServer> server(
-        new SessionServer(address, std::move(make_handler), std::move(progress)));
+        new SessionServer(address, std::move(make_handler), std::move(progress), lease_seconds));
     grpc::ServerBuilder builder;
     builder.RegisterService(&server->health_);
     server->queue_ = builder.AddCompletionQueue();
@@ -87,7 +88,8 @@ class SessionServer final : public WorkerServer {
   void Stop() override {
     if (stopping_.exchange(true)) return;
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
-    // All calls are cancelled now, but their last tags are still to come: the queue may close only after them.
+    // All calls are cancelled now, but their last tags are still to come: the queue may close only
+    // after them.
     drain_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), drain_tag_.get());
   }
 
@@ -101,10 +103,11 @@ class SessionServer final : public WorkerServer {
   };
 
   SessionServer(const Address& bind_address, HandlerFactory make_handler,
-                std::function<uint64_t()> progress)
+                std::function<uint64_t()> progress, double lease_seconds)
       : bind_address_(bind_address),
         make_handler_(std::move(make_handler)),
-        progress_(std::move(progress)) {}
+        progress_(std::move(progress)),
+        leases_(lease_seconds) {}
 
   // Waits for the next router.
   void Accept() {
@@ -128,8 +131,8 @@ class SessionServer final : public WorkerServer {
   void Handle(Session& session, const Command& command) {
     auto& stream = *session.stream;
     computing_ = true;
-    const absl::Status status = session.handler->Handle(command, [&stream](Reply reply) {
-      if (reply.has_attach()) reply.mutable_attach()->set_lease_seconds(kLeaseSeconds);
+    const absl::Status status = session.handler->Handle(command, [this, &stream](Reply reply) {
+      if (reply.has_attach()) reply.mutable_attach()->set_lease_seconds(leases_.seconds());
       stream.Write(std::move(reply));
     });
     computing_ = false;
@@ -148,7 +151,8 @@ class SessionServer final : public WorkerServer {
     return pong;
   }
 
-  // No lease ends unnoticed: a new one cannot end before the alarm that a former look, or attaching, set.
+  // No lease ends unnoticed: a new one cannot end before the alarm that a former look, or
+  // attaching, set.
   void LookAtLeasesLater() {
     if (lease_alarm_set_ || draining_) return;
     const auto now = SessionLeases::Clock::now();
@@ -189,8 +193,7 @@ class SessionServer final : public WorkerServer {
   HandlerFactory make_handler_;
   std::function<uint64_t()> progress_;
   std::atomic<bool> computing_ = false;
-  SessionLeases leases_{std::chrono::duration_cast<SessionLeases::Clock::duration>(
-      std::chrono::duration<double>(kLeaseSeconds))};
+  SessionLeases leases_;
   HealthService health_{&leases_, [this] { return Report(); }};
   typename Service::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

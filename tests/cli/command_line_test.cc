@@ -48,22 +48,40 @@ std::string HelpText(const std::vector<std::string>& arguments) {
 }
 
 TEST(CommandLineTest, ServeTakesItsOptions) {
-  const auto serve = MustParse<ServeArguments>({"serve",       "--target",
-                                                "/m/t",        "--draft",
-                                                "/m/d",        "--draft-length",
-                                                "5",           "--listen",
-                                                "127.0.0.1:0", "--drafter",
-                                                "none",        "--threads",
-                                                "2",           "--max-slots",
-                                                "3",           "--max-context",
-                                                "100",         "--max-queue",
-                                                "9",           "--transport",
-                                                "inline",      "--drain-seconds",
-                                                "7",           "--audit-fraction",
-                                                "0.01",        "--audit-fails-readiness",
-                                                "--insecure",  "--color",
-                                                "never",       "--kv-cache-bytes",
-                                                "4G",          "--draft-kv-cache-bytes",
+  const auto serve = MustParse<ServeArguments>({"serve",
+                                                "--target",
+                                                "/m/t",
+                                                "--draft",
+                                                "/m/d",
+                                                "--draft-length",
+                                                "5",
+                                                "--listen",
+                                                "127.0.0.1:0",
+                                                "--drafter",
+                                                "none",
+                                                "--threads",
+                                                "2",
+                                                "--max-slots",
+                                                "3",
+                                                "--max-context",
+                                                "100",
+                                                "--max-queue",
+                                                "9",
+                                                "--transport",
+                                                "inline",
+                                                "--drain-seconds",
+                                                "7",
+                                                "--audit-fraction",
+                                                "0.01",
+                                                "--audit-fails-readiness",
+                                                "--heartbeat-timeout",
+                                                "2.5",
+                                                "--insecure",
+                                                "--color",
+                                                "never",
+                                                "--kv-cache-bytes",
+                                                "4G",
+                                                "--draft-kv-cache-bytes",
                                                 "100000"});
   EXPECT_EQ(serve.server.target, "/m/t");
   EXPECT_EQ(serve.server.draft, "/m/d");
@@ -90,6 +108,7 @@ TEST(CommandLineTest, ServeWithoutOptionsLeavesTheDefaultsToTheProcesses) {
   EXPECT_EQ(serve.server.draft_length, "");
   EXPECT_FALSE(serve.server.threads.has_value());
   EXPECT_FALSE(serve.server.kv_cache_bytes.has_value());
+  EXPECT_FALSE(serve.server.heartbeat_timeout.has_value());
 }
 
 TEST(CommandLineTest, GenerateSetsOnlyWhatWasSaid) {

@@ -80,6 +80,7 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
   options_.audit_fails_readiness = true;
   options_.log_format = "json";
   options_.log_prompts = true;
+  options_.heartbeat_timeout = 1.5;
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->workers[1].command,
@@ -88,10 +89,12 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
                           "--kv-cache-bytes", "1000", "--log-format", "json"));
   EXPECT_THAT(plan->workers[0].command, IsSupersetOf({"--kv-cache-bytes", "5368709120"}));
   const std::vector<std::string>& router = plan->router.command;
-  EXPECT_THAT(std::vector<std::string>(router.begin() + 10, router.end()),
-              ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7",
-                          "--transport", "inline", "--audit-fraction", "0.25",
-                          "--audit-fails-readiness", "--log-prompts", "--log-format", "json"));
+  EXPECT_THAT(
+      std::vector<std::string>(router.begin() + 10, router.end()),
+      ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7", "--transport",
+                  "inline", "--heartbeat-timeout", "1.5", "--audit-fraction", "0.25",
+                  "--audit-fails-readiness", "--log-prompts", "--log-format", "json"));
+  EXPECT_EQ(plan->heartbeat_timeout_seconds, 1.5);
 }
 
 TEST_F(ServerPlanTest, ModelsWithANameOfTheirOwnAreCalledByIt) {

@@ -1,12 +1,16 @@
 #include "services/cli/supervisor.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <filesystem>
@@ -17,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "tandem/v1/worker.grpc.pb.h"
 #include "tests/support/temp_dir.h"
 
 namespace tandem::cli {
@@ -338,6 +343,65 @@ socket.socket(socket.AF_UNIX).bind('$listen'[5:])"
   });
   EXPECT_TRUE(existed);
   EXPECT_FALSE(fs::exists(socket));
+}
+
+// Answers pings while it may.
+class Health final : public v1::WorkerHealth::Service {
+ public:
+  grpc::Status Watch(grpc::ServerContext*,
+                     grpc::ServerReaderWriter<v1::WatchPong, v1::WatchPing>* stream) override {
+    v1::WatchPing ping;
+    while (stream->Read(&ping)) {
+      ++pings;
+      v1::WatchPong pong;
+      if (answers) stream->Write(pong);
+    }
+    return grpc::Status::OK;
+  }
+
+  std::atomic<bool> answers = true;
+  std::atomic<int> pings = 0;
+};
+
+class HangingWorkerTest : public SupervisorTest {
+ protected:
+  // Both workers say that they listen where this process answers for them.
+  HangingWorkerTest() {
+    grpc::ServerBuilder builder;
+    const std::string address = "unix:" + (dir_ / "health").string();
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+    builder.RegisterService(&health_);
+    server_ = builder.BuildAndStart();
+    const std::string script =
+        R"(echo "start $name" >> $journal; echo "ready: )" + address + R"("; exec sleep 1000)";
+    options_.workers = {Child("verifier", script)};
+    options_.router = Child("router", kServe);
+  }
+
+  Health health_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(HangingWorkerTest, AWorkerThatAnswersNoPingIsKilledAndStartedAgain) {
+  options_.heartbeat_timeout_seconds = 1;
+  on_log_ = [this](const std::string& line) {
+    if (line.find("hangs") != std::string::npos) health_.answers = true;
+    if (line == "tandem: verifier is back") supervisor_->Stop();
+  };
+  RunUntilStopped([this] { health_.answers = false; });
+  EXPECT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(CountInJournal("start verifier"), 2);
+  EXPECT_THAT(Log(), HasSubstr("tandem: verifier hangs: it gave no sign of life for 1 s, and is "
+                               "killed"));
+  EXPECT_TRUE(NoChildren());
+}
+
+TEST_F(HangingWorkerTest, OneThatAnswersIsLeftAlone) {
+  options_.heartbeat_timeout_seconds = 0.6;
+  boost::asio::steady_timer timer(io_, std::chrono::seconds(2));
+  RunUntilStopped([&] { timer.async_wait([this](const auto&) { supervisor_->Stop(); }); });
+  EXPECT_GE(health_.pings, 3);
+  EXPECT_EQ(CountInJournal("start verifier"), 1);
 }
 
 TEST_F(SupervisorTest, LinesOfAChildAreGivenOutWholeAndBounded) {
