@@ -56,7 +56,7 @@ struct BlockVerdict {
   int32_t num_accepted = 0;    // 0 … K
   int32_t next_token_id = -1;  // recovered (num_accepted < K), bonus (= K > 0) or plain (K = 0)
   std::vector<TokenLogProbs> log_probs;  // num_accepted + 1, when params->num_logprobs >= 0
-  std::vector<AuditSample> audit;  // num_accepted + 1, when params->audit and plain sampling
+  std::vector<AuditSample> audit;        // num_accepted + 1, when params->audit and plain sampling
 };
 
 // The test of one draft token. Strict and without a division: p / q >= u would let a token of p = 0
