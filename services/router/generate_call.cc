@@ -39,7 +39,7 @@ bool GenerateCall::Write(const v1::GenerateResponse& response) {
     return true;
   }
   std::string bytes = response.SerializeAsString();
-  waiting_bytes_ += sizeof(bytes) + bytes.size();
+  waiting_bytes_ += sizeof(std::string) + bytes.size();
   if (waiting_bytes_ > kMaxBufferedBytes) {
     waiting_.clear();
     return false;
