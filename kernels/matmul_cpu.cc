@@ -436,7 +436,7 @@ HWY_NOINLINE void PanelTile(const Depth& depth, const Tile& tile, const float* H
 class Fetcher {
  public:
   HWY_INLINE Fetcher(const void* first, size_t rows, size_t bytes, size_t stride, size_t calls)
-      : at_(static_cast<const char*>(first)),
+      : at_(reinterpret_cast<uintptr_t>(first)),
         lines_per_row_(CeilDiv(bytes, 64)),
         lines_left_in_row_(lines_per_row_),
         to_next_row_(stride - lines_per_row_ * 64),
@@ -447,7 +447,7 @@ class Fetcher {
     const size_t lines = std::min(lines_per_step_, lines_left_);
     lines_left_ -= lines;
     for (size_t i = 0; i < lines; ++i) {
-      __builtin_prefetch(at_, 0, 2);
+      __builtin_prefetch(reinterpret_cast<const void*>(at_), 0, 2);
       at_ += 64;
       if (--lines_left_in_row_ == 0) {
         lines_left_in_row_ = lines_per_row_;
@@ -457,7 +457,7 @@ class Fetcher {
   }
 
  private:
-  const char* at_;
+  uintptr_t at_;  // no pointer: it may lie outside of the matrix
   size_t lines_per_row_;
   size_t lines_left_in_row_;
   size_t to_next_row_;

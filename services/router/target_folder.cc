@@ -12,6 +12,8 @@ namespace {
 
 constexpr uintmax_t kMaxConfigBytes = 1 << 20;
 constexpr size_t kMaxEndOfTextIds = 64;
+constexpr int kMaxJsonDepth = 16;
+constexpr size_t kMaxShownBytes = 80;
 
 // The field `eos_token_id` of one file: a number, a list of numbers, null or missing. No ids when
 // there is no such file.
@@ -28,8 +30,12 @@ absl::StatusOr<std::vector<int32_t>> ReadEndOfTextIds(const std::filesystem::pat
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
+  // What is deeper is left out: showing it would take a call for each level.
+  const auto is_shallow = [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+    return depth <= kMaxJsonDepth;
+  };
   const nlohmann::json json =
-      nlohmann::json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+      nlohmann::json::parse(text.str(), is_shallow, /*allow_exceptions=*/false);
   if (!json.is_object()) return InvalidArgument(path.string() + ": is not a JSON object");
   const auto field = json.find("eos_token_id");
   if (field == json.end() || field->is_null()) return ids;
@@ -40,7 +46,8 @@ absl::StatusOr<std::vector<int32_t>> ReadEndOfTextIds(const std::filesystem::pat
   }
   for (const nlohmann::json& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= num_entries) {
-      return InvalidArgument(path.string() + ": eos_token_id: got " + id.dump() +
+      return InvalidArgument(path.string() + ": eos_token_id: got " +
+                             id.dump().substr(0, kMaxShownBytes) +
                              ", allowed: token ids from 0 to " + std::to_string(num_entries - 1));
     }
     ids.push_back(id.get<int32_t>());
