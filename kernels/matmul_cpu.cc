@@ -447,6 +447,7 @@ class Fetcher {
     const size_t lines = std::min(lines_per_step_, lines_left_);
     lines_left_ -= lines;
     for (size_t i = 0; i < lines; ++i) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): only a prefetch, of what may lie outside
       __builtin_prefetch(reinterpret_cast<const void*>(at_), 0, 2);
       at_ += 64;
       if (--lines_left_in_row_ == 0) {
