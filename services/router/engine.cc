@@ -17,6 +17,17 @@ constexpr double kQuarantineSeconds = 600;
 constexpr uint64_t kReplayOrder = uint64_t{1} << 63;
 constexpr char kWrongAnswer[] = "it answered a command with something else";
 
+double Bounded(double seconds, double limit) {
+  return seconds > 0 ? std::min(seconds, limit) : 0.0;  // not a number: 0
+}
+
+// What a worker says that a batch took, as far as that can be: no longer than it was away.
+template <typename Reply>
+void BoundTimes(double round_trip, Reply* reply) {
+  reply->set_compute_seconds(Bounded(reply->compute_seconds(), round_trip));
+  reply->set_transfer_seconds(Bounded(reply->transfer_seconds(), round_trip));
+}
+
 DraftLengthOptions ControllerOptions(const EngineOptions& options) {
   DraftLengthOptions controller;
   controller.max_length = options.workers.max_draft_length;
@@ -147,6 +158,11 @@ void Engine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) 
     workers_.Drop(Worker::kDrafter, kWrongAnswer, now);
     return Pump(now);
   }
+  if (of_batch && reply.has_propose()) {
+    v1::ProposeReply& propose = *reply.mutable_propose();
+    BoundTimes(now - propose_->sent_at, &propose);
+    propose.set_catch_up_seconds(Bounded(propose.catch_up_seconds(), propose.compute_seconds()));
+  }
   if (workers_.OnDraftReply(session, reply, now)) return Pump(now);
   switch (reply.kind_case()) {
     case v1::DraftReply::kPropose:
@@ -172,6 +188,7 @@ void Engine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double
     workers_.Drop(Worker::kVerifier, kWrongAnswer, now);
     return Pump(now);
   }
+  if (of_batch && reply.has_verify()) BoundTimes(now - verify_->sent_at, reply.mutable_verify());
   if (workers_.OnVerifierReply(session, reply, now)) return Pump(now);
   switch (reply.kind_case()) {
     case v1::VerifierReply::kVerify:

@@ -21,11 +21,6 @@ constexpr uint32_t kIdleDraftRounds = 64;
 // Before a sequence that found no page tries again.
 constexpr double kNoPageSeconds = 0.05;
 
-// What a worker says it computed, as far as that can be.
-double ComputeSeconds(double reported, double round_trip) {
-  return reported > 0 ? std::min(reported, round_trip) : 0.0;
-}
-
 void Follow(double sample, double* mean) {
   *mean = *mean == 0 ? sample : *mean + 0.2 * (sample - *mean);
 }
@@ -232,7 +227,7 @@ void Engine::OnPropose(v1::ProposeReply& reply, double now) {
   cohort.drafts.assign(slots_.size(), Draft());
   drafter_pages_.Reported(reply.num_free_pages());
   const double round_trip = now - batch.sent_at;
-  const double compute = ComputeSeconds(reply.compute_seconds(), round_trip);
+  const double compute = reply.compute_seconds();
   std::string broken;
   if (reply.results_size() != static_cast<int>(batch.items.size())) {
     broken = absl::StrCat("answered ", batch.items.size(), " items with ", reply.results_size());
@@ -255,7 +250,7 @@ void Engine::OnPropose(v1::ProposeReply& reply, double now) {
     cost.draft_lengths = draft_lengths;
     cost.catch_up_rows = batch.rows;
     cost.compute_seconds = compute;
-    cost.catch_up_seconds = std::min(reply.catch_up_seconds(), compute);
+    cost.catch_up_seconds = reply.catch_up_seconds();
     cost.overhead_seconds = round_trip - compute;
     controller_.ObservePropose(cost);
     if (batch.rows >= kMinChunkRows && cost.catch_up_seconds > 0) {
@@ -505,7 +500,7 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   cohorts_[batch.cohort].stage = Cohort::Stage::kIdle;
   verifier_pages_.Reported(reply.num_free_pages());
   const double round_trip = now - batch.sent_at;
-  const double compute = ComputeSeconds(reply.compute_seconds(), round_trip);
+  const double compute = reply.compute_seconds();
   for (const VerifyBatch::Item& item : batch.items) {
     if (item.draft.ring.has_value()) workers_.ring().Release(*item.draft.ring);
   }

@@ -103,8 +103,8 @@ class EngineDriver {
       if (send.session != sessions[Worker::kVerifier]) return true;
       std::optional<v1::VerifierReply> reply = verifier.Handle(send.command);
       if (!reply.has_value()) return true;
-      if (change_verifier_reply) change_verifier_reply(*reply);
       now += std::max(0.002, reply->verify().compute_seconds());
+      if (change_verifier_reply) change_verifier_reply(*reply);
       engine.OnVerifierReply(send.session, *reply, now);
       Execute();
       return true;

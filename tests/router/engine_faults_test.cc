@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -313,6 +314,34 @@ TEST(EngineFaultsTest, AWorkerThatAnswersWithSomethingElseIsAttachedAnew) {
     EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(5), 30));
     EXPECT_GT(num_wrong, 2);
     EXPECT_GE(num_wrong_drafts, 1);
+  }
+}
+
+TEST(EngineFaultsTest, TimesThatCannotBeAreNotBelieved) {
+  for (const double seconds : {1e300, std::numeric_limits<double>::infinity(),
+                               std::numeric_limits<double>::quiet_NaN(), -1e300}) {
+    EngineDriver driver(Options());
+    driver.Start();
+    driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
+      if (!reply.has_verify()) return;
+      reply.mutable_verify()->set_compute_seconds(seconds);
+      reply.mutable_verify()->set_transfer_seconds(seconds);
+    };
+    driver.change_draft_reply = [&](v1::DraftReply& reply) {
+      if (!reply.has_propose()) return;
+      reply.mutable_propose()->set_compute_seconds(seconds);
+      reply.mutable_propose()->set_catch_up_seconds(seconds);
+    };
+    const double start = driver.now;
+    const CallResult result = driver.Generate(driver.Request(Prompt(5), 30));
+    EXPECT_EQ(result.ids, Plainly(Prompt(5), 30));
+    EXPECT_LT(driver.now, start + 10);
+    ASSERT_TRUE(result.completion.has_value());
+    const v1::Timings& timings = result.completion->timings();
+    EXPECT_LE(timings.verify_seconds(), timings.decode_seconds() + 1);
+    EXPECT_GE(timings.verify_seconds(), 0);
+    EXPECT_GE(timings.draft_seconds(), 0);
+    EXPECT_LT(driver.engine.NextDeadline(), driver.now + 100) << "hung workers are still noticed";
   }
 }
 
