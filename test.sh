@@ -2,7 +2,8 @@
 # Builds Tandem and runs all its tests. The last line reads "N passed, N failed".
 #   ./test.sh         installs what is missing, builds, runs every test
 #   ./test.sh --ci    the same, then checks formatting and runs clang-tidy, and runs the unit tests of the kernels, the
-#                     common libraries, the workers and the router's core once more under AddressSanitizer and UBSan
+#                     common libraries, the workers and the router's core once more under AddressSanitizer and UBSan,
+#                     and fuzzes each target of tests/fuzz for 20 s
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -11,7 +12,7 @@ case "${1:-}" in
   --ci) checks=true ;;
   "") ;;
   *)
-    sed -n '2,5s/^# \{0,1\}//p' "$0"
+    sed -n '2,6s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
@@ -46,11 +47,17 @@ if [ "$checks" = true ]; then
   else
     failed=$((failed + 1))
   fi
-  folders=(tests/kernels tests/kernels/sampling tests/model tests/tokenizer tests/ring tests/worker tests/router)
+  folders=(tests/kernels tests/kernels/sampling tests/model tests/tokenizer tests/ring tests/log tests/worker tests/router
+    tests/simulator tests/fuzz)
   deploy/build.sh asan "${folders[@]/%//all}"
   for folder in "${folders[@]}"; do
     run_ctest "build/asan/$folder" -L unit
   done
+  if tests/fuzz/fuzz.sh --seconds 20; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+  fi
 fi
 
 echo

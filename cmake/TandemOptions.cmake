@@ -1,6 +1,7 @@
 # Options that presets and people set, and the flags that follow from them.
 option(TANDEM_BUILD_TESTS "Build the tests" ON)
 option(TANDEM_BUILD_BENCH "Build the benchmarks" ON)
+option(TANDEM_FUZZ "Build the fuzz targets with libFuzzer, which clang has" OFF)
 set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,undefined' or 'thread'")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -39,4 +40,8 @@ endif()
 set(TANDEM_DISABLED_TARGETS "HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_SSSE3")
 if(TANDEM_SANITIZE)
   string(APPEND TANDEM_DISABLED_TARGETS "|HWY_SSE4")
+endif()
+if(TANDEM_FUZZ)
+  # Parsers and books are what is fuzzed: the kernels run on the baseline, which compiles fast.
+  string(APPEND TANDEM_DISABLED_TARGETS "|HWY_AVX2|HWY_AVX3|HWY_AVX3_DL")
 endif()
