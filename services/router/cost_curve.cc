@@ -53,6 +53,17 @@ double CostTable::Seconds(uint32_t rows) const {
                         place.weight_high * (seconds_[place.low + 1] - seconds_[place.low]));
 }
 
+double CostTable::Distance(const CostTable& other) const {
+  double least = 1;
+  double most = 1;
+  for (size_t i = 0; i < kRows.size(); ++i) {
+    const double ratio = seconds_[i] / other.seconds_[i];
+    least = std::min(least, ratio);
+    most = std::max(most, ratio);
+  }
+  return std::max(std::log(most), -std::log(least));
+}
+
 double CostCurve::LevelDrift() const {
   return age_ == 0 ? 0 : kLevelDrift + kUnseenLevelDrift * (age_ - 1);
 }

@@ -27,6 +27,9 @@ class CostTable {
   // 0 for 0 rows; past the last number of rows each costs the same.
   double Seconds(uint32_t rows) const;
 
+  // The largest |log ratio| of the two at any number of rows.
+  double Distance(const CostTable& other) const;
+
  private:
   friend class CostCurve;
   // Weights of the two nodes around `rows`; past the last one, that one alone, and `scale` rows for

@@ -18,6 +18,11 @@ constexpr double kPromptNoise = 4;
 
 }  // namespace
 
+double RoundCosts::Distance(const RoundCosts& other) const {
+  return std::max({pass.Distance(other.pass), propose_overhead.Distance(other.propose_overhead),
+                   verify.Distance(other.verify), verify_overhead.Distance(other.verify_overhead)});
+}
+
 DraftCosts::DraftCosts()
     : pass_(kPassDoublingRows, kPassShapeError),
       propose_overhead_(kOverheadDoublingRows, kOverheadShapeError),

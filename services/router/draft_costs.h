@@ -15,7 +15,7 @@ struct ProposeCost {
   uint32_t catch_up_rows = 0;               // token_ids of all items
   double compute_seconds = 0;
   double catch_up_seconds = 0;  // of compute_seconds, the first pass; 0: not known
-  double overhead_seconds = 0;  // round trip - compute
+  double overhead_seconds = 0;  // from the event that it follows from to its reply - compute
 };
 
 // A Verify batch that was answered.
@@ -23,7 +23,7 @@ struct VerifyCost {
   uint32_t rows = 0;         // committed and draft tokens of all items
   uint32_t prompt_rows = 0;  // of them, of prompt chunks
   double compute_seconds = 0;
-  double overhead_seconds = 0;  // round trip - compute
+  double overhead_seconds = 0;  // from the event that it follows from to its reply - compute
 };
 
 // What a round costs.
@@ -33,6 +33,9 @@ struct RoundCosts {
       propose_overhead;  // everything of a Propose but the passes, by draft tokens of all slots
   CostTable verify;      // by rows
   CostTable verify_overhead;
+
+  // No cost of any round differs by a larger factor than exp(Distance) between the two.
+  double Distance(const RoundCosts& other) const;
 };
 
 // The drafter's first pass feeds what its slots lack, each further one a token of every slot that

@@ -23,8 +23,13 @@ constexpr uint32_t kProbeLength = 2;
 // most that doubling after others comes to.
 constexpr uint32_t kFirstGap = 16;
 constexpr uint32_t kShortestGap = 2;
-constexpr uint32_t kLongestGap = 64;
+constexpr uint32_t kLongestGap = 128;
 constexpr uint32_t kLongestCostGap = 16;
+// Rounds with drafts until a plain one: at first, and the most that doubling comes to.
+constexpr uint32_t kFirstReference = 8;
+constexpr uint32_t kLongestReference = 64;
+// Factor by which drafts seem to gain so much that it need not be asked whether they do.
+constexpr double kClearGain = 1.15;
 // What probes may have in hand, in rounds, at first and at most.
 constexpr double kInitialCredit = 2;
 constexpr double kMostCredit = 8;
@@ -45,11 +50,12 @@ std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
 }  // namespace
 
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
-    : options_(options), probe_gap_(kFirstGap) {}
+    : options_(options), reference_gap_(kFirstReference), probe_gap_(kFirstGap) {}
 
 void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mode,
                                               uint32_t num_drafted, uint32_t num_accepted,
                                               AcceptanceEstimate* acceptance) {
+  if (num_drafted > 0) plain_round_.reset();
   acceptance->Observe(num_drafted, num_accepted);
   priors_[static_cast<size_t>(mode)].Observe(num_drafted, num_accepted);
   if (probe_.has_value() && probe_->serial == serial && num_drafted > 0) {
@@ -92,44 +98,101 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
   return slots;
 }
 
+bool DraftLengthController::IsLikePlainRound(std::span<const DraftCandidate> candidates,
+                                             const DraftBatch& batch,
+                                             const RoundCosts& costs) const {
+  return plain_round_.has_value() && batch == plain_round_->batch &&
+         std::equal(candidates.begin(), candidates.end(), plain_round_->candidates.begin(),
+                    plain_round_->candidates.end(),
+                    [](const DraftCandidate& now, const DraftCandidate& then) {
+                      return now.serial == then.serial && now.fixed == then.fixed &&
+                             now.limit <= then.limit && now.drafter_lack >= then.drafter_lack &&
+                             now.remaining_tokens <= then.remaining_tokens;
+                    }) &&
+         costs.Distance(plain_round_->costs) <= plain_round_->most_distance;
+}
+
+DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates,
+                                      const DraftBatch& batch, const RoundCosts& costs) {
+  if (IsLikePlainRound(candidates, batch, costs)) {
+    const auto rows = static_cast<uint32_t>(batch.plain_rows + candidates.size());
+    DraftPlan plan;
+    plan.lengths.resize(candidates.size());
+    plan.plain_lengths = plan.lengths;
+    plan.plain = {static_cast<double>(rows),
+                  costs.verify.Seconds(rows) + costs.verify_overhead.Seconds(rows)};
+    plan.value = plan.plain;
+    return plan;
+  }
+  plain_round_.reset();
+  const std::vector<PlanSlot> slots = MakeSlots(candidates);
+  DraftPlan plan = DraftPlanner(&costs, slots, batch).Best(kMargin);
+  const bool drafts = std::any_of(plan.lengths.begin(), plan.lengths.end(),
+                                  [](uint32_t length) { return length > 0; });
+  if (!drafts && batch.prompt_rows == 0) {
+    // Costs that all move by less than a factor f change a ratio of two rates by less than f².
+    const double distance = std::log((1 + kMargin) / std::max(plan.drafted_over_plain, 1e-9)) / 2;
+    plain_round_ = {{candidates.begin(), candidates.end()}, batch, costs, distance};
+  }
+  return plan;
+}
+
 bool DraftLengthController::Spend(double seconds) {
   if (seconds > credit_seconds_) return false;
   credit_seconds_ -= seconds;
   return true;
 }
 
-void DraftLengthController::ProbeCosts(std::span<const PlanSlot> slots, const DraftBatch& batch,
-                                       const RoundCosts& expected, DraftPlan* plan) {
-  if (batch.prompt_rows > 0 || ++rounds_since_cost_look_ < cost_gap_) return;
+bool DraftLengthController::Refer(DraftPlan* plan) {
+  if (plan->lengths == plan->plain_lengths) {
+    rounds_since_plain_ = 0;
+    reference_gap_ = kFirstReference;
+    return false;
+  }
+  if (++rounds_since_plain_ < reference_gap_) return false;
+  if (plan->value.rate() > kClearGain * plan->plain.rate()) return false;
+  rounds_since_plain_ = 0;
+  reference_gap_ = std::min(2 * reference_gap_, kLongestReference);
+  plan->lengths = plan->plain_lengths;
+  plan->value = plan->plain;
+  return true;
+}
+
+bool DraftLengthController::ProbeCosts(std::span<const DraftCandidate> candidates,
+                                       const DraftBatch& batch, const RoundCosts& expected,
+                                       DraftPlan* plan) {
+  if (batch.prompt_rows > 0 || ++rounds_since_cost_look_ < cost_gap_) return false;
   rounds_since_cost_look_ = 0;
   cost_gap_ = std::min(2 * cost_gap_, kLongestCostGap);
-  const std::vector<PlanSlot> at_once = AtOnce(slots);
+  const std::vector<PlanSlot> at_once = AtOnce(MakeSlots(candidates));
   const RoundCosts hoped = costs_.Optimistic(kOptimism);
   const DraftPlan other = DraftPlanner(&hoped, at_once, batch).Best(0);
-  if (other.lengths == plan->lengths) return;
+  if (other.lengths == plan->lengths) return false;
   const uint32_t rows = std::accumulate(other.lengths.begin(), other.lengths.end(),
-                                        batch.plain_rows + static_cast<uint32_t>(slots.size()));
+                                        batch.plain_rows + static_cast<uint32_t>(at_once.size()));
   const double error =
       std::max(costs_.VerifyError(rows),
                other.value.tokens > other.plain.tokens ? costs_.PassError(1) : 0.0);
-  if (error < kKnown || other.value.rate() <= (1 + kMargin) * plan->value.rate()) return;
+  if (error < kKnown || other.value.rate() <= (1 + kMargin) * plan->value.rate()) {
+    return false;
+  }
   // Paid for as if it cost more than expected.
   const RoundValue value = DraftPlanner(&expected, at_once, batch).Value(other.lengths);
   const double seconds = value.seconds * std::exp(error);
-  if (!Spend(std::max(0.0, seconds - value.tokens / plan->value.rate()))) return;
+  if (!Spend(std::max(0.0, seconds - value.tokens / plan->value.rate()))) return false;
   cost_gap_ = 1;
   plan->lengths = other.lengths;
   plan->value = value;
+  return true;
 }
 
 void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> candidates,
-                                            std::span<const PlanSlot> slots,
                                             const DraftBatch& batch, const RoundCosts& expected,
                                             DraftPlan* plan) {
   ++rounds_since_probe_;
   std::vector<uint32_t> idle;
-  for (uint32_t id = 0; id < slots.size(); ++id) {
-    if (plan->lengths[id] == 0 && !slots[id].fixed.has_value() && !slots[id].gains.empty()) {
+  for (uint32_t id = 0; id < candidates.size(); ++id) {
+    if (plan->lengths[id] == 0 && !candidates[id].fixed.has_value() && candidates[id].limit > 0) {
       idle.push_back(id);
     }
   }
@@ -139,6 +202,7 @@ void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> cand
   }
   if (rounds_since_probe_ < probe_gap_) return;
   rounds_since_probe_ = 0;
+  const std::vector<PlanSlot> slots = MakeSlots(candidates);
 
   // Would drafts pay at all, if these slots were right nearly always and the drafter as fast as it
   // may be? Where not, no answer could change anything.
@@ -189,16 +253,15 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, const D
     }
     return;
   }
-  const std::vector<PlanSlot> slots = MakeSlots(candidates);
   const RoundCosts expected = costs_.Expected();
-  DraftPlan plan = DraftPlanner(&expected, slots, batch).Best(kMargin);
+  DraftPlan plan = Plan(candidates, batch, expected);
   const double seconds = plan.value.seconds;
   if (!std::exchange(paid_in_, true)) credit_seconds_ = kInitialCredit * seconds;
   credit_seconds_ = std::min(credit_seconds_ + options_.probe_budget * seconds,
                              std::max(credit_seconds_, kMostCredit * seconds));
-  const std::vector<uint32_t> lengths = plan.lengths;
-  ProbeCosts(slots, batch, expected, &plan);
-  if (plan.lengths == lengths) ProbeAcceptance(candidates, slots, batch, expected, &plan);
+  if (!Refer(&plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
+    ProbeAcceptance(candidates, batch, expected, &plan);
+  }
   for (size_t i = 0; i < candidates.size(); ++i) candidates[i].length = plan.lengths[i];
 }
 

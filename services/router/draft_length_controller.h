@@ -68,21 +68,39 @@ class DraftLengthController {
   const DraftCosts& costs() const { return costs_; }
 
  private:
+  // A round in which no draft paid. As long as the same slots decode, nothing is drafted and costs
+  // stay about where they were, none does: estimates stay as they are, drafters lag more, requests
+  // have less left to earn a catch-up back with.
+  struct PlainRound {
+    std::vector<DraftCandidate> candidates;
+    DraftBatch batch;
+    RoundCosts costs;
+    double most_distance = 0;  // of costs, that leaves it so
+  };
+
+  bool IsLikePlainRound(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
+                        const RoundCosts& costs) const;
+  DraftPlan Plan(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
+                 const RoundCosts& costs);
   // Gains of every candidate, from its estimate or, where it would not draft, as if it were right
   // nearly always.
   std::vector<PlanSlot> MakeSlots(std::span<const DraftCandidate> candidates);
   // Tries the lengths that were best if costs that are not known well were as low as they may be.
-  void ProbeCosts(std::span<const PlanSlot> slots, const DraftBatch& batch,
+  bool ProbeCosts(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                   const RoundCosts& expected, DraftPlan* plan);
+  // Once in a while decodes plainly where drafts seem to pay: it is what they are compared with, and
+  // what rounds with drafts say about it is hearsay.
+  bool Refer(DraftPlan* plan);
   // Lets one slot that would not draft do so, to see what is accepted.
-  void ProbeAcceptance(std::span<const DraftCandidate> candidates, std::span<const PlanSlot> slots,
-                       const DraftBatch& batch, const RoundCosts& expected, DraftPlan* plan);
+  void ProbeAcceptance(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
+                       const RoundCosts& expected, DraftPlan* plan);
   bool Spend(double seconds);
 
   DraftLengthOptions options_;
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
   DraftCosts costs_;
   std::vector<double> gains_;  // of MakeSlots: [candidates * max_length]
+  std::optional<PlainRound> plain_round_;
 
   // A probe whose outcome is not known yet.
   struct Probe {
@@ -96,6 +114,8 @@ class DraftLengthController {
   double credit_seconds_ = 0;  // that probes may lose
   uint32_t cost_gap_ = 1;      // rounds from one look for costs to probe to the next
   uint32_t rounds_since_cost_look_ = 0;
+  uint32_t reference_gap_;  // rounds with drafts from one plain round to the next
+  uint32_t rounds_since_plain_ = 0;
   uint32_t probe_gap_;  // rounds from one probe of acceptance to the next
   uint32_t rounds_since_probe_ = 0;
   std::optional<Probe> probe_;

@@ -132,6 +132,8 @@ DraftPlanner::Found DraftPlanner::SearchJoining(uint32_t prompt_rows, double rat
   std::vector<bool> joins(slots_.size(), true);
   for (uint32_t id : late_) joins[id] = false;
   Found best = Search(joins, prompt_rows, rate);
+  // A catch-up beside a prompt makes a slow round slower: it waits.
+  if (prompt_rows > 0) return best;
   // Slots that have to catch up come in by twos, fours …: one alone may not be worth a Propose that
   // all of them together are.
   size_t joined = 0;
@@ -145,20 +147,21 @@ DraftPlanner::Found DraftPlanner::SearchJoining(uint32_t prompt_rows, double rat
 
 DraftPlan DraftPlanner::Best(double margin) const {
   DraftPlan plan;
-  plan.lengths.reserve(slots_.size());
-  for (const PlanSlot& slot : slots_) plan.lengths.push_back(slot.fixed.value_or(0));
-  const std::vector<uint32_t> plain = plan.lengths;
-  plan.plain = Value(plain);
+  plan.plain_lengths.reserve(slots_.size());
+  for (const PlanSlot& slot : slots_) plan.plain_lengths.push_back(slot.fixed.value_or(0));
+  plan.lengths = plan.plain_lengths;
+  plan.plain = Value(plan.plain_lengths);
   plan.value = plan.plain;
   if (items_.empty()) return plan;
 
   Found found = SearchJoining(0, 0);
   double rate = 0;
   if (batch_.prompt_rows > 0) {
-    rate = std::max(found.score, Value(plain, 0).rate());
+    rate = std::max(found.score, Value(plan.plain_lengths, 0).rate());
     found = SearchJoining(batch_.prompt_rows, rate);
   }
   const double plain_score = Score(plan.plain, rate);
+  if (rate == 0) plan.drafted_over_plain = std::max(0.0, found.score / plain_score);
   const double least = rate > 0 ? margin * plan.plain.tokens : margin * plain_score;
   if (found.score <= plain_score + least) return plan;
   plan.lengths = std::move(found.lengths);

@@ -20,6 +20,8 @@ struct DraftBatch {
   // Another cohort's Propose runs while this one's Verify does, and the other way round: a round
   // takes as long as the longer of the two.
   bool overlapped = false;
+
+  bool operator==(const DraftBatch&) const = default;
 };
 
 struct PlanSlot {
@@ -41,7 +43,11 @@ struct RoundValue {
 struct DraftPlan {
   std::vector<uint32_t> lengths;  // of the slots
   RoundValue value;
-  RoundValue plain;  // with no draft but the fixed ones
+  std::vector<uint32_t> plain_lengths;  // no draft but the fixed ones
+  RoundValue plain;
+  // Rate of the best lengths with a draft over the plain one, where nothing but decoding slots is
+  // in the batch; 0: no such lengths.
+  double drafted_over_plain = 0;
 };
 
 // What a slot lacks that drafted in the last round: the pending token, and the last draft token

@@ -137,6 +137,7 @@ class Engine {
     uint64_t id;
     SessionId session;
     SessionId verifier_session;  // whose ring the blocks are in
+    double begun_at;             // of the event that it follows from
     double sent_at;
     std::vector<Item> items;
     uint32_t rows = 0;  // of committed tokens
@@ -155,6 +156,7 @@ class Engine {
     uint32_t cohort;
     uint64_t id;
     SessionId session;
+    double begun_at;
     double sent_at;
     std::vector<Item> items;
     uint32_t rows = 0;

@@ -138,7 +138,7 @@ bool Engine::SendPropose(uint32_t index, double now) {
   if (candidates.empty()) return false;
   controller_.Choose(candidates, rest);
 
-  ProposeBatch batch{index, 0, drafter_session_, verifier_session_, now, {}};
+  ProposeBatch batch{index, 0, drafter_session_, verifier_session_, now, now, {}};
   SendToDrafter send{drafter_session_, {}};
   v1::Propose* propose = send.command.mutable_propose();
   uint32_t rows_left = options_.step_rows;
@@ -251,7 +251,7 @@ void Engine::OnPropose(v1::ProposeReply& reply, double now) {
     cost.catch_up_rows = batch.rows;
     cost.compute_seconds = compute;
     cost.catch_up_seconds = reply.catch_up_seconds();
-    cost.overhead_seconds = round_trip - compute;
+    cost.overhead_seconds = now - batch.begun_at - compute;
     controller_.ObservePropose(cost);
     if (batch.rows >= kMinChunkRows && cost.catch_up_seconds > 0) {
       Follow(cost.catch_up_seconds / batch.rows, &drafter_row_seconds_);
@@ -449,7 +449,7 @@ void Engine::SendVerify(uint32_t index, double now) {
   std::vector<VerifyPlan> plans = PlanVerify(index);
   ReservePages(&plans);
   cohort.drafts.resize(slots_.size());
-  VerifyBatch batch{index, 0, verifier_session_, now, {}};
+  VerifyBatch batch{index, 0, verifier_session_, now, now, {}};
   SendToVerifier send{verifier_session_, {}};
   v1::Verify* verify = send.command.mutable_verify();
   for (const VerifyPlan& plan : plans) {
@@ -528,7 +528,7 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   cost.prompt_rows = batch.prompt_rows - std::min(batch.prompt_rows, num_cached);
   cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
   cost.compute_seconds = compute;
-  cost.overhead_seconds = round_trip - compute;
+  cost.overhead_seconds = now - batch.begun_at - compute;
   controller_.ObserveVerify(cost);
   if (batch.prompt_rows == 0) {
     Follow(compute, &decode_seconds_);

@@ -53,6 +53,14 @@ struct Overloaded : Handlers... {
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
+bool IsForWorker(const EngineCommand& command) {
+  return std::holds_alternative<OpenSession>(command) ||
+         std::holds_alternative<CloseSession>(command) ||
+         std::holds_alternative<SendToDrafter>(command) ||
+         std::holds_alternative<SendToVerifier>(command) ||
+         std::holds_alternative<SendPing>(command);
+}
+
 EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token,
                              uint64_t audit_key) {
   options.workers.first_session_token = first_session_token;
@@ -391,8 +399,11 @@ void RouterServer::ExecuteCommands() {
   // A command can make more: a client that is too slow is cancelled.
   for (EngineCommands commands = engine_.TakeCommands(); !commands.empty();
        commands = engine_.TakeCommands()) {
-    for (EngineCommand& command : commands) Execute(command);
+    // Workers first: they compute while clients are written to.
+    const auto others = std::stable_partition(commands.begin(), commands.end(), IsForWorker);
+    std::for_each(commands.begin(), others, [this](EngineCommand& command) { Execute(command); });
     engine_.OnCommandsSent(Now());
+    std::for_each(others, commands.end(), [this](EngineCommand& command) { Execute(command); });
   }
 }
 

@@ -34,6 +34,18 @@ TEST_F(CostCurveTest, FindsACurveFromNoisyMeasurements) {
   EXPECT_NEAR(curve_.Seconds(28) / seconds(28), 1, 0.2);  // between what was measured
 }
 
+TEST_F(CostCurveTest, TablesAreAsFarApartAsTheRowsThatDifferMost) {
+  Measure(4, 1e-3, 0);
+  const CostTable before = curve_.table();
+  EXPECT_EQ(before.Distance(before), 0);
+  for (int i = 0; i < 50; ++i) Measure(4, 2e-3, 0);
+  const double ratio = curve_.Seconds(4) / before.Seconds(4);
+  EXPECT_GT(ratio, 1.9);
+  EXPECT_GE(before.Distance(curve_.table()), std::log(ratio));
+  EXPECT_DOUBLE_EQ(before.Distance(curve_.table()), curve_.table().Distance(before));
+  EXPECT_LE(before.Distance(curve_.table()), std::log(ratio) + 0.3);
+}
+
 TEST_F(CostCurveTest, NeverFallsWithMoreRows) {
   for (int i = 0; i < 200; ++i) {
     Measure(1 + static_cast<uint32_t>(generator_() % 40), 1e-3, 0.5);

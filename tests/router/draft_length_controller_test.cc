@@ -426,6 +426,30 @@ TEST(DraftLengthControllerTest, CatchUpsThatAreForgottenAreNoticed) {
   EXPECT_GT(Lost(Rate(RunController(simulation)), BestFixed(simulation).rate), 2 * kMostLost);
 }
 
+TEST(DraftLengthControllerTest, WhereDraftsGainLittlePlainRoundsAreMeasuredNowAndThen) {
+  // Drafts of one token gain a tenth, then a half.
+  const auto longest_without_plain = [](double row_seconds) {
+    Simulation simulation =
+        Streams(1, 0.9, {Linear(100e-6, 1e-6), Linear(300e-6, row_seconds), 50e-6, 50e-6});
+    simulation.slots[0].output_tokens = 100000;
+    simulation.noise = 0.02;
+    simulation.spikes = 0;
+    simulation.longest = 1;
+    size_t longest = 0;
+    size_t current = 0;
+    const std::vector<SimulatedRound> rounds = RunController(simulation);
+    for (const SimulatedRound& round : std::span(rounds).subspan(200)) {
+      current = round.lengths[0] > 0 ? current + 1 : 0;
+      longest = std::max(longest, current);
+    }
+    return longest;
+  };
+  const size_t little = longest_without_plain(120e-6);
+  EXPECT_LE(little, 64u);
+  EXPECT_GE(little, 8u) << "it drafts in between";
+  EXPECT_GE(longest_without_plain(5e-6), 1000u);
+}
+
 // ---------------------------------------------------------------- single choices
 
 class ChoiceTest : public testing::Test {
@@ -526,6 +550,28 @@ TEST_F(ChoiceTest, NothingIsDraftedWhereRowsAreAsDearAsRounds) {
   Measure({Linear(60e-6, 3e-6), [](double rows) { return 300e-6 * rows; }, 100e-6, 100e-6});
   Accept(8, 7, 20);
   EXPECT_THAT(Choose(std::vector(4, Candidate()), {}), Each(Eq(0u)));
+}
+
+TEST_F(ChoiceTest, WhatMakesDraftsPayEndsTheRestFromPlanning) {
+  const TrueCosts dear{Linear(200e-6, 3e-6), Linear(300e-6, 20e-6), 250e-6, 250e-6};
+  const AcceptanceEstimate unknown = controller_.NewEstimate(AcceptanceMode::kSampled);
+  DraftCandidate other = Candidate();
+  other.serial = 2;
+  other.acceptance = &unknown;
+  const auto rest = [&] {
+    Measure(dear);
+    Accept(4, 0, 40);
+    EXPECT_THAT(Choose({Candidate()}, {}), ElementsAre(0));
+    EXPECT_THAT(Choose({Candidate()}, {}), ElementsAre(0));
+  };
+  rest();
+  Measure(CheapDrafts());
+  Accept(0, 0, 1);
+  EXPECT_THAT(Choose({other}, {}), ElementsAre(testing::Gt(0u))) << "another request";
+  rest();
+  Accept(8, 8, 60);
+  Measure(CheapDrafts());
+  EXPECT_THAT(Choose({Candidate()}, {}), ElementsAre(testing::Gt(0u))) << "drafts are accepted";
 }
 
 TEST_F(ChoiceTest, DraftsAreLongerWhereTheyRunBesideAnotherCohort) {
