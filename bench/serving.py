@@ -136,9 +136,9 @@ def acceptance_zero(bench):
 
 def saturated(bench):
     """Embedded pair, 32 clients: as the server chooses, against plain decoding."""
-    report = lab.bench_serve("--clients", bench.size(32, 2), "--pairs", bench.size(2 * bench.pairs, 2), "--modes",
+    report = lab.bench_serve("--clients", bench.size(32, 2), "--pairs", bench.size(8 * bench.pairs, 2), "--modes",
                              bench.size("greedy,sampled", "greedy"), "--output-lengths", bench.size("fixed:96", "fixed:8"),
-                             "--requests", bench.size(2, 1))
+                             "--requests", 1)
     rows = [row for row in rows_of(report) if row["drafting"] == "auto"]
     lowest = min((row["ratio_to_off"] for row in rows), key=lambda ratio: ratio["low"])
     return {"rows": rows, **goal_at_least(lowest, 0.98)}

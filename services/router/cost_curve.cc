@@ -20,10 +20,14 @@ constexpr double kOctaves = 2.5;      // over which costs are alike
 constexpr double kRoughShare = 0.06;  // of the shape's variance: steps from one row to the next
 constexpr double kOutlier = 3;        // standard deviations
 constexpr int kNewLevel = 3;          // outliers in a row
+// What attending to one position costs, as a share of a pass of one row.
+constexpr double kAttentionUnit = 1e-4;
+constexpr double kUnknownAttention = 25;  // its variance in these units
 
 }  // namespace
 
-CostCurve::CostCurve(double doubling_rows, double shape_error) : noise_variance_(kInitialNoise) {
+CostCurve::CostCurve(double doubling_rows, double shape_error)
+    : attention_(1), covariance_{}, noise_variance_(kInitialNoise) {
   for (size_t i = 0; i < kNodes; ++i) {
     log_seconds_[i] = std::log(1e-3 * (1 + CostTable::kRows[i] / doubling_rows));
     for (size_t j = 0; j < kNodes; ++j) {
@@ -36,6 +40,7 @@ CostCurve::CostCurve(double doubling_rows, double shape_error) : noise_variance_
       covariance_[i][j] = kUnknownLevel + shape_covariance_[i][j];
     }
   }
+  covariance_[kNodes][kNodes] = kUnknownAttention;
   MakeMonotone();
 }
 
@@ -81,16 +86,24 @@ void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
       covariance_[i][j] += level_variance + shape_factor * shape_covariance_[i][j];
     }
   }
+  double& attention = covariance_[kNodes][kNodes];
+  attention = std::min(attention + shape_factor * kUnknownAttention, kUnknownAttention);
 }
 
-void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise) {
+double CostCurve::AttentionUnit() const { return kAttentionUnit * std::exp(log_seconds_[0]); }
+
+void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise,
+                        double attended) {
   if (covariance_[0][0] < kMostUncertain) AddUncertainty(LevelDrift(), kShapeDrift * age_);
   age_ = 0;
 
-  // The logarithm of the sum of the passes, linear around what is believed.
-  double predicted = 0;
+  // The logarithm of the sum of the passes and of attending, linear around what is believed.
+  const double attending = attended * AttentionUnit();
+  double predicted = attention_ * attending;
   for (uint32_t rows : passes) predicted += std::exp(LogSeconds(rows));
   Vector slope{};
+  slope[0] = attention_ * attending / predicted;
+  slope[kNodes] = attending / predicted;
   for (uint32_t rows : passes) {
     const CostTable::Place place = CostTable::Find(rows);
     const double share = std::exp(LogSeconds(rows)) / predicted;
@@ -104,11 +117,11 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
   const auto project = [&] {
     variance = 0;
     gain.fill(0);
-    for (size_t j = 0; j < kNodes; ++j) {
+    for (size_t j = 0; j < kStates; ++j) {
       if (slope[j] == 0) continue;
-      for (size_t i = 0; i < kNodes; ++i) gain[i] += covariance_[j][i] * slope[j];
+      for (size_t i = 0; i < kStates; ++i) gain[i] += covariance_[j][i] * slope[j];
     }
-    for (size_t i = 0; i < kNodes; ++i) variance += slope[i] * gain[i];
+    for (size_t i = 0; i < kStates; ++i) variance += slope[i] * gain[i];
   };
   project();
   const double measurement_variance = noise * noise_variance_;
@@ -131,9 +144,10 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
       kNoiseMemory;
   noise_variance_ = std::clamp(noise_variance_, kLeastNoise, kMostNoise);
   const double total = variance + measurement_variance;
-  for (size_t i = 0; i < kNodes; ++i) {
-    log_seconds_[i] += gain[i] / total * pull;
-    for (size_t j = 0; j < kNodes; ++j) covariance_[i][j] -= gain[i] * gain[j] / total;
+  for (size_t i = 0; i < kNodes; ++i) log_seconds_[i] += gain[i] / total * pull;
+  attention_ = std::max(0.0, attention_ + gain[kNodes] / total * pull);
+  for (size_t i = 0; i < kStates; ++i) {
+    for (size_t j = 0; j < kStates; ++j) covariance_[i][j] -= gain[i] * gain[j] / total;
   }
   ++num_observations_;
   MakeMonotone();
@@ -164,6 +178,7 @@ void CostCurve::MakeMonotone() {
     const double value = mean * std::exp(blocks[b].value);
     for (; i < blocks[b].end; ++i) table_.seconds_[i] = value;
   }
+  seconds_attended_ = mean * attention_ * AttentionUnit();
 }
 
 double CostCurve::NodeError(size_t node) const {

@@ -6,7 +6,8 @@
 // moves its own place most, its neighbours less, and the level of all a little, so that a machine
 // that slows down or contexts that grow carry along what is not measured at the moment. Each round
 // adds a little uncertainty: old measurements fade, and places not seen for long are known to be
-// uncertain. Outliers pull with limited force, but three in a row in one direction are a new level.
+// uncertain. Beside its rows a batch costs so much for each position that one of them attends to,
+// which is learned from batches whose contexts differ. Outliers pull with limited force, but three in a row in one direction are a new level.
 // What is read is made non-decreasing in rows.
 #ifndef TANDEM_SERVICES_ROUTER_COST_CURVE_H_
 #define TANDEM_SERVICES_ROUTER_COST_CURVE_H_
@@ -52,11 +53,13 @@ class CostCurve {
 
   // A round went by.
   void Age() { ++age_; }
-  // `seconds` were measured for passes of so many rows (>= 1), one after the other. `noise` > 1: by
-  // how much worse than others the measurement fits.
-  void Observe(std::span<const uint32_t> passes, double seconds, double noise = 1);
-  void Observe(uint32_t rows, double seconds, double noise = 1) {
-    Observe(std::span(&rows, 1), seconds, noise);
+  // `seconds` were measured for passes of so many rows (>= 1), one after the other, that attended to
+  // so many positions, each counted for every row that did. `noise` > 1: by how much worse than
+  // others the measurement fits.
+  void Observe(std::span<const uint32_t> passes, double seconds, double noise = 1,
+               double attended = 0);
+  void Observe(uint32_t rows, double seconds, double noise = 1, double attended = 0) {
+    Observe(std::span(&rows, 1), seconds, noise, attended);
   }
 
   // Expected seconds, non-decreasing.
@@ -64,24 +67,31 @@ class CostCurve {
   // As low as they may be: by so many standard deviations.
   CostTable Optimistic(double deviations) const;
   double Seconds(uint32_t rows) const { return table_.Seconds(rows); }
+  // That a row takes for each position that it attends to.
+  double SecondsAttended() const { return seconds_attended_; }
   // Standard deviation of log Seconds(rows): a relative error.
   double Error(uint32_t rows) const;
   uint64_t num_observations() const { return num_observations_; }
 
  private:
   static constexpr size_t kNodes = CostTable::kRows.size();
-  using Vector = std::array<double, kNodes>;
+  // What is estimated: the nodes, and what attending costs, in units that follow the level.
+  static constexpr size_t kStates = kNodes + 1;
+  using Vector = std::array<double, kStates>;
 
   double LogSeconds(uint32_t rows) const;
   double NodeError(size_t node) const;
   double LevelDrift() const;  // since the last measurement
   void AddUncertainty(double level_variance, double shape_factor);
+  double AttentionUnit() const;  // seconds
   void MakeMonotone();
 
-  Vector log_seconds_;
-  std::array<Vector, kNodes> covariance_;
-  std::array<Vector, kNodes> shape_covariance_;
+  std::array<double, kNodes> log_seconds_;
+  double attention_;  // in AttentionUnit, for each position attended to, >= 0
+  std::array<Vector, kStates> covariance_;
+  std::array<std::array<double, kNodes>, kNodes> shape_covariance_;
   CostTable table_;
+  double seconds_attended_ = 0;
   double noise_variance_;  // of one measurement's logarithm
   double age_ = 0;         // rounds since the last measurement
   int outliers_ = 0;       // in a row in one direction, signed

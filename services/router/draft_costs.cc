@@ -58,7 +58,7 @@ void DraftCosts::ObservePropose(const ProposeCost& cost) {
 void DraftCosts::ObserveVerify(const VerifyCost& cost) {
   if (cost.rows == 0) return;
   const double noise = cost.prompt_rows > 0 ? kPromptNoise : 1;
-  verify_.Observe(cost.rows, cost.compute_seconds, noise);
+  verify_.Observe(cost.rows, cost.compute_seconds, noise, cost.attended);
   verify_overhead_.Observe(cost.rows, cost.overhead_seconds, noise);
 }
 
@@ -67,12 +67,14 @@ void DraftCosts::Age() {
 }
 
 RoundCosts DraftCosts::Expected() const {
-  return {pass_.table(), propose_overhead_.table(), verify_.table(), verify_overhead_.table()};
+  return {pass_.table(), propose_overhead_.table(), verify_.table(), verify_.SecondsAttended(),
+          verify_overhead_.table()};
 }
 
 RoundCosts DraftCosts::Optimistic(double deviations) const {
   return {pass_.Optimistic(deviations), propose_overhead_.Optimistic(deviations),
-          verify_.Optimistic(deviations), verify_overhead_.Optimistic(deviations)};
+          verify_.Optimistic(deviations), verify_.SecondsAttended(),
+          verify_overhead_.Optimistic(deviations)};
 }
 
 bool DraftCosts::measured() const {

@@ -22,6 +22,7 @@ struct ProposeCost {
 struct VerifyCost {
   uint32_t rows = 0;         // committed and draft tokens of all items
   uint32_t prompt_rows = 0;  // of them, of prompt chunks
+  double attended = 0;       // positions, each counted for every row that attends to it
   double compute_seconds = 0;
   double overhead_seconds = 0;  // from the event that it follows from to its reply - compute
 };
@@ -31,7 +32,8 @@ struct RoundCosts {
   CostTable pass;  // of the drafter, by rows
   CostTable
       propose_overhead;  // everything of a Propose but the passes, by draft tokens of all slots
-  CostTable verify;      // by rows
+  CostTable verify;      // by rows, beside
+  double attended = 0;   // for each position that a row of the verifier attends to
   CostTable verify_overhead;
 
   // No cost of any round differs by a larger factor than exp(Distance) between the two.

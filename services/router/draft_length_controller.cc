@@ -91,6 +91,7 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
       gains_.push_back(gain);
     }
     slot.gains = std::span(gains_).subspan(begin);
+    slot.context = candidate.context;
     slot.lack = candidate.drafter_lack;
     slot.catch_up_rounds = std::clamp(candidate.remaining_tokens / 4.0, 1.0, kMostCatchUpRounds);
     slots.push_back(slot);
@@ -98,31 +99,43 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
   return slots;
 }
 
+RoundValue DraftLengthController::ValuePlainly(std::span<const DraftCandidate> candidates,
+                                               const DraftBatch& batch, const RoundCosts& costs,
+                                               double* attending_seconds) {
+  double attended = batch.plain_attended;
+  for (const DraftCandidate& candidate : candidates) attended += candidate.context;
+  *attending_seconds = costs.attended * attended;
+  const auto rows = static_cast<uint32_t>(batch.plain_rows + candidates.size());
+  return {static_cast<double>(rows),
+          costs.verify.Seconds(rows) + *attending_seconds + costs.verify_overhead.Seconds(rows)};
+}
+
 bool DraftLengthController::IsLikePlainRound(std::span<const DraftCandidate> candidates,
-                                             const DraftBatch& batch,
-                                             const RoundCosts& costs) const {
-  return plain_round_.has_value() && batch == plain_round_->batch &&
-         std::equal(candidates.begin(), candidates.end(), plain_round_->candidates.begin(),
-                    plain_round_->candidates.end(),
-                    [](const DraftCandidate& now, const DraftCandidate& then) {
-                      return now.serial == then.serial && now.fixed == then.fixed &&
-                             now.limit <= then.limit && now.drafter_lack >= then.drafter_lack &&
-                             now.remaining_tokens <= then.remaining_tokens;
-                    }) &&
-         costs.Distance(plain_round_->costs) <= plain_round_->most_distance;
+                                             const DraftBatch& batch, const RoundCosts& costs,
+                                             double attending_seconds) const {
+  if (!plain_round_.has_value()) return false;
+  const PlainRound& then = *plain_round_;
+  const auto is_like = [](const DraftCandidate& now, const DraftCandidate& before) {
+    return now.serial == before.serial && now.fixed == before.fixed && now.limit <= before.limit &&
+           now.drafter_lack >= before.drafter_lack &&
+           now.remaining_tokens <= before.remaining_tokens;
+  };
+  return batch.prompt_rows == 0 && batch.plain_rows == then.batch.plain_rows &&
+         batch.overlapped == then.batch.overlapped &&
+         std::equal(candidates.begin(), candidates.end(), then.candidates.begin(),
+                    then.candidates.end(), is_like) &&
+         std::abs(attending_seconds - then.attending_seconds) <=
+             then.most_change * then.value.seconds &&
+         costs.Distance(then.costs) <= then.most_change;
 }
 
 DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates,
                                       const DraftBatch& batch, const RoundCosts& costs) {
-  if (IsLikePlainRound(candidates, batch, costs)) {
-    const auto rows = static_cast<uint32_t>(batch.plain_rows + candidates.size());
-    DraftPlan plan;
-    plan.lengths.resize(candidates.size());
-    plan.plain_lengths = plan.lengths;
-    plan.plain = {static_cast<double>(rows),
-                  costs.verify.Seconds(rows) + costs.verify_overhead.Seconds(rows)};
-    plan.value = plan.plain;
-    return plan;
+  double attending_seconds = 0;
+  const RoundValue plainly = ValuePlainly(candidates, batch, costs, &attending_seconds);
+  if (IsLikePlainRound(candidates, batch, costs, attending_seconds)) {
+    const std::vector<uint32_t> lengths(candidates.size());
+    return {lengths, plainly, lengths, plainly};
   }
   plain_round_.reset();
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
@@ -130,9 +143,15 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
   const bool drafts = std::any_of(plan.lengths.begin(), plan.lengths.end(),
                                   [](uint32_t length) { return length > 0; });
   if (!drafts && batch.prompt_rows == 0) {
-    // Costs that all move by less than a factor f change a ratio of two rates by less than f².
-    const double distance = std::log((1 + kMargin) / std::max(plan.drafted_over_plain, 1e-9)) / 2;
-    plain_round_ = {{candidates.begin(), candidates.end()}, batch, costs, distance};
+    // Passes and attending that change by less than a factor f each leave a round within f², and the
+    // ratio of two rates within f⁴.
+    const double change = std::log((1 + kMargin) / std::max(plan.drafted_over_plain, 1e-9)) / 4;
+    plain_round_ = {{candidates.begin(), candidates.end()},
+                    batch,
+                    costs,
+                    plainly,
+                    attending_seconds,
+                    std::min(change, 0.5)};
   }
   return plan;
 }

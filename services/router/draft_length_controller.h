@@ -38,6 +38,7 @@ struct DraftCandidate {
   uint64_t serial = 0;            // of the sequence, to recognize it in ObserveAcceptance
   uint32_t limit = 0;             // room for draft tokens (LimitDraftLength)
   std::optional<uint32_t> fixed;  // what the request asks for: taken as far as `limit` allows
+  uint32_t context = 0;           // tokens that it has
   uint32_t drafter_lack = 1;      // committed tokens that the drafter has no rows of, >= 1
   uint32_t remaining_tokens = 1;  // that the request may still emit
   uint32_t length = 0;            // out
@@ -75,11 +76,17 @@ class DraftLengthController {
     std::vector<DraftCandidate> candidates;
     DraftBatch batch;
     RoundCosts costs;
-    double most_distance = 0;  // of costs, that leaves it so
+    RoundValue value;
+    double attending_seconds;  // of value.seconds
+    double most_change;        // of the logarithm of any cost that leaves it so
   };
 
+  // Without drafts, prompts and fixed lengths.
+  static RoundValue ValuePlainly(std::span<const DraftCandidate> candidates,
+                                 const DraftBatch& batch, const RoundCosts& costs,
+                                 double* attending_seconds);
   bool IsLikePlainRound(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
-                        const RoundCosts& costs) const;
+                        const RoundCosts& costs, double attending_seconds) const;
   DraftPlan Plan(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                  const RoundCosts& costs);
   // Gains of every candidate, from its estimate or, where it would not draft, as if it were right

@@ -14,13 +14,17 @@ constexpr uint32_t kPatience = 2;
 // Sums up a round while draft tokens are added one by one, each after those before it in its slot.
 class DraftPlanner::Tally {
  public:
-  Tally(const DraftPlanner& planner, uint32_t prompt_rows)
+  Tally(const DraftPlanner& planner, bool with_prompts)
       : planner_(planner),
         costs_(*planner.costs_),
         rows_(planner.batch_.plain_rows + static_cast<uint32_t>(planner.slots_.size())),
         tokens_(rows_),
+        attended_(planner.batch_.plain_attended),
         drafting_(planner.longest_) {
-    rows_ += prompt_rows;
+    for (const PlanSlot& slot : planner.slots_) attended_ += slot.context;
+    if (!with_prompts) return;
+    rows_ += planner.batch_.prompt_rows;
+    attended_ += planner.batch_.prompt_attended;
   }
 
   void Add(uint32_t slot_id, uint32_t position) {
@@ -38,12 +42,14 @@ class DraftPlanner::Tally {
       ++rows;
     }
     ++rows_;
+    attended_ += slot.context;
     ++draft_tokens_;
     tokens_ += slot.gains[position];
   }
 
   RoundValue value() const {
-    const double verify = costs_.verify.Seconds(rows_) + costs_.verify_overhead.Seconds(rows_);
+    const double verify = costs_.verify.Seconds(rows_) + attended_ * costs_.attended +
+                          costs_.verify_overhead.Seconds(rows_);
     double propose = 0;
     if (draft_tokens_ > 0) {
       propose = costs_.pass.Seconds(first_rows_) + pass_seconds_ + late_seconds_ +
@@ -57,6 +63,7 @@ class DraftPlanner::Tally {
   const RoundCosts& costs_;
   uint32_t rows_;
   double tokens_;
+  double attended_;
   uint32_t first_rows_ = 0;
   uint32_t draft_tokens_ = 0;
   double pass_seconds_ = 0;
@@ -84,20 +91,20 @@ DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> sl
 }
 
 RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths) const {
-  return Value(lengths, batch_.prompt_rows);
+  return Value(lengths, true);
 }
 
-RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths, uint32_t prompt_rows) const {
-  Tally tally(*this, prompt_rows);
+RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths, bool with_prompts) const {
+  Tally tally(*this, with_prompts);
   for (uint32_t id = 0; id < slots_.size(); ++id) {
     for (uint32_t i = 0; i < lengths[id]; ++i) tally.Add(id, i);
   }
   return tally.value();
 }
 
-DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, uint32_t prompt_rows,
+DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool with_prompts,
                                          double rate) const {
-  Tally base(*this, prompt_rows);
+  Tally base(*this, with_prompts);
   for (uint32_t id = 0; id < slots_.size(); ++id) {
     for (uint32_t i = 0; i < slots_[id].fixed.value_or(0); ++i) base.Add(id, i);
   }
@@ -128,18 +135,18 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, uint32_
   return found;
 }
 
-DraftPlanner::Found DraftPlanner::SearchJoining(uint32_t prompt_rows, double rate) const {
+DraftPlanner::Found DraftPlanner::SearchJoining(bool with_prompts, double rate) const {
   std::vector<bool> joins(slots_.size(), true);
   for (uint32_t id : late_) joins[id] = false;
-  Found best = Search(joins, prompt_rows, rate);
+  Found best = Search(joins, with_prompts, rate);
   // A catch-up beside a prompt makes a slow round slower: it waits.
-  if (prompt_rows > 0) return best;
+  if (with_prompts) return best;
   // Slots that have to catch up come in by twos, fours …: one alone may not be worth a Propose that
   // all of them together are.
   size_t joined = 0;
   for (size_t count = 1; joined < late_.size(); count *= 2) {
     for (; joined < std::min(count, late_.size()); ++joined) joins[late_[joined]] = true;
-    Found found = Search(joins, prompt_rows, rate);
+    Found found = Search(joins, with_prompts, rate);
     if (found.score > best.score) best = std::move(found);
   }
   return best;
@@ -154,11 +161,11 @@ DraftPlan DraftPlanner::Best(double margin) const {
   plan.value = plan.plain;
   if (items_.empty()) return plan;
 
-  Found found = SearchJoining(0, 0);
+  Found found = SearchJoining(false, 0);
   double rate = 0;
   if (batch_.prompt_rows > 0) {
-    rate = std::max(found.score, Value(plan.plain_lengths, 0).rate());
-    found = SearchJoining(batch_.prompt_rows, rate);
+    rate = std::max(found.score, Value(plan.plain_lengths, false).rate());
+    found = SearchJoining(true, rate);
   }
   const double plain_score = Score(plan.plain, rate);
   if (rate == 0) plan.drafted_over_plain = std::max(0.0, found.score / plain_score);

@@ -17,11 +17,12 @@ namespace tandem {
 struct DraftBatch {
   uint32_t plain_rows = 0;   // slots that decode without a draft, whatever is chosen
   uint32_t prompt_rows = 0;  // of prompt chunks
+  // Positions that they attend to, each counted for every row that does.
+  double plain_attended = 0;
+  double prompt_attended = 0;
   // Another cohort's Propose runs while this one's Verify does, and the other way round: a round
   // takes as long as the longer of the two.
   bool overlapped = false;
-
-  bool operator==(const DraftBatch&) const = default;
 };
 
 struct PlanSlot {
@@ -29,6 +30,7 @@ struct PlanSlot {
   // drafted.
   std::span<const double> gains;
   std::optional<uint32_t> fixed;  // length that is not to be changed, at most gains.size()
+  uint32_t context = 0;           // positions that a row attends to
   uint32_t lack = 1;              // committed tokens that the drafter has no rows of, >= 1
   // Rounds that feeding a lack which is longer than a running slot's is spread over.
   double catch_up_rounds = 1;
@@ -82,10 +84,10 @@ class DraftPlanner {
     std::vector<uint32_t> lengths;
   };
 
-  RoundValue Value(std::span<const uint32_t> lengths, uint32_t prompt_rows) const;
+  RoundValue Value(std::span<const uint32_t> lengths, bool with_prompts) const;
   // Of the slots with `joins[slot]`, the others being plain. A rate of 0: tokens per second.
-  Found Search(const std::vector<bool>& joins, uint32_t prompt_rows, double rate) const;
-  Found SearchJoining(uint32_t prompt_rows, double rate) const;
+  Found Search(const std::vector<bool>& joins, bool with_prompts, double rate) const;
+  Found SearchJoining(bool with_prompts, double rate) const;
   static double Score(const RoundValue& value, double rate) {
     return rate > 0 ? value.tokens - rate * value.seconds : value.rate();
   }

@@ -161,6 +161,7 @@ class Engine {
     std::vector<Item> items;
     uint32_t rows = 0;
     uint32_t prompt_rows = 0;
+    double attended = 0;  // positions, by all rows
     bool sent = false;
     double idle_since = 0;
   };

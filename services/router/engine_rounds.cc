@@ -25,6 +25,9 @@ void Follow(double sample, double* mean) {
   *mean = *mean == 0 ? sample : *mean + 0.2 * (sample - *mean);
 }
 
+// Positions that so many rows from `begin` on attend to, each counted for every row that does.
+double Attended(uint32_t begin, uint32_t rows) { return rows * (begin + 0.5 * (rows + 1)); }
+
 // Only chains are drafted: an empty list, or every token the child of the one before it.
 bool IsChain(const v1::ProposeResult& result) {
   if (result.parents().empty()) return true;
@@ -119,15 +122,19 @@ bool Engine::SendPropose(uint32_t index, double now) {
     const uint32_t lack = sequence.committed_len() - slot.verifier.cached_len;
     const uint32_t limit = DraftLimit(slot, id);
     if (lack > 1) {
-      rest.prompt_rows += std::min(lack, options_.step_rows);
+      const uint32_t rows = std::min(lack, options_.step_rows);
+      rest.prompt_rows += rows;
+      rest.prompt_attended += Attended(slot.verifier.cached_len, rows);
     } else if (limit == 0) {
       ++rest.plain_rows;
+      rest.plain_attended += sequence.committed_len();
     } else {
       DraftCandidate candidate;
       candidate.acceptance = &sequence.acceptance;
       candidate.serial = sequence.serial;
       candidate.limit = limit;
       candidate.fixed = FixedDraftLength(sequence);
+      candidate.context = sequence.committed_len();
       candidate.drafter_lack = sequence.committed_len() - slot.drafter.cached_len;
       candidate.remaining_tokens =
           static_cast<uint32_t>(sequence.request.max_tokens - sequence.output.num_tokens());
@@ -463,6 +470,7 @@ void Engine::SendVerify(uint32_t index, double now) {
     pending.sample = pending.end == sequence.committed_len();
     if (plan.num_drafted > 0) pending.draft = std::exchange(cohort.drafts[plan.slot], Draft());
     batch.rows += plan.num_tokens + plan.num_drafted;
+    batch.attended += Attended(pending.begin, plan.num_tokens + plan.num_drafted);
     if (plan.num_tokens > 1) batch.prompt_rows += plan.num_tokens;
 
     v1::VerifyItem* item = verify->add_items();
@@ -509,10 +517,13 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
     broken = absl::StrCat("answered ", batch.items.size(), " items with ", reply.results_size());
   }
   uint32_t num_cached = 0;
+  double cached_attended = 0;
   for (size_t i = 0; i < batch.items.size() && broken.empty(); ++i) {
     const VerifyBatch::Item& item = batch.items[i];
     v1::VerifyResult& result = *reply.mutable_results(static_cast<int>(i));
-    num_cached += std::min(result.num_cached_tokens(), item.end - item.begin);
+    const uint32_t cached = std::min(result.num_cached_tokens(), item.end - item.begin);
+    num_cached += cached;
+    cached_attended += Attended(item.begin, cached);
     if (Sequence* sequence = Find(item.slot, item.serial)) {
       sequence->account.Verified(round_trip, compute);
       broken = TakeVerdict(item, result, now);
@@ -527,6 +538,7 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   VerifyCost cost;
   cost.prompt_rows = batch.prompt_rows - std::min(batch.prompt_rows, num_cached);
   cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
+  cost.attended = batch.attended - cached_attended;
   cost.compute_seconds = compute;
   cost.overhead_seconds = now - batch.begun_at - compute;
   controller_.ObserveVerify(cost);

@@ -46,6 +46,28 @@ TEST_F(CostCurveTest, TablesAreAsFarApartAsTheRowsThatDifferMost) {
   EXPECT_LE(before.Distance(curve_.table()), std::log(ratio) + 0.3);
 }
 
+TEST_F(CostCurveTest, TellsAttendingFromRows) {
+  for (const double each : {0.0, 3e-9, 2e-7}) {
+    CostCurve curve(24, 0.6);
+    const auto seconds = [&](uint32_t rows, double context) {
+      return 1e-3 + 20e-6 * rows + each * rows * context;
+    };
+    for (int request = 0; request < 10; ++request) {
+      for (int context = 20; context < 400; context += 2) {
+        curve.Age();
+        curve.Observe(32, seconds(32, context) * std::exp(0.05 * normal_(generator_)), 1,
+                      32.0 * context);
+      }
+    }
+    for (const double context : {20.0, 200.0, 400.0}) {
+      EXPECT_NEAR(
+          (curve.Seconds(32) + 32 * context * curve.SecondsAttended()) / seconds(32, context), 1,
+          0.1)
+          << each << " s, context " << context;
+    }
+  }
+}
+
 TEST_F(CostCurveTest, NeverFallsWithMoreRows) {
   for (int i = 0; i < 200; ++i) {
     Measure(1 + static_cast<uint32_t>(generator_() % 40), 1e-3, 0.5);
