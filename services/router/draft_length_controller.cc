@@ -24,12 +24,14 @@ constexpr uint32_t kProbeLength = 2;
 constexpr uint32_t kFirstGap = 16;
 constexpr uint32_t kShortestGap = 2;
 constexpr uint32_t kLongestGap = 128;
-constexpr uint32_t kLongestCostGap = 16;
+constexpr uint32_t kLongestCostGap = 64;
 // Rounds with drafts until a plain one: at first, and the most that doubling comes to.
 constexpr uint32_t kFirstReference = 8;
 constexpr uint32_t kLongestReference = 64;
 // Factor by which drafts seem to gain so much that it need not be asked whether they do.
 constexpr double kClearGain = 1.15;
+// Slots by which the share of the time that probes may take is halved: what one is told, all know.
+constexpr double kSharingSlots = 10;
 // What probes may have in hand, in rounds, at first and at most.
 constexpr double kInitialCredit = 2;
 constexpr double kMostCredit = 8;
@@ -276,7 +278,9 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, const D
   DraftPlan plan = Plan(candidates, batch, expected);
   const double seconds = plan.value.seconds;
   if (!std::exchange(paid_in_, true)) credit_seconds_ = kInitialCredit * seconds;
-  credit_seconds_ = std::min(credit_seconds_ + options_.probe_budget * seconds,
+  const double budget =
+      options_.probe_budget / (1 + (static_cast<double>(candidates.size()) - 1) / kSharingSlots);
+  credit_seconds_ = std::min(credit_seconds_ + budget * seconds,
                              std::max(credit_seconds_, kMostCredit * seconds));
   if (!Refer(&plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
     ProbeAcceptance(candidates, batch, expected, &plan);
