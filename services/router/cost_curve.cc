@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace tandem {
 namespace {
@@ -23,6 +24,7 @@ constexpr int kNewLevel = 3;          // outliers in a row
 // What attending to one position costs, as a share of a pass of one row.
 constexpr double kAttentionUnit = 1e-4;
 constexpr double kUnknownAttention = 25;  // its variance in these units
+constexpr double kContextMemory = 10;     // measurements
 
 }  // namespace
 
@@ -96,6 +98,9 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
                         double attended) {
   if (covariance_[0][0] < kMostUncertain) AddUncertainty(LevelDrift(), kShapeDrift * age_);
   age_ = 0;
+
+  const double rows_in_all = std::accumulate(passes.begin(), passes.end(), 0.0);
+  attended_per_row_ += (attended / rows_in_all - attended_per_row_) / kContextMemory;
 
   // The logarithm of the sum of the passes and of attending, linear around what is believed.
   const double attending = attended * AttentionUnit();
@@ -181,8 +186,25 @@ void CostCurve::MakeMonotone() {
   seconds_attended_ = mean * attention_ * AttentionUnit();
 }
 
+double CostCurve::Variance(const Vector& slope) const {
+  double variance = 0;
+  for (size_t i = 0; i < kStates; ++i) {
+    if (slope[i] == 0) continue;
+    for (size_t j = 0; j < kStates; ++j) variance += slope[i] * slope[j] * covariance_[i][j];
+  }
+  return std::max(0.0, variance);
+}
+
 double CostCurve::NodeError(size_t node) const {
-  return std::sqrt(std::max(0.0, covariance_[node][node]) + LevelDrift() +
+  // Of passes with contexts as they are: rows and attending are known better together than apart.
+  const double pass = std::exp(log_seconds_[node]);
+  const double attending = attended_per_row_ * CostTable::kRows[node] * AttentionUnit();
+  const double sum = pass + attention_ * attending;
+  Vector slope{};
+  slope[0] = attention_ * attending / sum;
+  slope[kNodes] = attending / sum;
+  slope[node] += pass / sum;
+  return std::sqrt(Variance(slope) + LevelDrift() +
                    kShapeDrift * age_ * shape_covariance_[node][node]);
 }
 

@@ -84,10 +84,13 @@ class CostCurve {
   double LevelDrift() const;  // since the last measurement
   void AddUncertainty(double level_variance, double shape_factor);
   double AttentionUnit() const;  // seconds
+  // Variance of the logarithm of `slope` times the states.
+  double Variance(const Vector& slope) const;
   void MakeMonotone();
 
   std::array<double, kNodes> log_seconds_;
-  double attention_;  // in AttentionUnit, for each position attended to, >= 0
+  double attention_;             // in AttentionUnit, for each position attended to, >= 0
+  double attended_per_row_ = 0;  // of batches lately
   std::array<Vector, kStates> covariance_;
   std::array<std::array<double, kNodes>, kNodes> shape_covariance_;
   CostTable table_;

@@ -12,6 +12,10 @@ namespace {
 constexpr uint32_t kInitialDraftTokens = 16;
 // Drafts must be expected to gain this much: they are not tried for what may be noise.
 constexpr double kMargin = 0.01;
+// The most that drafts may have to gain where drafters catch up, and rounds in which it is forgotten
+// that catch-ups were in vain.
+constexpr double kMostCatchUpMargin = 0.2;
+constexpr double kMarginMemory = 4000;
 // Draft tokens less likely than this to be kept are not considered.
 constexpr double kLeastGain = 0.02;
 // A catch-up is an investment: it is spread over the rounds that the request is likely to go on
@@ -28,6 +32,14 @@ constexpr uint32_t kLongestCostGap = 64;
 // Rounds with drafts until a plain one: at first, and the most that doubling comes to.
 constexpr uint32_t kFirstReference = 8;
 constexpr uint32_t kLongestReference = 64;
+// Rounds with prompts in a row after which a drafter catches up beside them all the same.
+constexpr uint32_t kPatientRounds = 8;
+// Rows that a drafter may lack to catch up beside prompts.
+constexpr uint32_t kShortLack = 16;
+// Rows beyond kRunningLack that are not worth calling a catch-up: plain rounds now and then.
+constexpr uint32_t kSlack = 3;
+// Slots that catch up in a round in which no other drafts.
+constexpr size_t kFirstToCatchUp = 2;
 // Factor by which drafts seem to gain so much that it need not be asked whether they do.
 constexpr double kClearGain = 1.15;
 // Slots by which the share of the time that probes may take is halved: what one is told, all know.
@@ -49,22 +61,65 @@ std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
   return at_once;
 }
 
+// What is fed of slots that lag more than one that drafted in the last round.
+double CatchUpSeconds(const DraftPlan& plan, std::span<const PlanSlot> slots,
+                      const RoundCosts& costs) {
+  double seconds = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (plan.lengths[i] == 0 || slots[i].fixed.has_value() ||
+        slots[i].lack <= kRunningLack + kSlack) {
+      continue;
+    }
+    seconds += costs.pass.Seconds(slots[i].lack) - costs.pass.Seconds(kRunningLack);
+  }
+  return seconds;
+}
+
+// Seconds by which a round is shorter than plain ones would be for its tokens.
+double Gain(const RoundValue& round, const RoundValue& plain) {
+  return round.tokens / plain.rate() - round.seconds;
+}
+
+// Lets no more slots catch up than draft already, the nearest first: an investment is made in steps, so that what is
+// measured on the way can end it. False: nothing to change.
+bool Ramp(std::span<const PlanSlot> slots, DraftPlan* plan) {
+  size_t num_running = 0;
+  std::vector<uint32_t> late;
+  for (uint32_t id = 0; id < slots.size(); ++id) {
+    if (plan->lengths[id] == 0 || slots[id].fixed.has_value()) continue;
+    if (slots[id].lack <= kRunningLack + kSlack) {
+      ++num_running;
+    } else {
+      late.push_back(id);
+    }
+  }
+  const size_t allowed = std::max(num_running, kFirstToCatchUp);
+  if (late.size() <= allowed) return false;
+  std::stable_sort(late.begin(), late.end(),
+                   [&](uint32_t a, uint32_t b) { return slots[a].lack < slots[b].lack; });
+  for (const uint32_t id : std::span(late).subspan(allowed)) plan->lengths[id] = 0;
+  return true;
+}
+
 }  // namespace
 
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
-    : options_(options), reference_gap_(kFirstReference), probe_gap_(kFirstGap) {}
+    : options_(options), reference_gap_(kFirstReference), probe_gap_(kFirstGap) {
+  catch_up_margins_.fill(kMargin);
+}
 
 void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mode,
                                               uint32_t num_drafted, uint32_t num_accepted,
                                               AcceptanceEstimate* acceptance) {
-  if (num_drafted > 0) plain_round_.reset();
+  if (num_drafted > 0) plain_rounds_ = {};
   acceptance->Observe(num_drafted, num_accepted);
   priors_[static_cast<size_t>(mode)].Observe(num_drafted, num_accepted);
-  if (probe_.has_value() && probe_->serial == serial && num_drafted > 0) {
-    const double worth = num_accepted * probe_->seconds_per_token;
+  for (std::optional<Probe>& probe : probes_) {
+    if (!probe.has_value() || probe->serial != serial || num_drafted == 0) continue;
+    const double worth = num_accepted * probe->seconds_per_token;
     credit_seconds_ += worth;
-    probe_gap_ = worth >= probe_->seconds ? kShortestGap : std::min(2 * probe_gap_, kLongestGap);
-    probe_.reset();
+    probe_gap_ = worth >= probe->seconds ? kShortestGap : std::min(2 * probe_gap_, kLongestGap);
+    probe.reset();
   }
 }
 
@@ -115,19 +170,21 @@ RoundValue DraftLengthController::ValuePlainly(std::span<const DraftCandidate> c
 bool DraftLengthController::IsLikePlainRound(std::span<const DraftCandidate> candidates,
                                              const DraftBatch& batch, const RoundCosts& costs,
                                              double attending_seconds) const {
-  if (!plain_round_.has_value()) return false;
-  const PlainRound& then = *plain_round_;
+  if (!plain_rounds_[batch.cohort].has_value()) return false;
+  const PlainRound& then = *plain_rounds_[batch.cohort];
   const auto is_like = [](const DraftCandidate& now, const DraftCandidate& before) {
     return now.serial == before.serial && now.fixed == before.fixed && now.limit <= before.limit &&
            now.drafter_lack >= before.drafter_lack &&
            now.remaining_tokens <= before.remaining_tokens;
   };
+  const double most_change = then.most_change * then.value.seconds;
   return batch.prompt_rows == 0 && batch.plain_rows == then.batch.plain_rows &&
          batch.overlapped == then.batch.overlapped &&
          std::equal(candidates.begin(), candidates.end(), then.candidates.begin(),
                     then.candidates.end(), is_like) &&
-         std::abs(attending_seconds - then.attending_seconds) <=
-             then.most_change * then.value.seconds &&
+         attending_seconds - then.attending_seconds <= most_change &&
+         // A round with drafts attends with more rows and gains more.
+         (then.attending_seconds - attending_seconds) * (1 + options_.max_length) <= most_change &&
          costs.Distance(then.costs) <= then.most_change;
 }
 
@@ -137,25 +194,67 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
   const RoundValue plainly = ValuePlainly(candidates, batch, costs, &attending_seconds);
   if (IsLikePlainRound(candidates, batch, costs, attending_seconds)) {
     const std::vector<uint32_t> lengths(candidates.size());
-    return {lengths, plainly, lengths, plainly};
+    DraftPlan same{lengths, plainly, lengths, plainly};
+    Earn(same, 0, &investments_[batch.cohort]);
+    return same;
   }
-  plain_round_.reset();
+  std::optional<PlainRound>& plain_round = plain_rounds_[batch.cohort];
+  plain_round.reset();
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
   DraftPlan plan = DraftPlanner(&costs, slots, batch).Best(kMargin);
+  const double seconds = CatchUpSeconds(plan, slots, costs);
+  const double margin = catch_up_margins_[Bucket(candidates.size())];
+  bool ramps = false;
+  if (seconds > 0 && plan.value.rate() <= (1 + margin) * plan.plain.rate()) {
+    const double drafted = plan.drafted_over_plain * (1 + kMargin) / (1 + margin);
+    DraftBatch without = batch;
+    without.longest_lack = kRunningLack + kSlack;
+    plan = DraftPlanner(&costs, slots, without).Best(kMargin);
+    plan.drafted_over_plain = std::max(plan.drafted_over_plain, drafted);
+  } else {
+    ramps = Ramp(slots, &plan);
+    const double invested = CatchUpSeconds(plan, slots, costs);
+    investments_[batch.cohort].seconds += invested;
+    investments_[batch.cohort].left += invested;
+  }
   const bool drafts = std::any_of(plan.lengths.begin(), plan.lengths.end(),
                                   [](uint32_t length) { return length > 0; });
   if (!drafts && batch.prompt_rows == 0) {
     // Passes and attending that change by less than a factor f each leave a round within f², and the
     // ratio of two rates within f⁴.
     const double change = std::log((1 + kMargin) / std::max(plan.drafted_over_plain, 1e-9)) / 4;
-    plain_round_ = {{candidates.begin(), candidates.end()},
-                    batch,
-                    costs,
-                    plainly,
-                    attending_seconds,
-                    std::min(change, 0.5)};
+    plain_round = {{candidates.begin(), candidates.end()},
+                   batch,
+                   costs,
+                   plainly,
+                   attending_seconds,
+                   std::min(change, 0.5)};
+    for (DraftCandidate& candidate : plain_round->candidates) candidate.acceptance = nullptr;
+  }
+  if (batch.prompt_rows == 0) {
+    const RoundValue value =
+        ramps ? DraftPlanner(&costs, slots, batch).Value(plan.lengths) : plan.value;
+    Earn(plan, Gain(value, plan.plain), &investments_[batch.cohort]);
   }
   return plan;
+}
+
+void DraftLengthController::Earn(const DraftPlan& plan, double gained_seconds,
+                                 Investment* investment) {
+  double& margin = catch_up_margins_[Bucket(plan.lengths.size())];
+  margin += (kMargin - margin) / kMarginMemory;
+  if (investment->seconds == 0) return;
+  if (plan.lengths == plan.plain_lengths) {
+    if (investment->left > investment->seconds / 2) {
+      margin = std::min(2 * margin, kMostCatchUpMargin);
+    }
+    *investment = {};
+    return;
+  }
+  investment->left -= gained_seconds;
+  if (investment->left > 0) return;
+  margin = std::max(margin / 2, kMargin);
+  *investment = {};
 }
 
 bool DraftLengthController::Spend(double seconds) {
@@ -164,10 +263,11 @@ bool DraftLengthController::Spend(double seconds) {
   return true;
 }
 
-bool DraftLengthController::Refer(DraftPlan* plan) {
+bool DraftLengthController::Refer(const DraftBatch& batch, DraftPlan* plan) {
+  if (batch.prompt_rows > 0) return false;
   if (plan->lengths == plan->plain_lengths) {
     rounds_since_plain_ = 0;
-    reference_gap_ = kFirstReference;
+    reference_gap_ = std::max(reference_gap_ / 2, kFirstReference);
     return false;
   }
   if (++rounds_since_plain_ < reference_gap_) return false;
@@ -253,16 +353,19 @@ void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> cand
     const RoundValue value = planner.Value(lengths);
     const double seconds = std::max(0.0, value.seconds - plan->value.seconds);
     if (!Spend(seconds)) continue;
-    probe_ = Probe{candidates[id].serial, seconds, 1 / plan->value.rate()};
+    probes_[batch.cohort] = Probe{candidates[id].serial, seconds, 1 / plan->value.rate()};
     plan->lengths = std::move(lengths);
     plan->value = value;
     return;
   }
 }
 
-void DraftLengthController::Choose(std::span<DraftCandidate> candidates, const DraftBatch& batch) {
+void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBatch batch) {
   if (candidates.empty()) return;
-  probe_.reset();
+  probes_[batch.cohort].reset();
+  // A catch-up beside a prompt makes a slow round slower: it waits, but not for ever.
+  prompt_rounds_ = batch.prompt_rows > 0 ? prompt_rounds_ + 1 : 0;
+  if (prompt_rounds_ > 0 && prompt_rounds_ <= kPatientRounds) batch.longest_lack = kShortLack;
   costs_.Age();
   if (!costs_.measured()) {
     // The second round goes without: what drafts are compared with has to be known too.
@@ -282,7 +385,7 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, const D
       options_.probe_budget / (1 + (static_cast<double>(candidates.size()) - 1) / kSharingSlots);
   credit_seconds_ = std::min(credit_seconds_ + budget * seconds,
                              std::max(credit_seconds_, kMostCredit * seconds));
-  if (!Refer(&plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
+  if (!Refer(batch, &plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
     ProbeAcceptance(candidates, batch, expected, &plan);
   }
   for (size_t i = 0; i < candidates.size(); ++i) candidates[i].length = plan.lengths[i];

@@ -14,7 +14,9 @@
 #ifndef TANDEM_SERVICES_ROUTER_DRAFT_LENGTH_CONTROLLER_H_
 #define TANDEM_SERVICES_ROUTER_DRAFT_LENGTH_CONTROLLER_H_
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -25,6 +27,8 @@
 #include "services/router/draft_plan.h"
 
 namespace tandem {
+
+inline constexpr size_t kMaxCohorts = 2;
 
 struct DraftLengthOptions {
   uint32_t initial_length = 4;  // until costs are measured
@@ -64,7 +68,7 @@ class DraftLengthController {
                          uint32_t num_accepted, AcceptanceEstimate* acceptance);
 
   // Sets every candidate's `length` for the next round. Once a round.
-  void Choose(std::span<DraftCandidate> candidates, const DraftBatch& batch);
+  void Choose(std::span<DraftCandidate> candidates, DraftBatch batch);
 
   const DraftCosts& costs() const { return costs_; }
 
@@ -80,6 +84,16 @@ class DraftLengthController {
     double attending_seconds;  // of value.seconds
     double most_change;        // of the logarithm of any cost that leaves it so
   };
+
+  // Catch-ups that drafts have not earned back yet.
+  struct Investment {
+    double seconds = 0;
+    double left = 0;
+  };
+
+  // Books what the round's drafts gain. Where drafts end before they earned half of it, the next
+  // catch-up has to promise more: beliefs were wrong, and where costs are noisy will be again.
+  void Earn(const DraftPlan& plan, double gained_seconds, Investment* investment);
 
   // Without drafts, prompts and fixed lengths.
   static RoundValue ValuePlainly(std::span<const DraftCandidate> candidates,
@@ -97,7 +111,7 @@ class DraftLengthController {
                   const RoundCosts& expected, DraftPlan* plan);
   // Once in a while decodes plainly where drafts seem to pay: it is what they are compared with, and
   // what rounds with drafts say about it is hearsay.
-  bool Refer(DraftPlan* plan);
+  bool Refer(const DraftBatch& batch, DraftPlan* plan);
   // Lets one slot that would not draft do so, to see what is accepted.
   void ProbeAcceptance(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                        const RoundCosts& expected, DraftPlan* plan);
@@ -107,7 +121,7 @@ class DraftLengthController {
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
   DraftCosts costs_;
   std::vector<double> gains_;  // of MakeSlots: [candidates * max_length]
-  std::optional<PlainRound> plain_round_;
+  std::array<std::optional<PlainRound>, kMaxCohorts> plain_rounds_;
 
   // A probe whose outcome is not known yet.
   struct Probe {
@@ -116,6 +130,14 @@ class DraftLengthController {
     double seconds_per_token;  // what a token is worth
   };
 
+  // Share of plain decoding's rate that drafts have to gain where drafters lag, by number of slots:
+  // [i] of 2^i to 2^(i+1) - 1.
+  static constexpr size_t kNumMargins = 8;
+  static size_t Bucket(size_t num_slots) {
+    return std::min<size_t>(std::bit_width(num_slots), kNumMargins) - 1;
+  }
+  std::array<double, kNumMargins> catch_up_margins_;
+  std::array<Investment, kMaxCohorts> investments_;
   uint32_t unmeasured_rounds_ = 0;  // until costs are known
   bool paid_in_ = false;
   double credit_seconds_ = 0;  // that probes may lose
@@ -125,7 +147,8 @@ class DraftLengthController {
   uint32_t rounds_since_plain_ = 0;
   uint32_t probe_gap_;  // rounds from one probe of acceptance to the next
   uint32_t rounds_since_probe_ = 0;
-  std::optional<Probe> probe_;
+  std::array<std::optional<Probe>, kMaxCohorts> probes_;
+  uint32_t prompt_rounds_ = 0;  // in a row
 };
 
 }  // namespace tandem

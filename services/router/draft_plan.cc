@@ -1,6 +1,7 @@
 #include "services/router/draft_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace tandem {
 namespace {
@@ -136,11 +137,11 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
 }
 
 DraftPlanner::Found DraftPlanner::SearchJoining(bool with_prompts, double rate) const {
+  const bool limited = batch_.longest_lack != std::numeric_limits<uint32_t>::max();
   std::vector<bool> joins(slots_.size(), true);
-  for (uint32_t id : late_) joins[id] = false;
+  for (uint32_t id : late_) joins[id] = limited && slots_[id].lack <= batch_.longest_lack;
   Found best = Search(joins, with_prompts, rate);
-  // A catch-up beside a prompt makes a slow round slower: it waits.
-  if (with_prompts) return best;
+  if (limited) return best;
   // Slots that have to catch up come in by twos, fours …: one alone may not be worth a Propose that
   // all of them together are.
   size_t joined = 0;

@@ -23,6 +23,9 @@ struct DraftBatch {
   // Another cohort's Propose runs while this one's Verify does, and the other way round: a round
   // takes as long as the longer of the two.
   bool overlapped = false;
+  uint32_t cohort = 0;
+  // Slots that lack more do not draft, unless their length is fixed.
+  uint32_t longest_lack = std::numeric_limits<uint32_t>::max();
 };
 
 struct PlanSlot {

@@ -603,6 +603,22 @@ TEST_F(ChoiceTest, APromptInTheBatchDoesNotMakeDraftsLookFree) {
   EXPECT_THAT(Choose({Candidate()}, {.prompt_rows = 511}), ElementsAre(0));
 }
 
+TEST_F(ChoiceTest, BesidePromptsThatNeverEndDraftersCatchUpAllTheSame) {
+  Measure(CheapDrafts());
+  Accept(8, 8, 40);
+  DraftBatch prompts;
+  prompts.prompt_rows = 4;
+  DraftCandidate close = Candidate();
+  close.drafter_lack = 3;
+  DraftCandidate far = Candidate();
+  far.serial = 2;
+  far.drafter_lack = 30;
+  EXPECT_THAT(Choose({close, far}, prompts), ElementsAre(testing::Gt(0u), 0));
+  std::vector<uint32_t> lengths;
+  for (int round = 0; round < 8; ++round) lengths = Choose({close, far}, prompts);
+  EXPECT_THAT(lengths, Each(testing::Gt(0u)));
+}
+
 TEST_F(ChoiceTest, PlainSlotsInTheBatchAreCountedIn) {
   // One token more for one slot is much alone, little beside 31 that wait for it.
   Measure({Linear(300e-6, 3e-6), Linear(300e-6, 10e-6), 100e-6, 100e-6});
@@ -638,7 +654,44 @@ TEST_F(ChoiceTest, ManySlotsCatchUpTogetherWhereOneAloneWouldNotPay) {
   DraftCandidate late = Candidate();
   late.drafter_lack = 10;
   EXPECT_THAT(Choose({late}, {.plain_rows = 7}), ElementsAre(0));
-  EXPECT_THAT(Choose(std::vector(8, late), {}), Each(testing::Gt(0u)));
+  std::vector<DraftCandidate> slots(8, late);
+  // In steps: as many more as draft already.
+  for (const size_t drafting : {2u, 4u, 8u}) {
+    const std::vector<uint32_t> lengths = Choose(slots, {});
+    EXPECT_EQ(lengths.size() - std::count(lengths.begin(), lengths.end(), 0u), drafting);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      if (lengths[i] > 0) slots[i].drafter_lack = 1;
+    }
+  }
+}
+
+TEST_F(ChoiceTest, AfterCatchUpsInVainDraftsHaveToPromiseMoreForAWhile) {
+  // Drafts of one token seem to gain 8 %, but no sooner do drafters catch up than they are slow.
+  const auto with_pass_of = [](double seconds) {
+    return TrueCosts{Linear(seconds, 5e-6), Linear(4e-3, 1.5e-3), 100e-6, 100e-6};
+  };
+  Accept(1, 1, 40);
+  DraftCandidate late = Candidate();
+  late.limit = 1;
+  late.drafter_lack = 60;
+  const std::vector<DraftCandidate> slots(8, late);
+  const auto drafts = [&] {
+    const std::vector<uint32_t> lengths = Choose(slots, {});
+    return std::any_of(lengths.begin(), lengths.end(), [](uint32_t length) { return length > 0; });
+  };
+  int in_vain = 0;
+  for (int attempt = 0; attempt < 12; ++attempt) {
+    Measure(with_pass_of(1e-3));
+    if (!drafts()) break;
+    ++in_vain;
+    Measure(with_pass_of(20e-3));
+    EXPECT_FALSE(drafts());
+  }
+  EXPECT_GE(in_vain, 2);
+  EXPECT_LE(in_vain, 5);
+  // What promises much more is believed.
+  Measure({Linear(1e-3, 5e-6), Linear(4e-3, 100e-6), 100e-6, 100e-6});
+  EXPECT_TRUE(drafts());
 }
 
 }  // namespace
