@@ -583,6 +583,7 @@ v1::ServerLoad Engine::Load() const {
   load.set_num_drafter_losses(num_drafter_losses_);
   load.set_num_ring_errors(num_ring_errors_);
   load.set_num_cached_prompt_tokens(num_cached_prompt_tokens_);
+  load.set_num_cached_draft_tokens(num_cached_draft_tokens_);
   *load.mutable_audit() = audit_.stats();
   return load;
 }
@@ -599,8 +600,11 @@ void Engine::QueueReplay(const Sequence& finished) {
       finished.mode() == AcceptanceMode::kSampled || !IsAudited(finished.call)) {
     return;
   }
+  // It shares no page with a client: every row is computed anew. No tenant's name has such a byte.
+  GenerationRequest request = finished.request;
+  request.open.set_cache_salt(absl::StrCat("\x01replay ", finished.call));
   std::unique_ptr<Sequence> replay =
-      NewSequence(finished.call, finished.request, finished.account.admitted_at());
+      NewSequence(finished.call, std::move(request), finished.account.admitted_at());
   replay->expected.assign(finished.output_tokens().begin(), finished.output_tokens().end());
   replays_.push_back(std::move(replay));
 }

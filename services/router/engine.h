@@ -270,6 +270,7 @@ class Engine {
   uint64_t num_verifier_losses_ = 0;
   uint64_t num_drafter_losses_ = 0;
   uint64_t num_cached_prompt_tokens_ = 0;
+  uint64_t num_cached_draft_tokens_ = 0;
   double verifier_row_seconds_ = 0;  // of a prompt; 0: not known yet
   double drafter_row_seconds_ = 0;
   double decode_seconds_ = 0;  // of a Verify without prompts

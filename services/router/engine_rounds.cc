@@ -110,6 +110,7 @@ bool Engine::SendPropose(uint32_t index, double now) {
   std::vector<DraftCandidate> candidates;
   std::vector<uint32_t> ids;  // of the candidates
   DraftBatch rest;
+  rest.cohort = index;
   for (uint32_t id = 0; id < slots_.size(); ++id) {
     const Slot& slot = slots_[id];
     if (slot.sequence == nullptr || IsWaiting(slot)) continue;
@@ -320,6 +321,13 @@ std::string Engine::TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult&
   if (state.cached_len() < item.end || state.cached_len() > item.end + item.draft_length) {
     return absl::StrCat("holds ", state.cached_len(), " rows where ", item.end, " were sent");
   }
+  const uint32_t num_sent = item.end - at_drafter.cached_len;
+  if (result.num_cached_tokens() > num_sent) {
+    return absl::StrCat("took ", result.num_cached_tokens(), " rows from its prefix cache of ",
+                        num_sent);
+  }
+  sequence->num_cached_draft_tokens += result.num_cached_tokens();
+  num_cached_draft_tokens_ += result.num_cached_tokens();
   sequence->draft_resyncs = 0;
   sequence->lost_drafts = 0;
   at_drafter.cached_len = item.end;
@@ -722,6 +730,7 @@ void Engine::Complete(uint32_t slot_id, double now) {
   usage->set_prompt_tokens(static_cast<int>(sequence.prompt_len()));
   usage->set_completion_tokens(sequence.output.num_tokens());
   usage->set_cached_prompt_tokens(static_cast<int>(sequence.num_cached_prompt_tokens));
+  usage->set_cached_draft_tokens(static_cast<int>(sequence.num_cached_draft_tokens));
   completion->set_seed(sequence.request.open.sampling().seed());
   completion->set_lossless(sequence.request.open.lenience() == 1);
   commands_.push_back(WriteResponse{sequence.call, std::move(response)});

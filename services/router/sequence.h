@@ -72,6 +72,7 @@ class Sequence {
   int lost_drafts = 0;
   bool drafting_off = false;              // the drafter cannot serve this sequence
   uint32_t num_cached_prompt_tokens = 0;  // found in the verifier's prefix cache
+  uint32_t num_cached_draft_tokens = 0;   // found in the drafter's
 
  private:
   std::vector<int32_t> tokens_;          // prompt and committed output

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -192,6 +193,38 @@ TEST(EngineServingTest, NoCohortStarvesWhenNothingIsDrafted) {
   }));
 }
 
+TEST(EngineServingTest, ADrafterThatLagsFarCatchesUpInPiecesWhileItsSlotDecodesPlainly) {
+  EngineOptions options;
+  options.draft_length = 3;
+  EngineDriver driver(options);
+  driver.Start();
+  const CallId neighbour = driver.Send(driver.Request(Prompt(5), 120));
+  for (int i = 0; i < 20; ++i) driver.Step();
+  const CallId call = driver.Send(driver.Request(Prompt(300), 60));
+  int most_rows = 0;
+  int pieces = 0;
+  while (!driver.calls[call].status.has_value()) {
+    if (!driver.to_drafter.empty() && driver.to_drafter.front().command.has_propose()) {
+      int rows = 0;
+      for (const v1::ProposeItem& item : driver.to_drafter.front().command.propose().items()) {
+        rows += item.token_ids_size();
+        if (item.token_ids_size() > 8) ++pieces;
+      }
+      most_rows = std::max(most_rows, rows);
+    }
+    ASSERT_TRUE(driver.Step());
+  }
+  ASSERT_TRUE(driver.Run());
+  EXPECT_GE(pieces, 3);
+  EXPECT_LE(most_rows, 100) << "300 rows at once would hold the neighbour up";
+  const CallResult& result = driver.calls[call];
+  EXPECT_EQ(result.ids, Plainly(Prompt(300), 60));
+  EXPECT_EQ(result.sources.at(0), v1::TOKEN_SOURCE_PLAIN);
+  EXPECT_EQ(result.sources.at(2), v1::TOKEN_SOURCE_PLAIN);
+  EXPECT_GT(result.completion->speculation().num_drafts(), 0);
+  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(5), 120));
+}
+
 // ---------------------------------------------------------------- audit
 
 EngineOptions Audited() {
@@ -220,6 +253,27 @@ TEST(EngineServingTest, FinishedRequestsAreReplayedWhenNobodyWaits) {
   EXPECT_EQ(load.num_finished(), 5u);
   EXPECT_FALSE(driver.engine.audit().failed());
   EXPECT_TRUE(driver.verifier.slots.empty());
+}
+
+TEST(EngineServingTest, AReplaySharesNoPageWithAnyone) {
+  EngineDriver driver(Audited());
+  driver.Start();
+  GenerationRequest request = driver.Request(Prompt(10), 40);
+  request.open.set_cache_salt("tenant");
+  std::set<std::string> salts;
+  const auto run = [&](const GenerationRequest& copy) {
+    driver.Send(copy);
+    while (driver.Step()) {
+      for (const auto& [id, slot] : driver.verifier.slots) {
+        if (slot.open.has_value()) salts.insert(slot.open->cache_salt());
+      }
+    }
+  };
+  run(request);
+  run(request);
+  EXPECT_EQ(driver.engine.Load().audit().num_replayed(), 2u);
+  EXPECT_EQ(salts.size(), 3u) << "the tenant's, and one of each replay";
+  EXPECT_EQ(salts.count("tenant"), 1u);
 }
 
 TEST(EngineServingTest, AReplayGivesWayToClientsAndIsFinishedLater) {
