@@ -3,7 +3,7 @@
 #   ./test.sh         installs what is missing, builds, runs every test
 #   ./test.sh --ci    the same, then checks formatting and runs clang-tidy, and runs the unit tests of the kernels, the
 #                     common libraries, the workers and the router's core once more under AddressSanitizer and UBSan,
-#                     and fuzzes each target of tests/fuzz for 20 s
+#                     and fuzzes each target of tests/fuzz for 40 s
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -53,7 +53,7 @@ if [ "$checks" = true ]; then
   for folder in "${folders[@]}"; do
     run_ctest "build/asan/$folder" -L unit
   done
-  if tests/fuzz/fuzz.sh --seconds 20; then
+  if tests/fuzz/fuzz.sh --seconds 40; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))

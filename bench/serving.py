@@ -144,6 +144,33 @@ def saturated(bench):
     return {"rows": rows, **goal_at_least(lowest, 0.98)}
 
 
+def overload(bench):
+    """Requests finished a second when 2 and 10 times as many come as are served, over those of as many clients as there are slots."""
+    slots = 16
+    seconds = bench.size(2, 0.3)
+    common = ["--pairs", 1, "--drafting", "auto", "--output-lengths", bench.size("fixed:48", "fixed:8"), "--seconds", seconds]
+    rows = []
+    with bench.server(max_slots=slots, max_queue=slots) as server:
+        def finished(*load):
+            row = lab.bench_serve("--connect", server.address, *common, *load)["rows"][0]
+            return row["requests"] / row["wall_seconds"], row["failures"]
+
+        peak = finished("--clients", slots)[0]
+        for factor in (2, 10):
+            refused = {}
+
+            def offered(_):
+                rate, failures = finished("--rate", factor * peak)
+                for status, count in failures.items():
+                    refused[status] = refused.get(status, 0) + count
+                return rate
+
+            ratio = lab.paired(offered, lambda _: finished("--clients", slots)[0], bench.pairs)
+            rows.append({"factor": factor, "ratio": ratio, "refused": refused})
+    lowest = min((row["ratio"] for row in rows), key=lambda ratio: ratio["low"])
+    return {"peak_requests_per_second": peak, "factors": rows, **goal_at_least(lowest, 0.9)}
+
+
 def memory_of(server):
     pids = {name: pid for pid, name in server.children().items()}
     return {name: lab.memory_bytes(pids[name])["private"] for name in ("tandem-router", "tandem-draft", "tandem-verifier")}
@@ -303,7 +330,7 @@ def process_split(bench):
     return {"embedded": embedded["modes"], "large": large["modes"], **goal_at_most(worst, 1.05)}
 
 
-FIGURES = [load_embedded, load_1b, acceptance_zero, saturated, thousand_streams, prefix_cache, chunked_prefill, cohorts,
+FIGURES = [load_embedded, load_1b, acceptance_zero, saturated, overload, thousand_streams, prefix_cache, chunked_prefill, cohorts,
            process_split]
 
 # ---------------------------------------------------------------- report
@@ -345,6 +372,10 @@ def render(name, figure):
         lines += load_table(figure["rows"])
     if name == "cohorts":
         lines += [f"- {row['clients']} clients: {interval(row['ratio'])}" for row in figure["rows"]]
+    if name == "overload":
+        lines.append(f"- {figure['peak_requests_per_second']:.0f} requests/s are served; the load comes from the same machine")
+        lines += [f"- {row['factor']} times as many: {interval(row['ratio'])}; refused or given up: {row['refused']}"
+                  for row in figure["factors"]]
     if name == "thousand_streams":
         for held in (figure["waiting"], figure["running"]):
             each = ", ".join(f"{key} {value / 1024:.1f} KiB" for key, value in held["bytes_per_stream"].items())

@@ -44,6 +44,7 @@ class Watch:
         self._server = server
         self._start = time.monotonic()
         self.samples = {name: [] for name in NAMES}
+        self.loads = []
 
     def elapsed(self):
         return time.monotonic() - self._start
@@ -65,6 +66,9 @@ class Watch:
         for name, process in self.processes().items():
             if name in self.samples:
                 self.samples[name].append({"seconds": now, **process})
+        load = self._server.info().load
+        self.loads.append({"seconds": now, "slots": load.num_running, "queue": load.num_queued, "free pages": load.num_free_kv_pages,
+                           "free draft pages": load.num_free_draft_kv_pages})
 
     def growth(self, name):
         """Of anonymous memory, in MiB/h, with its standard error."""
@@ -76,6 +80,18 @@ class Watch:
         line = lab.slope([sample["seconds"] / 3600 for sample in samples], [sample["anonymous"] / MIB for sample in samples],
                          [sample["pid"] for sample in samples])
         return {"mib_per_hour": line["slope"], "error": line["error"], "samples": len(samples)}
+
+
+    def slopes(self):
+        """What else could leak, by the hour, with standard errors: least squares under load, whatever the load does meanwhile."""
+        found = {}
+        for name in NAMES:
+            samples = self.samples[name]
+            found[f"{name}: descriptors"] = lab.slope([sample["seconds"] / 3600 for sample in samples],
+                                                      [sample["descriptors"] for sample in samples], [sample["pid"] for sample in samples])
+        for key in ("slots", "queue", "free pages", "free draft pages"):
+            found[key] = lab.slope([load["seconds"] / 3600 for load in self.loads], [load[key] for load in self.loads], [0] * len(self.loads))
+        return {name: {"per_hour": line["slope"], "error": line["error"]} for name, line in found.items()}
 
 
 def counts(server):
@@ -170,6 +186,7 @@ def soak(arguments):
                                "all processes run again")
             left = settle(server, watch, before)
             growth = {name: watch.growth(name) for name in NAMES}
+            slopes = watch.slopes()
             stopped = server.stop()
         except BaseException:
             server.stop(signal.SIGTERM)
@@ -185,7 +202,7 @@ def soak(arguments):
     return {"machine": lab.machine(), "seconds": arguments.seconds, "rate": rate, "load": arguments.load, "requests": row["requests"],
             "cancelled": row["cancelled"], "failures": row["failures"], "tokens": row["tokens"],
             "time_to_first_token_seconds": row["time_to_first_token_seconds"], "time_per_token_seconds": row["time_per_token_seconds"],
-            "kills": kills, "growth": growth, "before": before, "not_back": left, "verdicts": verdicts,
+            "kills": kills, "growth": growth, "slopes": slopes, "loads": watch.loads, "before": before, "not_back": left, "verdicts": verdicts,
             "passed": all(verdicts.values()), "samples": watch.samples}
 
 
@@ -217,6 +234,8 @@ def main():
           f"{len(report['kills'])} kills")
     for name, line in report["growth"].items():
         print(f"soak: {name}: memory grows by {line['mib_per_hour']:+.2f} ± {2 * line['error']:.2f} MiB/h ({line['samples']} samples)")
+    for name, line in report["slopes"].items():
+        print(f"soak: {name}: {line['per_hour']:+.1f} ± {2 * line['error']:.1f} an hour under load")
     for what in report["not_back"]:
         print(f"soak: not back to baseline: {what}")
     print("soak: " + ", ".join(f"{what}: {'yes' if good else 'NO'}" for what, good in report["verdicts"].items()))

@@ -230,6 +230,32 @@ TEST_F(SupervisorTest, GivesUpAWorkerThatKeepsDying) {
   EXPECT_TRUE(NoChildren());
 }
 
+TEST_F(SupervisorTest, WaitsTwiceAsLongAfterEachQuickDeathUpToALimit) {
+  UseServingChildren();
+  options_.restart.first_delay = milliseconds(20);
+  options_.restart.max_delay = milliseconds(80);
+  options_.workers[0] = Child("verifier", R"(date +%s%N >> $folder/starts
+    if [ ! -e $folder/once ]; then touch $folder/once; echo "ready: $listen"
+      while [ ! -e $folder/die ]; do sleep 0.02; done; exit 9; fi
+    exit 1)");
+  RunUntilStopped([this] { std::ofstream(dir_ / "die") << "now"; });
+  std::vector<int64_t> starts;  // ns; the first life, then five quick ones
+  std::ifstream file(dir_ / "starts");
+  for (int64_t time; file >> time;) starts.push_back(time);
+  ASSERT_EQ(starts.size(), 6u);
+  for (const auto& [life, least] : {std::pair(2, 20), {3, 40}, {4, 80}, {5, 80}}) {
+    EXPECT_GE(starts[life] - starts[life - 1], least * int64_t{1000000}) << "life " << life;
+  }
+  const auto announced = [&](const std::string& delay) {
+    return std::count_if(log_.begin(), log_.end(), [&](const std::string& line) {
+      return line.find("starting it again in " + delay) != std::string::npos;
+    });
+  };
+  EXPECT_EQ(announced("20 ms"), 1);
+  EXPECT_EQ(announced("40 ms"), 1);
+  EXPECT_EQ(announced("80 ms"), 2);
+}
+
 TEST_F(SupervisorTest, ServesOnWithoutAnOptionalWorkerThatKeepsDying) {
   UseServingChildren();
   options_.workers[1] = Child("draft", R"(echo "start $name" >> $journal

@@ -96,7 +96,7 @@ def test_every_figure_can_be_measured(tmp_path):
     done = run(sys.executable, SOURCE_DIR / "bench" / "serving.py", "--quick", "--out", tmp_path, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads((tmp_path / "serving.json").read_text())["figures"]
-    assert len(figures) == 9
+    assert len(figures) == 10
     assert figures["thousand_streams"]["met"]
     assert figures["prefix_cache"]["cached_tokens"] >= 480  # whole pages of 512
     text = (tmp_path / "serving.md").read_text()

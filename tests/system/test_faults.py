@@ -75,7 +75,8 @@ def test_a_worker_that_hangs_is_killed_and_started_again(tmp_path, model, want, 
         assert [stream.result().bytes for stream in streams] == want
         assert "hangs: it gave no sign of life for 1 s, and is killed" in server.log()
         print(f"{name}: replaced {seconds:.2f} s after SIGSTOP")
-        assert 0.9 <= seconds <= 1.5 + SLACK_SECONDS
+        # The last sign of life may have come a quarter of a second before.
+        assert 0.7 <= seconds <= 1.5 + SLACK_SECONDS
         harness.wait_until(lambda: server.info().drafter_attached, 10, "drafting goes on")
     finally:
         server.stop()
@@ -120,7 +121,14 @@ def test_a_busy_worker_is_not_a_hung_one(make_cluster, models):
 def test_a_router_that_is_gone_leaves_nothing_at_the_workers(make_cluster, model, want, how):
     pair = make_cluster(model, model, worker_arguments=["--threads", 1, "--max-slots", len(PROMPTS)])
     survivor = pair.router()
-    survivor.generate(PROMPTS[0], temperature=0, max_tokens=2)
+
+    def free_pages():
+        # Told with each batch: one request, always the same, makes the workers tell anew.
+        survivor.generate(PROMPTS[0], temperature=0, max_tokens=2, draft_length=2)
+        load = survivor.load()
+        return load.num_free_kv_pages, load.num_free_draft_kv_pages
+
+    pages = free_pages()
     rings = [worker.open_files("/memfd:") for worker in pair.workers()]
     router = pair.router()
     streams = start_all(router)  # every slot of both workers is theirs
@@ -141,6 +149,7 @@ def test_a_router_that_is_gone_leaves_nothing_at_the_workers(make_cluster, model
     assert waiting.result().bytes == want[3]
     load = survivor.load()
     assert (load.num_running, load.num_verifier_losses, load.num_drafter_losses) == (0, 0, 0)
+    harness.wait_until(lambda: free_pages() == pages, 5, "its pages are free")
 
     if how == "freeze":  # it wakes up, finds its sessions gone, and goes on
         router.thaw()

@@ -70,11 +70,25 @@ def test_output_is_found_as_part_of_the_next_prompt(servers, text):
 def test_pages_are_forgotten_when_others_need_them_and_come_back(servers, text):
     roomy = servers(max_slots=4)
     page_bytes = roomy.info().load.kv_page_tokens * 6 * 1024  # the embedded target's rows
-    # One and a half prompts at once, of eight that are asked for again and again.
+    # One and a half prompts at once, of eight that are asked for again and again, by up to four at a time.
     tight = servers(max_slots=4, kv_cache_bytes=14 * page_bytes)
     assert tight.info().load.num_kv_pages == 14
     requests = [(prompts(text, 30 + i)[0], GREEDY) for i in range(8)]
     want = [output.token_ids for output in roomy.generate_all(requests, 1)]
-    for concurrency in (1, 3):
+    for concurrency in (1, 3, 4):
         assert [output.token_ids for output in tight.generate_all(requests, concurrency)] == want
+    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == 14, 10, "all pages are free")
+
+
+def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes(servers, text):
+    page_bytes = servers(max_slots=4).info().load.kv_page_tokens * 6 * 1024
+    tight = servers(max_slots=4, kv_cache_bytes=14 * page_bytes)
+    # Three pages each at first, eight at last: half of what four of them need.
+    options = [dict(temperature=0), dict(seed=3), dict(seed=4, temperature=0.7), dict(temperature=0, enabled=False)]
+    requests = [([harness.BEGIN_OF_TEXT, 200 + i, *text[i:170 + i]], dict(option, max_tokens=320, ignore_eos=True))
+                for i, option in enumerate(options)]
+    want = [output.token_ids for output in servers(max_slots=4).generate_all(requests, 1)]
+    before = tight.info().load.num_preemptions
+    assert [output.token_ids for output in tight.generate_all(requests, 4)] == want
+    assert tight.info().load.num_preemptions > before
     harness.wait_until(lambda: tight.info().load.num_free_kv_pages == 14, 10, "all pages are free")
