@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds Tandem and runs all its tests. The last line reads "N passed, N failed".
 #   ./test.sh         installs what is missing, builds, runs every test
-#   ./test.sh --ci    the same, then checks formatting and runs clang-tidy, and runs the unit tests of the kernels, the
-#                     common libraries, the workers and the router's core once more under AddressSanitizer and UBSan,
-#                     and fuzzes each target of tests/fuzz for 40 s
+#   ./test.sh --ci    the same with the CUDA kernels compiled (deploy/fetch_cuda.sh), then checks formatting and runs
+#                     clang-tidy, and runs the unit tests of the kernels, the common libraries, the workers and the
+#                     router's core once more under AddressSanitizer and UBSan, and fuzzes each target of tests/fuzz
+#                     for 40 s
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -12,31 +13,35 @@ case "${1:-}" in
   --ci) checks=true ;;
   "") ;;
   *)
-    sed -n '2,6s/^# \{0,1\}//p' "$0"
+    sed -n '2,7s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
 
 passed=0
 failed=0
+skipped=0
 
 # run_ctest FOLDER ARGUMENT...: runs ctest there and adds up what its summary says.
 run_ctest() {
-  local log summary
+  local log summary skips
   log="$(mktemp)"
   ctest --test-dir "$@" --output-on-failure --no-tests=error -j "$(nproc)" 2>&1 | tee "$log" || true
   summary="$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log")"
+  skips="$(grep -c '(Skipped)$' "$log" || true)"
   rm -f "$log"
   if [ -z "$summary" ]; then
     failed=$((failed + 1))  # ctest itself did not come to an end
     return
   fi
   failed=$((failed + ${summary% *}))
-  passed=$((passed + ${summary#* } - ${summary% *}))
+  skipped=$((skipped + skips))
+  passed=$((passed + ${summary#* } - ${summary% *} - skips))
 }
 
 if [ "$checks" = true ]; then
   deploy/install_dependencies.sh --with-checks
+  deploy/fetch_cuda.sh
 fi
 deploy/build.sh cpu-release
 run_ctest build/cpu-release
@@ -47,8 +52,8 @@ if [ "$checks" = true ]; then
   else
     failed=$((failed + 1))
   fi
-  folders=(tests/kernels tests/kernels/sampling tests/model tests/tokenizer tests/ring tests/log tests/worker tests/router
-    tests/simulator tests/fuzz)
+  folders=(tests/kernels tests/kernels/sampling tests/simt tests/cuda tests/model tests/tokenizer tests/ring tests/log
+    tests/worker tests/router tests/simulator tests/fuzz)
   deploy/build.sh asan "${folders[@]/%//all}"
   for folder in "${folders[@]}"; do
     run_ctest "build/asan/$folder" -L unit
@@ -61,5 +66,6 @@ if [ "$checks" = true ]; then
 fi
 
 echo
+[ "$skipped" -eq 0 ] || echo "$skipped skipped: no GPU"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

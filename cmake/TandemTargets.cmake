@@ -14,6 +14,21 @@ function(tandem_library name)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
 endfunction()
 
+# tandem_cuda_library(name SOURCES ... PUBLIC deps ...): .cu files go to nvcc, the others to the C++ compiler. The runtime is linked
+# statically: without a driver, a program still starts.
+function(tandem_cuda_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name} SYSTEM PUBLIC ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+  set_target_properties(${name} PROPERTIES CUDA_RUNTIME_LIBRARY Static)
+  # As on the CPU, multiplications and additions become one where the source says so.
+  target_compile_options(${name} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Werror>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
+  target_link_libraries(${name} PUBLIC ${ARG_PUBLIC})
+endfunction()
+
 # tandem_executable(name SOURCES ... PRIVATE deps ...)
 function(tandem_executable name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PRIVATE" ${ARGN})
@@ -23,6 +38,7 @@ function(tandem_executable name)
 endfunction()
 
 # tandem_test(name SOURCES ... PRIVATE deps ... [LABEL unit|system|statistical] [TIMEOUT seconds])
+# LABEL gpu: needs a GPU, and counts as skipped where there is none.
 # One executable, one ctest entry: ctest's start-up cost is a process each, and a failing case prints its own name.
 function(tandem_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;PRIVATE" ${ARGN})
@@ -40,4 +56,7 @@ function(tandem_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_LABEL STREQUAL gpu)
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no GPU")
+  endif()
 endfunction()

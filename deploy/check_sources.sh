@@ -8,7 +8,7 @@ preset="${1:-cpu-release}"
 failed=0
 
 echo "clang-format"
-git ls-files -z '*.cc' '*.h' '*.proto' | xargs -0 clang-format --dry-run --Werror || failed=1
+git ls-files -z '*.cc' '*.h' '*.cu' '*.cuh' '*.proto' | xargs -0 clang-format --dry-run --Werror || failed=1
 
 echo "shellcheck"
 git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck || failed=1

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/dtype.h"
 
 namespace tandem {
@@ -26,6 +28,10 @@ struct EmbedArgs {
 };
 
 void Embed(const EmbedArgs& args);
+
+// The same on a GPU (embedding_cuda.cu): pointers are of device memory; enqueued on `stream`,
+// nothing waits. F16 infinities stay what they are. INTERNAL: the launch was refused.
+absl::Status Embed(const EmbedArgs& args, CudaStream stream);
 
 // The same one value at a time, by the definition of the formats: what tests compare with.
 void EmbedReference(const EmbedArgs& args);

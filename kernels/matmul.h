@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <span>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/dtype.h"
 #include "kernels/thread_pool.h"
 
@@ -39,6 +41,14 @@ struct MatMulArgs {
 // (prefill) alike. Accumulates in F32. The bits depend on the instruction set that was chosen at
 // start (see NumericsId in kernels/cpu.h).
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
+
+// One product on a GPU, for few rows (matmul_cuda.cu): pointers are of device memory; enqueued on
+// `stream`, nothing waits. Weights are read once for eight rows. Batch-invariant like the other,
+// with an order of its own.
+//   x, w      at multiples of 16 bytes, x_stride a multiple of 4, in_features of 8: else
+//               INVALID_ARGUMENT
+// INTERNAL: the launch was refused.
+absl::Status MatMul(const MatMulArgs& args, CudaStream stream);
 
 // The same in plain loops over doubles: what tests compare with.
 void MatMulReference(const MatMulArgs& args);

@@ -4,6 +4,9 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
+
 namespace tandem {
 
 // out[r, i] = x[r, i] / sqrt(mean_i(x[r, i]^2) + eps) * weight[i]
@@ -24,6 +27,10 @@ struct RmsNormArgs {
 };
 
 void RmsNorm(const RmsNormArgs& args);
+
+// The same on a GPU (rms_norm_cuda.cu): pointers are of device memory; enqueued on `stream`,
+// nothing waits. INTERNAL: the launch was refused.
+absl::Status RmsNorm(const RmsNormArgs& args, CudaStream stream);
 
 // The same in plain loops over doubles: what tests compare with.
 void RmsNormReference(const RmsNormArgs& args);

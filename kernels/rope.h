@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
+
 namespace tandem {
 
 // Turns every head of every row by the angles of the row's position, in place.
@@ -26,6 +29,10 @@ struct RopeArgs {
 };
 
 void Rope(const RopeArgs& args);
+
+// The same on a GPU (rope_cuda.cu): pointers are of device memory; enqueued on `stream`, nothing
+// waits. INTERNAL: the launch was refused.
+absl::Status Rope(const RopeArgs& args, CudaStream stream);
 
 // The same in plain loops over doubles: what tests compare with.
 void RopeReference(const RopeArgs& args);

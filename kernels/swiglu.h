@@ -4,6 +4,9 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
+
 namespace tandem {
 
 // gate[r, i] = silu(gate[r, i]) * up[r, i], silu(x) = x / (1 + exp(-x))
@@ -21,6 +24,10 @@ struct SwiGluArgs {
 };
 
 void SwiGlu(const SwiGluArgs& args);
+
+// The same on a GPU (swiglu_cuda.cu): pointers are of device memory; enqueued on `stream`, nothing
+// waits. INTERNAL: the launch was refused.
+absl::Status SwiGlu(const SwiGluArgs& args, CudaStream stream);
 
 // The same in plain loops over doubles: what tests compare with.
 void SwiGluReference(const SwiGluArgs& args);

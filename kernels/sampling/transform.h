@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/sampling/sampling_params.h"
 #include "kernels/sampling/token_counts.h"
 
@@ -40,6 +42,49 @@ void LogProbs(std::span<const float> adjusted, const SamplingParams& params,
 
 // Index of the largest entry; the lowest id among equals. PRECOND: not empty, no NaN.
 int32_t Argmax(std::span<const float> values);
+
+// ---------------------------------------------------------------- on a GPU
+
+// What LogProbs looks at of one row's parameters.
+struct RowSampling {
+  float temperature = 1;  // > 0
+  float top_p = 1;
+  int32_t top_k = 0;
+  float min_p = 0;
+};
+
+// LogProbs of many rows (log_probs_cuda.cu). All arrays are in device memory.
+//   params     [rows]
+//   adjusted   [rows, vocabulary_size]  f32, rows `stride` floats apart; finite, or -infinity where
+//              masked, one at least finite
+//   log_probs  the same; may be the same memory
+// The cuts are those of LogProbs, ties and all; sums for top-p are of 2^-44ths, so that they do not
+// depend on the order in which threads add. A row's bits do not depend on the other rows.
+// PRECOND: vocabulary_size in [1, 2^19).
+struct DeviceLogProbsArgs {
+  size_t rows = 0;
+  size_t vocabulary_size = 0;
+  size_t stride = 0;
+  const RowSampling* params = nullptr;
+  const float* adjusted = nullptr;
+  float* log_probs = nullptr;
+};
+
+// Enqueued on `stream`, nothing waits. INTERNAL: the launch was refused.
+absl::Status LogProbs(const DeviceLogProbsArgs& args, CudaStream stream);
+
+// token_ids[row] = Argmax of the row (argmax_cuda.cu); -1 where it holds NaN or infinity. As above.
+//   logits     [rows, vocabulary_size]  f32, rows `stride` floats apart
+//   token_ids  [rows]                   i32 out
+struct DeviceArgmaxArgs {
+  size_t rows = 0;
+  size_t vocabulary_size = 0;
+  size_t stride = 0;
+  const float* logits = nullptr;
+  int32_t* token_ids = nullptr;
+};
+
+absl::Status Argmax(const DeviceArgmaxArgs& args, CudaStream stream);
 
 }  // namespace tandem
 

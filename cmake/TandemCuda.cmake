@@ -1,0 +1,38 @@
+# The CUDA build, where there is a compiler: NVIDIA's own, or the one that deploy/fetch_cuda.sh fetches. Without one, everything else
+# builds, and the device code runs over the shim of tests/simt all the same.
+option(TANDEM_CUDA "Build the CUDA backend where a CUDA compiler is found" ON)
+
+set(TANDEM_HAS_CUDA OFF)
+if(TANDEM_CUDA AND NOT TANDEM_SANITIZE AND NOT TANDEM_FUZZ)
+  find_program(TANDEM_NVCC nvcc HINTS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda/nvidia/cu13/bin)
+  if(TANDEM_NVCC)
+    # Ampere and Hopper, and what later GPUs compile for themselves.
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+    endif()
+    # A compiler that does not get along with this one is none.
+    set(ENV{CUDACXX} ${TANDEM_NVCC})
+    include(CheckLanguage)
+    check_language(CUDA)
+  endif()
+  if(CMAKE_CUDA_COMPILER)
+    # CMake 3.25 does not know that nvcc knows C++20.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    set(CMAKE_CUDA_EXTENSIONS OFF)
+    if(TANDEM_CCACHE)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+    endif()
+    set(TANDEM_HAS_CUDA ON)
+  elseif(TANDEM_NVCC)
+    message(WARNING "${TANDEM_NVCC} does not work here: built without CUDA")
+  endif()
+endif()
+if(TANDEM_HAS_CUDA)
+  message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION}")
+else()
+  message(STATUS "CUDA: not built (no nvcc; deploy/fetch_cuda.sh fetches one)")
+endif()

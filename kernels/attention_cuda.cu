@@ -1,0 +1,211 @@
+// Paged attention on a GPU for few query rows, split over the context.
+//
+// One block of threads scores one block of kKeyBlock positions for all rows of a tile and the query
+// heads that share a KV head: keys and values are read once for all of them. What it finds of a
+// (row, head) is a partial softmax: its largest score, the sum of exponentials and the weighted sum
+// of values. A second kernel merges the partials of a (row, head) in the order of their positions
+// (online softmax, Milakov and Gimelshein 2018; split over the context as in Flash-Decoding, Dao et
+// al. 2023).
+//
+// The split is by absolute position, never by what is in the batch: a row has the same bits alone
+// and in company, in decode and in verify.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/attention.h"
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kBlock = static_cast<int>(kKeyBlock);
+static_assert(kBlock == 2 * kWarpSize, "a lane scores two keys");
+
+__device__ inline int VisibleLength(const DeviceRows& rows, size_t row) {
+  return rows.cached_lens[row] + rows.path_lens[row];
+}
+
+// Where position `position` of what `row` sees lies in the cache of its sequence.
+__device__ inline int CacheRow(const DeviceRows& rows, size_t row, int position) {
+  const int cached_len = rows.cached_lens[row];
+  if (position < cached_len || rows.paths == nullptr) return position;
+  return cached_len + rows.paths[row * kMaxTreeRows + (position - cached_len)];
+}
+
+// First element of a cache row's keys; its values are value_offset further on.
+template <DType kType>
+__device__ const typename Weight<kType>::Stored* KeysOf(const DeviceKv& kv,
+                                                        const int32_t* page_table, int cache_row,
+                                                        size_t kv_head) {
+  const auto* const pool = static_cast<const typename Weight<kType>::Stored*>(kv.pool);
+  return pool + static_cast<size_t>(page_table[cache_row / kBlock]) * kv.page_stride +
+         kv.layer_offset + (kv_head * kKeyBlock + cache_row % kBlock) * kv.head_size;
+}
+
+// Grid: (blocks of positions, KV heads, tiles).
+//   shared  keys [kBlock, head_size + 1], values [kBlock, head_size], probabilities [kWarps,
+//               kBlock]
+template <DType kType>
+__global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args) {
+  const DeviceRows& rows = args.rows;
+  const int first_row = rows.tiles[blockIdx.z];
+  const int end_row = rows.tiles[blockIdx.z + 1];
+  const int begin = static_cast<int>(blockIdx.x) * kBlock;
+  // Of a chain the last row sees most; a tile of a tree is one row.
+  const int end = min(VisibleLength(rows, end_row - 1), begin + kBlock);
+  if (begin >= end) return;
+
+  const size_t head_size = args.kv.head_size;
+  float* const keys = SharedMemory<float>();
+  float* const values = keys + kBlock * (head_size + 1);
+  float* const probabilities = values + kBlock * head_size + Warp() * kBlock;
+
+  const int32_t* const table =
+      rows.page_tables + static_cast<size_t>(rows.sequences[first_row]) * rows.table_stride;
+  const size_t value_offset = args.kv.num_kv_heads * kKeyBlock * head_size;
+  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * static_cast<int>(head_size);
+       i += kThreads) {
+    const int key = i / static_cast<int>(head_size);
+    const int dimension = i % static_cast<int>(head_size);
+    const auto* const from =
+        KeysOf<kType>(args.kv, table, CacheRow(rows, first_row, begin + key), blockIdx.y) +
+        dimension;
+    keys[key * (head_size + 1) + dimension] = Weight<kType>::Widen(from[0]);
+    values[key * head_size + dimension] = Weight<kType>::Widen(from[value_offset]);
+  }
+  __syncthreads();
+
+  const int group = static_cast<int>(args.num_heads / args.kv.num_kv_heads);
+  const size_t num_blocks = args.max_blocks;
+  for (int pair = Warp(); pair < (end_row - first_row) * group; pair += kWarps) {
+    const size_t row = static_cast<size_t>(first_row + pair / group);
+    const size_t head = size_t{blockIdx.y} * group + pair % group;
+    const int visible =
+        min(VisibleLength(rows, row) - begin, kBlock);  // keys of this block that the row sees
+    if (visible <= 0) continue;
+    const float* const query = args.queries + row * args.queries_stride + head * head_size;
+    float scores[2];
+    for (int half = 0; half < 2; ++half) {
+      const int key = Lane() + half * kWarpSize;
+      float score = 0;
+      if (key < visible) {
+        for (size_t d = 0; d < head_size; ++d)
+          score = __fmaf_rn(query[d], keys[key * (head_size + 1) + d], score);
+      }
+      scores[half] = key < visible ? __fmul_rn(score, args.scale) : -INFINITY;
+    }
+    const float largest = WarpMax(fmaxf(scores[0], scores[1]));
+    const float low = expf(scores[0] - largest);
+    const float high = expf(scores[1] - largest);
+    const float sum = WarpSum(__fadd_rn(low, high));
+    probabilities[Lane()] = low;
+    probabilities[Lane() + kWarpSize] = high;
+    __syncwarp();
+    const size_t partial = (row * args.num_heads + head) * num_blocks + blockIdx.x;
+    for (size_t d = Lane(); d < head_size; d += kWarpSize) {
+      float weighted = 0;
+      for (int key = 0; key < visible; ++key) {
+        weighted = __fmaf_rn(probabilities[key], values[key * head_size + d], weighted);
+      }
+      args.partial_values[partial * head_size + d] = weighted;
+    }
+    if (Lane() == 0) {
+      args.partial_maxima[partial] = largest;
+      args.partial_sums[partial] = sum;
+    }
+    __syncwarp();
+  }
+}
+
+// Grid: (heads, rows); a thread a dimension.
+__global__ void MergeBlocks(DeviceAttentionArgs args) {
+  const size_t row = blockIdx.y;
+  const size_t head = blockIdx.x;
+  const size_t head_size = args.kv.head_size;
+  const int num_blocks = (VisibleLength(args.rows, row) + kBlock - 1) / kBlock;
+  const size_t first = (row * args.num_heads + head) * args.max_blocks;
+  for (size_t d = threadIdx.x; d < head_size; d += blockDim.x) {
+    float largest = args.partial_maxima[first];
+    float sum = args.partial_sums[first];
+    float weighted = args.partial_values[first * head_size + d];
+    for (int block = 1; block < num_blocks; ++block) {
+      const size_t partial = first + block;
+      const float other = args.partial_maxima[partial];
+      const float both = fmaxf(largest, other);
+      const float keep = expf(largest - both);
+      const float take = expf(other - both);
+      sum = __fmaf_rn(sum, keep, __fmul_rn(args.partial_sums[partial], take));
+      weighted =
+          __fmaf_rn(weighted, keep, __fmul_rn(args.partial_values[partial * head_size + d], take));
+      largest = both;
+    }
+    args.out[row * args.out_stride + head * head_size + d] = __fdiv_rn(weighted, sum);
+  }
+}
+
+// Grid: (blocks of the elements of a row's keys, rows).
+template <DType kType>
+__global__ void __launch_bounds__(kThreads) StoreRow(DeviceStoreKvArgs args) {
+  const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= args.kv.num_kv_heads * args.kv.head_size) return;
+  const size_t row = blockIdx.y;
+  const int32_t* const table =
+      args.rows.page_tables +
+      static_cast<size_t>(args.rows.sequences[row]) * args.rows.table_stride;
+  const size_t kv_head = i / args.kv.head_size;
+  using Stored = typename Weight<kType>::Stored;
+  auto* const to =
+      const_cast<Stored*>(KeysOf<kType>(args.kv, table, args.rows.cache_rows[row], kv_head)) +
+      i % args.kv.head_size;
+  const size_t value_offset = args.kv.num_kv_heads * kKeyBlock * args.kv.head_size;
+  to[0] = Weight<kType>::Narrow(args.keys[row * args.keys_stride + i]);
+  to[value_offset] = Weight<kType>::Narrow(args.values[row * args.values_stride + i]);
+}
+
+}  // namespace
+
+size_t AttentionSharedBytes(size_t head_size) {
+  return (kKeyBlock * (2 * head_size + 1) + kWarps * kKeyBlock) * sizeof(float);
+}
+
+absl::Status StoreKv(const DeviceStoreKvArgs& args, CudaStream stream) {
+  if (args.rows.rows == 0) return absl::OkStatus();
+  const size_t elements = args.kv.num_kv_heads * args.kv.head_size;
+  return WithType(args.kv.dtype, [&](auto type) {
+    return Launch("StoreKv", StoreRow<decltype(type)::value>,
+                  {dim3(static_cast<unsigned>((elements + kThreads - 1) / kThreads),
+                        static_cast<unsigned>(args.rows.rows)),
+                   dim3(kThreads)},
+                  stream, args);
+  });
+}
+
+absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream) {
+  if (args.rows.rows == 0) return absl::OkStatus();
+  if (args.num_heads % args.kv.num_kv_heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("Attention: ", args.num_heads, " heads for ",
+                                                   args.kv.num_kv_heads, " KV heads"));
+  }
+  const size_t shared_bytes = AttentionSharedBytes(args.kv.head_size);
+  const absl::Status attended = WithType(args.kv.dtype, [&](auto type) {
+    auto* const kernel = AttendBlock<decltype(type)::value>;
+    if (absl::Status status = AllowSharedMemory(kernel, shared_bytes); !status.ok()) return status;
+    return Launch(
+        "Attention", kernel,
+        {dim3(static_cast<unsigned>(args.max_blocks), static_cast<unsigned>(args.kv.num_kv_heads),
+              static_cast<unsigned>(args.rows.num_tiles)),
+         dim3(kThreads), shared_bytes},
+        stream, args);
+  });
+  if (!attended.ok()) return attended;
+  return Launch("Attention, merge", MergeBlocks,
+                {dim3(static_cast<unsigned>(args.num_heads), static_cast<unsigned>(args.rows.rows)),
+                 dim3(kThreads)},
+                stream, args);
+}
+
+}  // namespace tandem

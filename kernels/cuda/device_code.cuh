@@ -1,0 +1,121 @@
+// What the kernels share on the device: shared memory, reductions in a fixed order, weights as
+// floats.
+#ifndef TANDEM_KERNELS_CUDA_DEVICE_CODE_CUH_
+#define TANDEM_KERNELS_CUDA_DEVICE_CODE_CUH_
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/dtype.h"
+
+namespace tandem {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+inline constexpr int kWarpSize = 32;
+
+// The block's dynamic shared memory, 16-byte aligned. Kernels take all of theirs from here, so that
+// tests can see reads of what was never written and of what lies past its end.
+template <typename T>
+__device__ T* SharedMemory() {
+#ifdef TANDEM_SIMT
+  return static_cast<T*>(simt::SharedMemory());
+#else
+  extern __shared__ __align__(16) unsigned char memory[];
+  return reinterpret_cast<T*>(memory);
+#endif
+}
+
+__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+__device__ inline int Warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+
+// Over a warp, by a butterfly: all lanes get the same bits, as a + b = b + a.
+__device__ inline float WarpSum(float value) {
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
+    value = __fadd_rn(value, __shfl_xor_sync(kAllLanes, value, lanes));
+  return value;
+}
+__device__ inline double WarpSum(double value) {
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
+    value = __dadd_rn(value, __shfl_xor_sync(kAllLanes, value, lanes));
+  return value;
+}
+__device__ inline float WarpMax(float value) {
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, lanes));
+  return value;
+}
+
+// Over a block of whole warps, at most 32: warps first, then their sums in the order of the warps.
+// All threads get the same bits.
+//   scratch  [32]  shared; may be used again at once
+template <typename T>
+__device__ T BlockSum(T value, T* scratch) {
+  value = WarpSum(value);
+  if (Lane() == 0) scratch[Warp()] = value;
+  __syncthreads();
+  const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  value = WarpSum(Lane() < num_warps ? scratch[Lane()] : T(0));
+  __syncthreads();
+  return value;
+}
+__device__ inline float BlockMax(float value, float* scratch) {
+  value = WarpMax(value);
+  if (Lane() == 0) scratch[Warp()] = value;
+  __syncthreads();
+  const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  value = WarpMax(scratch[Lane() < num_warps ? Lane() : 0]);
+  __syncthreads();
+  return value;
+}
+
+// A weight, or a row of a KV cache, as the float that it is, exactly; and to the nearest, ties to
+// even.
+template <DType kType>
+struct Weight;
+template <>
+struct Weight<DType::kF32> {
+  using Stored = float;
+  __device__ static float Widen(float stored) { return stored; }
+  __device__ static float Narrow(float value) { return value; }
+};
+template <>
+struct Weight<DType::kBF16> {
+  using Stored = uint16_t;
+  __device__ static float Widen(uint16_t stored) {
+    return __uint_as_float(static_cast<unsigned>(stored) << 16);
+  }
+  __device__ static uint16_t Narrow(float value) {
+    const unsigned bits = __float_as_uint(value);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+      return static_cast<uint16_t>(bits >> 16 | 0x40u);  // NaN stays NaN
+    return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+  }
+};
+template <>
+struct Weight<DType::kF16> {
+  using Stored = uint16_t;
+  __device__ static float Widen(uint16_t stored) { return __half2float(__ushort_as_half(stored)); }
+  __device__ static uint16_t Narrow(float value) {
+    return __half_as_ushort(__float2half_rn(value));
+  }
+};
+
+// Calls `body` with a std::integral_constant of the type.
+template <typename Body>
+auto WithType(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(std::integral_constant<DType, DType::kF32>());
+    case DType::kF16:
+      return body(std::integral_constant<DType, DType::kF16>());
+    default:
+      return body(std::integral_constant<DType, DType::kBF16>());
+  }
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CUDA_DEVICE_CODE_CUH_

@@ -1,0 +1,87 @@
+#include "kernels/cuda/device_stream.h"
+
+#include <cuda_runtime.h>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace tandem {
+
+absl::StatusOr<DeviceStream> DeviceStream::Create() {
+  DeviceStream stream;
+  if (absl::Status status = CudaStatus(
+          cudaStreamCreateWithFlags(&stream.stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+      !status.ok()) {
+    return status;
+  }
+  return stream;
+}
+
+DeviceStream::~DeviceStream() {
+  if (stream_ == nullptr) return;
+  static_cast<void>(CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
+  static_cast<void>(CudaStatus(cudaStreamDestroy(stream_), "cudaStreamDestroy"));
+}
+
+absl::Status DeviceStream::Copy(void* to, const void* from, size_t bytes) const {
+  return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_),
+                    "cudaMemcpyAsync");
+}
+
+absl::Status DeviceStream::Clear(void* memory, size_t bytes) const {
+  return CudaStatus(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
+}
+
+absl::Status DeviceStream::Wait() const {
+  return CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+absl::StatusOr<DeviceEvent> DeviceEvent::Create() {
+  DeviceEvent event;
+  if (absl::Status status = CudaStatus(
+          cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming), "cudaEventCreate");
+      !status.ok()) {
+    return status;
+  }
+  return event;
+}
+
+DeviceEvent::~DeviceEvent() {
+  if (event_ != nullptr)
+    static_cast<void>(CudaStatus(cudaEventDestroy(event_), "cudaEventDestroy"));
+}
+
+absl::Status DeviceEvent::Record(const DeviceStream& stream) const {
+  return CudaStatus(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
+}
+
+absl::Status DeviceEvent::HoldUp(const DeviceStream& stream) const {
+  return CudaStatus(cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent");
+}
+
+absl::StatusOr<bool> DeviceEvent::IsReached() const {
+  const cudaError_t error = cudaEventQuery(event_);
+  if (error == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  if (absl::Status status = CudaStatus(error, "cudaEventQuery"); !status.ok()) return status;
+  return true;
+}
+
+absl::StatusOr<PinnedMemory> PinnedMemory::Create(size_t bytes) {
+  PinnedMemory memory;
+  if (absl::Status status = CudaStatus(cudaMallocHost(&memory.memory_, bytes),
+                                       absl::StrCat("cudaMallocHost of ", bytes, " bytes"));
+      !status.ok()) {
+    return status;
+  }
+  memory.size_ = bytes;
+  return memory;
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (memory_ != nullptr) static_cast<void>(CudaStatus(cudaFreeHost(memory_), "cudaFreeHost"));
+}
+
+}  // namespace tandem

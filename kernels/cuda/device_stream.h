@@ -1,0 +1,90 @@
+// A stream and an event of the device, each owned by one object.
+#ifndef TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
+#define TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/stream.h"
+
+struct CUevent_st;
+
+namespace tandem {
+
+// Work that is done in the order in which it was enqueued. Move-only; its end waits for what is on
+// it.
+class DeviceStream {
+ public:
+  static absl::StatusOr<DeviceStream> Create();
+  DeviceStream() = default;
+  ~DeviceStream();
+  DeviceStream(DeviceStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  DeviceStream& operator=(DeviceStream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+
+  CudaStream get() const { return stream_; }
+
+  // Either memory may be of the host or of the device; of the host it must stay as it is until the
+  // stream got there.
+  absl::Status Copy(void* to, const void* from, size_t bytes) const;
+  absl::Status Clear(void* memory, size_t bytes) const;
+  // Waits until all that was enqueued is done. INTERNAL: a kernel failed, and the device's context
+  // with it.
+  absl::Status Wait() const;
+
+ private:
+  CudaStream stream_ = nullptr;
+};
+
+// A point on a stream that others may wait for. Move-only.
+class DeviceEvent {
+ public:
+  static absl::StatusOr<DeviceEvent> Create();
+  DeviceEvent() = default;
+  ~DeviceEvent();
+  DeviceEvent(DeviceEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  DeviceEvent& operator=(DeviceEvent&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+
+  absl::Status Record(const DeviceStream& stream) const;
+  // What is enqueued on `stream` from now on waits for the last Record; without one, for nothing.
+  absl::Status HoldUp(const DeviceStream& stream) const;
+  // Whether the last Record was reached. Does not wait.
+  absl::StatusOr<bool> IsReached() const;
+
+ private:
+  CUevent_st* event_ = nullptr;
+};
+
+// Memory of the host that the device copies from and to without the processor. Move-only. Must
+// outlive what is on any stream that uses it.
+class PinnedMemory {
+ public:
+  // RESOURCE_EXHAUSTED: the host has none that may be pinned.
+  static absl::StatusOr<PinnedMemory> Create(size_t bytes);
+  PinnedMemory() = default;
+  ~PinnedMemory();
+  PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  void* data() const { return memory_; }
+  size_t size() const { return size_; }
+
+ private:
+  void* memory_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_

@@ -1,0 +1,34 @@
+// Rows of an embedding table on a GPU: a thread an element.
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/embedding.h"
+
+namespace tandem {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+// Grid: (blocks of a row, rows).
+template <DType kType>
+__global__ void __launch_bounds__(kThreads) EmbedRow(EmbedArgs args) {
+  const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= args.size) return;
+  const auto* const table = static_cast<const typename Weight<kType>::Stored*>(args.table);
+  args.out[blockIdx.y * args.out_stride + i] =
+      Weight<kType>::Widen(table[static_cast<size_t>(args.ids[blockIdx.y]) * args.size + i]);
+}
+
+}  // namespace
+
+absl::Status Embed(const EmbedArgs& args, CudaStream stream) {
+  if (args.rows == 0) return absl::OkStatus();
+  return WithType(args.dtype, [&](auto type) {
+    return Launch("Embed", EmbedRow<decltype(type)::value>,
+                  {dim3(static_cast<unsigned>((args.size + kThreads - 1) / kThreads),
+                        static_cast<unsigned>(args.rows)),
+                   dim3(kThreads)},
+                  stream, args);
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,31 @@
+// The gate of Llama's MLP on a GPU: a thread an element.
+#include "kernels/cuda/device_code.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/swiglu.h"
+
+namespace tandem {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+// Grid: (blocks of a row, rows).
+__global__ void __launch_bounds__(kThreads) SwiGluRow(SwiGluArgs args) {
+  const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= args.size) return;
+  float* const gate = args.gate + blockIdx.y * args.gate_stride + i;
+  const float silu = __fdiv_rn(*gate, __fadd_rn(1.0f, expf(-*gate)));
+  *gate = __fmul_rn(silu, args.up[blockIdx.y * args.up_stride + i]);
+}
+
+}  // namespace
+
+absl::Status SwiGlu(const SwiGluArgs& args, CudaStream stream) {
+  if (args.rows == 0 || args.size == 0) return absl::OkStatus();
+  return Launch("SwiGlu", SwiGluRow,
+                {dim3(static_cast<unsigned>((args.size + kThreads - 1) / kThreads),
+                      static_cast<unsigned>(args.rows)),
+                 dim3(kThreads)},
+                stream, args);
+}
+
+}  // namespace tandem

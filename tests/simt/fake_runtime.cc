@@ -1,0 +1,355 @@
+#include "tests/simt/fake_runtime.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) \
+  (static_cast<void>(address), static_cast<void>(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) \
+  (static_cast<void>(address), static_cast<void>(size))
+#endif
+
+// What work on a stream refers to outlives the event, which may be destroyed before it is reached.
+struct Record {
+  uint64_t num_recorded = 0;
+  uint64_t num_reached = 0;
+  CUstream_st* stream = nullptr;  // of the last record
+};
+struct CUevent_st {
+  std::shared_ptr<Record> record = std::make_shared<Record>();
+};
+
+struct CUstream_st {
+  std::deque<std::function<void()>> work;
+};
+
+namespace {
+
+constexpr size_t kDeviceBytes = size_t{1} << 30;
+
+// The one device of the process, and what was taken from it.
+struct FakeDevice {
+  std::map<void*, size_t> memory;
+  std::map<void*, size_t> host_memory;
+  std::set<CUstream_st*> streams;
+  std::set<CUevent_st*> events;
+  std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
+  size_t bytes = kDeviceBytes;
+  size_t used = 0;
+  int count = 1;
+  uint64_t num_calls = 0;
+  uint64_t failing_call = ~uint64_t{0};
+  cudaError_t failure = cudaSuccess;
+  cudaError_t last_error = cudaSuccess;
+  uint64_t seed = 1;
+};
+
+FakeDevice& Device() {
+  static FakeDevice device;
+  return device;
+}
+
+// What every call returns with: the planted failure when its turn has come. A call that gives
+// something back does so all the same, as CUDA's do when they report an earlier error.
+cudaError_t Begin() {
+  FakeDevice& device = Device();
+  if (device.num_calls++ != device.failing_call) return cudaSuccess;
+  device.failing_call = ~uint64_t{0};
+  return device.last_error = device.failure;
+}
+
+cudaError_t Refuse(cudaError_t error) { return Device().last_error = error; }
+
+// Kernels and copies may touch device memory, nothing else.
+class DeviceAccess {
+ public:
+  DeviceAccess() {
+    for (const auto& [memory, bytes] : Device().memory) ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
+  }
+  ~DeviceAccess() {
+    for (const auto& [memory, bytes] : Device().memory) ASAN_POISON_MEMORY_REGION(memory, bytes);
+  }
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
+
+void DoNext(CUstream_st* stream) {
+  const std::function<void()> next = std::move(stream->work.front());
+  stream->work.pop_front();
+  next();
+}
+
+void DoAll(CUstream_st* stream) {
+  while (!stream->work.empty()) DoNext(stream);
+}
+
+void Reach(Record* event, uint64_t record) {
+  while (event->num_reached < record && event->stream != nullptr && !event->stream->work.empty()) {
+    DoNext(event->stream);
+  }
+}
+
+}  // namespace
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorUnknown:
+      return "cudaErrorUnknown";
+  }
+  return "cudaErrorUnknown";
+}
+const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+
+cudaError_t cudaGetLastError() { return std::exchange(Device().last_error, cudaSuccess); }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  *count = Device().count;
+  return Device().count > 0 ? cudaSuccess : Refuse(cudaErrorNoDevice);
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  return device >= 0 && device < Device().count ? cudaSuccess : Refuse(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (device < 0 || device >= Device().count) return Refuse(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strncpy(properties->name, "SIMT shim", sizeof(properties->name) - 1);
+  properties->totalGlobalMem = Device().bytes;
+  properties->sharedMemPerBlockOptin = simt::kMostSharedBytes;
+  properties->multiProcessorCount = 2;
+  properties->major = 9;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  *total = Device().bytes;
+  *free = Device().bytes - Device().used;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  *memory = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  FakeDevice& device = Device();
+  if (bytes > device.bytes - device.used) return Refuse(cudaErrorMemoryAllocation);
+  void* const block = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (block == nullptr) return Refuse(cudaErrorMemoryAllocation);
+  std::memset(block, 0xFF, bytes);
+  device.memory[block] = bytes;
+  device.used += bytes;
+  ASAN_POISON_MEMORY_REGION(block, (bytes + 255) / 256 * 256);
+  *memory = block;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  const cudaError_t earlier = Begin();
+  if (memory == nullptr) return earlier;
+  FakeDevice& device = Device();
+  const auto found = device.memory.find(memory);
+  if (found == device.memory.end()) return Refuse(cudaErrorInvalidValue);
+  for (CUstream_st* stream : device.streams) DoAll(stream);  // it waits for the device
+  ASAN_UNPOISON_MEMORY_REGION(memory, (found->second + 255) / 256 * 256);
+  device.used -= found->second;
+  device.memory.erase(found);
+  std::free(memory);
+  return earlier;
+}
+
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  *memory = std::malloc(std::max<size_t>(bytes, 1));
+  if (*memory == nullptr) return Refuse(cudaErrorMemoryAllocation);
+  std::memset(*memory, 0xFF, bytes);
+  Device().host_memory[*memory] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  const cudaError_t earlier = Begin();
+  if (memory == nullptr) return earlier;
+  if (Device().host_memory.erase(memory) == 0) return Refuse(cudaErrorInvalidValue);
+  std::free(memory);
+  return earlier;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  stream->work.emplace_back([=] {
+    const DeviceAccess access;
+    std::memcpy(to, from, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  stream->work.emplace_back([=] {
+    const DeviceAccess access;
+    std::memset(memory, value, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  *stream = new CUstream_st;
+  Device().streams.insert(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const cudaError_t earlier = Begin();
+  if (Device().streams.erase(stream) == 0) return Refuse(cudaErrorInvalidResourceHandle);
+  DoAll(stream);
+  for (CUevent_st* event : Device().events) {
+    if (event->record->stream == stream) event->record->stream = nullptr;
+  }
+  delete stream;
+  return earlier;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (Device().streams.count(stream) == 0) return Refuse(cudaErrorInvalidResourceHandle);
+  DoAll(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  // A wait on one that was never recorded waits for nothing.
+  stream->work.emplace_back([record = event->record, number = event->record->num_recorded] {
+    Reach(record.get(), number);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  *event = new CUevent_st;
+  Device().events.insert(*event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const cudaError_t earlier = Begin();
+  if (Device().events.erase(event) == 0) return Refuse(cudaErrorInvalidResourceHandle);
+  delete event;
+  return earlier;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  const uint64_t number = ++event->record->num_recorded;
+  event->record->stream = stream;
+  stream->work.emplace_back([record = event->record, number] {
+    record->num_reached = std::max(record->num_reached, number);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  Record& record = *event->record;
+  if (record.num_reached >= record.num_recorded) return cudaSuccess;
+  // Time passes: one piece of work is done from one question to the next.
+  if (record.stream != nullptr && !record.stream->work.empty()) DoNext(record.stream);
+  return cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  Reach(event->record.get(), event->record->num_recorded);
+  return cudaSuccess;
+}
+
+namespace simt {
+
+cudaError_t AllowSharedMemory(const void* kernel, int bytes) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (bytes < 0 || static_cast<size_t>(bytes) > kMostSharedBytes)
+    return Refuse(cudaErrorInvalidValue);
+  Device().shared_limits[kernel] = static_cast<size_t>(bytes);
+  return cudaSuccess;
+}
+
+cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
+                    std::function<void()> body) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  FakeDevice& device = Device();
+  const auto limit = device.shared_limits.find(kernel);
+  const size_t most_shared =
+      std::max(kSharedBytes, limit == device.shared_limits.end() ? 0 : limit->second);
+  const size_t threads = config.blockDim.count();
+  if (threads == 0 || threads > 1024 || config.gridDim.count() == 0 || config.gridDim.y > 65535 ||
+      config.gridDim.z > 65535 || config.dynamicSmemBytes > most_shared ||
+      device.streams.count(config.stream) == 0) {
+    return Refuse(cudaErrorInvalidValue);
+  }
+  config.stream->work.emplace_back([config, body = std::move(body)] {
+    const DeviceAccess access;
+    Run(config.gridDim, config.blockDim, config.dynamicSmemBytes, Device().seed++, body);
+  });
+  return cudaSuccess;
+}
+
+void FailCall(uint64_t number, cudaError_t error) {
+  Device().failing_call = Device().num_calls + number;
+  Device().failure = error;
+}
+void FailNoCall() { Device().failing_call = ~uint64_t{0}; }
+uint64_t NumCalls() { return Device().num_calls; }
+size_t NumLive() {
+  const FakeDevice& device = Device();
+  return device.memory.size() + device.host_memory.size() + device.streams.size() +
+         device.events.size();
+}
+void SetSeed(uint64_t seed) { Device().seed = seed; }
+void SetDeviceBytes(size_t bytes) { Device().bytes = bytes; }
+void SetDeviceCount(int count) { Device().count = count; }
+
+}  // namespace simt

@@ -1,0 +1,131 @@
+// The part of CUDA's runtime that Tandem uses, on a host.
+//
+// A stream does nothing until something waits for it: work that is used without waiting for it is
+// seen as work that was not done. Device memory begins as NaN, and under AddressSanitizer no host
+// code can touch it. Any call can be made to fail.
+#ifndef TANDEM_TESTS_SIMT_FAKE_RUNTIME_H_
+#define TANDEM_TESTS_SIMT_FAKE_RUNTIME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "tests/simt/simt.h"
+
+// NOLINTBEGIN: CUDA's names and values
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorUnknown = 999,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4,
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaEventInterprocess = 4;
+
+struct CUstream_st;
+struct CUevent_st;
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+
+struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  size_t sharedMemPerBlockOptin;
+  int multiProcessorCount;
+  int major;
+  int minor;
+};
+
+struct cudaLaunchAttribute {};
+struct cudaLaunchConfig_t {
+  simt::Extent gridDim;
+  simt::Extent blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocHost(void** memory, size_t bytes);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+
+namespace simt {
+
+// What one kernel may have of dynamic shared memory unless it asked for more, and at most (compute
+// capability 9.0).
+inline constexpr size_t kSharedBytes = 48 << 10;
+inline constexpr size_t kMostSharedBytes = 227 << 10;
+
+cudaError_t AllowSharedMemory(const void* kernel, int bytes);
+cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
+                    std::function<void()> body);
+
+// For tests.
+void FailCall(uint64_t number,
+              cudaError_t error);  // the call of that number from now on, 0 the next one; then none
+void FailNoCall();
+uint64_t NumCalls();          // to the runtime, so far
+size_t NumLive();             // allocations, streams and events
+void SetSeed(uint64_t seed);  // of the order in which threads run
+void SetDeviceBytes(size_t bytes);
+void SetDeviceCount(int count);
+
+}  // namespace simt
+
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int value) {
+  return simt::AllowSharedMemory(reinterpret_cast<const void*>(kernel), value);
+}
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  // Arguments are copied at the call, as CUDA does.
+  std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
+  return simt::Enqueue(reinterpret_cast<const void*>(kernel), *config,
+                       [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });
+}
+// NOLINTEND
+
+#endif  // TANDEM_TESTS_SIMT_FAKE_RUNTIME_H_

@@ -1,0 +1,332 @@
+#include "tests/simt/simt.h"
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/fixedsize_stack.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace simt {
+namespace {
+
+constexpr size_t kStackBytes = 256 << 10;
+constexpr unsigned kMostThreads = 1024;  // of a block
+
+[[noreturn]] void Fail(const std::string& what) {
+  std::fprintf(stderr, "simt: %s\n", what.c_str());
+  std::abort();
+}
+
+// A warp operation; whoever takes part holds it until it has read what it came for.
+struct Meeting {
+  uint32_t mask = 0;
+  uint32_t arrived = 0;
+  uint64_t values[kWarpSize] = {};
+};
+struct Warp {
+  std::vector<std::shared_ptr<Meeting>> waiting;  // lanes that diverged meet apart, by mask
+  uint32_t exited = 0;
+};
+
+class Block;
+
+struct Thread {
+  Index index;
+  unsigned id = 0;
+  boost::context::fiber fiber;
+  enum class State { kReady, kAtBarrier, kInWarp, kDone } state = State::kReady;
+#if defined(__SANITIZE_ADDRESS__)
+  void* fake_stack = nullptr;
+  const void* stack_bottom = nullptr;
+  size_t stack_size = 0;
+#endif
+};
+
+// Memory that ends where it says, so that AddressSanitizer sees what is past it.
+class SharedArena {
+ public:
+  explicit SharedArena(size_t bytes)
+      : bytes_(bytes),
+        memory_(std::aligned_alloc(16, (std::max<size_t>(bytes, 1) + 15) / 16 * 16)) {}
+  ~SharedArena() { std::free(memory_); }
+  SharedArena(const SharedArena&) = delete;
+  SharedArena& operator=(const SharedArena&) = delete;
+  void Poison() { std::memset(memory_, 0xFF, bytes_); }  // NaN as a float, -1 as an integer
+  void* data() { return memory_; }
+
+ private:
+  size_t bytes_;
+  void* memory_;
+};
+
+class Block {
+ public:
+  Block(Extent grid, Extent extent, size_t shared_bytes, const std::function<void()>& kernel)
+      : grid_(grid),
+        extent_(extent),
+        kernel_(kernel),
+        shared_(shared_bytes),
+        threads_(extent.count()),
+        warps_((extent.count() + kWarpSize - 1) / kWarpSize),
+        order_(extent.count()) {
+    for (unsigned id = 0; id < threads_.size(); ++id) {
+      threads_[id].id = id;
+      threads_[id].index = {id % extent.x, id / extent.x % extent.y, id / extent.x / extent.y};
+    }
+    std::iota(order_.begin(), order_.end(), 0u);
+  }
+
+  void Run(Index index, std::mt19937_64& random);
+
+  Thread& current() { return *current_; }
+  const Index& index() const { return index_; }
+  const Extent& extent() const { return extent_; }
+  const Extent& grid() const { return grid_; }
+  void* shared() { return shared_.data(); }
+
+  int Barrier(bool predicate) {
+    num_true_ += predicate ? 1 : 0;
+    current_->state = Thread::State::kAtBarrier;
+    Switch();
+    return last_count_;
+  }
+
+  std::shared_ptr<const Meeting> Meet(uint32_t mask, uint64_t value) {
+    Thread& thread = *current_;
+    const unsigned lane = thread.id % kWarpSize;
+    const size_t warp_id = thread.id / kWarpSize;
+    Warp& warp = warps_[warp_id];
+    const auto fail = [&](const char* what) {
+      Fail("thread " + std::to_string(thread.id) + ": " + what);
+    };
+    if ((mask >> lane & 1) == 0) fail("its lane is not in the mask of its warp operation");
+    if ((mask & ~LanesOf(warp_id)) != 0) fail("the mask names lanes that the warp does not have");
+    if ((mask & warp.exited) != 0) fail("the mask names a lane that has ended");
+    auto found = std::find_if(warp.waiting.begin(), warp.waiting.end(),
+                              [&](const auto& other) { return other->mask == mask; });
+    if (found == warp.waiting.end()) {
+      warp.waiting.push_back(std::make_shared<Meeting>());
+      found = warp.waiting.end() - 1;
+      (*found)->mask = mask;
+    }
+    const std::shared_ptr<Meeting> meeting = *found;
+    meeting->arrived |= 1u << lane;
+    meeting->values[lane] = value;
+    if (meeting->arrived != mask) {
+      thread.state = Thread::State::kInWarp;
+      Switch();
+      return meeting;
+    }
+    warp.waiting.erase(found);
+    for (unsigned other = 0; other < kWarpSize; ++other) {
+      if ((mask >> other & 1) == 0) continue;
+      threads_[warp_id * kWarpSize + other].state = Thread::State::kReady;
+    }
+    return meeting;
+  }
+
+ private:
+  uint32_t LanesOf(size_t warp) const {
+    const size_t lanes = std::min<size_t>(kWarpSize, threads_.size() - warp * kWarpSize);
+    return lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
+  }
+  // To the scheduler and, once this thread's turn comes again, back.
+  void Switch();
+  void Resume(Thread& thread);
+  void Start(Thread& thread);
+
+  Extent grid_, extent_;
+  const std::function<void()>& kernel_;
+  SharedArena shared_;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::vector<unsigned> order_;
+  Index index_;
+  Thread* current_ = nullptr;
+  boost::context::fiber scheduler_;
+  int num_true_ = 0;
+  int last_count_ = 0;
+#if defined(__SANITIZE_ADDRESS__)
+  void* scheduler_fake_stack_ = nullptr;
+  const void* scheduler_bottom_ = nullptr;
+  size_t scheduler_size_ = 0;
+#endif
+};
+
+// A kernel's code asks for its index without an argument to name its block by.
+thread_local Block* running = nullptr;
+
+#if defined(__SANITIZE_ADDRESS__)
+void Block::Switch() {
+  Thread& thread = *current_;
+  __sanitizer_start_switch_fiber(&thread.fake_stack, scheduler_bottom_, scheduler_size_);
+  scheduler_ = std::move(scheduler_).resume();
+  __sanitizer_finish_switch_fiber(thread.fake_stack, &scheduler_bottom_, &scheduler_size_);
+}
+void Block::Resume(Thread& thread) {
+  current_ = &thread;
+  __sanitizer_start_switch_fiber(&scheduler_fake_stack_, thread.stack_bottom, thread.stack_size);
+  thread.fiber = std::move(thread.fiber).resume();
+  __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
+}
+#else
+void Block::Switch() { scheduler_ = std::move(scheduler_).resume(); }
+void Block::Resume(Thread& thread) {
+  current_ = &thread;
+  thread.fiber = std::move(thread.fiber).resume();
+}
+#endif
+
+// Stacks are kept from block to block: making one costs more than running a short kernel on it.
+class StackPool {
+ public:
+  boost::context::stack_context allocate() {
+    if (free_.empty()) return maker_.allocate();
+    const boost::context::stack_context stack = free_.back();
+    free_.pop_back();
+    return stack;
+  }
+  void deallocate(boost::context::stack_context& stack) noexcept { free_.push_back(stack); }
+  ~StackPool() {
+    for (boost::context::stack_context& stack : free_) maker_.deallocate(stack);
+  }
+
+ private:
+  boost::context::fixedsize_stack maker_{kStackBytes};
+  std::vector<boost::context::stack_context> free_;
+};
+StackPool& Stacks() {
+  static thread_local StackPool pool;
+  return pool;
+}
+struct PooledStack {
+  boost::context::stack_context allocate() { return Stacks().allocate(); }
+  void deallocate(boost::context::stack_context& stack) noexcept { Stacks().deallocate(stack); }
+};
+
+void Block::Start(Thread& thread) {
+  PooledStack allocator;
+  const boost::context::stack_context stack = allocator.allocate();
+  void* const top = static_cast<char*>(stack.sp);
+#if defined(__SANITIZE_ADDRESS__)
+  thread.stack_bottom = static_cast<char*>(top) - stack.size;
+  thread.stack_size = stack.size;
+#endif
+  thread.state = Thread::State::kReady;
+  thread.fiber = boost::context::fiber(
+      std::allocator_arg, boost::context::preallocated(top, stack.size, stack), allocator,
+      [this, &thread](boost::context::fiber&& scheduler) {
+#if defined(__SANITIZE_ADDRESS__)
+        __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
+#endif
+        scheduler_ = std::move(scheduler);
+        kernel_();
+        thread.state = Thread::State::kDone;
+        warps_[thread.id / kWarpSize].exited |= 1u << thread.id % kWarpSize;
+#if defined(__SANITIZE_ADDRESS__)
+        __sanitizer_start_switch_fiber(nullptr, scheduler_bottom_, scheduler_size_);
+#endif
+        return std::move(scheduler_);
+      });
+}
+
+void Block::Run(Index index, std::mt19937_64& random) {
+  index_ = index;
+  shared_.Poison();
+  for (Warp& warp : warps_) warp = {};
+  num_true_ = 0;
+  running = this;
+  for (Thread& thread : threads_) Start(thread);
+  for (;;) {
+    std::shuffle(order_.begin(), order_.end(), random);
+    bool ran = false;
+    for (const unsigned id : order_) {
+      if (threads_[id].state != Thread::State::kReady) continue;
+      Resume(threads_[id]);
+      ran = true;
+    }
+    if (ran) continue;
+    size_t done = 0;
+    size_t at_barrier = 0;
+    for (const Thread& thread : threads_) {
+      done += thread.state == Thread::State::kDone ? 1 : 0;
+      at_barrier += thread.state == Thread::State::kAtBarrier ? 1 : 0;
+    }
+    if (done == threads_.size()) break;
+    if (done + at_barrier != threads_.size()) {
+      Fail("threads wait in a warp operation for lanes that never come: " +
+           std::to_string(threads_.size() - done - at_barrier) + " of " +
+           std::to_string(threads_.size()) + ", with " + std::to_string(at_barrier) +
+           " at a barrier and " + std::to_string(done) + " ended");
+    }
+    if (done != 0) {
+      // Later GPUs let it pass, the programming guide does not.
+      Fail(std::to_string(at_barrier) + " threads are at a barrier that " + std::to_string(done) +
+           " ended without");
+    }
+    last_count_ = std::exchange(num_true_, 0);
+    for (Thread& thread : threads_) thread.state = Thread::State::kReady;
+  }
+  running = nullptr;
+}
+
+Block& Running() {
+  if (running == nullptr) Fail("device code runs outside of a kernel");
+  return *running;
+}
+
+}  // namespace
+
+void Run(Extent grid, Extent block, size_t shared_bytes, uint64_t seed,
+         const std::function<void()>& kernel) {
+  if (block.count() == 0 || block.count() > kMostThreads)
+    Fail("a block of " + std::to_string(block.count()) + " threads");
+  if (running != nullptr) Fail("a kernel starts within a kernel");
+  std::mt19937_64 random(seed);
+  Block runner(grid, block, shared_bytes, kernel);
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) runner.Run({x, y, z}, random);
+    }
+  }
+}
+
+const Index& ThreadIndex() { return Running().current().index; }
+const Index& BlockIndex() { return Running().index(); }
+const Extent& BlockExtent() { return Running().extent(); }
+const Extent& GridExtent() { return Running().grid(); }
+void* SharedMemory() { return Running().shared(); }
+
+void SyncThreads() { Running().Barrier(false); }
+int SyncThreadsCount(bool predicate) { return Running().Barrier(predicate); }
+
+uint64_t Exchange(uint32_t mask, uint64_t value, const std::function<int(int)>& source) {
+  Block& block = Running();
+  const int lane = static_cast<int>(block.current().id % kWarpSize);
+  const std::shared_ptr<const Meeting> meeting = block.Meet(mask, value);
+  const int from = source(lane);
+  const bool given = from >= 0 && from < static_cast<int>(kWarpSize) && (mask >> from & 1) != 0;
+  return given ? meeting->values[from] : value;
+}
+
+uint32_t Ballot(uint32_t mask, bool predicate) {
+  const std::shared_ptr<const Meeting> meeting = Running().Meet(mask, predicate ? 1 : 0);
+  uint32_t bits = 0;
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    if ((mask >> lane & 1) != 0 && meeting->values[lane] != 0) bits |= 1u << lane;
+  }
+  return bits;
+}
+
+}  // namespace simt

@@ -1,0 +1,206 @@
+// The shim itself: what it computes, and what it must notice.
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+constexpr unsigned kAll = 0xFFFFFFFFu;
+
+class SimtTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+  }
+  void TearDown() override { EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess); }
+
+  template <typename... Parameters>
+  void Run(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+           std::type_identity_t<Parameters>... arguments) {
+    cudaLaunchConfig_t config;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream_;
+    ASSERT_EQ(cudaLaunchKernelEx(&config, kernel, arguments...), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  }
+
+  cudaStream_t stream_ = nullptr;
+};
+
+void WritePlace(int* out) {
+  const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+  out[block * blockDim.x * blockDim.y * blockDim.z + thread] =
+      static_cast<int>(1000 * block + thread);
+}
+
+TEST_F(SimtTest, EveryThreadOfEveryBlockRunsOnce) {
+  std::vector<int> out(6 * 24, -1);
+  Run(WritePlace, dim3(3, 2), dim3(4, 3, 2), 0, out.data());
+  for (int i = 0; i < 6 * 24; ++i) EXPECT_EQ(out[i], 1000 * (i / 24) + i % 24);
+}
+
+void Reverse(const int* in, int* out) {
+  int* const shared = static_cast<int*>(simt::SharedMemory());
+  shared[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+
+TEST_F(SimtTest, ABarrierSeparatesWritesFromReadsInEveryOrderOfThreads) {
+  std::vector<int> in(200);
+  for (int i = 0; i < 200; ++i) in[i] = i;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    simt::SetSeed(seed);
+    std::vector<int> out(200);
+    Run(Reverse, dim3(1), dim3(200), 200 * sizeof(int), in.data(), out.data());
+    for (int i = 0; i < 200; ++i) ASSERT_EQ(out[i], 199 - i);
+  }
+}
+
+void ReverseWithoutBarrier(const int* in, int* out) {
+  int* const shared = static_cast<int*>(simt::SharedMemory());
+  shared[threadIdx.x] = in[threadIdx.x];
+  out[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+
+TEST_F(SimtTest, SharedMemoryThatIsReadTooEarlyIsPoison) {
+  const std::vector<int> in(64, 5);
+  std::vector<int> out(64);
+  Run(ReverseWithoutBarrier, dim3(1), dim3(64), 64 * sizeof(int), in.data(), out.data());
+  EXPECT_EQ(std::count(out.begin(), out.end(), -1), 32) << "the first of each pair to run";
+}
+
+void Warps(int* sums, unsigned* ballots, int* shifted) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int sum = lane;
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAll, sum, lanes);
+  sums[threadIdx.x] = sum;
+  ballots[threadIdx.x] = __ballot_sync(kAll, lane % 3 == 0);
+  shifted[threadIdx.x] = __shfl_down_sync(kAll, lane, 5);
+  // Half a warp may meet without the other.
+  if (lane < 16) sums[threadIdx.x] += __shfl_sync(0xFFFFu, lane, 7);
+}
+
+TEST_F(SimtTest, LanesOfAWarpExchangeValues) {
+  std::vector<int> sums(64), shifted(64);
+  std::vector<unsigned> ballots(64);
+  Run(Warps, dim3(1), dim3(64), 0, sums.data(), ballots.data(), shifted.data());
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(sums[i], 496 + (i % 32 < 16 ? 7 : 0));
+    EXPECT_EQ(ballots[i], 0x49249249u);
+    EXPECT_EQ(shifted[i], i % 32 + 5 < 32 ? i % 32 + 5 : i % 32);
+  }
+}
+
+void Count(int* counter, float* largest) {
+  atomicAdd(counter, 2);
+  atomicMax(largest, static_cast<float>(threadIdx.x));
+}
+
+TEST_F(SimtTest, AtomicsLoseNothing) {
+  int counter = 0;
+  float largest = -1;
+  Run(Count, dim3(4), dim3(50), 0, &counter, &largest);
+  EXPECT_EQ(counter, 400);
+  EXPECT_EQ(largest, 49);
+}
+
+void DivergentBarrier() {
+  if (threadIdx.x < 10) __syncthreads();
+}
+void MissingLane() {
+  if (threadIdx.x != 3) __shfl_sync(kAll, 1, 0);
+}
+void NotInItsMask() { __shfl_sync(1u, 1, 0); }
+
+using SimtDeathTest = SimtTest;
+
+TEST_F(SimtDeathTest, ABarrierThatSomeEndedWithoutIsFatal) {
+  EXPECT_DEATH(Run(DivergentBarrier, dim3(1), dim3(64), 0),
+               "10 threads are at a barrier that 54 ended without");
+}
+TEST_F(SimtDeathTest, AWarpOperationThatALaneNeverReachesIsFatal) {
+  EXPECT_DEATH(Run(MissingLane, dim3(1), dim3(32), 0), "never come|a lane that has ended");
+}
+TEST_F(SimtDeathTest, ALaneOutsideOfItsOwnMaskIsFatal) {
+  EXPECT_DEATH(Run(NotInItsMask, dim3(1), dim3(32), 0), "its lane is not in the mask");
+}
+TEST_F(SimtDeathTest, DeviceCodeOutsideOfAKernelIsFatal) {
+  EXPECT_DEATH(__syncthreads(), "outside of a kernel");
+}
+
+TEST_F(SimtTest, NothingIsDoneBeforeSomethingWaits) {
+  float* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&memory), 4), cudaSuccess);
+  float host = 3;
+  float back = 0;
+  ASSERT_EQ(cudaMemcpyAsync(memory, &host, 4, cudaMemcpyDefault, stream_), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(&back, memory, 4, cudaMemcpyDefault, stream_), cudaSuccess);
+  EXPECT_EQ(back, 0);
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_EQ(back, 3);
+  ASSERT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+TEST_F(SimtTest, DeviceMemoryBeginsAsNan) {
+  float* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&memory), 4), cudaSuccess);
+  float back = 0;
+  ASSERT_EQ(cudaMemcpyAsync(&back, memory, 4, cudaMemcpyDefault, stream_), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_TRUE(std::isnan(back));
+  ASSERT_EQ(cudaFree(memory), cudaSuccess);
+}
+
+TEST_F(SimtTest, AStreamWaitsForAnEventOfAnotherAndForNoneThatWasNotRecorded) {
+  cudaStream_t other = nullptr;
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&other, 0), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  int order[2] = {0, 0};
+  int one = 1;
+  int two = 2;
+  ASSERT_EQ(cudaStreamWaitEvent(stream_, event, 0),
+            cudaSuccess);  // never recorded: waits for nothing
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(&order[0], &one, 4, cudaMemcpyDefault, other), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, other), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(&order[1], &two, 4, cudaMemcpyDefault, other), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+  ASSERT_EQ(cudaStreamWaitEvent(stream_, event, 0), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_EQ(order[0], 1);
+  EXPECT_EQ(order[1], 0) << "no more than what the event stands for";
+  ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+  ASSERT_EQ(cudaEventDestroy(event), cudaSuccess);
+  ASSERT_EQ(cudaStreamDestroy(other), cudaSuccess);
+}
+
+TEST(HalfTest, WidensEveryPattern) {
+  EXPECT_EQ(__half2float(__ushort_as_half(0x3C00)), 1.0f);
+  EXPECT_EQ(__half2float(__ushort_as_half(0xC000)), -2.0f);
+  EXPECT_EQ(__half2float(__ushort_as_half(0x0001)), 0x1p-24f);
+  EXPECT_EQ(__half2float(__ushort_as_half(0x7BFF)), 65504.0f);
+  EXPECT_EQ(__half2float(__ushort_as_half(0x7C00)), std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(__half2float(__ushort_as_half(0x7E00))));
+  for (unsigned bits = 0; bits < 0x7C00; ++bits) {
+    ASSERT_EQ(__half_as_ushort(__float2half_rn(
+                  __half2float(__ushort_as_half(static_cast<unsigned short>(bits))))),
+              bits);
+  }
+  EXPECT_EQ(__half_as_ushort(__float2half_rn(1 + 0x1p-11f)), 0x3C00) << "a tie, to even";
+  EXPECT_EQ(__half_as_ushort(__float2half_rn(1 + 3 * 0x1p-11f)), 0x3C02);
+  EXPECT_EQ(__half_as_ushort(__float2half_rn(70000.0f)), 0x7C00);
+}
+
+}  // namespace
