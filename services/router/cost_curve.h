@@ -1,14 +1,15 @@
 // Seconds that a batch takes as a function of its rows, learned from noisy measurements.
 //
-// A Kalman filter over log seconds at fixed numbers of rows (Rasmussen and Williams 2006, chapter 2,
-// is the same thing seen as regression): before anything is measured all that is assumed is a level
-// that may be anything, a gentle slope, and that near numbers of rows cost alike. A measurement
-// moves its own place most, its neighbours less, and the level of all a little, so that a machine
-// that slows down or contexts that grow carry along what is not measured at the moment. Each round
-// adds a little uncertainty: old measurements fade, and places not seen for long are known to be
-// uncertain. Beside its rows a batch costs so much for each position that one of them attends to,
-// which is learned from batches whose contexts differ. Outliers pull with limited force, but three in a row in one direction are a new level.
-// What is read is made non-decreasing in rows.
+// A Kalman filter over log seconds at fixed numbers of rows (Rasmussen and Williams 2006, chapter
+// 2, is the same thing seen as regression): before anything is measured all that is assumed is a
+// level that may be anything, a gentle slope, and that near numbers of rows cost alike. A
+// measurement moves its own place most, its neighbours less, and the level of all a little, so that
+// a machine that slows down or contexts that grow carry along what is not measured at the moment.
+// Each round adds a little uncertainty: old measurements fade, and places not seen for long are
+// known to be uncertain. Beside its rows a batch costs so much for each position that one of them
+// attends to, which is learned from batches whose contexts differ. Outliers pull with limited
+// force, but three in a row in one direction are a new level. What is read is made non-decreasing
+// in rows.
 #ifndef TANDEM_SERVICES_ROUTER_COST_CURVE_H_
 #define TANDEM_SERVICES_ROUTER_COST_CURVE_H_
 
@@ -53,8 +54,8 @@ class CostCurve {
 
   // A round went by.
   void Age() { ++age_; }
-  // `seconds` were measured for passes of so many rows (>= 1), one after the other, that attended to
-  // so many positions, each counted for every row that did. `noise` > 1: by how much worse than
+  // `seconds` were measured for passes of so many rows (>= 1), one after the other, that attended
+  // to so many positions, each counted for every row that did. `noise` > 1: by how much worse than
   // others the measurement fits.
   void Observe(std::span<const uint32_t> passes, double seconds, double noise = 1,
                double attended = 0);

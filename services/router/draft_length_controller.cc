@@ -12,8 +12,8 @@ namespace {
 constexpr uint32_t kInitialDraftTokens = 16;
 // Drafts must be expected to gain this much: they are not tried for what may be noise.
 constexpr double kMargin = 0.01;
-// The most that drafts may have to gain where drafters catch up, and rounds in which it is forgotten
-// that catch-ups were in vain.
+// The most that drafts may have to gain where drafters catch up, and rounds in which it is
+// forgotten that catch-ups were in vain.
 constexpr double kMostCatchUpMargin = 0.2;
 constexpr double kMarginMemory = 4000;
 // Draft tokens less likely than this to be kept are not considered.
@@ -80,8 +80,8 @@ double Gain(const RoundValue& round, const RoundValue& plain) {
   return round.tokens / plain.rate() - round.seconds;
 }
 
-// Lets no more slots catch up than draft already, the nearest first: an investment is made in steps, so that what is
-// measured on the way can end it. False: nothing to change.
+// Lets no more slots catch up than draft already, the nearest first: an investment is made in
+// steps, so that what is measured on the way can end it. False: nothing to change.
 bool Ramp(std::span<const PlanSlot> slots, DraftPlan* plan) {
   size_t num_running = 0;
   std::vector<uint32_t> late;
@@ -220,8 +220,8 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
   const bool drafts = std::any_of(plan.lengths.begin(), plan.lengths.end(),
                                   [](uint32_t length) { return length > 0; });
   if (!drafts && batch.prompt_rows == 0) {
-    // Passes and attending that change by less than a factor f each leave a round within f², and the
-    // ratio of two rates within f⁴.
+    // Passes and attending that change by less than a factor f each leave a round within f², and
+    // the ratio of two rates within f⁴.
     const double change = std::log((1 + kMargin) / std::max(plan.drafted_over_plain, 1e-9)) / 4;
     plain_round = {{candidates.begin(), candidates.end()},
                    batch,

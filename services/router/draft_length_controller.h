@@ -109,8 +109,8 @@ class DraftLengthController {
   // Tries the lengths that were best if costs that are not known well were as low as they may be.
   bool ProbeCosts(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                   const RoundCosts& expected, DraftPlan* plan);
-  // Once in a while decodes plainly where drafts seem to pay: it is what they are compared with, and
-  // what rounds with drafts say about it is hearsay.
+  // Once in a while decodes plainly where drafts seem to pay: it is what they are compared with,
+  // and what rounds with drafts say about it is hearsay.
   bool Refer(const DraftBatch& batch, DraftPlan* plan);
   // Lets one slot that would not draft do so, to see what is accepted.
   void ProbeAcceptance(std::span<const DraftCandidate> candidates, const DraftBatch& batch,

@@ -75,8 +75,8 @@ def test_a_worker_that_hangs_is_killed_and_started_again(tmp_path, model, want, 
         assert [stream.result().bytes for stream in streams] == want
         assert "hangs: it gave no sign of life for 1 s, and is killed" in server.log()
         print(f"{name}: replaced {seconds:.2f} s after SIGSTOP")
-        # The last sign of life may have come a quarter of a second before.
-        assert 0.7 <= seconds <= 1.5 + SLACK_SECONDS
+        # Pings come every half a second: the last sign of life may be that old.
+        assert 0.45 <= seconds <= 1.5 + SLACK_SECONDS
         harness.wait_until(lambda: server.info().drafter_attached, 10, "drafting goes on")
     finally:
         server.stop()
