@@ -90,6 +90,22 @@ def slope(times, values, groups=None):
     return {"slope": gain, "error": math.sqrt(rest / degrees / spread)}
 
 
+def steady_slope(times, values, groups=None, most_samples=1000):
+    """Median of the slopes between all pairs of samples of a group (Theil 1950; Sen 1968), and its quartiles. What grows without end has
+    a slope between most pairs, in however large steps; what was taken once, a cache that filled, has one between few."""
+    groups = groups or [0] * len(times)
+    thin = max(1, len(times) // most_samples)
+    samples = {}
+    for group, time, value in list(zip(groups, times, values))[::thin]:
+        samples.setdefault(group, []).append((time, value))
+    slopes = sorted((later[1] - sample[1]) / (later[0] - sample[0])
+                    for life in samples.values() for index, sample in enumerate(life) for later in life[index + 1:]
+                    if later[0] > sample[0])
+    if not slopes:
+        return {"slope": 0.0, "quartiles": [-math.inf, math.inf]}
+    return {"slope": percentile(slopes, 0.5), "quartiles": [percentile(slopes, 0.25), percentile(slopes, 0.75)]}
+
+
 def memory_bytes(pid):
     """Of a process: resident; private (no other process maps it); anonymous (no file's: heap, stacks, KV cache)."""
     fields = {}

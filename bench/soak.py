@@ -1,5 +1,6 @@
 """Looks for leaks: load with clients that leave and workers that are killed, while memory and counts are watched.
 
+  soak.py --judge FILE           growth once more, from the samples of an earlier run
   soak.py [--minutes 30 | --hours 24 | --seconds N] [--load 0.8] [--kill-every 120] [--cancel-fraction 0.1] [--json FILE]
 
 Starts `tandem serve` with the embedded pair, measures the most requests a second that it takes, then sends `--load` of that by
@@ -9,9 +10,10 @@ slots, queue, pages, descriptors and shared memory must be what they were before
 grow by less than 1 MiB/h. Exit code 1 when not.
 
 Memory is the anonymous part of what is resident: files that are mapped (weights, libraries) come in when they are first touched.
-Slopes are least squares over the samples of processes that have run for a minute (in a short run, a fifth of it), when caches
-have filled; a worker that was started again begins a level of its own. A run under ten minutes is too short for a slope to mean
-anything: there it is reported and not judged.
+Its growth is the median slope between pairs of samples (Theil and Sen) of processes that have run for two and a half minutes (in a short
+run, a fifth of it), when pools and heaps have filled; a worker that was started again begins a level of its own. What is taken once
+does not move a median, what leaks does. A run under ten minutes is too short for a slope to mean anything: there it is reported and not
+judged.
 """
 
 import argparse
@@ -35,6 +37,29 @@ MOST_GROWTH = 1.0  # MiB/h
 SHORTEST_FOR_SLOPES = 600.0  # seconds
 FEWEST_SAMPLES = 20
 SETTLE_SECONDS = 30.0
+WARM_SECONDS = 150.0
+
+
+def growth(samples, seconds):
+    """Of anonymous memory, in MiB/h, with its quartiles."""
+    first = {}  # of each life
+    for sample in samples:
+        first.setdefault(sample["pid"], sample["seconds"])
+    warm = min(WARM_SECONDS, 0.2 * seconds)
+    samples = [sample for sample in samples if sample["seconds"] >= first[sample["pid"]] + warm]
+    line = lab.steady_slope([sample["seconds"] / 3600 for sample in samples], [sample["anonymous"] / MIB for sample in samples],
+                            [sample["pid"] for sample in samples])
+    return {"mib_per_hour": line["slope"], "quartiles": line["quartiles"], "samples": len(samples)}
+
+
+def grows_little(line):
+    return line["samples"] >= FEWEST_SAMPLES and line["mib_per_hour"] < MOST_GROWTH
+
+
+def print_growth(lines):
+    for name, line in lines.items():
+        print(f"soak: {name}: memory grows by {line['mib_per_hour']:+.2f} MiB/h (quartiles {line['quartiles'][0]:+.2f}, "
+              f"{line['quartiles'][1]:+.2f}; {line['samples']} samples)")
 
 
 class Watch:
@@ -69,18 +94,6 @@ class Watch:
         load = self._server.info().load
         self.loads.append({"seconds": now, "slots": load.num_running, "queue": load.num_queued, "free pages": load.num_free_kv_pages,
                            "free draft pages": load.num_free_draft_kv_pages})
-
-    def growth(self, name):
-        """Of anonymous memory, in MiB/h, with its standard error."""
-        first = {}  # of each life
-        for sample in self.samples[name]:
-            first.setdefault(sample["pid"], sample["seconds"])
-        warm = min(60.0, 0.2 * self.elapsed())
-        samples = [sample for sample in self.samples[name] if sample["seconds"] >= first[sample["pid"]] + warm]
-        line = lab.slope([sample["seconds"] / 3600 for sample in samples], [sample["anonymous"] / MIB for sample in samples],
-                         [sample["pid"] for sample in samples])
-        return {"mib_per_hour": line["slope"], "error": line["error"], "samples": len(samples)}
-
 
     def slopes(self):
         """What else could leak, by the hour, with standard errors: least squares under load, whatever the load does meanwhile."""
@@ -185,7 +198,7 @@ def soak(arguments):
             harness.wait_until(lambda: all(server.child(name) for name in NAMES) and server.info().drafter_attached, 20,
                                "all processes run again")
             left = settle(server, watch, before)
-            growth = {name: watch.growth(name) for name in NAMES}
+            lines = {name: growth(watch.samples[name], arguments.seconds) for name in NAMES}
             slopes = watch.slopes()
             stopped = server.stop()
         except BaseException:
@@ -197,12 +210,11 @@ def soak(arguments):
         "stopped in order": stopped == 0,
     }
     if arguments.seconds >= SHORTEST_FOR_SLOPES:
-        verdicts["memory"] = all(
-            line["samples"] >= FEWEST_SAMPLES and line["mib_per_hour"] < MOST_GROWTH for line in growth.values())
+        verdicts["memory"] = all(map(grows_little, lines.values()))
     return {"machine": lab.machine(), "seconds": arguments.seconds, "rate": rate, "load": arguments.load, "requests": row["requests"],
             "cancelled": row["cancelled"], "failures": row["failures"], "tokens": row["tokens"],
             "time_to_first_token_seconds": row["time_to_first_token_seconds"], "time_per_token_seconds": row["time_per_token_seconds"],
-            "kills": kills, "growth": growth, "slopes": slopes, "loads": watch.loads, "before": before, "not_back": left, "verdicts": verdicts,
+            "kills": kills, "growth": lines, "slopes": slopes, "loads": watch.loads, "before": before, "not_back": left, "verdicts": verdicts,
             "passed": all(verdicts.values()), "samples": watch.samples}
 
 
@@ -222,7 +234,13 @@ def main():
     parser.add_argument("--sample-every", type=float, default=None, help="seconds between two samples (5, fewer in a short run)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=pathlib.Path, help="write all of it there")
+    parser.add_argument("--judge", type=pathlib.Path, metavar="FILE", help="judge the samples of an earlier --json again, and run nothing")
     arguments = parser.parse_args()
+    if arguments.judge:
+        report = json.loads(arguments.judge.read_text())
+        lines = {name: growth(report["samples"][name], report["seconds"]) for name in NAMES}
+        print_growth(lines)
+        return 0 if all(map(grows_little, lines.values())) else 1
     if arguments.seconds is None:
         arguments.seconds = (arguments.hours * 60 if arguments.hours else arguments.minutes or 30) * 60
     arguments.sample_every = arguments.sample_every or min(5.0, arguments.seconds / 20)
@@ -232,8 +250,7 @@ def main():
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     print(f"soak: {report['requests']} requests done, {report['cancelled']} left early, failures {report['failures']}, "
           f"{len(report['kills'])} kills")
-    for name, line in report["growth"].items():
-        print(f"soak: {name}: memory grows by {line['mib_per_hour']:+.2f} ± {2 * line['error']:.2f} MiB/h ({line['samples']} samples)")
+    print_growth(report["growth"])
     for name, line in report["slopes"].items():
         print(f"soak: {name}: {line['per_hour']:+.1f} ± {2 * line['error']:.1f} an hour under load")
     for what in report["not_back"]:

@@ -1,6 +1,7 @@
 """The load generator, the figures and the soak, in small: that they run, say what they must, and find what they look for."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -145,3 +146,18 @@ def test_ratios_have_the_interval_of_students_t():
     assert wide["mean"] == pytest.approx(2.0)
     assert wide["low"] == pytest.approx(2.0**(1 - 2.570582 / 5**0.5), rel=1e-3)
     assert wide["high"] == pytest.approx(2.0**(1 + 2.570582 / 5**0.5), rel=1e-3)
+
+
+def test_a_leak_is_told_from_what_is_taken_once():
+    hours = [second / 3600 for second in range(0, 1800, 10)]
+
+    def slope(value_at):
+        return lab.steady_slope(hours, [value_at(hour) for hour in hours])["slope"]
+
+    assert slope(lambda hour: 100 + (4 if hour > 0.2 else 0)) == 0
+    assert slope(lambda hour: 100 + 2 * hour) == pytest.approx(2)
+    assert slope(lambda hour: 100 + int(6 * hour)) > 1, "a MiB every ten minutes"
+    assert slope(lambda hour: 100 + 2 * hour + 0.05 * math.sin(1000 * hour)) == pytest.approx(2, abs=0.3)
+    # A process that was started again begins a level of its own.
+    lives = [0 if hour < 0.25 else 1 for hour in hours]
+    assert lab.steady_slope(hours, [50 * life for life in lives], lives)["slope"] == 0
