@@ -103,7 +103,7 @@ class Watch:
             found[f"{name}: descriptors"] = lab.slope([sample["seconds"] / 3600 for sample in samples],
                                                       [sample["descriptors"] for sample in samples], [sample["pid"] for sample in samples])
         for key in ("slots", "queue", "free pages", "free draft pages"):
-            found[key] = lab.slope([load["seconds"] / 3600 for load in self.loads], [load[key] for load in self.loads], [0] * len(self.loads))
+            found[key] = lab.slope([load["seconds"] / 3600 for load in self.loads], [load[key] for load in self.loads])
         return {name: {"per_hour": line["slope"], "error": line["error"]} for name, line in found.items()}
 
 

@@ -108,19 +108,20 @@ __global__ void __launch_bounds__(kThreads) LogProbsRow(DeviceLogProbsArgs args)
   }
 
   const float floor = logf(params.min_p);  // min_p 0: -infinity
+  const auto is_kept = [&](size_t i, float x) {
+    return DeviceSortKey(adjusted[i], static_cast<uint32_t>(i)) <= last && x >= floor;
+  };
   double sum = 0;
   for (size_t i = threadIdx.x; i < size; i += kThreads) {
     const float x = scaled(i);
-    const bool kept = DeviceSortKey(adjusted[i], static_cast<uint32_t>(i)) <= last && x >= floor;
-    if (kept) sum = __dadd_rn(sum, static_cast<double>(expf(x)));
+    if (is_kept(i, x)) sum = __dadd_rn(sum, static_cast<double>(expf(x)));
   }
   sum = BlockSum(sum, shared->doubles);
   const auto log_sum = static_cast<float>(log(sum));
   // An entry is read by the thread that overwrites it, and by no other from here on.
   for (size_t i = threadIdx.x; i < size; i += kThreads) {
     const float x = scaled(i);
-    const bool kept = DeviceSortKey(adjusted[i], static_cast<uint32_t>(i)) <= last && x >= floor;
-    out[i] = kept ? __fadd_rn(x, -log_sum) : -INFINITY;
+    out[i] = is_kept(i, x) ? __fadd_rn(x, -log_sum) : -INFINITY;
   }
 }
 
