@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts NVIDIA's CUDA 13 compiler and runtime into build/cuda, from the wheels on PyPI, where the machine has no nvcc of its own.
-# 105 MB to fetch, 380 MB on disk; needs no root and no GPU. Does nothing when there is a compiler. NVIDIA's licences apply:
+# 105 MB to fetch, 271 MB on disk; needs no root and no GPU. Does nothing when there is a compiler. NVIDIA's licences apply:
 # build/cuda/nvidia/*/License.txt.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
