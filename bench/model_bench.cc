@@ -183,7 +183,7 @@ int main(int argc, char** argv) {
   }
   const size_t rows = std::max(options.prefill, options.depth + 64);
   const tandem::ModelConfig& config = (*model)->config();
-  auto pages = tandem::KvPagePool::Create(config, tandem::KvPagePool::Bytes(config, rows));
+  auto pages = tandem::KvPagePool::Create(config, tandem::HostKvMemory::Bytes(config, rows));
   if (!pages.ok()) {
     std::cerr << "error: " << std::string(pages.status().message()) << '\n';
     return 1;

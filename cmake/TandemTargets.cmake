@@ -25,7 +25,7 @@ function(tandem_cuda_library name)
   # As on the CPU, multiplications and additions become one where the source says so.
   target_compile_options(${name} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Werror>"
-    "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC})
 endfunction()
 
@@ -53,6 +53,9 @@ function(tandem_test name)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
+  endif()
+  if(TANDEM_SANITIZE)  # which makes some tests many times as slow
+    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})

@@ -49,7 +49,7 @@ absl::Status KvCache::Extend(size_t length, std::vector<KvPage> found, size_t ro
   TruncateTo(length);
   for (KvPage& page : found) AddPage(std::move(page));
   length_ += found.size() * kPageRows;
-  if (rows > 0 && !EndIsWritable()) MakeEndWritable();
+  if (rows > 0 && !EndIsWritable()) TANDEM_RETURN_IF_ERROR(MakeEndWritable());
   while (pages_.size() < NumPages(end)) AddPage(pool_->Take());
   return absl::OkStatus();
 }
@@ -69,17 +69,18 @@ bool KvCache::EndIsWritable() const {
   return length_ % kPageRows == 0 || pages_[length_ / kPageRows].is_writable();
 }
 
-void KvCache::MakeEndWritable() {
+absl::Status KvCache::MakeEndWritable() {
   KvPage& page = pages_.back();
   if (page.is_shared()) {
     KvPage copy = pool_->Take();
-    pool_->Copy(page, copy, length_ % kPageRows);
+    TANDEM_RETURN_IF_ERROR(pool_->Copy(page, copy, length_ % kPageRows));
     table_.back() = copy.data();
     page = std::move(copy);
   } else {
     pool_->Unpublish(page);
     pool_->Spoil(page, length_ % kPageRows, kPageRows);
   }
+  return absl::OkStatus();
 }
 
 void KvCache::AddPage(KvPage page) {

@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-// F32 (docs/adr/0005-kv-cache-f32.md). Rows are written only where they lie on a page that no other
+// F32 on the CPU (docs/adr/0005-kv-cache-f32.md). Rows are written only where they lie on a page that no other
 // cache holds and that is not published.
 class KvCache {
  public:
@@ -33,7 +33,8 @@ class KvCache {
   void TruncateTo(size_t length);
 
   // Truncates to `length`, appends the pages `found` with all their rows, and leases pages for
-  // `rows` rows more. RESOURCE_EXHAUSTED: the pool has too few, and nothing changed.
+  // `rows` rows more. RESOURCE_EXHAUSTED: the pool has too few, and nothing changed. Another error
+  // is the memory's; what the cache holds from `length` on is then undefined.
   // PRECOND: length <= length(), and it is a multiple of kPageRows unless `found` is empty; all
   // rows fit into capacity().
   absl::Status Extend(size_t length, std::vector<KvPage> found, size_t rows);
@@ -45,13 +46,15 @@ class KvCache {
   // Offers the rows of page `index` to other caches. PRECOND: (index + 1) * kPageRows <= length().
   void Publish(size_t index, const KvPageKey& key) { pool_->Publish(pages_.at(index), key); }
 
-  // Valid until the next page is leased.
+  // Which of the pool's memory page `index` lies in.
+  size_t PageIndex(size_t index) const { return pages_[index].index(); }
+  // In memory of the host. Valid until the next page is leased.
   KvLayer Layer(size_t layer) const { return pool_->Layer(table_.data(), layer); }
 
  private:
   // Rows that follow length() may be written to the page on which they begin.
   bool EndIsWritable() const;
-  void MakeEndWritable();
+  absl::Status MakeEndWritable();
   void AddPage(KvPage page);
   void DropPages(size_t num_kept);
 

@@ -1,21 +1,13 @@
 #include "common/model/kv_page_pool.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
-#include <string>
+#include <utility>
 
 #include "common/status.h"
 
 namespace tandem {
 namespace {
-
-size_t PageFloats(const ModelConfig& config) {
-  return kPageRows * config.num_layers * config.num_kv_heads * config.head_size * 2;
-}
 
 void Check(bool holds, const char* what) {
   if (holds) return;
@@ -29,52 +21,26 @@ KvPage::~KvPage() {
   if (pool_ != nullptr) pool_->Release(index_);
 }
 
-float* KvPage::data() const { return pool_->Data(index_); }
+float* KvPage::data() const { return pool_->memory_->HostPage(index_); }
 
 bool KvPage::is_shared() const { return pool_->pages_[index_].num_leases > 1; }
 
 bool KvPage::is_writable() const { return !is_shared() && !pool_->pages_[index_].is_published; }
 
-uint64_t KvPagePool::PageBytes(const ModelConfig& config) {
-  return PageFloats(config) * sizeof(float);
-}
-
-uint64_t KvPagePool::Bytes(const ModelConfig& config, size_t rows) {
-  return (rows + kPageRows - 1) / kPageRows * PageBytes(config);
-}
-
 absl::StatusOr<std::unique_ptr<KvPagePool>> KvPagePool::Create(const ModelConfig& config,
                                                                uint64_t bytes) {
-  const uint64_t page_bytes = PageBytes(config);
-  const uint64_t reserved_bytes = bytes / page_bytes * page_bytes;
-  if (reserved_bytes == 0) {
-    return InvalidArgument(
-        "KV cache: " + std::to_string(bytes) + " bytes (--kv-cache-bytes) hold no page: one, of " +
-        std::to_string(kPageRows) + " tokens, takes " + std::to_string(page_bytes));
-  }
-  void* data = mmap(nullptr, reserved_bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) {
-    return ResourceExhausted("KV cache: " + std::to_string(reserved_bytes) +
-                             " bytes (--kv-cache-bytes) cannot be reserved");
-  }
-  return std::unique_ptr<KvPagePool>(
-      new KvPagePool(config, static_cast<float*>(data), reserved_bytes));
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, HostKvMemory::Create(config, bytes));
+  return std::make_unique<KvPagePool>(config, std::move(memory));
 }
 
-KvPagePool::KvPagePool(const ModelConfig& config, float* data, uint64_t reserved_bytes)
-    : num_layers_(config.num_layers),
+KvPagePool::KvPagePool(const ModelConfig& config, std::unique_ptr<KvMemory> memory)
+    : memory_(std::move(memory)),
       num_kv_heads_(config.num_kv_heads),
       head_size_(config.head_size),
-      page_floats_(PageFloats(config)),
-      num_pages_(reserved_bytes / PageBytes(config)),
-      data_(data),
-      reserved_bytes_(reserved_bytes) {}
+      layer_floats_(2 * num_kv_heads_ * kPageRows * head_size_),
+      num_pages_(memory_->num_pages()) {}
 
-KvPagePool::~KvPagePool() {
-  Check(num_leased_ == 0, "destroyed while pages are leased");
-  munmap(data_, reserved_bytes_);
-}
+KvPagePool::~KvPagePool() { Check(num_leased_ == 0, "destroyed while pages are leased"); }
 
 KvPage KvPagePool::Take() {
   size_t index = pages_.size();
@@ -90,7 +56,7 @@ KvPage KvPagePool::Take() {
   } else {
     return KvPage();
   }
-  SpoilRows(index, 0, kPageRows);
+  memory_->Spoil(index, 0, kPageRows);
   return Lease(index);
 }
 
@@ -126,7 +92,7 @@ void KvPagePool::Release(size_t index) {
   if (page.is_published) {
     page.place = unused_.insert(unused_.end(), index);
   } else {
-    SpoilRows(index, 0, kPageRows);
+    memory_->Spoil(index, 0, kPageRows);
     free_.push_back(index);
   }
 }
@@ -138,37 +104,15 @@ void KvPagePool::Forget(size_t index) {
 
 KvLayer KvPagePool::Layer(float* const* pages, size_t layer) const {
   return {.pages = pages,
-          .page_offset = layer * (page_floats_ / num_layers_),
+          .page_offset = layer * layer_floats_,
           .num_kv_heads = num_kv_heads_,
           .head_size = head_size_};
 }
 
-void KvPagePool::Copy(const KvPage& from, const KvPage& to, size_t first_row) const {
-  std::copy_n(from.data(), page_floats_, to.data());
+absl::Status KvPagePool::Copy(const KvPage& from, const KvPage& to, size_t first_row) const {
+  TANDEM_RETURN_IF_ERROR(memory_->Copy(from.index_, to.index_));
   Spoil(to, first_row, kPageRows);
-}
-
-void KvPagePool::Spoil(const KvPage& page, size_t begin, size_t end) const {
-  SpoilRows(page.index_, begin, end);
-}
-
-void KvPagePool::SpoilRows([[maybe_unused]] size_t index, [[maybe_unused]] size_t begin,
-                           [[maybe_unused]] size_t end) const {
-#ifndef NDEBUG
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  float* const data = Data(index);
-  for (size_t layer = 0; layer < num_layers_; ++layer) {
-    const KvLayer kv = Layer(&data, layer);
-    for (size_t head = 0; head < num_kv_heads_; ++head) {
-      for (size_t i = 0; i < head_size_; ++i) {
-        std::fill(kv.Keys(head, 0) + i * kPageRows + begin, kv.Keys(head, 0) + i * kPageRows + end,
-                  kNan);
-      }
-      std::fill(kv.Values(head, 0) + begin * head_size_, kv.Values(head, 0) + end * head_size_,
-                kNan);
-    }
-  }
-#endif
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

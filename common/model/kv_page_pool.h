@@ -1,4 +1,4 @@
-// The memory of all KV caches of a model, in pages that are leased out one by one.
+// The pages of all KV caches of a model, leased out one by one.
 #ifndef TANDEM_COMMON_MODEL_KV_PAGE_POOL_H_
 #define TANDEM_COMMON_MODEL_KV_PAGE_POOL_H_
 
@@ -12,15 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model/kv_memory.h"
 #include "common/model/model_config.h"
 #include "kernels/attention.h"
 
 namespace tandem {
-
-// Cache rows of a page: one block of attention, so that no kernel sees where a page ends
-// (docs/adr/0010-pages-and-prefix-cache.md).
-inline constexpr size_t kPageRows = kKeyBlock;
 
 // Stands for the rows of a page and all rows before them, see services/worker/page_key.h.
 using KvPageKey = std::array<uint8_t, 32>;
@@ -41,7 +39,10 @@ class KvPage {
   ~KvPage();
 
   explicit operator bool() const { return pool_ != nullptr; }
-  // [layers, KV heads, keys and values of a block] f32, see KvLayer.
+  // Which of the memory's pages it is.
+  size_t index() const { return index_; }
+  // [layers, KV heads, keys and values of a block] f32, see KvLayer; null where the memory is not
+  // the host's.
   float* data() const;
   // Somebody else has leased it too.
   bool is_shared() const;
@@ -56,8 +57,7 @@ class KvPage {
   size_t index_ = 0;
 };
 
-// The address space is reserved as a whole. A page of it is touched when it is first taken, which
-// happens only when none that was touched before is free; it stays touched.
+// A page of the memory is first taken only when none that was taken before is free.
 //
 // The prefix cache is part of it: a page can be published under a key. Its next holder finds it by
 // that key, as long as the page is leased, and afterwards until its memory is needed: the pages
@@ -66,14 +66,10 @@ class KvPage {
 // Invariant: every page is leased (once or more) or free. Not thread-safe.
 class KvPagePool {
  public:
-  static uint64_t PageBytes(const ModelConfig& config);
-  // What `rows` rows of one sequence take, in whole pages.
-  static uint64_t Bytes(const ModelConfig& config, size_t rows);
-
-  // As many pages as fit into `bytes`. INVALID_ARGUMENT when that is none, RESOURCE_EXHAUSTED when
-  // the address space has no room.
+  // In memory of the host; errors are those of HostKvMemory.
   static absl::StatusOr<std::unique_ptr<KvPagePool>> Create(const ModelConfig& config,
                                                             uint64_t bytes);
+  KvPagePool(const ModelConfig& config, std::unique_ptr<KvMemory> memory);
   // PRECOND: no page is leased.
   ~KvPagePool();
   KvPagePool(const KvPagePool&) = delete;
@@ -90,18 +86,21 @@ class KvPagePool {
   void Unpublish(const KvPage& page);
 
   size_t num_pages() const { return num_pages_; }
+  KvMemory& memory() const { return *memory_; }
   // Those that Take can give: published ones among them.
   size_t num_free() const { return num_pages_ - num_leased_; }
   size_t num_published() const { return published_.size(); }
-  size_t page_bytes() const { return page_floats_ * sizeof(float); }
+  uint64_t page_bytes() const { return memory_->page_bytes(); }
 
-  // The layer of a sequence that lies on `pages`.
+  // The layer of a sequence that lies on `pages`, in memory of the host.
   KvLayer Layer(float* const* pages, size_t layer) const;
   // Copies all rows. Debug builds then overwrite the rows [first_row, kPageRows) of `to` with NaN.
-  void Copy(const KvPage& from, const KvPage& to, size_t first_row) const;
-  // In debug builds, overwrites the rows [begin, end) with NaN, so that whoever reads a row that
-  // was given back shows it.
-  void Spoil(const KvPage& page, size_t begin, size_t end) const;
+  // An error is the memory's.
+  absl::Status Copy(const KvPage& from, const KvPage& to, size_t first_row) const;
+  // As KvMemory's.
+  void Spoil(const KvPage& page, size_t begin, size_t end) const {
+    memory_->Spoil(page.index_, begin, end);
+  }
 
  private:
   friend class KvPage;
@@ -121,21 +120,15 @@ class KvPagePool {
     }
   };
 
-  KvPagePool(const ModelConfig& config, float* data, uint64_t reserved_bytes);
-
-  float* Data(size_t index) const { return data_ + index * page_floats_; }
   KvPage Lease(size_t index);
   void Release(size_t index);
   void Forget(size_t index);
-  void SpoilRows(size_t index, size_t begin, size_t end) const;
 
-  size_t num_layers_;
+  std::unique_ptr<KvMemory> memory_;
   size_t num_kv_heads_;
   size_t head_size_;
-  size_t page_floats_;
+  size_t layer_floats_;  // of a page in memory of the host
   size_t num_pages_;
-  float* data_;
-  uint64_t reserved_bytes_;
   size_t num_leased_ = 0;
   std::vector<PageBooks> pages_;  // those taken so far; the others were never touched
   std::vector<size_t> free_;      // of them, neither leased nor published; the last one goes first

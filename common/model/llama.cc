@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/model/checkpoint.h"
+#include "common/model/forward_plan.h"
 #include "common/model/llama_weights.h"
 #include "common/model/rope_table.h"
 #include "common/status.h"
@@ -52,16 +53,6 @@ class Scratch {
   size_t stride_ = 0;
 };
 
-// What one slot adds to a block of rows.
-struct Segment {
-  KvCache* cache = nullptr;
-  size_t cached_len = 0;
-  size_t first_row = 0;  // of the item
-  size_t block_row = 0;  // where it begins in the block
-  size_t rows = 0;
-  std::span<const int32_t> parents;
-};
-
 class CpuLlama final : public LlamaModel {
  public:
   CpuLlama(ModelConfig config, std::unique_ptr<Checkpoint> checkpoint, LlamaWeights weights,
@@ -78,15 +69,9 @@ class CpuLlama final : public LlamaModel {
   uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
  private:
-  // Lays out the rows of the pass in token_ids_, positions_ and wants_logits_. Caches reserve pages,
-  // and change no row.
-  absl::Status Plan(std::span<const ForwardItem> items);
-  absl::Status PlanItem(const ForwardItem& item, size_t index);
-
   // Takes rows [begin, end) of the pass through all layers; writes logits from logits row
   // `logits_row` on and returns the row after the last.
-  size_t RunBlock(std::span<const ForwardItem> items, size_t begin, size_t end, size_t logits_row);
-  void FindSegments(std::span<const ForwardItem> items, size_t begin, size_t end);
+  size_t RunBlock(size_t begin, size_t end, size_t logits_row);
   void Attend(size_t layer_index, size_t rows, const int32_t* positions);
   // Moves the rows that want logits to the front; the others have nothing more to give. Returns
   // their number.
@@ -108,14 +93,11 @@ class CpuLlama final : public LlamaModel {
   std::atomic<uint64_t> progress_ = 0;  // two for each layer: after attention and at its end
 
   // Of the pass.
-  std::vector<int32_t> token_ids_;
-  std::vector<int32_t> positions_;
-  std::vector<uint8_t> wants_logits_;
-  size_t num_logits_ = 0;
+  ForwardPlan plan_;
   Scratch logits_;  // [num_logits, vocabulary]
 
   // Of a block of rows.
-  std::vector<Segment> segments_;
+  std::vector<PlanSegment> segments_;
   std::vector<AttentionArgs> attention_;
   Scratch hidden_;   // [rows, hidden] the residual stream
   Scratch normed_;   // [rows, hidden]
@@ -126,82 +108,22 @@ class CpuLlama final : public LlamaModel {
 
 absl::StatusOr<LogitsView> CpuLlama::Forward(std::span<const ForwardItem> items) {
   TANDEM_RETURN_IF_ERROR(checkpoint_->CheckWhole());
-  TANDEM_RETURN_IF_ERROR(Plan(items));
-  logits_.Resize(num_logits_, config_.vocabulary_size);
+  TANDEM_RETURN_IF_ERROR(plan_.Make(items, config_.vocabulary_size));
+  rope_.Reserve(static_cast<size_t>(plan_.last_position()) + 1);
+  logits_.Resize(plan_.num_logits(), config_.vocabulary_size);
 
-  const size_t rows = token_ids_.size();
+  const size_t rows = plan_.rows();
   const size_t num_blocks = (rows + kMaxBlockRows - 1) / kMaxBlockRows;
   size_t logits_row = 0;
   for (size_t b = 0; b < num_blocks; ++b) {
     // Blocks of even size: a last one of few rows would cost a pass over the weights for little.
-    logits_row = RunBlock(items, rows * b / num_blocks, rows * (b + 1) / num_blocks, logits_row);
+    logits_row = RunBlock(rows * b / num_blocks, rows * (b + 1) / num_blocks, logits_row);
   }
   for (const ForwardItem& item : items) item.cache->Grow(item.token_ids.size());
-  return LogitsView{logits_.row(0), logits_.stride(), num_logits_};
+  return LogitsView{logits_.row(0), logits_.stride(), plan_.num_logits()};
 }
 
-absl::Status CpuLlama::Plan(std::span<const ForwardItem> items) {
-  token_ids_.clear();
-  positions_.clear();
-  wants_logits_.clear();
-  num_logits_ = 0;
-  for (size_t i = 0; i < items.size(); ++i) TANDEM_RETURN_IF_ERROR(PlanItem(items[i], i));
-  for (const ForwardItem& item : items) {
-    TANDEM_RETURN_IF_ERROR(item.cache->Reserve(item.token_ids.size()));
-  }
-  int32_t last_position = 0;
-  for (const int32_t position : positions_) last_position = std::max(last_position, position);
-  rope_.Reserve(static_cast<size_t>(last_position) + 1);
-  return absl::OkStatus();
-}
-
-absl::Status CpuLlama::PlanItem(const ForwardItem& item, size_t index) {
-  const auto refuse = [&](const std::string& what) {
-    return InvalidArgument("forward pass: item " + std::to_string(index) + ": " + what);
-  };
-  const size_t rows = item.token_ids.size();
-  if (item.cache == nullptr || rows == 0) return refuse("has no cache or no tokens");
-  if (rows > item.cache->capacity() - item.cache->length()) {
-    return refuse("adds " + std::to_string(rows) + " rows to " +
-                  std::to_string(item.cache->length()) + " of " +
-                  std::to_string(item.cache->capacity()));
-  }
-  if (item.num_logits > rows) {
-    return refuse("wants logits of " + std::to_string(item.num_logits) + " of its " +
-                  std::to_string(rows) + " rows");
-  }
-  if (!item.parents.empty() && item.parents.size() != rows) {
-    return refuse("has " + std::to_string(item.parents.size()) + " parents for " +
-                  std::to_string(rows) + " rows");
-  }
-  const size_t first = positions_.size();
-  for (size_t row = 0; row < rows; ++row) {
-    const int32_t id = item.token_ids[row];
-    if (id < 0 || static_cast<size_t>(id) >= config_.vocabulary_size) {
-      return refuse("token id " + std::to_string(id) + " is not in [0, " +
-                    std::to_string(config_.vocabulary_size) + ")");
-    }
-    auto position = static_cast<int32_t>(item.cache->length());
-    if (item.parents.empty()) {
-      position += static_cast<int32_t>(row);
-    } else {
-      const int32_t parent = item.parents[row];
-      if (parent < -1 || parent >= static_cast<int32_t>(row)) {
-        return refuse("row " + std::to_string(row) + " has parent " + std::to_string(parent) +
-                      " (want an earlier row or -1)");
-      }
-      if (parent >= 0) position = positions_[first + static_cast<size_t>(parent)] + 1;
-    }
-    token_ids_.push_back(id);
-    positions_.push_back(position);
-    wants_logits_.push_back(row + item.num_logits >= rows ? 1 : 0);
-  }
-  num_logits_ += item.num_logits;
-  return absl::OkStatus();
-}
-
-size_t CpuLlama::RunBlock(std::span<const ForwardItem> items, size_t begin, size_t end,
-                          size_t logits_row) {
+size_t CpuLlama::RunBlock(size_t begin, size_t end, size_t logits_row) {
   const size_t rows = end - begin;
   const size_t head_floats = config_.num_heads * config_.head_size;
   const size_t kv_floats = config_.num_kv_heads * config_.head_size;
@@ -210,13 +132,13 @@ size_t CpuLlama::RunBlock(std::span<const ForwardItem> items, size_t begin, size
   qkv_.Resize(rows, head_floats + 2 * kv_floats);
   mixed_.Resize(rows, head_floats);
   gate_up_.Resize(rows, 2 * config_.intermediate_size);
-  FindSegments(items, begin, end);
+  plan_.FindSegments(begin, end, &segments_);
 
   ForRows(rows, config_.hidden_size, [&](size_t first, size_t last) {
     Embed({.table = weights_.embedding.weight,
            .dtype = weights_.embedding.dtype,
            .size = config_.hidden_size,
-           .ids = token_ids_.data() + begin + first,
+           .ids = plan_.token_ids().data() + begin + first,
            .rows = last - first,
            .out = hidden_.row(first),
            .out_stride = hidden_.stride()});
@@ -230,7 +152,7 @@ size_t CpuLlama::RunBlock(std::span<const ForwardItem> items, size_t begin, size
                               Product(layer.key, normed_, rows, qkv_, head_floats),
                               Product(layer.value, normed_, rows, qkv_, head_floats + kv_floats)};
     MatMul(qkv, pool_);
-    Attend(l, rows, positions_.data() + begin);
+    Attend(l, rows, plan_.positions().data() + begin);
     if (l + 1 == config_.num_layers) live_rows = KeepLogitsRows(begin, end);
     if (live_rows == 0) return logits_row;
     MatMulArgs output = Product(layer.attention_output, mixed_, live_rows, hidden_);
@@ -248,25 +170,6 @@ size_t CpuLlama::RunBlock(std::span<const ForwardItem> items, size_t begin, size
   return logits_row + live_rows;
 }
 
-void CpuLlama::FindSegments(std::span<const ForwardItem> items, size_t begin, size_t end) {
-  segments_.clear();
-  size_t item_begin = 0;
-  for (const ForwardItem& item : items) {
-    const size_t item_end = item_begin + item.token_ids.size();
-    const size_t first = std::max(begin, item_begin);
-    const size_t last = std::min(end, item_end);
-    if (first < last) {
-      segments_.push_back({.cache = item.cache,
-                           .cached_len = item.cache->length(),
-                           .first_row = first - item_begin,
-                           .block_row = first - begin,
-                           .rows = last - first,
-                           .parents = item.parents});
-    }
-    item_begin = item_end;
-  }
-}
-
 void CpuLlama::Attend(size_t layer_index, size_t rows, const int32_t* positions) {
   const size_t head_floats = config_.num_heads * config_.head_size;
   const size_t kv_floats = config_.num_kv_heads * config_.head_size;
@@ -279,12 +182,13 @@ void CpuLlama::Attend(size_t layer_index, size_t rows, const int32_t* positions)
           .head_size = config_.head_size,
           .positions = positions + first,
           .table = rope_.data()});
-    for (const Segment& segment : segments_) {
+    for (const PlanSegment& segment : segments_) {
+      const KvCache& cache = *plan_.items()[segment.item].cache;
       const size_t from = std::max(first, segment.block_row);
       const size_t to = std::min(last, segment.block_row + segment.rows);
       if (from >= to) continue;
-      StoreKv({.kv = segment.cache->Layer(layer_index),
-               .first_row = segment.cached_len + segment.first_row + from - segment.block_row,
+      StoreKv({.kv = cache.Layer(layer_index),
+               .first_row = cache.length() + segment.first_row + from - segment.block_row,
                .rows = to - from,
                .keys = qkv_.row(from) + head_floats,
                .keys_stride = qkv_.stride(),
@@ -293,12 +197,13 @@ void CpuLlama::Attend(size_t layer_index, size_t rows, const int32_t* positions)
     }
   });
   attention_.clear();
-  for (const Segment& segment : segments_) {
-    attention_.push_back({.kv = segment.cache->Layer(layer_index),
-                          .cached_len = segment.cached_len,
+  for (const PlanSegment& segment : segments_) {
+    const ForwardItem& item = plan_.items()[segment.item];
+    attention_.push_back({.kv = item.cache->Layer(layer_index),
+                          .cached_len = item.cache->length(),
                           .first_row = segment.first_row,
                           .rows = segment.rows,
-                          .parents = segment.parents,
+                          .parents = item.parents,
                           .num_heads = config_.num_heads,
                           .queries = qkv_.row(segment.block_row),
                           .queries_stride = qkv_.stride(),
@@ -312,7 +217,7 @@ size_t CpuLlama::KeepLogitsRows(size_t begin, size_t end) {
   const size_t head_floats = config_.num_heads * config_.head_size;
   size_t kept = 0;
   for (size_t row = 0; row < end - begin; ++row) {
-    if (wants_logits_[begin + row] == 0) continue;
+    if (!plan_.wants_logits(begin + row)) continue;
     if (row != kept) {
       std::copy_n(hidden_.row(row), config_.hidden_size, hidden_.row(kept));
       std::copy_n(mixed_.row(row), head_floats, mixed_.row(kept));

@@ -59,4 +59,8 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
   return info;
 }
 
+absl::Status SelectDevice(int index) {
+  return CudaStatus(cudaSetDevice(index), absl::StrCat("cudaSetDevice ", index));
+}
+
 }  // namespace tandem

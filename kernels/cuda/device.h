@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace tandem {
@@ -26,6 +27,10 @@ struct DeviceInfo {
 // operator: no driver, one that is too old, no GPU, no such index, or a GPU older than
 // kOldestCapability.
 absl::StatusOr<DeviceInfo> UseDevice(int index);
+
+// Makes `index`, which UseDevice has taken, the calling thread's too: each thread has a current
+// device, and what it enqueues must be on a stream of that. Cheap.
+absl::Status SelectDevice(int index);
 
 }  // namespace tandem
 

@@ -38,13 +38,13 @@ DeviceArena::~DeviceArena() {
 absl::StatusOr<void*> DeviceArena::TakeBytes(size_t count, size_t size, std::string_view what) {
   const size_t left = size_ - used_;
   const size_t most = left / size;
-  if (count > most || (count * size + kAlignment - 1) / kAlignment * kAlignment > left) {
+  if (count > most || Rounded(count * size) > left) {
     return absl::ResourceExhaustedError(
         absl::StrCat("device memory: ", absl::string_view(what.data(), what.size()), " takes ",
                      count, " x ", size, " bytes, of ", size_, " are ", left, " left"));
   }
   void* const piece = static_cast<std::byte*>(memory_) + used_;
-  used_ += (count * size + kAlignment - 1) / kAlignment * kAlignment;
+  used_ += Rounded(count * size);
   return piece;
 }
 

@@ -17,6 +17,10 @@ class DeviceArena {
  public:
   // Every piece begins at a multiple of this: what vector loads and cuBLAS ask for.
   static constexpr size_t kAlignment = 256;
+  // What a piece of so many bytes takes.
+  static constexpr size_t Rounded(size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
   // RESOURCE_EXHAUSTED: the device has less than `bytes` free; the message says how much it has.
   static absl::StatusOr<DeviceArena> Create(size_t bytes);

@@ -71,6 +71,27 @@ __device__ inline float BlockMax(float value, float* scratch) {
   return value;
 }
 
+__device__ inline uint64_t BlockMin(uint64_t value, uint64_t* scratch) {
+  const auto smaller = [](uint64_t a, uint64_t b) { return a < b ? a : b; };
+  const auto of_warp = [&](uint64_t mine) {
+    for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
+      mine = smaller(mine, __shfl_xor_sync(kAllLanes, mine, lanes));
+    return mine;
+  };
+  value = of_warp(value);
+  if (Lane() == 0) scratch[Warp()] = value;
+  __syncthreads();
+  const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  value = of_warp(scratch[Lane() < num_warps ? Lane() : 0]);
+  __syncthreads();
+  return value;
+}
+
+// Of NaN and infinities alone the exponent is all ones.
+__device__ inline bool IsFiniteFloat(float value) {
+  return (__float_as_uint(value) & 0x7F800000u) != 0x7F800000u;
+}
+
 // A weight, or a row of a KV cache, as the float that it is, exactly; and to the nearest, ties to
 // even.
 template <DType kType>

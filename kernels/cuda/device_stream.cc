@@ -32,6 +32,12 @@ absl::Status DeviceStream::Clear(void* memory, size_t bytes) const {
   return CudaStatus(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
 }
 
+absl::Status DeviceStream::FillRows(void* memory, size_t pitch, uint8_t value, size_t width,
+                                    size_t height) const {
+  return CudaStatus(cudaMemset2DAsync(memory, pitch, value, width, height, stream_),
+                    "cudaMemset2DAsync");
+}
+
 absl::Status DeviceStream::Wait() const {
   return CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
@@ -57,6 +63,10 @@ absl::Status DeviceEvent::Record(const DeviceStream& stream) const {
 
 absl::Status DeviceEvent::HoldUp(const DeviceStream& stream) const {
   return CudaStatus(cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent");
+}
+
+absl::Status DeviceEvent::Wait() const {
+  return CudaStatus(cudaEventSynchronize(event_), "cudaEventSynchronize");
 }
 
 absl::StatusOr<bool> DeviceEvent::IsReached() const {

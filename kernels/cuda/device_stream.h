@@ -3,6 +3,7 @@
 #define TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -32,6 +33,9 @@ class DeviceStream {
   // stream got there.
   absl::Status Copy(void* to, const void* from, size_t bytes) const;
   absl::Status Clear(void* memory, size_t bytes) const;
+  // Sets the first `width` bytes of `height` rows, `pitch` bytes apart, to `value`.
+  absl::Status FillRows(void* memory, size_t pitch, uint8_t value, size_t width,
+                        size_t height) const;
   // Waits until all that was enqueued is done. INTERNAL: a kernel failed, and the device's context
   // with it.
   absl::Status Wait() const;
@@ -55,6 +59,8 @@ class DeviceEvent {
   absl::Status Record(const DeviceStream& stream) const;
   // What is enqueued on `stream` from now on waits for the last Record; without one, for nothing.
   absl::Status HoldUp(const DeviceStream& stream) const;
+  // Waits until the last Record was reached; without one, not at all.
+  absl::Status Wait() const;
   // Whether the last Record was reached. Does not wait.
   absl::StatusOr<bool> IsReached() const;
 

@@ -2,9 +2,12 @@
 #ifndef TANDEM_KERNELS_SAMPLING_DRAW_H_
 #define TANDEM_KERNELS_SAMPLING_DRAW_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/sampling/philox.h"
 #include "kernels/sampling/sampling_params.h"
 #include "kernels/sampling/token_counts.h"
@@ -32,6 +35,42 @@ struct DraftDraw {
 DraftDraw DrawDraftToken(std::span<const float> logits, const SamplingParams& params,
                          const TokenCounts& counts, int32_t num_output_tokens, const DrawKey& key,
                          std::span<float> log_probs, std::span<float> scratch);
+
+// ---------------------------------------------------------------- on a GPU
+
+// How a row's token is drawn.
+enum class RowDraw : int32_t {
+  kNone,     // not here
+  kGreedy,   // Argmax
+  kCoupled,  // DrawCoupled
+  kPlain,    // DrawFromLogProbs with the key's uniform for DrawPurpose::kPropose
+};
+struct RowToDraw {
+  RowDraw how = RowDraw::kNone;
+  DrawKey key;
+};
+
+// One token of each of many rows (draw_cuda.cu). All arrays are in device memory.
+//   draws       [rows]
+//   values      [rows, vocabulary_size]  f32, rows `stride` floats apart: log-probabilities; where
+//               the draw is greedy, adjusted logits
+//   not_finite  [rows]  as DeviceAdjustArgs gives it
+//   token_ids   [rows]  out; -1 where the row is not finite or not drawn from
+// The uniforms are the CPU's bit for bit; sums and scores are doubles added in another order, so
+// that a draw within 2^-50 of a boundary may fall to the other side. A row's token does not depend
+// on the other rows.
+struct DeviceDrawArgs {
+  size_t rows = 0;
+  size_t vocabulary_size = 0;
+  size_t stride = 0;
+  const RowToDraw* draws = nullptr;
+  const float* values = nullptr;
+  const int32_t* not_finite = nullptr;
+  int32_t* token_ids = nullptr;
+};
+
+// Enqueued on `stream`, nothing waits. INTERNAL: the launch was refused.
+absl::Status DrawTokens(const DeviceDrawArgs& args, CudaStream stream);
 
 }  // namespace tandem
 

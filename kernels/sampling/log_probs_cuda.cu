@@ -74,6 +74,10 @@ __global__ void __launch_bounds__(kThreads) LogProbsRow(DeviceLogProbsArgs args)
   const float* const adjusted = args.adjusted + blockIdx.x * args.stride;
   float* const out = args.log_probs + blockIdx.x * args.stride;
 
+  if (params.temperature == 0) {  // greedy
+    for (size_t i = threadIdx.x; i < size; i += kThreads) out[i] = adjusted[i];
+    return;
+  }
   float largest = -INFINITY;
   for (size_t i = threadIdx.x; i < size; i += kThreads) largest = fmaxf(largest, adjusted[i]);
   largest = BlockMax(largest, shared->floats);

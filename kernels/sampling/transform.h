@@ -45,9 +45,62 @@ int32_t Argmax(std::span<const float> values);
 
 // ---------------------------------------------------------------- on a GPU
 
+// What AdjustLogits looks at of one row: its request's parameters and its context.
+//   counts               [V]  in device memory: of each token before the row's block, twice how often
+//                             it is in the output, + 1 if it is in the prompt (CountTokens below).
+//                             Null where the request has no penalties
+//   earlier              [num_earlier]  draft tokens of the block before this row: output too
+//   bias_token_ids, biases  [num_biases]  each id once
+//   held_back_token_ids  [num_held_back]  masked; 0 once min_tokens are reached, or where the mask
+//                             would leave no token
+struct RowAdjustment {
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  int32_t num_earlier = 0;
+  int32_t num_biases = 0;
+  int32_t num_held_back = 0;
+  const uint32_t* counts = nullptr;
+  const int32_t* earlier = nullptr;
+  const int32_t* bias_token_ids = nullptr;
+  const float* biases = nullptr;
+  const int32_t* held_back_token_ids = nullptr;
+};
+
+// AdjustLogits and AllFinite of many rows (adjust_logits_cuda.cu). All arrays are in device memory.
+//   adjustments  [rows]
+//   logits       [rows, vocabulary_size]  f32, rows `stride` floats apart
+//   adjusted     [rows, vocabulary_size]  f32, `stride` too; not the same memory
+//   not_finite   [rows]  out: 1 where a raw logit is NaN or infinite, else 0
+// The bits are those of the CPU's.
+struct DeviceAdjustArgs {
+  size_t rows = 0;
+  size_t vocabulary_size = 0;
+  size_t stride = 0;
+  const RowAdjustment* adjustments = nullptr;
+  const float* logits = nullptr;
+  float* adjusted = nullptr;
+  int32_t* not_finite = nullptr;
+};
+
+// Enqueued on `stream`, nothing waits. INTERNAL: the launch was refused. So with all that follow.
+absl::Status AdjustLogits(const DeviceAdjustArgs& args, CudaStream stream);
+
+// counts[token_ids[i]] is told of one more. Ids may repeat.
+//   counts     [V]  as in RowAdjustment
+//   token_ids  [count]  in [0, V)
+struct DeviceCountArgs {
+  size_t count = 0;
+  const int32_t* token_ids = nullptr;
+  bool is_output = false;
+  uint32_t* counts = nullptr;
+};
+
+absl::Status CountTokens(const DeviceCountArgs& args, CudaStream stream);
+
 // What LogProbs looks at of one row's parameters.
 struct RowSampling {
-  float temperature = 1;  // > 0
+  float temperature = 1;  // 0 is greedy: the row stays as it is
   float top_p = 1;
   int32_t top_k = 0;
   float min_p = 0;
@@ -56,7 +109,7 @@ struct RowSampling {
 // LogProbs of many rows (log_probs_cuda.cu). All arrays are in device memory.
 //   params     [rows]
 //   adjusted   [rows, vocabulary_size]  f32, rows `stride` floats apart; finite, or -infinity where
-//              masked, one at least finite
+//              masked, one at least finite (what a row that is not so gives means nothing)
 //   log_probs  the same; may be the same memory
 // The cuts are those of LogProbs, ties and all; sums for top-p are of 2^-44ths, so that they do not
 // depend on the order in which threads add. A row's bits do not depend on the other rows.
@@ -70,7 +123,6 @@ struct DeviceLogProbsArgs {
   float* log_probs = nullptr;
 };
 
-// Enqueued on `stream`, nothing waits. INTERNAL: the launch was refused.
 absl::Status LogProbs(const DeviceLogProbsArgs& args, CudaStream stream);
 
 // token_ids[row] = Argmax of the row (argmax_cuda.cu); -1 where it holds NaN or infinity. As above.

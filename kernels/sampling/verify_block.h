@@ -8,12 +8,17 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/sampling/audit_sample.h"
+#include "kernels/sampling/draw.h"
 #include "kernels/sampling/philox.h"
 #include "kernels/sampling/sampling_params.h"
 #include "kernels/sampling/token_counts.h"
 
 namespace tandem {
+
+inline constexpr int kMaxTopLogProbs = 20;  // that a request may ask for
 
 struct TopLogProb {
   int32_t token_id;
@@ -61,7 +66,7 @@ struct BlockVerdict {
 
 // The test of one draft token. Strict and without a division: p / q >= u would let a token of p = 0
 // through at u = 0.
-inline bool AcceptsDraft(double u, double lenience, double draft_prob, double target_prob) {
+constexpr bool AcceptsDraft(double u, double lenience, double draft_prob, double target_prob) {
   return u * lenience * draft_prob < target_prob;
 }
 
@@ -75,6 +80,80 @@ BlockVerdict VerifyBlock(const VerifyBlockArgs& args);
 // What the ring's reader checks before it trusts a q row: entries finite or -infinity and <= 0
 // (within rounding), sum 1 within 1e-3, q(token) > 0.
 bool IsDraftRowValid(std::span<const float> log_probs, int32_t token_id);
+
+// ---------------------------------------------------------------- on a GPU
+
+// What VerifyBlock looks at of one draft block. Its K + 1 rows follow each other.
+//   draft_token_ids  [K]  in device memory, each in [0, V)
+//   draft_log_probs  [K, V]  in device memory, rows V floats apart: the ring's; null: one-hot
+struct BlockToVerify {
+  int32_t first_row = 0;
+  int32_t num_drafted = 0;         // K
+  RowDraw how = RowDraw::kGreedy;  // as in the rows' RowToDraw; kPlain: accept/reject
+  float lenience = 1;
+  const int32_t* draft_token_ids = nullptr;
+  const float* draft_log_probs = nullptr;
+  DrawKey key;  // of the first judged token; its row i has position + i
+};
+
+struct DeviceVerdict {
+  int32_t finite = 1;
+  // 0: a draft row was no distribution that gives its token (IsDraftRowValid); the whole block was
+  // dropped unjudged, whatever was drawn, and next_token_id is as if nothing had been drafted.
+  int32_t drafts_valid = 1;
+  int32_t num_accepted = 0;
+  int32_t next_token_id = -1;
+};
+
+// VerifyBlock of many blocks (verify_block_cuda.cu). All arrays are in device memory.
+//   blocks         [num_blocks]
+//   values         [rows, V]  f32, rows `stride` floats apart: the target's log-probabilities; where
+//                  how is greedy, its adjusted logits
+//   not_finite     [rows]  as DeviceAdjustArgs gives it
+//   row_token_ids  [rows]  of DrawTokens, for blocks that are greedy or coupled
+//   verdicts       [num_blocks]  out
+struct DeviceVerifyArgs {
+  size_t num_blocks = 0;
+  size_t vocabulary_size = 0;
+  size_t stride = 0;
+  const BlockToVerify* blocks = nullptr;
+  const float* values = nullptr;
+  const int32_t* not_finite = nullptr;
+  const int32_t* row_token_ids = nullptr;
+  DeviceVerdict* verdicts = nullptr;
+};
+
+// Enqueued on `stream`, nothing waits. INTERNAL: the launch was refused. So with the next.
+absl::Status VerifyBlocks(const DeviceVerifyArgs& args, CudaStream stream);
+
+// What is reported of one committed token.
+struct DeviceReport {
+  AuditSample audit;
+  float log_prob = 0;
+  int32_t num_top = 0;
+  TopLogProb top[kMaxTopLogProbs];
+};
+struct ReportToMake {
+  bool audit = false;
+  int32_t num_logprobs = -1;  // at most kMaxTopLogProbs; -1: none
+};
+
+// SampleForAudit and ReportLogProbs of the tokens that VerifyBlocks commits (reports_cuda.cu), which
+// must have been enqueued before.
+//   verify    what VerifyBlocks got
+//   logits    [rows, V]  f32, `stride` too: the target's, raw
+//   wanted    [num_blocks]
+//   reports   [rows]  out: those of a block's first num_accepted + 1 rows, if it wants any
+struct DeviceReportArgs {
+  DeviceVerifyArgs verify;
+  const float* logits = nullptr;
+  size_t rows = 0;
+  const int32_t* block_of_row = nullptr;  // [rows]
+  const ReportToMake* wanted = nullptr;
+  DeviceReport* reports = nullptr;
+};
+
+absl::Status MakeReports(const DeviceReportArgs& args, CudaStream stream);
 
 }  // namespace tandem
 

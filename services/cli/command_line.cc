@@ -201,6 +201,29 @@ void AddResources(CLI::App& app, ServerOptions& server) {
       ->check(CLI::PositiveNumber)
       ->type_name("BYTES")
       ->group(group);
+  app.add_option("--backend", server.backend,
+                 "what the workers compute on: cpu, cuda (both on one NVIDIA GPU), or auto: cuda "
+                 "where it can be had (default: cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->type_name("KIND")
+      ->group(group);
+  app.add_option("--gpu", server.gpu, "which GPU, as the driver counts them (default: 0)")
+      ->check(CLI::Range(0, 1023))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--gpu-memory-bytes", server.gpu_memory_bytes,
+                 "device memory of the target's worker: weights, scratch and KV cache, taken at "
+                 "start (default: what these take, within two fifths of the GPU's)")
+      ->transform(size)
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES")
+      ->group(group);
+  app.add_option("--draft-gpu-memory-bytes", server.draft_gpu_memory_bytes,
+                 "the same of the drafter (default likewise)")
+      ->transform(size)
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES")
+      ->group(group);
   app.add_option("--transport", server.transport,
                  "of log-probabilities from drafter to verifier: auto, shm or inline")
       ->check(CLI::IsMember({"auto", "shm", "inline"}))

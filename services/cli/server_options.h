@@ -22,6 +22,10 @@ struct ServerOptions {
   std::optional<int> max_context;
   std::optional<uint64_t> kv_cache_bytes;  // of the target
   std::optional<uint64_t> draft_kv_cache_bytes;
+  std::string backend;  // "cpu", "cuda" or "auto"
+  std::optional<int> gpu;
+  std::optional<uint64_t> gpu_memory_bytes;  // of the target's worker
+  std::optional<uint64_t> draft_gpu_memory_bytes;
   std::optional<int> max_queue;
   std::map<std::string, std::string> router_flags;  // handed on as they are
   std::string transport;       // of the log-prob ring: "auto", "shm" or "inline"

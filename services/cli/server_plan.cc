@@ -58,7 +58,8 @@ void AddIfSet(std::vector<std::string>& command, const std::string& option,
 
 ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const fs::path& model,
                      const std::string& model_name, const std::optional<uint64_t>& kv_cache_bytes,
-                     const ServerOptions& options, const RuntimeDirectory& runtime) {
+                     const std::optional<uint64_t>& gpu_memory_bytes, const ServerOptions& options,
+                     const RuntimeDirectory& runtime) {
   ChildSpec spec;
   spec.name = name;
   spec.listen = runtime.SocketAddress(name + ".sock");
@@ -68,6 +69,9 @@ ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const 
   AddIfSet(spec.command, "--max-slots", options.max_slots);
   AddIfSet(spec.command, "--max-context", options.max_context);
   AddIfSet(spec.command, "--kv-cache-bytes", kv_cache_bytes);
+  AddIfSet(spec.command, "--backend", options.backend);
+  AddIfSet(spec.command, "--gpu", options.gpu);
+  AddIfSet(spec.command, "--gpu-memory-bytes", gpu_memory_bytes);
   AddIfSet(spec.command, "--log-format", options.log_format);
   return spec;
 }
@@ -125,13 +129,14 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   plan.restart.start_timeout = std::chrono::seconds(options.start_seconds);
   plan.heartbeat_timeout_seconds = options.heartbeat_timeout.value_or(kHeartbeatTimeoutSeconds);
   plan.workers.push_back(WorkerSpec("verifier", executables / "tandem-verifier", models.target,
-                                    models.target_name, options.kv_cache_bytes, options, runtime));
+                                    models.target_name, options.kv_cache_bytes,
+                                    options.gpu_memory_bytes, options, runtime));
   plan.workers.back().command.insert(plan.workers.back().command.end(),
                                      {"--ring-dir", runtime.path().string()});
   if (drafts) {
     plan.workers.push_back(WorkerSpec("draft", executables / "tandem-draft", models.draft,
-                                      models.draft_name, options.draft_kv_cache_bytes, options,
-                                      runtime));
+                                      models.draft_name, options.draft_kv_cache_bytes,
+                                      options.draft_gpu_memory_bytes, options, runtime));
     plan.workers.back().optional = true;
   }
 

@@ -3,6 +3,9 @@
 
 #include "services/draft/draft_session.h"
 #include "services/worker/worker_main.h"
+#ifdef TANDEM_HAS_CUDA
+#include "services/worker/cuda_backend.h"
+#endif
 
 int main(int argc, char** argv) {
   return tandem::RunWorker(
@@ -12,6 +15,9 @@ int main(int argc, char** argv) {
            "Tandem's draft worker: runs the small model that guesses the next tokens.\nA "
            "router talks to it; people talk to the router.",
        .may_cut_context = true,
+#ifdef TANDEM_HAS_CUDA
+       .load_on_gpu = tandem::LoadOnGpu,
+#endif
        .start = [](const tandem::Address& address, const tandem::WorkerModel& model,
                    const std::filesystem::path&) {
          return tandem::DraftServer::Start(

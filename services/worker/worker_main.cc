@@ -74,6 +74,22 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->type_name("BYTES")
       ->envname(env("kv-cache-bytes"));
+  app.add_option("--backend", options.model.backend,
+                 "What computes: cpu, cuda (an NVIDIA GPU), or auto: cuda where it can be had")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->envname(env("backend"));
+  app.add_option("--gpu", options.model.gpu, "Which GPU, as the driver counts them")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1023))
+      ->envname(env("gpu"));
+  app.add_option("--gpu-memory-bytes", options.model.gpu_memory_bytes,
+                 "Device memory for weights, scratch and KV cache together, taken at start.\n"
+                 "0: what these and --kv-cache-bytes take, or two fifths of the GPU's")
+      ->capture_default_str()
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->type_name("BYTES")
+      ->envname(env("gpu-memory-bytes"));
   if (program.has_ring) {
     app.add_option("--ring-dir", options.ring_dir,
                    "Folder (mode 0700) of the socket that hands the log-prob ring to the drafter;\n"
@@ -114,15 +130,15 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(address, options.insecure));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
                           WorkerModel::Load(options.model));
+  if (!model->why_not_cuda().empty()) spdlog::info("CUDA is not used: {}", model->why_not_cuda());
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
                           program.start(address, *model, options.ring_dir));
   const v1::AttachReply description = model->Describe();
   spdlog::info(
-      "{}: {} slots of up to {} tokens, KV cache of {} pages, {} MiB, weights {} MiB, {}, {} "
-      "threads",
+      "{}: {} slots of up to {} tokens, KV cache of {} pages, {} MiB, weights {} MiB, on {} ({})",
       description.model(), description.max_slots(), description.max_context_tokens(),
       description.num_pages(), description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
-      description.numerics_id(), options.model.threads);
+      model->device(), description.numerics_id());
   stop_signal->Set([&server] { server->Stop(); }, [&server] { server->RemoveFiles(); });
   std::printf("ready: %s\n", server->address().c_str());
   std::fflush(stdout);
@@ -138,6 +154,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   Options options;
   options.model.threads = DefaultThreads();
   options.model.may_cut_context = program.may_cut_context;
+  options.model.load_on_gpu = program.load_on_gpu;
   // "draft" of tandem-draft, as the supervisor calls it.
   options.log.process = program.name.substr(program.name.find('-') + 1);
   CLI::App app(program.description, program.name);

@@ -22,6 +22,8 @@ struct WorkerProgram {
   // A --max-context over the model's limit is cut to it. For the drafter: one that can hold less
   // than the target drafts as far as it can.
   bool may_cut_context = false;
+  // See WorkerModelOptions.
+  DeviceModelLoader load_on_gpu = {};
   // Listens. `model` outlives the server; `ring_dir` is empty unless given.
   std::function<absl::StatusOr<std::unique_ptr<WorkerServer>>(
       const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir)>

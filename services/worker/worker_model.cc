@@ -26,25 +26,72 @@ uint64_t UsableMemoryBytes() {
   return bytes;
 }
 
+// Of a cache, as far as the model goes.
+size_t WantedRows(const WorkerModelOptions& options, const ModelConfig& config) {
+  const size_t limit = config.max_position_embeddings;
+  return options.max_context != 0 ? std::min(options.max_context, limit) : limit;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
+  std::string why_not_cuda;
+  if (options.backend != "cpu") {
+    absl::StatusOr<DeviceModel> loaded =
+        options.load_on_gpu ? options.load_on_gpu(options)
+                            : FailedPrecondition("this program was built without CUDA");
+    if (loaded.ok()) {
+      TANDEM_ASSIGN_OR_RETURN(auto worker, Make(options, std::move(loaded->model),
+                                                std::move(tokenizer), std::move(loaded->pages)));
+      worker->backend_ = "cuda";
+      worker->numerics_id_ = std::move(loaded->numerics_id);
+      worker->device_ = std::move(loaded->device);
+      return worker;
+    }
+    // What is wrong with the model or the memory is for the operator to mend, not to be got around.
+    if (options.backend == "cuda" || !absl::IsFailedPrecondition(loaded.status())) {
+      return loaded.status();
+    }
+    why_not_cuda = std::string(loaded.status().message());
+  }
   auto threads = std::make_unique<ThreadPool>(options.threads);
   TANDEM_ASSIGN_OR_RETURN(auto model, LlamaModel::Load(options.folder, threads.get()));
-  TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
-  return Create(options, std::move(threads), std::move(model), std::move(tokenizer));
+  TANDEM_ASSIGN_OR_RETURN(
+      auto worker, Create(options, std::move(threads), std::move(model), std::move(tokenizer)));
+  worker->why_not_cuda_ = std::move(why_not_cuda);
+  return worker;
 }
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
     const WorkerModelOptions& options, std::unique_ptr<ThreadPool> threads,
     std::unique_ptr<LlamaModel> model, std::unique_ptr<Tokenizer> tokenizer) {
+  const ModelConfig& config = model->config();
+  const uint64_t fillable =
+      options.max_slots * HostKvMemory::Bytes(config, WantedRows(options, config));
+  TANDEM_ASSIGN_OR_RETURN(
+      std::unique_ptr<KvPagePool> pages,
+      KvPagePool::Create(config, options.kv_cache_bytes != 0
+                                     ? options.kv_cache_bytes
+                                     : std::min(UsableMemoryBytes() / 4, fillable)));
+  TANDEM_ASSIGN_OR_RETURN(auto worker,
+                          Make(options, std::move(model), std::move(tokenizer), std::move(pages)));
+  worker->threads_ = std::move(threads);
+  worker->numerics_id_ = NumericsId();
+  worker->device_ = InstructionSet() + ", " + std::to_string(options.threads) + " threads";
+  return worker;
+}
+
+absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModelOptions& options,
+                                                               std::unique_ptr<LlamaModel> model,
+                                                               std::unique_ptr<Tokenizer> tokenizer,
+                                                               std::unique_ptr<KvPagePool> pages) {
   std::unique_ptr<WorkerModel> worker(new WorkerModel());
   const std::filesystem::path folder = options.folder.lexically_normal();
   worker->name_ = options.name;
   if (worker->name_.empty()) {
     worker->name_ = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   }
-  worker->threads_ = std::move(threads);
   worker->model_ = std::move(model);
   worker->tokenizer_ = std::move(tokenizer);
   const auto fingerprint = worker->tokenizer_->Fingerprint();
@@ -55,20 +102,13 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
     return InvalidArgument("--max-context " + std::to_string(options.max_context) +
                            ": config.json's max_position_embeddings is " + std::to_string(limit));
   }
-  const size_t wanted = options.max_context != 0 ? std::min(options.max_context, limit) : limit;
-  const uint64_t fillable = options.max_slots * KvPagePool::Bytes(config, wanted);
-  TANDEM_ASSIGN_OR_RETURN(
-      std::unique_ptr<KvPagePool> pages,
-      KvPagePool::Create(config, options.kv_cache_bytes != 0
-                                     ? options.kv_cache_bytes
-                                     : std::min(UsableMemoryBytes() / 4, fillable)));
-  const size_t max_context = std::min(wanted, pages->num_pages() * kPageRows);
+  const size_t max_context = std::min(WantedRows(options, config), pages->num_pages() * kPageRows);
   if (options.max_context > max_context && !options.may_cut_context) {
-    return InvalidArgument("--max-context " + std::to_string(options.max_context) + ": takes " +
-                           std::to_string(KvPagePool::Bytes(config, options.max_context)) +
-                           " bytes of KV cache, there are " +
-                           std::to_string(pages->num_pages() * pages->page_bytes()) +
-                           " (--kv-cache-bytes)");
+    const size_t needed = (options.max_context + kPageRows - 1) / kPageRows;
+    return InvalidArgument(
+        "--max-context " + std::to_string(options.max_context) + ": takes " +
+        std::to_string(needed * pages->page_bytes()) + " bytes of KV cache, there are " +
+        std::to_string(pages->num_pages() * pages->page_bytes()) + " (--kv-cache-bytes)");
   }
   worker->caches_ = std::make_unique<CachePool>(std::move(pages), options.max_slots, max_context);
   return worker;
@@ -79,8 +119,8 @@ v1::AttachReply WorkerModel::Describe() const {
   reply.set_protocol_version(kProtocolVersion);
   reply.set_version(TANDEM_VERSION);
   reply.set_model(name_);
-  reply.set_backend("cpu");
-  reply.set_numerics_id(NumericsId());
+  reply.set_backend(backend_);
+  reply.set_numerics_id(numerics_id_);
   reply.set_vocabulary_size(static_cast<uint32_t>(vocabulary_size()));
   reply.set_vocabulary_fingerprint(vocabulary_fingerprint_);
   reply.set_max_context_tokens(static_cast<uint32_t>(caches_->max_rows()));

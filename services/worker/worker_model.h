@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,19 @@
 
 namespace tandem {
 
+struct WorkerModelOptions;
+
+// A model and all its pages, on a device that it brought along.
+struct DeviceModel {
+  std::unique_ptr<LlamaModel> model;
+  std::unique_ptr<KvPagePool> pages;
+  std::string numerics_id;  // see NumericsId in kernels/cpu.h
+  std::string device;       // for people: "NVIDIA H200, compute capability 9.0"
+};
+// FAILED_PRECONDITION: there is no such device here, and why. Other errors are the model's, or of
+// memory.
+using DeviceModelLoader = std::function<absl::StatusOr<DeviceModel>(const WorkerModelOptions&)>;
+
 struct WorkerModelOptions {
   std::filesystem::path folder;
   std::string name = {};  // empty: the folder's
@@ -27,12 +41,18 @@ struct WorkerModelOptions {
   uint64_t kv_cache_bytes = 0;
   // What to do with a max_context over the model's own limit: cut it, or refuse it.
   bool may_cut_context = false;
+  // "cpu", "cuda", or "auto": cuda where it can be had, else cpu.
+  std::string backend = "cpu";
+  int gpu = 0;                    // which, as the driver counts
+  uint64_t gpu_memory_bytes = 0;  // see CudaLlamaOptions
+  // How the backend "cuda" loads a model; none: this program was built without CUDA.
+  DeviceModelLoader load_on_gpu = {};
 };
 
 class WorkerModel {
  public:
   static absl::StatusOr<std::unique_ptr<WorkerModel>> Load(const WorkerModelOptions& options);
-  // From parts; `threads` may be null where the model needs none.
+  // From parts, on the CPU; `threads` may be null where the model needs none.
   static absl::StatusOr<std::unique_ptr<WorkerModel>> Create(const WorkerModelOptions& options,
                                                              std::unique_ptr<ThreadPool> threads,
                                                              std::unique_ptr<LlamaModel> model,
@@ -45,11 +65,23 @@ class WorkerModel {
 
   // What a router is told, but for the transports.
   v1::AttachReply Describe() const;
+  // What computes, for people: "AVX2, 2 threads", or the GPU's name.
+  const std::string& device() const { return device_; }
+  // Why the backend "auto" chose the CPU; empty where it did not.
+  const std::string& why_not_cuda() const { return why_not_cuda_; }
 
  private:
   WorkerModel() = default;
+  static absl::StatusOr<std::unique_ptr<WorkerModel>> Make(const WorkerModelOptions& options,
+                                                           std::unique_ptr<LlamaModel> model,
+                                                           std::unique_ptr<Tokenizer> tokenizer,
+                                                           std::unique_ptr<KvPagePool> pages);
 
   std::string name_;
+  std::string backend_ = "cpu";
+  std::string numerics_id_;
+  std::string device_;
+  std::string why_not_cuda_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<LlamaModel> model_;
   std::unique_ptr<Tokenizer> tokenizer_;

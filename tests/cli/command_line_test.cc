@@ -82,7 +82,15 @@ TEST(CommandLineTest, ServeTakesItsOptions) {
                                                 "--kv-cache-bytes",
                                                 "4G",
                                                 "--draft-kv-cache-bytes",
-                                                "100000"});
+                                                "100000",
+                                                "--backend",
+                                                "auto",
+                                                "--gpu",
+                                                "1",
+                                                "--gpu-memory-bytes",
+                                                "8G",
+                                                "--draft-gpu-memory-bytes",
+                                                "1G"});
   EXPECT_EQ(serve.server.target, "/m/t");
   EXPECT_EQ(serve.server.draft, "/m/d");
   EXPECT_EQ(serve.server.draft_length, "5");
@@ -93,6 +101,10 @@ TEST(CommandLineTest, ServeTakesItsOptions) {
   EXPECT_EQ(serve.server.max_context, 100);
   EXPECT_EQ(serve.server.kv_cache_bytes, uint64_t{4} << 30);
   EXPECT_EQ(serve.server.draft_kv_cache_bytes, 100000u);
+  EXPECT_EQ(serve.server.backend, "auto");
+  EXPECT_EQ(serve.server.gpu, 1);
+  EXPECT_EQ(serve.server.gpu_memory_bytes, uint64_t{8} << 30);
+  EXPECT_EQ(serve.server.draft_gpu_memory_bytes, uint64_t{1} << 30);
   EXPECT_EQ(serve.server.max_queue, 9);
   EXPECT_EQ(serve.server.transport, "inline");
   EXPECT_EQ(serve.server.drain_seconds, 7);

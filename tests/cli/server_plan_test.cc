@@ -74,6 +74,10 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
   options_.max_context = 512;
   options_.kv_cache_bytes = uint64_t{5} << 30;
   options_.draft_kv_cache_bytes = 1000;
+  options_.backend = "cuda";
+  options_.gpu = 1;
+  options_.gpu_memory_bytes = 70000;
+  options_.draft_gpu_memory_bytes = 30000;
   options_.max_queue = 7;
   options_.transport = "inline";
   options_.audit_fraction = "0.25";
@@ -86,8 +90,10 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
   EXPECT_THAT(plan->workers[1].command,
               ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
                           "--threads", "2", "--max-slots", "3", "--max-context", "512",
-                          "--kv-cache-bytes", "1000", "--log-format", "json"));
-  EXPECT_THAT(plan->workers[0].command, IsSupersetOf({"--kv-cache-bytes", "5368709120"}));
+                          "--kv-cache-bytes", "1000", "--backend", "cuda", "--gpu", "1",
+                          "--gpu-memory-bytes", "30000", "--log-format", "json"));
+  EXPECT_THAT(plan->workers[0].command,
+              IsSupersetOf({"--kv-cache-bytes", "5368709120", "--gpu-memory-bytes", "70000"}));
   const std::vector<std::string>& router = plan->router.command;
   EXPECT_THAT(
       std::vector<std::string>(router.begin() + 10, router.end()),

@@ -13,7 +13,7 @@
 #include "common/model/llama.h"
 #include "common/model/safetensors.h"
 #include "kernels/embedding.h"
-#include "kernels/thread_pool.h"
+#include "tests/model/model_under_test.h"
 
 namespace tandem {
 namespace {
@@ -57,24 +57,22 @@ Expected ReadExpected(const std::filesystem::path& path) {
 // Largest error of a logit, relative to the largest logit.
 void ExpectLogits(const std::filesystem::path& folder, const std::filesystem::path& expected_path,
                   double tolerance) {
-  ThreadPool pool(2);
-  auto model = LlamaModel::Load(folder, &pool);
-  ASSERT_TRUE(model.ok()) << model.status();
+  if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
   const Expected expected = ReadExpected(expected_path);
-  const size_t vocabulary = (*model)->config().vocabulary_size;
+  const size_t rows = expected.input_ids.size();
+  const auto loaded = testing::LoadModelUnderTest(folder, 2, 1, rows);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  LlamaModel* const model = loaded->model.get();
+  const size_t vocabulary = model->config().vocabulary_size;
   ASSERT_EQ(expected.logits.size(), expected.positions.size() * vocabulary);
   ASSERT_GE(expected.positions.size(), 16u);
 
-  const ModelConfig& config = (*model)->config();
-  const size_t rows = expected.input_ids.size();
-  const auto pages = KvPagePool::Create(config, KvPagePool::Bytes(config, rows));
-  ASSERT_TRUE(pages.ok()) << pages.status();
-  KvCache cache(pages->get(), rows);
+  KvCache cache(loaded->pages.get(), rows);
   const ForwardItem item = {.cache = &cache,
                             .token_ids = expected.input_ids,
                             .parents = {},
                             .num_logits = expected.input_ids.size()};
-  const auto logits = (*model)->Forward({&item, 1});
+  const auto logits = model->Forward({&item, 1});
   ASSERT_TRUE(logits.ok()) << logits.status();
   ASSERT_EQ(logits->rows, expected.input_ids.size());
 
@@ -99,24 +97,20 @@ TEST_P(GoldenTest, LogitsAreThoseOfTransformers) {
   const std::filesystem::path folder = kGolden / GetParam();
   // Both sides compute in F32 from the same weights, whatever type these have: only rounding may
   // differ.
-  ExpectLogits(folder, folder / "expected.safetensors", 1e-5);
+  ExpectLogits(folder, folder / "expected.safetensors", testing::GoldenTolerance(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Settings, GoldenTest,
-                         ::testing::Values("f32_gqa_tied", "f32_mqa_untied",
-                                           "f32_mha_attention_bias", "f32_head_dim_legacy",
-                                           "f32_llama3_long", "f32_all_biases_sharded",
-                                           "f32_mistral", "bf16_llama3", "bf16_untied_sharded",
-                                           "bf16_everything_legacy", "f16_mlp_bias",
-                                           "f16_odd_sizes"),
+INSTANTIATE_TEST_SUITE_P(Settings, GoldenTest, ::testing::ValuesIn(testing::GoldenModels()),
                          [](const auto& setting) { return setting.param; });
 
 // The expected logits are kept as F16, which rounds by 5e-4 of each.
 TEST(GoldenTalesTest, TargetLogitsAreThoseOfTransformers) {
+  if (!testing::RunsLargeModels()) GTEST_SKIP() << "too large for the shim";
   ExpectLogits(kTales / "target", kGolden / "tales_target.safetensors", 1e-3);
 }
 
 TEST(GoldenTalesTest, DraftLogitsAreThoseOfTransformers) {
+  if (!testing::RunsLargeModels()) GTEST_SKIP() << "too large for the shim";
   ExpectLogits(kTales / "draft", kGolden / "tales_draft.safetensors", 1e-3);
 }
 

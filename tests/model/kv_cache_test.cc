@@ -72,7 +72,7 @@ class KvCacheTest : public ::testing::Test {
   }
 
   std::unique_ptr<KvPagePool> pool_ =
-      *KvPagePool::Create(Config(), kNumPages* KvPagePool::PageBytes(Config()));
+      *KvPagePool::Create(Config(), kNumPages* HostKvMemory::PageBytes(Config()));
 };
 
 TEST_F(KvCacheTest, GrowsPageByPageAndTruncatesToWholePages) {

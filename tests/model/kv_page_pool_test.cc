@@ -29,7 +29,7 @@ ModelConfig Config() {
 }
 
 std::unique_ptr<KvPagePool> PoolOf(size_t num_pages) {
-  return *KvPagePool::Create(Config(), num_pages * KvPagePool::PageBytes(Config()));
+  return *KvPagePool::Create(Config(), num_pages * HostKvMemory::PageBytes(Config()));
 }
 
 KvPageKey Key(uint32_t name) {
@@ -39,11 +39,11 @@ KvPageKey Key(uint32_t name) {
 }
 
 TEST(KvPagePoolTest, HasAsManyPagesAsFit) {
-  const uint64_t page_bytes = KvPagePool::PageBytes(Config());
+  const uint64_t page_bytes = HostKvMemory::PageBytes(Config());
   EXPECT_EQ(page_bytes, 64u * 2 * 1 * 6 * 2 * 4);
-  EXPECT_EQ(KvPagePool::Bytes(Config(), 0), 0u);
-  EXPECT_EQ(KvPagePool::Bytes(Config(), 64), page_bytes);
-  EXPECT_EQ(KvPagePool::Bytes(Config(), 65), 2 * page_bytes);
+  EXPECT_EQ(HostKvMemory::Bytes(Config(), 0), 0u);
+  EXPECT_EQ(HostKvMemory::Bytes(Config(), 64), page_bytes);
+  EXPECT_EQ(HostKvMemory::Bytes(Config(), 65), 2 * page_bytes);
   const auto pool = *KvPagePool::Create(Config(), 3 * page_bytes + page_bytes / 2);
   EXPECT_EQ(pool->num_pages(), 3u);
   EXPECT_EQ(pool->num_free(), 3u);

@@ -55,7 +55,7 @@ class LlamaTest : public ::testing::Test {
   std::unique_ptr<LlamaModel> Load() {
     auto model = LlamaModel::Load(folder_.path(), &pool_);
     EXPECT_TRUE(model.ok()) << model.status();
-    pages_ = *KvPagePool::Create((*model)->config(), KvPagePool::Bytes((*model)->config(), 128));
+    pages_ = *KvPagePool::Create((*model)->config(), HostKvMemory::Bytes((*model)->config(), 128));
     return std::move(model).value();
   }
 

@@ -10,38 +10,32 @@
 #include <vector>
 
 #include "common/model/llama.h"
-#include "kernels/thread_pool.h"
+#include "tests/model/model_under_test.h"
 
 namespace tandem {
 namespace {
 
+using testing::ModelUnderTest;
 using Row = std::vector<float>;
 using Rows = std::vector<Row>;
 
-struct Setting {
-  const char* name;
-  const char* folder;
-  size_t num_tokens;  // past a block of keys; once past a block of rows, too
-  int num_threads;
-};
-
-class PathInvarianceTest : public ::testing::TestWithParam<Setting> {
+class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting> {
  protected:
   void SetUp() override {
-    pool_ = std::make_unique<ThreadPool>(GetParam().num_threads);
-    model_ = LoadModel(*pool_);
+    if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
+    loaded_ = Load(GetParam().num_threads);
+    model_ = loaded_.model.get();
+    pages_ = loaded_.pages.get();
     ids_ = SomeTokens(0);
-    const ModelConfig& config = model_->config();
-    auto pages = KvPagePool::Create(config, 4 * KvPagePool::Bytes(config, GetParam().num_tokens));
-    ASSERT_TRUE(pages.ok()) << pages.status();
-    pages_ = std::move(pages).value();
   }
 
-  static std::unique_ptr<LlamaModel> LoadModel(ThreadPool& pool) {
-    auto model =
-        LlamaModel::Load(std::filesystem::path(TANDEM_SOURCE_DIR) / GetParam().folder, &pool);
-    EXPECT_TRUE(model.ok()) << model.status();
-    return std::move(model).value();
+  // With pages for four caches.
+  static ModelUnderTest Load(int num_threads) {
+    auto loaded =
+        testing::LoadModelUnderTest(std::filesystem::path(TANDEM_SOURCE_DIR) / GetParam().folder,
+                                    num_threads, 4, GetParam().num_tokens);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return std::move(loaded).value();
   }
 
   std::vector<int32_t> SomeTokens(size_t seed) const {
@@ -53,9 +47,10 @@ class PathInvarianceTest : public ::testing::TestWithParam<Setting> {
     return ids;
   }
 
-  std::unique_ptr<KvCache> NewCache() const {
-    return std::make_unique<KvCache>(pages_.get(), GetParam().num_tokens);
+  static std::unique_ptr<KvCache> NewCache(KvPagePool& pages) {
+    return std::make_unique<KvCache>(&pages, GetParam().num_tokens);
   }
+  std::unique_ptr<KvCache> NewCache() const { return NewCache(*pages_); }
 
   Rows Forward(LlamaModel& model, std::vector<ForwardItem> items) const {
     const auto logits = model.Forward(items);
@@ -91,9 +86,9 @@ class PathInvarianceTest : public ::testing::TestWithParam<Setting> {
     ASSERT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << what;
   }
 
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<LlamaModel> model_;
-  std::unique_ptr<KvPagePool> pages_;
+  ModelUnderTest loaded_;
+  LlamaModel* model_ = nullptr;
+  KvPagePool* pages_ = nullptr;
   std::vector<int32_t> ids_;
 };
 
@@ -197,12 +192,11 @@ TEST_P(PathInvarianceTest, ARowOfATreeEqualsTheChainOfItsPath) {
 }
 
 TEST_P(PathInvarianceTest, TheNumberOfThreadsChangesNothing) {
-  ThreadPool other_pool(3 - GetParam().num_threads);
-  const auto other_model = LoadModel(other_pool);
+  const ModelUnderTest other = Load(3 - GetParam().num_threads);
   const auto cache = NewCache();
-  const auto other_cache = NewCache();
+  const auto other_cache = NewCache(*other.pages);
   const Rows got = Forward(*model_, {Item(*cache, ids_, 0, ids_.size(), ids_.size())});
-  const Rows want = Forward(*other_model, {Item(*other_cache, ids_, 0, ids_.size(), ids_.size())});
+  const Rows want = Forward(*other.model, {Item(*other_cache, ids_, 0, ids_.size(), ids_.size())});
   for (size_t i = 0; i < ids_.size(); ++i) {
     ExpectSameBits(got.at(i), want.at(i), "row " + std::to_string(i));
   }
@@ -254,17 +248,8 @@ TEST_P(PathInvarianceTest, ASlotThatTurnsOffASharedPageChangesNothingForTheOther
   ExpectSameBits(got.at(0), want.back(), "the one that did not");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, PathInvarianceTest,
-    ::testing::Values(Setting{"tales_target_1", "models/tales/target", 130, 1},
-                      Setting{"tales_target_2", "models/tales/target", 130, 2},
-                      Setting{"tales_draft_2", "models/tales/draft", 540, 2},
-                      Setting{"f32_gqa_1", "tests/golden/model/f32_gqa_tied", 150, 1},
-                      Setting{"f32_mqa_2", "tests/golden/model/f32_mqa_untied", 150, 2},
-                      Setting{"bf16_everything_1", "tests/golden/model/bf16_everything_legacy", 150,
-                              1},
-                      Setting{"f16_odd_sizes_2", "tests/golden/model/f16_odd_sizes", 150, 2}),
-    [](const auto& setting) { return setting.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, PathInvarianceTest, ::testing::ValuesIn(testing::PathSettings()),
+                         [](const auto& setting) { return setting.param.name; });
 
 }  // namespace
 }  // namespace tandem

@@ -234,6 +234,19 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   return cudaSuccess;
 }
 
+cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (width > pitch) return Refuse(cudaErrorInvalidValue);
+  stream->work.emplace_back([=] {
+    const DeviceAccess access;
+    for (size_t row = 0; row < height; ++row) {
+      std::memset(static_cast<char*>(memory) + row * pitch, value, width);
+    }
+  });
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   *stream = new CUstream_st;

@@ -202,13 +202,14 @@ class Cluster:
     """A pair of workers and any number of routers."""
 
     def __init__(self, folder, target, draft=None, *, worker_arguments=(), router_arguments=(), verifier_arguments=(),
-                 verifier_executable=None):
+                 verifier_executable=None, drafter_executable=None):
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.target = target
         self.verifier = Worker(folder, "tandem-verifier", "--model", target, *worker_arguments, *verifier_arguments,
                                executable=verifier_executable)
-        self.drafter = None if draft is None else Worker(folder, "tandem-draft", "--model", draft, *worker_arguments)
+        self.drafter = None if draft is None else Worker(folder, "tandem-draft", "--model", draft, *worker_arguments,
+                                                            executable=drafter_executable)
         self.routers = []
         self._router_arguments = router_arguments
         for worker in self.workers():

@@ -95,7 +95,7 @@ class PagesTest : public ::testing::Test {
     std::unique_ptr<LlamaModel> llama = *LlamaModel::Load(folder_->path(), threads.get());
     WorkerModelOptions options;
     options.folder = folder_->path();
-    options.kv_cache_bytes = num_pages * KvPagePool::PageBytes(llama->config());
+    options.kv_cache_bytes = num_pages * HostKvMemory::PageBytes(llama->config());
     options.max_context = std::min(kMaxContext, num_pages * kPageRows);
     if (poisoned) {
       llama = std::make_unique<testing::PoisonedModel>(std::move(llama), kPoison, kBomb);
@@ -168,7 +168,7 @@ class PagesTest : public ::testing::Test {
     ThreadPool threads(1);
     const auto model = *LlamaModel::Load(folder_->path(), &threads);
     const auto pages =
-        *KvPagePool::Create(model->config(), KvPagePool::Bytes(model->config(), tokens.size()));
+        *KvPagePool::Create(model->config(), HostKvMemory::Bytes(model->config(), tokens.size()));
     KvCache cache(pages.get(), tokens.size());
     const ForwardItem item{.cache = &cache, .token_ids = tokens, .parents = {}, .num_logits = 1};
     const LogitsView logits = *model->Forward(std::span(&item, 1));
@@ -425,7 +425,7 @@ TEST_F(PagesTest, AThousandIdleSlotsHoldNoPage) {
   WorkerModelOptions options;
   EXPECT_EQ(options.max_slots, 64u) << "unless told otherwise";
   CachePool caches(*KvPagePool::Create(worker_->model().config(),
-                                       2 * KvPagePool::PageBytes(worker_->model().config())),
+                                       2 * HostKvMemory::PageBytes(worker_->model().config())),
                    1000, kMaxContext);
   SlotTable table(&caches, kVocabularySize, 1000);
   for (uint32_t slot = 0; slot < 1000; ++slot) {

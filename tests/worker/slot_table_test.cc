@@ -66,7 +66,7 @@ class SlotTableTest : public ::testing::Test {
 
   testing::RowCountingModel model_;
   std::unique_ptr<CachePool> pool_ = std::make_unique<CachePool>(
-      *KvPagePool::Create(model_.config(), kNumPages* KvPagePool::PageBytes(model_.config())), 2,
+      *KvPagePool::Create(model_.config(), kNumPages* HostKvMemory::PageBytes(model_.config())), 2,
       kCapacity);
   SlotTable table_{pool_.get(), kVocabularySize, 4};
   const v1::SlotOpen open_ = ToSlotOpen(SamplingParams(), /*prompt_length=*/3);

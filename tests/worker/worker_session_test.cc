@@ -177,7 +177,7 @@ class WorkerSessionTest : public ::testing::Test {
     ThreadPool threads(1);
     const auto model = *LlamaModel::Load(Folder(kTarget), &threads);
     const auto pages =
-        *KvPagePool::Create(model->config(), KvPagePool::Bytes(model->config(), kContext));
+        *KvPagePool::Create(model->config(), HostKvMemory::Bytes(model->config(), kContext));
     KvCache cache(pages.get(), kContext);
     std::vector<int32_t> tokens = kPrompt;
     std::vector<int32_t> lacking = kPrompt;
@@ -688,7 +688,7 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   EXPECT_EQ(reply.page_tokens(), 64);
   EXPECT_EQ(reply.num_pages(), kSlots * 2) << "as many as all slots can fill";
   EXPECT_EQ(reply.kv_cache_bytes(),
-            kSlots * KvPagePool::Bytes(verifier_model_->model().config(), kContext));
+            kSlots * HostKvMemory::Bytes(verifier_model_->model().config(), kContext));
   EXPECT_GT(reply.weight_bytes(), 0);
   EXPECT_THAT(reply.transports(),
               ::testing::ElementsAre(v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE));

@@ -1,0 +1,54 @@
+// Pages of a KV pool in device memory.
+#ifndef TANDEM_COMMON_MODEL_CUDA_CUDA_KV_MEMORY_H_
+#define TANDEM_COMMON_MODEL_CUDA_CUDA_KV_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/model/kv_memory.h"
+#include "common/model/model_config.h"
+#include "kernels/attention.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/dtype.h"
+
+namespace tandem {
+
+// Laid out as DeviceKv (kernels/attention.h) says. What is done to pages is enqueued on the model's
+// stream, between its passes.
+class CudaKvMemory final : public KvMemory {
+ public:
+  static uint64_t PageBytes(const ModelConfig& config, DType dtype);
+
+  //   data    [num_pages * PageBytes]  in device memory; outlives this
+  //   stream  the model's; outlives this
+  // `spoils`: rows that were given back become NaN, as in debug builds of the CPU's.
+  CudaKvMemory(const ModelConfig& config, DType dtype, void* data, size_t num_pages,
+               const DeviceStream* stream, bool spoils);
+
+  // Of layer `layer`, for the kernels.
+  DeviceKv Layer(size_t layer) const;
+
+  size_t num_pages() const override { return num_pages_; }
+  uint64_t page_bytes() const override { return page_bytes_; }
+  float* HostPage(size_t) const override { return nullptr; }
+  absl::Status Copy(size_t from, size_t to) override;
+  void Spoil(size_t index, size_t begin, size_t end) override;
+
+ private:
+  char* Page(size_t index) const { return static_cast<char*>(data_) + index * page_bytes_; }
+
+  DType dtype_;
+  size_t num_layers_;
+  size_t num_kv_heads_;
+  size_t head_size_;
+  uint64_t page_bytes_;
+  void* data_;
+  size_t num_pages_;
+  const DeviceStream* stream_;
+  bool spoils_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CUDA_CUDA_KV_MEMORY_H_

@@ -1,0 +1,59 @@
+// The weights of a Llama decoder in device memory.
+#ifndef TANDEM_COMMON_MODEL_CUDA_CUDA_WEIGHTS_H_
+#define TANDEM_COMMON_MODEL_CUDA_CUDA_WEIGHTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/llama_weights.h"
+#include "kernels/cuda/device_arena.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/dtype.h"
+
+namespace tandem {
+
+// As Linear and LlamaLayerWeights, with pointers into device memory.
+struct CudaLinear {
+  const void* weight = nullptr;  // [out_features, in_features]
+  DType dtype = DType::kBF16;
+  size_t out_features = 0;
+  size_t in_features = 0;
+  const float* bias = nullptr;  // [out_features]; null: none
+};
+
+struct CudaLayerWeights {
+  const float* attention_norm = nullptr;
+  CudaLinear query;
+  CudaLinear key;
+  CudaLinear value;
+  CudaLinear attention_output;
+  const float* mlp_norm = nullptr;
+  CudaLinear gate;
+  CudaLinear up;
+  CudaLinear down;
+};
+
+struct CudaWeights {
+  CudaLinear embedding;
+  std::vector<CudaLayerWeights> layers;
+  const float* final_norm = nullptr;
+  CudaLinear output;  // the embedding's memory where they are tied
+
+  // Device memory that Upload takes.
+  static uint64_t Bytes(const LlamaWeights& weights);
+
+  // Copies all of `weights` into `arena` through two pieces of pinned memory, the next being filled
+  // while the device fetches the last. Done on return; `weights` are no longer needed then.
+  // `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the arena is too
+  // small; other errors are the device's.
+  static absl::StatusOr<CudaWeights> Upload(const LlamaWeights& weights, DeviceArena& arena,
+                                            const DeviceStream& stream,
+                                            const std::function<void(uint64_t)>& on_progress);
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CUDA_CUDA_WEIGHTS_H_

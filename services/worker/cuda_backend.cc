@@ -1,0 +1,44 @@
+#include "services/worker/cuda_backend.h"
+
+#include <spdlog/spdlog.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/model/cuda/cuda_llama.h"
+#include "common/status.h"
+
+namespace tandem {
+
+absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
+  constexpr uint64_t kLarge = uint64_t{1} << 30;
+  uint64_t tenths = 0;
+  TANDEM_ASSIGN_OR_RETURN(
+      auto model, CudaLlama::Load(options.folder, {.device = options.gpu,
+                                                   .memory_bytes = options.gpu_memory_bytes,
+                                                   .kv_cache_bytes = options.kv_cache_bytes,
+                                                   .max_context = options.max_context,
+                                                   .max_slots = options.max_slots,
+                                                   .on_progress = [&](uint64_t done, uint64_t all) {
+                                                     if (all < kLarge || done * 10 / all == tenths)
+                                                       return;
+                                                     tenths = done * 10 / all;
+                                                     spdlog::info(
+                                                         "weights: {} % of {} MiB are on the GPU",
+                                                         10 * tenths, all >> 20);
+                                                   }}));
+  DeviceModel loaded;
+  const DeviceInfo& device = model->device();
+  const std::string capability = absl::StrCat(device.capability / 10, ".", device.capability % 10);
+  loaded.device = absl::StrCat(device.name, ", compute capability ", capability);
+  // Raise the number when a change to a kernel moves bits. Compilers of drivers may differ in what
+  // they make of PTX; of the capabilities that are compiled for, the machine code is the build's.
+  loaded.numerics_id = absl::StrCat("cuda/", capability, "/1");
+  TANDEM_ASSIGN_OR_RETURN(loaded.pages, model->TakePages());
+  loaded.model = std::move(model);
+  return loaded;
+}
+
+}  // namespace tandem

@@ -1,0 +1,65 @@
+#include "common/model/cuda/cuda_llama.h"
+#include "common/status.h"
+#include "kernels/cuda/device.h"
+#include "tests/model/model_under_test.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem::testing {
+
+std::string WhyNoDevice() {
+  const absl::StatusOr<DeviceInfo> device = UseDevice(0);
+  return device.ok() ? "" : "skipped: no GPU: " + std::string(device.status().message());
+}
+
+absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& folder, int,
+                                                  size_t num_caches, size_t cache_rows) {
+  TANDEM_ASSIGN_OR_RETURN(auto model, CudaLlama::Load(folder, {.max_context = cache_rows,
+                                                               .max_slots = num_caches,
+                                                               .spoil_freed_rows = true}));
+  ModelUnderTest loaded;
+  TANDEM_ASSIGN_OR_RETURN(loaded.pages, model->TakePages());
+  loaded.model = std::move(model);
+  return loaded;
+}
+
+// As small as can be: over the shim, a pass of one row of the models of tests/golden takes a tenth of
+// a second.
+std::vector<PathSetting> PathSettings() {
+  static const TempDir folder;
+  static const std::string model = (folder / "bf16").string();
+  if (!std::filesystem::exists(model)) {
+    RandomModelSpec spec;
+    spec.vocabulary_size = 16;
+    spec.hidden_size = 8;
+    spec.num_layers = 1;
+    spec.num_heads = 2;
+    spec.num_kv_heads = 1;
+    spec.head_size = 4;
+    spec.intermediate_size = 8;
+    spec.dtype = DType::kBF16;
+    WriteRandomModel(model, spec);
+  }
+  return {{"bf16", model.c_str(), 140, 1}};
+}
+
+bool RunsLargeModels() {
+  const absl::StatusOr<DeviceInfo> device = UseDevice(0);
+  return device.ok() && device->name != "SIMT shim";
+}
+
+// All of whose sizes are multiples of 8.
+std::vector<std::string> GoldenModels() {
+  return {"f32_gqa_tied",           "f32_mha_attention_bias",
+          "f32_llama3_long",        "f32_mistral",
+          "f32_all_biases_sharded", "bf16_llama3",
+          "bf16_untied_sharded",    "f16_mlp_bias"};
+}
+
+// Keys and values have the weights' type.
+double GoldenTolerance(const std::string& model) {
+  if (model.starts_with("bf16")) return 2e-2;
+  return model.starts_with("f16") ? 2e-3 : 1e-5;
+}
+
+}  // namespace tandem::testing

@@ -1,0 +1,50 @@
+// The tests that any Llama must pass, on whichever device: each test program links one
+// implementation of this.
+#ifndef TANDEM_TESTS_MODEL_MODEL_UNDER_TEST_H_
+#define TANDEM_TESTS_MODEL_MODEL_UNDER_TEST_H_
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/kv_page_pool.h"
+#include "common/model/llama.h"
+#include "kernels/thread_pool.h"
+
+namespace tandem::testing {
+
+struct ModelUnderTest {
+  std::unique_ptr<ThreadPool> threads;  // null where the model needs none
+  std::unique_ptr<LlamaModel> model;
+  std::unique_ptr<KvPagePool> pages;
+};
+
+// "skipped: no GPU: …" where these tests cannot run here; else empty.
+std::string WhyNoDevice();
+
+// With pages for `num_caches` caches of `cache_rows` rows.
+absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& folder,
+                                                  int num_threads, size_t num_caches,
+                                                  size_t cache_rows);
+
+struct PathSetting {
+  const char* name;
+  const char* folder;
+  size_t num_tokens;  // past a block of keys; once past a block of rows, too
+  int num_threads;
+};
+std::vector<PathSetting> PathSettings();
+
+// Whether models of millions of weights can be run in a test's time.
+bool RunsLargeModels();
+
+// Folders of tests/golden/model, and how far a logit may be off, relative to the largest.
+std::vector<std::string> GoldenModels();
+double GoldenTolerance(const std::string& model);
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_MODEL_MODEL_UNDER_TEST_H_

@@ -1,0 +1,103 @@
+"""`--backend`: the workers with their CUDA code, run by the shim of tests/simt in place of a GPU, and what the workers say on a
+machine without one. No kernel's speed is seen here; everything that a client sees is."""
+
+import subprocess
+
+import pytest
+
+import cluster
+import harness
+
+PROMPT = [7 * i % 60 for i in range(70)]  # more than a page of the KV cache
+LONG = dict(max_tokens=16, ignore_eos=True)
+MODES = [dict(temperature=0), dict(temperature=0, repetition_penalty=1.3), dict(seed=5, reproducible=True), dict(seed=6),
+         dict(seed=7, temperature=0.7, top_p=0.9)]
+
+
+@pytest.fixture(scope="module")
+def pair(models):
+    shape = dict(vocabulary_size=64, layers=1, max_positions=256)
+    return models.random(hidden_size=16, seed=3, **shape), models.random(hidden_size=8, seed=4, **shape)
+
+
+@pytest.fixture(scope="module")
+def clusters(pair, tmp_path_factory):
+    """The same pair on the shim and on the CPU, each with a router that drafts and one that does not."""
+    made = {}
+    for backend in ["cuda", "cpu"]:
+        executables = {f"{name}_executable": harness.BINARY_DIR / "tests" / f"tandem-{binary}-simt"
+                       for name, binary in [("verifier", "verifier"), ("drafter", "draft")]} if backend == "cuda" else {}
+        made[backend] = cluster.Cluster(tmp_path_factory.mktemp(backend), *pair, worker_arguments=["--backend", backend,
+                                                                                                   "--max-slots", 4], **executables)
+        made[backend].router("--heartbeat-timeout", 20)
+    yield made
+    for one in made.values():
+        one.close()
+
+
+def test_says_what_it_computes_on(clusters):
+    info = clusters["cuda"].routers[0].info()
+    assert info.backend == "cuda"
+    assert clusters["cpu"].routers[0].info().backend == "cpu"
+    assert "compute capability" in clusters["cuda"].verifier.log()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_drafting_changes_nothing_and_both_backends_agree(clusters, mode):
+    on_gpu, on_cpu = (clusters[backend].routers[0] for backend in ["cuda", "cpu"])
+    is_exact = mode.get("temperature") == 0 or mode.get("reproducible")
+    plain = on_gpu.generate(PROMPT, draft_length=0, **mode, **LONG)
+    assert plain.bytes == on_cpu.generate(PROMPT, draft_length=0, **mode, **LONG).bytes
+    drafted = on_gpu.generate(PROMPT, draft_length=3, **mode, **LONG)
+    assert drafted.completion.speculation.num_draft_tokens > 0
+    # The same uniforms at the same positions, in drafter and verifier.
+    assert drafted.bytes == on_cpu.generate(PROMPT, draft_length=3, **mode, **LONG).bytes
+    if is_exact:
+        assert drafted.bytes == plain.bytes
+
+
+def test_logprobs_and_a_prompt_found_in_the_cache(clusters):
+    on_gpu, on_cpu = (clusters[backend].routers[0] for backend in ["cuda", "cpu"])
+    options = dict(temperature=0, logprobs=3, max_tokens=5, ignore_eos=True)
+    got = on_gpu.generate(PROMPT, **options)
+    want = on_cpu.generate(PROMPT, **options)
+    for ours, theirs in zip(got.logprobs, want.logprobs, strict=True):
+        assert [top.token_id for top in ours.top] == [top.token_id for top in theirs.top]
+        assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-3)
+    again = on_gpu.generate(PROMPT, **options)
+    assert again.bytes == got.bytes
+    assert again.completion.usage.cached_prompt_tokens >= 64
+
+
+def test_several_at_once_and_a_verifier_that_dies(clusters):
+    router = clusters["cuda"].routers[0]
+    options = dict(temperature=0, draft_length=2, **LONG)
+    prompts = [PROMPT[:20 + 9 * i] for i in range(4)]
+    want = [router.generate(prompt, **options).bytes for prompt in prompts]
+    streams = [router.stream(prompt, **options) for prompt in prompts]
+    harness.wait_until(lambda: any(stream.num_tokens > 2 for stream in streams), 20, "tokens come")
+    clusters["cuda"].verifier.kill()
+    clusters["cuda"].verifier.start()
+    assert [stream.result().bytes for stream in streams] == want
+
+
+def run_worker(model, *arguments):
+    command = [harness.BINARY_DIR / "bin" / "tandem-verifier", "--model", model, "--listen", "127.0.0.1:0", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_without_a_gpu_it_says_why_and_serves_on_the_cpu(pair):
+    wants_gpu = run_worker(pair[0], "--backend", "cuda", "--max-slots", "1")
+    if wants_gpu.stdout.readline().startswith("ready: "):
+        wants_gpu.terminate()
+        wants_gpu.communicate()
+        pytest.skip("this machine has a GPU")
+    _, error = wants_gpu.communicate()
+    assert wants_gpu.returncode == 1
+    assert "without CUDA" in error or "no NVIDIA driver is installed" in error or "GPU" in error
+    takes_either = run_worker(pair[0], "--backend", "auto", "--max-slots", "1")
+    assert takes_either.stdout.readline().startswith("ready: ")
+    takes_either.terminate()
+    _, log = takes_either.communicate()
+    assert takes_either.returncode == 0
+    assert "CUDA is not used: " in log
