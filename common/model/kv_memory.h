@@ -58,9 +58,10 @@ class HostKvMemory final : public KvMemory {
  private:
   HostKvMemory(const ModelConfig& config, float* data, uint64_t reserved_bytes);
 
-  size_t num_layers_;
-  size_t num_kv_heads_;
-  size_t head_size_;
+  // Of a page; Spoil alone looks at the first three.
+  [[maybe_unused]] size_t num_layers_;
+  [[maybe_unused]] size_t num_kv_heads_;
+  [[maybe_unused]] size_t head_size_;
   size_t page_floats_;
   float* data_;
   uint64_t reserved_bytes_;

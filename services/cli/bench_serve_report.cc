@@ -15,8 +15,8 @@ namespace {
 // From here on a share of the time is all of it: what is left are the gaps between rounds.
 constexpr double kSaturated = 0.85;
 
-constexpr size_t kColumnWidths[] = {9, 13, 6, 7, 9, 8, 16, 8, 8, 8, 8,
-                                    8, 8,  8, 7, 6, 7, 7,  7, 7, 7};
+constexpr size_t kLoadColumnWidths[] = {9, 13, 6, 7, 9, 8, 16, 8, 8, 8, 8,
+                                        8, 8,  8, 7, 6, 7, 7,  7, 7, 7};
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -174,7 +174,7 @@ std::string RenderServeTable(const std::vector<ServeCell>& cells, const ServeCon
                                                  server.max_context_tokens())) +
                      "\n\n";
   const auto header = [&](const std::vector<std::string>& names) {
-    text += palette.Dim(TableLine(names, kColumnWidths)) + "\n";
+    text += palette.Dim(TableLine(names, kLoadColumnWidths)) + "\n";
   };
   header({"",      "",       "",       "",      "",      "",       "over off",
           "first", "token",  "ms",     "per",   "token", "ms",     "queue",
@@ -188,7 +188,7 @@ std::string RenderServeTable(const std::vector<ServeCell>& cells, const ServeCon
     if (cell.runs == 0) continue;
     if (before != nullptr && before->mode != cell.mode) text += "\n";
     before = &cell;
-    const std::string line = TableLine(RowCells(cell, context.cores), kColumnWidths);
+    const std::string line = TableLine(RowCells(cell, context.cores), kLoadColumnWidths);
     text += (NumFailures(cell.result) > 0 ? palette.Bad(line) : line) + "\n";
     for (const auto& [status, count] : cell.result.failures) {
       notes += absl::StrFormat("%s, %s, %s: %d × %s\n", StepName(cell), cell.mode, cell.drafting,

@@ -17,8 +17,6 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr char kUnixPrefix[] = "unix:";
-
 absl::Status CheckUnixPathFree(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::symlink_status(path, ignored);

@@ -10,6 +10,8 @@
 
 namespace tandem::cli {
 
+inline constexpr char kUnixPrefix[] = "unix:";
+
 // "unix:PATH" or "HOST:PORT"; an IPv6 host is in brackets.
 struct ListenAddress {
   std::string unix_path;  // empty: TCP

@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "common/status.h"
+#include "services/cli/listen_address.h"
 
 namespace tandem::cli {
 
 namespace {
 
 constexpr char kReadyPrefix[] = "ready: ";
-constexpr char kUnixPrefix[] = "unix:";
 
 std::string Milliseconds(std::chrono::milliseconds duration) {
   return std::to_string(duration.count()) + " ms";

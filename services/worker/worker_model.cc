@@ -35,13 +35,13 @@ size_t WantedRows(const WorkerModelOptions& options, const ModelConfig& config) 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
-  TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
   std::string why_not_cuda;
   if (options.backend != "cpu") {
     absl::StatusOr<DeviceModel> loaded =
         options.load_on_gpu ? options.load_on_gpu(options)
                             : FailedPrecondition("this program was built without CUDA");
     if (loaded.ok()) {
+      TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
       TANDEM_ASSIGN_OR_RETURN(auto worker, Make(options, std::move(loaded->model),
                                                 std::move(tokenizer), std::move(loaded->pages)));
       worker->backend_ = "cuda";
@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
   }
   auto threads = std::make_unique<ThreadPool>(options.threads);
   TANDEM_ASSIGN_OR_RETURN(auto model, LlamaModel::Load(options.folder, threads.get()));
+  TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
   TANDEM_ASSIGN_OR_RETURN(
       auto worker, Create(options, std::move(threads), std::move(model), std::move(tokenizer)));
   worker->why_not_cuda_ = std::move(why_not_cuda);

@@ -7,41 +7,26 @@
 #include <vector>
 
 #include "kernels/sampling/transform.h"
-#include "tests/cuda/device_test.h"
+#include "tests/cuda/device_rows.h"
 
 namespace tandem {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-class LogProbsCudaTest : public testing::DeviceTest {
+class LogProbsCudaTest : public testing::DeviceRowsTest {
  protected:
-  // Rows of the same length, a gap after each.
-  std::vector<std::vector<float>> Run(const std::vector<std::vector<float>>& rows,
-                                      const std::vector<RowSampling>& params) {
-    DeviceLogProbsArgs args;
-    args.rows = rows.size();
-    args.vocabulary_size = rows[0].size();
-    args.stride = rows[0].size() + 3;
-    std::vector<float> flat;
-    for (const std::vector<float>& row : rows) {
-      flat.insert(flat.end(), row.begin(), row.end());
-      flat.insert(flat.end(), 3, 7.0f);
-    }
-    float* const values = Upload(flat);
-    args.params = Upload(params);
-    args.adjusted = values;
-    args.log_probs = values;  // in place
-    const absl::Status status = LogProbs(args, stream());
+  Rows Run(const Rows& rows, const std::vector<RowSampling>& params) {
+    float* const values = UploadRows(rows);
+    const absl::Status status = LogProbs({.rows = rows.size(),
+                                          .vocabulary_size = rows[0].size(),
+                                          .stride = rows[0].size() + kGap,
+                                          .params = Upload(params),
+                                          .adjusted = values,
+                                          .log_probs = values},  // in place
+                                         stream());
     EXPECT_TRUE(status.ok()) << status;
-    const std::vector<float> got = Download(values, flat.size());
-    std::vector<std::vector<float>> split;
-    for (size_t row = 0; row < rows.size(); ++row) {
-      const auto begin = got.begin() + static_cast<ptrdiff_t>(row * args.stride);
-      split.emplace_back(begin, begin + static_cast<ptrdiff_t>(args.vocabulary_size));
-      EXPECT_EQ(got[row * args.stride + args.vocabulary_size], 7.0f);
-    }
-    return split;
+    return DownloadRows(values, rows.size(), rows[0].size());
   }
 
   static std::vector<float> OnTheCpu(const std::vector<float>& row, const RowSampling& sampling) {
@@ -107,6 +92,13 @@ TEST_F(LogProbsCudaTest, MaskedEntriesStayMasked) {
   const std::vector<RowSampling> params = {{}, {1, 1, 200}, {1, 0.9f, 0, 0.01f}};
   const std::vector<std::vector<float>> got = Run({row, row, row}, params);
   for (size_t i = 0; i < params.size(); ++i) ExpectSame(got[i], OnTheCpu(row, params[i]));
+}
+
+TEST_F(LogProbsCudaTest, GreedyRowsStayAsTheyAre) {
+  const Rows rows = {Uniform(300), Uniform(300)};
+  const Rows got = Run(rows, {{0, 0.5f, 3}, {1, 1, 3}});
+  EXPECT_EQ(got[0], rows[0]);
+  EXPECT_NE(got[1], rows[1]);
 }
 
 TEST_F(LogProbsCudaTest, ARowAloneHasTheBitsItHasAmongOthers) {

@@ -358,9 +358,10 @@ void CudaLlama::CutAttention(size_t rows, bool is_tree) {
       size_t max_blocks = chunk.max_blocks;
       while (row + tile < rows && tile < most_rows_of_tile &&
              told_[numbers_.sequences + row + tile] == told_[numbers_.sequences + row]) {
-        const auto visible = static_cast<size_t>(told_[numbers_.cached_lens + row + tile] +
-                                                 told_[numbers_.path_lens + row + tile]);
-        const size_t blocks = std::max(max_blocks, (visible + kKeyBlock - 1) / kKeyBlock);
+        const int32_t visible =
+            told_[numbers_.cached_lens + row + tile] + told_[numbers_.path_lens + row + tile];
+        const size_t blocks =
+            std::max(max_blocks, (static_cast<size_t>(visible) + kKeyBlock - 1) / kKeyBlock);
         if ((chunk.rows + tile + 1) * config_.num_heads * blocks > partial_rows_) break;
         max_blocks = blocks;
         ++tile;
