@@ -218,18 +218,14 @@ struct PooledStack {
 void Block::Start(Thread& thread) {
   PooledStack allocator;
   const boost::context::stack_context stack = allocator.allocate();
-  // Stacks begin at multiples of a page: without a step from each to the next, all of a block's
-  // would share a few sets of the cache, and switching would mean missing.
-  constexpr size_t kLine = 64;
-  const size_t step = thread.id * 5 % 128 * kLine;
-  void* const top = static_cast<char*>(stack.sp) - step;
+  void* const top = static_cast<char*>(stack.sp);
 #if defined(__SANITIZE_ADDRESS__)
-  thread.stack_size = stack.size - step;
-  thread.stack_bottom = static_cast<char*>(top) - thread.stack_size;
+  thread.stack_bottom = static_cast<char*>(top) - stack.size;
+  thread.stack_size = stack.size;
 #endif
   thread.state = Thread::State::kReady;
   thread.fiber = boost::context::fiber(
-      std::allocator_arg, boost::context::preallocated(top, stack.size - step, stack), allocator,
+      std::allocator_arg, boost::context::preallocated(top, stack.size, stack), allocator,
       [this, &thread](boost::context::fiber&& scheduler) {
 #if defined(__SANITIZE_ADDRESS__)
         __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
