@@ -161,9 +161,13 @@ absl::Status CudaLlama::LayOutScratch(const Take& take) {
 absl::Status CudaLlama::UploadRopeTable() {
   RopeTable table(config_);
   table.Reserve(max_context_);
-  TANDEM_RETURN_IF_ERROR(stream_.Copy(scratch_.rope_table, table.data(),
-                                      max_context_ * config_.head_size * sizeof(float)));
-  return stream_.Wait();
+  // Whatever fails, what the stream still copies from must outlive it.
+  host_logits_.assign(table.data(), table.data() + max_context_ * config_.head_size);
+  TANDEM_RETURN_IF_ERROR(
+      stream_.Copy(scratch_.rope_table, host_logits_.data(), host_logits_.size() * sizeof(float)));
+  TANDEM_RETURN_IF_ERROR(stream_.Wait());
+  std::vector<float>().swap(host_logits_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<KvPagePool>> CudaLlama::TakePages() {
