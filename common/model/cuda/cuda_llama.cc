@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,7 @@ namespace {
 
 // Rows of one sequence that share what attention reads.
 constexpr size_t kTileRows = 16;
-// For the partial softmaxes of attention: what 64 rows of a 3B model take at 8,192 tokens.
+// For the partial softmaxes of attention: what some 80 rows of a 3B model take at 8,192 tokens.
 constexpr size_t kPartialBytes = size_t{128} << 20;
 
 absl::Status CheckSizes(const std::filesystem::path& folder, const ModelConfig& config) {
@@ -76,7 +77,6 @@ absl::Status CudaLlama::TakeMemory(const LlamaWeights& weights) {
   partial_rows_ =
       std::max(config_.num_heads * table_stride_, kPartialBytes / sizeof(float) / floats_per_block);
   partial_rows_ = std::min(partial_rows_, config_.num_heads * table_stride_ * kMaxBlockRows);
-  partial_floats_ = partial_rows_ * config_.head_size;
 
   weight_bytes_ = CudaWeights::Bytes(weights);
   uint64_t scratch_bytes = 0;
@@ -152,7 +152,8 @@ absl::Status CudaLlama::LayOutScratch(const Take& take) {
   TANDEM_RETURN_IF_ERROR(
       take(&scratch_.gate_up, kRows * 2 * config_.intermediate_size, "gate and up rows"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.logits, kRows * logits_stride_, "logits"));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_values, partial_floats_, "partial sums"));
+  TANDEM_RETURN_IF_ERROR(
+      take(&scratch_.partial_values, partial_rows_ * config_.head_size, "partial sums"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_maxima, partial_rows_, "partial sums"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_sums, partial_rows_, "partial sums"));
   return take(&scratch_.rope_table, max_context_ * config_.head_size, "angles");

@@ -91,7 +91,7 @@ class CudaLlama final : public LlamaModel {
     float* kept_mixed = nullptr;
     float* gate_up = nullptr;         // [kMaxBlockRows, 2 * inner]
     float* logits = nullptr;          // [kMaxBlockRows, logits_stride_]
-    float* partial_values = nullptr;  // of attention: partial_bytes_ in all
+    float* partial_values = nullptr;  // of attention: partial_rows_ of each
     float* partial_maxima = nullptr;
     float* partial_sums = nullptr;
     float* rope_table = nullptr;  // [max_context, head_size]
@@ -162,8 +162,7 @@ class CudaLlama final : public LlamaModel {
   size_t max_context_ = 0;
   size_t table_stride_ = 0;  // pages of a sequence at most
   size_t logits_stride_ = 0;
-  size_t partial_floats_ = 0;  // of partial_values
-  size_t partial_rows_ = 0;    // (row, head, block)s that the partials have room for
+  size_t partial_rows_ = 0;  // (row, head, block)s that the partials have room for
   Scratch scratch_;
   BlockNumbers numbers_;
   void* kv_data_ = nullptr;
