@@ -108,7 +108,7 @@ struct OneProcess::Impl {
                 }),
         verifier(
             [this] {
-              return std::make_unique<VerifierSession>(target.get(), ring_listener.get(), &epochs);
+              return std::make_unique<VerifierSession>(target.get(), ring_listener.get(), &rings);
             },
             [this](SessionId session, v1::VerifierReply reply) {
               Post([this, session, reply = std::move(reply)]() mutable {
@@ -181,7 +181,7 @@ struct OneProcess::Impl {
   std::unique_ptr<WorkerModel> target;
   std::unique_ptr<WorkerModel> draft;
   std::unique_ptr<RingListener> ring_listener;
-  RingEpochs epochs;
+  VerifierRings rings;
   uint64_t last_random = 0;
   RequestValidator validator;
   EventQueue events;

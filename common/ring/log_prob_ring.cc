@@ -31,12 +31,29 @@ absl::StatusOr<std::unique_ptr<LogProbRing>> LogProbRing::Create(const RingGeome
                           shared ? RingMemory::CreateShared(geometry.total_bytes())
                                  : RingMemory::CreatePrivate(geometry.total_bytes()));
   return std::unique_ptr<LogProbRing>(
-      new LogProbRing(std::move(memory), geometry, ring_epoch, NewNonce()));
+      new LogProbRing(std::move(memory), nullptr, geometry, ring_epoch, NewNonce()));
 }
 
-LogProbRing::LogProbRing(RingMemory memory, const RingGeometry& geometry, uint64_t ring_epoch,
-                         uint64_t nonce)
+absl::StatusOr<std::unique_ptr<LogProbRing>> LogProbRing::CreateOnDevice(
+    const RingGeometry& geometry, uint64_t ring_epoch, const CreateRingRows& create_rows) {
+  TANDEM_RETURN_IF_ERROR(geometry.Check());
+  TANDEM_ASSIGN_OR_RETURN(RingMemory memory, RingMemory::CreateShared(geometry.control_bytes()));
+  const uint64_t nonce = NewNonce();
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<RingRows> rows, create_rows(geometry, nonce));
+  const std::span<const RingHandle> handles = rows->handles();
+  if (handles.size() != size_t{1} + geometry.entries) {
+    return Internal("ring: " + std::to_string(handles.size()) +
+                    " handles, want one for the memory " + "and one for each entry");
+  }
+  std::memcpy(RingView(memory.data(), geometry).handles(), handles.data(), handles.size_bytes());
+  return std::unique_ptr<LogProbRing>(
+      new LogProbRing(std::move(memory), std::move(rows), geometry, ring_epoch, nonce));
+}
+
+LogProbRing::LogProbRing(RingMemory memory, std::unique_ptr<RingRows> device_rows,
+                         const RingGeometry& geometry, uint64_t ring_epoch, uint64_t nonce)
     : memory_(std::move(memory)),
+      device_rows_(std::move(device_rows)),
       view_(memory_.data(), geometry),
       ring_epoch_(ring_epoch),
       nonce_(nonce),
@@ -57,6 +74,12 @@ absl::Status LogProbRing::Confirm(uint64_t nonce) {
   }
   if (shared() && view_.header().echo.load(std::memory_order_acquire) != ~nonce_) {
     return FailedPrecondition("ring: what the drafter writes does not arrive");
+  }
+  if (on_device()) {
+    TANDEM_ASSIGN_OR_RETURN(const uint64_t echo, device_rows_->ReadEcho());
+    if (echo != ~nonce_) {
+      return FailedPrecondition("ring: what the drafter writes to the device does not arrive");
+    }
   }
   confirmed_ = true;
   return absl::OkStatus();
@@ -96,11 +119,12 @@ absl::StatusOr<RingBlock> LogProbRing::Acquire(const RingRef& ref, uint32_t rows
                                            std::memory_order_acquire)) {
     return FailedPrecondition(Describe(ref) + ": taken while it was being looked at");
   }
-  RingBlock block(&entry, view_.rows(ref.entry));
+  RingBlock block(&entry, on_device() ? device_rows_->rows(ref.entry) : view_.rows(ref.entry));
   if (const uint32_t held = entry.rows; held != rows) {
     return FailedPrecondition(Describe(ref) + ": holds " + std::to_string(held) + " rows, want " +
                               std::to_string(rows));
   }
+  if (on_device()) TANDEM_RETURN_IF_ERROR(device_rows_->AwaitReady(ref.entry));
   return block;
 }
 

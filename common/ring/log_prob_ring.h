@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/ring/ring_layout.h"
 #include "common/ring/ring_memory.h"
+#include "common/ring/ring_rows.h"
 
 namespace tandem {
 
@@ -29,7 +30,7 @@ class RingBlock {
     if (entry_ != nullptr) entry_->state.store(RingEntryState::kFree, std::memory_order_release);
   }
 
-  // [rows, vocabulary_size] f32, contiguous.
+  // [rows, vocabulary_size] f32, contiguous; of a ring on a device, in that one's memory.
   const float* rows() const { return rows_; }
 
  private:
@@ -46,12 +47,18 @@ class LogProbRing {
   // `ring_epoch` must be new: a drafter of an older ring can then do no harm.
   static absl::StatusOr<std::unique_ptr<LogProbRing>> Create(const RingGeometry& geometry,
                                                              uint64_t ring_epoch, bool shared);
+  // `cuda_ipc`: rows lie where `create_rows` has them; fd() goes to the drafter, with handles.
+  static absl::StatusOr<std::unique_ptr<LogProbRing>> CreateOnDevice(
+      const RingGeometry& geometry, uint64_t ring_epoch, const CreateRingRows& create_rows);
 
   const RingGeometry& geometry() const { return view_.geometry(); }
   uint64_t ring_epoch() const { return ring_epoch_; }
   bool shared() const { return memory_.fd() >= 0; }
+  bool on_device() const { return device_rows_ != nullptr; }
+  // The drafter has closed what it opened of a device's memory.
+  bool detached() const { return view_.header().detached.load(std::memory_order_acquire) != 0; }
   int fd() const { return memory_.fd(); }
-  size_t bytes() const { return memory_.bytes(); }
+  size_t bytes() const { return geometry().total_bytes(); }
 
   // What the drafter says it read from the ring. `shm`: the nonce, and the drafter's echo of it
   // must have arrived in the ring; `inline`: 0, since nothing is shared. FAILED_PRECONDITION
@@ -77,12 +84,14 @@ class LogProbRing {
     bool arriving = false;
   };
 
-  LogProbRing(RingMemory memory, const RingGeometry& geometry, uint64_t ring_epoch, uint64_t nonce);
+  LogProbRing(RingMemory memory, std::unique_ptr<RingRows> device_rows,
+              const RingGeometry& geometry, uint64_t ring_epoch, uint64_t nonce);
   absl::Status CheckReference(const RingRef& ref, uint32_t rows) const;
   absl::Status CheckChunk(const RingRef& ref, uint32_t rows, uint64_t offset_bytes,
                           std::string_view data) const;
 
   RingMemory memory_;
+  std::unique_ptr<RingRows> device_rows_;  // or none
   RingView view_;
   uint64_t ring_epoch_;
   uint64_t nonce_;

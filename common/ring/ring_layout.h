@@ -4,6 +4,10 @@
 //   page 1 …        RingEntry [entries], 64 bytes each
 //   rows_offset()   f32 [entries, rows_per_entry, vocabulary_size], page-aligned
 //
+// Where rows lie in a device's memory (`cuda_ipc`), handles of that take their place:
+//
+//   rows_offset()   bytes [1 + entries, 64]: of the memory, and of each entry's event
+//
 // Little-endian, lock-free atomics: both ends are builds of one release on one host.
 #ifndef TANDEM_COMMON_RING_RING_LAYOUT_H_
 #define TANDEM_COMMON_RING_RING_LAYOUT_H_
@@ -17,8 +21,9 @@
 namespace tandem {
 
 inline constexpr uint64_t kRingMagic = 0x474E4952444E4154;  // "TANDRING"
-inline constexpr uint32_t kRingVersion = 1;
+inline constexpr uint32_t kRingVersion = 2;
 inline constexpr size_t kRingPageBytes = 4096;
+inline constexpr size_t kRingHandleBytes = 64;
 
 // Names one use of one entry: v1::RingReference.
 struct RingRef {
@@ -40,6 +45,8 @@ struct RingGeometry {
   size_t entry_bytes() const { return rows_per_entry * row_bytes(); }
   size_t rows_offset() const;
   size_t total_bytes() const { return rows_offset() + entries * entry_bytes(); }
+  // In host memory, where rows lie in a device's.
+  size_t control_bytes() const { return rows_offset() + (size_t{1} + entries) * kRingHandleBytes; }
 };
 
 // FREE -> FILLING -> READY by the drafter, READY -> CONSUMING -> FREE by the verifier. FILLING ->
@@ -55,6 +62,8 @@ struct RingHeader {
   uint64_t ring_epoch;
   uint64_t nonce;
   std::atomic<uint64_t> echo;  // the drafter's: ~nonce, which shows the verifier that writes arrive
+  // The drafter's: 1 once it has closed what it opened of a device's memory.
+  std::atomic<uint32_t> detached;
 };
 
 // All but `state` is the drafter's, written while it holds the entry in FILLING.
@@ -83,6 +92,8 @@ class RingView {
   RingEntry& entry(uint32_t entry) const {
     return reinterpret_cast<RingEntry*>(base_ + kRingPageBytes)[entry];
   }
+  // Where rows lie in a device's memory: [1 + entries].
+  std::byte* handles() const { return base_ + geometry_.rows_offset(); }
   float* rows(uint32_t entry) const {
     return reinterpret_cast<float*>(base_ + geometry_.rows_offset() +
                                     entry * geometry_.entry_bytes());

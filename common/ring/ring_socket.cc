@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -51,6 +52,14 @@ bool PeerIsSameUser(int fd) {
   ucred peer{};
   socklen_t length = sizeof(peer);
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+// A pidfd of the process at the other end; none if that has ended.
+UniqueFd ProcessOf(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return UniqueFd();
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
 absl::Status CheckFolder(const std::filesystem::path& folder) {
@@ -129,13 +138,14 @@ absl::Status RingListener::Offer(uint64_t ring_epoch, int ring_fd) {
   UniqueFd fd(fcntl(ring_fd, F_DUPFD_CLOEXEC, 0));
   if (!fd) return ResourceExhausted("ring socket: cannot duplicate a descriptor: " + LastError());
   const std::lock_guard<std::mutex> lock(mutex_);
-  offers_.insert_or_assign(ring_epoch, std::move(fd));
+  offers_.insert_or_assign(ring_epoch, Offered{std::move(fd), {}});
   return absl::OkStatus();
 }
 
-void RingListener::Withdraw(uint64_t ring_epoch) {
+std::vector<UniqueFd> RingListener::Withdraw(uint64_t ring_epoch) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  offers_.erase(ring_epoch);
+  const auto offer = offers_.extract(ring_epoch);
+  return offer.empty() ? std::vector<UniqueFd>() : std::move(offer.mapped().peers);
 }
 
 void RingListener::Run() {
@@ -175,8 +185,12 @@ void RingListener::Serve(UniqueFd peer) {
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = offer->second.get();
+    const int fd = offer->second.fd.get();
     std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
+    // Before it can have the ring open.
+    if (UniqueFd process = ProcessOf(peer.get())) {
+      offer->second.peers.push_back(std::move(process));
+    }
   }
   // One byte into an empty buffer: this does not wait. A peer that went away asks again if it still
   // wants the ring.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,7 +33,8 @@ class RingListener {
 
   // Hands out (a duplicate of) `ring_fd` to who asks for `ring_epoch`, until it is withdrawn.
   absl::Status Offer(uint64_t ring_epoch, int ring_fd);
-  void Withdraw(uint64_t ring_epoch);
+  // Returns pidfds of the processes that it was handed to; one that had ended by then has none.
+  std::vector<UniqueFd> Withdraw(uint64_t ring_epoch);
 
   // The socket, and the folder if it is the listener's own; the destructor does the same.
   void RemoveFiles();
@@ -48,7 +50,11 @@ class RingListener {
   UniqueFd listener_;
   UniqueFd stop_;  // an eventfd
   std::mutex mutex_;
-  std::map<uint64_t, UniqueFd> offers_;  // by ring epoch; guarded by mutex_
+  struct Offered {
+    UniqueFd fd;
+    std::vector<UniqueFd> peers;
+  };
+  std::map<uint64_t, Offered> offers_;  // by ring epoch; guarded by mutex_
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 #include "common/ring/ring_writer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -41,10 +42,10 @@ absl::Status BeingFilled(const RingRef& ref) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
-    UniqueFd fd, const RingGeometry& geometry, uint64_t ring_epoch) {
+    UniqueFd fd, const RingGeometry& geometry, uint64_t ring_epoch, const OpenRingRows& open_rows) {
   TANDEM_RETURN_IF_ERROR(geometry.Check());
-  TANDEM_ASSIGN_OR_RETURN(RingMemory memory,
-                          RingMemory::MapShared(std::move(fd), geometry.total_bytes()));
+  const size_t bytes = open_rows ? geometry.control_bytes() : geometry.total_bytes();
+  TANDEM_ASSIGN_OR_RETURN(RingMemory memory, RingMemory::MapShared(std::move(fd), bytes));
   const RingHeader& header = RingView(memory.data(), geometry).header();
   if (header.magic != kRingMagic || header.version != kRingVersion) {
     return FailedPrecondition("ring: the memory is no ring of version " +
@@ -53,13 +54,39 @@ absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
   if (header.geometry != geometry || header.ring_epoch != ring_epoch) {
     return FailedPrecondition("ring: the memory has another shape or epoch than announced");
   }
-  return std::unique_ptr<SharedRingWriter>(
-      new SharedRingWriter(std::move(memory), geometry, ring_epoch));
+  std::unique_ptr<OpenedRingRows> device_rows;
+  uint64_t nonce = header.nonce;
+  if (open_rows) {
+    std::vector<RingHandle> handles(size_t{1} + geometry.entries);
+    std::memcpy(handles.data(), RingView(memory.data(), geometry).handles(),
+                handles.size() * sizeof(RingHandle));
+    const auto open = [&]() -> absl::Status {
+      TANDEM_ASSIGN_OR_RETURN(device_rows, open_rows(geometry, handles));
+      TANDEM_ASSIGN_OR_RETURN(nonce, device_rows->EchoNonce());
+      return absl::OkStatus();
+    };
+    if (const absl::Status opened = open(); !opened.ok()) {
+      device_rows.reset();
+      RingView(memory.data(), geometry).header().detached.store(1, std::memory_order_release);
+      return opened;
+    }
+  }
+  std::unique_ptr<SharedRingWriter> writer(
+      new SharedRingWriter(std::move(memory), std::move(device_rows), geometry, ring_epoch));
+  writer->nonce_ = nonce;
+  return writer;
 }
 
-SharedRingWriter::SharedRingWriter(RingMemory memory, const RingGeometry& geometry,
-                                   uint64_t ring_epoch)
+SharedRingWriter::~SharedRingWriter() {
+  if (device_rows_ == nullptr) return;
+  device_rows_.reset();
+  view_.header().detached.store(1, std::memory_order_release);
+}
+
+SharedRingWriter::SharedRingWriter(RingMemory memory, std::unique_ptr<OpenedRingRows> device_rows,
+                                   const RingGeometry& geometry, uint64_t ring_epoch)
     : memory_(std::move(memory)),
+      device_rows_(std::move(device_rows)),
       view_(memory_.data(), geometry),
       ring_epoch_(ring_epoch),
       nonce_(view_.header().nonce),
@@ -82,11 +109,16 @@ absl::StatusOr<std::span<float>> SharedRingWriter::BeginBlock(const RingRef& ref
   last_sequences_[ref.entry] = ref.sequence;
   entry.ring_epoch = ref.ring_epoch;
   entry.sequence = ref.sequence;
-  return std::span<float>(view_.rows(ref.entry),
-                          size_t{max_rows} * view_.geometry().vocabulary_size);
+  return std::span<float>(
+      device_rows_ != nullptr ? device_rows_->rows(ref.entry) : view_.rows(ref.entry),
+      size_t{max_rows} * view_.geometry().vocabulary_size);
 }
 
 void SharedRingWriter::CommitBlock(const RingRef& ref, uint32_t rows) {
+  // Rows that nobody can wait for are none.
+  if (device_rows_ != nullptr && !device_rows_->RecordReady(ref.entry).ok()) {
+    return AbandonBlock(ref);
+  }
   RingEntry& entry = view_.entry(ref.entry);
   entry.rows = rows;
   entry.state.store(RingEntryState::kReady, std::memory_order_release);

@@ -13,13 +13,14 @@
 #include "absl/status/statusor.h"
 #include "common/ring/ring_layout.h"
 #include "common/ring/ring_memory.h"
+#include "common/ring/ring_rows.h"
 #include "common/ring/unique_fd.h"
 
 namespace tandem {
 
-// Several blocks, of different entries, can be under way at once. A transport over device memory
-// (cuda_ipc) gives rows that its kernels write, and records its ready event in CommitBlock: before
-// the message that names the entry is sent. Used by one thread.
+// Several blocks, of different entries, can be under way at once. Over device memory (cuda_ipc) rows
+// are written by what the caller enqueues, and CommitBlock records the entry's event: before the
+// message that names the entry is sent. Used by one thread.
 class RingWriter {
  public:
   virtual ~RingWriter() = default;
@@ -35,25 +36,30 @@ class RingWriter {
   virtual void AbandonBlock(const RingRef& ref) = 0;
 };
 
-// `shm`: rows lie in the memory that the verifier reads.
+// `shm` and `cuda_ipc`: rows lie in the memory that the verifier reads, the host's or a device's.
 class SharedRingWriter final : public RingWriter {
  public:
   // Maps the descriptor that the verifier handed out and checks that it is the ring that was
-  // announced, then echoes the nonce. FAILED_PRECONDITION says what is different.
+  // announced, then echoes the nonce. FAILED_PRECONDITION says what is different. `open_rows`: how a
+  // device's rows are opened; none: they are the host's.
   static absl::StatusOr<std::unique_ptr<SharedRingWriter>> Open(UniqueFd fd,
                                                                 const RingGeometry& geometry,
-                                                                uint64_t ring_epoch);
+                                                                uint64_t ring_epoch,
+                                                                const OpenRingRows& open_rows = {});
+  ~SharedRingWriter() override;
 
-  uint64_t nonce() const { return nonce_; }  // read from the ring
+  uint64_t nonce() const { return nonce_; }  // read where the rows are
 
   absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) override;
   void CommitBlock(const RingRef& ref, uint32_t rows) override;
   void AbandonBlock(const RingRef& ref) override;
 
  private:
-  SharedRingWriter(RingMemory memory, const RingGeometry& geometry, uint64_t ring_epoch);
+  SharedRingWriter(RingMemory memory, std::unique_ptr<OpenedRingRows> device_rows,
+                   const RingGeometry& geometry, uint64_t ring_epoch);
 
   RingMemory memory_;
+  std::unique_ptr<OpenedRingRows> device_rows_;  // or none
   RingView view_;
   uint64_t ring_epoch_;
   uint64_t nonce_;

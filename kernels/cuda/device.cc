@@ -46,6 +46,9 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
     return status;
   }
   info.name = properties.name;
+  for (const char byte : properties.uuid.bytes) {
+    absl::StrAppend(&info.uuid, absl::Hex(static_cast<uint8_t>(byte), absl::kZeroPad2));
+  }
   info.capability = 10 * properties.major + properties.minor;
   info.num_multiprocessors = properties.multiProcessorCount;
   info.memory_bytes = properties.totalGlobalMem;

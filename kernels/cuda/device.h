@@ -16,6 +16,7 @@ inline constexpr int kOldestCapability = 80;  // 10 * major + minor
 struct DeviceInfo {
   int index = 0;
   std::string name;
+  std::string uuid;    // in hexadecimal; of a MIG instance its own
   int capability = 0;  // 10 * major + minor
   int num_multiprocessors = 0;
   size_t memory_bytes = 0;

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include <bit>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
 
@@ -42,10 +44,41 @@ absl::Status DeviceStream::Wait() const {
   return CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 
-absl::StatusOr<DeviceEvent> DeviceEvent::Create() {
+absl::StatusOr<DeviceEvent> DeviceEvent::Create(bool timed) {
+  return CreateWith(timed ? cudaEventDefault : cudaEventDisableTiming);
+}
+
+absl::StatusOr<DeviceEvent> DeviceEvent::CreateShared() {
+  return CreateWith(cudaEventInterprocess | cudaEventDisableTiming);
+}
+
+absl::StatusOr<DeviceEvent> DeviceEvent::OpenShared(const IpcHandle& handle) {
   DeviceEvent event;
   if (absl::Status status = CudaStatus(
-          cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming), "cudaEventCreate");
+          cudaIpcOpenEventHandle(&event.event_, std::bit_cast<cudaIpcEventHandle_t>(handle)),
+          "cudaIpcOpenEventHandle");
+      !status.ok()) {
+    event.event_ = nullptr;
+    return status;
+  }
+  return event;
+}
+
+absl::StatusOr<IpcHandle> DeviceEvent::Handle() const {
+  static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(IpcHandle));
+  cudaIpcEventHandle_t handle;
+  if (absl::Status status =
+          CudaStatus(cudaIpcGetEventHandle(&handle, event_), "cudaIpcGetEventHandle");
+      !status.ok()) {
+    return status;
+  }
+  return std::bit_cast<IpcHandle>(handle);
+}
+
+absl::StatusOr<DeviceEvent> DeviceEvent::CreateWith(unsigned flags) {
+  DeviceEvent event;
+  if (absl::Status status =
+          CudaStatus(cudaEventCreateWithFlags(&event.event_, flags), "cudaEventCreate");
       !status.ok()) {
     return status;
   }
@@ -77,6 +110,16 @@ absl::StatusOr<bool> DeviceEvent::IsReached() const {
   }
   if (absl::Status status = CudaStatus(error, "cudaEventQuery"); !status.ok()) return status;
   return true;
+}
+
+absl::StatusOr<double> DeviceEvent::SecondsSince(const DeviceEvent& earlier) const {
+  float milliseconds = 0;
+  if (absl::Status status = CudaStatus(cudaEventElapsedTime(&milliseconds, earlier.event_, event_),
+                                       "cudaEventElapsedTime");
+      !status.ok()) {
+    return status;
+  }
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 absl::StatusOr<PinnedMemory> PinnedMemory::Create(size_t bytes) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/ipc.h"
 #include "kernels/cuda/stream.h"
 
 struct CUevent_st;
@@ -47,7 +48,11 @@ class DeviceStream {
 // A point on a stream that others may wait for. Move-only.
 class DeviceEvent {
  public:
-  static absl::StatusOr<DeviceEvent> Create();
+  // timed: for SecondsSince, at the cost of slower records.
+  static absl::StatusOr<DeviceEvent> Create(bool timed = false);
+  // One that other processes of the same GPU may open; Handle() names it.
+  static absl::StatusOr<DeviceEvent> CreateShared();
+  static absl::StatusOr<DeviceEvent> OpenShared(const IpcHandle& handle);
   DeviceEvent() = default;
   ~DeviceEvent();
   DeviceEvent(DeviceEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
@@ -63,8 +68,15 @@ class DeviceEvent {
   absl::Status Wait() const;
   // Whether the last Record was reached. Does not wait.
   absl::StatusOr<bool> IsReached() const;
+  // PRECOND: made by CreateShared.
+  absl::StatusOr<IpcHandle> Handle() const;
+  // From the moment that `earlier` was reached to that of this one. PRECOND: both are timed, and
+  // have been.
+  absl::StatusOr<double> SecondsSince(const DeviceEvent& earlier) const;
 
  private:
+  static absl::StatusOr<DeviceEvent> CreateWith(unsigned flags);
+
   CUevent_st* event_ = nullptr;
 };
 

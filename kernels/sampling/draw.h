@@ -72,6 +72,25 @@ struct DeviceDrawArgs {
 // Enqueued on `stream`, nothing waits. INTERNAL: the launch was refused.
 absl::Status DrawTokens(const DeviceDrawArgs& args, CudaStream stream);
 
+// What a draft loop does with the tokens that DrawTokens gave after one of its passes (draw_cuda.cu):
+// keeps them, and feeds them to the next, without the host. All arrays are in device memory.
+//   drawn   [rows]          of DrawTokens
+//   fed     [rows]          out: for the next pass; 0 where none was drawn: that row is computed all
+//                           the same, and what comes of it means nothing
+//   drafts  [rows, stride]  out: column `pass`, as fed: what counts for penalties of later rows
+//   record  [rows, stride]  out: column `pass`, as drawn
+struct DeviceDraftArgs {
+  size_t rows = 0;
+  size_t pass = 0;
+  size_t stride = 0;
+  const int32_t* drawn = nullptr;
+  int32_t* fed = nullptr;
+  int32_t* drafts = nullptr;
+  int32_t* record = nullptr;
+};
+
+absl::Status KeepDrafts(const DeviceDraftArgs& args, CudaStream stream);
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_SAMPLING_DRAW_H_

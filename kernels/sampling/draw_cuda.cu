@@ -81,6 +81,16 @@ __global__ void __launch_bounds__(kThreads) DrawRowToken(DeviceDrawArgs args) {
   if (threadIdx.x == 0) args.token_ids[blockIdx.x] = token_id;
 }
 
+__global__ void __launch_bounds__(kThreads) KeepDraft(DeviceDraftArgs args) {
+  const size_t row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= args.rows) return;
+  const int32_t drawn = args.drawn[row];
+  const int32_t fed = drawn < 0 ? 0 : drawn;
+  args.fed[row] = fed;
+  args.drafts[row * args.stride + args.pass] = fed;
+  args.record[row * args.stride + args.pass] = drawn;
+}
+
 }  // namespace
 
 absl::Status DrawTokens(const DeviceDrawArgs& args, CudaStream stream) {
@@ -88,6 +98,13 @@ absl::Status DrawTokens(const DeviceDrawArgs& args, CudaStream stream) {
   return Launch("DrawTokens", DrawRowToken,
                 {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), sizeof(Shared)}, stream,
                 args);
+}
+
+absl::Status KeepDrafts(const DeviceDraftArgs& args, CudaStream stream) {
+  if (args.rows == 0) return absl::OkStatus();
+  const size_t blocks = (args.rows + kThreads - 1) / kThreads;
+  return Launch("KeepDrafts", KeepDraft, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0},
+                stream, args);
 }
 
 }  // namespace tandem

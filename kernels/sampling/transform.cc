@@ -51,6 +51,14 @@ bool AdjustsLogits(const SamplingParams& params, int32_t num_output_tokens) {
   return HasPenalties(params) || !params.logit_bias.empty() || HoldsBack(params, num_output_tokens);
 }
 
+std::span<const int32_t> HeldBack(const SamplingParams& params, int32_t num_output_tokens,
+                                  size_t vocabulary_size) {
+  if (!HoldsBack(params, num_output_tokens) || HoldsBackEverything(params, vocabulary_size)) {
+    return {};
+  }
+  return params.held_back_token_ids;
+}
+
 bool AllFinite(std::span<const float> logits) { return row::IsFinite(logits); }
 
 void AdjustLogits(std::span<const float> logits, const SamplingParams& params,
@@ -65,8 +73,8 @@ void AdjustLogits(std::span<const float> logits, const SamplingParams& params,
     adjusted[token_id] =
         ToFiniteFloat(static_cast<double>(adjusted[token_id]) + static_cast<double>(bias));
   }
-  if (HoldsBack(params, num_output_tokens) && !HoldsBackEverything(params, logits.size())) {
-    for (int32_t token_id : params.held_back_token_ids) adjusted[token_id] = kMinusInfinity;
+  for (int32_t token_id : HeldBack(params, num_output_tokens, logits.size())) {
+    adjusted[token_id] = kMinusInfinity;
   }
 }
 

@@ -30,6 +30,9 @@ void AdjustLogits(std::span<const float> logits, const SamplingParams& params,
 
 // False when AdjustLogits would only copy.
 bool AdjustsLogits(const SamplingParams& params, int32_t num_output_tokens);
+// The tokens that its min_tokens mask takes; empty where it is not applied.
+std::span<const int32_t> HeldBack(const SamplingParams& params, int32_t num_output_tokens,
+                                  size_t vocabulary_size);
 // True when it looks at `counts`.
 bool HasPenalties(const SamplingParams& params);
 

@@ -116,6 +116,7 @@ class Measurement {
                      .rate = cell.rate,
                      .requests = options_.requests,
                      .seconds = options_.seconds,
+                     .warm_up_seconds = options_.warm_up_seconds,
                      .seed = options_.seed + static_cast<uint64_t>(pair),
                      .tenant = NewTenant()};
     if (step.seconds == 0) {
@@ -127,7 +128,8 @@ class Measurement {
                                                                      cell.clients == 1 ? "" : "s")
                                                    : absl::StrFormat("%g requests/s", cell.rate),
                                   cell.mode, cell.drafting));
-    const CpuSeconds before = ReadCpuSeconds();
+    CpuSeconds before;
+    step.on_measured = [&before] { before = ReadCpuSeconds(); };
     const double rate = load_.Run(
         step, PlanOf(cell, static_cast<uint64_t>(pair)),
         [&](double fraction) {

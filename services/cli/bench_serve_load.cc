@@ -86,16 +86,22 @@ class LoadRun {
     double next_progress = kProgressSeconds;
     while (true) {
       double now = Now();
+      if (!measuring_ && now >= step_.warm_up_seconds) {
+        measuring_ = true;
+        measured_from_ = now;
+        step_.on_measured();
+      }
       if (now >= next_progress) {
         next_progress = now + kProgressSeconds;
         if (!on_progress(Fraction(now))) End(now);
       }
-      if (step_.seconds > 0 && now >= step_.seconds) End(now);
+      if (step_.seconds > 0 && now >= AllSeconds()) End(now);
       while (!ended_ && !due_.empty() && due_.top() <= now) Send(now);
       if (streams_.empty() && (ended_ || AllSent())) break;
       double until = next_progress;
       if (!ended_ && !due_.empty()) until = std::min(until, due_.top());
-      if (!ended_ && step_.seconds > 0) until = std::min(until, step_.seconds);
+      if (!ended_ && step_.seconds > 0) until = std::min(until, AllSeconds());
+      if (!measuring_) until = std::min(until, step_.warm_up_seconds);
       void* tag = nullptr;
       bool ok = false;
       const auto deadline =
@@ -106,8 +112,9 @@ class LoadRun {
       }
     }
     if (!ended_) ended_at_ = Now();
-    result_->wall_seconds += ended_at_;
-    return static_cast<double>(tokens_) / ended_at_;
+    const double seconds = ended_at_ - measured_from_;
+    result_->wall_seconds += seconds;
+    return static_cast<double>(tokens_) / seconds;
   }
 
  private:
@@ -115,12 +122,14 @@ class LoadRun {
 
   double NextGap() { return std::exponential_distribution<double>(step_.rate)(random_); }
 
+  double AllSeconds() const { return step_.warm_up_seconds + step_.seconds; }
+
   bool AllSent() const { return step_.requests > 0 && num_sent_ >= step_.requests; }
 
   double Fraction(double now) const {
     return step_.requests > 0
                ? static_cast<double>(num_ended_) / static_cast<double>(step_.requests)
-               : now / step_.seconds;
+               : now / AllSeconds();
   }
 
   // The measured time is over. Every call is cancelled, and what comes after does not count.
@@ -177,8 +186,10 @@ class LoadRun {
       }
       stream.last_token_at = now;
       stream.tokens += count;
-      tokens_ += count;
-      result_->tokens += count;
+      if (measuring_) {
+        tokens_ += count;
+        result_->tokens += count;
+      }
     }
     if (stream.message.has_completion())
       stream.completion.Swap(stream.message.mutable_completion());
@@ -188,21 +199,25 @@ class LoadRun {
     if (!ended_) {
       ++num_ended_;
       double pause = 0;
-      if (stream.status.ok()) {
-        Count(stream);
-      } else if (stream.left && stream.status.error_code() == grpc::StatusCode::CANCELLED) {
-        ++result_->cancelled;
-      } else {
-        ++result_->failures[absl::StatusCodeToString(
-            static_cast<absl::StatusCode>(stream.status.error_code()))];
-        pause = PauseAfter(stream);
-      }
+      const bool as_planned =
+          stream.left && stream.status.error_code() == grpc::StatusCode::CANCELLED;
+      if (!stream.status.ok() && !as_planned) pause = PauseAfter(stream);
+      if (measuring_) Count(stream, as_planned);
       if (step_.clients > 0) due_.push(Now() + pause);
     }
     streams_.erase(stream.self);
   }
 
-  void Count(Stream& stream) {
+  void Count(const Stream& stream, bool as_planned) {
+    if (!stream.status.ok()) {
+      if (as_planned) {
+        ++result_->cancelled;
+      } else {
+        ++result_->failures[absl::StatusCodeToString(
+            static_cast<absl::StatusCode>(stream.status.error_code()))];
+      }
+      return;
+    }
     ++result_->finished;
     if (stream.tokens > 0) result_->first_token.push_back(stream.first_token_at - stream.sent_at);
     if (stream.tokens > 1) {
@@ -229,6 +244,8 @@ class LoadRun {
   int64_t num_sent_ = 0;
   int64_t num_ended_ = 0;
   int64_t tokens_ = 0;
+  bool measuring_ = false;    // the warm-up is over
+  double measured_from_ = 0;  // seconds since the start
   bool ended_ = false;
   double ended_at_ = 0;
 };

@@ -20,7 +20,11 @@ struct LoadStep {
   double rate = 0;       // open loop, when `clients` is 0: Poisson arrivals a second
   int64_t requests = 0;  // the run ends when so many have ended; 0: by time alone
   double seconds = 0;    // or after so long: what still runs is cancelled; 0: by requests alone
-  uint64_t seed = 1;     // of the arrivals
+  // Before these: the same load, of which nothing counts but `most_open`. `on_measured` is called
+  // when it is over. Of runs that end by time alone.
+  double warm_up_seconds = 0;
+  std::function<void()> on_measured = [] {};
+  uint64_t seed = 1;  // of the arrivals
   // Prompts are cached for each tenant apart: with a name of its own a run finds nothing in the
   // prefix cache but its own prompts. Empty: none.
   std::string tenant = {};

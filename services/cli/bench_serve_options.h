@@ -21,6 +21,7 @@ struct BenchServeOptions {
   int requests =
       0;  // of each client in a run, or of the run in an open loop; 0: by `seconds`, or four
   double seconds = 0;                           // of a run; 0: by `requests`
+  double warm_up_seconds = 0;                   // of a run by seconds, before them
   int pairs = 3;                                // runs of each step, mode and kind of drafting
   std::vector<std::string> modes = {"greedy"};  // greedy, sampled, reproducible
   std::vector<std::string> drafting = {"auto", "off"};  // on, off, auto

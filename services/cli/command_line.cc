@@ -225,8 +225,8 @@ void AddResources(CLI::App& app, ServerOptions& server) {
       ->type_name("BYTES")
       ->group(group);
   app.add_option("--transport", server.transport,
-                 "of log-probabilities from drafter to verifier: auto, shm or inline")
-      ->check(CLI::IsMember({"auto", "shm", "inline"}))
+                 "of log-probabilities from drafter to verifier: auto, cuda_ipc, shm or inline")
+      ->check(CLI::IsMember({"auto", "cuda_ipc", "shm", "inline"}))
       ->type_name("KIND")
       ->group(group);
   for (const RouterFlag& flag : kRouterFlags) {
@@ -540,6 +540,11 @@ void AddBenchServe(CLI::App& app, BenchServeOptions& options) {
       ->check(CLI::Range(0.01, 1e7))
       ->type_name("S")
       ->group(load);
+  app.add_option("--warm-up", options.warm_up_seconds,
+                 "seconds of the same load before the --seconds of a run, which do not count (0)")
+      ->check(CLI::Range(0.0, 1e7))
+      ->type_name("S")
+      ->group(load);
   app.add_option("--pairs", options.pairs,
                  "runs of each step and mode, each with every kind of drafting (3)")
       ->check(positive)
@@ -613,6 +618,9 @@ std::string CheckSession(const SessionOptions& session) {
 std::string CheckBenchServe(const BenchServeOptions& options) {
   if (options.requests > 0 && options.seconds > 0) {
     return "--requests and --seconds both end a run: give one or the other";
+  }
+  if (options.warm_up_seconds > 0 && options.seconds == 0) {
+    return "--warm-up comes before --seconds: give both, or neither";
   }
   return CheckSession(options.session);
 }

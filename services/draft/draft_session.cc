@@ -14,7 +14,10 @@
 
 namespace tandem {
 
-DraftSession::DraftSession(const WorkerModel* model) : model_(model), proposer_(&model->model()) {}
+DraftSession::DraftSession(const WorkerModel* model, std::unique_ptr<Proposer> proposer)
+    : model_(model), proposer_(std::move(proposer)) {
+  if (proposer_ == nullptr) proposer_ = std::make_unique<HostProposer>(&model->model());
+}
 
 absl::Status DraftSession::Handle(const v1::DraftCommand& command, const Emit& emit) {
   v1::DraftReply reply;
@@ -61,6 +64,9 @@ absl::Status DraftSession::Attach(const v1::Attach& attach, v1::DraftReply& repl
   slots_.emplace(&model_->caches(), model_->vocabulary_size(), attach.max_slots());
   max_draft_length_ = attach.max_draft_length();
   *reply.mutable_attach() = model_->Describe();
+  if (model_->open_ring_rows()) {
+    reply.mutable_attach()->add_transports(v1::RING_TRANSPORT_CUDA_IPC);
+  }
   reply.mutable_attach()->add_transports(v1::RING_TRANSPORT_SHM);
   reply.mutable_attach()->add_transports(v1::RING_TRANSPORT_INLINE);
   return absl::OkStatus();
@@ -77,11 +83,17 @@ absl::Status DraftSession::OpenRing(const v1::OpenRing& command, v1::DraftReply&
                               std::to_string(geometry.vocabulary_size) + ", the draft model's is " +
                               std::to_string(model_->vocabulary_size()));
   }
+  const bool on_device = command.transport() == v1::RING_TRANSPORT_CUDA_IPC;
+  if (on_device && !model_->open_ring_rows()) {
+    return FailedPrecondition("ring: this worker computes on no GPU");
+  }
   switch (command.transport()) {
+    case v1::RING_TRANSPORT_CUDA_IPC:
     case v1::RING_TRANSPORT_SHM: {
       TANDEM_ASSIGN_OR_RETURN(UniqueFd fd, FetchRing(command.socket_path(), command.ring_epoch()));
       TANDEM_ASSIGN_OR_RETURN(
-          auto writer, SharedRingWriter::Open(std::move(fd), geometry, command.ring_epoch()));
+          auto writer, SharedRingWriter::Open(std::move(fd), geometry, command.ring_epoch(),
+                                              on_device ? model_->open_ring_rows() : nullptr));
       reply.mutable_open_ring()->set_nonce(writer->nonce());
       ring_ = std::move(writer);
       return absl::OkStatus();
@@ -198,7 +210,7 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
     items.push_back(&item);
   }
 
-  const absl::Status status = proposer_.Run(proposals);
+  const absl::Status status = proposer_->Run(proposals);
   for (size_t i = 0; i < proposals.size(); ++i) {
     const v1::SlotPoint& at = items[i]->at();
     Proposal& proposal = proposals[i];
@@ -227,7 +239,7 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
   reply.set_num_free_pages(static_cast<uint32_t>(model_->caches().pages().num_free()));
   reply.set_transfer_seconds(transfer_seconds);
   reply.set_compute_seconds(total.seconds() - transfer_seconds);
-  reply.set_catch_up_seconds(proposer_.catch_up_seconds());
+  reply.set_catch_up_seconds(proposer_->catch_up_seconds());
 }
 
 void DraftSession::ReadVocabulary(uint64_t id, const Emit& emit) const {

@@ -22,8 +22,9 @@ using DraftServer = SessionServer<v1::DraftWorker, v1::DraftCommand, v1::DraftRe
 
 class DraftSession final : public DraftHandler {
  public:
-  // `model` must outlive it, and is shared with other sessions of the same thread.
-  explicit DraftSession(const WorkerModel* model);
+  // `model` must outlive it, and is shared with other sessions of the same thread. `proposer`: how
+  // it drafts; null: on the host.
+  explicit DraftSession(const WorkerModel* model, std::unique_ptr<Proposer> proposer = nullptr);
 
   absl::Status Handle(const v1::DraftCommand& command, const Emit& emit) override;
 
@@ -48,7 +49,7 @@ class DraftSession final : public DraftHandler {
                          v1::ProposeResult& result);
 
   const WorkerModel* model_;
-  Proposer proposer_;
+  std::unique_ptr<Proposer> proposer_;
   std::optional<SlotLedger<v1::ProposeResult>> slots_;  // once attached
   uint32_t max_draft_length_ = 0;
   std::unique_ptr<RingWriter> ring_;

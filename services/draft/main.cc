@@ -4,8 +4,23 @@
 #include "services/draft/draft_session.h"
 #include "services/worker/worker_main.h"
 #ifdef TANDEM_HAS_CUDA
+#include "services/draft/cuda_proposer.h"
 #include "services/worker/cuda_backend.h"
 #endif
+
+namespace {
+
+#ifdef TANDEM_HAS_CUDA
+constexpr auto kLoadOnGpu = tandem::LoadOnGpu;
+using tandem::MakeCudaProposer;
+#else
+constexpr auto kLoadOnGpu = nullptr;
+std::unique_ptr<tandem::Proposer> MakeCudaProposer(tandem::LlamaModel& /*model*/) {
+  return nullptr;
+}
+#endif
+
+}  // namespace
 
 int main(int argc, char** argv) {
   return tandem::RunWorker(
@@ -15,13 +30,15 @@ int main(int argc, char** argv) {
            "Tandem's draft worker: runs the small model that guesses the next tokens.\nA "
            "router talks to it; people talk to the router.",
        .may_cut_context = true,
-#ifdef TANDEM_HAS_CUDA
-       .load_on_gpu = tandem::LoadOnGpu,
-#endif
+       .load_on_gpu = kLoadOnGpu,
        .start = [](const tandem::Address& address, const tandem::WorkerModel& model,
                    const std::filesystem::path&) {
          return tandem::DraftServer::Start(
-             address, [&model] { return std::make_unique<tandem::DraftSession>(&model); },
+             address,
+             [&model] {
+               return std::make_unique<tandem::DraftSession>(&model,
+                                                             MakeCudaProposer(model.model()));
+             },
              [&model] { return model.model().progress(); });
        }});
 }

@@ -24,9 +24,10 @@ bool Draw(std::span<const float> logits, Proposal& proposal, std::span<float> sc
 
 }  // namespace
 
-Proposer::Proposer(LlamaModel* model) : model_(model), scratch_(model->config().vocabulary_size) {}
+HostProposer::HostProposer(LlamaModel* model)
+    : model_(model), scratch_(model->config().vocabulary_size) {}
 
-absl::Status Proposer::Run(std::span<Proposal> proposals) {
+absl::Status HostProposer::Run(std::span<Proposal> proposals) {
   const Stopwatch first_pass;
   catch_up_seconds_ = 0;
   std::vector<ForwardItem> items;

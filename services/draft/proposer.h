@@ -1,4 +1,5 @@
-// Drafts tokens for a batch of slots.
+// Drafts tokens for a batch of slots: the interface, and how it is done where logits are in the
+// host's memory.
 #ifndef TANDEM_SERVICES_DRAFT_PROPOSER_H_
 #define TANDEM_SERVICES_DRAFT_PROPOSER_H_
 
@@ -31,15 +32,23 @@ struct Proposal {
 // only once it is committed.
 class Proposer {
  public:
-  // `model` must outlive it.
-  explicit Proposer(LlamaModel* model);
+  virtual ~Proposer() = default;
 
   // PRECOND: different slots, each with room for token_ids and draft_length - 1 rows more; ids in
-  // the vocabulary. An error is the model's and leaves caches with rows that are not booked:
-  // TruncateTo drops them.
-  absl::Status Run(std::span<Proposal> proposals);
+  // the vocabulary. An error is the model's. With or without one, caches may have rows that are not
+  // booked: TruncateTo drops them.
+  virtual absl::Status Run(std::span<Proposal> proposals) = 0;
   // Of the last run, its first pass: the tokens that were lacking, and the first draws.
-  double catch_up_seconds() const { return catch_up_seconds_; }
+  virtual double catch_up_seconds() const = 0;
+};
+
+class HostProposer final : public Proposer {
+ public:
+  // `model` must outlive it.
+  explicit HostProposer(LlamaModel* model);
+
+  absl::Status Run(std::span<Proposal> proposals) override;
+  double catch_up_seconds() const override { return catch_up_seconds_; }
 
  private:
   LlamaModel* model_;

@@ -10,8 +10,11 @@ namespace {
 
 // Until costs are measured a round has no more draft tokens than these.
 constexpr uint32_t kInitialDraftTokens = 16;
-// Drafts must be expected to gain this much: they are not tried for what may be noise.
+// What drafts must be expected to gain with one slot, and more for each doubling of the slots: they
+// are not tried for what may be noise. Where many slots keep the machine busy anyway, little is to be
+// gained, and to change over to drafts is a catch-up of all of them.
 constexpr double kMargin = 0.01;
+constexpr double kMarginOfDoubling = 0.005;
 // The most that drafts may have to gain where drafters catch up, and rounds in which it is
 // forgotten that catch-ups were in vain.
 constexpr double kMostCatchUpMargin = 0.2;
@@ -53,6 +56,10 @@ constexpr double kHopedAcceptance = 0.95;
 constexpr double kOptimism = 2;
 // Relative error of a cost that is known well enough.
 constexpr double kKnown = 0.05;
+
+double Margin(size_t num_slots) {
+  return kMargin + kMarginOfDoubling * std::log2(static_cast<double>(num_slots));
+}
 
 // What is lacking is fed in this round, and paid for by it.
 std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
@@ -105,7 +112,7 @@ bool Ramp(std::span<const PlanSlot> slots, DraftPlan* plan) {
 
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
     : options_(options), reference_gap_(kFirstReference), probe_gap_(kFirstGap) {
-  catch_up_margins_.fill(kMargin);
+  for (size_t i = 0; i < kNumMargins; ++i) catch_up_margins_[i] = Margin(size_t{1} << i);
 }
 
 void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mode,
@@ -201,15 +208,16 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
   std::optional<PlainRound>& plain_round = plain_rounds_[batch.cohort];
   plain_round.reset();
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
-  DraftPlan plan = DraftPlanner(&costs, slots, batch).Best(kMargin);
+  const double least = Margin(candidates.size());
+  DraftPlan plan = DraftPlanner(&costs, slots, batch).Best(least);
   const double seconds = CatchUpSeconds(plan, slots, costs);
   const double margin = catch_up_margins_[Bucket(candidates.size())];
   bool ramps = false;
   if (seconds > 0 && plan.value.rate() <= (1 + margin) * plan.plain.rate()) {
-    const double drafted = plan.drafted_over_plain * (1 + kMargin) / (1 + margin);
+    const double drafted = plan.drafted_over_plain * (1 + least) / (1 + margin);
     DraftBatch without = batch;
     without.longest_lack = kRunningLack + kSlack;
-    plan = DraftPlanner(&costs, slots, without).Best(kMargin);
+    plan = DraftPlanner(&costs, slots, without).Best(least);
     plan.drafted_over_plain = std::max(plan.drafted_over_plain, drafted);
   } else {
     ramps = Ramp(slots, &plan);
@@ -222,7 +230,7 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
   if (!drafts && batch.prompt_rows == 0) {
     // Passes and attending that change by less than a factor f each leave a round within f², and
     // the ratio of two rates within f⁴.
-    const double change = std::log((1 + kMargin) / std::max(plan.drafted_over_plain, 1e-9)) / 4;
+    const double change = std::log((1 + least) / std::max(plan.drafted_over_plain, 1e-9)) / 4;
     plain_round = {{candidates.begin(), candidates.end()},
                    batch,
                    costs,
@@ -241,8 +249,9 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
 
 void DraftLengthController::Earn(const DraftPlan& plan, double gained_seconds,
                                  Investment* investment) {
+  const double least = Margin(plan.lengths.size());
   double& margin = catch_up_margins_[Bucket(plan.lengths.size())];
-  margin += (kMargin - margin) / kMarginMemory;
+  margin += (least - margin) / kMarginMemory;
   if (investment->seconds == 0) return;
   if (plan.lengths == plan.plain_lengths) {
     if (investment->left > investment->seconds / 2) {
@@ -253,7 +262,7 @@ void DraftLengthController::Earn(const DraftPlan& plan, double gained_seconds,
   }
   investment->left -= gained_seconds;
   if (investment->left > 0) return;
-  margin = std::max(margin / 2, kMargin);
+  margin = std::max(margin / 2, least);
   *investment = {};
 }
 
@@ -294,7 +303,8 @@ bool DraftLengthController::ProbeCosts(std::span<const DraftCandidate> candidate
   const double error =
       std::max(costs_.VerifyError(rows),
                other.value.tokens > other.plain.tokens ? costs_.PassError(1) : 0.0);
-  if (error < kKnown || other.value.rate() <= (1 + kMargin) * plan->value.rate()) {
+  if (error < kKnown ||
+      other.value.rate() <= (1 + Margin(candidates.size())) * plan->value.rate()) {
     return false;
   }
   // Paid for as if it cost more than expected.
@@ -337,8 +347,9 @@ void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> cand
   }
   RoundCosts hoped_costs = expected;
   hoped_costs.pass = costs_.Optimistic(kOptimism).pass;
-  const RoundValue best = DraftPlanner(&hoped_costs, hopeful, batch).Best(kMargin).value;
-  if (best.rate() <= (1 + kMargin) * plan->value.rate()) return;
+  const double least = Margin(candidates.size());
+  const RoundValue best = DraftPlanner(&hoped_costs, hopeful, batch).Best(least).value;
+  if (best.rate() <= (1 + least) * plan->value.rate()) return;
 
   // The one that was not asked for longest, of those that could be paid for if nothing is accepted.
   std::stable_sort(idle.begin(), idle.end(), [&](uint32_t a, uint32_t b) {

@@ -65,8 +65,11 @@ void Engine::Start(double now) {
 }
 
 void Engine::OnRequest(CallId call, GenerationRequest request, double now) {
+  if (const std::optional<Refusal> refusal = RefusesAll(now)) {
+    commands_.push_back(FinishCall{call, refusal->status, 0, refusal->retry_milliseconds});
+    return;
+  }
   absl::Status refused;
-  int retry_milliseconds = 0;
   const auto is_quarantined = [&] {
     if (quarantine_.empty()) return false;
     const uint64_t hash = HashTokens(request.prompt_token_ids);
@@ -74,13 +77,7 @@ void Engine::OnRequest(CallId call, GenerationRequest request, double now) {
       return entry.first == hash && now < entry.second;
     });
   };
-  if (draining_) {
-    refused = Unavailable("the server is draining: it finishes what runs and takes nothing new");
-  } else if (!verifier_up_ && now - verifier_down_since_ >= options_.verifier_timeout_seconds) {
-    refused = Unavailable(absl::StrCat("the verifier has been gone for more than ",
-                                       options_.verifier_timeout_seconds, " s"));
-    retry_milliseconds = 1000;
-  } else if (request_ids_.count(request.request_id) > 0) {
+  if (request_ids_.count(request.request_id) > 0) {
     refused = absl::AlreadyExistsError(
         absl::StrCat("request_id: \"", request.request_id,
                      "\" is running; allowed: one that is not, or empty for a new one"));
@@ -101,7 +98,7 @@ void Engine::OnRequest(CallId call, GenerationRequest request, double now) {
     }
   }
   if (!refused.ok()) {
-    commands_.push_back(FinishCall{call, refused, 0, retry_milliseconds});
+    commands_.push_back(FinishCall{call, refused, 0, 0});
     return;
   }
   request.open.set_audit(request.needs_draft_log_probs() && !request.seed_given &&
@@ -112,12 +109,31 @@ void Engine::OnRequest(CallId call, GenerationRequest request, double now) {
   if (queue_.size() > options_.max_queue) {
     request_ids_.erase(queue_.back()->request.request_id);
     queue_.pop_back();
-    commands_.push_back(
-        FinishCall{call,
-                   ResourceExhausted(absl::StrCat("the queue is full: ", options_.max_queue,
-                                                  " requests wait (--max-queue)")),
-                   0, RetryMilliseconds()});
+    const Refusal refusal = QueueIsFull();
+    commands_.push_back(FinishCall{call, refusal.status, 0, refusal.retry_milliseconds});
   }
+}
+
+std::optional<Engine::Refusal> Engine::RefusesAll(double now) const {
+  if (draining_) {
+    return Refusal{
+        Unavailable("the server is draining: it finishes what runs and takes nothing new")};
+  }
+  if (!verifier_up_ && now - verifier_down_since_ >= options_.verifier_timeout_seconds) {
+    return Refusal{Unavailable(absl::StrCat("the verifier has been gone for more than ",
+                                            options_.verifier_timeout_seconds, " s")),
+                   1000};
+  }
+  // Whatever waits would run already if there were a slot for it. With no queue at all only Pump
+  // tells.
+  if (options_.max_queue > 0 && queue_.size() >= options_.max_queue) return QueueIsFull();
+  return std::nullopt;
+}
+
+Engine::Refusal Engine::QueueIsFull() const {
+  return {ResourceExhausted(absl::StrCat("the queue is full: ", options_.max_queue,
+                                         " requests wait (--max-queue)")),
+          RetryMilliseconds()};
 }
 
 std::unique_ptr<Sequence> Engine::NewSequence(CallId call, GenerationRequest request,

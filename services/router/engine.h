@@ -67,6 +67,14 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // What is answered to any request that comes now, whatever it says; nullopt: it may be taken. To
+  // be asked before the work of reading one, so that overload costs little.
+  struct Refusal {
+    absl::Status status;
+    int retry_milliseconds = 0;  // 0: no hint
+  };
+  std::optional<Refusal> RefusesAll(double now) const;
+
   // Events.
   void Start(double now);
   void OnRequest(CallId call, GenerationRequest request, double now);
@@ -193,6 +201,7 @@ class Engine {
   void FinishSlot(uint32_t slot_id, const absl::Status& status);
   void EndEverything(const absl::Status& status);
   void CheckVerifierBudget(double now);
+  Refusal QueueIsFull() const;
   int RetryMilliseconds() const;
   std::unique_ptr<Sequence> NewSequence(CallId call, GenerationRequest request, double now) const;
 

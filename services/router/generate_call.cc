@@ -40,7 +40,7 @@ bool GenerateCall::Write(const v1::GenerateResponse& response) {
   }
   std::string bytes = response.SerializeAsString();
   waiting_bytes_ += sizeof(std::string) + bytes.size();
-  if (waiting_bytes_ > kMaxBufferedBytes) {
+  if (waiting_bytes_ > buffer_bytes_) {
     waiting_.clear();
     return false;
   }

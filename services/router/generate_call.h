@@ -17,12 +17,10 @@
 
 namespace tandem {
 
-// Waits for a client, then carries its responses. Memory is bounded: at most kMaxBufferedBytes wait
-// for a client that does not read. Everything runs on the thread that polls the completion queue.
+// Waits for a client, then carries its responses. Memory is bounded: at most `buffer_bytes` wait for
+// a client that does not read. Everything runs on the thread that polls the completion queue.
 class GenerateCall {
  public:
-  static constexpr size_t kMaxBufferedBytes = 256 << 10;
-
   class Owner {
    public:
     virtual void OnOpened(GenerateCall& call) = 0;
@@ -36,7 +34,8 @@ class GenerateCall {
     ~Owner() = default;
   };
 
-  GenerateCall(CallId id, Owner* owner) : id_(id), owner_(owner) {}
+  GenerateCall(CallId id, size_t buffer_bytes, Owner* owner)
+      : id_(id), buffer_bytes_(buffer_bytes), owner_(owner) {}
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
@@ -68,6 +67,7 @@ class GenerateCall {
   void CloseIfQuiet();
 
   const CallId id_;
+  const size_t buffer_bytes_;
   Owner* owner_;
   grpc::ServerContext context_;
   v1::GenerateRequest request_;

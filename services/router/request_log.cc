@@ -7,6 +7,8 @@
 namespace tandem {
 namespace {
 
+constexpr double kTurnedAwaySeconds = 1;  // from one line to the next
+
 LogFields WithStatus(LogFields fields, const absl::Status& status) {
   fields.Add("status", absl::StatusCodeToString(status.code()));
   if (!status.ok()) fields.Add("detail", std::string(status.message()));
@@ -24,6 +26,26 @@ void RequestLog::Refused(const v1::GenerateRequest& request, const absl::Status&
   LogFields fields;
   if (!request.request_id().empty()) fields.Add("request_id", request.request_id());
   LogWith(spdlog::level::info, WithStatus(std::move(fields), status), "request refused");
+}
+
+void RequestLog::TurnedAway(const v1::GenerateRequest& request, const absl::Status& status,
+                            double now) {
+  LogFields fields;
+  if (!request.request_id().empty()) fields.Add("request_id", request.request_id());
+  LogWith(spdlog::level::debug, WithStatus(std::move(fields), status), "request turned away");
+  ++turned_away_.requests;
+  turned_away_.status = status;
+  LogTurnedAway(now);
+}
+
+void RequestLog::LogTurnedAway(double now) {
+  if (turned_away_.requests == 0 || now - turned_away_.logged_at < kTurnedAwaySeconds) return;
+  LogFields fields;
+  fields.Add("requests", turned_away_.requests);
+  LogWith(spdlog::level::warn, WithStatus(std::move(fields), turned_away_.status),
+          "requests turned away");
+  turned_away_.requests = 0;
+  turned_away_.logged_at = now;
 }
 
 void RequestLog::Started(CallId call, const v1::GenerateRequest& request,
@@ -51,6 +73,7 @@ void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_t
   const auto node = running_.extract(call);
   if (node.empty()) return;
   const Running& request = node.mapped();
+  LogTurnedAway(now);
   LogFields fields;
   fields.Add("request_id", request.request_id);
   fields = WithStatus(std::move(fields), status);

@@ -1,8 +1,9 @@
 // What the router's log says about requests: a line when one starts, one when it ends, one when it
-// is refused.
+// is refused; where there is no place for any, one a second for all of them.
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_LOG_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_LOG_H_
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 
@@ -19,6 +20,9 @@ class RequestLog {
   explicit RequestLog(bool log_prompts) : log_prompts_(log_prompts) {}
 
   void Refused(const v1::GenerateRequest& request, const absl::Status& status) const;
+  // Unread, as there is no place for it. Under overload there are many: a line has how many came
+  // since the last one, at most one a second (at level debug: one for each).
+  void TurnedAway(const v1::GenerateRequest& request, const absl::Status& status, double now);
   void Started(CallId call, const v1::GenerateRequest& request, const GenerationRequest& resolved,
                double now);
   // The last response, which has the completion.
@@ -27,6 +31,8 @@ class RequestLog {
   void Finished(CallId call, const absl::Status& status, int emitted_tokens, double now);
 
  private:
+  void LogTurnedAway(double now);
+
   struct Running {
     std::string request_id;
     double started_at = 0;
@@ -35,6 +41,11 @@ class RequestLog {
 
   bool log_prompts_;
   std::unordered_map<CallId, Running> running_;
+  struct {
+    int64_t requests = 0;
+    absl::Status status;  // of the last
+    double logged_at = -1e9;
+  } turned_away_;
 };
 
 }  // namespace tandem

@@ -51,9 +51,11 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
                 "Exit when the drafter does not fit the target, instead of decoding plainly")
       ->envname("TANDEM_DRAFTER_REQUIRED")
       ->group("Speculation");
-  flag("--transport", options->transport, "TANDEM_TRANSPORT",
-       "How log-probs go from drafter to verifier: auto (shm where both can), shm or inline")
-      ->check(CLI::IsMember({"auto", "shm", "inline"}))
+  flag(
+      "--transport", options->transport, "TANDEM_TRANSPORT",
+      "How log-probs go from drafter to verifier: auto (the first that both can), cuda_ipc, shm or "
+      "inline")
+      ->check(CLI::IsMember({"auto", "cuda_ipc", "shm", "inline"}))
       ->type_name("NAME")
       ->group("Speculation");
 
@@ -84,6 +86,10 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
   flag("--max-message-bytes", options->max_message_bytes, "TANDEM_MAX_MESSAGE_BYTES",
        "Largest message that a client may send")
       ->check(CLI::Range(1024, kMaxWorkerMessageBytes / 2))
+      ->group("Capacity");
+  flag("--stream-buffer-bytes", options->stream_buffer_bytes, "TANDEM_STREAM_BUFFER_BYTES",
+       "What may wait for a client to read its stream; one that is slower is given up")
+      ->check(CLI::Range(1024, 1 << 30))
       ->group("Capacity");
 
   flag("--verifier-timeout", engine.verifier_timeout_seconds, "TANDEM_VERIFIER_TIMEOUT",
@@ -174,7 +180,8 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
-  options->engine.workers.transport = options->transport == "shm"      ? TransportChoice::kShm
+  options->engine.workers.transport = options->transport == "cuda_ipc" ? TransportChoice::kCudaIpc
+                                      : options->transport == "shm"    ? TransportChoice::kShm
                                       : options->transport == "inline" ? TransportChoice::kInline
                                                                        : TransportChoice::kAuto;
   options->engine.workers.has_drafter = options->drafter_address != "none";

@@ -26,6 +26,9 @@ struct RouterOptions {
   double drafter_wait_seconds = 5;  // how long `ready` waits for a drafter
   int max_message_bytes = 4 << 20;
   int max_streams = 512;  // of one connection, at once
+  // Of a stream, waiting for its client to read. With gRPC's own buffers, and all else that is kept
+  // of a stream, under 256 KiB.
+  int stream_buffer_bytes = 160 << 10;
   bool insecure = false;
   bool exit_with_parent = false;
   LogOptions log = {.process = "router"};

@@ -198,7 +198,8 @@ void RouterServer::PollUntilShutDown() {
 // ---------------------------------------------------------------- clients
 
 void RouterServer::WaitForGenerate() {
-  auto call = std::make_unique<GenerateCall>(++last_call_, this);
+  auto call = std::make_unique<GenerateCall>(
+      ++last_call_, static_cast<size_t>(options_.stream_buffer_bytes), this);
   GenerateCall* waiting = call.get();
   calls_.emplace(last_call_, std::move(call));
   waiting->WaitForClient(&service_, queue_.get());
@@ -284,6 +285,11 @@ void RouterServer::OnOpened(GenerateCall& call) {
     return;
   }
   const double arrived_at = Now();
+  if (const auto refusal = engine_.RefusesAll(arrived_at)) {
+    log_.TurnedAway(call.request(), refusal->status, arrived_at);
+    call.Finish(refusal->status, 0, refusal->retry_milliseconds);
+    return;
+  }
   if (call.request().prompt().size() <= kMaxShortTextBytes) {
     OnValidated(call.id(), arrived_at, validator_.Validate(call.request(), Served()));
     return;
@@ -424,7 +430,7 @@ void RouterServer::Execute(EngineCommand& command) {
             engine_.OnCancel(write.call, Now());
             FinishCallWith(*call->second,
                            ResourceExhausted("client too slow: more than " +
-                                             std::to_string(GenerateCall::kMaxBufferedBytes) +
+                                             std::to_string(options_.stream_buffer_bytes) +
                                              " bytes of the stream wait to be read"),
                            call->second->num_sent_tokens(), 0);
           },

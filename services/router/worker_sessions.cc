@@ -391,10 +391,19 @@ void WorkerSessions::StartRing() {
   const auto try_transport = [&](v1::RingTransport transport) {
     if (Offers(draft, transport) && Offers(target, transport)) transports.push_back(transport);
   };
-  if (options_.transport != TransportChoice::kInline && draft.boot_id() == target.boot_id()) {
-    try_transport(v1::RING_TRANSPORT_SHM);
+  const auto allows = [&](TransportChoice transport) {
+    return options_.transport == transport || options_.transport == TransportChoice::kAuto;
+  };
+  if (draft.boot_id() == target.boot_id()) {
+    // Handles of CUDA mean nothing in another PID namespace, or for another GPU.
+    if (allows(TransportChoice::kCudaIpc) && !draft.device_uuid().empty() &&
+        draft.device_uuid() == target.device_uuid() &&
+        draft.pid_namespace() == target.pid_namespace()) {
+      try_transport(v1::RING_TRANSPORT_CUDA_IPC);
+    }
+    if (allows(TransportChoice::kShm)) try_transport(v1::RING_TRANSPORT_SHM);
   }
-  if (options_.transport != TransportChoice::kShm) try_transport(v1::RING_TRANSPORT_INLINE);
+  if (allows(TransportChoice::kInline)) try_transport(v1::RING_TRANSPORT_INLINE);
   SendCreateRing(ring_.Start({std::min(options_.max_slots, target.max_slots()),
                               options_.max_draft_length, target.vocabulary_size()},
                              std::move(transports)),

@@ -17,7 +17,7 @@
 
 namespace tandem {
 
-enum class TransportChoice : uint8_t { kAuto, kShm, kInline };
+enum class TransportChoice : uint8_t { kAuto, kCudaIpc, kShm, kInline };
 
 struct WorkerSessionsOptions {
   bool has_drafter = true;

@@ -4,7 +4,7 @@
 
 namespace tandem {
 
-absl::Status Judge::Run(std::span<Judgement> judgements) {
+absl::Status HostJudge::Run(std::span<Judgement> judgements) {
   if (judgements.empty()) return absl::OkStatus();
   std::vector<std::vector<int32_t>> fed(judgements.size());
   std::vector<ForwardItem> items;

@@ -1,5 +1,5 @@
 // Scores draft blocks of a batch of slots in one pass of the target model, and says how much of
-// each to keep.
+// each to keep: the interface, and how it is done where logits are in the host's memory.
 #ifndef TANDEM_SERVICES_VERIFIER_JUDGE_H_
 #define TANDEM_SERVICES_VERIFIER_JUDGE_H_
 
@@ -22,8 +22,12 @@ struct Judgement {
   std::span<const int32_t> token_ids;
   std::span<const int32_t> draft_token_ids;  // judged; PRECOND: empty unless `sample`
   const float* draft_log_probs = nullptr;    // as in VerifyBlockArgs
+  bool draft_rows_on_device = false;         // they are in the model's device memory
   bool sample = false;                       // false: only fill the cache
   BlockVerdict verdict;                      // out, when `sample`
+  // Out: false where a draft row was no distribution that gives its token. The block was dropped
+  // unjudged then, and the verdict is as if nothing had been drafted.
+  bool drafts_valid = true;
 };
 
 // Feeds [token_ids, draft_token_ids] of every slot; row i of the last K + 1 judges draft token i +
@@ -31,12 +35,22 @@ struct Judgement {
 // nothing of what was rejected. A slot whose verdict is not finite is as it was before.
 class Judge {
  public:
-  // `model` must outlive it.
-  explicit Judge(LlamaModel* model) : model_(model) {}
+  virtual ~Judge() = default;
 
   // PRECOND: different slots with room for all rows; ids in the vocabulary. An error is the model's
   // and leaves caches with rows that are not booked: TruncateTo drops them.
-  absl::Status Run(std::span<Judgement> judgements);
+  virtual absl::Status Run(std::span<Judgement> judgements) = 0;
+  // Whether it looks at draft rows as IsDraftRowValid does; else PRECOND: they are valid.
+  virtual bool checks_draft_rows() const = 0;
+};
+
+class HostJudge final : public Judge {
+ public:
+  // `model` must outlive it.
+  explicit HostJudge(LlamaModel* model) : model_(model) {}
+
+  absl::Status Run(std::span<Judgement> judgements) override;
+  bool checks_draft_rows() const override { return false; }
 
  private:
   LlamaModel* model_;

@@ -2,8 +2,21 @@
 #include "services/verifier/verifier_server.h"
 #include "services/worker/worker_main.h"
 #ifdef TANDEM_HAS_CUDA
+#include "services/verifier/cuda_judge.h"
 #include "services/worker/cuda_backend.h"
 #endif
+
+namespace {
+
+#ifdef TANDEM_HAS_CUDA
+constexpr auto kLoadOnGpu = tandem::LoadOnGpu;
+constexpr auto kMakeJudge = tandem::MakeCudaJudge;
+#else
+constexpr auto kLoadOnGpu = nullptr;
+constexpr auto kMakeJudge = nullptr;
+#endif
+
+}  // namespace
 
 int main(int argc, char** argv) {
   return tandem::RunWorker(
@@ -12,12 +25,10 @@ int main(int argc, char** argv) {
        .description =
            "Tandem's verifier worker: runs the target model, judges draft tokens and says "
            "what follows them.\nA router talks to it; people talk to the router.",
-       .has_ring = true,
-#ifdef TANDEM_HAS_CUDA
-       .load_on_gpu = tandem::LoadOnGpu,
-#endif
+       .judges = true,
+       .load_on_gpu = kLoadOnGpu,
        .start = [](const tandem::Address& address, const tandem::WorkerModel& model,
                    const std::filesystem::path& ring_dir) {
-         return tandem::VerifierServer::Start(address, model, ring_dir);
+         return tandem::VerifierServer::Start(address, model, ring_dir, kMakeJudge);
        }});
 }

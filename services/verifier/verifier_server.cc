@@ -9,7 +9,8 @@
 namespace tandem {
 
 absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
-    const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir) {
+    const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir,
+    MakeJudge make_judge) {
   std::unique_ptr<VerifierServer> server(new VerifierServer());
   auto listener = RingListener::Start(ring_dir);
   if (listener.ok()) {
@@ -20,14 +21,15 @@ absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
     spdlog::warn("no shared memory with a drafter: {}", std::string(listener.status().message()));
   }
   VerifierServer* self = server.get();
-  TANDEM_ASSIGN_OR_RETURN(server->sessions_, VerifierSessionServer::Start(
-                                                 address,
-                                                 [self, &model] {
-                                                   return std::make_unique<VerifierSession>(
-                                                       &model, self->ring_listener_.get(),
-                                                       &self->epochs_);
-                                                 },
-                                                 [&model] { return model.model().progress(); }));
+  TANDEM_ASSIGN_OR_RETURN(server->sessions_,
+                          VerifierSessionServer::Start(
+                              address,
+                              [self, &model, make_judge] {
+                                return std::make_unique<VerifierSession>(
+                                    &model, self->ring_listener_.get(), &self->rings_,
+                                    make_judge == nullptr ? nullptr : make_judge(model.model()));
+                              },
+                              [&model] { return model.model().progress(); }));
   return server;
 }
 

@@ -17,10 +17,14 @@ namespace tandem {
 
 class VerifierServer final : public WorkerServer {
  public:
+  // How a session judges; null: on the host.
+  using MakeJudge = std::unique_ptr<Judge> (*)(LlamaModel& model);
+
   // `model` must outlive it. A ring folder of its own that cannot be had only costs the `shm`
   // transport; one that was asked for by name is an error.
   static absl::StatusOr<std::unique_ptr<VerifierServer>> Start(
-      const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir);
+      const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir,
+      MakeJudge make_judge = nullptr);
 
   const std::string& address() const override { return sessions_->address(); }
   void Run() override { sessions_->Run(); }
@@ -30,7 +34,7 @@ class VerifierServer final : public WorkerServer {
  private:
   VerifierServer() = default;
 
-  RingEpochs epochs_;
+  VerifierRings rings_;
   std::unique_ptr<RingListener> ring_listener_;
   std::unique_ptr<VerifierSessionServer> sessions_;
 };

@@ -40,8 +40,10 @@ RingEpochs::RingEpochs()
                                       .count())) {}
 
 VerifierSession::VerifierSession(const WorkerModel* model, RingListener* ring_listener,
-                                 RingEpochs* epochs)
-    : model_(model), ring_listener_(ring_listener), epochs_(epochs), judge_(&model->model()) {}
+                                 VerifierRings* rings, std::unique_ptr<Judge> judge)
+    : model_(model), ring_listener_(ring_listener), rings_(rings), judge_(std::move(judge)) {
+  if (judge_ == nullptr) judge_ = std::make_unique<HostJudge>(&model->model());
+}
 
 VerifierSession::~VerifierSession() { DropRing(); }
 
@@ -92,20 +94,32 @@ absl::Status VerifierSession::Attach(const v1::Attach& attach, v1::AttachReply& 
   slots_.emplace(&model_->caches(), model_->vocabulary_size(), attach.max_slots());
   max_draft_length_ = attach.max_draft_length();
   reply = model_->Describe();
-  if (ring_listener_ != nullptr) reply.add_transports(v1::RING_TRANSPORT_SHM);
+  if (ring_listener_ != nullptr) {
+    if (model_->create_ring_rows()) reply.add_transports(v1::RING_TRANSPORT_CUDA_IPC);
+    reply.add_transports(v1::RING_TRANSPORT_SHM);
+  }
   reply.add_transports(v1::RING_TRANSPORT_INLINE);
   return absl::OkStatus();
 }
 
 void VerifierSession::DropRing() {
-  if (ring_ != nullptr && ring_->shared()) ring_listener_->Withdraw(ring_->ring_epoch());
-  ring_.reset();
+  if (ring_ == nullptr) return;
+  std::vector<UniqueFd> peers;
+  if (ring_->shared()) peers = ring_listener_->Withdraw(ring_->ring_epoch());
+  if (ring_->on_device()) {
+    rings_->retired.Add(std::move(ring_), std::move(peers));
+  } else {
+    ring_.reset();
+  }
 }
 
 absl::Status VerifierSession::CreateRing(const v1::CreateRing& command,
                                          v1::CreateRingReply& reply) {
   DropRing();
-  const bool shared = command.transport() == v1::RING_TRANSPORT_SHM && ring_listener_ != nullptr;
+  const bool on_device = command.transport() == v1::RING_TRANSPORT_CUDA_IPC &&
+                         ring_listener_ != nullptr && model_->create_ring_rows();
+  const bool shared =
+      on_device || (command.transport() == v1::RING_TRANSPORT_SHM && ring_listener_ != nullptr);
   if (!shared && command.transport() != v1::RING_TRANSPORT_INLINE) {
     return FailedPrecondition("ring: transport " + v1::RingTransport_Name(command.transport()) +
                               " is not one of this worker's");
@@ -118,7 +132,17 @@ absl::Status VerifierSession::CreateRing(const v1::CreateRing& command,
   const RingGeometry geometry{.entries = command.entries(),
                               .rows_per_entry = command.rows_per_entry(),
                               .vocabulary_size = command.vocabulary_size()};
-  TANDEM_ASSIGN_OR_RETURN(ring_, LogProbRing::Create(geometry, epochs_->Next(), shared));
+  if (on_device) {
+    if (rings_->retired.Sweep() > RetiredRings::kMaxWaiting) {
+      return ResourceExhausted("ring: drafters still have " +
+                               std::to_string(RetiredRings::kMaxWaiting + 1) +
+                               " earlier rings of the GPU's memory open");
+    }
+    TANDEM_ASSIGN_OR_RETURN(ring_, LogProbRing::CreateOnDevice(geometry, rings_->epochs.Next(),
+                                                               model_->create_ring_rows()));
+  } else {
+    TANDEM_ASSIGN_OR_RETURN(ring_, LogProbRing::Create(geometry, rings_->epochs.Next(), shared));
+  }
   if (shared) {
     TANDEM_RETURN_IF_ERROR(ring_listener_->Offer(ring_->ring_epoch(), ring_->fd()));
     reply.set_socket_path(ring_listener_->path().string());
@@ -194,6 +218,7 @@ absl::StatusOr<RingBlock> VerifierSession::TakeBlock(const v1::VerifyItem& item)
   const std::span<const int32_t> drafts = ToSpan(item.draft_token_ids());
   TANDEM_ASSIGN_OR_RETURN(RingBlock block, ring_->Acquire(ToRingRef(item.ring()),
                                                           static_cast<uint32_t>(drafts.size())));
+  if (judge_->checks_draft_rows()) return block;
   const size_t vocabulary_size = model_->vocabulary_size();
   for (size_t i = 0; i < drafts.size(); ++i) {
     if (IsDraftRowValid({block.rows() + i * vocabulary_size, vocabulary_size}, drafts[i])) continue;
@@ -233,6 +258,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
       const Stopwatch transfer;
       if (absl::StatusOr<RingBlock> block = TakeBlock(item); block.ok()) {
         judgement.draft_log_probs = block->rows();
+        judgement.draft_rows_on_device = ring_->on_device();
         blocks.push_back(*std::move(block));
       } else {
         // Dropped unjudged, whatever was drawn: the round decodes plainly.
@@ -246,7 +272,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
     items.push_back(&item);
   }
 
-  const absl::Status status = judge_.Run(judgements);
+  const absl::Status status = judge_->Run(judgements);
   for (size_t i = 0; i < judgements.size(); ++i) {
     const v1::SlotPoint& at = items[i]->at();
     const Judgement& judgement = judgements[i];
@@ -258,6 +284,10 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
       slots_->Refuse(at, absl::DataLossError("the target's logits hold NaN or infinity"), result);
     } else if (judgement.sample) {
       WriteVerdict(judgement.verdict, result);
+      if (!judgement.drafts_valid) {
+        result.set_ring_error("ring entry " + std::to_string(items[i]->ring().entry()) +
+                              ": a row is no distribution that gives its token");
+      }
     }
     if (status.ok()) judgement.slot->Publish(judgement.slot->length());
     slots_->Settle(at, *judgement.slot, result);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/ring/log_prob_ring.h"
+#include "common/ring/retired_rings.h"
 #include "common/ring/ring_socket.h"
 #include "services/verifier/judge.h"
 #include "services/worker/session_server.h"
@@ -33,11 +34,19 @@ class RingEpochs {
   uint64_t last_;
 };
 
+// What the sessions of one verifier share of their rings.
+struct VerifierRings {
+  RingEpochs epochs;
+  RetiredRings retired;
+};
+
 class VerifierSession final : public VerifierHandler {
  public:
-  // All must outlive it; `model` and `epochs` are shared with other sessions of the same thread.
-  // `ring_listener` may be null: then `shm` is not offered.
-  VerifierSession(const WorkerModel* model, RingListener* ring_listener, RingEpochs* epochs);
+  // All must outlive it; `model` and `rings` are shared with other sessions of the same thread.
+  // `ring_listener` may be null: then `shm` is not offered. `judge`: how it judges; null: on the
+  // host.
+  VerifierSession(const WorkerModel* model, RingListener* ring_listener, VerifierRings* rings,
+                  std::unique_ptr<Judge> judge = nullptr);
   ~VerifierSession() override;
 
   absl::Status Handle(const v1::VerifierCommand& command, const Emit& emit) override;
@@ -60,8 +69,8 @@ class VerifierSession final : public VerifierHandler {
 
   const WorkerModel* model_;
   RingListener* ring_listener_;
-  RingEpochs* epochs_;
-  Judge judge_;
+  VerifierRings* rings_;
+  std::unique_ptr<Judge> judge_;
   std::optional<SlotLedger<v1::VerifyResult>> slots_;  // once attached
   uint32_t max_draft_length_ = 0;
   std::unique_ptr<LogProbRing> ring_;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/cuda/cuda_llama.h"
+#include "common/ring/cuda/cuda_ring_rows.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -21,6 +22,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
                                                    .kv_cache_bytes = options.kv_cache_bytes,
                                                    .max_context = options.max_context,
                                                    .max_slots = options.max_slots,
+                                                   .judges = options.judges,
                                                    .on_progress = [&](uint64_t done, uint64_t all) {
                                                      if (all < kLarge || done * 10 / all == tenths)
                                                        return;
@@ -36,6 +38,18 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   // Raise the number when a change to a kernel moves bits. Compilers of drivers may differ in what
   // they make of PTX; of the capabilities that are compiled for, the machine code is the build's.
   loaded.numerics_id = absl::StrCat("cuda/", capability, "/1");
+  loaded.uuid = device.uuid;
+  const CudaLlama* const owner = model.get();
+  loaded.create_ring_rows = [owner](const RingGeometry& geometry,
+                                    uint64_t nonce) -> absl::StatusOr<std::unique_ptr<RingRows>> {
+    TANDEM_RETURN_IF_ERROR(SelectDevice(owner->device().index));
+    return CudaRingRows::Create(geometry, nonce, &owner->stream());
+  };
+  loaded.open_ring_rows = [owner](const RingGeometry& geometry, std::span<const RingHandle> handles)
+      -> absl::StatusOr<std::unique_ptr<OpenedRingRows>> {
+    TANDEM_RETURN_IF_ERROR(SelectDevice(owner->device().index));
+    return OpenedCudaRingRows::Open(geometry, handles, &owner->stream());
+  };
   TANDEM_ASSIGN_OR_RETURN(loaded.pages, model->TakePages());
   loaded.model = std::move(model);
   return loaded;

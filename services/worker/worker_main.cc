@@ -90,7 +90,7 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->type_name("BYTES")
       ->envname(env("gpu-memory-bytes"));
-  if (program.has_ring) {
+  if (program.judges) {
     app.add_option("--ring-dir", options.ring_dir,
                    "Folder (mode 0700) of the socket that hands the log-prob ring to the drafter;\n"
                    "default: a new one under $XDG_RUNTIME_DIR or the temporary folder")
@@ -155,6 +155,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   options.model.threads = DefaultThreads();
   options.model.may_cut_context = program.may_cut_context;
   options.model.load_on_gpu = program.load_on_gpu;
+  options.model.judges = program.judges;
   // "draft" of tandem-draft, as the supervisor calls it.
   options.log.process = program.name.substr(program.name.find('-') + 1);
   CLI::App app(program.description, program.name);

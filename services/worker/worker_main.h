@@ -17,8 +17,8 @@ namespace tandem {
 struct WorkerProgram {
   std::string name;         // of the executable
   std::string description;  // for --help
-  // --ring-dir is taken: for the worker that owns the log-prob ring.
-  bool has_ring = false;
+  // It judges drafts, and owns the log-prob ring: --ring-dir is taken.
+  bool judges = false;
   // A --max-context over the model's limit is cut to it. For the drafter: one that can hold less
   // than the target drafts as far as it can.
   bool may_cut_context = false;

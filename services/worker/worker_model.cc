@@ -47,6 +47,9 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
       worker->backend_ = "cuda";
       worker->numerics_id_ = std::move(loaded->numerics_id);
       worker->device_ = std::move(loaded->device);
+      worker->device_uuid_ = std::move(loaded->uuid);
+      worker->create_ring_rows_ = std::move(loaded->create_ring_rows);
+      worker->open_ring_rows_ = std::move(loaded->open_ring_rows);
       return worker;
     }
     // What is wrong with the model or the memory is for the operator to mend, not to be got around.
@@ -133,6 +136,7 @@ v1::AttachReply WorkerModel::Describe() const {
   reply.set_weight_bytes(model_->weight_bytes());
   reply.set_boot_id(BootId());
   reply.set_pid_namespace(PidNamespace());
+  reply.set_device_uuid(device_uuid_);
   return reply;
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/llama.h"
+#include "common/ring/ring_rows.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/thread_pool.h"
 #include "services/worker/cache_pool.h"
@@ -26,6 +27,9 @@ struct DeviceModel {
   std::unique_ptr<KvPagePool> pages;
   std::string numerics_id;  // see NumericsId in kernels/cpu.h
   std::string device;       // for people: "NVIDIA H200, compute capability 9.0"
+  std::string uuid;         // of the device: equal ones can share its memory
+  CreateRingRows create_ring_rows;
+  OpenRingRows open_ring_rows;
 };
 // FAILED_PRECONDITION: there is no such device here, and why. Other errors are the model's, or of
 // memory.
@@ -45,6 +49,7 @@ struct WorkerModelOptions {
   std::string backend = "cpu";
   int gpu = 0;                    // which, as the driver counts
   uint64_t gpu_memory_bytes = 0;  // see CudaLlamaOptions
+  bool judges = false;            // it is the target: on a GPU, room for drafts to judge
   // How the backend "cuda" loads a model; none: this program was built without CUDA.
   DeviceModelLoader load_on_gpu = {};
 };
@@ -65,6 +70,9 @@ class WorkerModel {
 
   // What a router is told, but for the transports.
   v1::AttachReply Describe() const;
+  // Both ends of a ring in the device's memory; none on the CPU.
+  const CreateRingRows& create_ring_rows() const { return create_ring_rows_; }
+  const OpenRingRows& open_ring_rows() const { return open_ring_rows_; }
   // What computes, for people: "AVX2, 2 threads", or the GPU's name.
   const std::string& device() const { return device_; }
   // Why the backend "auto" chose the CPU; empty where it did not.
@@ -81,6 +89,9 @@ class WorkerModel {
   std::string backend_ = "cpu";
   std::string numerics_id_;
   std::string device_;
+  std::string device_uuid_;
+  CreateRingRows create_ring_rows_;
+  OpenRingRows open_ring_rows_;
   std::string why_not_cuda_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<LlamaModel> model_;

@@ -480,6 +480,29 @@ TEST_F(BenchServeTest, InterruptingEndsARunAtOnce) {
   EXPECT_GT(result.tokens, 0);
 }
 
+TEST_F(BenchServeTest, WhatTheWarmUpDoesIsNotCounted) {
+  LoadClient client(address_, 2);
+  LoadResult result;
+  int64_t sent = 0;
+  int64_t sent_before = 0;
+  LoadStep step = {.clients = 2, .seconds = 0.2, .warm_up_seconds = 0.2};
+  step.on_measured = [&] { sent_before = sent; };
+  client.Run(
+      step,
+      [&](uint64_t) {
+        ++sent;
+        return Ask(4);
+      },
+      [](double) { return true; }, &result);
+  EXPECT_GT(sent_before, 2);
+  EXPECT_GT(result.finished, 0);
+  // Of those before, two at most were still to be counted.
+  EXPECT_LE(result.finished, sent - sent_before + 2);
+  EXPECT_LE(result.tokens, 4 * (sent - sent_before + 2));
+  EXPECT_GE(result.wall_seconds, 0.19);
+  EXPECT_LT(result.wall_seconds, 0.4);
+}
+
 TEST_F(BenchServeTest, AServerThatIsGoneIsManyFailures) {
   server_->Shutdown();
   LoadClient client("unix:" + (dir_ / "none").string(), 1);

@@ -16,7 +16,8 @@ std::string UniformRows(size_t rows) {
 
 class VerifierFuzzer {
  public:
-  VerifierFuzzer(const WorkerModel* model, RingEpochs* epochs) : session_(model, nullptr, epochs) {}
+  VerifierFuzzer(const WorkerModel* model, VerifierRings* rings)
+      : session_(model, nullptr, rings) {}
 
   void Run(uint8_t repairs, v1::VerifierCommand* command) {
     Mend(repairs, command);
@@ -128,9 +129,9 @@ class VerifierFuzzer {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tandem;
   static const fuzz::SessionModel model;
-  static RingEpochs epochs;
+  static VerifierRings rings;
   {
-    fuzz::VerifierFuzzer fuzzer(model.get(), &epochs);
+    fuzz::VerifierFuzzer fuzzer(model.get(), &rings);
     fuzz::ForEachCommand<v1::VerifierCommand>(
         fuzz::FuzzInput(data, size),
         [&](uint8_t repairs, v1::VerifierCommand* command) { fuzzer.Run(repairs, command); });

@@ -666,9 +666,9 @@ TEST_F(ChoiceTest, ManySlotsCatchUpTogetherWhereOneAloneWouldNotPay) {
 }
 
 TEST_F(ChoiceTest, AfterCatchUpsInVainDraftsHaveToPromiseMoreForAWhile) {
-  // Drafts of one token seem to gain 8 %, but no sooner do drafters catch up than they are slow.
+  // Drafts of one token seem to gain 9 %, but no sooner do drafters catch up than they are slow.
   const auto with_pass_of = [](double seconds) {
-    return TrueCosts{Linear(seconds, 5e-6), Linear(4e-3, 1.5e-3), 100e-6, 100e-6};
+    return TrueCosts{Linear(seconds, 5e-6), Linear(4e-3, 1.2e-3), 100e-6, 100e-6};
   };
   Accept(1, 1, 40);
   DraftCandidate late = Candidate();

@@ -1,12 +1,20 @@
 #include "tests/simt/fake_runtime.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <new>
 #include <set>
+#include <string>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -19,13 +27,19 @@
 #endif
 
 // What work on a stream refers to outlives the event, which may be destroyed before it is reached.
+// Of an event, in memory that processes share if it is an interprocess one.
+struct Counts {
+  std::atomic<uint64_t> num_recorded = 0;
+  std::atomic<uint64_t> num_reached = 0;
+};
 struct Record {
-  uint64_t num_recorded = 0;
-  uint64_t num_reached = 0;
-  CUstream_st* stream = nullptr;  // of the last record
+  std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+  std::chrono::steady_clock::time_point reached_at;
+  CUstream_st* stream = nullptr;  // of the last record in this process
 };
 struct CUevent_st {
   std::shared_ptr<Record> record = std::make_shared<Record>();
+  int fd = -1;  // of the shared counts
 };
 
 struct CUstream_st {
@@ -36,9 +50,67 @@ namespace {
 
 constexpr size_t kDeviceBytes = size_t{1} << 30;
 
+// Device memory is a memfd, so that other processes can map it.
+struct Allocation {
+  size_t bytes = 0;
+  int fd = -1;
+};
+
+// What names memory or an event in another process.
+struct SharedFile {
+  pid_t pid = 0;
+  int fd = -1;
+  size_t bytes = 0;
+};
+
+size_t Rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+// -1: there is no memory.
+int MakeFile(size_t bytes) {
+  const int fd = memfd_create("tandem-simt", MFD_CLOEXEC);
+  if (fd >= 0 && ftruncate(fd, static_cast<off_t>(Rounded(bytes))) == 0) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+void* Map(int fd, size_t bytes) {
+  void* const memory = mmap(nullptr, Rounded(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+// Null: it is of this process, or gone.
+void* MapOfOther(const SharedFile& file) {
+  if (file.pid == getpid()) return nullptr;
+  const std::string path = "/proc/" + std::to_string(file.pid) + "/fd/" + std::to_string(file.fd);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return nullptr;
+  void* const memory = Map(fd, file.bytes);
+  close(fd);
+  return memory;
+}
+
+std::shared_ptr<Counts> SharedCounts(void* memory) {
+  return {static_cast<Counts*>(memory),
+          [](Counts* counts) { munmap(counts, Rounded(sizeof(Counts))); }};
+}
+
+template <typename Handle>
+void Write(const SharedFile& file, Handle* handle) {
+  *handle = {};
+  std::memcpy(handle->reserved, &file, sizeof(file));
+}
+
+template <typename Handle>
+SharedFile Read(const Handle& handle) {
+  SharedFile file;
+  std::memcpy(&file, handle.reserved, sizeof(file));
+  return file;
+}
+
 // The one device of the process, and what was taken from it.
 struct FakeDevice {
-  std::map<void*, size_t> memory;
+  std::map<void*, Allocation> memory;
+  std::map<void*, size_t> imported;
   std::map<void*, size_t> host_memory;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
@@ -73,10 +145,14 @@ cudaError_t Refuse(cudaError_t error) { return Device().last_error = error; }
 class DeviceAccess {
  public:
   DeviceAccess() {
-    for (const auto& [memory, bytes] : Device().memory) ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
+    for (const auto& [memory, taken] : Device().memory) {
+      ASAN_UNPOISON_MEMORY_REGION(memory, taken.bytes);
+    }
   }
   ~DeviceAccess() {
-    for (const auto& [memory, bytes] : Device().memory) ASAN_POISON_MEMORY_REGION(memory, bytes);
+    for (const auto& [memory, taken] : Device().memory) {
+      ASAN_POISON_MEMORY_REGION(memory, taken.bytes);
+    }
   }
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
@@ -93,7 +169,8 @@ void DoAll(CUstream_st* stream) {
 }
 
 void Reach(Record* event, uint64_t record) {
-  while (event->num_reached < record && event->stream != nullptr && !event->stream->work.empty()) {
+  while (event->counts->num_reached < record && event->stream != nullptr &&
+         !event->stream->work.empty()) {
     DoNext(event->stream);
   }
 }
@@ -151,6 +228,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->sharedMemPerBlockOptin = simt::kMostSharedBytes;
   properties->multiProcessorCount = 2;
   properties->major = 9;
+  std::memcpy(properties->uuid.bytes, "tandem-simt-shim", sizeof(properties->uuid.bytes));
   return cudaSuccess;
 }
 
@@ -174,12 +252,16 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   FakeDevice& device = Device();
   if (bytes > device.bytes - device.used) return Refuse(cudaErrorMemoryAllocation);
-  void* const block = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (block == nullptr) return Refuse(cudaErrorMemoryAllocation);
+  const int fd = MakeFile(bytes);
+  void* const block = fd < 0 ? nullptr : Map(fd, bytes);
+  if (block == nullptr) {
+    if (fd >= 0) close(fd);
+    return Refuse(cudaErrorMemoryAllocation);
+  }
   std::memset(block, 0xFF, bytes);
-  device.memory[block] = bytes;
+  device.memory[block] = {bytes, fd};
   device.used += bytes;
-  ASAN_POISON_MEMORY_REGION(block, (bytes + 255) / 256 * 256);
+  ASAN_POISON_MEMORY_REGION(block, Rounded(bytes));
   *memory = block;
   return cudaSuccess;
 }
@@ -191,10 +273,12 @@ cudaError_t cudaFree(void* memory) {
   const auto found = device.memory.find(memory);
   if (found == device.memory.end()) return Refuse(cudaErrorInvalidValue);
   for (CUstream_st* stream : device.streams) DoAll(stream);  // it waits for the device
-  ASAN_UNPOISON_MEMORY_REGION(memory, (found->second + 255) / 256 * 256);
-  device.used -= found->second;
+  const Allocation taken = found->second;
+  ASAN_UNPOISON_MEMORY_REGION(memory, Rounded(taken.bytes));
+  device.used -= taken.bytes;
   device.memory.erase(found);
-  std::free(memory);
+  munmap(memory, Rounded(taken.bytes));
+  close(taken.fd);
   return earlier;
 }
 
@@ -275,15 +359,24 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   // A wait on one that was never recorded waits for nothing.
-  stream->work.emplace_back([record = event->record, number = event->record->num_recorded] {
-    Reach(record.get(), number);
-  });
+  stream->work.emplace_back(
+      [record = event->record, number = event->record->counts->num_recorded.load()] {
+        Reach(record.get(), number);
+      });
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  *event = new CUevent_st;
+  auto made = std::make_unique<CUevent_st>();
+  if ((flags & cudaEventInterprocess) != 0) {
+    if ((flags & cudaEventDisableTiming) == 0) return Refuse(cudaErrorInvalidValue);
+    made->fd = MakeFile(sizeof(Counts));
+    void* const memory = made->fd < 0 ? nullptr : Map(made->fd, sizeof(Counts));
+    if (memory == nullptr) return Refuse(cudaErrorMemoryAllocation);
+    made->record->counts = SharedCounts(new (memory) Counts);
+  }
+  *event = made.release();
   Device().events.insert(*event);
   return cudaSuccess;
 }
@@ -291,24 +384,29 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const cudaError_t earlier = Begin();
   if (Device().events.erase(event) == 0) return Refuse(cudaErrorInvalidResourceHandle);
+  if (event->fd >= 0) close(event->fd);
   delete event;
   return earlier;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  const uint64_t number = ++event->record->num_recorded;
+  const uint64_t number = ++event->record->counts->num_recorded;
   event->record->stream = stream;
   stream->work.emplace_back([record = event->record, number] {
-    record->num_reached = std::max(record->num_reached, number);
+    Counts& counts = *record->counts;
+    counts.num_reached = std::max(counts.num_reached.load(), number);
+    record->reached_at = std::chrono::steady_clock::now();
   });
+  // Nothing is before it: it is reached at once, as other processes may see.
+  if (stream->work.size() == 1) DoAll(stream);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   Record& record = *event->record;
-  if (record.num_reached >= record.num_recorded) return cudaSuccess;
+  if (record.counts->num_reached >= record.counts->num_recorded) return cudaSuccess;
   // Time passes: one piece of work is done from one question to the next.
   if (record.stream != nullptr && !record.stream->work.empty()) DoNext(record.stream);
   return cudaErrorNotReady;
@@ -316,7 +414,64 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  Reach(event->record.get(), event->record->num_recorded);
+  Reach(event->record.get(), event->record->counts->num_recorded);
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  const auto found = Device().memory.find(memory);
+  if (found == Device().memory.end()) return Refuse(cudaErrorInvalidValue);
+  Write({getpid(), found->second.fd, found->second.bytes}, handle);
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  const SharedFile file = Read(handle);
+  *memory = MapOfOther(file);
+  if (*memory == nullptr) return Refuse(cudaErrorInvalidResourceHandle);
+  Device().imported[*memory] = file.bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  const cudaError_t earlier = Begin();
+  const auto found = Device().imported.find(memory);
+  if (found == Device().imported.end()) return Refuse(cudaErrorInvalidValue);
+  for (CUstream_st* stream : Device().streams) DoAll(stream);  // it waits for the device
+  munmap(memory, Rounded(found->second));
+  Device().imported.erase(found);
+  return earlier;
+}
+
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (event->fd < 0) return Refuse(cudaErrorInvalidResourceHandle);
+  Write({getpid(), event->fd, sizeof(Counts)}, handle);
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  void* const memory = MapOfOther(Read(handle));
+  if (memory == nullptr) return Refuse(cudaErrorInvalidResourceHandle);
+  *event = new CUevent_st;
+  (*event)->record->counts = SharedCounts(memory);
+  Device().events.insert(*event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  for (const cudaEvent_t event : {start, end}) {
+    const Counts& counts = *event->record->counts;
+    if (counts.num_recorded == 0) return Refuse(cudaErrorInvalidResourceHandle);
+    if (counts.num_reached < counts.num_recorded) return cudaErrorNotReady;
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(end->record->reached_at - start->record->reached_at)
+          .count();
   return cudaSuccess;
 }
 
@@ -359,7 +514,7 @@ uint64_t NumCalls() { return Device().num_calls; }
 size_t NumLive() {
   const FakeDevice& device = Device();
   return device.memory.size() + device.host_memory.size() + device.streams.size() +
-         device.events.size();
+         device.events.size() + device.imported.size();
 }
 void SetSeed(uint64_t seed) { Device().seed = seed; }
 void SetDeviceBytes(size_t bytes) { Device().bytes = bytes; }

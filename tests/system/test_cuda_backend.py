@@ -11,7 +11,8 @@ import harness
 PROMPT = [7 * i % 60 for i in range(70)]  # more than a page of the KV cache
 LONG = dict(max_tokens=16, ignore_eos=True)
 MODES = [dict(temperature=0), dict(temperature=0, repetition_penalty=1.3), dict(seed=5, reproducible=True), dict(seed=6),
-         dict(seed=7, temperature=0.7, top_p=0.9)]
+         dict(seed=7, temperature=0.7, top_p=0.9),
+         dict(seed=8, frequency_penalty=0.7, presence_penalty=0.2, logit_bias={3: 2.0, 9: -4.0}, min_tokens=6, top_k=12, min_p=0.02)]
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,41 @@ def test_drafting_changes_nothing_and_both_backends_agree(clusters, mode):
     assert drafted.bytes == on_cpu.generate(PROMPT, draft_length=3, **mode, **LONG).bytes
     if is_exact:
         assert drafted.bytes == plain.bytes
+
+
+def test_draft_rows_stay_on_the_gpu(clusters):
+    router = clusters["cuda"].routers[0]
+    assert router.info().ring_transport == "cuda_ipc"
+    assert "refused" not in router.log()
+
+
+@pytest.mark.parametrize("transport", ["shm", "inline"])
+def test_other_transports_carry_the_same_rows(clusters, transport):
+    options = dict(seed=6, draft_length=3, **LONG)
+    want = clusters["cuda"].routers[0].generate(PROMPT, **options)
+    assert want.completion.speculation.num_draft_tokens > 0
+    other = clusters["cuda"].router("--transport", transport, "--heartbeat-timeout", 20)
+    try:
+        assert other.info().ring_transport == transport
+        assert other.generate(PROMPT, **options).bytes == want.bytes
+    finally:
+        other.kill()
+
+
+def test_a_drafter_that_dies_leaves_a_ring_that_is_replaced(clusters):
+    one = clusters["cuda"]
+    router = one.routers[0]
+    options = dict(seed=6, reproducible=True, draft_length=2, **LONG)
+    want = router.generate(PROMPT, **options).bytes
+    for _ in range(4):  # more often than rings may wait for drafters that still have them open
+        stream = router.stream(PROMPT, **options)
+        harness.wait_until(lambda: stream.num_tokens > 2, 20, "tokens come")
+        one.drafter.kill()
+        one.drafter.start()
+        assert stream.result().bytes == want
+        harness.wait_until(lambda: router.info().drafter_attached, 20, "the drafter is back")
+        harness.wait_until(lambda: router.info().ring_transport == "cuda_ipc", 20, "there is a new ring")
+    assert router.generate(PROMPT, seed=6, draft_length=3, **LONG).completion.speculation.num_draft_tokens > 0
 
 
 def test_logprobs_and_a_prompt_found_in_the_cache(clusters):

@@ -102,7 +102,7 @@ class PagesTest : public ::testing::Test {
     }
     worker_ = *WorkerModel::Create(options, std::move(threads), std::move(llama),
                                    *Tokenizer::Load(folder_->path()));
-    verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, &epochs_);
+    verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, &rings_);
     draft_ = std::make_unique<DirectDraft>(8, worker_.get());
     numbers_.clear();
   }
@@ -176,7 +176,7 @@ class PagesTest : public ::testing::Test {
   }
 
   static testing::TempDir* folder_;
-  RingEpochs epochs_;
+  VerifierRings rings_;
   std::unique_ptr<WorkerModel> worker_;
   std::unique_ptr<DirectVerifier> verifier_;
   std::unique_ptr<DirectDraft> draft_;
@@ -282,7 +282,7 @@ TEST_F(PagesTest, SessionsShareTheCacheAndOneThatEndsGivesItsPagesBack) {
   Start(12);
   const Tokens tokens = Text(150, 1);
   const v1::VerifyResult computed = Prompt(0, tokens);
-  verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, &epochs_);
+  verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, &rings_);
   EXPECT_EQ(num_free(), num_pages());
   numbers_.clear();
   const v1::VerifyResult found = Prompt(0, tokens);

@@ -1,4 +1,5 @@
-// Both workers in this process, over real gRPC Unix sockets, with tiny random models.
+// Both workers in this process, over real gRPC Unix sockets, with tiny random models, on the device
+// that workers_under_test.h stands for.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -18,8 +20,8 @@
 #include "services/verifier/verifier_server.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
-#include "tests/worker/model_doubles.h"
 #include "tests/worker/tiny_router.h"
+#include "tests/worker/workers_under_test.h"
 
 namespace tandem {
 namespace {
@@ -75,15 +77,17 @@ class WorkerSessionTest : public ::testing::Test {
   }
 
   static std::unique_ptr<WorkerModel> LoadWorkerModel(Model model, bool poisoned) {
-    const WorkerModelOptions options{
-        .folder = Folder(model), .threads = 1, .max_slots = kSlots, .max_context = kContext};
-    auto threads = std::make_unique<ThreadPool>(1);
-    std::unique_ptr<LlamaModel> llama = *LlamaModel::Load(Folder(model), threads.get());
-    if (poisoned) {
-      llama = std::make_unique<testing::PoisonedModel>(std::move(llama), kPoison, kBomb);
-    }
-    return *WorkerModel::Create(options, std::move(threads), std::move(llama),
-                                *Tokenizer::Load(Folder(model)));
+    std::optional<testing::Faults> faults;
+    if (poisoned) faults = {.poison = kPoison, .bomb = kBomb};
+    auto loaded = testing::LoadWorkerUnderTest(
+        {.folder = Folder(model), .threads = 1, .max_slots = kSlots, .max_context = kContext},
+        faults);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return *std::move(loaded);
+  }
+
+  void SetUp() override {
+    if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
   }
 
   void StartDraft(Model model, bool poisoned = false) {
@@ -93,7 +97,11 @@ class WorkerSessionTest : public ::testing::Test {
     const Address address = *Address::Parse("unix:" + (dir_ / "draft.sock").string());
     const WorkerModel* worker_model = draft_model_.get();
     draft_server_ = std::make_unique<testing::RunningServer>(*DraftServer::Start(
-        address, [worker_model] { return std::make_unique<DraftSession>(worker_model); },
+        address,
+        [worker_model] {
+          return std::make_unique<DraftSession>(
+              worker_model, testing::MakeProposerUnderTest(worker_model->model()));
+        },
         [worker_model] { return worker_model->model().progress(); }));
     draft_ = std::make_unique<DraftClient>(draft_server_->address());
     testing::Attach<DraftClient, v1::DraftCommand>(*draft_, kSlots);
@@ -101,8 +109,8 @@ class WorkerSessionTest : public ::testing::Test {
   void StartVerifier(bool poisoned = false) {
     verifier_model_ = LoadWorkerModel(kTarget, poisoned);
     const Address address = *Address::Parse("unix:" + (dir_ / "verifier.sock").string());
-    verifier_server_ = std::make_unique<testing::RunningServer>(
-        *VerifierServer::Start(address, *verifier_model_, dir_ / "ring"));
+    verifier_server_ = std::make_unique<testing::RunningServer>(*VerifierServer::Start(
+        address, *verifier_model_, dir_ / "ring", testing::MakeJudgeUnderTest));
     verifier_ = std::make_unique<VerifierClient>(verifier_server_->address());
     testing::Attach<VerifierClient, v1::VerifierCommand>(*verifier_, kSlots);
   }
@@ -129,6 +137,9 @@ class WorkerSessionTest : public ::testing::Test {
     sequence.tokens.resize(kPrompt.size() + num_tokens);
     return sequence;
   }
+
+  // As many as a test has time for.
+  static size_t NumTokens(size_t most) { return testing::RunsFast() ? most : most / 8; }
 
   // Opens the epoch at both workers, under numbers that go on from the last sequence.
   void OpenFirst(TinySequence& sequence) {
@@ -209,18 +220,22 @@ class WorkerSessionTest : public ::testing::Test {
 testing::TempDir* WorkerSessionTest::folders_ = nullptr;
 
 TEST_F(WorkerSessionTest, GreedyDraftingEqualsPlainDecodingWithAnyDrafter) {
-  const std::vector<int32_t> expected = DecodeDirectly(60);
+  std::vector<int32_t> expected = DecodeDirectly(60);
   EXPECT_GT(std::set<int32_t>(expected.begin(), expected.end()).size(), 15) << "a dull sequence";
+  const size_t num_tokens = NumTokens(60);
+  expected.resize(kPrompt.size() + num_tokens);
   StartVerifier();
   for (const Model drafter : {kOther, kTarget}) {
     StartDraft(drafter);
     draft_number_ = 0;
-    for (uint32_t draft_length = 0; draft_length <= 8; ++draft_length) {
+    for (uint32_t draft_length = 0; draft_length <= 8;
+         draft_length += testing::RunsFast() ? 1 : 4) {
       num_drafted_ = num_accepted_ = num_rounds_ = 0;
-      EXPECT_EQ(Generate(Greedy(), draft_length, 60).tokens, expected) << "K = " << draft_length;
+      EXPECT_EQ(Generate(Greedy(), draft_length, num_tokens).tokens, expected)
+          << "K = " << draft_length;
       if (drafter == kTarget) {
         EXPECT_EQ(num_accepted_, num_drafted_) << "its own drafts";
-        EXPECT_EQ(num_rounds_, (60 + draft_length) / (draft_length + 1));
+        EXPECT_EQ(num_rounds_, (num_tokens + draft_length) / (draft_length + 1));
       } else if (draft_length > 0) {
         EXPECT_LT(num_accepted_, num_drafted_);
       }
@@ -231,14 +246,15 @@ TEST_F(WorkerSessionTest, GreedyDraftingEqualsPlainDecodingWithAnyDrafter) {
 TEST_F(WorkerSessionTest, ReproducibleOutputDoesNotDependOnTheDraft) {
   StartVerifier();
   StartDraft(kOther);
-  const std::vector<int32_t> expected = Generate(Sampled(true), 0, 50).tokens;
+  const size_t num_tokens = NumTokens(50);
+  const std::vector<int32_t> expected = Generate(Sampled(true), 0, num_tokens).tokens;
   for (uint32_t draft_length : {1, 3, 8}) {
-    EXPECT_EQ(Generate(Sampled(true), draft_length, 50).tokens, expected);
+    EXPECT_EQ(Generate(Sampled(true), draft_length, num_tokens).tokens, expected);
   }
   StartDraft(kTarget);
   draft_number_ = 0;
   num_drafted_ = num_accepted_ = 0;
-  EXPECT_EQ(Generate(Sampled(true), 5, 50).tokens, expected);
+  EXPECT_EQ(Generate(Sampled(true), 5, num_tokens).tokens, expected);
   EXPECT_EQ(num_accepted_, num_drafted_) << "the same noise on the same distribution";
 }
 
@@ -248,13 +264,14 @@ TEST_F(WorkerSessionTest, SampledBlocksAreJudgedAlikeOverBothTransports) {
   const uint64_t shared =
       testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
   ASSERT_NE(shared, 0);
-  const std::vector<int32_t> expected = Generate(Sampled(false), 4, 50, shared).tokens;
+  const size_t num_tokens = NumTokens(50);
+  const std::vector<int32_t> expected = Generate(Sampled(false), 4, num_tokens, shared).tokens;
   EXPECT_GT(num_accepted_, 0);
   EXPECT_LT(num_accepted_, num_drafted_);
   const uint64_t in_stream =
       testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_INLINE, kVocabularySize);
   EXPECT_GT(in_stream, shared);
-  EXPECT_EQ(Generate(Sampled(false), 4, 50, in_stream).tokens, expected);
+  EXPECT_EQ(Generate(Sampled(false), 4, num_tokens, in_stream).tokens, expected);
 }
 
 TEST_F(WorkerSessionTest, DraftOfTheTargetItselfIsAcceptedWhole) {
@@ -262,7 +279,7 @@ TEST_F(WorkerSessionTest, DraftOfTheTargetItselfIsAcceptedWhole) {
   StartDraft(kTarget);
   const uint64_t ring =
       testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
-  Generate(Sampled(false), 5, 50, ring);
+  Generate(Sampled(false), 5, NumTokens(50), ring);
   EXPECT_EQ(num_accepted_, num_drafted_);
 }
 
@@ -480,6 +497,7 @@ TEST_F(WorkerSessionTest, NonFiniteTargetLogitsConcernOneSlotOnly) {
 }
 
 TEST_F(WorkerSessionTest, FailedPassIsInternalAndLeavesTheSlotsAsTheyWere) {
+  if (!testing::CanFailPasses()) GTEST_SKIP() << "no pass can be made to fail here";
   StartVerifier(/*poisoned=*/true);
   TinySequence sequence(kPrompt, Greedy());
   sequence.Round(nullptr, *verifier_, 0);
@@ -605,7 +623,8 @@ TEST_F(WorkerSessionTest, BlockThatFailsItsChecksIsDroppedAndTheRoundDecodesPlai
        [](v1::VerifyItem& i) { i.mutable_ring()->set_ring_epoch(i.ring().ring_epoch() + 1); }},
       {"want less than", [](v1::VerifyItem& i) { i.mutable_ring()->set_entry(99); }},
       {"rows", [](v1::VerifyItem& i) { i.mutable_draft_token_ids()->Truncate(2); }},
-      {"row 1", [&](v1::VerifyItem& i) { i.set_draft_token_ids(1, kImpossible); }},
+      {"is no distribution that gives",
+       [&](v1::VerifyItem& i) { i.set_draft_token_ids(1, kImpossible); }},
   };
   for (const auto& [what, fault] : faults) {
     const v1::VerifyResult result = round_with(fault);
@@ -680,7 +699,7 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   const v1::AttachReply reply = testing::Attach<VerifierClient, v1::VerifierCommand>(client, 1);
   EXPECT_EQ(reply.protocol_version(), kProtocolVersion);
   EXPECT_EQ(reply.model(), "target");
-  EXPECT_EQ(reply.backend(), "cpu");
+  EXPECT_EQ(reply.backend(), testing::BackendUnderTest());
   EXPECT_FALSE(reply.numerics_id().empty());
   EXPECT_EQ(reply.vocabulary_size(), kVocabularySize);
   EXPECT_EQ(reply.vocabulary_fingerprint().size(), 32);
@@ -690,8 +709,11 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   EXPECT_EQ(reply.kv_cache_bytes(),
             kSlots * HostKvMemory::Bytes(verifier_model_->model().config(), kContext));
   EXPECT_GT(reply.weight_bytes(), 0);
-  EXPECT_THAT(reply.transports(),
-              ::testing::ElementsAre(v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE));
+  std::vector<int> transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
+  const bool on_gpu = testing::BackendUnderTest() == "cuda";
+  if (on_gpu) transports.insert(transports.begin(), v1::RING_TRANSPORT_CUDA_IPC);
+  EXPECT_THAT(reply.transports(), ::testing::ElementsAreArray(transports));
+  EXPECT_EQ(reply.device_uuid().empty(), !on_gpu);
   v1::VerifierCommand again;
   *again.mutable_attach() = testing::AttachWith(1);
   EXPECT_EQ(client.Call(again).error().code(), v1::WORKER_CODE_FAILED_PRECONDITION);

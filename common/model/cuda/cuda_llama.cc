@@ -79,11 +79,18 @@ absl::Status CudaLlama::TakeMemory(const LlamaWeights& weights) {
   partial_rows_ = std::min(partial_rows_, config_.num_heads * table_stride_ * kMaxBlockRows);
 
   weight_bytes_ = CudaWeights::Bytes(weights);
+  sampler_ = DeviceSampler({.vocabulary_size = config_.vocabulary_size,
+                            .logits_stride = logits_stride_,
+                            .max_contexts = std::min(options_.max_slots, DeviceSampler::kMaxRows),
+                            .max_context = max_context_,
+                            .judges = options_.judges});
   uint64_t scratch_bytes = 0;
-  TANDEM_RETURN_IF_ERROR(LayOutScratch([&](auto** array, size_t count, const char*) {
+  const auto add = [&](auto** array, size_t count, const char*) {
     scratch_bytes += DeviceArena::Rounded(count * sizeof(**array));
     return absl::OkStatus();
-  }));
+  };
+  TANDEM_RETURN_IF_ERROR(LayOutScratch(add));
+  TANDEM_RETURN_IF_ERROR(sampler_.LayOut(add));
   const uint64_t fixed_bytes = weight_bytes_ + scratch_bytes;
   const uint64_t page_bytes = CudaKvMemory::PageBytes(config_, kv_dtype_);
   const uint64_t budget =
@@ -112,15 +119,17 @@ absl::Status CudaLlama::TakeMemory(const LlamaWeights& weights) {
   num_pages_ = kv_bytes / page_bytes;
   TANDEM_ASSIGN_OR_RETURN(
       arena_, DeviceArena::Create(fixed_bytes + DeviceArena::Rounded(num_pages_ * page_bytes)));
-  TANDEM_RETURN_IF_ERROR(LayOutScratch([&](auto** array, size_t count, const char* what) {
+  const auto take = [&](auto** array, size_t count, const char* what) -> absl::Status {
     using Value = std::remove_reference_t<decltype(**array)>;
     TANDEM_ASSIGN_OR_RETURN(*array, arena_.Take<Value>(count, what));
     return absl::OkStatus();
-  }));
+  };
+  TANDEM_RETURN_IF_ERROR(LayOutScratch(take));
+  TANDEM_RETURN_IF_ERROR(sampler_.LayOut(take));
   TANDEM_ASSIGN_OR_RETURN(kv_data_, arena_.Take<char>(num_pages_ * page_bytes, "the KV cache"));
   TANDEM_ASSIGN_OR_RETURN(staging_, PinnedMemory::Create(numbers_.size * sizeof(int32_t)));
   told_ = static_cast<int32_t*>(staging_.data());
-  return absl::OkStatus();
+  return sampler_.Start(&stream_);
 }
 
 template <typename Take>
@@ -184,7 +193,7 @@ absl::StatusOr<LogitsView> CudaLlama::Forward(std::span<const ForwardItem> items
   host_logits_.resize(plan_.num_logits() * config_.vocabulary_size);
   size_t logits_row = 0;
   for (size_t b = 0; b + 1 < blocks_.size(); ++b) {
-    TANDEM_ASSIGN_OR_RETURN(const size_t rows, RunBlock(blocks_[b], blocks_[b + 1], 0));
+    TANDEM_ASSIGN_OR_RETURN(const size_t rows, RunBlock(blocks_[b], blocks_[b + 1], 0, nullptr));
     for (size_t row = 0; row < rows; ++row) {
       TANDEM_RETURN_IF_ERROR(stream_.Copy(
           host_logits_.data() + (logits_row + row) * config_.vocabulary_size,
@@ -197,7 +206,8 @@ absl::StatusOr<LogitsView> CudaLlama::Forward(std::span<const ForwardItem> items
   return LogitsView{host_logits_.data(), config_.vocabulary_size, logits_row};
 }
 
-absl::StatusOr<DeviceLogits> CudaLlama::ForwardOnDevice(std::span<const ForwardItem> items) {
+absl::StatusOr<DeviceLogits> CudaLlama::ForwardOnDevice(std::span<const ForwardItem> items,
+                                                        const int32_t* token_ids) {
   TANDEM_RETURN_IF_ERROR(MakePlan(items));
   if (plan_.num_logits() > kMaxBlockRows) {
     return InvalidArgument(absl::StrCat("forward pass: ", plan_.num_logits(),
@@ -205,7 +215,9 @@ absl::StatusOr<DeviceLogits> CudaLlama::ForwardOnDevice(std::span<const ForwardI
   }
   size_t logits_row = 0;
   for (size_t b = 0; b + 1 < blocks_.size(); ++b) {
-    TANDEM_ASSIGN_OR_RETURN(logits_row, RunBlock(blocks_[b], blocks_[b + 1], logits_row));
+    TANDEM_ASSIGN_OR_RETURN(logits_row,
+                            RunBlock(blocks_[b], blocks_[b + 1], logits_row,
+                                     token_ids == nullptr ? nullptr : token_ids + blocks_[b]));
   }
   for (const ForwardItem& item : items) item.cache->Grow(item.token_ids.size());
   return DeviceLogits{scratch_.logits, logits_stride_, logits_row};
@@ -247,17 +259,19 @@ void CudaLlama::CutBlocks() {
   if (row > blocks_.back()) blocks_.push_back(row);
 }
 
-absl::StatusOr<size_t> CudaLlama::RunBlock(size_t begin, size_t end, size_t logits_row) {
+absl::StatusOr<size_t> CudaLlama::RunBlock(size_t begin, size_t end, size_t logits_row,
+                                           const int32_t* token_ids) {
   const size_t rows = end - begin;
   TANDEM_RETURN_IF_ERROR(TellRows(begin, end));
-  TANDEM_RETURN_IF_ERROR(Embed({.table = weights_.embedding.weight,
-                                .dtype = weights_.embedding.dtype,
-                                .size = config_.hidden_size,
-                                .ids = scratch_.numbers + numbers_.token_ids,
-                                .rows = rows,
-                                .out = scratch_.hidden,
-                                .out_stride = config_.hidden_size},
-                               stream_.get()));
+  TANDEM_RETURN_IF_ERROR(
+      Embed({.table = weights_.embedding.weight,
+             .dtype = weights_.embedding.dtype,
+             .size = config_.hidden_size,
+             .ids = token_ids != nullptr ? token_ids : scratch_.numbers + numbers_.token_ids,
+             .rows = rows,
+             .out = scratch_.hidden,
+             .out_stride = config_.hidden_size},
+            stream_.get()));
   float* hidden = scratch_.hidden;
   const float* mixed = scratch_.mixed;
   size_t live_rows = rows;

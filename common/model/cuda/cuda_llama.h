@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/model/cuda/cuda_kv_memory.h"
 #include "common/model/cuda/cuda_weights.h"
+#include "common/model/cuda/device_sampler.h"
 #include "common/model/forward_plan.h"
 #include "common/model/kv_page_pool.h"
 #include "common/model/llama.h"
@@ -34,19 +35,11 @@ struct CudaLlamaOptions {
   uint64_t kv_cache_bytes = 0;
   size_t max_context = 0;  // rows of a cache at most; 0: the model's limit
   size_t max_slots = 64;   // caches that can be full at once
+  bool judges = false;     // sampler() has room for drafts to judge
   // Rows that are given back become NaN, so that whoever reads them shows it.
   bool spoil_freed_rows = false;
   // Called while weights are copied, with the bytes that are done and all of them.
   std::function<void(uint64_t done, uint64_t all)> on_progress = {};
-};
-
-// Logits in device memory: for each item of a pass in order, its num_logits rows. Valid on the
-// model's stream until the next pass.
-//   data  [rows, vocabulary_size]  f32, rows `stride` floats apart
-struct DeviceLogits {
-  float* data = nullptr;
-  size_t stride = 0;
-  size_t rows = 0;
 };
 
 // Path- and batch-invariant, as LlamaModel says. Keys and values have the type of the weights.
@@ -54,7 +47,7 @@ class CudaLlama final : public LlamaModel {
  public:
   // Rows that go through the layers together; more than kMaxBlockRows rows with logits are for
   // several passes (ForwardOnDevice), or go to the host block by block (Forward).
-  static constexpr size_t kMaxBlockRows = 256;
+  static constexpr size_t kMaxBlockRows = DeviceSampler::kMaxRows;
 
   // Errors name file and field, the device and why it is not used, or what does not fit into memory.
   // INVALID_ARGUMENT too: sizes that are no multiples of 8.
@@ -77,7 +70,13 @@ class CudaLlama final : public LlamaModel {
   // The same, enqueued on stream(): nothing waits, and logits stay where they are. PRECOND: items
   // want kMaxBlockRows rows of logits at most, and outlive the pass. Whatever `items` name may go
   // when this returns.
-  absl::StatusOr<DeviceLogits> ForwardOnDevice(std::span<const ForwardItem> items);
+  //   token_ids  [rows of all items]  in device memory, each in [0, V): fed in place of those that
+  //              the items name. Null: theirs
+  absl::StatusOr<DeviceLogits> ForwardOnDevice(std::span<const ForwardItem> items,
+                                               const int32_t* token_ids = nullptr);
+
+  // Works on stream(), in memory that is part of the model's.
+  DeviceSampler& sampler() { return sampler_; }
 
  private:
   // Device memory of a block of rows.
@@ -132,7 +131,8 @@ class CudaLlama final : public LlamaModel {
   void CutBlocks();
   // Takes rows [begin, end) through all layers; their logits go to rows [logits_row, …) of the
   // scratch's. Returns the row after the last.
-  absl::StatusOr<size_t> RunBlock(size_t begin, size_t end, size_t logits_row);
+  absl::StatusOr<size_t> RunBlock(size_t begin, size_t end, size_t logits_row,
+                                  const int32_t* token_ids);
   absl::Status TellRows(size_t begin, size_t end);
   void TellSegment(size_t sequence, const PlanSegment& segment, bool is_tree, size_t begin);
   void CutAttention(size_t rows, bool is_tree);
@@ -153,6 +153,7 @@ class CudaLlama final : public LlamaModel {
   // What work on the stream may still use goes after the stream, whose end waits.
   DeviceArena arena_;
   PinnedMemory staging_;  // a block's numbers on their way
+  DeviceSampler sampler_;
   std::vector<float> host_logits_;
   DeviceStream stream_;
   DeviceEvent staged_;  // the numbers have been fetched

@@ -1,0 +1,21 @@
+# Installs into BUILD_DIR/bundle/NAME, strips, packs NAME.tar.gz, and says how large it is. See TandemBundle.cmake.
+set(folder ${BUILD_DIR}/bundle/${NAME})
+set(archive ${BUILD_DIR}/bundle/${NAME}.tar.gz)
+file(REMOVE_RECURSE ${folder})
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${folder} --strip
+  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} -E tar czf ${archive} ${NAME}
+  WORKING_DIRECTORY ${BUILD_DIR}/bundle COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB_RECURSE files LIST_DIRECTORIES false ${folder}/*)
+set(bytes 0)
+foreach(file ${files})
+  if(NOT IS_SYMLINK ${file})
+    file(SIZE ${file} size)
+    math(EXPR bytes "${bytes} + ${size}")
+  endif()
+endforeach()
+file(SIZE ${archive} packed)
+message(STATUS "${archive}: ${packed} bytes, ${bytes} unpacked")
+if(bytes GREATER MOST_BYTES)
+  message(FATAL_ERROR "the bundle has ${bytes} bytes unpacked, at most ${MOST_BYTES} are allowed")
+endif()

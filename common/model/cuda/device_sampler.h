@@ -1,0 +1,175 @@
+// From a model's logits to tokens without leaving the device: what the workers tell the kernels of
+// kernels/sampling about a batch, and the memory that these work in.
+#ifndef TANDEM_COMMON_MODEL_CUDA_DEVICE_SAMPLER_H_
+#define TANDEM_COMMON_MODEL_CUDA_DEVICE_SAMPLER_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/status.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/sampling/draw.h"
+#include "kernels/sampling/sampling_params.h"
+#include "kernels/sampling/token_counts.h"
+#include "kernels/sampling/transform.h"
+#include "kernels/sampling/verify_block.h"
+
+namespace tandem {
+
+// Logits in device memory: for each item of a pass in order, its num_logits rows. Valid on the
+// model's stream until the next pass.
+//   data  [rows, vocabulary_size]  f32, rows `stride` floats apart
+struct DeviceLogits {
+  float* data = nullptr;
+  size_t stride = 0;
+  size_t rows = 0;
+};
+
+// One batch after the other: Begin; AddContext, AddRows and Put; Send; then Draw and what the owner
+// enqueues himself. Used by the thread that runs the model.
+class DeviceSampler {
+ public:
+  static constexpr size_t kMaxRows = 256;   // of logits, at once
+  static constexpr size_t kMaxDrafts = 16;  // of one slot
+
+  struct Sizes {
+    size_t vocabulary_size = 0;
+    size_t logits_stride = 0;
+    size_t max_contexts = 0;  // slots of a batch
+    size_t max_context = 0;   // tokens of a slot
+    bool judges = false;      // draft rows, verdicts and reports have room too
+  };
+
+  // Device memory. [.., V] arrays have rows of the stride that is named.
+  struct Memory {
+    float* values = nullptr;            // [kMaxRows, logits_stride] adjusted logits, then log-probs
+    int32_t* not_finite = nullptr;      // [kMaxRows]
+    int32_t* token_ids = nullptr;       // [kMaxRows] what DrawTokens drew
+    uint32_t* counts = nullptr;         // [max_contexts, V]
+    std::byte* staged = nullptr;        // what the host tells
+    int32_t* fed = nullptr;             // [kMaxRows]             as KeepDrafts says
+    int32_t* drafts = nullptr;          // [kMaxRows, kMaxDrafts]
+    int32_t* record = nullptr;          // [kMaxRows, kMaxDrafts]
+    float* draft_rows = nullptr;        // [kMaxRows, V] q, where it comes from the host
+    DeviceVerdict* verdicts = nullptr;  // [kMaxRows]
+    DeviceReport* reports = nullptr;    // [kMaxRows]
+  };
+
+  // A slot as it stands before the first of the tokens that are to be drawn.
+  struct Context {
+    const SamplingParams* params = nullptr;
+    const TokenCounts* counts = nullptr;  // of all tokens before
+    int32_t num_output_tokens = 0;        // among them
+    uint64_t position = 0;                // of the first token
+    // [num_earlier of its rows]  in device memory: tokens of the block
+    const int32_t* drafts = nullptr;
+  };
+  // The row of logits after `num_earlier` of the context's drafts.
+  struct Row {
+    size_t context = 0;
+    int32_t num_earlier = 0;
+    RowDraw how = RowDraw::kNone;
+  };
+  struct Rows {
+    size_t count = 0;
+    const RowAdjustment* adjustments = nullptr;
+    const RowSampling* sampling = nullptr;
+    const RowToDraw* draws = nullptr;
+    bool any_sampled = false;  // log-probs are wanted, not only adjusted logits
+    bool any_drawn = false;
+  };
+
+  DeviceSampler() = default;
+  explicit DeviceSampler(const Sizes& sizes) : sizes_(sizes) {}
+
+  // Calls take(&pointer, count, name) for each array of the memory.
+  template <typename Take>
+  absl::Status LayOut(const Take& take);
+  // Once the memory is there. `stream` must outlive it.
+  absl::Status Start(const DeviceStream* stream);
+
+  const Memory& memory() const { return memory_; }
+  const Sizes& sizes() const { return sizes_; }
+
+  // How a token of this request is drawn.
+  static RowDraw DrawOf(const SamplingParams& params) {
+    if (params.greedy()) return RowDraw::kGreedy;
+    return params.reproducible ? RowDraw::kCoupled : RowDraw::kPlain;
+  }
+
+  // Waits until the device has fetched what the last batch told.
+  absl::Status Begin();
+  // All: RESOURCE_EXHAUSTED when the batch says more than there is room for. What pointers name
+  // is copied; the addresses that come back are in device memory, filled by Send.
+  absl::StatusOr<size_t> AddContext(const Context& context);
+  absl::StatusOr<Rows> AddRows(std::span<const Row> rows);
+  template <typename T>
+  absl::StatusOr<const T*> Put(std::span<const T> values) {
+    TANDEM_ASSIGN_OR_RETURN(const size_t offset, Stage(values.data(), values.size_bytes()));
+    return reinterpret_cast<const T*>(memory_.staged + offset);
+  }
+  // Enqueues the copy of all that was told, and counts the contexts' tokens.
+  absl::Status Send();
+
+  // Enqueues: memory().values of the rows, not_finite and token_ids.
+  absl::Status Draw(const Rows& rows, const DeviceLogits& logits) const;
+
+ private:
+  struct KnownContext {
+    Context context;
+    RowAdjustment adjustment;
+    int32_t num_held_back = 0;
+  };
+  // Tokens that `counts` is to be told of.
+  struct CountList {
+    uint32_t* counts = nullptr;
+    const int32_t* token_ids = nullptr;
+    size_t count = 0;
+    bool is_output = false;
+  };
+
+  // A slot's tokens, and what requests may bring along: logit biases, ids that are held back.
+  size_t staging_bytes() const {
+    return (size_t{4} << 20) + sizes_.max_contexts * sizes_.max_context * sizeof(int32_t);
+  }
+  // Where the copy lies.
+  absl::StatusOr<size_t> Stage(const void* data, size_t bytes);
+  absl::Status CountContext(const TokenCounts& counts, uint32_t* device_counts);
+
+  Sizes sizes_;
+  Memory memory_;
+  const DeviceStream* stream_ = nullptr;
+  PinnedMemory staging_;
+  DeviceEvent fetched_;
+  size_t num_staged_ = 0;
+  std::vector<KnownContext> contexts_;
+  std::vector<CountList> to_count_;
+};
+
+template <typename Take>
+absl::Status DeviceSampler::LayOut(const Take& take) {
+  TANDEM_RETURN_IF_ERROR(
+      take(&memory_.values, kMaxRows * sizes_.logits_stride, "log-probabilities"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.not_finite, kMaxRows, "row states"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.token_ids, kMaxRows, "drawn tokens"));
+  TANDEM_RETURN_IF_ERROR(
+      take(&memory_.counts, sizes_.max_contexts * sizes_.vocabulary_size, "token counts"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.staged, staging_bytes(), "sampling parameters"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.fed, kMaxRows, "drawn tokens"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.drafts, kMaxRows * kMaxDrafts, "drawn tokens"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.record, kMaxRows * kMaxDrafts, "drawn tokens"));
+  if (!sizes_.judges) return absl::OkStatus();
+  TANDEM_RETURN_IF_ERROR(
+      take(&memory_.draft_rows, kMaxRows * sizes_.vocabulary_size, "draft log-probabilities"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.verdicts, kMaxRows, "verdicts"));
+  return take(&memory_.reports, kMaxRows, "reports");
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CUDA_DEVICE_SAMPLER_H_

@@ -1,0 +1,69 @@
+// A ring's rows in the memory of one GPU that both workers use, shared through CUDA IPC.
+#ifndef TANDEM_COMMON_RING_CUDA_CUDA_RING_ROWS_H_
+#define TANDEM_COMMON_RING_CUDA_CUDA_RING_ROWS_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ring/ring_rows.h"
+#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/ipc.h"
+
+namespace tandem {
+
+// Memory: a row of the nonce, padded to kNonceBytes, then the entries' rows. One event for each
+// entry, pooled: made once, recorded anew with each block.
+class CudaRingRows final : public RingRows {
+ public:
+  static constexpr size_t kNonceBytes = 256;
+
+  // Of the GPU that the calling thread uses; the nonce goes there on `stream`. `stream` must outlive
+  // it. RESOURCE_EXHAUSTED: the GPU has not so much memory left; other errors: it cannot share.
+  static absl::StatusOr<std::unique_ptr<RingRows>> Create(const RingGeometry& geometry,
+                                                          uint64_t nonce,
+                                                          const DeviceStream* stream);
+
+  std::span<const RingHandle> handles() const override { return handles_; }
+  float* rows(uint32_t entry) const override;
+  absl::StatusOr<uint64_t> ReadEcho() override;
+  absl::Status AwaitReady(uint32_t entry) override;
+
+ private:
+  CudaRingRows(const RingGeometry& geometry, const DeviceStream* stream)
+      : geometry_(geometry), stream_(stream) {}
+
+  RingGeometry geometry_;
+  const DeviceStream* stream_;
+  ExportedMemory memory_;
+  std::vector<DeviceEvent> ready_;
+  std::vector<RingHandle> handles_;
+};
+
+class OpenedCudaRingRows final : public OpenedRingRows {
+ public:
+  // Rows are written on `stream`, which must outlive it.
+  static absl::StatusOr<std::unique_ptr<OpenedRingRows>> Open(const RingGeometry& geometry,
+                                                              std::span<const RingHandle> handles,
+                                                              const DeviceStream* stream);
+
+  float* rows(uint32_t entry) const override;
+  absl::StatusOr<uint64_t> EchoNonce() override;
+  absl::Status RecordReady(uint32_t entry) override;
+
+ private:
+  OpenedCudaRingRows(const RingGeometry& geometry, const DeviceStream* stream)
+      : geometry_(geometry), stream_(stream) {}
+
+  RingGeometry geometry_;
+  const DeviceStream* stream_;
+  ImportedMemory memory_;
+  std::vector<DeviceEvent> ready_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_RING_CUDA_CUDA_RING_ROWS_H_

@@ -1,0 +1,160 @@
+#include "services/draft/cuda_proposer.h"
+
+#include <algorithm>
+
+#include "common/rpc/protocol.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kMaxRows = DeviceSampler::kMaxRows;
+constexpr size_t kMaxDrafts = DeviceSampler::kMaxDrafts;
+static_assert(kMaxDraftLength <= kMaxDrafts);
+
+// Of a group, how many draft a token in pass `pass`: they are its first.
+size_t NumDrafting(std::span<Proposal* const> group, size_t pass) {
+  return static_cast<size_t>(
+      std::find_if(group.begin(), group.end(),
+                   [&](const Proposal* proposal) { return proposal->draft_length <= pass; }) -
+      group.begin());
+}
+
+}  // namespace
+
+absl::Status CudaProposer::Run(std::span<Proposal> proposals) {
+  if (record_.data() == nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(started_, DeviceEvent::Create(/*timed=*/true));
+    TANDEM_ASSIGN_OR_RETURN(caught_up_, DeviceEvent::Create(/*timed=*/true));
+    TANDEM_ASSIGN_OR_RETURN(record_, PinnedMemory::Create(kMaxRows * kMaxDrafts * sizeof(int32_t)));
+  }
+  catch_up_seconds_ = 0;
+  std::vector<Proposal*> batch;
+  for (Proposal& proposal : proposals) {
+    if (!proposal.token_ids.empty()) batch.push_back(&proposal);
+  }
+  std::stable_sort(batch.begin(), batch.end(), [](const Proposal* a, const Proposal* b) {
+    return a->draft_length > b->draft_length;
+  });
+  for (size_t begin = 0; begin < batch.size(); begin += kMaxRows) {
+    TANDEM_RETURN_IF_ERROR(
+        RunGroup(std::span(batch).subspan(begin, std::min(kMaxRows, batch.size() - begin))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaProposer::RunGroup(std::span<Proposal* const> group) {
+  const absl::Status enqueued = Enqueue(group);
+  // Whatever failed: nothing may still be copied to the ring's rows later.
+  const absl::Status done = model_->stream().Wait();
+  TANDEM_RETURN_IF_ERROR(enqueued);
+  TANDEM_RETURN_IF_ERROR(done);
+  Read(group.first(NumDrafting(group, 0)));
+  TANDEM_ASSIGN_OR_RETURN(const double seconds, caught_up_.SecondsSince(started_));
+  catch_up_seconds_ += seconds;
+  return absl::OkStatus();
+}
+
+absl::Status CudaProposer::Enqueue(std::span<Proposal* const> group) {
+  const DeviceStream& stream = model_->stream();
+  DeviceSampler& sampler = model_->sampler();
+  const DeviceSampler::Memory& memory = sampler.memory();
+  const size_t vocabulary_size = model_->config().vocabulary_size;
+  TANDEM_RETURN_IF_ERROR(started_.Record(stream));
+  std::vector<ForwardItem> items;
+  for (const Proposal* proposal : group) {
+    items.push_back({.cache = proposal->slot->cache(),
+                     .token_ids = proposal->token_ids,
+                     .parents = {},
+                     .num_logits = proposal->draft_length > 0 ? size_t{1} : size_t{0}});
+  }
+  TANDEM_ASSIGN_OR_RETURN(DeviceLogits logits, model_->ForwardOnDevice(items));
+  for (const Proposal* proposal : group) proposal->slot->Append(proposal->token_ids);
+  const std::span<Proposal* const> drafting = group.first(NumDrafting(group, 0));
+  if (drafting.empty()) return caught_up_.Record(stream);
+
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<DeviceSampler::Rows> passes, TellSampler(drafting));
+  constexpr int32_t kAnyToken = 0;  // the device has the ids
+  for (size_t pass = 0; pass < passes.size(); ++pass) {
+    const size_t rows = passes[pass].count;
+    if (pass > 0) {
+      items.clear();
+      for (size_t i = 0; i < rows; ++i) {
+        items.push_back({.cache = drafting[i]->slot->cache(),
+                         .token_ids = std::span(&kAnyToken, 1),
+                         .parents = {},
+                         .num_logits = 1});
+      }
+      TANDEM_ASSIGN_OR_RETURN(logits, model_->ForwardOnDevice(items, memory.fed));
+    }
+    TANDEM_RETURN_IF_ERROR(sampler.Draw(passes[pass], logits));
+    TANDEM_RETURN_IF_ERROR(KeepDrafts({.rows = rows,
+                                       .pass = pass,
+                                       .stride = kMaxDrafts,
+                                       .drawn = memory.token_ids,
+                                       .fed = memory.fed,
+                                       .drafts = memory.drafts,
+                                       .record = memory.record},
+                                      stream.get()));
+    for (size_t i = 0; i < rows; ++i) {
+      if (drafting[i]->draft_log_probs.empty()) continue;
+      const std::span<float> row =
+          drafting[i]->draft_log_probs.subspan(pass * vocabulary_size, vocabulary_size);
+      TANDEM_RETURN_IF_ERROR(
+          stream.Copy(row.data(), memory.values + i * logits.stride, row.size_bytes()));
+    }
+    if (pass == 0) TANDEM_RETURN_IF_ERROR(caught_up_.Record(stream));
+  }
+  return stream.Copy(record_.data(), memory.record, drafting.size() * kMaxDrafts * sizeof(int32_t));
+}
+
+absl::StatusOr<std::vector<DeviceSampler::Rows>> CudaProposer::TellSampler(
+    std::span<Proposal* const> drafting) {
+  DeviceSampler& sampler = model_->sampler();
+  TANDEM_RETURN_IF_ERROR(sampler.Begin());
+  for (size_t i = 0; i < drafting.size(); ++i) {
+    Slot& slot = *drafting[i]->slot;
+    TANDEM_RETURN_IF_ERROR(sampler
+                               .AddContext({.params = &slot.params(),
+                                            .counts = slot.counts(),
+                                            .num_output_tokens = slot.num_output_tokens(),
+                                            .position = slot.length(),
+                                            .drafts = sampler.memory().drafts + i * kMaxDrafts})
+                               .status());
+  }
+  std::vector<DeviceSampler::Rows> passes;
+  std::vector<DeviceSampler::Row> rows;
+  for (size_t pass = 0; pass < drafting.front()->draft_length; ++pass) {
+    rows.clear();
+    for (size_t i = 0; i < NumDrafting(drafting, pass); ++i) {
+      rows.push_back({.context = i,
+                      .num_earlier = static_cast<int32_t>(pass),
+                      .how = DeviceSampler::DrawOf(drafting[i]->slot->params())});
+    }
+    TANDEM_ASSIGN_OR_RETURN(const DeviceSampler::Rows added, sampler.AddRows(rows));
+    passes.push_back(added);
+  }
+  TANDEM_RETURN_IF_ERROR(sampler.Send());
+  return passes;
+}
+
+void CudaProposer::Read(std::span<Proposal* const> drafting) const {
+  const auto* const record = static_cast<const int32_t*>(record_.data());
+  for (size_t i = 0; i < drafting.size(); ++i) {
+    Proposal& proposal = *drafting[i];
+    const std::span<const int32_t> drawn(record + i * kMaxDrafts, proposal.draft_length);
+    // What follows a row that was not finite means nothing.
+    const auto end =
+        std::find_if(drawn.begin(), drawn.end(), [](int32_t token_id) { return token_id < 0; });
+    proposal.draft_token_ids.assign(drawn.begin(), end);
+    const size_t num_fed = std::min(proposal.draft_token_ids.size(), proposal.draft_length - 1);
+    proposal.slot->Append(std::span(proposal.draft_token_ids).first(num_fed));
+  }
+}
+
+std::unique_ptr<Proposer> MakeCudaProposer(LlamaModel& model) {
+  auto* const on_gpu = dynamic_cast<CudaLlama*>(&model);
+  return on_gpu == nullptr ? nullptr : std::make_unique<CudaProposer>(on_gpu);
+}
+
+}  // namespace tandem

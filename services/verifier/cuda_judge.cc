@@ -1,0 +1,189 @@
+#include "services/verifier/cuda_judge.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kMaxRows = DeviceSampler::kMaxRows;
+
+size_t NumLogits(const Judgement& judgement) {
+  return judgement.sample ? judgement.draft_token_ids.size() + 1 : 0;
+}
+
+TokenLogProbs LogProbsOf(const DeviceReport& report) {
+  return {.log_prob = report.log_prob, .top = {report.top, report.top + report.num_top}};
+}
+
+}  // namespace
+
+absl::Status CudaJudge::Run(std::span<Judgement> judgements) {
+  if (reports_.data() == nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(verdicts_, PinnedMemory::Create(kMaxRows * sizeof(DeviceVerdict)));
+    TANDEM_ASSIGN_OR_RETURN(reports_, PinnedMemory::Create(kMaxRows * sizeof(DeviceReport)));
+  }
+  for (size_t begin = 0; begin < judgements.size();) {
+    size_t end = begin;
+    for (size_t rows = 0; end < judgements.size(); ++end) {
+      rows += NumLogits(judgements[end]);
+      if (rows > kMaxRows) break;
+    }
+    TANDEM_RETURN_IF_ERROR(RunGroup(judgements.subspan(begin, end - begin)));
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaJudge::RunGroup(std::span<Judgement> group) {
+  Batch batch;
+  const absl::Status enqueued = Enqueue(group, batch);
+  // Whatever failed: nothing may still be read of the ring's rows later.
+  const absl::Status done = model_->stream().Wait();
+  TANDEM_RETURN_IF_ERROR(enqueued);
+  TANDEM_RETURN_IF_ERROR(done);
+  Read(batch);
+  return absl::OkStatus();
+}
+
+absl::Status CudaJudge::Enqueue(std::span<Judgement> group, Batch& batch) {
+  const DeviceStream& stream = model_->stream();
+  DeviceSampler& sampler = model_->sampler();
+  const DeviceSampler::Memory& memory = sampler.memory();
+  std::vector<std::vector<int32_t>> fed(group.size());
+  std::vector<ForwardItem> items;
+  for (size_t i = 0; i < group.size(); ++i) {
+    const Judgement& judgement = group[i];
+    fed[i].assign(judgement.token_ids.begin(), judgement.token_ids.end());
+    fed[i].insert(fed[i].end(), judgement.draft_token_ids.begin(), judgement.draft_token_ids.end());
+    if (fed[i].empty()) continue;  // all came out of the prefix cache
+    items.push_back({.cache = judgement.slot->cache(),
+                     .token_ids = fed[i],
+                     .parents = {},
+                     .num_logits = NumLogits(judgement)});
+  }
+  TANDEM_ASSIGN_OR_RETURN(const DeviceLogits logits, model_->ForwardOnDevice(items));
+  for (Judgement& judgement : group) {
+    const size_t length_before = judgement.slot->length();
+    judgement.slot->Append(judgement.token_ids);
+    if (!judgement.sample) continue;
+    batch.sampled.push_back(&judgement);
+    batch.lengths_before.push_back(length_before);
+  }
+  if (batch.sampled.empty()) return absl::OkStatus();
+
+  TANDEM_RETURN_IF_ERROR(sampler.Begin());
+  TANDEM_RETURN_IF_ERROR(TellSampler(batch));
+  TANDEM_ASSIGN_OR_RETURN(const DeviceSampler::Rows rows, sampler.AddRows(batch.rows));
+  TANDEM_ASSIGN_OR_RETURN(const BlockToVerify* const blocks,
+                          sampler.Put(std::span<const BlockToVerify>(batch.blocks)));
+  TANDEM_ASSIGN_OR_RETURN(const ReportToMake* const wanted,
+                          sampler.Put(std::span<const ReportToMake>(batch.wanted)));
+  TANDEM_ASSIGN_OR_RETURN(const int32_t* const block_of_row,
+                          sampler.Put(std::span<const int32_t>(batch.block_of_row)));
+  TANDEM_RETURN_IF_ERROR(sampler.Send());
+  TANDEM_RETURN_IF_ERROR(sampler.Draw(rows, logits));
+  const DeviceVerifyArgs verify = {.num_blocks = batch.blocks.size(),
+                                   .vocabulary_size = model_->config().vocabulary_size,
+                                   .stride = logits.stride,
+                                   .blocks = blocks,
+                                   .values = memory.values,
+                                   .not_finite = memory.not_finite,
+                                   .row_token_ids = memory.token_ids,
+                                   .verdicts = memory.verdicts};
+  TANDEM_RETURN_IF_ERROR(VerifyBlocks(verify, stream.get()));
+  TANDEM_RETURN_IF_ERROR(
+      stream.Copy(verdicts_.data(), memory.verdicts, batch.blocks.size() * sizeof(DeviceVerdict)));
+  if (!batch.any_reports) return absl::OkStatus();
+  TANDEM_RETURN_IF_ERROR(MakeReports({.verify = verify,
+                                      .logits = logits.data,
+                                      .rows = batch.rows.size(),
+                                      .block_of_row = block_of_row,
+                                      .wanted = wanted,
+                                      .reports = memory.reports},
+                                     stream.get()));
+  return stream.Copy(reports_.data(), memory.reports, batch.rows.size() * sizeof(DeviceReport));
+}
+
+absl::Status CudaJudge::TellSampler(Batch& batch) {
+  DeviceSampler& sampler = model_->sampler();
+  const size_t vocabulary_size = model_->config().vocabulary_size;
+  float* draft_row = sampler.memory().draft_rows;
+  for (const Judgement* judgement : batch.sampled) {
+    Slot& slot = *judgement->slot;
+    const SamplingParams& params = slot.params();
+    const std::span<const int32_t> drafts = judgement->draft_token_ids;
+    BlockToVerify block = {.first_row = static_cast<int32_t>(batch.rows.size()),
+                           .num_drafted = static_cast<int32_t>(drafts.size()),
+                           .how = DeviceSampler::DrawOf(params),
+                           .lenience = params.lenience,
+                           .key = {.seed = params.seed, .position = slot.length()}};
+    TANDEM_ASSIGN_OR_RETURN(block.draft_token_ids, sampler.Put(drafts));
+    if (judgement->draft_rows_on_device) {
+      block.draft_log_probs = judgement->draft_log_probs;
+    } else if (judgement->draft_log_probs != nullptr && block.how == RowDraw::kPlain) {
+      const size_t floats = drafts.size() * vocabulary_size;
+      TANDEM_RETURN_IF_ERROR(
+          model_->stream().Copy(draft_row, judgement->draft_log_probs, floats * sizeof(float)));
+      block.draft_log_probs = draft_row;
+      draft_row += floats;
+    }
+    TANDEM_ASSIGN_OR_RETURN(const size_t context,
+                            sampler.AddContext({.params = &params,
+                                                .counts = slot.counts(),
+                                                .num_output_tokens = slot.num_output_tokens(),
+                                                .position = slot.length(),
+                                                .drafts = block.draft_token_ids}));
+    for (size_t i = 0; i <= drafts.size(); ++i) {
+      batch.block_of_row.push_back(static_cast<int32_t>(batch.blocks.size()));
+      batch.rows.push_back({.context = context,
+                            .num_earlier = static_cast<int32_t>(i),
+                            // VerifyBlocks draws what is drawn by accept/reject.
+                            .how = block.how == RowDraw::kPlain ? RowDraw::kNone : block.how});
+    }
+    batch.blocks.push_back(block);
+    const ReportToMake wanted = {.audit = params.audit && block.how == RowDraw::kPlain,
+                                 .num_logprobs = params.num_logprobs};
+    batch.wanted.push_back(wanted);
+    batch.any_reports |= wanted.audit || wanted.num_logprobs >= 0;
+  }
+  return absl::OkStatus();
+}
+
+void CudaJudge::Read(const Batch& batch) const {
+  const auto* const verdicts = static_cast<const DeviceVerdict*>(verdicts_.data());
+  const auto* const reports = static_cast<const DeviceReport*>(reports_.data());
+  for (size_t i = 0; i < batch.sampled.size(); ++i) {
+    Judgement& judgement = *batch.sampled[i];
+    Slot& slot = *judgement.slot;
+    const DeviceVerdict& verdict = verdicts[i];
+    judgement.verdict = {.finite = verdict.finite != 0,
+                         .num_accepted = verdict.num_accepted,
+                         .next_token_id = verdict.next_token_id,
+                         .log_probs = {},
+                         .audit = {}};
+    judgement.drafts_valid = verdict.drafts_valid != 0;
+    if (!judgement.verdict.finite) {
+      slot.TruncateTo(batch.lengths_before[i]);
+      continue;
+    }
+    const auto num_accepted = static_cast<size_t>(verdict.num_accepted);
+    const DeviceReport* const first = reports + batch.blocks[i].first_row;
+    for (size_t row = 0; row <= num_accepted; ++row) {
+      if (batch.wanted[i].num_logprobs >= 0) {
+        judgement.verdict.log_probs.push_back(LogProbsOf(first[row]));
+      }
+      if (batch.wanted[i].audit) judgement.verdict.audit.push_back(first[row].audit);
+    }
+    slot.Append(judgement.draft_token_ids.first(num_accepted));
+    slot.TruncateTo(slot.length());  // the rejected rows, which are not booked
+  }
+}
+
+std::unique_ptr<Judge> MakeCudaJudge(LlamaModel& model) {
+  auto* const on_gpu = dynamic_cast<CudaLlama*>(&model);
+  return on_gpu == nullptr ? nullptr : std::make_unique<CudaJudge>(on_gpu);
+}
+
+}  // namespace tandem

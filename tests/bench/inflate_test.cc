@@ -1,0 +1,166 @@
+// A model of a large shape that says what a small one says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/inflate/inflated_model.h"
+#include "common/model/kv_page_pool.h"
+#include "common/model/llama.h"
+#include "kernels/sampling/transform.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::filesystem::path kTales = std::filesystem::path(TANDEM_SOURCE_DIR) / "models" / "tales";
+
+// Of the embedded drafter (128 wide, 2 layers, 4 heads for 2, of 32; 4,096 tokens).
+constexpr InflatedShape kExact = {.vocabulary_size = 4224,
+                                  .hidden_size = 512,
+                                  .intermediate_size = 512,
+                                  .num_layers = 3,
+                                  .num_heads = 12,
+                                  .num_kv_heads = 3,
+                                  .head_size = 128};
+constexpr InflatedShape kInexact = {.vocabulary_size = 4224,
+                                    .hidden_size = 384,
+                                    .intermediate_size = 400,
+                                    .num_layers = 2,
+                                    .num_heads = 8,
+                                    .num_kv_heads = 2,
+                                    .head_size = 64};
+
+// Logits of every row of a text that the model goes on with greedily.
+struct Decoded {
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<float>> logits;
+};
+
+// Feeds `tokens`, or, where there is none, a prompt and what the model itself says then.
+Decoded RunModel(const std::filesystem::path& folder, std::vector<int32_t> tokens = {}) {
+  ThreadPool threads(2);
+  const auto model = LlamaModel::Load(folder, &threads);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  const ModelConfig& config = (*model)->config();
+  constexpr size_t kRows = 128;
+  const auto pages = *KvPagePool::Create(config, HostKvMemory::Bytes(config, kRows));
+  KvCache cache(pages.get(), kRows);
+  const bool goes_on = tokens.empty();
+  Decoded run;
+  run.tokens = goes_on ? std::vector<int32_t>{4094, 300, 17, 1200} : std::move(tokens);
+  const size_t end = goes_on ? 60 : run.tokens.size();
+  for (size_t row = 0; row < end; ++row) {
+    const ForwardItem item{.cache = &cache,
+                           .token_ids = std::span(run.tokens).subspan(row, 1),
+                           .parents = {},
+                           .num_logits = 1};
+    const LogitsView logits = *(*model)->Forward(std::span(&item, 1));
+    run.logits.emplace_back(logits.row(0), logits.row(0) + config.vocabulary_size);
+    if (goes_on && row + 1 == run.tokens.size()) run.tokens.push_back(Argmax(run.logits.back()));
+  }
+  return run;
+}
+
+// Largest difference of the logits of the model's own tokens, relative to the largest logit; every
+// added token must be out of the question.
+double LargestDifference(const Decoded& small, const Decoded& large) {
+  double difference = 0;
+  double scale = 0;
+  for (size_t row = 0; row < small.logits.size(); ++row) {
+    const size_t size = small.logits[row].size();
+    for (size_t id = 0; id < size; ++id) {
+      const double want = small.logits[row][id];
+      scale = std::max(scale, std::abs(want));
+      difference = std::max(difference, std::abs(large.logits[row][id] - want));
+    }
+    for (size_t id = size; id < large.logits[row].size(); ++id) {
+      EXPECT_LT(large.logits[row][id], -1e5f);
+      EXPECT_TRUE(std::isfinite(large.logits[row][id]));
+    }
+  }
+  return difference / scale;
+}
+
+TEST(InflateModelTest, WhereScalesArePowersOfTwoTheTextIsTheSmallModels) {
+  const testing::TempDir folder;
+  const absl::Status status =
+      InflateModel(kTales / "draft", folder / "large", kExact, [](uint64_t, uint64_t) {});
+  ASSERT_TRUE(status.ok()) << status;
+  const Decoded small = RunModel(kTales / "draft");
+  const Decoded large = RunModel(folder / "large");
+  EXPECT_EQ(large.tokens, small.tokens);
+  EXPECT_LT(LargestDifference(small, large), 1e-5);
+}
+
+TEST(InflateModelTest, ElsewhereLogitsAreWithinTheRoundingOfWeights) {
+  const testing::TempDir folder;
+  ASSERT_TRUE(InflateModel(kTales / "draft", folder / "large", kInexact, nullptr).ok());
+  const Decoded small = RunModel(kTales / "draft");
+  const Decoded large =
+      RunModel(folder / "large", {small.tokens.begin(), small.tokens.begin() + 60});
+  const double difference = LargestDifference(small, large);
+  EXPECT_LT(difference, 2e-2);
+  EXPECT_GT(difference, 1e-5) << "the bound says something";
+}
+
+TEST(InflateModelTest, BiasesAndAHeadOfItsOwnForTheVocabulary) {
+  const testing::TempDir folder;
+  testing::RandomModelSpec spec;
+  spec.tied_embeddings = false;
+  spec.attention_bias = true;
+  spec.mlp_bias = true;
+  testing::WriteRandomModel(folder / "small", spec);
+  const absl::Status status = InflateModel(folder / "small", folder / "large",
+                                           {.vocabulary_size = 100,
+                                            .hidden_size = 128,
+                                            .intermediate_size = 96,
+                                            .num_layers = 4,
+                                            .num_heads = 6,
+                                            .num_kv_heads = 2,
+                                            .head_size = 32},
+                                           nullptr);
+  ASSERT_TRUE(status.ok()) << status;
+  const std::vector<int32_t> tokens = {5, 11, 3, 40, 22, 7, 7, 61};
+  EXPECT_LT(
+      LargestDifference(RunModel(folder / "small", tokens), RunModel(folder / "large", tokens)),
+      1e-5);
+}
+
+TEST(InflateModelTest, TheEmbeddedPairFitsTheLargeShapes) {
+  const auto draft = ModelConfig::Load(kTales / "draft");
+  const auto target = ModelConfig::Load(kTales / "target");
+  ASSERT_TRUE(draft.ok() && target.ok());
+  EXPECT_TRUE(CheckInflation(*draft, Llama1B()).ok());
+  EXPECT_TRUE(CheckInflation(*target, Llama3B()).ok());
+  EXPECT_FALSE(IsExact(*target, Llama3B()));
+  EXPECT_TRUE(IsExact(*draft, kExact));
+}
+
+TEST(InflateModelTest, ShapesThatCannotHoldTheModelAreRefusedByName) {
+  const auto refusal = [](auto change) {
+    InflatedShape shape = kExact;
+    change(shape);
+    const absl::Status status =
+        InflateModel(kTales / "draft", "/nonexistent/large", shape, nullptr);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal([](InflatedShape& s) { s.hidden_size = 64; }), HasSubstr("hidden_size"));
+  EXPECT_THAT(refusal([](InflatedShape& s) { s.num_layers = 1; }), HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(refusal([](InflatedShape& s) { s.num_heads = 3; }), HasSubstr("num_attention_heads"));
+  EXPECT_THAT(refusal([](InflatedShape& s) { s.head_size = 48; }), HasSubstr("head_dim"));
+  EXPECT_THAT(refusal([](InflatedShape& s) { s.hidden_size = 128; }), HasSubstr("vocab_size"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,247 @@
+// The ring whose rows lie in a device's memory, over a fake device: each of its calls fails in turn,
+// and drafters die with the memory open.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/ring/log_prob_ring.h"
+#include "common/ring/retired_rings.h"
+#include "common/ring/ring_writer.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr RingGeometry kGeometry{.entries = 2, .rows_per_entry = 3, .vocabulary_size = 5};
+constexpr uint64_t kEpoch = 78;
+
+// The memory of a GPU, and what was enqueued there. `recorded` is what a host knows, `reached` how
+// far the GPU is.
+struct FakeDevice {
+  std::vector<float> rows =
+      std::vector<float>(kGeometry.entries * kGeometry.entry_bytes() / sizeof(float));
+  uint64_t nonce = 0;
+  std::vector<int> recorded = std::vector<int>(kGeometry.entries);
+  std::vector<int> reached = std::vector<int>(kGeometry.entries);
+  bool runs = true;          // what is recorded is reached at once
+  bool keeps_writes = true;  // false: another device's memory was opened
+  int num_live = 0;          // ends that hold something of it
+  int calls = 0;
+  int failing_call = -1;
+
+  absl::Status Call(const char* what) {
+    if (calls++ != failing_call) return absl::OkStatus();
+    return Internal(std::string(what) + " failed");
+  }
+  float* Entry(uint32_t entry) {
+    return rows.data() + entry * kGeometry.entry_bytes() / sizeof(float);
+  }
+};
+
+class FakeRows final : public RingRows {
+ public:
+  explicit FakeRows(FakeDevice* device) : device_(device), handles_(1 + kGeometry.entries) {
+    ++device_->num_live;
+    for (size_t i = 0; i < handles_.size(); ++i) handles_[i][0] = std::byte(i + 1);
+  }
+  ~FakeRows() override { --device_->num_live; }
+
+  std::span<const RingHandle> handles() const override { return handles_; }
+  float* rows(uint32_t entry) const override { return device_->Entry(entry); }
+  absl::StatusOr<uint64_t> ReadEcho() override {
+    TANDEM_RETURN_IF_ERROR(device_->Call("ReadEcho"));
+    return device_->nonce;
+  }
+  absl::Status AwaitReady(uint32_t entry) override {
+    TANDEM_RETURN_IF_ERROR(device_->Call("AwaitReady"));
+    if (device_->reached[entry] == device_->recorded[entry]) return absl::OkStatus();
+    return FailedPrecondition("its rows are not there");
+  }
+
+ private:
+  FakeDevice* device_;
+  std::vector<RingHandle> handles_;
+};
+
+class FakeOpenedRows final : public OpenedRingRows {
+ public:
+  explicit FakeOpenedRows(FakeDevice* device) : device_(device) { ++device_->num_live; }
+  ~FakeOpenedRows() override { --device_->num_live; }
+
+  float* rows(uint32_t entry) const override { return device_->Entry(entry); }
+  absl::StatusOr<uint64_t> EchoNonce() override {
+    TANDEM_RETURN_IF_ERROR(device_->Call("EchoNonce"));
+    const uint64_t nonce = device_->nonce;
+    if (device_->keeps_writes) device_->nonce = ~nonce;
+    return nonce;
+  }
+  absl::Status RecordReady(uint32_t entry) override {
+    TANDEM_RETURN_IF_ERROR(device_->Call("RecordReady"));
+    ++device_->recorded[entry];
+    if (device_->runs) device_->reached[entry] = device_->recorded[entry];
+    return absl::OkStatus();
+  }
+
+ private:
+  FakeDevice* device_;
+};
+
+class DeviceRingTest : public ::testing::Test {
+ protected:
+  absl::Status SetUpRing() {
+    TANDEM_ASSIGN_OR_RETURN(ring_, LogProbRing::CreateOnDevice(kGeometry, kEpoch, Creator()));
+    TANDEM_ASSIGN_OR_RETURN(writer_, Open());
+    return ring_->Confirm(writer_->nonce());
+  }
+
+  CreateRingRows Creator() {
+    return [this](const RingGeometry& geometry,
+                  uint64_t nonce) -> absl::StatusOr<std::unique_ptr<RingRows>> {
+      EXPECT_EQ(geometry, kGeometry);
+      TANDEM_RETURN_IF_ERROR(device_.Call("create"));
+      device_.nonce = nonce;
+      return std::make_unique<FakeRows>(&device_);
+    };
+  }
+
+  absl::StatusOr<std::unique_ptr<SharedRingWriter>> Open() {
+    return SharedRingWriter::Open(UniqueFd(dup(ring_->fd())), kGeometry, kEpoch,
+                                  [this](const RingGeometry&, std::span<const RingHandle> handles)
+                                      -> absl::StatusOr<std::unique_ptr<OpenedRingRows>> {
+                                    EXPECT_EQ(handles.size(), 1 + kGeometry.entries);
+                                    EXPECT_EQ(handles.back()[0], std::byte(1 + kGeometry.entries));
+                                    TANDEM_RETURN_IF_ERROR(device_.Call("open"));
+                                    return std::make_unique<FakeOpenedRows>(&device_);
+                                  });
+  }
+
+  RingRef Ref(uint32_t entry) {
+    return {.ring_epoch = kEpoch, .entry = entry, .sequence = ++sequence_};
+  }
+
+  // Hands a block of two rows over.
+  absl::Status HandOver(uint32_t entry) {
+    const RingRef ref = Ref(entry);
+    TANDEM_ASSIGN_OR_RETURN(const std::span<float> rows, writer_->BeginBlock(ref, 2));
+    EXPECT_EQ(rows.data(), device_.Entry(entry));
+    std::fill(rows.begin(), rows.end(), static_cast<float>(sequence_));
+    writer_->CommitBlock(ref, 2);
+    TANDEM_ASSIGN_OR_RETURN(const RingBlock block, ring_->Acquire(ref, 2));
+    EXPECT_EQ(block.rows(), device_.Entry(entry));
+    EXPECT_EQ(block.rows()[9], static_cast<float>(sequence_));
+    return absl::OkStatus();
+  }
+
+  // Everything that holds device memory goes in the order in which it does with live processes.
+  void TearDown() override {
+    writer_.reset();
+    if (ring_ != nullptr) retired_.Add(std::move(ring_), {});
+    EXPECT_EQ(device_.num_live, 0);
+  }
+
+  FakeDevice device_;
+  RetiredRings retired_;
+  std::unique_ptr<LogProbRing> ring_;
+  std::unique_ptr<SharedRingWriter> writer_;
+  uint64_t sequence_ = 0;
+};
+
+TEST_F(DeviceRingTest, HandsRowsOverWithoutTouchingThem) {
+  ASSERT_TRUE(SetUpRing().ok());
+  EXPECT_TRUE(ring_->on_device());
+  for (int round = 0; round < 5; ++round) {
+    for (const uint32_t entry : {0u, 1u}) {
+      const absl::Status status = HandOver(entry);
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+}
+
+TEST_F(DeviceRingTest, HostMemoryHoldsNoRows) {
+  ASSERT_TRUE(SetUpRing().ok());
+  EXPECT_EQ(lseek(ring_->fd(), 0, SEEK_END), static_cast<off_t>(kGeometry.control_bytes()));
+  EXPECT_EQ(ring_->bytes(), kGeometry.total_bytes());
+}
+
+TEST_F(DeviceRingTest, WritesThatDoNotArriveAreNotConfirmed) {
+  device_.keeps_writes = false;
+  const absl::Status status = SetUpRing();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("device"));
+}
+
+TEST_F(DeviceRingTest, RowsThatAreNotThereAreNotWaitedForForever) {
+  ASSERT_TRUE(SetUpRing().ok());
+  device_.runs = false;
+  EXPECT_THAT(std::string(HandOver(0).message()), HasSubstr("not there"));
+  device_.runs = true;
+  EXPECT_TRUE(HandOver(0).ok()) << "the entry was given back";
+}
+
+TEST_F(DeviceRingTest, EveryCallThatFailsIsAStatusAndLeavesNothing) {
+  ASSERT_TRUE(SetUpRing().ok());
+  ASSERT_TRUE(HandOver(0).ok());
+  const int all = device_.calls;
+  ASSERT_GE(all, 6);
+  for (int failing = 0; failing < all; ++failing) {
+    TearDown();
+    device_ = {};
+    device_.failing_call = failing;
+    absl::Status status = SetUpRing();
+    if (status.ok()) {
+      status = HandOver(0);
+      EXPECT_TRUE(HandOver(0).ok()) << "the ring goes on after call " << failing;
+    }
+    EXPECT_FALSE(status.ok()) << failing;
+  }
+}
+
+TEST_F(DeviceRingTest, ADetachedRingIsFreed) {
+  ASSERT_TRUE(SetUpRing().ok());
+  std::vector<UniqueFd> peers;
+  peers.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));  // lives on
+  ASSERT_TRUE(peers[0]);
+  retired_.Add(std::move(ring_), std::move(peers));
+  EXPECT_EQ(retired_.Sweep(), 1) << "the drafter has it open";
+  EXPECT_EQ(device_.num_live, 2);
+  writer_.reset();
+  EXPECT_EQ(retired_.Sweep(), 0);
+}
+
+TEST_F(DeviceRingTest, ARingThatCouldNotBeOpenedIsDetached) {
+  ring_ = *LogProbRing::CreateOnDevice(kGeometry, kEpoch, Creator());
+  device_.failing_call = device_.calls + 1;  // reading the nonce, once the memory is open
+  EXPECT_FALSE(Open().ok());
+  EXPECT_TRUE(ring_->detached());
+}
+
+TEST_F(DeviceRingTest, ARingWhoseDrafterDiedIsFreedAfterItsDeath) {
+  ASSERT_TRUE(SetUpRing().ok());
+  const pid_t drafter = fork();
+  if (drafter == 0) {
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(drafter, 0);
+  std::vector<UniqueFd> peers;
+  peers.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, drafter, 0)));
+  ASSERT_TRUE(peers[0]);
+  retired_.Add(std::move(ring_), std::move(peers));
+  EXPECT_EQ(retired_.Sweep(), 1);
+  kill(drafter, SIGKILL);
+  waitpid(drafter, nullptr, 0);
+  EXPECT_EQ(retired_.Sweep(), 0);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,42 @@
+// The workers that the tests of sessions are about, on whichever device: each test program links one
+// implementation of this.
+#ifndef TANDEM_TESTS_WORKER_WORKERS_UNDER_TEST_H_
+#define TANDEM_TESTS_WORKER_WORKERS_UNDER_TEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/draft/proposer.h"
+#include "services/verifier/judge.h"
+#include "services/worker/worker_model.h"
+
+namespace tandem::testing {
+
+// Tokens with which a test makes a model go wrong.
+struct Faults {
+  int32_t poison = -1;  // logits after it are not finite
+  int32_t bomb = -1;    // a pass that is fed it fails, where passes can be made to fail
+};
+
+// "skipped: no GPU: …" where these tests cannot run here; else empty.
+std::string WhyNoDevice();
+bool CanFailPasses();
+// Whether a pass takes much less than a tenth of a second.
+bool RunsFast();
+
+absl::StatusOr<std::unique_ptr<WorkerModel>> LoadWorkerUnderTest(
+    const WorkerModelOptions& options, const std::optional<Faults>& faults);
+
+// Of a model that computes on a GPU: "cuda".
+std::string BackendUnderTest();
+
+// Null: the session's own.
+std::unique_ptr<Proposer> MakeProposerUnderTest(LlamaModel& model);
+std::unique_ptr<Judge> MakeJudgeUnderTest(LlamaModel& model);
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_WORKER_WORKERS_UNDER_TEST_H_
