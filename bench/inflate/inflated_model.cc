@@ -435,6 +435,9 @@ absl::Status InflateModel(const std::filesystem::path& from, const std::filesyst
   std::error_code error;
   std::filesystem::create_directories(to, error);
   if (error) return CannotWrite(to);
+  if (std::filesystem::equivalent(from, to, error)) {
+    return InvalidArgument(to.string() + ": is the small model's own folder");
+  }
   TANDEM_RETURN_IF_ERROR(WriteConfig(from, to, config, shape));
   TANDEM_RETURN_IF_ERROR(WriteTokenizer(from, to, config.vocabulary_size, shape.vocabulary_size));
   for (const char* name : {"generation_config.json", "tokenizer_config.json"}) {

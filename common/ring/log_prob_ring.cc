@@ -11,6 +11,9 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxPieceBytes = 1 << 20;
+// A drafter has waited for its kernels before it says that a block is there: longer than this takes
+// only one that lies, or a GPU that hangs.
+constexpr std::chrono::seconds kReadyTimeout{1};
 
 // Never 0, which stands for "nothing is shared".
 uint64_t NewNonce() {
@@ -65,6 +68,17 @@ LogProbRing::LogProbRing(RingMemory memory, std::unique_ptr<RingRows> device_row
   header->ring_epoch = ring_epoch;
   header->nonce = nonce;
   for (uint32_t i = 0; i < geometry.entries; ++i) new (&view_.entry(i)) RingEntry();
+}
+
+bool LogProbRing::Withdraw() {
+  RingAttachment attachment = RingAttachment::kNone;
+  std::atomic<RingAttachment>& shared = view_.header().attachment;
+  if (shared.compare_exchange_strong(attachment, RingAttachment::kWithdrawn)) return true;
+  return attachment != RingAttachment::kOpen;
+}
+
+void LogProbRing::BeginBatch() {
+  ready_deadline_ = std::chrono::steady_clock::now() + kReadyTimeout;
 }
 
 absl::Status LogProbRing::Confirm(uint64_t nonce) {
@@ -124,7 +138,9 @@ absl::StatusOr<RingBlock> LogProbRing::Acquire(const RingRef& ref, uint32_t rows
     return FailedPrecondition(Describe(ref) + ": holds " + std::to_string(held) + " rows, want " +
                               std::to_string(rows));
   }
-  if (on_device()) TANDEM_RETURN_IF_ERROR(device_rows_->AwaitReady(ref.entry));
+  if (on_device()) {
+    TANDEM_RETURN_IF_ERROR(device_rows_->AwaitReady(ref.entry, ready_deadline_));
+  }
   return block;
 }
 

@@ -2,6 +2,7 @@
 #ifndef TANDEM_COMMON_RING_LOG_PROB_RING_H_
 #define TANDEM_COMMON_RING_LOG_PROB_RING_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -55,8 +56,11 @@ class LogProbRing {
   uint64_t ring_epoch() const { return ring_epoch_; }
   bool shared() const { return memory_.fd() >= 0; }
   bool on_device() const { return device_rows_ != nullptr; }
-  // The drafter has closed what it opened of a device's memory.
-  bool detached() const { return view_.header().detached.load(std::memory_order_acquire) != 0; }
+  // `cuda_ipc`: no drafter has the device's memory open, and none will from now on.
+  bool Withdraw();
+  // To be called before the blocks of a batch are acquired: for all of them together a drafter's
+  // writes are waited for, not for long.
+  void BeginBatch();
   int fd() const { return memory_.fd(); }
   size_t bytes() const { return geometry().total_bytes(); }
 
@@ -96,6 +100,7 @@ class LogProbRing {
   uint64_t ring_epoch_;
   uint64_t nonce_;
   bool confirmed_ = false;
+  std::chrono::steady_clock::time_point ready_deadline_;
   std::vector<Arrival> arrivals_;  // one for each entry
 };
 

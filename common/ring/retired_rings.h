@@ -15,13 +15,20 @@ namespace tandem {
 // Used by one thread.
 class RetiredRings {
  public:
+  RetiredRings() = default;
+  RetiredRings(const RetiredRings&) = delete;
+  RetiredRings& operator=(const RetiredRings&) = delete;
+  // What a drafter may still have open is left to the end of the process.
+  ~RetiredRings();
+
   // Rings that wait here at most; each is as large as the one in use.
   static constexpr size_t kMaxWaiting = 2;
 
-  // `peers`: pidfds of the processes that the ring was handed to. Freed at once when none can have it
-  // open.
+  // `peers`: pidfds of the processes that the ring was handed to; one without a descriptor never
+  // counts as dead. Freed at once when none can have it open.
   void Add(std::unique_ptr<LogProbRing> ring, std::vector<UniqueFd> peers);
-  // Frees those whose drafter has detached or died. Returns how many are left.
+  // Frees those that no drafter has open: none opened it, or will; it has closed it, or died.
+  // Returns how many are left. Cheap when there are none.
   size_t Sweep();
 
  private:

@@ -54,6 +54,10 @@ struct RingGeometry {
 // what the entry holds: READY -> FILLING.
 enum class RingEntryState : uint32_t { kFree = 0, kFilling = 1, kReady = 2, kConsuming = 3 };
 
+// Whether a drafter has a device's memory open, which must then not be freed. NONE -> OPEN -> CLOSED
+// by the drafter, NONE -> WITHDRAWN by the verifier: what was withdrawn is not opened any more.
+enum class RingAttachment : uint32_t { kNone = 0, kOpen = 1, kClosed = 2, kWithdrawn = 3 };
+
 // Written by the verifier before the descriptor leaves it, but for `echo`.
 struct RingHeader {
   uint64_t magic;
@@ -62,8 +66,7 @@ struct RingHeader {
   uint64_t ring_epoch;
   uint64_t nonce;
   std::atomic<uint64_t> echo;  // the drafter's: ~nonce, which shows the verifier that writes arrive
-  // The drafter's: 1 once it has closed what it opened of a device's memory.
-  std::atomic<uint32_t> detached;
+  std::atomic<RingAttachment> attachment;  // of `cuda_ipc`
 };
 
 // All but `state` is the drafter's, written while it holds the entry in FILLING.

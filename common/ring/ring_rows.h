@@ -5,6 +5,7 @@
 #define TANDEM_COMMON_RING_RING_ROWS_H_
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,9 +32,11 @@ class RingRows {
   virtual float* rows(uint32_t entry) const = 0;
   // What the drafter wrote where the nonce was: ~nonce, when its writes arrive.
   virtual absl::StatusOr<uint64_t> ReadEcho() = 0;
-  // Waits until the drafter's last writes to the entry are done, but not for long: a drafter that
-  // died would hold up the device for ever. PRECOND: the drafter said that it recorded them.
-  virtual absl::Status AwaitReady(uint32_t entry) = 0;
+  // Waits until the drafter's last writes to the entry are done, but not past the deadline: a
+  // drafter that died would hold up the device for ever. PRECOND: the drafter said that it recorded
+  // them.
+  virtual absl::Status AwaitReady(uint32_t entry,
+                                  std::chrono::steady_clock::time_point deadline) = 0;
 };
 
 // The drafter's end. Closes what it opened when it goes.
@@ -42,8 +45,9 @@ class OpenedRingRows {
   virtual ~OpenedRingRows() = default;
 
   virtual float* rows(uint32_t entry) const = 0;
-  // Reads the nonce and leaves its complement in its place.
-  virtual absl::StatusOr<uint64_t> EchoNonce() = 0;
+  // Leaves the complement of the nonce in its place. FAILED_PRECONDITION, and nothing is written:
+  // something else is there, this is other memory.
+  virtual absl::Status EchoNonce(uint64_t nonce) = 0;
   // What was enqueued so far writes the entry's rows. To be called before the verifier is told: a
   // wait for an event that was never recorded waits for nothing.
   virtual absl::Status RecordReady(uint32_t entry) = 0;

@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -54,12 +55,15 @@ bool PeerIsSameUser(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-// A pidfd of the process at the other end; none if that has ended.
-UniqueFd ProcessOf(int fd) {
+// A pidfd of the process at the other end; without a descriptor where there can be none (an old
+// kernel, a sandbox): nobody will know when it ends. Nullopt: it has ended.
+std::optional<UniqueFd> ProcessOf(int fd) {
   ucred peer{};
   socklen_t length = sizeof(peer);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return UniqueFd();
-  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!process && errno == ESRCH) return std::nullopt;
+  return process;
 }
 
 absl::Status CheckFolder(const std::filesystem::path& folder) {
@@ -188,8 +192,8 @@ void RingListener::Serve(UniqueFd peer) {
     const int fd = offer->second.fd.get();
     std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
     // Before it can have the ring open.
-    if (UniqueFd process = ProcessOf(peer.get())) {
-      offer->second.peers.push_back(std::move(process));
+    if (std::optional<UniqueFd> process = ProcessOf(peer.get())) {
+      offer->second.peers.push_back(*std::move(process));
     }
   }
   // One byte into an empty buffer: this does not wait. A peer that went away asks again if it still

@@ -33,7 +33,8 @@ class RingListener {
 
   // Hands out (a duplicate of) `ring_fd` to who asks for `ring_epoch`, until it is withdrawn.
   absl::Status Offer(uint64_t ring_epoch, int ring_fd);
-  // Returns pidfds of the processes that it was handed to; one that had ended by then has none.
+  // Returns pidfds of the processes that it was handed to, without a descriptor where the kernel
+  // gave none; those that had ended by then are left out.
   std::vector<UniqueFd> Withdraw(uint64_t ring_epoch);
 
   // The socket, and the folder if it is the listener's own; the destructor does the same.

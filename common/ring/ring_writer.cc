@@ -39,6 +39,26 @@ absl::Status BeingFilled(const RingRef& ref) {
   return FailedPrecondition("ring entry " + std::to_string(ref.entry) + " is being filled");
 }
 
+// Opens the device's rows that the ring names.
+absl::StatusOr<std::unique_ptr<OpenedRingRows>> Attach(const RingView& ring,
+                                                       const OpenRingRows& open_rows) {
+  std::atomic<RingAttachment>& attachment = ring.header().attachment;
+  RingAttachment before = RingAttachment::kNone;
+  if (!attachment.compare_exchange_strong(before, RingAttachment::kOpen)) {
+    return FailedPrecondition("ring: the verifier has withdrawn it, or it was opened before");
+  }
+  std::vector<RingHandle> handles(size_t{1} + ring.geometry().entries);
+  std::memcpy(handles.data(), ring.handles(), handles.size() * sizeof(RingHandle));
+  absl::StatusOr<std::unique_ptr<OpenedRingRows>> rows = open_rows(ring.geometry(), handles);
+  if (rows.ok()) {
+    if (absl::Status echoed = (*rows)->EchoNonce(ring.header().nonce); !echoed.ok()) {
+      rows = std::move(echoed);  // closes them
+    }
+  }
+  if (!rows.ok()) attachment.store(RingAttachment::kClosed, std::memory_order_release);
+  return rows;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
@@ -55,32 +75,17 @@ absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
     return FailedPrecondition("ring: the memory has another shape or epoch than announced");
   }
   std::unique_ptr<OpenedRingRows> device_rows;
-  uint64_t nonce = header.nonce;
   if (open_rows) {
-    std::vector<RingHandle> handles(size_t{1} + geometry.entries);
-    std::memcpy(handles.data(), RingView(memory.data(), geometry).handles(),
-                handles.size() * sizeof(RingHandle));
-    const auto open = [&]() -> absl::Status {
-      TANDEM_ASSIGN_OR_RETURN(device_rows, open_rows(geometry, handles));
-      TANDEM_ASSIGN_OR_RETURN(nonce, device_rows->EchoNonce());
-      return absl::OkStatus();
-    };
-    if (const absl::Status opened = open(); !opened.ok()) {
-      device_rows.reset();
-      RingView(memory.data(), geometry).header().detached.store(1, std::memory_order_release);
-      return opened;
-    }
+    TANDEM_ASSIGN_OR_RETURN(device_rows, Attach(RingView(memory.data(), geometry), open_rows));
   }
-  std::unique_ptr<SharedRingWriter> writer(
+  return std::unique_ptr<SharedRingWriter>(
       new SharedRingWriter(std::move(memory), std::move(device_rows), geometry, ring_epoch));
-  writer->nonce_ = nonce;
-  return writer;
 }
 
 SharedRingWriter::~SharedRingWriter() {
   if (device_rows_ == nullptr) return;
   device_rows_.reset();
-  view_.header().detached.store(1, std::memory_order_release);
+  view_.header().attachment.store(RingAttachment::kClosed, std::memory_order_release);
 }
 
 SharedRingWriter::SharedRingWriter(RingMemory memory, std::unique_ptr<OpenedRingRows> device_rows,

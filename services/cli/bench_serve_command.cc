@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -128,8 +129,8 @@ class Measurement {
                                                                      cell.clients == 1 ? "" : "s")
                                                    : absl::StrFormat("%g requests/s", cell.rate),
                                   cell.mode, cell.drafting));
-    CpuSeconds before;
-    step.on_measured = [&before] { before = ReadCpuSeconds(); };
+    std::optional<CpuSeconds> measured_from;
+    step.on_measured = [&measured_from] { measured_from = ReadCpuSeconds(); };
     const double rate = load_.Run(
         step, PlanOf(cell, static_cast<uint64_t>(pair)),
         [&](double fraction) {
@@ -137,6 +138,8 @@ class Measurement {
           return GoesOn();
         },
         &cell.result);
+    if (!measured_from.has_value()) return 0;  // interrupted
+    const CpuSeconds& before = *measured_from;
     const CpuSeconds after = ReadCpuSeconds();
     cell.cpu.own += after.own - before.own;
     cell.cpu.machine += after.machine - before.machine;

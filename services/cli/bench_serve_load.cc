@@ -112,6 +112,7 @@ class LoadRun {
       }
     }
     if (!ended_) ended_at_ = Now();
+    if (!measuring_) return 0;  // interrupted
     const double seconds = ended_at_ - measured_from_;
     result_->wall_seconds += seconds;
     return static_cast<double>(tokens_) / seconds;
@@ -219,6 +220,7 @@ class LoadRun {
       return;
     }
     ++result_->finished;
+    if (stream.sent_at < measured_from_) return;  // its times are of the warm-up
     if (stream.tokens > 0) result_->first_token.push_back(stream.first_token_at - stream.sent_at);
     if (stream.tokens > 1) {
       result_->time_per_token.push_back((stream.last_token_at - stream.first_token_at) /

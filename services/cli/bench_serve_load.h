@@ -20,8 +20,8 @@ struct LoadStep {
   double rate = 0;       // open loop, when `clients` is 0: Poisson arrivals a second
   int64_t requests = 0;  // the run ends when so many have ended; 0: by time alone
   double seconds = 0;    // or after so long: what still runs is cancelled; 0: by requests alone
-  // Before these: the same load, of which nothing counts but `most_open`. `on_measured` is called
-  // when it is over. Of runs that end by time alone.
+  // Before these: the same load, of which nothing counts but `most_open`. Of requests that began in
+  // it no times count. `on_measured` is called when it is over. Of runs that end by time alone.
   double warm_up_seconds = 0;
   std::function<void()> on_measured = [] {};
   uint64_t seed = 1;  // of the arrivals

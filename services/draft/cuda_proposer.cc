@@ -23,6 +23,7 @@ size_t NumDrafting(std::span<Proposal* const> group, size_t pass) {
 }  // namespace
 
 absl::Status CudaProposer::Run(std::span<Proposal> proposals) {
+  TANDEM_RETURN_IF_ERROR(model_->Select());
   if (record_.data() == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(started_, DeviceEvent::Create(/*timed=*/true));
     TANDEM_ASSIGN_OR_RETURN(caught_up_, DeviceEvent::Create(/*timed=*/true));

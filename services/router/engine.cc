@@ -152,7 +152,7 @@ void Engine::OnCancel(CallId call, double now) {
       if ((*it)->call != call) continue;
       request_ids_.erase((*it)->request.request_id);
       waiting->erase(it);
-      return;
+      return Pump(now);  // others may have waited for this one
     }
   }
   for (uint32_t id = 0; id < slots_.size(); ++id) {

@@ -35,17 +35,22 @@ void RequestLog::TurnedAway(const v1::GenerateRequest& request, const absl::Stat
   LogWith(spdlog::level::debug, WithStatus(std::move(fields), status), "request turned away");
   ++turned_away_.requests;
   turned_away_.status = status;
-  LogTurnedAway(now);
+  Tick(now);
 }
 
-void RequestLog::LogTurnedAway(double now) {
+void RequestLog::Tick(double now) {
   if (turned_away_.requests == 0 || now - turned_away_.logged_at < kTurnedAwaySeconds) return;
+  WriteTurnedAway();
+  turned_away_.logged_at = now;
+}
+
+void RequestLog::WriteTurnedAway() {
+  if (turned_away_.requests == 0) return;
   LogFields fields;
   fields.Add("requests", turned_away_.requests);
   LogWith(spdlog::level::warn, WithStatus(std::move(fields), turned_away_.status),
           "requests turned away");
   turned_away_.requests = 0;
-  turned_away_.logged_at = now;
 }
 
 void RequestLog::Started(CallId call, const v1::GenerateRequest& request,
@@ -73,7 +78,6 @@ void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_t
   const auto node = running_.extract(call);
   if (node.empty()) return;
   const Running& request = node.mapped();
-  LogTurnedAway(now);
   LogFields fields;
   fields.Add("request_id", request.request_id);
   fields = WithStatus(std::move(fields), status);

@@ -18,6 +18,7 @@ namespace tandem {
 class RequestLog {
  public:
   explicit RequestLog(bool log_prompts) : log_prompts_(log_prompts) {}
+  ~RequestLog() { WriteTurnedAway(); }
 
   void Refused(const v1::GenerateRequest& request, const absl::Status& status) const;
   // Unread, as there is no place for it. Under overload there are many: a line has how many came
@@ -29,9 +30,11 @@ class RequestLog {
   void Completed(CallId call, const v1::Completion& completion);
   // Once for each that started; later calls do nothing.
   void Finished(CallId call, const absl::Status& status, int emitted_tokens, double now);
+  // Now and then: writes what TurnedAway has counted, when its time has come.
+  void Tick(double now);
 
  private:
-  void LogTurnedAway(double now);
+  void WriteTurnedAway();
 
   struct Running {
     std::string request_id;

@@ -89,7 +89,7 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
       ->group("Capacity");
   flag("--stream-buffer-bytes", options->stream_buffer_bytes, "TANDEM_STREAM_BUFFER_BYTES",
        "What may wait for a client to read its stream; one that is slower is given up")
-      ->check(CLI::Range(1024, 1 << 30))
+      ->check(CLI::Range(16 << 10, 1 << 30))
       ->group("Capacity");
 
   flag("--verifier-timeout", engine.verifier_timeout_seconds, "TANDEM_VERIFIER_TIMEOUT",

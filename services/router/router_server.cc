@@ -180,6 +180,7 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     const auto status = queue_->AsyncNext(&tag, &ok, until);
     if (status == grpc::CompletionQueue::SHUTDOWN) return exit_status_;
     if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<AsyncTag*>(tag)->Proceed(ok);
+    log_.Tick(Now());
     if (phase_ == Phase::kClosed) continue;
     // Once the server closes no session is opened any more: nobody would close it.
     if (phase_ != Phase::kClosing && Now() >= engine_.NextDeadline()) engine_.Tick(Now());

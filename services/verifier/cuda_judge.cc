@@ -20,6 +20,7 @@ TokenLogProbs LogProbsOf(const DeviceReport& report) {
 }  // namespace
 
 absl::Status CudaJudge::Run(std::span<Judgement> judgements) {
+  TANDEM_RETURN_IF_ERROR(model_->Select());
   if (reports_.data() == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(verdicts_, PinnedMemory::Create(kMaxRows * sizeof(DeviceVerdict)));
     TANDEM_ASSIGN_OR_RETURN(reports_, PinnedMemory::Create(kMaxRows * sizeof(DeviceReport)));
@@ -120,9 +121,7 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
                            .lenience = params.lenience,
                            .key = {.seed = params.seed, .position = slot.length()}};
     TANDEM_ASSIGN_OR_RETURN(block.draft_token_ids, sampler.Put(drafts));
-    if (judgement->draft_rows_on_device) {
-      block.draft_log_probs = judgement->draft_log_probs;
-    } else if (judgement->draft_log_probs != nullptr && block.how == RowDraw::kPlain) {
+    if (judgement->draft_log_probs != nullptr && block.how == RowDraw::kPlain) {
       const size_t floats = drafts.size() * vocabulary_size;
       TANDEM_RETURN_IF_ERROR(
           model_->stream().Copy(draft_row, judgement->draft_log_probs, floats * sizeof(float)));

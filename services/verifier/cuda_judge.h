@@ -15,7 +15,8 @@
 
 namespace tandem {
 
-// Draft rows that are in the host's memory are copied to the device.
+// Draft rows, in the host's memory or the device's, are copied first: what a drafter can write to
+// must not change while threads of a kernel look at it.
 class CudaJudge final : public Judge {
  public:
   // `model` must outlive it. PRECOND: it was loaded with CudaLlamaOptions::judges.

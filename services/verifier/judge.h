@@ -22,9 +22,9 @@ struct Judgement {
   std::span<const int32_t> token_ids;
   std::span<const int32_t> draft_token_ids;  // judged; PRECOND: empty unless `sample`
   const float* draft_log_probs = nullptr;    // as in VerifyBlockArgs
-  bool draft_rows_on_device = false;         // they are in the model's device memory
-  bool sample = false;                       // false: only fill the cache
-  BlockVerdict verdict;                      // out, when `sample`
+
+  bool sample = false;   // false: only fill the cache
+  BlockVerdict verdict;  // out, when `sample`
   // Out: false where a draft row was no distribution that gives its token. The block was dropped
   // unjudged then, and the verdict is as if nothing had been drafted.
   bool drafts_valid = true;

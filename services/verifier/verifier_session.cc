@@ -50,6 +50,7 @@ VerifierSession::~VerifierSession() { DropRing(); }
 absl::Status VerifierSession::Handle(const v1::VerifierCommand& command, const Emit& emit) {
   v1::VerifierReply reply;
   reply.set_id(command.id());
+  rings_->retired.Sweep();
   absl::Status status;
   if (!slots_.has_value() && command.kind_case() != v1::VerifierCommand::kAttach) {
     status = FailedPrecondition("the session is not attached");
@@ -95,7 +96,7 @@ absl::Status VerifierSession::Attach(const v1::Attach& attach, v1::AttachReply& 
   max_draft_length_ = attach.max_draft_length();
   reply = model_->Describe();
   if (ring_listener_ != nullptr) {
-    if (model_->create_ring_rows()) reply.add_transports(v1::RING_TRANSPORT_CUDA_IPC);
+    if (SharesDevice()) reply.add_transports(v1::RING_TRANSPORT_CUDA_IPC);
     reply.add_transports(v1::RING_TRANSPORT_SHM);
   }
   reply.add_transports(v1::RING_TRANSPORT_INLINE);
@@ -117,7 +118,7 @@ absl::Status VerifierSession::CreateRing(const v1::CreateRing& command,
                                          v1::CreateRingReply& reply) {
   DropRing();
   const bool on_device = command.transport() == v1::RING_TRANSPORT_CUDA_IPC &&
-                         ring_listener_ != nullptr && model_->create_ring_rows();
+                         ring_listener_ != nullptr && SharesDevice();
   const bool shared =
       on_device || (command.transport() == v1::RING_TRANSPORT_SHM && ring_listener_ != nullptr);
   if (!shared && command.transport() != v1::RING_TRANSPORT_INLINE) {
@@ -241,6 +242,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
   std::vector<v1::VerifyResult*> results;  // of the judgements
   std::vector<const v1::VerifyItem*> items;
   slots_->BeginBatch();
+  if (ring_ != nullptr) ring_->BeginBatch();
   for (const v1::VerifyItem& item : command.items()) {
     v1::VerifyResult& result = *reply.add_results();
     Slot* slot = slots_->Admit(item.at(), item.has_open() ? &item.open() : nullptr, result);
@@ -258,7 +260,6 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
       const Stopwatch transfer;
       if (absl::StatusOr<RingBlock> block = TakeBlock(item); block.ok()) {
         judgement.draft_log_probs = block->rows();
-        judgement.draft_rows_on_device = ring_->on_device();
         blocks.push_back(*std::move(block));
       } else {
         // Dropped unjudged, whatever was drawn: the round decodes plainly.

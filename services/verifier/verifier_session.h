@@ -58,6 +58,10 @@ class VerifierSession final : public VerifierHandler {
   void AcceptChunk(const v1::LogProbChunk& chunk);
   void Verify(const v1::Verify& command, v1::VerifyReply& reply);
   void DropRing();
+  // A ring in device memory is for a judge that looks at its rows there.
+  bool SharesDevice() const {
+    return model_->create_ring_rows() != nullptr && judge_->checks_draft_rows();
+  }
 
   // Checks an item that was admitted and makes `judgement` of it. Changes nothing.
   absl::Status Prepare(const v1::VerifyItem& item, Slot& slot, Judgement& judgement) const;

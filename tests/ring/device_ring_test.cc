@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -62,7 +63,7 @@ class FakeRows final : public RingRows {
     TANDEM_RETURN_IF_ERROR(device_->Call("ReadEcho"));
     return device_->nonce;
   }
-  absl::Status AwaitReady(uint32_t entry) override {
+  absl::Status AwaitReady(uint32_t entry, std::chrono::steady_clock::time_point) override {
     TANDEM_RETURN_IF_ERROR(device_->Call("AwaitReady"));
     if (device_->reached[entry] == device_->recorded[entry]) return absl::OkStatus();
     return FailedPrecondition("its rows are not there");
@@ -79,11 +80,11 @@ class FakeOpenedRows final : public OpenedRingRows {
   ~FakeOpenedRows() override { --device_->num_live; }
 
   float* rows(uint32_t entry) const override { return device_->Entry(entry); }
-  absl::StatusOr<uint64_t> EchoNonce() override {
+  absl::Status EchoNonce(uint64_t nonce) override {
     TANDEM_RETURN_IF_ERROR(device_->Call("EchoNonce"));
-    const uint64_t nonce = device_->nonce;
+    EXPECT_EQ(device_->nonce, nonce);
     if (device_->keeps_writes) device_->nonce = ~nonce;
-    return nonce;
+    return absl::OkStatus();
   }
   absl::Status RecordReady(uint32_t entry) override {
     TANDEM_RETURN_IF_ERROR(device_->Call("RecordReady"));
@@ -222,7 +223,24 @@ TEST_F(DeviceRingTest, ARingThatCouldNotBeOpenedIsDetached) {
   ring_ = *LogProbRing::CreateOnDevice(kGeometry, kEpoch, Creator());
   device_.failing_call = device_.calls + 1;  // reading the nonce, once the memory is open
   EXPECT_FALSE(Open().ok());
-  EXPECT_TRUE(ring_->detached());
+  EXPECT_TRUE(ring_->Withdraw());
+}
+
+TEST_F(DeviceRingTest, ARingThatWasWithdrawnIsNotOpenedAnyMore) {
+  ring_ = *LogProbRing::CreateOnDevice(kGeometry, kEpoch, Creator());
+  EXPECT_TRUE(ring_->Withdraw()) << "nobody had it open";
+  EXPECT_THAT(std::string(Open().status().message()), HasSubstr("withdrawn"));
+  EXPECT_TRUE(ring_->Withdraw());
+}
+
+TEST_F(DeviceRingTest, APeerThatNobodyCanWatchIsWaitedFor) {
+  ASSERT_TRUE(SetUpRing().ok());
+  std::vector<UniqueFd> peers;
+  peers.emplace_back();  // the kernel gave no pidfd
+  retired_.Add(std::move(ring_), std::move(peers));
+  EXPECT_EQ(retired_.Sweep(), 1);
+  writer_.reset();
+  EXPECT_EQ(retired_.Sweep(), 0);
 }
 
 TEST_F(DeviceRingTest, ARingWhoseDrafterDiedIsFreedAfterItsDeath) {

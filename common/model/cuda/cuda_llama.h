@@ -59,6 +59,8 @@ class CudaLlama final : public LlamaModel {
   uint64_t weight_bytes() const override { return weight_bytes_; }
   uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
   const DeviceInfo& device() const { return device_; }
+  // Makes the model's device the calling thread's, for what is enqueued beside passes.
+  absl::Status Select() const { return SelectDevice(device_.index); }
   const DeviceStream& stream() const { return stream_; }
 
   // The pool over all pages that fit into the memory. Once. It must not outlive the model.

@@ -11,9 +11,6 @@ namespace {
 
 static_assert(sizeof(RingHandle) == sizeof(IpcHandle));
 
-// The drafter has waited for its kernels before it says that a block is there: longer than this
-// takes only one that lies, or a GPU that hangs.
-constexpr std::chrono::seconds kReadyTimeout{1};
 constexpr std::chrono::microseconds kReadyPoll{20};
 
 float* RowsOf(void* memory, const RingGeometry& geometry, uint32_t entry) {
@@ -53,14 +50,13 @@ absl::StatusOr<uint64_t> CudaRingRows::ReadEcho() {
   return echo;
 }
 
-absl::Status CudaRingRows::AwaitReady(uint32_t entry) {
-  const auto deadline = std::chrono::steady_clock::now() + kReadyTimeout;
+absl::Status CudaRingRows::AwaitReady(uint32_t entry,
+                                      std::chrono::steady_clock::time_point deadline) {
   while (true) {
     TANDEM_ASSIGN_OR_RETURN(const bool reached, ready_[entry].IsReached());
     if (reached) return absl::OkStatus();
     if (std::chrono::steady_clock::now() > deadline) {
-      return FailedPrecondition("ring entry " + std::to_string(entry) +
-                                ": its rows are not there after a second");
+      return FailedPrecondition("ring entry " + std::to_string(entry) + ": its rows are not there");
     }
     std::this_thread::sleep_for(kReadyPoll);
   }
@@ -86,16 +82,16 @@ float* OpenedCudaRingRows::rows(uint32_t entry) const {
   return RowsOf(memory_.data(), geometry_, entry);
 }
 
-absl::StatusOr<uint64_t> OpenedCudaRingRows::EchoNonce() {
-  uint64_t nonce = 0;
-  absl::Status copied = stream_->Copy(&nonce, memory_.data(), sizeof(nonce));
+absl::Status OpenedCudaRingRows::EchoNonce(uint64_t nonce) {
+  uint64_t found = 0;
+  absl::Status copied = stream_->Copy(&found, memory_.data(), sizeof(found));
   TANDEM_RETURN_IF_ERROR(stream_->Wait());
   TANDEM_RETURN_IF_ERROR(copied);
+  if (found != nonce) return FailedPrecondition("ring: the handle leads to other memory");
   const uint64_t echo = ~nonce;
   copied = stream_->Copy(memory_.data(), &echo, sizeof(echo));
   TANDEM_RETURN_IF_ERROR(stream_->Wait());
-  TANDEM_RETURN_IF_ERROR(copied);
-  return nonce;
+  return copied;
 }
 
 absl::Status OpenedCudaRingRows::RecordReady(uint32_t entry) {

@@ -30,7 +30,7 @@ class CudaRingRows final : public RingRows {
   std::span<const RingHandle> handles() const override { return handles_; }
   float* rows(uint32_t entry) const override;
   absl::StatusOr<uint64_t> ReadEcho() override;
-  absl::Status AwaitReady(uint32_t entry) override;
+  absl::Status AwaitReady(uint32_t entry, std::chrono::steady_clock::time_point deadline) override;
 
  private:
   CudaRingRows(const RingGeometry& geometry, const DeviceStream* stream)
@@ -51,7 +51,7 @@ class OpenedCudaRingRows final : public OpenedRingRows {
                                                               const DeviceStream* stream);
 
   float* rows(uint32_t entry) const override;
-  absl::StatusOr<uint64_t> EchoNonce() override;
+  absl::Status EchoNonce(uint64_t nonce) override;
   absl::Status RecordReady(uint32_t entry) override;
 
  private:

@@ -1,0 +1,160 @@
+// What a GPU gives, and what a model takes of it: copy bandwidth, a decode step, passes of several
+// rows. Times are between events of the device's own; the median of the repetitions counts.
+//
+//   bench_device [--gpu N] [--copy-bytes 1GiB] [--model DIR] [--context 512] [--rows 1,2,4,8,16]
+//                [--repeats 50]
+//
+// Prints one JSON object. Exit code 3: there is no GPU; the text says why.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/model/cuda/cuda_llama.h"
+#include "common/status.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_arena.h"
+#include "kernels/cuda/device_stream.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Options {
+  int gpu = 0;
+  uint64_t copy_bytes = uint64_t{1} << 30;
+  std::string model;
+  size_t context = 512;
+  std::vector<size_t> rows = {1, 2, 4, 8, 16};
+  size_t repeats = 50;
+};
+
+// Median seconds of what `enqueue` enqueues; once before that to warm up.
+absl::StatusOr<double> Measure(const DeviceStream& stream, size_t repeats,
+                               const std::function<absl::Status()>& enqueue) {
+  TANDEM_ASSIGN_OR_RETURN(const DeviceEvent begin, DeviceEvent::Create(/*timed=*/true));
+  TANDEM_ASSIGN_OR_RETURN(const DeviceEvent end, DeviceEvent::Create(/*timed=*/true));
+  std::vector<double> seconds;
+  for (size_t i = 0; i <= repeats; ++i) {
+    TANDEM_RETURN_IF_ERROR(begin.Record(stream));
+    TANDEM_RETURN_IF_ERROR(enqueue());
+    TANDEM_RETURN_IF_ERROR(end.Record(stream));
+    TANDEM_RETURN_IF_ERROR(stream.Wait());
+    TANDEM_ASSIGN_OR_RETURN(const double each, end.SecondsSince(begin));
+    if (i > 0) seconds.push_back(each);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(repeats / 2),
+                   seconds.end());
+  return seconds[repeats / 2];
+}
+
+// Bytes read and written a second.
+absl::StatusOr<double> CopyBandwidth(const Options& options) {
+  TANDEM_ASSIGN_OR_RETURN(DeviceArena arena,
+                          DeviceArena::Create(2 * DeviceArena::Rounded(options.copy_bytes)));
+  TANDEM_ASSIGN_OR_RETURN(std::byte* const from,
+                          arena.Take<std::byte>(options.copy_bytes, "what is copied"));
+  TANDEM_ASSIGN_OR_RETURN(std::byte* const to,
+                          arena.Take<std::byte>(options.copy_bytes, "the copy"));
+  TANDEM_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create());
+  TANDEM_ASSIGN_OR_RETURN(const double seconds, Measure(stream, options.repeats, [&] {
+                            return stream.Copy(to, from, options.copy_bytes);
+                          }));
+  return 2 * static_cast<double>(options.copy_bytes) / seconds;
+}
+
+// Passes of one sequence behind `context` rows.
+absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandwidth) {
+  const size_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
+  const size_t capacity = options.context + most_rows;
+  TANDEM_ASSIGN_OR_RETURN(const auto model, CudaLlama::Load(options.model, {.device = options.gpu,
+                                                                            .max_context = capacity,
+                                                                            .max_slots = 1}));
+  TANDEM_ASSIGN_OR_RETURN(const auto pages, model->TakePages());
+  KvCache cache(pages.get(), capacity);
+  std::mt19937 random(1);
+  std::vector<int32_t> tokens(capacity);
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(random() % model->config().vocabulary_size);
+  }
+  const auto pass = [&](size_t rows) -> absl::Status {
+    const ForwardItem item{.cache = &cache,
+                           .token_ids = {tokens.data() + cache.length(), rows},
+                           .parents = {},
+                           .num_logits = std::min<size_t>(rows, most_rows)};
+    return model->ForwardOnDevice({&item, 1}).status();
+  };
+  if (options.context > 0) TANDEM_RETURN_IF_ERROR(pass(options.context));
+  nlohmann::json passes = nlohmann::json::array();
+  for (const size_t rows : options.rows) {
+    TANDEM_ASSIGN_OR_RETURN(const double seconds,
+                            Measure(model->stream(), options.repeats, [&]() -> absl::Status {
+                              cache.TruncateTo(options.context);
+                              return pass(rows);
+                            }));
+    const double bytes_per_second = static_cast<double>(model->weight_bytes()) / seconds;
+    passes.push_back({{"rows", rows},
+                      {"seconds", seconds},
+                      {"weight_bytes_per_second", bytes_per_second},
+                      {"share_of_copy_bandwidth", bytes_per_second / bandwidth}});
+  }
+  return nlohmann::json{{"folder", options.model},
+                        {"weight_bytes", model->weight_bytes()},
+                        {"context", options.context},
+                        {"passes", passes}};
+}
+
+absl::StatusOr<nlohmann::json> Run(const Options& options) {
+  TANDEM_ASSIGN_OR_RETURN(const DeviceInfo device, UseDevice(options.gpu));
+  nlohmann::json report = {{"device", device.name},
+                           {"capability", device.capability},
+                           {"multiprocessors", device.num_multiprocessors},
+                           {"memory_bytes", device.memory_bytes},
+                           {"cuda_driver", device.driver_version},
+                           {"cuda_runtime", device.runtime_version},
+                           {"repeats", options.repeats}};
+  TANDEM_ASSIGN_OR_RETURN(const double bandwidth, CopyBandwidth(options));
+  report["copy_bytes_per_second"] = bandwidth;
+  if (!options.model.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(report["model"], MeasureModel(options, bandwidth));
+  }
+  return report;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Copy bandwidth of a GPU, and what passes of a model take of it. Prints JSON.",
+               "bench_device");
+  app.add_option("--gpu", options.gpu, "Which GPU")->capture_default_str();
+  app.add_option("--copy-bytes", options.copy_bytes, "Size of the copy that measures bandwidth")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->capture_default_str();
+  app.add_option("--model", options.model, "Folder of a model; none: bandwidth alone")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--context", options.context, "Rows in the cache")->capture_default_str();
+  app.add_option("--rows", options.rows, "Rows of a pass")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--repeats", options.repeats, "Of each pass")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const absl::StatusOr<nlohmann::json> report = Run(options);
+  if (!report.ok()) {
+    std::cerr << "bench_device: " << report.status().message() << "\n";
+    return absl::IsFailedPrecondition(report.status()) ? 3 : 1;
+  }
+  std::cout << report->dump(2) << "\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) { return tandem::bench::Main(argc, argv); }
