@@ -52,18 +52,8 @@ absl::Status CudaJudge::Enqueue(std::span<Judgement> group, Batch& batch) {
   const DeviceStream& stream = model_->stream();
   DeviceSampler& sampler = model_->sampler();
   const DeviceSampler::Memory& memory = sampler.memory();
-  std::vector<std::vector<int32_t>> fed(group.size());
-  std::vector<ForwardItem> items;
-  for (size_t i = 0; i < group.size(); ++i) {
-    const Judgement& judgement = group[i];
-    fed[i].assign(judgement.token_ids.begin(), judgement.token_ids.end());
-    fed[i].insert(fed[i].end(), judgement.draft_token_ids.begin(), judgement.draft_token_ids.end());
-    if (fed[i].empty()) continue;  // all came out of the prefix cache
-    items.push_back({.cache = judgement.slot->cache(),
-                     .token_ids = fed[i],
-                     .parents = {},
-                     .num_logits = NumLogits(judgement)});
-  }
+  std::vector<std::vector<int32_t>> fed;
+  const std::vector<ForwardItem> items = ItemsOf(group, &fed);
   TANDEM_ASSIGN_OR_RETURN(const DeviceLogits logits, model_->ForwardOnDevice(items));
   for (Judgement& judgement : group) {
     const size_t length_before = judgement.slot->length();

@@ -4,20 +4,28 @@
 
 namespace tandem {
 
-absl::Status HostJudge::Run(std::span<Judgement> judgements) {
-  if (judgements.empty()) return absl::OkStatus();
-  std::vector<std::vector<int32_t>> fed(judgements.size());
+std::vector<ForwardItem> ItemsOf(std::span<const Judgement> judgements,
+                                 std::vector<std::vector<int32_t>>* fed) {
+  fed->resize(judgements.size());
   std::vector<ForwardItem> items;
   for (size_t i = 0; i < judgements.size(); ++i) {
     const Judgement& judgement = judgements[i];
-    fed[i].assign(judgement.token_ids.begin(), judgement.token_ids.end());
-    fed[i].insert(fed[i].end(), judgement.draft_token_ids.begin(), judgement.draft_token_ids.end());
-    if (fed[i].empty()) continue;  // all came out of the prefix cache
+    std::vector<int32_t>& tokens = (*fed)[i];
+    tokens.assign(judgement.token_ids.begin(), judgement.token_ids.end());
+    tokens.insert(tokens.end(), judgement.draft_token_ids.begin(), judgement.draft_token_ids.end());
+    if (tokens.empty()) continue;  // all came out of the prefix cache
     items.push_back({.cache = judgement.slot->cache(),
-                     .token_ids = fed[i],
+                     .token_ids = tokens,
                      .parents = {},
                      .num_logits = judgement.sample ? judgement.draft_token_ids.size() + 1 : 0});
   }
+  return items;
+}
+
+absl::Status HostJudge::Run(std::span<Judgement> judgements) {
+  if (judgements.empty()) return absl::OkStatus();
+  std::vector<std::vector<int32_t>> fed;
+  const std::vector<ForwardItem> items = ItemsOf(judgements, &fed);
   TANDEM_ASSIGN_OR_RETURN(const LogitsView logits, model_->Forward(items));
 
   size_t row = 0;

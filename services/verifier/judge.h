@@ -44,6 +44,11 @@ class Judge {
   virtual bool checks_draft_rows() const = 0;
 };
 
+// What a pass is fed for `judgements`: for each its token_ids and draft_token_ids, with logits of the
+// rows that are judged. `fed` holds the tokens that the items refer to.
+std::vector<ForwardItem> ItemsOf(std::span<const Judgement> judgements,
+                                 std::vector<std::vector<int32_t>>* fed);
+
 class HostJudge final : public Judge {
  public:
   // `model` must outlive it.
