@@ -1,19 +1,20 @@
-// Makes a large model of a small trained one: the costs are those of the large shape, the text and the
-// acceptance of drafts those of the small model. For benchmarks where no large trained pair can be had.
+// Makes a large model of a small trained one: the costs are those of the large shape, the text and
+// the acceptance of drafts those of the small model. For benchmarks where no large trained pair can
+// be had.
 //
 // Everything that is added is computed in full and contributes nothing:
-//   width     hidden dimensions beyond the small model's stay 0: what writes to them has weights of 0.
-//             RMSNorm's mean is over more dimensions then, so norm weights are scaled by sqrt(H / H')
-//             and eps by H / H'
-//   heads     a small head's dimensions lie where their rotary frequencies do: pair i of a small head is
-//             pair i * D' / D of a large one; queries are scaled by sqrt(D' / D). Heads that are added,
-//             in each group and whole groups, meet weights of 0 in the output projection
+//   width     hidden dimensions beyond the small model's stay 0: what writes to them has weights of
+//             0. RMSNorm's mean is over more dimensions then, so norm weights are scaled by
+//             sqrt(H / H') and eps by H / H'
+//   heads     a small head's dimensions lie where their rotary frequencies do: pair i of a small
+//             head is pair i * D' / D of a large one; queries are scaled by sqrt(D' / D). Heads that
+//             are added, in each group and whole groups, meet weights of 0 in the output projection
 //   MLP       dimensions that are added meet weights of 0 in the down projection
 //   layers    those that are added come last, with output and down projections of 0
 //   vocabulary  tokens that are added get a logit of some -2^24: one hidden dimension is 2^-100 for
 //             every token, which only the final norm lets through, enlarged
-// Where H' / H and D' / D are powers of 4 all scales are powers of 2: the logits are the small model's
-// to the rounding of sums. Elsewhere scaled weights are rounded to their type.
+// Where H' / H and D' / D are powers of 4 all scales are powers of 2: the logits are the small
+// model's to the rounding of sums. Elsewhere scaled weights are rounded to their type.
 #ifndef TANDEM_BENCH_INFLATE_INFLATED_MODEL_H_
 #define TANDEM_BENCH_INFLATE_INFLATED_MODEL_H_
 

@@ -1,7 +1,7 @@
 // Device memory and events that two processes share (CUDA C++ Programming Guide, "Interprocess
-// Communication"). Both must use one GPU, in one PID namespace; opening takes about a millisecond, and
-// closing waits for the device. Who exported memory must keep it until every importer has closed it
-// or is gone.
+// Communication"). Both must use one GPU, in one PID namespace; opening takes about a millisecond,
+// and closing waits for the device. Who exported memory must keep it until every importer has closed
+// it or is gone.
 #ifndef TANDEM_KERNELS_CUDA_IPC_H_
 #define TANDEM_KERNELS_CUDA_IPC_H_
 
