@@ -7,6 +7,7 @@ were cut off keep their connections without reading.
 import concurrent.futures
 import os
 import random
+import re
 import threading
 import time
 
@@ -176,6 +177,10 @@ def test_overload_is_refused_at_once_with_a_hint(make_cluster, model):
         refused.append(error.value)
     assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert all(int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0 for error in refused)
+    # Counted in the log, a line a second at most.
+    turned_away = lambda: [int(count) for count in re.findall(r"requests turned away.*requests=(\d+)", router.log())]  # noqa: E731
+    harness.wait_until(lambda: sum(turned_away()) == 200, 5, "all refusals are in the log")
+    assert len(turned_away()) <= 3 + sum(seconds)
     print(f"refused after {1000 * percentile(seconds, 0.5):.1f} ms (median), {1000 * percentile(seconds, 0.99):.1f} ms (p99)")
     assert percentile(seconds, 0.99) <= 0.25  # the promise is 50 ms, on a machine that does nothing else
     assert not any(stream.done for stream in running[:4]), "those that run were not disturbed"
