@@ -9,10 +9,6 @@ namespace {
 
 constexpr size_t kMaxRows = DeviceSampler::kMaxRows;
 
-size_t NumLogits(const Judgement& judgement) {
-  return judgement.sample ? judgement.draft_token_ids.size() + 1 : 0;
-}
-
 TokenLogProbs LogProbsOf(const DeviceReport& report) {
   return {.log_prob = report.log_prob, .top = {report.top, report.top + report.num_top}};
 }
@@ -28,7 +24,7 @@ absl::Status CudaJudge::Run(std::span<Judgement> judgements) {
   for (size_t begin = 0; begin < judgements.size();) {
     size_t end = begin;
     for (size_t rows = 0; end < judgements.size(); ++end) {
-      rows += NumLogits(judgements[end]);
+      rows += judgements[end].num_logits();
       if (rows > kMaxRows) break;
     }
     TANDEM_RETURN_IF_ERROR(RunGroup(judgements.subspan(begin, end - begin)));

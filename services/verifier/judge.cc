@@ -17,7 +17,7 @@ std::vector<ForwardItem> ItemsOf(std::span<const Judgement> judgements,
     items.push_back({.cache = judgement.slot->cache(),
                      .token_ids = tokens,
                      .parents = {},
-                     .num_logits = judgement.sample ? judgement.draft_token_ids.size() + 1 : 0});
+                     .num_logits = judgement.num_logits()});
   }
   return items;
 }
@@ -45,7 +45,7 @@ absl::Status HostJudge::Run(std::span<Judgement> judgements) {
                                      .num_output_tokens = slot.num_output_tokens(),
                                      .position = slot.length(),
                                      .drafter = 0});
-    row += judgement.draft_token_ids.size() + 1;
+    row += judgement.num_logits();
     if (!judgement.verdict.finite) {
       slot.TruncateTo(length_before);
       continue;

@@ -3,6 +3,7 @@
 #ifndef TANDEM_SERVICES_VERIFIER_JUDGE_H_
 #define TANDEM_SERVICES_VERIFIER_JUDGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,12 +23,14 @@ struct Judgement {
   std::span<const int32_t> token_ids;
   std::span<const int32_t> draft_token_ids;  // judged; PRECOND: empty unless `sample`
   const float* draft_log_probs = nullptr;    // as in VerifyBlockArgs
-
-  bool sample = false;   // false: only fill the cache
-  BlockVerdict verdict;  // out, when `sample`
+  bool sample = false;                       // false: only fill the cache
+  BlockVerdict verdict;                      // out, when `sample`
   // Out: false where a draft row was no distribution that gives its token. The block was dropped
   // unjudged then, and the verdict is as if nothing had been drafted.
   bool drafts_valid = true;
+
+  // Rows that are judged, the bonus's among them.
+  size_t num_logits() const { return sample ? draft_token_ids.size() + 1 : 0; }
 };
 
 // Feeds [token_ids, draft_token_ids] of every slot; row i of the last K + 1 judges draft token i +
