@@ -12,6 +12,8 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+# Its CMake package asks for all that its HTTP parts need, which are not used here.
+pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 if(TANDEM_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
   find_package(Boost 1.74 CONFIG REQUIRED COMPONENTS context)

@@ -90,6 +90,8 @@ class KvPagePool {
   // Those that Take can give: published ones among them.
   size_t num_free() const { return num_pages_ - num_leased_; }
   size_t num_published() const { return published_.size(); }
+  // Of the free ones, those that are published.
+  size_t num_cached() const { return unused_.size(); }
   uint64_t page_bytes() const { return memory_->page_bytes(); }
 
   // The layer of a sequence that lies on `pages`, in memory of the host.

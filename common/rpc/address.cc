@@ -130,9 +130,9 @@ void RemoveSocket(const Address& address) {
   if (address.is_unix()) unlink(address.path().c_str());
 }
 
-absl::Status CheckBindIsLocal(const Address& address, bool insecure) {
+absl::Status CheckBindIsLocal(const Address& address, bool insecure, const char* option) {
   if (insecure || address.is_loopback()) return absl::OkStatus();
-  return InvalidArgument("--listen " + address.ToGrpc() +
+  return InvalidArgument(std::string(option) + " " + address.ToGrpc() +
                          " can be reached from other machines and has neither TLS nor a token; "
                          "use a loopback address or a Unix socket, or say --insecure");
 }

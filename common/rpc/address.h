@@ -47,8 +47,10 @@ absl::Status RestrictSocket(const Address& address);
 // The socket file, if it is one.
 void RemoveSocket(const Address& address);
 
-// INVALID_ARGUMENT for an address that other machines reach, unless `insecure`.
-absl::Status CheckBindIsLocal(const Address& address, bool insecure);
+// INVALID_ARGUMENT for an address that other machines reach, unless `insecure`. `option` is what it
+// was given with.
+absl::Status CheckBindIsLocal(const Address& address, bool insecure,
+                              const char* option = "--listen");
 
 }  // namespace tandem
 

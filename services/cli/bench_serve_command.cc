@@ -27,6 +27,7 @@ constexpr int kMostSlots = 1024;    // that the router allows
 constexpr int kDefaultQueue = 256;  // of the router
 constexpr int kRequests = 4;
 constexpr int kWarmUpRequests = 2;
+constexpr int kMostRunsOfPair = 20;                 // then it counts, whatever was stolen
 constexpr uint64_t kRunStride = uint64_t{1} << 32;  // between the request numbers of two pairs
 
 int Most(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
@@ -58,6 +59,7 @@ class Measurement {
                             .result = {},
                             .cpu = {},
                             .runs = 0,
+                            .set_aside = 0,
                             .ratios = {}});
         }
       };
@@ -77,19 +79,40 @@ class Measurement {
     for (size_t first = 0; first < cells_.size(); first += kinds) {
       for (size_t kind = 0; kind < kinds; ++kind) WarmUp(cells_[first + kind]);
       for (int pair = 0; pair < options_.pairs; ++pair) {
-        std::vector<double> rates(kinds);
-        for (size_t turn = 0; turn < kinds; ++turn) {
-          const size_t kind = (turn + static_cast<size_t>(pair)) % kinds;
-          rates[kind] = RunOnce(cells_[first + kind], pair, progress);
-          if (client_.cancelled()) return std::move(cells_);
+        for (int run = 1; !RunPair(first, pair, run == kMostRunsOfPair, progress); ++run) {
         }
-        AddRatios(first, rates);
+        if (client_.cancelled()) return std::move(cells_);
       }
     }
     return std::move(cells_);
   }
 
  private:
+  // False when the pair is to be run again. What decides that is the same for all kinds of
+  // drafting, and known without their rates.
+  bool RunPair(size_t first, int pair, bool last_run, Progress& progress) {
+    const size_t kinds = options_.drafting.size();
+    const auto begin = cells_.begin() + static_cast<std::ptrdiff_t>(first);
+    const std::vector<ServeCell> before(begin, begin + static_cast<std::ptrdiff_t>(kinds));
+    std::vector<double> rates(kinds);
+    double most_stolen = 0;
+    for (size_t turn = 0; turn < kinds; ++turn) {
+      const size_t kind = (turn + static_cast<size_t>(pair)) % kinds;
+      ServeCell& cell = cells_[first + kind];
+      rates[kind] = RunOnce(cell, pair, progress);
+      if (client_.cancelled()) return true;
+      most_stolen = std::max(most_stolen, StolenShare(before[kind].cpu, cell.cpu));
+    }
+    if (most_stolen > options_.most_stolen && !last_run) {
+      std::copy(before.begin(), before.end(), begin);
+      for (size_t kind = 0; kind < kinds; ++kind) ++cells_[first + kind].set_aside;
+      progress.TakeBack(static_cast<int>(kinds));
+      return false;
+    }
+    AddRatios(first, rates);
+    return true;
+  }
+
   LoadClient::Plan PlanOf(const ServeCell& cell, uint64_t run) const {
     return [this, &cell, run](uint64_t index) {
       return workload_.Plan(run * kRunStride + index, cell.mode, cell.drafting);
@@ -124,13 +147,15 @@ class Measurement {
       if (step.requests == 0) step.requests = kRequests;
       if (cell.clients > 0) step.requests *= cell.clients;
     }
-    progress.Step(absl::StrFormat("%s, %s, drafting %s",
-                                  cell.clients > 0 ? absl::StrFormat("%d client%s", cell.clients,
-                                                                     cell.clients == 1 ? "" : "s")
-                                                   : absl::StrFormat("%g requests/s", cell.rate),
-                                  cell.mode, cell.drafting));
+    progress.Step(absl::StrFormat(
+        "%s, %s, drafting %s%s",
+        cell.clients > 0
+            ? absl::StrFormat("%d client%s", cell.clients, cell.clients == 1 ? "" : "s")
+            : absl::StrFormat("%g requests/s", cell.rate),
+        cell.mode, cell.drafting,
+        cell.set_aside > 0 ? absl::StrFormat(", %d set aside", cell.set_aside) : ""));
     std::optional<CpuSeconds> measured_from;
-    step.on_measured = [&measured_from] { measured_from = ReadCpuSeconds(); };
+    step.on_measured = [this, &measured_from] { measured_from = options_.read_cpu(); };
     const double rate = load_.Run(
         step, PlanOf(cell, static_cast<uint64_t>(pair)),
         [&](double fraction) {
@@ -140,9 +165,10 @@ class Measurement {
         &cell.result);
     if (!measured_from.has_value()) return 0;  // interrupted
     const CpuSeconds& before = *measured_from;
-    const CpuSeconds after = ReadCpuSeconds();
+    const CpuSeconds after = options_.read_cpu();
     cell.cpu.own += after.own - before.own;
     cell.cpu.machine += after.machine - before.machine;
+    cell.cpu.stolen += after.stolen - before.stolen;
     for (const auto& [name, seconds] : after.children) {
       const auto found = before.children.find(name);
       // One that was started anew counts from its start.

@@ -3,12 +3,14 @@
 #define TANDEM_SERVICES_CLI_BENCH_SERVE_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "services/cli/length_distribution.h"
 #include "services/cli/palette.h"
+#include "services/cli/process_usage.h"
 #include "services/cli/server_session.h"
 
 namespace tandem::cli {
@@ -20,10 +22,12 @@ struct BenchServeOptions {
   std::vector<double> rates;                        // requests a second, whatever comes back
   int requests =
       0;  // of each client in a run, or of the run in an open loop; 0: by `seconds`, or four
-  double seconds = 0;                           // of a run; 0: by `requests`
-  double warm_up_seconds = 0;                   // of a run by seconds, before them
-  int pairs = 3;                                // runs of each step, mode and kind of drafting
-  std::vector<std::string> modes = {"greedy"};  // greedy, sampled, reproducible
+  double seconds = 0;          // of a run; 0: by `requests`
+  double warm_up_seconds = 0;  // of a run by seconds, before them
+  int pairs = 3;               // runs of each step, mode and kind of drafting
+  double most_stolen = 1;  // share of the processor time in a run; a pair with more is run again
+  std::function<CpuSeconds()> read_cpu = ReadCpuSeconds;
+  std::vector<std::string> modes = {"greedy"};          // greedy, sampled, reproducible
   std::vector<std::string> drafting = {"auto", "off"};  // on, off, auto
   int draft_length = 4;                                 // of `on`
   // Requests.

@@ -86,6 +86,7 @@ nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
       {"mode", cell.mode},
       {"drafting", cell.drafting},
       {"runs", cell.runs},
+      {"runs_set_aside", cell.set_aside},
       {"wall_seconds", result.wall_seconds},
       {"requests", result.finished},
       {"tokens", result.tokens},
@@ -111,7 +112,8 @@ nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
         {"router", used.router},
         {"cores_busy", used.cores_busy},
         {"client", used.client}}},
-      {"cpu_seconds", {{"client", cell.cpu.own}, {"machine", cell.cpu.machine}}},
+      {"cpu_seconds",
+       {{"client", cell.cpu.own}, {"machine", cell.cpu.machine}, {"stolen", cell.cpu.stolen}}},
       {"limit", LimitOf(cell, context)}};
   for (const auto& [name, seconds] : cell.cpu.children) json["cpu_seconds"][name] = seconds;
   if (cell.clients > 0) {
@@ -190,6 +192,11 @@ std::string RenderServeTable(const std::vector<ServeCell>& cells, const ServeCon
     before = &cell;
     const std::string line = TableLine(RowCells(cell, context.cores), kLoadColumnWidths);
     text += (NumFailures(cell.result) > 0 ? palette.Bad(line) : line) + "\n";
+    if (cell.set_aside > 0) {
+      notes += absl::StrFormat(
+          "%s, %s, %s: %d runs set aside: others had too much of the processor time\n",
+          StepName(cell), cell.mode, cell.drafting, cell.set_aside);
+    }
     for (const auto& [status, count] : cell.result.failures) {
       notes += absl::StrFormat("%s, %s, %s: %d × %s\n", StepName(cell), cell.mode, cell.drafting,
                                count, status);

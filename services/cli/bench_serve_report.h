@@ -24,6 +24,7 @@ struct ServeCell {
   LoadResult result;
   CpuSeconds cpu;  // while its runs lasted
   int runs = 0;
+  int set_aside = 0;           // runs of pairs that were run again, and do not count
   std::vector<double> ratios;  // tokens/s over those with drafting off in the same pair
 };
 

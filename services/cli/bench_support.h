@@ -27,6 +27,8 @@ class Progress {
 
   // Run number `done` (from 1) of `total` begins, or ends where it shows nothing else.
   void Step(const std::string& what);
+  // The last so many runs are to be done again.
+  void TakeBack(int runs) { done_ -= runs; }
   // `fraction` of the run is over, in [0, 1]: for runs that take long.
   void Within(double fraction);
 

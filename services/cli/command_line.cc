@@ -365,6 +365,12 @@ void AddServe(CLI::App& app, ServeArguments& serve) {
                  "HOST:PORT or unix:PATH; port 0 picks a free one (127.0.0.1:50051)")
       ->type_name("ADDRESS")
       ->group("Server");
+  server.admin = "auto";
+  app.add_option("--admin", server.admin,
+                 "metrics and health over HTTP: HOST:PORT of the router, the next two ports being "
+                 "the workers'; or none (auto: 127.0.0.1:9464, or free ones where that is taken)")
+      ->type_name("ADDRESS")
+      ->group("Server");
   app.add_flag("--insecure", server.insecure,
                "allow an address that other machines can reach, in plaintext")
       ->group("Server");
@@ -549,6 +555,13 @@ void AddBenchServe(CLI::App& app, BenchServeOptions& options) {
                  "runs of each step and mode, each with every kind of drafting (3)")
       ->check(positive)
       ->type_name("N")
+      ->group(load);
+  app.add_option_function<double>(
+         "--most-stolen", [&options](double percent) { options.most_stolen = percent / 100; },
+         "on a virtual machine: a pair is run again when others got more than this of the "
+         "processor time in one of its runs (100: never)")
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("PERCENT")
       ->group(load);
   AddList(app, "--modes", options.modes, "MODE,…",
           "greedy, sampled, reproducible (default: greedy)")

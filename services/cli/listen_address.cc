@@ -17,30 +17,30 @@ using boost::system::error_code;
 
 namespace {
 
-absl::Status CheckUnixPathFree(const std::string& path) {
+absl::Status CheckUnixPathFree(const std::string& path, const std::string& option) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::symlink_status(path, ignored);
   if (!std::filesystem::exists(status)) return absl::OkStatus();
   if (!std::filesystem::is_socket(status)) {
-    return InvalidArgument("--listen: " + path + " exists and is not a socket");
+    return InvalidArgument(option + ": " + path + " exists and is not a socket");
   }
   asio::io_context io;
   asio::local::stream_protocol::socket socket(io);
   error_code error;
   socket.connect(asio::local::stream_protocol::endpoint(path), error);
   if (!error) {
-    return ResourceExhausted("--listen: unix:" + path + " is taken: a server listens there");
+    return ResourceExhausted(option + ": unix:" + path + " is taken: a server listens there");
   }
   return absl::OkStatus();  // left behind by a server that is gone
 }
 
-absl::Status CheckPortFree(const ListenAddress& address) {
+absl::Status CheckPortFree(const ListenAddress& address, const std::string& option) {
   asio::io_context io;
   asio::ip::tcp::resolver resolver(io);
   error_code error;
   const auto endpoints = resolver.resolve(address.host, std::to_string(address.port), error);
   if (error) {
-    return InvalidArgument("--listen: host " + address.host + ": " + error.message());
+    return InvalidArgument(option + ": host " + address.host + ": " + error.message());
   }
   for (const auto& entry : endpoints) {
     asio::ip::tcp::acceptor acceptor(io);
@@ -50,13 +50,13 @@ absl::Status CheckPortFree(const ListenAddress& address) {
     acceptor.bind(entry.endpoint(), error);
     if (!error) acceptor.listen(1, error);
     if (error == asio::error::address_in_use) {
-      return ResourceExhausted("--listen: port " + std::to_string(address.port) + " of " +
+      return ResourceExhausted(option + ": port " + std::to_string(address.port) + " of " +
                                address.host +
                                " is taken by another process (another port, or 0 for a free one, "
                                "avoids that)");
     }
     if (error == asio::error::access_denied) {
-      return InvalidArgument("--listen: port " + std::to_string(address.port) +
+      return InvalidArgument(option + ": port " + std::to_string(address.port) +
                              " is not permitted for this user (ports under 1024 need root)");
     }
   }
@@ -65,20 +65,21 @@ absl::Status CheckPortFree(const ListenAddress& address) {
 
 }  // namespace
 
-absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& address) {
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& address,
+                                                 const std::string& option) {
   ListenAddress parsed;
   if (address.rfind(kUnixPrefix, 0) == 0) {
     parsed.unix_path = address.substr(sizeof(kUnixPrefix) - 1);
-    if (parsed.unix_path.empty()) return InvalidArgument("--listen: unix: lacks a path");
+    if (parsed.unix_path.empty()) return InvalidArgument(option + ": unix: lacks a path");
     if (parsed.unix_path.size() >= sizeof(sockaddr_un{}.sun_path)) {
-      return InvalidArgument("--listen: the path of a Unix socket has at most " +
+      return InvalidArgument(option + ": the path of a Unix socket has at most " +
                              std::to_string(sizeof(sockaddr_un{}.sun_path) - 1) + " bytes, got " +
                              std::to_string(parsed.unix_path.size()));
     }
     return parsed;
   }
   const std::string wanted =
-      "--listen: got \"" + address + "\", want HOST:PORT (such as 127.0.0.1:50051) or unix:PATH";
+      option + ": got \"" + address + "\", want HOST:PORT (such as 127.0.0.1:50051) or unix:PATH";
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return InvalidArgument(wanted);
   parsed.host = address.substr(0, colon);
@@ -100,9 +101,9 @@ bool IsLocal(const ListenAddress& address) {
   return !error && ip.is_loopback();
 }
 
-absl::Status CheckFree(const ListenAddress& address) {
-  if (!address.unix_path.empty()) return CheckUnixPathFree(address.unix_path);
-  return CheckPortFree(address);
+absl::Status CheckFree(const ListenAddress& address, const std::string& option) {
+  if (!address.unix_path.empty()) return CheckUnixPathFree(address.unix_path, option);
+  return CheckPortFree(address, option);
 }
 
 }  // namespace tandem::cli

@@ -47,12 +47,13 @@ void AddIfChild(const std::string& pid, double tick_seconds,
 }
 
 // First line: cpu user nice system idle iowait irq softirq steal.
-double MachineCpuSeconds(double tick_seconds) {
+void ReadMachine(double tick_seconds, CpuSeconds* seconds) {
   std::ifstream file("/proc/stat");
   std::string name;
-  double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0;
-  file >> name >> user >> nice >> system >> idle >> iowait >> irq >> softirq;
-  return (user + nice + system + irq + softirq) * tick_seconds;
+  double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
+  file >> name >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal;
+  seconds->machine = (user + nice + system + irq + softirq) * tick_seconds;
+  seconds->stolen = steal * tick_seconds;
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ CpuSeconds ReadCpuSeconds() {
   const double tick_seconds = 1.0 / static_cast<double>(sysconf(_SC_CLK_TCK));
   CpuSeconds seconds;
   seconds.own = OwnCpuSeconds();
-  seconds.machine = MachineCpuSeconds(tick_seconds);
+  ReadMachine(tick_seconds, &seconds);
   const std::unique_ptr<DIR, int (*)(DIR*)> processes(opendir("/proc"), closedir);
   if (processes == nullptr) return seconds;
   while (const dirent* entry = readdir(processes.get())) {
@@ -71,6 +72,12 @@ CpuSeconds ReadCpuSeconds() {
     }
   }
   return seconds;
+}
+
+double StolenShare(const CpuSeconds& before, const CpuSeconds& after) {
+  const double stolen = after.stolen - before.stolen;
+  const double wanted = stolen + after.machine - before.machine;
+  return wanted > 0 ? stolen / wanted : 0;
 }
 
 }  // namespace tandem::cli

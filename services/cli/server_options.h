@@ -9,6 +9,8 @@
 
 namespace tandem::cli {
 
+inline constexpr int kAdminPort = 9464;
+
 // What is not set is left to the defaults of the processes themselves.
 struct ServerOptions {
   std::string target;             // a model's folder; empty: the embedded pair
@@ -16,6 +18,10 @@ struct ServerOptions {
   std::string drafter = "model";  // "model" or "none"
   std::string models;             // folder that holds tales/; empty: found by itself
   std::string listen = "127.0.0.1:50051";
+  // Where operators connect with HTTP: HOST:PORT of the router, the next two ports being the
+  // verifier's and the drafter's; or "none"; or "auto": kAdminPort of this machine, or free ports
+  // where one of those is taken.
+  std::string admin = "none";
   std::string draft_length;  // a number, or "auto": the server chooses for each round
   std::optional<int> threads;
   std::optional<int> max_slots;

@@ -56,10 +56,59 @@ void AddIfSet(std::vector<std::string>& command, const std::string& option,
   if (!value.empty()) command.insert(command.end(), {option, value});
 }
 
+absl::Status CheckLocal(const ListenAddress& address, const std::string& text,
+                        const std::string& option, bool insecure) {
+  if (insecure || IsLocal(address)) return absl::OkStatus();
+  return InvalidArgument(
+      option + ": " + text +
+      " can be reached from other machines, and what is sent there is neither encrypted nor "
+      "authenticated; listen on 127.0.0.1" +
+      (option == "--listen" ? " or unix:PATH" : "") + ", or accept that with --insecure");
+}
+
+// --admin of the router, the verifier and the drafter.
+struct AdminAddresses {
+  std::string router = "none";
+  std::string verifier = "none";
+  std::string drafter = "none";
+};
+
+absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
+  if (options.admin == "none") return AdminAddresses();
+  const bool by_itself = options.admin == "auto";
+  const std::string text = by_itself ? absl::StrCat("127.0.0.1:", kAdminPort) : options.admin;
+  TANDEM_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text, "--admin"));
+  if (!address.unix_path.empty()) {
+    return InvalidArgument("--admin: got \"" + text + "\", want HOST:PORT, none or auto");
+  }
+  TANDEM_RETURN_IF_ERROR(CheckLocal(address, text, "--admin", options.insecure));
+  if (address.port > 65533) {
+    return InvalidArgument("--admin: got port " + std::to_string(address.port) +
+                           ", want at most 65533: the workers have the next two");
+  }
+  const std::string host =
+      address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]";
+  if (address.port != 0) {
+    for (uint16_t next = 0; next < 3; ++next) {
+      ListenAddress of_process = address;
+      of_process.port = static_cast<uint16_t>(address.port + next);
+      const absl::Status status = CheckFree(of_process, "--admin");
+      if (status.ok()) continue;
+      if (!by_itself) return status;
+      address.port = 0;
+      break;
+    }
+  }
+  const auto port = [&](int next) {
+    return absl::StrCat(host, ":", address.port == 0 ? 0 : address.port + next);
+  };
+  return AdminAddresses{.router = port(0), .verifier = port(1), .drafter = port(2)};
+}
+
 ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const fs::path& model,
                      const std::string& model_name, const std::optional<uint64_t>& kv_cache_bytes,
-                     const std::optional<uint64_t>& gpu_memory_bytes, const ServerOptions& options,
-                     const RuntimeDirectory& runtime) {
+                     const std::optional<uint64_t>& gpu_memory_bytes, const std::string& admin,
+                     const ServerOptions& options, const RuntimeDirectory& runtime) {
   ChildSpec spec;
   spec.name = name;
   spec.listen = runtime.SocketAddress(name + ".sock");
@@ -73,6 +122,8 @@ ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const 
   AddIfSet(spec.command, "--gpu", options.gpu);
   AddIfSet(spec.command, "--gpu-memory-bytes", gpu_memory_bytes);
   AddIfSet(spec.command, "--log-format", options.log_format);
+  if (admin != "none") spec.command.insert(spec.command.end(), {"--admin", admin});
+  if (admin != "none" && options.insecure) spec.command.emplace_back("--insecure");
   return spec;
 }
 
@@ -107,13 +158,9 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                                              const RuntimeDirectory& runtime,
                                              const fs::path& executables) {
   TANDEM_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListenAddress(options.listen));
-  if (!IsLocal(listen) && !options.insecure) {
-    return InvalidArgument(
-        "--listen: " + options.listen +
-        " can be reached from other machines, and what is sent there is neither encrypted nor "
-        "authenticated; listen on 127.0.0.1 or unix:PATH, or accept that with --insecure");
-  }
+  TANDEM_RETURN_IF_ERROR(CheckLocal(listen, options.listen, "--listen", options.insecure));
   TANDEM_RETURN_IF_ERROR(CheckFree(listen));
+  TANDEM_ASSIGN_OR_RETURN(const AdminAddresses admin, PlanAdmin(options));
 
   const bool drafts = !models.draft.empty();
   std::vector<std::string> names = {"tandem-verifier", "tandem-router"};
@@ -130,13 +177,14 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   plan.heartbeat_timeout_seconds = options.heartbeat_timeout.value_or(kHeartbeatTimeoutSeconds);
   plan.workers.push_back(WorkerSpec("verifier", executables / "tandem-verifier", models.target,
                                     models.target_name, options.kv_cache_bytes,
-                                    options.gpu_memory_bytes, options, runtime));
+                                    options.gpu_memory_bytes, admin.verifier, options, runtime));
   plan.workers.back().command.insert(plan.workers.back().command.end(),
                                      {"--ring-dir", runtime.path().string()});
   if (drafts) {
     plan.workers.push_back(WorkerSpec("draft", executables / "tandem-draft", models.draft,
                                       models.draft_name, options.draft_kv_cache_bytes,
-                                      options.draft_gpu_memory_bytes, options, runtime));
+                                      options.draft_gpu_memory_bytes, admin.drafter, options,
+                                      runtime));
     plan.workers.back().optional = true;
   }
 
@@ -169,6 +217,9 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   if (options.insecure) router.command.emplace_back("--insecure");
   if (options.log_prompts) router.command.emplace_back("--log-prompts");
   AddIfSet(router.command, "--log-format", options.log_format);
+  if (admin.router != "none") {
+    router.command.insert(router.command.end(), {"--admin", admin.router});
+  }
   return plan;
 }
 

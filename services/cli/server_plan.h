@@ -32,8 +32,8 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options);
 // Of this process.
 std::filesystem::path ExecutableFolder();
 
-// INVALID_ARGUMENT when --listen is no address, or one that other machines can reach without
-// --insecure; RESOURCE_EXHAUSTED when it is taken; NOT_FOUND when an executable is missing.
+// INVALID_ARGUMENT when --listen or --admin is no address, or one that other machines can reach
+// without --insecure; RESOURCE_EXHAUSTED when it is taken; NOT_FOUND when an executable is missing.
 absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                                              const ModelFolders& models,
                                              const RuntimeDirectory& runtime,

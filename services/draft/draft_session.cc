@@ -19,6 +19,10 @@ DraftSession::DraftSession(const WorkerModel* model, std::unique_ptr<Proposer> p
   if (proposer_ == nullptr) proposer_ = std::make_unique<HostProposer>(&model->model());
 }
 
+DraftSession::~DraftSession() {
+  if (slots_.has_value()) --model_->stats().num_sessions;
+}
+
 absl::Status DraftSession::Handle(const v1::DraftCommand& command, const Emit& emit) {
   v1::DraftReply reply;
   reply.set_id(command.id());
@@ -62,6 +66,7 @@ absl::Status DraftSession::Attach(const v1::Attach& attach, v1::DraftReply& repl
   if (slots_.has_value()) return FailedPrecondition("the session is attached already");
   TANDEM_RETURN_IF_ERROR(CheckAttach(attach));
   slots_.emplace(&model_->caches(), model_->vocabulary_size(), attach.max_slots());
+  ++model_->stats().num_sessions;
   max_draft_length_ = attach.max_draft_length();
   *reply.mutable_attach() = model_->Describe();
   if (model_->open_ring_rows()) {
@@ -74,6 +79,7 @@ absl::Status DraftSession::Attach(const v1::Attach& attach, v1::DraftReply& repl
 
 absl::Status DraftSession::OpenRing(const v1::OpenRing& command, v1::DraftReply& reply) {
   ring_.reset();
+  ring_transport_ = command.transport();
   const RingGeometry geometry{.entries = command.entries(),
                               .rows_per_entry = command.rows_per_entry(),
                               .vocabulary_size = command.vocabulary_size()};
@@ -230,7 +236,10 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
       if (result.draft_token_ids().empty()) {
         ring_->AbandonBlock(blocks[i].ref);
       } else {
-        ring_->CommitBlock(blocks[i].ref, static_cast<uint32_t>(result.draft_token_ids_size()));
+        const auto rows = static_cast<uint32_t>(result.draft_token_ids_size());
+        ring_->CommitBlock(blocks[i].ref, rows);
+        model_->stats().ring_bytes[ring_transport_] +=
+            uint64_t{rows} * model_->vocabulary_size() * sizeof(float);
       }
       transfer_seconds += transfer.seconds();
     }
@@ -239,6 +248,8 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
   reply.set_num_free_pages(static_cast<uint32_t>(model_->caches().pages().num_free()));
   reply.set_transfer_seconds(transfer_seconds);
   reply.set_compute_seconds(total.seconds() - transfer_seconds);
+  ++model_->stats().num_batches;
+  model_->stats().compute_seconds += reply.compute_seconds();
   reply.set_catch_up_seconds(proposer_->catch_up_seconds());
 }
 

@@ -25,6 +25,7 @@ class DraftSession final : public DraftHandler {
   // `model` must outlive it, and is shared with other sessions of the same thread. `proposer`: how
   // it drafts; null: on the host.
   explicit DraftSession(const WorkerModel* model, std::unique_ptr<Proposer> proposer = nullptr);
+  ~DraftSession() override;
 
   absl::Status Handle(const v1::DraftCommand& command, const Emit& emit) override;
 
@@ -53,6 +54,7 @@ class DraftSession final : public DraftHandler {
   std::optional<SlotLedger<v1::ProposeResult>> slots_;  // once attached
   uint32_t max_draft_length_ = 0;
   std::unique_ptr<RingWriter> ring_;
+  v1::RingTransport ring_transport_ = v1::RING_TRANSPORT_UNSPECIFIED;  // of `ring_`
   // Of the command that is being handled: pieces of an inline ring are emitted under its id.
   uint64_t command_id_ = 0;
   const Emit* emit_ = nullptr;

@@ -16,6 +16,7 @@ class CompletionAccount {
  public:
   explicit CompletionAccount(double arrived_at) : arrived_at_(arrived_at) {}
 
+  double arrived_at() const { return arrived_at_; }
   void Admitted(double now) { admitted_at_ = now; }
   double admitted_at() const { return admitted_at_; }
 
@@ -37,9 +38,10 @@ class CompletionAccount {
 
   void Fill(v1::Completion* completion) const;
 
- private:
+  // It has emitted a token.
   bool decoding() const { return first_token_at_.has_value(); }
 
+ private:
   double arrived_at_;
   double admitted_at_ = 0;
   std::optional<double> first_token_at_;

@@ -52,6 +52,11 @@ constexpr double kInitialCredit = 2;
 constexpr double kMostCredit = 8;
 // Acceptance that would have to pay before a probe is worth while.
 constexpr double kHopedAcceptance = 0.95;
+// Rounds without a look at costs that changed a little, at most, and slots for each of them.
+constexpr uint32_t kMostPatience = 7;
+constexpr uint32_t kSlotsOfPatience = 4;
+// Of the logarithm of any cost.
+constexpr double kLittleChange = 0.1;
 // Standard deviations by which an unsure cost may be lower than thought.
 constexpr double kOptimism = 2;
 // Relative error of a cost that is known well enough.
@@ -174,9 +179,8 @@ RoundValue DraftLengthController::ValuePlainly(std::span<const DraftCandidate> c
           costs.verify.Seconds(rows) + *attending_seconds + costs.verify_overhead.Seconds(rows)};
 }
 
-bool DraftLengthController::IsLikePlainRound(std::span<const DraftCandidate> candidates,
-                                             const DraftBatch& batch, const RoundCosts& costs,
-                                             double attending_seconds) const {
+bool DraftLengthController::HasSlotsOfPlainRound(std::span<const DraftCandidate> candidates,
+                                                 const DraftBatch& batch) const {
   if (!plain_rounds_[batch.cohort].has_value()) return false;
   const PlainRound& then = *plain_rounds_[batch.cohort];
   const auto is_like = [](const DraftCandidate& now, const DraftCandidate& before) {
@@ -184,12 +188,17 @@ bool DraftLengthController::IsLikePlainRound(std::span<const DraftCandidate> can
            now.drafter_lack >= before.drafter_lack &&
            now.remaining_tokens <= before.remaining_tokens;
   };
-  const double most_change = then.most_change * then.value.seconds;
   return batch.prompt_rows == 0 && batch.plain_rows == then.batch.plain_rows &&
          batch.overlapped == then.batch.overlapped &&
          std::equal(candidates.begin(), candidates.end(), then.candidates.begin(),
-                    then.candidates.end(), is_like) &&
-         attending_seconds - then.attending_seconds <= most_change &&
+                    then.candidates.end(), is_like);
+}
+
+bool DraftLengthController::HasCostsOfPlainRound(const DraftBatch& batch, const RoundCosts& costs,
+                                                 double attending_seconds) const {
+  const PlainRound& then = *plain_rounds_[batch.cohort];
+  const double most_change = then.most_change * then.value.seconds;
+  return attending_seconds - then.attending_seconds <= most_change &&
          // A round with drafts attends with more rows and gains more.
          (then.attending_seconds - attending_seconds) * (1 + options_.max_length) <= most_change &&
          costs.Distance(then.costs) <= then.most_change;
@@ -199,13 +208,20 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
                                       const DraftBatch& batch, const RoundCosts& costs) {
   double attending_seconds = 0;
   const RoundValue plainly = ValuePlainly(candidates, batch, costs, &attending_seconds);
-  if (IsLikePlainRound(candidates, batch, costs, attending_seconds)) {
-    const std::vector<uint32_t> lengths(candidates.size());
-    DraftPlan same{lengths, plainly, lengths, plainly};
-    Earn(same, 0, &investments_[batch.cohort]);
-    return same;
-  }
   std::optional<PlainRound>& plain_round = plain_rounds_[batch.cohort];
+  uint32_t patience = 0;
+  if (HasSlotsOfPlainRound(candidates, batch)) {
+    if (HasCostsOfPlainRound(batch, costs, attending_seconds) ||
+        (costs.Distance(plain_round->costs) <= kLittleChange &&
+         std::exchange(plain_round->patience_left, plain_round->patience_left - 1) > 0)) {
+      const std::vector<uint32_t> lengths(candidates.size());
+      DraftPlan same{lengths, plainly, lengths, plainly};
+      Earn(same, 0, &investments_[batch.cohort]);
+      return same;
+    }
+    patience = std::min({2 * plain_round->patience + 1, kMostPatience,
+                         static_cast<uint32_t>(candidates.size()) / kSlotsOfPatience});
+  }
   plain_round.reset();
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
   const double least = Margin(candidates.size());
@@ -236,7 +252,9 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
                    costs,
                    plainly,
                    attending_seconds,
-                   std::min(change, 0.5)};
+                   std::min(change, 0.5),
+                   patience,
+                   patience};
     for (DraftCandidate& candidate : plain_round->candidates) candidate.acceptance = nullptr;
   }
   if (batch.prompt_rows == 0) {
@@ -399,7 +417,14 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
   if (!Refer(batch, &plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
     ProbeAcceptance(candidates, batch, expected, &plan);
   }
-  for (size_t i = 0; i < candidates.size(); ++i) candidates[i].length = plan.lengths[i];
+  double sum = 0;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].length = plan.lengths[i];
+    sum += plan.lengths[i];
+  }
+  last_round_ = {.mean_length = sum / static_cast<double>(candidates.size()),
+                 .plain_seconds = plan.plain.seconds,
+                 .gain = plan.value.rate() / plan.plain.rate()};
 }
 
 }  // namespace tandem

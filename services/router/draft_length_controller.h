@@ -72,6 +72,14 @@ class DraftLengthController {
 
   const DraftCosts& costs() const { return costs_; }
 
+  // What the last Choose came to, of its candidates and what is beside them.
+  struct LastRound {
+    double mean_length = 0;
+    double plain_seconds = 0;  // expected, without any draft
+    double gain = 1;           // expected tokens a second over those without any draft
+  };
+  const LastRound& last_round() const { return last_round_; }
+
  private:
   // A round in which no draft paid. As long as the same slots decode, nothing is drafted and costs
   // stay about where they were, none does: estimates stay as they are, drafters lag more, requests
@@ -83,6 +91,10 @@ class DraftLengthController {
     RoundValue value;
     double attending_seconds;  // of value.seconds
     double most_change;        // of the logarithm of any cost that leaves it so
+    // Rounds that may go by after costs changed by a little more, until the next look: to plan
+    // takes the time of the router, which every slot waits for, and more with many slots.
+    uint32_t patience;
+    uint32_t patience_left;
   };
 
   // Catch-ups that drafts have not earned back yet.
@@ -99,8 +111,11 @@ class DraftLengthController {
   static RoundValue ValuePlainly(std::span<const DraftCandidate> candidates,
                                  const DraftBatch& batch, const RoundCosts& costs,
                                  double* attending_seconds);
-  bool IsLikePlainRound(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
-                        const RoundCosts& costs, double attending_seconds) const;
+  // The same slots decode as in the plain round, and nothing but costs may have changed.
+  bool HasSlotsOfPlainRound(std::span<const DraftCandidate> candidates,
+                            const DraftBatch& batch) const;
+  bool HasCostsOfPlainRound(const DraftBatch& batch, const RoundCosts& costs,
+                            double attending_seconds) const;
   DraftPlan Plan(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                  const RoundCosts& costs);
   // Gains of every candidate, from its estimate or, where it would not draft, as if it were right
@@ -149,6 +164,7 @@ class DraftLengthController {
   uint32_t rounds_since_probe_ = 0;
   std::array<std::optional<Probe>, kMaxCohorts> probes_;
   uint32_t prompt_rounds_ = 0;  // in a row
+  LastRound last_round_;
 };
 
 }  // namespace tandem

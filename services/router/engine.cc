@@ -37,10 +37,11 @@ DraftLengthOptions ControllerOptions(const EngineOptions& options) {
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer)
+Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer, EngineObserver* observer)
     : options_(options),
       tokenizer_(tokenizer),
-      workers_(options.workers, tokenizer, &commands_),
+      observer_(observer),
+      workers_(options.workers, tokenizer, &commands_, observer),
       controller_(ControllerOptions(options)),
       cohorts_(options.num_cohorts) {}
 
@@ -171,7 +172,7 @@ void Engine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) 
       propose_.has_value() && propose_->session == session && propose_->id == reply.id();
   if (of_batch != reply.has_propose() && !reply.has_log_prob_chunk() && !reply.has_error()) {
     // The batch would wait for the right one forever.
-    workers_.Drop(Worker::kDrafter, kWrongAnswer, now);
+    workers_.Drop(Worker::kDrafter, SessionChange::kProtocolError, kWrongAnswer, now);
     return Pump(now);
   }
   if (of_batch && reply.has_propose()) {
@@ -201,7 +202,7 @@ void Engine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double
   const bool of_batch =
       verify_.has_value() && verify_->session == session && verify_->id == reply.id();
   if (of_batch != reply.has_verify() && !reply.has_error()) {
-    workers_.Drop(Worker::kVerifier, kWrongAnswer, now);
+    workers_.Drop(Worker::kVerifier, SessionChange::kProtocolError, kWrongAnswer, now);
     return Pump(now);
   }
   if (of_batch && reply.has_verify()) BoundTimes(now - verify_->sent_at, reply.mutable_verify());
@@ -223,7 +224,7 @@ void Engine::OnCommandRefused(Worker worker, bool of_batch, const v1::WorkerErro
                               double now) {
   const std::string why = absl::StrCat("it refused a command: ", error.message());
   if (of_batch) {
-    workers_.Drop(worker, why, now);
+    workers_.Drop(worker, SessionChange::kProtocolError, why, now);
   } else {  // of a ring that is given up already, or of slots that it does not have
     Log(LogLine::Level::kWarning, absl::StrCat(WorkerName(worker), ": ", why));
   }
@@ -248,8 +249,8 @@ void Engine::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong,
     return batch->idle_since > 0 && limit > 0 && now - batch->idle_since >= limit;
   };
   if (worker == Worker::kDrafter ? owes_answer(propose_) : owes_answer(verify_)) {
-    workers_.Drop(worker, absl::StrCat("it answers pings, but not a batch, for ", limit, " s"),
-                  now);
+    workers_.Drop(worker, SessionChange::kHung,
+                  absl::StrCat("it answers pings, but not a batch, for ", limit, " s"), now);
     Pump(now);
   }
 }
@@ -258,7 +259,7 @@ void Engine::Tick(double now) {
   workers_.Tick(now);
   NoticeLostSessions(now);
   if (propose_.has_value() && now - propose_->sent_at >= options_.drafter_timeout_seconds) {
-    workers_.Drop(Worker::kDrafter,
+    workers_.Drop(Worker::kDrafter, SessionChange::kTimeout,
                   absl::StrCat("no drafts within ", options_.drafter_timeout_seconds, " s"), now);
   }
   NoticeLostSessions(now);
@@ -373,6 +374,9 @@ void Engine::OnDrafterLost() {
   if (propose_.has_value()) {
     // Its slots are decoded plainly.
     cohorts_[propose_->cohort].stage = Cohort::Stage::kProposed;
+    for (const ProposeBatch::Item& item : propose_->items) {
+      slots_[item.slot].fallback = Fallback::kDraftFailed;
+    }
     Log(LogLine::Level::kInfo,
         absl::StrCat("draft: lost while it drafted for ", propose_->items.size(), " slots"));
     for (const ProposeBatch::Item& item : propose_->items) {
@@ -503,6 +507,7 @@ void Engine::Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, double
   if (sequence->order == 0) {
     sequence->order = ++last_order_ + (sequence->is_replay() ? kReplayOrder : 0);
     sequence->account.Admitted(now);
+    if (!sequence->is_replay()) observer_->OnAdmitted(now - sequence->account.arrived_at());
   }
   sequence->serial = ++last_serial_;
   // To the cohort with the fewest.
@@ -546,6 +551,7 @@ void Engine::Preempt(uint32_t slot_id) {
     return;
   }
   ++num_preemptions_;
+  observer_->OnPreempted();
   const auto place = std::find_if(
       preempted_.begin(), preempted_.end(),
       [&](const std::unique_ptr<Sequence>& other) { return other->order > sequence->order; });

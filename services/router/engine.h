@@ -18,6 +18,7 @@
 #include "services/router/audit_monitor.h"
 #include "services/router/draft_length_controller.h"
 #include "services/router/engine_command.h"
+#include "services/router/engine_observer.h"
 #include "services/router/generation_request.h"
 #include "services/router/page_budget.h"
 #include "services/router/sequence.h"
@@ -62,8 +63,9 @@ struct EngineOptions {
 // order; NextDeadline says when to call Tick at the latest.
 class Engine {
  public:
-  // `tokenizer` must outlive it.
-  Engine(const EngineOptions& options, const Tokenizer* tokenizer);
+  // `tokenizer` and `observer` must outlive it.
+  Engine(const EngineOptions& options, const Tokenizer* tokenizer,
+         EngineObserver* observer = NobodyObserves());
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -96,6 +98,7 @@ class Engine {
 
   // State, for server info, readiness and tests.
   const WorkerSessions& workers() const { return workers_; }
+  const DraftLengthController& controller() const { return controller_; }
   uint32_t num_slots() const { return static_cast<uint32_t>(slots_.size()); }
   // Of clients; replays of the audit do not count.
   size_t num_running() const;
@@ -119,6 +122,7 @@ class Engine {
     uint32_t cohort = 0;
     WorkerSlot verifier;
     WorkerSlot drafter;
+    Fallback fallback = Fallback::kNoDrafter;  // why it has no draft in this round, if it has none
   };
   // A block on its way from the drafter to the verifier.
   struct Draft {
@@ -132,6 +136,7 @@ class Engine {
     enum class Stage : uint8_t { kIdle, kProposing, kProposed, kVerifying };
     Stage stage = Stage::kIdle;
     std::vector<Draft> drafts;  // by slot, once kProposed
+    RoundSeconds round;         // of a Propose of this round; zero without one
   };
   struct ProposeBatch {
     struct Item {
@@ -209,7 +214,8 @@ class Engine {
   bool SendPropose(uint32_t cohort, double now);
   // Gives up what the drafter holds of a slot that has not drafted for long, but not of `for_slot`.
   void CloseIdleDraft(uint32_t for_slot);
-  uint32_t DraftLimit(const Slot& slot, uint32_t slot_id) const;
+  // 0: none, and why.
+  uint32_t DraftLimit(const Slot& slot, uint32_t slot_id, Fallback* why) const;
   std::optional<uint32_t> FixedDraftLength(const Sequence& sequence) const;
   bool IsWaiting(const Slot& slot) const;
   void SendVerify(uint32_t cohort, double now);
@@ -230,6 +236,7 @@ class Engine {
   void Complete(uint32_t slot_id, double now);
   void CompareReplay(uint32_t slot_id, const v1::VerifyResult& result);
   void ReleaseDraft(Draft* draft);
+  void ReportRound(const VerifyBatch& batch, double round_trip, double compute);
   // After ABORTED: what the worker holds is believed as far as it is a prefix that is known here.
   static void Resynchronise(const v1::SlotState& state, const Sequence& sequence,
                             WorkerSlot* at_worker);
@@ -248,6 +255,7 @@ class Engine {
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;
+  EngineObserver* observer_;
   EngineCommands commands_;
   WorkerSessions workers_;
   DraftLengthController controller_;

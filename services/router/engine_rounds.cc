@@ -80,11 +80,14 @@ void Engine::ReleaseDraft(Draft* draft) {
 
 // ---------------------------------------------------------------- propose
 
-uint32_t Engine::DraftLimit(const Slot& slot, uint32_t slot_id) const {
+uint32_t Engine::DraftLimit(const Slot& slot, uint32_t slot_id, Fallback* why) const {
   const Sequence& sequence = *slot.sequence;
   const v1::AttachReply& drafter = *workers_.info(Worker::kDrafter);
+  *why = Fallback::kGivenUp;
   if (sequence.drafting_off || sequence.is_replay() || slot_id >= drafter.max_slots()) return 0;
+  *why = Fallback::kNoRing;
   if (sequence.request.needs_draft_log_probs() && workers_.ring().num_free() == 0) return 0;
+  *why = Fallback::kNoRoom;
   const auto context = [&](Worker worker, const PageBudget& budget) {
     const uint32_t tokens = workers_.info(worker)->max_context_tokens();
     return budget.limited() ? static_cast<uint32_t>(std::min<uint64_t>(tokens, budget.capacity()))
@@ -106,13 +109,17 @@ std::optional<uint32_t> Engine::FixedDraftLength(const Sequence& sequence) const
 }
 
 bool Engine::SendPropose(uint32_t index, double now) {
-  if (!workers_.ready(Worker::kDrafter)) return false;
+  cohorts_[index].round = {};
+  if (!workers_.ready(Worker::kDrafter)) {
+    for (Slot& slot : slots_) slot.fallback = Fallback::kNoDrafter;
+    return false;
+  }
   std::vector<DraftCandidate> candidates;
   std::vector<uint32_t> ids;  // of the candidates
   DraftBatch rest;
   rest.cohort = index;
   for (uint32_t id = 0; id < slots_.size(); ++id) {
-    const Slot& slot = slots_[id];
+    Slot& slot = slots_[id];
     if (slot.sequence == nullptr || IsWaiting(slot)) continue;
     if (slot.cohort != index) {
       rest.overlapped = true;
@@ -121,7 +128,7 @@ bool Engine::SendPropose(uint32_t index, double now) {
     const Sequence& sequence = *slot.sequence;
     // While the verifier lacks more than the pending token there is nothing to draft after.
     const uint32_t lack = sequence.committed_len() - slot.verifier.cached_len;
-    const uint32_t limit = DraftLimit(slot, id);
+    const uint32_t limit = DraftLimit(slot, id, &slot.fallback);
     if (lack > 1) {
       const uint32_t rows = std::min(lack, options_.step_rows);
       rest.prompt_rows += rows;
@@ -164,9 +171,12 @@ bool Engine::SendPropose(uint32_t index, double now) {
     Slot& slot = slots_[id];
     const Sequence& sequence = *slot.sequence;
     uint32_t draft_length = std::min(candidates[i].length, candidates[i].limit);
+    slot.fallback = Fallback::kNotWorthwhile;
     if (draft_length == 0) continue;
     const bool needs_ring = sequence.request.needs_draft_log_probs();
+    slot.fallback = Fallback::kNoRing;
     if (needs_ring && workers_.ring().num_free() == 0) continue;
+    slot.fallback = Fallback::kCatchingUp;
     uint32_t num_tokens = candidates[i].drafter_lack;
     const bool is_far_behind = num_tokens > kFirstChunkRows;
     const uint32_t most_rows = is_far_behind ? std::min(rows_left, catch_up_left) : rows_left;
@@ -180,6 +190,7 @@ bool Engine::SendPropose(uint32_t index, double now) {
                          drafter_pages_.PagesOf(slot.drafter.cached_len);
     if (drafter_pages_.limited() && need > drafter_pages_.num_free() - pages_used) {
       CloseIdleDraft(id);  // for the next round
+      slot.fallback = Fallback::kNoPages;
       continue;
     }
     pages_used += need;
@@ -193,6 +204,7 @@ bool Engine::SendPropose(uint32_t index, double now) {
     const auto tokens = sequence.tokens().subspan(slot.drafter.cached_len, num_tokens);
     item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
     item->set_draft_length(draft_length);
+    if (draft_length > 0) slot.fallback = Fallback::kDraftFailed;  // unless a draft comes
     std::optional<v1::RingReference> ring;
     if (needs_ring && draft_length > 0) {
       ring = workers_.ring().Acquire();
@@ -236,6 +248,10 @@ void Engine::OnPropose(v1::ProposeReply& reply, double now) {
   drafter_pages_.Reported(reply.num_free_pages());
   const double round_trip = now - batch.sent_at;
   const double compute = reply.compute_seconds();
+  cohort.round = {.draft = compute,
+                  .transfer = round_trip - compute,
+                  .commit = batch.sent_at - batch.begun_at,
+                  .total = now - batch.begun_at};
   std::string broken;
   if (reply.results_size() != static_cast<int>(batch.items.size())) {
     broken = absl::StrCat("answered ", batch.items.size(), " items with ", reply.results_size());
@@ -252,7 +268,8 @@ void Engine::OnPropose(v1::ProposeReply& reply, double now) {
     }
   }
   if (!broken.empty()) {
-    workers_.Drop(Worker::kDrafter, absl::StrCat("broke the protocol: ", broken), now);
+    workers_.Drop(Worker::kDrafter, SessionChange::kProtocolError,
+                  absl::StrCat("broke the protocol: ", broken), now);
   } else {
     ProposeCost cost;
     cost.draft_lengths = draft_lengths;
@@ -328,6 +345,9 @@ std::string Engine::TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult&
   }
   sequence->num_cached_draft_tokens += result.num_cached_tokens();
   num_cached_draft_tokens_ += result.num_cached_tokens();
+  if (num_sent > 1) {
+    observer_->OnPrefixLookup(Worker::kDrafter, num_sent, result.num_cached_tokens());
+  }
   sequence->draft_resyncs = 0;
   sequence->lost_drafts = 0;
   at_drafter.cached_len = item.end;
@@ -349,7 +369,8 @@ void Engine::ForwardLogProbs(v1::DraftReply& reply, double now) {
                candidate.ring->ring_epoch() == chunk.ring().ring_epoch();
       });
   if (item == propose_->items.end() || chunk.rows() > item->draft_length) {
-    workers_.Drop(Worker::kDrafter, "broke the protocol: sent log-prob rows nobody asked for", now);
+    workers_.Drop(Worker::kDrafter, SessionChange::kProtocolError,
+                  "broke the protocol: sent log-prob rows nobody asked for", now);
     return;
   }
   if (propose_->verifier_session != verifier_session_ ||
@@ -433,7 +454,10 @@ void Engine::ReservePages(std::vector<VerifyPlan>* plans) {
              verifier_pages_.num_free() - used;
     };
     while (lacks_pages()) {
-      if (std::exchange(plan.num_drafted, 0) > 0) continue;
+      if (std::exchange(plan.num_drafted, 0) > 0) {
+        slots_[plan.slot].fallback = Fallback::kNoPages;
+        continue;
+      }
       // The youngest gives its pages up, to be computed again when there is room.
       const Slot* youngest = nullptr;
       for (const Slot& other : slots_) {
@@ -540,9 +564,11 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   if (!broken.empty()) {
     // A round lost like one that the verifier died in, else it would be asked forever.
     verify_ = std::move(batch);
-    workers_.Drop(Worker::kVerifier, absl::StrCat("broke the protocol: ", broken), now);
+    workers_.Drop(Worker::kVerifier, SessionChange::kProtocolError,
+                  absl::StrCat("broke the protocol: ", broken), now);
     return;
   }
+  if (batch.rows > batch.prompt_rows) ReportRound(batch, round_trip, compute);
   VerifyCost cost;
   cost.prompt_rows = batch.prompt_rows - std::min(batch.prompt_rows, num_cached);
   cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
@@ -556,6 +582,15 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
     const double decoding = cost.rows > cost.prompt_rows ? std::min(decode_seconds_, compute) : 0;
     Follow((compute - decoding) / cost.prompt_rows, &verifier_row_seconds_);
   }
+}
+
+void Engine::ReportRound(const VerifyBatch& batch, double round_trip, double compute) {
+  RoundSeconds round = cohorts_[batch.cohort].round;
+  round.verify = compute;
+  round.transfer += round_trip - compute;
+  round.commit += batch.sent_at - batch.begun_at;
+  round.total += batch.sent_at - batch.begun_at + round_trip;
+  observer_->OnRound(round);
 }
 
 std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult& result,
@@ -624,6 +659,10 @@ std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult&
   if (item.begin >= sequence.furthest_len && !sequence.is_replay()) {
     sequence.num_cached_prompt_tokens += result.num_cached_tokens();
     num_cached_prompt_tokens_ += result.num_cached_tokens();
+    if (item.end - item.begin > 1) {
+      observer_->OnPrefixLookup(Worker::kVerifier, item.end - item.begin,
+                                result.num_cached_tokens());
+    }
   }
   if (state.cached_len() > sequence.furthest_len) {
     sequence.furthest_len = state.cached_len();
@@ -682,30 +721,41 @@ void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyR
                                   &sequence.acceptance);
   }
 
+  const v1::TokenSource last_source = num_drafted == 0             ? v1::TOKEN_SOURCE_PLAIN
+                                      : num_accepted < num_drafted ? v1::TOKEN_SOURCE_RECOVERED
+                                                                   : v1::TOKEN_SOURCE_BONUS;
   int num_emitted = 0;
   bool finished = false;
   for (int i = 0; i <= num_accepted && !finished; ++i) {
     const bool accepted = i < num_accepted;
     const int32_t token_id = accepted ? item.draft.token_ids[i] : result.next_token_id();
-    const v1::TokenSource source = accepted                     ? v1::TOKEN_SOURCE_ACCEPTED
-                                   : num_drafted == 0           ? v1::TOKEN_SOURCE_PLAIN
-                                   : num_accepted < num_drafted ? v1::TOKEN_SOURCE_RECOVERED
-                                                                : v1::TOKEN_SOURCE_BONUS;
     sequence.Append(token_id);
-    finished = sequence.output.Push(
-        token_id, source, i < result.logprobs_size() ? result.mutable_logprobs(i) : nullptr);
+    finished =
+        sequence.output.Push(token_id, accepted ? v1::TOKEN_SOURCE_ACCEPTED : last_source,
+                             i < result.logprobs_size() ? result.mutable_logprobs(i) : nullptr);
     ++num_emitted;
   }
+  if (!sequence.account.decoding()) {
+    observer_->OnFirstToken(now - sequence.account.arrived_at());
+  }
   sequence.account.Emitted(now);
+  CommittedRound round;
+  round.emitted_last = num_emitted > num_accepted;
+  round.last_source = last_source;
   if (num_drafted == 0) {
     sequence.account.AddPlainRound();
+    if (item.end - item.begin == 1 && FixedDraftLength(sequence) != 0u) {
+      observer_->OnFallback(result.ring_error().empty() ? slot.fallback : Fallback::kRingError);
+    }
   } else {
-    const bool rejection_emitted = num_accepted < num_drafted && num_emitted > num_accepted;
-    const int emitted_accepted = std::min(num_accepted, num_emitted);
-    sequence.account.AddDraftedRound(num_drafted, emitted_accepted,
-                                     emitted_accepted + (rejection_emitted ? 1 : 0),
+    const bool rejection_emitted = num_accepted < num_drafted && round.emitted_last;
+    round.num_drafted = num_drafted;
+    round.num_accepted = std::min(num_accepted, num_emitted);
+    round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
+    sequence.account.AddDraftedRound(num_drafted, round.num_accepted, round.num_tested,
                                      workers_.info(Worker::kDrafter)->model());
   }
+  observer_->OnCommitted(round);
   // The drafter's rows of accepted tokens stay good; the others are rolled back by its next
   // command.
   if (item.draft.session != 0 && item.draft.session == drafter_session_ &&
@@ -733,6 +783,7 @@ void Engine::Complete(uint32_t slot_id, double now) {
   usage->set_cached_draft_tokens(static_cast<int>(sequence.num_cached_draft_tokens));
   completion->set_seed(sequence.request.open.sampling().seed());
   completion->set_lossless(sequence.request.open.lenience() == 1);
+  observer_->OnCompleted(*completion);
   commands_.push_back(WriteResponse{sequence.call, std::move(response)});
   mean_service_seconds_ += 0.1 * (now - sequence.account.admitted_at() - mean_service_seconds_);
   QueueReplay(sequence);
@@ -751,6 +802,7 @@ void Engine::CompareReplay(uint32_t slot_id, const v1::VerifyResult& result) {
     return;
   }
   audit_.OnReplay(replay.request.request_id, mismatch);
+  observer_->OnReplay(!mismatch.has_value());
   ReportAlarm();
   FinishSlot(slot_id, absl::OkStatus());
 }

@@ -4,19 +4,6 @@
 
 namespace tandem {
 
-std::string RingTransportName(v1::RingTransport transport) {
-  switch (transport) {
-    case v1::RING_TRANSPORT_SHM:
-      return "shm";
-    case v1::RING_TRANSPORT_INLINE:
-      return "inline";
-    case v1::RING_TRANSPORT_CUDA_IPC:
-      return "cuda_ipc";
-    default:
-      return "";
-  }
-}
-
 std::optional<v1::CreateRing> RingCredits::Start(const Shape& shape,
                                                  std::vector<v1::RingTransport> transports) {
   Close();

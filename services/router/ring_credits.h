@@ -11,9 +11,6 @@
 
 namespace tandem {
 
-// "shm", "inline", "cuda_ipc"; empty when unspecified.
-std::string RingTransportName(v1::RingTransport transport);
-
 // Negotiated in three steps for each transport in turn: CreateRing (verifier), OpenRing (drafter),
 // ConfirmRing (verifier, with the nonce that the drafter read). A refusal anywhere goes on with the
 // next transport. Then a free list of entries: the router holds the credits, so an entry is never

@@ -31,6 +31,10 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
   flag("--listen", options->listen_address, "TANDEM_LISTEN",
        "Where clients connect: HOST:PORT (port 0 picks a free one) or unix:PATH")
       ->type_name("ADDRESS");
+  flag("--admin", options->admin_address, "TANDEM_ADMIN",
+       "Where operators connect with HTTP, for metrics and health: HOST:PORT (port 0 picks a free "
+       "one), or none")
+      ->type_name("ADDRESS");
   app->add_flag("--insecure", options->insecure,
                 "Allow an address that other machines reach, without TLS")
       ->envname("TANDEM_INSECURE");

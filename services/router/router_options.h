@@ -16,6 +16,7 @@ struct RouterOptions {
   std::string verifier_address;
   std::string drafter_address = "none";
   std::string listen_address = "127.0.0.1:50051";
+  std::string admin_address = "none";
   std::string model_name;  // empty: name of the target's folder
   std::string transport = "auto";
   std::string draft_length = "auto";

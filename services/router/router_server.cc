@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/rpc/ring_transport.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -98,20 +99,28 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Create(const RouterO
                                                                    TargetFolder target) {
   TANDEM_ASSIGN_OR_RETURN(Address listen, Address::Parse(options.listen_address));
   TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(listen, options.insecure));
+  std::optional<Address> admin;
+  if (options.admin_address != "none") {
+    TANDEM_ASSIGN_OR_RETURN(admin, Address::Parse(options.admin_address));
+    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(*admin, options.insecure, "--admin"));
+  }
   TANDEM_ASSIGN_OR_RETURN(Address verifier, Address::Parse(options.verifier_address));
   std::optional<Address> drafter;
   if (options.engine.workers.has_drafter) {
     TANDEM_ASSIGN_OR_RETURN(drafter, Address::Parse(options.drafter_address));
   }
-  return std::unique_ptr<RouterServer>(new RouterServer(
-      options, std::move(target), std::move(listen), std::move(verifier), std::move(drafter)));
+  return std::unique_ptr<RouterServer>(new RouterServer(options, std::move(target),
+                                                        std::move(listen), std::move(admin),
+                                                        std::move(verifier), std::move(drafter)));
 }
 
 RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Address listen,
-                           Address verifier, std::optional<Address> drafter)
+                           std::optional<Address> admin, Address verifier,
+                           std::optional<Address> drafter)
     : options_(options),
       target_(std::move(target)),
       listen_(std::move(listen)),
+      admin_address_(std::move(admin)),
       verifier_(std::move(verifier)),
       drafter_(std::move(drafter)),
       random_([] {
@@ -123,7 +132,10 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
                    const std::lock_guard<std::mutex> lock(random_mutex_);
                    return random_();
                  }),
-      engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get()),
+      metrics_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
+               options.engine.workers.has_drafter),
+      engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
+              &metrics_),
       log_(options.log_prompts) {}
 
 RouterServer::~RouterServer() {
@@ -153,6 +165,7 @@ absl::Status RouterServer::Start() {
                        " (is the address in use?)");
   }
   TANDEM_RETURN_IF_ERROR(RestrictSocket(listen_));
+  TANDEM_RETURN_IF_ERROR(StartAdmin());
   SetServing(false);
   background_.emplace(queue_.get());
   signals_.emplace(queue_.get(), [this](int number) { OnSignal(number); });
@@ -163,6 +176,30 @@ absl::Status RouterServer::Start() {
   engine_.Start(started_at_);
   ExecuteCommands();
   return absl::OkStatus();
+}
+
+absl::Status RouterServer::StartAdmin() {
+  if (!admin_address_.has_value()) return absl::OkStatus();
+  AdminRoutes routes;
+  routes["/metrics"] = [this] {
+    return AdminResponse{.body = metrics_.registry().Serialize(),
+                         .content_type = kMetricsContentType};
+  };
+  routes["/healthz"] = [] { return AdminResponse{.body = "ok\n"}; };
+  routes["/readyz"] = [this] {
+    return ready_ ? AdminResponse{.body = "ready\n"}
+                  : AdminResponse{.body = "not ready\n", .status = 503};
+  };
+  TANDEM_ASSIGN_OR_RETURN(admin_, AdminServer::Start(*admin_address_, std::move(routes)));
+  spdlog::info("metrics: http://{}/metrics", admin_->address());
+  return absl::OkStatus();
+}
+
+void RouterServer::RefreshMetrics() {
+  const double now = Now();
+  if (now < metrics_refreshed_at_ + RouterMetrics::kRefreshSeconds) return;
+  metrics_refreshed_at_ = now;
+  metrics_.Refresh(engine_);
 }
 
 absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on_ready) {
@@ -181,6 +218,7 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     if (status == grpc::CompletionQueue::SHUTDOWN) return exit_status_;
     if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<AsyncTag*>(tag)->Proceed(ok);
     log_.Tick(Now());
+    RefreshMetrics();
     if (phase_ == Phase::kClosed) continue;
     // Once the server closes no session is opened any more: nobody would close it.
     if (phase_ != Phase::kClosing && Now() >= engine_.NextDeadline()) engine_.Tick(Now());
@@ -275,20 +313,20 @@ void RouterServer::OnOpened(GenerateCall& call) {
   ++num_open_calls_;
   WaitForGenerate();
   if (engine_.workers().info(Worker::kVerifier) == nullptr) {
-    call.Finish(Unavailable("not ready: no verifier has attached yet"), 0, 1000);
+    Finish(call, Unavailable("not ready: no verifier has attached yet"), 0, 1000);
     return;
   }
   if (call.tenant().size() > kMaxTenantBytes) {
-    call.Finish(
-        InvalidArgument("metadata tandem-tenant: got " + std::to_string(call.tenant().size()) +
-                        " bytes, allowed: at most " + std::to_string(kMaxTenantBytes)),
-        0, 0);
+    Finish(call,
+           InvalidArgument("metadata tandem-tenant: got " + std::to_string(call.tenant().size()) +
+                           " bytes, allowed: at most " + std::to_string(kMaxTenantBytes)),
+           0, 0);
     return;
   }
   const double arrived_at = Now();
   if (const auto refusal = engine_.RefusesAll(arrived_at)) {
     log_.TurnedAway(call.request(), refusal->status, arrived_at);
-    call.Finish(refusal->status, 0, refusal->retry_milliseconds);
+    Finish(call, refusal->status, 0, refusal->retry_milliseconds);
     return;
   }
   if (call.request().prompt().size() <= kMaxShortTextBytes) {
@@ -307,7 +345,7 @@ void RouterServer::OnOpened(GenerateCall& call) {
       [this, job, arrived_at, id = call.id()] {
         OnValidated(id, arrived_at, std::move(job->validated));
       });
-  if (!taken) call.Finish(TooMuchWork(), 0, 1000);
+  if (!taken) Finish(call, TooMuchWork(), 0, 1000);
 }
 
 void RouterServer::OnValidated(CallId id, double arrived_at,
@@ -316,7 +354,7 @@ void RouterServer::OnValidated(CallId id, double arrived_at,
   if (call == calls_.end() || call->second->finished()) return;
   if (!request.ok()) {
     log_.Refused(call->second->request(), request.status());
-    call->second->Finish(request.status(), 0, 0);
+    Finish(*call->second, request.status(), 0, 0);
     return;
   }
   request->arrived_at = arrived_at;
@@ -328,6 +366,12 @@ void RouterServer::OnValidated(CallId id, double arrived_at,
 void RouterServer::FinishCallWith(GenerateCall& call, const absl::Status& status,
                                   int emitted_tokens, int retry_milliseconds) {
   log_.Finished(call.id(), status, emitted_tokens, Now());
+  Finish(call, status, emitted_tokens, retry_milliseconds);
+}
+
+void RouterServer::Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
+                          int retry_milliseconds) {
+  if (!call.finished()) metrics_.OnFinished(status.code());
   call.Finish(status, emitted_tokens, retry_milliseconds);
 }
 
@@ -340,6 +384,7 @@ bool RouterServer::RunWork(bool is_long, std::function<void()> work, std::functi
 
 void RouterServer::OnCancelled(GenerateCall& call) {
   engine_.OnCancel(call.id(), Now());
+  metrics_.OnFinished(absl::StatusCode::kCancelled);
   log_.Finished(call.id(), absl::CancelledError("the client left, or its deadline passed"),
                 call.num_sent_tokens(), Now());
 }
@@ -458,6 +503,7 @@ void RouterServer::SetServing(bool serving) {
   health->SetServingStatus("", serving);
   health->SetServingStatus(kServiceName, serving);
   serving_ = serving;
+  ready_ = serving;
 }
 
 void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>& on_ready) {

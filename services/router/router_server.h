@@ -5,6 +5,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/server.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,12 +18,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/metrics/admin_server.h"
 #include "common/rpc/address.h"
 #include "services/router/background_work.h"
 #include "services/router/engine.h"
 #include "services/router/generate_call.h"
 #include "services/router/request_log.h"
 #include "services/router/request_validator.h"
+#include "services/router/router_metrics.h"
 #include "services/router/router_options.h"
 #include "services/router/signal_watcher.h"
 #include "services/router/target_folder.h"
@@ -50,8 +53,8 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
  private:
   enum class Phase { kServing, kDraining, kClosing, kClosed };
 
-  RouterServer(const RouterOptions& options, TargetFolder target, Address listen, Address verifier,
-               std::optional<Address> drafter);
+  RouterServer(const RouterOptions& options, TargetFolder target, Address listen,
+               std::optional<Address> admin, Address verifier, std::optional<Address> drafter);
 
   void OnOpened(GenerateCall& call) override;
   void OnCancelled(GenerateCall& call) override;
@@ -63,10 +66,15 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void OnSignal(int number);
   void OnShutDown(bool ok);
 
+  absl::Status StartAdmin();
+  void RefreshMetrics();
   void WaitForGenerate();
   // Runs `work` here when it is short, else in the background; then `done` here. False: too much waits already.
   void FinishCallWith(GenerateCall& call, const absl::Status& status, int emitted_tokens,
                       int retry_milliseconds);
+  // Without a line in the log.
+  void Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
+              int retry_milliseconds);
   bool RunWork(bool is_long, std::function<void()> work, std::function<void()> done);
   void OnValidated(CallId call, double arrived_at, absl::StatusOr<GenerationRequest> request);
   void WaitForOthers();
@@ -86,13 +94,18 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   const RouterOptions options_;
   const TargetFolder target_;
   const Address listen_;
+  const std::optional<Address> admin_address_;
   const Address verifier_;
   const std::optional<Address> drafter_;
   std::mutex random_mutex_;  // requests are validated on two threads
   std::mt19937_64 random_;
   RequestValidator validator_;
+  RouterMetrics metrics_;
   Engine engine_;
   RequestLog log_;
+  double metrics_refreshed_at_ = 0;
+  std::atomic<bool> ready_ = false;  // serving_, for the admin server's thread
+  std::unique_ptr<AdminServer> admin_;
 
   v1::Generation::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/protocol.h"
+#include "common/rpc/ring_transport.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -31,8 +32,8 @@ std::string Quoted(const std::string& entry) {
 }  // namespace
 
 WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
-                               EngineCommands* out)
-    : options_(options), tokenizer_(tokenizer), out_(out) {}
+                               EngineCommands* out, EngineObserver* observer)
+    : options_(options), tokenizer_(tokenizer), out_(out), observer_(observer) {}
 
 void WorkerSessions::Start(double now) {
   Open(Worker::kVerifier, now);
@@ -91,6 +92,7 @@ void WorkerSessions::Complain(Worker worker, const std::string& text) {
 
 void WorkerSessions::Incompatible(Worker worker, const std::string& text, double now) {
   const bool never_served = worker == Worker::kVerifier && !verifier_.info.has_value();
+  observer_->OnSessionChange(worker, SessionChange::kIncompatible);
   out_->push_back(CloseSession{worker, link(worker).session});
   GoDown(worker, kIncompatiblePauseSeconds, now);
   link(worker).refused = true;
@@ -101,9 +103,12 @@ void WorkerSessions::Incompatible(Worker worker, const std::string& text, double
   Complain(worker, worker == Worker::kDrafter ? text + "; decoding goes on without drafts" : text);
 }
 
-void WorkerSessions::OnLost(Worker worker, SessionId session, const std::string& why, double now) {
+void WorkerSessions::Lose(Worker worker, SessionId session, SessionChange reason,
+                          const std::string& why, double now) {
   if (!IsCurrent(worker, session)) return;
   Link& l = link(worker);
+  // A worker that is not there yet is asked for again and again: that is no change.
+  if (l.state != State::kAttaching) observer_->OnSessionChange(worker, reason);
   l.pause_seconds = l.state == State::kReady
                         ? kFirstPauseSeconds
                         : std::clamp(2 * l.pause_seconds, kFirstPauseSeconds, kLongestPauseSeconds);
@@ -113,10 +118,10 @@ void WorkerSessions::OnLost(Worker worker, SessionId session, const std::string&
   GoDown(worker, l.pause_seconds, now);
 }
 
-void WorkerSessions::Drop(Worker worker, const std::string& why, double now) {
+void WorkerSessions::Drop(Worker worker, SessionChange reason, const std::string& why, double now) {
   const SessionId session = link(worker).session;
   out_->push_back(CloseSession{worker, session});
-  OnLost(worker, session, why, now);
+  Lose(worker, session, reason, why, now);
 }
 
 void WorkerSessions::StartHeartbeat(Worker worker, double now) {
@@ -154,13 +159,14 @@ void WorkerSessions::CheckHeartbeat(Worker worker, double now) {
       out_->push_back(SendPing{worker, l.session, SessionToken(l.session)});
       return;
     case Heartbeat::State::kSilent:
-      Drop(worker, absl::StrCat("it hangs: no sign of life for ", limit, " s"), now);
+      Drop(worker, SessionChange::kHung,
+           absl::StrCat("it hangs: no sign of life for ", limit, " s"), now);
       return;
     case Heartbeat::State::kStuck:
       // Should it only be slower than was thought, a second try must not end in the same place.
       l.standstill_patience = std::min(2 * l.standstill_patience, kMostPatience);
-      Drop(worker, absl::StrCat("it hangs: computes without progress for ", standstill_limit, " s"),
-           now);
+      Drop(worker, SessionChange::kHung,
+           absl::StrCat("it hangs: computes without progress for ", standstill_limit, " s"), now);
       return;
   }
 }
@@ -170,7 +176,8 @@ void WorkerSessions::Tick(double now) {
     Link& l = link(worker);
     if (l.state == State::kDown && now >= l.retry_at) Open(worker, now);
     if (now >= l.attach_deadline) {
-      Drop(worker, absl::StrCat("no answer within ", options_.attach_timeout_seconds, " s"), now);
+      Drop(worker, SessionChange::kTimeout,
+           absl::StrCat("no answer within ", options_.attach_timeout_seconds, " s"), now);
     }
     if (now >= l.ping_at) CheckHeartbeat(worker, now);
   }
@@ -240,6 +247,7 @@ bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply&
     case v1::VerifierReply::kConfirmRing:
       if (of_ring) {
         ring_.Confirmed();
+        observer_->OnRingOpened(ring_.transport(), now - ring_asked_at_);
         out_->push_back(
             LogLine{LogLine::Level::kInfo,
                     absl::StrCat("log-prob ring: ", RingTransportName(ring_.transport()))});
@@ -310,8 +318,8 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
   }
   verifier_.info = reply;
   StartHeartbeat(Worker::kVerifier, now);
-  BecomeReady(Worker::kVerifier);
-  if (drafter_.state == State::kAttached) CheckDrafterVocabulary();
+  BecomeReady(Worker::kVerifier, now);
+  if (drafter_.state == State::kAttached) CheckDrafterVocabulary(now);
 }
 
 void WorkerSessions::OnDrafterAttached(const v1::AttachReply& reply, double now) {
@@ -326,15 +334,15 @@ void WorkerSessions::OnDrafterAttached(const v1::AttachReply& reply, double now)
   drafter_.attach_deadline = std::numeric_limits<double>::infinity();
   drafter_.state = State::kAttached;
   StartHeartbeat(Worker::kDrafter, now);
-  if (verifier_.info.has_value()) CheckDrafterVocabulary();
+  if (verifier_.info.has_value()) CheckDrafterVocabulary(now);
 }
 
-void WorkerSessions::CheckDrafterVocabulary() {
+void WorkerSessions::CheckDrafterVocabulary(double now) {
   const v1::AttachReply& draft = *drafter_.info;
   const v1::AttachReply& target = *verifier_.info;
   if (draft.vocabulary_size() == target.vocabulary_size() &&
       draft.vocabulary_fingerprint() == target.vocabulary_fingerprint()) {
-    BecomeReady(Worker::kDrafter);
+    BecomeReady(Worker::kDrafter, now);
     return;
   }
   drafter_.state = State::kReadingVocabulary;
@@ -369,7 +377,7 @@ void WorkerSessions::OnVocabulary(const v1::VocabularyChunk& chunk, double now) 
   Incompatible(Worker::kDrafter, text, now);
 }
 
-void WorkerSessions::BecomeReady(Worker worker) {
+void WorkerSessions::BecomeReady(Worker worker, double now) {
   Link& l = link(worker);
   l.state = State::kReady;
   l.attach_deadline = std::numeric_limits<double>::infinity();
@@ -381,10 +389,12 @@ void WorkerSessions::BecomeReady(Worker worker) {
                           absl::StrCat(WorkerName(worker), ": attached, model ", l.info->model(),
                                        ", ", l.info->max_context_tokens(), " context tokens, ",
                                        l.info->max_slots(), " slots, ", l.info->numerics_id())});
-  if (ready(Worker::kDrafter) && ready(Worker::kVerifier)) StartRing();
+  observer_->OnSessionChange(worker, SessionChange::kAttached);
+  if (ready(Worker::kDrafter) && ready(Worker::kVerifier)) StartRing(now);
 }
 
-void WorkerSessions::StartRing() {
+void WorkerSessions::StartRing(double now) {
+  ring_asked_at_ = now;
   const v1::AttachReply& draft = *drafter_.info;
   const v1::AttachReply& target = *verifier_.info;
   std::vector<v1::RingTransport> transports;

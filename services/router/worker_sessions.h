@@ -12,6 +12,7 @@
 #include "common/rpc/heartbeat.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/engine_command.h"
+#include "services/router/engine_observer.h"
 #include "services/router/ring_credits.h"
 #include "tandem/v1/worker.pb.h"
 
@@ -43,9 +44,9 @@ struct WorkerSessionsOptions {
 // it goes on.
 class WorkerSessions {
  public:
-  // `tokenizer` (the target's) and `out` must outlive it.
+  // `tokenizer` (the target's), `out` and `observer` must outlive it.
   WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
-                 EngineCommands* out);
+                 EngineCommands* out, EngineObserver* observer = NobodyObserves());
 
   void Start(double now);
   void Tick(double now);
@@ -55,10 +56,13 @@ class WorkerSessions {
   // (see IsCurrent).
   bool OnDraftReply(SessionId session, const v1::DraftReply& reply, double now);
   bool OnVerifierReply(SessionId session, const v1::VerifierReply& reply, double now);
-  void OnLost(Worker worker, SessionId session, const std::string& why, double now);
+  // The stream ended.
+  void OnLost(Worker worker, SessionId session, const std::string& why, double now) {
+    Lose(worker, session, SessionChange::kDisconnected, why, now);
+  }
   void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now);
   // The engine found the worker broken: gives the session up and opens a new one later.
-  void Drop(Worker worker, const std::string& why, double now);
+  void Drop(Worker worker, SessionChange reason, const std::string& why, double now);
 
   bool ready(Worker worker) const { return link(worker).state == State::kReady; }
   // Changes whenever a worker lost what it held; 0 while it is not ready.
@@ -104,6 +108,8 @@ class WorkerSessions {
     return worker == Worker::kDrafter ? drafter_ : verifier_;
   }
   void Open(Worker worker, double now);
+  void Lose(Worker worker, SessionId session, SessionChange reason, const std::string& why,
+            double now);
   void StartHeartbeat(Worker worker, double now);
   void CheckHeartbeat(Worker worker, double now);
   void OnBatchDone(Worker worker, double seconds);
@@ -114,11 +120,11 @@ class WorkerSessions {
 
   void OnVerifierAttached(const v1::AttachReply& reply, double now);
   void OnDrafterAttached(const v1::AttachReply& reply, double now);
-  void CheckDrafterVocabulary();
+  void CheckDrafterVocabulary(double now);
   void OnVocabulary(const v1::VocabularyChunk& chunk, double now);
-  void BecomeReady(Worker worker);
+  void BecomeReady(Worker worker, double now);
 
-  void StartRing();
+  void StartRing(double now);
   void SendCreateRing(const std::optional<v1::CreateRing>& create, const std::string& why);
   void OnRingRefused(const std::string& why);
   v1::DraftCommand* ToDrafter();
@@ -127,12 +133,14 @@ class WorkerSessions {
   WorkerSessionsOptions options_;
   const Tokenizer* tokenizer_;
   EngineCommands* out_;
+  EngineObserver* observer_;
   SessionId last_session_ = 0;
   uint64_t last_command_id_ = 0;
   Link drafter_;
   Link verifier_;
   RingCredits ring_;
   uint64_t ring_command_id_ = 0;  // of the negotiation's step under way
+  double ring_asked_at_ = 0;
   std::string drafter_name_;
   std::string first_difference_;  // between the vocabularies, while they are read
 };

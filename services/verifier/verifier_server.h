@@ -3,8 +3,10 @@
 #define TANDEM_SERVICES_VERIFIER_VERIFIER_SERVER_H_
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/ring/ring_socket.h"
@@ -28,6 +30,9 @@ class VerifierServer final : public WorkerServer {
 
   const std::string& address() const override { return sessions_->address(); }
   void Run() override { sessions_->Run(); }
+  void AfterEachCommand(std::function<void()> call) override {
+    sessions_->AfterEachCommand(std::move(call));
+  }
   void Stop() override { sessions_->Stop(); }
   void RemoveFiles() override;
 

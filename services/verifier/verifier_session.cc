@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status.h"
 #include "services/worker/stopwatch.h"
@@ -12,6 +13,8 @@
 
 namespace tandem {
 namespace {
+
+constexpr char kBadRows[] = "bad_rows";  // in the metrics
 
 void WriteVerdict(const BlockVerdict& verdict, v1::VerifyResult& result) {
   result.set_num_accepted(static_cast<uint32_t>(verdict.num_accepted));
@@ -45,7 +48,10 @@ VerifierSession::VerifierSession(const WorkerModel* model, RingListener* ring_li
   if (judge_ == nullptr) judge_ = std::make_unique<HostJudge>(&model->model());
 }
 
-VerifierSession::~VerifierSession() { DropRing(); }
+VerifierSession::~VerifierSession() {
+  DropRing();
+  if (slots_.has_value()) --model_->stats().num_sessions;
+}
 
 absl::Status VerifierSession::Handle(const v1::VerifierCommand& command, const Emit& emit) {
   v1::VerifierReply reply;
@@ -93,6 +99,7 @@ absl::Status VerifierSession::Attach(const v1::Attach& attach, v1::AttachReply& 
   if (slots_.has_value()) return FailedPrecondition("the session is attached already");
   TANDEM_RETURN_IF_ERROR(CheckAttach(attach));
   slots_.emplace(&model_->caches(), model_->vocabulary_size(), attach.max_slots());
+  ++model_->stats().num_sessions;
   max_draft_length_ = attach.max_draft_length();
   reply = model_->Describe();
   if (ring_listener_ != nullptr) {
@@ -117,6 +124,7 @@ void VerifierSession::DropRing() {
 absl::Status VerifierSession::CreateRing(const v1::CreateRing& command,
                                          v1::CreateRingReply& reply) {
   DropRing();
+  ring_transport_ = command.transport();
   const bool on_device = command.transport() == v1::RING_TRANSPORT_CUDA_IPC &&
                          ring_listener_ != nullptr && SharesDevice();
   const bool shared =
@@ -223,11 +231,15 @@ absl::StatusOr<RingBlock> VerifierSession::TakeBlock(const v1::VerifyItem& item)
   const size_t vocabulary_size = model_->vocabulary_size();
   for (size_t i = 0; i < drafts.size(); ++i) {
     if (IsDraftRowValid({block.rows() + i * vocabulary_size, vocabulary_size}, drafts[i])) continue;
-    return FailedPrecondition("ring entry " + std::to_string(item.ring().entry()) + ": row " +
-                              std::to_string(i) + " is no distribution that gives token " +
-                              std::to_string(drafts[i]));
+    return absl::DataLossError("ring entry " + std::to_string(item.ring().entry()) + ": row " +
+                               std::to_string(i) + " is no distribution that gives token " +
+                               std::to_string(drafts[i]));
   }
   return block;
+}
+
+void VerifierSession::CountRingError(const std::string& reason) {
+  ++model_->stats().ring_errors[{ring_transport_, reason}];
 }
 
 void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) {
@@ -265,6 +277,10 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
         // Dropped unjudged, whatever was drawn: the round decodes plainly.
         judgement.draft_token_ids = {};
         result.set_ring_error(std::string(block.status().message()));
+        CountRingError(
+            absl::IsDataLoss(block.status())
+                ? kBadRows
+                : absl::AsciiStrToLower(absl::StatusCodeToString(block.status().code())));
       }
       transfer_seconds += transfer.seconds();
     }
@@ -288,6 +304,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
       if (!judgement.drafts_valid) {
         result.set_ring_error("ring entry " + std::to_string(items[i]->ring().entry()) +
                               ": a row is no distribution that gives its token");
+        CountRingError(kBadRows);
       }
     }
     if (status.ok()) judgement.slot->Publish(judgement.slot->length());
@@ -296,6 +313,8 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
   reply.set_num_free_pages(static_cast<uint32_t>(model_->caches().pages().num_free()));
   reply.set_transfer_seconds(transfer_seconds);
   reply.set_compute_seconds(total.seconds() - transfer_seconds);
+  ++model_->stats().num_batches;
+  model_->stats().compute_seconds += reply.compute_seconds();
 }
 
 }  // namespace tandem

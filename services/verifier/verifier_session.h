@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "common/ring/log_prob_ring.h"
@@ -58,6 +59,7 @@ class VerifierSession final : public VerifierHandler {
   void AcceptChunk(const v1::LogProbChunk& chunk);
   void Verify(const v1::Verify& command, v1::VerifyReply& reply);
   void DropRing();
+  void CountRingError(const std::string& reason);
   // A ring in device memory is for a judge that looks at its rows there.
   bool SharesDevice() const {
     return model_->create_ring_rows() != nullptr && judge_->checks_draft_rows();
@@ -78,6 +80,7 @@ class VerifierSession final : public VerifierHandler {
   std::optional<SlotLedger<v1::VerifyResult>> slots_;  // once attached
   uint32_t max_draft_length_ = 0;
   std::unique_ptr<LogProbRing> ring_;
+  v1::RingTransport ring_transport_ = v1::RING_TRANSPORT_UNSPECIFIED;  // of `ring_`
 };
 
 }  // namespace tandem

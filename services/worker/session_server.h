@@ -85,6 +85,8 @@ class SessionServer final : public WorkerServer {
     while (queue_->Next(&tag, &ok)) static_cast<AsyncTag*>(tag)->Proceed(ok);
   }
 
+  void AfterEachCommand(std::function<void()> call) override { after_command_ = std::move(call); }
+
   void Stop() override {
     if (stopping_.exchange(true)) return;
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
@@ -121,6 +123,7 @@ class SessionServer final : public WorkerServer {
         [this, session](bool /*opened*/) {
           leases_.Close(session->token);
           sessions_.erase(session);
+          after_command_();
           CloseQueueIfDrained();
         });
     session->stream->WaitForClient([this](grpc::ServerContext* context, auto* call, void* tag) {
@@ -136,6 +139,7 @@ class SessionServer final : public WorkerServer {
       stream.Write(std::move(reply));
     });
     computing_ = false;
+    after_command_();
     if (!status.ok()) return stream.Close(ToGrpcStatus(status));
     if (command.has_attach() && session.token == 0) {
       session.token = command.attach().session_token();
@@ -192,6 +196,7 @@ class SessionServer final : public WorkerServer {
   Address bind_address_;
   HandlerFactory make_handler_;
   std::function<uint64_t()> progress_;
+  std::function<void()> after_command_ = [] {};
   std::atomic<bool> computing_ = false;
   SessionLeases leases_;
   HealthService health_{&leases_, [this] { return Report(); }};

@@ -13,9 +13,11 @@
 #include <exception>
 
 #include "common/log/log.h"
+#include "common/metrics/admin_server.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
 #include "services/worker/stop_signal.h"
+#include "services/worker/worker_metrics.h"
 
 namespace tandem {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 struct Options {
   WorkerModelOptions model;
   std::string listen;
+  std::string admin = "none";
   std::filesystem::path ring_dir;
   LogOptions log;
   bool insecure = false;
@@ -53,6 +56,12 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
       ->required()
       ->type_name("unix:PATH|HOST:PORT")
       ->envname(env("listen"));
+  app.add_option("--admin", options.admin,
+                 "Where operators connect with HTTP, for metrics and health; port 0 picks a free "
+                 "one")
+      ->capture_default_str()
+      ->type_name("HOST:PORT|none")
+      ->envname(env("admin"));
   app.add_option("--threads", options.model.threads, "Threads that compute")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024))
@@ -124,6 +133,18 @@ bool FollowParent() {
   return getppid() == parent;
 }
 
+// A worker that listens is ready.
+AdminRoutes Routes(const WorkerMetrics& metrics) {
+  const auto ok = [] { return AdminResponse{.body = "ok\n"}; };
+  return {{"/metrics",
+           [&metrics] {
+             return AdminResponse{.body = metrics.registry().Serialize(),
+                                  .content_type = kMetricsContentType};
+           }},
+          {"/healthz", ok},
+          {"/readyz", ok}};
+}
+
 absl::Status Serve(const WorkerProgram& program, const Options& options,
                    std::unique_ptr<StopSignal> stop_signal) {
   TANDEM_ASSIGN_OR_RETURN(const Address address, Address::Parse(options.listen));
@@ -139,6 +160,15 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
       description.model(), description.max_slots(), description.max_context_tokens(),
       description.num_pages(), description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
       model->device(), description.numerics_id());
+  WorkerMetrics metrics(program.judges ? "verifier" : "drafter", TANDEM_VERSION, model.get());
+  server->AfterEachCommand([&metrics] { metrics.Refresh(); });
+  std::unique_ptr<AdminServer> admin;
+  if (options.admin != "none") {
+    TANDEM_ASSIGN_OR_RETURN(const Address admin_address, Address::Parse(options.admin));
+    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(admin_address, options.insecure, "--admin"));
+    TANDEM_ASSIGN_OR_RETURN(admin, AdminServer::Start(admin_address, Routes(metrics)));
+    spdlog::info("metrics: http://{}/metrics", admin->address());
+  }
   stop_signal->Set([&server] { server->Stop(); }, [&server] { server->RemoveFiles(); });
   std::printf("ready: %s\n", server->address().c_str());
   std::fflush(stdout);

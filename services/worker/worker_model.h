@@ -15,6 +15,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/thread_pool.h"
 #include "services/worker/cache_pool.h"
+#include "services/worker/worker_stats.h"
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
@@ -66,6 +67,7 @@ class WorkerModel {
   LlamaModel& model() const { return *model_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   CachePool& caches() const { return *caches_; }
+  WorkerStats& stats() const { return *stats_; }
   size_t vocabulary_size() const { return model_->config().vocabulary_size; }
 
   // What a router is told, but for the transports.
@@ -98,6 +100,7 @@ class WorkerModel {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string vocabulary_fingerprint_;
   std::unique_ptr<CachePool> caches_;
+  std::unique_ptr<WorkerStats> stats_ = std::make_unique<WorkerStats>();
 };
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_WORKER_WORKER_SERVER_H_
 #define TANDEM_SERVICES_WORKER_WORKER_SERVER_H_
 
+#include <functional>
 #include <string>
 
 namespace tandem {
@@ -13,6 +14,9 @@ class WorkerServer {
   virtual const std::string& address() const = 0;
   // Serves in the calling thread until Stop.
   virtual void Run() = 0;
+  // `call` is called by the thread that runs, after each command and when a session ends. To be set
+  // before Run.
+  virtual void AfterEachCommand(std::function<void()> call) = 0;
   // By any thread, once or more: ends all sessions and makes Run return.
   virtual void Stop() = 0;
   // By any thread: removes its socket files, for a process that must end at once.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "services/cli/bench_serve_command.h"
 #include "services/cli/bench_serve_load.h"
 #include "services/cli/bench_serve_report.h"
 #include "services/cli/bench_serve_workload.h"
@@ -410,6 +412,49 @@ TEST_F(BenchServeTest, EveryStepRunsInPairsWithTheSameRequests) {
   EXPECT_EQ(service_.num_tenants(), 8u * 2 + 8);  // each run and each warming up has its own
   EXPECT_THAT(out_, AllOf(HasSubstr("tokens/s"), HasSubstr("limit at 3 clients:")));
   EXPECT_THAT(err_, HasSubstr("bench: 100 %"));
+}
+
+// The processor time is read before and after each of the two runs of a pair.
+TEST_F(BenchServeTest, APairWithStolenTimeIsRunAgain) {
+  int num_reads = 0;
+  CpuSeconds now;
+  const auto stolen_until = [&](int reads) {
+    return [&num_reads, &now, reads] {
+      now.machine += 0.9;
+      now.stolen += num_reads++ < reads ? 0.1 : 0;
+      return now;
+    };
+  };
+  BenchServeOptions options;
+  options.session.connect = address_;
+  options.clients = {3};
+  options.requests = 2;
+  options.pairs = 2;
+  options.output_length = LengthDistribution::Fixed(9);
+  options.json = json_path();
+  options.most_stolen = 0.05;
+  options.read_cpu = stolen_until(8);  // in the first two runs of the first pair
+  std::istringstream in;
+  std::ostringstream out, err;
+  Console console = {.in = in, .out = out, .err = err};
+  ASSERT_EQ(BenchServe(options, "", console), kExitOk) << err.str();
+  for (const auto& row : Json()["rows"]) {
+    EXPECT_EQ(row["runs"], 2);
+    EXPECT_EQ(row["runs_set_aside"], 2);
+    EXPECT_EQ(row["requests"], 2 * 6);
+    EXPECT_EQ(row["cpu_seconds"]["stolen"], 0);
+  }
+  EXPECT_EQ(Json()["rows"][0]["ratio_to_off"]["pairs"], 2);
+  EXPECT_THAT(out.str(), HasSubstr("2 runs set aside"));
+
+  // Where time is always stolen, a pair counts after twenty runs.
+  options.pairs = 1;
+  options.requests = 1;
+  options.read_cpu = stolen_until(std::numeric_limits<int>::max());
+  ASSERT_EQ(BenchServe(options, "", console), kExitOk) << err.str();
+  EXPECT_EQ(Json()["rows"][0]["runs"], 1);
+  EXPECT_EQ(Json()["rows"][0]["runs_set_aside"], 19);
+  EXPECT_EQ(Json()["rows"][0]["ratio_to_off"]["pairs"], 1);
 }
 
 TEST_F(BenchServeTest, AClosedLoopNeverHasMoreOpenThanClients) {

@@ -32,11 +32,12 @@ struct CallResult {
 
 class EngineDriver {
  public:
-  explicit EngineDriver(EngineOptions options = {}, ToyModel model = {})
+  explicit EngineDriver(EngineOptions options = {}, ToyModel model = {},
+                        EngineObserver* observer = NobodyObserves())
       : tokenizer(ToyTokenizer::OfSize(static_cast<size_t>(model.vocabulary_size))),
         drafter(model, WorkerOptions(model), &ring),
         verifier(model, WorkerOptions(model), &ring),
-        engine(options, &tokenizer) {
+        engine(options, &tokenizer, observer) {
     drafter.options.entries = tokenizer.entries();
   }
 

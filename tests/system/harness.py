@@ -92,7 +92,8 @@ class Server:
         self.folder = folder
         self.temp_dir = folder / "tmp"
         self.temp_dir.mkdir()
-        command = [str(BINARY_DIR / "bin" / "tandem"), "serve", "--listen", "127.0.0.1:0"]
+        command = [str(BINARY_DIR / "bin" / "tandem"), "serve", "--listen", "127.0.0.1:0",
+                   "--admin", options.pop("admin", "none")]
         if target is not None:
             command += ["--target", str(target)]
         if draft is not None:

@@ -1,0 +1,183 @@
+#include "common/metrics/admin_server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+
+using Request = http::request<http::empty_body>;
+using Response = http::response<http::string_body>;
+
+std::chrono::nanoseconds Duration(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+
+AdminResponse Plain(http::status status, const std::string& text) {
+  return {.body = text + "\n", .status = static_cast<int>(status)};
+}
+
+}  // namespace
+
+class AdminServer::Impl {
+ public:
+  Impl(const tcp::endpoint& endpoint, AdminRoutes routes, const AdminLimits& limits)
+      : acceptor_(context_, endpoint), routes_(std::move(routes)), limits_(limits) {}
+
+  ~Impl() {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  int port() const { return acceptor_.local_endpoint().port(); }
+
+  void Run() {
+    asio::co_spawn(context_, Accept(), asio::detached);
+    thread_ = std::thread([this] { context_.run(); });
+  }
+
+  std::string address;
+
+ private:
+  asio::awaitable<void> Accept() {
+    while (true) {
+      boost::system::error_code error;
+      tcp::socket socket =
+          co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, error));
+      if (error == asio::error::operation_aborted) co_return;
+      if (error) {  // no descriptors, usually: somebody has to end first
+        asio::steady_timer pause(context_, std::chrono::milliseconds(100));
+        co_await pause.async_wait(asio::use_awaitable);
+        continue;
+      }
+      if (num_connections_ >= limits_.connections) continue;  // closes it
+      asio::co_spawn(context_, Serve(beast::tcp_stream(std::move(socket))), asio::detached);
+    }
+  }
+
+  asio::awaitable<void> Serve(beast::tcp_stream stream) {
+    ++num_connections_;
+    try {
+      beast::flat_buffer buffer(static_cast<size_t>(limits_.header_bytes));
+      double patience = limits_.request_seconds;
+      for (bool goes_on = true; goes_on; patience = limits_.idle_seconds) {
+        http::request_parser<http::empty_body> parser;
+        parser.header_limit(static_cast<uint32_t>(limits_.header_bytes));
+        stream.expires_after(Duration(patience));
+        co_await http::async_read_header(stream, buffer, parser, asio::use_awaitable);
+        const Request request = parser.release();
+        Response response = Answer(request);
+        // What comes after a header that announces a body cannot be told from it.
+        goes_on = request.keep_alive() && !request.has_content_length() && !request.chunked();
+        response.keep_alive(goes_on);
+        stream.expires_after(Duration(limits_.request_seconds));
+        http::response_serializer<http::string_body> serializer(response);
+        if (request.method() == http::verb::head) {
+          co_await http::async_write_header(stream, serializer, asio::use_awaitable);
+        } else {
+          co_await http::async_write(stream, serializer, asio::use_awaitable);
+        }
+      }
+    } catch (const std::exception&) {
+      // It left, was too slow, or does not speak HTTP: nothing to tell anybody.
+    }
+    boost::system::error_code ignored;
+    stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    --num_connections_;
+  }
+
+  Response Answer(const Request& request) const {
+    const std::string target(request.target().data(), request.target().size());
+    const auto route = routes_.find(target.substr(0, target.find('?')));
+    const bool reads = request.method() == http::verb::get || request.method() == http::verb::head;
+    AdminResponse answer;
+    if (route == routes_.end()) {
+      answer = Plain(http::status::not_found, "no such page; there are: " + Pages());
+    } else if (!reads) {
+      answer = Plain(http::status::method_not_allowed, "only GET and HEAD");
+    } else {
+      try {
+        answer = route->second();
+      } catch (const std::exception& error) {
+        spdlog::error("admin: {}: {}", route->first, error.what());
+        answer = Plain(http::status::internal_server_error, "failed; the log says why");
+      }
+    }
+    Response response(static_cast<http::status>(answer.status), request.version());
+    response.set(http::field::content_type, answer.content_type);
+    response.set(http::field::cache_control, "no-store");
+    response.set("X-Content-Type-Options", "nosniff");
+    if (response.result() == http::status::method_not_allowed) {
+      response.set(http::field::allow, "GET, HEAD");
+    }
+    response.body() = std::move(answer.body);
+    response.prepare_payload();
+    return response;
+  }
+
+  std::string Pages() const {
+    std::string pages;
+    for (const auto& [path, handler] : routes_) pages += (pages.empty() ? "" : ", ") + path;
+    return pages;
+  }
+
+  asio::io_context context_{1};
+  tcp::acceptor acceptor_;
+  const AdminRoutes routes_;
+  const AdminLimits limits_;
+  int num_connections_ = 0;
+  std::thread thread_;
+};
+
+AdminServer::AdminServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+AdminServer::~AdminServer() = default;
+
+const std::string& AdminServer::address() const { return impl_->address; }
+
+absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const Address& address,
+                                                                AdminRoutes routes,
+                                                                const AdminLimits& limits) {
+  if (address.is_unix()) {
+    return InvalidArgument("--admin " + address.ToGrpc() + ": want HOST:PORT, or none");
+  }
+  boost::system::error_code error;
+  asio::io_context context;
+  const auto found = tcp::resolver(context).resolve(
+      address.host(), std::to_string(address.port()),
+      tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty()) {
+    return InvalidArgument("--admin " + address.ToGrpc() + ": " + error.message());
+  }
+  try {
+    auto impl = std::make_unique<Impl>(found.begin()->endpoint(), std::move(routes), limits);
+    impl->address = address.ToString(impl->port());
+    impl->Run();
+    return std::unique_ptr<AdminServer>(new AdminServer(std::move(impl)));
+  } catch (const boost::system::system_error& failure) {
+    return Unavailable("--admin: cannot listen on " + address.ToGrpc() + ": " +
+                       failure.code().message());
+  }
+}
+
+}  // namespace tandem

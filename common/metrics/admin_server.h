@@ -1,0 +1,57 @@
+// HTTP for operators, on a port of its own: metrics, health, pages. Never what clients send or get.
+#ifndef TANDEM_COMMON_METRICS_ADMIN_SERVER_H_
+#define TANDEM_COMMON_METRICS_ADMIN_SERVER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/rpc/address.h"
+
+namespace tandem {
+
+struct AdminResponse {
+  std::string body;
+  std::string content_type = "text/plain; charset=utf-8";
+  int status = 200;
+};
+
+// A path, as "/metrics", to what answers it. Called by the server's thread, one at a time; fast, as
+// others wait.
+using AdminRoutes = std::map<std::string, std::function<AdminResponse()>>;
+
+// What a caller may cost.
+struct AdminLimits {
+  int connections = 64;  // more are closed at once
+  int header_bytes = 8 << 10;
+  double request_seconds = 10;  // to send a request, and to take the answer
+  double idle_seconds = 30;     // from one request to the next
+};
+
+// HTTP/1.1 with keep-alive, on one thread. GET and HEAD of the routes alone, without a body:
+// anything else is answered with 404, or 405 and Allow.
+class AdminServer {
+ public:
+  // Listens. INVALID_ARGUMENT: not HOST:PORT; UNAVAILABLE: the address is taken, or no machine's.
+  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const Address& address,
+                                                            AdminRoutes routes,
+                                                            const AdminLimits& limits = {});
+  // Ends all connections.
+  ~AdminServer();
+  AdminServer(const AdminServer&) = delete;
+  AdminServer& operator=(const AdminServer&) = delete;
+
+  // HOST:PORT, with the real port.
+  const std::string& address() const;
+
+ private:
+  class Impl;  // keeps Boost's headers out of here
+  explicit AdminServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_METRICS_ADMIN_SERVER_H_

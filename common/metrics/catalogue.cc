@@ -1,0 +1,35 @@
+#include "common/metrics/catalogue.h"
+
+namespace tandem::metrics {
+namespace {
+
+constexpr const MetricInfo* kSpeculation[] = {
+    &kDrafts,           &kDraftTokens,        &kAcceptedTokens,
+    &kTestedTokens,     &kAcceptedAtPosition, &kTestedAtPosition,
+    &kAcceptedPerDraft, &kRequestAcceptance,  &kEmittedTokens,
+    &kFallbackRounds,   &kDraftLength,        &kBaselineStep,
+    &kSpeculationGain};
+constexpr const MetricInfo* kRounds[] = {
+    &kRequests, &kTimeToFirstToken, &kTimePerOutputToken, &kQueueWait,  &kRoundStage,   &kRound,
+    &kSlots,    &kRequestsWaiting,  &kPreemptions,        &kPrefixHits, &kPrefixLookups};
+constexpr const MetricInfo* kSessions[] = {&kDrafterAttached, &kVerifierAttached, &kRingTransport,
+                                           &kRingOpen,        &kEpochChanges,     &kAuditReplays,
+                                           &kAuditFailed};
+constexpr const MetricInfo* kWorkers[] = {&kKvPages,      &kWorkerSlots, &kWorkerSessions,
+                                          &kRingBytes,    &kRingErrors,  &kWorkerBatches,
+                                          &kWorkerCompute};
+constexpr const MetricInfo* kProcess[] = {&kBuildInfo, &kProcessCpu, &kProcessMemory, &kProcessFds,
+                                          &kProcessStart};
+constexpr CatalogueSection kSections[] = {
+    {"Speculation", "router", kSpeculation},
+    {"Requests and rounds", "router", kRounds},
+    {"Workers and audit, as the router sees them", "router", kSessions},
+    {"Workers", "verifier, drafter", kWorkers},
+    {"The process", "all three", kProcess},
+};
+
+}  // namespace
+
+std::span<const CatalogueSection> Catalogue() { return kSections; }
+
+}  // namespace tandem::metrics

@@ -1,0 +1,122 @@
+#include "common/metrics/metric_registry.h"
+
+#include <dirent.h>
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "common/metrics/catalogue.h"
+
+namespace tandem {
+namespace {
+
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
+}
+
+// proc(5), statm: size and resident set, in pages.
+double ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  double size = 0;
+  double resident = 0;
+  file >> size >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double NumDescriptors() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  if (folder == nullptr) return 0;
+  int num_entries = 0;
+  while (readdir(folder.get()) != nullptr) ++num_entries;
+  return num_entries - 3;  // ".", ".." and the folder's own
+}
+
+prometheus::MetricFamily Family(const MetricInfo& info, double value) {
+  prometheus::ClientMetric metric;
+  metric.counter.value = value;
+  metric.gauge.value = value;
+  return {.name = info.name,
+          .help = info.help,
+          .type = info.type == MetricType::kCounter ? prometheus::MetricType::Counter
+                                                    : prometheus::MetricType::Gauge,
+          .metric = {metric}};
+}
+
+}  // namespace
+
+class MetricRegistry::ProcessMetrics final : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    return {Family(metrics::kProcessCpu, CpuSeconds()),
+            Family(metrics::kProcessMemory, ResidentBytes()),
+            Family(metrics::kProcessFds, NumDescriptors()),
+            Family(metrics::kProcessStart, started_at_)};
+  }
+
+ private:
+  const double started_at_ =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+};
+
+MetricRegistry::MetricRegistry(const std::string& process, const std::string& version,
+                               MetricLabels labels)
+    : labels_(std::move(labels)),
+      registry_(std::make_shared<prometheus::Registry>()),
+      process_(std::make_unique<ProcessMetrics>()) {
+  Gauge(metrics::kBuildInfo, {{"process", process}, {"version", version}}).Set(1);
+}
+
+MetricRegistry::~MetricRegistry() = default;
+
+prometheus::Counter& MetricRegistry::Counter(const MetricInfo& info, const MetricLabels& labels) {
+  return prometheus::BuildCounter()
+      .Name(info.name)
+      .Help(info.help)
+      .Labels(labels_)
+      .Register(*registry_)
+      .Add(labels);
+}
+
+prometheus::Gauge& MetricRegistry::Gauge(const MetricInfo& info, const MetricLabels& labels) {
+  return prometheus::BuildGauge()
+      .Name(info.name)
+      .Help(info.help)
+      .Labels(labels_)
+      .Register(*registry_)
+      .Add(labels);
+}
+
+prometheus::Histogram& MetricRegistry::Histogram(const MetricInfo& info,
+                                                 const MetricLabels& labels) {
+  return prometheus::BuildHistogram()
+      .Name(info.name)
+      .Help(info.help)
+      .Labels(labels_)
+      .Register(*registry_)
+      .Add(labels,
+           prometheus::Histogram::BucketBoundaries(info.buckets.begin(), info.buckets.end()));
+}
+
+std::string MetricRegistry::Serialize() const {
+  std::vector<prometheus::MetricFamily> families = registry_->Collect();
+  for (prometheus::MetricFamily& family : process_->Collect()) {
+    families.push_back(std::move(family));
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace tandem

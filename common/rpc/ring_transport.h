@@ -1,0 +1,27 @@
+// How people and dashboards call the transports of the log-prob ring.
+#ifndef TANDEM_COMMON_RPC_RING_TRANSPORT_H_
+#define TANDEM_COMMON_RPC_RING_TRANSPORT_H_
+
+#include <string>
+
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+// Empty when unspecified.
+inline std::string RingTransportName(v1::RingTransport transport) {
+  switch (transport) {
+    case v1::RING_TRANSPORT_SHM:
+      return "shm";
+    case v1::RING_TRANSPORT_INLINE:
+      return "inline";
+    case v1::RING_TRANSPORT_CUDA_IPC:
+      return "cuda_ipc";
+    default:
+      return "";
+  }
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_RPC_RING_TRANSPORT_H_

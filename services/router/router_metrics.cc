@@ -1,0 +1,195 @@
+#include "services/router/router_metrics.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/metrics/catalogue.h"
+#include "common/rpc/ring_transport.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::pair<v1::TokenSource, const char*> kSources[] = {
+    {v1::TOKEN_SOURCE_ACCEPTED, "accepted"},
+    {v1::TOKEN_SOURCE_RECOVERED, "recovered"},
+    {v1::TOKEN_SOURCE_BONUS, "bonus"},
+    {v1::TOKEN_SOURCE_PLAIN, "plain"}};
+constexpr const char* kWorkers[] = {"drafter", "verifier"};  // by Worker
+constexpr const char* kNoTransport = "none";
+
+size_t Index(Worker worker) { return static_cast<size_t>(worker); }
+
+// As gRPC writes them: OK, RESOURCE_EXHAUSTED.
+std::string StatusName(absl::StatusCode code) { return absl::StatusCodeToString(code); }
+
+MetricLabels ModelLabel(const std::string& model) { return {{"model", model}}; }
+
+}  // namespace
+
+RouterMetrics::DraftSeries::DraftSeries(MetricRegistry* registry, const std::string& draft_model,
+                                        uint32_t max_draft_length)
+    : drafts(registry->Counter(metrics::kDrafts, {{"draft_model", draft_model}})),
+      draft_tokens(registry->Counter(metrics::kDraftTokens, {{"draft_model", draft_model}})),
+      accepted_tokens(registry->Counter(metrics::kAcceptedTokens, {{"draft_model", draft_model}})),
+      tested_tokens(registry->Counter(metrics::kTestedTokens, {{"draft_model", draft_model}})),
+      accepted_per_draft(
+          registry->Histogram(metrics::kAcceptedPerDraft, {{"draft_model", draft_model}})),
+      request_acceptance(
+          registry->Histogram(metrics::kRequestAcceptance, {{"draft_model", draft_model}})) {
+  for (uint32_t position = 0; position < max_draft_length; ++position) {
+    const MetricLabels labels = {{"draft_model", draft_model},
+                                 {"position", std::to_string(position)}};
+    accepted_at.push_back(&registry->Counter(metrics::kAcceptedAtPosition, labels));
+    tested_at.push_back(&registry->Counter(metrics::kTestedAtPosition, labels));
+  }
+}
+
+RouterMetrics::RouterMetrics(const std::string& version, const std::string& model,
+                             uint32_t max_draft_length, bool has_drafter)
+    : registry_("router", version, ModelLabel(model)),
+      max_draft_length_(max_draft_length),
+      draft_length_(registry_.Gauge(metrics::kDraftLength)),
+      baseline_step_(registry_.Gauge(metrics::kBaselineStep)),
+      gain_(registry_.Gauge(metrics::kSpeculationGain)),
+      first_token_(registry_.Histogram(metrics::kTimeToFirstToken)),
+      per_token_(registry_.Histogram(metrics::kTimePerOutputToken)),
+      queue_wait_(registry_.Histogram(metrics::kQueueWait)),
+      draft_seconds_(registry_.Histogram(metrics::kRoundStage, {{"stage", "draft"}})),
+      transfer_seconds_(registry_.Histogram(metrics::kRoundStage, {{"stage", "transfer"}})),
+      verify_seconds_(registry_.Histogram(metrics::kRoundStage, {{"stage", "verify"}})),
+      commit_seconds_(registry_.Histogram(metrics::kRoundStage, {{"stage", "commit"}})),
+      round_seconds_(registry_.Histogram(metrics::kRound)),
+      running_slots_(registry_.Gauge(metrics::kSlots, {{"state", "running"}})),
+      free_slots_(registry_.Gauge(metrics::kSlots, {{"state", "free"}})),
+      waiting_(registry_.Gauge(metrics::kRequestsWaiting)),
+      preemptions_(registry_.Counter(metrics::kPreemptions)),
+      drafter_attached_(has_drafter ? &registry_.Gauge(metrics::kDrafterAttached) : nullptr),
+      verifier_attached_(registry_.Gauge(metrics::kVerifierAttached)),
+      replays_same_(registry_.Counter(metrics::kAuditReplays, {{"result", "same"}})),
+      replays_different_(registry_.Counter(metrics::kAuditReplays, {{"result", "mismatch"}})),
+      audit_failed_(registry_.Gauge(metrics::kAuditFailed)) {
+  emitted_.fill(nullptr);
+  for (const auto& [source, name] : kSources) {
+    emitted_[source] = &registry_.Counter(metrics::kEmittedTokens, {{"source", name}});
+  }
+  for (size_t i = 0; i < kNumFallbacks; ++i) {
+    fallbacks_[i] = &registry_.Counter(metrics::kFallbackRounds, {{"reason", kFallbackNames[i]}});
+  }
+  for (size_t worker = 0; worker < std::size(kWorkers); ++worker) {
+    const std::string name = kWorkers[worker];
+    prefix_hits_[worker] = &registry_.Counter(metrics::kPrefixHits, {{"worker", name}});
+    prefix_lookups_[worker] = &registry_.Counter(metrics::kPrefixLookups, {{"worker", name}});
+    for (size_t change = 0; change < kNumSessionChanges; ++change) {
+      session_changes_[worker][change] = &registry_.Counter(
+          metrics::kEpochChanges, {{"worker", name}, {"reason", kSessionChangeNames[change]}});
+    }
+  }
+  std::vector<std::string> transports = {kNoTransport};
+  for (const auto transport :
+       {v1::RING_TRANSPORT_CUDA_IPC, v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE}) {
+    transports.push_back(RingTransportName(transport));
+  }
+  for (const std::string& name : transports) {
+    transports_[name] = &registry_.Gauge(metrics::kRingTransport, {{"transport", name}});
+  }
+  // Scraped from the start, and not from the first event on: a rate needs the zero before it.
+  for (const auto code : {absl::StatusCode::kOk, absl::StatusCode::kCancelled,
+                          absl::StatusCode::kInvalidArgument, absl::StatusCode::kResourceExhausted,
+                          absl::StatusCode::kUnavailable, absl::StatusCode::kInternal}) {
+    registry_.Counter(metrics::kRequests, {{"status", StatusName(code)}});
+  }
+}
+
+RouterMetrics::DraftSeries& RouterMetrics::Drafts(const std::string& draft_model) {
+  return drafts_.try_emplace(draft_model, &registry_, draft_model, max_draft_length_).first->second;
+}
+
+void RouterMetrics::OnCommitted(const CommittedRound& round) {
+  if (round.emitted_last) emitted_[round.last_source]->Increment();
+  if (round.num_drafted == 0) return;
+  if (current_drafts_ == nullptr) current_drafts_ = &Drafts("");
+  DraftSeries& series = *current_drafts_;
+  if (round.num_accepted > 0) {
+    emitted_[v1::TOKEN_SOURCE_ACCEPTED]->Increment(round.num_accepted);
+    series.accepted_tokens.Increment(round.num_accepted);
+  }
+  series.drafts.Increment();
+  series.draft_tokens.Increment(round.num_drafted);
+  series.tested_tokens.Increment(round.num_tested);
+  series.accepted_per_draft.Observe(round.num_accepted);
+  const int num_positions = static_cast<int>(series.accepted_at.size());
+  for (int i = 0; i < std::min(round.num_accepted, num_positions); ++i) {
+    series.accepted_at[static_cast<size_t>(i)]->Increment();
+  }
+  for (int i = 0; i < std::min(round.num_tested, num_positions); ++i) {
+    series.tested_at[static_cast<size_t>(i)]->Increment();
+  }
+}
+
+void RouterMetrics::OnFallback(Fallback reason) {
+  fallbacks_[static_cast<size_t>(reason)]->Increment();
+}
+
+void RouterMetrics::OnRound(const RoundSeconds& seconds) {
+  if (seconds.draft > 0) draft_seconds_.Observe(seconds.draft);
+  transfer_seconds_.Observe(seconds.transfer);
+  verify_seconds_.Observe(seconds.verify);
+  commit_seconds_.Observe(seconds.commit);
+  round_seconds_.Observe(seconds.total);
+}
+
+void RouterMetrics::OnCompleted(const v1::Completion& completion) {
+  const int num_tokens = completion.usage().completion_tokens();
+  if (num_tokens > 1) {
+    per_token_.Observe(completion.timings().decode_seconds() / (num_tokens - 1));
+  }
+  if (completion.speculation().num_draft_tokens() > 0) {
+    Drafts(completion.speculation().drafter())
+        .request_acceptance.Observe(completion.speculation().acceptance_rate());
+  }
+}
+
+void RouterMetrics::OnPrefixLookup(Worker worker, uint32_t num_tokens, uint32_t num_found) {
+  prefix_lookups_[Index(worker)]->Increment(num_tokens);
+  if (num_found > 0) prefix_hits_[Index(worker)]->Increment(num_found);
+}
+
+void RouterMetrics::OnSessionChange(Worker worker, SessionChange change) {
+  session_changes_[Index(worker)][static_cast<size_t>(change)]->Increment();
+}
+
+void RouterMetrics::OnRingOpened(v1::RingTransport transport, double seconds) {
+  registry_.Histogram(metrics::kRingOpen, {{"transport", RingTransportName(transport)}})
+      .Observe(seconds);
+}
+
+void RouterMetrics::OnReplay(bool same) { (same ? replays_same_ : replays_different_).Increment(); }
+
+void RouterMetrics::OnFinished(absl::StatusCode status) {
+  registry_.Counter(metrics::kRequests, {{"status", StatusName(status)}}).Increment();
+}
+
+void RouterMetrics::Refresh(const Engine& engine) {
+  const WorkerSessions& workers = engine.workers();
+  if (const std::string& name = workers.drafter_name(); !name.empty()) {
+    current_drafts_ = &Drafts(name);
+  }
+  const DraftLengthController::LastRound& last = engine.controller().last_round();
+  draft_length_.Set(last.mean_length);
+  baseline_step_.Set(last.plain_seconds);
+  gain_.Set(last.gain);
+  const auto num_running = static_cast<double>(engine.num_running());
+  running_slots_.Set(num_running);
+  free_slots_.Set(static_cast<double>(engine.num_slots()) - num_running);
+  waiting_.Set(static_cast<double>(engine.num_queued()));
+  if (drafter_attached_ != nullptr) {
+    drafter_attached_->Set(workers.ready(Worker::kDrafter) ? 1 : 0);
+  }
+  verifier_attached_.Set(workers.ready(Worker::kVerifier) ? 1 : 0);
+  const std::string open =
+      workers.ring().open() ? RingTransportName(workers.ring().transport()) : kNoTransport;
+  for (const auto& [name, gauge] : transports_) gauge->Set(name == open ? 1 : 0);
+  audit_failed_.Set(engine.audit().failed() ? 1 : 0);
+}
+
+}  // namespace tandem

@@ -1,0 +1,103 @@
+// What the router counts for Prometheus: names and meanings are in common/metrics/catalogue.h.
+#ifndef TANDEM_SERVICES_ROUTER_ROUTER_METRICS_H_
+#define TANDEM_SERVICES_ROUTER_ROUTER_METRICS_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/metrics/metric_registry.h"
+#include "services/router/engine.h"
+#include "services/router/engine_observer.h"
+
+namespace tandem {
+
+// Counts what the engine tells, on the engine's thread; the registry is read by another.
+class RouterMetrics final : public EngineObserver {
+ public:
+  // `model`: as the API calls it. Positions of draft tokens are counted up to `max_draft_length`.
+  // Where no drafter is configured none is missed: there is no tandem_drafter_attached.
+  RouterMetrics(const std::string& version, const std::string& model, uint32_t max_draft_length,
+                bool has_drafter = true);
+
+  void OnAdmitted(double queue_seconds) override { queue_wait_.Observe(queue_seconds); }
+  void OnFirstToken(double seconds) override { first_token_.Observe(seconds); }
+  void OnCommitted(const CommittedRound& round) override;
+  void OnFallback(Fallback reason) override;
+  void OnRound(const RoundSeconds& seconds) override;
+  void OnCompleted(const v1::Completion& completion) override;
+  void OnPreempted() override { preemptions_.Increment(); }
+  void OnPrefixLookup(Worker worker, uint32_t num_tokens, uint32_t num_found) override;
+  void OnSessionChange(Worker worker, SessionChange change) override;
+  void OnRingOpened(v1::RingTransport transport, double seconds) override;
+  void OnReplay(bool same) override;
+
+  // A Generate call ended, whether the engine ever saw it or not.
+  void OnFinished(absl::StatusCode status);
+  // Sets what is a state and no event. To be called about once in `kRefreshSeconds`.
+  void Refresh(const Engine& engine);
+  static constexpr double kRefreshSeconds = 0.25;
+
+  const MetricRegistry& registry() const { return registry_; }
+
+ private:
+  using Counter = prometheus::Counter;
+  using Gauge = prometheus::Gauge;
+  using Histogram = prometheus::Histogram;
+
+  // What has the drafter's name in a label.
+  struct DraftSeries {
+    DraftSeries(MetricRegistry* registry, const std::string& draft_model,
+                uint32_t max_draft_length);
+
+    Counter& drafts;
+    Counter& draft_tokens;
+    Counter& accepted_tokens;
+    Counter& tested_tokens;
+    Histogram& accepted_per_draft;
+    Histogram& request_acceptance;
+    std::vector<Counter*> accepted_at;  // by position
+    std::vector<Counter*> tested_at;
+  };
+  DraftSeries& Drafts(const std::string& draft_model);
+
+  MetricRegistry registry_;
+  const uint32_t max_draft_length_;
+  std::map<std::string, DraftSeries> drafts_;  // by the drafter's name
+  DraftSeries* current_drafts_ = nullptr;      // of the one that is attached, or was last
+
+  std::array<Counter*, v1::TokenSource_ARRAYSIZE> emitted_;
+  std::array<Counter*, kNumFallbacks> fallbacks_;
+  Gauge& draft_length_;
+  Gauge& baseline_step_;
+  Gauge& gain_;
+  Histogram& first_token_;
+  Histogram& per_token_;
+  Histogram& queue_wait_;
+  Histogram& draft_seconds_;
+  Histogram& transfer_seconds_;
+  Histogram& verify_seconds_;
+  Histogram& commit_seconds_;
+  Histogram& round_seconds_;
+  Gauge& running_slots_;
+  Gauge& free_slots_;
+  Gauge& waiting_;
+  Counter& preemptions_;
+  std::array<Counter*, 2> prefix_hits_;  // by Worker
+  std::array<Counter*, 2> prefix_lookups_;
+  Gauge* drafter_attached_;  // or none
+  Gauge& verifier_attached_;
+  std::map<std::string, Gauge*> transports_;  // by name, and "none"
+  std::array<std::array<Counter*, kNumSessionChanges>, 2> session_changes_;
+  Counter& replays_same_;
+  Counter& replays_different_;
+  Gauge& audit_failed_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ROUTER_METRICS_H_

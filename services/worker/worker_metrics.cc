@@ -1,0 +1,50 @@
+#include "services/worker/worker_metrics.h"
+
+#include "common/metrics/catalogue.h"
+#include "common/rpc/ring_transport.h"
+
+namespace tandem {
+
+WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& version,
+                             const WorkerModel* model)
+    : model_(model),
+      worker_(worker),
+      registry_(worker, version, {{"model", model->Describe().model()}}),
+      used_pages_(registry_.Gauge(metrics::kKvPages, {{"worker", worker}, {"state", "used"}})),
+      cached_pages_(registry_.Gauge(metrics::kKvPages, {{"worker", worker}, {"state", "cached"}})),
+      free_pages_(registry_.Gauge(metrics::kKvPages, {{"worker", worker}, {"state", "free"}})),
+      open_slots_(registry_.Gauge(metrics::kWorkerSlots, {{"worker", worker}, {"state", "open"}})),
+      free_slots_(registry_.Gauge(metrics::kWorkerSlots, {{"worker", worker}, {"state", "free"}})),
+      sessions_(registry_.Gauge(metrics::kWorkerSessions, {{"worker", worker}})),
+      batches_(registry_.Counter(metrics::kWorkerBatches, {{"worker", worker}})),
+      compute_seconds_(registry_.Counter(metrics::kWorkerCompute, {{"worker", worker}})) {
+  Refresh();
+}
+
+void WorkerMetrics::Refresh() {
+  const CachePool& caches = model_->caches();
+  const KvPagePool& pages = caches.pages();
+  used_pages_.Set(static_cast<double>(pages.num_pages() - pages.num_free()));
+  cached_pages_.Set(static_cast<double>(pages.num_cached()));
+  free_pages_.Set(static_cast<double>(pages.num_free() - pages.num_cached()));
+  open_slots_.Set(static_cast<double>(caches.size() - caches.num_free()));
+  free_slots_.Set(static_cast<double>(caches.num_free()));
+
+  const WorkerStats& now = model_->stats();
+  sessions_.Set(now.num_sessions);
+  batches_.Increment(static_cast<double>(now.num_batches - shown_.num_batches));
+  compute_seconds_.Increment(now.compute_seconds - shown_.compute_seconds);
+  for (const auto& [transport, bytes] : now.ring_bytes) {
+    registry_.Counter(metrics::kRingBytes, {{"transport", RingTransportName(transport)}})
+        .Increment(static_cast<double>(bytes - shown_.ring_bytes[transport]));
+  }
+  for (const auto& [kind, count] : now.ring_errors) {
+    registry_
+        .Counter(metrics::kRingErrors,
+                 {{"transport", RingTransportName(kind.first)}, {"reason", kind.second}})
+        .Increment(static_cast<double>(count - shown_.ring_errors[kind]));
+  }
+  shown_ = now;
+}
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+// What a worker shows Prometheus: names and meanings are in common/metrics/catalogue.h.
+#ifndef TANDEM_SERVICES_WORKER_WORKER_METRICS_H_
+#define TANDEM_SERVICES_WORKER_WORKER_METRICS_H_
+
+#include <string>
+
+#include "common/metrics/metric_registry.h"
+#include "services/worker/worker_model.h"
+#include "services/worker/worker_stats.h"
+
+namespace tandem {
+
+class WorkerMetrics {
+ public:
+  // `worker`: "drafter" or "verifier". `model` must outlive it.
+  WorkerMetrics(const std::string& worker, const std::string& version, const WorkerModel* model);
+
+  // By the thread that computes, after each command: sets all series to where the model's books
+  // stand. A few atomic stores.
+  void Refresh();
+  const MetricRegistry& registry() const { return registry_; }
+
+ private:
+  const WorkerModel* model_;
+  const std::string worker_;
+  MetricRegistry registry_;
+  WorkerStats shown_;
+  prometheus::Gauge& used_pages_;
+  prometheus::Gauge& cached_pages_;
+  prometheus::Gauge& free_pages_;
+  prometheus::Gauge& open_slots_;
+  prometheus::Gauge& free_slots_;
+  prometheus::Gauge& sessions_;
+  prometheus::Counter& batches_;
+  prometheus::Counter& compute_seconds_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_WORKER_METRICS_H_

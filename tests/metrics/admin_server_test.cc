@@ -1,0 +1,209 @@
+#include "common/metrics/admin_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// One connection.
+class Client {
+ public:
+  explicit Client(const AdminServer& server) {
+    const Address address = *Address::Parse(server.address());
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(address.port());
+    inet_pton(AF_INET, address.host().c_str(), &to.sin_addr);
+    fd_ = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) {
+      throw std::runtime_error("cannot connect");
+    }
+  }
+  Client(Client&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Client() { close(fd_); }
+
+  void Send(const std::string& text) const {
+    ASSERT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  // Until `end` came, or the server closed, or nothing came for two seconds.
+  std::string Read(const std::string& end) const {
+    std::string text;
+    char piece[4096];
+    while (!text.ends_with(end) || end.empty()) {
+      pollfd waiting{.fd = fd_, .events = POLLIN, .revents = 0};
+      if (poll(&waiting, 1, 2000) != 1) return text + "<nothing more>";
+      const ssize_t size = recv(fd_, piece, sizeof(piece), 0);
+      if (size <= 0) return text + "<closed>";
+      text.append(piece, static_cast<size_t>(size));
+    }
+    return text;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+std::unique_ptr<AdminServer> StartServer(const AdminLimits& limits = {}) {
+  AdminRoutes routes;
+  routes["/metrics"] = [] { return AdminResponse{.body = "one 1\n"}; };
+  routes["/readyz"] = [] { return AdminResponse{.body = "not ready\n", .status = 503}; };
+  routes["/page"] = [] {
+    return AdminResponse{.body = "<p>\n", .content_type = "text/html; charset=utf-8"};
+  };
+  routes["/broken"] = []() -> AdminResponse { throw std::runtime_error("secret path"); };
+  auto server = AdminServer::Start(*Address::Parse("127.0.0.1:0"), std::move(routes), limits);
+  return *std::move(server);
+}
+
+std::string Ask(const AdminServer& server, const std::string& request) {
+  const Client client(server);
+  client.Send(request);
+  return client.Read("");
+}
+
+std::string Get(const std::string& path) {
+  return "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+}
+
+TEST(AdminServerTest, ARouteAnswers) {
+  const auto server = StartServer();
+  const std::string metrics = Ask(*server, Get("/metrics"));
+  EXPECT_THAT(metrics, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(metrics, HasSubstr("Content-Type: text/plain; charset=utf-8\r\n"));
+  EXPECT_THAT(metrics, HasSubstr("Content-Length: 6\r\n"));
+  EXPECT_THAT(metrics, HasSubstr("Cache-Control: no-store\r\n"));
+  EXPECT_THAT(metrics, EndsWith("\r\n\r\none 1\n<closed>"));
+  EXPECT_THAT(Ask(*server, Get("/metrics?name=x")), EndsWith("one 1\n<closed>"));
+  EXPECT_THAT(Ask(*server, Get("/readyz")), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask(*server, Get("/page")), HasSubstr("Content-Type: text/html; charset=utf-8"));
+}
+
+TEST(AdminServerTest, AnythingElseIsRefused) {
+  const auto server = StartServer();
+  const std::string missing = Ask(*server, Get("/secrets"));
+  EXPECT_THAT(missing, StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(missing, HasSubstr("/broken, /metrics, /page, /readyz"));
+  for (const char* path : {"/", "/metrics/", "//metrics", "/../metrics", "*"}) {
+    EXPECT_THAT(Ask(*server, Get(path)), StartsWith("HTTP/1.1 404 ")) << path;
+  }
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"}) {
+    const std::string answer =
+        Ask(*server,
+            std::string(method) + " /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 ")) << method;
+    EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD\r\n")) << method;
+  }
+}
+
+TEST(AdminServerTest, HeadHasNoBody) {
+  const auto server = StartServer();
+  const std::string answer =
+      Ask(*server, "HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 6\r\n"));
+  EXPECT_THAT(answer, EndsWith("\r\n\r\n<closed>"));
+}
+
+TEST(AdminServerTest, ARouteThatFailsSaysNothingOfWhy) {
+  const auto server = StartServer();
+  const std::string answer = Ask(*server, Get("/broken"));
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(answer, Not(HasSubstr("secret")));
+  EXPECT_THAT(Ask(*server, Get("/metrics")), EndsWith("one 1\n<closed>"));
+}
+
+TEST(AdminServerTest, AConnectionIsUsedAgainButNotAfterABody) {
+  const auto server = StartServer();
+  const Client client(*server);
+  for (int i = 0; i < 3; ++i) {
+    client.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_THAT(client.Read("one 1\n"), EndsWith("\r\n\r\none 1\n"));
+  }
+  client.Send(
+      "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 40\r\n\r\nGET /metrics HTTP/1.1");
+  EXPECT_THAT(client.Read(""), EndsWith("one 1\n<closed>"));
+  // As HTTP/1.0 has it.
+  EXPECT_THAT(Ask(*server, "GET /metrics HTTP/1.0\r\n\r\n"), EndsWith("one 1\n<closed>"));
+}
+
+TEST(AdminServerTest, WhatIsNoHttpIsClosed) {
+  const auto server = StartServer();
+  EXPECT_THAT(Ask(*server, std::string("\x16\x03\x01\x02\x00 hello\r\n\r\n", 16)),
+              EndsWith("<closed>"));
+  EXPECT_THAT(Ask(*server, "GET /metrics HTTP/1.1\r\nX: " + std::string(9000, 'x')),
+              EndsWith("<closed>"));
+  EXPECT_THAT(Ask(*server, Get("/metrics")), EndsWith("one 1\n<closed>"));
+}
+
+TEST(AdminServerTest, OneTooManyIsClosedAndMakesRoomForTheNext) {
+  const auto server = StartServer({.connections = 3});
+  std::vector<Client> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back(*server);
+    clients.back().Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_THAT(clients.back().Read("one 1\n"), EndsWith("one 1\n"));
+  }
+  EXPECT_EQ(Client(*server).Read(""), "<closed>");
+  clients.pop_back();
+  // The server hears of it a little later.
+  std::string answer;
+  for (int attempt = 0; attempt < 100 && !answer.ends_with("one 1\n<closed>"); ++attempt) {
+    usleep(10000);
+    try {
+      const Client client(*server);
+      client.Send(Get("/metrics"));
+      answer = client.Read("");
+    } catch (const std::runtime_error&) {
+    }
+  }
+  EXPECT_THAT(answer, EndsWith("one 1\n<closed>"));
+}
+
+TEST(AdminServerTest, SlowOnesAreClosed) {
+  const auto server = StartServer({.request_seconds = 0.2, .idle_seconds = 0.2});
+  const Client silent(*server);
+  const Client half(*server);
+  half.Send("GET /metr");
+  const Client idle(*server);
+  idle.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(silent.Read(""), "<closed>");
+  EXPECT_EQ(half.Read(""), "<closed>");
+  EXPECT_THAT(idle.Read(""), EndsWith("one 1\n<closed>"));
+}
+
+TEST(AdminServerTest, EndsWithConnectionsOpen) {
+  auto server = StartServer();
+  const Client client(*server);
+  client.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.Read("one 1\n");
+  server.reset();
+  EXPECT_EQ(client.Read(""), "<closed>");
+}
+
+TEST(AdminServerTest, AnAddressThatCannotBeHad) {
+  const auto server = StartServer();
+  const auto taken = AdminServer::Start(*Address::Parse(server->address()), {});
+  EXPECT_EQ(taken.status().code(), absl::StatusCode::kUnavailable) << taken.status();
+  EXPECT_THAT(taken.status().message(), HasSubstr(server->address()));
+  EXPECT_EQ(AdminServer::Start(*Address::Parse("unix:/tmp/x.sock"), {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AdminServer::Start(*Address::Parse("no.such.host.invalid:1"), {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,83 @@
+#include "common/metrics/catalogue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace tandem {
+namespace {
+
+constexpr char kBegin[] = "<!-- made from common/metrics/catalogue.h -->\n";
+constexpr char kEnd[] = "<!-- end -->\n";
+
+const char* TypeName(MetricType type) {
+  return type == MetricType::kCounter ? "counter"
+         : type == MetricType::kGauge ? "gauge"
+                                      : "histogram";
+}
+
+// What docs/metrics.md has of it.
+std::string Tables() {
+  std::string text;
+  for (const metrics::CatalogueSection& section : metrics::Catalogue()) {
+    text += "\n### " + std::string(section.title) + " (" + section.processes + ")\n\n";
+    text += "| name | type | unit | labels | what |\n| --- | --- | --- | --- | --- |\n";
+    for (const MetricInfo* info : section.metrics) {
+      const std::string labels = std::regex_replace(info->labels, std::regex(","), ", ");
+      text += "| `" + std::string(info->name) + "` | " + TypeName(info->type) + " | " + info->unit +
+              " | " + labels + " | " + info->help + " |\n";
+    }
+  }
+  return text + "\n";
+}
+
+TEST(CatalogueTest, NamesFollowPrometheus) {
+  std::set<std::string> names;
+  for (const metrics::CatalogueSection& section : metrics::Catalogue()) {
+    for (const MetricInfo* info : section.metrics) {
+      const std::string name = info->name;
+      EXPECT_TRUE(names.insert(name).second) << name << " comes twice";
+      EXPECT_TRUE(std::regex_match(name, std::regex("(tandem|process)_[a-z0-9_]+"))) << name;
+      EXPECT_EQ(name.ends_with("_total"), info->type == MetricType::kCounter) << name;
+      // A unit of measure is in the name.
+      const std::string unit = info->unit;
+      if (unit == "seconds" || unit == "bytes") {
+        EXPECT_NE(name.find("_" + unit), std::string::npos) << name;
+      }
+      EXPECT_EQ(std::string(info->help).back(), '.') << name;
+      EXPECT_EQ(info->buckets.empty(), info->type != MetricType::kHistogram) << name;
+      for (size_t i = 1; i < info->buckets.size(); ++i) {
+        EXPECT_LT(info->buckets[i - 1], info->buckets[i]) << name;
+      }
+    }
+  }
+  EXPECT_GT(names.size(), 40u);
+}
+
+// TANDEM_UPDATE_DOCS=1 writes them.
+TEST(CatalogueTest, DocsHaveTheSame) {
+  const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/metrics.md";
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  const std::string docs = text.str();
+  const size_t begin = docs.find(kBegin);
+  const size_t end = docs.find(kEnd);
+  ASSERT_NE(begin, std::string::npos) << path << " lacks " << kBegin;
+  ASSERT_NE(end, std::string::npos) << path << " lacks " << kEnd;
+  const size_t from = begin + sizeof(kBegin) - 1;
+  if (std::getenv("TANDEM_UPDATE_DOCS") != nullptr) {
+    std::ofstream(path) << docs.substr(0, from) << Tables() << docs.substr(end);
+    return;
+  }
+  EXPECT_EQ(docs.substr(from, end - from), Tables())
+      << "TANDEM_UPDATE_DOCS=1 tests/metrics_test writes " << path;
+}
+
+}  // namespace
+}  // namespace tandem

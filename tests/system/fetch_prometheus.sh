@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Prints the folder that has prometheus and promtool: the system's, or those of the distribution's package, unpacked into
+# build/prometheus. It is not installed: its service would run from then on.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+if command -v prometheus >/dev/null && command -v promtool >/dev/null; then
+  dirname "$(command -v promtool)"
+  exit 0
+fi
+folder=build/prometheus
+if [ ! -x "$folder/usr/bin/promtool" ]; then
+  rm -rf "$folder.part"
+  mkdir -p "$folder.part"
+  # apt's own user must be able to write where it downloads to, or it warns.
+  (cd "$folder.part" && apt-get download -qq prometheus 2>/dev/null >&2 && dpkg -x prometheus_*.deb . && rm prometheus_*.deb)
+  rm -rf "$folder"
+  mv "$folder.part" "$folder"
+fi
+echo "$PWD/$folder/usr/bin"

@@ -1,0 +1,300 @@
+"""What the processes show Prometheus, scraped by a real one and compared with what clients were told."""
+
+import contextlib
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import grpc
+import pytest
+
+import harness
+
+DEPLOY_DIR = harness.SOURCE_DIR / "deploy"
+PROCESSES = ("router", "verifier", "draft")
+# Kinds of series that a histogram has beside its name.
+HISTOGRAM_ENDS = ("_bucket", "_sum", "_count")
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read().decode()
+
+
+def status_of(url):
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def admin_addresses(server):
+    """{process: HOST:PORT}, from the log."""
+    found = {}
+
+    def all_there():
+        found.update(re.findall(r"^(\w+): .* metrics: http://(\S+)/metrics$", server.log(), re.MULTILINE))
+        return set(found) >= set(PROCESSES)
+
+    harness.wait_until(all_there, 10, f"three admin addresses in\n{server.log()}")
+    return found
+
+
+def series(text):
+    """{(name, labels): value}"""
+    values = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, labels, value = re.fullmatch(r"([a-zA-Z_:]\w*)(?:\{(.*)\})? (\S+)", line).groups()
+            key = (name, tuple(sorted(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or ""))))
+            assert key not in values, line
+            values[key] = float(value)
+    return values
+
+
+def total(values, name, **labels):
+    """Sum of the series with these labels."""
+    found = [value for (its_name, its_labels), value in values.items()
+             if its_name == name and set(labels.items()) <= set(its_labels)]
+    assert found, f"no {name} with {labels}"
+    return sum(found)
+
+
+@pytest.fixture(scope="module")
+def tools():
+    """The folder of prometheus and promtool."""
+    done = subprocess.run([harness.SOURCE_DIR / "tests" / "system" / "fetch_prometheus.sh"], capture_output=True, text=True, check=True)
+    return pathlib.Path(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def server(servers):
+    return servers(admin="127.0.0.1:0", max_slots=4)
+
+
+@pytest.fixture(scope="module")
+def completions(server):
+    """Of requests of all kinds; after them nothing runs."""
+    requests = []
+    for seed in range(3):
+        for draft_length in (1, 3, 6):
+            requests.append(("Once upon a time", dict(temperature=0, max_tokens=40, draft_length=draft_length)))
+            requests.append(("The king said", dict(seed=seed, reproducible=False, max_tokens=40, draft_length=draft_length)))
+            requests.append(("In a forest", dict(seed=seed, max_tokens=30)))
+            requests.append(("A wolf", dict(temperature=0, max_tokens=20, enabled=False)))
+    outputs = server.generate_all(requests, 4)
+    return [output.completion for output in outputs]
+
+
+class Prometheus:
+    """A server of its own, which scrapes `addresses` four times a second."""
+
+    def __init__(self, folder, tools, addresses):
+        config = {"global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"}, "scrape_configs": [
+            {"job_name": "tandem", "static_configs": [{"targets": list(addresses.values())}]}]}
+        (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        self.log = open(folder / "log", "wb")
+        self.process = subprocess.Popen(
+            [tools / "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+             "--web.listen-address=127.0.0.1:0"], stdout=self.log, stderr=subprocess.STDOUT)
+        harness.wait_until(lambda: self.port() is not None, 30, "prometheus listens")
+        self.url = f"http://127.0.0.1:{self.port()}"
+
+    def port(self):
+        """It does not say which one it got."""
+        sockets = set()
+        with contextlib.suppress(FileNotFoundError):
+            for entry in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    sockets.add(str(entry.readlink()))
+        for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:  # listens
+                return int(fields[1].split(":")[1], 16)
+        return None
+
+    def query(self, expression):
+        """[(labels, value)]"""
+        answer = json.loads(get(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}"))
+        assert answer["status"] == "success", answer
+        return [(result["metric"], float(result["value"][1])) for result in answer["data"]["result"]]
+
+    def value(self, expression):
+        (_, value), = self.query(expression)
+        return value
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+        self.log.close()
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory, tools, server):
+    running = Prometheus(tmp_path_factory.mktemp("prometheus"), tools, admin_addresses(server))
+    harness.wait_until(lambda: [value for _, value in running.query("up")] == [1, 1, 1], 30, "three targets are up")
+    time.sleep(0.6)  # two scrapes: rates begin from the zeros
+    yield running
+    running.stop()
+
+
+def sums(completions):
+    stats = [completion.speculation for completion in completions]
+    most = max(len(one.num_tested_tokens_per_position) for one in stats)
+    return {"drafts": sum(one.num_drafts for one in stats), "drafted": sum(one.num_draft_tokens for one in stats),
+            "accepted": sum(one.num_accepted_tokens for one in stats), "tested": sum(one.num_tested_tokens for one in stats),
+            "accepted_at": [sum(one.num_accepted_tokens_per_position[i] for one in stats
+                                if i < len(one.num_accepted_tokens_per_position)) for i in range(most)],
+            "tested_at": [sum(one.num_tested_tokens_per_position[i] for one in stats
+                              if i < len(one.num_tested_tokens_per_position)) for i in range(most)]}
+
+
+# `prometheus` before `completions`: it must see the counters at zero.
+def test_prometheus_says_what_completions_say(prometheus, completions):
+    want = sums(completions)
+    assert want["accepted"] > 100
+    drafted = 'sum(tandem_draft_tokens_total{model="tales",draft_model="tales-draft"})'
+    harness.wait_until(lambda: prometheus.value(drafted) == want["drafted"], 10, f"{want['drafted']} drafted tokens are scraped")
+    assert prometheus.value("sum(tandem_drafts_total)") == want["drafts"]
+    assert prometheus.value("sum(tandem_accepted_tokens_total)") == want["accepted"]
+    assert prometheus.value("sum(tandem_tested_tokens_total)") == want["tested"]
+    for name in ("accepted", "tested"):
+        at = {int(labels["position"]): value for labels, value in
+              prometheus.query(f"sum by (position) (tandem_{name}_tokens_per_position_total)")}
+        assert [at[position] for position in range(len(want[f"{name}_at"]))] == want[f"{name}_at"]
+        assert sum(at.values()) == want[name]
+    # As dashboards ask. The window is cut differently for each counter: hence the tolerance.
+    rate = "sum(rate(tandem_{}_total[2m]))"
+    assert prometheus.value(f"{rate.format('accepted_tokens')} / {rate.format('draft_tokens')}") == pytest.approx(
+        want["accepted"] / want["drafted"], rel=0.05)
+    assert prometheus.value(f"1 + {rate.format('accepted_tokens')} / {rate.format('drafts')}") == pytest.approx(
+        1 + want["accepted"] / want["drafts"], rel=0.05)
+    by_position = dict((int(labels["position"]), value) for labels, value in prometheus.query(
+        "sum by (position) (rate(tandem_accepted_tokens_per_position_total[2m])) "
+        "/ sum by (position) (rate(tandem_tested_tokens_per_position_total[2m]))"))
+    for position, (accepted, tested) in enumerate(zip(want["accepted_at"], want["tested_at"])):
+        if tested >= 20:
+            assert by_position[position] == pytest.approx(accepted / tested, rel=0.1, abs=0.02)
+
+
+def test_requests_tokens_and_times(server, prometheus, completions):
+    with pytest.raises(grpc.RpcError):
+        server.generate("x", temperature=-1)
+    stream = server.start("Once upon a time", max_tokens=200, ignore_eos=True)
+    next(stream)
+    stream.cancel()
+    counts = {}
+
+    def counted():
+        counts.update({labels["status"]: value for labels, value in prometheus.query("sum by (status) (tandem_requests_total)")})
+        return counts["CANCELLED"] == 1 and counts["INVALID_ARGUMENT"] == 1
+
+    harness.wait_until(counted, 10, "both are counted")
+    assert counts["OK"] == len(completions)
+    emitted = prometheus.value("sum(tandem_emitted_tokens_total)")
+    assert emitted >= sum(completion.usage.completion_tokens for completion in completions) + 1
+    times = "tandem_time_to_first_token_seconds"
+    assert prometheus.value(f"sum({times}_count)") == len(completions) + 1
+    assert prometheus.value(f"sum({times}_sum)") >= sum(c.timings.time_to_first_token_seconds for c in completions)
+    assert prometheus.value("sum(tandem_queue_wait_seconds_count)") == len(completions) + 1
+    # A round that several requests share is one round here.
+    assert 0 < prometheus.value("sum(tandem_round_duration_seconds_count)") <= emitted
+    assert prometheus.value('sum(tandem_slots{state="free"})') == 4
+    assert prometheus.value("sum(tandem_requests_waiting)") == 0
+
+
+def test_workers_have_their_own(server, completions):
+    page_tokens = server.info().load.kv_page_tokens
+    server.generate([300 + i for i in range(2 * page_tokens)], temperature=0, max_tokens=1)
+    texts = {name: get(f"http://{address}/metrics") for name, address in admin_addresses(server).items()}
+    verifier, drafter = series(texts["verifier"]), series(texts["draft"])
+    load = server.info().load
+    assert total(verifier, "tandem_kv_pages", worker="verifier") == load.num_kv_pages
+    assert total(drafter, "tandem_kv_pages", worker="drafter") == load.num_draft_kv_pages
+    assert total(verifier, "tandem_kv_pages", state="used") == 0
+    assert total(verifier, "tandem_kv_pages", state="cached") >= 2
+    assert total(verifier, "tandem_worker_sessions") == total(drafter, "tandem_worker_sessions") == 1
+    assert total(verifier, "tandem_worker_slots", state="open") == 0
+    assert total(verifier, "tandem_worker_batches_total") > 100
+    assert total(verifier, "tandem_worker_compute_seconds_total") > 0
+    # Only sampled drafts need their log-probs.
+    sampled = [c.speculation.num_draft_tokens for c in completions if not c.speculation.reproducible]
+    ring_bytes = total(drafter, "tandem_ring_bytes_total", transport="shm")
+    assert 0 < ring_bytes <= sum(sampled) * 4 * 4096
+    assert ring_bytes % (4 * 4096) == 0
+    for text in texts.values():
+        values = series(text)
+        assert total(values, "process_resident_memory_bytes") > 1e6
+        assert total(values, "process_open_fds") > 3
+        assert total(values, "tandem_build_info") == 1
+
+
+def test_a_lost_drafter_is_seen(server, completions):
+    url = f"http://{admin_addresses(server)['router']}/metrics"
+    pid = server.child("tandem-draft")
+    subprocess.run(["kill", "-9", str(pid)], check=True)
+    harness.wait_until(lambda: total(series(get(url)), "tandem_epoch_changes_total", worker="drafter", reason="disconnected") == 1,
+                       5, "the loss is counted")
+    harness.wait_until(lambda: total(series(get(url)), "tandem_epoch_changes_total", worker="drafter", reason="attached") == 2,
+                       10, "it is back")
+    harness.wait_until(lambda: total(series(get(url)), "tandem_drafter_attached") == 1, 2, "that is shown")
+
+
+def test_health_pages(server):
+    for address in admin_addresses(server).values():
+        assert get(f"http://{address}/healthz") == "ok\n"
+        assert status_of(f"http://{address}/readyz") == 200
+        assert status_of(f"http://{address}/nothing") == 404
+
+
+def test_not_ready_while_the_verifier_is_gone(tmp_path):
+    server = harness.Server(tmp_path, admin="127.0.0.1:0")
+    try:
+        address = admin_addresses(server)["router"]
+        assert status_of(f"http://{address}/readyz") == 200
+        verifier = server.child("tandem-verifier")
+        subprocess.run(["kill", "-STOP", str(verifier)], check=True)
+        harness.wait_until(lambda: status_of(f"http://{address}/readyz") == 503, 10, "not ready")
+        assert status_of(f"http://{address}/healthz") == 200
+        harness.wait_until(lambda: status_of(f"http://{address}/readyz") == 200, 20, "ready again")
+    finally:
+        server.stop()
+
+
+def test_promtool_finds_nothing(server, tools):
+    for address in admin_addresses(server).values():
+        done = subprocess.run([tools / "promtool", "check", "metrics"], input=get(f"http://{address}/metrics"), capture_output=True,
+                              text=True)
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    folder = DEPLOY_DIR / "prometheus"
+    subprocess.run([tools / "promtool", "check", "config", folder / "prometheus.yml"], check=True)
+    subprocess.run([tools / "promtool", "test", "rules", folder / "alerts_test.yml"], check=True)
+
+
+def test_each_alert_is_tested_and_explained():
+    folder = DEPLOY_DIR / "prometheus"
+    alerts = re.findall(r"- alert: (\w+)", (folder / "alerts.yml").read_text())
+    tests = (folder / "alerts_test.yml").read_text()
+    docs = (harness.SOURCE_DIR / "docs" / "metrics.md").read_text()
+    for alert in alerts:
+        assert re.search(rf"alertname: {alert}\n\s+exp_alerts:", tests), f"{alert} never fires in a test"
+        assert re.search(rf"{{eval_time: \S+ alertname: {alert}}}", tests), f"{alert} is never quiet in a test"
+        assert f"`{alert}`" in docs
+
+
+def test_names_in_rules_are_scraped(server, completions):
+    scraped = set()
+    for address in admin_addresses(server).values():
+        for name, _ in series(get(f"http://{address}/metrics")):
+            scraped.add(name)
+    for path in [DEPLOY_DIR / "prometheus" / "alerts.yml", *sorted((DEPLOY_DIR / "grafana").glob("*.json"))]:
+        text = re.sub(r"^ *(summary|description): .*$", "", path.read_text(), flags=re.MULTILINE)
+        for name in set(re.findall(r"\btandem_\w+", text)):
+            assert name in scraped, f"{path.name}: {name} is in no scrape"
