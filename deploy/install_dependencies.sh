@@ -11,7 +11,7 @@ packages=(
   python3 python3-venv
 )
 if [ "${1:-}" = "--with-checks" ]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck)
+  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck chromium)
 fi
 
 missing=()

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -109,7 +110,9 @@ class AdminServer::Impl {
 
   Response Answer(const Request& request) const {
     const std::string target(request.target().data(), request.target().size());
-    const auto route = routes_.find(target.substr(0, target.find('?')));
+    const size_t path_size = std::min(target.find('?'), target.size());
+    const std::string query = path_size < target.size() ? target.substr(path_size + 1) : "";
+    const auto route = routes_.find(target.substr(0, path_size));
     const bool reads = request.method() == http::verb::get || request.method() == http::verb::head;
     AdminResponse answer;
     if (route == routes_.end()) {
@@ -118,7 +121,7 @@ class AdminServer::Impl {
       answer = Plain(http::status::method_not_allowed, "only GET and HEAD");
     } else {
       try {
-        answer = route->second();
+        answer = route->second(query);
       } catch (const std::exception& error) {
         spdlog::error("admin: {}: {}", route->first, error.what());
         answer = Plain(http::status::internal_server_error, "failed; the log says why");
@@ -128,6 +131,11 @@ class AdminServer::Impl {
     response.set(http::field::content_type, answer.content_type);
     response.set(http::field::cache_control, "no-store");
     response.set("X-Content-Type-Options", "nosniff");
+    // Pages are made of what this server has, and of nothing else; no other site can frame them.
+    response.set("Content-Security-Policy",
+                 "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                 "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    response.set("Referrer-Policy", "no-referrer");
     if (response.result() == http::status::method_not_allowed) {
       response.set(http::field::allow, "GET, HEAD");
     }

@@ -18,9 +18,10 @@ struct AdminResponse {
   int status = 200;
 };
 
-// A path, as "/metrics", to what answers it. Called by the server's thread, one at a time; fast, as
-// others wait.
-using AdminRoutes = std::map<std::string, std::function<AdminResponse()>>;
+// A path, as "/metrics", to what answers it, given what follows a "?". Called by the server's
+// thread, one at a time; fast, as others wait.
+using AdminHandler = std::function<AdminResponse(const std::string& query)>;
+using AdminRoutes = std::map<std::string, AdminHandler>;
 
 // What a caller may cost.
 struct AdminLimits {

@@ -28,6 +28,7 @@ Commands:
   bench serve  put a load of many clients on a server: throughput, latencies, what limits them
   tokenize     print the token ids of a text
   info         print what a server serves
+  top          watch a server: tokens per second, acceptance, rounds, events
 
 Without --connect ADDRESS (or TANDEM_ADDRESS) a command starts a private server for as long as it runs. Without
 --target the small pair of models that comes with Tandem is used.
@@ -620,6 +621,18 @@ void AddTokenize(CLI::App& app, TokenizeOptions& options) {
   AddSession(app, options.session);
 }
 
+void AddTop(CLI::App& app, TopOptions& options) {
+  app.add_option("--admin", options.admin, "admin address of a router (127.0.0.1:9464)")
+      ->type_name("HOST:PORT")
+      ->group("Server");
+  app.add_option("--interval", options.interval, "seconds from one frame to the next (1)")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->type_name("S")
+      ->group("Output");
+  app.add_flag("--once", options.once, "one frame, and that is it")->group("Output");
+  AddColor(app, options.color);
+}
+
 // A server that runs has its models already.
 std::string CheckSession(const SessionOptions& session) {
   const ServerOptions& server = session.server;
@@ -722,8 +735,15 @@ Command ParseCommandLine(std::vector<std::string> arguments) {
         [](CLI::App& app, InfoArguments& info) { AddSession(app, info.session); },
         [](const InfoArguments& info) { return CheckSession(info.session); });
   }
+  if (name == "top") {
+    return Parse<TopOptions>(
+        name,
+        "Shows what a router does: tokens per second, acceptance, rounds, slots, KV cache, events. "
+        "The same as the live\npage at its admin address.",
+        std::move(arguments), AddTop, [](const TopOptions&) { return ""; });
+  }
   return UsageError{"there is no command \"" + name +
-                    "\" (serve, generate, bench, tokenize, info; tandem --help says more)"};
+                    "\" (serve, generate, bench, tokenize, info, top; tandem --help says more)"};
 }
 
 }  // namespace tandem::cli

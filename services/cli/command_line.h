@@ -11,6 +11,7 @@
 #include "services/cli/generate_options.h"
 #include "services/cli/inspect_command.h"
 #include "services/cli/server_options.h"
+#include "services/cli/top_command.h"
 
 namespace tandem::cli {
 
@@ -34,7 +35,7 @@ struct UsageError {
 };
 
 using Command = std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
-                             BenchServeOptions, TokenizeOptions, InfoArguments>;
+                             BenchServeOptions, TokenizeOptions, InfoArguments, TopOptions>;
 
 // `arguments` without the program's name. An option that is absent is taken from its environment variable (--top-p from
 // TANDEM_TOP_P, --connect from TANDEM_ADDRESS) when that is set and not empty.

@@ -38,6 +38,7 @@ struct Runner {
   }
   int operator()(const TokenizeOptions& options) const { return Tokenize(options, console); }
   int operator()(const InfoArguments& info) const { return Info(info.session, console); }
+  int operator()(const TopOptions& options) const { return Top(options, console); }
 };
 
 }  // namespace

@@ -21,11 +21,13 @@ double Bounded(double seconds, double limit) {
   return seconds > 0 ? std::min(seconds, limit) : 0.0;  // not a number: 0
 }
 
-// What a worker says that a batch took, as far as that can be: no longer than it was away.
+// What a worker says that a batch took, as far as that can be: no longer than since the event that
+// the batch follows from. It may be longer than since the batch was known to be sent: where cores
+// are few, a worker takes the router's as soon as it has the batch.
 template <typename Reply>
-void BoundTimes(double round_trip, Reply* reply) {
-  reply->set_compute_seconds(Bounded(reply->compute_seconds(), round_trip));
-  reply->set_transfer_seconds(Bounded(reply->transfer_seconds(), round_trip));
+void BoundTimes(double longest, Reply* reply) {
+  reply->set_compute_seconds(Bounded(reply->compute_seconds(), longest));
+  reply->set_transfer_seconds(Bounded(reply->transfer_seconds(), longest));
 }
 
 DraftLengthOptions ControllerOptions(const EngineOptions& options) {
@@ -177,7 +179,7 @@ void Engine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) 
   }
   if (of_batch && reply.has_propose()) {
     v1::ProposeReply& propose = *reply.mutable_propose();
-    BoundTimes(now - propose_->sent_at, &propose);
+    BoundTimes(now - propose_->begun_at, &propose);
     propose.set_catch_up_seconds(Bounded(propose.catch_up_seconds(), propose.compute_seconds()));
   }
   if (workers_.OnDraftReply(session, reply, now)) return Pump(now);
@@ -205,7 +207,7 @@ void Engine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double
     workers_.Drop(Worker::kVerifier, SessionChange::kProtocolError, kWrongAnswer, now);
     return Pump(now);
   }
-  if (of_batch && reply.has_verify()) BoundTimes(now - verify_->sent_at, reply.mutable_verify());
+  if (of_batch && reply.has_verify()) BoundTimes(now - verify_->begun_at, reply.mutable_verify());
   if (workers_.OnVerifierReply(session, reply, now)) return Pump(now);
   switch (reply.kind_case()) {
     case v1::VerifierReply::kVerify:

@@ -236,7 +236,6 @@ class Engine {
   void Complete(uint32_t slot_id, double now);
   void CompareReplay(uint32_t slot_id, const v1::VerifyResult& result);
   void ReleaseDraft(Draft* draft);
-  void ReportRound(const VerifyBatch& batch, double round_trip, double compute);
   // After ABORTED: what the worker holds is believed as far as it is a prefix that is known here.
   static void Resynchronise(const v1::SlotState& state, const Sequence& sequence,
                             WorkerSlot* at_worker);

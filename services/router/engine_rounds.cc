@@ -246,11 +246,11 @@ void Engine::OnPropose(v1::ProposeReply& reply, double now) {
   cohort.stage = Cohort::Stage::kProposed;
   cohort.drafts.assign(slots_.size(), Draft());
   drafter_pages_.Reported(reply.num_free_pages());
-  const double round_trip = now - batch.sent_at;
   const double compute = reply.compute_seconds();
+  const double round_trip = std::max(now - batch.sent_at, compute);
   cohort.round = {.draft = compute,
                   .transfer = round_trip - compute,
-                  .commit = batch.sent_at - batch.begun_at,
+                  .commit = now - batch.begun_at - round_trip,
                   .total = now - batch.begun_at};
   std::string broken;
   if (reply.results_size() != static_cast<int>(batch.items.size())) {
@@ -539,8 +539,8 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   VerifyBatch batch = *std::exchange(verify_, std::nullopt);
   cohorts_[batch.cohort].stage = Cohort::Stage::kIdle;
   verifier_pages_.Reported(reply.num_free_pages());
-  const double round_trip = now - batch.sent_at;
   const double compute = reply.compute_seconds();
+  const double round_trip = std::max(now - batch.sent_at, compute);
   for (const VerifyBatch::Item& item : batch.items) {
     if (item.draft.ring.has_value()) workers_.ring().Release(*item.draft.ring);
   }
@@ -568,7 +568,14 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
                   absl::StrCat("broke the protocol: ", broken), now);
     return;
   }
-  if (batch.rows > batch.prompt_rows) ReportRound(batch, round_trip, compute);
+  if (batch.rows > batch.prompt_rows) {
+    RoundSeconds round = cohorts_[batch.cohort].round;
+    round.verify = compute;
+    round.transfer += round_trip - compute;
+    round.commit += now - batch.begun_at - round_trip;
+    round.total += now - batch.begun_at;
+    observer_->OnRound(round);
+  }
   VerifyCost cost;
   cost.prompt_rows = batch.prompt_rows - std::min(batch.prompt_rows, num_cached);
   cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
@@ -582,15 +589,6 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
     const double decoding = cost.rows > cost.prompt_rows ? std::min(decode_seconds_, compute) : 0;
     Follow((compute - decoding) / cost.prompt_rows, &verifier_row_seconds_);
   }
-}
-
-void Engine::ReportRound(const VerifyBatch& batch, double round_trip, double compute) {
-  RoundSeconds round = cohorts_[batch.cohort].round;
-  round.verify = compute;
-  round.transfer += round_trip - compute;
-  round.commit += batch.sent_at - batch.begun_at;
-  round.total += batch.sent_at - batch.begun_at + round_trip;
-  observer_->OnRound(round);
 }
 
 std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult& result,

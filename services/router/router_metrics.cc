@@ -136,6 +136,9 @@ void RouterMetrics::OnRound(const RoundSeconds& seconds) {
   verify_seconds_.Observe(seconds.verify);
   commit_seconds_.Observe(seconds.commit);
   round_seconds_.Observe(seconds.total);
+  ++num_rounds_;
+  const double stages[] = {seconds.draft, seconds.transfer, seconds.verify, seconds.commit};
+  for (size_t i = 0; i < stage_seconds_.size(); ++i) stage_seconds_[i] += stages[i];
 }
 
 void RouterMetrics::OnCompleted(const v1::Completion& completion) {
@@ -190,6 +193,44 @@ void RouterMetrics::Refresh(const Engine& engine) {
       workers.ring().open() ? RingTransportName(workers.ring().transport()) : kNoTransport;
   for (const auto& [name, gauge] : transports_) gauge->Set(name == open ? 1 : 0);
   audit_failed_.Set(engine.audit().failed() ? 1 : 0);
+}
+
+LiveSample RouterMetrics::Sample(const Engine& engine) const {
+  const auto count = [](const Counter& counter) { return static_cast<uint64_t>(counter.Value()); };
+  const WorkerSessions& workers = engine.workers();
+  LiveSample sample;
+  if (current_drafts_ != nullptr) {
+    sample.drafts = count(current_drafts_->drafts);
+    sample.drafted = count(current_drafts_->draft_tokens);
+    sample.accepted = count(current_drafts_->accepted_tokens);
+    sample.tested = count(current_drafts_->tested_tokens);
+    for (const Counter* counter : current_drafts_->accepted_at) {
+      sample.accepted_at.push_back(count(*counter));
+    }
+    for (const Counter* counter : current_drafts_->tested_at) {
+      sample.tested_at.push_back(count(*counter));
+    }
+  }
+  for (size_t i = 0; i < std::size(kSources); ++i) {
+    sample.emitted[i] = count(*emitted_[kSources[i].first]);
+  }
+  sample.rounds = num_rounds_;
+  sample.stage_seconds = stage_seconds_;
+  const DraftLengthController::LastRound& last = engine.controller().last_round();
+  sample.draft_length = last.mean_length;
+  sample.gain = last.gain;
+  sample.baseline_seconds = last.plain_seconds;
+  sample.load = engine.Load();
+  sample.running = sample.load.num_running();
+  sample.waiting = sample.load.num_queued();
+  sample.slots = static_cast<int>(engine.num_slots());
+  sample.verifier_attached = workers.ready(Worker::kVerifier);
+  sample.drafter_attached = workers.ready(Worker::kDrafter);
+  sample.has_drafter = drafter_attached_ != nullptr;
+  sample.draft_model = workers.drafter_name();
+  sample.transport =
+      workers.ring().open() ? RingTransportName(workers.ring().transport()) : kNoTransport;
+  return sample;
 }
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include "common/metrics/metric_registry.h"
 #include "services/router/engine.h"
 #include "services/router/engine_observer.h"
+#include "services/router/live_history.h"
 
 namespace tandem {
 
@@ -41,6 +42,8 @@ class RouterMetrics final : public EngineObserver {
   // Sets what is a state and no event. To be called about once in `kRefreshSeconds`.
   void Refresh(const Engine& engine);
   static constexpr double kRefreshSeconds = 0.25;
+  // The same for the live page. The time is left to the caller.
+  LiveSample Sample(const Engine& engine) const;
 
   const MetricRegistry& registry() const { return registry_; }
 
@@ -83,6 +86,8 @@ class RouterMetrics final : public EngineObserver {
   Histogram& verify_seconds_;
   Histogram& commit_seconds_;
   Histogram& round_seconds_;
+  uint64_t num_rounds_ = 0;
+  std::array<double, 4> stage_seconds_ = {};  // draft, transfer, verify, commit
   Gauge& running_slots_;
   Gauge& free_slots_;
   Gauge& waiting_;

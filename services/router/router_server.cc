@@ -7,15 +7,18 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <variant>
 
 #include "common/rpc/ring_transport.h"
 #include "common/status.h"
+#include "services/router/live_page.h"
 
 namespace tandem {
 namespace {
@@ -34,6 +37,20 @@ absl::Status TooMuchWork() { return ResourceExhausted("too many long texts wait 
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double UnixTime() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// "since=12.5"; anything else is 0.
+double Since(const std::string& query) {
+  constexpr std::string_view kName = "since=";
+  double since = 0;
+  if (query.starts_with(kName)) {
+    std::from_chars(query.data() + kName.size(), query.data() + query.size(), since);
+  }
+  return std::isfinite(since) ? since : 0;
 }
 
 void Write(const LogLine& line) {
@@ -134,6 +151,7 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
                  }),
       metrics_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
                options.engine.workers.has_drafter),
+      live_(TANDEM_VERSION, model_name(), UnixTime()),
       engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
               &metrics_),
       log_(options.log_prompts) {}
@@ -181,17 +199,26 @@ absl::Status RouterServer::Start() {
 absl::Status RouterServer::StartAdmin() {
   if (!admin_address_.has_value()) return absl::OkStatus();
   AdminRoutes routes;
-  routes["/metrics"] = [this] {
+  for (const LivePageFile& file : LivePage()) {
+    routes[file.path] = [file](const std::string&) {
+      return AdminResponse{.body = std::string(file.content), .content_type = file.content_type};
+    };
+  }
+  routes["/live.json"] = [this](const std::string& query) {
+    return AdminResponse{.body = live_.Json(Since(query)), .content_type = "application/json"};
+  };
+  routes["/metrics"] = [this](const std::string&) {
     return AdminResponse{.body = metrics_.registry().Serialize(),
                          .content_type = kMetricsContentType};
   };
-  routes["/healthz"] = [] { return AdminResponse{.body = "ok\n"}; };
-  routes["/readyz"] = [this] {
+  routes["/healthz"] = [](const std::string&) { return AdminResponse{.body = "ok\n"}; };
+  routes["/readyz"] = [this](const std::string&) {
     return ready_ ? AdminResponse{.body = "ready\n"}
                   : AdminResponse{.body = "not ready\n", .status = 503};
   };
   TANDEM_ASSIGN_OR_RETURN(admin_, AdminServer::Start(*admin_address_, std::move(routes)));
   spdlog::info("metrics: http://{}/metrics", admin_->address());
+  spdlog::info("live page: http://{}/", admin_->address());
   return absl::OkStatus();
 }
 
@@ -200,6 +227,11 @@ void RouterServer::RefreshMetrics() {
   if (now < metrics_refreshed_at_ + RouterMetrics::kRefreshSeconds) return;
   metrics_refreshed_at_ = now;
   metrics_.Refresh(engine_);
+  if (now < live_sampled_at_ + LiveHistory::kSampleSeconds) return;
+  live_sampled_at_ = now;
+  LiveSample sample = metrics_.Sample(engine_);
+  sample.time = UnixTime();
+  live_.Add(std::move(sample));
 }
 
 absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on_ready) {
@@ -486,7 +518,12 @@ void RouterServer::Execute(EngineCommand& command) {
             FinishCallWith(*call->second, finish.status, finish.emitted_tokens,
                            finish.retry_milliseconds);
           },
-          [&](const LogLine& line) { Write(line); },
+          [&](const LogLine& line) {
+            Write(line);
+            if (line.level != LogLine::Level::kDebug) {
+              live_.AddEvent(UnixTime(), line.level, line.text);
+            }
+          },
           [&](const GiveUp& give_up) {
             exit_status_ = give_up.status;
             phase_ = std::max(phase_, Phase::kDraining);

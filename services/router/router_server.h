@@ -23,6 +23,7 @@
 #include "services/router/background_work.h"
 #include "services/router/engine.h"
 #include "services/router/generate_call.h"
+#include "services/router/live_history.h"
 #include "services/router/request_log.h"
 #include "services/router/request_validator.h"
 #include "services/router/router_metrics.h"
@@ -101,9 +102,11 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   std::mt19937_64 random_;
   RequestValidator validator_;
   RouterMetrics metrics_;
+  LiveHistory live_;
   Engine engine_;
   RequestLog log_;
   double metrics_refreshed_at_ = 0;
+  double live_sampled_at_ = 0;
   std::atomic<bool> ready_ = false;  // serving_, for the admin server's thread
   std::unique_ptr<AdminServer> admin_;
 

@@ -14,8 +14,6 @@
 namespace tandem {
 namespace {
 
-constexpr char kBadRows[] = "bad_rows";  // in the metrics
-
 void WriteVerdict(const BlockVerdict& verdict, v1::VerifyResult& result) {
   result.set_num_accepted(static_cast<uint32_t>(verdict.num_accepted));
   result.set_next_token_id(verdict.next_token_id);
@@ -279,7 +277,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
         result.set_ring_error(std::string(block.status().message()));
         CountRingError(
             absl::IsDataLoss(block.status())
-                ? kBadRows
+                ? kBadRingRows
                 : absl::AsciiStrToLower(absl::StatusCodeToString(block.status().code())));
       }
       transfer_seconds += transfer.seconds();
@@ -304,7 +302,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
       if (!judgement.drafts_valid) {
         result.set_ring_error("ring entry " + std::to_string(items[i]->ring().entry()) +
                               ": a row is no distribution that gives its token");
-        CountRingError(kBadRows);
+        CountRingError(kBadRingRows);
       }
     }
     if (status.ok()) judgement.slot->Publish(judgement.slot->length());

@@ -135,9 +135,9 @@ bool FollowParent() {
 
 // A worker that listens is ready.
 AdminRoutes Routes(const WorkerMetrics& metrics) {
-  const auto ok = [] { return AdminResponse{.body = "ok\n"}; };
+  const auto ok = [](const std::string&) { return AdminResponse{.body = "ok\n"}; };
   return {{"/metrics",
-           [&metrics] {
+           [&metrics](const std::string&) {
              return AdminResponse{.body = metrics.registry().Serialize(),
                                   .content_type = kMetricsContentType};
            }},
@@ -160,7 +160,8 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
       description.model(), description.max_slots(), description.max_context_tokens(),
       description.num_pages(), description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
       model->device(), description.numerics_id());
-  WorkerMetrics metrics(program.judges ? "verifier" : "drafter", TANDEM_VERSION, model.get());
+  WorkerMetrics metrics(program.judges ? WorkerMetrics::kVerifier : WorkerMetrics::kDrafter,
+                        TANDEM_VERSION, model.get());
   server->AfterEachCommand([&metrics] { metrics.Refresh(); });
   std::unique_ptr<AdminServer> admin;
   if (options.admin != "none") {

@@ -18,6 +18,16 @@ WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& versi
       sessions_(registry_.Gauge(metrics::kWorkerSessions, {{"worker", worker}})),
       batches_(registry_.Counter(metrics::kWorkerBatches, {{"worker", worker}})),
       compute_seconds_(registry_.Counter(metrics::kWorkerCompute, {{"worker", worker}})) {
+  // A rate needs the zero before the first event.
+  for (const auto transport :
+       {v1::RING_TRANSPORT_CUDA_IPC, v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE}) {
+    const std::string name = RingTransportName(transport);
+    if (worker == kDrafter) {
+      registry_.Counter(metrics::kRingBytes, {{"transport", name}});
+    } else {
+      registry_.Counter(metrics::kRingErrors, {{"transport", name}, {"reason", kBadRingRows}});
+    }
+  }
   Refresh();
 }
 

@@ -12,7 +12,10 @@ namespace tandem {
 
 class WorkerMetrics {
  public:
-  // `worker`: "drafter" or "verifier". `model` must outlive it.
+  static constexpr char kDrafter[] = "drafter";
+  static constexpr char kVerifier[] = "verifier";
+
+  // `worker`: kDrafter or kVerifier. `model` must outlive it.
   WorkerMetrics(const std::string& worker, const std::string& version, const WorkerModel* model);
 
   // By the thread that computes, after each command: sets all series to where the model's books

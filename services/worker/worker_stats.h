@@ -11,6 +11,9 @@
 
 namespace tandem {
 
+// A reason in `ring_errors`: rows came, and are no distributions. Others are names of statuses.
+inline constexpr char kBadRingRows[] = "bad_rows";
+
 struct WorkerStats {
   uint64_t num_batches = 0;                          // Propose or Verify commands answered
   double compute_seconds = 0;                        // that they took, without the ring

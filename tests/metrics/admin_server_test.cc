@@ -60,12 +60,17 @@ class Client {
 
 std::unique_ptr<AdminServer> StartServer(const AdminLimits& limits = {}) {
   AdminRoutes routes;
-  routes["/metrics"] = [] { return AdminResponse{.body = "one 1\n"}; };
-  routes["/readyz"] = [] { return AdminResponse{.body = "not ready\n", .status = 503}; };
-  routes["/page"] = [] {
+  routes["/metrics"] = [](const std::string&) { return AdminResponse{.body = "one 1\n"}; };
+  routes["/readyz"] = [](const std::string&) {
+    return AdminResponse{.body = "not ready\n", .status = 503};
+  };
+  routes["/page"] = [](const std::string&) {
     return AdminResponse{.body = "<p>\n", .content_type = "text/html; charset=utf-8"};
   };
-  routes["/broken"] = []() -> AdminResponse { throw std::runtime_error("secret path"); };
+  routes["/echo"] = [](const std::string& query) { return AdminResponse{.body = query}; };
+  routes["/broken"] = [](const std::string&) -> AdminResponse {
+    throw std::runtime_error("secret path");
+  };
   auto server = AdminServer::Start(*Address::Parse("127.0.0.1:0"), std::move(routes), limits);
   return *std::move(server);
 }
@@ -89,6 +94,8 @@ TEST(AdminServerTest, ARouteAnswers) {
   EXPECT_THAT(metrics, HasSubstr("Cache-Control: no-store\r\n"));
   EXPECT_THAT(metrics, EndsWith("\r\n\r\none 1\n<closed>"));
   EXPECT_THAT(Ask(*server, Get("/metrics?name=x")), EndsWith("one 1\n<closed>"));
+  EXPECT_THAT(Ask(*server, Get("/echo?a=b?c")), EndsWith("\r\n\r\na=b?c<closed>"));
+  EXPECT_THAT(Ask(*server, Get("/echo")), EndsWith("\r\n\r\n<closed>"));
   EXPECT_THAT(Ask(*server, Get("/readyz")), StartsWith("HTTP/1.1 503 "));
   EXPECT_THAT(Ask(*server, Get("/page")), HasSubstr("Content-Type: text/html; charset=utf-8"));
 }
@@ -97,7 +104,7 @@ TEST(AdminServerTest, AnythingElseIsRefused) {
   const auto server = StartServer();
   const std::string missing = Ask(*server, Get("/secrets"));
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 404 "));
-  EXPECT_THAT(missing, HasSubstr("/broken, /metrics, /page, /readyz"));
+  EXPECT_THAT(missing, HasSubstr("/broken, /echo, /metrics, /page, /readyz"));
   for (const char* path : {"/", "/metrics/", "//metrics", "/../metrics", "*"}) {
     EXPECT_THAT(Ask(*server, Get(path)), StartsWith("HTTP/1.1 404 ")) << path;
   }

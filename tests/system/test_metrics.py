@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -206,7 +207,7 @@ def test_requests_tokens_and_times(server, prometheus, completions):
     assert prometheus.value("sum(tandem_queue_wait_seconds_count)") == len(completions) + 1
     # A round that several requests share is one round here.
     assert 0 < prometheus.value("sum(tandem_round_duration_seconds_count)") <= emitted
-    assert prometheus.value('sum(tandem_slots{state="free"})') == 4
+    harness.wait_until(lambda: prometheus.value('sum(tandem_slots{state="free"})') == 4, 5, "all slots are free")
     assert prometheus.value("sum(tandem_requests_waiting)") == 0
 
 
@@ -298,3 +299,20 @@ def test_names_in_rules_are_scraped(server, completions):
         text = re.sub(r"^ *(summary|description): .*$", "", path.read_text(), flags=re.MULTILINE)
         for name in set(re.findall(r"\btandem_\w+", text)):
             assert name in scraped, f"{path.name}: {name} is in no scrape"
+
+
+def test_the_dashboard_is_what_its_source_makes():
+    subprocess.run([sys.executable, "-B", DEPLOY_DIR / "grafana" / "make_dashboard.py", "--check"], check=True)
+
+
+def test_each_query_of_the_dashboard_has_an_answer(prometheus, completions):
+    board = json.loads((DEPLOY_DIR / "grafana" / "tandem.json").read_text())
+    for name, value in (("$__rate_interval", "2m"), ("$model", "tales"), ("$draft_model", "tales-draft")):
+        board = json.loads(json.dumps(board).replace(name, value))
+    num_queries = 0
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            answer = prometheus.query(target["expr"])
+            num_queries += 1
+            assert answer, f"{panel['title']}: {target['expr']}"
+    assert num_queries > 40

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Writes tandem.json, the Grafana dashboard: make_dashboard.py [--check]
+
+Panels are made with Grafana's own schema (grafana-foundation-sdk, in tests/system/requirements.txt): what the schema does not have cannot be
+written. --check compares with the file that is there, and writes nothing.
+"""
+
+import json
+import pathlib
+import sys
+
+from grafana_foundation_sdk.builders import common as common_builders
+from grafana_foundation_sdk.builders import dashboard, heatmap, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+OF = 'model=~"$model"'  # every query's
+DRAFT = f'{OF},draft_model=~"$draft_model"'
+R = "$__rate_interval"
+
+
+def rate(name, labels=OF, by=""):
+    return f"sum {by}(rate({name}{{{labels}}}[{R}]))"
+
+
+def target(expression, legend="", **options):
+    query = prometheus.Dataquery().expr(expression).legend_format(legend or "__auto")
+    if options.get("heatmap"):
+        query = query.format(PromQueryFormat.HEATMAP)
+    return query
+
+
+def panel(kind, title, description, width, height, unit, targets):
+    made = kind.title(title).description(description).span(width).height(height).datasource(SOURCE).unit(unit)
+    for number, one in enumerate(targets):
+        made = made.with_target(one.ref_id("ABCDEFGH"[number]))
+    return made
+
+
+def figure(title, description, unit, expression, decimals=None):
+    made = panel(stat.Panel(), title, description, 4, 4, unit, [target(expression)])
+    made = made.graph_mode(common.BigValueGraphMode.AREA).color_mode(common.BigValueColorMode.NONE)
+    made = made.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
+    return made.decimals(decimals) if decimals is not None else made
+
+
+def lines(title, description, unit, targets, width=12, stacked=False, most=None):
+    made = panel(timeseries.Panel(), title, description, width, 8, unit, targets)
+    made = made.line_width(2 if not stacked else 1).fill_opacity(70 if stacked else 0).min(0)
+    made = made.show_points(common.VisibilityMode.NEVER)
+    made = made.tooltip(common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.NONE))
+    made = made.legend(common_builders.VizLegendOptions().show_legend(True).display_mode(common.LegendDisplayMode.LIST)
+                       .placement(common.LegendPlacement.BOTTOM))
+    if stacked:
+        made = made.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
+    return made.max(most) if most is not None else made
+
+
+def quantiles(name):
+    return [target(f"histogram_quantile({q}, {rate(name + '_bucket', by='by (le) ')})", f"p{round(100 * q)}") for q in (0.5, 0.95, 0.99)]
+
+
+ACCEPTANCE = f"{rate('tandem_accepted_tokens_total', DRAFT)} / {rate('tandem_draft_tokens_total', DRAFT)}"
+MEAN_LENGTH = f"1 + {rate('tandem_accepted_tokens_total', DRAFT)} / {rate('tandem_drafts_total', DRAFT)}"
+ALPHA = f"{rate('tandem_accepted_tokens_total', DRAFT)} / {rate('tandem_tested_tokens_total', DRAFT)}"
+
+
+def rows():
+    yield "", [
+        figure("Tokens per second", "Sent to clients, of all routers.", "short", rate("tandem_emitted_tokens_total")),
+        figure("Acceptance rate", "Accepted / drafted tokens.", "percentunit", ACCEPTANCE, 0),
+        figure("Mean length", "1 + accepted tokens / drafts: what a target pass commits where it judges a draft.", "short", MEAN_LENGTH, 2),
+        figure("Estimated gain", "Expected tokens per second over those of plain decoding, mean of the routers.", "short",
+               f"avg(tandem_speculation_gain_ratio{{{OF}}})", 2),
+        figure("Requests running", "Slots in use, of all routers.", "short", f'sum(tandem_slots{{{OF},state="running"}})'),
+        figure("Requests waiting", "For a slot or for KV pages.", "short", f"sum(tandem_requests_waiting{{{OF}}})"),
+    ]
+    yield "Speculation", [
+        lines("Acceptance", "The rate moves with the draft length, α = accepted / tested does not.", "percentunit",
+              [target(ACCEPTANCE, "accepted / drafted"), target(ALPHA, "α")], most=1),
+        lines("α by position", "Accepted / tested tokens by their place in the block, from 0.", "percentunit",
+              [target(f"{rate('tandem_accepted_tokens_per_position_total', DRAFT, 'by (position) ')} / "
+                      f"{rate('tandem_tested_tokens_per_position_total', DRAFT, 'by (position) ')} > 0", "{{position}}")], most=1),
+        lines("Tokens per second by source", "accepted and bonus are what drafts gain; plain came without a draft.", "short",
+              [target(rate("tandem_emitted_tokens_total", by="by (source) "), "{{source}}")], stacked=True),
+        lines("Drafted and accepted tokens per second", "", "short",
+              [target(rate("tandem_draft_tokens_total", DRAFT), "drafted"), target(rate("tandem_accepted_tokens_total", DRAFT), "accepted")]),
+        panel(heatmap.Panel(), "Accepted tokens of a draft", "", 12, 8, "short",
+              [target(rate("tandem_accepted_tokens_per_draft_bucket", DRAFT, "by (le) "), "{{le}}", heatmap=True)]),
+        lines("Rounds without a draft, by reason", "Of requests that may be drafted for. docs/metrics.md has the reasons.", "short",
+              [target(rate("tandem_fallback_rounds_total", by="by (reason) ") + " > 0", "{{reason}}")], stacked=True),
+        lines("Mean acceptance of requests", "Of those that ended.", "percentunit",
+              [target(f"{rate('tandem_request_acceptance_ratio_sum', DRAFT)} / {rate('tandem_request_acceptance_ratio_count', DRAFT)}", "mean")],
+              most=1),
+        lines("Draft length and gain", "What the router chose, and what it expects of it.", "short",
+              [target(f"avg(tandem_draft_length{{{OF}}})", "draft length"), target(f"avg(tandem_speculation_gain_ratio{{{OF}}})", "gain")]),
+    ]
+    yield "Latency", [
+        lines("Time to the first token", "", "s", quantiles("tandem_time_to_first_token_seconds")),
+        lines("Time per output token", "", "s", quantiles("tandem_time_per_output_token_seconds")),
+        lines("Waiting for a slot", "", "s", quantiles("tandem_queue_wait_seconds")),
+        lines("A round, by stage", "Mean seconds; baseline is what a round of plain decoding would take.", "s",
+              [target(f"{rate('tandem_round_stage_duration_seconds_sum', by='by (stage) ')} / ignoring (stage) group_left "
+                      f"{rate('tandem_round_duration_seconds_count')}", "{{stage}}"),
+               target(f"avg(tandem_baseline_step_seconds{{{OF}}})", "baseline")], stacked=True),
+    ]
+    yield "Requests and memory", [
+        lines("Requests per second by status", "", "reqps", [target(rate("tandem_requests_total", by="by (status) "), "{{status}}")],
+              stacked=True),
+        lines("Slots and queue", "", "short", [target(f"sum by (state) (tandem_slots{{{OF}}})", "{{state}}"),
+                                               target(f"sum(tandem_requests_waiting{{{OF}}})", "waiting")]),
+        lines("KV pages", "Of the workers. Cached pages are free, and have a prefix.", "short",
+              [target("sum by (worker, state) (tandem_kv_pages)", "{{worker}} {{state}}")]),
+        lines("Prompt tokens found in the prefix cache", "", "percentunit",
+              [target(f"{rate('tandem_prefix_cache_hit_tokens_total', by='by (worker) ')} / "
+                      f"{rate('tandem_prefix_cache_lookup_tokens_total', by='by (worker) ')}", "{{worker}}")], most=1),
+        lines("Preemptions per minute", "", "short", [target(f"60 * {rate('tandem_preemptions_total')}", "requests")]),
+        lines("Memory of the processes", "", "bytes", [target("process_resident_memory_bytes and on (instance) tandem_build_info", "{{instance}}")]),
+    ]
+    yield "Workers and transport", [
+        lines("Attached", "", "short", [target(f"sum(tandem_verifier_attached{{{OF}}})", "verifier"),
+                                        target(f"sum(tandem_drafter_attached{{{OF}}})", "drafter")]),
+        lines("Routers by transport of the log-prob ring", "", "short",
+              [target(f"sum by (transport) (tandem_ring_transport_info{{{OF}}}) > 0", "{{transport}}")], stacked=True),
+        lines("Sessions that began or ended", "In five minutes, by worker and reason.", "short",
+              [target(f"sum by (worker, reason) (increase(tandem_epoch_changes_total{{{OF}}}[5m])) > 0", "{{worker}} {{reason}}")]),
+        lines("Log-probs handed over", "", "Bps", [target("sum by (transport) (rate(tandem_ring_bytes_total[$__rate_interval]))", "{{transport}}")]),
+        lines("Workers computing", "Share of the time.", "percentunit",
+              [target("sum by (worker, instance) (rate(tandem_worker_compute_seconds_total[$__rate_interval]))", "{{worker}} {{instance}}")]),
+        lines("Audit", "", "short", [target(f"sum by (result) (increase(tandem_audit_replays_total{{{OF}}}[1h]))", "{{result}}"),
+                                     target(f"max(tandem_audit_failed{{{OF}}})", "failed")]),
+    ]
+
+
+def variable(name, label, metric):
+    return (dashboard.QueryVariable(name).label(label).datasource(SOURCE).query(f"label_values({metric}, {name})")
+            .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).multi(True).include_all(True).all_value(".*")
+            .current(models.VariableOption(text="All", value="$__all")))
+
+
+def build():
+    made = (dashboard.Dashboard("Tandem").uid("tandem").description("Lossless speculative decoding: acceptance, latency, workers.")
+            .tags(["tandem", "llm"]).refresh("10s").time("now-1h", "now").timezone("browser").readonly()
+            .tooltip(models.DashboardCursorSync.CROSSHAIR)
+            .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
+            .with_variable(variable("model", "Model", "tandem_slots"))
+            .with_variable(variable("draft_model", "Draft model", "tandem_drafts_total")))
+    for title, panels in rows():
+        if title:
+            made = made.with_row(dashboard.Row(title))
+        for one in panels:
+            made = made.with_panel(one)
+    board = made.build()
+    for number, one in enumerate(board.panels, start=1):
+        one.id_val = number
+    return json.dumps(board, cls=JSONEncoder, indent=2, ensure_ascii=False) + "\n"
+
+
+def main():
+    path = pathlib.Path(__file__).with_name("tandem.json")
+    text = build()
+    if "--check" in sys.argv[1:]:
+        if path.read_text() != text:
+            print(f"{path} is not what make_dashboard.py makes: run it", file=sys.stderr)
+            return 1
+        return 0
+    path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+// `tandem top`
+#ifndef TANDEM_SERVICES_CLI_TOP_COMMAND_H_
+#define TANDEM_SERVICES_CLI_TOP_COMMAND_H_
+
+#include <string>
+
+#include "services/cli/console.h"
+#include "services/cli/palette.h"
+
+namespace tandem::cli {
+
+struct TopOptions {
+  std::string admin = "127.0.0.1:9464";  // of the router
+  double interval = 1;                   // seconds
+  bool once = false;                     // one frame, without moving the cursor
+  ColorMode color = ColorMode::kAuto;
+};
+
+// Shows what a router does, anew every interval, until Ctrl-C; once where the output is no terminal.
+// Returns the exit code.
+int Top(const TopOptions& options, Console& console);
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_TOP_COMMAND_H_

@@ -1,0 +1,109 @@
+#include "services/router/live_history.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+constexpr double kPositionSeconds = 60;  // acceptance by position is that of the last minute
+
+const char* LevelName(LogLine::Level level) {
+  return level == LogLine::Level::kError     ? "error"
+         : level == LogLine::Level::kWarning ? "warning"
+                                             : "info";
+}
+
+nlohmann::json ToJson(const LiveSample& sample) {
+  return {{"t", sample.time},
+          {"drafts", sample.drafts},
+          {"drafted", sample.drafted},
+          {"accepted", sample.accepted},
+          {"tested", sample.tested},
+          {"emitted", sample.emitted},
+          {"rounds", sample.rounds},
+          {"stages", sample.stage_seconds},
+          {"running", sample.running},
+          {"waiting", sample.waiting},
+          {"length", sample.draft_length},
+          {"gain", sample.gain}};
+}
+
+nlohmann::json Difference(const std::vector<uint64_t>& after, const std::vector<uint64_t>& before) {
+  nlohmann::json counts = nlohmann::json::array();
+  for (size_t i = 0; i < after.size(); ++i) {
+    counts.push_back(after[i] - (i < before.size() ? before[i] : 0));
+  }
+  return counts;
+}
+
+nlohmann::json StateJson(const LiveSample& sample) {
+  const v1::ServerLoad& load = sample.load;
+  const auto pages = [](int total, int free) {
+    return nlohmann::json{{"total", total}, {"used", total - free}};
+  };
+  return {{"slots", sample.slots},
+          {"running", sample.running},
+          {"waiting", sample.waiting},
+          {"verifier", sample.verifier_attached},
+          {"drafter", sample.drafter_attached},
+          {"has_drafter", sample.has_drafter},
+          {"draft_model", sample.draft_model},
+          {"transport", sample.transport},
+          {"baseline_seconds", sample.baseline_seconds},
+          {"kv", pages(load.num_kv_pages(), load.num_free_kv_pages())},
+          {"draft_kv", pages(load.num_draft_kv_pages(), load.num_free_draft_kv_pages())},
+          {"finished", load.num_finished()},
+          {"preemptions", load.num_preemptions()},
+          {"verifier_losses", load.num_verifier_losses()},
+          {"drafter_losses", load.num_drafter_losses()},
+          {"ring_errors", load.num_ring_errors()}};
+}
+
+}  // namespace
+
+LiveHistory::LiveHistory(std::string version, std::string model, double started_at)
+    : version_(std::move(version)), model_(std::move(model)), started_at_(started_at) {}
+
+void LiveHistory::Add(LiveSample sample) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  samples_.push_back(std::move(sample));
+  if (samples_.size() > kMaxSamples) samples_.pop_front();
+}
+
+void LiveHistory::AddEvent(double time, LogLine::Level level, const std::string& text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  events_.push_back({time, level, text});
+  if (events_.size() > kMaxEvents) events_.pop_front();
+}
+
+std::string LiveHistory::Json(double since) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  nlohmann::json json = {{"version", version_},
+                         {"model", model_},
+                         {"started", started_at_},
+                         {"samples", nlohmann::json::array()},
+                         {"events", nlohmann::json::array()}};
+  for (const LiveSample& sample : samples_) {
+    if (sample.time > since) json["samples"].push_back(ToJson(sample));
+  }
+  for (const Event& event : events_) {
+    if (event.time <= since) continue;
+    json["events"].push_back(
+        {{"t", event.time}, {"level", LevelName(event.level)}, {"text", event.text}});
+  }
+  if (!samples_.empty()) {
+    const LiveSample& last = samples_.back();
+    const auto first = std::find_if(
+        samples_.begin(), samples_.end(),
+        [&](const LiveSample& sample) { return sample.time >= last.time - kPositionSeconds; });
+    json["state"] = StateJson(last);
+    json["positions"] = {{"accepted", Difference(last.accepted_at, first->accepted_at)},
+                         {"tested", Difference(last.tested_at, first->tested_at)}};
+  }
+  // Names come from models' folders: they may be anything.
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace tandem

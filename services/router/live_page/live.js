@@ -1,0 +1,376 @@
+// The live page of a Tandem router. Asks live.json once a second for what is new; everything else happens here.
+"use strict";
+
+const SPAN = 600;      // seconds that charts show, at most
+const LEAST_SPAN = 60;
+const WINDOW = 5;      // seconds over which rates are taken
+const SLOW = 20;       // the same of acceptance
+const byId = (id) => document.getElementById(id);
+const samples = [];    // see LiveSample in live_history.h
+let events = [];
+let state = null;
+let about = null;
+let positions = null;
+let offset = 0;        // this clock minus the server's
+
+// ---------------------------------------------------------------- numbers
+
+const short = (x) => x === 0 ? "0" : x >= 1e4 ? (x / 1e3).toFixed(x >= 1e5 ? 0 : 1) + "k" : x >= 100 ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x.toFixed(2);
+const percent = (x) => x === null ? "–" : (100 * x).toFixed(0) + " %";
+const whole = (x) => Math.round(x).toLocaleString("en").replaceAll(",", " ");
+
+function duration(seconds) {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"]];
+  for (const [size, name] of units) if (seconds >= size) return Math.floor(seconds / size) + " " + name;
+  return Math.floor(seconds) + " s";
+}
+
+// What changed over the last `seconds` before sample `i`: [before, after], or null where there is too little.
+function over(i, seconds) {
+  const after = samples[i];
+  let j = i;
+  while (j > 0 && after.t - samples[j - 1].t <= seconds) j--;
+  // Counts that fell: the router, or its drafter, is another one since.
+  while (j < i && (samples[j].rounds > after.rounds || samples[j].drafted > after.drafted)) j++;
+  return j < i ? [samples[j], after] : null;
+}
+
+const rate = (pair, of) => pair ? (of(pair[1]) - of(pair[0])) / (pair[1].t - pair[0].t) : 0;
+
+function share(pair, part, all) {
+  if (!pair) return null;
+  const sum = all(pair[1]) - all(pair[0]);
+  return sum > 0 ? (part(pair[1]) - part(pair[0])) / sum : null;
+}
+
+// ---------------------------------------------------------------- charts
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+function niceCeiling(x) {
+  if (!(x > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(x));
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= x) * power;
+}
+
+// Series of one value for each sample, stacked or as lines; null is a gap.
+class Chart {
+  constructor(name, series, options) {
+    this.canvas = byId(name + "-chart");
+    this.legend = byId(name + "-legend");
+    this.series = series;
+    this.options = options;
+    this.hover = null;
+    this.canvas.addEventListener("pointermove", (event) => { this.hover = event.offsetX; this.draw(); });
+    this.canvas.addEventListener("pointerleave", () => { this.hover = null; this.draw(); });
+    this.items = series.map(({ label, color }) => {
+      const item = document.createElement("span");
+      const mark = document.createElement("i");
+      mark.style.background = `var(--${color})`;
+      const value = document.createElement("b");
+      item.append(mark, label + " ", value);
+      this.legend.append(item);
+      return value;
+    });
+  }
+
+  update() {
+    this.values = samples.map((_, i) => this.options.values(i));
+    this.draw();
+  }
+
+  draw() {
+    if (!this.values) return;
+    const { canvas, series, options } = this;
+    const width = canvas.clientWidth, height = canvas.clientHeight, scale = devicePixelRatio || 1;
+    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
+    }
+    const g = canvas.getContext("2d");
+    g.setTransform(scale, 0, 0, scale, 0, 0);
+    g.clearRect(0, 0, width, height);
+    const left = 40, right = width - 4, top = 8, bottom = height - 20;
+    const end = samples.length ? samples[samples.length - 1].t : 0;
+    const span = samples.length ? Math.min(SPAN, Math.max(LEAST_SPAN, end - samples[0].t)) : SPAN;
+    const begin = end - span;
+    const x = (t) => left + (right - left) * (t - begin) / span;
+    const sums = this.values.map((row) => options.stacked ? row.reduce((sum, value) => sum + (value || 0), 0) : Math.max(0, ...row));
+    const most = options.most || niceCeiling(Math.max(0, ...sums) * 1.05);
+    const y = (value) => bottom - (bottom - top) * Math.min(value / most, 1);
+
+    g.font = "11px system-ui, sans-serif";
+    g.textBaseline = "middle";
+    g.strokeStyle = colour("grid");
+    g.fillStyle = colour("dim");
+    g.lineWidth = 1;
+    for (let i = 0; i <= 4; i++) {
+      const at = Math.round(y(most * i / 4)) + 0.5;
+      g.beginPath(); g.moveTo(left, at); g.lineTo(right, at); g.stroke();
+      g.textAlign = "right";
+      if (i % 2 === 0) g.fillText(options.axis(most * i / 4), left - 7, at);
+    }
+    g.textAlign = "center";
+    const step = span > 300 ? 120 : span > 120 ? 60 : 20;
+    for (let ago = step; ago < span - step / 4; ago += step) {
+      g.fillText(ago % 60 ? `−${ago} s` : `−${ago / 60} min`, x(end - ago), height - 7);
+    }
+
+    const base = new Array(this.values.length).fill(0);
+    series.forEach(({ color }, s) => {
+      g.strokeStyle = g.fillStyle = colour(color);
+      g.lineWidth = options.stacked ? 1 : 2;
+      g.lineJoin = "round";
+      let from = null;
+      const flush = (to) => {
+        if (from === null) return;
+        g.beginPath();
+        for (let i = from; i <= to; i++) g.lineTo(x(samples[i].t), y(base[i] + this.values[i][s]));
+        if (options.stacked) {
+          for (let i = to; i >= from; i--) g.lineTo(x(samples[i].t), y(base[i]));
+          g.globalAlpha = 0.85; g.fill(); g.globalAlpha = 1;
+        } else {
+          g.stroke();
+        }
+        from = null;
+      };
+      this.values.forEach((row, i) => {
+        if (row[s] === null) flush(i - 1); else if (from === null) from = i;
+      });
+      flush(this.values.length - 1);
+      if (options.stacked) this.values.forEach((row, i) => { base[i] += row[s] || 0; });
+    });
+
+    let at = this.values.length - 1;
+    if (this.hover !== null && this.values.length) {
+      const time = begin + span * (this.hover - left) / (right - left);
+      at = samples.reduce((best, sample, i) => Math.abs(sample.t - time) < Math.abs(samples[best].t - time) ? i : best, 0);
+      g.strokeStyle = colour("dim");
+      g.lineWidth = 1;
+      g.beginPath(); g.moveTo(x(samples[at].t), top); g.lineTo(x(samples[at].t), bottom); g.stroke();
+    }
+    const texts = series.map((_, s) => at >= 0 && this.values[at][s] !== null ? options.text(this.values[at][s]) : "–");
+    texts.forEach((text, s) => { this.items[s].textContent = text; });
+    canvas.setAttribute("aria-label", series.map(({ label }, s) => `${label} ${texts[s]}`).join(", "));
+  }
+}
+
+const charts = [
+  new Chart("tokens", [
+    { label: "accepted", color: "accepted" }, { label: "bonus", color: "bonus" },
+    { label: "recovered", color: "recovered" }, { label: "plain", color: "plain" }], {
+    stacked: true, axis: short, text: short,
+    values: (i) => [0, 2, 1, 3].map((source) => rate(over(i, WINDOW), (sample) => sample.emitted[source])) }),
+  new Chart("acceptance", [{ label: "accepted / drafted", color: "rate" }, { label: "α = accepted / tested", color: "alpha" }], {
+    most: 1, axis: percent, text: percent,
+    values: (i) => ["drafted", "tested"].map((all) => share(over(i, SLOW), (sample) => sample.accepted, (sample) => sample[all])) }),
+  new Chart("round", [
+    { label: "verify", color: "verify" }, { label: "draft", color: "draft" },
+    { label: "transfer", color: "transfer" }, { label: "router", color: "commit" }], {
+    stacked: true, axis: short, text: short,
+    values: (i) => [2, 0, 1, 3].map((stage) => {
+      const seconds = share(over(i, WINDOW), (sample) => sample.stages[stage], (sample) => sample.rounds);
+      return seconds === null ? null : 1e3 * seconds;
+    }) }),
+  new Chart("requests", [{ label: "running", color: "bonus" }, { label: "waiting", color: "recovered" }], {
+    stacked: true, axis: (value) => value % 1 ? "" : String(value), text: String,
+    values: (i) => [samples[i].running, samples[i].waiting] }),
+];
+
+// ---------------------------------------------------------------- the rest
+
+function setNumber(id, text, unit) {
+  const element = byId(id);
+  element.textContent = text;
+  if (!unit) return;
+  const small = document.createElement("small");
+  small.textContent = unit;
+  element.append(small);
+}
+
+function showNumbers() {
+  const i = samples.length - 1;
+  if (i < 0 || !state) return;
+  const now = over(i, WINDOW), slow = over(i, SLOW);
+  const tokens = rate(now, (sample) => sample.emitted.reduce((sum, count) => sum + count, 0));
+  const decoding = rate(now, (sample) => sample.rounds) > 0;
+  setNumber("tokens", short(tokens));
+  setNumber("gain", decoding ? samples[i].gain.toFixed(2) : "–", decoding ? "×" : "");
+  const accepted = share(slow, (sample) => sample.accepted, (sample) => sample.drafted);
+  setNumber("acceptance", accepted === null ? "–" : (100 * accepted).toFixed(0), accepted === null ? "" : "%");
+  // Of a request: a pass commits one token, and what was accepted before it.
+  const all = (sample) => sample.emitted.reduce((sum, count) => sum + count, 0);
+  const passes = share(slow, all, (sample) => all(sample) - sample.emitted[0]);
+  setNumber("length", passes === null ? "–" : passes.toFixed(2));
+  setNumber("slots", String(state.running), "of " + state.slots);
+  setNumber("waiting", String(state.waiting));
+}
+
+function showStates() {
+  const pills = [["verifier", state.verifier ? "good" : "bad", state.verifier ? "verifier" : "verifier is gone"]];
+  if (state.has_drafter) pills.push(["drafter", state.drafter ? "good" : "bad", state.drafter ? "drafter" : "drafter is gone"]);
+  if (state.has_drafter) {
+    const kind = state.transport === "none" ? "bad" : state.transport === "inline" ? "warn" : "good";
+    pills.push(["transport", kind, "ring: " + state.transport]);
+  }
+  byId("states").replaceChildren(...pills.map(([name, kind, text]) => {
+    const pill = document.createElement("li");
+    pill.className = kind;
+    pill.dataset.name = name;
+    pill.textContent = text;
+    return pill;
+  }));
+  const model = document.createElement("b");
+  model.textContent = about.model;
+  const names = [model];
+  if (state.draft_model) {
+    const draft = document.createElement("b");
+    draft.textContent = state.draft_model;
+    names.push(" drafted by ", draft);
+  }
+  byId("models").replaceChildren(...names);
+  byId("about").textContent = `Tandem ${about.version}, up for ${duration(Date.now() / 1e3 - offset - about.started)}`;
+}
+
+function showPositions() {
+  const bars = [];
+  positions.tested.forEach((tested, i) => {
+    if (tested === 0) return;
+    const accepted = positions.accepted[i] / tested;
+    const bar = document.createElement("div");
+    const value = document.createElement("b");
+    value.textContent = percent(accepted);
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    svg.setAttribute("viewBox", "0 0 10 100");
+    svg.setAttribute("preserveAspectRatio", "none");
+    for (const [kind, height] of [["all", 100], ["kept", 100 * accepted]]) {
+      const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      rect.setAttribute("class", kind);
+      rect.setAttribute("y", 100 - height);
+      rect.setAttribute("width", 10);
+      rect.setAttribute("height", height);
+      svg.append(rect);
+    }
+    const place = document.createElement("span");
+    place.textContent = i + 1;
+    bar.append(value, svg, place);
+    bar.title = `${whole(positions.accepted[i])} of ${whole(tested)} tested tokens accepted`;
+    bars.push(bar);
+  });
+  if (bars.length === 0) {
+    const none = document.createElement("p");
+    none.textContent = "nothing was drafted";
+    bars.push(none);
+  }
+  byId("positions").setAttribute("aria-label", bars.map((bar) => bar.textContent).join(", "));
+  byId("positions").replaceChildren(...bars);
+}
+
+function showCache(id, pages) {
+  byId(id).value = pages.total ? pages.used / pages.total : 0;
+  byId(id + "-text").textContent = `${whole(pages.used)} of ${whole(pages.total)} pages`;
+}
+
+function showTotals() {
+  const last = samples[samples.length - 1];
+  const rows = [
+    ["requests finished", state.finished], ["tokens", last.emitted.reduce((sum, count) => sum + count, 0)],
+    ["drafted", last.drafted], ["accepted", last.accepted], ["preempted", state.preemptions],
+    ["verifier lost", state.verifier_losses], ["drafter lost", state.drafter_losses], ["ring errors", state.ring_errors]];
+  byId("totals").replaceChildren(...rows.map(([name, value]) => {
+    const row = document.createElement("div");
+    const term = document.createElement("dt");
+    term.textContent = name;
+    const number = document.createElement("dd");
+    number.textContent = whole(value);
+    row.append(term, number);
+    return row;
+  }));
+}
+
+function showEvents() {
+  const lines = events.slice().reverse().map(({ t, level, text }) => {
+    const line = document.createElement("li");
+    line.className = level;
+    const time = document.createElement("time");
+    time.textContent = new Date(1e3 * (t + offset)).toLocaleTimeString("en-GB");
+    line.append(time, text);
+    return line;
+  });
+  if (lines.length === 0) {
+    const line = document.createElement("li");
+    line.className = "none";
+    line.textContent = "none yet";
+    lines.push(line);
+  }
+  byId("events").replaceChildren(...lines);
+}
+
+function show() {
+  if (!state) return;
+  showNumbers();
+  showStates();
+  showPositions();
+  showCache("kv", state.kv);
+  showCache("draft-kv", state.draft_kv);
+  byId("draft-kv").parentElement.hidden = !state.has_drafter;
+  showTotals();
+  for (const chart of charts) chart.update();
+}
+
+// ---------------------------------------------------------------- life
+
+let since = 0;
+let failedAt = null;
+
+function take(answer) {
+  if (about && answer.started !== about.started) {  // the router is another one
+    samples.length = 0;
+    events = [];
+  }
+  about = answer;
+  samples.push(...answer.samples);
+  if (answer.samples.length) {
+    since = samples[samples.length - 1].t;
+    offset = Date.now() / 1e3 - since;
+  }
+  while (samples.length && samples[0].t < since - SPAN) samples.shift();
+  const known = events.length ? events[events.length - 1].t : 0;
+  const fresh = answer.events.filter((event) => event.t > known);
+  events = events.concat(fresh).slice(-50);
+  if (answer.state) {
+    state = answer.state;
+    positions = answer.positions;
+  }
+  if (fresh.length || !byId("events").children.length) showEvents();
+}
+
+async function poll() {
+  // Nobody looks: nothing is asked.
+  if (!document.hidden) {
+    try {
+      const response = await fetch("live.json?since=" + since, { cache: "no-store", signal: AbortSignal.timeout(5000) });
+      if (!response.ok) throw new Error("status " + response.status);
+      const answer = await response.json();
+      if (about && answer.started !== about.started && since > 0) {
+        since = 0;  // all of the new one's
+        take(await (await fetch("live.json?since=0", { cache: "no-store" })).json());
+      } else {
+        take(answer);
+      }
+      failedAt = null;
+      byId("lost").hidden = true;
+      show();
+    } catch (error) {
+      failedAt = failedAt || Date.now();
+      byId("lost").textContent = `No answer from the router for ${duration((Date.now() - failedAt) / 1e3)} (${error.message}).`;
+      byId("lost").hidden = false;
+    }
+  }
+  setTimeout(poll, 1000);
+}
+
+addEventListener("resize", () => charts.forEach((chart) => chart.draw()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
+document.addEventListener("visibilitychange", () => { if (!document.hidden && state) show(); });
+poll();

@@ -1,0 +1,122 @@
+#include "services/cli/top_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tandem::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A second in which 10 blocks of 4 tokens were judged, 25 of them accepted, 30 tested.
+nlohmann::json Second(int t) {
+  return {{"t", 1000 + t},     {"drafts", 10 * t},
+          {"drafted", 40 * t}, {"accepted", 25 * t},
+          {"tested", 30 * t},  {"emitted", {25 * t, 6 * t, 4 * t, 5 * t}},
+          {"rounds", 15 * t},  {"stages", {0.015 * t, 0.03 * t, 0.15 * t, 0.003 * t}},
+          {"running", 3},      {"waiting", 2},
+          {"length", 4},       {"gain", 1.7}};
+}
+
+nlohmann::json Answer(int first, int last, double started = 900) {
+  nlohmann::json answer = {{"version", "1.2.3"},
+                           {"model", "tales"},
+                           {"started", started},
+                           {"samples", nlohmann::json::array()},
+                           {"events", nlohmann::json::array()},
+                           {"state",
+                            {{"slots", 32},
+                             {"running", 3},
+                             {"waiting", 2},
+                             {"verifier", true},
+                             {"drafter", true},
+                             {"has_drafter", true},
+                             {"draft_model", "tales-draft"},
+                             {"transport", "shm"},
+                             {"kv", {{"total", 100}, {"used", 30}}},
+                             {"draft_kv", {{"total", 50}, {"used", 5}}}}},
+                           {"positions", {{"accepted", {80, 30, 0}}, {"tested", {100, 60, 0}}}}};
+  for (int t = first; t <= last; ++t) answer["samples"].push_back(Second(t));
+  return answer;
+}
+
+std::string Render(const TopView& view, int width = 80) {
+  return view.Render(width, Palette(/*color=*/false));
+}
+
+TEST(TopViewTest, ShowsWhatTheLastSecondsCameTo) {
+  TopView view;
+  ASSERT_TRUE(view.Take(Answer(0, 30).dump()).ok());
+  EXPECT_EQ(view.since(), 1030);
+  const std::string text = Render(view);
+  EXPECT_THAT(text, HasSubstr("tales drafted by tales-draft  Tandem 1.2.3, up for 2 min"));
+  EXPECT_THAT(text, HasSubstr("● verifier   ● drafter   ● ring: shm"));
+  // 40 tokens a second; 25 of 40; 40 tokens in 15 passes of requests.
+  EXPECT_THAT(text,
+              HasSubstr("      40.0     1.70×        62 %         2.67     3 of 32        2"));
+  EXPECT_THAT(text, HasSubstr("by position  1"));
+  EXPECT_THAT(text, AllOf(HasSubstr("80 %"), HasSubstr("50 %")));
+  EXPECT_THAT(
+      text,
+      HasSubstr("a round     13.20 ms: verify 10.00, draft 1.00, transfer 2.00, router 0.20"));
+  EXPECT_THAT(text, AllOf(HasSubstr("30 of 100 pages"), HasSubstr("5 of 50 pages")));
+}
+
+TEST(TopViewTest, WhatComesLaterIsAppended) {
+  TopView view;
+  ASSERT_TRUE(view.Take(Answer(0, 3).dump()).ok());
+  nlohmann::json later = Answer(4, 4);
+  later["events"].push_back(
+      {{"t", 1004}, {"level", "warning"}, {"text", "draft: session\nlost\x1b[2J"}});
+  later["state"]["drafter"] = false;
+  later["state"]["transport"] = "none";
+  ASSERT_TRUE(view.Take(later.dump()).ok());
+  EXPECT_EQ(view.since(), 1004);
+  const std::string text = Render(view);
+  EXPECT_THAT(text, HasSubstr("● drafter is gone"));
+  EXPECT_THAT(text, HasSubstr("draft: session"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));  // a log line cannot move the cursor
+}
+
+TEST(TopViewTest, AnotherRouterBeginsAnew) {
+  TopView view;
+  ASSERT_TRUE(view.Take(Answer(0, 30).dump()).ok());
+  ASSERT_TRUE(view.Take(Answer(31, 31, 1020).dump()).ok());
+  EXPECT_EQ(view.since(), 1031);
+  EXPECT_THAT(Render(view), HasSubstr("0.00         –"));  // one sample is no rate
+}
+
+TEST(TopViewTest, NothingIsKnownAtFirst) {
+  TopView view;
+  EXPECT_EQ(view.since(), 0);
+  EXPECT_THAT(Render(view), HasSubstr("waiting"));
+  nlohmann::json answer = Answer(1, 0);
+  answer.erase("state");
+  answer.erase("positions");
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  EXPECT_THAT(Render(view), HasSubstr("waiting"));
+}
+
+TEST(TopViewTest, WhatIsNoAnswerIsSaid) {
+  TopView view;
+  for (const char* text : {"", "{", "[]", "null", "{\"started\": \"x\"}", "<html>"}) {
+    EXPECT_EQ(view.Take(text).code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  nlohmann::json answer = Answer(0, 1);
+  answer["samples"][0]["emitted"] = {1, 2};
+  EXPECT_EQ(view.Take(answer.dump()).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TopViewTest, FitsNarrowTerminals) {
+  TopView view;
+  ASSERT_TRUE(view.Take(Answer(0, 300).dump()).ok());
+  EXPECT_LT(Render(view, 10).size(), Render(view, 200).size());
+}
+
+}  // namespace
+}  // namespace tandem::cli

@@ -1,0 +1,172 @@
+"""The live page in a real browser, and `tandem top`."""
+
+import contextlib
+import html
+import json
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+import harness
+
+TANDEM = harness.BINARY_DIR / "bin" / "tandem"
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+browser_test = pytest.mark.skipif(BROWSER is None, reason="no chromium in PATH")
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read().decode(), dict(response.headers)
+
+
+@pytest.fixture(scope="module")
+def server(servers):
+    return servers(admin="127.0.0.1:0")
+
+
+@pytest.fixture(scope="module")
+def address(server):
+    (address,) = re.findall(r"^router: .* live page: http://(\S+)/$", server.log(), re.MULTILINE)
+    return address
+
+
+@pytest.fixture(scope="module")
+def live(server, address):
+    """After some seconds of drafted requests."""
+    until = time.monotonic() + 8
+    while time.monotonic() < until:
+        server.generate_all([("Once upon a time", dict(temperature=0, max_tokens=100, ignore_eos=True, draft_length=4)),
+                             ("The king said", dict(max_tokens=100, ignore_eos=True, draft_length=3))], 2)
+    return json.loads(fetch(f"http://{address}/live.json")[0])
+
+
+def browse(address, tmp_path, *arguments):
+    """What chromium prints, and its complaints about the page."""
+    done = subprocess.run(
+        [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+         f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1250", "--virtual-time-budget=4000", *arguments,
+         f"http://{address}/"], capture_output=True, text=True, timeout=120)
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return done.stdout, complaints
+
+
+def text_of(dom, name):
+    match = re.search(rf'<(\w+)[^>]* id="{name}"[^>]*>(.*?)</\1>|<(\w+) id="{name}"[^>]*>(.*?)</\3>', dom, re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", " ", match.group(2) or match.group(4))).strip()
+
+
+def test_the_json_says_what_happened(live):
+    samples = live["samples"]
+    assert len(samples) >= 6
+    assert all(0.9 < after["t"] - before["t"] < 3 for before, after in zip(samples, samples[1:]))
+    last = samples[-1]
+    assert last["accepted"] > 50 and last["drafted"] >= last["tested"] >= last["accepted"]
+    assert live["state"]["verifier"] and live["state"]["drafter"] and live["state"]["transport"] == "shm"
+    assert live["model"] == "tales" and live["state"]["draft_model"] == "tales-draft"
+    assert sum(live["positions"]["accepted"]) > 50
+    assert any("attached" in event["text"] for event in live["events"])
+    assert "Once upon" not in json.dumps(live)
+
+
+def test_only_what_is_new_is_sent(live, address):
+    last = live["samples"][-1]["t"]
+    time.sleep(1.5)
+    newer = json.loads(fetch(f"http://{address}/live.json?since={last}")[0])
+    assert 1 <= len(newer["samples"]) <= 30
+    assert all(sample["t"] > last for sample in newer["samples"])
+    for odd in ("since=", "since=nan", "since=x", "since=-1e400", "x=1"):
+        assert len(json.loads(fetch(f"http://{address}/live.json?{odd}")[0])["samples"]) >= len(live["samples"])
+
+
+def test_the_page_is_small_and_asks_nobody_else(address):
+    total = 0
+    for path in ("/", "/live.css", "/live.js"):
+        text, headers = fetch(f"http://{address}{path}")
+        total += len(text.encode())
+        assert "'self'" in headers["Content-Security-Policy"]
+        assert not re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?:https?:)?//""", text)
+    assert total <= 60 * 1024
+
+
+@browser_test
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_in_a_browser(live, address, tmp_path, scheme):
+    preferred = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
+    dom, complaints = browse(address, tmp_path, preferred, "--dump-dom")
+    assert complaints == []
+    assert text_of(dom, "models") == "tales  drafted by  tales-draft"
+    assert re.fullmatch(r"\d+\s+%", text_of(dom, "acceptance"))
+    assert float(text_of(dom, "length")) > 1
+    assert text_of(dom, "slots").startswith("0")
+    assert "attached" in text_of(dom, "events")
+    assert "%" in text_of(dom, "positions")
+    assert re.search(r'id="tokens-chart"[^>]*aria-label="accepted \S+', dom)
+    assert 'id="lost" role="status" hidden' in dom
+    picture = pathlib.Path(tmp_path) / f"{scheme}.png"
+    _, complaints = browse(address, tmp_path, preferred, f"--screenshot={picture}")
+    assert complaints == []
+    assert picture.stat().st_size > 20000
+
+
+@browser_test
+def test_the_page_says_when_the_router_is_gone(tmp_path):
+    """Its files, from a server that has no live.json."""
+    folder = tmp_path / "page"
+    shutil.copytree(harness.SOURCE_DIR / "services" / "router" / "live_page", folder)
+    server = subprocess.Popen(["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, "0"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        port = re.search(r"port (\d+)", server.stdout.readline()).group(1)
+        dom, _ = browse(f"127.0.0.1:{port}", tmp_path, "--dump-dom")
+        assert "No answer from the router" in text_of(dom, "lost")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_top_shows_the_same(live, address):
+    done = subprocess.run([TANDEM, "top", "--admin", address, "--once"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("tales drafted by tales-draft  Tandem ")
+    assert "● verifier   ● drafter   ● ring: shm" in done.stdout
+    assert re.search(r"by position  1 .*\d %", done.stdout)
+    assert "verifier: attached" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_top_on_a_terminal_goes_on_until_ctrl_c(live, address):
+    terminal, its_end = pty.openpty()
+    top = subprocess.Popen([TANDEM, "top", "--admin", address, "--interval", "0.3"], stdin=its_end, stdout=its_end, stderr=its_end)
+    os.close(its_end)
+    text = ""
+    while text.count("\x1b[H\x1b[J") < 3:
+        text += os.read(terminal, 65536).decode()
+    top.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # the other end is closed
+        while piece := os.read(terminal, 65536):
+            text += piece.decode()
+    assert top.wait(10) == 0
+    os.close(terminal)
+    assert text.startswith("\x1b[?25l") and text.rstrip().endswith("\x1b[?25h")
+
+
+@pytest.mark.parametrize("admin,message", [("127.0.0.1:1", "Connection refused"), ("nowhere", "want HOST:PORT"),
+                                            ("unix:/tmp/x", "want HOST:PORT"), ("127.0.0.1:0", "want HOST:PORT")])
+def test_top_says_what_is_wrong(admin, message):
+    done = subprocess.run([TANDEM, "top", "--admin", admin], capture_output=True, text=True)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr and "--admin" in done.stderr
+
+
+def test_top_of_something_else(server):
+    done = subprocess.run([TANDEM, "top", "--admin", server.address], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "error:" in done.stderr
