@@ -11,7 +11,9 @@ packages=(
   python3 python3-venv
 )
 if [ "${1:-}" = "--with-checks" ]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck chromium)
+  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck)
+  # A browser for the live page's tests; Ubuntu has none as a package.
+  if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium); fi
 fi
 
 missing=()

@@ -7,6 +7,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -44,7 +45,10 @@ AdminResponse Plain(http::status status, const std::string& text) {
 class AdminServer::Impl {
  public:
   Impl(const tcp::endpoint& endpoint, AdminRoutes routes, const AdminLimits& limits)
-      : acceptor_(context_, endpoint), routes_(std::move(routes)), limits_(limits) {}
+      : acceptor_(context_, endpoint),
+        is_loopback_(endpoint.address().is_loopback()),
+        routes_(std::move(routes)),
+        limits_(limits) {}
 
   ~Impl() {
     context_.stop();
@@ -108,6 +112,23 @@ class AdminServer::Impl {
     --num_connections_;
   }
 
+  // Of the header Host, or what is not one.
+  bool ServesHost(const Request& request) const {
+    const auto header = request.find(http::field::host);
+    if (!is_loopback_ || header == request.end()) return true;
+    std::string host(header->value().data(), header->value().size());
+    if (const size_t colon = host.rfind(':');
+        colon != std::string::npos && host.find(']', colon) == std::string::npos) {
+      host.resize(colon);
+    }
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+      host = host.substr(1, host.size() - 2);
+    }
+    boost::system::error_code error;
+    asio::ip::make_address(host, error);
+    return !error || beast::iequals(host, "localhost");
+  }
+
   Response Answer(const Request& request) const {
     const std::string target(request.target().data(), request.target().size());
     const size_t path_size = std::min(target.find('?'), target.size());
@@ -115,7 +136,9 @@ class AdminServer::Impl {
     const auto route = routes_.find(target.substr(0, path_size));
     const bool reads = request.method() == http::verb::get || request.method() == http::verb::head;
     AdminResponse answer;
-    if (route == routes_.end()) {
+    if (!ServesHost(request)) {
+      answer = Plain(http::status::misdirected_request, "ask for localhost, or an IP address");
+    } else if (route == routes_.end()) {
       answer = Plain(http::status::not_found, "no such page; there are: " + Pages());
     } else if (!reads) {
       answer = Plain(http::status::method_not_allowed, "only GET and HEAD");
@@ -152,6 +175,7 @@ class AdminServer::Impl {
 
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
+  const bool is_loopback_;
   const AdminRoutes routes_;
   const AdminLimits limits_;
   int num_connections_ = 0;

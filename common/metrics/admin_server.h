@@ -32,7 +32,9 @@ struct AdminLimits {
 };
 
 // HTTP/1.1 with keep-alive, on one thread. GET and HEAD of the routes alone, without a body:
-// anything else is answered with 404, or 405 and Allow.
+// anything else is answered with 404, or 405 and Allow. On a loopback address a request must name an
+// IP address or localhost as its host, else 421: no other site's page can read here by a name that
+// leads to this machine.
 class AdminServer {
  public:
   // Listens. INVALID_ARGUMENT: not HOST:PORT; UNAVAILABLE: the address is taken, or no machine's.

@@ -102,7 +102,8 @@ inline constexpr MetricInfo kRoundStage{
     "tandem_round_stage_duration_seconds",
     "seconds",
     "stage",
-    "Stages of a round with tokens: draft and verify are the workers' computing, transfer is what "
+    "Stages of a round in which requests decode: draft and verify are the workers' computing, "
+    "transfer is what "
     "their batches took beside, commit is the router's work between them.",
     buckets::kRound};
 inline constexpr MetricInfo kRound{
@@ -110,7 +111,7 @@ inline constexpr MetricInfo kRound{
     "tandem_round_duration_seconds",
     "seconds",
     "",
-    "Rounds with tokens, from the event that began them to the verifier's answer.",
+    "Rounds in which requests decode, from the event that began them to the verifier's answer.",
     buckets::kRound};
 inline constexpr MetricInfo kSlots{MetricType::kGauge, "tandem_slots", "slots", "state",
                                    "Slots of this router: running or free."};

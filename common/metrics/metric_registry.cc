@@ -6,10 +6,14 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -45,6 +49,24 @@ double NumDescriptors() {
   return num_entries - 3;  // ".", ".." and the folder's own
 }
 
+// proc(5): starttime, the 22nd field of stat, in ticks since the machine started.
+double StartTime() {
+  std::ifstream file("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  double ticks = 0;
+  fields >> ticks;
+  timespec since_boot{};
+  clock_gettime(CLOCK_BOOTTIME, &since_boot);
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double up =
+      static_cast<double>(since_boot.tv_sec) + 1e-9 * static_cast<double>(since_boot.tv_nsec);
+  return now - up + ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
 prometheus::MetricFamily Family(const MetricInfo& info, double value) {
   prometheus::ClientMetric metric;
   metric.counter.value = value;
@@ -68,8 +90,7 @@ class MetricRegistry::ProcessMetrics final : public prometheus::Collectable {
   }
 
  private:
-  const double started_at_ =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double started_at_ = StartTime();
 };
 
 MetricRegistry::MetricRegistry(const std::string& process, const std::string& version,

@@ -24,8 +24,8 @@ using MetricLabels = std::map<std::string, std::string>;
 // for histograms. Thread-safe.
 class MetricRegistry {
  public:
-  // `process` ("router", "verifier", "draft") and `version` go into tandem_build_info; `labels` are
-  // those of every other series of Tandem's own.
+  // `process` ("router", "verifier", "drafter") and `version` go into tandem_build_info; `labels`
+  // are those of every series of Tandem's own.
   MetricRegistry(const std::string& process, const std::string& version, MetricLabels labels);
   ~MetricRegistry();
 

@@ -134,7 +134,7 @@ absl::Status CheckBindIsLocal(const Address& address, bool insecure, const char*
   if (insecure || address.is_loopback()) return absl::OkStatus();
   return InvalidArgument(std::string(option) + " " + address.ToGrpc() +
                          " can be reached from other machines and has neither TLS nor a token; "
-                         "use a loopback address or a Unix socket, or say --insecure");
+                         "use a loopback address, or say --insecure");
 }
 
 }  // namespace tandem

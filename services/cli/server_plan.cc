@@ -122,7 +122,8 @@ ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const 
   AddIfSet(spec.command, "--gpu", options.gpu);
   AddIfSet(spec.command, "--gpu-memory-bytes", gpu_memory_bytes);
   AddIfSet(spec.command, "--log-format", options.log_format);
-  if (admin != "none") spec.command.insert(spec.command.end(), {"--admin", admin});
+  // Also when there is none: the children inherit the environment.
+  spec.command.insert(spec.command.end(), {"--admin", admin});
   if (admin != "none" && options.insecure) spec.command.emplace_back("--insecure");
   return spec;
 }
@@ -217,9 +218,7 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   if (options.insecure) router.command.emplace_back("--insecure");
   if (options.log_prompts) router.command.emplace_back("--log-prompts");
   AddIfSet(router.command, "--log-format", options.log_format);
-  if (admin.router != "none") {
-    router.command.insert(router.command.end(), {"--admin", admin.router});
-  }
+  router.command.insert(router.command.end(), {"--admin", admin.router});
   return plan;
 }
 

@@ -83,7 +83,10 @@ absl::Status TopView::Take(const std::string& json) {
     while (!samples_.empty() && samples_.front().time < since() - kSpanSeconds) {
       samples_.pop_front();
     }
+    // One that came after the newest sample comes again with the next answer.
+    const double known = events_.empty() ? 0 : events_.back().time;
     for (const nlohmann::json& from : answer.at("events")) {
+      if (from.at("t") <= known) continue;
       events_.push_back({from.at("t"), from.at("level"), from.at("text")});
       if (events_.size() > kMaxEvents) events_.pop_front();
     }
@@ -136,14 +139,16 @@ std::string TopView::Header(const Palette& palette) const {
   if (!state_.draft_model.empty()) {
     text += " drafted by " + palette.Bold(VisibleText(state_.draft_model));
   }
-  text += palette.Dim("  Tandem " + version_ + ", up for " + Duration(since() - started_)) + "\n";
+  text += palette.Dim("  Tandem " + VisibleText(version_) + ", up for " +
+                      Duration(since() - started_)) +
+          "\n";
   const auto mark = [&](const std::string& name, bool good) {
     return good ? palette.Good("●") + " " + name : palette.Bad("● " + name + " is gone");
   };
   text += mark("verifier", state_.verifier);
   if (state_.has_drafter) {
     const bool rings = state_.transport != "none";
-    const std::string ring = "ring: " + state_.transport;
+    const std::string ring = "ring: " + VisibleText(state_.transport);
     text += "   " + mark("drafter", state_.drafter) + "   " +
             (rings ? palette.Good("●") + " " + ring : palette.Bad("● " + ring));
   }

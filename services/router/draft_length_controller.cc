@@ -422,9 +422,15 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
     candidates[i].length = plan.lengths[i];
     sum += plan.lengths[i];
   }
+  RoundValue plain = plan.plain;
+  if (std::any_of(plan.plain_lengths.begin(), plan.plain_lengths.end(),
+                  [](uint32_t length) { return length > 0; })) {  // those that are fixed
+    const std::vector<PlanSlot> slots = MakeSlots(candidates);
+    plain = DraftPlanner(&expected, slots, batch).Value(std::vector<uint32_t>(slots.size()));
+  }
   last_round_ = {.mean_length = sum / static_cast<double>(candidates.size()),
-                 .plain_seconds = plan.plain.seconds,
-                 .gain = plan.value.rate() / plan.plain.rate()};
+                 .plain_seconds = plain.seconds,
+                 .gain = plan.value.rate() / plain.rate()};
 }
 
 }  // namespace tandem

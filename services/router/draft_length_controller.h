@@ -79,6 +79,8 @@ class DraftLengthController {
     double gain = 1;           // expected tokens a second over those without any draft
   };
   const LastRound& last_round() const { return last_round_; }
+  // There is no drafter: every round is plain.
+  void ChooseNothing() { last_round_ = {}; }
 
  private:
   // A round in which no draft paid. As long as the same slots decode, nothing is drafted and costs

@@ -635,7 +635,9 @@ void Engine::QueueReplay(const Sequence& finished) {
 
 void Engine::ReportAlarm() {
   if (std::string alarm = audit_.TakeAlarm(); !alarm.empty()) {
-    Log(LogLine::Level::kError, std::move(alarm));
+    commands_.push_back(LogLine{.level = LogLine::Level::kError,
+                                .text = std::move(alarm),
+                                .summary = "audit: found a difference; the log says where"});
   }
 }
 

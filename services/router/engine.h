@@ -137,6 +137,7 @@ class Engine {
     Stage stage = Stage::kIdle;
     std::vector<Draft> drafts;  // by slot, once kProposed
     RoundSeconds round;         // of a Propose of this round; zero without one
+    double round_begun_at = 0;  // of that
   };
   struct ProposeBatch {
     struct Item {

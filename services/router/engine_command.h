@@ -70,6 +70,8 @@ struct LogLine {
   std::optional<uint32_t> slot = {};
   std::optional<uint32_t> epoch = {};  // of the slot, at the verifier
   std::optional<SessionId> session = {};
+  // What others than the log's readers may see in its place; empty: the text.
+  std::string summary = {};
 };
 // The configuration is wrong: the process should say why and exit.
 struct GiveUp {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "services/router/engine_command.h"
 #include "tandem/v1/generate.pb.h"
@@ -34,7 +35,7 @@ enum class SessionChange : uint8_t {
   kAttached,
   kDisconnected,   // the stream ended: it died, or the connection
   kHung,           // no sign of life, or no progress
-  kTimeout,        // no answer to attaching, or no drafts
+  kTimeout,        // no drafts, or not attached, in time
   kProtocolError,  // it answered what it must not
   kIncompatible,
 };
@@ -50,9 +51,11 @@ struct CommittedRound {
   int num_tested = 0;
   v1::TokenSource last_source = v1::TOKEN_SOURCE_UNSPECIFIED;  // of the token after those accepted
   bool emitted_last = false;                                   // whether there was one
+  const std::string* drafter = nullptr;  // name of its model; null: nothing was drafted
 };
 
-// Of a round in which tokens came, in seconds.
+// Of a round in which a request of a client decoded, in seconds. With two cohorts, waiting for the
+// verifier is in `total` alone.
 struct RoundSeconds {
   double draft = 0;     // the drafter computed
   double verify = 0;    // the verifier computed

@@ -111,7 +111,10 @@ std::optional<uint32_t> Engine::FixedDraftLength(const Sequence& sequence) const
 bool Engine::SendPropose(uint32_t index, double now) {
   cohorts_[index].round = {};
   if (!workers_.ready(Worker::kDrafter)) {
-    for (Slot& slot : slots_) slot.fallback = Fallback::kNoDrafter;
+    for (Slot& slot : slots_) {
+      if (slot.cohort == index) slot.fallback = Fallback::kNoDrafter;
+    }
+    controller_.ChooseNothing();
     return false;
   }
   std::vector<DraftCandidate> candidates;
@@ -248,10 +251,10 @@ void Engine::OnPropose(v1::ProposeReply& reply, double now) {
   drafter_pages_.Reported(reply.num_free_pages());
   const double compute = reply.compute_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute);
+  cohort.round_begun_at = batch.begun_at;
   cohort.round = {.draft = compute,
                   .transfer = round_trip - compute,
-                  .commit = now - batch.begun_at - round_trip,
-                  .total = now - batch.begun_at};
+                  .commit = now - batch.begun_at - round_trip};
   std::string broken;
   if (reply.results_size() != static_cast<int>(batch.items.size())) {
     broken = absl::StrCat("answered ", batch.items.size(), " items with ", reply.results_size());
@@ -345,8 +348,11 @@ std::string Engine::TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult&
   }
   sequence->num_cached_draft_tokens += result.num_cached_tokens();
   num_cached_draft_tokens_ += result.num_cached_tokens();
-  if (num_sent > 1) {
-    observer_->OnPrefixLookup(Worker::kDrafter, num_sent, result.num_cached_tokens());
+  if (const uint32_t prompt_len = sequence->prompt_len();
+      num_sent > 1 && item.end - num_sent < prompt_len && !sequence->is_replay()) {
+    const uint32_t num_prompt = std::min(num_sent, prompt_len - (item.end - num_sent));
+    observer_->OnPrefixLookup(Worker::kDrafter, num_prompt,
+                              std::min(num_prompt, result.num_cached_tokens()));
   }
   sequence->draft_resyncs = 0;
   sequence->lost_drafts = 0;
@@ -550,6 +556,7 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   }
   uint32_t num_cached = 0;
   double cached_attended = 0;
+  bool decodes = false;  // for a client
   for (size_t i = 0; i < batch.items.size() && broken.empty(); ++i) {
     const VerifyBatch::Item& item = batch.items[i];
     v1::VerifyResult& result = *reply.mutable_results(static_cast<int>(i));
@@ -558,6 +565,7 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
     cached_attended += Attended(item.begin, cached);
     if (Sequence* sequence = Find(item.slot, item.serial)) {
       sequence->account.Verified(round_trip, compute);
+      decodes = decodes || (item.end - item.begin == 1 && !sequence->is_replay());
       broken = TakeVerdict(item, result, now);
     }
   }
@@ -568,12 +576,13 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
                   absl::StrCat("broke the protocol: ", broken), now);
     return;
   }
-  if (batch.rows > batch.prompt_rows) {
-    RoundSeconds round = cohorts_[batch.cohort].round;
+  if (decodes) {
+    const Cohort& cohort = cohorts_[batch.cohort];
+    RoundSeconds round = cohort.round;
     round.verify = compute;
     round.transfer += round_trip - compute;
     round.commit += now - batch.begun_at - round_trip;
-    round.total += now - batch.begun_at;
+    round.total = now - (round.draft > 0 ? cohort.round_begun_at : batch.begun_at);
     observer_->OnRound(round);
   }
   VerifyCost cost;
@@ -750,8 +759,9 @@ void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyR
     round.num_drafted = num_drafted;
     round.num_accepted = std::min(num_accepted, num_emitted);
     round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
+    round.drafter = &workers_.info(Worker::kDrafter)->model();
     sequence.account.AddDraftedRound(num_drafted, round.num_accepted, round.num_tested,
-                                     workers_.info(Worker::kDrafter)->model());
+                                     *round.drafter);
   }
   observer_->OnCommitted(round);
   // The drafter's rows of accepted tokens stay good; the others are rolled back by its next

@@ -30,10 +30,11 @@ nlohmann::json ToJson(const LiveSample& sample) {
           {"gain", sample.gain}};
 }
 
+// Counts of two samples of one drafter.
 nlohmann::json Difference(const std::vector<uint64_t>& after, const std::vector<uint64_t>& before) {
   nlohmann::json counts = nlohmann::json::array();
   for (size_t i = 0; i < after.size(); ++i) {
-    counts.push_back(after[i] - (i < before.size() ? before[i] : 0));
+    counts.push_back(after[i] - (i < before.size() ? std::min(before[i], after[i]) : 0));
   }
   return counts;
 }
@@ -67,8 +68,9 @@ LiveHistory::LiveHistory(std::string version, std::string model, double started_
     : version_(std::move(version)), model_(std::move(model)), started_at_(started_at) {}
 
 void LiveHistory::Add(LiveSample sample) {
+  auto kept = std::make_shared<const LiveSample>(std::move(sample));
   const std::lock_guard<std::mutex> lock(mutex_);
-  samples_.push_back(std::move(sample));
+  samples_.push_back(std::move(kept));
   if (samples_.size() > kMaxSamples) samples_.pop_front();
 }
 
@@ -79,28 +81,36 @@ void LiveHistory::AddEvent(double time, LogLine::Level level, const std::string&
 }
 
 std::string LiveHistory::Json(double since) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<const LiveSample>> samples;
+  std::vector<Event> events;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    samples.assign(samples_.begin(), samples_.end());
+    events.assign(events_.begin(), events_.end());
+  }
   nlohmann::json json = {{"version", version_},
                          {"model", model_},
                          {"started", started_at_},
                          {"samples", nlohmann::json::array()},
                          {"events", nlohmann::json::array()}};
-  for (const LiveSample& sample : samples_) {
-    if (sample.time > since) json["samples"].push_back(ToJson(sample));
+  for (const auto& sample : samples) {
+    if (sample->time > since) json["samples"].push_back(ToJson(*sample));
   }
-  for (const Event& event : events_) {
+  for (const Event& event : events) {
     if (event.time <= since) continue;
     json["events"].push_back(
         {{"t", event.time}, {"level", LevelName(event.level)}, {"text", event.text}});
   }
-  if (!samples_.empty()) {
-    const LiveSample& last = samples_.back();
-    const auto first = std::find_if(
-        samples_.begin(), samples_.end(),
-        [&](const LiveSample& sample) { return sample.time >= last.time - kPositionSeconds; });
+  if (!samples.empty()) {
+    const LiveSample& last = *samples.back();
+    const LiveSample& first =
+        **std::find_if(samples.begin(), samples.end(), [&](const auto& sample) {
+          return sample->time >= last.time - kPositionSeconds &&
+                 sample->draft_model == last.draft_model;
+        });
     json["state"] = StateJson(last);
-    json["positions"] = {{"accepted", Difference(last.accepted_at, first->accepted_at)},
-                         {"tested", Difference(last.tested_at, first->tested_at)}};
+    json["positions"] = {{"accepted", Difference(last.accepted_at, first.accepted_at)},
+                         {"tested", Difference(last.tested_at, first.tested_at)}};
   }
   // Names come from models' folders: they may be anything.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

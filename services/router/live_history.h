@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -70,8 +71,9 @@ class LiveHistory {
   const std::string version_;
   const std::string model_;
   const double started_at_;
-  mutable std::mutex mutex_;
-  std::deque<LiveSample> samples_;
+  mutable std::mutex
+      mutex_;  // held for as long as pointers are copied: streams wait for the writer
+  std::deque<std::shared_ptr<const LiveSample>> samples_;
   std::deque<Event> events_;
 };
 

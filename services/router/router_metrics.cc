@@ -96,7 +96,7 @@ RouterMetrics::RouterMetrics(const std::string& version, const std::string& mode
   for (const auto code : {absl::StatusCode::kOk, absl::StatusCode::kCancelled,
                           absl::StatusCode::kInvalidArgument, absl::StatusCode::kResourceExhausted,
                           absl::StatusCode::kUnavailable, absl::StatusCode::kInternal}) {
-    registry_.Counter(metrics::kRequests, {{"status", StatusName(code)}});
+    finished_[code] = &registry_.Counter(metrics::kRequests, {{"status", StatusName(code)}});
   }
 }
 
@@ -104,10 +104,16 @@ RouterMetrics::DraftSeries& RouterMetrics::Drafts(const std::string& draft_model
   return drafts_.try_emplace(draft_model, &registry_, draft_model, max_draft_length_).first->second;
 }
 
+void RouterMetrics::SetDrafter(const std::string& draft_model) {
+  if (current_drafts_ != nullptr && draft_model == drafter_) return;
+  drafter_ = draft_model;
+  current_drafts_ = &Drafts(draft_model);
+}
+
 void RouterMetrics::OnCommitted(const CommittedRound& round) {
   if (round.emitted_last) emitted_[round.last_source]->Increment();
   if (round.num_drafted == 0) return;
-  if (current_drafts_ == nullptr) current_drafts_ = &Drafts("");
+  SetDrafter(*round.drafter);
   DraftSeries& series = *current_drafts_;
   if (round.num_accepted > 0) {
     emitted_[v1::TOKEN_SOURCE_ACCEPTED]->Increment(round.num_accepted);
@@ -169,13 +175,17 @@ void RouterMetrics::OnRingOpened(v1::RingTransport transport, double seconds) {
 void RouterMetrics::OnReplay(bool same) { (same ? replays_same_ : replays_different_).Increment(); }
 
 void RouterMetrics::OnFinished(absl::StatusCode status) {
-  registry_.Counter(metrics::kRequests, {{"status", StatusName(status)}}).Increment();
+  Counter*& counter = finished_[status];
+  if (counter == nullptr) {
+    counter = &registry_.Counter(metrics::kRequests, {{"status", StatusName(status)}});
+  }
+  counter->Increment();
 }
 
 void RouterMetrics::Refresh(const Engine& engine) {
   const WorkerSessions& workers = engine.workers();
   if (const std::string& name = workers.drafter_name(); !name.empty()) {
-    current_drafts_ = &Drafts(name);
+    SetDrafter(name);
   }
   const DraftLengthController::LastRound& last = engine.controller().last_round();
   draft_length_.Set(last.mean_length);
@@ -227,7 +237,7 @@ LiveSample RouterMetrics::Sample(const Engine& engine) const {
   sample.verifier_attached = workers.ready(Worker::kVerifier);
   sample.drafter_attached = workers.ready(Worker::kDrafter);
   sample.has_drafter = drafter_attached_ != nullptr;
-  sample.draft_model = workers.drafter_name();
+  sample.draft_model = drafter_;
   sample.transport =
       workers.ring().open() ? RingTransportName(workers.ring().transport()) : kNoTransport;
   return sample;

@@ -67,11 +67,14 @@ class RouterMetrics final : public EngineObserver {
     std::vector<Counter*> tested_at;
   };
   DraftSeries& Drafts(const std::string& draft_model);
+  void SetDrafter(const std::string& draft_model);
 
   MetricRegistry registry_;
   const uint32_t max_draft_length_;
   std::map<std::string, DraftSeries> drafts_;  // by the drafter's name
   DraftSeries* current_drafts_ = nullptr;      // of the one that is attached, or was last
+  std::string drafter_;                        // its name
+  std::map<absl::StatusCode, Counter*> finished_;
 
   std::array<Counter*, v1::TokenSource_ARRAYSIZE> emitted_;
   std::array<Counter*, kNumFallbacks> fallbacks_;

@@ -152,6 +152,7 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
       metrics_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
                options.engine.workers.has_drafter),
       live_(TANDEM_VERSION, model_name(), UnixTime()),
+      unix_offset_(UnixTime() - Now()),
       engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
               &metrics_),
       log_(options.log_prompts) {}
@@ -230,7 +231,7 @@ void RouterServer::RefreshMetrics() {
   if (now < live_sampled_at_ + LiveHistory::kSampleSeconds) return;
   live_sampled_at_ = now;
   LiveSample sample = metrics_.Sample(engine_);
-  sample.time = UnixTime();
+  sample.time = unix_offset_ + now;
   live_.Add(std::move(sample));
 }
 
@@ -521,7 +522,8 @@ void RouterServer::Execute(EngineCommand& command) {
           [&](const LogLine& line) {
             Write(line);
             if (line.level != LogLine::Level::kDebug) {
-              live_.AddEvent(UnixTime(), line.level, line.text);
+              live_.AddEvent(unix_offset_ + Now(), line.level,
+                             line.summary.empty() ? line.text : line.summary);
             }
           },
           [&](const GiveUp& give_up) {

@@ -103,6 +103,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   RequestValidator validator_;
   RouterMetrics metrics_;
   LiveHistory live_;
+  const double unix_offset_;  // Unix time at 0 of the monotonic clock: never goes back
   Engine engine_;
   RequestLog log_;
   double metrics_refreshed_at_ = 0;

@@ -152,6 +152,9 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
                           WorkerModel::Load(options.model));
   if (!model->why_not_cuda().empty()) spdlog::info("CUDA is not used: {}", model->why_not_cuda());
+  // Outlives the server, which refreshes it until its last session is closed.
+  WorkerMetrics metrics(program.judges ? WorkerMetrics::kVerifier : WorkerMetrics::kDrafter,
+                        TANDEM_VERSION, model.get());
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
                           program.start(address, *model, options.ring_dir));
   const v1::AttachReply description = model->Describe();
@@ -160,8 +163,6 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
       description.model(), description.max_slots(), description.max_context_tokens(),
       description.num_pages(), description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
       model->device(), description.numerics_id());
-  WorkerMetrics metrics(program.judges ? WorkerMetrics::kVerifier : WorkerMetrics::kDrafter,
-                        TANDEM_VERSION, model.get());
   server->AfterEachCommand([&metrics] { metrics.Refresh(); });
   std::unique_ptr<AdminServer> admin;
   if (options.admin != "none") {

@@ -16,19 +16,26 @@ WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& versi
       open_slots_(registry_.Gauge(metrics::kWorkerSlots, {{"worker", worker}, {"state", "open"}})),
       free_slots_(registry_.Gauge(metrics::kWorkerSlots, {{"worker", worker}, {"state", "free"}})),
       sessions_(registry_.Gauge(metrics::kWorkerSessions, {{"worker", worker}})),
-      batches_(registry_.Counter(metrics::kWorkerBatches, {{"worker", worker}})),
-      compute_seconds_(registry_.Counter(metrics::kWorkerCompute, {{"worker", worker}})) {
+      batches_{&registry_.Counter(metrics::kWorkerBatches, {{"worker", worker}})},
+      compute_seconds_{&registry_.Counter(metrics::kWorkerCompute, {{"worker", worker}})} {
   // A rate needs the zero before the first event.
   for (const auto transport :
        {v1::RING_TRANSPORT_CUDA_IPC, v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE}) {
     const std::string name = RingTransportName(transport);
     if (worker == kDrafter) {
-      registry_.Counter(metrics::kRingBytes, {{"transport", name}});
+      ring_bytes_[transport].counter =
+          &registry_.Counter(metrics::kRingBytes, {{"transport", name}});
     } else {
-      registry_.Counter(metrics::kRingErrors, {{"transport", name}, {"reason", kBadRingRows}});
+      ring_errors_[{transport, kBadRingRows}].counter = &RingErrors(transport, kBadRingRows);
     }
   }
   Refresh();
+}
+
+prometheus::Counter& WorkerMetrics::RingErrors(v1::RingTransport transport,
+                                               const std::string& reason) {
+  return registry_.Counter(metrics::kRingErrors,
+                           {{"transport", RingTransportName(transport)}, {"reason", reason}});
 }
 
 void WorkerMetrics::Refresh() {
@@ -42,19 +49,16 @@ void WorkerMetrics::Refresh() {
 
   const WorkerStats& now = model_->stats();
   sessions_.Set(now.num_sessions);
-  batches_.Increment(static_cast<double>(now.num_batches - shown_.num_batches));
-  compute_seconds_.Increment(now.compute_seconds - shown_.compute_seconds);
+  batches_.Set(static_cast<double>(now.num_batches));
+  compute_seconds_.Set(now.compute_seconds);
   for (const auto& [transport, bytes] : now.ring_bytes) {
-    registry_.Counter(metrics::kRingBytes, {{"transport", RingTransportName(transport)}})
-        .Increment(static_cast<double>(bytes - shown_.ring_bytes[transport]));
+    ring_bytes_[transport].Set(static_cast<double>(bytes));
   }
   for (const auto& [kind, count] : now.ring_errors) {
-    registry_
-        .Counter(metrics::kRingErrors,
-                 {{"transport", RingTransportName(kind.first)}, {"reason", kind.second}})
-        .Increment(static_cast<double>(count - shown_.ring_errors[kind]));
+    Total& total = ring_errors_[kind];
+    if (total.counter == nullptr) total.counter = &RingErrors(kind.first, kind.second);
+    total.Set(static_cast<double>(count));
   }
-  shown_ = now;
 }
 
 }  // namespace tandem

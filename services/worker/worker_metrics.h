@@ -2,7 +2,9 @@
 #ifndef TANDEM_SERVICES_WORKER_WORKER_METRICS_H_
 #define TANDEM_SERVICES_WORKER_WORKER_METRICS_H_
 
+#include <map>
 #include <string>
+#include <utility>
 
 #include "common/metrics/metric_registry.h"
 #include "services/worker/worker_model.h"
@@ -24,18 +26,31 @@ class WorkerMetrics {
   const MetricRegistry& registry() const { return registry_; }
 
  private:
+  // A counter that follows a total.
+  struct Total {
+    prometheus::Counter* counter = nullptr;
+    double shown = 0;
+
+    void Set(double total) {
+      counter->Increment(total - shown);
+      shown = total;
+    }
+  };
+  prometheus::Counter& RingErrors(v1::RingTransport transport, const std::string& reason);
+
   const WorkerModel* model_;
   const std::string worker_;
   MetricRegistry registry_;
-  WorkerStats shown_;
   prometheus::Gauge& used_pages_;
   prometheus::Gauge& cached_pages_;
   prometheus::Gauge& free_pages_;
   prometheus::Gauge& open_slots_;
   prometheus::Gauge& free_slots_;
   prometheus::Gauge& sessions_;
-  prometheus::Counter& batches_;
-  prometheus::Counter& compute_seconds_;
+  Total batches_;
+  Total compute_seconds_;
+  std::map<v1::RingTransport, Total> ring_bytes_;
+  std::map<std::pair<v1::RingTransport, std::string>, Total> ring_errors_;
 };
 
 }  // namespace tandem

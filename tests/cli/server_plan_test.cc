@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,18 +57,74 @@ TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterIsTold) {
   ASSERT_EQ(plan->workers.size(), 2u);
   EXPECT_THAT(plan->workers[0].command,
               ElementsAre(Path("tandem-verifier"), "--model", "/m/target", "--exit-with-parent",
-                          "--log-format", "text", "--ring-dir", runtime_->path().string()));
+                          "--log-format", "text", "--admin", "none", "--ring-dir",
+                          runtime_->path().string()));
   EXPECT_EQ(plan->workers[0].listen, Socket("verifier.sock"));
   EXPECT_FALSE(plan->workers[0].optional);
-  EXPECT_THAT(plan->workers[1].command, ElementsAre(Path("tandem-draft"), "--model", "/m/draft",
-                                                    "--exit-with-parent", "--log-format", "text"));
+  EXPECT_THAT(plan->workers[1].command,
+              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
+                          "--log-format", "text", "--admin", "none"));
   EXPECT_TRUE(plan->workers[1].optional);
-  EXPECT_THAT(plan->router.command,
-              ElementsAre(Path("tandem-router"), "--target", "/m/target", "--verifier",
-                          Socket("verifier.sock"), "--drafter", Socket("draft.sock"),
-                          "--drain-seconds", "30", "--exit-with-parent", "--log-format", "text"));
+  EXPECT_THAT(
+      plan->router.command,
+      ElementsAre(Path("tandem-router"), "--target", "/m/target", "--verifier",
+                  Socket("verifier.sock"), "--drafter", Socket("draft.sock"), "--drain-seconds",
+                  "30", "--exit-with-parent", "--log-format", "text", "--admin", "none"));
   EXPECT_EQ(plan->router.listen, "127.0.0.1:0");
   EXPECT_GT(plan->router.stop_timeout, std::chrono::seconds(30));
+}
+
+std::string OptionOf(const ChildSpec& child, const std::string& name) {
+  const auto at = std::find(child.command.begin(), child.command.end(), name);
+  return at == child.command.end() ? "" : *std::next(at);
+}
+
+TEST_F(ServerPlanTest, EachProcessHasAnAdminPortOfItsOwn) {
+  options_.admin = "127.0.0.1:0";
+  auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(OptionOf(plan->router, "--admin"), "127.0.0.1:0");
+  EXPECT_EQ(OptionOf(plan->workers[0], "--admin"), "127.0.0.1:0");
+  EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "127.0.0.1:0");
+
+  // Some three ports in a row that are free.
+  for (int port = 21000; port < 60000; port += 3) {
+    options_.admin = "[::1]:" + std::to_string(port);
+    if (plan = Plan(); plan.ok()) {
+      EXPECT_EQ(OptionOf(plan->router, "--admin"), "[::1]:" + std::to_string(port));
+      EXPECT_EQ(OptionOf(plan->workers[0], "--admin"), "[::1]:" + std::to_string(port + 1));
+      EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "[::1]:" + std::to_string(port + 2));
+      break;
+    }
+    ASSERT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted) << plan.status();
+  }
+
+  for (const char* wrong : {"unix:/tmp/admin", "nowhere", "127.0.0.1:65534", "0.0.0.0:9464"}) {
+    options_.admin = wrong;
+    const auto refused = Plan();
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--admin")) << wrong;
+  }
+  options_.insecure = true;
+  options_.admin = "0.0.0.0:0";
+  plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->workers[0].command, ::testing::Contains("--insecure"));
+}
+
+TEST_F(ServerPlanTest, WhereTheUsualAdminPortsAreTakenFreeOnesAreUsed) {
+  options_.admin = "auto";
+  boost::asio::io_context io;
+  boost::asio::ip::tcp::acceptor taken(io);
+  boost::system::error_code error;
+  taken.open(boost::asio::ip::tcp::v4());
+  // Whoever has it already will do as well.
+  taken.bind({boost::asio::ip::make_address("127.0.0.1"), kAdminPort + 1}, error);
+  taken.listen(1, error);
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(OptionOf(plan->router, "--admin"), "127.0.0.1:0");
+  EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "127.0.0.1:0");
 }
 
 TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
@@ -91,7 +151,7 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
               ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
                           "--threads", "2", "--max-slots", "3", "--max-context", "512",
                           "--kv-cache-bytes", "1000", "--backend", "cuda", "--gpu", "1",
-                          "--gpu-memory-bytes", "30000", "--log-format", "json"));
+                          "--gpu-memory-bytes", "30000", "--log-format", "json", "--admin", "none"));
   EXPECT_THAT(plan->workers[0].command,
               IsSupersetOf({"--kv-cache-bytes", "5368709120", "--gpu-memory-bytes", "70000"}));
   const std::vector<std::string>& router = plan->router.command;
@@ -99,7 +159,8 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
       std::vector<std::string>(router.begin() + 10, router.end()),
       ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7", "--transport",
                   "inline", "--heartbeat-timeout", "1.5", "--audit-fraction", "0.25",
-                  "--audit-fails-readiness", "--log-prompts", "--log-format", "json"));
+                  "--audit-fails-readiness", "--log-prompts", "--log-format", "json", "--admin",
+                  "none"));
   EXPECT_EQ(plan->heartbeat_timeout_seconds, 1.5);
 }
 
@@ -119,7 +180,7 @@ TEST_F(ServerPlanTest, WithoutADrafterThereIsNone) {
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->workers.size(), 1u);
-  EXPECT_THAT(plan->router.command, ::testing::Contains("none"));
+  EXPECT_EQ(OptionOf(plan->router, "--drafter"), "none");
 }
 
 TEST_F(ServerPlanTest, AMissingExecutableIsNamed) {

@@ -112,10 +112,33 @@ TEST(TopViewTest, WhatIsNoAnswerIsSaid) {
   EXPECT_EQ(view.Take(answer.dump()).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(TopViewTest, FitsNarrowTerminals) {
+TEST(TopViewTest, AnEventThatComesTwiceIsShownOnce) {
   TopView view;
-  ASSERT_TRUE(view.Take(Answer(0, 300).dump()).ok());
-  EXPECT_LT(Render(view, 10).size(), Render(view, 200).size());
+  nlohmann::json answer = Answer(0, 3);
+  answer["events"].push_back({{"t", 1003.5}, {"level", "info"}, {"text", "ring opened"}});
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  nlohmann::json next = Answer(4, 4);
+  next["events"] = answer["events"];
+  next["events"].push_back({{"t", 1003.9}, {"level", "info"}, {"text", "ring closed"}});
+  ASSERT_TRUE(view.Take(next.dump()).ok());
+  const std::string text = Render(view);
+  EXPECT_EQ(text.find("ring opened"), text.rfind("ring opened"));
+  EXPECT_THAT(text, AllOf(HasSubstr("ring opened"), HasSubstr("ring closed")));
+}
+
+TEST(TopViewTest, CurvesAndEventsFollowTheWidth) {
+  TopView view;
+  nlohmann::json answer = Answer(0, 300);
+  answer["events"].push_back({{"t", 1003}, {"level", "info"}, {"text", std::string(300, 'x')}});
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  const auto blocks = [&](int width) {
+    const std::string text = Render(view, width);
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find("█", at)) != std::string::npos; at += 3) ++count;
+    return count;
+  };
+  EXPECT_EQ(blocks(120) - blocks(80), 40u);  // the rate is always the highest
+  EXPECT_THAT(Render(view, 80), HasSubstr(" " + std::string(70, 'x') + "\n"));
 }
 
 }  // namespace

@@ -40,13 +40,13 @@ class Client {
   void Send(const std::string& text) const {
     ASSERT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
-  // Until `end` came, or the server closed, or nothing came for two seconds.
+  // Until `end` came, or the server closed, or nothing came for ten seconds.
   std::string Read(const std::string& end) const {
     std::string text;
     char piece[4096];
     while (!text.ends_with(end) || end.empty()) {
       pollfd waiting{.fd = fd_, .events = POLLIN, .revents = 0};
-      if (poll(&waiting, 1, 2000) != 1) return text + "<nothing more>";
+      if (poll(&waiting, 1, 10000) != 1) return text + "<nothing more>";
       const ssize_t size = recv(fd_, piece, sizeof(piece), 0);
       if (size <= 0) return text + "<closed>";
       text.append(piece, static_cast<size_t>(size));
@@ -82,7 +82,7 @@ std::string Ask(const AdminServer& server, const std::string& request) {
 }
 
 std::string Get(const std::string& path) {
-  return "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 }
 
 TEST(AdminServerTest, ARouteAnswers) {
@@ -110,17 +110,32 @@ TEST(AdminServerTest, AnythingElseIsRefused) {
   }
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"}) {
     const std::string answer =
-        Ask(*server,
-            std::string(method) + " /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        Ask(*server, std::string(method) +
+                         " /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 405 ")) << method;
     EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD\r\n")) << method;
+  }
+}
+
+// Else a page of another site could read this one through a name of its own that leads here.
+TEST(AdminServerTest, OnLoopbackOnlyItsOwnNamesAreServed) {
+  const auto server = StartServer();
+  const auto ask = [&](const std::string& host) {
+    return Ask(*server, "GET /metrics HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
+  };
+  for (const char* good : {"127.0.0.1", "127.0.0.1:9464", "localhost:1", "[::1]:80", "LOCALHOST"}) {
+    EXPECT_THAT(ask(good), StartsWith("HTTP/1.1 200 ")) << good;
+  }
+  for (const char* bad :
+       {"evil.example", "evil.example:9464", "127.0.0.1.evil.example", "", "localhost.evil"}) {
+    EXPECT_THAT(ask(bad), StartsWith("HTTP/1.1 421 ")) << bad;
   }
 }
 
 TEST(AdminServerTest, HeadHasNoBody) {
   const auto server = StartServer();
   const std::string answer =
-      Ask(*server, "HEAD /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+      Ask(*server, "HEAD /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(answer, HasSubstr("Content-Length: 6\r\n"));
   EXPECT_THAT(answer, EndsWith("\r\n\r\n<closed>"));
 }
@@ -137,11 +152,12 @@ TEST(AdminServerTest, AConnectionIsUsedAgainButNotAfterABody) {
   const auto server = StartServer();
   const Client client(*server);
   for (int i = 0; i < 3; ++i) {
-    client.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    client.Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_THAT(client.Read("one 1\n"), EndsWith("\r\n\r\none 1\n"));
   }
   client.Send(
-      "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 40\r\n\r\nGET /metrics HTTP/1.1");
+      "GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\nGET /metrics "
+      "HTTP/1.1");
   EXPECT_THAT(client.Read(""), EndsWith("one 1\n<closed>"));
   // As HTTP/1.0 has it.
   EXPECT_THAT(Ask(*server, "GET /metrics HTTP/1.0\r\n\r\n"), EndsWith("one 1\n<closed>"));
@@ -161,7 +177,7 @@ TEST(AdminServerTest, OneTooManyIsClosedAndMakesRoomForTheNext) {
   std::vector<Client> clients;
   for (int i = 0; i < 3; ++i) {
     clients.emplace_back(*server);
-    clients.back().Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    clients.back().Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_THAT(clients.back().Read("one 1\n"), EndsWith("one 1\n"));
   }
   EXPECT_EQ(Client(*server).Read(""), "<closed>");
@@ -181,12 +197,12 @@ TEST(AdminServerTest, OneTooManyIsClosedAndMakesRoomForTheNext) {
 }
 
 TEST(AdminServerTest, SlowOnesAreClosed) {
-  const auto server = StartServer({.request_seconds = 0.2, .idle_seconds = 0.2});
+  const auto server = StartServer({.request_seconds = 1, .idle_seconds = 0.5});
   const Client silent(*server);
   const Client half(*server);
   half.Send("GET /metr");
   const Client idle(*server);
-  idle.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  idle.Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(silent.Read(""), "<closed>");
   EXPECT_EQ(half.Read(""), "<closed>");
   EXPECT_THAT(idle.Read(""), EndsWith("one 1\n<closed>"));
@@ -195,7 +211,7 @@ TEST(AdminServerTest, SlowOnesAreClosed) {
 TEST(AdminServerTest, EndsWithConnectionsOpen) {
   auto server = StartServer();
   const Client client(*server);
-  client.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
   client.Read("one 1\n");
   server.reset();
   EXPECT_EQ(client.Read(""), "<closed>");
@@ -207,8 +223,6 @@ TEST(AdminServerTest, AnAddressThatCannotBeHad) {
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kUnavailable) << taken.status();
   EXPECT_THAT(taken.status().message(), HasSubstr(server->address()));
   EXPECT_EQ(AdminServer::Start(*Address::Parse("unix:/tmp/x.sock"), {}).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(AdminServer::Start(*Address::Parse("no.such.host.invalid:1"), {}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

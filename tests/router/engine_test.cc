@@ -126,6 +126,33 @@ TEST(EngineTest, StatisticsAreThoseOfWhatWasEmitted) {
   EXPECT_TRUE(result.completion->lossless());
 }
 
+// Where cores are few a worker takes the router's as soon as it has a batch.
+TEST(EngineTest, WhatAWorkerComputedIsBelievedThoughTheBatchWasNotedLate) {
+  double verify_seconds[2];
+  for (const bool late : {false, true}) {
+    EngineDriver driver(Options(4));
+    driver.change_verifier_reply = [](v1::VerifierReply& reply) {
+      if (reply.has_verify()) reply.mutable_verify()->set_compute_seconds(0.002);
+    };
+    driver.sent_late = late ? 0.0015 : 0;
+    driver.Start();
+    const CallResult result = driver.Generate(driver.Request(Prompt(9), 60));
+    const v1::Timings& timings = result.completion->timings();
+    verify_seconds[late ? 1 : 0] = timings.verify_seconds();
+    EXPECT_GE(timings.transfer_seconds(), 0);
+    EXPECT_GE(timings.router_seconds(), 0);
+    EXPECT_LE(timings.verify_seconds() + timings.draft_seconds(), timings.decode_seconds());
+    // But not longer than since the event that the batch follows from.
+    driver.change_verifier_reply = [](v1::VerifierReply& reply) {
+      if (reply.has_verify()) reply.mutable_verify()->set_compute_seconds(100);
+    };
+    const CallResult absurd = driver.Generate(driver.Request(Prompt(9), 60));
+    EXPECT_LE(absurd.completion->timings().verify_seconds(),
+              absurd.completion->timings().decode_seconds());
+  }
+  EXPECT_NEAR(verify_seconds[0], verify_seconds[1], 1e-9);
+}
+
 TEST(EngineTest, TimesAddUpToTheTimeOfDecoding) {
   EngineDriver driver(Options(4));
   driver.Start();

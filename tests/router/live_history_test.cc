@@ -57,6 +57,20 @@ TEST(LiveHistoryTest, PositionsAreThoseOfTheLastMinute) {
   EXPECT_EQ(positions["accepted"], nlohmann::json({180, 60}));
 }
 
+TEST(LiveHistoryTest, AnotherDrafterBeginsAnew) {
+  LiveHistory history("1", "toy", 0);
+  for (int i = 100; i <= 110; ++i) history.Add(At(i));
+  for (int i = 1; i <= 3; ++i) {
+    LiveSample sample = At(i);
+    sample.time = 110 + i;
+    sample.draft_model = "other";
+    history.Add(sample);
+  }
+  const nlohmann::json positions = Read(history)["positions"];
+  EXPECT_EQ(positions["tested"], nlohmann::json({12, 8}));
+  EXPECT_EQ(positions["accepted"], nlohmann::json({6, 2}));
+}
+
 TEST(LiveHistoryTest, TenMinutesAndFiftyEventsAreKept) {
   LiveHistory history("1", "toy", 0);
   for (int i = 1; i <= 1000; ++i) {

@@ -37,7 +37,6 @@ struct Served {
   explicit Served(const EngineOptions& options = Options(), const ToyModel& model = {})
       : metrics("1.2.3", "toy", 16), driver(options, model, &metrics) {
     driver.Start();
-    metrics.Refresh(driver.engine);
   }
 
   GenerationRequest Sampled(int tokens) const {
@@ -161,7 +160,8 @@ TEST(RouterMetricsTest, StatesAreThere) {
             1);
   EXPECT_EQ(series.at(R"(tandem_draft_length{model="toy"})"), 4);
   EXPECT_GT(series.at(R"(tandem_baseline_step_seconds{model="toy"})"), 0);
-  EXPECT_GT(series.at(R"(tandem_speculation_gain_ratio{model="toy"})"), 0);
+  // Drafts of a fixed length are compared with plain decoding, too.
+  EXPECT_GT(series.at(R"(tandem_speculation_gain_ratio{model="toy"})"), 1.05);
 
   served.driver.Kill(Worker::kDrafter);
   series = served.Read();
@@ -235,6 +235,27 @@ TEST(RouterMetricsTest, EveryPlainRoundHasAReason) {
               0.5 * result.completion->speculation().num_plain_rounds());
     EXPECT_NEAR(series.at(R"(tandem_speculation_gain_ratio{model="toy"})"), 1, 0.2);
   }
+}
+
+TEST(RouterMetricsTest, PrefixLookupsAreOfPrompts) {
+  Served served;
+  for (int i = 0; i < 4; ++i) served.driver.Generate(served.driver.Request(Prompt(9), 100));
+  const Exposition series = served.Read();
+  for (const std::string worker : {"verifier", "drafter"}) {
+    const std::string labels = R"({model="toy",worker=")" + worker + "\"}";
+    EXPECT_EQ(series.at("tandem_prefix_cache_lookup_tokens_total" + labels), 4 * 9) << worker;
+    EXPECT_LE(series.at("tandem_prefix_cache_hit_tokens_total" + labels), 4 * 9) << worker;
+  }
+}
+
+TEST(RouterMetricsTest, WithoutADrafterNothingIsGained) {
+  Served served;
+  served.driver.Generate(served.driver.Request(Prompt(9), 100));
+  EXPECT_EQ(served.Read().at(R"(tandem_draft_length{model="toy"})"), 4);
+  served.driver.Kill(Worker::kDrafter);
+  served.driver.Generate(served.driver.Request(Prompt(9), 100));
+  EXPECT_EQ(served.Read().at(R"(tandem_draft_length{model="toy"})"), 0);
+  EXPECT_EQ(served.Read().at(R"(tandem_speculation_gain_ratio{model="toy"})"), 1);
 }
 
 TEST(RouterMetricsTest, CallsEndByStatus) {

@@ -188,7 +188,7 @@ def test_prometheus_says_what_completions_say(prometheus, completions):
 def test_requests_tokens_and_times(server, prometheus, completions):
     with pytest.raises(grpc.RpcError):
         server.generate("x", temperature=-1)
-    stream = server.start("Once upon a time", max_tokens=200, ignore_eos=True)
+    stream = server.start("Once upon a time", max_tokens=900, ignore_eos=True)
     next(stream)
     stream.cancel()
     counts = {}
@@ -239,12 +239,14 @@ def test_workers_have_their_own(server, completions):
 
 def test_a_lost_drafter_is_seen(server, completions):
     url = f"http://{admin_addresses(server)['router']}/metrics"
-    pid = server.child("tandem-draft")
-    subprocess.run(["kill", "-9", str(pid)], check=True)
-    harness.wait_until(lambda: total(series(get(url)), "tandem_epoch_changes_total", worker="drafter", reason="disconnected") == 1,
-                       5, "the loss is counted")
-    harness.wait_until(lambda: total(series(get(url)), "tandem_epoch_changes_total", worker="drafter", reason="attached") == 2,
-                       10, "it is back")
+
+    def changes(reason):
+        return total(series(get(url)), "tandem_epoch_changes_total", worker="drafter", reason=reason)
+
+    lost, attached = changes("disconnected"), changes("attached")
+    subprocess.run(["kill", "-9", str(server.child("tandem-draft"))], check=True)
+    harness.wait_until(lambda: changes("disconnected") == lost + 1, 5, "the loss is counted")
+    harness.wait_until(lambda: changes("attached") == attached + 1, 10, "it is back")
     harness.wait_until(lambda: total(series(get(url)), "tandem_drafter_attached") == 1, 2, "that is shown")
 
 
