@@ -147,20 +147,20 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
   options_.heartbeat_timeout = 1.5;
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(plan->workers[1].command,
-              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
-                          "--threads", "2", "--max-slots", "3", "--max-context", "512",
-                          "--kv-cache-bytes", "1000", "--backend", "cuda", "--gpu", "1",
-                          "--gpu-memory-bytes", "30000", "--log-format", "json", "--admin", "none"));
+  EXPECT_THAT(
+      plan->workers[1].command,
+      ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent", "--threads",
+                  "2", "--max-slots", "3", "--max-context", "512", "--kv-cache-bytes", "1000",
+                  "--backend", "cuda", "--gpu", "1", "--gpu-memory-bytes", "30000", "--log-format",
+                  "json", "--admin", "none"));
   EXPECT_THAT(plan->workers[0].command,
               IsSupersetOf({"--kv-cache-bytes", "5368709120", "--gpu-memory-bytes", "70000"}));
   const std::vector<std::string>& router = plan->router.command;
-  EXPECT_THAT(
-      std::vector<std::string>(router.begin() + 10, router.end()),
-      ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7", "--transport",
-                  "inline", "--heartbeat-timeout", "1.5", "--audit-fraction", "0.25",
-                  "--audit-fails-readiness", "--log-prompts", "--log-format", "json", "--admin",
-                  "none"));
+  EXPECT_THAT(std::vector<std::string>(router.begin() + 10, router.end()),
+              ElementsAre("--draft-length", "5", "--max-slots", "3", "--max-queue", "7",
+                          "--transport", "inline", "--heartbeat-timeout", "1.5", "--audit-fraction",
+                          "0.25", "--audit-fails-readiness", "--log-prompts", "--log-format",
+                          "json", "--admin", "none"));
   EXPECT_EQ(plan->heartbeat_timeout_seconds, 1.5);
 }
 

@@ -45,7 +45,7 @@ def test_bench_serve_starts_a_server_of_its_own(tmp_path):
         assert row["time_per_token_seconds"]["count"] == row["requests"]
         assert 0 < row["utilisation"]["verify"] <= 1
         assert row["target_flops"] > 0
-        assert {"client", "machine", "tandem-router", "tandem-draft", "tandem-verifier"} == set(row["cpu_seconds"])
+        assert {"client", "machine", "stolen", "tandem-router", "tandem-draft", "tandem-verifier"} == set(row["cpu_seconds"])
         assert (row["drafting"] != "off") == ("ratio_to_off" in row)
         if row["drafting"] == "on":
             assert row["drafted_tokens"] > 0
