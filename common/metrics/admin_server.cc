@@ -3,19 +3,16 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <exception>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -28,6 +25,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
+using boost::system::error_code;
 
 using Request = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
@@ -58,58 +56,88 @@ class AdminServer::Impl {
   int port() const { return acceptor_.local_endpoint().port(); }
 
   void Run() {
-    asio::co_spawn(context_, Accept(), asio::detached);
+    Accept();
     thread_ = std::thread([this] { context_.run(); });
   }
 
   std::string address;
 
  private:
-  asio::awaitable<void> Accept() {
-    while (true) {
-      boost::system::error_code error;
-      tcp::socket socket =
-          co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, error));
-      if (error == asio::error::operation_aborted) co_return;
-      if (error) {  // no descriptors, usually: somebody has to end first
-        asio::steady_timer pause(context_, std::chrono::milliseconds(100));
-        co_await pause.async_wait(asio::use_awaitable);
-        continue;
-      }
-      if (num_connections_ >= limits_.connections) continue;  // closes it
-      asio::co_spawn(context_, Serve(beast::tcp_stream(std::move(socket))), asio::detached);
+  // Keeps itself alive until it has nothing more to wait for.
+  class Connection : public std::enable_shared_from_this<Connection> {
+   public:
+    Connection(tcp::socket socket, Impl* server)
+        : server_(server),
+          stream_(std::move(socket)),
+          buffer_(static_cast<size_t>(server->limits_.header_bytes)) {
+      ++server_->num_connections_;
     }
+    ~Connection() { --server_->num_connections_; }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    // Who is too slow, or does not speak HTTP, is told nothing.
+    void Read(double patience) {
+      parser_.emplace();
+      parser_->header_limit(static_cast<uint32_t>(server_->limits_.header_bytes));
+      stream_.expires_after(Duration(patience));
+      http::async_read_header(stream_, buffer_, *parser_,
+                              [self = shared_from_this()](const error_code& error, size_t) {
+                                if (!error) self->Write();
+                              });
+    }
+
+   private:
+    void Write() {
+      const Request request = parser_->release();
+      response_ = server_->Answer(request);
+      // What comes after a header that announces a body cannot be told from it.
+      goes_on_ = request.keep_alive() && !request.has_content_length() && !request.chunked();
+      response_.keep_alive(goes_on_);
+      serializer_.emplace(response_);
+      stream_.expires_after(Duration(server_->limits_.request_seconds));
+      const auto written = [self = shared_from_this()](const error_code& error, size_t) {
+        self->OnWritten(error);
+      };
+      if (request.method() == http::verb::head) {
+        http::async_write_header(stream_, *serializer_, written);
+      } else {
+        http::async_write(stream_, *serializer_, written);
+      }
+    }
+
+    void OnWritten(const error_code& error) {
+      if (!error && goes_on_) return Read(server_->limits_.idle_seconds);
+      error_code ignored;
+      stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    }
+
+    Impl* server_;
+    beast::tcp_stream stream_;
+    beast::flat_buffer buffer_;
+    std::optional<http::request_parser<http::empty_body>> parser_;
+    Response response_;
+    std::optional<http::response_serializer<http::string_body>> serializer_;
+    bool goes_on_ = true;
+  };
+
+  void Accept() {
+    acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) return AcceptLater();
+      if (num_connections_ < limits_.connections) {
+        std::make_shared<Connection>(std::move(socket), this)->Read(limits_.request_seconds);
+      }  // else it is closed
+      Accept();
+    });
   }
 
-  asio::awaitable<void> Serve(beast::tcp_stream stream) {
-    ++num_connections_;
-    try {
-      beast::flat_buffer buffer(static_cast<size_t>(limits_.header_bytes));
-      double patience = limits_.request_seconds;
-      for (bool goes_on = true; goes_on; patience = limits_.idle_seconds) {
-        http::request_parser<http::empty_body> parser;
-        parser.header_limit(static_cast<uint32_t>(limits_.header_bytes));
-        stream.expires_after(Duration(patience));
-        co_await http::async_read_header(stream, buffer, parser, asio::use_awaitable);
-        const Request request = parser.release();
-        Response response = Answer(request);
-        // What comes after a header that announces a body cannot be told from it.
-        goes_on = request.keep_alive() && !request.has_content_length() && !request.chunked();
-        response.keep_alive(goes_on);
-        stream.expires_after(Duration(limits_.request_seconds));
-        http::response_serializer<http::string_body> serializer(response);
-        if (request.method() == http::verb::head) {
-          co_await http::async_write_header(stream, serializer, asio::use_awaitable);
-        } else {
-          co_await http::async_write(stream, serializer, asio::use_awaitable);
-        }
-      }
-    } catch (const std::exception&) {
-      // It left, was too slow, or does not speak HTTP: nothing to tell anybody.
-    }
-    boost::system::error_code ignored;
-    stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
-    --num_connections_;
+  // There are no descriptors, usually: somebody has to end first.
+  void AcceptLater() {
+    pause_.expires_after(std::chrono::milliseconds(100));
+    pause_.async_wait([this](const error_code& error) {
+      if (!error) Accept();
+    });
   }
 
   // Of the header Host, or what is not one.
@@ -124,7 +152,7 @@ class AdminServer::Impl {
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
       host = host.substr(1, host.size() - 2);
     }
-    boost::system::error_code error;
+    error_code error;
     asio::ip::make_address(host, error);
     return !error || beast::iequals(host, "localhost");
   }
@@ -173,12 +201,13 @@ class AdminServer::Impl {
     return pages;
   }
 
+  int num_connections_ = 0;  // outlives the context, whose last connections count down
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
+  asio::steady_timer pause_{context_};
   const bool is_loopback_;
   const AdminRoutes routes_;
   const AdminLimits limits_;
-  int num_connections_ = 0;
   std::thread thread_;
 };
 
@@ -193,7 +222,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const Address& a
   if (address.is_unix()) {
     return InvalidArgument("--admin " + address.ToGrpc() + ": want HOST:PORT, or none");
   }
-  boost::system::error_code error;
+  error_code error;
   asio::io_context context;
   const auto found = tcp::resolver(context).resolve(
       address.host(), std::to_string(address.port()),
