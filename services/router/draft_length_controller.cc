@@ -53,7 +53,7 @@ constexpr double kMostCredit = 8;
 // Acceptance that would have to pay before a probe is worth while.
 constexpr double kHopedAcceptance = 0.95;
 // Rounds without a look at costs that changed a little, at most, and slots for each of them.
-constexpr uint32_t kMostPatience = 7;
+constexpr uint32_t kMostPlainPatience = 7;
 constexpr uint32_t kSlotsOfPatience = 4;
 // Of the logarithm of any cost.
 constexpr double kLittleChange = 0.1;
@@ -219,7 +219,7 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
       Earn(same, 0, &investments_[batch.cohort]);
       return same;
     }
-    patience = std::min({2 * plain_round->patience + 1, kMostPatience,
+    patience = std::min({2 * plain_round->patience + 1, kMostPlainPatience,
                          static_cast<uint32_t>(candidates.size()) / kSlotsOfPatience});
   }
   plain_round.reset();
