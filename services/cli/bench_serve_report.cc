@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "services/cli/percentiles.h"
 #include "services/cli/predictions.h"
+#include "services/cli/share.h"
 #include "services/cli/table.h"
 
 namespace tandem::cli {
@@ -17,8 +18,6 @@ constexpr double kSaturated = 0.85;
 
 constexpr size_t kLoadColumnWidths[] = {9, 13, 6, 7, 9, 8, 16, 8, 8, 8, 8,
                                         8, 8,  8, 7, 6, 7, 7,  7, 7, 7};
-
-double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 int64_t NumFailures(const LoadResult& result) {
   int64_t sum = 0;

@@ -10,6 +10,8 @@
 #include <memory>
 #include <sstream>
 
+#include "services/cli/share.h"
+
 namespace tandem::cli {
 
 namespace {
@@ -76,8 +78,7 @@ CpuSeconds ReadCpuSeconds() {
 
 double StolenShare(const CpuSeconds& before, const CpuSeconds& after) {
   const double stolen = after.stolen - before.stolen;
-  const double wanted = stolen + after.machine - before.machine;
-  return wanted > 0 ? stolen / wanted : 0;
+  return Share(stolen, stolen + after.machine - before.machine);
 }
 
 }  // namespace tandem::cli

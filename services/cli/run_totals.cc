@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "services/cli/share.h"
+
 namespace tandem::cli {
 
 namespace {
-
-double Ratio(double numerator, double denominator) {
-  return denominator > 0 ? numerator / denominator : 0;
-}
 
 void AddEach(std::vector<int64_t>& sums, const google::protobuf::RepeatedField<int32_t>& values) {
   sums.resize(std::max<size_t>(sums.size(), values.size()));
@@ -40,19 +38,19 @@ int64_t RunTotals::plain_rounds() const {
 }
 
 double RunTotals::TokensPerSecond() const {
-  return Ratio(static_cast<double>(decoded_tokens_), decode_seconds_);
+  return Share(static_cast<double>(decoded_tokens_), decode_seconds_);
 }
 
 double RunTotals::TokensPerPass() const {
-  return Ratio(static_cast<double>(decoded_tokens_), static_cast<double>(rounds()));
+  return Share(static_cast<double>(decoded_tokens_), static_cast<double>(rounds()));
 }
 
 double RunTotals::AcceptanceRate() const {
-  return Ratio(static_cast<double>(accepted_), static_cast<double>(drafted_));
+  return Share(static_cast<double>(accepted_), static_cast<double>(drafted_));
 }
 
 double RunTotals::Alpha() const {
-  return Ratio(static_cast<double>(accepted_), static_cast<double>(tested_));
+  return Share(static_cast<double>(accepted_), static_cast<double>(tested_));
 }
 
 std::vector<double> RunTotals::AlphaPerPosition() const {
@@ -60,7 +58,7 @@ std::vector<double> RunTotals::AlphaPerPosition() const {
   for (size_t i = 0; i < tested_per_position_.size(); ++i) {
     const int64_t accepted = i < accepted_per_position_.size() ? accepted_per_position_[i] : 0;
     alphas.push_back(
-        Ratio(static_cast<double>(accepted), static_cast<double>(tested_per_position_[i])));
+        Share(static_cast<double>(accepted), static_cast<double>(tested_per_position_[i])));
   }
   return alphas;
 }

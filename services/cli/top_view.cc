@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/status.h"
+#include "services/cli/share.h"
 #include "services/cli/table.h"
 
 namespace tandem::cli {
@@ -22,8 +23,6 @@ constexpr size_t kShownEvents = 6;
 constexpr int kLeast = 40;  // columns
 constexpr size_t kNumberWidths[] = {10, 10, 12, 13, 12, 9};
 constexpr const char* kBlocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-
-double PartOf(double part, double all) { return all > 0 ? part / all : 0; }
 
 std::string PercentOf(double part, double all) {
   return all > 0 ? Number(100 * part / all, 0) + " %" : "–";
@@ -164,7 +163,7 @@ std::string TopView::Numbers(const Palette& palette) const {
                        kNumberWidths)) +
          "\n" +
          palette.Bold(TableLine(
-             {Short(PartOf(now.tokens(), now.time)),
+             {Short(Share(now.tokens(), now.time)),
               now.rounds > 0 ? Number(samples_[last].gain, 2) + "×" : "–",
               PercentOf(slow.accepted, slow.drafted),
               slow.tokens() > 0 ? Number(slow.tokens() / (slow.tokens() - slow.emitted[0]), 2)
@@ -182,9 +181,9 @@ std::string TopView::Curves(int width) const {
   std::vector<double> acceptance;
   for (size_t i = first; i < samples_.size(); ++i) {
     const Sample now = Over(i, kRateSeconds);
-    rates.push_back(PartOf(now.tokens(), now.time));
+    rates.push_back(Share(now.tokens(), now.time));
     const Sample slow = Over(i, kAcceptanceSeconds);
-    acceptance.push_back(PartOf(slow.accepted, slow.drafted));
+    acceptance.push_back(Share(slow.accepted, slow.drafted));
   }
   const double most = *std::max_element(rates.begin(), rates.end());
   return "tokens/s    " + Curve(rates, most) + " up to " + Short(most) + "\n" + "acceptance  " +
@@ -217,7 +216,7 @@ std::string TopView::Rounds() const {
 
 std::string TopView::Cache(const Palette& palette) const {
   const auto one = [&](const std::string& name, const Pages& pages) {
-    return name + " " + palette.Bar(PartOf(pages.used, pages.total), 10) + " " +
+    return name + " " + palette.Bar(Share(pages.used, pages.total), 10) + " " +
            Number(pages.used, 0) + " of " + Number(pages.total, 0) + " pages";
   };
   return "KV cache    " + one("target", state_.kv) +
