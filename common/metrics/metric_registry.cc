@@ -132,6 +132,15 @@ prometheus::Histogram& MetricRegistry::Histogram(const MetricInfo& info,
            prometheus::Histogram::BucketBoundaries(info.buckets.begin(), info.buckets.end()));
 }
 
+AdminRoutes MetricsRoutes(const MetricRegistry& registry) {
+  return {{"/metrics",
+           [&registry](const std::string&) {
+             return AdminResponse{.body = registry.Serialize(),
+                                  .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+           }},
+          {"/healthz", [](const std::string&) { return AdminResponse{.body = "ok\n"}; }}};
+}
+
 std::string MetricRegistry::Serialize() const {
   std::vector<prometheus::MetricFamily> families = registry_->Collect();
   for (prometheus::MetricFamily& family : process_->Collect()) {

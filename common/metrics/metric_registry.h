@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "common/metrics/admin_server.h"
 #include "common/metrics/metric_info.h"
 
 namespace prometheus {
@@ -45,8 +46,9 @@ class MetricRegistry {
   std::unique_ptr<ProcessMetrics> process_;
 };
 
-// Content-Type of Serialize's text.
-inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+// What every process shows: /metrics, and /healthz, which says that it answers at all. `registry`
+// must outlive the server that gets these.
+AdminRoutes MetricsRoutes(const MetricRegistry& registry);
 
 }  // namespace tandem
 

@@ -199,7 +199,7 @@ absl::Status RouterServer::Start() {
 
 absl::Status RouterServer::StartAdmin() {
   if (!admin_address_.has_value()) return absl::OkStatus();
-  AdminRoutes routes;
+  AdminRoutes routes = MetricsRoutes(metrics_.registry());
   for (const LivePageFile& file : LivePage()) {
     routes[file.path] = [file](const std::string&) {
       return AdminResponse{.body = std::string(file.content), .content_type = file.content_type};
@@ -208,11 +208,6 @@ absl::Status RouterServer::StartAdmin() {
   routes["/live.json"] = [this](const std::string& query) {
     return AdminResponse{.body = live_.Json(Since(query)), .content_type = "application/json"};
   };
-  routes["/metrics"] = [this](const std::string&) {
-    return AdminResponse{.body = metrics_.registry().Serialize(),
-                         .content_type = kMetricsContentType};
-  };
-  routes["/healthz"] = [](const std::string&) { return AdminResponse{.body = "ok\n"}; };
   routes["/readyz"] = [this](const std::string&) {
     return ready_ ? AdminResponse{.body = "ready\n"}
                   : AdminResponse{.body = "not ready\n", .status = 503};

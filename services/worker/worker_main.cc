@@ -135,14 +135,9 @@ bool FollowParent() {
 
 // A worker that listens is ready.
 AdminRoutes Routes(const WorkerMetrics& metrics) {
-  const auto ok = [](const std::string&) { return AdminResponse{.body = "ok\n"}; };
-  return {{"/metrics",
-           [&metrics](const std::string&) {
-             return AdminResponse{.body = metrics.registry().Serialize(),
-                                  .content_type = kMetricsContentType};
-           }},
-          {"/healthz", ok},
-          {"/readyz", ok}};
+  AdminRoutes routes = MetricsRoutes(metrics.registry());
+  routes["/readyz"] = routes["/healthz"];
+  return routes;
 }
 
 absl::Status Serve(const WorkerProgram& program, const Options& options,

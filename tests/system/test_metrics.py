@@ -214,7 +214,11 @@ def test_requests_tokens_and_times(server, prometheus, completions):
 def test_workers_have_their_own(server, completions):
     page_tokens = server.info().load.kv_page_tokens
     server.generate([300 + i for i in range(2 * page_tokens)], temperature=0, max_tokens=1)
-    texts = {name: get(f"http://{address}/metrics") for name, address in admin_addresses(server).items()}
+    addresses = admin_addresses(server)
+    # Slots are closed by a command of their own, after the client has its answer.
+    harness.wait_until(lambda: total(series(get(f"http://{addresses['verifier']}/metrics")), "tandem_worker_slots", state="open") == 0,
+                       5, "all slots are closed")
+    texts = {name: get(f"http://{address}/metrics") for name, address in addresses.items()}
     verifier, drafter = series(texts["verifier"]), series(texts["draft"])
     load = server.info().load
     assert total(verifier, "tandem_kv_pages", worker="verifier") == load.num_kv_pages
