@@ -49,7 +49,8 @@ def test_greedy_and_reproducible_requests_are_decoded_again_and_agree(server):
 def test_every_plainly_sampled_token_is_a_sample(server):
     before = audit(server)
     outputs = server.generate_all(
-        [(PROMPTS[i % 4], dict(max_tokens=100, ignore_eos=True, temperature=0.8)) for i in range(16)], 4)
+        # A fixed length: on a busy machine the controller may find that drafting does not pay.
+        [(PROMPTS[i % 4], dict(max_tokens=100, ignore_eos=True, temperature=0.8, draft_length=4)) for i in range(16)], 4)
     sources = {source for output in outputs for source in output.sources}
     assert len(sources) >= 3, "accepted, recovered and bonus"
     after = audit(server)

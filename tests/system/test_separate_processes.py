@@ -113,7 +113,7 @@ def test_a_drafter_may_come_late(start, tmp_path):
     assert set(alone.sources) == {pb.TOKEN_SOURCE_PLAIN}
     start("tandem-draft", "--model", harness.TALES_DRAFT, "--listen", address)
     harness.wait_until(lambda: info(stub).drafter_attached, 10, "the drafter is attached")
-    together = generate(stub, PROMPTS[0], max_tokens=40, **GREEDY)
+    together = generate(stub, PROMPTS[0], max_tokens=40, draft_length=4, **GREEDY)
     assert together.bytes == alone.bytes
     assert together.completion.speculation.num_accepted_tokens > 0
 
