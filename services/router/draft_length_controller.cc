@@ -27,10 +27,13 @@ constexpr double kMostCatchUpRounds = 128;
 
 constexpr uint32_t kProbeLength = 2;
 // Rounds from one probe of acceptance to the next: at first, after one that was worth it, and the
-// most that doubling after others comes to.
+// most that doubling after others comes to. Where nothing was worth it for long, the gap is this
+// part of that time: drafts that pay again are found out within an eighth of what they did not.
 constexpr uint32_t kFirstGap = 16;
 constexpr uint32_t kShortestGap = 2;
 constexpr uint32_t kLongestGap = 128;
+constexpr uint32_t kBarrenRoundsOfGap = 8;
+constexpr uint32_t kLongestBarrenGap = 512;
 constexpr uint32_t kLongestCostGap = 64;
 // Rounds with drafts until a plain one: at first, and the most that doubling comes to.
 constexpr uint32_t kFirstReference = 8;
@@ -130,7 +133,13 @@ void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mo
     if (!probe.has_value() || probe->serial != serial || num_drafted == 0) continue;
     const double worth = num_accepted * probe->seconds_per_token;
     credit_seconds_ += worth;
-    probe_gap_ = worth >= probe->seconds ? kShortestGap : std::min(2 * probe_gap_, kLongestGap);
+    if (worth >= probe->seconds) {
+      probe_gap_ = kShortestGap;
+      barren_rounds_ = 0;
+    } else {
+      probe_gap_ = std::min(2 * probe_gap_, std::clamp(barren_rounds_ / kBarrenRoundsOfGap,
+                                                       kLongestGap, kLongestBarrenGap));
+    }
     probe.reset();
   }
 }
@@ -338,18 +347,23 @@ bool DraftLengthController::ProbeCosts(std::span<const DraftCandidate> candidate
 void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> candidates,
                                             const DraftBatch& batch, const RoundCosts& expected,
                                             DraftPlan* plan) {
-  ++rounds_since_probe_;
   std::vector<uint32_t> idle;
+  bool drafts = false;
   for (uint32_t id = 0; id < candidates.size(); ++id) {
-    if (plan->lengths[id] == 0 && !candidates[id].fixed.has_value() && candidates[id].limit > 0) {
-      idle.push_back(id);
-    }
+    if (candidates[id].fixed.has_value() || candidates[id].limit == 0) continue;
+    if (plan->lengths[id] == 0) idle.push_back(id);
+    drafts = drafts || plan->lengths[id] > 0;
+  }
+  if (drafts) {
+    barren_rounds_ = 0;
+    probe_gap_ = std::min(probe_gap_, idle.empty() ? kFirstGap : kLongestGap);
   }
   if (idle.empty()) {
-    probe_gap_ = kFirstGap;
-    rounds_since_probe_ = 0;
+    if (drafts) rounds_since_probe_ = 0;
+    return;
   }
-  if (rounds_since_probe_ < probe_gap_) return;
+  barren_rounds_ = std::min(barren_rounds_ + 1, kBarrenRoundsOfGap * kLongestBarrenGap);
+  if (++rounds_since_probe_ < probe_gap_) return;
   rounds_since_probe_ = 0;
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
 
@@ -408,14 +422,18 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
   }
   const RoundCosts expected = costs_.Expected();
   DraftPlan plan = Plan(candidates, batch, expected);
-  const double seconds = plan.value.seconds;
-  if (!std::exchange(paid_in_, true)) credit_seconds_ = kInitialCredit * seconds;
-  const double budget =
-      options_.probe_budget / (1 + (static_cast<double>(candidates.size()) - 1) / kSharingSlots);
-  credit_seconds_ = std::min(credit_seconds_ + budget * seconds,
-                             std::max(credit_seconds_, kMostCredit * seconds));
-  if (!Refer(batch, &plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
-    ProbeAcceptance(candidates, batch, expected, &plan);
+  // A round of fixed lengths has nothing to find out, and gives nothing towards it.
+  if (std::any_of(candidates.begin(), candidates.end(),
+                  [](const DraftCandidate& slot) { return !slot.fixed.has_value(); })) {
+    const double seconds = plan.value.seconds;
+    if (!std::exchange(paid_in_, true)) credit_seconds_ = kInitialCredit * seconds;
+    const double budget =
+        options_.probe_budget / (1 + (static_cast<double>(candidates.size()) - 1) / kSharingSlots);
+    credit_seconds_ = std::min(credit_seconds_ + budget * seconds,
+                               std::max(credit_seconds_, kMostCredit * seconds));
+    if (!Refer(batch, &plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
+      ProbeAcceptance(candidates, batch, expected, &plan);
+    }
   }
   double sum = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {

@@ -337,7 +337,13 @@ TEST(DraftLengthControllerTest, ProbingCostsLittleWhereDraftsAreAlwaysWrong) {
   const auto rounds = RunController(simulation);
   const double plain = Rate(RunFixed(simulation, {0}));
   EXPECT_LE(Lost(Rate(std::span(rounds).subspan(100)), plain), 0.01);
-  EXPECT_GT(Lost(Rate(std::span(rounds).subspan(100)), plain), 0);  // it does probe
+  const auto probes = [&](size_t begin, size_t count) {
+    return std::ranges::count_if(std::span(rounds).subspan(begin, count),
+                                 [](const SimulatedRound& round) { return round.lengths[0] > 0; });
+  };
+  EXPECT_GE(probes(100, 1000), 5) << "it asks";
+  EXPECT_LE(probes(5000, 15000), 32) << "it asks less and less";
+  EXPECT_GE(probes(5000, 15000), 25) << "it never gives up";
 }
 
 // Costs change in round 1,000.
@@ -532,6 +538,31 @@ TEST_F(ChoiceTest, AFixedLengthOfZeroIsTakenAndNeverProbed) {
     ASSERT_THAT(Choose({fixed}, {}), ElementsAre(0));
     Accept(0, 0, 1);
   }
+}
+
+TEST_F(ChoiceTest, RequestsOfFixedLengthDoNotMakeOthersAskMore) {
+  Measure(SmallPair());
+  Accept(4, 0, 60);
+  DraftCandidate fixed = Candidate();
+  fixed.fixed = 0;
+  const auto probes = [&](bool with_fixed) {
+    int count = 0;
+    for (int request = 0; request < 100; ++request) {
+      for (int round = 0; round < 64; ++round) {
+        const uint32_t length = Choose({Candidate()}, {})[0];
+        count += length > 0 ? 1 : 0;
+        Accept(length, 0, 1);
+      }
+      for (int round = 0; with_fixed && round < 64; ++round) {
+        EXPECT_THAT(Choose({fixed}, {}), ElementsAre(0));
+        Accept(0, 0, 1);
+      }
+    }
+    return count;
+  };
+  const int alone = probes(false);
+  EXPECT_GT(alone, 10);
+  EXPECT_LE(probes(true), alone);
 }
 
 TEST_F(ChoiceTest, ALimitIsKept) {
