@@ -158,8 +158,9 @@ def overload(bench):
     rows = []
     with bench.server(max_slots=slots, max_queue=slots) as server:
         for length in lengths:
-            common = ["--pairs", 1, "--drafting", "auto", "--output-lengths", f"fixed:{length}", "--seconds", bench.size(5, 0.3),
+            common = ["--pairs", 1, "--drafting", "auto", "--output-lengths", f"fixed:{length}", "--seconds", bench.size(3, 0.3),
                       "--warm-up", bench.size(2 if length > 100 else 1, 0.1)]
+            pairs = bench.pairs * (2 if length == lengths[0] and not bench.quick else 1)
 
             def measured(*load):
                 return lab.bench_serve("--connect", server.address, *common, *load)["rows"][0]
@@ -174,7 +175,7 @@ def overload(bench):
                         refused[status] = refused.get(status, 0) + count
                     return row["tokens_per_second"]
 
-                ratio = lab.paired(offered, lambda _: measured("--clients", slots)["tokens_per_second"], bench.pairs)
+                ratio = lab.paired(offered, lambda _: measured("--clients", slots)["tokens_per_second"], pairs)
                 rows.append({"output_tokens": length, "peak_tokens_per_second": peak, "factor": factor, "ratio": ratio,
                              "refused": refused})
     lowest = min((row["ratio"] for row in rows if row["output_tokens"] == lengths[0]), key=lambda ratio: ratio["low"])

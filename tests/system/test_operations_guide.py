@@ -1,0 +1,123 @@
+"""docs/operations.md: its tables of flags are those of the executables, and it says what to do about every alert.
+
+TANDEM_UPDATE_DOCS=1 writes the tables anew.
+"""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+import harness
+
+GUIDE = harness.SOURCE_DIR / "docs" / "operations.md"
+COMMANDS = [("tandem-router",), ("tandem-verifier",), ("tandem-draft",), ("tandem", "serve"), ("tandem", "generate"), ("tandem", "bench"),
+            ("tandem", "bench", "serve"), ("tandem", "tokenize"), ("tandem", "info"), ("tandem", "top")]
+# Of `tandem`, where a variable has another name than its option.
+VARIABLES = {"--connect": "TANDEM_ADDRESS"}
+
+
+def help_of(command):
+    done = subprocess.run([harness.BINARY_DIR / "bin" / command[0], *command[1:], "--help"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def unquoted(words):
+    """What CLI11 says of an option behind its name: (values, default)."""
+    words = words.replace(" REQUIRED", "").strip()
+    default = ""
+    if found := re.search(r"=([^=\s()\[\]]*)$", words):
+        words, default = words[:found.start()], found[1]
+    name, _, rule = words.partition(":")
+    if rule in ("POSITIVE", "NONNEGATIVE"):
+        name += " > 0" if rule == "POSITIVE" else " ≥ 0"
+    elif rule.startswith("SIZE "):
+        pass  # BYTES says it
+    elif re.match(r"(?:\{[^}]*\}|\w+ in \[[^]]*\]|\(.*\))$", rule):
+        name = re.sub(r"\{([^}]*)\}", lambda match: match[1].replace(",", "|"), rule)
+        name = re.sub(r"[()]", "", name).replace(" OR ", " or ")
+    else:
+        name = words
+    return name, default
+
+
+def options_of(command):
+    """[(section, name, values, default, variable, meaning)], in the order of the help text."""
+    options = []
+    section = ""
+    for line in help_of(command).splitlines():
+        if found := re.match(r"(\S[^:]*):$", line):
+            section = found[1]
+        elif found := re.match(r"  (?:-\w,)?(--[\w-]+)(.*)$", line):
+            name, rest = found[1], found[2]
+            if command[0] == "tandem":
+                value, _, meaning = rest.strip().partition("  ") if rest.startswith(" ") and not rest.startswith("  ") else ("", "", rest)
+                variable = VARIABLES.get(name, "TANDEM_" + name[2:].upper().replace("-", "_"))
+                options.append([section, name, value, "", variable, meaning.strip()])
+            else:
+                head, _, meaning = rest.partition("   ")
+                variable = ""
+                if env := re.search(r" ?\(Env:(\w+)\)", head):
+                    variable, head = env[1], head.replace(env[0], "")
+                required = " REQUIRED" in head
+                value, default = unquoted(head)
+                if name == "--threads":
+                    assert default == str(len(os.sched_getaffinity(0)))
+                    default = "cores"
+                options.append([section, name, value, "required" if required else default, variable, meaning.strip()])
+        elif options and line.startswith(" " * 8):
+            options[-1][5] = f"{options[-1][5]} {line.strip()}".strip()
+    return [option for option in options if option[1] not in ("--help", "--version")]
+
+
+def table_of(command):
+    router = command[0] != "tandem"
+    lines = [f"### `{' '.join(command)}`", ""]
+    lines += ["| flag | values | default | variable | what |", "| --- | --- | --- | --- | --- |"] if router else [
+        "| flag | values | variable | what |", "| --- | --- | --- | --- |"]
+    for _, name, value, default, variable, meaning in options_of(command):
+        cells = [f"`{name}`", value and f"`{value}`", *([default and (default if default == "required" else f"`{default}`")] if router else []),
+                 variable and f"`{variable}`", meaning]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def section_of(text, name):
+    begin, end = f"<!-- {name}: made by tests/system/test_operations_guide.py -->\n", f"<!-- end of {name} -->"
+    assert text.count(begin) == text.count(end) == 1, f"{GUIDE.name}: one section {name}"
+    return text.index(begin) + len(begin), text.index(end)
+
+
+def test_the_tables_of_flags_are_those_of_the_executables():
+    text = GUIDE.read_text()
+    begin, end = section_of(text, "flags")
+    made = "\n" + "\n\n".join(table_of(command) for command in COMMANDS) + "\n\n"
+    if os.environ.get("TANDEM_UPDATE_DOCS"):
+        GUIDE.write_text(text[:begin] + made + text[end:])
+        return
+    assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables anew"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_option_is_understood(command):
+    """What the tables are made from: a line of help that is an option is read as one, with a meaning."""
+    options = options_of(command)
+    lines = [line for line in help_of(command).splitlines() if re.match(r"\s*(-\w,)?--\w", line)]
+    assert len(options) + sum("--help" in line or "--version" in line for line in lines) == len(lines)
+    for section, name, _, _, _, meaning in options:
+        assert section and len(meaning) > 8, (name, meaning)
+
+
+def test_it_says_what_to_do_about_every_alert():
+    rules = (harness.SOURCE_DIR / "deploy" / "prometheus" / "alerts.yml").read_text()
+    alerts = re.findall(r"^\s*- alert: (\w+)$", rules, re.MULTILINE)
+    assert len(alerts) >= 9
+    rows = re.findall(r"^\| `(Tandem\w+)` \| (.+) \| (.+) \|$", GUIDE.read_text(), re.MULTILINE)
+    assert [name for name, _, _ in rows] == alerts
+
+
+def test_no_link_of_the_guide_leads_nowhere():
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", GUIDE.read_text()):
+        assert (GUIDE.parent / target).exists(), target
