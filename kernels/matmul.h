@@ -42,9 +42,10 @@ struct MatMulArgs {
 // start (see NumericsId in kernels/cpu.h).
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
 
-// One product on a GPU, for few rows (matmul_cuda.cu): pointers are of device memory; enqueued on
-// `stream`, nothing waits. Weights are read once for eight rows. Batch-invariant like the other,
-// with an order of its own.
+// One product on a GPU: pointers are of device memory; enqueued on `stream`, nothing waits.
+// Batch-invariant like the other, with an order of its own. BF16 weights are multiplied on matrix
+// units, for few rows as for many (matmul_bf16_cuda.cu); F16 and F32 weights without, and are read
+// once for eight rows (matmul_cuda.cu).
 //   x, w      at multiples of 16 bytes, x_stride a multiple of 4, in_features of 8: else
 //               INVALID_ARGUMENT
 // INTERNAL: the launch was refused.

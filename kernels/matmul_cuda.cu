@@ -1,4 +1,5 @@
-// Matrix product on a GPU for few rows (decode, verify): bound by reading the weights once.
+// Matrix product on a GPU with F32 or F16 weights, without matrix units, made for few rows (decode,
+// verify): bound by reading the weights once. With BF16 weights see matmul_bf16_cuda.cu.
 //
 // A block of eight warps computes kFeatures features of each of its groups of warps; the warps of a
 // group share the features and split in_features between them. A lane reads 16 bytes of a weight
@@ -15,6 +16,7 @@
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_bf16_cuda.h"
 
 namespace tandem {
 namespace {
@@ -108,13 +110,6 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   }
 }
 
-// Warps that share the in_features of a feature: many where there are few features, so that each
-// multiprocessor of a large GPU has enough loads under way.
-int NumSlices(size_t out_features) {
-  if (out_features <= 4096) return 8;
-  return out_features <= 16384 ? 4 : 1;
-}
-
 template <DType kType, int kRows>
 absl::Status LaunchFewRows(const MatMulArgs& args, CudaStream stream) {
   const int slices = NumSlices(args.out_features);
@@ -125,6 +120,14 @@ absl::Status LaunchFewRows(const MatMulArgs& args, CudaStream stream) {
   shape.block = dim3(kWarps * kWarpSize);
   shape.shared_bytes = kWarps * kRows * kFeatures * sizeof(float);
   return Launch("MatMul", MatMulFewRows<kType, kRows>, shape, stream, args, slices);
+}
+
+template <DType kType>
+absl::Status LaunchRows(const MatMulArgs& args, CudaStream stream) {
+  if (args.rows == 1) return LaunchFewRows<kType, 1>(args, stream);
+  if (args.rows == 2) return LaunchFewRows<kType, 2>(args, stream);
+  if (args.rows <= 4) return LaunchFewRows<kType, 4>(args, stream);
+  return LaunchFewRows<kType, kMostRows>(args, stream);
 }
 
 bool IsAligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
@@ -139,13 +142,9 @@ absl::Status MatMul(const MatMulArgs& args, CudaStream stream) {
         absl::StrCat("MatMul on a GPU: in_features ", args.in_features, " (a multiple of ", kStep,
                      "), x_stride ", args.x_stride, " (of 4), x and w at multiples of 16 bytes"));
   }
-  return WithType(args.dtype, [&](auto type) {
-    constexpr DType kType = decltype(type)::value;
-    if (args.rows == 1) return LaunchFewRows<kType, 1>(args, stream);
-    if (args.rows == 2) return LaunchFewRows<kType, 2>(args, stream);
-    if (args.rows <= 4) return LaunchFewRows<kType, 4>(args, stream);
-    return LaunchFewRows<kType, kMostRows>(args, stream);
-  });
+  if (args.dtype == DType::kBF16) return MatMulBf16(args, stream);
+  return args.dtype == DType::kF16 ? LaunchRows<DType::kF16>(args, stream)
+                                   : LaunchRows<DType::kF32>(args, stream);
 }
 
 }  // namespace tandem

@@ -28,11 +28,13 @@ std::string Describe(const RingRef& ref) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LogProbRing>> LogProbRing::Create(const RingGeometry& geometry,
-                                                                 uint64_t ring_epoch, bool shared) {
+                                                                 uint64_t ring_epoch, bool shared,
+                                                                 const PinMemory& pin) {
   TANDEM_RETURN_IF_ERROR(geometry.Check());
   TANDEM_ASSIGN_OR_RETURN(RingMemory memory,
                           shared ? RingMemory::CreateShared(geometry.total_bytes())
                                  : RingMemory::CreatePrivate(geometry.total_bytes()));
+  memory.Pin(pin);
   return std::unique_ptr<LogProbRing>(
       new LogProbRing(std::move(memory), nullptr, geometry, ring_epoch, NewNonce()));
 }

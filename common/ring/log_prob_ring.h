@@ -45,9 +45,11 @@ class RingBlock {
 class LogProbRing {
  public:
   // shared: `shm`, fd() goes to the drafter; else `inline`, filled by AcceptChunk.
-  // `ring_epoch` must be new: a drafter of an older ring can then do no harm.
+  // `ring_epoch` must be new: a drafter of an older ring can then do no harm. `pin`: for a verifier
+  // that computes on a device.
   static absl::StatusOr<std::unique_ptr<LogProbRing>> Create(const RingGeometry& geometry,
-                                                             uint64_t ring_epoch, bool shared);
+                                                             uint64_t ring_epoch, bool shared,
+                                                             const PinMemory& pin = {});
   // `cuda_ipc`: rows lie where `create_rows` has them; fd() goes to the drafter, with handles.
   static absl::StatusOr<std::unique_ptr<LogProbRing>> CreateOnDevice(
       const RingGeometry& geometry, uint64_t ring_epoch, const CreateRingRows& create_rows);

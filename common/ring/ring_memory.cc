@@ -60,7 +60,12 @@ absl::StatusOr<RingMemory> RingMemory::MapShared(UniqueFd fd, size_t bytes) {
   return Map(std::move(fd), bytes);
 }
 
+void RingMemory::Pin(const PinMemory& pin) {
+  if (pin) pinned_ = pin(data_, bytes_);
+}
+
 RingMemory::~RingMemory() {
+  pinned_.reset();
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 

@@ -3,12 +3,18 @@
 #define TANDEM_COMMON_RING_RING_MEMORY_H_
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/ring/unique_fd.h"
 
 namespace tandem {
+
+// Lets a device copy from and to memory of the host without a detour, until what it returns is
+// gone; null where the host refuses, which costs speed alone.
+using PinMemory = std::function<std::shared_ptr<void>(void* memory, size_t bytes)>;
 
 // Mapped, zero-filled, unmapped at the end. Pages are taken only as they are touched.
 class RingMemory {
@@ -25,9 +31,13 @@ class RingMemory {
   RingMemory(RingMemory&& other) noexcept
       : fd_(std::move(other.fd_)),
         data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)) {}
+        bytes_(std::exchange(other.bytes_, 0)),
+        pinned_(std::move(other.pinned_)) {}
   RingMemory& operator=(RingMemory&&) = delete;
   ~RingMemory();
+
+  // Takes all its pages at once. With no `pin`: does nothing.
+  void Pin(const PinMemory& pin);
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
@@ -41,6 +51,7 @@ class RingMemory {
   UniqueFd fd_;
   std::byte* data_;
   size_t bytes_;
+  std::shared_ptr<void> pinned_;
 };
 
 }  // namespace tandem

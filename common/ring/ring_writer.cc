@@ -62,7 +62,8 @@ absl::StatusOr<std::unique_ptr<OpenedRingRows>> Attach(const RingView& ring,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
-    UniqueFd fd, const RingGeometry& geometry, uint64_t ring_epoch, const OpenRingRows& open_rows) {
+    UniqueFd fd, const RingGeometry& geometry, uint64_t ring_epoch, const OpenRingRows& open_rows,
+    const PinMemory& pin) {
   TANDEM_RETURN_IF_ERROR(geometry.Check());
   const size_t bytes = open_rows ? geometry.control_bytes() : geometry.total_bytes();
   TANDEM_ASSIGN_OR_RETURN(RingMemory memory, RingMemory::MapShared(std::move(fd), bytes));
@@ -77,6 +78,8 @@ absl::StatusOr<std::unique_ptr<SharedRingWriter>> SharedRingWriter::Open(
   std::unique_ptr<OpenedRingRows> device_rows;
   if (open_rows) {
     TANDEM_ASSIGN_OR_RETURN(device_rows, Attach(RingView(memory.data(), geometry), open_rows));
+  } else {
+    memory.Pin(pin);
   }
   return std::unique_ptr<SharedRingWriter>(
       new SharedRingWriter(std::move(memory), std::move(device_rows), geometry, ring_epoch));
@@ -133,30 +136,39 @@ void SharedRingWriter::AbandonBlock(const RingRef& ref) {
   view_.entry(ref.entry).state.store(RingEntryState::kFree, std::memory_order_release);
 }
 
-InlineRingWriter::InlineRingWriter(const RingGeometry& geometry, uint64_t ring_epoch,
-                                   EmitPiece emit)
-    : geometry_(geometry),
+absl::StatusOr<std::unique_ptr<InlineRingWriter>> InlineRingWriter::Create(
+    const RingGeometry& geometry, uint64_t ring_epoch, EmitPiece emit, const PinMemory& pin) {
+  TANDEM_RETURN_IF_ERROR(geometry.Check());
+  TANDEM_ASSIGN_OR_RETURN(RingMemory memory, RingMemory::CreatePrivate(geometry.total_bytes()));
+  memory.Pin(pin);
+  return std::unique_ptr<InlineRingWriter>(
+      new InlineRingWriter(std::move(memory), geometry, ring_epoch, std::move(emit)));
+}
+
+InlineRingWriter::InlineRingWriter(RingMemory memory, const RingGeometry& geometry,
+                                   uint64_t ring_epoch, EmitPiece emit)
+    : memory_(std::move(memory)),
+      view_(memory_.data(), geometry),
       ring_epoch_(ring_epoch),
       emit_(std::move(emit)),
       last_sequences_(geometry.entries),
-      blocks_(geometry.entries),
       filling_(geometry.entries) {}
 
 absl::StatusOr<std::span<float>> InlineRingWriter::BeginBlock(const RingRef& ref,
                                                               uint32_t max_rows) {
-  TANDEM_RETURN_IF_ERROR(CheckReference(ref, max_rows, geometry_, ring_epoch_, last_sequences_));
-  if (filling_[ref.entry]) return BeingFilled(ref);  // its rows may not move
+  TANDEM_RETURN_IF_ERROR(
+      CheckReference(ref, max_rows, view_.geometry(), ring_epoch_, last_sequences_));
+  if (filling_[ref.entry]) return BeingFilled(ref);
   filling_[ref.entry] = true;
   last_sequences_[ref.entry] = ref.sequence;
-  std::vector<float>& block = blocks_[ref.entry];
-  block.resize(size_t{max_rows} * geometry_.vocabulary_size);
-  return std::span<float>(block);
+  return std::span<float>(view_.rows(ref.entry),
+                          size_t{max_rows} * view_.geometry().vocabulary_size);
 }
 
 void InlineRingWriter::CommitBlock(const RingRef& ref, uint32_t rows) {
   filling_[ref.entry] = false;
-  const std::span<const float> block(blocks_[ref.entry].data(),
-                                     size_t{rows} * geometry_.vocabulary_size);
+  const std::span<const float> block(view_.rows(ref.entry),
+                                     size_t{rows} * view_.geometry().vocabulary_size);
   for (size_t i = 0; i < block.size(); i += kMaxPieceFloats) {
     emit_(ref, rows, i * sizeof(float),
           block.subspan(i, std::min(kMaxPieceFloats, block.size() - i)));

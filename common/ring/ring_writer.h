@@ -41,11 +41,12 @@ class SharedRingWriter final : public RingWriter {
  public:
   // Maps the descriptor that the verifier handed out and checks that it is the ring that was
   // announced, then echoes the nonce. FAILED_PRECONDITION says what is different. `open_rows`: how a
-  // device's rows are opened; none: they are the host's.
+  // device's rows are opened; none: they are the host's, and pinned with `pin`.
   static absl::StatusOr<std::unique_ptr<SharedRingWriter>> Open(UniqueFd fd,
                                                                 const RingGeometry& geometry,
                                                                 uint64_t ring_epoch,
-                                                                const OpenRingRows& open_rows = {});
+                                                                const OpenRingRows& open_rows = {},
+                                                                const PinMemory& pin = {});
   ~SharedRingWriter() override;
 
   uint64_t nonce() const { return nonce_; }  // read where the rows are
@@ -73,21 +74,26 @@ class InlineRingWriter final : public RingWriter {
   using EmitPiece = std::function<void(const RingRef& ref, uint32_t rows, uint64_t offset_bytes,
                                        std::span<const float> piece)>;
 
-  // PRECOND: geometry.Check().ok().
-  InlineRingWriter(const RingGeometry& geometry, uint64_t ring_epoch, EmitPiece emit);
+  // `pin`: for a drafter that computes on a device.
+  static absl::StatusOr<std::unique_ptr<InlineRingWriter>> Create(const RingGeometry& geometry,
+                                                                  uint64_t ring_epoch,
+                                                                  EmitPiece emit,
+                                                                  const PinMemory& pin = {});
 
   absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) override;
   void CommitBlock(const RingRef& ref, uint32_t rows) override;
   void AbandonBlock(const RingRef& ref) override;
 
  private:
-  RingGeometry geometry_;
+  InlineRingWriter(RingMemory memory, const RingGeometry& geometry, uint64_t ring_epoch,
+                   EmitPiece emit);
+
+  RingMemory memory_;  // of this process alone
+  RingView view_;
   uint64_t ring_epoch_;
   EmitPiece emit_;
   std::vector<uint64_t> last_sequences_;  // one for each entry
-  std::vector<std::vector<float>>
-      blocks_;                 // one for each entry; kept, so that rounds allocate nothing
-  std::vector<bool> filling_;  // entries whose rows somebody is writing
+  std::vector<bool> filling_;             // entries whose rows somebody is writing
 };
 
 }  // namespace tandem

@@ -137,4 +137,20 @@ PinnedMemory::~PinnedMemory() {
   if (memory_ != nullptr) static_cast<void>(CudaStatus(cudaFreeHost(memory_), "cudaFreeHost"));
 }
 
+absl::StatusOr<PinnedRange> PinnedRange::Create(void* memory, size_t bytes) {
+  if (absl::Status status = CudaStatus(cudaHostRegister(memory, bytes, cudaHostRegisterPortable),
+                                       absl::StrCat("cudaHostRegister of ", bytes, " bytes"));
+      !status.ok()) {
+    return status;
+  }
+  PinnedRange range;
+  range.memory_ = memory;
+  return range;
+}
+
+PinnedRange::~PinnedRange() {
+  if (memory_ == nullptr) return;
+  static_cast<void>(CudaStatus(cudaHostUnregister(memory_), "cudaHostUnregister"));
+}
+
 }  // namespace tandem

@@ -103,6 +103,24 @@ class PinnedMemory {
   size_t size_ = 0;
 };
 
+// Memory of the host that somebody else owns, pinned for as long as this lives: which must end
+// before the memory does. Move-only.
+class PinnedRange {
+ public:
+  // RESOURCE_EXHAUSTED, INTERNAL: it cannot be pinned.
+  static absl::StatusOr<PinnedRange> Create(void* memory, size_t bytes);
+  PinnedRange() = default;
+  ~PinnedRange();
+  PinnedRange(PinnedRange&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  PinnedRange& operator=(PinnedRange&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+
+ private:
+  void* memory_ = nullptr;
+};
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_CUDA_DEVICE_STREAM_H_

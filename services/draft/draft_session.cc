@@ -97,31 +97,33 @@ absl::Status DraftSession::OpenRing(const v1::OpenRing& command, v1::DraftReply&
     case v1::RING_TRANSPORT_CUDA_IPC:
     case v1::RING_TRANSPORT_SHM: {
       TANDEM_ASSIGN_OR_RETURN(UniqueFd fd, FetchRing(command.socket_path(), command.ring_epoch()));
-      TANDEM_ASSIGN_OR_RETURN(
-          auto writer, SharedRingWriter::Open(std::move(fd), geometry, command.ring_epoch(),
-                                              on_device ? model_->open_ring_rows() : nullptr));
+      TANDEM_ASSIGN_OR_RETURN(auto writer,
+                              SharedRingWriter::Open(std::move(fd), geometry, command.ring_epoch(),
+                                                     on_device ? model_->open_ring_rows() : nullptr,
+                                                     model_->pin_memory()));
       reply.mutable_open_ring()->set_nonce(writer->nonce());
       ring_ = std::move(writer);
       return absl::OkStatus();
     }
-    case v1::RING_TRANSPORT_INLINE:
+    case v1::RING_TRANSPORT_INLINE: {
+      const auto emit_piece = [this](const RingRef& ref, uint32_t rows, uint64_t offset_bytes,
+                                     std::span<const float> piece) {
+        v1::DraftReply chunk_reply;
+        chunk_reply.set_id(command_id_);
+        v1::LogProbChunk& chunk = *chunk_reply.mutable_log_prob_chunk();
+        chunk.mutable_ring()->set_ring_epoch(ref.ring_epoch);
+        chunk.mutable_ring()->set_entry(ref.entry);
+        chunk.mutable_ring()->set_sequence(ref.sequence);
+        chunk.set_rows(rows);
+        chunk.set_offset_bytes(offset_bytes);
+        chunk.set_data(piece.data(), piece.size_bytes());
+        (*emit_)(std::move(chunk_reply));
+      };
+      TANDEM_ASSIGN_OR_RETURN(ring_, InlineRingWriter::Create(geometry, command.ring_epoch(),
+                                                              emit_piece, model_->pin_memory()));
       reply.mutable_open_ring()->set_nonce(0);
-      ring_ = std::make_unique<InlineRingWriter>(
-          geometry, command.ring_epoch(),
-          [this](const RingRef& ref, uint32_t rows, uint64_t offset_bytes,
-                 std::span<const float> piece) {
-            v1::DraftReply chunk_reply;
-            chunk_reply.set_id(command_id_);
-            v1::LogProbChunk& chunk = *chunk_reply.mutable_log_prob_chunk();
-            chunk.mutable_ring()->set_ring_epoch(ref.ring_epoch);
-            chunk.mutable_ring()->set_entry(ref.entry);
-            chunk.mutable_ring()->set_sequence(ref.sequence);
-            chunk.set_rows(rows);
-            chunk.set_offset_bytes(offset_bytes);
-            chunk.set_data(piece.data(), piece.size_bytes());
-            (*emit_)(std::move(chunk_reply));
-          });
       return absl::OkStatus();
+    }
     default:
       return FailedPrecondition("ring: transport " + v1::RingTransport_Name(command.transport()) +
                                 " is not one of this worker's");

@@ -148,7 +148,8 @@ absl::Status VerifierSession::CreateRing(const v1::CreateRing& command,
     TANDEM_ASSIGN_OR_RETURN(ring_, LogProbRing::CreateOnDevice(geometry, rings_->epochs.Next(),
                                                                model_->create_ring_rows()));
   } else {
-    TANDEM_ASSIGN_OR_RETURN(ring_, LogProbRing::Create(geometry, rings_->epochs.Next(), shared));
+    TANDEM_ASSIGN_OR_RETURN(
+        ring_, LogProbRing::Create(geometry, rings_->epochs.Next(), shared, model_->pin_memory()));
   }
   if (shared) {
     TANDEM_RETURN_IF_ERROR(ring_listener_->Offer(ring_->ring_epoch(), ring_->fd()));

@@ -10,6 +10,8 @@
 #include "common/model/cuda/cuda_llama.h"
 #include "common/ring/cuda/cuda_ring_rows.h"
 #include "common/status.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_stream.h"
 
 namespace tandem {
 
@@ -37,7 +39,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   loaded.device = absl::StrCat(device.name, ", compute capability ", capability);
   // Raise the number when a change to a kernel moves bits. Compilers of drivers may differ in what
   // they make of PTX; of the capabilities that are compiled for, the machine code is the build's.
-  loaded.numerics_id = absl::StrCat("cuda/", capability, "/1");
+  loaded.numerics_id = absl::StrCat("cuda/", capability, "/2");
   loaded.uuid = device.uuid;
   const CudaLlama* const owner = model.get();
   loaded.create_ring_rows = [owner](const RingGeometry& geometry,
@@ -49,6 +51,16 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
       -> absl::StatusOr<std::unique_ptr<OpenedRingRows>> {
     TANDEM_RETURN_IF_ERROR(SelectDevice(owner->device().index));
     return OpenedCudaRingRows::Open(geometry, handles, &owner->stream());
+  };
+  loaded.pin_memory = [owner](void* memory, size_t bytes) -> std::shared_ptr<void> {
+    absl::StatusOr<PinnedRange> pinned = [&]() -> absl::StatusOr<PinnedRange> {
+      TANDEM_RETURN_IF_ERROR(SelectDevice(owner->device().index));
+      return PinnedRange::Create(memory, bytes);
+    }();
+    if (pinned.ok()) return std::make_shared<PinnedRange>(*std::move(pinned));
+    spdlog::warn("ring: its {} MiB are not pinned, copies take longer: {}", bytes >> 20,
+                 std::string(pinned.status().message()));
+    return nullptr;
   };
   TANDEM_ASSIGN_OR_RETURN(loaded.pages, model->TakePages());
   loaded.model = std::move(model);

@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
       worker->device_uuid_ = std::move(loaded->uuid);
       worker->create_ring_rows_ = std::move(loaded->create_ring_rows);
       worker->open_ring_rows_ = std::move(loaded->open_ring_rows);
+      worker->pin_memory_ = std::move(loaded->pin_memory);
       return worker;
     }
     // What is wrong with the model or the memory is for the operator to mend, not to be got around.

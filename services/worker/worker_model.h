@@ -31,6 +31,7 @@ struct DeviceModel {
   std::string uuid;         // of the device: equal ones can share its memory
   CreateRingRows create_ring_rows;
   OpenRingRows open_ring_rows;
+  PinMemory pin_memory;
 };
 // FAILED_PRECONDITION: there is no such device here, and why. Other errors are the model's, or of
 // memory.
@@ -75,6 +76,8 @@ class WorkerModel {
   // Both ends of a ring in the device's memory; none on the CPU.
   const CreateRingRows& create_ring_rows() const { return create_ring_rows_; }
   const OpenRingRows& open_ring_rows() const { return open_ring_rows_; }
+  // For rings in the host's memory that a device reads and writes; none on the CPU.
+  const PinMemory& pin_memory() const { return pin_memory_; }
   // What computes, for people: "AVX2, 2 threads", or the GPU's name.
   const std::string& device() const { return device_; }
   // Why the backend "auto" chose the CPU; empty where it did not.
@@ -94,6 +97,7 @@ class WorkerModel {
   std::string device_uuid_;
   CreateRingRows create_ring_rows_;
   OpenRingRows open_ring_rows_;
+  PinMemory pin_memory_;
   std::string why_not_cuda_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<LlamaModel> model_;

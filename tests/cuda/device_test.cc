@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "kernels/rms_norm.h"
@@ -65,6 +66,9 @@ absl::Status Work() {
   // Before the streams: what is on them may still use it when they end.
   absl::StatusOr<PinnedMemory> pinned = PinnedMemory::Create(64 * sizeof(float));
   if (!pinned.ok()) return pinned.status();
+  std::array<float, 64> elsewhere = {};
+  absl::StatusOr<PinnedRange> range = PinnedRange::Create(elsewhere.data(), sizeof(elsewhere));
+  if (!range.ok()) return range.status();
   absl::StatusOr<DeviceStream> stream = DeviceStream::Create();
   if (!stream.ok()) return stream.status();
   absl::StatusOr<DeviceStream> other = DeviceStream::Create();

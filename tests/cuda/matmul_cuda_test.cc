@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,10 @@ TEST_F(MatMulCudaTest, EqualsTheReferenceToRounding) {
       {DType::kF16, 17, 128, 9, true, true},
       {DType::kBF16, 1, 64, 4098},
       {DType::kBF16, 1, 16, 16390},
+      {DType::kBF16, 17, 520, 40, false, true},
+      {DType::kBF16, 33, 72, 20, true},
+      {DType::kBF16, 70, 40, 130, true, true},
+      {DType::kBF16, 65, 296, 65},
   };
   for (const Case& c : cases) {
     const std::vector<float> x = Uniform(c.rows * (c.in_features + 4));
@@ -99,18 +104,69 @@ TEST_F(MatMulCudaTest, EqualsTheReferenceToRounding) {
 
 TEST_F(MatMulCudaTest, ARowAloneHasTheBitsItHasAmongOthers) {
   // As few and as many features as make the kernel split its work in either way.
-  for (const Case& c : {Case{DType::kBF16, 11, 520, 40}, Case{DType::kBF16, 3, 264, 4100}}) {
+  for (const Case& c : {Case{DType::kBF16, 70, 520, 40}, Case{DType::kBF16, 34, 72, 4100},
+                        Case{DType::kF16, 11, 520, 40}, Case{DType::kF32, 3, 264, 4100}}) {
     const std::vector<float> x = Uniform(c.rows * (c.in_features + 4));
     const std::vector<uint8_t> w = Weights(c.dtype, c.in_features * c.out_features);
     const size_t stride = c.out_features + 3;
     const std::vector<float> before(c.rows * stride);
     const std::vector<float> together = Run(c, x, w, {}, before, 0, c.rows);
-    const size_t step = c.rows > 3 ? 1 : 2;
-    for (size_t rows = 1; rows < c.rows && rows <= 8; rows += step) {
+    for (const size_t rows : {1, 2, 5, 8, 9, 16, 17, 33, 64}) {
+      if (rows >= c.rows) break;
       const size_t first = c.rows - rows - 1;
       const std::vector<float> apart = Run(c, x, w, {}, before, first, rows);
       for (size_t i = first * stride; i < (first + rows) * stride; ++i) {
         ASSERT_EQ(apart[i], together[i]) << c.out_features << ": " << rows << " rows, at " << i;
+      }
+    }
+  }
+}
+
+// x in three parts is x, also where parts of it are as small or as large as can be.
+TEST_F(MatMulCudaTest, Bf16WeightsLoseNothingOfX) {
+  for (const size_t rows : {1, 40}) {
+    const Case c{DType::kBF16, rows, 64, 3};
+    std::vector<float> x(c.rows * (c.in_features + 4));
+    std::vector<uint8_t> w(c.in_features * c.out_features * 2);
+    // One product in a row: what comes out is the very x.
+    const float values[] = {1.0f + 0x1p-23f, -3.14159274f, 0x1.fffffep+100f, 0x1.234566p-90f, 0.0f};
+    for (size_t row = 0; row < rows; ++row) {
+      x[row * (c.in_features + 4) + (7 * row + 5) % 64] = values[row % 5];
+    }
+    for (size_t i = 0; i < w.size(); i += 2) {
+      w[i] = 0x80;
+      w[i + 1] = 0x3F;  // 1
+    }
+    const std::vector<float> got =
+        Run(c, x, w, {}, std::vector<float>(rows * (c.out_features + 3)), 0, rows);
+    for (size_t row = 0; row < rows; ++row) {
+      for (size_t i = 0; i < c.out_features; ++i) {
+        ASSERT_EQ(got[row * (c.out_features + 3) + i], values[row % 5]) << "row " << row;
+      }
+    }
+  }
+}
+
+TEST_F(MatMulCudaTest, WhatIsNotFiniteStaysInItsRow) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -INFINITY, std::bit_cast<float>(0x7F800001u)}) {
+    for (const size_t rows : {8, 40}) {
+      const Case c{DType::kBF16, rows, 64, 20};
+      std::vector<float> x = Uniform(c.rows * (c.in_features + 4));
+      const std::vector<uint8_t> w = Weights(c.dtype, c.in_features * c.out_features);
+      const std::vector<float> before(rows * (c.out_features + 3));
+      const std::vector<float> want = Run(c, x, w, {}, before, 0, rows);
+      x[3 * (c.in_features + 4) + 17] = bad;
+      const std::vector<float> got = Run(c, x, w, {}, before, 0, rows);
+      for (size_t row = 0; row < rows; ++row) {
+        for (size_t i = 0; i < c.out_features; ++i) {
+          const size_t at = row * (c.out_features + 3) + i;
+          if (row == 3) {
+            ASSERT_FALSE(std::isfinite(got[at]));
+          } else {
+            ASSERT_EQ(got[at], want[at]) << "row " << row;
+          }
+        }
       }
     }
   }

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/ring/ring_writer.h"
@@ -305,7 +308,7 @@ TEST(InlineRingWriterTest, CutsBlocksIntoPiecesThatTheRingAccepts) {
   auto ring = *LogProbRing::Create(geometry, kEpoch, false);
   ASSERT_TRUE(ring->Confirm(0).ok());
   std::vector<size_t> sizes;
-  InlineRingWriter writer(
+  const auto created = InlineRingWriter::Create(
       geometry, kEpoch,
       [&](const RingRef& ref, uint32_t rows, uint64_t offset, std::span<const float> piece) {
         sizes.push_back(piece.size_bytes());
@@ -313,6 +316,8 @@ TEST(InlineRingWriterTest, CutsBlocksIntoPiecesThatTheRingAccepts) {
                                      piece.size_bytes());
         EXPECT_TRUE(ring->AcceptChunk(ref, rows, offset, bytes).ok());
       });
+  ASSERT_TRUE(created.ok()) << created.status();
+  InlineRingWriter& writer = **created;
   auto rows = writer.BeginBlock(Ref(0, 1), 2);
   ASSERT_TRUE(rows.ok());
   for (size_t i = 0; i < rows->size(); ++i) (*rows)[i] = static_cast<float>(i);
@@ -336,13 +341,53 @@ TEST(InlineRingWriterTest, CutsBlocksIntoPiecesThatTheRingAccepts) {
   EXPECT_FALSE(writer.BeginBlock({.ring_epoch = 1, .entry = 0, .sequence = 9}, 1).ok());
 }
 
+// What a device copies from and to is pinned as long as it is mapped, and no longer.
+TEST(RingWriterTest, EachEndPinsTheMemoryThatItHasMapped) {
+  std::vector<std::pair<void*, size_t>> pinned;
+  size_t num_live = 0;
+  const PinMemory pin = [&](void* memory, size_t bytes) {
+    pinned.emplace_back(memory, bytes);
+    ++num_live;
+    return std::shared_ptr<void>(memory, [&](void*) { --num_live; });
+  };
+  for (const bool shared : {true, false}) {
+    pinned.clear();
+    auto ring = *LogProbRing::Create(kGeometry, kEpoch, shared, pin);
+    std::unique_ptr<RingWriter> writer;
+    if (shared) {
+      writer = *SharedRingWriter::Open(Duplicate(ring->fd()), kGeometry, kEpoch, {}, pin);
+    } else {
+      writer = *InlineRingWriter::Create(
+          kGeometry, kEpoch, [](const RingRef&, uint32_t, uint64_t, std::span<const float>) {},
+          pin);
+    }
+    ASSERT_EQ(pinned.size(), 2u);
+    EXPECT_EQ(num_live, 2u);
+    const auto rows = writer->BeginBlock(Ref(1, 1), 3);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    const auto* const begin = static_cast<const std::byte*>(pinned[1].first);
+    EXPECT_GE(reinterpret_cast<const std::byte*>(rows->data()), begin);
+    EXPECT_LE(reinterpret_cast<const std::byte*>(rows->data() + rows->size()),
+              begin + pinned[1].second);
+    writer.reset();
+    EXPECT_EQ(num_live, 1u);
+    ring.reset();
+    EXPECT_EQ(num_live, 0u);
+  }
+  const PinMemory refuses = [](void*, size_t) { return nullptr; };
+  const auto ring = LogProbRing::Create(kGeometry, kEpoch, true, refuses);
+  ASSERT_TRUE(ring.ok());
+  EXPECT_TRUE(SharedRingWriter::Open(Duplicate((*ring)->fd()), kGeometry, kEpoch, {}, refuses).ok())
+      << "it costs speed alone";
+}
+
 // A router that names one entry in two items of a batch must not make two slots write to one place.
 TEST(RingWriterTest, AnEntryThatIsBeingFilledIsNotGivenOutAgain) {
   SharedPair pair = MakePair();
-  InlineRingWriter inline_writer(kGeometry, kEpoch,
-                                 [](const RingRef&, uint32_t, uint64_t, std::span<const float>) {});
-  for (RingWriter* writer :
-       {static_cast<RingWriter*>(pair.writer.get()), static_cast<RingWriter*>(&inline_writer)}) {
+  const auto inline_writer = *InlineRingWriter::Create(
+      kGeometry, kEpoch, [](const RingRef&, uint32_t, uint64_t, std::span<const float>) {});
+  for (RingWriter* writer : {static_cast<RingWriter*>(pair.writer.get()),
+                             static_cast<RingWriter*>(inline_writer.get())}) {
     const auto first = writer->BeginBlock(Ref(0, 1), 1);
     ASSERT_TRUE(first.ok()) << first.status();
     const auto second = writer->BeginBlock(Ref(0, 2), 3);

@@ -112,6 +112,7 @@ struct FakeDevice {
   std::map<void*, Allocation> memory;
   std::map<void*, size_t> imported;
   std::map<void*, size_t> host_memory;
+  std::map<void*, size_t> pinned;  // of somebody else's
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
   std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
@@ -296,6 +297,20 @@ cudaError_t cudaFreeHost(void* memory) {
   if (memory == nullptr) return earlier;
   if (Device().host_memory.erase(memory) == 0) return Refuse(cudaErrorInvalidValue);
   std::free(memory);
+  return earlier;
+}
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (bytes == 0 || !Device().pinned.try_emplace(memory, bytes).second) {
+    return Refuse(cudaErrorInvalidValue);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  const cudaError_t earlier = Begin();
+  if (Device().pinned.erase(memory) == 0) return Refuse(cudaErrorInvalidValue);
   return earlier;
 }
 
@@ -513,8 +528,8 @@ void FailNoCall() { Device().failing_call = ~uint64_t{0}; }
 uint64_t NumCalls() { return Device().num_calls; }
 size_t NumLive() {
   const FakeDevice& device = Device();
-  return device.memory.size() + device.host_memory.size() + device.streams.size() +
-         device.events.size() + device.imported.size();
+  return device.memory.size() + device.host_memory.size() + device.pinned.size() +
+         device.streams.size() + device.events.size() + device.imported.size();
 }
 void SetSeed(uint64_t seed) { Device().seed = seed; }
 void SetDeviceBytes(size_t bytes) { Device().bytes = bytes; }

@@ -37,6 +37,7 @@ enum cudaMemcpyKind {
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaHostRegisterPortable = 1;
 inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaEventInterprocess = 4;
@@ -81,6 +82,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaMallocHost(void** memory, size_t bytes);
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
@@ -127,7 +130,7 @@ void FailCall(uint64_t number,
               cudaError_t error);  // the call of that number from now on, 0 the next one; then none
 void FailNoCall();
 uint64_t NumCalls();          // to the runtime, so far
-size_t NumLive();             // allocations, streams and events
+size_t NumLive();             // allocations, pinned ranges, streams and events
 void SetSeed(uint64_t seed);  // of the order in which threads run
 void SetDeviceBytes(size_t bytes);
 void SetDeviceCount(int count);

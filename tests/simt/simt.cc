@@ -4,8 +4,10 @@
 #include <boost/context/fixedsize_stack.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -318,6 +320,41 @@ uint64_t Exchange(uint32_t mask, uint64_t value, const std::function<int(int)>& 
   const int from = source(lane);
   const bool given = from >= 0 && from < static_cast<int>(kWarpSize) && (mask >> from & 1) != 0;
   return given ? meeting->values[from] : value;
+}
+
+void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]) {
+  struct Held {
+    const uint32_t* a;
+    const uint32_t* b;
+  };
+  constexpr uint32_t kAll = 0xFFFFFFFF;
+  Block& block = Running();
+  const Held mine{a, b};
+  const std::shared_ptr<const Meeting> meeting =
+      block.Meet(kAll, reinterpret_cast<uintptr_t>(&mine));
+  const auto held = [&](unsigned lane) {
+    return reinterpret_cast<const Held*>(static_cast<uintptr_t>(meeting->values[lane]));
+  };
+  const auto half = [](uint32_t word, unsigned upper) {
+    return double{std::bit_cast<float>(upper != 0 ? word & 0xFFFF0000 : word << 16)};
+  };
+  const auto a_at = [&](unsigned row, unsigned k) {
+    return half(held(row % 8 * 4 + k % 8 / 2)->a[row / 8 + k / 8 * 2], k % 2);
+  };
+  const auto b_at = [&](unsigned k, unsigned column) {
+    return half(held(column * 4 + k % 8 / 2)->b[k / 8], k % 2);
+  };
+  const auto lane = static_cast<unsigned>(block.current().id % kWarpSize);
+  float sums[4];
+  for (unsigned i = 0; i < 4; ++i) {
+    double sum = d[i];
+    for (unsigned k = 0; k < 16; ++k) {
+      sum += a_at(lane / 4 + i / 2 * 8, k) * b_at(k, lane % 4 * 2 + i % 2);
+    }
+    sums[i] = static_cast<float>(sum);
+  }
+  block.Meet(kAll, 0);  // until all have read what this lane holds
+  std::copy(std::begin(sums), std::end(sums), std::begin(d));
 }
 
 uint32_t Ballot(uint32_t mask, bool predicate) {

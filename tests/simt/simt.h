@@ -58,6 +58,11 @@ uint64_t Exchange(uint32_t mask, uint64_t value, const std::function<int(int)>& 
 // Bits of the lanes of `mask` that came with `predicate`.
 uint32_t Ballot(uint32_t mask, bool predicate);
 
+// mma.sync.m16n8k16 of a whole warp, BF16 factors and F32 sums: kernels/cuda/matrix_units.cuh says
+// which lane has what. The sixteen products are summed in double and rounded once: another order
+// than any GPU's, and one order always.
+void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]);
+
 template <typename T>
 T ShuffleFrom(uint32_t mask, T value, const std::function<int(int)>& source) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);

@@ -186,6 +186,43 @@ TEST_F(SimtTest, AStreamWaitsForAnEventOfAnotherAndForNoneThatWasNotRecorded) {
   ASSERT_EQ(cudaStreamDestroy(other), cudaSuccess);
 }
 
+// a [16, 16], b [16, 8], d [16, 8], row-major; whole numbers that BF16 holds.
+void MultiplyMatrices(const float* a, const float* b, float* d) {
+  const unsigned g = threadIdx.x / 4;
+  const unsigned t = threadIdx.x % 4;
+  const auto pair = [](float first, float second) {
+    return __float_as_uint(first) >> 16 | (__float_as_uint(second) & 0xFFFF0000u);
+  };
+  const auto of_a = [&](unsigned row, unsigned k) {
+    return pair(a[row * 16 + k], a[row * 16 + k + 1]);
+  };
+  const auto of_b = [&](unsigned k) { return pair(b[k * 8 + g], b[(k + 1) * 8 + g]); };
+  const uint32_t words_of_a[4] = {of_a(g, 2 * t), of_a(g + 8, 2 * t), of_a(g, 2 * t + 8),
+                                  of_a(g + 8, 2 * t + 8)};
+  const uint32_t words_of_b[2] = {of_b(2 * t), of_b(2 * t + 8)};
+  float mine[4] = {d[g * 8 + 2 * t], d[g * 8 + 2 * t + 1], d[(g + 8) * 8 + 2 * t],
+                   d[(g + 8) * 8 + 2 * t + 1]};
+  simt::MultiplyFragments(words_of_a, words_of_b, mine);
+  for (unsigned i = 0; i < 4; ++i) d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = mine[i];
+}
+
+TEST_F(SimtTest, AWarpMultipliesMatrices) {
+  std::vector<float> a(16 * 16);
+  std::vector<float> b(16 * 8);
+  std::vector<float> d(16 * 8);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 61) - 30;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 11 % 53) - 26;
+  for (size_t i = 0; i < d.size(); ++i) d[i] = static_cast<float>(i);
+  std::vector<float> want = d;
+  for (size_t row = 0; row < 16; ++row) {
+    for (size_t column = 0; column < 8; ++column) {
+      for (size_t k = 0; k < 16; ++k) want[row * 8 + column] += a[row * 16 + k] * b[k * 8 + column];
+    }
+  }
+  Run(MultiplyMatrices, 1, 32, 0, a.data(), b.data(), d.data());
+  EXPECT_EQ(d, want);
+}
+
 TEST(HalfTest, WidensEveryPattern) {
   EXPECT_EQ(__half2float(__ushort_as_half(0x3C00)), 1.0f);
   EXPECT_EQ(__half2float(__ushort_as_half(0xC000)), -2.0f);

@@ -1,0 +1,51 @@
+// A warp's product of two small matrices on a GPU's matrix units, and F32 values as such a product
+// takes them.
+#ifndef TANDEM_KERNELS_CUDA_MATRIX_UNITS_CUH_
+#define TANDEM_KERNELS_CUDA_MATRIX_UNITS_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace tandem {
+
+// D += A · B with A [16, 16] and B [16, 8] of BF16 and D [16, 8] of F32: mma.sync.m16n8k16 (PTX ISA
+// 8.0, "Matrix fragments for mma.m16n8k16 with floating point type"; compute capability 8.0). All
+// lanes of a warp take part. Lane 4 g + t holds, of two values in a word the first in the lower
+// half:
+//   a  A[g][2t, 2t+1], A[g+8][2t, 2t+1], A[g][2t+8, 2t+9], A[g+8][2t+8, 2t+9]
+//   b  B[2t, 2t+1][g], B[2t+8, 2t+9][g]
+//   d  D[g][2t], D[g][2t+1], D[g+8][2t], D[g+8][2t+1]
+// A column of D depends on that column of B alone, whatever the others hold. The products are
+// exact; how the sixteen are summed is the hardware's, and the same each time.
+__device__ inline void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                         float (&d)[4]) {
+#ifdef TANDEM_SIMT
+  simt::MultiplyFragments(a, b, d);
+#else
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+inline constexpr int kParts = 3;
+
+// first and second as sums of three BF16 values each, exactly (24 bits as 8 + 8 + 8; values under
+// 2^-110 lose what BF16 cannot hold): parts[0] has the leading ones, first in the lower halves.
+// What is not finite has a part that is not.
+__device__ inline void SplitPair(float first, float second, uint32_t (&parts)[kParts]) {
+  for (int i = 0; i < kParts; ++i) {
+    const unsigned of_first = __float_as_uint(first) & 0xFFFF0000u;
+    const unsigned of_second = __float_as_uint(second) & 0xFFFF0000u;
+    parts[i] = of_first >> 16 | of_second;
+    first = __fadd_rn(first, -__uint_as_float(of_first));
+    second = __fadd_rn(second, -__uint_as_float(of_second));
+  }
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_KERNELS_CUDA_MATRIX_UNITS_CUH_
