@@ -57,7 +57,7 @@ constexpr double kMostCredit = 8;
 constexpr double kHopedAcceptance = 0.95;
 // Rounds without a look at costs that changed a little, at most, and slots for each of them.
 constexpr uint32_t kMostPlainPatience = 7;
-constexpr uint32_t kSlotsOfPatience = 4;
+constexpr uint32_t kSlotsOfPatience = 2;
 // Of the logarithm of any cost.
 constexpr double kLittleChange = 0.1;
 // Standard deviations by which an unsure cost may be lower than thought.

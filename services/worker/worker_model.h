@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/llama.h"
+#include "common/ring/ring_memory.h"
 #include "common/ring/ring_rows.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/thread_pool.h"
