@@ -62,9 +62,11 @@ __device__ inline void SplitValues(const float* from, bool there, ValueWords* to
     high = __ldg(reinterpret_cast<const float4*>(from) + 1);
   }
   const float values[kOfLane] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  TANDEM_UNROLL
   for (int i = 0; i < kOfLane / 2; ++i) {
     uint32_t parts[kParts];
     SplitPair(values[2 * i], values[2 * i + 1], parts);
+    TANDEM_UNROLL
     for (int part = 0; part < kParts; ++part) to->words[part][i] = parts[part];
   }
 }
@@ -75,7 +77,9 @@ __device__ inline void MultiplyChunk(const WeightWords& weights, const ValueWord
   const uint32_t of_halves[kHalves][4] = {
       {weights.low.x, weights.high.x, weights.low.y, weights.high.y},
       {weights.low.z, weights.high.z, weights.low.w, weights.high.w}};
+  TANDEM_UNROLL
   for (int half = 0; half < kHalves; ++half) {
+    TANDEM_UNROLL
     for (int part = kParts - 1; part >= 0; --part) {
       const uint32_t columns[2] = {values.words[part][2 * half], values.words[part][2 * half + 1]};
       MultiplyFragments(of_halves[half], columns, sums);
@@ -116,6 +120,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const uint16_t* const high = WeightRow(args, first_feature + g + 8);
   const float* rows[kTiles];
   bool is_row[kTiles];
+  TANDEM_UNROLL
   for (int tile = 0; tile < kTiles; ++tile) {
     const size_t row = static_cast<size_t>(tile * kColumns + g);
     is_row[tile] = row < args.rows;
@@ -127,14 +132,17 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const unsigned end = SliceBegin(slice + 1, num_slices, num_chunks);
   for (unsigned chunk = SliceBegin(slice, num_slices, num_chunks); chunk < end; chunk += kAhead) {
     WeightWords weights[kAhead];
+    TANDEM_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       // Past the slice's end: loaded as 0, and not multiplied.
       const size_t k = chunk + i < end ? size_t{chunk + i} * kChunk + first_k : args.in_features;
       weights[i] = LoadWeights(low, high, k, args.in_features);
     }
+    TANDEM_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       if (chunk + i >= end) break;
       const size_t k = size_t{chunk + i} * kChunk + first_k;
+      TANDEM_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {
         ValueWords values;
         SplitValues(rows[tile] + k, is_row[tile] && k < args.in_features, &values);
@@ -145,8 +153,10 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 
   constexpr int kOfTile = kFeatures * kColumns;
   float* const shared = SharedMemory<float>();  // [kWarps, kTiles, kFeatures, kColumns]
+  TANDEM_UNROLL
   for (int tile = 0; tile < kTiles; ++tile) {
     float* const of_tile = shared + (Warp() * kTiles + tile) * kOfTile;
+    TANDEM_UNROLL
     for (int i = 0; i < 4; ++i) {
       of_tile[(g + i / 2 * 8) * kColumns + Lane() % 4 * 2 + i % 2] = sums[tile][i];
     }
@@ -202,6 +212,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
 
   const uint16_t* low[kFragments];
   const uint16_t* high[kFragments];
+  TANDEM_UNROLL
   for (int fragment = 0; fragment < kFragments; ++fragment) {
     low[fragment] = WeightRow(args, first_feature + fragment * kFeatures + g);
     high[fragment] = WeightRow(args, first_feature + fragment * kFeatures + g + 8);
@@ -214,11 +225,13 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
   const float* const mine = args.x + (is_row ? (first_row + my_row) * args.x_stride : 0);
   uint4* const shared = SharedMemory<uint4>();
   const auto bring = [&](unsigned chunk) {
+    TANDEM_UNROLL
     for (int i = 0; i < 2; ++i) {
       const size_t k = size_t{chunk} * kChunk + static_cast<size_t>(my_group + i) * kOfLane;
       ValueWords values;
       SplitValues(mine + k, is_row && k < args.in_features, &values);
       uint4* const to = shared + (chunk % 2 * kTileRows + my_row) * kPieces + my_group + i;
+      TANDEM_UNROLL
       for (int part = 0; part < kParts; ++part) {
         const uint32_t(&words)[4] = values.words[part];
         to[part * kGroups] = make_uint4(words[0], words[1], words[2], words[3]);
@@ -233,6 +246,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
   WeightWords next[kFragments];
   const auto fetch = [&](unsigned chunk) {
     const size_t k = size_t{chunk} * kChunk + static_cast<size_t>(t) * kOfLane;
+    TANDEM_UNROLL
     for (int fragment = 0; fragment < kFragments; ++fragment) {
       next[fragment] = LoadWeights(low[fragment], high[fragment], k, args.in_features);
     }
@@ -242,20 +256,24 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
   for (unsigned chunk = 0; chunk < num_chunks; ++chunk) {
     __syncthreads();  // this chunk is there, and the one before it has been read
     WeightWords weights[kFragments];
+    TANDEM_UNROLL
     for (int fragment = 0; fragment < kFragments; ++fragment) weights[fragment] = next[fragment];
     if (chunk + 1 < num_chunks) {
       fetch(chunk + 1);
       bring(chunk + 1);
     }
+    TANDEM_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
       const uint4* const from =
           shared + (chunk % 2 * kTileRows + warp_row + tile * kColumns + g) * kPieces + t;
       ValueWords values;
+      TANDEM_UNROLL
       for (int part = 0; part < kParts; ++part) {
         const uint4 words = from[part * kGroups];
         values.words[part][0] = words.x, values.words[part][1] = words.y;
         values.words[part][2] = words.z, values.words[part][3] = words.w;
       }
+      TANDEM_UNROLL
       for (int fragment = 0; fragment < kFragments; ++fragment) {
         MultiplyChunk(weights[fragment], values, sums[fragment][tile]);
       }
@@ -263,8 +281,11 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
     // A slice without chunks would add 0, which changes nothing.
     while (slice < num_slices && SliceBegin(slice + 1, num_slices, num_chunks) <= chunk) ++slice;
     if (chunk + 1 != SliceBegin(slice + 1, num_slices, num_chunks)) continue;
+    TANDEM_UNROLL
     for (int fragment = 0; fragment < kFragments; ++fragment) {
+      TANDEM_UNROLL
       for (int tile = 0; tile < kTiles; ++tile) {
+        TANDEM_UNROLL
         for (int i = 0; i < 4; ++i) {
           totals[fragment][tile][i] = __fadd_rn(totals[fragment][tile][i], sums[fragment][tile][i]);
           sums[fragment][tile][i] = 0;
@@ -273,8 +294,11 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
     }
   }
 
+  TANDEM_UNROLL
   for (int fragment = 0; fragment < kFragments; ++fragment) {
+    TANDEM_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) {
+      TANDEM_UNROLL
       for (int i = 0; i < 4; ++i) {
         Write(args, first_row + warp_row + tile * kColumns + t * 2 + i % 2,
               first_feature + fragment * kFeatures + g + i / 2 * 8, totals[fragment][tile][i]);

@@ -13,6 +13,14 @@
 
 namespace tandem {
 
+// Before a loop over an array of a thread's own: unless the loop is unrolled the array cannot be in
+// registers.
+#ifdef TANDEM_SIMT
+#define TANDEM_UNROLL
+#else
+#define TANDEM_UNROLL _Pragma("unroll")
+#endif
+
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 inline constexpr int kWarpSize = 32;
 

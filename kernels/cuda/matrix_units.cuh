@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device_code.cuh"
+
 namespace tandem {
 
 // D += A · B with A [16, 16] and B [16, 8] of BF16 and D [16, 8] of F32: mma.sync.m16n8k16 (PTX ISA
@@ -37,6 +39,7 @@ inline constexpr int kParts = 3;
 // 2^-110 lose what BF16 cannot hold): parts[0] has the leading ones, first in the lower halves.
 // What is not finite has a part that is not.
 __device__ inline void SplitPair(float first, float second, uint32_t (&parts)[kParts]) {
+  TANDEM_UNROLL
   for (int i = 0; i < kParts; ++i) {
     const unsigned of_first = __float_as_uint(first) & 0xFFFF0000u;
     const unsigned of_second = __float_as_uint(second) & 0xFFFF0000u;
