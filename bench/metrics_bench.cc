@@ -103,8 +103,8 @@ std::pair<double, double> ScrapeSeconds(int slots) {
   std::vector<double> refreshes, texts;
   for (int i = 0; i < kScrapes; ++i) {
     const double begin = ThreadSeconds();
-    metrics.Refresh(driver.engine);
-    const LiveSample sample = metrics.Sample(driver.engine);
+    metrics.Refresh(StateOf(driver.engine));
+    const LiveSample sample = metrics.Sample(StateOf(driver.engine));
     const double middle = ThreadSeconds();
     const std::string text = metrics.registry().Serialize();
     refreshes.push_back(middle - begin);

@@ -136,6 +136,9 @@ inline constexpr MetricInfo kDrafterAttached{MetricType::kGauge, "tandem_drafter
                                              "none."};
 inline constexpr MetricInfo kVerifierAttached{MetricType::kGauge, "tandem_verifier_attached",
                                               "bool", "", "1 while the verifier serves."};
+inline constexpr MetricInfo kWorkerPods{
+    MetricType::kGauge, "tandem_worker_pods", "pods", "state",
+    "Worker pods that this router knows: ready (the verifier serves) or lost."};
 inline constexpr MetricInfo kRingTransport{
     MetricType::kGauge, "tandem_ring_transport_info", "info", "transport",
     "1 for the transport of the log-prob ring that is open, or for none."};

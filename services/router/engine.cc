@@ -39,12 +39,14 @@ DraftLengthOptions ControllerOptions(const EngineOptions& options) {
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer, EngineObserver* observer)
+Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer, EngineObserver* observer,
+               RequestLedger* ledger)
     : options_(options),
       tokenizer_(tokenizer),
       observer_(observer),
       workers_(options.workers, tokenizer, &commands_, observer),
       controller_(ControllerOptions(options)),
+      ledger_(ledger != nullptr ? ledger : &own_ledger_),
       cohorts_(options.num_cohorts) {}
 
 void Engine::Log(LogLine::Level level, std::string text) {
@@ -72,15 +74,29 @@ void Engine::OnRequest(CallId call, GenerationRequest request, double now) {
     commands_.push_back(FinishCall{call, refusal->status, 0, refusal->retry_milliseconds});
     return;
   }
+  std::unique_ptr<Sequence> sequence = Accept(call, std::move(request), now);
+  if (sequence == nullptr) return;
+  queue_.push_back(std::move(sequence));
+  Pump(now);
+  if (queue_.size() > options_.max_queue) {
+    ledger_->request_ids.erase(queue_.back()->request.request_id);
+    queue_.pop_back();
+    const Refusal refusal = QueueIsFull();
+    commands_.push_back(FinishCall{call, refusal.status, 0, refusal.retry_milliseconds});
+  }
+}
+
+std::unique_ptr<Sequence> Engine::Accept(CallId call, GenerationRequest request, double now) {
   absl::Status refused;
   const auto is_quarantined = [&] {
-    if (quarantine_.empty()) return false;
+    const auto& quarantine = ledger_->quarantine;
+    if (quarantine.empty()) return false;
     const uint64_t hash = HashTokens(request.prompt_token_ids);
-    return std::any_of(quarantine_.begin(), quarantine_.end(), [&](const auto& entry) {
+    return std::any_of(quarantine.begin(), quarantine.end(), [&](const auto& entry) {
       return entry.first == hash && now < entry.second;
     });
   };
-  if (request_ids_.count(request.request_id) > 0) {
+  if (ledger_->request_ids.count(request.request_id) > 0) {
     refused = absl::AlreadyExistsError(
         absl::StrCat("request_id: \"", request.request_id,
                      "\" is running; allowed: one that is not, or empty for a new one"));
@@ -102,19 +118,12 @@ void Engine::OnRequest(CallId call, GenerationRequest request, double now) {
   }
   if (!refused.ok()) {
     commands_.push_back(FinishCall{call, refused, 0, 0});
-    return;
+    return nullptr;
   }
   request.open.set_audit(request.needs_draft_log_probs() && !request.seed_given &&
                          request.open.lenience() == 1 && IsAudited(call));
-  request_ids_.insert(request.request_id);
-  queue_.push_back(NewSequence(call, std::move(request), now));
-  Pump(now);
-  if (queue_.size() > options_.max_queue) {
-    request_ids_.erase(queue_.back()->request.request_id);
-    queue_.pop_back();
-    const Refusal refusal = QueueIsFull();
-    commands_.push_back(FinishCall{call, refusal.status, 0, refusal.retry_milliseconds});
-  }
+  ledger_->request_ids.insert(request.request_id);
+  return NewSequence(call, std::move(request), now);
 }
 
 std::optional<Engine::Refusal> Engine::RefusesAll(double now) const {
@@ -134,9 +143,16 @@ std::optional<Engine::Refusal> Engine::RefusesAll(double now) const {
 }
 
 Engine::Refusal Engine::QueueIsFull() const {
-  return {ResourceExhausted(absl::StrCat("the queue is full: ", options_.max_queue,
-                                         " requests wait (--max-queue)")),
-          RetryMilliseconds()};
+  return QueueIsFull(options_.max_queue, queue_.size(), slots_.size(), mean_service_seconds_);
+}
+
+Engine::Refusal Engine::QueueIsFull(size_t max_queue, size_t num_waiting, size_t num_slots,
+                                    double mean_service_seconds) {
+  const double rounds =
+      static_cast<double>(num_waiting + 1) / static_cast<double>(std::max<size_t>(1, num_slots));
+  return {ResourceExhausted(
+              absl::StrCat("the queue is full: ", max_queue, " requests wait (--max-queue)")),
+          static_cast<int>(std::clamp(1000 * rounds * mean_service_seconds, 100.0, 10000.0))};
 }
 
 std::unique_ptr<Sequence> Engine::NewSequence(CallId call, GenerationRequest request,
@@ -153,7 +169,7 @@ void Engine::OnCancel(CallId call, double now) {
   for (auto* waiting : {&queue_, &preempted_}) {
     for (auto it = waiting->begin(); it != waiting->end(); ++it) {
       if ((*it)->call != call) continue;
-      request_ids_.erase((*it)->request.request_id);
+      ledger_->request_ids.erase((*it)->request.request_id);
       waiting->erase(it);
       return Pump(now);  // others may have waited for this one
     }
@@ -161,7 +177,7 @@ void Engine::OnCancel(CallId call, double now) {
   for (uint32_t id = 0; id < slots_.size(); ++id) {
     const Sequence* sequence = slots_[id].sequence.get();
     if (sequence == nullptr || sequence->is_replay() || sequence->call != call) continue;
-    request_ids_.erase(sequence->request.request_id);
+    ledger_->request_ids.erase(sequence->request.request_id);
     Vacate(id);
     break;
   }
@@ -239,6 +255,12 @@ void Engine::OnSessionLost(Worker worker, SessionId session, const std::string& 
 
 void Engine::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now) {
   workers_.OnPong(worker, session, pong, now);
+  if (session == verifier_session_ && pong.has_num_open_slots()) {
+    const auto own = static_cast<uint32_t>(std::count_if(
+        slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.verifier.open; }));
+    num_foreign_slots_ = pong.num_open_slots() - std::min(own, pong.num_open_slots());
+    reported_free_pages_ = pong.num_free_pages();
+  }
   const double limit = options_.workers.heartbeat_timeout_seconds;
   // A worker that lives, computes nothing and owes an answer has lost the question.
   const auto owes_answer = [&](auto& batch) {
@@ -368,6 +390,8 @@ void Engine::NoticeLostSessions(double now) {
   if (!verifier_up_) return;
   const v1::AttachReply& info = *workers_.info(Worker::kVerifier);
   verifier_pages_.Attached(info.page_tokens(), info.num_pages());
+  num_foreign_slots_ = 0;
+  reported_free_pages_.reset();
   if (slots_.empty()) slots_.resize(std::min(options_.workers.max_slots, info.max_slots()));
 }
 
@@ -424,9 +448,10 @@ void Engine::OnVerifierLost(double now) {
   for (const VerifyBatch::Item& item : lost.items) {
     Sequence* sequence = Find(item.slot, item.serial);
     if (sequence == nullptr || ++sequence->lost_rounds < options_.max_lost_rounds) continue;
-    if (quarantine_.size() == kMaxQuarantined) quarantine_.pop_front();
-    quarantine_.emplace_back(sequence->prefix_hash(sequence->prompt_len()),
-                             now + kQuarantineSeconds);
+    auto& quarantine = ledger_->quarantine;
+    if (quarantine.size() == kMaxQuarantined) quarantine.pop_front();
+    quarantine.emplace_back(sequence->prefix_hash(sequence->prompt_len()),
+                            now + kQuarantineSeconds);
     LogSlot(LogLine::Level::kWarning, item.slot,
             absl::StrCat("verifier: died ", sequence->lost_rounds,
                          " times in a row while computing the request, which is given up"));
@@ -454,14 +479,18 @@ bool Engine::HasRoomFor(const Sequence& sequence, double now) const {
   if (!verifier_pages_.limited()) return true;
   // Alone it fits, unless other routers hold what is lacking: then it was told when to try again.
   if (num_running() == 0) return now >= admit_at_;
+  return verifier_pages_.PagesOf(sequence.committed_len() + 1) + 1 <=
+         verifier_pages_.num_free() - PagesSpokenFor();
+}
+
+int64_t Engine::PagesSpokenFor() const {
   int64_t spoken_for = 0;
   for (const Slot& slot : slots_) {
     if (slot.sequence == nullptr || slot.sequence->is_replay()) continue;
     spoken_for += verifier_pages_.PagesOf(slot.sequence->committed_len() + 1) -
                   verifier_pages_.PagesOf(slot.verifier.cached_len);
   }
-  return verifier_pages_.PagesOf(sequence.committed_len() + 1) + 1 <=
-         verifier_pages_.num_free() - spoken_for;
+  return spoken_for;
 }
 
 std::optional<uint32_t> Engine::SlotForNext() {
@@ -507,7 +536,7 @@ void Engine::Admit(double now) {
 void Engine::Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, double now) {
   Slot& slot = slots_[slot_id];
   if (sequence->order == 0) {
-    sequence->order = ++last_order_ + (sequence->is_replay() ? kReplayOrder : 0);
+    sequence->order = ++ledger_->last_order + (sequence->is_replay() ? kReplayOrder : 0);
     sequence->account.Admitted(now);
     if (!sequence->is_replay()) observer_->OnAdmitted(now - sequence->account.arrived_at());
   }
@@ -554,6 +583,10 @@ void Engine::Preempt(uint32_t slot_id) {
   }
   ++num_preemptions_;
   observer_->OnPreempted();
+  AddPreempted(std::move(sequence));
+}
+
+void Engine::AddPreempted(std::unique_ptr<Sequence> sequence) {
   const auto place = std::find_if(
       preempted_.begin(), preempted_.end(),
       [&](const std::unique_ptr<Sequence>& other) { return other->order > sequence->order; });
@@ -569,7 +602,7 @@ void Engine::FinishSlot(uint32_t slot_id, const absl::Status& status) {
   const std::unique_ptr<Sequence> sequence = Vacate(slot_id);
   if (sequence->is_replay()) return;
   commands_.push_back(FinishCall{sequence->call, status, sequence->output.num_tokens(), 0});
-  request_ids_.erase(sequence->request.request_id);
+  ledger_->request_ids.erase(sequence->request.request_id);
   ++num_finished_;
 }
 
@@ -580,16 +613,93 @@ void Engine::EndEverything(const absl::Status& status) {
   for (auto* waiting : {&preempted_, &queue_}) {
     for (const std::unique_ptr<Sequence>& sequence : *waiting) {
       commands_.push_back(FinishCall{sequence->call, status, sequence->output.num_tokens(), 0});
-      request_ids_.erase(sequence->request.request_id);
+      ledger_->request_ids.erase(sequence->request.request_id);
       ++num_finished_;
     }
     waiting->clear();
   }
 }
 
-int Engine::RetryMilliseconds() const {
-  const double rounds = static_cast<double>(queue_.size() + 1) / std::max<size_t>(1, slots_.size());
-  return static_cast<int>(std::clamp(1000 * rounds * mean_service_seconds_, 100.0, 10000.0));
+// ---------------------------------------------------------------- with other engines
+
+void Engine::Adopt(std::unique_ptr<Sequence> sequence, double now) {
+  // What the other engine learnt is about its workers.
+  sequence->acceptance = controller_.NewEstimate(sequence->mode());
+  sequence->resyncs = 0;
+  sequence->draft_resyncs = 0;
+  if (sequence->order == 0) {
+    queue_.push_back(std::move(sequence));
+  } else {
+    AddPreempted(std::move(sequence));
+  }
+  Pump(now);
+}
+
+std::vector<std::unique_ptr<Sequence>> Engine::Release(
+    const std::function<bool(const Sequence&)>& wants, double now) {
+  std::vector<std::unique_ptr<Sequence>> released;
+  for (uint32_t id = 0; id < slots_.size() && !verifier_up_; ++id) {
+    const Sequence* sequence = slots_[id].sequence.get();
+    if (sequence == nullptr || sequence->is_replay() || !wants(*sequence)) continue;
+    released.push_back(Vacate(id));
+  }
+  for (auto& sequence : preempted_) {
+    if (wants(*sequence)) released.push_back(std::move(sequence));
+  }
+  std::sort(released.begin(), released.end(),
+            [](const auto& a, const auto& b) { return a->order < b->order; });
+  for (auto& sequence : queue_) {
+    if (wants(*sequence)) released.push_back(std::move(sequence));
+  }
+  std::erase(preempted_, nullptr);
+  std::erase(queue_, nullptr);
+  Pump(now);
+  return released;
+}
+
+PodRoom Engine::Room(double now) const {
+  PodRoom room;
+  if (verifier_pages_.limited()) {
+    room.page_tokens = verifier_pages_.page_tokens();
+    room.num_pages = verifier_pages_.num_pages();
+  }
+  if (!verifier_up_) return room;
+  room.takes = preempted_.empty() && queue_.empty();
+  size_t num_running = 0;
+  for (const Slot& slot : slots_) {
+    num_running += slot.sequence != nullptr && !slot.sequence->is_replay() ? 1 : 0;
+  }
+  room.idle = num_running == 0;
+  const v1::AttachReply& verifier = *workers_.info(Worker::kVerifier);
+  const auto own_slots = static_cast<uint32_t>(slots_.size());
+  room.num_slots = verifier.max_slots();
+  // Those of the pod are shared with other routers.
+  const uint32_t taken = num_foreign_slots_ + static_cast<uint32_t>(num_running);
+  room.num_free_slots = std::min(own_slots - static_cast<uint32_t>(num_running),
+                                 room.num_slots - std::min(room.num_slots, taken));
+  if (!verifier_pages_.limited()) return room;
+  room.takes = room.takes && (!room.idle || now >= admit_at_);
+  // Replies are newer than pongs; where nothing runs there are none.
+  room.num_free_pages = room.idle && reported_free_pages_.has_value()
+                            ? int64_t{*reported_free_pages_}
+                            : verifier_pages_.num_free() - PagesSpokenFor();
+  return room;
+}
+
+bool Engine::CanHold(const Sequence& sequence) const {
+  const uint64_t most = uint64_t{sequence.prompt_len()} +
+                        static_cast<uint64_t>(sequence.request.max_tokens);
+  return !verifier_pages_.limited() || most <= verifier_pages_.capacity();
+}
+
+bool Engine::Has(CallId call) const {
+  const auto is_it = [call](const std::unique_ptr<Sequence>& sequence) {
+    return sequence != nullptr && sequence->call == call && !sequence->is_replay();
+  };
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [&](const Slot& slot) { return is_it(slot.sequence); }) ||
+         std::any_of(preempted_.begin(), preempted_.end(), is_it) ||
+         std::any_of(queue_.begin(), queue_.end(), is_it);
 }
 
 v1::ServerLoad Engine::Load() const {
@@ -608,7 +718,7 @@ v1::ServerLoad Engine::Load() const {
   load.set_num_ring_errors(num_ring_errors_);
   load.set_num_cached_prompt_tokens(num_cached_prompt_tokens_);
   load.set_num_cached_draft_tokens(num_cached_draft_tokens_);
-  *load.mutable_audit() = audit_.stats();
+  *load.mutable_audit() = ledger_->audit.stats();
   return load;
 }
 
@@ -634,7 +744,7 @@ void Engine::QueueReplay(const Sequence& finished) {
 }
 
 void Engine::ReportAlarm() {
-  if (std::string alarm = audit_.TakeAlarm(); !alarm.empty()) {
+  if (std::string alarm = ledger_->audit.TakeAlarm(); !alarm.empty()) {
     commands_.push_back(LogLine{.level = LogLine::Level::kError,
                                 .text = std::move(alarm),
                                 .summary = "audit: found a difference; the log says where"});

@@ -6,10 +6,10 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,6 +21,8 @@
 #include "services/router/engine_observer.h"
 #include "services/router/generation_request.h"
 #include "services/router/page_budget.h"
+#include "services/router/pod_room.h"
+#include "services/router/request_ledger.h"
 #include "services/router/sequence.h"
 #include "services/router/worker_sessions.h"
 
@@ -63,9 +65,9 @@ struct EngineOptions {
 // order; NextDeadline says when to call Tick at the latest.
 class Engine {
  public:
-  // `tokenizer` and `observer` must outlive it.
+  // All must outlive it. `ledger`: of several engines of one router; null: it has its own.
   Engine(const EngineOptions& options, const Tokenizer* tokenizer,
-         EngineObserver* observer = NobodyObserves());
+         EngineObserver* observer = NobodyObserves(), RequestLedger* ledger = nullptr);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -90,6 +92,28 @@ class Engine {
   void Drain();           // refuses new requests; running and queued ones go on
   void Stop(double now);  // ends those too, with UNAVAILABLE
 
+  // With other engines (Fleet). A request is its tokens, its parameters and its seed, so it can be
+  // handed from one engine to another between any two tokens: the next one rebuilds it by the
+  // catch-up rule.
+  //
+  // Checks a request like OnRequest, without room for it; null: it was refused.
+  std::unique_ptr<Sequence> Accept(CallId call, GenerationRequest request, double now);
+  // Takes up what another engine released, or accepted.
+  void Adopt(std::unique_ptr<Sequence> sequence, double now);
+  // Gives up clients' requests that `wants` names, the oldest first: those that wait, and those
+  // that run if the verifier is gone. Their ids stay in the ledger.
+  std::vector<std::unique_ptr<Sequence>> Release(
+      const std::function<bool(const Sequence&)>& wants, double now);
+  // What a verifier must offer that attaches for the first time: what others of the router do.
+  void Expect(const v1::AttachReply& promised) { workers_.Expect(promised); }
+  // For what it could take now, when nothing waits.
+  PodRoom Room(double now) const;
+  // Its verifier could ever hold the whole request.
+  bool CanHold(const Sequence& sequence) const;
+  bool Has(CallId call) const;
+  // Gives both sessions up, for good. PRECOND: idle().
+  void Close() { workers_.Close(); }
+
   EngineCommands TakeCommands() { return std::exchange(commands_, {}); }
   // The commands taken have been carried out: a batch among them is under way from now on, so that
   // the time before counts as the router's.
@@ -106,8 +130,13 @@ class Engine {
   bool idle() const { return num_running() == 0 && num_queued() == 0; }
   bool draining() const { return draining_; }
   uint64_t num_ring_errors() const { return num_ring_errors_; }
-  const AuditMonitor& audit() const { return audit_; }
+  const AuditMonitor& audit() const { return ledger_->audit; }
+  double mean_service_seconds() const { return mean_service_seconds_; }
   v1::ServerLoad Load() const;
+
+  // What a full queue is answered with.
+  static Refusal QueueIsFull(size_t max_queue, size_t num_waiting, size_t num_slots,
+                             double mean_service_seconds);
 
  private:
   // What one worker holds of a slot, as far as its replies told.
@@ -203,12 +232,13 @@ class Engine {
   std::unique_ptr<Sequence> Vacate(uint32_t slot_id);
   void CloseAtWorker(Worker worker, uint32_t slot_id);
   void Preempt(uint32_t slot_id);
+  void AddPreempted(std::unique_ptr<Sequence> sequence);
   Sequence* Find(uint32_t slot_id, uint64_t serial);
   void FinishSlot(uint32_t slot_id, const absl::Status& status);
   void EndEverything(const absl::Status& status);
   void CheckVerifierBudget(double now);
   Refusal QueueIsFull() const;
-  int RetryMilliseconds() const;
+  int64_t PagesSpokenFor() const;
   std::unique_ptr<Sequence> NewSequence(CallId call, GenerationRequest request, double now) const;
 
   // Rounds (engine_rounds.cc).
@@ -259,7 +289,8 @@ class Engine {
   EngineCommands commands_;
   WorkerSessions workers_;
   DraftLengthController controller_;
-  AuditMonitor audit_;
+  RequestLedger own_ledger_;
+  RequestLedger* ledger_;
   SessionId verifier_session_ = 0;  // those whose caches the slots describe
   SessionId drafter_session_ = 0;
   PageBudget verifier_pages_;
@@ -271,16 +302,12 @@ class Engine {
   std::deque<std::unique_ptr<Sequence>> queue_;
   std::deque<std::unique_ptr<Sequence>> preempted_;  // go before the queue, the oldest first
   std::deque<std::unique_ptr<Sequence>> replays_;    // of the audit: only where nobody else waits
-  std::unordered_set<std::string> request_ids_;      // queued and running
   std::optional<ProposeBatch> propose_;              // under way
   std::optional<VerifyBatch> verify_;
   std::vector<v1::SlotClose> drafter_closes_;  // to be told with the next command
   std::vector<v1::SlotClose> verifier_closes_;
-  // Prompts that killed verifiers, the newest last: by hash, until when.
-  std::deque<std::pair<uint64_t, double>> quarantine_;
 
   uint64_t last_serial_ = 0;
-  uint64_t last_order_ = 0;
   uint64_t num_ring_errors_ = 0;
   uint64_t num_finished_ = 0;
   uint64_t num_preemptions_ = 0;
@@ -296,6 +323,9 @@ class Engine {
   bool verifier_up_ = false;
   bool draining_ = false;
   double mean_service_seconds_ = 1.0;  // of finished requests, for the retry hint
+  // Of the verifier, as its last pong said; 0 and none: it did not say.
+  uint32_t num_foreign_slots_ = 0;
+  std::optional<uint32_t> reported_free_pages_;
 };
 
 }  // namespace tandem

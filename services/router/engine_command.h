@@ -72,6 +72,7 @@ struct LogLine {
   std::optional<SessionId> session = {};
   // What others than the log's readers may see in its place; empty: the text.
   std::string summary = {};
+  std::string pod = {};  // whose workers it is about, where there are several pods
 };
 // The configuration is wrong: the process should say why and exit.
 struct GiveUp {

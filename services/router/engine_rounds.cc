@@ -658,7 +658,7 @@ std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult&
                           " tokens");
     }
     // All samples of the reply count, whatever becomes of its tokens.
-    if (absl::Status status = audit_.OnSamples(result.audit()); !status.ok()) {
+    if (absl::Status status = ledger_->audit.OnSamples(result.audit()); !status.ok()) {
       return std::string(status.message());
     }
     ReportAlarm();
@@ -809,7 +809,7 @@ void Engine::CompareReplay(uint32_t slot_id, const v1::VerifyResult& result) {
   } else if (position + 1 < replay.expected.size()) {
     return;
   }
-  audit_.OnReplay(replay.request.request_id, mismatch);
+  ledger_->audit.OnReplay(replay.request.request_id, mismatch);
   observer_->OnReplay(!mismatch.has_value());
   ReportAlarm();
   FinishSlot(slot_id, absl::OkStatus());

@@ -65,6 +65,8 @@ RouterMetrics::RouterMetrics(const std::string& version, const std::string& mode
       preemptions_(registry_.Counter(metrics::kPreemptions)),
       drafter_attached_(has_drafter ? &registry_.Gauge(metrics::kDrafterAttached) : nullptr),
       verifier_attached_(registry_.Gauge(metrics::kVerifierAttached)),
+      ready_pods_(registry_.Gauge(metrics::kWorkerPods, {{"state", "ready"}})),
+      lost_pods_(registry_.Gauge(metrics::kWorkerPods, {{"state", "lost"}})),
       replays_same_(registry_.Counter(metrics::kAuditReplays, {{"result", "same"}})),
       replays_different_(registry_.Counter(metrics::kAuditReplays, {{"result", "mismatch"}})),
       audit_failed_(registry_.Gauge(metrics::kAuditFailed)) {
@@ -182,32 +184,30 @@ void RouterMetrics::OnFinished(absl::StatusCode status) {
   counter->Increment();
 }
 
-void RouterMetrics::Refresh(const Engine& engine) {
-  const WorkerSessions& workers = engine.workers();
-  if (const std::string& name = workers.drafter_name(); !name.empty()) {
-    SetDrafter(name);
-  }
-  const DraftLengthController::LastRound& last = engine.controller().last_round();
+void RouterMetrics::Refresh(const FleetState& state) {
+  if (!state.drafter_name.empty()) SetDrafter(state.drafter_name);
+  const DraftLengthController::LastRound& last = state.last_round;
   draft_length_.Set(last.mean_length);
   baseline_step_.Set(last.plain_seconds);
   gain_.Set(last.gain);
-  const auto num_running = static_cast<double>(engine.num_running());
+  const double num_running = state.load.num_running();
   running_slots_.Set(num_running);
-  free_slots_.Set(static_cast<double>(engine.num_slots()) - num_running);
-  waiting_.Set(static_cast<double>(engine.num_queued()));
-  if (drafter_attached_ != nullptr) {
-    drafter_attached_->Set(workers.ready(Worker::kDrafter) ? 1 : 0);
+  free_slots_.Set(static_cast<double>(state.num_slots) - num_running);
+  waiting_.Set(state.load.num_queued());
+  if (drafter_attached_ != nullptr) drafter_attached_->Set(state.drafter_attached ? 1 : 0);
+  verifier_attached_.Set(state.num_pods_ready > 0 ? 1 : 0);
+  ready_pods_.Set(state.num_pods_ready);
+  lost_pods_.Set(state.num_pods_lost);
+  for (const auto& [name, gauge] : transports_) gauge->Set(0);
+  for (const v1::RingTransport transport : state.transports) {
+    transports_.at(RingTransportName(transport))->Set(1);
   }
-  verifier_attached_.Set(workers.ready(Worker::kVerifier) ? 1 : 0);
-  const std::string open =
-      workers.ring().open() ? RingTransportName(workers.ring().transport()) : kNoTransport;
-  for (const auto& [name, gauge] : transports_) gauge->Set(name == open ? 1 : 0);
-  audit_failed_.Set(engine.audit().failed() ? 1 : 0);
+  if (state.transports.empty()) transports_.at(kNoTransport)->Set(1);
+  audit_failed_.Set(state.audit_failed ? 1 : 0);
 }
 
-LiveSample RouterMetrics::Sample(const Engine& engine) const {
+LiveSample RouterMetrics::Sample(const FleetState& state) const {
   const auto count = [](const Counter& counter) { return static_cast<uint64_t>(counter.Value()); };
-  const WorkerSessions& workers = engine.workers();
   LiveSample sample;
   if (current_drafts_ != nullptr) {
     sample.drafts = count(current_drafts_->drafts);
@@ -226,20 +226,20 @@ LiveSample RouterMetrics::Sample(const Engine& engine) const {
   }
   sample.rounds = num_rounds_;
   sample.stage_seconds = stage_seconds_;
-  const DraftLengthController::LastRound& last = engine.controller().last_round();
+  const DraftLengthController::LastRound& last = state.last_round;
   sample.draft_length = last.mean_length;
   sample.gain = last.gain;
   sample.baseline_seconds = last.plain_seconds;
-  sample.load = engine.Load();
+  sample.load = state.load;
   sample.running = sample.load.num_running();
   sample.waiting = sample.load.num_queued();
-  sample.slots = static_cast<int>(engine.num_slots());
-  sample.verifier_attached = workers.ready(Worker::kVerifier);
-  sample.drafter_attached = workers.ready(Worker::kDrafter);
+  sample.slots = static_cast<int>(state.num_slots);
+  sample.verifier_attached = state.num_pods_ready > 0;
+  sample.drafter_attached = state.drafter_attached;
   sample.has_drafter = drafter_attached_ != nullptr;
   sample.draft_model = drafter_;
   sample.transport =
-      workers.ring().open() ? RingTransportName(workers.ring().transport()) : kNoTransport;
+      state.transports.empty() ? kNoTransport : RingTransportName(state.transports.front());
   return sample;
 }
 

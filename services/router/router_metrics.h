@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "common/metrics/metric_registry.h"
-#include "services/router/engine.h"
 #include "services/router/engine_observer.h"
+#include "services/router/fleet_state.h"
 #include "services/router/live_history.h"
 
 namespace tandem {
@@ -40,10 +40,10 @@ class RouterMetrics final : public EngineObserver {
   // A Generate call ended, whether the engine ever saw it or not.
   void OnFinished(absl::StatusCode status);
   // Sets what is a state and no event. To be called about once in `kRefreshSeconds`.
-  void Refresh(const Engine& engine);
+  void Refresh(const FleetState& state);
   static constexpr double kRefreshSeconds = 0.25;
   // The same for the live page. The time is left to the caller.
-  LiveSample Sample(const Engine& engine) const;
+  LiveSample Sample(const FleetState& state) const;
 
   const MetricRegistry& registry() const { return registry_; }
 
@@ -99,6 +99,8 @@ class RouterMetrics final : public EngineObserver {
   std::array<Counter*, 2> prefix_lookups_;
   Gauge* drafter_attached_;  // or none
   Gauge& verifier_attached_;
+  Gauge& ready_pods_;
+  Gauge& lost_pods_;
   std::map<std::string, Gauge*> transports_;  // by name, and "none"
   std::array<std::array<Counter*, kNumSessionChanges>, 2> session_changes_;
   Counter& replays_same_;

@@ -22,12 +22,17 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
       ->required()
       ->type_name("DIR");
   flag("--verifier", options->verifier_address, "TANDEM_VERIFIER",
-       "Where the verifier worker listens: unix:PATH or HOST:PORT")
+       "Where the verifier worker listens: unix:PATH or HOST:PORT. Several worker pods: their "
+       "addresses with commas between them, or dns:NAME:PORT, every address of NAME being a pod")
       ->required()
       ->type_name("ADDRESS");
   flag("--drafter", options->drafter_address, "TANDEM_DRAFTER",
-       "Where the draft worker listens, or none: decode plainly")
+       "Where the draft worker listens, or none: decode plainly. Of several pods: as many "
+       "addresses in the same order, or dns: with the same NAME")
       ->type_name("ADDRESS");
+  flag("--discover-seconds", options->discover_seconds, "TANDEM_DISCOVER_SECONDS",
+       "Seconds after which dns: is asked for worker pods again")
+      ->check(CLI::Range(0.1, 3600.0));
   flag("--listen", options->listen_address, "TANDEM_LISTEN",
        "Where clients connect: HOST:PORT (port 0 picks a free one) or unix:PATH")
       ->type_name("ADDRESS");

@@ -15,6 +15,7 @@ struct RouterOptions {
   std::string target_folder;
   std::string verifier_address;
   std::string drafter_address = "none";
+  double discover_seconds = 5;  // from one look for worker pods to the next
   std::string listen_address = "127.0.0.1:50051";
   std::string admin_address = "none";
   std::string model_name;  // empty: name of the target's folder

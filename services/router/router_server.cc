@@ -55,6 +55,7 @@ double Since(const std::string& query) {
 
 void Write(const LogLine& line) {
   LogFields fields;
+  if (!line.pod.empty()) fields.Add("pod", line.pod);
   if (!line.request_id.empty()) fields.Add("request_id", line.request_id);
   fields.Add("slot", line.slot).Add("epoch", line.epoch).Add("session", line.session);
   const auto level = line.level == LogLine::Level::kDebug     ? spdlog::level::debug
@@ -121,25 +122,19 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Create(const RouterO
     TANDEM_ASSIGN_OR_RETURN(admin, Address::Parse(options.admin_address));
     TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(*admin, options.insecure, "--admin"));
   }
-  TANDEM_ASSIGN_OR_RETURN(Address verifier, Address::Parse(options.verifier_address));
-  std::optional<Address> drafter;
-  if (options.engine.workers.has_drafter) {
-    TANDEM_ASSIGN_OR_RETURN(drafter, Address::Parse(options.drafter_address));
-  }
-  return std::unique_ptr<RouterServer>(new RouterServer(options, std::move(target),
-                                                        std::move(listen), std::move(admin),
-                                                        std::move(verifier), std::move(drafter)));
+  TANDEM_ASSIGN_OR_RETURN(PodDirectory pods, PodDirectory::Parse(options.verifier_address,
+                                                                 options.drafter_address));
+  return std::unique_ptr<RouterServer>(new RouterServer(
+      options, std::move(target), std::move(listen), std::move(admin), std::move(pods)));
 }
 
 RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Address listen,
-                           std::optional<Address> admin, Address verifier,
-                           std::optional<Address> drafter)
+                           std::optional<Address> admin, PodDirectory pods)
     : options_(options),
       target_(std::move(target)),
       listen_(std::move(listen)),
       admin_address_(std::move(admin)),
-      verifier_(std::move(verifier)),
-      drafter_(std::move(drafter)),
+      directory_(std::move(pods)),
       random_([] {
         std::random_device device;
         return (uint64_t{device()} << 32) | device();
@@ -153,8 +148,8 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
                options.engine.workers.has_drafter),
       live_(TANDEM_VERSION, model_name(), UnixTime()),
       unix_offset_(UnixTime() - Now()),
-      engine_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
-              &metrics_),
+      fleet_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
+             &metrics_, random_()),
       log_(options.log_prompts) {}
 
 RouterServer::~RouterServer() {
@@ -165,6 +160,7 @@ RouterServer::~RouterServer() {
   if (workers_ != nullptr) workers_->CloseAll();
   if (signals_.has_value()) signals_->Stop();
   if (background_.has_value()) background_->Stop();
+  if (lookups_.has_value()) lookups_->Stop();
   queue_->Shutdown();
   PollUntilShutDown();
 }
@@ -188,11 +184,17 @@ absl::Status RouterServer::Start() {
   SetServing(false);
   background_.emplace(queue_.get());
   signals_.emplace(queue_.get(), [this](int number) { OnSignal(number); });
-  workers_ = std::make_unique<WorkerStreams>(verifier_, drafter_, queue_.get(), this);
+  workers_ = std::make_unique<WorkerStreams>(queue_.get(), this);
   WaitForGenerate();
   WaitForOthers();
   started_at_ = Now();
-  engine_.Start(started_at_);
+  fleet_.Start(started_at_);
+  if (directory_.is_fixed()) {
+    OnPodsFound(directory_.Find());
+  } else {
+    lookups_.emplace(queue_.get());
+    LookForPods();
+  }
   ExecuteCommands();
   return absl::OkStatus();
 }
@@ -222,10 +224,11 @@ void RouterServer::RefreshMetrics() {
   const double now = Now();
   if (now < metrics_refreshed_at_ + RouterMetrics::kRefreshSeconds) return;
   metrics_refreshed_at_ = now;
-  metrics_.Refresh(engine_);
+  const FleetState state = fleet_.State();
+  metrics_.Refresh(state);
   if (now < live_sampled_at_ + LiveHistory::kSampleSeconds) return;
   live_sampled_at_ = now;
-  LiveSample sample = metrics_.Sample(engine_);
+  LiveSample sample = metrics_.Sample(state);
   sample.time = unix_offset_ + now;
   live_.Add(std::move(sample));
 }
@@ -249,7 +252,8 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     RefreshMetrics();
     if (phase_ == Phase::kClosed) continue;
     // Once the server closes no session is opened any more: nobody would close it.
-    if (phase_ != Phase::kClosing && Now() >= engine_.NextDeadline()) engine_.Tick(Now());
+    if (phase_ != Phase::kClosing && Now() >= fleet_.NextDeadline()) fleet_.Tick(Now());
+    if (phase_ == Phase::kServing && Now() >= look_for_pods_at_) LookForPods();
     ExecuteCommands();
     UpdateReadiness(on_ready);
     AdvancePhase();
@@ -340,7 +344,7 @@ void RouterServer::WaitForOthers() {
 void RouterServer::OnOpened(GenerateCall& call) {
   ++num_open_calls_;
   WaitForGenerate();
-  if (engine_.workers().info(Worker::kVerifier) == nullptr) {
+  if (fleet_.promised() == nullptr) {
     Finish(call, Unavailable("not ready: no verifier has attached yet"), 0, 1000);
     return;
   }
@@ -352,7 +356,7 @@ void RouterServer::OnOpened(GenerateCall& call) {
     return;
   }
   const double arrived_at = Now();
-  if (const auto refusal = engine_.RefusesAll(arrived_at)) {
+  if (const auto refusal = fleet_.RefusesAll(arrived_at)) {
     log_.TurnedAway(call.request(), refusal->status, arrived_at);
     Finish(call, refusal->status, 0, refusal->retry_milliseconds);
     return;
@@ -388,7 +392,7 @@ void RouterServer::OnValidated(CallId id, double arrived_at,
   request->arrived_at = arrived_at;
   request->open.set_cache_salt(call->second->tenant());
   log_.Started(id, call->second->request(), *request, arrived_at);
-  engine_.OnRequest(id, *std::move(request), Now());
+  fleet_.OnRequest(id, *std::move(request), Now());
 }
 
 void RouterServer::FinishCallWith(GenerateCall& call, const absl::Status& status,
@@ -411,7 +415,7 @@ bool RouterServer::RunWork(bool is_long, std::function<void()> work, std::functi
 }
 
 void RouterServer::OnCancelled(GenerateCall& call) {
-  engine_.OnCancel(call.id(), Now());
+  fleet_.OnCancel(call.id(), Now());
   metrics_.OnFinished(absl::StatusCode::kCancelled);
   log_.Finished(call.id(), absl::CancelledError("the client left, or its deadline passed"),
                 call.num_sent_tokens(), Now());
@@ -423,10 +427,10 @@ void RouterServer::OnClosed(GenerateCall& call, bool opened) {
 }
 
 ServedModel RouterServer::Served() const {
-  const v1::AttachReply& verifier = *engine_.workers().info(Worker::kVerifier);
+  const v1::AttachReply& verifier = *fleet_.promised();
   ServedModel served;
   served.model = model_name();
-  served.drafter = engine_.workers().drafter_name();
+  served.drafter = fleet_.drafter_name();
   served.vocabulary_size = verifier.vocabulary_size();
   served.max_context_tokens = verifier.max_context_tokens();
   served.end_of_text_ids = target_.end_of_text_ids;
@@ -434,55 +438,80 @@ ServedModel RouterServer::Served() const {
 }
 
 void RouterServer::FillServerInfo(v1::ServerInfo* info) const {
-  const WorkerSessions& workers = engine_.workers();
-  *info->mutable_load() = engine_.Load();
+  const FleetState state = fleet_.State();
+  *info->mutable_load() = state.load;
   info->set_version(TANDEM_VERSION);
   info->set_model(model_name());
   info->set_max_draft_length(static_cast<int>(options_.limits.max_draft_length));
-  if (const v1::AttachReply* verifier = workers.info(Worker::kVerifier)) {
+  if (const v1::AttachReply* verifier = fleet_.promised()) {
     info->set_max_context_tokens(static_cast<int>(verifier->max_context_tokens()));
     info->set_vocabulary_size(static_cast<int>(verifier->vocabulary_size()));
-    info->set_max_slots(static_cast<int>(engine_.num_slots()));
+    info->set_max_slots(static_cast<int>(state.num_slots));
     info->set_backend(verifier->backend());
   }
-  if (!workers.drafter_name().empty()) info->add_drafters(workers.drafter_name());
-  if (workers.ready(Worker::kDrafter)) {
-    info->set_draft_model(workers.drafter_name());
+  if (!state.drafter_name.empty()) info->add_drafters(state.drafter_name);
+  if (state.drafter_attached) {
+    info->set_draft_model(state.drafter_name);
     info->set_drafter_attached(true);
-    if (workers.ring().open()) {
-      info->set_ring_transport(RingTransportName(workers.ring().transport()));
+    if (!state.transports.empty()) {
+      info->set_ring_transport(RingTransportName(state.transports.front()));
     }
   }
 }
 
 // ---------------------------------------------------------------- workers
 
+void RouterServer::LookForPods() {
+  look_for_pods_at_ = std::numeric_limits<double>::infinity();  // one at a time
+  auto found = std::make_shared<absl::StatusOr<std::vector<PodSpec>>>();
+  lookups_->Run([this, found] { *found = directory_.Find(); },
+                [this, found] { OnPodsFound(*found); });
+}
+
+void RouterServer::OnPodsFound(const absl::StatusOr<std::vector<PodSpec>>& found) {
+  if (phase_ != Phase::kServing) return;
+  if (!directory_.is_fixed()) {
+    // Who waits for the first pods asks more often.
+    look_for_pods_at_ = Now() + (fleet_.num_pods() > 0 ? options_.discover_seconds
+                                                       : std::min(options_.discover_seconds, 1.0));
+  }
+  if (found.ok()) {
+    lookup_complaint_.clear();
+    fleet_.SetPods(*found, Now());
+    return;
+  }
+  // Pods that were found stay: one that is really gone is noticed by its connection.
+  const std::string complaint(found.status().message());
+  if (complaint != lookup_complaint_) spdlog::warn("worker pods: {}", complaint);
+  lookup_complaint_ = complaint;
+}
+
 void RouterServer::OnDraftReply(SessionId session, v1::DraftReply& reply) {
-  engine_.OnDraftReply(session, reply, Now());
+  fleet_.OnDraftReply(session, reply, Now());
   ExecuteCommands();
 }
 
 void RouterServer::OnVerifierReply(SessionId session, v1::VerifierReply& reply) {
-  engine_.OnVerifierReply(session, reply, Now());
+  fleet_.OnVerifierReply(session, reply, Now());
   ExecuteCommands();
 }
 
 void RouterServer::OnSessionLost(Worker worker, SessionId session, const std::string& why) {
-  engine_.OnSessionLost(worker, session, why, Now());
+  fleet_.OnSessionLost(worker, session, why, Now());
 }
 
 void RouterServer::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) {
-  engine_.OnPong(worker, session, pong, Now());
+  fleet_.OnPong(worker, session, pong, Now());
 }
 
 void RouterServer::ExecuteCommands() {
   // A command can make more: a client that is too slow is cancelled.
-  for (EngineCommands commands = engine_.TakeCommands(); !commands.empty();
-       commands = engine_.TakeCommands()) {
+  for (EngineCommands commands = fleet_.TakeCommands(); !commands.empty();
+       commands = fleet_.TakeCommands()) {
     // Workers first: they compute while clients are written to.
     const auto others = std::stable_partition(commands.begin(), commands.end(), IsForWorker);
     std::for_each(commands.begin(), others, [this](EngineCommand& command) { Execute(command); });
-    engine_.OnCommandsSent(Now());
+    fleet_.OnCommandsSent(Now());
     std::for_each(others, commands.end(), [this](EngineCommand& command) { Execute(command); });
   }
 }
@@ -490,7 +519,14 @@ void RouterServer::ExecuteCommands() {
 void RouterServer::Execute(EngineCommand& command) {
   std::visit(
       Overloaded{
-          [&](const OpenSession& open) { workers_->Open(open.worker, open.session); },
+          [&](const OpenSession& open) {
+            const PodSpec* pod = fleet_.PodOf(open.session);
+            if (pod == nullptr) return;  // it left meanwhile
+            // The directory gives only what can be parsed.
+            const std::string& text =
+                open.worker == Worker::kVerifier ? pod->verifier : pod->drafter;
+            workers_->Open(open.worker, open.session, *Address::Parse(text));
+          },
           [&](const CloseSession& close) { workers_->Close(close.session); },
           [&](SendToDrafter& send) { workers_->Send(send.session, std::move(send.command)); },
           [&](SendToVerifier& send) { workers_->Send(send.session, std::move(send.command)); },
@@ -501,7 +537,7 @@ void RouterServer::Execute(EngineCommand& command) {
             }
             const auto call = calls_.find(write.call);
             if (call == calls_.end() || call->second->Write(write.response)) return;
-            engine_.OnCancel(write.call, Now());
+            fleet_.OnCancel(write.call, Now());
             FinishCallWith(*call->second,
                            ResourceExhausted("client too slow: more than " +
                                              std::to_string(options_.stream_buffer_bytes) +
@@ -517,8 +553,9 @@ void RouterServer::Execute(EngineCommand& command) {
           [&](const LogLine& line) {
             Write(line);
             if (line.level != LogLine::Level::kDebug) {
+              const std::string& text = line.summary.empty() ? line.text : line.summary;
               live_.AddEvent(unix_offset_ + Now(), line.level,
-                             line.summary.empty() ? line.text : line.summary);
+                             line.pod.empty() ? text : line.pod + ": " + text);
             }
           },
           [&](const GiveUp& give_up) {
@@ -541,12 +578,11 @@ void RouterServer::SetServing(bool serving) {
 }
 
 void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>& on_ready) {
-  const WorkerSessions& workers = engine_.workers();
-  const bool distrusted = options_.audit_fails_readiness && engine_.audit().failed();
-  const bool serving = phase_ == Phase::kServing && workers.ready(Worker::kVerifier) && !distrusted;
+  const bool distrusted = options_.audit_fails_readiness && fleet_.audit().failed();
+  const bool serving = phase_ == Phase::kServing && fleet_.ready() && !distrusted;
   if (serving != serving_) SetServing(serving);
   if (!serving || announced_) return;
-  if (!workers.drafter_settled() && Now() < started_at_ + options_.drafter_wait_seconds) return;
+  if (!fleet_.drafters_settled() && Now() < started_at_ + options_.drafter_wait_seconds) return;
   announced_ = true;
   on_ready(listen_.ToString(port_));
 }
@@ -558,7 +594,7 @@ void RouterServer::OnSignal(int number) {
     spdlog::info("draining: running requests have {} s to finish", options_.drain_seconds);
     phase_ = Phase::kDraining;
     drain_until_ = Now() + options_.drain_seconds;
-    engine_.Drain();
+    fleet_.Drain();
   } else if (again) {
     drain_until_ = Now();
   }
@@ -566,9 +602,9 @@ void RouterServer::OnSignal(int number) {
 
 void RouterServer::AdvancePhase() {
   if (phase_ == Phase::kDraining &&
-      ((engine_.idle() && num_open_calls_ == 0) || Now() >= drain_until_)) {
+      ((fleet_.idle() && num_open_calls_ == 0) || Now() >= drain_until_)) {
     phase_ = Phase::kClosing;
-    engine_.Stop(Now());
+    fleet_.Stop(Now());
     ExecuteCommands();
     // Waits for the calls that this thread still has to finish, so it needs one of its own.
     shutdown_ = std::thread([this] {
@@ -576,7 +612,8 @@ void RouterServer::AdvancePhase() {
       shut_down_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), shut_down_tag_.get());
     });
   }
-  if (phase_ == Phase::kClosing && shut_down_ && workers_->quiet() && background_->quiet()) {
+  if (phase_ == Phase::kClosing && shut_down_ && workers_->quiet() && background_->quiet() &&
+      (!lookups_.has_value() || lookups_->quiet())) {
     phase_ = Phase::kClosed;
     queue_->Shutdown();
   }
@@ -590,7 +627,10 @@ void RouterServer::OnShutDown(bool /*ok*/) {
 
 double RouterServer::NextDeadline() const {
   double deadline = std::numeric_limits<double>::infinity();
-  if (phase_ == Phase::kServing || phase_ == Phase::kDraining) deadline = engine_.NextDeadline();
+  if (phase_ == Phase::kServing || phase_ == Phase::kDraining) {
+    deadline = fleet_.NextDeadline();
+  }
+  if (phase_ == Phase::kServing) deadline = std::min(deadline, look_for_pods_at_);
   if (phase_ == Phase::kDraining) deadline = std::min(deadline, drain_until_);
   if (!announced_ && serving_) {
     deadline = std::min(deadline, started_at_ + options_.drafter_wait_seconds);

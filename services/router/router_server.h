@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,15 +16,17 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/metrics/admin_server.h"
 #include "common/rpc/address.h"
 #include "services/router/background_work.h"
-#include "services/router/engine.h"
+#include "services/router/fleet.h"
 #include "services/router/generate_call.h"
 #include "services/router/live_history.h"
+#include "services/router/pod_directory.h"
 #include "services/router/request_log.h"
 #include "services/router/request_validator.h"
 #include "services/router/router_metrics.h"
@@ -55,7 +58,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   enum class Phase { kServing, kDraining, kClosing, kClosed };
 
   RouterServer(const RouterOptions& options, TargetFolder target, Address listen,
-               std::optional<Address> admin, Address verifier, std::optional<Address> drafter);
+               std::optional<Address> admin, PodDirectory pods);
 
   void OnOpened(GenerateCall& call) override;
   void OnCancelled(GenerateCall& call) override;
@@ -79,6 +82,8 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   bool RunWork(bool is_long, std::function<void()> work, std::function<void()> done);
   void OnValidated(CallId call, double arrived_at, absl::StatusOr<GenerationRequest> request);
   void WaitForOthers();
+  void LookForPods();
+  void OnPodsFound(const absl::StatusOr<std::vector<PodSpec>>& found);
   void ExecuteCommands();
   void Execute(EngineCommand& command);
   void PollUntilShutDown();
@@ -96,15 +101,14 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   const TargetFolder target_;
   const Address listen_;
   const std::optional<Address> admin_address_;
-  const Address verifier_;
-  const std::optional<Address> drafter_;
+  const PodDirectory directory_;
   std::mutex random_mutex_;  // requests are validated on two threads
   std::mt19937_64 random_;
   RequestValidator validator_;
   RouterMetrics metrics_;
   LiveHistory live_;
   const double unix_offset_;  // Unix time at 0 of the monotonic clock: never goes back
-  Engine engine_;
+  Fleet fleet_;
   RequestLog log_;
   double metrics_refreshed_at_ = 0;
   double live_sampled_at_ = 0;
@@ -117,6 +121,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   std::unique_ptr<WorkerStreams> workers_;
   std::optional<SignalWatcher> signals_;
   std::optional<BackgroundWork> background_;
+  std::optional<BackgroundWork> lookups_;  // of pods, where they can change: a name may take long
   int port_ = 0;
 
   std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;
@@ -129,6 +134,8 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   Phase phase_ = Phase::kServing;
   double started_at_ = 0;
   double drain_until_ = 0;
+  double look_for_pods_at_ = std::numeric_limits<double>::infinity();
+  std::string lookup_complaint_;  // said once, not with every look
   std::set<int> signals_seen_;
   bool announced_ = false;
   bool serving_ = false;  // what the health service says

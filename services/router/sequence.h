@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,10 @@ class Sequence {
   bool drafting_off = false;              // the drafter cannot serve this sequence
   uint32_t num_cached_prompt_tokens = 0;  // found in the verifier's prefix cache
   uint32_t num_cached_draft_tokens = 0;   // found in the drafter's
+
+  // While no engine has it (Fleet).
+  std::string numerics_id;    // of the verifier that its output is from; empty: it has none
+  double homeless_since = 0;  // no pod could take it, whatever room there were
 
  private:
   std::vector<int32_t> tokens_;          // prompt and committed output

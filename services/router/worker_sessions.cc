@@ -33,7 +33,11 @@ std::string Quoted(const std::string& entry) {
 
 WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
                                EngineCommands* out, EngineObserver* observer)
-    : options_(options), tokenizer_(tokenizer), out_(out), observer_(observer) {}
+    : options_(options),
+      tokenizer_(tokenizer),
+      out_(out),
+      observer_(observer),
+      last_session_(options.before_first_session) {}
 
 void WorkerSessions::Start(double now) {
   Open(Worker::kVerifier, now);
@@ -122,6 +126,17 @@ void WorkerSessions::Drop(Worker worker, SessionChange reason, const std::string
   const SessionId session = link(worker).session;
   out_->push_back(CloseSession{worker, session});
   Lose(worker, session, reason, why, now);
+}
+
+void WorkerSessions::Close() {
+  for (Worker worker : {Worker::kVerifier, Worker::kDrafter}) {
+    Link& l = link(worker);
+    if (l.state != State::kDown && l.state != State::kAbsent) {
+      out_->push_back(CloseSession{worker, l.session});
+    }
+    l = Link();
+  }
+  ring_.Close();
 }
 
 void WorkerSessions::StartHeartbeat(Worker worker, double now) {
@@ -293,6 +308,20 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
                               reply.max_context_tokens(), " context tokens and ", reply.max_slots(),
                               " slots: nothing can be served with that"),
                  now);
+    return;
+  }
+  if (!verifier_.info.has_value() && promised_.has_value() &&
+      (reply.model() != promised_->model() ||
+       reply.vocabulary_size() != promised_->vocabulary_size() ||
+       reply.max_context_tokens() < promised_->max_context_tokens())) {
+    Incompatible(
+        Worker::kVerifier,
+        absl::StrCat("verifier: serves model ", reply.model(), " with a vocabulary of ",
+                     reply.vocabulary_size(), " and ", reply.max_context_tokens(),
+                     " context tokens; the others serve ", promised_->model(), " with ",
+                     promised_->vocabulary_size(), " and ", promised_->max_context_tokens(),
+                     " (all pods of a router must serve one model, with no less context)"),
+        now);
     return;
   }
   // Streams that are under way were promised what the first verifier offered.

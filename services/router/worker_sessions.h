@@ -32,6 +32,8 @@ struct WorkerSessionsOptions {
   double heartbeat_timeout_seconds = kHeartbeatTimeoutSeconds;
   // Session tokens grow from here: at random, so that those of several routers differ.
   uint64_t first_session_token = 1;
+  // Sessions are counted from here: those of one router's engines must differ.
+  SessionId before_first_session = 0;
 };
 
 // Pure: replies, losses and the clock come in, commands go out. One worker goes down -> attaching
@@ -61,6 +63,10 @@ class WorkerSessions {
     Lose(worker, session, SessionChange::kDisconnected, why, now);
   }
   void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now);
+  // What a verifier that attaches for the first time must offer: others do already.
+  void Expect(const v1::AttachReply& promised) { promised_ = promised; }
+  // Gives both sessions up and opens none any more.
+  void Close();
   // The engine found the worker broken: gives the session up and opens a new one later.
   void Drop(Worker worker, SessionChange reason, const std::string& why, double now);
 
@@ -74,6 +80,8 @@ class WorkerSessions {
   const v1::AttachReply* info(Worker worker) const {
     return link(worker).info.has_value() ? &*link(worker).info : nullptr;
   }
+  // It answered, and does not fit.
+  bool refused(Worker worker) const { return link(worker).refused; }
   // Of the drafter that was last found to fit, attached or not; empty: there was none.
   const std::string& drafter_name() const { return drafter_name_; }
   // One count for both workers, so that a reply's id can mean one command only.
@@ -134,13 +142,14 @@ class WorkerSessions {
   const Tokenizer* tokenizer_;
   EngineCommands* out_;
   EngineObserver* observer_;
-  SessionId last_session_ = 0;
+  SessionId last_session_;
   uint64_t last_command_id_ = 0;
   Link drafter_;
   Link verifier_;
   RingCredits ring_;
   uint64_t ring_command_id_ = 0;  // of the negotiation's step under way
   double ring_asked_at_ = 0;
+  std::optional<v1::AttachReply> promised_;
   std::string drafter_name_;
   std::string first_difference_;  // between the vocabularies, while they are read
 };

@@ -30,15 +30,11 @@ void WorkerStreams::OpenStream(Worker worker, SessionId session, const Address& 
   });
 }
 
-WorkerStreams::WorkerStreams(Address verifier, std::optional<Address> drafter,
-                             grpc::CompletionQueue* queue, Owner* owner)
-    : verifier_(std::move(verifier)), drafter_(std::move(drafter)), queue_(queue), owner_(owner) {}
-
-void WorkerStreams::Open(Worker worker, SessionId session) {
+void WorkerStreams::Open(Worker worker, SessionId session, const Address& address) {
   if (worker == Worker::kVerifier) {
-    OpenStream(worker, session, verifier_, &verifier_sessions_, &Owner::OnVerifierReply);
-  } else if (drafter_.has_value()) {
-    OpenStream(worker, session, *drafter_, &drafter_sessions_, &Owner::OnDraftReply);
+    OpenStream(worker, session, address, &verifier_sessions_, &Owner::OnVerifierReply);
+  } else {
+    OpenStream(worker, session, address, &drafter_sessions_, &Owner::OnDraftReply);
   }
 }
 

@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -34,11 +33,10 @@ class WorkerStreams {
     ~Owner() = default;
   };
 
-  // `queue` and `owner` must outlive it.
-  WorkerStreams(Address verifier, std::optional<Address> drafter, grpc::CompletionQueue* queue,
-                Owner* owner);
+  // Both must outlive it.
+  WorkerStreams(grpc::CompletionQueue* queue, Owner* owner) : queue_(queue), owner_(owner) {}
 
-  void Open(Worker worker, SessionId session);
+  void Open(Worker worker, SessionId session, const Address& address);
   void Close(SessionId session);
   void Send(SessionId session, v1::DraftCommand command);
   void Send(SessionId session, v1::VerifierCommand command);
@@ -75,8 +73,6 @@ class WorkerStreams {
                   void (Owner::*on_message)(SessionId, Reply&));
   void StopWatching(SessionId session);
 
-  Address verifier_;
-  std::optional<Address> drafter_;
   grpc::CompletionQueue* queue_;
   Owner* owner_;
   Sessions<v1::DraftWorker, v1::DraftCommand, v1::DraftReply> drafter_sessions_;

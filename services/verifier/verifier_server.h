@@ -33,6 +33,9 @@ class VerifierServer final : public WorkerServer {
   void AfterEachCommand(std::function<void()> call) override {
     sessions_->AfterEachCommand(std::move(call));
   }
+  void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) override {
+    sessions_->ReportLoad(num_open_slots, num_free_pages);
+  }
   void Stop() override { sessions_->Stop(); }
   void RemoveFiles() override;
 

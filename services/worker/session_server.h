@@ -87,6 +87,10 @@ class SessionServer final : public WorkerServer {
 
   void AfterEachCommand(std::function<void()> call) override { after_command_ = std::move(call); }
 
+  void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) override {
+    load_ = uint64_t{num_open_slots} << 32 | num_free_pages;
+  }
+
   void Stop() override {
     if (stopping_.exchange(true)) return;
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
@@ -152,6 +156,10 @@ class SessionServer final : public WorkerServer {
     v1::WatchPong pong;
     pong.set_progress(progress_());
     pong.set_computing(computing_);
+    if (const uint64_t load = load_; load != kNoLoad) {
+      pong.set_num_open_slots(static_cast<uint32_t>(load >> 32));
+      pong.set_num_free_pages(static_cast<uint32_t>(load));
+    }
     return pong;
   }
 
@@ -198,6 +206,8 @@ class SessionServer final : public WorkerServer {
   std::function<uint64_t()> progress_;
   std::function<void()> after_command_ = [] {};
   std::atomic<bool> computing_ = false;
+  static constexpr uint64_t kNoLoad = ~uint64_t{0};  // nothing was reported
+  std::atomic<uint64_t> load_ = kNoLoad;             // open slots, free pages: of one moment
   SessionLeases leases_;
   HealthService health_{&leases_, [this] { return Report(); }};
   typename Service::AsyncService service_;

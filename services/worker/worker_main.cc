@@ -158,7 +158,14 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
       description.model(), description.max_slots(), description.max_context_tokens(),
       description.num_pages(), description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
       model->device(), description.numerics_id());
-  server->AfterEachCommand([&metrics] { metrics.Refresh(); });
+  const auto show_load = [&] {
+    metrics.Refresh();
+    const CachePool& caches = model->caches();
+    server->ReportLoad(static_cast<uint32_t>(caches.size() - caches.num_free()),
+                       static_cast<uint32_t>(caches.pages().num_free()));
+  };
+  show_load();
+  server->AfterEachCommand(show_load);
   std::unique_ptr<AdminServer> admin;
   if (options.admin != "none") {
     TANDEM_ASSIGN_OR_RETURN(const Address admin_address, Address::Parse(options.admin));

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_WORKER_WORKER_SERVER_H_
 #define TANDEM_SERVICES_WORKER_WORKER_SERVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -17,6 +18,8 @@ class WorkerServer {
   // `call` is called by the thread that runs, after each command and when a session ends. To be set
   // before Run.
   virtual void AfterEachCommand(std::function<void()> call) = 0;
+  // By the thread that runs: what routers are told about the load, with every pong from now on.
+  virtual void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) = 0;
   // By any thread, once or more: ends all sessions and makes Run return.
   virtual void Stop() = 0;
   // By any thread: removes its socket files, for a process that must end at once.

@@ -46,7 +46,7 @@ struct Served {
   }
 
   Exposition Read() {
-    metrics.Refresh(driver.engine);
+    metrics.Refresh(StateOf(driver.engine));
     return testing::ReadExposition(metrics.registry().Serialize());
   }
 

@@ -142,6 +142,15 @@ TEST_F(SessionServerTest, PingsAreAnsweredWhileACommandIsComputed) {
   }
 }
 
+TEST_F(SessionServerTest, PongsSayHowLoadedTheWorkerIs) {
+  Start(5);
+  Watch watch(server_->address());
+  EXPECT_FALSE(watch.Ping(kToken).has_num_open_slots());
+  server_->server().ReportLoad(3, 70000);
+  EXPECT_EQ(watch.Ping(kToken).num_open_slots(), 3);
+  EXPECT_EQ(watch.Ping(kToken).num_free_pages(), 70000);
+}
+
 TEST_F(SessionServerTest, ASessionThatIsNoLongerPingedEndsAndFreesWhatItHeld) {
   Start(0.2);
   const auto client = Attach(kToken);

@@ -31,6 +31,7 @@ class RunningServer {
     thread_.join();
   }
   const std::string& address() const { return server_->address(); }
+  WorkerServer& server() { return *server_; }
 
  private:
   std::unique_ptr<WorkerServer> server_;

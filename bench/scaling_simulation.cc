@@ -1,0 +1,703 @@
+// How replicas add up: routers' own fleets (placement, engines, queues, moves) over simulated worker
+// pods that cost what real ones were measured to cost, for 1 to 1,000 pods. docs/scaling.md tells
+// what is simplified. All of it but the routers' own seconds is the same on every machine.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/rpc/heartbeat.h"
+#include "common/rpc/protocol.h"
+#include "services/router/fleet.h"
+#include "tests/router/toy_tokenizer.h"
+#include "tests/simulator/seeded_random.h"
+
+namespace tandem::bench {
+namespace {
+
+using simulator::SeededRandom;
+
+// Of the embedded pair on two cores, decoding plainly (bench/results/serving.md, "load embedded",
+// greedy): verifier's share of a round at 1, 8, 16 and 32 clients is 0.70, 2.3, 5.0 and 10.0 ms.
+constexpr double kBatchSeconds = 0.0004;
+constexpr double kRowSeconds = 0.0003;
+constexpr double kPromptRowSeconds = 0.0001;
+constexpr double kMeasuredPodTokensPerSecond = 2404;  // 32 clients there
+constexpr double kNetworkSeconds = 0.0002;            // one way, of a cluster
+
+constexpr uint32_t kPodSlots = 32;
+constexpr uint32_t kPageTokens = 64;
+constexpr uint32_t kPodPages = 256;
+constexpr uint32_t kContext = 2048;
+constexpr int kTenants = 64;
+constexpr int kConnectionsOfTenant = 8;
+constexpr int32_t kToken = 5;
+
+struct Setting {
+  int pods = 1;
+  int routers = 1;
+  double load = 0.8;  // of what the pods serve
+  double seconds = 20;
+  double lost_share = 0;     // of the pods, killed half way for kDownSeconds
+  bool knows_others = true;  // pongs say how loaded a pod is
+};
+constexpr double kDownSeconds = 3;
+// Requests a second that a full pod serves of those that come here, by its costs.
+double PodRequestsPerSecond(double prompt, double output) {
+  return 1 / (output * (kRowSeconds + kBatchSeconds / kPodSlots) + prompt * kPromptRowSeconds);
+}
+
+// Log-normal: half of the requests are longer than `median`, one in a hundred ten times as long.
+int HeavyTailed(SeededRandom& random, double median, int longest) {
+  const double u = std::max(random.Real(0, 1), 1e-12);
+  const double v = random.Real(0, 1);
+  const double normal = std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v);
+  return std::clamp(static_cast<int>(median * std::exp(normal)), 1, longest);
+}
+
+double Percentile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  const auto place = static_cast<size_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(place), values.end());
+  return values[place];
+}
+
+// 1: all get the same; 1/n: one gets everything.
+double JainIndex(const std::vector<double>& shares) {
+  double sum = 0;
+  double squares = 0;
+  for (const double share : shares) {
+    sum += share;
+    squares += share * share;
+  }
+  return squares == 0 ? 1 : sum * sum / (static_cast<double>(shares.size()) * squares);
+}
+
+// A verifier that does one batch after the other, in the order in which they come, of all routers.
+struct Pod {
+  struct Slot {
+    uint32_t epoch = 0;
+    uint32_t rows = 0;
+    bool open = false;
+  };
+  bool alive = true;
+  uint64_t life = 0;
+  double busy_until = 0;
+  double busy_seconds = 0;
+  std::map<std::pair<int, SessionId>, std::vector<Slot>> sessions;  // by router and session
+  uint32_t num_open = 0;
+  uint32_t num_used_pages = 0;
+
+  static uint32_t PagesOf(uint32_t rows) { return (rows + kPageTokens - 1) / kPageTokens; }
+  void Resize(Slot& slot, uint32_t rows) {
+    num_used_pages += PagesOf(rows);
+    num_used_pages -= PagesOf(slot.rows);
+    slot.rows = rows;
+  }
+  void Close(Slot& slot) {
+    if (!slot.open) return;
+    Resize(slot, 0);
+    slot.open = false;
+    --num_open;
+  }
+  void Die() {
+    alive = false;
+    ++life;
+    sessions.clear();
+    num_open = num_used_pages = 0;
+    busy_until = 0;
+  }
+};
+
+struct Call {
+  double arrived_at = 0;
+  double first_at = 0;
+  double last_at = 0;
+  double longest_gap = 0;
+  int tenant = 0;
+  int wanted = 0;
+  int tokens = 0;
+  bool ended = false;
+  bool ok = false;
+};
+
+class World {
+ public:
+  World(const Setting& setting, uint64_t seed)
+      : setting_(setting),
+        random_(seed),
+        tokenizer_(testing::ToyTokenizer::OfSize(64)),
+        pods_(static_cast<size_t>(setting.pods)) {
+    const std::array<uint8_t, 32> fingerprint = tokenizer_.Fingerprint();
+    attached_.set_protocol_version(kProtocolVersion);
+    attached_.set_model("simulated");
+    attached_.set_numerics_id("simulated");
+    attached_.set_vocabulary_size(64);
+    attached_.set_vocabulary_fingerprint(std::string(fingerprint.begin(), fingerprint.end()));
+    attached_.set_max_context_tokens(kContext);
+    attached_.set_max_slots(kPodSlots);
+    attached_.set_page_tokens(kPageTokens);
+    attached_.set_num_pages(kPodPages);
+    attached_.set_lease_seconds(kLeaseSeconds);
+  }
+
+  nlohmann::json Run() {
+    std::vector<PodSpec> specs;
+    for (int i = 0; i < setting_.pods; ++i) specs.push_back({absl::StrCat("pod:", i), ""});
+    EngineOptions options;
+    options.workers.has_drafter = false;
+    for (int i = 0; i < setting_.routers; ++i) {
+      options.workers.first_session_token = random_.Next();
+      routers_.push_back(std::make_unique<Router>(Router{
+          std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), random_.Next())}));
+      Timed(i, [&](Fleet& fleet) {
+        fleet.Start(now_);
+        fleet.SetPods(specs, now_);
+      });
+    }
+    RunUntil(kStartTime + 1);  // all attach
+    MakeConnections();
+    const double begin = now_;
+    const double end = begin + setting_.seconds;
+    At(begin, [this, end] { Arrive(end); });
+    if (setting_.lost_share > 0) {
+      At(begin + setting_.seconds / 2, [this] { KillSome(); });
+    }
+    RunUntil(end);
+    const auto tokens = num_tokens_;
+    const double busy = BusySeconds();
+    const double router_seconds = RouterSeconds();
+    // What is under way ends.
+    for (int i = 0; i < 1000 && num_live_ > 0; ++i) RunUntil(now_ + 0.1);
+    return Report(tokens, busy, router_seconds);
+  }
+
+ private:
+  static constexpr double kStartTime = 100;
+  struct Router {
+    std::unique_ptr<Fleet> fleet;
+    double tick_at = std::numeric_limits<double>::infinity();
+    uint64_t tick_number = 0;
+    double seconds = 0;  // of this process, in the fleet
+    std::unordered_map<CallId, size_t> calls;
+  };
+  struct Event {
+    double at;
+    uint64_t number;
+    std::function<void()> run;
+    bool operator<(const Event& other) const {
+      return std::tie(other.at, other.number) < std::tie(at, number);
+    }
+  };
+
+  void At(double at, std::function<void()> run) {
+    events_.push({std::max(at, now_), ++last_event_, std::move(run)});
+  }
+  void RunUntil(double until) {
+    while (!events_.empty() && events_.top().at <= until) {
+      const std::function<void()> run = std::move(const_cast<Event&>(events_.top()).run);
+      now_ = events_.top().at;
+      events_.pop();
+      run();
+    }
+    now_ = until;
+  }
+
+  // ------------------------------------------------------------ routers
+
+  void Timed(int router, const std::function<void(Fleet&)>& event) {
+    Router& of = *routers_[static_cast<size_t>(router)];
+    const auto begin = std::chrono::steady_clock::now();
+    event(*of.fleet);
+    EngineCommands commands = of.fleet->TakeCommands();
+    of.fleet->OnCommandsSent(now_);
+    of.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    for (EngineCommand& command : commands) Execute(router, command);
+    ScheduleTick(router);
+  }
+
+  void ScheduleTick(int router) {
+    Router& of = *routers_[static_cast<size_t>(router)];
+    const double deadline = of.fleet->NextDeadline();
+    if (std::isinf(deadline) || (of.tick_at > now_ && of.tick_at <= deadline)) return;
+    of.tick_at = std::max(deadline, now_) + 1e-6;
+    At(of.tick_at, [this, router, number = ++of.tick_number] {
+      Router& ticked = *routers_[static_cast<size_t>(router)];
+      if (number != ticked.tick_number) return;
+      ticked.tick_at = 0;
+      Timed(router, [this](Fleet& fleet) { fleet.Tick(now_); });
+    });
+  }
+
+  size_t PodOf(SessionId session) const { return static_cast<size_t>(session >> 32); }
+
+  void Lose(int router, SessionId session) {
+    At(now_ + kNetworkSeconds, [this, router, session] {
+      Timed(router, [&](Fleet& fleet) {
+        fleet.OnSessionLost(Worker::kVerifier, session, "connection refused", now_);
+      });
+    });
+  }
+
+  void Execute(int router, EngineCommand& command) {
+    if (const auto* open = std::get_if<OpenSession>(&command)) {
+      Pod& pod = pods_[PodOf(open->session)];
+      if (!pod.alive) return Lose(router, open->session);
+      pod.sessions[{router, open->session}].resize(kPodSlots);
+    } else if (const auto* close = std::get_if<CloseSession>(&command)) {
+      Pod& pod = pods_[PodOf(close->session)];
+      const auto session = pod.sessions.find({router, close->session});
+      if (session == pod.sessions.end()) return;
+      for (Pod::Slot& slot : session->second) pod.Close(slot);
+      pod.sessions.erase(session);
+    } else if (auto* send = std::get_if<SendToVerifier>(&command)) {
+      auto message = std::make_shared<SendToVerifier>(std::move(*send));
+      At(now_ + kNetworkSeconds, [this, router, message] { Compute(router, *message); });
+    } else if (const auto* ping = std::get_if<SendPing>(&command)) {
+      Ping(router, ping->session);
+    } else if (const auto* write = std::get_if<WriteResponse>(&command)) {
+      OnTokens(router, write->call, write->response.token_ids_size());
+    } else if (const auto* finish = std::get_if<FinishCall>(&command)) {
+      OnFinished(router, finish->call, finish->status);
+    } else if (const auto* give_up = std::get_if<GiveUp>(&command)) {
+      std::fprintf(stderr, "%s\n", give_up->status.ToString().c_str());
+      std::abort();
+    }
+  }
+
+  // ------------------------------------------------------------ pods
+
+  void Ping(int router, SessionId session) {
+    At(now_ + kNetworkSeconds, [this, router, session] {
+      const Pod& pod = pods_[PodOf(session)];
+      if (!pod.alive) return;
+      v1::WatchPong pong;
+      pong.set_computing(pod.busy_until > now_);
+      pong.set_progress(++progress_);
+      if (setting_.knows_others) {
+        pong.set_num_open_slots(pod.num_open);
+        pong.set_num_free_pages(kPodPages - pod.num_used_pages);
+      }
+      At(now_ + kNetworkSeconds, [this, router, session, pong] {
+        Timed(router, [&](Fleet& fleet) {
+          fleet.OnPong(Worker::kVerifier, session, pong, now_);
+        });
+      });
+    });
+  }
+
+  void Compute(int router, const SendToVerifier& send) {
+    Pod& pod = pods_[PodOf(send.session)];
+    const auto session = pod.sessions.find({router, send.session});
+    if (!pod.alive || session == pod.sessions.end()) return;
+    std::vector<Pod::Slot>& slots = session->second;
+    auto reply = std::make_shared<v1::VerifierReply>();
+    reply->set_id(send.command.id());
+    double seconds = 0;
+    const auto close = [&](const v1::UpdateSlots& update) {
+      for (const v1::SlotClose& one : update.closes()) {
+        Pod::Slot& slot = slots[one.slot()];
+        if (slot.epoch == one.slot_epoch()) pod.Close(slot);
+      }
+    };
+    if (send.command.has_attach()) {
+      *reply->mutable_attach() = attached_;
+    } else if (send.command.has_update_slots()) {
+      close(send.command.update_slots());
+      reply->mutable_update_slots();
+    } else {
+      const v1::Verify& verify = send.command.verify();
+      close(verify.update_slots());
+      seconds = kBatchSeconds;
+      v1::VerifyReply& verified = *reply->mutable_verify();
+      for (const v1::VerifyItem& item : verify.items()) {
+        *verified.add_results() = VerifyOne(item, pod, slots, &seconds);
+      }
+      verified.set_compute_seconds(seconds);
+      verified.set_num_free_pages(kPodPages - pod.num_used_pages);
+    }
+    pod.busy_until = std::max(pod.busy_until, now_) + seconds;
+    pod.busy_seconds += seconds;
+    At(pod.busy_until + kNetworkSeconds,
+       [this, router, session_id = send.session, life = pod.life, reply] {
+         if (pods_[PodOf(session_id)].life != life) return;
+         Timed(router,
+               [&](Fleet& fleet) { fleet.OnVerifierReply(session_id, *reply, now_); });
+       });
+  }
+
+  v1::VerifyResult VerifyOne(const v1::VerifyItem& item, Pod& pod, std::vector<Pod::Slot>& slots,
+                             double* seconds) {
+    v1::VerifyResult result;
+    v1::SlotState& state = *result.mutable_state();
+    Pod::Slot& slot = slots[item.at().slot()];
+    state.set_slot(item.at().slot());
+    state.set_slot_epoch(item.at().slot_epoch());
+    state.set_command_number(item.at().command_number());
+    const auto refuse = [&](v1::WorkerCode code) {
+      state.set_code(code);
+      state.set_cached_len(slot.rows);
+      state.set_prefix_hash(item.at().prefix_hash());  // whole rows are kept or none
+      return result;
+    };
+    if (item.has_open() && item.at().slot_epoch() > slot.epoch) {
+      pod.Close(slot);
+      if (pod.num_open == kPodSlots) {
+        state.set_message("no slot is free");
+        state.set_code(v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+        return result;
+      }
+      slot = {item.at().slot_epoch(), 0, true};
+      ++pod.num_open;
+    }
+    if (!slot.open || item.at().length() != slot.rows) return refuse(v1::WORKER_CODE_ABORTED);
+    const auto rows = slot.rows + static_cast<uint32_t>(item.token_ids_size());
+    if (Pod::PagesOf(rows) - Pod::PagesOf(slot.rows) > kPodPages - pod.num_used_pages) {
+      return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+    }
+    *seconds += item.token_ids_size() == 1 ? kRowSeconds
+                                           : kPromptRowSeconds * item.token_ids_size();
+    pod.Resize(slot, rows);
+    state.set_code(v1::WORKER_CODE_OK);
+    state.set_cached_len(rows);
+    if (item.sample()) result.set_next_token_id(kToken);
+    return result;
+  }
+
+  void KillSome() {
+    const auto count = std::max(
+        1, static_cast<int>(std::lround(setting_.lost_share * setting_.pods)));
+    for (int i = 0; i < count; ++i) {
+      Pod& pod = pods_[static_cast<size_t>(i)];
+      const auto sessions = pod.sessions;
+      pod.Die();
+      for (const auto& [key, slots] : sessions) Lose(key.first, key.second);
+      At(now_ + kDownSeconds, [&pod] { pod.alive = true; });
+    }
+  }
+
+  // ------------------------------------------------------------ clients
+
+  // Tenants have connections, and a connection leads to one router: requests of a hot tenant come
+  // through few of them.
+  void MakeConnections() {
+    double total = 0;
+    for (int tenant = 0; tenant < kTenants; ++tenant) {
+      total += 1 / std::pow(tenant + 1, 1.1);  // Zipf
+      popularity_.push_back(total);
+      for (int i = 0; i < kConnectionsOfTenant; ++i) {
+        connections_.push_back(random_.Between(0, setting_.routers - 1));
+      }
+    }
+    // Means of what comes, for the load.
+    SeededRandom lengths = random_.Fork();
+    double prompts = 0;
+    double outputs = 0;
+    for (int i = 0; i < 100000; ++i) {
+      prompts += HeavyTailed(lengths, kMedianPrompt, kLongest);
+      outputs += HeavyTailed(lengths, kMedianOutput, kLongest);
+    }
+    rate_ = setting_.load * setting_.pods * PodRequestsPerSecond(prompts / 1e5, outputs / 1e5);
+  }
+
+  // Poisson, in bursts: a fifth of the time two and a half times as many come.
+  void Arrive(double end) {
+    if (now_ >= end) return;
+    if (now_ >= burst_until_) {
+      bursting_ = !bursting_;
+      burst_until_ = now_ - std::log(1 - random_.Real(0, 1)) * (bursting_ ? 0.4 : 1.6);
+    }
+    const double rate = rate_ * (bursting_ ? 2.5 : 0.625);
+    Request();
+    At(now_ - std::log(1 - random_.Real(0, 1)) / rate, [this, end] { Arrive(end); });
+  }
+
+  void Request() {
+    const double draw = random_.Real(0, popularity_.back());
+    Call call;
+    call.tenant = static_cast<int>(
+        std::lower_bound(popularity_.begin(), popularity_.end(), draw) - popularity_.begin());
+    const int router = connections_[static_cast<size_t>(
+        call.tenant * kConnectionsOfTenant + random_.Between(0, kConnectionsOfTenant - 1))];
+    call.arrived_at = now_;
+    call.wanted = HeavyTailed(random_, kMedianOutput, kLongest);
+    GenerationRequest request;
+    request.prompt_token_ids.assign(
+        static_cast<size_t>(HeavyTailed(random_, kMedianPrompt, kLongest)), kToken);
+    request.max_tokens = call.wanted;
+    request.open.mutable_sampling()->set_temperature(0);
+    request.open.set_lenience(1);
+    request.open.set_prompt_length(static_cast<uint32_t>(request.prompt_token_ids.size()));
+    const auto id = static_cast<CallId>(calls_.size() + 1);
+    request.request_id = absl::StrCat(id);
+    calls_.push_back(call);
+    ++num_live_;
+    Timed(router, [&](Fleet& fleet) {
+      if (const auto refusal = fleet.RefusesAll(now_)) {
+        OnFinished(router, id, refusal->status);
+        return;
+      }
+      fleet.OnRequest(id, std::move(request), now_);
+    });
+  }
+
+  void OnTokens(int /*router*/, CallId id, int count) {
+    if (count == 0) return;
+    Call& call = calls_[id - 1];
+    if (call.tokens == 0) {
+      call.first_at = now_;
+    } else {
+      call.longest_gap = std::max(call.longest_gap, now_ - call.last_at);
+    }
+    call.last_at = now_;
+    call.tokens += count;
+    num_tokens_ += static_cast<uint64_t>(count);
+  }
+
+  void OnFinished(int /*router*/, CallId id, const absl::Status& status) {
+    Call& call = calls_[id - 1];
+    call.ended = true;
+    call.ok = status.ok();
+    if (!status.ok()) {
+      ++(status.code() == absl::StatusCode::kResourceExhausted ? num_refused_ : num_failed_);
+    }
+    --num_live_;
+  }
+
+  // ------------------------------------------------------------ what came of it
+
+  double BusySeconds() const {
+    double busy = 0;
+    for (const Pod& pod : pods_) busy += pod.busy_seconds;
+    return busy;
+  }
+  double RouterSeconds() const {
+    double seconds = 0;
+    for (const auto& router : routers_) seconds += router->seconds;
+    return seconds;
+  }
+
+  nlohmann::json Report(uint64_t tokens, double busy, double router_seconds) const {
+    std::vector<double> first;
+    std::vector<double> per_token;
+    std::vector<double> gaps;
+    std::vector<double> speeds;
+    std::map<int, std::pair<double, double>> of_tenant;  // tokens, seconds
+    int num_ok = 0;
+    int num_wrong = 0;
+    for (const Call& call : calls_) {
+      if (!call.ok) continue;
+      ++num_ok;
+      num_wrong += call.tokens == call.wanted ? 0 : 1;
+      first.push_back(call.first_at - call.arrived_at);
+      if (call.tokens > 1) {
+        per_token.push_back((call.last_at - call.first_at) / (call.tokens - 1));
+        gaps.push_back(call.longest_gap);
+      }
+      const double seconds = call.last_at - call.arrived_at;
+      speeds.push_back(call.tokens / seconds);
+      of_tenant[call.tenant].first += call.tokens;
+      of_tenant[call.tenant].second += seconds;
+    }
+    std::vector<double> tenants;
+    for (const auto& [tenant, sums] : of_tenant) tenants.push_back(sums.first / sums.second);
+    uint64_t preemptions = 0;
+    for (const auto& router : routers_) {
+      preemptions += router->fleet->State().load.num_preemptions();
+    }
+    const auto ms = [](const std::vector<double>& values) {
+      return nlohmann::json{{"p50", 1000 * Percentile(values, 0.5)},
+                            {"p95", 1000 * Percentile(values, 0.95)},
+                            {"p99", 1000 * Percentile(values, 0.99)}};
+    };
+    const double pod_seconds = setting_.pods * setting_.seconds;
+    return {{"pods", setting_.pods},
+            {"routers", setting_.routers},
+            {"load", setting_.load},
+            {"seconds", setting_.seconds},
+            {"lost_share", setting_.lost_share},
+            {"knows_others", setting_.knows_others},
+            {"requests", calls_.size()},
+            {"completed", num_ok},
+            {"refused", num_refused_},
+            {"failed", num_failed_},
+            {"unended", num_live_},
+            {"wrong_lengths", num_wrong},
+            {"preemptions", preemptions},
+            {"tokens_per_second", static_cast<double>(tokens) / setting_.seconds},
+            {"tokens_per_second_per_pod", static_cast<double>(tokens) / pod_seconds},
+            {"busy_share", busy / pod_seconds},
+            {"first_token_ms", ms(first)},
+            {"token_ms", ms(per_token)},
+            {"longest_gap_ms", ms(gaps)},
+            {"jain_tenants", JainIndex(tenants)},
+            {"jain_requests", JainIndex(speeds)},
+            {"router_us_per_token", 1e6 * router_seconds / static_cast<double>(tokens)}};
+  }
+
+  static constexpr double kMedianPrompt = 64;
+  static constexpr double kMedianOutput = 64;
+  static constexpr int kLongest = 1000;
+
+  const Setting setting_;
+  SeededRandom random_;
+  testing::ToyTokenizer tokenizer_;
+  v1::AttachReply attached_;
+  std::vector<Pod> pods_;
+  std::vector<std::unique_ptr<Router>> routers_;
+  std::priority_queue<Event> events_;
+  std::vector<double> popularity_;
+  std::vector<int> connections_;
+  std::deque<Call> calls_;
+  double now_ = kStartTime;
+  double rate_ = 1;
+  double burst_until_ = 0;
+  bool bursting_ = true;
+  uint64_t last_event_ = 0;
+  uint64_t progress_ = 0;
+  uint64_t num_tokens_ = 0;
+  int num_live_ = 0;
+  int num_refused_ = 0;
+  int num_failed_ = 0;
+};
+
+// ---------------------------------------------------------------- settings and tables
+
+struct Part {
+  const char* name;
+  const char* title;
+  std::vector<Setting> settings;
+};
+
+std::vector<Part> Parts(int most_pods) {
+  std::vector<Part> parts(4);
+  parts[0] = {"saturated", "Saturated: 1.3 times what the pods serve, a queue of 256 a router", {}};
+  parts[1] = {"loaded", "Loaded to 80 %: what clients wait", {}};
+  parts[2] = {"lost", "Loaded to 70 %, and a tenth of the pods (one at least) dies half way for 3 s",
+              {}};
+  parts[3] = {"routers",
+              "Loaded to 80 %, by the number of routers; blind: they are not told what others do",
+              {}};
+  const std::vector<std::array<int, 2>> sizes = {{1, 1}, {10, 2}, {100, 4}, {1000, 4}};
+  for (const auto& [pods, routers] : sizes) {
+    if (pods > most_pods) continue;
+    const double seconds = pods >= 1000 ? 6 : pods >= 100 ? 20 : 60;
+    parts[0].settings.push_back({pods, routers, 1.3, seconds, 0, true});
+    parts[1].settings.push_back({pods, routers, 0.8, seconds, 0, true});
+    parts[2].settings.push_back({pods, routers, 0.7, std::max(seconds, 10.0), 0.1, true});
+  }
+  const int pods = std::min(32, most_pods);
+  for (const int routers : {1, 2, 4, 8, 16}) {
+    if (routers > pods) continue;
+    parts[3].settings.push_back({pods, routers, 0.8, 20, 0, true});
+    if (routers > 1) parts[3].settings.push_back({pods, routers, 0.8, 20, 0, false});
+  }
+  return parts;
+}
+
+std::string Three(const nlohmann::json& of, const char* name) {
+  const nlohmann::json& ms = of.at(name);
+  return absl::StrFormat("%.3g / %.3g / %.3g", ms.at("p50").get<double>(),
+                         ms.at("p95").get<double>(), ms.at("p99").get<double>());
+}
+
+std::string Table(const nlohmann::json& rows) {
+  std::string text =
+      "| pods | routers | tokens/s | a pod | busy | first token ms p50 / p95 / p99 | ms a token "
+      "p50 / p95 / p99 | longest gap ms p50 / p95 / p99 | Jain, tenants | Jain, requests | "
+      "completed | refused | failed | router µs a token |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const nlohmann::json& row : rows) {
+    absl::StrAppend(
+        &text,
+        absl::StrFormat("| %d | %d%s | %.0f | %.0f | %.0f %% | %s | %s | %s | %.3f | %.3f | %d | "
+                        "%d | %d | %.2f |\n",
+                        row.at("pods").get<int>(), row.at("routers").get<int>(),
+                        row.at("knows_others").get<bool>() ? "" : ", blind",
+                        row.at("tokens_per_second").get<double>(),
+                        row.at("tokens_per_second_per_pod").get<double>(),
+                        100 * row.at("busy_share").get<double>(), Three(row, "first_token_ms"),
+                        Three(row, "token_ms"), Three(row, "longest_gap_ms"),
+                        row.at("jain_tenants").get<double>(),
+                        row.at("jain_requests").get<double>(), row.at("completed").get<int>(),
+                        row.at("refused").get<int>(), row.at("failed").get<int>(),
+                        row.at("router_us_per_token").get<double>()));
+  }
+  return text;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Simulates 1 to 1,000 worker pods under the router's own fleet, and writes what comes of it");
+  std::string out;
+  int most_pods = 1000;
+  uint64_t seed = 1;
+  app.add_option("--out", out, "Writes OUT.json and OUT.md")->type_name("OUT");
+  app.add_option("--most-pods", most_pods, "Leaves larger fleets out")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--seed", seed, "Of lengths, arrivals and tenants")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  nlohmann::json results = {{"command", "build/cpu-release/bin/scaling_simulation --out "
+                                        "bench/results/scaling"},
+                            {"seed", seed},
+                            {"batch_seconds", kBatchSeconds},
+                            {"row_seconds", kRowSeconds},
+                            {"prompt_row_seconds", kPromptRowSeconds},
+                            {"network_seconds", kNetworkSeconds},
+                            {"measured_pod_tokens_per_second", kMeasuredPodTokensPerSecond}};
+  std::string text =
+      "# Figures of the scaling simulation\n\n"
+      "The router's own fleet over simulated pods; [docs/scaling.md](../../docs/scaling.md) says "
+      "what is simplified. `build/cpu-release/bin/scaling_simulation --out bench/results/scaling` "
+      "makes them again.\n";
+  bool sound = true;
+  for (const Part& part : Parts(most_pods)) {
+    nlohmann::json rows = nlohmann::json::array();
+    for (const Setting& setting : part.settings) {
+      const auto begin = std::chrono::steady_clock::now();
+      rows.push_back(World(setting, seed).Run());
+      const nlohmann::json& row = rows.back();
+      std::fprintf(
+          stderr, "%s: %d pods, %d routers: %.0f tokens/s, simulated in %.1f s\n", part.name,
+          setting.pods, setting.routers, row.at("tokens_per_second").get<double>(),
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      // Nothing is lost, and nothing is said twice.
+      sound = sound && row.at("unended") == 0 && row.at("wrong_lengths") == 0;
+    }
+    absl::StrAppend(&text, "\n## ", part.title, "\n\n", Table(rows));
+    results[part.name] = std::move(rows);
+  }
+  results["sound"] = sound;
+  if (out.empty()) {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    std::ofstream(out + ".json") << results.dump(1) << "\n";
+    std::ofstream(out + ".md") << text;
+  }
+  if (!sound) std::fputs("a request did not end, or ended with another length\n", stderr);
+  return sound ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) { return tandem::bench::Main(argc, argv); }

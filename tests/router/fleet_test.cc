@@ -1,0 +1,543 @@
+#include "services/router/fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/router/fleet_driver.h"
+
+namespace tandem {
+namespace {
+
+using testing::CallResult;
+using testing::EngineDriver;
+using testing::FleetDriver;
+using testing::ToyModel;
+
+std::vector<int32_t> Prompt(int number, int length = 9) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < length; ++i) prompt.push_back((1 + number * 31 + i * 7) % 60);
+  return prompt;
+}
+
+EngineOptions Options() {
+  EngineOptions options;
+  options.draft_length = 4;
+  options.max_lost_rounds = 1000;
+  return options;
+}
+
+// What an undisturbed engine of one pod says.
+std::vector<int32_t> Alone(int number, int max_tokens) {
+  EngineDriver driver(Options());
+  driver.Start();
+  return driver.Generate(driver.Request(Prompt(number), max_tokens)).ids;
+}
+
+std::vector<size_t> Running(const FleetDriver& driver) {
+  std::vector<size_t> running;
+  for (size_t pod = 0; pod < driver.fleet.num_pods(); ++pod) {
+    running.push_back(driver.fleet.engine(pod).num_running());
+  }
+  return running;
+}
+
+TEST(FleetTest, OnePodIsItsEngine) {
+  FleetDriver driver(Options());
+  driver.List({"a"});
+  EXPECT_TRUE(driver.fleet.ready());
+  EXPECT_TRUE(driver.fleet.drafters_settled());
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 40)).ids, Alone(1, 40));
+  EXPECT_TRUE(std::all_of(driver.log.begin(), driver.log.end(),
+                          [](const LogLine& line) { return line.pod.empty(); }));
+}
+
+TEST(FleetTest, WithoutPodsNothingIsServed) {
+  FleetDriver driver(Options());
+  EXPECT_FALSE(driver.fleet.ready());
+  EXPECT_EQ(driver.fleet.promised(), nullptr);
+  const CallId call = driver.Send(driver.Request(Prompt(1), 4));
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(std::isinf(driver.fleet.NextDeadline()));
+}
+
+TEST(FleetTest, RequestsSpreadOverThePods) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b", "c"});
+  for (int i = 0; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 2, 2}));
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(driver.calls[static_cast<CallId>(i + 1)].ids, Alone(i, 50));
+  }
+}
+
+TEST(FleetTest, WhatFindsNoRoomWaitsForWhoeverHasItFirst) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  options.max_queue = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 400));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 20));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 20));
+  const CallId fourth = driver.Send(driver.Request(Prompt(3), 20));
+  EXPECT_EQ(driver.fleet.num_waiting(), 2);
+  EXPECT_EQ(driver.fleet.State().load.num_queued(), 2);
+  ASSERT_TRUE(driver.fleet.RefusesAll(driver.now).has_value());
+  const CallId fifth = driver.Send(driver.Request(Prompt(4), 20));
+  EXPECT_EQ(driver.calls[fifth].status->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(driver.calls[fifth].retry_milliseconds, 0);
+  // All three short ones go through the pod of the second, one after the other.
+  std::vector<CallId> order;
+  EXPECT_TRUE(driver.Run([&](int) {
+    for (CallId call : {first, second, third, fourth}) {
+      if (driver.calls[call].status.has_value() &&
+          std::find(order.begin(), order.end(), call) == order.end()) {
+        order.push_back(call);
+      }
+    }
+  }));
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 400));
+  EXPECT_EQ(order, (std::vector<CallId>{second, third, fourth}));
+}
+
+TEST(FleetTest, AQueueOfNoneRefusesWhatFindsNoRoom) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  options.max_queue = 0;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 20));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 20));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 20));
+  EXPECT_EQ(driver.calls[third].status->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_TRUE(driver.calls[first].status->ok());
+  EXPECT_TRUE(driver.calls[second].status->ok());
+}
+
+TEST(FleetTest, StreamsOfALostPodGoOnElsewhere) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  for (int i = 0; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 80));
+  for (int i = 0; i < 12; ++i) driver.Step();
+  size_t begun = 0;
+  for (const auto& [call, result] : driver.calls) begun += result.ids.empty() ? 0 : 1;
+  EXPECT_EQ(begun, 6);
+  driver.Kill("a");
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 6}));
+  EXPECT_TRUE(driver.Logged("3 requests move to others"));
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    const CallResult& result = driver.calls[static_cast<CallId>(i + 1)];
+    EXPECT_TRUE(result.status->ok());
+    EXPECT_EQ(result.ids, Alone(i, 80));
+    EXPECT_EQ(result.completion->usage().completion_tokens(), 80);
+  }
+  EXPECT_TRUE(driver.fleet.ready());
+}
+
+TEST(FleetTest, StreamsOfALostPodGoBeforeNewRequests) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  for (int i = 0; i < 8; ++i) driver.Step();
+  const CallId third = driver.Send(driver.Request(Prompt(2), 60));
+  driver.Kill("a");
+  EXPECT_EQ(driver.fleet.num_waiting(), 2);
+  bool first_ended = false;
+  EXPECT_TRUE(driver.Run([&](int) {
+    first_ended = driver.calls[first].status.has_value();
+    EXPECT_TRUE(first_ended || driver.calls[third].ids.empty());
+  }));
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 60));
+}
+
+TEST(FleetTest, AStreamWaitsForItsPodWhereNumericsDiffer) {
+  FleetDriver driver(Options());
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b"});
+  EXPECT_TRUE(driver.Logged("other numerics"));
+  const CallId first = driver.Send(driver.Request(Prompt(0), 80));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 80));
+  while (driver.calls[first].ids.empty() || driver.calls[second].ids.empty()) driver.Step();
+  driver.Kill("a");
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 1}));
+  driver.WaitFor(3);
+  EXPECT_TRUE(driver.calls[second].status.has_value());
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+  // Who comes now is served.
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(2), 10)).ids, std::vector<int32_t>());
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+}
+
+TEST(FleetTest, AStreamThatNoPodCanGoOnWithEndsInTime) {
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 2;
+  FleetDriver driver(options);
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 80));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 80));
+  while (driver.calls[call].ids.empty() || driver.calls[second].ids.empty()) driver.Step();
+  driver.Kill("a");
+  const double killed_at = driver.now;
+  while (!driver.calls[call].status.has_value()) driver.WaitFor(0.1);
+  EXPECT_NEAR(driver.now - killed_at, 2, 0.3);
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.calls[call].emitted_tokens, static_cast<int>(driver.calls[call].ids.size()));
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 80));
+}
+
+TEST(FleetTest, WithoutAnyVerifierRequestsWaitAndThenEnd) {
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  driver.Kill("a");
+  driver.Kill("b");
+  EXPECT_FALSE(driver.fleet.ready());
+  const CallId waits = driver.Send(driver.Request(Prompt(0), 10));
+  EXPECT_FALSE(driver.calls[waits].status.has_value());
+  driver.WaitFor(1);
+  driver.Pod("b").alive = true;
+  driver.WaitFor(1.5);
+  EXPECT_EQ(driver.calls[waits].ids, Alone(0, 10));
+  driver.Kill("b");
+  const CallId ends = driver.Send(driver.Request(Prompt(1), 10));
+  driver.WaitFor(3);
+  EXPECT_EQ(driver.calls[ends].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.fleet.RefusesAll(driver.now)->status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.fleet.num_waiting(), 0);
+  EXPECT_GT(driver.fleet.NextDeadline(), driver.now);
+}
+
+TEST(FleetTest, APodOfAnotherModelIsRefusedAndTheOthersGoOn) {
+  FleetDriver driver(Options());
+  driver.Pod("b").verifier.name = "another";
+  driver.Pod("c").verifier.options.max_context_tokens = 100;
+  driver.Pod("d").verifier.options.fingerprint = "no such tokenizer";
+  driver.List({"a", "b", "c", "d"});
+  driver.WaitFor(12);  // they are asked again
+  EXPECT_FALSE(driver.gave_up.has_value());
+  const auto complaints = [&](const std::string& pod) {
+    return std::count_if(driver.log.begin(), driver.log.end(), [&](const LogLine& line) {
+      return line.pod == pod && line.level == LogLine::Level::kError;
+    });
+  };
+  EXPECT_EQ(complaints("b"), 1);
+  EXPECT_EQ(complaints("c"), 1);
+  EXPECT_EQ(complaints("d"), 1);
+  EXPECT_TRUE(driver.Logged("all pods of a router must serve one model"));
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 1);
+  EXPECT_EQ(driver.fleet.State().num_pods_lost, 3);
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 20)).ids, Alone(1, 20));
+}
+
+TEST(FleetTest, GivesUpWhenNoPodFits) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.fingerprint = "no such";
+  driver.List({"a", "b"});
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, APodThatLeavesTheListFinishesWhatItHas) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  driver.Step();
+  driver.List({"b"});  // runs until nothing is under way
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+  EXPECT_EQ(driver.fleet.num_pods(), 1);
+  EXPECT_TRUE(driver.Logged("drained and let go"));
+  EXPECT_EQ(driver.Pod("a").sessions[Worker::kVerifier], 0);
+  EXPECT_EQ(driver.Pod("a").sessions[Worker::kDrafter], 0);
+  EXPECT_EQ(driver.fleet.State().load.num_finished(), 2);
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(2), 20)).ids, Alone(2, 20));
+  // What it once sent is nothing to the fleet.
+  v1::VerifierReply late;
+  driver.fleet.OnVerifierReply(1, late, driver.now);
+}
+
+TEST(FleetTest, APodThatLeavesGetsNothingNew) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  driver.fleet.SetPods({FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  for (int i = 2; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 60));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 5}));
+  // It comes back before it was drained.
+  driver.fleet.SetPods({FleetDriver::Spec("a"), FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  driver.Send(driver.Request(Prompt(6), 60));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 5}));
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.fleet.num_pods(), 2);
+}
+
+TEST(FleetTest, APodThatLeavesAndDiesHandsItsStreamsOver) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  for (int i = 0; i < 6; ++i) driver.Step();
+  driver.fleet.SetPods({FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  driver.Kill("a");
+  EXPECT_EQ(driver.fleet.num_pods(), 1);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+}
+
+TEST(FleetTest, ANewPodTakesWhatWaits) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 300));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 20));
+  EXPECT_EQ(driver.fleet.engine(0).num_queued(), 1);
+  driver.Pod("b");
+  driver.fleet.SetPods({FleetDriver::Spec("a"), FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  while (!driver.calls[second].status.has_value()) ASSERT_TRUE(driver.Step());
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 20));
+  EXPECT_TRUE(driver.Run());
+}
+
+TEST(FleetTest, AnIdIsTakenWhereverItsRequestIs) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const auto send = [&](const std::string& id) {
+    GenerationRequest request = driver.Request(Prompt(0), 30);
+    request.request_id = id;
+    return driver.Send(std::move(request));
+  };
+  send("x");
+  send("y");
+  send("z");  // waits
+  for (const std::string id : {"x", "y", "z"}) {
+    EXPECT_EQ(driver.calls[send(id)].status->code(), absl::StatusCode::kAlreadyExists) << id;
+  }
+  EXPECT_TRUE(driver.Run());
+  const CallId again = send("z");
+  EXPECT_TRUE(driver.Run());
+  EXPECT_TRUE(driver.calls[again].status->ok());
+}
+
+TEST(FleetTest, ARequestThatKillsVerifiersKillsNoThird) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b", "c"});
+  const CallId poison = driver.Send(driver.Request(Prompt(7), 30));
+  driver.Kill("a");
+  EXPECT_FALSE(driver.calls[poison].status.has_value());
+  driver.Kill("b");
+  ASSERT_TRUE(driver.calls[poison].status.has_value());
+  EXPECT_EQ(driver.calls[poison].status->code(), absl::StatusCode::kFailedPrecondition);
+  // No pod takes the prompt again, whichever it would go to.
+  driver.Pod("a").alive = driver.Pod("b").alive = true;
+  driver.WaitFor(3);
+  for (int i = 0; i < 3; ++i) {
+    const CallResult again = driver.Generate(driver.Request(Prompt(7), 30));
+    EXPECT_EQ(again.status->code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(FleetTest, CancelsWhatRunsAndWhatWaits) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 100));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 100));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 100));
+  const CallId fourth = driver.Send(driver.Request(Prompt(3), 20));
+  driver.Cancel(third);
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  driver.Cancel(second);  // whose place the fourth takes
+  EXPECT_EQ(driver.fleet.num_waiting(), 0);
+  driver.Cancel(12345);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 100));
+  EXPECT_EQ(driver.calls[fourth].ids, Alone(3, 20));
+  EXPECT_TRUE(driver.calls[third].ids.empty());
+}
+
+TEST(FleetTest, OtherRoutersLoadCounts) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  // Pod a says that it has seven of eight slots open, and this router has none.
+  driver.Pod("a").pong.set_num_open_slots(7);
+  driver.WaitFor(1);
+  for (int i = 0; i < 4; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 4}));
+  EXPECT_TRUE(driver.Run());
+}
+
+TEST(FleetTest, WhatOnePodHasNoPagesForGoesToAnother) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) {
+    driver.Pod(name).verifier.options.num_pages = 30;  // of 4 rows
+    driver.Pod(name).drafter.options.num_pages = 30;
+  }
+  driver.List({"a", "b"});
+  // Each grows to 25 pages: two of them do not fit into one pod.
+  std::vector<CallId> calls;
+  for (int i = 0; i < 6; ++i) calls.push_back(driver.Send(driver.Request(Prompt(i), 90)));
+  EXPECT_TRUE(driver.Run());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(driver.calls[calls[i]].ids, Alone(static_cast<int>(i), 90));
+  }
+  EXPECT_GT(driver.fleet.State().load.num_preemptions(), 0);
+  // One that fits nowhere is refused at once.
+  const CallId huge = driver.Send(driver.Request(Prompt(1, 200), 10));
+  EXPECT_EQ(driver.calls[huge].status->code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(FleetTest, DrainsAndStops) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  std::vector<CallId> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(driver.Send(driver.Request(Prompt(i), 30)));
+  driver.fleet.Drain();
+  const CallId late = driver.Send(driver.Request(Prompt(9), 5));
+  EXPECT_EQ(driver.calls[late].status->code(), absl::StatusCode::kUnavailable);
+  while (!driver.calls[calls[0]].status.has_value()) driver.Step();
+  driver.Kill("a");  // a drain does not keep streams from moving
+  driver.Step();
+  driver.fleet.Stop(driver.now);
+  driver.Execute();
+  EXPECT_TRUE(driver.fleet.idle());
+  for (CallId call : calls) EXPECT_TRUE(driver.calls[call].status.has_value());
+  EXPECT_EQ(driver.calls[calls[3]].status->code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(FleetTest, StatesAreSums) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.num_pages = 100;
+  driver.Pod("b").verifier.options.num_pages = 50;
+  driver.List({"a", "b"});
+  for (int i = 0; i < 3; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  const FleetState state = driver.fleet.State();
+  EXPECT_EQ(state.load.num_running(), 3);
+  EXPECT_EQ(state.load.num_kv_pages(), 150);
+  EXPECT_EQ(state.num_slots, 16);
+  EXPECT_EQ(state.num_pods_ready, 2);
+  EXPECT_TRUE(state.drafter_attached);
+  EXPECT_EQ(state.drafter_name, "toy-draft");
+  EXPECT_EQ(state.transports, std::vector<v1::RingTransport>{v1::RING_TRANSPORT_SHM});
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.fleet.State().load.num_finished(), 3);
+}
+
+// Pods die, come back, leave the list and return while requests of all modes run: every output is
+// that of one undisturbed engine, each is ended once, and nothing is left.
+class FleetStormTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 1000;
+  options.workers.max_slots = static_cast<uint32_t>(1 + below(4));
+  if (below(2) == 0) options.draft_length.reset();
+  options.num_cohorts = static_cast<uint32_t>(1 + below(2));
+  FleetDriver driver(options);
+  const std::vector<std::string> names = {"a", "b", "c", "d"};
+  const bool short_of_pages = below(2) == 0;
+  for (const std::string& name : names) {
+    if (short_of_pages) driver.Pod(name).verifier.options.num_pages = 24;
+  }
+  std::vector<std::string> listed = {"a", "b"};
+  driver.List(listed);
+
+  struct Sent {
+    int number;
+    int max_tokens;
+  };
+  std::map<CallId, Sent> sent;
+  std::vector<CallId> cancelled;
+  const auto send = [&] {
+    const Sent one = {below(20), 1 + below(60)};
+    GenerationRequest request = driver.Request(Prompt(one.number), one.max_tokens);
+    const int mode = below(3);
+    if (mode > 0) request.open.mutable_sampling()->set_temperature(1);
+    if (mode == 1) request.open.set_reproducible(true);
+    sent[driver.Send(std::move(request))] = one;
+  };
+  for (int step = 0; step < 600; ++step) {
+    if (sent.size() < 40 && below(8) == 0) send();
+    switch (below(40)) {
+      case 0:
+        driver.Kill(names[static_cast<size_t>(below(4))]);
+        break;
+      case 1:
+        listed = {names[static_cast<size_t>(below(4))]};
+        for (const std::string& name : names) {
+          if (below(2) == 0 && name != listed.front()) listed.push_back(name);
+        }
+        {
+          std::vector<PodSpec> specs;
+          for (const std::string& name : listed) specs.push_back(FleetDriver::Spec(name));
+          driver.fleet.SetPods(specs, driver.now);
+          driver.Execute();
+        }
+        break;
+      case 2:
+        if (!sent.empty()) {
+          const CallId call = 1 + static_cast<CallId>(below(static_cast<int>(sent.size())));
+          if (!driver.calls[call].status.has_value()) {
+            driver.Cancel(call);
+            cancelled.push_back(call);
+          }
+        }
+        break;
+      default:
+        for (auto& [name, pod] : driver.pods) {
+          if (!pod->alive && below(10) == 0) pod->alive = true;
+        }
+    }
+    if (!driver.Step()) driver.Wait();
+  }
+  for (auto& [name, pod] : driver.pods) pod->alive = true;
+  ASSERT_TRUE(driver.Run());
+  for (const auto& [call, one] : sent) {
+    const CallResult& result = driver.calls[call];
+    ASSERT_TRUE(result.status.has_value()) << call;
+    const std::vector<int32_t> want = Alone(one.number, one.max_tokens);
+    if (std::find(cancelled.begin(), cancelled.end(), call) != cancelled.end()) {
+      EXPECT_TRUE(std::equal(result.ids.begin(), result.ids.end(), want.begin())) << call;
+      continue;
+    }
+    EXPECT_TRUE(result.status->ok()) << *result.status;
+    EXPECT_EQ(result.ids, want) << call;
+  }
+  driver.WaitFor(2);
+  EXPECT_TRUE(driver.fleet.idle());
+  EXPECT_EQ(driver.fleet.num_pods(), listed.size());
+  for (const auto& [name, pod] : driver.pods) EXPECT_TRUE(pod->verifier.slots.empty()) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FleetStormTest, ::testing::Range(1, 41));
+
+}  // namespace
+}  // namespace tandem

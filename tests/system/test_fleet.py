@@ -1,0 +1,301 @@
+"""Several worker pods behind several routers, as processes of their own: outputs are those of one pod, the load spreads, and pods
+that die, come and go break no stream."""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+
+import grpc
+import pytest
+
+import cluster
+import harness
+from prompts import PROMPTS
+
+MODES = [dict(temperature=0), dict(seed=11), dict(seed=12, temperature=0.7, top_p=0.9)]
+LONG = dict(max_tokens=1500, ignore_eos=True)
+
+
+class Pod:
+    """A verifier and its drafter. `host`: they listen there, on `ports`; none: on Unix sockets."""
+
+    def __init__(self, folder, name, target, draft, host=None, ports=(0, 0)):
+        self.workers = [cluster.Worker(folder, executable, "--model", model, "--threads", 1, tag=f"-{name}")
+                        for executable, model in (("tandem-verifier", target), ("tandem-draft", draft))]
+        for worker, port in zip(self.workers, ports):
+            if host is not None:
+                worker.address = f"{host}:{port}"
+                worker.arguments[worker.arguments.index("--listen") + 1] = worker.address
+        self.start()
+
+    def start(self):
+        for worker in self.workers:
+            worker.start()
+
+    @property
+    def verifier(self):
+        return self.workers[0]
+
+    def kill(self):
+        for worker in self.workers:
+            if worker.alive():
+                worker.kill()
+
+    def open_slots(self):
+        """Of all routers, as the verifier says."""
+        return self.verifier.pong().num_open_slots
+
+
+class Routers:
+    def __init__(self, folder, target):
+        self._folder = folder
+        self._target = target
+        self.all = []
+
+    def start(self, verifiers, drafters, *arguments, executable=None):
+        router = cluster.Router(self._folder, "tandem-router", "--target", self._target, "--verifier", verifiers, "--drafter",
+                                drafters, "--admin", "127.0.0.1:0", *arguments, tag=f"-{len(self.all)}", executable=executable)
+        self.all.append(router)
+        return router.start()
+
+
+@pytest.fixture(scope="module")
+def folders(models):
+    """A target of some hundred microseconds a token, and a drafter that agrees with it: its own double."""
+    target = models.random(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=4096, seed=3,
+                           tokenizer_from=harness.TALES_TARGET)
+    return dict(target=target, draft=target)
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory, folders):
+    folder = tmp_path_factory.mktemp("pods")
+    running = [Pod(folder, name, **folders) for name in "abc"]
+    yield running
+    for pod in running:
+        pod.kill()
+
+
+@pytest.fixture
+def routers(tmp_path, folders):
+    started = Routers(tmp_path, folders["target"])
+    yield started
+    for router in started.all:
+        if router.alive():
+            router.kill()
+
+
+def addresses(pods):
+    return [",".join(pod.workers[i].address for pod in pods) for i in range(2)]
+
+
+def metrics(router):
+    url = re.search(r" metrics: (http://\S+/metrics)$", router.log(), re.MULTILINE).group(1)
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read().decode()
+
+
+def num_pods(router, state):
+    return int(float(re.search(rf'^tandem_worker_pods{{[^}}]*state="{state}"}} (\S+)$', metrics(router), re.MULTILINE).group(1)))
+
+
+def wait_for_pods(router, ready, lost=0, timeout=10):
+    harness.wait_until(lambda: (num_pods(router, "ready"), num_pods(router, "lost")) == (ready, lost), timeout,
+                       f"{ready} pods are ready and {lost} lost")
+
+
+@pytest.fixture(scope="module")
+def want(tmp_path_factory, pods, folders):
+    """What a router with one pod says: want(prompt, **options) -> bytes."""
+    started = Routers(tmp_path_factory.mktemp("alone"), folders["target"])
+    router = started.start(*addresses(pods[:1]))
+    known = {}
+
+    def get(prompt, **options):
+        key = (prompt, tuple(sorted(options.items())))
+        if key not in known:
+            known[key] = router.generate(prompt, **options).bytes
+        return known[key]
+
+    yield get
+    router.kill()
+
+
+def test_outputs_are_those_of_one_pod(pods, routers, want):
+    both = [routers.start(*addresses(pods)) for _ in range(2)]
+    for router in both:
+        wait_for_pods(router, 3)
+        assert router.info().max_slots == 3 * 32
+        assert router.info().drafter_attached
+    requests = [(prompt, dict(max_tokens=60, ignore_eos=True, **mode)) for prompt in PROMPTS[:8] for mode in MODES]
+    streams = [both[i % 2].stream(prompt, **options) for i, (prompt, options) in enumerate(requests)]
+    outputs = [stream.result().bytes for stream in streams]
+    assert outputs == [want(prompt, **options) for prompt, options in requests]
+    for router in both:
+        load = router.load()
+        assert (load.num_running, load.num_queued, load.num_finished) == (0, 0, len(requests) // 2)
+
+
+def test_the_load_spreads_over_pods_and_routers(pods, routers, want):
+    both = [routers.start(*addresses(pods)) for _ in range(2)]
+    for router in both:
+        wait_for_pods(router, 3)
+    streams = []
+    for i in range(6):
+        streams.append(both[i % 2].stream(PROMPTS[i], **LONG, **MODES[0]))
+        time.sleep(0.1)
+    harness.wait_until(lambda: all(stream.num_tokens > 0 for stream in streams), 30, "all streams run")
+    assert not any(stream.done for stream in streams), "the streams are too short to see where they run"
+    # Three of each router: at least one of each at every pod, if nobody saw the other.
+    assert sorted(pod.open_slots() for pod in pods) == [2, 2, 2]
+    assert [stream.result().bytes for stream in streams] == [want(PROMPTS[i], **LONG, **MODES[0]) for i in range(6)]
+
+
+def test_killing_a_pod_breaks_no_stream(pods, routers, want):
+    both = [routers.start(*addresses(pods)) for _ in range(2)]
+    for router in both:
+        wait_for_pods(router, 3)
+    asked = [(PROMPTS[i], dict(**LONG, **MODES[i % 3])) for i in range(6)]
+    streams = [both[i % 2].stream(prompt, **options) for i, (prompt, options) in enumerate(asked)]
+    harness.wait_until(lambda: all(stream.num_tokens > 20 for stream in streams), 30, "all streams run")
+    harness.wait_until(lambda: pods[0].open_slots() > 0, 5, "the first pod has streams")
+    assert not any(stream.done for stream in streams)
+    pods[0].kill()
+    try:
+        for router in both:
+            wait_for_pods(router, 2, 1)
+        # Who comes now is not kept waiting.
+        assert both[0].generate(PROMPTS[7], max_tokens=5, **MODES[0]).bytes == want(PROMPTS[7], max_tokens=5, **MODES[0])
+        assert [stream.result().bytes for stream in streams] == [want(prompt, **options) for prompt, options in asked]
+        assert any(re.search(r"worker pod: lost; [1-9][0-9]* requests move to others", router.log()) for router in both)
+    finally:
+        pods[0].start()
+    for router in both:
+        wait_for_pods(router, 3)
+        assert router.load().num_verifier_losses == 1
+    # It serves again.
+    streams = [both[0].stream(PROMPTS[i], **LONG, **MODES[0]) for i in range(3)]
+    harness.wait_until(lambda: pods[0].open_slots() > 0, 10, "the pod that came back has a stream")
+    assert [stream.result().bytes for stream in streams] == [want(PROMPTS[i], **LONG, **MODES[0]) for i in range(3)]
+
+
+def test_a_pod_of_another_model_is_refused(tmp_path, pods, routers, models, want):
+    other = models.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=4096, seed=9,
+                          tokenizer_from=harness.TALES_TARGET)
+    stranger = Pod(tmp_path, "stranger", other, other)
+    try:
+        router = routers.start(*addresses([pods[0], stranger, pods[1]]))
+        wait_for_pods(router, 2, 1)
+        harness.wait_until(lambda: "must serve one model" in router.log(), 10, "the log says why")
+        streams = [router.stream(PROMPTS[i], max_tokens=40, **MODES[0]) for i in range(4)]
+        assert [stream.result().bytes for stream in streams] == [want(PROMPTS[i], max_tokens=40, **MODES[0]) for i in range(4)]
+        assert router.terminate() == 0
+    finally:
+        stranger.kill()
+
+
+def free_ports(hosts):
+    """Two that are free on all of the hosts."""
+    ports = []
+    while len(ports) < 2:
+        with socket.socket() as first:
+            first.bind((hosts[0], 0))
+            port = first.getsockname()[1]
+        try:
+            for host in hosts:
+                with socket.socket() as other:
+                    other.bind((host, port))
+            ports.append(port)
+        except OSError:
+            pass
+    return ports
+
+
+# No server is asked for a name with so long a part: it can only be in a file.
+LONG_NAME = "pods." + 64 * "x"
+
+
+def test_pods_join_and_leave_by_their_name(tmp_path, routers, folders, want, monkeypatch):
+    hosts = ["127.0.1.1", "127.0.1.2"]
+    ports = free_ports(hosts)
+    pods = [Pod(tmp_path, f"dns-{i}", **folders, host=host, ports=ports) for i, host in enumerate(hosts)]
+    names = tmp_path / "hosts"
+    changes = 0
+
+    def list_pods(*of):
+        """What the resolver says from now on. It reads a file again whose time is another second."""
+        nonlocal changes
+        changes += 1
+        new = tmp_path / "hosts.new"
+        new.write_text("".join(f"{host} {LONG_NAME}\n" for host in of))
+        os.utime(new, (time.time() + 10 * changes,) * 2)
+        new.rename(names)
+
+    list_pods(hosts[0])
+    monkeypatch.setenv("LD_PRELOAD", "libnss_wrapper.so")
+    monkeypatch.setenv("NSS_WRAPPER_HOSTS", str(names))
+    try:
+        router = routers.start(f"dns:{LONG_NAME}:{ports[0]}", f"dns:{LONG_NAME}:{ports[1]}", "--discover-seconds", "0.2")
+        monkeypatch.undo()
+        wait_for_pods(router, 1)
+        first = router.stream(PROMPTS[0], **LONG, **MODES[0])
+        harness.wait_until(lambda: pods[0].open_slots() == 1, 10, "the stream runs at the first pod")
+
+        list_pods(*hosts)
+        wait_for_pods(router, 2)
+        second = router.stream(PROMPTS[1], **LONG, **MODES[1])
+        harness.wait_until(lambda: pods[1].open_slots() == 1, 10, "the new pod takes a stream")
+
+        list_pods(hosts[1])
+        harness.wait_until(lambda: "not in the list any more" in router.log(), 10, "the router notices that the pod left")
+        third = router.stream(PROMPTS[2], **LONG, **MODES[2])
+        harness.wait_until(lambda: third.num_tokens > 0, 10, "the third stream runs")
+        assert pods[0].open_slots() <= 1, "a pod that left got a new request"
+        assert first.result().bytes == want(PROMPTS[0], **LONG, **MODES[0])
+        wait_for_pods(router, 1)
+        pods[0].kill()
+        assert second.result().bytes == want(PROMPTS[1], **LONG, **MODES[1])
+        assert third.result().bytes == want(PROMPTS[2], **LONG, **MODES[2])
+
+        # A name that has no address changes nothing.
+        list_pods()
+        harness.wait_until(lambda: f"worker pods: dns:{LONG_NAME}" in router.log(), 10, "the router says that nothing is found")
+        assert router.generate(PROMPTS[3], max_tokens=5, **MODES[0]).bytes == want(PROMPTS[3], max_tokens=5, **MODES[0])
+        assert router.terminate() == 0
+    finally:
+        for pod in pods:
+            pod.kill()
+
+
+@pytest.mark.parametrize("verifiers, drafters, says", [
+    ("unix:/a,unix:/b", "unix:/c", "got 1 addresses for 2 verifiers"),
+    ("unix:/a,unix:/a", "none", "is given twice"),
+    ("dns:pods", "none", "want dns:NAME:PORT"),
+    ("dns:pods:1", "dns:others:2", "share a host"),
+])
+def test_says_which_pods_cannot_be(tmp_path, verifiers, drafters, says):
+    ended = subprocess.run([harness.BINARY_DIR / "bin" / "tandem-router", "--target", harness.TALES_TARGET, "--listen",
+                            f"unix:{tmp_path}/r.sock", "--verifier", verifiers, "--drafter", drafters],
+                           capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1 and says in ended.stderr
+
+
+def test_waits_for_a_name_without_address(tmp_path, folders):
+    router = subprocess.Popen([harness.BINARY_DIR / "bin" / "tandem-router", "--target", folders["target"], "--listen",
+                               f"unix:{tmp_path}/r.sock", "--verifier", f"dns:{LONG_NAME}:7001"],
+                              stderr=subprocess.PIPE, text=True)
+    try:
+        assert any(f"worker pods: dns:{LONG_NAME}" in line for line in router.stderr)
+        with grpc.insecure_channel(f"unix:{tmp_path}/r.sock", cluster.OWN_CHANNEL) as channel:
+            stub = cluster.generate_pb2_grpc.GenerationStub(channel)
+            with pytest.raises(grpc.RpcError) as error:
+                harness.Output.read(stub.Generate(harness.request("x"), timeout=10, wait_for_ready=True))
+            assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+    finally:
+        router.terminate()
+        assert router.wait(15) == 0
+        router.stderr.close()
