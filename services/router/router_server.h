@@ -20,6 +20,8 @@
 #include "absl/status/statusor.h"
 #include "common/metrics/admin_server.h"
 #include "common/rpc/address.h"
+#include "common/rpc/worker_channel.h"
+#include "common/security/server_security.h"
 #include "services/router/background_work.h"
 #include "services/router/engine.h"
 #include "services/router/generate_call.h"
@@ -67,6 +69,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void OnSignal(int number);
   void OnShutDown(bool ok);
 
+  void WarnOfOpenDoors() const;
   absl::Status StartAdmin();
   void RefreshMetrics();
   void WaitForGenerate();
@@ -98,6 +101,8 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   const std::optional<Address> admin_address_;
   const Address verifier_;
   const std::optional<Address> drafter_;
+  ServerSecurity security_;
+  WorkerTls worker_tls_;
   std::mutex random_mutex_;  // requests are validated on two threads
   std::mt19937_64 random_;
   RequestValidator validator_;

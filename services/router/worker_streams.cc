@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "common/rpc/worker_channel.h"
-
 namespace tandem {
 
 template <typename Service, typename Command, typename Reply>
@@ -11,7 +9,7 @@ void WorkerStreams::OpenStream(Worker worker, SessionId session, const Address& 
                                Sessions<Service, Command, Reply>* sessions,
                                void (Owner::*on_message)(SessionId, Reply&)) {
   auto& opened = (*sessions)[session];
-  opened.channel = ConnectWorker(address);
+  opened.channel = ConnectWorker(address, tls_);
   opened.stub = Service::NewStub(opened.channel);
   opened.stream = std::make_unique<ClientStream<Command, Reply>>(
       [=, this](Reply& reply) {
@@ -30,9 +28,13 @@ void WorkerStreams::OpenStream(Worker worker, SessionId session, const Address& 
   });
 }
 
-WorkerStreams::WorkerStreams(Address verifier, std::optional<Address> drafter,
+WorkerStreams::WorkerStreams(Address verifier, std::optional<Address> drafter, WorkerTls tls,
                              grpc::CompletionQueue* queue, Owner* owner)
-    : verifier_(std::move(verifier)), drafter_(std::move(drafter)), queue_(queue), owner_(owner) {}
+    : verifier_(std::move(verifier)),
+      drafter_(std::move(drafter)),
+      tls_(std::move(tls)),
+      queue_(queue),
+      owner_(owner) {}
 
 void WorkerStreams::Open(Worker worker, SessionId session) {
   if (worker == Worker::kVerifier) {

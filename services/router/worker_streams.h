@@ -12,6 +12,7 @@
 
 #include "common/rpc/address.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/worker_channel.h"
 #include "services/router/engine_command.h"
 #include "tandem/v1/worker.grpc.pb.h"
 
@@ -35,8 +36,8 @@ class WorkerStreams {
   };
 
   // `queue` and `owner` must outlive it.
-  WorkerStreams(Address verifier, std::optional<Address> drafter, grpc::CompletionQueue* queue,
-                Owner* owner);
+  WorkerStreams(Address verifier, std::optional<Address> drafter, WorkerTls tls,
+                grpc::CompletionQueue* queue, Owner* owner);
 
   void Open(Worker worker, SessionId session);
   void Close(SessionId session);
@@ -77,6 +78,7 @@ class WorkerStreams {
 
   Address verifier_;
   std::optional<Address> drafter_;
+  WorkerTls tls_;
   grpc::CompletionQueue* queue_;
   Owner* owner_;
   Sessions<v1::DraftWorker, v1::DraftCommand, v1::DraftReply> drafter_sessions_;
