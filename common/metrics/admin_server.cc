@@ -6,16 +6,23 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+#include <boost/system/system_error.hpp>
 #include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
+#include "common/security/authorization.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -24,6 +31,7 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
+namespace ssl = asio::ssl;
 using asio::ip::tcp;
 using boost::system::error_code;
 
@@ -38,15 +46,35 @@ AdminResponse Plain(http::status status, const std::string& text) {
   return {.body = text + "\n", .status = static_cast<int>(status)};
 }
 
+using TlsStream = beast::ssl_stream<beast::tcp_stream>;
+
+// For new connections. OpenSSL counts who uses it.
+std::unique_ptr<ssl::context> MakeTlsContext(const TlsPem& pem) {
+  auto context = std::make_unique<ssl::context>(ssl::context::tls_server);
+  context->set_options(ssl::context::default_workarounds | ssl::context::no_tlsv1 |
+                       ssl::context::no_tlsv1_1);
+  context->use_certificate_chain(asio::buffer(pem.certificate));
+  context->use_private_key(asio::buffer(pem.key), ssl::context::pem);
+  return context;
+}
+
+// What an Authorization header shows.
+std::string TokenIn(std::string_view authorization) {
+  std::string token = BearerToken(authorization);
+  return token.empty() ? BasicPassword(authorization) : token;
+}
+
 }  // namespace
 
 class AdminServer::Impl {
  public:
-  Impl(const tcp::endpoint& endpoint, AdminRoutes routes, const AdminLimits& limits)
+  Impl(const tcp::endpoint& endpoint, AdminRoutes routes, const AdminLimits& limits,
+       ServerSecurity security)
       : acceptor_(context_, endpoint),
         is_loopback_(endpoint.address().is_loopback()),
         routes_(std::move(routes)),
-        limits_(limits) {}
+        limits_(limits),
+        security_(std::move(security)) {}
 
   ~Impl() {
     context_.stop();
@@ -60,15 +88,20 @@ class AdminServer::Impl {
     thread_ = std::thread([this] { context_.run(); });
   }
 
+  bool encrypted() const { return security_.tls != nullptr; }
+
   std::string address;
 
  private:
-  // Keeps itself alive until it has nothing more to wait for.
-  class Connection : public std::enable_shared_from_this<Connection> {
+  // Over TCP, or TLS. Keeps itself alive until it has nothing more to wait for.
+  template <typename Stream>
+  class Connection : public std::enable_shared_from_this<Connection<Stream>> {
    public:
-    Connection(tcp::socket socket, Impl* server)
+    // `arguments` make the stream.
+    template <typename... Arguments>
+    explicit Connection(Impl* server, Arguments&&... arguments)
         : server_(server),
-          stream_(std::move(socket)),
+          stream_(std::forward<Arguments>(arguments)...),
           buffer_(static_cast<size_t>(server->limits_.header_bytes)) {
       ++server_->num_connections_;
     }
@@ -76,18 +109,34 @@ class AdminServer::Impl {
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
+    void Begin() {
+      if constexpr (kEncrypted) {
+        socket().expires_after(Duration(server_->limits_.request_seconds));
+        stream_.async_handshake(ssl::stream_base::server,
+                                [self = this->shared_from_this()](const error_code& error) {
+                                  if (!error) self->Read(self->server_->limits_.request_seconds);
+                                });
+      } else {
+        Read(server_->limits_.request_seconds);
+      }
+    }
+
+   private:
+    static constexpr bool kEncrypted = std::is_same_v<Stream, TlsStream>;
+
+    beast::tcp_stream& socket() { return beast::get_lowest_layer(stream_); }
+
     // Who is too slow, or does not speak HTTP, is told nothing.
     void Read(double patience) {
       parser_.emplace();
       parser_->header_limit(static_cast<uint32_t>(server_->limits_.header_bytes));
-      stream_.expires_after(Duration(patience));
+      socket().expires_after(Duration(patience));
       http::async_read_header(stream_, buffer_, *parser_,
-                              [self = shared_from_this()](const error_code& error, size_t) {
+                              [self = this->shared_from_this()](const error_code& error, size_t) {
                                 if (!error) self->Write();
                               });
     }
 
-   private:
     void Write() {
       const Request request = parser_->release();
       response_ = server_->Answer(request);
@@ -95,8 +144,8 @@ class AdminServer::Impl {
       goes_on_ = request.keep_alive() && !request.has_content_length() && !request.chunked();
       response_.keep_alive(goes_on_);
       serializer_.emplace(response_);
-      stream_.expires_after(Duration(server_->limits_.request_seconds));
-      const auto written = [self = shared_from_this()](const error_code& error, size_t) {
+      socket().expires_after(Duration(server_->limits_.request_seconds));
+      const auto written = [self = this->shared_from_this()](const error_code& error, size_t) {
         self->OnWritten(error);
       };
       if (request.method() == http::verb::head) {
@@ -108,12 +157,18 @@ class AdminServer::Impl {
 
     void OnWritten(const error_code& error) {
       if (!error && goes_on_) return Read(server_->limits_.idle_seconds);
-      error_code ignored;
-      stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+      if constexpr (kEncrypted) {
+        if (error) return;
+        socket().expires_after(Duration(server_->limits_.request_seconds));
+        stream_.async_shutdown([self = this->shared_from_this()](const error_code&) {});
+      } else {
+        error_code ignored;
+        stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+      }
     }
 
     Impl* server_;
-    beast::tcp_stream stream_;
+    Stream stream_;
     beast::flat_buffer buffer_;
     std::optional<http::request_parser<http::empty_body>> parser_;
     Response response_;
@@ -125,11 +180,29 @@ class AdminServer::Impl {
     acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) return AcceptLater();
-      if (num_connections_ < limits_.connections) {
-        std::make_shared<Connection>(std::move(socket), this)->Read(limits_.request_seconds);
-      }  // else it is closed
+      if (num_connections_ < limits_.connections) Begin(std::move(socket));  // else it is closed
       Accept();
     });
+  }
+
+  void Begin(tcp::socket socket) {
+    if (!encrypted()) {
+      return std::make_shared<Connection<beast::tcp_stream>>(this, std::move(socket))->Begin();
+    }
+    RenewTlsContext();
+    if (tls_context_ == nullptr) return;
+    std::make_shared<Connection<TlsStream>>(this, std::move(socket), *tls_context_)->Begin();
+  }
+
+  void RenewTlsContext() {
+    std::shared_ptr<const TlsPem> pem = security_.tls->Current();
+    if (pem == tls_pem_) return;
+    tls_pem_ = std::move(pem);
+    try {
+      tls_context_ = MakeTlsContext(*tls_pem_);
+    } catch (const boost::system::system_error& error) {  // the one before, if any, goes on
+      spdlog::error("--admin: OpenSSL refuses the certificate: {}", error.what());
+    }
   }
 
   // There are no descriptors, usually: somebody has to end first.
@@ -157,18 +230,45 @@ class AdminServer::Impl {
     return !error || beast::iequals(host, "localhost");
   }
 
+  // What who asks for `path` may not have it with; nullopt: may have it.
+  std::optional<AdminResponse> Denial(const Request& request, const std::string& path) const {
+    const bool is_probe = Reads(request) && (path == "/healthz" || path == "/readyz");
+    if (security_.tokens == nullptr || is_probe) return std::nullopt;
+    std::string token;
+    if (const auto header = request.find(http::field::authorization); header != request.end()) {
+      token = TokenIn({header->value().data(), header->value().size()});
+    }
+    switch (token.empty() ? Role::kNone : security_.tokens->RoleOf(token)) {
+      case Role::kAdmin:
+        return std::nullopt;
+      case Role::kClient:
+        return Plain(http::status::forbidden, "that is a client's token; this needs an admin's");
+      case Role::kNone:
+        break;
+    }
+    return Plain(http::status::unauthorized,
+                 "an admin's token is needed: Authorization: Bearer TOKEN, or Basic with the token "
+                 "as password");
+  }
+
+  static bool Reads(const Request& request) {
+    return request.method() == http::verb::get || request.method() == http::verb::head;
+  }
+
   Response Answer(const Request& request) const {
     const std::string target(request.target().data(), request.target().size());
     const size_t path_size = std::min(target.find('?'), target.size());
     const std::string query = path_size < target.size() ? target.substr(path_size + 1) : "";
-    const auto route = routes_.find(target.substr(0, path_size));
-    const bool reads = request.method() == http::verb::get || request.method() == http::verb::head;
+    const std::string path = target.substr(0, path_size);
+    const auto route = routes_.find(path);
     AdminResponse answer;
     if (!ServesHost(request)) {
       answer = Plain(http::status::misdirected_request, "ask for localhost, or an IP address");
+    } else if (auto denial = Denial(request, path)) {
+      answer = *std::move(denial);
     } else if (route == routes_.end()) {
       answer = Plain(http::status::not_found, "no such page; there are: " + Pages());
-    } else if (!reads) {
+    } else if (!Reads(request)) {
       answer = Plain(http::status::method_not_allowed, "only GET and HEAD");
     } else {
       try {
@@ -190,6 +290,10 @@ class AdminServer::Impl {
     if (response.result() == http::status::method_not_allowed) {
       response.set(http::field::allow, "GET, HEAD");
     }
+    if (response.result() == http::status::unauthorized) {
+      response.set(http::field::www_authenticate, "Basic realm=\"tandem\", charset=\"UTF-8\"");
+      response.insert(http::field::www_authenticate, "Bearer realm=\"tandem\"");
+    }
     response.body() = std::move(answer.body);
     response.prepare_payload();
     return response;
@@ -208,6 +312,9 @@ class AdminServer::Impl {
   const bool is_loopback_;
   const AdminRoutes routes_;
   const AdminLimits limits_;
+  const ServerSecurity security_;
+  std::shared_ptr<const TlsPem> tls_pem_;  // that the context was made from
+  std::unique_ptr<ssl::context> tls_context_;
   std::thread thread_;
 };
 
@@ -216,9 +323,14 @@ AdminServer::~AdminServer() = default;
 
 const std::string& AdminServer::address() const { return impl_->address; }
 
+std::string AdminServer::url() const {
+  return (impl_->encrypted() ? "https://" : "http://") + impl_->address;
+}
+
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const Address& address,
                                                                 AdminRoutes routes,
-                                                                const AdminLimits& limits) {
+                                                                const AdminLimits& limits,
+                                                                ServerSecurity security) {
   if (address.is_unix()) {
     return InvalidArgument("--admin " + address.ToGrpc() + ": want HOST:PORT, or none");
   }
@@ -231,7 +343,8 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const Address& a
     return InvalidArgument("--admin " + address.ToGrpc() + ": " + error.message());
   }
   try {
-    auto impl = std::make_unique<Impl>(found.begin()->endpoint(), std::move(routes), limits);
+    auto impl = std::make_unique<Impl>(found.begin()->endpoint(), std::move(routes), limits,
+                                       std::move(security));
     impl->address = address.ToString(impl->port());
     impl->Run();
     return std::unique_ptr<AdminServer>(new AdminServer(std::move(impl)));

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/rpc/address.h"
+#include "common/security/server_security.h"
 
 namespace tandem {
 
@@ -31,16 +32,22 @@ struct AdminLimits {
   double idle_seconds = 30;     // from one request to the next
 };
 
-// HTTP/1.1 with keep-alive, on one thread. GET and HEAD of the routes alone, without a body:
-// anything else is answered with 404, or 405 and Allow. On a loopback address a request must name an
-// IP address or localhost as its host, else 421: no other site's page can read here by a name that
-// leads to this machine.
+// HTTP/1.1 with keep-alive, on one thread; over TLS alone where there is a certificate. GET and HEAD
+// of the routes alone, without a body: anything else is answered with 404, or 405 and Allow. On a
+// loopback address a request must name an IP address or localhost as its host, else 421: no other
+// site's page can read here by a name that leads to this machine.
+//
+// Where there are tokens, /healthz and /readyz are for all, for who asks them has none, and whatever
+// else is asked for needs an admin's: else 401, or 403 to a client's. Tokens come as `Bearer`, or as
+// the password of `Basic`, which browsers ask people for. Certificates of clients are not asked for:
+// probes have none.
 class AdminServer {
  public:
   // Listens. INVALID_ARGUMENT: not HOST:PORT; UNAVAILABLE: the address is taken, or no machine's.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const Address& address,
                                                             AdminRoutes routes,
-                                                            const AdminLimits& limits = {});
+                                                            const AdminLimits& limits = {},
+                                                            ServerSecurity security = {});
   // Ends all connections.
   ~AdminServer();
   AdminServer(const AdminServer&) = delete;
@@ -48,6 +55,8 @@ class AdminServer {
 
   // HOST:PORT, with the real port.
   const std::string& address() const;
+  // http://HOST:PORT, or https.
+  std::string url() const;
 
  private:
   class Impl;  // keeps Boost's headers out of here

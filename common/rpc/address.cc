@@ -130,11 +130,12 @@ void RemoveSocket(const Address& address) {
   if (address.is_unix()) unlink(address.path().c_str());
 }
 
-absl::Status CheckBindIsLocal(const Address& address, bool insecure, const char* option) {
-  if (insecure || address.is_loopback()) return absl::OkStatus();
+absl::Status CheckBindIsLocal(const Address& address, bool allowed, const char* option,
+                              const char* ways) {
+  if (allowed || address.is_loopback()) return absl::OkStatus();
   return InvalidArgument(std::string(option) + " " + address.ToGrpc() +
-                         " can be reached from other machines and has neither TLS nor a token; "
-                         "use a loopback address, or say --insecure");
+                         " can be reached from other machines: that needs " + ways +
+                         ", or --insecure; else use a loopback address");
 }
 
 }  // namespace tandem

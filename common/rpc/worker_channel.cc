@@ -1,7 +1,6 @@
 #include "common/rpc/worker_channel.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "common/rpc/protocol.h"
+#include "common/security/channel_credentials.h"
 
 namespace tandem {
 namespace {
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, int>> CommonArguments(const Address& address)
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> ConnectWorker(const Address& address) {
+std::shared_ptr<grpc::Channel> ConnectWorker(const Address& address, const WorkerTls& tls) {
   grpc::ChannelArguments arguments;
   for (const auto& [name, value] : CommonArguments(address)) arguments.SetInt(name, value);
   arguments.SetMaxReceiveMessageSize(kMaxWorkerMessageBytes);
@@ -51,7 +51,9 @@ std::shared_ptr<grpc::Channel> ConnectWorker(const Address& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address.ToGrpc(), grpc::InsecureChannelCredentials(), arguments);
+  TlsFiles* files = address.is_unix() ? nullptr : tls.files.get();
+  if (files != nullptr && !tls.name.empty()) arguments.SetSslTargetNameOverride(tls.name);
+  return grpc::CreateCustomChannel(address.ToGrpc(), MakeChannelCredentials(files), arguments);
 }
 
 void ConfigureWorkerServer(const Address& address, grpc::ServerBuilder& builder) {

@@ -47,7 +47,8 @@ class Measurement {
       : options_(options),
         workload_(workload),
         client_(client),
-        load_(client.address(), options.rates.empty() ? Most(options.clients) : kMostSlots),
+        load_(client.address(), options.rates.empty() ? Most(options.clients) : kMostSlots,
+              client.security()),
         console_(console) {
     for (const std::string& mode : options.modes) {
       const auto add = [&](int clients, double rate) {

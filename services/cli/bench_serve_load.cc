@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/security/channel_credentials.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem::cli {
@@ -58,6 +59,7 @@ double PauseAfter(const Stream& stream) {
 }  // namespace
 
 struct LoadClient::Impl {
+  std::string authorization;  // empty: none
   std::vector<std::unique_ptr<v1::Generation::Stub>> stubs;  // one a connection
   grpc::CompletionQueue queue;
 };
@@ -69,10 +71,11 @@ class LoadRun {
  public:
   LoadRun(const LoadStep& step, const LoadClient::Plan& plan,
           const std::vector<std::unique_ptr<v1::Generation::Stub>>& stubs,
-          grpc::CompletionQueue* queue, LoadResult* result)
+          const std::string& authorization, grpc::CompletionQueue* queue, LoadResult* result)
       : step_(step),
         plan_(plan),
         stubs_(stubs),
+        authorization_(authorization),
         queue_(queue),
         result_(result),
         random_(step.seed),
@@ -153,6 +156,7 @@ class LoadRun {
     stream.self = self;
     stream.cancel_after_tokens = planned.cancel_after_tokens;
     stream.sent_at = now;
+    if (!authorization_.empty()) stream.context.AddMetadata("authorization", authorization_);
     if (!step_.tenant.empty()) stream.context.AddMetadata("tandem-tenant", step_.tenant);
     stream.reader =
         stubs_[connection]->PrepareAsyncGenerate(&stream.context, planned.request, queue_);
@@ -236,6 +240,7 @@ class LoadRun {
   const LoadStep& step_;
   const LoadClient::Plan& plan_;
   const std::vector<std::unique_ptr<v1::Generation::Stub>>& stubs_;
+  const std::string& authorization_;
   grpc::CompletionQueue* queue_;
   LoadResult* result_;
   std::mt19937_64 random_;
@@ -254,8 +259,9 @@ class LoadRun {
 
 }  // namespace
 
-LoadClient::LoadClient(const std::string& address, int max_streams)
+LoadClient::LoadClient(const std::string& address, int max_streams, const ClientSecurity& security)
     : impl_(std::make_unique<Impl>()) {
+  impl_->authorization = security.Authorization();
   const int connections = (std::max(1, max_streams) - 1) / kStreamsPerConnection + 1;
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
@@ -263,7 +269,7 @@ LoadClient::LoadClient(const std::string& address, int max_streams)
   arguments.SetMaxReceiveMessageSize(-1);
   for (int i = 0; i < connections; ++i) {
     impl_->stubs.push_back(v1::Generation::NewStub(
-        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)));
+        grpc::CreateCustomChannel(address, MakeChannelCredentials(security.tls.get()), arguments)));
   }
 }
 
@@ -277,7 +283,7 @@ LoadClient::~LoadClient() {
 
 double LoadClient::Run(const LoadStep& step, const Plan& plan, const OnProgress& on_progress,
                        LoadResult* result) {
-  return LoadRun(step, plan, impl_->stubs, &impl_->queue, result).Run(on_progress);
+  return LoadRun(step, plan, impl_->stubs, impl_->authorization, &impl_->queue, result).Run(on_progress);
 }
 
 }  // namespace tandem::cli

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/cli/bench_serve_workload.h"
+#include "services/cli/client_security.h"
 #include "services/cli/run_totals.h"
 
 namespace tandem::cli {
@@ -59,7 +60,7 @@ class LoadClient {
 
   // All streams are served by the thread that calls Run: they need no threads of their own.
   // `max_streams` at once at most share a connection's limit; more connections are opened for more.
-  LoadClient(const std::string& address, int max_streams);
+  LoadClient(const std::string& address, int max_streams, const ClientSecurity& security = {});
   ~LoadClient();
 
   // Adds what it measured to `result`. Returns tokens a second of this run. A closed-loop client

@@ -244,11 +244,29 @@ void AddResources(CLI::App& app, ServerOptions& server) {
       ->group(group);
 }
 
+void AddFile(CLI::App& app, const char* name, std::string& path, const char* description,
+             const char* group) {
+  app.add_option(name, path, description)->type_name("FILE")->group(group);
+}
+
+void AddClientSecurity(CLI::App& app, ClientSecurityOptions& security) {
+  const auto file = [&](const char* name, std::string& path, const char* description) {
+    AddFile(app, name, path, description, "Server");
+  };
+  file("--tls-ca", security.tls.authorities,
+       "PEM: speak TLS, with a server whose certificate one of these signed");
+  file("--tls-certificate", security.tls.certificate,
+       "PEM: shown to a server that wants to know who comes");
+  file("--tls-key", security.tls.key, "PEM: key of the certificate");
+  file("--token-file", security.token_file, "show the first token of this file");
+}
+
 // For every command that talks to a server.
 void AddSession(CLI::App& app, SessionOptions& session) {
   app.add_option("--connect", session.connect, "a running server: HOST:PORT or unix:PATH")
       ->type_name("ADDRESS")
       ->group("Server");
+  AddClientSecurity(app, session.security);
   app.add_flag("--verbose", session.server.verbose, "show the private server's log")
       ->group("Server");
   AddModels(app, session.server);
@@ -360,6 +378,25 @@ void AddSpeculation(CLI::App& app, v1::GenerateRequest& request, ServerOptions& 
       ->group(group);
 }
 
+void AddServerSecurity(CLI::App& app, ServerOptions& server) {
+  const auto file = [&](const char* name, std::string& path, const char* description) {
+    AddFile(app, name, path, description, "Security");
+  };
+  ServerSecurityOptions& security = server.security;
+  file("--tls-certificate", security.tls.certificate,
+       "PEM: speak TLS on --listen (not on a Unix socket) and --admin; read again when it changes, "
+       "as the other files are");
+  file("--tls-key", security.tls.key, "PEM: key of the certificate");
+  file("--tls-client-ca", security.tls.authorities,
+       "PEM: clients of --listen must show a certificate that one of these signed");
+  file("--token-file", security.token_file,
+       "lines `client TOKEN` or `admin TOKEN`: every call, and every page of --admin but the "
+       "probes', needs one");
+  app.add_flag("--insecure", server.insecure,
+               "allow addresses that other machines can reach, without TLS or tokens")
+      ->group("Security");
+}
+
 void AddServe(CLI::App& app, ServeArguments& serve) {
   ServerOptions& server = serve.server;
   app.add_option("--listen", server.listen,
@@ -372,9 +409,7 @@ void AddServe(CLI::App& app, ServeArguments& serve) {
                  "the workers'; or none (auto: 127.0.0.1:9464, or free ones where that is taken)")
       ->type_name("ADDRESS")
       ->group("Server");
-  app.add_flag("--insecure", server.insecure,
-               "allow an address that other machines can reach, in plaintext")
-      ->group("Server");
+  AddServerSecurity(app, server);
   app.add_option("--max-queue", server.max_queue, "requests that may wait")
       ->check(CLI::Range(0, 1 << 30))
       ->type_name("N")
@@ -625,6 +660,7 @@ void AddTop(CLI::App& app, TopOptions& options) {
   app.add_option("--admin", options.admin, "admin address of a router (127.0.0.1:9464)")
       ->type_name("HOST:PORT")
       ->group("Server");
+  AddClientSecurity(app, options.security);
   app.add_option("--interval", options.interval, "seconds from one frame to the next (1)")
       ->check(CLI::Range(0.1, 3600.0))
       ->type_name("S")

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "common/security/channel_credentials.h"
 #include "common/status.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
@@ -18,19 +19,21 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, TlsFiles* tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
   arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
 }
 
 }  // namespace
 
 struct GenerationClient::Impl {
-  explicit Impl(const std::string& server_address)
+  Impl(const std::string& server_address, ClientSecurity with)
       : address(server_address),
-        channel(MakeChannel(server_address)),
+        security(std::move(with)),
+        authorization(security.Authorization()),
+        channel(MakeChannel(server_address, security.tls.get())),
         stub(v1::Generation::NewStub(channel)) {}
 
   template <typename Request, typename Response>
@@ -38,11 +41,18 @@ struct GenerationClient::Impl {
                                                                  const Request&, Response*),
                     const Request& request, Response* response) {
     grpc::ClientContext context;
+    Authorize(&context);
     context.set_deadline(std::chrono::system_clock::now() + kUnaryDeadline);
     return ToAbsl((stub.get()->*method)(&context, request, response));
   }
 
+  void Authorize(grpc::ClientContext* context) const {
+    if (!authorization.empty()) context->AddMetadata("authorization", authorization);
+  }
+
   std::string address;
+  ClientSecurity security;
+  std::string authorization;  // metadata of every call; empty: none
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Generation::Stub> stub;
 
@@ -51,8 +61,8 @@ struct GenerationClient::Impl {
   bool cancelled = false;                  // guarded by mutex
 };
 
-GenerationClient::GenerationClient(const std::string& address)
-    : impl_(std::make_unique<Impl>(address)) {}
+GenerationClient::GenerationClient(const std::string& address, const ClientSecurity& security)
+    : impl_(std::make_unique<Impl>(address, security)) {}
 
 GenerationClient::~GenerationClient() = default;
 
@@ -61,12 +71,13 @@ absl::Status GenerationClient::Connect(std::chrono::milliseconds timeout) {
     return absl::OkStatus();
   }
   return Unavailable("nobody answers at " + impl_->address + " (is `tandem serve --listen " +
-                     impl_->address + "` running?)");
+                     impl_->address + "` running, and TLS at both ends or neither?)");
 }
 
 absl::StatusOr<v1::GenerateResponse> GenerationClient::Generate(const v1::GenerateRequest& request,
                                                                 const OnMessage& on_message) {
   grpc::ClientContext context;
+  impl_->Authorize(&context);
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->cancelled) return absl::CancelledError("cancelled");
@@ -133,5 +144,6 @@ bool GenerationClient::cancelled() const {
 }
 
 const std::string& GenerationClient::address() const { return impl_->address; }
+const ClientSecurity& GenerationClient::security() const { return impl_->security; }
 
 }  // namespace tandem::cli

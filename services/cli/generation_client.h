@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/cli/client_security.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem::cli {
@@ -18,8 +19,8 @@ namespace tandem::cli {
 // Statuses are the server's own. Calls block; Cancel may come from any other thread.
 class GenerationClient {
  public:
-  // "HOST:PORT" or "unix:PATH", in plaintext. Does not connect yet.
-  explicit GenerationClient(const std::string& address);
+  // "HOST:PORT" or "unix:PATH". Does not connect yet.
+  explicit GenerationClient(const std::string& address, const ClientSecurity& security = {});
   ~GenerationClient();
 
   // UNAVAILABLE when nobody answers in time.
@@ -41,6 +42,7 @@ class GenerationClient {
   bool cancelled() const;
 
   const std::string& address() const;
+  const ClientSecurity& security() const;
 
  private:
   struct Impl;  // keeps gRPC's headers out of here

@@ -5,13 +5,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "services/cli/client_security.h"
 
 namespace tandem::cli {
 
-// The body of http://HOST:PORT/PATH. UNAVAILABLE: nobody answers there, or not within `seconds`;
+// The body of http://HOST:PORT/PATH, or https where `security` has authorities. UNAVAILABLE: nobody
+// answers there, or not within `seconds`, or it is not who its certificate should say;
 // FAILED_PRECONDITION: an answer other than 200, or none of HTTP.
 absl::StatusOr<std::string> HttpGet(const std::string& host, int port, const std::string& path,
-                                    double seconds);
+                                    double seconds, const ClientSecurity& security = {});
 
 }  // namespace tandem::cli
 

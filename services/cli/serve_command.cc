@@ -28,6 +28,17 @@ std::string Describe(const ModelFolders& models) {
   return name(models.target) + " with the drafter " + name(models.draft);
 }
 
+// What a client on this machine says beside the address.
+std::string HowToCome(const ServerSecurityOptions& security, const std::string& address) {
+  std::string flags;
+  if (!security.tls.certificate.empty() && address.rfind("unix:", 0) != 0) {
+    flags += " --tls-ca CA";
+    if (!security.tls.authorities.empty()) flags += " --tls-certificate FILE --tls-key FILE";
+  }
+  if (!security.token_file.empty()) flags += " --token-file " + security.token_file;
+  return flags;
+}
+
 }  // namespace
 
 int Serve(const ServerOptions& options, ColorMode color, Console& console) {
@@ -56,7 +67,8 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
            [&](const std::string& address) {
              console.out << "ready: " << address << std::endl;
              log.Say("info", "serving " + Describe(*models) + "; try: tandem generate --connect " +
-                                 address + " \"Once upon a time\"");
+                                 address + HowToCome(options.security, address) +
+                                 " \"Once upon a time\"");
            },
        .stopped =
            [&](const absl::Status& status) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "common/security/server_security.h"
+
 namespace tandem::cli {
 
 inline constexpr int kAdminPort = 9464;
@@ -40,6 +42,7 @@ struct ServerOptions {
   int drain_seconds = 30;
   int start_seconds = 600;
   std::optional<double> heartbeat_timeout;  // seconds; 0: never
+  ServerSecurityOptions security;
   bool insecure = false;
   std::string log_format = "text";  // or "json"
   bool log_prompts = false;

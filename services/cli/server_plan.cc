@@ -56,14 +56,13 @@ void AddIfSet(std::vector<std::string>& command, const std::string& option,
   if (!value.empty()) command.insert(command.end(), {option, value});
 }
 
+// Others may come where a person thought of it: `ways` say how.
 absl::Status CheckLocal(const ListenAddress& address, const std::string& text,
-                        const std::string& option, bool insecure) {
-  if (insecure || IsLocal(address)) return absl::OkStatus();
-  return InvalidArgument(
-      option + ": " + text +
-      " can be reached from other machines, and what is sent there is neither encrypted nor "
-      "authenticated; listen on 127.0.0.1" +
-      (option == "--listen" ? " or unix:PATH" : "") + ", or accept that with --insecure");
+                        const std::string& option, bool allowed, const std::string& ways) {
+  if (allowed || IsLocal(address)) return absl::OkStatus();
+  return InvalidArgument(option + ": " + text + " can be reached from other machines: give " +
+                         ways + ", or accept that with --insecure; or listen on 127.0.0.1" +
+                         (option == "--listen" ? " or unix:PATH" : ""));
 }
 
 // --admin of the router, the verifier and the drafter.
@@ -81,7 +80,9 @@ absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
   if (!address.unix_path.empty()) {
     return InvalidArgument("--admin: got \"" + text + "\", want HOST:PORT, none or auto");
   }
-  TANDEM_RETURN_IF_ERROR(CheckLocal(address, text, "--admin", options.insecure));
+  TANDEM_RETURN_IF_ERROR(CheckLocal(address, text, "--admin",
+                                    options.insecure || !options.security.token_file.empty(),
+                                    "--token-file"));
   if (address.port > 65533) {
     return InvalidArgument("--admin: got port " + std::to_string(address.port) +
                            ", want at most 65533: the workers have the next two");
@@ -124,7 +125,12 @@ ChildSpec WorkerSpec(const std::string& name, const fs::path& executable, const 
   AddIfSet(spec.command, "--log-format", options.log_format);
   // Also when there is none: the children inherit the environment.
   spec.command.insert(spec.command.end(), {"--admin", admin});
-  if (admin != "none" && options.insecure) spec.command.emplace_back("--insecure");
+  if (admin == "none") return spec;
+  // Its admin port's: the worker itself listens on a Unix socket, in a folder that is ours alone.
+  AddIfSet(spec.command, "--tls-certificate", options.security.tls.certificate);
+  AddIfSet(spec.command, "--tls-key", options.security.tls.key);
+  AddIfSet(spec.command, "--token-file", options.security.token_file);
+  if (options.insecure) spec.command.emplace_back("--insecure");
   return spec;
 }
 
@@ -159,7 +165,13 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                                              const RuntimeDirectory& runtime,
                                              const fs::path& executables) {
   TANDEM_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListenAddress(options.listen));
-  TANDEM_RETURN_IF_ERROR(CheckLocal(listen, options.listen, "--listen", options.insecure));
+  // The processes read these files too, but a mistake in one is better told before models load.
+  const auto security = ServerSecurity::Open(options.security);
+  if (!security.ok()) return security.status();
+  TANDEM_RETURN_IF_ERROR(CheckLocal(
+      listen, options.listen, "--listen",
+      options.insecure || security->tls != nullptr || security->tokens != nullptr,
+      "TLS (--tls-certificate and --tls-key) or --token-file"));
   TANDEM_RETURN_IF_ERROR(CheckFree(listen));
   TANDEM_ASSIGN_OR_RETURN(const AdminAddresses admin, PlanAdmin(options));
 
@@ -215,6 +227,10 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   AddIfSet(router.command, "--audit-fraction", options.audit_fraction);
   for (const auto& [name, value] : options.router_flags) AddIfSet(router.command, name, value);
   if (options.audit_fails_readiness) router.command.emplace_back("--audit-fails-readiness");
+  AddIfSet(router.command, "--tls-certificate", options.security.tls.certificate);
+  AddIfSet(router.command, "--tls-key", options.security.tls.key);
+  AddIfSet(router.command, "--tls-client-ca", options.security.tls.authorities);
+  AddIfSet(router.command, "--token-file", options.security.token_file);
   if (options.insecure) router.command.emplace_back("--insecure");
   if (options.log_prompts) router.command.emplace_back("--log-prompts");
   AddIfSet(router.command, "--log-format", options.log_format);

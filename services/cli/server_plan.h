@@ -33,7 +33,7 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options);
 std::filesystem::path ExecutableFolder();
 
 // INVALID_ARGUMENT when --listen or --admin is no address, or one that other machines can reach
-// without --insecure; RESOURCE_EXHAUSTED when it is taken; NOT_FOUND when an executable is missing.
+// without TLS, tokens or --insecure, or when a file of these is none; RESOURCE_EXHAUSTED when it is taken; NOT_FOUND when an executable is missing.
 absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                                              const ModelFolders& models,
                                              const RuntimeDirectory& runtime,

@@ -28,9 +28,11 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
   const auto start = std::chrono::steady_clock::now();
   std::unique_ptr<ServerSession> session(new ServerSession(console, options.server.verbose));
   if (options.connect.empty()) {
-    TANDEM_RETURN_IF_ERROR(session->StartServer(options.server));
+    TANDEM_RETURN_IF_ERROR(session->StartServer(options));
   } else {
-    session->client_ = std::make_unique<GenerationClient>(options.connect);
+    TANDEM_ASSIGN_OR_RETURN(const ClientSecurity security,
+                            ClientSecurity::Open(options.security, options.connect));
+    session->client_ = std::make_unique<GenerationClient>(options.connect, security);
   }
   session->signals_.async_wait([session = session.get()](const auto& error, int) {
     if (!error) session->OnSignal();
@@ -55,7 +57,8 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
   return session;
 }
 
-absl::Status ServerSession::StartServer(ServerOptions options) {
+absl::Status ServerSession::StartServer(const SessionOptions& session_options) {
+  ServerOptions options = session_options.server;
   TANDEM_ASSIGN_OR_RETURN(models_, FindModels(options));
   if (models_.draft.empty() && options.drafter != "none") {
     console_.err << "tandem: " << kNoDrafterNote << "\n";
@@ -65,7 +68,10 @@ absl::Status ServerSession::StartServer(ServerOptions options) {
   options.drain_seconds = 0;  // its only client is here
   TANDEM_ASSIGN_OR_RETURN(SupervisorOptions plan,
                           PlanServer(options, models_, *runtime_, ExecutableFolder()));
-  client_ = std::make_unique<GenerationClient>(options.listen);
+  // A token file that the environment names is the private router's too.
+  TANDEM_ASSIGN_OR_RETURN(const ClientSecurity security,
+                          ClientSecurity::Open(session_options.security, options.listen));
+  client_ = std::make_unique<GenerationClient>(options.listen, security);
   supervisor_ = std::make_unique<Supervisor>(
       io_, std::move(plan),
       SupervisorEvents{

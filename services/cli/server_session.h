@@ -21,6 +21,7 @@ namespace tandem::cli {
 
 struct SessionOptions {
   std::string connect;   // address of a running server; empty: start a private one
+  ClientSecurityOptions security;
   ServerOptions server;  // of the private one
 };
 
@@ -47,7 +48,7 @@ class ServerSession {
  private:
   ServerSession(Console& console, bool verbose);
 
-  absl::Status StartServer(ServerOptions options);
+  absl::Status StartServer(const SessionOptions& session_options);
   absl::Status AwaitDrafter();
   // Below: on the io thread.
   void OnSignal();

@@ -57,10 +57,10 @@ class EndSignals {
   sigset_t before_{};
 };
 
-absl::Status Refresh(const ListenAddress& address, TopView* view) {
+absl::Status Refresh(const ListenAddress& address, const ClientSecurity& security, TopView* view) {
   const auto json =
       HttpGet(address.host, address.port, absl::StrFormat("/live.json?since=%.6f", view->since()),
-              kAnswerSeconds);
+              kAnswerSeconds, security);
   if (!json.ok()) return json.status();
   return view->Take(*json);
 }
@@ -75,9 +75,11 @@ int Top(const TopOptions& options, Console& console) {
                                       "\", want HOST:PORT of a router's --admin"),
                       console);
   }
+  const auto security = ClientSecurity::Open(options.security, options.admin);
+  if (!security.ok()) return PrintError(security.status(), console);
   const Palette palette(WantsColor(options.color, console.out_is_terminal));
   TopView view;
-  absl::Status status = Refresh(*address, &view);
+  absl::Status status = Refresh(*address, *security, &view);
   if (!status.ok()) {
     return PrintServerError(
         absl::Status(status.code(), std::string(status.message()) +
@@ -96,7 +98,7 @@ int Top(const TopOptions& options, Console& console) {
     if (!status.ok()) console.out << palette.Bad(std::string(status.message())) << "\n";
     console.out << palette.Dim("Ctrl-C ends") << std::flush;
     if (signals.Wait(options.interval)) break;
-    status = Refresh(*address, &view);
+    status = Refresh(*address, *security, &view);
   } while (true);
   console.out << "\n" << kShowCursor << std::flush;
   return kExitOk;

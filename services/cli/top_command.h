@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "services/cli/client_security.h"
 #include "services/cli/console.h"
 #include "services/cli/palette.h"
 
@@ -11,6 +12,7 @@ namespace tandem::cli {
 
 struct TopOptions {
   std::string admin = "127.0.0.1:9464";  // of the router
+  ClientSecurityOptions security;
   double interval = 1;                   // seconds
   bool once = false;                     // one frame, without moving the cursor
   ColorMode color = ColorMode::kAuto;

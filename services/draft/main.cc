@@ -31,10 +31,10 @@ int main(int argc, char** argv) {
            "router talks to it; people talk to the router.",
        .may_cut_context = true,
        .load_on_gpu = kLoadOnGpu,
-       .start = [](const tandem::Address& address, const tandem::WorkerModel& model,
+       .start = [](const tandem::WorkerEndpoint& endpoint, const tandem::WorkerModel& model,
                    const std::filesystem::path&) {
          return tandem::DraftServer::Start(
-             address,
+             endpoint,
              [&model] {
                return std::make_unique<tandem::DraftSession>(&model,
                                                              MakeCudaProposer(model.model()));

@@ -26,8 +26,8 @@ void GenerateCall::OnOpened(bool ok) {
   owner_->OnOpened(*this);
 }
 
-std::string GenerateCall::tenant() const {
-  const auto found = context_.client_metadata().find("tandem-tenant");
+std::string GenerateCall::Metadata(const char* key) const {
+  const auto found = context_.client_metadata().find(key);
   if (found == context_.client_metadata().end()) return "";
   return std::string(found->second.data(), found->second.size());
 }

@@ -44,7 +44,9 @@ class GenerateCall {
   CallId id() const { return id_; }
   const v1::GenerateRequest& request() const { return request_; }
   // Metadata `tandem-tenant`; empty: none. Prompts are cached for each tenant apart.
-  std::string tenant() const;
+  std::string tenant() const { return Metadata("tandem-tenant"); }
+  // Metadata of that name, as it came; empty: none.
+  std::string traceparent() const { return Metadata("traceparent"); }
 
   // Finished, cancelled or gone: nothing written from now on arrives.
   bool finished() const { return status_.has_value(); }
@@ -58,6 +60,7 @@ class GenerateCall {
   void Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds);
 
  private:
+  std::string Metadata(const char* key) const;
   void OnOpened(bool ok);
   void OnWritten(bool ok);
   void OnFinished(bool ok);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/log/log.h"
+#include "common/log/trace_context.h"
 
 namespace tandem {
 namespace {
@@ -22,16 +23,19 @@ const char* Mode(const GenerationRequest& request) {
 
 }  // namespace
 
-void RequestLog::Refused(const v1::GenerateRequest& request, const absl::Status& status) const {
+void RequestLog::Refused(const v1::GenerateRequest& request, const std::string& traceparent,
+                         const absl::Status& status) const {
   LogFields fields;
   if (!request.request_id().empty()) fields.Add("request_id", request.request_id());
+  AddTrace(traceparent, &fields);
   LogWith(spdlog::level::info, WithStatus(std::move(fields), status), "request refused");
 }
 
-void RequestLog::TurnedAway(const v1::GenerateRequest& request, const absl::Status& status,
-                            double now) {
+void RequestLog::TurnedAway(const v1::GenerateRequest& request, const std::string& traceparent,
+                            const absl::Status& status, double now) {
   LogFields fields;
   if (!request.request_id().empty()) fields.Add("request_id", request.request_id());
+  AddTrace(traceparent, &fields);
   LogWith(spdlog::level::debug, WithStatus(std::move(fields), status), "request turned away");
   ++turned_away_.requests;
   turned_away_.status = status;
@@ -55,10 +59,14 @@ void RequestLog::WriteTurnedAway() {
 
 void RequestLog::Started(CallId call, const v1::GenerateRequest& request,
                          const GenerationRequest& resolved, double now) {
-  running_[call] = {.request_id = resolved.request_id, .started_at = now, .completion = {}};
+  running_[call] = {.request_id = resolved.request_id,
+                    .traceparent = resolved.open.traceparent(),
+                    .started_at = now,
+                    .completion = {}};
   LogFields fields;
-  fields.Add("request_id", resolved.request_id)
-      .Add("prompt_tokens", resolved.prompt_token_ids.size())
+  fields.Add("request_id", resolved.request_id);
+  AddTrace(resolved.open.traceparent(), &fields);
+  fields.Add("prompt_tokens", resolved.prompt_token_ids.size())
       .Add("max_tokens", resolved.max_tokens)
       .Add("mode", Mode(resolved));
   if (log_prompts_) {
@@ -80,6 +88,7 @@ void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_t
   const Running& request = node.mapped();
   LogFields fields;
   fields.Add("request_id", request.request_id);
+  AddTrace(request.traceparent, &fields);
   fields = WithStatus(std::move(fields), status);
   const v1::SpeculationStats& speculation = request.completion.speculation();
   fields.Add("tokens",

@@ -20,10 +20,13 @@ class RequestLog {
   explicit RequestLog(bool log_prompts) : log_prompts_(log_prompts) {}
   ~RequestLog() { WriteTurnedAway(); }
 
-  void Refused(const v1::GenerateRequest& request, const absl::Status& status) const;
+  // `traceparent` goes into the line if it is valid.
+  void Refused(const v1::GenerateRequest& request, const std::string& traceparent,
+               const absl::Status& status) const;
   // Unread, as there is no place for it. Under overload there are many: a line has how many came
   // since the last one, at most one a second (at level debug: one for each).
-  void TurnedAway(const v1::GenerateRequest& request, const absl::Status& status, double now);
+  void TurnedAway(const v1::GenerateRequest& request, const std::string& traceparent,
+                  const absl::Status& status, double now);
   void Started(CallId call, const v1::GenerateRequest& request, const GenerationRequest& resolved,
                double now);
   // The last response, which has the completion.
@@ -38,6 +41,7 @@ class RequestLog {
 
   struct Running {
     std::string request_id;
+    std::string traceparent;
     double started_at = 0;
     v1::Completion completion;
   };

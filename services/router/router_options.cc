@@ -40,12 +40,41 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "Where operators connect with HTTP, for metrics and health: HOST:PORT (port 0 picks a free "
        "one), or none")
       ->type_name("ADDRESS");
-  app->add_flag("--insecure", options->insecure,
-                "Allow an address that other machines reach, without TLS")
-      ->envname("TANDEM_INSECURE");
   flag("--model-name", options->model_name, "TANDEM_MODEL_NAME",
        "Name of the model in the API; empty: the folder's")
       ->type_name("NAME");
+
+  const auto file = [app](const std::string& name, std::string& path, const std::string& environment,
+                          const std::string& help) {
+    app->add_option(name, path, help)->envname(environment)->type_name("FILE")->group("Security");
+  };
+  file("--tls-certificate", options->security.tls.certificate, "TANDEM_TLS_CERTIFICATE",
+       "PEM: speak TLS over TCP (not on a Unix socket), and HTTPS on --admin. Read again when it "
+       "changes, as the other files are");
+  file("--tls-key", options->security.tls.key, "TANDEM_TLS_KEY", "PEM: key of the certificate");
+  file("--tls-client-ca", options->security.tls.authorities, "TANDEM_TLS_CLIENT_CA",
+       "PEM: clients of --listen must show a certificate that one of these signed");
+  file("--token-file", options->security.token_file, "TANDEM_TOKEN_FILE",
+       "Lines `client TOKEN` or `admin TOKEN`: every call, and every page of --admin but the "
+       "probes', needs one");
+  file("--worker-ca", options->worker_tls.authorities, "TANDEM_WORKER_CA",
+       "PEM: speak TLS to workers over TCP, whose certificates one of these signed");
+  file("--worker-certificate", options->worker_tls.certificate, "TANDEM_WORKER_CERTIFICATE",
+       "PEM: what the workers are shown");
+  file("--worker-key", options->worker_tls.key, "TANDEM_WORKER_KEY", "PEM: its key");
+  flag("--worker-name", options->worker_name, "TANDEM_WORKER_NAME",
+       "Name that the workers' certificates must have; empty: host of their address")
+      ->type_name("NAME")
+      ->group("Security");
+  flag("--max-connection-age", options->max_connection_age_seconds, "TANDEM_MAX_CONNECTION_AGE",
+       "Seconds after which a client is told to connect anew, and meets the certificates of then; "
+       "its streams go on. 0: never")
+      ->check(CLI::Range(0.0, 0.0) | CLI::Range(1.0, 1e6))
+      ->group("Security");
+  app->add_flag("--insecure", options->insecure,
+                "Allow addresses that other machines reach, without TLS or tokens")
+      ->envname("TANDEM_INSECURE")
+      ->group("Security");
 
   flag("--draft-length", options->draft_length, "TANDEM_DRAFT_LENGTH",
        "Tokens drafted in a round, where a request does not say: a number, or auto for what pays")

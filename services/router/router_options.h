@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/log/log.h"
+#include "common/security/server_security.h"
 #include "services/router/engine.h"
 #include "services/router/request_validator.h"
 
@@ -31,6 +32,10 @@ struct RouterOptions {
   // Of a stream, waiting for its client to read. With gRPC's own buffers, and all else that is kept
   // of a stream, under 256 KiB.
   int stream_buffer_bytes = 160 << 10;
+  double max_connection_age_seconds = 0;  // 0: no limit
+  ServerSecurityOptions security;
+  TlsPaths worker_tls;      // to workers over TCP
+  std::string worker_name;  // that their certificates must have; empty: host of the address
   bool insecure = false;
   bool exit_with_parent = false;
   LogOptions log = {.process = "router"};

@@ -16,7 +16,9 @@
 #include <utility>
 #include <variant>
 
+#include "common/log/trace_context.h"
 #include "common/rpc/ring_transport.h"
+#include "common/security/server_credentials.h"
 #include "common/status.h"
 #include "services/router/live_page.h"
 
@@ -24,6 +26,8 @@ namespace tandem {
 namespace {
 
 constexpr char kServiceName[] = "tandem.v1.Generation";
+constexpr TlsFlags kWorkerTlsFlags = {
+    .certificate = "--worker-certificate", .key = "--worker-key", .authorities = "--worker-ca"};
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
@@ -87,6 +91,19 @@ EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token
   return options;
 }
 
+// All that may be called: what is not here is denied.
+std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
+  return std::make_shared<CallGate>(
+      std::vector<std::string>{"/tandem.v1.Generation/Generate",
+                               "/tandem.v1.Generation/Tokenize",
+                               "/tandem.v1.Generation/Detokenize",
+                               "/tandem.v1.Generation/GetServerInfo",
+                               "/grpc.health.v1.Health/Check",
+                               "/grpc.health.v1.Health/Watch",
+                               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"},
+      std::move(tokens));
+}
+
 // What one connection may do to this process is bounded here, and nowhere by default.
 void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("tandem-router");
@@ -104,11 +121,30 @@ void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder)
       {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
       {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2},
       {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 3600 * 1000},
+      {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000},
   };
   for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
+  if (options.max_connection_age_seconds > 0) {
+    // Streams that run on it are finished there, however long they take.
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                static_cast<int>(options.max_connection_age_seconds * 1000));
+  }
   // Health and reflection alone use gRPC's threads.
   builder->SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
+}
+
+absl::StatusOr<WorkerTls> OpenWorkerTls(const RouterOptions& options) {
+  const TlsPaths& paths = options.worker_tls;
+  WorkerTls tls{.name = options.worker_name};
+  if (!paths.authorities.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(tls.files, TlsFiles::Open(paths, kWorkerTlsFlags));
+  } else if (!paths.certificate.empty() || !paths.key.empty() || !tls.name.empty()) {
+    return InvalidArgument(
+        "--worker-certificate, --worker-key and --worker-name are about TLS to the workers: give "
+        "--worker-ca too");
+  }
+  return tls;
 }
 
 }  // namespace
@@ -116,16 +152,24 @@ void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder)
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Create(const RouterOptions& options,
                                                                    TargetFolder target) {
   TANDEM_ASSIGN_OR_RETURN(Address listen, Address::Parse(options.listen_address));
-  TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(listen, options.insecure));
+  TANDEM_ASSIGN_OR_RETURN(ServerSecurity security, ServerSecurity::Open(options.security));
+  const bool has_tokens = security.tokens != nullptr;
+  TANDEM_RETURN_IF_ERROR(
+      CheckBindIsLocal(listen, options.insecure || security.tls != nullptr || has_tokens));
+  TANDEM_ASSIGN_OR_RETURN(WorkerTls worker_tls, OpenWorkerTls(options));
   std::optional<Address> admin;
   if (options.admin_address != "none") {
     TANDEM_ASSIGN_OR_RETURN(admin, Address::Parse(options.admin_address));
-    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(*admin, options.insecure, "--admin"));
+    TANDEM_RETURN_IF_ERROR(
+        CheckBindIsLocal(*admin, options.insecure || has_tokens, "--admin", "--token-file"));
   }
   TANDEM_ASSIGN_OR_RETURN(PodDirectory pods, PodDirectory::Parse(options.verifier_address,
                                                                  options.drafter_address));
-  return std::unique_ptr<RouterServer>(new RouterServer(
+  std::unique_ptr<RouterServer> server(new RouterServer(
       options, std::move(target), std::move(listen), std::move(admin), std::move(pods)));
+  server->security_ = std::move(security);
+  server->worker_tls_ = std::move(worker_tls);
+  return server;
 }
 
 RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Address listen,
@@ -172,7 +216,11 @@ absl::Status RouterServer::Start() {
   grpc::ServerBuilder builder;
   ConfigureServer(options_, &builder);
   builder.RegisterService(&service_);
-  builder.AddListeningPort(listen_.ToGrpc(), grpc::InsecureServerCredentials(), &port_);
+  WarnOfOpenDoors();
+  builder.AddListeningPort(listen_.ToGrpc(),
+                           MakeServerCredentials(listen_.is_unix() ? nullptr : security_.tls,
+                                                 MakeGate(security_.tokens)),
+                           &port_);
   queue_ = builder.AddCompletionQueue();
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || (port_ == 0 && !listen_.is_unix())) {
@@ -184,7 +232,7 @@ absl::Status RouterServer::Start() {
   SetServing(false);
   background_.emplace(queue_.get());
   signals_.emplace(queue_.get(), [this](int number) { OnSignal(number); });
-  workers_ = std::make_unique<WorkerStreams>(queue_.get(), this);
+  workers_ = std::make_unique<WorkerStreams>(worker_tls_, queue_.get(), this);
   WaitForGenerate();
   WaitForOthers();
   started_at_ = Now();
@@ -197,6 +245,19 @@ absl::Status RouterServer::Start() {
   }
   ExecuteCommands();
   return absl::OkStatus();
+}
+
+// A person has allowed them; the log says what that means.
+void RouterServer::WarnOfOpenDoors() const {
+  if (listen_.is_loopback()) return;
+  if (security_.tls == nullptr) {
+    spdlog::warn("--listen {}: prompts, texts{} are readable on the way (no --tls-certificate)",
+                 listen_.ToGrpc(), security_.tokens == nullptr ? "" : " and tokens");
+  }
+  if (security_.tokens == nullptr && !security_.mutual_tls()) {
+    spdlog::warn("--listen {}: whoever reaches it may use it (no --token-file, no --tls-client-ca)",
+                 listen_.ToGrpc());
+  }
 }
 
 absl::Status RouterServer::StartAdmin() {
@@ -214,9 +275,10 @@ absl::Status RouterServer::StartAdmin() {
     return ready_ ? AdminResponse{.body = "ready\n"}
                   : AdminResponse{.body = "not ready\n", .status = 503};
   };
-  TANDEM_ASSIGN_OR_RETURN(admin_, AdminServer::Start(*admin_address_, std::move(routes)));
-  spdlog::info("metrics: http://{}/metrics", admin_->address());
-  spdlog::info("live page: http://{}/", admin_->address());
+  TANDEM_ASSIGN_OR_RETURN(
+      admin_, AdminServer::Start(*admin_address_, std::move(routes), AdminLimits(), security_));
+  spdlog::info("metrics: {}/metrics", admin_->url());
+  spdlog::info("live page: {}/", admin_->url());
   return absl::OkStatus();
 }
 
@@ -357,7 +419,7 @@ void RouterServer::OnOpened(GenerateCall& call) {
   }
   const double arrived_at = Now();
   if (const auto refusal = fleet_.RefusesAll(arrived_at)) {
-    log_.TurnedAway(call.request(), refusal->status, arrived_at);
+    log_.TurnedAway(call.request(), call.traceparent(), refusal->status, arrived_at);
     Finish(call, refusal->status, 0, refusal->retry_milliseconds);
     return;
   }
@@ -385,12 +447,15 @@ void RouterServer::OnValidated(CallId id, double arrived_at,
   const auto call = calls_.find(id);
   if (call == calls_.end() || call->second->finished()) return;
   if (!request.ok()) {
-    log_.Refused(call->second->request(), request.status());
+    log_.Refused(call->second->request(), call->second->traceparent(), request.status());
     Finish(*call->second, request.status(), 0, 0);
     return;
   }
   request->arrived_at = arrived_at;
   request->open.set_cache_salt(call->second->tenant());
+  if (std::string traceparent = call->second->traceparent(); ParseTraceparent(traceparent)) {
+    request->open.set_traceparent(std::move(traceparent));
+  }
   log_.Started(id, call->second->request(), *request, arrived_at);
   fleet_.OnRequest(id, *std::move(request), Now());
 }

@@ -22,6 +22,8 @@
 #include "absl/status/statusor.h"
 #include "common/metrics/admin_server.h"
 #include "common/rpc/address.h"
+#include "common/rpc/worker_channel.h"
+#include "common/security/server_security.h"
 #include "services/router/background_work.h"
 #include "services/router/fleet.h"
 #include "services/router/generate_call.h"
@@ -70,6 +72,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void OnSignal(int number);
   void OnShutDown(bool ok);
 
+  void WarnOfOpenDoors() const;
   absl::Status StartAdmin();
   void RefreshMetrics();
   void WaitForGenerate();
@@ -102,6 +105,8 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   const Address listen_;
   const std::optional<Address> admin_address_;
   const PodDirectory directory_;
+  ServerSecurity security_;
+  WorkerTls worker_tls_;
   std::mutex random_mutex_;  // requests are validated on two threads
   std::mt19937_64 random_;
   RequestValidator validator_;

@@ -87,11 +87,14 @@ void WorkerSessions::GoDown(Worker worker, double pause_seconds, double now) {
   first_difference_.clear();
 }
 
-void WorkerSessions::Complain(Worker worker, const std::string& text) {
+void WorkerSessions::Complain(Worker worker, const std::string& text, const std::string& summary) {
   Link& l = link(worker);
   if (l.last_complaint == text) return;
   l.last_complaint = text;
-  out_->push_back(LogLine{.level = LogLine::Level::kWarning, .text = text, .session = l.session});
+  out_->push_back(LogLine{.level = LogLine::Level::kWarning,
+                          .text = text,
+                          .session = l.session,
+                          .summary = summary});
 }
 
 void WorkerSessions::Incompatible(Worker worker, const std::string& text, double now) {
@@ -116,9 +119,11 @@ void WorkerSessions::Lose(Worker worker, SessionId session, SessionChange reason
   l.pause_seconds = l.state == State::kReady
                         ? kFirstPauseSeconds
                         : std::clamp(2 * l.pause_seconds, kFirstPauseSeconds, kLongestPauseSeconds);
-  Complain(worker,
-           absl::StrCat(WorkerName(worker), ": ",
-                        l.state == State::kReady ? "session lost: " : "cannot attach: ", why));
+  const std::string what = absl::StrCat(
+      WorkerName(worker), ": ", l.state == State::kReady ? "session lost" : "cannot attach");
+  // What gRPC says of a broken connection has the worker's address, or the path of its socket.
+  Complain(worker, absl::StrCat(what, ": ", why),
+           reason == SessionChange::kDisconnected ? what : "");
   GoDown(worker, l.pause_seconds, now);
 }
 

@@ -123,7 +123,8 @@ class WorkerSessions {
   void OnBatchDone(Worker worker, double seconds);
   uint64_t SessionToken(SessionId session) const { return options_.first_session_token + session; }
   void GoDown(Worker worker, double pause_seconds, double now);
-  void Complain(Worker worker, const std::string& text);
+  // `summary`: what others than the log's readers may see of it; empty: all.
+  void Complain(Worker worker, const std::string& text, const std::string& summary = {});
   void Incompatible(Worker worker, const std::string& text, double now);
 
   void OnVerifierAttached(const v1::AttachReply& reply, double now);

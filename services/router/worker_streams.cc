@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "common/rpc/worker_channel.h"
-
 namespace tandem {
 
 template <typename Service, typename Command, typename Reply>
@@ -11,7 +9,7 @@ void WorkerStreams::OpenStream(Worker worker, SessionId session, const Address& 
                                Sessions<Service, Command, Reply>* sessions,
                                void (Owner::*on_message)(SessionId, Reply&)) {
   auto& opened = (*sessions)[session];
-  opened.channel = ConnectWorker(address);
+  opened.channel = ConnectWorker(address, tls_);
   opened.stub = Service::NewStub(opened.channel);
   opened.stream = std::make_unique<ClientStream<Command, Reply>>(
       [=, this](Reply& reply) {
@@ -29,6 +27,9 @@ void WorkerStreams::OpenStream(Worker worker, SessionId session, const Address& 
     return stub->PrepareAsyncSession(context, queue_);
   });
 }
+
+WorkerStreams::WorkerStreams(WorkerTls tls, grpc::CompletionQueue* queue, Owner* owner)
+    : tls_(std::move(tls)), queue_(queue), owner_(owner) {}
 
 void WorkerStreams::Open(Worker worker, SessionId session, const Address& address) {
   if (worker == Worker::kVerifier) {

@@ -11,6 +11,7 @@
 
 #include "common/rpc/address.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/worker_channel.h"
 #include "services/router/engine_command.h"
 #include "tandem/v1/worker.grpc.pb.h"
 
@@ -33,8 +34,8 @@ class WorkerStreams {
     ~Owner() = default;
   };
 
-  // Both must outlive it.
-  WorkerStreams(grpc::CompletionQueue* queue, Owner* owner) : queue_(queue), owner_(owner) {}
+  // `queue` and `owner` must outlive it.
+  WorkerStreams(WorkerTls tls, grpc::CompletionQueue* queue, Owner* owner);
 
   void Open(Worker worker, SessionId session, const Address& address);
   void Close(SessionId session);
@@ -73,6 +74,7 @@ class WorkerStreams {
                   void (Owner::*on_message)(SessionId, Reply&));
   void StopWatching(SessionId session);
 
+  WorkerTls tls_;
   grpc::CompletionQueue* queue_;
   Owner* owner_;
   Sessions<v1::DraftWorker, v1::DraftCommand, v1::DraftReply> drafter_sessions_;

@@ -27,8 +27,8 @@ int main(int argc, char** argv) {
            "what follows them.\nA router talks to it; people talk to the router.",
        .judges = true,
        .load_on_gpu = kLoadOnGpu,
-       .start = [](const tandem::Address& address, const tandem::WorkerModel& model,
+       .start = [](const tandem::WorkerEndpoint& endpoint, const tandem::WorkerModel& model,
                    const std::filesystem::path& ring_dir) {
-         return tandem::VerifierServer::Start(address, model, ring_dir, kMakeJudge);
+         return tandem::VerifierServer::Start(endpoint, model, ring_dir, kMakeJudge);
        }});
 }

@@ -9,7 +9,7 @@
 namespace tandem {
 
 absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
-    const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir,
+    const WorkerEndpoint& endpoint, const WorkerModel& model, const std::filesystem::path& ring_dir,
     MakeJudge make_judge) {
   std::unique_ptr<VerifierServer> server(new VerifierServer());
   auto listener = RingListener::Start(ring_dir);
@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
   VerifierServer* self = server.get();
   TANDEM_ASSIGN_OR_RETURN(server->sessions_,
                           VerifierSessionServer::Start(
-                              address,
+                              endpoint,
                               [self, &model, make_judge] {
                                 return std::make_unique<VerifierSession>(
                                     &model, self->ring_listener_.get(), &self->rings_,

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/ring/ring_socket.h"
-#include "common/rpc/address.h"
 #include "services/verifier/verifier_session.h"
+#include "services/worker/server_setup.h"
 #include "services/worker/worker_model.h"
 #include "services/worker/worker_server.h"
 
@@ -25,7 +25,7 @@ class VerifierServer final : public WorkerServer {
   // `model` must outlive it. A ring folder of its own that cannot be had only costs the `shm`
   // transport; one that was asked for by name is an error.
   static absl::StatusOr<std::unique_ptr<VerifierServer>> Start(
-      const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir,
+      const WorkerEndpoint& endpoint, const WorkerModel& model, const std::filesystem::path& ring_dir,
       MakeJudge make_judge = nullptr);
 
   const std::string& address() const override { return sessions_->address(); }

@@ -1,22 +1,25 @@
 #include "services/worker/server_setup.h"
 
 #include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/security/server_credentials.h>
 
 #include <utility>
 
 #include "common/rpc/worker_channel.h"
+#include "common/security/server_credentials.h"
 #include "common/status.h"
 
 namespace tandem {
 
-absl::StatusOr<BoundServer> StartServer(const Address& address, grpc::Service& service,
+absl::StatusOr<BoundServer> StartServer(const WorkerEndpoint& endpoint, grpc::Service& service,
                                         const char* service_name, grpc::ServerBuilder& builder) {
+  const Address& address = endpoint.address;
   TANDEM_RETURN_IF_ERROR(PrepareSocketPath(address));
   grpc::EnableDefaultHealthCheckService(true);
   ConfigureWorkerServer(address, builder);
   int port = 0;
-  builder.AddListeningPort(address.ToGrpc(), grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(
+      address.ToGrpc(),
+      MakeServerCredentials(address.is_unix() ? nullptr : endpoint.tls, /*gate=*/nullptr), &port);
   builder.RegisterService(&service);
   BoundServer bound;
   bound.server = builder.BuildAndStart();

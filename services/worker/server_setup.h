@@ -8,11 +8,23 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/rpc/address.h"
+#include "common/security/tls_files.h"
 
 namespace tandem {
+
+// Where a worker listens, and with what.
+struct WorkerEndpoint {
+  // An address alone means plaintext.
+  WorkerEndpoint(Address at, std::shared_ptr<TlsFiles> with = nullptr)
+      : address(std::move(at)), tls(std::move(with)) {}
+
+  Address address;
+  std::shared_ptr<TlsFiles> tls;  // null: plaintext, as it always is on a Unix socket
+};
 
 struct BoundServer {
   std::unique_ptr<grpc::Server> server;
@@ -21,7 +33,7 @@ struct BoundServer {
 
 // Adds the port and the standard health service and starts; health is SERVING at once, for the
 // whole server and for `service_name`. The socket file has mode 0600.
-absl::StatusOr<BoundServer> StartServer(const Address& address, grpc::Service& service,
+absl::StatusOr<BoundServer> StartServer(const WorkerEndpoint& endpoint, grpc::Service& service,
                                         const char* service_name, grpc::ServerBuilder& builder);
 
 }  // namespace tandem

@@ -57,14 +57,14 @@ class SessionServer final : public WorkerServer {
   // Listens. `make_handler` is called by the thread that runs, for each router that comes;
   // `progress`, by any thread, counts what the worker has computed.
   static absl::StatusOr<std::unique_ptr<SessionServer>> Start(
-      const Address& address, HandlerFactory make_handler, std::function<uint64_t()> progress,
-      double lease_seconds = kLeaseSeconds) {
-    std::unique_ptr<SessionServer> server(
-        new SessionServer(address, std::move(make_handler), std::move(progress), lease_seconds));
+      const WorkerEndpoint& endpoint, HandlerFactory make_handler,
+      std::function<uint64_t()> progress, double lease_seconds = kLeaseSeconds) {
+    std::unique_ptr<SessionServer> server(new SessionServer(
+        endpoint.address, std::move(make_handler), std::move(progress), lease_seconds));
     grpc::ServerBuilder builder;
     builder.RegisterService(&server->health_);
     server->queue_ = builder.AddCompletionQueue();
-    TANDEM_ASSIGN_OR_RETURN(BoundServer bound, StartServer(address, server->service_,
+    TANDEM_ASSIGN_OR_RETURN(BoundServer bound, StartServer(endpoint, server->service_,
                                                            Service::service_full_name(), builder));
     server->server_ = std::move(bound.server);
     server->address_ = std::move(bound.address);

@@ -1,13 +1,28 @@
 #include "services/worker/slot_table.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "common/log/log.h"
+#include "common/log/trace_context.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/slot_open.h"
 #include "common/status.h"
 
 namespace tandem {
+namespace {
+
+void LogOpened(const v1::SlotPoint& at, const v1::SlotOpen& open) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  LogFields fields;
+  fields.Add("slot", at.slot()).Add("epoch", at.slot_epoch());
+  AddTrace(open.traceparent(), &fields);
+  LogWith(spdlog::level::debug, fields, "slot opened");
+}
+
+}  // namespace
 
 void Slot::Append(std::span<const int32_t> token_ids) {
   for (int32_t id : token_ids) {
@@ -159,6 +174,7 @@ absl::Status SlotTable::Open(const v1::SlotPoint& at, const v1::SlotOpen& open, 
   slot.params_ = std::move(params);
   slot.prompt_length_ = open.prompt_length();
   slot.page_keys_ = {FirstPageKey(open.cache_salt())};
+  LogOpened(at, open);
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 
 #include "common/log/log.h"
 #include "common/metrics/admin_server.h"
+#include "common/security/server_security.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
 #include "services/worker/stop_signal.h"
@@ -28,6 +29,7 @@ struct Options {
   std::string admin = "none";
   std::filesystem::path ring_dir;
   LogOptions log;
+  ServerSecurityOptions security;
   bool insecure = false;
   bool exit_with_parent = false;
 };
@@ -114,8 +116,25 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}))
       ->envname(env("log-format"));
+  app.add_option("--tls-certificate", options.security.tls.certificate,
+                 "PEM: speak TLS over TCP (not on a Unix socket), and HTTPS on --admin. Read again\n"
+                 "when it changes, as the other files are")
+      ->type_name("FILE")
+      ->envname(env("tls-certificate"));
+  app.add_option("--tls-key", options.security.tls.key, "PEM: key of the certificate")
+      ->type_name("FILE")
+      ->envname(env("tls-key"));
+  app.add_option("--tls-client-ca", options.security.tls.authorities,
+                 "PEM: routers must show a certificate that one of these signed")
+      ->type_name("FILE")
+      ->envname(env("tls-client-ca"));
+  app.add_option("--token-file", options.security.token_file,
+                 "Lines `admin TOKEN`: who asks --admin for more than its health shows one")
+      ->type_name("FILE")
+      ->envname(env("token-file"));
   app.add_flag("--insecure", options.insecure,
-               "Listen on an address that other machines reach, without TLS or a token");
+               "Listen on addresses that other machines reach, without mutual TLS or tokens")
+      ->envname(env("insecure"));
   app.add_flag("--exit-with-parent", options.exit_with_parent,
                "End when the process that started this one ends");
 }
@@ -143,7 +162,11 @@ AdminRoutes Routes(const WorkerMetrics& metrics) {
 absl::Status Serve(const WorkerProgram& program, const Options& options,
                    std::unique_ptr<StopSignal> stop_signal) {
   TANDEM_ASSIGN_OR_RETURN(const Address address, Address::Parse(options.listen));
-  TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(address, options.insecure));
+  TANDEM_ASSIGN_OR_RETURN(const ServerSecurity security, ServerSecurity::Open(options.security));
+  TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
+      address, options.insecure || security.mutual_tls(), "--listen",
+      "mutual TLS (--tls-certificate, --tls-key and --tls-client-ca), for whoever connects "
+      "commands this worker"));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
                           WorkerModel::Load(options.model));
   if (!model->why_not_cuda().empty()) spdlog::info("CUDA is not used: {}", model->why_not_cuda());
@@ -151,7 +174,7 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   WorkerMetrics metrics(program.judges ? WorkerMetrics::kVerifier : WorkerMetrics::kDrafter,
                         TANDEM_VERSION, model.get());
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
-                          program.start(address, *model, options.ring_dir));
+                          program.start({address, security.tls}, *model, options.ring_dir));
   const v1::AttachReply description = model->Describe();
   spdlog::info(
       "{}: {} slots of up to {} tokens, KV cache of {} pages, {} MiB, weights {} MiB, on {} ({})",
@@ -169,9 +192,12 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   std::unique_ptr<AdminServer> admin;
   if (options.admin != "none") {
     TANDEM_ASSIGN_OR_RETURN(const Address admin_address, Address::Parse(options.admin));
-    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(admin_address, options.insecure, "--admin"));
-    TANDEM_ASSIGN_OR_RETURN(admin, AdminServer::Start(admin_address, Routes(metrics)));
-    spdlog::info("metrics: http://{}/metrics", admin->address());
+    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(admin_address,
+                                            options.insecure || security.tokens != nullptr,
+                                            "--admin", "--token-file"));
+    TANDEM_ASSIGN_OR_RETURN(
+        admin, AdminServer::Start(admin_address, Routes(metrics), AdminLimits(), security));
+    spdlog::info("metrics: {}/metrics", admin->url());
   }
   stop_signal->Set([&server] { server->Stop(); }, [&server] { server->RemoveFiles(); });
   std::printf("ready: %s\n", server->address().c_str());

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/rpc/address.h"
+#include "services/worker/server_setup.h"
 #include "services/worker/worker_model.h"
 #include "services/worker/worker_server.h"
 
@@ -26,7 +26,7 @@ struct WorkerProgram {
   DeviceModelLoader load_on_gpu = {};
   // Listens. `model` outlives the server; `ring_dir` is empty unless given.
   std::function<absl::StatusOr<std::unique_ptr<WorkerServer>>(
-      const Address& address, const WorkerModel& model, const std::filesystem::path& ring_dir)>
+      const WorkerEndpoint& endpoint, const WorkerModel& model, const std::filesystem::path& ring_dir)>
       start;
 };
 

@@ -1,0 +1,250 @@
+// A real server, called over sockets.
+#include "common/security/server_credentials.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/security/channel_credentials.h"
+#include "tandem/v1/generate.grpc.pb.h"
+#include "tandem/v1/worker.grpc.pb.h"
+#include "tests/security/certificates.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Authority;
+using testing::Identity;
+using testing::WriteFile;
+
+constexpr char kClient[] = "Bearer client-token-0123456789";
+constexpr char kInfo[] = "/tandem.v1.Generation/GetServerInfo";
+
+class InfoService final : public v1::Generation::Service {
+  grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest*,
+                             v1::ServerInfo* info) override {
+    info->set_version("seen");
+    if (context->client_metadata().count("authorization") != 0) info->set_model("the token");
+    return grpc::Status::OK;
+  }
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest*,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    v1::GenerateResponse response;
+    while (!context->IsCancelled() && writer->Write(response)) {
+    }
+    return grpc::Status::OK;
+  }
+};
+
+class ServerCredentialsTest : public ::testing::Test {
+ protected:
+  ~ServerCredentialsTest() override {
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  void Start(std::shared_ptr<TlsFiles> tls, std::shared_ptr<CallGate> gate) {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    builder.AddListeningPort("localhost:0",
+                             MakeServerCredentials(std::move(tls), std::move(gate)), &port_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+
+  std::shared_ptr<CallGate> Gate(std::vector<std::string> methods) const {
+    WriteFile(dir_ / "tokens", "client client-token-0123456789\n");
+    return std::make_shared<CallGate>(std::move(methods),
+                                      *TokenFile::Open((dir_ / "tokens").string()));
+  }
+
+  TlsPaths Paths(const std::string& who, const Identity& identity, const Authority& trusts) const {
+    WriteFile(dir_ / (who + ".ca"), trusts.certificate());
+    WriteFile(dir_ / (who + ".key"), identity.key);
+    WriteFile(dir_ / (who + ".pem"), identity.certificate);
+    return {(dir_ / (who + ".pem")).string(), (dir_ / (who + ".key")).string(),
+            (dir_ / (who + ".ca")).string()};
+  }
+
+  // A connection of its own, in plaintext where `tls` is null.
+  std::shared_ptr<grpc::Channel> Connect(TlsFiles* tls) const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    return grpc::CreateCustomChannel("localhost:" + std::to_string(port_),
+                                     MakeChannelCredentials(tls), arguments);
+  }
+  std::shared_ptr<grpc::Channel> Connect(const TlsPaths& paths) const {
+    return Connect(TlsFiles::Open(paths)->get());
+  }
+  static TlsPaths Trusting(const TlsPaths& paths) { return {"", "", paths.authorities}; }
+
+  // Calls `method` with an empty message.
+  static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const std::string& authorization = "",
+                           v1::ServerInfo* reply = nullptr) {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    if (!authorization.empty()) context.AddMetadata("authorization", authorization);
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer request(nullptr, 0);
+    grpc::ByteBuffer response;
+    const auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    if (status.ok() && reply != nullptr) {
+      grpc::SerializationTraits<v1::ServerInfo>::Deserialize(&response, reply);
+    }
+    return status;
+  }
+
+  const Authority authority_{"authority"};
+  const Authority other_authority_{"other authority"};
+  testing::TempDir dir_;
+  InfoService service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+std::vector<std::string> MethodsOf(const google::protobuf::FileDescriptor& file) {
+  std::vector<std::string> methods;
+  for (int i = 0; i < file.service_count(); ++i) {
+    const google::protobuf::ServiceDescriptor& service = *file.service(i);
+    for (int j = 0; j < service.method_count(); ++j) {
+      methods.push_back("/" + service.full_name() + "/" + service.method(j)->name());
+    }
+  }
+  return methods;
+}
+
+// In every process that has such credentials, so also by what gRPC serves of itself.
+TEST_F(ServerCredentialsTest, NothingIsServedWithoutAToken) {
+  std::vector<std::string> methods = MethodsOf(*v1::GenerateRequest::descriptor()->file());
+  const std::vector<std::string> of_workers = MethodsOf(*v1::Attach::descriptor()->file());
+  methods.insert(methods.end(), of_workers.begin(), of_workers.end());
+  ASSERT_EQ(methods.size(), 4u + 3u);
+  for (const char* more :
+       {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/no.Such/Method", "/x"}) {
+    methods.emplace_back(more);
+  }
+  Start(nullptr, Gate(methods));
+  const auto channel = Connect(nullptr);
+  for (const std::string& method : methods) {
+    for (const char* token : {"", "Bearer client-token-0123456780", "client-token-0123456789"}) {
+      const grpc::Status status = Call(channel, method, token);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << token;
+      EXPECT_THAT(status.error_message(), HasSubstr("Bearer TOKEN")) << method;
+    }
+  }
+  v1::ServerInfo info;
+  EXPECT_TRUE(Call(channel, kInfo, kClient, &info).ok());
+  EXPECT_EQ(info.version(), "seen");
+  EXPECT_EQ(info.model(), "") << "handlers do not see tokens";
+}
+
+TEST_F(ServerCredentialsTest, WhatIsNotAllowedIsDeniedThoughItIsRegistered) {
+  Start(nullptr, Gate({kInfo}));
+  const auto channel = Connect(nullptr);
+  EXPECT_TRUE(Call(channel, kInfo, kClient).ok());
+  for (const char* method : {"/tandem.v1.Generation/Generate", "/grpc.health.v1.Health/Check",
+                             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
+    const grpc::Status status = Call(channel, method, kClient);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
+    EXPECT_EQ(status.error_message(), "this server has no such method") << method;
+  }
+}
+
+TEST_F(ServerCredentialsTest, TlsIsSpokenWithWhoTrustsTheAuthority) {
+  const TlsPaths paths = Paths("server", authority_.Issue("localhost"), authority_);
+  Start(*TlsFiles::Open({paths.certificate, paths.key, ""}), Gate({kInfo}));
+  EXPECT_TRUE(Call(Connect(Trusting(paths)), kInfo, kClient).ok());
+  EXPECT_EQ(Call(Connect(Trusting(paths)), kInfo).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(Call(Connect(nullptr), kInfo, kClient).error_code(), grpc::StatusCode::UNAVAILABLE);
+  const TlsPaths others = Paths("other", other_authority_.Issue("x"), other_authority_);
+  EXPECT_EQ(Call(Connect(Trusting(others)), kInfo, kClient).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ServerCredentialsTest, AnExpiredOrForeignServerIsNotBelieved) {
+  const TlsPaths paths = Paths("server", authority_.Issue("localhost", {-9, -2}), authority_);
+  Start(*TlsFiles::Open({paths.certificate, paths.key, ""}), nullptr);
+  EXPECT_EQ(Call(Connect(Trusting(paths)), kInfo).error_code(), grpc::StatusCode::UNAVAILABLE);
+  Paths("server", authority_.Issue("elsewhere.example"), authority_);
+  EXPECT_EQ(Call(Connect(Trusting(paths)), kInfo).error_code(), grpc::StatusCode::UNAVAILABLE);
+  Paths("server", authority_.Issue("localhost"), authority_);
+  EXPECT_TRUE(Call(Connect(Trusting(paths)), kInfo).ok());
+}
+
+TEST_F(ServerCredentialsTest, MutualTlsNeedsAClientOfTheAuthority) {
+  Start(*TlsFiles::Open(Paths("server", authority_.Issue("localhost"), authority_)), nullptr);
+  const TlsPaths good = Paths("good", authority_.Issue("client"), authority_);
+  EXPECT_TRUE(Call(Connect(good), kInfo).ok());
+  EXPECT_FALSE(Call(Connect(Trusting(good)), kInfo).ok()) << "without a certificate";
+  EXPECT_FALSE(Call(Connect(Paths("x", other_authority_.Issue("client"), authority_)), kInfo).ok());
+  EXPECT_FALSE(
+      Call(Connect(Paths("y", authority_.Issue("client", {-9, -2}), authority_)), kInfo).ok());
+}
+
+TEST_F(ServerCredentialsTest, NewConnectionsGetNewFilesAndOldOnesStay) {
+  const TlsPaths paths = Paths("server", authority_.Issue("localhost"), authority_);
+  Start(*TlsFiles::Open({paths.certificate, paths.key, ""}), nullptr);
+  const TlsPaths first = Paths("first", authority_.Issue("x"), authority_);
+  const TlsPaths second = Paths("second", other_authority_.Issue("x"), other_authority_);
+  const auto old = Connect(Trusting(first));
+  const auto stub = v1::Generation::NewStub(old);
+  grpc::ClientContext context;
+  const auto stream = stub->Generate(&context, v1::GenerateRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_FALSE(Call(Connect(Trusting(second)), kInfo).ok());
+
+  Paths("server", other_authority_.Issue("localhost"), other_authority_);
+  EXPECT_TRUE(Call(Connect(Trusting(second)), kInfo).ok());
+  EXPECT_FALSE(Call(Connect(Trusting(first)), kInfo).ok());
+  EXPECT_TRUE(Call(old, kInfo).ok()) << "a connection that is open";
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(stream->Read(&response)) << "and its streams";
+  context.TryCancel();
+  stream->Finish();
+
+  // One of two files, and nonsense: what was there before stays.
+  WriteFile(paths.certificate, authority_.Issue("localhost").certificate);
+  EXPECT_TRUE(Call(Connect(Trusting(second)), kInfo).ok());
+  WriteFile(paths.certificate, "nonsense");
+  EXPECT_TRUE(Call(Connect(Trusting(second)), kInfo).ok());
+}
+
+// Who may connect is asked anew too.
+TEST_F(ServerCredentialsTest, ClientAuthoritiesAreReadAgain) {
+  const TlsPaths paths = Paths("server", authority_.Issue("localhost"), authority_);
+  Start(*TlsFiles::Open(paths), nullptr);
+  const TlsPaths first = Paths("first", authority_.Issue("x"), authority_);
+  const TlsPaths second = Paths("second", other_authority_.Issue("x"), authority_);
+  EXPECT_TRUE(Call(Connect(first), kInfo).ok());
+  EXPECT_FALSE(Call(Connect(second), kInfo).ok());
+  WriteFile(paths.authorities, other_authority_.certificate());
+  EXPECT_FALSE(Call(Connect(first), kInfo).ok());
+  EXPECT_TRUE(Call(Connect(second), kInfo).ok());
+}
+
+}  // namespace
+}  // namespace tandem
