@@ -93,12 +93,10 @@ EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token
 // All that may be called: what is not here is denied.
 std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
   return std::make_shared<CallGate>(
-      std::vector<std::string>{"/tandem.v1.Generation/Generate",
-                               "/tandem.v1.Generation/Tokenize",
+      std::vector<std::string>{"/tandem.v1.Generation/Generate", "/tandem.v1.Generation/Tokenize",
                                "/tandem.v1.Generation/Detokenize",
                                "/tandem.v1.Generation/GetServerInfo",
-                               "/grpc.health.v1.Health/Check",
-                               "/grpc.health.v1.Health/Watch",
+                               "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
                                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"},
       std::move(tokens));
 }
@@ -167,9 +165,9 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Create(const RouterO
   if (options.engine.workers.has_drafter) {
     TANDEM_ASSIGN_OR_RETURN(drafter, Address::Parse(options.drafter_address));
   }
-  std::unique_ptr<RouterServer> server(
-      new RouterServer(options, std::move(target), std::move(listen), std::move(admin),
-                       std::move(verifier), std::move(drafter)));
+  std::unique_ptr<RouterServer> server(new RouterServer(options, std::move(target),
+                                                        std::move(listen), std::move(admin),
+                                                        std::move(verifier), std::move(drafter)));
   server->security_ = std::move(security);
   server->worker_tls_ = std::move(worker_tls);
   return server;
