@@ -49,8 +49,7 @@ void RemoveSocket(const Address& address);
 
 // INVALID_ARGUMENT for an address that other machines reach, unless `allowed`: by what `ways` says, or
 // by --insecure. `option` is what it was given with.
-absl::Status CheckBindIsLocal(const Address& address, bool allowed,
-                              const char* option = "--listen",
+absl::Status CheckBindIsLocal(const Address& address, bool allowed, const char* option = "--listen",
                               const char* ways = "TLS (--tls-certificate) or --token-file");
 
 }  // namespace tandem

@@ -64,8 +64,7 @@ class Doorkeeper {
     if (pem == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair{pem->key.c_str(), pem->certificate.c_str()};
     // gRPC wants authorities even where no client is asked for a certificate: then nobody looks.
-    const std::string& authorities =
-        pem->authorities.empty() ? pem->certificate : pem->authorities;
+    const std::string& authorities = pem->authorities.empty() ? pem->certificate : pem->authorities;
     *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     given_ = std::move(pem);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
@@ -85,18 +84,16 @@ class GuardedCredentials final : public grpc::ServerCredentials {
     const bool encrypted = tls != nullptr;
     const bool mutual = encrypted && tls->has_authorities();
     auto* doorkeeper = new Doorkeeper(std::move(tls), std::move(gate));
-    credentials_ =
-        encrypted
-            ? grpc_ssl_server_credentials_create_with_options(
-                  grpc_ssl_server_credentials_create_options_using_config_fetcher(
-                      mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                             : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
-                      Doorkeeper::FetchCertificate, doorkeeper))
-            : grpc_insecure_server_credentials_create();
+    credentials_ = encrypted
+                       ? grpc_ssl_server_credentials_create_with_options(
+                             grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                                 mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                        : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+                                 Doorkeeper::FetchCertificate, doorkeeper))
+                       : grpc_insecure_server_credentials_create();
     grpc_server_credentials_set_auth_metadata_processor(
-        credentials_, {.process = Doorkeeper::CheckCall,
-                       .destroy = Doorkeeper::Destroy,
-                       .state = doorkeeper});
+        credentials_,
+        {.process = Doorkeeper::CheckCall, .destroy = Doorkeeper::Destroy, .state = doorkeeper});
   }
   ~GuardedCredentials() override { grpc_server_credentials_release(credentials_); }
   GuardedCredentials(const GuardedCredentials&) = delete;

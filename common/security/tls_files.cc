@@ -93,8 +93,8 @@ absl::Status CheckPair(const std::string& where_certificate, const std::string& 
   const OpenSslPtr<EVP_PKEY> key(
       PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr) {
-    return InvalidArgument(where_key + "it has no private key in PEM without a passphrase: " +
-                           OpenSslError());
+    return InvalidArgument(where_key +
+                           "it has no private key in PEM without a passphrase: " + OpenSslError());
   }
   const OpenSslPtr<SSL_CTX> context(SSL_CTX_new(TLS_method()));
   if (SSL_CTX_use_certificate(context.get(), &certificate) != 1) {
@@ -136,7 +136,8 @@ std::shared_ptr<const TlsPem> TlsFiles::Current() {
     spdlog::info("TLS: {} read again", has_certificate() ? paths_.certificate : paths_.authorities);
     pem_ = std::make_shared<const TlsPem>(*std::move(pem));
   } else {
-    spdlog::warn("{} (TLS goes on with what was there before)", std::string(pem.status().message()));
+    spdlog::warn("{} (TLS goes on with what was there before)",
+                 std::string(pem.status().message()));
   }
   return pem_;
 }

@@ -59,7 +59,7 @@ double PauseAfter(const Stream& stream) {
 }  // namespace
 
 struct LoadClient::Impl {
-  std::string authorization;  // empty: none
+  std::string authorization;                                 // empty: none
   std::vector<std::unique_ptr<v1::Generation::Stub>> stubs;  // one a connection
   grpc::CompletionQueue queue;
 };
@@ -283,7 +283,8 @@ LoadClient::~LoadClient() {
 
 double LoadClient::Run(const LoadStep& step, const Plan& plan, const OnProgress& on_progress,
                        LoadResult* result) {
-  return LoadRun(step, plan, impl_->stubs, impl_->authorization, &impl_->queue, result).Run(on_progress);
+  return LoadRun(step, plan, impl_->stubs, impl_->authorization, &impl_->queue, result)
+      .Run(on_progress);
 }
 
 }  // namespace tandem::cli

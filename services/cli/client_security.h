@@ -11,7 +11,7 @@
 namespace tandem::cli {
 
 struct ClientSecurityOptions {
-  TlsPaths tls;            // --tls-certificate, --tls-key, --tls-ca; without the last one: plaintext
+  TlsPaths tls;  // --tls-certificate, --tls-key, --tls-ca; without the last one: plaintext
   std::string token_file;  // --token-file; empty: no token is shown
 };
 

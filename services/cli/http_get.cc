@@ -59,10 +59,10 @@ class Exchange {
     }
     beast::get_lowest_layer(stream_).expires_after(
         std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3)));
-    beast::get_lowest_layer(stream_).async_connect(
-        endpoints, [this](const error_code& failure, const auto&) {
-          if (!Failed(failure)) Greet();
-        });
+    beast::get_lowest_layer(stream_).async_connect(endpoints,
+                                                   [this](const error_code& failure, const auto&) {
+                                                     if (!Failed(failure)) Greet();
+                                                   });
     io_.run();
   }
 

@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "common/log/log.h"
 #include "services/cli/run.h"
 
 int main(int argc, char** argv) {
   // A reader that goes away must not end us before the children are ended: writes fail instead.
   signal(SIGPIPE, SIG_IGN);
+  tandem::SetUpLog({.process = "tandem"});  // of libraries of ours: to standard error
   tandem::cli::Console console = {.in = std::cin,
                                   .out = std::cout,
                                   .err = std::cerr,

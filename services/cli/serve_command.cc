@@ -1,6 +1,7 @@
 #include "services/cli/serve_command.h"
 
 #include <signal.h>
+#include <spdlog/spdlog.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -42,6 +43,7 @@ std::string HowToCome(const ServerSecurityOptions& security, const std::string& 
 }  // namespace
 
 int Serve(const ServerOptions& options, ColorMode color, Console& console) {
+  spdlog::set_level(spdlog::level::off);  // what it would say of files, the router says
   ServeLog log(options.log_format == "json", Palette(WantsColor(color, console.err_is_terminal)),
                console.err);
   const auto fail = [&](const absl::Status& status) {

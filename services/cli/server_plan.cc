@@ -168,10 +168,10 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   // The processes read these files too, but a mistake in one is better told before models load.
   const auto security = ServerSecurity::Open(options.security);
   if (!security.ok()) return security.status();
-  TANDEM_RETURN_IF_ERROR(CheckLocal(
-      listen, options.listen, "--listen",
-      options.insecure || security->tls != nullptr || security->tokens != nullptr,
-      "TLS (--tls-certificate and --tls-key) or --token-file"));
+  TANDEM_RETURN_IF_ERROR(
+      CheckLocal(listen, options.listen, "--listen",
+                 options.insecure || security->tls != nullptr || security->tokens != nullptr,
+                 "TLS (--tls-certificate and --tls-key) or --token-file"));
   TANDEM_RETURN_IF_ERROR(CheckFree(listen));
   TANDEM_ASSIGN_OR_RETURN(const AdminAddresses admin, PlanAdmin(options));
 

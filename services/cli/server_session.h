@@ -20,7 +20,7 @@
 namespace tandem::cli {
 
 struct SessionOptions {
-  std::string connect;   // address of a running server; empty: start a private one
+  std::string connect;  // address of a running server; empty: start a private one
   ClientSecurityOptions security;
   ServerOptions server;  // of the private one
 };

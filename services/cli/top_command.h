@@ -13,8 +13,8 @@ namespace tandem::cli {
 struct TopOptions {
   std::string admin = "127.0.0.1:9464";  // of the router
   ClientSecurityOptions security;
-  double interval = 1;                   // seconds
-  bool once = false;                     // one frame, without moving the cursor
+  double interval = 1;  // seconds
+  bool once = false;    // one frame, without moving the cursor
   ColorMode color = ColorMode::kAuto;
 };
 

@@ -1,5 +1,7 @@
 // tandem-router: see --help.
+#include <grpc/support/log.h>
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -42,6 +44,8 @@ int Main(int argc, char** argv) {
     return *exit_code;
   }
   SetUpLog(options.log);
+  // Else whoever fails to shake hands writes a line of gRPC's own.
+  gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
   const absl::Status status = Serve(options);
   if (status.ok()) return EXIT_SUCCESS;
   LogFatal(options.log, status.ToString());

@@ -44,8 +44,8 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "Name of the model in the API; empty: the folder's")
       ->type_name("NAME");
 
-  const auto file = [app](const std::string& name, std::string& path, const std::string& environment,
-                          const std::string& help) {
+  const auto file = [app](const std::string& name, std::string& path,
+                          const std::string& environment, const std::string& help) {
     app->add_option(name, path, help)->envname(environment)->type_name("FILE")->group("Security");
   };
   file("--tls-certificate", options->security.tls.certificate, "TANDEM_TLS_CERTIFICATE",

@@ -94,12 +94,10 @@ EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token
 // All that may be called: what is not here is denied.
 std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
   return std::make_shared<CallGate>(
-      std::vector<std::string>{"/tandem.v1.Generation/Generate",
-                               "/tandem.v1.Generation/Tokenize",
+      std::vector<std::string>{"/tandem.v1.Generation/Generate", "/tandem.v1.Generation/Tokenize",
                                "/tandem.v1.Generation/Detokenize",
                                "/tandem.v1.Generation/GetServerInfo",
-                               "/grpc.health.v1.Health/Check",
-                               "/grpc.health.v1.Health/Watch",
+                               "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
                                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"},
       std::move(tokens));
 }

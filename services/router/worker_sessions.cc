@@ -91,10 +91,8 @@ void WorkerSessions::Complain(Worker worker, const std::string& text, const std:
   Link& l = link(worker);
   if (l.last_complaint == text) return;
   l.last_complaint = text;
-  out_->push_back(LogLine{.level = LogLine::Level::kWarning,
-                          .text = text,
-                          .session = l.session,
-                          .summary = summary});
+  out_->push_back(LogLine{
+      .level = LogLine::Level::kWarning, .text = text, .session = l.session, .summary = summary});
 }
 
 void WorkerSessions::Incompatible(Worker worker, const std::string& text, double now) {

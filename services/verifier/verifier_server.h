@@ -25,8 +25,8 @@ class VerifierServer final : public WorkerServer {
   // `model` must outlive it. A ring folder of its own that cannot be had only costs the `shm`
   // transport; one that was asked for by name is an error.
   static absl::StatusOr<std::unique_ptr<VerifierServer>> Start(
-      const WorkerEndpoint& endpoint, const WorkerModel& model, const std::filesystem::path& ring_dir,
-      MakeJudge make_judge = nullptr);
+      const WorkerEndpoint& endpoint, const WorkerModel& model,
+      const std::filesystem::path& ring_dir, MakeJudge make_judge = nullptr);
 
   const std::string& address() const override { return sessions_->address(); }
   void Run() override { sessions_->Run(); }

@@ -116,9 +116,10 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}))
       ->envname(env("log-format"));
-  app.add_option("--tls-certificate", options.security.tls.certificate,
-                 "PEM: speak TLS over TCP (not on a Unix socket), and HTTPS on --admin. Read again\n"
-                 "when it changes, as the other files are")
+  app.add_option(
+         "--tls-certificate", options.security.tls.certificate,
+         "PEM: speak TLS over TCP (not on a Unix socket), and HTTPS on --admin. Read again\n"
+         "when it changes, as the other files are")
       ->type_name("FILE")
       ->envname(env("tls-certificate"));
   app.add_option("--tls-key", options.security.tls.key, "PEM: key of the certificate")
@@ -192,9 +193,8 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   std::unique_ptr<AdminServer> admin;
   if (options.admin != "none") {
     TANDEM_ASSIGN_OR_RETURN(const Address admin_address, Address::Parse(options.admin));
-    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(admin_address,
-                                            options.insecure || security.tokens != nullptr,
-                                            "--admin", "--token-file"));
+    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
+        admin_address, options.insecure || security.tokens != nullptr, "--admin", "--token-file"));
     TANDEM_ASSIGN_OR_RETURN(
         admin, AdminServer::Start(admin_address, Routes(metrics), AdminLimits(), security));
     spdlog::info("metrics: {}/metrics", admin->url());

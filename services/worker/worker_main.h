@@ -26,7 +26,8 @@ struct WorkerProgram {
   DeviceModelLoader load_on_gpu = {};
   // Listens. `model` outlives the server; `ring_dir` is empty unless given.
   std::function<absl::StatusOr<std::unique_ptr<WorkerServer>>(
-      const WorkerEndpoint& endpoint, const WorkerModel& model, const std::filesystem::path& ring_dir)>
+      const WorkerEndpoint& endpoint, const WorkerModel& model,
+      const std::filesystem::path& ring_dir)>
       start;
 };
 

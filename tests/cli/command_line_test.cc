@@ -232,6 +232,32 @@ TEST(CommandLineTest, AConnectedCommandStartsNoModels) {
               HasSubstr("--connect"));
 }
 
+TEST(CommandLineTest, EachEndNamesItsOwnFiles) {
+  const auto serve = MustParse<ServeArguments>({"serve", "--tls-certificate", "c", "--tls-key", "k",
+                                                "--tls-client-ca", "a", "--token-file", "t"});
+  EXPECT_EQ(serve.server.security.tls.certificate, "c");
+  EXPECT_EQ(serve.server.security.tls.key, "k");
+  EXPECT_EQ(serve.server.security.tls.authorities, "a");
+  EXPECT_EQ(serve.server.security.token_file, "t");
+  const std::vector<std::string> of_client = {"--tls-ca",  "a", "--tls-certificate", "c",
+                                              "--tls-key", "k", "--token-file",      "t"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), of_client.begin(), of_client.end());
+    return arguments;
+  };
+  for (const ClientSecurityOptions& security :
+       {MustParse<GenerateOptions>(with({"generate", "x"})).session.security,
+        MustParse<BenchOptions>(with({"bench"})).session.security,
+        MustParse<BenchServeOptions>(with({"bench", "serve"})).session.security,
+        MustParse<InfoArguments>(with({"info"})).session.security,
+        MustParse<TopOptions>(with({"top"})).security}) {
+    EXPECT_EQ(security.tls.authorities, "a");
+    EXPECT_EQ(security.tls.certificate, "c");
+    EXPECT_EQ(security.tls.key, "k");
+    EXPECT_EQ(security.token_file, "t");
+  }
+}
+
 TEST(CommandLineTest, TheEnvironmentFillsWhatTheCommandLineDoesNotSay) {
   const ScopedVariable target("TANDEM_TARGET", "/env/target");
   const ScopedVariable length("TANDEM_DRAFT_LENGTH", "6");

@@ -197,6 +197,28 @@ TEST_F(ServerPlanTest, OtherMachinesAreLetInOnlyWhenAskedTo) {
   EXPECT_THAT(plan->router.command, ::testing::Contains("--insecure"));
 }
 
+TEST_F(ServerPlanTest, TokensLetOtherMachinesInAndGoToAllWhoNeedThem) {
+  const std::string tokens = (dir_ / "tokens").string();
+  std::ofstream(tokens) << "client 0123456789abcdef\n";
+  options_.security.token_file = tokens;
+  options_.listen = "0.0.0.0:0";
+  options_.admin = "0.0.0.0:0";
+  auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const ChildSpec& child : {plan->router, plan->workers[0], plan->workers[1]}) {
+    EXPECT_EQ(OptionOf(child, "--token-file"), tokens) << child.name;
+  }
+  options_.admin = "none";
+  plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(OptionOf(plan->workers[0], "--token-file"), "") << "nobody comes there";
+  options_.security.token_file = (dir_ / "missing").string();
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--token-file"));
+  options_.security = {.tls = {.certificate = tokens, .key = tokens, .authorities = ""},
+                       .token_file = ""};
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--tls-certificate"));
+}
+
 TEST(FindModelsTest, TheEmbeddedPairIsTheDefault) {
   const auto models = FindModels({});
   ASSERT_TRUE(models.ok()) << models.status();

@@ -7,10 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/support/temp_dir.h"
 
 namespace tandem {
 namespace {
@@ -58,7 +61,8 @@ class Client {
   int fd_ = -1;
 };
 
-std::unique_ptr<AdminServer> StartServer(const AdminLimits& limits = {}) {
+std::unique_ptr<AdminServer> StartServer(const AdminLimits& limits = {},
+                                         const ServerSecurity& security = {}) {
   AdminRoutes routes;
   routes["/metrics"] = [](const std::string&) { return AdminResponse{.body = "one 1\n"}; };
   routes["/readyz"] = [](const std::string&) {
@@ -71,7 +75,9 @@ std::unique_ptr<AdminServer> StartServer(const AdminLimits& limits = {}) {
   routes["/broken"] = [](const std::string&) -> AdminResponse {
     throw std::runtime_error("secret path");
   };
-  auto server = AdminServer::Start(*Address::Parse("127.0.0.1:0"), std::move(routes), limits);
+  routes["/healthz"] = [](const std::string&) { return AdminResponse{.body = "ok\n"}; };
+  auto server =
+      AdminServer::Start(*Address::Parse("127.0.0.1:0"), std::move(routes), limits, security);
   return *std::move(server);
 }
 
@@ -104,7 +110,7 @@ TEST(AdminServerTest, AnythingElseIsRefused) {
   const auto server = StartServer();
   const std::string missing = Ask(*server, Get("/secrets"));
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 404 "));
-  EXPECT_THAT(missing, HasSubstr("/broken, /echo, /metrics, /page, /readyz"));
+  EXPECT_THAT(missing, HasSubstr("/broken, /echo, /healthz, /metrics, /page, /readyz"));
   for (const char* path : {"/", "/metrics/", "//metrics", "/../metrics", "*"}) {
     EXPECT_THAT(Ask(*server, Get(path)), StartsWith("HTTP/1.1 404 ")) << path;
   }
@@ -130,6 +136,37 @@ TEST(AdminServerTest, OnLoopbackOnlyItsOwnNamesAreServed) {
        {"evil.example", "evil.example:9464", "127.0.0.1.evil.example", "", "localhost.evil"}) {
     EXPECT_THAT(ask(bad), StartsWith("HTTP/1.1 421 ")) << bad;
   }
+}
+
+// tests/system/test_security.py asks for every page, with TLS too.
+TEST(AdminServerTest, WithTokensOnlyProbesAreForAll) {
+  const testing::TempDir dir;
+  std::ofstream(dir / "tokens") << "client client-0123456789\nadmin admin-0123456789\n";
+  ServerSecurity security;
+  security.tokens = *TokenFile::Open((dir / "tokens").string());
+  const auto server = StartServer({}, security);
+  const auto ask = [&](const std::string& request, const std::string& authorization) {
+    return Ask(*server,
+               request + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
+                   (authorization.empty() ? "" : "Authorization: " + authorization + "\r\n") +
+                   "\r\n");
+  };
+  EXPECT_THAT(ask("GET /healthz", ""), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(ask("GET /readyz", ""), StartsWith("HTTP/1.1 503 "));
+  for (const char* request :
+       {"GET /metrics", "GET /none", "POST /healthz", "GET /healthz/", "GET *"}) {
+    const std::string answer = ask(request, "");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 401 ")) << request;
+    EXPECT_THAT(answer, HasSubstr("WWW-Authenticate: Basic realm=\"tandem\"")) << request;
+    EXPECT_THAT(answer, HasSubstr("WWW-Authenticate: Bearer realm=\"tandem\"")) << request;
+    EXPECT_THAT(answer, Not(HasSubstr("/broken"))) << request;
+    EXPECT_THAT(ask(request, "Bearer client-0123456789"), StartsWith("HTTP/1.1 403 ")) << request;
+  }
+  EXPECT_THAT(ask("GET /metrics", "Bearer admin-0123456789"), EndsWith("one 1\n<closed>"));
+  EXPECT_THAT(ask("GET /none", "Bearer admin-0123456789"), StartsWith("HTTP/1.1 404 "));
+  // somebody:admin-0123456789
+  EXPECT_THAT(ask("GET /metrics", "Basic c29tZWJvZHk6YWRtaW4tMDEyMzQ1Njc4OQ=="),
+              EndsWith("one 1\n<closed>"));
 }
 
 TEST(AdminServerTest, HeadHasNoBody) {

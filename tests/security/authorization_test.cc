@@ -8,7 +8,8 @@ namespace {
 TEST(AuthorizationTest, ABearerTokenIsWhatFollowsTheScheme) {
   EXPECT_EQ(BearerToken("Bearer abc.DEF-1"), "abc.DEF-1");
   EXPECT_EQ(BearerToken("bearer   abc"), "abc");
-  for (const char* none : {"", "Bearer", "Bearer ", "Bearerabc", "Basic abc", "abc", " Bearer abc"}) {
+  for (const char* none :
+       {"", "Bearer", "Bearer ", "Bearerabc", "Basic abc", "abc", " Bearer abc"}) {
     EXPECT_EQ(BearerToken(none), "") << none;
   }
 }

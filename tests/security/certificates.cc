@@ -78,8 +78,7 @@ const std::string& Authority::certificate() const { return impl_->pem; }
 
 Identity Authority::Issue(const std::string& name, const Validity& validity) const {
   EVP_PKEY* key = EVP_EC_gen("P-256");
-  X509* certificate =
-      MakeCertificate(name, key, impl_->certificate, impl_->key, validity);
+  X509* certificate = MakeCertificate(name, key, impl_->certificate, impl_->key, validity);
   Identity identity;
   identity.certificate = ToPem(certificate);
   identity.key = ToPem([&](BIO* bio) {
@@ -93,8 +92,8 @@ Identity Authority::Issue(const std::string& name, const Validity& validity) con
 void WriteFile(const std::filesystem::path& path, const std::string& content) {
   const std::filesystem::path other = path.string() + ".new";
   std::ofstream(other) << content;
-  std::filesystem::permissions(other, std::filesystem::perms::owner_read |
-                                          std::filesystem::perms::owner_write);
+  std::filesystem::permissions(
+      other, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   std::filesystem::rename(other, path);
 }
 

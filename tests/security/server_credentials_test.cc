@@ -25,8 +25,8 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Authority;
+using ::testing::HasSubstr;
 using testing::Identity;
 using testing::WriteFile;
 
@@ -60,8 +60,8 @@ class ServerCredentialsTest : public ::testing::Test {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
-    builder.AddListeningPort("localhost:0",
-                             MakeServerCredentials(std::move(tls), std::move(gate)), &port_);
+    builder.AddListeningPort("localhost:0", MakeServerCredentials(std::move(tls), std::move(gate)),
+                             &port_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
   }
@@ -95,8 +95,7 @@ class ServerCredentialsTest : public ::testing::Test {
 
   // Calls `method` with an empty message.
   static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                           const std::string& authorization = "",
-                           v1::ServerInfo* reply = nullptr) {
+                           const std::string& authorization = "", v1::ServerInfo* reply = nullptr) {
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -142,9 +141,9 @@ TEST_F(ServerCredentialsTest, NothingIsServedWithoutAToken) {
   const std::vector<std::string> of_workers = MethodsOf(*v1::Attach::descriptor()->file());
   methods.insert(methods.end(), of_workers.begin(), of_workers.end());
   ASSERT_EQ(methods.size(), 4u + 3u);
-  for (const char* more :
-       {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "/no.Such/Method", "/x"}) {
+  for (const char* more : {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+                           "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                           "/no.Such/Method", "/x"}) {
     methods.emplace_back(more);
   }
   Start(nullptr, Gate(methods));

@@ -16,8 +16,8 @@
 namespace tandem {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Authority;
+using ::testing::HasSubstr;
 using testing::Identity;
 using testing::WriteFile;
 
@@ -79,7 +79,8 @@ TEST_F(TlsFilesTest, AreReadAgainOnceTheyGoTogether) {
 TEST_F(TlsFilesTest, WhatDoesNotGoTogetherIsRefusedByName) {
   Write(authority_.Issue("localhost"));
   WriteFile(dir_ / "key.pem", authority_.Issue("localhost").key);
-  EXPECT_THAT(Refusal(), HasSubstr("--tls-key " + Paths().key + ": it is not the certificate's key"));
+  EXPECT_THAT(Refusal(),
+              HasSubstr("--tls-key " + Paths().key + ": it is not the certificate's key"));
   WriteFile(dir_ / "key.pem", "no key");
   EXPECT_THAT(Refusal(), HasSubstr("it has no private key in PEM"));
   WriteFile(dir_ / "cert.pem", "");
@@ -97,8 +98,9 @@ TEST_F(TlsFilesTest, WhatDoesNotGoTogetherIsRefusedByName) {
   EXPECT_THAT(std::string(TlsFiles::Open(alone).status().message()),
               HasSubstr("--tls-certificate and --tls-key belong together"));
   alone.certificate.clear();
-  EXPECT_THAT(std::string(ServerSecurity::Open({.tls = alone, .token_file = ""}).status().message()),
-              HasSubstr("--tls-client-ca is about clients over TLS"));
+  EXPECT_THAT(
+      std::string(ServerSecurity::Open({.tls = alone, .token_file = ""}).status().message()),
+      HasSubstr("--tls-client-ca is about clients over TLS"));
 }
 
 TEST_F(TlsFilesTest, TimesAreWarnedOf) {

@@ -82,8 +82,8 @@ TEST_F(TokenFileTest, KnowsWhoShowsAToken) {
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ((*file)->RoleOf(kClient), Role::kClient);
   EXPECT_EQ((*file)->RoleOf(kAdmin), Role::kAdmin);
-  for (const std::string& none :
-       {std::string(), std::string(kClient) + "0", std::string(kClient, 22), std::string(600, 'x')}) {
+  for (const std::string& none : {std::string(), std::string(kClient) + "0",
+                                  std::string(kClient, 22), std::string(600, 'x')}) {
     EXPECT_EQ((*file)->RoleOf(none), Role::kNone) << none;
   }
   EXPECT_EQ(*FirstTokenOf("--token-file", Path()), kClient);

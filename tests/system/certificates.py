@@ -14,6 +14,7 @@ certificate = {folder}/ca.pem
 private_key = {folder}/ca.key
 default_md = sha256
 policy = any
+unique_subject = no
 copy_extensions = copy
 [any]
 commonName = supplied
