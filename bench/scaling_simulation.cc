@@ -2,6 +2,7 @@
 // pods that cost what real ones were measured to cost, for 1 to 1,000 pods. docs/scaling.md tells
 // what is simplified. All of it but the routers' own seconds is the same on every machine.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -15,7 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <queue>
 #include <string>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -143,6 +144,7 @@ class World {
   World(const Setting& setting, uint64_t seed)
       : setting_(setting),
         random_(seed),
+        clients_(SeededRandom(seed).Fork()),
         tokenizer_(testing::ToyTokenizer::OfSize(64)),
         pods_(static_cast<size_t>(setting.pods)) {
     const std::array<uint8_t, 32> fingerprint = tokenizer_.Fingerprint();
@@ -196,7 +198,6 @@ class World {
     double tick_at = std::numeric_limits<double>::infinity();
     uint64_t tick_number = 0;
     double seconds = 0;  // of this process, in the fleet
-    std::unordered_map<CallId, size_t> calls;
   };
   struct Event {
     double at;
@@ -361,13 +362,15 @@ class World {
       pod.Close(slot);
       if (pod.num_open == kPodSlots) {
         state.set_message("no slot is free");
+        state.set_slot_epoch(slot.epoch);  // the new one was not begun
         state.set_code(v1::WORKER_CODE_RESOURCE_EXHAUSTED);
         return result;
       }
       slot = {item.at().slot_epoch(), 0, true};
       ++pod.num_open;
     }
-    if (!slot.open || item.at().length() != slot.rows) return refuse(v1::WORKER_CODE_ABORTED);
+    if (!slot.open || item.at().length() > slot.rows) return refuse(v1::WORKER_CODE_ABORTED);
+    pod.Resize(slot, item.at().length());
     const auto rows = slot.rows + static_cast<uint32_t>(item.token_ids_size());
     if (Pod::PagesOf(rows) - Pod::PagesOf(slot.rows) > kPodPages - pod.num_used_pages) {
       return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED);
@@ -407,7 +410,7 @@ class World {
       }
     }
     // Means of what comes, for the load.
-    SeededRandom lengths = random_.Fork();
+    SeededRandom lengths = clients_.Fork();
     double prompts = 0;
     double outputs = 0;
     for (int i = 0; i < 100000; ++i) {
@@ -422,25 +425,25 @@ class World {
     if (now_ >= end) return;
     if (now_ >= burst_until_) {
       bursting_ = !bursting_;
-      burst_until_ = now_ - std::log(1 - random_.Real(0, 1)) * (bursting_ ? 0.4 : 1.6);
+      burst_until_ = now_ - std::log(1 - clients_.Real(0, 1)) * (bursting_ ? 0.4 : 1.6);
     }
     const double rate = rate_ * (bursting_ ? 2.5 : 0.625);
     Request();
-    At(now_ - std::log(1 - random_.Real(0, 1)) / rate, [this, end] { Arrive(end); });
+    At(now_ - std::log(1 - clients_.Real(0, 1)) / rate, [this, end] { Arrive(end); });
   }
 
   void Request() {
-    const double draw = random_.Real(0, popularity_.back());
+    const double draw = clients_.Real(0, popularity_.back());
     Call call;
     call.tenant = static_cast<int>(
         std::lower_bound(popularity_.begin(), popularity_.end(), draw) - popularity_.begin());
     const int router = connections_[static_cast<size_t>(
-        call.tenant * kConnectionsOfTenant + random_.Between(0, kConnectionsOfTenant - 1))];
+        call.tenant * kConnectionsOfTenant + clients_.Between(0, kConnectionsOfTenant - 1))];
     call.arrived_at = now_;
-    call.wanted = HeavyTailed(random_, kMedianOutput, kLongest);
+    call.wanted = HeavyTailed(clients_, kMedianOutput, kLongest);
     GenerationRequest request;
     request.prompt_token_ids.assign(
-        static_cast<size_t>(HeavyTailed(random_, kMedianPrompt, kLongest)), kToken);
+        static_cast<size_t>(HeavyTailed(clients_, kMedianPrompt, kLongest)), kToken);
     request.max_tokens = call.wanted;
     request.open.mutable_sampling()->set_temperature(0);
     request.open.set_lenience(1);
@@ -557,7 +560,8 @@ class World {
   static constexpr int kLongest = 1000;
 
   const Setting setting_;
-  SeededRandom random_;
+  SeededRandom random_;   // routers
+  SeededRandom clients_;  // the same clients come, whatever the routers
   testing::ToyTokenizer tokenizer_;
   v1::AttachReply attached_;
   std::vector<Pod> pods_;

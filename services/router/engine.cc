@@ -672,11 +672,9 @@ PodRoom Engine::Room(double now) const {
   room.idle = num_running == 0;
   const v1::AttachReply& verifier = *workers_.info(Worker::kVerifier);
   const auto own_slots = static_cast<uint32_t>(slots_.size());
+  room.num_free_slots = own_slots - static_cast<uint32_t>(num_running);
   room.num_slots = verifier.max_slots();
-  // Those of the pod are shared with other routers.
-  const uint32_t taken = num_foreign_slots_ + static_cast<uint32_t>(num_running);
-  room.num_free_slots = std::min(own_slots - static_cast<uint32_t>(num_running),
-                                 room.num_slots - std::min(room.num_slots, taken));
+  room.num_open_slots = num_foreign_slots_ + static_cast<uint32_t>(num_running);
   if (!verifier_pages_.limited()) return room;
   room.takes = room.takes && (!room.idle || now >= admit_at_);
   // Replies are newer than pongs; where nothing runs there are none.

@@ -13,8 +13,9 @@ namespace tandem {
 struct PodRoom {
   bool takes = false;  // new requests, at all
   bool idle = false;   // nothing of this router runs there
-  uint32_t num_slots = 0;
-  uint32_t num_free_slots = 0;
+  uint32_t num_free_slots = 0;  // of this router at the pod
+  uint32_t num_slots = 0;       // of the pod, and how many of them are open, of all routers
+  uint32_t num_open_slots = 0;
   uint32_t page_tokens = 0;  // 0: pages do not limit
   int64_t num_pages = 0;
   int64_t num_free_pages = 0;  // beyond what running requests still lack
@@ -27,7 +28,8 @@ struct PodRoom {
     return takes && num_free_slots > 0 &&
            (page_tokens == 0 || idle || PagesOf(tokens + 1) + 1 <= num_free_pages);
   }
-  // What would be left of the scarcer of slots and pages, 1: all. PRECOND: Fits(tokens).
+  // What would be left of the scarcer of slots and pages, 1: all. Other routers count here and not
+  // above: what is known of them is old, so it may rank pods and not keep a request waiting.
   double ShareLeft(uint32_t tokens) const;
 };
 

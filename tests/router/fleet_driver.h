@@ -228,7 +228,13 @@ class FleetDriver {
       }
     } else if (auto* close = std::get_if<CloseSession>(&command)) {
       ToyPod& pod = *pod_of[close->session];
-      if (pod.sessions[close->worker] == close->session) pod.sessions[close->worker] = 0;
+      if (pod.sessions[close->worker] != close->session) return;
+      pod.sessions[close->worker] = 0;
+      if (close->worker == Worker::kDrafter) {
+        pod.drafter.Reset();
+      } else {
+        pod.verifier.Reset();
+      }
     } else if (auto* to_draft = std::get_if<SendToDrafter>(&command)) {
       ToyPod& pod = *pod_of[to_draft->session];
       if (to_draft->session == pod.sessions[Worker::kDrafter]) {

@@ -102,7 +102,7 @@ TEST(FleetTest, WhatFindsNoRoomWaitsForWhoeverHasItFirst) {
     }
   }));
   EXPECT_EQ(driver.calls[first].ids, Alone(0, 400));
-  EXPECT_EQ(order, (std::vector<CallId>{second, third, fourth}));
+  EXPECT_EQ(order, (std::vector<CallId>{second, third, fourth, first}));
 }
 
 TEST(FleetTest, AQueueOfNoneRefusesWhatFindsNoRoom) {
@@ -175,8 +175,13 @@ TEST(FleetTest, AStreamWaitsForItsPodWhereNumericsDiffer) {
   EXPECT_TRUE(driver.calls[second].status.has_value());
   EXPECT_FALSE(driver.calls[first].status.has_value());
   // Who comes now is served.
-  EXPECT_EQ(driver.Generate(driver.Request(Prompt(2), 10)).ids, std::vector<int32_t>());
+  const CallId third = driver.Send(driver.Request(Prompt(2), 10));
+  driver.WaitFor(1);
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 10));
   EXPECT_FALSE(driver.calls[first].status.has_value());
+  driver.Pod("a").alive = true;
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 80));
 }
 
 TEST(FleetTest, AStreamThatNoPodCanGoOnWithEndsInTime) {
@@ -191,7 +196,8 @@ TEST(FleetTest, AStreamThatNoPodCanGoOnWithEndsInTime) {
   driver.Kill("a");
   const double killed_at = driver.now;
   while (!driver.calls[call].status.has_value()) driver.WaitFor(0.1);
-  EXPECT_NEAR(driver.now - killed_at, 2, 0.3);
+  EXPECT_GE(driver.now - killed_at, 2);
+  EXPECT_LT(driver.now - killed_at, 3);
   EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(driver.calls[call].emitted_tokens, static_cast<int>(driver.calls[call].ids.size()));
   EXPECT_EQ(driver.calls[second].ids, Alone(1, 80));

@@ -12,6 +12,7 @@ PodRoom Room(uint32_t free_slots, int64_t free_pages) {
   room.takes = true;
   room.num_slots = 8;
   room.num_free_slots = free_slots;
+  room.num_open_slots = 8 - free_slots;
   room.page_tokens = 4;
   room.num_pages = 100;
   room.num_free_pages = free_pages;
@@ -49,6 +50,16 @@ TEST(PlaceRequestTest, AnIdlePodTakesWhatItsPagesMayNotHold) {
   std::vector<PodRoom> pods = {Room(8, 1)};
   EXPECT_EQ(PlaceRequest(pods, 10, 0), std::nullopt);
   pods[0].idle = true;
+  EXPECT_EQ(PlaceRequest(pods, 10, 0), 0);
+}
+
+TEST(PlaceRequestTest, OtherRoutersRankPodsAndKeepNobodyWaiting) {
+  std::vector<PodRoom> pods = {Room(8, 100), Room(6, 100)};
+  pods[0].num_open_slots = 7;
+  EXPECT_EQ(PlaceRequest(pods, 10, 0), 1);
+  // Full, as was said a while ago, and still better than to wait.
+  pods[0].num_open_slots = 8;
+  pods[1].num_free_slots = 0;
   EXPECT_EQ(PlaceRequest(pods, 10, 0), 0);
 }
 
