@@ -11,7 +11,7 @@ packages=(
   python3 python3-venv libnss-wrapper
 )
 if [ "${1:-}" = "--with-checks" ]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck)
+  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck buildah podman runc debootstrap systemd)
   # A browser for the live page's tests; Ubuntu has none as a package.
   if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium); fi
 fi

@@ -216,7 +216,7 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return app.exit(error) == 0 ? 0 : 2;
   }
   options->engine.workers.transport = options->transport == "cuda_ipc" ? TransportChoice::kCudaIpc
                                       : options->transport == "shm"    ? TransportChoice::kShm

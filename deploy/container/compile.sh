@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Compiles Tandem for an image and stages it; needs what deploy/install_dependencies.sh installs.
+#   deploy/container/compile.sh cpu|cuda FOLDER
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+backend="${1:-}"
+folder="${2:?usage: deploy/container/compile.sh cpu|cuda FOLDER}"
+case "$backend" in
+  cpu) cuda=OFF ;;
+  cuda)
+    cuda=ON
+    deploy/fetch_cuda.sh
+    ;;
+  *)
+    echo "error: the backend is \"$backend\", want cpu or cuda" >&2
+    exit 2
+    ;;
+esac
+
+cmake --preset cpu-release -DTANDEM_BUILD_TESTS=OFF -DTANDEM_BUILD_BENCH=OFF -DTANDEM_CUDA="$cuda"
+# Without a compiler that works the configuration goes on without CUDA, which is right elsewhere.
+if [ "$backend" = cuda ] && ! grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' build/cpu-release/CMakeCache.txt; then
+  echo "error: the backend is cuda, and there is no CUDA compiler that works here" >&2
+  exit 1
+fi
+cmake --build --preset cpu-release --target tandem
+deploy/container/stage.sh build/cpu-release "$folder"

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Prints where a bare Debian 12 is, as the image debian:12-slim has it: an archive, made once with debootstrap in build/container.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+archive="$PWD/build/container/base.tar"
+root=build/container/base
+if [ ! -e "$archive" ]; then
+  rm -rf "$root"
+  mkdir -p "$root"
+  debootstrap --variant=minbase bookworm "$root" >build/container/debootstrap.log || {
+    tail -n 20 build/container/debootstrap.log >&2
+    exit 1
+  }
+  cat >"$root/etc/apt/sources.list" <<'END'
+deb http://deb.debian.org/debian bookworm main
+deb http://deb.debian.org/debian bookworm-updates main
+deb http://deb.debian.org/debian-security bookworm-security main
+END
+  # What makes it slim: no documentation but licences, no translations, now and later.
+  cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
+path-exclude /usr/share/doc/*
+path-include /usr/share/doc/*/copyright
+path-exclude /usr/share/groff/*
+path-exclude /usr/share/info/*
+path-exclude /usr/share/linda/*
+path-exclude /usr/share/lintian/*
+path-exclude /usr/share/locale/*
+path-exclude /usr/share/man/*
+END
+  find "$root/usr/share/doc" -type f ! -name copyright -delete
+  rm -rf "$root"/usr/share/{groff,info,linda,lintian,locale,man}/* "$root"/var/{lib/apt/lists,cache/apt,log}/*
+  tar --numeric-owner -C "$root" -cf "$archive.part" .
+  mv "$archive.part" "$archive"
+  rm -rf "$root"
+fi
+echo "$archive"
