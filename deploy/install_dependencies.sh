@@ -7,7 +7,7 @@ packages=(
   build-essential cmake ninja-build ccache mold pkg-config git ca-certificates
   libgrpc++-dev libgrpc-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev
   libboost-dev libboost-context-dev libgtest-dev libgmock-dev libhwy-dev
-  nlohmann-json3-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev prometheus-cpp-dev
+  nlohmann-json3-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev openssl prometheus-cpp-dev
   python3 python3-venv
 )
 if [ "${1:-}" = "--with-checks" ]; then
