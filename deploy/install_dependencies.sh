@@ -7,11 +7,12 @@ packages=(
   build-essential cmake ninja-build ccache mold pkg-config git ca-certificates
   libgrpc++-dev libgrpc-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev
   libboost-dev libboost-context-dev libgtest-dev libgmock-dev libhwy-dev
-  nlohmann-json3-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev prometheus-cpp-dev
+  nlohmann-json3-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev openssl prometheus-cpp-dev
   python3 python3-venv libnss-wrapper
 )
 if [ "${1:-}" = "--with-checks" ]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck buildah podman runc debootstrap systemd)
+  packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck
+    buildah podman runc debootstrap systemd golang-go)
   # A browser for the live page's tests; Ubuntu has none as a package.
   if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium); fi
 fi

@@ -1,0 +1,68 @@
+"""Renders the chart with the real Helm."""
+
+import functools
+import pathlib
+import subprocess
+
+import yaml
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+CHART = SOURCE / "helm" / "tandem"
+EXAMPLES = sorted((CHART / "examples").glob("values-*.yaml"))
+GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
+RELEASE, NAMESPACE = "tandem", "language"
+# The oldest that is supported, one in between, and the first in which all features that the chart can use are on.
+KUBERNETES = ("1.29", "1.33", "1.35")
+NEWEST = KUBERNETES[-1]
+
+
+@functools.cache
+def helm():
+    done = subprocess.run([SOURCE / "deploy" / "fetch_helm.sh"], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def run_helm(*arguments):
+    return subprocess.run([helm(), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def template(*arguments, chart=CHART, release=RELEASE, kubernetes=NEWEST, apis=()):
+    """The finished `helm template`: `arguments` are --values, --set and the like."""
+    command = ["template", release, chart, "--namespace", NAMESPACE, "--kube-version", kubernetes]
+    for api in apis:
+        command += ["--api-versions", api]
+    return run_helm(*command, *arguments)
+
+
+def apis_of(kubernetes):
+    """What a cluster of that version has beside what Helm takes for given."""
+    minor = int(kubernetes.split(".")[1])
+    return ("resource.k8s.io/v1",) if minor >= 34 else ()
+
+
+def supports(example, kubernetes):
+    """Dynamic resource allocation is stable from 1.34, and values-dra.yaml has image volumes too."""
+    return example.name != "values-dra.yaml" or int(kubernetes.split(".")[1]) >= 34
+
+
+@functools.cache
+def render(example=None, kubernetes=NEWEST, *arguments):
+    """Text of an example (a path), or of the defaults."""
+    values = ("--values", example) if example else ()
+    done = template(*values, *arguments, kubernetes=kubernetes, apis=apis_of(kubernetes))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that is there twice, which YAML forbids and PyYAML lets pass."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep) for key, _ in node.value]
+        twice = {key for key in keys if keys.count(key) > 1}
+        assert not twice, f"{node.start_mark}: keys that are there twice: {twice}"
+        return super().construct_mapping(node, deep)
+
+
+def documents(text):
+    return [document for document in yaml.load_all(text, UniqueKeys) if document is not None]

@@ -1,0 +1,188 @@
+"""What the containers are told is what the executables know: by their --help, and by running them as rendered."""
+
+import functools
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+import chart
+import rules
+
+BINARIES = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", chart.SOURCE / "build" / "cpu-release")) / "bin"
+PREFIXES = {"TANDEM_VERIFIER_": "tandem-verifier", "TANDEM_DRAFT_": "tandem-draft"}
+GUEST, OWNER = "a-guest-of-the-house", "the-owner-of-the-house"
+PORTS = ("50051", "50061", "50062", "9464", "9465", "9466")
+# Not an option of any: what an init container is told.
+OTHERS = {"TANDEM_COMPONENT"}
+
+pytestmark = pytest.mark.skipif(not (BINARIES / "tandem-router").exists(), reason=f"nothing is built in {BINARIES}")
+
+
+@functools.cache
+def help_of(*command):
+    return subprocess.run([BINARIES / command[0], *command[1:], "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def flags_of(*command):
+    return set(re.findall(r"^\s+(?:-\w,\s*)?--([a-z][a-z0-9-]*)", help_of(*command), re.MULTILINE))
+
+
+def variables_of(program):
+    return set(re.findall(r"Env:(TANDEM_\w+)", help_of(program)))
+
+
+def unknown(documents):
+    """Flags and variables that no executable knows."""
+    for place, container, _, _ in rules.containers(documents):
+        command = container.get("command", [])
+        if command[:1] in (["tandem"], ["tandem-router"], ["tandem-verifier"], ["tandem-draft"]):
+            for argument in container.get("args", []):
+                flag = re.match(r"--([a-z0-9-]+)", argument)
+                if flag and flag[1] not in flags_of(*command):
+                    yield f"{place}: {' '.join(command)} does not know --{flag[1]}"
+        for entry in container.get("env", []):
+            for prefix, program in PREFIXES.items():
+                if entry["name"].startswith(prefix) and entry["name"] not in variables_of(program):
+                    yield f"{place}: {program} does not know {entry['name']}"
+            others = entry["name"].startswith("TANDEM_") and not entry["name"].startswith(tuple(PREFIXES))
+            if others and entry["name"] not in OTHERS:
+                yield f"{place}: nobody knows {entry['name']}"
+
+
+@pytest.mark.parametrize("example", [None, *chart.EXAMPLES], ids=lambda example: example.stem if example else "defaults")
+def test_the_executables_know_what_they_are_told(example):
+    assert list(unknown(chart.documents(chart.render(example)))) == []
+
+
+def test_a_flag_that_does_not_exist_is_noticed():
+    text = chart.render(None, chart.NEWEST, "--set", "router.options.max-queues=3", "--set", "gpu.sharing=singleContainer",
+                        "--set", "drafter.options.max-slot=3")
+    assert sorted(unknown(chart.documents(text))) == [
+        "tandem-router/router: tandem-router does not know --max-queues",
+        "tandem-workers/verifier: tandem-draft does not know TANDEM_DRAFT_MAX_SLOT",
+    ]
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def make_certificates(folder):
+    """What the Secrets of values-secure.yaml hold, as cert-manager would make it, where the pods have it mounted."""
+    def openssl(*arguments):
+        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
+
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    authority, key = folder / "ca.crt", folder / "ca.key"
+    openssl("req", "-x509", *new_key, "-subj", "/CN=team-ca", "-keyout", key, "-out", authority)
+    for component, names in (("router", "DNS:tandem-router,IP:127.0.0.1"), ("workers", "DNS:tandem-workers")):
+        secret = folder / f"{component}-tls"
+        secret.mkdir()
+        extension = folder / f"{component}.ext"
+        extension.write_text(f"subjectAltName={names}\n")
+        request = folder / f"{component}.csr"
+        openssl("req", *new_key, "-subj", f"/CN={component}", "-keyout", secret / "tls.key", "-out", request)
+        openssl("x509", "-req", "-days", "2", "-in", request, "-CA", authority, "-CAkey", key, "-CAcreateserial", "-extfile", extension,
+                "-out", secret / "tls.crt")
+        shutil.copy(authority, secret)
+    for name, content in (("router-ca/ca.crt", authority.read_text()), ("tokens/tokens", f"client {GUEST}\nadmin {OWNER}\n")):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(content)
+        (folder / name).chmod(0o440)
+
+
+class Pods:
+    """Containers of a render as processes of this machine: what differs are addresses and the places of folders."""
+
+    def __init__(self, folder, documents):
+        self.folder = folder
+        self.containers = {place.rpartition("/")[2]: one for place, one, _, _ in rules.containers(documents)}
+        self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS)))))
+        self.running = {}
+        changes = {"dns:tandem-workers": "dns:localhost", "tandem-router:": "127.0.0.1:", **self.ports,
+                   "/opt/tandem/models": str(chart.SOURCE / "models"), "/run/tandem": str(folder), "/etc/tandem": str(folder / "etc")}
+        pattern = re.compile("|".join(map(re.escape, changes)))
+        self._change = lambda word: pattern.sub(lambda match: changes[match[0]], word)
+        self._environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), "TANDEM_VERIFIER_THREADS": "1", "TANDEM_DRAFT_THREADS": "1"}
+
+    def command(self, name):
+        program, *command = self.containers[name]["command"]
+        return [str(BINARIES / program), *map(self._change, [*command, *self.containers[name]["args"]])]
+
+    def start(self, name):
+        with open(self.folder / f"{name}.log", "w") as log:
+            process = subprocess.Popen(self.command(name), stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment)
+        self.running[name] = process
+        patience = threading.Timer(60, process.kill)
+        patience.start()
+        line = process.stdout.readline()
+        patience.cancel()
+        assert line.startswith("ready: "), self.log(name)
+
+    def run(self, name):
+        return subprocess.run(self.command(name), capture_output=True, text=True, timeout=60, env=self._environment)
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text()
+
+    def status(self, name, get, token=None):
+        """What a request as of a probe is answered with."""
+        port, = [port["containerPort"] for port in self.containers[name]["ports"] if port["name"] == get["port"]]
+        request = urllib.request.Request(f"{get['scheme'].lower()}://127.0.0.1:{self.ports[str(port)]}{get['path']}")
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        unchecked = ssl.create_default_context()  # as kubelets do it
+        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=unchecked) as response:
+                return response.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def stop(self):
+        for process in reversed(self.running.values()):
+            process.send_signal(signal.SIGTERM)
+        return {name: process.wait(timeout=30) for name, process in reversed(self.running.items())}
+
+
+@pytest.mark.parametrize("example", [None, chart.CHART / "examples" / "values-secure.yaml"], ids=["defaults", "secure"])
+def test_the_rendered_containers_serve(example, tmp_path):
+    """They attach to each other, their probes are answered, and `helm test` gets its tokens."""
+    (tmp_path / "etc").mkdir()
+    make_certificates(tmp_path / "etc")
+    rendered = chart.render(example, chart.NEWEST, "--set", "listenHost=127.0.0.1", "--set", "router.options.drain-seconds=1")
+    pods = Pods(tmp_path, chart.documents(rendered))
+    try:
+        for name in ("verifier", "drafter", "router"):
+            pods.start(name)
+        for name in pods.running:
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                if probe in pods.containers[name]:
+                    assert pods.status(name, pods.containers[name][probe]["httpGet"]) == 200, (name, probe)
+            metrics = {**pods.containers[name]["livenessProbe"]["httpGet"], "path": "/metrics"}
+            assert pods.status(name, metrics) == (401 if example else 200)
+            assert pods.status(name, metrics, token=OWNER) == 200
+        done = pods.run("generate")
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"tokens +8 after a prompt of", done.stderr), done.stderr
+    finally:
+        endings = pods.stop()
+    assert set(endings.values()) == {0}, endings
+    assert "shm" in pods.log("router")

@@ -1,0 +1,189 @@
+"""Every example, at several versions of Kubernetes."""
+
+import difflib
+import json
+import pathlib
+import re
+
+import kubernetes_validate
+import pytest
+import yaml
+
+import chart
+import rules
+
+CASES = [pytest.param(example, kubernetes, id=f"{example.stem}-{kubernetes}")
+         for example in (None, *chart.EXAMPLES) if example is not None
+         for kubernetes in chart.KUBERNETES if chart.supports(example, kubernetes)]
+CASES += [pytest.param(None, kubernetes, id=f"defaults-{kubernetes}") for kubernetes in chart.KUBERNETES]
+EXAMPLES = [pytest.param(example, id=example.stem) for example in chart.EXAMPLES]
+# Of others than Kubernetes itself: there is no schema of theirs here.
+CUSTOM = ("PodMonitor", "PrometheusRule", "ScaledObject", "Certificate")
+COPIES = {"alerts.yml": "deploy/prometheus/alerts.yml", "tandem.json": "deploy/grafana/tandem.json"}
+
+
+def validate(document, kubernetes):
+    """Raises when a cluster of that version would refuse the document, for a field that it does not know too."""
+    kubernetes_validate.validate(document, kubernetes, strict=True)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_helm_lint_has_nothing_to_say(example):
+    done = chart.run_helm("lint", "--strict", "--quiet", "--kube-version", chart.NEWEST, "--values", example, chart.CHART)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout and "ERROR" not in done.stdout
+
+
+@pytest.mark.parametrize("example, kubernetes", CASES)
+def test_the_rules_hold(example, kubernetes):
+    assert rules.broken(chart.documents(chart.render(example, kubernetes))) == []
+
+
+@pytest.mark.parametrize("example, kubernetes", CASES)
+def test_the_cluster_knows_every_field(example, kubernetes):
+    own = [document for document in chart.documents(chart.render(example, kubernetes)) if document["kind"] not in CUSTOM]
+    assert len(own) >= 8
+    for document in own:
+        validate(document, kubernetes)
+
+
+@pytest.mark.parametrize("kind, change", [
+    ("Deployment", lambda spec: spec["template"]["spec"].update(terminationGracePeriod=5)),
+    ("Deployment", lambda spec: spec["template"]["spec"]["containers"][0]["startupProbe"]["httpGet"].update(schema="HTTPS")),
+    ("Deployment", lambda spec: spec.update(replicas="two")),
+    ("Service", lambda spec: spec.pop("ports") and spec.update(ports=[{"name": "grpc"}])),
+    ("NetworkPolicy", lambda spec: spec.update(ingres=spec.pop("ingress"))),
+])
+@pytest.mark.parametrize("kubernetes", chart.KUBERNETES)
+def test_the_schemas_refuse_what_is_wrong(kind, change, kubernetes):
+    document = rules.of_kind(chart.documents(chart.render(None, kubernetes)), kind)[0]
+    validate(document, kubernetes)
+    change(document["spec"])
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate(document, kubernetes)
+
+
+def without_copies(text):
+    """The copies of other files are compared by themselves; here they would be most of the text."""
+    text = re.sub(r"^  tandem\.json: \|\n(    .*\n|\n)*", "  tandem.json: … deploy/grafana/tandem.json\n", text, flags=re.MULTILINE)
+    return re.sub(r"^spec:\n  # docs/metrics.md says(.*\n)*?(?=---)", "spec: … deploy/prometheus/alerts.yml\n", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_golden_render(example, request):
+    golden = chart.GOLDEN / f"{example.stem.removeprefix('values-')}.yaml"
+    rendered = without_copies(chart.render(example))
+    if request.config.getoption("--update-golden"):
+        golden.write_text(rendered)
+    expected = golden.read_text() if golden.exists() else ""
+    difference = "".join(difflib.unified_diff(expected.splitlines(True), rendered.splitlines(True), str(golden), "rendered"))
+    assert not difference, f"{difference}\nIf that was meant: pytest tests/helm --update-golden"
+
+
+def test_every_golden_render_has_an_example():
+    assert {golden.stem for golden in chart.GOLDEN.iterdir()} == {example.stem.removeprefix("values-") for example in chart.EXAMPLES}
+
+
+@pytest.mark.parametrize("copy, original", COPIES.items())
+def test_copies_are_what_they_were_copied_from(copy, original):
+    assert (chart.CHART / "files" / copy).read_text() == (chart.SOURCE / original).read_text(), f"cp {original} helm/tandem/files/"
+
+
+def test_alerts_and_dashboard_arrive_unchanged():
+    documents = chart.documents(chart.render(chart.CHART / "examples" / "values-monitored.yaml"))
+    alerts, = rules.of_kind(documents, "PrometheusRule")
+    assert alerts["spec"] == yaml.safe_load((chart.SOURCE / COPIES["alerts.yml"]).read_text())
+    dashboard, = rules.of_kind(documents, "ConfigMap")
+    assert json.loads(dashboard["data"]["tandem.json"]) == json.loads((chart.SOURCE / COPIES["tandem.json"]).read_text())
+
+
+def test_only_monitored_clusters_need_custom_resources():
+    assert not rules.of_kind(chart.documents(chart.render()), *CUSTOM)
+
+
+def test_both_models_share_a_gpu_by_one_container_or_by_one_claim():
+    def workers(example):
+        documents = chart.documents(chart.render(chart.CHART / "examples" / example))
+        spec, = [spec for _, labels, spec in rules.pods(documents) if labels["app.kubernetes.io/component"] == "workers"]
+        return spec
+
+    plugin = workers("values-gpu.yaml")
+    container, = plugin["containers"]
+    assert container["command"] == ["tandem-workers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert environment["TANDEM_VERIFIER_BACKEND"] == environment["TANDEM_DRAFT_BACKEND"] == "cuda"
+    assert environment["TANDEM_VERIFIER_GPU_MEMORY_BYTES"] == "56G"
+
+    claimed = workers("values-dra.yaml")
+    assert [one["name"] for one in claimed["containers"]] == ["verifier", "drafter"]
+    assert claimed["shareProcessNamespace"] is True
+    assert all(one["resources"]["claims"] == [{"name": "gpu"}] for one in claimed["containers"])
+
+    shared = workers("values-cpu.yaml")
+    assert [one["name"] for one in shared["containers"]] == ["verifier", "drafter"]
+    assert "shareProcessNamespace" not in shared
+
+
+def test_mps_is_a_choice():
+    def command(*arguments):
+        text = chart.render(chart.CHART / "examples" / "values-gpu.yaml", chart.NEWEST, *arguments)
+        spec, = [spec for name, _, spec in rules.pods(chart.documents(text)) if name.endswith("-workers")]
+        return " ".join(spec["containers"][0]["command"])
+
+    assert "mps" not in command()
+    assert "nvidia-cuda-mps-control -d && exec tandem-workers" in command("--set", "gpu.mps.enabled=true")
+
+
+def test_a_user_s_option_goes_before_the_chart_s():
+    text = chart.render(None, chart.NEWEST, "--set", "verifier.options.threads=3", "--set", "verifier.options.admin=none",
+                        "--set", "router.options.insecure=false", "--set", "router.options.max-prompt-bytes=8000000")
+    documents = chart.documents(text)
+    found = {place: one for place, one, _, _ in rules.containers(documents)}
+    verifier, router = found["tandem-workers/verifier"], found["tandem-router/router"]
+    assert rules.option(verifier, "admin") == "none" and rules.option(verifier, "threads") == "3"
+    assert "TANDEM_VERIFIER_THREADS" not in [entry["name"] for entry in verifier.get("env", [])]
+    assert rules.option(router, "insecure") == "false"
+    assert rules.option(router, "max-prompt-bytes") == "8000000"
+
+
+def test_long_names_are_cut():
+    done = chart.template(release="r" * 53, apis=chart.apis_of(chart.NEWEST))
+    assert done.returncode == 0, done.stderr
+    assert rules.broken(chart.documents(done.stdout)) == []
+
+
+def notes(tmp_path, *arguments):
+    """Helm shows NOTES.txt after an installation alone, so a copy of the chart has it as a template."""
+    copy = tmp_path / "tandem"
+    for source in chart.CHART.rglob("*"):
+        if source.is_file():
+            target = copy / source.relative_to(chart.CHART)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    text = (copy / "templates" / "NOTES.txt").read_text()
+    (copy / "templates" / "_notes.tpl").write_text('{{ define "notes" }}' + text + "{{ end }}")
+    (copy / "templates" / "notes.yaml").write_text('kind: Notes\nnotes: {{ include "notes" . | toJson }}\n')
+    done = chart.template("--show-only", "templates/notes.yaml", *arguments, chart=copy)
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout)["notes"]
+
+
+def test_notes_have_the_next_commands_and_warn_of_plaintext(tmp_path):
+    said = notes(tmp_path / "plain")
+    assert "helm test tandem --namespace language --logs" in said
+    assert "kubectl rollout status --namespace language deployment/tandem-router --timeout=1800s" in said
+    assert "tandem generate --connect localhost:50051 " in said
+    assert "clients' calls are in plaintext, and anybody who reaches the router may call it" in said
+    said = notes(tmp_path / "secure", "--values", chart.CHART / "examples" / "values-secure.yaml")
+    assert "plaintext" not in said and "--tls-ca ca.crt --token-file tokens" in said
+    said = notes(tmp_path / "half", "--set", "tokens.secretName=t")
+    assert "clients' calls are in plaintext. See" in said
+    said = notes(tmp_path / "fetched", "--set", "models.source=initContainer,models.initContainer.image=fetch:1")
+    assert "set networkPolicy.extraEgress" in said
+
+
+def test_the_readme_names_every_example():
+    readme = (chart.CHART / "README.md").read_text()
+    named = {pathlib.Path(found).name for found in re.findall(r"\]\(examples/([^)]+)\)", readme)}
+    assert named == {example.name for example in chart.EXAMPLES}

@@ -1,0 +1,150 @@
+"""Values that must be refused, and that values.yaml, its schema and the README say the same."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+import chart
+
+SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+
+
+@pytest.mark.parametrize("setting, words", [
+    # Keys that do not exist, at every depth.
+    ("replicas=3", ["replicas", "not allowed"]),
+    ("router.replica=3", ["/router", "replica", "not allowed"]),
+    ("gpu.mps.enable=true", ["/gpu/mps", "enable", "not allowed"]),
+    ("models.target.folder=a", ["/models/target", "folder", "not allowed"]),
+    ("workers.autoscaling.keda.address=a", ["/workers/autoscaling", "keda", "not allowed"]),
+    ("verifier.resources.limit.cpu=1", ["/verifier/resources", "limit", "not allowed"]),
+    ("router.affinity.podAfinity.a=1", ["/router/affinity", "podAfinity", "not allowed"]),
+    ("networkPolicy.clients[0].nameSpaceSelector.a=b", ["/networkPolicy/clients/0", "nameSpaceSelector", "not allowed"]),
+    # Wrong types and ranges.
+    ("router.replicas=two", ["/router/replicas", "string", "integer"]),
+    ("insecure=maybe", ["/insecure", "string", "boolean"]),
+    ("router.service.port=70000", ["/router/service/port", "65,535"]),
+    ("gpu.sharing=mps", ["/gpu/sharing", "none", "singleContainer", "dra"]),
+    ("models.source=s3", ["/models/source", "embedded", "pvc", "image", "hostPath", "initContainer"]),
+    ("models.target.path=/absolute", ["/models/target/path", "pattern"]),
+    ("models.target.path=a/../b", ["/models/target/path"]),
+    ("workers.autoscaling.kvUse=80", ["/workers/autoscaling/kvUse", "1"]),
+    ("verifier.options.--threads=4", ["/verifier/options", "--threads"]),
+    ("verifier.options.threads[0]=4", ["/verifier/options/threads", "array"]),
+    ("commonLabels.app\\.kubernetes\\.io/name=x", ["commonLabels: app.kubernetes.io/name is a label that the chart sets itself"]),
+    ("tls.certManager.duration=90d", ["/tls/certManager/duration", "pattern"]),
+    # Combinations.
+    ("models.source=pvc", ["models.pvc.claimName is empty, and models.source: pvc needs it"]),
+    ("models.source=image", ["models.image.reference is empty, and models.source: image needs it"]),
+    ("models.source=hostPath", ["models.hostPath.path is empty, and models.source: hostPath needs it"]),
+    ("models.source=initContainer", ["models.initContainer.image is empty, and models.source: initContainer needs it"]),
+    ("gpu.mps.enabled=true", ["gpu.mps.enabled: there is no GPU with gpu.sharing: none"]),
+    ("tls.certManager.enabled=true", ["tls.certManager.issuerRef.name is empty"]),
+    ("tls.router.mutual=true", ["tls.router.mutual needs TLS"]),
+    ("router.service.headless=true,router.service.type=NodePort", ["router.service.headless: a Service of type NodePort has a cluster IP"]),
+    ("metrics.podMonitor.enabled=true,tokens.secretName=a", ["metrics.podMonitor.tokenSecretName is empty"]),
+    ("insecure=false", ["insecure: false needs Secrets for TLS", "and tokens (tokens.secretName)"]),
+    ("insecure=false,tls.router.secretName=a,tls.workers.secretName=b", ["insecure: false needs Secrets for TLS"]),
+])
+def test_it_is_refused_in_clear_words(setting, words):
+    done = chart.template("--set", setting)
+    assert done.returncode != 0, f"{setting} was taken"
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) <= 8, done.stderr
+
+
+@pytest.mark.parametrize("setting", [
+    "global.anything=1",  # of a chart that has this one as a part
+    "insecure=false,tls.router.secretName=a,tls.workers.secretName=b,tokens.secretName=c",
+    "models.source=pvc,models.pvc.claimName=a,models.target.path=",
+    "router.service.headless=true",
+    "router.podDisruptionBudget.maxUnavailable=50%",
+    "workers.rollingUpdate.maxSurge=25%",
+    "verifier.options.kv-cache-bytes=8G,verifier.options.log-prompts=true",
+])
+def test_it_is_taken(setting):
+    done = chart.template("--set", setting)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kubernetes, apis", [("1.29", ()), ("1.33", ("resource.k8s.io/v1beta1",))])
+def test_dra_is_refused_where_the_cluster_has_no_such_api(kubernetes, apis):
+    done = chart.template("--set", "gpu.sharing=dra", kubernetes=kubernetes, apis=apis)
+    assert done.returncode != 0
+    assert "gpu.sharing: dra needs the API resource.k8s.io/v1" in done.stderr and "use singleContainer" in done.stderr
+
+
+def test_image_volumes_are_refused_where_the_cluster_has_none():
+    setting = ("--set", "models.source=image,models.image.reference=a:1")
+    done = chart.template(*setting, kubernetes="1.29")
+    assert done.returncode != 0
+    assert "models.source: image needs Kubernetes 1.33" in done.stderr
+    assert chart.template(*setting, kubernetes="1.33").returncode == 0
+
+
+def test_kubernetes_that_is_too_old_is_refused():
+    done = chart.template(kubernetes="1.28")
+    assert done.returncode != 0 and "kubeVersion: >=1.29" in done.stderr, done.stderr
+
+
+def resolve(schema):
+    while "$ref" in schema:
+        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def differences(schema, values, path=""):
+    """Where keys of values.yaml are not those of the schema; maps that users fill are left out."""
+    schema = resolve(schema)
+    properties = schema.get("properties")
+    if properties is None or not isinstance(values, dict):
+        return
+    known = set(properties) - {"global"}
+    optional = {"group"} if path.endswith("issuerRef") else set()
+    if path.rpartition(".")[2] in ("resources", "affinity"):
+        return
+    if known - optional != set(values):
+        yield f"{path}: {sorted(known ^ set(values))}"
+    for key in known & set(values):
+        yield from differences(properties[key], values[key], f"{path}.{key}")
+
+
+def test_the_schema_has_the_keys_of_values_yaml_and_no_others():
+    assert list(differences(SCHEMA, VALUES)) == []
+
+
+def objects(schema, path="$"):
+    """(path, schema) of every schema of an object with named keys."""
+    if isinstance(schema, dict):
+        if "properties" in schema and schema.get("type") == "object":
+            yield path, schema
+        for key, inner in schema.items():
+            yield from objects(inner, f"{path}.{key}")
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from objects(inner, path)
+
+
+def test_the_schema_refuses_unknown_keys_everywhere():
+    lenient = [path for path, schema in objects(SCHEMA) if schema.get("additionalProperties") is not False]
+    # A volume, a mount or a reference to a Secret: Kubernetes checks what else they have.
+    assert lenient == ["$.definitions.named.items"]
+
+
+def test_every_value_is_used():
+    templates = "".join(path.read_text() for path in (chart.CHART / "templates").rglob("*.*"))
+    leaves = {line.split(":")[0].strip() for line in (chart.CHART / "values.yaml").read_text().splitlines()
+              if re.match(r" *[A-Za-z]\w*:", line)}
+    # Reached by their name in a variable.
+    unused = {leaf for leaf in leaves if not re.search(rf"\b{leaf}\b", templates)}
+    assert unused <= {"target", "draft", "claimName", "reference", "verifier", "drafter"}, unused
+
+
+def test_the_readme_s_table_is_what_values_yaml_says():
+    done = subprocess.run([sys.executable, chart.SOURCE / "helm" / "make_readme.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
