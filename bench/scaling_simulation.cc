@@ -167,8 +167,8 @@ class World {
     options.workers.has_drafter = false;
     for (int i = 0; i < setting_.routers; ++i) {
       options.workers.first_session_token = random_.Next();
-      routers_.push_back(std::make_unique<Router>(Router{
-          std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), random_.Next())}));
+      routers_.push_back(std::make_unique<Router>(
+          Router{std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), random_.Next())}));
       Timed(i, [&](Fleet& fleet) {
         fleet.Start(now_);
         fleet.SetPods(specs, now_);
@@ -297,9 +297,7 @@ class World {
         pong.set_num_free_pages(kPodPages - pod.num_used_pages);
       }
       At(now_ + kNetworkSeconds, [this, router, session, pong] {
-        Timed(router, [&](Fleet& fleet) {
-          fleet.OnPong(Worker::kVerifier, session, pong, now_);
-        });
+        Timed(router, [&](Fleet& fleet) { fleet.OnPong(Worker::kVerifier, session, pong, now_); });
       });
     });
   }
@@ -339,8 +337,7 @@ class World {
     At(pod.busy_until + kNetworkSeconds,
        [this, router, session_id = send.session, life = pod.life, reply] {
          if (pods_[PodOf(session_id)].life != life) return;
-         Timed(router,
-               [&](Fleet& fleet) { fleet.OnVerifierReply(session_id, *reply, now_); });
+         Timed(router, [&](Fleet& fleet) { fleet.OnVerifierReply(session_id, *reply, now_); });
        });
   }
 
@@ -375,8 +372,8 @@ class World {
     if (Pod::PagesOf(rows) - Pod::PagesOf(slot.rows) > kPodPages - pod.num_used_pages) {
       return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED);
     }
-    *seconds += item.token_ids_size() == 1 ? kRowSeconds
-                                           : kPromptRowSeconds * item.token_ids_size();
+    *seconds +=
+        item.token_ids_size() == 1 ? kRowSeconds : kPromptRowSeconds * item.token_ids_size();
     pod.Resize(slot, rows);
     state.set_code(v1::WORKER_CODE_OK);
     state.set_cached_len(rows);
@@ -385,8 +382,8 @@ class World {
   }
 
   void KillSome() {
-    const auto count = std::max(
-        1, static_cast<int>(std::lround(setting_.lost_share * setting_.pods)));
+    const auto count =
+        std::max(1, static_cast<int>(std::lround(setting_.lost_share * setting_.pods)));
     for (int i = 0; i < count; ++i) {
       Pod& pod = pods_[static_cast<size_t>(i)];
       const auto sessions = pod.sessions;
@@ -435,8 +432,8 @@ class World {
   void Request() {
     const double draw = clients_.Real(0, popularity_.back());
     Call call;
-    call.tenant = static_cast<int>(
-        std::lower_bound(popularity_.begin(), popularity_.end(), draw) - popularity_.begin());
+    call.tenant = static_cast<int>(std::lower_bound(popularity_.begin(), popularity_.end(), draw) -
+                                   popularity_.begin());
     const int router = connections_[static_cast<size_t>(
         call.tenant * kConnectionsOfTenant + clients_.Between(0, kConnectionsOfTenant - 1))];
     call.arrived_at = now_;
@@ -594,8 +591,8 @@ std::vector<Part> Parts(int most_pods) {
   std::vector<Part> parts(4);
   parts[0] = {"saturated", "Saturated: 1.3 times what the pods serve, a queue of 256 a router", {}};
   parts[1] = {"loaded", "Loaded to 80 %: what clients wait", {}};
-  parts[2] = {"lost", "Loaded to 70 %, and a tenth of the pods (one at least) dies half way for 3 s",
-              {}};
+  parts[2] = {
+      "lost", "Loaded to 70 %, and a tenth of the pods (one at least) dies half way for 3 s", {}};
   parts[3] = {"routers",
               "Loaded to 80 %, by the number of routers; blind: they are not told what others do",
               {}};
@@ -639,10 +636,9 @@ std::string Table(const nlohmann::json& rows) {
                         row.at("tokens_per_second_per_pod").get<double>(),
                         100 * row.at("busy_share").get<double>(), Three(row, "first_token_ms"),
                         Three(row, "token_ms"), Three(row, "longest_gap_ms"),
-                        row.at("jain_tenants").get<double>(),
-                        row.at("jain_requests").get<double>(), row.at("completed").get<int>(),
-                        row.at("refused").get<int>(), row.at("failed").get<int>(),
-                        row.at("router_us_per_token").get<double>()));
+                        row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
+                        row.at("completed").get<int>(), row.at("refused").get<int>(),
+                        row.at("failed").get<int>(), row.at("router_us_per_token").get<double>()));
   }
   return text;
 }
@@ -660,8 +656,9 @@ int Main(int argc, char** argv) {
   app.add_option("--seed", seed, "Of lengths, arrivals and tenants")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
-  nlohmann::json results = {{"command", "build/cpu-release/bin/scaling_simulation --out "
-                                        "bench/results/scaling"},
+  nlohmann::json results = {{"command",
+                             "build/cpu-release/bin/scaling_simulation --out "
+                             "bench/results/scaling"},
                             {"seed", seed},
                             {"batch_seconds", kBatchSeconds},
                             {"row_seconds", kRowSeconds},
@@ -680,10 +677,10 @@ int Main(int argc, char** argv) {
       const auto begin = std::chrono::steady_clock::now();
       rows.push_back(World(setting, seed).Run());
       const nlohmann::json& row = rows.back();
-      std::fprintf(
-          stderr, "%s: %d pods, %d routers: %.0f tokens/s, simulated in %.1f s\n", part.name,
-          setting.pods, setting.routers, row.at("tokens_per_second").get<double>(),
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      std::fprintf(stderr, "%s: %d pods, %d routers: %.0f tokens/s, simulated in %.1f s\n",
+                   part.name, setting.pods, setting.routers,
+                   row.at("tokens_per_second").get<double>(),
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
       // Nothing is lost, and nothing is said twice.
       sound = sound && row.at("unended") == 0 && row.at("wrong_lengths") == 0;
     }

@@ -161,8 +161,8 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Create(const RouterO
     TANDEM_RETURN_IF_ERROR(
         CheckBindIsLocal(*admin, options.insecure || has_tokens, "--admin", "--token-file"));
   }
-  TANDEM_ASSIGN_OR_RETURN(PodDirectory pods, PodDirectory::Parse(options.verifier_address,
-                                                                 options.drafter_address));
+  TANDEM_ASSIGN_OR_RETURN(PodDirectory pods,
+                          PodDirectory::Parse(options.verifier_address, options.drafter_address));
   std::unique_ptr<RouterServer> server(new RouterServer(
       options, std::move(target), std::move(listen), std::move(admin), std::move(pods)));
   server->security_ = std::move(security);
