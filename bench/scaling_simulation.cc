@@ -167,8 +167,8 @@ class World {
     options.workers.has_drafter = false;
     for (int i = 0; i < setting_.routers; ++i) {
       options.workers.first_session_token = random_.Next();
-      routers_.push_back(std::make_unique<Router>(Router{
-          std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), random_.Next())}));
+      routers_.push_back(std::make_unique<Router>(
+          Router{std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), random_.Next())}));
       Timed(i, [&](Fleet& fleet) {
         fleet.Start(now_);
         fleet.SetPods(specs, now_);
@@ -182,10 +182,15 @@ class World {
     if (setting_.lost_share > 0) {
       At(begin + setting_.seconds / 2, [this] { KillSome(); });
     }
+    // Throughput is that of the second half: at first nothing runs.
+    RunUntil(begin + setting_.seconds / 2);
+    const uint64_t tokens_before = num_tokens_;
+    const double busy_before = BusySeconds();
+    const double router_before = RouterSeconds();
     RunUntil(end);
-    const auto tokens = num_tokens_;
-    const double busy = BusySeconds();
-    const double router_seconds = RouterSeconds();
+    const uint64_t tokens = num_tokens_ - tokens_before;
+    const double busy = BusySeconds() - busy_before;
+    const double router_seconds = RouterSeconds() - router_before;
     // What is under way ends.
     for (int i = 0; i < 1000 && num_live_ > 0; ++i) RunUntil(now_ + 0.1);
     return Report(tokens, busy, router_seconds);
@@ -297,9 +302,7 @@ class World {
         pong.set_num_free_pages(kPodPages - pod.num_used_pages);
       }
       At(now_ + kNetworkSeconds, [this, router, session, pong] {
-        Timed(router, [&](Fleet& fleet) {
-          fleet.OnPong(Worker::kVerifier, session, pong, now_);
-        });
+        Timed(router, [&](Fleet& fleet) { fleet.OnPong(Worker::kVerifier, session, pong, now_); });
       });
     });
   }
@@ -339,8 +342,7 @@ class World {
     At(pod.busy_until + kNetworkSeconds,
        [this, router, session_id = send.session, life = pod.life, reply] {
          if (pods_[PodOf(session_id)].life != life) return;
-         Timed(router,
-               [&](Fleet& fleet) { fleet.OnVerifierReply(session_id, *reply, now_); });
+         Timed(router, [&](Fleet& fleet) { fleet.OnVerifierReply(session_id, *reply, now_); });
        });
   }
 
@@ -375,8 +377,8 @@ class World {
     if (Pod::PagesOf(rows) - Pod::PagesOf(slot.rows) > kPodPages - pod.num_used_pages) {
       return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED);
     }
-    *seconds += item.token_ids_size() == 1 ? kRowSeconds
-                                           : kPromptRowSeconds * item.token_ids_size();
+    *seconds +=
+        item.token_ids_size() == 1 ? kRowSeconds : kPromptRowSeconds * item.token_ids_size();
     pod.Resize(slot, rows);
     state.set_code(v1::WORKER_CODE_OK);
     state.set_cached_len(rows);
@@ -385,8 +387,8 @@ class World {
   }
 
   void KillSome() {
-    const auto count = std::max(
-        1, static_cast<int>(std::lround(setting_.lost_share * setting_.pods)));
+    const auto count =
+        std::max(1, static_cast<int>(std::lround(setting_.lost_share * setting_.pods)));
     for (int i = 0; i < count; ++i) {
       Pod& pod = pods_[static_cast<size_t>(i)];
       const auto sessions = pod.sessions;
@@ -435,8 +437,8 @@ class World {
   void Request() {
     const double draw = clients_.Real(0, popularity_.back());
     Call call;
-    call.tenant = static_cast<int>(
-        std::lower_bound(popularity_.begin(), popularity_.end(), draw) - popularity_.begin());
+    call.tenant = static_cast<int>(std::lower_bound(popularity_.begin(), popularity_.end(), draw) -
+                                   popularity_.begin());
     const int router = connections_[static_cast<size_t>(
         call.tenant * kConnectionsOfTenant + clients_.Between(0, kConnectionsOfTenant - 1))];
     call.arrived_at = now_;
@@ -530,7 +532,8 @@ class World {
                             {"p95", 1000 * Percentile(values, 0.95)},
                             {"p99", 1000 * Percentile(values, 0.99)}};
     };
-    const double pod_seconds = setting_.pods * setting_.seconds;
+    const double seconds = setting_.seconds / 2;
+    const double pod_seconds = setting_.pods * seconds;
     return {{"pods", setting_.pods},
             {"routers", setting_.routers},
             {"load", setting_.load},
@@ -544,7 +547,7 @@ class World {
             {"unended", num_live_},
             {"wrong_lengths", num_wrong},
             {"preemptions", preemptions},
-            {"tokens_per_second", static_cast<double>(tokens) / setting_.seconds},
+            {"tokens_per_second", static_cast<double>(tokens) / seconds},
             {"tokens_per_second_per_pod", static_cast<double>(tokens) / pod_seconds},
             {"busy_share", busy / pod_seconds},
             {"first_token_ms", ms(first)},
@@ -594,24 +597,24 @@ std::vector<Part> Parts(int most_pods) {
   std::vector<Part> parts(4);
   parts[0] = {"saturated", "Saturated: 1.3 times what the pods serve, a queue of 256 a router", {}};
   parts[1] = {"loaded", "Loaded to 80 %: what clients wait", {}};
-  parts[2] = {"lost", "Loaded to 70 %, and a tenth of the pods (one at least) dies half way for 3 s",
-              {}};
+  parts[2] = {
+      "lost", "Loaded to 70 %, and a tenth of the pods (one at least) dies half way for 3 s", {}};
   parts[3] = {"routers",
               "Loaded to 80 %, by the number of routers; blind: they are not told what others do",
               {}};
   const std::vector<std::array<int, 2>> sizes = {{1, 1}, {10, 2}, {100, 4}, {1000, 4}};
   for (const auto& [pods, routers] : sizes) {
     if (pods > most_pods) continue;
-    const double seconds = pods >= 1000 ? 6 : pods >= 100 ? 20 : 60;
+    const double seconds = pods >= 1000 ? 2 : pods >= 100 ? 6 : 60;
     parts[0].settings.push_back({pods, routers, 1.3, seconds, 0, true});
     parts[1].settings.push_back({pods, routers, 0.8, seconds, 0, true});
-    parts[2].settings.push_back({pods, routers, 0.7, std::max(seconds, 10.0), 0.1, true});
+    parts[2].settings.push_back({pods, routers, 0.7, seconds, 0.1, true});
   }
   const int pods = std::min(32, most_pods);
   for (const int routers : {1, 2, 4, 8, 16}) {
     if (routers > pods) continue;
-    parts[3].settings.push_back({pods, routers, 0.8, 20, 0, true});
-    if (routers > 1) parts[3].settings.push_back({pods, routers, 0.8, 20, 0, false});
+    parts[3].settings.push_back({pods, routers, 0.8, 6, 0, true});
+    if (routers > 1) parts[3].settings.push_back({pods, routers, 0.8, 6, 0, false});
   }
   return parts;
 }
@@ -639,10 +642,9 @@ std::string Table(const nlohmann::json& rows) {
                         row.at("tokens_per_second_per_pod").get<double>(),
                         100 * row.at("busy_share").get<double>(), Three(row, "first_token_ms"),
                         Three(row, "token_ms"), Three(row, "longest_gap_ms"),
-                        row.at("jain_tenants").get<double>(),
-                        row.at("jain_requests").get<double>(), row.at("completed").get<int>(),
-                        row.at("refused").get<int>(), row.at("failed").get<int>(),
-                        row.at("router_us_per_token").get<double>()));
+                        row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
+                        row.at("completed").get<int>(), row.at("refused").get<int>(),
+                        row.at("failed").get<int>(), row.at("router_us_per_token").get<double>()));
   }
   return text;
 }
@@ -660,8 +662,9 @@ int Main(int argc, char** argv) {
   app.add_option("--seed", seed, "Of lengths, arrivals and tenants")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
-  nlohmann::json results = {{"command", "build/cpu-release/bin/scaling_simulation --out "
-                                        "bench/results/scaling"},
+  nlohmann::json results = {{"command",
+                             "build/cpu-release/bin/scaling_simulation --out "
+                             "bench/results/scaling"},
                             {"seed", seed},
                             {"batch_seconds", kBatchSeconds},
                             {"row_seconds", kRowSeconds},
@@ -680,10 +683,10 @@ int Main(int argc, char** argv) {
       const auto begin = std::chrono::steady_clock::now();
       rows.push_back(World(setting, seed).Run());
       const nlohmann::json& row = rows.back();
-      std::fprintf(
-          stderr, "%s: %d pods, %d routers: %.0f tokens/s, simulated in %.1f s\n", part.name,
-          setting.pods, setting.routers, row.at("tokens_per_second").get<double>(),
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      std::fprintf(stderr, "%s: %d pods, %d routers: %.0f tokens/s, simulated in %.1f s\n",
+                   part.name, setting.pods, setting.routers,
+                   row.at("tokens_per_second").get<double>(),
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
       // Nothing is lost, and nothing is said twice.
       sound = sound && row.at("unended") == 0 && row.at("wrong_lengths") == 0;
     }

@@ -685,8 +685,8 @@ PodRoom Engine::Room(double now) const {
 }
 
 bool Engine::CanHold(const Sequence& sequence) const {
-  const uint64_t most = uint64_t{sequence.prompt_len()} +
-                        static_cast<uint64_t>(sequence.request.max_tokens);
+  const uint64_t most =
+      uint64_t{sequence.prompt_len()} + static_cast<uint64_t>(sequence.request.max_tokens);
   return !verifier_pages_.limited() || most <= verifier_pages_.capacity();
 }
 

@@ -102,8 +102,8 @@ class Engine {
   void Adopt(std::unique_ptr<Sequence> sequence, double now);
   // Gives up clients' requests that `wants` names, the oldest first: those that wait, and those
   // that run if the verifier is gone. Their ids stay in the ledger.
-  std::vector<std::unique_ptr<Sequence>> Release(
-      const std::function<bool(const Sequence&)>& wants, double now);
+  std::vector<std::unique_ptr<Sequence>> Release(const std::function<bool(const Sequence&)>& wants,
+                                                 double now);
   // What a verifier must offer that attaches for the first time: what others of the router do.
   void Expect(const v1::AttachReply& promised) { workers_.Expect(promised); }
   // For what it could take now, when nothing waits.

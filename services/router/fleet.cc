@@ -49,8 +49,8 @@ void Fleet::SetPods(const std::vector<PodSpec>& specs, double now) {
     num_leaving_ += leaving ? 1 : 0;
   }
   for (const PodSpec& spec : specs) {
-    const bool is_known = std::any_of(pods_.begin(), pods_.end(),
-                                      [&](const auto& pod) { return pod->spec == spec; });
+    const bool is_known =
+        std::any_of(pods_.begin(), pods_.end(), [&](const auto& pod) { return pod->spec == spec; });
     if (!is_known) AddPod(spec, now);
   }
   if (single()) return;
@@ -139,9 +139,9 @@ void Fleet::Promise(const v1::AttachReply& info) {
 void Fleet::Refresh(size_t pod, double now) {
   const Pod& of = *pods_[pod];
   PodRoom room = of.engine->Room(now);
-  room.takes = room.takes && !of.leaving &&
-               !(options_.workers.drafter_required &&
-                 of.engine->workers().refused(Worker::kDrafter));
+  room.takes =
+      room.takes && !of.leaving &&
+      !(options_.workers.drafter_required && of.engine->workers().refused(Worker::kDrafter));
   rooms_[pod] = room;
   deadlines_[pod] = of.engine->NextDeadline();
 }
@@ -314,10 +314,9 @@ std::optional<Engine::Refusal> Fleet::RefusesAll(double now) const {
   if (pods_.empty()) return Engine::Refusal{Unavailable("no worker pod is known yet"), 1000};
   if (draining_) return pods_.front()->engine->RefusesAll(now);
   if (!ready() && now - down_since_ >= options_.verifier_timeout_seconds) {
-    return Engine::Refusal{
-        Unavailable(absl::StrCat("all verifiers have been gone for more than ",
-                                 options_.verifier_timeout_seconds, " s")),
-        1000};
+    return Engine::Refusal{Unavailable(absl::StrCat("all verifiers have been gone for more than ",
+                                                    options_.verifier_timeout_seconds, " s")),
+                           1000};
   }
   if (options_.max_queue == 0 || waiting_.size() < options_.max_queue) return std::nullopt;
   return QueueIsFull();
@@ -532,9 +531,8 @@ bool Fleet::drafters_settled() const {
 }
 
 bool Fleet::idle() const {
-  return num_waiting() == 0 && std::all_of(pods_.begin(), pods_.end(), [](const auto& pod) {
-           return pod->engine->idle();
-         });
+  return num_waiting() == 0 && std::all_of(pods_.begin(), pods_.end(),
+                                           [](const auto& pod) { return pod->engine->idle(); });
 }
 
 std::string Fleet::drafter_name() const {

@@ -143,7 +143,7 @@ class Fleet {
   v1::ServerLoad left_;         // counts of pods that are gone, and of what ended here
   size_t num_ready_ = 0;
   size_t num_leaving_ = 0;
-  double down_since_ = 0;  // while no verifier serves
+  double down_since_ = 0;                                      // while no verifier serves
   double check_at_ = std::numeric_limits<double>::infinity();  // what waits
   bool draining_ = false;
 };

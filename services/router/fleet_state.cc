@@ -24,8 +24,7 @@ void AddStates(const v1::ServerLoad& one, v1::ServerLoad* all) {
   all->set_num_kv_pages(all->num_kv_pages() + one.num_kv_pages());
   all->set_num_free_kv_pages(all->num_free_kv_pages() + one.num_free_kv_pages());
   all->set_num_draft_kv_pages(all->num_draft_kv_pages() + one.num_draft_kv_pages());
-  all->set_num_free_draft_kv_pages(all->num_free_draft_kv_pages() +
-                                   one.num_free_draft_kv_pages());
+  all->set_num_free_draft_kv_pages(all->num_free_draft_kv_pages() + one.num_free_draft_kv_pages());
   if (one.kv_page_tokens() > 0) all->set_kv_page_tokens(one.kv_page_tokens());
 }
 
@@ -41,9 +40,8 @@ void FleetState::Add(const Engine& engine) {
   ++(workers.ready(Worker::kVerifier) ? num_pods_ready : num_pods_lost);
   drafter_attached = drafter_attached || workers.ready(Worker::kDrafter);
   if (drafter_name.empty()) drafter_name = workers.drafter_name();
-  if (workers.ring().open() &&
-      std::find(transports.begin(), transports.end(), workers.ring().transport()) ==
-          transports.end()) {
+  if (workers.ring().open() && std::find(transports.begin(), transports.end(),
+                                         workers.ring().transport()) == transports.end()) {
     transports.push_back(workers.ring().transport());
   }
   // What runs nowhere is of the first engine.

@@ -18,9 +18,9 @@ struct FleetState {
   uint32_t num_slots = 0;
   uint32_t num_pods_ready = 0;  // their verifiers serve
   uint32_t num_pods_lost = 0;
-  bool drafter_attached = false;               // one at least
-  std::string drafter_name;                    // of one that was found to fit; empty: none was
-  std::vector<v1::RingTransport> transports;   // of rings that are open
+  bool drafter_attached = false;                // one at least
+  std::string drafter_name;                     // of one that was found to fit; empty: none was
+  std::vector<v1::RingTransport> transports;    // of rings that are open
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
   bool audit_failed = false;
 

@@ -22,8 +22,8 @@ constexpr std::string_view kDns = "dns:";
 absl::StatusOr<Address> ParseName(const std::string& option, const std::string& text) {
   auto address = Address::Parse(text.substr(kDns.size()));
   if (!address.ok() || address->is_unix() || address->port() == 0) {
-    return InvalidArgument(absl::StrCat(option, ": got '", text,
-                                        "', want dns:NAME:PORT with a port from 1 to 65535"));
+    return InvalidArgument(
+        absl::StrCat(option, ": got '", text, "', want dns:NAME:PORT with a port from 1 to 65535"));
   }
   return address;
 }
@@ -40,8 +40,8 @@ absl::StatusOr<std::vector<std::string>> ParseList(const std::string& option,
     if (const auto address = Address::Parse(addresses[i]); !address.ok()) {
       return InvalidArgument(absl::StrCat(option, ": ", address.status().message()));
     }
-    if (std::find(addresses.begin(), addresses.begin() + static_cast<ptrdiff_t>(i),
-                  addresses[i]) != addresses.begin() + static_cast<ptrdiff_t>(i)) {
+    if (std::find(addresses.begin(), addresses.begin() + static_cast<ptrdiff_t>(i), addresses[i]) !=
+        addresses.begin() + static_cast<ptrdiff_t>(i)) {
       return InvalidArgument(absl::StrCat(option, ": ", addresses[i], " is given twice"));
     }
   }
@@ -66,9 +66,8 @@ absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& name) {
   for (const int family : {AF_INET, AF_INET6}) {
     for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
       char host[NI_MAXHOST];
-      if (info->ai_family != family ||
-          getnameinfo(info->ai_addr, info->ai_addrlen, host, sizeof(host), nullptr, 0,
-                      NI_NUMERICHOST) != 0) {
+      if (info->ai_family != family || getnameinfo(info->ai_addr, info->ai_addrlen, host,
+                                                   sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) {
         continue;
       }
       addresses.emplace_back(host);
@@ -89,15 +88,15 @@ absl::StatusOr<PodDirectory> PodDirectory::Parse(const std::string& verifiers,
     directory.resolve_ = std::move(resolve);
     if (!has_drafters) return directory;
     if (!drafters.starts_with(kDns)) {
-      return InvalidArgument(absl::StrCat("--drafter: got '", drafters, "', want dns:",
-                                          directory.name_,
+      return InvalidArgument(absl::StrCat("--drafter: got '", drafters,
+                                          "', want dns:", directory.name_,
                                           ":PORT, as --verifier asks for, or none"));
     }
     TANDEM_ASSIGN_OR_RETURN(const Address drafter, ParseName("--drafter", drafters));
     if (drafter.host() != directory.name_) {
-      return InvalidArgument(absl::StrCat(
-          "--drafter: asks for ", drafter.host(), ", --verifier for ", directory.name_,
-          "; both must name the same pods: the two workers of a pod share a host"));
+      return InvalidArgument(
+          absl::StrCat("--drafter: asks for ", drafter.host(), ", --verifier for ", directory.name_,
+                       "; both must name the same pods: the two workers of a pod share a host"));
     }
     directory.drafter_port_ = drafter.port();
     return directory;
@@ -135,8 +134,8 @@ absl::StatusOr<std::vector<PodSpec>> PodDirectory::Find() const {
   }
   std::vector<PodSpec> pods;
   for (const std::string& host : hosts) {
-    pods.push_back({WithPort(host, verifier_port_),
-                    drafter_port_ == 0 ? "" : WithPort(host, drafter_port_)});
+    pods.push_back(
+        {WithPort(host, verifier_port_), drafter_port_ == 0 ? "" : WithPort(host, drafter_port_)});
   }
   return pods;
 }

@@ -11,8 +11,8 @@ namespace tandem {
 
 // As far as one router can know: its own requests, and what the pod last said of all routers'.
 struct PodRoom {
-  bool takes = false;  // new requests, at all
-  bool idle = false;   // nothing of this router runs there
+  bool takes = false;           // new requests, at all
+  bool idle = false;            // nothing of this router runs there
   uint32_t num_free_slots = 0;  // of this router at the pod
   uint32_t num_slots = 0;       // of the pod, and how many of them are open, of all routers
   uint32_t num_open_slots = 0;

@@ -122,8 +122,8 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Create(const RouterO
     TANDEM_ASSIGN_OR_RETURN(admin, Address::Parse(options.admin_address));
     TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(*admin, options.insecure, "--admin"));
   }
-  TANDEM_ASSIGN_OR_RETURN(PodDirectory pods, PodDirectory::Parse(options.verifier_address,
-                                                                 options.drafter_address));
+  TANDEM_ASSIGN_OR_RETURN(PodDirectory pods,
+                          PodDirectory::Parse(options.verifier_address, options.drafter_address));
   return std::unique_ptr<RouterServer>(new RouterServer(
       options, std::move(target), std::move(listen), std::move(admin), std::move(pods)));
 }

@@ -153,9 +153,8 @@ class FleetDriver {
   bool Run(const std::function<void(int step)>& before_step = {}) {
     for (int step = 0; step < 100000; ++step) {
       if (before_step) before_step(step);
-      const bool nothing_under_way = std::all_of(pods.begin(), pods.end(), [](const auto& pod) {
-        return pod.second->inbox.empty();
-      });
+      const bool nothing_under_way = std::all_of(
+          pods.begin(), pods.end(), [](const auto& pod) { return pod.second->inbox.empty(); });
       if (fleet.idle() && nothing_under_way) return true;
       if (Step()) continue;
       if (!Wait()) return false;

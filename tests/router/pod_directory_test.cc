@@ -62,8 +62,8 @@ TEST(PodDirectoryTest, NoAddressIsAnErrorAndNoEmptyList) {
 }
 
 TEST(PodDirectoryTest, NoMorePodsThanARouterCanHave) {
-  const auto directory = *PodDirectory::Parse(
-      "dns:pods:7001", "none", [](const std::string&) -> Addresses {
+  const auto directory =
+      *PodDirectory::Parse("dns:pods:7001", "none", [](const std::string&) -> Addresses {
         Hosts all;
         for (size_t i = 0; i <= PodDirectory::kMaxPods; ++i) {
           all.push_back("10.0." + std::to_string(i / 256) + "." + std::to_string(i % 256));
