@@ -109,10 +109,11 @@ def wait_for_pods(router, ready, lost=0, timeout=10):
 
 
 @pytest.fixture(scope="module")
-def want(tmp_path_factory, pods, folders):
-    """What a router with one pod says: want(prompt, **options) -> bytes."""
-    started = Routers(tmp_path_factory.mktemp("alone"), folders["target"])
-    router = started.start(*addresses(pods[:1]))
+def want(tmp_path_factory, folders):
+    """What a router with one pod of its own says: want(prompt, **options) -> bytes."""
+    folder = tmp_path_factory.mktemp("alone")
+    pod = Pod(folder, "alone", **folders)
+    router = Routers(folder, folders["target"]).start(*addresses([pod]))
     known = {}
 
     def get(prompt, **options):
@@ -123,6 +124,7 @@ def want(tmp_path_factory, pods, folders):
 
     yield get
     router.kill()
+    pod.kill()
 
 
 def test_outputs_are_those_of_one_pod(pods, routers, want):
@@ -188,9 +190,14 @@ def test_a_pod_of_another_model_is_refused(tmp_path, pods, routers, models, want
                           tokenizer_from=harness.TALES_TARGET)
     stranger = Pod(tmp_path, "stranger", other, other)
     try:
+        for worker in stranger.workers:
+            worker.freeze()  # the first that attaches says what all must serve
         router = routers.start(*addresses([pods[0], stranger, pods[1]]))
         wait_for_pods(router, 2, 1)
-        harness.wait_until(lambda: "must serve one model" in router.log(), 10, "the log says why")
+        for worker in stranger.workers:
+            worker.thaw()
+        harness.wait_until(lambda: "must serve one model" in router.log(), 20, "the log says why")
+        wait_for_pods(router, 2, 1)
         streams = [router.stream(PROMPTS[i], max_tokens=40, **MODES[0]) for i in range(4)]
         assert [stream.result().bytes for stream in streams] == [want(PROMPTS[i], max_tokens=40, **MODES[0]) for i in range(4)]
         assert router.terminate() == 0
