@@ -133,6 +133,7 @@ absl::StatusOr<std::vector<PodSpec>> PodDirectory::Find() const {
                                           " addresses, allowed: at most ", kMaxPods));
   }
   std::vector<PodSpec> pods;
+  pods.reserve(hosts.size());
   for (const std::string& host : hosts) {
     pods.push_back(
         {WithPort(host, verifier_port_), drafter_port_ == 0 ? "" : WithPort(host, drafter_port_)});
