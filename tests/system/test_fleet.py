@@ -17,7 +17,7 @@ import harness
 from prompts import PROMPTS
 
 MODES = [dict(temperature=0), dict(seed=11), dict(seed=12, temperature=0.7, top_p=0.9)]
-LONG = dict(max_tokens=1500, ignore_eos=True)
+LONG = dict(max_tokens=4000, ignore_eos=True)
 
 
 class Pod:
@@ -149,7 +149,7 @@ def test_the_load_spreads_over_pods_and_routers(pods, routers, want):
     streams = []
     for i in range(6):
         streams.append(both[i % 2].stream(PROMPTS[i], **LONG, **MODES[0]))
-        time.sleep(0.1)
+        time.sleep(0.05)
     harness.wait_until(lambda: all(stream.num_tokens > 0 for stream in streams), 30, "all streams run")
     assert not any(stream.done for stream in streams), "the streams are too short to see where they run"
     # Three of each router: at least one of each at every pod, if nobody saw the other.
