@@ -12,10 +12,13 @@ if [ ! -e "$archive" ]; then
     tail -n 20 build/container/debootstrap.log >&2
     exit 1
   }
-  cat >"$root/etc/apt/sources.list" <<'END'
-deb http://deb.debian.org/debian bookworm main
-deb http://deb.debian.org/debian bookworm-updates main
-deb http://deb.debian.org/debian-security bookworm-security main
+  # With updates, from the mirror that debootstrap took.
+  mirror="$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")"
+  mirror="${mirror%/}"
+  cat >"$root/etc/apt/sources.list" <<END
+deb $mirror bookworm main
+deb $mirror bookworm-updates main
+deb $mirror-security bookworm-security main
 END
   # What makes it slim: no documentation but licences, no translations, now and later.
   cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'

@@ -28,7 +28,32 @@ struct CallResult {
   std::optional<absl::Status> status;
   int emitted_tokens = 0;
   int retry_milliseconds = 0;
+
+  void Add(const v1::GenerateResponse& response) {
+    ids.insert(ids.end(), response.token_ids().begin(), response.token_ids().end());
+    sources.insert(sources.end(), response.sources().begin(), response.sources().end());
+    for (const v1::TokenLogprobs& of_token : response.logprobs()) {
+      logprobs.push_back(of_token.logprob());
+    }
+    text += response.text();
+    if (response.has_completion()) completion = response.completion();
+  }
+  void End(const FinishCall& finish) {
+    status = finish.status;
+    emitted_tokens = finish.emitted_tokens;
+    retry_milliseconds = finish.retry_milliseconds;
+  }
 };
+
+inline GenerationRequest GreedyRequest(std::vector<int32_t> prompt, int max_tokens) {
+  GenerationRequest request;
+  request.prompt_token_ids = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.open.mutable_sampling()->set_temperature(0);
+  request.open.set_lenience(1);
+  request.open.set_prompt_length(static_cast<uint32_t>(request.prompt_token_ids.size()));
+  return request;
+}
 
 class EngineDriver {
  public:
@@ -50,13 +75,7 @@ class EngineDriver {
   }
 
   GenerationRequest Request(std::vector<int32_t> prompt, int max_tokens) const {
-    GenerationRequest request;
-    request.prompt_token_ids = std::move(prompt);
-    request.max_tokens = max_tokens;
-    request.open.mutable_sampling()->set_temperature(0);
-    request.open.set_lenience(1);
-    request.open.set_prompt_length(static_cast<uint32_t>(request.prompt_token_ids.size()));
-    return request;
+    return GreedyRequest(std::move(prompt), max_tokens);
   }
 
   CallId Send(GenerationRequest request) {
@@ -220,21 +239,9 @@ class EngineDriver {
         engine.OnPong(ping->worker, ping->session, pong[ping->worker], now);
       }
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {
-      CallResult& result = calls[write->call];
-      const v1::GenerateResponse& response = write->response;
-      result.ids.insert(result.ids.end(), response.token_ids().begin(), response.token_ids().end());
-      result.sources.insert(result.sources.end(), response.sources().begin(),
-                            response.sources().end());
-      for (const v1::TokenLogprobs& logprobs : response.logprobs()) {
-        result.logprobs.push_back(logprobs.logprob());
-      }
-      result.text += response.text();
-      if (response.has_completion()) result.completion = response.completion();
+      calls[write->call].Add(write->response);
     } else if (auto* finish = std::get_if<FinishCall>(&command)) {
-      CallResult& result = calls[finish->call];
-      result.status = finish->status;
-      result.emitted_tokens = finish->emitted_tokens;
-      result.retry_milliseconds = finish->retry_milliseconds;
+      calls[finish->call].End(*finish);
     } else if (auto* line = std::get_if<LogLine>(&command)) {
       log.push_back(line->text);
     } else if (auto* give_up = std::get_if<GiveUp>(&command)) {

@@ -78,13 +78,7 @@ class FleetDriver {
   }
 
   GenerationRequest Request(std::vector<int32_t> prompt, int max_tokens) const {
-    GenerationRequest request;
-    request.prompt_token_ids = std::move(prompt);
-    request.max_tokens = max_tokens;
-    request.open.mutable_sampling()->set_temperature(0);
-    request.open.set_lenience(1);
-    request.open.set_prompt_length(static_cast<uint32_t>(request.prompt_token_ids.size()));
-    return request;
+    return GreedyRequest(std::move(prompt), max_tokens);
   }
 
   CallId Send(GenerationRequest request) {
@@ -250,16 +244,9 @@ class FleetDriver {
         fleet.OnPong(ping->worker, ping->session, pod.pong, now);
       }
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {
-      CallResult& result = calls[write->call];
-      const v1::GenerateResponse& response = write->response;
-      result.ids.insert(result.ids.end(), response.token_ids().begin(), response.token_ids().end());
-      result.text += response.text();
-      if (response.has_completion()) result.completion = response.completion();
+      calls[write->call].Add(write->response);
     } else if (auto* finish = std::get_if<FinishCall>(&command)) {
-      CallResult& result = calls[finish->call];
-      result.status = finish->status;
-      result.emitted_tokens = finish->emitted_tokens;
-      result.retry_milliseconds = finish->retry_milliseconds;
+      calls[finish->call].End(*finish);
     } else if (auto* line = std::get_if<LogLine>(&command)) {
       log.push_back(*line);
     } else if (auto* give_up = std::get_if<GiveUp>(&command)) {
