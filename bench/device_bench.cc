@@ -1,5 +1,6 @@
 // What a GPU gives, and what a model takes of it: copy bandwidth, a decode step, passes of several
-// rows. Times are between events of the device's own; the median of the repetitions counts.
+// rows, each as a graph and kernel by kernel in turn. Times are between events of the device's own,
+// but for enqueue_seconds, which are the host's; medians of the repetitions count.
 //
 //   bench_device [--gpu N] [--copy-bytes 1GiB] [--model DIR] [--context 512] [--rows 1,2,4,8,16]
 //                [--repeats 50]
@@ -7,6 +8,7 @@
 // Prints one JSON object. Exit code 3: there is no GPU; the text says why.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -34,23 +36,48 @@ struct Options {
   size_t repeats = 50;
 };
 
-// Median seconds of what `enqueue` enqueues; once before that to warm up.
-absl::StatusOr<double> Measure(const DeviceStream& stream, size_t repeats,
-                               const std::function<absl::Status()>& enqueue) {
+double MedianOf(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+struct Seconds {
+  std::vector<double> device;
+  std::vector<double> enqueue;  // of the host
+};
+
+// Seconds of what `enqueue` enqueues.
+absl::Status MeasureOnce(const DeviceStream& stream, const DeviceEvent& begin,
+                         const DeviceEvent& end, const std::function<absl::Status()>& enqueue,
+                         Seconds* seconds) {
+  const auto started = std::chrono::steady_clock::now();
+  TANDEM_RETURN_IF_ERROR(begin.Record(stream));
+  TANDEM_RETURN_IF_ERROR(enqueue());
+  TANDEM_RETURN_IF_ERROR(end.Record(stream));
+  seconds->enqueue.push_back(
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  TANDEM_RETURN_IF_ERROR(stream.Wait());
+  TANDEM_ASSIGN_OR_RETURN(const double each, end.SecondsSince(begin));
+  seconds->device.push_back(each);
+  return absl::OkStatus();
+}
+
+// Each of `enqueue` in turn, `repeats` times; twice before that to warm up, which records graphs.
+absl::StatusOr<std::vector<Seconds>> Measure(
+    const DeviceStream& stream, size_t repeats,
+    const std::vector<std::function<absl::Status()>>& enqueue) {
   TANDEM_ASSIGN_OR_RETURN(const DeviceEvent begin, DeviceEvent::Create(/*timed=*/true));
   TANDEM_ASSIGN_OR_RETURN(const DeviceEvent end, DeviceEvent::Create(/*timed=*/true));
-  std::vector<double> seconds;
-  for (size_t i = 0; i <= repeats; ++i) {
-    TANDEM_RETURN_IF_ERROR(begin.Record(stream));
-    TANDEM_RETURN_IF_ERROR(enqueue());
-    TANDEM_RETURN_IF_ERROR(end.Record(stream));
-    TANDEM_RETURN_IF_ERROR(stream.Wait());
-    TANDEM_ASSIGN_OR_RETURN(const double each, end.SecondsSince(begin));
-    if (i > 0) seconds.push_back(each);
+  std::vector<Seconds> seconds(enqueue.size());
+  for (size_t i = 0; i < repeats + 2; ++i) {
+    for (size_t k = 0; k < enqueue.size(); ++k) {
+      Seconds warm_up;
+      TANDEM_RETURN_IF_ERROR(
+          MeasureOnce(stream, begin, end, enqueue[k], i < 2 ? &warm_up : &seconds[k]));
+    }
   }
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(repeats / 2),
-                   seconds.end());
-  return seconds[repeats / 2];
+  return seconds;
 }
 
 // Bytes read and written a second.
@@ -62,10 +89,10 @@ absl::StatusOr<double> CopyBandwidth(const Options& options) {
   TANDEM_ASSIGN_OR_RETURN(std::byte* const to,
                           arena.Take<std::byte>(options.copy_bytes, "the copy"));
   TANDEM_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create());
-  TANDEM_ASSIGN_OR_RETURN(const double seconds, Measure(stream, options.repeats, [&] {
-                            return stream.Copy(to, from, options.copy_bytes);
-                          }));
-  return 2 * static_cast<double>(options.copy_bytes) / seconds;
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<Seconds> seconds,
+                          Measure(stream, options.repeats,
+                                  {[&] { return stream.Copy(to, from, options.copy_bytes); }}));
+  return 2 * static_cast<double>(options.copy_bytes) / MedianOf(seconds[0].device);
 }
 
 // Passes of one sequence behind `context` rows.
@@ -92,20 +119,30 @@ absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandw
   if (options.context > 0) TANDEM_RETURN_IF_ERROR(pass(options.context));
   nlohmann::json passes = nlohmann::json::array();
   for (const size_t rows : options.rows) {
-    TANDEM_ASSIGN_OR_RETURN(const double seconds,
-                            Measure(model->stream(), options.repeats, [&]() -> absl::Status {
-                              cache.TruncateTo(options.context);
-                              return pass(rows);
-                            }));
-    const double bytes_per_second = static_cast<double>(model->weight_bytes()) / seconds;
+    const auto with_graphs = [&](bool use) {
+      return [&, use]() -> absl::Status {
+        model->UseGraphs(use);
+        cache.TruncateTo(options.context);
+        return pass(rows);
+      };
+    };
+    TANDEM_ASSIGN_OR_RETURN(
+        const std::vector<Seconds> seconds,
+        Measure(model->stream(), options.repeats, {with_graphs(true), with_graphs(false)}));
+    const double of_pass = MedianOf(seconds[0].device);
+    const double bytes_per_second = static_cast<double>(model->weight_bytes()) / of_pass;
     passes.push_back({{"rows", rows},
-                      {"seconds", seconds},
+                      {"seconds", of_pass},
+                      {"enqueue_seconds", MedianOf(seconds[0].enqueue)},
+                      {"seconds_without_graphs", MedianOf(seconds[1].device)},
+                      {"enqueue_seconds_without_graphs", MedianOf(seconds[1].enqueue)},
                       {"weight_bytes_per_second", bytes_per_second},
                       {"share_of_copy_bandwidth", bytes_per_second / bandwidth}});
   }
   return nlohmann::json{{"folder", options.model},
                         {"weight_bytes", model->weight_bytes()},
                         {"context", options.context},
+                        {"graphs", model->graphs().num_recorded()},
                         {"passes", passes}};
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <string>
 
+#include "kernels/cuda/device_graph.h"
 #include "kernels/rms_norm.h"
 #include "tests/simt/fake_runtime.h"
 
@@ -90,6 +91,10 @@ absl::Status Work() {
                    .out = *x,
                    .out_stride = 64};
   if (absl::Status status = RmsNorm(args, stream->get()); !status.ok()) return status;
+  const auto copy_one = [&] { return stream->Copy(*x + 1, *x, sizeof(float)); };
+  const absl::StatusOr<DeviceGraph> graph = DeviceGraph::Record(*stream, copy_one);
+  if (!graph.ok()) return graph.status();
+  if (absl::Status status = graph->Start(*stream); !status.ok()) return status;
   if (absl::Status status = event->Record(*stream); !status.ok()) return status;
   if (absl::Status status = event->HoldUp(*other); !status.ok()) return status;
   if (absl::Status status = other->Copy(host, *x, 64 * sizeof(float)); !status.ok()) return status;
@@ -124,7 +129,67 @@ TEST_F(RuntimeTest, WhicheverCallFailsNothingLeaksAndTheStatusSaysWhich) {
       EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next launch would be blamed";
     }
   }
-  EXPECT_GE(num_failed, 2 * (num_calls - 10)) << "all but what gives back";
+  EXPECT_GE(num_failed, 2 * (num_calls - 12)) << "all but what gives back";
+}
+
+class GraphTest : public RuntimeTest {
+ protected:
+  static constexpr size_t kBytes = 4 * sizeof(float);
+
+  void SetUp() override {
+    arena_ = *DeviceArena::Create(1 << 12);
+    stream_ = *DeviceStream::Create();
+    from_ = *arena_.Take<float>(4, "from");
+    to_ = *arena_.Take<float>(4, "to");
+  }
+  // What is at `to_`, once all that was enqueued is done.
+  float Read() {
+    float value = 0;
+    EXPECT_TRUE(stream_.Copy(&value, to_, sizeof(value)).ok());
+    EXPECT_TRUE(stream_.Wait().ok());
+    return value;
+  }
+  void Write(float* to, float value) {
+    EXPECT_TRUE(stream_.Copy(to, &value, sizeof(value)).ok());
+    EXPECT_TRUE(stream_.Wait().ok());
+  }
+
+  DeviceArena arena_;
+  DeviceStream stream_;
+  float* from_ = nullptr;
+  float* to_ = nullptr;
+};
+
+TEST_F(GraphTest, DoesNothingWhenRecordedAndAllOfItAtEachStart) {
+  Write(from_, 1);
+  Write(to_, 0);
+  const absl::StatusOr<DeviceGraph> graph =
+      DeviceGraph::Record(stream_, [&] { return stream_.Copy(to_, from_, kBytes); });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(Read(), 0);
+  for (const float value : {2.0f, 3.0f}) {  // what is there at the start counts
+    Write(from_, value);
+    ASSERT_TRUE(graph->Start(stream_).ok());
+    EXPECT_EQ(Read(), value);
+  }
+}
+
+TEST_F(GraphTest, WhatCannotBeRecordedIsAnErrorAndTheStreamGoesOn) {
+  const absl::StatusOr<DeviceGraph> waits =
+      DeviceGraph::Record(stream_, [&] { return stream_.Wait(); });
+  EXPECT_EQ(waits.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(waits.status().message()), HasSubstr("cudaStreamSynchronize"));
+  const absl::StatusOr<DeviceGraph> waits_unseen = DeviceGraph::Record(stream_, [&] {
+    static_cast<void>(stream_.Wait());
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(std::string(waits_unseen.status().message()), HasSubstr("cudaStreamEndCapture"));
+  const absl::StatusOr<DeviceGraph> fails =
+      DeviceGraph::Record(stream_, [] { return absl::DataLossError("of the caller"); });
+  EXPECT_EQ(fails.status(), absl::DataLossError("of the caller"));
+  Write(from_, 5);
+  ASSERT_TRUE(stream_.Copy(to_, from_, kBytes).ok());
+  EXPECT_EQ(Read(), 5);
 }
 
 TEST_F(RuntimeTest, ALaunchWithTooMuchSharedMemoryIsRefused) {

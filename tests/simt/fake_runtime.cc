@@ -42,8 +42,20 @@ struct CUevent_st {
   int fd = -1;  // of the shared counts
 };
 
+using Work = std::function<void()>;
+
 struct CUstream_st {
-  std::deque<std::function<void()>> work;
+  std::deque<Work> work;
+  // While it records: what was enqueued, and whether it may be.
+  bool is_recording = false;
+  bool is_recording_valid = true;
+  std::vector<Work> recorded;
+};
+struct CUgraph_st {
+  std::vector<Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<Work> work;
 };
 
 namespace {
@@ -115,6 +127,9 @@ struct FakeDevice {
   std::map<void*, size_t> pinned;  // of somebody else's
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
+  std::set<CUgraph_st*> recorded_graphs;
+  std::set<CUgraphExec_st*> graphs;
+  uint64_t num_launches = 0;
   std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
   size_t bytes = kDeviceBytes;
   size_t used = 0;
@@ -159,8 +174,27 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
+void Put(CUstream_st* stream, Work work) {
+  if (stream->is_recording) {
+    stream->recorded.push_back(std::move(work));
+  } else {
+    stream->work.push_back(std::move(work));
+  }
+}
+
+// Whether some stream records, which what is called now spoils.
+bool SpoilsRecording() {
+  bool spoils = false;
+  for (CUstream_st* stream : Device().streams) {
+    if (!stream->is_recording) continue;
+    stream->is_recording_valid = false;
+    spoils = true;
+  }
+  return spoils;
+}
+
 void DoNext(CUstream_st* stream) {
-  const std::function<void()> next = std::move(stream->work.front());
+  const Work next = std::move(stream->work.front());
   stream->work.pop_front();
   next();
 }
@@ -200,6 +234,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorUnknown:
       return "cudaErrorUnknown";
   }
@@ -249,6 +287,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
   FakeDevice& device = Device();
@@ -285,6 +324,7 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   *memory = std::malloc(std::max<size_t>(bytes, 1));
   if (*memory == nullptr) return Refuse(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xFF, bytes);
@@ -302,6 +342,7 @@ cudaError_t cudaFreeHost(void* memory) {
 
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0 || !Device().pinned.try_emplace(memory, bytes).second) {
     return Refuse(cudaErrorInvalidValue);
   }
@@ -317,7 +358,7 @@ cudaError_t cudaHostUnregister(void* memory) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  stream->work.emplace_back([=] {
+  Put(stream, [=] {
     const DeviceAccess access;
     std::memcpy(to, from, bytes);
   });
@@ -326,7 +367,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  stream->work.emplace_back([=] {
+  Put(stream, [=] {
     const DeviceAccess access;
     std::memset(memory, value, bytes);
   });
@@ -337,7 +378,7 @@ cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t widt
                               cudaStream_t stream) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (width > pitch) return Refuse(cudaErrorInvalidValue);
-  stream->work.emplace_back([=] {
+  Put(stream, [=] {
     const DeviceAccess access;
     for (size_t row = 0; row < height; ++row) {
       std::memset(static_cast<char*>(memory) + row * pitch, value, width);
@@ -366,6 +407,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   if (Device().streams.count(stream) == 0) return Refuse(cudaErrorInvalidResourceHandle);
   DoAll(stream);
   return cudaSuccess;
@@ -373,11 +415,62 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   // A wait on one that was never recorded waits for nothing.
   stream->work.emplace_back(
       [record = event->record, number = event->record->counts->num_recorded.load()] {
         Reach(record.get(), number);
       });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (stream->is_recording) return Refuse(cudaErrorStreamCaptureUnsupported);
+  stream->is_recording = true;
+  stream->is_recording_valid = true;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const cudaError_t earlier = Begin();
+  *graph = nullptr;
+  if (!stream->is_recording) return Refuse(cudaErrorInvalidValue);
+  std::vector<Work> recorded = std::exchange(stream->recorded, {});
+  stream->is_recording = false;
+  if (earlier != cudaSuccess) return earlier;
+  if (!stream->is_recording_valid) return Refuse(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{std::move(recorded)};
+  Device().recorded_graphs.insert(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded, unsigned long long) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (Device().recorded_graphs.count(recorded) == 0) return Refuse(cudaErrorInvalidValue);
+  *graph = new CUgraphExec_st{recorded->work};
+  Device().graphs.insert(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const cudaError_t earlier = Begin();
+  if (Device().recorded_graphs.erase(graph) == 0) return Refuse(cudaErrorInvalidValue);
+  delete graph;
+  return earlier;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  const cudaError_t earlier = Begin();
+  if (Device().graphs.erase(graph) == 0) return Refuse(cudaErrorInvalidValue);
+  delete graph;  // what was started of it is on its stream
+  return earlier;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (Device().graphs.count(graph) == 0) return Refuse(cudaErrorInvalidValue);
+  for (const Work& work : graph->work) Put(stream, work);
   return cudaSuccess;
 }
 
@@ -406,6 +499,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   const uint64_t number = ++event->record->counts->num_recorded;
   event->record->stream = stream;
   stream->work.emplace_back([record = event->record, number] {
@@ -420,6 +514,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   Record& record = *event->record;
   if (record.counts->num_reached >= record.counts->num_recorded) return cudaSuccess;
   // Time passes: one piece of work is done from one question to the next.
@@ -429,6 +524,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   Reach(event->record.get(), event->record->counts->num_recorded);
   return cudaSuccess;
 }
@@ -513,7 +609,8 @@ cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
       device.streams.count(config.stream) == 0) {
     return Refuse(cudaErrorInvalidValue);
   }
-  config.stream->work.emplace_back([config, body = std::move(body)] {
+  if (!config.stream->is_recording) ++device.num_launches;
+  Put(config.stream, [config, body = std::move(body)] {
     const DeviceAccess access;
     Run(config.gridDim, config.blockDim, config.dynamicSmemBytes, Device().seed++, body);
   });
@@ -526,10 +623,12 @@ void FailCall(uint64_t number, cudaError_t error) {
 }
 void FailNoCall() { Device().failing_call = ~uint64_t{0}; }
 uint64_t NumCalls() { return Device().num_calls; }
+uint64_t NumLaunches() { return Device().num_launches; }
 size_t NumLive() {
   const FakeDevice& device = Device();
   return device.memory.size() + device.host_memory.size() + device.pinned.size() +
-         device.streams.size() + device.events.size() + device.imported.size();
+         device.streams.size() + device.events.size() + device.imported.size() +
+         device.recorded_graphs.size() + device.graphs.size();
 }
 void SetSeed(uint64_t seed) { Device().seed = seed; }
 void SetDeviceBytes(size_t bytes) { Device().bytes = bytes; }

@@ -26,6 +26,8 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind {
@@ -46,6 +48,12 @@ struct CUstream_st;
 struct CUevent_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
+
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+struct CUgraph_st;
+struct CUgraphExec_st;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
 
 struct cudaUUID_t {
   char bytes[16];
@@ -94,6 +102,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+// While a stream records, what would wait or take device memory fails, and the recording with it.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded,
+                                 unsigned long long flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
@@ -130,7 +146,8 @@ void FailCall(uint64_t number,
               cudaError_t error);  // the call of that number from now on, 0 the next one; then none
 void FailNoCall();
 uint64_t NumCalls();          // to the runtime, so far
-size_t NumLive();             // allocations, pinned ranges, streams and events
+size_t NumLive();             // allocations, pinned ranges, streams, events and graphs
+uint64_t NumLaunches();       // of kernels by themselves, so far: those of graphs do not count
 void SetSeed(uint64_t seed);  // of the order in which threads run
 void SetDeviceBytes(size_t bytes);
 void SetDeviceCount(int count);

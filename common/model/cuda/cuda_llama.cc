@@ -1,6 +1,7 @@
 #include "common/model/cuda/cuda_llama.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 #include <type_traits>
@@ -261,8 +262,38 @@ void CudaLlama::CutBlocks() {
 
 absl::StatusOr<size_t> CudaLlama::RunBlock(size_t begin, size_t end, size_t logits_row,
                                            const int32_t* token_ids) {
-  const size_t rows = end - begin;
   TANDEM_RETURN_IF_ERROR(TellRows(begin, end));
+  progress_.fetch_add(1, std::memory_order_relaxed);
+  const std::optional<PassShape> shape = ShapeOf(begin, end, token_ids);
+  if (!shape.has_value()) return RunLayers(begin, end, logits_row, token_ids);
+  TANDEM_RETURN_IF_ERROR(graphs_.Run(
+      *shape, stream_, [&] { return RunLayers(begin, end, logits_row, token_ids).status(); }));
+  return logits_row + static_cast<size_t>(std::popcount(shape->wants_logits));
+}
+
+std::optional<PassShape> CudaLlama::ShapeOf(size_t begin, size_t end, const int32_t* token_ids) {
+  const size_t rows = end - begin;
+  if (!options_.use_graphs || rows > PassGraphs::kMaxRows || blocks_.size() > 2 ||
+      chunks_.size() > 1) {
+    return std::nullopt;
+  }
+  AttentionChunk& chunk = chunks_.front();
+  const size_t room = partial_rows_ / (rows * config_.num_heads);
+  chunk.max_blocks = PassGraphs::RoundBlocks(chunk.max_blocks, std::min(room, table_stride_));
+  PassShape shape = {.rows = rows,
+                     .tiles = chunk.num_tiles,
+                     .max_blocks = chunk.max_blocks,
+                     .has_paths = block_has_paths_,
+                     .token_ids = token_ids};
+  for (size_t row = 0; row < rows; ++row) {
+    shape.wants_logits |= uint64_t{plan_.wants_logits(begin + row)} << row;
+  }
+  return shape;
+}
+
+absl::StatusOr<size_t> CudaLlama::RunLayers(size_t begin, size_t end, size_t logits_row,
+                                            const int32_t* token_ids) {
+  const size_t rows = end - begin;
   TANDEM_RETURN_IF_ERROR(
       Embed({.table = weights_.embedding.weight,
              .dtype = weights_.embedding.dtype,
@@ -304,9 +335,7 @@ absl::StatusOr<size_t> CudaLlama::RunBlock(size_t begin, size_t end, size_t logi
     }
     TANDEM_RETURN_IF_ERROR(Product(layer.attention_output, mixed, head_floats(), live_rows, hidden,
                                    config_.hidden_size, /*add_to_out=*/true));
-    progress_.fetch_add(1, std::memory_order_relaxed);
     TANDEM_RETURN_IF_ERROR(Mlp(layer, hidden, live_rows));
-    progress_.fetch_add(1, std::memory_order_relaxed);
   }
   TANDEM_RETURN_IF_ERROR(Norm(weights_.final_norm, hidden, live_rows));
   TANDEM_RETURN_IF_ERROR(Product(weights_.output, scratch_.normed, config_.hidden_size, live_rows,

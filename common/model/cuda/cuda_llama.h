@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "common/model/cuda/cuda_kv_memory.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/device_sampler.h"
+#include "common/model/cuda/pass_graphs.h"
 #include "common/model/forward_plan.h"
 #include "common/model/kv_page_pool.h"
 #include "common/model/llama.h"
@@ -38,6 +40,8 @@ struct CudaLlamaOptions {
   bool judges = false;     // sampler() has room for drafts to judge
   // Rows that are given back become NaN, so that whoever reads them shows it.
   bool spoil_freed_rows = false;
+  // Passes of few rows are started as one, where their shape comes again; else kernel by kernel.
+  bool use_graphs = true;
   // Called while weights are copied, with the bytes that are done and all of them.
   std::function<void(uint64_t done, uint64_t all)> on_progress = {};
 };
@@ -79,6 +83,9 @@ class CudaLlama final : public LlamaModel {
 
   // Works on stream(), in memory that is part of the model's.
   DeviceSampler& sampler() { return sampler_; }
+  const PassGraphs& graphs() const { return graphs_; }
+  // From the next pass on.
+  void UseGraphs(bool use) { options_.use_graphs = use; }
 
  private:
   // Device memory of a block of rows.
@@ -135,6 +142,11 @@ class CudaLlama final : public LlamaModel {
   // scratch's. Returns the row after the last.
   absl::StatusOr<size_t> RunBlock(size_t begin, size_t end, size_t logits_row,
                                   const int32_t* token_ids);
+  // What follows TellRows: nothing of it reads memory of the host.
+  absl::StatusOr<size_t> RunLayers(size_t begin, size_t end, size_t logits_row,
+                                   const int32_t* token_ids);
+  // None: the block is too large to gain from a graph, or one of several.
+  std::optional<PassShape> ShapeOf(size_t begin, size_t end, const int32_t* token_ids);
   absl::Status TellRows(size_t begin, size_t end);
   void TellSegment(size_t sequence, const PlanSegment& segment, bool is_tree, size_t begin);
   void CutAttention(size_t rows, bool is_tree);
@@ -158,6 +170,7 @@ class CudaLlama final : public LlamaModel {
   DeviceSampler sampler_;
   std::vector<float> host_logits_;
   DeviceStream stream_;
+  PassGraphs graphs_;
   DeviceEvent staged_;  // the numbers have been fetched
   CudaWeights weights_;
   uint64_t weight_bytes_ = 0;
@@ -171,7 +184,7 @@ class CudaLlama final : public LlamaModel {
   void* kv_data_ = nullptr;
   size_t num_pages_ = 0;
   CudaKvMemory* kv_ = nullptr;          // the pool's
-  std::atomic<uint64_t> progress_ = 0;  // two for each layer of a block that was enqueued
+  std::atomic<uint64_t> progress_ = 0;  // one for each block that was enqueued
 
   // Of the pass.
   ForwardPlan plan_;

@@ -1,0 +1,47 @@
+#include "common/model/cuda/pass_graphs.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "common/status.h"
+
+namespace tandem {
+
+size_t PassGraphs::RoundBlocks(size_t blocks, size_t most) {
+  return std::min(std::bit_ceil(blocks), most);
+}
+
+absl::Status PassGraphs::Run(const PassShape& shape, const DeviceStream& stream,
+                             absl::FunctionRef<absl::Status()> enqueue) {
+  if (is_out_of_memory_) return enqueue();
+  const auto [found, is_new] = entries_.try_emplace(shape);
+  Entry& entry = found->second;
+  entry.last_used = ++num_passes_;
+  if (is_new) {
+    MakeRoom();
+    return enqueue();
+  }
+  if (!entry.graph.has_value()) {
+    absl::StatusOr<DeviceGraph> graph = DeviceGraph::Record(stream, enqueue);
+    if (absl::IsResourceExhausted(graph.status())) {
+      entries_.clear();
+      is_out_of_memory_ = true;
+      return enqueue();
+    }
+    if (!graph.ok()) return graph.status();
+    entry.graph = *std::move(graph);
+    ++num_recorded_;
+  }
+  ++num_started_;
+  return entry.graph->Start(stream);
+}
+
+void PassGraphs::MakeRoom() {
+  if (entries_.size() <= kMaxGraphs) return;
+  entries_.erase(std::min_element(
+      entries_.begin(), entries_.end(),
+      [](const auto& a, const auto& b) { return a.second.last_used < b.second.last_used; }));
+}
+
+}  // namespace tandem

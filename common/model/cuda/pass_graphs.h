@@ -1,0 +1,66 @@
+// Passes of few rows as graphs: one for each shape that comes again.
+#ifndef TANDEM_COMMON_MODEL_CUDA_PASS_GRAPHS_H_
+#define TANDEM_COMMON_MODEL_CUDA_PASS_GRAPHS_H_
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "kernels/cuda/device_graph.h"
+#include "kernels/cuda/device_stream.h"
+
+namespace tandem {
+
+// What the launches of a pass depend on. All else (positions, pages, lengths, ids) its kernels read
+// in device memory, where it is told anew before each pass.
+struct PassShape {
+  size_t rows = 0;
+  size_t tiles = 0;           // of attention
+  size_t max_blocks = 0;      // of the longest row's keys, or more
+  uint64_t wants_logits = 0;  // bit i: row i does
+  bool has_paths = false;
+  const int32_t* token_ids = nullptr;  // in device memory, in place of those that are told
+
+  auto operator<=>(const PassShape&) const = default;
+};
+
+// Used by the thread that enqueues passes.
+class PassGraphs {
+ public:
+  static constexpr size_t kMaxRows = 64;  // of a pass: more are bound by arithmetic, not launches
+  // The driver takes memory for each: the shape that was not used for longest makes room.
+  static constexpr size_t kMaxGraphs = 64;
+
+  // A power of two, so that a growing context changes the shape seldom; at most `most`.
+  // PRECOND: blocks <= most.
+  static size_t RoundBlocks(size_t blocks, size_t most);
+
+  // Puts on `stream` what `enqueue` does: by itself the first time, which also loads the kernels,
+  // from then on as a graph. Without memory for graphs, by itself for ever.
+  absl::Status Run(const PassShape& shape, const DeviceStream& stream,
+                   absl::FunctionRef<absl::Status()> enqueue);
+
+  uint64_t num_recorded() const { return num_recorded_; }
+  uint64_t num_started() const { return num_started_; }
+
+ private:
+  struct Entry {
+    std::optional<DeviceGraph> graph;  // none yet: the shape came once
+    uint64_t last_used = 0;
+  };
+  void MakeRoom();
+
+  std::map<PassShape, Entry> entries_;
+  uint64_t num_passes_ = 0;
+  uint64_t num_recorded_ = 0;
+  uint64_t num_started_ = 0;
+  bool is_out_of_memory_ = false;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CUDA_PASS_GRAPHS_H_
