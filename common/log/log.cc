@@ -58,6 +58,10 @@ void SetUpLog(const LogOptions& options, std::shared_ptr<spdlog::sinks::sink> si
   spdlog::set_default_logger(std::move(logger));
 }
 
+bool Logs(spdlog::level::level_enum level) {
+  return spdlog::default_logger_raw()->should_log(level);
+}
+
 void LogWith(spdlog::level::level_enum level, const LogFields& fields, std::string_view message) {
   current_fields = &fields;
   spdlog::default_logger_raw()->log(level, "{}", message);

@@ -25,6 +25,9 @@ void SetUpLog(const LogOptions& options);
 // The same to a sink of the caller's: for tests.
 void SetUpLog(const LogOptions& options, std::shared_ptr<spdlog::sinks::sink> sink);
 
+// Whether lines of that level are written: for those that cost something to put together.
+bool Logs(spdlog::level::level_enum level);
+
 // A line about something.
 void LogWith(spdlog::level::level_enum level, const LogFields& fields, std::string_view message);
 

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "common/peer_text.h"
+
 namespace tandem {
 namespace {
 
@@ -37,7 +39,8 @@ std::string TextLogLine(std::chrono::system_clock::time_point time, std::string_
                         const LogFields& fields) {
   std::string line = Rfc3339(time);
   for (const std::string_view part : {level, process}) (line += ' ').append(part);
-  return (line += ": ").append(message) + fields.text();
+  // JSON leaves one control byte in the fields as it is: 0x7f.
+  return (line += ": ") + EscapeControls(message) + EscapeControls(fields.text());
 }
 
 bool IsJsonObject(std::string_view line) {

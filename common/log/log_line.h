@@ -15,7 +15,8 @@ namespace tandem {
 std::string JsonLogLine(std::chrono::system_clock::time_point time, std::string_view level,
                         std::string_view process, std::string_view message,
                         const LogFields& fields = {});
-// For people: the same parts, the fields at the end.
+// For people: the same parts, the fields at the end. One line whatever they hold: control bytes are
+// escaped.
 std::string TextLogLine(std::chrono::system_clock::time_point time, std::string_view level,
                         std::string_view process, std::string_view message,
                         const LogFields& fields = {});

@@ -15,6 +15,8 @@
 #include <boost/system/system_error.hpp>
 #include <chrono>
 #include <exception>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -22,6 +24,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/metrics/connection_places.h"
 #include "common/security/authorization.h"
 #include "common/status.h"
 
@@ -64,13 +67,22 @@ std::string TokenIn(std::string_view authorization) {
   return token.empty() ? BasicPassword(authorization) : token;
 }
 
+// By which a peer's connections are counted. Empty for this machine: who is here can do worse.
+std::string PeerName(asio::ip::address address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  return address.is_loopback() ? "" : address.to_string();
+}
+
 }  // namespace
 
 class AdminServer::Impl {
  public:
   Impl(const tcp::endpoint& endpoint, AdminRoutes routes, const AdminLimits& limits,
        ServerSecurity security)
-      : acceptor_(context_, endpoint),
+      : places_(limits.connections, limits.connections_of_peer),
+        acceptor_(context_, endpoint),
         is_loopback_(endpoint.address().is_loopback()),
         routes_(std::move(routes)),
         limits_(limits),
@@ -99,13 +111,18 @@ class AdminServer::Impl {
    public:
     // `arguments` make the stream.
     template <typename... Arguments>
-    explicit Connection(Impl* server, Arguments&&... arguments)
+    Connection(Impl* server, const std::string& peer, Arguments&&... arguments)
         : server_(server),
           stream_(std::forward<Arguments>(arguments)...),
-          buffer_(static_cast<size_t>(server->limits_.header_bytes)) {
-      ++server_->num_connections_;
+          buffer_(static_cast<size_t>(server->limits_.header_bytes)),
+          place_(server->places_.Take(peer)) {
+      // What it waits for ends with an error then, and so does the connection.
+      server_->closers_[place_] = [this] { socket().close(); };
     }
-    ~Connection() { --server_->num_connections_; }
+    ~Connection() {
+      server_->places_.Leave(place_);
+      server_->closers_.erase(place_);
+    }
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
@@ -138,6 +155,7 @@ class AdminServer::Impl {
     }
 
     void Write() {
+      server_->places_.IsAnswered(place_);
       const Request request = parser_->release();
       response_ = server_->Answer(request);
       // What comes after a header that announces a body cannot be told from it.
@@ -156,6 +174,7 @@ class AdminServer::Impl {
     }
 
     void OnWritten(const error_code& error) {
+      server_->places_.Waits(place_);
       if (!error && goes_on_) return Read(server_->limits_.idle_seconds);
       if constexpr (kEncrypted) {
         if (error) return;
@@ -170,6 +189,7 @@ class AdminServer::Impl {
     Impl* server_;
     Stream stream_;
     beast::flat_buffer buffer_;
+    const ConnectionPlaces::Place place_;
     std::optional<http::request_parser<http::empty_body>> parser_;
     Response response_;
     std::optional<http::response_serializer<http::string_body>> serializer_;
@@ -180,18 +200,35 @@ class AdminServer::Impl {
     acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) return AcceptLater();
-      if (num_connections_ < limits_.connections) Begin(std::move(socket));  // else it is closed
+      MakeRoom(std::move(socket));
       Accept();
     });
   }
 
-  void Begin(tcp::socket socket) {
+  // Or closes the new one: all are being answered.
+  void MakeRoom(tcp::socket socket) {
+    error_code error;
+    const tcp::endpoint endpoint = socket.remote_endpoint(error);
+    if (error) return;  // it has gone already
+    const std::string peer = PeerName(endpoint.address());
+    const ConnectionPlaces::Room room = places_.RoomFor(peer);
+    if (!room.is_there) return;
+    if (room.gives_way.has_value()) {
+      const auto closer = closers_.extract(*room.gives_way);
+      places_.Leave(*room.gives_way);
+      closer.mapped()();
+    }
+    Begin(std::move(socket), peer);
+  }
+
+  void Begin(tcp::socket socket, const std::string& peer) {
     if (!encrypted()) {
-      return std::make_shared<Connection<beast::tcp_stream>>(this, std::move(socket))->Begin();
+      return std::make_shared<Connection<beast::tcp_stream>>(this, peer, std::move(socket))
+          ->Begin();
     }
     RenewTlsContext();
     if (tls_context_ == nullptr) return;
-    std::make_shared<Connection<TlsStream>>(this, std::move(socket), *tls_context_)->Begin();
+    std::make_shared<Connection<TlsStream>>(this, peer, std::move(socket), *tls_context_)->Begin();
   }
 
   void RenewTlsContext() {
@@ -305,7 +342,9 @@ class AdminServer::Impl {
     return pages;
   }
 
-  int num_connections_ = 0;  // outlives the context, whose last connections count down
+  // These outlive the context, whose last connections leave them.
+  ConnectionPlaces places_;
+  std::map<ConnectionPlaces::Place, std::function<void()>> closers_;  // of those connections
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
   asio::steady_timer pause_{context_};

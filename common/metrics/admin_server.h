@@ -26,7 +26,10 @@ using AdminRoutes = std::map<std::string, AdminHandler>;
 
 // What a caller may cost.
 struct AdminLimits {
-  int connections = 64;  // more are closed at once
+  // One more closes the one that has waited longest for a request (ConnectionPlaces), so that probes
+  // get through whoever holds connections open.
+  int connections = 64;
+  int connections_of_peer = 8;  // from one address, unless it is this machine's own
   int header_bytes = 8 << 10;
   double request_seconds = 10;  // to send a request, and to take the answer
   double idle_seconds = 30;     // from one request to the next

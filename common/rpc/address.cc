@@ -117,15 +117,6 @@ absl::Status PrepareSocketPath(const Address& address) {
   return absl::OkStatus();
 }
 
-absl::Status RestrictSocket(const Address& address) {
-  if (!address.is_unix()) return absl::OkStatus();
-  if (chmod(address.path().c_str(), S_IRUSR | S_IWUSR) != 0) {
-    return Internal("cannot set the mode of " + address.path().string() + ": " +
-                    std::strerror(errno));
-  }
-  return absl::OkStatus();
-}
-
 void RemoveSocket(const Address& address) {
   if (address.is_unix()) unlink(address.path().c_str());
 }

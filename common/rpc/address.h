@@ -40,10 +40,6 @@ class Address {
 // FAILED_PRECONDITION. Does nothing for TCP.
 absl::Status PrepareSocketPath(const Address& address);
 
-// After binding: mode 0600. gRPC creates the file with the umask; the folder's 0700 guards the
-// moment in between.
-absl::Status RestrictSocket(const Address& address);
-
 // The socket file, if it is one.
 void RemoveSocket(const Address& address);
 

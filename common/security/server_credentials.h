@@ -6,16 +6,13 @@
 
 #include <memory>
 
-#include "common/security/call_gate.h"
 #include "common/security/tls_files.h"
 
 namespace tandem {
 
 // For one port. `tls` null: plaintext; with authorities, a client must show a certificate of
 // theirs. Each new connection gets the files as they are then; those that are open stay.
-// `gate` null: every call comes through.
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> tls,
-                                                               std::shared_ptr<CallGate> gate);
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> tls);
 
 }  // namespace tandem
 

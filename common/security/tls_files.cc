@@ -121,6 +121,7 @@ absl::StatusOr<std::shared_ptr<TlsFiles>> TlsFiles::Open(TlsPaths paths, TlsFlag
   std::shared_ptr<TlsFiles> files(new TlsFiles(std::move(paths), flags));
   files->stamps_ = files->CurrentStamps();
   TANDEM_ASSIGN_OR_RETURN(TlsPem pem, files->Read());
+  TANDEM_RETURN_IF_ERROR(files->Check(pem));
   files->pem_ = std::make_shared<const TlsPem>(std::move(pem));
   return files;
 }
@@ -130,15 +131,22 @@ std::shared_ptr<const TlsPem> TlsFiles::Current() {
   // Before they are read: what is written meanwhile shows the next time.
   const Stamps stamps = CurrentStamps();
   if (stamps == stamps_) return pem_;
-  stamps_ = stamps;
   absl::StatusOr<TlsPem> pem = Read();
-  if (pem.ok()) {
+  // Where one could not be read (no descriptor was left, say) they are read again at the next look,
+  // though none of them changes once more.
+  if (pem.ok()) stamps_ = stamps;
+  const absl::Status status = pem.ok() ? Check(*pem) : pem.status();
+  if (status.ok()) {
     spdlog::info("TLS: {} read again", has_certificate() ? paths_.certificate : paths_.authorities);
     pem_ = std::make_shared<const TlsPem>(*std::move(pem));
-  } else {
-    spdlog::warn("{} (TLS goes on with what was there before)",
-                 std::string(pem.status().message()));
+    complaint_.clear();
+    return pem_;
   }
+  const std::string complaint(status.message());
+  if (complaint != complaint_) {
+    spdlog::warn("{} (TLS goes on with what was there before)", complaint);
+  }
+  complaint_ = complaint;
   return pem_;
 }
 
@@ -152,11 +160,21 @@ TlsFiles::Stamps TlsFiles::CurrentStamps() const {
 absl::StatusOr<TlsPem> TlsFiles::Read() const {
   TlsPem pem;
   if (has_certificate()) {
-    const std::string where = Where(flags_.certificate, paths_.certificate);
-    TANDEM_RETURN_IF_ERROR(CheckSecretMode(flags_.key, paths_.key));
     TANDEM_ASSIGN_OR_RETURN(pem.certificate,
                             ReadOperatorFile(flags_.certificate, paths_.certificate));
     TANDEM_ASSIGN_OR_RETURN(pem.key, ReadOperatorFile(flags_.key, paths_.key));
+  }
+  if (has_authorities()) {
+    TANDEM_ASSIGN_OR_RETURN(pem.authorities,
+                            ReadOperatorFile(flags_.authorities, paths_.authorities));
+  }
+  return pem;
+}
+
+absl::Status TlsFiles::Check(const TlsPem& pem) const {
+  if (has_certificate()) {
+    const std::string where = Where(flags_.certificate, paths_.certificate);
+    TANDEM_RETURN_IF_ERROR(CheckSecretMode(flags_.key, paths_.key));
     TANDEM_ASSIGN_OR_RETURN(const Certificates chain, ParseCertificates(where, pem.certificate));
     TANDEM_RETURN_IF_ERROR(
         CheckPair(where, Where(flags_.key, paths_.key), *chain.front(), pem.key));
@@ -164,12 +182,10 @@ absl::StatusOr<TlsPem> TlsFiles::Read() const {
   }
   if (has_authorities()) {
     const std::string where = Where(flags_.authorities, paths_.authorities);
-    TANDEM_ASSIGN_OR_RETURN(pem.authorities,
-                            ReadOperatorFile(flags_.authorities, paths_.authorities));
     TANDEM_ASSIGN_OR_RETURN(const Certificates all, ParseCertificates(where, pem.authorities));
     for (const auto& certificate : all) WarnOfTime(where, *certificate);
   }
-  return pem;
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

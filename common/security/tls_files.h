@@ -55,12 +55,15 @@ class TlsFiles {
 
   TlsFiles(TlsPaths paths, TlsFlags flags) : paths_(std::move(paths)), flags_(flags) {}
   Stamps CurrentStamps() const;
+  // What the files hold, and whether that makes sense.
   absl::StatusOr<TlsPem> Read() const;
+  absl::Status Check(const TlsPem& pem) const;
 
   const TlsPaths paths_;
   const TlsFlags flags_;
   std::mutex mutex_;
-  Stamps stamps_;  // of the files when they were read last
+  Stamps stamps_;          // of the files when they were read last
+  std::string complaint_;  // of the last look, which is not repeated; empty: there was none
   std::shared_ptr<const TlsPem> pem_;
 };
 

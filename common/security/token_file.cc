@@ -49,8 +49,8 @@ absl::StatusOr<std::optional<Token>> ParseTokenLine(std::string_view line) {
   return Token{role == "admin" ? Role::kAdmin : Role::kClient, std::string(text)};
 }
 
-absl::StatusOr<std::vector<Token>> ReadTokens(const std::string& flag, const std::string& path) {
-  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadOperatorFile(flag, path));
+absl::StatusOr<std::vector<Token>> TokensIn(const std::string& text, const std::string& flag,
+                                            const std::string& path) {
   auto tokens = ParseTokens(text);
   if (!tokens.ok()) {
     return InvalidArgument(flag + " " + path + ": " + std::string(tokens.status().message()));
@@ -83,7 +83,8 @@ absl::StatusOr<std::vector<Token>> ParseTokens(std::string_view text) {
 }
 
 absl::StatusOr<std::string> FirstTokenOf(const std::string& flag, const std::string& path) {
-  TANDEM_ASSIGN_OR_RETURN(std::vector<Token> tokens, ReadTokens(flag, path));
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadOperatorFile(flag, path));
+  TANDEM_ASSIGN_OR_RETURN(std::vector<Token> tokens, TokensIn(text, flag, path));
   return std::move(tokens.front().text);
 }
 
@@ -102,9 +103,14 @@ TokenFile::Digest TokenFile::DigestOf(std::string_view token) {
 }
 
 absl::Status TokenFile::Read() {
-  stamp_ = StampOf(path_);  // before: what is written while it is read shows the next time
+  // Before: what is written while it is read shows the next time.
+  const std::optional<FileStamp> stamp = StampOf(path_);
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadOperatorFile(kTokenFileFlag, path_));
+  // Now only: what could not be read (no descriptor was left, say) is read again at the next look,
+  // though the file does not change once more.
+  stamp_ = stamp;
   TANDEM_RETURN_IF_ERROR(CheckSecretMode(kTokenFileFlag, path_));
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<Token> tokens, ReadTokens(kTokenFileFlag, path_));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<Token> tokens, TokensIn(text, kTokenFileFlag, path_));
   entries_.clear();
   for (const Token& token : tokens) entries_.push_back({DigestOf(token.text), token.role});
   return absl::OkStatus();
@@ -116,9 +122,12 @@ void TokenFile::ReadIfChanged() {
   looked_at_ = now;
   if (StampOf(path_) == stamp_) return;
   if (const absl::Status status = Read(); !status.ok()) {
-    spdlog::error("{} (tokens stay as they were)", std::string(status.message()));
+    const std::string complaint(status.message());
+    if (complaint != complaint_) spdlog::error("{} (tokens stay as they were)", complaint);
+    complaint_ = complaint;
     return;
   }
+  complaint_.clear();
   spdlog::info("{} {}: read again, {} tokens", kTokenFileFlag, path_, entries_.size());
 }
 

@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<Token>> ParseTokens(std::string_view text);
 absl::StatusOr<std::string> FirstTokenOf(const std::string& flag, const std::string& path);
 
 // A file of tokens that is read again when it changes. Should it not make sense then, or be gone,
-// the tokens stay as they were and the log says why. Of tokens only digests are kept. Thread-safe.
+// the tokens stay as they were and the log says why, once. Of tokens only digests are kept. Thread-safe.
 class TokenFile {
  public:
   // INVALID_ARGUMENT names --token-file and the path. Looks for a change when somebody comes, at
@@ -69,6 +69,7 @@ class TokenFile {
   std::mutex mutex_;
   std::vector<Entry> entries_;
   std::optional<FileStamp> stamp_;  // of the file when it was read last
+  std::string complaint_;  // of the last look, which is not repeated; empty: there was none
   Clock::time_point looked_at_;
 };
 

@@ -19,6 +19,9 @@ namespace {
 
 // A longer line is given out in pieces: a child must not make the supervisor grow.
 constexpr size_t kMaxLineBytes = 16 << 10;
+// Before each piece but the first. Without it, what a client wrote into the middle of a long line
+// could stand where a line begins, and be taken for one of the child's own.
+constexpr char kContinued[] = "… (continued) ";
 
 struct Pipe {
   int read = -1;
@@ -137,11 +140,25 @@ bool ChildProcess::ReadLines(Output& output) {
     if (count == 0) return false;
     for (const char c : std::string(buffer.data(), count)) {
       if (c != '\n') output.partial += c;
-      if (c == '\n' || output.partial.size() == kMaxLineBytes) {
-        output.on_line(std::exchange(output.partial, {}));
+      if (c == '\n') {
+        EndLine(output);
+      } else if (output.partial.size() == kMaxLineBytes) {
+        GiveOut(output);
+        output.is_continued = true;
       }
     }
   }
+}
+
+void ChildProcess::GiveOut(Output& output) {
+  const std::string piece = std::exchange(output.partial, {});
+  output.on_line(output.is_continued ? kContinued + piece : piece);
+}
+
+void ChildProcess::EndLine(Output& output) {
+  // A line that ended where a piece did is out already.
+  if (!output.is_continued || !output.partial.empty()) GiveOut(output);
+  output.is_continued = false;
 }
 
 void ChildProcess::WaitForExit() {
@@ -163,7 +180,7 @@ void ChildProcess::CheckExit() {
   waitpid(std::exchange(pid_, -1), &status, 0);
   for (Output* output : {&output_, &error_}) {
     ReadLines(*output);
-    if (!output->partial.empty()) output->on_line(std::exchange(output->partial, {}));
+    if (!output->partial.empty()) EndLine(*output);
   }
   boost::system::error_code ignored;
   output_.pipe.close(ignored);

@@ -23,6 +23,7 @@ namespace tandem::cli {
 // parent dies with the thread that started it).
 class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
  public:
+  // A line that is very long comes in pieces, which say that they go on with it.
   struct Events {
     std::function<void(const std::string& line)> standard_output;
     std::function<void(const std::string& line)> standard_error;
@@ -50,6 +51,7 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
     explicit Output(boost::asio::io_context& io) : pipe(io) {}
     boost::asio::posix::stream_descriptor pipe;
     std::string partial;
+    bool is_continued = false;  // the beginning of the line was given out
     std::function<void(const std::string& line)> on_line;
   };
 
@@ -58,6 +60,8 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   void WaitForOutput(Output& output);
   // Reads what is there without waiting; false at the end of the stream.
   bool ReadLines(Output& output);
+  static void GiveOut(Output& output);
+  static void EndLine(Output& output);
   void WaitForExit();
   void CheckExit();
 

@@ -11,6 +11,12 @@ namespace {
 constexpr TlsFlags kClientTlsFlags = {
     .certificate = "--tls-certificate", .key = "--tls-key", .authorities = "--tls-ca"};
 
+// What cannot be understood is not known to stay here.
+bool StaysHere(const std::string& address) {
+  const auto parsed = ParseListenAddress(address);
+  return parsed.ok() && IsLocal(*parsed);
+}
+
 }  // namespace
 
 absl::StatusOr<ClientSecurity> ClientSecurity::Open(const ClientSecurityOptions& options,
@@ -27,6 +33,13 @@ absl::StatusOr<ClientSecurity> ClientSecurity::Open(const ClientSecurityOptions&
     return InvalidArgument(
         "--tls-certificate and --tls-key are shown over TLS, which needs --tls-ca: who signs the "
         "server's certificate");
+  }
+  if (security.tls == nullptr && !security.token.empty() && !options.insecure &&
+      !StaysHere(address)) {
+    return InvalidArgument(
+        "--token-file: the token would go to " + address +
+        " in plaintext, for whoever is on the way to take: speak TLS (--tls-ca), "
+        "or allow it (--insecure)");
   }
   return security;
 }

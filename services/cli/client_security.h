@@ -13,13 +13,15 @@ namespace tandem::cli {
 struct ClientSecurityOptions {
   TlsPaths tls;  // --tls-certificate, --tls-key, --tls-ca; without the last one: plaintext
   std::string token_file;  // --token-file; empty: no token is shown
+  bool insecure = false;   // --insecure: the token may go in plaintext to other machines
 };
 
 struct ClientSecurity {
   std::shared_ptr<TlsFiles> tls = nullptr;  // null: plaintext, as it always is on a Unix socket
   std::string token = {};                   // empty: none
 
-  // INVALID_ARGUMENT names flag and path.
+  // INVALID_ARGUMENT names flag and path; a token that would go in plaintext to an address that is
+  // not of this machine is one too, unless `insecure`.
   static absl::StatusOr<ClientSecurity> Open(const ClientSecurityOptions& options,
                                              const std::string& address);
 

@@ -29,6 +29,7 @@ Commands:
   tokenize     print the token ids of a text
   info         print what a server serves
   top          watch a server: tokens per second, acceptance, rounds, events
+  healthcheck  exit with 0 when a process is ready
 
 Without --connect ADDRESS (or TANDEM_ADDRESS) a command starts a private server for as long as it runs. Without
 --target the small pair of models that comes with Tandem is used.
@@ -259,6 +260,9 @@ void AddClientSecurity(CLI::App& app, ClientSecurityOptions& security) {
        "PEM: shown to a server that wants to know who comes");
   file("--tls-key", security.tls.key, "PEM: key of the certificate");
   file("--token-file", security.token_file, "show the first token of this file");
+  app.add_flag("--insecure", security.insecure,
+               "show it without TLS to other machines too, where anybody on the way can take it")
+      ->group("Server");
 }
 
 // For every command that talks to a server.
@@ -669,38 +673,57 @@ void AddTop(CLI::App& app, TopOptions& options) {
   AddColor(app, options.color);
 }
 
-// A server that runs has its models already.
-std::string CheckSession(const SessionOptions& session) {
-  const ServerOptions& server = session.server;
-  if (session.connect.empty() || (server.target.empty() && server.draft.empty())) return "";
-  return "--target and --draft are for a private server, --connect names one that runs: give one "
-         "or the other";
+void AddHealthcheck(CLI::App& app, HealthcheckOptions& options) {
+  app.add_option("--admin", options.admin, "admin address of a router or a worker (127.0.0.1:9464)")
+      ->type_name("HOST:PORT")
+      ->group("Server");
+  app.add_flag("--tls", options.tls, "it speaks TLS; any certificate will do")->group("Server");
 }
 
-std::string CheckBenchServe(const BenchServeOptions& options) {
+// Whether the command line itself says it: what comes from the environment was not parsed.
+bool IsTyped(const CLI::App& app, const std::string& name) {
+  const std::vector<CLI::Option*>& typed = app.parse_order();
+  return std::find(typed.begin(), typed.end(), app.get_option(name)) != typed.end();
+}
+
+// A server that runs has its models already. Those that the environment names are for other commands.
+std::string CheckSession(const CLI::App& app, SessionOptions& session) {
+  if (session.connect.empty()) return "";
+  if (IsTyped(app, "--target") || IsTyped(app, "--draft") || IsTyped(app, "--models")) {
+    return "--target, --draft and --models are for a private server, --connect names one that "
+           "runs: give one or the other";
+  }
+  session.server.target.clear();
+  session.server.draft.clear();
+  session.server.models.clear();
+  return "";
+}
+
+std::string CheckBenchServe(const CLI::App& app, BenchServeOptions& options) {
   if (options.requests > 0 && options.seconds > 0) {
     return "--requests and --seconds both end a run: give one or the other";
   }
   if (options.warm_up_seconds > 0 && options.seconds == 0) {
     return "--warm-up comes before --seconds: give both, or neither";
   }
-  return CheckSession(options.session);
+  return CheckSession(app, options.session);
 }
 
-std::string CheckGenerate(const GenerateOptions& options) {
+std::string CheckGenerate(const CLI::App& app, GenerateOptions& options) {
   if (options.prompt.empty() == options.prompt_file.empty()) {
     return options.prompt.empty() ? "a PROMPT is needed (or - for standard input, or --prompt-file)"
                                   : "give a PROMPT or --prompt-file, not both";
   }
-  return CheckSession(options.session);
+  return CheckSession(app, options.session);
 }
 
-// Parses into `options`, which `add` has bound to the app; `check` returns what is wrong with them together.
+// Parses into `options`, which `add` has bound to the app; `check` returns what is wrong with them together, and
+// drops what does not count beside the rest.
 template <typename Options>
 Command Parse(const std::string& name, const std::string& description,
               std::vector<std::string> arguments,
               const std::function<void(CLI::App&, Options&)>& add,
-              const std::function<std::string(const Options&)>& check) {
+              const std::function<std::string(const CLI::App&, Options&)>& check) {
   const auto app = MakeApp(name, description);
   Options options;
   add(*app, options);
@@ -714,7 +737,7 @@ Command Parse(const std::string& name, const std::string& description,
   } catch (const CLI::Error& error) {
     return UsageError{error.what() + hint};
   }
-  const std::string problem = check(options);
+  const std::string problem = check(*app, options);
   if (!problem.empty()) return UsageError{problem + hint};
   return options;
 }
@@ -733,7 +756,7 @@ Command ParseCommandLine(std::vector<std::string> arguments) {
         "Starts the router and its two workers, keeps them running and serves until Ctrl-C or "
         "SIGTERM.\nPrints `ready: ADDRESS` on standard output when it can serve, logs on standard "
         "error.",
-        std::move(arguments), AddServe, [](const ServeArguments&) { return ""; });
+        std::move(arguments), AddServe, [](const CLI::App&, ServeArguments&) { return ""; });
   }
   if (name == "generate") {
     return Parse<GenerateOptions>(
@@ -757,29 +780,42 @@ Command ParseCommandLine(std::vector<std::string> arguments) {
         name,
         "Measures prompts × draft lengths × modes against plain decoding in interleaved pairs, "
         "beside what theory predicts.\ndocs/cli.md says how each number is computed.",
-        std::move(arguments), AddBench,
-        [](const BenchOptions& options) { return CheckSession(options.session); });
+        std::move(arguments), AddBench, [](const CLI::App& app, BenchOptions& options) {
+          return CheckSession(app, options.session);
+        });
   }
   if (name == "tokenize") {
-    return Parse<TokenizeOptions>(
-        name, "Prints the token ids of a text.", std::move(arguments), AddTokenize,
-        [](const TokenizeOptions& options) { return CheckSession(options.session); });
+    return Parse<TokenizeOptions>(name, "Prints the token ids of a text.", std::move(arguments),
+                                  AddTokenize, [](const CLI::App& app, TokenizeOptions& options) {
+                                    return CheckSession(app, options.session);
+                                  });
   }
   if (name == "info") {
     return Parse<InfoArguments>(
         name, "Prints what a server serves.", std::move(arguments),
         [](CLI::App& app, InfoArguments& info) { AddSession(app, info.session); },
-        [](const InfoArguments& info) { return CheckSession(info.session); });
+        [](const CLI::App& app, InfoArguments& info) { return CheckSession(app, info.session); });
   }
   if (name == "top") {
     return Parse<TopOptions>(
         name,
         "Shows what a router does: tokens per second, acceptance, rounds, slots, KV cache, events. "
         "The same as the live\npage at its admin address.",
-        std::move(arguments), AddTop, [](const TopOptions&) { return ""; });
+        std::move(arguments), AddTop, [](const CLI::App&, TopOptions&) { return ""; });
   }
-  return UsageError{"there is no command \"" + name +
-                    "\" (serve, generate, bench, tokenize, info, top; tandem --help says more)"};
+  if (name == "healthcheck") {
+    return Parse<HealthcheckOptions>(
+        name,
+        "Exits with 0 when the process whose admin address that is says that it is ready, else "
+        "with 1 and why. Asks without\na token, and does not check who answers: for probes on the "
+        "same machine.",
+        std::move(arguments), AddHealthcheck,
+        [](const CLI::App&, HealthcheckOptions&) { return ""; });
+  }
+  return UsageError{
+      "there is no command \"" + name +
+      "\" (serve, generate, bench, tokenize, info, top, healthcheck; tandem --help says "
+      "more)"};
 }
 
 }  // namespace tandem::cli

@@ -9,6 +9,7 @@
 #include "services/cli/bench_options.h"
 #include "services/cli/bench_serve_options.h"
 #include "services/cli/generate_options.h"
+#include "services/cli/healthcheck_command.h"
 #include "services/cli/inspect_command.h"
 #include "services/cli/server_options.h"
 #include "services/cli/top_command.h"
@@ -34,8 +35,9 @@ struct UsageError {
   std::string message;
 };
 
-using Command = std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
-                             BenchServeOptions, TokenizeOptions, InfoArguments, TopOptions>;
+using Command =
+    std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
+                 BenchServeOptions, TokenizeOptions, InfoArguments, TopOptions, HealthcheckOptions>;
 
 // `arguments` without the program's name. An option that is absent is taken from its environment variable (--top-p from
 // TANDEM_TOP_P, --connect from TANDEM_ADDRESS) when that is set and not empty.

@@ -142,4 +142,15 @@ absl::StatusOr<std::string> HttpGet(const std::string& host, int port, const std
   }
 }
 
+absl::StatusOr<std::string> HttpsGetFromAnyone(const std::string& host, int port,
+                                               const std::string& path, double seconds) {
+  try {
+    ssl::context context(ssl::context::tls_client);
+    context.set_verify_mode(ssl::verify_none);
+    return Exchange<TlsStream>(host, port, path, seconds, ClientSecurity(), context).Result();
+  } catch (const boost::system::system_error& error) {
+    return Unavailable(std::string("TLS: ") + error.what());
+  }
+}
+
 }  // namespace tandem::cli

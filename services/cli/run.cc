@@ -8,6 +8,7 @@
 #include "services/cli/command_line.h"
 #include "services/cli/errors.h"
 #include "services/cli/generate_command.h"
+#include "services/cli/healthcheck_command.h"
 #include "services/cli/inspect_command.h"
 #include "services/cli/serve_command.h"
 
@@ -39,6 +40,7 @@ struct Runner {
   int operator()(const TokenizeOptions& options) const { return Tokenize(options, console); }
   int operator()(const InfoArguments& info) const { return Info(info.session, console); }
   int operator()(const TopOptions& options) const { return Top(options, console); }
+  int operator()(const HealthcheckOptions& options) const { return Healthcheck(options, console); }
 };
 
 }  // namespace

@@ -34,6 +34,10 @@ constexpr uint32_t kShortestGap = 2;
 constexpr uint32_t kLongestGap = 128;
 constexpr uint32_t kBarrenRoundsOfGap = 8;
 constexpr uint32_t kLongestBarrenGap = 512;
+// Probes in a row that may follow soon on ones that were worth it, without a plan that drafts: where
+// drafts would about earn their cost, but not the margin, each is worth it and none tells anything
+// new. One more for each kLongestGap rounds.
+constexpr uint32_t kMostQuickProbes = 8;
 constexpr uint32_t kLongestCostGap = 64;
 // Rounds with drafts until a plain one: at first, and the most that doubling comes to.
 constexpr uint32_t kFirstReference = 8;
@@ -119,7 +123,10 @@ bool Ramp(std::span<const PlanSlot> slots, DraftPlan* plan) {
 }  // namespace
 
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
-    : options_(options), reference_gap_(kFirstReference), probe_gap_(kFirstGap) {
+    : options_(options),
+      reference_gap_(kFirstReference),
+      probe_gap_(kFirstGap),
+      quick_probes_(kMostQuickProbes) {
   for (size_t i = 0; i < kNumMargins; ++i) catch_up_margins_[i] = Margin(size_t{1} << i);
 }
 
@@ -133,7 +140,8 @@ void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mo
     if (!probe.has_value() || probe->serial != serial || num_drafted == 0) continue;
     const double worth = num_accepted * probe->seconds_per_token;
     credit_seconds_ += worth;
-    if (worth >= probe->seconds) {
+    if (worth >= probe->seconds && quick_probes_ > 0) {
+      --quick_probes_;
       probe_gap_ = kShortestGap;
       barren_rounds_ = 0;
     } else {
@@ -356,6 +364,7 @@ void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> cand
   }
   if (drafts) {
     barren_rounds_ = 0;
+    quick_probes_ = kMostQuickProbes;
     probe_gap_ = std::min(probe_gap_, idle.empty() ? kFirstGap : kLongestGap);
   }
   if (idle.empty()) {
@@ -363,6 +372,10 @@ void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> cand
     return;
   }
   barren_rounds_ = std::min(barren_rounds_ + 1, kBarrenRoundsOfGap * kLongestBarrenGap);
+  if (++rounds_to_quick_probe_ == kLongestGap) {
+    rounds_to_quick_probe_ = 0;
+    quick_probes_ = std::min(quick_probes_ + 1, kMostQuickProbes);
+  }
   if (++rounds_since_probe_ < probe_gap_) return;
   rounds_since_probe_ = 0;
   const std::vector<PlanSlot> slots = MakeSlots(candidates);

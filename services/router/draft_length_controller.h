@@ -164,6 +164,8 @@ class DraftLengthController {
   uint32_t rounds_since_plain_ = 0;
   uint32_t probe_gap_;  // rounds from one probe of acceptance to the next
   uint32_t rounds_since_probe_ = 0;
+  uint32_t quick_probes_;  // that may still follow soon
+  uint32_t rounds_to_quick_probe_ = 0;
   uint32_t barren_rounds_ = 0;  // since a draft, or a probe, was worth it
   std::array<std::optional<Probe>, kMaxCohorts> probes_;
   uint32_t prompt_rounds_ = 0;  // in a row

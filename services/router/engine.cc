@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
 #include "common/status.h"
+#include "services/router/worker_text.h"
 
 namespace tandem {
 namespace {
@@ -98,8 +100,8 @@ std::unique_ptr<Sequence> Engine::Accept(CallId call, GenerationRequest request,
   };
   if (ledger_->request_ids.count(request.request_id) > 0) {
     refused = absl::AlreadyExistsError(
-        absl::StrCat("request_id: \"", request.request_id,
-                     "\" is running; allowed: one that is not, or empty for a new one"));
+        absl::StrCat("request_id: ", QuotedShort(request.request_id),
+                     " is running; allowed: one that is not, or empty for a new one"));
   } else if (is_quarantined()) {
     refused = FailedPrecondition(
         absl::StrCat("quarantined: the verifier died ", options_.max_lost_rounds,
@@ -240,7 +242,7 @@ void Engine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double
 
 void Engine::OnCommandRefused(Worker worker, bool of_batch, const v1::WorkerError& error,
                               double now) {
-  const std::string why = absl::StrCat("it refused a command: ", error.message());
+  const std::string why = absl::StrCat("it refused a command: ", WorkerText(error.message()));
   if (of_batch) {
     workers_.Drop(worker, SessionChange::kProtocolError, why, now);
   } else {  // of a ring that is given up already, or of slots that it does not have
@@ -249,7 +251,7 @@ void Engine::OnCommandRefused(Worker worker, bool of_batch, const v1::WorkerErro
 }
 
 void Engine::OnSessionLost(Worker worker, SessionId session, const std::string& why, double now) {
-  workers_.OnLost(worker, session, why, now);
+  workers_.OnLost(worker, session, WorkerText(why), now);
   Pump(now);
 }
 
@@ -315,7 +317,7 @@ double Engine::NextDeadline() const {
   if (!verifier_up_ && !idle()) {
     deadline = std::min(deadline, verifier_down_since_ + options_.verifier_timeout_seconds);
   }
-  if (verifier_up_ && !preempted_.empty() && num_running() == 0) {
+  if (verifier_up_ && num_queued() > 0 && num_running() == 0) {
     deadline = std::min(deadline, admit_at_);
   }
   return deadline;
@@ -447,7 +449,9 @@ void Engine::OnVerifierLost(double now) {
                    " slots", lost.prompt_rows > 0 ? ", with prompts" : ""));
   for (const VerifyBatch::Item& item : lost.items) {
     Sequence* sequence = Find(item.slot, item.serial);
-    if (sequence == nullptr || ++sequence->lost_rounds < options_.max_lost_rounds) continue;
+    if (sequence == nullptr) continue;
+    sequence->suspected_at = now;
+    if (++sequence->lost_rounds < options_.max_lost_rounds) continue;
     auto& quarantine = ledger_->quarantine;
     if (quarantine.size() == kMaxQuarantined) quarantine.pop_front();
     quarantine.emplace_back(sequence->prefix_hash(sequence->prompt_len()),
@@ -477,8 +481,9 @@ size_t Engine::num_running() const {
 
 bool Engine::HasRoomFor(const Sequence& sequence, double now) const {
   if (!verifier_pages_.limited()) return true;
-  // Alone it fits, unless other routers hold what is lacking: then it was told when to try again.
-  if (num_running() == 0) return now >= admit_at_;
+  // Other routers hold what one lacked: it was told when to try again, and goes first.
+  if (now < admit_at_) return false;
+  if (num_running() == 0) return true;  // alone it fits
   return verifier_pages_.PagesOf(sequence.committed_len() + 1) + 1 <=
          verifier_pages_.num_free() - PagesSpokenFor();
 }
@@ -627,6 +632,8 @@ void Engine::Adopt(std::unique_ptr<Sequence> sequence, double now) {
   sequence->acceptance = controller_.NewEstimate(sequence->mode());
   sequence->resyncs = 0;
   sequence->draft_resyncs = 0;
+  // Unless drafters died of it.
+  sequence->drafting_off = sequence->lost_drafts >= options_.max_lost_rounds;
   if (sequence->order == 0) {
     queue_.push_back(std::move(sequence));
   } else {
@@ -676,7 +683,8 @@ PodRoom Engine::Room(double now) const {
   room.num_slots = verifier.max_slots();
   room.num_open_slots = num_foreign_slots_ + static_cast<uint32_t>(num_running);
   if (!verifier_pages_.limited()) return room;
-  room.takes = room.takes && (!room.idle || now >= admit_at_);
+  // Else one that found nothing here would be back at once.
+  room.takes = room.takes && now >= admit_at_;
   // Replies are newer than pongs; where nothing runs there are none.
   room.num_free_pages = room.idle && reported_free_pages_.has_value()
                             ? int64_t{*reported_free_pages_}

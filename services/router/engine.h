@@ -104,10 +104,12 @@ class Engine {
   // that run if the verifier is gone. Their ids stay in the ledger.
   std::vector<std::unique_ptr<Sequence>> Release(const std::function<bool(const Sequence&)>& wants,
                                                  double now);
-  // What a verifier must offer that attaches for the first time: what others of the router do.
+  // What its verifier must offer, whenever it attaches: what others of the router do.
   void Expect(const v1::AttachReply& promised) { workers_.Expect(promised); }
   // For what it could take now, when nothing waits.
   PodRoom Room(double now) const;
+  // When it takes requests again after one found no room; in the past: it does.
+  double admit_at() const { return admit_at_; }
   // Its verifier could ever hold the whole request.
   bool CanHold(const Sequence& sequence) const;
   bool Has(CallId call) const;
@@ -318,7 +320,7 @@ class Engine {
   double verifier_row_seconds_ = 0;  // of a prompt; 0: not known yet
   double drafter_row_seconds_ = 0;
   double decode_seconds_ = 0;  // of a Verify without prompts
-  double admit_at_ = 0;        // a sequence that found no page waits until then
+  double admit_at_ = 0;        // after one that found no page, or no slot, all wait until then
   double verifier_down_since_ = 0;
   bool verifier_up_ = false;
   bool draining_ = false;

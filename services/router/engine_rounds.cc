@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "services/router/draft_length.h"
 #include "services/router/engine.h"
+#include "services/router/worker_text.h"
 
 namespace tandem {
 namespace {
@@ -18,7 +19,7 @@ constexpr uint32_t kMinChunkRows = 32;
 constexpr uint32_t kFirstChunkRows = 64;  // until the cost of a row is known
 // A drafter that did not draft for a slot for so many rounds loses its rows to those that need room.
 constexpr uint32_t kIdleDraftRounds = 64;
-// Before a sequence that found no page tries again.
+// Before a sequence that found no page, or no slot, tries again.
 constexpr double kNoPageSeconds = 0.05;
 
 void Follow(double sample, double* mean) {
@@ -322,7 +323,8 @@ std::string Engine::TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult&
     default:
       sequence->drafting_off = true;
       LogSlot(LogLine::Level::kWarning, item.slot,
-              absl::StrCat("draft: the request is decoded without drafts: ", state.message()));
+              absl::StrCat("draft: the request is decoded without drafts: ",
+                           WorkerText(state.message())));
       return "";
   }
 
@@ -616,7 +618,7 @@ std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult&
       if (++sequence.resyncs > kMaxResyncs) {
         FinishSlot(item.slot, Internal(absl::StrCat("router and verifier cannot agree on this "
                                                     "request's tokens: ",
-                                                    state.message())));
+                                                    WorkerText(state.message()))));
       } else {
         Resynchronise(state, sequence, &at_verifier);
       }
@@ -629,7 +631,7 @@ std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult&
       OnNoPages(item, state, now);
       return "";
     default:
-      FinishSlot(item.slot, Internal(absl::StrCat("verifier: ", state.message())));
+      FinishSlot(item.slot, Internal(absl::StrCat("verifier: ", WorkerText(state.message()))));
       return "";
   }
 
@@ -690,8 +692,8 @@ void Engine::OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state
   const int64_t need =
       verifier_pages_.PagesOf(item.end + static_cast<uint32_t>(item.draft.token_ids.size()));
   if (!verifier_pages_.limited() || need > int64_t{verifier_pages_.num_pages()}) {
-    FinishSlot(item.slot,
-               ResourceExhausted(absl::StrCat("the verifier has no room: ", state.message())));
+    FinishSlot(item.slot, ResourceExhausted(absl::StrCat("the verifier has no room: ",
+                                                         WorkerText(state.message()))));
     return;
   }
   Slot& slot = slots_[item.slot];
@@ -701,11 +703,12 @@ void Engine::OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state
   }
   Resynchronise(state, *slot.sequence, &slot.verifier);
   // Usually others of this router give way in the next round. If none holds a page, other routers
-  // have them all: it gives its own back, so that no two wait for each other, and comes again.
+  // have them all: it gives its own back, so that no two wait for each other, and comes again. One
+  // that holds nothing loses nothing by that, and can go to another pod meanwhile (Fleet).
   const bool others_hold = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& other) {
     return other.sequence != nullptr && &other != &slot && other.verifier.cached_len > 0;
   });
-  if (others_hold) return;
+  if (others_hold && slot.verifier.cached_len > 0) return;
   Preempt(item.slot);
   admit_at_ = now + kNoPageSeconds;
 }
@@ -720,7 +723,7 @@ void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyR
   if (!result.ring_error().empty()) {
     ++num_ring_errors_;
     LogSlot(LogLine::Level::kWarning, slot_id,
-            absl::StrCat("log-prob ring: ", result.ring_error()));
+            absl::StrCat("log-prob ring: ", WorkerText(result.ring_error())));
   }
   if (item.end - item.begin == 1) {
     controller_.ObserveAcceptance(sequence.serial, sequence.mode(),
@@ -731,6 +734,10 @@ void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyR
   const v1::TokenSource last_source = num_drafted == 0             ? v1::TOKEN_SOURCE_PLAIN
                                       : num_accepted < num_drafted ? v1::TOKEN_SOURCE_RECOVERED
                                                                    : v1::TOKEN_SOURCE_BONUS;
+  if (const std::string& numerics_id = workers_.info(Worker::kVerifier)->numerics_id();
+      sequence.numerics_id != numerics_id) {
+    sequence.numerics_id = numerics_id;
+  }
   int num_emitted = 0;
   bool finished = false;
   for (int i = 0; i <= num_accepted && !finished; ++i) {

@@ -37,6 +37,7 @@ void Fleet::Log(LogLine::Level level, const Pod& pod, std::string text) {
 void Fleet::Start(double now) { down_since_ = now; }
 
 void Fleet::SetPods(const std::vector<PodSpec>& specs, double now) {
+  event_at_ = now;
   num_leaving_ = 0;
   for (const auto& pod : pods_) {
     const bool leaving = std::find(specs.begin(), specs.end(), pod->spec) == specs.end();
@@ -99,7 +100,7 @@ void Fleet::RemoveLeft() {
     Collect(pod);
     Log(LogLine::Level::kInfo, *pods_[pod], "worker pod: drained and let go");
     AddCounts(engine.Load(), &left_);
-    num_ready_ -= pods_[pod]->ready ? 1 : 0;
+    SetServes(*pods_[pod], false, event_at_);
     --num_leaving_;
     pods_.erase(pods_.begin() + static_cast<ptrdiff_t>(pod));
     rooms_.erase(rooms_.begin() + static_cast<ptrdiff_t>(pod));
@@ -107,15 +108,35 @@ void Fleet::RemoveLeft() {
   }
 }
 
+bool Fleet::LacksDrafter(const Pod& pod) const {
+  return options_.workers.drafter_required && pod.engine->workers().refused(Worker::kDrafter);
+}
+
+bool Fleet::NobodyFits() const {
+  return std::all_of(pods_.begin(), pods_.end(), [this](const auto& pod) {
+    return pod->engine->workers().refused(Worker::kVerifier) || LacksDrafter(*pod);
+  });
+}
+
+void Fleet::SetServes(Pod& pod, bool serves, double now) {
+  if (serves == pod.serves) return;
+  pod.serves = serves;
+  num_ready_ = serves ? num_ready_ + 1 : num_ready_ - 1;
+  if (num_ready_ == 0) down_since_ = now;
+}
+
+void Fleet::HearFrom(size_t index, SessionId session, double now) {
+  Pod& pod = *pods_[index];
+  if (pod.engine->workers().IsCurrent(Worker::kVerifier, session)) pod.heard_at = now;
+}
+
 bool Fleet::NoticeReadiness(size_t index, double now) {
   Pod& pod = *pods_[index];
   const bool ready = pod.engine->workers().ready(Worker::kVerifier);
+  SetServes(pod, ready && !LacksDrafter(pod), now);
   if (ready == pod.ready) return false;
   pod.ready = ready;
-  num_ready_ = ready ? num_ready_ + 1 : num_ready_ - 1;
-  if (num_ready_ == 0) down_since_ = now;
   if (!ready) return false;
-  pod.gave_up = false;
   pod.complaint.clear();
   if (pods_.size() == 1) return true;
   const v1::AttachReply& info = *pod.engine->workers().info(Worker::kVerifier);
@@ -139,14 +160,13 @@ void Fleet::Promise(const v1::AttachReply& info) {
 void Fleet::Refresh(size_t pod, double now) {
   const Pod& of = *pods_[pod];
   PodRoom room = of.engine->Room(now);
-  room.takes =
-      room.takes && !of.leaving &&
-      !(options_.workers.drafter_required && of.engine->workers().refused(Worker::kDrafter));
+  room.takes = room.takes && !of.leaving && !LacksDrafter(of);
   rooms_[pod] = room;
   deadlines_[pod] = of.engine->NextDeadline();
 }
 
 void Fleet::AfterEvent(size_t pod, double now) {
+  event_at_ = now;
   const bool came = NoticeReadiness(pod, now);
   if (single()) return;  // TakeCommands asks the engine
   bool took = TakeOver(pod, now);
@@ -160,6 +180,12 @@ void Fleet::AfterEvent(size_t pod, double now) {
       Collect(other);
     }
   }
+  // A pod that served before only complains; but nobody is left that could serve.
+  if (pods_.size() > 1 && !gave_up_ && NobodyFits()) {
+    gave_up_ = true;
+    commands_.push_back(GiveUp{FailedPrecondition(absl::StrCat(
+        "none of the ", pods_.size(), " worker pods fits any more: the log says why of each"))});
+  }
   if (num_waiting() == 0) return;
   if (took) {
     FillAll(now);
@@ -170,18 +196,28 @@ void Fleet::AfterEvent(size_t pod, double now) {
 
 // ---------------------------------------------------------------- requests that go elsewhere
 
-bool Fleet::MayRunAt(size_t index, const Sequence& sequence, const std::string& numerics_id) const {
+bool Fleet::MayRunAt(size_t index, const Sequence& sequence) const {
   const Pod& pod = *pods_[index];
-  if (!pod.ready || pod.leaving) return false;
-  const WorkerSessions& workers = pod.engine->workers();
-  if (options_.workers.drafter_required && workers.refused(Worker::kDrafter)) return false;
+  if (!pod.ready || pod.leaving || LacksDrafter(pod)) return false;
   return pod.engine->CanHold(sequence) &&
-         (!HasOutput(sequence) || workers.info(Worker::kVerifier)->numerics_id() == numerics_id);
+         (!HasOutput(sequence) ||
+          pod.engine->workers().info(Worker::kVerifier)->numerics_id() == sequence.numerics_id);
 }
 
-bool Fleet::MayRunSomewhere(const Sequence& sequence, const std::string& numerics_id) const {
+bool Fleet::MayRunSomewhere(const Sequence& sequence) const {
   for (size_t pod = 0; pod < pods_.size(); ++pod) {
-    if (MayRunAt(pod, sequence, numerics_id)) return true;
+    if (MayRunAt(pod, sequence)) return true;
+  }
+  return false;
+}
+
+bool Fleet::MayTry(size_t pod, const Sequence& sequence) const {
+  return sequence.lost_rounds == 0 || pods_[pod]->heard_at > sequence.suspected_at;
+}
+
+bool Fleet::FitsElsewhere(size_t pod, const Sequence& sequence) const {
+  for (size_t other = 0; other < pods_.size(); ++other) {
+    if (other != pod && FitOf(other, sequence) == Fit::kNow) return true;
   }
   return false;
 }
@@ -190,30 +226,31 @@ bool Fleet::TakeOver(size_t index, double now) {
   const Pod& pod = *pods_[index];
   Engine& engine = *pod.engine;
   if (pod.ready ? engine.num_queued() == 0 : engine.idle()) return false;
-  // What waits where nothing runs gets its slot there, or comes again soon.
   const bool stays = pod.ready && !pod.leaving;
-  if (stays && engine.num_running() == 0) return false;
-  const v1::AttachReply* info = engine.workers().info(Worker::kVerifier);
-  const std::string numerics_id = info != nullptr ? info->numerics_id() : "";
+  // What waits where nothing runs found that other routers have the slots, or the pages: it tries
+  // again soon, unless it need not wait.
+  const bool alone = stays && engine.num_running() == 0;
   std::vector<std::unique_ptr<Sequence>> released = engine.Release(
-      [&](const Sequence& sequence) { return stays || MayRunSomewhere(sequence, numerics_id); },
+      [&](const Sequence& sequence) {
+        return alone ? FitsElsewhere(index, sequence) : stays || MayRunSomewhere(sequence);
+      },
       now);
   if (released.empty()) return false;
   if (!pod.ready) {
     Log(LogLine::Level::kInfo, pod,
         absl::StrCat("worker pod: lost; ", released.size(), " requests move to others"));
   }
-  Await(std::move(released), numerics_id, now);
+  Await(std::move(released), now);
+  // A pod at which nothing runs has no event of its own before its next heartbeat.
+  if (engine.admit_at() > now) check_at_ = std::min(check_at_, engine.admit_at());
   return true;
 }
 
-void Fleet::Await(std::vector<std::unique_ptr<Sequence>> released, const std::string& numerics_id,
-                  double now) {
+void Fleet::Await(std::vector<std::unique_ptr<Sequence>> released, double now) {
   if (num_waiting() == 0) check_at_ = now + CheckSeconds(options_.verifier_timeout_seconds);
   size_t num_new = 0;
   for (std::unique_ptr<Sequence>& sequence : released) {
     sequence->homeless_since = now;
-    if (HasOutput(*sequence)) sequence->numerics_id = numerics_id;
     if (sequence->order == 0) {  // they came before those that wait here
       waiting_.insert(waiting_.begin() + static_cast<ptrdiff_t>(num_new++), std::move(sequence));
       continue;
@@ -226,7 +263,7 @@ void Fleet::Await(std::vector<std::unique_ptr<Sequence>> released, const std::st
 }
 
 Fleet::Fit Fleet::FitOf(size_t pod, const Sequence& sequence) const {
-  if (!MayRunAt(pod, sequence, sequence.numerics_id)) return Fit::kNever;
+  if (!MayRunAt(pod, sequence) || !MayTry(pod, sequence)) return Fit::kNever;
   return rooms_[pod].Fits(sequence.committed_len()) ? Fit::kNow : Fit::kLater;
 }
 
@@ -238,58 +275,57 @@ void Fleet::Adopt(size_t pod, std::unique_ptr<Sequence> sequence, double now) {
 }
 
 void Fleet::Fill(size_t pod, double now) {
-  for (auto it = moving_.begin(); it != moving_.end();) {
-    const Fit fit = FitOf(pod, **it);
-    if (fit == Fit::kLater) return;  // the older goes first
-    if (fit == Fit::kNever) {
-      ++it;
-      continue;
+  if (!rooms_[pod].takes) return;
+  for (auto* list : {&moving_, &waiting_}) {
+    for (auto it = list->begin(); it != list->end();) {
+      const Fit fit = FitOf(pod, **it);
+      if (fit == Fit::kLater) return;  // the older goes first
+      if (fit == Fit::kNever) {
+        ++it;
+        continue;
+      }
+      std::unique_ptr<Sequence> sequence = std::move(*it);
+      it = list->erase(it);
+      Adopt(pod, std::move(sequence), now);
     }
-    std::unique_ptr<Sequence> sequence = std::move(*it);
-    it = moving_.erase(it);
-    Adopt(pod, std::move(sequence), now);
-  }
-  while (!waiting_.empty() && FitOf(pod, *waiting_.front()) == Fit::kNow) {
-    std::unique_ptr<Sequence> sequence = std::move(waiting_.front());
-    waiting_.pop_front();
-    Adopt(pod, std::move(sequence), now);
   }
 }
 
-std::optional<size_t> Fleet::Place(const Sequence& sequence) const {
+std::optional<size_t> Fleet::Place(const Sequence& sequence, const std::vector<bool>& kept) const {
   std::vector<PodRoom> rooms = rooms_;
   for (size_t pod = 0; pod < rooms.size(); ++pod) {
-    rooms[pod].takes = rooms[pod].takes && MayRunAt(pod, sequence, sequence.numerics_id);
+    rooms[pod].takes = !kept[pod] && FitOf(pod, sequence) == Fit::kNow;
   }
   return PlaceRequest(rooms, sequence.committed_len(), turn_);
 }
 
 void Fleet::FillAll(double now) {
-  bool older_waits = false;
-  for (auto it = moving_.begin(); it != moving_.end();) {
-    const std::optional<size_t> pod = Place(**it);
-    if (!pod.has_value()) {
-      older_waits = older_waits || MayRunSomewhere(**it, (*it)->numerics_id);
-      ++it;
-      continue;
-    }
-    std::unique_ptr<Sequence> sequence = std::move(*it);
-    it = moving_.erase(it);
-    Adopt(*pod, std::move(sequence), now);
+  // Pods that have no slot, or that an older one waits for: it goes first there.
+  std::vector<bool> kept(pods_.size());
+  for (size_t pod = 0; pod < pods_.size(); ++pod) {
+    kept[pod] = !rooms_[pod].takes || rooms_[pod].num_free_slots == 0;
   }
-  while (!older_waits && !waiting_.empty()) {
-    const std::optional<size_t> pod = Place(*waiting_.front());
-    if (!pod.has_value()) return;
-    std::unique_ptr<Sequence> sequence = std::move(waiting_.front());
-    waiting_.pop_front();
-    Adopt(*pod, std::move(sequence), now);
+  for (auto* list : {&moving_, &waiting_}) {
+    for (auto it = list->begin(); it != list->end();) {
+      if (std::find(kept.begin(), kept.end(), false) == kept.end()) return;
+      if (const std::optional<size_t> pod = Place(**it, kept)) {
+        std::unique_ptr<Sequence> sequence = std::move(*it);
+        it = list->erase(it);
+        Adopt(*pod, std::move(sequence), now);
+        continue;
+      }
+      for (size_t pod = 0; pod < pods_.size(); ++pod) {
+        if (FitOf(pod, **it) != Fit::kNever) kept[pod] = true;
+      }
+      ++it;
+    }
   }
 }
 
 void Fleet::CheckWaiting(double now) {
   for (auto* list : {&moving_, &waiting_}) {
     for (std::unique_ptr<Sequence>& sequence : *list) {
-      if (MayRunSomewhere(*sequence, sequence->numerics_id)) {
+      if (MayRunSomewhere(*sequence)) {
         sequence->homeless_since = now;
       } else if (now - sequence->homeless_since >= options_.verifier_timeout_seconds) {
         End(*sequence,
@@ -367,7 +403,8 @@ void Fleet::OnRequest(CallId call, GenerationRequest request, double now) {
   const std::unique_ptr<Sequence> refused = std::move(waiting_.back());
   waiting_.pop_back();
   const Engine::Refusal refusal = QueueIsFull();
-  End(*refused, refusal.status, refusal.retry_milliseconds);
+  commands_.push_back(FinishCall{refused->call, refusal.status, 0, refusal.retry_milliseconds});
+  ledger_.request_ids.erase(refused->request.request_id);
 }
 
 void Fleet::OnCancel(CallId call, double now) {
@@ -390,9 +427,8 @@ void Fleet::OnCancel(CallId call, double now) {
   }
 }
 
-void Fleet::End(const Sequence& sequence, const absl::Status& status, int retry_milliseconds) {
-  commands_.push_back(
-      FinishCall{sequence.call, status, sequence.output.num_tokens(), retry_milliseconds});
+void Fleet::End(const Sequence& sequence, const absl::Status& status) {
+  commands_.push_back(FinishCall{sequence.call, status, sequence.output.num_tokens(), 0});
   ledger_.request_ids.erase(sequence.request.request_id);
   left_.set_num_finished(left_.num_finished() + 1);
 }
@@ -430,6 +466,7 @@ void Fleet::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) {
 void Fleet::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now) {
   const std::optional<size_t> pod = Find(session);
   if (!pod.has_value()) return;
+  HearFrom(*pod, session, now);
   pods_[*pod]->engine->OnVerifierReply(session, reply, now);
   AfterEvent(*pod, now);
 }
@@ -444,6 +481,7 @@ void Fleet::OnSessionLost(Worker worker, SessionId session, const std::string& w
 void Fleet::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now) {
   const std::optional<size_t> pod = Find(session);
   if (!pod.has_value()) return;
+  if (worker == Worker::kVerifier) HearFrom(*pod, session, now);
   pods_[*pod]->engine->OnPong(worker, session, pong, now);
   AfterEvent(*pod, now);
 }
@@ -475,9 +513,8 @@ bool Fleet::Dress(size_t index, EngineCommand* command) {
   const auto* give_up = std::get_if<GiveUp>(command);
   if (give_up == nullptr || pods_.size() == 1) return true;
   // One pod that does not fit is no reason for the others to end.
-  pod.gave_up = true;
-  if (!promised_.has_value() &&
-      std::all_of(pods_.begin(), pods_.end(), [](const auto& other) { return other->gave_up; })) {
+  if (NobodyFits()) {
+    gave_up_ = true;
     return true;
   }
   const std::string complaint(give_up->status.message());

@@ -24,12 +24,16 @@ namespace tandem {
 //
 // With one pod it is that pod's engine and nothing more. With several:
 // - A request goes to the pod with the most room (PlaceRequest) and takes a slot at once; where
-//   nobody has room it waits here, not at a pod, and goes to whoever has room first. Order: first
-//   come, first served; streams that lost their place go before new requests, the oldest first.
+//   nobody has room it waits here, not at a pod, and goes to whoever has room first. Order, among
+//   those that the same pod may serve: first come, first served; streams that lost their place go
+//   before new requests, the oldest first.
 // - A pod that loses its verifier gives its requests to the others, which rebuild them. A stream
 //   that has output goes only where the numerics are the same, for then its tokens are the very
 //   same; where no such pod is ready it waits for its own (--verifier-timeout).
+// - A request whose verifier died with it in the batch goes only to a pod that was heard since: one
+//   that died too, and was not noticed yet, would count against the request (--max-crashes).
 // - A pod that is taken from the list gets nothing new, and goes when its last request ended.
+// - When each pod has said that it does not fit, the router gives up, as with one.
 class Fleet {
  public:
   // `tokenizer` and `observer` must outlive it. `options` as for one engine; max_queue is of all.
@@ -64,7 +68,7 @@ class Fleet {
   const PodSpec* PodOf(SessionId session) const;
   // What a request may count on: the first verifier that attached said so. Null: none did.
   const v1::AttachReply* promised() const;
-  // Some verifier serves.
+  // Some verifier serves, and has its drafter if that is required.
   bool ready() const { return num_ready_ > 0; }
   bool drafters_settled() const;
   bool idle() const;
@@ -81,10 +85,11 @@ class Fleet {
     PodId id;
     PodSpec spec;
     std::unique_ptr<Engine> engine;
-    bool ready = false;     // as last noticed
+    bool ready = false;     // its verifier, as last noticed
+    bool serves = false;    // counted in num_ready_
     bool leaving = false;   // not in the list any more
-    bool gave_up = false;   // its configuration is wrong
-    std::string complaint;  // why: said once
+    double heard_at = 0;    // when its verifier last answered anything
+    std::string complaint;  // why its configuration is wrong: said once
   };
   enum class Fit : uint8_t { kNow, kLater, kNever };
 
@@ -96,22 +101,33 @@ class Fleet {
   void AfterEvent(size_t pod, double now);
   // True: its verifier serves, and did not before.
   bool NoticeReadiness(size_t pod, double now);
+  void SetServes(Pod& pod, bool serves, double now);
+  // It is required, and does not fit.
+  bool LacksDrafter(const Pod& pod) const;
+  // All have answered, and none can be used.
+  bool NobodyFits() const;
+  // A sign of life of the session's worker.
+  void HearFrom(size_t pod, SessionId session, double now);
   void Promise(const v1::AttachReply& info);
   void Refresh(size_t pod, double now);
 
   // Takes over what waits at the pod and, where its verifier is gone, what runs there. False:
   // nothing.
   bool TakeOver(size_t pod, double now);
-  void Await(std::vector<std::unique_ptr<Sequence>> released, const std::string& numerics_id,
-             double now);
+  void Await(std::vector<std::unique_ptr<Sequence>> released, double now);
   // Gives the pod what fits of that which waits.
   void Fill(size_t pod, double now);
   void FillAll(double now);
   Fit FitOf(size_t pod, const Sequence& sequence) const;
-  // Whatever room there is. `numerics_id`: of the sequence's output.
-  bool MayRunAt(size_t pod, const Sequence& sequence, const std::string& numerics_id) const;
-  bool MayRunSomewhere(const Sequence& sequence, const std::string& numerics_id) const;
-  std::optional<size_t> Place(const Sequence& sequence) const;
+  // Whatever room there is.
+  bool MayRunAt(size_t pod, const Sequence& sequence) const;
+  bool MayRunSomewhere(const Sequence& sequence) const;
+  // The pod lived after a verifier was last lost with the sequence in its batch.
+  bool MayTry(size_t pod, const Sequence& sequence) const;
+  // Another pod has room for it now.
+  bool FitsElsewhere(size_t pod, const Sequence& sequence) const;
+  // `kept`: by pod; those get nothing.
+  std::optional<size_t> Place(const Sequence& sequence, const std::vector<bool>& kept) const;
   void Adopt(size_t pod, std::unique_ptr<Sequence> sequence, double now);
   size_t LargestPod() const;
   Engine::Refusal QueueIsFull() const;
@@ -122,7 +138,7 @@ class Fleet {
   // What the outside sees of a command of one pod among several; false: nothing.
   bool Dress(size_t pod, EngineCommand* command);
   void Log(LogLine::Level level, const Pod& pod, std::string text);
-  void End(const Sequence& sequence, const absl::Status& status, int retry_milliseconds = 0);
+  void End(const Sequence& sequence, const absl::Status& status);
   void EndWaiting(const absl::Status& status);
 
   const EngineOptions options_;
@@ -145,7 +161,9 @@ class Fleet {
   size_t num_leaving_ = 0;
   double down_since_ = 0;                                      // while no verifier serves
   double check_at_ = std::numeric_limits<double>::infinity();  // what waits
+  double event_at_ = 0;                                        // the newest event
   bool draining_ = false;
+  bool gave_up_ = false;
 };
 
 }  // namespace tandem

@@ -42,7 +42,10 @@ class GenerateCall {
   void WaitForClient(v1::Generation::AsyncService* service, grpc::ServerCompletionQueue* queue);
 
   CallId id() const { return id_; }
+  const grpc::ServerContext& context() const { return context_; }
   const v1::GenerateRequest& request() const { return request_; }
+  // Once it was understood: it may be long, with fields that nobody knows, and a stream too.
+  void DropRequest() { v1::GenerateRequest().Swap(&request_); }
   // Metadata `tandem-tenant`; empty: none. Prompts are cached for each tenant apart.
   std::string tenant() const { return Metadata("tandem-tenant"); }
   // Metadata of that name, as it came; empty: none.

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "common/log/log.h"
+#include "common/rpc/listener.h"
 #include "common/status.h"
 #include "services/router/router_options.h"
 #include "services/router/router_server.h"
@@ -46,6 +47,7 @@ int Main(int argc, char** argv) {
   SetUpLog(options.log);
   // Else whoever fails to shake hands writes a line of gRPC's own.
   gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
+  RaiseDescriptorLimit();
   const absl::Status status = Serve(options);
   if (status.ok()) return EXIT_SUCCESS;
   LogFatal(options.log, status.ToString());

@@ -23,20 +23,27 @@ const char* Mode(const GenerationRequest& request) {
 
 }  // namespace
 
+LogFields RequestLog::About(const v1::GenerateRequest& request,
+                            const std::string& traceparent) const {
+  LogFields fields;
+  const std::string& id = request.request_id();
+  if (!id.empty() && id.size() <= max_request_id_bytes_) fields.Add("request_id", id);
+  AddTrace(traceparent, &fields);
+  return fields;
+}
+
 void RequestLog::Refused(const v1::GenerateRequest& request, const std::string& traceparent,
                          const absl::Status& status) const {
-  LogFields fields;
-  if (!request.request_id().empty()) fields.Add("request_id", request.request_id());
-  AddTrace(traceparent, &fields);
-  LogWith(spdlog::level::info, WithStatus(std::move(fields), status), "request refused");
+  if (!Logs(spdlog::level::info)) return;
+  LogWith(spdlog::level::info, WithStatus(About(request, traceparent), status), "request refused");
 }
 
 void RequestLog::TurnedAway(const v1::GenerateRequest& request, const std::string& traceparent,
                             const absl::Status& status, double now) {
-  LogFields fields;
-  if (!request.request_id().empty()) fields.Add("request_id", request.request_id());
-  AddTrace(traceparent, &fields);
-  LogWith(spdlog::level::debug, WithStatus(std::move(fields), status), "request turned away");
+  if (Logs(spdlog::level::debug)) {
+    LogWith(spdlog::level::debug, WithStatus(About(request, traceparent), status),
+            "request turned away");
+  }
   ++turned_away_.requests;
   turned_away_.status = status;
   Tick(now);
@@ -63,6 +70,7 @@ void RequestLog::Started(CallId call, const v1::GenerateRequest& request,
                     .traceparent = resolved.open.traceparent(),
                     .started_at = now,
                     .completion = {}};
+  if (!Logs(spdlog::level::info)) return;
   LogFields fields;
   fields.Add("request_id", resolved.request_id);
   AddTrace(resolved.open.traceparent(), &fields);
@@ -84,7 +92,7 @@ void RequestLog::Completed(CallId call, const v1::Completion& completion) {
 
 void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_tokens, double now) {
   const auto node = running_.extract(call);
-  if (node.empty()) return;
+  if (node.empty() || !Logs(spdlog::level::info)) return;
   const Running& request = node.mapped();
   LogFields fields;
   fields.Add("request_id", request.request_id);

@@ -3,21 +3,27 @@
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_LOG_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_LOG_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
 
 #include "absl/status/status.h"
+#include "common/log/log_fields.h"
 #include "services/router/engine_command.h"
 #include "services/router/generation_request.h"
+#include "services/router/request_validator.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem {
 
-// Prompts are left out unless `log_prompts`; outputs always. `now` is seconds on a monotonic clock.
+// Prompts are left out unless `log_prompts`; outputs always; ids that are longer than the validator
+// allows too, as nobody checked yet what is refused. `now` is seconds on a monotonic clock.
 class RequestLog {
  public:
-  explicit RequestLog(bool log_prompts) : log_prompts_(log_prompts) {}
+  explicit RequestLog(bool log_prompts,
+                      size_t max_request_id_bytes = RequestLimits().max_request_id_bytes)
+      : log_prompts_(log_prompts), max_request_id_bytes_(max_request_id_bytes) {}
   ~RequestLog() { WriteTurnedAway(); }
 
   // `traceparent` goes into the line if it is valid.
@@ -38,6 +44,8 @@ class RequestLog {
 
  private:
   void WriteTurnedAway();
+  // What a request that did not start says of itself.
+  LogFields About(const v1::GenerateRequest& request, const std::string& traceparent) const;
 
   struct Running {
     std::string request_id;
@@ -47,6 +55,7 @@ class RequestLog {
   };
 
   bool log_prompts_;
+  size_t max_request_id_bytes_;
   std::unordered_map<CallId, Running> running_;
   struct {
     int64_t requests = 0;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/peer_text.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -52,8 +53,9 @@ RequestValidator::RequestValidator(const RequestLimits& limits, const Tokenizer*
 absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateRequest& request,
                                                              const ServedModel& served) const {
   if (!request.model().empty() && request.model() != served.model) {
-    return NotFound(absl::StrCat("model: got \"", request.model(), "\", served: \"", served.model,
-                                 "\" (leave it empty for the one that is served)"));
+    return NotFound(absl::StrCat("model: got ", QuotedShort(request.model()),
+                                 ", served: ", QuotedShort(served.model),
+                                 " (leave it empty for the one that is served)"));
   }
   if (request.request_id().size() > limits_.max_request_id_bytes) {
     return Refused("request_id", absl::StrCat(request.request_id().size(), " bytes"),
@@ -246,9 +248,9 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
     resolved->draft_length = static_cast<uint32_t>(given.draft_length());
   }
   if (!given.drafter().empty() && given.drafter() != served.drafter) {
-    return Refused("speculation.drafter", absl::StrCat("\"", given.drafter(), "\""),
+    return Refused("speculation.drafter", QuotedShort(given.drafter()),
                    served.drafter.empty() ? "none (no drafter is attached)"
-                                          : absl::StrCat("\"", served.drafter, "\", or empty"));
+                                          : QuotedShort(served.drafter) + ", or empty");
   }
   if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
   return absl::OkStatus();

@@ -47,7 +47,7 @@ class RequestValidator {
                    std::function<uint64_t()> random);
 
   // Errors name the field, what was given and what is allowed: INVALID_ARGUMENT, or NOT_FOUND for
-  // another model.
+  // another model. Of a client's string they repeat at most kMaxQuotedBytes.
   //
   // `reproducible` is on when asked for, or when a seed was given and nothing was said; an explicit
   // lenience under 1 turns that default off (asking for both is an error).

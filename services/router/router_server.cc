@@ -18,6 +18,7 @@
 
 #include "common/log/trace_context.h"
 #include "common/rpc/ring_transport.h"
+#include "common/security/call_interceptor.h"
 #include "common/security/server_credentials.h"
 #include "common/status.h"
 #include "services/router/live_page.h"
@@ -26,10 +27,16 @@ namespace tandem {
 namespace {
 
 constexpr char kServiceName[] = "tandem.v1.Generation";
+constexpr char kGenerate[] = "/tandem.v1.Generation/Generate";
+constexpr char kTokenize[] = "/tandem.v1.Generation/Tokenize";
+constexpr char kDetokenize[] = "/tandem.v1.Generation/Detokenize";
+constexpr char kGetServerInfo[] = "/tandem.v1.Generation/GetServerInfo";
 constexpr TlsFlags kWorkerTlsFlags = {
     .certificate = "--worker-certificate", .key = "--worker-key", .authorities = "--worker-ca"};
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
+constexpr size_t kMaxUnreadReplyBytes = size_t{64} << 20;
+constexpr int kMaxGrpcThreads = 16;  // a stream of reflection holds one
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
 // What takes longer is done in the background: every stream waits meanwhile.
 constexpr size_t kMaxShortTextBytes = 16 << 10;
@@ -94,9 +101,7 @@ EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token
 // All that may be called: what is not here is denied.
 std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
   return std::make_shared<CallGate>(
-      std::vector<std::string>{"/tandem.v1.Generation/Generate", "/tandem.v1.Generation/Tokenize",
-                               "/tandem.v1.Generation/Detokenize",
-                               "/tandem.v1.Generation/GetServerInfo",
+      std::vector<std::string>{kGenerate, kTokenize, kDetokenize, kGetServerInfo,
                                "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
                                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"},
       std::move(tokens));
@@ -106,6 +111,7 @@ std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
 void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("tandem-router");
   quota.Resize(kMaxGrpcBytes);
+  quota.SetMaxThreads(kMaxGrpcThreads);
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
   builder->SetMaxSendMessageSize(options.max_message_bytes);
@@ -192,12 +198,14 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target, Ad
       unix_offset_(UnixTime() - Now()),
       fleet_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
              &metrics_, random_()),
-      log_(options.log_prompts) {}
+      log_(options.log_prompts),
+      unread_replies_(kMaxUnreadReplyBytes) {}
 
 RouterServer::~RouterServer() {
   if (shutdown_.joinable()) shutdown_.join();
   if (queue_ == nullptr || phase_ == Phase::kClosed) return;
   // Run did not come to its end: gRPC still has to give back what it holds.
+  if (listener_ != nullptr) listener_->Stop();
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   if (workers_ != nullptr) workers_->CloseAll();
   if (signals_.has_value()) signals_->Stop();
@@ -208,24 +216,29 @@ RouterServer::~RouterServer() {
 }
 
 absl::Status RouterServer::Start() {
-  TANDEM_RETURN_IF_ERROR(PrepareSocketPath(listen_));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ConfigureServer(options_, &builder);
   builder.RegisterService(&service_);
   WarnOfOpenDoors();
-  builder.AddListeningPort(listen_.ToGrpc(),
-                           MakeServerCredentials(listen_.is_unix() ? nullptr : security_.tls,
-                                                 MakeGate(security_.tokens)),
-                           &port_);
+  gate_ = MakeGate(security_.tokens);
+  InterceptCalls(builder,
+                 [gate = gate_](std::string_view method, const auto& context) {
+                   return CheckCall(*gate, method, context);
+                 },
+                 /*without=*/{kGenerate, kTokenize, kDetokenize, kGetServerInfo});
+  if (auto listener = Listener::Bind(listen_); listener.ok()) {
+    listener_ = *std::move(listener);
+  } else {
+    return absl::Status(listener.status().code(),
+                        "--listen: " + std::string(listener.status().message()));
+  }
+  listener_->AddTo(builder, MakeServerCredentials(listen_.is_unix() ? nullptr : security_.tls));
   queue_ = builder.AddCompletionQueue();
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || (port_ == 0 && !listen_.is_unix())) {
-    return Unavailable("--listen: cannot listen on " + listen_.ToString(listen_.port()) +
-                       " (is the address in use?)");
-  }
-  TANDEM_RETURN_IF_ERROR(RestrictSocket(listen_));
+  if (server_ == nullptr) return Internal("the gRPC server cannot be started");
+  listener_->Start();
   TANDEM_RETURN_IF_ERROR(StartAdmin());
   SetServing(false);
   background_.emplace(queue_.get());
@@ -313,7 +326,8 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     if (phase_ == Phase::kClosed) continue;
     // Once the server closes no session is opened any more: nobody would close it.
     if (phase_ != Phase::kClosing && Now() >= fleet_.NextDeadline()) fleet_.Tick(Now());
-    if (phase_ == Phase::kServing && Now() >= look_for_pods_at_) LookForPods();
+    // A drain may outlast the pods that it began with.
+    if (phase_ <= Phase::kDraining && Now() >= look_for_pods_at_) LookForPods();
     ExecuteCommands();
     UpdateReadiness(on_ready);
     AdvancePhase();
@@ -337,10 +351,17 @@ void RouterServer::WaitForGenerate() {
 }
 
 void RouterServer::WaitForOthers() {
+  const auto check = [this](const char* method) {
+    return [this, method](const grpc::ServerContext& context) {
+      return CheckCall(*gate_, method, context);
+    };
+  };
   tokenize_.emplace(
+      queue_.get(), &unread_replies_,
       [this](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestTokenize(context, request, writer, queue_.get(), queue_.get(), tag);
       },
+      check(kTokenize),
       [this](const v1::TokenizeRequest& request, const auto& respond) {
         if (const absl::Status status = validator_.ValidateTokenize(request); !status.ok()) {
           return respond(status);
@@ -362,9 +383,11 @@ void RouterServer::WaitForOthers() {
         }
       });
   detokenize_.emplace(
+      queue_.get(), &unread_replies_,
       [this](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestDetokenize(context, request, writer, queue_.get(), queue_.get(), tag);
       },
+      check(kDetokenize),
       [this](const v1::DetokenizeRequest& request, const auto& respond) {
         if (const absl::Status status = validator_.ValidateDetokenize(request); !status.ok()) {
           return respond(status);
@@ -388,9 +411,11 @@ void RouterServer::WaitForOthers() {
         }
       });
   server_info_.emplace(
+      queue_.get(), &unread_replies_,
       [this](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestGetServerInfo(context, request, writer, queue_.get(), queue_.get(), tag);
       },
+      check(kGetServerInfo),
       [this](const v1::GetServerInfoRequest&, const auto& respond) {
         v1::ServerInfo info;
         FillServerInfo(&info);
@@ -404,6 +429,10 @@ void RouterServer::WaitForOthers() {
 void RouterServer::OnOpened(GenerateCall& call) {
   ++num_open_calls_;
   WaitForGenerate();
+  if (const absl::Status status = CheckCall(*gate_, kGenerate, call.context()); !status.ok()) {
+    Finish(call, status, 0, 0);
+    return;
+  }
   if (fleet_.promised() == nullptr) {
     Finish(call, Unavailable("not ready: no verifier has attached yet"), 0, 1000);
     return;
@@ -455,6 +484,7 @@ void RouterServer::OnValidated(CallId id, double arrived_at,
     request->open.set_traceparent(std::move(traceparent));
   }
   log_.Started(id, call->second->request(), *request, arrived_at);
+  call->second->DropRequest();
   fleet_.OnRequest(id, *std::move(request), Now());
 }
 
@@ -532,7 +562,7 @@ void RouterServer::LookForPods() {
 }
 
 void RouterServer::OnPodsFound(const absl::StatusOr<std::vector<PodSpec>>& found) {
-  if (phase_ != Phase::kServing) return;
+  if (phase_ > Phase::kDraining) return;
   if (!directory_.is_fixed()) {
     // Who waits for the first pods asks more often.
     look_for_pods_at_ = Now() + (fleet_.num_pods() > 0 ? options_.discover_seconds
@@ -617,8 +647,8 @@ void RouterServer::Execute(EngineCommand& command) {
             Write(line);
             if (line.level != LogLine::Level::kDebug) {
               const std::string& text = line.summary.empty() ? line.text : line.summary;
-              live_.AddEvent(unix_offset_ + Now(), line.level,
-                             line.pod.empty() ? text : line.pod + ": " + text);
+              // Without the pod: whoever sees the page is to learn no worker's address.
+              live_.AddEvent(unix_offset_ + Now(), line.level, text);
             }
           },
           [&](const GiveUp& give_up) {
@@ -647,7 +677,7 @@ void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>
   if (!serving || announced_) return;
   if (!fleet_.drafters_settled() && Now() < started_at_ + options_.drafter_wait_seconds) return;
   announced_ = true;
-  on_ready(listen_.ToString(port_));
+  on_ready(listen_.ToString(listener_->port()));
 }
 
 void RouterServer::OnSignal(int number) {
@@ -669,6 +699,7 @@ void RouterServer::AdvancePhase() {
     phase_ = Phase::kClosing;
     fleet_.Stop(Now());
     ExecuteCommands();
+    listener_->Stop();
     // Waits for the calls that this thread still has to finish, so it needs one of its own.
     shutdown_ = std::thread([this] {
       server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
@@ -693,7 +724,7 @@ double RouterServer::NextDeadline() const {
   if (phase_ == Phase::kServing || phase_ == Phase::kDraining) {
     deadline = fleet_.NextDeadline();
   }
-  if (phase_ == Phase::kServing) deadline = std::min(deadline, look_for_pods_at_);
+  if (phase_ <= Phase::kDraining) deadline = std::min(deadline, look_for_pods_at_);
   if (phase_ == Phase::kDraining) deadline = std::min(deadline, drain_until_);
   if (!announced_ && serving_) {
     deadline = std::min(deadline, started_at_ + options_.drafter_wait_seconds);

@@ -22,7 +22,9 @@
 #include "absl/status/statusor.h"
 #include "common/metrics/admin_server.h"
 #include "common/rpc/address.h"
+#include "common/rpc/listener.h"
 #include "common/rpc/worker_channel.h"
+#include "common/security/call_gate.h"
 #include "common/security/server_security.h"
 #include "services/router/background_work.h"
 #include "services/router/fleet.h"
@@ -120,14 +122,16 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   std::atomic<bool> ready_ = false;  // serving_, for the admin server's thread
   std::unique_ptr<AdminServer> admin_;
 
+  std::shared_ptr<CallGate> gate_;
+  ReplyBudget unread_replies_;
   v1::Generation::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<WorkerStreams> workers_;
   std::optional<SignalWatcher> signals_;
   std::optional<BackgroundWork> background_;
   std::optional<BackgroundWork> lookups_;  // of pods, where they can change: a name may take long
-  int port_ = 0;
 
   std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;
   size_t num_open_calls_ = 0;

@@ -69,14 +69,15 @@ class Sequence {
   uint32_t furthest_len = 0;  // most rows that the verifier ever held: beyond is progress
   int resyncs = 0;            // ABORTED by the verifier since the last progress
   int lost_rounds = 0;        // verifiers that died with it in their batch, likewise
+  double suspected_at = 0;    // when the last of those was lost
   int draft_resyncs = 0;      // the same of the drafter, since its last draft
   int lost_drafts = 0;
   bool drafting_off = false;              // the drafter cannot serve this sequence
   uint32_t num_cached_prompt_tokens = 0;  // found in the verifier's prefix cache
   uint32_t num_cached_draft_tokens = 0;   // found in the drafter's
 
+  std::string numerics_id;  // of the verifier that its newest token is from; empty: it has none
   // While no engine has it (Fleet).
-  std::string numerics_id;    // of the verifier that its output is from; empty: it has none
   double homeless_since = 0;  // no pod could take it, whatever room there were
 
  private:

@@ -4,9 +4,11 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
 #include "common/rpc/protocol.h"
 #include "common/rpc/ring_transport.h"
 #include "common/status.h"
+#include "services/router/worker_text.h"
 
 namespace tandem {
 namespace {
@@ -26,7 +28,7 @@ bool Offers(const v1::AttachReply& info, v1::RingTransport transport) {
 }
 
 std::string Quoted(const std::string& entry) {
-  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(entry), "\"");
+  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(Shortened(entry, kMaxQuotedBytes)), "\"");
 }
 
 }  // namespace
@@ -233,11 +235,12 @@ bool WorkerSessions::OnDraftReply(SessionId session, const v1::DraftReply& reply
       return false;
     case v1::DraftReply::kError:
       if (drafter_.state == State::kAttaching || drafter_.state == State::kReadingVocabulary) {
-        Incompatible(Worker::kDrafter, absl::StrCat("draft: ", reply.error().message()), now);
+        Incompatible(Worker::kDrafter, absl::StrCat("draft: ", WorkerText(reply.error().message())),
+                     now);
         return true;
       }
       if (ring_.negotiating() && reply.id() == ring_command_id_) {
-        OnRingRefused(absl::StrCat("draft: ", reply.error().message()));
+        OnRingRefused(absl::StrCat("draft: ", WorkerText(reply.error().message())));
         return true;
       }
       return false;
@@ -276,11 +279,12 @@ bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply&
       return false;
     case v1::VerifierReply::kError:
       if (verifier_.state == State::kAttaching) {
-        Incompatible(Worker::kVerifier, absl::StrCat("verifier: ", reply.error().message()), now);
+        Incompatible(Worker::kVerifier,
+                     absl::StrCat("verifier: ", WorkerText(reply.error().message())), now);
         return true;
       }
       if (of_ring) {
-        OnRingRefused(absl::StrCat("verifier: ", reply.error().message()));
+        OnRingRefused(absl::StrCat("verifier: ", WorkerText(reply.error().message())));
         return true;
       }
       return false;
@@ -313,10 +317,9 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
                  now);
     return;
   }
-  if (!verifier_.info.has_value() && promised_.has_value() &&
-      (reply.model() != promised_->model() ||
-       reply.vocabulary_size() != promised_->vocabulary_size() ||
-       reply.max_context_tokens() < promised_->max_context_tokens())) {
+  if (promised_.has_value() && (reply.model() != promised_->model() ||
+                                reply.vocabulary_size() != promised_->vocabulary_size() ||
+                                reply.max_context_tokens() < promised_->max_context_tokens())) {
     Incompatible(
         Worker::kVerifier,
         absl::StrCat("verifier: serves model ", reply.model(), " with a vocabulary of ",
@@ -329,15 +332,18 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
   }
   // Streams that are under way were promised what the first verifier offered.
   if (verifier_.info.has_value() &&
-      (reply.vocabulary_size() != verifier_.info->vocabulary_size() ||
+      (reply.model() != verifier_.info->model() ||
+       reply.vocabulary_size() != verifier_.info->vocabulary_size() ||
        reply.max_context_tokens() < verifier_.info->max_context_tokens() ||
        reply.max_slots() < std::min(options_.max_slots, verifier_.info->max_slots()))) {
     Incompatible(
         Worker::kVerifier,
-        absl::StrCat("verifier: came back with a vocabulary of ", reply.vocabulary_size(), ", ",
-                     reply.max_context_tokens(), " context tokens and ", reply.max_slots(),
-                     " slots, less than before (", verifier_.info->vocabulary_size(), ", ",
-                     verifier_.info->max_context_tokens(), ", ", verifier_.info->max_slots(), ")"),
+        absl::StrCat("verifier: came back with model ", reply.model(), ", a vocabulary of ",
+                     reply.vocabulary_size(), ", ", reply.max_context_tokens(),
+                     " context tokens and ", reply.max_slots(),
+                     " slots: another model, or less than before (", verifier_.info->model(), ", ",
+                     verifier_.info->vocabulary_size(), ", ", verifier_.info->max_context_tokens(),
+                     ", ", verifier_.info->max_slots(), ")"),
         now);
     return;
   }

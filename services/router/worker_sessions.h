@@ -63,7 +63,7 @@ class WorkerSessions {
     Lose(worker, session, SessionChange::kDisconnected, why, now);
   }
   void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now);
-  // What a verifier that attaches for the first time must offer: others do already.
+  // What the verifier must offer, whenever it attaches: others do already.
   void Expect(const v1::AttachReply& promised) { promised_ = promised; }
   // Gives both sessions up and opens none any more.
   void Close();

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/rpc/address.h"
+#include "common/rpc/listener.h"
 #include "common/security/tls_files.h"
 
 namespace tandem {
@@ -19,14 +20,17 @@ namespace tandem {
 // Where a worker listens, and with what.
 struct WorkerEndpoint {
   // An address alone means plaintext.
-  WorkerEndpoint(Address at, std::shared_ptr<TlsFiles> with = nullptr)
-      : address(std::move(at)), tls(std::move(with)) {}
+  WorkerEndpoint(Address at, std::shared_ptr<TlsFiles> with = nullptr, std::string name = "")
+      : address(std::move(at)), tls(std::move(with)), client_name(std::move(name)) {}
 
   Address address;
   std::shared_ptr<TlsFiles> tls;  // null: plaintext, as it always is on a Unix socket
+  // That a router's certificate must be for, with mutual TLS; empty: any that the authorities signed.
+  std::string client_name;
 };
 
 struct BoundServer {
+  std::unique_ptr<Listener> listener;  // stops before the server does
   std::unique_ptr<grpc::Server> server;
   std::string address;  // with the real port
 };

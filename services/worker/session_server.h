@@ -66,6 +66,7 @@ class SessionServer final : public WorkerServer {
     server->queue_ = builder.AddCompletionQueue();
     TANDEM_ASSIGN_OR_RETURN(BoundServer bound, StartServer(endpoint, server->service_,
                                                            Service::service_full_name(), builder));
+    server->listener_ = std::move(bound.listener);
     server->server_ = std::move(bound.server);
     server->address_ = std::move(bound.address);
     return server;
@@ -93,6 +94,7 @@ class SessionServer final : public WorkerServer {
 
   void Stop() override {
     if (stopping_.exchange(true)) return;
+    if (listener_ != nullptr) listener_->Stop();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     // All calls are cancelled now, but their last tags are still to come: the queue may close only
     // after them.
@@ -212,6 +214,7 @@ class SessionServer final : public WorkerServer {
   HealthService health_{&leases_, [this] { return Report(); }};
   typename Service::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::atomic<bool> stopping_ = false;

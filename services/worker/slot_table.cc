@@ -93,7 +93,7 @@ void Slot::ComputePageKeys(size_t num_pages) {
 v1::SlotState SlotTable::State(const v1::SlotPoint& at, const Slot& slot) const {
   v1::SlotState state;
   state.set_slot(at.slot());
-  state.set_slot_epoch(slot.seen_ ? slot.epoch_ : at.slot_epoch());
+  state.set_slot_epoch(slot.epoch_);  // 0: none was begun, so the router sends `open` again
   state.set_command_number(at.command_number());
   state.set_cached_len(static_cast<uint32_t>(slot.length()));
   state.set_prefix_hash(slot.prefix_hash());

@@ -62,7 +62,7 @@ class Slot {
 
   bool open_ = false;
   bool seen_ = false;          // any epoch so far
-  uint32_t epoch_ = 0;         // newest seen
+  uint32_t epoch_ = 0;         // newest seen; 0: none yet
   uint64_t last_command_ = 0;  // newest executed; outlives epochs
   SamplingParams params_;
   size_t prompt_length_ = 0;

@@ -14,6 +14,7 @@
 
 #include "common/log/log.h"
 #include "common/metrics/admin_server.h"
+#include "common/rpc/listener.h"
 #include "common/security/server_security.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
@@ -30,6 +31,7 @@ struct Options {
   std::filesystem::path ring_dir;
   LogOptions log;
   ServerSecurityOptions security;
+  std::string client_name;
   bool insecure = false;
   bool exit_with_parent = false;
 };
@@ -129,6 +131,11 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
                  "PEM: routers must show a certificate that one of these signed")
       ->type_name("FILE")
       ->envname(env("tls-client-ca"));
+  app.add_option("--client-name", options.client_name,
+                 "DNS name that a router's certificate must be for, of those that --tls-client-ca\n"
+                 "signed; empty: any of them commands this worker")
+      ->type_name("NAME")
+      ->envname(env("client-name"));
   app.add_option("--token-file", options.security.token_file,
                  "Lines `admin TOKEN`: who asks --admin for more than its health shows one")
       ->type_name("FILE")
@@ -164,6 +171,11 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
                    std::unique_ptr<StopSignal> stop_signal) {
   TANDEM_ASSIGN_OR_RETURN(const Address address, Address::Parse(options.listen));
   TANDEM_ASSIGN_OR_RETURN(const ServerSecurity security, ServerSecurity::Open(options.security));
+  if (!options.client_name.empty() && !security.mutual_tls()) {
+    return InvalidArgument(
+        "--client-name is about certificates of routers: give --tls-certificate, --tls-key and "
+        "--tls-client-ca too");
+  }
   TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
       address, options.insecure || security.mutual_tls(), "--listen",
       "mutual TLS (--tls-certificate, --tls-key and --tls-client-ca), for whoever connects "
@@ -174,8 +186,9 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   // Outlives the server, which refreshes it until its last session is closed.
   WorkerMetrics metrics(program.judges ? WorkerMetrics::kVerifier : WorkerMetrics::kDrafter,
                         TANDEM_VERSION, model.get());
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerServer> server,
-                          program.start({address, security.tls}, *model, options.ring_dir));
+  TANDEM_ASSIGN_OR_RETURN(
+      const std::unique_ptr<WorkerServer> server,
+      program.start({address, security.tls, options.client_name}, *model, options.ring_dir));
   const v1::AttachReply description = model->Describe();
   spdlog::info(
       "{}: {} slots of up to {} tokens, KV cache of {} pages, {} MiB, weights {} MiB, on {} ({})",
@@ -227,6 +240,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   SetUpLogs(options.log);
+  RaiseDescriptorLimit();
   if (options.exit_with_parent && !FollowParent()) return 0;
   absl::Status status;
   try {

@@ -228,8 +228,39 @@ TEST(CommandLineTest, GenerateWantsOnePrompt) {
 TEST(CommandLineTest, AConnectedCommandStartsNoModels) {
   EXPECT_EQ(MustParse<GenerateOptions>({"generate", "x", "--connect", "h:1"}).session.connect,
             "h:1");
-  EXPECT_THAT(UsageMessage({"generate", "x", "--connect", "h:1", "--target", "d"}),
-              HasSubstr("--connect"));
+  for (const std::vector<std::string>& model : {std::vector<std::string>{"--target", "d"},
+                                                {"--target=d"},
+                                                {"--draft", "d"},
+                                                {"--models", "d"}}) {
+    std::vector<std::string> arguments = {"generate", "x", "--connect", "h:1"};
+    arguments.insert(arguments.end(), model.begin(), model.end());
+    EXPECT_THAT(UsageMessage(arguments), HasSubstr("--connect")) << model[0];
+  }
+}
+
+TEST(CommandLineTest, ModelsThatTheEnvironmentNamesDoNotCountWhereAServerRuns) {
+  const ScopedVariable target("TANDEM_TARGET", "/env/target");
+  const ScopedVariable draft("TANDEM_DRAFT", "/env/draft");
+  const ScopedVariable models("TANDEM_MODELS", "/env/models");
+  EXPECT_EQ(MustParse<GenerateOptions>({"generate", "x"}).session.server.target, "/env/target");
+  EXPECT_THAT(UsageMessage({"info", "--connect", "h:1", "--draft", "d"}), HasSubstr("--connect"));
+  const auto check = [](const SessionOptions& session) {
+    EXPECT_EQ(session.connect, "h:1");
+    EXPECT_EQ(session.server.target + session.server.draft + session.server.models, "");
+  };
+  check(MustParse<GenerateOptions>({"generate", "x", "--connect", "h:1"}).session);
+  check(MustParse<BenchOptions>({"bench", "--connect", "h:1"}).session);
+  check(MustParse<BenchServeOptions>({"bench", "serve", "--connect", "h:1"}).session);
+  check(MustParse<TokenizeOptions>({"tokenize", "x", "--connect", "h:1"}).session);
+  const ScopedVariable address("TANDEM_ADDRESS", "h:1");
+  check(MustParse<InfoArguments>({"info"}).session);
+}
+
+TEST(CommandLineTest, HealthcheckAsksAnAdminAddress) {
+  EXPECT_EQ(MustParse<HealthcheckOptions>({"healthcheck"}).admin, "127.0.0.1:9464");
+  const auto options = MustParse<HealthcheckOptions>({"healthcheck", "--admin", "h:1", "--tls"});
+  EXPECT_EQ(options.admin, "h:1");
+  EXPECT_TRUE(options.tls);
 }
 
 TEST(CommandLineTest, EachEndNamesItsOwnFiles) {
@@ -240,7 +271,8 @@ TEST(CommandLineTest, EachEndNamesItsOwnFiles) {
   EXPECT_EQ(serve.server.security.tls.authorities, "a");
   EXPECT_EQ(serve.server.security.token_file, "t");
   const std::vector<std::string> of_client = {"--tls-ca",  "a", "--tls-certificate", "c",
-                                              "--tls-key", "k", "--token-file",      "t"};
+                                              "--tls-key", "k", "--token-file",      "t",
+                                              "--insecure"};
   const auto with = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), of_client.begin(), of_client.end());
     return arguments;
@@ -255,7 +287,9 @@ TEST(CommandLineTest, EachEndNamesItsOwnFiles) {
     EXPECT_EQ(security.tls.certificate, "c");
     EXPECT_EQ(security.tls.key, "k");
     EXPECT_EQ(security.token_file, "t");
+    EXPECT_TRUE(security.insecure);
   }
+  EXPECT_FALSE(MustParse<InfoArguments>({"info"}).session.security.insecure);
 }
 
 TEST(CommandLineTest, TheEnvironmentFillsWhatTheCommandLineDoesNotSay) {

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -11,8 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "common/metrics/admin_server.h"
+#include "services/cli/client_security.h"
 #include "services/cli/run.h"
 #include "tandem/v1/generate.grpc.pb.h"
+#include "tests/security/certificates.h"
 #include "tests/support/temp_dir.h"
 
 namespace tandem::cli {
@@ -276,6 +280,69 @@ TEST_F(CommandsTest, BenchWantsADrafter) {
   service_.drafter_attached_ = false;
   EXPECT_EQ(Connected({"bench"}), kExitServerError);
   EXPECT_THAT(err_, HasSubstr("no drafter"));
+}
+
+TEST_F(CommandsTest, ATokenGoesInPlaintextToThisMachineAlone) {
+  const std::string path = (dir_ / "tokens").string();
+  std::ofstream(path) << "client client-0123456789\n";
+  ClientSecurityOptions options;
+  options.token_file = path;
+  for (const char* here : {"127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/s"}) {
+    EXPECT_TRUE(ClientSecurity::Open(options, here).ok()) << here;
+  }
+  for (const char* there : {"192.0.2.1:1", "[2001:db8::1]:1", "example.org:1", "0.0.0.0:1",
+                            "localhost.example.org:1", "dns:///127.0.0.1:1", "nowhere"}) {
+    const absl::Status refused = ClientSecurity::Open(options, there).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << there;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--tls-ca")) << there;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--insecure")) << there;
+  }
+  options.insecure = true;
+  EXPECT_EQ(ClientSecurity::Open(options, "192.0.2.1:1")->token, "client-0123456789");
+  EXPECT_TRUE(ClientSecurity::Open({}, "192.0.2.1:1").ok()) << "there is no token to lose";
+  // Before anything is sent, whatever the command.
+  EXPECT_EQ(Plainly({"info", "--connect", "192.0.2.1:1", "--token-file", path}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("--insecure"));
+  EXPECT_EQ(Plainly({"top", "--once", "--admin", "192.0.2.1:1", "--token-file", path}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("--insecure"));
+}
+
+TEST_F(CommandsTest, HealthcheckSaysWhetherAProcessIsReady) {
+  const testing::Authority authority("nobody knows it");
+  const testing::Identity identity = authority.Issue("example.org");
+  testing::WriteFile(dir_ / "cert.pem", identity.certificate);
+  testing::WriteFile(dir_ / "key.pem", identity.key);
+  std::ofstream(dir_ / "tokens") << "admin admin-0123456789\n";
+  for (const bool tls : {false, true}) {
+    std::atomic<int> status = 200;
+    AdminRoutes routes;
+    routes["/readyz"] = [&](const std::string&) {
+      return AdminResponse{.body = "so it is\n", .status = status.load()};
+    };
+    ServerSecurity security;
+    security.tokens = *TokenFile::Open((dir_ / "tokens").string());
+    if (tls) {
+      security.tls = *TlsFiles::Open({.certificate = (dir_ / "cert.pem").string(),
+                                      .key = (dir_ / "key.pem").string(),
+                                      .authorities = ""});
+    }
+    auto server =
+        *AdminServer::Start(*Address::Parse("127.0.0.1:0"), std::move(routes), {}, security);
+    const std::string address = server->address();
+    std::vector<std::string> command = {"healthcheck", "--admin", address};
+    if (tls) command.push_back("--tls");
+    EXPECT_EQ(Plainly(command), kExitOk) << err_;
+    EXPECT_EQ(out_ + err_, "");
+    status = 503;
+    EXPECT_EQ(Plainly(command), kExitServerError);
+    EXPECT_THAT(err_, HasSubstr("answered 503 to /readyz"));
+    if (tls) {
+      EXPECT_EQ(Plainly({"healthcheck", "--admin", address}), kExitServerError);
+    }
+    server.reset();
+    EXPECT_EQ(Plainly(command), kExitServerError);
+  }
+  EXPECT_EQ(Plainly({"healthcheck", "--admin", "unix:/s"}), kExitUsage);
 }
 
 TEST_F(CommandsTest, ServeSaysWhatIsWrongBeforeItStartsAnything) {

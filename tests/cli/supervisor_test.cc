@@ -442,5 +442,20 @@ TEST_F(SupervisorTest, LinesOfAChildAreGivenOutWholeAndBounded) {
   for (const std::string& line : log_) EXPECT_LT(line.size(), 20000u);
 }
 
+TEST_F(SupervisorTest, PiecesOfALongLineDoNotLookLikeLines) {
+  UseServingChildren();
+  // What a client may have written stands where the second piece begins, or the line ends.
+  options_.workers[0] = Child("verifier", R"({ head -c 16384 /dev/zero | tr '\0' x
+    printf 'ready: 127.0.0.1:1\nnext\n'; head -c 16384 /dev/zero | tr '\0' y; printf '\n\nlast\n'; } >&2
+    { head -c 16384 /dev/zero | tr '\0' z; printf 'ready: 127.0.0.1:1\n'; }; exit 1)");
+  RunUntilStopped([] { FAIL() << "cannot be ready"; });
+  EXPECT_EQ(std::count(log_.begin(), log_.end(), "verifier: … (continued) ready: 127.0.0.1:1"), 2);
+  EXPECT_THAT(log_, Not(Contains("verifier: ready: 127.0.0.1:1")));
+  EXPECT_THAT(log_, Contains("verifier: next"));
+  EXPECT_THAT(log_, Contains("verifier: " + std::string(16384, 'y')));
+  EXPECT_EQ(std::count(log_.begin(), log_.end(), "verifier: "), 1) << "the empty line alone";
+  EXPECT_THAT(log_, Contains("verifier: last"));
+}
+
 }  // namespace
 }  // namespace tandem::cli

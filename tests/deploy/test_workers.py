@@ -4,12 +4,14 @@
 import http.server
 import os
 import signal
+import ssl
 import subprocess
 import threading
 
 import pytest
 
 import roots
+from certificates import Authority
 from harness import descendants, wait_until
 
 SCRIPTS_DIR = roots.SOURCE_DIR / "deploy" / "container"
@@ -182,7 +184,21 @@ def test_unhealthy_is_what_cannot_be_asked(admin):
         assert health(TANDEM_ADMIN=unknown).returncode == 1
 
 
-def test_behind_tls_listening_is_all_that_is_asked(admin):
-    admin.status = 503  # nobody looks
-    assert health(TANDEM_ADMIN=f"127.0.0.1:{admin.server_port}", TANDEM_TLS_CERTIFICATE="/etc/tandem/certificate.pem").returncode == 0
-    assert admin.paths == []
+def test_behind_tls_readiness_is_asked_too(admin, tmp_path):
+    identity = Authority(tmp_path / "authority").issue("admin")  # which the one who asks does not know
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    admin.socket = context.wrap_socket(admin.socket, server_side=True)
+    address = f"127.0.0.1:{admin.server_port}"
+    with_tandem = {"PATH": f"{roots.BINARY_DIR / 'bin'}:/usr/bin:/bin"}
+    with_tls = with_tandem | {"TANDEM_TLS_CERTIFICATE": "/etc/tandem/certificate.pem"}
+    assert health(TANDEM_ADMIN=address, **with_tls).returncode == 0
+    assert health(TANDEM_ADMIN=f"0.0.0.0:{admin.server_port}", **with_tls).returncode == 0
+    assert health("--tls", address, **with_tandem).returncode == 0
+    assert admin.paths == [("/readyz", address)] * 3
+    admin.status = 503
+    done = health(TANDEM_ADMIN=address, **with_tls)
+    assert done.returncode == 1 and "503" in done.stderr
+    admin.shutdown()
+    admin.server_close()
+    assert health(TANDEM_ADMIN=address, **with_tls).returncode == 1

@@ -9,6 +9,7 @@ import yaml
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CHART = SOURCE / "helm" / "tandem"
 EXAMPLES = sorted((CHART / "examples").glob("values-*.yaml"))
+EVERYTHING = pathlib.Path(__file__).resolve().parent / "everything.yaml"
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
 RELEASE, NAMESPACE = "tandem", "language"
 # The oldest that is supported, one in between, and the first in which all features that the chart can use are on.
@@ -40,14 +41,18 @@ def apis_of(kubernetes):
     return ("resource.k8s.io/v1",) if minor >= 34 else ()
 
 
+def has_dra(kubernetes):
+    return bool(apis_of(kubernetes))
+
+
 def supports(example, kubernetes):
     """Dynamic resource allocation is stable from 1.34, and values-dra.yaml has image volumes too."""
-    return example.name != "values-dra.yaml" or int(kubernetes.split(".")[1]) >= 34
+    return example.name != "values-dra.yaml" or has_dra(kubernetes)
 
 
 @functools.cache
 def render(example=None, kubernetes=NEWEST, *arguments):
-    """Text of an example (a path), or of the defaults."""
+    """Text of an example or of everything.yaml (a path), or of the defaults."""
     values = ("--values", example) if example else ()
     done = template(*values, *arguments, kubernetes=kubernetes, apis=apis_of(kubernetes))
     assert done.returncode == 0, done.stderr

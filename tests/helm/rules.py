@@ -2,9 +2,10 @@
 
 RULES = []
 FORBIDDEN = ("hostIPC", "hostPID", "hostNetwork", "privileged", "hostPort")
-# What the README names as made by the user: Secrets and claims by their values.
+# What the user has made, by the values of the examples and of everything.yaml.
 USERS_OWN = {
     ("Secret", "hugging-face"), ("Secret", "tandem-tokens"), ("PersistentVolumeClaim", "llama-weights"),
+    ("Secret", "own-router-tls"), ("Secret", "own-workers-tls"), ("Secret", "own-client-tls"), ("ConfigMap", "house-rules"),
 }
 METRICS_PORTS = {"router": {9464}, "workers": {9465, 9466}}
 
@@ -103,11 +104,24 @@ def names_are_unique(documents):
 @rule
 def names_fit_dns_labels(documents):
     for document in documents:
-        if len(name_of(document)) > 63:
+        if len(str(name_of(document))) > 63:
             yield f"{document['kind']} {name_of(document)} has {len(name_of(document))} characters"
         for key, value in document["metadata"].get("labels", {}).items():
-            if len(value) > 63:
+            if len(str(value)) > 63:
                 yield f"{document['kind']} {name_of(document)}: label {key} has {len(value)} characters"
+
+
+@rule
+def names_and_labels_are_text(documents):
+    """Of a release `no` or `12` YAML makes something else, unless it is quoted."""
+    for document in documents:
+        for path, key, value in walk(document):
+            texts = value if key in ("labels", "matchLabels", "annotations", "nodeSelector") else {}
+            if key in ("name", "serviceAccountName", "secretName"):
+                texts = {key: value}
+            for inner, text in texts.items():
+                if not isinstance(text, str):
+                    yield f"{document['kind']} {name_of(document)}{path}.{key}: {inner} is {text!r}"
 
 
 @rule
@@ -170,6 +184,14 @@ def containers_are_probed(documents):
         names = {port["name"] for port in container.get("ports", [])}
         for probe in probes:
             get = container[probe].get("httpGet", {})
+            if {"verifier-admin", "drafter-admin"} <= names and probe != "readinessProbe":
+                # One request asks one worker, and what restarts is the container of both.
+                command = container[probe].get("exec", {}).get("command")
+                if get or command != ["tandem-healthcheck"]:
+                    yield f"{place}: {probe} runs {command}, and one of two workers may hang unseen"
+                if container[probe].get("timeoutSeconds", 1) < 5:
+                    yield f"{place}: {probe} gives two workers {container[probe].get('timeoutSeconds', 1)} s to answer"
+                continue
             if get.get("port") not in names:
                 yield f"{place}: {probe} asks port {get.get('port')}, the container has {sorted(names)}"
             if get.get("path") != ("/readyz" if probe == "readinessProbe" else "/healthz"):
@@ -179,14 +201,32 @@ def containers_are_probed(documents):
                 yield f"{place}: {probe} speaks {get.get('scheme')}, TLS is {'on' if https else 'off'}"
 
 
+def startup_budget(container):
+    """Seconds from its start after which a container without an answer is killed."""
+    probe = container.get("startupProbe", {})
+    return probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+
+
 @rule
 def slow_loads_are_waited_for(documents):
     for place, container, _, runs_on in containers(documents):
         if runs_on and container["name"] != "router":
-            probe = container.get("startupProbe", {})
-            budget = probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+            budget = startup_budget(container)
             if budget < 1800:
                 yield f"{place}: is killed after {budget} s without an answer"
+
+
+@rule
+def rollouts_wait_for_slow_loads(documents):
+    """Of both kinds of pod: a router is ready once a verifier is. An init container comes before, in every pod at the same time."""
+    deployments = of_kind(documents, "Deployment")
+    for document in deployments:
+        longest = max(startup_budget(container) for one in deployments for container in one["spec"]["template"]["spec"]["containers"])
+        if document["spec"]["template"]["spec"].get("initContainers"):
+            longest += 1800
+        deadline = document["spec"].get("progressDeadlineSeconds", 600)
+        if deadline < longest:
+            yield f"{name_of(document)}: has failed after {deadline} s, and workers may need {longest}"
 
 
 @rule

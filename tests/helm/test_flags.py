@@ -59,7 +59,7 @@ def unknown(documents):
                 yield f"{place}: nobody knows {entry['name']}"
 
 
-@pytest.mark.parametrize("example", [None, *chart.EXAMPLES], ids=lambda example: example.stem if example else "defaults")
+@pytest.mark.parametrize("example", [None, *chart.EXAMPLES, chart.EVERYTHING], ids=lambda example: example.stem if example else "defaults")
 def test_the_executables_know_what_they_are_told(example):
     assert list(unknown(chart.documents(chart.render(example)))) == []
 
@@ -84,15 +84,17 @@ def free_ports(count):
             one.close()
 
 
-def make_certificates(folder):
-    """What the Secrets of values-secure.yaml hold, as cert-manager would make it, where the pods have it mounted."""
+def make_certificates(folder, documents):
+    """What the Secrets of values-secure.yaml hold, as cert-manager would make it of the Certificates, where pods have it mounted."""
     def openssl(*arguments):
         subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
 
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     authority, key = folder / "ca.crt", folder / "ca.key"
     openssl("req", "-x509", *new_key, "-subj", "/CN=team-ca", "-keyout", key, "-out", authority)
-    for component, names in (("router", "DNS:tandem-router,IP:127.0.0.1"), ("workers", "DNS:tandem-workers")):
+    for certificate in rules.of_kind(documents, "Certificate"):
+        component = certificate["metadata"]["labels"]["app.kubernetes.io/component"]
+        names = ",".join(f"DNS:{name}" for name in certificate["spec"]["dnsNames"])
         secret = folder / f"{component}-tls"
         secret.mkdir()
         extension = folder / f"{component}.ext"
@@ -116,7 +118,8 @@ class Pods:
         self.containers = {place.rpartition("/")[2]: one for place, one, _, _ in rules.containers(documents)}
         self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS)))))
         self.running = {}
-        changes = {"dns:tandem-workers": "dns:localhost", "tandem-router:": "127.0.0.1:", **self.ports,
+        # `localhost` as after `kubectl port-forward`.
+        changes = {"dns:tandem-workers": "dns:localhost", "tandem-router:": "localhost:", **self.ports,
                    "/opt/tandem/models": str(chart.SOURCE / "models"), "/run/tandem": str(folder), "/etc/tandem": str(folder / "etc")}
         pattern = re.compile("|".join(map(re.escape, changes)))
         self._change = lambda word: pattern.sub(lambda match: changes[match[0]], word)
@@ -165,10 +168,10 @@ class Pods:
 @pytest.mark.parametrize("example", [None, chart.CHART / "examples" / "values-secure.yaml"], ids=["defaults", "secure"])
 def test_the_rendered_containers_serve(example, tmp_path):
     """They attach to each other, their probes are answered, and `helm test` gets its tokens."""
+    documents = chart.documents(chart.render(example, chart.NEWEST, "--set", "listenHost=127.0.0.1,longestStreamSeconds=1"))
     (tmp_path / "etc").mkdir()
-    make_certificates(tmp_path / "etc")
-    rendered = chart.render(example, chart.NEWEST, "--set", "listenHost=127.0.0.1", "--set", "router.options.drain-seconds=1")
-    pods = Pods(tmp_path, chart.documents(rendered))
+    make_certificates(tmp_path / "etc", documents)
+    pods = Pods(tmp_path, documents)
     try:
         for name in ("verifier", "drafter", "router"):
             pods.start(name)

@@ -1,4 +1,4 @@
-"""Every example, at several versions of Kubernetes."""
+"""Every example, and everything.yaml, at several versions of Kubernetes."""
 
 import difflib
 import json
@@ -12,10 +12,13 @@ import yaml
 import chart
 import rules
 
-CASES = [pytest.param(example, kubernetes, id=f"{example.stem}-{kubernetes}")
-         for example in (None, *chart.EXAMPLES) if example is not None
-         for kubernetes in chart.KUBERNETES if chart.supports(example, kubernetes)]
-CASES += [pytest.param(None, kubernetes, id=f"defaults-{kubernetes}") for kubernetes in chart.KUBERNETES]
+# (example, version, more arguments)
+CASES = [pytest.param(example, kubernetes, (), id=f"{example.stem}-{kubernetes}")
+         for example in chart.EXAMPLES for kubernetes in chart.KUBERNETES if chart.supports(example, kubernetes)]
+CASES += [pytest.param(None, kubernetes, (), id=f"defaults-{kubernetes}") for kubernetes in chart.KUBERNETES]
+CASES += [pytest.param(chart.EVERYTHING, kubernetes, ("--set", f"gpu.sharing={sharing}"), id=f"everything-{sharing}-{kubernetes}")
+          for kubernetes in chart.KUBERNETES for sharing in ("none", "singleContainer", "dra")
+          if sharing != "dra" or chart.has_dra(kubernetes)]
 EXAMPLES = [pytest.param(example, id=example.stem) for example in chart.EXAMPLES]
 # Of others than Kubernetes itself: there is no schema of theirs here.
 CUSTOM = ("PodMonitor", "PrometheusRule", "ScaledObject", "Certificate")
@@ -27,21 +30,23 @@ def validate(document, kubernetes):
     kubernetes_validate.validate(document, kubernetes, strict=True)
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_helm_lint_has_nothing_to_say(example):
-    done = chart.run_helm("lint", "--strict", "--quiet", "--kube-version", chart.NEWEST, "--values", example, chart.CHART)
+@pytest.mark.parametrize("values", [pytest.param((), id="defaults"),
+                                    *(pytest.param(("--values", path), id=path.stem) for path in (*chart.EXAMPLES, chart.EVERYTHING))])
+def test_helm_lint_has_nothing_to_say(values):
+    done = chart.run_helm("lint", "--strict", "--quiet", "--kube-version", chart.NEWEST, *values, chart.CHART)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stdout and "ERROR" not in done.stdout
 
 
-@pytest.mark.parametrize("example, kubernetes", CASES)
-def test_the_rules_hold(example, kubernetes):
-    assert rules.broken(chart.documents(chart.render(example, kubernetes))) == []
+@pytest.mark.parametrize("example, kubernetes, arguments", CASES)
+def test_the_rules_hold(example, kubernetes, arguments):
+    assert rules.broken(chart.documents(chart.render(example, kubernetes, *arguments))) == []
 
 
-@pytest.mark.parametrize("example, kubernetes", CASES)
-def test_the_cluster_knows_every_field(example, kubernetes):
-    own = [document for document in chart.documents(chart.render(example, kubernetes)) if document["kind"] not in CUSTOM]
+@pytest.mark.parametrize("example, kubernetes, arguments", CASES)
+def test_the_cluster_knows_every_field(example, kubernetes, arguments):
+    documents = chart.documents(chart.render(example, kubernetes, *arguments))
+    own = [document for document in documents if document["kind"] not in CUSTOM]
     assert len(own) >= 8
     for document in own:
         validate(document, kubernetes)
@@ -114,6 +119,9 @@ def test_both_models_share_a_gpu_by_one_container_or_by_one_claim():
     environment = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert environment["TANDEM_VERIFIER_BACKEND"] == environment["TANDEM_DRAFT_BACKEND"] == "cuda"
     assert environment["TANDEM_VERIFIER_GPU_MEMORY_BYTES"] == "56G"
+    for probe in ("startupProbe", "livenessProbe"):
+        program, = container[probe]["exec"]["command"]
+        assert (chart.SOURCE / "deploy" / "container" / program).exists()
 
     claimed = workers("values-dra.yaml")
     assert [one["name"] for one in claimed["containers"]] == ["verifier", "drafter"]
@@ -134,14 +142,22 @@ def test_mps_is_a_choice():
     assert "mps" not in command()
     assert "nvidia-cuda-mps-control -d && exec tandem-workers" in command("--set", "gpu.mps.enabled=true")
 
+    def claim(*arguments):
+        documents = chart.documents(chart.render(chart.CHART / "examples" / "values-dra.yaml", chart.NEWEST, *arguments))
+        return rules.of_kind(documents, "ResourceClaimTemplate")[0]["spec"]["spec"]["devices"]
+
+    assert "config" not in claim()
+    config, = claim("--set", "gpu.mps.enabled=true")["config"]
+    assert config["opaque"]["parameters"]["sharing"] == {"strategy": "MPS"}
+
 
 def test_a_user_s_option_goes_before_the_chart_s():
-    text = chart.render(None, chart.NEWEST, "--set", "verifier.options.threads=3", "--set", "verifier.options.admin=none",
+    text = chart.render(None, chart.NEWEST, "--set", "verifier.options.threads=3", "--set", "verifier.options.model-name=mine",
                         "--set", "router.options.insecure=false", "--set", "router.options.max-prompt-bytes=8000000")
     documents = chart.documents(text)
     found = {place: one for place, one, _, _ in rules.containers(documents)}
     verifier, router = found["tandem-workers/verifier"], found["tandem-router/router"]
-    assert rules.option(verifier, "admin") == "none" and rules.option(verifier, "threads") == "3"
+    assert rules.option(verifier, "model-name") == "mine" and rules.option(verifier, "threads") == "3"
     assert "TANDEM_VERIFIER_THREADS" not in [entry["name"] for entry in verifier.get("env", [])]
     assert rules.option(router, "insecure") == "false"
     assert rules.option(router, "max-prompt-bytes") == "8000000"
@@ -151,6 +167,86 @@ def test_long_names_are_cut():
     done = chart.template(release="r" * 53, apis=chart.apis_of(chart.NEWEST))
     assert done.returncode == 0, done.stderr
     assert rules.broken(chart.documents(done.stdout)) == []
+
+
+@pytest.mark.parametrize("release, arguments", [
+    ("no", ()), ("12", ()), ("tandem", ("--set-string", "fullnameOverride=no,nameOverride=12"))])
+@pytest.mark.parametrize("values", [chart.EVERYTHING, chart.CHART / "examples" / "values-fetched.yaml"], ids=lambda path: path.stem)
+def test_names_stay_text(values, release, arguments):
+    """`no` is false in YAML, and 12 a number: a cluster takes neither for a label or a name."""
+    done = chart.template("--values", values, "--set", "serviceAccount.name=", *arguments, release=release)
+    assert done.returncode == 0, done.stderr
+    documents = chart.documents(done.stdout)
+    assert rules.broken(documents) == []
+    for document in documents:
+        if document["kind"] not in CUSTOM:
+            validate(document, chart.NEWEST)
+
+
+def test_certificates_are_made_for_secrets_that_are_not_the_user_s_own():
+    def certificates(*settings):
+        text = chart.render(chart.CHART / "examples" / "values-secure.yaml", chart.NEWEST, "--set", ",".join(settings))
+        found = rules.of_kind(chart.documents(text), "Certificate")
+        return {rules.name_of(one): one["spec"] for one in found}
+
+    both = certificates("tls.certManager.workersIssuerRef.name=")
+    assert "localhost" in both["tandem-router-tls"]["dnsNames"] and "localhost" not in both["tandem-workers-tls"]["dnsNames"]
+    assert {spec["issuerRef"]["name"] for spec in both.values()} == {"team-ca"}
+    apart = certificates("tls.certManager.duration=48h")
+    assert apart["tandem-workers-tls"]["issuerRef"] == {"name": "tandem-workers-ca", "kind": "Issuer"}
+    assert apart["tandem-router-tls"]["issuerRef"] == {"name": "team-ca", "kind": "ClusterIssuer"}
+    assert set(certificates("tls.router.secretName=own")) == {"tandem-workers-tls"}
+    assert set(certificates("tls.workers.secretName=own")) == {"tandem-router-tls"}
+    assert set(certificates("tls.router.secretName=own", "tls.workers.secretName=own")) == set()
+    # Nor is an issuer needed that signs nothing.
+    assert set(certificates("tls.router.secretName=own", "tls.certManager.issuerRef.name=")) == {"tandem-workers-tls"}
+
+
+def test_workers_take_commands_from_their_routers_alone():
+    def name_asked_for(example):
+        documents = chart.documents(chart.render(chart.CHART / "examples" / example))
+        return {rules.option(one, "client-name") for place, one, _, _ in rules.containers(documents) if place.startswith("tandem-workers/")}
+
+    assert name_asked_for("values-secure.yaml") == {"tandem-workers"}
+    assert name_asked_for("values-cpu.yaml") == {None}
+
+
+def test_a_rollout_waits_for_the_init_container():
+    def deadlines(*arguments):
+        documents = chart.documents(chart.render(None, chart.NEWEST, *arguments))
+        return {rules.name_of(one): one["spec"]["progressDeadlineSeconds"] for one in rules.of_kind(documents, "Deployment")}
+
+    assert deadlines() == {"tandem-router": 2520, "tandem-workers": 2400}
+    fetched = ("--set", "models.source=initContainer,models.initContainer.image=fetch:1,models.initContainer.seconds=60")
+    assert deadlines(*fetched) == {"tandem-router": 2580, "tandem-workers": 2460}
+
+
+def test_the_user_s_security_context_goes_before_the_chart_s():
+    text = chart.render(None, chart.NEWEST, "--set", "podSecurityContext.runAsUser=1000650000",
+                        "--set", "podSecurityContext.seccompProfile.type=Localhost")
+    for name, _, spec in rules.pods(chart.documents(text)):
+        context = spec["securityContext"]
+        assert context["runAsUser"] == 1000650000 and context["runAsNonRoot"] is True and context["fsGroup"] == 65532, name
+        assert context["seccompProfile"] == {"type": "Localhost"}, name
+
+
+def test_keda_shows_prometheus_who_it_is():
+    def references(*arguments):
+        documents = chart.documents(chart.render(chart.CHART / "examples" / "values-monitored.yaml", chart.NEWEST, *arguments))
+        return [trigger.get("authenticationRef") for trigger in rules.of_kind(documents, "ScaledObject")[0]["spec"]["triggers"]]
+
+    assert references() == [None, None]
+    assert references("--set", "workers.autoscaling.authenticationRef=prometheus") == [{"name": "prometheus"}] * 2
+
+
+def test_helm_test_is_left_out_where_it_has_no_certificate():
+    def tests(*arguments):
+        documents = chart.documents(chart.render(chart.CHART / "examples" / "values-secure.yaml", chart.NEWEST, *arguments))
+        return [one["spec"]["activeDeadlineSeconds"] for one in rules.of_kind(documents, "Pod")]
+
+    assert tests() == [300]
+    assert tests("--set", "tls.router.mutual=true") == []
+    assert tests("--set", "tls.router.mutual=true,test.clientSecretName=client") == [300]
 
 
 def notes(tmp_path, *arguments):
@@ -172,15 +268,32 @@ def notes(tmp_path, *arguments):
 def test_notes_have_the_next_commands_and_warn_of_plaintext(tmp_path):
     said = notes(tmp_path / "plain")
     assert "helm test tandem --namespace language --logs" in said
-    assert "kubectl rollout status --namespace language deployment/tandem-router --timeout=1800s" in said
+    assert "kubectl rollout status --namespace language deployment/tandem-router --timeout=2520s" in said
     assert "tandem generate --connect localhost:50051 " in said
     assert "clients' calls are in plaintext, and anybody who reaches the router may call it" in said
     said = notes(tmp_path / "secure", "--values", chart.CHART / "examples" / "values-secure.yaml")
-    assert "plaintext" not in said and "--tls-ca ca.crt --token-file tokens" in said
+    assert "NOTE" not in said and "--tls-ca ca.crt --token-file tokens" in said
+    assert "secret --namespace language tandem-router-tls -o jsonpath='{.data.ca\\.crt}' | base64 -d > ca.crt" in said
+    assert "secret --namespace language tandem-tokens -o jsonpath='{.data.tokens}' | base64 -d > tokens" in said
     said = notes(tmp_path / "half", "--set", "tokens.secretName=t")
     assert "clients' calls are in plaintext. See" in said
     said = notes(tmp_path / "fetched", "--set", "models.source=initContainer,models.initContainer.image=fetch:1")
-    assert "set networkPolicy.extraEgress" in said
+    assert "set networkPolicy.extraEgress" in said and "--timeout=4320s" in said
+    said = notes(tmp_path / "mps", "--set", "gpu.sharing=dra,gpu.mps.enabled=true", "--api-versions", "resource.k8s.io/v1")
+    assert "MPSSupport=true" in said
+
+
+def test_notes_say_what_mutual_tls_and_secrets_of_one_s_own_need(tmp_path):
+    said = notes(tmp_path / "own", "--values", chart.EVERYTHING)
+    assert "kubectl get secret --namespace language own-router-tls -o jsonpath='{.data.ca\\.crt}' | base64 -d > ca.crt" in said
+    assert "own-client-tls -o jsonpath='{.data.tls\\.crt}' | base64 -d > client.crt" in said
+    assert "own-client-tls -o jsonpath='{.data.tls\\.key}' | base64 -d > client.key" in said
+    assert "--tls-ca ca.crt --tls-certificate client.crt --tls-key client.key --token-file tokens" in said
+    assert "own-router-tls: tandem-chat-router (`helm test`" in said and "own-workers-tls: tandem-chat-workers" in said
+    assert "helm test tandem" in said
+    said = notes(tmp_path / "alone", "--values", chart.EVERYTHING, "--set", "test.clientSecretName=")
+    assert "helm test tandem" not in said and "until\ntest.clientSecretName names a Secret" in said
+    assert "--tls-certificate client.crt --tls-key client.key" in said
 
 
 def test_the_readme_names_every_example():

@@ -25,6 +25,10 @@ def set_argument(one, flag, value):
 BREAKS = {
     "names_are_unique": [lambda d: d.append(d[0])],
     "names_fit_dns_labels": [lambda d: d[0]["metadata"].update(name="n" * 64)],
+    "names_and_labels_are_text": [
+        lambda d: find(d, "Service", "router")["metadata"]["labels"].update({"app.kubernetes.io/instance": False}),
+        lambda d: find(d, "PodMonitor")["spec"]["selector"]["matchLabels"].update({"app.kubernetes.io/instance": 12}),
+        lambda d: find(d, "PrometheusRule")["metadata"].update(name=True)],
     "nothing_of_the_host": [
         lambda d: pod(d, "workers").update(hostIPC=True),
         lambda d: pod(d, "workers").update(hostPID=True),
@@ -46,6 +50,11 @@ BREAKS = {
         lambda d: container(d, "verifier")["startupProbe"]["httpGet"].update(port="drafter-admin"),
         lambda d: container(d, "verifier")["startupProbe"]["httpGet"].update(scheme="HTTPS")],
     "slow_loads_are_waited_for": [lambda d: container(d, "drafter")["startupProbe"].update(failureThreshold=30)],
+    "rollouts_wait_for_slow_loads": [
+        lambda d: find(d, "Deployment", "router")["spec"].pop("progressDeadlineSeconds"),
+        lambda d: find(d, "Deployment", "router")["spec"].update(progressDeadlineSeconds=1799),
+        lambda d: find(d, "Deployment", "workers")["spec"].update(progressDeadlineSeconds=1799),
+        lambda d: pod(d, "workers").update(initContainers=[container(d, "verifier")])],
     "streams_are_waited_for": [lambda d: pod(d, "router").update(terminationGracePeriodSeconds=300)],
     "mounts_have_volumes": [
         lambda d: pod(d, "workers")["volumes"].pop(),
@@ -87,20 +96,31 @@ BREAKS = {
         lambda d: find(d, "Deployment", "workers")["spec"].update(replicas=1)],
     "plaintext_is_said": [lambda d: set_argument(container(d, "verifier"), "insecure", "false")],
 }
+# Of a container that runs both workers.
+BREAKS_OF_A_PAIR = {
+    "containers_are_probed": [
+        lambda d: container(d, "verifier")["livenessProbe"].update(exec={"command": ["true"]}),
+        lambda d: container(d, "verifier")["startupProbe"].update(timeoutSeconds=1),
+        lambda d: container(d, "verifier").update(
+            livenessProbe={"httpGet": {"path": "/healthz", "port": "verifier-admin", "scheme": "HTTP"}, "timeoutSeconds": 5}),
+        lambda d: container(d, "verifier")["readinessProbe"]["httpGet"].update(path="/healthz")],
+}
+EXAMPLES = {"monitored": BREAKS, "gpu": BREAKS_OF_A_PAIR}
 
 
-def fresh():
-    return chart.documents(chart.render(chart.CHART / "examples" / "values-monitored.yaml"))
+def fresh(example):
+    return chart.documents(chart.render(chart.CHART / "examples" / f"values-{example}.yaml"))
 
 
 def test_every_rule_is_broken_here():
     assert set(BREAKS) == {one.__name__ for one in rules.RULES}
 
 
-@pytest.mark.parametrize("name, change", [pytest.param(name, change, id=f"{name}-{number}")
-                                          for name, changes in BREAKS.items() for number, change in enumerate(changes)])
-def test_a_break_is_noticed(name, change):
-    documents = fresh()
+@pytest.mark.parametrize("example, name, change", [
+    pytest.param(example, name, change, id=f"{example}-{name}-{number}")
+    for example, breaks in EXAMPLES.items() for name, changes in breaks.items() for number, change in enumerate(changes)])
+def test_a_break_is_noticed(example, name, change):
+    documents = fresh(example)
     assert rules.broken(documents) == []
     change(documents)
     noticed = [what for what in rules.broken(documents) if what.startswith(f"{name}: ")]

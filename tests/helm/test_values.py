@@ -49,6 +49,30 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
     ("metrics.podMonitor.enabled=true,tokens.secretName=a", ["metrics.podMonitor.tokenSecretName is empty"]),
     ("insecure=false", ["insecure: false needs Secrets for TLS", "and tokens (tokens.secretName)"]),
     ("insecure=false,tls.router.secretName=a,tls.workers.secretName=b", ["insecure: false needs Secrets for TLS"]),
+    ("workers.rollingUpdate.maxSurge=0", ["workers.rollingUpdate: maxSurge and maxUnavailable are both 0"]),
+    ("workers.rollingUpdate.maxSurge=0%", ["workers.rollingUpdate: maxSurge and maxUnavailable are both 0"]),
+    ("router.autoscaling.enabled=true,router.autoscaling.maxReplicas=1",
+     ["router.autoscaling: minReplicas (2) is more than maxReplicas (1)"]),
+    ("workers.autoscaling.kind=hpa,workers.autoscaling.minReplicas=9",
+     ["workers.autoscaling: minReplicas (9) is more than maxReplicas (4)"]),
+    # Options on which the chart's other objects rely.
+    ("router.options.drain-seconds=9", ["router.options.drain-seconds:", "use longestStreamSeconds"]),
+    ("router.options.listen=a", ["router.options.listen:", "use listenHost"]),
+    ("router.options.admin=none", ["router.options.admin:", "use listenHost"]),
+    ("router.options.verifier=a", ["router.options.verifier:", "workers.replicas"]),
+    ("router.options.drafter=none", ["router.options.drafter:", "use models.draft.enabled"]),
+    ("router.options.target=a", ["router.options.target:", "models.target.path"]),
+    ("router.options.tls-client-ca=a", ["router.options.tls-client-ca:", "use tls.router or tls.certManager"]),
+    ("router.options.worker-name=a", ["router.options.worker-name:", "use tls.workers or tls.certManager"]),
+    ("router.options.token-file=a", ["router.options.token-file:", "use tokens.secretName"]),
+    ("verifier.options.listen=a", ["verifier.options.listen:", "use listenHost"]),
+    ("drafter.options.admin=none", ["drafter.options.admin:", "use listenHost"]),
+    ("verifier.options.ring-dir=a", ["verifier.options.ring-dir:", "/run/tandem"]),
+    ("verifier.options.model=a", ["verifier.options.model:", "models.target.path"]),
+    ("drafter.options.model=a", ["drafter.options.model:", "models.draft.path"]),
+    ("drafter.options.tls-key=a", ["drafter.options.tls-key:", "use tls.workers or tls.certManager"]),
+    ("verifier.options.token-file=a", ["verifier.options.token-file:", "use tokens.secretName"]),
+    ("drafter.options.client-name=a", ["drafter.options.client-name:", "use tls.workers or tls.certManager"]),
 ])
 def test_it_is_refused_in_clear_words(setting, words):
     done = chart.template("--set", setting)
@@ -60,11 +84,15 @@ def test_it_is_refused_in_clear_words(setting, words):
 
 @pytest.mark.parametrize("setting", [
     "global.anything=1",  # of a chart that has this one as a part
+    "enabled=true",  # likewise, by its `condition: tandem.enabled`
     "insecure=false,tls.router.secretName=a,tls.workers.secretName=b,tokens.secretName=c",
     "models.source=pvc,models.pvc.claimName=a,models.target.path=",
     "router.service.headless=true",
     "router.podDisruptionBudget.maxUnavailable=50%",
     "workers.rollingUpdate.maxSurge=25%",
+    "router.autoscaling.maxReplicas=1",  # which is not enabled
+    # They only begin like those that are refused.
+    "router.options.verifier-timeout=9,router.options.drafter-required=true,router.options.model-name=a,verifier.options.model-name=a",
     "verifier.options.kv-cache-bytes=8G,verifier.options.log-prompts=true",
 ])
 def test_it_is_taken(setting):
@@ -104,8 +132,8 @@ def differences(schema, values, path=""):
     properties = schema.get("properties")
     if properties is None or not isinstance(values, dict):
         return
-    known = set(properties) - {"global"}
-    optional = {"group"} if path.endswith("issuerRef") else set()
+    known = set(properties) - ({"global", "enabled"} if not path else set())
+    optional = {"group"} if path.lower().endswith("issuerref") else set()
     if path.rpartition(".")[2] in ("resources", "affinity"):
         return
     if known - optional != set(values):
@@ -116,6 +144,26 @@ def differences(schema, values, path=""):
 
 def test_the_schema_has_the_keys_of_values_yaml_and_no_others():
     assert list(differences(SCHEMA, VALUES)) == []
+
+
+def lists_and_maps(values, path=()):
+    """Paths of all that users fill: lists, maps that are empty by default, resources."""
+    for key, value in values.items():
+        if isinstance(value, list) or value == {} or key == "resources":
+            yield *path, key
+        elif isinstance(value, dict):
+            yield from lists_and_maps(value, (*path, key))
+
+
+def test_everything_has_every_list_and_map():
+    missing = []
+    for path in lists_and_maps(VALUES):
+        value = yaml.safe_load(chart.EVERYTHING.read_text())
+        for key in path:
+            value = value.get(key) or {}
+        if not value:
+            missing.append(".".join(path))
+    assert missing == []
 
 
 def objects(schema, path="$"):

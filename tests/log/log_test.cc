@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/log/log_line.h"
+#include "common/peer_text.h"
 
 namespace tandem {
 namespace {
@@ -85,6 +87,30 @@ TEST_F(LogTest, TextLinesNameTheFieldsAtTheEnd) {
   EXPECT_THAT(Lines()[1], EndsWith("info router: plain")) << "fields are of one line";
 }
 
+TEST_F(LogTest, AnyBytesMakeOneTextLine) {
+  SetUp("text", "info");
+  const std::string forged = "x\n2026-01-01T00:00:00.000000Z info router: forged\r\x1b[2J\x7f\tend";
+  spdlog::info("{}", forged);
+  LogWith(spdlog::level::info, LogFields().Add("detail", forged), "caf\u00e9");
+  ASSERT_EQ(Lines().size(), 2u);
+  EXPECT_THAT(Lines()[0], EndsWith("info router: x\\n2026-01-01T00:00:00.000000Z info router: "
+                                   "forged\\x0d\\x1b[2J\\x7f\\x09end"));
+  EXPECT_THAT(Lines()[1], HasSubstr("info router: caf\u00e9 detail=\"x\\n2026"));
+  for (const std::string& line : Lines()) {
+    for (const char c : line) {
+      const auto byte = static_cast<unsigned char>(c);
+      EXPECT_TRUE(byte >= 0x20 && byte != 0x7f) << line;
+    }
+  }
+}
+
+TEST_F(LogTest, TheLevelCanBeAskedFor) {
+  SetUp("text", "warn");
+  EXPECT_FALSE(Logs(spdlog::level::info));
+  EXPECT_TRUE(Logs(spdlog::level::warn));
+  EXPECT_TRUE(Logs(spdlog::level::err));
+}
+
 TEST_F(LogTest, LinesUnderTheLevelAreLeftOut) {
   SetUp("text", "warn");
   spdlog::info("too little");
@@ -125,6 +151,26 @@ TEST(LogLineTest, OnlyJsonObjectsAreTakenForLines) {
   for (const char* line : {"", "text", "1", "[1]", R"({"a":1)", R"({"a":1} more)"}) {
     EXPECT_FALSE(IsJsonObject(line)) << line;
   }
+}
+
+TEST(PeerTextTest, IsCutBetweenCharacters) {
+  EXPECT_EQ(Shortened("text", 4), "text");
+  EXPECT_EQ(Shortened("texts", 4), "text… (5 bytes)");
+  EXPECT_EQ(Shortened("\u00e9\u00e9\u00e9", 4), "\u00e9\u00e9… (6 bytes)");
+  EXPECT_EQ(Shortened("\u00e9\u00e9\u00e9", 3), "\u00e9… (6 bytes)");
+  EXPECT_EQ(Shortened("a\U0001f600", 4), "a… (5 bytes)");
+  EXPECT_EQ(Shortened("a\U0001f600", 5), "a\U0001f600");
+  // No UTF-8 at all ends too.
+  EXPECT_EQ(Shortened(std::string(9, '\x80'), 6), "\x80\x80\x80… (9 bytes)");
+}
+
+TEST(PeerTextTest, IsQuotedShortAndWithoutControlBytes) {
+  EXPECT_EQ(QuotedShort(""), "\"\"");
+  EXPECT_EQ(QuotedShort("gpt"), "\"gpt\"");
+  EXPECT_EQ(QuotedShort("a\"b\\c\nd\x1b"), R"("a\"b\\c\nd\x1b")");
+  const std::string most(64, 'x');
+  EXPECT_EQ(QuotedShort(most), absl::StrCat("\"", most, "\""));
+  EXPECT_EQ(QuotedShort(std::string(100000, 'x')), absl::StrCat("\"", most, "…\" (100000 bytes)"));
 }
 
 TEST(LogFatalTest, IsWrittenWhateverTheLevelIs) {

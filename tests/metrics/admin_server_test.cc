@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/metrics/connection_places.h"
 #include "tests/support/temp_dir.h"
 
 namespace tandem {
@@ -209,28 +210,89 @@ TEST(AdminServerTest, WhatIsNoHttpIsClosed) {
   EXPECT_THAT(Ask(*server, Get("/metrics")), EndsWith("one 1\n<closed>"));
 }
 
-TEST(AdminServerTest, OneTooManyIsClosedAndMakesRoomForTheNext) {
+constexpr char kGetAndStay[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+TEST(AdminServerTest, OneTooManyIsTakenForTheOneThatWaitedLongest) {
   const auto server = StartServer({.connections = 3});
   std::vector<Client> clients;
   for (int i = 0; i < 3; ++i) {
     clients.emplace_back(*server);
-    clients.back().Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    clients.back().Send(kGetAndStay);
     EXPECT_THAT(clients.back().Read("one 1\n"), EndsWith("one 1\n"));
   }
-  EXPECT_EQ(Client(*server).Read(""), "<closed>");
-  clients.pop_back();
-  // The server hears of it a little later.
-  std::string answer;
-  for (int attempt = 0; attempt < 100 && !answer.ends_with("one 1\n<closed>"); ++attempt) {
-    usleep(10000);
-    try {
-      const Client client(*server);
-      client.Send(Get("/metrics"));
-      answer = client.Read("");
-    } catch (const std::runtime_error&) {
-    }
+  // The first asks again: now the second has waited longest.
+  clients[0].Send(kGetAndStay);
+  EXPECT_THAT(clients[0].Read("one 1\n"), EndsWith("one 1\n"));
+  const Client late(*server);
+  late.Send(kGetAndStay);
+  EXPECT_THAT(late.Read("one 1\n"), EndsWith("one 1\n"));
+  EXPECT_EQ(clients[1].Read(""), "<closed>");
+  for (const Client* client :
+       std::initializer_list<const Client*>{&clients[0], &clients[2], &late}) {
+    client->Send(kGetAndStay);
+    EXPECT_THAT(client->Read("one 1\n"), EndsWith("one 1\n"));
   }
-  EXPECT_THAT(answer, EndsWith("one 1\n<closed>"));
+}
+
+TEST(AdminServerTest, ConnectionsThatSayNothingLockNobodyOut) {
+  const auto server = StartServer({.connections = 4});
+  std::vector<Client> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.emplace_back(*server);
+    if (i % 2 == 0) silent.back().Send("GET /metr");
+  }
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(Ask(*server, Get("/healthz")), EndsWith("ok\n<closed>")) << i;
+  }
+  EXPECT_EQ(silent.front().Read(""), "<closed>");
+}
+
+TEST(ConnectionPlacesTest, WhoeverWaitedLongestGivesWay) {
+  ConnectionPlaces places(3, 3);
+  const auto first = places.Take("");
+  const auto second = places.Take("");
+  EXPECT_TRUE(places.RoomFor("").is_there);
+  EXPECT_EQ(places.RoomFor("").gives_way, std::nullopt);
+  const auto third = places.Take("");
+  EXPECT_EQ(places.RoomFor("").gives_way, first);
+  places.IsAnswered(first);
+  EXPECT_EQ(places.RoomFor("").gives_way, second);
+  places.Waits(first);
+  EXPECT_EQ(places.RoomFor("").gives_way, second);
+  places.IsAnswered(second);
+  EXPECT_EQ(places.RoomFor("").gives_way, third);
+  places.IsAnswered(third);
+  EXPECT_EQ(places.RoomFor("").gives_way, first) << "its wait began anew, and goes on";
+}
+
+TEST(ConnectionPlacesTest, WhoIsBeingAnsweredIsLeftAlone) {
+  ConnectionPlaces places(2, 2);
+  const auto first = places.Take("");
+  places.IsAnswered(first);
+  places.IsAnswered(places.Take(""));
+  EXPECT_FALSE(places.RoomFor("").is_there);
+  places.Leave(first);
+  places.Leave(first);
+  places.Waits(first);  // too late to count
+  EXPECT_TRUE(places.RoomFor("").is_there);
+  EXPECT_EQ(places.RoomFor("").gives_way, std::nullopt);
+}
+
+TEST(ConnectionPlacesTest, APeerHasFewPlacesOfItsOwnAndThisMachineAll) {
+  ConnectionPlaces places(5, 2);
+  const auto first = places.Take("192.0.2.1");
+  const auto other = places.Take("192.0.2.2");
+  const auto second = places.Take("192.0.2.1");
+  EXPECT_EQ(places.RoomFor("192.0.2.1").gives_way, first);
+  EXPECT_EQ(places.RoomFor("192.0.2.2").gives_way, std::nullopt);
+  EXPECT_TRUE(places.RoomFor("192.0.2.2").is_there);
+  places.IsAnswered(first);
+  places.IsAnswered(second);
+  EXPECT_FALSE(places.RoomFor("192.0.2.1").is_there) << "another peer's place is none of its own";
+  places.Take("");
+  EXPECT_EQ(places.RoomFor("").gives_way, std::nullopt);
+  places.Take("");
+  EXPECT_EQ(places.RoomFor("").gives_way, other) << "all are taken";
 }
 
 TEST(AdminServerTest, SlowOnesAreClosed) {

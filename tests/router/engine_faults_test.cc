@@ -268,6 +268,30 @@ TEST(EngineFaultsTest, WorkersThatHoldOtherTokensAreRebuilt) {
   }
 }
 
+// Of a worker that several routers share.
+TEST(EngineFaultsTest, ASlotThatTheVerifierHadNoneForIsOpenedAgain) {
+  for (bool has_neighbour : {false, true}) {
+    EngineDriver driver(Options());
+    driver.verifier.options.num_pages = 200;
+    driver.verifier.foreign_slots = has_neighbour ? 7 : 8;  // of 8
+    driver.Start();
+    const CallId neighbour = has_neighbour ? driver.Send(driver.Request(Prompt(7), 60)) : 0;
+    const CallId call = driver.Send(driver.Request(Prompt(20), 10));
+    const double start = driver.now;
+    ASSERT_TRUE(driver.Run([&](int) {
+      if (driver.now > start + 0.3) driver.verifier.foreign_slots = 0;
+    }));
+    ASSERT_TRUE(driver.calls[call].status.has_value());
+    EXPECT_TRUE(driver.calls[call].status->ok()) << *driver.calls[call].status;
+    EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(20), 10));
+    EXPECT_GT(driver.verifier.num_refused_opens, 0);
+    EXPECT_LT(driver.verifier.num_refused_opens, 20) << "it does not spin";
+    if (has_neighbour) {
+      EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(7), 60));
+    }
+  }
+}
+
 TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
   EngineDriver driver(Options());
   driver.Start();
@@ -285,6 +309,33 @@ TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kInternal);
   EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 50));
+}
+
+TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToClientsAndTheLog) {
+  const std::string endless(1 << 20, 'x');
+  const std::string cut = std::string(512, 'x') + "… (1048576 bytes)";
+  EngineDriver driver(Options());
+  driver.Start();
+  driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
+    if (!reply.has_verify()) return;
+    for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
+      result.mutable_state()->set_code(v1::WORKER_CODE_INTERNAL);
+      result.mutable_state()->set_message(endless);
+    }
+  };
+  const CallResult result = driver.Generate(driver.Request(Prompt(5), 50));
+  ASSERT_TRUE(result.status.has_value());
+  EXPECT_EQ(std::string(result.status->message()), "verifier: " + cut);
+  v1::VerifierReply refusal;
+  refusal.set_id(12345);
+  refusal.mutable_error()->set_message(endless);
+  driver.engine.OnVerifierReply(driver.sessions[Worker::kVerifier], refusal, driver.now);
+  driver.engine.OnSessionLost(Worker::kVerifier, driver.sessions[Worker::kVerifier], endless,
+                              driver.now);
+  driver.Execute();
+  EXPECT_TRUE(Says(driver, "verifier: it refused a command: " + cut));
+  EXPECT_TRUE(Says(driver, "verifier: session lost: " + cut));
+  for (const std::string& line : driver.log) EXPECT_LT(line.size(), 1000u);
 }
 
 TEST(EngineFaultsTest, AWorkerThatAnswersWithSomethingElseIsAttachedAnew) {

@@ -30,6 +30,7 @@ struct ToyPod {
   ToyDrafter drafter;
   ToyVerifier verifier;
   bool alive = true;
+  bool silent = false;  // dead, and nobody noticed yet
   v1::WatchPong pong;
   std::map<Worker, SessionId> sessions;
   std::deque<std::variant<SendToDrafter, SendToVerifier>> inbox;
@@ -98,6 +99,7 @@ class FleetDriver {
   void Kill(const std::string& name) {
     ToyPod& pod = Pod(name);
     pod.alive = false;
+    pod.silent = false;
     pod.inbox.clear();
     pod.drafter.Reset();
     pod.verifier.Reset();
@@ -109,6 +111,14 @@ class FleetDriver {
       fleet.OnSessionLost(worker, session, "killed", now);
       Execute();
     }
+  }
+
+  // The same, but the fleet is not told before Kill.
+  void Silence(const std::string& name) {
+    ToyPod& pod = Pod(name);
+    pod.alive = false;
+    pod.silent = true;
+    pod.inbox.clear();
   }
 
   // How many slots are open at the pod's verifier.
@@ -230,17 +240,17 @@ class FleetDriver {
       }
     } else if (auto* to_draft = std::get_if<SendToDrafter>(&command)) {
       ToyPod& pod = *pod_of[to_draft->session];
-      if (to_draft->session == pod.sessions[Worker::kDrafter]) {
+      if (!pod.silent && to_draft->session == pod.sessions[Worker::kDrafter]) {
         pod.inbox.emplace_back(std::move(*to_draft));
       }
     } else if (auto* to_target = std::get_if<SendToVerifier>(&command)) {
       ToyPod& pod = *pod_of[to_target->session];
-      if (to_target->session == pod.sessions[Worker::kVerifier]) {
+      if (!pod.silent && to_target->session == pod.sessions[Worker::kVerifier]) {
         pod.inbox.emplace_back(std::move(*to_target));
       }
     } else if (auto* ping = std::get_if<SendPing>(&command)) {
       ToyPod& pod = *pod_of[ping->session];
-      if (ping->session == pod.sessions[ping->worker]) {
+      if (!pod.silent && ping->session == pod.sessions[ping->worker]) {
         fleet.OnPong(ping->worker, ping->session, pod.pong, now);
       }
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {

@@ -118,6 +118,7 @@ TEST(FleetTest, AQueueOfNoneRefusesWhatFindsNoRoom) {
   EXPECT_TRUE(driver.Run());
   EXPECT_TRUE(driver.calls[first].status->ok());
   EXPECT_TRUE(driver.calls[second].status->ok());
+  EXPECT_EQ(driver.fleet.State().load.num_finished(), 2) << "one that is refused is not finished";
 }
 
 TEST(FleetTest, StreamsOfALostPodGoOnElsewhere) {
@@ -129,8 +130,9 @@ TEST(FleetTest, StreamsOfALostPodGoOnElsewhere) {
   for (const auto& [call, result] : driver.calls) begun += result.ids.empty() ? 0 : 1;
   EXPECT_EQ(begun, 6);
   driver.Kill("a");
-  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 6}));
   EXPECT_TRUE(driver.Logged("3 requests move to others"));
+  // What was in the lost batch waits until the other pod is heard.
+  while (Running(driver) != std::vector<size_t>{0, 6}) ASSERT_TRUE(driver.Step());
   EXPECT_TRUE(driver.Run());
   for (int i = 0; i < 6; ++i) {
     const CallResult& result = driver.calls[static_cast<CallId>(i + 1)];
@@ -184,6 +186,55 @@ TEST(FleetTest, AStreamWaitsForItsPodWhereNumericsDiffer) {
   EXPECT_EQ(driver.calls[first].ids, Alone(0, 80));
 }
 
+TEST(FleetTest, AStreamGoesByTheNumericsThatItsTokensAreOf) {
+  FleetDriver driver(Options());
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 80));
+  while (driver.calls[call].ids.empty()) ASSERT_TRUE(driver.Step());
+  driver.Kill("a");
+  // Its pod comes back as what the other one is, and dies before it made a token.
+  driver.Pod("a").verifier.options.numerics_id = "other";
+  driver.Pod("a").alive = true;
+  while (!driver.fleet.engine(0).workers().ready(Worker::kVerifier)) {
+    if (!driver.Step()) driver.Wait();
+  }
+  driver.Kill("a");
+  driver.WaitFor(1);
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 0}));
+  driver.Pod("a").verifier.options.numerics_id = "toy";
+  driver.Pod("a").alive = true;
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, Alone(0, 80));
+}
+
+TEST(FleetTest, AStreamThatWaitsForItsKindOfPodKeepsNobodyFromOthers) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b", "c"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 3));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 400));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 1, 1}));
+  while (driver.calls[first].ids.empty() || !driver.calls[second].status.has_value()) {
+    ASSERT_TRUE(driver.Step());
+  }
+  driver.Kill("a");
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 0, 1}));
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  const CallId fourth = driver.Send(driver.Request(Prompt(3), 10));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 1, 1}));
+  const CallId fifth = driver.Send(driver.Request(Prompt(4), 10));  // behind both
+  EXPECT_EQ(driver.fleet.num_waiting(), 2);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 400));
+  EXPECT_EQ(driver.calls[fourth].ids, Alone(3, 10));
+  EXPECT_EQ(driver.calls[fifth].ids, Alone(4, 10));
+}
+
 TEST(FleetTest, AStreamThatNoPodCanGoOnWithEndsInTime) {
   EngineOptions options = Options();
   options.verifier_timeout_seconds = 2;
@@ -226,6 +277,21 @@ TEST(FleetTest, WithoutAnyVerifierRequestsWaitAndThenEnd) {
   EXPECT_GT(driver.fleet.NextDeadline(), driver.now);
 }
 
+TEST(FleetTest, TheTimeWithoutVerifiersBeginsWhenTheLastOneIsLetGo) {
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 2;
+  FleetDriver driver(options);
+  driver.Pod("b").alive = driver.Pod("c").alive = false;
+  driver.List({"a", "b", "c"});
+  driver.WaitFor(5);
+  EXPECT_TRUE(driver.fleet.ready());
+  driver.List({"b", "c"});
+  EXPECT_FALSE(driver.fleet.ready());
+  EXPECT_FALSE(driver.fleet.RefusesAll(driver.now).has_value());
+  driver.WaitFor(3);
+  EXPECT_TRUE(driver.fleet.RefusesAll(driver.now).has_value());
+}
+
 TEST(FleetTest, APodOfAnotherModelIsRefusedAndTheOthersGoOn) {
   FleetDriver driver(Options());
   driver.Pod("b").verifier.name = "another";
@@ -252,6 +318,58 @@ TEST(FleetTest, GivesUpWhenNoPodFits) {
   FleetDriver driver(Options());
   for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.fingerprint = "no such";
   driver.List({"a", "b"});
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, GivesUpWhenNoPodFitsAnyMore) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 20)).ids, Alone(1, 20));
+  const auto comes_back_as_another = [&](const std::string& name) {
+    driver.Kill(name);
+    driver.Pod(name).verifier.name = "another";
+    driver.Pod(name).alive = true;
+    driver.WaitFor(3);
+  };
+  comes_back_as_another("a");
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 1);
+  EXPECT_FALSE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(2), 20)).ids, Alone(2, 20));
+  comes_back_as_another("b");
+  EXPECT_FALSE(driver.fleet.ready());
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, GivesUpWhenThePodsThatReplaceAllDoNotFit) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  driver.Pod("c").verifier.name = driver.Pod("d").verifier.name = "another";
+  driver.List({"c", "d"});
+  EXPECT_EQ(driver.fleet.num_pods(), 2);
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, APodWithoutTheDrafterThatIsRequiredServesNobody) {
+  EngineOptions options = Options();
+  options.workers.drafter_required = true;
+  FleetDriver driver(options);
+  driver.Pod("a").drafter.options.fingerprint = "other";
+  driver.List({"a", "b"});
+  EXPECT_FALSE(driver.gave_up.has_value());
+  EXPECT_TRUE(driver.fleet.ready());
+  for (int i = 0; i < 2; ++i) driver.Send(driver.Request(Prompt(i), 20));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 2}));
+  EXPECT_TRUE(driver.Run());
+  driver.Pod("b").drafter.options.fingerprint = "other";
+  driver.Kill("b");
+  EXPECT_FALSE(driver.fleet.ready()) << "a does not count";
+  EXPECT_FALSE(driver.gave_up.has_value());
+  driver.Pod("b").alive = true;
+  driver.WaitFor(3);
+  EXPECT_FALSE(driver.fleet.ready());
   ASSERT_TRUE(driver.gave_up.has_value());
   EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -351,19 +469,54 @@ TEST(FleetTest, ARequestThatKillsVerifiersKillsNoThird) {
   options.max_lost_rounds = 2;
   FleetDriver driver(options);
   driver.List({"a", "b", "c"});
+  const std::vector<std::string> names = {"a", "b", "c"};
+  // The pod that has it; after a loss that is the first to be heard again.
+  const auto its_pod = [&] {
+    for (int i = 0; i < 100; ++i) {
+      const std::vector<size_t> running = Running(driver);
+      const auto pod = std::find(running.begin(), running.end(), size_t{1});
+      if (pod != running.end()) return names[static_cast<size_t>(pod - running.begin())];
+      driver.Wait();
+    }
+    return std::string();
+  };
   const CallId poison = driver.Send(driver.Request(Prompt(7), 30));
+  ASSERT_EQ(its_pod(), "a");
   driver.Kill("a");
   EXPECT_FALSE(driver.calls[poison].status.has_value());
-  driver.Kill("b");
+  const std::string second = its_pod();
+  ASSERT_NE(second, "");
+  driver.Kill(second);
   ASSERT_TRUE(driver.calls[poison].status.has_value());
   EXPECT_EQ(driver.calls[poison].status->code(), absl::StatusCode::kFailedPrecondition);
   // No pod takes the prompt again, whichever it would go to.
-  driver.Pod("a").alive = driver.Pod("b").alive = true;
+  driver.Pod("a").alive = driver.Pod(second).alive = true;
   driver.WaitFor(3);
   for (int i = 0; i < 3; ++i) {
     const CallResult again = driver.Generate(driver.Request(Prompt(7), 30));
     EXPECT_EQ(again.status->code(), absl::StatusCode::kFailedPrecondition);
   }
+}
+
+TEST(FleetTest, PodsThatDieTogetherDoNotCountTwiceAgainstARequest) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b", "c"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 40));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 0, 0}));
+  driver.Silence("b");
+  driver.Kill("a");
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 0, 0}));
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  // One that nothing was lost with need not wait.
+  const CallId other = driver.Send(driver.Request(Prompt(1), 40));
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  driver.Kill("b");
+  EXPECT_FALSE(driver.calls[call].status.has_value());
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, Alone(0, 40));
+  EXPECT_EQ(driver.calls[other].ids, Alone(1, 40));
 }
 
 TEST(FleetTest, CancelsWhatRunsAndWhatWaits) {
@@ -415,6 +568,52 @@ TEST(FleetTest, WhatOnePodHasNoPagesForGoesToAnother) {
   // One that fits nowhere is refused at once.
   const CallId huge = driver.Send(driver.Request(Prompt(1, 200), 10));
   EXPECT_EQ(driver.calls[huge].status->code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(FleetTest, WhatFindsThatOtherRoutersHoldAPodGoesToAnother) {
+  for (bool lacks_slots : {false, true}) {
+    FleetDriver driver(Options());
+    for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 30;
+    if (lacks_slots) {
+      driver.Pod("a").verifier.foreign_slots = 8;  // all
+    } else {
+      driver.Pod("a").verifier.foreign_pages = 29;
+    }
+    driver.List({"a", "b"});
+    const CallId call = driver.Send(driver.Request(Prompt(0), 40));
+    EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 0}));
+    driver.WaitFor(1);
+    EXPECT_EQ(driver.calls[call].ids, Alone(0, 40)) << lacks_slots;
+  }
+}
+
+TEST(FleetTest, WhatFindsNoSlotBesideAnotherGoesToAnotherPod) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 300;
+  driver.Pod("a").verifier.foreign_slots = 7;  // of 8
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 400));
+  driver.Send(driver.Request(Prompt(1), 400));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 20));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 1}));
+  while (!driver.calls[third].status.has_value()) ASSERT_TRUE(driver.Step());
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 20));
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 400));
+}
+
+TEST(FleetTest, AStreamIsDraftedForAgainWhereTheDrafterCan) {
+  FleetDriver driver(Options());
+  driver.Pod("a").drafter.foreign_slots = 8;
+  driver.List({"a", "b"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 60));
+  while (driver.calls[call].ids.size() < 5) ASSERT_TRUE(driver.Step());
+  EXPECT_TRUE(driver.Logged("the request is decoded without drafts"));
+  driver.Kill("a");
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, Alone(0, 60));
+  EXPECT_GT(driver.calls[call].completion->speculation().num_drafts(), 0);
 }
 
 TEST(FleetTest, DrainsAndStops) {

@@ -212,6 +212,24 @@ TEST(RequestValidatorTest, EveryBadRequestIsNamedWithWhatWasGivenAndWhatIsAllowe
   }
 }
 
+TEST(RequestValidatorTest, ErrorsRepeatLittleOfALongStringAndNoControlBytes) {
+  const std::string nasty = "\n\x1b[2J\"" + std::string(1 << 20, 'x');
+  const std::vector<std::function<void(v1::GenerateRequest*)>> spoils = {
+      [&](v1::GenerateRequest* r) { r->set_model(nasty); },
+      [&](v1::GenerateRequest* r) { Speculation(r)->set_drafter(nasty); },
+      [&](v1::GenerateRequest* r) { r->set_request_id(nasty); },
+  };
+  for (const auto& spoil : spoils) {
+    v1::GenerateRequest request = Good();
+    spoil(&request);
+    const std::string message(Validate(request).status().message());
+    EXPECT_LT(message.size(), 300u);
+    EXPECT_NE(message.find("1048582 bytes"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_EQ(message.find('\x1b'), std::string::npos) << message;
+  }
+}
+
 TEST(RequestValidatorTest, FillsInEveryDefault) {
   const absl::StatusOr<GenerationRequest> request = Validate(Good());
   ASSERT_TRUE(request.ok()) << request.status();

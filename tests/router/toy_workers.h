@@ -118,6 +118,13 @@ class ToyWorker {
     if (at.slot() >= options.max_slots) {
       return State(at.slot(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
     }
+    if (open != nullptr && !slot.open.has_value() &&
+        slots.size() + foreign_slots > options.max_slots) {  // this one is counted
+      ++num_refused_opens;
+      const v1::SlotState state = State(at.slot(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+      slots.erase(at.slot());
+      return state;
+    }
     if (at.slot_epoch() > slot.epoch && open != nullptr) {
       slot = ToySlot{at.slot_epoch(), slot.command_number, {}, *open};
     }
@@ -150,6 +157,8 @@ class ToyWorker {
   double compute_seconds = 0.001;
   double row_seconds = 0;      // and for each row
   uint32_t foreign_pages = 0;  // held by other routers
+  uint32_t foreign_slots = 0;  // likewise, of max_slots
+  int num_refused_opens = 0;   // that found no slot
   size_t most_rows = 0;        // of any slot, ever
 };
 

@@ -174,6 +174,18 @@ TEST(WorkerSessionsTest, AVerifierThatComesBackSmallerIsRefused) {
   EXPECT_TRUE(Says(driver, "less than before"));
 }
 
+TEST(WorkerSessionsTest, AVerifierThatComesBackWithAnotherModelIsRefused) {
+  EngineDriver driver;
+  driver.Start();
+  driver.Kill(Worker::kVerifier);
+  driver.Revive(Worker::kVerifier);
+  driver.verifier.name = "another";
+  const CallId call = driver.Send(driver.Request({1, 2}, 10));
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Says(driver, "came back with model another"));
+}
+
 TEST(WorkerSessionsTest, OtherNumericsAreSaid) {
   EngineDriver driver;
   driver.Start();

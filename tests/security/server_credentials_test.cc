@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "common/security/call_interceptor.h"
 #include "common/security/channel_credentials.h"
 #include "tandem/v1/generate.grpc.pb.h"
 #include "tandem/v1/worker.grpc.pb.h"
@@ -34,10 +35,9 @@ constexpr char kClient[] = "Bearer client-token-0123456789";
 constexpr char kInfo[] = "/tandem.v1.Generation/GetServerInfo";
 
 class InfoService final : public v1::Generation::Service {
-  grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest*,
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
                              v1::ServerInfo* info) override {
     info->set_version("seen");
-    if (context->client_metadata().count("authorization") != 0) info->set_model("the token");
     return grpc::Status::OK;
   }
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest*,
@@ -60,8 +60,16 @@ class ServerCredentialsTest : public ::testing::Test {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
-    builder.AddListeningPort("localhost:0", MakeServerCredentials(std::move(tls), std::move(gate)),
-                             &port_);
+    if (gate != nullptr) {
+      InterceptCalls(builder, [gate](std::string_view method, const auto& context) {
+        return CheckCall(*gate, method, context);
+      });
+    }
+    StartWith(builder, std::move(tls));
+  }
+
+  void StartWith(grpc::ServerBuilder& builder, std::shared_ptr<TlsFiles> tls) {
+    builder.AddListeningPort("localhost:0", MakeServerCredentials(std::move(tls)), &port_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
   }
@@ -124,6 +132,16 @@ class ServerCredentialsTest : public ::testing::Test {
   int port_ = 0;
 };
 
+// How a call that may not be made ends: a stream is cancelled.
+void ExpectRefused(const std::string& method, const grpc::Status& status, grpc::StatusCode code,
+                   const std::string& message) {
+  const bool is_stream = method.ends_with("/Generate") || method.ends_with("/Watch") ||
+                         method.ends_with("/ServerReflectionInfo");
+  if (is_stream && status.error_code() == grpc::StatusCode::CANCELLED) return;
+  EXPECT_EQ(status.error_code(), code) << method;
+  EXPECT_THAT(status.error_message(), HasSubstr(message)) << method;
+}
+
 std::vector<std::string> MethodsOf(const google::protobuf::FileDescriptor& file) {
   std::vector<std::string> methods;
   for (int i = 0; i < file.service_count(); ++i) {
@@ -138,27 +156,28 @@ std::vector<std::string> MethodsOf(const google::protobuf::FileDescriptor& file)
 // In every process that has such credentials, so also by what gRPC serves of itself.
 TEST_F(ServerCredentialsTest, NothingIsServedWithoutAToken) {
   std::vector<std::string> methods = MethodsOf(*v1::GenerateRequest::descriptor()->file());
-  const std::vector<std::string> of_workers = MethodsOf(*v1::Attach::descriptor()->file());
-  methods.insert(methods.end(), of_workers.begin(), of_workers.end());
-  ASSERT_EQ(methods.size(), 4u + 3u);
+  ASSERT_EQ(methods.size(), 4u);
   for (const char* more : {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
-                           "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                           "/no.Such/Method", "/x"}) {
+                           "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
     methods.emplace_back(more);
   }
   Start(nullptr, Gate(methods));
   const auto channel = Connect(nullptr);
-  for (const std::string& method : methods) {
-    for (const char* token : {"", "Bearer client-token-0123456780", "client-token-0123456789"}) {
-      const grpc::Status status = Call(channel, method, token);
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << token;
-      EXPECT_THAT(status.error_message(), HasSubstr("Bearer TOKEN")) << method;
+  for (const char* token : {"", "Bearer client-token-0123456780", "client-token-0123456789"}) {
+    for (const std::string& method : methods) {
+      v1::ServerInfo reply;
+      ExpectRefused(method, Call(channel, method, token, &reply), grpc::StatusCode::UNAUTHENTICATED,
+                    "Bearer TOKEN");
+      EXPECT_EQ(reply.version(), "") << method;
+    }
+    for (const char* unknown : {"/no.Such/Method", "/x", "/tandem.v1.VerifierWorker/Session"}) {
+      EXPECT_EQ(Call(channel, unknown, token).error_code(), grpc::StatusCode::UNAUTHENTICATED);
     }
   }
   v1::ServerInfo info;
   EXPECT_TRUE(Call(channel, kInfo, kClient, &info).ok());
   EXPECT_EQ(info.version(), "seen");
-  EXPECT_EQ(info.model(), "") << "handlers do not see tokens";
+  EXPECT_EQ(Call(channel, "/x", kClient).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ServerCredentialsTest, WhatIsNotAllowedIsDeniedThoughItIsRegistered) {
@@ -167,9 +186,24 @@ TEST_F(ServerCredentialsTest, WhatIsNotAllowedIsDeniedThoughItIsRegistered) {
   EXPECT_TRUE(Call(channel, kInfo, kClient).ok());
   for (const char* method : {"/tandem.v1.Generation/Generate", "/grpc.health.v1.Health/Check",
                              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
-    const grpc::Status status = Call(channel, method, kClient);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
-    EXPECT_EQ(status.error_message(), "this server has no such method") << method;
+    ExpectRefused(method, Call(channel, method, kClient), grpc::StatusCode::UNIMPLEMENTED,
+                  "this server has no such method");
+  }
+}
+
+TEST_F(ServerCredentialsTest, AClientsCertificateMustBeForTheNameThatIsAskedFor) {
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service_);
+  InterceptCalls(builder, [](std::string_view, const auto& context) {
+    return CheckClientName("the-routers", context);
+  });
+  StartWith(builder, *TlsFiles::Open(Paths("server", authority_.Issue("localhost"), authority_)));
+  EXPECT_TRUE(Call(Connect(Paths("a", authority_.Issue("the-routers"), authority_)), kInfo).ok());
+  for (const char* name : {"the-router", "the-routers.example", "somebody"}) {
+    const grpc::Status status =
+        Call(Connect(Paths("b", authority_.Issue(name), authority_)), kInfo);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << name;
+    EXPECT_THAT(status.error_message(), HasSubstr("--client-name the-routers"));
   }
 }
 

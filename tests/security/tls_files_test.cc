@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <memory>
 #include <sstream>
@@ -73,6 +74,30 @@ TEST_F(TlsFilesTest, AreReadAgainOnceTheyGoTogether) {
   WriteFile(dir_ / "key.pem", second.key);
   EXPECT_EQ((*files)->Current()->certificate, second.certificate);
   EXPECT_EQ((*files)->Current()->key, second.key);
+  EXPECT_THAT(log_.str(), HasSubstr("read again"));
+}
+
+TEST_F(TlsFilesTest, WhatCouldNotBeReadIsReadAgainThoughItDoesNotChange) {
+  const Identity first = authority_.Issue("localhost");
+  const Identity second = authority_.Issue("localhost");
+  Write(first);
+  const auto files = TlsFiles::Open(Paths());
+  ASSERT_TRUE(files.ok()) << files.status();
+  Write(second);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};  // no file can be opened
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto kept = (*files)->Current();
+  const std::string said = log_.str();
+  log_.str("");
+  const auto kept_again = (*files)->Current();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(kept->certificate, first.certificate);
+  EXPECT_EQ(kept_again, kept);
+  EXPECT_THAT(said, HasSubstr("cannot be read"));
+  EXPECT_EQ(log_.str(), "") << "said once";
+  EXPECT_EQ((*files)->Current()->certificate, second.certificate);
   EXPECT_THAT(log_.str(), HasSubstr("read again"));
 }
 

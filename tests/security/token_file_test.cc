@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <memory>
@@ -116,6 +117,40 @@ TEST_F(TokenFileTest, TokensStayWhenTheFileMakesNoSense) {
   EXPECT_EQ(log_.str(), "") << "said once";
   Write(std::string("admin ") + kClient);
   EXPECT_EQ((*file)->RoleOf(kClient), Role::kAdmin);
+}
+
+// As long as it lives no file can be opened, though all are there.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(TokenFileTest, WhatCouldNotBeReadIsReadAgainThoughItDoesNotChange) {
+  Write(std::string("client ") + kClient);
+  const auto file = TokenFile::Open(Path(), /*look_seconds=*/0);
+  ASSERT_TRUE(file.ok()) << file.status();
+  Write(std::string("admin ") + kAdmin);
+  {
+    const NoDescriptors none;
+    EXPECT_EQ((*file)->RoleOf(kClient), Role::kClient);
+    EXPECT_THAT(log_.str(), HasSubstr("cannot be read"));
+    log_.str("");
+    EXPECT_EQ((*file)->RoleOf(kAdmin), Role::kNone);
+    EXPECT_EQ(log_.str(), "") << "said once";
+  }
+  EXPECT_EQ((*file)->RoleOf(kAdmin), Role::kAdmin);
+  EXPECT_EQ((*file)->RoleOf(kClient), Role::kNone);
+  EXPECT_THAT(log_.str(), HasSubstr("read again, 1 tokens"));
 }
 
 TEST_F(TokenFileTest, WhatCannotBeReadIsNamed) {

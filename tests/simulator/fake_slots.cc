@@ -9,7 +9,15 @@ namespace tandem::simulator {
 
 FakeSlots::~FakeSlots() {
   if (bug_ == PlantedBug::kSlotsOutliveSession) return;
-  for (FakeSlot& slot : slots_) TruncateTo(slot, 0);
+  for (FakeSlot& slot : slots_) Forget(slot);
+}
+
+void FakeSlots::Forget(FakeSlot& slot) {
+  TruncateTo(slot, 0);
+  *num_free_slots_ += slot.open ? 1 : 0;
+  const uint64_t last_command = slot.last_command;
+  slot = FakeSlot();
+  slot.last_command = last_command;
 }
 
 uint64_t FakeSlots::RowAt(const FakeSlot& slot, size_t length) const {
@@ -22,13 +30,12 @@ void FakeSlots::FillState(const v1::SlotPoint& at, v1::WorkerCode code, const st
                           v1::SlotState* state) const {
   state->Clear();
   state->set_slot(at.slot());
-  state->set_slot_epoch(at.slot_epoch());
   state->set_command_number(at.command_number());
   state->set_code(code);
   state->set_message(message);
   if (at.slot() >= slots_.size()) return;
   const FakeSlot& slot = slots_[at.slot()];
-  if (slot.seen) state->set_slot_epoch(slot.epoch);
+  state->set_slot_epoch(slot.epoch);
   state->set_cached_len(static_cast<uint32_t>(slot.tokens.size()));
   state->set_prefix_hash(slot.hashes.back());
 }
@@ -54,7 +61,11 @@ FakeSlots::Verdict FakeSlots::Check(const v1::SlotPoint& at, const v1::SlotOpen*
     if (at.command_number() <= slot.last_command && !accepts_stale) {
       return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "opens an epoch with an old number");
     }
+    if (!slot.open && *num_free_slots_ == 0) {
+      return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED, "no slot is free");
+    }
     TruncateTo(slot, 0);
+    *num_free_slots_ -= slot.open ? 0 : 1;
     slot.open = true;
     slot.seen = true;
     slot.epoch = at.slot_epoch();
@@ -165,12 +176,9 @@ void FakeSlots::Close(const v1::SlotClose& close) {
   if (bug_ == PlantedBug::kPageFreedTwice && !slot.pages.empty()) {
     pages_->Drop(slot.pages.front());
   }
-  TruncateTo(slot, 0);
-  const uint64_t last_command = slot.last_command;
-  slot = FakeSlot();
+  Forget(slot);
   slot.seen = true;
   slot.epoch = close.slot_epoch();
-  slot.last_command = last_command;
 }
 
 void FakeSlots::LoseRows(SeededRandom& random) {
@@ -180,13 +188,9 @@ void FakeSlots::LoseRows(SeededRandom& random) {
       case 0:
         TruncateTo(slot, slot.tokens.size() / 2);
         break;
-      case 1: {  // all of it but the number, as if the slot had never been
-        const uint64_t last_command = slot.last_command;
-        TruncateTo(slot, 0);
-        slot = FakeSlot();
-        slot.last_command = last_command;
+      case 1:  // all of it but the number, as if the slot had never been
+        Forget(slot);
         break;
-      }
       default: {  // the same number of rows, of another beginning
         std::vector<int32_t> tokens = slot.tokens;
         tokens[0] ^= 1;

@@ -21,7 +21,7 @@ namespace tandem::simulator {
 struct FakeSlot {
   bool seen = false;
   bool open = false;
-  uint32_t epoch = 0;         // newest seen
+  uint32_t epoch = 0;         // newest seen; 0: none yet
   uint64_t last_command = 0;  // newest executed; outlives epochs
   v1::SlotOpen request;
   std::vector<int32_t> tokens;
@@ -34,8 +34,9 @@ class FakeSlots {
  public:
   enum class Verdict : uint8_t { kExecute, kReplay, kRefuse };
 
-  FakeSlots(FakePages* pages, uint32_t num_slots, PlantedBug bug)
-      : pages_(pages), bug_(bug), slots_(num_slots) {}
+  // `num_free_slots`: of the worker, for all its sessions together.
+  FakeSlots(FakePages* pages, uint32_t* num_free_slots, uint32_t num_slots, PlantedBug bug)
+      : pages_(pages), num_free_slots_(num_free_slots), bug_(bug), slots_(num_slots) {}
   FakeSlots(const FakeSlots&) = delete;
   FakeSlots& operator=(const FakeSlots&) = delete;
   ~FakeSlots();
@@ -67,8 +68,11 @@ class FakeSlots {
  private:
   uint64_t RowAt(const FakeSlot& slot, size_t length) const;
   void MakePrivate(FakeSlot& slot);
+  // Back to a slot that was never used, but for the numbers of its commands.
+  void Forget(FakeSlot& slot);
 
   FakePages* pages_;
+  uint32_t* num_free_slots_;
   PlantedBug bug_;
   std::vector<FakeSlot> slots_;
 };

@@ -35,7 +35,8 @@ FakeWorker::FakeWorker(Worker kind, const Scenario* scenario,
       rings_(rings),
       bug_(bug),
       random_(random),
-      pages_(plan_->page_tokens, plan_->num_pages) {}
+      pages_(plan_->page_tokens, plan_->num_pages),
+      num_free_slots_(plan_->max_slots) {}
 
 size_t FakeWorker::num_open_slots() const {
   size_t count = 0;
@@ -138,7 +139,7 @@ bool FakeWorker::Attach(const v1::Attach& attach, Session& session, v1::WorkerEr
     error->set_message("protocol version differs");
     return false;
   }
-  session.slots = std::make_unique<FakeSlots>(&pages_, attach.max_slots(), bug_);
+  session.slots = std::make_unique<FakeSlots>(&pages_, &num_free_slots_, attach.max_slots(), bug_);
   session.proposed.resize(attach.max_slots());
   session.verified.resize(attach.max_slots());
   session.max_draft_length = attach.max_draft_length();
@@ -160,7 +161,8 @@ FakeSlot* FakeWorker::Admit(const v1::SlotPoint& at, const v1::SlotOpen* open, S
       }
       return nullptr;
     case FakeSlots::Verdict::kRefuse:
-      if (result->state().code() != v1::WORKER_CODE_ABORTED) {
+      if (result->state().code() != v1::WORKER_CODE_ABORTED &&
+          result->state().code() != v1::WORKER_CODE_RESOURCE_EXHAUSTED) {
         outcome.complaints.push_back(result->state().message());
       }
       return nullptr;

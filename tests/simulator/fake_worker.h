@@ -107,6 +107,7 @@ class FakeWorker {
   PlantedBug bug_;
   SeededRandom random_;
   FakePages pages_;
+  uint32_t num_free_slots_;
   std::map<StreamId, Session> sessions_;
   bool other_vocabulary_ = false;
   bool spoils_ring_ = false;

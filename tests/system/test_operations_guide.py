@@ -13,7 +13,8 @@ import harness
 
 GUIDE = harness.SOURCE_DIR / "docs" / "operations.md"
 COMMANDS = [("tandem-router",), ("tandem-verifier",), ("tandem-draft",), ("tandem", "serve"), ("tandem", "generate"), ("tandem", "bench"),
-            ("tandem", "bench", "serve"), ("tandem", "tokenize"), ("tandem", "info"), ("tandem", "top")]
+            ("tandem", "bench", "serve"), ("tandem", "tokenize"), ("tandem", "info"), ("tandem", "top"),
+            ("tandem", "healthcheck")]
 # Of `tandem`, where a variable has another name than its option.
 VARIABLES = {"--connect": "TANDEM_ADDRESS"}
 

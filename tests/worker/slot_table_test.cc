@@ -158,7 +158,12 @@ TEST_F(SlotTableTest, UnknownSlotIdsAndNumberZeroAreInvalid) {
 TEST_F(SlotTableTest, CachesAreLimitedAndComeBack) {
   Feed(After({}, 1, 1, 0), {1}, &open_);
   Feed(After({}, 1, 1, 1), {1}, &open_);
-  EXPECT_EQ(Refusal(After({}, 1, 1, 2), &open_).code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  v1::SlotState refused = Refusal(After({}, 1, 1, 2), &open_);
+  EXPECT_EQ(refused.code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.slot_epoch(), 0) << "an epoch that was not begun is not held";
+  refused = Refusal(After({}, 2, 1, 2));
+  EXPECT_EQ(refused.code(), v1::WORKER_CODE_ABORTED) << "`open` is missing";
+  EXPECT_EQ(refused.slot_epoch(), 0);
   v1::SlotClose close;
   close.set_slot(0);
   close.set_slot_epoch(1);

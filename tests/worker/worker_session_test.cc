@@ -682,7 +682,9 @@ TEST_F(WorkerSessionTest, SessionsShareTheSlotsAndGiveThemBack) {
     *command.mutable_verify()->add_items() = sequence.NextVerify({});
     return second.Call(command).verify().results(0);
   };
-  EXPECT_EQ(try_second().state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  const v1::VerifyResult refused = try_second();
+  EXPECT_EQ(refused.state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.state().slot_epoch(), 0) << "the epoch was not begun: `open` is needed again";
   verifier_.reset();  // the first router is gone
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   v1::VerifyResult result = try_second();

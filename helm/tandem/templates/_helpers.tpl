@@ -5,10 +5,10 @@
 {{- default $made .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
 {{- end }}
 
-{{/* What finds the pods of a component, of this release alone: {root, component}. */}}
+{{/* What finds the pods of a component, of this release alone: {root, component}. A release may be called `no` or `12`. */}}
 {{- define "tandem.selector" -}}
-app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -42,26 +42,50 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- default (ternary (printf "%s-workers-tls" (include "tandem.fullname" .)) "" .Values.tls.certManager.enabled) .Values.tls.workers.secretName }}
 {{- end }}
 
+{{/* Who signs the certificate of a component, as JSON; {} where cert-manager makes none of it: {root, component}. */}}
+{{- define "tandem.issuerRef" -}}
+{{- $tls := .root.Values.tls }}
+{{- $issuer := dict }}
+{{- if and $tls.certManager.enabled (not (get $tls .component).secretName) }}
+  {{- $issuer = $tls.certManager.issuerRef }}
+  {{- if and (eq .component "workers") $tls.certManager.workersIssuerRef.name }}{{ $issuer = $tls.certManager.workersIssuerRef }}{{ end }}
+{{- end }}
+{{- toJson $issuer }}
+{{- end }}
+
+{{/* `yes` where the pod of `helm test` can be let in; else empty. */}}
+{{- define "tandem.tests" -}}
+{{- if or (not .Values.tls.router.mutual) .Values.test.clientSecretName }}yes{{ end }}
+{{- end }}
+
+{{/* Seconds without progress after which a rollout counts as failed: {root, component}. No sooner than the startup probe gives up; and a
+     router is not ready before a verifier is, which may be loading. */}}
+{{- define "tandem.progressSeconds" -}}
+{{- $values := .root.Values }}
+{{- $seconds := add $values.workers.startupSeconds 600 }}
+{{- if eq .component "router" }}{{ $seconds = add $seconds $values.router.startupSeconds }}{{ end }}
+{{- if eq $values.models.source "initContainer" }}{{ $seconds = add $seconds $values.models.initContainer.seconds }}{{ end }}
+{{- $seconds }}
+{{- end }}
+
 {{/* What pods of routers and workers have in common: {root, component, values}. Service links would set variables such as
      TANDEM_ROUTER_PORT, which are close to those of options. */}}
 {{- define "tandem.podSpec" -}}
 {{- $values := .values }}
-serviceAccountName: {{ include "tandem.serviceAccountName" .root }}
+serviceAccountName: {{ include "tandem.serviceAccountName" .root | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- $context := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "fsGroupChangePolicy" "OnRootMismatch"
+  "seccompProfile" (dict "type" "RuntimeDefault") }}
+{{- range $key, $value := .root.Values.podSecurityContext }}{{ $_ := set $context $key $value }}{{ end }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  fsGroupChangePolicy: OnRootMismatch
-  seccompProfile: {type: RuntimeDefault}
+  {{- toYaml $context | nindent 2 }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:
@@ -202,6 +226,7 @@ capabilities: {drop: [ALL]}
   {{- $_ := set $options "tls-certificate" "/etc/tandem/workers-tls/tls.crt" }}
   {{- $_ := set $options "tls-key" "/etc/tandem/workers-tls/tls.key" }}
   {{- $_ := set $options "tls-client-ca" "/etc/tandem/workers-tls/ca.crt" }}
+  {{- $_ := set $options "client-name" (printf "%s-workers" (include "tandem.fullname" .root)) }}
 {{- end }}
 {{- with $values.tokens.secretName }}{{ $_ := set $options "token-file" (printf "/etc/tandem/tokens/%s" $values.tokens.key) }}{{ end }}
 {{- if not (and $tls $values.tokens.secretName) }}{{ $_ := set $options "insecure" true }}{{ end }}

@@ -1,0 +1,75 @@
+// Text that somebody else wrote, before it goes into a message or a line of ours.
+#ifndef TANDEM_COMMON_PEER_TEXT_H_
+#define TANDEM_COMMON_PEER_TEXT_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tandem {
+
+// Of a client's string, in an error that is about it.
+inline constexpr size_t kMaxQuotedBytes = 64;
+
+// Control bytes as \n or \x1b, the rest as it is: what is read line by line, or on a terminal, cannot
+// be made to show a line that nobody wrote.
+inline std::string EscapeControls(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string escaped;
+  escaped.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      escaped += c;
+    } else if (c == '\n') {
+      escaped += "\\n";
+    } else {
+      escaped += "\\x";
+      escaped += kDigits[byte >> 4];
+      escaped += kDigits[byte & 0xf];
+    }
+  }
+  return escaped;
+}
+
+// At most `limit` bytes of it, no character of UTF-8 cut in two.
+inline std::string_view CutText(std::string_view text, size_t limit) {
+  if (text.size() <= limit) return text;
+  const auto is_inside = [&](size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  size_t end = limit;
+  while (end > 0 && limit - end < 3 && is_inside(end)) --end;
+  return text.substr(0, end);
+}
+
+// The same, saying so where something was left out: `text… (1234 bytes)`.
+inline std::string Shortened(std::string_view text, size_t limit) {
+  const std::string_view cut = CutText(text, limit);
+  std::string shortened(cut);
+  if (cut.size() == text.size()) return shortened;
+  shortened += "… (";
+  shortened += std::to_string(text.size());
+  return shortened += " bytes)";
+}
+
+// As an error repeats what a client named: "text", or "text…" (1234 bytes).
+inline std::string QuotedShort(std::string_view text) {
+  const std::string_view cut = CutText(text, kMaxQuotedBytes);
+  std::string inside;
+  for (const char c : cut) {
+    if (c == '"' || c == '\\') inside += '\\';
+    inside += c;
+  }
+  std::string quoted;
+  quoted += '"';
+  quoted += EscapeControls(inside);
+  if (cut.size() == text.size()) return quoted += '"';
+  quoted += "…\" (";
+  quoted += std::to_string(text.size());
+  return quoted += " bytes)";
+}
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_PEER_TEXT_H_

@@ -1,0 +1,178 @@
+// common/rpc/listener: connections of a gRPC server, and too many of them.
+#include "common/rpc/listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/ring/unique_fd.h"
+#include "tandem/v1/generate.grpc.pb.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ListenerTest : public ::testing::Test {
+ protected:
+  ListenerTest() { getrlimit(RLIMIT_NOFILE, &limit_); }
+  ~ListenerTest() override {
+    setrlimit(RLIMIT_NOFILE, &limit_);
+    if (listener_ != nullptr) listener_->Stop();
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  void LimitDescriptors(rlim_t count) {
+    const rlimit limit = {count, limit_.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+
+  // A server of which only gRPC's health is asked.
+  void Serve(const std::string& address) {
+    auto listener = Listener::Bind(*Address::Parse(address));
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);  // gRPC polls for those
+    listener_->AddTo(builder, grpc::InsecureServerCredentials());
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    listener_->Start();
+  }
+
+  static grpc::Status Ask(const std::string& target) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    const auto channel =
+        grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer request(nullptr, 0);
+    grpc::ByteBuffer response;
+    const auto call =
+        stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status;
+  }
+  std::string Target() const { return "127.0.0.1:" + std::to_string(listener_->port()); }
+
+  void Connect(const UniqueFd& client) const {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(listener_->port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  static UniqueFd NewSocket() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+  // Whether the server's first frame comes: who was turned away sees the end instead.
+  static bool IsServed(const UniqueFd& client, int milliseconds) {
+    pollfd watched = {client.get(), POLLIN, 0};
+    char frame[9];
+    return poll(&watched, 1, milliseconds) == 1 && read(client.get(), frame, sizeof(frame)) > 0;
+  }
+
+  rlimit limit_{};
+  v1::Generation::Service service_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(ListenerTest, ServesOverTcpAndOverAUnixSocketThatNobodyElseReaches) {
+  Serve("127.0.0.1:0");
+  EXPECT_TRUE(Ask(Target()).ok());
+  listener_->Stop();
+  server_->Shutdown();
+  const testing::TempDir folder;
+  const std::filesystem::path path = folder / "new/a.sock";
+  Serve("unix:" + path.string());
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600);
+  EXPECT_TRUE(Ask("unix:" + path.string()).ok());
+  listener_.reset();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(ListenerTest, LocalhostIsAllOfItsAddressesAtOnePort) {
+  Serve("localhost:0");
+  EXPECT_TRUE(Ask("localhost:" + std::to_string(listener_->port())).ok());
+  EXPECT_TRUE(Ask(Target()).ok());
+}
+
+TEST_F(ListenerTest, APortThatIsTakenIsRefusedInWords) {
+  Serve("127.0.0.1:0");
+  const auto second = Listener::Bind(*Address::Parse(Target()));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr("cannot listen on " + Target() + ": Address already in use"));
+  EXPECT_THAT(
+      std::string(Listener::Bind(*Address::Parse("no-such-name.invalid:1")).status().message()),
+      HasSubstr("cannot listen on no-such-name.invalid:1: "));
+}
+
+TEST_F(ListenerTest, ConnectionsLeaveDescriptorsForEverythingElse) {
+  LimitDescriptors(400);  // of which a quarter is not for connections
+  Serve("127.0.0.1:0");
+  std::vector<UniqueFd> clients;
+  while (listener_->num_turned_away() == 0) {
+    ASSERT_LT(clients.size(), 400u);
+    clients.push_back(NewSocket());
+    Connect(clients.back());
+    if (clients.size() > 100) IsServed(clients.back(), 20);
+  }
+  const UniqueFd spare(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_GE(spare.get(), 0);
+  clients.clear();
+  EXPECT_TRUE(Ask(Target()).ok()) << "once they are gone";
+}
+
+TEST_F(ListenerTest, WithoutDescriptorsConnectionsWaitAndTheListenerGoesOn) {
+  Serve("127.0.0.1:0");
+  const UniqueFd client = NewSocket();
+  LimitDescriptors(400);
+  std::vector<UniqueFd> others;
+  for (UniqueFd other(dup(client.get())); other.get() >= 0; other = UniqueFd(dup(client.get()))) {
+    others.push_back(std::move(other));
+  }
+  Connect(client);
+  for (int i = 0; i < 2000 && listener_->num_turned_away() == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_GT(listener_->num_turned_away(), 0u);
+  others.clear();
+  EXPECT_TRUE(IsServed(client, 20000));
+  EXPECT_TRUE(Ask(Target()).ok());
+}
+
+}  // namespace
+}  // namespace tandem
