@@ -151,15 +151,16 @@ def saturated(bench):
 
 def overload(bench):
     """Tokens a second when 2 and 10 times as many requests come as are served, over those of as many clients as there are slots: outputs
-    of 256 tokens, which is what a request gets that does not say, and of 48. The first is judged: what is refused costs by the call, on
-    the same two cores, and half of that is the generator's."""
+    of about 256 tokens, which is what a request gets that does not say, and of 48; a quarter more or less, since clients with outputs of one
+    length go in step, and their prompts together, as no other load's do. The first is judged: what is refused costs by the call, on the same
+    two cores, and half of that is the generator's."""
     slots = 16
     lengths = (256, 48) if not bench.quick else (8,)
     rows = []
     with bench.server(max_slots=slots, max_queue=slots) as server:
         for length in lengths:
-            common = ["--pairs", 1, "--drafting", "auto", "--output-lengths", f"fixed:{length}", "--seconds", bench.size(3, 0.3),
-                      "--warm-up", bench.size(2 if length > 100 else 1, 0.1)]
+            common = ["--pairs", 1, "--drafting", "auto", "--output-lengths", f"uniform:{length * 3 // 4}-{length * 5 // 4}",
+                      "--seconds", bench.size(3, 0.3), "--warm-up", bench.size(2 if length > 100 else 1, 0.1)]
             pairs = bench.pairs * (2 if length == lengths[0] and not bench.quick else 1)
 
             def measured(*load):

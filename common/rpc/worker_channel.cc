@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr int kMaxStreams = 64;
+constexpr int kHandshakeMilliseconds = 10000;
 
 std::vector<std::pair<std::string, int>> CommonArguments(const Address& address) {
   std::vector<std::pair<std::string, int>> arguments = {
@@ -61,9 +62,8 @@ void ConfigureWorkerServer(const Address& address, grpc::ServerBuilder& builder)
     builder.AddChannelArgument(name, value);
   builder.SetMaxReceiveMessageSize(kMaxWorkerMessageBytes);
   builder.SetMaxSendMessageSize(kMaxWorkerMessageBytes);
-  // A second worker on the same port must fail, not share it.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
 }
 
 }  // namespace tandem

@@ -116,7 +116,6 @@ void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder)
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
   builder->SetMaxSendMessageSize(options.max_message_bytes);
   const std::pair<const char*, int> arguments[] = {
-      {GRPC_ARG_ALLOW_REUSEPORT, 0},  // a second router on one port must fail, not share it
       {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
       {GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams},
       // A client that is gone without a word is noticed within 30 s.

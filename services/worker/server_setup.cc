@@ -21,7 +21,7 @@ absl::StatusOr<BoundServer> StartServer(const WorkerEndpoint& endpoint, grpc::Se
   ConfigureWorkerServer(address, builder);
   if (tls != nullptr && !endpoint.client_name.empty()) {
     InterceptCalls(builder, [name = endpoint.client_name](std::string_view, auto& context) {
-      const absl::Status status = CheckClientName(name, context);
+      absl::Status status = CheckClientName(name, context);
       if (!status.ok()) {
         spdlog::warn("a router was refused: {}", std::string(status.message()));
       }

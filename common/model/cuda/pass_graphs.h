@@ -2,11 +2,11 @@
 #ifndef TANDEM_COMMON_MODEL_CUDA_PASS_GRAPHS_H_
 #define TANDEM_COMMON_MODEL_CUDA_PASS_GRAPHS_H_
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -25,7 +25,12 @@ struct PassShape {
   bool has_paths = false;
   const int32_t* token_ids = nullptr;  // in device memory, in place of those that are told
 
-  auto operator<=>(const PassShape&) const = default;
+  bool operator<(const PassShape& other) const { return Tied() < other.Tied(); }
+
+ private:
+  std::tuple<size_t, size_t, size_t, uint64_t, bool, const int32_t*> Tied() const {
+    return {rows, tiles, max_blocks, wants_logits, has_paths, token_ids};
+  }
 };
 
 // Used by the thread that enqueues passes.
