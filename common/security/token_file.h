@@ -39,7 +39,8 @@ absl::StatusOr<std::vector<Token>> ParseTokens(std::string_view text);
 absl::StatusOr<std::string> FirstTokenOf(const std::string& flag, const std::string& path);
 
 // A file of tokens that is read again when it changes. Should it not make sense then, or be gone,
-// the tokens stay as they were and the log says why, once. Of tokens only digests are kept. Thread-safe.
+// the tokens stay as they were and the log says why, once. Of tokens only digests are kept.
+// Thread-safe.
 class TokenFile {
  public:
   // INVALID_ARGUMENT names --token-file and the path. Looks for a change when somebody comes, at

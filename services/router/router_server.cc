@@ -720,10 +720,7 @@ void RouterServer::OnShutDown(bool /*ok*/) {
 
 double RouterServer::NextDeadline() const {
   double deadline = std::numeric_limits<double>::infinity();
-  if (phase_ == Phase::kServing || phase_ == Phase::kDraining) {
-    deadline = fleet_.NextDeadline();
-  }
-  if (phase_ <= Phase::kDraining) deadline = std::min(deadline, look_for_pods_at_);
+  if (phase_ <= Phase::kDraining) deadline = std::min(fleet_.NextDeadline(), look_for_pods_at_);
   if (phase_ == Phase::kDraining) deadline = std::min(deadline, drain_until_);
   if (!announced_ && serving_) {
     deadline = std::min(deadline, started_at_ + options_.drafter_wait_seconds);

@@ -5,7 +5,6 @@
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -21,6 +20,7 @@
 #include "tandem/v1/generate.grpc.pb.h"
 #include "tandem/v1/worker.grpc.pb.h"
 #include "tests/security/certificates.h"
+#include "tests/support/raw_call.h"
 #include "tests/support/temp_dir.h"
 
 namespace tandem {
@@ -104,20 +104,11 @@ class ServerCredentialsTest : public ::testing::Test {
   // Calls `method` with an empty message.
   static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                            const std::string& authorization = "", v1::ServerInfo* reply = nullptr) {
-    grpc::GenericStub stub(channel);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
     if (!authorization.empty()) context.AddMetadata("authorization", authorization);
-    grpc::CompletionQueue queue;
-    grpc::ByteBuffer request(nullptr, 0);
     grpc::ByteBuffer response;
-    const auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
-    call->StartCall();
-    grpc::Status status;
-    call->Finish(&response, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
+    const grpc::Status status = testing::CallRaw(channel, method, &context, &response);
     if (status.ok() && reply != nullptr) {
       grpc::SerializationTraits<v1::ServerInfo>::Deserialize(&response, reply);
     }

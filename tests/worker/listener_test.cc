@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server.h>
 #include <gtest/gtest.h>
@@ -25,6 +24,7 @@
 
 #include "common/ring/unique_fd.h"
 #include "tandem/v1/generate.grpc.pb.h"
+#include "tests/support/raw_call.h"
 #include "tests/support/temp_dir.h"
 
 namespace tandem {
@@ -66,22 +66,10 @@ class ListenerTest : public ::testing::Test {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     const auto channel =
         grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
-    grpc::GenericStub stub(channel);
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-    grpc::CompletionQueue queue;
-    grpc::ByteBuffer request(nullptr, 0);
-    grpc::ByteBuffer response;
-    const auto call =
-        stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
-    call->StartCall();
-    grpc::Status status;
-    call->Finish(&response, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    return status;
+    return testing::CallRaw(channel, "/grpc.health.v1.Health/Check", &context);
   }
   std::string Target() const { return "127.0.0.1:" + std::to_string(listener_->port()); }
 

@@ -145,7 +145,8 @@ class CudaLlama final : public LlamaModel {
   // What follows TellRows: nothing of it reads memory of the host.
   absl::StatusOr<size_t> RunLayers(size_t begin, size_t end, size_t logits_row,
                                    const int32_t* token_ids);
-  // None: the block is too large to gain from a graph, or one of several.
+  // Of what TellRows told, whose blocks of keys it rounds up. None: the block is too large to gain
+  // from a graph, or one of several.
   std::optional<PassShape> ShapeOf(size_t begin, size_t end, const int32_t* token_ids);
   absl::Status TellRows(size_t begin, size_t end);
   void TellSegment(size_t sequence, const PlanSegment& segment, bool is_tree, size_t begin);
