@@ -377,6 +377,8 @@ void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> cand
     quick_probes_ = std::min(quick_probes_ + 1, kMostQuickProbes);
   }
   if (++rounds_since_probe_ < probe_gap_) return;
+  // Those whose prompts are fed would wait for it too.
+  if (prompt_rounds_ > 0 && prompt_rounds_ <= kPatientRounds) return;
   rounds_since_probe_ = 0;
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
 
@@ -409,7 +411,11 @@ void DraftLengthController::ProbeAcceptance(std::span<const DraftCandidate> cand
     const RoundValue value = planner.Value(lengths);
     const double seconds = std::max(0.0, value.seconds - plan->value.seconds);
     if (!Spend(seconds)) continue;
-    probes_[batch.cohort] = Probe{candidates[id].serial, seconds, 1 / plan->value.rate()};
+    double attending_seconds = 0;
+    const double rate = batch.prompt_rows == 0
+                            ? plan->value.rate()
+                            : ValuePlainly(candidates, batch, expected, &attending_seconds).rate();
+    probes_[batch.cohort] = Probe{candidates[id].serial, seconds, 1 / rate};
     plan->lengths = std::move(lengths);
     plan->value = value;
     return;
@@ -438,12 +444,16 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
   // A round of fixed lengths has nothing to find out, and gives nothing towards it.
   if (std::any_of(candidates.begin(), candidates.end(),
                   [](const DraftCandidate& slot) { return !slot.fixed.has_value(); })) {
-    const double seconds = plan.value.seconds;
-    if (!std::exchange(paid_in_, true)) credit_seconds_ = kInitialCredit * seconds;
+    double attending_seconds = 0;
+    const double decoding_seconds =
+        batch.prompt_rows == 0
+            ? plan.value.seconds
+            : ValuePlainly(candidates, batch, expected, &attending_seconds).seconds;
+    if (!std::exchange(paid_in_, true)) credit_seconds_ = kInitialCredit * decoding_seconds;
     const double budget =
         options_.probe_budget / (1 + (static_cast<double>(candidates.size()) - 1) / kSharingSlots);
-    credit_seconds_ = std::min(credit_seconds_ + budget * seconds,
-                               std::max(credit_seconds_, kMostCredit * seconds));
+    credit_seconds_ = std::min(credit_seconds_ + budget * plan.value.seconds,
+                               std::max(credit_seconds_, kMostCredit * decoding_seconds));
     if (!Refer(batch, &plan) && !ProbeCosts(candidates, batch, expected, &plan)) {
       ProbeAcceptance(candidates, batch, expected, &plan);
     }

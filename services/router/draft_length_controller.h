@@ -71,6 +71,8 @@ class DraftLengthController {
   void Choose(std::span<DraftCandidate> candidates, DraftBatch batch);
 
   const DraftCosts& costs() const { return costs_; }
+  // What probes may lose from here on.
+  double credit_seconds() const { return credit_seconds_; }
 
   // What the last Choose came to, of its candidates and what is beside them.
   struct LastRound {

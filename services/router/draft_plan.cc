@@ -103,6 +103,15 @@ RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths, bool with_prom
   return tally.value();
 }
 
+RoundValue DraftPlanner::ValueOfAll() const {
+  double attended = batch_.plain_attended;
+  for (const PlanSlot& slot : slots_) attended += slot.context;
+  const uint32_t rows =
+      batch_.plain_rows + batch_.prompt_slots + static_cast<uint32_t>(slots_.size());
+  return {static_cast<double>(rows), costs_->verify.Seconds(rows) + attended * costs_->attended +
+                                         costs_->verify_overhead.Seconds(rows)};
+}
+
 DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool with_prompts,
                                          double rate) const {
   Tally base(*this, with_prompts);
@@ -165,7 +174,7 @@ DraftPlan DraftPlanner::Best(double margin) const {
   Found found = SearchJoining(false, 0);
   double rate = 0;
   if (batch_.prompt_rows > 0) {
-    rate = std::max(found.score, Value(plan.plain_lengths, false).rate());
+    rate = std::max({found.score, Value(plan.plain_lengths, false).rate(), ValueOfAll().rate()});
     found = SearchJoining(true, rate);
   }
   const double plain_score = Score(plan.plain, rate);

@@ -15,8 +15,9 @@ namespace tandem {
 
 // What else is in the round's Verify batch.
 struct DraftBatch {
-  uint32_t plain_rows = 0;   // slots that decode without a draft, whatever is chosen
-  uint32_t prompt_rows = 0;  // of prompt chunks
+  uint32_t plain_rows = 0;    // slots that decode without a draft, whatever is chosen
+  uint32_t prompt_rows = 0;   // of prompt chunks
+  uint32_t prompt_slots = 0;  // that these are of
   // Positions that they attend to, each counted for every row that does.
   double plain_attended = 0;
   double prompt_attended = 0;
@@ -66,8 +67,8 @@ class DraftPlanner {
 
   // The lengths that maximize tokens / seconds. Prompt chunks are fed anyway, so their time is not
   // the drafts': with them in the batch, the lengths maximize tokens - rate * seconds, the rate
-  // being what the slots reach without the chunks. All-plain (but for fixed lengths) unless drafts
-  // gain more than `margin` of it.
+  // being what the slots reach without the chunks, or all slots do that wait for this round, those
+  // of the chunks too. All-plain (but for fixed lengths) unless drafts gain more than `margin` of it.
   DraftPlan Best(double margin) const;
 
   // Of given lengths, prompt chunks included.
@@ -88,6 +89,8 @@ class DraftPlanner {
   };
 
   RoundValue Value(std::span<const uint32_t> lengths, bool with_prompts) const;
+  // Of a plain round in which the slots of the prompts decode too.
+  RoundValue ValueOfAll() const;
   // Of the slots with `joins[slot]`, the others being plain. A rate of 0: tokens per second.
   Found Search(const std::vector<bool>& joins, bool with_prompts, double rate) const;
   Found SearchJoining(bool with_prompts, double rate) const;

@@ -650,6 +650,48 @@ TEST_F(ChoiceTest, BesidePromptsThatNeverEndDraftersCatchUpAllTheSame) {
   EXPECT_THAT(lengths, Each(testing::Gt(0u)));
 }
 
+TEST_F(ChoiceTest, SlotsWhosePromptsAreFedWaitForDraftsToo) {
+  Measure(CheapDrafts());
+  Accept(8, 8, 40);
+  EXPECT_THAT(Choose({Candidate()}, {.prompt_rows = 4, .prompt_slots = 1}), Each(testing::Gt(0u)));
+  EXPECT_THAT(Choose({Candidate()}, {.prompt_rows = 4, .prompt_slots = 400}), ElementsAre(0));
+}
+
+TEST_F(ChoiceTest, NothingIsProbedBesideAPromptThatWillEnd) {
+  Measure(SmallPair());
+  Accept(4, 0, 60);
+  int probes = 0;
+  int beside_prompts = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const bool prompt = round % 5 > 0;
+    const uint32_t length =
+        Choose({Candidate()}, {.prompt_rows = prompt ? 64u : 0u, .prompt_slots = prompt})[0];
+    (prompt ? beside_prompts : probes) += length > 0 ? 1 : 0;
+    Accept(length, 0, 1);
+  }
+  EXPECT_EQ(beside_prompts, 0);
+  EXPECT_GT(probes, 3);
+}
+
+TEST_F(ChoiceTest, ATokenIsNotWorthTheTimeOfPromptsBesideIt) {
+  // Else what probes beside prompts earn would pay for many that earn nothing.
+  Measure(SmallPair());
+  Accept(4, 0, 60);
+  const AcceptanceEstimate unlucky = estimate_;
+  const auto earned = [&](const DraftBatch& batch) {
+    const double before = controller_.credit_seconds();
+    for (int round = 0; round < 1000; ++round) {
+      const uint32_t length = Choose({Candidate()}, batch)[0];
+      Accept(length, length, 1);
+      estimate_ = unlucky;  // or it would draft
+    }
+    return controller_.credit_seconds() - before;
+  };
+  const double alone = earned({});
+  ASSERT_GT(alone, 0);
+  EXPECT_LE(earned({.prompt_rows = 64, .prompt_slots = 1}), 3 * alone);
+}
+
 TEST_F(ChoiceTest, PlainSlotsInTheBatchAreCountedIn) {
   // One token more for one slot is much alone, little beside 31 that wait for it.
   Measure({Linear(300e-6, 3e-6), Linear(300e-6, 10e-6), 100e-6, 100e-6});
