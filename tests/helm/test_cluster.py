@@ -1,0 +1,159 @@
+"""The chart on a control plane: the API server takes every object, and Helm brings releases there, forth, back and away. That pods are
+ready is what kwok says; no container runs."""
+
+import collections
+import json
+import re
+import time
+
+import pytest
+import yaml
+
+import chart
+import control_plane
+import rules
+from control_plane import output
+
+pytestmark = pytest.mark.skipif(not control_plane.is_built(), reason="no control plane; deploy/fetch_cluster.sh builds one")
+
+# For what is only tried, with the ServiceAccounts that the tests put there.
+TRIAL = "trial"
+CPU = chart.CHART / "examples" / "values-cpu.yaml"
+INSTANCE = f"app.kubernetes.io/instance={chart.RELEASE}"
+HOST_PATH = re.compile(r'Warning: would violate PodSecurity "restricted:latest": restricted volume types \([^()]*"hostPath"\)')
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    cluster = control_plane.ControlPlane(tmp_path_factory.mktemp("cluster"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+# ---------------------------------------------------------------- every object
+
+
+CASES = [None, *chart.EXAMPLES, chart.EVERYTHING]
+
+
+def is_custom(document):
+    """Whether its kind is not Kubernetes' own."""
+    group = document["apiVersion"].rpartition("/")[0]
+    return "." in group and not group.endswith(".k8s.io")
+
+
+def definition(api_version, kind):
+    """A custom kind that takes every field: the real definitions are not here."""
+    group, version = api_version.split("/")
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+                 "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}}
+
+
+@pytest.fixture(scope="module")
+def trial(cluster):
+    """What must be there before objects are tried."""
+    labels = {"pod-security.kubernetes.io/warn": "restricted"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TRIAL, "labels": labels}}
+    documents = [document for example in CASES for document in chart.documents(chart.render(example, cluster.version()))]
+    kinds = {(document["apiVersion"], document["kind"]) for document in documents if is_custom(document)}
+    definitions = [definition(*kind) for kind in sorted(kinds)]
+    output(cluster.kubectl("apply", "--filename=-", input=yaml.safe_dump_all([namespace, *definitions])))
+    for one in definitions:
+        cluster.wait_for("get", rules.name_of(one), "--namespace", TRIAL)
+    # Pods, such as that of `helm test`, are refused without their ServiceAccount, and a dry run leaves none.
+    accounts = {rules.name_of(account): account for account in rules.of_kind(documents, "ServiceAccount")}
+    output(cluster.kubectl("apply", "--namespace", TRIAL, "--filename=-", input=yaml.safe_dump_all(accounts.values())))
+
+
+@pytest.mark.parametrize("example", CASES, ids=lambda example: example.stem if example else "defaults")
+def test_the_cluster_takes_every_object(cluster, trial, example):
+    text = chart.render(example, cluster.version())
+    done = cluster.kubectl("apply", "--dry-run=server", "--namespace", TRIAL, "--filename=-", input=text)
+    taken = output(done).splitlines()
+    assert len(taken) == len(chart.documents(text)) and all(line.endswith("(server dry run)") for line in taken), taken
+    # docs/kubernetes.md: a folder of the nodes is all that the Pod Security Standard `restricted` refuses.
+    warnings = done.stderr.splitlines()
+    assert all(HOST_PATH.fullmatch(warning) for warning in warnings), warnings
+    assert bool(warnings) == ("hostPath:" in text)
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda deployment: deployment["spec"]["template"]["spec"].update(terminationGracePeriod=5), "terminationGracePeriod"),
+    (lambda deployment: deployment["spec"]["selector"]["matchLabels"].update(a="b"), "selector"),
+])
+def test_the_cluster_refuses_what_is_wrong(cluster, trial, change, words):
+    deployment = rules.of_kind(chart.documents(chart.render(None, cluster.version())), "Deployment")[0]
+    change(deployment)
+    done = cluster.kubectl("apply", "--dry-run=server", "--namespace", TRIAL, "--filename=-", input=yaml.safe_dump(deployment))
+    assert done.returncode != 0 and words in done.stderr, done.stderr
+
+
+# ---------------------------------------------------------------- releases
+
+
+def helm(cluster, command, *arguments):
+    return output(cluster.helm(command, *arguments, "--namespace", chart.NAMESPACE))
+
+
+def objects(cluster, kinds):
+    """Those of the release that are not being deleted."""
+    found = output(cluster.kubectl("get", kinds, "--namespace", chart.NAMESPACE, "--selector", INSTANCE, "--output=json"))
+    return [one for one in json.loads(found)["items"] if "deletionTimestamp" not in one["metadata"]]
+
+
+def deployments(cluster):
+    return {rules.name_of(one): one["spec"] for one in objects(cluster, "deployments")}
+
+
+def ready_pods(cluster):
+    """How many there are of each component, once those that were replaced are gone."""
+    for name in deployments(cluster):
+        output(cluster.kubectl("rollout", "status", f"deployment/{name}", "--namespace", chart.NAMESPACE, "--timeout=120s"))
+    return collections.Counter(
+        pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in objects(cluster, "pods")
+        if any(condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", [])))
+
+
+def test_a_release_comes_changes_goes_back_and_away(cluster):
+    wait = ("--wait", "--timeout=2m")
+    helm(cluster, "install", chart.RELEASE, chart.CHART, "--create-namespace", "--values", CPU, *wait)
+    installed, values = deployments(cluster), helm(cluster, "get", "values", chart.RELEASE)
+    assert ready_pods(cluster) == {"router": 2, "workers": 2}
+
+    # The first concerns one Deployment, the second the pods of both.
+    helm(cluster, "upgrade", chart.RELEASE, chart.CHART, "--values", CPU, "--set", "workers.replicas=3,longestStreamSeconds=60", *wait)
+    assert ready_pods(cluster) == {"router": 2, "workers": 3}
+    upgraded = deployments(cluster)
+    assert all(upgraded[name]["template"] != installed[name]["template"] for name in installed)
+    history = json.loads(helm(cluster, "history", chart.RELEASE, "--output=json"))
+    assert [(one["revision"], one["status"]) for one in history] == [(1, "superseded"), (2, "deployed")]
+
+    helm(cluster, "rollback", chart.RELEASE, "1", *wait)
+    assert ready_pods(cluster) == {"router": 2, "workers": 2}
+    assert deployments(cluster) == installed
+    assert helm(cluster, "get", "values", chart.RELEASE) == values
+
+    helm(cluster, "uninstall", chart.RELEASE, *wait)
+    kinds = ",".join(output(cluster.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name")).split())
+    end = time.monotonic() + 60  # what belonged to what is gone, such as pods, goes a little later
+    while (left := [f"{one['kind']} {rules.name_of(one)}" for one in objects(cluster, kinds)]) and time.monotonic() < end:
+        time.sleep(1)
+    assert left == []
+    assert helm(cluster, "list", "--all", "--short").split() == []
+
+
+@pytest.mark.parametrize("setting, words", [
+    ("router.replicas=two", "/router/replicas"),
+    ("insecure=false", "insecure: false needs Secrets for TLS"),
+])
+def test_what_is_refused_leaves_no_release(cluster, setting, words):
+    done = cluster.helm("install", "refused", chart.CHART, "--namespace", chart.NAMESPACE, "--create-namespace", "--set", setting)
+    assert done.returncode != 0 and words in done.stderr, done.stderr
+    assert "refused" not in output(cluster.helm("list", "--all", "--all-namespaces", "--short"))
