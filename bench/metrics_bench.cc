@@ -1,6 +1,7 @@
 // What counting costs: the router's engine with RouterMetrics and with nobody who counts, in
 // interleaved pairs, over toy workers that take no time; as a share of a round of the embedded pair
-// in one process. And what a scrape costs with many slots running.
+// in one process. What a worker's metrics take after each of its commands, as such a share too. And
+// what a scrape costs with many slots running.
 //
 //   bench_metrics [--pairs 20] [--slots 1000] [--json FILE]
 
@@ -21,6 +22,8 @@
 #include "bench/paired_ratio.h"
 #include "kernels/cpu.h"
 #include "services/router/router_metrics.h"
+#include "services/worker/worker_metrics.h"
+#include "services/worker/worker_model.h"
 #include "tests/router/engine_driver.h"
 
 namespace tandem::bench {
@@ -29,6 +32,9 @@ namespace {
 constexpr int kStreams = 8;
 constexpr int kTokens = 256;
 constexpr int kScrapes = 50;
+constexpr int kRefreshes = 10000;
+constexpr char kTarget[] = TANDEM_SOURCE_DIR "/models/tales/target";
+constexpr char kDraft[] = TANDEM_SOURCE_DIR "/models/tales/draft";
 
 struct Options {
   int pairs = 20;
@@ -67,9 +73,8 @@ double Serve(EngineObserver* observer) {
 }
 
 double EmbeddedRoundSeconds() {
-  const auto one = OneProcess::Start({.target = TANDEM_SOURCE_DIR "/models/tales/target",
-                                      .draft = TANDEM_SOURCE_DIR "/models/tales/draft",
-                                      .threads = DefaultThreads()});
+  const auto one =
+      OneProcess::Start({.target = kTarget, .draft = kDraft, .threads = DefaultThreads()});
   if (!one.ok()) throw std::runtime_error(std::string(one.status().message()));
   std::vector<double> rounds;
   for (int run = 0; run < 20; ++run) {
@@ -86,6 +91,28 @@ double EmbeddedRoundSeconds() {
     rounds.push_back(response->completion().timings().decode_seconds() / std::max(1, num_rounds));
   }
   return Median(rounds);
+}
+
+// Of a worker's computing thread, after each command. A round is one command of each worker.
+double WorkerRefreshSeconds(const std::string& worker, const std::string& folder) {
+  WorkerModelOptions options;
+  options.folder = folder;
+  const auto model = WorkerModel::Load(options);
+  if (!model.ok()) throw std::runtime_error(std::string(model.status().message()));
+  WorkerMetrics metrics(worker, "bench", model->get());
+  WorkerStats& stats = (*model)->stats();
+  std::vector<double> runs;
+  for (int run = 0; run < 21; ++run) {
+    const double begin = ThreadSeconds();
+    for (int i = 0; i < kRefreshes; ++i) {
+      ++stats.num_batches;
+      stats.compute_seconds += 0.001;
+      if (worker == WorkerMetrics::kDrafter) stats.ring_bytes[v1::RING_TRANSPORT_SHM] += 1 << 16;
+      metrics.Refresh();
+    }
+    runs.push_back((ThreadSeconds() - begin) / kRefreshes);
+  }
+  return Median(runs);
 }
 
 // Milliseconds: what the router's thread does for the metrics now and then, and the text.
@@ -132,14 +159,19 @@ int Run(const Options& options) {
   const double cost = (ratio.mean - 1) * Median(without) / counter.num_rounds;
   const double most = (ratio.high - 1) * Median(without) / counter.num_rounds;
   const double round = EmbeddedRoundSeconds();
+  const double verifier = WorkerRefreshSeconds(WorkerMetrics::kVerifier, kTarget);
+  const double drafter = WorkerRefreshSeconds(WorkerMetrics::kDrafter, kDraft);
   const auto [refresh, text] = ScrapeSeconds(options.slots);
   std::printf(
       "counting: %.2f µs a round of %d streams (95 %%: at most %.2f), %.3f %% (at most %.3f %%) of "
       "the embedded "
       "pair's %.2f ms; %zu pairs\n"
+      "workers: %.0f ns a command of the verifier, %.0f ns of the drafter, both %.4f %% of such a "
+      "round\n"
       "scrape with %d slots running: %.2f ms of text, %.3f ms of the router's thread\n",
       1e6 * cost, kStreams, 1e6 * most, 100 * cost / round, 100 * most / round, 1e3 * round,
-      ratio.pairs, options.slots, 1e3 * text, 1e3 * refresh);
+      ratio.pairs, 1e9 * verifier, 1e9 * drafter, 100 * (verifier + drafter) / round, options.slots,
+      1e3 * text, 1e3 * refresh);
   if (!options.json.empty()) {
     const nlohmann::json report = {{"streams", kStreams},
                                    {"pairs", ratio.pairs},
@@ -148,6 +180,9 @@ int Run(const Options& options) {
                                    {"embedded_round_seconds", round},
                                    {"share", cost / round},
                                    {"share_at_most", most / round},
+                                   {"verifier_refresh_seconds", verifier},
+                                   {"drafter_refresh_seconds", drafter},
+                                   {"workers_share", (verifier + drafter) / round},
                                    {"slots", options.slots},
                                    {"scrape_seconds", text},
                                    {"refresh_seconds", refresh}};

@@ -1,6 +1,6 @@
 // How replicas add up: routers' own fleets (placement, engines, queues, moves) over simulated worker
 // pods that cost what real ones were measured to cost, for 1 to 1,000 pods. docs/scaling.md tells
-// what is simplified. All of it but the routers' own seconds is the same on every machine.
+// what is simplified. All of it but the column `code µs a token` is the same on every machine.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -42,18 +42,25 @@ constexpr double kRowSeconds = 0.0003;
 constexpr double kPromptRowSeconds = 0.0001;
 constexpr double kMeasuredPodTokensPerSecond = 2404;  // 32 clients there
 constexpr double kNetworkSeconds = 0.0002;            // one way, of a cluster
+// Of a router's thread, gRPC and the kernel's sockets included: a message that it handles, and a
+// token that it sends on to its client (docs/scaling.md has how they were measured).
+constexpr double kRouterEventSeconds = 0.00005;
+constexpr double kRouterTokenSeconds = 0.00003;
 
 constexpr uint32_t kPodSlots = 32;
 constexpr uint32_t kPageTokens = 64;
 constexpr uint32_t kPodPages = 256;
 constexpr uint32_t kContext = 2048;
+constexpr size_t kQueue = 64;  // of a router
 constexpr int kTenants = 64;
-constexpr int kConnectionsOfTenant = 8;
+constexpr int kFewestConnections = 8;       // of a tenant
+constexpr double kCallsOfConnection = 100;  // at once, at most
 constexpr int32_t kToken = 5;
 
 struct Setting {
   int pods = 1;
   int routers = 1;
+  int groups = 1;     // pods and routers are split evenly; a router serves the pods of its group
   double load = 0.8;  // of what the pods serve
   double seconds = 20;
   double lost_share = 0;     // of the pods, killed half way for kDownSeconds
@@ -165,13 +172,16 @@ class World {
     for (int i = 0; i < setting_.pods; ++i) specs.push_back({absl::StrCat("pod:", i), ""});
     EngineOptions options;
     options.workers.has_drafter = false;
+    options.max_queue = kQueue;
     for (int i = 0; i < setting_.routers; ++i) {
       options.workers.first_session_token = random_.Next();
       routers_.push_back(std::make_unique<Router>(
           Router{std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), random_.Next())}));
-      Timed(i, [&](Fleet& fleet) {
+      const int group = setting_.pods / setting_.groups;
+      const auto first = specs.begin() + GroupOf(i) * group;
+      Handle(i, [this, own = std::vector<PodSpec>(first, first + group)](Fleet& fleet) {
         fleet.Start(now_);
-        fleet.SetPods(specs, now_);
+        fleet.SetPods(own, now_);
       });
     }
     RunUntil(kStartTime + 1);  // all attach
@@ -186,14 +196,16 @@ class World {
     RunUntil(begin + setting_.seconds / 2);
     const uint64_t tokens_before = num_tokens_;
     const double busy_before = BusySeconds();
+    const double code_before = CodeSeconds();
     const double router_before = RouterSeconds();
     RunUntil(end);
     const uint64_t tokens = num_tokens_ - tokens_before;
     const double busy = BusySeconds() - busy_before;
-    const double router_seconds = RouterSeconds() - router_before;
+    const double code = CodeSeconds() - code_before;
+    const double router = RouterSeconds() - router_before;
     // What is under way ends.
     for (int i = 0; i < 1000 && num_live_ > 0; ++i) RunUntil(now_ + 0.1);
-    return Report(tokens, busy, router_seconds);
+    return Report(tokens, busy, code, router);
   }
 
  private:
@@ -202,7 +214,10 @@ class World {
     std::unique_ptr<Fleet> fleet;
     double tick_at = std::numeric_limits<double>::infinity();
     uint64_t tick_number = 0;
-    double seconds = 0;  // of this process, in the fleet
+    std::deque<std::function<void(Fleet&)>> inbox = {};
+    bool working = false;
+    double busy_seconds = 0;  // of its thread, simulated
+    double code_seconds = 0;  // of this process, in the fleet
   };
   struct Event {
     double at;
@@ -228,15 +243,38 @@ class World {
 
   // ------------------------------------------------------------ routers
 
-  void Timed(int router, const std::function<void(Fleet&)>& event) {
+  int GroupOf(int router) const { return router * setting_.groups / setting_.routers; }
+
+  // The router's thread does one event after the other; what it commands goes out when it is done.
+  void Handle(int router, std::function<void(Fleet&)> event) {
     Router& of = *routers_[static_cast<size_t>(router)];
+    of.inbox.push_back(std::move(event));
+    if (!of.working) Work(router);
+  }
+  void Work(int router) {
+    Router& of = *routers_[static_cast<size_t>(router)];
+    of.working = !of.inbox.empty();
+    if (!of.working) return;
+    const std::function<void(Fleet&)> event = std::move(of.inbox.front());
+    of.inbox.pop_front();
     const auto begin = std::chrono::steady_clock::now();
     event(*of.fleet);
-    EngineCommands commands = of.fleet->TakeCommands();
-    of.fleet->OnCommandsSent(now_);
-    of.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    for (EngineCommand& command : commands) Execute(router, command);
-    ScheduleTick(router);
+    const auto commands = std::make_shared<EngineCommands>(of.fleet->TakeCommands());
+    of.code_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    double seconds = kRouterEventSeconds;
+    for (const EngineCommand& command : *commands) {
+      if (const auto* write = std::get_if<WriteResponse>(&command)) {
+        seconds += kRouterTokenSeconds * write->response.token_ids_size();
+      }
+    }
+    of.busy_seconds += seconds;
+    At(now_ + seconds, [this, router, commands] {
+      for (EngineCommand& command : *commands) Execute(router, command);
+      routers_[static_cast<size_t>(router)]->fleet->OnCommandsSent(now_);
+      ScheduleTick(router);
+      Work(router);
+    });
   }
 
   void ScheduleTick(int router) {
@@ -248,15 +286,19 @@ class World {
       Router& ticked = *routers_[static_cast<size_t>(router)];
       if (number != ticked.tick_number) return;
       ticked.tick_at = 0;
-      Timed(router, [this](Fleet& fleet) { fleet.Tick(now_); });
+      Handle(router, [this](Fleet& fleet) { fleet.Tick(now_); });
     });
   }
 
-  size_t PodOf(SessionId session) const { return static_cast<size_t>(session >> 32); }
+  // A router counts the pods of its group from 0.
+  size_t PodOf(int router, SessionId session) const {
+    const int first = GroupOf(router) * (setting_.pods / setting_.groups);
+    return static_cast<size_t>(first) + static_cast<size_t>(session >> 32);
+  }
 
   void Lose(int router, SessionId session) {
     At(now_ + kNetworkSeconds, [this, router, session] {
-      Timed(router, [&](Fleet& fleet) {
+      Handle(router, [this, session](Fleet& fleet) {
         fleet.OnSessionLost(Worker::kVerifier, session, "connection refused", now_);
       });
     });
@@ -264,11 +306,11 @@ class World {
 
   void Execute(int router, EngineCommand& command) {
     if (const auto* open = std::get_if<OpenSession>(&command)) {
-      Pod& pod = pods_[PodOf(open->session)];
+      Pod& pod = pods_[PodOf(router, open->session)];
       if (!pod.alive) return Lose(router, open->session);
       pod.sessions[{router, open->session}].resize(kPodSlots);
     } else if (const auto* close = std::get_if<CloseSession>(&command)) {
-      Pod& pod = pods_[PodOf(close->session)];
+      Pod& pod = pods_[PodOf(router, close->session)];
       const auto session = pod.sessions.find({router, close->session});
       if (session == pod.sessions.end()) return;
       for (Pod::Slot& slot : session->second) pod.Close(slot);
@@ -292,7 +334,7 @@ class World {
 
   void Ping(int router, SessionId session) {
     At(now_ + kNetworkSeconds, [this, router, session] {
-      const Pod& pod = pods_[PodOf(session)];
+      const Pod& pod = pods_[PodOf(router, session)];
       if (!pod.alive) return;
       v1::WatchPong pong;
       pong.set_computing(pod.busy_until > now_);
@@ -302,13 +344,15 @@ class World {
         pong.set_num_free_pages(kPodPages - pod.num_used_pages);
       }
       At(now_ + kNetworkSeconds, [this, router, session, pong] {
-        Timed(router, [&](Fleet& fleet) { fleet.OnPong(Worker::kVerifier, session, pong, now_); });
+        Handle(router, [this, session, pong](Fleet& fleet) {
+          fleet.OnPong(Worker::kVerifier, session, pong, now_);
+        });
       });
     });
   }
 
   void Compute(int router, const SendToVerifier& send) {
-    Pod& pod = pods_[PodOf(send.session)];
+    Pod& pod = pods_[PodOf(router, send.session)];
     const auto session = pod.sessions.find({router, send.session});
     if (!pod.alive || session == pod.sessions.end()) return;
     std::vector<Pod::Slot>& slots = session->second;
@@ -341,8 +385,10 @@ class World {
     pod.busy_seconds += seconds;
     At(pod.busy_until + kNetworkSeconds,
        [this, router, session_id = send.session, life = pod.life, reply] {
-         if (pods_[PodOf(session_id)].life != life) return;
-         Timed(router, [&](Fleet& fleet) { fleet.OnVerifierReply(session_id, *reply, now_); });
+         if (pods_[PodOf(router, session_id)].life != life) return;
+         Handle(router, [this, session_id, reply](Fleet& fleet) {
+           fleet.OnVerifierReply(session_id, *reply, now_);
+         });
        });
   }
 
@@ -390,7 +436,8 @@ class World {
     const auto count =
         std::max(1, static_cast<int>(std::lround(setting_.lost_share * setting_.pods)));
     for (int i = 0; i < count; ++i) {
-      Pod& pod = pods_[static_cast<size_t>(i)];
+      // All over the groups, as nodes die.
+      Pod& pod = pods_[static_cast<size_t>(i * (setting_.pods / count))];
       const auto sessions = pod.sessions;
       pod.Die();
       for (const auto& [key, slots] : sessions) Lose(key.first, key.second);
@@ -400,16 +447,22 @@ class World {
 
   // ------------------------------------------------------------ clients
 
+  static double Popularity(int tenant) { return 1 / std::pow(tenant + 1, 1.1); }  // Zipf
+
   // Tenants have connections, and a connection leads to one router: requests of a hot tenant come
   // through few of them.
   void MakeConnections() {
     double total = 0;
     for (int tenant = 0; tenant < kTenants; ++tenant) {
-      total += 1 / std::pow(tenant + 1, 1.1);  // Zipf
+      total += Popularity(tenant);
       popularity_.push_back(total);
-      for (int i = 0; i < kConnectionsOfTenant; ++i) {
-        connections_.push_back(random_.Between(0, setting_.routers - 1));
-      }
+    }
+    const double calls = double{kPodSlots} * setting_.pods;
+    for (int tenant = 0; tenant < kTenants; ++tenant) {
+      const auto needed =
+          static_cast<int>(std::ceil(Popularity(tenant) / total * calls / kCallsOfConnection));
+      auto& connections = connections_.emplace_back(std::max(kFewestConnections, needed));
+      for (int& router : connections) router = random_.Between(0, setting_.routers - 1);
     }
     // Means of what comes, for the load.
     SeededRandom lengths = clients_.Fork();
@@ -439,8 +492,9 @@ class World {
     Call call;
     call.tenant = static_cast<int>(std::lower_bound(popularity_.begin(), popularity_.end(), draw) -
                                    popularity_.begin());
-    const int router = connections_[static_cast<size_t>(
-        call.tenant * kConnectionsOfTenant + clients_.Between(0, kConnectionsOfTenant - 1))];
+    const std::vector<int>& own = connections_[static_cast<size_t>(call.tenant)];
+    const int router =
+        own[static_cast<size_t>(clients_.Between(0, static_cast<int>(own.size()) - 1))];
     call.arrived_at = now_;
     call.wanted = HeavyTailed(clients_, kMedianOutput, kLongest);
     GenerationRequest request;
@@ -454,12 +508,12 @@ class World {
     request.request_id = absl::StrCat(id);
     calls_.push_back(call);
     ++num_live_;
-    Timed(router, [&](Fleet& fleet) {
+    Handle(router, [this, router, id, request = std::move(request)](Fleet& fleet) {
       if (const auto refusal = fleet.RefusesAll(now_)) {
         OnFinished(router, id, refusal->status);
         return;
       }
-      fleet.OnRequest(id, std::move(request), now_);
+      fleet.OnRequest(id, request, now_);
     });
   }
 
@@ -495,11 +549,16 @@ class World {
   }
   double RouterSeconds() const {
     double seconds = 0;
-    for (const auto& router : routers_) seconds += router->seconds;
+    for (const auto& router : routers_) seconds += router->busy_seconds;
+    return seconds;
+  }
+  double CodeSeconds() const {
+    double seconds = 0;
+    for (const auto& router : routers_) seconds += router->code_seconds;
     return seconds;
   }
 
-  nlohmann::json Report(uint64_t tokens, double busy, double router_seconds) const {
+  nlohmann::json Report(uint64_t tokens, double busy, double code, double router) const {
     std::vector<double> first;
     std::vector<double> per_token;
     std::vector<double> gaps;
@@ -524,9 +583,7 @@ class World {
     std::vector<double> tenants;
     for (const auto& [tenant, sums] : of_tenant) tenants.push_back(sums.first / sums.second);
     uint64_t preemptions = 0;
-    for (const auto& router : routers_) {
-      preemptions += router->fleet->State().load.num_preemptions();
-    }
+    for (const auto& one : routers_) preemptions += one->fleet->State().load.num_preemptions();
     const auto ms = [](const std::vector<double>& values) {
       return nlohmann::json{{"p50", 1000 * Percentile(values, 0.5)},
                             {"p95", 1000 * Percentile(values, 0.95)},
@@ -536,6 +593,7 @@ class World {
     const double pod_seconds = setting_.pods * seconds;
     return {{"pods", setting_.pods},
             {"routers", setting_.routers},
+            {"groups", setting_.groups},
             {"load", setting_.load},
             {"seconds", setting_.seconds},
             {"lost_share", setting_.lost_share},
@@ -555,7 +613,8 @@ class World {
             {"longest_gap_ms", ms(gaps)},
             {"jain_tenants", JainIndex(tenants)},
             {"jain_requests", JainIndex(speeds)},
-            {"router_us_per_token", 1e6 * router_seconds / static_cast<double>(tokens)}};
+            {"router_busy_share", router / (setting_.routers * seconds)},
+            {"code_us_per_token", 1e6 * code / static_cast<double>(tokens)}};
   }
 
   static constexpr double kMedianPrompt = 64;
@@ -571,7 +630,7 @@ class World {
   std::vector<std::unique_ptr<Router>> routers_;
   std::priority_queue<Event> events_;
   std::vector<double> popularity_;
-  std::vector<int> connections_;
+  std::vector<std::vector<int>> connections_;  // routers, by tenant
   std::deque<Call> calls_;
   double now_ = kStartTime;
   double rate_ = 1;
@@ -595,26 +654,28 @@ struct Part {
 
 std::vector<Part> Parts(int most_pods) {
   std::vector<Part> parts(4);
-  parts[0] = {"saturated", "Saturated: 1.3 times what the pods serve, a queue of 256 a router", {}};
+  parts[0] = {"saturated", "Saturated: 1.3 times what the pods serve, a queue of 64 a router", {}};
   parts[1] = {"loaded", "Loaded to 80 %: what clients wait", {}};
   parts[2] = {
       "lost", "Loaded to 70 %, and a tenth of the pods (one at least) dies half way for 3 s", {}};
   parts[3] = {"routers",
               "Loaded to 80 %, by the number of routers; blind: they are not told what others do",
               {}};
-  const std::vector<std::array<int, 2>> sizes = {{1, 1}, {10, 2}, {100, 4}, {1000, 4}};
-  for (const auto& [pods, routers] : sizes) {
+  // Ten pods are what two routers carry, so more of them are groups.
+  const std::vector<std::array<int, 3>> sizes = {
+      {1, 1, 1}, {10, 2, 1}, {100, 20, 10}, {1000, 200, 100}};
+  for (const auto& [pods, routers, groups] : sizes) {
     if (pods > most_pods) continue;
-    const double seconds = pods >= 1000 ? 2 : pods >= 100 ? 6 : 60;
-    parts[0].settings.push_back({pods, routers, 1.3, seconds, 0, true});
-    parts[1].settings.push_back({pods, routers, 0.8, seconds, 0, true});
-    parts[2].settings.push_back({pods, routers, 0.7, seconds, 0.1, true});
+    const double seconds = pods >= 1000 ? 10 : pods >= 100 ? 30 : 60;
+    parts[0].settings.push_back({pods, routers, groups, 1.3, seconds, 0, true});
+    parts[1].settings.push_back({pods, routers, groups, 0.8, seconds, 0, true});
+    parts[2].settings.push_back({pods, routers, groups, 0.7, seconds, 0.1, true});
   }
   const int pods = std::min(32, most_pods);
-  for (const int routers : {1, 2, 4, 8, 16}) {
+  for (const int routers : {4, 8, 16}) {
     if (routers > pods) continue;
-    parts[3].settings.push_back({pods, routers, 0.8, 6, 0, true});
-    if (routers > 1) parts[3].settings.push_back({pods, routers, 0.8, 6, 0, false});
+    parts[3].settings.push_back({pods, routers, 1, 0.8, 20, 0, true});
+    parts[3].settings.push_back({pods, routers, 1, 0.8, 20, 0, false});
   }
   return parts;
 }
@@ -627,24 +688,27 @@ std::string Three(const nlohmann::json& of, const char* name) {
 
 std::string Table(const nlohmann::json& rows) {
   std::string text =
-      "| pods | routers | tokens/s | a pod | busy | first token ms p50 / p95 / p99 | ms a token "
+      "| pods | routers | groups | tokens/s | a pod | pods busy | routers busy | first token ms "
+      "p50 / p95 / p99 | ms a token "
       "p50 / p95 / p99 | longest gap ms p50 / p95 / p99 | Jain, tenants | Jain, requests | "
-      "completed | refused | failed | router µs a token |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+      "completed | refused | failed | code µs a token |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+      "--- |\n";
   for (const nlohmann::json& row : rows) {
     absl::StrAppend(
-        &text,
-        absl::StrFormat("| %d | %d%s | %.0f | %.0f | %.0f %% | %s | %s | %s | %.3f | %.3f | %d | "
-                        "%d | %d | %.2f |\n",
-                        row.at("pods").get<int>(), row.at("routers").get<int>(),
-                        row.at("knows_others").get<bool>() ? "" : ", blind",
-                        row.at("tokens_per_second").get<double>(),
-                        row.at("tokens_per_second_per_pod").get<double>(),
-                        100 * row.at("busy_share").get<double>(), Three(row, "first_token_ms"),
-                        Three(row, "token_ms"), Three(row, "longest_gap_ms"),
-                        row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
-                        row.at("completed").get<int>(), row.at("refused").get<int>(),
-                        row.at("failed").get<int>(), row.at("router_us_per_token").get<double>()));
+        &text, absl::StrFormat(
+                   "| %d | %d%s | %d | %.0f | %.0f | %.0f %% | %.0f %% | %s | %s | %s | %.3f | "
+                   "%.3f | %d | %d | %d | %.2f |\n",
+                   row.at("pods").get<int>(), row.at("routers").get<int>(),
+                   row.at("knows_others").get<bool>() ? "" : ", blind", row.at("groups").get<int>(),
+                   row.at("tokens_per_second").get<double>(),
+                   row.at("tokens_per_second_per_pod").get<double>(),
+                   100 * row.at("busy_share").get<double>(),
+                   100 * row.at("router_busy_share").get<double>(), Three(row, "first_token_ms"),
+                   Three(row, "token_ms"), Three(row, "longest_gap_ms"),
+                   row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
+                   row.at("completed").get<int>(), row.at("refused").get<int>(),
+                   row.at("failed").get<int>(), row.at("code_us_per_token").get<double>()));
   }
   return text;
 }
@@ -670,6 +734,8 @@ int Main(int argc, char** argv) {
                             {"row_seconds", kRowSeconds},
                             {"prompt_row_seconds", kPromptRowSeconds},
                             {"network_seconds", kNetworkSeconds},
+                            {"router_event_seconds", kRouterEventSeconds},
+                            {"router_token_seconds", kRouterTokenSeconds},
                             {"measured_pod_tokens_per_second", kMeasuredPodTokensPerSecond}};
   std::string text =
       "# Figures of the scaling simulation\n\n"

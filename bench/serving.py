@@ -13,11 +13,13 @@ import datetime
 import json
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
 import lab
 
@@ -25,6 +27,7 @@ import harness
 from tandem.v1 import generate_pb2 as pb
 
 CLIENTS = "1,2,4,8,16,32"
+SCRAPES = 50
 
 
 class Bench:
@@ -169,16 +172,21 @@ def overload(bench):
             peak = measured("--clients", slots)["tokens_per_second"]
             for factor in (2, 10):
                 refused = {}
+                refused_after = []  # of each run with refusals; binaries of before did not say
 
                 def offered(_):
                     row = measured("--rate", factor * peak / length)
                     for status, count in row["failures"].items():
                         refused[status] = refused.get(status, 0) + count
+                    if row.get("refused_seconds", {}).get("count"):
+                        refused_after.append(row["refused_seconds"])
                     return row["tokens_per_second"]
 
                 ratio = lab.paired(offered, lambda _: measured("--clients", slots)["tokens_per_second"], pairs)
                 rows.append({"output_tokens": length, "peak_tokens_per_second": peak, "factor": factor, "ratio": ratio,
-                             "refused": refused})
+                             "refused": refused,
+                             "refused_seconds": {name: statistics.median(run[name] for run in refused_after)
+                                                 for name in ("p50", "p99")} if refused_after else None})
     lowest = min((row["ratio"] for row in rows if row["output_tokens"] == lengths[0]), key=lambda ratio: ratio["low"])
     return {"factors": rows, **goal_at_least(lowest, 0.9)}
 
@@ -188,13 +196,30 @@ def memory_of(server):
     return {name: lab.memory_bytes(pids[name])["private"] for name in ("tandem-router", "tandem-draft", "tandem-verifier")}
 
 
+def scrape(server):
+    """What GET /metrics takes of each process, over a connection of its own each time."""
+    addresses = harness.admin_addresses(server)
+    seconds = {name: [] for name in addresses}
+    sizes = {}
+    for _ in range(SCRAPES):
+        for name, address in addresses.items():
+            start = time.monotonic()
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+                sizes[name] = len(answer.read())
+            seconds[name].append(time.monotonic() - start)
+    return {"times": SCRAPES, "running_after": server.info().load.num_running,
+            "processes": {name: {"p50": lab.percentile(values, 0.5), "p99": lab.percentile(values, 0.99), "bytes": sizes[name]}
+                          for name, values in seconds.items()}}
+
+
 def hold_open(bench, streams, slots):
-    """Private memory of each process before and while so many streams are open, with so many slots."""
-    with bench.server(max_slots=slots, max_queue=streams) as server:
+    """Private memory of each process before and while so many streams are open, with so many slots; scrapes while all of them run."""
+    with bench.server(max_slots=slots, max_queue=streams, admin="127.0.0.1:0") as server:
         lab.bench_serve("--connect", server.address, "--clients", 8, "--pairs", 1, "--output-lengths", "fixed:8")  # warm
         before = memory_of(server)
         most = {"open": 0, "running": 0}
         during = {}
+        scraped = None
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             load = pool.submit(lab.bench_serve, "--connect", server.address, "--clients", streams, "--pairs", 1, "--drafting", "off",
                                "--output-lengths", "fixed:256", "--seconds", bench.size(30, 4))
@@ -206,15 +231,17 @@ def hold_open(bench, streams, slots):
                 if now.num_running > most["running"]:
                     most["running"] = now.num_running
                     during = memory_of(server)
+                if scraped is None and now.num_running >= streams:
+                    scraped = scrape(server)
                 time.sleep(0.1)
             row = load.result()["rows"][0]
     return {"streams": streams, "slots": slots, "most_open": most["open"], "most_running": most["running"],
             "failures": row["failures"], "tokens_per_second": row["tokens_per_second"],
-            "bytes_per_stream": {name: (during[name] - before[name]) / streams for name in before}}
+            "bytes_per_stream": {name: (during[name] - before[name]) / streams for name in before}, "scrape": scraped}
 
 
 def thousand_streams(bench):
-    """Streams held open at once on this machine, and what each costs in private memory."""
+    """Streams held open at once on this machine, what each costs in private memory, and what a scrape takes while all of them run."""
     streams = bench.size(1000, 60)
     waiting = hold_open(bench, streams, 8)
     running = hold_open(bench, streams, streams)
@@ -361,6 +388,11 @@ def interval(ratio):
     return f"{ratio['mean']:.3f}× ({ratio['low']:.3f} – {ratio['high']:.3f}, {ratio['pairs']} pairs)"
 
 
+def told_after(seconds):
+    """Of calls that were refused, medians of the runs; reports of before do not say."""
+    return f", told so after {1e3 * seconds['p50']:.2g} ms (p50) and {1e3 * seconds['p99']:.2g} ms (p99)" if seconds else ""
+
+
 def load_table(rows):
     lines = ["| clients | mode | drafting | tokens/s | over off | first token ms p50 / p95 / p99 | ms a token p50 / p95 / p99 | "
              "accepted | verifier | drafter | cores busy | client |", "| --- " * 12 + "|"]
@@ -387,12 +419,18 @@ def render(name, figure):
         lines += [f"- {row['clients']} clients: {interval(row['ratio'])}" for row in figure["rows"]]
     if name == "overload":
         lines += [f"- outputs of {row['output_tokens']} tokens, {row['peak_tokens_per_second']:.0f} tokens/s are served; {row['factor']} times "
-                  f"as many requests: {interval(row['ratio'])}; refused: {row['refused']}" for row in figure["factors"]]
+                  f"as many requests: {interval(row['ratio'])}; refused: {row['refused']}{told_after(row.get('refused_seconds'))}"
+                  for row in figure["factors"]]
     if name == "thousand_streams":
         for held in (figure["waiting"], figure["running"]):
             each = ", ".join(f"{key} {value / 1024:.1f} KiB" for key, value in held["bytes_per_stream"].items())
             lines.append(f"- {held['streams']} streams, {held['slots']} slots: {held['most_open']} open and {held['most_running']} "
                          f"running at once, {held['tokens_per_second']:.4g} tokens/s; private memory a stream: {each}")
+            if scraped := held.get("scrape"):
+                each = ", ".join(f"{name} {1e3 * one['p50']:.1f} / {1e3 * one['p99']:.1f} ms ({one['bytes'] / 1024:.0f} KiB)"
+                                 for name, one in scraped["processes"].items())
+                lines.append(f"- GET /metrics, {scraped['times']} times each while all run ({scraped['running_after']} after the last), "
+                             f"p50 / p99: {each}; goal 10 ms")
     if name == "prefix_cache":
         lines.append(f"- first {1e3 * figure['first_seconds']:.1f} ms, second {1e3 * figure['second_seconds']:.1f} ms, of which "
                      f"{figure['cached_tokens']} tokens were cached")

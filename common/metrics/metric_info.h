@@ -16,7 +16,8 @@ struct MetricInfo {
   const char* name;    // of Prometheus: a counter's ends with _total
   const char* unit;    // of one of what is counted
   const char* labels;  // names, separated by a comma, beside those that all series have
-  const char* help;
+  const char* help;    // what it counts, for the exposition too
+  const char* advice;  // for the docs alone: what to do when it is unusual
   std::span<const double> buckets = {};  // upper bounds of a histogram; +Inf is added
 };
 

@@ -220,6 +220,9 @@ class LoadRun {
       } else {
         ++result_->failures[absl::StatusCodeToString(
             static_cast<absl::StatusCode>(stream.status.error_code()))];
+        if (stream.tokens == 0 && stream.sent_at >= measured_from_) {
+          result_->refused.push_back(Now() - stream.sent_at);
+        }
       }
       return;
     }

@@ -31,8 +31,8 @@ struct LoadStep {
   std::string tenant = {};
 };
 
-// Sums over runs. Times are seconds of requests that ended with OK, as the clients measured them
-// but for `queue`.
+// Sums over runs. Times are seconds of requests that ended with OK (but for `refused`), as the
+// clients measured them (but for `queue`).
 struct LoadResult {
   double wall_seconds = 0;
   int64_t tokens = 0;     // that arrived, those of requests that were cancelled too
@@ -48,6 +48,8 @@ struct LoadResult {
       time_per_token;         // of each request: first token to last, over the tokens between
   std::vector<double> gaps;   // between two messages with tokens of one request
   std::vector<double> queue;  // waiting for a slot, as the server says
+  // From sending it to its end, of each that failed without a token.
+  std::vector<double> refused;
 };
 
 class LoadClient {

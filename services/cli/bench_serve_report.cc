@@ -100,6 +100,7 @@ nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
       {"time_per_token_seconds", ToJson(result.time_per_token)},
       {"message_gap_seconds", ToJson(result.gaps)},
       {"queue_seconds", ToJson(result.queue)},
+      {"refused_seconds", ToJson(result.refused)},
       {"drafted_tokens", totals.drafted()},
       {"acceptance_rate", totals.AcceptanceRate()},
       {"alpha", totals.Alpha()},
@@ -199,6 +200,11 @@ std::string RenderServeTable(const std::vector<ServeCell>& cells, const ServeCon
     for (const auto& [status, count] : cell.result.failures) {
       notes += absl::StrFormat("%s, %s, %s: %d × %s\n", StepName(cell), cell.mode, cell.drafting,
                                count, status);
+    }
+    if (const Percentiles refused = PercentilesOf(cell.result.refused); refused.count > 0) {
+      notes += absl::StrFormat("%s, %s, %s: refused after %s ms (p50), %s ms (p99)\n",
+                               StepName(cell), cell.mode, cell.drafting,
+                               Number(1e3 * refused.p50, 2), Number(1e3 * refused.p99, 2));
     }
   }
   text += "\n" + notes;

@@ -60,6 +60,7 @@ class HelpFormatter : public CLI::Formatter {
     return found == std::string::npos ? name : name.erase(found, negated.size());
   }
   // Without the range: the descriptions say what people need of it, and errors the rest.
+  // It comes after a colon, so that a type's own name has none.
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string type = option->get_type_name();
     return option->get_type_size() == 0 || type.empty() ? "" : " " + type.substr(0, type.find(':'));
@@ -661,8 +662,8 @@ void AddTokenize(CLI::App& app, TokenizeOptions& options) {
 }
 
 void AddTop(CLI::App& app, TopOptions& options) {
-  app.add_option("--admin", options.admin, "admin address of a router (127.0.0.1:9464)")
-      ->type_name("HOST:PORT")
+  app.add_option("--admin", options.admin, "admin address of a router, HOST:PORT (127.0.0.1:9464)")
+      ->type_name("ADDRESS")
       ->group("Server");
   AddClientSecurity(app, options.security);
   app.add_option("--interval", options.interval, "seconds from one frame to the next (1)")
@@ -674,8 +675,9 @@ void AddTop(CLI::App& app, TopOptions& options) {
 }
 
 void AddHealthcheck(CLI::App& app, HealthcheckOptions& options) {
-  app.add_option("--admin", options.admin, "admin address of a router or a worker (127.0.0.1:9464)")
-      ->type_name("HOST:PORT")
+  app.add_option("--admin", options.admin,
+                 "admin address of a router or a worker, HOST:PORT (127.0.0.1:9464)")
+      ->type_name("ADDRESS")
       ->group("Server");
   app.add_flag("--tls", options.tls, "it speaks TLS; any certificate will do")->group("Server");
 }

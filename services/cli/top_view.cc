@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status.h"
 #include "services/cli/share.h"
@@ -21,7 +22,7 @@ constexpr double kAcceptanceSeconds = 20;  // the same of acceptance
 constexpr size_t kMaxEvents = 50;
 constexpr size_t kShownEvents = 6;
 constexpr int kLeast = 40;  // columns
-constexpr size_t kNumberWidths[] = {10, 10, 12, 13, 12, 9};
+constexpr size_t kNumberWidths[] = {10, 10, 12, 7, 13, 12, 9};
 constexpr const char* kBlocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
 std::string PercentOf(double part, double all) {
@@ -103,7 +104,12 @@ absl::Status TopView::Take(const std::string& json) {
               .draft_model = state.at("draft_model"),
               .transport = state.at("transport"),
               .kv = pages(state.at("kv")),
-              .draft_kv = pages(state.at("draft_kv"))};
+              .draft_kv = pages(state.at("draft_kv")),
+              .finished = state.at("finished"),
+              .preemptions = state.at("preemptions"),
+              .verifier_losses = state.at("verifier_losses"),
+              .drafter_losses = state.at("drafter_losses"),
+              .ring_errors = state.at("ring_errors")};
     accepted_at_ = answer.at("positions").at("accepted").get<std::vector<double>>();
     tested_at_ = answer.at("positions").at("tested").get<std::vector<double>>();
   } catch (const nlohmann::json::exception& error) {
@@ -158,14 +164,14 @@ std::string TopView::Numbers(const Palette& palette) const {
   const size_t last = samples_.size() - 1;
   const Sample now = Over(last, kRateSeconds);
   const Sample slow = Over(last, kAcceptanceSeconds);
-  return palette.Dim(
-             TableLine({"tokens/s", "speedup", "acceptance", "tokens/pass", "running", "waiting"},
-                       kNumberWidths)) +
+  return palette.Dim(TableLine(
+             {"tokens/s", "speedup", "acceptance", "α", "tokens/pass", "running", "waiting"},
+             kNumberWidths)) +
          "\n" +
          palette.Bold(TableLine(
              {Short(Share(now.tokens(), now.time)),
               now.rounds > 0 ? Number(samples_[last].gain, 2) + "×" : "–",
-              PercentOf(slow.accepted, slow.drafted),
+              PercentOf(slow.accepted, slow.drafted), PercentOf(slow.accepted, slow.tested),
               slow.tokens() > 0 ? Number(slow.tokens() / (slow.tokens() - slow.emitted[0]), 2)
                                 : "–",
               absl::StrFormat("%d of %d", state_.running, state_.slots),
@@ -179,15 +185,26 @@ std::string TopView::Curves(int width) const {
   const size_t first = samples_.size() > columns ? samples_.size() - columns : 0;
   std::vector<double> rates;
   std::vector<double> acceptance;
+  std::vector<double> alpha;
   for (size_t i = first; i < samples_.size(); ++i) {
     const Sample now = Over(i, kRateSeconds);
     rates.push_back(Share(now.tokens(), now.time));
     const Sample slow = Over(i, kAcceptanceSeconds);
     acceptance.push_back(Share(slow.accepted, slow.drafted));
+    alpha.push_back(Share(slow.accepted, slow.tested));
   }
   const double most = *std::max_element(rates.begin(), rates.end());
   return "tokens/s    " + Curve(rates, most) + " up to " + Short(most) + "\n" + "acceptance  " +
-         Curve(acceptance, 1) + "\n";
+         Curve(acceptance, 1) + "\n" + "α           " + Curve(alpha, 1) + "\n";
+}
+
+std::string TopView::Sources(const Palette& palette) const {
+  const Sample now = Over(samples_.size() - 1, kRateSeconds);
+  const auto rate = [&](size_t source) { return Short(Share(now.emitted[source], now.time)); };
+  return absl::StrCat("by source   ", palette.Source(v1::TOKEN_SOURCE_ACCEPTED, "accepted "),
+                      rate(0), ", ", palette.Source(v1::TOKEN_SOURCE_BONUS, "bonus "), rate(2),
+                      ", ", palette.Source(v1::TOKEN_SOURCE_RECOVERED, "recovered "), rate(1),
+                      ", plain ", rate(3), " tokens/s\n");
 }
 
 std::string TopView::Positions(const Palette& palette) const {
@@ -220,7 +237,21 @@ std::string TopView::Cache(const Palette& palette) const {
            Number(pages.used, 0) + " of " + Number(pages.total, 0) + " pages";
   };
   return "KV cache    " + one("target", state_.kv) +
-         (state_.has_drafter ? "   " + one("drafter", state_.draft_kv) : "") + "\n\n";
+         (state_.has_drafter ? "   " + one("drafter", state_.draft_kv) : "") + "\n";
+}
+
+std::string TopView::Totals() const {
+  const Sample& last = samples_.back();
+  const auto count = [](double number, const char* what) {
+    return absl::StrCat(Number(number, 0), " ", what);
+  };
+  return absl::StrCat("since start ", count(state_.finished, "requests finished, "),
+                      count(last.tokens(), "tokens, "), count(last.drafted, "drafted, "),
+                      count(last.accepted, "accepted\n"), "            ",
+                      count(state_.preemptions, "preempted, "),
+                      count(state_.verifier_losses, "verifier losses, "),
+                      count(state_.drafter_losses, "drafter losses, "),
+                      count(state_.ring_errors, "ring errors\n\n"));
 }
 
 std::string TopView::Events(int width, const Palette& palette) const {
@@ -240,8 +271,8 @@ std::string TopView::Events(int width, const Palette& palette) const {
 
 std::string TopView::Render(int width, const Palette& palette) const {
   if (samples_.empty()) return "waiting for the router's first figures\n";
-  return Header(palette) + Numbers(palette) + Curves(width) + Positions(palette) + Rounds() +
-         Cache(palette) + Events(width, palette);
+  return Header(palette) + Numbers(palette) + Curves(width) + Sources(palette) +
+         Positions(palette) + Rounds() + Cache(palette) + Totals() + Events(width, palette);
 }
 
 }  // namespace tandem::cli

@@ -20,7 +20,7 @@ class TopView {
   // Unix time of the newest sample; 0: none.
   double since() const { return samples_.empty() ? 0 : samples_.back().time; }
 
-  // Some twenty lines of `width` columns.
+  // Some two dozen lines of `width` columns.
   std::string Render(int width, const Palette& palette) const;
 
  private:
@@ -45,6 +45,8 @@ class TopView {
     bool verifier = false, drafter = false, has_drafter = false;
     std::string draft_model, transport;
     Pages kv, draft_kv;
+    double finished = 0, preemptions = 0;  // since the start, as those below
+    double verifier_losses = 0, drafter_losses = 0, ring_errors = 0;
   };
   struct Event {
     double time = 0;
@@ -56,9 +58,11 @@ class TopView {
   std::string Header(const Palette& palette) const;
   std::string Numbers(const Palette& palette) const;
   std::string Curves(int width) const;
+  std::string Sources(const Palette& palette) const;
   std::string Positions(const Palette& palette) const;
   std::string Rounds() const;
   std::string Cache(const Palette& palette) const;
+  std::string Totals() const;
   std::string Events(int width, const Palette& palette) const;
 
   std::string version_;

@@ -31,8 +31,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::Ge;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::Le;
+using ::testing::Lt;
+using ::testing::Not;
 
 // ---------------------------------------------------------------- requests
 
@@ -210,12 +213,24 @@ TEST(ServeReportTest, TheLimitIsNamed) {
   EXPECT_THAT(LimitOf(busy, context), HasSubstr("cores:"));
 }
 
+TEST(ServeReportTest, RefusalsAreCountedBelowTheTableWithTheTimeThatTheyTook) {
+  ServeCell cell = CellOf(8, 0.75, 0.25);
+  const auto text = [&] { return RenderServeTable({cell}, ServeContext(), Palette(false)); };
+  EXPECT_THAT(text(), Not(HasSubstr("refused")));
+  cell.result.failures["RESOURCE_EXHAUSTED"] = 3;
+  cell.result.refused = {0.001, 0.002, 0.003};
+  EXPECT_THAT(text(),
+              AllOf(HasSubstr("8, greedy, off: 3 × RESOURCE_EXHAUSTED\n"),
+                    HasSubstr("8, greedy, off: refused after 2.00 ms (p50), 2.98 ms (p99)\n")));
+}
+
 TEST(ServeReportTest, JsonHasTheNumbers) {
   ServeContext context;
   context.cores = 2;
   context.target_weights = 100;
   ServeCell cell = CellOf(8, 0.75, 0.25);
   cell.result.failures["UNAVAILABLE"] = 3;
+  cell.result.refused = {0.001, 0.002, 0.003};
   cell.result.prompt_tokens = 6;
   cell.result.cached_prompt_tokens = 1;
   cell.ratios = {1.25, 1.25};
@@ -228,6 +243,8 @@ TEST(ServeReportTest, JsonHasTheNumbers) {
   EXPECT_DOUBLE_EQ(row["utilisation"]["client"], 0.05);
   EXPECT_DOUBLE_EQ(row["time_to_first_token_seconds"]["p99"], 0.25);
   EXPECT_EQ(row["failures"]["UNAVAILABLE"], 3);
+  EXPECT_EQ(row["refused_seconds"]["count"], 3);
+  EXPECT_DOUBLE_EQ(row["refused_seconds"]["p50"], 0.002);
   EXPECT_DOUBLE_EQ(row["ratio_to_off"]["mean"], 1.25);
   // 5 prompt rows and 9 rounds in 2 s, 2 operations a weight.
   EXPECT_DOUBLE_EQ(row["target_flops"], 2 * 100 * 7.0);
@@ -495,6 +512,10 @@ TEST_F(BenchServeTest, RefusalsAreCountedByStatusAndTriedAgainAfterTheHint) {
       {.clients = 1, .requests = 8}, [](uint64_t) { return Ask(4); }, [](double) { return true; },
       &result);
   EXPECT_EQ(result.failures["RESOURCE_EXHAUSTED"], 3);
+  ASSERT_EQ(result.refused.size(), 3u);
+  for (const double seconds : result.refused) {
+    EXPECT_THAT(seconds, AllOf(Gt(0), Lt(result.wall_seconds)));
+  }
   EXPECT_EQ(result.finished, 5);
   EXPECT_GE(result.wall_seconds, 0.014);  // three times 5 ms
   EXPECT_LT(result.wall_seconds, 5);

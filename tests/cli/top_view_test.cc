@@ -39,7 +39,12 @@ nlohmann::json Answer(int first, int last, double started = 900) {
                              {"draft_model", "tales-draft"},
                              {"transport", "shm"},
                              {"kv", {{"total", 100}, {"used", 30}}},
-                             {"draft_kv", {{"total", 50}, {"used", 5}}}}},
+                             {"draft_kv", {{"total", 50}, {"used", 5}}},
+                             {"finished", 12},
+                             {"preemptions", 1},
+                             {"verifier_losses", 2},
+                             {"drafter_losses", 3},
+                             {"ring_errors", 4}}},
                            {"positions", {{"accepted", {80, 30, 0}}, {"tested", {100, 60, 0}}}}};
   for (int t = first; t <= last; ++t) answer["samples"].push_back(Second(t));
   return answer;
@@ -56,15 +61,22 @@ TEST(TopViewTest, ShowsWhatTheLastSecondsCameTo) {
   const std::string text = Render(view);
   EXPECT_THAT(text, HasSubstr("tales drafted by tales-draft  Tandem 1.2.3, up for 2 min"));
   EXPECT_THAT(text, HasSubstr("● verifier   ● drafter   ● ring: shm"));
-  // 40 tokens a second; 25 of 40; 40 tokens in 15 passes of requests.
-  EXPECT_THAT(text,
-              HasSubstr("      40.0     1.70×        62 %         2.67     3 of 32        2"));
+  // 40 tokens a second; 25 of 40 drafted and of 30 tested; 40 tokens in 15 passes of requests.
+  EXPECT_THAT(text, HasSubstr("  tokens/s   speedup  acceptance      α  tokens/pass     running"));
+  EXPECT_THAT(
+      text, HasSubstr("      40.0     1.70×        62 %   83 %         2.67     3 of 32        2"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("by source   accepted 25.0, bonus 4.00, recovered 6.00, plain 5.00 tokens/s\n"));
   EXPECT_THAT(text, HasSubstr("by position  1"));
   EXPECT_THAT(text, AllOf(HasSubstr("80 %"), HasSubstr("50 %")));
   EXPECT_THAT(
       text,
       HasSubstr("a round     13.20 ms: verify 10.00, draft 1.00, transfer 2.00, router 0.20"));
   EXPECT_THAT(text, AllOf(HasSubstr("30 of 100 pages"), HasSubstr("5 of 50 pages")));
+  EXPECT_THAT(text, HasSubstr("since start 12 requests finished, 1200 tokens, 1200 drafted, 750 "
+                              "accepted\n            1 preempted, 2 verifier losses, 3 drafter "
+                              "losses, 4 ring errors\n"));
 }
 
 TEST(TopViewTest, WhatComesLaterIsAppended) {

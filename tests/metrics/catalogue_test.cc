@@ -27,11 +27,13 @@ std::string Tables() {
   std::string text;
   for (const metrics::CatalogueSection& section : metrics::Catalogue()) {
     text += "\n### " + std::string(section.title) + " (" + section.processes + ")\n\n";
-    text += "| name | type | unit | labels | what |\n| --- | --- | --- | --- | --- |\n";
+    text +=
+        "| name | type | unit | labels | what | when it is unusual |\n"
+        "| --- | --- | --- | --- | --- | --- |\n";
     for (const MetricInfo* info : section.metrics) {
       const std::string labels = std::regex_replace(info->labels, std::regex(","), ", ");
       text += "| `" + std::string(info->name) + "` | " + TypeName(info->type) + " | " + info->unit +
-              " | " + labels + " | " + info->help + " |\n";
+              " | " + labels + " | " + info->help + " | " + info->advice + " |\n";
     }
   }
   return text + "\n";
@@ -58,6 +60,19 @@ TEST(CatalogueTest, NamesFollowPrometheus) {
     }
   }
   EXPECT_GT(names.size(), 40u);
+}
+
+TEST(CatalogueTest, EachSaysWhatToDo) {
+  std::set<std::string> advices;
+  for (const metrics::CatalogueSection& section : metrics::Catalogue()) {
+    for (const MetricInfo* info : section.metrics) {
+      const std::string advice = info->advice;
+      EXPECT_TRUE(advices.insert(advice).second) << info->name << " has the advice of another";
+      EXPECT_GT(advice.size(), 20u) << info->name;
+      EXPECT_EQ(advice.back(), '.') << info->name;
+      EXPECT_EQ(advice.find_first_of("|\n"), std::string::npos) << info->name;  // a table's cell
+    }
+  }
 }
 
 // TANDEM_UPDATE_DOCS=1 writes them.

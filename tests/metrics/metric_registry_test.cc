@@ -13,6 +13,7 @@ namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::ReadExposition;
 
 TEST(MetricRegistryTest, SeriesHaveTheirLabelsTypeAndHelp) {
@@ -23,6 +24,7 @@ TEST(MetricRegistryTest, SeriesHaveTheirLabelsTypeAndHelp) {
   const std::string text = registry.Serialize();
   EXPECT_THAT(text, HasSubstr("# TYPE tandem_emitted_tokens_total counter\n"));
   EXPECT_THAT(text, HasSubstr("# HELP tandem_requests_waiting Requests that wait"));
+  EXPECT_THAT(text, Not(HasSubstr(metrics::kRequestsWaiting.advice)));  // the docs' alone
   EXPECT_THAT(text, HasSubstr("# TYPE tandem_queue_wait_seconds histogram\n"));
   const auto series = ReadExposition(text);
   EXPECT_EQ(series.at(R"(tandem_emitted_tokens_total{model="toy",source="bonus"})"), 3);

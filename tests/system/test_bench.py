@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,6 +82,9 @@ def test_a_full_queue_is_seen_as_failures_and_hurts_nobody(servers):
     row = report["rows"][0]
     assert row["failures"].keys() == {"RESOURCE_EXHAUSTED"}
     assert row["requests"] + row["failures"]["RESOURCE_EXHAUSTED"] == 48
+    refused = row["refused_seconds"]
+    assert refused["count"] == row["failures"]["RESOURCE_EXHAUSTED"]
+    assert 0 < refused["p50"] <= refused["p99"] <= refused["max"]
 
 
 def test_clients_that_leave_are_counted_apart(server):
@@ -99,9 +103,23 @@ def test_every_figure_can_be_measured(tmp_path):
     figures = json.loads((tmp_path / "serving.json").read_text())["figures"]
     assert len(figures) == 10
     assert figures["thousand_streams"]["met"]
+    scraped = figures["thousand_streams"]["running"]["scrape"]["processes"]
+    assert set(scraped) == {"router", "verifier", "draft"} and all(0 < one["p50"] <= one["p99"] for one in scraped.values())
     assert figures["prefix_cache"]["cached_tokens"] >= 480  # whole pages of 512
     text = (tmp_path / "serving.md").read_text()
     assert all(f"## {name.replace('_', ' ')}" in text for name in figures)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium in PATH")
+def test_what_the_live_page_costs_can_be_measured(tmp_path):
+    path = tmp_path / "live_page.json"
+    done = run(sys.executable, SOURCE_DIR / "bench" / "live_page.py", "--seconds", 2, "--pairs", 1, "--out", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    assert [one["page"] for one in report["windows"]] == ["closed", "open"]
+    assert all(one["router"] > 0 and 2 <= one["wall_seconds"] < 20 for one in report["windows"])
+    assert report["windows"][1]["browser"] > 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == ["router", "browser"]
 
 
 def test_a_short_soak_comes_back_to_its_baseline(tmp_path):

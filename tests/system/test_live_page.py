@@ -9,9 +9,12 @@ import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
+import threading
 import time
 import urllib.request
+import zlib
 
 import pytest
 
@@ -48,6 +51,32 @@ def live(server, address):
     return json.loads(fetch(f"http://{address}/live.json")[0])
 
 
+@contextlib.contextmanager
+def load_on(server, address):
+    """Two drafted streams at a time while the block runs; their rounds are counted when it begins."""
+    stop = threading.Event()
+
+    def run(prompt, options):
+        while not stop.is_set():
+            server.generate(prompt, max_tokens=100, ignore_eos=True, **options)
+
+    def rounds():
+        return json.loads(fetch(f"http://{address}/live.json")[0])["samples"][-1]["rounds"]
+
+    before = rounds()
+    threads = [threading.Thread(target=run, args=arguments) for arguments in (
+        ("Once upon a time", dict(temperature=0, draft_length=4)), ("The king said", dict(draft_length=3)))]
+    for thread in threads:
+        thread.start()
+    try:
+        harness.wait_until(lambda: rounds() > before, 10, "rounds are counted")
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
 def browse(address, tmp_path, *arguments):
     """What chromium prints, and its complaints about the page."""
     done = subprocess.run(
@@ -61,6 +90,30 @@ def browse(address, tmp_path, *arguments):
 def text_of(dom, name):
     match = re.search(rf'<(\w+)[^>]* id="{name}"[^>]*>(.*?)</\1>|<(\w+) id="{name}"[^>]*>(.*?)</\3>', dom, re.DOTALL)
     return html.unescape(re.sub(r"<[^>]*>", " ", match.group(2) or match.group(4))).strip()
+
+
+def first_pixel(picture):
+    """(red, green, blue) of the upper left corner of a PNG: the one pixel that no filter changes."""
+    data = picture.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    packed, at = b"", 8
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        body = data[at + 8:at + 8 + length]
+        if kind == b"IHDR":
+            bits, colours = body[8], body[9]
+            assert bits == 8 and colours in (2, 6), "neither RGB nor RGBA with eight bits each"
+        elif kind == b"IDAT":
+            packed += body
+        at += length + 12
+    return tuple(zlib.decompress(packed)[1:4])
+
+
+def page_colour(address, scheme):
+    """Background of the body, as the style sheet has it."""
+    light, dark = (bytes.fromhex(colour) for colour in re.findall(r"--page: #([0-9a-f]{6})", fetch(f"http://{address}/live.css")[0]))
+    assert max(dark) < 64 < 192 < min(light)
+    return tuple(dark if scheme == "dark" else light)
 
 
 def test_the_json_says_what_happened(live):
@@ -98,14 +151,30 @@ def test_the_page_is_small_and_asks_nobody_else(address):
 
 @browser_test
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_in_a_browser(live, address, tmp_path, scheme):
+def test_the_page_in_a_browser(live, server, address, tmp_path, scheme):
     preferred = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
-    dom, complaints = browse(address, tmp_path, preferred, "--dump-dom")
+    with load_on(server, address):
+        dom, complaints = browse(address, tmp_path, preferred, "--dump-dom")
     assert complaints == []
     assert text_of(dom, "models") == "tales  drafted by  tales-draft"
     assert re.fullmatch(r"\d+\s+%", text_of(dom, "acceptance"))
     assert float(text_of(dom, "length")) > 1
-    assert text_of(dom, "slots").startswith("0")
+    assert re.fullmatch(r"[1-9][\d.]*k?", text_of(dom, "tokens"))
+    gain, = re.fullmatch(r"(\d+\.\d\d)\s+×", text_of(dom, "gain")).groups()
+    assert 0.1 < float(gain) < 17
+    running, slots = re.fullmatch(r"(\d+)\s+of\s+(\d+)", text_of(dom, "slots")).groups()
+    assert int(running) <= 2 and int(slots) == live["state"]["slots"]
+    milliseconds = dict(re.findall(r"(\w+)\s+([\d.]+)", text_of(dom, "round-legend")))
+    assert set(milliseconds) == {"verify", "draft", "transfer", "router"}
+    assert all(0 < float(milliseconds[stage]) < 1000 for stage in ("verify", "draft"))
+    for name, of_json in (("kv", "kv"), ("draft-kv", "draft_kv")):
+        pages = re.fullmatch(r"([\d\s]+) of ([\d\s]+) pages", text_of(dom, f"{name}-text")).groups()
+        used, total = (int(re.sub(r"\s", "", number)) for number in pages)
+        assert 0 <= used <= total == live["state"][of_json]["total"] > 0
+        value, = re.search(rf'<meter id="{name}"[^>]* value="([^"]+)"', dom).groups()
+        assert float(value) == pytest.approx(used / total, abs=1e-3)
+    assert re.findall(r'<li class="(\w+)" data-name="(\w+)">([^<]*)<', dom) == [
+        ("good", "verifier", "verifier"), ("good", "drafter", "drafter"), ("good", "transport", "ring: shm")]
     assert "attached" in text_of(dom, "events")
     assert "%" in text_of(dom, "positions")
     assert re.search(r'id="tokens-chart"[^>]*aria-label="accepted \S+', dom)
@@ -114,6 +183,7 @@ def test_the_page_in_a_browser(live, address, tmp_path, scheme):
     _, complaints = browse(address, tmp_path, preferred, f"--screenshot={picture}")
     assert complaints == []
     assert picture.stat().st_size > 20000
+    assert first_pixel(picture) == pytest.approx(page_colour(address, scheme), abs=3)
 
 
 @browser_test
@@ -137,7 +207,14 @@ def test_top_shows_the_same(live, address):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("tales drafted by tales-draft  Tandem ")
     assert "● verifier   ● drafter   ● ring: shm" in done.stdout
+    assert re.search(r"^ *tokens/s +speedup +acceptance +α +tokens/pass +running +waiting$", done.stdout, re.MULTILINE)
+    assert re.search(r"^by source   accepted \S+, bonus \S+, recovered \S+, plain \S+ tokens/s$", done.stdout, re.MULTILINE)
     assert re.search(r"by position  1 .*\d %", done.stdout)
+    totals = re.search(r"^since start (\d+) requests finished, (\d+) tokens, (\d+) drafted, (\d+) accepted$", done.stdout, re.MULTILINE)
+    finished, tokens, drafted, accepted = map(int, totals.groups())
+    last = live["samples"][-1]
+    assert finished > 2 and tokens >= sum(last["emitted"]) and drafted >= last["drafted"] and accepted >= last["accepted"]
+    assert re.search(r"^ +0 preempted, 0 verifier losses, 0 drafter losses, 0 ring errors$", done.stdout, re.MULTILINE)
     assert "verifier: attached" in done.stdout
     assert "\x1b" not in done.stdout
 

@@ -18,7 +18,6 @@ import pytest
 import harness
 
 DEPLOY_DIR = harness.SOURCE_DIR / "deploy"
-PROCESSES = ("router", "verifier", "draft")
 # Kinds of series that a histogram has beside its name.
 HISTOGRAM_ENDS = ("_bucket", "_sum", "_count")
 
@@ -34,18 +33,6 @@ def status_of(url):
             return response.status
     except urllib.error.HTTPError as error:
         return error.code
-
-
-def admin_addresses(server):
-    """{process: HOST:PORT}, from the log."""
-    found = {}
-
-    def all_there():
-        found.update(re.findall(r"^(\w+): .* metrics: http://(\S+)/metrics$", server.log(), re.MULTILINE))
-        return set(found) >= set(PROCESSES)
-
-    harness.wait_until(all_there, 10, f"three admin addresses in\n{server.log()}")
-    return found
 
 
 def series(text):
@@ -139,7 +126,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory, tools, server):
-    running = Prometheus(tmp_path_factory.mktemp("prometheus"), tools, admin_addresses(server))
+    running = Prometheus(tmp_path_factory.mktemp("prometheus"), tools, harness.admin_addresses(server))
     harness.wait_until(lambda: [value for _, value in running.query("up")] == [1, 1, 1], 30, "three targets are up")
     time.sleep(0.6)  # two scrapes: rates begin from the zeros
     yield running
@@ -214,7 +201,7 @@ def test_requests_tokens_and_times(server, prometheus, completions):
 def test_workers_have_their_own(server, completions):
     page_tokens = server.info().load.kv_page_tokens
     server.generate([300 + i for i in range(2 * page_tokens)], temperature=0, max_tokens=1)
-    addresses = admin_addresses(server)
+    addresses = harness.admin_addresses(server)
     # Slots are closed by a command of their own, after the client has its answer.
     harness.wait_until(lambda: total(series(get(f"http://{addresses['verifier']}/metrics")), "tandem_worker_slots", state="open") == 0,
                        5, "all slots are closed")
@@ -242,7 +229,7 @@ def test_workers_have_their_own(server, completions):
 
 
 def test_a_lost_drafter_is_seen(server, completions):
-    url = f"http://{admin_addresses(server)['router']}/metrics"
+    url = f"http://{harness.admin_addresses(server)['router']}/metrics"
 
     def changes(reason):
         return total(series(get(url)), "tandem_epoch_changes_total", worker="drafter", reason=reason)
@@ -255,7 +242,7 @@ def test_a_lost_drafter_is_seen(server, completions):
 
 
 def test_health_pages(server):
-    for address in admin_addresses(server).values():
+    for address in harness.admin_addresses(server).values():
         assert get(f"http://{address}/healthz") == "ok\n"
         assert status_of(f"http://{address}/readyz") == 200
         assert status_of(f"http://{address}/nothing") == 404
@@ -264,7 +251,7 @@ def test_health_pages(server):
 def test_not_ready_while_the_verifier_is_gone(tmp_path):
     server = harness.Server(tmp_path, admin="127.0.0.1:0")
     try:
-        address = admin_addresses(server)["router"]
+        address = harness.admin_addresses(server)["router"]
         assert status_of(f"http://{address}/readyz") == 200
         verifier = server.child("tandem-verifier")
         subprocess.run(["kill", "-STOP", str(verifier)], check=True)
@@ -276,12 +263,13 @@ def test_not_ready_while_the_verifier_is_gone(tmp_path):
 
 
 def test_promtool_finds_nothing(server, tools):
-    for address in admin_addresses(server).values():
+    for address in harness.admin_addresses(server).values():
         done = subprocess.run([tools / "promtool", "check", "metrics"], input=get(f"http://{address}/metrics"), capture_output=True,
                               text=True)
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
     folder = DEPLOY_DIR / "prometheus"
     subprocess.run([tools / "promtool", "check", "config", folder / "prometheus.yml"], check=True)
+    subprocess.run([tools / "promtool", "check", "rules", folder / "alerts.yml"], check=True)
     subprocess.run([tools / "promtool", "test", "rules", folder / "alerts_test.yml"], check=True)
 
 
@@ -298,7 +286,7 @@ def test_each_alert_is_tested_and_explained():
 
 def test_names_in_rules_are_scraped(server, completions):
     scraped = set()
-    for address in admin_addresses(server).values():
+    for address in harness.admin_addresses(server).values():
         for name, _ in series(get(f"http://{address}/metrics")):
             scraped.add(name)
     for path in [DEPLOY_DIR / "prometheus" / "alerts.yml", *sorted((DEPLOY_DIR / "grafana").glob("*.json"))]:

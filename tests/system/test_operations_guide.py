@@ -1,4 +1,5 @@
-"""docs/operations.md: its tables of flags are those of the executables, and it says what to do about every alert.
+"""docs/operations.md: its tables of flags are those of the executables, no variable that is read is missing, and it says what to do about
+every alert.
 
 TANDEM_UPDATE_DOCS=1 writes the tables anew.
 """
@@ -45,18 +46,18 @@ def unquoted(words):
 
 
 def options_of(command):
-    """[(section, name, values, default, variable, meaning)], in the order of the help text."""
+    """[(section, names, values, default, variable, meaning)], in the order of the help text."""
     options = []
     section = ""
     for line in help_of(command).splitlines():
         if found := re.match(r"(\S[^:]*):$", line):
             section = found[1]
-        elif found := re.match(r"  (?:-\w,)?(--[\w-]+)(.*)$", line):
-            name, rest = found[1], found[2]
+        elif found := re.match(r"  (?:-\w,)?(--[\w-]+)((?:,--[\w-]+)*)(.*)$", line):
+            name, others, rest = found[1], found[2], found[3]
             if command[0] == "tandem":
                 value, _, meaning = rest.strip().partition("  ") if rest.startswith(" ") and not rest.startswith("  ") else ("", "", rest)
                 variable = VARIABLES.get(name, "TANDEM_" + name[2:].upper().replace("-", "_"))
-                options.append([section, name, value, "", variable, meaning.strip()])
+                options.append([section, name + others, value, "", variable, meaning.strip()])
             else:
                 head, _, meaning = rest.partition("   ")
                 variable = ""
@@ -67,7 +68,7 @@ def options_of(command):
                 if name == "--threads":
                     assert default == str(len(os.sched_getaffinity(0)))
                     default = "cores"
-                options.append([section, name, value, "required" if required else default, variable, meaning.strip()])
+                options.append([section, name + others, value, "required" if required else default, variable, meaning.strip()])
         elif options and line.startswith(" " * 8):
             options[-1][5] = f"{options[-1][5]} {line.strip()}".strip()
     return [option for option in options if option[1] not in ("--help", "--version")]
@@ -78,8 +79,9 @@ def table_of(command):
     lines = [f"### `{' '.join(command)}`", ""]
     lines += ["| flag | values | default | variable | what |", "| --- | --- | --- | --- | --- |"] if router else [
         "| flag | values | variable | what |", "| --- | --- | --- | --- |"]
-    for _, name, value, default, variable, meaning in options_of(command):
-        cells = [f"`{name}`", value and f"`{value}`", *([default and (default if default == "required" else f"`{default}`")] if router else []),
+    for _, names, value, default, variable, meaning in options_of(command):
+        flags = ", ".join(f"`{name}`" for name in names.split(","))
+        cells = [flags, value and f"`{value}`", *([default and (default if default == "required" else f"`{default}`")] if router else []),
                  variable and f"`{variable}`", meaning]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
@@ -109,6 +111,38 @@ def test_every_option_is_understood(command):
     assert len(options) + sum("--help" in line or "--version" in line for line in lines) == len(lines)
     for section, name, _, _, _, meaning in options:
         assert section and len(meaning) > 8, (name, meaning)
+
+
+def variables_read():
+    """{variable: the scripts that read it}: of what is deployed, and of the code, but for the options' own."""
+    found = {}
+    for folder in ("common", "kernels", "services"):
+        for path in (harness.SOURCE_DIR / folder).rglob("*"):
+            if path.suffix in (".cc", ".h", ".cu", ".cuh"):
+                text = path.read_text()
+                names = re.findall(r'\bgetenv\("(\w+)"\)', text)
+                assert len(names) == text.count("getenv("), f"{path}: a variable whose name is not seen"
+                if "temp_directory_path(" in text:
+                    names.append("TMPDIR")
+                for name in names:
+                    found.setdefault(name, set())
+    for path in (harness.SOURCE_DIR / "deploy").rglob("*"):
+        if path.is_file() and (text := path.read_text(errors="replace")).startswith("#!"):
+            for name in re.findall(r"\$\{?(TANDEM_\w+)", text):
+                found.setdefault(name, set()).add(path.name)
+    return found
+
+
+def test_variables_that_are_no_options_have_their_rows():
+    text = GUIDE.read_text()
+    section = text[text.index("### Variables of scripts and of the system\n"):]
+    listed = {name: readers for names, readers in re.findall(r"^\| (`.+?`) \| (.+?) \| .+ \|$", section, re.MULTILINE)
+              for name in re.findall(r"`(\w+)`", names)}
+    read = variables_read()
+    assert {"TANDEM_WORKERS_STOP_SECONDS", "XDG_RUNTIME_DIR"} <= set(read)
+    assert set(listed) == set(read)
+    for name, scripts in read.items():
+        assert scripts <= set(re.findall(r"`([\w-]+)`", listed[name])), name
 
 
 def test_it_says_what_to_do_about_every_alert():
