@@ -51,17 +51,20 @@ Engine::Engine(const EngineOptions& options, const Tokenizer* tokenizer, EngineO
       ledger_(ledger != nullptr ? ledger : &own_ledger_),
       cohorts_(options.num_cohorts) {}
 
-void Engine::Log(LogLine::Level level, std::string text) {
-  commands_.push_back(LogLine{level, std::move(text)});
+void Engine::Log(LogLine::Level level, std::string text, std::string summary) {
+  commands_.push_back(
+      LogLine{.level = level, .text = std::move(text), .summary = std::move(summary)});
 }
 
-void Engine::LogSlot(LogLine::Level level, uint32_t slot_id, std::string text) {
+void Engine::LogSlot(LogLine::Level level, uint32_t slot_id, std::string text,
+                     std::string summary) {
   const Slot& slot = slots_[slot_id];
   commands_.push_back(LogLine{.level = level,
                               .text = std::move(text),
                               .request_id = slot.sequence->request.request_id,
                               .slot = slot_id,
-                              .epoch = slot.verifier.epoch});
+                              .epoch = slot.verifier.epoch,
+                              .summary = std::move(summary)});
 }
 
 // ---------------------------------------------------------------- events
@@ -167,23 +170,23 @@ std::unique_ptr<Sequence> Engine::NewSequence(CallId call, GenerationRequest req
                                     controller_.NewEstimate(mode));
 }
 
-void Engine::OnCancel(CallId call, double now) {
+std::optional<SlotLife> Engine::OnCancel(CallId call, double now) {
+  std::unique_ptr<Sequence> cancelled;
   for (auto* waiting : {&queue_, &preempted_}) {
-    for (auto it = waiting->begin(); it != waiting->end(); ++it) {
-      if ((*it)->call != call) continue;
-      ledger_->request_ids.erase((*it)->request.request_id);
-      waiting->erase(it);
-      return Pump(now);  // others may have waited for this one
-    }
+    const auto it = std::find_if(waiting->begin(), waiting->end(),
+                                 [call](const auto& sequence) { return sequence->call == call; });
+    if (it == waiting->end()) continue;
+    cancelled = std::move(*it);
+    waiting->erase(it);
   }
-  for (uint32_t id = 0; id < slots_.size(); ++id) {
+  for (uint32_t id = 0; id < slots_.size() && cancelled == nullptr; ++id) {
     const Sequence* sequence = slots_[id].sequence.get();
     if (sequence == nullptr || sequence->is_replay() || sequence->call != call) continue;
-    ledger_->request_ids.erase(sequence->request.request_id);
-    Vacate(id);
-    break;
+    cancelled = Vacate(id);
   }
-  Pump(now);
+  if (cancelled != nullptr) ledger_->request_ids.erase(cancelled->request.request_id);
+  Pump(now);  // others may have waited for this one
+  return cancelled != nullptr ? cancelled->last_slot : std::nullopt;
 }
 
 void Engine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) {
@@ -242,11 +245,13 @@ void Engine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double
 
 void Engine::OnCommandRefused(Worker worker, bool of_batch, const v1::WorkerError& error,
                               double now) {
-  const std::string why = absl::StrCat("it refused a command: ", WorkerText(error.message()));
+  constexpr char kWhy[] = "it refused a command";
+  const std::string detail = WorkerText(error.message());
   if (of_batch) {
-    workers_.Drop(worker, SessionChange::kProtocolError, why, now);
+    workers_.Drop(worker, SessionChange::kProtocolError, kWhy, now, detail);
   } else {  // of a ring that is given up already, or of slots that it does not have
-    Log(LogLine::Level::kWarning, absl::StrCat(WorkerName(worker), ": ", why));
+    const std::string summary = absl::StrCat(WorkerName(worker), ": ", kWhy);
+    Log(LogLine::Level::kWarning, absl::StrCat(summary, ": ", detail), summary);
   }
 }
 
@@ -262,6 +267,10 @@ void Engine::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong,
         slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.verifier.open; }));
     num_foreign_slots_ = pong.num_open_slots() - std::min(own, pong.num_open_slots());
     reported_free_pages_ = pong.num_free_pages();
+  }
+  // Nobody waits for a replay, and the verifier should not.
+  if (session == verifier_session_ && workers_.draining(Worker::kVerifier) && PreemptReplay()) {
+    Pump(now);
   }
   const double limit = options_.workers.heartbeat_timeout_seconds;
   // A worker that lives, computes nothing and owes an answer has lost the question.
@@ -518,7 +527,9 @@ void Engine::Admit(double now) {
   if (!verifier_up_) return;
   while (true) {
     const bool is_replay = preempted_.empty() && queue_.empty();
-    if (is_replay && (num_running() > 0 || draining_)) return;
+    if (is_replay && (num_running() > 0 || draining_ || workers_.draining(Worker::kVerifier))) {
+      return;
+    }
     auto& waiting = !preempted_.empty() ? preempted_ : !queue_.empty() ? queue_ : replays_;
     if (waiting.empty()) return;
     if (!is_replay && !HasRoomFor(*waiting.front(), now)) {
@@ -564,7 +575,9 @@ void Engine::Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, double
 std::unique_ptr<Sequence> Engine::Vacate(uint32_t slot_id) {
   CloseAtWorker(Worker::kDrafter, slot_id);
   CloseAtWorker(Worker::kVerifier, slot_id);
-  return std::move(slots_[slot_id].sequence);
+  Slot& slot = slots_[slot_id];
+  slot.sequence->last_slot = SlotLife{slot_id, slot.verifier.epoch};
+  return std::move(slot.sequence);
 }
 
 void Engine::CloseAtWorker(Worker worker, uint32_t slot_id) {
@@ -606,7 +619,8 @@ Sequence* Engine::Find(uint32_t slot_id, uint64_t serial) {
 void Engine::FinishSlot(uint32_t slot_id, const absl::Status& status) {
   const std::unique_ptr<Sequence> sequence = Vacate(slot_id);
   if (sequence->is_replay()) return;
-  commands_.push_back(FinishCall{sequence->call, status, sequence->output.num_tokens(), 0});
+  commands_.push_back(
+      FinishCall{sequence->call, status, sequence->output.num_tokens(), 0, sequence->last_slot});
   ledger_->request_ids.erase(sequence->request.request_id);
   ++num_finished_;
 }
@@ -617,7 +631,8 @@ void Engine::EndEverything(const absl::Status& status) {
   }
   for (auto* waiting : {&preempted_, &queue_}) {
     for (const std::unique_ptr<Sequence>& sequence : *waiting) {
-      commands_.push_back(FinishCall{sequence->call, status, sequence->output.num_tokens(), 0});
+      commands_.push_back(FinishCall{sequence->call, status, sequence->output.num_tokens(), 0,
+                                     sequence->last_slot});
       ledger_->request_ids.erase(sequence->request.request_id);
       ++num_finished_;
     }

@@ -82,8 +82,9 @@ class Engine {
   // Events.
   void Start(double now);
   void OnRequest(CallId call, GenerationRequest request, double now);
-  // Also deadline, disconnect and slow client; the call is forgotten.
-  void OnCancel(CallId call, double now);
+  // Also deadline, disconnect and slow client; the call is forgotten. What it returns is
+  // the slot that it had last.
+  std::optional<SlotLife> OnCancel(CallId call, double now);
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
   void OnSessionLost(Worker worker, SessionId session, const std::string& why, double now);
@@ -264,6 +265,9 @@ class Engine {
   void OnVerify(v1::VerifyReply& reply, double now);
   std::string TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult& result, double now);
   void OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state, double now);
+  // The verifier refused the sequence in a slot: it ends with `told`, and what the verifier says of
+  // it is for the log alone.
+  void FailSlot(uint32_t slot_id, const v1::SlotState& state, const absl::Status& told);
   void Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyResult& result,
               double now);
   void Complete(uint32_t slot_id, double now);
@@ -281,9 +285,10 @@ class Engine {
   PageBudget& pages(Worker worker) {
     return worker == Worker::kDrafter ? drafter_pages_ : verifier_pages_;
   }
-  void Log(LogLine::Level level, std::string text);
+  // `summary` as of LogLine: for lines with what a worker says (WorkerText).
+  void Log(LogLine::Level level, std::string text, std::string summary = {});
   // About the sequence in a slot.
-  void LogSlot(LogLine::Level level, uint32_t slot_id, std::string text);
+  void LogSlot(LogLine::Level level, uint32_t slot_id, std::string text, std::string summary = {});
 
   EngineOptions options_;
   const Tokenizer* tokenizer_;

@@ -54,12 +54,18 @@ struct WriteResponse {
   CallId call;
   v1::GenerateResponse response;
 };
+// One life of a slot, at the verifier.
+struct SlotLife {
+  uint32_t slot = 0;
+  uint32_t epoch = 0;
+};
 // The call ends with `status`; what was written before is sent first.
 struct FinishCall {
   CallId call;
   absl::Status status;
-  int32_t emitted_tokens = 0;      // goes into trailing metadata when the status is not OK
-  int32_t retry_milliseconds = 0;  // > 0: when to come back
+  int32_t emitted_tokens = 0;         // goes into trailing metadata when the status is not OK
+  int32_t retry_milliseconds = 0;     // > 0: when to come back
+  std::optional<SlotLife> slot = {};  // the last that the request had; none: it never ran
 };
 struct LogLine {
   enum class Level : uint8_t { kDebug, kInfo, kWarning, kError };
@@ -77,6 +83,7 @@ struct LogLine {
 // The configuration is wrong: the process should say why and exit.
 struct GiveUp {
   absl::Status status;
+  std::string summary = {};  // as of a LogLine; empty: the status' message
 };
 
 using EngineCommand = std::variant<OpenSession, CloseSession, SendToDrafter, SendToVerifier,

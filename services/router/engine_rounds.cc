@@ -21,6 +21,8 @@ constexpr uint32_t kFirstChunkRows = 64;  // until the cost of a row is known
 constexpr uint32_t kIdleDraftRounds = 64;
 // Before a sequence that found no page, or no slot, tries again.
 constexpr double kNoPageSeconds = 0.05;
+// Ends what a client is told of a verifier's refusal.
+constexpr char kSeeLog[] = " (the router's log says why)";
 
 void Follow(double sample, double* mean) {
   *mean = *mean == 0 ? sample : *mean + 0.2 * (sample - *mean);
@@ -136,6 +138,7 @@ bool Engine::SendPropose(uint32_t index, double now) {
     if (lack > 1) {
       const uint32_t rows = std::min(lack, options_.step_rows);
       rest.prompt_rows += rows;
+      ++rest.prompt_slots;
       rest.prompt_attended += Attended(slot.verifier.cached_len, rows);
     } else if (limit == 0) {
       ++rest.plain_rows;
@@ -324,7 +327,8 @@ std::string Engine::TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult&
       sequence->drafting_off = true;
       LogSlot(LogLine::Level::kWarning, item.slot,
               absl::StrCat("draft: the request is decoded without drafts: ",
-                           WorkerText(state.message())));
+                           WorkerText(state.message())),
+              "draft: a request is decoded without drafts; the log says why");
       return "";
   }
 
@@ -616,9 +620,9 @@ std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult&
       break;
     case v1::WORKER_CODE_ABORTED:
       if (++sequence.resyncs > kMaxResyncs) {
-        FinishSlot(item.slot, Internal(absl::StrCat("router and verifier cannot agree on this "
-                                                    "request's tokens: ",
-                                                    WorkerText(state.message()))));
+        FailSlot(item.slot, state,
+                 Internal(absl::StrCat("router and verifier cannot agree on this request's tokens",
+                                       kSeeLog)));
       } else {
         Resynchronise(state, sequence, &at_verifier);
       }
@@ -631,7 +635,8 @@ std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult&
       OnNoPages(item, state, now);
       return "";
     default:
-      FinishSlot(item.slot, Internal(absl::StrCat("verifier: ", WorkerText(state.message()))));
+      FailSlot(item.slot, state,
+               Internal(absl::StrCat("the verifier failed at this request", kSeeLog)));
       return "";
   }
 
@@ -689,11 +694,12 @@ std::string Engine::TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult&
 }
 
 void Engine::OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state, double now) {
-  const int64_t need =
-      verifier_pages_.PagesOf(item.end + static_cast<uint32_t>(item.draft.token_ids.size()));
-  if (!verifier_pages_.limited() || need > int64_t{verifier_pages_.num_pages()}) {
-    FinishSlot(item.slot, ResourceExhausted(absl::StrCat("the verifier has no room: ",
-                                                         WorkerText(state.message()))));
+  const uint32_t rows = item.end + static_cast<uint32_t>(item.draft.token_ids.size());
+  if (!verifier_pages_.limited() ||
+      verifier_pages_.PagesOf(rows) > int64_t{verifier_pages_.num_pages()}) {
+    FailSlot(item.slot, state,
+             ResourceExhausted(absl::StrCat("the verifier has no room for this request, of ", rows,
+                                            " tokens by now", kSeeLog)));
     return;
   }
   Slot& slot = slots_[item.slot];
@@ -713,6 +719,14 @@ void Engine::OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state
   admit_at_ = now + kNoPageSeconds;
 }
 
+void Engine::FailSlot(uint32_t slot_id, const v1::SlotState& state, const absl::Status& told) {
+  LogSlot(LogLine::Level::kWarning, slot_id,
+          absl::StrCat("verifier: refused the request, which is given up: ",
+                       v1::WorkerCode_Name(state.code()), ": ", WorkerText(state.message())),
+          "verifier: refused a request, which is given up; the log says why");
+  FinishSlot(slot_id, told);
+}
+
 void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyResult& result,
                     double now) {
   Slot& slot = slots_[slot_id];
@@ -723,7 +737,8 @@ void Engine::Commit(uint32_t slot_id, const VerifyBatch::Item& item, v1::VerifyR
   if (!result.ring_error().empty()) {
     ++num_ring_errors_;
     LogSlot(LogLine::Level::kWarning, slot_id,
-            absl::StrCat("log-prob ring: ", WorkerText(result.ring_error())));
+            absl::StrCat("log-prob ring: ", WorkerText(result.ring_error())),
+            "log-prob ring: a draft could not be judged; the log says why");
   }
   if (item.end - item.begin == 1) {
     controller_.ObserveAcceptance(sequence.serial, sequence.mode(),

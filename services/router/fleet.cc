@@ -48,6 +48,7 @@ void Fleet::SetPods(const std::vector<PodSpec>& specs, double now) {
     }
     pod->leaving = leaving;
     num_leaving_ += leaving ? 1 : 0;
+    NoticeStay(*pod);
   }
   for (const PodSpec& spec : specs) {
     const bool is_known =
@@ -101,6 +102,7 @@ void Fleet::RemoveLeft() {
     Log(LogLine::Level::kInfo, *pods_[pod], "worker pod: drained and let go");
     AddCounts(engine.Load(), &left_);
     SetServes(*pods_[pod], false, event_at_);
+    NoticeStay(*pods_[pod]);
     --num_leaving_;
     pods_.erase(pods_.begin() + static_cast<ptrdiff_t>(pod));
     rooms_.erase(rooms_.begin() + static_cast<ptrdiff_t>(pod));
@@ -125,6 +127,18 @@ void Fleet::SetServes(Pod& pod, bool serves, double now) {
   if (num_ready_ == 0) down_since_ = now;
 }
 
+void Fleet::NoticeStay(Pod& pod) {
+  const bool stays =
+      pod.serves && !pod.leaving && !pod.engine->workers().draining(Worker::kVerifier);
+  if (stays == pod.stays) return;
+  pod.stays = stays;
+  num_staying_ = stays ? num_staying_ + 1 : num_staying_ - 1;
+}
+
+bool Fleet::Goes(const Pod& pod) const {
+  return pod.leaving || (num_staying_ > 0 && pod.engine->workers().draining(Worker::kVerifier));
+}
+
 void Fleet::HearFrom(size_t index, SessionId session, double now) {
   Pod& pod = *pods_[index];
   if (pod.engine->workers().IsCurrent(Worker::kVerifier, session)) pod.heard_at = now;
@@ -134,6 +148,7 @@ bool Fleet::NoticeReadiness(size_t index, double now) {
   Pod& pod = *pods_[index];
   const bool ready = pod.engine->workers().ready(Worker::kVerifier);
   SetServes(pod, ready && !LacksDrafter(pod), now);
+  NoticeStay(pod);
   if (ready == pod.ready) return false;
   pod.ready = ready;
   if (!ready) return false;
@@ -160,15 +175,19 @@ void Fleet::Promise(const v1::AttachReply& info) {
 void Fleet::Refresh(size_t pod, double now) {
   const Pod& of = *pods_[pod];
   PodRoom room = of.engine->Room(now);
-  room.takes = room.takes && !of.leaving && !LacksDrafter(of);
+  room.takes = room.takes && !Goes(of) && !LacksDrafter(of);
   rooms_[pod] = room;
   deadlines_[pod] = of.engine->NextDeadline();
 }
 
 void Fleet::AfterEvent(size_t pod, double now) {
   event_at_ = now;
+  const bool some_stayed = num_staying_ > 0;
   const bool came = NoticeReadiness(pod, now);
   if (single()) return;  // TakeCommands asks the engine
+  if (some_stayed != (num_staying_ > 0)) {  // pods that were told to stop go by it
+    for (size_t other = 0; other < pods_.size(); ++other) Refresh(other, now);
+  }
   bool took = TakeOver(pod, now);
   Refresh(pod, now);
   Collect(pod);
@@ -198,7 +217,7 @@ void Fleet::AfterEvent(size_t pod, double now) {
 
 bool Fleet::MayRunAt(size_t index, const Sequence& sequence) const {
   const Pod& pod = *pods_[index];
-  if (!pod.ready || pod.leaving || LacksDrafter(pod)) return false;
+  if (!pod.ready || Goes(pod) || LacksDrafter(pod)) return false;
   return pod.engine->CanHold(sequence) &&
          (!HasOutput(sequence) ||
           pod.engine->workers().info(Worker::kVerifier)->numerics_id() == sequence.numerics_id);
@@ -226,7 +245,7 @@ bool Fleet::TakeOver(size_t index, double now) {
   const Pod& pod = *pods_[index];
   Engine& engine = *pod.engine;
   if (pod.ready ? engine.num_queued() == 0 : engine.idle()) return false;
-  const bool stays = pod.ready && !pod.leaving;
+  const bool stays = pod.ready && !Goes(pod);
   // What waits where nothing runs found that other routers have the slots, or the pages: it tries
   // again soon, unless it need not wait.
   const bool alone = stays && engine.num_running() == 0;
@@ -407,28 +426,34 @@ void Fleet::OnRequest(CallId call, GenerationRequest request, double now) {
   ledger_.request_ids.erase(refused->request.request_id);
 }
 
-void Fleet::OnCancel(CallId call, double now) {
+std::optional<SlotLife> Fleet::OnCancel(CallId call, double now) {
   if (single()) {
-    pods_.front()->engine->OnCancel(call, now);
-    return AfterEvent(0, now);
+    const std::optional<SlotLife> slot = pods_.front()->engine->OnCancel(call, now);
+    AfterEvent(0, now);
+    return slot;
   }
   for (auto* list : {&moving_, &waiting_}) {
     const auto it = std::find_if(list->begin(), list->end(),
                                  [call](const auto& sequence) { return sequence->call == call; });
     if (it == list->end()) continue;
-    ledger_.request_ids.erase((*it)->request.request_id);
+    const std::unique_ptr<Sequence> cancelled = std::move(*it);
     list->erase(it);
-    return FillAll(now);  // others may have waited for this one
+    ledger_.request_ids.erase(cancelled->request.request_id);
+    FillAll(now);  // others may have waited for this one
+    return cancelled->last_slot;
   }
   for (size_t pod = 0; pod < pods_.size(); ++pod) {
     if (!pods_[pod]->engine->Has(call)) continue;
-    pods_[pod]->engine->OnCancel(call, now);
-    return AfterEvent(pod, now);
+    const std::optional<SlotLife> slot = pods_[pod]->engine->OnCancel(call, now);
+    AfterEvent(pod, now);
+    return slot;
   }
+  return std::nullopt;
 }
 
 void Fleet::End(const Sequence& sequence, const absl::Status& status) {
-  commands_.push_back(FinishCall{sequence.call, status, sequence.output.num_tokens(), 0});
+  commands_.push_back(
+      FinishCall{sequence.call, status, sequence.output.num_tokens(), 0, sequence.last_slot});
   ledger_.request_ids.erase(sequence.request.request_id);
   left_.set_num_finished(left_.num_finished() + 1);
 }
@@ -522,6 +547,9 @@ bool Fleet::Dress(size_t index, EngineCommand* command) {
   pod.complaint = complaint;
   LogLine line{.level = LogLine::Level::kError,
                .text = absl::StrCat(complaint, "; the pod gets no requests")};
+  if (!give_up->summary.empty()) {
+    line.summary = absl::StrCat(give_up->summary, "; the pod gets no requests");
+  }
   line.pod = pod.spec.verifier;
   *command = std::move(line);
   return true;

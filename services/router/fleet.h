@@ -33,6 +33,7 @@ namespace tandem {
 // - A request whose verifier died with it in the batch goes only to a pod that was heard since: one
 //   that died too, and was not noticed yet, would count against the request (--max-crashes).
 // - A pod that is taken from the list gets nothing new, and goes when its last request ended.
+// - A pod that was told to stop gets nothing new while another serves, and keeps what runs there.
 // - When each pod has said that it does not fit, the router gives up, as with one.
 class Fleet {
  public:
@@ -52,7 +53,7 @@ class Fleet {
   // As the engine's.
   std::optional<Engine::Refusal> RefusesAll(double now) const;
   void OnRequest(CallId call, GenerationRequest request, double now);
-  void OnCancel(CallId call, double now);
+  std::optional<SlotLife> OnCancel(CallId call, double now);
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
   void OnSessionLost(Worker worker, SessionId session, const std::string& why, double now);
@@ -87,6 +88,7 @@ class Fleet {
     std::unique_ptr<Engine> engine;
     bool ready = false;     // its verifier, as last noticed
     bool serves = false;    // counted in num_ready_
+    bool stays = false;     // counted in num_staying_
     bool leaving = false;   // not in the list any more
     double heard_at = 0;    // when its verifier last answered anything
     std::string complaint;  // why its configuration is wrong: said once
@@ -102,6 +104,10 @@ class Fleet {
   // True: its verifier serves, and did not before.
   bool NoticeReadiness(size_t pod, double now);
   void SetServes(Pod& pod, bool serves, double now);
+  // Counts it among those that serve and will go on to.
+  void NoticeStay(Pod& pod);
+  // It gets nothing new. One that was told to stop does, where nobody else could.
+  bool Goes(const Pod& pod) const;
   // It is required, and does not fit.
   bool LacksDrafter(const Pod& pod) const;
   // All have answered, and none can be used.
@@ -158,6 +164,7 @@ class Fleet {
   std::vector<PodId> sending_;  // whose commands were collected
   v1::ServerLoad left_;         // counts of pods that are gone, and of what ended here
   size_t num_ready_ = 0;
+  size_t num_staying_ = 0;  // serve, and neither leave nor were told to stop
   size_t num_leaving_ = 0;
   double down_since_ = 0;                                      // while no verifier serves
   double check_at_ = std::numeric_limits<double>::infinity();  // what waits

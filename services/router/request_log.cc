@@ -90,13 +90,15 @@ void RequestLog::Completed(CallId call, const v1::Completion& completion) {
   }
 }
 
-void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_tokens, double now) {
+void RequestLog::Finished(CallId call, const absl::Status& status, int emitted_tokens,
+                          const std::optional<SlotLife>& slot, double now) {
   const auto node = running_.extract(call);
   if (node.empty() || !Logs(spdlog::level::info)) return;
   const Running& request = node.mapped();
   LogFields fields;
   fields.Add("request_id", request.request_id);
   AddTrace(request.traceparent, &fields);
+  if (slot.has_value()) fields.Add("slot", slot->slot).Add("epoch", slot->epoch);
   fields = WithStatus(std::move(fields), status);
   const v1::SpeculationStats& speculation = request.completion.speculation();
   fields.Add("tokens",

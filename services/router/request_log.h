@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -37,8 +38,10 @@ class RequestLog {
                double now);
   // The last response, which has the completion.
   void Completed(CallId call, const v1::Completion& completion);
-  // Once for each that started; later calls do nothing.
-  void Finished(CallId call, const absl::Status& status, int emitted_tokens, double now);
+  // Once for each that started; later calls do nothing. `slot`: the last that it had;
+  // none: it never ran.
+  void Finished(CallId call, const absl::Status& status, int emitted_tokens,
+                const std::optional<SlotLife>& slot, double now);
   // Now and then: writes what TurnedAway has counted, when its time has come.
   void Tick(double now);
 

@@ -488,8 +488,9 @@ void RouterServer::OnValidated(CallId id, double arrived_at,
 }
 
 void RouterServer::FinishCallWith(GenerateCall& call, const absl::Status& status,
-                                  int emitted_tokens, int retry_milliseconds) {
-  log_.Finished(call.id(), status, emitted_tokens, Now());
+                                  int emitted_tokens, int retry_milliseconds,
+                                  const std::optional<SlotLife>& slot) {
+  log_.Finished(call.id(), status, emitted_tokens, slot, Now());
   Finish(call, status, emitted_tokens, retry_milliseconds);
 }
 
@@ -507,10 +508,10 @@ bool RouterServer::RunWork(bool is_long, std::function<void()> work, std::functi
 }
 
 void RouterServer::OnCancelled(GenerateCall& call) {
-  fleet_.OnCancel(call.id(), Now());
+  const std::optional<SlotLife> slot = fleet_.OnCancel(call.id(), Now());
   metrics_.OnFinished(absl::StatusCode::kCancelled);
   log_.Finished(call.id(), absl::CancelledError("the client left, or its deadline passed"),
-                call.num_sent_tokens(), Now());
+                call.num_sent_tokens(), slot, Now());
 }
 
 void RouterServer::OnClosed(GenerateCall& call, bool opened) {
@@ -629,18 +630,18 @@ void RouterServer::Execute(EngineCommand& command) {
             }
             const auto call = calls_.find(write.call);
             if (call == calls_.end() || call->second->Write(write.response)) return;
-            fleet_.OnCancel(write.call, Now());
+            const std::optional<SlotLife> slot = fleet_.OnCancel(write.call, Now());
             FinishCallWith(*call->second,
                            ResourceExhausted("client too slow: more than " +
                                              std::to_string(options_.stream_buffer_bytes) +
                                              " bytes of the stream wait to be read"),
-                           call->second->num_sent_tokens(), 0);
+                           call->second->num_sent_tokens(), 0, slot);
           },
           [&](const FinishCall& finish) {
             const auto call = calls_.find(finish.call);
             if (call == calls_.end()) return;
             FinishCallWith(*call->second, finish.status, finish.emitted_tokens,
-                           finish.retry_milliseconds);
+                           finish.retry_milliseconds, finish.slot);
           },
           [&](const LogLine& line) {
             Write(line);

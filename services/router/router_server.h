@@ -80,7 +80,7 @@ class RouterServer final : public GenerateCall::Owner, public WorkerStreams::Own
   void WaitForGenerate();
   // Runs `work` here when it is short, else in the background; then `done` here. False: too much waits already.
   void FinishCallWith(GenerateCall& call, const absl::Status& status, int emitted_tokens,
-                      int retry_milliseconds);
+                      int retry_milliseconds, const std::optional<SlotLife>& slot);
   // Without a line in the log.
   void Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
               int retry_milliseconds);

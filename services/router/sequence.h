@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_ROUTER_SEQUENCE_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -65,6 +66,7 @@ class Sequence {
 
   uint64_t order = 0;   // by first admission: the lower goes first where pages are short
   uint64_t serial = 0;  // of the life in a slot: tells a late reply from one for this life
+  std::optional<SlotLife> last_slot;  // that it has left; none: it had none
 
   uint32_t furthest_len = 0;  // most rows that the verifier ever held: beyond is progress
   int resyncs = 0;            // ABORTED by the verifier since the last progress

@@ -31,6 +31,14 @@ std::string Quoted(const std::string& entry) {
   return absl::StrCat("\"", absl::Utf8SafeCHexEscape(Shortened(entry, kMaxQuotedBytes)), "\"");
 }
 
+std::string WithDetail(const std::string& text, const std::string& detail) {
+  return detail.empty() ? text : absl::StrCat(text, ": ", detail);
+}
+// What others than the log's readers may see of that; empty: all.
+std::string SummaryOf(const std::string& text, const std::string& detail) {
+  return detail.empty() ? std::string() : text;
+}
+
 }  // namespace
 
 WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
@@ -82,6 +90,7 @@ v1::VerifierCommand* WorkerSessions::ToVerifier() {
 void WorkerSessions::GoDown(Worker worker, double pause_seconds, double now) {
   Link& l = link(worker);
   l.state = State::kDown;
+  l.draining = false;
   l.attach_deadline = std::numeric_limits<double>::infinity();
   l.ping_at = std::numeric_limits<double>::infinity();
   l.retry_at = now + pause_seconds;
@@ -89,29 +98,37 @@ void WorkerSessions::GoDown(Worker worker, double pause_seconds, double now) {
   first_difference_.clear();
 }
 
-void WorkerSessions::Complain(Worker worker, const std::string& text, const std::string& summary) {
+void WorkerSessions::Complain(Worker worker, const std::string& text, const std::string& detail) {
   Link& l = link(worker);
-  if (l.last_complaint == text) return;
-  l.last_complaint = text;
-  out_->push_back(LogLine{
-      .level = LogLine::Level::kWarning, .text = text, .session = l.session, .summary = summary});
+  const std::string complaint = WithDetail(text, detail);
+  if (l.last_complaint == complaint) return;
+  l.last_complaint = complaint;
+  out_->push_back(LogLine{.level = LogLine::Level::kWarning,
+                          .text = complaint,
+                          .session = l.session,
+                          .summary = SummaryOf(text, detail)});
 }
 
-void WorkerSessions::Incompatible(Worker worker, const std::string& text, double now) {
+void WorkerSessions::Incompatible(Worker worker, const std::string& text, double now,
+                                  const std::string& detail) {
   const bool never_served = worker == Worker::kVerifier && !verifier_.info.has_value();
   observer_->OnSessionChange(worker, SessionChange::kIncompatible);
   out_->push_back(CloseSession{worker, link(worker).session});
   GoDown(worker, kIncompatiblePauseSeconds, now);
   link(worker).refused = true;
   if (never_served || (worker == Worker::kDrafter && options_.drafter_required)) {
-    out_->push_back(GiveUp{FailedPrecondition(text)});
+    out_->push_back(GiveUp{.status = FailedPrecondition(WithDetail(text, detail)),
+                           .summary = SummaryOf(text, detail)});
     return;
   }
-  Complain(worker, worker == Worker::kDrafter ? text + "; decoding goes on without drafts" : text);
+  Complain(
+      worker,
+      worker == Worker::kDrafter ? absl::StrCat(text, "; decoding goes on without drafts") : text,
+      detail);
 }
 
 void WorkerSessions::Lose(Worker worker, SessionId session, SessionChange reason,
-                          const std::string& why, double now) {
+                          const std::string& why, const std::string& detail, double now) {
   if (!IsCurrent(worker, session)) return;
   Link& l = link(worker);
   // A worker that is not there yet is asked for again and again: that is no change.
@@ -121,16 +138,15 @@ void WorkerSessions::Lose(Worker worker, SessionId session, SessionChange reason
                         : std::clamp(2 * l.pause_seconds, kFirstPauseSeconds, kLongestPauseSeconds);
   const std::string what = absl::StrCat(
       WorkerName(worker), ": ", l.state == State::kReady ? "session lost" : "cannot attach");
-  // What gRPC says of a broken connection has the worker's address, or the path of its socket.
-  Complain(worker, absl::StrCat(what, ": ", why),
-           reason == SessionChange::kDisconnected ? what : "");
+  Complain(worker, WithDetail(what, why), detail);
   GoDown(worker, l.pause_seconds, now);
 }
 
-void WorkerSessions::Drop(Worker worker, SessionChange reason, const std::string& why, double now) {
+void WorkerSessions::Drop(Worker worker, SessionChange reason, const std::string& why, double now,
+                          const std::string& detail) {
   const SessionId session = link(worker).session;
   out_->push_back(CloseSession{worker, session});
-  Lose(worker, session, reason, why, now);
+  Lose(worker, session, reason, why, detail, now);
 }
 
 void WorkerSessions::Close() {
@@ -153,9 +169,14 @@ void WorkerSessions::StartHeartbeat(Worker worker, double now) {
 
 void WorkerSessions::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong,
                             double now) {
-  if (IsCurrent(worker, session)) {
-    link(worker).heartbeat.OnPong(pong.progress(), pong.computing(), now);
+  if (!IsCurrent(worker, session)) return;
+  Link& l = link(worker);
+  l.heartbeat.OnPong(pong.progress(), pong.computing(), now);
+  if (pong.draining() && !l.draining) {
+    out_->push_back(LogLine{LogLine::Level::kInfo,
+                            absl::StrCat(WorkerName(worker), ": drains: it was told to stop")});
   }
+  l.draining = pong.draining();
 }
 
 void WorkerSessions::OnBatchDone(Worker worker, double seconds) {
@@ -235,12 +256,12 @@ bool WorkerSessions::OnDraftReply(SessionId session, const v1::DraftReply& reply
       return false;
     case v1::DraftReply::kError:
       if (drafter_.state == State::kAttaching || drafter_.state == State::kReadingVocabulary) {
-        Incompatible(Worker::kDrafter, absl::StrCat("draft: ", WorkerText(reply.error().message())),
-                     now);
+        Incompatible(Worker::kDrafter, "draft: it refused a command", now,
+                     WorkerText(reply.error().message()));
         return true;
       }
       if (ring_.negotiating() && reply.id() == ring_command_id_) {
-        OnRingRefused(absl::StrCat("draft: ", WorkerText(reply.error().message())));
+        OnRingRefused(Worker::kDrafter, reply.error());
         return true;
       }
       return false;
@@ -279,12 +300,12 @@ bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply&
       return false;
     case v1::VerifierReply::kError:
       if (verifier_.state == State::kAttaching) {
-        Incompatible(Worker::kVerifier,
-                     absl::StrCat("verifier: ", WorkerText(reply.error().message())), now);
+        Incompatible(Worker::kVerifier, "verifier: it refused a command", now,
+                     WorkerText(reply.error().message()));
         return true;
       }
       if (of_ring) {
-        OnRingRefused(absl::StrCat("verifier: ", WorkerText(reply.error().message())));
+        OnRingRefused(Worker::kVerifier, reply.error());
         return true;
       }
       return false;
@@ -458,10 +479,13 @@ void WorkerSessions::StartRing(double now) {
                  "the workers have no transport in common");
 }
 
-void WorkerSessions::OnRingRefused(const std::string& why) {
+void WorkerSessions::OnRingRefused(Worker worker, const v1::WorkerError& error) {
+  const std::string summary =
+      absl::StrCat("log-prob ring: ", RingTransportName(ring_.transport()), " refused");
   out_->push_back(LogLine{
-      LogLine::Level::kWarning,
-      absl::StrCat("log-prob ring: ", RingTransportName(ring_.transport()), " refused: ", why)});
+      .level = LogLine::Level::kWarning,
+      .text = absl::StrCat(summary, ": ", WorkerName(worker), ": ", WorkerText(error.message())),
+      .summary = summary});
   SendCreateRing(ring_.Refused(), "no transport is left");
 }
 

@@ -58,17 +58,20 @@ class WorkerSessions {
   // (see IsCurrent).
   bool OnDraftReply(SessionId session, const v1::DraftReply& reply, double now);
   bool OnVerifierReply(SessionId session, const v1::VerifierReply& reply, double now);
-  // The stream ended.
-  void OnLost(Worker worker, SessionId session, const std::string& why, double now) {
-    Lose(worker, session, SessionChange::kDisconnected, why, now);
+  // The stream ended. `detail` as of Drop: what gRPC says has the worker's address, or the path of
+  // its socket.
+  void OnLost(Worker worker, SessionId session, const std::string& detail, double now) {
+    Lose(worker, session, SessionChange::kDisconnected, {}, detail, now);
   }
   void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now);
   // What the verifier must offer, whenever it attaches: others do already.
   void Expect(const v1::AttachReply& promised) { promised_ = promised; }
   // Gives both sessions up and opens none any more.
   void Close();
-  // The engine found the worker broken: gives the session up and opens a new one later.
-  void Drop(Worker worker, SessionChange reason, const std::string& why, double now);
+  // The engine found the worker broken: gives the session up and opens a new one later. `detail`:
+  // what somebody else says of it (WorkerText), for the log alone.
+  void Drop(Worker worker, SessionChange reason, const std::string& why, double now,
+            const std::string& detail = {});
 
   bool ready(Worker worker) const { return link(worker).state == State::kReady; }
   // Changes whenever a worker lost what it held; 0 while it is not ready.
@@ -80,6 +83,8 @@ class WorkerSessions {
   const v1::AttachReply* info(Worker worker) const {
     return link(worker).info.has_value() ? &*link(worker).info : nullptr;
   }
+  // It was told to stop, and serves what it has until then.
+  bool draining(Worker worker) const { return ready(worker) && link(worker).draining; }
   // It answered, and does not fit.
   bool refused(Worker worker) const { return link(worker).refused; }
   // Of the drafter that was last found to fit, attached or not; empty: there was none.
@@ -107,6 +112,7 @@ class WorkerSessions {
     double standstill_patience =
         1;                       // doubles with every verdict of standstill, until a batch is done
     bool refused = false;        // it answered, and does not fit
+    bool draining = false;       // of this session
     std::string last_complaint;  // said once, not with every attempt
     std::optional<v1::AttachReply> info;
   };
@@ -117,15 +123,16 @@ class WorkerSessions {
   }
   void Open(Worker worker, double now);
   void Lose(Worker worker, SessionId session, SessionChange reason, const std::string& why,
-            double now);
+            const std::string& detail, double now);
   void StartHeartbeat(Worker worker, double now);
   void CheckHeartbeat(Worker worker, double now);
   void OnBatchDone(Worker worker, double seconds);
   uint64_t SessionToken(SessionId session) const { return options_.first_session_token + session; }
   void GoDown(Worker worker, double pause_seconds, double now);
-  // `summary`: what others than the log's readers may see of it; empty: all.
-  void Complain(Worker worker, const std::string& text, const std::string& summary = {});
-  void Incompatible(Worker worker, const std::string& text, double now);
+  // `detail` as of Drop.
+  void Complain(Worker worker, const std::string& text, const std::string& detail = {});
+  void Incompatible(Worker worker, const std::string& text, double now,
+                    const std::string& detail = {});
 
   void OnVerifierAttached(const v1::AttachReply& reply, double now);
   void OnDrafterAttached(const v1::AttachReply& reply, double now);
@@ -135,7 +142,7 @@ class WorkerSessions {
 
   void StartRing(double now);
   void SendCreateRing(const std::optional<v1::CreateRing>& create, const std::string& why);
-  void OnRingRefused(const std::string& why);
+  void OnRingRefused(Worker worker, const v1::WorkerError& error);
   v1::DraftCommand* ToDrafter();
   v1::VerifierCommand* ToVerifier();
 

@@ -1,4 +1,5 @@
-// What a worker says of a failure, on its way to clients and into the log.
+// What a worker says of a failure, on its way into the log. Nobody else is told: it may name files,
+// memory and sockets of the machine. Clients and the live page learn that the worker failed.
 #ifndef TANDEM_SERVICES_ROUTER_WORKER_TEXT_H_
 #define TANDEM_SERVICES_ROUTER_WORKER_TEXT_H_
 

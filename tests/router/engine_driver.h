@@ -28,6 +28,7 @@ struct CallResult {
   std::optional<absl::Status> status;
   int emitted_tokens = 0;
   int retry_milliseconds = 0;
+  std::optional<SlotLife> slot;  // the last that it had
 
   void Add(const v1::GenerateResponse& response) {
     ids.insert(ids.end(), response.token_ids().begin(), response.token_ids().end());
@@ -42,6 +43,7 @@ struct CallResult {
     status = finish.status;
     emitted_tokens = finish.emitted_tokens;
     retry_milliseconds = finish.retry_milliseconds;
+    slot = finish.slot;
   }
 };
 
@@ -198,7 +200,8 @@ class EngineDriver {
   std::map<Worker, SessionId> sessions;
   std::deque<SendToDrafter> to_drafter;
   std::deque<SendToVerifier> to_verifier;
-  std::vector<std::string> log;
+  std::vector<std::string> log;  // the texts of `lines`
+  std::vector<LogLine> lines;
   std::optional<absl::Status> gave_up;
   CallId last_call = 0;
   int num_steps = 0;
@@ -244,6 +247,7 @@ class EngineDriver {
       calls[finish->call].End(*finish);
     } else if (auto* line = std::get_if<LogLine>(&command)) {
       log.push_back(line->text);
+      lines.push_back(std::move(*line));
     } else if (auto* give_up = std::get_if<GiveUp>(&command)) {
       gave_up = give_up->status;
     }

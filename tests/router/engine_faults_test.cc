@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/router/engine.h"
 #include "tests/router/engine_driver.h"
 
@@ -311,7 +314,7 @@ TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
   EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 50));
 }
 
-TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToClientsAndTheLog) {
+TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToTheLog) {
   const std::string endless(1 << 20, 'x');
   const std::string cut = std::string(512, 'x') + "… (1048576 bytes)";
   EngineDriver driver(Options());
@@ -325,7 +328,8 @@ TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToClientsAndTheLog) {
   };
   const CallResult result = driver.Generate(driver.Request(Prompt(5), 50));
   ASSERT_TRUE(result.status.has_value());
-  EXPECT_EQ(std::string(result.status->message()), "verifier: " + cut);
+  EXPECT_EQ(std::string(result.status->message()),
+            "the verifier failed at this request (the router's log says why)");
   v1::VerifierReply refusal;
   refusal.set_id(12345);
   refusal.mutable_error()->set_message(endless);
@@ -333,9 +337,197 @@ TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToClientsAndTheLog) {
   driver.engine.OnSessionLost(Worker::kVerifier, driver.sessions[Worker::kVerifier], endless,
                               driver.now);
   driver.Execute();
+  EXPECT_TRUE(Says(driver, absl::StrCat("WORKER_CODE_INTERNAL: ", cut)));
   EXPECT_TRUE(Says(driver, "verifier: it refused a command: " + cut));
   EXPECT_TRUE(Says(driver, "verifier: session lost: " + cut));
   for (const std::string& line : driver.log) EXPECT_LT(line.size(), 1000u);
+}
+
+// What a worker may say of itself.
+constexpr char kInternals[] = "/opt/models/x.bin 0x7f12ab34cd memfd:tandem-ring";
+
+bool HasInternals(const std::string& text) {
+  const std::initializer_list<const char*> parts = {"/opt/models", "0x7f12ab34cd", "memfd"};
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const char* part) { return text.find(part) != std::string::npos; });
+}
+
+// Clients and the live page are told nothing of it.
+void ExpectInternalsAreForTheLog(const EngineDriver& driver, const std::string& where) {
+  for (const auto& [call, result] : driver.calls) {
+    if (!result.status.has_value()) continue;
+    EXPECT_FALSE(HasInternals(std::string(result.status->message()))) << where;
+  }
+  for (const LogLine& line : driver.lines) {
+    if (line.level == LogLine::Level::kDebug) continue;
+    const std::string& shown = line.summary.empty() ? line.text : line.summary;
+    EXPECT_FALSE(HasInternals(shown)) << where << ": " << shown;
+  }
+}
+
+// The line of the log that has it all, or none.
+const LogLine* LineWithInternals(const EngineDriver& driver) {
+  for (const LogLine& line : driver.lines) {
+    if (line.text.find(kInternals) != std::string::npos) return &line;
+  }
+  return nullptr;
+}
+
+// Makes an error of the first reply of that kind.
+template <typename Reply>
+std::function<void(Reply&)> RefuseOnce(typename Reply::KindCase kind, bool* done) {
+  return [kind, done](Reply& reply) {
+    if (reply.kind_case() != kind || std::exchange(*done, true)) return;
+    reply.mutable_error()->set_code(v1::WORKER_CODE_INTERNAL);
+    reply.mutable_error()->set_message(kInternals);
+  };
+}
+
+// The worker is attached anew, and serves.
+void AttachAndServe(EngineDriver& driver, Worker worker, const std::string& where) {
+  driver.Kill(worker);
+  driver.Revive(worker);
+  driver.engine.Tick(driver.now += 2);
+  driver.Execute();
+  while (driver.Step()) {
+  }
+  const CallId greedy = driver.Send(driver.Request(Prompt(20), 30));
+  const CallId sampled = driver.Send(Sampled(driver.Request(Prompt(7), 30)));
+  ASSERT_TRUE(driver.Run()) << where;
+  EXPECT_EQ(driver.calls[greedy].ids, Plainly(Prompt(20), 30)) << where;
+  EXPECT_EQ(driver.calls[sampled].ids, Plainly(Prompt(7), 30)) << where;
+}
+
+TEST(EngineFaultsTest, WhatAWorkerSaysOfARefusedCommandIsForTheLogAlone) {
+  for (const auto kind :
+       {v1::VerifierReply::kAttach, v1::VerifierReply::kCreateRing, v1::VerifierReply::kConfirmRing,
+        v1::VerifierReply::kVerify, v1::VerifierReply::kUpdateSlots}) {
+    const std::string where = absl::StrCat("verifier's reply ", static_cast<int>(kind));
+    EngineDriver driver(Options());
+    driver.Start();
+    bool done = false;
+    driver.change_verifier_reply = RefuseOnce<v1::VerifierReply>(kind, &done);
+    AttachAndServe(driver, Worker::kVerifier, where);
+    EXPECT_TRUE(done) << where;
+    EXPECT_NE(LineWithInternals(driver), nullptr) << where;
+    ExpectInternalsAreForTheLog(driver, where);
+  }
+  for (const auto kind :
+       {v1::DraftReply::kAttach, v1::DraftReply::kVocabulary, v1::DraftReply::kOpenRing,
+        v1::DraftReply::kPropose, v1::DraftReply::kUpdateSlots}) {
+    const std::string where = absl::StrCat("drafter's reply ", static_cast<int>(kind));
+    EngineDriver driver(Options());
+    driver.Start();
+    bool done = false;
+    driver.change_draft_reply = RefuseOnce<v1::DraftReply>(kind, &done);
+    // Vocabularies are read where they differ.
+    if (kind == v1::DraftReply::kVocabulary) driver.drafter.options.fingerprint = "other";
+    AttachAndServe(driver, Worker::kDrafter, where);
+    EXPECT_TRUE(done) << where;
+    EXPECT_NE(LineWithInternals(driver), nullptr) << where;
+    ExpectInternalsAreForTheLog(driver, where);
+  }
+}
+
+TEST(EngineFaultsTest, WhatAWorkerThatNeverFitSaysIsForTheOneWhoStartedTheRouter) {
+  EngineDriver driver(Options());
+  bool done = false;
+  driver.change_verifier_reply = RefuseOnce<v1::VerifierReply>(v1::VerifierReply::kAttach, &done);
+  driver.Start();
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(std::string(driver.gave_up->message()),
+            absl::StrCat("verifier: it refused a command: ", kInternals));
+  ExpectInternalsAreForTheLog(driver, "attach");
+}
+
+constexpr v1::WorkerCode kRefusals[] = {
+    v1::WORKER_CODE_ABORTED,
+    v1::WORKER_CODE_INVALID_ARGUMENT,
+    v1::WORKER_CODE_RESOURCE_EXHAUSTED,
+    v1::WORKER_CODE_NON_FINITE_LOGITS,
+    v1::WORKER_CODE_FAILED_PRECONDITION,
+    v1::WORKER_CODE_INTERNAL,
+};
+
+TEST(EngineFaultsTest, WhatTheVerifierSaysOfARequestIsForTheLogAlone) {
+  for (const v1::WorkerCode code : kRefusals) {
+    const std::string where = v1::WorkerCode_Name(code);
+    EngineDriver driver(Options());
+    driver.Start();
+    driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
+      if (!reply.has_verify()) return;
+      for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
+        result.mutable_state()->set_code(code);
+        result.mutable_state()->set_cached_len(0);
+        result.mutable_state()->set_message(kInternals);
+      }
+    };
+    GenerationRequest request = driver.Request(Prompt(5), 50);
+    request.request_id = "the-one";
+    const CallResult result = driver.Generate(std::move(request));
+    ASSERT_TRUE(result.status.has_value()) << where;
+    const bool is_room = code == v1::WORKER_CODE_RESOURCE_EXHAUSTED;
+    EXPECT_EQ(result.status->code(),
+              is_room ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal)
+        << where;
+    ExpectInternalsAreForTheLog(driver, where);
+    // Of logits that are not finite the router has words of its own.
+    if (code == v1::WORKER_CODE_NON_FINITE_LOGITS) continue;
+    EXPECT_NE(std::string(result.status->message()).find("(the router's log says why)"),
+              std::string::npos)
+        << where;
+    const LogLine* line = LineWithInternals(driver);
+    ASSERT_NE(line, nullptr) << where;
+    EXPECT_EQ(line->request_id, "the-one") << where;
+    EXPECT_NE(line->text.find(where), std::string::npos) << line->text;
+  }
+}
+
+TEST(EngineFaultsTest, WhatTheDrafterSaysOfARequestIsForTheLogAlone) {
+  for (const v1::WorkerCode code : kRefusals) {
+    const std::string where = v1::WorkerCode_Name(code);
+    EngineDriver driver(Options());
+    driver.Start();
+    driver.change_draft_reply = [&](v1::DraftReply& reply) {
+      if (!reply.has_propose()) return;
+      for (v1::ProposeResult& result : *reply.mutable_propose()->mutable_results()) {
+        result.mutable_state()->set_code(code);
+        result.mutable_state()->set_cached_len(0);
+        result.mutable_state()->set_message(kInternals);
+      }
+    };
+    GenerationRequest request = driver.Request(Prompt(5), 50);
+    request.request_id = "the-one";
+    EXPECT_EQ(driver.Generate(std::move(request)).ids, Plainly(Prompt(5), 50)) << where;
+    ExpectInternalsAreForTheLog(driver, where);
+    // Those two are met without a word.
+    if (code == v1::WORKER_CODE_ABORTED || code == v1::WORKER_CODE_NON_FINITE_LOGITS) continue;
+    const LogLine* line = LineWithInternals(driver);
+    ASSERT_NE(line, nullptr) << where;
+    EXPECT_EQ(line->request_id, "the-one") << where;
+  }
+}
+
+TEST(EngineFaultsTest, WhatIsSaidOfTheRingOrOfALostSessionIsForTheLogAlone) {
+  EngineDriver driver(Options());
+  driver.verifier.spoil_ring = true;
+  driver.Start();
+  driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
+    if (!reply.has_verify()) return;
+    for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
+      if (!result.ring_error().empty()) result.set_ring_error(kInternals);
+    }
+  };
+  EXPECT_EQ(driver.Generate(Sampled(driver.Request(Prompt(5), 20))).ids, Plainly(Prompt(5), 20));
+  const LogLine* line = LineWithInternals(driver);
+  ASSERT_NE(line, nullptr);
+  EXPECT_NE(line->request_id, "");
+  for (Worker worker : {Worker::kVerifier, Worker::kDrafter}) {
+    driver.engine.OnSessionLost(worker, driver.sessions[worker], kInternals, driver.now);
+    driver.Execute();
+    EXPECT_TRUE(Says(driver, absl::StrCat(WorkerName(worker), ": session lost: ", kInternals)));
+  }
+  ExpectInternalsAreForTheLog(driver, "ring and sessions");
 }
 
 TEST(EngineFaultsTest, AWorkerThatAnswersWithSomethingElseIsAttachedAnew) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -305,6 +306,46 @@ TEST(EngineServingTest, AReplayThatDiffersIsAnAlarmWithItsPosition) {
     return line.find("17") != std::string::npos;
   });
   EXPECT_TRUE(said);
+}
+
+// Which of so many requests are decoded again.
+std::vector<bool> Replayed(uint64_t key, double fraction, size_t num_requests) {
+  EngineOptions options = Audited();
+  options.audit_fraction = fraction;
+  options.audit_key = key;
+  EngineDriver driver(options);
+  driver.Start();
+  std::vector<bool> replayed;
+  uint64_t num_replayed = 0;
+  for (size_t i = 0; i < num_requests; ++i) {
+    driver.Generate(driver.Request(Prompt(3, static_cast<int32_t>(i % 60)), 2));
+    Settle(driver);
+    const uint64_t before = num_replayed;
+    num_replayed = driver.engine.Load().audit().num_replayed();
+    EXPECT_LE(num_replayed, before + 1);
+    replayed.push_back(num_replayed > before);
+  }
+  EXPECT_EQ(driver.engine.Load().audit().num_mismatches(), 0u);
+  return replayed;
+}
+
+// Each is chosen by a hash: 250 of 1,000, deviation 13.7. A key is 4.5 deviations off once in
+// 150,000; these are not.
+TEST(EngineServingTest, TheShareThatIsAskedForIsReplayedAndTheKeyChoosesWhich) {
+  constexpr size_t kRequests = 1000;
+  constexpr double kFraction = 0.25;
+  constexpr uint64_t kKey = 0x9E3779B97F4A7C15;
+  constexpr uint64_t kOtherKey = 0xD1B54A32D192ED03;
+  const double most_off = 4.5 * std::sqrt(kRequests * kFraction * (1 - kFraction));
+  const std::vector<bool> chosen = Replayed(kKey, kFraction, kRequests);
+  const std::vector<bool> others = Replayed(kOtherKey, kFraction, kRequests);
+  for (const std::vector<bool>* replayed : {&chosen, &others}) {
+    const auto count = std::count(replayed->begin(), replayed->end(), true);
+    EXPECT_NEAR(static_cast<double>(count), kFraction * kRequests, most_off);
+  }
+  EXPECT_EQ(Replayed(kKey, kFraction, kRequests), chosen);
+  EXPECT_NE(others, chosen);
+  EXPECT_EQ(Replayed(kKey, 0, 20), std::vector<bool>(20, false));
 }
 
 TEST(EngineServingTest, ReplaysDoNotHoldUpDraining) {

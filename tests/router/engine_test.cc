@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/router/engine_driver.h"
@@ -317,6 +319,75 @@ TEST(EngineTest, AFullQueueRefusesWithAHint) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(driver.calls[calls[i]].ids, Plainly(ToyModel(), Prompt(4, i), 5));
   }
+}
+
+TEST(EngineTest, MoreRequestsThanSlotsAreTakenInTheOrderInWhichTheyCame) {
+  constexpr size_t kRequests = 12;
+  constexpr size_t kLeaves = 6;  // while it waits
+  EngineOptions options = Options();
+  options.workers.max_slots = 3;
+  EngineDriver driver(options);
+  driver.Start();
+  std::vector<CallId> calls;
+  const auto prompt = [](size_t i) { return Prompt(3 + 17 * (i % 4), static_cast<int32_t>(i)); };
+  const auto max_tokens = [](size_t i) { return 6 + 9 * static_cast<int>(i % 3); };
+  for (size_t i = 0; i < kRequests; ++i) {
+    // Long and short ones by turns: neither has any advantage.
+    GenerationRequest request = driver.Request(prompt(i), max_tokens(i));
+    request.open.mutable_sampling()->set_seed(i);
+    calls.push_back(driver.Send(std::move(request)));
+  }
+  EXPECT_EQ(driver.engine.num_running(), 3u);
+  EXPECT_EQ(driver.engine.num_queued(), kRequests - 3);
+  driver.Cancel(calls[kLeaves]);
+  EXPECT_EQ(driver.engine.num_queued(), kRequests - 4);
+
+  std::vector<uint64_t> taken;  // as the verifier comes to know them
+  ASSERT_TRUE(driver.Run([&](int /*step*/) {
+    EXPECT_LE(driver.verifier.slots.size(), 3u);
+    for (const auto& [id, slot] : driver.verifier.slots) {
+      if (!slot.open.has_value()) continue;
+      const uint64_t request = slot.open->sampling().seed();
+      if (std::find(taken.begin(), taken.end(), request) == taken.end()) taken.push_back(request);
+    }
+    // Nobody waits who came before one that was taken.
+    for (const uint64_t request : taken) {
+      EXPECT_LE(driver.engine.num_queued(), kRequests - 1 - request);
+    }
+  }));
+  std::vector<uint64_t> expected(kRequests);
+  std::iota(expected.begin(), expected.end(), uint64_t{0});
+  expected.erase(expected.begin() + kLeaves);
+  EXPECT_EQ(taken, expected);
+  for (size_t i = 0; i < kRequests; ++i) {
+    if (i == kLeaves) continue;
+    const CallResult& result = driver.calls[calls[i]];
+    ASSERT_TRUE(result.status.has_value() && result.status->ok()) << i;
+    EXPECT_EQ(result.ids, Plainly(ToyModel(), prompt(i), static_cast<size_t>(max_tokens(i)))) << i;
+  }
+}
+
+TEST(EngineTest, TheEndOfACallNamesTheSlotThatItHadLast) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  EngineDriver driver(options);
+  driver.Start();
+  const CallId first = driver.Send(driver.Request(Prompt(4), 5));
+  const CallId queued = driver.Send(driver.Request(Prompt(5), 5));
+  const CallId last = driver.Send(driver.Request(Prompt(6), 500));
+  EXPECT_FALSE(driver.engine.OnCancel(queued, driver.now).has_value());
+  driver.Execute();
+  driver.RunUntilEnd(first);
+  ASSERT_TRUE(driver.calls[first].slot.has_value());
+  EXPECT_EQ(driver.calls[first].slot->slot, 0u);
+  EXPECT_EQ(driver.calls[first].slot->epoch, 1u);
+  while (driver.calls[last].ids.empty()) ASSERT_TRUE(driver.Step());
+  const std::optional<SlotLife> cancelled = driver.engine.OnCancel(last, driver.now);
+  driver.Execute();
+  ASSERT_TRUE(cancelled.has_value());
+  EXPECT_EQ(cancelled->slot, 0u);
+  EXPECT_EQ(cancelled->epoch, 2u);
+  EXPECT_TRUE(driver.engine.idle());
 }
 
 TEST(EngineTest, AnIdThatRunsAlreadyIsRefusedAndFreeAfterwards) {

@@ -121,6 +121,14 @@ class FleetDriver {
     pod.inbox.clear();
   }
 
+  // What its verifier says of itself with every pong, and now.
+  void ToldToStop(const std::string& name, bool told) {
+    ToyPod& pod = Pod(name);
+    pod.pong.set_draining(told);
+    fleet.OnPong(Worker::kVerifier, pod.sessions[Worker::kVerifier], pod.pong, now);
+    Execute();
+  }
+
   // How many slots are open at the pod's verifier.
   size_t NumOpen(const std::string& name) { return Pod(name).verifier.slots.size(); }
 

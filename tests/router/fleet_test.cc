@@ -75,6 +75,46 @@ TEST(FleetTest, RequestsSpreadOverThePods) {
   }
 }
 
+TEST(FleetTest, APodThatWasToldToStopKeepsItsStreamsAndGetsNoNewOnes) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  for (int i = 0; i < 2; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 1}));
+  driver.ToldToStop("a", true);
+  EXPECT_TRUE(driver.Logged("verifier: drains"));
+  for (int i = 2; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 5}));
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(driver.calls[static_cast<CallId>(i + 1)].ids, Alone(i, 50));
+  }
+  EXPECT_FALSE(driver.Logged("lost"));
+  driver.WaitFor(1);
+  EXPECT_EQ(driver.NumOpen("a"), 0u);
+}
+
+TEST(FleetTest, WhereAllWereToldToStopTheyServe) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  driver.ToldToStop("a", true);
+  driver.ToldToStop("b", true);
+  for (int i = 0; i < 4; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 2}));
+  // One that comes back is new, and takes all that follow.
+  driver.Kill("b");
+  driver.Pod("b").alive = true;
+  driver.Pod("b").pong.set_draining(false);
+  driver.WaitFor(1);
+  ASSERT_TRUE(driver.fleet.engine(1).workers().ready(Worker::kVerifier));
+  const size_t before = driver.fleet.engine(0).num_running();
+  for (int i = 4; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_LE(driver.fleet.engine(0).num_running(), before);
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(driver.calls[static_cast<CallId>(i + 1)].ids, Alone(i, 50));
+  }
+}
+
 TEST(FleetTest, WhatFindsNoRoomWaitsForWhoeverHasItFirst) {
   EngineOptions options = Options();
   options.workers.max_slots = 1;
@@ -715,6 +755,9 @@ TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
             cancelled.push_back(call);
           }
         }
+        break;
+      case 3:
+        driver.Pod(names[static_cast<size_t>(below(4))]).pong.set_draining(below(2) == 0);
         break;
       default:
         for (auto& [name, pod] : driver.pods) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -71,6 +72,28 @@ TEST_F(RequestLogTest, OfThoseTurnedAwayOneLineASecondIsLoggedAndAtDebugEach) {
   }
 }
 
+TEST_F(RequestLogTest, TheLastLineNamesTheSlotAndItsLifeIfThereWasOne) {
+  SetUp("info");
+  RequestLog log(/*log_prompts=*/false);
+  for (const CallId call : {CallId{1}, CallId{2}}) {
+    GenerationRequest resolved;
+    resolved.request_id = call == 1 ? "ran" : "waited";
+    log.Started(call, Named(resolved.request_id), resolved, 0);
+  }
+  log.Finished(1, absl::OkStatus(), 3, SlotLife{.slot = 7, .epoch = 4}, 1);
+  log.Finished(2, absl::CancelledError("left"), 0, std::nullopt, 1);
+  const std::vector<nlohmann::json> lines = Lines();
+  ASSERT_EQ(lines.size(), 4u);
+  for (const nlohmann::json& line : lines) {
+    const bool ran = line["request_id"] == "ran";
+    const bool finished = line["message"] == "request finished";
+    EXPECT_EQ(line.contains("slot"), ran && finished) << line;
+    EXPECT_EQ(line.contains("epoch"), ran && finished) << line;
+  }
+  EXPECT_EQ(lines[2]["slot"], 7);
+  EXPECT_EQ(lines[2]["epoch"], 4);
+}
+
 TEST_F(RequestLogTest, BelowTheLevelNothingIsLoggedAndNothingIsLeftBehind) {
   SetUp("warn");
   RequestLog log(/*log_prompts=*/false);
@@ -78,9 +101,9 @@ TEST_F(RequestLogTest, BelowTheLevelNothingIsLoggedAndNothingIsLeftBehind) {
   resolved.request_id = "a";
   log.Refused(Named("a"), "", InvalidArgument("no"));
   log.Started(1, Named("a"), resolved, 0);
-  log.Finished(1, absl::OkStatus(), 3, 1);
+  log.Finished(1, absl::OkStatus(), 3, SlotLife{0, 1}, 1);
   SetUp("info");
-  log.Finished(1, absl::OkStatus(), 3, 2);  // it ended already
+  log.Finished(1, absl::OkStatus(), 3, SlotLife{0, 1}, 2);  // it ended already
   EXPECT_EQ(out_.str(), "");
 }
 

@@ -11,9 +11,19 @@ namespace {
 
 // Pauses between attempts are 50 ms and more.
 constexpr size_t kMostSessionsASecond = 25;
+// Of the time that a verifier must be gone for, where there are several pods: what waits before them
+// is looked at four times in that time, each a little late.
+constexpr double kShareOfTimeout = 0.7;
 
 bool Same(const v1::RingReference& a, const v1::RingReference& b) {
   return a.ring_epoch() == b.ring_epoch() && a.entry() == b.entry() && a.sequence() == b.sequence();
+}
+
+// In no slot: at a pod, or before all of them.
+size_t NumQueued(const Fleet& fleet) {
+  size_t num_queued = fleet.num_waiting();
+  for (size_t i = 0; i < fleet.num_pods(); ++i) num_queued += fleet.engine(i).num_queued();
+  return num_queued;
 }
 
 }  // namespace
@@ -67,17 +77,18 @@ void Checker::OnStop(RouterId router) {
 }
 
 void Checker::OnExcuse(RouterId router, Worker, SessionId session, Excuse excuse) {
-  routers_[router].sessions[session].excuses |= excuse;
-  routers_[router].ring_may_fail = true;
+  Pod& pod = routers_[router].PodOfSession(session);
+  pod.sessions[session].excuses |= excuse;
+  pod.ring_may_fail = true;
 }
 
-void Checker::EndSession(Router& router, Session& session) {
+void Checker::EndSession(Pod& pod, Session& session) {
   if (!session.open) return;
   session.open = false;
   for (CallId call : session.answered_wrongly) ++calls_.at(call).lost_rounds;
   session.answered_wrongly.clear();
   // Either worker's end is the end of the ring.
-  router.ring = Ring();
+  pod.ring = Ring();
   if (!session.batch.has_value()) return;
   for (const BatchItem& item : session.batch->items) {
     if (session.batch->is_verify) ++calls_.at(item.call).lost_rounds;
@@ -85,11 +96,11 @@ void Checker::EndSession(Router& router, Session& session) {
   session.batch.reset();
 }
 
-void Checker::OnSessionLost(RouterId router, Worker, SessionId session) {
-  const auto found = routers_[router].sessions.find(session);
-  if (found == routers_[router].sessions.end()) return;
+void Checker::OnSessionLost(RouterId router, Worker, SessionId session_id) {
+  Session* session = routers_[router].Find(session_id);
+  if (session == nullptr) return;
   See(Sight::kSessionLost);
-  EndSession(routers_[router], found->second);
+  EndSession(routers_[router].PodOfSession(session_id), *session);
 }
 
 void Checker::OnPoisonDeath(const ClientPlan& plan) {
@@ -121,8 +132,8 @@ void Checker::OnComplaints(RouterId router, Worker worker, SessionId session_id,
                            const std::vector<std::string>& complaints) {
   if (complaints.empty()) return;
   if (complaints.front().rfind("worker:", 0) == 0) Fail("replay", complaints.front());
-  const auto found = routers_[router].sessions.find(session_id);
-  if (found == routers_[router].sessions.end() || Excused(found->second, 0xff)) return;
+  const Session* session = routers_[router].Find(session_id);
+  if (session == nullptr || Excused(*session, 0xff)) return;
   Fail("protocol", absl::StrCat("the ", WorkerName(worker), " worker: ", complaints.front()));
 }
 
@@ -141,24 +152,24 @@ std::string Checker::LiveCalls() const {
 // ---------------------------------------------------------------- replies
 
 void Checker::OnReply(RouterId router_id, SessionId session_id, const WorkerReply& reply) {
-  Router& router = routers_[router_id];
-  const auto found = router.sessions.find(session_id);
-  if (found == router.sessions.end() || !found->second.open) return;
-  Session& session = found->second;
+  Session* found = routers_[router_id].Find(session_id);
+  if (found == nullptr || !found->open) return;
+  Session& session = *found;
+  Pod& pod = routers_[router_id].PodOfSession(session_id);
   if (const auto* draft = std::get_if<v1::DraftReply>(&reply)) {
     const bool of_batch = session.batch.has_value() && session.batch->id == draft->id();
     if (draft->has_propose() && of_batch) {
-      OnProposeReply(router, session_id, session, draft->propose());
+      OnProposeReply(pod, session_id, session, draft->propose());
     }
     return;
   }
   const auto& verifier = std::get<v1::VerifierReply>(reply);
   const bool of_batch = session.batch.has_value() && session.batch->id == verifier.id();
-  if (verifier.has_verify() && of_batch) OnVerifyReply(router, session, verifier.verify());
-  if (verifier.has_create_ring()) router.ring.epoch = verifier.create_ring().ring_epoch();
+  if (verifier.has_verify() && of_batch) OnVerifyReply(pod, session, verifier.verify());
+  if (verifier.has_create_ring()) pod.ring.epoch = verifier.create_ring().ring_epoch();
 }
 
-void Checker::OnProposeReply(Router& router, SessionId session_id, Session& session,
+void Checker::OnProposeReply(Pod& pod, SessionId session_id, Session& session,
                              const v1::ProposeReply& reply) {
   const Batch batch = *std::move(session.batch);
   session.batch.reset();
@@ -168,11 +179,11 @@ void Checker::OnProposeReply(Router& router, SessionId session_id, Session& sess
     const v1::ProposeResult* result =
         answered ? &reply.results(static_cast<int>(i)) : &v1::ProposeResult::default_instance();
     const bool drafted = answered && result->draft_token_ids_size() > 0;
-    if (item.ring.has_value() && item.ring->ring_epoch() == router.ring.epoch) {
+    if (item.ring.has_value() && item.ring->ring_epoch() == pod.ring.epoch) {
       if (drafted) {
-        router.ring.credits[item.ring->entry()].holder = RingCredit::Holder::kRouter;
+        pod.ring.credits[item.ring->entry()].holder = RingCredit::Holder::kRouter;
       } else {
-        router.ring.credits.erase(item.ring->entry());
+        pod.ring.credits.erase(item.ring->entry());
       }
     }
     if (answered && result->state().code() == v1::WORKER_CODE_ABORTED &&
@@ -181,26 +192,26 @@ void Checker::OnProposeReply(Router& router, SessionId session_id, Session& sess
            absl::StrCat("the draft worker aborts without a reason: ", result->state().message()));
     }
     if (drafted) {
-      router.proposals[item.call] = {
+      pod.proposals[item.call] = {
           session_id,
           item.end,
           {result->draft_token_ids().begin(), result->draft_token_ids().end()},
           item.ring};
     } else {
-      router.proposals.erase(item.call);
+      pod.proposals.erase(item.call);
     }
   }
 }
 
-void Checker::OnVerifyReply(Router& router, Session& session, const v1::VerifyReply& reply) {
+void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& reply) {
   const Batch batch = *std::move(session.batch);
   session.batch.reset();
   session.answered_wrongly.clear();
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const BatchItem& item = batch.items[i];
     if (Excused(session, kBadReply)) session.answered_wrongly.push_back(item.call);
-    if (item.ring.has_value() && item.ring->ring_epoch() == router.ring.epoch) {
-      router.ring.credits.erase(item.ring->entry());
+    if (item.ring.has_value() && item.ring->ring_epoch() == pod.ring.epoch) {
+      pod.ring.credits.erase(item.ring->entry());
     }
     if (static_cast<int>(i) >= reply.results_size()) continue;
     const v1::VerifyResult& result = reply.results(static_cast<int>(i));
@@ -224,7 +235,7 @@ void Checker::OnVerifyReply(Router& router, Session& session, const v1::VerifyRe
           // A wrong answer is no progress.
           if (!Excused(session, kBadReply)) call.lost_rounds = 0;
         }
-        if (!result.ring_error().empty() && !router.ring_may_fail) {
+        if (!result.ring_error().empty() && !pod.ring_may_fail) {
           Fail("ring", absl::StrCat("a block is dropped without a reason: ", result.ring_error()));
         }
         break;
@@ -250,40 +261,41 @@ void Checker::OnVerifyReply(Router& router, Session& session, const v1::VerifyRe
 
 // ---------------------------------------------------------------- commands
 
-void Checker::OnCommands(RouterId id, const Engine& engine, const EngineCommands& commands) {
+void Checker::OnCommands(RouterId id, const Fleet& fleet, const EngineCommands& commands) {
   Router& router = routers_[id];
   for (const EngineCommand& command : commands) {
     if (const auto* open = std::get_if<OpenSession>(&command)) {
-      if (open->session <= router.last_session) {
+      Pod& pod = router.PodOfSession(open->session);
+      if (open->session <= pod.last_session) {
         Fail("sessions",
-             absl::StrCat("session ", open->session, " is opened after ", router.last_session));
+             absl::StrCat("session ", open->session, " is opened after ", pod.last_session));
       }
-      router.last_session = open->session;
-      Session& session = router.sessions[open->session];
+      pod.last_session = open->session;
+      Session& session = pod.sessions[open->session];
       session.worker = open->worker;
-      for (const auto& [other_id, other] : router.sessions) {
+      for (const auto& [other_id, other] : pod.sessions) {
         if (other_id != open->session && other.open && other.worker == open->worker) {
           Fail("sessions", absl::StrCat("session ", open->session, " is opened beside ", other_id));
         }
       }
-      router.opened_at.push_back(now_);
-      const auto recent = std::count_if(router.opened_at.begin(), router.opened_at.end(),
+      pod.opened_at.push_back(now_);
+      const auto recent = std::count_if(pod.opened_at.begin(), pod.opened_at.end(),
                                         [&](double at) { return at > now_ - 1; });
       if (static_cast<size_t>(recent) > 2 * kMostSessionsASecond) {
         Fail("storm", absl::StrCat(recent, " sessions are opened in a second"));
       }
     } else if (const auto* close = std::get_if<CloseSession>(&command)) {
-      const auto found = router.sessions.find(close->session);
-      if (found == router.sessions.end() || !found->second.open) {
+      Session* session = router.Find(close->session);
+      if (session == nullptr || !session->open) {
         Fail("sessions", absl::StrCat("session ", close->session, " is closed, and is not open"));
         continue;
       }
-      if (!Excused(found->second, 0xff)) {
+      if (!Excused(*session, 0xff)) {
         Fail("sessions", absl::StrCat("a sound session with the ", WorkerName(close->worker),
                                       " worker is given up"));
       }
       See(Sight::kSessionGivenUp);
-      EndSession(router, found->second);
+      EndSession(router.PodOfSession(close->session), *session);
     } else if (const auto* draft = std::get_if<SendToDrafter>(&command)) {
       OnSend(router, id, draft->session, Worker::kDrafter, draft->command.id(), &draft->command,
              nullptr);
@@ -291,14 +303,14 @@ void Checker::OnCommands(RouterId id, const Engine& engine, const EngineCommands
       OnSend(router, id, verifier->session, Worker::kVerifier, verifier->command.id(), nullptr,
              &verifier->command);
     } else if (const auto* ping = std::get_if<SendPing>(&command)) {
-      const auto found = router.sessions.find(ping->session);
-      if (found == router.sessions.end() || !found->second.open) {
+      const Session* session = router.Find(ping->session);
+      if (session == nullptr || !session->open) {
         Fail("sessions", absl::StrCat("session ", ping->session, " is pinged, and is not open"));
       }
     } else if (const auto* write = std::get_if<WriteResponse>(&command)) {
       CheckWrite(write->response, write->call);
     } else if (const auto* finish = std::get_if<FinishCall>(&command)) {
-      CheckFinish(router, engine, *finish);
+      CheckFinish(router, fleet, *finish);
     } else if (const auto* give_up = std::get_if<GiveUp>(&command)) {
       Fail("status", absl::StrCat("the router gives up: ", std::string(give_up->status.message())));
     } else if (const auto* line = std::get_if<LogLine>(&command)) {
@@ -311,23 +323,23 @@ void Checker::OnCommands(RouterId id, const Engine& engine, const EngineCommands
 void Checker::OnSend(Router& router, RouterId id, SessionId session_id, Worker worker,
                      uint64_t command_id, const v1::DraftCommand* draft,
                      const v1::VerifierCommand* verifier) {
-  const auto found = router.sessions.find(session_id);
-  if (found == router.sessions.end() || !found->second.open || found->second.worker != worker) {
+  Session* found = router.Find(session_id);
+  if (found == nullptr || !found->open || found->worker != worker) {
     return Fail("sessions", absl::StrCat("a command goes to session ", session_id, " of the ",
                                          WorkerName(worker), ", which is not open"));
   }
-  Session& session = found->second;
+  Session& session = *found;
+  Pod& pod = router.PodOfSession(session_id);
   const bool is_batch =
       (draft != nullptr && draft->has_propose()) || (verifier != nullptr && verifier->has_verify());
   if (is_batch && session.batch.has_value()) {
     return Fail("batches", absl::StrCat("the ", WorkerName(worker), " gets batch ", command_id,
                                         " while it has ", session.batch->id));
   }
-  if (command_id <= router.last_command_id) {
-    return Fail("numbers",
-                absl::StrCat("command id ", command_id, " after ", router.last_command_id));
+  if (command_id <= pod.last_command_id) {
+    return Fail("numbers", absl::StrCat("command id ", command_id, " after ", pod.last_command_id));
   }
-  router.last_command_id = command_id;
+  pod.last_command_id = command_id;
   if (draft != nullptr) {
     if (draft->has_propose()) {
       CheckPropose(router, id, session_id, session, command_id, draft->propose());
@@ -341,8 +353,8 @@ void Checker::OnSend(Router& router, RouterId id, SessionId session_id, Worker w
   } else if (verifier->has_update_slots()) {
     CheckCloses(session, verifier->update_slots());
   } else if (verifier->has_create_ring()) {
-    router.ring = Ring();
-    router.ring.entries = verifier->create_ring().entries();
+    pod.ring = Ring();
+    pod.ring.entries = verifier->create_ring().entries();
   }
 }
 
@@ -399,6 +411,9 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
     if (told.SerializeAsString() != calls_.at(owner).plan.request.open.SerializeAsString()) {
       return fail("commands", "`open` is not what the client asked for");
     }
+    if (session.worker == Worker::kVerifier) {
+      SeePlace(routers_[id], PodOf(session_id), &calls_.at(owner));
+    }
   }
   if (slot.call == 0) return fail("epochs", "nobody's");
   const Call& call = calls_.at(slot.call);
@@ -427,6 +442,18 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
   return slot.call;
 }
 
+void Checker::SeePlace(const Router& router, uint32_t pod, Call* call) {
+  if (!call->live()) return;  // a replay of the audit
+  if (call->pod.has_value()) {
+    call->moved = call->moved || (*call->pod != pod && call->emitted > 0);
+  } else if (std::any_of(router.pods.begin(), router.pods.end(), [pod](const auto& other) {
+               return other.first != pod && other.second.drains;
+             })) {
+    See(Sight::kPlacedBesideDrain);
+  }
+  call->pod = pod;
+}
+
 void Checker::CheckTokens(CallId id, const v1::SlotPoint& at,
                           const google::protobuf::RepeatedField<int32_t>& token_ids) {
   const Call& call = calls_.at(id);
@@ -443,8 +470,8 @@ void Checker::CheckTokens(CallId id, const v1::SlotPoint& at,
   }
 }
 
-void Checker::TakeRingEntry(Router& router, const v1::RingReference& reference) {
-  Ring& ring = router.ring;
+void Checker::TakeRingEntry(Pod& pod, const v1::RingReference& reference) {
+  Ring& ring = pod.ring;
   const std::string name =
       absl::StrCat("entry ", reference.entry(), " of epoch ", reference.ring_epoch(), ", sequence ",
                    reference.sequence());
@@ -461,9 +488,26 @@ void Checker::TakeRingEntry(Router& router, const v1::RingReference& reference) 
   ring.credits[reference.entry()] = {RingCredit::Holder::kDrafter, reference.sequence()};
 }
 
+bool Checker::IsVerified(const Router& router, CallId call) {
+  for (const auto& [pod_id, pod] : router.pods) {
+    for (const auto& [session_id, session] : pod.sessions) {
+      if (!session.open || session.worker != Worker::kVerifier || !session.batch.has_value()) {
+        continue;
+      }
+      const auto& items = session.batch->items;
+      if (std::any_of(items.begin(), items.end(),
+                      [call](const BatchItem& item) { return item.call == call; })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                            uint64_t command_id, const v1::Propose& propose) {
   if (propose.has_update_slots()) CheckCloses(session, propose.update_slots());
+  Pod& pod = router.PodOfSession(session_id);
   Batch batch{command_id, false, {}};
   uint32_t rows = 0;
   for (const v1::ProposeItem& item : propose.items()) {
@@ -483,20 +527,15 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
       Fail("commands", absl::StrCat("call ", call_id, " drafts ", item.draft_length()));
     }
     // Drafting while the verifier is at it would be in vain.
-    for (const auto& [other_id, other] : router.sessions) {
-      if (!other.open || other.worker != Worker::kVerifier || !other.batch.has_value()) continue;
-      for (const BatchItem& judged : other.batch->items) {
-        if (judged.call == call_id && item.draft_length() > 0) {
-          Fail("batches", absl::StrCat("call ", call_id, " drafts while it is verified"));
-        }
-      }
+    if (item.draft_length() > 0 && IsVerified(router, call_id)) {
+      Fail("batches", absl::StrCat("call ", call_id, " drafts while it is verified"));
     }
     const bool wants_ring = call.plan.request.needs_draft_log_probs() && item.draft_length() > 0;
     if (wants_ring != item.has_ring()) {
       Fail("ring", absl::StrCat("call ", call_id, wants_ring ? " lacks" : " needs no", " entry"));
     }
-    if (item.has_ring()) TakeRingEntry(router, item.ring());
-    router.proposals.erase(call_id);
+    if (item.has_ring()) TakeRingEntry(pod, item.ring());
+    pod.proposals.erase(call_id);
     batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
                            item.has_ring() ? std::optional(item.ring()) : std::nullopt,
                            item.draft_length(), false});
@@ -506,11 +545,11 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
          absl::StrCat("a Propose of ", rows, " rows; step_rows is ", scenario_->engine.step_rows));
   }
   session.batch = std::move(batch);
-  SeeOverlap(router, Worker::kVerifier);
+  SeeOverlap(pod, Worker::kVerifier);
 }
 
-void Checker::SeeOverlap(const Router& router, Worker other) {
-  for (const auto& [id, session] : router.sessions) {
+void Checker::SeeOverlap(const Pod& pod, Worker other) {
+  for (const auto& [id, session] : pod.sessions) {
     if (session.open && session.worker == other && session.batch.has_value()) {
       See(Sight::kWorkersOverlap);
     }
@@ -520,6 +559,7 @@ void Checker::SeeOverlap(const Router& router, Worker other) {
 void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
                           uint64_t command_id, const v1::Verify& verify) {
   if (verify.has_update_slots()) CheckCloses(session, verify.update_slots());
+  Pod& pod = router.PodOfSession(session_id);
   Batch batch{command_id, true, {}};
   uint32_t decode_rows = 0;
   uint32_t prompt_rows = 0;
@@ -537,14 +577,17 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
     } else {
       prompt_rows += num_tokens;
     }
+    if (IsVerified(router, call_id)) {
+      Fail("batches", absl::StrCat("call ", call_id, " is verified by two"));
+    }
     if (item.sample() && call.live() && end != call.committed_len()) {
       Fail("commands", absl::StrCat("call ", call_id, " samples after ", end, " tokens of ",
                                     call.committed_len()));
     }
     if (num_drafts > 0) {
-      const auto proposal = router.proposals.find(call_id);
+      const auto proposal = pod.proposals.find(call_id);
       const bool is_proposal =
-          proposal != router.proposals.end() && proposal->second.end == end &&
+          proposal != pod.proposals.end() && proposal->second.end == end &&
           std::equal(item.draft_token_ids().begin(), item.draft_token_ids().end(),
                      proposal->second.token_ids.begin(), proposal->second.token_ids.end());
       if (!is_proposal) {
@@ -558,10 +601,10 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
         Fail("ring", absl::StrCat("call ", call_id, ": its drafts' rows are elsewhere"));
         return;
       }
-      router.proposals.erase(proposal);
+      pod.proposals.erase(proposal);
       if (item.has_ring()) {
-        const auto held = router.ring.credits.find(item.ring().entry());
-        if (item.ring().ring_epoch() != router.ring.epoch || held == router.ring.credits.end() ||
+        const auto held = pod.ring.credits.find(item.ring().entry());
+        if (item.ring().ring_epoch() != pod.ring.epoch || held == pod.ring.credits.end() ||
             held->second.sequence != item.ring().sequence() ||
             held->second.holder != RingCredit::Holder::kRouter) {
           Fail("ring", absl::StrCat("call ", call_id, ": entry ", item.ring().entry(),
@@ -582,7 +625,7 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
                               "; step_rows is ", step_rows));
   }
   session.batch = std::move(batch);
-  SeeOverlap(router, Worker::kDrafter);
+  SeeOverlap(pod, Worker::kDrafter);
 }
 
 // ---------------------------------------------------------------- clients
@@ -672,7 +715,7 @@ void Checker::CheckCompletion(const v1::Completion& completion, const Call& call
   }
 }
 
-void Checker::CheckFinish(Router& router, const Engine& engine, const FinishCall& finish) {
+void Checker::CheckFinish(Router& router, const Fleet& fleet, const FinishCall& finish) {
   const auto found = calls_.find(finish.call);
   if (found == calls_.end() || !found->second.live()) {
     return Fail("calls", absl::StrCat("call ", finish.call, " is finished, and is over"));
@@ -687,11 +730,12 @@ void Checker::CheckFinish(Router& router, const Engine& engine, const FinishCall
     return Fail("status", absl::StrCat("call ", finish.call, ": ", finish.emitted_tokens,
                                        " tokens are said to be emitted, ", call.emitted, " were"));
   }
-  if (const std::string why = WhyNot(router, engine, finish, call); !why.empty()) {
+  if (const std::string why = WhyNot(router, fleet, finish, call); !why.empty()) {
     return Fail("status", absl::StrCat("call ", finish.call, " ends with \"",
                                        std::string(finish.status.message()), "\": ", why));
   }
   See(SightOf(router, finish, call));
+  if (finish.status.ok() && call.moved) See(Sight::kStreamMoved);
   call.finished = true;
   --num_live_;
 }
@@ -713,23 +757,25 @@ Sight Checker::SightOf(const Router& router, const FinishCall& finish, const Cal
   }
 }
 
-std::string Checker::WhyNot(Router& router, const Engine& engine, const FinishCall& finish,
+std::string Checker::WhyNot(Router& router, const Fleet& fleet, const FinishCall& finish,
                             const Call& call) {
   const uint64_t prompt_hash = call.plan.hashes[call.plan.prompt_len()];
+  const double patience =
+      scenario_->engine.verifier_timeout_seconds * (fleet.num_pods() > 1 ? kShareOfTimeout : 1.0);
   switch (finish.status.code()) {
     case absl::StatusCode::kOk:
       return "";
     case absl::StatusCode::kUnavailable:
       if (router.draining) return "";
-      return now_ - router.verifier_seen_at >= scenario_->engine.verifier_timeout_seconds - 1e-6
+      return now_ - router.verifier_seen_at >= patience - 1e-6
                  ? ""
                  : absl::StrCat("a verifier was there ", now_ - router.verifier_seen_at, " s ago");
     case absl::StatusCode::kResourceExhausted:
       if (call.cannot_fit) return "";
       return call.emitted == 0 && finish.retry_milliseconds > 0 &&
-                     engine.num_queued() >= scenario_->engine.max_queue
+                     NumQueued(fleet) >= scenario_->engine.max_queue
                  ? ""
-                 : absl::StrCat(engine.num_queued(), " wait, of ", scenario_->engine.max_queue);
+                 : absl::StrCat(NumQueued(fleet), " wait, of ", scenario_->engine.max_queue);
     case absl::StatusCode::kAlreadyExists:
       for (const auto& [id, other] : calls_) {
         if (id != finish.call && other.live() && other.router == call.router &&
@@ -755,63 +801,81 @@ std::string Checker::WhyNot(Router& router, const Engine& engine, const FinishCa
 
 // ---------------------------------------------------------------- state
 
-void Checker::OnSettled(RouterId id, const Engine& engine) {
-  Router& router = routers_[id];
-  if (engine.workers().ready(Worker::kVerifier)) router.verifier_seen_at = now_;
-  size_t live = 0;
-  for (const auto& [call_id, call] : calls_) live += call.live() && call.router == id ? 1 : 0;
-  if (engine.num_running() + engine.num_queued() != live) {
-    Fail("calls", absl::StrCat("router ", id, " has ", engine.num_running(), " running and ",
-                               engine.num_queued(), " waiting of ", live, " calls"));
+void Checker::CheckRing(const Pod& pod, const RingCredits& ring) {
+  if (!ring.open()) return;
+  size_t in_use = 0;
+  size_t at_router = 0;
+  for (const auto& [entry, credit] : pod.ring.credits) {
+    ++(credit.holder == RingCredit::Holder::kRouter ? at_router : in_use);
   }
-  // Only sequences that lost their slot may wait beyond the queue's length.
-  const v1::ServerLoad load = engine.Load();
-  for (; router.num_preemptions < load.num_preemptions(); ++router.num_preemptions) {
-    See(Sight::kPreemption);
+  const size_t taken = pod.ring.entries - ring.num_free();
+  if (ring.num_free() > pod.ring.entries || taken < in_use || taken > in_use + at_router) {
+    Fail("ring", absl::StrCat(ring.num_free(), " entries of ", pod.ring.entries, " are free, ",
+                              in_use, " are at workers and at most ", at_router, " at the router"));
   }
-  for (; router.num_replayed < load.audit().num_replayed(); ++router.num_replayed) {
-    See(Sight::kReplay);
-  }
-  const size_t most_queued =
-      scenario_->engine.max_queue + (load.num_preemptions() > 0 ? engine.num_slots() : 0);
-  if (engine.num_queued() > most_queued) {
-    Fail("queue", absl::StrCat(engine.num_queued(), " wait, allowed: ", most_queued));
-  }
-  const RingCredits& ring = engine.workers().ring();
-  if (ring.open()) {
-    size_t in_use = 0;
-    size_t at_router = 0;
-    for (const auto& [entry, credit] : router.ring.credits) {
-      ++(credit.holder == RingCredit::Holder::kRouter ? at_router : in_use);
-    }
-    const size_t taken = router.ring.entries - ring.num_free();
-    if (ring.num_free() > router.ring.entries || taken < in_use || taken > in_use + at_router) {
-      Fail("ring",
-           absl::StrCat(ring.num_free(), " entries of ", router.ring.entries, " are free, ", in_use,
-                        " are at workers and at most ", at_router, " at the router"));
-    }
-  }
-  if (router.stopped && !engine.idle()) Fail("liveness", "a router that stopped is not idle");
 }
 
-void Checker::OnQuiet(RouterId id, const Engine& engine) {
-  const Router& router = routers_[id];
-  if (!engine.idle()) Fail("liveness", absl::StrCat("router ", id, " is not idle"));
-  const RingCredits& ring = engine.workers().ring();
-  if (ring.open() && ring.num_free() != router.ring.entries) {
-    Fail("ring", absl::StrCat("all is quiet, and ", ring.num_free(), " entries of ",
-                              router.ring.entries, " are free"));
+void Checker::OnSettled(RouterId id, const Fleet& fleet) {
+  Router& router = routers_[id];
+  size_t num_running = 0;
+  size_t num_slots = 0;
+  uint64_t num_preemptions = 0;
+  for (uint32_t i = 0; i < fleet.num_pods(); ++i) {
+    const Engine& engine = fleet.engine(i);
+    Pod& pod = router.pods[i];
+    pod.drains = engine.workers().draining(Worker::kVerifier);
+    if (engine.workers().ready(Worker::kVerifier)) router.verifier_seen_at = now_;
+    num_running += engine.num_running();
+    num_slots += engine.num_slots();
+    const uint64_t of_pod = engine.Load().num_preemptions();
+    num_preemptions += of_pod;
+    for (; pod.num_preemptions < of_pod; ++pod.num_preemptions) See(Sight::kPreemption);
   }
-  for (const auto& [session_id, session] : router.sessions) {
-    if (!session.open) continue;
-    const FakeSlots* held = peek_(id, session.worker, session_id);
-    for (const auto& [slot_id, slot] : session.slots) {
-      // An epoch that the worker refused to begin, or forgot, needs no close.
-      const bool is_held =
-          held != nullptr && slot_id < held->slots().size() && held->slots()[slot_id].open;
-      if (!slot.closed && is_held) {
-        Fail("slots", absl::StrCat("all is quiet, and slot ", slot_id, " of the ",
-                                   WorkerName(session.worker), " was opened and not closed"));
+  const uint64_t num_replayed = fleet.audit().stats().num_replayed();
+  for (; router.num_replayed < num_replayed; ++router.num_replayed) See(Sight::kReplay);
+
+  size_t live = 0;
+  for (const auto& [call_id, call] : calls_) live += call.live() && call.router == id ? 1 : 0;
+  const size_t num_queued = NumQueued(fleet);
+  if (num_running + num_queued != live) {
+    Fail("calls", absl::StrCat("router ", id, " has ", num_running, " running and ", num_queued,
+                               " waiting of ", live, " calls"));
+  }
+  // Only sequences that lost their slot may wait beyond the queue's length; where there are several
+  // pods also one at each, which found no room there after all.
+  const bool several = fleet.num_pods() > 1;
+  const size_t most_queued = scenario_->engine.max_queue +
+                             (several || num_preemptions > 0 ? num_slots : 0) +
+                             (several ? fleet.num_pods() : 0);
+  if (num_queued > most_queued) {
+    Fail("queue", absl::StrCat(num_queued, " wait, allowed: ", most_queued));
+  }
+  for (uint32_t i = 0; i < fleet.num_pods(); ++i) {
+    CheckRing(router.pods[i], fleet.engine(i).workers().ring());
+  }
+  if (router.stopped && !fleet.idle()) Fail("liveness", "a router that stopped is not idle");
+}
+
+void Checker::OnQuiet(RouterId id, const Fleet& fleet) {
+  if (!fleet.idle()) Fail("liveness", absl::StrCat("router ", id, " is not idle"));
+  for (uint32_t i = 0; i < fleet.num_pods(); ++i) {
+    const Pod& pod = routers_[id].pods[i];
+    const RingCredits& ring = fleet.engine(i).workers().ring();
+    if (ring.open() && ring.num_free() != pod.ring.entries) {
+      Fail("ring", absl::StrCat("all is quiet, and ", ring.num_free(), " entries of ",
+                                pod.ring.entries, " are free"));
+    }
+    for (const auto& [session_id, session] : pod.sessions) {
+      if (!session.open) continue;
+      const FakeSlots* held = peek_(id, session.worker, session_id);
+      for (const auto& [slot_id, slot] : session.slots) {
+        // An epoch that the worker refused to begin, or forgot, needs no close.
+        const bool is_held =
+            held != nullptr && slot_id < held->slots().size() && held->slots()[slot_id].open;
+        if (!slot.closed && is_held) {
+          Fail("slots", absl::StrCat("all is quiet, and slot ", slot_id, " of the ",
+                                     WorkerName(session.worker), " was opened and not closed"));
+        }
       }
     }
   }

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/router/engine.h"
+#include "services/router/fleet.h"
 #include "tests/simulator/fake_worker.h"
 #include "tests/simulator/scenario.h"
 #include "tests/simulator/sight.h"
@@ -61,12 +61,12 @@ class Checker {
   void OnStop(RouterId router);
   void OnExcuse(RouterId router, Worker worker, SessionId session, Excuse excuse);
   void OnSessionLost(RouterId router, Worker worker, SessionId session);
-  // Before the engine gets it.
+  // Before the router gets it.
   void OnReply(RouterId router, SessionId session, const WorkerReply& reply);
-  // All that one event made the engine want.
-  void OnCommands(RouterId router, const Engine& engine, const EngineCommands& commands);
+  // All that one event made the router want.
+  void OnCommands(RouterId router, const Fleet& fleet, const EngineCommands& commands);
   // After an event and its commands.
-  void OnSettled(RouterId router, const Engine& engine);
+  void OnSettled(RouterId router, const Fleet& fleet);
   void OnExecuted(StreamId stream, Worker worker,
                   const std::vector<FakeWorker::Execution>& executed);
   void OnComplaints(RouterId router, Worker worker, SessionId session,
@@ -77,7 +77,7 @@ class Checker {
   size_t num_live_calls() const { return num_live_; }
   std::string LiveCalls() const;
   // At the end of all.
-  void OnQuiet(RouterId router, const Engine& engine);
+  void OnQuiet(RouterId router, const Fleet& fleet);
 
  private:
   struct Call {
@@ -97,6 +97,8 @@ class Checker {
     int lost_rounds = 0;
     uint32_t furthest = 0;
     int num_rejected_rounds = 0;
+    std::optional<uint32_t> pod;  // whose verifier has it, or had it last
+    bool moved = false;           // to another, with output
     bool live() const { return !finished && !cancelled && !abandoned; }
     uint32_t committed_len() const { return plan.prompt_len() + emitted; }
   };
@@ -146,20 +148,33 @@ class Checker {
     uint64_t last_sequence = 0;
     std::map<uint32_t, RingCredit> credits;
   };
-  struct Router {
-    bool draining = false;
-    bool stopped = false;
-    double verifier_seen_at = 0;
+  // A router and one of its pods: the engine between them counts and believes on its own.
+  struct Pod {
     uint64_t last_command_id = 0;
     SessionId last_session = 0;
     std::map<SessionId, Session> sessions;
     std::map<CallId, Proposal> proposals;
     Ring ring;
     bool ring_may_fail = false;
-    std::set<uint64_t> quarantined;  // prompts
     std::vector<double> opened_at;
     uint64_t num_preemptions = 0;
+    bool drains = false;  // the router knows that its verifier was told to stop
+  };
+  struct Router {
+    bool draining = false;
+    bool stopped = false;
+    double verifier_seen_at = 0;  // of any pod
+    std::map<uint32_t, Pod> pods;
+    std::set<uint64_t> quarantined;  // prompts
     uint64_t num_replayed = 0;
+
+    Pod& PodOfSession(SessionId session) { return pods[PodOf(session)]; }
+    // Null: it was never opened.
+    Session* Find(SessionId session) {
+      Pod& pod = PodOfSession(session);
+      const auto found = pod.sessions.find(session);
+      return found == pod.sessions.end() ? nullptr : &found->second;
+    }
   };
 
   void OnSend(Router& router, RouterId id, SessionId session_id, Worker worker, uint64_t command_id,
@@ -174,19 +189,24 @@ class Checker {
   void CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
                    uint64_t command_id, const v1::Verify& verify);
   void CheckCloses(Session& session, const v1::UpdateSlots& update);
-  void TakeRingEntry(Router& router, const v1::RingReference& reference);
-  void OnProposeReply(Router& router, SessionId session_id, Session& session,
+  void TakeRingEntry(Pod& pod, const v1::RingReference& reference);
+  // In a batch that a verifier has.
+  static bool IsVerified(const Router& router, CallId call);
+  // A verifier of the pod is told of the call anew.
+  void SeePlace(const Router& router, uint32_t pod, Call* call);
+  void OnProposeReply(Pod& pod, SessionId session_id, Session& session,
                       const v1::ProposeReply& reply);
-  void OnVerifyReply(Router& router, Session& session, const v1::VerifyReply& reply);
-  void EndSession(Router& router, Session& session);
+  void OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& reply);
+  void EndSession(Pod& pod, Session& session);
   void CheckWrite(const v1::GenerateResponse& response, CallId id);
   void CheckCompletion(const v1::Completion& completion, const Call& call);
-  void CheckFinish(Router& router, const Engine& engine, const FinishCall& finish);
+  void CheckFinish(Router& router, const Fleet& fleet, const FinishCall& finish);
   // Empty: the status has its reason.
-  std::string WhyNot(Router& router, const Engine& engine, const FinishCall& finish,
+  std::string WhyNot(Router& router, const Fleet& fleet, const FinishCall& finish,
                      const Call& call);
   static Sight SightOf(const Router& router, const FinishCall& finish, const Call& call);
-  void SeeOverlap(const Router& router, Worker other);
+  void SeeOverlap(const Pod& pod, Worker other);
+  void CheckRing(const Pod& pod, const RingCredits& ring);
   bool Excused(const Session& session, uint8_t excuses) const {
     return (session.excuses & excuses) != 0;
   }

@@ -15,6 +15,11 @@ void EraseToken(int place, v1::GenerateResponse* response) {
   }
 }
 
+// Of the pod's engine, which lets nobody but itself change it.
+RingCredits& RingOf(const Fleet& fleet, SessionId session) {
+  return const_cast<WorkerSessions&>(fleet.engine(PodOf(session)).workers()).ring();
+}
+
 }  // namespace
 
 EngineOptions Falsifier::Options(EngineOptions options) const {
@@ -32,27 +37,29 @@ double Falsifier::ChangeDeadline(double deadline, double now) const {
 SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* reply) {
   auto* verifier = std::get_if<v1::VerifierReply>(reply);
   if (verifier != nullptr && verifier->has_verify()) last_verdict_ = *verifier;
-  if (bug_ != PlantedBug::kOldSessionReplyAccepted || session == sessions_[worker]) return session;
+  const Peer& peer = PeerOf(worker, session);
+  if (bug_ != PlantedBug::kOldSessionReplyAccepted || session == peer.session) return session;
   if (verifier != nullptr) {
     if (!verifier->has_verify()) return session;
-    verifier->set_id(batches_[worker]);
+    verifier->set_id(peer.batch);
   } else {
     auto& draft = std::get<v1::DraftReply>(*reply);
     if (!draft.has_propose()) return session;
-    draft.set_id(batches_[worker]);
+    draft.set_id(peer.batch);
   }
-  return sessions_[worker];
+  return peer.session;
 }
 
 std::optional<std::pair<SessionId, v1::VerifierReply>> Falsifier::TakeRepeated() {
   return std::exchange(repeated_, std::nullopt);
 }
 
-void Falsifier::ChangeCommands(Engine& engine, EngineCommands* commands) {
+void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
   EngineCommands changed;
   for (EngineCommand& command : *commands) {
     if (auto* open = std::get_if<OpenSession>(&command)) {
-      const SessionId old = std::exchange(sessions_[open->worker], open->session);
+      Peer& peer = PeerOf(open->worker, open->session);
+      const SessionId old = std::exchange(peer.session, open->session);
       for (const auto& [call, token] : last_tokens_) recovering_.insert(call);
       changed.push_back(command);
       if (bug_ == PlantedBug::kCommandToClosedSession && old != 0) {
@@ -65,16 +72,18 @@ void Falsifier::ChangeCommands(Engine& engine, EngineCommands* commands) {
     if (auto* draft = std::get_if<SendToDrafter>(&command)) {
       v1::DraftCommand& sent = draft->command;
       if (sent.has_propose()) {
-        batches_[Worker::kDrafter] = sent.id();
-        ChangePropose(engine, sent.mutable_propose());
+        Peer& peer = PeerOf(Worker::kDrafter, draft->session);
+        peer.batch = sent.id();
+        ChangePropose(fleet, &peer, sent.mutable_propose());
       }
       if (sent.has_update_slots()) ChangeCloses(sent.mutable_update_slots());
     } else if (auto* verifier = std::get_if<SendToVerifier>(&command)) {
       v1::VerifierCommand& sent = verifier->command;
       if (sent.has_update_slots()) ChangeCloses(sent.mutable_update_slots());
       if (sent.has_verify()) {
-        batches_[Worker::kVerifier] = sent.id();
-        ChangeVerify(engine, sent.mutable_verify());
+        Peer& peer = PeerOf(Worker::kVerifier, verifier->session);
+        peer.batch = sent.id();
+        ChangeVerify(fleet, &peer, sent.mutable_verify());
         if (bug_ == PlantedBug::kTwoBatchesInFlight) {
           changed.push_back(command);
           sent.set_id(sent.id() + 1);
@@ -139,17 +148,16 @@ void Falsifier::ChangeCloses(v1::UpdateSlots* update) {
   }
 }
 
-const ClientPlan* Falsifier::PlanOf(Worker worker, const v1::SlotPoint& at,
-                                    const v1::SlotOpen* open) {
-  const ClientPlan*& owner = owners_[{worker, at.slot()}];
+const ClientPlan* Falsifier::PlanOf(Peer* peer, const v1::SlotPoint& at, const v1::SlotOpen* open) {
+  const ClientPlan*& owner = peer->owners[at.slot()];
   if (open != nullptr) owner = &scenario_->clients[open->sampling().seed() - 1];
   return owner;
 }
 
 template <typename Item>
-void Falsifier::ChangeItem(Worker worker, Item* item) {
+void Falsifier::ChangeItem(Worker worker, Peer* peer, Item* item) {
   v1::SlotPoint& at = *item->mutable_at();
-  const ClientPlan& plan = *PlanOf(worker, at, item->has_open() ? &item->open() : nullptr);
+  const ClientPlan& plan = *PlanOf(peer, at, item->has_open() ? &item->open() : nullptr);
   const auto skip = [&](uint32_t num_tokens) {
     at.set_length(at.length() + num_tokens);
     at.set_prefix_hash(plan.hashes[at.length()]);
@@ -157,7 +165,7 @@ void Falsifier::ChangeItem(Worker worker, Item* item) {
                                      item->token_ids().begin() + static_cast<int>(num_tokens));
   };
   const bool to_verifier = worker == Worker::kVerifier;
-  uint32_t& told = told_[{worker, &plan}];
+  uint32_t& told = peer->told[&plan];
   switch (bug_) {
     case PlantedBug::kEpochNotGrown:
       at.set_slot_epoch(1);
@@ -198,25 +206,25 @@ void Falsifier::ChangeItem(Worker worker, Item* item) {
   told = at.length() + static_cast<uint32_t>(item->token_ids_size());
 }
 
-void Falsifier::ChangePropose(Engine& engine, v1::Propose* propose) {
+void Falsifier::ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propose) {
   if (propose->has_update_slots()) ChangeCloses(propose->mutable_update_slots());
   for (v1::ProposeItem& item : *propose->mutable_items()) {
-    ChangeItem(Worker::kDrafter, &item);
+    ChangeItem(Worker::kDrafter, peer, &item);
     if (bug_ == PlantedBug::kRingEntryNeverReleased && item.has_ring()) {
-      const_cast<WorkerSessions&>(engine.workers()).ring().Acquire();
+      RingOf(fleet, peer->session).Acquire();
     }
   }
 }
 
-void Falsifier::ChangeVerify(Engine& engine, v1::Verify* verify) {
+void Falsifier::ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify) {
   if (verify->has_update_slots()) ChangeCloses(verify->mutable_update_slots());
   for (v1::VerifyItem& item : *verify->mutable_items()) {
-    ChangeItem(Worker::kVerifier, &item);
+    ChangeItem(Worker::kVerifier, peer, &item);
     if (bug_ == PlantedBug::kDraftsOfOtherPrefix && item.draft_token_ids_size() > 1) {
       item.mutable_draft_token_ids()->erase(item.draft_token_ids().begin());
     }
     if (bug_ == PlantedBug::kRingEntryReleasedTwice && item.has_ring()) {
-      const_cast<WorkerSessions&>(engine.workers()).ring().Release(item.ring());
+      RingOf(fleet, peer->session).Release(item.ring());
     }
     if (bug_ == PlantedBug::kRingReferenceDropped) item.clear_ring();
   }

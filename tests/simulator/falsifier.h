@@ -1,5 +1,5 @@
-// Stands between an engine and its world, and plants the router's bugs there: what the engine says
-// or is told is changed as if the bug were in it.
+// Stands between a router and its world, and plants the router's bugs there: what its engines say or
+// are told is changed as if the bug were in them.
 #ifndef TANDEM_TESTS_SIMULATOR_FALSIFIER_H_
 #define TANDEM_TESTS_SIMULATOR_FALSIFIER_H_
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/router/engine.h"
+#include "services/router/fleet.h"
 #include "tests/simulator/fake_worker.h"
 #include "tests/simulator/planted_bug.h"
 #include "tests/simulator/scenario.h"
@@ -25,30 +25,35 @@ class Falsifier {
       : bug_(bug), scenario_(scenario), random_(scenario->seed) {}
 
   EngineOptions Options(EngineOptions options) const;
-  void ChangeCommands(Engine& engine, EngineCommands* commands);
-  // The session, and the reply itself, that the engine gets instead.
+  void ChangeCommands(const Fleet& fleet, EngineCommands* commands);
+  // The session, and the reply itself, that the router gets instead.
   SessionId ChangeReply(Worker worker, SessionId session, WorkerReply* reply);
-  // A reply that the engine gets after it took its commands.
+  // A reply that the router gets after its commands were taken.
   std::optional<std::pair<SessionId, v1::VerifierReply>> TakeRepeated();
   bool ForgetsCancel() const { return bug_ == PlantedBug::kCancelForgotten; }
   double ChangeDeadline(double deadline, double now) const;
 
  private:
+  // What one worker of a pod was told.
+  struct Peer {
+    SessionId session = 0;
+    uint64_t batch = 0;
+    std::map<uint32_t, const ClientPlan*> owners;  // of slots
+    std::map<const ClientPlan*, uint32_t> told;    // rows
+  };
+  Peer& PeerOf(Worker worker, SessionId session) { return peers_[{PodOf(session), worker}]; }
   template <typename Item>
-  void ChangeItem(Worker worker, Item* item);
-  void ChangePropose(Engine& engine, v1::Propose* propose);
-  void ChangeVerify(Engine& engine, v1::Verify* verify);
+  void ChangeItem(Worker worker, Peer* peer, Item* item);
+  void ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propose);
+  void ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify);
   void ChangeWrite(CallId call, v1::GenerateResponse* response);
   void ChangeCloses(v1::UpdateSlots* update);
-  const ClientPlan* PlanOf(Worker worker, const v1::SlotPoint& at, const v1::SlotOpen* open);
+  const ClientPlan* PlanOf(Peer* peer, const v1::SlotPoint& at, const v1::SlotOpen* open);
 
   PlantedBug bug_;
   const Scenario* scenario_;
   SeededRandom random_;
-  std::map<std::pair<Worker, uint32_t>, const ClientPlan*> owners_;  // of slots
-  std::map<std::pair<Worker, const ClientPlan*>, uint32_t> told_;    // rows
-  std::map<Worker, SessionId> sessions_;
-  std::map<Worker, uint64_t> batches_;
+  std::map<std::pair<uint32_t, Worker>, Peer> peers_;  // by pod
   std::map<CallId, int32_t> last_tokens_;
   std::set<CallId> recovering_;
   std::optional<v1::VerifierReply> last_verdict_;

@@ -76,28 +76,40 @@ struct Profile {
   bool lossy;
   bool wrong;
   bool routers;
+  bool pods;
 };
 // That the verifier answers a request wrongly each time: such a request is not given up by now.
 constexpr double kAnsweredWronglyChance = 0.04;
 
 constexpr Profile kProfiles[] = {
-    {"calm", false, false, false, false, false, false},
-    {"cancels", true, false, false, false, false, false},
-    {"crashes", false, true, false, false, false, false},
-    {"hangs", true, false, true, false, false, false},
-    {"lossy", true, false, false, true, false, false},
-    {"wrong", false, false, false, false, true, false},
-    {"routers", true, false, false, false, false, true},
-    {"storm", true, true, true, false, true, true},
-    {"lossy_storm", true, true, false, true, true, true},
+    {"calm", false, false, false, false, false, false, false},
+    {"cancels", true, false, false, false, false, false, false},
+    {"crashes", false, true, false, false, false, false, false},
+    {"hangs", true, false, true, false, false, false, false},
+    {"lossy", true, false, false, true, false, false, false},
+    {"wrong", false, false, false, false, true, false, false},
+    {"routers", true, false, false, false, false, true, false},
+    {"storm", true, true, true, false, true, true, false},
+    {"lossy_storm", true, true, false, true, true, true, false},
+    {"pods", true, true, false, false, false, true, true},
 };
+
+// Every tenth seed has several pods, the others have the other profiles by turns.
+const Profile& ProfileOf(uint64_t seed) {
+  constexpr uint64_t kPods = std::size(kProfiles) - 1;
+  return kProfiles[seed % std::size(kProfiles) == kPods ? kPods : seed % kPods];
+}
 
 void MakeFaults(SeededRandom& random, const Profile& profile, Scenario* scenario) {
   using Kind = Fault::Kind;
+  const auto any_pod = [&] {
+    const int last = static_cast<int>(scenario->num_pods) - 1;
+    return last == 0 ? 0u : static_cast<uint32_t>(random.Between(0, last));
+  };
   const auto add = [&](Kind kind, Worker worker, double least, double most) {
     scenario->faults.push_back(Fault{kind, worker,
                                      kStartTime + random.Real(0, 1.2 * scenario->window_seconds),
-                                     random.Real(least, most)});
+                                     random.Real(least, most), any_pod()});
   };
   const auto any_worker = [&] { return random.Chance(0.5) ? Worker::kDrafter : Worker::kVerifier; };
   if (profile.crashes) {
@@ -144,6 +156,15 @@ void MakeFaults(SeededRandom& random, const Profile& profile, Scenario* scenario
     if (what == 1) add(Kind::kStopRouter, Worker::kVerifier, 0, 0.5);
     if (what > 1) add(Kind::kRouterDies, Worker::kVerifier, 0, 0.5);
   }
+  if (profile.pods) {
+    for (int i = random.Between(0, 2); i > 0; --i) {
+      // Both workers of a pod, as its host is to be emptied.
+      add(Kind::kToldToStop, Worker::kVerifier, 0.2, 1.2);
+      Fault of_drafter = scenario->faults.back();
+      of_drafter.worker = Worker::kDrafter;
+      scenario->faults.push_back(of_drafter);
+    }
+  }
 }
 
 }  // namespace
@@ -187,10 +208,13 @@ Scenario MakeScenario(uint64_t seed) {
   SeededRandom random(seed * 0x2545F4914F6CDD1DULL + 1);
   Scenario scenario;
   scenario.seed = seed;
-  const Profile& profile = kProfiles[seed % std::size(kProfiles)];
+  const Profile& profile = ProfileOf(seed);
   scenario.profile = profile.name;
-  // What hangs is noticed after a second or so: then others must still be there.
-  scenario.window_seconds = profile.hangs && random.Chance(0.5) ? 2.5 : random.Real(0.1, 0.4);
+  scenario.num_pods = profile.pods ? 2 : 1;
+  // What hangs is noticed after a second or so, and what was told to stop tells it with its next
+  // pong: then others must still be there.
+  const bool takes_long = profile.hangs || profile.pods;
+  scenario.window_seconds = takes_long && random.Chance(0.5) ? 2.5 : random.Real(0.1, 0.4);
   scenario.pair.percent_agreement = random.Pick(std::vector<int>{0, 50, 80, 100});
   scenario.pair.percent_end = random.Pick(std::vector<int>{0, 5});
 
@@ -239,7 +263,8 @@ Scenario MakeScenario(uint64_t seed) {
   }
   const auto tokenizer =
       testing::ToyTokenizer::OfSize(static_cast<size_t>(scenario.pair.vocabulary_size));
-  const int num_clients = random.Between(4, 12);
+  int num_clients = random.Between(4, 12);
+  if (profile.pods) num_clients += random.Between(4, 12);
   for (int i = 0; i < num_clients; ++i) {
     ClientPlan client = MakeClient(random, scenario, static_cast<size_t>(i), prefixes);
     if (profile.cancels && random.Chance(0.4)) {

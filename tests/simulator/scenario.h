@@ -13,6 +13,9 @@
 
 namespace tandem::simulator {
 
+// Which of a router's pods a session is of: Fleet numbers them so.
+inline uint32_t PodOf(SessionId session) { return static_cast<uint32_t>(session >> 32); }
+
 struct WorkerPlan {
   uint32_t max_slots = 4;
   uint32_t max_context_tokens = 64;
@@ -60,12 +63,14 @@ struct Fault {
     kOtherVocabulary,  // the drafter comes back as one that does not fit, for `seconds`
     kRouterDies,       // and another takes its place; its streams linger for `seconds`
     kDrain,
-    kStopRouter,  // Engine::Stop, then as kRouterDies
+    kStopRouter,  // Fleet::Stop, then as kRouterDies
+    kToldToStop,  // the worker says so with each pong, and ends after `seconds`
   };
   Kind kind;
   Worker worker = Worker::kVerifier;
   double at = 0;
   double seconds = 0;
+  uint32_t pod = 0;  // the worker's
 };
 
 struct NetworkPlan {
@@ -84,6 +89,7 @@ struct Scenario {
   ToyPair pair;
   EngineOptions engine;
   uint32_t num_routers = 1;  // at once
+  uint32_t num_pods = 1;     // a verifier and its drafter each; every router serves over all
   WorkerPlan drafter;
   WorkerPlan verifier;
   std::string drafter_boot_id = "host";

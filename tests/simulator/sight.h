@@ -36,8 +36,10 @@ enum class Sight : uint8_t {
   kNonFinite,
   kCancelled,
   kRouterReplaced,
+  kStreamMoved,
+  kPlacedBesideDrain,  // the router knew that the other pod was told to stop
 };
-inline constexpr std::array<std::string_view, 26> kSightNames = {
+inline constexpr std::array<std::string_view, 28> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -64,6 +66,8 @@ inline constexpr std::array<std::string_view, 26> kSightNames = {
     "requests ended by logits not finite",
     "calls cancelled",
     "routers replaced",
+    "streams finished after they moved to another pod",
+    "requests that began beside a pod told to stop",
 };
 
 struct Sights {

@@ -48,6 +48,7 @@ World::World(const Scenario* scenario, PlantedBug bug, std::string* trace)
       tokenizer_(
           testing::ToyTokenizer::OfSize(static_cast<size_t>(scenario->pair.vocabulary_size))),
       random_(scenario->seed ^ 0x5DEECE66DULL),
+      pods_(scenario->num_pods),
       checker_(scenario, &tokenizer_,
                [this](RouterId router, Worker, SessionId session) -> const FakeSlots* {
                  const auto found = routers_[router]->streams.find(session);
@@ -55,7 +56,16 @@ World::World(const Scenario* scenario, PlantedBug bug, std::string* trace)
                  const Stream& stream = *found->second;
                  if (stream.process == nullptr || !stream.worker_open) return nullptr;
                  return stream.process->worker.slots(stream.id);
-               }) {}
+               }) {
+  for (size_t pod = 0; pod < pods_.size(); ++pod) {
+    pods_[pod].spec = {absl::StrCat("verifier-", pod), absl::StrCat("drafter-", pod)};
+  }
+}
+
+std::string World::NameOf(uint32_t pod, Worker worker) const {
+  const std::string of_pod = pods_.size() > 1 ? absl::StrCat(" of pod ", pod) : "";
+  return absl::StrCat("the ", WorkerName(worker), " worker", of_pod);
+}
 
 void World::Trace(const std::function<std::string()>& line) {
   if (trace_ != nullptr) absl::StrAppend(trace_, absl::StrFormat("%10.5f  ", now_), line(), "\n");
@@ -77,13 +87,15 @@ void World::Deliver(double at, std::function<void()> run) {
 // ---------------------------------------------------------------- the run
 
 RunResult World::Run() {
-  StartProcess(Worker::kVerifier, false);
-  if (scenario_->drafter_starts_at <= kStartTime) {
-    StartProcess(Worker::kDrafter, false);
-  } else {
-    At(scenario_->drafter_starts_at, [this] {
-      if (drafter_ == nullptr) StartProcess(Worker::kDrafter, false);
-    });
+  for (uint32_t pod = 0; pod < pods_.size(); ++pod) {
+    StartProcess(pod, Worker::kVerifier, false);
+    if (scenario_->drafter_starts_at <= kStartTime) {
+      StartProcess(pod, Worker::kDrafter, false);
+    } else {
+      At(scenario_->drafter_starts_at, [this, pod] {
+        if (pods_[pod].drafter == nullptr) StartProcess(pod, Worker::kDrafter, false);
+      });
+    }
   }
   for (uint32_t i = 0; i < scenario_->num_routers; ++i) StartRouter();
   for (const ClientPlan& plan : scenario_->clients) At(plan.at, [this, &plan] { Arrive(plan); });
@@ -93,15 +105,17 @@ RunResult World::Run() {
   while (!checker_.finding().has_value() && !IsQuiet()) Step();
   if (!checker_.finding().has_value()) {
     for (const auto& router : routers_) {
-      if (router->alive) checker_.OnQuiet(router->id, *router->engine);
+      if (router->alive) checker_.OnQuiet(router->id, *router->fleet);
     }
-    for (const auto& process : {drafter_, verifier_}) {
-      const WorkerPlan& plan =
-          process->kind == Worker::kDrafter ? scenario_->drafter : scenario_->verifier;
-      if (process->worker.num_free_pages() != plan.num_pages) {
-        checker_.Fail("pages", absl::StrCat("all is quiet, and the ", WorkerName(process->kind),
-                                            " worker has ", process->worker.num_free_pages(),
-                                            " pages of ", plan.num_pages, " free"));
+    for (const Pod& pod : pods_) {
+      for (const auto& process : {pod.drafter, pod.verifier}) {
+        const WorkerPlan& plan =
+            process->kind == Worker::kDrafter ? scenario_->drafter : scenario_->verifier;
+        if (process->worker.num_free_pages() == plan.num_pages) continue;
+        checker_.Fail(
+            "pages",
+            absl::StrCat("all is quiet, and ", NameOf(process->pod, process->kind), " has ",
+                         process->worker.num_free_pages(), " pages of ", plan.num_pages, " free"));
       }
     }
   }
@@ -113,13 +127,15 @@ bool World::IsQuiet() const {
       checker_.num_live_calls() > 0) {
     return false;
   }
-  for (const auto& process : {drafter_, verifier_}) {
-    if (process->busy || !process->inbox.empty() || process->worker.num_open_slots() > 0) {
-      return false;
+  for (const Pod& pod : pods_) {
+    for (const auto& process : {pod.drafter, pod.verifier}) {
+      if (process->busy || !process->inbox.empty() || process->worker.num_open_slots() > 0) {
+        return false;
+      }
     }
   }
   return std::all_of(routers_.begin(), routers_.end(),
-                     [](const auto& router) { return !router->alive || router->engine->idle(); });
+                     [](const auto& router) { return !router->alive || router->fleet->idle(); });
 }
 
 void World::Step() {
@@ -138,10 +154,13 @@ void World::Step() {
     if (!calls.empty() || num_arrived_ < scenario_->clients.size()) {
       checker_.Fail("liveness", "these never end: " + calls);
     } else {
-      checker_.Fail(
-          "slots",
-          absl::StrCat("no call is left, and ", drafter_->worker.num_open_slots(), " and ",
-                       verifier_->worker.num_open_slots(), " slots stay open at the workers"));
+      std::string open;
+      for (const Pod& pod : pods_) {
+        absl::StrAppend(&open, open.empty() ? "" : ", ", pod.drafter->worker.num_open_slots(),
+                        " and ", pod.verifier->worker.num_open_slots());
+      }
+      checker_.Fail("slots",
+                    absl::StrCat("no call is left, and ", open, " slots stay open at the workers"));
     }
   }
 }
@@ -154,12 +173,15 @@ void World::StartRouter() {
   router->falsifier = std::make_unique<Falsifier>(bug_, scenario_);
   EngineOptions options = router->falsifier->Options(scenario_->engine);
   options.workers.first_session_token = random_.Next();
-  router->engine = std::make_unique<Engine>(options, &tokenizer_);
+  router->fleet = std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), router->id);
   routers_.push_back(std::move(router));
   Router& started = *routers_.back();
   Trace([&] { return absl::StrCat("router ", started.id, " starts"); });
   checker_.OnRouterStarted(started.id);
-  started.engine->Start(now_);
+  started.fleet->Start(now_);
+  std::vector<PodSpec> specs;
+  for (const Pod& pod : pods_) specs.push_back(pod.spec);
+  started.fleet->SetPods(specs, now_);
   Settle(started);
 }
 
@@ -175,37 +197,37 @@ void World::KillRouter(Router& router, double linger_seconds) {
 }
 
 void World::Settle(Router& router) {
-  Engine& engine = *router.engine;
-  for (EngineCommands commands = engine.TakeCommands(); !commands.empty();
-       commands = engine.TakeCommands()) {
-    router.falsifier->ChangeCommands(engine, &commands);
-    checker_.OnCommands(router.id, engine, commands);
+  Fleet& fleet = *router.fleet;
+  for (EngineCommands commands = fleet.TakeCommands(); !commands.empty();
+       commands = fleet.TakeCommands()) {
+    router.falsifier->ChangeCommands(fleet, &commands);
+    checker_.OnCommands(router.id, fleet, commands);
     if (checker_.finding().has_value()) {
       Trace([&] { return "! " + checker_.finding()->what; });
     }
     for (EngineCommand& command : commands) Execute(router, command);
-    engine.OnCommandsSent(now_);
+    fleet.OnCommandsSent(now_);
     if (auto repeated = router.falsifier->TakeRepeated()) {
-      engine.OnVerifierReply(repeated->first, repeated->second, now_);
+      fleet.OnVerifierReply(repeated->first, repeated->second, now_);
     }
     if (checker_.finding().has_value()) return;
   }
-  checker_.OnSettled(router.id, engine);
+  checker_.OnSettled(router.id, fleet);
   ScheduleTick(router);
 }
 
 void World::ScheduleTick(Router& router) {
-  const double deadline = router.falsifier->ChangeDeadline(router.engine->NextDeadline(), now_);
+  const double deadline = router.falsifier->ChangeDeadline(router.fleet->NextDeadline(), now_);
   if (std::isinf(deadline)) return;
   if (router.tick_at > now_ && router.tick_at <= deadline) return;  // one comes before
   router.tick_at = std::max(deadline, now_) + random_.Real(0.00001, 0.002);
   At(router.tick_at, [this, &router, number = ++router.tick_number] {
     if (!router.alive || number != router.tick_number) return;
     Trace([&] { return absl::StrCat("router ", router.id, ": tick"); });
-    router.engine->Tick(now_);
+    router.fleet->Tick(now_);
     Settle(router);
     if (!router.alive || checker_.finding().has_value()) return;
-    const double next = router.falsifier->ChangeDeadline(router.engine->NextDeadline(), now_);
+    const double next = router.falsifier->ChangeDeadline(router.fleet->NextDeadline(), now_);
     router.overdue_ticks = next <= now_ ? router.overdue_ticks + 1 : 0;
     if (router.overdue_ticks > kMostOverdueTicks) {
       checker_.Fail("storm", absl::StrCat("router ", router.id, ": the next deadline stays past"));
@@ -268,10 +290,14 @@ void World::OpenStream(Router& router, Worker worker, SessionId session) {
   stream->session = session;
   router.streams[session] = stream;
   streams_.push_back(stream);
-  const std::shared_ptr<Process>& peer = process(worker);
+  const auto place = std::find_if(
+      pods_.begin(), pods_.end(),
+      [spec = *router.fleet->PodOf(session)](const Pod& pod) { return pod.spec == spec; });
+  const auto pod = static_cast<uint32_t>(place - pods_.begin());
+  const std::shared_ptr<Process>& peer = process(pod, worker);
   Trace([&] {
-    return absl::StrCat("router ", router.id, " opens session ", session, " with the ",
-                        WorkerName(worker));
+    return absl::StrCat("router ", router.id, " opens session ", session, " with ",
+                        NameOf(pod, worker));
   });
   if (peer == nullptr || !peer->alive) {
     stream->worker_open = false;
@@ -369,9 +395,9 @@ void World::DeliverReply(const std::shared_ptr<Stream>& stream, WorkerReply repl
   }
   const SessionId session = router.falsifier->ChangeReply(stream->worker, stream->session, &reply);
   if (auto* draft = std::get_if<v1::DraftReply>(&reply)) {
-    router.engine->OnDraftReply(session, *draft, now_);
+    router.fleet->OnDraftReply(session, *draft, now_);
   } else {
-    router.engine->OnVerifierReply(session, std::get<v1::VerifierReply>(reply), now_);
+    router.fleet->OnVerifierReply(session, std::get<v1::VerifierReply>(reply), now_);
   }
   Settle(router);
 }
@@ -388,7 +414,7 @@ void World::LoseStream(const std::shared_ptr<Stream>& stream, double after_secon
                           WorkerName(stream->worker), ": ", why);
     });
     checker_.OnSessionLost(router.id, stream->worker, stream->session);
-    router.engine->OnSessionLost(stream->worker, stream->session, why, now_);
+    router.fleet->OnSessionLost(stream->worker, stream->session, why, now_);
     Settle(router);
   });
 }
@@ -413,10 +439,13 @@ void World::Ping(const std::shared_ptr<Stream>& stream) {
     v1::WatchPong pong;
     pong.set_progress(peer->progress);
     pong.set_computing(peer->busy || (peer->stuck && !peer->inbox.empty()));
+    pong.set_num_open_slots(static_cast<uint32_t>(peer->worker.num_open_slots()));
+    pong.set_num_free_pages(peer->worker.num_free_pages());
+    pong.set_draining(peer->drains);
     Deliver(now_ + Delay(), [this, stream, pong] {
       Router& router = *routers_[stream->router];
       if (!router.alive) return;
-      router.engine->OnPong(stream->worker, stream->session, pong, now_);
+      router.fleet->OnPong(stream->worker, stream->session, pong, now_);
       Settle(router);
     });
   });
@@ -424,20 +453,20 @@ void World::Ping(const std::shared_ptr<Stream>& stream) {
 
 // ---------------------------------------------------------------- workers
 
-void World::StartProcess(Worker worker, bool other_vocabulary) {
+void World::StartProcess(uint32_t pod, Worker worker, bool other_vocabulary) {
   auto started = std::make_shared<Process>(
-      worker, FakeWorker(worker, scenario_, &tokenizer_, &rings_, bug_, random_.Fork()));
+      pod, worker,
+      FakeWorker(worker, scenario_, &tokenizer_, &pods_[pod].rings, bug_, random_.Fork()));
   started->misfit = other_vocabulary;
   started->worker.set_other_vocabulary(other_vocabulary);
-  process(worker) = started;
-  Trace([&] { return absl::StrCat("the ", WorkerName(worker), " worker starts"); });
+  process(pod, worker) = started;
+  Trace([&] { return absl::StrCat(NameOf(pod, worker), " starts"); });
 }
 
 void World::KillProcess(const std::shared_ptr<Process>& victim, bool silently) {
   if (victim == nullptr || !victim->alive) return;
   Trace([&] {
-    return absl::StrCat("the ", WorkerName(victim->kind), " worker dies",
-                        silently ? " silently" : "");
+    return absl::StrCat(NameOf(victim->pod, victim->kind), " dies", silently ? " silently" : "");
   });
   ExcuseAll(victim, Checker::kInterrupted);
   for (const auto& stream : StreamsOf(victim)) {
@@ -473,12 +502,12 @@ void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_pt
   for (int i = 0; i < outcome.num_replays; ++i) checker_.See(Sight::kCommandRepeated);
   checker_.OnComplaints(stream->router, worker->kind, stream->session, outcome.complaints);
   if (std::string error = worker->worker.CheckPages(); !error.empty()) {
-    checker_.Fail("pages", absl::StrCat(WorkerName(worker->kind), ": ", error));
+    checker_.Fail("pages", absl::StrCat(NameOf(worker->pod, worker->kind), ": ", error));
   }
   if (outcome.num_free_pages != worker->worker.num_free_pages()) {
-    checker_.Fail("pages",
-                  absl::StrCat(WorkerName(worker->kind), ": says that ", outcome.num_free_pages,
-                               " pages are free, and ", worker->worker.num_free_pages(), " are"));
+    checker_.Fail("pages", absl::StrCat(NameOf(worker->pod, worker->kind), " says that ",
+                                        outcome.num_free_pages, " pages are free, and ",
+                                        worker->worker.num_free_pages(), " are"));
   }
   worker->busy = true;
   const double seconds = outcome.seconds;
@@ -489,7 +518,9 @@ void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_pt
       checker_.OnPoisonDeath(*outcome.killed_by);
       KillProcess(worker, false);
       Deliver(now_ + random_.Real(0.01, 0.2), [this, worker] {
-        if (process(worker->kind) == worker) StartProcess(worker->kind, false);
+        if (process(worker->pod, worker->kind) == worker) {
+          StartProcess(worker->pod, worker->kind, false);
+        }
       });
       return;
     }
@@ -544,9 +575,7 @@ void World::SpoilReply(const std::shared_ptr<Stream>& stream, WorkerReply* reply
 void World::Arrive(const ClientPlan& plan) {
   std::vector<Router*> choice;
   for (const auto& router : routers_) {
-    if (router->alive && router->engine->workers().info(Worker::kVerifier) != nullptr) {
-      choice.push_back(router.get());
-    }
+    if (router->alive && router->fleet->promised() != nullptr) choice.push_back(router.get());
   }
   // Until a verifier was there, the adapter refuses: the client tries again.
   if (choice.empty()) return After(0.02, [this, &plan] { Arrive(plan); });
@@ -554,7 +583,7 @@ void World::Arrive(const ClientPlan& plan) {
   ++num_arrived_;
   const CallId call = ++last_call_;
   clients_[call] = Client{router.id, plan.index, 0};
-  const v1::AttachReply& verifier = *router.engine->workers().info(Worker::kVerifier);
+  const v1::AttachReply& verifier = *router.fleet->promised();
   Trace([&] {
     return absl::StrCat("client ", plan.index, " calls router ", router.id, ": call ", call, ", ",
                         plan.request.request_id, ", prompt of ", plan.prompt_len(), ", up to ",
@@ -563,7 +592,7 @@ void World::Arrive(const ClientPlan& plan) {
   });
   checker_.OnRequest(router.id, call, plan,
                      uint64_t{verifier.num_pages()} * verifier.page_tokens());
-  router.engine->OnRequest(call, plan.request, now_);
+  router.fleet->OnRequest(call, plan.request, now_);
   Settle(router);
   if (!plan.cancel_after_seconds.has_value()) return;
   After(*plan.cancel_after_seconds, [this, &router, call] {
@@ -577,16 +606,17 @@ void World::Cancel(Router& router, CallId call) {
   if (checker_.IsOver(call)) return;
   Trace([&] { return absl::StrCat("call ", call, " is cancelled"); });
   checker_.OnCancel(call);
-  if (!router.falsifier->ForgetsCancel()) router.engine->OnCancel(call, now_);
+  if (!router.falsifier->ForgetsCancel()) router.fleet->OnCancel(call, now_);
 }
 
 void World::Inject(const Fault& fault) {
   using Kind = Fault::Kind;
-  const std::shared_ptr<Process> victim = process(fault.worker);
+  const std::shared_ptr<Process> victim = process(fault.pod, fault.worker);
   const bool is_alive = victim != nullptr && victim->alive;
   // Started again by whoever supervises it, unless something else took its place.
-  const auto restart = [this, victim, worker = fault.worker](bool other_vocabulary) {
-    if (process(worker) == victim) StartProcess(worker, other_vocabulary);
+  const auto restart = [this, victim](bool other_vocabulary) {
+    if (process(victim->pod, victim->kind) != victim) return;
+    StartProcess(victim->pod, victim->kind, other_vocabulary);
   };
   switch (fault.kind) {
     case Kind::kKill:
@@ -598,11 +628,11 @@ void World::Inject(const Fault& fault) {
       if (!is_alive) return;
       KillProcess(victim, false);
       restart(true);
-      const std::shared_ptr<Process> misfit = drafter_;
+      const std::shared_ptr<Process> misfit = pods_[fault.pod].drafter;
       return After(fault.seconds, [this, misfit] {
-        if (drafter_ != misfit) return;
+        if (pods_[misfit->pod].drafter != misfit) return;
         KillProcess(misfit, false);
-        StartProcess(Worker::kDrafter, false);
+        StartProcess(misfit->pod, Worker::kDrafter, false);
       });
     }
     case Kind::kStop:
@@ -610,8 +640,7 @@ void World::Inject(const Fault& fault) {
       if (!is_alive) return;
       const bool stops = fault.kind == Kind::kStop;
       Trace([&] {
-        return absl::StrCat("the ", WorkerName(fault.worker), " worker ",
-                            stops ? "stops" : "hangs");
+        return absl::StrCat(NameOf(fault.pod, fault.worker), stops ? " stops" : " hangs");
       });
       (stops ? victim->stopped : victim->stuck) = true;
       ExcuseAll(victim, Checker::kInterrupted);
@@ -627,7 +656,7 @@ void World::Inject(const Fault& fault) {
       return;
     case Kind::kLoseRows:
       if (!is_alive) return;
-      Trace([&] { return absl::StrCat("the ", WorkerName(fault.worker), " worker loses rows"); });
+      Trace([&] { return absl::StrCat(NameOf(fault.pod, fault.worker), " loses rows"); });
       ExcuseAll(victim, Checker::kRowsLost);
       return victim->worker.LoseRows();
     case Kind::kBadReply:
@@ -638,6 +667,15 @@ void World::Inject(const Fault& fault) {
       ExcuseAll(victim, Checker::kMisfit);
       victim->worker.set_spoils_ring(true);
       return After(fault.seconds, [victim] { victim->worker.set_spoils_ring(false); });
+    case Kind::kToldToStop:
+      if (!is_alive) return;
+      Trace([&] { return absl::StrCat(NameOf(fault.pod, fault.worker), " is told to stop"); });
+      victim->drains = true;
+      return After(fault.seconds, [this, victim, restart] {
+        if (!victim->alive) return;
+        KillProcess(victim, false);
+        After(random_.Real(0.01, 0.3), [restart] { restart(false); });
+      });
     case Kind::kRouterDies:
     case Kind::kStopRouter:
     case Kind::kDrain: {
@@ -649,13 +687,13 @@ void World::Inject(const Fault& fault) {
       if (fault.kind == Kind::kDrain) {
         Trace([&] { return absl::StrCat("router ", router.id, " drains"); });
         checker_.OnDrain(router.id);
-        router.engine->Drain();
+        router.fleet->Drain();
         return Settle(router);
       }
       if (fault.kind == Kind::kStopRouter) {
         Trace([&] { return absl::StrCat("router ", router.id, " stops"); });
         checker_.OnStop(router.id);
-        router.engine->Stop(now_);
+        router.fleet->Stop(now_);
         Settle(router);
       }
       checker_.See(Sight::kRouterReplaced);
@@ -667,7 +705,7 @@ void World::Inject(const Fault& fault) {
 
 void World::Resume(const std::shared_ptr<Process>& worker) {
   if (!worker->alive || (!worker->stopped && !worker->stuck)) return;
-  Trace([&] { return absl::StrCat("the ", WorkerName(worker->kind), " worker goes on"); });
+  Trace([&] { return absl::StrCat(NameOf(worker->pod, worker->kind), " goes on"); });
   worker->stopped = false;
   worker->stuck = false;
   const std::vector<std::function<void()>> late = std::exchange(worker->late, {});
@@ -679,13 +717,17 @@ void World::Heal() {
   Trace([] { return "all faults are over"; });
   healed_ = true;
   spoil_next_.reset();
-  for (Worker worker : {Worker::kDrafter, Worker::kVerifier}) {
-    if (const auto misfit = process(worker); misfit != nullptr && misfit->misfit) {
-      KillProcess(misfit, false);
+  for (uint32_t pod = 0; pod < pods_.size(); ++pod) {
+    for (Worker worker : {Worker::kDrafter, Worker::kVerifier}) {
+      if (const auto misfit = process(pod, worker); misfit != nullptr && misfit->misfit) {
+        KillProcess(misfit, false);
+      }
+      if (process(pod, worker) == nullptr || !process(pod, worker)->alive) {
+        StartProcess(pod, worker, false);
+      }
+      Resume(process(pod, worker));
+      process(pod, worker)->worker.set_spoils_ring(false);
     }
-    if (process(worker) == nullptr || !process(worker)->alive) StartProcess(worker, false);
-    Resume(process(worker));
-    process(worker)->worker.set_spoils_ring(false);
   }
 }
 

@@ -1,4 +1,4 @@
-// The simulated world: routers (engines), fake workers, network, clients and faults on one clock.
+// The simulated world: routers (fleets), fake workers, network, clients and faults on one clock.
 #ifndef TANDEM_TESTS_SIMULATOR_WORLD_H_
 #define TANDEM_TESTS_SIMULATOR_WORLD_H_
 
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/router/engine.h"
+#include "services/router/fleet.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/simulator/checker.h"
 #include "tests/simulator/fake_worker.h"
@@ -45,17 +45,27 @@ class World {
  private:
   // One life of a worker.
   struct Process {
-    Process(Worker process_kind, FakeWorker fake) : kind(process_kind), worker(std::move(fake)) {}
+    Process(uint32_t of_pod, Worker process_kind, FakeWorker fake)
+        : pod(of_pod), kind(process_kind), worker(std::move(fake)) {}
+    uint32_t pod;
     Worker kind;
     FakeWorker worker;
     bool alive = true;
     bool stopped = false;  // answers nothing
     bool stuck = false;    // answers pings only
     bool misfit = false;   // of another vocabulary
+    bool drains = false;   // was told to stop
     bool busy = false;
     uint64_t progress = 0;
     std::deque<std::function<void()>> inbox;
     std::vector<std::function<void()>> late;  // what a stopped one still has to say
+  };
+  // What all routers know by one address: the newest lives of its workers, on a host of their own.
+  struct Pod {
+    PodSpec spec;
+    FakeRings rings;
+    std::shared_ptr<Process> drafter;
+    std::shared_ptr<Process> verifier;
   };
   struct Stream {
     StreamId id;
@@ -72,7 +82,7 @@ class World {
   struct Router {
     RouterId id;
     std::unique_ptr<Falsifier> falsifier;
-    std::unique_ptr<Engine> engine;
+    std::unique_ptr<Fleet> fleet;
     bool alive = true;
     double tick_at = 0;
     uint64_t tick_number = 0;
@@ -115,10 +125,11 @@ class World {
   void ExcuseAll(const std::shared_ptr<Process>& process, Checker::Excuse excuse);
   std::vector<std::shared_ptr<Stream>> StreamsOf(const std::shared_ptr<Process>& process);
 
-  std::shared_ptr<Process>& process(Worker worker) {
-    return worker == Worker::kDrafter ? drafter_ : verifier_;
+  std::shared_ptr<Process>& process(uint32_t pod, Worker worker) {
+    return worker == Worker::kDrafter ? pods_[pod].drafter : pods_[pod].verifier;
   }
-  void StartProcess(Worker worker, bool other_vocabulary);
+  std::string NameOf(uint32_t pod, Worker worker) const;
+  void StartProcess(uint32_t pod, Worker worker, bool other_vocabulary);
   void KillProcess(const std::shared_ptr<Process>& process, bool silently);
   void Enqueue(const std::shared_ptr<Process>& process, std::function<void()> job);
   void Work(const std::shared_ptr<Process>& process);
@@ -141,11 +152,9 @@ class World {
   std::string* trace_;
   testing::ToyTokenizer tokenizer_;
   SeededRandom random_;
-  FakeRings rings_;
   std::vector<Event> events_;  // a heap
   std::vector<std::unique_ptr<Router>> routers_;
-  std::shared_ptr<Process> drafter_;
-  std::shared_ptr<Process> verifier_;
+  std::vector<Pod> pods_;
   std::vector<std::shared_ptr<Stream>> streams_;
   std::map<CallId, Client> clients_;
   Checker checker_;
