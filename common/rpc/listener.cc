@@ -18,6 +18,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -60,6 +61,14 @@ int Listen(const sockaddr* address, socklen_t size) {
   return -1;
 }
 
+// Of the process that connected to a Unix socket; -1: the kernel does not say.
+int64_t UserOf(int connection) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return -1;
+  return int64_t{peer.uid};
+}
+
 uint16_t PortOf(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
@@ -85,8 +94,9 @@ uint64_t RaiseDescriptorLimit() {
   return MostDescriptors();
 }
 
-absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const Address& address) {
-  std::unique_ptr<Listener> listener(new Listener(address));
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const Address& address,
+                                                         UnixPeers unix_peers) {
+  std::unique_ptr<Listener> listener(new Listener(address, unix_peers));
   listener->stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (listener->stop_ < 0) return CannotListen(address, std::strerror(errno));
   const uint64_t limit = MostDescriptors();
@@ -190,6 +200,13 @@ bool Listener::Accept(int socket) {
     if (is_scarce) TurnAway(std::strerror(errno));
     return !is_scarce;  // else it went before it was taken
   }
+  if (unix_peers_ == UnixPeers::kOwnUser && address_.is_unix()) {
+    if (const int64_t user = UserOf(connection); user != int64_t{geteuid()} && user != 0) {
+      close(connection);
+      TurnAway(absl::StrCat("user ", user, " is not the one whose process this is"));
+      return true;
+    }
+  }
   // Numbers are given lowest first: so many descriptors are in use.
   if (static_cast<uint64_t>(connection) >= most_descriptors_) {
     close(connection);
@@ -203,7 +220,7 @@ bool Listener::Accept(int socket) {
   return true;
 }
 
-void Listener::TurnAway(const char* why) {
+void Listener::TurnAway(const std::string& why) {
   ++num_turned_away_;
   if (const double now = Now(); now >= logged_at_ + kLogPauseSeconds) {
     spdlog::warn("connections: {} turned away: {}", num_turned_away_ - num_logged_, why);

@@ -36,6 +36,8 @@ class VerifierServer final : public WorkerServer {
   void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) override {
     sessions_->ReportLoad(num_open_slots, num_free_pages);
   }
+  void AwaitDrain() override { sessions_->AwaitDrain(); }
+  void HurryDrain() override { sessions_->HurryDrain(); }
   void Stop() override { sessions_->Stop(); }
   void RemoveFiles() override;
 

@@ -29,7 +29,8 @@ absl::StatusOr<BoundServer> StartServer(const WorkerEndpoint& endpoint, grpc::Se
     });
   }
   BoundServer bound;
-  TANDEM_ASSIGN_OR_RETURN(bound.listener, Listener::Bind(address));
+  // Who connects commands the worker.
+  TANDEM_ASSIGN_OR_RETURN(bound.listener, Listener::Bind(address, UnixPeers::kOwnUser));
   bound.listener->AddTo(builder, MakeServerCredentials(tls));
   builder.RegisterService(&service);
   bound.server = builder.BuildAndStart();

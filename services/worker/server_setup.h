@@ -36,7 +36,8 @@ struct BoundServer {
 };
 
 // Adds the port and the standard health service and starts; health is SERVING at once, for the
-// whole server and for `service_name`. The socket file has mode 0600.
+// whole server and for `service_name`. A Unix socket has mode 0600, and whatever becomes of that it
+// serves only processes of the same user, and of root.
 absl::StatusOr<BoundServer> StartServer(const WorkerEndpoint& endpoint, grpc::Service& service,
                                         const char* service_name, grpc::ServerBuilder& builder);
 

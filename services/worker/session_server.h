@@ -27,6 +27,7 @@
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/server_stream.h"
 #include "common/status.h"
+#include "services/worker/drain.h"
 #include "services/worker/health_service.h"
 #include "services/worker/server_setup.h"
 #include "services/worker/session_leases.h"
@@ -90,7 +91,11 @@ class SessionServer final : public WorkerServer {
 
   void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) override {
     load_ = uint64_t{num_open_slots} << 32 | num_free_pages;
+    drain_.SetOpenSlots(num_open_slots);
   }
+
+  void AwaitDrain() override { drain_.Await(); }
+  void HurryDrain() override { drain_.Hurry(); }
 
   void Stop() override {
     if (stopping_.exchange(true)) return;
@@ -158,6 +163,7 @@ class SessionServer final : public WorkerServer {
     v1::WatchPong pong;
     pong.set_progress(progress_());
     pong.set_computing(computing_);
+    pong.set_draining(drain_.begun());
     if (const uint64_t load = load_; load != kNoLoad) {
       pong.set_num_open_slots(static_cast<uint32_t>(load >> 32));
       pong.set_num_free_pages(static_cast<uint32_t>(load));
@@ -210,6 +216,7 @@ class SessionServer final : public WorkerServer {
   std::atomic<bool> computing_ = false;
   static constexpr uint64_t kNoLoad = ~uint64_t{0};  // nothing was reported
   std::atomic<uint64_t> load_ = kNoLoad;             // open slots, free pages: of one moment
+  Drain drain_;
   SessionLeases leases_;
   HealthService health_{&leases_, [this] { return Report(); }};
   typename Service::AsyncService service_;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <utility>
@@ -31,10 +32,9 @@ StopSignal::~StopSignal() {
   thread_.join();
 }
 
-void StopSignal::Set(std::function<void()> stop, std::function<void()> before_exit) {
+void StopSignal::Set(Actions actions) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  stop_ = std::move(stop);
-  before_exit_ = std::move(before_exit);
+  actions_ = std::move(actions);
 }
 
 void StopSignal::Run() {
@@ -43,17 +43,21 @@ void StopSignal::Run() {
   while (poll(fds, 2, -1) < 0) {
   }
   if (fds[1].revents != 0) return;
-  std::function<void()> stop;
-  std::function<void()> before_exit;
+  Actions actions;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!stop_) std::_Exit(0);
-    stop = stop_;
-    before_exit = before_exit_;
+    if (!actions_.stop) std::_Exit(0);
+    actions = actions_;
   }
-  std::thread stopping(stop);
+  std::thread stopping(actions.stop);
+  if (actions.patience.count() > 0) {
+    signalfd_siginfo first;
+    if (read(signals_.get(), &first, sizeof(first)) != sizeof(first)) std::_Exit(1);
+    poll(fds, 2, static_cast<int>(actions.patience.count()));
+  }
+  actions.hurry();
   if (poll(&fds[1], 1, kGraceMilliseconds) == 0) {
-    before_exit();
+    actions.before_exit();
     std::_Exit(0);
   }
   stopping.join();

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_WORKER_STOP_SIGNAL_H_
 #define TANDEM_SERVICES_WORKER_STOP_SIGNAL_H_
 
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -19,19 +20,27 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // What a signal calls, in a thread of its own. Before it is set a signal ends the process
-  // with code 0: there is nothing to put away yet. When the process has not ended a second after
-  // the signal (a long forward pass), it is ended with code 0 all the same, after `before_exit`.
-  void Set(std::function<void()> stop, std::function<void()> before_exit);
+  struct Actions {
+    // In a thread of its own: ends what is under way, then the server.
+    std::function<void()> stop;
+    // How long that may take, and what is called then, or at a second signal: `stop` must hurry.
+    std::chrono::milliseconds patience{0};
+    std::function<void()> hurry;
+    // When the process has not ended a second later (a long forward pass) it is ended with code 0
+    // all the same, after this.
+    std::function<void()> before_exit;
+  };
+  // What a signal does. Before it is set one ends the process with code 0: there is nothing to put
+  // away yet.
+  void Set(Actions actions);
 
  private:
   void Run();
 
   std::mutex mutex_;
-  std::function<void()> stop_;         // guarded by mutex_
-  std::function<void()> before_exit_;  // guarded by mutex_
-  UniqueFd signals_;                   // a signalfd
-  UniqueFd done_;                      // an eventfd: the destructor's
+  Actions actions_;   // guarded by mutex_
+  UniqueFd signals_;  // a signalfd
+  UniqueFd done_;     // an eventfd: the destructor's
   std::thread thread_;
 };
 

@@ -8,7 +8,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cctype>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 
@@ -33,6 +36,7 @@ struct Options {
   ServerSecurityOptions security;
   std::string client_name;
   bool insecure = false;
+  double drain_seconds = 0;
   bool exit_with_parent = false;
 };
 
@@ -143,6 +147,13 @@ void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
   app.add_flag("--insecure", options.insecure,
                "Listen on addresses that other machines reach, without mutual TLS or tokens")
       ->envname(env("insecure"));
+  app.add_option(
+         "--drain-seconds", options.drain_seconds,
+         "After SIGTERM: how long streams may run on while routers bring new ones elsewhere;\n"
+         "a second signal ends that. 0: streams move at once, to who can rebuild them")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0))
+      ->envname(env("drain-seconds"));
   app.add_flag("--exit-with-parent", options.exit_with_parent,
                "End when the process that started this one ends");
 }
@@ -160,10 +171,12 @@ bool FollowParent() {
   return getppid() == parent;
 }
 
-// A worker that listens is ready.
-AdminRoutes Routes(const WorkerMetrics& metrics) {
+// A worker that listens is ready, until it is told to stop.
+AdminRoutes Routes(const WorkerMetrics& metrics, const std::atomic<bool>& stopping) {
   AdminRoutes routes = MetricsRoutes(metrics.registry());
-  routes["/readyz"] = routes["/healthz"];
+  routes["/readyz"] = [healthy = routes["/healthz"], &stopping](const std::string& query) {
+    return stopping ? AdminResponse{.body = "draining\n", .status = 503} : healthy(query);
+  };
   return routes;
 }
 
@@ -203,16 +216,29 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   };
   show_load();
   server->AfterEachCommand(show_load);
+  std::atomic<bool> stopping = false;
   std::unique_ptr<AdminServer> admin;
   if (options.admin != "none") {
     TANDEM_ASSIGN_OR_RETURN(const Address admin_address, Address::Parse(options.admin));
     TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
         admin_address, options.insecure || security.tokens != nullptr, "--admin", "--token-file"));
-    TANDEM_ASSIGN_OR_RETURN(
-        admin, AdminServer::Start(admin_address, Routes(metrics), AdminLimits(), security));
+    TANDEM_ASSIGN_OR_RETURN(admin, AdminServer::Start(admin_address, Routes(metrics, stopping),
+                                                      AdminLimits(), security));
     spdlog::info("metrics: {}/metrics", admin->url());
   }
-  stop_signal->Set([&server] { server->Stop(); }, [&server] { server->RemoveFiles(); });
+  stop_signal->Set(
+      {.stop =
+           [&] {
+             stopping = true;
+             if (options.drain_seconds > 0) {
+               spdlog::info("told to stop: draining, for {} s at most", options.drain_seconds);
+               server->AwaitDrain();
+             }
+             server->Stop();
+           },
+       .patience = std::chrono::milliseconds(std::lround(options.drain_seconds * 1000)),
+       .hurry = [&server] { server->HurryDrain(); },
+       .before_exit = [&server] { server->RemoveFiles(); }});
   std::printf("ready: %s\n", server->address().c_str());
   std::fflush(stdout);
   server->Run();

@@ -20,6 +20,10 @@ class WorkerServer {
   virtual void AfterEachCommand(std::function<void()> call) = 0;
   // By the thread that runs: what routers are told about the load, with every pong from now on.
   virtual void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) = 0;
+  // By any thread: from now on routers are told to bring nothing new. Returns when no slot is open,
+  // or after HurryDrain.
+  virtual void AwaitDrain() = 0;
+  virtual void HurryDrain() = 0;
   // By any thread, once or more: ends all sessions and makes Run return.
   virtual void Stop() = 0;
   // By any thread: removes its socket files, for a process that must end at once.

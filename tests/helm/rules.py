@@ -236,8 +236,12 @@ def streams_are_waited_for(documents):
             stop = container["lifecycle"]["preStop"]
             pause = stop["sleep"]["seconds"] if "sleep" in stop else int(stop["exec"]["command"][1])
             needed = pause + float(option(container, "drain-seconds"))
-            if spec["terminationGracePeriodSeconds"] <= needed:
-                yield f"{place}: {spec['terminationGracePeriodSeconds']} s of grace, and streams may need {needed}"
+        elif container["name"] in ("verifier", "drafter"):
+            needed = float(option(container, "drain-seconds"))
+        else:
+            continue
+        if spec["terminationGracePeriodSeconds"] <= needed:
+            yield f"{place}: {spec['terminationGracePeriodSeconds']} s of grace, and streams may need {needed}"
 
 
 @rule

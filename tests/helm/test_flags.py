@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import threading
@@ -17,13 +16,14 @@ import pytest
 
 import chart
 import rules
+from ports import free_ports
 
 BINARIES = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", chart.SOURCE / "build" / "cpu-release")) / "bin"
 PREFIXES = {"TANDEM_VERIFIER_": "tandem-verifier", "TANDEM_DRAFT_": "tandem-draft"}
 GUEST, OWNER = "a-guest-of-the-house", "the-owner-of-the-house"
 PORTS = ("50051", "50061", "50062", "9464", "9465", "9466")
 # Not an option of any: what an init container is told.
-OTHERS = {"TANDEM_COMPONENT"}
+OTHERS = {"TANDEM_COMPONENT", "TANDEM_WORKERS_STOP_SECONDS"}
 
 pytestmark = pytest.mark.skipif(not (BINARIES / "tandem-router").exists(), reason=f"nothing is built in {BINARIES}")
 
@@ -71,17 +71,6 @@ def test_a_flag_that_does_not_exist_is_noticed():
         "tandem-router/router: tandem-router does not know --max-queues",
         "tandem-workers/verifier: tandem-draft does not know TANDEM_DRAFT_MAX_SLOT",
     ]
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def make_certificates(folder, documents):

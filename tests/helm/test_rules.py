@@ -55,7 +55,7 @@ BREAKS = {
         lambda d: find(d, "Deployment", "router")["spec"].update(progressDeadlineSeconds=1799),
         lambda d: find(d, "Deployment", "workers")["spec"].update(progressDeadlineSeconds=1799),
         lambda d: pod(d, "workers").update(initContainers=[container(d, "verifier")])],
-    "streams_are_waited_for": [lambda d: pod(d, "router").update(terminationGracePeriodSeconds=300)],
+    "streams_are_waited_for": [lambda d, name=name: pod(d, name).update(terminationGracePeriodSeconds=300) for name in ("router", "workers")],
     "mounts_have_volumes": [
         lambda d: pod(d, "workers")["volumes"].pop(),
         lambda d: pod(d, "workers")["volumes"].append({"name": "idle", "emptyDir": {"sizeLimit": "1Gi"}}),

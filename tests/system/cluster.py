@@ -106,6 +106,12 @@ class Worker(Process):
         super().kill()
         self._watch.close()
 
+    def terminate(self, timeout=15):
+        try:
+            return super().terminate(timeout)
+        finally:
+            self._watch.close()
+
     def pong(self):
         return self._watch.ping()
 
@@ -180,7 +186,7 @@ class Stream(threading.Thread):
             for response in self.call:
                 self.output.add(response)
         except grpc.RpcError as error:
-            self.error = error
+            self.error = harness.notice(error)
 
     @property
     def num_tokens(self):

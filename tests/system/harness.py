@@ -23,6 +23,38 @@ TALES_DRAFT = SOURCE_DIR / "models" / "tales" / "draft"
 
 BEGIN_OF_TEXT, END_OF_TEXT = 4094, 4095  # of the embedded pair
 
+# What no error may tell a client.
+TELLTALE = re.compile(r"(?<![\w:/.])/(?:[\w.+-]+/)+[\w.+-]*"  # an absolute path
+                      r"|\b0x[0-9a-fA-F]{4,}"                 # a pointer
+                      r"|memfd|/dev/shm|\.sock\b|ring-\d+|tandem-run-|unix:")  # regions and sockets
+told = []  # texts of errors with such a thing in them, of the test that runs: conftest.py looks
+
+
+def texts_of(error):
+    """All that a client is told of a failure."""
+    yield error.details()
+    for metadata in (error.initial_metadata(), error.trailing_metadata()):
+        for key, value in metadata or ():
+            yield f"{key}: {value}"
+
+
+GRPCS_OWN_TEXTS = re.compile(r"failed to connect to all addresses|connections to all backends failing|(recv|send)msg:|Socket closed|"
+                             r"GOAWAY received|Cancelling all calls|Connection reset|Broken pipe|Endpoint closing")
+
+
+def is_from_server(error):
+    """Whether the other end said it. What gRPC itself says here, of a connection that broke or never was, has the address that this client
+    was given."""
+    # debug_error_string() waits for ever where the call was cancelled.
+    return "Error received from peer" in repr(error) and not GRPCS_OWN_TEXTS.match(error.details() or "")
+
+
+def notice(error):
+    """Looks through what a server says of a failure; the test fails that was told too much. Returns the error."""
+    if is_from_server(error):
+        told.extend(text for text in texts_of(error) if TELLTALE.search(text))
+    return error
+
 
 class Models:
     """Random models, made once for each set of options."""
@@ -52,6 +84,24 @@ class Models:
         """Random weights, the embedded pair's tokenizer: proposes noise."""
         return self.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=1024, seed=7,
                            tokenizer_from=TALES_DRAFT)
+
+    def spoilt_double(self, **options):
+        """A drafter for `random(**options)`: its double, but with output rows of zeros for a quarter of the vocabulary.
+
+        All other logits are the target's to the bit, and a logit of 0 is far below the largest. So a greedy or reproducible draft
+        is rejected where the target says a token of that quarter, and hardly ever elsewhere: of what a random model says, one
+        token in four. The models must be untied: a tied random model, whose logits are products with embeddings, goes on
+        saying its last token.
+        """
+        assert options["untied"]
+        key = ("spoilt", *sorted(options.items()))
+        if key not in self._made:
+            path = self._folder / f"model{len(self._made)}"
+            self.write(path, **options)
+            overwrite_tensor(path / "model.safetensors", "lm_head.weight", 0.0,
+                             count=options["vocabulary_size"] // 4 * options["hidden_size"])
+            self._made[key] = path
+        return self._made[key]
 
 
 def descendants(pid):
@@ -169,6 +219,18 @@ class Server:
             return list(pool.map(lambda item: self.generate(item[0], **item[1]), requests))
 
 
+def admin_addresses(server):
+    """{process: HOST:PORT} of a server with admin ports, from its log."""
+    found = {}
+
+    def all_there():
+        found.update(re.findall(r"^(\w+): .* metrics: http://(\S+)/metrics$", server.log(), re.MULTILINE))
+        return set(found) >= {"router", "verifier", "draft"}
+
+    wait_until(all_there, 10, f"three admin addresses in\n{server.log()}")
+    return found
+
+
 class Neighbours:
     """A greedy and a reproducible stream that run on `server` again and again; each must always say the same."""
 
@@ -245,8 +307,12 @@ class Output:
     @staticmethod
     def read(responses):
         output = Output([], "", [], [], None, set())
-        for response in responses:
-            output.add(response)
+        try:
+            for response in responses:
+                output.add(response)
+        except grpc.RpcError as error:
+            notice(error)
+            raise
         assert output.completion is not None, "the stream ended without a completion"
         return output
 
@@ -274,11 +340,12 @@ def read_safetensors_header(path):
 
 
 def overwrite_tensor(path, name, value, first=0, count=None):
-    """Sets `count` values of an F32 tensor, from value number `first` on."""
+    """Sets `count` values of an F32 or BF16 tensor, from value number `first` on."""
     header, start = read_safetensors_header(path)
-    assert header[name]["dtype"] == "F32"
+    # A BF16 is the upper half of an F32.
+    packed = struct.pack("<f", value)[{"F32": 0, "BF16": 2}[header[name]["dtype"]]:]
     begin, end = header[name]["data_offsets"]
-    count = (end - begin) // 4 - first if count is None else count
+    count = (end - begin) // len(packed) - first if count is None else count
     with open(path, "r+b") as file:
-        file.seek(start + begin + 4 * first)
-        file.write(struct.pack("<f", value) * count)
+        file.seek(start + begin + len(packed) * first)
+        file.write(packed * count)

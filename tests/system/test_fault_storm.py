@@ -2,6 +2,9 @@
 
 TANDEM_FAULT_KILLS (default 200) is how many. A wave is three streams on an idle server; the strikes on it come one after the
 other, the next one only when every stream has gone on, so that no request is taken for one that kills verifiers.
+
+The drafter is right three times in four (harness.spoilt_double): blocks that are struck were going to be accepted, or cut short and
+rolled back.
 """
 
 import collections
@@ -20,10 +23,13 @@ from tandem.v1 import generate_pb2 as pb
 PHASES = ["prefill", "propose", "between", "verify", "commit"]
 KILLS = int(os.environ.get("TANDEM_FAULT_KILLS", "200"))
 HEARTBEAT_SECONDS = 1.0
-# Batches of some milliseconds, so that there is time to strike in the middle of one.
+# Batches of some milliseconds, so that there is time to strike in the middle of one. Untied, or each stream would say one token
+# again and again; at this scale its next token depends on the whole context, and not on the last one alone.
 SHAPE = dict(vocabulary_size=4096, hidden_size=768, layers=4, heads=12, kv_heads=4, head_size=64, intermediate_size=2048,
-             dtype="bf16", max_positions=2048, seed=11, tokenizer_from=harness.TALES_TARGET)
-REQUESTS = [([300 + (7 * i * i + 13 * i) % 3000 for i in range(120)], dict(temperature=0)),
+             dtype="bf16", max_positions=2048, seed=11, untied=True, embedding_scale=0.5, tokenizer_from=harness.TALES_TARGET)
+# The penalty keeps the greedy one from going round in a circle of a few tokens, of which all could be rejected, or none. And it
+# counts tokens, drafted ones among them: those that are rejected must be forgotten.
+REQUESTS = [([300 + (7 * i * i + 13 * i) % 3000 for i in range(120)], dict(temperature=0, repetition_penalty=1.3)),
             ([900 + (5 * i * i + 3 * i) % 2000 for i in range(150)], dict(seed=5)),
             ([1500 + (3 * i * i + 17 * i) % 2500 for i in range(90)], dict(seed=6, temperature=0.7, top_k=50))]
 LONG = dict(max_tokens=160, ignore_eos=True, draft_length=3)
@@ -39,13 +45,14 @@ class TooLate(Exception):
 
 class Storm:
 
-    def __init__(self, folder, model, seed):
-        self.cluster = cluster.Cluster(folder, model, model, worker_arguments=["--threads", 1],
+    def __init__(self, folder, target, draft, seed):
+        self.cluster = cluster.Cluster(folder, target, draft, worker_arguments=["--threads", 1],
                                        router_arguments=["--heartbeat-timeout", HEARTBEAT_SECONDS])
         self.router = self.cluster.router()
         self.workers = {"verifier": self.cluster.verifier, "draft": self.cluster.drafter}
         self.random = random.Random(seed)
         self.counts = collections.Counter()  # (victim, phase)
+        self.sources = collections.Counter()  # of all tokens of all waves
         self.prefill_seconds = 0.0
         self.noticed_seconds = collections.defaultdict(list)  # "kill -9", "SIGSTOP"
         self.drafting_again_seconds = []
@@ -175,7 +182,19 @@ class Storm:
                 self.strike(victim, phase, self.how(victim, phase))
         except WaveOver:
             pass
-        return [stream.result().bytes for stream in self.streams]
+        outputs = [stream.result() for stream in self.streams]
+        for output in outputs:
+            self.count_sources(output)
+        return [output.bytes for output in outputs]
+
+    def count_sources(self, output):
+        """What became of the drafts, as each token tells; the completion, which was counted apart, tells the same."""
+        sources = collections.Counter(output.sources)
+        stats = output.completion.speculation
+        assert stats.num_accepted_tokens == sources[pb.TOKEN_SOURCE_ACCEPTED]
+        assert stats.num_tested_tokens - stats.num_accepted_tokens == sources[pb.TOKEN_SOURCE_RECOVERED]
+        assert stats.num_plain_rounds == sources[pb.TOKEN_SOURCE_PLAIN]
+        self.sources += sources
 
 
 COMBINATIONS = [(victim, phase) for phase in PHASES for victim in ("draft", "verifier")]
@@ -183,7 +202,7 @@ COMBINATIONS = [(victim, phase) for phase in PHASES for victim in ("draft", "ver
 
 @pytest.fixture
 def storm(tmp_path, models):
-    running = Storm(tmp_path / "storm", models.random(**SHAPE), seed=KILLS)
+    running = Storm(tmp_path / "storm", models.random(**SHAPE), models.spoilt_double(**SHAPE), seed=KILLS)
     yield running
     running.cluster.close()
 
@@ -209,11 +228,17 @@ def test_every_worker_dies_in_every_phase_and_no_stream_differs(storm):
     hung = sorted(storm.noticed_seconds["SIGSTOP"])
     again = sorted(storm.drafting_again_seconds)
     print(f"{sum(phases.values())} strikes on {waves} waves of {len(REQUESTS)} streams in {seconds:.0f} s: {phases}")
+    accepted, recovered = storm.sources[pb.TOKEN_SOURCE_ACCEPTED], storm.sources[pb.TOKEN_SOURCE_RECOVERED]
+    print(f"of {storm.sources.total()} tokens {accepted} were accepted drafts, and {recovered} took the place of rejected ones")
     print(f"kill -9 noticed after {1000 * statistics.median(noticed):.0f} ms (median), {1000 * noticed[-1]:.0f} ms (most)")
     print(f"SIGSTOP noticed after {statistics.median(hung):.2f} s (median), {hung[-1]:.2f} s (most)")
     print(f"drafting again {1000 * statistics.median(again):.0f} ms after the worker is back (median), {1000 * again[-1]:.0f} ms (most)")
 
     assert all(count >= min(20, each) for count in phases.values())
+    # At least 500 of each with 200 strikes. Prompts are struck once a wave, so there are about 2 * each waves of 480 tokens. Half of
+    # those may be plain, as the drafter is away after each of its deaths. Of the others, in blocks of three whose tokens are each
+    # right three times in four, two in three are accepted and one in five is recovered.
+    assert min(accepted, recovered) >= 25 * each
     # The promises are 200 ms and 2 s; one in ten may meet a machine that is busy with something else.
     assert noticed[len(noticed) * 9 // 10] <= 0.2
     assert again[len(again) * 9 // 10] <= 2

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 import grpc
@@ -24,8 +25,8 @@ HEARTBEAT_SECONDS = 0.5  # common/rpc/heartbeat.h
 class Pod:
     """A verifier and its drafter. `host`: they listen there, on `ports`; none: on Unix sockets."""
 
-    def __init__(self, folder, name, target, draft, host=None, ports=(0, 0)):
-        self.workers = [cluster.Worker(folder, executable, "--model", model, "--threads", 1, tag=f"-{name}")
+    def __init__(self, folder, name, target, draft, host=None, ports=(0, 0), arguments=()):
+        self.workers = [cluster.Worker(folder, executable, "--model", model, "--threads", 1, *arguments, tag=f"-{name}")
                         for executable, model in (("tandem-verifier", target), ("tandem-draft", draft))]
         for worker, port in zip(self.workers, ports):
             if host is not None:
@@ -188,6 +189,49 @@ def test_killing_a_pod_breaks_no_stream(pods, routers, want):
     streams = [both[0].stream(PROMPTS[i], **LONG, **MODES[0]) for i in range(3)]
     harness.wait_until(lambda: pods[0].open_slots() > 0, 10, "the pod that came back has a stream")
     assert [stream.result().bytes for stream in streams] == [want(PROMPTS[i], **LONG, **MODES[0]) for i in range(3)]
+
+
+def test_a_pod_that_is_told_to_stop_ends_its_streams_first(tmp_path, routers, folders, want):
+    pods = [Pod(tmp_path, name, **folders, arguments=("--drain-seconds", 60, "--admin", "127.0.0.1:0")) for name in ("goes", "stays")]
+    going, staying = pods
+    try:
+        router = routers.start(*addresses(pods))
+        wait_for_pods(router, 2)
+        long = [dict(**LONG, **MODES[i], draft_length=0) for i in range(2)]  # plain: they last longer
+        streams = [router.stream(PROMPTS[i], **long[i]) for i in range(2)]
+        harness.wait_until(lambda: [pod.open_slots() for pod in pods] == [1, 1], 10, "each pod has a stream")
+        ready = re.search(r" metrics: (http://\S+)/metrics$", going.verifier.log(), re.MULTILINE).group(1) + "/readyz"
+        assert urllib.request.urlopen(ready, timeout=10).status == 200
+        for worker in going.workers:
+            worker.process.terminate()
+        harness.wait_until(lambda: "verifier: drains" in router.log(), 10, "the router is told")
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(ready, timeout=10)
+        assert error.value.code == 503
+        assert not any(stream.done for stream in streams), "the streams are too short to see where they run"
+        later = [router.stream(PROMPTS[i], max_tokens=40, **MODES[0]) for i in range(2, 6)]
+        assert [stream.result().bytes for stream in later] == [want(PROMPTS[i], max_tokens=40, **MODES[0]) for i in range(2, 6)]
+        assert going.open_slots() <= 1, "a pod that was told to stop got a new request"
+        assert [streams[i].result().bytes for i in range(2)] == [want(PROMPTS[i], **long[i]) for i in range(2)]
+        assert [worker.process.wait(10) for worker in going.workers] == [0, 0], "they end once nothing is left to do"
+        assert "requests move to others" not in router.log()
+        assert router.generate(PROMPTS[6], max_tokens=5, **MODES[0]).bytes == want(PROMPTS[6], max_tokens=5, **MODES[0])
+        # A second signal ends it at once: who can goes on elsewhere, and here nobody can.
+        stream = router.stream(PROMPTS[7], **LONG, **MODES[0])
+        harness.wait_until(lambda: staying.open_slots() == 1, 10, "the stream runs")
+        for worker in staying.workers:
+            worker.process.terminate()
+        harness.wait_until(lambda: router.log().count("verifier: drains") == 2, 10, "the router is told")
+        assert staying.verifier.alive()
+        for worker in staying.workers:
+            worker.process.terminate()
+        assert [worker.process.wait(10) for worker in staying.workers] == [0, 0]
+        going.start()  # and when somebody can again, it does
+        assert stream.result().bytes == want(PROMPTS[7], **LONG, **MODES[0])
+        assert router.terminate() == 0
+    finally:
+        for pod in pods:
+            pod.kill()
 
 
 def test_a_pod_of_another_model_is_refused(tmp_path, pods, routers, models, want):

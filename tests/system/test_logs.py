@@ -51,11 +51,13 @@ def test_requests_are_logged_by_id_with_tokens_acceptance_seconds_and_status(tmp
     assert started["prompt_tokens"] > 4 and started["max_tokens"] == 12
     assert finished["message"] == "request finished" and finished["status"] == "OK" and finished["tokens"] == 12
     assert 0 <= finished["acceptance_rate"] <= 1 and finished["seconds"] > 0
+    assert finished["slot"] == 0 and finished["epoch"] >= 1
     (refused,) = by_id["refused"]
     assert refused["message"] == "request refused" and refused["status"] == "INVALID_ARGUMENT"
     assert "top_p" in refused["detail"]
     assert [line["message"] for line in by_id["cancelled"]] == ["request started", "request finished"]
     assert by_id["cancelled"][1]["status"] == "CANCELLED" and by_id["cancelled"][1]["tokens"] >= 1
+    assert by_id["cancelled"][1]["slot"] == 0 and by_id["cancelled"][1]["epoch"] > finished["epoch"]
 
 
 def test_slots_are_named_with_their_epoch(tmp_path):
@@ -67,6 +69,8 @@ def test_slots_are_named_with_their_epoch(tmp_path):
     assert [line["request_id"] for line in taken] == ["first", "second"]
     assert all(line["slot"] == 0 for line in taken)
     assert taken[0]["epoch"] < taken[1]["epoch"]
+    finished = [line for line in json_lines(server) if line["message"] == "request finished"]
+    assert [(line["slot"], line["epoch"]) for line in finished] == [(line["slot"], line["epoch"]) for line in taken]
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])

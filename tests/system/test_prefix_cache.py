@@ -21,6 +21,10 @@ def cached(output):
     return output.completion.usage.cached_prompt_tokens
 
 
+def cached_by_drafter(output):
+    return output.completion.usage.cached_draft_tokens
+
+
 @pytest.fixture(scope="module")
 def text(servers):
     """Token ids of the book that all prompts are cut from."""
@@ -45,6 +49,32 @@ def test_second_request_takes_the_shared_prefix_and_says_the_same(servers, text,
     computed = generate(server, other, tenant=f"nobody else {number}", **options)
     assert cached(computed) == 0
     assert hit.token_ids == computed.token_ids
+
+
+def test_the_drafter_takes_the_shared_prefix_too(servers, text):
+    server = servers(max_slots=4)
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    one, other = prompts(text, 50)
+    drafted = dict(temperature=0, ignore_eos=True, draft_length=4)
+    first = generate(server, one, **drafted, max_tokens=150)
+    assert cached_by_drafter(first) == 0
+    before = server.info().load.num_cached_draft_tokens
+    hit = generate(server, other, **drafted, max_tokens=40)
+    assert cached_by_drafter(hit) == cached(hit) == PREFIX
+    assert server.info().load.num_cached_draft_tokens == before + PREFIX
+    assert hit.completion.speculation.num_drafts > 0
+    computed = generate(server, other, tenant="nobody else 50", **drafted, max_tokens=40)
+    assert cached_by_drafter(computed) == cached(computed) == 0
+    assert hit.token_ids == computed.token_ids
+    # Whole pages of what was output are found too, the drafts that were accepted among them.
+    conversation = one + list(first.token_ids) + text[:10]
+    second = generate(server, conversation, **drafted, max_tokens=40)
+    assert cached_by_drafter(second) > PREFIX and cached_by_drafter(second) % PAGE == 0
+    assert second.token_ids == generate(server, conversation, tenant="nobody else 50", **drafted, max_tokens=40).token_ids
+    # One that asks for no drafts never comes to the drafter.
+    plain = generate(server, other, temperature=0, max_tokens=40, ignore_eos=True, draft_length=0)
+    assert cached(plain) > 0 and cached_by_drafter(plain) == 0
+    assert plain.token_ids == hit.token_ids
 
 
 def test_tenants_share_nothing_with_each_other(servers, text):
@@ -80,10 +110,13 @@ def test_pages_are_forgotten_when_others_need_them_and_come_back(servers, text):
     harness.wait_until(lambda: tight.info().load.num_free_kv_pages == 14, 10, "all pages are free")
 
 
-def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes(servers, text):
+@pytest.mark.parametrize("num_pages", [14, 8])
+def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes(servers, text, num_pages):
     page_bytes = servers(max_slots=4).info().load.kv_page_tokens * 6 * 1024
-    tight = servers(max_slots=4, kv_cache_bytes=14 * page_bytes)
-    # Three pages each at first, eight at last: half of what four of them need.
+    tight = servers(max_slots=4, kv_cache_bytes=num_pages * page_bytes)
+    assert tight.info().load.num_kv_pages == num_pages
+    # Three pages each at first, eight at last: of the 32 that the four need there are less than half, or a quarter. With a quarter
+    # two begin together and lack a page after 84 tokens; whoever goes on has all pages in the end.
     options = [dict(temperature=0), dict(seed=3), dict(seed=4, temperature=0.7), dict(temperature=0, enabled=False)]
     requests = [([harness.BEGIN_OF_TEXT, 200 + i, *text[i:170 + i]], dict(option, max_tokens=320, ignore_eos=True))
                 for i, option in enumerate(options)]
@@ -91,4 +124,4 @@ def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes
     before = tight.info().load.num_preemptions
     assert [output.token_ids for output in tight.generate_all(requests, 4)] == want
     assert tight.info().load.num_preemptions > before
-    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == 14, 10, "all pages are free")
+    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == num_pages, 10, "all pages are free")

@@ -55,7 +55,7 @@ def info(channel, token=None, **options):
 def refused(call):
     with pytest.raises(grpc.RpcError) as error:
         call()
-    return error.value
+    return harness.notice(error.value)
 
 
 def admin_addresses(log):
@@ -132,6 +132,7 @@ def call_raw(channel, method, metadata):
             call.cancel()
         return grpc.StatusCode.OK, ""
     except grpc.RpcError as error:
+        harness.notice(error)
         return error.code(), error.details()
 
 
@@ -292,10 +293,11 @@ def test_tokens_are_read_again(serve, tmp_path):
 # ---------------------------------------------------------------- TLS
 
 
-def tls_channel(address, authority, identity=None):
+def tls_channel(address, authority, identity=None, name=None):
+    """`name`: that the server's certificate must be for; else its address."""
     certificate, key = identity.read() if identity is not None else (None, None)
     credentials = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key, certificate)
-    return grpc.secure_channel(address, credentials, OWN)
+    return grpc.secure_channel(address, credentials, [*OWN, *([("grpc.ssl_target_name_override", name)] if name else [])])
 
 
 def tandem(*arguments):
@@ -409,8 +411,8 @@ def test_certificates_are_replaced_under_running_streams(serve, authority, other
 
 
 @pytest.fixture
-def workers(tmp_path, authority):
-    """Both, over TCP with mutual TLS; their identity too."""
+def workers(request, tmp_path, authority):
+    """Both, over TCP with mutual TLS, and with the options that the test is parametrized with."""
     identity = authority.issue("worker", alternatives="DNS:workers.example")
     running = []
 
@@ -425,7 +427,7 @@ def workers(tmp_path, authority):
         return process.stdout.readline().removeprefix("ready: ").strip()
 
     tls = ["--listen", "127.0.0.1:0", "--tls-certificate", identity.certificate, "--tls-key", identity.key, "--tls-client-ca",
-           authority.certificate]
+           authority.certificate, *getattr(request, "param", ())]
     verifier = wait_ready(start("tandem-verifier", "--model", harness.TALES_TARGET, *tls))
     drafter = wait_ready(start("tandem-draft", "--model", harness.TALES_DRAFT, *tls))
     yield verifier, drafter, lambda *arguments: start("tandem-router", "--target", harness.TALES_TARGET, "--listen", "127.0.0.1:0",
@@ -459,9 +461,40 @@ def test_a_router_and_its_workers_over_mutual_tls(workers, authority, other_auth
         router = start_router(*arguments)
         harness.wait_until(lambda: "verifier: cannot attach" in log.read_text()[seen:], 10, f"{arguments} cannot attach")
         router.kill()
-    for method in ("/tandem.v1.VerifierWorker/Session", "/tandem.v1.WorkerHealth/Watch", "/grpc.health.v1.Health/Check"):
-        with grpc.insecure_channel(verifier, OWN) as channel:
-            assert call_raw(channel, method, [])[0] == grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("workers", [("--client-name", "the-routers")], indirect=True)
+def test_no_method_of_a_worker_is_served_without_a_routers_certificate(workers, authority, other_authority):
+    named = {"alternatives": "DNS:the-routers"}
+    router = authority.issue("named-router", **named)
+    misnamed = authority.issue("misnamed-router", alternatives="DNS:the-router,DNS:routers,DNS:localhost")
+    foreign = other_authority.issue("foreign-router", **named)
+    expired = authority.issue("expired-router", **named, start="20200101000000Z", end="20200201000000Z")
+    for address, service in zip(workers, ("VerifierWorker", "DraftWorker")):
+        streams = [f"/tandem.v1.{service}/Session", "/tandem.v1.WorkerHealth/Watch", "/grpc.health.v1.Health/Watch"]
+        served = [*streams, "/grpc.health.v1.Health/Check"]
+        assert set(served) <= set(all_methods())
+
+        def connect(identity, address=address):
+            return tls_channel(address, authority, identity, name="workers.example")
+
+        strangers = {"plaintext": grpc.insecure_channel(address, OWN), "no certificate": connect(None), "foreign": connect(foreign),
+                     "expired": connect(expired)}
+        for who, channel in strangers.items():
+            with channel:
+                for method in all_methods():
+                    code, details = call_raw(channel, method, [])
+                    assert code == grpc.StatusCode.UNAVAILABLE, (service, who, method, code, details)
+        with connect(misnamed) as channel:
+            for method in all_methods():
+                code, details = call_raw(channel, method, [])
+                # A stream can be cancelled, but not answered with words.
+                refusals = {grpc.StatusCode.PERMISSION_DENIED, *([grpc.StatusCode.CANCELLED] if method in streams else [])}
+                assert code in refusals, (service, "misnamed", method, code, details)
+        with connect(router) as channel:
+            for method in served:
+                code, details = call_raw(channel, method, [])
+                assert code == grpc.StatusCode.OK, (service, "router", method, code, details)
 
 
 CONNECT = """
@@ -499,14 +532,19 @@ def test_another_user_reaches_no_socket(serve):
         for path in sockets:
             assert connect(path).startswith("answered"), f"its own user reaches {path.name}"
             assert connect(path, *nobody) == "PermissionError", path.name
-        # Each guard by itself: the socket's mode, then the ring's question of who asks.
+        # Each guard by itself: the socket's mode, then the question whose process it is that connects.
         folder.chmod(0o755)
         for path in sockets:
             assert connect(path, *nobody) == "PermissionError", path.name
-        ring = sockets[1]
-        ring.chmod(0o666)
-        assert connect(ring) != "answered 0"
-        assert connect(ring, *nobody) in ("answered 0", "ConnectionResetError", "BrokenPipeError")
+        for path in sockets:
+            path.chmod(0o666)
+        for path in sockets:
+            assert connect(path) not in ("answered 0", "PermissionError"), f"its own user reaches {path.name}"
+            assert connect(path, *nobody) in ("answered 0", "ConnectionResetError", "BrokenPipeError"), path.name
+        for process in ("verifier", "draft"):
+            turned_away = re.compile(rf"^{process}: .* turned away: user 65534 ", re.MULTILINE)
+            harness.wait_until(lambda: turned_away.search(server.log()), 10, f"the {process}'s log says who came")
+        assert server.generate(PROMPTS[0], max_tokens=4, ignore_eos=True).token_ids, "and nobody else is disturbed"
         folder.chmod(0o700)
         assert server.stop() == 0
 
@@ -571,17 +609,21 @@ def test_files_that_do_not_fit_are_named_at_the_start(tmp_path, authority):
 
 # ---------------------------------------------------------------- what errors tell
 
-TELLTALE = re.compile(r"(?<![\w:/.])/(?:[\w.+-]+/)+[\w.+-]*"  # an absolute path
-                      r"|\b0x[0-9a-fA-F]{4,}"                 # a pointer
-                      r"|memfd|/dev/shm|\.sock\b|ring-\d+|tandem-run-|unix:")  # regions and sockets
 
-
-def test_the_search_finds_what_it_looks_for():
+def test_the_search_finds_what_it_looks_for(guarded):
     for text in ("cannot open /home/x/model.safetensors", "at 0x7ffe1234abcd", "memfd:ring", "unix:/run/x", "in /tmp/a/b.", "(/a/b)",
                  "draft.sock is gone", "ring-123 failed"):
-        assert TELLTALE.search(text), text
+        assert harness.TELLTALE.search(text), text
     for text in ("want 0 or more", "gRPC's 1/2", "text/plain", "http://127.0.0.1/metrics", "allowed: [0, 1]"):
-        assert not TELLTALE.search(text), text
+        assert not harness.TELLTALE.search(text), text
+    # Every system test looks through what a server says, and at nothing that gRPC says by itself, which has addresses.
+    with guarded.new_channel() as channel:
+        assert harness.is_from_server(refused(lambda: info(channel, WRONG)))
+    with grpc.insecure_channel("unix:/nowhere/at.sock", OWN) as channel:
+        assert not harness.is_from_server(refused(lambda: info(channel)))
+    cancelled = guarded.stub.Generate(harness.request(PROMPTS[0]), metadata=bearer(CLIENT), timeout=30)
+    cancelled.cancel()
+    assert not harness.is_from_server(refused(lambda: list(cancelled)))
 
 
 def bad_requests():
@@ -595,14 +637,6 @@ def bad_requests():
     for prompt in (None, "", [], [-1], [10**8], [1] * 5000, "x" * 300000):
         yield harness.request(prompt)
     yield harness.request(PROMPTS[0], lenience=0.5, reproducible=True)
-
-
-def texts_of(error):
-    """All that a client is told of a failure."""
-    yield error.details()
-    for metadata in (error.initial_metadata(), error.trailing_metadata()):
-        for key, value in metadata or ():
-            yield f"{key}: {value}"
 
 
 def gather_errors(channel):
@@ -621,7 +655,7 @@ def gather_errors(channel):
             call()
         except grpc.RpcError as error:
             failed += 1
-            yield from texts_of(error)
+            yield from harness.texts_of(error)
     assert failed > len(calls) * 0.8, "most of them are refused"
 
 
@@ -638,10 +672,10 @@ def test_errors_tell_no_path_no_pointer_and_no_region(tmp_path):
             next(stream)
             pair.verifier.kill()
             pair.drafter.kill()
-            texts += texts_of(refused(lambda: list(stream)))
+            texts += harness.texts_of(refused(lambda: list(stream)))
             harness.wait_until(lambda: "draft: session lost" in router.log(), 10, "the router knows")
             harness.wait_until(lambda: "verifier: cannot attach" in router.log(), 10, "the router tried again")
-            texts += texts_of(refused(lambda: harness.Output.read(stub.Generate(harness.request(PROMPTS[0]), timeout=30))))
+            texts += harness.texts_of(refused(lambda: harness.Output.read(stub.Generate(harness.request(PROMPTS[0]), timeout=30))))
         assert re.search(r"(session lost|cannot attach).*\.sock", router.log()), "the log says more"
         live = json.loads(fetch(address, "/live.json")[2])
         events = [event["text"] for event in live["events"]]
@@ -653,7 +687,7 @@ def test_errors_tell_no_path_no_pointer_and_no_region(tmp_path):
             texts += [body.replace("there are: /, ", ""), *headers.values()]
     finally:
         pair.close()
-    told = [text for text in texts if TELLTALE.search(text)]
+    told = [text for text in texts if harness.TELLTALE.search(text)]
     assert told == []
     assert len(texts) > 60
 

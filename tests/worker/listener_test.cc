@@ -13,9 +13,12 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -32,6 +35,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// What becomes of a process of another user that connects to a Unix socket.
+enum AsNobody : int { kServed, kTurnedAway, kNotReached };
+
+int ConnectAsNobody(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path.c_str());
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    const int peer = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (setresuid(kNobody, kNobody, kNobody) != 0 ||
+        connect(peer, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      _exit(kNotReached);
+    }
+    char frame[9];
+    _exit(read(peer, frame, sizeof(frame)) > 0 ? kServed : kTurnedAway);
+  }
+  int status = 0;
+  const bool ended = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+  return ended ? WEXITSTATUS(status) : kNotReached;
+}
+
 class ListenerTest : public ::testing::Test {
  protected:
   ListenerTest() { getrlimit(RLIMIT_NOFILE, &limit_); }
@@ -47,8 +73,8 @@ class ListenerTest : public ::testing::Test {
   }
 
   // A server of which only gRPC's health is asked.
-  void Serve(const std::string& address) {
-    auto listener = Listener::Bind(*Address::Parse(address));
+  void Serve(const std::string& address, UnixPeers unix_peers = UnixPeers::kAnyone) {
+    auto listener = Listener::Bind(*Address::Parse(address), unix_peers);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     grpc::EnableDefaultHealthCheckService(true);
@@ -109,6 +135,25 @@ TEST_F(ListenerTest, ServesOverTcpAndOverAUnixSocketThatNobodyElseReaches) {
   EXPECT_TRUE(Ask("unix:" + path.string()).ok());
   listener_.reset();
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(ListenerTest, AUnixSocketOfItsUserAloneServesNobodyElseWhateverTheModesSay) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  for (const UnixPeers peers : {UnixPeers::kAnyone, UnixPeers::kOwnUser}) {
+    const testing::TempDir folder;
+    const std::filesystem::path path = folder / "a.sock";
+    Serve("unix:" + path.string(), peers);
+    std::filesystem::permissions(folder.path(), std::filesystem::perms{0755});
+    std::filesystem::permissions(path, std::filesystem::perms{0666});
+    const bool is_open = peers == UnixPeers::kAnyone;
+    const int outcome = ConnectAsNobody(path);
+    if (is_open && outcome == kNotReached) GTEST_SKIP() << "nobody else reaches " << path;
+    EXPECT_EQ(outcome, is_open ? kServed : kTurnedAway);
+    EXPECT_EQ(listener_->num_turned_away(), is_open ? 0u : 1u);
+    EXPECT_TRUE(Ask("unix:" + path.string()).ok()) << "its own user";
+    listener_->Stop();
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
 }
 
 TEST_F(ListenerTest, LocalhostIsAllOfItsAddressesAtOnePort) {

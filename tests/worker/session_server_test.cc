@@ -151,6 +151,32 @@ TEST_F(SessionServerTest, PongsSayHowLoadedTheWorkerIs) {
   EXPECT_EQ(watch.Ping(kToken).num_free_pages(), 70000);
 }
 
+TEST_F(SessionServerTest, ADrainIsToldWithEveryPongAndLastsUntilNoSlotIsOpen) {
+  Start(5);
+  Watch watch(server_->address());
+  WorkerServer& server = server_->server();
+  server.ReportLoad(1, 0);
+  EXPECT_FALSE(watch.Ping(kToken).draining());
+  auto drained = std::async(std::launch::async, [&server] { server.AwaitDrain(); });
+  while (!watch.Ping(kToken).draining()) {
+  }
+  server.ReportLoad(2, 0);
+  EXPECT_EQ(drained.wait_for(milliseconds(50)), std::future_status::timeout);
+  server.ReportLoad(0, 0);
+  drained.wait();
+  EXPECT_TRUE(watch.Ping(kToken).draining());
+}
+
+TEST_F(SessionServerTest, ADrainThatIsHurriedLeavesSlotsOpen) {
+  Start(5);
+  WorkerServer& server = server_->server();
+  server.ReportLoad(1, 0);
+  auto drained = std::async(std::launch::async, [&server] { server.AwaitDrain(); });
+  EXPECT_EQ(drained.wait_for(milliseconds(50)), std::future_status::timeout);
+  server.HurryDrain();
+  drained.wait();
+}
+
 TEST_F(SessionServerTest, ASessionThatIsNoLongerPingedEndsAndFreesWhatItHeld) {
   Start(0.2);
   const auto client = Attach(kToken);

@@ -217,6 +217,7 @@ capabilities: {drop: [ALL]}
 {{- $options := dict
   "model" (include "tandem.modelFolder" $model)
   "listen" (printf "%s:%d" $values.listenHost (ternary 50061 50062 $judges))
+  "drain-seconds" $values.longestStreamSeconds
   "admin" (printf "%s:%d" $values.listenHost (ternary 9465 9466 $judges)) }}
 {{- with include "tandem.modelName" $model }}{{ $_ := set $options "model-name" . }}{{ end }}
 {{- if $judges }}{{ $_ := set $options "ring-dir" "/run/tandem/ring" }}{{ end }}
@@ -248,6 +249,9 @@ capabilities: {drop: [ALL]}
 - name: {{ get $variables $worker }}_THREADS
   valueFrom: {resourceFieldRef: {resource: limits.cpu}}
 {{- end }}
+{{- end }}
+{{- if and $single (gt (len .workers) 1) }}
+- {name: TANDEM_WORKERS_STOP_SECONDS, value: {{ add $values.longestStreamSeconds 10 | toString | quote }}}
 {{- end }}
 {{- if ne $values.gpu.sharing "none" }}
 - {name: CUDA_CACHE_PATH, value: /var/cache/tandem}
