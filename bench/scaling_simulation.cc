@@ -44,8 +44,8 @@ constexpr double kMeasuredPodTokensPerSecond = 2404;  // 32 clients there
 constexpr double kNetworkSeconds = 0.0002;            // one way, of a cluster
 // Of a router's thread, gRPC and the kernel's sockets included: a message that it handles, and a
 // token that it sends on to its client (docs/scaling.md has how they were measured).
-constexpr double kRouterEventSeconds = 0.00005;
-constexpr double kRouterTokenSeconds = 0.00003;
+constexpr double kRouterEventSeconds = 0.00018;
+constexpr double kRouterTokenSeconds = 0.000017;
 
 constexpr uint32_t kPodSlots = 32;
 constexpr uint32_t kPageTokens = 64;

@@ -48,7 +48,7 @@ class Measurement {
         workload_(workload),
         client_(client),
         load_(client.address(), options.rates.empty() ? Most(options.clients) : kMostSlots,
-              client.security()),
+              client.security(), options.connections),
         console_(console) {
     for (const std::string& mode : options.modes) {
       const auto add = [&](int clients, double rate) {

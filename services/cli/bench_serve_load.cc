@@ -262,10 +262,11 @@ class LoadRun {
 
 }  // namespace
 
-LoadClient::LoadClient(const std::string& address, int max_streams, const ClientSecurity& security)
+LoadClient::LoadClient(const std::string& address, int max_streams, const ClientSecurity& security,
+                       int connections)
     : impl_(std::make_unique<Impl>()) {
   impl_->authorization = security.Authorization();
-  const int connections = (std::max(1, max_streams) - 1) / kStreamsPerConnection + 1;
+  connections = std::max(connections, (std::max(1, max_streams) - 1) / kStreamsPerConnection + 1);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // or they would share one connection

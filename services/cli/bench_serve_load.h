@@ -61,8 +61,10 @@ class LoadClient {
   using OnProgress = std::function<bool(double fraction)>;
 
   // All streams are served by the thread that calls Run: they need no threads of their own.
-  // `max_streams` at once at most share a connection's limit; more connections are opened for more.
-  LoadClient(const std::string& address, int max_streams, const ClientSecurity& security = {});
+  // `max_streams` at once at most share a connection's limit; more connections are opened for more,
+  // and `connections` at least. Streams take turns.
+  LoadClient(const std::string& address, int max_streams, const ClientSecurity& security = {},
+             int connections = 1);
   ~LoadClient();
 
   // Adds what it measured to `result`. Returns tokens a second of this run. A closed-loop client

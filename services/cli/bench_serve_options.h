@@ -24,6 +24,7 @@ struct BenchServeOptions {
       0;  // of each client in a run, or of the run in an open loop; 0: by `seconds`, or four
   double seconds = 0;          // of a run; 0: by `requests`
   double warm_up_seconds = 0;  // of a run by seconds, before them
+  int connections = 1;         // at least
   int pairs = 3;               // runs of each step, mode and kind of drafting
   double most_stolen = 1;  // share of the processor time in a run; a pair with more is run again
   std::function<CpuSeconds()> read_cpu = ReadCpuSeconds;

@@ -587,6 +587,13 @@ void AddBenchServe(CLI::App& app, BenchServeOptions& options) {
       ->check(CLI::Range(0.01, 1e7))
       ->type_name("S")
       ->group(load);
+  app.add_option(
+         "--connections", options.connections,
+         "connections that the clients share, at least: each costs the server writes of its\n"
+         "own; more are opened where the streams of one would be too many (1)")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N")
+      ->group(load);
   app.add_option("--warm-up", options.warm_up_seconds,
                  "seconds of the same load before the --seconds of a run, which do not count (0)")
       ->check(CLI::Range(0.0, 1e7))

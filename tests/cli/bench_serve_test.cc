@@ -260,6 +260,7 @@ class CountingServer final : public v1::Generation::Service {
     {
       const std::lock_guard lock(mutex_);
       requests_.push_back(*request);
+      peers_.insert(context->peer());
       const auto tenant = context->client_metadata().find("tandem-tenant");
       if (tenant != context->client_metadata().end()) {
         tenants_.insert(std::string(tenant->second.data(), tenant->second.size()));
@@ -297,6 +298,11 @@ class CountingServer final : public v1::Generation::Service {
   size_t num_tenants() {
     const std::lock_guard lock(mutex_);
     return tenants_.size();
+  }
+  // Connections over TCP that requests came by.
+  size_t num_peers() {
+    const std::lock_guard lock(mutex_);
+    return peers_.size();
   }
   int most_open() {
     const std::lock_guard lock(mutex_);
@@ -345,6 +351,7 @@ class CountingServer final : public v1::Generation::Service {
   std::mutex mutex_;
   std::vector<v1::GenerateRequest> requests_;
   std::set<std::string> tenants_;
+  std::set<std::string> peers_;
   int open_ = 0;
   int most_open_ = 0;
 };
@@ -355,6 +362,7 @@ class BenchServeTest : public ::testing::Test {
     address_ = "unix:" + (dir_ / "s.sock").string();
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
@@ -387,6 +395,7 @@ class BenchServeTest : public ::testing::Test {
 
   testing::TempDir dir_;
   std::string address_;
+  int port_ = 0;
   CountingServer service_;
   std::unique_ptr<grpc::Server> server_;
   std::string out_;
@@ -519,6 +528,21 @@ TEST_F(BenchServeTest, RefusalsAreCountedByStatusAndTriedAgainAfterTheHint) {
   EXPECT_EQ(result.finished, 5);
   EXPECT_GE(result.wall_seconds, 0.014);  // three times 5 ms
   EXPECT_LT(result.wall_seconds, 5);
+}
+
+TEST_F(BenchServeTest, ClientsShareAsManyConnectionsAsAskedFor) {
+  const auto peers = [&](int connections) {
+    LoadClient client("127.0.0.1:" + std::to_string(port_), 4, {}, connections);
+    LoadResult result;
+    const size_t before = service_.num_peers();
+    client.Run(
+        {.clients = 4, .requests = 20}, [](uint64_t) { return Ask(4); },
+        [](double) { return true; }, &result);
+    EXPECT_EQ(result.finished, 20);
+    return service_.num_peers() - before;
+  };
+  EXPECT_EQ(peers(1), 1u);
+  EXPECT_EQ(peers(3), 3u);
 }
 
 TEST_F(BenchServeTest, ClientsThatLeaveAreNoFailures) {
