@@ -184,7 +184,7 @@ void Fleet::AfterEvent(size_t pod, double now) {
   event_at_ = now;
   const bool some_stayed = num_staying_ > 0;
   const bool came = NoticeReadiness(pod, now);
-  if (single()) return;  // TakeCommands asks the engine
+  if (single()) return;                     // TakeCommands asks the engine
   if (some_stayed != (num_staying_ > 0)) {  // pods that were told to stop go by it
     for (size_t other = 0; other < pods_.size(); ++other) Refresh(other, now);
   }
