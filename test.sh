@@ -66,6 +66,6 @@ if [ "$checks" = true ]; then
 fi
 
 echo
-[ "$skipped" -eq 0 ] || echo "$skipped skipped: no GPU"
+[ "$skipped" -eq 0 ] || echo "$skipped skipped: no GPU, or no control plane (deploy/fetch_cluster.sh)"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
