@@ -2,7 +2,7 @@
 set(folder ${BUILD_DIR}/bundle/${NAME})
 set(archive ${BUILD_DIR}/bundle/${NAME}.tar.gz)
 file(REMOVE_RECURSE ${folder})
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${folder} --strip
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD_DIR} --component bundle --prefix ${folder} --strip
   OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} -E tar czf ${archive} ${NAME}
   WORKING_DIRECTORY ${BUILD_DIR}/bundle COMMAND_ERROR_IS_FATAL ANY)
@@ -16,6 +16,6 @@ foreach(file ${files})
 endforeach()
 file(SIZE ${archive} packed)
 message(STATUS "${archive}: ${packed} bytes, ${bytes} unpacked")
-if(bytes GREATER MOST_BYTES)
-  message(FATAL_ERROR "the bundle has ${bytes} bytes unpacked, at most ${MOST_BYTES} are allowed")
+if(packed GREATER MOST_BYTES)
+  message(FATAL_ERROR "the bundle has ${packed} bytes, at most ${MOST_BYTES} are allowed")
 endif()

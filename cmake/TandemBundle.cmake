@@ -1,21 +1,31 @@
 # `cmake --build … --target bundle`: one archive with the executables, the libraries that they need and the embedded pair. It runs on
-# another x86-64 Linux with a glibc as new as this one's; libc, the driver and CUDA's own libraries stay out.
+# another x86-64 Linux with a glibc as new as this one's; libc, the driver and CUDA's own libraries stay out. gRPC is part of each
+# executable (TANDEM_STATIC_GRPC in TandemDependencies.cmake).
 set(TANDEM_BUNDLE_NAME tandem-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
-set(TANDEM_BUNDLE_MOST_BYTES 60000000)
+set(TANDEM_BUNDLE_MOST_BYTES 60000000)  # packed
 
-set(bundled tandem tandem-router tandem-draft tandem-verifier)
-foreach(target ${bundled})
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+set(executables tandem tandem-router tandem-draft tandem-verifier)
+set(bundled "")
+foreach(executable ${executables})
+  add_executable(${executable}-bundled EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${executable}>)
+  target_link_libraries(${executable}-bundled PRIVATE $<TARGET_PROPERTY:${executable},LINK_LIBRARIES>)
+  set_target_properties(${executable}-bundled PROPERTIES
+    OUTPUT_NAME ${executable} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bundle/bin LINKER_LANGUAGE CXX
+    TANDEM_STATIC_GRPC ON INSTALL_RPATH "$ORIGIN/../lib")
   # Libraries of libraries are looked for there too, which only the old kind of path does.
-  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  target_link_options(${executable}-bundled PRIVATE -Wl,--disable-new-dtags)
+  list(APPEND bundled ${executable}-bundled)
 endforeach()
-install(TARGETS ${bundled} RUNTIME_DEPENDENCY_SET bundled_libraries RUNTIME DESTINATION bin)
+install(TARGETS ${bundled} RUNTIME_DEPENDENCY_SET bundled_libraries RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
 install(RUNTIME_DEPENDENCY_SET bundled_libraries
   PRE_EXCLUDE_REGEXES
     [[^lib(c|m|dl|rt|pthread|resolv|util)\.so]] [[^ld-linux]] [[^linux-vdso]] [[^lib(cuda|nvidia|cublas|cudart)]]
-  LIBRARY DESTINATION lib)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/tales DESTINATION share/tandem/models)
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tandem)
+  LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/tales DESTINATION share/tandem/models COMPONENT bundle EXCLUDE_FROM_ALL)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tandem COMPONENT bundle EXCLUDE_FROM_ALL)
+
+# `cmake --install`: the executables, for a system that has the libraries (deploy/container/stage.sh).
+install(TARGETS ${executables} RUNTIME DESTINATION bin)
 
 add_custom_target(bundle
   COMMAND ${CMAKE_COMMAND}

@@ -19,3 +19,19 @@ if(TANDEM_BUILD_TESTS)
   find_package(Boost 1.74 CONFIG REQUIRED COMPONENTS context)
   include(GoogleTest)
 endif()
+
+# An executable with the property TANDEM_STATIC_GRPC gets gRPC's own libraries into it; what these need stays shared.
+set(grpc_parts gpr upb address_sorting grpc grpc++ grpc++_reflection)
+foreach(part ${grpc_parts})
+  find_library(TANDEM_STATIC_${part} lib${part}.a REQUIRED)
+  add_library(static_grpc_${part} STATIC IMPORTED)
+  get_target_property(needed gRPC::${part} INTERFACE_LINK_LIBRARIES)
+  string(REPLACE "gRPC::" "static_grpc_" needed "${needed}")
+  set_target_properties(static_grpc_${part} PROPERTIES
+    IMPORTED_LOCATION "${TANDEM_STATIC_${part}}" INTERFACE_LINK_LIBRARIES "${needed}")
+endforeach()
+foreach(part grpc++ grpc++_reflection)
+  add_library(tandem_${part} INTERFACE)
+  target_link_libraries(tandem_${part} INTERFACE
+    $<IF:$<BOOL:$<TARGET_PROPERTY:TANDEM_STATIC_GRPC>>,static_grpc_${part},gRPC::${part}>)
+endforeach()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a Kubernetes control plane, for tests/helm/test_cluster.py: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl,
-# and kwok, which stands for nodes. From their Go modules, as Helm is (fetch_helm.sh). Takes long, and gigabytes of disk meanwhile; what is
-# there is left alone, and a build that was interrupted goes on.
+# and kwok, which stands for nodes; and fetches the definitions of the custom kinds that the chart has. From their Go modules, as Helm is
+# (fetch_helm.sh). Takes ten minutes on two cores, and gigabytes of disk meanwhile; what is there is left alone, and a build that was
+# interrupted goes on.
 #   deploy/fetch_cluster.sh [FOLDER]     default: build/tools/cluster
 set -euo pipefail
 folder="$(realpath -m "${1:-"$(dirname "${BASH_SOURCE[0]}")/../build/tools/cluster"}")"
@@ -10,6 +11,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 kubernetes=1.34.4  # 1.34 is the first with resource.k8s.io/v1, which values-dra.yaml needs
 etcd=3.6.4  # at least; Kubernetes may ask for a newer one
 kwok=0.7.0
+# MODULE@VERSION/FILE of each definition.
+definitions=(
+  github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml
+  github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml
+  github.com/kedacore/keda/v2@v2.18.0/config/crd/bases/keda.sh_scaledobjects.yaml
+  github.com/cert-manager/cert-manager@v1.18.2/deploy/crds/crd-certificates.yaml
+)
 go_version=1.26.0  # that Helm is built with; these ask for less
 
 programs=(etcd kwok kubectl kube-scheduler kube-controller-manager kube-apiserver)
@@ -29,11 +37,15 @@ if [ "$(cat "$folder/versions" 2>/dev/null)" != "$versions" ]; then  # others ar
   (cd "$folder" && rm -f "${programs[@]}")
   echo "$versions" >"$folder/versions"
 fi
+fetched=0
+for definition in "${definitions[@]}"; do
+  [ ! -f "$folder/definitions/${definition##*/}" ] || fetched=$((fetched + 1))
+done
 missing=()
 for program in "${programs[@]}"; do
   [ -x "$folder/$program" ] || missing+=("$program")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
+[ ${#missing[@]} -gt 0 ] || [ "$fetched" -lt ${#definitions[@]} ] || exit 0
 
 work="$folder/go"
 export GOPATH="$work/path" GOCACHE="$work/cache" GOFLAGS=-modcacherw GOTOOLCHAIN=local GOWORK=off GO111MODULE=on CGO_ENABLED=0
@@ -42,6 +54,14 @@ go="$(deploy/fetch_go.sh "$go_version")"
 unset GOROOT  # it may be another's
 GOPROXY="$("$go" env GOPROXY)"
 export GOPROXY="${GOPROXY%,direct}"  # from no repository
+
+mkdir -p "$folder/definitions"
+for definition in "${definitions[@]}"; do
+  module="$(sed -E 's,(@[^/]+)/.*,\1,' <<<"$definition")"
+  echo "Fetching ${definition##*/}"
+  "$go" mod download "$module"
+  install -m 0644 -t "$folder/definitions" "$GOPATH/pkg/mod/$definition"
+done
 
 # Kubernetes asks for version 0.0.0 of its parts, which does not exist. Only a main module can name the right one: here is one without code.
 # The line `godebug` is that of Kubernetes.

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "common/unix_peer.h"
 
 namespace tandem {
 namespace {
@@ -49,23 +50,15 @@ void SetTimeouts(int fd, int milliseconds) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 }
 
-// The process at the other end.
-std::optional<ucred> PeerOf(int fd) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
-  return peer;
-}
-
 bool PeerIsSameUser(int fd) {
-  const std::optional<ucred> peer = PeerOf(fd);
+  const std::optional<ucred> peer = UnixPeerOf(fd);
   return peer.has_value() && peer->uid == geteuid();
 }
 
 // A pidfd of the process at the other end; without a descriptor where there can be none (an old
 // kernel, a sandbox): nobody will know when it ends. Nullopt: it has ended.
 std::optional<UniqueFd> ProcessOf(int fd) {
-  const std::optional<ucred> peer = PeerOf(fd);
+  const std::optional<ucred> peer = UnixPeerOf(fd);
   if (!peer.has_value()) return UniqueFd();
   UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0)));
   if (!process && errno == ESRCH) return std::nullopt;

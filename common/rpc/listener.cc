@@ -16,10 +16,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "common/unix_peer.h"
 
 namespace tandem {
 namespace {
@@ -59,14 +61,6 @@ int Listen(const sockaddr* address, socklen_t size) {
   close(made);
   errno = error;
   return -1;
-}
-
-// Of the process that connected to a Unix socket; -1: the kernel does not say.
-int64_t UserOf(int connection) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return -1;
-  return int64_t{peer.uid};
 }
 
 uint16_t PortOf(const sockaddr_storage& address) {
@@ -201,9 +195,12 @@ bool Listener::Accept(int socket) {
     return !is_scarce;  // else it went before it was taken
   }
   if (unix_peers_ == UnixPeers::kOwnUser && address_.is_unix()) {
-    if (const int64_t user = UserOf(connection); user != int64_t{geteuid()} && user != 0) {
+    const std::optional<ucred> peer = UnixPeerOf(connection);
+    if (!peer.has_value() || (peer->uid != geteuid() && peer->uid != 0)) {
       close(connection);
-      TurnAway(absl::StrCat("user ", user, " is not the one whose process this is"));
+      TurnAway(peer.has_value()
+                   ? absl::StrCat("user ", peer->uid, " is not the one whose process this is")
+                   : "the kernel does not say whose they are");
       return true;
     }
   }

@@ -1,56 +1,80 @@
 #include "services/router/background_work.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace tandem {
 
 BackgroundWork::BackgroundWork(grpc::CompletionQueue* queue)
-    : queue_(queue), thread_([this] { Loop(); }) {}
+    : books_(std::make_shared<Books>(queue)), thread_([books = books_] { Loop(*books); }) {}
 
 void BackgroundWork::Stop() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
+    const std::lock_guard<std::mutex> lock(books_->mutex);
+    books_->stopping = true;
   }
-  wake_.notify_one();
+  books_->wake.notify_one();
   thread_.join();
 }
 
-bool BackgroundWork::Run(std::function<void()> work, std::function<void()> done) {
-  if (jobs_.size() >= kMaxJobs) return false;
-  Job& job = jobs_.emplace_back();
-  job.owner = this;
-  job.work = std::move(work);
-  job.done = std::move(done);
-  job.self = std::prev(jobs_.end());
+void BackgroundWork::Abandon() {
+  if (!thread_.joinable()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    waiting_.push_back(&job);
+    const std::lock_guard<std::mutex> lock(books_->mutex);
+    books_->stopping = true;
+    books_->abandoned = true;
+    books_->waiting.clear();
   }
-  wake_.notify_one();
+  books_->wake.notify_one();
+  thread_.detach();
+}
+
+bool BackgroundWork::quiet() const {
+  const std::lock_guard<std::mutex> lock(books_->mutex);
+  if (!books_->abandoned) return books_->jobs.empty();
+  return std::none_of(books_->jobs.begin(), books_->jobs.end(),
+                      [](const Job& job) { return job.announced; });
+}
+
+bool BackgroundWork::Run(std::function<void()> work, std::function<void()> done) {
+  {
+    const std::lock_guard<std::mutex> lock(books_->mutex);
+    if (books_->stopping || books_->jobs.size() >= kMaxJobs) return false;
+    Job& job = books_->jobs.emplace_back();
+    job.books = books_.get();
+    job.work = std::move(work);
+    job.done = std::move(done);
+    job.self = std::prev(books_->jobs.end());
+    books_->waiting.push_back(&job);
+  }
+  books_->wake.notify_one();
   return true;
 }
 
-void BackgroundWork::Loop() {
+void BackgroundWork::Loop(Books& books) {
+  std::unique_lock<std::mutex> lock(books.mutex);
   while (true) {
-    Job* job = nullptr;
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-      if (waiting_.empty()) return;
-      job = waiting_.front();
-      waiting_.pop_front();
-    }
+    books.wake.wait(lock, [&books] { return books.stopping || !books.waiting.empty(); });
+    if (books.waiting.empty()) return;
+    Job* job = books.waiting.front();
+    books.waiting.pop_front();
+    lock.unlock();
     job->work();
-    job->alarm.Set(queue_, gpr_now(GPR_CLOCK_MONOTONIC), job->tag.get());
+    lock.lock();
+    if (books.abandoned) return;
+    job->announced = true;
+    job->alarm.Set(books.queue, gpr_now(GPR_CLOCK_MONOTONIC), job->tag.get());
   }
 }
 
 void BackgroundWork::Job::OnAlarm(bool /*ok*/) {
   const std::function<void()> finish = std::move(done);
-  owner->jobs_.erase(self);  // destroys this
+  {
+    const std::lock_guard<std::mutex> lock(books->mutex);
+    books->jobs.erase(self);  // destroys this
+  }
   finish();
 }
 

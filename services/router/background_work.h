@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -35,27 +36,39 @@ class BackgroundWork {
   // be polled.
   void Stop();
 
+  // For work that may hang, and that owns all that it uses: forgets what waits, and leaves what is
+  // under way to itself; its `done` does not come any more.
+  void Abandon();
+
   // No job is under way, and none's `done` is still to come: only then may the queue be shut down.
-  bool quiet() const { return jobs_.empty(); }
+  bool quiet() const;
 
  private:
+  struct Books;
   struct Job {
-    BackgroundWork* owner;
+    Books* books;
     std::function<void()> work;
     std::function<void()> done;
     std::list<Job>::iterator self;
+    bool announced = false;  // `done` comes through the queue
     grpc::Alarm alarm;
     MemberTag<Job> tag{this, &Job::OnAlarm};
     void OnAlarm(bool ok);
   };
-  void Loop();
+  // Shared with the thread, which may outlive its owner.
+  struct Books {
+    explicit Books(grpc::CompletionQueue* polled) : queue(polled) {}
+    grpc::CompletionQueue* const queue;
+    std::mutex mutex;  // guards what follows
+    std::condition_variable wake;
+    std::list<Job> jobs;  // all whose `done` is to come
+    std::list<Job*> waiting;
+    bool stopping = false;
+    bool abandoned = false;
+  };
+  static void Loop(Books& books);
 
-  grpc::CompletionQueue* queue_;
-  std::list<Job> jobs_;  // of the polling thread: all whose `done` is to come
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::list<Job*> waiting_;  // guarded by mutex_
-  bool stopping_ = false;    // guarded by mutex_
+  std::shared_ptr<Books> books_;
   std::thread thread_;
 };
 

@@ -36,6 +36,10 @@ struct RoundCosts {
   double attended = 0;   // for each position that a row of the verifier attends to
   CostTable verify_overhead;
 
+  // Of a verifier's pass of so many rows that attend to so many positions in all.
+  double VerifySeconds(uint32_t rows, double positions) const {
+    return verify.Seconds(rows) + positions * attended + verify_overhead.Seconds(rows);
+  }
   // No cost of any round differs by a larger factor than exp(Distance) between the two.
   double Distance(const RoundCosts& other) const;
 };

@@ -192,8 +192,7 @@ RoundValue DraftLengthController::ValuePlainly(std::span<const DraftCandidate> c
   for (const DraftCandidate& candidate : candidates) attended += candidate.context;
   *attending_seconds = costs.attended * attended;
   const auto rows = static_cast<uint32_t>(batch.plain_rows + candidates.size());
-  return {static_cast<double>(rows),
-          costs.verify.Seconds(rows) + *attending_seconds + costs.verify_overhead.Seconds(rows)};
+  return {static_cast<double>(rows), costs.VerifySeconds(rows, attended)};
 }
 
 bool DraftLengthController::HasSlotsOfPlainRound(std::span<const DraftCandidate> candidates,

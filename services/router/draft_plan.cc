@@ -49,8 +49,7 @@ class DraftPlanner::Tally {
   }
 
   RoundValue value() const {
-    const double verify = costs_.verify.Seconds(rows_) + attended_ * costs_.attended +
-                          costs_.verify_overhead.Seconds(rows_);
+    const double verify = costs_.VerifySeconds(rows_, attended_);
     double propose = 0;
     if (draft_tokens_ > 0) {
       propose = costs_.pass.Seconds(first_rows_) + pass_seconds_ + late_seconds_ +
@@ -108,8 +107,7 @@ RoundValue DraftPlanner::ValueOfAll() const {
   for (const PlanSlot& slot : slots_) attended += slot.context;
   const uint32_t rows =
       batch_.plain_rows + batch_.prompt_slots + static_cast<uint32_t>(slots_.size());
-  return {static_cast<double>(rows), costs_->verify.Seconds(rows) + attended * costs_->attended +
-                                         costs_->verify_overhead.Seconds(rows)};
+  return {static_cast<double>(rows), costs_->VerifySeconds(rows, attended)};
 }
 
 DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool with_prompts,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/rpc/grpc_status.h"
+#include "services/router/message_padding.h"
 
 namespace tandem {
 
@@ -32,10 +33,10 @@ std::string GenerateCall::Metadata(const char* key) const {
   return std::string(found->second.data(), found->second.size());
 }
 
-bool GenerateCall::Write(const v1::GenerateResponse& response) {
+bool GenerateCall::Write(v1::GenerateResponse response) {
   if (status_.has_value()) return true;
   if (!writing_) {
-    Send(response);
+    Send(std::move(response));
     return true;
   }
   std::string bytes = response.SerializeAsString();
@@ -67,7 +68,7 @@ void GenerateCall::WriteNext() {
     response.ParseFromString(waiting_.front());
     waiting_bytes_ -= sizeof(std::string) + waiting_.front().size();
     waiting_.pop_front();
-    Send(response);
+    Send(std::move(response));
   } else if (status_.has_value()) {
     finishing_ = true;
     ++under_way_;
@@ -75,8 +76,9 @@ void GenerateCall::WriteNext() {
   }
 }
 
-void GenerateCall::Send(const v1::GenerateResponse& response) {
+void GenerateCall::Send(v1::GenerateResponse&& response) {
   num_sent_tokens_ += response.token_ids_size();
+  PadToMultiple(padding_bytes_, &response);
   writing_ = true;
   ++under_way_;
   writer_.Write(response, write_tag_.get());

@@ -34,8 +34,9 @@ class GenerateCall {
     ~Owner() = default;
   };
 
-  GenerateCall(CallId id, size_t buffer_bytes, Owner* owner)
-      : id_(id), buffer_bytes_(buffer_bytes), owner_(owner) {}
+  // Every response is padded to a multiple of `padding_bytes` (message_padding.h); 0: none is.
+  GenerateCall(CallId id, size_t buffer_bytes, size_t padding_bytes, Owner* owner)
+      : id_(id), buffer_bytes_(buffer_bytes), padding_bytes_(padding_bytes), owner_(owner) {}
   GenerateCall(const GenerateCall&) = delete;
   GenerateCall& operator=(const GenerateCall&) = delete;
 
@@ -56,7 +57,7 @@ class GenerateCall {
 
   // False: the client reads too slowly. What was not sent yet is dropped, and the call should be
   // finished.
-  bool Write(const v1::GenerateResponse& response);
+  bool Write(v1::GenerateResponse response);
   // Of the responses that gRPC was given.
   int num_sent_tokens() const { return num_sent_tokens_; }
   // After what was written. The first status counts.
@@ -69,11 +70,12 @@ class GenerateCall {
   void OnFinished(bool ok);
   void OnDone(bool ok);
   void WriteNext();
-  void Send(const v1::GenerateResponse& response);
+  void Send(v1::GenerateResponse&& response);
   void CloseIfQuiet();
 
   const CallId id_;
   const size_t buffer_bytes_;
+  const size_t padding_bytes_;
   Owner* owner_;
   grpc::ServerContext context_;
   v1::GenerateRequest request_;

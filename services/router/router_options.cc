@@ -129,6 +129,11 @@ void AddFlags(CLI::App* app, RouterOptions* options) {
        "What may wait for a client to read its stream; one that is slower is given up")
       ->check(CLI::Range(16 << 10, 1 << 30))
       ->group("Capacity");
+  flag("--stream-padding-bytes", options->stream_padding_bytes, "TANDEM_STREAM_PADDING_BYTES",
+       "Pads every message of a stream to a multiple of this, so that its size does not tell how "
+       "much of a draft was accepted; 512 holds what a round gives. 0: none")
+      ->check(CLI::Range(0, 0) | CLI::Range(64, 65536))
+      ->group("Security");
 
   flag("--verifier-timeout", engine.verifier_timeout_seconds, "TANDEM_VERIFIER_TIMEOUT",
        "Seconds that requests wait for a verifier that is gone")

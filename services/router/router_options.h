@@ -32,6 +32,7 @@ struct RouterOptions {
   // Of a stream, waiting for its client to read. With gRPC's own buffers, and all else that is kept
   // of a stream, under 256 KiB.
   int stream_buffer_bytes = 160 << 10;
+  int stream_padding_bytes = 0;  // messages of a stream are multiples of it; 0: as they come
   double max_connection_age_seconds = 0;  // 0: no limit
   ServerSecurityOptions security;
   TlsPaths worker_tls;      // to workers over TCP

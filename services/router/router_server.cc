@@ -209,7 +209,7 @@ RouterServer::~RouterServer() {
   if (workers_ != nullptr) workers_->CloseAll();
   if (signals_.has_value()) signals_->Stop();
   if (background_.has_value()) background_->Stop();
-  if (lookups_.has_value()) lookups_->Stop();
+  if (lookups_.has_value()) lookups_->Abandon();
   queue_->Shutdown();
   PollUntilShutDown();
 }
@@ -343,7 +343,8 @@ void RouterServer::PollUntilShutDown() {
 
 void RouterServer::WaitForGenerate() {
   auto call = std::make_unique<GenerateCall>(
-      ++last_call_, static_cast<size_t>(options_.stream_buffer_bytes), this);
+      ++last_call_, static_cast<size_t>(options_.stream_buffer_bytes),
+      static_cast<size_t>(options_.stream_padding_bytes), this);
   GenerateCall* waiting = call.get();
   calls_.emplace(last_call_, std::move(call));
   waiting->WaitForClient(&service_, queue_.get());
@@ -557,7 +558,8 @@ void RouterServer::FillServerInfo(v1::ServerInfo* info) const {
 void RouterServer::LookForPods() {
   look_for_pods_at_ = std::numeric_limits<double>::infinity();  // one at a time
   auto found = std::make_shared<absl::StatusOr<std::vector<PodSpec>>>();
-  lookups_->Run([this, found] { *found = directory_.Find(); },
+  // A copy: the lookup may outlive this.
+  lookups_->Run([directory = directory_, found] { *found = directory.Find(); },
                 [this, found] { OnPodsFound(*found); });
 }
 
@@ -629,7 +631,7 @@ void RouterServer::Execute(EngineCommand& command) {
               log_.Completed(write.call, write.response.completion());
             }
             const auto call = calls_.find(write.call);
-            if (call == calls_.end() || call->second->Write(write.response)) return;
+            if (call == calls_.end() || call->second->Write(std::move(write.response))) return;
             const std::optional<SlotLife> slot = fleet_.OnCancel(write.call, Now());
             FinishCallWith(*call->second,
                            ResourceExhausted("client too slow: more than " +
@@ -716,6 +718,7 @@ void RouterServer::AdvancePhase() {
 void RouterServer::OnShutDown(bool /*ok*/) {
   shut_down_ = true;
   signals_->Stop();
+  if (lookups_.has_value()) lookups_->Abandon();  // a name server may take long to answer, or never
   workers_->CloseAll();
 }
 

@@ -15,6 +15,7 @@ import ports
 
 TOOLS = pathlib.Path(os.environ.get("TANDEM_CLUSTER_DIR", chart.SOURCE / "build" / "tools" / "cluster")).resolve()
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
+DEFINITIONS = TOOLS / "definitions"  # of custom kinds
 PATIENCE = 120  # seconds
 ROOM = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels": {"kubernetes.io/hostname": "node"}},
@@ -22,7 +23,7 @@ NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels
 
 
 def is_built():
-    return all((TOOLS / program).exists() for program in PROGRAMS)
+    return all((TOOLS / program).exists() for program in PROGRAMS) and any(DEFINITIONS.glob("*.yaml"))
 
 
 def output(done):
@@ -104,7 +105,7 @@ class ControlPlane:
 
     def _launch(self, program, *arguments):
         # setpriv: it ends with the test, even with one that is killed.
-        command = ["setpriv", "--pdeath-signal", "KILL", TOOLS / program, *arguments]
+        command = ["setpriv", "--pdeathsig", "KILL", TOOLS / program, *arguments]
         with open(self.folder / f"{program}.log", "w") as log:
             self.running[program] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                                      cwd=self.folder, env=self._environment)
