@@ -22,6 +22,7 @@ import time
 import urllib.request
 
 import lab
+import soak as soaking
 
 import harness
 from tandem.v1 import generate_pb2 as pb
@@ -35,6 +36,7 @@ class Bench:
 
     def __init__(self, arguments):
         self.quick = arguments.quick
+        self.out = arguments.out
         self.pairs = arguments.pairs or (2 if self.quick else 20)
         self.models = arguments.models or lab.SOURCE_DIR / "build" / "bench-models"
         self._model_1b = arguments.model_1b
@@ -337,6 +339,15 @@ def chunked_prefill(bench):
     return {"prompt_tokens": length, "seconds": medians, "ratio": ratio}
 
 
+def tokens_per_second(bench, server, clients):
+    """Of one pair, for lab.paired: with drafts."""
+    def run(pair):
+        report = lab.bench_serve("--connect", server.address, "--clients", clients, "--pairs", 1, "--drafting", "on",
+                                 "--seed", pair + 2, "--requests", bench.size(4, 1), "--output-lengths", bench.size(96, 8))
+        return report["rows"][0]["tokens_per_second"]
+    return run
+
+
 def cohorts(bench):
     """Tokens/s with drafts for one half of the requests made while the other half is verified (--cohorts 2), over --cohorts 1."""
     clients = bench.size([2, 8, 32], [2])
@@ -344,15 +355,21 @@ def cohorts(bench):
     with bench.server(max_slots=32, environment={"TANDEM_COHORTS": "1"}) as one, bench.server(
             max_slots=32, environment={"TANDEM_COHORTS": "2"}) as two:
         for count in clients:
-            def rate(server):
-                def run(pair):
-                    report = lab.bench_serve("--connect", server.address, "--clients", count, "--pairs", 1, "--drafting", "on",
-                                             "--seed", pair + 2, "--requests", bench.size(4, 1), "--output-lengths", bench.size(96, 8))
-                    return report["rows"][0]["tokens_per_second"]
-                return run
-
-            results.append({"clients": count, "ratio": lab.paired(rate(two), rate(one), bench.pairs)})
+            results.append({"clients": count, "ratio": lab.paired(tokens_per_second(bench, two, count),
+                                                                  tokens_per_second(bench, one, count), bench.pairs)})
     return {"rows": results}
+
+
+def stream_padding(bench):
+    """Tokens/s of 8 clients with messages of 512 bytes (--stream-padding-bytes), over messages as they come; the embedded pair."""
+    clients = bench.size(8, 2)
+    with bench.server(environment={"TANDEM_STREAM_PADDING_BYTES": "512"}) as padded, bench.server() as bare:
+        sizes = {}
+        for name, server in (("padded", padded), ("bare", bare)):
+            responses = list(server.start("Once upon a time", max_tokens=bench.size(256, 16), ignore_eos=True, temperature=0))
+            sizes[name] = sum(response.ByteSize() for response in responses) / len(responses)
+        ratio = lab.paired(tokens_per_second(bench, padded, clients), tokens_per_second(bench, bare, clients), bench.pairs)
+    return {"message_bytes": sizes, "ratio": ratio}
 
 
 def process_split(bench):
@@ -371,8 +388,17 @@ def process_split(bench):
     return {"embedded": embedded["modes"], "large": large["modes"], **goal_at_most(worst, 1.05)}
 
 
+def soak(bench):
+    """Half an hour at 80 % of the most that is served, with clients that leave and workers that are killed (soak.py, soak.json)."""
+    report = soaking.soak(soaking.parse(["--seconds", str(bench.size(1800, 4)), "--kill-every", str(bench.size(120, 2)),
+                                         "--json", str(bench.out / "soak.json")]))
+    kept = {key: report[key] for key in ("seconds", "rate", "requests", "cancelled", "failures", "not_back", "verdicts")}
+    return {**kept, "kills": len(report["kills"]), "mib_per_hour": {name: line["mib_per_hour"] for name, line in report["growth"].items()},
+            "goal": "no request fails, all comes back to what it was, memory grows by less than 1 MiB/h", "met": report["passed"]}
+
+
 FIGURES = [load_embedded, load_1b, acceptance_zero, saturated, overload, thousand_streams, prefix_cache, chunked_prefill, cohorts,
-           process_split]
+           stream_padding, process_split, soak]
 
 # ---------------------------------------------------------------- report
 
@@ -444,6 +470,14 @@ def render(name, figure):
             for mode in figure[size]:
                 lines.append(f"- {size}, {mode['mode']}: {1e3 * mode['one_process_round_seconds']:.2f} ms a round in one process, "
                              f"{1e3 * mode['three_processes_round_seconds']:.2f} in three, {interval(mode['ratio'])}")
+    if name == "stream_padding":
+        sizes = figure["message_bytes"]
+        lines.append(f"- a message has {sizes['bare']:.0f} bytes on average, padded {sizes['padded']:.0f}")
+    if name == "soak":
+        each = ", ".join(f"{name} {value:.2f}" for name, value in figure["mib_per_hour"].items())
+        lines.append(f"- {figure['seconds'] / 60:.0f} minutes, {figure['rate']:.1f} requests a second: {figure['requests']} requests, of which "
+                     f"{figure['cancelled']} were left early, {figure['kills']} kills; failures {figure['failures'] or 'none'}, "
+                     f"not back to what it was: {', '.join(figure['not_back']) or 'nothing'}; MiB/h: {each}")
     if "ratio" in figure:
         lines.append("")
         lines.append(f"Ratio {interval(figure['ratio'])}.")
@@ -492,6 +526,7 @@ def main():
         kept = out / "serving.json"
         report = json.loads(kept.read_text()) if kept.exists() else {"figures": {}}
         report["machine"] = lab.machine()
+        arguments.out = out
         bench = Bench(arguments)
         missed = []
         for measure in FIGURES:

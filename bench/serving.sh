@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures all figures of the serving engine and writes bench/results/serving.json and serving.md. Takes about an hour and
+# Measures all figures of the serving engine and writes bench/results/serving.json and serving.md. Takes about three hours and
 # wants a machine with nothing else to do; the first run makes random models of 9 GB in build/bench-models.
 #   bench/serving.sh                      all figures
 #   bench/serving.sh --only saturated     one of them; --help lists them and the options

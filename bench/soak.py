@@ -182,6 +182,7 @@ def run_load(arguments, server, watch, rate):
 
 
 def soak(arguments):
+    """What `parse` understood -> the report, which --json keeps."""
     with tempfile.TemporaryDirectory(prefix="tandem-soak-") as folder:
         server = harness.Server(pathlib.Path(folder), max_slots=16)
         try:
@@ -211,18 +212,21 @@ def soak(arguments):
     }
     if arguments.seconds >= SHORTEST_FOR_SLOPES:
         verdicts["memory"] = all(map(grows_little, lines.values()))
-    return {"machine": lab.machine(), "seconds": arguments.seconds, "rate": rate, "load": arguments.load, "requests": row["requests"],
-            "cancelled": row["cancelled"], "failures": row["failures"], "tokens": row["tokens"],
-            "time_to_first_token_seconds": row["time_to_first_token_seconds"], "time_per_token_seconds": row["time_per_token_seconds"],
-            "kills": kills, "growth": lines, "slopes": slopes, "loads": watch.loads, "before": before, "not_back": left, "verdicts": verdicts,
-            "passed": all(verdicts.values()), "samples": watch.samples}
+    report = {"machine": lab.machine(), "seconds": arguments.seconds, "rate": rate, "load": arguments.load, "requests": row["requests"],
+              "cancelled": row["cancelled"], "failures": row["failures"], "tokens": row["tokens"],
+              "time_to_first_token_seconds": row["time_to_first_token_seconds"], "time_per_token_seconds": row["time_per_token_seconds"],
+              "kills": kills, "growth": lines, "slopes": slopes, "loads": watch.loads, "before": before, "not_back": left,
+              "verdicts": verdicts, "passed": all(verdicts.values()), "samples": watch.samples}
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+    return report
 
 
 def settle_until_idle(server):
     harness.wait_until(lambda: (load := server.info().load).num_running == 0 and load.num_queued == 0, 10, "the server is idle")
 
 
-def main():
+def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--hours", type=float)
@@ -235,19 +239,21 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=pathlib.Path, help="write all of it there")
     parser.add_argument("--judge", type=pathlib.Path, metavar="FILE", help="judge the samples of an earlier --json again, and run nothing")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments)
+    if arguments.seconds is None:
+        arguments.seconds = (arguments.hours * 60 if arguments.hours else arguments.minutes or 30) * 60
+    arguments.sample_every = arguments.sample_every or min(5.0, arguments.seconds / 20)
+    return arguments
+
+
+def main():
+    arguments = parse()
     if arguments.judge:
         report = json.loads(arguments.judge.read_text())
         lines = {name: growth(report["samples"][name], report["seconds"]) for name in NAMES}
         print_growth(lines)
         return 0 if all(map(grows_little, lines.values())) else 1
-    if arguments.seconds is None:
-        arguments.seconds = (arguments.hours * 60 if arguments.hours else arguments.minutes or 30) * 60
-    arguments.sample_every = arguments.sample_every or min(5.0, arguments.seconds / 20)
-
     report = soak(arguments)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     print(f"soak: {report['requests']} requests done, {report['cancelled']} left early, failures {report['failures']}, "
           f"{len(report['kills'])} kills")
     print_growth(report["growth"])
