@@ -4,7 +4,7 @@
 #   ./test.sh --ci    the same with the CUDA kernels compiled (deploy/fetch_cuda.sh), then checks formatting and runs
 #                     clang-tidy, and runs the unit tests of the kernels, the common libraries, the workers and the
 #                     router's core once more under AddressSanitizer and UBSan, and fuzzes each target of tests/fuzz
-#                     for 15 s
+#                     for 30 s
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -59,7 +59,7 @@ if [ "$checks" = true ]; then
     message_padding_test security_test target_folder_test simulator_test)
   deploy/build.sh asan "${sanitized[@]}"
   run_ctest build/asan -R "^($(IFS='|' && echo "${sanitized[*]}"))\$"
-  if tests/fuzz/fuzz.sh --seconds 15; then
+  if tests/fuzz/fuzz.sh --seconds 30; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))

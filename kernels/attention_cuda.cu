@@ -46,10 +46,36 @@ __device__ const typename Weight<kType>::Stored* KeysOf(const DeviceKv& kv,
          kv.layer_offset + (kv_head * kKeyBlock + cache_row % kBlock) * kv.head_size;
 }
 
+// Whether cache rows can be read by 16 bytes. Heads of real models can; the others are for tests.
+bool IsWide(size_t head_size) { return head_size % kEight == 0; }
+
+// From one key in shared memory to the next: the lanes of a warp, a key each, must not meet in a
+// bank.
+__host__ __device__ constexpr size_t KeyStride(size_t head_size, bool wide) {
+  return head_size + (wide ? 4 : 1);
+}
+
+// Dot product of a query with a key in shared memory, in the order of the dimensions.
+template <bool kWide>
+__device__ float Score(const float* query, const float* key, size_t head_size) {
+  float score = 0;
+  if constexpr (kWide) {
+    for (size_t d = 0; d < head_size; d += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(key + d);
+      score = __fmaf_rn(query[d], four.x, score);
+      score = __fmaf_rn(query[d + 1], four.y, score);
+      score = __fmaf_rn(query[d + 2], four.z, score);
+      score = __fmaf_rn(query[d + 3], four.w, score);
+    }
+  } else {
+    for (size_t d = 0; d < head_size; ++d) score = __fmaf_rn(query[d], key[d], score);
+  }
+  return score;
+}
+
 // Grid: (blocks of positions, KV heads, tiles).
-//   shared  keys [kBlock, head_size + 1], values [kBlock, head_size], probabilities [kWarps,
-//               kBlock]
-template <DType kType>
+//   shared  keys [kBlock, KeyStride], values [kBlock, head_size], probabilities [kWarps, kBlock]
+template <DType kType, bool kWide>
 __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args) {
   const DeviceRows& rows = args.rows;
   const int first_row = rows.tiles[blockIdx.z];
@@ -60,22 +86,40 @@ __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args
   if (begin >= end) return;
 
   const size_t head_size = args.kv.head_size;
+  const size_t key_stride = KeyStride(head_size, kWide);
   float* const keys = SharedMemory<float>();
-  float* const values = keys + kBlock * (head_size + 1);
+  float* const values = keys + kBlock * key_stride;
   float* const probabilities = values + kBlock * head_size + Warp() * kBlock;
 
   const int32_t* const table =
       rows.page_tables + static_cast<size_t>(rows.sequences[first_row]) * rows.table_stride;
   const size_t value_offset = args.kv.num_kv_heads * kKeyBlock * head_size;
-  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * static_cast<int>(head_size);
-       i += kThreads) {
-    const int key = i / static_cast<int>(head_size);
-    const int dimension = i % static_cast<int>(head_size);
+  constexpr int kStep =
+      kWide ? kEight : 1;  // elements of a cache row that a thread takes at a time
+  const int steps = static_cast<int>(head_size) / kStep;
+  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * steps; i += kThreads) {
+    const int key = i / steps;
+    const int dimension = i % steps * kStep;
     const auto* const from =
         KeysOf<kType>(args.kv, table, CacheRow(rows, first_row, begin + key), blockIdx.y) +
         dimension;
-    keys[key * (head_size + 1) + dimension] = Weight<kType>::Widen(from[0]);
-    values[key * head_size + dimension] = Weight<kType>::Widen(from[value_offset]);
+    float* const to_key = keys + key * key_stride + dimension;
+    float* const to_value = values + key * head_size + dimension;
+    if constexpr (kWide) {
+      float of_key[kEight];
+      float of_value[kEight];
+      LoadEight<kType>(from, of_key);
+      LoadEight<kType>(from + value_offset, of_value);
+      for (int j = 0; j < kEight; j += 4) {
+        *reinterpret_cast<float4*>(to_key + j) =
+            make_float4(of_key[j], of_key[j + 1], of_key[j + 2], of_key[j + 3]);
+        *reinterpret_cast<float4*>(to_value + j) =
+            make_float4(of_value[j], of_value[j + 1], of_value[j + 2], of_value[j + 3]);
+      }
+    } else {
+      *to_key = Weight<kType>::Widen(from[0]);
+      *to_value = Weight<kType>::Widen(from[value_offset]);
+    }
   }
   __syncthreads();
 
@@ -91,12 +135,11 @@ __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args
     float scores[2];
     for (int half = 0; half < 2; ++half) {
       const int key = Lane() + half * kWarpSize;
-      float score = 0;
+      scores[half] = -INFINITY;
       if (key < visible) {
-        for (size_t d = 0; d < head_size; ++d)
-          score = __fmaf_rn(query[d], keys[key * (head_size + 1) + d], score);
+        const float score = Score<kWide>(query, keys + key * key_stride, head_size);
+        scores[half] = __fmul_rn(score, args.scale);
       }
-      scores[half] = key < visible ? __fmul_rn(score, args.scale) : -INFINITY;
     }
     const float largest = WarpMax(fmaxf(scores[0], scores[1]));
     const float low = expf(scores[0] - largest);
@@ -169,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) StoreRow(DeviceStoreKvArgs args) {
 }  // namespace
 
 size_t AttentionSharedBytes(size_t head_size) {
-  return (kKeyBlock * (2 * head_size + 1) + kWarps * kKeyBlock) * sizeof(float);
+  return kKeyBlock * (KeyStride(head_size, IsWide(head_size)) + head_size + kWarps) * sizeof(float);
 }
 
 absl::Status StoreKv(const DeviceStoreKvArgs& args, CudaStream stream) {
@@ -192,7 +235,9 @@ absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream) {
   }
   const size_t shared_bytes = AttentionSharedBytes(args.kv.head_size);
   const absl::Status attended = WithType(args.kv.dtype, [&](auto type) {
-    auto* const kernel = AttendBlock<decltype(type)::value>;
+    constexpr DType kType = decltype(type)::value;
+    auto* const kernel =
+        IsWide(args.kv.head_size) ? AttendBlock<kType, true> : AttendBlock<kType, false>;
     if (absl::Status status = AllowSharedMemory(kernel, shared_bytes); !status.ok()) return status;
     return Launch(
         "Attention", kernel,

@@ -22,27 +22,9 @@ namespace tandem {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kFeatures = 4;  // of a warp
-constexpr int kStep = 8;      // elements of a weight row that a lane takes at a time
-constexpr int kMostRows = 8;  // of x in one pass over the weights
-
-// kStep weights as floats: one 16-byte load for the types of two bytes, two for F32.
-template <DType kType>
-__device__ void LoadWeights(const typename Weight<kType>::Stored* from, float* to) {
-  if constexpr (kType == DType::kF32) {
-    const float4 low = __ldcs(reinterpret_cast<const float4*>(from));
-    const float4 high = __ldcs(reinterpret_cast<const float4*>(from) + 1);
-    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-  } else {
-    const uint4 packed = __ldcs(reinterpret_cast<const uint4*>(from));
-    const unsigned words[4] = {packed.x, packed.y, packed.z, packed.w};
-    for (int i = 0; i < 4; ++i) {
-      to[2 * i] = Weight<kType>::Widen(static_cast<uint16_t>(words[i]));
-      to[2 * i + 1] = Weight<kType>::Widen(static_cast<uint16_t>(words[i] >> 16));
-    }
-  }
-}
+constexpr int kFeatures = 4;   // of a warp
+constexpr int kStep = kEight;  // elements of a weight row that a lane takes at a time
+constexpr int kMostRows = 8;   // of x in one pass over the weights
 
 // Grid: (blocks of features, blocks of kRows rows).
 template <DType kType, int kRows>
@@ -72,7 +54,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   for (size_t k = (size_t{static_cast<unsigned>(slice)} * kWarpSize + Lane()) * kStep;
        k < args.in_features; k += size_t{static_cast<unsigned>(num_slices)} * kWarpSize * kStep) {
     float weights[kFeatures][kStep];
-    for (int f = 0; f < kFeatures; ++f) LoadWeights<kType>(rows_of_w[f] + k, weights[f]);
+    for (int f = 0; f < kFeatures; ++f) LoadEight<kType>(rows_of_w[f] + k, weights[f]);
     for (int m = 0; m < kRows; ++m) {
       const float4 low = __ldg(reinterpret_cast<const float4*>(x[m] + k));
       const float4 high = __ldg(reinterpret_cast<const float4*>(x[m] + k) + 1);

@@ -13,8 +13,8 @@ constexpr const MetricInfo* kRounds[] = {
     &kRequests, &kTimeToFirstToken, &kTimePerOutputToken, &kQueueWait,  &kRoundStage,   &kRound,
     &kSlots,    &kRequestsWaiting,  &kPreemptions,        &kPrefixHits, &kPrefixLookups};
 constexpr const MetricInfo* kSessions[] = {&kDrafterAttached, &kVerifierAttached, &kWorkerPods,
-                                           &kRingTransport,   &kRingOpen,         &kEpochChanges,
-                                           &kAuditReplays,    &kAuditFailed};
+                                           &kRingTransport,   &kRingOpen,         &kRingRefusals,
+                                           &kEpochChanges,    &kAuditReplays,     &kAuditFailed};
 constexpr const MetricInfo* kWorkers[] = {&kKvPages,      &kWorkerSlots, &kWorkerSessions,
                                           &kRingBytes,    &kRingErrors,  &kWorkerBatches,
                                           &kWorkerCompute};

@@ -265,6 +265,14 @@ inline constexpr MetricInfo kRingOpen{MetricType::kHistogram,
                                       "Above 0.1 s: the host is short of memory or processor time; "
                                       "paid once an attachment, not in rounds.",
                                       buckets::kRingOpen};
+inline constexpr MetricInfo kRingRefusals{
+    MetricType::kCounter,
+    "tandem_ring_refusals_total",
+    "rings",
+    "transport,worker",
+    "Times that a worker refused a transport of the log-prob ring, so that the next was tried.",
+    "Grows: the router's log has the worker's reason, such as GPU memory, another PID namespace, "
+    "or locked memory (`ulimit -l`)."};
 inline constexpr MetricInfo kEpochChanges{
     MetricType::kCounter,
     "tandem_epoch_changes_total",

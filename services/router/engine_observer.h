@@ -79,6 +79,8 @@ class EngineObserver {
   virtual void OnPrefixLookup(Worker /*worker*/, uint32_t /*num_tokens*/, uint32_t /*num_found*/) {}
   virtual void OnSessionChange(Worker /*worker*/, SessionChange /*change*/) {}
   virtual void OnRingOpened(v1::RingTransport /*transport*/, double /*seconds*/) {}
+  // A worker cannot have a ring of it; the next transport is tried, if there is one.
+  virtual void OnRingRefused(Worker /*worker*/, v1::RingTransport /*transport*/) {}
   virtual void OnReplay(bool /*same*/) {}
 };
 

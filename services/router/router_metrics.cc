@@ -90,6 +90,10 @@ RouterMetrics::RouterMetrics(const std::string& version, const std::string& mode
   for (const auto transport :
        {v1::RING_TRANSPORT_CUDA_IPC, v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE}) {
     transports.push_back(RingTransportName(transport));
+    for (const char* worker : kWorkers) {  // there from the start, with zero
+      registry_.Counter(metrics::kRingRefusals,
+                        {{"transport", RingTransportName(transport)}, {"worker", worker}});
+    }
   }
   for (const std::string& name : transports) {
     transports_[name] = &registry_.Gauge(metrics::kRingTransport, {{"transport", name}});
@@ -172,6 +176,13 @@ void RouterMetrics::OnSessionChange(Worker worker, SessionChange change) {
 void RouterMetrics::OnRingOpened(v1::RingTransport transport, double seconds) {
   registry_.Histogram(metrics::kRingOpen, {{"transport", RingTransportName(transport)}})
       .Observe(seconds);
+}
+
+void RouterMetrics::OnRingRefused(Worker worker, v1::RingTransport transport) {
+  registry_
+      .Counter(metrics::kRingRefusals,
+               {{"transport", RingTransportName(transport)}, {"worker", kWorkers[Index(worker)]}})
+      .Increment();
 }
 
 void RouterMetrics::OnReplay(bool same) { (same ? replays_same_ : replays_different_).Increment(); }

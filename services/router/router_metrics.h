@@ -35,6 +35,7 @@ class RouterMetrics final : public EngineObserver {
   void OnPrefixLookup(Worker worker, uint32_t num_tokens, uint32_t num_found) override;
   void OnSessionChange(Worker worker, SessionChange change) override;
   void OnRingOpened(v1::RingTransport transport, double seconds) override;
+  void OnRingRefused(Worker worker, v1::RingTransport transport) override;
   void OnReplay(bool same) override;
 
   // A Generate call ended, whether the engine ever saw it or not.

@@ -480,6 +480,7 @@ void WorkerSessions::StartRing(double now) {
 }
 
 void WorkerSessions::OnRingRefused(Worker worker, const v1::WorkerError& error) {
+  observer_->OnRingRefused(worker, ring_.transport());
   const std::string summary =
       absl::StrCat("log-prob ring: ", RingTransportName(ring_.transport()), " refused");
   out_->push_back(LogLine{

@@ -240,7 +240,7 @@ const std::vector<int32_t> kTree = {-1, 0, 0, 1, 2, -1};
 
 TEST_F(AttentionCudaTest, EqualsTheReferenceToRounding) {
   const std::vector<Sequence> sequences = {{0, 3}, {63, 1}, {64, 2}, {130, 7}};
-  for (const Heads heads : {Heads{1, 1, 2}, {4, 2, 32}, {6, 2, 64}, {3, 1, 128}}) {
+  for (const Heads heads : {Heads{1, 1, 2}, {3, 1, 14}, {4, 2, 32}, {6, 2, 64}, {3, 1, 128}}) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       Pass pass(this, heads, dtype, sequences, 4);
       const std::vector<float> got = pass.Run();

@@ -89,7 +89,7 @@ TEST_F(DrawCudaTest, AdjustsLogitsToTheBitsOfTheCpu) {
 }
 
 TEST_F(DrawCudaTest, DrawsTheTokensThatTheCpuDraws) {
-  for (const size_t size : {1, 2, 17, 257, 3001}) {
+  for (const size_t size : {1, 2, 17, 257, 3001, 128256}) {
     Rows rows;
     std::vector<RowToDraw> draws;
     std::vector<int32_t> want;

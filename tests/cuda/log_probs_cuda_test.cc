@@ -65,7 +65,7 @@ TEST_F(LogProbsCudaTest, CutsAndNormalisesAsTheCpuDoes) {
       {1.0f, 1.0f, 100000},
       {1.0f, 1.0f, 0, 1.0f},
   };
-  for (const size_t size : {1, 2, 257, 3000}) {
+  for (const size_t size : {1, 2, 257, 3000, 128256}) {
     std::vector<std::vector<float>> rows;
     for (size_t i = 0; i < params.size(); ++i) rows.push_back(Uniform(size, -8, 8));
     const std::vector<std::vector<float>> got = Run(rows, params);

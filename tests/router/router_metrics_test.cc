@@ -143,6 +143,22 @@ TEST(RouterMetricsTest, TimesAreThoseOfCompletions) {
               stage("draft") + stage("verify") + stage("transfer") + stage("commit"), 1e-9);
 }
 
+TEST(RouterMetricsTest, TransportsThatWorkersRefuseAreCounted) {
+  RouterMetrics metrics("1.2.3", "toy", 16);
+  EngineDriver driver(Options(), ToyModel(), &metrics);
+  driver.drafter.refuse_ring = v1::RING_TRANSPORT_SHM;
+  driver.Start();
+  const Exposition series = testing::ReadExposition(metrics.registry().Serialize());
+  const auto refusals = [&](const std::string& transport, const std::string& worker) {
+    return series.at("tandem_ring_refusals_total{model=\"toy\",transport=\"" + transport +
+                     "\",worker=\"" + worker + "\"}");
+  };
+  EXPECT_EQ(refusals("shm", "drafter"), 1);
+  EXPECT_EQ(refusals("shm", "verifier"), 0);
+  EXPECT_EQ(refusals("inline", "drafter"), 0);
+  EXPECT_EQ(refusals("cuda_ipc", "verifier"), 0);
+}
+
 TEST(RouterMetricsTest, StatesAreThere) {
   EngineOptions options = Options();
   options.workers.max_slots = 2;

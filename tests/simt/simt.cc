@@ -4,13 +4,16 @@
 #include <boost/context/fixedsize_stack.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -288,6 +291,26 @@ Block& Running() {
   return *running;
 }
 
+// The worst that is known of matrix units (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor
+// cores"): addends are cut off at the 24th bit of the largest, and so is their sum. GPUs since
+// Turing keep a bit more.
+float SumAsMatrixUnitsDo(std::span<const double> addends) {
+  double largest = 0;
+  double plain = 0;
+  for (const double addend : addends) {
+    largest = std::max(largest, std::abs(addend));
+    plain += addend;
+  }
+  if (largest == 0 || !std::isfinite(plain)) return static_cast<float>(plain);
+  const int last_bit = std::ilogb(largest) - 23;
+  const double to_whole = std::ldexp(1.0, -last_bit);
+  double sum = 0;  // exact: whole numbers far below 2^53
+  for (const double addend : addends) sum += std::trunc(addend * to_whole);
+  sum = std::ldexp(sum, last_bit);
+  const auto nearest = static_cast<float>(sum);
+  return std::abs(double{nearest}) > std::abs(sum) ? std::nextafterf(nearest, 0.0f) : nearest;
+}
+
 }  // namespace
 
 void Run(Extent grid, Extent block, size_t shared_bytes, uint64_t seed,
@@ -347,11 +370,12 @@ void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d
   const auto lane = static_cast<unsigned>(block.current().id % kWarpSize);
   float sums[4];
   for (unsigned i = 0; i < 4; ++i) {
-    double sum = d[i];
+    std::array<double, 17> addends{};
     for (unsigned k = 0; k < 16; ++k) {
-      sum += a_at(lane / 4 + i / 2 * 8, k) * b_at(k, lane % 4 * 2 + i % 2);
+      addends[k] = a_at(lane / 4 + i / 2 * 8, k) * b_at(k, lane % 4 * 2 + i % 2);
     }
-    sums[i] = static_cast<float>(sum);
+    addends[16] = d[i];
+    sums[i] = SumAsMatrixUnitsDo(addends);
   }
   block.Meet(kAll, 0);  // until all have read what this lane holds
   std::copy(std::begin(sums), std::end(sums), std::begin(d));
