@@ -5,6 +5,7 @@ const SPAN = 600;      // seconds that charts show, at most
 const LEAST_SPAN = 60;
 const WINDOW = 5;      // seconds over which rates are taken
 const SLOW = 20;       // the same of acceptance
+const REDRAW = 4;      // answers from one drawing of what is large to the next: numbers change each second, pictures may take their time
 const byId = (id) => document.getElementById(id);
 const samples = [];    // see LiveSample in live_history.h
 let events = [];
@@ -61,6 +62,7 @@ class Chart {
     this.series = series;
     this.options = options;
     this.hover = null;
+    this.known = new WeakMap();  // values of samples: they depend on those before, and stay
     this.canvas.addEventListener("pointermove", (event) => { this.hover = event.offsetX; this.draw(); });
     this.canvas.addEventListener("pointerleave", () => { this.hover = null; this.draw(); });
     this.items = series.map(({ label, color }) => {
@@ -75,7 +77,11 @@ class Chart {
   }
 
   update() {
-    this.values = samples.map((_, i) => this.options.values(i));
+    this.values = samples.map((sample, i) => {
+      let values = this.known.get(sample);
+      if (!values) this.known.set(sample, values = this.options.values(i));
+      return values;
+    });
     this.draw();
   }
 
@@ -181,6 +187,7 @@ const charts = [
 
 function setNumber(id, text, unit) {
   const element = byId(id);
+  if (!changed(id, text, unit)) return;
   element.textContent = text;
   if (!unit) return;
   const small = document.createElement("small");
@@ -206,7 +213,18 @@ function showNumbers() {
   setNumber("waiting", String(state.waiting));
 }
 
+// Whether these are not what this was last called with for `name`: what did not change is not built again.
+const shown = new Map();
+function changed(name, ...values) {
+  const key = JSON.stringify(values);
+  if (shown.get(name) === key) return false;
+  shown.set(name, key);
+  return true;
+}
+
 function showStates() {
+  byId("about").textContent = `Tandem ${about.version}, up for ${duration(Date.now() / 1e3 - offset - about.started)}`;
+  if (!changed("states", state.verifier, state.has_drafter, state.drafter, state.transport, about.model, state.draft_model)) return;
   const pills = [["verifier", state.verifier ? "good" : "bad", state.verifier ? "verifier" : "verifier is gone"]];
   if (state.has_drafter) pills.push(["drafter", state.drafter ? "good" : "bad", state.drafter ? "drafter" : "drafter is gone"]);
   if (state.has_drafter) {
@@ -229,10 +247,10 @@ function showStates() {
     names.push(" drafted by ", draft);
   }
   byId("models").replaceChildren(...names);
-  byId("about").textContent = `Tandem ${about.version}, up for ${duration(Date.now() / 1e3 - offset - about.started)}`;
 }
 
 function showPositions() {
+  if (!changed("positions", positions)) return;
   const bars = [];
   positions.tested.forEach((tested, i) => {
     if (tested === 0) return;
@@ -306,10 +324,17 @@ function showEvents() {
   byId("events").replaceChildren(...lines);
 }
 
+let drawn = 0;
+document.addEventListener("visibilitychange", () => { drawn = 0; });
+for (const [source, event] of [[window, "resize"], [matchMedia("(prefers-color-scheme: dark)"), "change"]]) {
+  source.addEventListener(event, () => charts.forEach((chart) => chart.draw()));
+}
+
 function show() {
   if (!state) return;
   showNumbers();
   showStates();
+  if (drawn++ % REDRAW !== 0) return;
   showPositions();
   showCache("kv", state.kv);
   showCache("draft-kv", state.draft_kv);
