@@ -55,7 +55,7 @@ if [ "$checks" = true ]; then
   # The controller's simulations (controller_test) are arithmetic, and take long; router_test has the controller too.
   sanitized=(thread_pool_test matmul_test attention_test embedding_test rms_norm_test rope_test swiglu_test sampling_test
     simt_test layers_simt_test matmul_simt_test attention_simt_test sampling_simt_test device_simt_test log_test metrics_test model_test
-    tokenizer_test ring_test worker_test router_test router_metrics_test pod_directory_test background_work_test
+    tokenizer_test ring_test cuda_ring_simt_test worker_test router_test router_metrics_test pod_directory_test background_work_test
     message_padding_test security_test target_folder_test simulator_test)
   deploy/build.sh asan "${sanitized[@]}"
   run_ctest build/asan -R "^($(IFS='|' && echo "${sanitized[*]}"))\$"

@@ -167,6 +167,10 @@ struct DeviceAttentionArgs {
 
 absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream);
 
+// Dynamic shared memory that a block of it takes (attention_cuda.cu): devices differ in how much they
+// have, so that who loads a model looks first.
+size_t AttentionSharedBytes(size_t head_size);
+
 // The same in plain loops over doubles: what tests compare with.
 void AttentionReference(const AttentionArgs& args);
 

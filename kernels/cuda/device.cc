@@ -52,6 +52,7 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
   info.capability = 10 * properties.major + properties.minor;
   info.num_multiprocessors = properties.multiProcessorCount;
   info.memory_bytes = properties.totalGlobalMem;
+  info.max_shared_bytes = properties.sharedMemPerBlockOptin;
   if (info.capability < kOldestCapability) {
     return absl::FailedPreconditionError(
         absl::StrCat(info.name, " has compute capability ", properties.major, ".", properties.minor,
@@ -64,6 +65,13 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
 
 absl::Status SelectDevice(int index) {
   return CudaStatus(cudaSetDevice(index), absl::StrCat("cudaSetDevice ", index));
+}
+
+bool IsDeviceLost(int index) {
+  absl::Status status = SelectDevice(index);
+  if (status.ok()) status = CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  // A call that lacked memory says nothing of the context.
+  return !status.ok() && !absl::IsResourceExhausted(status);
 }
 
 }  // namespace tandem

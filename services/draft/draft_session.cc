@@ -54,6 +54,7 @@ absl::Status DraftSession::Handle(const v1::DraftCommand& command, const Emit& e
     }
   }
   if (!status.ok()) {
+    model_->CheckDevice(status);
     reply.mutable_error()->set_code(ToWorkerCode(status.code()));
     reply.mutable_error()->set_message(std::string(status.message()));
   }
@@ -209,6 +210,7 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
       if (!status.ok() && block.wanted) ring_->AbandonBlock(block.ref);
     }
     if (!status.ok()) {
+      model_->CheckDevice(status);
       slots_->Refuse(item.at(), status, result);
       continue;
     }
@@ -219,6 +221,7 @@ void DraftSession::Propose(const v1::Propose& command, v1::ProposeReply& reply) 
   }
 
   const absl::Status status = proposer_->Run(proposals);
+  model_->CheckDevice(status);
   for (size_t i = 0; i < proposals.size(); ++i) {
     const v1::SlotPoint& at = items[i]->at();
     Proposal& proposal = proposals[i];

@@ -85,6 +85,7 @@ absl::Status VerifierSession::Handle(const v1::VerifierCommand& command, const E
     }
   }
   if (!status.ok()) {
+    model_->CheckDevice(status);
     reply.mutable_error()->set_code(ToWorkerCode(status.code()));
     reply.mutable_error()->set_message(std::string(status.message()));
   }
@@ -262,6 +263,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
     absl::Status status = Prepare(item, *slot, judgement);
     if (status.ok()) status = TakePages(item, judgement, result);
     if (!status.ok()) {
+      model_->CheckDevice(status);
       slots_->Refuse(item.at(), status, result);
       continue;
     }
@@ -289,6 +291,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
   }
 
   const absl::Status status = judge_->Run(judgements);
+  model_->CheckDevice(status);
   for (size_t i = 0; i < judgements.size(); ++i) {
     const v1::SlotPoint& at = items[i]->at();
     const Judgement& judgement = judgements[i];

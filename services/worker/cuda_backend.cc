@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,21 +19,24 @@ namespace tandem {
 absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   constexpr uint64_t kLarge = uint64_t{1} << 30;
   uint64_t tenths = 0;
-  TANDEM_ASSIGN_OR_RETURN(
-      auto model, CudaLlama::Load(options.folder, {.device = options.gpu,
-                                                   .memory_bytes = options.gpu_memory_bytes,
-                                                   .kv_cache_bytes = options.kv_cache_bytes,
-                                                   .max_context = options.max_context,
-                                                   .max_slots = options.max_slots,
-                                                   .judges = options.judges,
-                                                   .on_progress = [&](uint64_t done, uint64_t all) {
-                                                     if (all < kLarge || done * 10 / all == tenths)
-                                                       return;
-                                                     tenths = done * 10 / all;
-                                                     spdlog::info(
-                                                         "weights: {} % of {} MiB are on the GPU",
-                                                         10 * tenths, all >> 20);
-                                                   }}));
+  const auto log_progress = [&tenths](uint64_t done, uint64_t all) {
+    if (all < kLarge || done * 10 / all == tenths) return;
+    tenths = done * 10 / all;
+    spdlog::info("weights: {} % of {} MiB are on the GPU", 10 * tenths, all >> 20);
+  };
+  const auto log_no_graphs = [](const absl::Status& why) {
+    spdlog::warn("passes go kernel by kernel from now on, without CUDA graphs: {}",
+                 std::string(why.message()));
+  };
+  TANDEM_ASSIGN_OR_RETURN(auto model,
+                          CudaLlama::Load(options.folder, {.device = options.gpu,
+                                                           .memory_bytes = options.gpu_memory_bytes,
+                                                           .kv_cache_bytes = options.kv_cache_bytes,
+                                                           .max_context = options.max_context,
+                                                           .max_slots = options.max_slots,
+                                                           .judges = options.judges,
+                                                           .on_progress = log_progress,
+                                                           .on_no_graphs = log_no_graphs}));
   DeviceModel loaded;
   const DeviceInfo& device = model->device();
   const std::string capability = absl::StrCat(device.capability / 10, ".", device.capability % 10);
@@ -62,6 +66,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
                  std::string(pinned.status().message()));
     return nullptr;
   };
+  loaded.is_lost = [index = device.index] { return IsDeviceLost(index); };
   TANDEM_ASSIGN_OR_RETURN(loaded.pages, model->TakePages());
   loaded.model = std::move(model);
   return loaded;

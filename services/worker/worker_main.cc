@@ -13,8 +13,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
+#include "absl/strings/str_cat.h"
 #include "common/log/log.h"
 #include "common/metrics/admin_server.h"
 #include "common/rpc/listener.h"
@@ -216,6 +218,13 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   };
   show_load();
   server->AfterEachCommand(show_load);
+  model->OnDeviceLoss([&](const absl::Status& why) {
+    server->RemoveFiles();
+    LogFatal(options.log, absl::StrCat("the device's context is lost, and this process ends, to be "
+                                       "started again: ",
+                                       why.message()));
+    std::_Exit(1);  // destructors would call the device
+  });
   std::atomic<bool> stopping = false;
   std::unique_ptr<AdminServer> admin;
   if (options.admin != "none") {

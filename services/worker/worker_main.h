@@ -31,9 +31,9 @@ struct WorkerProgram {
       start;
 };
 
-// Exit code: 0 after SIGTERM or SIGINT, 1 when it cannot serve (one line on standard error says
-// why), 2 for a bad command line. Call it first in main: signals are blocked before any thread
-// starts.
+// Exit code: 0 after SIGTERM or SIGINT, 1 when it cannot serve, or has lost the device that it
+// computes on (one line on standard error says why), 2 for a bad command line. Call it first in
+// main: signals are blocked before any thread starts.
 int RunWorker(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace tandem

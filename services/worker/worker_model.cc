@@ -51,6 +51,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
       worker->create_ring_rows_ = std::move(loaded->create_ring_rows);
       worker->open_ring_rows_ = std::move(loaded->open_ring_rows);
       worker->pin_memory_ = std::move(loaded->pin_memory);
+      worker->is_device_lost_ = std::move(loaded->is_lost);
       return worker;
     }
     // What is wrong with the model or the memory is for the operator to mend, not to be got around.
@@ -117,6 +118,12 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModel
   }
   worker->caches_ = std::make_unique<CachePool>(std::move(pages), options.max_slots, max_context);
   return worker;
+}
+
+void WorkerModel::CheckDevice(const absl::Status& failure) const {
+  // What a lost device says is one of these two; others are the request's, or say that room is short.
+  if (!absl::IsInternal(failure) && !absl::IsFailedPrecondition(failure)) return;
+  if (is_device_lost_ && is_device_lost_() && on_device_loss_) on_device_loss_(failure);
 }
 
 v1::AttachReply WorkerModel::Describe() const {

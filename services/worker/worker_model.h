@@ -8,7 +8,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/llama.h"
 #include "common/ring/ring_memory.h"
@@ -33,6 +35,8 @@ struct DeviceModel {
   CreateRingRows create_ring_rows;
   OpenRingRows open_ring_rows;
   PinMemory pin_memory;
+  // Whether all further calls of the device fail (IsDeviceLost in kernels/cuda/device.h).
+  std::function<bool()> is_lost;
 };
 // FAILED_PRECONDITION: there is no such device here, and why. Other errors are the model's, or of
 // memory.
@@ -84,6 +88,15 @@ class WorkerModel {
   // Why the backend "auto" chose the CPU; empty where it did not.
   const std::string& why_not_cuda() const { return why_not_cuda_; }
 
+  // What to do once the device is lost, and with it all that this process could compute: end it, so
+  // that another is started. `why` is the failure that showed it. To be set before a session begins.
+  void OnDeviceLoss(std::function<void(const absl::Status& why)> call) {
+    on_device_loss_ = std::move(call);
+  }
+  // After a failure that may be the device's, and before a router is told of it: whom a lost device
+  // would have taken for the request's fault. Calls OnDeviceLoss's function where it is lost.
+  void CheckDevice(const absl::Status& failure) const;
+
  private:
   WorkerModel() = default;
   static absl::StatusOr<std::unique_ptr<WorkerModel>> Make(const WorkerModelOptions& options,
@@ -99,6 +112,8 @@ class WorkerModel {
   CreateRingRows create_ring_rows_;
   OpenRingRows open_ring_rows_;
   PinMemory pin_memory_;
+  std::function<bool()> is_device_lost_;  // none on the CPU
+  std::function<void(const absl::Status& why)> on_device_loss_;
   std::string why_not_cuda_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<LlamaModel> model_;

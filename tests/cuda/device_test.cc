@@ -58,6 +58,26 @@ TEST_F(RuntimeTest, WithoutAGpuItSaysWhy) {
               HasSubstr("there is no GPU 3: this machine has 1"));
 }
 
+TEST_F(RuntimeTest, ADeviceIsLostWhenEveryCallFailsAndNotWhenOneDoes) {
+  ASSERT_TRUE(UseDevice(0).ok());
+  const absl::StatusOr<DeviceStream> stream = DeviceStream::Create();
+  ASSERT_TRUE(stream.ok());
+  EXPECT_FALSE(IsDeviceLost(0));
+  simt::FailCall(0, cudaErrorIllegalAddress);
+  EXPECT_FALSE(stream->Wait().ok());
+  EXPECT_FALSE(IsDeviceLost(0)) << "one call failed";
+  for (const uint64_t number : {uint64_t{0}, uint64_t{1}}) {
+    simt::FailCall(number, cudaErrorMemoryAllocation);
+    EXPECT_FALSE(IsDeviceLost(0)) << "memory is short";
+  }
+  simt::LoseDevice(1);
+  EXPECT_TRUE(stream->Wait().ok());
+  EXPECT_FALSE(stream->Wait().ok());
+  EXPECT_TRUE(IsDeviceLost(0));
+  EXPECT_TRUE(IsDeviceLost(0));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
 // What a worker does at start and in a step, in small. Everything it took is given back, whatever
 // fails.
 absl::Status Work() {

@@ -1,24 +1,30 @@
-// A model whose calls of the runtime fail one after the other, while it loads and while it runs.
-// Over the shim only.
+// A model whose calls of the runtime fail one after the other, while it loads and while it runs, and
+// one that lacks shared memory. Over the shim only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/cuda/cuda_llama.h"
 #include "common/status.h"
-#include "tests/simt/fake_runtime.h"
+#include "tests/simt/failing_calls.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
 namespace tandem {
 namespace {
 
+using ::testing::HasSubstr;
+
 // Loads, and takes a prompt and three tokens through the model: the first by itself, the second
 // recorded as a graph, the third by that graph. Returns the last row of logits.
-absl::StatusOr<std::vector<float>> Work(const std::filesystem::path& folder) {
-  TANDEM_ASSIGN_OR_RETURN(const auto model, CudaLlama::Load(folder, {.max_slots = 1}));
+absl::StatusOr<std::vector<float>> Work(const std::filesystem::path& folder,
+                                        CudaLlamaOptions options) {
+  options.max_slots = 1;
+  TANDEM_ASSIGN_OR_RETURN(const auto model, CudaLlama::Load(folder, std::move(options)));
   TANDEM_ASSIGN_OR_RETURN(const auto pages, model->TakePages());
   KvCache cache(pages.get(), 128);
   const std::vector<int32_t> ids = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
@@ -42,48 +48,108 @@ class LlamaFailuresTest : public ::testing::Test {
     spec.max_position_embeddings = 128;
     testing::WriteRandomModel(folder_.path(), spec);
   }
-  ~LlamaFailuresTest() override { simt::FailNoCall(); }
+  ~LlamaFailuresTest() override {
+    simt::FailNoCall();
+    simt::SetMostSharedBytes(simt::kMostSharedBytes);
+  }
 
   testing::TempDir folder_;
 };
 
 TEST_F(LlamaFailuresTest, WhicheverCallFailsNothingLeaksAndTheStatusSaysWhich) {
   const uint64_t before = simt::NumCalls();
-  ASSERT_TRUE(Work(folder_.path()).ok());
+  ASSERT_TRUE(Work(folder_.path(), {.use_graphs = false}).ok());
   const uint64_t num_calls = simt::NumCalls() - before;
   ASSERT_GT(num_calls, 100u);
   ASSERT_EQ(simt::NumLive(), 0u);
   size_t num_failed = 0;
   for (uint64_t call = 0; call < num_calls; ++call) {
     simt::FailCall(call, cudaErrorIllegalAddress);
-    const absl::Status status = Work(folder_.path()).status();
+    const absl::Status status = Work(folder_.path(), {.use_graphs = false}).status();
     EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
     if (status.ok()) continue;  // the call gave something back: nobody to tell
     ++num_failed;
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("cudaErrorIllegalAddress"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cudaErrorIllegalAddress"));
   }
   EXPECT_GE(num_failed, num_calls - 24) << "all but what gives back";
 }
 
-TEST_F(LlamaFailuresTest, WithoutMemoryForGraphsPassesGoKernelByKernel) {
+TEST_F(LlamaFailuresTest, FromWhicheverCallOnTheDeviceIsLostItEndsAndSaysSo) {
   const uint64_t before = simt::NumCalls();
-  const uint64_t launches_before = simt::NumLaunches();
-  const absl::StatusOr<std::vector<float>> want = Work(folder_.path());
+  ASSERT_TRUE(Work(folder_.path(), {}).ok());
+  const uint64_t num_calls = simt::NumCalls() - before;
+  size_t num_failed = 0;
+  for (uint64_t call = 0; call < num_calls; ++call) {
+    simt::LoseDevice(call);
+    bool has_graphs = true;
+    const absl::Status status =
+        Work(folder_.path(), {.on_no_graphs = [&](const absl::Status&) { has_graphs = false; }})
+            .status();
+    simt::FailNoCall();
+    EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
+    EXPECT_TRUE(has_graphs) << "call " << call << ": the graph is not to blame";
+    if (status.ok()) continue;  // what was left to do gave back
+    ++num_failed;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  }
+  EXPECT_GE(num_failed, num_calls - 24);
+}
+
+TEST_F(LlamaFailuresTest, WhateverFailsOfAGraphPassesGoKernelByKernel) {
+  const uint64_t before = simt::NumCalls();
+  const absl::StatusOr<std::vector<float>> want = Work(folder_.path(), {});
   ASSERT_TRUE(want.ok()) << want.status();
   const uint64_t num_calls = simt::NumCalls() - before;
-  const uint64_t num_launches = simt::NumLaunches() - launches_before;
-  size_t num_served = 0;
-  for (uint64_t call = 0; call < num_calls; ++call) {
-    simt::FailCall(call, cudaErrorMemoryAllocation);
-    const uint64_t launched = simt::NumLaunches();
-    const absl::StatusOr<std::vector<float>> got = Work(folder_.path());
-    EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
-    if (!got.ok()) continue;
-    EXPECT_EQ(*got, *want) << "call " << call;
-    num_served += simt::NumLaunches() - launched > num_launches ? 1 : 0;
+  for (const cudaError_t error : {cudaErrorMemoryAllocation, cudaErrorIllegalAddress}) {
+    std::set<std::string> mended;
+    for (uint64_t number = 0; number < num_calls; ++number) {
+      std::vector<std::string> told;
+      simt::FailCall(number, error);
+      const absl::StatusOr<std::vector<float>> got = Work(
+          folder_.path(),
+          {.on_no_graphs = [&](const absl::Status& why) { told.emplace_back(why.message()); }});
+      const std::string call = simt::FailedCall();
+      EXPECT_EQ(simt::NumLive(), 0u) << call;
+      if (!got.ok()) {
+        EXPECT_TRUE(told.empty()) << call << ": " << got.status();
+        continue;
+      }
+      EXPECT_EQ(*got, *want) << call;
+      if (told.empty()) {  // nobody to tell; the stream's end waits
+        EXPECT_TRUE(testing::GivesBack(call) || call == "cudaStreamSynchronize") << call;
+        continue;
+      }
+      EXPECT_EQ(told.size(), 1u) << call;
+      EXPECT_THAT(told.front(), HasSubstr(cudaGetErrorName(error))) << call;
+      mended.insert(call);
+    }
+    EXPECT_THAT(mended, ::testing::IsSupersetOf({"cudaStreamBeginCapture", "cudaLaunchKernelEx",
+                                                 "cudaStreamEndCapture", "cudaGraphInstantiate",
+                                                 "cudaGraphLaunch"}));
   }
-  EXPECT_GE(num_served, 3u) << "beginning, ending and making the graph";
+}
+
+TEST_F(LlamaFailuresTest, HeadsThatTheSharedMemoryDoesNotHoldAreRefusedAtTheStart) {
+  testing::RandomModelSpec spec;
+  spec.num_layers = 1;
+  spec.num_heads = 1;
+  spec.num_kv_heads = 1;
+  spec.head_size = 256;
+  spec.max_position_embeddings = 128;
+  const testing::TempDir folder;
+  testing::WriteRandomModel(folder.path(), spec);
+  simt::SetMostSharedBytes(99 << 10);  // of compute capability 8.6 and 8.9
+  const absl::Status refused = CudaLlama::Load(folder.path(), {.max_slots = 1}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("config.json: head_dim is 256: attention takes 132352 bytes of shared "
+                        "memory a block, SIMT shim has 101376"));
+  EXPECT_EQ(simt::NumLive(), 0u);
+  EXPECT_TRUE(Work(folder_.path(), {}).ok()) << "small heads fit";
+  simt::SetMostSharedBytes(simt::kMostSharedBytes);
+  const absl::Status served = Work(folder.path(), {}).status();
+  EXPECT_TRUE(served.ok()) << served;
 }
 
 }  // namespace

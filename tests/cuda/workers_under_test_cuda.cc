@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "common/model/model_config.h"
@@ -11,6 +15,9 @@
 #include "services/worker/cuda_backend.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/workers_under_test.h"
+#ifdef TANDEM_SIMT
+#include "tests/simt/fake_runtime.h"
+#endif
 
 namespace tandem::testing {
 namespace {
@@ -31,13 +38,44 @@ absl::Status Poison(const std::filesystem::path& folder, int32_t token) {
   return file ? absl::OkStatus() : Internal("cannot poison " + folder.string());
 }
 
+#ifdef TANDEM_SIMT
+// Over the shim, a call of the pass fails that is fed the bomb.
+class BombedJudge final : public Judge {
+ public:
+  BombedJudge(std::unique_ptr<Judge> judge, int32_t bomb) : judge_(std::move(judge)), bomb_(bomb) {}
+
+  absl::Status Run(std::span<Judgement> judgements) override {
+    constexpr uint64_t kCallOfThePass = 3;  // rows are told, nothing of its graph has begun
+    for (const Judgement& judgement : judgements) {
+      const std::span<const int32_t> ids = judgement.token_ids;
+      if (std::find(ids.begin(), ids.end(), bomb_) == ids.end()) continue;
+      simt::FailCall(kCallOfThePass, cudaErrorIllegalAddress);
+    }
+    return judge_->Run(judgements);
+  }
+  bool checks_draft_rows() const override { return judge_->checks_draft_rows(); }
+
+ private:
+  std::unique_ptr<Judge> judge_;
+  int32_t bomb_;
+};
+#endif
+
+int32_t newest_bomb = -1;  // of the model that was loaded last; sessions begin after that
+
 }  // namespace
 
 std::string WhyNoDevice() {
   const absl::StatusOr<DeviceInfo> device = UseDevice(0);
   return device.ok() ? "" : "skipped: no GPU: " + std::string(device.status().message());
 }
-bool CanFailPasses() { return false; }
+bool CanFailPasses() {
+#ifdef TANDEM_SIMT
+  return true;
+#else
+  return false;
+#endif
+}
 bool RunsFast() {
   const absl::StatusOr<DeviceInfo> device = UseDevice(0);
   return device.ok() && device->name != "SIMT shim";
@@ -51,6 +89,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> LoadWorkerUnderTest(
   on_gpu.judges = true;
   on_gpu.load_on_gpu = LoadOnGpu;
   TempDir folder;
+  newest_bomb = faults.has_value() ? faults->bomb : -1;
   if (faults.has_value()) {
     std::filesystem::copy(options.folder, folder / "poisoned");
     on_gpu.folder = folder / "poisoned";
@@ -63,6 +102,12 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> LoadWorkerUnderTest(
 std::unique_ptr<Proposer> MakeProposerUnderTest(LlamaModel& model) {
   return MakeCudaProposer(model);
 }
-std::unique_ptr<Judge> MakeJudgeUnderTest(LlamaModel& model) { return MakeCudaJudge(model); }
+std::unique_ptr<Judge> MakeJudgeUnderTest(LlamaModel& model) {
+  std::unique_ptr<Judge> judge = MakeCudaJudge(model);
+#ifdef TANDEM_SIMT
+  if (newest_bomb >= 0) return std::make_unique<BombedJudge>(std::move(judge), newest_bomb);
+#endif
+  return judge;
+}
 
 }  // namespace tandem::testing

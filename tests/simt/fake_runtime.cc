@@ -1,5 +1,6 @@
 #include "tests/simt/fake_runtime.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -133,10 +134,13 @@ struct FakeDevice {
   std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
   size_t bytes = kDeviceBytes;
   size_t used = 0;
+  size_t most_shared_bytes = simt::kMostSharedBytes;
   int count = 1;
   uint64_t num_calls = 0;
   uint64_t failing_call = ~uint64_t{0};
   cudaError_t failure = cudaSuccess;
+  std::string failed_call;
+  uint64_t first_lost_call = ~uint64_t{0};
   cudaError_t last_error = cudaSuccess;
   uint64_t seed = 1;
 };
@@ -146,12 +150,29 @@ FakeDevice& Device() {
   return device;
 }
 
+// See TANDEM_SIMT_LOSSES in the header.
+bool IsLossDue() {
+  static const char* const folder = std::getenv("TANDEM_SIMT_LOSSES");
+  if (folder == nullptr) return false;
+  static const std::string file =
+      std::string(folder).append("/").append(program_invocation_short_name);
+  return unlink(file.c_str()) == 0;
+}
+
 // What every call returns with: the planted failure when its turn has come. A call that gives
 // something back does so all the same, as CUDA's do when they report an earlier error.
-cudaError_t Begin() {
+//   call  its name: by default the caller's
+cudaError_t Begin(const char* call = __builtin_FUNCTION()) {
   FakeDevice& device = Device();
-  if (device.num_calls++ != device.failing_call) return cudaSuccess;
+  const uint64_t number = device.num_calls++;
+  if (IsLossDue()) device.first_lost_call = number;
+  if (number >= device.first_lost_call) {
+    for (CUstream_st* stream : device.streams) stream->work.clear();  // it is never done
+    return device.last_error = cudaErrorIllegalAddress;
+  }
+  if (number != device.failing_call) return cudaSuccess;
   device.failing_call = ~uint64_t{0};
+  device.failed_call = call;
   return device.last_error = device.failure;
 }
 
@@ -258,13 +279,20 @@ cudaError_t cudaSetDevice(int device) {
   return device >= 0 && device < Device().count ? cudaSuccess : Refuse(cudaErrorInvalidDevice);
 }
 
+cudaError_t cudaDeviceSynchronize() {
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
+  for (CUstream_st* stream : Device().streams) DoAll(stream);
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (device < 0 || device >= Device().count) return Refuse(cudaErrorInvalidDevice);
   *properties = {};
   std::strncpy(properties->name, "SIMT shim", sizeof(properties->name) - 1);
   properties->totalGlobalMem = Device().bytes;
-  properties->sharedMemPerBlockOptin = simt::kMostSharedBytes;
+  properties->sharedMemPerBlockOptin = Device().most_shared_bytes;
   properties->multiProcessorCount = 2;
   properties->major = 9;
   std::memcpy(properties->uuid.bytes, "tandem-simt-shim", sizeof(properties->uuid.bytes));
@@ -589,8 +617,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 namespace simt {
 
 cudaError_t AllowSharedMemory(const void* kernel, int bytes) {
-  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  if (bytes < 0 || static_cast<size_t>(bytes) > kMostSharedBytes)
+  if (const cudaError_t error = Begin("cudaFuncSetAttribute"); error != cudaSuccess) return error;
+  if (bytes < 0 || static_cast<size_t>(bytes) > Device().most_shared_bytes)
     return Refuse(cudaErrorInvalidValue);
   Device().shared_limits[kernel] = static_cast<size_t>(bytes);
   return cudaSuccess;
@@ -598,7 +626,7 @@ cudaError_t AllowSharedMemory(const void* kernel, int bytes) {
 
 cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
                     std::function<void()> body) {
-  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (const cudaError_t error = Begin("cudaLaunchKernelEx"); error != cudaSuccess) return error;
   FakeDevice& device = Device();
   const auto limit = device.shared_limits.find(kernel);
   const size_t most_shared =
@@ -620,8 +648,14 @@ cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
 void FailCall(uint64_t number, cudaError_t error) {
   Device().failing_call = Device().num_calls + number;
   Device().failure = error;
+  Device().failed_call.clear();
 }
-void FailNoCall() { Device().failing_call = ~uint64_t{0}; }
+const std::string& FailedCall() { return Device().failed_call; }
+void LoseDevice(uint64_t number) { Device().first_lost_call = Device().num_calls + number; }
+void FailNoCall() {
+  Device().failing_call = ~uint64_t{0};
+  Device().first_lost_call = ~uint64_t{0};
+}
 uint64_t NumCalls() { return Device().num_calls; }
 uint64_t NumLaunches() { return Device().num_launches; }
 size_t NumLive() {
@@ -633,5 +667,6 @@ size_t NumLive() {
 void SetSeed(uint64_t seed) { Device().seed = seed; }
 void SetDeviceBytes(size_t bytes) { Device().bytes = bytes; }
 void SetDeviceCount(int count) { Device().count = count; }
+void SetMostSharedBytes(size_t bytes) { Device().most_shared_bytes = bytes; }
 
 }  // namespace simt

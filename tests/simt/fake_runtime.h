@@ -2,13 +2,19 @@
 //
 // A stream does nothing until something waits for it: work that is used without waiting for it is
 // seen as work that was not done. Device memory begins as NaN, and under AddressSanitizer no host
-// code can touch it. Any call can be made to fail.
+// code can touch it. Any call can be made to fail, and the device to be lost: then all that follow
+// fail.
+//
+// Whole processes lose their device too: where TANDEM_SIMT_LOSSES names a folder, a process whose
+// executable's name is that of a file in it removes the file and has lost its device with its next
+// call. Its next life finds no file.
 #ifndef TANDEM_TESTS_SIMT_FAKE_RUNTIME_H_
 #define TANDEM_TESTS_SIMT_FAKE_RUNTIME_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -83,6 +89,7 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
@@ -144,13 +151,18 @@ cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
 // For tests.
 void FailCall(uint64_t number,
               cudaError_t error);  // the call of that number from now on, 0 the next one; then none
-void FailNoCall();
+// Which call it was that failed so: "cudaMalloc"; empty before it has.
+const std::string& FailedCall();
+// From the call of that number from now on, all fail with cudaErrorIllegalAddress.
+void LoseDevice(uint64_t number);
+void FailNoCall();            // takes both back
 uint64_t NumCalls();          // to the runtime, so far
 size_t NumLive();             // allocations, pinned ranges, streams, events and graphs
 uint64_t NumLaunches();       // of kernels by themselves, so far: those of graphs do not count
 void SetSeed(uint64_t seed);  // of the order in which threads run
 void SetDeviceBytes(size_t bytes);
 void SetDeviceCount(int count);
+void SetMostSharedBytes(size_t bytes);  // at most kMostSharedBytes
 
 }  // namespace simt
 

@@ -138,11 +138,11 @@ def wait_until(condition, timeout, what):
 class Server:
     """`tandem serve` with its three processes, its temporary files in a folder of its own."""
 
-    def __init__(self, folder, *, target=None, draft=None, environment=None, **options):
+    def __init__(self, folder, *, target=None, draft=None, environment=None, executables=None, **options):
         self.folder = folder
         self.temp_dir = folder / "tmp"
         self.temp_dir.mkdir()
-        command = [str(BINARY_DIR / "bin" / "tandem"), "serve", "--listen", "127.0.0.1:0",
+        command = [str((executables or BINARY_DIR / "bin") / "tandem"), "serve", "--listen", "127.0.0.1:0",
                    "--admin", options.pop("admin", "none")]
         if target is not None:
             command += ["--target", str(target)]

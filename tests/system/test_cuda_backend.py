@@ -1,6 +1,7 @@
 """`--backend`: the workers with their CUDA code, run by the shim of tests/simt in place of a GPU, and what the workers say on a
 machine without one. No kernel's speed is seen here; everything that a client sees is."""
 
+import shutil
 import subprocess
 
 import pytest
@@ -34,6 +35,18 @@ def clusters(pair, tmp_path_factory):
     yield made
     for one in made.values():
         one.close()
+
+
+@pytest.fixture(scope="module")
+def shim_executables(tmp_path_factory):
+    """A folder from which `tandem serve` starts workers that compute on the shim."""
+    folder = tmp_path_factory.mktemp("bin")
+    # It looks for the others beside itself, where it really lies: a link would not do.
+    shutil.copy(harness.BINARY_DIR / "bin" / "tandem", folder)
+    (folder / "tandem-router").symlink_to(harness.BINARY_DIR / "bin" / "tandem-router")
+    for worker in ("tandem-verifier", "tandem-draft"):
+        (folder / worker).symlink_to(harness.BINARY_DIR / "tests" / f"{worker}-simt")
+    return folder
 
 
 def test_says_what_it_computes_on(clusters):
@@ -115,6 +128,44 @@ def test_several_at_once_and_a_verifier_that_dies(clusters):
     clusters["cuda"].verifier.kill()
     clusters["cuda"].verifier.start()
     assert [stream.result().bytes for stream in streams] == want
+
+
+@pytest.mark.parametrize("lost", [["tandem-verifier"], ["tandem-draft"], ["tandem-verifier", "tandem-draft"]], ids=" and ".join)
+def test_a_worker_that_has_lost_its_device_is_started_again(pair, shim_executables, tmp_path, lost):
+    losses = tmp_path / "losses"  # see tests/simt/fake_runtime.h
+    losses.mkdir()
+    options = dict(temperature=0, draft_length=2, max_tokens=48, ignore_eos=True)
+    server = harness.Server(tmp_path, target=pair[0], draft=pair[1], backend="cuda", max_slots=4, heartbeat_timeout=20,
+                            executables=shim_executables, environment={"TANDEM_SIMT_LOSSES": str(losses)})
+
+    def drafts():
+        info = server.info()
+        return info.drafter_attached and info.ring_transport == "cuda_ipc"
+
+    try:
+        harness.wait_until(drafts, 20, "the drafter is attached")
+        want = server.generate(PROMPT, **options).bytes
+        before = {name: server.child(name) for name in lost}
+        assert None not in before.values()
+        stream = cluster.Stream(server.stub, PROMPT, 120, options)
+        harness.wait_until(lambda: stream.num_tokens > 2, 20, "tokens come")
+        for name in lost:
+            (losses / name).touch()
+        # Each process takes its file with a call of its device: the stream's, for there is no other.
+        harness.wait_until(lambda: not any(losses.iterdir()), 20, "the device is lost")
+        assert stream.result().bytes == want
+        for name, pid in before.items():
+            harness.wait_until(lambda: server.child(name) not in (pid, None), 20, f"another {name} runs")
+        harness.wait_until(drafts, 20, "drafting goes on")
+        again = server.generate(PROMPT, **options)
+        assert again.bytes == want
+        assert again.completion.speculation.num_draft_tokens > 0
+        log = server.log()
+        assert log.count("the device's context is lost, and this process ends, to be started again: ") == len(lost)
+        for name in lost:
+            assert f"{name.removeprefix('tandem-')} exited with status 1; starting it again" in log
+    finally:
+        server.stop()
 
 
 def run_worker(model, *arguments):

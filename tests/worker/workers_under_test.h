@@ -23,7 +23,7 @@ struct Faults {
 
 // "skipped: no GPU: …" where these tests cannot run here; else empty.
 std::string WhyNoDevice();
-bool CanFailPasses();
+bool CanFailPasses();  // everywhere but on a real GPU
 // Whether a pass takes much less than a tenth of a second.
 bool RunsFast();
 

@@ -40,6 +40,16 @@ absl::Status CheckSizes(const std::filesystem::path& folder, const ModelConfig& 
   return absl::OkStatus();
 }
 
+// What attention takes grows with the size of a head, and devices differ in what they have.
+absl::Status CheckHeadSize(const std::filesystem::path& folder, const ModelConfig& config,
+                           const DeviceInfo& device) {
+  const size_t bytes = AttentionSharedBytes(config.head_size);
+  if (bytes <= device.max_shared_bytes) return absl::OkStatus();
+  return InvalidArgument(absl::StrCat(
+      (folder / "config.json").string(), ": head_dim is ", config.head_size, ": attention takes ",
+      bytes, " bytes of shared memory a block, ", device.name, " has ", device.max_shared_bytes));
+}
+
 std::string Mebibytes(uint64_t bytes) { return absl::StrCat((bytes + (1 << 19)) >> 20, " MiB"); }
 
 }  // namespace
@@ -53,6 +63,7 @@ absl::StatusOr<std::unique_ptr<CudaLlama>> CudaLlama::Load(const std::filesystem
   checkpoint->WillNeed();
   std::unique_ptr<CudaLlama> model(new CudaLlama(std::move(config), std::move(options)));
   TANDEM_ASSIGN_OR_RETURN(model->device_, UseDevice(model->options_.device));
+  TANDEM_RETURN_IF_ERROR(CheckHeadSize(folder, model->config_, model->device_));
   TANDEM_ASSIGN_OR_RETURN(model->stream_, DeviceStream::Create());
   TANDEM_ASSIGN_OR_RETURN(model->staged_, DeviceEvent::Create());
   TANDEM_RETURN_IF_ERROR(model->TakeMemory(weights));

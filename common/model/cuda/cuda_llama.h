@@ -44,6 +44,8 @@ struct CudaLlamaOptions {
   bool use_graphs = true;
   // Called while weights are copied, with the bytes that are done and all of them.
   std::function<void(uint64_t done, uint64_t all)> on_progress = {};
+  // Called once, where passes go kernel by kernel from now on, against use_graphs.
+  std::function<void(const absl::Status& why)> on_no_graphs = {};
 };
 
 // Path- and batch-invariant, as LlamaModel says. Keys and values have the type of the weights.
@@ -54,7 +56,8 @@ class CudaLlama final : public LlamaModel {
   static constexpr size_t kMaxBlockRows = DeviceSampler::kMaxRows;
 
   // Errors name file and field, the device and why it is not used, or what does not fit into memory.
-  // INVALID_ARGUMENT too: sizes that are no multiples of 8.
+  // INVALID_ARGUMENT too: sizes that are no multiples of 8, heads that the shared memory of this
+  // device does not hold.
   static absl::StatusOr<std::unique_ptr<CudaLlama>> Load(const std::filesystem::path& folder,
                                                          CudaLlamaOptions options);
   ~CudaLlama() override = default;
@@ -127,7 +130,7 @@ class CudaLlama final : public LlamaModel {
   };
 
   CudaLlama(ModelConfig config, CudaLlamaOptions options)
-      : config_(std::move(config)), options_(std::move(options)) {}
+      : config_(std::move(config)), options_(std::move(options)), graphs_(options_.on_no_graphs) {}
 
   absl::Status TakeMemory(const LlamaWeights& weights);
   // Calls take(&pointer, count, name) for each array of the scratch.

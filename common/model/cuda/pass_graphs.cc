@@ -14,7 +14,7 @@ size_t PassGraphs::RoundBlocks(size_t blocks, size_t most) {
 
 absl::Status PassGraphs::Run(const PassShape& shape, const DeviceStream& stream,
                              absl::FunctionRef<absl::Status()> enqueue) {
-  if (is_out_of_memory_) return enqueue();
+  if (is_off_) return enqueue();
   const auto [found, is_new] = entries_.try_emplace(shape);
   Entry& entry = found->second;
   entry.last_used = ++num_passes_;
@@ -24,17 +24,26 @@ absl::Status PassGraphs::Run(const PassShape& shape, const DeviceStream& stream,
   }
   if (!entry.graph.has_value()) {
     absl::StatusOr<DeviceGraph> graph = DeviceGraph::Record(stream, enqueue);
-    if (absl::IsResourceExhausted(graph.status())) {
-      entries_.clear();
-      is_out_of_memory_ = true;
-      return enqueue();
-    }
-    if (!graph.ok()) return graph.status();
+    if (!graph.ok()) return RunByItself(graph.status(), enqueue);
     entry.graph = *std::move(graph);
     ++num_recorded_;
   }
+  // A graph that was not started has done nothing.
+  if (absl::Status status = entry.graph->Start(stream); !status.ok()) {
+    return RunByItself(status, enqueue);
+  }
   ++num_started_;
-  return entry.graph->Start(stream);
+  return absl::OkStatus();
+}
+
+absl::Status PassGraphs::RunByItself(const absl::Status& why,
+                                     absl::FunctionRef<absl::Status()> enqueue) {
+  // Where kernels fail by themselves too, it is not for the graph.
+  TANDEM_RETURN_IF_ERROR(enqueue());
+  entries_.clear();
+  is_off_ = true;
+  if (on_turned_off_) on_turned_off_(why);
+  return absl::OkStatus();
 }
 
 void PassGraphs::MakeRoom() {

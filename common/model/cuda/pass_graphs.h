@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -44,8 +46,14 @@ class PassGraphs {
   // PRECOND: blocks <= most.
   static size_t RoundBlocks(size_t blocks, size_t most);
 
+  // `on_turned_off`, where there is one, is told why graphs are not used any more: once at most.
+  explicit PassGraphs(std::function<void(const absl::Status& why)> on_turned_off = {})
+      : on_turned_off_(std::move(on_turned_off)) {}
+
   // Puts on `stream` what `enqueue` does: by itself the first time, which also loads the kernels,
-  // from then on as a graph. Without memory for graphs, by itself for ever.
+  // from then on as a graph. Where a graph cannot be recorded, made or started (the driver has no
+  // memory for it, or refuses a call in it), by itself for ever. An error is that of `enqueue` by
+  // itself.
   absl::Status Run(const PassShape& shape, const DeviceStream& stream,
                    absl::FunctionRef<absl::Status()> enqueue);
 
@@ -58,12 +66,14 @@ class PassGraphs {
     uint64_t last_used = 0;
   };
   void MakeRoom();
+  absl::Status RunByItself(const absl::Status& why, absl::FunctionRef<absl::Status()> enqueue);
 
+  std::function<void(const absl::Status& why)> on_turned_off_;
   std::map<PassShape, Entry> entries_;
   uint64_t num_passes_ = 0;
   uint64_t num_recorded_ = 0;
   uint64_t num_started_ = 0;
-  bool is_out_of_memory_ = false;
+  bool is_off_ = false;
 };
 
 }  // namespace tandem

@@ -35,7 +35,8 @@ absl::StatusOr<std::unique_ptr<RingRows>> CudaRingRows::Create(const RingGeometr
     rows->handles_.push_back(handle);
     rows->ready_.push_back(std::move(event));
   }
-  TANDEM_RETURN_IF_ERROR(stream->Copy(rows->memory_.data(), &nonce, sizeof(nonce)));
+  rows->nonce_ = nonce;
+  TANDEM_RETURN_IF_ERROR(stream->Copy(rows->memory_.data(), &rows->nonce_, sizeof(nonce)));
   TANDEM_RETURN_IF_ERROR(stream->Wait());
   return rows;
 }
@@ -43,11 +44,10 @@ absl::StatusOr<std::unique_ptr<RingRows>> CudaRingRows::Create(const RingGeometr
 float* CudaRingRows::rows(uint32_t entry) const { return RowsOf(memory_.data(), geometry_, entry); }
 
 absl::StatusOr<uint64_t> CudaRingRows::ReadEcho() {
-  uint64_t echo = 0;
-  const absl::Status copied = stream_->Copy(&echo, memory_.data(), sizeof(echo));
+  const absl::Status copied = stream_->Copy(&nonce_, memory_.data(), sizeof(nonce_));
   TANDEM_RETURN_IF_ERROR(stream_->Wait());
   TANDEM_RETURN_IF_ERROR(copied);
-  return echo;
+  return nonce_;
 }
 
 absl::Status CudaRingRows::AwaitReady(uint32_t entry,
@@ -83,13 +83,12 @@ float* OpenedCudaRingRows::rows(uint32_t entry) const {
 }
 
 absl::Status OpenedCudaRingRows::EchoNonce(uint64_t nonce) {
-  uint64_t found = 0;
-  absl::Status copied = stream_->Copy(&found, memory_.data(), sizeof(found));
+  absl::Status copied = stream_->Copy(&nonce_, memory_.data(), sizeof(nonce_));
   TANDEM_RETURN_IF_ERROR(stream_->Wait());
   TANDEM_RETURN_IF_ERROR(copied);
-  if (found != nonce) return FailedPrecondition("ring: the handle leads to other memory");
-  const uint64_t echo = ~nonce;
-  copied = stream_->Copy(memory_.data(), &echo, sizeof(echo));
+  if (nonce_ != nonce) return FailedPrecondition("ring: the handle leads to other memory");
+  nonce_ = ~nonce;
+  copied = stream_->Copy(memory_.data(), &nonce_, sizeof(nonce_));
   TANDEM_RETURN_IF_ERROR(stream_->Wait());
   return copied;
 }

@@ -38,6 +38,7 @@ class CudaRingRows final : public RingRows {
 
   RingGeometry geometry_;
   const DeviceStream* stream_;
+  uint64_t nonce_ = 0;  // on its way: where waiting failed, it is copied when the memory is freed
   ExportedMemory memory_;
   std::vector<DeviceEvent> ready_;
   std::vector<RingHandle> handles_;
@@ -60,6 +61,7 @@ class OpenedCudaRingRows final : public OpenedRingRows {
 
   RingGeometry geometry_;
   const DeviceStream* stream_;
+  uint64_t nonce_ = 0;  // on its way, as in CudaRingRows
   ImportedMemory memory_;
   std::vector<DeviceEvent> ready_;
 };

@@ -1,0 +1,83 @@
+// The sampler's calls of the runtime fail one after the other. Over the shim only.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <type_traits>
+#include <vector>
+
+#include "common/model/cuda/device_sampler.h"
+#include "common/status.h"
+#include "kernels/cuda/device_arena.h"
+#include "tests/simt/failing_calls.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kVocabularySize = 16;
+
+// A batch of two slots, one with penalties and a bias, one that samples: from its memory to its
+// tokens.
+absl::Status Work(const DeviceStream& stream) {
+  DeviceSampler sampler({.vocabulary_size = kVocabularySize,
+                         .logits_stride = kVocabularySize,
+                         .max_contexts = 2,
+                         .max_context = 8});
+  std::array<int32_t, 2> token_ids = {-1, -1};
+  size_t bytes = 0;
+  const auto add = [&](auto** array, size_t count, const char*) {
+    bytes += DeviceArena::Rounded(count * sizeof(**array));
+    return absl::OkStatus();
+  };
+  TANDEM_RETURN_IF_ERROR(sampler.LayOut(add));
+  // Its end waits for the device, and so for copies from and to what was made before.
+  TANDEM_ASSIGN_OR_RETURN(DeviceArena arena, DeviceArena::Create(bytes + 4096));
+  const auto take = [&](auto** array, size_t count, const char* what) -> absl::Status {
+    using Value = std::remove_reference_t<decltype(**array)>;
+    TANDEM_ASSIGN_OR_RETURN(*array, arena.Take<Value>(count, what));
+    return absl::OkStatus();
+  };
+  TANDEM_RETURN_IF_ERROR(sampler.LayOut(take));
+  TANDEM_ASSIGN_OR_RETURN(float* const logits, arena.Take<float>(2 * kVocabularySize, "logits"));
+  TANDEM_RETURN_IF_ERROR(stream.Clear(logits, 2 * kVocabularySize * sizeof(float)));
+  TANDEM_RETURN_IF_ERROR(sampler.Start(&stream));
+
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  greedy.repetition_penalty = 1.2f;
+  greedy.logit_bias.emplace_back(3, 2.0f);
+  SamplingParams sampled;
+  sampled.seed = 5;
+  sampled.reproducible = true;
+  TokenCounts counts;
+  counts.Add(5, /*is_output=*/false);
+  counts.Add(6, /*is_output=*/true);
+  TANDEM_RETURN_IF_ERROR(sampler.Begin());
+  std::vector<DeviceSampler::Row> rows;
+  for (const SamplingParams* params : {&greedy, &sampled}) {
+    TANDEM_ASSIGN_OR_RETURN(
+        const size_t context,
+        sampler.AddContext(
+            {.params = params, .counts = &counts, .num_output_tokens = 1, .position = 2}));
+    rows.push_back({.context = context, .num_earlier = 0, .how = DeviceSampler::DrawOf(*params)});
+  }
+  TANDEM_ASSIGN_OR_RETURN(const DeviceSampler::Rows added, sampler.AddRows(rows));
+  TANDEM_RETURN_IF_ERROR(sampler.Send());
+  TANDEM_RETURN_IF_ERROR(
+      sampler.Draw(added, {.data = logits, .stride = kVocabularySize, .rows = 2}));
+  TANDEM_RETURN_IF_ERROR(
+      stream.Copy(token_ids.data(), sampler.memory().token_ids, sizeof(token_ids)));
+  TANDEM_RETURN_IF_ERROR(stream.Wait());
+  EXPECT_EQ(token_ids[0], 3) << "the bias";
+  EXPECT_GE(token_ids[1], 0);
+  return absl::OkStatus();
+}
+
+TEST(SamplerFailuresTest, EachFailureIsToldAndLeavesNothing) {
+  const absl::StatusOr<DeviceStream> stream = DeviceStream::Create();
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  // Memory on both sides and an event; what is told, counted and drawn.
+  testing::ExpectEachFailureIsTold([&] { return Work(*stream); }, 16);
+}
+
+}  // namespace
+}  // namespace tandem

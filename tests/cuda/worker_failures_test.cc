@@ -1,0 +1,256 @@
+// What judges and drafts on a device, with each call of the runtime failing in turn; and sessions
+// whose device is lost. Over the shim only.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/rpc/slot_open.h"
+#include "common/status.h"
+#include "services/draft/cuda_proposer.h"
+#include "services/draft/draft_session.h"
+#include "services/verifier/cuda_judge.h"
+#include "services/verifier/verifier_session.h"
+#include "services/worker/cuda_backend.h"
+#include "tests/simt/failing_calls.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+#include "tests/worker/tiny_router.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kVocabularySize = 64;
+constexpr size_t kContext = 64;
+// Of a session's pass: rows are told, nothing of its graph has begun.
+constexpr uint64_t kCallOfThePass = 3;
+const std::vector<int32_t> kPrompt = {5, 11, 3};
+
+SamplingParams Greedy() {
+  SamplingParams params;
+  params.temperature = 0;
+  return params;
+}
+
+void WriteSmallModel(const std::filesystem::path& folder) {
+  testing::RandomModelSpec spec;
+  spec.vocabulary_size = kVocabularySize;
+  spec.hidden_size = 8;
+  spec.num_layers = 1;
+  spec.num_heads = 2;
+  spec.num_kv_heads = 1;
+  spec.head_size = 4;
+  spec.intermediate_size = 8;
+  spec.max_position_embeddings = kContext;
+  testing::WriteRandomModel(folder, spec);
+}
+
+// Without graphs, which mend what fails of them: tests of the model see to that.
+class WorkerFailuresTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WriteSmallModel(folder_.path());
+    model_ =
+        *CudaLlama::Load(folder_.path(), {.max_slots = 2, .judges = true, .use_graphs = false});
+    caches_ = std::make_unique<CachePool>(*model_->TakePages(), 2, kContext);
+    slots_ = std::make_unique<SlotTable>(caches_.get(), kVocabularySize, 2);
+    greedy_.repetition_penalty = 1.2f;
+    greedy_.num_logprobs = 2;
+    sampled_.seed = 7;
+    sampled_.audit = true;
+  }
+  ~WorkerFailuresTest() override { simt::FailNoCall(); }
+
+  // Slot `index`, empty, with room for a prompt and `num_more` tokens.
+  Slot* EmptySlot(uint32_t index, const SamplingParams& params, size_t num_more) {
+    const v1::SlotPoint at = testing::PointAt(index, /*epoch=*/1, ++num_commands_, {}, 0);
+    const v1::SlotOpen open = ToSlotOpen(params, static_cast<uint32_t>(kPrompt.size()));
+    Slot* const slot = slots_->Check(at, &open).slot;
+    EXPECT_NE(slot, nullptr);
+    EXPECT_TRUE(
+        slots_->Begin(at, {.token_ids = kPrompt, .num_more = num_more, .needs_logits = true}, *slot)
+            .ok());
+    return slot;
+  }
+
+  // What a session does after a pass. Where waiting failed, what was enqueued is still to be done.
+  absl::Status After(const absl::Status& status, const std::vector<Slot*>& slots) {
+    if (!status.ok()) {
+      EXPECT_TRUE(model_->stream().Wait().ok());
+    }
+    for (Slot* slot : slots) slot->TruncateTo(0);
+    return status;
+  }
+
+  SamplingParams greedy_ = Greedy();
+  SamplingParams sampled_;
+  testing::TempDir folder_;
+  std::unique_ptr<CudaLlama> model_;
+  std::unique_ptr<CachePool> caches_;
+  std::unique_ptr<SlotTable> slots_;
+  uint64_t num_commands_ = 0;
+};
+
+TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsToldAndLeavesNothing) {
+  const std::vector<int32_t> drafts = {4, 9};
+  // Of the sampled draft token: as likely as each other.
+  const std::vector<float> draft_log_probs(kVocabularySize,
+                                           -std::log(static_cast<float>(kVocabularySize)));
+  const auto work = [&] {
+    Slot* const greedy = EmptySlot(0, greedy_, 2);
+    Slot* const sampled = EmptySlot(1, sampled_, 1);
+    std::vector<Judgement> judgements(2);
+    judgements[0].slot = greedy;
+    judgements[0].token_ids = kPrompt;
+    judgements[0].draft_token_ids = drafts;
+    judgements[0].sample = true;
+    judgements[1].slot = sampled;
+    judgements[1].token_ids = kPrompt;
+    judgements[1].draft_token_ids = std::span(drafts).first(1);
+    judgements[1].draft_log_probs = draft_log_probs.data();
+    judgements[1].sample = true;
+    CudaJudge judge(model_.get());
+    const absl::Status status = judge.Run(judgements);
+    if (status.ok()) {
+      EXPECT_EQ(judgements[0].verdict.log_probs.size(),
+                static_cast<size_t>(judgements[0].verdict.num_accepted) + 1);
+      EXPECT_TRUE(judgements[1].verdict.finite && judgements[1].drafts_valid);
+    }
+    return After(status, {greedy, sampled});
+  };
+  // The pass has some twenty; before and after it are memory, the sampler, verdicts and reports.
+  testing::ExpectEachFailureIsTold(work, 30);
+}
+
+TEST_F(WorkerFailuresTest, EachFailureOfAProposerIsToldAndLeavesNothing) {
+  std::vector<float> rows(2 * kVocabularySize);
+  const auto work = [&] {
+    Slot* const greedy = EmptySlot(0, greedy_, 1);
+    Slot* const sampled = EmptySlot(1, sampled_, 1);
+    std::vector<Proposal> proposals(2);
+    proposals[0].slot = greedy;
+    proposals[0].token_ids = kPrompt;
+    proposals[0].draft_length = 2;
+    proposals[1].slot = sampled;
+    proposals[1].token_ids = kPrompt;
+    proposals[1].draft_length = 2;
+    proposals[1].draft_log_probs = rows;
+    CudaProposer proposer(model_.get());
+    const absl::Status status = proposer.Run(proposals);
+    if (status.ok()) {
+      EXPECT_EQ(proposals[0].draft_token_ids.size(), 2u);
+      EXPECT_EQ(proposals[1].draft_token_ids.size(), 2u);
+    }
+    return After(status, {greedy, sampled});
+  };
+  // Two passes, a draw after each, and the ids.
+  testing::ExpectEachFailureIsTold(work, 40);
+}
+
+// A session's failure is the router's to hear of; where the device is lost, whoever runs the worker
+// hears of it first.
+class LostDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WriteSmallModel(folder_.path());
+    absl::StatusOr<std::unique_ptr<WorkerModel>> loaded =
+        WorkerModel::Load({.folder = folder_.path(),
+                           .max_slots = 2,
+                           .backend = "cuda",
+                           .judges = true,
+                           .load_on_gpu = LoadOnGpu});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    model_ = *std::move(loaded);
+    model_->OnDeviceLoss([this](const absl::Status& why) {
+      losses_.emplace_back(why.message());
+      EXPECT_EQ(num_replies_, num_replies_before_) << "the router was told before";
+    });
+  }
+  ~LostDeviceTest() override { simt::FailNoCall(); }
+
+  template <typename Reply, typename Session, typename Command>
+  Reply Call(Session& session, const Command& command) {
+    Reply reply;
+    num_replies_before_ = num_replies_;
+    const absl::Status status = session.Handle(command, [&](Reply emitted) {
+      ++num_replies_;
+      reply = std::move(emitted);
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    return reply;
+  }
+
+  testing::TempDir folder_;
+  std::unique_ptr<WorkerModel> model_;
+  std::vector<std::string> losses_;
+  int num_replies_ = 0;
+  int num_replies_before_ = 0;
+};
+
+TEST_F(LostDeviceTest, AVerifiersIsToldFromAPassThatFailed) {
+  VerifierRings rings;
+  VerifierSession session(model_.get(), nullptr, &rings, MakeCudaJudge(model_->model()));
+  v1::VerifierCommand attach;
+  *attach.mutable_attach() = testing::AttachWith(2);
+  ASSERT_TRUE(Call<v1::VerifierReply>(session, attach).has_attach());
+  testing::TinySequence sequence(kPrompt, Greedy());
+  const auto verify = [&] {
+    v1::VerifierCommand command;
+    *command.mutable_verify()->add_items() = sequence.NextVerify({});
+    return Call<v1::VerifierReply>(session, command).verify().results(0).state().code();
+  };
+  EXPECT_EQ(verify(), v1::WORKER_CODE_OK);
+  simt::FailCall(kCallOfThePass, cudaErrorIllegalAddress);
+  EXPECT_EQ(verify(), v1::WORKER_CODE_INTERNAL);
+  EXPECT_TRUE(losses_.empty());
+  EXPECT_EQ(verify(), v1::WORKER_CODE_OK);
+  simt::LoseDevice(kCallOfThePass);
+  EXPECT_EQ(verify(), v1::WORKER_CODE_INTERNAL);
+  ASSERT_EQ(losses_.size(), 1u);
+  EXPECT_THAT(losses_[0], HasSubstr("cudaErrorIllegalAddress"));
+}
+
+TEST_F(LostDeviceTest, ADraftersIsToldFromAPassThatFailed) {
+  DraftSession session(model_.get(), MakeCudaProposer(model_->model()));
+  v1::DraftCommand attach;
+  *attach.mutable_attach() = testing::AttachWith(2);
+  ASSERT_TRUE(Call<v1::DraftReply>(session, attach).has_attach());
+  testing::TinySequence sequence(kPrompt, Greedy());
+  const auto propose = [&] {
+    v1::DraftCommand command;
+    *command.mutable_propose()->add_items() = sequence.NextPropose(2);
+    return Call<v1::DraftReply>(session, command).propose().results(0).state().code();
+  };
+  EXPECT_EQ(propose(), v1::WORKER_CODE_OK);
+  simt::FailCall(kCallOfThePass, cudaErrorIllegalAddress);
+  EXPECT_EQ(propose(), v1::WORKER_CODE_INTERNAL);
+  EXPECT_TRUE(losses_.empty());
+  EXPECT_EQ(propose(), v1::WORKER_CODE_OK);
+  simt::LoseDevice(kCallOfThePass);
+  EXPECT_EQ(propose(), v1::WORKER_CODE_INTERNAL);
+  ASSERT_EQ(losses_.size(), 1u);
+  EXPECT_THAT(losses_[0], HasSubstr("cudaErrorIllegalAddress"));
+}
+
+TEST_F(LostDeviceTest, ACommandThatFailedAsAWholeShowsItToo) {
+  VerifierRings rings;
+  VerifierSession session(model_.get(), nullptr, &rings, MakeCudaJudge(model_->model()));
+  v1::VerifierCommand attach;
+  *attach.mutable_attach() = testing::AttachWith(2);
+  ASSERT_TRUE(Call<v1::VerifierReply>(session, attach).has_attach());
+  simt::LoseDevice(0);
+  v1::VerifierCommand confirm;
+  confirm.mutable_confirm_ring()->set_ring_epoch(1);
+  EXPECT_TRUE(Call<v1::VerifierReply>(session, confirm).has_error());
+  EXPECT_EQ(losses_.size(), 1u);
+}
+
+}  // namespace
+}  // namespace tandem
