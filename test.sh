@@ -44,6 +44,10 @@ if [ "$checks" = true ]; then
   deploy/fetch_cuda.sh
 fi
 deploy/build.sh cpu-release
+if [ "$checks" = true ] && ! grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' build/cpu-release/CMakeCache.txt; then
+  echo "error: the CUDA kernels were not compiled: build/cpu-release/configure.log says why no compiler was taken" >&2
+  exit 1
+fi
 run_ctest build/cpu-release
 
 if [ "$checks" = true ]; then

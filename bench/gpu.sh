@@ -8,9 +8,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export TANDEM_BINARY_DIR="${TANDEM_BINARY_DIR:-$PWD/build/cpu-release}"
-if [ ! -x "$TANDEM_BINARY_DIR/bin/tandem" ]; then
-  command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || deploy/fetch_cuda.sh
+needed=(bin/tandem bin/bench_device tests/matmul_cuda_test)  # the latter two are not built without CUDA
+[[ " $* " != *" --shim "* ]] || needed=(bin/tandem)
+for program in "${needed[@]}"; do
+  [ ! -x "$TANDEM_BINARY_DIR/$program" ] || continue
+  deploy/fetch_cuda.sh
   deploy/build.sh cpu-release
-fi
+  break
+done
 tests/system/make_venv.sh
 exec build/venv/bin/python -B bench/gpu.py "$@"

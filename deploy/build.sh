@@ -8,7 +8,10 @@ preset="${1:-cpu-release}"
 shift || true
 
 deploy/install_dependencies.sh
-if [ ! -f "build/$preset/build.ninja" ]; then
+# A build that was configured before there was a CUDA compiler (deploy/fetch_cuda.sh) looks for it again.
+has_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || [ -e build/cuda/complete ]; }
+if [ ! -f "build/$preset/build.ninja" ] ||
+  { grep -q '^TANDEM_NVCC:FILEPATH=TANDEM_NVCC-NOTFOUND' "build/$preset/CMakeCache.txt" && has_nvcc; }; then
   echo "Configuring $preset"
   mkdir -p "build/$preset"
   # The log is only worth reading when it fails.

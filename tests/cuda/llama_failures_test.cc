@@ -143,7 +143,7 @@ TEST_F(LlamaFailuresTest, HeadsThatTheSharedMemoryDoesNotHoldAreRefusedAtTheStar
   const absl::Status refused = CudaLlama::Load(folder.path(), {.max_slots = 1}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("config.json: head_dim is 256: attention takes 132352 bytes of shared "
+              HasSubstr("config.json: head_dim is 256: attention takes 133120 bytes of shared "
                         "memory a block, SIMT shim has 101376"));
   EXPECT_EQ(simt::NumLive(), 0u);
   EXPECT_TRUE(Work(folder_.path(), {}).ok()) << "small heads fit";
