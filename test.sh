@@ -44,6 +44,11 @@ if [ "$checks" = true ]; then
   deploy/fetch_cuda.sh
 fi
 deploy/build.sh cpu-release
+# Without a compiler that works the build goes on without CUDA, which is right elsewhere.
+if [ "$checks" = true ] && ! grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' build/cpu-release/CMakeCache.txt; then
+  echo "error: no kernel was compiled: no CUDA compiler works here (build/cpu-release/configure.log)" >&2
+  exit 1
+fi
 run_ctest build/cpu-release
 
 if [ "$checks" = true ]; then
@@ -54,9 +59,9 @@ if [ "$checks" = true ]; then
   fi
   # The controller's simulations (controller_test) are arithmetic, and take long; router_test has the controller too.
   sanitized=(thread_pool_test matmul_test attention_test embedding_test rms_norm_test rope_test swiglu_test sampling_test
-    simt_test layers_simt_test matmul_simt_test attention_simt_test sampling_simt_test device_simt_test log_test metrics_test model_test
-    tokenizer_test ring_test worker_test router_test router_metrics_test pod_directory_test background_work_test
-    message_padding_test security_test target_folder_test simulator_test)
+    simt_test layers_simt_test matmul_simt_test attention_simt_test sampling_simt_test llama_simt_test workers_simt_test
+    device_simt_test log_test metrics_test model_test tokenizer_test ring_test worker_test router_test router_metrics_test
+    pod_directory_test background_work_test message_padding_test security_test target_folder_test simulator_test)
   deploy/build.sh asan "${sanitized[@]}"
   run_ctest build/asan -R "^($(IFS='|' && echo "${sanitized[*]}"))\$"
   if tests/fuzz/fuzz.sh --seconds 15; then
