@@ -1,72 +1,133 @@
 """Checks and figures on one NVIDIA GPU, in under ten minutes; bench/gpu.sh starts it. One table, and JSON.
 
-Each check says passed, failed or skipped; the exit code is 0 when none failed. With --shim the same steps run over the shim of
-tests/simt, with tiny models: to see that they work, on a machine without a GPU. No speed is measured then."""
+Each step says passed, failed or skipped; the exit code is 0 when none failed. A figure with a goal says met or MISSED, which is no failure:
+what was measured is right, and slower than it should be. With --shim the same steps run over the shim of tests/simt, with tiny models: to
+see that they work, on a machine without a GPU. No speed is measured then, and no figure is judged."""
 
 import argparse
 import contextlib
 import datetime
 import json
+import os
 import pathlib
+import re
+import shlex
 import shutil
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 
 import lab
 
 import cluster
 import harness
 
-LONG = dict(ignore_eos=True)
 PROMPTS = ["Once upon a time there was a king", "The wolf said to the fox,", "In a deep forest there lived", "When the mother came home"]
 # Greedy choices of two backends may differ where the two largest logits are closer than this (log-probs, BF16 weights and KV cache).
 NEAR_TIE = 0.05
+LIMIT_SECONDS = 590  # of all steps together
+ASSISTED_PAIRS = 6  # runs against transformers; lab.t_quantile is good from six on
 
 
-class Failed(Exception):
+class Outcome(Exception):
+    """Ends a step. `found` goes into the report."""
+
+    def __init__(self, why, **found):
+        super().__init__(why)
+        self.found = found
+
+
+class Failed(Outcome):
     pass
 
 
-class Skipped(Exception):
+class Skipped(Outcome):
     pass
 
 
-def run(command, **options):
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+def run(command, timeout=None):
+    """Of the ended process: code and texts. One that takes longer is killed, and its children, which compute-sanitizer has."""
+    command = [str(part) for part in command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 class Bench:
     def __init__(self, arguments, folder):
         self.shim = arguments.shim
         self.gpu = arguments.gpu
+        self.commit = arguments.commit
         self.folder = folder
+        self.deadline = time.monotonic() + 300  # of the step that runs
         self.bin = harness.BINARY_DIR / "bin"
         self.tests = harness.BINARY_DIR / "tests"
+        self.passes = {}  # {shape: {rows: seconds}}, once `bandwidth` has measured them
         if self.shim:
             shape = dict(vocabulary_size=64, layers=1, max_positions=128)
             models = harness.Models(folder / "models")
             self.pair = (models.random(hidden_size=16, seed=3, **shape), models.random(hidden_size=8, seed=4, **shape))
             self.prompts = [[7 * i % 60 for i in range(8 + n)] for n in range(2)]
             self.num_tokens = 6
+            self.draft_lengths = [2]
+            self.python = arguments.python
+            self.sanitizer = None
         else:
             self.pair = (harness.TALES_TARGET, harness.TALES_DRAFT)
             self.prompts = PROMPTS
             self.num_tokens = 128
+            self.draft_lengths = [2, 4, 8]
+            self.python = arguments.python or "python3"
+            self.sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+
+    def left(self):
+        """Seconds that the step may still take."""
+        return max(1.0, self.deadline - time.monotonic())
+
+    def run(self, *command):
+        return run(command, timeout=self.left())
+
+    def wait_until(self, condition, what):
+        harness.wait_until(condition, min(60, self.left()), what)
+
+    def generate(self, router, prompt, **options):
+        return router.generate(prompt, timeout=self.left(), ignore_eos=True, **options)
+
+    def token_ids(self, router, prompt):
+        if isinstance(prompt, list):
+            return prompt
+        return list(router.stub.Tokenize(cluster.pb.TokenizeRequest(text=prompt, add_special_tokens=True)).ids)
+
+    def program(self, path):
+        """A bundle has not all that a build has."""
+        if not path.exists():
+            raise Skipped(f"{path.name} is not among the binaries")
+        return path
 
     @contextlib.contextmanager
-    def cluster(self, backend, pair=None):
-        """Both workers and a router, as processes of their own."""
+    def cluster(self, backend, pair=None, wrap=lambda program: program):
+        """Both workers and a router, as processes of their own. `wrap` is told a worker's executable and says which to start instead."""
         executables = {}
-        if self.shim and backend == "cuda":
-            executables = {"verifier_executable": self.tests / "tandem-verifier-simt", "drafter_executable": self.tests / "tandem-draft-simt"}
+        for option, name in [("verifier_executable", "tandem-verifier"), ("drafter_executable", "tandem-draft")]:
+            over_shim = self.shim and backend == "cuda"
+            executables[option] = wrap(self.tests / f"{name}-simt" if over_shim else self.bin / name)
         gpu = ["--gpu", self.gpu] if backend == "cuda" else []
-        made = cluster.Cluster(pathlib.Path(tempfile.mkdtemp(dir=self.folder)), *(pair or self.pair),
-                               worker_arguments=["--backend", backend, "--max-slots", 4, *gpu], **executables)
+        made = cluster.Cluster(pathlib.Path(tempfile.mkdtemp(dir=self.folder)), *(pair or self.pair), ready_seconds=self.left(),
+                               worker_arguments=["--backend", backend, "--max-slots", 4, "--admin", "127.0.0.1:0", *gpu], **executables)
         try:
             made.router("--heartbeat-timeout", 20)
-            harness.wait_until(lambda: made.routers[0].info().drafter_attached, 60, "the drafter is attached")
+            self.wait_until(lambda: made.routers[0].info().drafter_attached, "the drafter is attached")
             yield made
         finally:
             made.close()
@@ -74,23 +135,67 @@ class Bench:
     def device(self, *arguments):
         """What bench_device prints."""
         program = self.tests / "bench-device-simt" if self.shim else self.bin / "bench_device"
-        done = run([program, "--gpu", self.gpu, *arguments])
+        done = self.run(self.program(program), "--gpu", self.gpu, *arguments)
         if done.returncode != 0:
             raise Failed(done.stderr.strip())
         return json.loads(done.stdout)
+
+    def nvidia_smi(self, fields, *arguments):
+        """A command that prints these fields of the GPU, separated by commas."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # nvidia-smi does not heed it
+        which = visible.split(",")[self.gpu] if visible else self.gpu
+        return ["nvidia-smi", "-i", str(which), f"--query-gpu={fields}", "--format=csv,noheader,nounits", *arguments]
+
+    @contextlib.contextmanager
+    def clocks(self):
+        """What is yielded has the clocks in MHz while the block ran, seen twice a second: lowest, median, highest. Empty without nvidia-smi."""
+        found = {}
+        process = None
+        if not self.shim:
+            with contextlib.suppress(FileNotFoundError):
+                process = subprocess.Popen(self.nvidia_smi("clocks.sm,clocks.mem", "-lms", "500"), stdout=subprocess.PIPE,
+                                           stderr=subprocess.DEVNULL, text=True)
+        try:
+            yield found
+        finally:
+            if process is not None:
+                process.terminate()
+                samples = re.findall(r"^(\d+), (\d+)$", process.communicate()[0], re.MULTILINE)
+                for name, values in zip(("sm", "memory"), zip(*samples)):
+                    values = [int(value) for value in values]
+                    found[name] = [min(values), statistics.median(values), max(values)]
+
+
+def figure(bench, name, value, least=None, most=None, note=""):
+    """`met` is None where nothing is judged: there is no goal, or no speed."""
+    if bench.shim:
+        value = None
+    goal, met = None, None
+    if least is not None or most is not None:
+        goal = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
+        if value is not None:
+            met = (least is None or value >= least) and (most is None or value <= most)
+    return {"figure": name, "value": value, "goal": goal, "met": met, **({} if value is None else {"note": note})}
 
 
 # ---------------------------------------------------------------- checks
 
 
 def kernels(bench):
-    """ctest -L gpu: every kernel against its reference, the model, the workers' sessions"""
+    """the tests that ctest -L gpu runs: every kernel against its reference, the model, the workers' sessions"""
     if bench.shim:
         raise Skipped("the shim's own tests do this")
-    done = run(["ctest", "--test-dir", harness.BINARY_DIR, "-L", "gpu", "--output-on-failure", "--no-tests=error"])
-    if done.returncode != 0 or "Skipped" in done.stdout:
-        raise Failed(done.stdout[-4000:])
-    return {"summary": done.stdout.strip().splitlines()[-1]}
+    programs = sorted(bench.tests.glob("*_cuda_test"))
+    if not programs:
+        raise Skipped("there are no tests among the binaries")
+    seconds = {}
+    for program in programs:
+        began = time.monotonic()
+        done = bench.run(program)
+        if done.returncode != 0 or "skipped: no GPU" in done.stdout:
+            raise Failed(f"{program.name}: {(done.stdout + done.stderr)[-4000:]}")
+        seconds[program.name] = round(time.monotonic() - began, 1)
+    return {"tests": seconds}
 
 
 def agreement(bench):
@@ -98,11 +203,11 @@ def agreement(bench):
     compared, near_ties, wrong = 0, 0, []
     with bench.cluster("cpu") as cpu, bench.cluster("cuda") as gpu:
         for prompt in bench.prompts:
-            on_cpu = cpu.routers[0].generate(prompt, temperature=0, max_tokens=bench.num_tokens, logprobs=2, draft_length=0, **LONG)
-            ids = list(prompt) if isinstance(prompt, list) else list(cpu.routers[0].stub.Tokenize(
-                cluster.pb.TokenizeRequest(text=prompt, add_special_tokens=True)).token_ids)
+            plain = dict(temperature=0, draft_length=0)
+            on_cpu = bench.generate(cpu.routers[0], prompt, max_tokens=bench.num_tokens, logprobs=2, **plain)
+            ids = bench.token_ids(cpu.routers[0], prompt)
             for position, want in enumerate(on_cpu.token_ids):
-                got = gpu.routers[0].generate(ids + on_cpu.token_ids[:position], temperature=0, max_tokens=1, draft_length=0, **LONG)
+                got = bench.generate(gpu.routers[0], ids + on_cpu.token_ids[:position], max_tokens=1, **plain)
                 compared += 1
                 if got.token_ids == [want]:
                     continue
@@ -112,7 +217,7 @@ def agreement(bench):
                 if gap >= NEAR_TIE:
                     wrong.append({"prompt": prompt, "position": position, "gap": gap})
     if wrong:
-        raise Failed(f"{len(wrong)} of {compared} differ where the two best are further apart than {NEAR_TIE}: {wrong[:3]}")
+        raise Failed(f"{len(wrong)} of {compared} differ where the two best are further apart than {NEAR_TIE}: {wrong[:3]}", wrong=wrong)
     return {"compared": compared, "near_ties": near_ties, "epsilon": NEAR_TIE}
 
 
@@ -125,14 +230,14 @@ def exactness(bench):
             raise Failed(f"the ring's transport is {router.info().ring_transport!r}\n{router.log()}")
         for prompt in bench.prompts:
             for mode in (dict(temperature=0), dict(seed=5, reproducible=True)):
-                options = dict(max_tokens=bench.num_tokens, **mode, **LONG)
-                plain = router.generate(prompt, draft_length=0, **options)
+                options = dict(max_tokens=bench.num_tokens, **mode)
+                plain = bench.generate(router, prompt, draft_length=0, **options)
                 for draft_length in (1, 4):
-                    if router.generate(prompt, draft_length=draft_length, **options).bytes != plain.bytes:
+                    if bench.generate(router, prompt, draft_length=draft_length, **options).bytes != plain.bytes:
                         raise Failed(f"{mode}, K = {draft_length}, {prompt!r}: other text than plain decoding's")
                     compared += 1
-            sampled = router.generate(prompt, seed=6, draft_length=4, max_tokens=bench.num_tokens, **LONG)
-            if sampled.completion.speculation.num_accepted_tokens + sampled.completion.speculation.num_draft_tokens == 0:
+            sampled = bench.generate(router, prompt, seed=6, draft_length=4, max_tokens=bench.num_tokens)
+            if sampled.completion.speculation.num_draft_tokens == 0:
                 raise Failed("nothing was drafted")
     return {"compared": compared}
 
@@ -141,129 +246,385 @@ def kills(bench):
     """kill -9 of each worker while it has the ring open"""
     with bench.cluster("cuda") as made:
         router = made.routers[0]
-        options = dict(seed=5, reproducible=True, draft_length=3, max_tokens=2 * bench.num_tokens, **LONG)
-        want = router.generate(bench.prompts[0], **options).bytes
+        options = dict(seed=5, reproducible=True, draft_length=3, max_tokens=2 * bench.num_tokens)
+        want = bench.generate(router, bench.prompts[0], **options).bytes
         for worker in (made.drafter, made.verifier, made.drafter, made.verifier):
-            stream = router.stream(bench.prompts[0], **options)
-            harness.wait_until(lambda: stream.num_tokens > 2, 60, "tokens come")
+            stream = router.stream(bench.prompts[0], timeout=bench.left(), ignore_eos=True, **options)
+            bench.wait_until(lambda: stream.num_tokens > 2 or stream.done, "tokens come")
             worker.kill()
             worker.start()
             if stream.result().bytes != want:
                 raise Failed(f"after the death of {worker.name}: other text")
-            harness.wait_until(lambda: router.info().ring_transport == "cuda_ipc", 60, "a new ring over CUDA IPC")
+            bench.wait_until(lambda: router.info().ring_transport == "cuda_ipc", "a new ring over CUDA IPC")
     return {"kills": 4}
 
 
+# Tool, tests, and which of them: those that draw thousands of times take long under it, and show nothing more.
+SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memcheck", "layers", "*"), ("memcheck", "sampling", "-*TheLaw*"),
+             ("racecheck", "sampling", "LogProbs*:VerifyBlock*"), ("initcheck", "sampling", "LogProbs*:VerifyBlock*")]
+
+
 def sanitizer(bench):
-    """compute-sanitizer on a short run of the kernels"""
-    tool = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
-    if bench.shim or tool is None:
-        raise Skipped("no compute-sanitizer here" if not bench.shim else "the shim runs under AddressSanitizer instead")
-    reports = {}
-    for check in ("memcheck", "racecheck"):
-        done = run([tool, "--tool", check, "--error-exitcode", "9", bench.tests / "sampling_cuda_test"], timeout=240)
+    """compute-sanitizer: memcheck of the kernels and of a short generate; racecheck and initcheck of sampling"""
+    if bench.sanitizer is None:
+        raise Skipped("the shim runs under AddressSanitizer instead" if bench.shim else "compute-sanitizer is not installed")
+    reports, late = {}, []
+    for check, tests, which in SANITIZED:
+        program = bench.program(bench.tests / f"{tests}_{'simt' if bench.shim else 'cuda'}_test")
+        try:
+            done = bench.run(bench.sanitizer, "--tool", check, "--error-exitcode", 9, program, f"--gtest_filter={which}")
+        except subprocess.TimeoutExpired:  # this tool's slowness is no finding
+            late.append(f"{check} of {tests}")
+            continue
         if done.returncode != 0:
-            raise Failed(f"{check}: {(done.stdout + done.stderr)[-3000:]}")
-        reports[check] = "no finding"
-    return reports
+            raise Failed(f"{check} of {tests}: {(done.stdout + done.stderr)[-3000:]}", reports=reports)
+        reports[f"{check} of {tests}"] = "no finding"
+    if bench.left() < 20:
+        late.append("memcheck of a generate")
+    else:
+        check_generate(bench)
+        reports["memcheck of a generate"] = "no finding"
+    if late:
+        raise Skipped(f"out of time: {', '.join(late)}; the others without a finding", reports=reports)
+    return {"reports": reports}
+
+
+def signal_workers(workers, how):
+    """Those that run under a tool: its own processes are left alone."""
+    for worker in filter(lambda worker: worker.alive(), workers):
+        for pid, name in harness.descendants(worker.pid).items():
+            if name.startswith("tandem-"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+
+
+def check_generate(bench):
+    """Both workers under memcheck, a greedy and a sampled request."""
+    logs = []
+
+    def under_memcheck(program):
+        log, script = (bench.folder / f"{program.name}.{end}" for end in ("memcheck", "sh"))
+        command = shlex.join(str(part) for part in (bench.sanitizer, "--tool", "memcheck", "--log-file", log, program))
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o755)
+        logs.append(log)
+        return script
+
+    with bench.cluster("cuda", wrap=under_memcheck) as made:
+        try:
+            for options in (dict(temperature=0), dict(seed=6)):
+                bench.generate(made.routers[0], bench.prompts[0], draft_length=3, max_tokens=min(16, bench.num_tokens), **options)
+            # The tool reports when what it watches has ended.
+            made.routers[0].kill()
+            signal_workers(made.workers(), signal.SIGTERM)
+            for worker in made.workers():
+                worker.process.wait(bench.left())
+        finally:
+            signal_workers(made.workers(), signal.SIGKILL)
+    for log in logs:
+        text = log.read_text(errors="replace") if log.exists() else "no report"
+        if "ERROR SUMMARY: 0 errors" not in text:
+            raise Failed(f"memcheck of a generate, {log.stem}: {text[-3000:]}")
 
 
 # ---------------------------------------------------------------- figures
 
 
+# What decoding with this shape should reach of the copy bandwidth.
+SHAPES = {"3B": 0.85, "1B": 0.80}
+LEAST_OVER_TRANSFORMERS = 3
+MOST_OF_EIGHT_ROWS = 1.15  # times one row
+MOST_ROUND_OVERHEAD = 0.08
+
+
 def large_pair(bench):
     """The embedded pair in the shapes of Llama-3.2-3B and 1B: made once and kept."""
+    if bench.shim:
+        return bench.pair
     made = []
-    for shape, small in (("3b", harness.TALES_TARGET), ("1b", harness.TALES_DRAFT)):
-        folder = lab.SOURCE_DIR / "build" / "bench-models" / f"inflated-{shape}"
+    for shape, small in zip(SHAPES, bench.pair):
+        folder = lab.SOURCE_DIR / "build" / "bench-models" / f"inflated-{shape.lower()}"
         if not (folder / "complete").exists():
-            done = run([bench.bin / "inflate_model", small, folder, "--shape", shape])
+            shutil.rmtree(folder, ignore_errors=True)
+            done = bench.run(bench.program(bench.bin / "inflate_model"), small, folder, "--shape", shape.lower())
             if done.returncode != 0:
                 raise Failed(done.stderr)
             (folder / "complete").touch()
         made.append(folder)
-    return made
+    return tuple(made)
+
+
+def shape_of(folder):
+    config = json.loads((folder / "config.json").read_text())
+    names = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"]
+    return {name: config.get(name) for name in names}
 
 
 def bandwidth(bench):
-    """decode of the 3B and 1B shapes, one stream, against copy bandwidth (goals 85 % and 80 %; 8 rows at most 1.15 times one)"""
-    if bench.shim:
-        report = bench.device("--copy-bytes", 4096, "--model", bench.pair[0], "--context", 4, "--rows", "1,2", "--repeats", 1)
-        return {"ran": len(report["model"]["passes"]) == 2}
-    figures = {}
-    for name, folder in zip(("3b", "1b"), large_pair(bench)):
-        report = bench.device("--model", folder)
-        passes = {each["rows"]: each for each in report["model"]["passes"]}
-        figures[name] = {"copy_bytes_per_second": report["copy_bytes_per_second"],
-                         "decode_seconds": passes[1]["seconds"],
-                         "share_of_copy_bandwidth": passes[1]["share_of_copy_bandwidth"],
-                         "eight_rows_over_one": passes[8]["seconds"] / passes[1]["seconds"],
-                         "passes": report["model"]["passes"]}
-    return figures
+    """decode of the 3B and 1B shapes, one stream, against copy bandwidth; passes of several rows against one of one"""
+    sizes = ["--copy-bytes", 4096, "--context", 4, "--rows", "1,3,8", "--repeats", 1] if bench.shim else ["--rows", "1,2,3,4,5,8,9,16"]
+    models, figures = {}, []
+    with bench.clocks() as clocks:
+        for (name, least), folder in zip(SHAPES.items(), large_pair(bench)):
+            report = bench.device("--model", folder, *sizes)
+            model = report["model"]
+            passes = {each["rows"]: each for each in model["passes"]}
+            bench.passes[name] = {rows: each["seconds"] for rows, each in passes.items()}
+            models[name] = {"shape": shape_of(folder), "weight_bytes": model["weight_bytes"], "context": model["context"],
+                            "copy_bytes_per_second": report["copy_bytes_per_second"], "passes": model["passes"]}
+            figures += [
+                figure(bench, f"decode of the {name} shape, share of copy bandwidth", passes[1]["share_of_copy_bandwidth"], least=least,
+                       note=f"{1e3 * passes[1]['seconds']:.3f} ms a step"),
+                figure(bench, f"8 rows over one, {name} shape", passes[8]["seconds"] / passes[1]["seconds"], most=MOST_OF_EIGHT_ROWS)]
+    return {"models": models, "clocks_mhz": clocks, "figures": figures}
+
+
+def ring_bytes(drafter):
+    """{transport: bytes} of log-probs that the drafter handed over, from its metrics."""
+    url = re.search(r"metrics: (http://\S+/metrics)", drafter.log()).group(1)
+    with urllib.request.urlopen(url, timeout=10) as response:
+        text = response.read().decode()
+    return {transport: float(count)
+            for transport, count in re.findall(r'^tandem_ring_bytes_total\{.*\btransport="(\w+)".*\} (\S+)$', text, re.MULTILINE)}
 
 
 def end_to_end(bench):
-    """speedup over plain decoding with the 1B/3B shapes, beside the prediction from measured costs and Theorem 3.8"""
-    if bench.shim:
+    """speedup with the 1B/3B shapes beside its prediction, overhead of a round; no log-probs go through the host"""
+    path = bench.folder / "bench.json"
+    options = ["--draft-lengths", ",".join(map(str, bench.draft_lengths)), "--json", path]
+    if bench.shim:  # whose models know single letters
+        prompts = bench.folder / "prompts"
+        prompts.write_text("the king\nthe wolf\n")
+        options += ["--prompts", prompts, "--pairs", 1, "--max-tokens", bench.num_tokens]
+    with bench.cluster("cuda", large_pair(bench)) as made:
+        done = bench.run(bench.bin / "tandem", "bench", "--connect", made.routers[0].address, *options)
+        if done.returncode != 0:
+            raise Failed(done.stdout + done.stderr)
+        handed_over = ring_bytes(made.drafter)
+    report = json.loads(path.read_text())
+    found = {"ring_bytes": handed_over, "bench": report, "figures": round_figures(bench, report["rows"])}
+    if not handed_over["cuda_ipc"] > 0 or handed_over["shm"] + handed_over["inline"] > 0:
+        raise Failed(f"log-probs of drafts went through the host: {handed_over}", **found)
+    return found
+
+
+def round_figures(bench, rows):
+    """Of what `tandem bench` reports (docs/cli.md): speedups beside their predictions, and where the time of a round goes."""
+    figures = []
+    for row in rows:
+        length = row["draft_length"]
+        if length == 0:
+            continue
+        at = f"{row['mode']}, K = {length}"
+        predicted = row["predicted_speedup_measured_costs"]
+        low, high = row["speedup_95_percent"]
+        figures.append(figure(
+            bench, f"speedup over its prediction, {at}", row["speedup"] / predicted if predicted else None, 0.95, 1.05,
+            note=f"{row['speedup']:.2f} ({low:.2f} to {high:.2f}), predicted {predicted:.2f}; Theorem 3.8: "
+                 f"{row['predicted_speedup_theorem_3_8']:.2f}; alpha {row['alpha']:.2f}"))
+        seconds = row["round_seconds"]
+        whole = sum(seconds.values())
+        outside = seconds["transfer"] + seconds["router"]
+        judged = length == bench.draft_lengths[len(bench.draft_lengths) // 2]  # K = 4, as in the README
+        figures.append(figure(bench, f"router, messages and transfer, share of a round, {at}", outside / whole if whole else None,
+                              most=MOST_ROUND_OVERHEAD if judged else None, note=f"{1e3 * outside:.2f} ms of {1e3 * whole:.2f}"))
+        # The workers' seconds have the host's part in them, and gaps between launches: what a round takes beyond its passes, as
+        # bench_device measured them. Kernels of sampling and the rows that a drafter catches up with count as beyond, so this is an
+        # upper bound, and not judged.
+        target, draft = bench.passes.get("3B", {}), bench.passes.get("1B", {})
+        if whole and 1 in draft and length + 1 in target:
+            figures.append(figure(bench, f"beyond the models' passes, share of a round, {at}",
+                                  1 - (length * draft[1] + target[length + 1]) / whole))
+    return figures
+
+
+class Transformers:
+    """bench/transformers_assisted.py, run by the machine's own Python: that is where PyTorch is, if anywhere."""
+
+    def __init__(self, bench, target, draft):
+        if shutil.which(bench.python) is None:
+            raise Skipped(f"transformers is not installed: there is no {bench.python}")
+        self._log = bench.folder / "transformers.log"
+        command = [bench.python, lab.SOURCE_DIR / "bench" / "transformers_assisted.py", target, draft, "--gpu", bench.gpu]
+        with open(self._log, "wb") as log:
+            self._process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                                             text=True)
+        self._timer = threading.Timer(bench.left(), self._process.kill)
+        self._timer.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._timer.cancel()
+        self._process.kill()
+        self._process.communicate()
+
+    def read(self):
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        code = self._process.wait()
+        text = self._log.read_text(errors="replace").strip()
+        if code == 3:  # what it needs is not there
+            raise Skipped(text.splitlines()[-1])
+        raise Failed(f"transformers ended with {code}: {text[-3000:]}")
+
+    def generate(self, prompt_ids, num_tokens, assisted):
+        with contextlib.suppress(BrokenPipeError):  # read() says why
+            self._process.stdin.write(json.dumps({"prompt_ids": prompt_ids, "num_tokens": num_tokens, "assisted": assisted}) + "\n")
+            self._process.stdin.flush()
+        return self.read()
+
+
+def num_equal(first, second):
+    """Tokens up to the first that differs."""
+    count = 0
+    for one, other in zip(first, second):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def assisted(bench):
+    """tokens/s over those of Hugging Face transformers' assisted generation: same weights, prompts and lengths, greedy, in turns"""
+    if bench.python is None:
         raise Skipped("no speed is measured over the shim")
     target, draft = large_pair(bench)
-    path = bench.folder / "bench.json"
-    done = run([bench.bin / "tandem", "bench", "--backend", "cuda", "--target", target, "--draft", draft, "--draft-lengths", "2,4,8",
-                "--pairs", "20", "--json", path])
-    if done.returncode != 0:
-        raise Failed(done.stdout + done.stderr)
-    return json.loads(path.read_text())
+    rates = {"tandem": {}, "transformers": {}, "transformers_plain": {}}  # by pair; -1 warms up
+    outputs = {"tandem": {}, "transformers": {}, "transformers_plain": {}}
+    with Transformers(bench, target, draft) as other:
+        versions = other.read()  # it can run here, and loads the models meanwhile
+        with bench.cluster("cuda", (target, draft)) as made:
+            router = made.routers[0]
+            prompts = [bench.token_ids(router, prompt) for prompt in bench.prompts]
+            other.read()
+
+            # Of the whole call, the prompt included, on both sides.
+            def measure(name, pair):
+                prompt = prompts[max(pair, 0) % len(prompts)]
+                if name == "tandem":
+                    began = time.monotonic()
+                    token_ids = bench.generate(router, prompt, temperature=0, max_tokens=bench.num_tokens).token_ids
+                    seconds = time.monotonic() - began
+                else:
+                    answer = other.generate(prompt, bench.num_tokens, assisted=name == "transformers")
+                    token_ids, seconds = answer["token_ids"], answer["seconds"]
+                outputs[name][pair] = token_ids
+                rates[name][pair] = len(token_ids) / seconds
+                return rates[name][pair]
+
+            ratio = lab.paired(lambda pair: measure("tandem", pair), lambda pair: measure("transformers", pair), ASSISTED_PAIRS)
+            for pair in range(-1, 2):
+                measure("transformers_plain", pair)
+    # F32 activations here, BF16 there: they part at near ties. For information.
+    equal = [num_equal(outputs["tandem"][pair], outputs["transformers"][pair]) for pair in range(ASSISTED_PAIRS)]
+    medians = {name: statistics.median(rate for pair, rate in of.items() if pair >= 0) for name, of in rates.items()}
+    note = f"{ratio['low']:.2f} to {ratio['high']:.2f}; " + ", ".join(f"{name} {rate:.0f} tokens/s" for name, rate in medians.items())
+    return {"versions": versions, "num_tokens": bench.num_tokens, "equal_tokens": equal, "ratio": ratio, "tokens_per_second": medians,
+            "figures": [figure(bench, "tokens/s over transformers' assisted generation", ratio["mean"], LEAST_OVER_TRANSFORMERS, note=note)]}
 
 
-STEPS = [kernels, agreement, exactness, kills, sanitizer, bandwidth, end_to_end]
+# And the seconds that each may take, should the others take all of theirs.
+STEPS = {kernels: 120, agreement: 50, exactness: 20, kills: 20, sanitizer: 90, bandwidth: 90, end_to_end: 70, assisted: 110}
+
+
+def outcome(bench, step, share):
+    if bench.deadline - time.monotonic() < share / 2:
+        return {"status": "skipped", "why": "out of time"}
+    try:
+        return {"status": "passed", **step(bench)}
+    except Skipped as why:
+        return {"status": "skipped", "why": str(why), **why.found}
+    except Failed as why:
+        return {"status": "failed", "why": str(why), **why.found}
+    except Exception as error:  # the next steps may work all the same
+        return {"status": "failed", "why": f"{type(error).__name__}: {error}"}
 
 
 def machine(bench):
-    found = bench.device("--copy-bytes", 1 << (12 if bench.shim else 30), "--repeats", 1 if bench.shim else 20)
-    found["commit"] = run(["git", "-C", lab.SOURCE_DIR, "describe", "--always", "--dirty"]).stdout.strip()
-    query = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.limit"
-    with contextlib.suppress(FileNotFoundError):
-        found["nvidia_smi"] = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]).stdout.strip().splitlines()
+    found = {"commit": bench.commit or "unknown"}
+    if bench.commit is None:
+        with contextlib.suppress(FileNotFoundError):
+            found["commit"] = run(["git", "-C", lab.SOURCE_DIR, "describe", "--always", "--dirty"]).stdout.strip() or "unknown"
+    fields = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit"
+    if not bench.shim:
+        with contextlib.suppress(FileNotFoundError):
+            done = run(bench.nvidia_smi(fields))
+            if done.returncode == 0:
+                found["nvidia_smi"] = dict(zip(fields.split(","), (value.strip() for value in done.stdout.split(","))))
+                found["driver"] = found["nvidia_smi"]["driver_version"]
+    try:
+        found |= bench.device("--copy-bytes", 1 << (12 if bench.shim else 30), "--repeats", 1 if bench.shim else 20)
+    except Skipped as why:
+        if "nvidia_smi" not in found:
+            raise Failed(f"{why}, and nvidia-smi finds none") from None
+        found["device"] = found["nvidia_smi"]["name"]
     return found
+
+
+def verdict(entry):
+    if entry["goal"] is None:
+        return "no goal"
+    return {True: "met", False: "MISSED", None: "not judged"}[entry["met"]]
+
+
+def show(name, description, result):
+    print(f"{result['status']:8} {name:11} {result['seconds']:6.1f} s  {description}")
+    if result["status"] != "passed":
+        print(f"         {result['status']}: {result['why']}")
+    for entry in result.get("figures", []):
+        value = "" if entry["value"] is None else f": {entry['value']:.3f}"
+        goal = "" if entry["goal"] is None else f" (goal: {entry['goal']})"
+        note = f"; {entry['note']}" if entry.get("note") else ""
+        print(f"         {verdict(entry):10} {entry['figure']}{value}{goal}{note}")
+    sys.stdout.flush()
+
+
+def summary(steps):
+    statuses = [step["status"] for step in steps.values()]
+    verdicts = [verdict(entry) for step in steps.values() for entry in step.get("figures", [])]
+    return (", ".join(f"{statuses.count(status)} {status}" for status in ("passed", "failed", "skipped")) + "; goals: " +
+            ", ".join(f"{verdicts.count(each)} {each}" for each in ("met", "MISSED", "not judged")))
 
 
 def main():
     names = [step.__name__ for step in STEPS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", type=int, default=0, help="which GPU, as the driver counts (0)")
+    parser.add_argument("--gpu", type=int, default=0, help="which GPU, in the order of nvidia-smi (0)")
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=", ".join(names))
     parser.add_argument("--out", type=pathlib.Path, help="where to write the JSON (default: bench/results/gpu.json; with --shim: nowhere)")
+    parser.add_argument("--python", help="a Python that has torch and transformers (python3)")
+    parser.add_argument("--commit", help="of the binaries, where git cannot say it")
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help=f"seconds for all steps ({LIMIT_SECONDS}); what is left out is skipped")
     parser.add_argument("--shim", action="store_true", help="over the shim of tests/simt, tiny: only whether everything runs")
     arguments = parser.parse_args()
     if unknown := set(arguments.only) - set(names):
         parser.error(f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # nvidia-smi's
+    out = arguments.out or (None if arguments.shim else lab.SOURCE_DIR / "bench" / "results" / "gpu.json")
 
+    end = time.monotonic() + arguments.limit
     with tempfile.TemporaryDirectory(prefix="tandem-gpu-") as folder:
         bench = Bench(arguments, pathlib.Path(folder))
         try:
             report = {"measured": datetime.date.today().isoformat(), "machine": machine(bench), "steps": {}}
         except Failed as error:
             sys.exit(f"skipped: no GPU: {error}")
-        print(f"{report['machine']['device']}, {report['machine']['copy_bytes_per_second'] / 1e9:.0f} GB/s copied")
-        for step in STEPS:
-            if step.__name__ not in arguments.only:
-                continue
+        of = report["machine"]
+        print(f"{of['device']}, driver {of.get('driver', 'unknown')}, {of.get('copy_bytes_per_second', 0) / 1e9:.0f} GB/s copied; {of['commit']}")
+        selected = [(step, share) for step, share in STEPS.items() if step.__name__ in arguments.only]
+        for i, (step, share) in enumerate(selected):
+            bench.deadline = end - sum(later for _, later in selected[i + 1:])
             began = time.monotonic()
-            result = {}
-            try:
-                result = {"status": "passed", **step(bench)}
-            except Skipped as why:
-                result = {"status": "skipped", "why": str(why)}
-            except (Failed, AssertionError, subprocess.TimeoutExpired) as why:
-                result = {"status": "failed", "why": str(why)}
+            result = outcome(bench, step, share)
             result["seconds"] = round(time.monotonic() - began, 1)
             report["steps"][step.__name__] = result
-            print(f"{result['status']:8} {step.__name__:11} {result['seconds']:6.1f} s  {step.__doc__}", flush=True)
-            if result["status"] != "passed":
-                print(f"         {result['why']}")
-    out = arguments.out or (None if arguments.shim else lab.SOURCE_DIR / "bench" / "results" / "gpu.json")
-    if out is not None:
-        out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+            show(step.__name__, step.__doc__, result)
+            if out is not None:  # after each: a machine may be lost
+                out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    print(summary(report["steps"]))
     sys.exit(any(result["status"] == "failed" for result in report["steps"].values()))
 
 

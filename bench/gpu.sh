@@ -1,20 +1,69 @@
 #!/usr/bin/env bash
-# Checks and figures on an NVIDIA GPU, in under ten minutes: kernels against their references, agreement with the CPU, exactness,
-# CUDA IPC between two processes and their deaths, compute-sanitizer, bandwidth and speedup. One table; JSON in bench/results/gpu.json.
-#   bench/gpu.sh                  everything; builds what is missing first
-#   bench/gpu.sh --only kills     one step; --help lists them and the options
-#   bench/gpu.sh --shim           without a GPU, tiny: only whether the steps work
+# Checks and figures on an NVIDIA GPU: kernels against their references, agreement with the CPU, exactness, CUDA IPC between two processes
+# and their deaths, compute-sanitizer, bandwidth, speedup, Hugging Face transformers beside it. Takes under ten minutes, and on top of that
+# what there is to build. One table; JSON in bench/results/gpu.json.
+#   bench/gpu.sh                      builds what is missing or old, fetching a CUDA compiler where there is none; then everything
+#   bench/gpu.sh --binaries DIR       with the executables of a build folder, or of an unpacked bundle: what these lack is skipped
+#   bench/gpu.sh --binaries ARCHIVE   the same, of an archive of either
+#   bench/gpu.sh --shim               without a GPU, tiny: only whether the steps work
+# and:
+#   --only STEP,…     of kernels, agreement, exactness, kills, sanitizer, bandwidth, end_to_end, assisted
+#   --out FILE        where the JSON goes
+#   --gpu N           which GPU, in the order of nvidia-smi (0)
+#   --python PYTHON   one that has torch and transformers (python3); without them `assisted` is skipped
+#   --commit TEXT     what the JSON says of the binaries' commit (what git says of this folder)
+#   --limit SECONDS   of all steps together (590)
+# The exit code is 0 when no check failed. A figure that misses its goal says MISSED.
 set -euo pipefail
+
+usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; }
+
+# Before anything is built or changed.
+binaries="${TANDEM_BINARY_DIR:-}"
+shim=false
+arguments=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --binaries)
+      binaries="${2:?--binaries: want a folder or an archive}"
+      shift
+      ;;
+    --shim)
+      shim=true
+      arguments+=("$1")
+      ;;
+    *) arguments+=("$1") ;;
+  esac
+  shift
+done
+[ -z "$binaries" ] || binaries="$(realpath -- "$binaries")"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-export TANDEM_BINARY_DIR="${TANDEM_BINARY_DIR:-$PWD/build/cpu-release}"
-needed=(bin/tandem bin/bench_device tests/matmul_cuda_test)  # the latter two are not built without CUDA
-[[ " $* " != *" --shim "* ]] || needed=(bin/tandem)
-for program in "${needed[@]}"; do
-  [ ! -x "$TANDEM_BINARY_DIR/$program" ] || continue
-  deploy/fetch_cuda.sh
+if [ -z "$binaries" ]; then
+  binaries="$PWD/build/cpu-release"
+  [ "$shim" = true ] || deploy/fetch_cuda.sh  # which does nothing where there is a compiler
   deploy/build.sh cpu-release
-  break
-done
+  if [ "$shim" = false ] && [ ! -x "$binaries/bin/bench_device" ]; then
+    echo "error: built without CUDA: no CUDA compiler works here (build/cpu-release/configure.log)" >&2
+    exit 1
+  fi
+elif [ -f "$binaries" ]; then
+  folder="$PWD/build/gpu-binaries"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  tar -xf "$binaries" -C "$folder"
+  program="$(find "$folder" -path '*/bin/tandem' -print -quit)"
+  binaries="${program%/bin/tandem}"
+fi
+if [ ! -x "$binaries/bin/tandem" ]; then
+  echo "error: --binaries: there is no bin/tandem" >&2
+  exit 2
+fi
+
 tests/system/make_venv.sh
-exec build/venv/bin/python -B bench/gpu.py "$@"
+export TANDEM_BINARY_DIR="$binaries"
+exec build/venv/bin/python -B bench/gpu.py "${arguments[@]}"

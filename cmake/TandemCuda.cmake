@@ -10,7 +10,10 @@ if(TANDEM_CUDA AND NOT TANDEM_SANITIZE AND NOT TANDEM_FUZZ)
     if(NOT CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
     endif()
-    # A compiler that does not get along with this one is none.
+    # A compiler that does not get along with this one is none. check_language remembers that; it may have been mended since.
+    if(NOT CMAKE_CUDA_COMPILER)
+      unset(CMAKE_CUDA_COMPILER CACHE)
+    endif()
     set(ENV{CUDACXX} ${TANDEM_NVCC})
     include(CheckLanguage)
     check_language(CUDA)

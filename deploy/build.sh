@@ -8,10 +8,14 @@ preset="${1:-cpu-release}"
 shift || true
 
 deploy/install_dependencies.sh
-# A build that was configured before there was a CUDA compiler (deploy/fetch_cuda.sh) looks for it again.
-has_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || [ -e build/cuda/complete ]; }
-if [ ! -f "build/$preset/build.ninja" ] ||
-  { grep -q '^TANDEM_NVCC:FILEPATH=TANDEM_NVCC-NOTFOUND' "build/$preset/CMakeCache.txt" && has_nvcc; }; then
+
+# Whether the folder was configured without a CUDA compiler that works, and there is one now. Under sanitizers none is looked for.
+lacks_cuda() {
+  grep -Eqs '^(TANDEM_NVCC|CMAKE_CUDA_COMPILER):[A-Z]*=.*NOTFOUND$' "build/$preset/CMakeCache.txt" || return 1
+  command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || [ -e build/cuda/complete ]
+}
+
+if [ ! -f "build/$preset/build.ninja" ] || lacks_cuda; then
   echo "Configuring $preset"
   mkdir -p "build/$preset"
   # The log is only worth reading when it fails.

@@ -22,13 +22,14 @@ OWN_CHANNEL = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_b
 class Process:
     """An executable that prints `ready: ADDRESS`. Every life of it listens at the same address."""
 
-    def __init__(self, folder, name, *arguments, executable=None, tag=""):
+    def __init__(self, folder, name, *arguments, executable=None, tag="", ready_seconds=30):
         self.name = name + tag
         self.folder = folder
         self.arguments = [str(executable or harness.BINARY_DIR / "bin" / name), "--listen", f"unix:{folder}/{self.name}.sock",
                           *map(str, arguments)]
         self.address = f"unix:{folder}/{self.name}.sock"
         self.log_path = folder / f"{self.name}.log"
+        self.ready_seconds = ready_seconds  # that it has to get ready in; large models take long to load
         self.process = None
         self.stopped = False
         self.ready_at = 0.0
@@ -42,7 +43,7 @@ class Process:
             self.process = subprocess.Popen(self.arguments, stdout=subprocess.PIPE, stderr=log, text=True,
                                             env={**os.environ, "TMPDIR": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder)})
         self.stopped = False
-        timer = threading.Timer(30, self.process.kill)
+        timer = threading.Timer(self.ready_seconds, self.process.kill)
         timer.start()
         line = self.process.stdout.readline()
         timer.cancel()
@@ -208,18 +209,24 @@ class Cluster:
     """A pair of workers and any number of routers."""
 
     def __init__(self, folder, target, draft=None, *, worker_arguments=(), router_arguments=(), verifier_arguments=(),
-                 verifier_executable=None, drafter_executable=None):
+                 verifier_executable=None, drafter_executable=None, ready_seconds=30):
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.target = target
         self.verifier = Worker(folder, "tandem-verifier", "--model", target, *worker_arguments, *verifier_arguments,
-                               executable=verifier_executable)
+                               executable=verifier_executable, ready_seconds=ready_seconds)
         self.drafter = None if draft is None else Worker(folder, "tandem-draft", "--model", draft, *worker_arguments,
-                                                            executable=drafter_executable)
+                                                            executable=drafter_executable, ready_seconds=ready_seconds)
         self.routers = []
         self._router_arguments = router_arguments
-        for worker in self.workers():
-            worker.start()
+        try:
+            for worker in self.workers():
+                worker.start()
+        except BaseException:  # nobody will close what was not made
+            for worker in self.workers():
+                if worker.alive():
+                    worker.process.kill()
+            raise
 
     def workers(self):
         return [self.verifier] if self.drafter is None else [self.verifier, self.drafter]
