@@ -107,6 +107,8 @@ def is_watched(address):
 def window(server, address, page, seconds):
     """Processor seconds of the router and the browser, with the page open or closed."""
     with browser(f"http://{address}/" if page == "open" else BLANK) as process:
+        if page == "open":  # a browser that starts for the first time takes its time
+            harness.wait_until(lambda: is_watched(address), 60, "the page is open")
         time.sleep(min(SETTLE_SECONDS, seconds))
         router = server.child("tandem-router")
 

@@ -392,8 +392,9 @@ def soak(bench):
     """Half an hour at 80 % of the most that is served, with clients that leave and workers that are killed (soak.py, soak.json)."""
     report = soaking.soak(soaking.parse(["--seconds", str(bench.size(1800, 4)), "--kill-every", str(bench.size(120, 2)),
                                          "--json", str(bench.out / "soak.json")]))
-    kept = {key: report[key] for key in ("seconds", "rate", "requests", "cancelled", "failures", "not_back", "verdicts")}
-    return {**kept, "kills": len(report["kills"]), "mib_per_hour": {name: line["mib_per_hour"] for name, line in report["growth"].items()},
+    kept = {key: report[key] for key in ("seconds", "rate", "most_requests_per_second", "requests", "cancelled", "failures", "not_back", "verdicts",
+                                       "growth", "slopes")}
+    return {**kept, "kills": len(report["kills"]),
             "goal": "no request fails, all comes back to what it was, memory grows by less than 1 MiB/h", "met": report["passed"]}
 
 
@@ -474,10 +475,14 @@ def render(name, figure):
         sizes = figure["message_bytes"]
         lines.append(f"- a message has {sizes['bare']:.0f} bytes on average, padded {sizes['padded']:.0f}")
     if name == "soak":
-        each = ", ".join(f"{name} {value:.2f}" for name, value in figure["mib_per_hour"].items())
-        lines.append(f"- {figure['seconds'] / 60:.0f} minutes, {figure['rate']:.1f} requests a second: {figure['requests']} requests, of which "
-                     f"{figure['cancelled']} were left early, {figure['kills']} kills; failures {figure['failures'] or 'none'}, "
-                     f"not back to what it was: {', '.join(figure['not_back']) or 'nothing'}; MiB/h: {each}")
+        most = figure["most_requests_per_second"]
+        lines += [f"- {figure['seconds'] / 60:.0f} minutes, {figure['rate']:.1f} requests a second (at most {most['before']:.1f} before, "
+                  f"{most['after']:.1f} after): {figure['requests']} requests, of which {figure['cancelled']} were left early, "
+                  f"{figure['kills']} kills; failures {figure['failures'] or 'none'}, not back to what it was: "
+                  f"{', '.join(figure['not_back']) or 'nothing'}",
+                  *(f"- memory of {name}: {line['mib_per_hour']:+.2f} MiB/h (quartiles {line['quartiles'][0]:+.2f}, "
+                    f"{line['quartiles'][1]:+.2f})" for name, line in figure["growth"].items()),
+                  *(f"- {name}: {line['per_hour']:+.1f} ± {2 * line['error']:.1f} an hour under load" for name, line in figure["slopes"].items())]
     if "ratio" in figure:
         lines.append("")
         lines.append(f"Ratio {interval(figure['ratio'])}.")

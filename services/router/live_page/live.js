@@ -1,11 +1,12 @@
-// The live page of a Tandem router. Asks live.json once a second for what is new; everything else happens here.
+// The live page of a Tandem router. Asks live.json every four seconds for what is new; everything else happens here.
 "use strict";
 
 const SPAN = 600;      // seconds that charts show, at most
 const LEAST_SPAN = 60;
 const WINDOW = 5;      // seconds over which rates are taken
 const SLOW = 20;       // the same of acceptance
-const REDRAW = 4;      // answers from one drawing of what is large to the next: numbers change each second, pictures may take their time
+const POLL = 4000;     // milliseconds from one answer to the next question: a browser takes less than 1 % of a core (bench/live_page.py)
+const REDRAW = 2;      // answers from one drawing of what is large to the next: numbers change with each, pictures may take their time
 const byId = (id) => document.getElementById(id);
 const samples = [];    // see LiveSample in live_history.h
 let events = [];
@@ -325,10 +326,6 @@ function showEvents() {
 }
 
 let drawn = 0;
-document.addEventListener("visibilitychange", () => { drawn = 0; });
-for (const [source, event] of [[window, "resize"], [matchMedia("(prefers-color-scheme: dark)"), "change"]]) {
-  source.addEventListener(event, () => charts.forEach((chart) => chart.draw()));
-}
 
 function show() {
   if (!state) return;
@@ -392,10 +389,15 @@ async function poll() {
       byId("lost").hidden = false;
     }
   }
-  setTimeout(poll, 1000);
+  setTimeout(poll, POLL);
 }
 
-addEventListener("resize", () => charts.forEach((chart) => chart.draw()));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.draw()));
-document.addEventListener("visibilitychange", () => { if (!document.hidden && state) show(); });
+for (const [source, event] of [[window, "resize"], [matchMedia("(prefers-color-scheme: dark)"), "change"]]) {
+  source.addEventListener(event, () => charts.forEach((chart) => chart.draw()));
+}
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  drawn = 0;  // all of it at once
+  show();
+});
 poll();
