@@ -29,6 +29,7 @@ from tandem.v1 import generate_pb2 as pb
 
 CLIENTS = "1,2,4,8,16,32"
 SCRAPES = 50
+MOST_SCRAPE_SECONDS = 0.010
 
 
 class Bench:
@@ -249,8 +250,10 @@ def thousand_streams(bench):
     waiting = hold_open(bench, streams, 8)
     running = hold_open(bench, streams, streams)
     met = all(held["most_open"] >= streams and not held["failures"] for held in (waiting, running))
-    return {"waiting": waiting, "running": running, "goal": f"{streams} open, none fails",
-            "met": met and running["most_running"] >= streams}
+    scrape = max(process["p99"] for process in running["scrape"]["processes"].values())
+    return {"waiting": waiting, "running": running,
+            "goal": f"{streams} open, none fails, a scrape takes {1e3 * MOST_SCRAPE_SECONDS:.0f} ms at most (p99)",
+            "met": met and running["most_running"] >= streams and scrape <= MOST_SCRAPE_SECONDS}
 
 
 def prefix_cache(bench):
@@ -458,7 +461,7 @@ def render(name, figure):
                 each = ", ".join(f"{name} {1e3 * one['p50']:.1f} / {1e3 * one['p99']:.1f} ms ({one['bytes'] / 1024:.0f} KiB)"
                                  for name, one in scraped["processes"].items())
                 lines.append(f"- GET /metrics, {scraped['times']} times each while all run ({scraped['running_after']} after the last), "
-                             f"p50 / p99: {each}; goal 10 ms")
+                             f"p50 / p99: {each}")
     if name == "prefix_cache":
         lines.append(f"- first {1e3 * figure['first_seconds']:.1f} ms, second {1e3 * figure['second_seconds']:.1f} ms, of which "
                      f"{figure['cached_tokens']} tokens were cached")

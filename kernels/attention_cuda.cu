@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args
     if constexpr (kWide) {
       float of_key[kEight];
       float of_value[kEight];
-      LoadEight<kType>(from, of_key);
-      LoadEight<kType>(from + value_offset, of_value);
+      LoadEight<kType, Reads::kAgain>(from, of_key);
+      LoadEight<kType, Reads::kAgain>(from + value_offset, of_value);
       for (int j = 0; j < kEight; j += 4) {
         *reinterpret_cast<float4*>(to_key + j) =
             make_float4(of_key[j], of_key[j + 1], of_key[j + 2], of_key[j + 3]);

@@ -134,17 +134,26 @@ struct Weight<DType::kF16> {
 
 inline constexpr int kEight = 8;
 
-// Eight of them as floats: one 16-byte load for the types of two bytes, two for F32. What is read
-// is read once. `from` is 16-byte aligned.
-template <DType kType>
+// Weights are read once a pass and should not push out what is read again, such as the KV cache.
+enum class Reads { kOnce, kAgain };
+
+template <Reads kReads, typename Vector>
+__device__ Vector LoadVector(const void* from) {
+  const auto* const vector = static_cast<const Vector*>(from);
+  return kReads == Reads::kOnce ? __ldcs(vector) : *vector;
+}
+
+// Eight of them as floats: one 16-byte load for the types of two bytes, two for F32. `from` is
+// 16-byte aligned.
+template <DType kType, Reads kReads>
 __device__ void LoadEight(const typename Weight<kType>::Stored* from, float* to) {
   if constexpr (kType == DType::kF32) {
-    const float4 low = __ldcs(reinterpret_cast<const float4*>(from));
-    const float4 high = __ldcs(reinterpret_cast<const float4*>(from) + 1);
+    const auto low = LoadVector<kReads, float4>(from);
+    const auto high = LoadVector<kReads, float4>(from + 4);
     to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
     to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
   } else {
-    const uint4 packed = __ldcs(reinterpret_cast<const uint4*>(from));
+    const auto packed = LoadVector<kReads, uint4>(from);
     const unsigned words[4] = {packed.x, packed.y, packed.z, packed.w};
     for (int i = 0; i < 4; ++i) {
       to[2 * i] = Weight<kType>::Widen(static_cast<uint16_t>(words[i]));

@@ -431,10 +431,14 @@ std::vector<Engine::VerifyPlan> Engine::PlanVerify(uint32_t index) const {
   }
 
   // Every slot that decodes is in the batch; prompts share the rest, and never less than a quarter,
-  // but no more than those that decode can wait for.
+  // but no more than those that decode, in whichever cohort, can wait for.
   uint32_t left = options_.step_rows > decode_rows ? options_.step_rows - decode_rows : 0;
   left = std::max(left, options_.step_rows / 4);
-  if (decode_rows > 0) left = std::min(left, RowsWithinStep(verifier_row_seconds_));
+  const bool anybody_decodes = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.sequence != nullptr && !IsWaiting(slot) &&
+           slot.sequence->committed_len() - slot.verifier.cached_len == 1;
+  });
+  if (anybody_decodes) left = std::min(left, RowsWithinStep(verifier_row_seconds_));
   for (VerifyPlan& plan : plans) {
     if (plan.num_tokens == 1) continue;
     const uint32_t lack = plan.num_tokens;

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/router/engine.h"
 #include "tests/router/engine_driver.h"
 
@@ -106,7 +108,11 @@ TEST(EngineServingTest, ALongPromptDoesNotStallOthersButIsDoneInLargeStepsWhenAl
   EngineOptions options;
   options.draft_length = 0;
   options.step_seconds = 0.1;
-  for (bool has_neighbour : {false, true}) {
+  // The neighbour is in the other one of two cohorts.
+  for (const auto& [has_neighbour, cohorts] :
+       std::vector<std::pair<bool, uint32_t>>{{false, 1}, {true, 1}, {true, 2}}) {
+    SCOPED_TRACE(absl::StrCat(cohorts, " cohorts"));
+    options.num_cohorts = cohorts;
     EngineDriver driver(options);
     driver.verifier.row_seconds = 0.001;
     driver.verifier.options.page_tokens = 16;

@@ -4,13 +4,20 @@ every alert.
 TANDEM_UPDATE_DOCS=1 writes the tables anew.
 """
 
+import json
 import os
+import random
 import re
 import subprocess
+import sys
 
 import pytest
 
 import harness
+
+sys.path.insert(0, str(harness.SOURCE_DIR / "bench"))
+
+import lab  # noqa: E402
 
 GUIDE = harness.SOURCE_DIR / "docs" / "operations.md"
 COMMANDS = [("tandem-router",), ("tandem-verifier",), ("tandem-draft",), ("tandem", "serve"), ("tandem", "generate"), ("tandem", "bench"),
@@ -156,3 +163,24 @@ def test_it_says_what_to_do_about_every_alert():
 def test_no_link_of_the_guide_leads_nowhere():
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", GUIDE.read_text()):
         assert (GUIDE.parent / target).exists(), target
+
+
+def test_a_worker_takes_the_memory_that_the_guide_says(servers):
+    slots, longest, pool = 8, 16, 48 * 2**20
+    server = servers(max_slots=slots, kv_cache_bytes=pool)
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    randomness = random.Random(1)
+    prompts = [[randomness.randrange(300, 4000) for _ in range(510)] for _ in range(24)]  # more than the verifier's pool holds
+    server.generate_all([(prompt, dict(temperature=0, max_tokens=40, draft_length=longest, ignore_eos=True)) for prompt in prompts], slots)
+
+    def most(folder, logits_rows):
+        config = json.loads((folder / "config.json").read_text())
+        heads = 2 * (config["num_attention_heads"] + config["num_key_value_heads"]) * config["head_dim"]
+        rows = 512 * (2 * config["hidden_size"] + heads + 2 * config["intermediate_size"]) * 4
+        return rows + logits_rows * config["vocab_size"] * 4 + 20 * 2**20
+
+    token = 2 * 2 * 2 * 32 * 4  # of the drafter: its pool is larger than what all prompts fill
+    for name, folder, logits_rows, filled in [("tandem-verifier", harness.TALES_TARGET, slots * (longest + 1), pool),
+                                              ("tandem-draft", harness.TALES_DRAFT, slots, 24 * 550 * token)]:
+        took = lab.memory_bytes(server.child(name))["anonymous"]
+        assert 0.9 * filled < took < filled + most(folder, logits_rows), f"{name}: {took / 2**20:.1f} MiB"

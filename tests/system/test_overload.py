@@ -157,6 +157,8 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
         print(f"a neighbour {name}: {len(seconds)} requests, exact, median {1000 * percentile(seconds, 0.5):.1f} ms, "
               f"p99 {1000 * percentile(seconds, 0.99):.1f} ms")
     assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 100
+    if SLOW_SECONDS >= 600:  # shorter, it says something of the machine only
+        assert percentile(beside_held, 0.99) <= 1.1 * percentile(alone, 0.99)
     assert most[0] - before <= 100 * (256 << 10)
     for channel in channels:
         channel.close()
