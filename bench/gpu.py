@@ -22,6 +22,8 @@ import threading
 import time
 import urllib.request
 
+import grpc
+
 import lab
 
 import cluster
@@ -31,29 +33,27 @@ PROMPTS = ["Once upon a time there was a king", "The wolf said to the fox,", "In
 # Greedy choices of two backends may differ where the two largest logits are closer than this (log-probs, BF16 weights and KV cache).
 NEAR_TIE = 0.05
 LIMIT_SECONDS = 590  # of all steps together
+NO_GPU = 3  # bench_device's exit code
 ASSISTED_PAIRS = 6  # runs against transformers; lab.t_quantile is good from six on
 
 
-class Outcome(Exception):
-    """Ends a step. `found` goes into the report."""
-
-    def __init__(self, why, **found):
-        super().__init__(why)
-        self.found = found
+class Failed(Exception):
+    """A step's verdict: something is wrong."""
 
 
-class Failed(Outcome):
-    pass
+class Skipped(Exception):
+    """A step's end without a verdict, or with a part of one."""
 
 
-class Skipped(Outcome):
-    pass
+class NoGpu(Failed):
+    """There is none that the kernels can run on."""
 
 
-def run(command, timeout=None):
+def run(command, timeout=None, **environment):
     """Of the ended process: code and texts. One that takes longer is killed, and its children, which compute-sanitizer has."""
     command = [str(part) for part in command]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                               env={**os.environ, **environment})
     try:
         out, err = process.communicate(timeout=timeout)
     except BaseException:
@@ -81,6 +81,7 @@ class Bench:
             self.prompts = [[7 * i % 60 for i in range(8 + n)] for n in range(2)]
             self.num_tokens = 6
             self.draft_lengths = [2]
+            self.num_pairs, self.run_tokens = (1, 1), (6, 6)
             self.python = arguments.python
             self.sanitizer = None
         else:
@@ -88,6 +89,7 @@ class Bench:
             self.prompts = PROMPTS
             self.num_tokens = 128
             self.draft_lengths = [2, 4, 8]
+            self.num_pairs, self.run_tokens = NUM_PAIRS, RUN_TOKENS
             self.python = arguments.python or "python3"
             self.sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
 
@@ -98,6 +100,11 @@ class Bench:
     def run(self, *command):
         return run(command, timeout=self.left())
 
+    def run_tests(self, *command):
+        """A test program is not told which GPU: it takes the first that it sees. The models that it reads are this folder's, wherever it
+        was built."""
+        return run(command, timeout=self.left(), CUDA_VISIBLE_DEVICES=self.chosen(), TANDEM_SOURCE_DIR=str(lab.SOURCE_DIR))
+
     def wait_until(self, condition, what):
         harness.wait_until(condition, min(60, self.left()), what)
 
@@ -107,7 +114,8 @@ class Bench:
     def token_ids(self, router, prompt):
         if isinstance(prompt, list):
             return prompt
-        return list(router.stub.Tokenize(cluster.pb.TokenizeRequest(text=prompt, add_special_tokens=True)).ids)
+        request = cluster.pb.TokenizeRequest(text=prompt, add_special_tokens=True)
+        return list(router.stub.Tokenize(request, timeout=self.left()).ids)
 
     def program(self, path):
         """A bundle has not all that a build has."""
@@ -137,14 +145,22 @@ class Bench:
         program = self.tests / "bench-device-simt" if self.shim else self.bin / "bench_device"
         done = self.run(self.program(program), "--gpu", self.gpu, *arguments)
         if done.returncode != 0:
-            raise Failed(done.stderr.strip())
+            raise (NoGpu if done.returncode == NO_GPU else Failed)(done.stderr.strip())
         return json.loads(done.stdout)
 
+    def chosen(self):
+        """The GPU, as CUDA_VISIBLE_DEVICES and nvidia-smi name it."""
+        visible = None if self.shim else os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible is None:
+            return str(self.gpu)
+        names = [name for name in visible.split(",") if name]
+        if self.gpu not in range(len(names)):
+            raise Failed(f"--gpu {self.gpu}: CUDA_VISIBLE_DEVICES={visible} has {len(names)}, counted from 0")
+        return names[self.gpu]
+
     def nvidia_smi(self, fields, *arguments):
-        """A command that prints these fields of the GPU, separated by commas."""
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # nvidia-smi does not heed it
-        which = visible.split(",")[self.gpu] if visible else self.gpu
-        return ["nvidia-smi", "-i", str(which), f"--query-gpu={fields}", "--format=csv,noheader,nounits", *arguments]
+        """A command that prints these fields of the GPU, separated by commas. It does not heed CUDA_VISIBLE_DEVICES."""
+        return ["nvidia-smi", "-i", self.chosen(), f"--query-gpu={fields}", "--format=csv,noheader,nounits", *arguments]
 
     @contextlib.contextmanager
     def clocks(self):
@@ -179,51 +195,52 @@ def figure(bench, name, value, least=None, most=None, note=""):
 
 
 # ---------------------------------------------------------------- checks
+# A step puts what it finds into `found`, which is in the report however the step ends.
 
 
-def kernels(bench):
+def kernels(bench, found):
     """the tests that ctest -L gpu runs: every kernel against its reference, the model, the workers' sessions"""
     if bench.shim:
         raise Skipped("the shim's own tests do this")
     programs = sorted(bench.tests.glob("*_cuda_test"))
     if not programs:
         raise Skipped("there are no tests among the binaries")
-    seconds = {}
+    seconds = found["tests"] = {}
     for program in programs:
         began = time.monotonic()
-        done = bench.run(program)
+        done = bench.run_tests(program)
         if done.returncode != 0 or "skipped: no GPU" in done.stdout:
             raise Failed(f"{program.name}: {(done.stdout + done.stderr)[-4000:]}")
         seconds[program.name] = round(time.monotonic() - began, 1)
-    return {"tests": seconds}
 
 
-def agreement(bench):
+def agreement(bench, found):
     """greedy agreement with the CPU, teacher-forced"""
-    compared, near_ties, wrong = 0, 0, []
+    wrong = []
+    found |= {"compared": 0, "near_ties": 0, "epsilon": NEAR_TIE, "wrong": wrong}
     with bench.cluster("cpu") as cpu, bench.cluster("cuda") as gpu:
         for prompt in bench.prompts:
             plain = dict(temperature=0, draft_length=0)
             on_cpu = bench.generate(cpu.routers[0], prompt, max_tokens=bench.num_tokens, logprobs=2, **plain)
             ids = bench.token_ids(cpu.routers[0], prompt)
             for position, want in enumerate(on_cpu.token_ids):
-                got = bench.generate(gpu.routers[0], ids + on_cpu.token_ids[:position], max_tokens=1, **plain)
-                compared += 1
-                if got.token_ids == [want]:
+                (got,) = bench.generate(gpu.routers[0], ids + on_cpu.token_ids[:position], max_tokens=1, **plain).token_ids
+                found["compared"] += 1
+                if got == want:
                     continue
-                top = on_cpu.logprobs[position].top
-                gap = top[0].logprob - top[1].logprob
-                near_ties += gap < NEAR_TIE
-                if gap >= NEAR_TIE:
-                    wrong.append({"prompt": prompt, "position": position, "gap": gap})
+                best, runner_up = on_cpu.logprobs[position].top[:2]
+                gap = best.logprob - runner_up.logprob
+                if gap < NEAR_TIE and got in (best.token_id, runner_up.token_id):
+                    found["near_ties"] += 1
+                else:
+                    wrong.append({"prompt": prompt, "position": position, "token_id": got, "gap": gap})
     if wrong:
-        raise Failed(f"{len(wrong)} of {compared} differ where the two best are further apart than {NEAR_TIE}: {wrong[:3]}", wrong=wrong)
-    return {"compared": compared, "near_ties": near_ties, "epsilon": NEAR_TIE}
+        raise Failed(f"{len(wrong)} of {found['compared']} are neither the CPU's choice nor a runner-up within {NEAR_TIE}: {wrong[:3]}")
 
 
-def exactness(bench):
+def exactness(bench, found):
     """drafted text equals plain text, greedy and reproducible; ring over CUDA IPC"""
-    compared = 0
+    found["compared"] = 0
     with bench.cluster("cuda") as made:
         router = made.routers[0]
         if router.info().ring_transport != "cuda_ipc":
@@ -235,15 +252,15 @@ def exactness(bench):
                 for draft_length in (1, 4):
                     if bench.generate(router, prompt, draft_length=draft_length, **options).bytes != plain.bytes:
                         raise Failed(f"{mode}, K = {draft_length}, {prompt!r}: other text than plain decoding's")
-                    compared += 1
+                    found["compared"] += 1
             sampled = bench.generate(router, prompt, seed=6, draft_length=4, max_tokens=bench.num_tokens)
             if sampled.completion.speculation.num_draft_tokens == 0:
                 raise Failed("nothing was drafted")
-    return {"compared": compared}
 
 
-def kills(bench):
+def kills(bench, found):
     """kill -9 of each worker while it has the ring open"""
+    found["kills"] = 0
     with bench.cluster("cuda") as made:
         router = made.routers[0]
         options = dict(seed=5, reproducible=True, draft_length=3, max_tokens=2 * bench.num_tokens)
@@ -256,37 +273,47 @@ def kills(bench):
             if stream.result().bytes != want:
                 raise Failed(f"after the death of {worker.name}: other text")
             bench.wait_until(lambda: router.info().ring_transport == "cuda_ipc", "a new ring over CUDA IPC")
-    return {"kills": 4}
+            found["kills"] += 1
 
 
 # Tool, tests, and which of them: those that draw thousands of times take long under it, and show nothing more.
 SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memcheck", "layers", "*"), ("memcheck", "sampling", "-*TheLaw*"),
              ("racecheck", "sampling", "LogProbs*:VerifyBlock*"), ("initcheck", "sampling", "LogProbs*:VerifyBlock*")]
+# What compute-sanitizer says where it watches nothing: the whole line. Its exit code is no help: it is that of a finding where the device is
+# not supported (under WSL), and the program's own where the tool's libraries are missing.
+WATCHES_NOTHING = re.compile(r".*(?:Device not supported|terminated before first instrumented API call|No attachable process found).*")
+FINDING = 9  # the exit code that it is told to have
+NO_FINDING = "no finding"
 
 
-def sanitizer(bench):
+def sanitizer(bench, found):
     """compute-sanitizer: memcheck of the kernels and of a short generate; racecheck and initcheck of sampling"""
     if bench.sanitizer is None:
         raise Skipped("the shim runs under AddressSanitizer instead" if bench.shim else "compute-sanitizer is not installed")
-    reports, late = {}, []
+    reports = found["reports"] = {}
     for check, tests, which in SANITIZED:
-        program = bench.program(bench.tests / f"{tests}_{'simt' if bench.shim else 'cuda'}_test")
-        try:
-            done = bench.run(bench.sanitizer, "--tool", check, "--error-exitcode", 9, program, f"--gtest_filter={which}")
-        except subprocess.TimeoutExpired:  # this tool's slowness is no finding
-            late.append(f"{check} of {tests}")
-            continue
-        if done.returncode != 0:
-            raise Failed(f"{check} of {tests}: {(done.stdout + done.stderr)[-3000:]}", reports=reports)
-        reports[f"{check} of {tests}"] = "no finding"
-    if bench.left() < 20:
-        late.append("memcheck of a generate")
-    else:
-        check_generate(bench)
-        reports["memcheck of a generate"] = "no finding"
-    if late:
-        raise Skipped(f"out of time: {', '.join(late)}; the others without a finding", reports=reports)
-    return {"reports": reports}
+        reports[f"{check} of {tests}"] = watch_tests(bench, check, tests, which)
+    reports["memcheck of a generate"] = watch_generate(bench) if bench.left() >= 20 else "out of time"
+    unwatched = [f"{name}: {report}" for name, report in reports.items() if report != NO_FINDING]
+    if unwatched:
+        raise Skipped("; ".join([*unwatched, "the others without a finding"]))
+
+
+def watch_tests(bench, check, tests, which):
+    """What came of tests under the tool: NO_FINDING, or why nothing can be said. Raises Failed for a finding, and for a test that fails."""
+    program = bench.program(bench.tests / f"{tests}_{'simt' if bench.shim else 'cuda'}_test")
+    try:
+        done = bench.run_tests(bench.sanitizer, "--tool", check, "--error-exitcode", FINDING, program, f"--gtest_filter={which}")
+    except subprocess.TimeoutExpired as late:  # this tool's slowness is no finding
+        return f"out of time: not done after {late.timeout:.0f} s"
+    said = done.stdout + done.stderr
+    if nothing := WATCHES_NOTHING.search(said):
+        return f"did not run: {nothing.group()}"
+    if done.returncode == FINDING or done.returncode != 0 and "[==========] Running" in said:
+        raise Failed(f"{check} of {tests}, exit code {done.returncode}: {said[-3000:]}")
+    if done.returncode == 0 and re.search(r"^\[  PASSED  \] [1-9]\d* test", said, re.MULTILINE) and "[  SKIPPED ]" not in said:
+        return NO_FINDING
+    return f"did not run, exit code {done.returncode}: {said.strip()[-500:]}"
 
 
 def signal_workers(workers, how):
@@ -298,8 +325,8 @@ def signal_workers(workers, how):
                     os.kill(pid, how)
 
 
-def check_generate(bench):
-    """Both workers under memcheck, a greedy and a sampled request."""
+def watch_generate(bench):
+    """Both workers under memcheck, a greedy and a sampled request: what came of it, as of watch_tests."""
     logs = []
 
     def under_memcheck(program):
@@ -310,21 +337,33 @@ def check_generate(bench):
         logs.append(log)
         return script
 
-    with bench.cluster("cuda", wrap=under_memcheck) as made:
-        try:
-            for options in (dict(temperature=0), dict(seed=6)):
-                bench.generate(made.routers[0], bench.prompts[0], draft_length=3, max_tokens=min(16, bench.num_tokens), **options)
-            # The tool reports when what it watches has ended.
-            made.routers[0].kill()
-            signal_workers(made.workers(), signal.SIGTERM)
-            for worker in made.workers():
-                worker.process.wait(bench.left())
-        finally:
-            signal_workers(made.workers(), signal.SIGKILL)
-    for log in logs:
-        text = log.read_text(errors="replace") if log.exists() else "no report"
+    broke = None
+    try:
+        with bench.cluster("cuda", wrap=under_memcheck) as made:
+            try:
+                for options in (dict(temperature=0), dict(seed=6)):
+                    bench.generate(made.routers[0], bench.prompts[0], draft_length=3, max_tokens=min(16, bench.num_tokens), **options)
+                # The tool reports when what it watches has ended.
+                made.routers[0].kill()
+                signal_workers(made.workers(), signal.SIGTERM)
+                for worker in made.workers():
+                    worker.process.wait(bench.left())
+            finally:
+                signal_workers(made.workers(), signal.SIGKILL)
+    except Exception as error:  # what the tool says comes first: it may be why
+        broke = error
+    reports = {log.stem: log.read_text(errors="replace").strip() if log.exists() else "" for log in logs}
+    for name, text in reports.items():
+        if nothing := WATCHES_NOTHING.search(text):
+            return f"did not run: {nothing.group()}"
+        if re.search(r"ERROR SUMMARY: [1-9]", text):
+            raise Failed(f"memcheck of a generate, {name}: {text[-3000:]}")
+    if broke is not None and any(reports.values()):
+        raise broke
+    for name, text in reports.items():
         if "ERROR SUMMARY: 0 errors" not in text:
-            raise Failed(f"memcheck of a generate, {log.stem}: {text[-3000:]}")
+            return f"did not run, {name}: {broke or text[-500:] or 'no report'}"
+    return NO_FINDING
 
 
 # ---------------------------------------------------------------- figures
@@ -335,6 +374,8 @@ SHAPES = {"3B": 0.85, "1B": 0.80}
 LEAST_OVER_TRANSFORMERS = 3
 MOST_OF_EIGHT_ROWS = 1.15  # times one row
 MOST_ROUND_OVERHEAD = 0.08
+# What `tandem bench` is asked for, least and most: as much as there is time for. From six pairs on intervals mean something.
+NUM_PAIRS, RUN_TOKENS = (6, 20), (24, 96)
 
 
 def large_pair(bench):
@@ -360,11 +401,13 @@ def shape_of(folder):
     return {name: config.get(name) for name in names}
 
 
-def bandwidth(bench):
+def bandwidth(bench, found):
     """decode of the 3B and 1B shapes, one stream, against copy bandwidth; passes of several rows against one of one"""
     sizes = ["--copy-bytes", 4096, "--context", 4, "--rows", "1,3,8", "--repeats", 1] if bench.shim else ["--rows", "1,2,3,4,5,8,9,16"]
-    models, figures = {}, []
+    models = found["models"] = {}
+    figures = found["figures"] = []
     with bench.clocks() as clocks:
+        found["clocks_mhz"] = clocks
         for (name, least), folder in zip(SHAPES.items(), large_pair(bench)):
             report = bench.device("--model", folder, *sizes)
             model = report["model"]
@@ -376,7 +419,6 @@ def bandwidth(bench):
                 figure(bench, f"decode of the {name} shape, share of copy bandwidth", passes[1]["share_of_copy_bandwidth"], least=least,
                        note=f"{1e3 * passes[1]['seconds']:.3f} ms a step"),
                 figure(bench, f"8 rows over one, {name} shape", passes[8]["seconds"] / passes[1]["seconds"], most=MOST_OF_EIGHT_ROWS)]
-    return {"models": models, "clocks_mhz": clocks, "figures": figures}
 
 
 def ring_bytes(drafter):
@@ -388,24 +430,49 @@ def ring_bytes(drafter):
             for transport, count in re.findall(r'^tandem_ring_bytes_total\{.*\btransport="(\w+)".*\} (\S+)$', text, re.MULTILINE)}
 
 
-def end_to_end(bench):
+def token_seconds(bench, router):
+    """Of a token, over all draft lengths. Sampled, as the slower of the two modes, and the prompt's time with it: rather too long."""
+    num_tokens = min(16, bench.num_tokens)
+    lengths = [0, *bench.draft_lengths]
+    for _ in range(2):  # the first warms up
+        began = time.monotonic()
+        for length in lengths:
+            bench.generate(router, bench.prompts[0], seed=1, reproducible=False, draft_length=length, max_tokens=num_tokens)
+    return (time.monotonic() - began) / len(lengths) / num_tokens
+
+
+def workload(bench, seconds_of_token, seconds):
+    """Pairs, and tokens of a run, that `tandem bench` gets done in `seconds`: fewer pairs before shorter runs."""
+    cells = 2 * (1 + len(bench.draft_lengths))  # greedy and sampled
+    tokens = int(seconds / seconds_of_token / cells)  # of all runs of a cell, one of which warms up
+    pairs = min(max(tokens // bench.run_tokens[1] - 1, bench.num_pairs[0]), bench.num_pairs[1])
+    run_tokens = min(tokens // (pairs + 1), bench.run_tokens[1])
+    if run_tokens < bench.run_tokens[0]:
+        raise Skipped(f"out of time: a token takes {1e3 * seconds_of_token:.0f} ms, and {pairs} pairs of {bench.run_tokens[0]} tokens more "
+                      f"than {seconds:.0f} s")
+    return pairs, run_tokens
+
+
+def end_to_end(bench, found):
     """speedup with the 1B/3B shapes beside its prediction, overhead of a round; no log-probs go through the host"""
     path = bench.folder / "bench.json"
     options = ["--draft-lengths", ",".join(map(str, bench.draft_lengths)), "--json", path]
     if bench.shim:  # whose models know single letters
         prompts = bench.folder / "prompts"
         prompts.write_text("the king\nthe wolf\n")
-        options += ["--prompts", prompts, "--pairs", 1, "--max-tokens", bench.num_tokens]
+        options += ["--prompts", prompts]
     with bench.cluster("cuda", large_pair(bench)) as made:
-        done = bench.run(bench.bin / "tandem", "bench", "--connect", made.routers[0].address, *options)
+        router = made.routers[0]
+        # A run that is cut short has no figures: a fifth of the time is for what token_seconds does not see.
+        pairs, run_tokens = workload(bench, token_seconds(bench, router), 0.8 * bench.left())
+        done = bench.run(bench.bin / "tandem", "bench", "--connect", router.address, "--pairs", pairs, "--max-tokens", run_tokens, *options)
         if done.returncode != 0:
             raise Failed(done.stdout + done.stderr)
         handed_over = ring_bytes(made.drafter)
     report = json.loads(path.read_text())
-    found = {"ring_bytes": handed_over, "bench": report, "figures": round_figures(bench, report["rows"])}
+    found |= {"ring_bytes": handed_over, "bench": report, "figures": round_figures(bench, report["rows"])}
     if not handed_over["cuda_ipc"] > 0 or handed_over["shm"] + handed_over["inline"] > 0:
-        raise Failed(f"log-probs of drafts went through the host: {handed_over}", **found)
-    return found
+        raise Failed(f"log-probs of drafts went through the host: {handed_over}")
 
 
 def round_figures(bench, rows):
@@ -432,9 +499,14 @@ def round_figures(bench, rows):
         # bench_device measured them. Kernels of sampling and the rows that a drafter catches up with count as beyond, so this is an
         # upper bound, and not judged.
         target, draft = bench.passes.get("3B", {}), bench.passes.get("1B", {})
-        if whole and 1 in draft and length + 1 in target:
-            figures.append(figure(bench, f"beyond the models' passes, share of a round, {at}",
-                                  1 - (length * draft[1] + target[length + 1]) / whole))
+        if whole and 1 in draft and 1 in target and length + 1 in target:
+            passes = length * draft[1] + target[length + 1]
+            figures.append(figure(bench, f"beyond the models' passes, share of a round, {at}", 1 - passes / whole))
+            # The prediction above takes its costs from the very run that it is compared with. This one takes alpha alone from there.
+            tokens = sum(row["alpha"]**i for i in range(length + 1))  # of a round; equation 1 of Leviathan et al. 2023
+            predicted = tokens * target[1] / passes
+            figures.append(figure(bench, f"speedup over what passes alone predict, {at}", row["speedup"] / predicted,
+                                  note=f"predicted {predicted:.2f}"))
     return figures
 
 
@@ -449,7 +521,9 @@ class Transformers:
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                                              text=True)
-        self._timer = threading.Timer(bench.left(), self._process.kill)
+        self._seconds = bench.left()
+        self._deadline = time.monotonic() + self._seconds
+        self._timer = threading.Timer(self._seconds, self._process.kill)
         self._timer.start()
 
     def __enter__(self):
@@ -466,6 +540,8 @@ class Transformers:
             return json.loads(line)
         code = self._process.wait()
         text = self._log.read_text(errors="replace").strip()
+        if code == -signal.SIGKILL and time.monotonic() >= self._deadline:
+            raise subprocess.TimeoutExpired("transformers", self._seconds)
         if code == 3:  # what it needs is not there
             raise Skipped(text.splitlines()[-1])
         raise Failed(f"transformers ended with {code}: {text[-3000:]}")
@@ -487,7 +563,7 @@ def num_equal(first, second):
     return count
 
 
-def assisted(bench):
+def assisted(bench, found):
     """tokens/s over those of Hugging Face transformers' assisted generation: same weights, prompts and lengths, greedy, in turns"""
     if bench.python is None:
         raise Skipped("no speed is measured over the shim")
@@ -522,25 +598,43 @@ def assisted(bench):
     equal = [num_equal(outputs["tandem"][pair], outputs["transformers"][pair]) for pair in range(ASSISTED_PAIRS)]
     medians = {name: statistics.median(rate for pair, rate in of.items() if pair >= 0) for name, of in rates.items()}
     note = f"{ratio['low']:.2f} to {ratio['high']:.2f}; " + ", ".join(f"{name} {rate:.0f} tokens/s" for name, rate in medians.items())
-    return {"versions": versions, "num_tokens": bench.num_tokens, "equal_tokens": equal, "ratio": ratio, "tokens_per_second": medians,
-            "figures": [figure(bench, "tokens/s over transformers' assisted generation", ratio["mean"], LEAST_OVER_TRANSFORMERS, note=note)]}
+    found |= {"versions": versions, "num_tokens": bench.num_tokens, "equal_tokens": equal, "ratio": ratio, "tokens_per_second": medians,
+              "figures": [figure(bench, "tokens/s over transformers' assisted generation", ratio["mean"], LEAST_OVER_TRANSFORMERS, note=note)]}
 
 
 # And the seconds that each may take, should the others take all of theirs.
 STEPS = {kernels: 120, agreement: 50, exactness: 20, kills: 20, sanitizer: 90, bandwidth: 90, end_to_end: 70, assisted: 110}
+# Small workloads, the same on every GPU: one that does not end in its time hangs.
+SMALL = {agreement, exactness, kills}
+
+
+def out_of_time(bench, error):
+    if isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return True
+    return isinstance(error, subprocess.TimeoutExpired) or time.monotonic() >= bench.deadline
 
 
 def outcome(bench, step, share):
-    if bench.deadline - time.monotonic() < share / 2:
+    """Status, why unless it passed, and what was found until then. `share`: the seconds that the step is meant to have."""
+    began = time.monotonic()
+    given = bench.deadline - began
+    if given < share / 2:
         return {"status": "skipped", "why": "out of time"}
+    found = {}
     try:
-        return {"status": "passed", **step(bench)}
+        step(bench, found)
     except Skipped as why:
-        return {"status": "skipped", "why": str(why), **why.found}
+        return {"status": "skipped", "why": str(why), **found}
     except Failed as why:
-        return {"status": "failed", "why": str(why), **why.found}
+        return {"status": "failed", "why": str(why), **found}
     except Exception as error:  # the next steps may work all the same
-        return {"status": "failed", "why": f"{type(error).__name__}: {error}"}
+        why = f"{type(error).__name__}: {error}"
+        if not out_of_time(bench, error):
+            return {"status": "failed", "why": why, **found}
+        hangs = step in SMALL and given > 0.8 * share  # those before it may have left it less than its share
+        return {"status": "failed" if hangs else "skipped", **found,
+                "why": f"out of time: not done after {time.monotonic() - began:.0f} s ({why})"}
+    return {"status": "passed", **found}
 
 
 def machine(bench):
@@ -559,7 +653,7 @@ def machine(bench):
         found |= bench.device("--copy-bytes", 1 << (12 if bench.shim else 30), "--repeats", 1 if bench.shim else 20)
     except Skipped as why:
         if "nvidia_smi" not in found:
-            raise Failed(f"{why}, and nvidia-smi finds none") from None
+            raise NoGpu(f"{why}, and nvidia-smi finds none") from None
         found["device"] = found["nvidia_smi"]["name"]
     return found
 
@@ -610,8 +704,10 @@ def main():
         bench = Bench(arguments, pathlib.Path(folder))
         try:
             report = {"measured": datetime.date.today().isoformat(), "machine": machine(bench), "steps": {}}
-        except Failed as error:
-            sys.exit(f"skipped: no GPU: {error}")
+        except NoGpu as why:
+            sys.exit(f"skipped: no GPU: {why}")
+        except (Failed, subprocess.TimeoutExpired) as why:
+            sys.exit(f"error: {why}")
         of = report["machine"]
         print(f"{of['device']}, driver {of.get('driver', 'unknown')}, {of.get('copy_bytes_per_second', 0) / 1e9:.0f} GB/s copied; {of['commit']}")
         selected = [(step, share) for step, share in STEPS.items() if step.__name__ in arguments.only]

@@ -1,8 +1,8 @@
-# Installs into BUILD_DIR/bundle/NAME, strips, packs NAME.tar.gz, and says how large it is. See TandemBundle.cmake.
+# Installs COMPONENT into BUILD_DIR/bundle/NAME, strips, packs NAME.tar.gz, and says how large it is. See TandemBundle.cmake.
 set(folder ${BUILD_DIR}/bundle/${NAME})
 set(archive ${BUILD_DIR}/bundle/${NAME}.tar.gz)
 file(REMOVE_RECURSE ${folder})
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD_DIR} --component bundle --prefix ${folder} --strip
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD_DIR} --component ${COMPONENT} --prefix ${folder} --strip
   OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} -E tar czf ${archive} ${NAME}
   WORKING_DIRECTORY ${BUILD_DIR}/bundle COMMAND_ERROR_IS_FATAL ANY)
@@ -17,5 +17,5 @@ endforeach()
 file(SIZE ${archive} packed)
 message(STATUS "${archive}: ${packed} bytes, ${bytes} unpacked")
 if(packed GREATER MOST_BYTES)
-  message(FATAL_ERROR "the bundle has ${packed} bytes, at most ${MOST_BYTES} are allowed")
+  message(FATAL_ERROR "${NAME} has ${packed} bytes, at most ${MOST_BYTES} are allowed")
 endif()

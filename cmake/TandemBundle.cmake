@@ -4,6 +4,31 @@
 set(TANDEM_BUNDLE_NAME tandem-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
 set(TANDEM_BUNDLE_MOST_BYTES 60000000)  # packed
 
+# Installed in bin or tests, these look for libraries in lib beside it.
+function(tandem_use_packed_libraries)
+  foreach(executable ${ARGN})
+    set_target_properties(${executable} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
+    # Libraries of libraries are looked for there too, which only the old kind of path does.
+    target_link_options(${executable} PRIVATE -Wl,--disable-new-dtags)
+  endforeach()
+endfunction()
+
+# tandem_archive(target COMPONENT component NAME name LIBRARIES set DEPENDS executables...): what is installed as that component, the
+# libraries of that runtime dependency set with it, in bundle/NAME.tar.gz.
+function(tandem_archive target)
+  cmake_parse_arguments(ARG "" "COMPONENT;NAME;LIBRARIES" "DEPENDS" ${ARGN})
+  install(RUNTIME_DEPENDENCY_SET ${ARG_LIBRARIES}
+    PRE_EXCLUDE_REGEXES
+      [[^lib(c|m|dl|rt|pthread|resolv|util)\.so]] [[^ld-linux]] [[^linux-vdso]] [[^lib(cuda|nvidia|cublas|cudart)]]
+    LIBRARY DESTINATION lib COMPONENT ${ARG_COMPONENT} EXCLUDE_FROM_ALL)
+  add_custom_target(${target}
+    COMMAND ${CMAKE_COMMAND}
+      -DBUILD_DIR=${CMAKE_BINARY_DIR} -DCOMPONENT=${ARG_COMPONENT} -DNAME=${ARG_NAME} -DMOST_BYTES=${TANDEM_BUNDLE_MOST_BYTES}
+      -P ${PROJECT_SOURCE_DIR}/cmake/MakeBundle.cmake
+    VERBATIM)
+  add_dependencies(${target} ${ARG_DEPENDS})
+endfunction()
+
 set(executables tandem tandem-router tandem-draft tandem-verifier)
 set(bundled "")
 foreach(executable ${executables})
@@ -11,25 +36,15 @@ foreach(executable ${executables})
   target_link_libraries(${executable}-bundled PRIVATE $<TARGET_PROPERTY:${executable},LINK_LIBRARIES>)
   set_target_properties(${executable}-bundled PROPERTIES
     OUTPUT_NAME ${executable} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bundle/bin LINKER_LANGUAGE CXX
-    TANDEM_STATIC_GRPC ON INSTALL_RPATH "$ORIGIN/../lib")
-  # Libraries of libraries are looked for there too, which only the old kind of path does.
-  target_link_options(${executable}-bundled PRIVATE -Wl,--disable-new-dtags)
+    TANDEM_STATIC_GRPC ON)
+  tandem_use_packed_libraries(${executable}-bundled)
   list(APPEND bundled ${executable}-bundled)
 endforeach()
 install(TARGETS ${bundled} RUNTIME_DEPENDENCY_SET bundled_libraries RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
-install(RUNTIME_DEPENDENCY_SET bundled_libraries
-  PRE_EXCLUDE_REGEXES
-    [[^lib(c|m|dl|rt|pthread|resolv|util)\.so]] [[^ld-linux]] [[^linux-vdso]] [[^lib(cuda|nvidia|cublas|cudart)]]
-  LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/tales DESTINATION share/tandem/models COMPONENT bundle EXCLUDE_FROM_ALL)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tandem COMPONENT bundle EXCLUDE_FROM_ALL)
 
 # `cmake --install`: the executables, for a system that has the libraries (deploy/container/stage.sh).
 install(TARGETS ${executables} RUNTIME DESTINATION bin)
 
-add_custom_target(bundle
-  COMMAND ${CMAKE_COMMAND}
-    -DBUILD_DIR=${CMAKE_BINARY_DIR} -DNAME=${TANDEM_BUNDLE_NAME} -DMOST_BYTES=${TANDEM_BUNDLE_MOST_BYTES}
-    -P ${PROJECT_SOURCE_DIR}/cmake/MakeBundle.cmake
-  DEPENDS ${bundled}
-  VERBATIM)
+tandem_archive(bundle COMPONENT bundle NAME ${TANDEM_BUNDLE_NAME} LIBRARIES bundled_libraries DEPENDS ${bundled})

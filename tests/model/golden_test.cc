@@ -18,9 +18,8 @@
 namespace tandem {
 namespace {
 
-const std::filesystem::path kGolden =
-    std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "golden" / "model";
-const std::filesystem::path kTales = std::filesystem::path(TANDEM_SOURCE_DIR) / "models" / "tales";
+const std::filesystem::path kGolden = testing::SourceDir() / "tests" / "golden" / "model";
+const std::filesystem::path kTales = testing::SourceDir() / "models" / "tales";
 
 struct Expected {
   std::vector<int32_t> input_ids;

@@ -4,6 +4,7 @@
 #define TANDEM_TESTS_MODEL_MODEL_UNDER_TEST_H_
 
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -21,6 +22,13 @@ struct ModelUnderTest {
   std::unique_ptr<LlamaModel> model;
   std::unique_ptr<KvPagePool> pages;
 };
+
+// Of the sources, which have the models. The variable is for a program that runs elsewhere than it
+// was built (bench/gpu.py).
+inline std::filesystem::path SourceDir() {
+  const char* const told = std::getenv("TANDEM_SOURCE_DIR");
+  return told != nullptr ? told : TANDEM_SOURCE_DIR;
+}
 
 // "skipped: no GPU: …" where these tests cannot run here; else empty.
 std::string WhyNoDevice();

@@ -31,9 +31,8 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
 
   // With pages for four caches.
   static ModelUnderTest Load(int num_threads) {
-    auto loaded =
-        testing::LoadModelUnderTest(std::filesystem::path(TANDEM_SOURCE_DIR) / GetParam().folder,
-                                    num_threads, 4, GetParam().num_tokens);
+    auto loaded = testing::LoadModelUnderTest(testing::SourceDir() / GetParam().folder, num_threads,
+                                              4, GetParam().num_tokens);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     return std::move(loaded).value();
   }

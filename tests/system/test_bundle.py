@@ -1,4 +1,4 @@
-"""`cmake --build … --target bundle`: what it packs runs from anywhere, with no library of this machine but glibc's."""
+"""`cmake --build … --target bundle` and gpu_check_archive: what they pack runs from anywhere, with no library of this machine but glibc's."""
 
 import os
 import re
@@ -14,19 +14,29 @@ GLIBC = re.compile(r"(linux-vdso|ld-linux-[^/]*|lib(c|m|dl|rt|pthread|resolv|uti
 MOST_BYTES = 60_000_000
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    """Unpacked, away from where it was made."""
+def made(target, pattern, folder):
+    """The archive that the target makes, unpacked in `folder`, away from where it was made."""
     if not (harness.BINARY_DIR / "CMakeCache.txt").exists():
         pytest.skip("no build folder to make a bundle in")
-    made = subprocess.run([shutil.which("cmake"), "--build", harness.BINARY_DIR, "--target", "bundle"], capture_output=True, text=True)
-    assert made.returncode == 0, made.stdout + made.stderr
-    (archive,) = (harness.BINARY_DIR / "bundle").glob("tandem-*.tar.gz")
-    folder = tmp_path_factory.mktemp("bundle")
+    done = subprocess.run([shutil.which("cmake"), "--build", harness.BINARY_DIR, "--target", target], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (archive,) = (harness.BINARY_DIR / "bundle").glob(pattern)
     with tarfile.open(archive) as tar:
         tar.extractall(folder)
     (unpacked,) = folder.iterdir()
     return unpacked
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return made("bundle", "tandem-*.tar.gz", tmp_path_factory.mktemp("bundle"))
+
+
+def foreign_libraries(folder, program):
+    """That a program in `folder` takes from this machine, or does not find."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]}).stdout
+    return [line.strip() for line in listed.splitlines()
+            if str(folder) not in line and not GLIBC.search(line.split()[0].rsplit("/", 1)[-1])]
 
 
 def test_is_small(bundle):
@@ -39,12 +49,7 @@ def test_is_small(bundle):
 
 @pytest.mark.parametrize("name", ["tandem", "tandem-router", "tandem-draft", "tandem-verifier"])
 def test_libraries_are_its_own(bundle, name):
-    listed = subprocess.run(["ldd", bundle / "bin" / name], capture_output=True, text=True, check=True,
-                            env={"PATH": os.environ["PATH"]}).stdout
-    assert "not found" not in listed
-    foreign = [line.strip() for line in listed.splitlines()
-               if str(bundle) not in line and not GLIBC.search(line.split()[0].rsplit("/", 1)[-1])]
-    assert not foreign
+    assert foreign_libraries(bundle, bundle / "bin" / name) == []
 
 
 def test_serves_the_embedded_pair_that_it_has(bundle, tmp_path):
@@ -54,3 +59,18 @@ def test_serves_the_embedded_pair_that_it_has(bundle, tmp_path):
                           env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert len(done.stdout) > 20
+
+
+def test_gpu_checks_travel(tmp_path):
+    if not (harness.BINARY_DIR / "bin" / "bench_device").exists():
+        pytest.skip("built without CUDA")
+    folder = made("gpu_check_archive", "gpu-check-*.tar.gz", tmp_path)
+    tests = sorted(path.name for path in (folder / "tests").iterdir())
+    assert tests == sorted(path.name for path in (harness.BINARY_DIR / "tests").glob("*_cuda_test"))
+    assert {path.name for path in (folder / "bin").iterdir()} == {"tandem", "tandem-router", "tandem-draft", "tandem-verifier", "bench_device",
+                                                                  "inflate_model"}
+    for program in [*(folder / "tests").iterdir(), *(folder / "bin").iterdir()]:
+        assert foreign_libraries(folder, program) == []
+    for test in tests:
+        listed = subprocess.run([folder / "tests" / test, "--gtest_list_tests"], capture_output=True, text=True, env={})
+        assert listed.returncode == 0 and "\n  " in listed.stdout, listed.stderr

@@ -1,0 +1,13 @@
+# `cmake --build … --target gpu_check_archive`: what bench/gpu.sh --binaries starts, packed as the bundle is, for a machine with a GPU that has
+# neither a compiler nor the libraries: the bundle's executables, the tests of `ctest -L gpu`, bench_device and inflate_model. The models
+# come with the copy of the sources that has bench/gpu.sh.
+get_property(gpu_tests GLOBAL PROPERTY TANDEM_GPU_TESTS)
+set(gpu_programs bench_device inflate_model)
+tandem_use_packed_libraries(${gpu_tests} ${gpu_programs})
+install(TARGETS ${gpu_tests}
+  RUNTIME_DEPENDENCY_SET gpu_check_libraries RUNTIME DESTINATION tests COMPONENT gpu_check EXCLUDE_FROM_ALL)
+install(TARGETS ${bundled} ${gpu_programs}
+  RUNTIME_DEPENDENCY_SET gpu_check_libraries RUNTIME DESTINATION bin COMPONENT gpu_check EXCLUDE_FROM_ALL)
+tandem_archive(gpu_check_archive
+  COMPONENT gpu_check NAME gpu-check-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR} LIBRARIES gpu_check_libraries
+  DEPENDS ${bundled} ${gpu_tests} ${gpu_programs})
