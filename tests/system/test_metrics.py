@@ -284,6 +284,43 @@ def test_each_alert_is_tested_and_explained():
         assert f"`{alert}`" in docs
 
 
+# Of a metric that only one of the processes of its section has.
+ONLY_IN = {"tandem_ring_bytes_total": {"draft"},       # the drafter writes log-probs
+           "tandem_ring_errors_total": {"verifier"}}   # the verifier reads them
+
+
+def catalogue():
+    """{process: {name: (type, labels)}}, from docs/metrics.md, which a unit test holds against the code."""
+    text = (harness.SOURCE_DIR / "docs" / "metrics.md").read_text()
+    text = text[text.index("<!-- made from common/metrics/catalogue.h -->"):text.index("<!-- end -->")]
+    sections = {"router": ["router"], "verifier, drafter": ["verifier", "draft"], "all three": ["router", "verifier", "draft"]}
+    found = {"router": {}, "verifier": {}, "draft": {}}
+    for processes, table in re.findall(r"^### .* \((.*)\)\n\n((?:\|.*\n)+)", text, re.MULTILINE):
+        for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| \w+ \| ([\w, ]*) \|", table, re.MULTILINE):
+            of_all = {"model"} if name.startswith("tandem_") else set()  # the others are every exporter's
+            for process in sections[processes]:
+                if process in ONLY_IN.get(name, {process}):
+                    found[process][name] = (kind, of_all | set(filter(None, labels.split(", "))))
+    return found
+
+
+def test_each_process_shows_what_the_catalogue_says_and_nothing_else(server, completions):
+    """Also what nothing happened to: a rate needs the zero before the first event."""
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    wanted = catalogue()
+    text = (harness.SOURCE_DIR / "docs" / "metrics.md").read_text()
+    assert {name for rows in wanted.values() for name in rows} == set(re.findall(r"^\| `((?:tandem|process)_\w+)` \| \w+ \|", text, re.MULTILINE))
+    for process, address in harness.admin_addresses(server).items():
+        page = get(f"http://{address}/metrics")
+        kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
+        shown = {}
+        for name, labels in series(page):
+            if name not in kinds:
+                name = re.sub(rf"({'|'.join(HISTOGRAM_ENDS)})$", "", name)
+            shown.setdefault(name, set()).update(label for label, _ in labels if kinds[name] != "histogram" or label != "le")
+        assert {name: (kinds[name], labels) for name, labels in shown.items()} == wanted[process], process
+
+
 def test_names_in_rules_are_scraped(server, completions):
     scraped = set()
     for address in harness.admin_addresses(server).values():
