@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import math
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,14 +64,28 @@ def tools():
     return pathlib.Path(done.stdout.strip().splitlines()[-1])
 
 
+def three_free_ports():
+    """The first of three in a row."""
+    while True:
+        with contextlib.ExitStack() as taken:
+            first = taken.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                for more in (1, 2):
+                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port + more))
+                return port
+            except (OSError, OverflowError):
+                pass
+
+
 @pytest.fixture(scope="module")
 def server(servers):
-    return servers(admin="127.0.0.1:0", max_slots=4)
+    # Ports that stay: a worker that is started again listens where Prometheus looks.
+    return servers(admin=f"127.0.0.1:{three_free_ports()}", max_slots=4)
 
 
-@pytest.fixture(scope="module")
-def completions(server):
-    """Of requests of all kinds; after them nothing runs."""
+def requests_of_all_kinds():
     requests = []
     for seed in range(3):
         for draft_length in (1, 3, 6):
@@ -77,8 +93,13 @@ def completions(server):
             requests.append(("The king said", dict(seed=seed, reproducible=False, max_tokens=40, draft_length=draft_length)))
             requests.append(("In a forest", dict(seed=seed, max_tokens=30)))
             requests.append(("A wolf", dict(temperature=0, max_tokens=20, enabled=False)))
-    outputs = server.generate_all(requests, 4)
-    return [output.completion for output in outputs]
+    return requests
+
+
+@pytest.fixture(scope="module")
+def completions(server):
+    """After them nothing runs."""
+    return [output.completion for output in server.generate_all(requests_of_all_kinds(), 4)]
 
 
 class Prometheus:
@@ -336,7 +357,25 @@ def test_the_dashboard_is_what_its_source_makes():
     subprocess.run([sys.executable, "-B", DEPLOY_DIR / "grafana" / "make_dashboard.py", "--check"], check=True)
 
 
-def test_each_query_of_the_dashboard_has_an_answer(prometheus, completions):
+@pytest.fixture
+def just_now(server, prometheus):
+    """Within the two minutes that the queries look back something of everything happened, so that none divides by nothing: a session
+    that ended and one that began, and requests of all kinds. All of it is scraped."""
+    losses = server.info().load.num_drafter_losses
+    subprocess.run(["kill", "-9", str(server.child("tandem-draft"))], check=True)
+    harness.wait_until(lambda: server.info().load.num_drafter_losses > losses, 5, "the loss is noticed")
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached again")
+    server.generate_all(requests_of_all_kinds(), 4)
+
+    def is_scraped():
+        pages = [series(get(f"http://{address}/metrics")) for address in harness.admin_addresses(server).values()]
+        return all(prometheus.value(f"sum({name})") == sum(value for page in pages for (its_name, _), value in page.items() if its_name == name)
+                   for name in ("tandem_requests_total", "tandem_emitted_tokens_total", "tandem_worker_batches_total", "tandem_ring_bytes_total"))
+
+    harness.wait_until(is_scraped, 10, "all of it is scraped")
+
+
+def test_each_query_of_the_dashboard_has_an_answer_in_numbers(prometheus, just_now):
     board = json.loads((DEPLOY_DIR / "grafana" / "tandem.json").read_text())
     for name, value in (("$__rate_interval", "2m"), ("$model", "tales"), ("$draft_model", "tales-draft")):
         board = json.loads(json.dumps(board).replace(name, value))
@@ -346,4 +385,5 @@ def test_each_query_of_the_dashboard_has_an_answer(prometheus, completions):
             answer = prometheus.query(target["expr"])
             num_queries += 1
             assert answer, f"{panel['title']}: {target['expr']}"
+            assert all(math.isfinite(value) for _, value in answer), f"{panel['title']}: {target['expr']}: {answer}"
     assert num_queries > 40
