@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tests/metrics/exposition.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -14,8 +15,8 @@ namespace tandem {
 namespace {
 
 std::string RingErrors(const std::string& transport, const std::string& reason) {
-  return "tandem_ring_errors_total{model=\"toy\",reason=\"" + reason + "\",transport=\"" +
-         transport + "\"}";
+  return absl::StrCat(R"(tandem_ring_errors_total{model="toy",reason=")", reason,
+                      R"(",transport=")", transport, "\"}");
 }
 
 class WorkerMetricsTest : public ::testing::Test {
