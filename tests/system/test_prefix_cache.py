@@ -1,5 +1,8 @@
 """The prefix cache: a shared beginning is computed once for each tenant, and changes no output."""
 
+import time
+
+import grpc
 import pytest
 
 import harness
@@ -125,3 +128,23 @@ def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes
     assert [output.token_ids for output in tight.generate_all(requests, 4)] == want
     assert tight.info().load.num_preemptions > before
     harness.wait_until(lambda: tight.info().load.num_free_kv_pages == num_pages, 10, "all pages are free")
+
+
+def test_a_prompt_that_can_never_fit_is_refused_at_once(servers, text):
+    page_bytes = servers(max_slots=4).info().load.kv_page_tokens * 6 * 1024
+    tight = servers(max_slots=4, kv_cache_bytes=8 * page_bytes)
+    too_long = [harness.BEGIN_OF_TEXT, *text[:8 * PAGE - 1]]
+    began = time.monotonic()
+    with pytest.raises(grpc.RpcError) as error:
+        generate(tight, too_long, **GREEDY)
+    assert time.monotonic() - began < 1
+    assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.value.details() == (f"prompt_token_ids: got {8 * PAGE} tokens, allowed: at most {8 * PAGE - 1} tokens, "
+                                     "which is what the KV cache holds with one more (--kv-cache-bytes)")
+    assert "grpc-retry-pushback-ms" not in dict(error.value.trailing_metadata()), "it need not come back"
+    # One token less fits, with one token of output.
+    assert len(generate(tight, too_long[:-1], **GREEDY).token_ids) == 1
+    # Where the model holds no more, that is the client's to know.
+    with pytest.raises(grpc.RpcError) as error:
+        generate(servers(max_slots=4), too_long + too_long, **GREEDY)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT

@@ -716,6 +716,7 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   EXPECT_EQ(reply.vocabulary_size(), kVocabularySize);
   EXPECT_EQ(reply.vocabulary_fingerprint().size(), 32);
   EXPECT_EQ(reply.max_context_tokens(), kContext);
+  EXPECT_FALSE(reply.context_limited_by_pages());
   EXPECT_EQ(reply.page_tokens(), 64);
   EXPECT_EQ(reply.num_pages(), kSlots * 2) << "as many as all slots can fill";
   EXPECT_EQ(reply.kv_cache_bytes(),
