@@ -1,5 +1,7 @@
 """The prefix cache: a shared beginning is computed once for each tenant, and changes no output."""
 
+import os
+import signal
 import time
 
 import grpc
@@ -148,3 +150,29 @@ def test_a_prompt_that_can_never_fit_is_refused_at_once(servers, text):
     with pytest.raises(grpc.RpcError) as error:
         generate(servers(max_slots=4), too_long + too_long, **GREEDY)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_worker_that_is_lost_takes_its_prefixes_along(servers, text):
+    server = servers(max_slots=5)  # of its own: other tests count on what they left
+    one, other = prompts(text, 60)
+    drafted = dict(temperature=0, ignore_eos=True, draft_length=4)
+
+    def lose(name, losses):
+        before = losses(server.info().load)
+        os.kill(server.child(name), signal.SIGKILL)
+        harness.wait_until(lambda: losses(server.info().load) > before, 5, "the loss is noticed")
+
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    generate(server, one, **drafted, max_tokens=150)
+    hit = generate(server, other, **drafted, max_tokens=40)
+    assert cached(hit) == cached_by_drafter(hit) == PREFIX
+    lose("tandem-verifier", lambda load: load.num_verifier_losses)
+    computed = generate(server, other, **drafted, max_tokens=40)
+    assert (cached(computed), cached_by_drafter(computed)) == (0, PREFIX), "the drafter has kept its own"
+    assert computed.token_ids == hit.token_ids
+    lose("tandem-draft", lambda load: load.num_drafter_losses)
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached again")
+    again = generate(server, other, **drafted, max_tokens=150)
+    assert (cached(again), cached_by_drafter(again)) == (PREFIX, 0)
+    assert again.completion.speculation.num_drafts > 0
+    assert again.token_ids[:40] == hit.token_ids
