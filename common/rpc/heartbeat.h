@@ -8,8 +8,9 @@ namespace tandem {
 
 // From ping to ping.
 inline constexpr double kPingSeconds = 0.5;
-// A session that was pinged, and then is not for so long, ends at the worker.
-inline constexpr double kLeaseSeconds = 5;
+// A session that was pinged, and then is not for so long, ends at the worker: a second less than the
+// five after which all that a lost router held must be free.
+inline constexpr double kLeaseSeconds = 4;
 // Without a sign of life for so long a worker counts as hung, where nobody said otherwise; and the
 // least that may be said.
 inline constexpr double kHeartbeatTimeoutSeconds = 3;

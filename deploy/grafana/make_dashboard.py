@@ -17,8 +17,11 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-OF = 'model=~"$model"'  # every query's
+OF = 'model=~"$model"'
 DRAFT = f'{OF},draft_model=~"$draft_model"'
+# A drafter's own series name the model that it has loaded.
+OF_VERIFIERS = f'worker="verifier",{OF}'
+OF_DRAFTERS = 'worker="drafter",model=~"$draft_model"'
 R = "$__rate_interval"
 
 
@@ -84,8 +87,9 @@ def rows():
         lines("α by position", "Accepted / tested tokens by their place in the block, from 0.", "percentunit",
               [target(f"{rate('tandem_accepted_tokens_per_position_total', DRAFT, 'by (position) ')} / "
                       f"{rate('tandem_tested_tokens_per_position_total', DRAFT, 'by (position) ')} > 0", "{{position}}")], most=1),
-        lines("Tokens per second by source", "accepted and bonus are what drafts gain; plain came without a draft.", "short",
-              [target(rate("tandem_emitted_tokens_total", by="by (source) "), "{{source}}")], stacked=True),
+        lines("Share of output by source", "accepted and bonus are what drafts gain; plain came without a draft.", "percentunit",
+              [target(f"{rate('tandem_emitted_tokens_total', by='by (source) ')} / ignoring (source) group_left "
+                      f"{rate('tandem_emitted_tokens_total')}", "{{source}}")], stacked=True, most=1),
         lines("Drafted and accepted tokens per second", "", "short",
               [target(rate("tandem_draft_tokens_total", DRAFT), "drafted"), target(rate("tandem_accepted_tokens_total", DRAFT), "accepted")]),
         panel(heatmap.Panel(), "Accepted tokens of a draft", "", 12, 8, "short",
@@ -113,23 +117,29 @@ def rows():
         lines("Slots and queue", "", "short", [target(f"sum by (state) (tandem_slots{{{OF}}})", "{{state}}"),
                                                target(f"sum(tandem_requests_waiting{{{OF}}})", "waiting")]),
         lines("KV pages", "Of the workers. Cached pages are free, and have a prefix.", "short",
-              [target("sum by (worker, state) (tandem_kv_pages)", "{{worker}} {{state}}")]),
+              [target(f"sum by (worker, state) (tandem_kv_pages{{{of}}})", "{{worker}} {{state}}") for of in (OF_VERIFIERS, OF_DRAFTERS)]),
         lines("Prompt tokens found in the prefix cache", "", "percentunit",
               [target(f"{rate('tandem_prefix_cache_hit_tokens_total', by='by (worker) ')} / "
                       f"{rate('tandem_prefix_cache_lookup_tokens_total', by='by (worker) ')}", "{{worker}}")], most=1),
         lines("Preemptions per minute", "", "short", [target(f"60 * {rate('tandem_preemptions_total')}", "requests")]),
-        lines("Memory of the processes", "", "bytes", [target("process_resident_memory_bytes and on (instance) tandem_build_info", "{{instance}}")]),
+        lines("Memory of the processes", "", "bytes",
+              [target(f"process_resident_memory_bytes and on (instance) tandem_build_info{{{of}}}", "{{instance}}")
+               for of in (f'process!="drafter",{OF}', 'process="drafter",model=~"$draft_model"')]),
     ]
     yield "Workers and transport", [
         lines("Attached", "", "short", [target(f"sum(tandem_verifier_attached{{{OF}}})", "verifier"),
                                         target(f"sum(tandem_drafter_attached{{{OF}}})", "drafter")]),
+        lines("Worker pods", "As each router sees them: ready (the verifier serves) or lost.", "short",
+              [target(f"sum by (instance, state) (tandem_worker_pods{{{OF}}})", "{{instance}} {{state}}")]),
         lines("Routers by transport of the log-prob ring", "", "short",
               [target(f"sum by (transport) (tandem_ring_transport_info{{{OF}}}) > 0", "{{transport}}")], stacked=True),
         lines("Sessions that began or ended", "In five minutes, by worker and reason.", "short",
               [target(f"sum by (worker, reason) (increase(tandem_epoch_changes_total{{{OF}}}[5m])) > 0", "{{worker}} {{reason}}")]),
-        lines("Log-probs handed over", "", "Bps", [target("sum by (transport) (rate(tandem_ring_bytes_total[$__rate_interval]))", "{{transport}}")]),
+        lines("Log-probs handed over", "By the drafters.", "Bps",
+              [target(rate("tandem_ring_bytes_total", 'model=~"$draft_model"', "by (transport) "), "{{transport}}")]),
         lines("Workers computing", "Share of the time.", "percentunit",
-              [target("sum by (worker, instance) (rate(tandem_worker_compute_seconds_total[$__rate_interval]))", "{{worker}} {{instance}}")]),
+              [target(rate("tandem_worker_compute_seconds_total", of, "by (worker, instance) "), "{{worker}} {{instance}}")
+               for of in (OF_VERIFIERS, OF_DRAFTERS)]),
         lines("Audit", "", "short", [target(f"sum by (result) (increase(tandem_audit_replays_total{{{OF}}}[1h]))", "{{result}}"),
                                      target(f"max(tandem_audit_failed{{{OF}}})", "failed")]),
     ]

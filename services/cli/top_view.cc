@@ -103,6 +103,8 @@ absl::Status TopView::Take(const std::string& json) {
               .has_drafter = state.at("has_drafter"),
               .draft_model = state.at("draft_model"),
               .transport = state.at("transport"),
+              .pods = state.at("pods").at("total"),
+              .pods_ready = state.at("pods").at("ready"),
               .kv = pages(state.at("kv")),
               .draft_kv = pages(state.at("draft_kv")),
               .finished = state.at("finished"),
@@ -156,6 +158,13 @@ std::string TopView::Header(const Palette& palette) const {
     const std::string ring = "ring: " + VisibleText(state_.transport);
     text += "   " + mark("drafter", state_.drafter) + "   " +
             (rings ? palette.Good("●") + " " + ring : palette.Bad("● " + ring));
+  }
+  if (state_.pods > 1) {
+    const std::string pods = absl::StrFormat("pods: %d of %d", state_.pods_ready, state_.pods);
+    const bool all = state_.pods_ready == state_.pods;
+    absl::StrAppend(
+        &text, "   ",
+        all ? absl::StrCat(palette.Good("●"), " ", pods) : palette.Bad(absl::StrCat("● ", pods)));
   }
   return text + "\n\n";
 }

@@ -44,6 +44,7 @@ class TopView {
     int slots = 0, running = 0, waiting = 0;
     bool verifier = false, drafter = false, has_drafter = false;
     std::string draft_model, transport;
+    int pods = 0, pods_ready = 0;
     Pages kv, draft_kv;
     double finished = 0, preemptions = 0;  // since the start, as those below
     double verifier_losses = 0, drafter_losses = 0, ring_errors = 0;

@@ -52,6 +52,7 @@ nlohmann::json StateJson(const LiveSample& sample) {
           {"has_drafter", sample.has_drafter},
           {"draft_model", sample.draft_model},
           {"transport", sample.transport},
+          {"pods", {{"total", sample.pods}, {"ready", sample.pods_ready}}},
           {"baseline_seconds", sample.baseline_seconds},
           {"kv", pages(load.num_kv_pages(), load.num_free_kv_pages())},
           {"draft_kv", pages(load.num_draft_kv_pages(), load.num_free_draft_kv_pages())},

@@ -36,6 +36,8 @@ struct LiveSample {
   double gain = 1;
   double baseline_seconds = 0;
   v1::ServerLoad load;  // pages, losses, audit
+  int pods = 0;         // that the router knows
+  int pods_ready = 0;   // their verifiers serve
   bool verifier_attached = false;
   bool drafter_attached = false;
   bool has_drafter = false;

@@ -110,11 +110,18 @@ absl::Status RequestValidator::ResolvePrompt(const v1::GenerateRequest& request,
       return Refused("input", "neither prompt nor prompt_token_ids", "one of the two");
   }
   if (ids.size() >= served.max_context_tokens) {
-    return Refused(
-        request.input_case() == v1::GenerateRequest::kPrompt ? "prompt" : "prompt_token_ids",
-        absl::StrCat(ids.size(), " tokens"),
-        absl::StrCat(UpTo(served.max_context_tokens - 1, "tokens"), " (the context has ",
-                     served.max_context_tokens, ", one must be left for the output)"));
+    const char* field =
+        request.input_case() == v1::GenerateRequest::kPrompt ? "prompt" : "prompt_token_ids";
+    const std::string given = absl::StrCat(ids.size(), " tokens");
+    const std::string most = UpTo(served.max_context_tokens - 1, "tokens");
+    if (served.context_limited_by_pages) {  // the operator's to mend, and not the client's
+      return ResourceExhausted(
+          absl::StrCat(field, ": got ", given, ", allowed: ", most,
+                       ", which is what the KV cache holds with one more (--kv-cache-bytes)"));
+    }
+    return Refused(field, given,
+                   absl::StrCat(most, " (the context has ", served.max_context_tokens,
+                                ", one must be left for the output)"));
   }
   return absl::OkStatus();
 }

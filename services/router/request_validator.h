@@ -35,7 +35,8 @@ struct ServedModel {
   std::string model;
   std::string drafter;  // empty: none attached
   uint32_t vocabulary_size = 0;
-  uint32_t max_context_tokens = 0;  // prompt and output together
+  uint32_t max_context_tokens = 0;        // prompt and output together
+  bool context_limited_by_pages = false;  // the KV cache holds no more of it
   std::vector<int32_t> end_of_text_ids;
 };
 
@@ -46,8 +47,9 @@ class RequestValidator {
   RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
                    std::function<uint64_t()> random);
 
-  // Errors name the field, what was given and what is allowed: INVALID_ARGUMENT, or NOT_FOUND for
-  // another model. Of a client's string they repeat at most kMaxQuotedBytes.
+  // Errors name the field, what was given and what is allowed: INVALID_ARGUMENT, NOT_FOUND for
+  // another model, or RESOURCE_EXHAUSTED for a prompt that the KV cache can never hold. Of a client's
+  // string they repeat at most kMaxQuotedBytes.
   //
   // `reproducible` is on when asked for, or when a seed was given and nothing was said; an explicit
   // lenience under 1 turns that default off (asking for both is an error).

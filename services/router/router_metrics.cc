@@ -245,6 +245,8 @@ LiveSample RouterMetrics::Sample(const FleetState& state) const {
   sample.running = sample.load.num_running();
   sample.waiting = sample.load.num_queued();
   sample.slots = static_cast<int>(state.num_slots);
+  sample.pods = static_cast<int>(state.num_pods_ready + state.num_pods_lost);
+  sample.pods_ready = static_cast<int>(state.num_pods_ready);
   sample.verifier_attached = state.num_pods_ready > 0;
   sample.drafter_attached = state.drafter_attached;
   sample.has_drafter = drafter_attached_ != nullptr;

@@ -527,6 +527,7 @@ ServedModel RouterServer::Served() const {
   served.drafter = fleet_.drafter_name();
   served.vocabulary_size = verifier.vocabulary_size();
   served.max_context_tokens = verifier.max_context_tokens();
+  served.context_limited_by_pages = verifier.context_limited_by_pages();
   served.end_of_text_ids = target_.end_of_text_ids;
   return served;
 }

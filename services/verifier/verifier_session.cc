@@ -3,9 +3,9 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <string>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status.h"
 #include "services/worker/stopwatch.h"
@@ -30,6 +30,19 @@ void WriteVerdict(const BlockVerdict& verdict, v1::VerifyResult& result) {
     v1::AuditSample& written = *result.add_audit();
     written.set_uniform(sample.uniform);
     written.set_draft_mode_excess(sample.draft_mode_excess);
+  }
+}
+
+RingError ReasonOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDataLoss:
+      return RingError::kBadRows;
+    case absl::StatusCode::kFailedPrecondition:
+      return RingError::kFailedPrecondition;
+    case absl::StatusCode::kInvalidArgument:
+      return RingError::kInvalidArgument;
+    default:
+      return RingError::kInternal;
   }
 }
 
@@ -238,7 +251,7 @@ absl::StatusOr<RingBlock> VerifierSession::TakeBlock(const v1::VerifyItem& item)
   return block;
 }
 
-void VerifierSession::CountRingError(const std::string& reason) {
+void VerifierSession::CountRingError(RingError reason) {
   ++model_->stats().ring_errors[{ring_transport_, reason}];
 }
 
@@ -278,10 +291,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
         // Dropped unjudged, whatever was drawn: the round decodes plainly.
         judgement.draft_token_ids = {};
         result.set_ring_error(std::string(block.status().message()));
-        CountRingError(
-            absl::IsDataLoss(block.status())
-                ? kBadRingRows
-                : absl::AsciiStrToLower(absl::StatusCodeToString(block.status().code())));
+        CountRingError(ReasonOf(block.status()));
       }
       transfer_seconds += transfer.seconds();
     }
@@ -306,7 +316,7 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
       if (!judgement.drafts_valid) {
         result.set_ring_error("ring entry " + std::to_string(items[i]->ring().entry()) +
                               ": a row is no distribution that gives its token");
-        CountRingError(kBadRingRows);
+        CountRingError(RingError::kBadRows);
       }
     }
     if (status.ok()) judgement.slot->Publish(judgement.slot->length());

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "common/ring/log_prob_ring.h"
@@ -59,7 +58,7 @@ class VerifierSession final : public VerifierHandler {
   void AcceptChunk(const v1::LogProbChunk& chunk);
   void Verify(const v1::Verify& command, v1::VerifyReply& reply);
   void DropRing();
-  void CountRingError(const std::string& reason);
+  void CountRingError(RingError reason);
   // A ring in device memory is for a judge that looks at its rows there.
   bool SharesDevice() const {
     return model_->create_ring_rows() != nullptr && judge_->checks_draft_rows();

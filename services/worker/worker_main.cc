@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
@@ -195,6 +196,12 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
       address, options.insecure || security.mutual_tls(), "--listen",
       "mutual TLS (--tls-certificate, --tls-key and --tls-client-ca), for whoever connects "
       "commands this worker"));
+  std::optional<Address> admin_address;
+  if (options.admin != "none") {
+    TANDEM_ASSIGN_OR_RETURN(admin_address, Address::Parse(options.admin));
+    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
+        *admin_address, options.insecure || security.tokens != nullptr, "--admin", "--token-file"));
+  }
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
                           WorkerModel::Load(options.model));
   if (!model->why_not_cuda().empty()) spdlog::info("CUDA is not used: {}", model->why_not_cuda());
@@ -227,11 +234,8 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   });
   std::atomic<bool> stopping = false;
   std::unique_ptr<AdminServer> admin;
-  if (options.admin != "none") {
-    TANDEM_ASSIGN_OR_RETURN(const Address admin_address, Address::Parse(options.admin));
-    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
-        admin_address, options.insecure || security.tokens != nullptr, "--admin", "--token-file"));
-    TANDEM_ASSIGN_OR_RETURN(admin, AdminServer::Start(admin_address, Routes(metrics, stopping),
+  if (admin_address.has_value()) {
+    TANDEM_ASSIGN_OR_RETURN(admin, AdminServer::Start(*admin_address, Routes(metrics, stopping),
                                                       AdminLimits(), security));
     spdlog::info("metrics: {}/metrics", admin->url());
   }

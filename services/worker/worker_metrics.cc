@@ -26,16 +26,19 @@ WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& versi
       ring_bytes_[transport].counter =
           &registry_.Counter(metrics::kRingBytes, {{"transport", name}});
     } else {
-      ring_errors_[{transport, kBadRingRows}].counter = &RingErrors(transport, kBadRingRows);
+      for (size_t error = 0; error < kNumRingErrors; ++error) {
+        const auto reason = static_cast<RingError>(error);
+        ring_errors_[{transport, reason}].counter = &RingErrors(transport, reason);
+      }
     }
   }
   Refresh();
 }
 
-prometheus::Counter& WorkerMetrics::RingErrors(v1::RingTransport transport,
-                                               const std::string& reason) {
+prometheus::Counter& WorkerMetrics::RingErrors(v1::RingTransport transport, RingError reason) {
   return registry_.Counter(metrics::kRingErrors,
-                           {{"transport", RingTransportName(transport)}, {"reason", reason}});
+                           {{"transport", RingTransportName(transport)},
+                            {"reason", kRingErrorNames[static_cast<size_t>(reason)]}});
 }
 
 void WorkerMetrics::Refresh() {
@@ -56,6 +59,7 @@ void WorkerMetrics::Refresh() {
   }
   for (const auto& [kind, count] : now.ring_errors) {
     Total& total = ring_errors_[kind];
+    // A router that names a ring where none was made: of no transport.
     if (total.counter == nullptr) total.counter = &RingErrors(kind.first, kind.second);
     total.Set(static_cast<double>(count));
   }

@@ -36,7 +36,7 @@ class WorkerMetrics {
       shown = total;
     }
   };
-  prometheus::Counter& RingErrors(v1::RingTransport transport, const std::string& reason);
+  prometheus::Counter& RingErrors(v1::RingTransport transport, RingError reason);
 
   const WorkerModel* model_;
   const std::string worker_;
@@ -50,7 +50,7 @@ class WorkerMetrics {
   Total batches_;
   Total compute_seconds_;
   std::map<v1::RingTransport, Total> ring_bytes_;
-  std::map<std::pair<v1::RingTransport, std::string>, Total> ring_errors_;
+  std::map<std::pair<v1::RingTransport, RingError>, Total> ring_errors_;
 };
 
 }  // namespace tandem

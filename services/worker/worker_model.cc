@@ -116,6 +116,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModel
         std::to_string(needed * pages->page_bytes()) + " bytes of KV cache, there are " +
         std::to_string(pages->num_pages() * pages->page_bytes()) + " (--kv-cache-bytes)");
   }
+  worker->context_limited_by_pages_ = max_context < WantedRows(options, config);
   worker->caches_ = std::make_unique<CachePool>(std::move(pages), options.max_slots, max_context);
   return worker;
 }
@@ -136,6 +137,7 @@ v1::AttachReply WorkerModel::Describe() const {
   reply.set_vocabulary_size(static_cast<uint32_t>(vocabulary_size()));
   reply.set_vocabulary_fingerprint(vocabulary_fingerprint_);
   reply.set_max_context_tokens(static_cast<uint32_t>(caches_->max_rows()));
+  reply.set_context_limited_by_pages(context_limited_by_pages_);
   reply.set_max_slots(static_cast<uint32_t>(caches_->size()));
   const KvPagePool& pages = caches_->pages();
   reply.set_kv_cache_bytes(pages.num_pages() * pages.page_bytes());

@@ -120,6 +120,7 @@ class WorkerModel {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string vocabulary_fingerprint_;
   std::unique_ptr<CachePool> caches_;
+  bool context_limited_by_pages_ = false;
   std::unique_ptr<WorkerStats> stats_ = std::make_unique<WorkerStats>();
 };
 

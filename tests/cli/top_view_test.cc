@@ -38,6 +38,7 @@ nlohmann::json Answer(int first, int last, double started = 900) {
                              {"has_drafter", true},
                              {"draft_model", "tales-draft"},
                              {"transport", "shm"},
+                             {"pods", {{"total", 1}, {"ready", 1}}},
                              {"kv", {{"total", 100}, {"used", 30}}},
                              {"draft_kv", {{"total", 50}, {"used", 5}}},
                              {"finished", 12},
@@ -60,7 +61,7 @@ TEST(TopViewTest, ShowsWhatTheLastSecondsCameTo) {
   EXPECT_EQ(view.since(), 1030);
   const std::string text = Render(view);
   EXPECT_THAT(text, HasSubstr("tales drafted by tales-draft  Tandem 1.2.3, up for 2 min"));
-  EXPECT_THAT(text, HasSubstr("● verifier   ● drafter   ● ring: shm"));
+  EXPECT_THAT(text, HasSubstr("● verifier   ● drafter   ● ring: shm\n"));
   // 40 tokens a second; 25 of 40 drafted and of 30 tested; 40 tokens in 15 passes of requests.
   EXPECT_THAT(text, HasSubstr("  tokens/s   speedup  acceptance      α  tokens/pass     running"));
   EXPECT_THAT(
@@ -93,6 +94,14 @@ TEST(TopViewTest, WhatComesLaterIsAppended) {
   EXPECT_THAT(text, HasSubstr("● drafter is gone"));
   EXPECT_THAT(text, HasSubstr("draft: session"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));  // a log line cannot move the cursor
+}
+
+TEST(TopViewTest, PodsAreCountedWhereThereAreSeveral) {
+  TopView view;
+  nlohmann::json answer = Answer(0, 3);
+  answer["state"]["pods"] = {{"total", 3}, {"ready", 2}};
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  EXPECT_THAT(Render(view), HasSubstr("● ring: shm   ● pods: 2 of 3\n"));
 }
 
 TEST(TopViewTest, AnotherRouterBeginsAnew) {

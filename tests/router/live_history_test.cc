@@ -16,6 +16,8 @@ LiveSample At(double time) {
   sample.accepted_at = {static_cast<uint64_t>(3 * time), static_cast<uint64_t>(time)};
   sample.load.set_num_kv_pages(100);
   sample.load.set_num_free_kv_pages(70);
+  sample.pods = 3;
+  sample.pods_ready = 2;
   return sample;
 }
 
@@ -46,6 +48,8 @@ TEST(LiveHistoryTest, OnlyWhatIsNewerIsSent) {
   EXPECT_EQ(json["events"][0]["text"], "late");
   EXPECT_EQ(json["events"][0]["level"], "warning");
   EXPECT_EQ(json["state"]["kv"]["used"], 30);
+  EXPECT_EQ(json["state"]["pods"]["total"], 3);
+  EXPECT_EQ(json["state"]["pods"]["ready"], 2);
   EXPECT_TRUE(Read(history, 5)["samples"].empty());
 }
 

@@ -253,6 +253,22 @@ TEST(RequestValidatorTest, FillsInEveryDefault) {
   EXPECT_TRUE(request->needs_draft_log_probs());
 }
 
+TEST(RequestValidatorTest, APromptThatTheKvCacheCanNeverHoldIsNotTheClientsMistake) {
+  ServedModel served = Served();
+  served.context_limited_by_pages = true;
+  const RequestValidator validator(RequestLimits(), &Vocabulary(), [] { return uint64_t{77}; });
+  v1::GenerateRequest request;
+  auto* ids = request.mutable_prompt_token_ids()->mutable_ids();
+  ids->Resize(32, 5);
+  const absl::Status refused = validator.Validate(request, served).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(std::string(refused.message()),
+            "prompt_token_ids: got 32 tokens, allowed: at most 31 tokens, which is what the KV "
+            "cache holds with one more (--kv-cache-bytes)");
+  ids->RemoveLast();
+  EXPECT_TRUE(validator.Validate(request, served).ok());
+}
+
 TEST(RequestValidatorTest, StopIdsAreSortedOnceAndWithoutEndOfTextWhenIgnored) {
   v1::GenerateRequest request = Good();
   for (int id : {9, 3, 9, 63}) request.mutable_sampling_params()->add_stop_token_ids(id);

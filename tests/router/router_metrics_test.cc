@@ -179,6 +179,7 @@ TEST(RouterMetricsTest, StatesAreThere) {
   EXPECT_GT(series.at(R"(tandem_baseline_step_seconds{model="toy"})"), 0);
   // Drafts of a fixed length are compared with plain decoding, too.
   EXPECT_GT(series.at(R"(tandem_speculation_gain_ratio{model="toy"})"), 1.05);
+  EXPECT_EQ(series.at(R"(tandem_worker_pods{model="toy",state="ready"})"), 1);
 
   served.driver.Kill(Worker::kDrafter);
   series = served.Read();
@@ -197,6 +198,19 @@ TEST(RouterMetricsTest, StatesAreThere) {
       served.Read().at(
           R"(tandem_epoch_changes_total{model="toy",reason="disconnected",worker="drafter"})"),
       1);
+}
+
+TEST(RouterMetricsTest, PodsAreCountedAsTheyServe) {
+  RouterMetrics metrics("1", "toy", 4);
+  FleetState state;
+  state.num_pods_ready = 2;
+  state.num_pods_lost = 1;
+  metrics.Refresh(state);
+  const Exposition series = testing::ReadExposition(metrics.registry().Serialize());
+  EXPECT_EQ(series.at(R"(tandem_worker_pods{model="toy",state="ready"})"), 2);
+  EXPECT_EQ(series.at(R"(tandem_worker_pods{model="toy",state="lost"})"), 1);
+  EXPECT_EQ(metrics.Sample(state).pods, 3);
+  EXPECT_EQ(metrics.Sample(state).pods_ready, 2);
 }
 
 TEST(RouterMetricsTest, EveryPlainRoundHasAReason) {

@@ -1,7 +1,8 @@
 """kill -9 and SIGSTOP of each worker in every phase of running streams: nothing breaks, not a token differs.
 
 TANDEM_FAULT_KILLS (default 200) is how many. A wave is three streams on an idle server; the strikes on it come one after the
-other, the next one only when every stream has gone on, so that no request is taken for one that kills verifiers.
+other, the next one only when every stream has gone on, so that no request is taken for one that kills verifiers. Some come too late,
+and some hit another phase than they were aimed at: those are aimed again, up to a bound.
 
 The drafter is right three times in four (harness.spoilt_double): blocks that are struck were going to be accepted, or cut short and
 rolled back.
@@ -21,7 +22,9 @@ import harness
 from tandem.v1 import generate_pb2 as pb
 
 PHASES = ["prefill", "propose", "between", "verify", "commit"]
-KILLS = int(os.environ.get("TANDEM_FAULT_KILLS", "200"))
+COMBINATIONS = [(victim, phase) for phase in PHASES for victim in ("draft", "verifier")]
+EACH = -(-int(os.environ.get("TANDEM_FAULT_KILLS", "200")) // len(COMBINATIONS))
+MOST_AIMS = 3 * EACH * len(COMBINATIONS)
 HEARTBEAT_SECONDS = 1.0
 # Batches of some milliseconds, so that there is time to strike in the middle of one. Untied, or each stream would say one token
 # again and again; at this scale its next token depends on the whole context, and not on the last one alone.
@@ -51,7 +54,9 @@ class Storm:
         self.router = self.cluster.router()
         self.workers = {"verifier": self.cluster.verifier, "draft": self.cluster.drafter}
         self.random = random.Random(seed)
-        self.counts = collections.Counter()  # (victim, phase)
+        self.aims = collections.Counter()  # (victim, phase)
+        self.counts = collections.Counter()  # of what was struck
+        self.confirmed = collections.Counter()  # of it, where the router's log says so
         self.sources = collections.Counter()  # of all tokens of all waves
         self.prefill_seconds = 0.0
         self.noticed_seconds = collections.defaultdict(list)  # "kill -9", "SIGSTOP"
@@ -114,6 +119,7 @@ class Storm:
 
     def strike(self, victim, phase, how):
         worker = self.workers[victim]
+        self.aims[victim, phase] += 1
         before = self.losses(victim)
         log_size = len(self.router.log())
         try:
@@ -138,22 +144,29 @@ class Storm:
             harness.wait_until(lambda: self.attached("draft"), 20, "the drafter is attached again")
             if how == "kill -9":
                 self.drafting_again_seconds.append(time.monotonic() - worker.ready_at)
-        if how == "kill -9":
-            phase = self.phase_by_log(victim, phase, self.router.log()[log_size:])
+        phase, confirmed = self.phase_by_log(victim, phase, how == "kill -9", self.router.log()[log_size:])
         self.counts[victim, phase] += 1
-        self.log.append(f"{how:22} {victim:8} in {phase:7} at tokens {[stream.num_tokens for stream in self.streams]}")
+        self.confirmed[victim, phase] += confirmed
+        self.log.append(f"{how:22} {victim:8} in {phase:7} at tokens {[stream.num_tokens for stream in self.streams]}"
+                        f"{'' if confirmed else ', by aim'}")
 
     @staticmethod
-    def phase_by_log(victim, phase, log):
-        """The router says what it waited for when it noticed the loss of a worker; that settles what happened on the way."""
-        in_verify = re.search(r"verifier: lost while it computed (.*)", log)
+    def phase_by_log(victim, phase, killed, log):
+        """(phase, whether the log settles it): the router says what it waited for when it noticed the loss of a worker.
+
+        Of a worker that is stopped it says less: that one is sent another batch before it is given up, so that prompts alone are told
+        from the rest. Of a phase of the other worker, which goes on, it says nothing.
+        """
         if victim == "verifier" and phase in ("prefill", "verify", "commit"):
-            if in_verify is None:
-                return "commit"
-            return "prefill" if "with prompts" in in_verify.group(1) else "verify"
-        if victim == "draft" and phase in ("propose", "between"):
-            return "propose" if "draft: lost while it drafted" in log else "between"
-        return phase  # of the other worker, which goes on
+            in_verify = re.search(r"verifier: lost while it computed (.*)", log)
+            if in_verify is not None and "with prompts" in in_verify.group(1):
+                return "prefill", True
+            if killed:
+                return "commit" if in_verify is None else "verify", True
+            return "verify" if phase == "prefill" else phase, False
+        if victim == "draft" and phase in ("propose", "between") and killed:
+            return "propose" if "draft: lost while it drafted" in log else "between", True
+        return phase, False
 
     def how(self, victim, phase):
         number = self.counts[victim, phase]
@@ -161,22 +174,22 @@ class Storm:
             return "SIGSTOP, then kill -9"
         return "SIGSTOP, then SIGCONT" if number % 10 == 6 else "kill -9"
 
-    def wanted(self, each, only=None, exclude=None):
+    def wanted(self, only=None, exclude=None):
         return {(victim, phase): count for victim, phase in COMBINATIONS
-                if (count := each - self.counts[victim, phase]) > 0 and phase != exclude and only in (None, phase)}
+                if (count := EACH - self.counts[victim, phase]) > 0 and phase != exclude and only in (None, phase)}
 
-    def wave(self, each):
+    def wave(self):
         """Strikes what was struck least, while the streams last. Returns their outputs."""
         self.streams = [self.router.stream(prompt, **options, **LONG) for prompt, options in REQUESTS]
         try:
-            prompts = self.wanted(each, only="prefill")
+            prompts = self.wanted(only="prefill")
             if prompts:
                 victim, phase = max(prompts, key=prompts.get)
                 try:
                     self.strike(victim, phase, self.how(victim, phase))
                 except TooLate:
                     pass
-            while wanted := self.wanted(each, exclude="prefill"):
+            while (wanted := self.wanted(exclude="prefill")) and self.aims.total() < MOST_AIMS:
                 self.wait_for_progress()
                 victim, phase = max(wanted, key=wanted.get)
                 self.strike(victim, phase, self.how(victim, phase))
@@ -197,12 +210,9 @@ class Storm:
         self.sources += sources
 
 
-COMBINATIONS = [(victim, phase) for phase in PHASES for victim in ("draft", "verifier")]
-
-
 @pytest.fixture
 def storm(tmp_path, models):
-    running = Storm(tmp_path / "storm", models.random(**SHAPE), models.spoilt_double(**SHAPE), seed=KILLS)
+    running = Storm(tmp_path / "storm", models.random(**SHAPE), models.spoilt_double(**SHAPE), seed=EACH)
     yield running
     running.cluster.close()
 
@@ -214,11 +224,10 @@ def test_every_worker_dies_in_every_phase_and_no_stream_differs(storm):
     harness.wait_until(lambda: any(stream.num_tokens > 0 for stream in streams), 30, "the first token")
     storm.prefill_seconds = time.monotonic() - began
     assert [stream.result().bytes for stream in streams] == want
-    each = -(-KILLS // len(COMBINATIONS))
     began = time.monotonic()
     waves = 0
-    while any(storm.counts[combination] < each for combination in COMBINATIONS):
-        assert storm.wave(each) == want, "\n".join(storm.log[-20:])
+    while storm.wanted() and storm.aims.total() < MOST_AIMS:
+        assert storm.wave() == want, "\n".join(storm.log[-20:])
         waves += 1
     seconds = time.monotonic() - began
 
@@ -227,18 +236,23 @@ def test_every_worker_dies_in_every_phase_and_no_stream_differs(storm):
     noticed = sorted(storm.noticed_seconds["kill -9"])
     hung = sorted(storm.noticed_seconds["SIGSTOP"])
     again = sorted(storm.drafting_again_seconds)
-    print(f"{sum(phases.values())} strikes on {waves} waves of {len(REQUESTS)} streams in {seconds:.0f} s: {phases}")
+    print(f"{storm.aims.total()} times aimed, {storm.counts.total()} strikes, {storm.confirmed.total()} of them confirmed by the router's log, "
+          f"on {waves} waves of {len(REQUESTS)} streams in {seconds:.0f} s: {phases}")
+    for combination in COMBINATIONS:
+        print("{:8} in {:7}: {} times aimed, {} strikes, {} confirmed".format(
+            *combination, storm.aims[combination], storm.counts[combination], storm.confirmed[combination]))
     accepted, recovered = storm.sources[pb.TOKEN_SOURCE_ACCEPTED], storm.sources[pb.TOKEN_SOURCE_RECOVERED]
     print(f"of {storm.sources.total()} tokens {accepted} were accepted drafts, and {recovered} took the place of rejected ones")
     print(f"kill -9 noticed after {1000 * statistics.median(noticed):.0f} ms (median), {1000 * noticed[-1]:.0f} ms (most)")
     print(f"SIGSTOP noticed after {statistics.median(hung):.2f} s (median), {hung[-1]:.2f} s (most)")
     print(f"drafting again {1000 * statistics.median(again):.0f} ms after the worker is back (median), {1000 * again[-1]:.0f} ms (most)")
 
-    assert all(count >= min(20, each) for count in phases.values())
-    # At least 500 of each with 200 strikes. Prompts are struck once a wave, so there are about 2 * each waves of 480 tokens. Half of
+    # Twenty of each combination, where 200 are asked for; the storm may have ended at MOST_AIMS instead.
+    assert storm.wanted() == {}
+    # At least 500 of each with 200 strikes. Prompts are struck once a wave, so there are about 2 * EACH waves of 480 tokens. Half of
     # those may be plain, as the drafter is away after each of its deaths. Of the others, in blocks of three whose tokens are each
     # right three times in four, two in three are accepted and one in five is recovered.
-    assert min(accepted, recovered) >= 25 * each
+    assert min(accepted, recovered) >= 25 * EACH
     # The promises are 200 ms and 2 s; one in ten may meet a machine that is busy with something else.
     assert noticed[len(noticed) * 9 // 10] <= 0.2
     assert again[len(again) * 9 // 10] <= 2

@@ -11,7 +11,8 @@ import pytest
 import cluster
 import harness
 
-LEASE_SECONDS = 5
+LEASE_SECONDS = 4  # common/rpc/heartbeat.h
+FREED_SECONDS = 5  # that workers may take to free what a lost router held
 # What it takes beyond a promised time to see it from here, on a machine that does other things too.
 SLACK_SECONDS = 1.5
 LONG = dict(max_tokens=4000, ignore_eos=True)
@@ -136,16 +137,15 @@ def test_a_router_that_is_gone_leaves_nothing_at_the_workers(make_cluster, model
     with_two = [worker.open_files("/memfd:") for worker in pair.workers()]
     assert all(more > one for more, one in zip(with_two, rings)), "each router has a ring of its own"
 
-    getattr(router, how)()
     gone_at = time.monotonic()
+    getattr(router, how)()
     waiting = survivor.stream(PROMPTS[3], **MODES[3], **LONG, draft_length=3)
     harness.wait_until(lambda: waiting.num_tokens > 0, 20, "the other router's request has a slot")
     slot_seconds = time.monotonic() - gone_at
     harness.wait_until(lambda: [worker.open_files("/memfd:") for worker in pair.workers()] == rings, 10, "rings are freed")
     ring_seconds = time.monotonic() - gone_at
     print(f"{how}: slots freed after {slot_seconds:.2f} s, rings after {ring_seconds:.2f} s")
-    limit = LEASE_SECONDS if how == "freeze" else 0
-    assert max(slot_seconds, ring_seconds) <= limit + SLACK_SECONDS
+    assert max(slot_seconds, ring_seconds) <= (FREED_SECONDS if how == "freeze" else SLACK_SECONDS)
     assert waiting.result().bytes == want[3]
     load = survivor.load()
     assert (load.num_running, load.num_verifier_losses, load.num_drafter_losses) == (0, 0, 0)

@@ -1,6 +1,7 @@
 """Several worker pods behind several routers, as processes of their own: outputs are those of one pod, the load spreads, and pods
 that die, come and go break no stream."""
 
+import json
 import os
 import pathlib
 import re
@@ -95,10 +96,17 @@ def addresses(pods):
     return [",".join(pod.workers[i].address for pod in pods) for i in range(2)]
 
 
-def metrics(router):
-    url = re.search(r" metrics: (http://\S+/metrics)$", router.log(), re.MULTILINE).group(1)
-    with urllib.request.urlopen(url, timeout=10) as response:
+def admin_address(router):
+    return re.search(r" metrics: http://(\S+)/metrics$", router.log(), re.MULTILINE).group(1)
+
+
+def page(router, path):
+    with urllib.request.urlopen(f"http://{admin_address(router)}{path}", timeout=10) as response:
         return response.read().decode()
+
+
+def metrics(router):
+    return page(router, "/metrics")
 
 
 def num_pods(router, state):
@@ -176,6 +184,11 @@ def test_killing_a_pod_breaks_no_stream(pods, routers, want):
     try:
         for router in both:
             wait_for_pods(router, 2, 1)
+            harness.wait_until(lambda: json.loads(page(router, "/live.json"))["state"]["pods"] == {"total": 3, "ready": 2}, 5,
+                               "the live page has it too")
+        top = subprocess.run([harness.BINARY_DIR / "bin" / "tandem", "top", "--admin", admin_address(both[0]), "--once"],
+                             capture_output=True, text=True)
+        assert "● pods: 2 of 3" in top.stdout
         # Who comes now is not kept waiting.
         assert both[0].generate(PROMPTS[7], max_tokens=5, **MODES[0]).bytes == want(PROMPTS[7], max_tokens=5, **MODES[0])
         assert [stream.result().bytes for stream in streams] == [want(prompt, **options) for prompt, options in asked]

@@ -123,6 +123,7 @@ def test_the_json_says_what_happened(live):
     last = samples[-1]
     assert last["accepted"] > 50 and last["drafted"] >= last["tested"] >= last["accepted"]
     assert live["state"]["verifier"] and live["state"]["drafter"] and live["state"]["transport"] == "shm"
+    assert live["state"]["pods"] == {"total": 1, "ready": 1}
     assert live["model"] == "tales" and live["state"]["draft_model"] == "tales-draft"
     assert sum(live["positions"]["accepted"]) > 50
     assert any("attached" in event["text"] for event in live["events"])
@@ -186,20 +187,38 @@ def test_the_page_in_a_browser(live, server, address, tmp_path, scheme):
     assert first_pixel(picture) == pytest.approx(page_colour(address, scheme), abs=3)
 
 
-@browser_test
-def test_the_page_says_when_the_router_is_gone(tmp_path):
-    """Its files, from a server that has no live.json."""
-    folder = tmp_path / "page"
+@contextlib.contextmanager
+def page_without_router(folder):
+    """The page's files, from a server that has nothing else: (folder, HOST:PORT)."""
     shutil.copytree(harness.SOURCE_DIR / "services" / "router" / "live_page", folder)
     server = subprocess.Popen(["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, "0"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        port = re.search(r"port (\d+)", server.stdout.readline()).group(1)
-        dom, _ = browse(f"127.0.0.1:{port}", tmp_path, "--dump-dom")
-        assert "No answer from the router" in text_of(dom, "lost")
+        yield folder, "127.0.0.1:" + re.search(r"port (\d+)", server.stdout.readline()).group(1)
     finally:
         server.kill()
         server.wait()
+
+
+@browser_test
+def test_the_page_says_when_the_router_is_gone(tmp_path):
+    with page_without_router(tmp_path / "page") as (folder, its_address):
+        # So that a complaint is known to be seen, where other tests want none.
+        with open(folder / "live.js", "a") as script:
+            script.write('console.error("planted by the test");\n')
+        dom, complaints = browse(its_address, tmp_path, "--dump-dom")
+    assert "No answer from the router" in text_of(dom, "lost")
+    assert any("planted by the test" in complaint for complaint in complaints)
+
+
+@browser_test
+def test_the_page_counts_pods_where_there_are_several(live, tmp_path):
+    with page_without_router(tmp_path / "page") as (folder, its_address):
+        state = {**live["state"], "pods": {"total": 3, "ready": 2}}
+        (folder / "live.json").write_text(json.dumps({**live, "state": state}))
+        dom, complaints = browse(its_address, tmp_path, "--dump-dom")
+    assert complaints == []
+    assert re.findall(r'<li class="(\w+)" data-name="(\w+)">([^<]*)<', dom)[3:] == [("warn", "pods", "pods: 2 of 3")]
 
 
 def test_top_shows_the_same(live, address):

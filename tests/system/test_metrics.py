@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import math
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,14 +64,28 @@ def tools():
     return pathlib.Path(done.stdout.strip().splitlines()[-1])
 
 
+def three_free_ports():
+    """The first of three in a row."""
+    while True:
+        with contextlib.ExitStack() as taken:
+            first = taken.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                for more in (1, 2):
+                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port + more))
+                return port
+            except (OSError, OverflowError):
+                pass
+
+
 @pytest.fixture(scope="module")
 def server(servers):
-    return servers(admin="127.0.0.1:0", max_slots=4)
+    # Ports that stay: a worker that is started again listens where Prometheus looks.
+    return servers(admin=f"127.0.0.1:{three_free_ports()}", max_slots=4)
 
 
-@pytest.fixture(scope="module")
-def completions(server):
-    """Of requests of all kinds; after them nothing runs."""
+def requests_of_all_kinds():
     requests = []
     for seed in range(3):
         for draft_length in (1, 3, 6):
@@ -77,8 +93,13 @@ def completions(server):
             requests.append(("The king said", dict(seed=seed, reproducible=False, max_tokens=40, draft_length=draft_length)))
             requests.append(("In a forest", dict(seed=seed, max_tokens=30)))
             requests.append(("A wolf", dict(temperature=0, max_tokens=20, enabled=False)))
-    outputs = server.generate_all(requests, 4)
-    return [output.completion for output in outputs]
+    return requests
+
+
+@pytest.fixture(scope="module")
+def completions(server):
+    """After them nothing runs."""
+    return [output.completion for output in server.generate_all(requests_of_all_kinds(), 4)]
 
 
 class Prometheus:
@@ -284,6 +305,43 @@ def test_each_alert_is_tested_and_explained():
         assert f"`{alert}`" in docs
 
 
+# Of a metric that only one of the processes of its section has.
+ONLY_IN = {"tandem_ring_bytes_total": {"draft"},       # the drafter writes log-probs
+           "tandem_ring_errors_total": {"verifier"}}   # the verifier reads them
+
+
+def catalogue():
+    """{process: {name: (type, labels)}}, from docs/metrics.md, which a unit test holds against the code."""
+    text = (harness.SOURCE_DIR / "docs" / "metrics.md").read_text()
+    text = text[text.index("<!-- made from common/metrics/catalogue.h -->"):text.index("<!-- end -->")]
+    sections = {"router": ["router"], "verifier, drafter": ["verifier", "draft"], "all three": ["router", "verifier", "draft"]}
+    found = {"router": {}, "verifier": {}, "draft": {}}
+    for processes, table in re.findall(r"^### .* \((.*)\)\n\n((?:\|.*\n)+)", text, re.MULTILINE):
+        for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| \w+ \| ([\w, ]*) \|", table, re.MULTILINE):
+            of_all = {"model"} if name.startswith("tandem_") else set()  # the others are every exporter's
+            for process in sections[processes]:
+                if process in ONLY_IN.get(name, {process}):
+                    found[process][name] = (kind, of_all | set(filter(None, labels.split(", "))))
+    return found
+
+
+def test_each_process_shows_what_the_catalogue_says_and_nothing_else(server, completions):
+    """Also what nothing happened to: a rate needs the zero before the first event."""
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    wanted = catalogue()
+    text = (harness.SOURCE_DIR / "docs" / "metrics.md").read_text()
+    assert {name for rows in wanted.values() for name in rows} == set(re.findall(r"^\| `((?:tandem|process)_\w+)` \| \w+ \|", text, re.MULTILINE))
+    for process, address in harness.admin_addresses(server).items():
+        page = get(f"http://{address}/metrics")
+        kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
+        shown = {}
+        for name, labels in series(page):
+            if name not in kinds:
+                name = re.sub(rf"({'|'.join(HISTOGRAM_ENDS)})$", "", name)
+            shown.setdefault(name, set()).update(label for label, _ in labels if kinds[name] != "histogram" or label != "le")
+        assert {name: (kinds[name], labels) for name, labels in shown.items()} == wanted[process], process
+
+
 def test_names_in_rules_are_scraped(server, completions):
     scraped = set()
     for address in harness.admin_addresses(server).values():
@@ -299,7 +357,25 @@ def test_the_dashboard_is_what_its_source_makes():
     subprocess.run([sys.executable, "-B", DEPLOY_DIR / "grafana" / "make_dashboard.py", "--check"], check=True)
 
 
-def test_each_query_of_the_dashboard_has_an_answer(prometheus, completions):
+@pytest.fixture
+def just_now(server, prometheus):
+    """Within the two minutes that the queries look back something of everything happened, so that none divides by nothing: a session
+    that ended and one that began, and requests of all kinds. All of it is scraped."""
+    losses = server.info().load.num_drafter_losses
+    subprocess.run(["kill", "-9", str(server.child("tandem-draft"))], check=True)
+    harness.wait_until(lambda: server.info().load.num_drafter_losses > losses, 5, "the loss is noticed")
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached again")
+    server.generate_all(requests_of_all_kinds(), 4)
+
+    def is_scraped():
+        pages = [series(get(f"http://{address}/metrics")) for address in harness.admin_addresses(server).values()]
+        return all(prometheus.value(f"sum({name})") == sum(value for page in pages for (its_name, _), value in page.items() if its_name == name)
+                   for name in ("tandem_requests_total", "tandem_emitted_tokens_total", "tandem_worker_batches_total", "tandem_ring_bytes_total"))
+
+    harness.wait_until(is_scraped, 10, "all of it is scraped")
+
+
+def test_each_query_of_the_dashboard_has_an_answer_in_numbers(prometheus, just_now):
     board = json.loads((DEPLOY_DIR / "grafana" / "tandem.json").read_text())
     for name, value in (("$__rate_interval", "2m"), ("$model", "tales"), ("$draft_model", "tales-draft")):
         board = json.loads(json.dumps(board).replace(name, value))
@@ -309,4 +385,5 @@ def test_each_query_of_the_dashboard_has_an_answer(prometheus, completions):
             answer = prometheus.query(target["expr"])
             num_queries += 1
             assert answer, f"{panel['title']}: {target['expr']}"
+            assert all(math.isfinite(value) for _, value in answer), f"{panel['title']}: {target['expr']}: {answer}"
     assert num_queries > 40

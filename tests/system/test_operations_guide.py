@@ -160,6 +160,16 @@ def test_it_says_what_to_do_about_every_alert():
     assert [name for name, _, _ in rows] == alerts
 
 
+def test_it_leads_to_every_table_of_metrics():
+    def anchor(title):
+        return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+
+    text = (GUIDE.parent / "metrics.md").read_text()
+    named = set(re.findall(r"\(metrics\.md#([\w-]+)\)", GUIDE.read_text()))
+    assert named <= {anchor(title) for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    assert named >= {anchor(title) for title in re.findall(r"^### (.+)$", text, re.MULTILINE)}
+
+
 def test_no_link_of_the_guide_leads_nowhere():
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", GUIDE.read_text()):
         assert (GUIDE.parent / target).exists(), target

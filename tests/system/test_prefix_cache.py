@@ -1,5 +1,10 @@
 """The prefix cache: a shared beginning is computed once for each tenant, and changes no output."""
 
+import os
+import signal
+import time
+
+import grpc
 import pytest
 
 import harness
@@ -125,3 +130,49 @@ def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes
     assert [output.token_ids for output in tight.generate_all(requests, 4)] == want
     assert tight.info().load.num_preemptions > before
     harness.wait_until(lambda: tight.info().load.num_free_kv_pages == num_pages, 10, "all pages are free")
+
+
+def test_a_prompt_that_can_never_fit_is_refused_at_once(servers, text):
+    page_bytes = servers(max_slots=4).info().load.kv_page_tokens * 6 * 1024
+    tight = servers(max_slots=4, kv_cache_bytes=8 * page_bytes)
+    too_long = [harness.BEGIN_OF_TEXT, *text[:8 * PAGE - 1]]
+    began = time.monotonic()
+    with pytest.raises(grpc.RpcError) as error:
+        generate(tight, too_long, **GREEDY)
+    assert time.monotonic() - began < 1
+    assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.value.details() == (f"prompt_token_ids: got {8 * PAGE} tokens, allowed: at most {8 * PAGE - 1} tokens, "
+                                     "which is what the KV cache holds with one more (--kv-cache-bytes)")
+    assert "grpc-retry-pushback-ms" not in dict(error.value.trailing_metadata()), "it need not come back"
+    # One token less fits, with one token of output.
+    assert len(generate(tight, too_long[:-1], **GREEDY).token_ids) == 1
+    # Where the model holds no more, that is the client's to know.
+    with pytest.raises(grpc.RpcError) as error:
+        generate(servers(max_slots=4), too_long + too_long, **GREEDY)
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_worker_that_is_lost_takes_its_prefixes_along(servers, text):
+    server = servers(max_slots=5)  # of its own: other tests count on what they left
+    one, other = prompts(text, 60)
+    drafted = dict(temperature=0, ignore_eos=True, draft_length=4)
+
+    def lose(name, losses):
+        before = losses(server.info().load)
+        os.kill(server.child(name), signal.SIGKILL)
+        harness.wait_until(lambda: losses(server.info().load) > before, 5, "the loss is noticed")
+
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    generate(server, one, **drafted, max_tokens=150)
+    hit = generate(server, other, **drafted, max_tokens=40)
+    assert cached(hit) == cached_by_drafter(hit) == PREFIX
+    lose("tandem-verifier", lambda load: load.num_verifier_losses)
+    computed = generate(server, other, **drafted, max_tokens=40)
+    assert (cached(computed), cached_by_drafter(computed)) == (0, PREFIX), "the drafter has kept its own"
+    assert computed.token_ids == hit.token_ids
+    lose("tandem-draft", lambda load: load.num_drafter_losses)
+    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached again")
+    again = generate(server, other, **drafted, max_tokens=150)
+    assert (cached(again), cached_by_drafter(again)) == (PREFIX, 0)
+    assert again.completion.speculation.num_drafts > 0
+    assert again.token_ids[:40] == hit.token_ids

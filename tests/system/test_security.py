@@ -576,13 +576,16 @@ def test_public_addresses_need_tls_tokens_or_a_word(tmp_path, authority):
                 says = fails(name, "--listen", listen, *allowing, *more)
                 assert (reaches not in says) == allowed, (name, allowing, says)
                 assert (mistake in says.replace(str(tmp_path), "")) == allowed, (name, allowing, says)
+    public_admin = [("tandem-router", "--target", harness.TALES_TARGET, "--verifier", "nowhere", "--admin", "0.0.0.0:0"),
+                    *((name, "--model", tmp_path / "none", "--listen", f"unix:{tmp_path}/worker.sock", "--admin", "0.0.0.0:0")
+                      for name in ("tandem-verifier", "tandem-draft"))]
     for allowing in ([], tls, mutual):
-        says = fails("tandem-router", "--target", harness.TALES_TARGET, "--verifier", "nowhere", "--admin", "0.0.0.0:0", *allowing)
-        assert reaches in says and "--admin" in says and "--token-file" in says
-        says = fails("tandem", "serve", "--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0", *allowing)
-        assert reaches in says and "--admin" in says and "--token-file" in says
-    says = fails("tandem-router", "--target", harness.TALES_TARGET, "--verifier", "nowhere", "--admin", "0.0.0.0:0", *with_tokens)
-    assert reaches not in says
+        for command in (*public_admin, ("tandem", "serve", "--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0")):
+            says = fails(*command, *allowing)
+            assert reaches in says and "--admin" in says and "--token-file" in says, (command, says)
+    for allowing in (with_tokens, ["--insecure"]):
+        for command in public_admin:
+            assert reaches not in fails(*command, *allowing), (command, allowing)
     assert reaches in fails("tandem", "serve", "--listen", "0.0.0.0:0", "--admin", "none")
 
 

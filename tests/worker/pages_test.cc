@@ -191,6 +191,19 @@ std::string Answer(v1::VerifyResult result) {
   return result.SerializeAsString();
 }
 
+TEST_F(PagesTest, AContextThatThePagesCutIsToldAsSuch) {
+  Start(2);  // for the shape
+  WorkerModelOptions options;
+  options.folder = folder_->path();
+  const auto describe = [&] { return (*WorkerModel::Load(options))->Describe(); };
+  EXPECT_FALSE(describe().context_limited_by_pages());
+  options.kv_cache_bytes = 2 * HostKvMemory::PageBytes(worker_->model().config());
+  EXPECT_EQ(describe().max_context_tokens(), 2 * kPageRows);
+  EXPECT_TRUE(describe().context_limited_by_pages());
+  options.max_context = 2 * kPageRows;  // no more is wanted
+  EXPECT_FALSE(describe().context_limited_by_pages());
+}
+
 TEST_F(PagesTest, AHitGivesTheBitsOfComputing) {
   Start(12);
   const Tokens tokens = Text(200, 1);

@@ -638,6 +638,13 @@ TEST_F(WorkerSessionTest, BlockThatFailsItsChecksIsDroppedAndTheRoundDecodesPlai
     EXPECT_EQ(result.state().cached_len(), kPrompt.size());
   }
   EXPECT_EQ(round_with([](v1::VerifyItem&) {}).ring_error(), "") << "the ring still works";
+  verifier_.reset();
+  verifier_server_.reset();  // its thread counts
+  const auto& errors = verifier_model_->stats().ring_errors;
+  EXPECT_EQ(errors.size(), 3u);
+  EXPECT_EQ(errors.at({v1::RING_TRANSPORT_SHM, RingError::kFailedPrecondition}), 3u);
+  EXPECT_EQ(errors.at({v1::RING_TRANSPORT_SHM, RingError::kInvalidArgument}), 1u);
+  EXPECT_EQ(errors.at({v1::RING_TRANSPORT_SHM, RingError::kBadRows}), 1u);
 }
 
 TEST_F(WorkerSessionTest, WrongNonceIsNotConfirmed) {
@@ -709,6 +716,7 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   EXPECT_EQ(reply.vocabulary_size(), kVocabularySize);
   EXPECT_EQ(reply.vocabulary_fingerprint().size(), 32);
   EXPECT_EQ(reply.max_context_tokens(), kContext);
+  EXPECT_FALSE(reply.context_limited_by_pages());
   EXPECT_EQ(reply.page_tokens(), 64);
   EXPECT_EQ(reply.num_pages(), kSlots * 2) << "as many as all slots can fill";
   EXPECT_EQ(reply.kv_cache_bytes(),

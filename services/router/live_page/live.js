@@ -225,12 +225,17 @@ function changed(name, ...values) {
 
 function showStates() {
   byId("about").textContent = `Tandem ${about.version}, up for ${duration(Date.now() / 1e3 - offset - about.started)}`;
-  if (!changed("states", state.verifier, state.has_drafter, state.drafter, state.transport, about.model, state.draft_model)) return;
+  const { pods } = state;
+  if (!changed("states", state.verifier, state.has_drafter, state.drafter, state.transport, pods, about.model, state.draft_model)) return;
   const pills = [["verifier", state.verifier ? "good" : "bad", state.verifier ? "verifier" : "verifier is gone"]];
   if (state.has_drafter) pills.push(["drafter", state.drafter ? "good" : "bad", state.drafter ? "drafter" : "drafter is gone"]);
   if (state.has_drafter) {
     const kind = state.transport === "none" ? "bad" : state.transport === "inline" ? "warn" : "good";
     pills.push(["transport", kind, "ring: " + state.transport]);
+  }
+  if (pods.total > 1) {
+    const kind = pods.ready === pods.total ? "good" : pods.ready > 0 ? "warn" : "bad";
+    pills.push(["pods", kind, `pods: ${pods.ready} of ${pods.total}`]);
   }
   byId("states").replaceChildren(...pills.map(([name, kind, text]) => {
     const pill = document.createElement("li");
