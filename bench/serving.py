@@ -395,7 +395,7 @@ def soak(bench):
     """Half an hour at 80 % of the most that is served, with clients that leave and workers that are killed (soak.py, soak.json)."""
     report = soaking.soak(soaking.parse(["--seconds", str(bench.size(1800, 4)), "--kill-every", str(bench.size(120, 2)),
                                          "--json", str(bench.out / "soak.json")]))
-    kept = {key: report[key] for key in ("seconds", "rate", "most_requests_per_second", "requests", "cancelled", "failures", "not_back", "verdicts",
+    kept = {key: report[key] for key in ("seconds", "load", "most_requests_per_second", "requests", "cancelled", "failures", "not_back", "verdicts",
                                        "growth", "slopes")}
     return {**kept, "kills": len(report["kills"]),
             "goal": "no request fails, all comes back to what it was, memory grows by less than 1 MiB/h", "met": report["passed"]}
@@ -479,8 +479,8 @@ def render(name, figure):
         lines.append(f"- a message has {sizes['bare']:.0f} bytes on average, padded {sizes['padded']:.0f}")
     if name == "soak":
         most = figure["most_requests_per_second"]
-        lines += [f"- {figure['seconds'] / 60:.0f} minutes, {figure['rate']:.1f} requests a second (at most {most['before']:.1f} before, "
-                  f"{most['after']:.1f} after): {figure['requests']} requests, of which {figure['cancelled']} were left early, "
+        lines += [f"- {figure['seconds'] / 60:.0f} minutes, {100 * figure['load']:.0f} % of the most that is served in each minute ({min(most):.0f} to "
+                  f"{max(most):.0f} requests a second): {figure['requests']} requests, of which {figure['cancelled']} were left early, "
                   f"{figure['kills']} kills; failures {figure['failures'] or 'none'}, not back to what it was: "
                   f"{', '.join(figure['not_back']) or 'nothing'}",
                   *(f"- memory of {name}: {line['mib_per_hour']:+.2f} MiB/h (quartiles {line['quartiles'][0]:+.2f}, "

@@ -3,8 +3,8 @@
   soak.py --judge FILE           growth once more, from the samples of an earlier run
   soak.py [--minutes 30 | --hours 24 | --seconds N] [--load 0.8] [--kill-every 120] [--cancel-fraction 0.1] [--json FILE]
 
-Starts `tandem serve` with the embedded pair, measures the most requests a second that it takes, then sends `--load` of that by
-chance (Poisson). Every `--kill-every` seconds one of the workers is killed (kill -9); the supervisor starts it again. Samples of
+Starts `tandem serve` with the embedded pair. Every minute it measures for some seconds the most requests a second that are served, then
+sends `--load` of that by chance (Poisson): what a virtual machine takes falls by a third within half an hour, and comes back. Every `--kill-every` seconds one of the workers is killed (kill -9); the supervisor starts it again. Samples of
 each process: memory, descriptors, shared memory; of the server: slots, queue, free pages. At the end, once the load is gone,
 slots, queue, pages, descriptors and shared memory must be what they were before it, no request may have failed, and memory may
 grow by less than 1 MiB/h. Exit code 1 when not.
@@ -17,6 +17,7 @@ judged.
 """
 
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -38,7 +39,8 @@ SHORTEST_FOR_SLOPES = 600.0  # seconds
 FEWEST_SAMPLES = 20
 SETTLE_SECONDS = 30.0
 WARM_SECONDS = 150.0
-PEAK_SECONDS = 60.0
+SEGMENT_SECONDS = 60.0
+PEAK_SHARE = 0.1  # of a segment, for what is served at most
 
 
 def growth(samples, seconds):
@@ -147,13 +149,24 @@ def settle(server, watch, before):
     return []
 
 
-def load_arguments(arguments, server):
-    return ["--connect", server.address, "--pairs", 1, "--drafting", "auto", "--modes", "sampled", "--prompt-lengths", "uniform:8-64",
-            "--output-lengths", "lognormal:48,0.6", "--cancel-fraction", arguments.cancel_fraction, "--seed", arguments.seed]
+def load(arguments, server, seed, *what):
+    """`seed`: of prompts, which are others each time, lest they are found in the prefix cache."""
+    return lab.bench_serve("--connect", server.address, "--pairs", 1, "--drafting", "auto", "--modes", "sampled", "--prompt-lengths",
+                           "uniform:8-64", "--output-lengths", "lognormal:48,0.6", "--cancel-fraction", arguments.cancel_fraction,
+                           "--seed", arguments.seed + seed, *what)["rows"][0]
 
 
-def run_load(arguments, server, watch, rate):
-    """The load with its kills; the report of `tandem bench serve` and the kills."""
+def run_segment(arguments, server, index, seconds):
+    """The most that is served (of clients that each wait for their answer), then the share of it."""
+    peak_seconds = max(1.0, PEAK_SHARE * seconds)
+    peak = load(arguments, server, 2 * index + 1, "--clients", 16, "--seconds", peak_seconds)
+    most = (peak["requests"] + peak["cancelled"]) / peak["wall_seconds"]
+    row = load(arguments, server, 2 * index + 2, "--rate", arguments.load * most, "--seconds", max(1.0, seconds - peak_seconds))
+    return most, peak, row
+
+
+def run_load(arguments, server, watch):
+    """The load with its kills: its segments and the kills."""
     kills = []
     stop = threading.Event()
     randomness = random.Random(arguments.seed)
@@ -173,20 +186,29 @@ def run_load(arguments, server, watch, rate):
     threads = [threading.Thread(target=work) for work in ([sample, kill] if arguments.kill_every > 0 else [sample])]
     for thread in threads:
         thread.start()
+    segments = []
     try:
-        report = lab.bench_serve(*load_arguments(arguments, server), "--rate", rate, "--seconds", arguments.seconds)
+        while (left := arguments.seconds - watch.elapsed()) > 0:
+            segments.append(run_segment(arguments, server, len(segments), min(SEGMENT_SECONDS, arguments.seconds / 2, left)))
+            most, _, row = segments[-1]
+            print(f"soak: {watch.elapsed():.0f} s of {arguments.seconds:.0f}: {most:.1f} requests/s at most, failures {row['failures']}, "
+                  f"{len(kills)} kills", flush=True)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    return report["rows"][0], kills
+    return segments, kills
 
 
-def most_requests(arguments, server):
-    """Requests a second of clients that wait for each answer: for a minute, as machines have faster and slower moments."""
-    row = lab.bench_serve(*load_arguments(arguments, server), "--clients", 16, "--seconds",
-                          max(2.0, min(PEAK_SECONDS, arguments.seconds / 10)))["rows"][0]
-    return (row["requests"] + row["cancelled"]) / row["wall_seconds"]
+def totals(segments):
+    """Of all segments: what was asked for, what became of it, and how long it took, by segment."""
+    rows = [row for _, peak, share in segments for row in (peak, share)]
+    failures = collections.Counter()
+    for row in rows:
+        failures.update(row["failures"])
+    return {**{key: sum(row[key] for row in rows) for key in ("requests", "cancelled", "tokens")}, "failures": dict(failures),
+            "most_requests_per_second": [most for most, _, _ in segments],
+            **{key: [row[key] for _, _, row in segments] for key in ("time_to_first_token_seconds", "time_per_token_seconds")}}
 
 
 def soak(arguments):
@@ -195,34 +217,29 @@ def soak(arguments):
         server = harness.Server(pathlib.Path(folder), max_slots=16)
         try:
             harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
-            most = most_requests(arguments, server)
-            rate = arguments.load * most
-            print(f"soak: {most:.1f} requests/s at most, {rate:.1f} now, for {arguments.seconds:.0f} s", flush=True)
+            load(arguments, server, 0, "--clients", 16, "--seconds", max(1.0, min(20.0, arguments.seconds / 10)))  # warms up
             watch = Watch(server)
             settle_until_idle(server)
             before = baseline(server, watch)
-            row, kills = run_load(arguments, server, watch, rate)
+            segments, kills = run_load(arguments, server, watch)
             harness.wait_until(lambda: all(server.child(name) for name in NAMES) and server.info().drafter_attached, 20,
                                "all processes run again")
             left = settle(server, watch, before)
             lines = {name: growth(watch.samples[name], arguments.seconds) for name in NAMES}
             slopes = watch.slopes()
-            most_after = most_requests(arguments, server)
             stopped = server.stop()
         except BaseException:
             server.stop(signal.SIGTERM)
             raise
+    total = totals(segments)
     verdicts = {
         "back to baseline": not left,
-        "no request failed": not row["failures"],
+        "no request failed": not total["failures"],
         "stopped in order": stopped == 0,
     }
     if arguments.seconds >= SHORTEST_FOR_SLOPES:
         verdicts["memory"] = all(map(grows_little, lines.values()))
-    report = {"machine": lab.machine(), "seconds": arguments.seconds, "rate": rate, "load": arguments.load,
-              "most_requests_per_second": {"before": most, "after": most_after}, "requests": row["requests"],
-              "cancelled": row["cancelled"], "failures": row["failures"], "tokens": row["tokens"],
-              "time_to_first_token_seconds": row["time_to_first_token_seconds"], "time_per_token_seconds": row["time_per_token_seconds"],
+    report = {"machine": lab.machine(), "seconds": arguments.seconds, "load": arguments.load, **total,
               "kills": kills, "growth": lines, "slopes": slopes, "loads": watch.loads, "before": before, "not_back": left,
               "verdicts": verdicts, "passed": all(verdicts.values()), "samples": watch.samples}
     if arguments.json:
@@ -262,8 +279,6 @@ def main():
         print_growth(lines)
         return 0 if all(map(grows_little, lines.values())) else 1
     report = soak(arguments)
-    most = report["most_requests_per_second"]
-    print(f"soak: {most['before']:.1f} requests/s at most before, {most['after']:.1f} after")
     print(f"soak: {report['requests']} requests done, {report['cancelled']} left early, failures {report['failures']}, "
           f"{len(report['kills'])} kills")
     print_growth(report["growth"])
