@@ -270,9 +270,11 @@ inline constexpr MetricInfo kRingRefusals{
     "tandem_ring_refusals_total",
     "rings",
     "transport,worker",
-    "Times that a worker refused a transport of the log-prob ring, so that the next was tried.",
-    "Grows: the router's log has the worker's reason, such as GPU memory, another PID namespace, "
-    "or locked memory (`ulimit -l`)."};
+    "Times that a worker refused a transport of the log-prob ring, or that both offer one and "
+    "cannot "
+    "share it (counted as the drafter's), so that the next was tried.",
+    "Grows: the router's log has the reason, such as GPU memory, another GPU, PID namespace or "
+    "machine, or locked memory (`ulimit -l`)."};
 inline constexpr MetricInfo kEpochChanges{
     MetricType::kCounter,
     "tandem_epoch_changes_total",

@@ -1,6 +1,7 @@
 #include "services/router/worker_sessions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,23 @@ constexpr double kMostPatience = 64;
 bool Offers(const v1::AttachReply& info, v1::RingTransport transport) {
   return std::find(info.transports().begin(), info.transports().end(), transport) !=
          info.transports().end();
+}
+
+// Why these two cannot hand rows over by a transport that both offer; empty: they can try.
+std::string WhyNotShared(v1::RingTransport transport, const v1::AttachReply& draft,
+                         const v1::AttachReply& target) {
+  if (transport == v1::RING_TRANSPORT_INLINE) return {};
+  if (draft.boot_id() != target.boot_id()) return "the workers are on two machines";
+  if (transport != v1::RING_TRANSPORT_CUDA_IPC) return {};
+  // Handles of CUDA mean nothing for another GPU, or in another PID namespace.
+  if (draft.device_uuid() != target.device_uuid()) {
+    return absl::StrCat("the workers are on two GPUs, ", WorkerText(draft.device_uuid()), " and ",
+                        WorkerText(target.device_uuid()));
+  }
+  if (draft.pid_namespace() != target.pid_namespace()) {
+    return "the workers are in two PID namespaces";
+  }
+  return {};
 }
 
 std::string Quoted(const std::string& entry) {
@@ -456,23 +474,26 @@ void WorkerSessions::StartRing(double now) {
   ring_asked_at_ = now;
   const v1::AttachReply& draft = *drafter_.info;
   const v1::AttachReply& target = *verifier_.info;
-  std::vector<v1::RingTransport> transports;
-  const auto try_transport = [&](v1::RingTransport transport) {
-    if (Offers(draft, transport) && Offers(target, transport)) transports.push_back(transport);
-  };
-  const auto allows = [&](TransportChoice transport) {
-    return options_.transport == transport || options_.transport == TransportChoice::kAuto;
-  };
-  if (draft.boot_id() == target.boot_id()) {
-    // Handles of CUDA mean nothing in another PID namespace, or for another GPU.
-    if (allows(TransportChoice::kCudaIpc) && !draft.device_uuid().empty() &&
-        draft.device_uuid() == target.device_uuid() &&
-        draft.pid_namespace() == target.pid_namespace()) {
-      try_transport(v1::RING_TRANSPORT_CUDA_IPC);
+  std::vector<v1::RingTransport> transports;  // the fastest first
+  for (const auto& [choice, transport] :
+       {std::pair(TransportChoice::kCudaIpc, v1::RING_TRANSPORT_CUDA_IPC),
+        std::pair(TransportChoice::kShm, v1::RING_TRANSPORT_SHM),
+        std::pair(TransportChoice::kInline, v1::RING_TRANSPORT_INLINE)}) {
+    const bool allowed =
+        options_.transport == choice || options_.transport == TransportChoice::kAuto;
+    if (!allowed || !Offers(draft, transport) || !Offers(target, transport)) continue;
+    const std::string why = WhyNotShared(transport, draft, target);
+    if (why.empty()) {
+      transports.push_back(transport);
+      continue;
     }
-    if (allows(TransportChoice::kShm)) try_transport(v1::RING_TRANSPORT_SHM);
+    observer_->OnRingRefused(Worker::kDrafter, transport);
+    const std::string summary =
+        absl::StrCat("log-prob ring: ", RingTransportName(transport), " is not possible");
+    out_->push_back(LogLine{.level = LogLine::Level::kWarning,
+                            .text = absl::StrCat(summary, ": ", why),
+                            .summary = summary});
   }
-  if (allows(TransportChoice::kInline)) try_transport(v1::RING_TRANSPORT_INLINE);
   SendCreateRing(ring_.Start({std::min(options_.max_slots, target.max_slots()),
                               options_.max_draft_length, target.vocabulary_size()},
                              std::move(transports)),

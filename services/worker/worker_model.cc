@@ -35,7 +35,7 @@ size_t WantedRows(const WorkerModelOptions& options, const ModelConfig& config) 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
-  std::string why_not_cuda;
+  std::string why_not_cuda = "--backend cpu";
   if (options.backend != "cpu") {
     absl::StatusOr<DeviceModel> loaded =
         options.load_on_gpu ? options.load_on_gpu(options)

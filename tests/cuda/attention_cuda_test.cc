@@ -258,6 +258,20 @@ TEST_F(AttentionCudaTest, ATreeEqualsTheReference) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 3e-6) << i;
 }
 
+TEST_F(AttentionCudaTest, SixteenRowsAtOnceEqualTheReferenceAsAChainAndAsATree) {
+  std::vector<int32_t> tree;  // each node has two children
+  for (int32_t i = 0; i < 16; ++i) tree.push_back((i + 1) / 2 - 1);
+  for (const Heads heads : {Heads{4, 2, 32}, {6, 2, 64}, {3, 1, 128}}) {
+    for (const std::vector<int32_t>& parents : {std::vector<int32_t>(), tree}) {
+      Pass pass(this, heads, DType::kBF16, {{130, 16, parents}}, 16);
+      const std::vector<float> got = pass.Run();
+      const std::vector<float> want = pass.Reference();
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 3e-6) << heads.head_size << " at " << i;
+    }
+  }
+}
+
 TEST_F(AttentionCudaTest, ARowDecodedAloneHasTheBitsItHasInABatch) {
   const std::vector<Sequence> sequences = {{0, 5}, {60, 9}, {200, 2}};
   Pass pass(this, {6, 2, 64}, DType::kBF16, sequences, 3);

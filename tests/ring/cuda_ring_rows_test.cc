@@ -111,5 +111,37 @@ TEST_F(CudaRingRowsTest, ALostDeviceEndsTheWaitForRows) {
   EXPECT_EQ((*rows)->ReadEcho().status().code(), absl::StatusCode::kInternal);
 }
 
+TEST_F(CudaRingRowsTest, RowsThatADeadDraftersGpuNeverReachedAreGivenUpAtTheDeadline) {
+  const auto rows = CudaRingRows::Create(kGeometry, kNonce, &stream_);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  const pid_t drafter = fork();
+  if (drafter == 0) {
+    const auto opened = OpenedCudaRingRows::Open(kGeometry, (*rows)->handles(), &stream_);
+    // The event comes after a copy that is never done.
+    const bool recorded = opened.ok() &&
+                          stream_.Copy((*opened)->rows(0), row_.data(), sizeof(row_)).ok() &&
+                          (*opened)->RecordReady(0).ok();
+    _exit(recorded ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(drafter, &status, 0), drafter);
+  ASSERT_EQ(status, 0);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  EXPECT_EQ((*rows)->AwaitReady(0, deadline).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_GE(std::chrono::steady_clock::now(), deadline);
+  EXPECT_TRUE((*rows)->AwaitReady(1, deadline).ok()) << "nothing was recorded there";
+}
+
+TEST_F(CudaRingRowsTest, HandlesThatAreTooFewOrLeadElsewhereAreRefused) {
+  const OtherProcess verifier(stream_);
+  const std::span<const RingHandle> handles = verifier.handles();
+  EXPECT_EQ(OpenedCudaRingRows::Open(kGeometry, handles.first(2), &stream_).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  const auto rows = OpenedCudaRingRows::Open(kGeometry, handles, &stream_);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ((*rows)->EchoNonce(kNonce + 1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE((*rows)->EchoNonce(kNonce).ok()) << "a refusal writes nothing";
+}
+
 }  // namespace
 }  // namespace tandem

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,7 +37,8 @@ struct FakeDevice {
   std::vector<int> reached = std::vector<int>(kGeometry.entries);
   bool runs = true;          // what is recorded is reached at once
   bool keeps_writes = true;  // false: another device's memory was opened
-  int num_live = 0;          // ends that hold something of it
+  std::function<void()> at_record = [] {};
+  int num_live = 0;  // ends that hold something of it
   int calls = 0;
   int failing_call = -1;
 
@@ -88,6 +90,7 @@ class FakeOpenedRows final : public OpenedRingRows {
   }
   absl::Status RecordReady(uint32_t entry) override {
     TANDEM_RETURN_IF_ERROR(device_->Call("RecordReady"));
+    device_->at_record();
     ++device_->recorded[entry];
     if (device_->runs) device_->reached[entry] = device_->recorded[entry];
     return absl::OkStatus();
@@ -179,6 +182,17 @@ TEST_F(DeviceRingTest, WritesThatDoNotArriveAreNotConfirmed) {
   const absl::Status status = SetUpRing();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("device"));
+}
+
+// Else a verifier could ask for the event before it is recorded, and CUDA counts that as reached.
+TEST_F(DeviceRingTest, AnEntryIsReadyOnlyOnceItsEventIsRecorded) {
+  ASSERT_TRUE(SetUpRing().ok());
+  absl::Status before;
+  device_.at_record = [&] {
+    before = ring_->Acquire({.ring_epoch = kEpoch, .entry = 0, .sequence = sequence_}, 2).status();
+  };
+  ASSERT_TRUE(HandOver(0).ok());
+  EXPECT_EQ(before.code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(DeviceRingTest, RowsThatAreNotThereAreNotWaitedForForever) {

@@ -18,6 +18,7 @@ using testing::CallResult;
 using testing::EngineDriver;
 using testing::Exposition;
 using testing::ToyModel;
+using testing::ToyOptions;
 
 constexpr char kDraft[] = R"({draft_model="toy-draft",model="toy"})";
 
@@ -143,10 +144,14 @@ TEST(RouterMetricsTest, TimesAreThoseOfCompletions) {
               stage("draft") + stage("verify") + stage("transfer") + stage("commit"), 1e-9);
 }
 
-TEST(RouterMetricsTest, TransportsThatWorkersRefuseAreCounted) {
+TEST(RouterMetricsTest, TransportsThatWorkersRefuseOrCannotShareAreCounted) {
   RouterMetrics metrics("1.2.3", "toy", 16);
   EngineDriver driver(Options(), ToyModel(), &metrics);
   driver.drafter.refuse_ring = v1::RING_TRANSPORT_SHM;
+  for (ToyOptions* options : {&driver.drafter.options, &driver.verifier.options}) {
+    options->transports.push_back(v1::RING_TRANSPORT_CUDA_IPC);
+  }
+  driver.drafter.options.device_uuid = "GPU-2";
   driver.Start();
   const Exposition series = testing::ReadExposition(metrics.registry().Serialize());
   const auto refusals = [&](const std::string& transport, const std::string& worker) {
@@ -156,6 +161,7 @@ TEST(RouterMetricsTest, TransportsThatWorkersRefuseAreCounted) {
   EXPECT_EQ(refusals("shm", "drafter"), 1);
   EXPECT_EQ(refusals("shm", "verifier"), 0);
   EXPECT_EQ(refusals("inline", "drafter"), 0);
+  EXPECT_EQ(refusals("cuda_ipc", "drafter"), 1);
   EXPECT_EQ(refusals("cuda_ipc", "verifier"), 0);
 }
 

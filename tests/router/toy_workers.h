@@ -59,6 +59,8 @@ struct ToyOptions {
   std::string fingerprint;
   std::string numerics_id = "toy";
   std::string boot_id = "host";
+  std::string device_uuid;
+  std::string pid_namespace = "pid:[1]";
   uint32_t protocol_version = kProtocolVersion;
   std::vector<v1::RingTransport> transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
   std::vector<std::string> entries;  // of the drafter's vocabulary
@@ -86,6 +88,8 @@ class ToyWorker {
     reply.set_max_context_tokens(options.max_context_tokens);
     reply.set_max_slots(options.max_slots);
     reply.set_boot_id(options.boot_id);
+    reply.set_device_uuid(options.device_uuid);
+    reply.set_pid_namespace(options.pid_namespace);
     for (v1::RingTransport transport : options.transports) reply.add_transports(transport);
     reply.set_page_tokens(options.page_tokens);
     reply.set_num_pages(options.num_pages);

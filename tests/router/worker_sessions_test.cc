@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <variant>
@@ -16,6 +17,7 @@ namespace {
 
 using testing::CallResult;
 using testing::EngineDriver;
+using testing::ToyOptions;
 
 bool Says(const EngineDriver& driver, const std::string& words) {
   return std::any_of(driver.log.begin(), driver.log.end(), [&](const std::string& line) {
@@ -62,6 +64,7 @@ TEST(WorkerSessionsTest, RowsGoInlineBetweenHosts) {
   driver.drafter.options.boot_id = "another";
   driver.Start();
   EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_INLINE);
+  EXPECT_TRUE(Says(driver, "shm is not possible: the workers are on two machines"));
   const CallResult result = driver.Generate(Sampled(driver));
   EXPECT_GT(result.completion->speculation().num_accepted_tokens(), 0);
   EXPECT_EQ(driver.engine.num_ring_errors(), 0u);
@@ -77,6 +80,41 @@ TEST(WorkerSessionsTest, ATransportThatFailsIsFollowedByTheNext) {
     EXPECT_TRUE(Workers(driver).ring().open());
     EXPECT_TRUE(Says(driver, "shm refused"));
   }
+}
+
+// Both workers on one GPU; `apart` says what one of them has otherwise.
+void StartOnGpus(EngineDriver& driver, const std::function<void(ToyOptions&)>& apart) {
+  for (ToyOptions* options : {&driver.drafter.options, &driver.verifier.options}) {
+    options->transports.insert(options->transports.begin(), v1::RING_TRANSPORT_CUDA_IPC);
+    options->device_uuid = "GPU-1";
+  }
+  apart(driver.drafter.options);
+  driver.Start();
+}
+
+TEST(WorkerSessionsTest, DeviceMemoryIsSharedOnOneGpuAndInOnePidNamespace) {
+  EngineDriver together;
+  StartOnGpus(together, [](ToyOptions&) {});
+  EXPECT_EQ(Workers(together).ring().transport(), v1::RING_TRANSPORT_CUDA_IPC);
+  EXPECT_FALSE(Says(together, "is not possible"));
+
+  EngineDriver two_gpus;
+  StartOnGpus(two_gpus, [](ToyOptions& options) { options.device_uuid = "GPU-2"; });
+  EXPECT_EQ(Workers(two_gpus).ring().transport(), v1::RING_TRANSPORT_SHM);
+  EXPECT_TRUE(Says(two_gpus,
+                   "log-prob ring: cuda_ipc is not possible: the workers are on two GPUs, GPU-2 "
+                   "and GPU-1"));
+
+  EngineDriver two_namespaces;
+  StartOnGpus(two_namespaces, [](ToyOptions& options) { options.pid_namespace = "pid:[2]"; });
+  EXPECT_EQ(Workers(two_namespaces).ring().transport(), v1::RING_TRANSPORT_SHM);
+  EXPECT_TRUE(Says(two_namespaces, "cuda_ipc is not possible: the workers are in two PID"));
+
+  EngineDriver refused;
+  refused.drafter.refuse_ring = v1::RING_TRANSPORT_CUDA_IPC;
+  StartOnGpus(refused, [](ToyOptions&) {});
+  EXPECT_EQ(Workers(refused).ring().transport(), v1::RING_TRANSPORT_SHM);
+  EXPECT_TRUE(Says(refused, "cuda_ipc refused"));
 }
 
 TEST(WorkerSessionsTest, TheTransportCanBeChosen) {
