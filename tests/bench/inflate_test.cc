@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "bench/inflate/inflated_model.h"
 #include "common/model/kv_page_pool.h"
 #include "common/model/llama.h"
@@ -38,6 +39,34 @@ constexpr InflatedShape kInexact = {.vocabulary_size = 4224,
                                     .num_heads = 8,
                                     .num_kv_heads = 2,
                                     .head_size = 64};
+// A shape without the vocabulary, MLP and layers that only cost time.
+InflatedShape Narrow(InflatedShape shape, size_t intermediate_size, size_t num_layers) {
+  shape.vocabulary_size = 4224;
+  shape.intermediate_size = intermediate_size;
+  shape.num_layers = num_layers;
+  return shape;
+}
+// Of the 1B shape's width, with heads for which it is exact.
+InflatedShape ExactOfWidth1B() {
+  InflatedShape shape = Narrow(Llama1B(), 512, 3);
+  shape.num_heads = 16;
+  shape.num_kv_heads = 4;
+  shape.head_size = 128;
+  return shape;
+}
+// Of the embedded target (256 wide, 6 layers, 4 heads for 2, of 64).
+constexpr InflatedShape kExactOfTarget = {.vocabulary_size = 4224,
+                                          .hidden_size = 1024,
+                                          .intermediate_size = 800,
+                                          .num_layers = 7,
+                                          .num_heads = 6,
+                                          .num_kv_heads = 3,
+                                          .head_size = 256};
+
+struct Case {
+  const char* model;
+  InflatedShape shape;
+};
 
 // Logits of every row of a text that the model goes on with greedily.
 struct Decoded {
@@ -92,25 +121,36 @@ double LargestDifference(const Decoded& small, const Decoded& large) {
 }
 
 TEST(InflateModelTest, WhereScalesArePowersOfTwoTheTextIsTheSmallModels) {
-  const testing::TempDir folder;
-  const absl::Status status =
-      InflateModel(kTales / "draft", folder / "large", kExact, [](uint64_t, uint64_t) {});
-  ASSERT_TRUE(status.ok()) << status;
-  const Decoded small = RunModel(kTales / "draft");
-  const Decoded large = RunModel(folder / "large");
-  EXPECT_EQ(large.tokens, small.tokens);
-  EXPECT_LT(LargestDifference(small, large), 1e-5);
+  for (const auto& [model, shape] :
+       {Case{"draft", kExact}, {"draft", ExactOfWidth1B()}, {"target", kExactOfTarget}}) {
+    SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
+    ASSERT_TRUE(IsExact(*ModelConfig::Load(kTales / model), shape));
+    const testing::TempDir folder;
+    const absl::Status status =
+        InflateModel(kTales / model, folder / "large", shape, [](uint64_t, uint64_t) {});
+    ASSERT_TRUE(status.ok()) << status;
+    const Decoded small = RunModel(kTales / model);
+    const Decoded large = RunModel(folder / "large");
+    EXPECT_EQ(large.tokens, small.tokens);
+    EXPECT_LT(LargestDifference(small, large), 1e-5);
+  }
 }
 
 TEST(InflateModelTest, ElsewhereLogitsAreWithinTheRoundingOfWeights) {
-  const testing::TempDir folder;
-  ASSERT_TRUE(InflateModel(kTales / "draft", folder / "large", kInexact, nullptr).ok());
-  const Decoded small = RunModel(kTales / "draft");
-  const Decoded large =
-      RunModel(folder / "large", {small.tokens.begin(), small.tokens.begin() + 60});
-  const double difference = LargestDifference(small, large);
-  EXPECT_LT(difference, 2e-2);
-  EXPECT_GT(difference, 1e-5) << "the bound says something";
+  for (const auto& [model, shape] : {Case{"draft", kInexact},
+                                     {"draft", Narrow(Llama1B(), 512, 2)},
+                                     {"target", Narrow(Llama3B(), 800, 6)}}) {
+    SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
+    ASSERT_FALSE(IsExact(*ModelConfig::Load(kTales / model), shape));
+    const testing::TempDir folder;
+    ASSERT_TRUE(InflateModel(kTales / model, folder / "large", shape, nullptr).ok());
+    const Decoded small = RunModel(kTales / model);
+    const Decoded large =
+        RunModel(folder / "large", {small.tokens.begin(), small.tokens.begin() + 60});
+    const double difference = LargestDifference(small, large);
+    EXPECT_LT(difference, 2e-2);
+    EXPECT_GT(difference, 1e-5) << "the bound says something";
+  }
 }
 
 TEST(InflateModelTest, BiasesAndAHeadOfItsOwnForTheVocabulary) {
