@@ -3,8 +3,8 @@
 #   ./test.sh         installs what is missing, builds, runs every test
 #   ./test.sh --ci    the same with the CUDA kernels compiled (deploy/fetch_cuda.sh), then checks formatting and runs
 #                     clang-tidy, and runs the unit tests of the kernels, the common libraries, the workers and the
-#                     router's core once more under AddressSanitizer and UBSan, and fuzzes each target of tests/fuzz
-#                     for 30 s
+#                     router's core once more under AddressSanitizer and UBSan, with a system test of the prefix
+#                     cache, and fuzzes each target of tests/fuzz for 30 s
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

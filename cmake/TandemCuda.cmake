@@ -4,14 +4,17 @@ option(TANDEM_CUDA "Build the CUDA backend where a CUDA compiler is found" ON)
 
 set(TANDEM_HAS_CUDA OFF)
 if(TANDEM_CUDA AND NOT TANDEM_SANITIZE AND NOT TANDEM_FUZZ)
+  # One that does not get along with this compiler is none; it may have been mended since, or another been installed.
+  if(NOT CMAKE_CUDA_COMPILER)
+    unset(TANDEM_NVCC CACHE)
+  endif()
   find_program(TANDEM_NVCC nvcc HINTS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda/nvidia/cu13/bin)
   if(TANDEM_NVCC)
     # Ampere and Hopper, and what later GPUs compile for themselves.
     if(NOT CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
     endif()
-    # A compiler that does not get along with this one is none. check_language remembers that; it may have been mended since.
-    if(NOT CMAKE_CUDA_COMPILER)
+    if(NOT CMAKE_CUDA_COMPILER)  # check_language remembers it
       unset(CMAKE_CUDA_COMPILER CACHE)
     endif()
     set(ENV{CUDACXX} ${TANDEM_NVCC})

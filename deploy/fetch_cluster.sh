@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a Kubernetes control plane, for tests/helm/test_cluster.py: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl,
 # and kwok, which stands for nodes; and fetches the definitions of the custom kinds that the chart has. From their Go modules, as Helm is
-# (fetch_helm.sh). Takes ten minutes on two cores, and gigabytes of disk meanwhile; what is there is left alone, and a build that was
+# (fetch_helm.sh). Takes 9 minutes on two cores, and gigabytes of disk meanwhile; what is there is left alone, and a build that was
 # interrupted goes on.
 #   deploy/fetch_cluster.sh [FOLDER]     default: build/tools/cluster
 set -euo pipefail
@@ -37,15 +37,14 @@ if [ "$(cat "$folder/versions" 2>/dev/null)" != "$versions" ]; then  # others ar
   (cd "$folder" && rm -f "${programs[@]}")
   echo "$versions" >"$folder/versions"
 fi
-fetched=0
-for definition in "${definitions[@]}"; do
-  [ ! -f "$folder/definitions/${definition##*/}" ] || fetched=$((fetched + 1))
-done
 missing=()
 for program in "${programs[@]}"; do
   [ -x "$folder/$program" ] || missing+=("$program")
 done
-[ ${#missing[@]} -gt 0 ] || [ "$fetched" -lt ${#definitions[@]} ] || exit 0
+if [ "$(cat "$folder/definitions/versions" 2>/dev/null)" = "${definitions[*]}" ]; then
+  definitions=()
+fi
+[ ${#missing[@]} -gt 0 ] || [ ${#definitions[@]} -gt 0 ] || exit 0
 
 work="$folder/go"
 export GOPATH="$work/path" GOCACHE="$work/cache" GOFLAGS=-modcacherw GOTOOLCHAIN=local GOWORK=off GO111MODULE=on CGO_ENABLED=0
@@ -55,13 +54,19 @@ unset GOROOT  # it may be another's
 GOPROXY="$("$go" env GOPROXY)"
 export GOPROXY="${GOPROXY%,direct}"  # from no repository
 
-mkdir -p "$folder/definitions"
-for definition in "${definitions[@]}"; do
-  module="$(sed -E 's,(@[^/]+)/.*,\1,' <<<"$definition")"
-  echo "Fetching ${definition##*/}"
-  "$go" mod download "$module"
-  install -m 0644 -t "$folder/definitions" "$GOPATH/pkg/mod/$definition"
-done
+if [ ${#definitions[@]} -gt 0 ]; then
+  rm -rf "$work/definitions"
+  mkdir -p "$work/definitions"
+  for definition in "${definitions[@]}"; do
+    module="$(sed -E 's,(@[^/]+)/.*,\1,' <<<"$definition")"
+    echo "Fetching ${definition##*/}"
+    "$go" mod download "$module"
+    install -m 0644 -t "$work/definitions" "$GOPATH/pkg/mod/$definition"
+  done
+  echo "${definitions[*]}" >"$work/definitions/versions"
+  rm -rf "$folder/definitions"
+  mv "$work/definitions" "$folder/definitions"
+fi
 
 # Kubernetes asks for version 0.0.0 of its parts, which does not exist. Only a main module can name the right one: here is one without code.
 # The line `godebug` is that of Kubernetes.

@@ -271,10 +271,9 @@ inline constexpr MetricInfo kRingRefusals{
     "rings",
     "transport,worker",
     "Times that a worker refused a transport of the log-prob ring, or that both offer one and "
-    "cannot "
-    "share it (counted as the drafter's), so that the next was tried.",
-    "Grows: the router's log has the reason, such as GPU memory, another GPU, PID namespace or "
-    "machine, or locked memory (`ulimit -l`)."};
+    "cannot share it (counted as the drafter's), so that the next, if any, was tried.",
+    "Grows: the router's log has the reason, such as no GPU memory, or another GPU, PID namespace "
+    "or machine."};
 inline constexpr MetricInfo kEpochChanges{
     MetricType::kCounter,
     "tandem_epoch_changes_total",

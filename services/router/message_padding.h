@@ -1,5 +1,5 @@
-// Messages of one size: over TLS, the size of a message tells how many tokens it has, and so how much of a draft
-// was accepted, which depends on the text.
+// Messages of few sizes: over TLS, the size of a message tells how many tokens it has, and so how
+// much of a draft was accepted, which depends on the text.
 #ifndef TANDEM_SERVICES_ROUTER_MESSAGE_PADDING_H_
 #define TANDEM_SERVICES_ROUTER_MESSAGE_PADDING_H_
 
@@ -9,8 +9,9 @@
 
 namespace tandem {
 
-// Fills `response->padding` until the serialized message is a multiple of `bytes`, the smallest that can be had (one
-// byte less than a multiple cannot be filled up, and goes to the next). 0: leaves it as it is.
+// Fills `response->padding` until the serialized message is a multiple of `bytes`, the smallest that
+// can be had (one byte less than a multiple cannot be filled up, and goes to the next). 0: leaves it
+// as it is.
 void PadToMultiple(size_t bytes, v1::GenerateResponse* response);
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels
 
 
 def is_built():
-    return all((TOOLS / program).exists() for program in PROGRAMS) and any(DEFINITIONS.glob("*.yaml"))
+    return all((TOOLS / program).exists() for program in PROGRAMS) and (DEFINITIONS / "versions").exists()
 
 
 def output(done):

@@ -22,6 +22,7 @@ import harness
 
 TANDEM = harness.BINARY_DIR / "bin" / "tandem"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ANSWERS = 3  # after the first: the page asks every four seconds, and draws what is large with every second answer
 browser_test = pytest.mark.skipif(BROWSER is None, reason="no chromium in PATH")
 
 
@@ -81,7 +82,7 @@ def browse(address, tmp_path, *arguments):
     """What chromium prints, and its complaints about the page."""
     done = subprocess.run(
         [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
-         f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1250", "--virtual-time-budget=4000", *arguments,
+         f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1250", f"--virtual-time-budget={ANSWERS * 4000 + 1000}", *arguments,
          f"http://{address}/"], capture_output=True, text=True, timeout=120)
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return done.stdout, complaints

@@ -5,7 +5,7 @@ const SPAN = 600;      // seconds that charts show, at most
 const LEAST_SPAN = 60;
 const WINDOW = 5;      // seconds over which rates are taken
 const SLOW = 20;       // the same of acceptance
-const POLL = 4000;     // milliseconds from one answer to the next question: a browser takes less than 1 % of a core (bench/live_page.py)
+const POLL = 4000;     // milliseconds from one answer to the next question: with one, a browser takes three times as much of a core (bench/live_page.py)
 const REDRAW = 2;      // answers from one drawing of what is large to the next: numbers change with each, pictures may take their time
 const byId = (id) => document.getElementById(id);
 const samples = [];    // see LiveSample in live_history.h
@@ -78,6 +78,7 @@ class Chart {
   }
 
   update() {
+    this.samples = samples.slice();  // more may have come until it is drawn again
     this.values = samples.map((sample, i) => {
       let values = this.known.get(sample);
       if (!values) this.known.set(sample, values = this.options.values(i));
@@ -88,7 +89,7 @@ class Chart {
 
   draw() {
     if (!this.values) return;
-    const { canvas, series, options } = this;
+    const { canvas, series, options, samples } = this;
     const width = canvas.clientWidth, height = canvas.clientHeight, scale = devicePixelRatio || 1;
     if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
       canvas.width = Math.round(width * scale);
