@@ -5,7 +5,7 @@ option(TANDEM_CUDA "Build the CUDA backend where a CUDA compiler is found" ON)
 set(TANDEM_HAS_CUDA OFF)
 if(TANDEM_CUDA AND NOT TANDEM_SANITIZE AND NOT TANDEM_FUZZ)
   # One that does not get along with this compiler is none; it may have been mended since, or another been installed.
-  if(NOT CMAKE_CUDA_COMPILER)
+  if(DEFINED CMAKE_CUDA_COMPILER AND NOT CMAKE_CUDA_COMPILER)
     unset(TANDEM_NVCC CACHE)
   endif()
   find_program(TANDEM_NVCC nvcc HINTS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda/nvidia/cu13/bin)
