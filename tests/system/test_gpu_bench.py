@@ -435,7 +435,7 @@ def test_the_script_makes_an_environment_only_where_python_lacks_something(scrip
     assert binaries == str(tmp_path / "here" / "made")
     assert not (tmp_path / "repository" / "build").exists()
     started, _, _ = script("--binaries", "made", imports=1)
-    assert started == "build/venv/bin/python"
+    assert (tmp_path / "repository" / started) == tmp_path / "repository" / "build" / "venv" / "bin" / "python"
 
 
 def test_help_shows_whether_the_imports_are_there():
