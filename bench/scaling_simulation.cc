@@ -656,10 +656,10 @@ std::vector<Part> Parts(int most_pods) {
   std::vector<Part> parts(4);
   parts[0] = {"saturated", "Saturated: 1.3 times what the pods serve, a queue of 64 a router", {}};
   parts[1] = {"loaded", "Loaded to 80 %: what clients wait", {}};
-  parts[2] = {
-      "lost",
-      "Loaded to 70 %, without a loss and then with one: a tenth of the pods (one at least) dies half way for 3 s",
-      {}};
+  parts[2] = {"lost",
+              "Loaded to 70 %, without a loss and then with one: a tenth of the pods (one at "
+              "least) dies half way for 3 s",
+              {}};
   parts[3] = {"routers",
               "Loaded to 80 %, by the number of routers; blind: they are not told what others do",
               {}};
@@ -699,21 +699,21 @@ std::string Table(const nlohmann::json& rows) {
       "--- |\n";
   for (const nlohmann::json& row : rows) {
     absl::StrAppend(
-        &text, absl::StrFormat(
-                   "| %d%s | %d%s | %d | %.0f | %.0f | %.0f %% | %.0f %% | %s | %s | %s | %.3f | "
-                   "%.3f | %d | %d | %d | %.2f |\n",
-                   row.at("pods").get<int>(),
-                   row.at("lost_share").get<double>() > 0 ? ", with the loss" : "",
-                   row.at("routers").get<int>(),
-                   row.at("knows_others").get<bool>() ? "" : ", blind", row.at("groups").get<int>(),
-                   row.at("tokens_per_second").get<double>(),
-                   row.at("tokens_per_second_per_pod").get<double>(),
-                   100 * row.at("busy_share").get<double>(),
-                   100 * row.at("router_busy_share").get<double>(), Three(row, "first_token_ms"),
-                   Three(row, "token_ms"), Three(row, "longest_gap_ms"),
-                   row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
-                   row.at("completed").get<int>(), row.at("refused").get<int>(),
-                   row.at("failed").get<int>(), row.at("code_us_per_token").get<double>()));
+        &text,
+        absl::StrFormat(
+            "| %d%s | %d%s | %d | %.0f | %.0f | %.0f %% | %.0f %% | %s | %s | %s | %.3f | "
+            "%.3f | %d | %d | %d | %.2f |\n",
+            row.at("pods").get<int>(),
+            row.at("lost_share").get<double>() > 0 ? ", with the loss" : "",
+            row.at("routers").get<int>(), row.at("knows_others").get<bool>() ? "" : ", blind",
+            row.at("groups").get<int>(), row.at("tokens_per_second").get<double>(),
+            row.at("tokens_per_second_per_pod").get<double>(),
+            100 * row.at("busy_share").get<double>(),
+            100 * row.at("router_busy_share").get<double>(), Three(row, "first_token_ms"),
+            Three(row, "token_ms"), Three(row, "longest_gap_ms"),
+            row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
+            row.at("completed").get<int>(), row.at("refused").get<int>(),
+            row.at("failed").get<int>(), row.at("code_us_per_token").get<double>()));
   }
   return text;
 }

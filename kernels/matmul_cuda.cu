@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   for (size_t k = (size_t{static_cast<unsigned>(slice)} * kWarpSize + Lane()) * kStep;
        k < args.in_features; k += size_t{static_cast<unsigned>(num_slices)} * kWarpSize * kStep) {
     float weights[kFeatures][kStep];
-    for (int f = 0; f < kFeatures; ++f) LoadEight<kType, Reads::kOnce>(rows_of_w[f] + k, weights[f]);
+    for (int f = 0; f < kFeatures; ++f)
+      LoadEight<kType, Reads::kOnce>(rows_of_w[f] + k, weights[f]);
     for (int m = 0; m < kRows; ++m) {
       const float4 low = __ldg(reinterpret_cast<const float4*>(x[m] + k));
       const float4 high = __ldg(reinterpret_cast<const float4*>(x[m] + k) + 1);
