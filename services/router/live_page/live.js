@@ -5,7 +5,7 @@ const SPAN = 600;      // seconds that charts show, at most
 const LEAST_SPAN = 60;
 const WINDOW = 5;      // seconds over which rates are taken
 const SLOW = 20;       // the same of acceptance
-const POLL = 4000;     // milliseconds from one answer to the next question: with one, a browser takes three times as much of a core (bench/live_page.py)
+const POLL = 4000;     // milliseconds from one answer to the next question: asked each second, a browser takes three times as much of a core (bench/live_page.py)
 const REDRAW = 2;      // answers from one drawing of what is large to the next: numbers change with each, pictures may take their time
 const byId = (id) => document.getElementById(id);
 const samples = [];    // see LiveSample in live_history.h
