@@ -3,8 +3,10 @@
   soak.py --judge FILE           growth once more, from the samples of an earlier run
   soak.py [--minutes 30 | --hours 24 | --seconds N] [--load 0.8] [--kill-every 120] [--cancel-fraction 0.1] [--json FILE]
 
-Starts `tandem serve` with the embedded pair. Every minute it measures for some seconds the most requests a second that are served, then
-sends `--load` of that by chance (Poisson): what a virtual machine takes falls by a third within half an hour, and comes back. Every `--kill-every` seconds one of the workers is killed (kill -9); the supervisor starts it again. Samples of
+Starts `tandem serve` with the embedded pair, and fills all its slots and its queue once: the router's heap is as large as the most requests
+that it has had at once, and where chance alone makes queues longer it would grow for hours. Then, every minute, it measures for some seconds
+the most requests a second that are served, and sends `--load` of that by chance (Poisson): what a virtual machine takes falls by a third
+within half an hour, and comes back. Every `--kill-every` seconds one of the workers is killed (kill -9); the supervisor starts it again. Samples of
 each process: memory, descriptors, shared memory; of the server: slots, queue, free pages. At the end, once the load is gone,
 slots, queue, pages, descriptors and shared memory must be what they were before it, no request may have failed, and memory may
 grow by less than 1 MiB/h. Exit code 1 when not.
@@ -32,6 +34,8 @@ import lab
 
 import harness
 
+SLOTS = 16
+QUEUE = 256
 NAMES = ("tandem-router", "tandem-draft", "tandem-verifier")
 MIB = 2**20
 MOST_GROWTH = 1.0  # MiB/h
@@ -159,7 +163,7 @@ def load(arguments, server, seed, *what):
 def run_segment(arguments, server, index, seconds):
     """The most that is served (of clients that each wait for their answer), then the share of it."""
     peak_seconds = max(1.0, PEAK_SHARE * seconds)
-    peak = load(arguments, server, 2 * index + 1, "--clients", 16, "--seconds", peak_seconds)
+    peak = load(arguments, server, 2 * index + 1, "--clients", SLOTS, "--seconds", peak_seconds)
     most = (peak["requests"] + peak["cancelled"]) / peak["wall_seconds"]
     row = load(arguments, server, 2 * index + 2, "--rate", arguments.load * most, "--seconds", max(1.0, seconds - peak_seconds))
     return most, peak, row
@@ -214,10 +218,10 @@ def totals(segments):
 def soak(arguments):
     """What `parse` understood -> the report, which --json keeps."""
     with tempfile.TemporaryDirectory(prefix="tandem-soak-") as folder:
-        server = harness.Server(pathlib.Path(folder), max_slots=16)
+        server = harness.Server(pathlib.Path(folder), max_slots=SLOTS, max_queue=QUEUE)
         try:
             harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
-            load(arguments, server, 0, "--clients", 16, "--seconds", max(1.0, min(20.0, arguments.seconds / 10)))  # warms up
+            load(arguments, server, 0, "--clients", SLOTS + QUEUE, "--seconds", max(1.0, min(20.0, arguments.seconds / 10)))
             watch = Watch(server)
             settle_until_idle(server)
             before = baseline(server, watch)

@@ -11,6 +11,7 @@
 #include "common/model/checkpoint.h"
 #include "common/model/forward_plan.h"
 #include "common/model/llama_weights.h"
+#include "common/model/model_fingerprint.h"
 #include "common/model/rope_table.h"
 #include "common/status.h"
 #include "kernels/attention.h"
@@ -60,11 +61,13 @@ class CpuLlama final : public LlamaModel {
       : config_(std::move(config)),
         checkpoint_(std::move(checkpoint)),
         weights_(std::move(weights)),
+        fingerprint_(FingerprintModel(weights_, config_)),
         rope_(config_),
         pool_(*pool) {}
 
   const ModelConfig& config() const override { return config_; }
   uint64_t weight_bytes() const override { return checkpoint_->mapped_bytes(); }
+  std::string fingerprint() const override { return fingerprint_; }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override;
   uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
@@ -88,6 +91,7 @@ class CpuLlama final : public LlamaModel {
   ModelConfig config_;
   std::unique_ptr<Checkpoint> checkpoint_;
   LlamaWeights weights_;
+  std::string fingerprint_;
   RopeTable rope_;
   ThreadPool& pool_;
   std::atomic<uint64_t> progress_ = 0;  // two for each layer: after attention and at its end

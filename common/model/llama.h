@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,6 +51,8 @@ class LlamaModel {
 
   virtual const ModelConfig& config() const = 0;
   virtual uint64_t weight_bytes() const = 0;  // mapped from the files
+  // See FingerprintModel; empty: not of files.
+  virtual std::string fingerprint() const { return {}; }
 
   // PRECOND: items are of different caches of a pool for this model; each has room. Any number of
   // rows: long ones are worked off in blocks. RESOURCE_EXHAUSTED when a cache that has not reserved

@@ -260,12 +260,18 @@ void Engine::OnSessionLost(Worker worker, SessionId session, const std::string& 
   Pump(now);
 }
 
+void Engine::OnOpenSlots(uint32_t num_open) {
+  // Those whose close has not been sent are open there still.
+  const auto own = static_cast<uint32_t>(
+      verifier_closes_.size() + std::count_if(slots_.begin(), slots_.end(),
+                                              [](const Slot& slot) { return slot.verifier.open; }));
+  num_foreign_slots_ = num_open - std::min(own, num_open);
+}
+
 void Engine::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now) {
   workers_.OnPong(worker, session, pong, now);
   if (session == verifier_session_ && pong.has_num_open_slots()) {
-    const auto own = static_cast<uint32_t>(std::count_if(
-        slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.verifier.open; }));
-    num_foreign_slots_ = pong.num_open_slots() - std::min(own, pong.num_open_slots());
+    OnOpenSlots(pong.num_open_slots());
     reported_free_pages_ = pong.num_free_pages();
   }
   // Nobody waits for a replay, and the verifier should not.

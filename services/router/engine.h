@@ -263,6 +263,7 @@ class Engine {
   std::string TakeDraft(const ProposeBatch::Item& item, v1::ProposeResult& result, Draft* draft);
   void ForwardLogProbs(v1::DraftReply& reply, double now);
   void OnVerify(v1::VerifyReply& reply, double now);
+  void OnOpenSlots(uint32_t num_open);  // at the verifier, of all sessions
   std::string TakeVerdict(const VerifyBatch::Item& item, v1::VerifyResult& result, double now);
   void OnNoPages(const VerifyBatch::Item& item, const v1::SlotState& state, double now);
   // The verifier refused the sequence in a slot: it ends with `told`, and what the verifier says of
@@ -330,7 +331,8 @@ class Engine {
   bool verifier_up_ = false;
   bool draining_ = false;
   double mean_service_seconds_ = 1.0;  // of finished requests, for the retry hint
-  // Of the verifier, as its last pong said; 0 and none: it did not say.
+  // Of the verifier, 0 and none where it did not say: slots of other routers, as its last reply or
+  // pong had them, and free pages as its last pong had them.
   uint32_t num_foreign_slots_ = 0;
   std::optional<uint32_t> reported_free_pages_;
 };

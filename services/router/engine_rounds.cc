@@ -555,6 +555,7 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   VerifyBatch batch = *std::exchange(verify_, std::nullopt);
   cohorts_[batch.cohort].stage = Cohort::Stage::kIdle;
   verifier_pages_.Reported(reply.num_free_pages());
+  if (reply.has_num_open_slots()) OnOpenSlots(reply.num_open_slots());
   const double compute = reply.compute_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute);
   for (const VerifyBatch::Item& item : batch.items) {

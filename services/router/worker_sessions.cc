@@ -45,6 +45,12 @@ std::string WhyNotShared(v1::RingTransport transport, const v1::AttachReply& dra
   return {};
 }
 
+// Of one name, that is. Workers that were not made from files say nothing of them.
+bool HaveOtherWeights(const v1::AttachReply& one, const v1::AttachReply& other) {
+  return !one.model_fingerprint().empty() && !other.model_fingerprint().empty() &&
+         one.model_fingerprint() != other.model_fingerprint();
+}
+
 std::string Quoted(const std::string& entry) {
   return absl::StrCat("\"", absl::Utf8SafeCHexEscape(Shortened(entry, kMaxQuotedBytes)), "\"");
 }
@@ -369,6 +375,17 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
         now);
     return;
   }
+  if (promised_.has_value() && HaveOtherWeights(reply, *promised_)) {
+    Incompatible(
+        Worker::kVerifier,
+        absl::StrCat("verifier: its weights or constants of config.json are not those that "
+                     "the others serve as ",
+                     promised_->model(),
+                     " (streams could not move between the two; give each version of a "
+                     "model a name and routers of its own)"),
+        now);
+    return;
+  }
   // Streams that are under way were promised what the first verifier offered.
   if (verifier_.info.has_value() &&
       (reply.model() != verifier_.info->model() ||
@@ -384,6 +401,14 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
                      verifier_.info->vocabulary_size(), ", ", verifier_.info->max_context_tokens(),
                      ", ", verifier_.info->max_slots(), ")"),
         now);
+    return;
+  }
+  if (verifier_.info.has_value() && HaveOtherWeights(reply, *verifier_.info)) {
+    Incompatible(Worker::kVerifier,
+                 absl::StrCat("verifier: came back with other weights or constants of config.json "
+                              "than before, in the name of ",
+                              reply.model(), " (start the router again to serve them)"),
+                 now);
     return;
   }
   if (verifier_.info.has_value() && reply.numerics_id() != verifier_.info->numerics_id()) {

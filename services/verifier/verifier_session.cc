@@ -322,7 +322,9 @@ void VerifierSession::Verify(const v1::Verify& command, v1::VerifyReply& reply) 
     if (status.ok()) judgement.slot->Publish(judgement.slot->length());
     slots_->Settle(at, *judgement.slot, result);
   }
-  reply.set_num_free_pages(static_cast<uint32_t>(model_->caches().pages().num_free()));
+  const CachePool& caches = model_->caches();
+  reply.set_num_free_pages(static_cast<uint32_t>(caches.pages().num_free()));
+  reply.set_num_open_slots(static_cast<uint32_t>(caches.size() - caches.num_free()));
   reply.set_transfer_seconds(transfer_seconds);
   reply.set_compute_seconds(total.seconds() - transfer_seconds);
   ++model_->stats().num_batches;

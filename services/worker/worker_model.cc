@@ -134,6 +134,7 @@ v1::AttachReply WorkerModel::Describe() const {
   reply.set_model(name_);
   reply.set_backend(backend_);
   reply.set_numerics_id(numerics_id_);
+  reply.set_model_fingerprint(model_->fingerprint());
   reply.set_vocabulary_size(static_cast<uint32_t>(vocabulary_size()));
   reply.set_vocabulary_fingerprint(vocabulary_fingerprint_);
   reply.set_max_context_tokens(static_cast<uint32_t>(caches_->max_rows()));

@@ -1,5 +1,5 @@
-// What judges and drafts on a device, with each call of the runtime failing in turn; and sessions
-// whose device is lost. Over the shim only.
+// What judges and drafts on a device: with each call of the runtime failing in turn, and what of it
+// comes to the host; and sessions whose device is lost. Over the shim only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,9 +68,14 @@ class WorkerFailuresTest : public ::testing::Test {
   }
   ~WorkerFailuresTest() override { simt::FailNoCall(); }
 
+  float* DeviceFloats(size_t count) {
+    arena_ = *DeviceArena::Create(DeviceArena::Rounded(count * sizeof(float)));
+    return *arena_.Take<float>(count, "rows of a ring");
+  }
+
   // Slot `index`, empty, with room for a prompt and `num_more` tokens.
   Slot* EmptySlot(uint32_t index, const SamplingParams& params, size_t num_more) {
-    const v1::SlotPoint at = testing::PointAt(index, /*epoch=*/1, ++num_commands_, {}, 0);
+    const v1::SlotPoint at = testing::PointAt(index, epoch_, ++num_commands_, {}, 0);
     const v1::SlotOpen open = ToSlotOpen(params, static_cast<uint32_t>(kPrompt.size()));
     Slot* const slot = slots_->Check(at, &open).slot;
     EXPECT_NE(slot, nullptr);
@@ -93,8 +98,10 @@ class WorkerFailuresTest : public ::testing::Test {
   SamplingParams sampled_;
   testing::TempDir folder_;
   std::unique_ptr<CudaLlama> model_;
+  DeviceArena arena_;
   std::unique_ptr<CachePool> caches_;
   std::unique_ptr<SlotTable> slots_;
+  uint32_t epoch_ = 1;
   uint64_t num_commands_ = 0;
 };
 
@@ -152,6 +159,65 @@ TEST_F(WorkerFailuresTest, EachFailureOfAProposerIsToldAndLeavesNothing) {
   };
   // Two passes, a draw after each, and the ids.
   testing::ExpectEachFailureIsTold(work, 40);
+}
+
+// Log-probabilities stay on the device, as do logits: of a ring in its memory nothing is copied.
+using WorkerTransfersTest = WorkerFailuresTest;
+
+TEST_F(WorkerTransfersTest, OnlyDraftedIdsComeToTheHost) {
+  std::vector<Proposal> proposals(2);
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    proposals[i].slot = EmptySlot(static_cast<uint32_t>(i), i == 0 ? greedy_ : sampled_, 1);
+    proposals[i].token_ids = kPrompt;
+    proposals[i].draft_length = 2;
+  }
+  proposals[1].draft_log_probs = {DeviceFloats(2 * kVocabularySize), 2 * kVocabularySize};
+  CudaProposer proposer(model_.get());
+  const uint64_t before = simt::NumBytesToHost();
+  ASSERT_TRUE(proposer.Run(proposals).ok());
+  EXPECT_EQ(simt::NumBytesToHost() - before, 2 * DeviceSampler::kMaxDrafts * sizeof(int32_t));
+  // Where the ring is the host's, rows are.
+  std::vector<float> rows(2 * kVocabularySize);
+  proposals[1].slot->TruncateTo(0);
+  proposals[1].slot = EmptySlot(1, sampled_, 1);
+  proposals[1].draft_log_probs = rows;
+  const uint64_t before_rows = simt::NumBytesToHost();
+  ASSERT_TRUE(proposer.Run(std::span(proposals).last(1)).ok());
+  EXPECT_EQ(simt::NumBytesToHost() - before_rows,
+            DeviceSampler::kMaxDrafts * sizeof(int32_t) + 2 * kVocabularySize * sizeof(float));
+}
+
+TEST_F(WorkerTransfersTest, OnlyVerdictsAndReportsComeToTheHost) {
+  const std::vector<int32_t> drafts = {4, 9};
+  float* const draft_row = DeviceFloats(kVocabularySize);
+  const std::vector<float> uniform(kVocabularySize, -std::log(static_cast<float>(kVocabularySize)));
+  ASSERT_TRUE(
+      model_->stream().Copy(draft_row, uniform.data(), uniform.size() * sizeof(float)).ok());
+  ASSERT_TRUE(model_->stream().Wait().ok());
+  for (const bool with_reports : {false, true}) {
+    SamplingParams greedy = greedy_;
+    SamplingParams sampled = sampled_;
+    if (!with_reports) {
+      greedy.num_logprobs = -1;
+      sampled.audit = false;
+    }
+    std::vector<Judgement> judgements(2);
+    for (size_t i = 0; i < judgements.size(); ++i) {
+      judgements[i].slot = EmptySlot(static_cast<uint32_t>(i), i == 0 ? greedy : sampled, 2);
+      judgements[i].token_ids = kPrompt;
+      judgements[i].draft_token_ids = std::span(drafts).first(2 - i);
+      judgements[i].sample = true;
+    }
+    judgements[1].draft_log_probs = draft_row;
+    CudaJudge judge(model_.get());
+    const uint64_t before = simt::NumBytesToHost();
+    ASSERT_TRUE(judge.Run(judgements).ok());
+    EXPECT_TRUE(judgements[1].verdict.finite && judgements[1].drafts_valid);
+    // Three rows of the first, two of the second.
+    EXPECT_EQ(simt::NumBytesToHost() - before,
+              2 * sizeof(DeviceVerdict) + (with_reports ? 5 * sizeof(DeviceReport) : 0));
+    ++epoch_;  // slots are opened anew
+  }
 }
 
 // A session's failure is the router's to hear of; where the device is lost, whoever runs the worker

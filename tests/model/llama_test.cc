@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -68,6 +69,35 @@ TEST_F(LlamaTest, SaysWhatItHolds) {
   const auto model = Load();
   EXPECT_EQ(model->config().vocabulary_size, 64u);
   EXPECT_EQ(model->weight_bytes(), std::filesystem::file_size(folder_ / "model.safetensors"));
+}
+
+TEST_F(LlamaTest, FingerprintTellsModelsApart) {
+  const std::string first = Load()->fingerprint();
+  EXPECT_EQ(first.size(), 32u);
+  EXPECT_EQ(Load()->fingerprint(), first);
+  ChangeConfig("rms_norm_eps", 1e-3);
+  const std::string other_constant = Load()->fingerprint();
+  EXPECT_NE(other_constant, first);
+  ChangeConfig("max_position_embeddings", 100);  // a limit: no number changes by it
+  EXPECT_EQ(Load()->fingerprint(), other_constant);
+  // One bit of each kind of tensor, the last of its bytes.
+  const std::string file = testing::ReadFile(folder_ / "model.safetensors");
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
+  const Json header = Json::parse(file.substr(sizeof(header_bytes), header_bytes));
+  int tensors = 0;
+  for (const auto& [name, tensor] : header.items()) {
+    if (name == "__metadata__") continue;
+    std::string spoilt = file;
+    const auto end = tensor.at("data_offsets").at(1).get<size_t>();
+    spoilt[sizeof(header_bytes) + header_bytes + end - 1] ^= 1;
+    testing::WriteFile(folder_ / "model.safetensors", spoilt);
+    EXPECT_NE(Load()->fingerprint(), other_constant) << name;
+    ++tensors;
+  }
+  EXPECT_GT(tensors, 11);
+  testing::WriteFile(folder_ / "model.safetensors", file);
+  EXPECT_EQ(Load()->fingerprint(), other_constant);
 }
 
 TEST_F(LlamaTest, RefusesAVocabularyThatIsNotTheEmbeddings) {

@@ -337,7 +337,8 @@ TEST(FleetTest, APodOfAnotherModelIsRefusedAndTheOthersGoOn) {
   driver.Pod("b").verifier.name = "another";
   driver.Pod("c").verifier.options.max_context_tokens = 100;
   driver.Pod("d").verifier.options.fingerprint = "no such tokenizer";
-  driver.List({"a", "b", "c", "d"});
+  driver.Pod("e").verifier.options.model_fingerprint = "of another training";
+  driver.List({"a", "b", "c", "d", "e"});
   driver.WaitFor(12);  // they are asked again
   EXPECT_FALSE(driver.gave_up.has_value());
   const auto complaints = [&](const std::string& pod) {
@@ -348,9 +349,11 @@ TEST(FleetTest, APodOfAnotherModelIsRefusedAndTheOthersGoOn) {
   EXPECT_EQ(complaints("b"), 1);
   EXPECT_EQ(complaints("c"), 1);
   EXPECT_EQ(complaints("d"), 1);
+  EXPECT_EQ(complaints("e"), 1);
   EXPECT_TRUE(driver.Logged("all pods of a router must serve one model"));
+  EXPECT_TRUE(driver.Logged("give each version of a model a name"));
   EXPECT_EQ(driver.fleet.State().num_pods_ready, 1);
-  EXPECT_EQ(driver.fleet.State().num_pods_lost, 3);
+  EXPECT_EQ(driver.fleet.State().num_pods_lost, 4);
   EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 20)).ids, Alone(1, 20));
 }
 
@@ -587,6 +590,27 @@ TEST(FleetTest, OtherRoutersLoadCounts) {
   driver.WaitFor(1);
   for (int i = 0; i < 4; ++i) driver.Send(driver.Request(Prompt(i), 30));
   EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 4}));
+  EXPECT_TRUE(driver.Run());
+}
+
+TEST(FleetTest, OtherRoutersLoadCountsWithEachReply) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.foreign_slots = 6;  // of eight
+  driver.List({"a", "b"});
+  // No heartbeat has said so: the first goes there.
+  driver.Send(driver.Request(Prompt(0), 200));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 0}));
+  while (driver.Pod("a").verifier.num_verifies == 0) ASSERT_TRUE(driver.Step());
+  ASSERT_TRUE(driver.Step());
+  for (int i = 1; i < 5; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 4}));
+  // And when the others have gone, this pod is the emptier one.
+  driver.Pod("a").verifier.foreign_slots = 0;
+  const int seen = driver.Pod("a").verifier.num_verifies;
+  while (driver.Pod("a").verifier.num_verifies < seen + 2) ASSERT_TRUE(driver.Step());
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 4}));
+  for (int i = 5; i < 8; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{4, 4}));
   EXPECT_TRUE(driver.Run());
 }
 

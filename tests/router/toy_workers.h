@@ -58,6 +58,7 @@ struct ToyOptions {
   uint32_t vocabulary_size = 64;
   std::string fingerprint;
   std::string numerics_id = "toy";
+  std::string model_fingerprint = "weights";
   std::string boot_id = "host";
   std::string device_uuid;
   std::string pid_namespace = "pid:[1]";
@@ -83,6 +84,7 @@ class ToyWorker {
     reply.set_model(name);
     reply.set_backend("cpu");
     reply.set_numerics_id(options.numerics_id);
+    reply.set_model_fingerprint(options.model_fingerprint);
     reply.set_vocabulary_size(options.vocabulary_size);
     reply.set_vocabulary_fingerprint(options.fingerprint);
     reply.set_max_context_tokens(options.max_context_tokens);
@@ -329,6 +331,8 @@ class ToyVerifier : public ToyWorker {
           reply.mutable_verify()->set_compute_seconds(compute_seconds +
                                                       static_cast<double>(rows) * row_seconds);
           reply.mutable_verify()->set_num_free_pages(NumFreePages());
+          reply.mutable_verify()->set_num_open_slots(static_cast<uint32_t>(slots.size()) +
+                                                     foreign_slots);
         }
     }
     return reply;

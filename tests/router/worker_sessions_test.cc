@@ -224,6 +224,29 @@ TEST(WorkerSessionsTest, AVerifierThatComesBackWithAnotherModelIsRefused) {
   EXPECT_TRUE(Says(driver, "came back with model another"));
 }
 
+TEST(WorkerSessionsTest, AVerifierThatComesBackWithOtherWeightsIsRefused) {
+  EngineDriver driver;
+  driver.Start();
+  driver.Kill(Worker::kVerifier);
+  driver.Revive(Worker::kVerifier);
+  driver.verifier.options.model_fingerprint = "of another training";
+  const CallId call = driver.Send(driver.Request({1, 2}, 10));
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Says(driver, "came back with other weights"));
+}
+
+TEST(WorkerSessionsTest, AVerifierThatSaysNothingOfItsWeightsIsTaken) {
+  EngineDriver driver;
+  driver.Start();
+  driver.Kill(Worker::kVerifier);
+  driver.Revive(Worker::kVerifier);
+  driver.verifier.options.model_fingerprint.clear();
+  const CallId call = driver.Send(driver.Request({1, 2}, 10));
+  ASSERT_TRUE(driver.Run());
+  EXPECT_TRUE(driver.calls[call].status->ok()) << *driver.calls[call].status;
+}
+
 TEST(WorkerSessionsTest, OtherNumericsAreSaid) {
   EngineDriver driver;
   driver.Start();

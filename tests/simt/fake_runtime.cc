@@ -131,6 +131,7 @@ struct FakeDevice {
   std::set<CUgraph_st*> recorded_graphs;
   std::set<CUgraphExec_st*> graphs;
   uint64_t num_launches = 0;
+  uint64_t bytes_to_host = 0;
   std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
   size_t bytes = kDeviceBytes;
   size_t used = 0;
@@ -194,6 +195,18 @@ class DeviceAccess {
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
+
+bool IsOfDevice(const void* address) {
+  const auto* const at = static_cast<const char*>(address);
+  const auto holds = [&](const void* memory, size_t bytes) {
+    return at >= static_cast<const char*>(memory) && at < static_cast<const char*>(memory) + bytes;
+  };
+  const FakeDevice& device = Device();
+  return std::any_of(device.memory.begin(), device.memory.end(),
+                     [&](const auto& taken) { return holds(taken.first, taken.second.bytes); }) ||
+         std::any_of(device.imported.begin(), device.imported.end(),
+                     [&](const auto& taken) { return holds(taken.first, taken.second); });
+}
 
 void Put(CUstream_st* stream, Work work) {
   if (stream->is_recording) {
@@ -389,6 +402,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   Put(stream, [=] {
     const DeviceAccess access;
     std::memcpy(to, from, bytes);
+    if (IsOfDevice(from) && !IsOfDevice(to)) Device().bytes_to_host += bytes;
   });
   return cudaSuccess;
 }
@@ -657,6 +671,7 @@ void FailNoCall() {
   Device().first_lost_call = ~uint64_t{0};
 }
 uint64_t NumCalls() { return Device().num_calls; }
+uint64_t NumBytesToHost() { return Device().bytes_to_host; }
 uint64_t NumLaunches() { return Device().num_launches; }
 size_t NumLive() {
   const FakeDevice& device = Device();

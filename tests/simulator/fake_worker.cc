@@ -94,6 +94,7 @@ FakeWorker::Outcome FakeWorker::Handle(StreamId stream, const WorkerCommand& com
         verified && verified->has_verify()) {
       outcome.num_free_pages = ReportedFreePages();
       verified->mutable_verify()->set_num_free_pages(outcome.num_free_pages);
+      verified->mutable_verify()->set_num_open_slots(static_cast<uint32_t>(num_open_slots()));
     }
   }
   return outcome;

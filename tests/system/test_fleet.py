@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import time
@@ -265,6 +266,35 @@ def test_a_pod_of_another_model_is_refused(tmp_path, pods, routers, models, want
         assert router.terminate() == 0
     finally:
         stranger.kill()
+
+
+def with_one_number_changed(folder, to):
+    """A model that differs from `folder`'s in a bit of the last weight."""
+    shutil.copytree(folder, to)
+    weights = to / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.chmod(0o644)
+    weights.write_bytes(content)
+    return to
+
+
+def test_a_pod_of_other_weights_in_one_name_is_refused(tmp_path, pods, routers, folders, want):
+    name = pathlib.Path(folders["target"]).name
+    retrained = Pod(tmp_path, "retrained", with_one_number_changed(folders["target"], tmp_path / name), folders["draft"])
+    try:
+        for worker in retrained.workers:
+            worker.freeze()  # the first that attaches says what all must serve
+        router = routers.start(*addresses([pods[0], retrained]))
+        wait_for_pods(router, 1, 1)
+        for worker in retrained.workers:
+            worker.thaw()
+        harness.wait_until(lambda: "its weights or constants of config.json are not those" in router.log(), 20, "the log says why")
+        wait_for_pods(router, 1, 1)
+        assert router.stream(PROMPTS[0], max_tokens=40, **MODES[0]).result().bytes == want(PROMPTS[0], max_tokens=40, **MODES[0])
+        assert router.terminate() == 0
+    finally:
+        retrained.kill()
 
 
 def free_ports(hosts):

@@ -382,6 +382,30 @@ def test_test_programs_see_the_chosen_gpu(bench, tmp_path, monkeypatch, visible,
     assert bench.nvidia_smi("name")[:3] == ["nvidia-smi", "-i", name]
 
 
+# As nvidia-smi prints them, until it is ended.
+CLOCKS = """#!/bin/sh
+echo "$@" > {folder}/asked
+printf '345, 2619\\n1980, 2619\\n[N/A], [N/A]\\n1755, 2600\\n'
+touch {folder}/printed
+exec sleep 60
+"""
+
+
+def test_clocks_are_the_lowest_the_median_and_the_highest_that_were_seen(bench, tmp_path, monkeypatch):
+    executable(tmp_path / "nvidia-smi", CLOCKS.format(folder=tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    bench.shim, bench.gpu = False, 2
+    with bench.clocks() as found:
+        harness.wait_until((tmp_path / "printed").exists, 10, "nvidia-smi has printed")
+    assert found == {"sm": [345, 1755, 1980], "memory": [2600, 2619, 2619]}
+    assert (tmp_path / "asked").read_text().split()[:3] == ["-i", "2", "--query-gpu=clocks.sm,clocks.mem"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    with bench.clocks() as found:
+        pass
+    assert found == {}
+
+
 @pytest.mark.parametrize("visible, number", [("3,GPU-abc", 2), ("3,GPU-abc", -1), ("", 0)])
 def test_a_gpu_that_is_not_visible_is_an_error_that_says_so(bench, monkeypatch, visible, number):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

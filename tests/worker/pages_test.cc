@@ -107,6 +107,7 @@ class PagesTest : public ::testing::Test {
     numbers_.clear();
   }
   size_t num_free() const { return worker_->caches().pages().num_free(); }
+  size_t num_open() const { return worker_->caches().size() - worker_->caches().num_free(); }
   size_t num_pages() const { return worker_->caches().pages().num_pages(); }
 
   // The next command to a slot that holds the first `cached` of `tokens`, which are the rest's.
@@ -135,6 +136,7 @@ class PagesTest : public ::testing::Test {
     *command.mutable_verify()->add_items() = item;
     const v1::VerifierReply reply = verifier_->Call(command);
     EXPECT_EQ(reply.verify().num_free_pages(), num_free());
+    EXPECT_EQ(reply.verify().num_open_slots(), num_open());
     return reply.verify().results(0);
   }
   v1::VerifyResult Prompt(uint32_t slot, const Tokens& tokens, const std::string& salt = "") {

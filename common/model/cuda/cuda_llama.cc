@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/model/checkpoint.h"
 #include "common/model/llama_weights.h"
+#include "common/model/model_fingerprint.h"
 #include "common/model/rope_table.h"
 #include "common/status.h"
 #include "kernels/attention.h"
@@ -73,6 +74,7 @@ absl::StatusOr<std::unique_ptr<CudaLlama>> CudaLlama::Load(const std::filesystem
       CudaWeights::Upload(weights, model->arena_, model->stream_, [&](uint64_t done) {
         if (model->options_.on_progress) model->options_.on_progress(done, all);
       }));
+  model->fingerprint_ = FingerprintModel(weights, model->config_);
   TANDEM_RETURN_IF_ERROR(checkpoint->CheckWhole());
   TANDEM_RETURN_IF_ERROR(model->UploadRopeTable());
   return model;

@@ -64,6 +64,7 @@ class CudaLlama final : public LlamaModel {
 
   const ModelConfig& config() const override { return config_; }
   uint64_t weight_bytes() const override { return weight_bytes_; }
+  std::string fingerprint() const override { return fingerprint_; }
   uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
   const DeviceInfo& device() const { return device_; }
   // Makes the model's device the calling thread's, for what is enqueued beside passes.
@@ -177,6 +178,7 @@ class CudaLlama final : public LlamaModel {
   PassGraphs graphs_;
   DeviceEvent staged_;  // the numbers have been fetched
   CudaWeights weights_;
+  std::string fingerprint_;
   uint64_t weight_bytes_ = 0;
   DType kv_dtype_ = DType::kBF16;
   size_t max_context_ = 0;
