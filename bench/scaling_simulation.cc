@@ -669,7 +669,7 @@ std::vector<Part> Parts(int most_pods) {
       {1, 1, 1}, {10, 2, 1}, {100, 20, 10}, {1000, 200, 100}};
   for (const auto& [pods, routers, groups] : sizes) {
     if (pods > most_pods) continue;
-    const double seconds = pods >= 1000 ? 12 : pods >= 100 ? 15 : 60;
+    const double seconds = pods >= 1000 ? 8 : pods >= 100 ? 15 : 60;
     parts[0].settings.push_back({pods, routers, groups, 1.3, seconds, 0, true});
     parts[1].settings.push_back({pods, routers, groups, 0.8, seconds, 0, true});
     parts[2].settings.push_back({pods, routers, groups, 0.7, seconds, 0, true});

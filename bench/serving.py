@@ -392,8 +392,8 @@ def process_split(bench):
 
 
 def soak(bench):
-    """Half an hour at 80 % of the most that is served, with clients that leave and workers that are killed (soak.py, soak.json)."""
-    report = soaking.soak(soaking.parse(["--seconds", str(bench.size(1800, 4)), "--kill-every", str(bench.size(120, 2)),
+    """Half an hour at 80 % of the most that is served, with clients that leave and, in the first half, workers that are killed (soak.py, soak.json)."""
+    report = soaking.soak(soaking.parse(["--seconds", str(bench.size(1800, 4)), "--kill-every", str(bench.size(60, 1)),
                                          "--json", str(bench.out / "soak.json")]))
     kept = {key: report[key] for key in ("seconds", "load", "most_requests_per_second", "requests", "cancelled", "failures", "not_back", "verdicts",
                                        "growth", "slopes")}

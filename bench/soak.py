@@ -1,12 +1,13 @@
 """Looks for leaks: load with clients that leave and workers that are killed, while memory and counts are watched.
 
   soak.py --judge FILE           growth once more, from the samples of an earlier run
-  soak.py [--minutes 30 | --hours 24 | --seconds N] [--load 0.8] [--kill-every 120] [--cancel-fraction 0.1] [--json FILE]
+  soak.py [--minutes 30 | --hours 24 | --seconds N] [--load 0.8] [--kill-every 60] [--cancel-fraction 0.1] [--json FILE]
 
 Starts `tandem serve` with the embedded pair, and fills all its slots and its queue once: the router's heap is as large as the most requests
 that it has had at once, and where chance alone makes queues longer it would grow for hours. Then, every minute, it measures for some seconds
 the most requests a second that are served, and sends `--load` of that by chance (Poisson): what a virtual machine takes falls by a third
-within half an hour, and comes back. Every `--kill-every` seconds one of the workers is killed (kill -9); the supervisor starts it again. Samples of
+within half an hour, and comes back. In the first half, every `--kill-every` seconds one of the workers is killed (kill -9), and the supervisor
+starts it again; in the second they live, so that what grows slowly in them has time to show. Samples of
 each process: memory, descriptors, shared memory; of the server: slots, queue, free pages. At the end, once the load is gone,
 slots, queue, pages, descriptors and shared memory must be what they were before it, no request may have failed, and memory may
 grow by less than 1 MiB/h. Exit code 1 when not.
@@ -44,6 +45,7 @@ FEWEST_SAMPLES = 20
 SETTLE_SECONDS = 30.0
 WARM_SECONDS = 150.0
 SEGMENT_SECONDS = 60.0
+KILLED_SHARE = 0.5  # of the time
 PEAK_SHARE = 0.1  # of a segment, for what is served at most
 
 
@@ -176,7 +178,7 @@ def run_load(arguments, server, watch):
     randomness = random.Random(arguments.seed)
 
     def kill():
-        while not stop.wait(arguments.kill_every * randomness.uniform(0.5, 1.5)):
+        while not stop.wait(arguments.kill_every * randomness.uniform(0.5, 1.5)) and watch.elapsed() < KILLED_SHARE * arguments.seconds:
             name = randomness.choice(["tandem-draft", "tandem-verifier"])
             pid = server.child(name)
             if pid is not None:
@@ -262,7 +264,8 @@ def parse(arguments=None):
     length.add_argument("--minutes", type=float)
     length.add_argument("--seconds", type=float)
     parser.add_argument("--load", type=float, default=0.8, help="share of the most that the server takes (0.8)")
-    parser.add_argument("--kill-every", type=float, default=120, help="seconds between two kills, on average; 0: none (120)")
+    parser.add_argument("--kill-every", type=float, default=60,
+                        help="seconds between two kills, on average, in the first half; 0: none (60)")
     parser.add_argument("--cancel-fraction", type=float, default=0.1, help="share of requests whose client leaves early (0.1)")
     parser.add_argument("--sample-every", type=float, default=None, help="seconds between two samples (5, fewer in a short run)")
     parser.add_argument("--seed", type=int, default=1)
