@@ -30,8 +30,9 @@ namespace tandem {
 
 struct CudaLlamaOptions {
   int device = 0;
-  // All device memory that the model takes: weights, scratch, KV pages. Taken at start; nothing
-  // grows. 0: what these take, within two fifths of the GPU's memory (two workers share it).
+  // Of the device, for weights, scratch and KV pages: one piece, taken at start. Nothing comes on top
+  // of it but what the driver takes for graphs. 0: what these take, within two fifths of the GPU's
+  // memory (two workers share it).
   uint64_t memory_bytes = 0;
   // The pages of it. 0: with memory_bytes, what is left; without, what all slots can fill.
   uint64_t kv_cache_bytes = 0;
