@@ -87,9 +87,11 @@ class EngineDriver {
     Execute();
     return call;
   }
+  // One that has ended stays as it ended.
   void Cancel(CallId call) {
     engine.OnCancel(call, now);
-    calls[call].status = absl::CancelledError();
+    CallResult& result = calls[call];
+    if (!result.status.has_value()) result.status = absl::CancelledError();
     Execute();
   }
 
