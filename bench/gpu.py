@@ -281,7 +281,7 @@ SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memc
              ("racecheck", "sampling", "LogProbs*:VerifyBlock*"), ("initcheck", "sampling", "LogProbs*:VerifyBlock*")]
 # What compute-sanitizer says where it watches nothing: the whole line. Its exit code is no help: it is that of a finding where the device is
 # not supported (under WSL), and the program's own where the tool's libraries are missing.
-WATCHES_NOTHING = re.compile(r".*(?:Device not supported|terminated before first instrumented API call|No attachable process found).*")
+WATCHES_NOTHING = re.compile(r"^=+ .*(?:Device not supported|terminated before first instrumented API call|No attachable process found).*", re.MULTILINE)
 FINDING = 9  # the exit code that it is told to have
 NO_FINDING = "no finding"
 

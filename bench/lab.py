@@ -20,15 +20,19 @@ import harness  # noqa: E402
 BINARY_DIR = harness.BINARY_DIR
 
 
-def bench_serve(*arguments):
-    """Runs `tandem bench serve`; the JSON that it writes."""
+def bench(*arguments):
+    """Runs `tandem bench`; the JSON that it writes."""
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
         path = pathlib.Path(folder) / "out.json"
-        command = [str(BINARY_DIR / "bin" / "tandem"), "bench", "serve", *map(str, arguments), "--json", str(path)]
+        command = [str(BINARY_DIR / "bin" / "tandem"), "bench", *map(str, arguments), "--json", str(path)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return json.loads(path.read_text())
+
+
+def bench_serve(*arguments):
+    return bench("serve", *arguments)
 
 
 def t_quantile(degrees):

@@ -57,19 +57,33 @@ constexpr int kFewestConnections = 8;       // of a tenant
 constexpr double kCallsOfConnection = 100;  // at once, at most
 constexpr int32_t kToken = 5;
 
+// How a router knows what other routers do at a pod.
+enum class Told { kNothing, kHeartbeats, kHeartbeatsAndReplies };
+
+constexpr std::array<const char*, 3> kToldNames = {"nothing", "heartbeats",
+                                                   "heartbeats and replies"};
+
 struct Setting {
   int pods = 1;
   int routers = 1;
   int groups = 1;     // pods and routers are split evenly; a router serves the pods of its group
   double load = 0.8;  // of what the pods serve
   double seconds = 20;
-  double lost_share = 0;     // of the pods, killed half way for kDownSeconds
-  bool knows_others = true;  // pongs and replies say how loaded a pod is
+  double lost_share = 0;  // of the pods, killed half way for kDownSeconds
+  Told told = Told::kHeartbeatsAndReplies;
+  int seeds = 1;  // runs, whose mean is the row
 };
 constexpr double kDownSeconds = 3;
-// Requests a second that a full pod serves of those that come here, by its costs.
-double PodRequestsPerSecond(double prompt, double output) {
-  return 1 / (output * (kRowSeconds + kBatchSeconds / kPodSlots) + prompt * kPromptRowSeconds);
+// Every two seconds begin with a burst, so that each run has its share of them: a burst has half of
+// the requests.
+constexpr double kBurstPeriodSeconds = 2;
+constexpr double kBurstSeconds = 0.4;
+constexpr double kBurstRate = 2.5;      // times the mean
+constexpr double kBetweenRate = 0.625;  // times the mean
+
+// Of a full pod, by its costs.
+double PodSeconds(double prompt, double output) {
+  return output * (kRowSeconds + kBatchSeconds / kPodSlots) + prompt * kPromptRowSeconds;
 }
 
 // Log-normal: half of the requests are longer than `median`, one in a hundred ten times as long.
@@ -188,7 +202,7 @@ class World {
     MakeConnections();
     const double begin = now_;
     const double end = begin + setting_.seconds;
-    At(begin, [this, end] { Arrive(end); });
+    At(begin, [this, begin, end] { Arrive(begin, end); });
     if (setting_.lost_share > 0) {
       At(begin + setting_.seconds / 2, [this] { KillSome(); });
     }
@@ -339,7 +353,7 @@ class World {
       v1::WatchPong pong;
       pong.set_computing(pod.busy_until > now_);
       pong.set_progress(++progress_);
-      if (setting_.knows_others) {
+      if (setting_.told != Told::kNothing) {
         pong.set_num_open_slots(pod.num_open);
         pong.set_num_free_pages(kPodPages - pod.num_used_pages);
       }
@@ -380,7 +394,7 @@ class World {
       }
       verified.set_compute_seconds(seconds);
       verified.set_num_free_pages(kPodPages - pod.num_used_pages);
-      if (setting_.knows_others) verified.set_num_open_slots(pod.num_open);
+      if (setting_.told == Told::kHeartbeatsAndReplies) verified.set_num_open_slots(pod.num_open);
     }
     pod.busy_until = std::max(pod.busy_until, now_) + seconds;
     pod.busy_seconds += seconds;
@@ -473,19 +487,16 @@ class World {
       prompts += HeavyTailed(lengths, kMedianPrompt, kLongest);
       outputs += HeavyTailed(lengths, kMedianOutput, kLongest);
     }
-    rate_ = setting_.load * setting_.pods * PodRequestsPerSecond(prompts / 1e5, outputs / 1e5);
+    rate_ = setting_.load * setting_.pods / PodSeconds(prompts / 1e5, outputs / 1e5);
   }
 
-  // Poisson, in bursts: a fifth of the time two and a half times as many come.
-  void Arrive(double end) {
+  // Poisson at the rate of bursts, of which what is too much between them is left out.
+  void Arrive(double begin, double end) {
     if (now_ >= end) return;
-    if (now_ >= burst_until_) {
-      bursting_ = !bursting_;
-      burst_until_ = now_ - std::log(1 - clients_.Real(0, 1)) * (bursting_ ? 0.4 : 1.6);
-    }
-    const double rate = rate_ * (bursting_ ? 2.5 : 0.625);
-    Request();
-    At(now_ - std::log(1 - clients_.Real(0, 1)) / rate, [this, end] { Arrive(end); });
+    const bool bursting = std::fmod(now_ - begin, kBurstPeriodSeconds) < kBurstSeconds;
+    if (bursting || clients_.Real(0, 1) < kBetweenRate / kBurstRate) Request();
+    At(now_ - std::log(1 - clients_.Real(0, 1)) / (rate_ * kBurstRate),
+       [this, begin, end] { Arrive(begin, end); });
   }
 
   void Request() {
@@ -502,6 +513,8 @@ class World {
     request.prompt_token_ids.assign(
         static_cast<size_t>(HeavyTailed(clients_, kMedianPrompt, kLongest)), kToken);
     request.max_tokens = call.wanted;
+    offered_seconds_ +=
+        PodSeconds(static_cast<double>(request.prompt_token_ids.size()), call.wanted);
     request.open.mutable_sampling()->set_temperature(0);
     request.open.set_lenience(1);
     request.open.set_prompt_length(static_cast<uint32_t>(request.prompt_token_ids.size()));
@@ -598,7 +611,8 @@ class World {
             {"load", setting_.load},
             {"seconds", setting_.seconds},
             {"lost_share", setting_.lost_share},
-            {"knows_others", setting_.knows_others},
+            {"told", kToldNames[static_cast<size_t>(setting_.told)]},
+            {"offered_load", offered_seconds_ / (setting_.pods * setting_.seconds)},
             {"requests", calls_.size()},
             {"completed", num_ok},
             {"refused", num_refused_},
@@ -635,8 +649,7 @@ class World {
   std::deque<Call> calls_;
   double now_ = kStartTime;
   double rate_ = 1;
-  double burst_until_ = 0;
-  bool bursting_ = true;
+  double offered_seconds_ = 0;  // of pods' time
   uint64_t last_event_ = 0;
   uint64_t progress_ = 0;
   uint64_t num_tokens_ = 0;
@@ -662,26 +675,59 @@ std::vector<Part> Parts(int most_pods) {
               "least) dies half way for 3 s",
               {}};
   parts[3] = {"routers",
-              "Loaded to 80 %, by the number of routers; blind: they are not told what others do",
+              "Loaded to 80 %, by the number of routers and by what they are told of each other; "
+              "means of three seeds",
               {}};
   // Ten pods are what two routers carry, so more of them are groups.
   const std::vector<std::array<int, 3>> sizes = {
       {1, 1, 1}, {10, 2, 1}, {100, 20, 10}, {1000, 200, 100}};
   for (const auto& [pods, routers, groups] : sizes) {
     if (pods > most_pods) continue;
-    const double seconds = pods >= 1000 ? 8 : pods >= 100 ? 15 : 60;
-    parts[0].settings.push_back({pods, routers, groups, 1.3, seconds, 0, true});
-    parts[1].settings.push_back({pods, routers, groups, 0.8, seconds, 0, true});
-    parts[2].settings.push_back({pods, routers, groups, 0.7, seconds, 0, true});
-    parts[2].settings.push_back({pods, routers, groups, 0.7, seconds, 0.1, true});
+    // Each half has whole bursts.
+    const double seconds = pods >= 1000 ? 8 : pods >= 100 ? 16 : 60;
+    parts[0].settings.push_back({pods, routers, groups, 1.3, seconds});
+    parts[1].settings.push_back({pods, routers, groups, 0.8, seconds});
+    parts[2].settings.push_back({pods, routers, groups, 0.7, seconds});
+    parts[2].settings.push_back({pods, routers, groups, 0.7, seconds, 0.1});
   }
   const int pods = std::min(32, most_pods);
   for (const int routers : {4, 8, 16}) {
     if (routers > pods) continue;
-    parts[3].settings.push_back({pods, routers, 1, 0.8, 20, 0, true});
-    parts[3].settings.push_back({pods, routers, 1, 0.8, 20, 0, false});
+    for (const Told told : {Told::kNothing, Told::kHeartbeats, Told::kHeartbeatsAndReplies}) {
+      parts[3].settings.push_back({pods, routers, 1, 0.8, 20, 0, told, 3});
+    }
   }
   return parts;
+}
+
+// Numbers become their means; whole ones too.
+nlohmann::json Mean(const std::vector<nlohmann::json>& of) {
+  nlohmann::json mean = of.front();
+  for (auto& [key, value] : mean.items()) {
+    std::vector<nlohmann::json> values;
+    for (const nlohmann::json& one : of) values.push_back(one.at(key));
+    if (value.is_object()) {
+      value = Mean(values);
+    } else if (value.is_number()) {
+      double sum = 0;
+      for (const nlohmann::json& one : values) sum += one.get<double>();
+      value = sum / static_cast<double>(values.size());
+    }
+  }
+  return mean;
+}
+
+nlohmann::json Run(const Setting& setting, uint64_t seed) {
+  if (setting.seeds == 1) return World(setting, seed).Run();
+  std::vector<nlohmann::json> runs;
+  nlohmann::json p95 = nlohmann::json::array();
+  for (int i = 0; i < setting.seeds; ++i) {
+    runs.push_back(World(setting, seed + static_cast<uint64_t>(i)).Run());
+    p95.push_back(runs.back().at("first_token_ms").at("p95"));
+  }
+  nlohmann::json mean = Mean(runs);
+  mean["first_token_p95_ms_of_seeds"] = std::move(p95);
+  return mean;
 }
 
 std::string Three(const nlohmann::json& of, const char* name) {
@@ -692,29 +738,31 @@ std::string Three(const nlohmann::json& of, const char* name) {
 
 std::string Table(const nlohmann::json& rows) {
   std::string text =
-      "| pods | routers | groups | tokens/s | a pod | pods busy | routers busy | first token ms "
+      "| pods | routers | told of others | groups | offered | tokens/s | a pod | pods busy | "
+      "routers busy | first token ms "
       "p50 / p95 / p99 | ms a token "
       "p50 / p95 / p99 | longest gap ms p50 / p95 / p99 | Jain, tenants | Jain, requests | "
       "completed | refused | failed | code µs a token |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
-      "--- |\n";
+      "--- | --- | --- |\n";
   for (const nlohmann::json& row : rows) {
     absl::StrAppend(
-        &text,
-        absl::StrFormat(
-            "| %d%s | %d%s | %d | %.0f | %.0f | %.0f %% | %.0f %% | %s | %s | %s | %.3f | "
-            "%.3f | %d | %d | %d | %.2f |\n",
-            row.at("pods").get<int>(),
-            row.at("lost_share").get<double>() > 0 ? ", with the loss" : "",
-            row.at("routers").get<int>(), row.at("knows_others").get<bool>() ? "" : ", blind",
-            row.at("groups").get<int>(), row.at("tokens_per_second").get<double>(),
-            row.at("tokens_per_second_per_pod").get<double>(),
-            100 * row.at("busy_share").get<double>(),
-            100 * row.at("router_busy_share").get<double>(), Three(row, "first_token_ms"),
-            Three(row, "token_ms"), Three(row, "longest_gap_ms"),
-            row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
-            row.at("completed").get<int>(), row.at("refused").get<int>(),
-            row.at("failed").get<int>(), row.at("code_us_per_token").get<double>()));
+        &text, absl::StrFormat(
+                   "| %.0f%s | %.0f | %s | %.0f | %.0f %% | %.0f | %.0f | %.0f %% | %.0f %% | %s | "
+                   "%s | %s | %.3f | "
+                   "%.3f | %.0f | %.0f | %.0f | %.2f |\n",
+                   row.at("pods").get<double>(),
+                   row.at("lost_share").get<double>() > 0 ? ", with the loss" : "",
+                   row.at("routers").get<double>(), row.at("told").get<std::string>(),
+                   row.at("groups").get<double>(), 100 * row.at("offered_load").get<double>(),
+                   row.at("tokens_per_second").get<double>(),
+                   row.at("tokens_per_second_per_pod").get<double>(),
+                   100 * row.at("busy_share").get<double>(),
+                   100 * row.at("router_busy_share").get<double>(), Three(row, "first_token_ms"),
+                   Three(row, "token_ms"), Three(row, "longest_gap_ms"),
+                   row.at("jain_tenants").get<double>(), row.at("jain_requests").get<double>(),
+                   row.at("completed").get<double>(), row.at("refused").get<double>(),
+                   row.at("failed").get<double>(), row.at("code_us_per_token").get<double>()));
   }
   return text;
 }
@@ -757,7 +805,7 @@ int Main(int argc, char** argv) {
     nlohmann::json rows = nlohmann::json::array();
     for (const Setting& setting : part.settings) {
       const auto begin = std::chrono::steady_clock::now();
-      rows.push_back(World(setting, seed).Run());
+      rows.push_back(Run(setting, seed));
       const nlohmann::json& row = rows.back();
       std::fprintf(stderr, "%s: %d pods, %d routers: %.0f tokens/s, simulated in %.1f s\n",
                    part.name, setting.pods, setting.routers,

@@ -77,6 +77,30 @@ class Bench:
         return self.random_model(f"draft-{size}", vocabulary_size=size, hidden_size=64, layers=1, dtype="bf16",
                                  max_positions=8192, seed=7, tokenizer_from=target)
 
+    def inflated(self, name, small, **shape):
+        """A trained model of the embedded pair in a larger shape (inflate_model), made once and kept."""
+        path = self.models / name
+        if not (path / "config.json").exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made = path.with_name(name + ".part")
+            options = [word for key, value in shape.items() for word in ("--" + key.replace("_", "-"), str(value))]
+            done = subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", small, made, *options], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise RuntimeError(done.stderr)
+            made.rename(path)
+        return path
+
+    def inflated_pair(self):
+        """The embedded target in the shape of Llama-3.2-1B, and its drafter four times as wide and twice as deep."""
+        if self.quick:
+            def larger(name, small, **sizes):
+                return self.inflated(name, small, shape="own", vocab_size=8192, **sizes)
+            return (larger("tales-target-quick", harness.TALES_TARGET, hidden_size=512, intermediate_size=1024, layers=7, heads=4, kv_heads=2, head_dim=64),
+                    larger("tales-draft-quick", harness.TALES_DRAFT, hidden_size=256, intermediate_size=512, layers=3, heads=4, kv_heads=2, head_dim=32))
+        return (self.inflated("tales-target-1b", harness.TALES_TARGET, shape="1b"),
+                self.inflated("tales-draft-154mb", harness.TALES_DRAFT, shape="own", vocab_size=128256, hidden_size=512, intermediate_size=1536,
+                              layers=4, heads=4, kv_heads=2, head_dim=128))
+
     @contextlib.contextmanager
     def server(self, environment=None, **options):
         with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
@@ -130,6 +154,20 @@ def load_1b(bench):
                              bench.size(CLIENTS, "1,2"), "--pairs", bench.pairs, "--prompt-lengths", "fixed:16",
                              "--output-lengths", "fixed:8", "--requests", 1, *bench.quiet())
     return {"rows": rows_of(report)}
+
+
+def inflated_pair(bench):
+    """Costs of large models with the acceptance of a trained pair: the embedded target in the shape of Llama-3.2-1B (2.5 GB), a drafter of
+    154 MB (docs/models.md); outputs of 32 tokens. Speedups over plain decoding of one stream, and of several clients as the server chooses."""
+    target, draft = bench.inflated_pair()
+    pair = ["--target", target, "--draft", draft, "--max-context", 512, "--pairs", bench.pairs]
+    alone = lab.bench(*pair, "--max-tokens", bench.size(32, 4), "--draft-lengths", bench.size("auto,2,4,6", "auto,2"), "--modes",
+                      bench.size("greedy,sampled", "greedy"))
+    served = lab.bench_serve(*pair, "--clients", bench.size("4,8", "2"), "--prompt-lengths", "fixed:16", "--output-lengths",
+                             bench.size("fixed:32", "fixed:4"), "--requests", 1, *bench.quiet())
+    keep = ("mode", "draft_length", "tokens_per_second", "tokens_per_pass", "alpha", "acceptance_rate", "cost_ratio", "rows_cost", "speedup",
+            "speedup_95_percent", "pairs", "predicted_speedup_measured_costs", "predicted_speedup_theorem_3_8")
+    return {"rows": rows_of(served), "alone": [{key: row[key] for key in keep if key in row} for row in alone["rows"]]}
 
 
 def acceptance_zero(bench):
@@ -250,10 +288,12 @@ def thousand_streams(bench):
     waiting = hold_open(bench, streams, 8)
     running = hold_open(bench, streams, streams)
     met = all(held["most_open"] >= streams and not held["failures"] for held in (waiting, running))
-    scrape = max(process["p99"] for process in running["scrape"]["processes"].values())
+    scraped = running["scrape"]  # none: they never ran all at once
+    quick_enough = scraped is not None and (  # 50 scrapes beside a test suite say nothing
+        bench.quick or max(process["p99"] for process in scraped["processes"].values()) <= MOST_SCRAPE_SECONDS)
     return {"waiting": waiting, "running": running,
             "goal": f"{streams} open, none fails, a scrape takes {1e3 * MOST_SCRAPE_SECONDS:.0f} ms at most (p99)",
-            "met": met and running["most_running"] >= streams and scrape <= MOST_SCRAPE_SECONDS}
+            "met": met and running["most_running"] >= streams and quick_enough}
 
 
 def prefix_cache(bench):
@@ -401,7 +441,7 @@ def soak(bench):
             "goal": "no request fails, all comes back to what it was, memory grows by less than 1 MiB/h", "met": report["passed"]}
 
 
-FIGURES = [load_embedded, load_1b, acceptance_zero, saturated, overload, thousand_streams, prefix_cache, chunked_prefill, cohorts,
+FIGURES = [load_embedded, load_1b, inflated_pair, acceptance_zero, saturated, overload, thousand_streams, prefix_cache, chunked_prefill, cohorts,
            stream_padding, process_split, soak]
 
 # ---------------------------------------------------------------- report
@@ -442,8 +482,29 @@ def load_table(rows):
     return lines
 
 
+def alone_table(rows):
+    lines = ["One stream. c: time of a draft step over a plain step of the target; rows: of a verify pass over one. Predicted: from α and the costs "
+             "that were measured, and by Theorem 3.8 from α and c alone (docs/cli.md).", "",
+             "| mode | K | tokens/s | over plain decoding | α | c | rows | tokens a pass | predicted | theorem 3.8 |", "| --- " * 10 + "|"]
+
+    def times(value):
+        return f"{value:.2f}×" if value else "–"
+
+    for row in rows:
+        if row["draft_length"] == 0:
+            lines.append(f"| {row['mode']} | 0 | {row['tokens_per_second']:.3g} | | | | | | | |")
+            continue
+        low, high = row["speedup_95_percent"]
+        lines.append(f"| {row['mode']} | {row['draft_length']} | {row['tokens_per_second']:.3g} | {row['speedup']:.2f}× ({low:.2f} – {high:.2f}, "
+                     f"{row['pairs']} pairs) | {row['alpha']:.2f} | {row['cost_ratio']:.2f} | {row['rows_cost']:.2f} | {row['tokens_per_pass']:.2f} | "
+                     f"{times(row.get('predicted_speedup_measured_costs'))} | {times(row.get('predicted_speedup_theorem_3_8'))} |")
+    return lines + [""]
+
+
 def render(name, figure):
     lines = []
+    if "alone" in figure:
+        lines += alone_table(figure["alone"])
     if "rows" in figure and figure["rows"] and "utilisation" in figure["rows"][0]:
         lines += load_table(figure["rows"])
     if name == "cohorts":

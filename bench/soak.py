@@ -21,6 +21,7 @@ judged.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -76,9 +77,13 @@ class Watch:
 
     def __init__(self, server):
         self._server = server
-        self._start = time.monotonic()
+        self.start()
         self.samples = {name: [] for name in NAMES}
         self.loads = []
+
+    def start(self):
+        """Elapsed time counts from now."""
+        self._start = time.monotonic()
 
     def elapsed(self):
         return time.monotonic() - self._start
@@ -177,19 +182,31 @@ def run_load(arguments, server, watch):
     stop = threading.Event()
     randomness = random.Random(arguments.seed)
 
+    failed = []  # of the threads: a soak that nobody watched, or in which nobody was killed, shows nothing
+
+    def watched(work):
+        def run():
+            try:
+                work()
+            except BaseException as failure:
+                failed.append(failure)
+        return threading.Thread(target=run)
+
     def kill():
         while not stop.wait(arguments.kill_every * randomness.uniform(0.5, 1.5)) and watch.elapsed() < KILLED_SHARE * arguments.seconds:
             name = randomness.choice(["tandem-draft", "tandem-verifier"])
             pid = server.child(name)
             if pid is not None:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ended by itself just now
+                    os.kill(pid, signal.SIGKILL)
                 kills.append({"seconds": watch.elapsed(), "name": name})
 
     def sample():
         while not stop.wait(arguments.sample_every):
             watch.sample()
 
-    threads = [threading.Thread(target=work) for work in ([sample, kill] if arguments.kill_every > 0 else [sample])]
+    threads = [watched(work) for work in ([sample, kill] if arguments.kill_every > 0 else [sample])]
+    watch.start()
     for thread in threads:
         thread.start()
     segments = []
@@ -203,6 +220,8 @@ def run_load(arguments, server, watch):
         stop.set()
         for thread in threads:
             thread.join()
+    if failed:
+        raise failed[0]
     return segments, kills
 
 
@@ -242,6 +261,7 @@ def soak(arguments):
         "back to baseline": not left,
         "no request failed": not total["failures"],
         "stopped in order": stopped == 0,
+        "workers were killed": bool(kills) or arguments.kill_every == 0,
     }
     if arguments.seconds >= SHORTEST_FOR_SLOPES:
         verdicts["memory"] = all(map(grows_little, lines.values()))

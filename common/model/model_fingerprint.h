@@ -11,9 +11,9 @@ namespace tandem {
 
 // SHA-256, 32 bytes, over what a forward pass computes from: the sizes and constants of the config,
 // and of each tensor its type, its shape and samples of it: 16 pieces of 4 KiB, spread evenly from
-// its first byte to its last (all of a tensor that is no larger). Training, however short, changes
-// nearly all numbers, so samples tell; reading all would take as long again as loading a model
-// does. How tensors are spread over files does not count.
+// its first byte to its last (all of a tensor that is no larger). Training changes numbers all over
+// a tensor, so samples tell; reading all would take as long again as loading a model does. A change
+// of a few rows of a large tensor alone (embeddings of added tokens) is not seen. How tensors are spread over files does not count.
 std::string FingerprintModel(const LlamaWeights& weights, const ModelConfig& config);
 
 }  // namespace tandem

@@ -555,7 +555,6 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
   VerifyBatch batch = *std::exchange(verify_, std::nullopt);
   cohorts_[batch.cohort].stage = Cohort::Stage::kIdle;
   verifier_pages_.Reported(reply.num_free_pages());
-  if (reply.has_num_open_slots()) OnOpenSlots(reply.num_open_slots());
   const double compute = reply.compute_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute);
   for (const VerifyBatch::Item& item : batch.items) {
@@ -580,6 +579,8 @@ void Engine::OnVerify(v1::VerifyReply& reply, double now) {
       broken = TakeVerdict(item, result, now);
     }
   }
+  // After the verdicts: what the verifier refused to open is none of this router's.
+  if (reply.has_num_open_slots()) OnOpenSlots(reply.num_open_slots());
   if (!broken.empty()) {
     // A round lost like one that the verifier died in, else it would be asked forever.
     verify_ = std::move(batch);

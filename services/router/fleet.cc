@@ -165,11 +165,14 @@ bool Fleet::NoticeReadiness(size_t index, double now) {
 }
 
 void Fleet::Promise(const v1::AttachReply& info) {
-  if (promised_.has_value()) return;
-  promised_ = info;
-  for (const auto& pod : pods_) {
-    if (pod->engine->workers().info(Worker::kVerifier) == nullptr) pod->engine->Expect(info);
+  if (!promised_.has_value()) {
+    promised_ = info;
+  } else if (promised_->model_fingerprint().empty() && !info.model_fingerprint().empty()) {
+    promised_->set_model_fingerprint(info.model_fingerprint());  // the first that says
+  } else {
+    return;
   }
+  for (const auto& pod : pods_) pod->engine->Expect(*promised_);
 }
 
 void Fleet::Refresh(size_t pod, double now) {
@@ -184,6 +187,15 @@ void Fleet::AfterEvent(size_t pod, double now) {
   event_at_ = now;
   const bool some_stayed = num_staying_ > 0;
   const bool came = NoticeReadiness(pod, now);
+  // The only verifier came back as another: no stream can go on there, but a new router can serve it.
+  const WorkerSessions& workers = pods_[pod]->engine->workers();
+  if (pods_.size() == 1 && !gave_up_ && idle() && workers.refused(Worker::kVerifier) &&
+      workers.info(Worker::kVerifier) != nullptr) {
+    gave_up_ = true;
+    commands_.push_back(GiveUp{FailedPrecondition(
+        "verifier: it is not the one that was served, the log says why, and nothing runs any more "
+        "that could wait for that one: ends, so that another start takes what there is")});
+  }
   if (single()) return;                     // TakeCommands asks the engine
   if (some_stayed != (num_staying_ > 0)) {  // pods that were told to stop go by it
     for (size_t other = 0; other < pods_.size(); ++other) Refresh(other, now);

@@ -418,7 +418,13 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
                              ", was ", verifier_.info->numerics_id(),
                              "): streams under way go on, but not with the very same tokens")});
   }
+  std::string known_weights =
+      verifier_.info.has_value() ? verifier_.info->model_fingerprint() : std::string();
   verifier_.info = reply;
+  // A build that does not say leaves what is known.
+  if (reply.model_fingerprint().empty()) {
+    verifier_.info->set_model_fingerprint(std::move(known_weights));
+  }
   StartHeartbeat(Worker::kVerifier, now);
   BecomeReady(Worker::kVerifier, now);
   if (drafter_.state == State::kAttached) CheckDrafterVocabulary(now);

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/model/model_fingerprint.h"
 #include "kernels/thread_pool.h"
 #include "nlohmann/json.hpp"
 #include "tests/model/files.h"
@@ -98,6 +100,37 @@ TEST_F(LlamaTest, FingerprintTellsModelsApart) {
   EXPECT_GT(tensors, 11);
   testing::WriteFile(folder_ / "model.safetensors", file);
   EXPECT_EQ(Load()->fingerprint(), other_constant);
+}
+
+TEST(ModelFingerprintTest, OfALargeTensorSamplesFromTheFirstByteToTheLastCount) {
+  constexpr size_t kPieces = 16;
+  constexpr size_t kPieceBytes = 4096;
+  std::vector<float> values(4 * kPieces * kPieceBytes / sizeof(float));
+  LlamaWeights weights;
+  weights.embedding = {.weight = values.data(),
+                       .dtype = DType::kF32,
+                       .out_features = values.size() / 64,
+                       .in_features = 64,
+                       .bias = {}};
+  const ModelConfig config;
+  const std::string fingerprint = FingerprintModel(weights, config);
+  auto* bytes = reinterpret_cast<std::byte*>(values.data());
+  const size_t num_bytes = values.size() * sizeof(float);
+  const auto changes = [&](size_t at) {
+    bytes[at] ^= std::byte{1};
+    const bool other = FingerprintModel(weights, config) != fingerprint;
+    bytes[at] ^= std::byte{1};
+    return other;
+  };
+  for (size_t piece = 0; piece < kPieces; ++piece) {
+    const size_t begin = (num_bytes - kPieceBytes) * piece / (kPieces - 1);
+    EXPECT_TRUE(changes(begin)) << piece;
+    EXPECT_TRUE(changes(begin + kPieceBytes - 1)) << piece;
+    if (piece + 1 < kPieces) {
+      EXPECT_FALSE(changes(begin + kPieceBytes)) << piece;
+    }
+  }
+  EXPECT_TRUE(changes(num_bytes - 1));
 }
 
 TEST_F(LlamaTest, RefusesAVocabularyThatIsNotTheEmbeddings) {

@@ -385,6 +385,41 @@ TEST(FleetTest, GivesUpWhenNoPodFitsAnyMore) {
   EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(FleetTest, GivesUpOnceNothingWaitsForAVerifierThatCameBackAsAnother) {
+  FleetDriver driver(Options());
+  driver.List({"a"});
+  const CallId call = driver.Send(driver.Request(Prompt(1), 200));
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(driver.Step());
+  driver.Kill("a");
+  driver.Pod("a").alive = true;
+  driver.Pod("a").verifier.options.model_fingerprint = "of another training";
+  driver.WaitFor(12);  // it is asked again and again
+  EXPECT_FALSE(driver.gave_up.has_value()) << "the stream may still go on";
+  EXPECT_FALSE(driver.calls[call].status.has_value());
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_NE(driver.gave_up->message().find("not the one"), std::string::npos);
+}
+
+TEST(FleetTest, WeightsAreThoseOfTheFirstPodThatSays) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.model_fingerprint = "";  // a build that does not say
+  driver.Pod("b").verifier.options.model_fingerprint = "weights";
+  driver.Pod("c").verifier.options.model_fingerprint = "of another training";
+  driver.List({"a"});
+  driver.List({"a", "b"});
+  driver.List({"a", "b", "c"});
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 2);
+  EXPECT_TRUE(driver.Logged("give each version of a model a name"));
+  // And it is held to them when it comes back as a build that does.
+  driver.Kill("a");
+  driver.Pod("a").alive = true;
+  driver.Pod("a").verifier.options.model_fingerprint = "of another training";
+  driver.WaitFor(12);
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 1);
+}
+
 TEST(FleetTest, GivesUpWhenThePodsThatReplaceAllDoNotFit) {
   FleetDriver driver(Options());
   driver.List({"a", "b"});
@@ -612,6 +647,24 @@ TEST(FleetTest, OtherRoutersLoadCountsWithEachReply) {
   for (int i = 5; i < 8; ++i) driver.Send(driver.Request(Prompt(i), 30));
   EXPECT_EQ(Running(driver), (std::vector<size_t>{4, 4}));
   EXPECT_TRUE(driver.Run());
+}
+
+TEST(FleetTest, WhatIsRefusedDoesNotCountAsThisRoutersOwn) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 3000;
+  driver.Pod("a").verifier.foreign_slots = 8;  // of eight, which nobody has said yet
+  driver.List({"a", "b"});
+  for (int i = 0; i < 7; ++i) driver.Send(driver.Request(Prompt(i), 900));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{4, 3}));
+  while (driver.Pod("a").verifier.num_refused_opens < 4) ASSERT_TRUE(driver.Step());
+  driver.WaitFor(0.1);
+  ASSERT_TRUE(driver.Wait());  // it is asked again, and says nothing of slots
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 7}));
+  // The other pod has one slot left, this one none.
+  driver.Send(driver.Request(Prompt(7), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 8}));
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.Pod("a").verifier.num_refused_opens, 4);
 }
 
 TEST(FleetTest, WhatOnePodHasNoPagesForGoesToAnother) {

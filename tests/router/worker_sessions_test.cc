@@ -236,6 +236,20 @@ TEST(WorkerSessionsTest, AVerifierThatComesBackWithOtherWeightsIsRefused) {
   EXPECT_TRUE(Says(driver, "came back with other weights"));
 }
 
+TEST(WorkerSessionsTest, WeightsAreKeptWhileAVerifierDoesNotSay) {
+  EngineDriver driver;
+  driver.Start();
+  for (const char* weights : {"", "of another training"}) {
+    driver.Kill(Worker::kVerifier);
+    driver.Revive(Worker::kVerifier);
+    driver.verifier.options.model_fingerprint = weights;
+    EXPECT_FALSE(Says(driver, "came back with other weights"));
+    driver.Send(driver.Request({1, 2}, 10));
+    ASSERT_TRUE(driver.Run());
+  }
+  EXPECT_TRUE(Says(driver, "came back with other weights"));
+}
+
 TEST(WorkerSessionsTest, AVerifierThatSaysNothingOfItsWeightsIsTaken) {
   EngineDriver driver;
   driver.Start();

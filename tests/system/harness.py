@@ -142,7 +142,7 @@ class Server:
         self.folder = folder
         self.temp_dir = folder / "tmp"
         self.temp_dir.mkdir()
-        command = [str((executables or BINARY_DIR / "bin") / "tandem"), "serve", "--listen", "127.0.0.1:0",
+        command = [str((executables or BINARY_DIR / "bin") / "tandem"), "serve", "--listen", options.pop("listen", "127.0.0.1:0"),
                    "--admin", options.pop("admin", "none")]
         if target is not None:
             command += ["--target", str(target)]

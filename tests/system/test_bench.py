@@ -101,7 +101,9 @@ def test_every_figure_can_be_measured(tmp_path):
     done = run(sys.executable, SOURCE_DIR / "bench" / "serving.py", "--quick", "--out", tmp_path, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads((tmp_path / "serving.json").read_text())["figures"]
-    assert len(figures) == 12 and figures["soak"]["kills"] > 0
+    assert len(figures) == 13 and figures["soak"]["kills"] > 0
+    assert [row["draft_length"] for row in figures["inflated_pair"]["alone"]] == [0, 2, "auto"]
+    assert all(row["tokens_per_second"] > 0 for row in figures["inflated_pair"]["alone"] + figures["inflated_pair"]["rows"])
     assert figures["thousand_streams"]["met"]
     scraped = figures["thousand_streams"]["running"]["scrape"]["processes"]
     assert set(scraped) == {"router", "verifier", "draft"} and all(0 < one["p50"] <= one["p99"] for one in scraped.values())

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -155,6 +156,38 @@ def test_a_taken_port_is_named():
         done = subprocess.run([TANDEM, "serve", "--listen", address], capture_output=True, text=True, timeout=30)
     assert done.returncode != 0
     assert "--listen" in done.stderr and address.rsplit(":", 1)[1] in done.stderr and "taken" in done.stderr
+
+
+def test_weights_that_were_replaced_are_served_once_the_verifier_died(tmp_path, models):
+    """The router takes no other model than it began with; with nothing to wait for it ends, and its next start takes what there is."""
+    shape = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", untied=True, tokenizer_from=harness.TALES_TARGET)
+    target = tmp_path / "target"
+    shutil.copytree(models.random(seed=3, **shape), target)
+    server = harness.Server(tmp_path, listen=f"unix:{tmp_path}/socket", target=target, draft=models.random(seed=3, **shape))
+
+    def says(max_tokens=20):
+        return server.generate(PROMPTS[0], temperature=0, max_tokens=max_tokens, ignore_eos=True).token_ids
+
+    try:
+        before = says()
+        shutil.copy(models.random(seed=4, **shape) / "model.safetensors", target / "new")
+        os.replace(target / "new", target / "model.safetensors")
+        router = server.child("tandem-router")
+        os.kill(server.child("tandem-verifier"), signal.SIGKILL)
+        harness.wait_until(lambda: server.child("tandem-router") not in (router, None), 30, "the router was started again")
+        assert "came back with other weights" in server.log() and "it is not the one that was served" in server.log()
+
+        def after():
+            try:
+                return says()
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.UNAVAILABLE
+                return None
+
+        harness.wait_until(after, 30, "it serves again")
+        assert after() != before
+    finally:
+        server.stop()
 
 
 def test_models_that_do_not_share_a_tokenizer_decode_plainly_or_are_refused_by_entry(tmp_path, models):

@@ -31,7 +31,7 @@ namespace tandem {
 struct CudaLlamaOptions {
   int device = 0;
   // Of the device, for weights, scratch and KV pages: one piece, taken at start. Nothing comes on top
-  // of it but what the driver takes for graphs. 0: what these take, within two fifths of the GPU's
+  // of it but what the driver takes for its context and for graphs. 0: what these take, within two fifths of the GPU's
   // memory (two workers share it).
   uint64_t memory_bytes = 0;
   // The pages of it. 0: with memory_bytes, what is left; without, what all slots can fill.
