@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-deploy/build.sh cpu-release tandem
+tools/build.sh cpu-release tandem
 
 tandem=build/cpu-release/bin/tandem
 prompt=${1:-Once upon a time there was a king who}

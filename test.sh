@@ -1,19 +1,29 @@
 #!/usr/bin/env bash
 # Builds Tandem and runs all its tests. The last line reads "N passed, N failed".
-#   ./test.sh         installs what is missing, builds, runs every test
-#   ./test.sh --ci    the same with the CUDA kernels compiled (deploy/fetch_cuda.sh), then checks formatting and runs
-#                     clang-tidy, and runs the unit tests of the kernels, the common libraries, the workers and the
-#                     router's core once more under AddressSanitizer and UBSan, with a system test of the prefix
-#                     cache, and fuzzes each target of tests/fuzz for 30 s
+#   ./test.sh         installs what is missing, builds, and runs every test.
+#   ./test.sh --ci    does the same with the CUDA kernels compiled (tools/fetch_cuda.sh). Then it checks the sources
+#                     (formatting, scripts, clang-tidy), runs the tests with the label "sanitize" under AddressSanitizer
+#                     and UndefinedBehaviorSanitizer, and fuzzes each target of tests/fuzz for 30 s with the same build.
+#   ./test.sh --all   does all of this, and then what takes longer: the tests with the label "sanitize_long", a million
+#                     seeds of the simulator, a build that compiles each source by itself, and the tests with the label
+#                     "tsan" under ThreadSanitizer. It writes docs/last_full_run.md.
+# A table of the stages with their times stands before the last line.
+# shellcheck disable=SC2317  # Stages call functions by their names.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-checks=false
+checks=false  # Whether the stages of --ci run.
+long=false    # Whether those of --all run too.
+packages=()   # Arguments of install_dependencies.sh.
 case "${1:-}" in
   --ci) checks=true ;;
+  --all)
+    checks=true
+    long=true
+    ;;
   "") ;;
   *)
-    sed -n '2,7s/^# \{0,1\}//p' "$0"
+    sed -n '2,11s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
@@ -21,8 +31,37 @@ esac
 passed=0
 failed=0
 skipped=0
+stages=()  # "NAME|SECONDS|RESULT", in the order in which they ran
+stage_result=""
 
-# run_ctest FOLDER ARGUMENT...: runs ctest there and adds up what its summary says.
+# stage NAME COMMAND...: runs the command and keeps its time for the table. A command that fails counts as one failed
+# test, and the other stages still run.
+stage() {
+  local name="$1" begin=$SECONDS
+  shift
+  echo
+  echo "== $name"
+  stage_result=passed
+  if ! "$@"; then
+    stage_result=FAILED
+    failed=$((failed + 1))
+  fi
+  stages+=("$name|$((SECONDS - begin))|$stage_result")
+}
+
+# needed_stage NAME COMMAND...: the same for a command without which nothing else can run.
+needed_stage() {
+  stage "$@"
+  [ "$stage_result" = passed ] || finish
+}
+
+# check NAME COMMAND...: a stage that counts as one test.
+check() {
+  stage "$@"
+  [ "$stage_result" != passed ] || passed=$((passed + 1))
+}
+
+# run_ctest FOLDER ARGUMENT...: runs ctest in a folder and adds up what the summary says.
 run_ctest() {
   local log summary skips
   log="$(mktemp)"
@@ -30,50 +69,85 @@ run_ctest() {
   summary="$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log")"
   skips="$(grep -c '(Skipped)$' "$log" || true)"
   rm -f "$log"
-  if [ -z "$summary" ]; then
-    failed=$((failed + 1))  # ctest itself did not come to an end
-    return
-  fi
+  [ -n "$summary" ] || return 1  # ctest itself did not come to an end.
+  stage_result="$((${summary#* } - ${summary% *} - skips)) passed, ${summary% *} failed, $skips skipped"
   failed=$((failed + ${summary% *}))
   skipped=$((skipped + skips))
   passed=$((passed + ${summary#* } - ${summary% *} - skips))
 }
 
+# print_stages: the table of stages, as Markdown.
+print_stages() {
+  local row name seconds result
+  printf '| %-42s | %8s | %s\n' stage seconds "result |" "$(printf -- '-%.0s' {1..42})" -------: "--- |"
+  for row in "${stages[@]}"; do
+    IFS='|' read -r name seconds result <<<"$row"
+    printf '| %-42s | %8d | %s |\n' "$name" "$seconds" "$result"
+  done
+  printf '| %-42s | %8d | %s |\n' total "$SECONDS" ""
+}
+
+# finish: prints the table and the last line, and ends the script.
+finish() {
+  echo
+  print_stages
+  echo
+  if [ "$long" = true ]; then write_record; fi
+  [ "$skipped" -eq 0 ] || echo "$skipped skipped: no GPU, or no control plane (tools/fetch_cluster.sh)"
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ] || exit 1
+  exit 0
+}
+
+# write_record: keeps the result of a full run in the repository.
+write_record() {
+  {
+    echo "# The last full run"
+    echo
+    echo "\`./test.sh --all\` wrote this page. The page states what was run last, on which commit and processor."
+    echo
+    echo "- Commit: $(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ', with uncommitted changes')"
+    echo "- Date: $(date -u +%F)"
+    echo "- Processor: $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores"
+    echo "- Result: $passed passed, $failed failed, $skipped skipped"
+    echo
+    print_stages
+  } >docs/last_full_run.md
+}
+
+# A build without a compiler for device code is right elsewhere, and wrong where the kernels are to be checked.
+kernels_were_compiled() {
+  if ! grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' build/cpu-release/CMakeCache.txt; then
+    echo "error: no kernel was compiled, because no CUDA compiler works here (build/cpu-release/configure.log)" >&2
+    return 1
+  fi
+}
+
+[ "$checks" = false ] || packages=(--with-checks)
+needed_stage "packages" tools/install_dependencies.sh "${packages[@]}"
 if [ "$checks" = true ]; then
-  deploy/install_dependencies.sh --with-checks
-  deploy/fetch_cuda.sh
+  needed_stage "CUDA compiler" tools/fetch_cuda.sh
 fi
-deploy/build.sh cpu-release
-# Without a compiler that works the build goes on without CUDA, which is right elsewhere.
-if [ "$checks" = true ] && ! grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' build/cpu-release/CMakeCache.txt; then
-  echo "error: no kernel was compiled: no CUDA compiler works here (build/cpu-release/configure.log)" >&2
-  exit 1
+needed_stage "build cpu-release" tools/build.sh cpu-release
+if [ "$checks" = true ]; then
+  needed_stage "kernels were compiled" kernels_were_compiled
 fi
-run_ctest build/cpu-release
+stage "tests" run_ctest build/cpu-release
 
 if [ "$checks" = true ]; then
-  if deploy/check_sources.sh cpu-release; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-  fi
-  # The controller's simulations (controller_test) are arithmetic, and take long; router_test has the controller too.
-  sanitized=(thread_pool_test matmul_test attention_test embedding_test rms_norm_test rope_test swiglu_test sampling_test
-    simt_test layers_simt_test matmul_simt_test attention_simt_test sampling_simt_test device_simt_test log_test metrics_test model_test
-    tokenizer_test ring_test cuda_ring_simt_test worker_test router_test router_metrics_test pod_directory_test background_work_test
-    message_padding_test security_test target_folder_test simulator_test)
-  # Real processes too: this build fills freed KV rows with NaN, and whoever reads one says other text.
-  deploy/build.sh asan "${sanitized[@]}" tandem tandem-router tandem-verifier tandem-draft
-  sanitized+=(system_freed_rows)
-  run_ctest build/asan -R "^($(IFS='|' && echo "${sanitized[*]}"))\$"
-  if tests/fuzz/fuzz.sh --seconds 30; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-  fi
+  check "sources" tools/check_sources.sh cpu-release
+  # One clang build serves the sanitized tests and the fuzzing. Real processes run too: the build fills freed KV rows with NaN, and a reader of
+  # such a row says other text.
+  needed_stage "build sanitize" tools/build.sh sanitize sanitized_tests fuzz_targets
+  stage "sanitized tests" run_ctest build/sanitize -L '^sanitize$'
+  check "fuzzing" tests/fuzz/fuzz.sh --seconds 30
 fi
 
-echo
-[ "$skipped" -eq 0 ] || echo "$skipped skipped: no GPU, or no control plane (deploy/fetch_cluster.sh)"
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+if [ "$long" = true ]; then
+  stage "sanitized models on the shim" run_ctest build/sanitize -L '^sanitize_long$'
+  check "a million seeds" build/cpu-release/tests/simulate --seeds 1000000 --threads "$(nproc)"
+  stage "build cpu-debug, each source by itself" tools/build.sh cpu-debug
+  needed_stage "build tsan" tools/build.sh tsan tsan_tests
+  stage "tests under ThreadSanitizer" run_ctest build/tsan -L '^tsan$'
+fi
+finish

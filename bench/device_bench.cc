@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "common/model/cuda/cuda_llama.h"
+#include "common/model/cuda/cuda_model.h"
 #include "common/status.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/device_arena.h"
-#include "kernels/cuda/device_stream.h"
+#include "kernels/device/device.h"
+#include "kernels/device/device_arena.h"
+#include "kernels/device/device_stream.h"
 
 namespace tandem::bench {
 namespace {
@@ -44,10 +44,10 @@ double MedianOf(std::vector<double> values) {
 
 struct Seconds {
   std::vector<double> device;
-  std::vector<double> enqueue;  // of the host
+  std::vector<double> enqueue;  // time of the host
 };
 
-// Seconds of what `enqueue` enqueues.
+// Seconds that the enqueued work takes.
 absl::Status MeasureOnce(const DeviceStream& stream, const DeviceEvent& begin,
                          const DeviceEvent& end, const std::function<absl::Status()>& enqueue,
                          Seconds* seconds) {
@@ -99,7 +99,7 @@ absl::StatusOr<double> CopyBandwidth(const Options& options) {
 absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandwidth) {
   const size_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
   const size_t capacity = options.context + most_rows;
-  TANDEM_ASSIGN_OR_RETURN(const auto model, CudaLlama::Load(options.model, {.device = options.gpu,
+  TANDEM_ASSIGN_OR_RETURN(const auto model, CudaModel::Load(options.model, {.device = options.gpu,
                                                                             .max_context = capacity,
                                                                             .max_slots = 1}));
   TANDEM_ASSIGN_OR_RETURN(const auto pages, model->TakePages());
@@ -107,7 +107,7 @@ absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandw
   std::mt19937 random(1);
   std::vector<int32_t> tokens(capacity);
   for (int32_t& token : tokens) {
-    token = static_cast<int32_t>(random() % model->config().vocabulary_size);
+    token = static_cast<int32_t>(random() % model->description().vocabulary_size);
   }
   const auto pass = [&](size_t rows) -> absl::Status {
     const ForwardItem item{.cache = &cache,

@@ -30,9 +30,10 @@ import cluster
 import harness
 
 PROMPTS = ["Once upon a time there was a king", "The wolf said to the fox,", "In a deep forest there lived", "When the mother came home"]
-# Greedy choices of two backends may differ where the two largest logits are closer than this (log-probs, BF16 weights and KV cache).
+# Greedy choices of two backends may differ where the two largest logits are closer than this
+# (log-probs, BF16 weights and KV cache).
 NEAR_TIE = 0.05
-LIMIT_SECONDS = 590  # of all steps together
+LIMIT_SECONDS = 590  # for all steps together
 NO_GPU = 3  # bench_device's exit code
 ASSISTED_PAIRS = 6  # runs against transformers; lab.t_quantile is good from six on
 
@@ -50,7 +51,7 @@ class NoGpu(Failed):
 
 
 def run(command, timeout=None, **environment):
-    """Of the ended process: code and texts. One that takes longer is killed, and its children, which compute-sanitizer has."""
+    """Returns code and texts of the ended process. A process that takes longer is killed with its children; compute-sanitizer has some."""
     command = [str(part) for part in command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
                                env={**os.environ, **environment})
@@ -70,7 +71,7 @@ class Bench:
         self.gpu = arguments.gpu
         self.commit = arguments.commit
         self.folder = folder
-        self.deadline = time.monotonic() + 300  # of the step that runs
+        self.deadline = time.monotonic() + 300  # deadline of the step that runs
         self.bin = harness.BINARY_DIR / "bin"
         self.tests = harness.BINARY_DIR / "tests"
         self.passes = {}  # {shape: {rows: seconds}}, once `bandwidth` has measured them
@@ -276,11 +277,13 @@ def kills(bench, found):
             found["kills"] += 1
 
 
-# Tool, tests, and which of them: those that draw thousands of times take long under it, and show nothing more.
+# Tool, tests, and which of them: those that draw thousands of times take long under it, and show
+# nothing more.
 SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memcheck", "layers", "*"), ("memcheck", "sampling", "-*TheLaw*"),
              ("racecheck", "sampling", "LogProbs*:VerifyBlock*"), ("initcheck", "sampling", "LogProbs*:VerifyBlock*")]
-# What compute-sanitizer says where it watches nothing: the whole line. Its exit code is no help: it is that of a finding where the device is
-# not supported (under WSL), and the program's own where the tool's libraries are missing.
+# What compute-sanitizer says where it watches nothing: the whole line. Its exit code is no help: it
+# is that of a finding where the device is not supported (under WSL), and the program's own where
+# the tool's libraries are missing.
 WATCHES_NOTHING = re.compile(r"^=+ .*(?:Device not supported|terminated before first instrumented API call|No attachable process found).*", re.MULTILINE)
 FINDING = 9  # the exit code that it is told to have
 NO_FINDING = "no finding"
@@ -374,7 +377,8 @@ SHAPES = {"3B": 0.85, "1B": 0.80}
 LEAST_OVER_TRANSFORMERS = 3
 MOST_OF_EIGHT_ROWS = 1.15  # times one row
 MOST_ROUND_OVERHEAD = 0.08
-# What `tandem bench` is asked for, least and most: as much as there is time for. From six pairs on intervals mean something.
+# What `tandem bench` is asked for, least and most: as much as there is time for. From six pairs on
+# intervals mean something.
 NUM_PAIRS, RUN_TOKENS = (6, 20), (24, 96)
 
 
@@ -431,7 +435,7 @@ def ring_bytes(drafter):
 
 
 def token_seconds(bench, router):
-    """Of a token, over all draft lengths. Sampled, as the slower of the two modes, and the prompt's time with it: rather too long."""
+    """Seconds of a token over all draft lengths. It is rather too long: it is sampled, the slower mode, and has the prompt's time."""
     num_tokens = min(16, bench.num_tokens)
     lengths = [0, *bench.draft_lengths]
     for _ in range(2):  # the first warms up
@@ -444,7 +448,7 @@ def token_seconds(bench, router):
 def workload(bench, seconds_of_token, seconds):
     """Pairs, and tokens of a run, that `tandem bench` gets done in `seconds`: fewer pairs before shorter runs."""
     cells = 2 * (1 + len(bench.draft_lengths))  # greedy and sampled
-    tokens = int(seconds / seconds_of_token / cells)  # of all runs of a cell, one of which warms up
+    tokens = int(seconds / seconds_of_token / cells)  # tokens of all runs of a cell, one of which warms up
     pairs = min(max(tokens // bench.run_tokens[1] - 1, bench.num_pairs[0]), bench.num_pairs[1])
     run_tokens = min(tokens // (pairs + 1), bench.run_tokens[1])
     if run_tokens < bench.run_tokens[0]:
@@ -457,13 +461,14 @@ def end_to_end(bench, found):
     """speedup with the 1B/3B shapes beside its prediction, overhead of a round; no log-probs go through the host"""
     path = bench.folder / "bench.json"
     options = ["--draft-lengths", ",".join(map(str, bench.draft_lengths)), "--json", path]
-    if bench.shim:  # whose models know single letters
+    if bench.shim:  # the shim's models know single letters
         prompts = bench.folder / "prompts"
         prompts.write_text("the king\nthe wolf\n")
         options += ["--prompts", prompts]
     with bench.cluster("cuda", large_pair(bench)) as made:
         router = made.routers[0]
-        # A run that is cut short has no figures: a fifth of the time is for what token_seconds does not see.
+        # A run that is cut short has no figures: a fifth of the time is for what token_seconds does
+        # not see.
         pairs, run_tokens = workload(bench, token_seconds(bench, router), 0.8 * bench.left())
         done = bench.run(bench.bin / "tandem", "bench", "--connect", router.address, "--pairs", pairs, "--max-tokens", run_tokens, *options)
         if done.returncode != 0:
@@ -476,7 +481,7 @@ def end_to_end(bench, found):
 
 
 def round_figures(bench, rows):
-    """Of what `tandem bench` reports (docs/cli.md): speedups beside their predictions, and where the time of a round goes."""
+    """Figures from the report of `tandem bench` (docs/cli.md): speedups beside their predictions, and the stages of a round."""
     figures = []
     for row in rows:
         length = row["draft_length"]
@@ -492,18 +497,19 @@ def round_figures(bench, rows):
         seconds = row["round_seconds"]
         whole = sum(seconds.values())
         outside = seconds["transfer"] + seconds["router"]
-        judged = length == bench.draft_lengths[len(bench.draft_lengths) // 2]  # K = 4, as in the README
+        judged = length == bench.draft_lengths[len(bench.draft_lengths) // 2]  # K = 4, as in docs/benchmarks.md
         figures.append(figure(bench, f"router, messages and transfer, share of a round, {at}", outside / whole if whole else None,
                               most=MOST_ROUND_OVERHEAD if judged else None, note=f"{1e3 * outside:.2f} ms of {1e3 * whole:.2f}"))
-        # The workers' seconds have the host's part in them, and gaps between launches: what a round takes beyond its passes, as
-        # bench_device measured them. Kernels of sampling and the rows that a drafter catches up with count as beyond, so this is an
-        # upper bound, and not judged.
+        # The workers' seconds have the host's part in them, and gaps between launches: what a round
+        # takes beyond its passes, as bench_device measured them. Kernels of sampling and the rows
+        # that a drafter catches up with count as beyond, so this is an upper bound, and not judged.
         target, draft = bench.passes.get("3B", {}), bench.passes.get("1B", {})
         if whole and 1 in draft and 1 in target and length + 1 in target:
             passes = length * draft[1] + target[length + 1]
             figures.append(figure(bench, f"beyond the models' passes, share of a round, {at}", 1 - passes / whole))
-            # The prediction above takes its costs from the very run that it is compared with. This one takes alpha alone from there.
-            tokens = sum(row["alpha"]**i for i in range(length + 1))  # of a round; equation 1 of Leviathan et al. 2023
+            # The prediction above takes its costs from the very run that it is compared with. This
+            # one takes alpha alone from there.
+            tokens = sum(row["alpha"]**i for i in range(length + 1))  # tokens of a round; equation 1 of Leviathan et al. 2023
             predicted = tokens * target[1] / passes
             figures.append(figure(bench, f"speedup over what passes alone predict, {at}", row["speedup"] / predicted,
                                   note=f"predicted {predicted:.2f}"))
@@ -577,7 +583,7 @@ def assisted(bench, found):
             prompts = [bench.token_ids(router, prompt) for prompt in bench.prompts]
             other.read()
 
-            # Of the whole call, the prompt included, on both sides.
+            # Seconds of the whole call with its prompt, on both sides.
             def measure(name, pair):
                 prompt = prompts[max(pair, 0) % len(prompts)]
                 if name == "tandem":

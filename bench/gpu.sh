@@ -58,8 +58,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 if [ -z "$binaries" ]; then
   binaries="$PWD/build/cpu-release"
-  [ "$shim" = true ] || deploy/fetch_cuda.sh  # which does nothing where there is a compiler
-  deploy/build.sh cpu-release
+  [ "$shim" = true ] || tools/fetch_cuda.sh  # which does nothing where there is a compiler
+  tools/build.sh cpu-release
   if [ "$shim" = false ] && [ ! -x "$binaries/bin/bench_device" ]; then
     echo "error: built without CUDA: no CUDA compiler works here (build/cpu-release/configure.log)" >&2
     exit 1

@@ -57,7 +57,7 @@ MOST_RUNS_OF_PAIR = 5
 
 
 def processor_ticks():
-    """Of this machine since boot: busy, and stolen (wanted, but given to another machine by the hypervisor)."""
+    """Ticks of this machine since boot: busy, and stolen (wanted, but given to another machine by the hypervisor)."""
     fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(fields[:3] + fields[5:7]), fields[7]
 
@@ -102,16 +102,16 @@ def slope(times, values, groups=None):
     for group, time, value in zip(groups, times, values):
         count, time_sum, value_sum = sums.get(group, (0, 0.0, 0.0))
         sums[group] = (count + 1, time_sum + time, value_sum + value)
-    centred = []
+    centered = []
     for group, time, value in zip(groups, times, values):
         count, time_sum, value_sum = sums[group]
-        centred.append((time - time_sum / count, value - value_sum / count))
-    spread = sum(time * time for time, _ in centred)
-    degrees = len(centred) - len(sums) - 1
+        centered.append((time - time_sum / count, value - value_sum / count))
+    spread = sum(time * time for time, _ in centered)
+    degrees = len(centered) - len(sums) - 1
     if spread == 0 or degrees < 1:
         return {"slope": 0.0, "error": math.inf}
-    gain = sum(time * value for time, value in centred) / spread
-    rest = sum((value - gain * time)**2 for time, value in centred)
+    gain = sum(time * value for time, value in centered) / spread
+    rest = sum((value - gain * time)**2 for time, value in centered)
     return {"slope": gain, "error": math.sqrt(rest / degrees / spread)}
 
 
@@ -132,7 +132,7 @@ def steady_slope(times, values, groups=None, most_samples=1000):
 
 
 def memory_bytes(pid):
-    """Of a process: resident; private (no other process maps it); anonymous (no file's: heap, stacks, KV cache)."""
+    """Memory of a process: resident; private (no other process maps it); anonymous (of no file: heap, stacks, KV cache)."""
     fields = {}
     for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value = line.split(":")
@@ -146,7 +146,7 @@ def num_descriptors(pid):
 
 
 def shared_memory_bytes(pid):
-    """Of the process's mappings that live in memory alone and can be shared: memfds and /dev/shm."""
+    """Bytes of the process's mappings that are in memory only and can be shared: memfds and /dev/shm."""
     total = 0
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         if "/memfd:" in line or "/dev/shm/" in line:

@@ -33,7 +33,7 @@ BLANK = "about:blank"
 SETTLE_SECONDS = 5.0
 REQUESTS_A_SECOND = 4
 TOKENS = 32
-GOAL = 0.01  # of a core
+GOAL = 0.01  # share of a core
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ def window(server, address, page, seconds):
 
 
 def summary(windows):
-    """Of router and browser: share of a core, by what is shown, and what the page adds."""
+    """Share of a core that router and browser take, with the page closed and open, and the difference."""
     figures = {}
     for who in ("router", "browser"):
         shares = {page: [one[who] / one["wall_seconds"] for one in windows if one["page"] == page] for page in ("closed", "open")}

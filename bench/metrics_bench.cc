@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/one_process.h"
-#include "bench/paired_ratio.h"
+#include "bench/support/one_process.h"
+#include "bench/support/paired_ratio.h"
 #include "kernels/cpu.h"
-#include "services/router/router_metrics.h"
+#include "services/router/watch/router_metrics.h"
 #include "services/worker/worker_metrics.h"
 #include "services/worker/worker_model.h"
 #include "tests/router/engine_driver.h"
@@ -33,7 +33,7 @@ constexpr int kStreams = 8;
 constexpr int kTokens = 256;
 constexpr int kScrapes = 50;
 constexpr int kRefreshes = 10000;
-constexpr double kGoal = 0.01;  // of a round of the embedded pair, at most
+constexpr double kGoal = 0.01;  // largest share of a round of the embedded pair
 constexpr char kTarget[] = TANDEM_SOURCE_DIR "/models/tales/target";
 constexpr char kDraft[] = TANDEM_SOURCE_DIR "/models/tales/draft";
 
@@ -94,7 +94,7 @@ double EmbeddedRoundSeconds() {
   return Median(rounds);
 }
 
-// Of a worker's computing thread, after each command. A round is one command of each worker.
+// Seconds of a worker's computing thread after each command. A round is one command of each worker.
 double WorkerRefreshSeconds(const std::string& worker, const std::string& folder) {
   WorkerModelOptions options;
   options.folder = folder;
@@ -137,7 +137,7 @@ std::pair<double, double> ScrapeSeconds(int slots) {
     const std::string text = metrics.registry().Serialize();
     refreshes.push_back(middle - begin);
     texts.push_back(ThreadSeconds() - middle);
-    if (text.empty() || sample.running != slots) throw std::runtime_error("no figures");
+    if (text.empty() || sample.gauges.running != slots) throw std::runtime_error("no figures");
   }
   return {Median(refreshes), Median(texts)};
 }

@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/paired_ratio.h"
-#include "bench/read_bandwidth.h"
-#include "common/model/llama.h"
+#include "bench/support/paired_ratio.h"
+#include "bench/support/read_bandwidth.h"
+#include "common/model/language_model.h"
 #include "kernels/cpu.h"
 
 namespace tandem::bench {
@@ -33,12 +33,12 @@ constexpr size_t kBandwidthBytes = size_t{2} << 30;
 
 class ModelBench {
  public:
-  ModelBench(LlamaModel* model, KvCache* cache, ThreadPool* pool, size_t depth)
+  ModelBench(LanguageModel* model, KvCache* cache, ThreadPool* pool, size_t depth)
       : model_(model), cache_(cache), pool_(pool), depth_(depth) {
     std::mt19937 random(1);
     tokens_.resize(cache->capacity());
     for (int32_t& token : tokens_) {
-      token = static_cast<int32_t>(random() % model->config().vocabulary_size);
+      token = static_cast<int32_t>(random() % model->description().vocabulary_size);
     }
     Pass(depth_, 1);
   }
@@ -77,7 +77,7 @@ class ModelBench {
     return std::chrono::duration<double>(end - begin).count();
   }
 
-  LlamaModel* model_;
+  LanguageModel* model_;
   KvCache* cache_;
   ThreadPool* pool_;
   size_t depth_;
@@ -115,7 +115,7 @@ struct Options {
   bool interactive = false;
 };
 
-void Report(const Options& options, const LlamaModel& model, ModelBench& bench) {
+void Report(const Options& options, const LanguageModel& model, ModelBench& bench) {
   const auto weight_bytes = static_cast<double>(model.weight_bytes());
   nlohmann::json report = {{"instruction_set", InstructionSet()},
                            {"threads", options.threads},
@@ -176,13 +176,13 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   tandem::ThreadPool pool(options.threads);
-  auto model = tandem::LlamaModel::Load(options.model, &pool);
+  auto model = tandem::LanguageModel::Load(options.model, &pool);
   if (!model.ok()) {
     std::cerr << "error: " << std::string(model.status().message()) << '\n';
     return 1;
   }
   const size_t rows = std::max(options.prefill, options.depth + 64);
-  const tandem::ModelConfig& config = (*model)->config();
+  const tandem::ModelDescription& config = (*model)->description();
   auto pages = tandem::KvPagePool::Create(config, tandem::HostKvMemory::Bytes(config, rows));
   if (!pages.ok()) {
     std::cerr << "error: " << std::string(pages.status().message()) << '\n';

@@ -22,10 +22,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/one_process.h"
-#include "bench/paired_ratio.h"
+#include "bench/support/one_process.h"
+#include "bench/support/paired_ratio.h"
 #include "kernels/cpu.h"
-#include "services/cli/process_usage.h"
+#include "services/cli/bench/serve/process_usage.h"
 #include "tandem/v1/generate.grpc.pb.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temp_dir.h"
@@ -139,7 +139,7 @@ nlohmann::json Measure(const Options& options, const std::string& mode, OneProce
                        ThreeProcesses& three) {
   std::vector<double> one_seconds, three_seconds, one_rounds, three_rounds;
   int set_aside = 0;
-  int run = 1;                                  // of this pair
+  int run = 1;                                  // number of the run of this pair
   for (int pair = -1; pair < options.pairs;) {  // -1 warms up
     const cli::CpuSeconds before = cli::ReadCpuSeconds();
     const v1::GenerateRequest request = MakeRequest(options, mode, pair);

@@ -1,6 +1,7 @@
-// How replicas add up: routers' own fleets (placement, engines, queues, moves) over simulated worker
-// pods that cost what real ones were measured to cost, for 1 to 1,000 pods. docs/scaling.md tells
-// what is simplified. All of it but the column `code µs a token` is the same on every machine.
+// How replicas add up: routers' own fleets (placement, engines, queues, moves) over simulated
+// worker pods that cost what real ones were measured to cost, for 1 to 1,000 pods. docs/scaling.md
+// tells what is simplified. All of it but the column `code µs a token` is the same on every
+// machine.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -26,24 +27,25 @@
 #include "absl/strings/str_format.h"
 #include "common/rpc/heartbeat.h"
 #include "common/rpc/protocol.h"
-#include "services/router/fleet.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/router/toy_tokenizer.h"
-#include "tests/simulator/seeded_random.h"
+#include "tests/simulator/scenario/seeded_random.h"
 
 namespace tandem::bench {
 namespace {
 
 using simulator::SeededRandom;
 
-// Of the embedded pair on two cores, decoding plainly (bench/results/serving.md, "load embedded",
-// greedy): verifier's share of a round at 1, 8, 16 and 32 clients is 0.47, 1.5, 3.0 and 7.0 ms.
+// Costs of the embedded pair on two cores with plain decoding (bench/results/serving.md, "load
+// embedded", greedy): the verifier's share of a round at 1, 8, 16 and 32 clients is 0.47, 1.5, 3.0
+// and 7.0 ms.
 constexpr double kBatchSeconds = 0.00025;
 constexpr double kRowSeconds = 0.0002;
 constexpr double kPromptRowSeconds = 0.00008;
 constexpr double kMeasuredPodTokensPerSecond = 3591;  // 32 clients there
-constexpr double kNetworkSeconds = 0.0002;            // one way, of a cluster
-// Of a router's thread, gRPC and the kernel's sockets included: a message that it handles, and a
-// token that it sends on to its client (docs/scaling.md has how they were measured).
+constexpr double kNetworkSeconds = 0.0002;            // one way in a cluster
+// Time of a router's thread, including gRPC and the kernel's sockets, for a message that it handles
+// and for a token that it sends to its client. docs/scaling.md says how they were measured.
 constexpr double kRouterEventSeconds = 0.00018;
 constexpr double kRouterTokenSeconds = 0.000017;
 
@@ -51,9 +53,9 @@ constexpr uint32_t kPodSlots = 32;
 constexpr uint32_t kPageTokens = 64;
 constexpr uint32_t kPodPages = 256;
 constexpr uint32_t kContext = 2048;
-constexpr size_t kQueue = 64;  // of a router
+constexpr size_t kQueue = 64;  // queue of a router
 constexpr int kTenants = 64;
-constexpr int kFewestConnections = 8;       // of a tenant
+constexpr int kFewestConnections = 8;       // connections of a tenant
 constexpr double kCallsOfConnection = 100;  // at once, at most
 constexpr int32_t kToken = 5;
 
@@ -67,9 +69,9 @@ struct Setting {
   int pods = 1;
   int routers = 1;
   int groups = 1;     // pods and routers are split evenly; a router serves the pods of its group
-  double load = 0.8;  // of what the pods serve
+  double load = 0.8;  // share of the load that the pods can serve
   double seconds = 20;
-  double lost_share = 0;  // of the pods, killed half way for kDownSeconds
+  double lost_share = 0;  // share of the pods that are killed half way for kDownSeconds
   Told told = Told::kHeartbeatsAndReplies;
   int seeds = 1;  // runs, whose mean is the row
 };
@@ -81,7 +83,7 @@ constexpr double kBurstSeconds = 0.4;
 constexpr double kBurstRate = 2.5;      // times the mean
 constexpr double kBetweenRate = 0.625;  // times the mean
 
-// Of a full pod, by its costs.
+// Seconds of a full pod for one request, by its costs.
 double PodSeconds(double prompt, double output) {
   return output * (kRowSeconds + kBatchSeconds / kPodSlots) + prompt * kPromptRowSeconds;
 }
@@ -230,8 +232,8 @@ class World {
     uint64_t tick_number = 0;
     std::deque<std::function<void(Fleet&)>> inbox = {};
     bool working = false;
-    double busy_seconds = 0;  // of its thread, simulated
-    double code_seconds = 0;  // of this process, in the fleet
+    double busy_seconds = 0;  // simulated time of its thread
+    double code_seconds = 0;  // time of this process in the fleet's code
   };
   struct Event {
     double at;
@@ -597,7 +599,7 @@ class World {
     std::vector<double> tenants;
     for (const auto& [tenant, sums] : of_tenant) tenants.push_back(sums.first / sums.second);
     uint64_t preemptions = 0;
-    for (const auto& one : routers_) preemptions += one->fleet->State().load.num_preemptions();
+    for (const auto& one : routers_) preemptions += one->fleet->State().counts.preemptions;
     const auto ms = [](const std::vector<double>& values) {
       return nlohmann::json{{"p50", 1000 * Percentile(values, 0.5)},
                             {"p95", 1000 * Percentile(values, 0.95)},
@@ -649,7 +651,7 @@ class World {
   std::deque<Call> calls_;
   double now_ = kStartTime;
   double rate_ = 1;
-  double offered_seconds_ = 0;  // of pods' time
+  double offered_seconds_ = 0;  // pods' time that the load needs
   uint64_t last_event_ = 0;
   uint64_t progress_ = 0;
   uint64_t num_tokens_ = 0;

@@ -214,7 +214,7 @@ def overload(bench):
             peak = measured("--clients", slots)["tokens_per_second"]
             for factor in (2, 10):
                 refused = {}
-                refused_after = []  # of each run with refusals; binaries of before did not say
+                refused_after = []  # one for each run with refusals; older binaries do not report it
 
                 def offered(_):
                     row = measured("--rate", factor * peak / length)
@@ -383,7 +383,7 @@ def chunked_prefill(bench):
 
 
 def tokens_per_second(bench, server, clients):
-    """Of one pair, for lab.paired: with drafts."""
+    """Tokens per second of one pair with drafts, for lab.paired."""
     def run(pair):
         report = lab.bench_serve("--connect", server.address, "--clients", clients, "--pairs", 1, "--drafting", "on",
                                  "--seed", pair + 2, "--requests", bench.size(4, 1), "--output-lengths", bench.size(96, 8))
@@ -460,7 +460,7 @@ def interval(ratio):
 
 
 def told_after(seconds):
-    """Of calls that were refused, medians of the runs; reports of before do not say."""
+    """Time to a refusal, as medians of the runs. Older reports do not have it."""
     return f", told so after {1e3 * seconds['p50']:.2g} ms (p50) and {1e3 * seconds['p99']:.2g} ms (p99)" if seconds else ""
 
 

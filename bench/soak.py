@@ -46,13 +46,13 @@ FEWEST_SAMPLES = 20
 SETTLE_SECONDS = 30.0
 WARM_SECONDS = 150.0
 SEGMENT_SECONDS = 60.0
-KILLED_SHARE = 0.5  # of the time
-PEAK_SHARE = 0.1  # of a segment, for what is served at most
+KILLED_SHARE = 0.5  # share of the time in which workers are killed
+PEAK_SHARE = 0.1  # share of a segment in which the largest load is measured
 
 
 def growth(samples, seconds):
-    """Of anonymous memory, in MiB/h, with its quartiles."""
-    first = {}  # of each life
+    """Growth of anonymous memory in MiB/h, with its quartiles."""
+    first = {}  # first sample of each life
     for sample in samples:
         first.setdefault(sample["pid"], sample["seconds"])
     warm = min(WARM_SECONDS, 0.2 * seconds)
@@ -182,7 +182,7 @@ def run_load(arguments, server, watch):
     stop = threading.Event()
     randomness = random.Random(arguments.seed)
 
-    failed = []  # of the threads: a soak that nobody watched, or in which nobody was killed, shows nothing
+    failed = []  # failures of the threads: a soak that nobody watched, or in which nobody was killed, shows nothing
 
     def watched(work):
         def run():
@@ -226,7 +226,7 @@ def run_load(arguments, server, watch):
 
 
 def totals(segments):
-    """Of all segments: what was asked for, what became of it, and how long it took, by segment."""
+    """Totals of all segments: requests, their results, and their times by segment."""
     rows = [row for _, peak, share in segments for row in (peak, share)]
     failures = collections.Counter()
     for row in rows:

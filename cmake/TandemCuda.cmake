@@ -1,4 +1,4 @@
-# The CUDA build, where there is a compiler: NVIDIA's own, or the one that deploy/fetch_cuda.sh fetches. Without one, everything else
+# The CUDA build, where there is a compiler: NVIDIA's own, or the one that tools/fetch_cuda.sh fetches. Without one, everything else
 # builds, and the device code runs over the shim of tests/simt all the same.
 option(TANDEM_CUDA "Build the CUDA backend where a CUDA compiler is found" ON)
 
@@ -40,5 +40,5 @@ endif()
 if(TANDEM_HAS_CUDA)
   message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER} ${CMAKE_CUDA_COMPILER_VERSION}")
 else()
-  message(STATUS "CUDA: not built (no nvcc; deploy/fetch_cuda.sh fetches one)")
+  message(STATUS "CUDA: not built (no nvcc; tools/fetch_cuda.sh fetches one)")
 endif()

@@ -1,4 +1,4 @@
-# Everything comes from Debian 12 or Ubuntu 24.04 packages (deploy/install_dependencies.sh); nothing is vendored.
+# Everything comes from Debian 12 or Ubuntu 24.04 packages (tools/install_dependencies.sh); nothing is vendored.
 find_package(Threads REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(Protobuf REQUIRED)

@@ -2,6 +2,7 @@
 option(TANDEM_BUILD_TESTS "Build the tests" ON)
 option(TANDEM_BUILD_BENCH "Build the benchmarks" ON)
 option(TANDEM_FUZZ "Build the fuzz targets with libFuzzer, which clang has" OFF)
+option(TANDEM_UNITY "Compile the sources of one folder as one, which takes half of the time" ON)
 set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,undefined' or 'thread'")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -34,6 +35,12 @@ if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
+  # GCC and Clang tell the code in different ways which sanitizer it is built with.
+  if(TANDEM_SANITIZE MATCHES address)
+    add_compile_definitions(TANDEM_ADDRESS_SANITIZER)
+  elseif(TANDEM_SANITIZE MATCHES thread)
+    add_compile_definitions(TANDEM_THREAD_SANITIZER)
+  endif()
 endif()
 
 # Instruction sets that the kernels are not compiled for. SVE: kernels keep vectors in arrays, which vectors of a size
@@ -43,7 +50,11 @@ set(TANDEM_DISABLED_TARGETS "HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_SSSE3
 if(TANDEM_SANITIZE)
   string(APPEND TANDEM_DISABLED_TARGETS "|HWY_SSE4|HWY_AVX3|HWY_AVX3_DL")
 endif()
-if(TANDEM_FUZZ)
-  # Parsers and books are what is fuzzed: the kernels run on the baseline, which compiles fast.
-  string(APPEND TANDEM_DISABLED_TARGETS "|HWY_AVX2")
-endif()
+
+# Parsers and books are what is fuzzed, so common and services are compiled with what libFuzzer needs to see which code an
+# input reaches. Kernels and tests are not: they would only get slower.
+function(tandem_show_coverage_to_fuzzer)
+  if(TANDEM_FUZZ)
+    set_property(DIRECTORY APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()

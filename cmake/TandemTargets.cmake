@@ -1,9 +1,44 @@
 # One way to declare each kind of target, so that warnings and include roots are the same everywhere.
-# Includes are written from the root of the repository: #include "common/model/llama.h".
+# Includes are written from the root of the repository: #include "common/model/decoder.h".
 
 function(_tandem_defaults target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Werror)
+  _tandem_compile_by_folder(${target})
+endfunction()
+
+# Compiles the sources of one folder as one, where TANDEM_UNITY is on: most of the time goes into the headers that they
+# share. A source that includes itself (Highway) is compiled by itself, and so is device code.
+function(_tandem_compile_by_folder target)
+  if(NOT TANDEM_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    if(NOT source MATCHES "\\.cc$")
+      continue()
+    endif()
+    get_filename_component(path ${source} ABSOLUTE)
+    if(EXISTS ${path})
+      file(STRINGS ${path} self_including REGEX "HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
+      if(self_including)
+        continue()
+      endif()
+    endif()
+    get_filename_component(folder ${path} DIRECTORY)
+    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
+    string(MAKE_C_IDENTIFIER "${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
+
+# tandem_not_hot(target...): code that does not run often, and most of which is templates of a library (a parser of options,
+# an HTTP server). The optimizer would take half of its compile time.
+function(tandem_not_hot)
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endforeach()
 endfunction()
 
 # tandem_library(name SOURCES ... PUBLIC deps ... PRIVATE deps ...)
@@ -37,35 +72,78 @@ function(tandem_executable name)
   target_link_libraries(${name} PRIVATE ${ARG_PRIVATE})
 endfunction()
 
-# tandem_test(name SOURCES ... PRIVATE deps ... [LABEL unit|system|statistical] [TIMEOUT seconds])
-# LABEL gpu: needs a GPU, and counts as skipped where there is none.
-# One executable, one ctest entry: ctest's start-up cost is a process each, and a failing case prints its own name.
+# tandem_test(name SOURCES ... PRIVATE deps ... [LABEL unit|system|statistical|gpu] [TIMEOUT seconds] [SECONDS seconds]
+#             [FILES] [SANITIZE | SANITIZE_LONG] [TSAN])
+# LABEL gpu: the test needs a GPU, and counts as skipped where there is none.
+# SECONDS: about how long the test takes. ctest starts the longest tests first. The default is 1.
+# FILES: the test reads files of the source tree, whose root is then TANDEM_SOURCE_DIR.
+# SANITIZE: the test runs under AddressSanitizer and UndefinedBehaviorSanitizer in CI (ctest -L sanitize, target
+#   sanitized_tests). SANITIZE_LONG: the test takes too long for that, and runs in ./test.sh --all.
+# TSAN: the test has threads, and runs under ThreadSanitizer in ./test.sh --all.
+# One executable is one ctest entry, since each entry costs the start of a process. A failing case prints its own name.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "FILES;SANITIZE;SANITIZE_LONG;TSAN" "LABEL;TIMEOUT;SECONDS" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   _tandem_defaults(${name})
   target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # a third less to wait for; what they test is optimised
+  _tandem_test_code(${name} "${ARG_FILES}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  target_compile_definitions(${name} PRIVATE
-    TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TANDEM_BINARY_DIR="${CMAKE_BINARY_DIR}")
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  if(TANDEM_SANITIZE)  # which makes some tests many times as slow
+  if(NOT ARG_SECONDS)
+    set(ARG_SECONDS 1)
+  endif()
+  if(TANDEM_SANITIZE)  # Sanitizers make some tests many times as slow.
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
+  set(labels ${ARG_LABEL})
+  foreach(label sanitize sanitize_long tsan)
+    string(TOUPPER ${label} argument)
+    if(ARG_${argument})
+      list(APPEND labels ${label})
+    endif()
+  endforeach()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_SECONDS})
   if(TANDEM_SANITIZE)
-    set_tests_properties(${name} PROPERTIES
-      ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks_not_ours.txt")
+    if(ARG_SANITIZE OR ARG_SANITIZE_LONG)
+      add_dependencies(sanitized_tests ${name})
+    endif()
+    if(ARG_TSAN)
+      add_dependencies(tsan_tests ${name})
+    endif()
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT
+      "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks_not_ours.txt;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/races_not_ours.txt")
   endif()
   if(ARG_LABEL STREQUAL gpu)
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no GPU")
     set_property(GLOBAL APPEND PROPERTY TANDEM_GPU_TESTS ${name})
   endif()
 endfunction()
+
+# tandem_test_objects(name SOURCES ... PRIVATE deps ... [FILES]): tests that several executables of tandem_test link as
+# $<TARGET_OBJECTS:name>, compiled once.
+function(tandem_test_objects name)
+  cmake_parse_arguments(ARG "FILES" "" "SOURCES;PRIVATE" ${ARGN})
+  add_library(${name} OBJECT ${ARG_SOURCES})
+  _tandem_defaults(${name})
+  _tandem_test_code(${name} "${ARG_FILES}")
+  target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gmock)
+endfunction()
+
+# How code of tests is compiled. It is a third less to wait for; what it tests is optimized.
+function(_tandem_test_code target needs_files)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(needs_files)
+    target_compile_definitions(${target} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  endif()
+endfunction()
+
+if(TANDEM_SANITIZE)
+  add_custom_target(sanitized_tests)
+  add_custom_target(tsan_tests)
+endif()

@@ -1,4 +1,4 @@
-// Text that somebody else wrote, before it goes into a message or a line of ours.
+// Makes text that somebody else wrote safe for our messages and log lines.
 #ifndef TANDEM_COMMON_PEER_TEXT_H_
 #define TANDEM_COMMON_PEER_TEXT_H_
 
@@ -8,11 +8,11 @@
 
 namespace tandem {
 
-// Of a client's string, in an error that is about it.
+// Largest part of a client's string that an error about the string repeats.
 inline constexpr size_t kMaxQuotedBytes = 64;
 
-// Control bytes as \n or \x1b, the rest as it is: what is read line by line, or on a terminal, cannot
-// be made to show a line that nobody wrote.
+// Writes control bytes as \n or \x1b and keeps the rest. A reader of lines, or a terminal, then
+// never shows a line that nobody wrote.
 inline std::string EscapeControls(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string escaped;
@@ -32,7 +32,7 @@ inline std::string EscapeControls(std::string_view text) {
   return escaped;
 }
 
-// At most `limit` bytes of it, no character of UTF-8 cut in two.
+// Returns at most `limit` bytes of the text. No character of UTF-8 is cut in two.
 inline std::string_view CutText(std::string_view text, size_t limit) {
   if (text.size() <= limit) return text;
   const auto is_inside = [&](size_t at) {
@@ -43,7 +43,7 @@ inline std::string_view CutText(std::string_view text, size_t limit) {
   return text.substr(0, end);
 }
 
-// The same, saying so where something was left out: `text… (1234 bytes)`.
+// The same, with a note if something was left out: `text… (1234 bytes)`.
 inline std::string Shortened(std::string_view text, size_t limit) {
   const std::string_view cut = CutText(text, limit);
   std::string shortened(cut);
@@ -53,7 +53,7 @@ inline std::string Shortened(std::string_view text, size_t limit) {
   return shortened += " bytes)";
 }
 
-// As an error repeats what a client named: "text", or "text…" (1234 bytes).
+// Quotes a client's string for an error: "text", or "text…" (1234 bytes).
 inline std::string QuotedShort(std::string_view text) {
   const std::string_view cut = CutText(text, kMaxQuotedBytes);
   std::string inside;

@@ -1,5 +1,5 @@
-// Short ways to make and pass on absl::Status. Messages say where, what was given and what is
-// allowed.
+// Short ways to make and pass on absl::Status. A message names the place, the given value and the
+// allowed values.
 #ifndef TANDEM_COMMON_STATUS_H_
 #define TANDEM_COMMON_STATUS_H_
 
@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-// absl::string_view is not std::string_view in Debian's build: these take what the code has at
-// hand.
+// In Debian's build absl::string_view is not std::string_view, so these functions take a
+// std::string.
 inline absl::Status InvalidArgument(const std::string& message) {
   return absl::InvalidArgumentError(message);
 }

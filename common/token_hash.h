@@ -8,12 +8,12 @@
 
 namespace tandem {
 
-// Hash of no tokens.
+// The hash of the empty sequence.
 inline constexpr uint64_t kEmptyTokenHash = 0x9E3779B97F4A7C15ULL;
 
-// Hash of a sequence followed by `token_id`, from the hash of the sequence. SplitMix64's finaliser
-// (Steele, Lea, Flood 2014) is a bijection, so two sequences of one length that differ in one token
-// never collide.
+// Returns the hash of a sequence followed by `token_id`, from the hash of the sequence.
+// SplitMix64's finalizer (Steele, Lea, Flood 2014) is a bijection, so two sequences of one length
+// that differ in one token never collide.
 inline uint64_t ExtendTokenHash(uint64_t hash, int32_t token_id) {
   uint64_t z = hash + 0x9E3779B97F4A7C15ULL + static_cast<uint32_t>(token_id);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;

@@ -1,4 +1,4 @@
-// Who is at the other end of a Unix socket (unix(7), SO_PEERCRED).
+// The process at the other end of a Unix socket (unix(7), SO_PEERCRED).
 #ifndef TANDEM_COMMON_UNIX_PEER_H_
 #define TANDEM_COMMON_UNIX_PEER_H_
 
@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-// Process, user and group as they were when it connected. Nullopt: the kernel does not say.
+// Process, user and group at the time of the connection. Nullopt if the kernel does not tell them.
 inline std::optional<ucred> UnixPeerOf(int connection) {
   ucred peer{};
   socklen_t size = sizeof(peer);

@@ -16,8 +16,8 @@
 #define TANDEM_KERNELS_ATTENTION_TILE_
 namespace tandem {
 
-// A query is one head of one row. A task works off up to this many that share a KV head, so that a
-// block of keys and values is read once for all of them.
+// Largest number of queries in a task. A query is one head of one row. The queries of a task share
+// a KV head, so that a block of keys and values is read once for all of them.
 inline constexpr size_t kQueryTile = 64;
 
 // The queries [begin, begin + count) of one KV head, counted row by row.
@@ -50,11 +50,11 @@ struct Softmax {
 struct Query {
   const float* q = nullptr;
   float* out = nullptr;    // holds the running weighted sum of values until the end
-  size_t num_visible = 0;  // keys that it sees
+  size_t num_visible = 0;  // number of keys that the query sees
 };
 
-// scores[j] = q · keys[j] for j in [0, n), and for some after that; a chain over the dimensions for
-// each.
+// scores[j] = q · keys[j] for j in [0, n), and for some j after that. Each score is one chain over
+// the dimensions.
 HWY_NOINLINE void Scores1(const float* q, const float* keys, size_t head_size, size_t n,
                           float* scores) {
   const Tag d;
@@ -112,8 +112,8 @@ HWY_NOINLINE void Scores4(const Query* queries, const float* keys, size_t head_s
   }
 }
 
-// Turns the first n scores into weights exp(score * scale - max), the rest into zeros, and scales
-// what came before by the change of the maximum.
+// Turns the first n scores into weights exp(score * scale - max) and the other scores into zeros.
+// Scales the earlier sums by the change of the maximum.
 void UpdateSoftmax(float* scores, size_t n, float scale, Softmax& softmax, float* out,
                    size_t head_size) {
   const Tag d;
@@ -251,14 +251,14 @@ void Normalize(const Softmax& softmax, size_t head_size, float* out) {
   for (; i < head_size; ++i) out[i] /= softmax.sum;
 }
 
-// Keys that a query sees in a block.
+// The keys of a block that a query sees.
 HWY_INLINE size_t VisibleInBlock(size_t num_visible, size_t block) {
   const size_t begin = block * kKeyBlock;
   return num_visible <= begin ? 0 : std::min(num_visible - begin, kKeyBlock);
 }
 
-// A block of which some positions are ancestors in a tree: their cache rows lie anywhere. Chains as
-// in Scores1 and AddValues1, one lane at a time: trees are small.
+// Handles a block in which some positions are ancestors in a tree, whose cache rows lie anywhere.
+// Its chains are those of Scores1 and AddValues1, one lane at a time, because trees are small.
 void AttendToPath(const AttentionArgs& args, size_t kv_head, size_t row, const Query& query,
                   size_t block, float scale, float* scores, Softmax& softmax) {
   const ScalarTag d1;
@@ -344,8 +344,8 @@ void AttendTile(const AttentionTile& tile) {
       for (size_t u = 0; u < size; ++u) {
         ends[u] = VisibleInBlock(queries[t + u].num_visible, block);
       }
-      // Of a chain, later queries see more: the first of four sees something or they are done one
-      // by one.
+      // In a chain, later queries see more. If the first of four queries sees no key, the four are
+      // computed one by one.
       if (size == 4 && ends[0] > 0) {
         Scores4(&queries[t], keys, head_size, ends[3], scores);
         for (size_t u = 0; u < 4; ++u) {

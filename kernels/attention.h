@@ -8,19 +8,19 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/device/stream.h"
 #include "kernels/dtype.h"
 #include "kernels/thread_pool.h"
 
 namespace tandem {
 
-// Cache rows are kept in blocks of this many: softmax runs block by block, so partial sums end at
+// Number of cache rows in a block. Softmax runs block by block, so that partial sums end at
 // absolute positions.
 inline constexpr size_t kKeyBlock = 64;
 
-// Keys and values of one layer of one sequence. A block lies on a page of its own, with those of
-// the other layers; any page may hold any block. Its keys are transposed, so that a vector holds
-// one dimension of several keys and a score needs no sum over lanes.
+// Keys and values of one layer of one sequence. Each block lies on a page of its own, together with
+// the same block of the other layers. Any page may hold any block. The keys of a block are
+// transposed: a vector holds one dimension of several keys, and a score needs no sum over lanes.
 //   pages   [num_blocks], each [layers, num_kv_heads, keys and values of a block]  f32
 //   keys    [head_size, kKeyBlock]
 //   values  [kKeyBlock, head_size]
@@ -39,8 +39,8 @@ struct KvLayer {
 };
 
 // Writes cache rows [first_row, first_row + rows). Runs in the caller.
-//   keys, values  [rows, num_kv_heads, head_size]  f32, rows keys_stride and values_stride floats
-//   apart
+//   keys    [rows, num_kv_heads, head_size]  f32, rows keys_stride floats apart
+//   values  [rows, num_kv_heads, head_size]  f32, rows values_stride floats apart
 struct StoreKvArgs {
   KvLayer kv;
   size_t first_row = 0;
@@ -53,13 +53,16 @@ struct StoreKvArgs {
 
 void StoreKv(const StoreKvArgs& args);
 
-// Query rows [first_row, first_row + rows) of those that one sequence adds to a pass; row i of the
-// pass is in cache row cached_len + i, stored before. It sees cache rows [0, cached_len), then its
-// ancestors in path order, itself the last; with empty `parents` these are rows [0, i] of the pass,
-// else those that parents[i] < i leads to (-1: none before).
-//   queries  [rows, num_heads, head_size]  f32, rows queries_stride floats apart; head h uses KV
-//   head h / (num_heads / num_kv_heads) parents  [first_row + rows] i32, or empty out      like
-//   queries; must not overlap them
+// Query rows [first_row, first_row + rows) of the rows that one sequence adds to a pass. Keys and
+// values of row i of the pass are in cache row cached_len + i, where StoreKv has put them. Row i
+// sees the cache rows [0, cached_len), then its ancestors in the pass in path order, and at last
+// itself. With empty `parents`, row i sees rows [0, i] of the pass. Otherwise its ancestors are the
+// rows that parents[i] < i leads to; -1 ends a path.
+//   queries  [rows, num_heads, head_size]  f32, rows queries_stride floats apart. Head h uses KV
+//                                          head h / (num_heads / num_kv_heads)
+//   parents  [first_row + rows]            i32, or empty
+//   out      [rows, num_heads, head_size]  f32, rows out_stride floats apart; must not overlap
+//                                          queries
 // Scores are divided by sqrt(head_size). PRECOND: num_kv_heads divides num_heads.
 struct AttentionArgs {
   KvLayer kv;
@@ -74,24 +77,24 @@ struct AttentionArgs {
   size_t out_stride = 0;
 };
 
-// Several sequences in one parallel region; none of their floats need to be aligned.
+// Computes several sequences in one parallel region. Nothing needs to be aligned.
 //
-// Path- and batch-invariant: the bits of a query row depend on itself, and the keys and values that
-// it sees, by position. Softmax is the online one (Milakov and Gimelshein 2018) over blocks of
-// positions [0, 64), [64, 128), …; a score is one chain of multiply-adds over the dimensions, an
-// output element one over the positions. A row of a tree goes the way of the chain that consists of
-// its path.
+// The result is path- and batch-invariant: the bits of a query row depend only on the row and on
+// the keys and values that it sees, by position. Softmax is the online algorithm (Milakov and
+// Gimelshein 2018) over blocks of positions [0, 64), [64, 128), …. A score is one chain of
+// multiply-adds over the dimensions, and an output element is one chain over the positions. A row
+// of a tree has the bits of the chain that consists of the row's path.
 void Attention(std::span<const AttentionArgs> sequences, ThreadPool& pool);
 
 // ---------------------------------------------------------------- on a GPU
 
-// Rows of a pass that a tree may have.
+// Largest number of rows that one tree may add to a pass.
 inline constexpr size_t kMaxTreeRows = 16;
 
-// Keys and values of one layer, in device memory: pages of kKeyBlock rows. Rows are not transposed,
-// as on the CPU: threads share what they read.
-//   pool  [pages, page_stride], a page  [layers, keys and values, num_kv_heads, kKeyBlock,
-//               head_size]  dtype
+// Keys and values of one layer in device memory, in pages of kKeyBlock rows. Unlike on the CPU,
+// keys are not transposed, because the threads of a block share the rows that they read.
+//   pool  [pages, page_stride]  dtype
+//   page  [layers, keys and values, num_kv_heads, kKeyBlock, head_size]
 struct DeviceKv {
   void* pool = nullptr;
   DType dtype = DType::kBF16;
@@ -101,18 +104,20 @@ struct DeviceKv {
   size_t head_size = 0;
 };
 
-// The rows of a pass, of all sequences; a sequence's rows lie together. All arrays are in device
-// memory.
-//   page_tables  [sequences, table_stride]  i32  the page of each kKeyBlock rows
-//   sequences    [rows]  i32
-//   cache_rows   [rows]  i32  where the row's own keys and values go
-//   cached_lens  [rows]  i32  rows in the cache before the pass: all of them are seen
-//   path_lens    [rows]  i32  rows of the pass that are seen, in path order, the row itself the
-//               last; >= 1
-//   paths        [rows, kMaxTreeRows]  i32  which, counted from the sequence's first; null: chains,
-//               0 … path_lens - 1
-//   tiles        [num_tiles + 1]  i32  rows [tiles[i], tiles[i + 1]) share what is read: of one
-//                sequence; one row where there are paths. At most 16.
+// The rows of a pass for all sequences. The rows of a sequence lie together. All arrays are in
+// device memory.
+//   page_tables  [sequences, table_stride]  i32  the page of each block of kKeyBlock rows
+//   sequences    [rows]                     i32  the sequence that the row belongs to
+//   cache_rows   [rows]                     i32  where the row's own keys and values go
+//   cached_lens  [rows]                     i32  number of rows in the cache before the pass; the
+//                                                row sees all of them
+//   path_lens    [rows]                     i32  number of rows of the pass that the row sees, in
+//                                                path order, with the row itself at the end; >= 1
+//   paths        [rows, kMaxTreeRows]       i32  these rows, counted from the sequence's first row
+//                                                of the pass; null for chains: 0 … path_lens - 1
+//   tiles        [num_tiles + 1]            i32  rows [tiles[i], tiles[i + 1]) share the keys and
+//                                                values that are read. A tile has at most 16 rows
+//                                                of one sequence, and one row if there are paths
 struct DeviceRows {
   size_t rows = 0;
   const int32_t* page_tables = nullptr;
@@ -128,8 +133,8 @@ struct DeviceRows {
 
 // Writes each row's keys and values to its cache row (attention_cuda.cu), rounded to the cache's
 // dtype, ties to even.
-//   keys, values  [rows, num_kv_heads, head_size]  f32, rows keys_stride and values_stride floats
-//               apart
+//   keys    [rows, num_kv_heads, head_size]  f32, rows keys_stride floats apart
+//   values  [rows, num_kv_heads, head_size]  f32, rows values_stride floats apart
 struct DeviceStoreKvArgs {
   DeviceKv kv;
   DeviceRows rows;
@@ -141,15 +146,17 @@ struct DeviceStoreKvArgs {
 
 absl::Status StoreKv(const DeviceStoreKvArgs& args, CudaStream stream);
 
-// Attention of each row over what it sees (attention_cuda.cu); enqueued on `stream`, nothing waits.
-//   queries, out    [rows, num_heads, head_size]  f32, rows queries_stride and out_stride floats
-//               apart
-//   max_blocks      blocks of kKeyBlock positions that the row which sees most has, or more
-//   partial_values  [rows, num_heads, max_blocks, head_size]  f32  scratch, as
-//   partial_maxima, partial_sums  [rows, num_heads, max_blocks]  f32
-//   scale           of scores: 1 / sqrt(head_size)
-// The bits of a row depend on itself and what it sees, by position: see the file. INVALID_ARGUMENT:
-// num_kv_heads does not divide num_heads. INTERNAL: a launch was refused.
+// Attention of each row over the rows that it sees (attention_cuda.cu). The work is enqueued on
+// `stream`; the call does not wait.
+//   queries         [rows, num_heads, head_size]  f32, rows queries_stride floats apart
+//   out             [rows, num_heads, head_size]  f32, rows out_stride floats apart
+//   max_blocks      at least the number of blocks of kKeyBlock positions that any row sees
+//   partial_values  [rows, num_heads, max_blocks, head_size]  f32, scratch
+//   partial_maxima  [rows, num_heads, max_blocks]             f32, scratch
+//   partial_sums    [rows, num_heads, max_blocks]             f32, scratch
+//   scale           factor of the scores: 1 / sqrt(head_size)
+// The bits of a row depend only on the row and on the rows that it sees, by position.
+// INVALID_ARGUMENT: num_kv_heads does not divide num_heads. INTERNAL: a launch was refused.
 struct DeviceAttentionArgs {
   DeviceKv kv;
   DeviceRows rows;
@@ -167,11 +174,11 @@ struct DeviceAttentionArgs {
 
 absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream);
 
-// Dynamic shared memory that a block of it takes (attention_cuda.cu): devices differ in how much they
-// have, so that who loads a model looks first.
+// Bytes of dynamic shared memory that a thread block of this kernel takes (attention_cuda.cu).
+// Devices differ in how much they have, so the loader of a model compares first.
 size_t AttentionSharedBytes(size_t head_size);
 
-// The same in plain loops over doubles: what tests compare with.
+// The same attention in plain loops over doubles. Tests compare with it.
 void AttentionReference(const AttentionArgs& args);
 
 }  // namespace tandem

@@ -1,21 +1,21 @@
 // Paged attention on a GPU for few query rows, split over the context.
 //
 // One block of threads scores one block of kKeyBlock positions for all rows of a tile and the query
-// heads that share a KV head: keys and values are read once for all of them. What it finds of a
-// (row, head) is a partial softmax: its largest score, the sum of exponentials and the weighted sum
-// of values. A second kernel merges the partials of a (row, head) in the order of their positions
-// (online softmax, Milakov and Gimelshein 2018; split over the context as in Flash-Decoding, Dao et
-// al. 2023).
+// heads that share a KV head, so that keys and values are read once for all of them. Its result for
+// a (row, head) is a partial softmax: the largest score, the sum of exponentials, and the weighted
+// sum of values. A second kernel merges the partials of a (row, head) in the order of their
+// positions (online softmax, Milakov and Gimelshein 2018; split over the context as in
+// Flash-Decoding, Dao et al. 2023).
 //
-// The split is by absolute position, never by what is in the batch: a row has the same bits alone
-// and in company, in decode and in verify.
+// The split is by absolute position and never depends on the batch: a row has the same bits alone
+// and with other rows, in decode and in verify.
 #include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/attention.h"
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 
 namespace tandem {
 namespace {
@@ -29,14 +29,15 @@ __device__ inline int VisibleLength(const DeviceRows& rows, size_t row) {
   return rows.cached_lens[row] + rows.path_lens[row];
 }
 
-// Where position `position` of what `row` sees lies in the cache of its sequence.
+// Returns the cache row of `position`, counted among the positions that `row` sees.
 __device__ inline int CacheRow(const DeviceRows& rows, size_t row, int position) {
   const int cached_len = rows.cached_lens[row];
   if (position < cached_len || rows.paths == nullptr) return position;
   return cached_len + rows.paths[row * kMaxTreeRows + (position - cached_len)];
 }
 
-// First element of a cache row's keys; its values are value_offset further on.
+// Returns the first element of a cache row's keys. The row's values begin value_offset elements
+// later.
 template <DType kType>
 __device__ const typename Weight<kType>::Stored* KeysOf(const DeviceKv& kv,
                                                         const int32_t* page_table, int cache_row,
@@ -46,11 +47,11 @@ __device__ const typename Weight<kType>::Stored* KeysOf(const DeviceKv& kv,
          kv.layer_offset + (kv_head * kKeyBlock + cache_row % kBlock) * kv.head_size;
 }
 
-// Whether cache rows can be read by 16 bytes. Heads of real models can; the others are for tests.
+// Returns whether cache rows can be read in pieces of 16 bytes. The heads of real models can.
 bool IsWide(size_t head_size) { return head_size % kEight == 0; }
 
-// From one key in shared memory to the next: the lanes of a warp, a key each, must not meet in a
-// bank.
+// Distance from one key in shared memory to the next. Each lane of a warp reads another key, and no
+// two lanes may read the same bank.
 __host__ __device__ constexpr size_t KeyStride(size_t head_size, bool wide) {
   return head_size + (wide ? 4 : 1);
 }
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args
   const int first_row = rows.tiles[blockIdx.z];
   const int end_row = rows.tiles[blockIdx.z + 1];
   const int begin = static_cast<int>(blockIdx.x) * kBlock;
-  // Of a chain the last row sees most; a tile of a tree is one row.
+  // The last row of a chain sees most. A tile of a tree is one row.
   const int end = min(VisibleLength(rows, end_row - 1), begin + kBlock);
   if (begin >= end) return;
 
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args
   }
 }
 
-// Grid: (heads, rows); a thread a dimension.
+// Grid: (heads, rows). Each thread computes one dimension.
 __global__ void MergeBlocks(DeviceAttentionArgs args) {
   const size_t row = blockIdx.y;
   const size_t head = blockIdx.x;

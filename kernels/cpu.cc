@@ -11,8 +11,8 @@
 namespace tandem {
 
 std::string InstructionSet() {
-  // Targets are bits, better ones lower; dispatch takes the best one that was compiled in and that
-  // the CPU has.
+  // Targets are bits, and better targets have lower bits. Dispatch takes the best target that was
+  // compiled in and that the CPU has.
   const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
   return hwy::TargetName(usable & -usable);
 }
@@ -23,7 +23,7 @@ std::string NumericsId() {
 #else
   const std::string compiler = "gcc-" + std::to_string(__GNUC__);
 #endif
-  // Raise the number when a change to a kernel moves bits.
+  // Increase the number when a change to a kernel changes bits.
   return "cpu/" + InstructionSet() + "/" + compiler + "/1";
 }
 

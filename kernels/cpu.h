@@ -1,4 +1,4 @@
-// What this machine's CPU is to the kernels.
+// Facts about this machine's CPU that the kernels depend on.
 #ifndef TANDEM_KERNELS_CPU_H_
 #define TANDEM_KERNELS_CPU_H_
 
@@ -6,13 +6,13 @@
 
 namespace tandem {
 
-// Instruction set that run-time dispatch chose, e.g. "AVX2", "AVX3" (AVX-512), "NEON".
+// The instruction set that run-time dispatch chose, e.g. "AVX2", "AVX3" (AVX-512), "NEON".
 std::string InstructionSet();
 
-// Two workers with equal ids give a row the same bits: backend, instruction set and build.
+// Names backend, instruction set and build. Two workers with equal ids give a row the same bits.
 std::string NumericsId();
 
-// Threads to use when nobody says: the CPUs this process may run on.
+// Default number of threads: the number of CPUs that this process may run on.
 int DefaultThreads();
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// Element types of weights. Activations, KV rows and logits are always F32.
+// Element types of weights, and of KV rows on a GPU. Activations, logits and KV rows on a CPU are
+// F32.
 #ifndef TANDEM_KERNELS_DTYPE_H_
 #define TANDEM_KERNELS_DTYPE_H_
 

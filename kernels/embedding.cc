@@ -16,8 +16,8 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// `Half` is hwy::bfloat16_t or hwy::float16_t. Goes through an aligned buffer: a table in a file
-// may start at an odd byte.
+// `Half` is hwy::bfloat16_t or hwy::float16_t. The values go through an aligned buffer, because a
+// table in a file may start at an odd byte.
 template <typename Half>
 void WidenRow(const unsigned char* row, size_t size, float* out) {
   const hn::ScalableTag<float> d;

@@ -6,13 +6,14 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/device/stream.h"
 #include "kernels/dtype.h"
 
 namespace tandem {
 
-// out[r] = table[ids[r]], exactly: every BF16 and F16 value is an F32 value. (F16 infinities and
-// NaNs, which no weight has, become large numbers where the CPU has no conversion of its own.)
+// out[r] = table[ids[r]]. The result is exact, because every BF16 and F16 value is an F32 value.
+// (Weights have no infinities and NaNs. In F16 they become large numbers if the CPU has no
+// conversion instruction.)
 //   table  [entries, size]  dtype, contiguous
 //   ids    [rows]           i32, in [0, entries)
 //   out    [rows, size]     f32, rows out_stride floats apart
@@ -29,11 +30,12 @@ struct EmbedArgs {
 
 void Embed(const EmbedArgs& args);
 
-// The same on a GPU (embedding_cuda.cu): pointers are of device memory; enqueued on `stream`,
-// nothing waits. F16 infinities stay what they are. INTERNAL: the launch was refused.
+// The same on a GPU (embedding_cuda.cu). Pointers are device pointers. The work is enqueued on
+// `stream`; the call does not wait. F16 infinities stay infinities. INTERNAL: the launch was
+// refused.
 absl::Status Embed(const EmbedArgs& args, CudaStream stream);
 
-// The same one value at a time, by the definition of the formats: what tests compare with.
+// The same, one value at a time, by the definition of the formats. Tests compare with it.
 void EmbedReference(const EmbedArgs& args);
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
-// Rows of an embedding table on a GPU: a thread an element.
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+// Rows of an embedding table on a GPU. Each thread copies one element.
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 #include "kernels/embedding.h"
 
 namespace tandem {

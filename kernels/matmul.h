@@ -6,7 +6,7 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/device/stream.h"
 #include "kernels/dtype.h"
 #include "kernels/thread_pool.h"
 
@@ -17,7 +17,7 @@ namespace tandem {
 //   w     [out_features, in_features]   dtype, contiguous (read in place in a safetensors file)
 //   bias  [out_features]                f32, or null
 //   out   [rows, out_features]          f32, rows out_stride floats apart; must not overlap x
-// add_to_out: out += x · Wᵀ + bias (a residual), else out = .
+// With add_to_out: out += x · Wᵀ + bias (a residual). Without: out = x · Wᵀ + bias.
 // PRECOND: rows >= 0, in_features >= 1, out_features >= 0.
 struct MatMulArgs {
   const float* x = nullptr;
@@ -35,23 +35,22 @@ struct MatMulArgs {
 
 // Runs independent products (Q, K and V of a layer; gate and up) in one parallel region.
 //
-// Batch-invariant: out[m, n] has the same bits for any `rows`, any neighbours and any number of
-// threads. Each element is one chain of fused multiply-adds per vector lane, k ascending, then a
-// fixed tree over the lanes, on the path for few rows (decode, verify) and on the blocked one
-// (prefill) alike. Accumulates in F32. The bits depend on the instruction set that was chosen at
-// start (see NumericsId in kernels/cpu.h).
+// The result is batch-invariant: out[m, n] has the same bits for any `rows`, any other rows and any
+// number of threads. Each element is one chain of fused multiply-adds per vector lane, with k
+// ascending, then a fixed tree over the lanes. The path for few rows (decode, verify) and the
+// blocked path (prefill) use the same order. Sums are F32. The bits depend on the instruction set
+// that was chosen at start (see NumericsId in kernels/cpu.h).
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
 
-// One product on a GPU: pointers are of device memory; enqueued on `stream`, nothing waits.
-// Batch-invariant like the other, with an order of its own. BF16 weights are multiplied on matrix
-// units, for few rows as for many (matmul_bf16_cuda.cu); F16 and F32 weights without, and are read
-// once for eight rows (matmul_cuda.cu).
-//   x, w      at multiples of 16 bytes, x_stride a multiple of 4, in_features of 8: else
-//               INVALID_ARGUMENT
-// INTERNAL: the launch was refused.
+// One product on a GPU. Pointers are device pointers. The work is enqueued on `stream`; the call
+// does not wait. The result is batch-invariant too, with an order of sums of its own. BF16 weights
+// are multiplied on matrix units, for few rows and for many (matmul_bf16_cuda.cu). F16 and F32
+// weights are multiplied without matrix units, and are read once for eight rows (matmul_cuda.cu).
+// INVALID_ARGUMENT: x or w does not begin at a multiple of 16 bytes, x_stride is no multiple of 4,
+// or in_features is no multiple of 8. INTERNAL: the launch was refused.
 absl::Status MatMul(const MatMulArgs& args, CudaStream stream);
 
-// The same in plain loops over doubles: what tests compare with.
+// The same product in plain loops over doubles. Tests compare with it.
 void MatMulReference(const MatMulArgs& args);
 
 }  // namespace tandem

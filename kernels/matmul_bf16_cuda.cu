@@ -1,47 +1,47 @@
-// Matrix product with BF16 weights on a GPU's matrix units, with one order of sums for any number of
-// rows (ADR 0017): a prompt's rows have the bits that decoding them one by one would give.
+// Matrix product with BF16 weights on a GPU's matrix units, with one order of sums for any number
+// of rows (ADR 0017). The rows of a prompt have the bits that decoding them one by one would give.
 //
-// x is split into three BF16 parts, exactly, so that every product is exact too: nothing is rounded
-// but sums. in_features is cut into chunks of 32 and these into slices. Within a slice
+// x is split exactly into three BF16 parts. Every product is then exact, and only sums are rounded.
+// in_features is cut into chunks of 32 and these into slices. Within a slice
 //   sum = 0; for its chunks ascending: for both halves of a chunk: += low, += middle, += high part
-// each += one product of fragments; slices are added ascending, from 0. All of this follows from the
-// shape of w. Features are the rows of a fragment, rows of x its columns, and columns do not touch
-// each other.
+// Each += adds one product of fragments. Slices are added in ascending order, beginning with 0. The
+// order follows from the shape of w alone. Features are the rows of a fragment, and rows of x are
+// its columns. Columns do not affect each other.
 //
-// Which k a fragment's column holds is free, as long as both factors agree: lane 4 g + t has k = 8 t …
-// 8 t + 7 of a chunk, so that it reads 16 bytes of a weight row at once.
+// Both factors must agree on the k that a fragment's column holds, and may choose it freely. Lane
+// 4 g + t has k = 8 t … 8 t + 7 of a chunk, so that it reads 16 bytes of a weight row at once.
 //
-// Up to 32 rows (decode, verify) a warp computes 16 features of all rows over one slice, and weights
-// go from memory to registers: bound by reading them once. Beyond (prompts), a block computes 64
-// features of 64 rows, whose parts it keeps in shared memory.
+// For up to 32 rows (decode, verify), a warp computes 16 features of all rows over one slice.
+// Weights go from memory to registers, and reading them once is the limit. For more rows (prompts),
+// a thread block computes 64 features of 64 rows and keeps the parts of x in shared memory.
 #include "kernels/matmul_bf16_cuda.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/matrix_units.cuh"
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
+#include "kernels/device/matrix_units.cuh"
 
 namespace tandem {
 namespace {
 
-constexpr int kFeatures = 16;  // of a fragment
-constexpr int kColumns = 8;    // of a fragment: rows of x
-constexpr int kChunk = 32;     // k's that a warp works off at a time: two fragments
-constexpr int kOfLane = 8;     // of them, of a lane
+constexpr int kFeatures = 16;  // features in a fragment
+constexpr int kColumns = 8;    // columns of a fragment, which are rows of x
+constexpr int kChunk = 32;     // number of k's that a warp computes at a time: two fragments
+constexpr int kOfLane = 8;     // number of k's in a chunk that one lane holds
 constexpr int kHalves = 2;
 
-// First chunk of a slice; of slice num_slices: the number of chunks.
+// Returns the first chunk of a slice, and the number of chunks for slice num_slices.
 __device__ inline unsigned SliceBegin(unsigned slice, unsigned num_slices, unsigned num_chunks) {
   return static_cast<unsigned>(uint64_t{slice} * num_chunks / num_slices);
 }
 
-// A lane's weights of a chunk: of features g and g + 8.
+// A lane's weights of a chunk, for features g and g + 8.
 struct WeightWords {
   uint4 low, high;
 };
 
-// Past in_features all is 0.
+// Past in_features, every weight is 0.
 __device__ inline WeightWords LoadWeights(const uint16_t* low, const uint16_t* high, size_t k,
                                           size_t in_features) {
   if (k >= in_features) return {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
@@ -49,7 +49,7 @@ __device__ inline WeightWords LoadWeights(const uint16_t* low, const uint16_t* h
           __ldcs(reinterpret_cast<const uint4*>(high + k))};
 }
 
-// A lane's values of a chunk of one row, in parts: words[part][i] has k's 2 i and 2 i + 1.
+// A lane's values of a chunk of one row, in parts. words[part][i] has k's 2 i and 2 i + 1.
 struct ValueWords {
   uint32_t words[kParts][kOfLane / 2];
 };
@@ -71,7 +71,7 @@ __device__ inline void SplitValues(const float* from, bool there, ValueWords* to
   }
 }
 
-// One chunk: the only place where products are summed.
+// Computes one chunk. No other function sums products.
 __device__ inline void MultiplyChunk(const WeightWords& weights, const ValueWords& values,
                                      float (&sums)[4]) {
   const uint32_t of_halves[kHalves][4] = {
@@ -103,10 +103,10 @@ __device__ inline const uint16_t* WeightRow(const MatMulArgs& args, size_t featu
 // ---------------------------------------------------------------- few rows
 
 constexpr int kWarps = 8;
-constexpr int kAhead = 4;  // chunks whose weights are on their way at once
+constexpr int kAhead = 4;  // number of chunks whose weights are being loaded at once
 
-// Grid: blocks of features. Warps of a group share features, and each has a slice.
-template <int kTiles>  // of kColumns rows
+// Grid: blocks of features. The warps of a group share features, and each warp has a slice.
+template <int kTiles>  // number of tiles of kColumns rows
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     MatMulFewRowsBf16(MatMulArgs args, int num_slices) {
   const int groups = kWarps / num_slices;
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     WeightWords weights[kAhead];
     TANDEM_UNROLL
     for (int i = 0; i < kAhead; ++i) {
-      // Past the slice's end: loaded as 0, and not multiplied.
+      // Chunks past the slice's end are loaded as 0 and not multiplied.
       const size_t k = chunk + i < end ? size_t{chunk + i} * kChunk + first_k : args.in_features;
       weights[i] = LoadWeights(low, high, k, args.in_features);
     }
@@ -190,19 +190,20 @@ absl::Status LaunchFewRows(const MatMulArgs& args, CudaStream stream) {
 
 // ---------------------------------------------------------------- prompts
 
-constexpr int kTileFeatures = 64;  // of a block; a warp has half of them
-constexpr int kTileRows = 64;      // of a block; a warp has half of them
+constexpr int kTileFeatures = 64;  // features in a thread block; a warp has half of them
+constexpr int kTileRows = 64;      // rows in a thread block; a warp has half of them
 constexpr int kTileWarps = 4;
-constexpr int kFragments = 2;  // of features, of a warp
-constexpr int kTiles = 4;      // of rows, of a warp
+constexpr int kFragments = 2;  // fragments of features in a warp
+constexpr int kTiles = 4;      // tiles of rows in a warp
 // 16-byte pieces of a row's chunk in shared memory: [kParts, kChunk / kOfLane].
 constexpr int kPieces = kParts * kChunk / kOfLane;
 
-// Grid: (blocks of rows, blocks of features): blocks that share weights run next to each other.
-// Shared: [2, kTileRows, kPieces] of 16 bytes, one half being filled while the other is read.
+// Grid: (blocks of rows, blocks of features), so that blocks that share weights run at the same
+// time. Shared memory: [2, kTileRows, kPieces] of 16 bytes. One half is filled while the other one
+// is read.
 __global__ void __launch_bounds__(kTileWarps* kWarpSize)
     MatMulManyRowsBf16(MatMulArgs args, int num_slices) {
-  constexpr int kGroups = kChunk / kOfLane;  // of a row's chunk
+  constexpr int kGroups = kChunk / kOfLane;  // groups in a row's chunk
   const size_t first_row = size_t{blockIdx.x} * kTileRows;
   const size_t first_feature =
       size_t{blockIdx.y} * kTileFeatures + Warp() % 2 * (kFeatures * kFragments);
@@ -218,7 +219,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
     high[fragment] = WeightRow(args, first_feature + fragment * kFeatures + g + 8);
   }
 
-  // Two threads bring a row of x: each two groups of kOfLane values.
+  // Two threads load a row of x. Each loads two groups of kOfLane values.
   const int my_row = static_cast<int>(threadIdx.x) / 2;
   const int my_group = static_cast<int>(threadIdx.x) % 2 * 2;
   const bool is_row = first_row + my_row < args.rows;

@@ -1,19 +1,21 @@
 // The product on the CPU. Vector lanes run along k: lane i of an accumulator sums the terms of
 // every L-th k (L lanes), in ascending order, and the lanes are then added in one tree. Both paths
-// below keep to that for each element by itself, so its bits do not depend on which of them ran, on
-// the tile it fell into or on its neighbours.
+// below keep this order for each element, so its bits do not depend on the path, on its tile, or on
+// the other elements.
 //
-//   few rows  weights come from memory once and go to registers, to be widened there, for each tile
-//             of up to 6 rows of x
-//   blocked   a panel of weights is widened to F32 in the L2 cache and meets some 128 rows of x
+//   few rows  Weights are read from memory once. They are widened in registers, for each tile of up
+//             to 6 rows of x.
+//   blocked   A panel of weights is widened to F32 in the L2 cache and multiplied with about 128
+//             rows of x.
 //
-// Both go over k in pieces that fit in a cache; accumulators are put down after a piece and taken
-// up with the next, as they are, so the pieces do not change the order.
+// Both paths go over k in pieces that fit in a cache. Accumulators are stored after a piece and
+// loaded unchanged for the next one, so the pieces do not change the order.
 //
-// x is first laid out anew, zero-padded, in the order in which the kernels read it:
+// First, x is copied, with zero padding, into the order in which the kernels read it:
 //   [row tile][half step][rows of the tile][L]   f32
-// A step is 2L consecutive k. Its halves are k in [0, L) and [L, 2L) of it; for BF16 the even and
-// the odd k, because 2L loaded weights are then widened by one shift and one AND.
+// A step is 2L consecutive k. Its halves are the first L and the last L of them. For BF16 its
+// halves are the even and the odd k, because 2L loaded weights are then widened by one shift and
+// one AND.
 
 #include <algorithm>
 #include <cassert>
@@ -35,26 +37,28 @@
 namespace tandem {
 namespace {
 
-// Up to here weights are widened on their way into the registers, for each row tile anew.
+// Largest number of rows for which every row tile widens the weights in registers.
 constexpr size_t kMaxFewRows = 16;
-// Few rows: floats of x that stay in L1 while they meet weight row after weight row, and how many
-// tiles of weight rows they meet.
+// Few rows: the number of floats of x that stay in L1 while weight rows are multiplied with them,
+// and the number of tiles of these weight rows.
 constexpr size_t kSliceFloats = 6 << 10;
 constexpr size_t kGroupStrips = 8;
-// Blocked: rows of x, weight rows and k that meet in the L2 cache, where x takes 0.5 MiB, the panel
-// 0.25 MiB and the accumulators 0.5 MiB. A row tile of x and a strip of the panel fit in L1.
+// Blocked: the numbers of rows of x, weight rows, and k that are in the L2 cache together. There x
+// takes 0.5 MiB, the panel 0.25 MiB and the accumulators 0.5 MiB. A row tile of x and a strip of
+// the panel fit in L1.
 constexpr size_t kPanelXRows = 128;
 constexpr size_t kPanelRows = 64;
 constexpr size_t kPanelDepth = 1024;
-// Rows of x that are packed at a time; bounds the scratch memory.
+// Largest number of rows of x that are packed at a time. It bounds the scratch memory.
 constexpr size_t kBlockRows = 512;
-// Weights that a task of the few-row path reads: enough to hide the cost of claiming it.
+// Bytes of weights that a task of the few-row path reads. They are enough to hide the cost of
+// claiming the task.
 constexpr size_t kMinTaskBytes = 64 << 10;
 constexpr size_t kMaxTaskBytes = 1 << 20;
-// Packing less x than this is not worth waking a helper for.
+// Packing fewer floats of x than this is not worth waking a helper.
 constexpr size_t kMinParallelPack = 32 << 10;
 
-// Grows, never shrinks: no allocation in steady state.
+// A buffer that grows and never shrinks, so that the steady state allocates nothing.
 class ScratchFloats {
  public:
   float* Reserve(size_t count) {
@@ -75,13 +79,13 @@ struct Job {
   const MatMulArgs* args;
   size_t first_row;
   size_t rows;
-  size_t packed_offset;  // of x, in floats
+  size_t packed_offset;  // offset of the packed x, in floats
   bool packs_x;          // false: an earlier product of the call has the same x
   size_t rows_per_task;  // weight rows
   int64_t first_task;
 };
 
-// Per thread: a caller's packed x, every thread's panel and accumulators.
+// Scratch memory of a thread: a caller's packed x, and every thread's panel and accumulators.
 struct Scratch {
   ScratchFloats packed_x;
   ScratchFloats panel;
@@ -96,8 +100,8 @@ Scratch& ThreadScratch() {
 
 size_t CeilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
 
-// Part `index` of `total` cut into `parts` parts whose sizes differ by one at most, larger ones
-// first.
+// Returns part `index` of `total`, which is cut into `parts` parts. Their sizes differ by at most
+// one, and larger parts come first.
 struct Part {
   size_t begin;
   size_t size;
@@ -126,8 +130,8 @@ constexpr F32 kF32;
 constexpr size_t kLanes = HWY_LANES(float);
 constexpr size_t kStep = 2 * kLanes;
 
-// A register tile is kTileRows rows of x by kTileCols rows of W: accumulators, the widened weights
-// and one vector of x fit in 32 or in 16 registers.
+// A register tile is kTileRows rows of x by kTileCols rows of W. Its accumulators, the widened
+// weights and one vector of x fit in 32 or in 16 registers.
 #if HWY_MAX_BYTES == 64 || HWY_ARCH_ARM_A64
 constexpr size_t kTileRows = 6;
 constexpr size_t kTileCols = 4;
@@ -136,7 +140,8 @@ constexpr size_t kTileRows = 4;
 constexpr size_t kTileCols = 3;
 #endif
 
-// Weights start anywhere: a file's tensors need not be aligned, even to their own elements.
+// Weights may start at any byte, because the tensors of a file need not be aligned to their
+// elements.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadBytes(D d, const uint8_t* at) {
 #if HWY_TARGET == HWY_SCALAR
@@ -183,9 +188,9 @@ struct F32Weights {
   static HWY_INLINE Vec Second(const uint8_t* at) { return First(at + kLanes * kBytes); }
 };
 
-// --- The order of the sum: these three are all that touches an accumulator.
+// --- The order of the sum. Only these three functions change an accumulator.
 
-// One half step: acc[m, n] += w[n] * x[m]. x [M, L].
+// Adds one half step: acc[m, n] += w[n] * x[m]. x has the shape [M, L].
 template <size_t M>
 HWY_INLINE void AddHalfStep(const Vec (&w)[kTileCols], const float* HWY_RESTRICT x,
                             Vec (&acc)[M * kTileCols]) {
@@ -199,7 +204,8 @@ HWY_INLINE void AddHalfStep(const Vec (&w)[kTileCols], const float* HWY_RESTRICT
   }
 }
 
-// One level of the tree: sums of neighbouring lanes, a's in the lower half, b's in the upper.
+// Adds one level of the tree: the sums of adjacent lanes, a's in the lower half and b's in the
+// upper.
 HWY_INLINE Vec AddNeighbours(Vec a, Vec b) { return hn::Add(Evens(a, b), Odds(a, b)); }
 
 // Adds the lanes of each of C <= L vectors: lane i of the result is the sum of acc[i].
@@ -227,7 +233,7 @@ HWY_INLINE Vec SumLanes(const Vec* acc) {
 struct Depth {
   size_t step;
   size_t steps;
-  bool first;  // of its product
+  bool first;  // whether it is the first piece of its product
   bool last;
 };
 
@@ -248,7 +254,7 @@ HWY_INLINE void Begin(const Depth& depth, const Tile& tile, Vec (&acc)[C]) {
   }
 }
 
-// Sums of acc[0 … C), in groups of L.
+// Adds up the lanes of acc[0 … C), in groups of L.
 template <size_t C>
 HWY_INLINE void StoreSums(const Vec* acc, float* HWY_RESTRICT sums) {
   if constexpr (C > kLanes) {
@@ -293,7 +299,7 @@ HWY_INLINE void WithTileRows(size_t rows, const F& f) {
   f(std::integral_constant<size_t, M>());
 }
 
-// The weights of a tile of weight rows from a step on. What is missing of it repeats the last row.
+// The weights of a tile of weight rows, beginning at a step. Missing rows repeat the last row.
 template <class W>
 struct Strip {
   const uint8_t* rows[kTileCols];
@@ -306,7 +312,8 @@ struct Strip {
     }
   }
 
-  // Points to a zero-padded copy of the product's last, partial step: W may end where a page ends.
+  // Points to a zero-padded copy of the product's last, partial step, because W may end where a
+  // page ends.
   HWY_INLINE void MoveToPartialStep(size_t full_steps, size_t weights,
                                     uint8_t (&copy)[kTileCols][kStep * W::kBytes]) {
     for (size_t n = 0; n < kTileCols; ++n) {
@@ -331,7 +338,7 @@ HWY_INLINE void AddStep(const uint8_t* const (&rows)[kTileCols], size_t offset,
   AddHalfStep<M>(w, x + M * kLanes, acc);
 }
 
-// Meanwhile fetches rows [fetch_begin, fetch_end) of the strip that comes next.
+// Also prefetches rows [fetch_begin, fetch_end) of the next strip.
 template <class W, size_t M>
 HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W> strip,
                               const float* HWY_RESTRICT x, const Strip<W>& next, size_t fetch_begin,
@@ -418,7 +425,7 @@ HWY_NOINLINE void PanelTile(const Depth& depth, const Tile& tile, const float* H
                             const float* HWY_RESTRICT x) {
   Vec acc[M * kTileCols];
   Begin(depth, tile, acc);
-  // Unrolled: the counting would take turns with the multiply-adds on their ports.
+  // This loop is unrolled, because counting would compete with the multiply-adds for their ports.
 #pragma GCC unroll 4
   for (size_t half_step = 0; half_step < 2 * depth.steps; ++half_step) {
     Vec w[kTileCols];
@@ -431,7 +438,8 @@ HWY_NOINLINE void PanelTile(const Depth& depth, const Tile& tile, const float* H
   End(depth, tile, acc);
 }
 
-// Asks for memory that is needed soon, a few cache lines at a time, so that reading keeps pace with
+// Prefetches memory that is needed soon, a few cache lines at a time, so that reading keeps pace
+// with
 // computing: `rows` rows of `bytes`, `stride` apart, in `calls` calls of Step.
 class Fetcher {
  public:
@@ -458,7 +466,7 @@ class Fetcher {
   }
 
  private:
-  uintptr_t at_;  // no pointer: it may lie outside of the matrix
+  uintptr_t at_;  // an address that may lie outside of the matrix, and so is no pointer
   size_t lines_per_row_;
   size_t lines_left_in_row_;
   size_t to_next_row_;
@@ -473,7 +481,7 @@ void Blocked(const Job& job, const float* packed_x, size_t col_begin, size_t col
   const size_t tiles = CeilDiv(job.rows, kTileRows);
   const size_t strips = CeilDiv(col_end - col_begin, kTileCols);
   const size_t pieces = CeilDiv(steps * kStep, kPanelDepth);
-  const size_t groups = CeilDiv(job.rows, kPanelXRows);  // of row tiles
+  const size_t groups = CeilDiv(job.rows, kPanelXRows);  // groups of row tiles
   constexpr size_t kTileSums = kTileRows * kTileCols * kLanes;
   const size_t strip_floats = CeilDiv(steps, pieces) * kStep * kTileCols;
   Scratch& scratch = ThreadScratch();
@@ -489,7 +497,7 @@ void Blocked(const Job& job, const float* packed_x, size_t col_begin, size_t col
         const Strip<W> strip(args, col_begin + s * kTileCols, k.begin);
         WidenStrip(args, depth, strip, panel + s * strip_floats);
       }
-      // The next panel: of these weight rows, or after all else of the ones that follow.
+      // The next panel has the same weight rows, or the following ones after the last piece.
       const Part next_k = PartOf(steps, pieces, depth.last ? 0 : piece + 1);
       const size_t next_col = depth.last && g + 1 == groups ? col_end : col_begin;
       Fetcher weights(Strip<W>(args, next_col, next_k.begin).rows[0],
@@ -521,7 +529,7 @@ void Blocked(const Job& job, const float* packed_x, size_t col_begin, size_t col
 
 // --- x
 
-// Lays row tile `tile` of the job's x out as the head of this file says.
+// Packs row tile `tile` of the job's x as the head of this file describes.
 void PackTile(const Job& job, size_t tile, float* packed_x) {
   const MatMulArgs& args = *job.args;
   const Part part = PartOf(job.rows, CeilDiv(job.rows, kTileRows), tile);
@@ -550,7 +558,7 @@ void PackTile(const Job& job, size_t tile, float* packed_x) {
   }
 }
 
-// --- All of it
+// --- The whole product
 
 template <class W>
 void RunTask(const Job& job, const float* packed_x, size_t col_begin, size_t col_end) {
@@ -561,7 +569,7 @@ void RunTask(const Job& job, const float* packed_x, size_t col_begin, size_t col
   }
 }
 
-// Fills `jobs` with row block `block` of every product that has one; returns the number of floats
+// Fills `jobs` with row block `block` of every product that has one. Returns the number of floats
 // of packed x.
 size_t PlanBlock(std::span<const MatMulArgs> products, size_t block, int num_threads,
                  std::vector<Job>& jobs) {

@@ -1,20 +1,20 @@
-// Matrix product on a GPU with F32 or F16 weights, without matrix units, made for few rows (decode,
-// verify): bound by reading the weights once. With BF16 weights see matmul_bf16_cuda.cu.
+// Matrix product on a GPU with F32 or F16 weights, without matrix units. It is made for few rows
+// (decode, verify), where reading the weights once is the limit. matmul_bf16_cuda.cu handles BF16.
 //
-// A block of eight warps computes kFeatures features of each of its groups of warps; the warps of a
-// group share the features and split in_features between them. A lane reads 16 bytes of a weight
+// A block of eight warps computes kFeatures features for each of its groups of warps. The warps of
+// a group share the features and split in_features between them. A lane reads 16 bytes of a weight
 // row at a time, so that a warp reads 512 bytes in a row, and every weight that is read is
 // multiplied with all rows of x, which come from the L1 cache.
 //
-// out[m, n] is, for each lane, one chain of fused multiply-adds over its k ascending, then a
-// butterfly over the lanes, then the warps of the group ascending. Lanes, groups and their number
-// follow from in_features and out_features alone: the bits do not depend on `rows` or on what else
-// is in the batch.
+// out[m, n] is one chain of fused multiply-adds for each lane, over its k in ascending order, then
+// a butterfly over the lanes, then a sum over the warps of the group in ascending order. Lanes and
+// groups follow from in_features and out_features alone, so the bits do not depend on `rows` or on
+// the batch.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_bf16_cuda.h"
 
@@ -22,9 +22,9 @@ namespace tandem {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kFeatures = 4;   // of a warp
+constexpr int kFeatures = 4;   // features of a warp
 constexpr int kStep = kEight;  // elements of a weight row that a lane takes at a time
-constexpr int kMostRows = 8;   // of x in one pass over the weights
+constexpr int kMostRows = 8;   // largest number of rows of x in one pass over the weights
 
 // Grid: (blocks of features, blocks of kRows rows).
 template <DType kType, int kRows>

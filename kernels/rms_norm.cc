@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Four chains hide the latency of the multiply-adds; the order depends on `size` alone.
+// Four chains hide the latency of the multiply-adds. The order depends on `size` alone.
 float SumOfSquares(const float* x, size_t size) {
   const hn::ScalableTag<float> d;
   const size_t n = hn::Lanes(d);
@@ -37,21 +37,26 @@ float SumOfSquares(const float* x, size_t size) {
   return sum;
 }
 
-void RmsNormRows(const RmsNormArgs& args) {
+void RmsNormHead(const RmsNormArgs& args, const float* x, float* out) {
   const hn::ScalableTag<float> d;
   const size_t n = hn::Lanes(d);
+  const float mean = SumOfSquares(x, args.size) / static_cast<float>(args.size);
+  const float scale = 1.0f / std::sqrt(mean + args.eps);
+  const auto scales = hn::Set(d, scale);
+  size_t i = 0;
+  for (; i + n <= args.size; i += n) {
+    const auto scaled = hn::Mul(hn::LoadU(d, x + i), scales);
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, args.weight + i)), d, out + i);
+  }
+  for (; i < args.size; ++i) out[i] = x[i] * scale * args.weight[i];
+}
+
+void RmsNormRows(const RmsNormArgs& args) {
   for (size_t r = 0; r < args.rows; ++r) {
-    const float* x = args.x + r * args.x_stride;
-    float* out = args.out + r * args.out_stride;
-    const float mean = SumOfSquares(x, args.size) / static_cast<float>(args.size);
-    const float scale = 1.0f / std::sqrt(mean + args.eps);
-    const auto scales = hn::Set(d, scale);
-    size_t i = 0;
-    for (; i + n <= args.size; i += n) {
-      const auto scaled = hn::Mul(hn::LoadU(d, x + i), scales);
-      hn::StoreU(hn::Mul(scaled, hn::LoadU(d, args.weight + i)), d, out + i);
+    for (size_t h = 0; h < args.num_heads; ++h) {
+      RmsNormHead(args, args.x + r * args.x_stride + h * args.size,
+                  args.out + r * args.out_stride + h * args.size);
     }
-    for (; i < args.size; ++i) out[i] = x[i] * scale * args.weight[i];
   }
 }
 
@@ -69,12 +74,15 @@ void RmsNorm(const RmsNormArgs& args) { HWY_DYNAMIC_DISPATCH(RmsNormRows)(args);
 
 void RmsNormReference(const RmsNormArgs& args) {
   for (size_t r = 0; r < args.rows; ++r) {
-    const float* x = args.x + r * args.x_stride;
-    double sum = 0;
-    for (size_t i = 0; i < args.size; ++i) sum += static_cast<double>(x[i]) * x[i];
-    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(args.size) + args.eps);
-    for (size_t i = 0; i < args.size; ++i) {
-      args.out[r * args.out_stride + i] = static_cast<float>(x[i] * scale * args.weight[i]);
+    for (size_t h = 0; h < args.num_heads; ++h) {
+      const float* x = args.x + r * args.x_stride + h * args.size;
+      float* out = args.out + r * args.out_stride + h * args.size;
+      double sum = 0;
+      for (size_t i = 0; i < args.size; ++i) sum += static_cast<double>(x[i]) * x[i];
+      const double scale = 1.0 / std::sqrt(sum / static_cast<double>(args.size) + args.eps);
+      for (size_t i = 0; i < args.size; ++i) {
+        out[i] = static_cast<float>(x[i] * scale * args.weight[i]);
+      }
     }
   }
 }

@@ -1,24 +1,26 @@
-// Root-mean-square normalisation (Zhang and Sennrich 2019), as Llama uses it.
+// Root-mean-square normalization (Zhang and Sennrich 2019), as Llama uses it for rows and Qwen3 for
+// heads too.
 #ifndef TANDEM_KERNELS_RMS_NORM_H_
 #define TANDEM_KERNELS_RMS_NORM_H_
 
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/device/stream.h"
 
 namespace tandem {
 
-// out[r, i] = x[r, i] / sqrt(mean_i(x[r, i]^2) + eps) * weight[i]
-//   x       [rows, size]  f32, rows x_stride floats apart
-//   weight  [size]        f32
-//   out     [rows, size]  f32, rows out_stride floats apart; may be x itself
-// Nothing needs to be aligned. Runs in the caller; a row's bits do not depend on the other rows.
+// out[r, h, i] = x[r, h, i] / sqrt(mean_i(x[r, h, i]^2) + eps) * weight[i]
+//   x       [rows, num_heads, size]  f32, rows x_stride floats apart, heads contiguous
+//   weight  [size]                   f32
+//   out     [rows, num_heads, size]  f32, rows out_stride floats apart; may be x itself
+// Nothing needs to be aligned. Runs in the caller; a head's bits depend on that head alone.
 // PRECOND: size >= 1.
 struct RmsNormArgs {
   const float* x = nullptr;
   size_t x_stride = 0;
   size_t rows = 0;
+  size_t num_heads = 1;  // each is normalized by itself
   size_t size = 0;
   const float* weight = nullptr;
   float eps = 0;
@@ -28,11 +30,11 @@ struct RmsNormArgs {
 
 void RmsNorm(const RmsNormArgs& args);
 
-// The same on a GPU (rms_norm_cuda.cu): pointers are of device memory; enqueued on `stream`,
-// nothing waits. INTERNAL: the launch was refused.
+// The same on a GPU (rms_norm_cuda.cu). Pointers are device pointers. The work is enqueued on
+// `stream`; the call does not wait. INTERNAL: the launch was refused.
 absl::Status RmsNorm(const RmsNormArgs& args, CudaStream stream);
 
-// The same in plain loops over doubles: what tests compare with.
+// The same in plain loops over doubles. Tests compare with it.
 void RmsNormReference(const RmsNormArgs& args);
 
 }  // namespace tandem

@@ -1,16 +1,17 @@
-// Root-mean-square normalisation on a GPU: a block a row.
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+// Root-mean-square normalization on a GPU: a block of threads for each head of each row.
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 #include "kernels/rms_norm.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kThreads = 256;  // always: what a thread sums up depends on it
+constexpr int kThreads = 256;  // constant, because the order of the sums depends on it
 
-__global__ void __launch_bounds__(kThreads) RmsNormRow(RmsNormArgs args) {
-  const float* const x = args.x + blockIdx.x * args.x_stride;
-  float* const out = args.out + blockIdx.x * args.out_stride;
+// Grid: (rows, heads).
+__global__ void __launch_bounds__(kThreads) RmsNormHead(RmsNormArgs args) {
+  const float* const x = args.x + blockIdx.x * args.x_stride + blockIdx.y * args.size;
+  float* const out = args.out + blockIdx.x * args.out_stride + blockIdx.y * args.size;
   float sum = 0;
   for (size_t i = threadIdx.x; i < args.size; i += kThreads) sum = __fmaf_rn(x[i], x[i], sum);
   sum = BlockSum(sum, SharedMemory<float>());
@@ -25,9 +26,9 @@ __global__ void __launch_bounds__(kThreads) RmsNormRow(RmsNormArgs args) {
 
 absl::Status RmsNorm(const RmsNormArgs& args, CudaStream stream) {
   if (args.rows == 0) return absl::OkStatus();
-  return Launch("RmsNorm", RmsNormRow,
-                {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), kWarpSize * sizeof(float)},
-                stream, args);
+  const dim3 grid(static_cast<unsigned>(args.rows), static_cast<unsigned>(args.num_heads));
+  return Launch("RmsNorm", RmsNormHead, {grid, dim3(kThreads), kWarpSize * sizeof(float)}, stream,
+                args);
 }
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al. 2021) in Hugging Face's layout: dimension i turns with
-// dimension i + head_size / 2.
+// Rotary position embedding (Su et al. 2021) in Hugging Face's layout: dimension i is rotated
+// together with dimension i + head_size / 2.
 #ifndef TANDEM_KERNELS_ROPE_H_
 #define TANDEM_KERNELS_ROPE_H_
 
@@ -7,16 +7,16 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/device/stream.h"
 
 namespace tandem {
 
-// Turns every head of every row by the angles of the row's position, in place.
+// Rotates every head of every row by the angles of the row's position, in place.
 //   x          [rows, num_heads, head_size]  f32, rows x_stride floats apart, heads contiguous
 //   positions  [rows]                        i32, in [0, positions of the table)
-//   table      [positions, head_size]        f32: cosines of the head_size / 2 angles, then their
-//   sines
-// Nothing needs to be aligned. Runs in the caller; rows are independent. PRECOND: head_size is
+//   table      [positions, head_size]        f32, the cosines of the head_size / 2 angles, then
+//                                            their sines
+// Nothing needs to be aligned. Runs in the caller. Rows are independent. PRECOND: head_size is
 // even.
 struct RopeArgs {
   float* x = nullptr;
@@ -30,11 +30,11 @@ struct RopeArgs {
 
 void Rope(const RopeArgs& args);
 
-// The same on a GPU (rope_cuda.cu): pointers are of device memory; enqueued on `stream`, nothing
-// waits. INTERNAL: the launch was refused.
+// The same on a GPU (rope_cuda.cu). Pointers are device pointers. The work is enqueued on `stream`;
+// the call does not wait. INTERNAL: the launch was refused.
 absl::Status Rope(const RopeArgs& args, CudaStream stream);
 
-// The same in plain loops over doubles: what tests compare with.
+// The same in plain loops over doubles. Tests compare with it.
 void RopeReference(const RopeArgs& args);
 
 }  // namespace tandem

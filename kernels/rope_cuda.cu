@@ -1,6 +1,6 @@
-// Rotary position embedding on a GPU: a thread a pair of dimensions.
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+// Rotary position embedding on a GPU. Each thread rotates one pair of dimensions.
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 #include "kernels/rope.h"
 
 namespace tandem {

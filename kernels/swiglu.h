@@ -5,15 +5,15 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/device/stream.h"
 
 namespace tandem {
 
 // gate[r, i] = silu(gate[r, i]) * up[r, i], silu(x) = x / (1 + exp(-x))
 //   gate  [rows, size]  f32, rows gate_stride floats apart; in and out
 //   up    [rows, size]  f32, rows up_stride floats apart; must not overlap gate's elements
-// Nothing needs to be aligned. Runs in the caller; an element's bits depend on its own inputs and
-// its place in the row.
+// Nothing needs to be aligned. Runs in the caller. An element's bits depend on its own inputs and
+// on its place in the row.
 struct SwiGluArgs {
   float* gate = nullptr;
   size_t gate_stride = 0;
@@ -25,11 +25,11 @@ struct SwiGluArgs {
 
 void SwiGlu(const SwiGluArgs& args);
 
-// The same on a GPU (swiglu_cuda.cu): pointers are of device memory; enqueued on `stream`, nothing
-// waits. INTERNAL: the launch was refused.
+// The same on a GPU (swiglu_cuda.cu). Pointers are device pointers. The work is enqueued on
+// `stream`; the call does not wait. INTERNAL: the launch was refused.
 absl::Status SwiGlu(const SwiGluArgs& args, CudaStream stream);
 
-// The same in plain loops over doubles: what tests compare with.
+// The same in plain loops over doubles. Tests compare with it.
 void SwiGluReference(const SwiGluArgs& args);
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
-// The gate of Llama's MLP on a GPU: a thread an element.
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+// The gate of Llama's MLP on a GPU. Each thread computes one element.
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 #include "kernels/swiglu.h"
 
 namespace tandem {

@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-// Longer than the gap between two parallel regions of a forward pass, short beside a scheduler's
-// time slice.
+// Time that a helper spins. It is longer than the gap between two parallel regions of a forward
+// pass, and short compared with a scheduler's time slice.
 constexpr std::chrono::microseconds kSpin{40};
 
 inline void Pause() {
@@ -21,7 +21,7 @@ inline void Pause() {
 #endif
 }
 
-// Waits while `value` is `old`: at most kSpin of polling, then asleep until it is notified.
+// Waits while `value` is `old`. Polls for at most kSpin, then sleeps until it is notified.
 template <typename T>
 void WaitWhileEqual(const std::atomic<T>& value, T old) {
   const auto deadline = std::chrono::steady_clock::now() + kSpin;
@@ -37,11 +37,11 @@ void WaitWhileEqual(const std::atomic<T>& value, T old) {
 }  // namespace
 
 // A job is claimed task by task from one word, (generation << 32) | tasks left, by compare and
-// swap. A helper that was asleep or off the CPU while its job ended fails the swap: it never
+// swap. A helper that slept or lost the CPU while its job ended fails the swap. So a helper never
 // touches a later job, and the caller never waits for a helper that has not begun a task.
 struct ThreadPool::State {
   alignas(64) std::atomic<uint64_t> claim{0};
-  // Of the current job; read only by a thread that holds an unfinished task of it.
+  // The current job. Only a thread that holds an unfinished task of the job reads these fields.
   const TaskRef* task = nullptr;
   uint32_t num_tasks = 0;
   // The futexes: helpers sleep on `generation`, the caller on `num_unfinished`.

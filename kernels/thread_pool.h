@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-// Non-owning reference to a callable `void(int64_t task)`; must outlive the call that it is passed
-// to.
+// Non-owning reference to a callable `void(int64_t task)`. The callable must outlive the call that
+// the reference is passed to.
 class TaskRef {
  public:
   template <typename F>
@@ -22,11 +22,11 @@ class TaskRef {
   void (*call_)(const void*, int64_t);
 };
 
-// The calling thread and `num_threads - 1` helpers share the tasks of one ParallelFor. Which thread
-// runs a task never changes a result: every task writes its own outputs and reduces in an order of
-// its own. Helpers spin for some microseconds after a ParallelFor, since the next one of a forward
-// pass follows at once, then sleep: an idle pool uses no CPU. One ParallelFor at a time; not
-// re-entrant.
+// The calling thread and `num_threads - 1` helpers share the tasks of one ParallelFor. A result
+// does not depend on which thread runs a task: every task writes its own outputs and has its own
+// order of sums. After a ParallelFor the helpers spin for some microseconds, because the next
+// ParallelFor of a forward pass follows at once. Then they sleep, and an idle pool uses no CPU. One
+// ParallelFor runs at a time. The pool is not re-entrant.
 class ThreadPool {
  public:
   // num_threads >= 1; 1 runs everything in the caller.

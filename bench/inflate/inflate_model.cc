@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
     std::cerr << "inflate_model: " << status.message() << "\n";
     return 1;
   }
-  if (const auto config = tandem::ModelConfig::Load(from); config.ok()) {
+  if (const auto config = tandem::ModelDescription::Load(from); config.ok()) {
     std::cout << to.string() << ": "
               << (IsExact(*config, shape)
                       ? "the small model's logits, but for the rounding of sums"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/checkpoint.h"
-#include "common/model/llama_weights.h"
+#include "common/model/checkpoint/checkpoint.h"
+#include "common/model/model_weights.h"
 #include "common/status.h"
 #include "kernels/dtype.h"
 
@@ -47,7 +47,7 @@ struct Inflated {
   std::vector<int64_t> row_of;  // [rows] of the source, or kAdded or kZero
   std::vector<int64_t> col_of;  // [cols] likewise
   double scale = 1;
-  double fill_deviation = 0;  // of what is not of the model: uniform; 0: zeros
+  double fill_deviation = 0;  // deviation of the uniform fill outside of the model; 0: zeros
   std::optional<std::pair<size_t, float>> mark = {};  // column and value, in rows of the model
   std::optional<std::pair<size_t, float>> added_mark = {};  // in the others
 };
@@ -103,24 +103,24 @@ std::vector<int64_t> PlaceHeads(size_t num_groups, size_t heads, size_t head_siz
 
 class Plan {
  public:
-  Plan(const ModelConfig& config, const InflatedShape& shape, const LlamaWeights& weights)
+  Plan(const ModelDescription& config, const InflatedShape& shape, const ModelWeights& weights)
       : config_(config), shape_(shape), weights_(weights) {
-    const size_t group = config.num_heads / config.num_kv_heads;
+    const size_t group = config.attention.num_heads / config.attention.num_kv_heads;
     const size_t large_group = shape.num_heads / shape.num_kv_heads;
     const auto place = [&](size_t heads, size_t large_heads, bool paired) {
-      return PlaceHeads(config.num_kv_heads, heads, config.head_size, shape.num_kv_heads,
-                        large_heads, shape.head_size, paired);
+      return PlaceHeads(config.attention.num_kv_heads, heads, config.attention.head_size,
+                        shape.num_kv_heads, large_heads, shape.head_size, paired);
     };
     query_rows_ = place(group, large_group, true);
     key_rows_ = place(1, 1, true);
     value_rows_ = place(1, 1, false);
     mixed_cols_ = place(group, large_group, false);
     hidden_ = First(config.hidden_size, shape.hidden_size);
-    inner_ = First(config.intermediate_size, shape.intermediate_size);
+    inner_ = First(config.mlp.inner_size, shape.intermediate_size);
     norm_scale_ =
         std::sqrt(static_cast<double>(config.hidden_size) / static_cast<double>(shape.hidden_size));
-    query_scale_ =
-        std::sqrt(static_cast<double>(shape.head_size) / static_cast<double>(config.head_size));
+    query_scale_ = std::sqrt(static_cast<double>(shape.head_size) /
+                             static_cast<double>(config.attention.head_size));
   }
 
   std::vector<Inflated> Make() {
@@ -144,24 +144,23 @@ class Plan {
   }
 
   void AddLayer(size_t l) {
-    const LlamaLayerWeights* layer = l < weights_.layers.size() ? &weights_.layers[l] : nullptr;
+    const LayerWeights* layer = l < weights_.layers.size() ? &weights_.layers[l] : nullptr;
     const std::string prefix = absl::StrCat("model.layers.", l, ".");
     // Rows whose results go nowhere, and columns that meet zeros.
     const double wide = 1 / std::sqrt(static_cast<double>(shape_.hidden_size));
-    const auto add = [&](const std::string& name, const Linear LlamaLayerWeights::*linear,
+    const auto add = [&](const std::string& name, const Linear LayerWeights::*linear,
                          const std::vector<int64_t>& rows, const std::vector<int64_t>& cols,
                          double deviation, double scale = 1) {
       const Linear* const source = layer != nullptr ? &(layer->*linear) : nullptr;
       Inflated& tensor = AddMatrix(prefix + name + ".weight", source, rows, cols);
       tensor.fill_deviation = deviation;
       tensor.scale = scale;
-      const bool has_bias = name.starts_with("mlp") ? config_.mlp_bias : config_.attention_bias;
-      if (!has_bias) return;
+      if (!HasBias(linear)) return;
       AddVector(prefix + name + ".bias", source != nullptr ? &source->bias : nullptr, rows);
       tensors_.back().scale = scale;
     };
     AddNorm(prefix + "input_layernorm.weight", layer != nullptr ? &layer->attention_norm : nullptr);
-    using Layer = LlamaLayerWeights;
+    using Layer = LayerWeights;
     add("self_attn.q_proj", &Layer::query, query_rows_, hidden_, wide, query_scale_);
     add("self_attn.k_proj", &Layer::key, key_rows_, hidden_, wide);
     add("self_attn.v_proj", &Layer::value, value_rows_, hidden_, wide);
@@ -171,6 +170,15 @@ class Plan {
     add("mlp.gate_proj", &Layer::gate, inner_, hidden_, wide);
     add("mlp.up_proj", &Layer::up, inner_, hidden_, wide);
     add("mlp.down_proj", &Layer::down, hidden_, inner_, 0);
+  }
+
+  bool HasBias(const Linear LayerWeights::*linear) const {
+    using Layer = LayerWeights;
+    if (linear == &Layer::query || linear == &Layer::key || linear == &Layer::value) {
+      return config_.attention.qkv_bias;
+    }
+    return linear == &Layer::attention_output ? config_.attention.output_bias
+                                              : config_.mlp.has_bias;
   }
 
   Inflated& AddMatrix(const std::string& name, const Linear* source,
@@ -210,9 +218,9 @@ class Plan {
     tensors_.back().scale = norm_scale_;
   }
 
-  const ModelConfig& config_;
+  const ModelDescription& config_;
   const InflatedShape& shape_;
-  const LlamaWeights& weights_;
+  const ModelWeights& weights_;
   std::vector<int64_t> query_rows_;
   std::vector<int64_t> key_rows_;
   std::vector<int64_t> value_rows_;
@@ -322,7 +330,7 @@ absl::Status WriteText(const std::filesystem::path& path, const std::string& tex
 }
 
 absl::Status WriteConfig(const std::filesystem::path& from, const std::filesystem::path& to,
-                         const ModelConfig& config, const InflatedShape& shape) {
+                         const ModelDescription& config, const InflatedShape& shape) {
   TANDEM_ASSIGN_OR_RETURN(Json json, ReadJson(from / "config.json"));
   json["vocab_size"] = shape.vocabulary_size;
   json["hidden_size"] = shape.hidden_size;
@@ -331,7 +339,7 @@ absl::Status WriteConfig(const std::filesystem::path& from, const std::filesyste
   json["num_attention_heads"] = shape.num_heads;
   json["num_key_value_heads"] = shape.num_kv_heads;
   json["head_dim"] = shape.head_size;
-  json["rms_norm_eps"] = config.rms_norm_eps * static_cast<double>(config.hidden_size) /
+  json["rms_norm_eps"] = config.norm_eps * static_cast<double>(config.hidden_size) /
                          static_cast<double>(shape.hidden_size);
   return WriteText(to / "config.json", json.dump(2) + "\n");
 }
@@ -384,34 +392,39 @@ InflatedShape Llama3B() {
           .head_size = 128};
 }
 
-bool IsExact(const ModelConfig& config, const InflatedShape& shape) {
+bool IsExact(const ModelDescription& config, const InflatedShape& shape) {
   return IsPowerOfFour(shape.hidden_size, config.hidden_size) &&
-         IsPowerOfFour(shape.head_size, config.head_size);
+         IsPowerOfFour(shape.head_size, config.attention.head_size);
 }
 
-absl::Status CheckInflation(const ModelConfig& config, const InflatedShape& shape) {
+absl::Status CheckInflation(const ModelDescription& config, const InflatedShape& shape) {
   const std::tuple<const char*, size_t, size_t> sizes[] = {
       {"vocab_size", config.vocabulary_size, shape.vocabulary_size},
       {"hidden_size", config.hidden_size, shape.hidden_size},
-      {"intermediate_size", config.intermediate_size, shape.intermediate_size},
+      {"intermediate_size", config.mlp.inner_size, shape.intermediate_size},
       {"num_hidden_layers", config.num_layers, shape.num_layers},
-      {"num_key_value_heads", config.num_kv_heads, shape.num_kv_heads},
-      {"head_dim", config.head_size, shape.head_size}};
+      {"num_key_value_heads", config.attention.num_kv_heads, shape.num_kv_heads},
+      {"head_dim", config.attention.head_size, shape.head_size}};
   for (const auto& [name, small, large] : sizes) {
     if (large >= small) continue;
     return InvalidArgument(absl::StrCat(name, ": the model has ", small, ", the shape ", large));
   }
   if (shape.num_heads % shape.num_kv_heads != 0 ||
-      shape.num_heads / shape.num_kv_heads < config.num_heads / config.num_kv_heads) {
-    return InvalidArgument(absl::StrCat("num_attention_heads: the model has ", config.num_heads,
-                                        " for ", config.num_kv_heads, " of keys, the shape ",
+      shape.num_heads / shape.num_kv_heads <
+          config.attention.num_heads / config.attention.num_kv_heads) {
+    return InvalidArgument(absl::StrCat("num_attention_heads: the model has ",
+                                        config.attention.num_heads, " for ",
+                                        config.attention.num_kv_heads, " of keys, the shape ",
                                         shape.num_heads, " for ", shape.num_kv_heads));
   }
-  if (shape.head_size % config.head_size != 0) {
+  if (shape.head_size % config.attention.head_size != 0) {
     return InvalidArgument(absl::StrCat("head_dim: ", shape.head_size, " is no multiple of the ",
-                                        "model's ", config.head_size));
+                                        "model's ", config.attention.head_size));
   }
-  if (config.rope_scaling.has_value() && shape.head_size != config.head_size) {
+  if (config.attention.has_head_norms) {
+    return InvalidArgument("q_norm: a model that normalizes its heads cannot be inflated");
+  }
+  if (config.attention.rope.scaling.has_value() && shape.head_size != config.attention.head_size) {
     return InvalidArgument("head_dim: cannot change where rope_scaling is set");
   }
   if (shape.vocabulary_size > config.vocabulary_size && shape.hidden_size == config.hidden_size) {
@@ -423,10 +436,10 @@ absl::Status CheckInflation(const ModelConfig& config, const InflatedShape& shap
 absl::Status InflateModel(const std::filesystem::path& from, const std::filesystem::path& to,
                           const InflatedShape& shape,
                           const std::function<void(uint64_t done, uint64_t all)>& on_progress) {
-  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(from));
+  TANDEM_ASSIGN_OR_RETURN(const ModelDescription config, ModelDescription::Load(from));
   TANDEM_RETURN_IF_ERROR(CheckInflation(config, shape));
   TANDEM_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(from));
-  TANDEM_ASSIGN_OR_RETURN(const LlamaWeights weights, LlamaWeights::Load(*checkpoint, config));
+  TANDEM_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Load(*checkpoint, config));
   const DType dtype = weights.embedding.dtype;
   if (dtype == DType::kF16) {
     return InvalidArgument((from / "model.safetensors").string() +

@@ -25,7 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/model/model_config.h"
+#include "common/model/model_description.h"
 
 namespace tandem {
 
@@ -44,9 +44,9 @@ InflatedShape Llama1B();
 InflatedShape Llama3B();
 
 // INVALID_ARGUMENT: the shape does not hold the model, and where.
-absl::Status CheckInflation(const ModelConfig& config, const InflatedShape& shape);
+absl::Status CheckInflation(const ModelDescription& config, const InflatedShape& shape);
 // All scales are powers of 2.
-bool IsExact(const ModelConfig& config, const InflatedShape& shape);
+bool IsExact(const ModelDescription& config, const InflatedShape& shape);
 
 // Writes the inflated model of `from`, weights of BF16 or F32, to the new folder `to`, with the same
 // tokenizer but for entries that no text leads to. `on_progress` is told the bytes that are written

@@ -23,7 +23,7 @@ Format FormatOf(const LogOptions& options) {
 
 std::string_view View(spdlog::string_view_t text) { return {text.data(), text.size()}; }
 
-// Of the line that this thread is logging: sinks format it before `log` returns.
+// Fields of the line that this thread is logging. Sinks format the line before `log` returns.
 thread_local const LogFields* current_fields = nullptr;
 
 class LineFormatter final : public spdlog::formatter {

@@ -13,25 +13,24 @@
 namespace tandem {
 
 struct LogOptions {
-  std::string process;          // how its lines name it: "router", "draft", "verifier"
+  std::string process;          // name of the process in its lines: "router", "draft", "verifier"
   std::string level = "info";   // debug, info, warn, error or off
   std::string format = "text";  // or json
 };
 
-// Gives spdlog its default logger. spdlog::info("…") is for lines that are about nothing in
-// particular.
+// Sets spdlog's default logger. spdlog::info("…") is for lines that have no fields.
 void SetUpLog(const LogOptions& options);
 
-// The same to a sink of the caller's: for tests.
+// The same with the caller's sink. Tests use it.
 void SetUpLog(const LogOptions& options, std::shared_ptr<spdlog::sinks::sink> sink);
 
-// Whether lines of that level are written: for those that cost something to put together.
+// Returns whether lines of this level are written. Called before an expensive line is composed.
 bool Logs(spdlog::level::level_enum level);
 
-// A line about something.
+// Writes a line with fields.
 void LogWith(spdlog::level::level_enum level, const LogFields& fields, std::string_view message);
 
-// What the process ends with; written whatever the level is.
+// Writes the last line of a process that fails. It is written at every level.
 void LogFatal(const LogOptions& options, std::string_view message);
 
 }  // namespace tandem

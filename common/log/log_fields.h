@@ -1,4 +1,4 @@
-// What a log line is about, beside its text: names and values that a program can look for.
+// The fields of a log line: names and values that a program can search for.
 #ifndef TANDEM_COMMON_LOG_LOG_FIELDS_H_
 #define TANDEM_COMMON_LOG_LOG_FIELDS_H_
 
@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-// Names in use: request_id, slot, epoch, session; docs/cli.md lists all. In the order in which they
-// were added.
+// Fields in the order in which they were added. docs/cli.md lists all names in use, such as
+// request_id, slot, epoch and session.
 class LogFields {
  public:
   LogFields& Add(std::string_view name, std::string_view text);
@@ -22,13 +22,13 @@ class LogFields {
   LogFields& Add(std::string_view name, Number number) {
     return AddRaw(name, std::to_string(number));
   }
-  // Nothing where there is no value.
+  // Adds nothing if there is no value.
   template <typename Value>
   LogFields& Add(std::string_view name, const std::optional<Value>& value) {
     return value.has_value() ? Add(name, *value) : *this;
   }
 
-  // `,"name":value` for each; and ` name=value` for each.
+  // json() has `,"name":value` for each field, and text() has ` name=value`.
   const std::string& json() const { return json_; }
   const std::string& text() const { return text_; }
 
@@ -39,7 +39,7 @@ class LogFields {
   std::string text_;
 };
 
-// `text` as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD.
+// Returns `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string ToJsonString(std::string_view text);
 
 }  // namespace tandem

@@ -10,18 +10,18 @@
 
 namespace tandem {
 
-// One JSON object, one line without its end: time (RFC 3339, UTC, microseconds), level, process,
-// message, then the fields.
+// Returns one JSON object on one line, without the line's end: time (RFC 3339, UTC, microseconds),
+// level, process, message, then the fields.
 std::string JsonLogLine(std::chrono::system_clock::time_point time, std::string_view level,
                         std::string_view process, std::string_view message,
                         const LogFields& fields = {});
-// For people: the same parts, the fields at the end. One line whatever they hold: control bytes are
-// escaped.
+// Returns the same parts as text for people, with the fields at the end. The result is always one
+// line, because control bytes are escaped.
 std::string TextLogLine(std::chrono::system_clock::time_point time, std::string_view level,
                         std::string_view process, std::string_view message,
                         const LogFields& fields = {});
 
-// True for what a child that logs JSON writes.
+// Returns true for a line of a child process that logs JSON.
 bool IsJsonObject(std::string_view line);
 
 }  // namespace tandem

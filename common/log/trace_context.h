@@ -1,4 +1,4 @@
-// Where a request comes from, as distributed tracing has it: https://www.w3.org/TR/trace-context/.
+// The origin of a request for distributed tracing: https://www.w3.org/TR/trace-context/.
 #ifndef TANDEM_COMMON_LOG_TRACE_CONTEXT_H_
 #define TANDEM_COMMON_LOG_TRACE_CONTEXT_H_
 
@@ -10,17 +10,18 @@
 
 namespace tandem {
 
-// Of a valid `traceparent`: lower-case hexadecimal digits.
+// The parts of a valid `traceparent`, in lower-case hexadecimal digits.
 struct TraceContext {
-  std::string trace_id;  // 32 of them, not all 0
-  std::string span_id;   // 16, not all 0: the caller's span
+  std::string trace_id;  // 32 digits, not all 0
+  std::string span_id;   // 16 digits, not all 0: the caller's span
 };
 
-// `VERSION-TRACE_ID-SPAN_ID-FLAGS`, as section 3.2 of the recommendation takes it: version 00 has
-// exactly these four parts, later ones may have more, ff is none. Nullopt: not valid.
+// Parses `VERSION-TRACE_ID-SPAN_ID-FLAGS` according to section 3.2 of the recommendation: version
+// 00 has exactly these four parts, later versions may have more, and ff is no version. Returns
+// nullopt if `text` is not valid.
 std::optional<TraceContext> ParseTraceparent(std::string_view text);
 
-// Adds trace_id and span_id; nothing where `traceparent` is not valid, as it is where there is none.
+// Adds trace_id and span_id. Adds nothing if `traceparent` is empty or not valid.
 void AddTrace(std::string_view traceparent, LogFields* fields);
 
 }  // namespace tandem

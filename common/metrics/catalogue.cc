@@ -7,8 +7,8 @@ constexpr const MetricInfo* kSpeculation[] = {
     &kDrafts,           &kDraftTokens,        &kAcceptedTokens,
     &kTestedTokens,     &kAcceptedAtPosition, &kTestedAtPosition,
     &kAcceptedPerDraft, &kRequestAcceptance,  &kEmittedTokens,
-    &kFallbackRounds,   &kDraftLength,        &kBaselineStep,
-    &kSpeculationGain};
+    &kFallbackRounds,   &kRollbacks,          &kRolledBackRows,
+    &kDraftLength,      &kBaselineStep,       &kSpeculationGain};
 constexpr const MetricInfo* kRounds[] = {
     &kRequests, &kTimeToFirstToken, &kTimePerOutputToken, &kQueueWait,  &kRoundStage,   &kRound,
     &kSlots,    &kRequestsWaiting,  &kPreemptions,        &kPrefixHits, &kPrefixLookups};

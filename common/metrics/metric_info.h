@@ -1,4 +1,4 @@
-// How a metric is described, once, for the process that counts it, its text form and the docs.
+// The description of a metric, for the process that counts it, for its text form and for the docs.
 #ifndef TANDEM_COMMON_METRICS_METRIC_INFO_H_
 #define TANDEM_COMMON_METRICS_METRIC_INFO_H_
 
@@ -13,15 +13,15 @@ enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
 
 struct MetricInfo {
   MetricType type;
-  const char* name;    // of Prometheus: a counter's ends with _total
-  const char* unit;    // of one of what is counted
-  const char* labels;  // names, separated by a comma, beside those that all series have
-  const char* help;    // what it counts, for the exposition too
-  const char* advice;  // for the docs alone: what to do when it is unusual
+  const char* name;    // Prometheus name; the name of a counter ends with _total
+  const char* unit;    // unit of the value
+  const char* labels;  // names, separated by commas, without those that all series have
+  const char* help;    // what the metric counts; shown in the text form too
+  const char* advice;  // what to do about an unusual value; shown in the docs only
   std::span<const double> buckets = {};  // upper bounds of a histogram; +Inf is added
 };
 
-// `count` bounds from `first` on, each `factor` times the one before.
+// `count` bounds that begin with `first`. Each is `factor` times the bound before it.
 template <size_t count>
 constexpr std::array<double, count> ExponentialBuckets(double first, double factor) {
   std::array<double, count> bounds{};
@@ -32,7 +32,7 @@ constexpr std::array<double, count> ExponentialBuckets(double first, double fact
   return bounds;
 }
 
-// `count` bounds from `first` on, `step` apart.
+// `count` bounds that begin with `first` and are `step` apart.
 template <size_t count>
 constexpr std::array<double, count> LinearBuckets(double first, double step) {
   std::array<double, count> bounds{};

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "common/metrics/admin_server.h"
+#include "common/admin/admin_server.h"
 #include "common/metrics/metric_info.h"
 
 namespace prometheus {
@@ -21,16 +21,16 @@ namespace tandem {
 
 using MetricLabels = std::map<std::string, std::string>;
 
-// Series are made once and kept: whoever counts holds a reference, and counting takes no lock but
-// for histograms. Thread-safe.
+// Series are made once and kept. The code that counts holds a reference, and counting takes no lock
+// except for histograms. Thread-safe.
 class MetricRegistry {
  public:
-  // `process` ("router", "verifier", "drafter") and `version` go into tandem_build_info; `labels`
-  // are those of every series of Tandem's own.
+  // `process` ("router", "verifier", "drafter") and `version` go into tandem_build_info. Every
+  // series of Tandem gets `labels`.
   MetricRegistry(const std::string& process, const std::string& version, MetricLabels labels);
   ~MetricRegistry();
 
-  // PRECOND: `info` is of that type, and `labels` has the names that it states.
+  // PRECOND: `info` has this type, and `labels` has the names that `info` states.
   prometheus::Counter& Counter(const MetricInfo& info, const MetricLabels& labels = {});
   prometheus::Gauge& Gauge(const MetricInfo& info, const MetricLabels& labels = {});
   prometheus::Histogram& Histogram(const MetricInfo& info, const MetricLabels& labels = {});
@@ -39,15 +39,15 @@ class MetricRegistry {
   std::string Serialize() const;
 
  private:
-  class ProcessMetrics;  // of the operating system, read when asked for
+  class ProcessMetrics;  // values of the operating system, read at each scrape
 
   const MetricLabels labels_;
   std::shared_ptr<prometheus::Registry> registry_;
   std::unique_ptr<ProcessMetrics> process_;
 };
 
-// What every process shows: /metrics, and /healthz, which says that it answers at all. `registry`
-// must outlive the server that gets these.
+// The pages of every process: /metrics, and /healthz, which shows that the process answers.
+// `registry` must outlive the server that gets these routes.
 AdminRoutes MetricsRoutes(const MetricRegistry& registry);
 
 }  // namespace tandem

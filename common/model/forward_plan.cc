@@ -22,6 +22,12 @@ absl::Status ForwardPlan::Make(std::span<const ForwardItem> items, size_t vocabu
   return absl::OkStatus();
 }
 
+size_t ForwardPlan::NumLogits(size_t begin, size_t end) const {
+  const auto rows = wants_logits_.begin();
+  return static_cast<size_t>(std::count(rows + static_cast<ptrdiff_t>(begin),
+                                        rows + static_cast<ptrdiff_t>(end), uint8_t{1}));
+}
+
 int32_t ForwardPlan::last_position() const {
   int32_t last = 0;
   for (const int32_t position : positions_) last = std::max(last, position);

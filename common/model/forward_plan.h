@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/model/llama.h"
+#include "common/model/language_model.h"
 
 namespace tandem {
 
@@ -34,6 +34,8 @@ class ForwardPlan {
   const std::vector<int32_t>& token_ids() const { return token_ids_; }
   const std::vector<int32_t>& positions() const { return positions_; }
   bool wants_logits(size_t row) const { return wants_logits_[row] != 0; }
+  // Rows in [begin, end) that want logits.
+  size_t NumLogits(size_t begin, size_t end) const;
   int32_t last_position() const;
 
   // Rows [begin, end) by item.

@@ -57,27 +57,33 @@ class Digest {
 
 }  // namespace
 
-std::string FingerprintModel(const LlamaWeights& weights, const ModelConfig& config) {
+// What one architecture alone has comes only where it is there: other models keep their
+// fingerprints.
+std::string FingerprintModel(const ModelWeights& weights, const ModelDescription& model) {
+  const AttentionDescription& attention = model.attention;
   Digest digest;
   for (const size_t size :
-       {config.vocabulary_size, config.hidden_size, config.intermediate_size, config.num_layers,
-        config.num_heads, config.num_kv_heads, config.head_size}) {
+       {model.vocabulary_size, model.hidden_size, model.mlp.inner_size, model.num_layers,
+        attention.num_heads, attention.num_kv_heads, attention.head_size}) {
     digest.Add(uint64_t{size});
   }
-  digest.Add(config.rms_norm_eps);
-  digest.Add(config.rope_theta);
-  const Llama3RopeScaling scaling = config.rope_scaling.value_or(Llama3RopeScaling{});
-  digest.Add(uint64_t{config.rope_scaling.has_value()});
+  digest.Add(model.norm_eps);
+  digest.Add(attention.rope.theta);
+  const Llama3RopeScaling scaling = attention.rope.scaling.value_or(Llama3RopeScaling{});
+  digest.Add(uint64_t{attention.rope.scaling.has_value()});
   for (const double constant : {scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor,
                                 scaling.original_max_position_embeddings}) {
     digest.Add(constant);
   }
   digest.Add(weights.embedding);
-  for (const LlamaLayerWeights& layer : weights.layers) {
+  for (const LayerWeights& layer : weights.layers) {
     digest.Add(layer.attention_norm);
     for (const Linear* linear : {&layer.query, &layer.key, &layer.value, &layer.attention_output,
                                  &layer.gate, &layer.up, &layer.down}) {
       digest.Add(*linear);
+    }
+    for (const std::vector<float>* norm : {&layer.query_norm, &layer.key_norm}) {
+      if (!norm->empty()) digest.Add(*norm);
     }
     digest.Add(layer.mlp_norm);
   }

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "common/model/llama_weights.h"
-#include "common/model/model_config.h"
+#include "common/model/model_description.h"
+#include "common/model/model_weights.h"
 
 namespace tandem {
 
@@ -14,7 +14,7 @@ namespace tandem {
 // its first byte to its last (all of a tensor that is no larger). Training changes numbers all over
 // a tensor, so samples tell; reading all would take as long again as loading a model does. A change
 // of a few rows of a large tensor alone (embeddings of added tokens) is not seen. How tensors are spread over files does not count.
-std::string FingerprintModel(const LlamaWeights& weights, const ModelConfig& config);
+std::string FingerprintModel(const ModelWeights& weights, const ModelDescription& model);
 
 }  // namespace tandem
 

@@ -20,11 +20,14 @@ double ScaleFrequency(double frequency, const Llama3RopeScaling& scaling) {
 
 }  // namespace
 
-RopeTable::RopeTable(const ModelConfig& config) : max_positions_(config.max_position_embeddings) {
-  for (size_t i = 0; i < config.head_size / 2; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(config.head_size);
-    double frequency = std::pow(config.rope_theta, -exponent);
-    if (config.rope_scaling) frequency = ScaleFrequency(frequency, *config.rope_scaling);
+RopeTable::RopeTable(const ModelDescription& model)
+    : max_positions_(model.max_position_embeddings) {
+  const RopeDescription& rope = model.attention.rope;
+  const size_t head_size = model.attention.head_size;
+  for (size_t i = 0; i < head_size / 2; ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_size);
+    double frequency = std::pow(rope.theta, -exponent);
+    if (rope.scaling) frequency = ScaleFrequency(frequency, *rope.scaling);
     frequencies_.push_back(frequency);
   }
 }

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <vector>
 
-#include "common/model/model_config.h"
+#include "common/model/model_description.h"
 
 namespace tandem {
 
 class RopeTable {
  public:
-  explicit RopeTable(const ModelConfig& config);
+  explicit RopeTable(const ModelDescription& model);
 
   // Makes positions [0, positions) available; computes in double, rounds once.
   void Reserve(size_t positions);

@@ -89,12 +89,12 @@ absl::Status LogProbRing::Confirm(uint64_t nonce) {
     return FailedPrecondition("ring: the drafter did not read the nonce of this ring");
   }
   if (shared() && view_.header().echo.load(std::memory_order_acquire) != ~nonce_) {
-    return FailedPrecondition("ring: what the drafter writes does not arrive");
+    return FailedPrecondition("ring: the drafter's writes do not arrive");
   }
   if (on_device()) {
     TANDEM_ASSIGN_OR_RETURN(const uint64_t echo, device_rows_->ReadEcho());
     if (echo != ~nonce_) {
-      return FailedPrecondition("ring: what the drafter writes to the device does not arrive");
+      return FailedPrecondition("ring: the drafter's writes to the device do not arrive");
     }
   }
   confirmed_ = true;
@@ -133,7 +133,7 @@ absl::StatusOr<RingBlock> LogProbRing::Acquire(const RingRef& ref, uint32_t rows
   }
   if (!entry.state.compare_exchange_strong(state, RingEntryState::kConsuming,
                                            std::memory_order_acquire)) {
-    return FailedPrecondition(Describe(ref) + ": taken while it was being looked at");
+    return FailedPrecondition(Describe(ref) + ": the entry was taken during the check");
   }
   RingBlock block(&entry, on_device() ? device_rows_->rows(ref.entry) : view_.rows(ref.entry));
   if (const uint32_t held = entry.rows; held != rows) {

@@ -1,4 +1,4 @@
-// The verifier's end of a log-prob ring: owns the memory, reads blocks of q rows.
+// The verifier's end of a log-prob ring. It owns the memory and reads blocks of q rows.
 #ifndef TANDEM_COMMON_RING_LOG_PROB_RING_H_
 #define TANDEM_COMMON_RING_LOG_PROB_RING_H_
 
@@ -19,8 +19,8 @@
 
 namespace tandem {
 
-// A block's rows while they are read; gives the entry back (CONSUMING -> FREE) when it goes. The
-// ring must outlive it.
+// The rows of a block while they are read. The destructor gives the entry back (CONSUMING -> FREE).
+// The ring must outlive the block.
 class RingBlock {
  public:
   RingBlock(RingEntry* entry, const float* rows) : entry_(entry), rows_(rows) {}
@@ -31,7 +31,7 @@ class RingBlock {
     if (entry_ != nullptr) entry_->state.store(RingEntryState::kFree, std::memory_order_release);
   }
 
-  // [rows, vocabulary_size] f32, contiguous; of a ring on a device, in that one's memory.
+  // [rows, vocabulary_size] f32, contiguous. The rows of a ring on a device are in device memory.
   const float* rows() const { return rows_; }
 
  private:
@@ -39,18 +39,18 @@ class RingBlock {
   const float* rows_;
 };
 
-// Used by one thread. What the drafter writes is looked at with suspicion: sizes are this process's
-// own, and a block is handed out only under the very (epoch, entry, sequence, rows) that the router
-// named.
+// Used by one thread. The ring does not trust what the drafter writes: it uses its own sizes, and
+// it hands out a block only under exactly the (epoch, entry, sequence, rows) that the router named.
 class LogProbRing {
  public:
-  // shared: `shm`, fd() goes to the drafter; else `inline`, filled by AcceptChunk.
-  // `ring_epoch` must be new: a drafter of an older ring can then do no harm. `pin`: for a verifier
-  // that computes on a device.
+  // A shared ring is for `shm`, and fd() goes to the drafter. Otherwise the ring is for `inline`,
+  // and AcceptChunk fills it. `ring_epoch` must be new, so that a drafter of an older ring can do
+  // no harm. `pin` is for a verifier that computes on a device.
   static absl::StatusOr<std::unique_ptr<LogProbRing>> Create(const RingGeometry& geometry,
                                                              uint64_t ring_epoch, bool shared,
                                                              const PinMemory& pin = {});
-  // `cuda_ipc`: rows lie where `create_rows` has them; fd() goes to the drafter, with handles.
+  // For `cuda_ipc`. The rows lie where `create_rows` puts them. fd() goes to the drafter, with
+  // handles.
   static absl::StatusOr<std::unique_ptr<LogProbRing>> CreateOnDevice(
       const RingGeometry& geometry, uint64_t ring_epoch, const CreateRingRows& create_rows);
 
@@ -58,33 +58,35 @@ class LogProbRing {
   uint64_t ring_epoch() const { return ring_epoch_; }
   bool shared() const { return memory_.fd() >= 0; }
   bool on_device() const { return device_rows_ != nullptr; }
-  // `cuda_ipc`: no drafter has the device's memory open, and none will from now on.
+  // For `cuda_ipc`. Returns true if no drafter has the device's memory open and none can open it
+  // any more.
   bool Withdraw();
-  // To be called before the blocks of a batch are acquired: for all of them together a drafter's
-  // writes are waited for, not for long.
+  // Called before the blocks of a batch are acquired. It starts the short time limit within which
+  // the drafter's writes to all these blocks are awaited.
   void BeginBatch();
   int fd() const { return memory_.fd(); }
   size_t bytes() const { return geometry().total_bytes(); }
 
-  // What the drafter says it read from the ring. `shm`: the nonce, and the drafter's echo of it
-  // must have arrived in the ring; `inline`: 0, since nothing is shared. FAILED_PRECONDITION
-  // otherwise; no block is handed out before.
+  // Checks the nonce that the drafter read from the ring. For `shm`, the drafter's echo of the
+  // nonce must also have arrived in the ring. For `inline`, the nonce is 0, because nothing is
+  // shared. FAILED_PRECONDITION if the nonce is wrong. No block is handed out before a successful
+  // call.
   absl::Status Confirm(uint64_t nonce);
 
-  // Takes the block that `ref` names, READY -> CONSUMING. FAILED_PRECONDITION, with the reason,
-  // when the entry holds anything else; a block of that sequence with another number of rows is
-  // dropped.
+  // Takes the block that `ref` names, READY -> CONSUMING. FAILED_PRECONDITION, with the reason, if
+  // the entry holds anything else. A block of that sequence with another number of rows is dropped.
   absl::StatusOr<RingBlock> Acquire(const RingRef& ref, uint32_t rows);
 
-  // `inline`: the next piece of a block of `rows` rows. Pieces come in order and without gaps; the
-  // last makes the entry READY. INVALID_ARGUMENT drops the block: the router broke the protocol.
+  // For `inline`. Stores the next piece of a block of `rows` rows. Pieces come in order and without
+  // gaps, and the last piece makes the entry READY. INVALID_ARGUMENT: the router broke the
+  // protocol, and the block is dropped.
   absl::Status AcceptChunk(const RingRef& ref, uint32_t rows, uint64_t offset_bytes,
                            std::string_view data);
 
  private:
-  // Of a block that arrives in pieces; this process's own memory.
+  // A block that arrives in pieces. This state is in memory of this process only.
   struct Arrival {
-    uint64_t sequence = 0;  // newest seen
+    uint64_t sequence = 0;  // the newest one that was seen
     uint32_t rows = 0;
     uint64_t received_bytes = 0;
     bool arriving = false;

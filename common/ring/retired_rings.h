@@ -1,5 +1,5 @@
-// Rings in a device's memory that a drafter may still have open: memory that is freed by who exported
-// it while another process has it open is undefined behaviour.
+// Rings in device memory that a drafter may still have open. It is undefined behavior if the
+// exporter frees memory that another process has open.
 #ifndef TANDEM_COMMON_RING_RETIRED_RINGS_H_
 #define TANDEM_COMMON_RING_RETIRED_RINGS_H_
 
@@ -18,17 +18,18 @@ class RetiredRings {
   RetiredRings() = default;
   RetiredRings(const RetiredRings&) = delete;
   RetiredRings& operator=(const RetiredRings&) = delete;
-  // What a drafter may still have open is left to the end of the process.
+  // Memory that a drafter may still have open is not freed before the process ends.
   ~RetiredRings();
 
-  // Rings that wait here at most; each is as large as the one in use.
+  // Largest number of rings that wait here. Each is as large as the ring that is in use.
   static constexpr size_t kMaxWaiting = 2;
 
-  // `peers`: pidfds of the processes that the ring was handed to; one without a descriptor never
-  // counts as dead. Freed at once when none can have it open.
+  // `peers` are pidfds of the processes that the ring was handed to. A peer without a descriptor
+  // never counts as dead. The ring is freed at once if no peer can have it open.
   void Add(std::unique_ptr<LogProbRing> ring, std::vector<UniqueFd> peers);
-  // Frees those that no drafter has open: none opened it, or will; it has closed it, or died.
-  // Returns how many are left. Cheap when there are none.
+  // Frees the rings that no drafter has open: either no drafter opened the ring and none will, or
+  // the drafter has closed it or died. Returns the number of rings that are left. Cheap if there
+  // are none.
   size_t Sweep();
 
  private:

@@ -4,11 +4,12 @@
 //   page 1 …        RingEntry [entries], 64 bytes each
 //   rows_offset()   f32 [entries, rows_per_entry, vocabulary_size], page-aligned
 //
-// Where rows lie in a device's memory (`cuda_ipc`), handles of that take their place:
+// If the rows lie in device memory (`cuda_ipc`), handles take their place:
 //
-//   rows_offset()   bytes [1 + entries, 64]: of the memory, and of each entry's event
+//   rows_offset()   bytes [1 + entries, 64]: the handle of the memory, and of each entry's event
 //
-// Little-endian, lock-free atomics: both ends are builds of one release on one host.
+// Numbers are little-endian, and atomics are lock-free: both ends are builds of one release on one
+// host.
 #ifndef TANDEM_COMMON_RING_RING_LAYOUT_H_
 #define TANDEM_COMMON_RING_RING_LAYOUT_H_
 
@@ -38,38 +39,41 @@ struct RingGeometry {
   uint32_t vocabulary_size = 0;
 
   bool operator==(const RingGeometry&) const = default;
-  // INVALID_ARGUMENT for a zero or absurd size; the sizes below cannot overflow after that.
+  // INVALID_ARGUMENT for a size that is zero or absurd. The sizes below cannot overflow after this
+  // check.
   absl::Status Check() const;
 
   size_t row_bytes() const { return size_t{vocabulary_size} * sizeof(float); }
   size_t entry_bytes() const { return rows_per_entry * row_bytes(); }
   size_t rows_offset() const;
   size_t total_bytes() const { return rows_offset() + entries * entry_bytes(); }
-  // In host memory, where rows lie in a device's.
+  // Bytes in host memory if the rows lie in device memory.
   size_t control_bytes() const { return rows_offset() + (size_t{1} + entries) * kRingHandleBytes; }
 };
 
-// FREE -> FILLING -> READY by the drafter, READY -> CONSUMING -> FREE by the verifier. FILLING ->
-// FREE by the drafter, when a block comes to nothing. A reference with a newer sequence discards
-// what the entry holds: READY -> FILLING.
+// The drafter sets FREE -> FILLING -> READY, and the verifier sets READY -> CONSUMING -> FREE. The
+// drafter sets FILLING -> FREE if a block is given up. A reference with a newer sequence discards
+// the block that the entry holds: READY -> FILLING.
 enum class RingEntryState : uint32_t { kFree = 0, kFilling = 1, kReady = 2, kConsuming = 3 };
 
-// Whether a drafter has a device's memory open, which must then not be freed. NONE -> OPEN -> CLOSED
-// by the drafter, NONE -> WITHDRAWN by the verifier: what was withdrawn is not opened any more.
+// Whether a drafter has the device memory open, which must then not be freed. The drafter sets
+// NONE -> OPEN -> CLOSED. The verifier sets NONE -> WITHDRAWN, and withdrawn memory is never
+// opened.
 enum class RingAttachment : uint32_t { kNone = 0, kOpen = 1, kClosed = 2, kWithdrawn = 3 };
 
-// Written by the verifier before the descriptor leaves it, but for `echo`.
+// The verifier writes the header before it hands out the descriptor. Later the drafter writes `echo`,
+// and both write `attachment`.
 struct RingHeader {
   uint64_t magic;
   uint32_t version;
   RingGeometry geometry;
   uint64_t ring_epoch;
   uint64_t nonce;
-  std::atomic<uint64_t> echo;  // the drafter's: ~nonce, which shows the verifier that writes arrive
-  std::atomic<RingAttachment> attachment;  // of `cuda_ipc`
+  std::atomic<uint64_t> echo;  // ~nonce from the drafter, which shows that its writes arrive
+  std::atomic<RingAttachment> attachment;  // used by `cuda_ipc`
 };
 
-// All but `state` is the drafter's, written while it holds the entry in FILLING.
+// The drafter writes every field except `state`, while the entry is FILLING.
 struct alignas(64) RingEntry {
   std::atomic<RingEntryState> state;
   uint32_t rows;
@@ -82,8 +86,8 @@ static_assert(sizeof(RingEntry) == 64);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::atomic<RingEntryState>::is_always_lock_free);
 
-// The parts of a ring in mapped memory. The geometry is its holder's own copy, checked once:
-// nothing in shared memory decides where this process reads or writes.
+// The parts of a ring in mapped memory. The geometry is a copy of the process that holds the view
+// and was checked once, so nothing in shared memory decides where this process reads or writes.
 class RingView {
  public:
   RingView() = default;
@@ -91,11 +95,11 @@ class RingView {
 
   const RingGeometry& geometry() const { return geometry_; }
   RingHeader& header() const { return *reinterpret_cast<RingHeader*>(base_); }
-  // PRECOND of both: entry < geometry().entries.
+  // PRECOND of entry() and rows(): entry < geometry().entries.
   RingEntry& entry(uint32_t entry) const {
     return reinterpret_cast<RingEntry*>(base_ + kRingPageBytes)[entry];
   }
-  // Where rows lie in a device's memory: [1 + entries].
+  // [1 + entries] handles, if the rows lie in device memory.
   std::byte* handles() const { return base_ + geometry_.rows_offset(); }
   float* rows(uint32_t entry) const {
     return reinterpret_cast<float*>(base_ + geometry_.rows_offset() +

@@ -15,8 +15,6 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-std::string LastError() { return std::strerror(errno); }
-
 }  // namespace
 
 absl::StatusOr<RingMemory> RingMemory::Map(UniqueFd fd, size_t bytes) {
@@ -24,20 +22,20 @@ absl::StatusOr<RingMemory> RingMemory::Map(UniqueFd fd, size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
   if (data == MAP_FAILED) {
     return ResourceExhausted("ring: cannot map " + std::to_string(bytes) +
-                             " bytes: " + LastError());
+                             " bytes: " + std::strerror(errno));
   }
   return RingMemory(std::move(fd), static_cast<std::byte*>(data), bytes);
 }
 
 absl::StatusOr<RingMemory> RingMemory::CreateShared(size_t bytes) {
   UniqueFd fd(memfd_create("tandem-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return Unavailable("ring: memfd_create: " + LastError());
+  if (!fd) return Unavailable(std::string("ring: memfd_create: ") + std::strerror(errno));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return ResourceExhausted("ring: cannot size a memfd of " + std::to_string(bytes) +
-                             " bytes: " + LastError());
+                             " bytes: " + std::strerror(errno));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
-    return Unavailable("ring: cannot seal the memfd: " + LastError());
+    return Unavailable(std::string("ring: cannot seal the memfd: ") + std::strerror(errno));
   }
   return Map(std::move(fd), bytes);
 }
@@ -48,7 +46,8 @@ absl::StatusOr<RingMemory> RingMemory::CreatePrivate(size_t bytes) {
 
 absl::StatusOr<RingMemory> RingMemory::MapShared(UniqueFd fd, size_t bytes) {
   struct stat info {};
-  if (fstat(fd.get(), &info) != 0) return FailedPrecondition("ring: fstat: " + LastError());
+  if (fstat(fd.get(), &info) != 0)
+    return FailedPrecondition(std::string("ring: fstat: ") + std::strerror(errno));
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != bytes) {
     return FailedPrecondition("ring: the descriptor has " + std::to_string(info.st_size) +
                               " bytes, want " + std::to_string(bytes));

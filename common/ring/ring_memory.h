@@ -12,20 +12,21 @@
 
 namespace tandem {
 
-// Lets a device copy from and to memory of the host without a detour, until what it returns is
-// gone; null where the host refuses, which costs speed alone.
+// Lets a device copy from and to memory of the host without a detour, as long as the returned
+// object lives. Returns null if the host refuses, which only costs speed.
 using PinMemory = std::function<std::shared_ptr<void>(void* memory, size_t bytes)>;
 
-// Mapped, zero-filled, unmapped at the end. Pages are taken only as they are touched.
+// Zero-filled mapped memory. The destructor unmaps it. Pages are taken only when they are touched.
 class RingMemory {
  public:
-  // Verifier, `shm`: a memfd without a name, sealed against being resized (F_SEAL_SHRINK, _GROW,
-  // _SEAL).
+  // For the verifier and `shm`: a memfd without a name that is sealed against resizing
+  // (F_SEAL_SHRINK, _GROW, _SEAL).
   static absl::StatusOr<RingMemory> CreateShared(size_t bytes);
-  // Verifier, `inline`: memory of this process alone; fd() is -1.
+  // For the verifier and `inline`: memory of this process only. fd() is -1.
   static absl::StatusOr<RingMemory> CreatePrivate(size_t bytes);
-  // Drafter, `shm`: maps what it was handed. FAILED_PRECONDITION when it has another size, is no
-  // memfd, or could shrink under the mapping (then a read would raise SIGBUS).
+  // For the drafter and `shm`: maps a descriptor that it was handed. FAILED_PRECONDITION if the
+  // descriptor has another size, is no memfd, or could shrink under the mapping (a read would then
+  // raise SIGBUS).
   static absl::StatusOr<RingMemory> MapShared(UniqueFd fd, size_t bytes);
 
   RingMemory(RingMemory&& other) noexcept
@@ -36,7 +37,7 @@ class RingMemory {
   RingMemory& operator=(RingMemory&&) = delete;
   ~RingMemory();
 
-  // Takes all its pages at once. With no `pin`: does nothing.
+  // Takes all pages at once. Does nothing without `pin`.
   void Pin(const PinMemory& pin);
 
   std::byte* data() const { return data_; }

@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<RingListener>> RingListener::Start(
   TANDEM_ASSIGN_OR_RETURN(const sockaddr_un address, ToSockaddr(path));
   UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  unlink(path.c_str());  // of a process that had our id before
+  unlink(path.c_str());  // a process that had our id before may have left it
   if (!listener || !stop ||
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 || listen(listener.get(), 16) != 0) {
@@ -209,7 +209,7 @@ absl::StatusOr<UniqueFd> FetchRing(const std::filesystem::path& socket_path, uin
     return Unavailable("ring socket: cannot connect: " + LastError());
   }
   if (!PeerIsSameUser(peer.get())) {
-    return absl::PermissionDeniedError("ring socket: the listener is another user's process");
+    return absl::PermissionDeniedError("ring socket: the listener is a process of another user");
   }
   if (send(peer.get(), &ring_epoch, sizeof(ring_epoch), MSG_NOSIGNAL) != sizeof(ring_epoch)) {
     return Unavailable("ring socket: cannot send: " + LastError());

@@ -1,4 +1,4 @@
-// How a ring's descriptor gets from the verifier to the drafter: over a Unix socket, with
+// How the descriptor of a ring gets from the verifier to the drafter: over a Unix socket, with
 // SCM_RIGHTS.
 #ifndef TANDEM_COMMON_RING_RING_SOCKET_H_
 #define TANDEM_COMMON_RING_RING_SOCKET_H_
@@ -17,13 +17,14 @@
 
 namespace tandem {
 
-// The verifier's listener. Hands the descriptor of the ring that a peer names by its epoch to
-// processes of the same user (SO_PEERCRED); the socket has mode 0600, in a folder that only the
-// user can enter. Methods may be called by any thread.
+// The verifier's listener. A peer names a ring by its epoch, and the listener hands out the ring's
+// descriptor if the peer is a process of the same user (SO_PEERCRED). The socket has mode 0600 and
+// is in a folder that only the user can enter. Methods may be called by any thread.
 class RingListener {
  public:
-  // `folder` is made (0700) when it is missing, and refused when others can enter it. Empty: a new
-  // one under $XDG_RUNTIME_DIR or the temporary folder, which goes with the listener.
+  // `folder` is made (0700) if it is missing, and refused if other users can enter it. If `folder`
+  // is empty, a new one is made under $XDG_RUNTIME_DIR or the temporary folder, and the listener
+  // removes it.
   static absl::StatusOr<std::unique_ptr<RingListener>> Start(const std::filesystem::path& folder);
   ~RingListener();
   RingListener(const RingListener&) = delete;
@@ -31,13 +32,13 @@ class RingListener {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Hands out (a duplicate of) `ring_fd` to who asks for `ring_epoch`, until it is withdrawn.
+  // Hands out duplicates of `ring_fd` to peers that ask for `ring_epoch`, until Withdraw.
   absl::Status Offer(uint64_t ring_epoch, int ring_fd);
-  // Returns pidfds of the processes that it was handed to, without a descriptor where the kernel
-  // gave none; those that had ended by then are left out.
+  // Ends the offer. Returns pidfds of the processes that the ring was handed to. A pidfd has no
+  // descriptor if the kernel gave none. Processes that have already ended are left out.
   std::vector<UniqueFd> Withdraw(uint64_t ring_epoch);
 
-  // The socket, and the folder if it is the listener's own; the destructor does the same.
+  // Removes the socket, and the folder if the listener made it. The destructor does the same.
   void RemoveFiles();
 
  private:

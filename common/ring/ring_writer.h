@@ -1,4 +1,4 @@
-// The drafter's end of a log-prob ring: where q rows go, whatever carries them.
+// The drafter's end of a log-prob ring: the place for q rows, for every transport.
 #ifndef TANDEM_COMMON_RING_RING_WRITER_H_
 #define TANDEM_COMMON_RING_RING_WRITER_H_
 
@@ -18,9 +18,9 @@
 
 namespace tandem {
 
-// Several blocks, of different entries, can be under way at once. Over device memory (cuda_ipc) rows
-// are written by what the caller enqueues, and CommitBlock records the entry's event: before the
-// message that names the entry is sent. Used by one thread.
+// Several blocks of different entries can be in progress at once. With device memory (cuda_ipc),
+// the work that the caller enqueues writes the rows. CommitBlock then records the entry's event,
+// before the message that names the entry is sent. Used by one thread.
 class RingWriter {
  public:
   virtual ~RingWriter() = default;
@@ -30,18 +30,20 @@ class RingWriter {
   // many rows, a sequence that is not newer; FAILED_PRECONDITION: another ring epoch, or the entry
   // is being filled or read (the router gave it away twice).
   virtual absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) = 0;
-  // The first `rows` rows are what the verifier may read; at least 1, at most what was asked for.
-  // PRECOND of both: BeginBlock(ref) was called, and neither of these since.
+  // Lets the verifier read the first `rows` rows: at least 1, and at most the number that
+  // BeginBlock got.
+  // PRECOND of both: BeginBlock(ref) was called, and none of the two was called since.
   virtual void CommitBlock(const RingRef& ref, uint32_t rows) = 0;
   virtual void AbandonBlock(const RingRef& ref) = 0;
 };
 
-// `shm` and `cuda_ipc`: rows lie in the memory that the verifier reads, the host's or a device's.
+// For `shm` and `cuda_ipc`: rows lie in the memory that the verifier reads, on the host or on a
+// device.
 class SharedRingWriter final : public RingWriter {
  public:
   // Maps the descriptor that the verifier handed out and checks that it is the ring that was
-  // announced, then echoes the nonce. FAILED_PRECONDITION says what is different. `open_rows`: how a
-  // device's rows are opened; none: they are the host's, and pinned with `pin`.
+  // announced, then echoes the nonce. FAILED_PRECONDITION says what is different. `open_rows`: how
+  // a device's rows are opened; none: they are the host's, and pinned with `pin`.
   static absl::StatusOr<std::unique_ptr<SharedRingWriter>> Open(UniqueFd fd,
                                                                 const RingGeometry& geometry,
                                                                 uint64_t ring_epoch,
@@ -67,7 +69,7 @@ class SharedRingWriter final : public RingWriter {
   std::vector<uint64_t> last_sequences_;  // one for each entry
 };
 
-// `inline`: rows are gathered here and leave in pieces when the block is committed.
+// For `inline`: rows are collected here and are sent in pieces when the block is committed.
 class InlineRingWriter final : public RingWriter {
  public:
   // One piece, at most 1 MiB, of a block of `rows` rows.
@@ -88,7 +90,7 @@ class InlineRingWriter final : public RingWriter {
   InlineRingWriter(RingMemory memory, const RingGeometry& geometry, uint64_t ring_epoch,
                    EmitPiece emit);
 
-  RingMemory memory_;  // of this process alone
+  RingMemory memory_;  // memory of this process only
   RingView view_;
   uint64_t ring_epoch_;
   EmitPiece emit_;

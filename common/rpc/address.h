@@ -18,15 +18,16 @@ class Address {
   static absl::StatusOr<Address> Parse(const std::string& text);
 
   bool is_unix() const { return !path_.empty(); }
-  const std::filesystem::path& path() const { return path_; }  // of a Unix socket
+  const std::filesystem::path& path() const { return path_; }  // path of a Unix socket
   const std::string& host() const { return host_; }            // without brackets
   uint16_t port() const { return port_; }
-  // True for Unix sockets, localhost, 127.0.0.0/8 and ::1. A name that is not a number is not.
+  // Returns true for Unix sockets, localhost, 127.0.0.0/8 and ::1, and false for any other host
+  // name.
   bool is_loopback() const;
 
   // For gRPC's ServerBuilder and CreateChannel.
   std::string ToGrpc() const;
-  // What people see and can give to a client; `port` replaces the one asked for when that was 0.
+  // The form that people see and can give to a client. `port` replaces a port that was given as 0.
   std::string ToString(int port) const;
 
  private:
@@ -35,16 +36,16 @@ class Address {
   uint16_t port_ = 0;
 };
 
-// Before binding: creates the missing folder (0700) and removes a socket file that nobody listens
-// on. A socket that is listened on is ALREADY_EXISTS; a file that is no socket,
-// FAILED_PRECONDITION. Does nothing for TCP.
+// Called before binding. Creates a missing folder (0700) and removes a socket file that nobody
+// listens on. ALREADY_EXISTS: somebody listens on the socket. FAILED_PRECONDITION: the file is no
+// socket. Does nothing for TCP.
 absl::Status PrepareSocketPath(const Address& address);
 
-// The socket file, if it is one.
+// Removes the socket file if the address is a Unix socket.
 void RemoveSocket(const Address& address);
 
-// INVALID_ARGUMENT for an address that other machines reach, unless `allowed`: by what `ways` says, or
-// by --insecure. `option` is what it was given with.
+// INVALID_ARGUMENT for an address that other machines reach, unless `allowed`. The message says
+// that `ways` or --insecure would allow it, and names the `option` that the address was given with.
 absl::Status CheckBindIsLocal(const Address& address, bool allowed, const char* option = "--listen",
                               const char* ways = "TLS (--tls-certificate) or --token-file");
 

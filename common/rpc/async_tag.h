@@ -1,4 +1,4 @@
-// What a completion queue hands back: small objects that know what to do next.
+// Objects that a completion queue hands back. Each knows what to do next.
 #ifndef TANDEM_COMMON_RPC_ASYNC_TAG_H_
 #define TANDEM_COMMON_RPC_ASYNC_TAG_H_
 
@@ -6,7 +6,7 @@ namespace tandem {
 
 // The loop of every thread that polls a grpc::CompletionQueue:
 //   while (queue.Next(&tag, &ok)) static_cast<AsyncTag*>(tag)->Proceed(ok);
-// A tag is handed to gRPC as `static_cast<AsyncTag*>(…)`, since gRPC keeps a void*.
+// A tag is given to gRPC as `static_cast<AsyncTag*>(…)`, because gRPC keeps a void*.
 struct AsyncTag {
   virtual void Proceed(bool ok) = 0;
 
@@ -14,7 +14,7 @@ struct AsyncTag {
   ~AsyncTag() = default;
 };
 
-// A tag that calls a member of its owner: one for each kind of operation that can be under way.
+// A tag that calls a member function of its owner. The owner has one for each kind of operation.
 template <typename Owner>
 class MemberTag final : public AsyncTag {
  public:

@@ -1,4 +1,5 @@
-// absl::Status inside Tandem, grpc::Status on the wire: the one place where they meet.
+// Conversion between absl::Status, which Tandem uses inside, and grpc::Status on the wire. No other
+// file converts them.
 #ifndef TANDEM_COMMON_RPC_GRPC_STATUS_H_
 #define TANDEM_COMMON_RPC_GRPC_STATUS_H_
 
@@ -9,11 +10,11 @@
 
 namespace tandem {
 
-// Codes are the same numbers in both.
+// The codes have the same numbers in both.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status ToAbslStatus(const grpc::Status& status);
 
-// What the worker protocol has a code for keeps it; anything else is INTERNAL.
+// A code that the worker protocol has stays the same. Any other code becomes INTERNAL.
 v1::WorkerCode ToWorkerCode(absl::StatusCode code);
 absl::Status ToAbslStatus(v1::WorkerCode code, const std::string& message);
 

@@ -6,37 +6,38 @@
 
 namespace tandem {
 
-// From ping to ping.
+// Time from ping to ping.
 inline constexpr double kPingSeconds = 0.5;
-// A session that was pinged, and then is not for so long, ends at the worker: a second less than the
-// five after which all that a lost router held must be free.
+// A worker ends a session that was pinged once and then was not pinged for this time. Everything
+// that a lost router held must be free after five seconds, and this is one second less.
 inline constexpr double kLeaseSeconds = 4;
-// Without a sign of life for so long a worker counts as hung, where nobody said otherwise; and the
-// least that may be said.
+// Default time without a sign of life after which a worker counts as hung, and the shortest time
+// that may be configured.
 inline constexpr double kHeartbeatTimeoutSeconds = 3;
 inline constexpr double kShortestHeartbeatTimeoutSeconds = 1;
 
-// One worker as the one who pings it sees it. Pure: `now` is seconds on any monotonic clock.
+// The state of one worker as the process that pings it sees the worker. The class is pure: `now` is
+// in seconds on any monotonic clock.
 //
-// A worker is hung when it does not answer (stopped, partitioned, deadlocked as a whole), or when
-// it answers that it computes and makes no progress. One that computes for long and progresses is
-// busy; so is one that computes for others.
+// A worker is hung if it does not answer (stopped, partitioned, deadlocked as a whole), or if it
+// answers that it computes and makes no progress. A worker that computes for a long time and makes
+// progress is busy. A worker that computes for other routers is busy too.
 class Heartbeat {
  public:
   enum class State : uint8_t { kAlive, kSilent, kStuck };
 
-  // The first ping goes out.
+  // Called when the first ping is sent.
   void Begin(double now) { *this = Heartbeat{now}; }
 
-  // `progress` and `computing` as in WatchPong.
+  // `progress` and `computing` are the fields of WatchPong.
   void OnPong(uint64_t progress, bool computing, double now) {
     answered_at_ = now;
     if (!computing || progress != progress_) moved_at_ = now;
     progress_ = progress;
   }
 
-  // Call it with every ping. Time in which it was not called does not count: whoever slept cannot
-  // know what came.
+  // Called with every ping. Time in which it was not called does not count, because a process that
+  // slept cannot know which answers came.
   State Check(double silence_limit_seconds, double standstill_limit_seconds, double now) {
     if (const double slept = now - checked_at_ - 2 * kPingSeconds; slept > 0) {
       answered_at_ += slept;
@@ -53,7 +54,7 @@ class Heartbeat {
   explicit Heartbeat(double now) : answered_at_(now), moved_at_(now), checked_at_(now) {}
 
   double answered_at_ = 0;
-  double moved_at_ = 0;  // when it last progressed, or did not compute
+  double moved_at_ = 0;  // when the worker last made progress or did not compute
   double checked_at_ = 0;
   uint64_t progress_ = 0;
 };

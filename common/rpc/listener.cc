@@ -14,12 +14,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/monotonic_seconds.h"
 #include "common/status.h"
 #include "common/unix_peer.h"
 
@@ -28,10 +28,6 @@ namespace {
 
 constexpr int kPauseMilliseconds = 100;  // until descriptors are asked for again
 constexpr double kLogPauseSeconds = 1;   // from one line about connections to the next
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 uint64_t MostDescriptors() {
   rlimit limit{};
@@ -199,8 +195,8 @@ bool Listener::Accept(int socket) {
     if (!peer.has_value() || (peer->uid != geteuid() && peer->uid != 0)) {
       close(connection);
       TurnAway(peer.has_value()
-                   ? absl::StrCat("user ", peer->uid, " is not the one whose process this is")
-                   : "the kernel does not say whose they are");
+                   ? absl::StrCat("user ", peer->uid, " is not the user of this process")
+                   : "the kernel does not name their user");
       return true;
     }
   }
@@ -219,7 +215,7 @@ bool Listener::Accept(int socket) {
 
 void Listener::TurnAway(const std::string& why) {
   ++num_turned_away_;
-  if (const double now = Now(); now >= logged_at_ + kLogPauseSeconds) {
+  if (const double now = MonotonicSeconds(); now >= logged_at_ + kLogPauseSeconds) {
     spdlog::warn("connections: {} turned away: {}", num_turned_away_ - num_logged_, why);
     num_logged_ = num_turned_away_;
     logged_at_ = now;

@@ -1,6 +1,6 @@
-// Takes connections for a gRPC server. gRPC's own listener ends, for good and without a word, at the
-// first connection for which there is no descriptor (gRPC 1.51, tcp_server_posix.cc), and so
-// whoever opens enough of them would shut everybody out.
+// Accepts connections for a gRPC server. gRPC's own listener ends silently and forever at the first
+// connection for which there is no descriptor (gRPC 1.51, tcp_server_posix.cc). A client that opens
+// enough connections would lock out everybody.
 #ifndef TANDEM_COMMON_RPC_LISTENER_H_
 #define TANDEM_COMMON_RPC_LISTENER_H_
 
@@ -20,41 +20,43 @@
 
 namespace tandem {
 
-// Descriptors that connections leave for everything else: files, rings, workers, the admin port.
+// Number of descriptors that connections leave for everything else: files, rings, workers, the
+// admin port.
 inline constexpr uint64_t kReservedDescriptors = 128;
 
-// Who may connect to a Unix socket, beside what its mode and its folder's say.
+// Who may connect to a Unix socket, in addition to the mode of the socket and of its folder.
 enum class UnixPeers : uint8_t {
   kAnyone,
-  kOwnUser,  // processes of this one's user, and of root: the kernel says whose they are
+  kOwnUser,  // processes of this process's user and of root; the kernel names the user
 };
 
-// Lets this process have as many descriptors as it may: the limit that shells set is for programs
-// that use select(). Returns that number.
+// Raises the limit of descriptors to the largest allowed number, and returns it. The lower limit
+// that shells set is for programs that use select().
 uint64_t RaiseDescriptorLimit();
 
 class Listener {
  public:
-  // Binds: HOST is each of its addresses, at one port; a Unix socket has mode 0600 from the start,
-  // and its folder is made if it is missing. Connections wait until Start. UNAVAILABLE names the
-  // address and why; errors of PrepareSocketPath.
+  // Binds every address of HOST at one port, or a Unix socket. The socket has mode 0600 from the
+  // start, and its folder is made if it is missing. Connections wait until Start. UNAVAILABLE: the
+  // message names the address and the reason. Also returns the errors of PrepareSocketPath.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const Address& address,
                                                         UnixPeers unix_peers = UnixPeers::kAnyone);
-  // Stops; a Unix socket's file goes.
+  // Stops, and removes the file of a Unix socket.
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Connections will be taken for the server that `builder` builds. Before it does.
+  // Connections will be accepted for the server that `builder` builds. Called before it builds.
   void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials);
-  // Takes connections, on a thread of its own, once that server was built. One for which too few
-  // descriptors are left (kReservedDescriptors), or of a user who may not, is closed at once, which
-  // the log says.
+  // Called after the server was built. Accepts connections on a thread of its own. A connection is
+  // closed at once, with a log line, if too few descriptors are left (kReservedDescriptors) or if
+  // its user may not connect.
   void Start();
-  // Takes no more. Before the server is shut down; those that there are stay. Once or more.
+  // Accepts no more connections. Called before the server is shut down, once or more. Open
+  // connections stay.
   void Stop();
 
-  // 1 for a Unix socket.
+  // The bound port. 1 for a Unix socket.
   int port() const { return port_; }
   uint64_t num_turned_away() const { return num_turned_away_; }
 
@@ -64,7 +66,7 @@ class Listener {
   absl::Status BindUnix();
   absl::Status BindTcp();
   void Run();
-  // False: there are no descriptors, or no memory, for now.
+  // Returns false if there are no descriptors or no memory at present.
   bool Accept(int socket);
   void TurnAway(const std::string& why);
 
@@ -75,7 +77,7 @@ class Listener {
   int port_ = 1;
   uint64_t most_descriptors_ = 0;
   std::atomic<uint64_t> num_turned_away_ = 0;
-  uint64_t num_logged_ = 0;  // of them
+  uint64_t num_logged_ = 0;  // number of turned away connections that the log has
   double logged_at_ = 0;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::thread thread_;

@@ -7,11 +7,11 @@
 
 namespace tandem {
 
-// Of proto/tandem/v1/worker.proto. Both sides must have the same: workers and router are one
-// release.
+// Version of proto/tandem/v1/worker.proto. Both sides must have the same version, because workers
+// and router are one release.
 inline constexpr uint32_t kProtocolVersion = 2;
 
-// Pieces of log-prob rows in the stream (`inline` transport).
+// Largest piece of log-prob rows in the stream (`inline` transport).
 inline constexpr size_t kMaxChunkBytes = 1 << 20;
 
 // Largest message between router and workers: a chunk, or a prompt of a million tokens, with room.

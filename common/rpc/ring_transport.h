@@ -1,4 +1,4 @@
-// How people and dashboards call the transports of the log-prob ring.
+// The names of the log-prob ring's transports in logs and metrics.
 #ifndef TANDEM_COMMON_RPC_RING_TRANSPORT_H_
 #define TANDEM_COMMON_RPC_RING_TRANSPORT_H_
 
@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-// Empty when unspecified.
+// Empty if the transport is unspecified.
 inline std::string RingTransportName(v1::RingTransport transport) {
   switch (transport) {
     case v1::RING_TRANSPORT_SHM:

@@ -9,7 +9,7 @@
 #include <functional>
 #include <utility>
 
-#include "common/rpc/async_tag.h"
+#include "common/rpc/call_lifetime.h"
 #include "common/rpc/write_queue.h"
 
 namespace tandem {
@@ -17,15 +17,15 @@ namespace tandem {
 // One call: waits for a client, then serves it. Everything runs on the one thread that polls the
 // completion queue.
 //
-// `on_open` is called when a client has come (make the next ServerStream there, for the next
-// client). `on_message` is called for every message, and answers with Write. `on_closed` is called
-// once, after everything else: the stream may be destroyed in it, and not before. `opened` is false
-// when the server shut down before any client came.
+// `on_open` is called when a client has come. It makes the ServerStream for the next client.
+// `on_message` is called for every message, and answers with Write. `on_closed` is called once,
+// after everything else. A stream that waits for a client may be destroyed in `on_closed`, and not
+// before. `opened` is false if the server shut down before any client came.
 //
 // Memory is bounded: while `kMaxQueuedWrites` replies wait for a client that does not read, nothing
-// more is read from it.
+// more is read from that client.
 template <typename Request, typename Reply>
-class ServerStream {
+class ServerStream final : public CallLifetime {
  public:
   using Call = grpc::ServerAsyncReaderWriter<Reply, Request>;
   // Asks gRPC for a call: service->RequestMETHOD(context, call, queue, queue, tag).
@@ -39,13 +39,8 @@ class ServerStream {
       : on_open_(std::move(on_open)),
         on_message_(std::move(on_message)),
         on_closed_(std::move(on_closed)) {}
-  ServerStream(const ServerStream&) = delete;
-  ServerStream& operator=(const ServerStream&) = delete;
 
-  void WaitForClient(const CallRequest& request) {
-    ++under_way_;
-    request(&context_, &call_, open_tag_.get());
-  }
+  void WaitForClient(const CallRequest& request) { request(&context_, &call_, open_.Begin()); }
 
   void Write(Reply reply) {
     if (finishing_) return;
@@ -67,30 +62,19 @@ class ServerStream {
 
  private:
   void OnOpened(bool ok) {
-    --under_way_;
-    if (!ok) {
-      finished_ = true;
-      return CloseIfQuiet();
-    }
+    if (!ok) return End();
     opened_ = true;
     on_open_();
     Read();
   }
 
-  void Read() {
-    ++under_way_;
-    call_.Read(&request_, read_tag_.get());
-  }
+  void Read() { call_.Read(&request_, read_.Begin()); }
 
   void OnRead(bool ok) {
-    --under_way_;
-    if (!ok) {
-      // The client is done or gone; what it still waits for is written first.
-      Close(grpc::Status::OK);
-      return CloseIfQuiet();
-    }
+    // The client is done or gone. What it still waits for is written first.
+    if (!ok) return Close(grpc::Status::OK);
     if (!close_wanted_) on_message_(request_);
-    if (finishing_) return CloseIfQuiet();
+    if (finishing_) return;
     if (queue_.size() < kMaxQueuedWrites) {
       Read();
     } else {
@@ -101,15 +85,13 @@ class ServerStream {
   void WriteNext() {
     if (finishing_) return;
     if (const Reply* reply = queue_.Begin(); reply != nullptr) {
-      ++under_way_;
-      call_.Write(*reply, write_tag_.get());
+      call_.Write(*reply, write_.Begin());
     } else if (close_wanted_ && queue_.size() == 0) {
       Finish();
     }
   }
 
   void OnWritten(bool ok) {
-    --under_way_;
     queue_.End();
     if (!ok) {
       queue_.Clear();
@@ -120,23 +102,16 @@ class ServerStream {
       read_deferred_ = false;
       Read();
     }
-    CloseIfQuiet();
   }
 
   void Finish() {
     finishing_ = true;
-    ++under_way_;
-    call_.Finish(status_, finish_tag_.get());
+    call_.Finish(status_, finish_.Begin());
   }
 
-  void OnFinished(bool /*ok*/) {
-    --under_way_;
-    finished_ = true;
-    CloseIfQuiet();
-  }
+  void OnFinished(bool /*ok*/) { End(); }
 
-  void CloseIfQuiet() {
-    if (!finished_ || under_way_ != 0) return;
+  void OnQuiet() override {
     const OnClosed on_closed = std::move(on_closed_);
     on_closed(opened_);  // may destroy this
   }
@@ -149,16 +124,14 @@ class ServerStream {
   Request request_;
   grpc::Status status_;
   WriteQueue<Reply> queue_;
-  int under_way_ = 0;  // tags that gRPC holds
   bool opened_ = false;
   bool read_deferred_ = false;
   bool close_wanted_ = false;
   bool finishing_ = false;
-  bool finished_ = false;
-  MemberTag<ServerStream> open_tag_{this, &ServerStream::OnOpened};
-  MemberTag<ServerStream> read_tag_{this, &ServerStream::OnRead};
-  MemberTag<ServerStream> write_tag_{this, &ServerStream::OnWritten};
-  MemberTag<ServerStream> finish_tag_{this, &ServerStream::OnFinished};
+  Operation<ServerStream> open_{this, &ServerStream::OnOpened};
+  Operation<ServerStream> read_{this, &ServerStream::OnRead};
+  Operation<ServerStream> write_{this, &ServerStream::OnWritten};
+  Operation<ServerStream> finish_{this, &ServerStream::OnFinished};
 };
 
 }  // namespace tandem

@@ -13,17 +13,17 @@
 
 namespace tandem {
 
-// How a router knows its workers over TCP, and shows who it is. Unix sockets are guarded by their
-// folder, and know no TLS.
+// How a router authenticates its workers over TCP and shows its own identity. Unix sockets are
+// guarded by their folder and have no TLS.
 struct WorkerTls {
   std::shared_ptr<TlsFiles> files = nullptr;  // null: plaintext
-  std::string name = {};  // that the workers' certificates must have; empty: host of the address
+  std::string name = {};  // name in the workers' certificates; empty: the host of the address
 };
 
-// Router: a channel of its own (no sharing of connections), that reconnects within a second.
+// For the router: a channel that shares no connection with others and reconnects within a second.
 std::shared_ptr<grpc::Channel> ConnectWorker(const Address& address, const WorkerTls& tls = {});
 
-// Worker: message sizes, flow control and limits. Neither port nor services.
+// For a worker: sets message sizes, flow control and limits, but neither port nor services.
 void ConfigureWorkerServer(const Address& address, grpc::ServerBuilder& builder);
 
 }  // namespace tandem

@@ -7,11 +7,11 @@
 
 namespace tandem {
 
-// Of "Bearer TOKEN" (RFC 6750). Empty: it is something else.
+// Returns the token of "Bearer TOKEN" (RFC 6750). Empty if the header has another form.
 std::string BearerToken(std::string_view authorization);
 
-// The password of "Basic …" (RFC 7617), which is what browsers ask people for; any name goes with
-// it. Empty: it is something else.
+// Returns the password of "Basic …" (RFC 7617), which browsers ask people for. Any user name is
+// accepted. Empty if the header has another form.
 std::string BasicPassword(std::string_view authorization);
 
 }  // namespace tandem

@@ -18,16 +18,17 @@
 
 namespace tandem {
 
-// What is not allowed is denied: a method that is registered with the server and not named here
-// cannot be called. Thread-safe.
+// The gate denies everything that is not allowed: a method that is registered with the server and
+// not named here cannot be called. Thread-safe.
 class CallGate {
  public:
-  // `methods` as "/package.Service/Method"; `tokens` null: whoever reaches the server may call them.
+  // `methods` have the form "/package.Service/Method". If `tokens` is null, everybody who reaches
+  // the server may call them.
   CallGate(std::vector<std::string> methods, std::shared_ptr<TokenFile> tokens);
 
-  // `authorization`: the values of that metadata key, of which there must be one. OK lets the call
-  // through; else it ends with UNAUTHENTICATED (no token, or not one of ours; whatever was called),
-  // or UNIMPLEMENTED.
+  // `authorization` holds the values of that metadata key. There must be exactly one. OK lets the
+  // call through. Otherwise the call ends with UNAUTHENTICATED (no token or an unknown token, for
+  // any method) or with UNIMPLEMENTED.
   absl::Status Check(std::string_view method, std::span<const std::string_view> authorization);
 
  private:

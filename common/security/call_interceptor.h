@@ -1,5 +1,5 @@
-// A check of calls whose handlers are not ours (health, reflection), or where all handlers ask the
-// same.
+// A check of calls whose handlers are not ours (health, reflection), or whose handlers all need the
+// same check.
 #ifndef TANDEM_COMMON_SECURITY_CALL_INTERCEPTOR_H_
 #define TANDEM_COMMON_SECURITY_CALL_INTERCEPTOR_H_
 
@@ -17,23 +17,23 @@
 
 namespace tandem {
 
-// Called by gRPC's threads, once for each call, as soon as its metadata is there.
+// gRPC's threads call the check once for each call, as soon as the call's metadata has arrived.
 using CallCheck =
     std::function<absl::Status(std::string_view method, grpc::ServerContextBase& context)>;
 
 // Has `builder`'s server ask `check` about each call, but of the methods `without`, whose handlers
-// ask themselves: only they can refuse before anything was done, and a check costs each message of a
-// stream a little. A unary call that is refused ends with that status and an empty reply, and one
+// ask themselves: only they can refuse before anything was done, and a check costs each message of
+// a stream a little. A unary call that is refused ends with that status and an empty reply, and one
 // of a method that there is not with that status; a stream is CANCELLED. Once a builder.
 void InterceptCalls(grpc::ServerBuilder& builder, CallCheck check,
                     std::vector<std::string> without = {});
 
-// What `gate` says of a call with this context's metadata.
+// Returns the answer of `gate` for a call with this context's metadata.
 absl::Status CheckCall(CallGate& gate, std::string_view method,
                        const grpc::ServerContextBase& context);
 
-// PERMISSION_DENIED, unless the client's certificate is for `name` (a DNS name among its subject's
-// alternative ones).
+// Returns PERMISSION_DENIED unless the client's certificate is for `name` (a DNS name among its
+// subject alternative names).
 absl::Status CheckClientName(const std::string& name, const grpc::ServerContextBase& context);
 
 }  // namespace tandem

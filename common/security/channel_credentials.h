@@ -1,4 +1,4 @@
-// What a gRPC client connects with.
+// Credentials of a gRPC client.
 #ifndef TANDEM_COMMON_SECURITY_CHANNEL_CREDENTIALS_H_
 #define TANDEM_COMMON_SECURITY_CHANNEL_CREDENTIALS_H_
 
@@ -10,8 +10,9 @@
 
 namespace tandem {
 
-// For a new channel, with the files as they are now. `tls` null: plaintext. Its authorities are
-// those that the server's certificate must come from, and its certificate is shown to the server.
+// Returns credentials for a new channel, with the present contents of the files. If `tls` is null,
+// the channel is plaintext. The server's certificate must come from the authorities in `tls`, and
+// the certificate in `tls` is shown to the server.
 std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(TlsFiles* tls);
 
 }  // namespace tandem

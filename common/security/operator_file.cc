@@ -21,7 +21,8 @@ constexpr int64_t kNanoseconds = 1000000000;
 std::optional<FileStamp> StampOf(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return std::nullopt;
-  // Of the inode: a file whose time of modification was set back has changed all the same.
+  // The stamp has the inode's time of change: a file whose time of modification was set back has
+  // changed too.
   return FileStamp{
       .device = info.st_dev,
       .inode = info.st_ino,
@@ -33,7 +34,7 @@ absl::StatusOr<std::string> ReadOperatorFile(const std::string& flag, const std:
   const std::string where = flag + " " + path + ": ";
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return InvalidArgument(where + std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return InvalidArgument(where + "that is no file");
+  if (!S_ISREG(info.st_mode)) return InvalidArgument(where + "this is not a file");
   if (info.st_size > kMaxFileBytes) {
     return InvalidArgument(where + "it has " + std::to_string(info.st_size) +
                            " bytes, allowed: at most " + std::to_string(kMaxFileBytes));
@@ -51,10 +52,10 @@ absl::Status CheckSecretMode(const std::string& flag, const std::string& path) {
   if (stat(path.c_str(), &info) != 0) return absl::OkStatus();  // reading it says so
   if ((info.st_mode & S_IWOTH) != 0) {
     return InvalidArgument(flag + " " + path +
-                           ": every user of this machine can write it (chmod o-w takes that away)");
+                           ": every user of this machine can write it (chmod o-w prevents that)");
   }
   if ((info.st_mode & S_IROTH) != 0) {
-    spdlog::warn("{} {}: every user of this machine can read it (chmod o-r takes that away)", flag,
+    spdlog::warn("{} {}: every user of this machine can read it (chmod o-r prevents that)", flag,
                  path);
   }
   return absl::OkStatus();

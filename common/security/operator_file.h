@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// Another one after every change of a file, through links and renames too.
+// A stamp that changes with every change of a file, also through links and renames.
 struct FileStamp {
   dev_t device = 0;
   ino_t inode = 0;
@@ -23,16 +23,16 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
-// Nullopt: there is nothing there.
+// Nullopt if there is no file.
 std::optional<FileStamp> StampOf(const std::string& path);
 
-// All of a regular file of at most 1 MiB. INVALID_ARGUMENT names `flag`, which it was given with,
-// and the path.
+// Reads a regular file of at most 1 MiB. INVALID_ARGUMENT: the message names the path, and the
+// `flag` that the path was given with.
 absl::StatusOr<std::string> ReadOperatorFile(const std::string& flag, const std::string& path);
 
-// For what holds a secret. One that every user of the machine can write is INVALID_ARGUMENT: who
-// writes it decides who comes in. One that they can read is warned of in the log: secrets that are
-// mounted into a container often are, and nobody else is there.
+// Checks a file that holds a secret. INVALID_ARGUMENT if every user of the machine can write it,
+// because the writer decides who is let in. If every user can read it, the log has a warning only:
+// secrets that are mounted into a container often have this mode, and no other user is there.
 absl::Status CheckSecretMode(const std::string& flag, const std::string& path);
 
 }  // namespace tandem

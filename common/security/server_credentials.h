@@ -1,4 +1,4 @@
-// What a gRPC server listens with.
+// Credentials of a gRPC server.
 #ifndef TANDEM_COMMON_SECURITY_SERVER_CREDENTIALS_H_
 #define TANDEM_COMMON_SECURITY_SERVER_CREDENTIALS_H_
 
@@ -10,8 +10,9 @@
 
 namespace tandem {
 
-// For one port. `tls` null: plaintext; with authorities, a client must show a certificate of
-// theirs. Each new connection gets the files as they are then; those that are open stay.
+// Returns credentials for one port. If `tls` is null, the port is plaintext. If `tls` has
+// authorities, a client must show a certificate that comes from them. Each new connection uses the
+// contents of the files at that time. Open connections stay.
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> tls);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// Who may come into a process: what its flags say, opened and checked.
+// Who may call a process: the files that its flags name, opened and checked.
 #ifndef TANDEM_COMMON_SECURITY_SERVER_SECURITY_H_
 #define TANDEM_COMMON_SECURITY_SERVER_SECURITY_H_
 
@@ -18,9 +18,9 @@ struct ServerSecurityOptions {
 
 struct ServerSecurity {
   std::shared_ptr<TlsFiles> tls;      // null: plaintext
-  std::shared_ptr<TokenFile> tokens;  // null: whoever gets there may do all
+  std::shared_ptr<TokenFile> tokens;  // null: everybody who reaches the port may do everything
 
-  // INVALID_ARGUMENT names flag and path.
+  // INVALID_ARGUMENT: the message names flag and path.
   static absl::StatusOr<ServerSecurity> Open(const ServerSecurityOptions& options);
 
   bool mutual_tls() const { return tls != nullptr && tls->has_authorities(); }

@@ -54,7 +54,8 @@ absl::StatusOr<Certificates> ParseCertificates(const std::string& where, const s
   if (!at_end) return InvalidArgument(where + "a certificate in it is broken: " + OpenSslError());
   ERR_clear_error();
   if (certificates.empty()) {
-    return InvalidArgument(where + "it has no certificate in PEM (-----BEGIN CERTIFICATE-----)");
+    return InvalidArgument(where +
+                           "there is no certificate in PEM in it (-----BEGIN CERTIFICATE-----)");
   }
   return certificates;
 }
@@ -77,9 +78,9 @@ void WarnOfTime(const std::string& where, const X509& certificate) {
   const std::time_t begin = ToUnixTime(X509_get0_notBefore(&certificate));
   const std::time_t end = ToUnixTime(X509_get0_notAfter(&certificate));
   if (now < begin) {
-    spdlog::warn("{}not valid before {}: whoever checks it refuses it", where, DateOf(begin));
+    spdlog::warn("{}not valid before {}: the other end refuses it", where, DateOf(begin));
   } else if (now > end) {
-    spdlog::warn("{}expired on {}: whoever checks it refuses it", where, DateOf(end));
+    spdlog::warn("{}expired on {}: the other end refuses it", where, DateOf(end));
   } else if (now + kSoonSeconds > end) {
     spdlog::warn("{}expires on {}", where, DateOf(end));
   }
@@ -93,8 +94,8 @@ absl::Status CheckPair(const std::string& where_certificate, const std::string& 
   const OpenSslPtr<EVP_PKEY> key(
       PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr) {
-    return InvalidArgument(where_key +
-                           "it has no private key in PEM without a passphrase: " + OpenSslError());
+    return InvalidArgument(
+        where_key + "there is no private key in PEM without a passphrase in it: " + OpenSslError());
   }
   const OpenSslPtr<SSL_CTX> context(SSL_CTX_new(TLS_method()));
   if (SSL_CTX_use_certificate(context.get(), &certificate) != 1) {
@@ -144,7 +145,7 @@ std::shared_ptr<const TlsPem> TlsFiles::Current() {
   }
   const std::string complaint(status.message());
   if (complaint != complaint_) {
-    spdlog::warn("{} (TLS goes on with what was there before)", complaint);
+    spdlog::warn("{} (TLS keeps the earlier files)", complaint);
   }
   complaint_ = complaint;
   return pem_;

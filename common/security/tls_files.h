@@ -16,35 +16,36 @@ namespace tandem {
 
 // Empty: none.
 struct TlsPaths {
-  std::string certificate;  // of this end, with the ones between it and its authority after it
-  std::string key;          // of the certificate
-  std::string authorities;  // that the other end's certificate must come from
+  std::string certificate;  // certificate of this end, followed by its intermediate certificates
+  std::string key;          // private key of the certificate
+  std::string authorities;  // authorities that the other end's certificate must come from
 };
 
-// What the paths were given with, for messages.
+// The flags that the paths were given with, for messages.
 struct TlsFlags {
   const char* certificate = "--tls-certificate";
   const char* key = "--tls-key";
   const char* authorities = "--tls-client-ca";
 };
 
-// What the files hold: PEM. It was checked that OpenSSL takes it, and that key and certificate
-// belong together.
+// The contents of the files in PEM. OpenSSL has accepted them, and key and certificate belong
+// together.
 struct TlsPem {
   std::string certificate;
   std::string key;
   std::string authorities;
 };
 
-// Read again when they change. Should they not go together then, as while one of two is replaced,
-// what they held before stays and the log says why. Thread-safe.
+// TLS files that are read again when they change. If they do not belong together then, for example
+// while one of two files is being replaced, the earlier contents stay and the log says why.
+// Thread-safe.
 class TlsFiles {
  public:
-  // INVALID_ARGUMENT names flag and path. A certificate whose time is over, or near its end, or still
-  // to come, is warned of in the log: it is the other end that refuses it.
+  // INVALID_ARGUMENT: the message names flag and path. The log has a warning if a certificate has
+  // expired, expires soon, or is not yet valid. The other end refuses it.
   static absl::StatusOr<std::shared_ptr<TlsFiles>> Open(TlsPaths paths, TlsFlags flags = {});
 
-  // Looks for a change. The same object as before: there was none.
+  // Looks for a change of the files. Returns the same object as before if there was none.
   std::shared_ptr<const TlsPem> Current();
 
   bool has_certificate() const { return !paths_.certificate.empty(); }
@@ -55,15 +56,15 @@ class TlsFiles {
 
   TlsFiles(TlsPaths paths, TlsFlags flags) : paths_(std::move(paths)), flags_(flags) {}
   Stamps CurrentStamps() const;
-  // What the files hold, and whether that makes sense.
+  // Reads the files and checks their contents.
   absl::StatusOr<TlsPem> Read() const;
   absl::Status Check(const TlsPem& pem) const;
 
   const TlsPaths paths_;
   const TlsFlags flags_;
   std::mutex mutex_;
-  Stamps stamps_;          // of the files when they were read last
-  std::string complaint_;  // of the last look, which is not repeated; empty: there was none
+  Stamps stamps_;          // stamps of the files when they were read last
+  std::string complaint_;  // the last complaint, which the log does not repeat
   std::shared_ptr<const TlsPem> pem_;
 };
 

@@ -71,14 +71,14 @@ absl::StatusOr<std::vector<Token>> ParseTokens(std::string_view text) {
     if (!token->has_value()) continue;
     const auto is_same = [&](const Token& other) { return other.text == (*token)->text; };
     if (std::any_of(tokens.begin(), tokens.end(), is_same)) {
-      return InvalidArgument(where + "the token is there already");
+      return InvalidArgument(where + "the file has this token twice");
     }
     if (tokens.size() == kMaxTokens) {
       return InvalidArgument(where + "allowed: at most " + std::to_string(kMaxTokens) + " tokens");
     }
     tokens.push_back(**std::move(token));
   }
-  if (tokens.empty()) return InvalidArgument("it has no token: nobody could come in");
+  if (tokens.empty()) return InvalidArgument("there is no token in it, so nobody could call");
   return tokens;
 }
 

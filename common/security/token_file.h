@@ -18,7 +18,7 @@
 
 namespace tandem {
 
-// Each may do what the ones before it may.
+// Each role may do everything that the roles before it may do.
 enum class Role : uint8_t { kNone, kClient, kAdmin };
 
 struct Token {
@@ -30,25 +30,27 @@ inline constexpr size_t kMinTokenBytes = 16;
 inline constexpr size_t kMaxTokenBytes = 512;
 inline constexpr size_t kMaxTokens = 1024;
 
-// Lines `client TOKEN` or `admin TOKEN`; empty ones and those that begin with # do not count. A
-// token is of the characters that a Bearer token may have (RFC 6750). INVALID_ARGUMENT names the
-// line, and never what is in it; no token at all is one too.
+// Parses lines of the form `client TOKEN` or `admin TOKEN`. Empty lines and lines that begin with #
+// do not count. A token consists of the characters that a Bearer token may have (RFC 6750).
+// INVALID_ARGUMENT: the message names the number of a bad line and never its contents, or says that
+// there is no token.
 absl::StatusOr<std::vector<Token>> ParseTokens(std::string_view text);
 
-// The first token of a file, for who shows it. INVALID_ARGUMENT names `flag` and the path.
+// Returns the first token of a file, for a client that shows it. INVALID_ARGUMENT: the message
+// names `flag` and the path.
 absl::StatusOr<std::string> FirstTokenOf(const std::string& flag, const std::string& path);
 
-// A file of tokens that is read again when it changes. Should it not make sense then, or be gone,
-// the tokens stay as they were and the log says why, once. Of tokens only digests are kept.
-// Thread-safe.
+// A file of tokens that is read again when it changes. If it is missing or malformed then, the
+// earlier tokens stay and the log says why, once. Only digests of the tokens are kept. Thread-safe.
 class TokenFile {
  public:
-  // INVALID_ARGUMENT names --token-file and the path. Looks for a change when somebody comes, at
-  // most once in `look_seconds`.
+  // INVALID_ARGUMENT: the message names --token-file and the path. The file looks for a change when
+  // a caller comes, at most once in `look_seconds`.
   static absl::StatusOr<std::shared_ptr<TokenFile>> Open(const std::string& path,
                                                          double look_seconds = 1);
 
-  // Of who shows `token`. Takes the same time for every token of one length.
+  // Returns the role of a caller that shows `token`. Takes the same time for every token of one
+  // length.
   Role RoleOf(std::string_view token);
 
  private:
@@ -69,8 +71,8 @@ class TokenFile {
   const std::chrono::duration<double> look_seconds_;
   std::mutex mutex_;
   std::vector<Entry> entries_;
-  std::optional<FileStamp> stamp_;  // of the file when it was read last
-  std::string complaint_;  // of the last look, which is not repeated; empty: there was none
+  std::optional<FileStamp> stamp_;  // stamp of the file when it was read last
+  std::string complaint_;           // the last complaint, which the log does not repeat
   Clock::time_point looked_at_;
 };
 

@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "common/status.h"
-#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/text/unicode.h"
 
 namespace tandem {
 namespace {
@@ -104,7 +104,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const JsonField& field,
     added.num_ids_ = std::max(added.num_ids_, static_cast<size_t>(token.id) + 1);
     added.tokens_.push_back(std::move(token));
   }
-  // Of equal texts the special token's counts.
+  // If two texts are equal, that of the special token counts.
   std::vector<size_t> order;
   for (const bool special : {true, false}) {
     for (size_t i = 0; i < added.tokens_.size(); ++i) {

@@ -1,5 +1,5 @@
-// Tokens that are recognised in the text itself, before anything else looks at it: "added_tokens"
-// of tokenizer.json.
+// Tokens that are recognized in the text itself, before all other steps: "added_tokens" of
+// tokenizer.json.
 #ifndef TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
 #define TANDEM_COMMON_TOKENIZER_ADDED_TOKENS_H_
 
@@ -15,8 +15,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/tokenizer/json_field.h"
 #include "common/tokenizer/normalizer.h"
+#include "common/tokenizer/text/json_field.h"
 #include "common/tokenizer/vocabulary.h"
 
 namespace tandem {
@@ -24,18 +24,18 @@ namespace tandem {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  std::string normal_content;  // what is looked for and decoded: normalized, if the token is
-  bool single_word = false;    // only between characters that are not of a word
-  bool lstrip = false;         // takes the white space before it along
-  bool rstrip = false;         // and that behind it
-  bool normalized = false;     // looked for in the normalized text, itself normalized
+  std::string normal_content;  // text to look for and to decode; normalized if `normalized` is set
+  bool single_word = false;    // found only between characters that belong to no word
+  bool lstrip = false;         // includes the white space before the token
+  bool rstrip = false;         // includes the white space after the token
+  bool normalized = false;     // normalized itself, and looked for in the normalized text
   bool special = false;        // skip_special_tokens leaves it out
 };
 
-// Texts looked for at once, the longest that starts first (Aho-Corasick's leftmost-longest).
+// Searches for several texts at once and finds the leftmost, longest one (Aho-Corasick).
 class TextTrie {
  public:
-  // The first text of equals counts.
+  // If texts are equal, the first one counts.
   void Add(std::string_view text, size_t value);
   struct Match {
     size_t start;
@@ -54,14 +54,14 @@ class TextTrie {
 // Immutable after FromJson.
 class AddedTokens {
  public:
-  // Called for each part from left to right: a token (then text is what it was found as), or text
-  // between tokens.
+  // Called for each part from left to right. A part is a token, with the text that it was found as,
+  // or text between tokens.
   using Sink = absl::FunctionRef<absl::Status(const AddedToken* token, size_t start, size_t end)>;
 
   static absl::StatusOr<AddedTokens> FromJson(const JsonField& field, const Vocabulary& vocabulary,
                                               const Normalizer& normalizer);
 
-  // Splits by the tokens that are looked for before (false) or after (true) normalization.
+  // Splits by the tokens that are searched for before (false) or after (true) normalization.
   absl::Status Split(std::string_view text, bool normalized, Sink sink) const;
 
   // nullptr if there is none.

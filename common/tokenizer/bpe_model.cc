@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/text/unicode.h"
 
 namespace tandem {
 namespace {
@@ -81,7 +81,7 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonField& field, Vocabulary v
     TANDEM_ASSIGN_OR_RETURN(const int32_t left_id, find(left));
     TANDEM_ASSIGN_OR_RETURN(const int32_t right_id, find(right));
     TANDEM_ASSIGN_OR_RETURN(const int32_t id, find(std::string(left) + std::string(right)));
-    // Of a pair given twice the last counts.
+    // If a pair is given twice, the last one counts.
     model.merges_[PairKey(left_id, right_id)] = {static_cast<uint32_t>(rank), id};
   }
   return model;

@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/text/json_field.h"
 #include "common/tokenizer/tokenizer_file.h"
 #include "common/tokenizer/vocabulary.h"
 
@@ -21,8 +21,8 @@ namespace tandem {
 // Immutable.
 class BpeModel {
  public:
-  // Takes vocabulary and merges. Errors: what is unsupported, by name; a merge of or to an entry
-  // that does not exist.
+  // Takes the vocabulary and the merges. Fails if something is not supported, and names it, or if a
+  // merge has an entry that does not exist.
   static absl::StatusOr<BpeModel> FromJson(const JsonField& field, Vocabulary vocabulary,
                                            const std::optional<MergeList>& merges);
 
@@ -36,7 +36,7 @@ class BpeModel {
  private:
   struct Merge {
     uint32_t rank;
-    int32_t id;  // of the result
+    int32_t id;  // id of the result
   };
   struct Symbol {
     int32_t id;
@@ -54,7 +54,7 @@ class BpeModel {
   Vocabulary vocabulary_;
   absl::flat_hash_map<uint64_t, Merge> merges_;  // by (left id << 32 | right id)
   bool ignore_merges_ = false;                   // a word that is an entry is one token
-  bool fuse_unknown_ = false;                    // neighbouring unknown characters become one token
+  bool fuse_unknown_ = false;                    // adjacent unknown characters become one token
   std::optional<std::string> unknown_token_;
   std::array<std::optional<int32_t>, 256> byte_tokens_;  // <0xNN>, if the model falls back to bytes
 };

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/text/json_field.h"
+#include "common/tokenizer/text/unicode.h"
 #include "common/tokenizer/tokenizer_file.h"
-#include "common/tokenizer/unicode.h"
 
 namespace tandem {
 namespace {

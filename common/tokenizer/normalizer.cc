@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/tokenizer/pattern.h"
-#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/text/pattern.h"
+#include "common/tokenizer/text/unicode.h"
 
 namespace tandem {
 namespace {
 
-constexpr size_t kMaxSteps = 64;  // each may cost a compiled pattern
+constexpr size_t kMaxNormalizers = 64;  // Each may cost a compiled pattern.
 
 class UnicodeForm : public NormalizerStep {
  public:
@@ -103,8 +103,8 @@ absl::StatusOr<Normalizer> Normalizer::FromJson(const JsonField& field) {
 }
 
 absl::Status Normalizer::AddSteps(const JsonField& field) {
-  if (steps_.size() >= kMaxSteps) {
-    return field.Error("more than " + std::to_string(kMaxSteps) + " steps");
+  if (steps_.size() >= kMaxNormalizers) {
+    return field.Error("more than " + std::to_string(kMaxNormalizers) + " steps");
   }
   TANDEM_ASSIGN_OR_RETURN(const std::string type, field.Type());
   if (type == "Sequence") {

@@ -1,4 +1,4 @@
-// What happens to a text before it is split: "normalizer" of tokenizer.json.
+// Changes a text before it is split: "normalizer" of tokenizer.json.
 #ifndef TANDEM_COMMON_TOKENIZER_NORMALIZER_H_
 #define TANDEM_COMMON_TOKENIZER_NORMALIZER_H_
 
@@ -9,14 +9,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/text/json_field.h"
 
 namespace tandem {
 
 // A stretch of the text on its way to the model.
 struct TextPiece {
   std::string text;
-  bool at_origin;  // its first character comes from the first of the whole text
+  bool at_origin;  // its first character comes from the first character of the whole text
 };
 
 class NormalizerStep {

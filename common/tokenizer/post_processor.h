@@ -6,17 +6,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/text/json_field.h"
 
 namespace tandem {
 
-// What add_special_tokens adds. TemplateProcessing of one text, ByteLevel (which only moves
-// offsets), sequences, null.
+// Adds the tokens of add_special_tokens. Supports TemplateProcessing of one text, ByteLevel (which
+// only moves offsets), sequences of them, and null.
 struct PostProcessor {
   std::vector<int32_t> before;
   std::vector<int32_t> after;
 
-  // num_ids: ids from there on do not exist.
+  // Ids from num_ids on do not exist.
   static absl::StatusOr<PostProcessor> FromJson(const JsonField& field, size_t num_ids);
 };
 

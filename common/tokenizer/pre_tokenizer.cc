@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/tokenizer/byte_level.h"
-#include "common/tokenizer/pattern.h"
-#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/text/byte_level.h"
+#include "common/tokenizer/text/pattern.h"
+#include "common/tokenizer/text/unicode.h"
 
 namespace tandem {
 namespace {
 
-constexpr size_t kMaxSteps = 64;  // each may cost a compiled pattern
+constexpr size_t kMaxPreTokenizers = 64;  // Each may cost a compiled pattern.
 
 // What ByteLevel splits by when it says use_regex (Radford et al. 2019).
 constexpr const char* kGpt2Pattern =
@@ -50,7 +50,7 @@ std::vector<Stretch> Partition(const std::vector<Pattern::Match>& matches, size_
   return stretches;
 }
 
-// Joins neighbours as the behavior says; what is to be removed becomes empty.
+// Joins neighbors as the behavior says; what is to be removed becomes empty.
 std::vector<Stretch> Join(std::vector<Stretch> stretches, Behavior behavior) {
   switch (behavior) {
     case Behavior::kIsolated:
@@ -226,8 +226,8 @@ absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const JsonField& field) {
 }
 
 absl::Status PreTokenizer::AddSteps(const JsonField& field) {
-  if (steps_.size() >= kMaxSteps) {
-    return field.Error("more than " + std::to_string(kMaxSteps) + " steps");
+  if (steps_.size() >= kMaxPreTokenizers) {
+    return field.Error("more than " + std::to_string(kMaxPreTokenizers) + " steps");
   }
   TANDEM_ASSIGN_OR_RETURN(const std::string type, field.Type());
   const auto add_split = [&](const char* regex, Behavior behavior, bool invert) -> absl::Status {

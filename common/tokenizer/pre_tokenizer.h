@@ -11,15 +11,15 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/text/json_field.h"
 
 namespace tandem {
 
 struct TextView {
   std::string_view text;
-  bool at_origin;  // as in TextPiece
+  bool at_origin;  // the same as in TextPiece
 };
-// Called for each part from left to right; the view is valid during the call.
+// Called for each part from left to right. The view is valid during the call.
 using TextSink = absl::FunctionRef<absl::Status(TextView)>;
 
 class PreTokenizerStep {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/tokenizer/byte_level.h"
-#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/text/byte_level.h"
+#include "common/tokenizer/text/unicode.h"
 
 namespace tandem {
 namespace {
@@ -40,6 +40,11 @@ std::string Replacements(size_t count) {
   return text;
 }
 
+absl::Status OrderError(const JsonField& field, const std::string& type, const char* want) {
+  return field.Error(type + " at this place of the sequence is not supported (want it " + want +
+                     ")");
+}
+
 }  // namespace
 
 absl::StatusOr<TextDecoder> TextDecoder::FromJson(const JsonField& field) {
@@ -55,10 +60,6 @@ absl::StatusOr<TextDecoder> TextDecoder::FromJson(const JsonField& field) {
 
 absl::Status TextDecoder::AddPart(const JsonField& field, Phase& phase) {
   TANDEM_ASSIGN_OR_RETURN(const std::string type, field.Type());
-  const auto refuse_order = [&](const char* want) {
-    return field.Error(type + " at this place of the sequence is not supported (want it " + want +
-                       ")");
-  };
   if (type == "Sequence") {
     const JsonField parts = field.Member("decoders");
     TANDEM_RETURN_IF_ERROR(parts.CheckArray());
@@ -68,13 +69,13 @@ absl::Status TextDecoder::AddPart(const JsonField& field, Phase& phase) {
     return absl::OkStatus();
   }
   if (type == "ByteLevel") {
-    if (phase != Phase::kTokens) return refuse_order("before ByteFallback and Fuse");
+    if (phase != Phase::kTokens) return OrderError(field, type, "before ByteFallback and Fuse");
     byte_level_ = true;
     phase = Phase::kText;
     return absl::OkStatus();
   }
   if (type == "ByteFallback") {
-    if (phase != Phase::kTokens) return refuse_order("once, before Fuse");
+    if (phase != Phase::kTokens) return OrderError(field, type, "once, before Fuse");
     byte_fallback_ = true;
     phase = Phase::kBytes;
     return absl::OkStatus();
@@ -83,28 +84,9 @@ absl::Status TextDecoder::AddPart(const JsonField& field, Phase& phase) {
     phase = Phase::kText;
     return absl::OkStatus();
   }
-  if (type == "Strip") {
-    TANDEM_ASSIGN_OR_RETURN(const std::string content, field.Member("content").Character());
-    TANDEM_ASSIGN_OR_RETURN(const int64_t start, field.Member("start").Integer());
-    TANDEM_ASSIGN_OR_RETURN(const int64_t stop, field.Member("stop").Integer());
-    if (start < 0) return field.Member("start").Error(std::to_string(start) + " (want 0 or more)");
-    if (stop != 0) {
-      return field.Member("stop").Error(std::to_string(stop) + " is not supported (want 0)");
-    }
-    const auto count = static_cast<size_t>(start);
-    if (phase == Phase::kTokens) {
-      steps_.push_back({Step::Kind::kStrip, content, "", count});
-      return absl::OkStatus();
-    }
-    if (phase == Phase::kBytes || strip_count_ > 0) {
-      return refuse_order("before ByteFallback, or once after Fuse");
-    }
-    strip_content_ = content;
-    strip_count_ = count;
-    return absl::OkStatus();
-  }
+  if (type == "Strip") return AddStrip(field, phase);
   if (type == "Replace") {
-    if (phase != Phase::kTokens) return refuse_order("before ByteFallback and Fuse");
+    if (phase != Phase::kTokens) return OrderError(field, type, "before ByteFallback and Fuse");
     const JsonField pattern = field.Member("pattern");
     TANDEM_RETURN_IF_ERROR(pattern.CheckObject());
     TANDEM_ASSIGN_OR_RETURN(const std::string from, pattern.Member("String").String());
@@ -114,21 +96,46 @@ absl::Status TextDecoder::AddPart(const JsonField& field, Phase& phase) {
     return absl::OkStatus();
   }
   if (type == "Metaspace") {
-    if (phase != Phase::kTokens) return refuse_order("before ByteFallback and Fuse");
-    TANDEM_ASSIGN_OR_RETURN(const std::string from, field.Member("replacement").Character());
-    TANDEM_ASSIGN_OR_RETURN(const bool adds_prefix, field.Member("add_prefix_space").Bool(true));
-    bool drop_first = adds_prefix;
-    const JsonField scheme = field.Member("prepend_scheme");
-    if (scheme.present()) {
-      TANDEM_ASSIGN_OR_RETURN(const std::string name, scheme.String());
-      drop_first = name != "never";
-    }
-    steps_.push_back({Step::Kind::kMetaspace, from, " ", 0, drop_first});
-    return absl::OkStatus();
+    if (phase != Phase::kTokens) return OrderError(field, type, "before ByteFallback and Fuse");
+    return AddMetaspace(field);
   }
   return field.Member("type").Error(Quoted(type) +
                                     " is not supported (want ByteLevel, Replace, ByteFallback, "
                                     "Fuse, Strip, Metaspace or Sequence)");
+}
+
+absl::Status TextDecoder::AddStrip(const JsonField& field, Phase phase) {
+  TANDEM_ASSIGN_OR_RETURN(const std::string content, field.Member("content").Character());
+  TANDEM_ASSIGN_OR_RETURN(const int64_t start, field.Member("start").Integer());
+  TANDEM_ASSIGN_OR_RETURN(const int64_t stop, field.Member("stop").Integer());
+  if (start < 0) return field.Member("start").Error(std::to_string(start) + " (want 0 or more)");
+  if (stop != 0) {
+    return field.Member("stop").Error(std::to_string(stop) + " is not supported (want 0)");
+  }
+  const auto count = static_cast<size_t>(start);
+  if (phase == Phase::kTokens) {
+    steps_.push_back({Step::Kind::kStrip, content, "", count});
+    return absl::OkStatus();
+  }
+  if (phase == Phase::kBytes || strip_count_ > 0) {
+    return OrderError(field, "Strip", "before ByteFallback, or once after Fuse");
+  }
+  strip_content_ = content;
+  strip_count_ = count;
+  return absl::OkStatus();
+}
+
+absl::Status TextDecoder::AddMetaspace(const JsonField& field) {
+  TANDEM_ASSIGN_OR_RETURN(const std::string from, field.Member("replacement").Character());
+  TANDEM_ASSIGN_OR_RETURN(const bool adds_prefix, field.Member("add_prefix_space").Bool(true));
+  bool drop_first = adds_prefix;
+  const JsonField scheme = field.Member("prepend_scheme");
+  if (scheme.present()) {
+    TANDEM_ASSIGN_OR_RETURN(const std::string name, scheme.String());
+    drop_first = name != "never";
+  }
+  steps_.push_back({Step::Kind::kMetaspace, from, " ", 0, drop_first});
+  return absl::OkStatus();
 }
 
 std::string TextDecoder::ApplySteps(std::string_view entry, bool is_first) const {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/text/json_field.h"
 #include "common/tokenizer/tokenizer.h"
 
 namespace tandem {
@@ -28,7 +28,7 @@ class TextDecoder {
   std::string Next(std::string_view entry, DecodeState& state) const;
   std::string End(DecodeState& state) const;
 
-  // What a token adds in the middle of a text.
+  // Returns the bytes that a token adds in the middle of a text.
   std::string TokenBytes(std::string_view entry) const;
   bool StripsLeadingSpace() const;
 
@@ -39,12 +39,14 @@ class TextDecoder {
     Kind kind;
     std::string from;
     std::string to;           // kReplace, kMetaspace
-    size_t count = 0;         // kStrip: at most so many
-    bool drop_first = false;  // kMetaspace: in the first token `from` gives nothing
+    size_t count = 0;         // kStrip: largest number
+    bool drop_first = false;  // kMetaspace: `from` gives nothing in the first token
   };
   enum class Phase { kTokens, kBytes, kText };
 
   absl::Status AddPart(const JsonField& field, Phase& phase);
+  absl::Status AddStrip(const JsonField& field, Phase phase);
+  absl::Status AddMetaspace(const JsonField& field);
   std::string ApplySteps(std::string_view entry, bool is_first) const;
   std::string StripStart(std::string text, DecodeState& state) const;
   std::string EndByteRun(DecodeState& state) const;
@@ -54,7 +56,7 @@ class TextDecoder {
   bool byte_fallback_ = false;
   std::vector<Step> steps_;
   std::string strip_content_;  // one character, left out at the start of the text
-  size_t strip_count_ = 0;     // at most so often
+  size_t strip_count_ = 0;     // largest number of these characters
 };
 
 }  // namespace tandem

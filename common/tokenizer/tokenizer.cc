@@ -4,7 +4,7 @@
 
 #include "common/status.h"
 #include "common/tokenizer/bpe_tokenizer.h"
-#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/text/unicode.h"
 
 namespace tandem {
 

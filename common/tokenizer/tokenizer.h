@@ -1,4 +1,4 @@
-// Text to token ids and back, as tokenizer.json of a Hugging Face folder says.
+// Converts text to token ids and back, as tokenizer.json of a Hugging Face folder describes.
 #ifndef TANDEM_COMMON_TOKENIZER_TOKENIZER_H_
 #define TANDEM_COMMON_TOKENIZER_TOKENIZER_H_
 
@@ -16,12 +16,12 @@
 
 namespace tandem {
 
-// How far the decoding of a text has come; a value, so it can be copied with what it belongs to.
+// The state of decoding a text. It is a value, so it can be copied together with its owner.
 struct DecodeState {
   bool at_start = true;              // no token has counted yet
   bool may_strip = true;             // no text has come out yet
   size_t num_stripped = 0;           // leading characters left out
-  bool byte_run_is_invalid = false;  // of SentencePiece's byte tokens: the run is not UTF-8
+  bool byte_run_is_invalid = false;  // the run of SentencePiece's byte tokens is not UTF-8
   size_t byte_run_checked = 0;       // bytes of whole characters in `incomplete`
   std::string incomplete;  // bytes of a character that has begun, or of a run of byte tokens
 };
@@ -31,12 +31,13 @@ struct DecodeState {
 // any thread may use it.
 class Tokenizer {
  public:
-  // Errors name file and field; unsupported parts are refused by name.
+  // Errors name file and field. Unsupported parts are refused by name.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::filesystem::path& folder);
   virtual ~Tokenizer() = default;
 
-  // `text` must be valid UTF-8. add_special_tokens: what the post-processor adds (beginning of
-  // text). Added tokens in the text are recognised either way, as Hugging Face's tokenizers do.
+  // `text` must be valid UTF-8. With add_special_tokens, the post-processor adds its tokens
+  // (beginning of text). Added tokens in the text are recognized in both cases, as Hugging Face's
+  // tokenizers do.
   virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                                       bool add_special_tokens) const = 0;
 
@@ -45,24 +46,25 @@ class Tokenizer {
                              bool skip_special_tokens) const = 0;
 
   virtual size_t num_entries() const = 0;  // highest id + 1
-  // The entry's own text in the file (not decoded); empty where no entry has the id.
+  // The entry's own text in the file (not decoded). Empty if no entry has the id.
   virtual std::string_view Entry(int32_t token_id) const = 0;
   virtual bool IsSpecial(int32_t token_id) const = 0;
   // SHA-256 over (id, length, bytes) of every entry in order of id.
   virtual std::array<uint8_t, 32> Fingerprint() const = 0;
 
   // The bytes that a token adds in the middle of a text (byte-level: its bytes; SentencePiece: "▁"
-  // is a space, <0xNN> a byte). What StreamingDetokenizer is made of. Special tokens give their
-  // content.
+  // is a space, <0xNN> a byte). Special tokens give their content. StreamingDetokenizer uses this
+  // function.
   virtual std::string TokenBytes(int32_t token_id) const = 0;
-  // True where Decode drops one leading space of the text (SentencePiece-style decoders' Strip).
+  // True if Decode drops one leading space of the text (Strip of SentencePiece-style decoders).
   virtual bool StripsLeadingSpace() const = 0;
 
-  // Decode, a token at a time: the text that is certain after this token. Here it is made of
-  // TokenBytes and StripsLeadingSpace; decoders that look further than a character override it.
+  // Decodes one token at a time and returns the text that is certain after this token. This version
+  // uses TokenBytes and StripsLeadingSpace. Decoders that look further than a character override
+  // it.
   virtual std::string DecodeNext(int32_t token_id, bool skip_special_tokens,
                                  DecodeState& state) const;
-  // What an end of the text makes of the incomplete rest.
+  // Returns the text for the incomplete rest at the end of a text.
   virtual std::string DecodeEnd(DecodeState& state) const;
 };
 
@@ -86,8 +88,8 @@ class StreamingDetokenizer {
   DecodeState state_;
 };
 
-// Decode, given up with RESOURCE_EXHAUSTED where the text grows over `max_bytes`: a short list of ids
-// can be a long text.
+// Decodes, and gives up with RESOURCE_EXHAUSTED if the text grows over `max_bytes`. A short list of
+// ids can be a long text.
 absl::StatusOr<std::string> DecodeWithin(const Tokenizer& tokenizer,
                                          std::span<const int32_t> token_ids,
                                          bool skip_special_tokens, size_t max_bytes);

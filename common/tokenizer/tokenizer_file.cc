@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/tokenizer/json_field.h"
+#include "common/tokenizer/text/json_field.h"
 
 namespace tandem {
 namespace {

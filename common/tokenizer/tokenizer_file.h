@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// The pairs of model.merges in order of rank, texts one behind the other.
+// The pairs of model.merges in order of rank, with all texts one after the other.
 class MergeList {
  public:
   struct Pair {

@@ -17,8 +17,8 @@ namespace tandem {
 // that a file cannot make us allocate much by naming one huge id.
 inline constexpr int64_t kMaxVocabularySize = int64_t{1} << 21;
 
-// Texts lie one behind the other in one buffer; an open-addressing table of ids finds them. Filled
-// by Add, then read only.
+// Texts lie one after the other in one buffer, and an open-addressing table of ids finds them. Add
+// fills the vocabulary, which is then only read.
 class Vocabulary {
  public:
   // Errors: an id out of range, an id or a text given twice. They do not name the file.
@@ -39,7 +39,7 @@ class Vocabulary {
   static constexpr uint32_t kAbsent = UINT32_MAX;
   static constexpr int32_t kFree = -1;
 
-  // Where `text` is in table_, or the free place where it belongs.
+  // Returns the place of `text` in table_, or the free place where it belongs.
   size_t Place(std::string_view text) const;
   void Grow();
 

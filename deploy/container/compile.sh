@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles Tandem for an image and stages it; needs what deploy/install_dependencies.sh installs.
+# Compiles Tandem for an image and stages it; needs what tools/install_dependencies.sh installs.
 #   deploy/container/compile.sh cpu|cuda FOLDER
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -10,7 +10,7 @@ case "$backend" in
   cpu) cuda=OFF ;;
   cuda)
     cuda=ON
-    deploy/fetch_cuda.sh
+    tools/fetch_cuda.sh
     ;;
   *)
     echo "error: the backend is \"$backend\", want cpu or cuda" >&2

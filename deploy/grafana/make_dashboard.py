@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tandem.json, the Grafana dashboard: make_dashboard.py [--check]
 
-Panels are made with Grafana's own schema (grafana-foundation-sdk, in tests/system/requirements.txt): what the schema does not have cannot be
-written. --check compares with the file that is there, and writes nothing.
+Panels are made with Grafana's own schema (grafana-foundation-sdk, in tests/system/requirements.txt), so nothing outside of the schema
+can be written. --check compares with the existing file and writes nothing.
 """
 
 import json
@@ -73,40 +73,44 @@ ALPHA = f"{rate('tandem_accepted_tokens_total', DRAFT)} / {rate('tandem_tested_t
 
 def rows():
     yield "", [
-        figure("Tokens per second", "Sent to clients, of all routers.", "short", rate("tandem_emitted_tokens_total")),
+        figure("Tokens per second", "Tokens sent to clients by all routers.", "short", rate("tandem_emitted_tokens_total")),
         figure("Acceptance rate", "Accepted / drafted tokens.", "percentunit", ACCEPTANCE, 0),
-        figure("Mean length", "1 + accepted tokens / drafts: what a target pass commits where it judges a draft.", "short", MEAN_LENGTH, 2),
-        figure("Estimated gain", "Expected tokens per second over those of plain decoding, mean of the routers.", "short",
+        figure("Mean length",
+               "1 + accepted tokens / drafts: the number of tokens that a target pass commits if it judges a draft.", "short",
+               MEAN_LENGTH, 2),
+        figure("Estimated gain", "Expected tokens per second divided by those of plain decoding, mean of the routers.", "short",
                f"avg(tandem_speculation_gain_ratio{{{OF}}})", 2),
-        figure("Requests running", "Slots in use, of all routers.", "short", f'sum(tandem_slots{{{OF},state="running"}})'),
-        figure("Requests waiting", "For a slot or for KV pages.", "short", f"sum(tandem_requests_waiting{{{OF}}})"),
+        figure("Requests running", "Slots in use at all routers.", "short", f'sum(tandem_slots{{{OF},state="running"}})'),
+        figure("Requests waiting", "Requests that wait for a slot or for KV pages.", "short", f"sum(tandem_requests_waiting{{{OF}}})"),
     ]
     yield "Speculation", [
-        lines("Acceptance", "The rate moves with the draft length, α = accepted / tested does not.", "percentunit",
+        lines("Acceptance", "The rate depends on the draft length, and α = accepted / tested does not.", "percentunit",
               [target(ACCEPTANCE, "accepted / drafted"), target(ALPHA, "α")], most=1),
-        lines("α by position", "Accepted / tested tokens by their place in the block, from 0.", "percentunit",
+        lines("α by position", "Accepted / tested tokens by position in the block, counted from 0.", "percentunit",
               [target(f"{rate('tandem_accepted_tokens_per_position_total', DRAFT, 'by (position) ')} / "
                       f"{rate('tandem_tested_tokens_per_position_total', DRAFT, 'by (position) ')} > 0", "{{position}}")], most=1),
-        lines("Share of output by source", "accepted and bonus are what drafts gain; plain came without a draft.", "percentunit",
+        lines("Share of output by source",
+              "Accepted and bonus tokens are the gain of drafts. Plain tokens came without a draft.", "percentunit",
               [target(f"{rate('tandem_emitted_tokens_total', by='by (source) ')} / ignoring (source) group_left "
                       f"{rate('tandem_emitted_tokens_total')}", "{{source}}")], stacked=True, most=1),
         lines("Drafted and accepted tokens per second", "", "short",
-              [target(rate("tandem_draft_tokens_total", DRAFT), "drafted"), target(rate("tandem_accepted_tokens_total", DRAFT), "accepted")]),
+              [target(rate("tandem_draft_tokens_total", DRAFT), "drafted"),
+               target(rate("tandem_accepted_tokens_total", DRAFT), "accepted")]),
         panel(heatmap.Panel(), "Accepted tokens of a draft", "", 12, 8, "short",
               [target(rate("tandem_accepted_tokens_per_draft_bucket", DRAFT, "by (le) "), "{{le}}", heatmap=True)]),
-        lines("Rounds without a draft, by reason", "Of requests that may be drafted for. docs/metrics.md has the reasons.", "short",
+        lines("Rounds without a draft, by reason", "Rounds of requests that allow drafts. docs/metrics.md explains the reasons.", "short",
               [target(rate("tandem_fallback_rounds_total", by="by (reason) ") + " > 0", "{{reason}}")], stacked=True),
-        lines("Mean acceptance of requests", "Of those that ended.", "percentunit",
-              [target(f"{rate('tandem_request_acceptance_ratio_sum', DRAFT)} / {rate('tandem_request_acceptance_ratio_count', DRAFT)}", "mean")],
-              most=1),
-        lines("Draft length and gain", "What the router chose, and what it expects of it.", "short",
+        lines("Mean acceptance of requests", "Mean over the requests that ended.", "percentunit",
+              [target(f"{rate('tandem_request_acceptance_ratio_sum', DRAFT)} / "
+                      f"{rate('tandem_request_acceptance_ratio_count', DRAFT)}", "mean")], most=1),
+        lines("Draft length and gain", "The length that the router chose, and the gain that it expects.", "short",
               [target(f"avg(tandem_draft_length{{{OF}}})", "draft length"), target(f"avg(tandem_speculation_gain_ratio{{{OF}}})", "gain")]),
     ]
     yield "Latency", [
         lines("Time to the first token", "", "s", quantiles("tandem_time_to_first_token_seconds")),
         lines("Time per output token", "", "s", quantiles("tandem_time_per_output_token_seconds")),
         lines("Waiting for a slot", "", "s", quantiles("tandem_queue_wait_seconds")),
-        lines("A round, by stage", "Mean seconds; baseline is what a round of plain decoding would take.", "s",
+        lines("A round, by stage", "Mean seconds. The baseline is the expected time of a plain decoding round.", "s",
               [target(f"{rate('tandem_round_stage_duration_seconds_sum', by='by (stage) ')} / ignoring (stage) group_left "
                       f"{rate('tandem_round_duration_seconds_count')}", "{{stage}}"),
                target(f"avg(tandem_baseline_step_seconds{{{OF}}})", "baseline")], stacked=True),
@@ -116,7 +120,7 @@ def rows():
               stacked=True),
         lines("Slots and queue", "", "short", [target(f"sum by (state) (tandem_slots{{{OF}}})", "{{state}}"),
                                                target(f"sum(tandem_requests_waiting{{{OF}}})", "waiting")]),
-        lines("KV pages", "Of the workers. Cached pages are free, and have a prefix.", "short",
+        lines("KV pages", "Pages of the workers. Cached pages are free and hold a prefix.", "short",
               [target(f"sum by (worker, state) (tandem_kv_pages{{{of}}})", "{{worker}} {{state}}") for of in (OF_VERIFIERS, OF_DRAFTERS)]),
         lines("Prompt tokens found in the prefix cache", "", "percentunit",
               [target(f"{rate('tandem_prefix_cache_hit_tokens_total', by='by (worker) ')} / "
@@ -129,15 +133,15 @@ def rows():
     yield "Workers and transport", [
         lines("Attached", "", "short", [target(f"sum(tandem_verifier_attached{{{OF}}})", "verifier"),
                                         target(f"sum(tandem_drafter_attached{{{OF}}})", "drafter")]),
-        lines("Worker pods", "As each router sees them: ready (the verifier serves) or lost.", "short",
+        lines("Worker pods", "State of the pods at each router: ready (the verifier serves) or lost.", "short",
               [target(f"sum by (instance, state) (tandem_worker_pods{{{OF}}})", "{{instance}} {{state}}")]),
         lines("Routers by transport of the log-prob ring", "", "short",
               [target(f"sum by (transport) (tandem_ring_transport_info{{{OF}}}) > 0", "{{transport}}")], stacked=True),
-        lines("Sessions that began or ended", "In five minutes, by worker and reason.", "short",
+        lines("Sessions that began or ended", "Number in five minutes, by worker and reason.", "short",
               [target(f"sum by (worker, reason) (increase(tandem_epoch_changes_total{{{OF}}}[5m])) > 0", "{{worker}} {{reason}}")]),
-        lines("Log-probs handed over", "By the drafters.", "Bps",
+        lines("Log-probs handed over", "Bytes per second that the drafters handed over.", "Bps",
               [target(rate("tandem_ring_bytes_total", 'model=~"$draft_model"', "by (transport) "), "{{transport}}")]),
-        lines("Workers computing", "Share of the time.", "percentunit",
+        lines("Workers computing", "Share of the time in which a worker computes.", "percentunit",
               [target(rate("tandem_worker_compute_seconds_total", of, "by (worker, instance) "), "{{worker}} {{instance}}")
                for of in (OF_VERIFIERS, OF_DRAFTERS)]),
         lines("Audit", "", "short", [target(f"sum by (result) (increase(tandem_audit_replays_total{{{OF}}}[1h]))", "{{result}}"),

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/sampling/row_kernels.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/row_kernels.h"
+#include "kernels/sampling/transform/transform.h"
 
 namespace tandem {
 
@@ -21,7 +21,7 @@ AuditSample SampleForAudit(std::span<const float> target_log_probs,
   } else {
     const double below = row::SumExp(target_log_probs.first(token_id), 0.0f);
     const double v = Uniform(key, DrawPurpose::kAudit);
-    // p sums to 1 but for rounding.
+    // p sums to 1, apart from rounding.
     sample.uniform = std::min(below + v * target_prob(token_id), kLargestBelowOne);
   }
   if (drafted >= 0) {

@@ -1,32 +1,34 @@
-// What the lossless audit keeps of a token that plain sampling drew: two numbers whose law is known
-// while the path is lossless. docs/audit.md derives it, and says which positions may be left out.
+// The two numbers that the lossless audit keeps for a token that plain sampling drew. Their
+// distribution is known as long as the path is lossless. docs/audit.md derives the distribution and
+// says which positions may be left out.
 #ifndef TANDEM_KERNELS_SAMPLING_AUDIT_SAMPLE_H_
 #define TANDEM_KERNELS_SAMPLING_AUDIT_SAMPLE_H_
 
 #include <cstdint>
 #include <span>
 
-#include "kernels/sampling/philox.h"
+#include "kernels/sampling/random/philox.h"
 
 namespace tandem {
 
 struct AuditSample {
-  // F(x-1) + v · p(x) for the token x, F the sums of p in order of token id, v uniform and keyed by
-  // DrawPurpose::kAudit: the randomized probability integral transform, uniform on [0, 1) given all
-  // that came before (Rosenblatt 1952; Brockwell 2007). 1 where p(x) = 0: no lossless path commits
-  // such a token.
+  // F(x-1) + v · p(x) for the token x. F are the sums of p in the order of token ids, and v is
+  // uniform and keyed by DrawPurpose::kAudit. This is the randomized probability integral
+  // transform: it is uniform on [0, 1) given everything before it (Rosenblatt 1952; Brockwell
+  // 2007). It is 1 if p(x) = 0, because no lossless path commits such a token.
   double uniform = 0;
-  // 1[x = argmax q] - p(argmax q), ties to the lowest id: mean zero given all that came before. 0
-  // where the position was not drafted.
+  // 1[x = argmax q] - p(argmax q), with ties going to the lowest id. Its mean is zero given
+  // everything before it. It is 0 if the position was not drafted.
   double draft_mode_excess = 0;
 };
 
-//   target_log_probs  [V]  f32, p: after all transforms, as it was before the draw
+// Computes both numbers for one committed token.
+//   target_log_probs  [V]  f32, p after all transforms, before the draw
 //   draft_log_probs   [V]  f32, q; empty: one-hot at `drafted`
-//   drafted           the draft token that was judged at this position; -1: none was
+//   drafted           the draft token that was judged at this position; -1: there was none
 //   token_id          the token that was committed: accepted, recovered, bonus or plain
-//   key               of this position's draws
-// Sums in double. PRECOND: token ids in [0, V).
+//   key               the key of this position's draws
+// Sums are doubles. PRECOND: token ids in [0, V).
 AuditSample SampleForAudit(std::span<const float> target_log_probs,
                            std::span<const float> draft_log_probs, int32_t drafted,
                            int32_t token_id, const DrawKey& key);

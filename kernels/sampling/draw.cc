@@ -4,10 +4,10 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/sampling/coupled_noise.h"
-#include "kernels/sampling/inverse_cdf.h"
-#include "kernels/sampling/row_kernels.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/random/coupled_noise.h"
+#include "kernels/sampling/random/inverse_cdf.h"
+#include "kernels/sampling/transform/row_kernels.h"
+#include "kernels/sampling/transform/transform.h"
 
 namespace tandem {
 namespace {

@@ -1,30 +1,30 @@
-// One token of each row on a GPU: a block a row.
+// Draws one token from each row on a GPU. Each thread block draws from one row.
 #include <cmath>
 
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/draw_row.cuh"
-#include "kernels/sampling/philox.cuh"
+#include "kernels/sampling/random/philox.cuh"
 
 namespace tandem {
 namespace {
 
 constexpr int kThreads = 512;
 
-// The score that a token with noise u must beat to win, kept as bits: scores are >= 0, and so are
-// ordered as their bits are.
+// The score that a token with noise u must beat to win. It is kept as bits: scores are >= 0, so
+// their order is that of their bits.
 __device__ uint64_t ScoreBits(double u, float log_prob) {
   return static_cast<uint64_t>(
       __double_as_longlong(__ddiv_rn(-log1p(-u), exp(static_cast<double>(log_prob)))));
 }
 
-// argmin_x(E(x) / p(x)), the lowest id among equals; -1 if every p is 0. As CoupledArgmin does, a
-// thread evaluates only tokens that may beat its best: E(x) >= u(x).
+// Returns argmin_x(E(x) / p(x)), with the lowest id among equals, and -1 if every p is 0. Like
+// CoupledArgmin, a thread evaluates only tokens that may beat its best token: E(x) >= u(x).
 __device__ int32_t CoupledArgminOfRow(const float* log_probs, size_t size, const DrawKey& key,
                                       uint64_t* scratch) {
   constexpr uint64_t kNone = ~uint64_t{0};
-  double best_score = INFINITY;  // what p = 0 scores does not win
+  double best_score = INFINITY;  // the score of p = 0, which does not win
   auto best = static_cast<uint64_t>(__double_as_longlong(best_score));
   uint64_t best_id = kNone;
   for (size_t pair = threadIdx.x; 2 * pair < size; pair += kThreads) {
@@ -35,7 +35,7 @@ __device__ int32_t CoupledArgminOfRow(const float* log_probs, size_t size, const
     const double uniforms[2] = {UniformOfWords(words.x, words.y), UniformOfWords(words.z, words.w)};
     for (int half = 0; half < 2; ++half) {
       if (values[half] == -INFINITY) continue;
-      // expf is within two units in the last place, and may be 0 where p is not.
+      // expf is within two units in the last place, and may be 0 for p > 0.
       const double bound = static_cast<double>(expf(values[half])) * 1.00001 + 1e-37;
       if (uniforms[half] >= best_score * bound) continue;
       const uint64_t score = ScoreBits(uniforms[half], values[half]);

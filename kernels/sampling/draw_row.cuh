@@ -1,4 +1,4 @@
-// DrawFromLogProbs (draw.h) on a device, by a whole block.
+// DrawFromLogProbs (draw.h) on a device, computed by a whole thread block.
 #ifndef TANDEM_KERNELS_SAMPLING_DRAW_ROW_CUH_
 #define TANDEM_KERNELS_SAMPLING_DRAW_ROW_CUH_
 
@@ -7,14 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/sampling/inverse_cdf.cuh"
-#include "kernels/sampling/sort_key.cuh"
+#include "kernels/sampling/random/inverse_cdf.cuh"
+#include "kernels/sampling/transform/sort_key.cuh"
 
 namespace tandem {
 
-// Never a token of log-probability -infinity; the most likely one where every probability is 0 as a
-// float. All threads get the result.
-//   sums, keys  [32]  shared; may be used again at once
+// Never returns a token of log-probability -infinity. Returns the most likely token if every
+// probability is 0 as a float. All threads get the result.
+//   sums, keys  [32]  shared memory that may be used again at once
 __device__ inline int32_t DrawRow(const float* log_probs, size_t size, double u, double* sums,
                                   uint64_t* keys) {
   const int32_t token_id = DrawByInverseCdf(

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/sampling/cuts.h"
-#include "kernels/sampling/row_kernels.h"
+#include "kernels/sampling/transform/cuts.h"
+#include "kernels/sampling/transform/row_kernels.h"
 
 namespace tandem {
 

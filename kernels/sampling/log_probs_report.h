@@ -9,9 +9,11 @@
 
 namespace tandem {
 
-// log-softmax of raw logits (temperature 1, no transform) at token_id, and its num_top largest
-// entries.
-//   logits  [V]  f32, finite; token_id in [0, V); num_top >= 0, at most V entries come back
+// Returns the log-softmax of raw logits (temperature 1, no transform) at token_id, and its num_top
+// largest entries.
+//   logits    [V]  f32, finite
+//   token_id  in [0, V)
+//   num_top   >= 0; at most V entries are returned
 TokenLogProbs ReportLogProbs(std::span<const float> logits, int32_t token_id, int32_t num_top);
 
 }  // namespace tandem

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/sampling/coupled_noise.h"
+#include "kernels/sampling/random/coupled_noise.h"
 
 namespace tandem {
 namespace {

@@ -1,9 +1,9 @@
-// What is reported of committed tokens on a GPU: the audit's two numbers and the log-probabilities
-// that a client asked for. A block a row.
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
-#include "kernels/sampling/philox.cuh"
-#include "kernels/sampling/sort_key.cuh"
+// Reports of committed tokens on a GPU: the audit's two numbers and the log-probabilities that a
+// client asked for. Each thread block reports on one row.
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
+#include "kernels/sampling/random/philox.cuh"
+#include "kernels/sampling/transform/sort_key.cuh"
 #include "kernels/sampling/verify_block.h"
 
 namespace tandem {

@@ -6,10 +6,10 @@
 
 #include "kernels/sampling/audit_sample.h"
 #include "kernels/sampling/draw.h"
-#include "kernels/sampling/inverse_cdf.h"
 #include "kernels/sampling/log_probs_report.h"
-#include "kernels/sampling/row_kernels.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/random/inverse_cdf.h"
+#include "kernels/sampling/transform/row_kernels.h"
+#include "kernels/sampling/transform/transform.h"
 
 namespace tandem {
 namespace {
@@ -19,7 +19,7 @@ constexpr int32_t kNoDraft = -1;  // the row after the last draft token: bonus o
 
 struct Judgement {
   bool accepted = false;
-  int32_t token_id = -1;  // the draft token, or what comes in its place
+  int32_t token_id = -1;  // the draft token, or the token that takes its place
 };
 
 // Adds accepted draft tokens to the context while a block is walked, and takes them back at its
@@ -53,7 +53,8 @@ class ContextWalk {
   size_t accepted_ = 0;
 };
 
-// After the transforms of the context; `scratch` holds the row if there were any.
+// The row after the transforms of the context. `scratch` holds the row if there were any
+// transforms.
 std::span<const float> Adjusted(std::span<const float> logits, const VerifyBlockArgs& args,
                                 int32_t num_output_tokens, std::span<float> scratch) {
   if (!AdjustsLogits(*args.params, num_output_tokens)) return logits;
@@ -65,7 +66,7 @@ Judgement JudgeGreedy(std::span<const float> adjusted, int32_t drafted, float le
   const int32_t best = Argmax(adjusted);
   if (drafted == best) return {.accepted = true, .token_id = drafted};
   if (drafted != kNoDraft && lenience < 1.0f) {
-    // p(x) >= l · max p, at temperature 1: the normaliser cancels.
+    // p(x) >= l · max p at temperature 1, where the normalizer cancels.
     const double ratio =
         std::exp(static_cast<double>(adjusted[drafted]) - static_cast<double>(adjusted[best]));
     if (ratio >= static_cast<double>(lenience)) return {.accepted = true, .token_id = drafted};
@@ -73,8 +74,8 @@ Judgement JudgeGreedy(std::span<const float> adjusted, int32_t drafted, float le
   return {.token_id = best};
 }
 
-// The token after a rejection: from norm(max(0, p - q)), or from p where p and q are equal but for
-// rounding.
+// Draws the token after a rejection from max(0, p - q), normalized, or from p if p and q are equal
+// apart from rounding.
 int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t rejected, double u) {
   if (!q.empty()) {
     const int32_t token_id =
@@ -83,7 +84,7 @@ int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t reje
         });
     return token_id >= 0 ? token_id : DrawFromLogProbs(p, u);
   }
-  // q is one-hot: what is left of p without the rejected token.
+  // q is one-hot, so the residual is p without the rejected token.
   const float rejected_log_prob = p[rejected];
   p[rejected] = kMinusInfinity;
   if (row::Max(p) == kMinusInfinity) p[rejected] = rejected_log_prob;

@@ -1,10 +1,10 @@
-// Accept/reject of draft blocks on a GPU: a thread block a draft block. Leviathan et al. 2023,
-// Algorithm 1. The walk over a block's rows looks at one token of each; the vocabulary is gone
-// through once, where the walk ends.
-#include "kernels/cuda/device_code.cuh"
-#include "kernels/cuda/launch.h"
+// Accept/reject of draft blocks on a GPU (Leviathan et al. 2023, Algorithm 1). Each thread block
+// judges one draft block. The walk over the rows looks at one token of each row. Only the row where
+// the walk ends is read over the whole vocabulary.
+#include "kernels/device/device_code.cuh"
+#include "kernels/device/launch.h"
 #include "kernels/sampling/draw_row.cuh"
-#include "kernels/sampling/philox.cuh"
+#include "kernels/sampling/random/philox.cuh"
 #include "kernels/sampling/verify_block.h"
 
 namespace tandem {
@@ -31,9 +31,9 @@ __device__ bool DraftRowGives(const float* log_probs, size_t size, int32_t token
          exp(static_cast<double>(log_probs[token_id])) > 0;
 }
 
-// Walks the rows until one rejects its draft token or is the last one; all threads alike. Sets all
-// of `verdict` but a token that is still to be drawn, and returns whether one is: from the row after
-// the accepted ones.
+// Walks the rows until a row rejects its draft token or is the last one. All threads do the same.
+// Sets all of `verdict` except a token that must still be drawn from the row after the accepted
+// ones. Returns whether there is such a token.
 __device__ bool WalkRows(const DeviceVerifyArgs& args, const BlockToVerify& block,
                          int32_t num_drafted, DeviceVerdict* verdict) {
   for (int32_t i = 0;; ++i) {
@@ -65,7 +65,7 @@ __device__ bool WalkRows(const DeviceVerifyArgs& args, const BlockToVerify& bloc
     }
     const int32_t own = args.row_token_ids[row];
     if (is_drafted && drafted == own) continue;
-    // Lenient greedy: p(x) >= l * max p at temperature 1, where the normaliser cancels.
+    // Lenient greedy: p(x) >= l * max p at temperature 1, where the normalizer cancels.
     if (is_drafted && block.how == RowDraw::kGreedy && block.lenience < 1 &&
         exp(static_cast<double>(values[drafted]) - static_cast<double>(values[own])) >=
             static_cast<double>(block.lenience)) {
@@ -76,8 +76,8 @@ __device__ bool WalkRows(const DeviceVerifyArgs& args, const BlockToVerify& bloc
   }
 }
 
-// The token after a rejection: from norm(max(0, p - q)), or from p where p and q are equal but for
-// rounding.
+// Draws the token after a rejection from max(0, p - q), normalized, or from p if p and q are equal
+// apart from rounding.
 __device__ int32_t DrawRecovered(const float* p, const float* q, size_t size, int32_t rejected,
                                  double u, Shared* shared) {
   int32_t token_id = -1;
@@ -86,7 +86,7 @@ __device__ int32_t DrawRecovered(const float* p, const float* q, size_t size, in
       if (!(p[i] > q[i])) return 0.0;
       return fmax(0.0, __dadd_rn(exp(static_cast<double>(p[i])), -exp(static_cast<double>(q[i]))));
     });
-  } else {  // q is one-hot: what is left of p without the rejected token
+  } else {  // q is one-hot, so the residual is p without the rejected token
     token_id = DrawByInverseCdf(size, u, shared->sums, [&](size_t i) {
       return static_cast<int32_t>(i) == rejected ? 0.0 : static_cast<double>(expf(p[i]));
     });

@@ -6,34 +6,16 @@
 #include <variant>
 #include <vector>
 
-#include "services/cli/bench_options.h"
-#include "services/cli/bench_serve_options.h"
-#include "services/cli/generate_options.h"
-#include "services/cli/healthcheck_command.h"
-#include "services/cli/inspect_command.h"
-#include "services/cli/server_options.h"
-#include "services/cli/top_command.h"
+#include "services/cli/bench/bench_options.h"
+#include "services/cli/bench/serve/bench_serve_options.h"
+#include "services/cli/commands/generate_options.h"
+#include "services/cli/commands/healthcheck_command.h"
+#include "services/cli/commands/inspect_command.h"
+#include "services/cli/commands/serve_options.h"
+#include "services/cli/commands/top_command.h"
+#include "services/cli/terminal/parsed.h"
 
 namespace tandem::cli {
-
-struct ServeArguments {
-  ServerOptions server;
-  ColorMode color = ColorMode::kAuto;
-};
-
-struct InfoArguments {
-  SessionOptions session;
-};
-
-// Help or a version was asked for.
-struct ShowText {
-  std::string text;
-};
-
-// The command line cannot be understood; `message` says what and how to get help.
-struct UsageError {
-  std::string message;
-};
 
 using Command =
     std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,

@@ -3,14 +3,14 @@
 #include <variant>
 
 #include "absl/strings/str_join.h"
-#include "services/cli/bench_command.h"
-#include "services/cli/bench_serve_command.h"
+#include "services/cli/bench/bench_command.h"
+#include "services/cli/bench/serve/bench_serve_command.h"
 #include "services/cli/command_line.h"
-#include "services/cli/errors.h"
-#include "services/cli/generate_command.h"
-#include "services/cli/healthcheck_command.h"
-#include "services/cli/inspect_command.h"
-#include "services/cli/serve_command.h"
+#include "services/cli/commands/generate_command.h"
+#include "services/cli/commands/healthcheck_command.h"
+#include "services/cli/commands/inspect_command.h"
+#include "services/cli/commands/serve_command.h"
+#include "services/cli/terminal/errors.h"
 
 namespace tandem::cli {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/cli/console.h"
+#include "services/cli/terminal/console.h"
 
 namespace tandem::cli {
 

@@ -12,17 +12,17 @@ constexpr size_t kMaxRows = DeviceSampler::kMaxRows;
 constexpr size_t kMaxDrafts = DeviceSampler::kMaxDrafts;
 static_assert(kMaxDraftLength <= kMaxDrafts);
 
-// Of a group, how many draft a token in pass `pass`: they are its first.
-size_t NumDrafting(std::span<Proposal* const> group, size_t pass) {
+// Returns how many tasks of the group draft a token in pass `pass`. These tasks come first.
+size_t NumDrafting(std::span<DraftTask* const> group, size_t pass) {
   return static_cast<size_t>(
       std::find_if(group.begin(), group.end(),
-                   [&](const Proposal* proposal) { return proposal->draft_length <= pass; }) -
+                   [&](const DraftTask* task) { return task->draft_length <= pass; }) -
       group.begin());
 }
 
 }  // namespace
 
-absl::Status CudaProposer::Run(std::span<Proposal> proposals) {
+absl::Status CudaProposer::Run(std::span<DraftTask> tasks) {
   TANDEM_RETURN_IF_ERROR(model_->Select());
   if (record_.data() == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(started_, DeviceEvent::Create(/*timed=*/true));
@@ -30,11 +30,11 @@ absl::Status CudaProposer::Run(std::span<Proposal> proposals) {
     TANDEM_ASSIGN_OR_RETURN(record_, PinnedMemory::Create(kMaxRows * kMaxDrafts * sizeof(int32_t)));
   }
   catch_up_seconds_ = 0;
-  std::vector<Proposal*> batch;
-  for (Proposal& proposal : proposals) {
-    if (!proposal.token_ids.empty()) batch.push_back(&proposal);
+  std::vector<DraftTask*> batch;
+  for (DraftTask& task : tasks) {
+    if (!task.token_ids.empty()) batch.push_back(&task);
   }
-  std::stable_sort(batch.begin(), batch.end(), [](const Proposal* a, const Proposal* b) {
+  std::stable_sort(batch.begin(), batch.end(), [](const DraftTask* a, const DraftTask* b) {
     return a->draft_length > b->draft_length;
   });
   for (size_t begin = 0; begin < batch.size(); begin += kMaxRows) {
@@ -44,9 +44,9 @@ absl::Status CudaProposer::Run(std::span<Proposal> proposals) {
   return absl::OkStatus();
 }
 
-absl::Status CudaProposer::RunGroup(std::span<Proposal* const> group) {
+absl::Status CudaProposer::RunGroup(std::span<DraftTask* const> group) {
   const absl::Status enqueued = Enqueue(group);
-  // Whatever failed: nothing may still be copied to the ring's rows later.
+  // After a failure too, no copy to the ring's rows may still be pending.
   const absl::Status done = model_->stream().Wait();
   TANDEM_RETURN_IF_ERROR(enqueued);
   TANDEM_RETURN_IF_ERROR(done);
@@ -56,26 +56,26 @@ absl::Status CudaProposer::RunGroup(std::span<Proposal* const> group) {
   return absl::OkStatus();
 }
 
-absl::Status CudaProposer::Enqueue(std::span<Proposal* const> group) {
+absl::Status CudaProposer::Enqueue(std::span<DraftTask* const> group) {
   const DeviceStream& stream = model_->stream();
   DeviceSampler& sampler = model_->sampler();
   const DeviceSampler::Memory& memory = sampler.memory();
-  const size_t vocabulary_size = model_->config().vocabulary_size;
+  const size_t vocabulary_size = model_->description().vocabulary_size;
   TANDEM_RETURN_IF_ERROR(started_.Record(stream));
   std::vector<ForwardItem> items;
-  for (const Proposal* proposal : group) {
-    items.push_back({.cache = proposal->slot->cache(),
-                     .token_ids = proposal->token_ids,
+  for (const DraftTask* task : group) {
+    items.push_back({.cache = task->slot->cache(),
+                     .token_ids = task->token_ids,
                      .parents = {},
-                     .num_logits = proposal->draft_length > 0 ? size_t{1} : size_t{0}});
+                     .num_logits = task->draft_length > 0 ? size_t{1} : size_t{0}});
   }
   TANDEM_ASSIGN_OR_RETURN(DeviceLogits logits, model_->ForwardOnDevice(items));
-  for (const Proposal* proposal : group) proposal->slot->Append(proposal->token_ids);
-  const std::span<Proposal* const> drafting = group.first(NumDrafting(group, 0));
+  for (const DraftTask* task : group) task->slot->Append(task->token_ids);
+  const std::span<DraftTask* const> drafting = group.first(NumDrafting(group, 0));
   if (drafting.empty()) return caught_up_.Record(stream);
 
   TANDEM_ASSIGN_OR_RETURN(const std::vector<DeviceSampler::Rows> passes, TellSampler(drafting));
-  constexpr int32_t kAnyToken = 0;  // the device has the ids
+  constexpr int32_t kAnyToken = 0;  // not used: the device has the ids
   for (size_t pass = 0; pass < passes.size(); ++pass) {
     const size_t rows = passes[pass].count;
     if (pass > 0) {
@@ -110,7 +110,7 @@ absl::Status CudaProposer::Enqueue(std::span<Proposal* const> group) {
 }
 
 absl::StatusOr<std::vector<DeviceSampler::Rows>> CudaProposer::TellSampler(
-    std::span<Proposal* const> drafting) {
+    std::span<DraftTask* const> drafting) {
   DeviceSampler& sampler = model_->sampler();
   TANDEM_RETURN_IF_ERROR(sampler.Begin());
   for (size_t i = 0; i < drafting.size(); ++i) {
@@ -139,22 +139,22 @@ absl::StatusOr<std::vector<DeviceSampler::Rows>> CudaProposer::TellSampler(
   return passes;
 }
 
-void CudaProposer::Read(std::span<Proposal* const> drafting) const {
+void CudaProposer::Read(std::span<DraftTask* const> drafting) const {
   const auto* const record = static_cast<const int32_t*>(record_.data());
   for (size_t i = 0; i < drafting.size(); ++i) {
-    Proposal& proposal = *drafting[i];
-    const std::span<const int32_t> drawn(record + i * kMaxDrafts, proposal.draft_length);
-    // What follows a row that was not finite means nothing.
+    DraftTask& task = *drafting[i];
+    const std::span<const int32_t> drawn(record + i * kMaxDrafts, task.draft_length);
+    // The ids after a row that was not finite have no meaning.
     const auto end =
         std::find_if(drawn.begin(), drawn.end(), [](int32_t token_id) { return token_id < 0; });
-    proposal.draft_token_ids.assign(drawn.begin(), end);
-    const size_t num_fed = std::min(proposal.draft_token_ids.size(), proposal.draft_length - 1);
-    proposal.slot->Append(std::span(proposal.draft_token_ids).first(num_fed));
+    task.draft_token_ids.assign(drawn.begin(), end);
+    const size_t num_fed = std::min(task.draft_token_ids.size(), task.draft_length - 1);
+    task.slot->Append(std::span(task.draft_token_ids).first(num_fed));
   }
 }
 
-std::unique_ptr<Proposer> MakeCudaProposer(LlamaModel& model) {
-  auto* const on_gpu = dynamic_cast<CudaLlama*>(&model);
+std::unique_ptr<Proposer> MakeCudaProposer(LanguageModel& model) {
+  auto* const on_gpu = dynamic_cast<CudaModel*>(&model);
   return on_gpu == nullptr ? nullptr : std::make_unique<CudaProposer>(on_gpu);
 }
 

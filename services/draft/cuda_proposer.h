@@ -1,5 +1,6 @@
-// Drafting on a GPU: the passes of a block follow each other on the device, which feeds the tokens
-// that it draws to itself. Only their ids come to the host, once all are there.
+// Drafting on a GPU. The passes of a block follow each other on the device, and each pass feeds the
+// tokens that the device drew in the pass before. The host receives only the token ids, once for
+// all passes.
 #ifndef TANDEM_SERVICES_DRAFT_CUDA_PROPOSER_H_
 #define TANDEM_SERVICES_DRAFT_CUDA_PROPOSER_H_
 
@@ -9,38 +10,39 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/model/cuda/cuda_llama.h"
+#include "common/model/cuda/cuda_model.h"
 #include "services/draft/proposer.h"
 
 namespace tandem {
 
-// Where rows of log-probabilities are wanted in the host's memory, they are copied there.
+// Rows of log-probabilities that are wanted in host memory are copied there.
 class CudaProposer final : public Proposer {
  public:
-  // `model` must outlive it.
-  explicit CudaProposer(CudaLlama* model) : model_(model) {}
+  // `model` must outlive the proposer.
+  explicit CudaProposer(CudaModel* model) : model_(model) {}
 
-  absl::Status Run(std::span<Proposal> proposals) override;
+  absl::Status Run(std::span<DraftTask> tasks) override;
   double catch_up_seconds() const override { return catch_up_seconds_; }
 
  private:
-  // At most DeviceSampler::kMaxRows of them, those with the longest drafts first.
-  absl::Status RunGroup(std::span<Proposal* const> group);
-  absl::Status Enqueue(std::span<Proposal* const> group);
-  // Tells the sampler of all passes; [i] are the rows of pass i.
-  absl::StatusOr<std::vector<DeviceSampler::Rows>> TellSampler(std::span<Proposal* const> drafting);
-  // What the device drew, once it has.
-  void Read(std::span<Proposal* const> drafting) const;
+  // PRECOND: at most DeviceSampler::kMaxRows tasks, with the longest drafts first.
+  absl::Status RunGroup(std::span<DraftTask* const> group);
+  absl::Status Enqueue(std::span<DraftTask* const> group);
+  // Sends the sampler the rows of all passes. Element i of the result has the rows of pass i.
+  absl::StatusOr<std::vector<DeviceSampler::Rows>> TellSampler(
+      std::span<DraftTask* const> drafting);
+  // Copies the drawn ids into the tasks. PRECOND: the device has finished.
+  void Read(std::span<DraftTask* const> drafting) const;
 
-  CudaLlama* model_;
+  CudaModel* model_;
   DeviceEvent started_;
   DeviceEvent caught_up_;
   PinnedMemory record_;  // [kMaxRows, kMaxDrafts] i32, as KeepDrafts says
   double catch_up_seconds_ = 0;
 };
 
-// Null: the model is none of a GPU.
-std::unique_ptr<Proposer> MakeCudaProposer(LlamaModel& model);
+// Returns null if `model` does not compute on a GPU.
+std::unique_ptr<Proposer> MakeCudaProposer(LanguageModel& model);
 
 }  // namespace tandem
 

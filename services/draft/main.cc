@@ -1,7 +1,5 @@
-// tandem-draft: the draft model. Guesses the next few tokens.
-#include <memory>
-
-#include "services/draft/draft_session.h"
+// tandem-draft: runs the draft model, which guesses the next few tokens.
+#include "services/draft/drafter_server.h"
 #include "services/worker/worker_main.h"
 #ifdef TANDEM_HAS_CUDA
 #include "services/draft/cuda_proposer.h"
@@ -12,12 +10,10 @@ namespace {
 
 #ifdef TANDEM_HAS_CUDA
 constexpr auto kLoadOnGpu = tandem::LoadOnGpu;
-using tandem::MakeCudaProposer;
+constexpr auto kMakeProposer = tandem::MakeCudaProposer;
 #else
 constexpr auto kLoadOnGpu = nullptr;
-std::unique_ptr<tandem::Proposer> MakeCudaProposer(tandem::LlamaModel& /*model*/) {
-  return nullptr;
-}
+constexpr auto kMakeProposer = nullptr;
 #endif
 
 }  // namespace
@@ -25,20 +21,12 @@ std::unique_ptr<tandem::Proposer> MakeCudaProposer(tandem::LlamaModel& /*model*/
 int main(int argc, char** argv) {
   return tandem::RunWorker(
       argc, argv,
-      {.name = "tandem-draft",
-       .description =
-           "Tandem's draft worker: runs the small model that guesses the next tokens.\nA "
-           "router talks to it; people talk to the router.",
+      {.description = "Tandem's draft worker runs the small model that guesses the next tokens.\n"
+                      "A router talks to it. People talk to the router.",
        .may_cut_context = true,
        .load_on_gpu = kLoadOnGpu,
-       .start = [](const tandem::WorkerEndpoint& endpoint, const tandem::WorkerModel& model,
-                   const std::filesystem::path&) {
-         return tandem::DraftServer::Start(
-             endpoint,
-             [&model] {
-               return std::make_unique<tandem::DraftSession>(&model,
-                                                             MakeCudaProposer(model.model()));
-             },
-             [&model] { return model.model().progress(); });
+       .start = [](const tandem::WorkerEndpoint& endpoint, tandem::WorkerModel& model,
+                   const std::filesystem::path& /*ring_dir*/) {
+         return tandem::StartDrafterServer(endpoint, model, kMakeProposer);
        }});
 }

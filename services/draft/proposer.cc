@@ -7,63 +7,63 @@
 namespace tandem {
 namespace {
 
-// Draws the slot's next token from `logits`; false when they are not finite.
-bool Draw(std::span<const float> logits, Proposal& proposal, std::span<float> scratch) {
-  const size_t drawn = proposal.draft_token_ids.size();
-  Slot& slot = *proposal.slot;
+// Draws the slot's next token from `logits`. Returns false if the logits are not finite.
+bool Draw(std::span<const float> logits, DraftTask& task, std::span<float> scratch) {
+  const size_t drawn = task.draft_token_ids.size();
+  Slot& slot = *task.slot;
   std::span<float> log_probs;
-  if (!proposal.draft_log_probs.empty()) {
-    log_probs = proposal.draft_log_probs.subspan(drawn * logits.size(), logits.size());
+  if (!task.draft_log_probs.empty()) {
+    log_probs = task.draft_log_probs.subspan(drawn * logits.size(), logits.size());
   }
   const DrawKey key{.seed = slot.params().seed, .position = slot.length()};
   const DraftDraw draw = DrawDraftToken(logits, slot.params(), *slot.counts(),
                                         slot.num_output_tokens(), key, log_probs, scratch);
-  if (draw.finite) proposal.draft_token_ids.push_back(draw.token_id);
+  if (draw.finite) task.draft_token_ids.push_back(draw.token_id);
   return draw.finite;
 }
 
 }  // namespace
 
-HostProposer::HostProposer(LlamaModel* model)
-    : model_(model), scratch_(model->config().vocabulary_size) {}
+HostProposer::HostProposer(LanguageModel* model)
+    : model_(model), scratch_(model->description().vocabulary_size) {}
 
-absl::Status HostProposer::Run(std::span<Proposal> proposals) {
+absl::Status HostProposer::Run(std::span<DraftTask> tasks) {
   const Stopwatch first_pass;
   catch_up_seconds_ = 0;
   std::vector<ForwardItem> items;
-  std::vector<Proposal*> drafting;  // in the order of the logits' rows
-  for (Proposal& proposal : proposals) {
-    if (proposal.token_ids.empty()) continue;
-    const bool drafts = proposal.draft_length > 0;
-    items.push_back({.cache = proposal.slot->cache(),
-                     .token_ids = proposal.token_ids,
+  std::vector<DraftTask*> drafting;  // in the order of the logits' rows
+  for (DraftTask& task : tasks) {
+    if (task.token_ids.empty()) continue;
+    const bool drafts = task.draft_length > 0;
+    items.push_back({.cache = task.slot->cache(),
+                     .token_ids = task.token_ids,
                      .parents = {},
                      .num_logits = drafts ? size_t{1} : size_t{0}});
-    if (drafts) drafting.push_back(&proposal);
+    if (drafts) drafting.push_back(&task);
   }
   if (items.empty()) return absl::OkStatus();
   TANDEM_ASSIGN_OR_RETURN(LogitsView logits, model_->Forward(items));
-  for (Proposal& proposal : proposals) proposal.slot->Append(proposal.token_ids);
+  for (DraftTask& task : tasks) task.slot->Append(task.token_ids);
 
   while (!drafting.empty()) {
-    std::vector<Proposal*> next;
+    std::vector<DraftTask*> next;
     items.clear();
     for (size_t i = 0; i < drafting.size(); ++i) {
-      Proposal& proposal = *drafting[i];
-      if (!Draw({logits.row(i), scratch_.size()}, proposal, scratch_)) continue;
-      if (proposal.draft_token_ids.size() == proposal.draft_length) continue;
-      items.push_back({.cache = proposal.slot->cache(),
-                       .token_ids = std::span(proposal.draft_token_ids).last(1),
+      DraftTask& task = *drafting[i];
+      if (!Draw({logits.row(i), scratch_.size()}, task, scratch_)) continue;
+      if (task.draft_token_ids.size() == task.draft_length) continue;
+      items.push_back({.cache = task.slot->cache(),
+                       .token_ids = std::span(task.draft_token_ids).last(1),
                        .parents = {},
                        .num_logits = 1});
-      next.push_back(&proposal);
+      next.push_back(&task);
     }
     drafting = std::move(next);
     if (catch_up_seconds_ == 0) catch_up_seconds_ = first_pass.seconds();
     if (drafting.empty()) break;
     TANDEM_ASSIGN_OR_RETURN(logits, model_->Forward(items));
-    for (Proposal* proposal : drafting) {
-      proposal->slot->Append(std::span(proposal->draft_token_ids).last(1));
+    for (DraftTask* task : drafting) {
+      task->slot->Append(std::span(task->draft_token_ids).last(1));
     }
   }
   if (catch_up_seconds_ == 0) catch_up_seconds_ = first_pass.seconds();  // nothing was drafted

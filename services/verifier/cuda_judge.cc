@@ -15,28 +15,28 @@ TokenLogProbs LogProbsOf(const DeviceReport& report) {
 
 }  // namespace
 
-absl::Status CudaJudge::Run(std::span<Judgement> judgements) {
+absl::Status CudaJudge::Run(std::span<JudgeTask> tasks) {
   TANDEM_RETURN_IF_ERROR(model_->Select());
   if (reports_.data() == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(verdicts_, PinnedMemory::Create(kMaxRows * sizeof(DeviceVerdict)));
     TANDEM_ASSIGN_OR_RETURN(reports_, PinnedMemory::Create(kMaxRows * sizeof(DeviceReport)));
   }
-  for (size_t begin = 0; begin < judgements.size();) {
+  for (size_t begin = 0; begin < tasks.size();) {
     size_t end = begin;
-    for (size_t rows = 0; end < judgements.size(); ++end) {
-      rows += judgements[end].num_logits();
+    for (size_t rows = 0; end < tasks.size(); ++end) {
+      rows += tasks[end].num_logits();
       if (rows > kMaxRows) break;
     }
-    TANDEM_RETURN_IF_ERROR(RunGroup(judgements.subspan(begin, end - begin)));
+    TANDEM_RETURN_IF_ERROR(RunGroup(tasks.subspan(begin, end - begin)));
     begin = end;
   }
   return absl::OkStatus();
 }
 
-absl::Status CudaJudge::RunGroup(std::span<Judgement> group) {
+absl::Status CudaJudge::RunGroup(std::span<JudgeTask> group) {
   Batch batch;
   const absl::Status enqueued = Enqueue(group, batch);
-  // Whatever failed: nothing may still be read of the ring's rows later.
+  // After a failure too, no read of the ring's rows may still be pending.
   const absl::Status done = model_->stream().Wait();
   TANDEM_RETURN_IF_ERROR(enqueued);
   TANDEM_RETURN_IF_ERROR(done);
@@ -44,18 +44,18 @@ absl::Status CudaJudge::RunGroup(std::span<Judgement> group) {
   return absl::OkStatus();
 }
 
-absl::Status CudaJudge::Enqueue(std::span<Judgement> group, Batch& batch) {
+absl::Status CudaJudge::Enqueue(std::span<JudgeTask> group, Batch& batch) {
   const DeviceStream& stream = model_->stream();
   DeviceSampler& sampler = model_->sampler();
   const DeviceSampler::Memory& memory = sampler.memory();
   std::vector<std::vector<int32_t>> fed;
   const std::vector<ForwardItem> items = ItemsOf(group, &fed);
   TANDEM_ASSIGN_OR_RETURN(const DeviceLogits logits, model_->ForwardOnDevice(items));
-  for (Judgement& judgement : group) {
-    const size_t length_before = judgement.slot->length();
-    judgement.slot->Append(judgement.token_ids);
-    if (!judgement.sample) continue;
-    batch.sampled.push_back(&judgement);
+  for (JudgeTask& task : group) {
+    const size_t length_before = task.slot->length();
+    task.slot->Append(task.token_ids);
+    if (!task.sample) continue;
+    batch.sampled.push_back(&task);
     batch.lengths_before.push_back(length_before);
   }
   if (batch.sampled.empty()) return absl::OkStatus();
@@ -72,7 +72,7 @@ absl::Status CudaJudge::Enqueue(std::span<Judgement> group, Batch& batch) {
   TANDEM_RETURN_IF_ERROR(sampler.Send());
   TANDEM_RETURN_IF_ERROR(sampler.Draw(rows, logits));
   const DeviceVerifyArgs verify = {.num_blocks = batch.blocks.size(),
-                                   .vocabulary_size = model_->config().vocabulary_size,
+                                   .vocabulary_size = model_->description().vocabulary_size,
                                    .stride = logits.stride,
                                    .blocks = blocks,
                                    .values = memory.values,
@@ -95,22 +95,22 @@ absl::Status CudaJudge::Enqueue(std::span<Judgement> group, Batch& batch) {
 
 absl::Status CudaJudge::TellSampler(Batch& batch) {
   DeviceSampler& sampler = model_->sampler();
-  const size_t vocabulary_size = model_->config().vocabulary_size;
+  const size_t vocabulary_size = model_->description().vocabulary_size;
   float* draft_row = sampler.memory().draft_rows;
-  for (const Judgement* judgement : batch.sampled) {
-    Slot& slot = *judgement->slot;
+  for (const JudgeTask* task : batch.sampled) {
+    Slot& slot = *task->slot;
     const SamplingParams& params = slot.params();
-    const std::span<const int32_t> drafts = judgement->draft_token_ids;
+    const std::span<const int32_t> drafts = task->draft_token_ids;
     BlockToVerify block = {.first_row = static_cast<int32_t>(batch.rows.size()),
                            .num_drafted = static_cast<int32_t>(drafts.size()),
                            .how = DeviceSampler::DrawOf(params),
                            .lenience = params.lenience,
                            .key = {.seed = params.seed, .position = slot.length()}};
     TANDEM_ASSIGN_OR_RETURN(block.draft_token_ids, sampler.Put(drafts));
-    if (judgement->draft_log_probs != nullptr && block.how == RowDraw::kPlain) {
+    if (task->draft_log_probs != nullptr && block.how == RowDraw::kPlain) {
       const size_t floats = drafts.size() * vocabulary_size;
       TANDEM_RETURN_IF_ERROR(
-          model_->stream().Copy(draft_row, judgement->draft_log_probs, floats * sizeof(float)));
+          model_->stream().Copy(draft_row, task->draft_log_probs, floats * sizeof(float)));
       block.draft_log_probs = draft_row;
       draft_row += floats;
     }
@@ -124,7 +124,7 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
       batch.block_of_row.push_back(static_cast<int32_t>(batch.blocks.size()));
       batch.rows.push_back({.context = context,
                             .num_earlier = static_cast<int32_t>(i),
-                            // VerifyBlocks draws what is drawn by accept/reject.
+                            // VerifyBlocks draws the tokens of accept/reject.
                             .how = block.how == RowDraw::kPlain ? RowDraw::kNone : block.how});
     }
     batch.blocks.push_back(block);
@@ -140,16 +140,16 @@ void CudaJudge::Read(const Batch& batch) const {
   const auto* const verdicts = static_cast<const DeviceVerdict*>(verdicts_.data());
   const auto* const reports = static_cast<const DeviceReport*>(reports_.data());
   for (size_t i = 0; i < batch.sampled.size(); ++i) {
-    Judgement& judgement = *batch.sampled[i];
-    Slot& slot = *judgement.slot;
+    JudgeTask& task = *batch.sampled[i];
+    Slot& slot = *task.slot;
     const DeviceVerdict& verdict = verdicts[i];
-    judgement.verdict = {.finite = verdict.finite != 0,
-                         .num_accepted = verdict.num_accepted,
-                         .next_token_id = verdict.next_token_id,
-                         .log_probs = {},
-                         .audit = {}};
-    judgement.drafts_valid = verdict.drafts_valid != 0;
-    if (!judgement.verdict.finite) {
+    task.verdict = {.finite = verdict.finite != 0,
+                    .num_accepted = verdict.num_accepted,
+                    .next_token_id = verdict.next_token_id,
+                    .log_probs = {},
+                    .audit = {}};
+    task.drafts_valid = verdict.drafts_valid != 0;
+    if (!task.verdict.finite) {
       slot.TruncateTo(batch.lengths_before[i]);
       continue;
     }
@@ -157,17 +157,17 @@ void CudaJudge::Read(const Batch& batch) const {
     const DeviceReport* const first = reports + batch.blocks[i].first_row;
     for (size_t row = 0; row <= num_accepted; ++row) {
       if (batch.wanted[i].num_logprobs >= 0) {
-        judgement.verdict.log_probs.push_back(LogProbsOf(first[row]));
+        task.verdict.log_probs.push_back(LogProbsOf(first[row]));
       }
-      if (batch.wanted[i].audit) judgement.verdict.audit.push_back(first[row].audit);
+      if (batch.wanted[i].audit) task.verdict.audit.push_back(first[row].audit);
     }
-    slot.Append(judgement.draft_token_ids.first(num_accepted));
-    slot.TruncateTo(slot.length());  // the rejected rows, which are not booked
+    slot.Append(task.draft_token_ids.first(num_accepted));
+    slot.TruncateTo(slot.length());  // drops the rejected rows, which are not booked
   }
 }
 
-std::unique_ptr<Judge> MakeCudaJudge(LlamaModel& model) {
-  auto* const on_gpu = dynamic_cast<CudaLlama*>(&model);
+std::unique_ptr<Judge> MakeCudaJudge(LanguageModel& model) {
+  auto* const on_gpu = dynamic_cast<CudaModel*>(&model);
   return on_gpu == nullptr ? nullptr : std::make_unique<CudaJudge>(on_gpu);
 }
 

@@ -1,5 +1,5 @@
-// Judging on a GPU: logits and log-probabilities stay there. Verdicts come to the host, and the
-// log-probs of a few tokens that a client asked for.
+// Judging on a GPU. Logits and log-probabilities stay on the GPU. The host receives the verdicts,
+// and the log-probabilities of the few tokens that a client asked for.
 #ifndef TANDEM_SERVICES_VERIFIER_CUDA_JUDGE_H_
 #define TANDEM_SERVICES_VERIFIER_CUDA_JUDGE_H_
 
@@ -10,26 +10,26 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/model/cuda/cuda_llama.h"
+#include "common/model/cuda/cuda_model.h"
 #include "services/verifier/judge.h"
 
 namespace tandem {
 
-// Draft rows, in the host's memory or the device's, are copied first: what a drafter can write to
-// must not change while threads of a kernel look at it.
+// Draft rows, in host or device memory, are copied first: a drafter can write to the ring's memory,
+// and the rows must not change while the threads of a kernel read them.
 class CudaJudge final : public Judge {
  public:
-  // `model` must outlive it. PRECOND: it was loaded with CudaLlamaOptions::judges.
-  explicit CudaJudge(CudaLlama* model) : model_(model) {}
+  // `model` must outlive the judge. PRECOND: the model was loaded with CudaModelOptions::judges.
+  explicit CudaJudge(CudaModel* model) : model_(model) {}
 
-  absl::Status Run(std::span<Judgement> judgements) override;
+  absl::Status Run(std::span<JudgeTask> tasks) override;
   bool checks_draft_rows() const override { return true; }
 
  private:
-  // Of a group of judgements, in the order of its blocks.
+  // The sampled tasks of a group, in the order of the blocks.
   struct Batch {
-    std::vector<Judgement*> sampled;
-    std::vector<size_t> lengths_before;  // of the slots
+    std::vector<JudgeTask*> sampled;
+    std::vector<size_t> lengths_before;  // lengths of the slots before the pass
     std::vector<BlockToVerify> blocks;
     std::vector<ReportToMake> wanted;
     std::vector<DeviceSampler::Row> rows;
@@ -37,19 +37,19 @@ class CudaJudge final : public Judge {
     bool any_reports = false;
   };
 
-  // Together they want DeviceSampler::kMaxRows rows of logits at most.
-  absl::Status RunGroup(std::span<Judgement> group);
-  absl::Status Enqueue(std::span<Judgement> group, Batch& batch);
+  // PRECOND: the tasks want at most DeviceSampler::kMaxRows rows of logits together.
+  absl::Status RunGroup(std::span<JudgeTask> group);
+  absl::Status Enqueue(std::span<JudgeTask> group, Batch& batch);
   absl::Status TellSampler(Batch& batch);
   void Read(const Batch& batch) const;
 
-  CudaLlama* model_;
+  CudaModel* model_;
   PinnedMemory verdicts_;  // [kMaxRows] DeviceVerdict
   PinnedMemory reports_;   // [kMaxRows] DeviceReport
 };
 
-// Null: the model is none of a GPU.
-std::unique_ptr<Judge> MakeCudaJudge(LlamaModel& model);
+// Returns null if `model` does not compute on a GPU.
+std::unique_ptr<Judge> MakeCudaJudge(LanguageModel& model);
 
 }  // namespace tandem
 

@@ -1,67 +1,72 @@
-// Scores draft blocks of a batch of slots in one pass of the target model, and says how much of
-// each to keep: the interface, and how it is done where logits are in the host's memory.
+// Judging of draft blocks, for a batch of slots in one pass of the target model: the interface, and
+// its implementation for models whose logits are in host memory.
 #ifndef TANDEM_SERVICES_VERIFIER_JUDGE_H_
 #define TANDEM_SERVICES_VERIFIER_JUDGE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/model/llama.h"
+#include "common/model/language_model.h"
+#include "common/ring/log_prob_ring.h"
 #include "kernels/sampling/verify_block.h"
-#include "services/worker/slot_table.h"
+#include "services/worker/slots/slot_table.h"
 
 namespace tandem {
 
-// One slot's share of a batch.
-struct Judgement {
+// What a judge does for one slot of a batch.
+struct JudgeTask {
   Slot* slot = nullptr;
-  // Fed first, and kept whatever comes of the draft: committed tokens, the pending one last.
-  // PRECOND: not empty.
+  // Committed tokens that the slot lacks, the pending token last. They are fed first, and they are
+  // kept whatever the verdict on the draft is. PRECOND: not empty if `sample`.
   std::span<const int32_t> token_ids;
   std::span<const int32_t> draft_token_ids;  // judged; PRECOND: empty unless `sample`
   const float* draft_log_probs = nullptr;    // as in VerifyBlockArgs
-  bool sample = false;                       // false: only fill the cache
-  BlockVerdict verdict;                      // out, when `sample`
-  // Out: false where a draft row was no distribution that gives its token. The block was dropped
-  // unjudged then, and the verdict is as if nothing had been drafted.
+  std::optional<RingBlock> ring_block;  // the ring entry of draft_log_probs, if they are in one
+  bool sample = false;                  // false: only fill the cache
+  BlockVerdict verdict;                 // out, if `sample`
+  // Out: false if a draft row was no distribution that gives its token. Then the block was dropped
+  // without judgment, and the verdict is that of a slot without a draft.
   bool drafts_valid = true;
 
-  // Rows that are judged, the bonus's among them.
+  // Number of rows that are judged, including the bonus row.
   size_t num_logits() const { return sample ? draft_token_ids.size() + 1 : 0; }
 };
 
-// Feeds [token_ids, draft_token_ids] of every slot; row i of the last K + 1 judges draft token i +
-// 1, row K gives the bonus. Afterwards a slot holds token_ids and the accepted draft tokens;
-// nothing of what was rejected. A slot whose verdict is not finite is as it was before.
+// Feeds [token_ids, draft_token_ids] of every slot. Of the last K + 1 rows, row i judges draft
+// token i + 1, and row K gives the bonus token. Afterwards a slot holds token_ids and the accepted
+// draft tokens, without any rejected token. A slot whose verdict is not finite is as it was before.
 class Judge {
  public:
   virtual ~Judge() = default;
 
-  // PRECOND: different slots with room for all rows; ids in the vocabulary. An error is the model's
-  // and leaves caches with rows that are not booked: TruncateTo drops them.
-  virtual absl::Status Run(std::span<Judgement> judgements) = 0;
-  // Whether it looks at draft rows as IsDraftRowValid does; else PRECOND: they are valid.
+  // PRECOND: the slots differ and have room for all rows; all ids are in the vocabulary. Errors
+  // come from the model. After an error, caches may hold rows that are not booked; Slot::TruncateTo
+  // drops these rows.
+  virtual absl::Status Run(std::span<JudgeTask> tasks) = 0;
+  // True if the judge checks draft rows as IsDraftRowValid does. Otherwise the caller must check
+  // them before Run.
   virtual bool checks_draft_rows() const = 0;
 };
 
-// What a pass is fed for `judgements`: for each its token_ids and draft_token_ids, with logits of the
-// rows that are judged. `fed` holds the tokens that the items refer to.
-std::vector<ForwardItem> ItemsOf(std::span<const Judgement> judgements,
+// Returns the items of a pass for `tasks`: for each task its token_ids and draft_token_ids, with
+// logits of the rows that are judged. `fed` holds the tokens that the items refer to.
+std::vector<ForwardItem> ItemsOf(std::span<const JudgeTask> tasks,
                                  std::vector<std::vector<int32_t>>* fed);
 
 class HostJudge final : public Judge {
  public:
-  // `model` must outlive it.
-  explicit HostJudge(LlamaModel* model) : model_(model) {}
+  // `model` must outlive the judge.
+  explicit HostJudge(LanguageModel* model) : model_(model) {}
 
-  absl::Status Run(std::span<Judgement> judgements) override;
+  absl::Status Run(std::span<JudgeTask> tasks) override;
   bool checks_draft_rows() const override { return false; }
 
  private:
-  LlamaModel* model_;
+  LanguageModel* model_;
 };
 
 }  // namespace tandem

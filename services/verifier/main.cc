@@ -1,4 +1,5 @@
-// tandem-verifier: the target model. Judges draft blocks, and decodes plainly without one.
+// tandem-verifier: runs the target model, which judges draft blocks and decodes plainly without
+// one.
 #include "services/verifier/verifier_server.h"
 #include "services/worker/worker_main.h"
 #ifdef TANDEM_HAS_CUDA
@@ -21,13 +22,12 @@ constexpr auto kMakeJudge = nullptr;
 int main(int argc, char** argv) {
   return tandem::RunWorker(
       argc, argv,
-      {.name = "tandem-verifier",
-       .description =
-           "Tandem's verifier worker: runs the target model, judges draft tokens and says "
-           "what follows them.\nA router talks to it; people talk to the router.",
+      {.description = "Tandem's verifier worker runs the target model, judges draft tokens and "
+                      "says what follows\n"
+                      "them. A router talks to it. People talk to the router.",
        .judges = true,
        .load_on_gpu = kLoadOnGpu,
-       .start = [](const tandem::WorkerEndpoint& endpoint, const tandem::WorkerModel& model,
+       .start = [](const tandem::WorkerEndpoint& endpoint, tandem::WorkerModel& model,
                    const std::filesystem::path& ring_dir) {
          return tandem::VerifierServer::Start(endpoint, model, ring_dir, kMakeJudge);
        }});

@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "common/status.h"
+#include "services/verifier/verifier_session.h"
 
 namespace tandem {
 
 absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
-    const WorkerEndpoint& endpoint, const WorkerModel& model, const std::filesystem::path& ring_dir,
+    const WorkerEndpoint& endpoint, WorkerModel& model, const std::filesystem::path& ring_dir,
     MakeJudge make_judge) {
   std::unique_ptr<VerifierServer> server(new VerifierServer());
   auto listener = RingListener::Start(ring_dir);
@@ -18,7 +19,8 @@ absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
   } else if (!ring_dir.empty()) {
     return listener.status();
   } else {
-    spdlog::warn("no shared memory with a drafter: {}", std::string(listener.status().message()));
+    spdlog::warn("drafters cannot share memory with this verifier: {}",
+                 std::string(listener.status().message()));
   }
   VerifierServer* self = server.get();
   TANDEM_ASSIGN_OR_RETURN(server->sessions_,

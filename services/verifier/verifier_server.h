@@ -1,4 +1,5 @@
-// The verifier as a server: sessions of routers, and the socket that hands rings to drafters.
+// The verifier as a server: sessions of routers that share one model, and the socket that hands
+// rings to drafters.
 #ifndef TANDEM_SERVICES_VERIFIER_VERIFIER_SERVER_H_
 #define TANDEM_SERVICES_VERIFIER_VERIFIER_SERVER_H_
 
@@ -10,23 +11,31 @@
 
 #include "absl/status/statusor.h"
 #include "common/ring/ring_socket.h"
-#include "services/verifier/verifier_session.h"
-#include "services/worker/server_setup.h"
+#include "services/verifier/judge.h"
+#include "services/verifier/verifier_ring.h"
+#include "services/worker/session/server_setup.h"
+#include "services/worker/session/session_server.h"
+#include "services/worker/session/worker_server.h"
 #include "services/worker/worker_model.h"
-#include "services/worker/worker_server.h"
+#include "tandem/v1/worker.grpc.pb.h"
 
 namespace tandem {
 
+using VerifierSessionServer =
+    SessionServer<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply>;
+
 class VerifierServer final : public WorkerServer {
  public:
-  // How a session judges; null: on the host.
-  using MakeJudge = std::unique_ptr<Judge> (*)(LlamaModel& model);
+  // Makes the judge of a session. A null judge means that the session judges on the host.
+  using MakeJudge = std::unique_ptr<Judge> (*)(LanguageModel& model);
 
-  // `model` must outlive it. A ring folder of its own that cannot be had only costs the `shm`
-  // transport; one that was asked for by name is an error.
+  // Listens. `model` must outlive the server. Without `make_judge` all sessions judge on the host.
+  // The socket that hands out rings is in `ring_dir`, or in a new folder if `ring_dir` is empty. If
+  // a new folder cannot be made, the server only lacks the transports over shared memory. A given
+  // folder that cannot be used is an error.
   static absl::StatusOr<std::unique_ptr<VerifierServer>> Start(
-      const WorkerEndpoint& endpoint, const WorkerModel& model,
-      const std::filesystem::path& ring_dir, MakeJudge make_judge = nullptr);
+      const WorkerEndpoint& endpoint, WorkerModel& model, const std::filesystem::path& ring_dir,
+      MakeJudge make_judge = nullptr);
 
   const std::string& address() const override { return sessions_->address(); }
   void Run() override { sessions_->Run(); }

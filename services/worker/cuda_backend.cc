@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/cuda/cuda_llama.h"
+#include "common/model/cuda/cuda_model.h"
 #include "common/ring/cuda/cuda_ring_rows.h"
 #include "common/status.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/device_stream.h"
+#include "kernels/device/device.h"
+#include "kernels/device/device_stream.h"
 
 namespace tandem {
 
@@ -25,11 +25,11 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
     spdlog::info("weights: {} % of {} MiB are on the GPU", 10 * tenths, all >> 20);
   };
   const auto log_no_graphs = [](const absl::Status& why) {
-    spdlog::warn("passes go kernel by kernel from now on, without CUDA graphs: {}",
+    spdlog::warn("passes run kernel by kernel from now on, without CUDA graphs: {}",
                  std::string(why.message()));
   };
   TANDEM_ASSIGN_OR_RETURN(auto model,
-                          CudaLlama::Load(options.folder, {.device = options.gpu,
+                          CudaModel::Load(options.folder, {.device = options.gpu,
                                                            .memory_bytes = options.gpu_memory_bytes,
                                                            .kv_cache_bytes = options.kv_cache_bytes,
                                                            .max_context = options.max_context,
@@ -41,11 +41,12 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   const DeviceInfo& device = model->device();
   const std::string capability = absl::StrCat(device.capability / 10, ".", device.capability % 10);
   loaded.device = absl::StrCat(device.name, ", compute capability ", capability);
-  // Raise the number when a change to a kernel moves bits. Compilers of drivers may differ in what
-  // they make of PTX; of the capabilities that are compiled for, the machine code is the build's.
+  // Raise the number when a change to a kernel changes bits. The compilers of different drivers may
+  // turn PTX into different code. For the capabilities that the build compiles for, the machine
+  // code comes from the build.
   loaded.numerics_id = absl::StrCat("cuda/", capability, "/2");
   loaded.uuid = device.uuid;
-  const CudaLlama* const owner = model.get();
+  const CudaModel* const owner = model.get();
   loaded.create_ring_rows = [owner](const RingGeometry& geometry,
                                     uint64_t nonce) -> absl::StatusOr<std::unique_ptr<RingRows>> {
     TANDEM_RETURN_IF_ERROR(SelectDevice(owner->device().index));
@@ -62,7 +63,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
       return PinnedRange::Create(memory, bytes);
     }();
     if (pinned.ok()) return std::make_shared<PinnedRange>(*std::move(pinned));
-    spdlog::warn("ring: its {} MiB are not pinned, copies take longer: {}", bytes >> 20,
+    spdlog::warn("ring: its {} MiB are not pinned, so copies take longer: {}", bytes >> 20,
                  std::string(pinned.status().message()));
     return nullptr;
   };

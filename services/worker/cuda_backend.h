@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// A DeviceModelLoader. Says in the log how far large weights are.
+// A DeviceModelLoader. Logs the progress of loading large weights.
 absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options);
 
 }  // namespace tandem

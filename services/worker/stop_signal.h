@@ -1,4 +1,4 @@
-// SIGTERM and SIGINT as an orderly call.
+// Turns SIGTERM and SIGINT into an orderly stop.
 #ifndef TANDEM_SERVICES_WORKER_STOP_SIGNAL_H_
 #define TANDEM_SERVICES_WORKER_STOP_SIGNAL_H_
 
@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-// Blocks both signals in the calling thread (make it before any other thread) and waits for them in
-// a thread of its own.
+// Blocks both signals in the calling thread, and waits for them in a thread of its own. To be made
+// before any other thread starts.
 class StopSignal {
  public:
   StopSignal();
@@ -21,17 +21,17 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   struct Actions {
-    // In a thread of its own: ends what is under way, then the server.
+    // Finishes the work under way, then ends the server. Runs in a thread of its own.
     std::function<void()> stop;
-    // How long that may take, and what is called then, or at a second signal: `stop` must hurry.
+    // `hurry` makes `stop` return soon. It is called after `patience`, or at a second signal.
     std::chrono::milliseconds patience{0};
     std::function<void()> hurry;
-    // When the process has not ended a second later (a long forward pass) it is ended with code 0
-    // all the same, after this.
+    // If the process has not ended a second later, for example because of a long forward pass, this
+    // function is called and then the process ends with code 0.
     std::function<void()> before_exit;
   };
-  // What a signal does. Before it is set one ends the process with code 0: there is nothing to put
-  // away yet.
+  // Sets what a signal does. Before that, a signal ends the process with code 0, because there is
+  // nothing to clean up yet.
   void Set(Actions actions);
 
  private:
@@ -40,7 +40,7 @@ class StopSignal {
   std::mutex mutex_;
   Actions actions_;   // guarded by mutex_
   UniqueFd signals_;  // a signalfd
-  UniqueFd done_;     // an eventfd: the destructor's
+  UniqueFd done_;     // an eventfd that the destructor writes to
   std::thread thread_;
 };
 

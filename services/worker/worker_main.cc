@@ -6,10 +6,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -18,8 +16,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/admin/admin_server.h"
+#include "common/flags/flag_parser.h"
 #include "common/log/log.h"
-#include "common/metrics/admin_server.h"
 #include "common/rpc/listener.h"
 #include "common/security/server_security.h"
 #include "common/status.h"
@@ -33,7 +32,7 @@ namespace {
 struct Options {
   WorkerModelOptions model;
   std::string listen;
-  std::string admin = "none";
+  std::string admin;
   std::filesystem::path ring_dir;
   LogOptions log;
   ServerSecurityOptions security;
@@ -43,138 +42,45 @@ struct Options {
   bool exit_with_parent = false;
 };
 
-// tandem-draft --max-slots -> TANDEM_DRAFT_MAX_SLOTS
-std::string EnvironmentName(const std::string& program, const std::string& option) {
-  std::string name = program + "_" + option;
-  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  return name;
-}
-
-void AddOptions(CLI::App& app, const WorkerProgram& program, Options& options) {
-  const auto env = [&](const std::string& option) { return EnvironmentName(program.name, option); };
-  app.add_option("--model", options.model.folder,
-                 "Folder of the model: config.json, model.safetensors, tokenizer.json")
-      ->required()
-      ->type_name("DIR")
-      ->envname(env("model"));
-  app.add_option("--model-name", options.model.name, "What routers call it; default: the folder's")
-      ->type_name("NAME")
-      ->envname(env("model-name"));
-  app.add_option(
-         "--listen", options.listen,
-         "Where the router connects; port 0 picks a free one, and the line 'ready: ADDRESS'\n"
-         "on standard output says which")
-      ->required()
-      ->type_name("unix:PATH|HOST:PORT")
-      ->envname(env("listen"));
-  app.add_option("--admin", options.admin,
-                 "Where operators connect with HTTP, for metrics and health; port 0 picks a free "
-                 "one")
-      ->capture_default_str()
-      ->type_name("HOST:PORT|none")
-      ->envname(env("admin"));
-  app.add_option("--threads", options.model.threads, "Threads that compute")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024))
-      ->envname(env("threads"));
-  app.add_option("--max-slots", options.model.max_slots,
-                 "Sequences held at once, of all routers together")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096))
-      ->envname(env("max-slots"));
-  app.add_option("--max-context", options.model.max_context,
-                 "Tokens of a sequence at most; 0: what the model can and the KV cache holds")
-      ->capture_default_str()
-      ->envname(env("max-context"));
-  app.add_option(
-         "--kv-cache-bytes", options.model.kv_cache_bytes,
-         "Keys and values of all sequences and of the prefix cache; K, M and G are 1024-fold.\n"
-         "0: a quarter of the memory, or what all slots can fill. Touched only as tokens come")
-      ->capture_default_str()
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->type_name("BYTES")
-      ->envname(env("kv-cache-bytes"));
-  app.add_option("--backend", options.model.backend,
-                 "What computes: cpu, cuda (an NVIDIA GPU), or auto: cuda where it can be had")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
-      ->envname(env("backend"));
-  app.add_option("--gpu", options.model.gpu, "Which GPU, as the driver counts them")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1023))
-      ->envname(env("gpu"));
-  app.add_option("--gpu-memory-bytes", options.model.gpu_memory_bytes,
-                 "Device memory for weights, scratch and KV cache together, taken at start.\n"
-                 "0: what these and --kv-cache-bytes take, or two fifths of the GPU's")
-      ->capture_default_str()
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->type_name("BYTES")
-      ->envname(env("gpu-memory-bytes"));
-  if (program.judges) {
-    app.add_option("--ring-dir", options.ring_dir,
-                   "Folder (mode 0700) of the socket that hands the log-prob ring to the drafter;\n"
-                   "default: a new one under $XDG_RUNTIME_DIR or the temporary folder")
-        ->type_name("DIR")
-        ->envname(env("ring-dir"));
-  }
-  app.add_option("--log-level", options.log.level, "Of the messages on standard error")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
-      ->envname(env("log-level"));
-  app.add_option("--log-format", options.log.format, "text, or json: one object a line")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"text", "json"}))
-      ->envname(env("log-format"));
-  app.add_option(
-         "--tls-certificate", options.security.tls.certificate,
-         "PEM: speak TLS over TCP (not on a Unix socket), and HTTPS on --admin. Read again\n"
-         "when it changes, as the other files are")
-      ->type_name("FILE")
-      ->envname(env("tls-certificate"));
-  app.add_option("--tls-key", options.security.tls.key, "PEM: key of the certificate")
-      ->type_name("FILE")
-      ->envname(env("tls-key"));
-  app.add_option("--tls-client-ca", options.security.tls.authorities,
-                 "PEM: routers must show a certificate that one of these signed")
-      ->type_name("FILE")
-      ->envname(env("tls-client-ca"));
-  app.add_option("--client-name", options.client_name,
-                 "DNS name that a router's certificate must be for, of those that --tls-client-ca\n"
-                 "signed; empty: any of them commands this worker")
-      ->type_name("NAME")
-      ->envname(env("client-name"));
-  app.add_option("--token-file", options.security.token_file,
-                 "Lines `admin TOKEN`: who asks --admin for more than its health shows one")
-      ->type_name("FILE")
-      ->envname(env("token-file"));
-  app.add_flag("--insecure", options.insecure,
-               "Listen on addresses that other machines reach, without mutual TLS or tokens")
-      ->envname(env("insecure"));
-  app.add_option(
-         "--drain-seconds", options.drain_seconds,
-         "After SIGTERM: how long streams may run on while routers bring new ones elsewhere;\n"
-         "a second signal ends that. 0: streams move at once, to who can rebuild them")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0))
-      ->envname(env("drain-seconds"));
-  app.add_flag("--exit-with-parent", options.exit_with_parent,
-               "End when the process that started this one ends");
+void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& options) {
+  parser.Bind("--model", &options.model.folder);
+  parser.Bind("--model-name", &options.model.name);
+  parser.Bind("--listen", &options.listen);
+  parser.Bind("--admin", &options.admin);
+  parser.Bind("--threads", &options.model.threads);
+  parser.Bind("--max-slots", &options.model.max_slots);
+  parser.Bind("--max-context", &options.model.max_context);
+  parser.Bind("--kv-cache-bytes", &options.model.kv_cache_bytes);
+  parser.Bind("--backend", &options.model.backend);
+  parser.Bind("--gpu", &options.model.gpu);
+  parser.Bind("--gpu-memory-bytes", &options.model.gpu_memory_bytes);
+  if (program.judges) parser.Bind("--ring-dir", &options.ring_dir);
+  parser.Bind("--log-level", &options.log.level);
+  parser.Bind("--log-format", &options.log.format);
+  parser.Bind("--tls-certificate", &options.security.tls.certificate);
+  parser.Bind("--tls-key", &options.security.tls.key);
+  parser.Bind("--tls-client-ca", &options.security.tls.authorities);
+  parser.Bind("--client-name", &options.client_name);
+  parser.Bind("--token-file", &options.security.token_file);
+  parser.Bind("--insecure", &options.insecure);
+  parser.Bind("--drain-seconds", &options.drain_seconds);
+  parser.Bind("--exit-with-parent", &options.exit_with_parent);
 }
 
 void SetUpLogs(const LogOptions& options) {
   SetUpLog(options);
-  // gRPC's own lines repeat, with less context, what a status says.
+  // gRPC's own log lines repeat what a status says, with less context.
   gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
 }
 
-// False when the parent is gone already.
+// Returns false if the parent has already ended.
 bool FollowParent() {
   const pid_t parent = getppid();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   return getppid() == parent;
 }
 
-// A worker that listens is ready, until it is told to stop.
+// A worker that listens is ready until it is told to stop.
 AdminRoutes Routes(const WorkerMetrics& metrics, const std::atomic<bool>& stopping) {
   AdminRoutes routes = MetricsRoutes(metrics.registry());
   routes["/readyz"] = [healthy = routes["/healthz"], &stopping](const std::string& query) {
@@ -205,7 +111,7 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
                           WorkerModel::Load(options.model));
   if (!model->why_not_cuda().empty()) spdlog::info("CUDA is not used: {}", model->why_not_cuda());
-  // Outlives the server, which refreshes it until its last session is closed.
+  // The metrics outlive the server, which refreshes them until its last session has ended.
   WorkerMetrics metrics(program.judges ? WorkerMetrics::kVerifier : WorkerMetrics::kDrafter,
                         TANDEM_VERSION, model.get());
   TANDEM_ASSIGN_OR_RETURN(
@@ -244,7 +150,7 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
            [&] {
              stopping = true;
              if (options.drain_seconds > 0) {
-               spdlog::info("told to stop: draining, for {} s at most", options.drain_seconds);
+               spdlog::info("told to stop: draining for at most {} s", options.drain_seconds);
                server->AwaitDrain();
              }
              server->Stop();
@@ -268,16 +174,12 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   options.model.may_cut_context = program.may_cut_context;
   options.model.load_on_gpu = program.load_on_gpu;
   options.model.judges = program.judges;
-  // "draft" of tandem-draft, as the supervisor calls it.
-  options.log.process = program.name.substr(program.name.find('-') + 1);
-  CLI::App app(program.description, program.name);
-  app.set_version_flag("--version", TANDEM_VERSION);
-  AddOptions(app, program, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  // The supervisor calls the process "draft" or "verifier".
+  options.log.process = program.judges ? "verifier" : "draft";
+  FlagParser parser(program.judges ? Program::kVerifier : Program::kDraft, program.description);
+  parser.SetVersion(TANDEM_VERSION);
+  BindFlags(parser, program, options);
+  if (const std::optional<int> exit_code = parser.ParseOrExitCode(argc, argv)) return *exit_code;
   SetUpLogs(options.log);
   RaiseDescriptorLimit();
   if (options.exit_with_parent && !FollowParent()) return 0;

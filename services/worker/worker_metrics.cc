@@ -59,7 +59,7 @@ void WorkerMetrics::Refresh() {
   }
   for (const auto& [kind, count] : now.ring_errors) {
     Total& total = ring_errors_[kind];
-    // A router that names a ring where none was made: of no transport.
+    // A router that names a ring although none was created causes an error without a transport.
     if (total.counter == nullptr) total.counter = &RingErrors(kind.first, kind.second);
     total.Set(static_cast<double>(count));
   }

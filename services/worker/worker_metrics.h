@@ -1,4 +1,4 @@
-// What a worker shows Prometheus: names and meanings are in common/metrics/catalogue.h.
+// The metrics of a worker. common/metrics/catalogue.h has their names and meanings.
 #ifndef TANDEM_SERVICES_WORKER_WORKER_METRICS_H_
 #define TANDEM_SERVICES_WORKER_WORKER_METRICS_H_
 
@@ -17,16 +17,16 @@ class WorkerMetrics {
   static constexpr char kDrafter[] = "drafter";
   static constexpr char kVerifier[] = "verifier";
 
-  // `worker`: kDrafter or kVerifier. `model` must outlive it.
+  // `worker` is kDrafter or kVerifier. `model` must outlive the metrics.
   WorkerMetrics(const std::string& worker, const std::string& version, const WorkerModel* model);
 
-  // By the thread that computes, after each command: sets all series to where the model's books
-  // stand. A few atomic stores.
+  // Sets all series from the model's counts, with a few atomic stores. By the thread that computes,
+  // after each command.
   void Refresh();
   const MetricRegistry& registry() const { return registry_; }
 
  private:
-  // A counter that follows a total.
+  // A counter that is set to a total.
   struct Total {
     prometheus::Counter* counter = nullptr;
     double shown = 0;

@@ -8,26 +8,26 @@
 #include <string>
 #include <utility>
 
-#include "common/rpc/host_identity.h"
 #include "common/rpc/protocol.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
+#include "services/worker/host_identity.h"
 
 namespace tandem {
 namespace {
 
-// Physical memory, or the control group's limit if that is lower.
+// Returns the size of the physical memory, or the control group's limit if the limit is lower.
 uint64_t UsableMemoryBytes() {
   uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                    static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
   std::ifstream limit("/sys/fs/cgroup/memory.max");
   uint64_t limit_bytes = 0;
-  if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);  // "max" is no number
+  if (limit >> limit_bytes) bytes = std::min(bytes, limit_bytes);  // "max" is not a number
   return bytes;
 }
 
-// Of a cache, as far as the model goes.
-size_t WantedRows(const WorkerModelOptions& options, const ModelConfig& config) {
+// Returns the rows of a cache that the options ask for, within the model's limit.
+size_t WantedRows(const WorkerModelOptions& options, const ModelDescription& config) {
   const size_t limit = config.max_position_embeddings;
   return options.max_context != 0 ? std::min(options.max_context, limit) : limit;
 }
@@ -54,14 +54,14 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
       worker->is_device_lost_ = std::move(loaded->is_lost);
       return worker;
     }
-    // What is wrong with the model or the memory is for the operator to mend, not to be got around.
+    // The operator must fix a fault of the model or of the memory. The CPU is no way around it.
     if (options.backend == "cuda" || !absl::IsFailedPrecondition(loaded.status())) {
       return loaded.status();
     }
     why_not_cuda = std::string(loaded.status().message());
   }
   auto threads = std::make_unique<ThreadPool>(options.threads);
-  TANDEM_ASSIGN_OR_RETURN(auto model, LlamaModel::Load(options.folder, threads.get()));
+  TANDEM_ASSIGN_OR_RETURN(auto model, LanguageModel::Load(options.folder, threads.get()));
   TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
   TANDEM_ASSIGN_OR_RETURN(
       auto worker, Create(options, std::move(threads), std::move(model), std::move(tokenizer)));
@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
     const WorkerModelOptions& options, std::unique_ptr<ThreadPool> threads,
-    std::unique_ptr<LlamaModel> model, std::unique_ptr<Tokenizer> tokenizer) {
-  const ModelConfig& config = model->config();
+    std::unique_ptr<LanguageModel> model, std::unique_ptr<Tokenizer> tokenizer) {
+  const ModelDescription& config = model->description();
   const uint64_t fillable =
       options.max_slots * HostKvMemory::Bytes(config, WantedRows(options, config));
   TANDEM_ASSIGN_OR_RETURN(
@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
 }
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModelOptions& options,
-                                                               std::unique_ptr<LlamaModel> model,
+                                                               std::unique_ptr<LanguageModel> model,
                                                                std::unique_ptr<Tokenizer> tokenizer,
                                                                std::unique_ptr<KvPagePool> pages) {
   std::unique_ptr<WorkerModel> worker(new WorkerModel());
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModel
   worker->tokenizer_ = std::move(tokenizer);
   const auto fingerprint = worker->tokenizer_->Fingerprint();
   worker->vocabulary_fingerprint_.assign(fingerprint.begin(), fingerprint.end());
-  const ModelConfig& config = worker->model_->config();
+  const ModelDescription& config = worker->model_->description();
   const size_t limit = config.max_position_embeddings;
   if (options.max_context > limit && !options.may_cut_context) {
     return InvalidArgument("--max-context " + std::to_string(options.max_context) +
@@ -122,7 +122,8 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModel
 }
 
 void WorkerModel::CheckDevice(const absl::Status& failure) const {
-  // What a lost device says is one of these two; others are the request's, or say that room is short.
+  // A lost device fails with one of these two codes. Other codes blame the request, or say that
+  // there is no room.
   if (!absl::IsInternal(failure) && !absl::IsFailedPrecondition(failure)) return;
   if (is_device_lost_ && is_device_lost_() && on_device_loss_) on_device_loss_(failure);
 }

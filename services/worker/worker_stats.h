@@ -1,4 +1,4 @@
-// What a worker has done, in plain numbers, as its one computing thread counts them.
+// Counts of what a worker has done. Only the one thread that computes changes them.
 #ifndef TANDEM_SERVICES_WORKER_WORKER_STATS_H_
 #define TANDEM_SERVICES_WORKER_WORKER_STATS_H_
 
@@ -12,12 +12,13 @@
 
 namespace tandem {
 
-// Why the verifier dropped a block of log-probs. All there are: each is shown before it happens.
+// Why the verifier dropped a block of log-probs. This list is complete: the metrics show each
+// reason before it first occurs.
 enum class RingError : uint8_t {
-  kBadRows,             // they came, and are no distributions
-  kFailedPrecondition,  // there is no ring, or the entry does not hold that block
-  kInvalidArgument,     // no entry can hold what the router named
-  kInternal,            // the device failed, or anything else
+  kBadRows,             // the rows arrived, but they are no distributions
+  kFailedPrecondition,  // there is no ring, or the entry does not hold the block
+  kInvalidArgument,     // no entry can hold the block that the router named
+  kInternal,            // the device failed, or another error occurred
 };
 inline constexpr const char* kRingErrorNames[] = {"bad_rows", "failed_precondition",
                                                   "invalid_argument", "internal"};
@@ -25,10 +26,10 @@ inline constexpr size_t kNumRingErrors = std::size(kRingErrorNames);
 
 struct WorkerStats {
   uint64_t num_batches = 0;                          // Propose or Verify commands answered
-  double compute_seconds = 0;                        // that they took, without the ring
-  int num_sessions = 0;                              // attached
+  double compute_seconds = 0;                        // time of these commands, without the ring
+  int num_sessions = 0;                              // attached sessions
   std::map<v1::RingTransport, uint64_t> ring_bytes;  // written by the drafter
-  // Blocks that the verifier dropped: by transport and reason.
+  // Blocks that the verifier dropped, by transport and reason.
   std::map<std::pair<v1::RingTransport, RingError>, uint64_t> ring_errors;
 };
 

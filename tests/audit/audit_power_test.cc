@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "services/router/audit_monitor.h"
+#include "services/router/audit/audit_monitor.h"
 #include "tests/audit/audited_decoder.h"
 #include "tests/kernels/sampling/param_sets.h"
 
@@ -55,7 +55,7 @@ int64_t TokensToAlarm(const AuditScenario& scenario, uint64_t random_seed, int64
 }
 
 TEST(HonestTokensTest, RaiseNoAlarmWhateverTheParametersAndTheDrafter) {
-  constexpr int64_t kTokens = 40'000;  // of each combination
+  constexpr int64_t kTokens = 40'000;  // tokens of each combination
   AuditMonitor monitor;
   uint64_t random_seed = 0;
   for (const ParamSet& set : AllParamSets()) {

@@ -6,7 +6,7 @@
 
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/reference.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/transform.h"
 #include "kernels/sampling/verify_block.h"
 
 namespace tandem::testing {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "kernels/sampling/audit_sample.h"
-#include "kernels/sampling/sampling_params.h"
-#include "kernels/sampling/token_counts.h"
-#include "tests/kernels/sampling/synthetic_model.h"
+#include "kernels/sampling/transform/sampling_params.h"
+#include "kernels/sampling/transform/token_counts.h"
+#include "tests/kernels/sampling/distribution/synthetic_model.h"
 
 namespace tandem::testing {
 

@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/inflate/inflated_model.h"
-#include "common/model/kv_page_pool.h"
-#include "common/model/llama.h"
-#include "kernels/sampling/transform.h"
+#include "common/model/kv/kv_page_pool.h"
+#include "common/model/language_model.h"
+#include "kernels/sampling/transform/transform.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 const std::filesystem::path kTales = std::filesystem::path(TANDEM_SOURCE_DIR) / "models" / "tales";
 
-// Of the embedded drafter (128 wide, 2 layers, 4 heads for 2, of 32; 4,096 tokens).
+// A shape for the embedded drafter (128 wide, 2 layers, 4 heads for 2, of 32; 4,096 tokens).
 constexpr InflatedShape kExact = {.vocabulary_size = 4224,
                                   .hidden_size = 512,
                                   .intermediate_size = 512,
@@ -46,7 +46,7 @@ InflatedShape Narrow(InflatedShape shape, size_t intermediate_size, size_t num_l
   shape.num_layers = num_layers;
   return shape;
 }
-// Of the 1B shape's width, with heads for which it is exact.
+// Returns the width of the 1B shape, with heads for which the result is exact.
 InflatedShape ExactOfWidth1B() {
   InflatedShape shape = Narrow(Llama1B(), 512, 3);
   shape.num_heads = 16;
@@ -54,7 +54,7 @@ InflatedShape ExactOfWidth1B() {
   shape.head_size = 128;
   return shape;
 }
-// Of the embedded target (256 wide, 6 layers, 4 heads for 2, of 64).
+// A shape for the embedded target (256 wide, 6 layers, 4 heads for 2, of 64).
 constexpr InflatedShape kExactOfTarget = {.vocabulary_size = 4224,
                                           .hidden_size = 1024,
                                           .intermediate_size = 800,
@@ -77,10 +77,10 @@ struct Decoded {
 // Feeds `tokens`, or, where there is none, a prompt and what the model itself says then.
 Decoded RunModel(const std::filesystem::path& folder, std::vector<int32_t> tokens = {}) {
   ThreadPool threads(2);
-  const auto model = LlamaModel::Load(folder, &threads);
+  const auto model = LanguageModel::Load(folder, &threads);
   EXPECT_TRUE(model.ok()) << model.status();
   if (!model.ok()) return {};
-  const ModelConfig& config = (*model)->config();
+  const ModelDescription& config = (*model)->description();
   constexpr size_t kRows = 128;
   const auto pages = *KvPagePool::Create(config, HostKvMemory::Bytes(config, kRows));
   KvCache cache(pages.get(), kRows);
@@ -124,7 +124,7 @@ TEST(InflateModelTest, WhereScalesArePowersOfTwoTheTextIsTheSmallModels) {
   for (const auto& [model, shape] :
        {Case{"draft", kExact}, {"draft", ExactOfWidth1B()}, {"target", kExactOfTarget}}) {
     SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
-    ASSERT_TRUE(IsExact(*ModelConfig::Load(kTales / model), shape));
+    ASSERT_TRUE(IsExact(*ModelDescription::Load(kTales / model), shape));
     const testing::TempDir folder;
     const absl::Status status =
         InflateModel(kTales / model, folder / "large", shape, [](uint64_t, uint64_t) {});
@@ -141,7 +141,7 @@ TEST(InflateModelTest, ElsewhereLogitsAreWithinTheRoundingOfWeights) {
                                      {"draft", Narrow(Llama1B(), 512, 2)},
                                      {"target", Narrow(Llama3B(), 800, 6)}}) {
     SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
-    ASSERT_FALSE(IsExact(*ModelConfig::Load(kTales / model), shape));
+    ASSERT_FALSE(IsExact(*ModelDescription::Load(kTales / model), shape));
     const testing::TempDir folder;
     ASSERT_TRUE(InflateModel(kTales / model, folder / "large", shape, nullptr).ok());
     const Decoded small = RunModel(kTales / model);
@@ -177,8 +177,8 @@ TEST(InflateModelTest, BiasesAndAHeadOfItsOwnForTheVocabulary) {
 }
 
 TEST(InflateModelTest, TheEmbeddedPairFitsTheLargeShapes) {
-  const auto draft = ModelConfig::Load(kTales / "draft");
-  const auto target = ModelConfig::Load(kTales / "target");
+  const auto draft = ModelDescription::Load(kTales / "draft");
+  const auto target = ModelDescription::Load(kTales / "target");
   ASSERT_TRUE(draft.ok() && target.ok());
   EXPECT_TRUE(CheckInflation(*draft, Llama1B()).ok());
   EXPECT_TRUE(CheckInflation(*target, Llama3B()).ok());

@@ -1,6 +1,6 @@
-#include "common/model/cuda/cuda_llama.h"
+#include "common/model/cuda/cuda_model.h"
 #include "common/status.h"
-#include "kernels/cuda/device.h"
+#include "kernels/device/device.h"
 #include "tests/model/model_under_test.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -14,7 +14,7 @@ std::string WhyNoDevice() {
 
 absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& folder, int,
                                                   size_t num_caches, size_t cache_rows) {
-  TANDEM_ASSIGN_OR_RETURN(auto model, CudaLlama::Load(folder, {.max_context = cache_rows,
+  TANDEM_ASSIGN_OR_RETURN(auto model, CudaModel::Load(folder, {.max_context = cache_rows,
                                                                .max_slots = num_caches,
                                                                .spoil_freed_rows = true}));
   ModelUnderTest loaded;
@@ -50,10 +50,18 @@ bool RunsLargeModels() {
 
 // All of whose sizes are multiples of 8.
 std::vector<std::string> GoldenModels() {
-  return {"f32_gqa_tied",           "f32_mha_attention_bias",
-          "f32_llama3_long",        "f32_mistral",
-          "f32_all_biases_sharded", "bf16_llama3",
-          "bf16_untied_sharded",    "f16_mlp_bias"};
+  return {"f32_gqa_tied",
+          "f32_mha_attention_bias",
+          "f32_llama3_long",
+          "f32_mistral",
+          "f32_all_biases_sharded",
+          "bf16_llama3",
+          "bf16_untied_sharded",
+          "f16_mlp_bias",
+          "f32_qwen2",
+          "bf16_qwen2_untied_legacy",
+          "f32_qwen3",
+          "bf16_qwen3_attention_bias_sharded"};
 }
 
 // Keys and values have the weights' type.

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/model/cuda/cuda_llama.h"
+#include "common/model/cuda/cuda_model.h"
 #include "tests/model/model_under_test.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -44,13 +44,13 @@ class PassGraphsModelTest : public ::testing::Test {
   }
 
   struct Loaded {
-    std::unique_ptr<CudaLlama> model;
+    std::unique_ptr<CudaModel> model;
     std::unique_ptr<KvPagePool> pages;
     std::deque<KvCache> caches;
   };
   Loaded Load(bool use_graphs) const {
     Loaded loaded;
-    loaded.model = *CudaLlama::Load(folder_.path(), {.max_context = kContext,
+    loaded.model = *CudaModel::Load(folder_.path(), {.max_context = kContext,
                                                      .max_slots = 3,
                                                      .spoil_freed_rows = true,
                                                      .use_graphs = use_graphs});

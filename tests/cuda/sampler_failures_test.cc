@@ -7,10 +7,10 @@
 
 #include "common/model/cuda/device_sampler.h"
 #include "common/status.h"
-#include "kernels/cuda/device_arena.h"
+#include "kernels/device/device_arena.h"
 #include "tests/simt/failing_calls.h"
 
-namespace tandem {
+namespace tandem::sampler_failures_test {
 namespace {
 
 constexpr size_t kVocabularySize = 16;
@@ -80,4 +80,4 @@ TEST(SamplerFailuresTest, EachFailureIsToldAndLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::sampler_failures_test

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "common/rpc/slot_open.h"
 #include "common/status.h"
 #include "services/draft/cuda_proposer.h"
-#include "services/draft/draft_session.h"
+#include "services/draft/drafter_session.h"
 #include "services/verifier/cuda_judge.h"
 #include "services/verifier/verifier_session.h"
 #include "services/worker/cuda_backend.h"
+#include "services/worker/slots/slot_open.h"
 #include "tests/simt/failing_calls.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kVocabularySize = 64;
 constexpr size_t kContext = 64;
-// Of a session's pass: rows are told, nothing of its graph has begun.
+// Number of a call in a session's pass: the rows are told, and the graph has not begun.
 constexpr uint64_t kCallOfThePass = 3;
 const std::vector<int32_t> kPrompt = {5, 11, 3};
 
@@ -58,7 +58,7 @@ class WorkerFailuresTest : public ::testing::Test {
   void SetUp() override {
     WriteSmallModel(folder_.path());
     model_ =
-        *CudaLlama::Load(folder_.path(), {.max_slots = 2, .judges = true, .use_graphs = false});
+        *CudaModel::Load(folder_.path(), {.max_slots = 2, .judges = true, .use_graphs = false});
     caches_ = std::make_unique<CachePool>(*model_->TakePages(), 2, kContext);
     slots_ = std::make_unique<SlotTable>(caches_.get(), kVocabularySize, 2);
     greedy_.repetition_penalty = 1.2f;
@@ -97,7 +97,7 @@ class WorkerFailuresTest : public ::testing::Test {
   SamplingParams greedy_ = Greedy();
   SamplingParams sampled_;
   testing::TempDir folder_;
-  std::unique_ptr<CudaLlama> model_;
+  std::unique_ptr<CudaModel> model_;
   DeviceArena arena_;
   std::unique_ptr<CachePool> caches_;
   std::unique_ptr<SlotTable> slots_;
@@ -107,28 +107,28 @@ class WorkerFailuresTest : public ::testing::Test {
 
 TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsToldAndLeavesNothing) {
   const std::vector<int32_t> drafts = {4, 9};
-  // Of the sampled draft token: as likely as each other.
+  // The distribution of the sampled draft token: all tokens have the same probability.
   const std::vector<float> draft_log_probs(kVocabularySize,
                                            -std::log(static_cast<float>(kVocabularySize)));
   const auto work = [&] {
     Slot* const greedy = EmptySlot(0, greedy_, 2);
     Slot* const sampled = EmptySlot(1, sampled_, 1);
-    std::vector<Judgement> judgements(2);
-    judgements[0].slot = greedy;
-    judgements[0].token_ids = kPrompt;
-    judgements[0].draft_token_ids = drafts;
-    judgements[0].sample = true;
-    judgements[1].slot = sampled;
-    judgements[1].token_ids = kPrompt;
-    judgements[1].draft_token_ids = std::span(drafts).first(1);
-    judgements[1].draft_log_probs = draft_log_probs.data();
-    judgements[1].sample = true;
+    std::vector<JudgeTask> tasks(2);
+    tasks[0].slot = greedy;
+    tasks[0].token_ids = kPrompt;
+    tasks[0].draft_token_ids = drafts;
+    tasks[0].sample = true;
+    tasks[1].slot = sampled;
+    tasks[1].token_ids = kPrompt;
+    tasks[1].draft_token_ids = std::span(drafts).first(1);
+    tasks[1].draft_log_probs = draft_log_probs.data();
+    tasks[1].sample = true;
     CudaJudge judge(model_.get());
-    const absl::Status status = judge.Run(judgements);
+    const absl::Status status = judge.Run(tasks);
     if (status.ok()) {
-      EXPECT_EQ(judgements[0].verdict.log_probs.size(),
-                static_cast<size_t>(judgements[0].verdict.num_accepted) + 1);
-      EXPECT_TRUE(judgements[1].verdict.finite && judgements[1].drafts_valid);
+      EXPECT_EQ(tasks[0].verdict.log_probs.size(),
+                static_cast<size_t>(tasks[0].verdict.num_accepted) + 1);
+      EXPECT_TRUE(tasks[1].verdict.finite && tasks[1].drafts_valid);
     }
     return After(status, {greedy, sampled});
   };
@@ -141,19 +141,19 @@ TEST_F(WorkerFailuresTest, EachFailureOfAProposerIsToldAndLeavesNothing) {
   const auto work = [&] {
     Slot* const greedy = EmptySlot(0, greedy_, 1);
     Slot* const sampled = EmptySlot(1, sampled_, 1);
-    std::vector<Proposal> proposals(2);
-    proposals[0].slot = greedy;
-    proposals[0].token_ids = kPrompt;
-    proposals[0].draft_length = 2;
-    proposals[1].slot = sampled;
-    proposals[1].token_ids = kPrompt;
-    proposals[1].draft_length = 2;
-    proposals[1].draft_log_probs = rows;
+    std::vector<DraftTask> tasks(2);
+    tasks[0].slot = greedy;
+    tasks[0].token_ids = kPrompt;
+    tasks[0].draft_length = 2;
+    tasks[1].slot = sampled;
+    tasks[1].token_ids = kPrompt;
+    tasks[1].draft_length = 2;
+    tasks[1].draft_log_probs = rows;
     CudaProposer proposer(model_.get());
-    const absl::Status status = proposer.Run(proposals);
+    const absl::Status status = proposer.Run(tasks);
     if (status.ok()) {
-      EXPECT_EQ(proposals[0].draft_token_ids.size(), 2u);
-      EXPECT_EQ(proposals[1].draft_token_ids.size(), 2u);
+      EXPECT_EQ(tasks[0].draft_token_ids.size(), 2u);
+      EXPECT_EQ(tasks[1].draft_token_ids.size(), 2u);
     }
     return After(status, {greedy, sampled});
   };
@@ -165,24 +165,24 @@ TEST_F(WorkerFailuresTest, EachFailureOfAProposerIsToldAndLeavesNothing) {
 using WorkerTransfersTest = WorkerFailuresTest;
 
 TEST_F(WorkerTransfersTest, OnlyDraftedIdsComeToTheHost) {
-  std::vector<Proposal> proposals(2);
-  for (size_t i = 0; i < proposals.size(); ++i) {
-    proposals[i].slot = EmptySlot(static_cast<uint32_t>(i), i == 0 ? greedy_ : sampled_, 1);
-    proposals[i].token_ids = kPrompt;
-    proposals[i].draft_length = 2;
+  std::vector<DraftTask> tasks(2);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    tasks[i].slot = EmptySlot(static_cast<uint32_t>(i), i == 0 ? greedy_ : sampled_, 1);
+    tasks[i].token_ids = kPrompt;
+    tasks[i].draft_length = 2;
   }
-  proposals[1].draft_log_probs = {DeviceFloats(2 * kVocabularySize), 2 * kVocabularySize};
+  tasks[1].draft_log_probs = {DeviceFloats(2 * kVocabularySize), 2 * kVocabularySize};
   CudaProposer proposer(model_.get());
   const uint64_t before = simt::NumBytesToHost();
-  ASSERT_TRUE(proposer.Run(proposals).ok());
+  ASSERT_TRUE(proposer.Run(tasks).ok());
   EXPECT_EQ(simt::NumBytesToHost() - before, 2 * DeviceSampler::kMaxDrafts * sizeof(int32_t));
   // Where the ring is the host's, rows are.
   std::vector<float> rows(2 * kVocabularySize);
-  proposals[1].slot->TruncateTo(0);
-  proposals[1].slot = EmptySlot(1, sampled_, 1);
-  proposals[1].draft_log_probs = rows;
+  tasks[1].slot->TruncateTo(0);
+  tasks[1].slot = EmptySlot(1, sampled_, 1);
+  tasks[1].draft_log_probs = rows;
   const uint64_t before_rows = simt::NumBytesToHost();
-  ASSERT_TRUE(proposer.Run(std::span(proposals).last(1)).ok());
+  ASSERT_TRUE(proposer.Run(std::span(tasks).last(1)).ok());
   EXPECT_EQ(simt::NumBytesToHost() - before_rows,
             DeviceSampler::kMaxDrafts * sizeof(int32_t) + 2 * kVocabularySize * sizeof(float));
 }
@@ -201,18 +201,18 @@ TEST_F(WorkerTransfersTest, OnlyVerdictsAndReportsComeToTheHost) {
       greedy.num_logprobs = -1;
       sampled.audit = false;
     }
-    std::vector<Judgement> judgements(2);
-    for (size_t i = 0; i < judgements.size(); ++i) {
-      judgements[i].slot = EmptySlot(static_cast<uint32_t>(i), i == 0 ? greedy : sampled, 2);
-      judgements[i].token_ids = kPrompt;
-      judgements[i].draft_token_ids = std::span(drafts).first(2 - i);
-      judgements[i].sample = true;
+    std::vector<JudgeTask> tasks(2);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      tasks[i].slot = EmptySlot(static_cast<uint32_t>(i), i == 0 ? greedy : sampled, 2);
+      tasks[i].token_ids = kPrompt;
+      tasks[i].draft_token_ids = std::span(drafts).first(2 - i);
+      tasks[i].sample = true;
     }
-    judgements[1].draft_log_probs = draft_row;
+    tasks[1].draft_log_probs = draft_row;
     CudaJudge judge(model_.get());
     const uint64_t before = simt::NumBytesToHost();
-    ASSERT_TRUE(judge.Run(judgements).ok());
-    EXPECT_TRUE(judgements[1].verdict.finite && judgements[1].drafts_valid);
+    ASSERT_TRUE(judge.Run(tasks).ok());
+    EXPECT_TRUE(tasks[1].verdict.finite && tasks[1].drafts_valid);
     // Three rows of the first, two of the second.
     EXPECT_EQ(simt::NumBytesToHost() - before,
               2 * sizeof(DeviceVerdict) + (with_reports ? 5 * sizeof(DeviceReport) : 0));
@@ -284,7 +284,7 @@ TEST_F(LostDeviceTest, AVerifiersIsToldFromAPassThatFailed) {
 }
 
 TEST_F(LostDeviceTest, ADraftersIsToldFromAPassThatFailed) {
-  DraftSession session(model_.get(), MakeCudaProposer(model_->model()));
+  DrafterSession session(model_.get(), MakeCudaProposer(model_->model()));
   v1::DraftCommand attach;
   *attach.mutable_attach() = testing::AttachWith(2);
   ASSERT_TRUE(Call<v1::DraftReply>(session, attach).has_attach());

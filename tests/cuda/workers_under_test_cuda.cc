@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/model/model_config.h"
+#include "common/model/model_description.h"
 #include "common/status.h"
-#include "kernels/cuda/device.h"
+#include "kernels/device/device.h"
 #include "services/draft/cuda_proposer.h"
 #include "services/verifier/cuda_judge.h"
 #include "services/worker/cuda_backend.h"
@@ -25,7 +25,7 @@ namespace {
 // Makes the token's embedding NaN, and with it all that its row leads to. Of a folder of
 // tests/support/random_model.h in F32: the embedding is the first of its tensors.
 absl::Status Poison(const std::filesystem::path& folder, int32_t token) {
-  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(folder));
+  TANDEM_ASSIGN_OR_RETURN(const ModelDescription config, ModelDescription::Load(folder));
   std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
   uint64_t header_bytes = 0;
   file.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
@@ -44,14 +44,14 @@ class BombedJudge final : public Judge {
  public:
   BombedJudge(std::unique_ptr<Judge> judge, int32_t bomb) : judge_(std::move(judge)), bomb_(bomb) {}
 
-  absl::Status Run(std::span<Judgement> judgements) override {
+  absl::Status Run(std::span<JudgeTask> tasks) override {
     constexpr uint64_t kCallOfThePass = 3;  // rows are told, nothing of its graph has begun
-    for (const Judgement& judgement : judgements) {
-      const std::span<const int32_t> ids = judgement.token_ids;
+    for (const JudgeTask& task : tasks) {
+      const std::span<const int32_t> ids = task.token_ids;
       if (std::find(ids.begin(), ids.end(), bomb_) == ids.end()) continue;
       simt::FailCall(kCallOfThePass, cudaErrorIllegalAddress);
     }
-    return judge_->Run(judgements);
+    return judge_->Run(tasks);
   }
   bool checks_draft_rows() const override { return judge_->checks_draft_rows(); }
 
@@ -61,7 +61,7 @@ class BombedJudge final : public Judge {
 };
 #endif
 
-int32_t newest_bomb = -1;  // of the model that was loaded last; sessions begin after that
+int32_t newest_bomb = -1;  // bomb of the model that was loaded last; sessions begin after that
 
 }  // namespace
 
@@ -99,10 +99,10 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> LoadWorkerUnderTest(
   return WorkerModel::Load(on_gpu);
 }
 
-std::unique_ptr<Proposer> MakeProposerUnderTest(LlamaModel& model) {
+std::unique_ptr<Proposer> MakeProposerUnderTest(LanguageModel& model) {
   return MakeCudaProposer(model);
 }
-std::unique_ptr<Judge> MakeJudgeUnderTest(LlamaModel& model) {
+std::unique_ptr<Judge> MakeJudgeUnderTest(LanguageModel& model) {
   std::unique_ptr<Judge> judge = MakeCudaJudge(model);
 #ifdef TANDEM_SIMT
   if (newest_bomb >= 0) return std::make_unique<BombedJudge>(std::move(judge), newest_bomb);

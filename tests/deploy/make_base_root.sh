@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prints where a bare Debian 12 is, as the image debian:12-slim has it: an archive, made once with debootstrap in build/container.
+# Prints where a bare Debian 12 is, as the image debian:12-slim has it: an archive, made once with
+# debootstrap in build/container.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -20,7 +21,7 @@ deb $mirror bookworm main
 deb $mirror bookworm-updates main
 deb $mirror-security bookworm-security main
 END
-  # What makes it slim: no documentation but licences, no translations, now and later.
+  # What makes it slim: no documentation but licenses, no translations, now and later.
   cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
 path-exclude /usr/share/doc/*
 path-include /usr/share/doc/*/copyright

@@ -34,7 +34,8 @@ class Engine:
     """podman, on the storage of build_image.sh."""
 
     IMAGE = "localhost/tandem"
-    # As Kubernetes and compose run it: nothing writable but two folders, no capabilities, nothing to be gained by setuid. Without a
+    # As Kubernetes and compose run it: nothing writable but two folders, no capabilities, nothing
+    # to be gained by setuid. Without a
     # network: loopback alone, where every container has the image's own ports for itself.
     CONFINED = ["--network", "none", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all",
                 "--security-opt", "no-new-privileges", "--tmpfs", "/tmp:rw,mode=1777,noexec", "--tmpfs", "/run/tandem:rw,U,noexec",
@@ -85,7 +86,7 @@ class Container:
 
     @property
     def pid(self):
-        """Of its first process, as this machine counts."""
+        """The id of its first process, as this machine counts."""
         return int(self.inspect("{{.State.Pid}}"))
 
     def is_running(self):

@@ -1,29 +1,27 @@
-"""Which environment variables Tandem's executables read, from what they say of themselves; values of systemd's files."""
+"""Which environment variables Tandem's executables read, from the table of flags; values of systemd's files."""
 
+import json
 import re
 
 import roots
 
 
-def help_of(name, *arguments):
-    return roots.run(roots.BINARY_DIR / "bin" / name, *arguments, "--help").stdout
+def flag_table():
+    return json.loads(roots.run(roots.BINARY_DIR / "bin" / "tandem-flags").stdout)["flags"]
 
 
 def known():
     """Names of all variables."""
-    names = set()
-    for name in ("tandem-router", "tandem-verifier", "tandem-draft"):
-        names |= set(re.findall(r"\(Env:(TANDEM_\w+)\)", help_of(name)))
-    # `tandem` states the rule once, instead of each name.
-    options = set(re.findall(r"^ +--([a-z-]+)", help_of("tandem", "serve"), re.MULTILINE))
-    assert "insecure" in options and "TANDEM_VERIFIER_MODEL" in names
-    return names | {"TANDEM_" + option.upper().replace("-", "_") for option in options}
+    programs = ("tandem-router", "tandem-verifier", "tandem-draft", "tandem serve")
+    names = {flag["programs"][program] for flag in flag_table() for program in programs if program in flag["programs"]} - {""}
+    assert {"TANDEM_INSECURE", "TANDEM_VERIFIER_MODEL"} <= names
+    return names
 
 
 def drain_seconds():
     """What streams have to finish in under `tandem serve`, when nobody says otherwise."""
-    (seconds,) = re.findall(r"--drain-seconds N\s+[^(]*\((\d+)\)", help_of("tandem", "serve"))
-    return int(seconds)
+    (flag,) = [flag for flag in flag_table() if flag["name"] == "--drain-seconds" and "tandem serve" in flag["programs"]]
+    return int(flag["default"])
 
 
 def read_unit(path):

@@ -26,14 +26,14 @@ while [ $# -gt 0 ]; do
   shift
 done
 if [ ${#targets[@]} -eq 0 ]; then
-  for source in tests/fuzz/*_fuzz.cc; do
+  for source in tests/fuzz/targets/*_fuzz.cc; do
     name="$(basename "$source" _fuzz.cc)"
     targets+=("$name")
   done
 fi
 
-deploy/install_dependencies.sh --with-checks
-deploy/build.sh fuzz "${targets[@]/#/fuzz_}"
+tools/install_dependencies.sh --with-checks
+tools/build.sh sanitize "${targets[@]/#/fuzz_}"
 
 # The process may take 1 GiB, most of it the sanitizer's own; one allocation 64 MiB, which is what a bad file may cost.
 limits=(-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64)
@@ -60,7 +60,7 @@ run_target() {
   mapfile -t folders < <(corpora "$name")
   mkdir -p "build/fuzz/findings" "${folders[0]}"
   log="build/fuzz/$name.log"
-  if "build/fuzz/tests/fuzz_$name" -max_total_time="$seconds" "${limits[@]}" -max_len="$(longest_input "$name")" \
+  if "build/sanitize/tests/fuzz_$name" -max_total_time="$seconds" "${limits[@]}" -max_len="$(longest_input "$name")" \
     -dict=tests/fuzz/json.dict -artifact_prefix="build/fuzz/findings/$name-" -print_final_stats=1 \
     "${folders[@]}" >"$log" 2>&1; then
     echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, no finding"
@@ -68,8 +68,8 @@ run_target() {
   fi
   echo "$name: a finding; the end of $log:"
   tail -n 40 "$log"
-  echo "Again: build/fuzz/tests/fuzz_$name FILE, with the FILE under build/fuzz/findings that the log names."
-  echo "Shorter: build/fuzz/tests/fuzz_$name -minimize_crash=1 -max_total_time=60 FILE"
+  echo "Again: build/sanitize/tests/fuzz_$name FILE, with the FILE under build/fuzz/findings that the log names."
+  echo "Shorter: build/sanitize/tests/fuzz_$name -minimize_crash=1 -max_total_time=60 FILE"
   echo "Once mended, keep it under a name that says what it is: tests/fuzz/corpus/$name/"
   return 1
 }
@@ -78,7 +78,7 @@ merge_target() {
   local name="$1" folders
   mapfile -t folders < <(corpora "$name")
   # First the kept corpus, then what adds to it; the folder of the golden files is only read.
-  "build/fuzz/tests/fuzz_$name" -set_cover_merge=1 -use_counters=0 "${limits[@]}" \
+  "build/sanitize/tests/fuzz_$name" -set_cover_merge=1 -use_counters=0 "${limits[@]}" \
     "tests/fuzz/corpus/$name" "${folders[0]}" 2>&1 | tail -n 1
 }
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/kv_page_pool.h"
+#include "common/model/kv/kv_page_pool.h"
 #include "common/rpc/protocol.h"
 #include "common/token_hash.h"
 #include "services/worker/worker_model.h"
@@ -56,7 +56,7 @@ class SessionModel {
     Check(model.ok(), "the model loads: " + model.status().ToString());
     model_ = *std::move(model);
   }
-  const WorkerModel* get() const { return model_.get(); }
+  WorkerModel* get() { return model_.get(); }
 
   // Between inputs, when no session is left.
   void CheckAllFree() const {

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/model: small random Llama models and the logits that Hugging Face's transformers gives for them.
+"""Makes tests/golden/model: small random models and the logits that Hugging Face's transformers gives for them.
 
     python3 -m venv /tmp/golden
-    /tmp/golden/bin/pip install torch transformers tokenizers safetensors
-    /tmp/golden/bin/python tests/golden/make_model_golden.py
+    /tmp/golden/bin/pip install torch==2.15.0 transformers==5.23.0 tokenizers==0.23.3 safetensors==0.8.0
+    /tmp/golden/bin/python tests/golden/make_model_golden.py          # all
+    /tmp/golden/bin/python tests/golden/make_model_golden.py NAME...  # these alone
 
-Made with torch 2.15, transformers 5.23, tokenizers 0.23 and safetensors 0.8. The models span the settings that
-common/model reads: heads and KV heads, head_dim, tied and untied embeddings, rope_theta, rope_scaling, eps, biases,
-F32/BF16/F16, one file and shards, config.json of transformers 4 and 5. Each folder gets `expected.safetensors`:
+What is checked in was made with these versions. The models span the settings that common/model reads: architectures, heads and
+KV heads, head_dim, tied and untied embeddings, rope_theta, rope_scaling, eps, biases, norms of heads, F32/BF16/F16, one file and
+shards, config.json of transformers 4 and 5. Each folder gets `expected.safetensors`:
 
     input_ids  [n]              i32
     positions  [m]              i32  which rows of the logits are kept
@@ -19,6 +20,7 @@ Logits are computed in F32 from the weights as stored (BF16 and F16 widened), by
 import json
 import pathlib
 import shutil
+import sys
 
 import safetensors.torch
 import torch
@@ -44,7 +46,7 @@ def llama3_rope(theta, factor, low, high, original):
                 original_max_position_embeddings=original)
 
 
-# name -> (dtype, config, how it is stored)
+# name -> (dtype, config, how it is stored). The seed of a model is its place: new ones come last.
 CASES = {
     "f32_gqa_tied": ("float32", dict(), dict(length=24)),
     "f32_mqa_untied": (
@@ -79,11 +81,37 @@ CASES = {
         dict(vocab_size=67, hidden_size=35, intermediate_size=51, num_attention_heads=5, num_key_value_heads=5,
              head_dim=10, rope=default_rope(1000.0)),
         dict(length=70, keep=24)),
+    "f32_qwen2": ("float32", dict(architecture="qwen2", rope=default_rope(1000000.0)), dict(length=24)),
+    "bf16_qwen2_untied_legacy": (
+        "bfloat16",
+        dict(architecture="qwen2", hidden_size=32, num_hidden_layers=3, num_key_value_heads=1, tie_word_embeddings=False,
+             rms_norm_eps=1e-6),
+        dict(length=80, keep=24, legacy=True)),
+    "f32_qwen3": (
+        "float32", dict(architecture="qwen3", head_dim=16, rms_norm_eps=1e-6, rope=default_rope(1000000.0)), dict(length=24)),
+    "bf16_qwen3_attention_bias_sharded": (
+        "bfloat16",
+        dict(architecture="qwen3", hidden_size=32, head_dim=8, num_key_value_heads=4, attention_bias=True,
+             tie_word_embeddings=False),
+        dict(length=80, keep=24, shard="12KB")),
+    "f16_qwen3_odd_sizes_legacy": (
+        "float16",
+        dict(architecture="qwen3", vocab_size=67, hidden_size=35, intermediate_size=51, num_attention_heads=6,
+             num_key_value_heads=3, head_dim=10, rms_norm_eps=1e-3),
+        dict(length=70, keep=24, legacy=True)),
+}
+
+# architecture -> its configuration class, and the settings of BASE that the class does not know
+CLASSES = {
+    "llama": (transformers.LlamaConfig, ()),
+    "mistral": (transformers.MistralConfig, ("attention_bias", "mlp_bias")),
+    "qwen2": (transformers.Qwen2Config, ("attention_bias", "mlp_bias")),
+    "qwen3": (transformers.Qwen3Config, ("mlp_bias",)),
 }
 
 
 def randomize(model, generator):
-    """Weights that make every part count: what transformers initialises has zero biases and unit norms."""
+    """Weights that make every part count: what transformers initializes has zero biases and unit norms."""
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator)
         if name.endswith("bias"):
@@ -96,13 +124,16 @@ def randomize(model, generator):
 
 
 def as_transformers_4(folder):
-    """Rewrites config.json to say rope_theta and rope_scaling as transformers 4 did."""
+    """Rewrites config.json to say rope_theta and rope_scaling as transformers 4 did, and for Qwen a window that is not in use."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
     config["rope_theta"] = rope.pop("rope_theta")
     rope_type = rope.pop("rope_type")
     config["rope_scaling"] = None if rope_type == "default" else dict(type=rope_type, **rope)
+    if "use_sliding_window" in config:
+        config.pop("layer_types")
+        config["sliding_window"] = 32
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -124,12 +155,13 @@ def save_expected(path, input_ids, positions, logits, dtype):
 def make_case(name, dtype, settings, storage, seed):
     settings = dict(BASE, **settings)
     rope = settings.pop("rope", default_rope())
-    if settings.pop("architecture", "llama") == "mistral":
-        for unknown in ("attention_bias", "mlp_bias"):
-            settings.pop(unknown)
-        config = transformers.MistralConfig(rope_parameters=rope, sliding_window=None, **settings)
-    else:
-        config = transformers.LlamaConfig(rope_parameters=rope, **settings)
+    architecture = settings.pop("architecture", "llama")
+    make_config, unknown = CLASSES[architecture]
+    for name_of_setting in unknown:
+        settings.pop(name_of_setting)
+    if architecture == "mistral":
+        settings["sliding_window"] = None
+    config = make_config(rope_parameters=rope, **settings)
     generator = torch.Generator().manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     randomize(model, generator)
@@ -167,11 +199,14 @@ def make_tales(name):
 
 
 def main():
+    wanted = sys.argv[1:]
     OUT.mkdir(parents=True, exist_ok=True)
     for seed, (name, (dtype, settings, storage)) in enumerate(CASES.items(), start=1):
-        make_case(name, dtype, settings, storage, seed)
-    make_tales("target")
-    make_tales("draft")
+        if not wanted or name in wanted:
+            make_case(name, dtype, settings, storage, seed)
+    for name in ("target", "draft"):
+        if not wanted or f"tales_{name}" in wanted:
+            make_tales(name)
 
 
 if __name__ == "__main__":

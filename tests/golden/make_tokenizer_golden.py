@@ -6,7 +6,7 @@
                                               compares N random texts and N random token lists per folder
                                               (default: the golden ones and models/tales/target)
   make_tokenizer_golden.py --sweep            compares every character, in every pattern set and normalization form
-  make_tokenizer_golden.py --unicode-updates  prints the table of common/tokenizer/unicode_versions.cc
+  make_tokenizer_golden.py --unicode-updates  prints the table of common/tokenizer/text/unicode_versions.cc
 
 Needs `pip install tokenizers` (0.23.3 made what is checked in). No model is downloaded: small vocabularies are trained here
 and given the settings of GPT-2, Llama-3, Qwen-2, Llama-2, Mistral and others, as their tokenizer.json has them.

@@ -19,7 +19,7 @@ NEWEST = KUBERNETES[-1]
 
 @functools.cache
 def helm():
-    done = subprocess.run([SOURCE / "deploy" / "fetch_helm.sh"], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([SOURCE / "tools" / "fetch_helm.sh"], stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.strip().splitlines()[-1]
 
 

@@ -1,4 +1,4 @@
-"""A Kubernetes control plane on loopback, of what deploy/fetch_cluster.sh builds, and one node. kwok stands for its kubelet: it runs no
+"""A Kubernetes control plane on loopback, of what tools/fetch_cluster.sh builds, and one node. kwok stands for its kubelet: it runs no
 container, and calls every pod ready that is bound to the node."""
 
 import json
@@ -15,7 +15,7 @@ import ports
 
 TOOLS = pathlib.Path(os.environ.get("TANDEM_CLUSTER_DIR", chart.SOURCE / "build" / "tools" / "cluster")).resolve()
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
-DEFINITIONS = TOOLS / "definitions"  # of custom kinds
+DEFINITIONS = TOOLS / "definitions"  # definitions of custom kinds
 PATIENCE = 120  # seconds
 ROOM = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels": {"kubernetes.io/hostname": "node"}},
@@ -56,15 +56,17 @@ class ControlPlane:
         self._launch("etcd", f"--data-dir={self.folder}/etcd", "--unsafe-no-fsync", "--log-level=warn",
                      f"--listen-client-urls={store}", f"--advertise-client-urls={store}", f"--listen-peer-urls={peers}",
                      f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}")
-        # It makes its own certificate. Nobody reaches it by the Service `kubernetes`, whose endpoint must not be on loopback. Image
-        # volumes, as in values-dra.yaml, are on by default from 1.35 only.
+        # It makes its own certificate. Nobody reaches it by the Service `kubernetes`, whose
+        # endpoint must not be on loopback. Image volumes, as in values-dra.yaml, are on by default
+        # from 1.35 only.
         self._launch("kube-apiserver", f"--etcd-servers={store}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
                      f"--secure-port={api}", f"--cert-dir={certificates}", "--endpoint-reconciler-type=none",
                      "--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC", f"--token-auth-file={tokens}",
                      "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}",
                      f"--service-account-signing-key-file={key}", "--feature-gates=ImageVolume=true")
         self.wait_for("get", "--raw=/readyz")
-        # Without a port of their own, and no others to elect a leader from. By default the first would make a folder below /usr.
+        # Without a port of their own, and no others to elect a leader from. By default the first
+        # would make a folder below /usr.
         alone = (f"--kubeconfig={kubeconfig}", "--secure-port=0", "--leader-elect=false")
         self._launch("kube-controller-manager", *alone, f"--flex-volume-plugin-dir={self.folder}/volume-plugins")
         self._launch("kube-scheduler", *alone)

@@ -113,7 +113,7 @@ def names_fit_dns_labels(documents):
 
 @rule
 def names_and_labels_are_text(documents):
-    """Of a release `no` or `12` YAML makes something else, unless it is quoted."""
+    """YAML turns the name of a release `no` or `12` into something else, unless the name is quoted."""
     for document in documents:
         for path, key, value in walk(document):
             texts = value if key in ("labels", "matchLabels", "annotations", "nodeSelector") else {}
@@ -218,7 +218,7 @@ def slow_loads_are_waited_for(documents):
 
 @rule
 def rollouts_wait_for_slow_loads(documents):
-    """Of both kinds of pod: a router is ready once a verifier is. An init container comes before, in every pod at the same time."""
+    """Both kinds of pod get time: a router is ready once a verifier is. An init container runs first, in every pod at the same time."""
     deployments = of_kind(documents, "Deployment")
     for document in deployments:
         longest = max(startup_budget(container) for one in deployments for container in one["spec"]["template"]["spec"]["containers"])
@@ -265,7 +265,7 @@ def mounts_have_volumes(documents):
 
 @rule
 def files_are_mounted(documents):
-    """Of every path among the options; what is outside of mounts is the image's."""
+    """Every path among the options is mounted, or belongs to the image."""
     for place, container, _, _ in containers(documents):
         values = [argument.partition("=")[2] for argument in container.get("args", [])]
         values += [entry.get("value", "") for entry in container.get("env", [])]
@@ -300,7 +300,8 @@ def workers_share_a_folder_for_the_ring(documents):
         folder = option(spec["containers"][0], "ring-dir")
         for container in spec["containers"]:
             mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-            # Below the mount: the verifier makes it with mode 0700, which an emptyDir itself does not have.
+            # Below the mount: the verifier makes it with mode 0700, which an emptyDir itself does
+            # not have.
             parent = folder.rpartition("/")[0]
             if parent not in mounts or mounts[parent].get("readOnly") or mounts[parent]["name"] != "run":
                 yield f"{name}/{container['name']}: cannot reach {folder}"

@@ -14,7 +14,7 @@ import control_plane
 import rules
 from control_plane import output
 
-pytestmark = pytest.mark.skipif(not control_plane.is_built(), reason="no control plane; deploy/fetch_cluster.sh builds one")
+pytestmark = pytest.mark.skipif(not control_plane.is_built(), reason="no control plane; tools/fetch_cluster.sh builds one")
 
 # For what is only tried, with the ServiceAccounts that the tests put there.
 TRIAL = "trial"

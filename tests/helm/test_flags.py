@@ -1,6 +1,7 @@
-"""What the containers are told is what the executables know: by their --help, and by running them as rendered."""
+"""What the containers are told is what the executables know: by the table of flags, and by running them as rendered."""
 
 import functools
+import json
 import os
 import pathlib
 import re
@@ -29,16 +30,16 @@ pytestmark = pytest.mark.skipif(not (BINARIES / "tandem-router").exists(), reaso
 
 
 @functools.cache
-def help_of(*command):
-    return subprocess.run([BINARIES / command[0], *command[1:], "--help"], capture_output=True, text=True, check=True, timeout=30).stdout
+def flag_table():
+    return json.loads(subprocess.run([BINARIES / "tandem-flags"], capture_output=True, text=True, check=True, timeout=30).stdout)["flags"]
 
 
 def flags_of(*command):
-    return set(re.findall(r"^\s+(?:-\w,\s*)?--([a-z][a-z0-9-]*)", help_of(*command), re.MULTILINE))
+    return {flag["name"].removeprefix("--") for flag in flag_table() if " ".join(command) in flag["programs"]}
 
 
 def variables_of(program):
-    return set(re.findall(r"Env:(TANDEM_\w+)", help_of(program)))
+    return {flag["programs"][program] for flag in flag_table() if program in flag["programs"]} - {""}
 
 
 def unknown(documents):

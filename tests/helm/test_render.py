@@ -23,7 +23,7 @@ EXAMPLES = [pytest.param(example, id=example.stem) for example in chart.EXAMPLES
 LINTED = [pytest.param(path, kubernetes, id=f"{path.stem if path else 'defaults'}-{kubernetes}")
           for path in (None, *chart.EXAMPLES, chart.EVERYTHING) for kubernetes in chart.KUBERNETES
           if path is None or chart.supports(path, kubernetes)]
-# Of others than Kubernetes itself: there is no schema of theirs here.
+# Kinds of other projects than Kubernetes, whose schemas are not here.
 CUSTOM = ("PodMonitor", "PrometheusRule", "ScaledObject", "Certificate")
 COPIES = {"alerts.yml": "deploy/prometheus/alerts.yml", "tandem.json": "deploy/grafana/tandem.json"}
 

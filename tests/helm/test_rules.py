@@ -96,7 +96,7 @@ BREAKS = {
         lambda d: find(d, "Deployment", "workers")["spec"].update(replicas=1)],
     "plaintext_is_said": [lambda d: set_argument(container(d, "verifier"), "insecure", "false")],
 }
-# Of a container that runs both workers.
+# Breaks of a container that runs both workers.
 BREAKS_OF_A_PAIR = {
     "containers_are_probed": [
         lambda d: container(d, "verifier")["livenessProbe"].update(exec={"command": ["true"]}),

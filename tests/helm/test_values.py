@@ -83,7 +83,7 @@ def test_it_is_refused_in_clear_words(setting, words):
 
 
 @pytest.mark.parametrize("setting", [
-    "global.anything=1",  # of a chart that has this one as a part
+    "global.anything=1",  # set by a chart that has this one as a part
     "enabled=true",  # likewise, by its `condition: tandem.enabled`
     "insecure=false,tls.router.secretName=a,tls.workers.secretName=b,tokens.secretName=c",
     "models.source=pvc,models.pvc.claimName=a,models.target.path=",

@@ -154,7 +154,7 @@ TEST_P(AttentionTest, EqualsTheReferenceToRounding) {
   }
 }
 
-TEST_P(AttentionTest, ARowAloneHasTheBitsItHasAmongOthers) {
+TEST_P(AttentionTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   ThreadPool one(1);
   ThreadPool two(2);
   for (const Shape& shape : Shapes()) {

@@ -45,7 +45,7 @@ TEST_P(RmsNormTest, EqualsTheReferenceToRounding) {
   }
 }
 
-TEST_P(RmsNormTest, ARowAloneHasTheBitsItHasAmongOthers) {
+TEST_P(RmsNormTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   for (const size_t size : {3, 64, 129}) {
     constexpr size_t kRows = 5;
     const std::vector<float> x = UniformFloats(1 + kRows * (size + 3), 1);
@@ -60,6 +60,42 @@ TEST_P(RmsNormTest, ARowAloneHasTheBitsItHasAmongOthers) {
       RmsNorm(args);
     }
     EXPECT_TRUE(SameBits(together.data(), alone.data(), alone.size())) << size;
+  }
+}
+
+TEST_P(RmsNormTest, AHeadHasTheBitsOfARowOfItsSize) {
+  constexpr size_t kRows = 3;
+  constexpr size_t kHeads = 5;
+  for (const size_t size : {2, 16, 65, 128}) {
+    // Heads of a row are contiguous; something else lies between the rows.
+    const size_t stride = kHeads * size + 7;
+    const std::vector<float> x = UniformFloats(kRows * stride, 1);
+    const std::vector<float> weight = UniformFloats(size, 2);
+    std::vector<float> got(kRows * stride, -7.0f);
+    std::vector<float> want = got;
+    std::vector<float> reference = got;
+    RmsNormArgs args = {.x = x.data(),
+                        .x_stride = stride,
+                        .rows = kRows,
+                        .num_heads = kHeads,
+                        .size = size,
+                        .weight = weight.data(),
+                        .eps = 1e-6f,
+                        .out = got.data(),
+                        .out_stride = stride};
+    RmsNorm(args);
+    args.out = reference.data();
+    RmsNormReference(args);
+    args.num_heads = 1;
+    for (size_t head = 0; head < kHeads; ++head) {
+      args.x = x.data() + head * size;
+      args.out = want.data() + head * size;
+      RmsNorm(args);
+    }
+    EXPECT_TRUE(SameBits(got.data(), want.data(), got.size())) << size;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], reference[i], 2e-6 * std::abs(reference[i])) << size << " at " << i;
+    }
   }
 }
 

@@ -53,7 +53,7 @@ TEST_P(RopeTest, EqualsTheReferenceToRounding) {
   }
 }
 
-TEST_P(RopeTest, ARowAloneHasTheBitsItHasAmongOthers) {
+TEST_P(RopeTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   const std::vector<int32_t> positions = {3, 12, 49, 0};
   constexpr size_t kHeadSize = 22;
   constexpr size_t kStride = 2 * kHeadSize;
@@ -77,7 +77,7 @@ TEST_P(RopeTest, ARowAloneHasTheBitsItHasAmongOthers) {
   EXPECT_TRUE(SameBits(together.data(), alone.data(), alone.size()));
 }
 
-TEST_P(RopeTest, TurnsADimensionWithTheOneHalfAHeadAway) {
+TEST_P(RopeTest, RotatesADimensionWithTheOneHalfAHeadAway) {
   // A quarter turn of the first pair of a head of four: (x0, x2) -> (-x2, x0).
   const float table[] = {0, 1, 1, 0};
   float x[] = {1, 2, 3, 4};

@@ -43,7 +43,7 @@ TEST_P(SwiGluTest, EqualsTheReferenceToRounding) {
   }
 }
 
-TEST_P(SwiGluTest, ARowAloneHasTheBitsItHasAmongOthers) {
+TEST_P(SwiGluTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   constexpr size_t kSize = 37;
   constexpr size_t kRows = 4;
   std::vector<float> together = UniformFloats(1 + kRows * (kSize + 2), 1);

@@ -32,7 +32,7 @@ TEST_P(ThreadPoolTest, RunsEveryTaskOnce) {
   }
 }
 
-// What a task wrote is visible after ParallelFor without further synchronisation, and a helper that
+// What a task wrote is visible after ParallelFor without further synchronization, and a helper that
 // comes late never runs a task of a later job: short jobs of changing size, one right after the
 // other.
 TEST_P(ThreadPoolTest, JobsDoNotMix) {

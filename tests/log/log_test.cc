@@ -26,7 +26,7 @@ using ::testing::MatchesRegex;
 
 class LogTest : public ::testing::Test {
  protected:
-  void SetUp(const std::string& format, const std::string& level) {
+  void LogAs(const std::string& format, const std::string& level) {
     SetUpLog({.process = "router", .level = level, .format = format},
              std::make_shared<spdlog::sinks::ostream_sink_mt>(out_));
   }
@@ -41,7 +41,7 @@ class LogTest : public ::testing::Test {
 };
 
 TEST_F(LogTest, JsonLinesHaveTimeLevelProcessMessageAndFields) {
-  SetUp("json", "info");
+  LogAs("json", "info");
   LogWith(spdlog::level::warn,
           LogFields()
               .Add("request_id", "r1")
@@ -66,7 +66,7 @@ TEST_F(LogTest, JsonLinesHaveTimeLevelProcessMessageAndFields) {
 }
 
 TEST_F(LogTest, AnyBytesMakeOneValidJsonLine) {
-  SetUp("json", "info");
+  LogAs("json", "info");
   const std::string bytes = "a\nb\"c\\\x01\xff{}\xc3";
   LogWith(spdlog::level::info, LogFields().Add("request_id", bytes), bytes);
   spdlog::info("{}", bytes);
@@ -79,7 +79,7 @@ TEST_F(LogTest, AnyBytesMakeOneValidJsonLine) {
 }
 
 TEST_F(LogTest, TextLinesNameTheFieldsAtTheEnd) {
-  SetUp("text", "info");
+  LogAs("text", "info");
   LogWith(spdlog::level::info, LogFields().Add("request_id", "r 1").Add("slot", 3), "started");
   spdlog::info("plain");
   ASSERT_EQ(Lines().size(), 2u);
@@ -88,7 +88,7 @@ TEST_F(LogTest, TextLinesNameTheFieldsAtTheEnd) {
 }
 
 TEST_F(LogTest, AnyBytesMakeOneTextLine) {
-  SetUp("text", "info");
+  LogAs("text", "info");
   const std::string forged = "x\n2026-01-01T00:00:00.000000Z info router: forged\r\x1b[2J\x7f\tend";
   spdlog::info("{}", forged);
   LogWith(spdlog::level::info, LogFields().Add("detail", forged), "caf\u00e9");
@@ -105,14 +105,14 @@ TEST_F(LogTest, AnyBytesMakeOneTextLine) {
 }
 
 TEST_F(LogTest, TheLevelCanBeAskedFor) {
-  SetUp("text", "warn");
+  LogAs("text", "warn");
   EXPECT_FALSE(Logs(spdlog::level::info));
   EXPECT_TRUE(Logs(spdlog::level::warn));
   EXPECT_TRUE(Logs(spdlog::level::err));
 }
 
 TEST_F(LogTest, LinesUnderTheLevelAreLeftOut) {
-  SetUp("text", "warn");
+  LogAs("text", "warn");
   spdlog::info("too little");
   LogWith(spdlog::level::info, LogFields().Add("slot", 1), "too little");
   spdlog::error("enough");
@@ -121,7 +121,7 @@ TEST_F(LogTest, LinesUnderTheLevelAreLeftOut) {
 }
 
 TEST_F(LogTest, FieldsStayWithTheirLineInManyThreads) {
-  SetUp("json", "info");
+  LogAs("json", "info");
   std::vector<std::thread> threads;
   for (int id = 0; id < 4; ++id) {
     threads.emplace_back([id] {

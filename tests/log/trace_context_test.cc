@@ -15,7 +15,7 @@ std::string Traceparent(const std::string& version, const std::string& trace_id,
   return version + "-" + trace_id + "-" + span_id + "-" + rest;
 }
 
-TEST(TraceContextTest, TakesWhatTheRecommendationTakes) {
+TEST(TraceContextTest, AcceptsTheHeadersThatTheRecommendationAccepts) {
   for (const std::string& text :
        {Traceparent("00", kTraceId, kSpanId, "01"), Traceparent("00", kTraceId, kSpanId, "ff"),
         Traceparent("01", kTraceId, kSpanId, "00"),

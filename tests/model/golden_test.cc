@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/model/llama.h"
-#include "common/model/safetensors.h"
+#include "common/model/checkpoint/safetensors.h"
+#include "common/model/language_model.h"
 #include "kernels/embedding.h"
 #include "tests/model/model_under_test.h"
 
@@ -61,8 +61,8 @@ void ExpectLogits(const std::filesystem::path& folder, const std::filesystem::pa
   const size_t rows = expected.input_ids.size();
   const auto loaded = testing::LoadModelUnderTest(folder, 2, 1, rows);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  LlamaModel* const model = loaded->model.get();
-  const size_t vocabulary = model->config().vocabulary_size;
+  LanguageModel* const model = loaded->model.get();
+  const size_t vocabulary = model->description().vocabulary_size;
   ASSERT_EQ(expected.logits.size(), expected.positions.size() * vocabulary);
   ASSERT_GE(expected.positions.size(), 16u);
 

@@ -1,4 +1,4 @@
-#include "common/model/kv_cache.h"
+#include "common/model/kv/kv_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "kernels/attention.h"
 
-namespace tandem {
+namespace tandem::kv_cache_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -21,11 +21,11 @@ using ::testing::HasSubstr;
 constexpr size_t kHeadSize = 4;
 constexpr size_t kNumPages = 4;
 
-ModelConfig Config() {
-  ModelConfig config;
+ModelDescription Config() {
+  ModelDescription config;
   config.num_layers = 2;
-  config.num_kv_heads = 1;
-  config.head_size = kHeadSize;
+  config.attention.num_kv_heads = 1;
+  config.attention.head_size = kHeadSize;
   return config;
 }
 
@@ -239,7 +239,7 @@ TEST_F(KvCacheTest, RowsThatWereGivenBackAreNan) {
 TEST_F(KvCacheTest, EveryHistoryHoldsItsRowsAndConservesPages) {
   struct Story {
     std::unique_ptr<KvCache> cache;
-    std::vector<float> writers;  // of its rows
+    std::vector<float> writers;  // writers of its rows
   };
   for (uint32_t seed = 0; seed < 100; ++seed) {
     std::mt19937 random(seed);
@@ -317,4 +317,4 @@ TEST_F(KvCacheTest, EveryHistoryHoldsItsRowsAndConservesPages) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::kv_cache_test

@@ -1,4 +1,4 @@
-#include "common/model/kv_page_pool.h"
+#include "common/model/kv/kv_page_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,17 +14,17 @@
 #include <utility>
 #include <vector>
 
-namespace tandem {
+namespace tandem::kv_page_pool_test {
 namespace {
 
 using ::testing::HasSubstr;
 
 // Two layers, one KV head of 6: 6 KiB a page.
-ModelConfig Config() {
-  ModelConfig config;
+ModelDescription Config() {
+  ModelDescription config;
   config.num_layers = 2;
-  config.num_kv_heads = 1;
-  config.head_size = 6;
+  config.attention.num_kv_heads = 1;
+  config.attention.head_size = 6;
   return config;
 }
 
@@ -205,7 +205,7 @@ TEST(KvPagePoolTest, PagesAreConservedInEveryOrderOfOperations) {
       std::optional<uint32_t> name;
     };
     std::vector<Held> held;
-    std::map<uint32_t, float> contents;  // of the page published under a name, ever
+    std::map<uint32_t, float> contents;  // contents of the page that was published under a name
     for (int step = 0; step < 300; ++step) {
       const size_t pick = held.empty() ? 0 : random() % held.size();
       const auto name = static_cast<uint32_t>(random() % kNumNames);
@@ -265,4 +265,4 @@ TEST(KvPagePoolTest, PagesAreConservedInEveryOrderOfOperations) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::kv_page_pool_test

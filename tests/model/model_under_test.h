@@ -1,4 +1,4 @@
-// The tests that any Llama must pass, on whichever device: each test program links one
+// The tests that every model must pass, on whichever device: each test program links one
 // implementation of this.
 #ifndef TANDEM_TESTS_MODEL_MODEL_UNDER_TEST_H_
 #define TANDEM_TESTS_MODEL_MODEL_UNDER_TEST_H_
@@ -11,20 +11,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/kv_page_pool.h"
-#include "common/model/llama.h"
+#include "common/model/kv/kv_page_pool.h"
+#include "common/model/language_model.h"
 #include "kernels/thread_pool.h"
 
 namespace tandem::testing {
 
 struct ModelUnderTest {
   std::unique_ptr<ThreadPool> threads;  // null where the model needs none
-  std::unique_ptr<LlamaModel> model;
+  std::unique_ptr<LanguageModel> model;
   std::unique_ptr<KvPagePool> pages;
 };
 
-// Of the sources, which have the models. The variable is for a program that runs elsewhere than it
-// was built (bench/gpu.py).
+// The folder of the sources, which have the models. The variable is for a program that runs
+// elsewhere than it was built (bench/gpu.py).
 inline std::filesystem::path SourceDir() {
   const char* const told = std::getenv("TANDEM_SOURCE_DIR");
   return told != nullptr ? told : TANDEM_SOURCE_DIR;

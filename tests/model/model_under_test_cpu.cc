@@ -10,8 +10,8 @@ absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& f
                                                   size_t cache_rows) {
   ModelUnderTest loaded;
   loaded.threads = std::make_unique<ThreadPool>(num_threads);
-  TANDEM_ASSIGN_OR_RETURN(loaded.model, LlamaModel::Load(folder, loaded.threads.get()));
-  const ModelConfig& config = loaded.model->config();
+  TANDEM_ASSIGN_OR_RETURN(loaded.model, LanguageModel::Load(folder, loaded.threads.get()));
+  const ModelDescription& config = loaded.model->description();
   TANDEM_ASSIGN_OR_RETURN(
       loaded.pages,
       KvPagePool::Create(config, num_caches * HostKvMemory::Bytes(config, cache_rows)));
@@ -19,7 +19,7 @@ absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& f
 }
 
 std::vector<PathSetting> PathSettings() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
   // The embedded pair takes minutes with it; nothing of the small ones is left out.
   constexpr size_t kFirst = 3;
 #else
@@ -32,7 +32,9 @@ std::vector<PathSetting> PathSettings() {
       {"f32_gqa_1", "tests/golden/model/f32_gqa_tied", 150, 1},
       {"f32_mqa_2", "tests/golden/model/f32_mqa_untied", 150, 2},
       {"bf16_everything_1", "tests/golden/model/bf16_everything_legacy", 150, 1},
-      {"f16_odd_sizes_2", "tests/golden/model/f16_odd_sizes", 150, 2}};
+      {"f16_odd_sizes_2", "tests/golden/model/f16_odd_sizes", 150, 2},
+      {"bf16_qwen2_2", "tests/golden/model/bf16_qwen2_untied_legacy", 150, 2},
+      {"f16_qwen3_odd_sizes_1", "tests/golden/model/f16_qwen3_odd_sizes_legacy", 150, 1}};
   return {all.begin() + kFirst, all.end()};
 }
 
@@ -50,7 +52,12 @@ std::vector<std::string> GoldenModels() {
           "bf16_untied_sharded",
           "bf16_everything_legacy",
           "f16_mlp_bias",
-          "f16_odd_sizes"};
+          "f16_odd_sizes",
+          "f32_qwen2",
+          "bf16_qwen2_untied_legacy",
+          "f32_qwen3",
+          "bf16_qwen3_attention_bias_sharded",
+          "f16_qwen3_odd_sizes_legacy"};
 }
 
 double GoldenTolerance(const std::string&) { return 1e-5; }

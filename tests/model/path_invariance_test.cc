@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/model/llama.h"
+#include "common/model/language_model.h"
 #include "tests/model/model_under_test.h"
 
 namespace tandem {
@@ -41,7 +41,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
     std::vector<int32_t> ids(GetParam().num_tokens);
     for (size_t i = 0; i < ids.size(); ++i) {
       ids[i] = static_cast<int32_t>((i * i * 7919 + (seed + 3) * (i + 1) * 104729) %
-                                    model_->config().vocabulary_size);
+                                    model_->description().vocabulary_size);
     }
     return ids;
   }
@@ -51,12 +51,12 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
   }
   std::unique_ptr<KvCache> NewCache() const { return NewCache(*pages_); }
 
-  Rows Forward(LlamaModel& model, std::vector<ForwardItem> items) const {
+  Rows Forward(LanguageModel& model, std::vector<ForwardItem> items) const {
     const auto logits = model.Forward(items);
     EXPECT_TRUE(logits.ok()) << logits.status();
     Rows rows;
     for (size_t i = 0; i < logits->rows; ++i) {
-      rows.emplace_back(logits->row(i), logits->row(i) + model.config().vocabulary_size);
+      rows.emplace_back(logits->row(i), logits->row(i) + model.description().vocabulary_size);
     }
     return rows;
   }
@@ -71,7 +71,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
   }
 
   // Token by token: what every other path is compared with.
-  Rows Decode(LlamaModel& model, const std::vector<int32_t>& ids) const {
+  Rows Decode(LanguageModel& model, const std::vector<int32_t>& ids) const {
     const auto cache = NewCache();
     Rows rows;
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -86,7 +86,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
   }
 
   ModelUnderTest loaded_;
-  LlamaModel* model_ = nullptr;
+  LanguageModel* model_ = nullptr;
   KvPagePool* pages_ = nullptr;
   std::vector<int32_t> ids_;
 };

@@ -75,7 +75,7 @@ class CudaRingRowsTest : public ::testing::Test {
   DeviceStream stream_;
 };
 
-TEST_F(CudaRingRowsTest, EachFailureAtTheVerifiersEndIsToldAndLeavesNothing) {
+TEST_F(CudaRingRowsTest, EachFailureAtTheVerifiersEndIsReportedAndLeaksNothing) {
   const auto work = [&]() -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(const auto rows, CudaRingRows::Create(kGeometry, kNonce, &stream_));
     TANDEM_ASSIGN_OR_RETURN(const uint64_t echo, rows->ReadEcho());
@@ -89,7 +89,7 @@ TEST_F(CudaRingRowsTest, EachFailureAtTheVerifiersEndIsToldAndLeavesNothing) {
   testing::ExpectEachFailureIsTold(work, 13);
 }
 
-TEST_F(CudaRingRowsTest, EachFailureAtTheDraftersEndIsToldAndLeavesNothing) {
+TEST_F(CudaRingRowsTest, EachFailureAtTheDraftersEndIsReportedAndLeaksNothing) {
   const auto work = [&]() -> absl::Status {
     const OtherProcess verifier(stream_);
     TANDEM_ASSIGN_OR_RETURN(const auto rows,

@@ -19,7 +19,7 @@
 #include "common/ring/ring_writer.h"
 #include "common/status.h"
 
-namespace tandem {
+namespace tandem::device_ring_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -195,7 +195,7 @@ TEST_F(DeviceRingTest, AnEntryIsReadyOnlyOnceItsEventIsRecorded) {
   EXPECT_EQ(before.code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(DeviceRingTest, RowsThatAreNotThereAreNotWaitedForForever) {
+TEST_F(DeviceRingTest, TheWaitForMissingRowsEnds) {
   ASSERT_TRUE(SetUpRing().ok());
   device_.runs = false;
   EXPECT_THAT(std::string(HandOver(0).message()), HasSubstr("not there"));
@@ -203,7 +203,7 @@ TEST_F(DeviceRingTest, RowsThatAreNotThereAreNotWaitedForForever) {
   EXPECT_TRUE(HandOver(0).ok()) << "the entry was given back";
 }
 
-TEST_F(DeviceRingTest, EveryCallThatFailsIsAStatusAndLeavesNothing) {
+TEST_F(DeviceRingTest, EveryFailingCallReturnsAStatusAndLeaksNothing) {
   ASSERT_TRUE(SetUpRing().ok());
   ASSERT_TRUE(HandOver(0).ok());
   const int all = device_.calls;
@@ -276,4 +276,4 @@ TEST_F(DeviceRingTest, ARingWhoseDrafterDiedIsFreedAfterItsDeath) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::device_ring_test

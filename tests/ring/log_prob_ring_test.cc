@@ -12,7 +12,7 @@
 
 #include "common/ring/ring_writer.h"
 
-namespace tandem {
+namespace tandem::log_prob_ring_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -141,7 +141,7 @@ TEST(LogProbRingTest, BlockWithAnotherNumberOfRowsIsDropped) {
   EXPECT_THAT(MessageOf(pair.ring->Acquire(Ref(0, 1), 2).status()), HasSubstr("not ready"));
 }
 
-TEST(LogProbRingTest, SizesInSharedMemoryAreNotBelieved) {
+TEST(LogProbRingTest, SizesInSharedMemoryAreNotTrusted) {
   SharedPair pair = MakePair();
   WriteBlock(*pair.writer, Ref(1, 1), 1, -3.0f);
   auto memory = RingMemory::MapShared(Duplicate(pair.ring->fd()), kGeometry.total_bytes());
@@ -171,7 +171,7 @@ TEST(LogProbRingTest, NonceWithoutAnEchoInTheRingIsNotConfirmed) {
   auto memory = RingMemory::MapShared(Duplicate(ring->fd()), kGeometry.total_bytes());
   const uint64_t nonce = RingView(memory->data(), kGeometry).header().nonce;
   EXPECT_NE(nonce, 0);
-  EXPECT_THAT(MessageOf(ring->Confirm(nonce)), HasSubstr("does not arrive"));
+  EXPECT_THAT(MessageOf(ring->Confirm(nonce)), HasSubstr("do not arrive"));
 }
 
 TEST(SharedRingWriterTest, RefusesBadReferences) {
@@ -402,4 +402,4 @@ TEST(RingWriterTest, AnEntryThatIsBeingFilledIsNotGivenOutAgain) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::log_prob_ring_test

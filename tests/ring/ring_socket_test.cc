@@ -21,7 +21,7 @@
 #include "common/ring/ring_writer.h"
 #include "tests/support/temp_dir.h"
 
-namespace tandem {
+namespace tandem::ring_socket_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -40,7 +40,7 @@ bool Connect(const UniqueFd& peer, const std::filesystem::path& path) {
   return connect(peer.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
 }
 
-// Of all threads of this process.
+// Processor time of all threads of this process.
 double CpuSeconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -192,4 +192,4 @@ TEST(FetchRingTest, SaysWhenNobodyListens) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::ring_socket_test

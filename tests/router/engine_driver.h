@@ -2,6 +2,7 @@
 #ifndef TANDEM_TESTS_ROUTER_ENGINE_DRIVER_H_
 #define TANDEM_TESTS_ROUTER_ENGINE_DRIVER_H_
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -13,7 +14,8 @@
 #include <variant>
 #include <vector>
 
-#include "services/router/engine.h"
+#include "common/token_hash.h"
+#include "services/router/engine/engine.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/router/toy_workers.h"
 
@@ -255,6 +257,34 @@ class EngineDriver {
     }
   }
 };
+
+// Returns the first `n` tokens that the target alone says after `prompt`.
+inline std::vector<int32_t> Plainly(const ToyModel& model, const std::vector<int32_t>& prompt,
+                                    size_t n) {
+  std::vector<int32_t> tokens;
+  uint64_t hash = HashTokens(prompt);
+  for (size_t i = 0; i < n; ++i) {
+    tokens.push_back(model.Target(hash));
+    hash = ExtendTokenHash(hash, tokens.back());
+  }
+  return tokens;
+}
+inline std::vector<int32_t> Plainly(const std::vector<int32_t>& prompt, size_t n) {
+  return Plainly(ToyModel(), prompt, n);
+}
+
+// Returns the request with plain sampling at temperature 1.
+inline GenerationRequest Sampled(GenerationRequest request) {
+  request.open.mutable_sampling()->set_temperature(1);
+  return request;
+}
+
+// Returns true if a line of the router's log has these words.
+inline bool Says(const EngineDriver& driver, const std::string& words) {
+  return std::any_of(driver.log.begin(), driver.log.end(), [&](const std::string& line) {
+    return line.find(words) != std::string::npos;
+  });
+}
 
 }  // namespace tandem::testing
 

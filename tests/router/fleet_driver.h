@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "services/router/fleet.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/router/engine_driver.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/router/toy_workers.h"

@@ -111,7 +111,11 @@ class ToyWorker {
     return options.num_pages == 0 || PagesOf(rows) <= NumFreePages() + PagesOf(slot.tokens.size());
   }
 
-  void Close(const v1::UpdateSlots& update) {
+  void UpdateSlots(const v1::UpdateSlots& update, v1::UpdateSlotsReply* reply) {
+    for (const v1::SlotPoint& at : update.rollbacks()) {
+      rollbacks.push_back(at);
+      *reply->add_rollbacks() = Arrive(at, nullptr);
+    }
     for (const v1::SlotClose& close : update.closes()) {
       const auto slot = slots.find(close.slot());
       if (slot != slots.end() && slot->second.epoch == close.slot_epoch()) slots.erase(slot);
@@ -161,11 +165,12 @@ class ToyWorker {
   std::string name;
   std::map<uint32_t, ToySlot> slots;
   double compute_seconds = 0.001;
-  double row_seconds = 0;      // and for each row
-  uint32_t foreign_pages = 0;  // held by other routers
-  uint32_t foreign_slots = 0;  // likewise, of max_slots
-  int num_refused_opens = 0;   // that found no slot
-  size_t most_rows = 0;        // of any slot, ever
+  double row_seconds = 0;                // and for each row
+  uint32_t foreign_pages = 0;            // held by other routers
+  uint32_t foreign_slots = 0;            // likewise, of max_slots
+  int num_refused_opens = 0;             // that found no slot
+  size_t most_rows = 0;                  // of any slot, ever
+  std::vector<v1::SlotPoint> rollbacks;  // all that it was told
 };
 
 class ToyDrafter : public ToyWorker {
@@ -208,16 +213,15 @@ class ToyDrafter : public ToyWorker {
         break;
       }
       case v1::DraftCommand::kUpdateSlots:
-        Close(command.update_slots());
-        reply.mutable_update_slots();
+        UpdateSlots(command.update_slots(), reply.mutable_update_slots());
         break;
       default: {
         ++num_proposes;
         const v1::Propose& propose = command.propose();
-        Close(propose.update_slots());
         v1::DraftReply proposed;
         proposed.set_id(command.id());
         proposed.mutable_propose()->set_compute_seconds(compute_seconds);
+        UpdateSlots(propose.update_slots(), proposed.mutable_propose()->mutable_update_slots());
         replies.clear();
         for (const v1::ProposeItem& item : propose.items()) {
           *proposed.mutable_propose()->add_results() = DraftBlock(item, command.id(), &replies);
@@ -313,12 +317,12 @@ class ToyVerifier : public ToyWorker {
             command.log_prob_chunk().ring().sequence();
         return std::nullopt;
       case v1::VerifierCommand::kUpdateSlots:
-        Close(command.update_slots());
-        reply.mutable_update_slots();
+        UpdateSlots(command.update_slots(), reply.mutable_update_slots());
         break;
       default:
         ++num_verifies;
-        Close(command.verify().update_slots());
+        UpdateSlots(command.verify().update_slots(),
+                    reply.mutable_verify()->mutable_update_slots());
         reply.mutable_verify()->set_compute_seconds(compute_seconds);
         {
           size_t rows = 0;

@@ -10,7 +10,7 @@
 #include "tests/security/certificates.h"
 #include "tests/support/temp_dir.h"
 
-namespace tandem {
+namespace tandem::call_gate_test {
 namespace {
 
 constexpr char kClient[] = "Bearer client-token-0123456789";
@@ -69,4 +69,4 @@ TEST_F(CallGateTest, WithTokensOneIsNeededForAnything) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::call_gate_test

@@ -23,7 +23,7 @@
 #include "tests/support/raw_call.h"
 #include "tests/support/temp_dir.h"
 
-namespace tandem {
+namespace tandem::server_credentials_test {
 namespace {
 
 using testing::Authority;
@@ -171,7 +171,7 @@ TEST_F(ServerCredentialsTest, NothingIsServedWithoutAToken) {
   EXPECT_EQ(Call(channel, "/x", kClient).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
-TEST_F(ServerCredentialsTest, WhatIsNotAllowedIsDeniedThoughItIsRegistered) {
+TEST_F(ServerCredentialsTest, ARegisteredMethodThatIsNotAllowedIsDenied) {
   Start(nullptr, Gate({kInfo}));
   const auto channel = Connect(nullptr);
   EXPECT_TRUE(Call(channel, kInfo, kClient).ok());
@@ -182,7 +182,7 @@ TEST_F(ServerCredentialsTest, WhatIsNotAllowedIsDeniedThoughItIsRegistered) {
   }
 }
 
-TEST_F(ServerCredentialsTest, AClientsCertificateMustBeForTheNameThatIsAskedFor) {
+TEST_F(ServerCredentialsTest, AClientsCertificateMustHaveTheRequestedName) {
   grpc::ServerBuilder builder;
   builder.RegisterService(&service_);
   InterceptCalls(builder, [](std::string_view, const auto& context) {
@@ -198,7 +198,7 @@ TEST_F(ServerCredentialsTest, AClientsCertificateMustBeForTheNameThatIsAskedFor)
   }
 }
 
-TEST_F(ServerCredentialsTest, TlsIsSpokenWithWhoTrustsTheAuthority) {
+TEST_F(ServerCredentialsTest, AClientThatTrustsTheAuthorityConnects) {
   const TlsPaths paths = Paths("server", authority_.Issue("localhost"), authority_);
   Start(*TlsFiles::Open({paths.certificate, paths.key, ""}), Gate({kInfo}));
   EXPECT_TRUE(Call(Connect(Trusting(paths)), kInfo, kClient).ok());
@@ -209,7 +209,7 @@ TEST_F(ServerCredentialsTest, TlsIsSpokenWithWhoTrustsTheAuthority) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(ServerCredentialsTest, AnExpiredOrForeignServerIsNotBelieved) {
+TEST_F(ServerCredentialsTest, AServerWithAnExpiredOrForeignCertificateIsRefused) {
   const TlsPaths paths = Paths("server", authority_.Issue("localhost", {-9, -2}), authority_);
   Start(*TlsFiles::Open({paths.certificate, paths.key, ""}), nullptr);
   EXPECT_EQ(Call(Connect(Trusting(paths)), kInfo).error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -271,4 +271,4 @@ TEST_F(ServerCredentialsTest, ClientAuthoritiesAreReadAgain) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::server_credentials_test

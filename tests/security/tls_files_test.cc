@@ -70,14 +70,14 @@ TEST_F(TlsFilesTest, AreReadAgainOnceTheyGoTogether) {
   EXPECT_EQ((*files)->Current()->certificate, first.certificate);
   EXPECT_EQ((*files)->Current()->key, first.key);
   EXPECT_THAT(log_.str(), HasSubstr("it is not the certificate's key"));
-  EXPECT_THAT(log_.str(), HasSubstr("goes on with what was there before"));
+  EXPECT_THAT(log_.str(), HasSubstr("TLS keeps the earlier files"));
   WriteFile(dir_ / "key.pem", second.key);
   EXPECT_EQ((*files)->Current()->certificate, second.certificate);
   EXPECT_EQ((*files)->Current()->key, second.key);
   EXPECT_THAT(log_.str(), HasSubstr("read again"));
 }
 
-TEST_F(TlsFilesTest, WhatCouldNotBeReadIsReadAgainThoughItDoesNotChange) {
+TEST_F(TlsFilesTest, AnUnreadableFileIsReadAgainAtTheNextLook) {
   const Identity first = authority_.Issue("localhost");
   const Identity second = authority_.Issue("localhost");
   Write(first);
@@ -101,16 +101,16 @@ TEST_F(TlsFilesTest, WhatCouldNotBeReadIsReadAgainThoughItDoesNotChange) {
   EXPECT_THAT(log_.str(), HasSubstr("read again"));
 }
 
-TEST_F(TlsFilesTest, WhatDoesNotGoTogetherIsRefusedByName) {
+TEST_F(TlsFilesTest, FilesThatDoNotBelongTogetherAreRefusedByName) {
   Write(authority_.Issue("localhost"));
   WriteFile(dir_ / "key.pem", authority_.Issue("localhost").key);
   EXPECT_THAT(Refusal(),
               HasSubstr("--tls-key " + Paths().key + ": it is not the certificate's key"));
   WriteFile(dir_ / "key.pem", "no key");
-  EXPECT_THAT(Refusal(), HasSubstr("it has no private key in PEM"));
+  EXPECT_THAT(Refusal(), HasSubstr("there is no private key in PEM"));
   WriteFile(dir_ / "cert.pem", "");
   EXPECT_THAT(Refusal(), HasSubstr("--tls-certificate " + Paths().certificate +
-                                   ": it has no certificate in PEM"));
+                                   ": there is no certificate in PEM"));
   std::string broken = authority_.Issue("localhost").certificate;
   broken[broken.size() / 2] = '*';
   WriteFile(dir_ / "cert.pem", broken);

@@ -14,7 +14,7 @@
 #include "tests/security/certificates.h"
 #include "tests/support/temp_dir.h"
 
-namespace tandem {
+namespace tandem::token_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,7 +63,7 @@ TEST(ParseTokensTest, AnythingElseIsRefusedByLineAndNotRepeated) {
         {"#\nclient sEcReT", "line 2: the token has 6 characters, want 16 to 512"},
         {"client " + std::string(513, 'x'), "513 characters"},
         {"client " + secret + "\"", "a character that is none of"},
-        {"client " + secret + "\nadmin " + secret, "line 2: the token is there already"},
+        {"client " + secret + "\nadmin " + secret, "line 2: the file has this token twice"},
         {"", "no token"},
         {"# nobody\n", "no token"}}) {
     const auto refused = ParseTokens(text);
@@ -135,7 +135,7 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-TEST_F(TokenFileTest, WhatCouldNotBeReadIsReadAgainThoughItDoesNotChange) {
+TEST_F(TokenFileTest, AnUnreadableFileIsReadAgainAtTheNextLook) {
   Write(std::string("client ") + kClient);
   const auto file = TokenFile::Open(Path(), /*look_seconds=*/0);
   ASSERT_TRUE(file.ok()) << file.status();
@@ -157,7 +157,7 @@ TEST_F(TokenFileTest, WhatCannotBeReadIsNamed) {
   const auto says = [&] { return std::string(TokenFile::Open(Path()).status().message()); };
   EXPECT_THAT(says(), HasSubstr("--token-file " + Path() + ": No such file"));
   std::filesystem::create_directory(Path());
-  EXPECT_THAT(says(), HasSubstr("that is no file"));
+  EXPECT_THAT(says(), HasSubstr("this is not a file"));
   std::filesystem::remove(Path());
   Write(std::string((1 << 20) + 1, '#'));
   EXPECT_THAT(says(), HasSubstr("1048577 bytes"));
@@ -179,4 +179,4 @@ TEST_F(TokenFileTest, OthersMayNotWriteItAndShouldNotReadIt) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::token_file_test

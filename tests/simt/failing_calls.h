@@ -1,4 +1,5 @@
-// Some work of which each call of the runtime is made to fail, one after the other. Over the shim only.
+// Some work of which each call of the runtime is made to fail, one after the other. Over the shim
+// only.
 #ifndef TANDEM_TESTS_SIMT_FAILING_CALLS_H_
 #define TANDEM_TESTS_SIMT_FAILING_CALLS_H_
 
@@ -13,7 +14,7 @@
 
 namespace tandem::testing {
 
-// Of a call that only gives something back: nobody is told when it fails.
+// Returns whether a call only gives something back. Nobody is told if such a call fails.
 inline bool GivesBack(const std::string& call) {
   for (const char* const word : {"Free", "Unregister", "Destroy", "Close"}) {
     if (call.find(word) != std::string::npos) return true;
@@ -29,8 +30,8 @@ inline bool Names(const std::string& message, const std::string& call) {
   return first.starts_with("cuda") && call.starts_with(first);
 }
 
-// `work` makes at least `least_calls` calls. Whichever fails: what was taken is given back, the next
-// launch is not blamed, and the status says which call it was, and how it failed.
+// `work` makes at least `least_calls` calls. Whichever fails: what was taken is given back, the
+// next launch is not blamed, and the status says which call it was, and how it failed.
 inline void ExpectEachFailureIsTold(const std::function<absl::Status()>& work,
                                     uint64_t least_calls) {
   const absl::Status first = work();  // what is made once is there afterwards

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(address, size) \
@@ -28,7 +28,7 @@
 #endif
 
 // What work on a stream refers to outlives the event, which may be destroyed before it is reached.
-// Of an event, in memory that processes share if it is an interprocess one.
+// Counts of an event, in memory that processes share if the event is an interprocess one.
 struct Counts {
   std::atomic<uint64_t> num_recorded = 0;
   std::atomic<uint64_t> num_reached = 0;
@@ -36,11 +36,11 @@ struct Counts {
 struct Record {
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
   std::chrono::steady_clock::time_point reached_at;
-  CUstream_st* stream = nullptr;  // of the last record in this process
+  CUstream_st* stream = nullptr;  // stream of the last record in this process
 };
 struct CUevent_st {
   std::shared_ptr<Record> record = std::make_shared<Record>();
-  int fd = -1;  // of the shared counts
+  int fd = -1;  // descriptor of the shared counts
 };
 
 using Work = std::function<void()>;
@@ -125,14 +125,14 @@ struct FakeDevice {
   std::map<void*, Allocation> memory;
   std::map<void*, size_t> imported;
   std::map<void*, size_t> host_memory;
-  std::map<void*, size_t> pinned;  // of somebody else's
+  std::map<void*, size_t> pinned;  // memory of somebody else
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
   std::set<CUgraph_st*> recorded_graphs;
   std::set<CUgraphExec_st*> graphs;
   uint64_t num_launches = 0;
   uint64_t bytes_to_host = 0;
-  std::map<const void*, size_t> shared_limits;  // of kernels that asked for more
+  std::map<const void*, size_t> shared_limits;  // limits of kernels that asked for more
   size_t bytes = kDeviceBytes;
   size_t used = 0;
   size_t most_shared_bytes = simt::kMostSharedBytes;

@@ -159,8 +159,8 @@ void FailNoCall();            // takes both back
 uint64_t NumCalls();          // to the runtime, so far
 size_t NumLive();             // allocations, pinned ranges, streams, events and graphs
 uint64_t NumBytesToHost();    // copied from device memory, so far
-uint64_t NumLaunches();       // of kernels by themselves, so far: those of graphs do not count
-void SetSeed(uint64_t seed);  // of the order in which threads run
+uint64_t NumLaunches();       // launches of single kernels so far; those of graphs do not count
+void SetSeed(uint64_t seed);  // seed of the order in which threads run
 void SetDeviceBytes(size_t bytes);
 void SetDeviceCount(int count);
 void SetMostSharedBytes(size_t bytes);  // at most kMostSharedBytes

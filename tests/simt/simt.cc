@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -26,7 +26,7 @@ namespace simt {
 namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
-constexpr unsigned kMostThreads = 1024;  // of a block
+constexpr unsigned kMostThreads = 1024;  // threads of a block
 
 [[noreturn]] void Fail(const std::string& what) {
   std::fprintf(stderr, "simt: %s\n", what.c_str());
@@ -51,7 +51,7 @@ struct Thread {
   unsigned id = 0;
   boost::context::fiber fiber;
   enum class State { kReady, kAtBarrier, kInWarp, kDone } state = State::kReady;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
   void* fake_stack = nullptr;
   const void* stack_bottom = nullptr;
   size_t stack_size = 0;
@@ -162,7 +162,7 @@ class Block {
   boost::context::fiber scheduler_;
   int num_true_ = 0;
   int last_count_ = 0;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
   size_t scheduler_size_ = 0;
@@ -172,7 +172,7 @@ class Block {
 // A kernel's code asks for its index without an argument to name its block by.
 thread_local Block* running = nullptr;
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
 void Block::Switch() {
   Thread& thread = *current_;
   __sanitizer_start_switch_fiber(&thread.fake_stack, scheduler_bottom_, scheduler_size_);
@@ -224,7 +224,7 @@ void Block::Start(Thread& thread) {
   PooledStack allocator;
   const boost::context::stack_context stack = allocator.allocate();
   void* const top = static_cast<char*>(stack.sp);
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
   thread.stack_bottom = static_cast<char*>(top) - stack.size;
   thread.stack_size = stack.size;
 #endif
@@ -232,14 +232,14 @@ void Block::Start(Thread& thread) {
   thread.fiber = boost::context::fiber(
       std::allocator_arg, boost::context::preallocated(top, stack.size, stack), allocator,
       [this, &thread](boost::context::fiber&& scheduler) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
         __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
 #endif
         scheduler_ = std::move(scheduler);
         kernel_();
         thread.state = Thread::State::kDone;
         warps_[thread.id / kWarpSize].exited |= 1u << thread.id % kWarpSize;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_ADDRESS_SANITIZER)
         __sanitizer_start_switch_fiber(nullptr, scheduler_bottom_, scheduler_size_);
 #endif
         return std::move(scheduler_);

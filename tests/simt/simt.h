@@ -40,7 +40,7 @@ inline constexpr unsigned kWarpSize = 32;
 void Run(Extent grid, Extent block, size_t shared_bytes, uint64_t seed,
          const std::function<void()>& kernel);
 
-// Of the thread that runs. PRECOND: within Run.
+// Indices of the thread that runs. PRECOND: within Run.
 const Index& ThreadIndex();
 const Index& BlockIndex();
 const Extent& BlockExtent();
@@ -58,9 +58,9 @@ uint64_t Exchange(uint32_t mask, uint64_t value, const std::function<int(int)>& 
 // Bits of the lanes of `mask` that came with `predicate`.
 uint32_t Ballot(uint32_t mask, bool predicate);
 
-// mma.sync.m16n8k16 of a whole warp, BF16 factors and F32 sums: kernels/cuda/matrix_units.cuh says
-// which lane has what. The sixteen products are summed in double and rounded once: another order
-// than any GPU's, and one order always.
+// mma.sync.m16n8k16 of a whole warp, BF16 factors and F32 sums: kernels/device/matrix_units.cuh
+// says which lane has what. The sixteen products are summed in double and rounded once: another
+// order than any GPU's, and one order always.
 void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]);
 
 template <typename T>

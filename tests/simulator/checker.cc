@@ -91,9 +91,21 @@ void Checker::EndSession(Pod& pod, Session& session) {
   pod.ring = Ring();
   if (!session.batch.has_value()) return;
   for (const BatchItem& item : session.batch->items) {
-    if (session.batch->is_verify) ++calls_.at(item.call).lost_rounds;
+    if (!session.batch->is_verify) continue;
+    ++calls_.at(item.call).lost_rounds;
+    SettleRows(pod, item, nullptr);
   }
   session.batch.reset();
+}
+
+void Checker::SettleRows(Pod& pod, const BatchItem& item, const v1::VerifyResult* result) {
+  const auto drafter = pod.sessions.find(item.drafter);
+  if (drafter == pod.sessions.end()) return;
+  SlotTrack& slot = drafter->second.slots[item.slot];
+  if (slot.call != item.call || slot.closed || !slot.rows.has_value()) return;
+  slot.rows->awaits_verdict = false;
+  if (result == nullptr) return;
+  slot.rows->committed = std::min(slot.rows->held, slot.rows->committed + result->num_accepted());
 }
 
 void Checker::OnSessionLost(RouterId router, Worker, SessionId session_id) {
@@ -103,7 +115,12 @@ void Checker::OnSessionLost(RouterId router, Worker, SessionId session_id) {
   EndSession(routers_[router].PodOfSession(session_id), *session);
 }
 
-void Checker::OnPoisonDeath(const ClientPlan& plan) {
+void Checker::OnPoisonDeath(RouterId router, SessionId session_id, uint64_t command_id,
+                            const ClientPlan& plan) {
+  // A network that repeats a batch which was answered already may have it executed after all, where
+  // it was refused at first. The router cannot know what such a verifier died of.
+  const Session* session = routers_[router].Find(session_id);
+  if (session != nullptr && session->answered.count(command_id) > 0) return;
   const int deaths = ++poison_deaths_[plan.index];
   if (plan.poison == 1 && deaths > scenario_->engine.max_lost_rounds) {
     Fail("poison", absl::StrCat("client ", plan.index, " killed ", deaths, " verifiers"));
@@ -165,7 +182,10 @@ void Checker::OnReply(RouterId router_id, SessionId session_id, const WorkerRepl
   }
   const auto& verifier = std::get<v1::VerifierReply>(reply);
   const bool of_batch = session.batch.has_value() && session.batch->id == verifier.id();
-  if (verifier.has_verify() && of_batch) OnVerifyReply(pod, session, verifier.verify());
+  if (verifier.has_verify() && of_batch) {
+    session.answered.insert(verifier.id());
+    OnVerifyReply(pod, session, verifier.verify());
+  }
   if (verifier.has_create_ring()) pod.ring.epoch = verifier.create_ring().ring_epoch();
 }
 
@@ -191,6 +211,11 @@ void Checker::OnProposeReply(Pod& pod, SessionId session_id, Session& session,
       Fail("agreement",
            absl::StrCat("the draft worker aborts without a reason: ", result->state().message()));
     }
+    SlotTrack& slot = session.slots[item.slot];
+    slot.rows.reset();
+    if (answered && result->state().code() == v1::WORKER_CODE_OK) {
+      slot.rows = DraftRows{item.end, result->state().cached_len(), drafted};
+    }
     if (drafted) {
       pod.proposals[item.call] = {
           session_id,
@@ -213,7 +238,15 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
     if (item.ring.has_value() && item.ring->ring_epoch() == pod.ring.epoch) {
       pod.ring.credits.erase(item.ring->entry());
     }
-    if (static_cast<int>(i) >= reply.results_size()) continue;
+    const bool is_answered = static_cast<int>(i) < reply.results_size();
+    if (item.drafter != 0) {
+      if (is_answered && !Excused(session, kBadReply)) {
+        SettleRows(pod, item, &reply.results(static_cast<int>(i)));
+      } else {  // the router may believe what is wrong, or nothing
+        pod.sessions[item.drafter].slots[item.slot].rows.reset();
+      }
+    }
+    if (!is_answered) continue;
     const v1::VerifyResult& result = reply.results(static_cast<int>(i));
     Call& call = calls_.at(item.call);
     switch (result.state().code()) {
@@ -344,21 +377,26 @@ void Checker::OnSend(Router& router, RouterId id, SessionId session_id, Worker w
     if (draft->has_propose()) {
       CheckPropose(router, id, session_id, session, command_id, draft->propose());
     } else if (draft->has_update_slots()) {
-      CheckCloses(session, draft->update_slots());
+      CheckUpdates(router, id, session_id, session, draft->update_slots(), false);
     }
     return;
   }
   if (verifier->has_verify()) {
     CheckVerify(router, id, session_id, session, command_id, verifier->verify());
   } else if (verifier->has_update_slots()) {
-    CheckCloses(session, verifier->update_slots());
+    CheckUpdates(router, id, session_id, session, verifier->update_slots(), false);
   } else if (verifier->has_create_ring()) {
     pod.ring = Ring();
     pod.ring.entries = verifier->create_ring().entries();
   }
 }
 
-void Checker::CheckCloses(Session& session, const v1::UpdateSlots& update) {
+void Checker::CheckUpdates(Router& router, RouterId id, SessionId session_id, Session& session,
+                           const v1::UpdateSlots& update, bool rides) {
+  for (const v1::SlotPoint& at : update.rollbacks()) {
+    CheckRollback(router, id, session_id, session, at, rides);
+    if (finding_.has_value()) return;
+  }
   for (const v1::SlotClose& close : update.closes()) {
     SlotTrack& slot = session.slots[close.slot()];
     if (!slot.seen || slot.epoch != close.slot_epoch() || slot.closed) {
@@ -366,6 +404,50 @@ void Checker::CheckCloses(Session& session, const v1::UpdateSlots& update) {
                                  ", and is ", slot.closed ? "closed" : "open", " in ", slot.epoch));
     }
     slot.closed = true;
+    slot.rows.reset();
+  }
+}
+
+void Checker::CheckRollback(Router& router, RouterId id, SessionId session_id, Session& session,
+                            const v1::SlotPoint& at, bool rides) {
+  const auto fail = [&](const std::string& what) {
+    Fail("rollbacks", absl::StrCat(WorkerName(session.worker), ", slot ", at.slot(), ", epoch ",
+                                   at.slot_epoch(), ", to ", at.length(), " rows: ", what));
+  };
+  if (session.worker == Worker::kVerifier) return fail("the verifier rolls back of itself");
+  if (session.batch.has_value()) return fail("is sent beside a batch");
+  const CallId call = CheckPoint(id, session_id, session, at, nullptr);
+  if (call == 0) return;
+  See(rides ? Sight::kRolledBack : Sight::kRolledBackAlone);
+  Pod& pod = router.PodOfSession(session_id);
+  if (IsJudged(pod, session_id, call)) return fail("some of the rows are being judged");
+  // If the router has a block with these rows, it must not let it be judged any more.
+  pod.proposals.erase(call);
+  std::optional<DraftRows>& rows = session.slots[at.slot()].rows;
+  if (session.excuses != 0 || !rows.has_value()) return rows.reset();
+  if (at.length() != rows->committed) {
+    return fail(absl::StrCat("holds ", rows->held, " rows, ", rows->committed,
+                             " of them of committed tokens"));
+  }
+  if (rows->held <= rows->committed) return fail("holds no more");
+  const uint32_t page_tokens = scenario_->drafter.page_tokens;
+  const auto pages_of = [&](uint32_t n) { return (n + page_tokens - 1) / page_tokens; };
+  if (!rides && pages_of(rows->held) == pages_of(rows->committed)) {
+    return fail("travels alone, and returns no page");
+  }
+  rows = DraftRows{rows->committed, rows->committed, false};
+}
+
+void Checker::CheckNoneIsDue(const Session& session) {
+  if (session.excuses != 0) return;
+  for (const auto& [slot_id, slot] : session.slots) {
+    if (slot.closed || !slot.rows.has_value() || slot.rows->awaits_verdict ||
+        slot.rows->held <= slot.rows->committed) {
+      continue;
+    }
+    Fail("rollbacks",
+         absl::StrCat("slot ", slot_id, " holds ", slot.rows->held, " rows, ", slot.rows->committed,
+                      " of them of committed tokens, and is not rolled back"));
   }
 }
 
@@ -385,6 +467,7 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
     slot.closed = false;
     slot.epoch = at.slot_epoch();
     slot.call = 0;
+    slot.rows.reset();
   } else if (slot.closed) {
     return fail("epochs", "this epoch was closed");
   }
@@ -488,6 +571,21 @@ void Checker::TakeRingEntry(Pod& pod, const v1::RingReference& reference) {
   ring.credits[reference.entry()] = {RingCredit::Holder::kDrafter, reference.sequence()};
 }
 
+bool Checker::IsJudged(const Pod& pod, SessionId drafter, CallId call) {
+  for (const auto& [session_id, session] : pod.sessions) {
+    if (!session.open || session.worker != Worker::kVerifier || !session.batch.has_value()) {
+      continue;
+    }
+    const auto& items = session.batch->items;
+    if (std::any_of(items.begin(), items.end(), [&](const BatchItem& item) {
+          return item.call == call && item.drafter == drafter;
+        })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool Checker::IsVerified(const Router& router, CallId call) {
   for (const auto& [pod_id, pod] : router.pods) {
     for (const auto& [session_id, session] : pod.sessions) {
@@ -506,7 +604,10 @@ bool Checker::IsVerified(const Router& router, CallId call) {
 
 void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                            uint64_t command_id, const v1::Propose& propose) {
-  if (propose.has_update_slots()) CheckCloses(session, propose.update_slots());
+  if (propose.has_update_slots()) {
+    CheckUpdates(router, id, session_id, session, propose.update_slots(), true);
+  }
+  CheckNoneIsDue(session);
   Pod& pod = router.PodOfSession(session_id);
   Batch batch{command_id, false, {}};
   uint32_t rows = 0;
@@ -538,7 +639,7 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
     pod.proposals.erase(call_id);
     batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
                            item.has_ring() ? std::optional(item.ring()) : std::nullopt,
-                           item.draft_length(), false});
+                           item.draft_length(), false, 0});
   }
   if (rows > scenario_->engine.step_rows) {
     Fail("rows",
@@ -558,7 +659,9 @@ void Checker::SeeOverlap(const Pod& pod, Worker other) {
 
 void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
                           uint64_t command_id, const v1::Verify& verify) {
-  if (verify.has_update_slots()) CheckCloses(session, verify.update_slots());
+  if (verify.has_update_slots()) {
+    CheckUpdates(router, id, session_id, session, verify.update_slots(), true);
+  }
   Pod& pod = router.PodOfSession(session_id);
   Batch batch{command_id, true, {}};
   uint32_t decode_rows = 0;
@@ -584,6 +687,7 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
       Fail("commands", absl::StrCat("call ", call_id, " samples after ", end, " tokens of ",
                                     call.committed_len()));
     }
+    SessionId drafter = 0;
     if (num_drafts > 0) {
       const auto proposal = pod.proposals.find(call_id);
       const bool is_proposal =
@@ -601,6 +705,7 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
         Fail("ring", absl::StrCat("call ", call_id, ": its drafts' rows are elsewhere"));
         return;
       }
+      drafter = proposal->second.session;
       pod.proposals.erase(proposal);
       if (item.has_ring()) {
         const auto held = pod.ring.credits.find(item.ring().entry());
@@ -616,7 +721,7 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
     }
     batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
                            item.has_ring() ? std::optional(item.ring()) : std::nullopt, num_drafts,
-                           item.sample()});
+                           item.sample(), drafter});
   }
   const uint32_t step_rows = scenario_->engine.step_rows;
   const uint32_t left = step_rows > decode_rows ? step_rows - decode_rows : 0;
@@ -823,11 +928,11 @@ void Checker::OnSettled(RouterId id, const Fleet& fleet) {
   for (uint32_t i = 0; i < fleet.num_pods(); ++i) {
     const Engine& engine = fleet.engine(i);
     Pod& pod = router.pods[i];
-    pod.drains = engine.workers().draining(Worker::kVerifier);
-    if (engine.workers().ready(Worker::kVerifier)) router.verifier_seen_at = now_;
+    pod.drains = engine.workers().draining(kVerifierPeer);
+    if (engine.workers().ready(kVerifierPeer)) router.verifier_seen_at = now_;
     num_running += engine.num_running();
     num_slots += engine.num_slots();
-    const uint64_t of_pod = engine.Load().num_preemptions();
+    const uint64_t of_pod = engine.counts().preemptions;
     num_preemptions += of_pod;
     for (; pod.num_preemptions < of_pod; ++pod.num_preemptions) See(Sight::kPreemption);
   }

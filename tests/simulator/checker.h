@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "services/router/fleet.h"
-#include "tests/simulator/fake_worker.h"
-#include "tests/simulator/scenario.h"
+#include "services/router/fleet/fleet.h"
+#include "tests/simulator/scenario/scenario.h"
 #include "tests/simulator/sight.h"
+#include "tests/simulator/worker/fake_worker.h"
 
 namespace tandem::simulator {
 
@@ -71,7 +71,9 @@ class Checker {
                   const std::vector<FakeWorker::Execution>& executed);
   void OnComplaints(RouterId router, Worker worker, SessionId session,
                     const std::vector<std::string>& complaints);
-  void OnPoisonDeath(const ClientPlan& plan);
+  // A verifier died of a request, by a command of this session.
+  void OnPoisonDeath(RouterId router, SessionId session, uint64_t command_id,
+                     const ClientPlan& plan);
 
   bool IsOver(CallId call) const;
   size_t num_live_calls() const { return num_live_; }
@@ -102,12 +104,19 @@ class Checker {
     bool live() const { return !finished && !cancelled && !abandoned; }
     uint32_t committed_len() const { return plan.prompt_len() + emitted; }
   };
+  // What a drafter holds of a slot, as its replies and the verdicts say.
+  struct DraftRows {
+    uint32_t committed = 0;
+    uint32_t held = 0;
+    bool awaits_verdict = false;  // some of them are of a block that may still be judged
+  };
   struct SlotTrack {
     bool seen = false;
     bool closed = false;
     uint32_t epoch = 0;
     uint64_t number = 0;
     CallId call = 0;
+    std::optional<DraftRows> rows;  // at a drafter; none: not known
   };
   struct BatchItem {
     uint32_t slot;
@@ -117,6 +126,7 @@ class Checker {
     std::optional<v1::RingReference> ring;
     uint32_t num_drafts;  // asked for, or judged
     bool sample;
+    SessionId drafter;  // the session that drafted what is judged; 0: none did
   };
   struct Batch {
     uint64_t id;
@@ -129,6 +139,7 @@ class Checker {
     uint8_t excuses = 0;
     std::map<uint32_t, SlotTrack> slots;
     std::optional<Batch> batch;
+    std::set<uint64_t> answered;           // ids of batches
     std::vector<CallId> answered_wrongly;  // calls of a batch whose answer may be a wrong one
   };
   struct Proposal {
@@ -188,10 +199,20 @@ class Checker {
                     uint64_t command_id, const v1::Propose& propose);
   void CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
                    uint64_t command_id, const v1::Verify& verify);
-  void CheckCloses(Session& session, const v1::UpdateSlots& update);
+  // `rides`: in a batch.
+  void CheckUpdates(Router& router, RouterId id, SessionId session_id, Session& session,
+                    const v1::UpdateSlots& update, bool rides);
+  void CheckRollback(Router& router, RouterId id, SessionId session_id, Session& session,
+                     const v1::SlotPoint& at, bool rides);
+  // Before a Propose's items: no slot is left that should have been rolled back.
+  void CheckNoneIsDue(const Session& session);
   void TakeRingEntry(Pod& pod, const v1::RingReference& reference);
   // In a batch that a verifier has.
   static bool IsVerified(const Router& router, CallId call);
+  // A verifier of the pod has a batch with drafts for the call that are of this drafter's session.
+  static bool IsJudged(const Pod& pod, SessionId drafter, CallId call);
+  // The drafter's rows of a block after its verdict, or after the batch was lost (null).
+  static void SettleRows(Pod& pod, const BatchItem& item, const v1::VerifyResult* result);
   // A verifier of the pod is told of the call anew.
   void SeePlace(const Router& router, uint32_t pod, Call* call);
   void OnProposeReply(Pod& pod, SessionId session_id, Session& session,

@@ -15,8 +15,11 @@ std::string Point(const v1::SlotPoint& at, bool opens) {
                       " #", at.command_number(), " len ", at.length());
 }
 
-std::string Closes(const v1::UpdateSlots& update) {
+std::string Updates(const v1::UpdateSlots& update) {
   std::string text;
+  for (const v1::SlotPoint& at : update.rollbacks()) {
+    absl::StrAppend(&text, " roll back", Point(at, false), "]");
+  }
   for (const v1::SlotClose& close : update.closes()) {
     absl::StrAppend(&text, " close ", close.slot(), "/", close.slot_epoch());
   }
@@ -37,7 +40,7 @@ std::string Ids(const google::protobuf::RepeatedField<int32_t>& ids) {
 }
 
 std::string Describe(const v1::Propose& propose) {
-  std::string text = "Propose" + Closes(propose.update_slots());
+  std::string text = "Propose" + Updates(propose.update_slots());
   for (const v1::ProposeItem& item : propose.items()) {
     absl::StrAppend(&text, Point(item.at(), item.has_open()), " + ", Ids(item.token_ids()),
                     " draft ", item.draft_length(), item.has_ring() ? Ring(item.ring()) : "", "]");
@@ -46,7 +49,7 @@ std::string Describe(const v1::Propose& propose) {
 }
 
 std::string Describe(const v1::Verify& verify) {
-  std::string text = "Verify" + Closes(verify.update_slots());
+  std::string text = "Verify" + Updates(verify.update_slots());
   for (const v1::VerifyItem& item : verify.items()) {
     absl::StrAppend(&text, Point(item.at(), item.has_open()), " + ", Ids(item.token_ids()),
                     item.draft_token_ids().empty() ? "" : " judge " + Ids(item.draft_token_ids()),
@@ -84,14 +87,14 @@ std::string Describe(const WorkerCommand& command) {
   if (const auto* draft = std::get_if<v1::DraftCommand>(&command)) {
     const std::string text = draft->has_propose() ? Describe(draft->propose())
                              : draft->has_update_slots()
-                                 ? "UpdateSlots" + Closes(draft->update_slots())
+                                 ? "UpdateSlots" + Updates(draft->update_slots())
                                  : Shortly(*draft);
     return absl::StrCat(draft->id(), " ", text);
   }
   const auto& verifier = std::get<v1::VerifierCommand>(command);
   const std::string text =
       verifier.has_verify()           ? Describe(verifier.verify())
-      : verifier.has_update_slots()   ? "UpdateSlots" + Closes(verifier.update_slots())
+      : verifier.has_update_slots()   ? "UpdateSlots" + Updates(verifier.update_slots())
       : verifier.has_log_prob_chunk() ? "LogProbChunk" + Ring(verifier.log_prob_chunk().ring())
                                       : Shortly(verifier);
   return absl::StrCat(verifier.id(), " ", text);

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/simulator/fake_worker.h"
+#include "tests/simulator/worker/fake_worker.h"
 
 namespace tandem::simulator {
 

@@ -60,6 +60,7 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
     if (auto* open = std::get_if<OpenSession>(&command)) {
       Peer& peer = PeerOf(open->worker, open->session);
       const SessionId old = std::exchange(peer.session, open->session);
+      peer.ends.clear();
       for (const auto& [call, token] : last_tokens_) recovering_.insert(call);
       changed.push_back(command);
       if (bug_ == PlantedBug::kCommandToClosedSession && old != 0) {
@@ -71,17 +72,17 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
     }
     if (auto* draft = std::get_if<SendToDrafter>(&command)) {
       v1::DraftCommand& sent = draft->command;
+      Peer& peer = PeerOf(Worker::kDrafter, draft->session);
       if (sent.has_propose()) {
-        Peer& peer = PeerOf(Worker::kDrafter, draft->session);
         peer.batch = sent.id();
         ChangePropose(fleet, &peer, sent.mutable_propose());
       }
-      if (sent.has_update_slots()) ChangeCloses(sent.mutable_update_slots());
+      if (sent.has_update_slots()) ChangeUpdates(&peer, sent.mutable_update_slots());
     } else if (auto* verifier = std::get_if<SendToVerifier>(&command)) {
       v1::VerifierCommand& sent = verifier->command;
-      if (sent.has_update_slots()) ChangeCloses(sent.mutable_update_slots());
+      Peer& peer = PeerOf(Worker::kVerifier, verifier->session);
+      if (sent.has_update_slots()) ChangeUpdates(&peer, sent.mutable_update_slots());
       if (sent.has_verify()) {
-        Peer& peer = PeerOf(Worker::kVerifier, verifier->session);
         peer.batch = sent.id();
         ChangeVerify(fleet, &peer, sent.mutable_verify());
         if (bug_ == PlantedBug::kTwoBatchesInFlight) {
@@ -91,6 +92,12 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
         if (bug_ == PlantedBug::kReplyTakenTwice && last_verdict_.has_value()) {
           repeated_ = {verifier->session, *std::exchange(last_verdict_, std::nullopt)};
           repeated_->second.set_id(sent.id());
+        }
+        if (bug_ == PlantedBug::kRollbackOfUnjudgedRows) {
+          std::optional<SendToDrafter> rollback = RollBackUnjudged(verifier->session, sent);
+          changed.push_back(std::move(command));
+          if (rollback.has_value()) changed.push_back(*std::move(rollback));
+          continue;
         }
       }
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {
@@ -141,11 +148,37 @@ void Falsifier::ChangeWrite(CallId call, v1::GenerateResponse* response) {
   last_tokens_[call] = last;
 }
 
-void Falsifier::ChangeCloses(v1::UpdateSlots* update) {
+void Falsifier::ChangeUpdates(Peer* peer, v1::UpdateSlots* update) {
   if (bug_ == PlantedBug::kSlotNotClosed) update->clear_closes();
+  if (bug_ == PlantedBug::kRollbackNeverSent) update->clear_rollbacks();
   if (bug_ == PlantedBug::kEpochNotGrown) {
     for (v1::SlotClose& close : *update->mutable_closes()) close.set_slot_epoch(1);
+    for (v1::SlotPoint& at : *update->mutable_rollbacks()) at.set_slot_epoch(1);
   }
+  for (v1::SlotPoint& at : *update->mutable_rollbacks()) {
+    if (bug_ == PlantedBug::kRollbackNumberReused) at.set_command_number(at.command_number() - 1);
+    if (bug_ == PlantedBug::kRollbackOneRowOff && at.length() > 0) {
+      at.set_length(at.length() - 1);
+      at.set_prefix_hash(peer->owners[at.slot()]->hashes[at.length()]);
+    }
+    peer->ends[at.slot()] = at;
+  }
+}
+
+std::optional<SendToDrafter> Falsifier::RollBackUnjudged(SessionId session,
+                                                         const v1::VerifierCommand& sent) {
+  Peer& drafter = PeerOf(Worker::kDrafter, session);
+  for (const v1::VerifyItem& item : sent.verify().items()) {
+    const auto end = drafter.ends.find(item.at().slot());
+    if (item.draft_token_ids_size() < 2 || end == drafter.ends.end()) continue;
+    SendToDrafter rollback{drafter.session, {}};
+    rollback.command.set_id(sent.id() + 1);
+    v1::SlotPoint& at = *rollback.command.mutable_update_slots()->add_rollbacks();
+    at = end->second;
+    at.set_command_number(at.command_number() + 1);
+    return rollback;
+  }
+  return std::nullopt;
 }
 
 const ClientPlan* Falsifier::PlanOf(Peer* peer, const v1::SlotPoint& at, const v1::SlotOpen* open) {
@@ -204,10 +237,14 @@ void Falsifier::ChangeItem(Worker worker, Peer* peer, Item* item) {
       break;
   }
   told = at.length() + static_cast<uint32_t>(item->token_ids_size());
+  v1::SlotPoint& end = peer->ends[at.slot()];
+  end = at;
+  end.set_length(told);
+  if (told < plan.hashes.size()) end.set_prefix_hash(plan.hashes[told]);
 }
 
 void Falsifier::ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propose) {
-  if (propose->has_update_slots()) ChangeCloses(propose->mutable_update_slots());
+  if (propose->has_update_slots()) ChangeUpdates(peer, propose->mutable_update_slots());
   for (v1::ProposeItem& item : *propose->mutable_items()) {
     ChangeItem(Worker::kDrafter, peer, &item);
     if (bug_ == PlantedBug::kRingEntryNeverReleased && item.has_ring()) {
@@ -217,7 +254,7 @@ void Falsifier::ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propo
 }
 
 void Falsifier::ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify) {
-  if (verify->has_update_slots()) ChangeCloses(verify->mutable_update_slots());
+  if (verify->has_update_slots()) ChangeUpdates(peer, verify->mutable_update_slots());
   for (v1::VerifyItem& item : *verify->mutable_items()) {
     ChangeItem(Worker::kVerifier, peer, &item);
     if (bug_ == PlantedBug::kDraftsOfOtherPrefix && item.draft_token_ids_size() > 1) {

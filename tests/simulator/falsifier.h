@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "services/router/fleet.h"
-#include "tests/simulator/fake_worker.h"
-#include "tests/simulator/planted_bug.h"
-#include "tests/simulator/scenario.h"
-#include "tests/simulator/seeded_random.h"
+#include "services/router/fleet/fleet.h"
+#include "tests/simulator/scenario/planted_bug.h"
+#include "tests/simulator/scenario/scenario.h"
+#include "tests/simulator/scenario/seeded_random.h"
+#include "tests/simulator/worker/fake_worker.h"
 
 namespace tandem::simulator {
 
@@ -38,6 +38,7 @@ class Falsifier {
   struct Peer {
     SessionId session = 0;
     uint64_t batch = 0;
+    std::map<uint32_t, v1::SlotPoint> ends;  // by slot: the last command, and the length after it
     std::map<uint32_t, const ClientPlan*> owners;  // of slots
     std::map<const ClientPlan*, uint32_t> told;    // rows
   };
@@ -47,7 +48,9 @@ class Falsifier {
   void ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propose);
   void ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify);
   void ChangeWrite(CallId call, v1::GenerateResponse* response);
-  void ChangeCloses(v1::UpdateSlots* update);
+  void ChangeUpdates(Peer* peer, v1::UpdateSlots* update);
+  // A command that rolls back what the Verify is about to judge.
+  std::optional<SendToDrafter> RollBackUnjudged(SessionId session, const v1::VerifierCommand& sent);
   const ClientPlan* PlanOf(Peer* peer, const v1::SlotPoint& at, const v1::SlotOpen* open);
 
   PlantedBug bug_;

@@ -38,8 +38,10 @@ enum class Sight : uint8_t {
   kRouterReplaced,
   kStreamMoved,
   kPlacedBesideDrain,  // the router knew that the other pod was told to stop
+  kRolledBack,         // in a Propose
+  kRolledBackAlone,
 };
-inline constexpr std::array<std::string_view, 28> kSightNames = {
+inline constexpr std::array<std::string_view, 30> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -68,6 +70,8 @@ inline constexpr std::array<std::string_view, 28> kSightNames = {
     "routers replaced",
     "streams finished after they moved to another pod",
     "requests that began beside a pod told to stop",
+    "rollbacks that rode in a Propose",
+    "rollbacks that traveled alone",
 };
 
 struct Sights {

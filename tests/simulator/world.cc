@@ -511,11 +511,12 @@ void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_pt
   }
   worker->busy = true;
   const double seconds = outcome.seconds;
-  const auto finish = [this, worker, stream, outcome = std::move(outcome)] {
+  const uint64_t id = std::visit([](const auto& message) { return message.id(); }, command);
+  const auto finish = [this, worker, stream, id, outcome = std::move(outcome)] {
     worker->busy = false;
     ++worker->progress;
     if (outcome.killed_by != nullptr) {
-      checker_.OnPoisonDeath(*outcome.killed_by);
+      checker_.OnPoisonDeath(stream->router, stream->session, id, *outcome.killed_by);
       KillProcess(worker, false);
       Deliver(now_ + random_.Real(0.01, 0.2), [this, worker] {
         if (process(worker->pod, worker->kind) == worker) {

@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "services/router/fleet.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/simulator/checker.h"
-#include "tests/simulator/fake_worker.h"
 #include "tests/simulator/falsifier.h"
-#include "tests/simulator/planted_bug.h"
-#include "tests/simulator/scenario.h"
-#include "tests/simulator/seeded_random.h"
+#include "tests/simulator/scenario/planted_bug.h"
+#include "tests/simulator/scenario/scenario.h"
+#include "tests/simulator/scenario/seeded_random.h"
+#include "tests/simulator/worker/fake_worker.h"
 
 namespace tandem::simulator {
 

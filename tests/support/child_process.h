@@ -52,7 +52,7 @@ class ChildProcess {
   int output_fd_ = -1;
   std::optional<int> exit_code_;
   std::string output_;     // everything read so far
-  size_t line_start_ = 0;  // of the first line that WaitForLine has not looked at
+  size_t line_start_ = 0;  // start of the first line that WaitForLine has not looked at
 };
 
 }  // namespace tandem::testing

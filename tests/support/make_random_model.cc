@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   tandem::testing::RandomModelSpec spec;
   std::string folder, tokenizer_from;
 
-  CLI::App app("Writes a Llama-architecture folder with random weights.");
+  CLI::App app("Writes a model folder with random weights.");
   app.add_option("folder", folder, "Folder to make")->required();
   // Taken in as soon as it is seen, so that the other options change it wherever they stand.
   app.add_option_function<std::string>(
@@ -21,9 +21,15 @@ int main(int argc, char** argv) {
          [&](const std::string& shape) {
            spec = shape == "1b" ? tandem::testing::Llama1BShape() : tandem::testing::Llama3BShape();
          },
-         "Of Llama-3.2: 1b or 3b")
+         "Shape of Llama-3.2: 1b or 3b")
       ->check(CLI::IsMember({"1b", "3b"}))
       ->trigger_on_parse();
+  using tandem::testing::RandomArchitecture;
+  app.add_option("--architecture", spec.architecture)
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, RandomArchitecture>{{"llama", RandomArchitecture::kLlama},
+                                                    {"qwen2", RandomArchitecture::kQwen2},
+                                                    {"qwen3", RandomArchitecture::kQwen3}}));
   app.add_option("--tokenizer-from", tokenizer_from,
                  "Folder whose tokenizer is copied; its special tokens must be its last two ids");
   app.add_option("--vocabulary-size", spec.vocabulary_size);

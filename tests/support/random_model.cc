@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace tandem::testing {
 namespace {
@@ -41,8 +42,8 @@ std::vector<Tensor> TensorsOf(const RandomModelSpec& spec) {
   const size_t query_size = spec.num_heads * spec.head_size;
   const size_t kv_size = spec.num_kv_heads * spec.head_size;
   std::vector<Tensor> tensors;
-  const auto norm = [&](const std::string& name) {
-    tensors.push_back({name + ".weight", {hidden}, 1.0, 0.1});
+  const auto norm = [&](const std::string& name, size_t size) {
+    tensors.push_back({name + ".weight", {size}, 1.0, 0.1});
   };
   const auto linear = [&](const std::string& name, size_t out, size_t in, bool bias) {
     const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
@@ -52,19 +53,25 @@ std::vector<Tensor> TensorsOf(const RandomModelSpec& spec) {
 
   tensors.push_back(
       {"model.embed_tokens.weight", {spec.vocabulary_size, hidden}, 0.0, spec.embedding_scale});
+  const bool is_qwen2 = spec.architecture == RandomArchitecture::kQwen2;
+  const bool qkv_bias = is_qwen2 || spec.attention_bias;
   for (size_t layer = 0; layer < spec.num_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    norm(prefix + "input_layernorm");
-    linear(prefix + "self_attn.q_proj", query_size, hidden, spec.attention_bias);
-    linear(prefix + "self_attn.k_proj", kv_size, hidden, spec.attention_bias);
-    linear(prefix + "self_attn.v_proj", kv_size, hidden, spec.attention_bias);
-    linear(prefix + "self_attn.o_proj", hidden, query_size, spec.attention_bias);
-    norm(prefix + "post_attention_layernorm");
+    norm(prefix + "input_layernorm", hidden);
+    linear(prefix + "self_attn.q_proj", query_size, hidden, qkv_bias);
+    linear(prefix + "self_attn.k_proj", kv_size, hidden, qkv_bias);
+    linear(prefix + "self_attn.v_proj", kv_size, hidden, qkv_bias);
+    if (spec.architecture == RandomArchitecture::kQwen3) {
+      norm(prefix + "self_attn.q_norm", spec.head_size);
+      norm(prefix + "self_attn.k_norm", spec.head_size);
+    }
+    linear(prefix + "self_attn.o_proj", hidden, query_size, spec.attention_bias && !is_qwen2);
+    norm(prefix + "post_attention_layernorm", hidden);
     linear(prefix + "mlp.gate_proj", spec.intermediate_size, hidden, spec.mlp_bias);
     linear(prefix + "mlp.up_proj", spec.intermediate_size, hidden, spec.mlp_bias);
     linear(prefix + "mlp.down_proj", hidden, spec.intermediate_size, spec.mlp_bias);
   }
-  norm("model.norm");
+  norm("model.norm", hidden);
   if (!spec.tied_embeddings) {
     tensors.push_back(
         {"lm_head.weight", {spec.vocabulary_size, hidden}, 0.0, spec.embedding_scale});
@@ -347,13 +354,27 @@ void WriteTokenizer(const std::filesystem::path& folder, const RandomModelSpec& 
                                                {"clean_up_tokenization_spaces", false}});
 }
 
+// `architectures` and model_type of config.json.
+std::pair<const char*, const char*> NamesOf(RandomArchitecture architecture) {
+  switch (architecture) {
+    case RandomArchitecture::kLlama:
+      return {"LlamaForCausalLM", "llama"};
+    case RandomArchitecture::kQwen2:
+      return {"Qwen2ForCausalLM", "qwen2"};
+    case RandomArchitecture::kQwen3:
+      return {"Qwen3ForCausalLM", "qwen3"};
+  }
+  throw std::runtime_error("no such architecture");
+}
+
 void WriteConfig(const std::filesystem::path& folder, const RandomModelSpec& spec) {
   const size_t begin = spec.vocabulary_size - 2;
   const size_t end = spec.vocabulary_size - 1;
   const char* torch_dtype = spec.dtype == DType::kF32    ? "float32"
                             : spec.dtype == DType::kBF16 ? "bfloat16"
                                                          : "float16";
-  WriteJson(folder / "config.json", {{"architectures", Json::array({"LlamaForCausalLM"})},
+  const auto [architecture, model_type] = NamesOf(spec.architecture);
+  WriteJson(folder / "config.json", {{"architectures", Json::array({architecture})},
                                      {"attention_bias", spec.attention_bias},
                                      {"attention_dropout", 0.0},
                                      {"bos_token_id", begin},
@@ -365,7 +386,7 @@ void WriteConfig(const std::filesystem::path& folder, const RandomModelSpec& spe
                                      {"intermediate_size", spec.intermediate_size},
                                      {"max_position_embeddings", spec.max_position_embeddings},
                                      {"mlp_bias", spec.mlp_bias},
-                                     {"model_type", "llama"},
+                                     {"model_type", model_type},
                                      {"num_attention_heads", spec.num_heads},
                                      {"num_hidden_layers", spec.num_layers},
                                      {"num_key_value_heads", spec.num_kv_heads},

@@ -1,5 +1,5 @@
-// Writes Llama-architecture folders with random weights, of any shape: for tests (tiny) and
-// benchmarks (1B-shaped).
+// Writes model folders with random weights, of any shape: for tests (tiny) and benchmarks
+// (1B-shaped).
 #ifndef TANDEM_TESTS_SUPPORT_RANDOM_MODEL_H_
 #define TANDEM_TESTS_SUPPORT_RANDOM_MODEL_H_
 
@@ -12,7 +12,14 @@
 
 namespace tandem::testing {
 
+enum class RandomArchitecture {
+  kLlama,
+  kQwen2,  // biases of queries, keys and values, whatever attention_bias is
+  kQwen3,  // norms of the heads of queries and keys
+};
+
 struct RandomModelSpec {
+  RandomArchitecture architecture = RandomArchitecture::kLlama;
   size_t vocabulary_size =
       64;  // the tokenizer has all of them; the last two are <|begin_of_text|> and <|end_of_text|>
   size_t hidden_size = 32;

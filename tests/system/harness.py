@@ -21,7 +21,7 @@ BINARY_DIR = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", SOURCE_DIR / "buil
 TALES_TARGET = SOURCE_DIR / "models" / "tales" / "target"
 TALES_DRAFT = SOURCE_DIR / "models" / "tales" / "draft"
 
-BEGIN_OF_TEXT, END_OF_TEXT = 4094, 4095  # of the embedded pair
+BEGIN_OF_TEXT, END_OF_TEXT = 4094, 4095  # ids of the embedded pair
 
 # What no error may tell a client.
 TELLTALE = re.compile(r"(?<![\w:/.])/(?:[\w.+-]+/)+[\w.+-]*"  # an absolute path
@@ -231,7 +231,7 @@ def admin_addresses(server):
     return found
 
 
-class Neighbours:
+class Neighbors:
     """A greedy and a reproducible stream that run on `server` again and again; each must always say the same."""
 
     REQUESTS = [

@@ -18,16 +18,16 @@ def good(models):
 
 
 @pytest.fixture(scope="module")
-def neighbours(servers):
-    running = harness.Neighbours(servers(max_slots=2, threads=1))
+def neighbors(servers):
+    running = harness.Neighbors(servers(max_slots=2, threads=1))
     yield running
     running.stop()
 
 
 @pytest.fixture(autouse=True)
-def neighbours_are_undisturbed(neighbours):
+def neighbors_are_undisturbed(neighbors):
     yield
-    neighbours.check()
+    neighbors.check()
 
 
 @pytest.fixture
@@ -301,8 +301,8 @@ def test_a_bad_drafter_is_refused_too(good, folder):
     assert "draft" in message and FILE in message, message
 
 
-def test_neighbours_ran_all_the_while(neighbours):
-    harness.wait_until(lambda: min(neighbours.counts) >= 3, 30, "both neighbours finished streams")
+def test_neighbors_ran_all_the_while(neighbors):
+    harness.wait_until(lambda: min(neighbors.counts) >= 3, 30, "both neighbors finished streams")
 
 
 def test_the_good_model_is_served(good, tmp_path):

@@ -70,16 +70,16 @@ def server(servers):
 
 
 @pytest.fixture(scope="module")
-def neighbours(server):
-    running = harness.Neighbours(server)
+def neighbors(server):
+    running = harness.Neighbors(server)
     yield running
     running.stop()
 
 
 @pytest.fixture(autouse=True)
-def neighbours_are_undisturbed(neighbours):
+def neighbors_are_undisturbed(neighbors):
     yield
-    neighbours.check()
+    neighbors.check()
 
 
 def refusal(server, prompt, **options):
@@ -198,8 +198,8 @@ def test_refusals_say_nothing_about_the_machine(server):
         assert str(harness.SOURCE_DIR) not in message and "0x" not in message and "tmp" not in message
 
 
-def test_neighbours_ran_all_the_while(neighbours):
-    harness.wait_until(lambda: min(neighbours.counts) >= 3, 30, "both neighbours finished streams")
+def test_neighbors_ran_all_the_while(neighbors):
+    harness.wait_until(lambda: min(neighbors.counts) >= 3, 30, "both neighbors finished streams")
 
 
 def test_a_full_queue_refuses_with_a_hint(servers, models):
@@ -261,9 +261,9 @@ def test_a_target_row_that_is_not_finite_ends_its_own_request_alone(servers, mod
     server = servers(target=folder, draft=models.tales_sized_draft(), max_slots=4)
     healthy = dict(temperature=0, max_tokens=3000, ignore_eos=True, logit_bias={poison: -100.0})
     want = server.generate([1, 2, 3], **healthy).bytes
-    neighbour = server.start([1, 2, 3], **healthy)
+    neighbor = server.start([1, 2, 3], **healthy)
     output = harness.Output([], "", [], [], None, set())
-    output.add(next(neighbour))
+    output.add(next(neighbor))
     for prompt in ([5, poison, 6], [poison]):
         code, message = refusal(server, prompt, max_tokens=8)
         assert code == grpc.StatusCode.INTERNAL
@@ -276,7 +276,7 @@ def test_a_target_row_that_is_not_finite_ends_its_own_request_alone(servers, mod
             said.extend(response.token_ids)
     assert error.value.code() == grpc.StatusCode.INTERNAL
     assert said == [poison]
-    for response in neighbour:
+    for response in neighbor:
         output.add(response)
     assert output.bytes == want
 

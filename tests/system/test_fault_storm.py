@@ -26,12 +26,14 @@ COMBINATIONS = [(victim, phase) for phase in PHASES for victim in ("draft", "ver
 EACH = -(-int(os.environ.get("TANDEM_FAULT_KILLS", "200")) // len(COMBINATIONS))
 MOST_AIMS = 3 * EACH * len(COMBINATIONS)
 HEARTBEAT_SECONDS = 1.0
-# Batches of some milliseconds, so that there is time to strike in the middle of one. Untied, or each stream would say one token
-# again and again; at this scale its next token depends on the whole context, and not on the last one alone.
+# Batches of some milliseconds, so that there is time to strike in the middle of one. Untied, or
+# each stream would say one token again and again; at this scale its next token depends on the whole
+# context, and not on the last one alone.
 SHAPE = dict(vocabulary_size=4096, hidden_size=768, layers=4, heads=12, kv_heads=4, head_size=64, intermediate_size=2048,
              dtype="bf16", max_positions=2048, seed=11, untied=True, embedding_scale=0.5, tokenizer_from=harness.TALES_TARGET)
-# The penalty keeps the greedy one from going round in a circle of a few tokens, of which all could be rejected, or none. And it
-# counts tokens, drafted ones among them: those that are rejected must be forgotten.
+# The penalty keeps the greedy one from going round in a circle of a few tokens, of which all could
+# be rejected, or none. And it counts tokens, drafted ones among them: those that are rejected must
+# be forgotten.
 REQUESTS = [([300 + (7 * i * i + 13 * i) % 3000 for i in range(120)], dict(temperature=0, repetition_penalty=1.3)),
             ([900 + (5 * i * i + 3 * i) % 2000 for i in range(150)], dict(seed=5)),
             ([1500 + (3 * i * i + 17 * i) % 2500 for i in range(90)], dict(seed=6, temperature=0.7, top_k=50))]
@@ -55,9 +57,9 @@ class Storm:
         self.workers = {"verifier": self.cluster.verifier, "draft": self.cluster.drafter}
         self.random = random.Random(seed)
         self.aims = collections.Counter()  # (victim, phase)
-        self.counts = collections.Counter()  # of what was struck
-        self.confirmed = collections.Counter()  # of it, where the router's log says so
-        self.sources = collections.Counter()  # of all tokens of all waves
+        self.counts = collections.Counter()  # number of struck victims
+        self.confirmed = collections.Counter()  # struck victims that the router's log confirms
+        self.sources = collections.Counter()  # sources of all tokens of all waves
         self.prefill_seconds = 0.0
         self.noticed_seconds = collections.defaultdict(list)  # "kill -9", "SIGSTOP"
         self.drafting_again_seconds = []
@@ -247,13 +249,16 @@ def test_every_worker_dies_in_every_phase_and_no_stream_differs(storm):
     print(f"SIGSTOP noticed after {statistics.median(hung):.2f} s (median), {hung[-1]:.2f} s (most)")
     print(f"drafting again {1000 * statistics.median(again):.0f} ms after the worker is back (median), {1000 * again[-1]:.0f} ms (most)")
 
-    # Twenty of each combination, where 200 are asked for; the storm may have ended at MOST_AIMS instead.
+    # Twenty of each combination, where 200 are asked for; the storm may have ended at MOST_AIMS
+    # instead.
     assert storm.wanted() == {}
-    # At least 500 of each with 200 strikes. Prompts are struck once a wave, so there are about 2 * EACH waves of 480 tokens. Half of
-    # those may be plain, as the drafter is away after each of its deaths. Of the others, in blocks of three whose tokens are each
-    # right three times in four, two in three are accepted and one in five is recovered.
+    # At least 500 of each with 200 strikes. Prompts are struck once a wave, so there are about 2 *
+    # EACH waves of 480 tokens. Half of those may be plain, as the drafter is away after each of its
+    # deaths. Of the others, in blocks of three whose tokens are each right three times in four, two
+    # in three are accepted and one in five is recovered.
     assert min(accepted, recovered) >= 25 * EACH
-    # The promises are 200 ms and 2 s; one in ten may meet a machine that is busy with something else.
+    # The promises are 200 ms and 2 s; one in ten may meet a machine that is busy with something
+    # else.
     assert noticed[len(noticed) * 9 // 10] <= 0.2
     assert again[len(again) * 9 // 10] <= 2
     assert hung[len(hung) * 9 // 10] <= HEARTBEAT_SECONDS + 1.5

@@ -188,7 +188,7 @@ def test_several_routers_share_the_workers_and_one_dies(make_cluster, model, wan
 # ---------------------------------------------------------------- a request that kills
 
 
-BOMB = 4000  # a token that the neighbours' prompts and outputs do not have
+BOMB = 4000  # a token that the neighbors' prompts and outputs do not have
 
 
 class Respawner(threading.Thread):
@@ -213,7 +213,7 @@ class Respawner(threading.Thread):
         self.join()
 
 
-def test_a_poison_request_costs_two_crashes_and_no_neighbour(make_cluster, model, want):
+def test_a_poison_request_costs_two_crashes_and_no_neighbor(make_cluster, model, want):
     assert not any(BOMB in ids for ids, _ in want)
     pair = make_cluster(model, model, verifier_executable=harness.BINARY_DIR / "tests" / "crashing_verifier",
                         verifier_arguments=[BOMB], worker_arguments=["--threads", 1])

@@ -50,7 +50,7 @@ class Pod:
                 worker.kill()
 
     def open_slots(self):
-        """Of all routers, as the verifier says."""
+        """The open slots of all routers, according to the verifier."""
         return self.verifier.pong().num_open_slots
 
 
@@ -158,7 +158,8 @@ def test_a_router_sees_what_another_has_placed(pods, routers, want):
     for router in both:
         wait_for_pods(router, 3)
     plain = dict(**LONG, **MODES[0], draft_length=0)  # they last longer
-    # By chance the second router would find the free pod in one of three rounds: in all of them, once in 81 runs.
+    # By chance the second router would find the free pod in one of three rounds: in all of them,
+    # once in 81 runs.
     for _ in range(4):
         harness.wait_until(lambda: all(pod.open_slots() == 0 for pod in pods), 10, "all pods are free")
         streams = [a.stream(PROMPTS[i], **plain) for i in range(2)]

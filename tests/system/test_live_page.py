@@ -191,7 +191,7 @@ def test_the_page_in_a_browser(live, server, address, tmp_path, scheme):
 @contextlib.contextmanager
 def page_without_router(folder):
     """The page's files, from a server that has nothing else: (folder, HOST:PORT)."""
-    shutil.copytree(harness.SOURCE_DIR / "services" / "router" / "live_page", folder)
+    shutil.copytree(harness.SOURCE_DIR / "services" / "router" / "watch" / "live_page", folder)
     server = subprocess.Popen(["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, "0"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:

@@ -1,5 +1,5 @@
-"""docs/operations.md: its tables of flags are those of the executables, no variable that is read is missing, and it says what to do about
-every alert.
+"""docs/operations.md: its tables of flags are made from the table of flags, no variable that is read is missing, and it says what to do
+about every alert.
 
 TANDEM_UPDATE_DOCS=1 writes the tables anew.
 """
@@ -20,78 +20,82 @@ sys.path.insert(0, str(harness.SOURCE_DIR / "bench"))
 import lab  # noqa: E402
 
 GUIDE = harness.SOURCE_DIR / "docs" / "operations.md"
-COMMANDS = [("tandem-router",), ("tandem-verifier",), ("tandem-draft",), ("tandem", "serve"), ("tandem", "generate"), ("tandem", "bench"),
-            ("tandem", "bench", "serve"), ("tandem", "tokenize"), ("tandem", "info"), ("tandem", "top"),
-            ("tandem", "healthcheck")]
-# Of `tandem`, where a variable has another name than its option.
-VARIABLES = {"--connect": "TANDEM_ADDRESS"}
+# Names of sets of programs in the column that says which programs take a flag. A set stands for all of its programs or is not used.
+SETS = {"workers": ["tandem-verifier", "tandem-draft"],
+        "clients": ["tandem generate", "tandem bench", "tandem bench serve", "tandem tokenize", "tandem info"]}
 
 
-def help_of(command):
-    done = subprocess.run([harness.BINARY_DIR / "bin" / command[0], *command[1:], "--help"], capture_output=True, text=True, timeout=30)
+def flag_table():
+    done = subprocess.run([harness.BINARY_DIR / "bin" / "tandem-flags"], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return json.loads(done.stdout)["flags"]
 
 
-def unquoted(words):
-    """What CLI11 says of an option behind its name: (values, default)."""
-    words = words.replace(" REQUIRED", "").strip()
-    default = ""
-    if found := re.search(r"=([^=\s()\[\]]*)$", words):
-        words, default = words[:found.start()], found[1]
-    name, _, rule = words.partition(":")
-    if rule in ("POSITIVE", "NONNEGATIVE"):
-        name += " > 0" if rule == "POSITIVE" else " ≥ 0"
-    elif rule.startswith("SIZE "):
-        pass  # BYTES says it
-    elif re.match(r"(?:\{[^}]*\}|\w+ in \[[^]]*\]|\(.*\))$", rule):
-        name = re.sub(r"\{([^}]*)\}", lambda match: match[1].replace(",", "|"), rule)
-        name = re.sub(r"[()]", "", name).replace(" OR ", " or ")
-    else:
-        name = words
-    return name, default
+def programs_cell(flag):
+    names = list(flag["programs"])
+    for name, members in SETS.items():
+        if set(members) <= set(names):
+            names = [name if one == members[0] else one for one in names if one not in members[1:]]
+    return ", ".join(name.removeprefix("tandem-").removeprefix("tandem ") for name in names)
 
 
-def options_of(command):
-    """[(section, names, values, default, variable, meaning)], in the order of the help text."""
-    options = []
-    section = ""
-    for line in help_of(command).splitlines():
-        if found := re.match(r"(\S[^:]*):$", line):
-            section = found[1]
-        elif found := re.match(r"  (?:-\w,)?(--[\w-]+)((?:,--[\w-]+)*)(.*)$", line):
-            name, others, rest = found[1], found[2], found[3]
-            if command[0] == "tandem":
-                value, _, meaning = rest.strip().partition("  ") if rest.startswith(" ") and not rest.startswith("  ") else ("", "", rest)
-                variable = VARIABLES.get(name, "TANDEM_" + name[2:].upper().replace("-", "_"))
-                options.append([section, name + others, value, "", variable, meaning.strip()])
-            else:
-                head, _, meaning = rest.partition("   ")
-                variable = ""
-                if env := re.search(r" ?\(Env:(\w+)\)", head):
-                    variable, head = env[1], head.replace(env[0], "")
-                required = " REQUIRED" in head
-                value, default = unquoted(head)
-                if name == "--threads":
-                    assert default == str(len(os.sched_getaffinity(0)))
-                    default = "cores"
-                options.append([section, name + others, value, "required" if required else default, variable, meaning.strip()])
-        elif options and line.startswith(" " * 8):
-            options[-1][5] = f"{options[-1][5]} {line.strip()}".strip()
-    return [option for option in options if option[1] not in ("--help", "--version")]
+def values_cell(flag):
+    if flag["kind"] in ("switch", "text"):
+        return ""  # the name of the value says what it is
+    if flag["kind"] == "bytes":
+        return "bytes, such as `4G`"
+    several = ", with commas between several" if flag["values"] == "commas" else ""
+    return flag["allowed"] + several
 
 
-def table_of(command):
-    router = command[0] != "tandem"
-    lines = [f"### `{' '.join(command)}`", ""]
-    lines += ["| flag | values | default | variable | what |", "| --- | --- | --- | --- | --- |"] if router else [
-        "| flag | values | variable | what |", "| --- | --- | --- | --- |"]
-    for _, names, value, default, variable, meaning in options_of(command):
-        flags = ", ".join(f"`{name}`" for name in names.split(","))
-        cells = [flags, value and f"`{value}`", *([default and (default if default == "required" else f"`{default}`")] if router else []),
-                 variable and f"`{variable}`", meaning]
+def default_cell(flag):
+    if flag["required"]:
+        return "required"
+    return f"`{flag['default']}`" if "default" in flag else flag.get("computed_default", "")
+
+
+def table_of(flags):
+    lines = ["| flag | programs | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    for flag in flags:
+        names = ", ".join(f"`{flag[key]}`" for key in ("name", "short_name", "negation") if key in flag)
+        if "value" in flag:
+            names = names.replace(f"{flag['name']}`", f"{flag['name']} {flag['value']}`")
+        cells = [names, programs_cell(flag), values_cell(flag), default_cell(flag), flag["help"]]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
+
+
+def usual_variable(flag, program):
+    prefix = {"tandem-verifier": "TANDEM_VERIFIER_", "tandem-draft": "TANDEM_DRAFT_"}.get(program, "TANDEM_")
+    return prefix + flag["name"][2:].upper().replace("-", "_")
+
+
+def exceptions(flags):
+    """Sentences about the flags whose variable has another name."""
+    for flag in flags:
+        others = {variable for program, variable in flag["programs"].items() if variable != usual_variable(flag, program)}
+        for variable in others:
+            yield f"The variable of `{flag['name']}` is `{variable}`." if variable else f"`{flag['name']}` has no variable."
+
+
+def chapter(flags):
+    """What the guide says of all flags. The groups that executables take come first."""
+    groups = {}
+    for flag in flags:
+        groups.setdefault(flag["group"], []).append(flag)
+
+    def is_of_commands(group):
+        return not any(name.startswith("tandem-") for flag in groups[group] for name in flag["programs"])
+
+    text = ["*Programs:* `router`, `verifier` and `draft` are the executables `tandem-router`, `tandem-verifier` and `tandem-draft`. "
+            "The others are commands of `tandem`, such as `tandem serve`. *Workers* are `tandem-verifier` and `tandem-draft`, and "
+            "*clients* are " + ", ".join(f"`{name}`" for name in SETS["clients"]) + ".",
+            "*Variables:* the environment variable of a flag is `TANDEM_` and the name of the flag: `TANDEM_MAX_QUEUE` sets `--max-queue`. "
+            "For the workers it is `TANDEM_VERIFIER_` or `TANDEM_DRAFT_` and the name: `TANDEM_DRAFT_MAX_SLOTS` sets `--max-slots` of "
+            "`tandem-draft`. " + " ".join(exceptions(flags))]
+    for group in sorted(groups, key=is_of_commands):
+        text += [f"### {group}", table_of(groups[group])]
+    return "\n\n".join(text)
 
 
 def section_of(text, name):
@@ -100,24 +104,33 @@ def section_of(text, name):
     return text.index(begin) + len(begin), text.index(end)
 
 
-def test_the_tables_of_flags_are_those_of_the_executables():
+def test_the_guide_has_every_flag_once_as_the_table_says():
     text = GUIDE.read_text()
     begin, end = section_of(text, "flags")
-    made = "\n" + "\n\n".join(table_of(command) for command in COMMANDS) + "\n\n"
+    made = "\n" + chapter(flag_table()) + "\n\n"
     if os.environ.get("TANDEM_UPDATE_DOCS"):
         GUIDE.write_text(text[:begin] + made + text[end:])
         return
     assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables anew"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_option_is_understood(command):
-    """What the tables are made from: a line of help that is an option is read as one, with a meaning."""
-    options = options_of(command)
-    lines = [line for line in help_of(command).splitlines() if re.match(r"\s*(-\w,)?--\w", line)]
-    assert len(options) + sum("--help" in line or "--version" in line for line in lines) == len(lines)
-    for section, name, _, _, _, meaning in options:
-        assert section and len(meaning) > 8, (name, meaning)
+PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem serve", "tandem generate", "tandem bench", "tandem bench serve",
+            "tandem tokenize", "tandem info", "tandem top", "tandem healthcheck"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_takes_exactly_the_flags_of_the_table(program):
+    """A program that does not bind one of its flags, or binds another one, aborts at its start."""
+    command = program.split()
+    done = subprocess.run([harness.BINARY_DIR / "bin" / command[0], *command[1:], "--help"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    listed = re.findall(r"^  (?:-\w,)?(--[\w-]+)", done.stdout, re.MULTILINE)
+    expected = [flag["name"] for flag in flag_table() if program in flag["programs"]]
+    assert [name for name in listed if name not in ("--help", "--version")] == expected
+
+
+def test_the_programs_of_the_table_are_known_here():
+    assert {program for flag in flag_table() for program in flag["programs"]} == set(PROGRAMS)
 
 
 def variables_read():
@@ -133,10 +146,11 @@ def variables_read():
                     names.append("TMPDIR")
                 for name in names:
                     found.setdefault(name, set())
-    for path in (harness.SOURCE_DIR / "deploy").rglob("*"):
-        if path.is_file() and (text := path.read_text(errors="replace")).startswith("#!"):
-            for name in re.findall(r"\$\{?(TANDEM_\w+)", text):
-                found.setdefault(name, set()).add(path.name)
+    for folder in ("deploy", "tools"):
+        for path in (harness.SOURCE_DIR / folder).rglob("*"):
+            if path.is_file() and (text := path.read_text(errors="replace")).startswith("#!"):
+                for name in re.findall(r"\$\{?(TANDEM_\w+)", text):
+                    found.setdefault(name, set()).add(path.name)
     return found
 
 
@@ -189,7 +203,7 @@ def test_a_worker_takes_the_memory_that_the_guide_says(servers):
         rows = 512 * (2 * config["hidden_size"] + heads + 2 * config["intermediate_size"]) * 4
         return rows + logits_rows * config["vocab_size"] * 4 + 20 * 2**20
 
-    token = 2 * 2 * 2 * 32 * 4  # of the drafter: its pool is larger than what all prompts fill
+    token = 2 * 2 * 2 * 32 * 4  # a token of the drafter, whose pool is larger than all prompts
     for name, folder, logits_rows, filled in [("tandem-verifier", harness.TALES_TARGET, slots * (longest + 1), pool),
                                               ("tandem-draft", harness.TALES_DRAFT, slots, 24 * 550 * token)]:
         took = lab.memory_bytes(server.child(name))["anonymous"]

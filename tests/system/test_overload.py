@@ -19,7 +19,8 @@ import harness
 
 CANCELS = int(os.environ.get("TANDEM_FAULT_CANCELS", "3000"))
 SLOW_SECONDS = float(os.environ.get("TANDEM_FAULT_SLOW_SECONDS", "2"))
-# Untied: a tied random model goes on saying its last token, and outputs that are compared should be told from each other.
+# Untied: a tied random model goes on saying its last token, and outputs that are compared should be
+# told from each other.
 SHAPE = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=8192, seed=3, untied=True,
              tokenizer_from=harness.TALES_TARGET)
 PROMPT = [300 + 7 * i % 3000 for i in range(60)]
@@ -60,7 +61,7 @@ def test_cancels_and_deadlines_in_every_state_leave_nothing_behind(make_cluster,
     baseline = wait_until_idle(router)
     descriptors = len(os.listdir(f"/proc/{router.pid}/fd"))
     generator = random.Random(1)
-    lengths = [1, 60, 600]  # of prompts: some calls are given up in the middle of theirs
+    lengths = [1, 60, 600]  # lengths of prompts: some calls are given up in the middle of them
     ended = {"cancelled": 0, "deadline": 0, "refused": 0, "finished": 0}
     states = {"no token yet, short prompt": 0, "no token yet, long prompt": 0, "decoding": 0}
 
@@ -114,8 +115,8 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
     options = dict(temperature=0, max_tokens=100, ignore_eos=True)
     want = router.generate(PROMPT, **options).bytes
 
-    def neighbour_seconds(enough):
-        """How long each of a neighbour's requests takes, one after the other, until it is enough; their output is exact."""
+    def neighbor_seconds(enough):
+        """How long each of a neighbor's requests takes, one after the other, until it is enough; their output is exact."""
         seconds = []
         while len(seconds) < 2 or not enough():
             began = time.monotonic()
@@ -127,10 +128,11 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
         end = time.monotonic() + seconds
         return lambda: time.monotonic() > end
 
-    alone = neighbour_seconds(past(SLOW_SECONDS / 2))
+    alone = neighbor_seconds(past(SLOW_SECONDS / 2))
     before = router.rss_bytes()
     most = [before]
-    # With twenty logprobs a token is some 300 bytes: the buffer of a stream is full after a thousand.
+    # With twenty logprobs a token is some 300 bytes: the buffer of a stream is full after a
+    # thousand.
     slow = []
     channels = []
     for i in range(100):
@@ -143,9 +145,9 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
         most[0] = max(most[0], router.rss_bytes())
         return router.load().num_running == 0
 
-    beside_running = neighbour_seconds(none_runs)
+    beside_running = neighbor_seconds(none_runs)
     held = past(SLOW_SECONDS)
-    beside_held = neighbour_seconds(lambda: none_runs() and held())
+    beside_held = neighbor_seconds(lambda: none_runs() and held())
     codes = []
     for call in slow:
         with pytest.raises(grpc.RpcError) as error:
@@ -154,7 +156,7 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
         codes.append(error.value.code())
     print(f"{len(slow)} clients that do not read: {(most[0] - before) >> 10} KiB at most")
     for name, seconds in [("before them", alone), ("while they run", beside_running), ("while they are held", beside_held)]:
-        print(f"a neighbour {name}: {len(seconds)} requests, exact, median {1000 * percentile(seconds, 0.5):.1f} ms, "
+        print(f"a neighbor {name}: {len(seconds)} requests, exact, median {1000 * percentile(seconds, 0.5):.1f} ms, "
               f"p99 {1000 * percentile(seconds, 0.99):.1f} ms")
     assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 100
     if SLOW_SECONDS >= 600:  # shorter, it says something of the machine only

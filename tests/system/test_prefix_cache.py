@@ -105,7 +105,8 @@ def test_output_is_found_as_part_of_the_next_prompt(servers, text):
 def test_pages_are_forgotten_when_others_need_them_and_come_back(servers, text):
     roomy = servers(max_slots=4)
     page_bytes = roomy.info().load.kv_page_tokens * 6 * 1024  # the embedded target's rows
-    # One and a half prompts at once, of eight that are asked for again and again, by up to four at a time.
+    # One and a half prompts at once, of eight that are asked for again and again, by up to four at
+    # a time.
     tight = servers(max_slots=4, kv_cache_bytes=14 * page_bytes)
     assert tight.info().load.num_kv_pages == 14
     requests = [(prompts(text, 30 + i)[0], GREEDY) for i in range(8)]
@@ -120,8 +121,9 @@ def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes
     page_bytes = servers(max_slots=4).info().load.kv_page_tokens * 6 * 1024
     tight = servers(max_slots=4, kv_cache_bytes=num_pages * page_bytes)
     assert tight.info().load.num_kv_pages == num_pages
-    # Three pages each at first, eight at last: of the 32 that the four need there are less than half, or a quarter. With a quarter
-    # two begin together and lack a page after 84 tokens; whoever goes on has all pages in the end.
+    # Three pages each at first, eight at last: of the 32 that the four need there are less than
+    # half, or a quarter. With a quarter two begin together and lack a page after 84 tokens; whoever
+    # goes on has all pages in the end.
     options = [dict(temperature=0), dict(seed=3), dict(seed=4, temperature=0.7), dict(temperature=0, enabled=False)]
     requests = [([harness.BEGIN_OF_TEXT, 200 + i, *text[i:170 + i]], dict(option, max_tokens=320, ignore_eos=True))
                 for i, option in enumerate(options)]
@@ -153,7 +155,7 @@ def test_a_prompt_that_can_never_fit_is_refused_at_once(servers, text):
 
 
 def test_a_worker_that_is_lost_takes_its_prefixes_along(servers, text):
-    server = servers(max_slots=5)  # of its own: other tests count on what they left
+    server = servers(max_slots=5)  # a server of its own: other tests count on what they left
     one, other = prompts(text, 60)
     drafted = dict(temperature=0, ignore_eos=True, draft_length=4)
 

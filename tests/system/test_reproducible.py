@@ -34,7 +34,7 @@ def check(server, reference, concurrency, noise=False, **speculation):
     for i in order:
         prompt, options = REQUESTS[i]
         requests.append((i, (prompt, {**options, **speculation})))
-        if noise:  # neighbours in the batch that take other paths
+        if noise:  # neighbors in the batch that take other paths
             requests.append((None, (prompt, dict(max_tokens=7, top_k=50))))
             requests.append((None, (prompt, dict(max_tokens=9, temperature=0, draft_length=i % 5))))
     outputs = server.generate_all([request for _, request in requests], concurrency)

@@ -40,7 +40,7 @@ CONFIGURATIONS = {
 
 
 def transform(log_probabilities, output, parameters):
-    """{token: probability}, in the order that kernels/sampling/transform.h gives."""
+    """{token: probability}, in the order that kernels/sampling/transform/transform.h gives."""
     logits = list(log_probabilities)
     for token, count in collections.Counter(output).items():
         logits[token] -= parameters.get("presence_penalty", 0.0) + count * parameters.get("frequency_penalty", 0.0)

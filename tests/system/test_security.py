@@ -115,7 +115,7 @@ def guarded(tmp_path_factory):
 
 
 def all_methods():
-    """Of every service that any of the processes has, and some that none has."""
+    """The methods of every service that any of the processes has, and some that none has."""
     files = (pb.DESCRIPTOR, worker_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
     methods = [f"/{service.full_name}/{method.name}" for file in files for service in file.services_by_name.values()
                for method in service.methods]
@@ -127,7 +127,8 @@ def call_raw(channel, method, metadata):
     """The status of a call of an empty message."""
     call = channel.unary_stream(method)(b"", metadata=metadata, timeout=5)
     try:
-        # A message that says something is an answer; gRPC's own health ends a refused call with an empty one.
+        # A message that says something is an answer; gRPC's own health ends a refused call with an
+        # empty one.
         if any(call):
             call.cancel()
         return grpc.StatusCode.OK, ""
@@ -404,7 +405,7 @@ def test_certificates_are_replaced_under_running_streams(serve, authority, other
     identity.key.write_text("nonsense")
     with tls_channel(server.address, other_authority) as new:
         assert info(new).version
-    assert "TLS goes on with what was there before" in server.log()
+    assert "TLS keeps the earlier files" in server.log()
 
 
 # ---------------------------------------------------------------- workers
@@ -532,7 +533,8 @@ def test_another_user_reaches_no_socket(serve):
         for path in sockets:
             assert connect(path).startswith("answered"), f"its own user reaches {path.name}"
             assert connect(path, *nobody) == "PermissionError", path.name
-        # Each guard by itself: the socket's mode, then the question whose process it is that connects.
+        # Each guard by itself: the socket's mode, then the question whose process it is that
+        # connects.
         folder.chmod(0o755)
         for path in sockets:
             assert connect(path, *nobody) == "PermissionError", path.name
@@ -619,7 +621,8 @@ def test_the_search_finds_what_it_looks_for(guarded):
         assert harness.TELLTALE.search(text), text
     for text in ("want 0 or more", "gRPC's 1/2", "text/plain", "http://127.0.0.1/metrics", "allowed: [0, 1]"):
         assert not harness.TELLTALE.search(text), text
-    # Every system test looks through what a server says, and at nothing that gRPC says by itself, which has addresses.
+    # Every system test looks through what a server says, and at nothing that gRPC says by itself,
+    # which has addresses.
     with guarded.new_channel() as channel:
         assert harness.is_from_server(refused(lambda: info(channel, WRONG)))
     with grpc.insecure_channel("unix:/nowhere/at.sock", OWN) as channel:

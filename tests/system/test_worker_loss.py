@@ -49,7 +49,8 @@ def run_with_kills(server, name, modes):
                 last_pid = pid
                 kills += 1
     assert kills >= 2, "the streams ended before the kills"
-    # Of the 300 tokens before the first kill alone, two in three are accepted and one in five is recovered.
+    # Two in three of the 300 tokens before the first kill are accepted, and one in five is
+    # recovered.
     sources = [source for output in outputs for source in output.sources]
     assert sources.count(pb.TOKEN_SOURCE_ACCEPTED) >= 100 and sources.count(pb.TOKEN_SOURCE_RECOVERED) >= 40
     return outputs

@@ -1,4 +1,4 @@
-#include "common/tokenizer/pattern.h"
+#include "common/tokenizer/text/pattern.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/tokenizer/pattern_syntax.h"
+#include "common/tokenizer/text/pattern_syntax.h"
 
 namespace tandem {
 namespace {

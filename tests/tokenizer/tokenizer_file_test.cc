@@ -19,7 +19,7 @@
 namespace tandem {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TANDEM_ADDRESS_SANITIZER) || defined(TANDEM_THREAD_SANITIZER)
 constexpr int64_t kMaxGrowthBytes = INT64_MAX;  // the sanitizers' own memory drowns ours
 constexpr std::chrono::seconds kMaxTime(60);
 #else
@@ -33,7 +33,7 @@ int64_t PeakMemoryBytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// Of this process: what else runs on the machine must not decide.
+// Processor time of this process: other work on the machine must not decide.
 std::chrono::nanoseconds ProcessorTime() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

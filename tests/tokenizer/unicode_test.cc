@@ -1,4 +1,4 @@
-#include "common/tokenizer/unicode.h"
+#include "common/tokenizer/text/unicode.h"
 
 #include <gtest/gtest.h>
 

@@ -14,12 +14,12 @@
 namespace tandem {
 namespace {
 
-class CrashingModel final : public LlamaModel {
+class CrashingModel final : public LanguageModel {
  public:
-  CrashingModel(std::unique_ptr<LlamaModel> model, int32_t bomb)
+  CrashingModel(std::unique_ptr<LanguageModel> model, int32_t bomb)
       : model_(std::move(model)), bomb_(bomb) {}
 
-  const ModelConfig& config() const override { return model_->config(); }
+  const ModelDescription& description() const override { return model_->description(); }
   uint64_t weight_bytes() const override { return model_->weight_bytes(); }
   uint64_t progress() const override { return model_->progress(); }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
@@ -32,14 +32,14 @@ class CrashingModel final : public LlamaModel {
   }
 
  private:
-  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<LanguageModel> model_;
   int32_t bomb_;
 };
 
 absl::Status Serve(const std::string& listen, const WorkerModelOptions& options, int32_t bomb) {
   TANDEM_ASSIGN_OR_RETURN(const Address address, Address::Parse(listen));
   auto threads = std::make_unique<ThreadPool>(options.threads);
-  TANDEM_ASSIGN_OR_RETURN(auto llama, LlamaModel::Load(options.folder, threads.get()));
+  TANDEM_ASSIGN_OR_RETURN(auto llama, LanguageModel::Load(options.folder, threads.get()));
   TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
   TANDEM_ASSIGN_OR_RETURN(
       const auto model, WorkerModel::Create(options, std::move(threads),

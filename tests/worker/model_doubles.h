@@ -8,22 +8,22 @@
 #include <utility>
 #include <vector>
 
-#include "common/model/llama.h"
+#include "common/model/language_model.h"
 #include "common/status.h"
 
 namespace tandem::testing {
 
 // Counts rows and computes nothing: for tests of bookkeeping.
-class RowCountingModel final : public LlamaModel {
+class RowCountingModel final : public LanguageModel {
  public:
   RowCountingModel() {
-    config_.vocabulary_size = 16;
-    config_.max_position_embeddings = 1024;
-    config_.num_layers = 1;
-    config_.num_kv_heads = 1;
-    config_.head_size = 1;
+    description_.vocabulary_size = 16;
+    description_.max_position_embeddings = 1024;
+    description_.num_layers = 1;
+    description_.attention.num_kv_heads = 1;
+    description_.attention.head_size = 1;
   }
-  const ModelConfig& config() const override { return config_; }
+  const ModelDescription& description() const override { return description_; }
   uint64_t weight_bytes() const override { return 0; }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
     for (const ForwardItem& item : items) item.cache->Grow(item.token_ids.size());
@@ -31,22 +31,22 @@ class RowCountingModel final : public LlamaModel {
   }
 
  private:
-  ModelConfig config_;
+  ModelDescription description_;
 };
 
 // A real model whose logits are NaN in every row that follows `poison`, and that fails as a whole
 // when it is fed `bomb`.
-class PoisonedModel final : public LlamaModel {
+class PoisonedModel final : public LanguageModel {
  public:
-  PoisonedModel(std::unique_ptr<LlamaModel> model, int32_t poison, int32_t bomb)
+  PoisonedModel(std::unique_ptr<LanguageModel> model, int32_t poison, int32_t bomb)
       : model_(std::move(model)), poison_(poison), bomb_(bomb) {}
 
-  const ModelConfig& config() const override { return model_->config(); }
+  const ModelDescription& description() const override { return model_->description(); }
   uint64_t weight_bytes() const override { return model_->weight_bytes(); }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
     TANDEM_ASSIGN_OR_RETURN(const LogitsView logits, model_->Forward(items));
     logits_.clear();
-    const size_t vocabulary_size = config().vocabulary_size;
+    const size_t vocabulary_size = description().vocabulary_size;
     size_t row = 0;
     for (const ForwardItem& item : items) {
       for (int32_t token : item.token_ids) {
@@ -62,7 +62,7 @@ class PoisonedModel final : public LlamaModel {
   }
 
  private:
-  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<LanguageModel> model_;
   int32_t poison_;
   int32_t bomb_;
   std::vector<float> logits_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <random>
@@ -10,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/rpc/slot_open.h"
 #include "common/token_hash.h"
-#include "kernels/sampling/transform.h"
-#include "services/draft/draft_session.h"
+#include "kernels/sampling/transform/transform.h"
+#include "services/draft/drafter_session.h"
 #include "services/verifier/verifier_session.h"
+#include "services/worker/slots/slot_open.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/model_doubles.h"
@@ -52,6 +53,12 @@ SamplingParams Greedy() {
   return params;
 }
 
+SamplingParams Sampled() {
+  SamplingParams params;
+  params.seed = 1;
+  return params;
+}
+
 // A worker and a session without a stream.
 template <typename Session, typename Command, typename Reply>
 class DirectSession {
@@ -72,7 +79,7 @@ class DirectSession {
   Session session_;
 };
 using DirectVerifier = DirectSession<VerifierSession, v1::VerifierCommand, v1::VerifierReply>;
-using DirectDraft = DirectSession<DraftSession, v1::DraftCommand, v1::DraftReply>;
+using DirectDraft = DirectSession<DrafterSession, v1::DraftCommand, v1::DraftReply>;
 
 class PagesTest : public ::testing::Test {
  protected:
@@ -92,10 +99,10 @@ class PagesTest : public ::testing::Test {
     draft_.reset();
     verifier_.reset();
     auto threads = std::make_unique<ThreadPool>(1);
-    std::unique_ptr<LlamaModel> llama = *LlamaModel::Load(folder_->path(), threads.get());
+    std::unique_ptr<LanguageModel> llama = *LanguageModel::Load(folder_->path(), threads.get());
     WorkerModelOptions options;
     options.folder = folder_->path();
-    options.kv_cache_bytes = num_pages * HostKvMemory::PageBytes(llama->config());
+    options.kv_cache_bytes = num_pages * HostKvMemory::PageBytes(llama->description());
     options.max_context = std::min(kMaxContext, num_pages * kPageRows);
     if (poisoned) {
       llama = std::make_unique<testing::PoisonedModel>(std::move(llama), kPoison, kBomb);
@@ -165,12 +172,35 @@ class PagesTest : public ::testing::Test {
     EXPECT_EQ(reply.propose().num_free_pages(), num_free());
     return reply.propose().results(0);
   }
+  // Opens an `inline` ring with one entry at both sessions. Returns the reference of its first
+  // block.
+  v1::RingReference OpenRing() {
+    v1::VerifierCommand create;
+    create.mutable_create_ring()->set_transport(v1::RING_TRANSPORT_INLINE);
+    create.mutable_create_ring()->set_entries(1);
+    create.mutable_create_ring()->set_rows_per_entry(2);
+    create.mutable_create_ring()->set_vocabulary_size(kVocabularySize);
+    v1::RingReference ring;
+    ring.set_ring_epoch(verifier_->Call(create).create_ring().ring_epoch());
+    ring.set_sequence(1);
+    v1::VerifierCommand confirm;
+    confirm.mutable_confirm_ring()->set_ring_epoch(ring.ring_epoch());
+    EXPECT_TRUE(verifier_->Call(confirm).has_confirm_ring());
+    v1::DraftCommand open;
+    open.mutable_open_ring()->set_transport(v1::RING_TRANSPORT_INLINE);
+    open.mutable_open_ring()->set_ring_epoch(ring.ring_epoch());
+    open.mutable_open_ring()->set_entries(1);
+    open.mutable_open_ring()->set_rows_per_entry(2);
+    open.mutable_open_ring()->set_vocabulary_size(kVocabularySize);
+    EXPECT_TRUE(draft_->Call(open).has_open_ring());
+    return ring;
+  }
   // What the model says after `tokens`, without a worker.
   static int32_t NextToken(const Tokens& tokens) {
     ThreadPool threads(1);
-    const auto model = *LlamaModel::Load(folder_->path(), &threads);
-    const auto pages =
-        *KvPagePool::Create(model->config(), HostKvMemory::Bytes(model->config(), tokens.size()));
+    const auto model = *LanguageModel::Load(folder_->path(), &threads);
+    const auto pages = *KvPagePool::Create(
+        model->description(), HostKvMemory::Bytes(model->description(), tokens.size()));
     KvCache cache(pages.get(), tokens.size());
     const ForwardItem item{.cache = &cache, .token_ids = tokens, .parents = {}, .num_logits = 1};
     const LogitsView logits = *model->Forward(std::span(&item, 1));
@@ -182,7 +212,7 @@ class PagesTest : public ::testing::Test {
   std::unique_ptr<WorkerModel> worker_;
   std::unique_ptr<DirectVerifier> verifier_;
   std::unique_ptr<DirectDraft> draft_;
-  std::map<uint32_t, uint64_t> numbers_;  // of the last command to each slot
+  std::map<uint32_t, uint64_t> numbers_;  // [slot]: number of the last command to the slot
 };
 testing::TempDir* PagesTest::folder_ = nullptr;
 
@@ -199,7 +229,7 @@ TEST_F(PagesTest, AContextThatThePagesCutIsToldAsSuch) {
   options.folder = folder_->path();
   const auto describe = [&] { return (*WorkerModel::Load(options))->Describe(); };
   EXPECT_FALSE(describe().context_limited_by_pages());
-  options.kv_cache_bytes = 2 * HostKvMemory::PageBytes(worker_->model().config());
+  options.kv_cache_bytes = 2 * HostKvMemory::PageBytes(worker_->model().description());
   EXPECT_EQ(describe().max_context_tokens(), 2 * kPageRows);
   EXPECT_TRUE(describe().context_limited_by_pages());
   options.max_context = 2 * kPageRows;  // no more is wanted
@@ -391,15 +421,15 @@ TEST_F(PagesTest, WithoutAPageNothingChangesAndEarlierItemsKeepTheirs) {
 
 TEST_F(PagesTest, AnItemWithoutPagesForItsDraftsIsRefusedAsAWhole) {
   Start(3);
-  const Tokens neighbour = Text(70, 1);
-  Prompt(0, neighbour);
+  const Tokens neighbor = Text(70, 1);
+  Prompt(0, neighbor);
   EXPECT_EQ(num_free(), 1u);
   const Tokens tokens = Text(62, 2);
   v1::VerifierCommand command;
   v1::VerifyItem& drafted = *command.mutable_verify()->add_items();
   drafted = Item(1, tokens, 0, 62);
   for (int i = 0; i < 3; ++i) drafted.add_draft_token_ids(20);
-  const Tokens more = Joined(neighbour, {7});
+  const Tokens more = Joined(neighbor, {7});
   *command.mutable_verify()->add_items() = Item(0, more, 70, 71);
   const v1::VerifierReply reply = verifier_->Call(command);
   EXPECT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
@@ -409,6 +439,55 @@ TEST_F(PagesTest, AnItemWithoutPagesForItsDraftsIsRefusedAsAWhole) {
   EXPECT_EQ(proposed.state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
   EXPECT_EQ(proposed.state().cached_len(), 0);
   EXPECT_EQ(num_free(), 1u);
+}
+
+TEST_F(PagesTest, ARefusedVerifyItemLeavesItsRingBlockForTheNextAttempt) {
+  Start(2);
+  Prompt(0, Text(70, 1));
+  EXPECT_EQ(num_free(), 0u);
+  const v1::RingReference ring = OpenRing();
+  v1::VerifierCommand chunk;
+  const std::vector<float> row(kVocabularySize, -std::log(static_cast<float>(kVocabularySize)));
+  *chunk.mutable_log_prob_chunk()->mutable_ring() = ring;
+  chunk.mutable_log_prob_chunk()->set_rows(1);
+  chunk.mutable_log_prob_chunk()->set_data(row.data(), row.size() * sizeof(float));
+  EXPECT_EQ(verifier_->Call(chunk).kind_case(), v1::VerifierReply::KIND_NOT_SET);
+  v1::VerifyItem item = Item(1, Text(10, 2), 0, 10);
+  *item.mutable_open() = ToSlotOpen(Sampled(), 10);
+  item.add_draft_token_ids(20);
+  *item.mutable_ring() = ring;
+  EXPECT_EQ(Verify(item).state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  Close(0);
+  const v1::VerifyResult judged = Verify(item);
+  EXPECT_EQ(judged.state().code(), v1::WORKER_CODE_OK) << judged.state().message();
+  EXPECT_EQ(judged.ring_error(), "");
+  // A block is judged once.
+  v1::VerifyItem again = Item(2, Text(10, 3), 0, 10);
+  *again.mutable_open() = ToSlotOpen(Sampled(), 10);
+  again.add_draft_token_ids(20);
+  *again.mutable_ring() = ring;
+  EXPECT_NE(Verify(again).ring_error(), "");
+}
+
+TEST_F(PagesTest, ARefusedProposeItemGivesItsRingEntryBack) {
+  Start(2);
+  Prompt(0, Text(70, 1));
+  EXPECT_EQ(num_free(), 0u);
+  const Tokens tokens = Text(10, 2);
+  v1::DraftCommand command;
+  v1::ProposeItem& item = *command.mutable_propose()->add_items();
+  *item.mutable_at() = At(1, tokens, 0);
+  *item.mutable_open() = ToSlotOpen(Sampled(), 10);
+  item.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  item.set_draft_length(2);
+  *item.mutable_ring() = OpenRing();
+  const v1::ProposeResult refused = draft_->Call(command).propose().results(0);
+  EXPECT_EQ(refused.state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
+  Close(0);
+  item.mutable_ring()->set_sequence(2);
+  const v1::ProposeResult proposed = draft_->Call(command).propose().results(0);
+  EXPECT_EQ(proposed.state().code(), v1::WORKER_CODE_OK) << proposed.state().message();
+  EXPECT_EQ(proposed.draft_token_ids_size(), 2);
 }
 
 TEST_F(PagesTest, ARollbackFreesItsPagesBeforeNewOnesAreTaken) {
@@ -439,14 +518,14 @@ TEST_F(PagesTest, AThousandIdleSlotsHoldNoPage) {
   Start(2);
   WorkerModelOptions options;
   EXPECT_EQ(options.max_slots, 64u) << "unless told otherwise";
-  CachePool caches(*KvPagePool::Create(worker_->model().config(),
-                                       2 * HostKvMemory::PageBytes(worker_->model().config())),
+  CachePool caches(*KvPagePool::Create(worker_->model().description(),
+                                       2 * HostKvMemory::PageBytes(worker_->model().description())),
                    1000, kMaxContext);
   SlotTable table(&caches, kVocabularySize, 1000);
   for (uint32_t slot = 0; slot < 1000; ++slot) {
     const v1::SlotOpen open = Open(10);
-    ASSERT_EQ(table.Check(testing::PointAt(slot, 1, 1, {}, 0), &open).verdict,
-              SlotTable::Verdict::kExecute);
+    ASSERT_EQ(table.Check(testing::PointAt(slot, 1, 1, {}, 0), &open).action,
+              SlotTable::Action::kExecute);
   }
   EXPECT_EQ(caches.num_free(), 0u);
   EXPECT_EQ(caches.pages().num_free(), 2u);

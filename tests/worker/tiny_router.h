@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/rpc/protocol.h"
-#include "common/rpc/slot_open.h"
 #include "common/token_hash.h"
+#include "services/worker/slots/slot_open.h"
 #include "tandem/v1/worker.grpc.pb.h"
 #include "tests/worker/worker_client.h"
 
@@ -87,7 +87,7 @@ struct TinySequence {
   uint64_t draft_number = 0;
   uint64_t verifier_number = 0;
   uint64_t ring_sequence = 0;
-  // Of the last round.
+  // Figures of the last round.
   size_t num_drafted = 0;
   size_t num_accepted = 0;
   std::string ring_error;

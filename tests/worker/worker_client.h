@@ -17,7 +17,7 @@
 #include "common/rpc/async_tag.h"
 #include "common/rpc/client_stream.h"
 #include "common/rpc/worker_channel.h"
-#include "services/worker/worker_server.h"
+#include "services/worker/session/worker_server.h"
 
 namespace tandem::testing {
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/sampling/transform.h"
-#include "services/draft/draft_session.h"
+#include "kernels/sampling/transform/transform.h"
+#include "services/draft/drafter_server.h"
 #include "services/verifier/verifier_server.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -95,14 +95,8 @@ class WorkerSessionTest : public ::testing::Test {
     draft_server_.reset();
     draft_model_ = LoadWorkerModel(model, poisoned);
     const Address address = *Address::Parse("unix:" + (dir_ / "draft.sock").string());
-    const WorkerModel* worker_model = draft_model_.get();
-    draft_server_ = std::make_unique<testing::RunningServer>(*DraftServer::Start(
-        address,
-        [worker_model] {
-          return std::make_unique<DraftSession>(
-              worker_model, testing::MakeProposerUnderTest(worker_model->model()));
-        },
-        [worker_model] { return worker_model->model().progress(); }));
+    draft_server_ = std::make_unique<testing::RunningServer>(
+        *StartDrafterServer(address, *draft_model_, testing::MakeProposerUnderTest));
     draft_ = std::make_unique<DraftClient>(draft_server_->address());
     testing::Attach<DraftClient, v1::DraftCommand>(*draft_, kSlots);
   }
@@ -188,9 +182,9 @@ class WorkerSessionTest : public ::testing::Test {
   // What the target alone says, greedily: no worker, no gRPC.
   static std::vector<int32_t> DecodeDirectly(size_t num_tokens) {
     ThreadPool threads(1);
-    const auto model = *LlamaModel::Load(Folder(kTarget), &threads);
-    const auto pages =
-        *KvPagePool::Create(model->config(), HostKvMemory::Bytes(model->config(), kContext));
+    const auto model = *LanguageModel::Load(Folder(kTarget), &threads);
+    const auto pages = *KvPagePool::Create(model->description(),
+                                           HostKvMemory::Bytes(model->description(), kContext));
     KvCache cache(pages.get(), kContext);
     std::vector<int32_t> tokens = kPrompt;
     std::vector<int32_t> lacking = kPrompt;
@@ -420,24 +414,24 @@ TEST_F(WorkerSessionTest, PrefillChunksMixWithDecoding) {
   EXPECT_EQ(Verify(item).next_token_id(), prefilling.tokens.back());
 }
 
-TEST_F(WorkerSessionTest, BadVerifyItemsAreRefusedAndNeighboursAreNot) {
+TEST_F(WorkerSessionTest, BadVerifyItemsAreRefusedAndNeighborsAreNot) {
   StartVerifier();
-  TinySequence neighbour(kPrompt, Greedy());
+  TinySequence neighbor(kPrompt, Greedy());
   TinySequence victim(kPrompt, Greedy());
   victim.slot = 1;
-  neighbour.Round(nullptr, *verifier_, 0);
+  neighbor.Round(nullptr, *verifier_, 0);
   victim.Round(nullptr, *verifier_, 0);
   const auto expect_refused = [&](const char* what, v1::WorkerCode code, auto change) {
     v1::VerifierCommand command;
     v1::VerifyItem& bad = *command.mutable_verify()->add_items();
     bad = victim.NextVerify({1, 2});
     change(bad);
-    *command.mutable_verify()->add_items() = neighbour.NextVerify({});
+    *command.mutable_verify()->add_items() = neighbor.NextVerify({});
     const v1::VerifierReply reply = verifier_->Call(command);
     const v1::SlotState& state = reply.verify().results(0).state();
     EXPECT_EQ(state.code(), code) << what << ": " << state.message();
     EXPECT_THAT(state.message(), HasSubstr(what));
-    neighbour.Commit({}, reply.verify().results(1));
+    neighbor.Commit({}, reply.verify().results(1));
   };
   const auto kInvalid = v1::WORKER_CODE_INVALID_ARGUMENT;
   expect_refused("token_ids[0]", kInvalid, [](v1::VerifyItem& i) { i.set_token_ids(0, 64); });
@@ -560,9 +554,9 @@ TEST_F(WorkerSessionTest, SlotsDropOutOfABatchAsTheyHaveTheirTokens) {
   }
 }
 
-TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndNeighboursAreNot) {
+TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndNeighborsAreNot) {
   StartDraft(kOther);
-  TinySequence neighbour(kPrompt, Greedy());
+  TinySequence neighbor(kPrompt, Greedy());
   TinySequence victim(kPrompt, Sampled(false));
   victim.slot = 1;
   const auto expect_refused = [&](const char* what, v1::WorkerCode code, auto change) {
@@ -572,7 +566,7 @@ TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndNeighboursAreNot) {
     bad = victim.NextPropose(2);
     bad.mutable_ring()->set_ring_epoch(1);
     change(bad);
-    *command.mutable_propose()->add_items() = neighbour.NextPropose(1);
+    *command.mutable_propose()->add_items() = neighbor.NextPropose(1);
     const v1::DraftReply reply = draft_->Call(command);
     const v1::SlotState& state = reply.propose().results(0).state();
     EXPECT_EQ(state.code(), code) << what << ": " << state.message();
@@ -720,7 +714,7 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   EXPECT_EQ(reply.page_tokens(), 64);
   EXPECT_EQ(reply.num_pages(), kSlots * 2) << "as many as all slots can fill";
   EXPECT_EQ(reply.kv_cache_bytes(),
-            kSlots * HostKvMemory::Bytes(verifier_model_->model().config(), kContext));
+            kSlots * HostKvMemory::Bytes(verifier_model_->model().description(), kContext));
   EXPECT_GT(reply.weight_bytes(), 0);
   std::vector<int> transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
   const bool on_gpu = testing::BackendUnderTest() == "cuda";

@@ -1,5 +1,5 @@
-// The workers that the tests of sessions are about, on whichever device: each test program links one
-// implementation of this.
+// The workers that the tests of sessions use. Each test program links one implementation of these
+// functions, for the CPU or for a GPU.
 #ifndef TANDEM_TESTS_WORKER_WORKERS_UNDER_TEST_H_
 #define TANDEM_TESTS_WORKER_WORKERS_UNDER_TEST_H_
 
@@ -30,12 +30,12 @@ bool RunsFast();
 absl::StatusOr<std::unique_ptr<WorkerModel>> LoadWorkerUnderTest(
     const WorkerModelOptions& options, const std::optional<Faults>& faults);
 
-// Of a model that computes on a GPU: "cuda".
+// "cuda" for a model that computes on a GPU.
 std::string BackendUnderTest();
 
 // Null: the session's own.
-std::unique_ptr<Proposer> MakeProposerUnderTest(LlamaModel& model);
-std::unique_ptr<Judge> MakeJudgeUnderTest(LlamaModel& model);
+std::unique_ptr<Proposer> MakeProposerUnderTest(LanguageModel& model);
+std::unique_ptr<Judge> MakeJudgeUnderTest(LanguageModel& model);
 
 }  // namespace tandem::testing
 

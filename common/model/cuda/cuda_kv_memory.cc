@@ -2,17 +2,18 @@
 
 namespace tandem {
 
-uint64_t CudaKvMemory::PageBytes(const ModelConfig& config, DType dtype) {
-  return 2 * kPageRows * config.num_layers * config.num_kv_heads * config.head_size * SizeOf(dtype);
+uint64_t CudaKvMemory::PageBytes(const ModelDescription& model, DType dtype) {
+  return 2 * kPageRows * model.num_layers * model.attention.num_kv_heads *
+         model.attention.head_size * SizeOf(dtype);
 }
 
-CudaKvMemory::CudaKvMemory(const ModelConfig& config, DType dtype, void* data, size_t num_pages,
+CudaKvMemory::CudaKvMemory(const ModelDescription& model, DType dtype, void* data, size_t num_pages,
                            const DeviceStream* stream, bool spoils)
     : dtype_(dtype),
-      num_layers_(config.num_layers),
-      num_kv_heads_(config.num_kv_heads),
-      head_size_(config.head_size),
-      page_bytes_(PageBytes(config, dtype)),
+      num_layers_(model.num_layers),
+      num_kv_heads_(model.attention.num_kv_heads),
+      head_size_(model.attention.head_size),
+      page_bytes_(PageBytes(model, dtype)),
       data_(data),
       num_pages_(num_pages),
       stream_(stream),

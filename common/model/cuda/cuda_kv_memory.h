@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "common/model/kv_memory.h"
-#include "common/model/model_config.h"
+#include "common/model/kv/kv_memory.h"
+#include "common/model/model_description.h"
 #include "kernels/attention.h"
-#include "kernels/cuda/device_stream.h"
+#include "kernels/device/device_stream.h"
 #include "kernels/dtype.h"
 
 namespace tandem {
@@ -18,12 +18,12 @@ namespace tandem {
 // stream, between its passes.
 class CudaKvMemory final : public KvMemory {
  public:
-  static uint64_t PageBytes(const ModelConfig& config, DType dtype);
+  static uint64_t PageBytes(const ModelDescription& model, DType dtype);
 
   //   data    [num_pages * PageBytes]  in device memory; outlives this
   //   stream  the model's; outlives this
   // `spoils`: rows that were given back become NaN, as in debug builds of the CPU's.
-  CudaKvMemory(const ModelConfig& config, DType dtype, void* data, size_t num_pages,
+  CudaKvMemory(const ModelDescription& model, DType dtype, void* data, size_t num_pages,
                const DeviceStream* stream, bool spoils);
 
   // Of layer `layer`, for the kernels.

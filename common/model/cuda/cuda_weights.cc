@@ -93,15 +93,17 @@ class Uploader {
 
 // Calls `visit` with the bytes of each tensor, in no order.
 template <typename Visit>
-void VisitSizes(const LlamaWeights& weights, const Visit& visit) {
+void VisitSizes(const ModelWeights& weights, const Visit& visit) {
   const auto linear = [&](const Linear& it) {
     visit(WeightBytes(it));
     visit(it.bias.size() * sizeof(float));
   };
   linear(weights.embedding);
-  for (const LlamaLayerWeights& layer : weights.layers) {
-    visit(layer.attention_norm.size() * sizeof(float));
-    visit(layer.mlp_norm.size() * sizeof(float));
+  for (const LayerWeights& layer : weights.layers) {
+    for (const std::vector<float>* norm :
+         {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm}) {
+      visit(norm->size() * sizeof(float));
+    }
     for (const Linear* it : {&layer.query, &layer.key, &layer.value, &layer.attention_output,
                              &layer.gate, &layer.up, &layer.down}) {
       linear(*it);
@@ -113,24 +115,26 @@ void VisitSizes(const LlamaWeights& weights, const Visit& visit) {
 
 }  // namespace
 
-uint64_t CudaWeights::Bytes(const LlamaWeights& weights) {
+uint64_t CudaWeights::Bytes(const ModelWeights& weights) {
   uint64_t bytes = 0;
   VisitSizes(weights, [&](size_t size) { bytes += DeviceArena::Rounded(size); });
   return bytes;
 }
 
-absl::StatusOr<CudaWeights> CudaWeights::Upload(const LlamaWeights& weights, DeviceArena& arena,
+absl::StatusOr<CudaWeights> CudaWeights::Upload(const ModelWeights& weights, DeviceArena& arena,
                                                 const DeviceStream& stream,
                                                 const std::function<void(uint64_t)>& on_progress) {
   TANDEM_ASSIGN_OR_RETURN(Uploader uploader, Uploader::Create(arena, stream, on_progress));
   CudaWeights copy;
   TANDEM_ASSIGN_OR_RETURN(copy.embedding, uploader.Copy(weights.embedding, "the embedding"));
-  for (const LlamaLayerWeights& layer : weights.layers) {
+  for (const LayerWeights& layer : weights.layers) {
     CudaLayerWeights to;
     TANDEM_ASSIGN_OR_RETURN(to.attention_norm, uploader.Copy(layer.attention_norm, "a norm"));
     TANDEM_ASSIGN_OR_RETURN(to.query, uploader.Copy(layer.query, "q_proj"));
     TANDEM_ASSIGN_OR_RETURN(to.key, uploader.Copy(layer.key, "k_proj"));
     TANDEM_ASSIGN_OR_RETURN(to.value, uploader.Copy(layer.value, "v_proj"));
+    TANDEM_ASSIGN_OR_RETURN(to.query_norm, uploader.Copy(layer.query_norm, "a norm of heads"));
+    TANDEM_ASSIGN_OR_RETURN(to.key_norm, uploader.Copy(layer.key_norm, "a norm of heads"));
     TANDEM_ASSIGN_OR_RETURN(to.attention_output, uploader.Copy(layer.attention_output, "o_proj"));
     TANDEM_ASSIGN_OR_RETURN(to.mlp_norm, uploader.Copy(layer.mlp_norm, "a norm"));
     TANDEM_ASSIGN_OR_RETURN(to.gate, uploader.Copy(layer.gate, "gate_proj"));

@@ -1,4 +1,4 @@
-// The weights of a Llama decoder in device memory.
+// The weights of a decoder in device memory.
 #ifndef TANDEM_COMMON_MODEL_CUDA_CUDA_WEIGHTS_H_
 #define TANDEM_COMMON_MODEL_CUDA_CUDA_WEIGHTS_H_
 
@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/llama_weights.h"
-#include "kernels/cuda/device_arena.h"
-#include "kernels/cuda/device_stream.h"
+#include "common/model/model_weights.h"
+#include "kernels/device/device_arena.h"
+#include "kernels/device/device_stream.h"
 #include "kernels/dtype.h"
 
 namespace tandem {
 
-// As Linear and LlamaLayerWeights, with pointers into device memory.
+// As Linear and LayerWeights, with pointers into device memory.
 struct CudaLinear {
   const void* weight = nullptr;  // [out_features, in_features]
   DType dtype = DType::kBF16;
@@ -29,6 +29,8 @@ struct CudaLayerWeights {
   CudaLinear query;
   CudaLinear key;
   CudaLinear value;
+  const float* query_norm = nullptr;  // null: the model has no head norms
+  const float* key_norm = nullptr;
   CudaLinear attention_output;
   const float* mlp_norm = nullptr;
   CudaLinear gate;
@@ -43,13 +45,13 @@ struct CudaWeights {
   CudaLinear output;  // the embedding's memory where they are tied
 
   // Device memory that Upload takes.
-  static uint64_t Bytes(const LlamaWeights& weights);
+  static uint64_t Bytes(const ModelWeights& weights);
 
   // Copies all of `weights` into `arena` through two pieces of pinned memory, the next being filled
   // while the device fetches the last. Done on return; `weights` are no longer needed then.
   // `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the arena is too
   // small; other errors are the device's.
-  static absl::StatusOr<CudaWeights> Upload(const LlamaWeights& weights, DeviceArena& arena,
+  static absl::StatusOr<CudaWeights> Upload(const ModelWeights& weights, DeviceArena& arena,
                                             const DeviceStream& stream,
                                             const std::function<void(uint64_t)>& on_progress);
 };

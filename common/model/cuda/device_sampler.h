@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/status.h"
-#include "kernels/cuda/device_stream.h"
+#include "kernels/device/device_stream.h"
 #include "kernels/sampling/draw.h"
-#include "kernels/sampling/sampling_params.h"
-#include "kernels/sampling/token_counts.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/sampling_params.h"
+#include "kernels/sampling/transform/token_counts.h"
+#include "kernels/sampling/transform/transform.h"
 #include "kernels/sampling/verify_block.h"
 
 namespace tandem {

@@ -7,33 +7,15 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "kernels/cuda/device_graph.h"
-#include "kernels/cuda/device_stream.h"
+#include "common/model/cuda/pass_shape.h"
+#include "kernels/device/device_graph.h"
+#include "kernels/device/device_stream.h"
 
 namespace tandem {
-
-// What the launches of a pass depend on. All else (positions, pages, lengths, ids) its kernels read
-// in device memory, where it is told anew before each pass.
-struct PassShape {
-  size_t rows = 0;
-  size_t tiles = 0;           // of attention
-  size_t max_blocks = 0;      // of the longest row's keys, or more
-  uint64_t wants_logits = 0;  // bit i: row i does
-  bool has_paths = false;
-  const int32_t* token_ids = nullptr;  // in device memory, in place of those that are told
-
-  bool operator<(const PassShape& other) const { return Tied() < other.Tied(); }
-
- private:
-  std::tuple<size_t, size_t, size_t, uint64_t, bool, const int32_t*> Tied() const {
-    return {rows, tiles, max_blocks, wants_logits, has_paths, token_ids};
-  }
-};
 
 // Used by the thread that enqueues passes.
 class PassGraphs {

@@ -10,19 +10,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ring/ring_rows.h"
-#include "kernels/cuda/device_stream.h"
-#include "kernels/cuda/ipc.h"
+#include "kernels/device/device_stream.h"
+#include "kernels/device/ipc.h"
 
 namespace tandem {
 
-// Memory: a row of the nonce, padded to kNonceBytes, then the entries' rows. One event for each
-// entry, pooled: made once, recorded anew with each block.
+// The memory holds the nonce, padded to kNonceBytes, and then the entries' rows. Each entry has one
+// event, which is made once and recorded again with each block.
 class CudaRingRows final : public RingRows {
  public:
   static constexpr size_t kNonceBytes = 256;
 
-  // Of the GPU that the calling thread uses; the nonce goes there on `stream`. `stream` must outlive
-  // it. RESOURCE_EXHAUSTED: the GPU has not so much memory left; other errors: it cannot share.
+  // Takes memory of the GPU that the calling thread uses, and copies the nonce there on `stream`,
+  // which must outlive the rows. RESOURCE_EXHAUSTED: the GPU does not have enough memory left. Any
+  // other error: the GPU cannot share memory.
   static absl::StatusOr<std::unique_ptr<RingRows>> Create(const RingGeometry& geometry,
                                                           uint64_t nonce,
                                                           const DeviceStream* stream);
@@ -38,7 +39,8 @@ class CudaRingRows final : public RingRows {
 
   RingGeometry geometry_;
   const DeviceStream* stream_;
-  uint64_t nonce_ = 0;  // on its way: where waiting failed, it is copied when the memory is freed
+  // The source of the copy. If waiting for the copy failed, it ends when the memory is freed.
+  uint64_t nonce_ = 0;
   ExportedMemory memory_;
   std::vector<DeviceEvent> ready_;
   std::vector<RingHandle> handles_;
@@ -61,7 +63,7 @@ class OpenedCudaRingRows final : public OpenedRingRows {
 
   RingGeometry geometry_;
   const DeviceStream* stream_;
-  uint64_t nonce_ = 0;  // on its way, as in CudaRingRows
+  uint64_t nonce_ = 0;  // source of a copy, as in CudaRingRows
   ImportedMemory memory_;
   std::vector<DeviceEvent> ready_;
 };

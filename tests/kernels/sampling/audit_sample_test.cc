@@ -10,10 +10,10 @@
 
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/reference.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/transform.h"
 #include "tests/kernels/sampling/random_rows.h"
 
-namespace tandem::testing {
+namespace tandem::testing::audit_sample_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -38,9 +38,10 @@ TEST(SampleForAuditTest, PutsTheTokenBetweenItsCumulativeSums) {
   }
 }
 
-TEST(SampleForAuditTest, ComparesTheTokenWithTheDraftersFavourite) {
+TEST(SampleForAuditTest, ComparesTheTokenWithTheDraftersFavorite) {
   const std::vector<float> p = LogOf({0.125, 0.5, 0, 0.375});
-  const std::vector<float> q = LogOf({0.25, 0.375, 0, 0.375});  // of two equals, the lower id
+  const std::vector<float> q =
+      LogOf({0.25, 0.375, 0, 0.375});  // the mode is the lower id of two equal ones
   const DrawKey key{.seed = 7, .position = 1};
   EXPECT_NEAR(SampleForAudit(p, q, /*drafted=*/0, 1, key).draft_mode_excess, 0.5, 1e-7);
   EXPECT_NEAR(SampleForAudit(p, q, /*drafted=*/3, 3, key).draft_mode_excess, -0.5, 1e-7);
@@ -92,4 +93,4 @@ TEST(SampleForAuditTest, StaysBelowOneWhereTheSumsRoundUp) {
 }
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem::testing::audit_sample_test

@@ -9,13 +9,13 @@
 #include <random>
 #include <vector>
 
-#include "kernels/sampling/coupled_noise.h"
+#include "kernels/sampling/random/coupled_noise.h"
 #include "kernels/sampling/reference.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/transform.h"
 #include "tests/kernels/sampling/param_sets.h"
 #include "tests/kernels/sampling/random_rows.h"
 
-namespace tandem::testing {
+namespace tandem::testing::draw_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -193,4 +193,4 @@ TEST_F(DrawDraftTokenTest, RefusesLogitsThatAreNotFinite) {
 }
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem::testing::draw_test

@@ -13,13 +13,13 @@
 #include "hwy/targets.h"
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/reference.h"
-#include "kernels/sampling/row_kernels.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/row_kernels.h"
+#include "kernels/sampling/transform/transform.h"
 #include "kernels/sampling/verify_block.h"
 #include "tests/kernels/sampling/param_sets.h"
 #include "tests/kernels/sampling/random_rows.h"
 
-namespace tandem::testing {
+namespace tandem::testing::instruction_set_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(All, InstructionSetTest,
                          [](const auto& test) { return std::string(hwy::TargetName(test.param)); });
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem::testing::instruction_set_test

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/sampling/sampling_params.h"
+#include "kernels/sampling/transform/sampling_params.h"
 
 namespace tandem::testing {
 

@@ -1,4 +1,4 @@
-#include "kernels/sampling/philox.h"
+#include "kernels/sampling/random/philox.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/transform.h"
 
 #include <gtest/gtest.h>
 
@@ -11,13 +11,13 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/sampling/cuts.h"
 #include "kernels/sampling/reference.h"
-#include "kernels/sampling/row_kernels.h"
+#include "kernels/sampling/transform/cuts.h"
+#include "kernels/sampling/transform/row_kernels.h"
 #include "tests/kernels/sampling/param_sets.h"
 #include "tests/kernels/sampling/random_rows.h"
 
-namespace tandem::testing {
+namespace tandem::testing::transform_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -114,7 +114,7 @@ TEST_P(HugeVocabularyTest, AgreesWithTheReference) {
     }
     EXPECT_NEAR(sum, 1.0, 1e-5);
     // Among so many near-equal tokens the float exponentials may move the cut of top-p by a
-    // neighbour.
+    // neighbor.
     EXPECT_LE(kept_differently, 2u);
   }
 }
@@ -174,7 +174,7 @@ TEST(LogProbsTest, TopPCountsWhatTopKLeft) {
   // p = 0.4, 0.3, 0.2, 0.1; of the first two, 4/7 and 3/7.
   SamplingParams params;
   params.top_k = 2;
-  params.top_p = 0.55f;  // of four tokens it would keep two
+  params.top_p = 0.55f;  // it would keep two of four tokens
   const std::vector<float> row =
       LogProbsOf({std::log(0.4f), std::log(0.3f), std::log(0.2f), std::log(0.1f)}, params);
   EXPECT_EQ(row[0], 0.0f);
@@ -317,4 +317,4 @@ TEST(LargestEntriesTest, AreThoseOfAFullSort) {
 }
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem::testing::transform_test

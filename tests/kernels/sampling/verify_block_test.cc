@@ -14,11 +14,11 @@
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/log_probs_report.h"
 #include "kernels/sampling/reference.h"
-#include "kernels/sampling/transform.h"
+#include "kernels/sampling/transform/transform.h"
 #include "tests/kernels/sampling/param_sets.h"
 #include "tests/kernels/sampling/random_rows.h"
 
-namespace tandem::testing {
+namespace tandem::testing::verify_block_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -373,4 +373,4 @@ TEST(IsDraftRowValidTest, TellsDistributionsFromOtherRows) {
 }
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem::testing::verify_block_test

@@ -1,0 +1,43 @@
+// The router's engine, the draft worker and the verifier in one process, with queues in memory in
+// the place of gRPC: what the split into three processes is measured against.
+#ifndef TANDEM_BENCH_SUPPORT_ONE_PROCESS_H_
+#define TANDEM_BENCH_SUPPORT_ONE_PROCESS_H_
+
+#include <filesystem>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "tandem/v1/generate.pb.h"
+
+namespace tandem::bench {
+
+struct OneProcessOptions {
+  std::filesystem::path target;
+  std::filesystem::path draft;
+  int threads = 1;  // threads of each worker, as in the three processes
+  size_t max_slots = 1;
+  size_t max_context = 512;
+};
+
+// Three threads stand for the three processes: each runs what its process runs, with its sessions,
+// models and log-prob ring.
+class OneProcess {
+ public:
+  // Returns when both workers are attached and the ring is there.
+  static absl::StatusOr<std::unique_ptr<OneProcess>> Start(const OneProcessOptions& options);
+  ~OneProcess();
+  OneProcess(const OneProcess&) = delete;
+  OneProcess& operator=(const OneProcess&) = delete;
+
+  // All responses as one, with the completion. One at a time.
+  absl::StatusOr<v1::GenerateResponse> Generate(const v1::GenerateRequest& request);
+
+ private:
+  struct Impl;
+  explicit OneProcess(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem::bench
+
+#endif  // TANDEM_BENCH_SUPPORT_ONE_PROCESS_H_

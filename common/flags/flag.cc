@@ -1,0 +1,64 @@
+#include "common/flags/flag.h"
+
+#include <cctype>
+
+namespace tandem {
+
+std::string_view ProgramName(Program program) {
+  switch (program) {
+    case Program::kRouter:
+      return "tandem-router";
+    case Program::kVerifier:
+      return "tandem-verifier";
+    case Program::kDraft:
+      return "tandem-draft";
+    case Program::kServe:
+      return "tandem serve";
+    case Program::kGenerate:
+      return "tandem generate";
+    case Program::kBench:
+      return "tandem bench";
+    case Program::kBenchServe:
+      return "tandem bench serve";
+    case Program::kTokenize:
+      return "tandem tokenize";
+    case Program::kInfo:
+      return "tandem info";
+    case Program::kTop:
+      return "tandem top";
+    case Program::kHealthcheck:
+      return "tandem healthcheck";
+  }
+  return "";
+}
+
+bool IsCommand(Program program) { return program >= Program::kServe; }
+
+std::vector<const Flag*> FlagsOf(Program program) {
+  std::vector<const Flag*> flags;
+  for (const Flag& flag : AllFlags()) {
+    if (flag.programs.contains(program)) flags.push_back(&flag);
+  }
+  return flags;
+}
+
+const Flag* FindFlag(std::string_view name, Program program) {
+  for (const Flag& flag : AllFlags()) {
+    if (flag.name == name && flag.programs.contains(program)) return &flag;
+  }
+  return nullptr;
+}
+
+std::string FlagVariable(const Flag& flag, Program program) {
+  if (!flag.has_variable) return "";
+  std::string variable = program == Program::kVerifier ? "TANDEM_VERIFIER_"
+                         : program == Program::kDraft  ? "TANDEM_DRAFT_"
+                                                       : "TANDEM_";
+  const std::string_view stem = flag.variable.empty() ? flag.name.substr(2) : flag.variable;
+  for (const char c : stem) {
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return variable;
+}
+
+}  // namespace tandem

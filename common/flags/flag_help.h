@@ -1,0 +1,27 @@
+// The help text of a program, made from the table of flags.
+#ifndef TANDEM_COMMON_FLAGS_FLAG_HELP_H_
+#define TANDEM_COMMON_FLAGS_FLAG_HELP_H_
+
+#include <string>
+#include <vector>
+
+#include "common/flags/flag.h"
+
+namespace tandem {
+
+// An argument without dashes, such as PROMPT.
+struct ArgumentHelp {
+  std::string name;
+  std::string help;
+};
+
+// `description` says what the program does. The text ends with a line break.
+std::string HelpText(Program program, const std::string& description,
+                     const std::vector<ArgumentHelp>& arguments, bool has_version);
+
+// What help texts and the guide say about the flag: its help, its limits and its default.
+std::string FlagSentences(const Flag& flag);
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_FLAGS_FLAG_HELP_H_

@@ -1,0 +1,52 @@
+// The tensors of a Hugging Face folder: model.safetensors, or the shards that
+// model.safetensors.index.json names.
+#ifndef TANDEM_COMMON_MODEL_CHECKPOINT_CHECKPOINT_H_
+#define TANDEM_COMMON_MODEL_CHECKPOINT_CHECKPOINT_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model/checkpoint/safetensors.h"
+
+namespace tandem {
+
+class Checkpoint {
+ public:
+  // model.safetensors is taken where there are both. Errors name file and field.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::filesystem::path& folder);
+
+  bool Has(const std::string& name) const { return tensors_.contains(name); }
+  // The tensor lives as long as the checkpoint. NOT_FOUND names the file that should have it.
+  absl::StatusOr<const Tensor*> Get(const std::string& name) const;
+  // The file that a tensor is in, or should be: for messages.
+  std::string FileOf(const std::string& name) const;
+
+  uint64_t mapped_bytes() const;
+  void WillNeed() const;
+  // An error when a file has become shorter since it was mapped.
+  absl::Status CheckWhole() const;
+
+ private:
+  struct Place {
+    const Tensor* tensor = nullptr;
+    const Safetensors* file = nullptr;
+  };
+
+  Checkpoint() = default;
+  absl::Status AddShard(const std::filesystem::path& path);
+  absl::Status AddIndex(const std::filesystem::path& path);
+
+  std::string listing_;  // the file that lists the tensors
+  std::vector<std::unique_ptr<Safetensors>> files_;
+  std::map<std::string, Place> tensors_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CHECKPOINT_CHECKPOINT_H_

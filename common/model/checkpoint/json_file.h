@@ -1,0 +1,32 @@
+// JSON from files that nobody vouches for: bounded in size, depth and number of values, no key
+// twice.
+#ifndef TANDEM_COMMON_MODEL_CHECKPOINT_JSON_FILE_H_
+#define TANDEM_COMMON_MODEL_CHECKPOINT_JSON_FILE_H_
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace tandem {
+
+struct JsonLimits {
+  size_t max_bytes = 1 << 20;
+  size_t max_depth = 16;
+  size_t max_values = 1 << 16;
+};
+
+// `where` begins the error messages, which name the key that the fault is at.
+absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const std::string& where,
+                                         const JsonLimits& limits);
+
+// The file's path is `where`.
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::filesystem::path& path,
+                                            const JsonLimits& limits);
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CHECKPOINT_JSON_FILE_H_

@@ -1,0 +1,44 @@
+// A file mapped for reading. Processes that map the same file share its pages.
+#ifndef TANDEM_COMMON_MODEL_CHECKPOINT_MAPPED_FILE_H_
+#define TANDEM_COMMON_MODEL_CHECKPOINT_MAPPED_FILE_H_
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tandem {
+
+class MappedFile {
+ public:
+  // Regular files only (a FIFO would block). Errors name the file.
+  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string_view bytes() const { return {data_, size_}; }
+
+  // Asks the system to read the file ahead.
+  void WillNeed() const;
+
+  // An error when the file has become shorter since Open: reading past its new end would be a bus
+  // error.
+  absl::Status CheckWhole() const;
+
+ private:
+  MappedFile(std::filesystem::path path, int descriptor, const char* data, size_t size);
+
+  std::filesystem::path path_;
+  int descriptor_;
+  const char* data_;  // null when the file is empty
+  size_t size_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CHECKPOINT_MAPPED_FILE_H_

@@ -1,0 +1,106 @@
+// The steps of the decoder on the CPU.
+#ifndef TANDEM_COMMON_MODEL_CPU_BACKEND_H_
+#define TANDEM_COMMON_MODEL_CPU_BACKEND_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model/decoder.h"
+#include "common/model/forward_plan.h"
+#include "common/model/language_model.h"
+#include "common/model/model_description.h"
+#include "common/model/model_weights.h"
+#include "common/model/rope_table.h"
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "kernels/thread_pool.h"
+
+namespace tandem {
+
+// Computes each step when it is called, with all threads of a pool. Everything is F32 but the
+// matrices, which are read in place.
+class CpuBackend final : public DecoderBackend {
+ public:
+  // All must outlive the backend.
+  CpuBackend(const ModelDescription* model, const ModelWeights* weights, ThreadPool* pool)
+      : model_(*model), weights_(*weights), pool_(*pool), rope_(*model) {}
+
+  absl::StatusOr<std::vector<size_t>> BeginPass(const ForwardPlan& plan) override;
+  absl::Status Prepare(const RowBlock& block) override;
+  absl::Status Execute(absl::FunctionRef<absl::Status()> steps) override { return steps(); }
+  absl::Status Embed() override;
+  absl::Status Qkv(size_t layer) override;
+  absl::Status Attend(size_t layer) override;
+  absl::Status KeepRows() override;
+  absl::Status Output(size_t layer) override;
+  absl::Status Mlp(size_t layer) override;
+  absl::Status Logits() override;
+
+  // All logits of the last pass, until the next one.
+  LogitsView logits();
+  // Grows by two with each layer. By any thread.
+  uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+
+ private:
+  // A row-major matrix that only grows. Rows begin on cache lines, and not all on the same cache
+  // set.
+  class Scratch {
+   public:
+    void Resize(size_t rows, size_t columns);
+    float* row(size_t i) { return data_.get() + i * stride_; }
+    size_t stride() const { return stride_; }
+
+   private:
+    struct Free {
+      void operator()(float* data) const { std::free(data); }
+    };
+
+    std::unique_ptr<float, Free> data_;
+    size_t capacity_ = 0;
+    size_t stride_ = 0;
+  };
+
+  // Rows [first, last) of the block: norms of heads, turns, and rows of the caches.
+  void TurnAndStore(size_t layer, size_t first, size_t last);
+  void NormHeads(const std::vector<float>& weight, size_t first_float, size_t num_heads,
+                 size_t first, size_t last);
+  // normed_ = norm of the live rows of hidden_.
+  void Norm(const std::vector<float>& weight);
+  // The product of the live rows of `x`, which goes to the columns of `out` from `out_column` on.
+  MatMulArgs Product(const Linear& linear, Scratch& x, Scratch& out, size_t out_column = 0) const;
+  // Calls run(begin, end) for pieces of [0, rows), in parallel if there is enough to do.
+  template <typename F>
+  void ForRows(size_t rows, size_t floats_per_row, const F& run);
+
+  const ModelDescription& model_;
+  const ModelWeights& weights_;
+  ThreadPool& pool_;
+  RopeTable rope_;
+  std::atomic<uint64_t> progress_ = 0;
+
+  // State of the pass.
+  const ForwardPlan* plan_ = nullptr;
+  Scratch logits_;  // [num_logits, vocabulary]
+
+  // State of the block of rows.
+  RowBlock block_;
+  size_t live_rows_ = 0;  // rows that still go on: all of the block, then those with logits
+  std::vector<PlanSegment> segments_;
+  std::vector<AttentionArgs> attention_;
+  Scratch hidden_;   // [rows, hidden] the residual stream
+  Scratch normed_;   // [rows, hidden]
+  Scratch qkv_;      // [rows, (heads + 2 * KV heads) * head_size]
+  Scratch mixed_;    // [rows, heads * head_size] what attention gives
+  Scratch gate_up_;  // [rows, 2 * inner]
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CPU_BACKEND_H_

@@ -1,0 +1,63 @@
+// What the launches of a block of rows depend on.
+#ifndef TANDEM_COMMON_MODEL_CUDA_PASS_SHAPE_H_
+#define TANDEM_COMMON_MODEL_CUDA_PASS_SHAPE_H_
+
+#include <array>
+#include <bit>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tandem {
+
+// Rows of a block that attend in one call: as many as have room for their partial softmaxes.
+struct AttentionChunk {
+  size_t first_row = 0;
+  size_t rows = 0;
+  size_t first_tile = 0;  // among the block's tiles; tiles count rows from the chunk's first row
+  size_t num_tiles = 0;
+  size_t max_blocks = 0;  // blocks of keys that the row which sees most has, or more
+
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads what the compiler generates.
+  auto operator<=>(const AttentionChunk&) const = default;
+};
+
+// Rows of a block that want logits.
+class RowSet {
+ public:
+  static constexpr size_t kMaxRows = 256;
+
+  void Add(size_t row) { words_[row / 64] |= uint64_t{1} << (row % 64); }
+  bool Has(size_t row) const { return ((words_[row / 64] >> (row % 64)) & 1) != 0; }
+  size_t size() const {
+    size_t rows = 0;
+    for (const uint64_t word : words_) rows += static_cast<size_t>(std::popcount(word));
+    return rows;
+  }
+
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads what the compiler generates.
+  auto operator<=>(const RowSet&) const = default;
+
+ private:
+  std::array<uint64_t, kMaxRows / 64> words_ = {};
+};
+
+// All that a walk over the layers takes from the host. Everything else (positions, pages, lengths,
+// ids) is read by kernels in device memory, where RowNumbers puts it before each walk. Blocks of
+// equal shapes therefore have equal launches, and one graph serves them.
+struct PassShape {
+  size_t rows = 0;
+  std::vector<AttentionChunk> chunks;
+  bool has_paths = false;  // rows are those of trees
+  RowSet wants_logits;
+  size_t logits_row = 0;               // where the block's logits go
+  const int32_t* token_ids = nullptr;  // [rows] in device memory
+
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads what the compiler generates.
+  auto operator<=>(const PassShape&) const = default;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CUDA_PASS_SHAPE_H_

@@ -1,0 +1,85 @@
+// The one decoder: how a forward pass goes over the layers of a model description. Each backend
+// (CPU, CUDA) implements the steps of the walk, and may fuse the operations inside a step.
+#ifndef TANDEM_COMMON_MODEL_DECODER_H_
+#define TANDEM_COMMON_MODEL_DECODER_H_
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model/forward_plan.h"
+#include "common/model/language_model.h"
+#include "common/model/model_description.h"
+
+namespace tandem {
+
+// Consecutive rows of a pass that go through the layers together.
+struct RowBlock {
+  size_t begin = 0;  // rows [begin, end) of the pass
+  size_t end = 0;
+  size_t num_logits = 0;  // rows among them that want logits
+  size_t logits_row = 0;  // rows of logits that the blocks before it give
+  size_t rows() const { return end - begin; }
+};
+
+// A device that computes the steps of the walk, one block of rows after the other. Steps leave
+// their results in the backend's own memory: the residual stream, the products, what attention
+// gives, and the logits. An error is the device's.
+class DecoderBackend {
+ public:
+  virtual ~DecoderBackend() = default;
+
+  // Begins a pass, and cuts its rows into blocks: returns the end of each block, in ascending
+  // order. `plan` stays as it is during the pass. INVALID_ARGUMENT: the pass is more than the
+  // backend holds.
+  virtual absl::StatusOr<std::vector<size_t>> BeginPass(const ForwardPlan& plan) = 0;
+  // Does all of the host's work for a block. The steps take from the host only what this leaves
+  // them.
+  virtual absl::Status Prepare(const RowBlock& block) = 0;
+  // Has `steps`, the walk over the block that was prepared, done: by calling it, or by starting
+  // what an earlier call of it with the same launches recorded.
+  virtual absl::Status Execute(absl::FunctionRef<absl::Status()> steps) = 0;
+
+  // Residual stream = rows of the embedding.
+  virtual absl::Status Embed() = 0;
+  // Queries, keys and values = norm of the residual stream, times their matrices, plus biases.
+  virtual absl::Status Qkv(size_t layer) = 0;
+  // Normalizes the heads where the model does, turns queries and keys (RoPE), stores keys and
+  // values in the caches, and attends.
+  virtual absl::Status Attend(size_t layer) = 0;
+  // From here on only the rows that want logits go on. There is at least one.
+  virtual absl::Status KeepRows() = 0;
+  // Residual stream += what attention gave, times the output matrix, plus bias.
+  virtual absl::Status Output(size_t layer) = 0;
+  // Residual stream += MLP of its norm.
+  virtual absl::Status Mlp(size_t layer) = 0;
+  // Logits of the block = norm of the residual stream, times the vocabulary's matrix.
+  virtual absl::Status Logits() = 0;
+};
+
+// Runs passes on a backend. Not thread-safe.
+class Decoder {
+ public:
+  // Both must outlive the decoder.
+  Decoder(const ModelDescription* model, DecoderBackend* backend)
+      : model_(*model), backend_(*backend) {}
+
+  // Takes the rows of all items through the model, and counts them in the items' caches. After an
+  // error no cache has grown. INVALID_ARGUMENT names the item; RESOURCE_EXHAUSTED: no page for one;
+  // other errors are the device's.
+  absl::Status Run(std::span<const ForwardItem> items);
+
+ private:
+  absl::Status Walk(const RowBlock& block);
+
+  const ModelDescription& model_;
+  DecoderBackend& backend_;
+  ForwardPlan plan_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_DECODER_H_

@@ -1,0 +1,53 @@
+// The weights of a decoder: matrices stay in place in the mapped files, norms and biases are copied
+// as F32.
+#ifndef TANDEM_COMMON_MODEL_MODEL_WEIGHTS_H_
+#define TANDEM_COMMON_MODEL_MODEL_WEIGHTS_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/checkpoint/checkpoint.h"
+#include "common/model/model_description.h"
+#include "kernels/dtype.h"
+
+namespace tandem {
+
+// out = x · Wᵀ + bias
+struct Linear {
+  const void* weight = nullptr;  // [out_features, in_features]
+  DType dtype = DType::kBF16;
+  size_t out_features = 0;
+  size_t in_features = 0;
+  std::vector<float> bias;  // [out_features], or empty
+};
+
+struct LayerWeights {
+  std::vector<float> attention_norm;  // [hidden]
+  Linear query;                       // hidden -> heads * head_size
+  Linear key;                         // hidden -> KV heads * head_size
+  Linear value;
+  std::vector<float> query_norm;  // [head_size], of each head; empty without head norms
+  std::vector<float> key_norm;    // likewise
+  Linear attention_output;        // heads * head_size -> hidden
+  std::vector<float> mlp_norm;    // [hidden]
+  Linear gate;                    // hidden -> inner
+  Linear up;
+  Linear down;  // inner -> hidden
+};
+
+struct ModelWeights {
+  Linear embedding;  // rows are looked up; no bias
+  std::vector<LayerWeights> layers;
+  std::vector<float> final_norm;  // [hidden]
+  Linear output;                  // hidden -> vocabulary; the embedding where they are tied
+
+  // Reads the tensors that `model` has, by their Hugging Face names. Checks type and shape of each;
+  // errors name file and tensor. `checkpoint` must outlive the weights.
+  static absl::StatusOr<ModelWeights> Load(const Checkpoint& checkpoint,
+                                           const ModelDescription& model);
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_MODEL_WEIGHTS_H_

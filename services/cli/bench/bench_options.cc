@@ -1,0 +1,52 @@
+#include "services/cli/bench/bench_options.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "services/cli/supervisor/server_flags.h"
+#include "services/cli/terminal/option_parser.h"
+
+namespace tandem::cli {
+
+namespace {
+
+struct BenchArguments {
+  BenchOptions options;
+  std::vector<std::string> draft_lengths;  // numbers, or auto
+};
+
+void BindBench(FlagParser& parser, BenchArguments& arguments) {
+  BenchOptions& options = arguments.options;
+  parser.Bind("--prompts", &options.prompts);
+  parser.BindList("--draft-lengths", &arguments.draft_lengths);
+  parser.BindList("--modes", &options.modes);
+  parser.Bind("--pairs", &options.pairs);
+  parser.Bind("--max-tokens", &options.max_tokens);
+  parser.Bind("--temperature", &options.temperature);
+  parser.Bind("--seed", &options.seed);
+  parser.Bind("--json", &options.json);
+  BindColor(parser, options.color);
+  BindSession(parser, options.session);
+}
+
+}  // namespace
+
+Parsed<BenchOptions> ParseBench(std::vector<std::string> arguments) {
+  auto parsed = ParseOptions<BenchArguments>(
+      Program::kBench,
+      "Measures prompts × draft lengths × modes against plain decoding in interleaved pairs, and\n"
+      "shows what theory predicts. docs/cli.md says how each number is computed.",
+      std::move(arguments), BindBench, [](const FlagParser& parser, BenchArguments& given) {
+        return CheckSession(parser, given.options.session);
+      });
+  if (auto* show = std::get_if<ShowText>(&parsed)) return std::move(*show);
+  if (auto* error = std::get_if<UsageError>(&parsed)) return std::move(*error);
+  auto& [options, draft_lengths] = std::get<BenchArguments>(parsed);
+  options.draft_lengths.clear();
+  for (const std::string& text : draft_lengths) {
+    options.draft_lengths.push_back(text == "auto" ? kAutoDraftLength : std::stoi(text));
+  }
+  return std::move(options);
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,71 @@
+// What a benchmark measured, beside what theory predicts from it.
+#ifndef TANDEM_SERVICES_CLI_BENCH_BENCH_REPORT_H_
+#define TANDEM_SERVICES_CLI_BENCH_BENCH_REPORT_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/cli/bench/predictions.h"
+#include "services/cli/bench/run_totals.h"
+#include "services/cli/terminal/palette.h"
+#include "tandem/v1/generate.pb.h"
+
+namespace tandem::cli {
+
+// Among draft lengths: the server's choice for each round.
+inline constexpr int kAutoDraftLength = -1;
+// "auto", or the number.
+std::string DraftLengthName(int draft_length);
+
+// All runs of one mode and draft length.
+struct BenchCell {
+  std::string mode;
+  int draft_length = 0;  // 0: plain decoding; or kAutoDraftLength
+  RunTotals totals;
+  std::vector<double>
+      speedups;  // tokens/s over those of plain decoding in the same pair; empty for draft length 0
+};
+
+// How each number comes about, from the sums over a cell (docs/cli.md):
+//   plain step    verify seconds of plain decoding / its rounds
+//   draft step    draft seconds / draft tokens: all the drafter computed, catching up included
+//   c             draft step / plain step
+//   verify round  (verify seconds - plain rounds * plain step) / rounds with a draft: draft_length + 1 rows
+//   overhead      (transfer + router seconds) / rounds
+struct BenchRow {
+  BenchRow(const BenchCell& cell, const RunTotals& plain, std::optional<double> operations_ratio);
+
+  std::string mode;
+  int draft_length;
+  RunTotals totals;
+  RatioInterval speedup;
+  double cost_ratio = 0;  // c
+  double rows_cost = 0;   // verify round / plain step: what Theorem 3.8 takes for 1
+  RoundCosts costs{};
+  // Of a draft length that stays the same, as all theorems here take it.
+  double predicted_speedup = 0;             // Theorem 3.8
+  double predicted_speedup_measured = 0;    // with the measured cost of a round
+  std::optional<double> operations_factor;  // Theorem 3.11; unknown without the models' sizes
+};
+
+// The rows of every mode in which plain decoding was measured.
+std::vector<BenchRow> MakeRows(const std::vector<BenchCell>& cells,
+                               std::optional<double> operations_ratio);
+
+struct BenchContext {
+  v1::ServerInfo server;
+  std::string hardware;  // "AMD EPYC 7B13, 2 threads"
+  std::string command_line;
+  int prompts = 0;
+  int max_tokens = 0;
+};
+
+std::string RenderTable(const std::vector<BenchRow>& rows, const BenchContext& context,
+                        const Palette& palette);
+nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& context);
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_BENCH_BENCH_REPORT_H_

@@ -1,0 +1,18 @@
+// `tandem bench serve`
+#ifndef TANDEM_SERVICES_CLI_BENCH_SERVE_BENCH_SERVE_COMMAND_H_
+#define TANDEM_SERVICES_CLI_BENCH_SERVE_BENCH_SERVE_COMMAND_H_
+
+#include <string>
+
+#include "services/cli/bench/serve/bench_serve_options.h"
+#include "services/cli/terminal/console.h"
+
+namespace tandem::cli {
+
+// Measures, shows progress on `console.err` and the table on `console.out`; when interrupted, the
+// part of it that was measured. Returns the exit code.
+int BenchServe(BenchServeOptions options, const std::string& command_line, Console& console);
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_BENCH_SERVE_BENCH_SERVE_COMMAND_H_

@@ -1,0 +1,149 @@
+#include "services/cli/client/generation_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <mutex>
+#include <utility>
+
+#include "common/security/channel_credentials.h"
+#include "common/status.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr std::chrono::seconds kUnaryDeadline{30};
+
+absl::Status ToAbsl(const grpc::Status& status) {
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, TlsFiles* tls) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
+  arguments.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
+}
+
+}  // namespace
+
+struct GenerationClient::Impl {
+  Impl(const std::string& server_address, ClientSecurity with)
+      : address(server_address),
+        security(std::move(with)),
+        authorization(security.Authorization()),
+        channel(MakeChannel(server_address, security.tls.get())),
+        stub(v1::Generation::NewStub(channel)) {}
+
+  template <typename Request, typename Response>
+  absl::Status Call(grpc::Status (v1::Generation::Stub::*method)(grpc::ClientContext*,
+                                                                 const Request&, Response*),
+                    const Request& request, Response* response) {
+    grpc::ClientContext context;
+    Authorize(&context);
+    context.set_deadline(std::chrono::system_clock::now() + kUnaryDeadline);
+    return ToAbsl((stub.get()->*method)(&context, request, response));
+  }
+
+  void Authorize(grpc::ClientContext* context) const {
+    if (!authorization.empty()) context->AddMetadata("authorization", authorization);
+  }
+
+  std::string address;
+  ClientSecurity security;
+  std::string authorization;  // metadata of every call; empty: none
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Generation::Stub> stub;
+
+  std::mutex mutex;
+  grpc::ClientContext* running = nullptr;  // guarded by mutex
+  bool cancelled = false;                  // guarded by mutex
+};
+
+GenerationClient::GenerationClient(const std::string& address, const ClientSecurity& security)
+    : impl_(std::make_unique<Impl>(address, security)) {}
+
+GenerationClient::~GenerationClient() = default;
+
+absl::Status GenerationClient::Connect(std::chrono::milliseconds timeout) {
+  if (impl_->channel->WaitForConnected(std::chrono::system_clock::now() + timeout)) {
+    return absl::OkStatus();
+  }
+  return Unavailable("nobody answers at " + impl_->address + " (is `tandem serve --listen " +
+                     impl_->address + "` running, and TLS at both ends or neither?)");
+}
+
+absl::StatusOr<v1::GenerateResponse> GenerationClient::Generate(const v1::GenerateRequest& request,
+                                                                const OnMessage& on_message) {
+  grpc::ClientContext context;
+  impl_->Authorize(&context);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->cancelled) return absl::CancelledError("cancelled");
+    impl_->running = &context;
+  }
+  const auto reader = impl_->stub->Generate(&context, request);
+  v1::GenerateResponse all;
+  v1::GenerateResponse message;
+  std::string text;
+  while (reader->Read(&message)) {
+    if (!on_message(message)) context.TryCancel();
+    text += message.text();
+    all.MergeFrom(message);
+  }
+  const grpc::Status status = reader->Finish();
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->running = nullptr;
+  }
+  if (!status.ok()) return ToAbsl(status);
+  if (!all.has_completion()) {
+    return Internal("the stream ended with OK but without a completion");
+  }
+  all.set_text(text);
+  return all;
+}
+
+absl::StatusOr<std::vector<int32_t>> GenerationClient::Tokenize(const std::string& text,
+                                                                bool add_special_tokens) {
+  v1::TokenizeRequest request;
+  request.set_text(text);
+  request.set_add_special_tokens(add_special_tokens);
+  v1::TokenizeResponse response;
+  TANDEM_RETURN_IF_ERROR(impl_->Call(&v1::Generation::Stub::Tokenize, request, &response));
+  return std::vector<int32_t>(response.ids().begin(), response.ids().end());
+}
+
+absl::StatusOr<std::string> GenerationClient::Detokenize(const std::vector<int32_t>& ids,
+                                                         bool skip_special_tokens) {
+  v1::DetokenizeRequest request;
+  request.mutable_ids()->Add(ids.begin(), ids.end());
+  request.set_skip_special_tokens(skip_special_tokens);
+  v1::DetokenizeResponse response;
+  TANDEM_RETURN_IF_ERROR(impl_->Call(&v1::Generation::Stub::Detokenize, request, &response));
+  return std::move(*response.mutable_text());
+}
+
+absl::StatusOr<v1::ServerInfo> GenerationClient::GetServerInfo() {
+  v1::ServerInfo info;
+  TANDEM_RETURN_IF_ERROR(
+      impl_->Call(&v1::Generation::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info));
+  return info;
+}
+
+void GenerationClient::Cancel() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->cancelled = true;
+  if (impl_->running != nullptr) impl_->running->TryCancel();
+}
+
+bool GenerationClient::cancelled() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->cancelled;
+}
+
+const std::string& GenerationClient::address() const { return impl_->address; }
+const ClientSecurity& GenerationClient::security() const { return impl_->security; }
+
+}  // namespace tandem::cli

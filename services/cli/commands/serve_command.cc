@@ -1,0 +1,98 @@
+#include "services/cli/commands/serve_command.h"
+
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <memory>
+#include <string>
+
+#include "services/cli/supervisor/runtime_directory.h"
+#include "services/cli/supervisor/serve_log.h"
+#include "services/cli/supervisor/server_plan.h"
+#include "services/cli/supervisor/supervisor.h"
+#include "services/cli/terminal/errors.h"
+
+namespace tandem::cli {
+
+namespace {
+
+std::string Describe(const ModelFolders& models) {
+  // "tales/target" says more than "target".
+  const auto name = [](const std::filesystem::path& folder) {
+    const auto absolute = std::filesystem::absolute(folder).lexically_normal();
+    const auto parent = absolute.parent_path().filename();
+    return (parent / absolute.filename()).string();
+  };
+  if (models.draft.empty()) return name(models.target) + " without a drafter";
+  return name(models.target) + " with the drafter " + name(models.draft);
+}
+
+// What a client on this machine says beside the address.
+std::string HowToCome(const ServerSecurityOptions& security, const std::string& address) {
+  std::string flags;
+  if (!security.tls.certificate.empty() && address.rfind("unix:", 0) != 0) {
+    flags += " --tls-ca CA";
+    if (!security.tls.authorities.empty()) flags += " --tls-certificate FILE --tls-key FILE";
+  }
+  if (!security.token_file.empty()) flags += " --token-file " + security.token_file;
+  return flags;
+}
+
+}  // namespace
+
+int Serve(const ServerOptions& options, ColorMode color, Console& console) {
+  spdlog::set_level(spdlog::level::off);  // what it would say of files, the router says
+  ServeLog log(options.log_format == "json", Palette(WantsColor(color, console.err_is_terminal)),
+               console.err);
+  const auto fail = [&](const absl::Status& status) {
+    if (!log.json()) return PrintError(status, console);
+    log.Say("error", std::string(status.message()));
+    return ExitCode(status);
+  };
+  const auto models = FindModels(options);
+  if (!models.ok()) return fail(models.status());
+  auto runtime = RuntimeDirectory::Create();
+  if (!runtime.ok()) return fail(runtime.status());
+  auto plan = PlanServer(options, *models, **runtime, ExecutableFolder());
+  if (!plan.ok()) return fail(plan.status());
+  if (models->draft.empty() && options.drafter != "none") log.Say("info", kNoDrafterNote);
+
+  boost::asio::io_context io;
+  boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGHUP);
+  absl::Status result;
+  bool killed = false;
+  Supervisor supervisor(
+      io, *std::move(plan),
+      {.ready =
+           [&](const std::string& address) {
+             console.out << "ready: " << address << std::endl;
+             log.Say("info", "serving " + Describe(*models) + "; try: tandem generate --connect " +
+                                 address + HowToCome(options.security, address) +
+                                 " \"Once upon a time\"");
+           },
+       .stopped =
+           [&](const absl::Status& status) {
+             result = status;
+             boost::system::error_code ignored;
+             signals.cancel(ignored);
+           },
+       .log = [&](const std::string& name, const std::string& line) { log.Line(name, line); }});
+  signals.async_wait([&](const auto& error, int) {
+    if (error) return;
+    supervisor.Stop();
+    signals.async_wait([&](const auto& second_error, int) {
+      if (second_error) return;
+      killed = true;
+      supervisor.Kill();
+    });
+  });
+  supervisor.Start();
+  io.run();
+  if (killed) return kExitInterrupted;
+  if (!result.ok()) return fail(result);
+  return kExitOk;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,127 @@
+#include "services/cli/commands/top_command.h"
+
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/status.h"
+#include "services/cli/client/http_get.h"
+#include "services/cli/client/listen_address.h"
+#include "services/cli/commands/top_view.h"
+#include "services/cli/supervisor/server_flags.h"
+#include "services/cli/terminal/errors.h"
+#include "services/cli/terminal/option_parser.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr double kPageSeconds = 5;
+constexpr int kDefaultWidth = 80;
+constexpr char kHideCursor[] = "\x1b[?25l";
+constexpr char kShowCursor[] = "\x1b[?25h";
+constexpr char kClear[] = "\x1b[H\x1b[J";
+
+int TerminalWidth() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefaultWidth;
+  return size.ws_col;
+}
+
+// Ctrl-C and its like, which end the wait instead of the process.
+class EndSignals {
+ public:
+  EndSignals() {
+    sigemptyset(&signals_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, number);
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  }
+  ~EndSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+  // True: one came within so many seconds.
+  bool Wait(double seconds) const {
+    const auto whole = static_cast<std::time_t>(seconds);
+    const timespec timeout{
+        .tv_sec = whole,
+        .tv_nsec = static_cast<long>(1e9 * (seconds - static_cast<double>(whole)))};
+    return sigtimedwait(&signals_, nullptr, &timeout) > 0;
+  }
+
+ private:
+  sigset_t signals_{};
+  sigset_t before_{};
+};
+
+absl::Status Refresh(const ListenAddress& address, const ClientSecurity& security, TopView* view) {
+  const auto json =
+      HttpGet(address.host, address.port, absl::StrFormat("/live.json?since=%.6f", view->since()),
+              kPageSeconds, security);
+  if (!json.ok()) return json.status();
+  return view->Take(*json);
+}
+
+void BindTop(FlagParser& parser, TopOptions& options) {
+  parser.Bind("--admin", &options.admin);
+  parser.Bind("--interval", &options.interval);
+  parser.Bind("--once", &options.once);
+  BindClientSecurity(parser, options.security);
+  BindColor(parser, options.color);
+}
+
+}  // namespace
+
+int Top(const TopOptions& options, Console& console) {
+  const auto address = ParseListenAddress(options.admin, "--admin");
+  if (!address.ok()) return PrintError(address.status(), console);
+  if (!address->unix_path.empty() || address->port == 0) {
+    return PrintError(InvalidArgument("--admin: got \"" + options.admin +
+                                      "\", want HOST:PORT of a router's --admin"),
+                      console);
+  }
+  const auto security = ClientSecurity::Open(options.security, options.admin);
+  if (!security.ok()) return PrintError(security.status(), console);
+  const Palette palette(WantsColor(options.color, console.out_is_terminal));
+  TopView view;
+  absl::Status status = Refresh(*address, *security, &view);
+  if (!status.ok()) {
+    return PrintServerError(
+        absl::Status(status.code(), std::string(status.message()) +
+                                        " (--admin names the admin address of a router; tandem "
+                                        "serve logs its own)"),
+        console);
+  }
+  if (options.once || !console.out_is_terminal) {
+    console.out << view.Render(kDefaultWidth, palette) << std::flush;
+    return kExitOk;
+  }
+  const EndSignals signals;
+  console.out << kHideCursor;
+  do {
+    console.out << kClear << view.Render(TerminalWidth(), palette);
+    if (!status.ok()) console.out << palette.Bad(std::string(status.message())) << "\n";
+    console.out << palette.Dim("Ctrl-C ends") << std::flush;
+    if (signals.Wait(options.interval)) break;
+    status = Refresh(*address, *security, &view);
+  } while (true);
+  console.out << "\n" << kShowCursor << std::flush;
+  return kExitOk;
+}
+
+Parsed<TopOptions> ParseTop(std::vector<std::string> arguments) {
+  return ParseOptions<TopOptions>(Program::kTop,
+                                  "Shows what a router does: tokens per second, acceptance, "
+                                  "rounds, slots, KV cache and events.\n"
+                                  "The live page at the router's admin address shows the same.",
+                                  std::move(arguments), BindTop,
+                                  [](const FlagParser&, TopOptions&) { return ""; });
+}
+
+}  // namespace tandem::cli

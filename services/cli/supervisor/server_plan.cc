@@ -1,0 +1,225 @@
+#include "services/cli/supervisor/server_plan.h"
+
+#include <unistd.h>
+
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/flags/flag_parser.h"
+#include "common/status.h"
+#include "services/cli/client/listen_address.h"
+
+namespace tandem::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr char kEmbeddedPair[] = "tales";  // its folder, and the name of its target
+constexpr char kEmbeddedDraft[] = "tales-draft";
+
+absl::Status CheckFolder(const std::string& option, const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::is_directory(folder, ignored)) return absl::OkStatus();
+  return InvalidArgument(option + ": " + folder.string() +
+                         (fs::exists(folder, ignored) ? " is not a folder" : " does not exist") +
+                         " (want a model's folder in Hugging Face layout)");
+}
+
+absl::StatusOr<fs::path> FindEmbeddedPair(const std::string& models) {
+  std::error_code ignored;
+  if (!models.empty()) {
+    const fs::path pair = fs::path(models) / kEmbeddedPair;
+    if (fs::is_directory(pair / "target", ignored)) return pair;
+    return InvalidArgument("--models: " + models + " holds no " + kEmbeddedPair + "/target");
+  }
+  const std::vector<fs::path> places = {fs::path(TANDEM_MODELS_SOURCE_DIR),
+                                        ExecutableFolder() / "../share/tandem/models"};
+  for (const fs::path& place : places) {
+    const fs::path pair = place / kEmbeddedPair;
+    if (fs::is_directory(pair / "target", ignored)) return pair;
+  }
+  return InvalidArgument("the embedded models are neither in " + places[0].string() + " nor in " +
+                         places[1].lexically_normal().string() +
+                         "; say where with --models, or name a model with --target");
+}
+
+using Arguments = std::vector<std::string>;
+
+void Append(Arguments& command, const Arguments& more) {
+  command.insert(command.end(), more.begin(), more.end());
+}
+
+void AddIfSet(Arguments& command, const std::string& option, const std::string& value) {
+  if (!value.empty()) Append(command, {option, value});
+}
+
+// Others may come where a person thought of it: `ways` say how.
+absl::Status CheckLocal(const ListenAddress& address, const std::string& text,
+                        const std::string& option, bool allowed, const std::string& ways) {
+  if (allowed || IsLocal(address)) return absl::OkStatus();
+  return InvalidArgument(option + ": " + text + " can be reached from other machines: give " +
+                         ways + ", or accept that with --insecure; or listen on 127.0.0.1" +
+                         (option == "--listen" ? " or unix:PATH" : ""));
+}
+
+// --admin of the router, the verifier and the drafter.
+struct AdminAddresses {
+  std::string router = "none";
+  std::string verifier = "none";
+  std::string drafter = "none";
+};
+
+absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
+  if (options.admin == "none") return AdminAddresses();
+  const bool by_itself = options.admin == "auto";
+  const std::string text = by_itself ? absl::StrCat("127.0.0.1:", kAdminPort) : options.admin;
+  TANDEM_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text, "--admin"));
+  if (!address.unix_path.empty()) {
+    return InvalidArgument("--admin: got \"" + text + "\", want HOST:PORT, none or auto");
+  }
+  TANDEM_RETURN_IF_ERROR(CheckLocal(address, text, "--admin",
+                                    options.insecure || !options.security.token_file.empty(),
+                                    "--token-file"));
+  if (address.port > 65533) {
+    return InvalidArgument("--admin: got port " + std::to_string(address.port) +
+                           ", want at most 65533: the workers have the next two");
+  }
+  const std::string host =
+      address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]";
+  if (address.port != 0) {
+    for (uint16_t next = 0; next < 3; ++next) {
+      ListenAddress of_process = address;
+      of_process.port = static_cast<uint16_t>(address.port + next);
+      const absl::Status status = CheckFree(of_process, "--admin");
+      if (status.ok()) continue;
+      if (!by_itself) return status;
+      address.port = 0;
+      break;
+    }
+  }
+  const auto port = [&](int next) {
+    return absl::StrCat(host, ":", address.port == 0 ? 0 : address.port + next);
+  };
+  return AdminAddresses{.router = port(0), .verifier = port(1), .drafter = port(2)};
+}
+
+// The flags of the server's own end: the router's, and those of the admin ports of the workers.
+void AddServerSecurity(Arguments& command, const ServerOptions& options) {
+  AddIfSet(command, "--tls-certificate", options.security.tls.certificate);
+  AddIfSet(command, "--tls-key", options.security.tls.key);
+  AddIfSet(command, "--token-file", options.security.token_file);
+  if (options.insecure) command.emplace_back("--insecure");
+}
+
+ChildSpec WorkerSpec(Program program, const fs::path& executables, const fs::path& model,
+                     const std::string& model_name, const std::string& admin,
+                     const ServerOptions& options, const RuntimeDirectory& runtime) {
+  ChildSpec spec;
+  spec.name = program == Program::kVerifier ? "verifier" : "draft";
+  spec.listen = runtime.SocketAddress(spec.name + ".sock");
+  spec.command = {(executables / ProgramName(program)).string(), "--model", model.string(),
+                  "--exit-with-parent"};
+  AddIfSet(spec.command, "--model-name", model_name);
+  Append(spec.command, HandedOnArguments(options.handed_on, program));
+  // These are given even when they are defaults: the children inherit the environment.
+  Append(spec.command, {"--log-format", options.log_format, "--admin", admin});
+  // The worker itself listens on a Unix socket in a private folder. Only its admin port needs
+  // security.
+  if (admin != "none") AddServerSecurity(spec.command, options);
+  return spec;
+}
+
+ChildSpec RouterSpec(const fs::path& executables, const ModelFolders& models,
+                     const std::vector<ChildSpec>& workers, const std::string& admin,
+                     const ServerOptions& options) {
+  ChildSpec spec;
+  spec.name = "router";
+  spec.listen = options.listen;
+  spec.stop_timeout = std::chrono::seconds(options.drain_seconds + 5);
+  spec.command = {(executables / ProgramName(Program::kRouter)).string(),
+                  "--target",
+                  models.target.string(),
+                  "--verifier",
+                  workers[0].listen,
+                  "--drafter",
+                  workers.size() > 1 ? workers[1].listen : "none",
+                  "--drain-seconds",
+                  std::to_string(options.drain_seconds),
+                  "--exit-with-parent"};
+  AddIfSet(spec.command, "--model-name", models.target_name);
+  Append(spec.command, HandedOnArguments(options.handed_on, Program::kRouter));
+  AddServerSecurity(spec.command, options);
+  AddIfSet(spec.command, "--tls-client-ca", options.security.tls.authorities);
+  Append(spec.command, {"--log-format", options.log_format, "--admin", admin});
+  return spec;
+}
+
+}  // namespace
+
+fs::path ExecutableFolder() {
+  std::error_code ignored;
+  return fs::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
+  ModelFolders models;
+  if (options.target.empty()) {
+    if (!options.draft.empty()) {
+      return InvalidArgument(
+          "--draft: names a drafter, but no --target says for which model (both must share a "
+          "tokenizer)");
+    }
+    TANDEM_ASSIGN_OR_RETURN(const fs::path pair, FindEmbeddedPair(options.models));
+    models = {pair / "target", pair / "draft", kEmbeddedPair, kEmbeddedDraft};
+  } else {
+    models = {options.target, options.draft, "", ""};
+  }
+  TANDEM_RETURN_IF_ERROR(CheckFolder("--target", models.target));
+  if (options.drafter == "none") models.draft.clear();
+  if (!models.draft.empty()) TANDEM_RETURN_IF_ERROR(CheckFolder("--draft", models.draft));
+  return models;
+}
+
+absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
+                                             const ModelFolders& models,
+                                             const RuntimeDirectory& runtime,
+                                             const fs::path& executables) {
+  TANDEM_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListenAddress(options.listen));
+  // The processes read these files too, but a mistake in one is better told before models load.
+  const auto security = ServerSecurity::Open(options.security);
+  if (!security.ok()) return security.status();
+  TANDEM_RETURN_IF_ERROR(
+      CheckLocal(listen, options.listen, "--listen",
+                 options.insecure || security->tls != nullptr || security->tokens != nullptr,
+                 "TLS (--tls-certificate and --tls-key) or --token-file"));
+  TANDEM_RETURN_IF_ERROR(CheckFree(listen));
+  TANDEM_ASSIGN_OR_RETURN(const AdminAddresses admin, PlanAdmin(options));
+
+  const bool drafts = !models.draft.empty();
+  std::vector<std::string> names = {"tandem-verifier", "tandem-router"};
+  if (drafts) names.emplace_back("tandem-draft");
+  for (const std::string& name : names) {
+    if (access((executables / name).c_str(), X_OK) != 0) {
+      return NotFound("the executable " + (executables / name).string() +
+                      " is missing: it belongs beside tandem");
+    }
+  }
+
+  SupervisorOptions plan;
+  plan.restart.start_timeout = std::chrono::seconds(options.start_seconds);
+  plan.heartbeat_timeout_seconds = options.heartbeat_timeout_seconds;
+  plan.workers.push_back(WorkerSpec(Program::kVerifier, executables, models.target,
+                                    models.target_name, admin.verifier, options, runtime));
+  Append(plan.workers.back().command, {"--ring-dir", runtime.path().string()});
+  if (drafts) {
+    plan.workers.push_back(WorkerSpec(Program::kDraft, executables, models.draft, models.draft_name,
+                                      admin.drafter, options, runtime));
+    plan.workers.back().optional = true;
+  }
+  plan.router = RouterSpec(executables, models, plan.workers, admin.router, options);
+  return plan;
+}
+
+}  // namespace tandem::cli

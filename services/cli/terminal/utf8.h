@@ -1,0 +1,15 @@
+// Checks text before it is put into a protobuf string, which must be UTF-8.
+#ifndef TANDEM_SERVICES_CLI_TERMINAL_UTF8_H_
+#define TANDEM_SERVICES_CLI_TERMINAL_UTF8_H_
+
+#include <cstddef>
+#include <string>
+
+namespace tandem::cli {
+
+// Bytes at the start of `text` that are valid UTF-8: its size when all are.
+size_t ValidUtf8Prefix(const std::string& text);
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_TERMINAL_UTF8_H_

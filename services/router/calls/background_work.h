@@ -1,0 +1,77 @@
+// Long work beside the thread that polls the completion queue.
+#ifndef TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_
+#define TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "common/rpc/async_tag.h"
+
+namespace tandem {
+
+// One thread that does one job after the other. Everything but the jobs themselves runs on the
+// polling thread.
+class BackgroundWork {
+ public:
+  static constexpr size_t kMaxJobs = 64;
+
+  explicit BackgroundWork(grpc::CompletionQueue* queue);
+  ~BackgroundWork() { Stop(); }
+  BackgroundWork(const BackgroundWork&) = delete;
+  BackgroundWork& operator=(const BackgroundWork&) = delete;
+
+  // `work` runs on the thread, then `done` on the polling one. False: kMaxJobs wait already, and
+  // neither will run.
+  bool Run(std::function<void()> work, std::function<void()> done);
+
+  // Finishes what waits, and ends the thread. Each `done` still comes through the queue, which must
+  // be polled.
+  void Stop();
+
+  // For work that may hang, and that owns all that it uses: forgets what waits, and leaves what is
+  // under way to itself; its `done` does not come any more.
+  void Abandon();
+
+  // No job is under way, and none's `done` is still to come: only then may the queue be shut down.
+  bool quiet() const;
+
+ private:
+  struct Books;
+  struct Job {
+    Books* books;
+    std::function<void()> work;
+    std::function<void()> done;
+    std::list<Job>::iterator self;
+    bool announced = false;  // `done` comes through the queue
+    grpc::Alarm alarm;
+    MemberTag<Job> tag{this, &Job::OnAlarm};
+    void OnAlarm(bool ok);
+  };
+  // Shared with the thread, which may outlive its owner.
+  struct Books {
+    explicit Books(grpc::CompletionQueue* polled) : queue(polled) {}
+    grpc::CompletionQueue* const queue;
+    std::mutex mutex;  // guards what follows
+    std::condition_variable wake;
+    std::list<Job> jobs;  // all whose `done` is to come
+    std::list<Job*> waiting;
+    bool stopping = false;
+    bool abandoned = false;
+  };
+  static void Loop(Books& books);
+
+  std::shared_ptr<Books> books_;
+  std::thread thread_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_

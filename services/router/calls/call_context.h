@@ -1,0 +1,48 @@
+// What the calls of all methods share.
+#ifndef TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_
+#define TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_
+
+#include <grpcpp/completion_queue.h>
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/security/call_gate.h"
+#include "common/status.h"
+#include "services/router/calls/background_work.h"
+#include "services/router/fleet/fleet.h"
+#include "services/router/request/request_validator.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem {
+
+// Names of the methods, as the gate knows them.
+inline constexpr char kGenerateMethod[] = "/tandem.v1.Generation/Generate";
+inline constexpr char kTokenizeMethod[] = "/tandem.v1.Generation/Tokenize";
+inline constexpr char kDetokenizeMethod[] = "/tandem.v1.Generation/Detokenize";
+inline constexpr char kGetServerInfoMethod[] = "/tandem.v1.Generation/GetServerInfo";
+
+// Longest text, in bytes, that is tokenized on the polling thread. Every stream waits meanwhile, so
+// that longer texts are tokenized in the background.
+inline constexpr size_t kMaxShortTextBytes = 16 << 10;
+
+// The status of a call whose text the background has no room for.
+inline absl::Status TooMuchWork() {
+  return ResourceExhausted("too many long texts wait to be tokenized");
+}
+
+// What calls work with. All of it outlives them.
+struct CallContext {
+  v1::Generation::AsyncService* service;
+  grpc::ServerCompletionQueue* queue;
+  CallGate* gate;
+  const RequestValidator* validator;
+  BackgroundWork* background;
+  Fleet* fleet;
+  std::string model;  // name of the served model
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_

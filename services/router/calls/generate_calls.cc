@@ -1,0 +1,160 @@
+#include "services/router/calls/generate_calls.h"
+
+#include <string>
+#include <utility>
+
+#include "common/log/trace_context.h"
+#include "common/monotonic_seconds.h"
+#include "common/security/call_interceptor.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kMaxTenantBytes = 256;
+// When a client should come again that finds no room, or nobody who serves.
+constexpr int kRetryMilliseconds = 1000;
+
+}  // namespace
+
+GenerateCalls::GenerateCalls(CallContext context, Options options, RouterMetrics* metrics)
+    : context_(std::move(context)),
+      options_(std::move(options)),
+      metrics_(metrics),
+      log_(options_.log_prompts) {}
+
+void GenerateCalls::WaitForClient() {
+  auto call = std::make_unique<GenerateCall>(++last_call_, options_.buffer_bytes,
+                                             options_.padding_bytes, this);
+  GenerateCall* waiting = call.get();
+  calls_.emplace(last_call_, std::move(call));
+  waiting->WaitForClient(context_.service, context_.queue);
+}
+
+void GenerateCalls::OnOpened(GenerateCall& call) {
+  ++num_open_;
+  WaitForClient();
+  if (const absl::Status status = CheckCall(*context_.gate, kGenerateMethod, call.context());
+      !status.ok()) {
+    return Finish(call, status, 0, 0);
+  }
+  if (context_.fleet->promised() == nullptr) {
+    return Finish(call, Unavailable("not ready: no verifier has attached yet"), 0,
+                  kRetryMilliseconds);
+  }
+  if (call.tenant().size() > kMaxTenantBytes) {
+    return Finish(
+        call,
+        InvalidArgument("metadata tandem-tenant: got " + std::to_string(call.tenant().size()) +
+                        " bytes, allowed: at most " + std::to_string(kMaxTenantBytes)),
+        0, 0);
+  }
+  const double arrived_at = MonotonicSeconds();
+  if (const auto refusal = context_.fleet->RefusesAll(arrived_at)) {
+    log_.TurnedAway(call.request(), call.traceparent(), refusal->status, arrived_at);
+    return Finish(call, refusal->status, 0, refusal->retry_milliseconds);
+  }
+  Validate(call, arrived_at);
+}
+
+void GenerateCalls::Validate(GenerateCall& call, double arrived_at) {
+  if (call.request().prompt().size() <= kMaxShortTextBytes) {
+    OnValidated(call.id(), arrived_at, context_.validator->Validate(call.request(), Served()));
+    return;
+  }
+  // A copy: the call may be gone before its prompt is tokenized.
+  struct Job {
+    v1::GenerateRequest request;
+    ServedModel served;
+    absl::StatusOr<GenerationRequest> validated;
+  };
+  auto job = std::make_shared<Job>(Job{call.request(), Served(), absl::UnknownError("")});
+  const bool taken = context_.background->Run(
+      [validator = context_.validator, job] {
+        job->validated = validator->Validate(job->request, job->served);
+      },
+      [this, job, arrived_at, id = call.id()] {
+        OnValidated(id, arrived_at, std::move(job->validated));
+      });
+  if (!taken) Finish(call, TooMuchWork(), 0, kRetryMilliseconds);
+}
+
+void GenerateCalls::OnValidated(CallId id, double arrived_at,
+                                absl::StatusOr<GenerationRequest> request) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end() || found->second->finished()) return;
+  GenerateCall& call = *found->second;
+  if (!request.ok()) {
+    log_.Refused(call.request(), call.traceparent(), request.status());
+    return Finish(call, request.status(), 0, 0);
+  }
+  request->arrived_at = arrived_at;
+  request->open.set_cache_salt(call.tenant());
+  if (std::string traceparent = call.traceparent(); ParseTraceparent(traceparent)) {
+    request->open.set_traceparent(std::move(traceparent));
+  }
+  log_.Started(id, call.request(), *request, arrived_at);
+  call.DropRequest();
+  context_.fleet->OnRequest(id, *std::move(request), MonotonicSeconds());
+}
+
+void GenerateCalls::Write(WriteResponse write) {
+  if (write.response.has_completion()) log_.Completed(write.call, write.response.completion());
+  const auto found = calls_.find(write.call);
+  if (found == calls_.end()) return;
+  GenerateCall& call = *found->second;
+  if (call.Write(std::move(write.response))) return;
+  const std::optional<SlotLife> slot = context_.fleet->OnCancel(call.id(), MonotonicSeconds());
+  FinishStarted(
+      call,
+      ResourceExhausted("client too slow: more than " + std::to_string(options_.buffer_bytes) +
+                        " bytes of the stream wait to be read"),
+      call.num_sent_tokens(), 0, slot);
+}
+
+void GenerateCalls::Finish(const FinishCall& finish) {
+  const auto found = calls_.find(finish.call);
+  if (found == calls_.end()) return;
+  FinishStarted(*found->second, finish.status, finish.emitted_tokens, finish.retry_milliseconds,
+                finish.slot);
+}
+
+void GenerateCalls::FinishStarted(GenerateCall& call, const absl::Status& status,
+                                  int emitted_tokens, int retry_milliseconds,
+                                  const std::optional<SlotLife>& slot) {
+  log_.Finished(call.id(), status, emitted_tokens, slot, MonotonicSeconds());
+  Finish(call, status, emitted_tokens, retry_milliseconds);
+}
+
+void GenerateCalls::Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
+                           int retry_milliseconds) {
+  if (!call.finished()) metrics_->OnFinished(status.code());
+  call.Finish(status, emitted_tokens, retry_milliseconds);
+}
+
+void GenerateCalls::OnCancelled(GenerateCall& call) {
+  const double now = MonotonicSeconds();
+  const std::optional<SlotLife> slot = context_.fleet->OnCancel(call.id(), now);
+  metrics_->OnFinished(absl::StatusCode::kCancelled);
+  log_.Finished(call.id(), absl::CancelledError("the client left, or its deadline passed"),
+                call.num_sent_tokens(), slot, now);
+}
+
+void GenerateCalls::OnClosed(GenerateCall& call, bool opened) {
+  if (opened) --num_open_;
+  calls_.erase(call.id());
+}
+
+ServedModel GenerateCalls::Served() const {
+  const v1::AttachReply& verifier = *context_.fleet->promised();
+  ServedModel served;
+  served.model = context_.model;
+  served.drafter = context_.fleet->drafter_name();
+  served.vocabulary_size = verifier.vocabulary_size();
+  served.max_context_tokens = verifier.max_context_tokens();
+  served.context_limited_by_pages = verifier.context_limited_by_pages();
+  served.end_of_text_ids = options_.end_of_text_ids;
+  return served;
+}
+
+}  // namespace tandem

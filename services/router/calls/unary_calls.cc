@@ -1,0 +1,143 @@
+#include "services/router/calls/unary_calls.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "common/rpc/ring_transport.h"
+#include "common/security/call_interceptor.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+// Bytes of all replies that clients have not read yet.
+constexpr size_t kMaxUnreadReplyBytes = size_t{64} << 20;
+// Largest number of ids that are turned into text on the polling thread.
+constexpr int kMaxShortIds = 16 << 10;
+// Bytes that a message needs beside its text, at most.
+constexpr size_t kTextFieldBytes = 8;
+
+}  // namespace
+
+UnaryCalls::UnaryCalls(const CallContext& context, const Tokenizer* tokenizer, std::string version,
+                       size_t max_message_bytes)
+    : context_(context),
+      tokenizer_(tokenizer),
+      version_(std::move(version)),
+      max_message_bytes_(max_message_bytes),
+      unread_replies_(kMaxUnreadReplyBytes),
+      tokenize_(
+          context_.queue, &unread_replies_,
+          [this](auto* call, auto* request, auto* writer, void* tag) {
+            context_.service->RequestTokenize(call, request, writer, context_.queue, context_.queue,
+                                              tag);
+          },
+          GateOf(kTokenizeMethod),
+          [this](const auto& request, const auto& respond) { Tokenize(request, respond); }),
+      detokenize_(
+          context_.queue, &unread_replies_,
+          [this](auto* call, auto* request, auto* writer, void* tag) {
+            context_.service->RequestDetokenize(call, request, writer, context_.queue,
+                                                context_.queue, tag);
+          },
+          GateOf(kDetokenizeMethod),
+          [this](const auto& request, const auto& respond) { Detokenize(request, respond); }),
+      server_info_(
+          context_.queue, &unread_replies_,
+          [this](auto* call, auto* request, auto* writer, void* tag) {
+            context_.service->RequestGetServerInfo(call, request, writer, context_.queue,
+                                                   context_.queue, tag);
+          },
+          GateOf(kGetServerInfoMethod),
+          [this](const auto& /*request*/, const auto& respond) { respond(Info()); }) {}
+
+void UnaryCalls::Serve() {
+  tokenize_.Serve();
+  detokenize_.Serve();
+  server_info_.Serve();
+}
+
+std::function<absl::Status(const grpc::ServerContext&)> UnaryCalls::GateOf(
+    const char* method) const {
+  return [gate = context_.gate, method](const grpc::ServerContext& call) {
+    return CheckCall(*gate, method, call);
+  };
+}
+
+template <typename Reply>
+void UnaryCalls::Respond(bool is_long, std::function<absl::StatusOr<Reply>()> compute,
+                         std::function<void(const absl::StatusOr<Reply>&)> respond) {
+  if (!is_long) return respond(compute());
+  auto reply = std::make_shared<absl::StatusOr<Reply>>();
+  const bool taken =
+      context_.background->Run([reply, compute = std::move(compute)] { *reply = compute(); },
+                               [reply, respond] { respond(*reply); });
+  if (!taken) respond(TooMuchWork());
+}
+
+void UnaryCalls::Tokenize(const v1::TokenizeRequest& request,
+                          const TokenizeMethod::Respond& respond) {
+  if (const absl::Status status = context_.validator->ValidateTokenize(request); !status.ok()) {
+    return respond(status);
+  }
+  // The request lives until it is responded to.
+  Respond<v1::TokenizeResponse>(
+      request.text().size() > kMaxShortTextBytes, [this, &request] { return Encode(request); },
+      respond);
+}
+
+absl::StatusOr<v1::TokenizeResponse> UnaryCalls::Encode(const v1::TokenizeRequest& request) const {
+  const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+  TANDEM_ASSIGN_OR_RETURN(const auto ids, tokenizer_->Encode(request.text(), add_special));
+  v1::TokenizeResponse reply;
+  reply.mutable_ids()->Assign(ids.begin(), ids.end());
+  return reply;
+}
+
+void UnaryCalls::Detokenize(const v1::DetokenizeRequest& request,
+                            const DetokenizeMethod::Respond& respond) {
+  if (const absl::Status status = context_.validator->ValidateDetokenize(request); !status.ok()) {
+    return respond(status);
+  }
+  Respond<v1::DetokenizeResponse>(
+      request.ids_size() > kMaxShortIds, [this, &request] { return Decode(request); }, respond);
+}
+
+absl::StatusOr<v1::DetokenizeResponse> UnaryCalls::Decode(
+    const v1::DetokenizeRequest& request) const {
+  const std::span<const int32_t> ids(request.ids().data(), request.ids_size());
+  const bool skip_special = !request.has_skip_special_tokens() || request.skip_special_tokens();
+  TANDEM_ASSIGN_OR_RETURN(std::string text, DecodeWithin(*tokenizer_, ids, skip_special,
+                                                         max_message_bytes_ - kTextFieldBytes));
+  v1::DetokenizeResponse reply;
+  reply.set_text(std::move(text));
+  return reply;
+}
+
+v1::ServerInfo UnaryCalls::Info() const {
+  const FleetState state = context_.fleet->State();
+  v1::ServerInfo info;
+  *info.mutable_load() = ServerLoadOf(state);
+  info.set_version(version_);
+  info.set_model(context_.model);
+  info.set_max_draft_length(static_cast<int>(context_.validator->limits().max_draft_length));
+  if (const v1::AttachReply* verifier = context_.fleet->promised()) {
+    info.set_max_context_tokens(static_cast<int>(verifier->max_context_tokens()));
+    info.set_vocabulary_size(static_cast<int>(verifier->vocabulary_size()));
+    info.set_max_slots(state.gauges.slots);
+    info.set_backend(verifier->backend());
+  }
+  if (!state.drafter_name.empty()) info.add_drafters(state.drafter_name);
+  if (state.drafter_attached) {
+    info.set_draft_model(state.drafter_name);
+    info.set_drafter_attached(true);
+    if (!state.transports.empty()) {
+      info.set_ring_transport(RingTransportName(state.transports.front()));
+    }
+  }
+  return info;
+}
+
+}  // namespace tandem

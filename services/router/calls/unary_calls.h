@@ -1,0 +1,57 @@
+// The calls of Tokenize, Detokenize and GetServerInfo.
+#ifndef TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_
+#define TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/tokenizer/tokenizer.h"
+#include "services/router/calls/call_context.h"
+#include "services/router/calls/unary_method.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem {
+
+// Everything runs on the thread that polls the completion queue, but for long texts, which are
+// tokenized in the background. Must outlive the queue's last event.
+class UnaryCalls {
+ public:
+  // `tokenizer` must outlive the calls. Replies have at most `max_message_bytes`.
+  UnaryCalls(const CallContext& context, const Tokenizer* tokenizer, std::string version,
+             size_t max_message_bytes);
+
+  // Begins to take calls.
+  void Serve();
+
+ private:
+  using TokenizeMethod = UnaryMethod<v1::TokenizeRequest, v1::TokenizeResponse>;
+  using DetokenizeMethod = UnaryMethod<v1::DetokenizeRequest, v1::DetokenizeResponse>;
+  using InfoMethod = UnaryMethod<v1::GetServerInfoRequest, v1::ServerInfo>;
+
+  void Tokenize(const v1::TokenizeRequest& request, const TokenizeMethod::Respond& respond);
+  absl::StatusOr<v1::TokenizeResponse> Encode(const v1::TokenizeRequest& request) const;
+  void Detokenize(const v1::DetokenizeRequest& request, const DetokenizeMethod::Respond& respond);
+  absl::StatusOr<v1::DetokenizeResponse> Decode(const v1::DetokenizeRequest& request) const;
+  v1::ServerInfo Info() const;
+
+  // Calls `respond` with what `compute` returns, which runs in the background if it `is_long`.
+  template <typename Reply>
+  void Respond(bool is_long, std::function<absl::StatusOr<Reply>()> compute,
+               std::function<void(const absl::StatusOr<Reply>&)> respond);
+  std::function<absl::Status(const grpc::ServerContext&)> GateOf(const char* method) const;
+
+  const CallContext context_;
+  const Tokenizer* tokenizer_;
+  const std::string version_;
+  const size_t max_message_bytes_;
+  ReplyBudget unread_replies_;
+  TokenizeMethod tokenize_;
+  DetokenizeMethod detokenize_;
+  InfoMethod server_info_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_

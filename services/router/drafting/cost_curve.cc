@@ -1,0 +1,244 @@
+#include "services/router/drafting/cost_curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tandem {
+namespace {
+
+// ---------------------------------------------------------------- the belief before measurements
+
+// Variance of the logarithm of the level: anything is possible.
+constexpr double kUnknownLevel = 25;
+// Octaves of rows (doublings) over which costs are alike.
+constexpr double kOctaves = 2.5;
+// Share of the shape's variance that is rough: costs that step from one number of rows to the next.
+constexpr double kRoughShare = 0.06;
+// Time to attend to one position, as a share of a pass of one row; and its variance, in these
+// units: anything is possible here too.
+constexpr double kAttentionUnit = 1e-4;
+constexpr double kUnknownAttention = 25;
+
+// ---------------------------------------------------------------- aging
+
+// Variance of the level's logarithm that one round adds: a drift of 1 %.
+constexpr double kLevelDrift = 1e-4;
+// The same for a round without a measurement, in which more may happen unseen: 3 %.
+constexpr double kUnseenLevelDrift = 1e-3;
+// Share of what was unknown of the shape at first that one round adds.
+constexpr double kShapeDrift = 2e-4;
+// Variance of the level's logarithm above which aging adds nothing.
+constexpr double kMostUncertain = 1;
+
+// ---------------------------------------------------------------- measurements
+
+// Variance of the logarithm of one measurement: at first (a standard deviation of 14 %), and the
+// range in which it is learned (2 % to 50 %).
+constexpr double kInitialNoise = 0.02;
+constexpr double kLeastNoise = 0.0004;
+constexpr double kMostNoise = 0.25;
+// Number of measurements over which that variance is learned.
+constexpr double kNoiseMemory = 30;
+// Standard deviations beyond which a measurement is an outlier, and pulls no harder.
+constexpr double kOutlier = 3;
+// Number of outliers in a row, in one direction, that mean a new level.
+constexpr int kNewLevel = 3;
+// Number of measurements over which the positions attended to for each row are averaged.
+constexpr double kContextMemory = 10;
+
+}  // namespace
+
+CostCurve::CostCurve(double doubling_rows, double shape_error)
+    : attention_(1), covariance_{}, noise_variance_(kInitialNoise) {
+  for (size_t i = 0; i < kNodes; ++i) {
+    log_seconds_[i] = std::log(1e-3 * (1 + CostTable::kRows[i] / doubling_rows));
+    for (size_t j = 0; j < kNodes; ++j) {
+      const double distance =
+          std::abs(std::log2(static_cast<double>(CostTable::kRows[i]) / CostTable::kRows[j]));
+      const double smooth = std::exp(-0.5 * std::pow(distance / kOctaves, 2));
+      const double rough = std::exp(-distance);
+      shape_covariance_[i][j] =
+          shape_error * shape_error * (smooth + kRoughShare * (rough - smooth));
+      covariance_[i][j] = kUnknownLevel + shape_covariance_[i][j];
+    }
+  }
+  covariance_[kNodes][kNodes] = kUnknownAttention;
+  MakeMonotone();
+}
+
+CostTable::Place CostTable::Find(uint32_t rows) {
+  if (rows >= kRows.back()) return {kRows.size() - 2, 1, static_cast<double>(rows) / kRows.back()};
+  size_t low = std::min<size_t>(rows, 8) - 1;  // the first eight are 1, 2, … 8
+  while (kRows[low + 1] <= rows) ++low;
+  return {low, static_cast<double>(rows - kRows[low]) / (kRows[low + 1] - kRows[low]), 1};
+}
+
+double CostTable::Seconds(uint32_t rows) const {
+  if (rows == 0) return 0;
+  const Place place = Find(rows);
+  return place.scale * (seconds_[place.low] +
+                        place.weight_high * (seconds_[place.low + 1] - seconds_[place.low]));
+}
+
+double CostTable::Distance(const CostTable& other) const {
+  double least = 1;
+  double most = 1;
+  for (size_t i = 0; i < kRows.size(); ++i) {
+    const double ratio = seconds_[i] / other.seconds_[i];
+    least = std::min(least, ratio);
+    most = std::max(most, ratio);
+  }
+  return std::max(std::log(most), -std::log(least));
+}
+
+double CostCurve::LevelDrift() const {
+  return age_ == 0 ? 0 : kLevelDrift + kUnseenLevelDrift * (age_ - 1);
+}
+
+double CostCurve::LogSeconds(uint32_t rows) const {
+  const CostTable::Place place = CostTable::Find(rows);
+  return log_seconds_[place.low] +
+         place.weight_high * (log_seconds_[place.low + 1] - log_seconds_[place.low]) +
+         std::log(place.scale);
+}
+
+void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
+  for (size_t i = 0; i < kNodes; ++i) {
+    for (size_t j = 0; j < kNodes; ++j) {
+      covariance_[i][j] += level_variance + shape_factor * shape_covariance_[i][j];
+    }
+  }
+  double& attention = covariance_[kNodes][kNodes];
+  attention = std::min(attention + shape_factor * kUnknownAttention, kUnknownAttention);
+}
+
+double CostCurve::AttentionUnit() const { return kAttentionUnit * std::exp(log_seconds_[0]); }
+
+void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise,
+                        double attended) {
+  if (covariance_[0][0] < kMostUncertain) AddUncertainty(LevelDrift(), kShapeDrift * age_);
+  age_ = 0;
+
+  const double rows_in_all = std::accumulate(passes.begin(), passes.end(), 0.0);
+  attended_per_row_ += (attended / rows_in_all - attended_per_row_) / kContextMemory;
+
+  // The logarithm of the sum of the passes and of attending, linear around what is believed.
+  const double attending = attended * AttentionUnit();
+  double predicted = attention_ * attending;
+  for (uint32_t rows : passes) predicted += std::exp(LogSeconds(rows));
+  Vector slope{};
+  slope[0] = attention_ * attending / predicted;
+  slope[kNodes] = attending / predicted;
+  for (uint32_t rows : passes) {
+    const CostTable::Place place = CostTable::Find(rows);
+    const double share = std::exp(LogSeconds(rows)) / predicted;
+    slope[place.low] += share * (1 - place.weight_high);
+    slope[place.low + 1] += share * place.weight_high;
+  }
+  const double surprise = std::log(std::max(seconds, 1e-9) / predicted);
+
+  Vector gain;
+  double variance = 0;
+  const auto project = [&] {
+    variance = 0;
+    gain.fill(0);
+    for (size_t j = 0; j < kStates; ++j) {
+      if (slope[j] == 0) continue;
+      for (size_t i = 0; i < kStates; ++i) gain[i] += covariance_[j][i] * slope[j];
+    }
+    for (size_t i = 0; i < kStates; ++i) variance += slope[i] * gain[i];
+  };
+  project();
+  const double measurement_variance = noise * noise_variance_;
+  double limit = kOutlier * std::sqrt(variance + measurement_variance);
+  if (std::abs(surprise) <= limit) {
+    outliers_ = 0;
+  } else {
+    const int sign = surprise > 0 ? 1 : -1;
+    outliers_ = outliers_ * sign > 0 ? outliers_ + sign : sign;
+    if (std::abs(outliers_) >= kNewLevel) {
+      AddUncertainty(surprise * surprise, 1);
+      project();
+      limit = std::abs(surprise);
+      outliers_ = 0;
+    }
+  }
+  const double pull = std::clamp(surprise, -limit, limit);
+  noise_variance_ +=
+      (std::clamp(pull * pull - variance, 0.0, kMostNoise) / noise - noise_variance_) /
+      kNoiseMemory;
+  noise_variance_ = std::clamp(noise_variance_, kLeastNoise, kMostNoise);
+  const double total = variance + measurement_variance;
+  for (size_t i = 0; i < kNodes; ++i) log_seconds_[i] += gain[i] / total * pull;
+  attention_ = std::max(0.0, attention_ + gain[kNodes] / total * pull);
+  for (size_t i = 0; i < kStates; ++i) {
+    for (size_t j = 0; j < kStates; ++j) covariance_[i][j] -= gain[i] * gain[j] / total;
+  }
+  ++num_observations_;
+  MakeMonotone();
+}
+
+void CostCurve::MakeMonotone() {
+  // Pool adjacent violators (Barlow et al. 1972): the nearest non-decreasing curve, each place
+  // weighted by how well it is known.
+  struct Block {
+    double value, weight;
+    size_t end;
+  };
+  std::array<Block, kNodes> blocks;
+  size_t num_blocks = 0;
+  for (size_t i = 0; i < kNodes; ++i) {
+    Block block{log_seconds_[i], 1 / std::max(covariance_[i][i], 1e-12), i + 1};
+    while (num_blocks > 0 && blocks[num_blocks - 1].value >= block.value) {
+      const Block& before = blocks[--num_blocks];
+      const double weight = before.weight + block.weight;
+      block.value = (before.value * before.weight + block.value * block.weight) / weight;
+      block.weight = weight;
+    }
+    blocks[num_blocks++] = block;
+  }
+  // The mean of a log-normal lies half its variance above the median.
+  const double mean = std::exp(noise_variance_ / 2);
+  for (size_t b = 0, i = 0; b < num_blocks; ++b) {
+    const double value = mean * std::exp(blocks[b].value);
+    for (; i < blocks[b].end; ++i) table_.seconds_[i] = value;
+  }
+  seconds_attended_ = mean * attention_ * AttentionUnit();
+}
+
+double CostCurve::Variance(const Vector& slope) const {
+  double variance = 0;
+  for (size_t i = 0; i < kStates; ++i) {
+    if (slope[i] == 0) continue;
+    for (size_t j = 0; j < kStates; ++j) variance += slope[i] * slope[j] * covariance_[i][j];
+  }
+  return std::max(0.0, variance);
+}
+
+double CostCurve::NodeError(size_t node) const {
+  // The error of a pass with contexts as they are: rows and attending are known better together
+  // than apart.
+  const double pass = std::exp(log_seconds_[node]);
+  const double attending = attended_per_row_ * CostTable::kRows[node] * AttentionUnit();
+  const double sum = pass + attention_ * attending;
+  Vector slope{};
+  slope[0] = attention_ * attending / sum;
+  slope[kNodes] = attending / sum;
+  slope[node] += pass / sum;
+  return std::sqrt(Variance(slope) + LevelDrift() +
+                   kShapeDrift * age_ * shape_covariance_[node][node]);
+}
+
+double CostCurve::Error(uint32_t rows) const {
+  const CostTable::Place place = CostTable::Find(rows);
+  return NodeError(place.weight_high < 0.5 ? place.low : place.low + 1);
+}
+
+CostTable CostCurve::Optimistic(double deviations) const {
+  CostTable table = table_;
+  for (size_t i = 0; i < kNodes; ++i) table.seconds_[i] *= std::exp(-deviations * NodeError(i));
+  return table;
+}
+
+}  // namespace tandem

@@ -1,0 +1,90 @@
+#include "services/router/drafting/draft_costs.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// Rows of a pass that are believed to take twice the time of one row, and the standard deviation of
+// the logarithm of that shape. Reading the weights takes most of a small pass: more rows cost
+// little until they are many. Measurements overrule this belief soon, and until then longer drafts
+// are tried.
+constexpr double kPassDoublingRows = 24;
+constexpr double kPassShapeError = 0.6;
+// The same for what a message costs beside its passes, which hardly depends on its rows.
+constexpr double kOverheadDoublingRows = 256;
+constexpr double kOverheadShapeError = 0.2;
+// Number of batches of each worker after which its costs count as measured.
+constexpr uint64_t kFewMeasurements = 3;
+// Factor by which the variance of a measurement with rows of prompts is larger: these rows need no
+// logits and attend to less.
+constexpr double kPromptNoise = 4;
+
+}  // namespace
+
+double RoundCosts::Distance(const RoundCosts& other) const {
+  return std::max({pass.Distance(other.pass), propose_overhead.Distance(other.propose_overhead),
+                   verify.Distance(other.verify), verify_overhead.Distance(other.verify_overhead)});
+}
+
+DraftCosts::DraftCosts()
+    : pass_(kPassDoublingRows, kPassShapeError),
+      propose_overhead_(kOverheadDoublingRows, kOverheadShapeError),
+      verify_(kPassDoublingRows, kPassShapeError),
+      verify_overhead_(kOverheadDoublingRows, kOverheadShapeError) {}
+
+void DraftCosts::ObservePropose(const ProposeCost& cost) {
+  if (cost.catch_up_rows == 0) return;
+  uint32_t draft_tokens = 0;
+  uint32_t longest = 0;
+  for (uint32_t length : cost.draft_lengths) {
+    draft_tokens += length;
+    longest = std::max(longest, length);
+  }
+  std::vector<uint32_t> passes = {cost.catch_up_rows};
+  for (uint32_t pass = 2; pass <= longest; ++pass) {
+    passes.push_back(
+        static_cast<uint32_t>(std::count_if(cost.draft_lengths.begin(), cost.draft_lengths.end(),
+                                            [pass](uint32_t length) { return length >= pass; })));
+  }
+  // Most of what a long catch-up feeds needs no draw, as in a prompt.
+  const double noise = cost.catch_up_rows > 2 * cost.draft_lengths.size() ? kPromptNoise : 1;
+  const double rest = cost.compute_seconds - cost.catch_up_seconds;
+  if (cost.catch_up_seconds <= 0 || rest <= 0 || passes.size() == 1) {
+    pass_.Observe(passes, cost.compute_seconds, noise);
+  } else {
+    pass_.Observe(cost.catch_up_rows, cost.catch_up_seconds, noise);
+    pass_.Observe(std::span(passes).subspan(1), rest);
+  }
+  propose_overhead_.Observe(std::max(draft_tokens, 1u), cost.overhead_seconds);
+}
+
+void DraftCosts::ObserveVerify(const VerifyCost& cost) {
+  if (cost.rows == 0) return;
+  const double noise = cost.prompt_rows > 0 ? kPromptNoise : 1;
+  verify_.Observe(cost.rows, cost.compute_seconds, noise, cost.attended);
+  verify_overhead_.Observe(cost.rows, cost.overhead_seconds, noise);
+}
+
+void DraftCosts::Age() {
+  for (CostCurve* curve : {&pass_, &propose_overhead_, &verify_, &verify_overhead_}) curve->Age();
+}
+
+RoundCosts DraftCosts::Expected() const {
+  return {pass_.table(), propose_overhead_.table(), verify_.table(), verify_.SecondsAttended(),
+          verify_overhead_.table()};
+}
+
+RoundCosts DraftCosts::Optimistic(double deviations) const {
+  return {pass_.Optimistic(deviations), propose_overhead_.Optimistic(deviations),
+          verify_.Optimistic(deviations), verify_.SecondsAttended(),
+          verify_overhead_.Optimistic(deviations)};
+}
+
+bool DraftCosts::measured() const {
+  return pass_.num_observations() >= kFewMeasurements &&
+         verify_.num_observations() >= kFewMeasurements;
+}
+
+}  // namespace tandem

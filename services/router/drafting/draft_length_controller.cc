@@ -1,0 +1,361 @@
+#include "services/router/drafting/draft_length_controller.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "services/router/drafting/draft_margin.h"
+
+namespace tandem {
+namespace {
+
+// ---------------------------------------------------------------- before costs are known
+
+// Largest number of draft tokens in a round, over all slots, until costs are measured: it teaches
+// the costs, and need not be good.
+constexpr uint32_t kInitialDraftTokens = 16;
+// The unmeasured round that goes without drafts: plain rounds, with which drafts are compared, have
+// to be known too.
+constexpr uint32_t kPlainUnmeasuredRound = 2;
+
+// ---------------------------------------------------------------- slots
+
+// Chance of being kept below which a draft token is not considered: it cannot pay for a row.
+constexpr double kSmallestGain = 0.02;
+// Draft tokens of an acceptance probe. They are considered whatever their chances.
+constexpr uint32_t kProbeLength = 2;
+// A catch-up is an investment. It is spread over the rounds that the request is likely to go on
+// for. There is one such round for each of so many tokens that the request may still emit: half of
+// these tokens are likely to come, at two tokens a round.
+constexpr double kTokensPerCatchUpRound = 4;
+// Largest number of rounds that a catch-up is spread over.
+constexpr double kMostCatchUpRounds = 128;
+
+// ---------------------------------------------------------------- catching up
+
+// Rows beyond kRunningLack up to which a slot does not count as late: plain rounds now and then
+// make that much of a lag.
+constexpr uint32_t kSlack = 3;
+// Number of late slots that may start in a round in which no other slot drafts.
+constexpr size_t kFirstToCatchUp = 2;
+// Rounds in a row with prompts after which a drafter catches up, and is probed, beside them all the
+// same.
+constexpr uint32_t kPatientRounds = 8;
+// Rows that a drafter may lack to draft beside prompts before that.
+constexpr uint32_t kShortLack = 16;
+
+// A slot that drafts after plain rounds: it has to catch up first. Fixed lengths are not a choice.
+bool IsLate(const PlanSlot& slot, uint32_t length) {
+  return length > 0 && !slot.fixed.has_value() && slot.lack > kRunningLack + kSlack;
+}
+
+// Seconds that the plan spends on feeding its late slots more than it feeds running ones.
+double CatchUpSeconds(const DraftPlan& plan, std::span<const PlanSlot> slots,
+                      const RoundCosts& costs) {
+  double seconds = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!IsLate(slots[i], plan.lengths[i])) continue;
+    seconds += costs.pass.Seconds(slots[i].lack) - costs.pass.Seconds(kRunningLack);
+  }
+  return seconds;
+}
+
+// Lets no more slots catch up than draft already, the nearest first: an investment is made in
+// steps, so that what is measured on the way can end it. Returns false if the plan stays as it is.
+bool LimitCatchUps(std::span<const PlanSlot> slots, DraftPlan* plan) {
+  size_t num_running = 0;
+  std::vector<uint32_t> late;
+  for (uint32_t id = 0; id < slots.size(); ++id) {
+    if (plan->lengths[id] == 0 || slots[id].fixed.has_value()) continue;
+    if (IsLate(slots[id], plan->lengths[id])) {
+      late.push_back(id);
+    } else {
+      ++num_running;
+    }
+  }
+  const size_t allowed = std::max(num_running, kFirstToCatchUp);
+  if (late.size() <= allowed) return false;
+  std::stable_sort(late.begin(), late.end(),
+                   [&](uint32_t a, uint32_t b) { return slots[a].lack < slots[b].lack; });
+  for (const uint32_t id : std::span(late).subspan(allowed)) plan->lengths[id] = 0;
+  return true;
+}
+
+// The same slots, whose catch-ups are fed and paid for in one round.
+std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
+  std::vector<PlanSlot> at_once(slots.begin(), slots.end());
+  for (PlanSlot& slot : at_once) slot.catch_up_rounds = 1;
+  return at_once;
+}
+
+// ---------------------------------------------------------------- probes
+
+// Acceptance that is hoped for of a slot before it is probed. Where drafts would not pay even then,
+// there is nothing to find out.
+constexpr double kHopedAcceptance = 0.95;
+// Standard deviations by which an unsure cost may be lower than expected.
+constexpr double kOptimism = 2;
+// Relative error below which a cost is known well enough.
+constexpr double kKnownError = 0.05;
+
+// ---------------------------------------------------------------- plans
+
+bool HasLengths(std::span<const uint32_t> lengths) {
+  return std::any_of(lengths.begin(), lengths.end(), [](uint32_t length) { return length > 0; });
+}
+
+// Seconds by which a round is shorter than plain rounds would be for its tokens.
+double GainedSeconds(const RoundValue& round, const RoundValue& plain) {
+  return round.tokens / plain.rate() - round.seconds;
+}
+
+// The time of the planned round, or of a plain one where prompts are in the batch: theirs is not
+// spent on decoding.
+RoundValue Decoding(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
+                    const RoundCosts& expected, const DraftPlan& plan) {
+  return batch.prompt_rows == 0 ? plan.value : ValuePlainly(candidates, batch, expected).value;
+}
+
+}  // namespace
+
+DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
+    : options_(options), plain_rounds_(options.max_length), probes_(options.probe_budget) {}
+
+void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mode,
+                                              uint32_t num_drafted, uint32_t num_accepted,
+                                              AcceptanceEstimate* acceptance) {
+  if (num_drafted > 0) plain_rounds_.Forget();
+  acceptance->Observe(num_drafted, num_accepted);
+  priors_[static_cast<size_t>(mode)].Observe(num_drafted, num_accepted);
+  probes_.OnJudged(serial, num_drafted, num_accepted);
+}
+
+void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBatch batch) {
+  if (candidates.empty()) return;
+  probes_.BeginRound(batch.cohort);
+  // A catch-up beside a prompt makes a slow round slower: it waits, but not for ever.
+  prompt_rounds_ = batch.prompt_rows > 0 ? prompt_rounds_ + 1 : 0;
+  if (WaitsForPrompts()) batch.longest_lack = kShortLack;
+  costs_.Age();
+  if (!costs_.measured()) return ChooseUnmeasured(candidates);
+  const RoundCosts expected = costs_.Expected();
+  DraftPlan plan = Plan(candidates, batch, expected);
+  // A round of fixed lengths has nothing to find out, and pays nothing for finding out.
+  if (std::any_of(candidates.begin(), candidates.end(),
+                  [](const DraftCandidate& slot) { return !slot.fixed.has_value(); })) {
+    Probe(candidates, batch, expected, &plan);
+  }
+  for (size_t i = 0; i < candidates.size(); ++i) candidates[i].length = plan.lengths[i];
+  SetLastRound(candidates, batch, expected, plan);
+}
+
+void DraftLengthController::ChooseUnmeasured(std::span<DraftCandidate> candidates) {
+  uint32_t left = ++unmeasured_rounds_ == kPlainUnmeasuredRound ? 0 : kInitialDraftTokens;
+  for (DraftCandidate& candidate : candidates) {
+    candidate.length = std::min(candidate.limit,
+                                candidate.fixed.value_or(std::min(left, options_.initial_length)));
+    left -= std::min(left, candidate.length);
+  }
+}
+
+bool DraftLengthController::WaitsForPrompts() const {
+  return prompt_rounds_ > 0 && prompt_rounds_ <= kPatientRounds;
+}
+
+std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCandidate> candidates) {
+  size_t num_gains = 0;
+  for (const DraftCandidate& candidate : candidates) {
+    num_gains +=
+        std::min(candidate.limit, std::max(options_.max_length, candidate.fixed.value_or(0)));
+  }
+  gains_.clear();
+  gains_.reserve(num_gains);  // the slots point into it
+  std::vector<PlanSlot> slots;
+  slots.reserve(candidates.size());
+  for (const DraftCandidate& candidate : candidates) {
+    PlanSlot slot;
+    uint32_t most = std::min(candidate.limit, options_.max_length);
+    if (candidate.fixed.has_value()) {
+      most = std::min(candidate.limit, *candidate.fixed);
+      slot.fixed = most;
+    }
+    const size_t begin = gains_.size();
+    double gain = 1;
+    for (uint32_t i = 0; i < most; ++i) {
+      gain *= candidate.acceptance->Conditional(i);
+      if (gain < kSmallestGain && i >= kProbeLength && !candidate.fixed.has_value()) break;
+      gains_.push_back(gain);
+    }
+    slot.gains = std::span(gains_).subspan(begin);
+    slot.context = candidate.context;
+    slot.lack = candidate.drafter_lack;
+    slot.catch_up_rounds =
+        std::clamp(candidate.remaining_tokens / kTokensPerCatchUpRound, 1.0, kMostCatchUpRounds);
+    slots.push_back(slot);
+  }
+  return slots;
+}
+
+DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates,
+                                      const DraftBatch& batch, const RoundCosts& costs) {
+  const size_t num_slots = candidates.size();
+  const PlainValue plainly = ValuePlainly(candidates, batch, costs);
+  if (plain_rounds_.StillHolds(candidates, batch, costs, plainly)) {
+    catch_ups_.OnPlainRound(batch.cohort, num_slots);
+    const std::vector<uint32_t> lengths(num_slots);
+    return {lengths, plainly.value, lengths, plainly.value};
+  }
+  const std::vector<PlanSlot> slots = MakeSlots(candidates);
+  const double margin = DraftMargin(num_slots);
+  DraftPlan plan = DraftPlanner(&costs, slots, batch).Best(margin);
+  bool limited = false;
+  const double required = catch_ups_.RequiredGain(num_slots);
+  if (CatchUpSeconds(plan, slots, costs) > 0 &&
+      plan.value.rate() <= (1 + required) * plan.plain.rate()) {
+    // What the catch-up promises is not enough after those that were in vain.
+    const double drafted = plan.drafted_over_plain * (1 + margin) / (1 + required);
+    DraftBatch without = batch;
+    without.longest_lack = kRunningLack + kSlack;
+    plan = DraftPlanner(&costs, slots, without).Best(margin);
+    plan.drafted_over_plain = std::max(plan.drafted_over_plain, drafted);
+  } else {
+    limited = LimitCatchUps(slots, &plan);
+    catch_ups_.Invest(batch.cohort, CatchUpSeconds(plan, slots, costs));
+  }
+  if (batch.prompt_rows > 0) return plan;
+  if (!HasLengths(plan.lengths)) {
+    plain_rounds_.Remember(candidates, batch, costs, plainly,
+                           (1 + margin) / std::max(plan.drafted_over_plain, 1e-9));
+  }
+  if (plan.lengths == plan.plain_lengths) {
+    catch_ups_.OnPlainRound(batch.cohort, num_slots);
+  } else {
+    const RoundValue value =
+        limited ? DraftPlanner(&costs, slots, batch).Value(plan.lengths) : plan.value;
+    catch_ups_.OnDraftedRound(batch.cohort, num_slots, GainedSeconds(value, plan.plain));
+  }
+  return plan;
+}
+
+void DraftLengthController::Probe(std::span<const DraftCandidate> candidates,
+                                  const DraftBatch& batch, const RoundCosts& expected,
+                                  DraftPlan* plan) {
+  probes_.PayIn(candidates.size(), plan->value.seconds,
+                Decoding(candidates, batch, expected, *plan).seconds);
+  if (PlanReference(batch, plan) || PlanCostProbe(candidates, batch, expected, plan)) return;
+  PlanAcceptanceProbe(candidates, batch, expected, plan);
+}
+
+bool DraftLengthController::PlanReference(const DraftBatch& batch, DraftPlan* plan) {
+  if (batch.prompt_rows > 0) return false;
+  if (plan->lengths == plan->plain_lengths) {
+    probes_.OnPlainPlan();
+    return false;
+  }
+  if (!probes_.ReferenceIsDue(plan->value.rate(), plan->plain.rate())) return false;
+  plan->lengths = plan->plain_lengths;
+  plan->value = plan->plain;
+  return true;
+}
+
+bool DraftLengthController::PlanCostProbe(std::span<const DraftCandidate> candidates,
+                                          const DraftBatch& batch, const RoundCosts& expected,
+                                          DraftPlan* plan) {
+  if (batch.prompt_rows > 0 || !probes_.CostProbeIsDue()) return false;
+  const std::vector<PlanSlot> at_once = AtOnce(MakeSlots(candidates));
+  const RoundCosts hoped = costs_.Optimistic(kOptimism);
+  const DraftPlan other = DraftPlanner(&hoped, at_once, batch).Best(0);
+  if (other.lengths == plan->lengths) return false;
+  const uint32_t rows = std::accumulate(other.lengths.begin(), other.lengths.end(),
+                                        batch.plain_rows + static_cast<uint32_t>(at_once.size()));
+  const double error =
+      std::max(costs_.VerifyError(rows),
+               other.value.tokens > other.plain.tokens ? costs_.PassError(1) : 0.0);
+  if (error < kKnownError ||
+      other.value.rate() <= (1 + DraftMargin(candidates.size())) * plan->value.rate()) {
+    return false;
+  }
+  // The probe is paid for as if it cost more than expected.
+  const RoundValue value = DraftPlanner(&expected, at_once, batch).Value(other.lengths);
+  const double seconds = value.seconds * std::exp(error);
+  if (!probes_.BuyCostProbe(std::max(0.0, seconds - value.tokens / plan->value.rate()))) {
+    return false;
+  }
+  plan->lengths = other.lengths;
+  plan->value = value;
+  return true;
+}
+
+bool DraftLengthController::CouldPay(std::span<const DraftCandidate> candidates,
+                                     std::span<const PlanSlot> slots,
+                                     std::span<const uint32_t> idle, const DraftBatch& batch,
+                                     const RoundCosts& expected, const RoundValue& planned) const {
+  std::vector<double> hoped(options_.max_length);
+  double gain = 1;
+  for (double& value : hoped) value = gain *= kHopedAcceptance;
+  std::vector<PlanSlot> hopeful(slots.begin(), slots.end());
+  for (const uint32_t id : idle) {
+    hopeful[id].gains = std::span(hoped).first(std::min(candidates[id].limit, options_.max_length));
+    hopeful[id].lack = std::min(hopeful[id].lack, kRunningLack);
+  }
+  RoundCosts hoped_costs = expected;
+  hoped_costs.pass = costs_.Optimistic(kOptimism).pass;
+  const double margin = DraftMargin(candidates.size());
+  const RoundValue best = DraftPlanner(&hoped_costs, hopeful, batch).Best(margin).value;
+  return best.rate() > (1 + margin) * planned.rate();
+}
+
+void DraftLengthController::PlanAcceptanceProbe(std::span<const DraftCandidate> candidates,
+                                                const DraftBatch& batch, const RoundCosts& expected,
+                                                DraftPlan* plan) {
+  std::vector<uint32_t> idle;
+  bool some_draft = false;
+  for (uint32_t id = 0; id < candidates.size(); ++id) {
+    if (candidates[id].fixed.has_value() || candidates[id].limit == 0) continue;
+    if (plan->lengths[id] == 0) idle.push_back(id);
+    some_draft = some_draft || plan->lengths[id] > 0;
+  }
+  if (!probes_.AcceptanceProbeIsDue(some_draft, !idle.empty(), WaitsForPrompts())) return;
+  const std::vector<PlanSlot> slots = MakeSlots(candidates);
+  if (!CouldPay(candidates, slots, idle, batch, expected, plan->value)) return;
+  // The slot that was not probed for longest goes first, among those that could be paid for if
+  // nothing is accepted.
+  std::stable_sort(idle.begin(), idle.end(), [&](uint32_t a, uint32_t b) {
+    return candidates[a].acceptance->rounds_without_draft() >
+           candidates[b].acceptance->rounds_without_draft();
+  });
+  const std::vector<PlanSlot> at_once = AtOnce(slots);
+  const DraftPlanner planner(&expected, at_once, batch);
+  const double seconds_per_token = 1 / Decoding(candidates, batch, expected, *plan).rate();
+  for (const uint32_t id : idle) {
+    std::vector<uint32_t> lengths = plan->lengths;
+    lengths[id] = std::min(kProbeLength, static_cast<uint32_t>(slots[id].gains.size()));
+    const RoundValue value = planner.Value(lengths);
+    const double seconds = std::max(0.0, value.seconds - plan->value.seconds);
+    if (!probes_.BuyAcceptanceProbe(batch.cohort,
+                                    {candidates[id].serial, seconds, seconds_per_token})) {
+      continue;
+    }
+    plan->lengths = std::move(lengths);
+    plan->value = value;
+    return;
+  }
+}
+
+void DraftLengthController::SetLastRound(std::span<const DraftCandidate> candidates,
+                                         const DraftBatch& batch, const RoundCosts& expected,
+                                         const DraftPlan& plan) {
+  RoundValue plain = plan.plain;
+  if (HasLengths(plan.plain_lengths)) {  // fixed ones: without them the round is plain
+    const std::vector<PlanSlot> slots = MakeSlots(candidates);
+    plain = DraftPlanner(&expected, slots, batch).Value(std::vector<uint32_t>(slots.size()));
+  }
+  const double sum = std::accumulate(plan.lengths.begin(), plan.lengths.end(), 0.0);
+  last_round_ = {.mean_length = sum / static_cast<double>(candidates.size()),
+                 .plain_seconds = plain.seconds,
+                 .gain = plan.value.rate() / plain.rate()};
+}
+
+}  // namespace tandem

@@ -1,0 +1,187 @@
+#include "services/router/drafting/draft_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tandem {
+namespace {
+
+// Lengths beyond the best one so far that are tried before the search gives up: a verifier's cost
+// has steps, so that one token more may look bad where two are good.
+constexpr uint32_t kPatience = 2;
+
+}  // namespace
+
+// Sums up a round while draft tokens are added one by one, each after those before it in its slot.
+class DraftPlanner::Tally {
+ public:
+  Tally(const DraftPlanner& planner, bool with_prompts)
+      : planner_(planner),
+        costs_(*planner.costs_),
+        rows_(planner.batch_.plain_rows + static_cast<uint32_t>(planner.slots_.size())),
+        tokens_(rows_),
+        attended_(planner.batch_.plain_attended),
+        drafting_(planner.longest_) {
+    for (const PlanSlot& slot : planner.slots_) attended_ += slot.context;
+    if (!with_prompts) return;
+    rows_ += planner.batch_.prompt_rows;
+    attended_ += planner.batch_.prompt_attended;
+  }
+
+  void Add(uint32_t slot_id, uint32_t position) {
+    const PlanSlot& slot = planner_.slots_[slot_id];
+    if (position == 0) {
+      const uint32_t lack = std::min(slot.lack, kRunningLack);
+      first_rows_ += lack;
+      if (slot.lack > lack) {
+        late_seconds_ +=
+            (costs_.pass.Seconds(slot.lack) - costs_.pass.Seconds(lack)) / slot.catch_up_rounds;
+      }
+    } else {
+      uint32_t& rows = drafting_[position];
+      pass_seconds_ += costs_.pass.Seconds(rows + 1) - costs_.pass.Seconds(rows);
+      ++rows;
+    }
+    ++rows_;
+    attended_ += slot.context;
+    ++draft_tokens_;
+    tokens_ += slot.gains[position];
+  }
+
+  RoundValue value() const {
+    const double verify = costs_.VerifySeconds(rows_, attended_);
+    double propose = 0;
+    if (draft_tokens_ > 0) {
+      propose = costs_.pass.Seconds(first_rows_) + pass_seconds_ + late_seconds_ +
+                costs_.propose_overhead.Seconds(draft_tokens_);
+    }
+    return {tokens_, planner_.batch_.overlapped ? std::max(propose, verify) : propose + verify};
+  }
+
+ private:
+  const DraftPlanner& planner_;
+  const RoundCosts& costs_;
+  uint32_t rows_;
+  double tokens_;
+  double attended_;
+  uint32_t first_rows_ = 0;
+  uint32_t draft_tokens_ = 0;
+  double pass_seconds_ = 0;
+  double late_seconds_ = 0;
+  std::vector<uint32_t> drafting_;  // [position] slots that draft one there
+};
+
+DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> slots,
+                           const DraftBatch& batch)
+    : costs_(costs), slots_(slots), batch_(batch) {
+  for (uint32_t id = 0; id < slots.size(); ++id) {
+    const PlanSlot& slot = slots[id];
+    const auto size = static_cast<uint32_t>(slot.gains.size());
+    longest_ = std::max(longest_, size);
+    if (slot.fixed.has_value()) continue;
+    for (uint32_t i = 0; i < size; ++i) items_.push_back({id, i, slot.gains[i]});
+    if (size > 0 && slot.lack > kRunningLack) late_.push_back(id);
+  }
+  // Stable, so that of equal gains a slot's own are in the order of their positions.
+  std::stable_sort(items_.begin(), items_.end(),
+                   [](const Item& a, const Item& b) { return a.gain > b.gain; });
+  std::stable_sort(late_.begin(), late_.end(), [&](uint32_t a, uint32_t b) {
+    return slots_[a].lack / slots_[a].catch_up_rounds < slots_[b].lack / slots_[b].catch_up_rounds;
+  });
+}
+
+RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths) const {
+  return Value(lengths, true);
+}
+
+RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths, bool with_prompts) const {
+  Tally tally(*this, with_prompts);
+  for (uint32_t id = 0; id < slots_.size(); ++id) {
+    for (uint32_t i = 0; i < lengths[id]; ++i) tally.Add(id, i);
+  }
+  return tally.value();
+}
+
+RoundValue DraftPlanner::ValueOfAll() const {
+  double attended = batch_.plain_attended;
+  for (const PlanSlot& slot : slots_) attended += slot.context;
+  const uint32_t rows =
+      batch_.plain_rows + batch_.prompt_slots + static_cast<uint32_t>(slots_.size());
+  return {static_cast<double>(rows), costs_->VerifySeconds(rows, attended)};
+}
+
+DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool with_prompts,
+                                         double rate) const {
+  Tally base(*this, with_prompts);
+  for (uint32_t id = 0; id < slots_.size(); ++id) {
+    for (uint32_t i = 0; i < slots_[id].fixed.value_or(0); ++i) base.Add(id, i);
+  }
+  // With at most `depth` passes a draft token costs about the same wherever it is: the best are
+  // those most likely to be accepted, and what is left to find is how many.
+  Found found;
+  size_t best_end = 0;
+  uint32_t best_depth = 0;
+  for (uint32_t depth = 1; depth <= longest_ && depth <= best_depth + kPatience; ++depth) {
+    Tally tally = base;
+    for (size_t i = 0; i < items_.size(); ++i) {
+      const Item& item = items_[i];
+      if (item.position >= depth || !joins[item.slot]) continue;
+      tally.Add(item.slot, item.position);
+      const double score = Score(tally.value(), rate);
+      if (score <= found.score) continue;
+      found.score = score;
+      best_end = i + 1;
+      best_depth = depth;
+    }
+  }
+  if (best_end == 0) return found;
+  for (const PlanSlot& slot : slots_) found.lengths.push_back(slot.fixed.value_or(0));
+  for (size_t i = 0; i < best_end; ++i) {
+    const Item& item = items_[i];
+    if (item.position < best_depth && joins[item.slot]) ++found.lengths[item.slot];
+  }
+  return found;
+}
+
+DraftPlanner::Found DraftPlanner::SearchJoining(bool with_prompts, double rate) const {
+  const bool limited = batch_.longest_lack != std::numeric_limits<uint32_t>::max();
+  std::vector<bool> joins(slots_.size(), true);
+  for (uint32_t id : late_) joins[id] = limited && slots_[id].lack <= batch_.longest_lack;
+  Found best = Search(joins, with_prompts, rate);
+  if (limited) return best;
+  // Slots that have to catch up come in by twos, fours …: one alone may not be worth a Propose that
+  // all of them together are.
+  size_t joined = 0;
+  for (size_t count = 1; joined < late_.size(); count *= 2) {
+    for (; joined < std::min(count, late_.size()); ++joined) joins[late_[joined]] = true;
+    Found found = Search(joins, with_prompts, rate);
+    if (found.score > best.score) best = std::move(found);
+  }
+  return best;
+}
+
+DraftPlan DraftPlanner::Best(double margin) const {
+  DraftPlan plan;
+  plan.plain_lengths.reserve(slots_.size());
+  for (const PlanSlot& slot : slots_) plan.plain_lengths.push_back(slot.fixed.value_or(0));
+  plan.lengths = plan.plain_lengths;
+  plan.plain = Value(plan.plain_lengths);
+  plan.value = plan.plain;
+  if (items_.empty()) return plan;
+
+  Found found = SearchJoining(false, 0);
+  double rate = 0;
+  if (batch_.prompt_rows > 0) {
+    rate = std::max({found.score, Value(plan.plain_lengths, false).rate(), ValueOfAll().rate()});
+    found = SearchJoining(true, rate);
+  }
+  const double plain_score = Score(plan.plain, rate);
+  if (rate == 0) plan.drafted_over_plain = std::max(0.0, found.score / plain_score);
+  const double least = rate > 0 ? margin * plan.plain.tokens : margin * plain_score;
+  if (found.score <= plain_score + least) return plan;
+  plan.lengths = std::move(found.lengths);
+  plan.value = Value(plan.lengths);
+  return plan;
+}
+
+}  // namespace tandem

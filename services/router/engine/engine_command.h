@@ -1,0 +1,107 @@
+// What the pure engine wants done: the adapter around it does it, in order.
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_ENGINE_COMMAND_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_ENGINE_COMMAND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tandem/v1/generate.pb.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+// The two kinds of workers: which half of worker.proto one speaks.
+enum class Worker : uint8_t { kDrafter, kVerifier };
+inline constexpr size_t kNumWorkers = 2;
+inline const char* WorkerName(Worker worker) {
+  return worker == Worker::kDrafter ? "draft" : "verifier";
+}
+// Names one worker of a pod: an index into the pod's list of peers. Peer 0 is the verifier; the
+// others are draft models.
+using PeerId = uint32_t;
+inline constexpr PeerId kVerifierPeer = 0;
+inline constexpr PeerId kDrafterPeer = 1;
+inline constexpr size_t kNumPeers = 2;
+inline constexpr Worker KindOf(PeerId peer) {
+  return peer == kVerifierPeer ? Worker::kVerifier : Worker::kDrafter;
+}
+
+// Names one Generate call; given by the adapter.
+using CallId = uint64_t;
+// Names one stream to a worker; given by the engine, never used again. What arrives from an older
+// one is ignored.
+using SessionId = uint64_t;
+
+// Open a stream. Its replies and its end come back as events.
+struct OpenSession {
+  Worker worker;
+  SessionId session;
+};
+// Give the stream up, without an event.
+struct CloseSession {
+  Worker worker;
+  SessionId session;
+};
+struct SendToDrafter {
+  SessionId session;
+  v1::DraftCommand command;
+};
+struct SendToVerifier {
+  SessionId session;
+  v1::VerifierCommand command;
+};
+// Ping the session's worker on the session's WorkerHealth stream (opened with the first ping,
+// closed with the session); pongs come back as events.
+struct SendPing {
+  Worker worker;
+  SessionId session;
+  uint64_t token;  // Attach.session_token
+};
+struct WriteResponse {
+  CallId call;
+  v1::GenerateResponse response;
+};
+// One life of a slot, at the verifier.
+struct SlotLife {
+  uint32_t slot = 0;
+  uint32_t epoch = 0;
+};
+// The call ends with `status`; what was written before is sent first.
+struct FinishCall {
+  CallId call;
+  absl::Status status;
+  int32_t emitted_tokens = 0;         // goes into trailing metadata when the status is not OK
+  int32_t retry_milliseconds = 0;     // > 0: when to come back
+  std::optional<SlotLife> slot = {};  // the last that the request had; none: it never ran
+};
+struct LogLine {
+  enum class Level : uint8_t { kDebug, kInfo, kWarning, kError };
+  Level level;
+  std::string text;
+  // What it is about, where that can be said.
+  std::string request_id = {};
+  std::optional<uint32_t> slot = {};
+  std::optional<uint32_t> epoch = {};  // of the slot, at the verifier
+  std::optional<SessionId> session = {};
+  // What others than the log's readers may see in its place; empty: the text.
+  std::string summary = {};
+  std::string pod = {};  // whose workers it is about, where there are several pods
+};
+// The configuration is wrong: the process should say why and exit.
+struct GiveUp {
+  absl::Status status;
+  std::string summary = {};  // as of a LogLine; empty: the status' message
+};
+
+using EngineCommand = std::variant<OpenSession, CloseSession, SendToDrafter, SendToVerifier,
+                                   SendPing, WriteResponse, FinishCall, LogLine, GiveUp>;
+using EngineCommands = std::vector<EngineCommand>;
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_ENGINE_COMMAND_H_

@@ -1,0 +1,63 @@
+// What a request cost and what speculation did for it: the numbers of `Completion`.
+#ifndef TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
+#define TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tandem/v1/generate.pb.h"
+
+namespace tandem {
+
+// Times are seconds on the router's clock. The decode phase begins with the first token; work
+// before it is prefill and counts in prefill_seconds alone.
+class CompletionAccount {
+ public:
+  explicit CompletionAccount(double arrived_at) : arrived_at_(arrived_at) {}
+
+  double arrived_at() const { return arrived_at_; }
+  void Admitted(double now) { admitted_at_ = now; }
+  double admitted_at() const { return admitted_at_; }
+
+  // A batch that this slot was part of. Its whole time counts: the slot waited for all of it.
+  void Drafted(double round_trip_seconds, double compute_seconds);
+  void Verified(double round_trip_seconds, double compute_seconds);
+
+  // A round without a draft, or whose draft was dropped unjudged.
+  void AddPlainRound() { ++num_plain_rounds_; }
+  // Counts stop at the token that ended the request.
+  //   drafted   tokens sent to the verifier
+  //   accepted  of them, emitted
+  //   tested    up to and including the first rejection, as far as emitted: accepted or accepted +
+  //   1
+  void AddDraftedRound(int drafted, int accepted, int tested, const std::string& drafter);
+
+  // Called after each round that emitted tokens.
+  void Emitted(double now);
+
+  void Fill(v1::Completion* completion) const;
+
+  // It has emitted a token.
+  bool decoding() const { return first_token_at_.has_value(); }
+
+ private:
+  double arrived_at_;
+  double admitted_at_ = 0;
+  std::optional<double> first_token_at_;
+  double last_token_at_ = 0;
+  double draft_seconds_ = 0;
+  double verify_seconds_ = 0;
+  double transfer_seconds_ = 0;
+
+  int num_drafts_ = 0;
+  int num_plain_rounds_ = 0;
+  int num_draft_tokens_ = 0;
+  std::vector<int> accepted_per_position_;
+  std::vector<int> tested_per_position_;
+  std::string drafter_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_

@@ -1,0 +1,66 @@
+#include "services/router/request/output_processor.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem {
+
+OutputProcessor::OutputProcessor(const GenerationRequest* request, const Tokenizer* tokenizer)
+    : request_(request),
+      detokenizer_(tokenizer, request->skip_special_tokens),
+      matcher_(request->stop_strings) {}
+
+bool OutputProcessor::IsStopToken(int32_t token_id) const {
+  return std::binary_search(request_->stop_token_ids.begin(), request_->stop_token_ids.end(),
+                            token_id);
+}
+
+bool OutputProcessor::Push(int32_t token_id, v1::TokenSource source, v1::TokenLogprobs* logprobs) {
+  ++num_tokens_;
+  const bool may_stop = num_tokens_ > request_->min_tokens;
+  response_.add_token_ids(token_id);
+  response_.add_sources(source);
+  if (request_->wants_logprobs) {
+    v1::TokenLogprobs* added = response_.add_logprobs();
+    if (logprobs != nullptr) *added = std::move(*logprobs);
+  }
+
+  if (may_stop && IsStopToken(token_id)) {
+    // Released unmatched: the token ends the output by itself.
+    if (request_->include_stop_in_output) {
+      response_.mutable_text()->append(matcher_.Finish() + detokenizer_.Push(token_id));
+    }
+    EndText();
+    completion_.set_finish_reason(v1::FINISH_REASON_STOP);
+    completion_.set_stop_token_id(token_id);
+    return true;
+  }
+
+  StopStringMatcher::Step step = matcher_.Push(detokenizer_.Push(token_id), may_stop);
+  response_.mutable_text()->append(step.text);
+  if (step.stop_string.has_value()) {
+    if (request_->include_stop_in_output) response_.mutable_text()->append(*step.stop_string);
+    completion_.set_finish_reason(v1::FINISH_REASON_STOP);
+    completion_.set_stop_string(*step.stop_string);
+    return true;
+  }
+  if (num_tokens_ >= request_->max_tokens) {
+    EndText();
+    completion_.set_finish_reason(v1::FINISH_REASON_LENGTH);
+    return true;
+  }
+  return false;
+}
+
+void OutputProcessor::EndText() {
+  response_.mutable_text()->append(matcher_.Finish() + detokenizer_.Finish());
+}
+
+v1::GenerateResponse OutputProcessor::Take() {
+  v1::GenerateResponse response;
+  response.Swap(&response_);
+  response.set_request_id(request_->request_id);
+  return response;
+}
+
+}  // namespace tandem

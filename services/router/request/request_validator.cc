@@ -1,0 +1,277 @@
+#include "services/router/request/request_validator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/peer_text.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+absl::Status Refused(const std::string& field, const std::string& given,
+                     const std::string& allowed) {
+  return InvalidArgument(absl::StrCat(field, ": got ", given, ", allowed: ", allowed));
+}
+
+std::string UpTo(size_t limit, const char* unit) {
+  return absl::StrCat("at most ", limit, " ", unit);
+}
+
+// NaN compares false with everything, so ranges are written as what is allowed.
+absl::Status CheckNumber(const char* name, double value, bool allowed_value, const char* allowed) {
+  if (std::isfinite(value) && allowed_value) return absl::OkStatus();
+  return Refused(name, absl::StrFormat("%g", value), allowed);
+}
+
+absl::Status CheckTokenId(const std::string& field, int32_t id, uint32_t vocabulary_size) {
+  if (id >= 0 && static_cast<uint32_t>(id) < vocabulary_size) return absl::OkStatus();
+  return Refused(field, absl::StrCat(id),
+                 absl::StrCat("token ids from 0 to ", vocabulary_size - 1));
+}
+
+absl::Status CheckTokenIds(const std::string& field, std::span<const int32_t> ids,
+                           uint32_t vocabulary_size) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || static_cast<uint32_t>(ids[i]) >= vocabulary_size) {
+      return CheckTokenId(absl::StrCat(field, "[", i, "]"), ids[i], vocabulary_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+RequestValidator::RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
+                                   std::function<uint64_t()> random)
+    : limits_(limits), tokenizer_(tokenizer), random_(std::move(random)) {}
+
+absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateRequest& request,
+                                                             const ServedModel& served) const {
+  if (!request.model().empty() && request.model() != served.model) {
+    return NotFound(absl::StrCat("model: got ", QuotedShort(request.model()),
+                                 ", served: ", QuotedShort(served.model),
+                                 " (leave it empty for the one that is served)"));
+  }
+  if (request.request_id().size() > limits_.max_request_id_bytes) {
+    return Refused("request_id", absl::StrCat(request.request_id().size(), " bytes"),
+                   UpTo(limits_.max_request_id_bytes, "bytes"));
+  }
+  // Cheap checks first: a bad parameter is refused before a long prompt is tokenized.
+  GenerationRequest resolved;
+  TANDEM_RETURN_IF_ERROR(ResolveSampling(request.sampling_params(), served, &resolved));
+  TANDEM_RETURN_IF_ERROR(ResolveStops(request.sampling_params(), served, &resolved));
+  TANDEM_RETURN_IF_ERROR(ResolveSpeculation(request, served, &resolved));
+  TANDEM_RETURN_IF_ERROR(ResolvePrompt(request, served, &resolved));
+
+  const auto prompt_length = static_cast<uint32_t>(resolved.prompt_token_ids.size());
+  const uint32_t room = served.max_context_tokens - prompt_length;
+  resolved.max_tokens =
+      static_cast<int32_t>(std::min<uint32_t>(static_cast<uint32_t>(resolved.max_tokens), room));
+  resolved.open.mutable_sampling()->set_max_tokens(resolved.max_tokens);
+  resolved.open.set_prompt_length(prompt_length);
+  resolved.request_id =
+      request.request_id().empty() ? absl::StrFormat("%016x", random_()) : request.request_id();
+  return resolved;
+}
+
+absl::Status RequestValidator::ResolvePrompt(const v1::GenerateRequest& request,
+                                             const ServedModel& served,
+                                             GenerationRequest* resolved) const {
+  std::vector<int32_t>& ids = resolved->prompt_token_ids;
+  switch (request.input_case()) {
+    case v1::GenerateRequest::kPrompt: {
+      const std::string& prompt = request.prompt();
+      if (prompt.empty()) return Refused("prompt", "an empty text", "one character or more");
+      if (prompt.size() > limits_.max_prompt_bytes) {
+        return Refused("prompt", absl::StrCat(prompt.size(), " bytes"),
+                       UpTo(limits_.max_prompt_bytes, "bytes"));
+      }
+      const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();
+      TANDEM_ASSIGN_OR_RETURN(ids, tokenizer_->Encode(prompt, add_special));
+      if (ids.empty()) {
+        return Refused("prompt", "a text that has no tokens", "one token or more");
+      }
+      TANDEM_RETURN_IF_ERROR(CheckTokenIds("prompt's token", ids, served.vocabulary_size));
+      break;
+    }
+    case v1::GenerateRequest::kPromptTokenIds: {
+      const auto& given = request.prompt_token_ids().ids();
+      if (given.empty()) return Refused("prompt_token_ids", "no ids", "one id or more");
+      ids.assign(given.begin(), given.end());
+      TANDEM_RETURN_IF_ERROR(CheckTokenIds("prompt_token_ids", ids, served.vocabulary_size));
+      break;
+    }
+    case v1::GenerateRequest::INPUT_NOT_SET:
+      return Refused("input", "neither prompt nor prompt_token_ids", "one of the two");
+  }
+  if (ids.size() >= served.max_context_tokens) {
+    const char* field =
+        request.input_case() == v1::GenerateRequest::kPrompt ? "prompt" : "prompt_token_ids";
+    const std::string given = absl::StrCat(ids.size(), " tokens");
+    const std::string most = UpTo(served.max_context_tokens - 1, "tokens");
+    if (served.context_limited_by_pages) {  // the operator's to mend, and not the client's
+      return ResourceExhausted(
+          absl::StrCat(field, ": got ", given, ", allowed: ", most,
+                       ", which is what the KV cache holds with one more (--kv-cache-bytes)"));
+    }
+    return Refused(field, given,
+                   absl::StrCat(most, " (the context has ", served.max_context_tokens,
+                                ", one must be left for the output)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
+                                               const ServedModel& served,
+                                               GenerationRequest* resolved) const {
+  v1::SamplingParams* out = resolved->open.mutable_sampling();
+  out->set_temperature(given.has_temperature() ? given.temperature() : 1.0f);
+  out->set_top_p(given.has_top_p() ? given.top_p() : 1.0f);
+  out->set_top_k(given.has_top_k() ? std::max(given.top_k(), 0) : 0);
+  out->set_min_p(given.has_min_p() ? given.min_p() : 0.0f);
+  out->set_repetition_penalty(given.has_repetition_penalty() ? given.repetition_penalty() : 1.0f);
+  out->set_presence_penalty(given.has_presence_penalty() ? given.presence_penalty() : 0.0f);
+  out->set_frequency_penalty(given.has_frequency_penalty() ? given.frequency_penalty() : 0.0f);
+  out->set_seed(given.has_seed() ? given.seed() : random_());
+  out->set_max_tokens(given.has_max_tokens() ? given.max_tokens() : limits_.default_max_tokens);
+  out->set_min_tokens(given.has_min_tokens() ? given.min_tokens() : 0);
+  *out->mutable_logit_bias() = given.logit_bias();
+  if (given.has_logprobs()) out->set_logprobs(given.logprobs());
+
+  TANDEM_RETURN_IF_ERROR(CheckNumber("sampling_params.temperature", out->temperature(),
+                                     out->temperature() >= 0 && out->temperature() <= 1e6,
+                                     "from 0 (greedy) to 1e+06"));
+  TANDEM_RETURN_IF_ERROR(CheckNumber("sampling_params.top_p", out->top_p(),
+                                     out->top_p() > 0 && out->top_p() <= 1,
+                                     "more than 0, at most 1"));
+  TANDEM_RETURN_IF_ERROR(CheckNumber("sampling_params.min_p", out->min_p(),
+                                     out->min_p() >= 0 && out->min_p() <= 1, "from 0 to 1"));
+  TANDEM_RETURN_IF_ERROR(CheckNumber("sampling_params.top_k", given.top_k(), given.top_k() >= -1,
+                                     "1 or more; 0 or -1 turns it off"));
+  TANDEM_RETURN_IF_ERROR(
+      CheckNumber("sampling_params.repetition_penalty", out->repetition_penalty(),
+                  out->repetition_penalty() > 0 && out->repetition_penalty() <= 1e6,
+                  "more than 0, at most 1e+06"));
+  TANDEM_RETURN_IF_ERROR(CheckNumber("sampling_params.presence_penalty", out->presence_penalty(),
+                                     out->presence_penalty() >= -2 && out->presence_penalty() <= 2,
+                                     "from -2 to 2"));
+  TANDEM_RETURN_IF_ERROR(
+      CheckNumber("sampling_params.frequency_penalty", out->frequency_penalty(),
+                  out->frequency_penalty() >= -2 && out->frequency_penalty() <= 2, "from -2 to 2"));
+  TANDEM_RETURN_IF_ERROR(CheckNumber("sampling_params.max_tokens", out->max_tokens(),
+                                     out->max_tokens() >= 1, "1 or more"));
+  if (out->min_tokens() < 0 || out->min_tokens() > out->max_tokens()) {
+    return Refused("sampling_params.min_tokens", absl::StrCat(out->min_tokens()),
+                   absl::StrCat("from 0 to ", out->max_tokens(), " (max_tokens)"));
+  }
+  if (given.has_logprobs() && (given.logprobs() < 0 || given.logprobs() > limits_.max_logprobs)) {
+    return Refused("sampling_params.logprobs", absl::StrCat(given.logprobs()),
+                   absl::StrCat("from 0 to ", limits_.max_logprobs));
+  }
+  if (given.logit_bias().size() > limits_.max_logit_bias) {
+    return Refused("sampling_params.logit_bias",
+                   absl::StrCat(given.logit_bias().size(), " entries"),
+                   UpTo(limits_.max_logit_bias, "entries"));
+  }
+  for (const auto& [id, bias] : given.logit_bias()) {
+    TANDEM_RETURN_IF_ERROR(CheckTokenId("sampling_params.logit_bias", id, served.vocabulary_size));
+    const std::string field = absl::StrCat("sampling_params.logit_bias[", id, "]");
+    TANDEM_RETURN_IF_ERROR(
+        CheckNumber(field.c_str(), bias, bias >= -100 && bias <= 100, "from -100 to 100"));
+  }
+  resolved->max_tokens = out->max_tokens();
+  resolved->min_tokens = out->min_tokens();
+  resolved->skip_special_tokens = !given.has_skip_special_tokens() || given.skip_special_tokens();
+  resolved->include_stop_in_output = given.include_stop_str_in_output();
+  resolved->wants_logprobs = given.has_logprobs();
+  out->set_ignore_eos(given.ignore_eos());
+  out->set_include_stop_str_in_output(resolved->include_stop_in_output);
+  out->set_skip_special_tokens(resolved->skip_special_tokens);
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolveStops(const v1::SamplingParams& given,
+                                            const ServedModel& served,
+                                            GenerationRequest* resolved) const {
+  if (static_cast<size_t>(given.stop_size()) > limits_.max_stop_strings) {
+    return Refused("sampling_params.stop", absl::StrCat(given.stop_size(), " strings"),
+                   UpTo(limits_.max_stop_strings, "strings"));
+  }
+  for (int i = 0; i < given.stop_size(); ++i) {
+    const std::string field = absl::StrCat("sampling_params.stop[", i, "]");
+    if (given.stop(i).empty()) return Refused(field, "an empty string", "one byte or more");
+    if (given.stop(i).size() > limits_.max_stop_string_bytes) {
+      return Refused(field, absl::StrCat(given.stop(i).size(), " bytes"),
+                     UpTo(limits_.max_stop_string_bytes, "bytes"));
+    }
+    resolved->stop_strings.push_back(given.stop(i));
+  }
+  if (static_cast<size_t>(given.stop_token_ids_size()) > limits_.max_stop_token_ids) {
+    return Refused("sampling_params.stop_token_ids",
+                   absl::StrCat(given.stop_token_ids_size(), " ids"),
+                   UpTo(limits_.max_stop_token_ids, "ids"));
+  }
+  std::vector<int32_t>& ids = resolved->stop_token_ids;
+  ids.assign(given.stop_token_ids().begin(), given.stop_token_ids().end());
+  TANDEM_RETURN_IF_ERROR(
+      CheckTokenIds("sampling_params.stop_token_ids", ids, served.vocabulary_size));
+  if (!given.ignore_eos()) {
+    ids.insert(ids.end(), served.end_of_text_ids.begin(), served.end_of_text_ids.end());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  resolved->open.mutable_sampling()->mutable_stop_token_ids()->Assign(ids.begin(), ids.end());
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& request,
+                                                  const ServedModel& served,
+                                                  GenerationRequest* resolved) const {
+  const v1::SpeculationParams& given = request.speculation();
+  const float lenience = given.has_lenience() ? given.lenience() : 1.0f;
+  TANDEM_RETURN_IF_ERROR(CheckNumber("speculation.lenience", lenience,
+                                     lenience > 0 && lenience <= 1, "more than 0, at most 1"));
+  if (given.reproducible() && lenience < 1) {
+    return Refused("speculation.lenience", absl::StrFormat("%g with reproducible", lenience),
+                   "1 when speculation.reproducible is on (lenience changes the output, "
+                   "reproducible promises that it does not change)");
+  }
+  const bool seeded = request.sampling_params().has_seed();
+  resolved->seed_given = seeded;
+  resolved->open.set_lenience(lenience);
+  resolved->open.set_reproducible(given.has_reproducible() ? given.reproducible()
+                                                           : seeded && lenience == 1);
+  if (given.has_draft_length()) {
+    if (given.draft_length() < 0 ||
+        static_cast<uint32_t>(given.draft_length()) > limits_.max_draft_length) {
+      return Refused("speculation.draft_length", absl::StrCat(given.draft_length()),
+                     absl::StrCat("from 0 to ", limits_.max_draft_length));
+    }
+    resolved->draft_length = static_cast<uint32_t>(given.draft_length());
+  }
+  if (!given.drafter().empty() && given.drafter() != served.drafter) {
+    return Refused("speculation.drafter", QuotedShort(given.drafter()),
+                   served.drafter.empty() ? "none (no drafter is attached)"
+                                          : QuotedShort(served.drafter) + ", or empty");
+  }
+  if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ValidateTokenize(const v1::TokenizeRequest& request) const {
+  if (request.text().size() <= limits_.max_prompt_bytes) return absl::OkStatus();
+  return Refused("text", absl::StrCat(request.text().size(), " bytes"),
+                 UpTo(limits_.max_prompt_bytes, "bytes"));
+}
+
+absl::Status RequestValidator::ValidateDetokenize(const v1::DetokenizeRequest& request) const {
+  return CheckTokenIds("ids", std::span<const int32_t>(request.ids().data(), request.ids_size()),
+                       static_cast<uint32_t>(tokenizer_->num_entries()));
+}
+
+}  // namespace tandem

@@ -1,0 +1,84 @@
+// The gRPC server that clients call.
+#ifndef TANDEM_SERVICES_ROUTER_SERVER_CLIENT_SERVER_H_
+#define TANDEM_SERVICES_ROUTER_SERVER_CLIENT_SERVER_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/rpc/address.h"
+#include "common/rpc/async_tag.h"
+#include "common/rpc/listener.h"
+#include "common/security/call_gate.h"
+#include "common/security/server_security.h"
+#include "services/router/server/router_options.h"
+#include "tandem/v1/generate.grpc.pb.h"
+
+namespace tandem {
+
+// Listens, decides who may call what, and answers health checks and reflection by gRPC's own
+// threads. The calls of v1.Generation come through the completion queue, which somebody else polls,
+// and on whose polling thread all methods are called.
+class ClientServer {
+ public:
+  // Listens at `listen`. Errors name --listen.
+  static absl::StatusOr<std::unique_ptr<ClientServer>> Start(const RouterOptions& options,
+                                                             const Address& listen,
+                                                             const ServerSecurity& security);
+  // Hands out what is left in the queue, unless Drain did.
+  ~ClientServer();
+  ClientServer(const ClientServer&) = delete;
+  ClientServer& operator=(const ClientServer&) = delete;
+
+  v1::Generation::AsyncService* service() { return &service_; }
+  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+  CallGate* gate() { return gate_.get(); }
+  // The address that clients can use.
+  std::string address() const { return listen_.ToString(listener_->port()); }
+
+  // What health checks are answered.
+  void SetServing(bool serving);
+  bool serving() const { return serving_; }
+
+  // Takes no more connections and calls. Calls that run have a second to end. `on_shut_down` comes
+  // through the queue when there is none left.
+  void Shutdown(std::function<void()> on_shut_down);
+  bool is_shut_down() const { return shut_down_; }
+  // Cancels all calls. Their ends come through the queue.
+  void ShutdownNow();
+  // Ends the queue: only when nothing is to come through it but by gRPC itself.
+  void CloseQueue();
+  // Ends the queue, and hands out all that is left in it.
+  void Drain();
+
+ private:
+  explicit ClientServer(const Address& listen) : listen_(listen) {}
+  absl::Status Listen(const RouterOptions& options, const ServerSecurity& security);
+  void OnShutDown(bool ok);
+
+  const Address listen_;
+  std::shared_ptr<CallGate> gate_;
+  v1::Generation::AsyncService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<grpc::Server> server_;
+  bool serving_ = false;
+  std::thread shutdown_;
+  std::function<void()> on_shut_down_;
+  bool shut_down_ = false;
+  bool queue_closed_ = false;
+  grpc::Alarm shut_down_alarm_;
+  MemberTag<ClientServer> shut_down_tag_{this, &ClientServer::OnShutDown};
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_SERVER_CLIENT_SERVER_H_

@@ -1,0 +1,66 @@
+// tandem-router: see --help.
+#include <grpc/support/log.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "common/log/log.h"
+#include "common/rpc/listener.h"
+#include "common/status.h"
+#include "services/router/server/router_options.h"
+#include "services/router/server/router_server.h"
+#include "services/router/server/signal_watcher.h"
+#include "services/router/server/target_folder.h"
+
+namespace tandem {
+namespace {
+
+absl::Status Serve(const RouterOptions& options) {
+  const SignalMask signals;
+  if (options.exit_with_parent) {
+    const pid_t parent = getppid();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) return absl::OkStatus();  // it died before the kernel was told
+  }
+  TANDEM_ASSIGN_OR_RETURN(TargetFolder target, TargetFolder::Load(options.target_folder));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
+                          RouterServer::Start(options, std::move(target)));
+  return server->Run([](const std::string& address) {
+    std::printf("ready: %s\n", address.c_str());
+    std::fflush(stdout);
+  });
+}
+
+int Main(int argc, char** argv) {
+  RouterOptions options;
+  if (const std::optional<int> exit_code = ParseCommandLine(argc, argv, &options)) {
+    return *exit_code;
+  }
+  SetUpLog(options.log);
+  // Else whoever fails to shake hands writes a line of gRPC's own.
+  gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
+  RaiseDescriptorLimit();
+  const absl::Status status = Serve(options);
+  if (status.ok()) return EXIT_SUCCESS;
+  LogFatal(options.log, status.ToString());
+  return EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  try {
+    return tandem::Main(argc, argv);
+  } catch (const std::exception& error) {  // a library's: nothing of ours throws
+    std::fprintf(stderr, "tandem-router: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+}

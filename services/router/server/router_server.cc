@@ -1,0 +1,326 @@
+#include "services/router/server/router_server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "common/log/log.h"
+#include "common/log/log_fields.h"
+#include "common/monotonic_seconds.h"
+#include "common/rpc/address.h"
+#include "common/rpc/async_tag.h"
+#include "common/rpc/worker_channel.h"
+#include "common/security/server_security.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+constexpr TlsFlags kWorkerTlsFlags = {
+    .certificate = "--worker-certificate", .key = "--worker-key", .authorities = "--worker-ca"};
+
+void WriteToLog(const LogLine& line) {
+  const auto level = line.level == LogLine::Level::kDebug     ? spdlog::level::debug
+                     : line.level == LogLine::Level::kInfo    ? spdlog::level::info
+                     : line.level == LogLine::Level::kWarning ? spdlog::level::warn
+                                                              : spdlog::level::err;
+  if (!spdlog::should_log(level)) return;
+  LogFields fields;
+  if (!line.pod.empty()) fields.Add("pod", line.pod);
+  if (!line.request_id.empty()) fields.Add("request_id", line.request_id);
+  fields.Add("slot", line.slot).Add("epoch", line.epoch).Add("session", line.session);
+  LogWith(level, fields, line.text);
+}
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <typename... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+bool IsForWorker(const EngineCommand& command) {
+  return std::holds_alternative<OpenSession>(command) ||
+         std::holds_alternative<CloseSession>(command) ||
+         std::holds_alternative<SendToDrafter>(command) ||
+         std::holds_alternative<SendToVerifier>(command) ||
+         std::holds_alternative<SendPing>(command);
+}
+
+// Random numbers, by any thread: requests are validated on two.
+std::function<uint64_t()> MakeRandom() {
+  struct Source {
+    std::mutex mutex;
+    std::mt19937_64 engine;
+  };
+  std::random_device device;
+  auto source = std::make_shared<Source>();
+  source->engine.seed((uint64_t{device()} << 32) | device());
+  return [source] {
+    const std::lock_guard<std::mutex> lock(source->mutex);
+    return source->engine();
+  };
+}
+
+EngineOptions WithRandomness(EngineOptions options, uint64_t first_session_token,
+                             uint64_t audit_key) {
+  options.workers.first_session_token = first_session_token;
+  options.audit_key = audit_key;
+  return options;
+}
+
+absl::StatusOr<WorkerTls> OpenWorkerTls(const RouterOptions& options) {
+  const TlsPaths& paths = options.worker_tls;
+  WorkerTls tls{.name = options.worker_name};
+  if (!paths.authorities.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(tls.files, TlsFiles::Open(paths, kWorkerTlsFlags));
+  } else if (!paths.certificate.empty() || !paths.key.empty() || !tls.name.empty()) {
+    return InvalidArgument(
+        "--worker-certificate, --worker-key and --worker-name are about TLS to the workers: give "
+        "--worker-ca too");
+  }
+  return tls;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOptions& options,
+                                                                  TargetFolder target) {
+  TANDEM_ASSIGN_OR_RETURN(const Address listen, Address::Parse(options.listen_address));
+  TANDEM_ASSIGN_OR_RETURN(const ServerSecurity security, ServerSecurity::Open(options.security));
+  const bool has_tokens = security.tokens != nullptr;
+  TANDEM_RETURN_IF_ERROR(
+      CheckBindIsLocal(listen, options.insecure || security.tls != nullptr || has_tokens));
+  TANDEM_ASSIGN_OR_RETURN(WorkerTls worker_tls, OpenWorkerTls(options));
+  std::optional<Address> admin;
+  if (options.admin_address != "none") {
+    TANDEM_ASSIGN_OR_RETURN(admin, Address::Parse(options.admin_address));
+    TANDEM_RETURN_IF_ERROR(
+        CheckBindIsLocal(*admin, options.insecure || has_tokens, "--admin", "--token-file"));
+  }
+  TANDEM_ASSIGN_OR_RETURN(PodDirectory directory,
+                          PodDirectory::Parse(options.verifier_address, options.drafter_address));
+  std::unique_ptr<RouterServer> server(new RouterServer(options, std::move(target)));
+  TANDEM_ASSIGN_OR_RETURN(server->clients_, ClientServer::Start(options, listen, security));
+  if (admin.has_value()) TANDEM_RETURN_IF_ERROR(server->pages_.Start(*admin, security));
+  server->workers_.emplace(std::move(worker_tls), server->clients_->queue(), server.get());
+  server->pods_.emplace(std::move(directory), options.discover_seconds, &server->fleet_,
+                        server->clients_->queue());
+  server->Serve();
+  return server;
+}
+
+RouterServer::RouterServer(const RouterOptions& options, TargetFolder target)
+    : options_(options),
+      target_(std::move(target)),
+      random_(MakeRandom()),
+      validator_(options.limits, target_.tokenizer.get(), random_),
+      pages_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
+             options.engine.workers.has_drafter),
+      fleet_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
+             &pages_.metrics(), random_()) {}
+
+RouterServer::~RouterServer() {
+  if (clients_ == nullptr || phase_ == Phase::kClosed) return;
+  // Run did not come to its end: gRPC still has to give back what it holds.
+  clients_->ShutdownNow();
+  if (workers_.has_value()) workers_->CloseAll();
+  if (signals_.has_value()) signals_->Stop();
+  if (background_.has_value()) background_->Stop();
+  if (pods_.has_value()) pods_->Abandon();
+  clients_->Drain();
+}
+
+void RouterServer::Serve() {
+  grpc::ServerCompletionQueue* const queue = clients_->queue();
+  background_.emplace(queue);
+  signals_.emplace(queue, [this](int number) { OnSignal(number); });
+  const CallContext context{.service = clients_->service(),
+                            .queue = queue,
+                            .gate = clients_->gate(),
+                            .validator = &validator_,
+                            .background = &*background_,
+                            .fleet = &fleet_,
+                            .model = model_name()};
+  generate_calls_.emplace(
+      context,
+      GenerateCalls::Options{.buffer_bytes = static_cast<size_t>(options_.stream_buffer_bytes),
+                             .padding_bytes = static_cast<size_t>(options_.stream_padding_bytes),
+                             .end_of_text_ids = target_.end_of_text_ids,
+                             .log_prompts = options_.log_prompts},
+      &pages_.metrics());
+  generate_calls_->WaitForClient();
+  unary_calls_.emplace(context, target_.tokenizer.get(), TANDEM_VERSION,
+                       static_cast<size_t>(options_.max_message_bytes));
+  unary_calls_->Serve();
+  started_at_ = MonotonicSeconds();
+  fleet_.Start(started_at_);
+  pods_->Start();
+  ExecuteCommands();
+}
+
+absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on_ready) {
+  while (true) {
+    const double deadline = NextDeadline();
+    const double wait = std::max(0.0, deadline - MonotonicSeconds());
+    const auto until = std::isinf(deadline)
+                           ? gpr_inf_future(GPR_CLOCK_MONOTONIC)
+                           : gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                          gpr_time_from_micros(static_cast<int64_t>(wait * 1e6) + 1,
+                                                               GPR_TIMESPAN));
+    void* tag = nullptr;
+    bool ok = false;
+    const auto status = clients_->queue()->AsyncNext(&tag, &ok, until);
+    if (status == grpc::CompletionQueue::SHUTDOWN) return exit_status_;
+    if (status == grpc::CompletionQueue::GOT_EVENT) static_cast<AsyncTag*>(tag)->Proceed(ok);
+    const double now = MonotonicSeconds();
+    generate_calls_->Tick(now);
+    pages_.Refresh(fleet_, now);
+    if (phase_ == Phase::kClosed) continue;
+    // Once the server closes no session is opened any more: nobody would close it.
+    if (phase_ != Phase::kClosing && now >= fleet_.NextDeadline()) fleet_.Tick(now);
+    // Draining too: a drain may outlast the pods that it began with.
+    pods_->Tick(now);
+    ExecuteCommands();
+    UpdateReadiness(on_ready);
+    AdvancePhase();
+  }
+}
+
+// ---------------------------------------------------------------- workers
+
+void RouterServer::OnDraftReply(SessionId session, v1::DraftReply& reply) {
+  fleet_.OnDraftReply(session, reply, MonotonicSeconds());
+  ExecuteCommands();
+}
+
+void RouterServer::OnVerifierReply(SessionId session, v1::VerifierReply& reply) {
+  fleet_.OnVerifierReply(session, reply, MonotonicSeconds());
+  ExecuteCommands();
+}
+
+void RouterServer::OnSessionLost(Worker worker, SessionId session, const std::string& why) {
+  fleet_.OnSessionLost(worker, session, why, MonotonicSeconds());
+}
+
+void RouterServer::OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) {
+  fleet_.OnPong(worker, session, pong, MonotonicSeconds());
+}
+
+// ---------------------------------------------------------------- commands
+
+void RouterServer::ExecuteCommands() {
+  // A command can make more: a client that is too slow is cancelled.
+  for (EngineCommands commands = fleet_.TakeCommands(); !commands.empty();
+       commands = fleet_.TakeCommands()) {
+    // Workers first: they compute while clients are written to.
+    const auto others = std::stable_partition(commands.begin(), commands.end(), IsForWorker);
+    std::for_each(commands.begin(), others, [this](EngineCommand& command) { Execute(command); });
+    fleet_.OnCommandsSent(MonotonicSeconds());
+    std::for_each(others, commands.end(), [this](EngineCommand& command) { Execute(command); });
+  }
+}
+
+void RouterServer::Execute(EngineCommand& command) {
+  std::visit(
+      Overloaded{
+          [this](const OpenSession& open) { OpenStream(open); },
+          [this](const CloseSession& close) { workers_->Close(close.session); },
+          [this](SendToDrafter& send) { workers_->Send(send.session, std::move(send.command)); },
+          [this](SendToVerifier& send) { workers_->Send(send.session, std::move(send.command)); },
+          [this](const SendPing& ping) { workers_->Ping(ping.worker, ping.session, ping.token); },
+          [this](WriteResponse& write) { generate_calls_->Write(std::move(write)); },
+          [this](const FinishCall& finish) { generate_calls_->Finish(finish); },
+          [this](const LogLine& line) {
+            WriteToLog(line);
+            if (line.level != LogLine::Level::kDebug) pages_.AddEvent(line, MonotonicSeconds());
+          },
+          [this](const GiveUp& give_up) {
+            exit_status_ = give_up.status;
+            phase_ = std::max(phase_, Phase::kDraining);
+            drain_until_ = MonotonicSeconds();
+          },
+      },
+      command);
+}
+
+void RouterServer::OpenStream(const OpenSession& open) {
+  const PodSpec* pod = fleet_.PodOf(open.session);
+  if (pod == nullptr) return;  // it left meanwhile
+  const std::string& text = open.worker == Worker::kVerifier ? pod->verifier : pod->drafter;
+  // The directory gives only what can be parsed.
+  workers_->Open(open.worker, open.session, *Address::Parse(text));
+}
+
+// ---------------------------------------------------------------- life
+
+void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>& on_ready) {
+  const bool distrusted = options_.audit_fails_readiness && fleet_.audit().failed();
+  const bool serving = phase_ == Phase::kServing && fleet_.ready() && !distrusted;
+  if (serving != clients_->serving()) {
+    clients_->SetServing(serving);
+    pages_.SetReady(serving);
+  }
+  if (!serving || announced_) return;
+  if (!fleet_.drafters_settled() &&
+      MonotonicSeconds() < started_at_ + options_.drafter_wait_seconds) {
+    return;
+  }
+  announced_ = true;
+  on_ready(clients_->address());
+}
+
+void RouterServer::OnSignal(int number) {
+  // A terminal's Ctrl-C comes twice, from the terminal and as SIGTERM from the supervisor: that is
+  // one wish.
+  const bool again = !signals_seen_.insert(number).second;
+  if (phase_ == Phase::kServing) {
+    spdlog::info("draining: running requests have {} s to finish", options_.drain_seconds);
+    phase_ = Phase::kDraining;
+    drain_until_ = MonotonicSeconds() + options_.drain_seconds;
+    fleet_.Drain();
+  } else if (again) {
+    drain_until_ = MonotonicSeconds();
+  }
+}
+
+void RouterServer::AdvancePhase() {
+  const double now = MonotonicSeconds();
+  if (phase_ == Phase::kDraining &&
+      ((fleet_.idle() && generate_calls_->num_open() == 0) || now >= drain_until_)) {
+    phase_ = Phase::kClosing;
+    pods_->Stop();
+    fleet_.Stop(now);
+    ExecuteCommands();
+    clients_->Shutdown([this] { OnShutDown(); });
+  }
+  if (phase_ == Phase::kClosing && clients_->is_shut_down() && workers_->quiet() &&
+      background_->quiet() && pods_->quiet()) {
+    phase_ = Phase::kClosed;
+    clients_->CloseQueue();
+  }
+}
+
+void RouterServer::OnShutDown() {
+  signals_->Stop();
+  pods_->Abandon();
+  workers_->CloseAll();
+}
+
+double RouterServer::NextDeadline() const {
+  double deadline = std::numeric_limits<double>::infinity();
+  if (phase_ <= Phase::kDraining) deadline = std::min(fleet_.NextDeadline(), pods_->NextDeadline());
+  if (phase_ == Phase::kDraining) deadline = std::min(deadline, drain_until_);
+  if (!announced_ && clients_->serving()) {
+    deadline = std::min(deadline, started_at_ + options_.drafter_wait_seconds);
+  }
+  return deadline;
+}
+
+}  // namespace tandem

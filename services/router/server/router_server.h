@@ -1,0 +1,96 @@
+// The router process: gRPC on both sides of the engine, on one thread.
+#ifndef TANDEM_SERVICES_ROUTER_SERVER_ROUTER_SERVER_H_
+#define TANDEM_SERVICES_ROUTER_SERVER_ROUTER_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/router/calls/background_work.h"
+#include "services/router/calls/generate_calls.h"
+#include "services/router/calls/unary_calls.h"
+#include "services/router/engine/engine_command.h"
+#include "services/router/fleet/fleet.h"
+#include "services/router/request/request_validator.h"
+#include "services/router/server/client_server.h"
+#include "services/router/server/pod_lookup.h"
+#include "services/router/server/router_options.h"
+#include "services/router/server/signal_watcher.h"
+#include "services/router/server/target_folder.h"
+#include "services/router/server/worker_streams.h"
+#include "services/router/watch/admin_pages.h"
+
+namespace tandem {
+
+// One completion queue carries the clients' calls and the workers' streams, and one thread polls it
+// and runs the engine: between a worker's reply and the next command there is no other thread.
+//
+// Life: Start, then Run, which returns when a signal has drained the server (OK), or when the
+// engine gave up. Serving, the router takes requests. Draining, it takes none and finishes what
+// runs. Closing, it ends the calls that are left, its streams to workers and its background work.
+class RouterServer final : public WorkerStreams::Owner {
+ public:
+  // Listens, and begins to attach workers.
+  static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterOptions& options,
+                                                             TargetFolder target);
+  ~RouterServer();
+
+  // `on_ready` is called once, with the address that clients can use, when requests can be served.
+  absl::Status Run(const std::function<void(const std::string& address)>& on_ready);
+
+ private:
+  enum class Phase { kServing, kDraining, kClosing, kClosed };
+
+  RouterServer(const RouterOptions& options, TargetFolder target);
+
+  void OnDraftReply(SessionId session, v1::DraftReply& reply) override;
+  void OnVerifierReply(SessionId session, v1::VerifierReply& reply) override;
+  void OnSessionLost(Worker worker, SessionId session, const std::string& why) override;
+  void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) override;
+  void OnSignal(int number);
+  void OnShutDown();
+
+  // Begins to take calls and to attach workers.
+  void Serve();
+  // Carries out what the fleet wants.
+  void ExecuteCommands();
+  void Execute(EngineCommand& command);
+  void OpenStream(const OpenSession& open);
+  void UpdateReadiness(const std::function<void(const std::string&)>& on_ready);
+  void AdvancePhase();
+  double NextDeadline() const;
+  const std::string& model_name() const {
+    return options_.model_name.empty() ? target_.name : options_.model_name;
+  }
+
+  const RouterOptions options_;
+  const TargetFolder target_;
+  const std::function<uint64_t()> random_;
+  RequestValidator validator_;
+  AdminPages pages_;
+  Fleet fleet_;
+
+  std::unique_ptr<ClientServer> clients_;
+  std::optional<WorkerStreams> workers_;
+  std::optional<PodLookup> pods_;
+  std::optional<SignalWatcher> signals_;
+  std::optional<BackgroundWork> background_;
+  std::optional<GenerateCalls> generate_calls_;
+  std::optional<UnaryCalls> unary_calls_;
+
+  Phase phase_ = Phase::kServing;
+  double started_at_ = 0;
+  double drain_until_ = 0;
+  std::set<int> signals_seen_;
+  bool announced_ = false;
+  absl::Status exit_status_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_SERVER_ROUTER_SERVER_H_

@@ -1,0 +1,91 @@
+// The verifier's end of the log-prob rings: the ring of one session, and what all sessions share.
+#ifndef TANDEM_SERVICES_VERIFIER_VERIFIER_RING_H_
+#define TANDEM_SERVICES_VERIFIER_VERIFIER_RING_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ring/log_prob_ring.h"
+#include "common/ring/retired_rings.h"
+#include "common/ring/ring_socket.h"
+#include "services/worker/worker_model.h"
+#include "services/worker/worker_stats.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+// Ring epochs of one verifier process. No epoch is used twice, not even after a restart: the epochs
+// of a process start at the clock's microseconds.
+class RingEpochs {
+ public:
+  RingEpochs();
+  uint64_t Next() { return ++last_; }
+
+ private:
+  uint64_t last_;
+};
+
+// What all sessions of one verifier share.
+struct VerifierRings {
+  RingEpochs epochs;
+  RetiredRings retired;
+};
+
+// The ring of one session.
+class VerifierRing {
+ public:
+  // All arguments must outlive the ring; other sessions of the same thread share `model` and
+  // `rings`. `listener` hands rings to drafters; null: `shm` and `cuda_ipc` are not offered.
+  // `judge_checks_rows`: what Judge::checks_draft_rows() says. Only such a judge can read rows in
+  // device memory.
+  VerifierRing(WorkerModel* model, RingListener* listener, VerifierRings* rings,
+               bool judge_checks_rows)
+      : model_(model), listener_(listener), rings_(rings), judge_checks_rows_(judge_checks_rows) {}
+  ~VerifierRing() { Drop(); }
+  VerifierRing(const VerifierRing&) = delete;
+  VerifierRing& operator=(const VerifierRing&) = delete;
+
+  // Adds the transports that this worker supports, best first.
+  void OfferTransports(v1::AttachReply& reply) const;
+  // Frees the retired rings that no drafter has open any more, those of other sessions included.
+  void SweepRetired() { rings_->retired.Sweep(); }
+
+  // Replaces the session's ring. FAILED_PRECONDITION: the transport or the vocabulary is not this
+  // worker's. RESOURCE_EXHAUSTED: drafters still have too many earlier rings open. Other errors are
+  // those of LogProbRing and RingListener.
+  absl::Status Create(const v1::CreateRing& command, v1::CreateRingReply& reply);
+  // Checks what the drafter read from the ring, see LogProbRing::Confirm.
+  absl::Status Confirm(const v1::ConfirmRing& command);
+  // `inline`: stores a piece of a block. A piece has no reply, so an error is only logged. A block
+  // that lacks a piece is found, and reported, when it is taken.
+  void AcceptChunk(const v1::LogProbChunk& chunk);
+
+  // To be called before the blocks of a batch are taken, see LogProbRing::BeginBatch.
+  void BeginBatch();
+  // Takes the block that holds the q rows of `draft_token_ids`. The rows are checked here, unless
+  // the judge checks them. After an error the draft cannot be judged.
+  absl::StatusOr<RingBlock> Take(const v1::RingReference& ring,
+                                 std::span<const int32_t> draft_token_ids);
+  // Counts a block that was dropped.
+  void CountError(RingError reason);
+
+ private:
+  bool offers_device_memory() const {
+    return listener_ != nullptr && judge_checks_rows_ && model_->create_ring_rows() != nullptr;
+  }
+  void Drop();
+
+  WorkerModel* model_;
+  RingListener* listener_;
+  VerifierRings* rings_;
+  bool judge_checks_rows_;
+  std::unique_ptr<LogProbRing> ring_;  // null: none was created
+  v1::RingTransport transport_ = v1::RING_TRANSPORT_UNSPECIFIED;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_VERIFIER_VERIFIER_RING_H_

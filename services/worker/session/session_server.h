@@ -1,0 +1,224 @@
+// Serves the sessions of one worker. One thread polls a completion queue, reads commands, and
+// computes. gRPC's own threads answer pings meanwhile.
+#ifndef TANDEM_SERVICES_WORKER_SESSION_SESSION_SERVER_H_
+#define TANDEM_SERVICES_WORKER_SESSION_SESSION_SERVER_H_
+
+#include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/rpc/address.h"
+#include "common/rpc/async_tag.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/heartbeat.h"
+#include "common/rpc/server_stream.h"
+#include "common/status.h"
+#include "services/worker/session/drain.h"
+#include "services/worker/session/health_service.h"
+#include "services/worker/session/server_setup.h"
+#include "services/worker/session/session_handler.h"
+#include "services/worker/session/session_leases.h"
+#include "services/worker/session/worker_server.h"
+
+namespace tandem {
+
+// `Service` is v1::DraftWorker or v1::VerifierWorker. The commands of all sessions are executed one
+// after the other, in the order of their arrival, so handlers share the model without locks. A
+// session ends when its stream or its lease ends.
+template <typename Service, typename Command, typename Reply>
+class SessionServer final : public WorkerServer {
+ public:
+  using Handler = SessionHandler<Command, Reply>;
+  using HandlerFactory = std::function<std::unique_ptr<Handler>()>;
+
+  // Listens. The thread that is in Run calls `make_handler` for each router that connects. Any
+  // thread calls `progress`, which counts what the worker has computed.
+  static absl::StatusOr<std::unique_ptr<SessionServer>> Start(
+      const WorkerEndpoint& endpoint, HandlerFactory make_handler,
+      std::function<uint64_t()> progress, double lease_seconds = kLeaseSeconds) {
+    std::unique_ptr<SessionServer> server(new SessionServer(
+        endpoint.address, std::move(make_handler), std::move(progress), lease_seconds));
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&server->health_);
+    server->queue_ = builder.AddCompletionQueue();
+    TANDEM_ASSIGN_OR_RETURN(server->bound_, StartServer(endpoint, server->service_,
+                                                        Service::service_full_name(), builder));
+    return server;
+  }
+
+  ~SessionServer() override {
+    Stop();
+    Run();  // handles the rest of the queue
+  }
+
+  const std::string& address() const override { return bound_.address; }
+
+  void Run() override {
+    if (!stopping_) Accept();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) static_cast<AsyncTag*>(tag)->Proceed(ok);
+  }
+
+  void AfterEachCommand(std::function<void()> call) override { after_command_ = std::move(call); }
+
+  void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) override {
+    load_ = uint64_t{num_open_slots} << 32 | num_free_pages;
+    drain_.SetOpenSlots(num_open_slots);
+  }
+
+  void AwaitDrain() override { drain_.Await(); }
+  void HurryDrain() override { drain_.Hurry(); }
+
+  void Stop() override {
+    if (stopping_.exchange(true)) return;
+    if (bound_.listener != nullptr) bound_.listener->Stop();
+    if (bound_.server != nullptr) bound_.server->Shutdown(std::chrono::system_clock::now());
+    // All calls are canceled now, but their last tags are still to come. The queue may close only
+    // after these tags.
+    drain_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), drain_tag_.get());
+  }
+
+  void RemoveFiles() override { RemoveSocket(bind_address_); }
+
+ private:
+  struct Session {
+    std::unique_ptr<Handler> handler;
+    std::unique_ptr<ServerStream<Command, Reply>> stream;
+    uint64_t token = 0;  // 0: not attached
+  };
+
+  SessionServer(const Address& bind_address, HandlerFactory make_handler,
+                std::function<uint64_t()> progress, double lease_seconds)
+      : bind_address_(bind_address),
+        make_handler_(std::move(make_handler)),
+        progress_(std::move(progress)),
+        leases_(lease_seconds) {}
+
+  // Waits for the next router.
+  void Accept() {
+    const auto session = sessions_.emplace(sessions_.end());
+    session->stream = std::make_unique<ServerStream<Command, Reply>>(
+        [this, session] {
+          session->handler = make_handler_();
+          if (!stopping_) Accept();
+        },
+        [this, session](const Command& command) { Handle(*session, command); },
+        [this, session](bool /*opened*/) {
+          leases_.Close(session->token);
+          sessions_.erase(session);
+          after_command_();
+          CloseQueueIfDrained();
+        });
+    session->stream->WaitForClient([this](grpc::ServerContext* context, auto* call, void* tag) {
+      service_.RequestSession(context, call, queue_.get(), queue_.get(), tag);
+    });
+  }
+
+  void Handle(Session& session, const Command& command) {
+    auto& stream = *session.stream;
+    computing_ = true;
+    const absl::Status status = session.handler->Handle(command, [this, &stream](Reply reply) {
+      if (reply.has_attach()) reply.mutable_attach()->set_lease_seconds(leases_.seconds());
+      stream.Write(std::move(reply));
+    });
+    computing_ = false;
+    after_command_();
+    if (!status.ok()) return stream.Close(ToGrpcStatus(status));
+    if (command.has_attach() && session.token == 0) {
+      session.token = command.attach().session_token();
+      leases_.Open(session.token);
+      LookAtLeasesLater();
+    }
+  }
+
+  v1::WatchPong Report() const {
+    v1::WatchPong pong;
+    pong.set_progress(progress_());
+    pong.set_computing(computing_);
+    pong.set_draining(drain_.begun());
+    if (const uint64_t load = load_; load != kNoLoad) {
+      pong.set_num_open_slots(static_cast<uint32_t>(load >> 32));
+      pong.set_num_free_pages(static_cast<uint32_t>(load));
+    }
+    return pong;
+  }
+
+  // Sets the alarm for the next lease that may end. No lease ends unnoticed: a new lease cannot end
+  // before an alarm that is already set.
+  void LookAtLeasesLater() {
+    if (lease_alarm_set_ || draining_) return;
+    const auto now = SessionLeases::Clock::now();
+    const auto next = leases_.NextLook(now);
+    if (!next.has_value()) return;
+    const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(*next - now);
+    lease_alarm_set_ = true;
+    lease_alarm_.Set(
+        queue_.get(),
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_micros(std::max<int64_t>(0, wait.count()) + 1, GPR_TIMESPAN)),
+        lease_tag_.get());
+  }
+
+  void OnLeaseAlarm(bool /*ok*/) {
+    lease_alarm_set_ = false;
+    for (const uint64_t token : leases_.TakeExpired(SessionLeases::Clock::now())) {
+      for (Session& session : sessions_) {
+        if (session.token == token) session.stream->Cancel();
+      }
+    }
+    LookAtLeasesLater();
+    CloseQueueIfDrained();
+  }
+
+  void OnDraining(bool /*ok*/) {
+    draining_ = true;
+    lease_alarm_.Cancel();
+    CloseQueueIfDrained();
+  }
+
+  // Once the queue is closed, Run returns.
+  void CloseQueueIfDrained() {
+    if (draining_ && !lease_alarm_set_ && sessions_.empty()) queue_->Shutdown();
+  }
+
+  Address bind_address_;
+  HandlerFactory make_handler_;
+  std::function<uint64_t()> progress_;
+  std::function<void()> after_command_ = [] {};
+  std::atomic<bool> computing_ = false;
+  static constexpr uint64_t kNoLoad = ~uint64_t{0};  // nothing was reported yet
+  std::atomic<uint64_t> load_ = kNoLoad;             // open slots << 32 | free pages
+  Drain drain_;
+  SessionLeases leases_;
+  HealthService health_{&leases_, [this] { return Report(); }};
+  typename Service::AsyncService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  BoundServer bound_;  // empty until the server has started
+  std::atomic<bool> stopping_ = false;
+  std::list<Session> sessions_;  // the last one waits for a router
+  bool draining_ = false;
+  grpc::Alarm drain_alarm_;
+  MemberTag<SessionServer> drain_tag_{this, &SessionServer::OnDraining};
+  grpc::Alarm lease_alarm_;
+  bool lease_alarm_set_ = false;
+  MemberTag<SessionServer> lease_tag_{this, &SessionServer::OnLeaseAlarm};
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_SESSION_SESSION_SERVER_H_

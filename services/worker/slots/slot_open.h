@@ -1,0 +1,24 @@
+// A request's sampling parameters on their way from router to workers.
+#ifndef TANDEM_SERVICES_WORKER_SLOTS_SLOT_OPEN_H_
+#define TANDEM_SERVICES_WORKER_SLOTS_SLOT_OPEN_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "kernels/sampling/transform/sampling_params.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+// Router: every field of SlotOpen.sampling that a worker reads is set.
+v1::SlotOpen ToSlotOpen(const SamplingParams& params, uint32_t prompt_length);
+
+// Worker: checks every number (finite, in the range of SamplingParams' comments) and every token id
+// (in [0, vocabulary_size)): a router with a fault must not become a fault here. INVALID_ARGUMENT
+// names the field.
+absl::StatusOr<SamplingParams> FromSlotOpen(const v1::SlotOpen& open, size_t vocabulary_size);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_WORKER_SLOTS_SLOT_OPEN_H_

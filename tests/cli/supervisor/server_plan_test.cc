@@ -1,0 +1,247 @@
+#include "services/cli/supervisor/server_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+
+namespace tandem::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+
+class ServerPlanTest : public ::testing::Test {
+ protected:
+  ServerPlanTest() {
+    for (const char* name : {"tandem-verifier", "tandem-draft", "tandem-router"}) {
+      std::ofstream(dir_ / name) << "#!/bin/sh\n";
+      fs::permissions(dir_ / name, fs::perms::owner_all);
+    }
+    runtime_ = *RuntimeDirectory::CreateUnder(dir_.path());
+    options_.listen = "127.0.0.1:0";
+  }
+
+  absl::StatusOr<SupervisorOptions> Plan() {
+    return PlanServer(options_, {"/m/target", draft_, target_name_, draft_name_}, *runtime_,
+                      dir_.path());
+  }
+
+  std::string Socket(const std::string& name) const { return runtime_->SocketAddress(name); }
+  std::string Path(const std::string& name) const { return (dir_ / name).string(); }
+
+  testing::TempDir dir_;
+  std::unique_ptr<RuntimeDirectory> runtime_;
+  ServerOptions options_;
+  fs::path draft_ = "/m/draft";
+  std::string target_name_;
+  std::string draft_name_;
+};
+
+TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterIsTold) {
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->workers.size(), 2u);
+  EXPECT_THAT(plan->workers[0].command,
+              ElementsAre(Path("tandem-verifier"), "--model", "/m/target", "--exit-with-parent",
+                          "--log-format", "text", "--admin", "none", "--ring-dir",
+                          runtime_->path().string()));
+  EXPECT_EQ(plan->workers[0].listen, Socket("verifier.sock"));
+  EXPECT_FALSE(plan->workers[0].optional);
+  EXPECT_THAT(plan->workers[1].command,
+              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
+                          "--log-format", "text", "--admin", "none"));
+  EXPECT_TRUE(plan->workers[1].optional);
+  EXPECT_THAT(
+      plan->router.command,
+      ElementsAre(Path("tandem-router"), "--target", "/m/target", "--verifier",
+                  Socket("verifier.sock"), "--drafter", Socket("draft.sock"), "--drain-seconds",
+                  "30", "--exit-with-parent", "--log-format", "text", "--admin", "none"));
+  EXPECT_EQ(plan->router.listen, "127.0.0.1:0");
+  EXPECT_GT(plan->router.stop_timeout, std::chrono::seconds(30));
+}
+
+std::string OptionOf(const ChildSpec& child, const std::string& name) {
+  const auto at = std::find(child.command.begin(), child.command.end(), name);
+  return at == child.command.end() ? "" : *std::next(at);
+}
+
+TEST_F(ServerPlanTest, EachProcessHasAnAdminPortOfItsOwn) {
+  options_.admin = "127.0.0.1:0";
+  auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(OptionOf(plan->router, "--admin"), "127.0.0.1:0");
+  EXPECT_EQ(OptionOf(plan->workers[0], "--admin"), "127.0.0.1:0");
+  EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "127.0.0.1:0");
+
+  // Some three ports in a row that are free.
+  for (int port = 21000; port < 60000; port += 3) {
+    options_.admin = "[::1]:" + std::to_string(port);
+    if (plan = Plan(); plan.ok()) {
+      EXPECT_EQ(OptionOf(plan->router, "--admin"), "[::1]:" + std::to_string(port));
+      EXPECT_EQ(OptionOf(plan->workers[0], "--admin"), "[::1]:" + std::to_string(port + 1));
+      EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "[::1]:" + std::to_string(port + 2));
+      break;
+    }
+    ASSERT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted) << plan.status();
+  }
+
+  for (const char* wrong : {"unix:/tmp/admin", "nowhere", "127.0.0.1:65534", "0.0.0.0:9464"}) {
+    options_.admin = wrong;
+    const auto refused = Plan();
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--admin")) << wrong;
+  }
+  options_.insecure = true;
+  options_.admin = "0.0.0.0:0";
+  plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->workers[0].command, ::testing::Contains("--insecure"));
+}
+
+TEST_F(ServerPlanTest, WhereTheUsualAdminPortsAreTakenFreeOnesAreUsed) {
+  options_.admin = "auto";
+  boost::asio::io_context io;
+  boost::asio::ip::tcp::acceptor taken(io);
+  boost::system::error_code error;
+  taken.open(boost::asio::ip::tcp::v4());
+  // Whoever has it already will do as well.
+  taken.bind({boost::asio::ip::make_address("127.0.0.1"), kAdminPort + 1}, error);
+  taken.listen(1, error);
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(OptionOf(plan->router, "--admin"), "127.0.0.1:0");
+  EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "127.0.0.1:0");
+}
+
+TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
+  options_.handed_on = {{"--draft-length", "5"},
+                        {"--threads", "2"},
+                        {"--max-slots", "3"},
+                        {"--max-context", "512"},
+                        {"--kv-cache-bytes", "5G"},
+                        {"--draft-kv-cache-bytes", "1000"},
+                        {"--backend", "cuda"},
+                        {"--gpu", "1"},
+                        {"--gpu-memory-bytes", "70000"},
+                        {"--draft-gpu-memory-bytes", "30000"},
+                        {"--max-queue", "7"},
+                        {"--transport", "inline"},
+                        {"--audit-fraction", "0.25"},
+                        {"--audit-fails-readiness", "true"},
+                        {"--log-prompts", "true"},
+                        {"--heartbeat-timeout", "1.5"}};
+  options_.log_format = "json";
+  options_.heartbeat_timeout_seconds = 1.5;
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->workers[1].command,
+              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
+                          "--backend", "cuda", "--gpu-memory-bytes", "30000", "--kv-cache-bytes",
+                          "1000", "--gpu", "1", "--max-context", "512", "--max-slots", "3",
+                          "--threads", "2", "--log-format", "json", "--admin", "none"));
+  EXPECT_THAT(plan->workers[0].command,
+              IsSupersetOf({"--kv-cache-bytes", "5G", "--gpu-memory-bytes", "70000"}));
+  const std::vector<std::string>& router = plan->router.command;
+  EXPECT_THAT(std::vector<std::string>(router.begin() + 10, router.end()),
+              ElementsAre("--audit-fails-readiness=true", "--audit-fraction", "0.25",
+                          "--draft-length", "5", "--heartbeat-timeout", "1.5", "--log-prompts=true",
+                          "--max-queue", "7", "--max-slots", "3", "--transport", "inline",
+                          "--log-format", "json", "--admin", "none"));
+  EXPECT_EQ(plan->heartbeat_timeout_seconds, 1.5);
+}
+
+TEST_F(ServerPlanTest, ModelsWithANameOfTheirOwnAreCalledByIt) {
+  target_name_ = "big";
+  draft_name_ = "small";
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->workers[0].command, IsSupersetOf({"--model-name", "big"}));
+  EXPECT_THAT(plan->workers[1].command, IsSupersetOf({"--model-name", "small"}));
+  EXPECT_THAT(plan->router.command, IsSupersetOf({"--model-name", "big"}));
+}
+
+TEST_F(ServerPlanTest, WithoutADrafterThereIsNone) {
+  draft_.clear();
+  fs::remove(dir_ / "tandem-draft");
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->workers.size(), 1u);
+  EXPECT_EQ(OptionOf(plan->router, "--drafter"), "none");
+}
+
+TEST_F(ServerPlanTest, AMissingExecutableIsNamed) {
+  fs::remove(dir_ / "tandem-draft");
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("tandem-draft"));
+}
+
+TEST_F(ServerPlanTest, OtherMachinesAreLetInOnlyWhenAskedTo) {
+  options_.listen = "0.0.0.0:0";
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--insecure"));
+  options_.insecure = true;
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->router.command, ::testing::Contains("--insecure"));
+}
+
+TEST_F(ServerPlanTest, TokensLetOtherMachinesInAndGoToAllWhoNeedThem) {
+  const std::string tokens = (dir_ / "tokens").string();
+  std::ofstream(tokens) << "client 0123456789abcdef\n";
+  options_.security.token_file = tokens;
+  options_.listen = "0.0.0.0:0";
+  options_.admin = "0.0.0.0:0";
+  auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const ChildSpec& child : {plan->router, plan->workers[0], plan->workers[1]}) {
+    EXPECT_EQ(OptionOf(child, "--token-file"), tokens) << child.name;
+  }
+  options_.admin = "none";
+  plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(OptionOf(plan->workers[0], "--token-file"), "") << "nobody comes there";
+  options_.security.token_file = (dir_ / "missing").string();
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--token-file"));
+  options_.security = {.tls = {.certificate = tokens, .key = tokens, .authorities = ""},
+                       .token_file = ""};
+  EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--tls-certificate"));
+}
+
+TEST(FindModelsTest, TheEmbeddedPairIsTheDefault) {
+  const auto models = FindModels({});
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_TRUE(fs::exists(models->target / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(models->draft / "model.safetensors"));
+  EXPECT_EQ(models->target_name, "tales");
+  EXPECT_EQ(models->draft_name, "tales-draft");
+  ServerOptions plain;
+  plain.drafter = "none";
+  EXPECT_TRUE(FindModels(plain)->draft.empty());
+}
+
+TEST(FindModelsTest, ATargetAloneHasNoDrafter) {
+  const testing::TempDir dir;
+  ServerOptions options;
+  options.target = dir.path().string();
+  const auto models = FindModels(options);
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_TRUE(models->draft.empty());
+  EXPECT_EQ(models->target_name, "") << "the folder's";
+  options.draft = (dir / "missing").string();
+  EXPECT_THAT(std::string(FindModels(options).status().message()), HasSubstr("--draft"));
+}
+
+}  // namespace
+}  // namespace tandem::cli

@@ -1,0 +1,325 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "tests/cuda/kernels/device_test.h"
+
+namespace tandem::attention_cuda_test {
+namespace {
+
+struct Heads {
+  size_t num_heads, num_kv_heads, head_size;
+};
+
+// What one sequence has in its cache and adds in a pass; with `parents`, a tree.
+struct Sequence {
+  size_t cached_len;
+  size_t rows;
+  std::vector<int32_t> parents = {};
+};
+
+constexpr size_t kLayers = 2;  // the kernels get the second
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class AttentionCudaTest : public testing::DeviceTest {
+ protected:
+  // A pass of several sequences, on the device and for the reference. Pages lie anywhere; what
+  // holds no row is NaN.
+  class Pass {
+   public:
+    Pass(AttentionCudaTest* test, Heads heads, DType dtype, std::vector<Sequence> sequences,
+         size_t tile_rows)
+        : test_(*test),
+          heads_(heads),
+          dtype_(dtype),
+          sequences_(std::move(sequences)),
+          tile_rows_(tile_rows) {
+      for (const Sequence& sequence : sequences_) {
+        const size_t length = sequence.cached_len + sequence.rows;
+        keys_.push_back(Representable(length * RowFloats()));
+        values_.push_back(Representable(length * RowFloats()));
+        num_rows_ += sequence.rows;
+        longest_ = std::max(longest_, length);
+      }
+      queries_ = test_.Uniform(num_rows_ * QueryStride());
+    }
+
+    size_t RowFloats() const { return heads_.num_kv_heads * heads_.head_size; }
+    size_t QueryStride() const { return heads_.num_heads * heads_.head_size + 3; }
+    size_t num_rows() const { return num_rows_; }
+
+    std::vector<float> Run() {
+      const size_t blocks = (longest_ + kKeyBlock - 1) / kKeyBlock;
+      const size_t page_floats = kLayers * 2 * kKeyBlock * RowFloats();
+      std::vector<int32_t> tables(sequences_.size() * blocks);
+      std::iota(tables.begin(), tables.end(), 0);
+      std::shuffle(tables.begin(), tables.end(), test_.random_);
+      DeviceKv kv;
+      kv.dtype = dtype_;
+      kv.page_stride = page_floats;
+      kv.layer_offset = page_floats / kLayers;
+      kv.num_kv_heads = heads_.num_kv_heads;
+      kv.head_size = heads_.head_size;
+      // All bits set is NaN in every type.
+      kv.pool =
+          test_.Upload(std::vector<uint8_t>(tables.size() * page_floats * SizeOf(dtype_), 0xFF));
+      const int32_t* const page_tables = test_.Upload(tables);
+
+      // The cached rows, stored as another pass.
+      std::vector<float> old_keys, old_values, keys, values;
+      std::vector<int32_t> old_of, old_at, of, at, cached_lens, path_lens, paths;
+      std::vector<int32_t> tiles = {0};
+      bool trees = false;
+      for (size_t s = 0; s < sequences_.size(); ++s) {
+        const Sequence& sequence = sequences_[s];
+        const size_t cut = sequence.cached_len * RowFloats();
+        old_keys.insert(old_keys.end(), keys_[s].begin(), keys_[s].begin() + cut);
+        old_values.insert(old_values.end(), values_[s].begin(), values_[s].begin() + cut);
+        keys.insert(keys.end(), keys_[s].begin() + cut, keys_[s].end());
+        values.insert(values.end(), values_[s].begin() + cut, values_[s].end());
+        for (size_t row = 0; row < sequence.cached_len; ++row) {
+          old_of.push_back(static_cast<int32_t>(s));
+          old_at.push_back(static_cast<int32_t>(row));
+        }
+        trees = trees || !sequence.parents.empty();
+        for (size_t row = 0; row < sequence.rows; ++row) {
+          of.push_back(static_cast<int32_t>(s));
+          at.push_back(static_cast<int32_t>(sequence.cached_len + row));
+          cached_lens.push_back(static_cast<int32_t>(sequence.cached_len));
+          std::vector<int32_t> path;
+          if (sequence.parents.empty()) {
+            path.resize(row + 1);
+            std::iota(path.begin(), path.end(), 0);
+          } else {
+            for (auto i = static_cast<int32_t>(row); i >= 0; i = sequence.parents[i])
+              path.insert(path.begin(), i);
+          }
+          path_lens.push_back(static_cast<int32_t>(path.size()));
+          path.resize(std::max(path.size(), kMaxTreeRows), -1);
+          paths.insert(paths.end(), path.begin(), path.begin() + kMaxTreeRows);
+          const bool ends =
+              row + 1 == sequence.rows || !sequence.parents.empty() || (row + 1) % tile_rows_ == 0;
+          if (ends) tiles.push_back(static_cast<int32_t>(of.size()));
+        }
+      }
+      if (trees) {  // every tile is one row then
+        tiles.resize(num_rows_ + 1);
+        std::iota(tiles.begin(), tiles.end(), 0);
+      }
+      const auto store = [&](const std::vector<int32_t>& sequences,
+                             const std::vector<int32_t>& places, const std::vector<float>& k,
+                             const std::vector<float>& v) {
+        DeviceStoreKvArgs args;
+        args.kv = kv;
+        args.rows.rows = places.size();
+        args.rows.page_tables = page_tables;
+        args.rows.table_stride = blocks;
+        args.rows.sequences = test_.Upload(sequences);
+        args.rows.cache_rows = test_.Upload(places);
+        args.keys = test_.Upload(k);
+        args.keys_stride = RowFloats();
+        args.values = test_.Upload(v);
+        args.values_stride = RowFloats();
+        const absl::Status status = StoreKv(args, test_.stream());
+        EXPECT_TRUE(status.ok()) << status;
+      };
+      store(old_of, old_at, old_keys, old_values);
+      store(of, at, keys, values);
+
+      DeviceAttentionArgs args;
+      args.kv = kv;
+      args.rows.rows = num_rows_;
+      args.rows.page_tables = page_tables;
+      args.rows.table_stride = blocks;
+      args.rows.sequences = test_.Upload(of);
+      args.rows.cached_lens = test_.Upload(cached_lens);
+      args.rows.path_lens = test_.Upload(path_lens);
+      if (trees) args.rows.paths = test_.Upload(paths);
+      args.rows.tiles = test_.Upload(tiles);
+      args.rows.num_tiles = tiles.size() - 1;
+      args.num_heads = heads_.num_heads;
+      args.scale = 1 / std::sqrt(static_cast<float>(heads_.head_size));
+      args.queries = test_.Upload(queries_);
+      args.queries_stride = QueryStride();
+      args.max_blocks = blocks;
+      const size_t partials = num_rows_ * heads_.num_heads * blocks;
+      args.partial_values = test_.Upload(std::vector<float>(partials * heads_.head_size, kNan));
+      args.partial_maxima = test_.Upload(std::vector<float>(partials, kNan));
+      args.partial_sums = test_.Upload(std::vector<float>(partials, kNan));
+      float* const out = test_.Upload(std::vector<float>(num_rows_ * QueryStride(), -7.0f));
+      args.out = out;
+      args.out_stride = QueryStride();
+      const absl::Status status = Attention(args, test_.stream());
+      EXPECT_TRUE(status.ok()) << status;
+      return test_.Download(out, num_rows_ * QueryStride());
+    }
+
+    std::vector<float> Reference() {
+      std::vector<float> out(num_rows_ * QueryStride(), -7.0f);
+      size_t first = 0;
+      for (size_t s = 0; s < sequences_.size(); ++s) {
+        const Sequence& sequence = sequences_[s];
+        const size_t length = sequence.cached_len + sequence.rows;
+        const size_t blocks = (length + kKeyBlock - 1) / kKeyBlock;
+        std::vector<float> cache(blocks * 2 * kKeyBlock * RowFloats(), kNan);
+        std::vector<float*> pages;
+        for (size_t block = 0; block < blocks; ++block)
+          pages.push_back(cache.data() + block * 2 * kKeyBlock * RowFloats());
+        KvLayer kv{.pages = pages.data(),
+                   .num_kv_heads = heads_.num_kv_heads,
+                   .head_size = heads_.head_size};
+        StoreKv({.kv = kv,
+                 .rows = length,
+                 .keys = keys_[s].data(),
+                 .keys_stride = RowFloats(),
+                 .values = values_[s].data(),
+                 .values_stride = RowFloats()});
+        AttentionReference({.kv = kv,
+                            .cached_len = sequence.cached_len,
+                            .rows = sequence.rows,
+                            .parents = sequence.parents,
+                            .num_heads = heads_.num_heads,
+                            .queries = queries_.data() + first * QueryStride(),
+                            .queries_stride = QueryStride(),
+                            .out = out.data() + first * QueryStride(),
+                            .out_stride = QueryStride()});
+        first += sequence.rows;
+      }
+      return out;
+    }
+
+    // Row `row` of sequence `s` in a pass of its own, after the rows before it: decoded one by one.
+    Pass Alone(size_t s, size_t row) const {
+      Pass one(&test_, heads_, dtype_, {{sequences_[s].cached_len + row, 1}}, 1);
+      const size_t length = sequences_[s].cached_len + row + 1;
+      one.keys_[0].assign(keys_[s].begin(), keys_[s].begin() + length * RowFloats());
+      one.values_[0].assign(values_[s].begin(), values_[s].begin() + length * RowFloats());
+      size_t first = row;
+      for (size_t before = 0; before < s; ++before) first += sequences_[before].rows;
+      one.queries_.assign(queries_.begin() + first * QueryStride(),
+                          queries_.begin() + (first + 1) * QueryStride());
+      return one;
+    }
+
+    // The same tokens with sequence `s` told as a tree.
+    Pass WithParents(size_t s, std::vector<int32_t> parents) const {
+      Pass other = *this;
+      other.sequences_[s].parents = std::move(parents);
+      return other;
+    }
+
+   private:
+    // Random values that every type has.
+    std::vector<float> Representable(size_t count) {
+      std::vector<float> values = test_.Uniform(count);
+      for (float& value : values) value = std::round(value * 64) / 64;
+      return values;
+    }
+
+    AttentionCudaTest& test_;
+    Heads heads_;
+    DType dtype_;
+    std::vector<Sequence> sequences_;
+    size_t tile_rows_;
+    std::vector<std::vector<float>> keys_;
+    std::vector<std::vector<float>> values_;
+    std::vector<float> queries_;
+    size_t num_rows_ = 0;
+    size_t longest_ = 0;
+  };
+};
+
+const std::vector<int32_t> kTree = {-1, 0, 0, 1, 2, -1};
+
+TEST_F(AttentionCudaTest, EqualsTheReferenceToRounding) {
+  const std::vector<Sequence> sequences = {{0, 3}, {63, 1}, {64, 2}, {130, 7}};
+  for (const Heads heads : {Heads{1, 1, 2}, {3, 1, 14}, {4, 2, 32}, {6, 2, 64}, {3, 1, 128}}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      Pass pass(this, heads, dtype, sequences, 4);
+      const std::vector<float> got = pass.Run();
+      const std::vector<float> want = pass.Reference();
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 3e-6) << heads.head_size << " " << Name(dtype) << " at " << i;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, ATreeEqualsTheReference) {
+  Pass pass(this, {4, 2, 32}, DType::kBF16, {{61, 6, kTree}, {10, 2, {-1, -1}}}, 1);
+  const std::vector<float> got = pass.Run();
+  const std::vector<float> want = pass.Reference();
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 3e-6) << i;
+}
+
+TEST_F(AttentionCudaTest, SixteenRowsAtOnceEqualTheReferenceAsAChainAndAsATree) {
+  std::vector<int32_t> tree;  // each node has two children
+  for (int32_t i = 0; i < 16; ++i) tree.push_back((i + 1) / 2 - 1);
+  for (const Heads heads : {Heads{4, 2, 32}, {6, 2, 64}, {3, 1, 128}}) {
+    for (const std::vector<int32_t>& parents : {std::vector<int32_t>(), tree}) {
+      Pass pass(this, heads, DType::kBF16, {{130, 16, parents}}, 16);
+      const std::vector<float> got = pass.Run();
+      const std::vector<float> want = pass.Reference();
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 3e-6) << heads.head_size << " at " << i;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, ARowDecodedAloneHasTheBitsItHasInABatch) {
+  const std::vector<Sequence> sequences = {{0, 5}, {60, 9}, {200, 2}};
+  Pass pass(this, {6, 2, 64}, DType::kBF16, sequences, 3);
+  const std::vector<float> together = pass.Run();
+  size_t first = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    for (size_t row = 0; row < sequences[s].rows; ++row, ++first) {
+      const std::vector<float> alone = pass.Alone(s, row).Run();
+      for (size_t i = 0; i < 6 * 64; ++i) {
+        ASSERT_EQ(alone[i], together[first * pass.QueryStride() + i])
+            << "sequence " << s << ", row " << row << ", at " << i;
+      }
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, ATreeThatIsAChainHasTheBitsOfTheChain) {
+  Pass chain(this, {4, 2, 32}, DType::kF32, {{62, 5}}, 5);
+  EXPECT_EQ(chain.WithParents(0, {-1, 0, 1, 2, 3}).Run(), chain.Run());
+}
+
+TEST_F(AttentionCudaTest, CacheRowsAreRoundedToTheNearestTiesToEven) {
+  // 1 + 2^-8 lies halfway between two BF16 numbers, 1 + 3 * 2^-8 too; infinity must not become NaN.
+  const std::vector<float> given = {
+      1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1p-8f + 0x1p-20f, -1.5f, 3.3895e38f, 0x1p-130f, 0.0f,
+      -0.0f};
+  const std::vector<float> want = {
+      1, 1 + 4 * 0x1p-8f, 1 + 2 * 0x1p-8f, -1.5f, 3.3895314e38f, 0x1p-130f, 0.0f, -0.0f};
+  DeviceStoreKvArgs args;
+  args.kv.dtype = DType::kBF16;
+  args.kv.page_stride = 2 * kKeyBlock * given.size();
+  args.kv.num_kv_heads = 1;
+  args.kv.head_size = given.size();
+  auto* const pool = Upload(std::vector<uint16_t>(args.kv.page_stride));
+  args.kv.pool = pool;
+  args.rows.rows = 1;
+  args.rows.page_tables = Upload(std::vector<int32_t>{0});
+  args.rows.table_stride = 1;
+  args.rows.sequences = Upload(std::vector<int32_t>{0});
+  args.rows.cache_rows = Upload(std::vector<int32_t>{2});
+  args.keys = args.values = Upload(given);
+  ASSERT_TRUE(StoreKv(args, stream()).ok());
+  const std::vector<uint16_t> stored = Download(pool, args.kv.page_stride);
+  for (size_t i = 0; i < given.size(); ++i) {
+    const float got = std::bit_cast<float>(uint32_t{stored[2 * given.size() + i]} << 16);
+    EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(want[i])) << given[i];
+  }
+}
+
+}  // namespace
+}  // namespace tandem::attention_cuda_test

@@ -1,0 +1,182 @@
+// What is the GPU's own of a model: memory, blocks of rows, agreement with the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "common/model/cuda/cuda_model.h"
+#include "tests/model/model_under_test.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ModelCudaTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kContext = 512;
+
+  void SetUp() override {
+    if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
+    Load(testing::RandomArchitecture::kLlama);
+  }
+
+  void Load(testing::RandomArchitecture architecture) {
+    cuda_pages_.reset();
+    testing::RandomModelSpec spec;
+    spec.architecture = architecture;
+    spec.vocabulary_size = 99;
+    spec.hidden_size = 16;
+    spec.num_heads = 2;
+    spec.num_kv_heads = 1;
+    spec.intermediate_size = 24;
+    spec.embedding_scale = 2;
+    spec.rope_theta = 500;
+    testing::WriteRandomModel(folder_.path(), spec);
+    cpu_ = *LanguageModel::Load(folder_.path(), &threads_);
+    cpu_pages_ = *KvPagePool::Create(cpu_->description(),
+                                     4 * HostKvMemory::Bytes(cpu_->description(), kContext));
+    cuda_ = *CudaModel::Load(folder_.path(), {.max_slots = 4, .spoil_freed_rows = true});
+    cuda_pages_ = *cuda_->TakePages();
+  }
+
+  std::vector<int32_t> Tokens(size_t count, size_t seed) const {
+    std::vector<int32_t> ids(count);
+    for (size_t i = 0; i < count; ++i) {
+      ids[i] = static_cast<int32_t>((i * i * 31 + (seed + 3) * (i + 1) * 17) % 99);
+    }
+    return ids;
+  }
+
+  static void ExpectNear(const LogitsView& got, const LogitsView& want, size_t size) {
+    ASSERT_EQ(got.rows, want.rows);
+    for (size_t row = 0; row < got.rows; ++row) {
+      for (size_t i = 0; i < size; ++i) {
+        ASSERT_NEAR(got.row(row)[i], want.row(row)[i], 1e-3) << "row " << row << " token " << i;
+      }
+    }
+  }
+
+  testing::TempDir folder_;
+  ThreadPool threads_{1};
+  std::unique_ptr<LanguageModel> cpu_;
+  std::unique_ptr<KvPagePool> cpu_pages_;
+  std::unique_ptr<CudaModel> cuda_;
+  std::unique_ptr<KvPagePool> cuda_pages_;
+};
+
+TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutNormsOfHeads) {
+  // A tree between two prompts, the first longer than a block: three blocks.
+  const std::vector<int32_t> ids = Tokens(300, 1);
+  const std::vector<int32_t> tree = Tokens(5, 2);
+  const std::vector<int32_t> parents = {-1, 0, 0, 2, 1};
+  const std::vector<int32_t> other = Tokens(40, 3);
+  const auto run = [&](LanguageModel& model, KvPagePool& pages, auto check) {
+    KvCache caches[] = {{&pages, kContext}, {&pages, kContext}, {&pages, kContext}};
+    const ForwardItem warm_up = {.cache = &caches[1], .token_ids = other, .parents = {}};
+    ASSERT_TRUE(model.Forward({&warm_up, 1}).ok());
+    const ForwardItem items[] = {
+        {.cache = &caches[0], .token_ids = ids, .parents = {}, .num_logits = 50},
+        {.cache = &caches[1], .token_ids = tree, .parents = parents, .num_logits = 5},
+        {.cache = &caches[2], .token_ids = other, .parents = {}, .num_logits = 2}};
+    const auto logits = model.Forward(items);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_EQ(caches[0].length(), 300u);
+    check(*logits);
+  };
+  const auto compare = [&] {
+    run(*cpu_, *cpu_pages_, [&](const LogitsView& want) {
+      run(*cuda_, *cuda_pages_, [&](const LogitsView& got) { ExpectNear(got, want, 99); });
+    });
+  };
+  compare();
+  Load(testing::RandomArchitecture::kQwen3);
+  compare();
+}
+
+TEST_F(ModelCudaTest, LogitsStayOnTheDevice) {
+  const std::vector<int32_t> ids = Tokens(70, 4);
+  KvCache cache(cuda_pages_.get(), kContext);
+  const ForwardItem item = {.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 3};
+  const auto logits = cuda_->ForwardOnDevice({&item, 1});
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  ASSERT_EQ(logits->rows, 3u);
+  std::vector<float> last(99);
+  ASSERT_TRUE(cuda_->stream()
+                  .Copy(last.data(), logits->data + 2 * logits->stride, 99 * sizeof(float))
+                  .ok());
+  ASSERT_TRUE(cuda_->stream().Wait().ok());
+  cache.TruncateTo(69);
+  const ForwardItem again = {
+      .cache = &cache, .token_ids = std::span(ids).last(1), .parents = {}, .num_logits = 1};
+  const auto on_host = cuda_->Forward({&again, 1});
+  ASSERT_TRUE(on_host.ok());
+  EXPECT_TRUE(std::equal(last.begin(), last.end(), on_host->row(0)));
+
+  const std::vector<int32_t> many = Tokens(CudaModel::kMaxBlockRows + 1, 5);
+  KvCache other(cuda_pages_.get(), kContext);
+  const ForwardItem too_many = {
+      .cache = &other, .token_ids = many, .parents = {}, .num_logits = many.size()};
+  EXPECT_THAT(cuda_->ForwardOnDevice({&too_many, 1}).status().message(),
+              HasSubstr("257 rows of logits, at most 256"));
+}
+
+TEST_F(ModelCudaTest, TakesTheMemoryItWasGivenAndSaysWhatDoesNotFit) {
+  const auto load = [&](uint64_t bytes) {
+    return CudaModel::Load(folder_.path(), {.memory_bytes = bytes});
+  };
+  EXPECT_THAT(load(1 << 16).status().message(),
+              HasSubstr("GPU memory: 0 MiB (--gpu-memory-bytes) do not hold weights ("));
+  auto model = load(64 << 20);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto pages = *(*model)->TakePages();
+  EXPECT_GT(pages->num_pages() * pages->page_bytes(), 40u << 20);
+  EXPECT_LT(pages->num_pages() * pages->page_bytes(), 64u << 20);
+  EXPECT_FALSE((*model)->TakePages().ok());
+  testing::RandomModelSpec odd;
+  odd.hidden_size = 36;
+  const testing::TempDir folder;
+  testing::WriteRandomModel(folder.path(), odd);
+  EXPECT_THAT(CudaModel::Load(folder.path(), {}).status().message(),
+              HasSubstr("hidden_size is 36: on a GPU it must be a multiple of 8"));
+}
+
+TEST_F(ModelCudaTest, SaysHowFarLoadingIs) {
+  std::vector<uint64_t> done;
+  uint64_t whole = 0;
+  const auto model = CudaModel::Load(
+      folder_.path(), {.max_slots = 1, .on_progress = [&](uint64_t so_far, uint64_t all) {
+                         done.push_back(so_far);
+                         whole = all;
+                       }});
+  ASSERT_TRUE(model.ok());
+  EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+  EXPECT_GT(done.back(), 10000u);
+  EXPECT_LE(done.back(), whole);
+  EXPECT_EQ(whole, (*model)->weight_bytes());
+}
+
+TEST_F(ModelCudaTest, RefusesWhatDoesNotFitAndGoesOn) {
+  const std::vector<int32_t> ids = Tokens(20, 6);
+  KvCache cache(cuda_pages_.get(), 2 * kContext);
+  const std::vector<int32_t> parents(17, -1);
+  const std::vector<int32_t> tree = Tokens(17, 7);
+  const ForwardItem large = {
+      .cache = &cache, .token_ids = tree, .parents = parents, .num_logits = 1};
+  EXPECT_THAT(cuda_->Forward({&large, 1}).status().message(),
+              HasSubstr("item 0 is a tree of 17 rows, at most 16"));
+  const std::vector<int32_t> many = Tokens(kContext + 1, 8);
+  const ForwardItem long_one = {.cache = &cache, .token_ids = many, .parents = {}, .num_logits = 1};
+  EXPECT_THAT(cuda_->Forward({&long_one, 1}).status().message(),
+              HasSubstr("reaches row 513 of 512"));
+  const ForwardItem good = {.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 1};
+  EXPECT_TRUE(cuda_->Forward({&good, 1}).ok());
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,124 @@
+#include "services/router/drafting/acceptance_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/router/drafting/draft_simulation.h"
+
+namespace tandem {
+namespace {
+
+class AcceptanceEstimateTest : public testing::Test {
+ protected:
+  // As after many requests of this mode with this chance at every position.
+  void TellPrior(double alpha) {
+    for (uint64_t round = 0; round < 400; ++round) prior_.Observe(8, Accepted(alpha, 8, round));
+  }
+  static uint32_t Accepted(double alpha, uint32_t drafted, uint64_t round) {
+    uint32_t accepted = 0;
+    while (accepted < drafted && Uniform(11, 100 * round + accepted) < alpha) ++accepted;
+    return accepted;
+  }
+
+  AcceptancePrior prior_;
+  AcceptanceEstimate estimate_{&prior_};
+};
+
+TEST_F(AcceptanceEstimateTest, StartsFromTheRequestsOfItsMode) {
+  TellPrior(0.9);
+  EXPECT_NEAR(estimate_.Conditional(0), 0.9, 0.03);
+  EXPECT_NEAR(estimate_.Conditional(7), 0.9, 0.06);
+}
+
+TEST_F(AcceptanceEstimateTest, APriorThatKnowsNothingIsNearHalf) {
+  EXPECT_GT(estimate_.Conditional(0), 0.4);
+  EXPECT_LT(estimate_.Conditional(0), 0.8);
+}
+
+TEST_F(AcceptanceEstimateTest, OverrulesThePriorWithinAFewRounds) {
+  TellPrior(0.9);
+  for (int round = 0; round < 10; ++round) estimate_.Observe(4, 0);
+  EXPECT_LT(estimate_.Conditional(0), 0.4);
+  AcceptancePrior bad_prior;
+  for (int round = 0; round < 400; ++round) bad_prior.Observe(4, 0);
+  AcceptanceEstimate good(&bad_prior);
+  for (int round = 0; round < 10; ++round) good.Observe(4, 4);
+  EXPECT_GT(good.Conditional(0), 0.6);
+}
+
+TEST_F(AcceptanceEstimateTest, PositionsBehindARejectionAreNotCountedAsRejected) {
+  // One token of eight is accepted, always the first: the second is always wrong, of those behind
+  // nothing is known, so they follow the level.
+  TellPrior(0.8);
+  const double before = estimate_.Conditional(5);
+  for (int round = 0; round < 30; ++round) estimate_.Observe(8, 1);
+  EXPECT_GT(estimate_.Conditional(0), 0.8);
+  EXPECT_LT(estimate_.Conditional(1), 0.25);
+  EXPECT_GT(estimate_.Conditional(5), 0.4);
+  EXPECT_LT(estimate_.Conditional(5), before);
+}
+
+TEST_F(AcceptanceEstimateTest, EveryPositionIsFoundFromBlocksThatStopAtTheFirstRejection) {
+  TellPrior(0.6);
+  for (uint64_t round = 0; round < 2000; ++round) {
+    // The first position is easier than those behind it.
+    uint32_t accepted = 0;
+    while (accepted < 4 && Uniform(5, 10 * round + accepted) < (accepted == 0 ? 0.9 : 0.6)) {
+      ++accepted;
+    }
+    estimate_.Observe(4, accepted);
+    prior_.Observe(4, accepted);
+  }
+  EXPECT_NEAR(estimate_.Conditional(0), 0.9, 0.08);
+  for (uint32_t position : {1u, 2u, 3u}) {
+    EXPECT_NEAR(estimate_.Conditional(position), 0.6, 0.12) << position;
+  }
+}
+
+TEST_F(AcceptanceEstimateTest, AChangeIsNoticedBeforeOldRoundsHaveFaded) {
+  TellPrior(0.9);
+  for (uint64_t round = 0; round < 200; ++round) estimate_.Observe(4, Accepted(0.9, 4, round));
+  EXPECT_GT(estimate_.Conditional(0), 0.8);
+  for (int round = 0; round < 12; ++round) estimate_.Observe(4, 0);
+  EXPECT_LT(estimate_.Conditional(0), 0.45);
+}
+
+TEST_F(AcceptanceEstimateTest, AnUnchangingSequenceIsNotTakenForAChange) {
+  // Over many rounds of alpha 0.7 the estimate stays near it: noise alone forgets nothing.
+  TellPrior(0.7);
+  double lowest = 1;
+  for (uint64_t round = 0; round < 2000; ++round) {
+    estimate_.Observe(4, Accepted(0.7, 4, round));
+    lowest = std::min(lowest, estimate_.Conditional(0));
+  }
+  EXPECT_GT(lowest, 0.45);
+}
+
+TEST_F(AcceptanceEstimateTest, WithoutDraftsNothingChangesUntilTheNextOne) {
+  TellPrior(0.8);
+  for (int round = 0; round < 40; ++round) estimate_.Observe(4, 0);
+  const double bad = estimate_.Conditional(0);
+  for (int round = 0; round < 100; ++round) estimate_.Observe(0, 0);
+  EXPECT_EQ(estimate_.Conditional(0), bad);
+  EXPECT_EQ(estimate_.rounds_without_draft(), 100u);
+  // What was counted so long ago is overruled sooner than what was counted just now.
+  AcceptanceEstimate fresh(&prior_);
+  for (int round = 0; round < 40; ++round) fresh.Observe(4, 0);
+  fresh.Observe(4, 4);
+  estimate_.Observe(4, 4);
+  EXPECT_GT(estimate_.Conditional(0), fresh.Conditional(0) + 0.1);
+  EXPECT_EQ(estimate_.rounds_without_draft(), 0u);
+}
+
+TEST_F(AcceptanceEstimateTest, IsAlwaysAProbability) {
+  for (int round = 0; round < 500; ++round) {
+    estimate_.Observe(16, 16);
+    prior_.Observe(16, 16);
+  }
+  for (uint32_t position = 0; position < 64; ++position) {
+    EXPECT_GT(estimate_.Conditional(position), 0.9);
+    EXPECT_LE(estimate_.Conditional(position), 1.0);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

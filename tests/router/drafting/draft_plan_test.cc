@@ -1,0 +1,137 @@
+#include "services/router/drafting/draft_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace tandem {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Costs that were measured without noise: `pass` and `verify` by rows.
+template <typename Pass, typename Verify>
+RoundCosts Costs(Pass pass, Verify verify, double overhead) {
+  DraftCosts costs;
+  for (int i = 0; i < 30; ++i) {
+    for (uint32_t rows = 1; rows <= 16; ++rows) {
+      const std::vector<uint32_t> length = {1};
+      ProposeCost propose;
+      propose.draft_lengths = length;
+      propose.catch_up_rows = rows;
+      propose.compute_seconds = pass(rows);
+      propose.overhead_seconds = overhead;
+      costs.ObservePropose(propose);
+      VerifyCost cost;
+      cost.rows = rows;
+      cost.compute_seconds = verify(rows);
+      cost.overhead_seconds = overhead;
+      costs.ObserveVerify(cost);
+    }
+  }
+  return costs.Expected();
+}
+
+// All lengths, one after the other.
+bool Next(std::span<const PlanSlot> slots, std::vector<uint32_t>* lengths) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].fixed.has_value()) continue;
+    if (++(*lengths)[i] <= slots[i].gains.size()) return true;
+    (*lengths)[i] = 0;
+  }
+  return false;
+}
+
+TEST(DraftPlanTest, IsNearlyAsGoodAsTheBestOfAllLengths) {
+  std::mt19937_64 generator(1);
+  const auto uniform = [&] { return std::generate_canonical<double, 53>(generator); };
+  double worst = 1;
+  for (int trial = 0; trial < 100; ++trial) {
+    const double read = uniform() * 1e-3;
+    const double row = uniform() * 0.2e-3;
+    const double step = uniform() * 0.5e-3;
+    // Steps of four rows, as kernels have them.
+    const RoundCosts costs = Costs(
+        [&](double rows) { return 0.1 * read + step + 0.1 * row * rows; },
+        [&](double rows) { return read + row * 4 * std::ceil(rows / 4); }, uniform() * 0.3e-3);
+    std::vector<std::vector<double>> gains(3);
+    std::vector<PlanSlot> slots(3);
+    for (size_t i = 0; i < 3; ++i) {
+      double gain = 1;
+      for (int position = 0; position < 4; ++position) {
+        gain *= 1 - uniform() * uniform();
+        gains[i].push_back(gain);
+      }
+      slots[i].gains = gains[i];
+      slots[i].lack = trial % 3 == 0 ? 1 + static_cast<uint32_t>(i * 3) : 1;
+      slots[i].catch_up_rounds = 10;
+    }
+    if (trial % 4 == 0) slots[1].fixed = 2;
+    const DraftBatch batch{.plain_rows = static_cast<uint32_t>(trial % 2)};
+    const DraftPlanner planner(&costs, slots, batch);
+    const DraftPlan plan = planner.Best(0);
+    double best = 0;
+    std::vector<uint32_t> lengths = {0, slots[1].fixed.value_or(0), 0};
+    do {
+      best = std::max(best, planner.Value(lengths).rate());
+    } while (Next(slots, &lengths));
+    EXPECT_EQ(plan.lengths[1], slots[1].fixed.value_or(plan.lengths[1]));
+    worst = std::min(worst, plan.value.rate() / best);
+  }
+  EXPECT_GE(worst, 0.98);
+}
+
+// A slot whose drafter is up to date.
+PlanSlot Slot(std::span<const double> gains, std::optional<uint32_t> fixed = std::nullopt) {
+  PlanSlot slot;
+  slot.gains = gains;
+  slot.fixed = fixed;
+  return slot;
+}
+
+class PairPlanTest : public testing::Test {
+ protected:
+  const std::vector<double> good_{0.9, 0.8, 0.7, 0.6};
+  const std::vector<double> bad_{0.1, 0.01};
+  const RoundCosts costs_ = Costs([](double) { return 0.2e-3; },
+                                  [](double rows) { return 1e-3 + 0.2e-3 * rows; }, 0.1e-3);
+};
+
+TEST_F(PairPlanTest, GivesTokensToThoseThatAreLikelyAccepted) {
+  const std::vector<PlanSlot> slots = {Slot(good_), Slot(bad_)};
+  const DraftPlan plan = DraftPlanner(&costs_, slots, {}).Best(0);
+  EXPECT_GE(plan.lengths[0], 2u);
+  EXPECT_EQ(plan.lengths[1], 0u);
+  EXPECT_GT(plan.value.rate(), plan.plain.rate());
+}
+
+TEST_F(PairPlanTest, DraftsNothingWhereTheMarginIsNotReached) {
+  const std::vector<PlanSlot> slots = {Slot(good_), Slot(bad_)};
+  EXPECT_THAT(DraftPlanner(&costs_, slots, {}).Best(5).lengths, ElementsAre(0, 0));
+}
+
+TEST_F(PairPlanTest, AFixedSlotPaysForTheRoundTripOfTheOthers) {
+  // A Propose that is sent anyway makes a token cheap that would not be worth one.
+  const std::vector<double> fair = {0.45};
+  const RoundCosts costs = Costs([](double) { return 0.1e-3; },
+                                 [](double rows) { return 1e-3 + 0.1e-3 * rows; }, 0.4e-3);
+  const std::vector<PlanSlot> alone = {Slot(fair), Slot({})};
+  EXPECT_THAT(DraftPlanner(&costs, alone, {}).Best(0).lengths, ElementsAre(0, 0));
+  const std::vector<PlanSlot> beside = {Slot(fair), Slot(good_, 2)};
+  EXPECT_THAT(DraftPlanner(&costs, beside, {}).Best(0).lengths, ElementsAre(1, 2));
+}
+
+TEST_F(PairPlanTest, CountsWhatIsExpectedToBeCommitted) {
+  const std::vector<PlanSlot> slots = {Slot(good_), Slot(bad_)};
+  const std::vector<uint32_t> lengths = {2, 1};
+  const RoundValue value = DraftPlanner(&costs_, slots, {.plain_rows = 3}).Value(lengths);
+  EXPECT_NEAR(value.tokens, 3 + 2 + 0.9 + 0.8 + 0.1, 1e-12);
+  // Two passes, 8 rows, two round trips.
+  EXPECT_NEAR(value.seconds / (2 * 0.2e-3 + 1e-3 + 8 * 0.2e-3 + 2 * 0.1e-3), 1, 0.02);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,881 @@
+#include "services/router/fleet/fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/router/fleet_driver.h"
+
+namespace tandem {
+namespace {
+
+using testing::CallResult;
+using testing::EngineDriver;
+using testing::FleetDriver;
+using testing::ToyModel;
+
+std::vector<int32_t> Prompt(int number, int length = 9) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < length; ++i) prompt.push_back((1 + number * 31 + i * 7) % 60);
+  return prompt;
+}
+
+EngineOptions Options() {
+  EngineOptions options;
+  options.draft_length = 4;
+  options.max_lost_rounds = 1000;
+  return options;
+}
+
+// What an undisturbed engine of one pod says.
+std::vector<int32_t> Alone(int number, int max_tokens) {
+  EngineDriver driver(Options());
+  driver.Start();
+  return driver.Generate(driver.Request(Prompt(number), max_tokens)).ids;
+}
+
+std::vector<size_t> Running(const FleetDriver& driver) {
+  std::vector<size_t> running;
+  for (size_t pod = 0; pod < driver.fleet.num_pods(); ++pod) {
+    running.push_back(driver.fleet.engine(pod).num_running());
+  }
+  return running;
+}
+
+TEST(FleetTest, OnePodIsItsEngine) {
+  FleetDriver driver(Options());
+  driver.List({"a"});
+  EXPECT_TRUE(driver.fleet.ready());
+  EXPECT_TRUE(driver.fleet.drafters_settled());
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 40)).ids, Alone(1, 40));
+  EXPECT_TRUE(std::all_of(driver.log.begin(), driver.log.end(),
+                          [](const LogLine& line) { return line.pod.empty(); }));
+}
+
+TEST(FleetTest, WithoutPodsNothingIsServed) {
+  FleetDriver driver(Options());
+  EXPECT_FALSE(driver.fleet.ready());
+  EXPECT_EQ(driver.fleet.promised(), nullptr);
+  const CallId call = driver.Send(driver.Request(Prompt(1), 4));
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(std::isinf(driver.fleet.NextDeadline()));
+}
+
+TEST(FleetTest, RequestsSpreadOverThePods) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b", "c"});
+  for (int i = 0; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 2, 2}));
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(driver.calls[static_cast<CallId>(i + 1)].ids, Alone(i, 50));
+  }
+}
+
+TEST(FleetTest, APodThatWasToldToStopKeepsItsStreamsAndGetsNoNewOnes) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  for (int i = 0; i < 2; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 1}));
+  driver.ToldToStop("a", true);
+  EXPECT_TRUE(driver.Logged("verifier: drains"));
+  for (int i = 2; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 5}));
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(driver.calls[static_cast<CallId>(i + 1)].ids, Alone(i, 50));
+  }
+  EXPECT_FALSE(driver.Logged("lost"));
+  driver.WaitFor(1);
+  EXPECT_EQ(driver.NumOpen("a"), 0u);
+}
+
+TEST(FleetTest, WhereAllWereToldToStopTheyServe) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  driver.ToldToStop("a", true);
+  driver.ToldToStop("b", true);
+  for (int i = 0; i < 4; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 2}));
+  // One that comes back is new, and takes all that follow.
+  driver.Kill("b");
+  driver.Pod("b").alive = true;
+  driver.Pod("b").pong.set_draining(false);
+  driver.WaitFor(1);
+  ASSERT_TRUE(driver.fleet.engine(1).workers().ready(kVerifierPeer));
+  const size_t before = driver.fleet.engine(0).num_running();
+  for (int i = 4; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 50));
+  EXPECT_LE(driver.fleet.engine(0).num_running(), before);
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(driver.calls[static_cast<CallId>(i + 1)].ids, Alone(i, 50));
+  }
+}
+
+TEST(FleetTest, WhatFindsNoRoomWaitsForWhoeverHasItFirst) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  options.max_queue = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 400));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 20));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 20));
+  const CallId fourth = driver.Send(driver.Request(Prompt(3), 20));
+  EXPECT_EQ(driver.fleet.num_waiting(), 2);
+  EXPECT_EQ(driver.fleet.State().gauges.queued, 2);
+  ASSERT_TRUE(driver.fleet.RefusesAll(driver.now).has_value());
+  const CallId fifth = driver.Send(driver.Request(Prompt(4), 20));
+  EXPECT_EQ(driver.calls[fifth].status->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GT(driver.calls[fifth].retry_milliseconds, 0);
+  // All three short ones go through the pod of the second, one after the other.
+  std::vector<CallId> order;
+  EXPECT_TRUE(driver.Run([&](int) {
+    for (CallId call : {first, second, third, fourth}) {
+      if (driver.calls[call].status.has_value() &&
+          std::find(order.begin(), order.end(), call) == order.end()) {
+        order.push_back(call);
+      }
+    }
+  }));
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 400));
+  EXPECT_EQ(order, (std::vector<CallId>{second, third, fourth, first}));
+}
+
+TEST(FleetTest, AQueueOfNoneRefusesWhatFindsNoRoom) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  options.max_queue = 0;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 20));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 20));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 20));
+  EXPECT_EQ(driver.calls[third].status->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_TRUE(driver.calls[first].status->ok());
+  EXPECT_TRUE(driver.calls[second].status->ok());
+  EXPECT_EQ(driver.fleet.State().counts.finished, 2) << "one that is refused is not finished";
+}
+
+TEST(FleetTest, StreamsOfALostPodGoOnElsewhere) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  for (int i = 0; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 80));
+  for (int i = 0; i < 12; ++i) driver.Step();
+  size_t begun = 0;
+  for (const auto& [call, result] : driver.calls) begun += result.ids.empty() ? 0 : 1;
+  EXPECT_EQ(begun, 6);
+  driver.Kill("a");
+  EXPECT_TRUE(driver.Logged("3 requests move to others"));
+  // What was in the lost batch waits until the other pod is heard.
+  while (Running(driver) != std::vector<size_t>{0, 6}) ASSERT_TRUE(driver.Step());
+  EXPECT_TRUE(driver.Run());
+  for (int i = 0; i < 6; ++i) {
+    const CallResult& result = driver.calls[static_cast<CallId>(i + 1)];
+    EXPECT_TRUE(result.status->ok());
+    EXPECT_EQ(result.ids, Alone(i, 80));
+    EXPECT_EQ(result.completion->usage().completion_tokens(), 80);
+  }
+  EXPECT_TRUE(driver.fleet.ready());
+}
+
+TEST(FleetTest, StreamsOfALostPodGoBeforeNewRequests) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  for (int i = 0; i < 8; ++i) driver.Step();
+  const CallId third = driver.Send(driver.Request(Prompt(2), 60));
+  driver.Kill("a");
+  EXPECT_EQ(driver.fleet.num_waiting(), 2);
+  bool first_ended = false;
+  EXPECT_TRUE(driver.Run([&](int) {
+    first_ended = driver.calls[first].status.has_value();
+    EXPECT_TRUE(first_ended || driver.calls[third].ids.empty());
+  }));
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 60));
+}
+
+TEST(FleetTest, AStreamWaitsForItsPodWhereNumericsDiffer) {
+  FleetDriver driver(Options());
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b"});
+  EXPECT_TRUE(driver.Logged("other numerics"));
+  const CallId first = driver.Send(driver.Request(Prompt(0), 80));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 80));
+  while (driver.calls[first].ids.empty() || driver.calls[second].ids.empty()) driver.Step();
+  driver.Kill("a");
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 1}));
+  driver.WaitFor(3);
+  EXPECT_TRUE(driver.calls[second].status.has_value());
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+  // Who comes now is served.
+  const CallId third = driver.Send(driver.Request(Prompt(2), 10));
+  driver.WaitFor(1);
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 10));
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+  driver.Pod("a").alive = true;
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 80));
+}
+
+TEST(FleetTest, AStreamGoesByTheNumericsThatItsTokensAreOf) {
+  FleetDriver driver(Options());
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 80));
+  while (driver.calls[call].ids.empty()) ASSERT_TRUE(driver.Step());
+  driver.Kill("a");
+  // Its pod comes back as what the other one is, and dies before it made a token.
+  driver.Pod("a").verifier.options.numerics_id = "other";
+  driver.Pod("a").alive = true;
+  while (!driver.fleet.engine(0).workers().ready(kVerifierPeer)) {
+    if (!driver.Step()) driver.Wait();
+  }
+  driver.Kill("a");
+  driver.WaitFor(1);
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 0}));
+  driver.Pod("a").verifier.options.numerics_id = "toy";
+  driver.Pod("a").alive = true;
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, Alone(0, 80));
+}
+
+TEST(FleetTest, AStreamThatWaitsForItsKindOfPodKeepsNobodyFromOthers) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b", "c"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 3));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 400));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 1, 1}));
+  while (driver.calls[first].ids.empty() || !driver.calls[second].status.has_value()) {
+    ASSERT_TRUE(driver.Step());
+  }
+  driver.Kill("a");
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 0, 1}));
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  const CallId fourth = driver.Send(driver.Request(Prompt(3), 10));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 1, 1}));
+  const CallId fifth = driver.Send(driver.Request(Prompt(4), 10));  // behind both
+  EXPECT_EQ(driver.fleet.num_waiting(), 2);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 400));
+  EXPECT_EQ(driver.calls[fourth].ids, Alone(3, 10));
+  EXPECT_EQ(driver.calls[fifth].ids, Alone(4, 10));
+}
+
+TEST(FleetTest, AStreamThatNoPodCanGoOnWithEndsInTime) {
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 2;
+  FleetDriver driver(options);
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 80));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 80));
+  while (driver.calls[call].ids.empty() || driver.calls[second].ids.empty()) driver.Step();
+  driver.Kill("a");
+  const double killed_at = driver.now;
+  while (!driver.calls[call].status.has_value()) driver.WaitFor(0.1);
+  EXPECT_GE(driver.now - killed_at, 2);
+  EXPECT_LT(driver.now - killed_at, 3);
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.calls[call].emitted_tokens, static_cast<int>(driver.calls[call].ids.size()));
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 80));
+}
+
+TEST(FleetTest, WithoutAnyVerifierRequestsWaitAndThenEnd) {
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  driver.Kill("a");
+  driver.Kill("b");
+  EXPECT_FALSE(driver.fleet.ready());
+  const CallId waits = driver.Send(driver.Request(Prompt(0), 10));
+  EXPECT_FALSE(driver.calls[waits].status.has_value());
+  driver.WaitFor(1);
+  driver.Pod("b").alive = true;
+  driver.WaitFor(1.5);
+  EXPECT_EQ(driver.calls[waits].ids, Alone(0, 10));
+  driver.Kill("b");
+  const CallId ends = driver.Send(driver.Request(Prompt(1), 10));
+  driver.WaitFor(3);
+  EXPECT_EQ(driver.calls[ends].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.fleet.RefusesAll(driver.now)->status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.fleet.num_waiting(), 0);
+  EXPECT_GT(driver.fleet.NextDeadline(), driver.now);
+}
+
+TEST(FleetTest, TheTimeWithoutVerifiersBeginsWhenTheLastOneIsLetGo) {
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 2;
+  FleetDriver driver(options);
+  driver.Pod("b").alive = driver.Pod("c").alive = false;
+  driver.List({"a", "b", "c"});
+  driver.WaitFor(5);
+  EXPECT_TRUE(driver.fleet.ready());
+  driver.List({"b", "c"});
+  EXPECT_FALSE(driver.fleet.ready());
+  EXPECT_FALSE(driver.fleet.RefusesAll(driver.now).has_value());
+  driver.WaitFor(3);
+  EXPECT_TRUE(driver.fleet.RefusesAll(driver.now).has_value());
+}
+
+TEST(FleetTest, APodOfAnotherModelIsRefusedAndTheOthersGoOn) {
+  FleetDriver driver(Options());
+  driver.Pod("b").verifier.name = "another";
+  driver.Pod("c").verifier.options.max_context_tokens = 100;
+  driver.Pod("d").verifier.options.fingerprint = "no such tokenizer";
+  driver.Pod("e").verifier.options.model_fingerprint = "of another training";
+  driver.List({"a", "b", "c", "d", "e"});
+  driver.WaitFor(12);  // they are asked again
+  EXPECT_FALSE(driver.gave_up.has_value());
+  const auto complaints = [&](const std::string& pod) {
+    return std::count_if(driver.log.begin(), driver.log.end(), [&](const LogLine& line) {
+      return line.pod == pod && line.level == LogLine::Level::kError;
+    });
+  };
+  EXPECT_EQ(complaints("b"), 1);
+  EXPECT_EQ(complaints("c"), 1);
+  EXPECT_EQ(complaints("d"), 1);
+  EXPECT_EQ(complaints("e"), 1);
+  EXPECT_TRUE(driver.Logged("all pods of a router must serve one model"));
+  EXPECT_TRUE(driver.Logged("give each version of a model a name"));
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 1);
+  EXPECT_EQ(driver.fleet.State().num_pods_lost, 4);
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 20)).ids, Alone(1, 20));
+}
+
+TEST(FleetTest, GivesUpWhenNoPodFits) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.fingerprint = "no such";
+  driver.List({"a", "b"});
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, GivesUpWhenNoPodFitsAnyMore) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 20)).ids, Alone(1, 20));
+  const auto comes_back_as_another = [&](const std::string& name) {
+    driver.Kill(name);
+    driver.Pod(name).verifier.name = "another";
+    driver.Pod(name).alive = true;
+    driver.WaitFor(3);
+  };
+  comes_back_as_another("a");
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 1);
+  EXPECT_FALSE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(2), 20)).ids, Alone(2, 20));
+  comes_back_as_another("b");
+  EXPECT_FALSE(driver.fleet.ready());
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, GivesUpOnceNothingWaitsForAVerifierThatCameBackAsAnother) {
+  FleetDriver driver(Options());
+  driver.List({"a"});
+  const CallId call = driver.Send(driver.Request(Prompt(1), 200));
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(driver.Step());
+  driver.Kill("a");
+  driver.Pod("a").alive = true;
+  driver.Pod("a").verifier.options.model_fingerprint = "of another training";
+  driver.WaitFor(12);  // it is asked again and again
+  EXPECT_FALSE(driver.gave_up.has_value()) << "the stream may still go on";
+  EXPECT_FALSE(driver.calls[call].status.has_value());
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_NE(driver.gave_up->message().find("not the one"), std::string::npos);
+}
+
+TEST(FleetTest, WeightsAreThoseOfTheFirstPodThatSays) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.model_fingerprint = "";  // a build that does not say
+  driver.Pod("b").verifier.options.model_fingerprint = "weights";
+  driver.Pod("c").verifier.options.model_fingerprint = "of another training";
+  driver.List({"a"});
+  driver.List({"a", "b"});
+  driver.List({"a", "b", "c"});
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 2);
+  EXPECT_TRUE(driver.Logged("give each version of a model a name"));
+  // And it is held to them when it comes back as a build that does.
+  driver.Kill("a");
+  driver.Pod("a").alive = true;
+  driver.Pod("a").verifier.options.model_fingerprint = "of another training";
+  driver.WaitFor(12);
+  EXPECT_EQ(driver.fleet.State().num_pods_ready, 1);
+}
+
+TEST(FleetTest, GivesUpWhenThePodsThatReplaceAllDoNotFit) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  driver.Pod("c").verifier.name = driver.Pod("d").verifier.name = "another";
+  driver.List({"c", "d"});
+  EXPECT_EQ(driver.fleet.num_pods(), 2);
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, APodWithoutTheDrafterThatIsRequiredServesNobody) {
+  EngineOptions options = Options();
+  options.workers.drafter_required = true;
+  FleetDriver driver(options);
+  driver.Pod("a").drafter.options.fingerprint = "other";
+  driver.List({"a", "b"});
+  EXPECT_FALSE(driver.gave_up.has_value());
+  EXPECT_TRUE(driver.fleet.ready());
+  for (int i = 0; i < 2; ++i) driver.Send(driver.Request(Prompt(i), 20));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 2}));
+  EXPECT_TRUE(driver.Run());
+  driver.Pod("b").drafter.options.fingerprint = "other";
+  driver.Kill("b");
+  EXPECT_FALSE(driver.fleet.ready()) << "a does not count";
+  EXPECT_FALSE(driver.gave_up.has_value());
+  driver.Pod("b").alive = true;
+  driver.WaitFor(3);
+  EXPECT_FALSE(driver.fleet.ready());
+  ASSERT_TRUE(driver.gave_up.has_value());
+  EXPECT_EQ(driver.gave_up->code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(FleetTest, APodThatLeavesTheListFinishesWhatItHas) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  driver.Step();
+  driver.List({"b"});  // runs until nothing is under way
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+  EXPECT_EQ(driver.fleet.num_pods(), 1);
+  EXPECT_TRUE(driver.Logged("drained and let go"));
+  EXPECT_EQ(driver.Pod("a").sessions[Worker::kVerifier], 0);
+  EXPECT_EQ(driver.Pod("a").sessions[Worker::kDrafter], 0);
+  EXPECT_EQ(driver.fleet.State().counts.finished, 2);
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(2), 20)).ids, Alone(2, 20));
+  // What it once sent is nothing to the fleet.
+  v1::VerifierReply late;
+  driver.fleet.OnVerifierReply(1, late, driver.now);
+}
+
+TEST(FleetTest, APodThatLeavesGetsNothingNew) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  driver.fleet.SetPods({FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  for (int i = 2; i < 6; ++i) driver.Send(driver.Request(Prompt(i), 60));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 5}));
+  // It comes back before it was drained.
+  driver.fleet.SetPods({FleetDriver::Spec("a"), FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  driver.Send(driver.Request(Prompt(6), 60));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 5}));
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.fleet.num_pods(), 2);
+}
+
+TEST(FleetTest, APodThatLeavesAndDiesHandsItsStreamsOver) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 60));
+  driver.Send(driver.Request(Prompt(1), 60));
+  for (int i = 0; i < 6; ++i) driver.Step();
+  driver.fleet.SetPods({FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  driver.Kill("a");
+  EXPECT_EQ(driver.fleet.num_pods(), 1);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 60));
+}
+
+TEST(FleetTest, ANewPodTakesWhatWaits) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 300));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 20));
+  EXPECT_EQ(driver.fleet.engine(0).num_queued(), 1);
+  driver.Pod("b");
+  driver.fleet.SetPods({FleetDriver::Spec("a"), FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  while (!driver.calls[second].status.has_value()) ASSERT_TRUE(driver.Step());
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 20));
+  EXPECT_TRUE(driver.Run());
+}
+
+TEST(FleetTest, AnIdIsTakenWhereverItsRequestIs) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const auto send = [&](const std::string& id) {
+    GenerationRequest request = driver.Request(Prompt(0), 30);
+    request.request_id = id;
+    return driver.Send(std::move(request));
+  };
+  send("x");
+  send("y");
+  send("z");  // waits
+  for (const std::string id : {"x", "y", "z"}) {
+    EXPECT_EQ(driver.calls[send(id)].status->code(), absl::StatusCode::kAlreadyExists) << id;
+  }
+  EXPECT_TRUE(driver.Run());
+  const CallId again = send("z");
+  EXPECT_TRUE(driver.Run());
+  EXPECT_TRUE(driver.calls[again].status->ok());
+}
+
+TEST(FleetTest, ARequestThatKillsVerifiersKillsNoThird) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b", "c"});
+  const std::vector<std::string> names = {"a", "b", "c"};
+  // The pod that has it; after a loss that is the first to be heard again.
+  const auto its_pod = [&] {
+    for (int i = 0; i < 100; ++i) {
+      const std::vector<size_t> running = Running(driver);
+      const auto pod = std::find(running.begin(), running.end(), size_t{1});
+      if (pod != running.end()) return names[static_cast<size_t>(pod - running.begin())];
+      driver.Wait();
+    }
+    return std::string();
+  };
+  const CallId poison = driver.Send(driver.Request(Prompt(7), 30));
+  ASSERT_EQ(its_pod(), "a");
+  driver.Kill("a");
+  EXPECT_FALSE(driver.calls[poison].status.has_value());
+  const std::string second = its_pod();
+  ASSERT_NE(second, "");
+  driver.Kill(second);
+  ASSERT_TRUE(driver.calls[poison].status.has_value());
+  EXPECT_EQ(driver.calls[poison].status->code(), absl::StatusCode::kFailedPrecondition);
+  // No pod takes the prompt again, whichever it would go to.
+  driver.Pod("a").alive = driver.Pod(second).alive = true;
+  driver.WaitFor(3);
+  for (int i = 0; i < 3; ++i) {
+    const CallResult again = driver.Generate(driver.Request(Prompt(7), 30));
+    EXPECT_EQ(again.status->code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(FleetTest, PodsThatDieTogetherDoNotCountTwiceAgainstARequest) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b", "c"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 40));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 0, 0}));
+  driver.Silence("b");
+  driver.Kill("a");
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 0, 0}));
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  // One that nothing was lost with need not wait.
+  const CallId other = driver.Send(driver.Request(Prompt(1), 40));
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  driver.Kill("b");
+  EXPECT_FALSE(driver.calls[call].status.has_value());
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, Alone(0, 40));
+  EXPECT_EQ(driver.calls[other].ids, Alone(1, 40));
+}
+
+TEST(FleetTest, CancelsWhatRunsAndWhatWaits) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 100));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 100));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 100));
+  const CallId fourth = driver.Send(driver.Request(Prompt(3), 20));
+  driver.Cancel(third);
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  driver.Cancel(second);  // whose place the fourth takes
+  EXPECT_EQ(driver.fleet.num_waiting(), 0);
+  driver.Cancel(12345);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 100));
+  EXPECT_EQ(driver.calls[fourth].ids, Alone(3, 20));
+  EXPECT_TRUE(driver.calls[third].ids.empty());
+}
+
+TEST(FleetTest, OtherRoutersLoadCounts) {
+  FleetDriver driver(Options());
+  driver.List({"a", "b"});
+  // Pod a says that it has seven of eight slots open, and this router has none.
+  driver.Pod("a").pong.set_num_open_slots(7);
+  driver.WaitFor(1);
+  for (int i = 0; i < 4; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 4}));
+  EXPECT_TRUE(driver.Run());
+}
+
+TEST(FleetTest, OtherRoutersLoadCountsWithEachReply) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.foreign_slots = 6;  // of eight
+  driver.List({"a", "b"});
+  // No heartbeat has said so: the first goes there.
+  driver.Send(driver.Request(Prompt(0), 200));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 0}));
+  while (driver.Pod("a").verifier.num_verifies == 0) ASSERT_TRUE(driver.Step());
+  ASSERT_TRUE(driver.Step());
+  for (int i = 1; i < 5; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 4}));
+  // And when the others have gone, this pod is the emptier one.
+  driver.Pod("a").verifier.foreign_slots = 0;
+  const int seen = driver.Pod("a").verifier.num_verifies;
+  while (driver.Pod("a").verifier.num_verifies < seen + 2) ASSERT_TRUE(driver.Step());
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 4}));
+  for (int i = 5; i < 8; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{4, 4}));
+  EXPECT_TRUE(driver.Run());
+}
+
+TEST(FleetTest, WhatIsRefusedDoesNotCountAsThisRoutersOwn) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 3000;
+  driver.Pod("a").verifier.foreign_slots = 8;  // of eight, which nobody has said yet
+  driver.List({"a", "b"});
+  for (int i = 0; i < 7; ++i) driver.Send(driver.Request(Prompt(i), 900));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{4, 3}));
+  while (driver.Pod("a").verifier.num_refused_opens < 4) ASSERT_TRUE(driver.Step());
+  driver.WaitFor(0.1);
+  ASSERT_TRUE(driver.Wait());  // it is asked again, and says nothing of slots
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 7}));
+  // The other pod has one slot left, this one none.
+  driver.Send(driver.Request(Prompt(7), 30));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{0, 8}));
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.Pod("a").verifier.num_refused_opens, 4);
+}
+
+TEST(FleetTest, WhatOnePodHasNoPagesForGoesToAnother) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) {
+    driver.Pod(name).verifier.options.num_pages = 30;  // of 4 rows
+    driver.Pod(name).drafter.options.num_pages = 30;
+  }
+  driver.List({"a", "b"});
+  // Each grows to 25 pages: two of them do not fit into one pod.
+  std::vector<CallId> calls;
+  for (int i = 0; i < 6; ++i) calls.push_back(driver.Send(driver.Request(Prompt(i), 90)));
+  EXPECT_TRUE(driver.Run());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(driver.calls[calls[i]].ids, Alone(static_cast<int>(i), 90));
+  }
+  EXPECT_GT(driver.fleet.State().counts.preemptions, 0);
+  // One that fits nowhere is refused at once.
+  const CallId huge = driver.Send(driver.Request(Prompt(1, 200), 10));
+  EXPECT_EQ(driver.calls[huge].status->code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(FleetTest, WhatFindsThatOtherRoutersHoldAPodGoesToAnother) {
+  for (bool lacks_slots : {false, true}) {
+    FleetDriver driver(Options());
+    for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 30;
+    if (lacks_slots) {
+      driver.Pod("a").verifier.foreign_slots = 8;  // all
+    } else {
+      driver.Pod("a").verifier.foreign_pages = 29;
+    }
+    driver.List({"a", "b"});
+    const CallId call = driver.Send(driver.Request(Prompt(0), 40));
+    EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 0}));
+    driver.WaitFor(1);
+    EXPECT_EQ(driver.calls[call].ids, Alone(0, 40)) << lacks_slots;
+  }
+}
+
+TEST(FleetTest, WhatFindsNoSlotBesideAnotherGoesToAnotherPod) {
+  FleetDriver driver(Options());
+  for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 300;
+  driver.Pod("a").verifier.foreign_slots = 7;  // of 8
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 400));
+  driver.Send(driver.Request(Prompt(1), 400));
+  const CallId third = driver.Send(driver.Request(Prompt(2), 20));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{2, 1}));
+  while (!driver.calls[third].status.has_value()) ASSERT_TRUE(driver.Step());
+  EXPECT_FALSE(driver.calls[first].status.has_value());
+  EXPECT_EQ(driver.calls[third].ids, Alone(2, 20));
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 400));
+}
+
+TEST(FleetTest, AStreamIsDraftedForAgainWhereTheDrafterCan) {
+  FleetDriver driver(Options());
+  driver.Pod("a").drafter.foreign_slots = 8;
+  driver.List({"a", "b"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 60));
+  while (driver.calls[call].ids.size() < 5) ASSERT_TRUE(driver.Step());
+  EXPECT_TRUE(driver.Logged("the request is decoded without drafts"));
+  driver.Kill("a");
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, Alone(0, 60));
+  EXPECT_GT(driver.calls[call].completion->speculation().num_drafts(), 0);
+}
+
+TEST(FleetTest, DrainsAndStops) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  std::vector<CallId> calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(driver.Send(driver.Request(Prompt(i), 30)));
+  driver.fleet.Drain();
+  const CallId late = driver.Send(driver.Request(Prompt(9), 5));
+  EXPECT_EQ(driver.calls[late].status->code(), absl::StatusCode::kUnavailable);
+  while (!driver.calls[calls[0]].status.has_value()) driver.Step();
+  driver.Kill("a");  // a drain does not keep streams from moving
+  driver.Step();
+  driver.fleet.Stop(driver.now);
+  driver.Execute();
+  EXPECT_TRUE(driver.fleet.idle());
+  for (CallId call : calls) EXPECT_TRUE(driver.calls[call].status.has_value());
+  EXPECT_EQ(driver.calls[calls[3]].status->code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(FleetTest, StatesAreSums) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.num_pages = 100;
+  driver.Pod("b").verifier.options.num_pages = 50;
+  driver.List({"a", "b"});
+  for (int i = 0; i < 3; ++i) driver.Send(driver.Request(Prompt(i), 30));
+  const FleetState state = driver.fleet.State();
+  EXPECT_EQ(state.gauges.running, 3);
+  EXPECT_EQ(state.gauges.kv_pages[Worker::kVerifier], 150);
+  EXPECT_EQ(state.gauges.slots, 16);
+  EXPECT_EQ(state.num_pods_ready, 2);
+  EXPECT_TRUE(state.drafter_attached);
+  EXPECT_EQ(state.drafter_name, "toy-draft");
+  EXPECT_EQ(state.transports, std::vector<v1::RingTransport>{v1::RING_TRANSPORT_SHM});
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.fleet.State().counts.finished, 3);
+}
+
+TEST(FleetTest, SumsOfCountsHaveEveryCount) {
+  CountList ones;
+  CountList twos;
+  std::iota(ones.begin(), ones.end(), uint64_t{1});
+  std::iota(twos.begin(), twos.end(), uint64_t{1000});
+  Counts sum = std::bit_cast<Counts>(ones);
+  sum += std::bit_cast<Counts>(twos);
+  const auto sums = std::bit_cast<CountList>(sum);
+  for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], ones[i] + twos[i]) << i;
+}
+
+// Pods die, come back, leave the list and return while requests of all modes run: every output is
+// that of one undisturbed engine, each is ended once, and nothing is left.
+class FleetStormTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
+  EngineOptions options = Options();
+  options.verifier_timeout_seconds = 1000;
+  options.workers.max_slots = static_cast<uint32_t>(1 + below(4));
+  if (below(2) == 0) options.draft_length.reset();
+  options.num_cohorts = static_cast<uint32_t>(1 + below(2));
+  FleetDriver driver(options);
+  const std::vector<std::string> names = {"a", "b", "c", "d"};
+  const bool short_of_pages = below(2) == 0;
+  for (const std::string& name : names) {
+    if (short_of_pages) driver.Pod(name).verifier.options.num_pages = 24;
+  }
+  std::vector<std::string> listed = {"a", "b"};
+  driver.List(listed);
+
+  struct Sent {
+    int number;
+    int max_tokens;
+  };
+  std::map<CallId, Sent> sent;
+  std::vector<CallId> cancelled;
+  const auto send = [&] {
+    const Sent one = {below(20), 1 + below(60)};
+    GenerationRequest request = driver.Request(Prompt(one.number), one.max_tokens);
+    const int mode = below(3);
+    if (mode > 0) request.open.mutable_sampling()->set_temperature(1);
+    if (mode == 1) request.open.set_reproducible(true);
+    sent[driver.Send(std::move(request))] = one;
+  };
+  for (int step = 0; step < 600; ++step) {
+    if (sent.size() < 40 && below(8) == 0) send();
+    switch (below(40)) {
+      case 0:
+        driver.Kill(names[static_cast<size_t>(below(4))]);
+        break;
+      case 1:
+        listed = {names[static_cast<size_t>(below(4))]};
+        for (const std::string& name : names) {
+          if (below(2) == 0 && name != listed.front()) listed.push_back(name);
+        }
+        {
+          std::vector<PodSpec> specs;
+          for (const std::string& name : listed) specs.push_back(FleetDriver::Spec(name));
+          driver.fleet.SetPods(specs, driver.now);
+          driver.Execute();
+        }
+        break;
+      case 2:
+        if (!sent.empty()) {
+          const CallId call = 1 + static_cast<CallId>(below(static_cast<int>(sent.size())));
+          if (!driver.calls[call].status.has_value()) {
+            driver.Cancel(call);
+            cancelled.push_back(call);
+          }
+        }
+        break;
+      case 3:
+        driver.Pod(names[static_cast<size_t>(below(4))]).pong.set_draining(below(2) == 0);
+        break;
+      default:
+        for (auto& [name, pod] : driver.pods) {
+          if (!pod->alive && below(10) == 0) pod->alive = true;
+        }
+    }
+    if (!driver.Step()) driver.Wait();
+  }
+  for (auto& [name, pod] : driver.pods) pod->alive = true;
+  ASSERT_TRUE(driver.Run());
+  for (const auto& [call, one] : sent) {
+    const CallResult& result = driver.calls[call];
+    ASSERT_TRUE(result.status.has_value()) << call;
+    const std::vector<int32_t> want = Alone(one.number, one.max_tokens);
+    if (std::find(cancelled.begin(), cancelled.end(), call) != cancelled.end()) {
+      EXPECT_TRUE(std::equal(result.ids.begin(), result.ids.end(), want.begin())) << call;
+      continue;
+    }
+    EXPECT_TRUE(result.status->ok()) << *result.status;
+    EXPECT_EQ(result.ids, want) << call;
+  }
+  driver.WaitFor(2);
+  EXPECT_TRUE(driver.fleet.idle());
+  EXPECT_EQ(driver.fleet.num_pods(), listed.size());
+  for (const auto& [name, pod] : driver.pods) EXPECT_TRUE(pod->verifier.slots.empty()) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FleetStormTest, ::testing::Range(1, 41));
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,55 @@
+#include "services/router/request/completion_account.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem {
+namespace {
+
+TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
+  CompletionAccount account(0);
+  account.AddDraftedRound(3, 3, 3, "tiny");  // all accepted
+  account.AddDraftedRound(3, 1, 2, "tiny");  // the second rejected
+  account.AddDraftedRound(2, 0, 1, "tiny");
+  account.AddPlainRound();
+  v1::Completion completion;
+  account.Fill(&completion);
+  const v1::SpeculationStats& stats = completion.speculation();
+  EXPECT_EQ(stats.num_drafts(), 3);
+  EXPECT_EQ(stats.num_draft_tokens(), 8);
+  EXPECT_EQ(stats.num_accepted_tokens(), 4);
+  EXPECT_EQ(stats.num_tested_tokens(), 6);
+  EXPECT_EQ(stats.num_plain_rounds(), 1);
+  EXPECT_EQ(stats.drafter(), "tiny");
+  ASSERT_EQ(stats.num_accepted_tokens_per_position_size(), 3);
+  EXPECT_EQ(stats.num_accepted_tokens_per_position(0), 2);
+  EXPECT_EQ(stats.num_accepted_tokens_per_position(2), 1);
+  EXPECT_EQ(stats.num_tested_tokens_per_position(0), 3);
+  EXPECT_EQ(stats.num_tested_tokens_per_position(1), 2);
+  EXPECT_DOUBLE_EQ(stats.acceptance_rate(), 0.5);
+  EXPECT_DOUBLE_EQ(stats.mean_acceptance_length(), 1 + 4.0 / 3);
+  EXPECT_DOUBLE_EQ(stats.alpha(), 4.0 / 6);
+}
+
+TEST(CompletionAccountTest, SplitsTheTimeOfDecoding) {
+  CompletionAccount account(10);
+  account.Admitted(12);
+  account.Verified(2, 1.5);  // prefill: in prefill_seconds alone
+  account.Emitted(15);
+  account.Drafted(0.5, 0.375);
+  account.Verified(1, 0.875);
+  account.Emitted(17);
+  v1::Completion completion;
+  account.Fill(&completion);
+  const v1::Timings& timings = completion.timings();
+  EXPECT_DOUBLE_EQ(timings.queue_seconds(), 2);
+  EXPECT_DOUBLE_EQ(timings.prefill_seconds(), 3);
+  EXPECT_DOUBLE_EQ(timings.time_to_first_token_seconds(), 5);
+  EXPECT_DOUBLE_EQ(timings.decode_seconds(), 2);
+  EXPECT_DOUBLE_EQ(timings.draft_seconds(), 0.375);
+  EXPECT_DOUBLE_EQ(timings.verify_seconds(), 0.875);
+  EXPECT_DOUBLE_EQ(timings.transfer_seconds(), 0.25);
+  EXPECT_DOUBLE_EQ(timings.router_seconds(), 0.5);
+}
+
+}  // namespace
+}  // namespace tandem

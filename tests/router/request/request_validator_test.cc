@@ -1,0 +1,341 @@
+#include "services/router/request/request_validator.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/router/toy_tokenizer.h"
+
+namespace tandem::request_validator_test {
+namespace {
+
+using testing::ToyTokenizer;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+const ToyTokenizer& Vocabulary() {
+  static const ToyTokenizer vocabulary = ToyTokenizer::OfSize(64);
+  return vocabulary;
+}
+
+ServedModel Served() {
+  ServedModel served;
+  served.model = "toy";
+  served.drafter = "tiny";
+  served.vocabulary_size = 64;
+  served.max_context_tokens = 32;
+  served.end_of_text_ids = {63};
+  return served;
+}
+
+v1::GenerateRequest Good() {
+  v1::GenerateRequest request;
+  request.set_prompt("hello");
+  return request;
+}
+
+absl::StatusOr<GenerationRequest> Validate(const v1::GenerateRequest& request) {
+  const RequestValidator validator(RequestLimits(), &Vocabulary(), [] { return uint64_t{77}; });
+  return validator.Validate(request, Served());
+}
+
+struct BadRequest {
+  std::string name;
+  std::function<void(v1::GenerateRequest*)> spoil;
+  std::vector<std::string> words;  // that the message must have
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+};
+
+v1::SamplingParams* Sampling(v1::GenerateRequest* r) { return r->mutable_sampling_params(); }
+v1::SpeculationParams* Speculation(v1::GenerateRequest* r) { return r->mutable_speculation(); }
+
+std::vector<BadRequest> BadRequests() {
+  using R = v1::GenerateRequest*;
+  return {
+      {"no input", [](R r) { r->clear_input(); }, {"prompt", "prompt_token_ids", "one of"}},
+      {"empty prompt", [](R r) { r->set_prompt(""); }, {"prompt", "empty"}},
+      {"prompt without tokens", [](R r) { r->set_prompt("\x01\x02"); }, {"prompt", "no tokens"}},
+      {"empty ids", [](R r) { r->mutable_prompt_token_ids(); }, {"prompt_token_ids", "no ids"}},
+      {"negative id",
+       [](R r) { r->mutable_prompt_token_ids()->add_ids(-1); },
+       {"prompt_token_ids[0]", "-1", "0 to 63"}},
+      {"id past the vocabulary",
+       [](R r) { r->mutable_prompt_token_ids()->add_ids(64); },
+       {"prompt_token_ids[0]", "64", "0 to 63"}},
+      {"prompt that fills the context",
+       [](R r) { r->set_prompt(std::string(32, 'a')); },
+       {"prompt", "32 tokens", "at most 31"}},
+      {"ids that fill the context",
+       [](R r) {
+         for (int i = 0; i < 32; ++i) r->mutable_prompt_token_ids()->add_ids(1);
+       },
+       {"prompt_token_ids", "32 tokens", "at most 31"}},
+      {"prompt of too many bytes",
+       [](R r) { r->set_prompt(std::string((2 << 20) + 1, 'a')); },
+       {"prompt", "2097153 bytes", "at most 2097152"}},
+      {"long request id",
+       [](R r) { r->set_request_id(std::string(129, 'x')); },
+       {"request_id", "129", "128"}},
+      {"other model",
+       [](R r) { r->set_model("gpt"); },
+       {"model", "gpt", "toy"},
+       absl::StatusCode::kNotFound},
+      {"temperature below zero",
+       [](R r) { Sampling(r)->set_temperature(-0.5f); },
+       {"temperature", "-0.5", "0"}},
+      {"temperature nan", [](R r) { Sampling(r)->set_temperature(kNan); }, {"temperature", "nan"}},
+      {"temperature infinite",
+       [](R r) { Sampling(r)->set_temperature(kInfinity); },
+       {"temperature", "inf"}},
+      {"top_p zero", [](R r) { Sampling(r)->set_top_p(0); }, {"top_p", "0", "at most 1"}},
+      {"top_p over one", [](R r) { Sampling(r)->set_top_p(1.5f); }, {"top_p", "1.5", "at most 1"}},
+      {"top_p nan", [](R r) { Sampling(r)->set_top_p(kNan); }, {"top_p", "nan"}},
+      {"min_p below zero",
+       [](R r) { Sampling(r)->set_min_p(-0.25f); },
+       {"min_p", "-0.25", "0 to 1"}},
+      {"min_p over one", [](R r) { Sampling(r)->set_min_p(2); }, {"min_p", "2", "0 to 1"}},
+      {"min_p nan", [](R r) { Sampling(r)->set_min_p(kNan); }, {"min_p", "nan"}},
+      {"top_k", [](R r) { Sampling(r)->set_top_k(-2); }, {"top_k", "-2", "-1"}},
+      {"repetition zero",
+       [](R r) { Sampling(r)->set_repetition_penalty(0); },
+       {"repetition_penalty", "got 0", "more than 0"}},
+      {"repetition negative",
+       [](R r) { Sampling(r)->set_repetition_penalty(-1); },
+       {"repetition_penalty", "-1"}},
+      {"repetition infinite",
+       [](R r) { Sampling(r)->set_repetition_penalty(kInfinity); },
+       {"repetition_penalty", "inf"}},
+      {"presence",
+       [](R r) { Sampling(r)->set_presence_penalty(2.5f); },
+       {"presence_penalty", "2.5", "-2 to 2"}},
+      {"presence nan",
+       [](R r) { Sampling(r)->set_presence_penalty(kNan); },
+       {"presence_penalty", "nan"}},
+      {"frequency",
+       [](R r) { Sampling(r)->set_frequency_penalty(-3); },
+       {"frequency_penalty", "-3", "-2 to 2"}},
+      {"frequency infinite",
+       [](R r) { Sampling(r)->set_frequency_penalty(kInfinity); },
+       {"frequency_penalty", "inf"}},
+      {"bias of a negative id",
+       [](R r) { (*Sampling(r)->mutable_logit_bias())[-1] = 1; },
+       {"logit_bias", "-1", "0 to 63"}},
+      {"bias of an id past the vocabulary",
+       [](R r) { (*Sampling(r)->mutable_logit_bias())[64] = 1; },
+       {"logit_bias", "64", "0 to 63"}},
+      {"bias too large",
+       [](R r) { (*Sampling(r)->mutable_logit_bias())[5] = 101; },
+       {"logit_bias[5]", "101", "-100 to 100"}},
+      {"bias nan",
+       [](R r) { (*Sampling(r)->mutable_logit_bias())[5] = kNan; },
+       {"logit_bias[5]", "nan"}},
+      {"too many biases",
+       [](R r) {
+         for (int i = 0; i < 1025; ++i) (*Sampling(r)->mutable_logit_bias())[i] = 0;
+       },
+       {"logit_bias", "1025", "1024"}},
+      {"max_tokens zero", [](R r) { Sampling(r)->set_max_tokens(0); }, {"max_tokens", "0", "1"}},
+      {"max_tokens negative", [](R r) { Sampling(r)->set_max_tokens(-7); }, {"max_tokens", "-7"}},
+      {"min_tokens negative", [](R r) { Sampling(r)->set_min_tokens(-1); }, {"min_tokens", "-1"}},
+      {"min_tokens over max_tokens",
+       [](R r) {
+         Sampling(r)->set_max_tokens(8);
+         Sampling(r)->set_min_tokens(9);
+       },
+       {"min_tokens", "9", "0 to 8"}},
+      {"min_tokens over the default",
+       [](R r) { Sampling(r)->set_min_tokens(257); },
+       {"min_tokens", "257", "0 to 256"}},
+      {"empty stop", [](R r) { Sampling(r)->add_stop(""); }, {"stop[0]", "empty"}},
+      {"long stop",
+       [](R r) { Sampling(r)->add_stop(std::string(257, 'x')); },
+       {"stop[0]", "257", "256"}},
+      {"too many stops",
+       [](R r) {
+         for (int i = 0; i < 17; ++i) Sampling(r)->add_stop("never");
+       },
+       {"stop", "17", "16"}},
+      {"stop id negative",
+       [](R r) { Sampling(r)->add_stop_token_ids(-1); },
+       {"stop_token_ids[0]", "-1", "0 to 63"}},
+      {"stop id past the vocabulary",
+       [](R r) { Sampling(r)->add_stop_token_ids(64); },
+       {"stop_token_ids[0]", "64", "0 to 63"}},
+      {"too many stop ids",
+       [](R r) {
+         for (int i = 0; i < 257; ++i) Sampling(r)->add_stop_token_ids(1);
+       },
+       {"stop_token_ids", "257", "256"}},
+      {"logprobs negative",
+       [](R r) { Sampling(r)->set_logprobs(-1); },
+       {"logprobs", "-1", "0 to 20"}},
+      {"logprobs too many",
+       [](R r) { Sampling(r)->set_logprobs(21); },
+       {"logprobs", "21", "0 to 20"}},
+      {"draft_length negative",
+       [](R r) { Speculation(r)->set_draft_length(-1); },
+       {"draft_length", "-1", "0 to 16"}},
+      {"draft_length too long",
+       [](R r) { Speculation(r)->set_draft_length(17); },
+       {"draft_length", "17", "0 to 16"}},
+      {"unknown drafter",
+       [](R r) { Speculation(r)->set_drafter("big"); },
+       {"drafter", "big", "tiny"}},
+      {"lenience zero",
+       [](R r) { Speculation(r)->set_lenience(0); },
+       {"lenience", "0", "at most 1"}},
+      {"lenience over one", [](R r) { Speculation(r)->set_lenience(1.5f); }, {"lenience", "1.5"}},
+      {"lenience nan", [](R r) { Speculation(r)->set_lenience(kNan); }, {"lenience", "nan"}},
+      {"lenience with reproducible",
+       [](R r) {
+         Speculation(r)->set_lenience(0.5f);
+         Speculation(r)->set_reproducible(true);
+       },
+       {"lenience", "0.5", "reproducible"}},
+  };
+}
+
+TEST(RequestValidatorTest, EveryBadRequestIsNamedWithWhatWasGivenAndWhatIsAllowed) {
+  for (const BadRequest& bad : BadRequests()) {
+    v1::GenerateRequest request = Good();
+    bad.spoil(&request);
+    const absl::Status status = Validate(request).status();
+    EXPECT_EQ(status.code(), bad.code) << bad.name << ": " << status.ToString();
+    const std::string message(status.message());
+    for (const std::string& word : bad.words) {
+      EXPECT_NE(message.find(word), std::string::npos) << bad.name << ": " << message;
+    }
+  }
+}
+
+TEST(RequestValidatorTest, ErrorsRepeatLittleOfALongStringAndNoControlBytes) {
+  const std::string nasty = "\n\x1b[2J\"" + std::string(1 << 20, 'x');
+  const std::vector<std::function<void(v1::GenerateRequest*)>> spoils = {
+      [&](v1::GenerateRequest* r) { r->set_model(nasty); },
+      [&](v1::GenerateRequest* r) { Speculation(r)->set_drafter(nasty); },
+      [&](v1::GenerateRequest* r) { r->set_request_id(nasty); },
+  };
+  for (const auto& spoil : spoils) {
+    v1::GenerateRequest request = Good();
+    spoil(&request);
+    const std::string message(Validate(request).status().message());
+    EXPECT_LT(message.size(), 300u);
+    EXPECT_NE(message.find("1048582 bytes"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_EQ(message.find('\x1b'), std::string::npos) << message;
+  }
+}
+
+TEST(RequestValidatorTest, FillsInEveryDefault) {
+  const absl::StatusOr<GenerationRequest> request = Validate(Good());
+  ASSERT_TRUE(request.ok()) << request.status();
+  const v1::SamplingParams& sampling = request->open.sampling();
+  EXPECT_EQ(sampling.temperature(), 1);
+  EXPECT_EQ(sampling.top_p(), 1);
+  EXPECT_EQ(sampling.top_k(), 0);
+  EXPECT_EQ(sampling.min_p(), 0);
+  EXPECT_EQ(sampling.repetition_penalty(), 1);
+  EXPECT_EQ(sampling.seed(), 77u);
+  EXPECT_FALSE(sampling.has_logprobs());
+  ASSERT_EQ(sampling.stop_token_ids_size(), 1);
+  EXPECT_EQ(sampling.stop_token_ids(0), 63);
+  EXPECT_EQ(request->open.prompt_length(), 5u);
+  EXPECT_EQ(request->open.lenience(), 1);
+  EXPECT_FALSE(request->open.reproducible());
+  EXPECT_EQ(request->max_tokens, 27);  // of 256, what the context leaves
+  EXPECT_EQ(request->request_id, "000000000000004d");
+  EXPECT_FALSE(request->draft_length.has_value());
+  EXPECT_TRUE(request->skip_special_tokens);
+  EXPECT_TRUE(request->needs_draft_log_probs());
+}
+
+TEST(RequestValidatorTest, APromptThatTheKvCacheCanNeverHoldIsNotTheClientsMistake) {
+  ServedModel served = Served();
+  served.context_limited_by_pages = true;
+  const RequestValidator validator(RequestLimits(), &Vocabulary(), [] { return uint64_t{77}; });
+  v1::GenerateRequest request;
+  auto* ids = request.mutable_prompt_token_ids()->mutable_ids();
+  ids->Resize(32, 5);
+  const absl::Status refused = validator.Validate(request, served).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(std::string(refused.message()),
+            "prompt_token_ids: got 32 tokens, allowed: at most 31 tokens, which is what the KV "
+            "cache holds with one more (--kv-cache-bytes)");
+  ids->RemoveLast();
+  EXPECT_TRUE(validator.Validate(request, served).ok());
+}
+
+TEST(RequestValidatorTest, StopIdsAreSortedOnceAndWithoutEndOfTextWhenIgnored) {
+  v1::GenerateRequest request = Good();
+  for (int id : {9, 3, 9, 63}) request.mutable_sampling_params()->add_stop_token_ids(id);
+  EXPECT_EQ(Validate(request)->stop_token_ids, (std::vector<int32_t>{3, 9, 63}));
+  request.mutable_sampling_params()->clear_stop_token_ids();
+  request.mutable_sampling_params()->set_ignore_eos(true);
+  EXPECT_TRUE(Validate(request)->stop_token_ids.empty());
+}
+
+TEST(RequestValidatorTest, ASeedMakesReproducibleTheDefault) {
+  v1::GenerateRequest request = Good();
+  request.mutable_sampling_params()->set_seed(0);
+  EXPECT_TRUE(Validate(request)->open.reproducible());
+  EXPECT_EQ(Validate(request)->open.sampling().seed(), 0u);
+  EXPECT_FALSE(Validate(request)->needs_draft_log_probs());
+  // An explicit wish for lenience turns the default off; what was asked for wins over what was not.
+  request.mutable_speculation()->set_lenience(0.5f);
+  EXPECT_FALSE(Validate(request)->open.reproducible());
+  request.mutable_speculation()->clear_lenience();
+  request.mutable_speculation()->set_reproducible(false);
+  EXPECT_FALSE(Validate(request)->open.reproducible());
+}
+
+TEST(RequestValidatorTest, SpeculationCanBeTurnedOff) {
+  v1::GenerateRequest request = Good();
+  request.mutable_speculation()->set_enabled(false);
+  request.mutable_speculation()->set_draft_length(4);
+  EXPECT_EQ(Validate(request)->draft_length, 0u);
+}
+
+TEST(RequestValidatorTest, BordersAreAllowed) {
+  v1::GenerateRequest request = Good();
+  request.set_prompt(std::string(31, 'a'));
+  request.set_model("toy");
+  v1::SamplingParams* sampling = request.mutable_sampling_params();
+  sampling->set_temperature(0);
+  sampling->set_top_p(1);
+  sampling->set_min_p(1);
+  sampling->set_top_k(-1);
+  sampling->set_presence_penalty(-2);
+  sampling->set_frequency_penalty(2);
+  (*sampling->mutable_logit_bias())[63] = -100;
+  sampling->set_logprobs(20);
+  sampling->set_max_tokens(1);
+  sampling->set_min_tokens(1);
+  for (int i = 0; i < 16; ++i) sampling->add_stop(std::string(256, 'x'));
+  request.mutable_speculation()->set_draft_length(16);
+  request.mutable_speculation()->set_drafter("tiny");
+  request.mutable_speculation()->set_lenience(1);
+  request.mutable_speculation()->set_reproducible(true);
+  const absl::StatusOr<GenerationRequest> valid = Validate(request);
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_EQ(valid->max_tokens, 1);
+  EXPECT_TRUE(valid->greedy());
+}
+
+TEST(RequestValidatorTest, TokenizeAndDetokenizeAreBounded) {
+  const RequestValidator validator(RequestLimits(), &Vocabulary(), [] { return uint64_t{1}; });
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text(std::string((2 << 20) + 1, 'a'));
+  EXPECT_EQ(validator.ValidateTokenize(tokenize).code(), absl::StatusCode::kInvalidArgument);
+  v1::DetokenizeRequest detokenize;
+  detokenize.add_ids(63);
+  EXPECT_TRUE(validator.ValidateDetokenize(detokenize).ok());
+  detokenize.add_ids(64);
+  EXPECT_EQ(validator.ValidateDetokenize(detokenize).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tandem::request_validator_test

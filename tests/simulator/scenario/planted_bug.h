@@ -1,0 +1,75 @@
+// Bugs that the simulator plants on purpose, to show that its invariants would find them.
+#ifndef TANDEM_TESTS_SIMULATOR_SCENARIO_PLANTED_BUG_H_
+#define TANDEM_TESTS_SIMULATOR_SCENARIO_PLANTED_BUG_H_
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tandem::simulator {
+
+enum class PlantedBug : uint8_t {
+  kNone,
+  // The router: what the engine says or is told is falsified on the way.
+  kTokenEmittedTwiceAfterRecovery,
+  kTokenLost,
+  kNextTokenDropped,
+  kTokensSwapped,
+  kSourceMislabelled,
+  kWriteAfterFinish,
+  kFinishMissing,
+  kFinishTwice,
+  kCancelForgotten,
+  kQueueOverfull,
+  kStepRowsExceeded,
+  kTwoBatchesInFlight,
+  kCommandToClosedSession,
+  kOldSessionReplyAccepted,
+  kReplyTakenTwice,
+  kSlotNotClosed,
+  kEpochNotGrown,
+  kCommandNumberReused,
+  kCachedLenOneTooLong,
+  kCachedLenOneTooShort,
+  kCatchUpSkipsToken,
+  kPreemptedRowsKept,
+  kDraftsOfOtherPrefix,
+  kRejectionRowsBelieved,
+  kRingEntryReleasedTwice,
+  kRingEntryNeverReleased,
+  kRingReferenceDropped,
+  kDeadlineForgotten,
+  kDeadlineInThePast,
+  kRollbackNumberReused,
+  kRollbackOneRowOff,
+  kRollbackOfUnjudgedRows,
+  kRollbackNeverSent,
+  // The workers.
+  kRollbackKeepsRow,
+  kRollbackDropsRow,
+  kRejectedRowsKept,
+  kStaleEpochAccepted,
+  kStaleCommandExecuted,
+  kReplayOfOtherSlot,
+  kRollbackNotStored,
+  kHashNotChecked,
+  kPageLeakedOnCancel,
+  kPageFreedTwice,
+  kFreePagesMiscounted,
+  kCacheHitOfOtherTokens,
+  kCacheSaltIgnored,
+  kRingSequenceNotChecked,
+  kSlotsOutliveSession,
+};
+
+struct PlantedBugName {
+  PlantedBug bug;
+  std::string_view name;
+};
+// All of them, without kNone.
+const std::vector<PlantedBugName>& PlantedBugs();
+std::string_view NameOf(PlantedBug bug);
+
+}  // namespace tandem::simulator
+
+#endif  // TANDEM_TESTS_SIMULATOR_SCENARIO_PLANTED_BUG_H_

@@ -1,0 +1,623 @@
+#include "tests/simulator/worker/fake_worker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/heartbeat.h"
+#include "common/rpc/protocol.h"
+
+namespace tandem::simulator {
+namespace {
+
+bool IsSampled(const v1::SlotOpen& open) {
+  return open.sampling().temperature() > 0 && !open.reproducible();
+}
+
+std::string Encode(const std::vector<FakeRow>& rows) {
+  return std::string(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(FakeRow));
+}
+
+std::span<const int32_t> ToSpan(const google::protobuf::RepeatedField<int32_t>& ids) {
+  return {ids.data(), static_cast<size_t>(ids.size())};
+}
+
+}  // namespace
+
+FakeWorker::FakeWorker(Worker kind, const Scenario* scenario,
+                       const testing::ToyTokenizer* tokenizer, FakeRings* rings, PlantedBug bug,
+                       SeededRandom random)
+    : kind_(kind),
+      scenario_(scenario),
+      plan_(kind == Worker::kDrafter ? &scenario->drafter : &scenario->verifier),
+      tokenizer_(tokenizer),
+      rings_(rings),
+      bug_(bug),
+      random_(random),
+      pages_(plan_->page_tokens, plan_->num_pages),
+      num_free_slots_(plan_->max_slots) {}
+
+size_t FakeWorker::num_open_slots() const {
+  size_t count = 0;
+  for (const auto& [id, session] : sessions_) {
+    if (session.slots == nullptr) continue;
+    for (const FakeSlot& slot : session.slots->slots()) count += slot.open ? 1 : 0;
+  }
+  return count;
+}
+
+std::string FakeWorker::CheckPages() const {
+  std::vector<uint32_t> held(pages_.num_pages());
+  for (const auto& [id, session] : sessions_) {
+    if (session.slots == nullptr) continue;
+    for (const FakeSlot& slot : session.slots->slots()) {
+      if (slot.pages.size() != pages_.PagesOf(slot.tokens.size())) {
+        return absl::StrCat("a slot of ", slot.tokens.size(), " rows holds ", slot.pages.size(),
+                            " pages of ", pages_.page_tokens(), " rows");
+      }
+      for (uint32_t page : slot.pages) {
+        ++held[page];
+        if (const auto& key = pages_.key(page);
+            key.has_value() && key->first != slot.request.cache_salt()) {
+          return absl::StrCat("page ", page, " of tenant ", key->first, " is in a slot of tenant ",
+                              slot.request.cache_salt());
+        }
+      }
+    }
+  }
+  for (uint32_t page = 0; page < held.size(); ++page) {
+    if (held[page] != pages_.references(page)) {
+      return absl::StrCat("page ", page, " is in ", held[page], " slots, and counted ",
+                          pages_.references(page), " times");
+    }
+  }
+  return "";
+}
+
+uint32_t FakeWorker::ReportedFreePages() {
+  return bug_ == PlantedBug::kFreePagesMiscounted ? pages_.num_pages() : pages_.num_free();
+}
+
+FakeWorker::Outcome FakeWorker::Handle(StreamId stream, const WorkerCommand& command) {
+  const auto* draft = std::get_if<v1::DraftCommand>(&command);
+  Outcome outcome = draft != nullptr
+                        ? HandleDraft(stream, *draft)
+                        : HandleVerifier(stream, std::get<v1::VerifierCommand>(command));
+  outcome.num_free_pages = pages_.num_free();
+  for (WorkerReply& reply : outcome.replies) {
+    if (auto* drafted = std::get_if<v1::DraftReply>(&reply); drafted && drafted->has_propose()) {
+      outcome.num_free_pages = ReportedFreePages();
+      drafted->mutable_propose()->set_num_free_pages(outcome.num_free_pages);
+    }
+    if (auto* verified = std::get_if<v1::VerifierReply>(&reply);
+        verified && verified->has_verify()) {
+      outcome.num_free_pages = ReportedFreePages();
+      verified->mutable_verify()->set_num_free_pages(outcome.num_free_pages);
+      verified->mutable_verify()->set_num_open_slots(static_cast<uint32_t>(num_open_slots()));
+    }
+  }
+  return outcome;
+}
+
+void FakeWorker::EndStream(StreamId stream) {
+  const auto found = sessions_.find(stream);
+  if (found == sessions_.end()) return;
+  if (kind_ == Worker::kVerifier && found->second.ring != nullptr) {
+    rings_->Withdraw(found->second.ring->epoch);
+  }
+  sessions_.erase(found);
+}
+
+// ---------------------------------------------------------------- attach, slots
+
+v1::AttachReply FakeWorker::Attached() const {
+  v1::AttachReply reply;
+  reply.set_protocol_version(kProtocolVersion);
+  reply.set_version("simulated");
+  reply.set_model(kind_ == Worker::kDrafter ? "fake-draft" : "fake-target");
+  reply.set_backend("cpu");
+  reply.set_numerics_id("simulated");
+  reply.set_vocabulary_size(static_cast<uint32_t>(scenario_->pair.vocabulary_size));
+  reply.set_vocabulary_fingerprint(other_vocabulary_ ? "other" : tokenizer_->FingerprintBytes());
+  reply.set_max_context_tokens(plan_->max_context_tokens);
+  reply.set_max_slots(plan_->max_slots);
+  reply.set_boot_id(kind_ == Worker::kDrafter ? scenario_->drafter_boot_id : "host");
+  for (v1::RingTransport transport : plan_->transports) reply.add_transports(transport);
+  reply.set_page_tokens(plan_->page_tokens);
+  reply.set_num_pages(plan_->num_pages);
+  reply.set_lease_seconds(kLeaseSeconds);
+  return reply;
+}
+
+bool FakeWorker::Attach(const v1::Attach& attach, Session& session, v1::WorkerError* error) {
+  error->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
+  if (session.slots != nullptr) {
+    error->set_message("the session is attached already");
+    return false;
+  }
+  if (attach.protocol_version() != kProtocolVersion) {
+    error->set_message("protocol version differs");
+    return false;
+  }
+  session.slots = std::make_unique<FakeSlots>(&pages_, &num_free_slots_, attach.max_slots(), bug_);
+  session.proposed.resize(attach.max_slots());
+  session.verified.resize(attach.max_slots());
+  session.max_draft_length = attach.max_draft_length();
+  return true;
+}
+
+template <typename Result>
+FakeSlot* FakeWorker::Admit(const v1::SlotPoint& at, const v1::SlotOpen* open, Session& session,
+                            std::vector<Result>& last, Result* result, Outcome& outcome) {
+  switch (session.slots->Check(at, open, result->mutable_state())) {
+    case FakeSlots::Verdict::kExecute:
+      return &session.slots->slots()[at.slot()];
+    case FakeSlots::Verdict::kReplay:
+      ++outcome.num_replays;
+      *result =
+          last[bug_ == PlantedBug::kReplayOfOtherSlot ? (at.slot() + 1) % last.size() : at.slot()];
+      if (result->state().slot() != at.slot()) {
+        outcome.complaints.push_back("worker: a replayed result is of another slot");
+      } else if (result->state().command_number() !=
+                 session.slots->slots()[at.slot()].last_command) {
+        outcome.complaints.push_back("worker: a replayed result is not the newest command's");
+      }
+      return nullptr;
+    case FakeSlots::Verdict::kRefuse:
+      if (result->state().code() != v1::WORKER_CODE_ABORTED &&
+          result->state().code() != v1::WORKER_CODE_RESOURCE_EXHAUSTED) {
+        outcome.complaints.push_back(result->state().message());
+      }
+      return nullptr;
+  }
+  return nullptr;
+}
+
+template <typename Result>
+void FakeWorker::UpdateSlots(const v1::UpdateSlots& update, Session& session,
+                             std::vector<Result>& last, v1::UpdateSlotsReply* reply,
+                             Outcome& outcome) {
+  for (const v1::SlotPoint& at : update.rollbacks()) {
+    Result result;
+    FakeSlot* slot = Admit(at, nullptr, session, last, &result, outcome);
+    if (slot != nullptr) {
+      session.slots->Begin(at, *slot);
+      outcome.executions.push_back({at.slot(), at.slot_epoch(), at.command_number()});
+      session.slots->FillState(at, v1::WORKER_CODE_OK, "", result.mutable_state());
+      if (bug_ != PlantedBug::kRollbackNotStored) last[at.slot()] = result;
+    }
+    *reply->add_rollbacks() = result.state();
+  }
+  for (const v1::SlotClose& close : update.closes()) session.slots->Close(close);
+}
+
+// ---------------------------------------------------------------- draft
+
+FakeWorker::Outcome FakeWorker::HandleDraft(StreamId stream, const v1::DraftCommand& command) {
+  Outcome outcome;
+  Session& session = sessions_[stream];
+  v1::DraftReply reply;
+  reply.set_id(command.id());
+  if (session.slots == nullptr && !command.has_attach()) {
+    reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
+    reply.mutable_error()->set_message("the session is not attached");
+    outcome.replies.push_back(std::move(reply));
+    outcome.complaints.push_back("a command before Attach");
+    outcome.ends_stream = true;
+    return outcome;
+  }
+  switch (command.kind_case()) {
+    case v1::DraftCommand::kAttach: {
+      v1::WorkerError error;
+      if (Attach(command.attach(), session, &error)) {
+        *reply.mutable_attach() = Attached();
+      } else {
+        *reply.mutable_error() = error;
+        outcome.complaints.push_back(error.message());
+        outcome.ends_stream = session.slots == nullptr;
+      }
+      break;
+    }
+    case v1::DraftCommand::kOpenRing: {
+      const std::string error = OpenRing(command.open_ring(), session, reply.mutable_open_ring());
+      if (!error.empty()) {
+        reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
+        reply.mutable_error()->set_message(error);
+      }
+      break;
+    }
+    case v1::DraftCommand::kReadVocabulary: {
+      const auto& entries = tokenizer_->entries();
+      const size_t half = entries.size() / 2;
+      for (size_t begin : {size_t{0}, half}) {
+        v1::DraftReply chunk;
+        chunk.set_id(command.id());
+        chunk.mutable_vocabulary()->set_first_id(static_cast<uint32_t>(begin));
+        for (size_t i = begin; i < (begin == 0 ? half : entries.size()); ++i) {
+          chunk.mutable_vocabulary()->add_entries(other_vocabulary_ && i == 3 ? "?" : entries[i]);
+        }
+        chunk.mutable_vocabulary()->set_last(begin != 0);
+        outcome.replies.push_back(std::move(chunk));
+      }
+      return outcome;
+    }
+    case v1::DraftCommand::kUpdateSlots:
+      UpdateSlots(command.update_slots(), session, session.proposed, reply.mutable_update_slots(),
+                  outcome);
+      break;
+    case v1::DraftCommand::kPropose: {
+      const v1::Propose& propose = command.propose();
+      v1::ProposeReply& proposed = *reply.mutable_propose();
+      if (propose.has_update_slots()) {
+        UpdateSlots(propose.update_slots(), session, session.proposed,
+                    proposed.mutable_update_slots(), outcome);
+      }
+      for (const v1::ProposeItem& item : propose.items()) {
+        *proposed.add_results() = ProposeOne(item, command.id(), session, outcome);
+      }
+      outcome.seconds = random_.Real(0.0002, plan_->longest_batch_seconds);
+      proposed.set_compute_seconds(outcome.seconds);
+      proposed.set_catch_up_seconds(outcome.seconds / 2);
+      break;
+    }
+    case v1::DraftCommand::KIND_NOT_SET:
+      outcome.complaints.push_back("an empty command");
+      break;
+  }
+  outcome.replies.push_back(std::move(reply));
+  return outcome;
+}
+
+std::string FakeWorker::OpenRing(const v1::OpenRing& command, Session& session,
+                                 v1::OpenRingReply* reply) {
+  session.ring.reset();
+  session.transport = command.transport();
+  session.ring_epoch = command.ring_epoch();
+  if (command.transport() == v1::RING_TRANSPORT_INLINE) {
+    reply->set_nonce(0);
+    return "";
+  }
+  if (command.transport() != v1::RING_TRANSPORT_SHM || scenario_->drafter_boot_id != "host") {
+    return "no such transport";
+  }
+  session.ring = rings_->Fetch(command.socket_path());
+  if (session.ring == nullptr || session.ring->epoch != command.ring_epoch() ||
+      session.ring->entries.size() != command.entries()) {
+    session.ring.reset();
+    return "nothing is offered there";
+  }
+  reply->set_nonce(session.ring->nonce);
+  return "";
+}
+
+v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t id, Session& session,
+                                         Outcome& outcome) {
+  v1::ProposeResult result;
+  const v1::SlotPoint& at = item.at();
+  FakeSlots& slots = *session.slots;
+  FakeSlot* slot = Admit(at, item.has_open() ? &item.open() : nullptr, session, session.proposed,
+                         &result, outcome);
+  if (slot == nullptr) return result;
+  const auto refuse = [&](v1::WorkerCode code, const std::string& message) {
+    slots.FillState(at, code, message, result.mutable_state());
+    if (code != v1::WORKER_CODE_RESOURCE_EXHAUSTED) outcome.complaints.push_back(message);
+    return result;
+  };
+  const std::span<const int32_t> token_ids = ToSpan(item.token_ids());
+  if (item.draft_length() > session.max_draft_length) {
+    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "draft_length is over the session's");
+  }
+  if (token_ids.empty()) return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids is empty");
+  const size_t fed = at.length() + token_ids.size();
+  if (fed > plan_->max_context_tokens) {
+    return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED, "the context is full");
+  }
+  const size_t draft_length =
+      std::min<size_t>(item.draft_length(), plan_->max_context_tokens - fed + 1);
+  if (!slots.HasRoom(*slot, at.length(), fed + (draft_length > 0 ? draft_length - 1 : 0))) {
+    return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED, "no page is free");
+  }
+  const bool wants_ring = IsSampled(slot->request) && draft_length > 0;
+  if (wants_ring) {
+    if (!item.has_ring()) {
+      return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "ring: missing for a sampled draft");
+    }
+    if (session.transport == v1::RING_TRANSPORT_UNSPECIFIED ||
+        session.ring_epoch != item.ring().ring_epoch()) {
+      return refuse(v1::WORKER_CODE_FAILED_PRECONDITION, "ring: another epoch, or none");
+    }
+  }
+
+  slots.Begin(at, *slot);
+  outcome.executions.push_back({at.slot(), at.slot_epoch(), at.command_number()});
+  const size_t may_be_cached = token_ids.size() - (draft_length > 0 ? 1 : 0);
+  const uint32_t cached =
+      slots.TakeCached(*slot, token_ids.first(may_be_cached), plan_->cache_hit_chance, random_);
+  result.set_num_cached_tokens(cached);
+  for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
+
+  std::vector<FakeRow> rows;
+  for (size_t i = 0; i < draft_length; ++i) {
+    if (i > 0) slots.Append(*slot, result.draft_token_ids(static_cast<int>(i) - 1));
+    if (random_.Chance(plan_->non_finite_chance)) break;
+    const uint64_t prefix = slots.LastRow(*slot);
+    const uint64_t draw = IsSampled(slot->request) ? random_.Next() : 0;
+    result.add_draft_token_ids(scenario_->pair.Draft(prefix, draw));
+    rows.push_back({prefix, result.draft_token_ids(static_cast<int>(i))});
+  }
+  if (wants_ring && !rows.empty()) {
+    if (session.ring != nullptr) {  // shm
+      FakeRingEntry& entry =
+          session.ring->entries[item.ring().entry() % session.ring->entries.size()];
+      entry.state = FakeRingEntry::State::kReady;
+      entry.sequence = item.ring().sequence();
+      entry.rows = rows;
+    } else {
+      const std::string data = Encode(rows);
+      const size_t first = rows.size() > 1 && random_.Chance(0.5) ? sizeof(FakeRow) : data.size();
+      for (size_t begin = 0; begin < data.size(); begin += begin == 0 ? first : data.size()) {
+        v1::DraftReply piece;
+        piece.set_id(id);
+        v1::LogProbChunk& chunk = *piece.mutable_log_prob_chunk();
+        *chunk.mutable_ring() = item.ring();
+        chunk.set_rows(static_cast<uint32_t>(rows.size()));
+        chunk.set_offset_bytes(begin);
+        chunk.set_data(data.substr(begin, begin == 0 ? first : data.size() - begin));
+        outcome.replies.push_back(std::move(piece));
+      }
+    }
+  }
+  slots.FillState(at, v1::WORKER_CODE_OK, "", result.mutable_state());
+  session.proposed[at.slot()] = result;
+  return result;
+}
+
+// ---------------------------------------------------------------- verify
+
+FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
+                                               const v1::VerifierCommand& command) {
+  Outcome outcome;
+  Session& session = sessions_[stream];
+  v1::VerifierReply reply;
+  reply.set_id(command.id());
+  if (session.slots == nullptr && !command.has_attach()) {
+    reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
+    reply.mutable_error()->set_message("the session is not attached");
+    outcome.replies.push_back(std::move(reply));
+    outcome.complaints.push_back("a command before Attach");
+    outcome.ends_stream = true;
+    return outcome;
+  }
+  std::string refusal;
+  switch (command.kind_case()) {
+    case v1::VerifierCommand::kAttach: {
+      v1::WorkerError error;
+      if (Attach(command.attach(), session, &error)) {
+        *reply.mutable_attach() = Attached();
+      } else {
+        refusal = error.message();
+        outcome.complaints.push_back(refusal);
+        outcome.ends_stream = session.slots == nullptr;
+      }
+      break;
+    }
+    case v1::VerifierCommand::kCreateRing: {
+      const v1::CreateRing& create = command.create_ring();
+      if (session.ring != nullptr) rings_->Withdraw(session.ring->epoch);
+      session.ring = std::make_shared<FakeRing>();
+      session.ring->epoch = rings_->NextEpoch();
+      session.ring->transport = create.transport();
+      session.ring->nonce = create.transport() == v1::RING_TRANSPORT_SHM ? random_.Next() : 0;
+      session.ring->rows_per_entry = create.rows_per_entry();
+      session.ring->entries.resize(create.entries());
+      if (create.transport() == v1::RING_TRANSPORT_SHM) {
+        rings_->Offer(session.ring);
+        reply.mutable_create_ring()->set_socket_path(FakeRings::Path(session.ring->epoch));
+      }
+      reply.mutable_create_ring()->set_ring_epoch(session.ring->epoch);
+      break;
+    }
+    case v1::VerifierCommand::kConfirmRing:
+      if (session.ring == nullptr || session.ring->epoch != command.confirm_ring().ring_epoch() ||
+          session.ring->nonce != command.confirm_ring().nonce()) {
+        refusal = "another ring, or another nonce";
+      } else {
+        session.ring->confirmed = true;
+        reply.mutable_confirm_ring();
+      }
+      break;
+    case v1::VerifierCommand::kLogProbChunk:
+      if (std::string error = AcceptChunk(command.log_prob_chunk(), session); !error.empty()) {
+        outcome.complaints.push_back(std::move(error));
+      }
+      return outcome;
+    case v1::VerifierCommand::kUpdateSlots:
+      UpdateSlots(command.update_slots(), session, session.verified, reply.mutable_update_slots(),
+                  outcome);
+      break;
+    case v1::VerifierCommand::kVerify: {
+      const v1::Verify& verify = command.verify();
+      v1::VerifyReply& verified = *reply.mutable_verify();
+      if (verify.has_update_slots()) {
+        UpdateSlots(verify.update_slots(), session, session.verified,
+                    verified.mutable_update_slots(), outcome);
+      }
+      for (const v1::VerifyItem& item : verify.items()) {
+        *verified.add_results() = VerifyOne(item, session, outcome);
+      }
+      outcome.seconds = random_.Real(0.0002, plan_->longest_batch_seconds);
+      verified.set_compute_seconds(outcome.seconds);
+      break;
+    }
+    case v1::VerifierCommand::KIND_NOT_SET:
+      outcome.complaints.push_back("an empty command");
+      break;
+  }
+  if (!refusal.empty()) {
+    reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
+    reply.mutable_error()->set_message(refusal);
+  }
+  outcome.replies.push_back(std::move(reply));
+  return outcome;
+}
+
+std::string FakeWorker::AcceptChunk(const v1::LogProbChunk& chunk, Session& session) {
+  FakeRing* ring = session.ring.get();
+  const v1::RingReference& reference = chunk.ring();
+  if (ring == nullptr || reference.ring_epoch() != ring->epoch ||
+      reference.entry() >= ring->entries.size()) {
+    return "a piece of another ring";
+  }
+  FakeRingEntry& entry = ring->entries[reference.entry()];
+  if (reference.sequence() < entry.sequence) return "a piece of an older block";
+  if (chunk.offset_bytes() == 0 && reference.sequence() > entry.sequence) {
+    entry.state = FakeRingEntry::State::kFilling;
+    entry.sequence = reference.sequence();
+    entry.rows.assign(chunk.rows(), FakeRow());
+    entry.received_bytes = 0;
+  }
+  if (entry.state != FakeRingEntry::State::kFilling || entry.sequence != reference.sequence() ||
+      chunk.offset_bytes() != entry.received_bytes ||
+      chunk.offset_bytes() + chunk.data().size() > entry.rows.size() * sizeof(FakeRow)) {
+    return "a piece out of order";
+  }
+  std::memcpy(reinterpret_cast<char*>(entry.rows.data()) + chunk.offset_bytes(),
+              chunk.data().data(), chunk.data().size());
+  entry.received_bytes += chunk.data().size();
+  if (entry.received_bytes == entry.rows.size() * sizeof(FakeRow)) {
+    entry.state = FakeRingEntry::State::kReady;
+  }
+  return "";
+}
+
+std::string FakeWorker::TakeBlock(const v1::VerifyItem& item, Session& session,
+                                  std::vector<FakeRow>* rows) {
+  FakeRing* ring = session.ring.get();
+  const v1::RingReference& reference = item.ring();
+  if (ring == nullptr || !ring->confirmed) return "no ring";
+  if (reference.ring_epoch() != ring->epoch) return "another epoch";
+  if (reference.entry() >= ring->entries.size()) return "no such entry";
+  FakeRingEntry& entry = ring->entries[reference.entry()];
+  const size_t num_drafts = static_cast<size_t>(item.draft_token_ids_size());
+  if (bug_ == PlantedBug::kRingSequenceNotChecked) {
+    entry.rows.resize(num_drafts);
+  } else {
+    if (entry.state != FakeRingEntry::State::kReady) return "not ready";
+    if (entry.sequence != reference.sequence()) return "another sequence";
+    if (entry.rows.size() != num_drafts) return "another number of rows";
+    for (size_t i = 0; i < num_drafts; ++i) {
+      if (spoils_ring_ || entry.rows[i].token_id != item.draft_token_ids(static_cast<int>(i))) {
+        return "a row is no distribution that gives its token";
+      }
+    }
+  }
+  *rows = entry.rows;
+  entry.state = FakeRingEntry::State::kFree;
+  return "";
+}
+
+v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& session,
+                                       Outcome& outcome) {
+  v1::VerifyResult result;
+  const v1::SlotPoint& at = item.at();
+  FakeSlots& slots = *session.slots;
+  FakeSlot* slot = Admit(at, item.has_open() ? &item.open() : nullptr, session, session.verified,
+                         &result, outcome);
+  if (slot == nullptr) return result;
+  const auto refuse = [&](v1::WorkerCode code, const std::string& message) {
+    slots.FillState(at, code, message, result.mutable_state());
+    if (code != v1::WORKER_CODE_RESOURCE_EXHAUSTED) outcome.complaints.push_back(message);
+    return result;
+  };
+  const std::span<const int32_t> token_ids = ToSpan(item.token_ids());
+  std::vector<int32_t> drafts(item.draft_token_ids().begin(), item.draft_token_ids().end());
+  for (int32_t id : token_ids) {
+    if (id < 0 || id >= scenario_->pair.vocabulary_size) {
+      return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids: out of the vocabulary");
+    }
+  }
+  if (token_ids.empty()) return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids is empty");
+  if (drafts.size() > session.max_draft_length) {
+    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "more drafts than the session's");
+  }
+  if (!item.sample() && !drafts.empty()) {
+    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "drafts, and `sample` is false");
+  }
+  const size_t rows = at.length() + token_ids.size() + drafts.size();
+  if (rows > plan_->max_context_tokens) {
+    return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED, "the context is full");
+  }
+  const bool is_sampled = IsSampled(slot->request);
+  if (is_sampled && !drafts.empty() && !item.has_ring()) {
+    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "ring: missing for sampled drafts");
+  }
+  if (!slots.HasRoom(*slot, at.length(), rows)) {
+    return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED, "no page is free");
+  }
+
+  slots.Begin(at, *slot);
+  outcome.executions.push_back({at.slot(), at.slot_epoch(), at.command_number()});
+  const ClientPlan& plan = PlanOf(*slot);
+  if (plan.poison > 0 && random_.Chance(plan.poison)) outcome.killed_by = &plan;
+  std::vector<FakeRow> q;
+  if (is_sampled && !drafts.empty()) {
+    if (std::string error = TakeBlock(item, session, &q); !error.empty()) {
+      result.set_ring_error(error);
+      drafts.clear();
+    }
+  }
+  const uint32_t cached = slots.TakeCached(*slot, token_ids.first(token_ids.size() - 1),
+                                           plan_->cache_hit_chance, random_);
+  result.set_num_cached_tokens(cached);
+  for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
+
+  const ToyPair& pair = scenario_->pair;
+  bool finite = true;
+  const auto may_read = [&] {
+    finite = !plan.non_finite_at.has_value() ||
+             slot->tokens.size() < plan.prompt_len() + *plan.non_finite_at;
+    return finite;
+  };
+  const auto commit = [&](int32_t token) {
+    if (!slot->request.sampling().has_logprobs()) return;
+    result.add_logprobs()->set_logprob(pair.Logprob(slots.LastRow(*slot), token));
+  };
+  if (item.sample() && may_read()) {
+    for (size_t i = 0; i < drafts.size() && may_read(); ++i) {
+      // With rows of another prefix the test accepts what it should not.
+      const bool rows_differ = !q.empty() && q[i].prefix != slots.LastRow(*slot);
+      if (drafts[i] != pair.Target(slots.LastRow(*slot)) && !rows_differ) break;
+      commit(drafts[i]);
+      slots.Append(*slot, drafts[i]);
+      result.set_num_accepted(result.num_accepted() + 1);
+    }
+    if (may_read()) {
+      result.set_next_token_id(pair.Target(slots.LastRow(*slot)));
+      commit(result.next_token_id());
+      if (bug_ == PlantedBug::kRejectedRowsKept && result.num_accepted() < drafts.size()) {
+        slot->wrong_row = ExtendTokenHash(slots.LastRow(*slot), drafts[result.num_accepted()]);
+      }
+      if (slot->request.audit() && is_sampled) {
+        for (uint32_t i = 0; i <= result.num_accepted(); ++i) {
+          result.add_audit()->set_uniform(random_.Real(0, 1));
+        }
+      }
+    }
+  }
+  if (!finite) {
+    result.Clear();
+    slots.TruncateTo(*slot, at.length());
+    slots.FillState(at, v1::WORKER_CODE_NON_FINITE_LOGITS, "logits", result.mutable_state());
+  } else {
+    slots.FillState(at, v1::WORKER_CODE_OK, "", result.mutable_state());
+  }
+  session.verified[at.slot()] = result;
+  if (plan.is_answered_wrongly) {
+    outcome.is_wrong = true;
+    result.set_num_accepted(result.num_accepted() + 40);
+  }
+  return result;
+}
+
+}  // namespace tandem::simulator

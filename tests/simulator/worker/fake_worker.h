@@ -1,0 +1,120 @@
+// One life of a worker process: sessions, slots, pages, ring, by worker.proto to the letter.
+#ifndef TANDEM_TESTS_SIMULATOR_WORKER_FAKE_WORKER_H_
+#define TANDEM_TESTS_SIMULATOR_WORKER_FAKE_WORKER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "services/router/engine/engine_command.h"
+#include "tests/simulator/scenario/planted_bug.h"
+#include "tests/simulator/scenario/scenario.h"
+#include "tests/simulator/scenario/seeded_random.h"
+#include "tests/simulator/worker/fake_ring.h"
+#include "tests/simulator/worker/fake_slots.h"
+
+namespace tandem::simulator {
+
+using WorkerCommand = std::variant<v1::DraftCommand, v1::VerifierCommand>;
+using WorkerReply = std::variant<v1::DraftReply, v1::VerifierReply>;
+using StreamId = uint64_t;
+
+class FakeWorker {
+ public:
+  struct Execution {
+    uint32_t slot;
+    uint32_t epoch;
+    uint64_t number;
+  };
+  // What came of a command.
+  struct Outcome {
+    std::vector<WorkerReply> replies;
+    std::vector<Execution> executions;
+    std::vector<std::string> complaints;  // the router broke the protocol
+    int num_replays = 0;                  // items answered with a stored result
+    bool ends_stream = false;
+    bool is_wrong = false;                  // on purpose
+    const ClientPlan* killed_by = nullptr;  // the process dies of this request
+    uint32_t num_free_pages = 0;            // as the reply says
+    double seconds = 0;
+  };
+
+  // What it points to must outlive it.
+  FakeWorker(Worker kind, const Scenario* scenario, const testing::ToyTokenizer* tokenizer,
+             FakeRings* rings, PlantedBug bug, SeededRandom random);
+
+  Outcome Handle(StreamId stream, const WorkerCommand& command);
+  void EndStream(StreamId stream);
+
+  void LoseRows() {
+    for (auto& [id, session] : sessions_) {
+      if (session.slots != nullptr) session.slots->LoseRows(random_);
+    }
+  }
+  void set_other_vocabulary(bool other) { other_vocabulary_ = other; }
+  bool spoils_ring() const { return spoils_ring_; }
+  void set_spoils_ring(bool spoils) { spoils_ring_ = spoils; }
+
+  // Null: not attached.
+  const FakeSlots* slots(StreamId stream) const {
+    const auto found = sessions_.find(stream);
+    return found == sessions_.end() ? nullptr : found->second.slots.get();
+  }
+  size_t num_open_slots() const;
+  // An error text when pages are not what the slots hold.
+  std::string CheckPages() const;
+  uint32_t num_free_pages() const { return pages_.num_free(); }
+
+ private:
+  struct Session {
+    std::unique_ptr<FakeSlots> slots;
+    std::vector<v1::ProposeResult> proposed;  // last results, by slot
+    std::vector<v1::VerifyResult> verified;
+    uint32_t max_draft_length = 0;
+    std::shared_ptr<FakeRing> ring;
+    v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
+    uint64_t ring_epoch = 0;
+  };
+
+  Outcome HandleDraft(StreamId stream, const v1::DraftCommand& command);
+  Outcome HandleVerifier(StreamId stream, const v1::VerifierCommand& command);
+  v1::AttachReply Attached() const;
+  bool Attach(const v1::Attach& attach, Session& session, v1::WorkerError* error);
+  // `last`: the results that repeated commands are answered with.
+  template <typename Result>
+  void UpdateSlots(const v1::UpdateSlots& update, Session& session, std::vector<Result>& last,
+                   v1::UpdateSlotsReply* reply, Outcome& outcome);
+  template <typename Result>
+  FakeSlot* Admit(const v1::SlotPoint& at, const v1::SlotOpen* open, Session& session,
+                  std::vector<Result>& last, Result* result, Outcome& outcome);
+  std::string OpenRing(const v1::OpenRing& command, Session& session, v1::OpenRingReply* reply);
+  v1::ProposeResult ProposeOne(const v1::ProposeItem& item, uint64_t id, Session& session,
+                               Outcome& outcome);
+  v1::VerifyResult VerifyOne(const v1::VerifyItem& item, Session& session, Outcome& outcome);
+  std::string TakeBlock(const v1::VerifyItem& item, Session& session, std::vector<FakeRow>* rows);
+  std::string AcceptChunk(const v1::LogProbChunk& chunk, Session& session);
+  const ClientPlan& PlanOf(const FakeSlot& slot) const {
+    return scenario_->clients[slot.request.sampling().seed() - 1];
+  }
+  uint32_t ReportedFreePages();
+
+  Worker kind_;
+  const Scenario* scenario_;
+  const WorkerPlan* plan_;
+  const testing::ToyTokenizer* tokenizer_;
+  FakeRings* rings_;
+  PlantedBug bug_;
+  SeededRandom random_;
+  FakePages pages_;
+  uint32_t num_free_slots_;
+  std::map<StreamId, Session> sessions_;
+  bool other_vocabulary_ = false;
+  bool spoils_ring_ = false;
+};
+
+}  // namespace tandem::simulator
+
+#endif  // TANDEM_TESTS_SIMULATOR_WORKER_FAKE_WORKER_H_

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Checks formatting, shell scripts and our own habits (tools/tidy.py), and runs clang-tidy over the sources of a configured build.
+#   tools/check_sources.sh [--analyze] [PRESET]   default: cpu-release (generated protobuf headers must have been built)
+#     --analyze   clang-tidy follows paths through the code too (clang-analyzer-*), which takes three times as long
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+checks='-clang-analyzer-*,-bugprone-suspicious-include'
+if [ "${1:-}" = --analyze ]; then
+  checks=-bugprone-suspicious-include
+  shift
+fi
+preset="${1:-cpu-release}"
+failed=0
+
+echo "clang-format"
+git ls-files -z '*.cc' '*.h' '*.cu' '*.cuh' '*.proto' | xargs -0 clang-format --dry-run --Werror || failed=1
+
+echo "shellcheck"
+git ls-files -z '*.sh' .ci/run 'deploy/container/tandem-*' | xargs -0 shellcheck || failed=1
+
+echo "tidy"
+tools/tidy.py || failed=1
+
+# Tests are checked by the compiler's warnings alone: GoogleTest's macros trip many checks and take half of the time.
+# The sources of a folder go through clang-tidy as one, for most of its time goes into the headers that they share. Those
+# that include themselves (Highway), and folders whose sources do not go together, are checked one by one.
+echo "clang-tidy"
+build="$PWD/build/$preset"
+tidy="$build/tidy"
+rm -rf "$tidy"
+mkdir -p "$tidy"
+flags=(-std=c++20 -Wall -Wextra -I"$PWD" -isystem "$build/proto" -isystem "$PWD/tests/simt/include" -DTANDEM_VERSION='""'
+  -DTANDEM_SOURCE_DIR='""' -DTANDEM_BINARY_DIR='""' -DTANDEM_MODELS_SOURCE_DIR='""')
+
+# check_units UNIT...: clang-tidy over each, as many at once as there are processors; what it says goes to UNIT.log.
+check_units() {
+  local unit running=0
+  for unit in "$@"; do
+    clang-tidy -quiet "-checks=$checks" '-header-filter=/(kernels|common|services)/.*\.(h|cc)$' "$unit" -- "${flags[@]}" \
+      >"$unit.log" 2>&1 &
+    running=$((running + 1))
+    if [ "$running" -ge "$(nproc)" ]; then
+      wait -n || true
+      running=$((running - 1))
+    fi
+  done
+  wait
+}
+
+units=()
+while read -r folder; do
+  unit="$tidy/${folder//\//-}.cc"
+  for source in "$folder"/*.cc; do
+    if grep -q HWY_TARGET_INCLUDE "$source"; then
+      echo "#include \"$PWD/$source\"" >"$tidy/$(basename "$source" .cc)-alone.cc"
+      units+=("$tidy/$(basename "$source" .cc)-alone.cc")
+    else
+      echo "#include \"$PWD/$source\"" >>"$unit"
+    fi
+  done
+  [ ! -f "$unit" ] || units+=("$unit")
+done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' | xargs -n 1 dirname | sort -u)
+check_units "${units[@]}"
+
+apart=()
+for unit in "${units[@]}"; do
+  grep -q clang-diagnostic-error "$unit.log" || continue
+  number=0
+  while read -r line; do
+    number=$((number + 1))
+    echo "$line" >"${unit%.cc}-$number.cc"
+    apart+=("${unit%.cc}-$number.cc")
+  done <"$unit"
+  rm "$unit.log"
+done
+[ ${#apart[@]} -eq 0 ] || check_units "${apart[@]}"
+
+if grep -hE '(warning|error):' "$tidy"/*.log | sort -u | grep . >&2; then failed=1; fi
+exit "$failed"
