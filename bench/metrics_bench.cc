@@ -125,14 +125,14 @@ std::pair<double, double> ScrapeSeconds(int slots) {
   driver.Start();
   for (int i = 0; i < slots; ++i) driver.Send(driver.Request({1, 2, 3}, 1 << 16));
   for (int step = 0; step < 20; ++step) driver.Step();
-  if (driver.engine.num_running() != static_cast<size_t>(slots)) {
-    throw std::runtime_error(std::to_string(driver.engine.num_running()) + " slots run");
+  if (driver.engine().num_running() != static_cast<size_t>(slots)) {
+    throw std::runtime_error(std::to_string(driver.engine().num_running()) + " slots run");
   }
   std::vector<double> refreshes, texts;
   for (int i = 0; i < kScrapes; ++i) {
     const double begin = ThreadSeconds();
-    metrics.Refresh(StateOf(driver.engine));
-    const LiveSample sample = metrics.Sample(StateOf(driver.engine));
+    metrics.Refresh(driver.fleet.State());
+    const LiveSample sample = metrics.Sample(driver.fleet.State());
     const double middle = ThreadSeconds();
     const std::string text = metrics.registry().Serialize();
     refreshes.push_back(middle - begin);

@@ -14,7 +14,7 @@
 #include "common/status.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/draft/drafter_session.h"
-#include "services/router/engine/engine.h"
+#include "services/router/fleet/fleet.h"
 #include "services/router/request/request_validator.h"
 #include "services/verifier/verifier_session.h"
 #include "services/worker/worker_model.h"
@@ -96,11 +96,11 @@ struct OneProcess::Impl {
         draft(std::move(its_draft)),
         ring_listener(std::move(its_listener)),
         validator(RequestLimits(), tokenizer.get(), [this] { return ++last_random; }),
-        engine(options, tokenizer.get()),
+        fleet(options, tokenizer.get()),
         drafter([this] { return std::make_unique<DrafterSession>(draft.get()); },
                 [this](SessionId session, v1::DraftReply reply) {
                   Post([this, session, reply = std::move(reply)]() mutable {
-                    engine.OnDraftReply(session, reply, Now());
+                    fleet.OnDraftReply(session, reply, Now());
                   });
                 }),
         verifier(
@@ -109,14 +109,14 @@ struct OneProcess::Impl {
             },
             [this](SessionId session, v1::VerifierReply reply) {
               Post([this, session, reply = std::move(reply)]() mutable {
-                engine.OnVerifierReply(session, reply, Now());
+                fleet.OnVerifierReply(session, reply, Now());
               });
             }),
         router([this] { RunRouter(); }) {}
 
   ~Impl() {
     Post([this] {
-      engine.Stop(Now());
+      fleet.Stop(Now());
       stopped = true;
     });
     router.join();
@@ -126,16 +126,17 @@ struct OneProcess::Impl {
 
   // The router's thread: as RouterServer::Run, without its sockets.
   void RunRouter() {
-    engine.Start(Now());
+    fleet.Start(Now());
+    fleet.SetPods({{"verifier", "draft"}}, Now());
     Execute();
     while (!stopped) {
-      const double wait = std::min(1.0, std::max(0.0, engine.NextDeadline() - Now()));
+      const double wait = std::min(1.0, std::max(0.0, fleet.NextDeadline() - Now()));
       const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                             std::chrono::duration<double>(wait));
       if (auto event = events.Pop(until)) (*event)();
-      if (Now() >= engine.NextDeadline()) engine.Tick(Now());
+      if (Now() >= fleet.NextDeadline()) fleet.Tick(Now());
       Execute();
-      const WorkerSessions& workers = engine.workers();
+      const WorkerSessions& workers = fleet.engine(0).workers();
       if (!ready_set && workers.ready(kVerifierPeer) && workers.ready(kDrafterPeer) &&
           workers.ring().open()) {
         ready_set = true;
@@ -145,10 +146,10 @@ struct OneProcess::Impl {
   }
 
   void Execute() {
-    for (EngineCommands commands = engine.TakeCommands(); !commands.empty();
-         commands = engine.TakeCommands()) {
+    for (EngineCommands commands = fleet.TakeCommands(); !commands.empty();
+         commands = fleet.TakeCommands()) {
       for (EngineCommand& command : commands) Execute(command);
-      engine.OnCommandsSent(Now());
+      fleet.OnCommandsSent(Now());
     }
   }
 
@@ -166,7 +167,7 @@ struct OneProcess::Impl {
       // Workers of one process cannot hang by themselves.
       v1::WatchPong pong;
       pong.set_progress(++num_pongs);
-      engine.OnPong(ping->worker, ping->session, pong, Now());
+      fleet.OnPong(ping->worker, ping->session, pong, Now());
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {
       answer.MergeFrom(write->response);
     } else if (const auto* finish = std::get_if<FinishCall>(&command)) {
@@ -184,7 +185,7 @@ struct OneProcess::Impl {
   EventQueue events;
 
   // Below: used by the router's thread alone, but for the futures.
-  Engine engine;
+  Fleet fleet;
   bool stopped = false;
   bool ready_set = false;
   std::promise<void> ready;
@@ -234,14 +235,14 @@ absl::StatusOr<v1::GenerateResponse> OneProcess::Generate(const v1::GenerateRequ
     Impl& impl = *impl_;
     impl.answer.Clear();
     ++impl.call;
-    const v1::AttachReply& verifier = *impl.engine.workers().info(kVerifierPeer);
+    const v1::AttachReply& verifier = *impl.fleet.engine(0).workers().info(kVerifierPeer);
     ServedModel served;
-    served.drafter = impl.engine.workers().drafter_name();
+    served.drafter = impl.fleet.engine(0).workers().drafter_name();
     served.vocabulary_size = verifier.vocabulary_size();
     served.max_context_tokens = verifier.max_context_tokens();
     auto validated = impl.validator.Validate(request, served);
     if (!validated.ok()) return impl.finished.set_value(validated.status());
-    impl.engine.OnRequest(impl.call, *std::move(validated), Now());
+    impl.fleet.OnRequest(impl.call, *std::move(validated), Now());
   });
   TANDEM_RETURN_IF_ERROR(finished.get());
   return std::move(impl_->answer);

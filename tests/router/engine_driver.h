@@ -1,4 +1,4 @@
-// Runs an Engine against toy workers, one message at a time, on a clock of its own.
+// Runs a Fleet of one pod against toy workers, one message at a time, on a clock of its own.
 #ifndef TANDEM_TESTS_ROUTER_ENGINE_DRIVER_H_
 #define TANDEM_TESTS_ROUTER_ENGINE_DRIVER_H_
 
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/token_hash.h"
-#include "services/router/engine/engine.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/router/toy_workers.h"
 
@@ -66,17 +66,25 @@ class EngineDriver {
       : tokenizer(ToyTokenizer::OfSize(static_cast<size_t>(model.vocabulary_size))),
         drafter(model, WorkerOptions(model), &ring),
         verifier(model, WorkerOptions(model), &ring),
-        engine(options, &tokenizer, observer) {
+        fleet(options, &tokenizer, observer) {
     drafter.options.entries = tokenizer.entries();
   }
 
+  // Asks both workers to attach.
+  void Begin() {
+    fleet.Start(now);
+    fleet.SetPods({{"verifier", "draft"}}, now);
+  }
   // Attaches what is alive.
   void Start() {
-    engine.Start(now);
+    Begin();
     Execute();
     while (Step()) {
     }
   }
+
+  // The only pod's.
+  const PodEngine& engine() const { return fleet.engine(0); }
 
   GenerationRequest Request(std::vector<int32_t> prompt, int max_tokens) const {
     return GreedyRequest(std::move(prompt), max_tokens);
@@ -85,13 +93,13 @@ class EngineDriver {
   CallId Send(GenerationRequest request) {
     const CallId call = ++last_call;
     if (request.request_id.empty()) request.request_id = "r" + std::to_string(call);
-    engine.OnRequest(call, std::move(request), now);
+    fleet.OnRequest(call, std::move(request), now);
     Execute();
     return call;
   }
   // One that has ended stays as it ended.
   void Cancel(CallId call) {
-    engine.OnCancel(call, now);
+    fleet.OnCancel(call, now);
     CallResult& result = calls[call];
     if (!result.status.has_value()) result.status = absl::CancelledError();
     Execute();
@@ -112,7 +120,7 @@ class EngineDriver {
       verifier.last_ring_epoch = 0;  // a new process counts anew
     }
     if (session == 0) return;
-    engine.OnSessionLost(worker, session, "killed", now);
+    fleet.OnSessionLost(worker, session, "killed", now);
     Execute();
   }
   void Revive(Worker worker) {
@@ -131,7 +139,7 @@ class EngineDriver {
       if (!reply.has_value()) return true;
       now += std::max(0.002, reply->verify().compute_seconds());
       if (change_verifier_reply) change_verifier_reply(*reply);
-      engine.OnVerifierReply(send.session, *reply, now);
+      fleet.OnVerifierReply(send.session, *reply, now);
       Execute();
       return true;
     }
@@ -142,7 +150,7 @@ class EngineDriver {
       for (v1::DraftReply& reply : drafter.Handle(send.command)) {
         if (change_draft_reply) change_draft_reply(reply);
         now += 0.001;
-        engine.OnDraftReply(send.session, reply, now);
+        fleet.OnDraftReply(send.session, reply, now);
         Execute();
       }
       return true;
@@ -154,18 +162,18 @@ class EngineDriver {
   bool Run(const std::function<void(int step)>& before_step = {}) {
     for (int step = 0; step < 100000; ++step) {
       if (before_step) before_step(step);
-      if (engine.idle() && to_verifier.empty() && to_drafter.empty()) return true;
+      if (fleet.idle() && to_verifier.empty() && to_drafter.empty()) return true;
       if (Step()) continue;
-      const double deadline = engine.NextDeadline();
+      const double deadline = fleet.NextDeadline();
       if (std::isinf(deadline)) return false;
       now = std::max(now, deadline);
-      engine.Tick(now);
+      fleet.Tick(now);
       Execute();
     }
     return false;
   }
 
-  // Until the call has ended: what the engine does of itself after it is not waited for.
+  // Until the call has ended. What the router does of itself after it is not waited for.
   void RunUntilEnd(CallId call) {
     while (!calls[call].status.has_value() && Step()) {
     }
@@ -179,10 +187,10 @@ class EngineDriver {
   }
 
   void Execute() {
-    for (EngineCommands commands = engine.TakeCommands(); !commands.empty();
-         commands = engine.TakeCommands()) {
+    for (EngineCommands commands = fleet.TakeCommands(); !commands.empty();
+         commands = fleet.TakeCommands()) {
       for (EngineCommand& command : commands) ExecuteOne(command);
-      engine.OnCommandsSent(now + sent_late);
+      fleet.OnCommandsSent(now + sent_late);
     }
   }
 
@@ -190,7 +198,7 @@ class EngineDriver {
   ToyRing ring;
   ToyDrafter drafter;
   ToyVerifier verifier;
-  Engine engine;
+  Fleet fleet;
   double now = 100;
   bool drafter_alive = true;
   bool verifier_alive = true;
@@ -222,7 +230,7 @@ class EngineDriver {
     if (auto* open = std::get_if<OpenSession>(&command)) {
       const bool alive = open->worker == Worker::kDrafter ? drafter_alive : verifier_alive;
       if (!alive) {
-        engine.OnSessionLost(open->worker, open->session, "connection refused", now);
+        fleet.OnSessionLost(open->worker, open->session, "connection refused", now);
         return;
       }
       sessions[open->worker] = open->session;
@@ -243,7 +251,7 @@ class EngineDriver {
       }
     } else if (auto* ping = std::get_if<SendPing>(&command)) {
       if (ping->session == sessions[ping->worker] && answers_pings) {
-        engine.OnPong(ping->worker, ping->session, pong[ping->worker], now);
+        fleet.OnPong(ping->worker, ping->session, pong[ping->worker], now);
       }
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {
       calls[write->call].Add(write->response);

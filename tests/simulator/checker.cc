@@ -19,13 +19,6 @@ bool Same(const v1::RingReference& a, const v1::RingReference& b) {
   return a.ring_epoch() == b.ring_epoch() && a.entry() == b.entry() && a.sequence() == b.sequence();
 }
 
-// In no slot: at a pod, or before all of them.
-size_t NumQueued(const Fleet& fleet) {
-  size_t num_queued = fleet.num_waiting();
-  for (size_t i = 0; i < fleet.num_pods(); ++i) num_queued += fleet.engine(i).num_queued();
-  return num_queued;
-}
-
 }  // namespace
 
 Checker::Checker(const Scenario* scenario, const testing::ToyTokenizer* tokenizer, Peek peek)
@@ -878,9 +871,9 @@ std::string Checker::WhyNot(Router& router, const Fleet& fleet, const FinishCall
     case absl::StatusCode::kResourceExhausted:
       if (call.cannot_fit) return "";
       return call.emitted == 0 && finish.retry_milliseconds > 0 &&
-                     NumQueued(fleet) >= scenario_->engine.max_queue
+                     fleet.num_waiting() >= scenario_->engine.max_queue
                  ? ""
-                 : absl::StrCat(NumQueued(fleet), " wait, of ", scenario_->engine.max_queue);
+                 : absl::StrCat(fleet.num_waiting(), " wait, of ", scenario_->engine.max_queue);
     case absl::StatusCode::kAlreadyExists:
       for (const auto& [id, other] : calls_) {
         if (id != finish.call && other.live() && other.router == call.router &&
@@ -926,7 +919,7 @@ void Checker::OnSettled(RouterId id, const Fleet& fleet) {
   size_t num_slots = 0;
   uint64_t num_preemptions = 0;
   for (uint32_t i = 0; i < fleet.num_pods(); ++i) {
-    const Engine& engine = fleet.engine(i);
+    const PodEngine& engine = fleet.engine(i);
     Pod& pod = router.pods[i];
     pod.drains = engine.workers().draining(kVerifierPeer);
     if (engine.workers().ready(kVerifierPeer)) router.verifier_seen_at = now_;
@@ -941,7 +934,7 @@ void Checker::OnSettled(RouterId id, const Fleet& fleet) {
 
   size_t live = 0;
   for (const auto& [call_id, call] : calls_) live += call.live() && call.router == id ? 1 : 0;
-  const size_t num_queued = NumQueued(fleet);
+  const size_t num_queued = fleet.num_waiting();
   if (num_running + num_queued != live) {
     Fail("calls", absl::StrCat("router ", id, " has ", num_running, " running and ", num_queued,
                                " waiting of ", live, " calls"));

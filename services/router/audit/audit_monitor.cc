@@ -5,23 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "proto/worker_replies.h"
 
 namespace tandem {
-namespace {
-
-absl::Status Check(const v1::AuditSample& sample) {
-  // Written so that NaN fails.
-  if (!(sample.uniform() >= 0 && sample.uniform() <= 1)) {
-    return InvalidArgument(absl::StrCat("audit.uniform: got ", sample.uniform(), ", want [0, 1]"));
-  }
-  if (!(std::abs(sample.draft_mode_excess()) <= 1)) {
-    return InvalidArgument(absl::StrCat("audit.draft_mode_excess: got ", sample.draft_mode_excess(),
-                                        ", want [-1, 1]"));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 void AuditMonitor::Statistics::Add(const v1::AuditSample& sample) {
   uniformity.Add(sample.uniform());
@@ -57,7 +43,7 @@ void AuditMonitor::Add(const v1::AuditSample& sample) {
 
 absl::Status AuditMonitor::OnSamples(
     const google::protobuf::RepeatedPtrField<v1::AuditSample>& samples) {
-  for (const v1::AuditSample& sample : samples) TANDEM_RETURN_IF_ERROR(Check(sample));
+  for (const v1::AuditSample& sample : samples) TANDEM_RETURN_IF_ERROR(CheckAuditSample(sample));
   for (const v1::AuditSample& sample : samples) Add(sample);
   return absl::OkStatus();
 }

@@ -32,8 +32,8 @@ class AuditMonitor {
   // That either statistic is ever wrong about a lossless path, over the whole life of the monitor.
   static constexpr double kFalseAlarmProbability = 1e-6;
 
-  // The samples of one VerifyResult, in its order. INVALID_ARGUMENT, and nothing changed, when one
-  // is out of range: the verifier broke the protocol.
+  // Counts the samples of one VerifyResult, in their order. If a sample is out of range
+  // (CheckAuditSample), this returns the error and counts none of them.
   absl::Status OnSamples(const google::protobuf::RepeatedPtrField<v1::AuditSample>& samples);
 
   // A finished request was decoded again without drafting. No mismatch: token for token the same.

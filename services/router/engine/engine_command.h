@@ -31,6 +31,9 @@ inline constexpr Worker KindOf(PeerId peer) {
   return peer == kVerifierPeer ? Worker::kVerifier : Worker::kDrafter;
 }
 
+// Names one worker pod of a router. A number is never used again.
+using PodId = uint32_t;
+
 // Names one Generate call; given by the adapter.
 using CallId = uint64_t;
 // Names one stream to a worker; given by the engine, never used again. What arrives from an older

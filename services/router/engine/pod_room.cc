@@ -13,18 +13,4 @@ double PodRoom::ShareLeft(uint32_t tokens) const {
   return std::min(slots, pages);
 }
 
-std::optional<size_t> PlaceRequest(std::span<const PodRoom> pods, uint32_t tokens, uint64_t turn) {
-  std::optional<size_t> best;
-  double best_share = 0;
-  for (size_t i = 0; i < pods.size(); ++i) {
-    const size_t pod = (turn + i) % pods.size();
-    if (!pods[pod].Fits(tokens)) continue;
-    const double share = pods[pod].ShareLeft(tokens);
-    if (best.has_value() && share <= best_share) continue;
-    best = pod;
-    best_share = share;
-  }
-  return best;
-}
-
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// One request: the tokens that the router owns the truth of.
+// One request while it is decoded. The router owns the truth about its tokens.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_SEQUENCE_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_SEQUENCE_H_
 
@@ -13,22 +13,24 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/drafting/acceptance_estimate.h"
 #include "services/router/engine/engine_command.h"
+#include "services/router/engine/request_faults.h"
 #include "services/router/request/completion_account.h"
 #include "services/router/request/generation_request.h"
 #include "services/router/request/output_processor.h"
 
 namespace tandem {
 
+// A sequence is owned by one place at a time: Admission while it waits, a slot of a PodEngine while
+// it runs. Its tokens, parameters and seed are all that another pod needs to go on with it.
 class Sequence {
  public:
-  // `tokenizer` and what `acceptance_estimate` refers to must outlive it.
+  // `tokenizer` must outlive it.
   Sequence(CallId call_id, GenerationRequest generation_request, double arrived_at,
-           const Tokenizer* tokenizer, AcceptanceEstimate acceptance_estimate)
+           const Tokenizer* tokenizer)
       : call(call_id),
         request(std::move(generation_request)),
         output(&request, tokenizer),
-        account(arrived_at),
-        acceptance(acceptance_estimate) {
+        account(arrived_at) {
     tokens_.reserve(request.prompt_token_ids.size() + request.max_tokens);
     prefix_hashes_.reserve(tokens_.capacity() + 1);
     prefix_hashes_.push_back(kEmptyTokenHash);
@@ -46,41 +48,49 @@ class Sequence {
   std::span<const int32_t> tokens() const { return tokens_; }
   uint32_t prompt_len() const { return static_cast<uint32_t>(request.prompt_token_ids.size()); }
   std::span<const int32_t> output_tokens() const { return tokens().subspan(prompt_len()); }
-  // Of tokens [0, length). PRECOND: length <= committed_len().
+  bool has_output() const { return committed_len() > prompt_len(); }
+  // Tokens that the request may still emit.
+  uint32_t remaining_tokens() const {
+    return static_cast<uint32_t>(request.max_tokens - output.num_tokens());
+  }
+  // Hash of tokens [0, length). PRECOND: length <= committed_len().
   uint64_t prefix_hash(uint32_t length) const { return prefix_hashes_[length]; }
 
-  // Decodes a finished request again, for the audit: nobody waits for it.
+  // A replay decodes a finished request again, for the audit. No client waits for a replay.
   bool is_replay() const { return !expected.empty(); }
   AcceptanceMode mode() const {
     return request.greedy()              ? AcceptanceMode::kGreedy
            : request.open.reproducible() ? AcceptanceMode::kReproducible
                                          : AcceptanceMode::kSampled;
   }
+  // A new token was made by a verifier with this numerics_id.
+  void MadeWith(const std::string& id) {
+    if (id == numerics_id) return;
+    has_mixed_numerics = !numerics_id.empty();
+    numerics_id = id;
+  }
 
   const CallId call;
   const GenerationRequest request;
   OutputProcessor output;
   CompletionAccount account;
-  AcceptanceEstimate acceptance;
-  std::vector<int32_t> expected;  // of a replay: the output that the client got
+  // What drafts for this sequence have shown. A pod makes it when it takes the sequence up.
+  std::optional<AcceptanceEstimate> acceptance;
+  std::vector<int32_t> expected;  // output that the client got, for a replay; empty otherwise
 
-  uint64_t order = 0;   // by first admission: the lower goes first where pages are short
-  uint64_t serial = 0;  // of the life in a slot: tells a late reply from one for this life
-  std::optional<SlotLife> last_slot;  // that it has left; none: it had none
+  uint64_t order = 0;   // rank by first admission: the lower goes first where pages are short
+  uint64_t serial = 0;  // number of the life in a slot, which tells a late reply from a current one
+  std::optional<SlotLife> last_slot;  // slot that it has left; none: it had none
+  std::optional<PodId> pod;           // pod that had it last, or has it now
 
-  uint32_t furthest_len = 0;  // most rows that the verifier ever held: beyond is progress
-  int resyncs = 0;            // ABORTED by the verifier since the last progress
-  int lost_rounds = 0;        // verifiers that died with it in their batch, likewise
-  double suspected_at = 0;    // when the last of those was lost
-  int draft_resyncs = 0;      // the same of the drafter, since its last draft
-  int lost_drafts = 0;
-  bool drafting_off = false;              // the drafter cannot serve this sequence
-  uint32_t num_cached_prompt_tokens = 0;  // found in the verifier's prefix cache
-  uint32_t num_cached_draft_tokens = 0;   // found in the drafter's
+  uint32_t furthest_len = 0;  // most rows that a verifier ever held
+  RequestFaults faults;
+  uint32_t num_cached_prompt_tokens = 0;  // tokens found in the verifier's prefix cache
+  uint32_t num_cached_draft_tokens = 0;   // tokens found in the drafter's prefix cache
 
-  std::string numerics_id;  // of the verifier that its newest token is from; empty: it has none
-  // While no engine has it (Fleet).
-  double homeless_since = 0;  // no pod could take it, whatever room there were
+  std::string numerics_id;  // numerics of the verifier that made the newest token; empty: no token
+  bool has_mixed_numerics = false;  // whether an older token was made with other numerics
+  double homeless_since = 0;        // since when no pod could take it, whatever room there was
 
  private:
   std::vector<int32_t> tokens_;          // prompt and committed output

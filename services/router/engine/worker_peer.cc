@@ -107,21 +107,29 @@ v1::SlotPoint WorkerPeer::RollBack(uint32_t id, const Sequence& sequence) {
   return point;
 }
 
-absl::Status WorkerPeer::OnRolledBack(const v1::SlotState& state, const Sequence& sequence) {
-  WorkerSlot& slot = slots_[state.slot()];
-  const bool is_newest = slot.open && slot.rollback_number == slot.command_number &&
-                         slot.rollback_number == state.command_number();
-  if (!is_newest) return absl::OkStatus();
-  if (state.code() == v1::WORKER_CODE_OK) {
-    if (state.cached_len() == slot.cached_len) return absl::OkStatus();
-    return Internal(
-        absl::StrCat("holds ", state.cached_len(), " rows after a rollback to ", slot.cached_len));
+bool WorkerPeer::AnswersNewest(const v1::SlotState& state) const {
+  const WorkerSlot& slot = slots_[state.slot()];
+  return slot.open && slot.rollback_number == slot.command_number &&
+         slot.rollback_number == state.command_number();
+}
+
+absl::Status WorkerPeer::CheckRolledBack(const v1::SlotState& state) const {
+  const WorkerSlot& slot = slots_[state.slot()];
+  if (!AnswersNewest(state) || state.code() != v1::WORKER_CODE_OK ||
+      state.cached_len() == slot.cached_len) {
+    return absl::OkStatus();
   }
+  return Internal(
+      absl::StrCat("holds ", state.cached_len(), " rows after a rollback to ", slot.cached_len));
+}
+
+void WorkerPeer::OnRolledBack(const v1::SlotState& state, const Sequence& sequence) {
+  if (!AnswersNewest(state) || state.code() == v1::WORKER_CODE_OK) return;
   Resynchronize(state, sequence);
   // The slot's next command says how many rows it must hold. A second rollback would be refused
   // like the first.
+  WorkerSlot& slot = slots_[state.slot()];
   slot.held_len = slot.cached_len;
-  return absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -86,11 +86,15 @@ class WorkerPeer {
   // Rolls the slot back to its rows of committed tokens. The command is about to be sent, and gets
   // its number here. PRECOND: as of NextPoint; the worker has no batch under way.
   v1::SlotPoint RollBack(uint32_t id, const Sequence& sequence);
-  // The worker answered a rollback. The answer counts only if it is the answer to the slot's newest
-  // command. An error: the worker broke the protocol. PRECOND: as of Resynchronize.
-  absl::Status OnRolledBack(const v1::SlotState& state, const Sequence& sequence);
+  // The answer to a rollback counts only if it answers the slot's newest command. An error says
+  // which rule the answer breaks. PRECOND: state.slot() is a slot.
+  absl::Status CheckRolledBack(const v1::SlotState& state) const;
+  // The worker answered a rollback. PRECOND: as of Resynchronize, and CheckRolledBack is OK.
+  void OnRolledBack(const v1::SlotState& state, const Sequence& sequence);
 
  private:
+  bool AnswersNewest(const v1::SlotState& state) const;
+
   SessionId session_ = 0;
   PageBudget pages_;
   RunningMean row_seconds_;

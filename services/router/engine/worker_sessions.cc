@@ -121,6 +121,7 @@ v1::VerifierCommand* WorkerSessions::ToVerifier() {
 
 void WorkerSessions::GoDown(PeerId peer, double pause_seconds, double now) {
   Link& l = links_[peer];
+  if (l.state == State::kReady) events_.push_back({peer, l.session, false});
   l.state = State::kDown;
   l.draining = false;
   l.attach_deadline = std::numeric_limits<double>::infinity();
@@ -373,30 +374,6 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
                  now);
     return;
   }
-  if (promised_.has_value() && (reply.model() != promised_->model() ||
-                                reply.vocabulary_size() != promised_->vocabulary_size() ||
-                                reply.max_context_tokens() < promised_->max_context_tokens())) {
-    Incompatible(
-        kVerifierPeer,
-        absl::StrCat("verifier: serves model ", reply.model(), " with a vocabulary of ",
-                     reply.vocabulary_size(), " and ", reply.max_context_tokens(),
-                     " context tokens; the others serve ", promised_->model(), " with ",
-                     promised_->vocabulary_size(), " and ", promised_->max_context_tokens(),
-                     " (all pods of a router must serve one model, with no less context)"),
-        now);
-    return;
-  }
-  if (promised_.has_value() && HaveOtherWeights(reply, *promised_)) {
-    Incompatible(
-        kVerifierPeer,
-        absl::StrCat("verifier: its weights or constants of config.json are not those that "
-                     "the others serve as ",
-                     promised_->model(),
-                     " (streams could not move between the two; give each version of a "
-                     "model a name and routers of its own)"),
-        now);
-    return;
-  }
   // Streams that are under way were promised what the first verifier offered.
   if (verifier().info.has_value() &&
       (reply.model() != verifier().info->model() ||
@@ -420,6 +397,30 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
                               "than before, in the name of ",
                               reply.model(), " (start the router again to serve them)"),
                  now);
+    return;
+  }
+  if (promised_.has_value() && (reply.model() != promised_->model() ||
+                                reply.vocabulary_size() != promised_->vocabulary_size() ||
+                                reply.max_context_tokens() < promised_->max_context_tokens())) {
+    Incompatible(
+        kVerifierPeer,
+        absl::StrCat("verifier: serves model ", reply.model(), " with a vocabulary of ",
+                     reply.vocabulary_size(), " and ", reply.max_context_tokens(),
+                     " context tokens; the others serve ", promised_->model(), " with ",
+                     promised_->vocabulary_size(), " and ", promised_->max_context_tokens(),
+                     " (all pods of a router must serve one model, with no less context)"),
+        now);
+    return;
+  }
+  if (promised_.has_value() && HaveOtherWeights(reply, *promised_)) {
+    Incompatible(
+        kVerifierPeer,
+        absl::StrCat("verifier: its weights or constants of config.json are not those that "
+                     "the others serve as ",
+                     promised_->model(),
+                     " (streams could not move between the two; give each version of a "
+                     "model a name and routers of its own)"),
+        now);
     return;
   }
   if (verifier().info.has_value() && reply.numerics_id() != verifier().info->numerics_id()) {
@@ -499,6 +500,7 @@ void WorkerSessions::OnVocabulary(const v1::VocabularyChunk& chunk, double now) 
 void WorkerSessions::BecomeReady(PeerId peer, double now) {
   Link& l = links_[peer];
   l.state = State::kReady;
+  events_.push_back({peer, l.session, true});
   l.attach_deadline = std::numeric_limits<double>::infinity();
   l.pause_seconds = 0;
   l.refused = false;

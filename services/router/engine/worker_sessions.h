@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/rpc/heartbeat.h"
@@ -45,8 +46,15 @@ struct WorkerSessionsOptions {
 // Once attached, a worker is pinged: that keeps the session's lease, and its answers tell a hung
 // worker from a busy one (Heartbeat). A hung one is lost like a dead one, and attaches again when
 // it goes on.
+struct SessionEvent {
+  PeerId peer = 0;
+  SessionId session = 0;
+  bool ready = false;
+};
+
 class WorkerSessions {
  public:
+  std::vector<SessionEvent> TakeEvents() { return std::exchange(events_, {}); }
   // `tokenizer` (the target's), `out`, `counts` and `observer` must outlive it. Session changes and
   // refused rings are counted in `counts`.
   WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
@@ -154,6 +162,7 @@ class WorkerSessions {
   Counts* counts_;
   EngineObserver* observer_;
   SessionId last_session_;
+  std::vector<SessionEvent> events_;
   uint64_t last_command_id_ = 0;
   std::vector<Link> links_{kNumPeers};
   RingCredits ring_;

@@ -4,7 +4,7 @@
 
 namespace tandem {
 
-void FleetState::Add(const Engine& engine) {
+void FleetState::Add(const PodEngine& engine) {
   const WorkerSessions& workers = engine.workers();
   const double before = gauges.running;
   const Gauges one = engine.ReadGauges();
@@ -29,14 +29,6 @@ void FleetState::Add(const Engine& engine) {
     mix(last.plain_seconds, &last_round.plain_seconds);
     mix(last.gain, &last_round.gain);
   }
-}
-
-FleetState StateOf(const Engine& engine) {
-  FleetState state;
-  state.audit = engine.audit().stats();
-  state.audit_failed = engine.audit().failed();
-  state.Add(engine);
-  return state;
 }
 
 v1::ServerLoad ServerLoadOf(const FleetState& state) {

@@ -8,7 +8,7 @@
 
 #include "services/router/drafting/draft_length_controller.h"
 #include "services/router/engine/counts.h"
-#include "services/router/engine/engine.h"
+#include "services/router/engine/pod_engine.h"
 #include "tandem/v1/generate.pb.h"
 #include "tandem/v1/worker.pb.h"
 
@@ -27,10 +27,9 @@ struct FleetState {
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
 
   // Adds the state of one more engine, but for the audit.
-  void Add(const Engine& engine);
+  void Add(const PodEngine& engine);
 };
 
-FleetState StateOf(const Engine& engine);
 v1::ServerLoad ServerLoadOf(const FleetState& state);
 
 }  // namespace tandem

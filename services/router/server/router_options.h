@@ -7,7 +7,7 @@
 
 #include "common/log/log.h"
 #include "common/security/server_security.h"
-#include "services/router/engine/engine.h"
+#include "services/router/engine/engine_options.h"
 #include "services/router/request/request_validator.h"
 
 namespace tandem {

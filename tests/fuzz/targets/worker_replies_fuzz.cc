@@ -101,13 +101,13 @@ bool RunToRest(testing::EngineDriver& driver) {
   constexpr int kPatience = 400;  // ticks: a hundred seconds or more
   for (int num_ticks = 0; num_ticks < kPatience;) {
     if (driver.gave_up.has_value()) return false;
-    if (driver.engine.idle() && driver.to_verifier.empty() && driver.to_drafter.empty()) {
+    if (driver.fleet.idle() && driver.to_verifier.empty() && driver.to_drafter.empty()) {
       return true;
     }
     if (driver.Step()) continue;
     ++num_ticks;
-    driver.now = std::max(driver.now, driver.engine.NextDeadline());
-    driver.engine.Tick(driver.now);
+    driver.now = std::max(driver.now, driver.fleet.NextDeadline());
+    driver.fleet.Tick(driver.now);
     driver.Execute();
   }
   return false;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/router/engine/engine.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/router/engine_driver.h"
 
 namespace tandem::engine_faults_test {
@@ -45,9 +45,9 @@ void ExpectUndisturbed(EngineDriver& driver, const std::function<void(int step)>
   EXPECT_TRUE(driver.calls[greedy].status->ok()) << at << *driver.calls[greedy].status;
   EXPECT_EQ(driver.calls[greedy].ids, Plainly(Prompt(20), 30)) << at;
   EXPECT_EQ(driver.calls[sampled].ids, Plainly(Prompt(7), 30)) << at;
-  EXPECT_EQ(driver.engine.counts().ring_errors, 0u) << at;
-  if (driver.engine.workers().ring().open()) {
-    EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u) << at;
+  EXPECT_EQ(driver.engine().counts().ring_errors, 0u) << at;
+  if (driver.engine().workers().ring().open()) {
+    EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u) << at;
   }
 }
 
@@ -73,19 +73,19 @@ TEST(EngineFaultsTest, ADrafterThatComesBackDraftsAgain) {
         [&](int step) {
           if (step == at) driver.Kill(Worker::kDrafter);
           if (step == at + 3) driver.Revive(Worker::kDrafter);
-          driver.engine.Tick(driver.now += 0.02);
+          driver.fleet.Tick(driver.now += 0.02);
           driver.Execute();
         },
         at);
     driver.Revive(Worker::kDrafter);
-    driver.engine.Tick(driver.now += 2);
+    driver.fleet.Tick(driver.now += 2);
     driver.Execute();
     while (driver.Step()) {
     }
     const int before = driver.drafter.num_proposes;
     EXPECT_EQ(driver.Generate(Sampled(driver.Request(Prompt(5), 20))).ids, Plainly(Prompt(5), 20));
     EXPECT_GT(driver.drafter.num_proposes, before);
-    EXPECT_TRUE(driver.engine.workers().ring().open());
+    EXPECT_TRUE(driver.engine().workers().ring().open());
   }
 }
 
@@ -116,7 +116,7 @@ TEST(EngineFaultsTest, BothDyingAgainAndAgainChangesNothing) {
             driver.Revive(Worker::kVerifier);
             driver.Revive(Worker::kDrafter);
           }
-          driver.engine.Tick(driver.now += 0.02);
+          driver.fleet.Tick(driver.now += 0.02);
           driver.Execute();
         },
         period);
@@ -142,7 +142,7 @@ TEST(EngineFaultsTest, AVerifierThatStaysAwayEndsTheStreamsWithTheirCount) {
   EXPECT_EQ(driver.calls[late].status->code(), absl::StatusCode::kUnavailable);
 
   driver.Revive(Worker::kVerifier);
-  driver.engine.Tick(driver.now += 2);
+  driver.fleet.Tick(driver.now += 2);
   driver.Execute();
   while (driver.Step()) {
   }
@@ -314,8 +314,8 @@ TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToTheLog) {
   v1::VerifierReply refusal;
   refusal.set_id(12345);
   refusal.mutable_error()->set_message(endless);
-  driver.engine.OnVerifierReply(driver.sessions[Worker::kVerifier], refusal, driver.now);
-  driver.engine.OnSessionLost(Worker::kVerifier, driver.sessions[Worker::kVerifier], endless,
+  driver.fleet.OnVerifierReply(driver.sessions[Worker::kVerifier], refusal, driver.now);
+  driver.fleet.OnSessionLost(Worker::kVerifier, driver.sessions[Worker::kVerifier], endless,
                               driver.now);
   driver.Execute();
   EXPECT_TRUE(Says(driver, absl::StrCat("WORKER_CODE_INTERNAL: ", cut)));
@@ -368,7 +368,7 @@ std::function<void(Reply&)> RefuseOnce(typename Reply::KindCase kind, bool* done
 void AttachAndServe(EngineDriver& driver, Worker worker, const std::string& where) {
   driver.Kill(worker);
   driver.Revive(worker);
-  driver.engine.Tick(driver.now += 2);
+  driver.fleet.Tick(driver.now += 2);
   driver.Execute();
   while (driver.Step()) {
   }
@@ -504,7 +504,7 @@ TEST(EngineFaultsTest, WhatIsSaidOfTheRingOrOfALostSessionIsForTheLogAlone) {
   ASSERT_NE(line, nullptr);
   EXPECT_NE(line->request_id, "");
   for (Worker worker : {Worker::kVerifier, Worker::kDrafter}) {
-    driver.engine.OnSessionLost(worker, driver.sessions[worker], kInternals, driver.now);
+    driver.fleet.OnSessionLost(worker, driver.sessions[worker], kInternals, driver.now);
     driver.Execute();
     EXPECT_TRUE(Says(driver, absl::StrCat(WorkerName(worker), ": session lost: ", kInternals)));
   }
@@ -565,7 +565,7 @@ TEST(EngineFaultsTest, TimesThatCannotBeAreNotBelieved) {
     EXPECT_LE(timings.verify_seconds(), timings.decode_seconds() + 1);
     EXPECT_GE(timings.verify_seconds(), 0);
     EXPECT_GE(timings.draft_seconds(), 0);
-    EXPECT_LT(driver.engine.NextDeadline(), driver.now + 100) << "hung workers are still noticed";
+    EXPECT_LT(driver.fleet.NextDeadline(), driver.now + 100) << "hung workers are still noticed";
   }
 }
 
@@ -605,7 +605,7 @@ TEST(EngineFaultsTest, NonFiniteDraftLogitsMeanNoDraftAndNothingElse) {
   const CallResult result = driver.Generate(Sampled(driver.Request(Prompt(5), 20)));
   EXPECT_EQ(result.ids, Plainly(Prompt(5), 20));
   EXPECT_EQ(result.completion->speculation().num_drafts(), 0);
-  EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
 }
 
 TEST(EngineFaultsTest, ABlockWhoseRowsFailTheirChecksIsAPlainRound) {
@@ -615,8 +615,8 @@ TEST(EngineFaultsTest, ABlockWhoseRowsFailTheirChecksIsAPlainRound) {
   const CallResult result = driver.Generate(Sampled(driver.Request(Prompt(5), 20)));
   EXPECT_EQ(result.ids, Plainly(Prompt(5), 20));
   EXPECT_EQ(result.completion->speculation().num_plain_rounds(), 20);
-  EXPECT_GT(driver.engine.counts().ring_errors, 0u);
-  EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+  EXPECT_GT(driver.engine().counts().ring_errors, 0u);
+  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
 }
 
 TEST(EngineFaultsTest, ADrafterThatHangsIsGivenUpWithoutHeartbeatsToo) {
@@ -722,7 +722,7 @@ TEST(EngineFaultsTest, ARefusalOfWhatIsGivenUpAlreadyCostsNothing) {
   v1::VerifierReply refusal;
   refusal.set_id(12345);
   refusal.mutable_error()->set_message("there is no such ring");
-  driver.engine.OnVerifierReply(session, refusal, driver.now);
+  driver.fleet.OnVerifierReply(session, refusal, driver.now);
   driver.Execute();
   EXPECT_EQ(driver.sessions[Worker::kVerifier], session);
   EXPECT_TRUE(Says(driver, "no such ring"));
@@ -744,12 +744,12 @@ TEST(EngineFaultsTest, AWorkerThatAnswersPingsButLostTheBatchIsDropped) {
     v1::WatchPong pong;
     pong.set_computing(true);
     for (int i = 0; i < 20; ++i) {  // busy for long: that is no reason
-      driver.engine.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
+      driver.fleet.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
     }
     EXPECT_FALSE(Says(driver, "but not a batch"));
     pong.set_computing(false);
     for (int i = 0; i < 8; ++i) {
-      driver.engine.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
+      driver.fleet.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
       driver.Execute();
     }
     EXPECT_TRUE(Says(driver, "but not a batch"));
@@ -782,12 +782,12 @@ TEST(EngineFaultsTest, RepliesToNothingAreIgnored) {
   v1::DraftReply draft;
   draft.set_id(12345);
   draft.mutable_propose()->add_results();
-  driver.engine.OnDraftReply(driver.sessions[Worker::kDrafter], draft, driver.now);
+  driver.fleet.OnDraftReply(driver.sessions[Worker::kDrafter], draft, driver.now);
   v1::VerifierReply verdict;
   verdict.set_id(12345);
   verdict.mutable_verify()->add_results();
-  driver.engine.OnVerifierReply(driver.sessions[Worker::kVerifier], verdict, driver.now);
-  driver.engine.OnVerifierReply(9999, verdict, driver.now);
+  driver.fleet.OnVerifierReply(driver.sessions[Worker::kVerifier], verdict, driver.now);
+  driver.fleet.OnVerifierReply(9999, verdict, driver.now);
   driver.Execute();
   EXPECT_EQ(driver.Generate(driver.Request(Prompt(5), 20)).ids, Plainly(Prompt(5), 20));
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "services/router/engine/engine.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/router/engine_driver.h"
 
 namespace tandem::engine_rollbacks_test {
@@ -144,7 +144,7 @@ TEST_F(FirstBlockTest, ALostVerifierMakesARollbackTravelAloneThatReturnsAPage) {
   EXPECT_EQ(updates.rollbacks(0).length(), 8u) << "two pages of the three stay";
   ASSERT_TRUE(driver_.Step());
   EXPECT_EQ(RowsHeld(driver_, 0), 8u);
-  EXPECT_EQ(driver_.engine.ReadGauges().free_kv_pages[Worker::kDrafter], 62);
+  EXPECT_EQ(driver_.fleet.State().gauges.free_kv_pages[Worker::kDrafter], 62);
   ExpectToFinish();
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/router/engine/engine.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/router/engine_driver.h"
 
 namespace tandem::engine_serving_test {
@@ -49,11 +49,11 @@ TEST(EngineServingTest, WithAQuarterOfThePagesThatAreNeededAllFinishExactly) {
       EXPECT_TRUE(driver.calls[calls[i]].status->ok()) << *driver.calls[calls[i]].status;
       EXPECT_EQ(driver.calls[calls[i]].ids, Plainly(Prompt(10 + i), 50 - i)) << i;
     }
-    EXPECT_GT(driver.engine.counts().preemptions, 0u);
-    EXPECT_EQ(driver.engine.ReadGauges().free_kv_pages[Worker::kVerifier], 30);
+    EXPECT_GT(driver.engine().counts().preemptions, 0u);
+    EXPECT_EQ(driver.fleet.State().gauges.free_kv_pages[Worker::kVerifier], 30);
     EXPECT_TRUE(driver.verifier.slots.empty());
     EXPECT_TRUE(driver.drafter.slots.empty());
-    EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+    EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
   }
 }
 
@@ -167,8 +167,8 @@ TEST(EngineServingTest, TwoCohortsKeepBothWorkersBusyAndChangeNothing) {
   for (size_t i = 0; i < calls.size(); ++i) {
     EXPECT_EQ(driver.calls[calls[i]].ids, Plainly(Prompt(10 + i), 40)) << i;
   }
-  EXPECT_EQ(driver.engine.counts().ring_errors, 0u);
-  EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+  EXPECT_EQ(driver.engine().counts().ring_errors, 0u);
+  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
 }
 
 TEST(EngineServingTest, NoCohortStarvesWhenNothingIsDrafted) {
@@ -240,10 +240,10 @@ TEST(EngineServingTest, FinishedRequestsAreReplayedWhenNobodyWaits) {
   for (size_t i = 0; i < 5; ++i) calls.push_back(driver.Send(driver.Request(Prompt(10 + i), 40)));
   ASSERT_TRUE(driver.Run());
   Settle(driver);
-  EXPECT_EQ(driver.engine.audit().stats().num_replayed(), 5u);
-  EXPECT_EQ(driver.engine.audit().stats().num_mismatches(), 0u);
-  EXPECT_EQ(driver.engine.counts().finished, 5u);
-  EXPECT_FALSE(driver.engine.audit().failed());
+  EXPECT_EQ(driver.fleet.audit().stats().num_replayed(), 5u);
+  EXPECT_EQ(driver.fleet.audit().stats().num_mismatches(), 0u);
+  EXPECT_EQ(driver.fleet.State().counts.finished, 5u);
+  EXPECT_FALSE(driver.fleet.audit().failed());
   EXPECT_TRUE(driver.verifier.slots.empty());
 }
 
@@ -263,7 +263,7 @@ TEST(EngineServingTest, AReplaySharesNoPageWithAnyone) {
   };
   run(request);
   run(request);
-  EXPECT_EQ(driver.engine.audit().stats().num_replayed(), 2u);
+  EXPECT_EQ(driver.fleet.audit().stats().num_replayed(), 2u);
   EXPECT_EQ(salts.size(), 3u) << "the tenant's, and one of each replay";
   EXPECT_EQ(salts.count("tenant"), 1u);
 }
@@ -275,14 +275,14 @@ TEST(EngineServingTest, AReplayGivesWayToClientsAndIsFinishedLater) {
   const int verifies = driver.verifier.num_verifies;
   for (int i = 0; i < 10; ++i) driver.Step();  // in the middle of the replay
   EXPECT_GT(driver.verifier.num_verifies, verifies);
-  EXPECT_EQ(driver.engine.audit().stats().num_replayed(), 0u);
+  EXPECT_EQ(driver.fleet.audit().stats().num_replayed(), 0u);
   const int before = driver.verifier.num_verifies;
   const CallId call = driver.Send(driver.Request(Prompt(11), 40));
   driver.RunUntilEnd(call);
   EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(11), 40));
   EXPECT_LE(driver.verifier.num_verifies - before, 43);
   Settle(driver);
-  EXPECT_EQ(driver.engine.audit().stats().num_replayed(), 2u);
+  EXPECT_EQ(driver.fleet.audit().stats().num_replayed(), 2u);
 }
 
 TEST(EngineServingTest, AReplayThatDiffersIsAnAlarmWithItsPosition) {
@@ -291,8 +291,8 @@ TEST(EngineServingTest, AReplayThatDiffersIsAnAlarmWithItsPosition) {
   driver.RunUntilEnd(driver.Send(driver.Request(Prompt(10), 40)));
   driver.verifier.wrong_at = 10 + 17;
   Settle(driver);
-  EXPECT_EQ(driver.engine.audit().stats().num_mismatches(), 1u);
-  EXPECT_TRUE(driver.engine.audit().failed());
+  EXPECT_EQ(driver.fleet.audit().stats().num_mismatches(), 1u);
+  EXPECT_TRUE(driver.fleet.audit().failed());
   const bool said = std::any_of(driver.log.begin(), driver.log.end(), [](const std::string& line) {
     return line.find("17") != std::string::npos;
   });
@@ -312,11 +312,11 @@ std::vector<bool> Replayed(uint64_t key, double fraction, size_t num_requests) {
     driver.Generate(driver.Request(Prompt(3, static_cast<int32_t>(i % 60)), 2));
     Settle(driver);
     const uint64_t before = num_replayed;
-    num_replayed = driver.engine.audit().stats().num_replayed();
+    num_replayed = driver.fleet.audit().stats().num_replayed();
     EXPECT_LE(num_replayed, before + 1);
     replayed.push_back(num_replayed > before);
   }
-  EXPECT_EQ(driver.engine.audit().stats().num_mismatches(), 0u);
+  EXPECT_EQ(driver.fleet.audit().stats().num_mismatches(), 0u);
   return replayed;
 }
 
@@ -344,8 +344,8 @@ TEST(EngineServingTest, ReplaysDoNotHoldUpDraining) {
   driver.Start();
   driver.RunUntilEnd(driver.Send(driver.Request(Prompt(10), 40)));
   EXPECT_FALSE(driver.verifier.slots.empty() && driver.to_verifier.empty());
-  driver.engine.Drain();
-  EXPECT_TRUE(driver.engine.idle());
+  driver.fleet.Drain();
+  EXPECT_TRUE(driver.fleet.idle());
 }
 
 // ---------------------------------------------------------------- adaptive draft length

@@ -1,4 +1,4 @@
-#include "services/router/engine/engine.h"
+#include "services/router/fleet/fleet.h"
 
 #include <gtest/gtest.h>
 
@@ -54,8 +54,8 @@ TEST(EngineTest, OutputEqualsPlainDecodingForEveryDraftLengthModeAndDrafter) {
         ASSERT_TRUE(result.status.has_value() && result.status->ok());
         ASSERT_TRUE(result.completion.has_value());
         EXPECT_EQ(result.completion->finish_reason(), v1::FINISH_REASON_LENGTH);
-        EXPECT_EQ(driver.engine.counts().ring_errors, 0u);
-        EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+        EXPECT_EQ(driver.engine().counts().ring_errors, 0u);
+        EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
         EXPECT_EQ(driver.drafter.num_proposes > 0, draft_length > 0);
       }
     }
@@ -168,14 +168,14 @@ TEST(EngineTest, ManyRequestsAtOnceSayWhatEachSaysAlone) {
     if (i % 3 == 0) request.draft_length = static_cast<uint32_t>(i % 7);
     calls.push_back(driver.Send(InMode(std::move(request), static_cast<Mode>(i % 3))));
   }
-  EXPECT_EQ(driver.engine.num_running(), 8u);
-  EXPECT_EQ(driver.engine.num_queued(), 12u);
+  EXPECT_EQ(driver.engine().num_running(), 8u);
+  EXPECT_EQ(driver.fleet.num_waiting(), 12u);
   ASSERT_TRUE(driver.Run());
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(driver.calls[calls[i]].ids, Plainly(ToyModel(), Prompt(3 + i * 5, i), 10 + i)) << i;
     EXPECT_TRUE(driver.calls[calls[i]].status->ok());
   }
-  EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
 }
 
 TEST(EngineTest, LongPromptsGoInPiecesBesideRunningStreams) {
@@ -272,7 +272,7 @@ TEST(EngineTest, CancellingAtEveryStepFreesEverything) {
     EXPECT_EQ(driver.calls[stays].ids, Plainly(ToyModel(), Prompt(9), 30));
     EXPECT_TRUE(driver.drafter.slots.empty());
     EXPECT_TRUE(driver.verifier.slots.empty());
-    EXPECT_EQ(driver.engine.workers().ring().num_free(), 8u);
+    EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
   }
 }
 
@@ -288,7 +288,7 @@ TEST(EngineTest, ASlotThatIsTakenAgainWhileABatchIsUnderWayIsAnother) {
       if (step == at) driver.Cancel(first);
     }));
     EXPECT_EQ(driver.calls[second].ids, Plainly(ToyModel(), Prompt(8, 2), 30));
-    EXPECT_EQ(driver.engine.workers().ring().num_free(), 1u);
+    EXPECT_EQ(driver.engine().workers().ring().num_free(), 1u);
   }
 }
 
@@ -327,10 +327,10 @@ TEST(EngineTest, MoreRequestsThanSlotsAreTakenInTheOrderInWhichTheyCame) {
     request.open.mutable_sampling()->set_seed(i);
     calls.push_back(driver.Send(std::move(request)));
   }
-  EXPECT_EQ(driver.engine.num_running(), 3u);
-  EXPECT_EQ(driver.engine.num_queued(), kRequests - 3);
+  EXPECT_EQ(driver.engine().num_running(), 3u);
+  EXPECT_EQ(driver.fleet.num_waiting(), kRequests - 3);
   driver.Cancel(calls[kLeaves]);
-  EXPECT_EQ(driver.engine.num_queued(), kRequests - 4);
+  EXPECT_EQ(driver.fleet.num_waiting(), kRequests - 4);
 
   std::vector<uint64_t> taken;  // as the verifier comes to know them
   ASSERT_TRUE(driver.Run([&](int /*step*/) {
@@ -342,7 +342,7 @@ TEST(EngineTest, MoreRequestsThanSlotsAreTakenInTheOrderInWhichTheyCame) {
     }
     // Nobody waits who came before one that was taken.
     for (const uint64_t request : taken) {
-      EXPECT_LE(driver.engine.num_queued(), kRequests - 1 - request);
+      EXPECT_LE(driver.fleet.num_waiting(), kRequests - 1 - request);
     }
   }));
   std::vector<uint64_t> expected(kRequests);
@@ -365,19 +365,19 @@ TEST(EngineTest, TheEndOfACallNamesTheSlotThatItHadLast) {
   const CallId first = driver.Send(driver.Request(Prompt(4), 5));
   const CallId queued = driver.Send(driver.Request(Prompt(5), 5));
   const CallId last = driver.Send(driver.Request(Prompt(6), 500));
-  EXPECT_FALSE(driver.engine.OnCancel(queued, driver.now).has_value());
+  EXPECT_FALSE(driver.fleet.OnCancel(queued, driver.now).has_value());
   driver.Execute();
   driver.RunUntilEnd(first);
   ASSERT_TRUE(driver.calls[first].slot.has_value());
   EXPECT_EQ(driver.calls[first].slot->slot, 0u);
   EXPECT_EQ(driver.calls[first].slot->epoch, 1u);
   while (driver.calls[last].ids.empty()) ASSERT_TRUE(driver.Step());
-  const std::optional<SlotLife> cancelled = driver.engine.OnCancel(last, driver.now);
+  const std::optional<SlotLife> cancelled = driver.fleet.OnCancel(last, driver.now);
   driver.Execute();
   ASSERT_TRUE(cancelled.has_value());
   EXPECT_EQ(cancelled->slot, 0u);
   EXPECT_EQ(cancelled->epoch, 2u);
-  EXPECT_TRUE(driver.engine.idle());
+  EXPECT_TRUE(driver.fleet.idle());
 }
 
 TEST(EngineTest, AnIdThatRunsAlreadyIsRefusedAndFreeAfterwards) {
@@ -401,7 +401,7 @@ TEST(EngineTest, DrainingRefusesTheNewAndFinishesTheRunning) {
   driver.Start();
   const CallId running = driver.Send(driver.Request(Prompt(4), 20));
   const CallId queued = driver.Send(driver.Request(Prompt(5), 20));
-  driver.engine.Drain();
+  driver.fleet.Drain();
   const CallId refused = driver.Send(driver.Request(Prompt(6), 20));
   EXPECT_EQ(driver.calls[refused].status->code(), absl::StatusCode::kUnavailable);
   ASSERT_TRUE(driver.Run());
@@ -414,13 +414,13 @@ TEST(EngineTest, StoppingEndsEverythingWithTheCountOfWhatWasEmitted) {
   driver.Start();
   const CallId running = driver.Send(driver.Request(Prompt(4), 1000));
   for (int i = 0; i < 10; ++i) driver.Step();
-  driver.engine.Stop(driver.now);
+  driver.fleet.Stop(driver.now);
   driver.Execute();
   const CallResult& result = driver.calls[running];
   EXPECT_EQ(result.status->code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(result.emitted_tokens, static_cast<int>(result.ids.size()));
   EXPECT_GT(result.emitted_tokens, 0);
-  EXPECT_TRUE(driver.engine.idle());
+  EXPECT_TRUE(driver.fleet.idle());
 }
 
 }  // namespace

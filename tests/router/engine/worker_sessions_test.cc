@@ -25,10 +25,10 @@ void Wait(EngineDriver& driver, double seconds) {
   const double until = driver.now + seconds;
   while (driver.Step()) {
   }
-  for (double next = driver.engine.NextDeadline(); next <= until;
-       next = driver.engine.NextDeadline()) {
+  for (double next = driver.fleet.NextDeadline(); next <= until;
+       next = driver.fleet.NextDeadline()) {
     driver.now = std::max(driver.now, next);
-    driver.engine.Tick(driver.now);
+    driver.fleet.Tick(driver.now);
     driver.Execute();
     while (driver.Step()) {
     }
@@ -36,7 +36,7 @@ void Wait(EngineDriver& driver, double seconds) {
   driver.now = std::max(driver.now, until);
 }
 
-const WorkerSessions& Workers(const EngineDriver& driver) { return driver.engine.workers(); }
+const WorkerSessions& Workers(const EngineDriver& driver) { return driver.engine().workers(); }
 
 GenerationRequest Sampled(const EngineDriver& driver) {
   GenerationRequest request = driver.Request({1, 2, 3}, 30);
@@ -62,7 +62,7 @@ TEST(WorkerSessionsTest, RowsGoInlineBetweenHosts) {
   EXPECT_TRUE(Says(driver, "shm is not possible: the workers are on two machines"));
   const CallResult result = driver.Generate(Sampled(driver));
   EXPECT_GT(result.completion->speculation().num_accepted_tokens(), 0);
-  EXPECT_EQ(driver.engine.counts().ring_errors, 0u);
+  EXPECT_EQ(driver.engine().counts().ring_errors, 0u);
 }
 
 TEST(WorkerSessionsTest, ATransportThatFailsIsFollowedByTheNext) {
@@ -270,13 +270,13 @@ TEST(WorkerSessionsTest, OtherNumericsAreSaid) {
 TEST(WorkerSessionsTest, AWorkerThatIsNotThereYetIsTriedAgainAndSaidOnce) {
   EngineDriver driver;
   driver.verifier_alive = false;
-  driver.engine.Start(driver.now);
+  driver.Begin();
   driver.Execute();
   const double start = driver.now;
   int attempts = 0;
   while (driver.now < start + 10) {
-    driver.now = driver.engine.NextDeadline();
-    driver.engine.Tick(driver.now);
+    driver.now = driver.fleet.NextDeadline();
+    driver.fleet.Tick(driver.now);
     driver.Execute();
     while (driver.Step()) {
     }
@@ -295,7 +295,7 @@ TEST(WorkerSessionsTest, AWorkerThatIsNotThereYetIsTriedAgainAndSaidOnce) {
 
 TEST(WorkerSessionsTest, AWorkerThatAcceptsAndSaysNothingIsDropped) {
   EngineDriver driver;
-  driver.engine.Start(driver.now);
+  driver.Begin();
   driver.Execute();
   driver.to_drafter.clear();
   while (driver.Step()) {
@@ -368,7 +368,7 @@ TEST(WorkerSessionsTest, TimeThatTheRouterSleptIsNotHeldAgainstTheWorkers) {
   driver.Start();
   driver.answers_pings = false;
   driver.now += 60;
-  driver.engine.Tick(driver.now);
+  driver.fleet.Tick(driver.now);
   driver.Execute();
   EXPECT_TRUE(Workers(driver).ready(kVerifierPeer));
   Wait(driver, 4);
@@ -380,8 +380,8 @@ TEST(WorkerSessionsTest, EverySessionHasATokenOfItsOwnAndPingsRenewIt) {
   options.workers.first_session_token = 1000;
   EngineDriver driver(options);
   std::map<Worker, uint64_t> attached;
-  driver.engine.Start(driver.now);
-  EngineCommands commands = driver.engine.TakeCommands();
+  driver.Begin();
+  EngineCommands commands = driver.fleet.TakeCommands();
   for (const EngineCommand& command : commands) {
     if (const auto* send = std::get_if<SendToVerifier>(&command)) {
       attached[Worker::kVerifier] = send->command.attach().session_token();
@@ -393,8 +393,8 @@ TEST(WorkerSessionsTest, EverySessionHasATokenOfItsOwnAndPingsRenewIt) {
   EXPECT_EQ(attached[Worker::kDrafter], 1002u);
   v1::VerifierReply reply;
   *reply.mutable_attach() = driver.verifier.Attached();
-  driver.engine.OnVerifierReply(1, reply, driver.now);
-  commands = driver.engine.TakeCommands();
+  driver.fleet.OnVerifierReply(1, reply, driver.now);
+  commands = driver.fleet.TakeCommands();
   const auto ping = std::find_if(commands.begin(), commands.end(), [](const auto& command) {
     return std::holds_alternative<SendPing>(command);
   });

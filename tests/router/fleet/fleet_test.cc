@@ -401,7 +401,7 @@ TEST(FleetTest, GivesUpOnceNothingWaitsForAVerifierThatCameBackAsAnother) {
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
   ASSERT_TRUE(driver.gave_up.has_value());
-  EXPECT_NE(driver.gave_up->message().find("not the one"), std::string::npos);
+  EXPECT_NE(driver.gave_up->message().find("no worker pod is the one that was served"), std::string::npos);
 }
 
 TEST(FleetTest, WeightsAreThoseOfTheFirstPodThatSays) {
@@ -512,7 +512,7 @@ TEST(FleetTest, ANewPodTakesWhatWaits) {
   driver.List({"a"});
   const CallId first = driver.Send(driver.Request(Prompt(0), 300));
   const CallId second = driver.Send(driver.Request(Prompt(1), 20));
-  EXPECT_EQ(driver.fleet.engine(0).num_queued(), 1);
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
   driver.Pod("b");
   driver.fleet.SetPods({FleetDriver::Spec("a"), FleetDriver::Spec("b")}, driver.now);
   driver.Execute();

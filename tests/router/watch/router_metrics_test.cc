@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "services/router/engine/engine.h"
+#include "services/router/fleet/fleet.h"
 #include "tests/metrics/exposition.h"
 #include "tests/router/engine_driver.h"
 
@@ -52,7 +52,7 @@ struct Served {
   }
 
   Exposition Read() {
-    metrics.Refresh(StateOf(driver.engine));
+    metrics.Refresh(driver.fleet.State());
     return testing::ReadExposition(metrics.registry().Serialize());
   }
 
@@ -157,7 +157,7 @@ TEST(RouterMetricsTest, TransportsThatWorkersRefuseOrCannotShareAreCounted) {
   }
   driver.drafter.options.device_uuid = "GPU-2";
   driver.Start();
-  metrics.Refresh(StateOf(driver.engine));
+  metrics.Refresh(driver.fleet.State());
   const Exposition series = testing::ReadExposition(metrics.registry().Serialize());
   const auto refusals = [&](const std::string& transport, const std::string& worker) {
     return series.at("tandem_ring_refusals_total{model=\"toy\",transport=\"" + transport +

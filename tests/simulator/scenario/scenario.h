@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "services/router/engine/engine.h"
+#include "services/router/engine/engine_options.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/simulator/scenario/toy_pair.h"
 

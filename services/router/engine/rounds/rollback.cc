@@ -1,89 +1,99 @@
-// The rollbacks of slots: when a drafter is told to drop rows of draft tokens, and how.
+#include "services/router/engine/rounds/rollback.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/router/engine/engine.h"
+#include "common/status.h"
 
 namespace tandem {
+namespace {
 
-std::vector<uint32_t> Engine::DueRollbacks(PeerId id) const {
+// Slots with a proposal of the peer's current session that waits for its verdict, by slot id.
+std::vector<bool> AwaitingVerdict(const RoundState& state, const WorkerPeer& peer) {
+  std::vector<bool> awaiting(state.slots.size());
+  const auto note = [&](uint32_t slot_id, const Proposal& proposal) {
+    if (state.slots.Find(slot_id, proposal.serial) == nullptr) return;
+    if (proposal.session == peer.session()) awaiting[slot_id] = true;
+  };
+  for (const Cohort& cohort : state.cohorts) {
+    for (uint32_t slot_id = 0; slot_id < cohort.proposals.size(); ++slot_id) {
+      note(slot_id, cohort.proposals[slot_id]);
+    }
+  }
+  if (!state.verify.has_value()) return awaiting;
+  for (const VerifyBatch::Item& item : state.verify->items) note(item.slot, item.proposal);
+  return awaiting;
+}
+
+}  // namespace
+
+std::vector<uint32_t> DueRollbacks(const RoundState& state, PeerId id) {
   std::vector<uint32_t> due;
   // The verifier drops the rows of rejected tokens itself.
   if (id == kVerifierPeer) return due;
-  const WorkerPeer& peer = peers_[id];
-  for (uint32_t slot_id = 0; slot_id < slots_.size(); ++slot_id) {
+  const WorkerPeer& peer = state.slots.peer(id);
+  for (uint32_t slot_id = 0; slot_id < state.slots.size(); ++slot_id) {
     if (peer.num_extra_rows(slot_id) > 0) due.push_back(slot_id);
   }
   if (due.empty()) return due;
-  const std::vector<bool> awaiting = AwaitingVerdict(peer);
+  const std::vector<bool> awaiting = AwaitingVerdict(state, peer);
   std::erase_if(due, [&](uint32_t slot_id) { return awaiting[slot_id]; });
   return due;
 }
 
-std::vector<bool> Engine::AwaitingVerdict(const WorkerPeer& peer) const {
-  std::vector<bool> awaiting(slots_.size());
-  const auto note = [&](uint32_t slot_id, const Draft& draft) {
-    const Sequence* sequence = slots_[slot_id].sequence.get();
-    if (sequence == nullptr || draft.serial != sequence->serial) return;
-    if (draft.session == peer.session()) awaiting[slot_id] = true;
-  };
-  for (const Cohort& cohort : cohorts_) {
-    for (uint32_t slot_id = 0; slot_id < cohort.drafts.size(); ++slot_id) {
-      note(slot_id, cohort.drafts[slot_id]);
-    }
-  }
-  if (!verify_.has_value()) return awaiting;
-  for (const VerifyBatch::Item& item : verify_->items) note(item.slot, item.draft);
-  return awaiting;
-}
-
-std::optional<v1::UpdateSlots> Engine::TakeUpdates(PeerId id, bool rides) {
-  WorkerPeer& peer = peers_[id];
+std::optional<v1::UpdateSlots> TakeUpdates(RoundState& state, PeerId id, bool rides) {
+  WorkerPeer& peer = state.slots.peer(id);
   v1::UpdateSlots updates;
-  for (uint32_t slot_id : DueRollbacks(id)) {
+  for (const uint32_t slot_id : DueRollbacks(state, id)) {
     if (!rides && peer.num_extra_pages(slot_id) == 0) continue;
     const uint32_t num_rows = peer.num_extra_rows(slot_id);
-    *updates.add_rollbacks() = peer.RollBack(slot_id, *slots_[slot_id].sequence);
-    ++counts_.rollbacks[KindOf(id)];
-    counts_.rolled_back_rows[KindOf(id)] += num_rows;
-    LogSlot(LogLine::Level::kDebug, slot_id,
-            absl::StrCat(WorkerName(KindOf(id)), ": rolls slot ", slot_id, ", epoch ",
-                         peer.slot(slot_id).epoch, ", back by ", num_rows, " rows to ",
-                         peer.slot(slot_id).cached_len));
+    *updates.add_rollbacks() = peer.RollBack(slot_id, *state.slots[slot_id].sequence);
+    ++state.out.counts.rollbacks[KindOf(id)];
+    state.out.counts.rolled_back_rows[KindOf(id)] += num_rows;
+    state.out.LogSlot(state.slots, LogLine::Level::kDebug, slot_id,
+                      absl::StrCat(WorkerName(KindOf(id)), ": rolls slot ", slot_id, ", epoch ",
+                                   peer.slot(slot_id).epoch, ", back by ", num_rows, " rows to ",
+                                   peer.slot(slot_id).cached_len));
   }
   peer.TakeCloses(&updates);
   if (updates.rollbacks().empty() && updates.closes().empty()) return std::nullopt;
   return updates;
 }
 
-void Engine::SendUpdates(PeerId id) {
-  if (!workers_.ready(id)) return;
-  std::optional<v1::UpdateSlots> updates = TakeUpdates(id, /*rides=*/false);
+void SendUpdates(RoundState& state, PeerId id) {
+  if (!state.workers.ready(id)) return;
+  std::optional<v1::UpdateSlots> updates = TakeUpdates(state, id, /*rides=*/false);
   if (!updates.has_value()) return;
   const auto send = [&](auto command) {
-    command.command.set_id(workers_.NextCommandId());
+    command.command.set_id(state.workers.NextCommandId());
     *command.command.mutable_update_slots() = *std::move(updates);
-    commands_.push_back(std::move(command));
+    state.out.commands.push_back(std::move(command));
   };
   if (id == kVerifierPeer) {
-    send(SendToVerifier{peers_[id].session(), {}});
+    send(SendToVerifier{state.slots.peer(id).session(), {}});
   } else {
-    send(SendToDrafter{peers_[id].session(), {}});
+    send(SendToDrafter{state.slots.peer(id).session(), {}});
   }
 }
 
-std::string Engine::TakeRollbacks(PeerId id, const v1::UpdateSlotsReply& reply) {
-  for (const v1::SlotState& state : reply.rollbacks()) {
-    if (state.slot() >= slots_.size()) {
-      return absl::StrCat("answered a rollback of slot ", state.slot(), " of ", slots_.size());
+absl::Status CheckRollbacks(const RoundState& state, const v1::UpdateSlotsReply& reply) {
+  for (const v1::SlotState& slot : reply.rollbacks()) {
+    if (slot.slot() >= state.slots.size()) {
+      return Internal(
+          absl::StrCat("answered a rollback of slot ", slot.slot(), " of ", state.slots.size()));
     }
-    const Sequence* sequence = slots_[state.slot()].sequence.get();
-    if (sequence == nullptr) continue;  // cancelled or preempted meanwhile
-    const absl::Status status = peers_[id].OnRolledBack(state, *sequence);
-    if (!status.ok()) return std::string(status.message());
+    TANDEM_RETURN_IF_ERROR(state.slots.drafter().CheckRolledBack(slot));
   }
-  return "";
+  return absl::OkStatus();
+}
+
+void TakeRollbacks(RoundState& state, const v1::UpdateSlotsReply& reply) {
+  for (const v1::SlotState& slot : reply.rollbacks()) {
+    const Sequence* sequence = state.slots[slot.slot()].sequence.get();
+    if (sequence == nullptr) continue;  // cancelled or preempted meanwhile
+    state.slots.drafter().OnRolledBack(slot, *sequence);
+  }
 }
 
 }  // namespace tandem

@@ -1,0 +1,116 @@
+#include "proto/worker_replies.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+template <typename... Parts>
+absl::Status Broken(const Parts&... parts) {
+  return Internal(absl::StrCat(parts...));
+}
+
+// Returns true if every token is the child of the token before it. An empty list means a chain.
+bool IsChain(const v1::ProposeResult& result) {
+  if (result.parents().empty()) return true;
+  if (result.parents_size() != result.draft_token_ids_size()) return false;
+  for (int i = 0; i < result.parents_size(); ++i) {
+    if (result.parents(i) != i - 1) return false;
+  }
+  return true;
+}
+
+bool IsToken(int64_t id, uint32_t vocabulary_size) { return id >= 0 && id < vocabulary_size; }
+
+absl::Status CheckSlot(uint32_t sent, const v1::SlotState& state) {
+  if (state.slot() == sent) return absl::OkStatus();
+  return Broken("answered slot ", sent, " with slot ", state.slot());
+}
+
+absl::Status CheckCachedTokens(uint32_t num_cached, uint32_t num_sent) {
+  if (num_cached <= num_sent) return absl::OkStatus();
+  return Broken("took ", num_cached, " rows from its prefix cache of ", num_sent);
+}
+
+absl::Status CheckSampled(const SentVerify& sent, const v1::VerifyResult& result,
+                          uint32_t vocabulary_size) {
+  if (!IsToken(result.next_token_id(), vocabulary_size)) {
+    return Broken("sampled token ", result.next_token_id(), " of a vocabulary of ",
+                  vocabulary_size);
+  }
+  const uint32_t num_tokens = result.num_accepted() + 1;
+  if (sent.wants_logprobs && result.logprobs_size() != static_cast<int>(num_tokens)) {
+    return Broken("gave ", result.logprobs_size(), " logprobs for ", num_tokens, " tokens");
+  }
+  for (const v1::AuditSample& sample : result.audit()) {
+    TANDEM_RETURN_IF_ERROR(CheckAuditSample(sample));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// The comparisons are written so that NaN fails.
+absl::Status CheckAuditSample(const v1::AuditSample& sample) {
+  if (!(sample.uniform() >= 0 && sample.uniform() <= 1)) {
+    return InvalidArgument(absl::StrCat("audit.uniform: got ", sample.uniform(), ", want [0, 1]"));
+  }
+  if (!(std::abs(sample.draft_mode_excess()) <= 1)) {
+    return InvalidArgument(absl::StrCat("audit.draft_mode_excess: got ", sample.draft_mode_excess(),
+                                        ", want [-1, 1]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNumResults(size_t num_items, int num_results) {
+  if (num_results == static_cast<int>(num_items)) return absl::OkStatus();
+  return Broken("answered ", num_items, " items with ", num_results);
+}
+
+absl::Status CheckProposeResult(const SentPropose& sent, const v1::ProposeResult& result,
+                                uint32_t vocabulary_size) {
+  const v1::SlotState& state = result.state();
+  TANDEM_RETURN_IF_ERROR(CheckSlot(sent.slot, state));
+  if (state.code() != v1::WORKER_CODE_OK) return absl::OkStatus();
+  const int num_drafted = result.draft_token_ids_size();
+  if (num_drafted > static_cast<int>(sent.draft_length) || !IsChain(result)) {
+    return Broken("drafted ", num_drafted, " tokens where a chain of at most ", sent.draft_length,
+                  " was asked for");
+  }
+  for (const int32_t id : result.draft_token_ids()) {
+    if (IsToken(id, vocabulary_size)) continue;
+    return Broken("drafted token ", id, " of a vocabulary of ", vocabulary_size);
+  }
+  if (state.cached_len() < sent.end || state.cached_len() > sent.end + sent.draft_length) {
+    return Broken("holds ", state.cached_len(), " rows where ", sent.end, " were sent");
+  }
+  return CheckCachedTokens(result.num_cached_tokens(), sent.end - sent.begin);
+}
+
+absl::Status CheckVerifyResult(const SentVerify& sent, const v1::VerifyResult& result,
+                               uint32_t vocabulary_size) {
+  const v1::SlotState& state = result.state();
+  TANDEM_RETURN_IF_ERROR(CheckSlot(sent.slot, state));
+  if (state.code() != v1::WORKER_CODE_OK) return absl::OkStatus();
+  const uint32_t num_accepted = result.num_accepted();
+  if (num_accepted > sent.num_drafted || (num_accepted > 0 && !result.ring_error().empty())) {
+    return Broken("accepted ", num_accepted, " of ", sent.num_drafted, " drafts");
+  }
+  if (state.cached_len() != sent.end + num_accepted) {
+    return Broken("holds ", state.cached_len(), " rows where ", sent.end + num_accepted,
+                  " were expected");
+  }
+  TANDEM_RETURN_IF_ERROR(CheckCachedTokens(result.num_cached_tokens(), sent.end - sent.begin));
+  return sent.sample ? CheckSampled(sent, result, vocabulary_size) : absl::OkStatus();
+}
+
+bool AnswersItem(const SentPropose& sent, const v1::LogProbChunk& chunk) {
+  return sent.ring.has_value() && sent.ring->entry() == chunk.ring().entry() &&
+         sent.ring->sequence() == chunk.ring().sequence() &&
+         sent.ring->ring_epoch() == chunk.ring().ring_epoch() && chunk.rows() <= sent.draft_length;
+}
+
+}  // namespace tandem

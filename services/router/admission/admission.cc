@@ -1,0 +1,296 @@
+#include "services/router/admission/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
+#include "common/status.h"
+
+namespace tandem {
+namespace {
+
+// Orders of replays begin here: replays are the youngest of all.
+constexpr uint64_t kReplayOrder = uint64_t{1} << 63;
+// Weight of the newest request in the mean service time.
+constexpr double kServiceShare = 0.1;
+
+// Seconds between two checks of what waits.
+double CheckSeconds(double verifier_timeout_seconds) {
+  return std::clamp(verifier_timeout_seconds / 4, 0.01, 1.0);
+}
+
+absl::Status VerifiersGone(size_t num_pods, double seconds) {
+  return Unavailable(absl::StrCat(num_pods == 1 ? "the verifier has" : "all verifiers have",
+                                  " been gone for more than ", seconds, " s"));
+}
+
+}  // namespace
+
+Admission::Admission(const EngineOptions& options, const Tokenizer* tokenizer,
+                     EngineObserver* observer, uint64_t turn)
+    : options_(options),
+      tokenizer_(tokenizer),
+      observer_(observer),
+      replays_(tokenizer),
+      turn_(turn) {}
+
+// ---------------------------------------------------------------- refusals
+
+std::optional<Refusal> Admission::RefusesAll(const PodsView& view, double now) const {
+  if (view.pods.empty()) return Refusal{Unavailable("no worker pod is known yet"), 1000};
+  if (draining_) {
+    return Refusal{
+        Unavailable("the server is draining: it finishes what runs and takes nothing new")};
+  }
+  if (!view.serves && now - view.down_since >= options_.verifier_timeout_seconds) {
+    return Refusal{VerifiersGone(view.pods.size(), options_.verifier_timeout_seconds), 1000};
+  }
+  // Whatever waits would run already if there were a slot for it. With no queue at all, only Next
+  // tells.
+  if (options_.max_queue > 0 && waiting_.size() >= options_.max_queue) return QueueIsFull(view);
+  return std::nullopt;
+}
+
+Refusal Admission::QueueIsFull(const PodsView& view) const {
+  size_t num_slots = 0;
+  for (const PodView& pod : view.pods) num_slots += pod.num_slots;
+  const double rounds = static_cast<double>(waiting_.size() + 1) /
+                        static_cast<double>(std::max<size_t>(1, num_slots));
+  return {ResourceExhausted(absl::StrCat("the queue is full: ", options_.max_queue,
+                                         " requests wait (--max-queue)")),
+          static_cast<int>(std::clamp(1000 * rounds * mean_service_seconds_, 100.0, 10000.0))};
+}
+
+absl::Status Admission::CheckRequest(const GenerationRequest& request, uint64_t capacity,
+                                     double now) const {
+  if (request_ids_.contains(request.request_id)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("request_id: ", QuotedShort(request.request_id),
+                     " is running; allowed: one that is not, or empty for a new one"));
+  }
+  if (quarantine_.Has(request.prompt_token_ids, now)) {
+    return FailedPrecondition(
+        absl::StrCat("quarantined: the verifier died ", options_.max_lost_rounds,
+                     " times in a row while computing this prompt; it is refused for ",
+                     Quarantine::kSeconds, " s"));
+  }
+  if (capacity > 0 && request.prompt_token_ids.size() + 1 > capacity) {
+    return ResourceExhausted(absl::StrCat(
+        "prompt: ", request.prompt_token_ids.size(), " tokens; allowed: ", capacity - 1,
+        ", which is what the KV cache holds with one token more (--kv-cache-bytes)"));
+  }
+  return absl::OkStatus();
+}
+
+void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& view, double now) {
+  if (const std::optional<Refusal> refusal = RefusesAll(view, now)) {
+    commands_.push_back(FinishCall{call, refusal->status, 0, refusal->retry_milliseconds});
+    return;
+  }
+  const uint64_t capacity = view.LargestCapacity();
+  if (absl::Status status = CheckRequest(request, capacity, now); !status.ok()) {
+    commands_.push_back(FinishCall{call, status, 0, 0});
+    return;
+  }
+  if (capacity > 0) {
+    request.max_tokens = static_cast<int32_t>(
+        std::min<uint64_t>(request.max_tokens, capacity - request.prompt_token_ids.size()));
+  }
+  request.open.set_audit(request.needs_draft_log_probs() && !request.seed_given &&
+                         request.open.lenience() == 1 && IsAudited(options_, call));
+  request_ids_.insert(request.request_id);
+  const double arrived_at = request.arrived_at > 0 ? request.arrived_at : now;
+  auto sequence = std::make_unique<Sequence>(call, std::move(request), arrived_at, tokenizer_);
+  sequence->homeless_since = now;
+  BeginChecks(now);
+  waiting_.push_back(std::move(sequence));
+}
+
+void Admission::RefuseOverflow(const PodsView& view) {
+  if (waiting_.size() <= options_.max_queue) return;
+  const std::unique_ptr<Sequence> refused = std::move(waiting_.back());
+  waiting_.pop_back();
+  Forget(*refused);
+  const Refusal refusal = QueueIsFull(view);
+  commands_.push_back(FinishCall{refused->call, refusal.status, 0, refusal.retry_milliseconds});
+}
+
+// ---------------------------------------------------------------- what waits
+
+std::unique_ptr<Sequence> Admission::TakeBack(CallId call) {
+  for (Waiting* list : {&moving_, &waiting_}) {
+    const auto it = std::find_if(list->begin(), list->end(),
+                                 [call](const auto& sequence) { return sequence->call == call; });
+    if (it == list->end()) continue;
+    std::unique_ptr<Sequence> sequence = std::move(*it);
+    list->erase(it);
+    return sequence;
+  }
+  return nullptr;
+}
+
+void Admission::Return(std::unique_ptr<Sequence> sequence, double now) {
+  if (sequence->is_replay()) {
+    if (!draining_) replays_.Return(std::move(sequence));
+    return;
+  }
+  BeginChecks(now);
+  sequence->homeless_since = now;
+  const auto place = std::find_if(
+      moving_.begin(), moving_.end(),
+      [&](const std::unique_ptr<Sequence>& other) { return other->order > sequence->order; });
+  moving_.insert(place, std::move(sequence));
+}
+
+void Admission::BeginChecks(double now) {
+  if (num_waiting() == 0) check_at_ = now + CheckSeconds(options_.verifier_timeout_seconds);
+}
+
+bool Admission::MayRunSomewhere(const PodsView& view, const Sequence& sequence) const {
+  const uint64_t largest = view.LargestCapacity();
+  return std::any_of(view.pods.begin(), view.pods.end(),
+                     [&](const PodView& pod) { return MayRun(pod, sequence, largest); });
+}
+
+void Admission::Check(const PodsView& view, double now) {
+  const double limit = options_.verifier_timeout_seconds;
+  for (Waiting* list : {&moving_, &waiting_}) {
+    for (std::unique_ptr<Sequence>& sequence : *list) {
+      if (MayRunSomewhere(view, *sequence)) {
+        sequence->homeless_since = now;
+        continue;
+      }
+      const bool all_gone = !view.serves && now - view.down_since >= limit;
+      if (!all_gone && now - sequence->homeless_since < limit) continue;
+      End(*sequence,
+          all_gone ? VerifiersGone(view.pods.size(), limit)
+                   : Unavailable(absl::StrCat(
+                         "no verifier that could go on has served for more than ", limit, " s")));
+      sequence.reset();
+    }
+    std::erase(*list, nullptr);
+  }
+  check_at_ =
+      num_waiting() > 0 ? now + CheckSeconds(limit) : std::numeric_limits<double>::infinity();
+}
+
+// ---------------------------------------------------------------- placing
+
+std::unique_ptr<Sequence> Admission::Admit(std::unique_ptr<Sequence> sequence, double now) {
+  if (sequence->order > 0) return sequence;
+  sequence->order = ++last_order_ + (sequence->is_replay() ? kReplayOrder : 0);
+  sequence->account.Admitted(now);
+  if (!sequence->is_replay()) observer_->OnAdmitted(now - sequence->account.arrived_at());
+  return sequence;
+}
+
+std::optional<Admission::Placement> Admission::Next(const PodsView& view,
+                                                    const std::vector<size_t>& candidates,
+                                                    double now) {
+  if (num_waiting() == 0) return NextReplay(view, candidates, now);
+  // Pods that nothing older waits for.
+  std::vector<bool> is_free(view.pods.size());
+  size_t num_free = 0;
+  for (const size_t pod : candidates) {
+    const PodRoom& room = view.pods[pod].room;
+    is_free[pod] = view.pods[pod].open && room.takes && room.num_free_slots > 0;
+    num_free += is_free[pod] ? 1 : 0;
+  }
+  const uint64_t largest = num_free > 0 ? view.LargestCapacity() : 0;
+  for (Waiting* list : {&moving_, &waiting_}) {
+    for (auto it = list->begin(); it != list->end() && num_free > 0; ++it) {
+      const Sequence& sequence = **it;
+      // While a pod serves that keeps the numerics, no other one may take the stream.
+      const bool must_keep =
+          std::any_of(view.pods.begin(), view.pods.end(), [&](const PodView& pod) {
+            return MayRun(pod, sequence, largest) && KeepsNumerics(pod, sequence);
+          });
+      std::vector<bool> may_take(view.pods.size());
+      for (const size_t index : candidates) {
+        const PodView& pod = view.pods[index];
+        may_take[index] = is_free[index] && MayRun(pod, sequence, largest) &&
+                          WasHeardSince(pod, sequence) &&
+                          (!must_keep || KeepsNumerics(pod, sequence));
+      }
+      if (const auto pod = PlaceRequest(view.pods, may_take, sequence.committed_len(), turn_)) {
+        ++turn_;
+        Placement placement{*pod, Admit(std::move(*it), now)};
+        list->erase(it);
+        return placement;
+      }
+      // It waits for these pods, and younger requests do not pass it there.
+      for (const size_t pod : candidates) {
+        if (!may_take[pod]) continue;
+        is_free[pod] = false;
+        --num_free;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Admission::Placement> Admission::NextReplay(const PodsView& view,
+                                                          const std::vector<size_t>& candidates,
+                                                          double now) {
+  if (replays_.empty()) return std::nullopt;
+  for (const size_t index : candidates) {
+    const PodView& pod = view.pods[index];
+    if (!pod.open || pod.draining || !pod.room.empty) continue;
+    if (std::unique_ptr<Sequence> replay = replays_.Take(pod.numerics_id)) {
+      return Placement{index, Admit(std::move(replay), now)};
+    }
+  }
+  return std::nullopt;
+}
+
+// ---------------------------------------------------------------- ends
+
+void Admission::TakeReport(PodReport report, double now) {
+  switch (report.kind) {
+    case PodReport::Kind::kFinished:
+      return OnFinished(*report.sequence, report.status, now);
+    case PodReport::Kind::kPreempted:
+      return Return(std::move(report.sequence), now);
+    case PodReport::Kind::kSuspect:
+      return OnSuspect(*report.sequence, now);
+  }
+}
+
+void Admission::OnFinished(const Sequence& sequence, const absl::Status& status, double now) {
+  if (sequence.is_replay()) return;
+  End(sequence, status);
+  if (!status.ok()) return;
+  const double service_seconds = now - sequence.account.admitted_at();
+  mean_service_seconds_ += kServiceShare * (service_seconds - mean_service_seconds_);
+  if (!draining_ && IsAudited(options_, sequence.call)) replays_.Push(sequence);
+}
+
+void Admission::OnSuspect(const Sequence& sequence, double now) {
+  quarantine_.Add(sequence.prefix_hash(sequence.prompt_len()), now);
+  if (sequence.is_replay()) return;
+  End(sequence, FailedPrecondition(absl::StrCat("quarantined: the verifier died ",
+                                                sequence.faults.verifiers_lost(),
+                                                " times in a row while computing this request")));
+}
+
+void Admission::End(const Sequence& sequence, const absl::Status& status) {
+  commands_.push_back(
+      FinishCall{sequence.call, status, sequence.output.num_tokens(), 0, sequence.last_slot});
+  Forget(sequence);
+  ++num_finished_;
+}
+
+void Admission::Drain() {
+  draining_ = true;
+  replays_.Clear();
+}
+
+void Admission::EndAll(const absl::Status& status) {
+  for (Waiting* list : {&moving_, &waiting_}) {
+    for (const std::unique_ptr<Sequence>& sequence : *list) End(*sequence, status);
+    list->clear();
+  }
+}
+
+}  // namespace tandem

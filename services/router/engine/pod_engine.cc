@@ -1,0 +1,355 @@
+#include "services/router/engine/pod_engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "services/router/engine/rounds/invariants.h"
+#include "services/router/engine/rounds/propose.h"
+#include "services/router/engine/rounds/rollback.h"
+#include "services/router/engine/rounds/verify.h"
+#include "services/router/engine/worker_text.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kWrongAnswer[] = "it answered a command with something else";
+
+double Bounded(double seconds, double limit) {
+  return seconds > 0 ? std::min(seconds, limit) : 0.0;  // NaN becomes 0
+}
+
+// Bounds the times that a worker states for a batch by the time since the event that the batch
+// follows from. The times may be longer than since the batch was known to be sent: where cores are
+// few, a worker takes the router's core as soon as it has the batch.
+template <typename Reply>
+void BoundTimes(double longest, Reply* reply) {
+  reply->set_compute_seconds(Bounded(reply->compute_seconds(), longest));
+  reply->set_transfer_seconds(Bounded(reply->transfer_seconds(), longest));
+}
+
+// Returns true if the reply answers the batch under way.
+template <typename OptionalBatch, typename Reply>
+bool Answers(const OptionalBatch& batch, SessionId session, const Reply& reply) {
+  return batch.has_value() && batch->session == session && batch->id == reply.id();
+}
+
+}  // namespace
+
+PodEngine::PodEngine(PodId id, const EngineOptions& options, const Tokenizer* tokenizer,
+                     EngineObserver* observer, AuditMonitor* audit)
+    : id_(id), state_(options, tokenizer, observer, audit) {}
+
+// ---------------------------------------------------------------- settle: workers' replies
+
+void PodEngine::Start(double now) {
+  verifier_down_since_ = now;
+  state_.workers.Start(now);
+}
+
+void PodEngine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) {
+  if (!state_.workers.IsCurrent(kDrafterPeer, session)) return;
+  const bool of_batch = Answers(state_.propose, session, reply);
+  if (of_batch != reply.has_propose() && !reply.has_log_prob_chunk() && !reply.has_error()) {
+    // The batch would wait for the right answer forever.
+    state_.workers.Drop(kDrafterPeer, SessionChange::kProtocolError, kWrongAnswer, now);
+    return DrainSessionEvents(now);
+  }
+  if (of_batch && reply.has_propose()) {
+    v1::ProposeReply& propose = *reply.mutable_propose();
+    BoundTimes(now - state_.propose->begun_at, &propose);
+    propose.set_catch_up_seconds(Bounded(propose.catch_up_seconds(), propose.compute_seconds()));
+  }
+  if (!state_.workers.OnDraftReply(session, reply, now)) {
+    switch (reply.kind_case()) {
+      case v1::DraftReply::kPropose:
+        if (of_batch) OnPropose(state_, reply.propose(), now);
+        break;
+      case v1::DraftReply::kLogProbChunk:
+        if (of_batch) ForwardLogProbs(state_, reply.mutable_log_prob_chunk(), now);
+        break;
+      case v1::DraftReply::kUpdateSlots:
+        if (absl::Status status = CheckRollbacks(state_, reply.update_slots()); status.ok()) {
+          TakeRollbacks(state_, reply.update_slots());
+        } else {
+          DropForBrokenRule(state_, kDrafterPeer, status, now);
+        }
+        break;
+      case v1::DraftReply::kError:
+        OnCommandRefused(kDrafterPeer, of_batch, reply.error(), now);
+        break;
+      default:
+        break;
+    }
+  }
+  DrainSessionEvents(now);
+}
+
+void PodEngine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now) {
+  if (!state_.workers.IsCurrent(kVerifierPeer, session)) return;
+  const bool of_batch = Answers(state_.verify, session, reply);
+  if (of_batch != reply.has_verify() && !reply.has_error()) {
+    state_.workers.Drop(kVerifierPeer, SessionChange::kProtocolError, kWrongAnswer, now);
+    return DrainSessionEvents(now);
+  }
+  if (of_batch && reply.has_verify()) {
+    BoundTimes(now - state_.verify->begun_at, reply.mutable_verify());
+  }
+  if (!state_.workers.OnVerifierReply(session, reply, now)) {
+    if (reply.has_verify() && of_batch) OnVerify(state_, *reply.mutable_verify(), now);
+    if (reply.has_error()) OnCommandRefused(kVerifierPeer, of_batch, reply.error(), now);
+  }
+  DrainSessionEvents(now);
+}
+
+void PodEngine::OnCommandRefused(PeerId peer, bool of_batch, const v1::WorkerError& error,
+                                 double now) {
+  constexpr char kWhy[] = "it refused a command";
+  const std::string detail = WorkerText(error.message());
+  if (of_batch) {
+    state_.workers.Drop(peer, SessionChange::kProtocolError, kWhy, now, detail);
+  } else {  // about a ring that is given up already, or slots that the worker does not have
+    const std::string summary = absl::StrCat(WorkerName(KindOf(peer)), ": ", kWhy);
+    state_.out.Log(LogLine::Level::kWarning, absl::StrCat(summary, ": ", detail), summary);
+  }
+}
+
+// ---------------------------------------------------------------- settle: sessions and time
+
+void PodEngine::OnSessionLost(SessionId session, const std::string& why, double now) {
+  state_.workers.OnLost(session, WorkerText(why), now);
+  DrainSessionEvents(now);
+}
+
+void PodEngine::OnPong(SessionId session, const v1::WatchPong& pong, double now) {
+  state_.workers.OnPong(session, pong, now);
+  if (verifier_up() && session == state_.slots.verifier().session()) {
+    if (pong.has_num_open_slots()) {
+      NoteOpenSlots(state_, pong.num_open_slots());
+      reported_free_pages_ = pong.num_free_pages();
+    }
+    // Nobody waits for a replay, and a verifier that was told to stop should not either.
+    if (const auto replay = state_.slots.SlotOfReplay();
+        replay.has_value() && state_.workers.draining(kVerifierPeer)) {
+      state_.out.ReportPreempted(state_.slots.Vacate(*replay));
+    }
+  }
+  CheckOwedAnswer(session, pong, now);
+  DrainSessionEvents(now);
+}
+
+void PodEngine::CheckOwedAnswer(SessionId session, const v1::WatchPong& pong, double now) {
+  const double limit = state_.options.workers.heartbeat_timeout_seconds;
+  const auto owes_answer = [&](auto& batch) {
+    if (!batch.has_value() || batch->session != session || !batch->sent) return false;
+    if (pong.computing()) {
+      batch->idle_since = 0;
+    } else if (batch->idle_since == 0) {
+      batch->idle_since = now;
+    }
+    return batch->idle_since > 0 && limit > 0 && now - batch->idle_since >= limit;
+  };
+  std::optional<PeerId> hung;
+  if (owes_answer(state_.verify)) hung = kVerifierPeer;
+  if (owes_answer(state_.propose)) hung = kDrafterPeer;
+  if (!hung.has_value()) return;
+  state_.workers.Drop(*hung, SessionChange::kHung,
+                      absl::StrCat("it answers pings, but not a batch, for ", limit, " s"), now);
+}
+
+void PodEngine::Tick(double now) {
+  state_.workers.Tick(now);
+  DrainSessionEvents(now);
+  const double drafter_limit = state_.options.drafter_timeout_seconds;
+  if (state_.propose.has_value() && now - state_.propose->sent_at >= drafter_limit) {
+    state_.workers.Drop(kDrafterPeer, SessionChange::kTimeout,
+                        absl::StrCat("no drafts within ", drafter_limit, " s"), now);
+    DrainSessionEvents(now);
+  }
+  const double verifier_limit = state_.options.verifier_timeout_seconds;
+  if (verifier_up() || now - verifier_down_since_ < verifier_limit) return;
+  FinishAll(
+      Unavailable(absl::StrCat("the verifier has been gone for more than ", verifier_limit, " s")));
+}
+
+void PodEngine::DrainSessionEvents(double now) {
+  for (std::vector<SessionEvent> events = state_.workers.TakeEvents(); !events.empty();
+       events = state_.workers.TakeEvents()) {
+    for (const SessionEvent& event : events) {
+      if (event.peer == kVerifierPeer) {
+        if (event.ready) {
+          OnVerifierReady(event.session);
+        } else {
+          OnVerifierLost(state_, now);
+          verifier_down_since_ = now;
+        }
+      } else if (event.ready) {
+        state_.slots.peer(event.peer).Attach(event.session, *state_.workers.info(event.peer));
+      } else {
+        OnDrafterLost(state_);
+      }
+    }
+  }
+}
+
+void PodEngine::OnVerifierReady(SessionId session) {
+  const v1::AttachReply& info = *state_.workers.info(kVerifierPeer);
+  state_.slots.verifier().Attach(session, info);
+  state_.num_foreign_slots = 0;
+  reported_free_pages_.reset();
+  // A replay that went on with other numerics would find differences that are none.
+  if (const std::optional<uint32_t> replay = state_.slots.SlotOfReplay();
+      replay.has_value() && state_.slots[*replay].sequence->numerics_id != info.numerics_id()) {
+    state_.out.ReportPreempted(state_.slots.Vacate(*replay));
+  }
+  if (state_.slots.size() > 0) return;
+  state_.slots.Resize(std::min(state_.options.workers.max_slots, info.max_slots()));
+}
+
+// ---------------------------------------------------------------- fill
+
+PodRoom PodEngine::Room(double now) const {
+  PodRoom room;
+  const Slots& slots = state_.slots;
+  const PageBudget& pages = slots.verifier().pages();
+  if (pages.limited()) {
+    room.page_tokens = pages.page_tokens();
+    room.num_pages = pages.num_pages();
+  }
+  if (!verifier_up()) return room;
+  const auto num_running = static_cast<uint32_t>(slots.num_running());
+  room.takes = true;
+  room.idle = num_running == 0;
+  room.empty = slots.num_taken() == 0;
+  room.num_free_slots = slots.size() - num_running;
+  room.num_slots = state_.workers.info(kVerifierPeer)->max_slots();
+  room.num_open_slots = state_.num_foreign_slots + num_running;
+  if (!pages.limited()) return room;
+  // Otherwise a sequence that found no page here would be back at once.
+  room.takes = now >= state_.admit_at;
+  // Replies are newer than pongs; where nothing runs there are none.
+  if (room.idle && reported_free_pages_.has_value()) {
+    room.num_free_pages = int64_t{*reported_free_pages_};
+    return room;
+  }
+  room.num_free_pages = pages.num_free() - slots.PagesSpokenFor();
+  // A replay gives its pages up for a client.
+  if (const std::optional<uint32_t> replay = slots.SlotOfReplay()) {
+    room.num_free_pages += pages.PagesOf(slots.verifier().slot(*replay).held_len);
+  }
+  return room;
+}
+
+void PodEngine::Place(std::unique_ptr<Sequence> sequence) {
+  Slots& slots = state_.slots;
+  if (sequence->pod != id_ || !sequence->acceptance.has_value()) {
+    // What other pods showed is about their workers.
+    sequence->acceptance = state_.controller.NewEstimate(sequence->mode());
+    sequence->faults.Moved(state_.options.max_lost_rounds);
+  }
+  sequence->pod = id_;
+  const auto replay = slots.SlotOfReplay();
+  if (replay.has_value() && !sequence->is_replay()) {
+    const bool lacks_pages = slots.num_running() > 0 && !slots.HasPagesFor(*sequence);
+    if (lacks_pages || !slots.FreeSlot().has_value()) {
+      state_.out.ReportPreempted(slots.Vacate(*replay));
+    }
+  }
+  const uint32_t slot_id = *slots.FreeSlot();
+  slots.Occupy(slot_id, std::move(sequence), state_.cohorts.size());
+  state_.out.LogSlot(slots, LogLine::Level::kDebug, slot_id, "slot taken");
+}
+
+std::unique_ptr<Sequence> PodEngine::TakeBack(CallId call) {
+  const std::optional<uint32_t> slot_id = state_.slots.SlotOf(call);
+  return slot_id.has_value() ? state_.slots.Vacate(*slot_id) : nullptr;
+}
+
+std::vector<std::unique_ptr<Sequence>> PodEngine::TakeBackIf(
+    const std::function<bool(const Sequence&)>& wants) {
+  std::vector<std::unique_ptr<Sequence>> taken;
+  for (uint32_t id = 0; id < state_.slots.size(); ++id) {
+    const Sequence* sequence = state_.slots[id].sequence.get();
+    if (sequence == nullptr || sequence->is_replay() || !wants(*sequence)) continue;
+    taken.push_back(state_.slots.Vacate(id));
+  }
+  return taken;
+}
+
+void PodEngine::FinishAll(const absl::Status& status) {
+  for (uint32_t id = 0; id < state_.slots.size(); ++id) {
+    if (state_.slots[id].sequence == nullptr) continue;
+    state_.out.ReportFinished(state_.slots.Vacate(id), status);
+  }
+}
+
+// ---------------------------------------------------------------- send
+
+void PodEngine::Send(double now) {
+  if (verifier_up()) {
+    const uint32_t first = state_.next_cohort;
+    const auto num_cohorts = static_cast<uint32_t>(state_.cohorts.size());
+    for (uint32_t i = 0; i < num_cohorts; ++i) Advance((first + i) % num_cohorts, now);
+  }
+  if (!state_.propose.has_value()) SendUpdates(state_, kDrafterPeer);
+  if (!state_.verify.has_value()) SendUpdates(state_, kVerifierPeer);
+  AssertInvariants(state_);
+}
+
+void PodEngine::Advance(uint32_t index, double now) {
+  Cohort& cohort = state_.cohorts[index];
+  if (cohort.stage == Cohort::Stage::kIdle) {
+    if (state_.propose.has_value()) return;  // the drafter works for the other cohort
+    if (SendPropose(state_, index, now)) {
+      cohort.stage = Cohort::Stage::kProposing;
+      return;
+    }
+    cohort.stage = Cohort::Stage::kProposed;
+  }
+  if (cohort.stage == Cohort::Stage::kProposed && !state_.verify.has_value()) {
+    SendVerify(state_, index, now);
+  }
+}
+
+void PodEngine::Close() {
+  state_.workers.Close();
+  (void)state_.workers.TakeEvents();
+}
+
+void PodEngine::OnCommandsSent(double now) {
+  const auto note = [now](auto& batch) {
+    if (batch.has_value() && !std::exchange(batch->sent, true)) batch->sent_at = now;
+  };
+  note(state_.propose);
+  note(state_.verify);
+}
+
+// ---------------------------------------------------------------- state
+
+double PodEngine::NextDeadline() const {
+  double deadline = state_.workers.NextDeadline();
+  if (state_.propose.has_value()) {
+    deadline = std::min(deadline, state_.propose->sent_at + state_.options.drafter_timeout_seconds);
+  }
+  if (!verifier_up() && !idle()) {
+    deadline = std::min(deadline, verifier_down_since_ + state_.options.verifier_timeout_seconds);
+  }
+  return deadline;
+}
+
+Gauges PodEngine::ReadGauges() const {
+  Gauges gauges;
+  gauges.running = static_cast<int>(num_running());
+  gauges.slots = static_cast<int>(num_slots());
+  for (PeerId peer = 0; peer < kNumPeers; ++peer) {
+    const PageBudget& pages = state_.slots.peer(peer).pages();
+    gauges.kv_pages[KindOf(peer)] += static_cast<int>(pages.num_pages());
+    gauges.free_kv_pages[KindOf(peer)] += static_cast<int>(pages.num_free());
+  }
+  gauges.kv_page_tokens = static_cast<int>(state_.slots.verifier().pages().page_tokens());
+  return gauges;
+}
+
+}  // namespace tandem

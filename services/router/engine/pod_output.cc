@@ -1,0 +1,36 @@
+#include "services/router/engine/pod_output.h"
+
+#include <utility>
+
+namespace tandem {
+
+void PodOutput::Log(LogLine::Level level, std::string text, std::string summary) {
+  commands.push_back(
+      LogLine{.level = level, .text = std::move(text), .summary = std::move(summary)});
+}
+
+void PodOutput::LogSlot(const Slots& slots, LogLine::Level level, uint32_t slot_id,
+                        std::string text, std::string summary) {
+  commands.push_back(LogLine{.level = level,
+                             .text = std::move(text),
+                             .request_id = slots[slot_id].sequence->request.request_id,
+                             .slot = slot_id,
+                             .epoch = slots.verifier().slot(slot_id).epoch,
+                             .summary = std::move(summary)});
+}
+
+void PodOutput::ReportFinished(std::unique_ptr<Sequence> sequence, const absl::Status& status) {
+  reports.push_back({PodReport::Kind::kFinished, std::move(sequence), status});
+}
+
+void PodOutput::ReportPreempted(std::unique_ptr<Sequence> sequence) {
+  commands.push_back(LogLine{.level = LogLine::Level::kDebug,
+                             .text = "preempted: others need its pages",
+                             .request_id = sequence->request.request_id,
+                             .slot = sequence->last_slot->slot,
+                             .epoch = sequence->last_slot->epoch});
+  if (!sequence->is_replay()) ++counts.preemptions;
+  reports.push_back({PodReport::Kind::kPreempted, std::move(sequence)});
+}
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+// The batches that the workers of a pod have under way, and the cohorts of slots that wait for them.
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/worker_replies.h"
+#include "services/router/engine/engine_command.h"
+#include "services/router/engine/engine_observer.h"
+#include "services/router/engine/rounds/proposal.h"
+
+namespace tandem {
+
+// What both kinds of batches have in common. Times are seconds on the router's clock.
+struct Batch {
+  uint32_t cohort = 0;
+  uint64_t id = 0;  // of the command
+  SessionId session = 0;
+  double begun_at = 0;    // time of the event that the batch follows from
+  double sent_at = 0;     // time at which the command was handed over to the stream
+  bool sent = false;      // whether it was
+  double idle_since = 0;  // since when the worker says that it computes nothing; 0: it does not
+  uint32_t rows = 0;      // rows of committed tokens; a Verify counts rows of drafts too
+};
+
+struct ProposeBatch : Batch {
+  struct Item : SentPropose {
+    uint64_t serial = 0;
+  };
+  SessionId verifier_session = 0;  // session whose ring takes the log-probs
+  std::vector<Item> items;
+};
+
+struct VerifyBatch : Batch {
+  struct Item : SentVerify {
+    uint64_t serial = 0;
+    Proposal proposal;
+  };
+  uint32_t prompt_rows = 0;
+  double attended = 0;  // positions that the rows attend to, summed over all rows
+  std::vector<Item> items;
+};
+
+// Slots that go through their rounds together.
+struct Cohort {
+  enum class Stage : uint8_t { kIdle, kProposing, kProposed, kVerifying };
+  Stage stage = Stage::kIdle;
+  std::vector<Proposal> proposals;  // by slot, once kProposed
+  RoundSeconds round;               // what the Propose of this round took; zero without one
+  double round_begun_at = 0;        // time at which that Propose began
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_

@@ -1,0 +1,25 @@
+// A draft: the tokens that some drafter proposes for one slot, on their way to the verifier.
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSAL_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSAL_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "services/router/engine/engine_command.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+// A value, whichever drafter made it. The draft model's proposals come with an entry of the
+// log-prob ring and with the session whose caches hold their rows.
+struct Proposal {
+  uint64_t serial = 0;                    // life of the slot that it was made for
+  std::vector<int32_t> token_ids;         // a chain; empty: there is no draft
+  std::optional<v1::RingReference> ring;  // where the draft's log-probs are; none: not needed
+  SessionId session = 0;  // session of the drafter that holds rows of it; 0: no drafter does
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSAL_H_

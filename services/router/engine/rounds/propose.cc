@@ -1,0 +1,276 @@
+#include "services/router/engine/rounds/propose.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "services/router/engine/rounds/propose_plan.h"
+#include "services/router/engine/rounds/rollback.h"
+#include "services/router/engine/worker_text.h"
+
+namespace tandem {
+namespace {
+
+DraftRoom ReadDraftRoom(const RoundState& state) {
+  DraftRoom room;
+  room.drafter_slots = state.workers.info(kDrafterPeer)->max_slots();
+  room.target_context = state.workers.info(kVerifierPeer)->max_context_tokens();
+  room.draft_context = state.workers.info(kDrafterPeer)->max_context_tokens();
+  room.ring_entries = state.workers.ring().num_free();
+  for (const uint32_t id : DueRollbacks(state, kDrafterPeer)) {
+    room.returned_pages += state.slots.drafter().num_extra_pages(id);
+  }
+  return room;
+}
+
+// Fills one item of the command, and returns what is expected of its answer.
+ProposeBatch::Item BuildItem(RoundState& state, const ProposePlan& plan, v1::ProposeItem* item) {
+  Slot& slot = state.slots[plan.slot];
+  WorkerPeer& drafter = state.slots.drafter();
+  const Sequence& sequence = *slot.sequence;
+  ProposeBatch::Item sent;
+  sent.slot = plan.slot;
+  sent.serial = sequence.serial;
+  sent.begin = drafter.slot(plan.slot).cached_len;
+  sent.end = sent.begin + plan.num_tokens;
+  sent.draft_length = plan.draft_length;
+  *item->mutable_at() = drafter.NextPoint(plan.slot, sequence);
+  if (drafter.Open(plan.slot)) *item->mutable_open() = sequence.request.open;
+  const auto tokens = sequence.tokens().subspan(sent.begin, plan.num_tokens);
+  item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
+  item->set_draft_length(plan.draft_length);
+  if (plan.draft_length > 0) {
+    slot.fallback = Fallback::kDraftFailed;  // unless a draft comes
+    if (sequence.request.needs_draft_log_probs()) {
+      sent.ring = state.workers.ring().Acquire();
+      *item->mutable_ring() = *sent.ring;
+    }
+  }
+  return sent;
+}
+
+void BuildPropose(RoundState& state, uint32_t cohort, const std::vector<ProposePlan>& plans,
+                  double now) {
+  ProposeBatch batch;
+  batch.cohort = cohort;
+  batch.id = state.workers.NextCommandId();
+  batch.session = state.slots.drafter().session();
+  batch.verifier_session = state.slots.verifier().session();
+  batch.begun_at = now;
+  batch.sent_at = now;
+  SendToDrafter send{batch.session, {}};
+  send.command.set_id(batch.id);
+  v1::Propose* propose = send.command.mutable_propose();
+  // The numbers of a slot's commands grow in the order in which the worker carries them out:
+  // rollbacks come before items.
+  if (std::optional<v1::UpdateSlots> updates = TakeUpdates(state, kDrafterPeer, /*rides=*/true)) {
+    *propose->mutable_update_slots() = *std::move(updates);
+  }
+  for (const ProposePlan& plan : plans) {
+    batch.rows += plan.num_tokens;
+    batch.items.push_back(BuildItem(state, plan, propose->add_items()));
+  }
+  state.out.commands.push_back(std::move(send));
+  state.propose = std::move(batch);
+}
+
+absl::Status CheckPropose(const RoundState& state, const ProposeBatch& batch,
+                          const v1::ProposeReply& reply) {
+  TANDEM_RETURN_IF_ERROR(CheckRollbacks(state, reply.update_slots()));
+  TANDEM_RETURN_IF_ERROR(CheckNumResults(batch.items.size(), reply.results_size()));
+  const uint32_t vocabulary_size = state.workers.info(kVerifierPeer)->vocabulary_size();
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    TANDEM_RETURN_IF_ERROR(
+        CheckProposeResult(batch.items[i], reply.results(static_cast<int>(i)), vocabulary_size));
+  }
+  return absl::OkStatus();
+}
+
+// The drafter refused an item. The slot is decoded plainly in this round.
+void OnRefused(RoundState& state, const ProposeBatch::Item& item, const v1::SlotState& slot,
+               Sequence* sequence) {
+  WorkerPeer& drafter = state.slots.drafter();
+  switch (slot.code()) {
+    case v1::WORKER_CODE_ABORTED:
+      sequence->faults.DrafterDisagreed();
+      drafter.Resynchronize(slot, *sequence);
+      return;
+    case v1::WORKER_CODE_NON_FINITE_LOGITS:
+      drafter.Resynchronize(slot, *sequence);
+      return;
+    case v1::WORKER_CODE_RESOURCE_EXHAUSTED:
+      // Others have the pages: the slot tries again if it could fit alone.
+      if (const PageBudget& pages = drafter.pages();
+          pages.limited() &&
+          pages.PagesOf(item.end + item.draft_length) <= int64_t{pages.num_pages()}) {
+        drafter.Resynchronize(slot, *sequence);
+        return;
+      }
+      break;
+    default:
+      break;
+  }
+  sequence->faults.StopDrafting();
+  state.out.LogSlot(
+      state.slots, LogLine::Level::kWarning, item.slot,
+      absl::StrCat("draft: the request is decoded without drafts: ", WorkerText(slot.message())),
+      "draft: a request is decoded without drafts; the log says why");
+}
+
+void CountCached(Counts* counts, const ProposeBatch::Item& item, uint32_t num_cached,
+                 Sequence* sequence) {
+  sequence->num_cached_draft_tokens += num_cached;
+  counts->cached_draft_tokens += num_cached;
+  const uint32_t prompt_len = sequence->prompt_len();
+  const uint32_t num_sent = item.end - item.begin;
+  if (num_sent <= 1 || item.begin >= prompt_len || sequence->is_replay()) return;
+  const uint32_t num_prompt = std::min(num_sent, prompt_len - item.begin);
+  counts->prefix_lookups[Worker::kDrafter] += num_prompt;
+  counts->prefix_hits[Worker::kDrafter] += std::min(num_prompt, num_cached);
+}
+
+// Turns one checked result into a proposal. An empty one: there is no draft.
+Proposal TakeProposal(RoundState& state, const ProposeBatch::Item& item,
+                      const v1::ProposeResult& result) {
+  Proposal proposal;
+  Sequence* sequence = state.slots.Find(item.slot, item.serial);
+  if (sequence == nullptr) return proposal;  // cancelled or preempted meanwhile
+  if (result.state().code() != v1::WORKER_CODE_OK) {
+    OnRefused(state, item, result.state(), sequence);
+    return proposal;
+  }
+  CountCached(&state.out.counts, item, result.num_cached_tokens(), sequence);
+  sequence->faults.DrafterAgreed();
+  state.slots.drafter().Hold(item.slot, item.end, result.state().cached_len());
+  if (result.draft_token_ids().empty()) return proposal;
+  proposal.serial = item.serial;
+  proposal.token_ids.assign(result.draft_token_ids().begin(), result.draft_token_ids().end());
+  proposal.ring = item.ring;
+  proposal.session = state.slots.drafter().session();
+  return proposal;
+}
+
+void ObservePropose(RoundState& state, const ProposeBatch& batch, const v1::ProposeReply& reply,
+                    const std::vector<uint32_t>& draft_lengths, double now) {
+  ProposeCost cost;
+  cost.draft_lengths = std::move(draft_lengths);
+  cost.catch_up_rows = batch.rows;
+  cost.compute_seconds = reply.compute_seconds();
+  cost.catch_up_seconds = reply.catch_up_seconds();
+  cost.overhead_seconds = now - batch.begun_at - reply.compute_seconds();
+  state.controller.ObservePropose(cost);
+  if (batch.rows >= kMinChunkRows && cost.catch_up_seconds > 0) {
+    state.slots.drafter().row_seconds().Add(cost.catch_up_seconds / batch.rows);
+  }
+}
+
+}  // namespace
+
+bool SendPropose(RoundState& state, uint32_t cohort, double now) {
+  state.cohorts[cohort].round = {};
+  if (!state.workers.ready(kDrafterPeer)) {
+    for (uint32_t id = 0; id < state.slots.size(); ++id) {
+      Slot& slot = state.slots[id];
+      if (slot.cohort == cohort) slot.fallback = Fallback::kNoDrafter;
+    }
+    state.controller.ChooseNothing();
+    return false;
+  }
+  const DraftRoom room = ReadDraftRoom(state);
+  DraftChoice choice = GatherCandidates(state.options, room, cohort, &state.slots);
+  if (choice.candidates.empty()) return false;
+  state.controller.Choose(choice.candidates, choice.rest);
+  const std::vector<ProposePlan> plans = PlanPropose(state.options, room, choice, &state.slots);
+  if (plans.empty()) return false;
+  BuildPropose(state, cohort, plans, now);
+  return true;
+}
+
+void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
+  const ProposeBatch batch = *std::exchange(state.propose, std::nullopt);
+  Cohort& cohort = state.cohorts[batch.cohort];
+  cohort.stage = Cohort::Stage::kProposed;
+  cohort.proposals.clear();
+  state.slots.drafter().pages().Reported(reply.num_free_pages());
+  const double compute = reply.compute_seconds();
+  const double round_trip = std::max(now - batch.sent_at, compute);
+  cohort.round_begun_at = batch.begun_at;
+  cohort.round = {.draft = compute,
+                  .transfer = round_trip - compute,
+                  .commit = now - batch.begun_at - round_trip};
+  for (const ProposeBatch::Item& item : batch.items) {
+    Sequence* sequence = state.slots.Find(item.slot, item.serial);
+    if (sequence != nullptr) sequence->account.Drafted(round_trip, compute);
+  }
+  if (absl::Status status = CheckPropose(state, batch, reply); !status.ok()) {
+    // Entries of the ring that the drafter may still fill are given up with the session.
+    return DropForBrokenRule(state, kDrafterPeer, status, now);
+  }
+  TakeRollbacks(state, reply.update_slots());
+  cohort.proposals.resize(state.slots.size());
+  std::vector<uint32_t> draft_lengths;
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const ProposeBatch::Item& item = batch.items[i];
+    Proposal proposal = TakeProposal(state, item, reply.results(static_cast<int>(i)));
+    if (item.ring.has_value() && !proposal.ring.has_value()) {
+      state.workers.ring().Release(*item.ring);
+    }
+    draft_lengths.push_back(static_cast<uint32_t>(proposal.token_ids.size()));
+    cohort.proposals[item.slot] = std::move(proposal);
+  }
+  ObservePropose(state, batch, reply, draft_lengths, now);
+  // The rows of the proposals are in the ring of a verifier that is gone. Entries of a ring that is
+  // gone need no release.
+  if (batch.verifier_session != state.slots.verifier().session()) cohort.proposals.clear();
+}
+
+void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
+  const ProposeBatch& batch = *state.propose;
+  const auto item =
+      std::find_if(batch.items.begin(), batch.items.end(),
+                   [&](const ProposeBatch::Item& sent) { return AnswersItem(sent, *chunk); });
+  if (item == batch.items.end()) {
+    return DropForBrokenRule(state, kDrafterPeer, Internal("sent log-prob rows nobody asked for"),
+                             now);
+  }
+  if (batch.verifier_session != state.slots.verifier().session() ||
+      state.slots.Find(item->slot, item->serial) == nullptr) {
+    return;
+  }
+  SendToVerifier send{state.slots.verifier().session(), {}};
+  send.command.set_id(state.workers.NextCommandId());
+  send.command.mutable_log_prob_chunk()->Swap(chunk);
+  state.out.commands.push_back(std::move(send));
+}
+
+void OnDrafterLost(RoundState& state) {
+  ++state.out.counts.losses[Worker::kDrafter];
+  if (state.propose.has_value()) {
+    const ProposeBatch lost = *std::exchange(state.propose, std::nullopt);
+    state.cohorts[lost.cohort].stage = Cohort::Stage::kProposed;
+    state.out.Log(LogLine::Level::kInfo,
+                  absl::StrCat("draft: lost while it drafted for ", lost.items.size(), " slots"));
+    for (const ProposeBatch::Item& item : lost.items) {
+      state.slots[item.slot].fallback = Fallback::kDraftFailed;
+      Sequence* sequence = state.slots.Find(item.slot, item.serial);
+      if (sequence == nullptr) continue;
+      const bool was_off = sequence->faults.drafting_off();
+      sequence->faults.DrafterLost(state.options.max_lost_rounds);
+      if (was_off || !sequence->faults.drafting_off()) continue;
+      state.out.LogSlot(
+          state.slots, LogLine::Level::kWarning, item.slot,
+          absl::StrCat("draft: the request is decoded without drafts: the drafter was lost ",
+                       sequence->faults.drafters_lost(), " times in a row while drafting for it"));
+    }
+  }
+  // Proposals that wait lie in a ring that a new drafter replaces.
+  for (Cohort& cohort : state.cohorts) {
+    for (Proposal& proposal : cohort.proposals) {
+      if (proposal.ring.has_value()) proposal = Proposal();
+    }
+  }
+  state.slots.drafter().Lose();
+}
+
+}  // namespace tandem

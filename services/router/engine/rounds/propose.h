@@ -1,0 +1,29 @@
+// The first half of a round: the drafter is asked for drafts, and answers.
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSE_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSE_H_
+
+#include <cstdint>
+
+#include "services/router/engine/rounds/round_state.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+// Asks the drafter for a cohort's drafts: gathers the slots that can draft, lets the controller
+// choose how much, plans what fits, and builds the command. Returns false if there is nothing to
+// ask for. PRECOND: the drafter has no batch under way.
+bool SendPropose(RoundState& state, uint32_t cohort, double now);
+
+// The drafter answered the batch under way. The answer becomes Proposals. A drafter that broke a
+// rule is dropped, and nothing of its answer counts.
+void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now);
+
+// The drafter sent log-prob rows of the batch under way, for the verifier (inline ring).
+void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now);
+
+// The drafter's session is lost. The round goes on without its drafts.
+void OnDrafterLost(RoundState& state);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSE_H_

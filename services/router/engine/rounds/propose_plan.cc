@@ -1,0 +1,179 @@
+#include "services/router/engine/rounds/propose_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "services/router/drafting/draft_length.h"
+#include "services/router/engine/rounds/round_state.h"
+
+namespace tandem {
+namespace {
+
+// A slot that was not drafted for in this number of rounds loses its rows at the drafter when
+// another slot needs pages.
+constexpr uint32_t kIdleDraftRounds = 64;
+
+// Returns how much the slot could draft. 0: nothing, and `why` says why.
+uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
+                    uint32_t slot_id, Fallback* why) {
+  const Sequence& sequence = *slots[slot_id].sequence;
+  *why = Fallback::kGivenUp;
+  if (sequence.faults.drafting_off() || sequence.is_replay() || slot_id >= room.drafter_slots) {
+    return 0;
+  }
+  *why = Fallback::kNoRing;
+  if (sequence.request.needs_draft_log_probs() && room.ring_entries == 0) return 0;
+  *why = Fallback::kNoRoom;
+  const auto context = [&](PeerId peer, uint32_t tokens) {
+    const PageBudget& budget = slots.peer(peer).pages();
+    return budget.limited() ? static_cast<uint32_t>(std::min<uint64_t>(tokens, budget.capacity()))
+                            : tokens;
+  };
+  DraftLengthLimits limits;
+  limits.wanted = options.workers.max_draft_length;
+  limits.committed_len = sequence.committed_len();
+  limits.remaining_tokens = sequence.remaining_tokens();
+  limits.target_context = context(kVerifierPeer, room.target_context);
+  limits.draft_context = context(kDrafterPeer, room.draft_context);
+  return LimitDraftLength(limits);
+}
+
+// Closes the draft of one slot that has not drafted for long and is not to draft now. The pages are
+// there in the next round.
+void CloseIdleDraft(const DraftChoice& choice, Slots* slots) {
+  std::vector<bool> wants_draft(slots->size());
+  for (size_t i = 0; i < choice.ids.size(); ++i) {
+    wants_draft[choice.ids[i]] = choice.candidates[i].length > 0;
+  }
+  for (uint32_t id = 0; id < slots->size(); ++id) {
+    const Slot& slot = (*slots)[id];
+    if (wants_draft[id] || slot.sequence == nullptr || !slots->drafter().slot(id).open ||
+        slot.sequence->acceptance->rounds_without_draft() < kIdleDraftRounds) {
+      continue;
+    }
+    slots->drafter().Close(id);
+    slots->drafter().BeginLife(id);
+    return;
+  }
+}
+
+// What is left for the slots that come later in the same batch.
+struct RowsLeft {
+  uint32_t rows;
+  uint32_t catch_up_rows;
+  size_t ring_entries;
+  int64_t pages_used;  // without those that the rollbacks of the same command return
+};
+
+// Plans one slot. None: it does not fit, and the slot's `fallback` says why.
+std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, uint32_t id, Slots* slots,
+                                   RowsLeft* left) {
+  Slot& slot = (*slots)[id];
+  uint32_t draft_length = std::min(candidate.length, candidate.limit);
+  slot.fallback = Fallback::kNotWorthwhile;
+  if (draft_length == 0) return std::nullopt;
+  const bool needs_ring = slot.sequence->request.needs_draft_log_probs();
+  slot.fallback = Fallback::kNoRing;
+  if (needs_ring && left->ring_entries == 0) return std::nullopt;
+  slot.fallback = Fallback::kCatchingUp;
+  uint32_t num_tokens = candidate.drafter_lack;
+  // A draft follows the pending token, which the drafter has.
+  if (num_tokens == 0) return std::nullopt;
+  const bool is_far_behind = num_tokens > kFirstChunkRows;
+  const uint32_t most_rows = is_far_behind ? std::min(left->rows, left->catch_up_rows) : left->rows;
+  if (num_tokens + draft_length - 1 > most_rows) {
+    draft_length = 0;
+    num_tokens = std::min(num_tokens - 1, most_rows);
+  }
+  if (num_tokens == 0) return std::nullopt;
+  const uint32_t rows = num_tokens + (draft_length > 0 ? draft_length - 1 : 0);
+  const PageBudget& pages = slots->drafter().pages();
+  const uint32_t begin = slots->drafter().slot(id).cached_len;
+  const int64_t need = pages.PagesOf(begin + rows) - pages.PagesOf(begin);
+  if (pages.limited() && need > pages.num_free() - left->pages_used) {
+    slot.fallback = Fallback::kNoPages;
+    return std::nullopt;
+  }
+  left->pages_used += need;
+  left->rows -= rows;
+  if (is_far_behind) left->catch_up_rows -= rows;
+  if (needs_ring && draft_length > 0) --left->ring_entries;
+  return ProposePlan{id, num_tokens, draft_length};
+}
+
+}  // namespace
+
+std::optional<uint32_t> FixedDraftLength(const EngineOptions& options, const Sequence& sequence) {
+  return sequence.request.draft_length.has_value() ? sequence.request.draft_length
+                                                   : options.draft_length;
+}
+
+DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room, uint32_t cohort,
+                             Slots* slots) {
+  DraftChoice choice;
+  DraftBatch& rest = choice.rest;
+  rest.cohort = cohort;
+  for (uint32_t id = 0; id < slots->size(); ++id) {
+    Slot& slot = (*slots)[id];
+    if (slot.sequence == nullptr || slots->IsWaiting(id)) continue;
+    if (slot.cohort != cohort) {
+      rest.overlapped = true;
+      continue;
+    }
+    const Sequence& sequence = *slot.sequence;
+    // While the verifier lacks more than the pending token there is nothing to draft after.
+    const uint32_t lack = slots->Lack(kVerifierPeer, id);
+    const uint32_t limit = DraftLimit(options, room, *slots, id, &slot.fallback);
+    if (lack > 1) {
+      const uint32_t rows = std::min(lack, options.step_rows);
+      rest.prompt_rows += rows;
+      ++rest.prompt_slots;
+      rest.prompt_attended += Attended(slots->verifier().slot(id).cached_len, rows);
+    } else if (limit == 0) {
+      ++rest.plain_rows;
+      rest.plain_attended += sequence.committed_len();
+    } else {
+      DraftCandidate candidate;
+      candidate.acceptance = &*sequence.acceptance;
+      candidate.serial = sequence.serial;
+      candidate.limit = limit;
+      candidate.fixed = FixedDraftLength(options, sequence);
+      candidate.context = sequence.committed_len();
+      candidate.drafter_lack = slots->Lack(kDrafterPeer, id);
+      candidate.remaining_tokens = sequence.remaining_tokens();
+      choice.candidates.push_back(candidate);
+      choice.ids.push_back(id);
+    }
+  }
+  return choice;
+}
+
+std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRoom& room,
+                                     const DraftChoice& choice, Slots* slots) {
+  const std::vector<uint32_t>& ids = choice.ids;
+  // Slots that lack the least go first. A drafter that catches up with a prompt does so in pieces,
+  // and the slot decodes plainly meanwhile.
+  RowsLeft left;
+  left.rows = options.step_rows;
+  left.catch_up_rows =
+      ids.size() > 1 ? RowsWithinStep(options, slots->drafter().row_seconds().value()) : left.rows;
+  left.ring_entries = room.ring_entries;
+  left.pages_used = -room.returned_pages;
+  std::vector<size_t> by_lack(ids.size());
+  std::iota(by_lack.begin(), by_lack.end(), size_t{0});
+  std::stable_sort(by_lack.begin(), by_lack.end(), [&](size_t a, size_t b) {
+    return choice.candidates[a].drafter_lack < choice.candidates[b].drafter_lack;
+  });
+  std::vector<ProposePlan> plans;
+  for (const size_t i : by_lack) {
+    const uint32_t id = ids[i];
+    if (const auto plan = PlanOne(choice.candidates[i], id, slots, &left)) {
+      plans.push_back(*plan);
+    } else if ((*slots)[id].fallback == Fallback::kNoPages) {
+      CloseIdleDraft(choice, slots);
+    }
+  }
+  return plans;
+}
+
+}  // namespace tandem

@@ -1,0 +1,299 @@
+#include "services/router/engine/rounds/verify.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "services/router/engine/rounds/commit.h"
+#include "services/router/engine/rounds/rollback.h"
+#include "services/router/engine/rounds/verify_plan.h"
+#include "services/router/engine/worker_text.h"
+
+namespace tandem {
+namespace {
+
+// Seconds after which a sequence that found no page, or no slot, tries again.
+constexpr double kNoPageSeconds = 0.05;
+// Ends what a client is told of a verifier's refusal.
+constexpr char kSeeLog[] = " (the router's log says why)";
+
+// ---------------------------------------------------------------- sending
+
+// Fills one item of the command, and returns what is expected of its answer.
+VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal* proposal,
+                            v1::VerifyItem* item) {
+  WorkerPeer& verifier = state.slots.verifier();
+  const Sequence& sequence = *state.slots[plan.slot].sequence;
+  VerifyBatch::Item sent;
+  sent.slot = plan.slot;
+  sent.serial = sequence.serial;
+  sent.begin = verifier.slot(plan.slot).cached_len;
+  sent.end = sent.begin + plan.num_tokens;
+  sent.sample = sent.end == sequence.committed_len();
+  sent.wants_logprobs = sequence.request.wants_logprobs;
+  if (plan.num_drafted > 0) sent.proposal = std::exchange(*proposal, Proposal());
+  sent.num_drafted = static_cast<uint32_t>(sent.proposal.token_ids.size());
+  *item->mutable_at() = verifier.NextPoint(plan.slot, sequence);
+  if (verifier.Open(plan.slot)) *item->mutable_open() = sequence.request.open;
+  const auto tokens = sequence.tokens().subspan(sent.begin, plan.num_tokens);
+  item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
+  item->mutable_draft_token_ids()->Assign(sent.proposal.token_ids.begin(),
+                                          sent.proposal.token_ids.end());
+  if (sent.proposal.ring.has_value()) *item->mutable_ring() = *sent.proposal.ring;
+  item->set_sample(sent.sample);
+  return sent;
+}
+
+// ---------------------------------------------------------------- verdicts
+
+absl::Status CheckVerify(const RoundState& state, const VerifyBatch& batch,
+                         const v1::VerifyReply& reply) {
+  TANDEM_RETURN_IF_ERROR(CheckNumResults(batch.items.size(), reply.results_size()));
+  const uint32_t vocabulary_size = state.workers.info(kVerifierPeer)->vocabulary_size();
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    TANDEM_RETURN_IF_ERROR(
+        CheckVerifyResult(batch.items[i], reply.results(static_cast<int>(i)), vocabulary_size));
+  }
+  return absl::OkStatus();
+}
+
+// The verifier refused the sequence in a slot. The request ends with `told`; what the verifier says
+// of it is for the log alone.
+void FailSlot(RoundState& state, const v1::SlotState& slot, const absl::Status& told) {
+  state.out.LogSlot(
+      state.slots, LogLine::Level::kWarning, slot.slot(),
+      absl::StrCat("verifier: refused the request, which is given up: ",
+                   v1::WorkerCode_Name(slot.code()), ": ", WorkerText(slot.message())),
+      "verifier: refused a request, which is given up; the log says why");
+  state.out.ReportFinished(state.slots.Vacate(slot.slot()), told);
+}
+
+// Others hold the pages, or the slots, that an item needs.
+void OnNoPages(RoundState& state, const VerifyBatch::Item& item, const v1::SlotState& slot,
+               double now) {
+  const uint32_t rows = item.end + item.num_drafted;
+  WorkerPeer& verifier = state.slots.verifier();
+  if (const PageBudget& pages = verifier.pages();
+      !pages.limited() || pages.PagesOf(rows) > int64_t{pages.num_pages()}) {
+    return FailSlot(state, slot,
+                    ResourceExhausted(absl::StrCat("the verifier has no room for this request, of ",
+                                                   rows, " tokens by now", kSeeLog)));
+  }
+  const Sequence& sequence = *state.slots[item.slot].sequence;
+  if (sequence.is_replay()) {  // nobody waits for a replay
+    return state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());
+  }
+  verifier.Resynchronize(slot, sequence);
+  // Usually other requests of this router give way in the next round. If none of them holds a page,
+  // other routers have all pages: the sequence gives its own pages back, so that no two wait for
+  // each other, and tries again later. A sequence that holds nothing loses nothing by that, and
+  // can go to another pod meanwhile.
+  bool others_hold = false;
+  for (uint32_t id = 0; id < state.slots.size(); ++id) {
+    others_hold = others_hold || (id != item.slot && state.slots[id].sequence != nullptr &&
+                                  verifier.slot(id).cached_len > 0);
+  }
+  if (others_hold && verifier.slot(item.slot).cached_len > 0) return;
+  state.out.ReportPreempted(state.slots.Vacate(item.slot));
+  // A replay must not keep the pages that a client lacks.
+  while (const std::optional<uint32_t> replay = state.slots.SlotOfReplay()) {
+    state.out.ReportPreempted(state.slots.Vacate(*replay));
+  }
+  state.admit_at = now + kNoPageSeconds;
+}
+
+// The verifier refused an item.
+void OnRefused(RoundState& state, const VerifyBatch::Item& item, const v1::SlotState& slot,
+               double now) {
+  Sequence& sequence = *state.slots[item.slot].sequence;
+  switch (slot.code()) {
+    case v1::WORKER_CODE_ABORTED:
+      if (!sequence.faults.VerifierDisagreed()) {
+        return state.slots.verifier().Resynchronize(slot, sequence);
+      }
+      return FailSlot(state, slot,
+                      Internal(absl::StrCat(
+                          "router and verifier cannot agree on this request's tokens", kSeeLog)));
+    case v1::WORKER_CODE_NON_FINITE_LOGITS: {
+      const uint32_t num_tokens = sequence.committed_len();
+      return state.out.ReportFinished(
+          state.slots.Vacate(item.slot),
+          Internal(
+              absl::StrCat("the target produced non-finite logits after ", num_tokens, " tokens")));
+    }
+    case v1::WORKER_CODE_RESOURCE_EXHAUSTED:
+      return OnNoPages(state, item, slot, now);
+    default:
+      return FailSlot(state, slot,
+                      Internal(absl::StrCat("the verifier failed at this request", kSeeLog)));
+  }
+}
+
+void CountCached(Counts* counts, const VerifyBatch::Item& item, uint32_t num_cached,
+                 Sequence* sequence) {
+  if (item.begin < sequence->furthest_len || sequence->is_replay()) return;
+  sequence->num_cached_prompt_tokens += num_cached;
+  counts->cached_prompt_tokens += num_cached;
+  if (item.end - item.begin <= 1) return;
+  counts->prefix_lookups[Worker::kVerifier] += item.end - item.begin;
+  counts->prefix_hits[Worker::kVerifier] += num_cached;
+}
+
+// Carries out one checked result. PRECOND: the item's sequence is still in its slot.
+void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
+                 double now) {
+  const v1::SlotState& slot = result.state();
+  if (slot.code() != v1::WORKER_CODE_OK) return OnRefused(state, item, slot, now);
+  Sequence& sequence = *state.slots[item.slot].sequence;
+  CountCached(&state.out.counts, item, result.num_cached_tokens(), &sequence);
+  if (slot.cached_len() > sequence.furthest_len) {
+    sequence.furthest_len = slot.cached_len();
+    sequence.faults.VerifierGotFurther();
+  }
+  sequence.faults.VerifierAgreed();
+  state.slots.verifier().Hold(item.slot, slot.cached_len(), slot.cached_len());
+  if (!item.sample) return;
+  // All samples of the reply count, whatever becomes of its tokens. They were checked.
+  (void)state.audit->OnSamples(result.audit());
+  if (sequence.is_replay()) {
+    CompareReplay(state, item.slot, result.next_token_id());
+  } else {
+    Commit(state, item, result, now);
+  }
+  ReportAlarm(state);
+}
+
+// ---------------------------------------------------------------- times
+
+void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::VerifyReply& reply,
+                   double now) {
+  uint32_t num_cached = 0;
+  double cached_attended = 0;
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const VerifyBatch::Item& item = batch.items[i];
+    const uint32_t cached =
+        std::min(reply.results(static_cast<int>(i)).num_cached_tokens(), item.end - item.begin);
+    num_cached += cached;
+    cached_attended += Attended(item.begin, cached);
+  }
+  const double compute = reply.compute_seconds();
+  VerifyCost cost;
+  cost.prompt_rows = batch.prompt_rows - std::min(batch.prompt_rows, num_cached);
+  cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
+  cost.attended = batch.attended - cached_attended;
+  cost.compute_seconds = compute;
+  cost.overhead_seconds = now - batch.begun_at - compute;
+  state.controller.ObserveVerify(cost);
+  if (batch.prompt_rows == 0) {
+    state.decode_seconds.Add(compute);
+  } else if (cost.prompt_rows >= kMinChunkRows) {
+    const double decoding =
+        cost.rows > cost.prompt_rows ? std::min(state.decode_seconds.value(), compute) : 0;
+    state.slots.verifier().row_seconds().Add((compute - decoding) / cost.prompt_rows);
+  }
+}
+
+void TellRound(const RoundState& state, const VerifyBatch& batch, double compute, double round_trip,
+               double now) {
+  const Cohort& cohort = state.cohorts[batch.cohort];
+  RoundSeconds round = cohort.round;
+  round.verify = compute;
+  round.transfer += round_trip - compute;
+  round.commit += now - batch.begun_at - round_trip;
+  round.total = now - (round.draft > 0 ? cohort.round_begun_at : batch.begun_at);
+  state.observer->OnRound(round);
+}
+
+}  // namespace
+
+void SendVerify(RoundState& state, uint32_t index, double now) {
+  Cohort& cohort = state.cohorts[index];
+  cohort.stage = Cohort::Stage::kIdle;
+  ReservedPlan reserved =
+      ReservePages(PlanVerify(state.options, state.slots, index, cohort.proposals), &state.slots);
+  for (auto& sequence : reserved.preempted) state.out.ReportPreempted(std::move(sequence));
+  cohort.proposals.resize(state.slots.size());
+  VerifyBatch batch;
+  batch.cohort = index;
+  batch.session = state.slots.verifier().session();
+  batch.begun_at = now;
+  batch.sent_at = now;
+  SendToVerifier send{batch.session, {}};
+  v1::Verify* verify = send.command.mutable_verify();
+  for (const VerifyPlan& plan : reserved.plans) {
+    batch.items.push_back(
+        BuildItem(state, plan, &cohort.proposals[plan.slot], verify->add_items()));
+    batch.rows += plan.num_tokens + plan.num_drafted;
+    batch.attended += Attended(batch.items.back().begin, plan.num_tokens + plan.num_drafted);
+    if (plan.num_tokens > 1) batch.prompt_rows += plan.num_tokens;
+  }
+  // The remaining proposals belong to slots that were cancelled, preempted or short of pages
+  // meanwhile. They are dropped unjudged, whichever tokens were drawn.
+  for (Proposal& proposal : cohort.proposals) Release(state, &proposal);
+  cohort.proposals.clear();
+  if (batch.items.empty()) return;
+  if (std::optional<v1::UpdateSlots> updates = TakeUpdates(state, kVerifierPeer, /*rides=*/true)) {
+    *verify->mutable_update_slots() = *std::move(updates);
+  }
+  batch.id = state.workers.NextCommandId();
+  send.command.set_id(batch.id);
+  state.out.commands.push_back(std::move(send));
+  state.verify = std::move(batch);
+  cohort.stage = Cohort::Stage::kVerifying;
+  state.next_cohort = (index + 1) % static_cast<uint32_t>(state.cohorts.size());
+}
+
+void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
+  if (absl::Status status = CheckVerify(state, *state.verify, reply); !status.ok()) {
+    return DropForBrokenRule(state, kVerifierPeer, status, now);
+  }
+  VerifyBatch batch = *std::exchange(state.verify, std::nullopt);
+  state.cohorts[batch.cohort].stage = Cohort::Stage::kIdle;
+  state.slots.verifier().pages().Reported(reply.num_free_pages());
+  const double compute = reply.compute_seconds();
+  const double round_trip = std::max(now - batch.sent_at, compute);
+  bool decodes = false;  // for a client
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    VerifyBatch::Item& item = batch.items[i];
+    if (item.proposal.ring.has_value()) state.workers.ring().Release(*item.proposal.ring);
+    Sequence* sequence = state.slots.Find(item.slot, item.serial);
+    if (sequence == nullptr) continue;  // cancelled or preempted meanwhile
+    sequence->account.Verified(round_trip, compute);
+    decodes = decodes || (item.end - item.begin == 1 && !sequence->is_replay());
+    TakeVerdict(state, item, *reply.mutable_results(static_cast<int>(i)), now);
+  }
+  // After the verdicts: what the verifier refused to open is none of this router's.
+  if (reply.has_num_open_slots()) NoteOpenSlots(state, reply.num_open_slots());
+  if (decodes) TellRound(state, batch, compute, round_trip, now);
+  ObserveVerify(state, batch, reply, now);
+}
+
+void OnVerifierLost(RoundState& state, double now) {
+  ++state.out.counts.losses[Worker::kVerifier];
+  for (Cohort& cohort : state.cohorts) {
+    cohort.proposals.clear();  // after a rebuild they are drafted anew
+    if (cohort.stage != Cohort::Stage::kProposing) cohort.stage = Cohort::Stage::kIdle;
+  }
+  state.slots.verifier().Lose();
+  if (!state.verify.has_value()) return;
+  // The outcome of the batch is not known, so the round may be drawn again.
+  const VerifyBatch lost = *std::exchange(state.verify, std::nullopt);
+  state.out.Log(LogLine::Level::kInfo, absl::StrCat("verifier: lost while it computed ", lost.rows,
+                                                    " rows of ", lost.items.size(), " slots",
+                                                    lost.prompt_rows > 0 ? ", with prompts" : ""));
+  for (const VerifyBatch::Item& item : lost.items) {
+    Sequence* sequence = state.slots.Find(item.slot, item.serial);
+    if (sequence == nullptr) continue;
+    sequence->faults.VerifierLost(now);
+    const int num_lost = sequence->faults.verifiers_lost();
+    if (num_lost < state.options.max_lost_rounds) continue;
+    state.out.LogSlot(state.slots, LogLine::Level::kWarning, item.slot,
+                      absl::StrCat("verifier: died ", num_lost,
+                                   " times in a row while computing the request, which is given "
+                                   "up"));
+    state.out.reports.push_back({PodReport::Kind::kSuspect, state.slots.Vacate(item.slot)});
+  }
+}
+
+}  // namespace tandem
