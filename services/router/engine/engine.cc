@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/peer_text.h"
 #include "common/status.h"
-#include "services/router/engine/worker_text.h"
+#include "services/router/engine/sessions/worker_text.h"
 
 namespace tandem {
 namespace {

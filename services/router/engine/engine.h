@@ -23,8 +23,8 @@
 #include "services/router/engine/pod_room.h"
 #include "services/router/engine/request_ledger.h"
 #include "services/router/engine/sequence.h"
+#include "services/router/engine/sessions/worker_sessions.h"
 #include "services/router/engine/worker_peer.h"
-#include "services/router/engine/worker_sessions.h"
 #include "services/router/request/generation_request.h"
 
 namespace tandem {

@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "services/router/drafting/draft_length.h"
 #include "services/router/engine/engine.h"
-#include "services/router/engine/worker_text.h"
+#include "services/router/engine/sessions/worker_text.h"
 
 namespace tandem {
 namespace {
