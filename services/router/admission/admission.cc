@@ -153,14 +153,20 @@ bool Admission::MayRunSomewhere(const PodsView& view, const Sequence& sequence) 
                      [&](const PodView& pod) { return MayRun(pod, sequence, largest); });
 }
 
+void Admission::NoteServed(const PodsView& view, double now) {
+  for (Waiting* list : {&moving_, &waiting_}) {
+    for (const std::unique_ptr<Sequence>& sequence : *list) {
+      if (MayRunSomewhere(view, *sequence)) sequence->homeless_since = now;
+    }
+  }
+}
+
 void Admission::Check(const PodsView& view, double now) {
   const double limit = options_.verifier_timeout_seconds;
+  NoteServed(view, now);
   for (Waiting* list : {&moving_, &waiting_}) {
     for (std::unique_ptr<Sequence>& sequence : *list) {
-      if (MayRunSomewhere(view, *sequence)) {
-        sequence->homeless_since = now;
-        continue;
-      }
+      if (sequence->homeless_since == now) continue;
       const bool all_gone = !view.serves && now - view.down_since >= limit;
       if (!all_gone && now - sequence->homeless_since < limit) continue;
       End(*sequence,

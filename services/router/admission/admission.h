@@ -70,6 +70,8 @@ class Admission {
   std::optional<Placement> Next(const PodsView& view, const std::vector<size_t>& candidates,
                                 double now);
 
+  // A pod of the view is about to leave it. Until now, some sequences could run there.
+  void NoteServed(const PodsView& view, double now);
   // Ends requests that nothing could serve for too long. To be called when check_at is over.
   void Check(const PodsView& view, double now);
   double check_at() const { return check_at_; }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "services/router/engine/worker_sessions.h"
+#include "services/router/engine/sessions/worker_sessions.h"
 
 namespace tandem {
 

@@ -10,7 +10,7 @@
 #include "services/router/engine/rounds/propose.h"
 #include "services/router/engine/rounds/rollback.h"
 #include "services/router/engine/rounds/verify.h"
-#include "services/router/engine/worker_text.h"
+#include "services/router/engine/sessions/worker_text.h"
 
 namespace tandem {
 namespace {

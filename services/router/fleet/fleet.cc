@@ -166,9 +166,11 @@ void Fleet::Settle(size_t index, double now) {
   for (PodReport& report : pod.engine->TakeReports()) {
     admission_.TakeReport(std::move(report), now);
   }
+  CollectEnds();
   if (pod.engine->admit_at() > now) admission_.CheckAt(pod.engine->admit_at());
   const bool is_ready = pod.engine->workers().ready(kVerifierPeer);
-  if (is_ready && !std::exchange(pod.ready, is_ready)) {
+  if (pod.ready && !is_ready) admission_.NoteServed(View(), now);
+  if (is_ready && !pod.ready) {
     pod.complaint.clear();
     Promise(pod);
   }
@@ -372,12 +374,15 @@ void Fleet::Collect(size_t pod) {
   }
 }
 
+void Fleet::CollectEnds() {
+  EngineCommands ends = admission_.TakeCommands();
+  std::move(ends.begin(), ends.end(), std::back_inserter(commands_));
+}
+
 EngineCommands Fleet::TakeCommands() {
   RemoveDrained();
-  EngineCommands commands = std::exchange(commands_, {});
-  EngineCommands ends = admission_.TakeCommands();
-  std::move(ends.begin(), ends.end(), std::back_inserter(commands));
-  return commands;
+  CollectEnds();
+  return std::exchange(commands_, {});
 }
 
 void Fleet::OnCommandsSent(double now) {

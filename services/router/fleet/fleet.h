@@ -122,6 +122,8 @@ class Fleet {
   bool NobodyFits() const;
 
   void Collect(size_t pod);
+  // Takes the commands of admission: calls that end.
+  void CollectEnds();
   // Makes the command one of the fleet. Returns false if nothing is left of it.
   bool MakeOwn(size_t pod, EngineCommand* command);
   void Log(LogLine::Level level, const Pod& pod, std::string text);

@@ -1,16 +1,18 @@
-// Attaching, seen through the engine.
-#include "services/router/engine/worker_sessions.h"
+// Sessions, mostly seen through the engine.
+#include "services/router/engine/sessions/worker_sessions.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/router/engine_driver.h"
+#include "tests/router/toy_tokenizer.h"
+#include "tests/router/toy_workers.h"
 
 namespace tandem::worker_sessions_test {
 namespace {
@@ -18,9 +20,8 @@ namespace {
 using testing::CallResult;
 using testing::EngineDriver;
 using testing::Says;
-using testing::ToyOptions;
 
-// Lets time go by.
+// Lets time pass until `seconds` from now.
 void Wait(EngineDriver& driver, double seconds) {
   const double until = driver.now + seconds;
   while (driver.Step()) {
@@ -39,9 +40,7 @@ void Wait(EngineDriver& driver, double seconds) {
 const WorkerSessions& Workers(const EngineDriver& driver) { return driver.engine().workers(); }
 
 GenerationRequest Sampled(const EngineDriver& driver) {
-  GenerationRequest request = driver.Request({1, 2, 3}, 30);
-  request.open.mutable_sampling()->set_temperature(1);
-  return request;
+  return testing::Sampled(driver.Request({1, 2, 3}, 30));
 }
 
 TEST(WorkerSessionsTest, BothAttachAndShareMemoryOnOneHost) {
@@ -54,85 +53,7 @@ TEST(WorkerSessionsTest, BothAttachAndShareMemoryOnOneHost) {
   EXPECT_EQ(driver.verifier.num_entries, 8u);
 }
 
-TEST(WorkerSessionsTest, RowsGoInlineBetweenHosts) {
-  EngineDriver driver;
-  driver.drafter.options.boot_id = "another";
-  driver.Start();
-  EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_INLINE);
-  EXPECT_TRUE(Says(driver, "shm is not possible: the workers are on two machines"));
-  const CallResult result = driver.Generate(Sampled(driver));
-  EXPECT_GT(result.completion->speculation().num_accepted_tokens(), 0);
-  EXPECT_EQ(driver.engine().counts().ring_errors, 0u);
-}
-
-TEST(WorkerSessionsTest, ATransportThatFailsIsFollowedByTheNext) {
-  for (bool at_drafter : {false, true}) {
-    EngineDriver driver;
-    (at_drafter ? driver.drafter.refuse_ring : driver.verifier.refuse_ring) =
-        v1::RING_TRANSPORT_SHM;
-    driver.Start();
-    EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_INLINE);
-    EXPECT_TRUE(Workers(driver).ring().open());
-    EXPECT_TRUE(Says(driver, "shm refused"));
-  }
-}
-
-// Both workers on one GPU; `apart` says what one of them has otherwise.
-void StartOnGpus(EngineDriver& driver, const std::function<void(ToyOptions&)>& apart) {
-  for (ToyOptions* options : {&driver.drafter.options, &driver.verifier.options}) {
-    options->transports.insert(options->transports.begin(), v1::RING_TRANSPORT_CUDA_IPC);
-    options->device_uuid = "GPU-1";
-  }
-  apart(driver.drafter.options);
-  driver.Start();
-}
-
-TEST(WorkerSessionsTest, DeviceMemoryIsSharedOnOneGpuAndInOnePidNamespace) {
-  EngineDriver together;
-  StartOnGpus(together, [](ToyOptions&) {});
-  EXPECT_EQ(Workers(together).ring().transport(), v1::RING_TRANSPORT_CUDA_IPC);
-  EXPECT_FALSE(Says(together, "is not possible"));
-
-  EngineDriver two_gpus;
-  StartOnGpus(two_gpus, [](ToyOptions& options) { options.device_uuid = "GPU-2"; });
-  EXPECT_EQ(Workers(two_gpus).ring().transport(), v1::RING_TRANSPORT_SHM);
-  EXPECT_TRUE(Says(two_gpus,
-                   "log-prob ring: cuda_ipc is not possible: the workers are on two GPUs, GPU-2 "
-                   "and GPU-1"));
-
-  EngineDriver two_namespaces;
-  StartOnGpus(two_namespaces, [](ToyOptions& options) { options.pid_namespace = "pid:[2]"; });
-  EXPECT_EQ(Workers(two_namespaces).ring().transport(), v1::RING_TRANSPORT_SHM);
-  EXPECT_TRUE(Says(two_namespaces, "cuda_ipc is not possible: the workers are in two PID"));
-
-  EngineDriver refused;
-  refused.drafter.refuse_ring = v1::RING_TRANSPORT_CUDA_IPC;
-  StartOnGpus(refused, [](ToyOptions&) {});
-  EXPECT_EQ(Workers(refused).ring().transport(), v1::RING_TRANSPORT_SHM);
-  EXPECT_TRUE(Says(refused, "cuda_ipc refused"));
-}
-
-TEST(WorkerSessionsTest, TheTransportCanBeChosen) {
-  EngineOptions options;
-  options.workers.transport = TransportChoice::kInline;
-  EngineDriver driver(options);
-  driver.Start();
-  EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_INLINE);
-}
-
-TEST(WorkerSessionsTest, WithoutARingOnlySampledRequestsAreDecodedPlainly) {
-  EngineOptions options;
-  options.workers.transport = TransportChoice::kShm;
-  EngineDriver driver(options);
-  driver.drafter.options.boot_id = "another";
-  driver.Start();
-  EXPECT_FALSE(Workers(driver).ring().open());
-  EXPECT_TRUE(Workers(driver).drafter_settled());
-  EXPECT_EQ(driver.Generate(Sampled(driver)).completion->speculation().num_drafts(), 0);
-  EXPECT_GT(driver.Generate(driver.Request({1, 2}, 20)).completion->speculation().num_drafts(), 0);
-}
-
-TEST(WorkerSessionsTest, NoDrafterIsNoHindrance) {
+TEST(WorkerSessionsTest, RequestsAreServedWithoutADrafter) {
   EngineOptions options;
   options.workers.has_drafter = false;
   EngineDriver driver(options);
@@ -141,31 +62,6 @@ TEST(WorkerSessionsTest, NoDrafterIsNoHindrance) {
   const CallResult result = driver.Generate(Sampled(driver));
   EXPECT_EQ(result.completion->speculation().num_plain_rounds(), 30);
   EXPECT_EQ(driver.sessions.count(Worker::kDrafter), 0u);
-}
-
-TEST(WorkerSessionsTest, AVocabularyOfAnotherSizeIsNamed) {
-  EngineDriver driver;
-  driver.drafter.options.vocabulary_size = 32;
-  driver.drafter.options.fingerprint = "other";
-  driver.drafter.options.entries.resize(32);
-  driver.drafter.options.entries[20] = "x\n";
-  driver.Start();
-  EXPECT_FALSE(Workers(driver).ready(kDrafterPeer));
-  EXPECT_TRUE(Workers(driver).drafter_settled());
-  EXPECT_TRUE(Says(driver,
-                   "draft: vocabulary has 32 entries, the target's has 64 (models must share a "
-                   "tokenizer; check --draft); first difference: entry 20 is \"x\\n\", the "
-                   "target's is \"u\""));
-  EXPECT_EQ(driver.Generate(driver.Request({1}, 5)).ids.size(), 5u);
-}
-
-TEST(WorkerSessionsTest, AVocabularyOfTheSameSizeIsComparedEntryByEntry) {
-  EngineDriver driver;
-  driver.drafter.options.fingerprint = "other";
-  std::swap(driver.drafter.options.entries[50], driver.drafter.options.entries[51]);
-  driver.Start();
-  EXPECT_FALSE(Workers(driver).ready(kDrafterPeer));
-  EXPECT_TRUE(Says(driver, "draft: vocabulary entry 50 is \"<51>\", the target's is \"<50>\""));
 }
 
 TEST(WorkerSessionsTest, ADrafterThatIsRequiredAndDoesNotFitIsFatal) {
@@ -193,78 +89,6 @@ TEST(WorkerSessionsTest, AnotherProtocolVersionIsRefused) {
   driver.Start();
   EXPECT_FALSE(Workers(driver).ready(kDrafterPeer));
   EXPECT_TRUE(Says(driver, "protocol version 99"));
-}
-
-TEST(WorkerSessionsTest, AVerifierThatComesBackSmallerIsRefused) {
-  EngineDriver driver;
-  driver.Start();
-  driver.Kill(Worker::kVerifier);
-  driver.Revive(Worker::kVerifier);
-  driver.verifier.options.max_context_tokens = 100;
-  const CallId call = driver.Send(driver.Request({1, 2}, 10));
-  ASSERT_TRUE(driver.Run());
-  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(Says(driver, "less than before"));
-}
-
-TEST(WorkerSessionsTest, AVerifierThatComesBackWithAnotherModelIsRefused) {
-  EngineDriver driver;
-  driver.Start();
-  driver.Kill(Worker::kVerifier);
-  driver.Revive(Worker::kVerifier);
-  driver.verifier.name = "another";
-  const CallId call = driver.Send(driver.Request({1, 2}, 10));
-  ASSERT_TRUE(driver.Run());
-  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(Says(driver, "came back with model another"));
-}
-
-TEST(WorkerSessionsTest, AVerifierThatComesBackWithOtherWeightsIsRefused) {
-  EngineDriver driver;
-  driver.Start();
-  driver.Kill(Worker::kVerifier);
-  driver.Revive(Worker::kVerifier);
-  driver.verifier.options.model_fingerprint = "of another training";
-  const CallId call = driver.Send(driver.Request({1, 2}, 10));
-  ASSERT_TRUE(driver.Run());
-  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(Says(driver, "came back with other weights"));
-}
-
-TEST(WorkerSessionsTest, WeightsAreKeptWhileAVerifierDoesNotSay) {
-  EngineDriver driver;
-  driver.Start();
-  for (const char* weights : {"", "of another training"}) {
-    driver.Kill(Worker::kVerifier);
-    driver.Revive(Worker::kVerifier);
-    driver.verifier.options.model_fingerprint = weights;
-    EXPECT_FALSE(Says(driver, "came back with other weights"));
-    driver.Send(driver.Request({1, 2}, 10));
-    ASSERT_TRUE(driver.Run());
-  }
-  EXPECT_TRUE(Says(driver, "came back with other weights"));
-}
-
-TEST(WorkerSessionsTest, AVerifierThatSaysNothingOfItsWeightsIsTaken) {
-  EngineDriver driver;
-  driver.Start();
-  driver.Kill(Worker::kVerifier);
-  driver.Revive(Worker::kVerifier);
-  driver.verifier.options.model_fingerprint.clear();
-  const CallId call = driver.Send(driver.Request({1, 2}, 10));
-  ASSERT_TRUE(driver.Run());
-  EXPECT_TRUE(driver.calls[call].status->ok()) << *driver.calls[call].status;
-}
-
-TEST(WorkerSessionsTest, OtherNumericsAreSaid) {
-  EngineDriver driver;
-  driver.Start();
-  driver.Kill(Worker::kVerifier);
-  driver.Revive(Worker::kVerifier);
-  driver.verifier.options.numerics_id = "toy2";
-  driver.Send(driver.Request({1, 2}, 10));
-  ASSERT_TRUE(driver.Run());
-  EXPECT_TRUE(Says(driver, "other numerics (toy2, was toy)"));
 }
 
 TEST(WorkerSessionsTest, AWorkerThatIsNotThereYetIsTriedAgainAndSaidOnce) {
@@ -400,6 +224,78 @@ TEST(WorkerSessionsTest, EverySessionHasATokenOfItsOwnAndPingsRenewIt) {
   });
   ASSERT_NE(ping, commands.end());
   EXPECT_EQ(std::get<SendPing>(*ping).token, 1001u);
+}
+
+// Runs WorkerSessions without an engine: the test gives the replies.
+class SessionEventsTest : public ::testing::Test {
+ protected:
+  SessionEventsTest()
+      : tokenizer_(testing::ToyTokenizer::OfSize(64)),
+        sessions_(WorkerSessionsOptions(), &tokenizer_, &out_, &counts_) {
+    testing::ToyOptions options;
+    options.fingerprint = tokenizer_.FingerprintBytes();
+    reply_ = testing::ToyWorker({}, options).Attached();
+  }
+
+  void AttachVerifier(SessionId session) {
+    v1::VerifierReply reply;
+    *reply.mutable_attach() = reply_;
+    sessions_.OnVerifierReply(session, reply, 0);
+  }
+  void AttachDrafter(SessionId session) {
+    v1::DraftReply reply;
+    *reply.mutable_attach() = reply_;
+    sessions_.OnDraftReply(session, reply, 0);
+  }
+  // Returns the events, such as "+verifier 1, -draft 2".
+  std::string Events() {
+    std::string text;
+    for (const SessionEvent& event : sessions_.TakeEvents()) {
+      absl::StrAppend(&text, text.empty() ? "" : ", ", event.ready ? "+" : "-",
+                      WorkerName(KindOf(event.peer)), " ", event.session);
+    }
+    return text;
+  }
+
+  testing::ToyTokenizer tokenizer_;
+  EngineCommands out_;
+  Counts counts_;
+  WorkerSessions sessions_;
+  v1::AttachReply reply_;
+};
+
+TEST_F(SessionEventsTest, EventsHaveTheOrderOfTheChanges) {
+  sessions_.Start(0);
+  EXPECT_EQ(Events(), "");
+  AttachDrafter(2);  // the drafter waits for the verifier's vocabulary
+  EXPECT_EQ(Events(), "");
+  AttachVerifier(1);
+  sessions_.OnLost(1, "killed", 1);
+  sessions_.Tick(2);
+  AttachVerifier(3);
+  EXPECT_EQ(Events(), "+verifier 1, +draft 2, -verifier 1, +verifier 3");
+  EXPECT_EQ(Events(), "");
+  sessions_.Drop(kDrafterPeer, SessionChange::kProtocolError, "broken", 3);
+  sessions_.Close();
+  EXPECT_EQ(Events(), "-draft 2, -verifier 3");
+}
+
+TEST_F(SessionEventsTest, AWorkerThatWasNotReadyEndsWithoutAnEvent) {
+  sessions_.Start(0);
+  sessions_.OnLost(1, "connection refused", 0);
+  sessions_.Drop(kVerifierPeer, SessionChange::kProtocolError, "broken", 0);
+  reply_.set_protocol_version(99);
+  AttachDrafter(2);
+  EXPECT_TRUE(sessions_.refused(kDrafterPeer));
+  sessions_.Close();
+  EXPECT_EQ(Events(), "");
+}
+
+TEST_F(SessionEventsTest, AHungWorkerIsAnEvent) {
+  sessions_.Start(0);
+  AttachVerifier(1);
+  while (sessions_.ready(kVerifierPeer)) sessions_.Tick(sessions_.NextDeadline());
+  EXPECT_EQ(Events(), "+verifier 1, -verifier 1");
 }
 
 }  // namespace

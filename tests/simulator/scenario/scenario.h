@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/router/engine/engine_options.h"
+#include "services/router/request/generation_request.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/simulator/scenario/toy_pair.h"
 

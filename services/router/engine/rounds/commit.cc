@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/router/engine/rounds/propose_plan.h"
-#include "services/router/engine/worker_text.h"
+#include "services/router/engine/sessions/worker_text.h"
 
 namespace tandem {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/status.h"
 #include "services/router/engine/rounds/propose_plan.h"
 #include "services/router/engine/rounds/rollback.h"
-#include "services/router/engine/worker_text.h"
+#include "services/router/engine/sessions/worker_text.h"
 
 namespace tandem {
 namespace {

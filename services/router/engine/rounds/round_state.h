@@ -13,8 +13,8 @@
 #include "services/router/engine/engine_options.h"
 #include "services/router/engine/pod_output.h"
 #include "services/router/engine/rounds/batches.h"
+#include "services/router/engine/sessions/worker_sessions.h"
 #include "services/router/engine/slots.h"
-#include "services/router/engine/worker_sessions.h"
 
 namespace tandem {
 

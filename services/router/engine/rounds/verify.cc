@@ -8,7 +8,7 @@
 #include "services/router/engine/rounds/commit.h"
 #include "services/router/engine/rounds/rollback.h"
 #include "services/router/engine/rounds/verify_plan.h"
-#include "services/router/engine/worker_text.h"
+#include "services/router/engine/sessions/worker_text.h"
 
 namespace tandem {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/router/engine/ring_credits.h"
+#include "services/router/engine/sessions/ring_credits.h"
 
 #include <utility>
 

@@ -1,0 +1,157 @@
+// The sessions of a pod's engine with its workers: attaching, checking that the workers fit, the
+// ring between them, and coming back.
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_WORKER_SESSIONS_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_WORKER_SESSIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/rpc/heartbeat.h"
+#include "common/tokenizer/tokenizer.h"
+#include "services/router/engine/counts.h"
+#include "services/router/engine/engine_command.h"
+#include "services/router/engine/engine_observer.h"
+#include "services/router/engine/sessions/attach_check.h"
+#include "services/router/engine/sessions/ring_credits.h"
+#include "services/router/engine/sessions/ring_negotiation.h"
+#include "services/router/engine/sessions/worker_link.h"
+#include "tandem/v1/worker.pb.h"
+
+namespace tandem {
+
+struct WorkerSessionsOptions {
+  bool has_drafter = true;
+  bool drafter_required = false;  // give up if the drafter does not fit
+  uint32_t max_slots = 32;
+  uint32_t max_draft_length = 16;
+  TransportChoice transport = TransportChoice::kAuto;
+  double attach_timeout_seconds = 10;
+  // A worker is hung if it gives no sign of life for this time or for ten usual batches, whichever
+  // is longer. 0: no worker counts as hung.
+  double heartbeat_timeout_seconds = kHeartbeatTimeoutSeconds;
+  // Session tokens are this number plus the session's number. The number is chosen at random, so
+  // that the tokens of several routers differ.
+  uint64_t first_session_token = 1;
+  // Session numbers are counted from here. The numbers of one router's engines must differ.
+  SessionId before_first_session = 0;
+};
+
+// A worker became ready, or a worker that was ready was lost, dropped or closed.
+struct SessionEvent {
+  PeerId peer = kVerifierPeer;
+  SessionId session = 0;  // the session that is ready, or that was ready until now
+  bool ready = false;
+};
+
+// Pure: replies, losses and the clock come in, commands go out. A worker goes down -> attaching ->
+// (drafter: attached, and checking the vocabulary) -> ready. From each of these states it goes back
+// to down, and is opened again after a pause. The pause doubles up to a second; after a worker that
+// does not fit it is five seconds. The verifier never waits for the drafter.
+//
+// Once attached, a worker is pinged. The pings keep the session's lease, and the answers tell a
+// hung worker from a busy one (HangDetector). A hung worker is lost like a dead one, and attaches
+// again when it goes on.
+class WorkerSessions {
+ public:
+  // `tokenizer` (the target's), `out`, `counts` and `observer` must outlive the object. Session
+  // changes and refused rings are counted in `counts`.
+  WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
+                 EngineCommands* out, Counts* counts, EngineObserver* observer = NobodyObserves());
+
+  void Start(double now);
+  void Tick(double now);
+  double NextDeadline() const;  // infinity: there is none
+
+  // Returns true if the reply was about the session itself. Returns false if the reply is for the
+  // engine, or if the session is not current (see IsCurrent).
+  bool OnDraftReply(SessionId session, const v1::DraftReply& reply, double now);
+  bool OnVerifierReply(SessionId session, const v1::VerifierReply& reply, double now);
+  // The stream ended. `detail` is for the log alone, as in Drop: gRPC's text has the worker's
+  // address, or the path of its socket.
+  void OnLost(SessionId session, const std::string& detail, double now);
+  void OnPong(SessionId session, const v1::WatchPong& pong, double now);
+  // Sets what the verifier must offer when it attaches, because other pods offer it already.
+  void Expect(const v1::AttachReply& promised) { promised_ = promised; }
+  // Gives both sessions up and opens none any more.
+  void Close();
+  // Called when the engine found the worker broken. Gives the session up and opens a new one later.
+  // `detail` is what somebody else says about the failure (WorkerText), for the log alone.
+  void Drop(PeerId peer, SessionChange reason, const std::string& why, double now,
+            const std::string& detail = {});
+  // Returns the events since the last call, in order.
+  std::vector<SessionEvent> TakeEvents() { return std::exchange(events_, {}); }
+
+  bool ready(PeerId peer) const { return links_[peer].ready(); }
+  // Number of the ready session; 0 while the worker is not ready. The number changes whenever the
+  // worker lost what it held.
+  SessionId ready_session(PeerId peer) const { return ready(peer) ? links_[peer].session() : 0; }
+  bool IsCurrent(PeerId peer, SessionId session) const {
+    return links_[peer].session() == session && links_[peer].state() != WorkerLink::State::kDown;
+  }
+  // The worker's last reply to Attach that was accepted; null if there was none.
+  const v1::AttachReply* info(PeerId peer) const {
+    return links_[peer].info().has_value() ? &*links_[peer].info() : nullptr;
+  }
+  // The worker was told to stop, and serves its slots until then.
+  bool draining(PeerId peer) const { return ready(peer) && links_[peer].draining(); }
+  // The worker answered, and does not fit.
+  bool refused(PeerId peer) const { return links_[peer].refused(); }
+  // Name of the drafter that was last found to fit, attached or not; empty: there was none.
+  const std::string& drafter_name() const { return drafter_name_; }
+  // Both workers share one count, so that a reply's id can mean one command only.
+  uint64_t NextCommandId() { return ++last_command_id_; }
+
+  RingCredits& ring() { return ring_.credits(); }
+  const RingCredits& ring() const { return ring_.credits(); }
+  // Returns true if nothing about drafting is under way: there is no drafter, the drafter does not
+  // fit, or the negotiation of the ring has ended.
+  bool drafter_settled() const;
+
+ private:
+  WorkerLink& verifier() { return links_[kVerifierPeer]; }
+  const WorkerLink& verifier() const { return links_[kVerifierPeer]; }
+  WorkerLink& drafter() { return links_[kDrafterPeer]; }
+  const WorkerLink& drafter() const { return links_[kDrafterPeer]; }
+  WorkerLink NewLink(PeerId peer) const;
+  // Returns the peer whose current session has the number. None: the session is over.
+  std::optional<PeerId> PeerOf(SessionId session) const;
+  void Open(PeerId peer, double now);
+  void Lose(PeerId peer, SessionChange reason, const std::string& why, const std::string& detail,
+            double now);
+  // Called before a session ends.
+  void NoteEnd(PeerId peer);
+  // Gives up a worker that does not fit. `detail` as in Drop.
+  void Refuse(PeerId peer, const std::string& text, double now, const std::string& detail = {});
+
+  void OnVerifierAttached(const v1::AttachReply& reply, double now);
+  void OnDrafterAttached(const v1::AttachReply& reply, double now);
+  void CheckDrafterVocabulary(double now);
+  void OnVocabulary(const v1::VocabularyChunk& chunk, double now);
+  void BecomeReady(PeerId peer, double now);
+  bool OnDrafterRefusal(uint64_t command_id, const v1::WorkerError& error, double now);
+  bool OnVerifierRefusal(uint64_t command_id, const v1::WorkerError& error, double now);
+
+  void SendCreateRing(const std::optional<v1::CreateRing>& create);
+  v1::DraftCommand* ToDrafter();
+  v1::VerifierCommand* ToVerifier();
+
+  const WorkerSessionsOptions options_;
+  const Tokenizer* tokenizer_;
+  EngineCommands* out_;
+  Counts* counts_;
+  SessionId last_session_;
+  uint64_t last_command_id_ = 0;
+  std::vector<WorkerLink> links_;  // one for each peer
+  RingNegotiation ring_;
+  std::optional<v1::AttachReply> promised_;
+  std::string drafter_name_;
+  VocabularyComparison vocabulary_;  // comparison of the drafter's vocabulary while it is read
+  std::vector<SessionEvent> events_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_WORKER_SESSIONS_H_
