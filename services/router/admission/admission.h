@@ -118,7 +118,7 @@ class Admission {
   uint64_t last_order_ = 0;
   uint64_t turn_;
   double check_at_ = std::numeric_limits<double>::infinity();
-  double mean_service_seconds_ = 1.0;  // of finished requests, for the retry hint
+  double mean_service_seconds_ = 1.0;  // mean of finished requests, for the retry hint
   uint64_t num_finished_ = 0;
   bool draining_ = false;
 };

@@ -89,11 +89,11 @@ struct LogLine {
   // What it is about, where that can be said.
   std::string request_id = {};
   std::optional<uint32_t> slot = {};
-  std::optional<uint32_t> epoch = {};  // of the slot, at the verifier
+  std::optional<uint32_t> epoch = {};  // epoch of the slot at the verifier
   std::optional<SessionId> session = {};
   // What others than the log's readers may see in its place; empty: the text.
   std::string summary = {};
-  std::string pod = {};  // whose workers it is about, where there are several pods
+  std::string pod = {};  // verifier address of the pod, where there are several
 };
 // The configuration is wrong: the process should say why and exit.
 struct GiveUp {

@@ -17,13 +17,14 @@ struct CommittedRound {
   int num_drafted = 0;
   int num_accepted = 0;
   int num_tested = 0;
-  v1::TokenSource last_source = v1::TOKEN_SOURCE_UNSPECIFIED;  // of the token after those accepted
-  bool emitted_last = false;                                   // whether there was one
+  v1::TokenSource last_source =
+      v1::TOKEN_SOURCE_UNSPECIFIED;      // source of the token after the accepted ones
+  bool emitted_last = false;             // whether there was one
   const std::string* drafter = nullptr;  // name of its model; null: nothing was drafted
 };
 
-// Of a round in which a request of a client decoded, in seconds. With two cohorts, waiting for the
-// verifier is in `total` alone.
+// Seconds of a round in which a client's request decoded. With two cohorts, waiting for the verifier
+// is in `total` alone.
 struct RoundSeconds {
   double draft = 0;     // the drafter computed
   double verify = 0;    // the verifier computed

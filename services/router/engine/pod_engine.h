@@ -30,7 +30,7 @@ namespace tandem {
 // rule. docs/scheduler.md tells more.
 //
 // Every event has three steps. An event function below *settles* what happened. The owner then
-// *fills* free slots (Room, Place) and *sends* the next batches (Send), so that a sequence joins the
+// *fills* free slots (Room, Place) and *sends* the next batches (Send). So a sequence joins the
 // batch that is sent in the event that freed its slot. After Send the owner takes the reports and
 // the commands.
 //

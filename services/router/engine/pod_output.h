@@ -10,7 +10,7 @@
 #include "services/router/engine/counts.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/pod_report.h"
-#include "services/router/engine/slots.h"
+#include "services/router/engine/slots/slots.h"
 
 namespace tandem {
 

@@ -22,8 +22,8 @@ struct FleetState {
   uint32_t num_pods_ready = 0;  // their verifiers serve
   uint32_t num_pods_lost = 0;
   bool drafter_attached = false;                // one at least
-  std::string drafter_name;                     // of one that was found to fit; empty: none was
-  std::vector<v1::RingTransport> transports;    // of rings that are open
+  std::string drafter_name;                     // name of a drafter that fits; empty: none does
+  std::vector<v1::RingTransport> transports;    // transports of open rings
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
 
   // Adds the state of one more engine, but for the audit.

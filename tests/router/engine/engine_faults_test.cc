@@ -316,7 +316,7 @@ TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToTheLog) {
   refusal.mutable_error()->set_message(endless);
   driver.fleet.OnVerifierReply(driver.sessions[Worker::kVerifier], refusal, driver.now);
   driver.fleet.OnSessionLost(Worker::kVerifier, driver.sessions[Worker::kVerifier], endless,
-                              driver.now);
+                             driver.now);
   driver.Execute();
   EXPECT_TRUE(Says(driver, absl::StrCat("WORKER_CODE_INTERNAL: ", cut)));
   EXPECT_TRUE(Says(driver, "verifier: it refused a command: " + cut));

@@ -401,7 +401,8 @@ TEST(FleetTest, GivesUpOnceNothingWaitsForAVerifierThatCameBackAsAnother) {
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
   ASSERT_TRUE(driver.gave_up.has_value());
-  EXPECT_NE(driver.gave_up->message().find("no worker pod is the one that was served"), std::string::npos);
+  EXPECT_NE(driver.gave_up->message().find("no worker pod is the one that was served"),
+            std::string::npos);
 }
 
 TEST(FleetTest, WeightsAreThoseOfTheFirstPodThatSays) {

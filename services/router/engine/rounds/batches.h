@@ -1,4 +1,4 @@
-// The batches that the workers of a pod have under way, and the cohorts of slots that wait for them.
+// The batches that a pod's workers have under way, and the cohorts of slots that wait for them.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
 
@@ -15,7 +15,7 @@ namespace tandem {
 // What both kinds of batches have in common. Times are seconds on the router's clock.
 struct Batch {
   uint32_t cohort = 0;
-  uint64_t id = 0;  // of the command
+  uint64_t id = 0;  // the command's
   SessionId session = 0;
   double begun_at = 0;    // time of the event that the batch follows from
   double sent_at = 0;     // time at which the command was handed over to the stream

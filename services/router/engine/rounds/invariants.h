@@ -12,8 +12,8 @@ namespace tandem {
 // over the slots.
 std::string BrokenInvariant(const RoundState& state);
 
-// Ends the process if an invariant does not hold. A router whose books are wrong could tell a client
-// wrong tokens; a supervisor starts it again, and clients repeat their requests.
+// Ends the process if an invariant does not hold. A router whose books are wrong could tell a
+// client wrong tokens. A supervisor starts the router again, and clients repeat their requests.
 void AssertInvariants(const RoundState& state);
 
 }  // namespace tandem

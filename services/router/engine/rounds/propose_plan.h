@@ -1,4 +1,5 @@
-// Which slots of a cohort draft in this round, and how much: functions over Slots that send nothing.
+// Which slots of a cohort draft in this round, and how much: functions over Slots that send
+// nothing.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSE_PLAN_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_PROPOSE_PLAN_H_
 
@@ -10,7 +11,7 @@
 #include "services/router/drafting/draft_candidate.h"
 #include "services/router/drafting/draft_plan.h"
 #include "services/router/engine/engine_options.h"
-#include "services/router/engine/slots.h"
+#include "services/router/engine/slots/slots.h"
 
 namespace tandem {
 

@@ -14,7 +14,7 @@
 #include "services/router/engine/pod_output.h"
 #include "services/router/engine/rounds/batches.h"
 #include "services/router/engine/sessions/worker_sessions.h"
-#include "services/router/engine/slots.h"
+#include "services/router/engine/slots/slots.h"
 
 namespace tandem {
 

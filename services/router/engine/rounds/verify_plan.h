@@ -10,7 +10,7 @@
 
 #include "services/router/engine/engine_options.h"
 #include "services/router/engine/rounds/proposal.h"
-#include "services/router/engine/slots.h"
+#include "services/router/engine/slots/slots.h"
 
 namespace tandem {
 

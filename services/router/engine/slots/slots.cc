@@ -1,4 +1,4 @@
-#include "services/router/engine/slots.h"
+#include "services/router/engine/slots/slots.h"
 
 #include <algorithm>
 #include <utility>

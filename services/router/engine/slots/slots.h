@@ -1,6 +1,6 @@
 // The slots of one pod: which sequence has which slot, and what each worker holds of it.
-#ifndef TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_H_
-#define TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_H_
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_SLOTS_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_SLOTS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "services/router/engine/counts.h"
 #include "services/router/engine/sequence.h"
-#include "services/router/engine/worker_peer.h"
+#include "services/router/engine/slots/worker_peer.h"
 
 namespace tandem {
 
@@ -71,4 +71,4 @@ class Slots {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_H_
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_SLOTS_H_

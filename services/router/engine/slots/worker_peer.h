@@ -1,6 +1,6 @@
 // One worker of the pod, as far as its replies told: its session, its pages, its slots.
-#ifndef TANDEM_SERVICES_ROUTER_ENGINE_WORKER_PEER_H_
-#define TANDEM_SERVICES_ROUTER_ENGINE_WORKER_PEER_H_
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_WORKER_PEER_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_WORKER_PEER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "services/router/engine/engine_command.h"
-#include "services/router/engine/page_budget.h"
 #include "services/router/engine/sequence.h"
+#include "services/router/engine/slots/page_budget.h"
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
@@ -104,4 +104,4 @@ class WorkerPeer {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_ENGINE_WORKER_PEER_H_
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_WORKER_PEER_H_

@@ -1,6 +1,6 @@
 // What is left of a worker's pool of KV pages, as far as its replies told.
-#ifndef TANDEM_SERVICES_ROUTER_ENGINE_PAGE_BUDGET_H_
-#define TANDEM_SERVICES_ROUTER_ENGINE_PAGE_BUDGET_H_
+#ifndef TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_PAGE_BUDGET_H_
+#define TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_PAGE_BUDGET_H_
 
 #include <cstdint>
 
@@ -53,4 +53,4 @@ class PageBudget {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_ENGINE_PAGE_BUDGET_H_
+#endif  // TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_PAGE_BUDGET_H_

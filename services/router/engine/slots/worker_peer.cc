@@ -1,4 +1,4 @@
-#include "services/router/engine/worker_peer.h"
+#include "services/router/engine/slots/worker_peer.h"
 
 #include <algorithm>
 #include <utility>
