@@ -45,8 +45,8 @@ class DraftModeStatistic {
   // `excess` is a sample in [-1, 1]; 0 adds nothing.
   void Add(double excess);
   double log_evidence() const;
-  // Sum of the samples, divided by the square root of the sum of their variances. 0 if the variances
-  // sum to 0.
+  // Sum of the samples, divided by the square root of the sum of their variances. 0 if that second
+  // sum is 0.
   double z() const;
 
  private:
