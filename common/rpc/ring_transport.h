@@ -1,4 +1,4 @@
-// The names of the log-prob ring's transports in logs and metrics.
+// The log-prob ring's transports, and their names in logs and metrics.
 #ifndef TANDEM_COMMON_RPC_RING_TRANSPORT_H_
 #define TANDEM_COMMON_RPC_RING_TRANSPORT_H_
 
@@ -7,6 +7,10 @@
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
+
+// All transports, the fastest first.
+inline constexpr v1::RingTransport kRingTransports[] = {
+    v1::RING_TRANSPORT_CUDA_IPC, v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
 
 // Empty if the transport is unspecified.
 inline std::string RingTransportName(v1::RingTransport transport) {

@@ -16,7 +16,8 @@ void AuditMonitor::Statistics::Add(const v1::AuditSample& sample) {
 }
 
 bool AuditMonitor::Statistics::Passes(double false_alarm_probability) const {
-  const double limit = std::log(2 / false_alarm_probability);  // one half for each statistic
+  // Each statistic gets one half of the probability.
+  const double limit = std::log(2 / false_alarm_probability);
   return uniformity.log_evidence() >= limit || draft_mode.log_evidence() >= limit;
 }
 
@@ -28,8 +29,9 @@ void AuditMonitor::Add(const v1::AuditSample& sample) {
   life_.Add(sample);
   window_.Add(sample);
   if (biased_) return;
-  const bool impossible = sample.uniform() == 1;  // the target cannot say this token
-  // Half for all samples, half for the windows: 1/(j (j + 1)) of it for window j, which sums to 1.
+  const bool impossible = sample.uniform() == 1;  // the token has no probability in the target
+  // All samples get one half of the probability, and the windows get the other half. Window j gets
+  // 1/(j (j + 1)) of the windows' half; these shares sum to 1.
   const auto j = static_cast<double>(window_number_);
   biased_ = impossible || life_.Passes(kFalseAlarmProbability / 2) ||
             window_.Passes(kFalseAlarmProbability / 2 / (j * (j + 1)));

@@ -1,4 +1,4 @@
-// What the lossless audit has seen (docs/audit.md): replays of finished requests, and samples of
+// The results of the lossless audit (docs/audit.md): replays of finished requests, and samples of
 // plainly sampled tokens. Pure: no clock, no I/O, one thread.
 #ifndef TANDEM_SERVICES_ROUTER_AUDIT_AUDIT_MONITOR_H_
 #define TANDEM_SERVICES_ROUTER_AUDIT_AUDIT_MONITOR_H_
@@ -14,42 +14,45 @@
 
 namespace tandem {
 
-// Where a replay first differs from what the client got.
+// The first difference between a replay and the output that the client got.
 struct ReplayMismatch {
-  uint32_t position = 0;  // in the output, from 0
+  uint32_t position = 0;  // position in the output, from 0
   int32_t emitted_token_id = 0;
   int32_t replayed_token_id = 0;
 };
 
-// Which requests may be sampled (SlotOpen.audit): plain sampling, lenience 1, and a seed that the
-// router drew. A client that repeats its own seed repeats its samples: they are not independent.
+// A request may be sampled (SlotOpen.audit) if it has plain sampling, lenience 1, and a seed that
+// the router drew. Samples of a client that repeats its own seed are not independent.
 //
-// Which samples count: all of a reply, without a look at its tokens. Whether a sample counts may
-// depend on what came before its token, never on the token: leaving out stop tokens, or the rounds
-// that end a request, biases.
+// All samples of a reply count, whatever its tokens are. Whether a sample counts may depend on the
+// tokens before its token, but never on the token itself: leaving out stop tokens, or the rounds
+// that end a request, would bias the statistics.
 class AuditMonitor {
  public:
-  // That either statistic is ever wrong about a lossless path, over the whole life of the monitor.
+  // Probability that a statistic ever raises a false alarm about a lossless path, over the whole
+  // life of the monitor.
   static constexpr double kFalseAlarmProbability = 1e-6;
 
   // Counts the samples of one VerifyResult, in their order. If a sample is out of range
   // (CheckAuditSample), this returns the error and counts none of them.
   absl::Status OnSamples(const google::protobuf::RepeatedPtrField<v1::AuditSample>& samples);
 
-  // A finished request was decoded again without drafting. No mismatch: token for token the same.
+  // A finished request was decoded again without drafting. Without a mismatch, all tokens were the
+  // same.
   void OnReplay(const std::string& request_id, const std::optional<ReplayMismatch>& mismatch);
 
-  // The error line of what went wrong since the last call: a mismatch, or a statistic that passed
-  // its limit. Empty: nothing.
+  // Returns the error line about new findings since the last call: mismatches, and a statistic that
+  // passed its limit. Empty: there are none.
   std::string TakeAlarm();
 
-  // A mismatch, or biased: both stay.
+  // Returns true once there was a mismatch or a biased statistic. Never becomes false again.
   bool failed() const { return num_mismatches_ > 0 || biased_; }
   v1::AuditStats stats() const;
 
  private:
-  // Over all samples a bias of any size is seen in the end, but one that begins late hides behind
-  // the honest samples before it: hence also a window that starts anew.
+  // The statistics over all samples find a bias of any size in the end. But a bias that begins late
+  // hides behind the unbiased samples before it. Therefore a window, which starts anew after this
+  // number of samples, has statistics too.
   static constexpr uint64_t kWindowSamples = 131072;
 
   struct Statistics {

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// log of the mean of exp.
+// Returns the logarithm of the mean of exp(value).
 double LogMeanExp(std::span<const double> values) {
   const double largest = *std::max_element(values.begin(), values.end());
   double sum = 0;
@@ -19,7 +19,7 @@ double LogMeanExp(std::span<const double> values) {
 
 void UniformityStatistic::Add(double u) {
   const auto bin = std::min(static_cast<size_t>(u * kNumBins), kNumBins - 1);
-  // Predictive probability of the bin, by what came before, over 1/16.
+  // Each ratio grows by the bin's predictive probability, given the counts before, divided by 1/16.
   for (size_t i = 0; i < kConcentrations.size(); ++i) {
     const double weight = static_cast<double>(counts_[bin]) + kConcentrations[i];
     const double total = static_cast<double>(total_) + kNumBins * kConcentrations[i];
@@ -59,7 +59,7 @@ DraftModeStatistic::Tilts() {
 }
 
 void DraftModeStatistic::Add(double excess) {
-  if (excess == 0) return;  // not drafted, or a sure hit or miss: every ratio is 1
+  if (excess == 0) return;  // nothing was drafted, or the hit or miss was certain: every ratio is 1
   const bool hit = excess > 0;
   const double mode_prob = hit ? 1 - excess : -excess;
   sum_ += excess;

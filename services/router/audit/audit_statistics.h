@@ -1,7 +1,7 @@
 // The two running statistics of the lossless audit. Each keeps O(1) numbers, and its evidence is
-// valid at every moment: exp(log_evidence()) is a nonnegative martingale of mean 1 while the path is
-// lossless, so that it ever reaches 1/a has probability at most a (Ville 1939), however often and
-// whenever somebody looks. docs/audit.md derives both.
+// valid at every moment: while the path is lossless, exp(log_evidence()) is a nonnegative
+// martingale with mean 1. The probability that it ever reaches 1/a is therefore at most a (Ville
+// 1939), however often it is read. docs/audit.md derives both statistics.
 #ifndef TANDEM_SERVICES_ROUTER_AUDIT_AUDIT_STATISTICS_H_
 #define TANDEM_SERVICES_ROUTER_AUDIT_AUDIT_STATISTICS_H_
 
@@ -11,21 +11,23 @@
 
 namespace tandem {
 
-// Are the transforms uniform on [0, 1)? Counts them in bins of equal width. The evidence is the
-// likelihood of the counts under Dirichlet-multinomial alternatives over that under uniformity
-// (Lindon and Malek 2022), averaged over concentrations, so that a large bias is seen early and a
-// small one is seen at all.
+// Tests whether the transforms are uniform on [0, 1). Counts them in bins of equal width. The
+// evidence is the ratio of two likelihoods of the counts: under Dirichlet-multinomial alternatives,
+// and under uniformity (Lindon and Malek 2022). It is averaged over concentrations, so that a large
+// bias is found early and a small bias is found in the end.
 class UniformityStatistic {
  public:
-  // u in [0, 1]; 1 counts in the last bin.
+  // u is in [0, 1]; 1 counts in the last bin.
   void Add(double u);
   double log_evidence() const;
-  // Pearson's chi-square, made about standard normal (Wilson and Hilferty 1931). 0 when empty.
+  // Pearson's chi-square, transformed to be about standard normal (Wilson and Hilferty 1931). 0
+  // before the first observation.
   double z() const;
 
  private:
   static constexpr size_t kNumBins = 16;
-  // Expected observations of a bin that the alternatives are worth: far from uniform to very near.
+  // Prior observations of each bin under the alternatives, which range from far from uniform to
+  // very near.
   static constexpr std::array<double, 8> kConcentrations = {1,    8,     64,     512,
                                                             4096, 32768, 262144, 2097152};
 
@@ -34,20 +36,21 @@ class UniformityStatistic {
   std::array<double, kConcentrations.size()> log_likelihood_ratios_{};
 };
 
-// Are tokens the drafter's favourite as often as the target says? Samples are 1[hit] - m with m the
-// target's probability of a hit: both are known from the sample, and so is the variance m (1 - m).
-// The evidence is the average of exponentially tilted likelihood ratios (Robbins 1970), exact for
-// every sequence of m.
+// Tests whether tokens are the drafter's favorite at the frequency that the target states. A sample
+// is 1[hit] - m, where m is the target's probability of a hit. The sample determines the hit and m,
+// and so the variance m (1 - m). The evidence is the average of exponentially tilted likelihood
+// ratios (Robbins 1970), and is exact for every sequence of m.
 class DraftModeStatistic {
  public:
-  // In [-1, 1]; 0 adds nothing.
+  // `excess` is a sample in [-1, 1]; 0 adds nothing.
   void Add(double excess);
   double log_evidence() const;
-  // Sum over the square root of the sum of variances. 0 when that is.
+  // Sum of the samples, divided by the square root of the sum of their variances. 0 if that second
+  // sum is 0.
   double z() const;
 
  private:
-  // Of log-odds: ±2^2, ±2^1, … ±2^-9.
+  // Number of tilts. Their log-odds are ±2^2, ±2^1, … ±2^-9.
   static constexpr size_t kNumTilts = 24;
 
   double sum_ = 0;

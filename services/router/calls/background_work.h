@@ -1,4 +1,4 @@
-// Long work beside the thread that polls the completion queue.
+// A thread for long work, beside the thread that polls the completion queue.
 #ifndef TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_
 #define TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_
 
@@ -17,8 +17,8 @@
 
 namespace tandem {
 
-// One thread that does one job after the other. Everything but the jobs themselves runs on the
-// polling thread.
+// One thread that does one job after the other. Only a job's `work` runs on this thread. Everything
+// else runs on the polling thread.
 class BackgroundWork {
  public:
   static constexpr size_t kMaxJobs = 64;
@@ -28,19 +28,20 @@ class BackgroundWork {
   BackgroundWork(const BackgroundWork&) = delete;
   BackgroundWork& operator=(const BackgroundWork&) = delete;
 
-  // `work` runs on the thread, then `done` on the polling one. False: kMaxJobs wait already, and
-  // neither will run.
+  // Runs `work` on the thread, then `done` on the polling thread. Returns false, and runs neither,
+  // if kMaxJobs jobs are not done yet or the thread ends.
   bool Run(std::function<void()> work, std::function<void()> done);
 
-  // Finishes what waits, and ends the thread. Each `done` still comes through the queue, which must
-  // be polled.
+  // Finishes the jobs that wait, and ends the thread. Each `done` still comes through the queue,
+  // which must be polled.
   void Stop();
 
-  // For work that may hang, and that owns all that it uses: forgets what waits, and leaves what is
-  // under way to itself; its `done` does not come any more.
+  // For work that may hang. Forgets the jobs that wait, and leaves the thread with the current job
+  // alone. The job must own everything that it uses, and its `done` never runs.
   void Abandon();
 
-  // No job is under way, and none's `done` is still to come: only then may the queue be shut down.
+  // Returns true if no job is under way and no `done` is still to come. Only then may the queue be
+  // shut down.
   bool quiet() const;
 
  private:
@@ -50,7 +51,7 @@ class BackgroundWork {
     std::function<void()> work;
     std::function<void()> done;
     std::list<Job>::iterator self;
-    bool announced = false;  // `done` comes through the queue
+    bool announced = false;  // `done` is on the way through the queue
     grpc::Alarm alarm;
     MemberTag<Job> tag{this, &Job::OnAlarm};
     void OnAlarm(bool ok);
@@ -59,9 +60,9 @@ class BackgroundWork {
   struct Books {
     explicit Books(grpc::CompletionQueue* polled) : queue(polled) {}
     grpc::CompletionQueue* const queue;
-    std::mutex mutex;  // guards what follows
+    std::mutex mutex;  // guards the members below
     std::condition_variable wake;
-    std::list<Job> jobs;  // all whose `done` is to come
+    std::list<Job> jobs;  // all jobs whose `done` has not run
     std::list<Job*> waiting;
     bool stopping = false;
     bool abandoned = false;

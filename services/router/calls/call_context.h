@@ -1,4 +1,4 @@
-// What the calls of all methods share.
+// The context that the calls of all methods share.
 #ifndef TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_
 #define TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_
 
@@ -17,22 +17,22 @@
 
 namespace tandem {
 
-// Names of the methods, as the gate knows them.
+// Names of the methods for the gate.
 inline constexpr char kGenerateMethod[] = "/tandem.v1.Generation/Generate";
 inline constexpr char kTokenizeMethod[] = "/tandem.v1.Generation/Tokenize";
 inline constexpr char kDetokenizeMethod[] = "/tandem.v1.Generation/Detokenize";
 inline constexpr char kGetServerInfoMethod[] = "/tandem.v1.Generation/GetServerInfo";
 
 // Longest text, in bytes, that is tokenized on the polling thread. Every stream waits meanwhile, so
-// that longer texts are tokenized in the background.
+// longer texts are tokenized in the background.
 inline constexpr size_t kMaxShortTextBytes = 16 << 10;
 
-// The status of a call whose text the background has no room for.
+// Returns the status of a call if the background has no room for its text.
 inline absl::Status TooMuchWork() {
   return ResourceExhausted("too many long texts wait to be tokenized");
 }
 
-// What calls work with. All of it outlives them.
+// The objects must outlive the calls.
 struct CallContext {
   v1::Generation::AsyncService* service;
   grpc::ServerCompletionQueue* queue;

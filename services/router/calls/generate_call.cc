@@ -77,7 +77,7 @@ void GenerateCall::Send(v1::GenerateResponse&& response) {
 }
 
 void GenerateCall::OnWritten(bool ok) {
-  if (!ok) waiting_.clear();  // the call is over, as OnDone is told too
+  if (!ok) waiting_.clear();  // the call is over, and OnDone is called too
   WriteNext();
 }
 

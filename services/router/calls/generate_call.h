@@ -17,24 +17,25 @@
 
 namespace tandem {
 
-// Waits for a client, then carries its responses. Memory is bounded: at most `buffer_bytes` wait
-// for a client that does not read. Everything runs on the thread that polls the completion queue.
+// Waits for a client, then carries the client's responses. At most `buffer_bytes` of responses wait
+// for a client that does not read, so memory is bounded. Everything runs on the thread that polls
+// the completion queue.
 class GenerateCall final : public CallLifetime {
  public:
   class Owner {
    public:
     virtual void OnOpened(GenerateCall& call) = 0;
-    // The client cancelled the call or left, or its deadline passed, before the call was finished.
+    // The client canceled the call or left, or the deadline passed, before the call was finished.
     virtual void OnCancelled(GenerateCall& call) = 0;
-    // gRPC has let go of the call, which may be destroyed now, and not before. `opened` is false if
-    // the server shut down before a client came.
+    // gRPC has released the call. The owner may destroy the call now, and not before. `opened` is
+    // false if the server shut down before a client came.
     virtual void OnClosed(GenerateCall& call, bool opened) = 0;
 
    protected:
     ~Owner() = default;
   };
 
-  // Every response is padded to a multiple of `padding_bytes` (message_padding.h); 0: none is.
+  // Every response is padded to a multiple of `padding_bytes` (message_padding.h). 0: no padding.
   GenerateCall(CallId id, size_t buffer_bytes, size_t padding_bytes, Owner* owner)
       : id_(id), buffer_bytes_(buffer_bytes), padding_bytes_(padding_bytes), owner_(owner) {}
 
@@ -43,20 +44,22 @@ class GenerateCall final : public CallLifetime {
   CallId id() const { return id_; }
   const grpc::ServerContext& context() const { return context_; }
   const v1::GenerateRequest& request() const { return request_; }
-  // Once it was understood: it may be long, with fields that nobody knows, and a stream too.
+  // Frees the request's memory after the request was resolved. A request can be long and have
+  // unknown fields, and its stream can last long.
   void DropRequest() { v1::GenerateRequest().Swap(&request_); }
-  // Metadata `tandem-tenant`; empty: none. Prompts are cached for each tenant apart.
+  // Metadata `tandem-tenant`; empty: none. Each tenant's prompts are cached separately.
   std::string tenant() const { return Metadata("tandem-tenant"); }
-  // Metadata of that name, as it came; empty: none.
+  // Metadata `traceparent`, unchecked; empty: none.
   std::string traceparent() const { return Metadata("traceparent"); }
 
-  // Finished, cancelled or gone: nothing written from now on arrives.
+  // Returns true if the call was finished or canceled, or the client left. Responses that are
+  // written from now on do not arrive.
   bool finished() const { return status_.has_value(); }
 
-  // False: the client reads too slowly. What was not sent yet is dropped, and the call should be
-  // finished.
+  // Returns false if the client reads too slowly. The responses that were not sent yet are then
+  // dropped, and the caller should finish the call.
   bool Write(v1::GenerateResponse response);
-  // Tokens of the responses that gRPC was given.
+  // Number of tokens in the responses that gRPC was given.
   int num_sent_tokens() const { return num_sent_tokens_; }
   // Ends the call after the responses that were written. The first status counts.
   void Finish(const absl::Status& status, int emitted_tokens, int retry_milliseconds);
@@ -78,11 +81,12 @@ class GenerateCall final : public CallLifetime {
   grpc::ServerContext context_;
   v1::GenerateRequest request_;
   grpc::ServerAsyncWriter<v1::GenerateResponse> writer_{&context_};
-  // Serialized: as a message, a response with logprobs takes seven times the memory.
+  // Serialized responses, because a response with logprobs takes seven times the memory as a
+  // message.
   std::deque<std::string> waiting_;
   size_t waiting_bytes_ = 0;
   int num_sent_tokens_ = 0;
-  std::optional<grpc::Status> status_;  // to finish with
+  std::optional<grpc::Status> status_;  // status of the finished call
   bool opened_ = false;
   bool finishing_ = false;
   Operation<GenerateCall> open_{this, &GenerateCall::OnOpened};

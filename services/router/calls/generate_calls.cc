@@ -12,7 +12,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxTenantBytes = 256;
-// When a client should come again that finds no room, or nobody who serves.
+// Time after which a client should try again if there is no room, or no verifier.
 constexpr int kRetryMilliseconds = 1000;
 
 }  // namespace
@@ -62,7 +62,7 @@ void GenerateCalls::Validate(GenerateCall& call, double arrived_at) {
     OnValidated(call.id(), arrived_at, context_.validator->Validate(call.request(), Served()));
     return;
   }
-  // A copy: the call may be gone before its prompt is tokenized.
+  // A copy of the request, because the call may be gone before the prompt is tokenized.
   struct Job {
     v1::GenerateRequest request;
     ServedModel served;

@@ -21,13 +21,13 @@
 
 namespace tandem {
 
-// Takes calls, checks them, hands their requests to the fleet, and carries out what the fleet says
+// Takes calls, checks them, gives their requests to the fleet, and carries out the fleet's commands
 // about them. Everything runs on the thread that polls the completion queue.
 class GenerateCalls final : public GenerateCall::Owner {
  public:
   struct Options {
     size_t buffer_bytes = 0;   // largest part of a stream that waits for its client to read
-    size_t padding_bytes = 0;  // messages of a stream are multiples of it; 0: as they come
+    size_t padding_bytes = 0;  // message sizes are multiples of this number; 0: any size
     std::vector<int32_t> end_of_text_ids;
     bool log_prompts = false;
   };
@@ -35,17 +35,16 @@ class GenerateCalls final : public GenerateCall::Owner {
   // `metrics` must outlive the calls.
   GenerateCalls(CallContext context, Options options, RouterMetrics* metrics);
 
-  // Waits for the next client; after the first time, each client that comes makes it wait for
-  // another.
+  // Waits for the first client. Each client that comes begins the wait for the next client.
   void WaitForClient();
 
-  // The commands of the fleet. A call that is gone needs nothing any more.
+  // Carry out commands of the fleet. Commands for a call that is gone do nothing.
   void Write(WriteResponse write);
   void Finish(const FinishCall& finish);
 
-  // Calls that clients have opened and that gRPC has not let go of.
+  // Number of calls that clients have opened and that gRPC has not released.
   size_t num_open() const { return num_open_; }
-  // Now and then: writes log lines that are due.
+  // Called now and then. Writes log lines that are due.
   void Tick(double now) { log_.Tick(now); }
 
  private:
@@ -62,14 +61,15 @@ class GenerateCalls final : public GenerateCall::Owner {
   // Ends a call without a line in the log.
   void Finish(GenerateCall& call, const absl::Status& status, int emitted_tokens,
               int retry_milliseconds);
-  // What is served now. PRECOND: a verifier has attached.
+  // Returns the model that is served now. PRECOND: a verifier has attached.
   ServedModel Served() const;
 
   const CallContext context_;
   const Options options_;
   RouterMetrics* metrics_;
   RequestLog log_;
-  std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;  // the last waits for a client
+  // One of the calls waits for a client.
+  std::unordered_map<CallId, std::unique_ptr<GenerateCall>> calls_;
   size_t num_open_ = 0;
   CallId last_call_ = 0;
 };

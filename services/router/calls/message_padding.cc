@@ -6,8 +6,8 @@
 namespace tandem {
 namespace {
 
-// A piece takes its tag, one byte of length, and its bytes: as long as it is this short, its cost
-// is known.
+// A piece takes its tag, one byte for its length, and its bytes. A longer piece would need more
+// bytes for its length.
 constexpr size_t kPieceHead = 2;
 constexpr size_t kLongestPiece = kPieceHead + 127;
 

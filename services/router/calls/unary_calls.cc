@@ -12,11 +12,11 @@
 namespace tandem {
 namespace {
 
-// Bytes of all replies that clients have not read yet.
+// Largest total size of the replies that clients have not read yet.
 constexpr size_t kMaxUnreadReplyBytes = size_t{64} << 20;
 // Largest number of ids that are turned into text on the polling thread.
 constexpr int kMaxShortIds = 16 << 10;
-// Bytes that a message needs beside its text, at most.
+// Largest number of bytes that a message needs in addition to its text.
 constexpr size_t kTextFieldBytes = 8;
 
 }  // namespace
@@ -82,7 +82,7 @@ void UnaryCalls::Tokenize(const v1::TokenizeRequest& request,
   if (const absl::Status status = context_.validator->ValidateTokenize(request); !status.ok()) {
     return respond(status);
   }
-  // The request lives until it is responded to.
+  // The request lives until `respond` is called.
   Respond<v1::TokenizeResponse>(
       request.text().size() > kMaxShortTextBytes, [this, &request] { return Encode(request); },
       respond);

@@ -1,4 +1,4 @@
-// The calls of Tokenize, Detokenize and GetServerInfo.
+// The gRPC methods Tokenize, Detokenize and GetServerInfo.
 #ifndef TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_
 #define TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_
 
@@ -14,15 +14,15 @@
 
 namespace tandem {
 
-// Everything runs on the thread that polls the completion queue, but for long texts, which are
-// tokenized in the background. Must outlive the queue's last event.
+// Everything runs on the thread that polls the completion queue, except for long texts, which
+// are tokenized or decoded in the background. The object must outlive the queue's last event.
 class UnaryCalls {
  public:
   // `tokenizer` must outlive the calls. Replies have at most `max_message_bytes`.
   UnaryCalls(const CallContext& context, const Tokenizer* tokenizer, std::string version,
              size_t max_message_bytes);
 
-  // Begins to take calls.
+  // Begins to take calls of all methods.
   void Serve();
 
  private:
@@ -36,7 +36,7 @@ class UnaryCalls {
   absl::StatusOr<v1::DetokenizeResponse> Decode(const v1::DetokenizeRequest& request) const;
   v1::ServerInfo Info() const;
 
-  // Calls `respond` with what `compute` returns, which runs in the background if it `is_long`.
+  // Calls `respond` with the result of `compute`, which runs in the background if `is_long`.
   template <typename Reply>
   void Respond(bool is_long, std::function<absl::StatusOr<Reply>()> compute,
                std::function<void(const absl::StatusOr<Reply>&)> respond);

@@ -20,11 +20,11 @@
 
 namespace tandem {
 
-// What unread replies of all methods take together.
+// Memory budget for the unread replies of all methods together.
 class ReplyBudget {
  public:
   explicit ReplyBudget(size_t bytes) : bytes_(bytes) {}
-  // False: with `bytes` more they would take too much.
+  // Returns false, and takes nothing, if the budget has less than `bytes` left.
   bool Take(size_t bytes) {
     if (bytes > bytes_ - used_) return false;
     used_ += bytes;
@@ -37,9 +37,9 @@ class ReplyBudget {
   size_t used_ = 0;
 };
 
-// Serves any number of calls at once, one object each: a client that is slow to read its answer
-// holds up no other, and is cut off after kReadSeconds. Everything runs on the thread that polls
-// the completion queue. Must outlive the queue's last event.
+// Serves any number of calls at once, with one object for each call. A client that reads its reply
+// slowly delays no other client, and its call is canceled after kReadSeconds. Everything runs on
+// the thread that polls the completion queue. The object must outlive the queue's last event.
 template <typename Request, typename Reply>
 class UnaryMethod {
  public:
@@ -47,14 +47,15 @@ class UnaryMethod {
   // Asks gRPC for a call: service->RequestMETHOD(context, request, writer, queue, queue, tag).
   using CallRequest = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
   using Respond = std::function<void(const absl::StatusOr<Reply>&)>;
-  // Calls `respond` once, at once or later, on the polling thread; the request lives until then.
+  // Calls `respond` once on the polling thread, immediately or later. The request lives until then.
   using Handler = std::function<void(const Request&, Respond)>;
-  // Whether the call may be made at all.
+  // Returns why the client may not make the call, or OK.
   using Check = std::function<absl::Status(const grpc::ServerContext&)>;
 
-  static constexpr int kReadSeconds = 30;  // to read an answer
+  static constexpr int kReadSeconds = 30;  // time to read a reply
 
-  // `budget` must outlive it. RESOURCE_EXHAUSTED, where it has no room for an answer.
+  // `budget` must outlive the object. If the budget has no room for a reply, the call ends with
+  // RESOURCE_EXHAUSTED.
   UnaryMethod(grpc::ServerCompletionQueue* queue, ReplyBudget* budget, CallRequest call_request,
               Check check, Handler handler)
       : queue_(queue),
@@ -80,7 +81,7 @@ class UnaryMethod {
       method->handler_(request, [this](const absl::StatusOr<Reply>& reply) { Finish(reply); });
     }
     void Finish(const absl::StatusOr<Reply>& reply) {
-      Request().Swap(&request);  // a client that does not read keeps no request
+      Request().Swap(&request);  // frees the request while the client reads
       const size_t bytes = reply.ok() ? reply->ByteSizeLong() : 0;
       if (!reply.ok()) {
         writer.FinishWithError(ToGrpcStatus(reply.status()), finish.Begin());
@@ -92,7 +93,8 @@ class UnaryMethod {
                                 "too many answers wait to be read by their clients"},
                                finish.Begin());
       }
-      // The tag comes back once gRPC has passed the answer on, which waits for the client.
+      // The tag of `finish` comes back when gRPC has passed the reply on. A client that does not
+      // read delays this.
       too_slow.Set(method->queue_,
                    gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                 gpr_time_from_seconds(kReadSeconds, GPR_TIMESPAN)),
@@ -116,7 +118,7 @@ class UnaryMethod {
     size_t taken = 0;  // bytes of the budget
     Operation<Call> open{this, &Call::OnOpened};
     Operation<Call> finish{this, &Call::OnFinished};
-    Operation<Call> limit{this, &Call::OnTooSlow};  // the alarm
+    Operation<Call> limit{this, &Call::OnTooSlow};  // alarm `too_slow`
   };
 
   grpc::ServerCompletionQueue* queue_;

@@ -2,7 +2,7 @@
 // live page read these two structs; FleetState adds them up over the worker pods.
 //
 // A new count is declared here, is raised where it happens, and has its metric in
-// common/metrics/catalogue.h and one row in the constructor of RouterMetrics.
+// common/metrics/catalogue.h and one row in the constructor of CountMetrics.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_COUNTS_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_COUNTS_H_
 

@@ -1,4 +1,4 @@
-// What a request cost and what speculation did for it: the numbers of `Completion`.
+// The costs of a request and the effects of speculation: the numbers of `Completion`.
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
 
@@ -10,8 +10,8 @@
 
 namespace tandem {
 
-// Times are seconds on the router's clock. The decode phase begins with the first token; work
-// before it is prefill and counts in prefill_seconds alone.
+// Times are seconds on the router's clock. The decode phase begins with the first token. Work
+// before the first token is prefill and counts in prefill_seconds only.
 class CompletionAccount {
  public:
   explicit CompletionAccount(double arrived_at) : arrived_at_(arrived_at) {}
@@ -20,17 +20,18 @@ class CompletionAccount {
   void Admitted(double now) { admitted_at_ = now; }
   double admitted_at() const { return admitted_at_; }
 
-  // A batch that this slot was part of. Its whole time counts: the slot waited for all of it.
+  // Count a batch that had the request's slot. The whole time of the batch counts, because the slot
+  // waited for the whole batch.
   void Drafted(double round_trip_seconds, double compute_seconds);
   void Verified(double round_trip_seconds, double compute_seconds);
 
-  // A round without a draft, or whose draft was dropped unjudged.
+  // Counts a round without a draft, or with a draft that was dropped unjudged.
   void AddPlainRound() { ++num_plain_rounds_; }
-  // Counts stop at the token that ended the request.
-  //   drafted   tokens sent to the verifier
-  //   accepted  of them, emitted
-  //   tested    up to and including the first rejection, as far as emitted: accepted or accepted +
-  //   1
+  // Counts a round with a draft. All numbers but `drafted` stop at the token that ended the
+  // request.
+  //   drafted   tokens that were sent to the verifier
+  //   accepted  drafted tokens that were accepted and emitted
+  //   tested    accepted tokens, plus 1 if a rejected token's position was emitted
   void AddDraftedRound(int drafted, int accepted, int tested, const std::string& drafter);
 
   // Called after each round that emitted tokens.
@@ -38,7 +39,7 @@ class CompletionAccount {
 
   void Fill(v1::Completion* completion) const;
 
-  // It has emitted a token.
+  // Returns true once the request has emitted a token.
   bool decoding() const { return first_token_at_.has_value(); }
 
  private:

@@ -1,4 +1,4 @@
-// A Generate call that was checked and resolved: every default filled in, every limit applied.
+// A Generate call that was checked and resolved: it has all defaults, and all limits were applied.
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_GENERATION_REQUEST_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_GENERATION_REQUEST_H_
 
@@ -14,20 +14,20 @@ namespace tandem {
 struct GenerationRequest {
   std::string request_id;                 // never empty
   std::vector<int32_t> prompt_token_ids;  // at least one
-  v1::SlotOpen open;       // what the workers are told: sampling, seed, mode, prompt length
-  int32_t max_tokens = 0;  // >= 1, cut to what the context leaves
-  int32_t min_tokens = 0;  // stops do not count before
+  v1::SlotOpen open;                      // sampling, seed, mode and prompt length for the workers
+  int32_t max_tokens = 0;                 // >= 1, and not more than the context leaves
+  int32_t min_tokens = 0;                 // number of tokens before which stops do not count
   std::vector<std::string> stop_strings;
-  std::vector<int32_t> stop_token_ids;  // sorted: end of text unless ignored, and the request's own
+  std::vector<int32_t> stop_token_ids;  // sorted; end of text unless ignored, and the request's own
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
   bool wants_logprobs = false;
-  std::optional<uint32_t> draft_length;  // none: the server's; 0: decode plainly
-  bool seed_given = false;               // by the client: then its draws may repeat another's
-  double arrived_at = 0;                 // on the engine's clock, before the prompt was tokenized
+  std::optional<uint32_t> draft_length;  // none: the server's choice; 0: decode plainly
+  bool seed_given = false;  // the client gave the seed, so draws may repeat another request's
+  double arrived_at = 0;    // time on the engine's clock, before the prompt was tokenized
 
   bool greedy() const { return open.sampling().temperature() == 0.0f; }
-  // Only then must the verifier see the rows that the draft was drawn from.
+  // Returns true if the verifier needs the rows that the draft was drawn from.
   bool needs_draft_log_probs() const { return !greedy() && !open.reproducible(); }
 };
 

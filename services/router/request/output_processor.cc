@@ -26,7 +26,7 @@ bool OutputProcessor::Push(int32_t token_id, v1::TokenSource source, v1::TokenLo
   }
 
   if (may_stop && IsStopToken(token_id)) {
-    // Released unmatched: the token ends the output by itself.
+    // The matcher's text is released without a match, because the token itself ends the output.
     if (request_->include_stop_in_output) {
       response_.mutable_text()->append(matcher_.Finish() + detokenizer_.Push(token_id));
     }

@@ -1,4 +1,4 @@
-// From committed tokens to what the client reads: text, stops, limits.
+// Turns committed tokens into the client's responses: text, stops, limits.
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_OUTPUT_PROCESSOR_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_OUTPUT_PROCESSOR_H_
 
@@ -13,22 +13,23 @@
 
 namespace tandem {
 
-// Looks at every committed token in turn. The first that ends the request ends it: what follows in
-// the same round must not be pushed, and so is neither emitted nor counted.
+// Takes the committed tokens in order, until one ends the request. The caller must not push the
+// tokens that follow in the same round, so they are neither emitted nor counted.
 //
-// Stops count from the token after the first min_tokens on. A stop token's own text is left out
-// like a stop string, unless include_stop_str_in_output asks for it. A token that both stops and is
-// the last allowed one finishes with STOP.
+// Stops count after the first min_tokens tokens. The text of a stop token is left out, like a stop
+// string, unless include_stop_str_in_output asks for it. If a token both stops and is the last
+// allowed token, the request finishes with STOP.
 class OutputProcessor {
  public:
-  // Both must outlive it.
+  // Both must outlive the object.
   OutputProcessor(const GenerationRequest* request, const Tokenizer* tokenizer);
 
-  // Adds a token to the response under way. `logprobs` may be null; it is moved from when they were
-  // asked for. True: the request is finished, and `completion` has finish and stop reason.
+  // Adds a token to the current response. `logprobs` may be null. If the request wants logprobs,
+  // `logprobs` is moved from. Returns true if the request is finished. Then `completion` has the
+  // finish reason and the stop reason.
   bool Push(int32_t token_id, v1::TokenSource source, v1::TokenLogprobs* logprobs);
 
-  // The response since the last Take.
+  // Returns the response with the tokens since the last Take.
   v1::GenerateResponse Take();
 
   int32_t num_tokens() const { return num_tokens_; }

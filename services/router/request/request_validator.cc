@@ -22,7 +22,7 @@ std::string UpTo(size_t limit, const char* unit) {
   return absl::StrCat("at most ", limit, " ", unit);
 }
 
-// NaN compares false with everything, so ranges are written as what is allowed.
+// Comparisons with NaN are false, so callers pass whether the value is allowed.
 absl::Status CheckNumber(const char* name, double value, bool allowed_value, const char* allowed) {
   if (std::isfinite(value) && allowed_value) return absl::OkStatus();
   return Refused(name, absl::StrFormat("%g", value), allowed);
@@ -61,7 +61,7 @@ absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateR
     return Refused("request_id", absl::StrCat(request.request_id().size(), " bytes"),
                    UpTo(limits_.max_request_id_bytes, "bytes"));
   }
-  // Cheap checks first: a bad parameter is refused before a long prompt is tokenized.
+  // Cheap checks come first, so that a bad parameter is refused before a long prompt is tokenized.
   GenerationRequest resolved;
   TANDEM_RETURN_IF_ERROR(ResolveSampling(request.sampling_params(), served, &resolved));
   TANDEM_RETURN_IF_ERROR(ResolveStops(request.sampling_params(), served, &resolved));
@@ -114,7 +114,7 @@ absl::Status RequestValidator::ResolvePrompt(const v1::GenerateRequest& request,
         request.input_case() == v1::GenerateRequest::kPrompt ? "prompt" : "prompt_token_ids";
     const std::string given = absl::StrCat(ids.size(), " tokens");
     const std::string most = UpTo(served.max_context_tokens - 1, "tokens");
-    if (served.context_limited_by_pages) {  // the operator's to mend, and not the client's
+    if (served.context_limited_by_pages) {  // the operator can fix this, and the client cannot
       return ResourceExhausted(
           absl::StrCat(field, ": got ", given, ", allowed: ", most,
                        ", which is what the KV cache holds with one more (--kv-cache-bytes)"));

@@ -1,4 +1,4 @@
-// Checks every field of what a client sends, and fills in the defaults.
+// Checks every field of a client's request, and fills in the defaults.
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_REQUEST_VALIDATOR_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_REQUEST_VALIDATOR_H_
 
@@ -17,7 +17,7 @@
 
 namespace tandem {
 
-// What the operator allows. Each has a flag of tandem-router.
+// The operator's limits.
 struct RequestLimits {
   size_t max_prompt_bytes = 2 << 20;
   size_t max_request_id_bytes = 128;
@@ -30,29 +30,30 @@ struct RequestLimits {
   int32_t default_max_tokens = 256;
 };
 
-// What is served, as the attached workers told.
+// The model that is served, as the attached workers describe it.
 struct ServedModel {
   std::string model;
-  std::string drafter;  // empty: none attached
+  std::string drafter;  // name of the last drafter that fit; empty: there was none
   uint32_t vocabulary_size = 0;
   uint32_t max_context_tokens = 0;        // prompt and output together
-  bool context_limited_by_pages = false;  // the KV cache holds no more of it
+  bool context_limited_by_pages = false;  // the KV cache limits the context
   std::vector<int32_t> end_of_text_ids;
 };
 
-// Stateless; `random` gives seeds and request ids that nobody asked for.
+// Stateless. `random` gives seeds and request ids to requests that state none.
 class RequestValidator {
  public:
-  // `tokenizer` must outlive it.
+  // `tokenizer` must outlive the object.
   RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
                    std::function<uint64_t()> random);
 
-  // Errors name the field, what was given and what is allowed: INVALID_ARGUMENT, NOT_FOUND for
-  // another model, or RESOURCE_EXHAUSTED for a prompt that the KV cache can never hold. Of a client's
-  // string they repeat at most kMaxQuotedBytes.
+  // Errors name the field, the given value and the allowed values: INVALID_ARGUMENT, NOT_FOUND for
+  // another model, or RESOURCE_EXHAUSTED for a prompt that the KV cache can never hold. They repeat
+  // at most kMaxQuotedBytes of a client's string.
   //
-  // `reproducible` is on when asked for, or when a seed was given and nothing was said; an explicit
-  // lenience under 1 turns that default off (asking for both is an error).
+  // `reproducible` is on if the request asks for it. If the request does not state it,
+  // `reproducible` is on if a seed was given and lenience is not below 1. To ask for both
+  // `reproducible` and lenience below 1 is an error.
   absl::StatusOr<GenerationRequest> Validate(const v1::GenerateRequest& request,
                                              const ServedModel& served) const;
 

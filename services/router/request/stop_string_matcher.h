@@ -1,5 +1,5 @@
-// Finds stop strings in text that arrives in pieces, and holds back what may be the beginning of
-// one.
+// Finds stop strings in text that arrives in pieces, and holds back text that may be the beginning
+// of a stop string.
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_STOP_STRING_MATCHER_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_STOP_STRING_MATCHER_H_
 
@@ -11,23 +11,23 @@
 
 namespace tandem {
 
-// One Knuth-Morris-Pratt automaton for each stop string, stepped byte by byte: the outcome does not
-// depend on how the text was cut into pieces. Whole UTF-8 characters in, whole characters out.
+// Each stop string has a Knuth-Morris-Pratt automaton, which takes the text byte by byte. The
+// result does not depend on how the text was cut into pieces. If the input has whole UTF-8
+// characters, the output has too.
 class StopStringMatcher {
  public:
-  // PRECOND: none is empty.
+  // PRECOND: no stop string is empty.
   explicit StopStringMatcher(std::vector<std::string> stop_strings);
 
   struct Step {
-    std::string text;                        // certain to be output
-    std::optional<std::string> stop_string;  // the one that matched: `text` ends before it
+    std::string text;                        // text that is certainly output
+    std::optional<std::string> stop_string;  // stop string that matched; `text` ends before it
   };
-  // The match that ends first wins; of those that end together the longest. After a match nothing
-  // more may be pushed. `may_stop` false: matches that end in this piece do not count, now or
-  // later.
+  // The match that ends first wins. If several end together, the longest wins. After a match
+  // nothing more may be pushed. If `may_stop` is false, matches that end in this piece never count.
   Step Push(std::string_view piece, bool may_stop);
 
-  // The text held back, when the output ended without a match.
+  // Returns the text that is held back. Called when the output ended without a match.
   std::string Finish();
 
  private:

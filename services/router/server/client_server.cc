@@ -22,10 +22,10 @@ namespace {
 constexpr char kServiceName[] = "tandem.v1.Generation";
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
-constexpr int kMaxGrpcThreads = 16;  // a stream of reflection holds one
+constexpr int kMaxGrpcThreads = 16;  // each stream of reflection holds one thread
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
 
-// All methods that may be called. Any other is denied.
+// Returns a gate that allows these methods and denies all others.
 std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
   return std::make_shared<CallGate>(
       std::vector<std::string>{kGenerateMethod, kTokenizeMethod, kDetokenizeMethod,
@@ -35,7 +35,7 @@ std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
       std::move(tokens));
 }
 
-// What one connection may do to this process is bounded here, and nowhere by default.
+// Bounds the resources that a connection can use. gRPC's defaults do not bound them.
 void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("tandem-router");
   quota.Resize(kMaxGrpcBytes);
@@ -46,7 +46,7 @@ void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder)
   const std::pair<const char*, int> arguments[] = {
       {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
       {GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams},
-      // A client that is gone without a word is noticed within 30 s.
+      // The server notices within 30 s that a client vanished.
       {GRPC_ARG_KEEPALIVE_TIME_MS, 20000},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000},
       {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000},
@@ -56,16 +56,16 @@ void ConfigureServer(const RouterOptions& options, grpc::ServerBuilder* builder)
   };
   for (const auto& [name, value] : arguments) builder->AddChannelArgument(name, value);
   if (options.max_connection_age_seconds > 0) {
-    // Streams that run on it are finished there, however long they take.
+    // An old connection takes no new streams. Its running streams finish, however long they take.
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                 static_cast<int>(options.max_connection_age_seconds * 1000));
   }
-  // Health and reflection alone use gRPC's threads.
+  // Only health checks and reflection use gRPC's threads.
   builder->SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::MAX_POLLERS, 1);
 }
 
-// A person has allowed an address that others reach; the log says what that means.
+// Logs the risks of an address that other machines can reach. The operator has allowed the address.
 void WarnOfOpenDoors(const Address& listen, const ServerSecurity& security) {
   if (listen.is_loopback()) return;
   if (security.tls == nullptr) {
@@ -134,7 +134,7 @@ void ClientServer::SetServing(bool serving) {
 void ClientServer::Shutdown(std::function<void()> on_shut_down) {
   on_shut_down_ = std::move(on_shut_down);
   listener_->Stop();
-  // Shutting down waits for the calls that the polling thread still has to finish, so it needs a
+  // Server::Shutdown waits for calls that the polling thread still has to finish, so it needs a
   // thread of its own.
   shutdown_ = std::thread([this] {
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);

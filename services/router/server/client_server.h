@@ -24,16 +24,16 @@
 
 namespace tandem {
 
-// Listens, decides who may call what, and answers health checks and reflection by gRPC's own
-// threads. The calls of v1.Generation come through the completion queue, which somebody else polls,
-// and on whose polling thread all methods are called.
+// Listens, and decides which client may call which method. gRPC's own threads answer health checks
+// and reflection. The calls of v1.Generation come through the completion queue. The owner polls the
+// queue, and calls all methods on the polling thread.
 class ClientServer {
  public:
   // Listens at `listen`. Errors name --listen.
   static absl::StatusOr<std::unique_ptr<ClientServer>> Start(const RouterOptions& options,
                                                              const Address& listen,
                                                              const ServerSecurity& security);
-  // Hands out what is left in the queue, unless Drain did.
+  // Hands out the events that are left in the queue, unless the queue was closed.
   ~ClientServer();
   ClientServer(const ClientServer&) = delete;
   ClientServer& operator=(const ClientServer&) = delete;
@@ -44,19 +44,19 @@ class ClientServer {
   // The address that clients can use.
   std::string address() const { return listen_.ToString(listener_->port()); }
 
-  // What health checks are answered.
+  // Sets the answer of health checks.
   void SetServing(bool serving);
   bool serving() const { return serving_; }
 
-  // Takes no more connections and calls. Calls that run have a second to end. `on_shut_down` comes
-  // through the queue when there is none left.
+  // Takes no more connections and calls. Running calls have a second to end and are canceled then.
+  // `on_shut_down` comes through the queue when no call is left.
   void Shutdown(std::function<void()> on_shut_down);
   bool is_shut_down() const { return shut_down_; }
   // Cancels all calls. Their ends come through the queue.
   void ShutdownNow();
-  // Ends the queue: only when nothing is to come through it but by gRPC itself.
+  // Ends the queue. Called only when no event of ours is still to come through the queue.
   void CloseQueue();
-  // Ends the queue, and hands out all that is left in it.
+  // Ends the queue, and hands out all events that are left in it.
   void Drain();
 
  private:

@@ -27,7 +27,7 @@ absl::Status Serve(const RouterOptions& options) {
   if (options.exit_with_parent) {
     const pid_t parent = getppid();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) return absl::OkStatus();  // it died before the kernel was told
+    if (getppid() != parent) return absl::OkStatus();  // the parent died before prctl
   }
   TANDEM_ASSIGN_OR_RETURN(TargetFolder target, TargetFolder::Load(options.target_folder));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
@@ -44,7 +44,7 @@ int Main(int argc, char** argv) {
     return *exit_code;
   }
   SetUpLog(options.log);
-  // Else whoever fails to shake hands writes a line of gRPC's own.
+  // Without this, gRPC writes a line of its own for each handshake that fails.
   gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
   RaiseDescriptorLimit();
   const absl::Status status = Serve(options);
@@ -59,7 +59,7 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return tandem::Main(argc, argv);
-  } catch (const std::exception& error) {  // a library's: nothing of ours throws
+  } catch (const std::exception& error) {  // thrown by a library: our code throws nothing
     std::fprintf(stderr, "tandem-router: %s\n", error.what());
     return EXIT_FAILURE;
   }

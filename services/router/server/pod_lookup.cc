@@ -12,8 +12,8 @@ namespace tandem {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Seconds from one look to the next while no pod is known, at most: a router that waits for its
-// first pods serves nobody.
+// Largest time from one lookup to the next while no pod is known, because a router without pods
+// serves nobody.
 constexpr double kSecondsWithoutPods = 1;
 
 }  // namespace
@@ -32,9 +32,9 @@ void PodLookup::Start() {
 }
 
 void PodLookup::Look() {
-  look_at_ = kNever;  // one look at a time
+  look_at_ = kNever;  // one lookup at a time
   auto found = std::make_shared<absl::StatusOr<std::vector<PodSpec>>>();
-  // A copy: the look may outlive this.
+  // A copy of the directory, because the lookup may outlive the object.
   background_->Run([directory = directory_, found] { *found = directory.Find(); },
                    [this, found] { OnFound(*found); });
 }
@@ -50,7 +50,7 @@ void PodLookup::OnFound(const absl::StatusOr<std::vector<PodSpec>>& found) {
     fleet_->SetPods(*found, now);
     return;
   }
-  // Pods that were found stay: one that is really gone is noticed by its connection.
+  // Known pods stay. If a pod is really gone, its connection shows that.
   const std::string complaint(found.status().message());
   if (complaint != complaint_) spdlog::warn("worker pods: {}", complaint);
   complaint_ = complaint;

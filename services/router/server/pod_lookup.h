@@ -16,27 +16,29 @@
 
 namespace tandem {
 
-// Tells the fleet the pods of a directory: once if they are fixed, and otherwise again and again,
-// since a name may get other addresses. A name service is asked in the background, as it may take
-// long to answer. Everything else runs on the thread that polls the completion queue.
+// Tells the fleet the pods of a directory. Fixed pods are told once. Otherwise the lookup is
+// repeated, because a name may get other addresses. A name service is asked in the background,
+// because it can answer slowly. Everything else runs on the thread that polls the completion queue.
 class PodLookup {
  public:
-  // `fleet` and `queue` must outlive it. `seconds` go by from one look to the next.
+  // `fleet` and `queue` must outlive the object. `seconds` is the time from one lookup to the next.
   PodLookup(PodDirectory directory, double seconds, Fleet* fleet, grpc::CompletionQueue* queue);
 
-  // The first look.
+  // Starts the first lookup.
   void Start();
-  // Looks if the time for that has come. `now` is MonotonicSeconds.
+  // Starts a lookup if one is due. `now` is MonotonicSeconds.
   void Tick(double now) {
     if (now >= look_at_) Look();
   }
   double NextDeadline() const { return look_at_; }
 
-  // Looks no more, and tells the fleet nothing of what is still found.
+  // Starts no more lookups, and ignores the result of a lookup that is under way.
   void Stop();
-  // Stops, and leaves a look that is under way to itself: a name server may never answer.
+  // Stops, and does not wait for a lookup that is under way, because a name server may never
+  // answer.
   void Abandon();
-  // Nothing comes through the completion queue any more: only then may that be shut down.
+  // Returns true if nothing comes through the completion queue any more. Only then may the queue be
+  // shut down.
   bool quiet() const { return !background_.has_value() || background_->quiet(); }
 
  private:
@@ -49,7 +51,7 @@ class PodLookup {
   grpc::CompletionQueue* queue_;
   std::optional<BackgroundWork> background_;  // none if the pods are fixed
   double look_at_ = std::numeric_limits<double>::infinity();
-  std::string complaint_;  // why the last look failed: said once, not with every look
+  std::string complaint_;  // error of the last lookup; not logged again with every lookup
   bool stopped_ = false;
 };
 

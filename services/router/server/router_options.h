@@ -1,4 +1,4 @@
-// What a person can set about the router: flags and TANDEM_* environment variables.
+// The router's options: flags and TANDEM_* environment variables.
 #ifndef TANDEM_SERVICES_ROUTER_SERVER_ROUTER_OPTIONS_H_
 #define TANDEM_SERVICES_ROUTER_SERVER_ROUTER_OPTIONS_H_
 
@@ -12,12 +12,12 @@
 
 namespace tandem {
 
-// The defaults are those of the table of flags (common/flags).
+// The table of flags (common/flags) has the defaults.
 struct RouterOptions {
   std::string target_folder;
   std::string verifier_address;
   std::string drafter_address;  // "none": decode plainly
-  double discover_seconds = 0;  // from one look for worker pods to the next
+  double discover_seconds = 0;  // time from one lookup of worker pods to the next
   std::string listen_address;
   std::string admin_address;
   std::string model_name;    // empty: name of the target's folder
@@ -27,24 +27,24 @@ struct RouterOptions {
   EngineOptions engine;
   RequestLimits limits;
   double drain_seconds = 0;
-  double drafter_wait_seconds = 0;  // how long `ready` waits for a drafter
+  double drafter_wait_seconds = 0;  // longest time for which the line `ready` waits for a drafter
   int max_message_bytes = 0;
-  int max_streams = 0;  // largest number of calls of one connection at once
-  // Bytes of a stream that wait for its client to read. With gRPC's own buffers and all other state
-  // of a stream, the default takes less than 256 KiB.
+  int max_streams = 0;  // largest number of concurrent calls of one connection
+  // Largest part of a stream that waits for its client to read. With gRPC's own buffers and all
+  // other state, a stream takes less than 256 KiB at the default.
   int stream_buffer_bytes = 0;
-  int stream_padding_bytes = 0;  // messages of a stream are multiples of it; 0: as they come
+  int stream_padding_bytes = 0;           // message sizes are multiples of this number; 0: any size
   double max_connection_age_seconds = 0;  // 0: no limit
   ServerSecurityOptions security;
-  TlsPaths worker_tls;      // to workers over TCP
-  std::string worker_name;  // that their certificates must have; empty: host of the address
+  TlsPaths worker_tls;      // files for TLS to workers over TCP
+  std::string worker_name;  // name in the workers' certificates; empty: host of the address
   bool insecure = false;
   bool exit_with_parent = false;
   LogOptions log = {.process = "router"};
   bool log_prompts = false;
 };
 
-// Parses the command line; prints help or what is wrong. Otherwise the exit code to end with.
+// Parses the command line. If it prints help or an error, returns the exit code of the process.
 std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* options);
 
 }  // namespace tandem

@@ -53,7 +53,7 @@ bool IsForWorker(const EngineCommand& command) {
          std::holds_alternative<SendPing>(command);
 }
 
-// Random numbers, by any thread: requests are validated on two.
+// Returns a thread-safe source of random numbers, because two threads validate requests.
 std::function<uint64_t()> MakeRandom() {
   struct Source {
     std::mutex mutex;
@@ -128,7 +128,7 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target)
 
 RouterServer::~RouterServer() {
   if (clients_ == nullptr || phase_ == Phase::kClosed) return;
-  // Run did not come to its end: gRPC still has to give back what it holds.
+  // Run did not reach its end, so gRPC still holds tags and calls.
   clients_->ShutdownNow();
   if (workers_.has_value()) workers_->CloseAll();
   if (signals_.has_value()) signals_->Stop();
@@ -183,9 +183,9 @@ absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on
     generate_calls_->Tick(now);
     pages_.Refresh(fleet_, now);
     if (phase_ == Phase::kClosed) continue;
-    // Once the server closes no session is opened any more: nobody would close it.
+    // A server that closes opens no session, because nobody would close the session.
     if (phase_ != Phase::kClosing && now >= fleet_.NextDeadline()) fleet_.Tick(now);
-    // Draining too: a drain may outlast the pods that it began with.
+    // Lookups go on while the server drains, because its pods may be replaced during a long drain.
     pods_->Tick(now);
     ExecuteCommands();
     UpdateReadiness(on_ready);
@@ -216,10 +216,10 @@ void RouterServer::OnPong(Worker worker, SessionId session, const v1::WatchPong&
 // ---------------------------------------------------------------- commands
 
 void RouterServer::ExecuteCommands() {
-  // A command can make more: a client that is too slow is cancelled.
+  // A command can cause more commands: a write to a client that is too slow cancels its request.
   for (EngineCommands commands = fleet_.TakeCommands(); !commands.empty();
        commands = fleet_.TakeCommands()) {
-    // Workers first: they compute while clients are written to.
+    // Workers come first, so that they compute while the router writes to clients.
     const auto others = std::stable_partition(commands.begin(), commands.end(), IsForWorker);
     std::for_each(commands.begin(), others, [this](EngineCommand& command) { Execute(command); });
     fleet_.OnCommandsSent(MonotonicSeconds());
@@ -252,9 +252,9 @@ void RouterServer::Execute(EngineCommand& command) {
 
 void RouterServer::OpenStream(const OpenSession& open) {
   const PodSpec* pod = fleet_.PodOf(open.session);
-  if (pod == nullptr) return;  // it left meanwhile
+  if (pod == nullptr) return;  // the pod left the list meanwhile
   const std::string& text = open.worker == Worker::kVerifier ? pod->verifier : pod->drafter;
-  // The directory gives only what can be parsed.
+  // The directory checked that the address can be parsed.
   workers_->Open(open.worker, open.session, *Address::Parse(text));
 }
 
@@ -277,8 +277,8 @@ void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>
 }
 
 void RouterServer::OnSignal(int number) {
-  // A terminal's Ctrl-C comes twice, from the terminal and as SIGTERM from the supervisor: that is
-  // one wish.
+  // After Ctrl-C in a terminal, SIGINT comes from the terminal and SIGTERM from the supervisor.
+  // Only the repetition of one of them means that the user does not want to wait.
   const bool again = !signals_seen_.insert(number).second;
   if (phase_ == Phase::kServing) {
     spdlog::info("draining: running requests have {} s to finish", options_.drain_seconds);

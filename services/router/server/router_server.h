@@ -27,12 +27,14 @@
 
 namespace tandem {
 
-// One completion queue carries the clients' calls and the workers' streams, and one thread polls it
-// and runs the engine: between a worker's reply and the next command there is no other thread.
+// One completion queue carries the clients' calls and the workers' streams. One thread polls the
+// queue and runs the engine, so that no change of threads lies between a worker's reply and the
+// next command.
 //
-// Life: Start, then Run, which returns when a signal has drained the server (OK), or when the
-// engine gave up. Serving, the router takes requests. Draining, it takes none and finishes what
-// runs. Closing, it ends the calls that are left, its streams to workers and its background work.
+// Start is called once, then Run. Run returns OK after a signal has drained the server, and an
+// error if the engine gave up. In phase kServing, the router takes requests. In kDraining, it takes
+// none and finishes those that run. In kClosing, it ends the calls that are left, its streams to
+// workers and its background work.
 class RouterServer final : public WorkerStreams::Owner {
  public:
   // Listens, and begins to attach workers.
@@ -40,7 +42,7 @@ class RouterServer final : public WorkerStreams::Owner {
                                                              TargetFolder target);
   ~RouterServer();
 
-  // `on_ready` is called once, with the address that clients can use, when requests can be served.
+  // Calls `on_ready` once, with the address that clients can use, when requests can be served.
   absl::Status Run(const std::function<void(const std::string& address)>& on_ready);
 
  private:
@@ -57,7 +59,7 @@ class RouterServer final : public WorkerStreams::Owner {
 
   // Begins to take calls and to attach workers.
   void Serve();
-  // Carries out what the fleet wants.
+  // Carries out the fleet's commands.
   void ExecuteCommands();
   void Execute(EngineCommand& command);
   void OpenStream(const OpenSession& open);

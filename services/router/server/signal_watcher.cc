@@ -8,8 +8,8 @@
 namespace tandem {
 namespace {
 
-constexpr int kStopSignal = SIGUSR1;  // sent to the thread alone
-constexpr size_t kMaxSignals = 16;    // more mean nothing: the second already stops everything
+constexpr int kStopSignal = SIGUSR1;  // signal that Stop sends to the thread
+constexpr size_t kMaxSignals = 16;    // more are ignored: a repeated signal already ends the drain
 
 sigset_t WatchedSignals() {
   sigset_t signals;

@@ -15,25 +15,25 @@
 
 namespace tandem {
 
-// Blocks both signals in the calling thread and in those that it starts later: make it before any
-// other thread.
+// Blocks both signals in the calling thread and in the threads that it starts later. The object is
+// made before any other thread starts.
 class SignalMask {
  public:
   SignalMask();
 };
 
-// A thread that waits for the signals and posts each to the queue.
+// A thread that waits for the signals and posts each signal to the queue.
 class SignalWatcher {
  public:
-  // `on_signal`, with the signal's number, runs on the thread that polls `queue`. PRECOND: a
+  // `on_signal` gets the signal's number and runs on the thread that polls `queue`. PRECOND: a
   // SignalMask was made.
   SignalWatcher(grpc::CompletionQueue* queue, std::function<void(int)> on_signal);
-  // Stops the thread. Before the queue is shut down; posted events must still be polled.
+  // Stops the thread. Called before the queue is shut down. Posted events must still be polled.
   void Stop();
   ~SignalWatcher() { Stop(); }
 
  private:
-  // One signal on its way through the queue; kept until the end.
+  // One signal on its way through the queue. The watcher keeps the object until its own end.
   struct Posted {
     Posted(SignalWatcher* owner, int number) : watcher(owner), signal_number(number) {}
     void OnAlarm(bool ok) {

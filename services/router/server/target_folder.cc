@@ -15,8 +15,8 @@ constexpr size_t kMaxEndOfTextIds = 64;
 constexpr int kMaxJsonDepth = 16;
 constexpr size_t kMaxShownBytes = 80;
 
-// The field `eos_token_id` of one file: a number, a list of numbers, null or missing. No ids when
-// there is no such file.
+// Returns the field `eos_token_id` of one file: a number, a list of numbers, null or missing.
+// Returns no ids if the file does not exist.
 absl::StatusOr<std::vector<int32_t>> ReadEndOfTextIds(const std::filesystem::path& path,
                                                       size_t num_entries) {
   std::vector<int32_t> ids;
@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<int32_t>> ReadEndOfTextIds(const std::filesystem::pat
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  // What is deeper is left out: showing it would take a call for each level.
+  // Deeper values are left out, because printing them in an error would take a call for each level.
   const auto is_shallow = [](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
     return depth <= kMaxJsonDepth;
   };

@@ -1,4 +1,5 @@
-// What the router needs of the target model's folder: the tokenizer and the ids that end a text.
+// The parts of the target model's folder that the router needs: the tokenizer and the ids that end
+// a text.
 #ifndef TANDEM_SERVICES_ROUTER_SERVER_TARGET_FOLDER_H_
 #define TANDEM_SERVICES_ROUTER_SERVER_TARGET_FOLDER_H_
 
@@ -14,12 +15,12 @@
 namespace tandem {
 
 struct TargetFolder {
-  std::string name;  // the folder's own, without its path
+  std::string name;  // name of the folder, without its path
   std::unique_ptr<Tokenizer> tokenizer;
-  // Those of generation_config.json, or else of config.json. May be empty.
+  // Ids from generation_config.json, or from config.json if that file states none. May be empty.
   std::vector<int32_t> end_of_text_ids;
 
-  // Errors name file and field. No weights are read.
+  // Errors name the file and the field. No weights are read.
   static absl::StatusOr<TargetFolder> Load(const std::filesystem::path& folder);
 };
 

@@ -17,16 +17,16 @@
 
 namespace tandem {
 
-// One stream, on a channel of its own, for each session: a worker that came back is reached at
-// once, whatever back-off an older connection is in. Everything runs on the thread that polls the
-// completion queue.
+// Each session has one stream, on a channel of its own. A worker that came back is therefore
+// reached at once, even if an older connection waits in gRPC's back-off. Everything runs on the
+// thread that polls the completion queue.
 class WorkerStreams {
  public:
   class Owner {
    public:
     virtual void OnDraftReply(SessionId session, v1::DraftReply& reply) = 0;
     virtual void OnVerifierReply(SessionId session, v1::VerifierReply& reply) = 0;
-    // The stream ended by itself (not by Close).
+    // The stream ended, and not because of Close.
     virtual void OnSessionLost(Worker worker, SessionId session, const std::string& why) = 0;
     virtual void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) = 0;
 
@@ -34,18 +34,18 @@ class WorkerStreams {
     ~Owner() = default;
   };
 
-  // `queue` and `owner` must outlive it.
+  // `queue` and `owner` must outlive the object.
   WorkerStreams(WorkerTls tls, grpc::CompletionQueue* queue, Owner* owner);
 
   void Open(Worker worker, SessionId session, const Address& address);
   void Close(SessionId session);
   void Send(SessionId session, v1::DraftCommand command);
   void Send(SessionId session, v1::VerifierCommand command);
-  // On a stream beside the session's, over the same connection; opened where there is none.
+  // Pings on a second stream, over the connection of the session. The first ping opens the stream.
   void Ping(Worker worker, SessionId session, uint64_t token);
 
   void CloseAll();
-  // True once gRPC has let go of every stream.
+  // Returns true once gRPC has released every stream.
   bool quiet() const {
     return drafter_sessions_.empty() && verifier_sessions_.empty() && watches_.empty();
   }
@@ -66,7 +66,7 @@ class WorkerStreams {
     std::unique_ptr<ClientStream<v1::WatchPing, v1::WatchPong>> stream;
   };
 
-  // Null: the session is over.
+  // Returns null if the session is over.
   std::shared_ptr<grpc::Channel> Channel(SessionId session) const;
   template <typename Service, typename Command, typename Reply>
   void OpenStream(Worker worker, SessionId session, const Address& address,

@@ -19,7 +19,7 @@ double UnixTime() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// The number in "since=12.5"; 0 for anything else.
+// Returns the number in "since=12.5", and 0 for any other query.
 double Since(const std::string& query) {
   constexpr std::string_view kName = "since=";
   double since = 0;

@@ -1,4 +1,4 @@
-// What a router shows on its admin port: metrics, readiness and the live page.
+// The pages of a router's admin port: metrics, readiness and the live page.
 #ifndef TANDEM_SERVICES_ROUTER_WATCH_ADMIN_PAGES_H_
 #define TANDEM_SERVICES_ROUTER_WATCH_ADMIN_PAGES_H_
 
@@ -18,34 +18,34 @@
 
 namespace tandem {
 
-// Gathers the figures on the router's thread, and shows them by a thread of its own. `now` is
+// Gathers the figures on the router's thread. A thread of its own serves the pages. `now` is
 // MonotonicSeconds everywhere.
 class AdminPages {
  public:
-  // `version` and `model` are shown; the rest is RouterMetrics'.
+  // The pages show `version` and `model`. RouterMetrics documents the other parameters.
   AdminPages(const std::string& version, const std::string& model, uint32_t max_draft_length,
              bool has_drafter);
 
-  // Shows the pages at `address`. Errors are those of AdminServer::Start.
+  // Serves the pages at `address`. Errors are those of AdminServer::Start.
   absl::Status Start(const Address& address, const ServerSecurity& security);
 
   RouterMetrics& metrics() { return metrics_; }
-  // What /readyz answers.
+  // Sets the answer of /readyz.
   void SetReady(bool ready) { ready_ = ready; }
-  // To be called often: reads the fleet's state whenever the figures are due.
+  // Called after each event. Reads the fleet's state whenever the figures are due.
   void Refresh(const Fleet& fleet, double now);
-  // Shows a line of the log on the live page, without the pod that it is about: whoever sees the
-  // page is to learn no worker's address.
+  // Shows a line of the log on the live page. The name of the line's pod is left out, because
+  // viewers of the page must not learn the addresses of workers.
   void AddEvent(const LogLine& line, double now);
 
  private:
   RouterMetrics metrics_;
   LiveHistory live_;
-  const double unix_offset_;  // Unix time at 0 of the monotonic clock: it never goes back
+  const double unix_offset_;  // Unix time at 0 of the monotonic clock, which never goes back
   double metrics_refreshed_at_ = 0;
   double live_sampled_at_ = 0;
   std::atomic<bool> ready_ = false;
-  std::unique_ptr<AdminServer> server_;  // last: its thread reads the others
+  std::unique_ptr<AdminServer> server_;  // the last member, because its thread reads the others
 };
 
 }  // namespace tandem

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-constexpr double kPositionSeconds = 60;  // acceptance by position is that of the last minute
+constexpr double kPositionSeconds = 60;  // span of the acceptance by position
 
 const char* LevelName(LogLine::Level level) {
   return level == LogLine::Level::kError     ? "error"
@@ -30,7 +30,7 @@ nlohmann::json ToJson(const LiveSample& sample) {
           {"gain", sample.gain}};
 }
 
-// Counts of two samples of one drafter.
+// Returns the counts that came between two samples of one drafter.
 nlohmann::json Difference(const std::vector<uint64_t>& after, const std::vector<uint64_t>& before) {
   nlohmann::json counts = nlohmann::json::array();
   for (size_t i = 0; i < after.size(); ++i) {
@@ -115,7 +115,7 @@ std::string LiveHistory::Json(double since) const {
     json["positions"] = {{"accepted", Difference(last.accepted_at, first.accepted_at)},
                          {"tested", Difference(last.tested_at, first.tested_at)}};
   }
-  // Names come from models' folders: they may be anything.
+  // Names come from models' folders and may have any bytes.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// What the live page shows: the last ten minutes of the router's figures, and what happened.
+// The data of the live page: the last ten minutes of the router's figures, and the last events.
 #ifndef TANDEM_SERVICES_ROUTER_WATCH_LIVE_HISTORY_H_
 #define TANDEM_SERVICES_ROUTER_WATCH_LIVE_HISTORY_H_
 
@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// Counts since the start, and states, at one moment.
+// Counts since the start, and the router's state, at one moment.
 struct LiveSample {
   double time = 0;  // Unix time, seconds
 
@@ -34,8 +34,8 @@ struct LiveSample {
   double draft_length = 0;
   double gain = 1;
   double baseline_seconds = 0;
-  int pods = 0;        // that the router knows
-  int pods_ready = 0;  // their verifiers serve
+  int pods = 0;        // pods that the router knows
+  int pods_ready = 0;  // pods whose verifiers serve
   bool verifier_attached = false;
   bool drafter_attached = false;
   bool has_drafter = false;
@@ -43,22 +43,23 @@ struct LiveSample {
   std::string transport;
 };
 
-// Written by the router's thread, read by the admin server's.
+// The router's thread writes, and the admin server's thread reads.
 class LiveHistory {
  public:
   static constexpr double kSampleSeconds = 1;
   static constexpr size_t kMaxSamples = 600;
   static constexpr size_t kMaxEvents = 50;
 
-  // `started_at`: Unix time.
+  // `started_at` is Unix time.
   LiveHistory(std::string version, std::string model, double started_at);
 
-  // About once in kSampleSeconds.
+  // Called about once in kSampleSeconds.
   void Add(LiveSample sample);
-  // A line of the log that people should see: no prompt, no output.
+  // Adds a line of the log for viewers of the page. The text has no prompt and no output.
   void AddEvent(double time, LogLine::Level level, const std::string& text);
 
-  // JSON of what is newer than `since` (Unix time); the page's script says how it is read.
+  // Returns JSON with the samples and events that are newer than `since` (Unix time). The page's
+  // script documents the fields.
   std::string Json(double since) const;
 
  private:
@@ -71,8 +72,8 @@ class LiveHistory {
   const std::string version_;
   const std::string model_;
   const double started_at_;
-  mutable std::mutex
-      mutex_;  // held for as long as pointers are copied: streams wait for the writer
+  // Held only while pointers and events are copied, because streams wait for the writer.
+  mutable std::mutex mutex_;
   std::deque<std::shared_ptr<const LiveSample>> samples_;
   std::deque<Event> events_;
 };

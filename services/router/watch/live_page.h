@@ -1,4 +1,4 @@
-// The files of the live page (services/router/watch/live_page), as they are served.
+// The files of the live page (services/router/watch/live_page).
 #ifndef TANDEM_SERVICES_ROUTER_WATCH_LIVE_PAGE_H_
 #define TANDEM_SERVICES_ROUTER_WATCH_LIVE_PAGE_H_
 
@@ -8,7 +8,7 @@
 namespace tandem {
 
 struct LivePageFile {
-  const char* path;  // of the URL
+  const char* path;  // path in the URL
   const char* content_type;
   std::string_view content;
 };

@@ -8,7 +8,7 @@
 namespace tandem {
 namespace {
 
-constexpr double kTurnedAwaySeconds = 1;  // from one line to the next
+constexpr double kTurnedAwaySeconds = 1;  // time from one line to the next
 
 LogFields WithStatus(LogFields fields, const absl::Status& status) {
   fields.Add("status", absl::StatusCodeToString(status.code()));

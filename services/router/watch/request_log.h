@@ -1,5 +1,5 @@
-// What the router's log says about requests: a line when one starts, one when it ends, one when it
-// is refused; where there is no place for any, one a second for all of them.
+// The router's log lines about requests: one when a request starts, one when it ends, and one when
+// it is refused. While there is no room for requests, one line a second counts all of them.
 #ifndef TANDEM_SERVICES_ROUTER_WATCH_REQUEST_LOG_H_
 #define TANDEM_SERVICES_ROUTER_WATCH_REQUEST_LOG_H_
 
@@ -18,8 +18,9 @@
 
 namespace tandem {
 
-// Prompts are left out unless `log_prompts`; outputs always; ids that are longer than the validator
-// allows too, as nobody checked yet what is refused. `now` is seconds on a monotonic clock.
+// Lines have prompts only with `log_prompts`, and never outputs. A refused request was not checked
+// completely, so an id that is longer than the validator allows is left out. `now` is seconds on a
+// monotonic clock.
 class RequestLog {
  public:
   explicit RequestLog(bool log_prompts,
@@ -27,27 +28,28 @@ class RequestLog {
       : log_prompts_(log_prompts), max_request_id_bytes_(max_request_id_bytes) {}
   ~RequestLog() { WriteTurnedAway(); }
 
-  // `traceparent` goes into the line if it is valid.
+  // The validator refused the request. `traceparent` goes into the line if it is valid.
   void Refused(const v1::GenerateRequest& request, const std::string& traceparent,
                const absl::Status& status) const;
-  // Unread, as there is no place for it. Under overload there are many: a line has how many came
-  // since the last one, at most one a second (at level debug: one for each).
+  // The request was not validated, because there is no room for it. Under overload there are many
+  // such requests. At most one line a second states how many came since the last line. Level debug
+  // adds a line for each request.
   void TurnedAway(const v1::GenerateRequest& request, const std::string& traceparent,
                   const absl::Status& status, double now);
   void Started(CallId call, const v1::GenerateRequest& request, const GenerationRequest& resolved,
                double now);
-  // The last response, which has the completion.
+  // Called with the last response, which has the completion.
   void Completed(CallId call, const v1::Completion& completion);
-  // Once for each that started; later calls do nothing. `slot`: the last that it had;
-  // none: it never ran.
+  // Writes one line for each request that started. Later calls for the same request do nothing.
+  // `slot` is the last slot of the request; none: the request never ran.
   void Finished(CallId call, const absl::Status& status, int emitted_tokens,
                 const std::optional<SlotLife>& slot, double now);
-  // Now and then: writes what TurnedAway has counted, when its time has come.
+  // Called now and then. Writes the line about requests that were turned away if it is due.
   void Tick(double now);
 
  private:
   void WriteTurnedAway();
-  // What a request that did not start says of itself.
+  // Returns the id and the trace of a request that did not start.
   LogFields About(const v1::GenerateRequest& request, const std::string& traceparent) const;
 
   struct Running {
@@ -62,7 +64,7 @@ class RequestLog {
   std::unordered_map<CallId, Running> running_;
   struct {
     int64_t requests = 0;
-    absl::Status status;  // of the last
+    absl::Status status;  // status of the last request
     double logged_at = -1e9;
   } turned_away_;
 };

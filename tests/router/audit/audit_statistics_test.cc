@@ -13,8 +13,8 @@ double UniformFrom(std::mt19937_64& random) {
   return static_cast<double>(random() >> 11) * 0x1p-53;
 }
 
-// A sample of a position whose favourite has the target's probability `mode_prob`, and is hit with
-// `hit_prob`.
+// Returns a sample of a position. The drafter's favorite has the target's probability `mode_prob`,
+// and the token is the favorite with probability `hit_prob`.
 double ExcessFrom(double mode_prob, double hit_prob, std::mt19937_64& random) {
   return (UniformFrom(random) < hit_prob ? 1 : 0) - mode_prob;
 }

@@ -246,7 +246,7 @@ TEST(RequestValidatorTest, FillsInEveryDefault) {
   EXPECT_EQ(request->open.prompt_length(), 5u);
   EXPECT_EQ(request->open.lenience(), 1);
   EXPECT_FALSE(request->open.reproducible());
-  EXPECT_EQ(request->max_tokens, 27);  // of 256, what the context leaves
+  EXPECT_EQ(request->max_tokens, 27);  // the context leaves less than the default of 256
   EXPECT_EQ(request->request_id, "000000000000004d");
   EXPECT_FALSE(request->draft_length.has_value());
   EXPECT_TRUE(request->skip_special_tokens);

@@ -1,0 +1,69 @@
+#include "services/router/watch/state_metrics.h"
+
+#include "common/metrics/catalogue.h"
+#include "common/rpc/ring_transport.h"
+
+namespace tandem {
+namespace {
+
+constexpr const char* kNoTransport = "none";
+
+}  // namespace
+
+StateMetrics::StateMetrics(MetricRegistry* registry, bool has_drafter)
+    : draft_length_(registry->Gauge(metrics::kDraftLength)),
+      baseline_step_(registry->Gauge(metrics::kBaselineStep)),
+      gain_(registry->Gauge(metrics::kSpeculationGain)),
+      running_slots_(registry->Gauge(metrics::kSlots, {{"state", "running"}})),
+      free_slots_(registry->Gauge(metrics::kSlots, {{"state", "free"}})),
+      waiting_(registry->Gauge(metrics::kRequestsWaiting)),
+      drafter_attached_(has_drafter ? &registry->Gauge(metrics::kDrafterAttached) : nullptr),
+      verifier_attached_(registry->Gauge(metrics::kVerifierAttached)),
+      ready_pods_(registry->Gauge(metrics::kWorkerPods, {{"state", "ready"}})),
+      lost_pods_(registry->Gauge(metrics::kWorkerPods, {{"state", "lost"}})),
+      audit_failed_(registry->Gauge(metrics::kAuditFailed)) {
+  transports_[kNoTransport] =
+      &registry->Gauge(metrics::kRingTransport, {{"transport", kNoTransport}});
+  for (const v1::RingTransport transport : kRingTransports) {
+    const std::string name = RingTransportName(transport);
+    transports_[name] = &registry->Gauge(metrics::kRingTransport, {{"transport", name}});
+  }
+}
+
+void StateMetrics::Refresh(const FleetState& state) {
+  const DraftLengthController::LastRound& last = state.last_round;
+  draft_length_.Set(last.mean_length);
+  baseline_step_.Set(last.plain_seconds);
+  gain_.Set(last.gain);
+  running_slots_.Set(state.gauges.running);
+  free_slots_.Set(state.gauges.slots - state.gauges.running);
+  waiting_.Set(state.gauges.queued);
+  if (drafter_attached_ != nullptr) drafter_attached_->Set(state.drafter_attached ? 1 : 0);
+  verifier_attached_.Set(state.num_pods_ready > 0 ? 1 : 0);
+  ready_pods_.Set(state.num_pods_ready);
+  lost_pods_.Set(state.num_pods_lost);
+  for (const auto& [name, gauge] : transports_) gauge->Set(0);
+  for (const v1::RingTransport transport : state.transports) {
+    transports_.at(RingTransportName(transport))->Set(1);
+  }
+  if (state.transports.empty()) transports_.at(kNoTransport)->Set(1);
+  audit_failed_.Set(state.audit_failed ? 1 : 0);
+}
+
+void StateMetrics::FillIn(const FleetState& state, LiveSample* sample) const {
+  const DraftLengthController::LastRound& last = state.last_round;
+  sample->draft_length = last.mean_length;
+  sample->gain = last.gain;
+  sample->baseline_seconds = last.plain_seconds;
+  sample->counts = state.counts;
+  sample->gauges = state.gauges;
+  sample->pods = static_cast<int>(state.num_pods_ready + state.num_pods_lost);
+  sample->pods_ready = static_cast<int>(state.num_pods_ready);
+  sample->verifier_attached = state.num_pods_ready > 0;
+  sample->drafter_attached = state.drafter_attached;
+  sample->has_drafter = drafter_attached_ != nullptr;
+  sample->transport =
+      state.transports.empty() ? kNoTransport : RingTransportName(state.transports.front());
+}
+
+}  // namespace tandem

@@ -1,0 +1,67 @@
+// Metrics of tokens: where the emitted tokens came from, and how many drafted tokens were accepted.
+#ifndef TANDEM_SERVICES_ROUTER_WATCH_TOKEN_METRICS_H_
+#define TANDEM_SERVICES_ROUTER_WATCH_TOKEN_METRICS_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/metrics/metric_registry.h"
+#include "services/router/engine/engine_observer.h"
+#include "services/router/watch/live_history.h"
+#include "tandem/v1/generate.pb.h"
+
+namespace tandem {
+
+// The series that have one drafter's name in a label.
+class DraftSeries {
+ public:
+  DraftSeries(MetricRegistry* registry, const std::string& draft_model, uint32_t max_draft_length);
+
+  // Counts a request's part of a round in which tokens were drafted for the request.
+  void OnCommitted(const CommittedRound& round);
+  void OnCompleted(double acceptance_rate) { request_acceptance_.Observe(acceptance_rate); }
+  void FillIn(LiveSample* sample) const;
+
+ private:
+  using Counter = prometheus::Counter;
+
+  Counter& drafts_;
+  Counter& draft_tokens_;
+  Counter& accepted_tokens_;
+  Counter& tested_tokens_;
+  prometheus::Histogram& accepted_per_draft_;
+  prometheus::Histogram& request_acceptance_;
+  std::vector<Counter*> accepted_at_;  // by position
+  std::vector<Counter*> tested_at_;    // by position
+};
+
+class TokenMetrics {
+ public:
+  // `registry` must outlive the metrics. Positions of draft tokens are counted up to
+  // `max_draft_length`.
+  TokenMetrics(MetricRegistry* registry, uint32_t max_draft_length);
+
+  void OnCommitted(const CommittedRound& round);
+  void OnCompleted(const v1::Completion& completion);
+  // Makes the series of the drafter that is attached, or was attached last.
+  void SetDrafter(const std::string& draft_model);
+  // Sets the fields of the sample that are about tokens. Drafts are those of the last drafter.
+  void FillIn(LiveSample* sample) const;
+
+ private:
+  DraftSeries& Drafts(const std::string& draft_model);
+
+  MetricRegistry* registry_;
+  const uint32_t max_draft_length_;
+  std::array<prometheus::Counter*, v1::TokenSource_ARRAYSIZE> emitted_ = {};
+  std::map<std::string, DraftSeries> drafts_;  // by the drafter's name
+  DraftSeries* current_drafts_ = nullptr;      // series of `drafter_`
+  std::string drafter_;                        // name of the drafter that is attached, or was last
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_WATCH_TOKEN_METRICS_H_
