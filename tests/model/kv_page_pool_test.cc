@@ -51,7 +51,7 @@ TEST(KvPagePoolTest, HasAsManyPagesAsFit) {
   const auto too_small = KvPagePool::Create(Config(), page_bytes - 1);
   EXPECT_EQ(too_small.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(too_small.status().message()),
-              HasSubstr("6143 bytes (--kv-cache-bytes) hold no page: one, of 64 tokens, takes "
+              HasSubstr("6143 bytes (--kv-cache-bytes) hold no page: one page of 64 tokens takes "
                         "6144"));
   const auto too_large = KvPagePool::Create(Config(), uint64_t{1} << 62);
   EXPECT_EQ(too_large.status().code(), absl::StatusCode::kResourceExhausted);
