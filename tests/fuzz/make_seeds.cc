@@ -292,12 +292,12 @@ void WriteReplies(const Seeds& seeds) {
   spoil(input, 3, 0, verify);
   spoil(input, 2, 2, refused);
   spoil(input, 5, 1, attach);
-  seeds.Write("worker_replies", "spoilt", input);
+  seeds.Write("worker_replies", "spoiled", input);
   FuzzOutput early;
   early.Byte(3);
   spoil(early, 0, 0, attach);
   spoil(early, 1, 2, refused);
-  seeds.Write("worker_replies", "spoilt_attach", early);
+  seeds.Write("worker_replies", "spoiled_attach", early);
 }
 
 // ---------------------------------------------------------------- ring

@@ -37,7 +37,7 @@ TEST_F(RuntimeTest, AnArenaIsCutIntoAlignedPiecesAndNamesAPieceThatDoesNotFit) {
   const absl::StatusOr<float*> three = arena->Take<float>(60, "KV pages");
   EXPECT_EQ(three.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(three.status().message()),
-              HasSubstr("KV pages takes 60 x 4 bytes, of 1000 are 232 left"));
+              HasSubstr("KV pages takes 60 x 4 bytes, and 232 of 1000 are left"));
   EXPECT_FALSE(arena->Take<double>(SIZE_MAX / 4, "too many to count").ok());
 }
 
@@ -45,7 +45,7 @@ TEST_F(RuntimeTest, AnArenaLargerThanTheDeviceIsRefusedWithTheSizes) {
   const absl::StatusOr<DeviceArena> arena = DeviceArena::Create(size_t{5} << 30);
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(arena.status().message()),
-              HasSubstr("5368709120 bytes are wanted, 1073741824 of 1073741824 are free"));
+              HasSubstr("5368709120 bytes are wanted, and 1073741824 of 1073741824 are free"));
 }
 
 TEST_F(RuntimeTest, WithoutAGpuTheErrorSaysWhy) {
