@@ -9,11 +9,11 @@
 namespace tandem::simulator {
 namespace {
 
-// Largest number of sessions that a router may open in a second. It pauses at least 50 ms between
-// attempts.
+// Largest number of sessions that a router may open with one worker of a pod in a second. It pauses
+// at least 50 ms between attempts.
 constexpr size_t kMostSessionsASecond = 25;
-// With several pods, the router looks at waiting requests four times in the verifier timeout, and
-// each look can be a little late. A verifier must therefore be gone for this share of the timeout.
+// Share of the verifier timeout after which a router with several pods may end requests. The router
+// looks at waiting requests four times in the timeout, and each look can be a little late.
 constexpr double kShareOfTimeout = 0.7;
 
 bool Same(const v1::RingReference& a, const v1::RingReference& b) {

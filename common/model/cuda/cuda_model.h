@@ -81,16 +81,15 @@ class CudaModel final : public LanguageModel {
   // the model.
   absl::StatusOr<std::unique_ptr<KvPagePool>> TakePages();
 
-  // Runs a pass, and brings its logits to the host. Tools and tests use this function, and workers
-  // that sample on the host.
+  // Runs a pass, and brings its logits to the host. Used by tools, by tests, and by callers that
+  // can sample only on the host.
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override;
 
   // Enqueues the same pass on stream() without waiting. The logits stay on the device. The memory
   // that `items` name may be freed when this function returns.
   //   token_ids  [rows of all items]  in device memory, each in [0, V). They replace the ids of the
   //              items unless the pointer is null
-  // PRECOND: the items want at most kMaxBlockRows rows of logits, and their caches outlive the
-  // pass.
+  // PRECOND: the items want at most kMaxBlockRows rows of logits, and `items` outlives the pass.
   absl::StatusOr<DeviceLogits> ForwardOnDevice(std::span<const ForwardItem> items,
                                                const int32_t* token_ids = nullptr);
 
