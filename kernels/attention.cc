@@ -295,16 +295,12 @@ void AttendToPath(const AttentionArgs& args, size_t kv_head, size_t row, const Q
   }
 }
 
-void AttendTile(const AttentionTile& tile) {
+// Fills in the queries of a tile, clears their outputs, and begins their softmaxes. Returns the
+// largest number of keys that one of the queries sees.
+HWY_INLINE size_t BeginQueries(const AttentionTile& tile, Query* queries, Softmax* softmax) {
   const AttentionArgs& args = *tile.args;
   const size_t head_size = args.kv.head_size;
   const size_t group = args.num_heads / args.kv.num_kv_heads;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
-  const bool is_tree = !args.parents.empty();
-  Query queries[kQueryTile];
-  Softmax softmax[kQueryTile];
-  HWY_ALIGN float scores[4 * kKeyBlock];
-
   size_t max_visible = 0;
   for (size_t t = 0; t < tile.count; ++t) {
     const size_t row = (tile.begin + t) / group;
@@ -313,7 +309,7 @@ void AttendTile(const AttentionTile& tile) {
     query.q = args.queries + row * args.queries_stride + head * head_size;
     query.out = args.out + row * args.out_stride + head * head_size;
     query.num_visible = args.cached_len;
-    if (is_tree) {
+    if (!args.parents.empty()) {
       for (auto ancestor = static_cast<int32_t>(args.first_row + row); ancestor >= 0;
            ancestor = args.parents[ancestor]) {
         ++query.num_visible;
@@ -325,7 +321,20 @@ void AttendTile(const AttentionTile& tile) {
     softmax[t].max = -std::numeric_limits<float>::infinity();
     std::fill_n(query.out, head_size, 0.0f);
   }
+  return max_visible;
+}
 
+void AttendTile(const AttentionTile& tile) {
+  const AttentionArgs& args = *tile.args;
+  const size_t head_size = args.kv.head_size;
+  const size_t group = args.num_heads / args.kv.num_kv_heads;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
+  const bool is_tree = !args.parents.empty();
+  Query queries[kQueryTile];
+  Softmax softmax[kQueryTile];
+  HWY_ALIGN float scores[4 * kKeyBlock];
+
+  const size_t max_visible = BeginQueries(tile, queries, softmax);
   const size_t num_blocks = (max_visible + kKeyBlock - 1) / kKeyBlock;
   for (size_t block = 0; block < num_blocks; ++block) {
     const float* keys = args.kv.Keys(tile.kv_head, block);

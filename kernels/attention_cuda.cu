@@ -74,24 +74,15 @@ __device__ float Score(const float* query, const float* key, size_t head_size) {
   return score;
 }
 
-// Grid: (blocks of positions, KV heads, tiles).
-//   shared  keys [kBlock, KeyStride], values [kBlock, head_size], probabilities [kWarps, kBlock]
+// Loads the keys and values of one KV head at the positions [begin, end), which `first_row` sees,
+// into shared memory as floats. All threads of the block take part.
+//   keys [kBlock, KeyStride], values [kBlock, head_size]
 template <DType kType, bool kWide>
-__global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args) {
+__device__ inline void LoadBlock(const DeviceAttentionArgs& args, int first_row, int begin, int end,
+                                 float* keys, float* values) {
   const DeviceRows& rows = args.rows;
-  const int first_row = rows.tiles[blockIdx.z];
-  const int end_row = rows.tiles[blockIdx.z + 1];
-  const int begin = static_cast<int>(blockIdx.x) * kBlock;
-  // The last row of a chain sees most. A tile of a tree is one row.
-  const int end = min(VisibleLength(rows, end_row - 1), begin + kBlock);
-  if (begin >= end) return;
-
   const size_t head_size = args.kv.head_size;
   const size_t key_stride = KeyStride(head_size, kWide);
-  float* const keys = SharedMemory<float>();
-  float* const values = keys + kBlock * key_stride;
-  float* const probabilities = values + kBlock * head_size + Warp() * kBlock;
-
   const int32_t* const table =
       rows.page_tables + static_cast<size_t>(rows.sequences[first_row]) * rows.table_stride;
   const size_t value_offset = args.kv.num_kv_heads * kKeyBlock * head_size;
@@ -122,6 +113,27 @@ __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args
       *to_value = Weight<kType>::Widen(from[value_offset]);
     }
   }
+}
+
+// Grid: (blocks of positions, KV heads, tiles).
+//   shared  keys [kBlock, KeyStride], values [kBlock, head_size], probabilities [kWarps, kBlock]
+template <DType kType, bool kWide>
+__global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args) {
+  const DeviceRows& rows = args.rows;
+  const int first_row = rows.tiles[blockIdx.z];
+  const int end_row = rows.tiles[blockIdx.z + 1];
+  const int begin = static_cast<int>(blockIdx.x) * kBlock;
+  // The last row of a chain sees most. A tile of a tree is one row.
+  const int end = min(VisibleLength(rows, end_row - 1), begin + kBlock);
+  if (begin >= end) return;
+
+  const size_t head_size = args.kv.head_size;
+  const size_t key_stride = KeyStride(head_size, kWide);
+  float* const keys = SharedMemory<float>();
+  float* const values = keys + kBlock * key_stride;
+  float* const probabilities = values + kBlock * head_size + Warp() * kBlock;
+
+  LoadBlock<kType, kWide>(args, first_row, begin, end, keys, values);
   __syncthreads();
 
   const int group = static_cast<int>(args.num_heads / args.kv.num_kv_heads);

@@ -193,17 +193,71 @@ absl::Status LaunchFewRows(const MatMulArgs& args, CudaStream stream) {
 constexpr int kTileFeatures = 64;  // features in a thread block; a warp has half of them
 constexpr int kTileRows = 64;      // rows in a thread block; a warp has half of them
 constexpr int kTileWarps = 4;
-constexpr int kFragments = 2;  // fragments of features in a warp
-constexpr int kTiles = 4;      // tiles of rows in a warp
-// 16-byte pieces of a row's chunk in shared memory: [kParts, kChunk / kOfLane].
-constexpr int kPieces = kParts * kChunk / kOfLane;
+constexpr int kFragments = 2;              // fragments of features in a warp
+constexpr int kTiles = 4;                  // tiles of rows in a warp
+constexpr int kGroups = kChunk / kOfLane;  // groups in a row's chunk
+// 16-byte pieces of a row's chunk in shared memory: [kParts, kGroups].
+constexpr int kPieces = kParts * kGroups;
+
+using WarpSums = float[kFragments][kTiles][4];
+
+// Multiplies a warp's weights of a chunk by its rows. `pieces` is the lane's first piece of the
+// first tile in shared memory.
+__device__ inline void MultiplyTiles(const WeightWords (&weights)[kFragments], const uint4* pieces,
+                                     WarpSums& sums) {
+  TANDEM_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const uint4* const from = pieces + tile * kColumns * kPieces;
+    ValueWords values;
+    TANDEM_UNROLL
+    for (int part = 0; part < kParts; ++part) {
+      const uint4 words = from[part * kGroups];
+      values.words[part][0] = words.x, values.words[part][1] = words.y;
+      values.words[part][2] = words.z, values.words[part][3] = words.w;
+    }
+    TANDEM_UNROLL
+    for (int fragment = 0; fragment < kFragments; ++fragment) {
+      MultiplyChunk(weights[fragment], values, sums[fragment][tile]);
+    }
+  }
+}
+
+// Adds the sums of a slice to the totals. The sums of the next slice begin with 0.
+__device__ inline void AddSlice(WarpSums& sums, WarpSums& totals) {
+  TANDEM_UNROLL
+  for (int fragment = 0; fragment < kFragments; ++fragment) {
+    TANDEM_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        totals[fragment][tile][i] = __fadd_rn(totals[fragment][tile][i], sums[fragment][tile][i]);
+        sums[fragment][tile][i] = 0;
+      }
+    }
+  }
+}
+
+// Writes a lane's totals. `row` and `feature` are those of the lane's first total.
+__device__ inline void WriteTotals(const MatMulArgs& args, size_t row, size_t feature,
+                                   const WarpSums& totals) {
+  TANDEM_UNROLL
+  for (int fragment = 0; fragment < kFragments; ++fragment) {
+    TANDEM_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      TANDEM_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        Write(args, row + tile * kColumns + i % 2, feature + fragment * kFeatures + i / 2 * 8,
+              totals[fragment][tile][i]);
+      }
+    }
+  }
+}
 
 // Grid: (blocks of rows, blocks of features), so that blocks that share weights run at the same
 // time. Shared memory: [2, kTileRows, kPieces] of 16 bytes. One half is filled while the other one
 // is read.
 __global__ void __launch_bounds__(kTileWarps* kWarpSize)
     MatMulManyRowsBf16(MatMulArgs args, int num_slices) {
-  constexpr int kGroups = kChunk / kOfLane;  // groups in a row's chunk
   const size_t first_row = size_t{blockIdx.x} * kTileRows;
   const size_t first_feature =
       size_t{blockIdx.y} * kTileFeatures + Warp() % 2 * (kFeatures * kFragments);
@@ -240,8 +294,8 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
     }
   };
 
-  float totals[kFragments][kTiles][4] = {};
-  float sums[kFragments][kTiles][4] = {};
+  WarpSums totals = {};
+  WarpSums sums = {};
   const auto num_chunks = static_cast<unsigned>((args.in_features + kChunk - 1) / kChunk);
   int slice = 0;
   WeightWords next[kFragments];
@@ -263,49 +317,13 @@ __global__ void __launch_bounds__(kTileWarps* kWarpSize)
       fetch(chunk + 1);
       bring(chunk + 1);
     }
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const uint4* const from =
-          shared + (chunk % 2 * kTileRows + warp_row + tile * kColumns + g) * kPieces + t;
-      ValueWords values;
-      TANDEM_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        const uint4 words = from[part * kGroups];
-        values.words[part][0] = words.x, values.words[part][1] = words.y;
-        values.words[part][2] = words.z, values.words[part][3] = words.w;
-      }
-      TANDEM_UNROLL
-      for (int fragment = 0; fragment < kFragments; ++fragment) {
-        MultiplyChunk(weights[fragment], values, sums[fragment][tile]);
-      }
-    }
+    MultiplyTiles(weights, shared + (chunk % 2 * kTileRows + warp_row + g) * kPieces + t, sums);
     // A slice without chunks would add 0, which changes nothing.
     while (slice < num_slices && SliceBegin(slice + 1, num_slices, num_chunks) <= chunk) ++slice;
     if (chunk + 1 != SliceBegin(slice + 1, num_slices, num_chunks)) continue;
-    TANDEM_UNROLL
-    for (int fragment = 0; fragment < kFragments; ++fragment) {
-      TANDEM_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        TANDEM_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          totals[fragment][tile][i] = __fadd_rn(totals[fragment][tile][i], sums[fragment][tile][i]);
-          sums[fragment][tile][i] = 0;
-        }
-      }
-    }
+    AddSlice(sums, totals);
   }
-
-  TANDEM_UNROLL
-  for (int fragment = 0; fragment < kFragments; ++fragment) {
-    TANDEM_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      TANDEM_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        Write(args, first_row + warp_row + tile * kColumns + t * 2 + i % 2,
-              first_feature + fragment * kFeatures + g + i / 2 * 8, totals[fragment][tile][i]);
-      }
-    }
-  }
+  WriteTotals(args, first_row + warp_row + t * 2, first_feature + g, totals);
 }
 
 absl::Status LaunchManyRows(const MatMulArgs& args, CudaStream stream) {

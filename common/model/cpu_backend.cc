@@ -11,8 +11,8 @@
 namespace tandem {
 namespace {
 
-// Rows that go through the layers together: enough to make a pass over the weights pay, few enough
-// to bound the scratch.
+// Largest number of rows that go through the layers together. It is large enough to make reading
+// the weights pay, and small enough to bound the scratch memory.
 constexpr size_t kMaxBlockRows = 512;
 
 }  // namespace
@@ -30,7 +30,8 @@ absl::StatusOr<std::vector<size_t>> CpuBackend::BeginPass(const ForwardPlan& pla
   plan_ = &plan;
   rope_.Reserve(static_cast<size_t>(plan.last_position()) + 1);
   logits_.Resize(plan.num_logits(), model_.vocabulary_size);
-  // Blocks of even size: a last block of few rows would cost a pass over the weights for little.
+  // Blocks have nearly equal sizes. A last block of few rows would read all weights for little
+  // work.
   const size_t num_blocks = (plan.rows() + kMaxBlockRows - 1) / kMaxBlockRows;
   std::vector<size_t> ends;
   for (size_t b = 0; b < num_blocks; ++b) ends.push_back(plan.rows() * (b + 1) / num_blocks);
@@ -102,7 +103,7 @@ void CpuBackend::TurnAndStore(size_t layer, size_t first, size_t last) {
     NormHeads(weights.query_norm, 0, attention.num_heads, first, last);
     NormHeads(weights.key_norm, query_floats, attention.num_kv_heads, first, last);
   }
-  // Queries and keys lie side by side: one call turns both.
+  // Queries and keys lie side by side, so one call turns both.
   Rope({.x = qkv_.row(first),
         .x_stride = qkv_.stride(),
         .rows = last - first,
@@ -223,7 +224,7 @@ MatMulArgs CpuBackend::Product(const Linear& linear, Scratch& x, Scratch& out,
 
 template <typename F>
 void CpuBackend::ForRows(size_t rows, size_t floats_per_row, const F& run) {
-  // Tens of microseconds of work, which is more than waking a helper costs.
+  // A task is tens of microseconds of work. Waking a helper thread costs less.
   constexpr size_t kFloatsPerTask = size_t{1} << 16;
   const size_t rows_per_task = std::max<size_t>(1, kFloatsPerTask / floats_per_row);
   if (rows <= rows_per_task) {

@@ -24,11 +24,11 @@
 
 namespace tandem {
 
-// Computes each step when it is called, with all threads of a pool. Everything is F32 but the
-// matrices, which are read in place.
+// Computes each step when it is called, with all threads of a pool. Everything is F32 except the
+// matrices. The matrices are read in place.
 class CpuBackend final : public DecoderBackend {
  public:
-  // All must outlive the backend.
+  // All arguments must outlive the backend.
   CpuBackend(const ModelDescription* model, const ModelWeights* weights, ThreadPool* pool)
       : model_(*model), weights_(*weights), pool_(*pool), rope_(*model) {}
 
@@ -43,9 +43,9 @@ class CpuBackend final : public DecoderBackend {
   absl::Status Mlp(size_t layer) override;
   absl::Status Logits() override;
 
-  // All logits of the last pass, until the next one.
+  // Returns all logits of the last pass. They are valid until the next pass.
   LogitsView logits();
-  // Grows by two with each layer. By any thread.
+  // Grows by two with each layer. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
@@ -67,15 +67,18 @@ class CpuBackend final : public DecoderBackend {
     size_t stride_ = 0;
   };
 
-  // Rows [first, last) of the block: norms of heads, turns, and rows of the caches.
+  // Normalizes heads, turns queries and keys, and stores keys and values, for rows [first, last) of
+  // the block.
   void TurnAndStore(size_t layer, size_t first, size_t last);
   void NormHeads(const std::vector<float>& weight, size_t first_float, size_t num_heads,
                  size_t first, size_t last);
   // normed_ = norm of the live rows of hidden_.
   void Norm(const std::vector<float>& weight);
-  // The product of the live rows of `x`, which goes to the columns of `out` from `out_column` on.
+  // Returns the product of the live rows of `x`. Its result goes to the columns of `out` from
+  // `out_column` on.
   MatMulArgs Product(const Linear& linear, Scratch& x, Scratch& out, size_t out_column = 0) const;
-  // Calls run(begin, end) for pieces of [0, rows), in parallel if there is enough to do.
+  // Calls run(begin, end) for pieces of [0, rows). The calls run in parallel if the work is large
+  // enough.
   template <typename F>
   void ForRows(size_t rows, size_t floats_per_row, const F& run);
 
@@ -91,13 +94,13 @@ class CpuBackend final : public DecoderBackend {
 
   // State of the block of rows.
   RowBlock block_;
-  size_t live_rows_ = 0;  // rows that still go on: all of the block, then those with logits
+  size_t live_rows_ = 0;  // rows that still go on: first all of the block, later those with logits
   std::vector<PlanSegment> segments_;
   std::vector<AttentionArgs> attention_;
   Scratch hidden_;   // [rows, hidden] the residual stream
   Scratch normed_;   // [rows, hidden]
   Scratch qkv_;      // [rows, (heads + 2 * KV heads) * head_size]
-  Scratch mixed_;    // [rows, heads * head_size] what attention gives
+  Scratch mixed_;    // [rows, heads * head_size] result of attention
   Scratch gate_up_;  // [rows, 2 * inner]
 };
 

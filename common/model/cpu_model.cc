@@ -1,4 +1,5 @@
-// The language model on the CPU: weights mapped from files, and the decoder over the CPU's steps.
+// The language model on the CPU. Its weights are mapped from files, and its decoder runs on
+// CpuBackend.
 #include <cstdint>
 #include <filesystem>
 #include <memory>

@@ -26,7 +26,7 @@ absl::Status Decoder::Walk(const RowBlock& block) {
     TANDEM_RETURN_IF_ERROR(backend_.Qkv(layer));
     TANDEM_RETURN_IF_ERROR(backend_.Attend(layer));
     if (layer + 1 == model_.num_layers) {
-      // All keys and values are stored: rows without logits have nothing more to give.
+      // All keys and values are stored. Rows without logits contribute nothing more.
       if (block.num_logits == 0) return absl::OkStatus();
       TANDEM_RETURN_IF_ERROR(backend_.KeepRows());
     }

@@ -1,4 +1,4 @@
-// The one decoder: how a forward pass goes over the layers of a model description. Each backend
+// The one decoder: how a forward pass walks over the layers of a model description. Each backend
 // (CPU, CUDA) implements the steps of the walk, and may fuse the operations inside a step.
 #ifndef TANDEM_COMMON_MODEL_DECODER_H_
 #define TANDEM_COMMON_MODEL_DECODER_H_
@@ -20,39 +20,38 @@ namespace tandem {
 struct RowBlock {
   size_t begin = 0;  // rows [begin, end) of the pass
   size_t end = 0;
-  size_t num_logits = 0;  // rows among them that want logits
-  size_t logits_row = 0;  // rows of logits that the blocks before it give
+  size_t num_logits = 0;  // number of rows of the block that want logits
+  size_t logits_row = 0;  // number of rows of logits in the blocks before this one
   size_t rows() const { return end - begin; }
 };
 
 // A device that computes the steps of the walk, one block of rows after the other. Steps leave
-// their results in the backend's own memory: the residual stream, the products, what attention
-// gives, and the logits. An error is the device's.
+// their results in the backend's own memory: the residual stream, the products, the result of
+// attention, and the logits. All errors come from the device, except where stated.
 class DecoderBackend {
  public:
   virtual ~DecoderBackend() = default;
 
-  // Begins a pass, and cuts its rows into blocks: returns the end of each block, in ascending
-  // order. `plan` stays as it is during the pass. INVALID_ARGUMENT: the pass is more than the
-  // backend holds.
+  // Begins a pass and cuts its rows into blocks. Returns the end of each block, in ascending order.
+  // `plan` must not change during the pass. INVALID_ARGUMENT: the pass is too large for the
+  // backend.
   virtual absl::StatusOr<std::vector<size_t>> BeginPass(const ForwardPlan& plan) = 0;
-  // Does all of the host's work for a block. The steps take from the host only what this leaves
-  // them.
+  // Does all of the host's work for a block. The steps take nothing else from the host.
   virtual absl::Status Prepare(const RowBlock& block) = 0;
-  // Has `steps`, the walk over the block that was prepared, done: by calling it, or by starting
-  // what an earlier call of it with the same launches recorded.
+  // Executes `steps`, the walk over the block that was prepared. Either calls `steps`, or starts
+  // the recording of an earlier call with the same launches.
   virtual absl::Status Execute(absl::FunctionRef<absl::Status()> steps) = 0;
 
   // Residual stream = rows of the embedding.
   virtual absl::Status Embed() = 0;
   // Queries, keys and values = norm of the residual stream, times their matrices, plus biases.
   virtual absl::Status Qkv(size_t layer) = 0;
-  // Normalizes the heads where the model does, turns queries and keys (RoPE), stores keys and
-  // values in the caches, and attends.
+  // Normalizes the heads if the model has head norms, turns queries and keys (RoPE), stores keys
+  // and values in the caches, and attends.
   virtual absl::Status Attend(size_t layer) = 0;
-  // From here on only the rows that want logits go on. There is at least one.
+  // Keeps only the rows that want logits for the later steps. At least one row wants logits.
   virtual absl::Status KeepRows() = 0;
-  // Residual stream += what attention gave, times the output matrix, plus bias.
+  // Residual stream += result of attention, times the output matrix, plus bias.
   virtual absl::Status Output(size_t layer) = 0;
   // Residual stream += MLP of its norm.
   virtual absl::Status Mlp(size_t layer) = 0;
@@ -63,13 +62,13 @@ class DecoderBackend {
 // Runs passes on a backend. Not thread-safe.
 class Decoder {
  public:
-  // Both must outlive the decoder.
+  // Both arguments must outlive the decoder.
   Decoder(const ModelDescription* model, DecoderBackend* backend)
       : model_(*model), backend_(*backend) {}
 
   // Takes the rows of all items through the model, and counts them in the items' caches. After an
-  // error no cache has grown. INVALID_ARGUMENT names the item; RESOURCE_EXHAUSTED: no page for one;
-  // other errors are the device's.
+  // error, no cache has grown. INVALID_ARGUMENT names the item. RESOURCE_EXHAUSTED: no page is left
+  // for an item. Other errors come from the device.
   absl::Status Run(std::span<const ForwardItem> items);
 
  private:

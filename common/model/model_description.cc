@@ -23,8 +23,8 @@ std::string Shown(const Json& value) {
 
 std::string Shown(double value) { return Json(value).dump(); }
 
-// The fields of one JSON object. A missing field and null are one: Hugging Face writes null for
-// "not set". The first fault is kept, later reads give the default.
+// The fields of one JSON object. A null field counts as missing, because Hugging Face writes null
+// for "not set". The first fault is kept, and later reads return the default.
 class Fields {
  public:
   // `prefix` goes before field names in messages.
@@ -36,7 +36,7 @@ class Fields {
     return field == object_.end() || field->is_null() ? nullptr : &*field;
   }
 
-  // A whole number in [min, max]; required where there is no default.
+  // Returns a whole number in [min, max]. The field is required if there is no default.
   size_t Whole(const std::string& name, size_t min, size_t max,
                std::optional<size_t> default_value = std::nullopt) const {
     const Json* field = Find(name);
@@ -54,7 +54,7 @@ class Fields {
     return field->get<size_t>();
   }
 
-  // A finite number in [min, max].
+  // Returns a finite number in [min, max]. The field is required if there is no default.
   double Real(const std::string& name, double min, double max,
               std::optional<double> default_value = std::nullopt) const {
     const Json* field = Find(name);
@@ -92,7 +92,7 @@ class Fields {
     return field->get<std::string>();
   }
 
-  // The fields of an object within; null when it is not set.
+  // Returns the fields of a nested object, or nothing if it is not set.
   std::optional<Fields> Object(const std::string& name) const {
     const Json* field = Find(name);
     if (field == nullptr) return std::nullopt;
@@ -117,15 +117,15 @@ class Fields {
 constexpr double kLargest = 1e30;
 constexpr double kSmallest = 1e-30;
 
-// Whether a product adds a bias.
+// Says whether a product adds a bias.
 enum class Bias {
   kNever,
   kAlways,
-  kSetting,  // attention_bias or mlp_bias of config.json says so
+  kSetting,  // attention_bias or mlp_bias of config.json decides
 };
 
-// What the name of an architecture says beyond the fields of config.json. Defaults of optional
-// fields are those of the architecture's configuration class in transformers.
+// The facts that an architecture's name implies beyond the fields of config.json. Defaults of
+// optional fields are those of the architecture's configuration class in transformers.
 struct Architecture {
   std::string_view name;
   std::string_view model_type;
@@ -167,7 +167,8 @@ std::string SupportedNames(std::string_view Architecture::*name) {
   return names + ")";
 }
 
-// The architecture that `architectures` names, or else model_type. Llama's if neither is set.
+// Returns the architecture that `architectures` names, or else the one that model_type names, or
+// else Llama.
 const Architecture& ReadArchitecture(const Fields& fields) {
   const std::string model_type = fields.String("model_type", "llama");
   const Json* const names = fields.Find("architectures");
@@ -189,7 +190,7 @@ const Architecture& ReadArchitecture(const Fields& fields) {
   return kArchitectures.front();
 }
 
-// Every row sees all rows before it, or the model is refused.
+// Refuses a model whose rows do not see all rows before them.
 void RefuseSlidingWindow(const Fields& fields, const Architecture& architecture,
                          size_t max_position_embeddings) {
   constexpr size_t kLargestWindow = std::numeric_limits<int64_t>::max();
@@ -222,7 +223,7 @@ void RefuseSlidingWindow(const Fields& fields, const Architecture& architecture,
   }
 }
 
-// A setting that would change the computation and is not supported must be off.
+// Refuses settings that would change the computation and are not supported.
 void RefuseUnsupported(const Fields& fields) {
   const std::string activation = fields.String("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
@@ -240,7 +241,7 @@ void RefusePartialRotation(const Fields& fields) {
   }
 }
 
-// rope_theta and rope_scaling of transformers 4, rope_parameters of transformers 5.
+// Reads rope_theta and rope_scaling of transformers 4, or rope_parameters of transformers 5.
 RopeDescription ReadRope(const Fields& fields) {
   RopeDescription rope;
   rope.theta = fields.Real("rope_theta", kSmallest, kLargest, 10000.0);
@@ -315,7 +316,7 @@ MlpDescription ReadMlp(const Fields& fields, const Architecture& architecture) {
           .has_bias = architecture.mlp_bias == Bias::kSetting && bias_setting};
 }
 
-// One id or a list of them.
+// Reads one id or a list of ids.
 std::vector<int32_t> ReadEndOfText(const Fields& fields, size_t vocabulary_size) {
   const std::string name = "eos_token_id";
   const Json* field = fields.Find(name);

@@ -1,5 +1,5 @@
-// What a decoder computes, as config.json of a Hugging Face folder states it. The walk over the
-// layers (decoder.h) and the backends read this description and know no architecture by name.
+// The computation of a decoder, as config.json of a Hugging Face folder states it. The walk over
+// the layers (decoder.h) and the backends read this description and know no architecture by name.
 #ifndef TANDEM_COMMON_MODEL_MODEL_DESCRIPTION_H_
 #define TANDEM_COMMON_MODEL_MODEL_DESCRIPTION_H_
 
@@ -13,8 +13,8 @@
 
 namespace tandem {
 
-// rope_scaling of type "llama3" (Llama 3.1 and later): low frequencies are divided by `factor`,
-// high ones are kept, and a ramp lies in between.
+// rope_scaling of type "llama3" (Llama 3.1 and later). Low frequencies are divided by `factor`,
+// high frequencies are kept, and a ramp lies in between.
 struct Llama3RopeScaling {
   double factor = 1;
   double low_freq_factor = 1;
@@ -39,9 +39,9 @@ struct AttentionDescription {
   bool has_head_norms = false;  // each head of queries and keys is normalized before it is turned
   RopeDescription rope;
 
-  // Floats of one row.
+  // Number of floats in one row.
   size_t query_floats() const { return num_heads * head_size; }
-  size_t kv_floats() const { return num_kv_heads * head_size; }  // keys; values have as many
+  size_t kv_floats() const { return num_kv_heads * head_size; }  // keys alone, or values alone
   size_t qkv_floats() const { return query_floats() + 2 * kv_floats(); }
 };
 
@@ -51,8 +51,8 @@ struct MlpDescription {
   bool has_bias = false;  // all three products add biases
 };
 
-// A decoder of equal layers. Each layer adds two branches to the residual stream: attention, then
-// the MLP. A root-mean-square norm precedes each branch, and the output product.
+// A decoder of equal layers. Each layer adds two branches to the residual stream: first attention,
+// then the MLP. A root-mean-square norm precedes each branch and the output product.
 struct ModelDescription {
   size_t vocabulary_size = 0;
   size_t hidden_size = 0;
@@ -62,11 +62,11 @@ struct ModelDescription {
   double norm_eps = 1e-5;          // the same in every norm
   bool tied_embeddings = false;    // the output product uses the embedding's matrix
   size_t max_position_embeddings = 0;
-  std::vector<int32_t> end_of_text_ids;  // generation_config.json's, else config.json's
+  std::vector<int32_t> end_of_text_ids;  // from generation_config.json, or else from config.json
 
-  // Reads config.json and generation_config.json of `folder`. INVALID_ARGUMENT names the file and
-  // the field that is unsupported or absurd; NOT_FOUND: there is no config.json. Files are small
-  // and their JSON is flat, or they are refused.
+  // Reads config.json and generation_config.json of `folder`. Large files and deeply nested JSON
+  // are refused. INVALID_ARGUMENT names the file and the field that is unsupported or absurd.
+  // NOT_FOUND: there is no config.json.
   static absl::StatusOr<ModelDescription> Load(const std::filesystem::path& folder);
 };
 

@@ -57,8 +57,8 @@ class Digest {
 
 }  // namespace
 
-// What one architecture alone has comes only where it is there: other models keep their
-// fingerprints.
+// Fields that only one architecture has are added only if they are set, so that other models keep
+// their fingerprints.
 std::string FingerprintModel(const ModelWeights& weights, const ModelDescription& model) {
   const AttentionDescription& attention = model.attention;
   Digest digest;

@@ -1,4 +1,5 @@
-// Tells models of one name and one shape apart: a router must not move a stream between them.
+// Tells models with the same name and the same shape apart. A router must not move a stream between
+// such models.
 #ifndef TANDEM_COMMON_MODEL_MODEL_FINGERPRINT_H_
 #define TANDEM_COMMON_MODEL_MODEL_FINGERPRINT_H_
 
@@ -9,11 +10,15 @@
 
 namespace tandem {
 
-// SHA-256, 32 bytes, over what a forward pass computes from: the sizes and constants of the config,
-// and of each tensor its type, its shape and samples of it: 16 pieces of 4 KiB, spread evenly from
-// its first byte to its last (all of a tensor that is no larger). Training changes numbers all over
-// a tensor, so samples tell; reading all would take as long again as loading a model does. A change
-// of a few rows of a large tensor alone (embeddings of added tokens) is not seen. How tensors are spread over files does not count.
+// Returns the SHA-256 (32 bytes) of the inputs of a forward pass: the sizes and constants of the
+// config, and the type, the shape and samples of each tensor. The samples are 16 pieces of 4 KiB,
+// spread evenly from the first byte to the last. A tensor that is not larger than all samples is
+// read whole.
+//
+// Training changes numbers all over a tensor, so samples show the change. Reading all bytes would
+// take the time of loading the model once more. A change of only a few rows of a large tensor, such
+// as the embeddings of added tokens, is not seen. The way in which tensors are spread over files
+// does not count.
 std::string FingerprintModel(const ModelWeights& weights, const ModelDescription& model);
 
 }  // namespace tandem

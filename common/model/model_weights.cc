@@ -27,7 +27,7 @@ std::string ShapeText(std::span<const uint64_t> shape) {
   return text + "]";
 }
 
-// A size, and how config.json calls it.
+// A size, and its name in config.json.
 struct Size {
   size_t value;
   const char* name;
@@ -90,7 +90,7 @@ class Loader {
   const Checkpoint& checkpoint_;
 };
 
-// The sizes of a model, and how config.json calls them.
+// The sizes of a model, and their names in config.json.
 struct Sizes {
   explicit Sizes(const ModelDescription& model)
       : vocabulary{model.vocabulary_size, "vocab_size"},

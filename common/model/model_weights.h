@@ -1,4 +1,4 @@
-// The weights of a decoder: matrices stay in place in the mapped files, norms and biases are copied
+// The weights of a decoder. Matrices stay in place in the mapped files. Norms and biases are copied
 // as F32.
 #ifndef TANDEM_COMMON_MODEL_MODEL_WEIGHTS_H_
 #define TANDEM_COMMON_MODEL_MODEL_WEIGHTS_H_
@@ -27,8 +27,8 @@ struct LayerWeights {
   Linear query;                       // hidden -> heads * head_size
   Linear key;                         // hidden -> KV heads * head_size
   Linear value;
-  std::vector<float> query_norm;  // [head_size], of each head; empty without head norms
-  std::vector<float> key_norm;    // likewise
+  std::vector<float> query_norm;  // [head_size], the same for each head; empty without head norms
+  std::vector<float> key_norm;    // [head_size], the same for each head; empty without head norms
   Linear attention_output;        // heads * head_size -> hidden
   std::vector<float> mlp_norm;    // [hidden]
   Linear gate;                    // hidden -> inner
@@ -40,10 +40,10 @@ struct ModelWeights {
   Linear embedding;  // rows are looked up; no bias
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden]
-  Linear output;                  // hidden -> vocabulary; the embedding where they are tied
+  Linear output;                  // hidden -> vocabulary; equals `embedding` if they are tied
 
-  // Reads the tensors that `model` has, by their Hugging Face names. Checks type and shape of each;
-  // errors name file and tensor. `checkpoint` must outlive the weights.
+  // Reads the tensors that `model` has, by their Hugging Face names. Checks the type and the shape
+  // of each tensor. Errors name the file and the tensor. `checkpoint` must outlive the weights.
   static absl::StatusOr<ModelWeights> Load(const Checkpoint& checkpoint,
                                            const ModelDescription& model);
 };

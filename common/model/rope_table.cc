@@ -7,8 +7,8 @@
 namespace tandem {
 namespace {
 
-// Llama 3.1: wavelengths beyond the old context are stretched, short ones kept, a ramp in between
-// (transformers, _compute_llama3_parameters).
+// Scales a frequency for Llama 3.1. Wavelengths beyond the old context are stretched, short
+// wavelengths are kept, and a ramp lies in between (transformers, _compute_llama3_parameters).
 double ScaleFrequency(double frequency, const Llama3RopeScaling& scaling) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double turns = scaling.original_max_position_embeddings / wavelength;

@@ -13,11 +13,11 @@ class RopeTable {
  public:
   explicit RopeTable(const ModelDescription& model);
 
-  // Makes positions [0, positions) available; computes in double, rounds once.
+  // Makes positions [0, positions) available. Computes in double and rounds once.
   void Reserve(size_t positions);
 
-  // [positions, head_size] f32: cosines of the head_size / 2 angles, then sines (kernels/rope.h).
-  // Until the next Reserve.
+  // [positions, head_size] f32: the cosines of the head_size / 2 angles, then their sines
+  // (kernels/rope.h). Valid until the next Reserve.
   const float* data() const { return table_.data(); }
 
  private:

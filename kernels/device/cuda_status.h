@@ -16,7 +16,7 @@ namespace tandem {
 //   FAILED_PRECONDITION  There is no device, or its driver is too old.
 //   INTERNAL             Anything else. A later call reports the error of a kernel, and the context
 //                        of the device is then lost.
-// Also clears the error in the runtime, so that the next launch is not blamed for it.
+// Also clears the error in the runtime, so that the next launch does not report the error again.
 absl::Status CudaStatus(cudaError_t error, std::string_view call);
 
 }  // namespace tandem

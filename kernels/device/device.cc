@@ -28,7 +28,7 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
     return absl::FailedPreconditionError("no NVIDIA driver is installed");
   if (info.driver_version / 1000 < info.runtime_version / 1000) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the NVIDIA driver knows CUDA ", Version(info.driver_version), ", this build needs ",
+        "the NVIDIA driver knows CUDA ", Version(info.driver_version), ", but this build needs ",
         Version(info.runtime_version / 1000 * 1000), " or newer"));
   }
   int count = 0;
@@ -54,9 +54,9 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
   info.memory_bytes = properties.totalGlobalMem;
   info.max_shared_bytes = properties.sharedMemPerBlockOptin;
   if (info.capability < kOldestCapability) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(info.name, " has compute capability ", properties.major, ".", properties.minor,
-                     ", the kernels need ", kOldestCapability / 10, ".", kOldestCapability % 10));
+    return absl::FailedPreconditionError(absl::StrCat(
+        info.name, " has compute capability ", properties.major, ".", properties.minor,
+        ", but the kernels need ", kOldestCapability / 10, ".", kOldestCapability % 10));
   }
   if (absl::Status status = CudaStatus(cudaSetDevice(index), "cudaSetDevice"); !status.ok())
     return status;

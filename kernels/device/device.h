@@ -1,4 +1,4 @@
-// Which GPU is used, and why none can be used.
+// Chooses the GPU of this process, or says why no GPU can be used.
 #ifndef TANDEM_KERNELS_DEVICE_DEVICE_H_
 #define TANDEM_KERNELS_DEVICE_DEVICE_H_
 
@@ -10,19 +10,19 @@
 
 namespace tandem {
 
-// Oldest compute capability that the kernels are compiled for: Ampere.
+// Oldest compute capability for which the kernels are compiled: Ampere.
 inline constexpr int kOldestCapability = 80;  // 10 * major + minor
 
 struct DeviceInfo {
   int index = 0;
   std::string name;
-  std::string uuid;    // in hexadecimal; a MIG instance has its own
+  std::string uuid;    // UUID in hexadecimal; a MIG instance has its own
   int capability = 0;  // 10 * major + minor
   int num_multiprocessors = 0;
   size_t memory_bytes = 0;
   size_t max_shared_bytes = 0;  // dynamic shared memory that a thread block may ask for
   int driver_version = 0;       // 1000 * major + 10 * minor of the CUDA that the driver knows
-  int runtime_version = 0;      // the same for the CUDA that this program was linked with
+  int runtime_version = 0;      // the same number of the CUDA with which this program was linked
 };
 
 // Takes GPU `index` for this process. FAILED_PRECONDITION, with a message for the operator: there

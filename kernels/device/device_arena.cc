@@ -19,7 +19,7 @@ absl::StatusOr<DeviceArena> DeviceArena::Create(size_t bytes) {
     return status;
   if (bytes > free) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "device memory: ", bytes, " bytes are wanted, ", free, " of ", total, " are free"));
+        "device memory: ", bytes, " bytes are wanted, and ", free, " of ", total, " are free"));
   }
   if (absl::Status status = CudaStatus(cudaMalloc(&arena.memory_, bytes),
                                        absl::StrCat("cudaMalloc of ", bytes, " bytes"));
@@ -41,7 +41,7 @@ absl::StatusOr<void*> DeviceArena::TakeBytes(size_t count, size_t size, std::str
   if (count > most || Rounded(count * size) > left) {
     return absl::ResourceExhaustedError(
         absl::StrCat("device memory: ", absl::string_view(what.data(), what.size()), " takes ",
-                     count, " x ", size, " bytes, of ", size_, " are ", left, " left"));
+                     count, " x ", size, " bytes, and ", left, " of ", size_, " are left"));
   }
   void* const piece = static_cast<std::byte*>(memory_) + used_;
   used_ += Rounded(count * size);

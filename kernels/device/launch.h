@@ -1,4 +1,4 @@
-// Starting a kernel.
+// Starts kernels.
 #ifndef TANDEM_KERNELS_DEVICE_LAUNCH_H_
 #define TANDEM_KERNELS_DEVICE_LAUNCH_H_
 

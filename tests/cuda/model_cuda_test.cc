@@ -1,4 +1,4 @@
-// What is the GPU's own of a model: memory, blocks of rows, agreement with the CPU.
+// Tests of a model that only concern the GPU: memory, blocks of rows, and agreement with the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,8 +70,8 @@ class ModelCudaTest : public ::testing::Test {
   std::unique_ptr<KvPagePool> cuda_pages_;
 };
 
-TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutNormsOfHeads) {
-  // A tree between two prompts, the first longer than a block: three blocks.
+TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutHeadNorms) {
+  // A tree lies between two prompts, and the first prompt is longer than a block.
   const std::vector<int32_t> ids = Tokens(300, 1);
   const std::vector<int32_t> tree = Tokens(5, 2);
   const std::vector<int32_t> parents = {-1, 0, 0, 2, 1};
@@ -126,7 +126,7 @@ TEST_F(ModelCudaTest, LogitsStayOnTheDevice) {
               HasSubstr("257 rows of logits, at most 256"));
 }
 
-TEST_F(ModelCudaTest, TakesTheMemoryItWasGivenAndSaysWhatDoesNotFit) {
+TEST_F(ModelCudaTest, TakesTheGivenMemoryAndNamesThePartsThatDoNotFit) {
   const auto load = [&](uint64_t bytes) {
     return CudaModel::Load(folder_.path(), {.memory_bytes = bytes});
   };
@@ -146,7 +146,7 @@ TEST_F(ModelCudaTest, TakesTheMemoryItWasGivenAndSaysWhatDoesNotFit) {
               HasSubstr("hidden_size is 36: on a GPU it must be a multiple of 8"));
 }
 
-TEST_F(ModelCudaTest, SaysHowFarLoadingIs) {
+TEST_F(ModelCudaTest, ReportsTheProgressOfLoading) {
   std::vector<uint64_t> done;
   uint64_t whole = 0;
   const auto model = CudaModel::Load(
@@ -161,7 +161,7 @@ TEST_F(ModelCudaTest, SaysHowFarLoadingIs) {
   EXPECT_EQ(whole, (*model)->weight_bytes());
 }
 
-TEST_F(ModelCudaTest, RefusesWhatDoesNotFitAndGoesOn) {
+TEST_F(ModelCudaTest, RefusesPassesThatDoNotFitAndGoesOn) {
   const std::vector<int32_t> ids = Tokens(20, 6);
   KvCache cache(cuda_pages_.get(), 2 * kContext);
   const std::vector<int32_t> parents(17, -1);

@@ -1,5 +1,5 @@
-// A model whose calls of the runtime fail one after the other, while it loads and while it runs,
-// and one that lacks shared memory. Over the shim only.
+// Tests of a model whose runtime calls fail one after the other, while it loads and while it runs,
+// and of a model that lacks shared memory. They run only over the shim.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,8 +19,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Loads, and takes a prompt and three tokens through the model: the first by itself, the second
-// recorded as a graph, the third by that graph. Returns the last row of logits.
+// Loads the model, and takes a prompt and three tokens through it. The first token goes kernel by
+// kernel, the second is recorded as a graph, and the third uses that graph. Returns the last row of
+// logits.
 absl::StatusOr<std::vector<float>> Work(const std::filesystem::path& folder,
                                         CudaModelOptions options) {
   options.max_slots = 1;
@@ -56,7 +57,7 @@ class ModelFailuresTest : public ::testing::Test {
   testing::TempDir folder_;
 };
 
-TEST_F(ModelFailuresTest, WhicheverCallFailsNothingLeaksAndTheStatusSaysWhich) {
+TEST_F(ModelFailuresTest, AFailureOfAnyCallLeaksNothingAndTheStatusNamesIt) {
   const uint64_t before = simt::NumCalls();
   ASSERT_TRUE(Work(folder_.path(), {.use_graphs = false}).ok());
   const uint64_t num_calls = simt::NumCalls() - before;
@@ -67,15 +68,15 @@ TEST_F(ModelFailuresTest, WhicheverCallFailsNothingLeaksAndTheStatusSaysWhich) {
     simt::FailCall(call, cudaErrorIllegalAddress);
     const absl::Status status = Work(folder_.path(), {.use_graphs = false}).status();
     EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
-    if (status.ok()) continue;  // the call gave something back: nobody to tell
+    if (status.ok()) continue;  // the call freed something, and nobody needs its error
     ++num_failed;
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("cudaErrorIllegalAddress"));
   }
-  EXPECT_GE(num_failed, num_calls - 24) << "all but what gives back";
+  EXPECT_GE(num_failed, num_calls - 24) << "all calls except those that free something";
 }
 
-TEST_F(ModelFailuresTest, FromWhicheverCallOnTheDeviceIsLostItEndsAndSaysSo) {
+TEST_F(ModelFailuresTest, ALossOfTheDeviceAtAnyCallEndsTheWorkWithAnError) {
   const uint64_t before = simt::NumCalls();
   ASSERT_TRUE(Work(folder_.path(), {}).ok());
   const uint64_t num_calls = simt::NumCalls() - before;
@@ -88,15 +89,15 @@ TEST_F(ModelFailuresTest, FromWhicheverCallOnTheDeviceIsLostItEndsAndSaysSo) {
             .status();
     simt::FailNoCall();
     EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
-    EXPECT_TRUE(has_graphs) << "call " << call << ": the graph is not to blame";
-    if (status.ok()) continue;  // what was left to do gave back
+    EXPECT_TRUE(has_graphs) << "call " << call << ": the graph is not the reason";
+    if (status.ok()) continue;  // the remaining calls freed something
     ++num_failed;
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
   }
   EXPECT_GE(num_failed, num_calls - 24);
 }
 
-TEST_F(ModelFailuresTest, WhateverFailsOfAGraphPassesGoKernelByKernel) {
+TEST_F(ModelFailuresTest, IfAnyCallOfAGraphFailsPassesGoKernelByKernel) {
   const uint64_t before = simt::NumCalls();
   const absl::StatusOr<std::vector<float>> want = Work(folder_.path(), {});
   ASSERT_TRUE(want.ok()) << want.status();
@@ -116,7 +117,7 @@ TEST_F(ModelFailuresTest, WhateverFailsOfAGraphPassesGoKernelByKernel) {
         continue;
       }
       EXPECT_EQ(*got, *want) << call;
-      if (told.empty()) {  // nobody to tell; the stream's end waits
+      if (told.empty()) {  // nobody needs the error; the destructor of the stream waits
         EXPECT_TRUE(testing::GivesBack(call) || call == "cudaStreamSynchronize") << call;
         continue;
       }
@@ -130,7 +131,7 @@ TEST_F(ModelFailuresTest, WhateverFailsOfAGraphPassesGoKernelByKernel) {
   }
 }
 
-TEST_F(ModelFailuresTest, HeadsThatTheSharedMemoryDoesNotHoldAreRefusedAtTheStart) {
+TEST_F(ModelFailuresTest, HeadsTooLargeForTheSharedMemoryAreRefusedAtTheStart) {
   testing::RandomModelSpec spec;
   spec.num_layers = 1;
   spec.num_heads = 1;
@@ -139,12 +140,12 @@ TEST_F(ModelFailuresTest, HeadsThatTheSharedMemoryDoesNotHoldAreRefusedAtTheStar
   spec.max_position_embeddings = 128;
   const testing::TempDir folder;
   testing::WriteRandomModel(folder.path(), spec);
-  simt::SetMostSharedBytes(99 << 10);  // The limit of compute capability 8.6 and 8.9.
+  simt::SetMostSharedBytes(99 << 10);  // limit of compute capability 8.6 and 8.9
   const absl::Status refused = CudaModel::Load(folder.path(), {.max_slots = 1}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("config.json: head_dim is 256: attention takes 133120 bytes of shared "
-                        "memory a block, SIMT shim has 101376"));
+                        "memory per block, and SIMT shim has 101376"));
   EXPECT_EQ(simt::NumLive(), 0u);
   EXPECT_TRUE(Work(folder_.path(), {}).ok()) << "small heads fit";
   simt::SetMostSharedBytes(simt::kMostSharedBytes);

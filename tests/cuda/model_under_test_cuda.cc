@@ -23,8 +23,8 @@ absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& f
   return loaded;
 }
 
-// As small as can be: over the shim, a pass of one row of the models of tests/golden takes a tenth of
-// a second.
+// The settings are as small as possible. Over the shim, a pass of one row takes a tenth of a second
+// for the models of tests/golden.
 std::vector<PathSetting> PathSettings() {
   static const TempDir folder;
   static const std::string model = (folder / "bf16").string();
@@ -48,7 +48,7 @@ bool RunsLargeModels() {
   return device.ok() && device->name != "SIMT shim";
 }
 
-// All of whose sizes are multiples of 8.
+// Returns the models whose sizes are all multiples of 8.
 std::vector<std::string> GoldenModels() {
   return {"f32_gqa_tied",
           "f32_mha_attention_bias",
@@ -64,7 +64,7 @@ std::vector<std::string> GoldenModels() {
           "bf16_qwen3_attention_bias_sharded"};
 }
 
-// Keys and values have the weights' type.
+// Keys and values have the type of the weights.
 double GoldenTolerance(const std::string& model) {
   if (model.starts_with("bf16")) return 2e-2;
   return model.starts_with("f16") ? 2e-3 : 1e-5;

@@ -1,4 +1,4 @@
-// Which passes become graphs, and that they give the bits of passes that do not.
+// Tests which passes become graphs, and that graphs give the bits of passes without graphs.
 #include "common/model/cuda/pass_graphs.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-TEST(PassGraphsTest, BlocksAreRoundedUpToAPowerOfTwoWithinWhatThereIsRoomFor) {
+TEST(PassGraphsTest, BlocksAreRoundedUpToAPowerOfTwoWithinTheLimit) {
   EXPECT_EQ(PassGraphs::RoundBlocks(1, 100), 1u);
   EXPECT_EQ(PassGraphs::RoundBlocks(5, 100), 8u);
   EXPECT_EQ(PassGraphs::RoundBlocks(64, 100), 64u);
@@ -64,7 +64,7 @@ class PassGraphsModelTest : public ::testing::Test {
     size_t rows = 1;
     size_t num_logits = 1;
   };
-  // The logits of a pass over `parts`, each of tokens that follow from where they stand.
+  // Returns the logits of a pass over `parts`. The tokens of a part follow from their positions.
   static std::vector<float> Forward(Loaded& loaded, const std::vector<Part>& parts) {
     std::vector<std::vector<int32_t>> ids;
     for (const Part& part : parts) {
@@ -101,11 +101,11 @@ TEST_F(PassGraphsModelTest, GiveTheBitsOfPassesKernelByKernel) {
   const std::vector<std::vector<Part>> rounds = {
       {{0}, {1}},              // two streams decode
       {{0, 3, 3}, {1, 5, 5}},  // blocks to judge
-      {{0, 2, 1}, {1, 1, 1}},  // catching up, then drafting
+      {{0, 2, 1}, {1, 1, 1}},  // one catches up, and one drafts
       {{1, 2, 1}, {0, 1, 1}},  // the same rows, but others want logits
       {{0}, {1}, {2, 4, 0}},   // and a piece of a prompt
   };
-  // The longest context crosses from two blocks of keys to three, whose graphs are for four.
+  // The longest context grows from two blocks of keys to three. Three blocks use graphs for four.
   for (int i = 0; i < 12; ++i) {
     for (const std::vector<Part>& round : rounds) ExpectSame(round);
   }
@@ -113,11 +113,11 @@ TEST_F(PassGraphsModelTest, GiveTheBitsOfPassesKernelByKernel) {
   const uint64_t recorded = with_.model->graphs().num_recorded();
   EXPECT_GE(recorded, 8u);
   EXPECT_LE(recorded, 12u);
-  EXPECT_GE(with_.model->graphs().num_started(), 45u) << "of sixty";
+  EXPECT_GE(with_.model->graphs().num_started(), 45u) << "out of sixty";
 }
 
-TEST_F(PassGraphsModelTest, ShapesThatAreNotUsedMakeRoom) {
-  // A shape for each way in which some of eight rows want logits: the caches are cut back after.
+TEST_F(PassGraphsModelTest, UnusedShapesMakeRoom) {
+  // Each pair of sizes has its own shape. The caches are cut back after the pass.
   const auto pass = [&](Loaded& loaded, size_t first, size_t second) {
     const std::vector<float> logits =
         Forward(loaded, {{0, first, 1}, {1, second, second / 2}, {2, 1, 1}});
@@ -134,12 +134,12 @@ TEST_F(PassGraphsModelTest, ShapesThatAreNotUsedMakeRoom) {
   }
   ASSERT_GT(num_shapes, PassGraphs::kMaxGraphs);
   EXPECT_EQ(with_.model->graphs().num_recorded(), num_shapes);
-  // The first shape went; it is recorded anew when it comes twice.
+  // The first shape was removed. It is recorded again when it comes twice.
   pass(with_, 1, 1);
   EXPECT_EQ(with_.model->graphs().num_recorded(), num_shapes);
   pass(with_, 1, 1);
   EXPECT_EQ(with_.model->graphs().num_recorded(), num_shapes + 1);
-  // The last one did not.
+  // The last shape was not removed.
   pass(with_, 9, 9);
   EXPECT_EQ(with_.model->graphs().num_recorded(), num_shapes + 1);
 }

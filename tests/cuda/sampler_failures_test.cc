@@ -1,4 +1,4 @@
-// The sampler's calls of the runtime fail one after the other. Over the shim only.
+// Makes the sampler's runtime calls fail one after the other. Runs only over the shim.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kVocabularySize = 16;
 
-// A batch of two slots, one with penalties and a bias, one that samples: from its memory to its
-// tokens.
+// Takes a batch of two slots from its memory to its tokens. One slot has penalties and a bias, and
+// the other one samples.
 absl::Status Work(const DeviceStream& stream) {
   DeviceSampler sampler({.vocabulary_size = kVocabularySize,
                          .logits_stride = kVocabularySize,
@@ -29,7 +29,8 @@ absl::Status Work(const DeviceStream& stream) {
     return absl::OkStatus();
   };
   TANDEM_RETURN_IF_ERROR(sampler.LayOut(add));
-  // Its end waits for the device, and so for copies from and to what was made before.
+  // The destructor of the arena waits for the device, and so for copies from and to earlier
+  // objects.
   TANDEM_ASSIGN_OR_RETURN(DeviceArena arena, DeviceArena::Create(bytes + 4096));
   const auto take = [&](auto** array, size_t count, const char* what) -> absl::Status {
     using Value = std::remove_reference_t<decltype(**array)>;
@@ -72,10 +73,10 @@ absl::Status Work(const DeviceStream& stream) {
   return absl::OkStatus();
 }
 
-TEST(SamplerFailuresTest, EachFailureIsToldAndLeavesNothing) {
+TEST(SamplerFailuresTest, EachFailureIsReportedAndLeaksNothing) {
   const absl::StatusOr<DeviceStream> stream = DeviceStream::Create();
   ASSERT_TRUE(stream.ok()) << stream.status();
-  // Memory on both sides and an event; what is told, counted and drawn.
+  // The calls take memory on both sides and an event, and they send, count and draw.
   testing::ExpectEachFailureIsTold([&] { return Work(*stream); }, 16);
 }
 

@@ -1,5 +1,5 @@
-// What judges and drafts on a device: with each call of the runtime failing in turn, and what of it
-// comes to the host; and sessions whose device is lost. Over the shim only.
+// Tests of the judge and the proposer on a device: each runtime call fails in turn, few bytes come
+// to the host, and sessions lose their device. They run only over the shim.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kVocabularySize = 64;
 constexpr size_t kContext = 64;
-// Number of a call in a session's pass: the rows are told, and the graph has not begun.
+// Number of a call in a session's pass, after the rows were sent and before the graph begins.
 constexpr uint64_t kCallOfThePass = 3;
 const std::vector<int32_t> kPrompt = {5, 11, 3};
 
@@ -52,7 +52,8 @@ void WriteSmallModel(const std::filesystem::path& folder) {
   testing::WriteRandomModel(folder, spec);
 }
 
-// Without graphs, which mend what fails of them: tests of the model see to that.
+// Runs without graphs, because passes recover from failures of graphs. Tests of the model cover
+// that.
 class WorkerFailuresTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -73,7 +74,7 @@ class WorkerFailuresTest : public ::testing::Test {
     return *arena_.Take<float>(count, "rows of a ring");
   }
 
-  // Slot `index`, empty, with room for a prompt and `num_more` tokens.
+  // Returns the empty slot `index`, with room for a prompt and `num_more` tokens.
   Slot* EmptySlot(uint32_t index, const SamplingParams& params, size_t num_more) {
     const v1::SlotPoint at = testing::PointAt(index, epoch_, ++num_commands_, {}, 0);
     const v1::SlotOpen open = ToSlotOpen(params, static_cast<uint32_t>(kPrompt.size()));
@@ -85,7 +86,7 @@ class WorkerFailuresTest : public ::testing::Test {
     return slot;
   }
 
-  // What a session does after a pass. Where waiting failed, what was enqueued is still to be done.
+  // Does the work of a session after a pass. If waiting failed, enqueued work is still to be done.
   absl::Status After(const absl::Status& status, const std::vector<Slot*>& slots) {
     if (!status.ok()) {
       EXPECT_TRUE(model_->stream().Wait().ok());
@@ -105,9 +106,9 @@ class WorkerFailuresTest : public ::testing::Test {
   uint64_t num_commands_ = 0;
 };
 
-TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsToldAndLeavesNothing) {
+TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsReportedAndLeaksNothing) {
   const std::vector<int32_t> drafts = {4, 9};
-  // The distribution of the sampled draft token: all tokens have the same probability.
+  // In the distribution of the sampled draft token, all tokens have the same probability.
   const std::vector<float> draft_log_probs(kVocabularySize,
                                            -std::log(static_cast<float>(kVocabularySize)));
   const auto work = [&] {
@@ -132,11 +133,12 @@ TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsToldAndLeavesNothing) {
     }
     return After(status, {greedy, sampled});
   };
-  // The pass has some twenty; before and after it are memory, the sampler, verdicts and reports.
+  // The pass has about twenty calls. Before and after it are memory, the sampler, verdicts and
+  // reports.
   testing::ExpectEachFailureIsTold(work, 30);
 }
 
-TEST_F(WorkerFailuresTest, EachFailureOfAProposerIsToldAndLeavesNothing) {
+TEST_F(WorkerFailuresTest, EachFailureOfAProposerIsReportedAndLeaksNothing) {
   std::vector<float> rows(2 * kVocabularySize);
   const auto work = [&] {
     Slot* const greedy = EmptySlot(0, greedy_, 1);
@@ -157,11 +159,11 @@ TEST_F(WorkerFailuresTest, EachFailureOfAProposerIsToldAndLeavesNothing) {
     }
     return After(status, {greedy, sampled});
   };
-  // Two passes, a draw after each, and the ids.
+  // The calls are those of two passes, a draw after each pass, and the copy of the ids.
   testing::ExpectEachFailureIsTold(work, 40);
 }
 
-// Log-probabilities stay on the device, as do logits: of a ring in its memory nothing is copied.
+// Logits and log-probabilities stay on the device. Nothing of a ring in device memory is copied.
 using WorkerTransfersTest = WorkerFailuresTest;
 
 TEST_F(WorkerTransfersTest, OnlyDraftedIdsComeToTheHost) {
@@ -176,7 +178,7 @@ TEST_F(WorkerTransfersTest, OnlyDraftedIdsComeToTheHost) {
   const uint64_t before = simt::NumBytesToHost();
   ASSERT_TRUE(proposer.Run(tasks).ok());
   EXPECT_EQ(simt::NumBytesToHost() - before, 2 * DeviceSampler::kMaxDrafts * sizeof(int32_t));
-  // Where the ring is the host's, rows are.
+  // If the ring is in memory of the host, rows are copied.
   std::vector<float> rows(2 * kVocabularySize);
   tasks[1].slot->TruncateTo(0);
   tasks[1].slot = EmptySlot(1, sampled_, 1);
@@ -213,15 +215,15 @@ TEST_F(WorkerTransfersTest, OnlyVerdictsAndReportsComeToTheHost) {
     const uint64_t before = simt::NumBytesToHost();
     ASSERT_TRUE(judge.Run(tasks).ok());
     EXPECT_TRUE(tasks[1].verdict.finite && tasks[1].drafts_valid);
-    // Three rows of the first, two of the second.
+    // The first slot has three rows, and the second slot has two.
     EXPECT_EQ(simt::NumBytesToHost() - before,
               2 * sizeof(DeviceVerdict) + (with_reports ? 5 * sizeof(DeviceReport) : 0));
-    ++epoch_;  // slots are opened anew
+    ++epoch_;  // slots are opened again
   }
 }
 
-// A session's failure is the router's to hear of; where the device is lost, whoever runs the worker
-// hears of it first.
+// The router is told about a failure of a session. If the device is lost, the worker's owner is
+// told before the router.
 class LostDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -260,7 +262,7 @@ class LostDeviceTest : public ::testing::Test {
   int num_replies_before_ = 0;
 };
 
-TEST_F(LostDeviceTest, AVerifiersIsToldFromAPassThatFailed) {
+TEST_F(LostDeviceTest, AVerifierTellsALostDeviceFromAFailedPass) {
   VerifierRings rings;
   VerifierSession session(model_.get(), nullptr, &rings, MakeCudaJudge(model_->model()));
   v1::VerifierCommand attach;
@@ -283,7 +285,7 @@ TEST_F(LostDeviceTest, AVerifiersIsToldFromAPassThatFailed) {
   EXPECT_THAT(losses_[0], HasSubstr("cudaErrorIllegalAddress"));
 }
 
-TEST_F(LostDeviceTest, ADraftersIsToldFromAPassThatFailed) {
+TEST_F(LostDeviceTest, ADrafterTellsALostDeviceFromAFailedPass) {
   DrafterSession session(model_.get(), MakeCudaProposer(model_->model()));
   v1::DraftCommand attach;
   *attach.mutable_attach() = testing::AttachWith(2);
@@ -305,7 +307,7 @@ TEST_F(LostDeviceTest, ADraftersIsToldFromAPassThatFailed) {
   EXPECT_THAT(losses_[0], HasSubstr("cudaErrorIllegalAddress"));
 }
 
-TEST_F(LostDeviceTest, ACommandThatFailedAsAWholeShowsItToo) {
+TEST_F(LostDeviceTest, ACommandThatFailsAsAWholeShowsALostDeviceToo) {
   VerifierRings rings;
   VerifierSession session(model_.get(), nullptr, &rings, MakeCudaJudge(model_->model()));
   v1::VerifierCommand attach;

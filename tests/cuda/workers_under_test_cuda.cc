@@ -22,8 +22,8 @@
 namespace tandem::testing {
 namespace {
 
-// Makes the token's embedding NaN, and with it all that its row leads to. Of a folder of
-// tests/support/random_model.h in F32: the embedding is the first of its tensors.
+// Makes the token's embedding NaN, and with it everything that is computed from its row. The folder
+// is an F32 model of tests/support/random_model.h, whose first tensor is the embedding.
 absl::Status Poison(const std::filesystem::path& folder, int32_t token) {
   TANDEM_ASSIGN_OR_RETURN(const ModelDescription config, ModelDescription::Load(folder));
   std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
@@ -39,13 +39,13 @@ absl::Status Poison(const std::filesystem::path& folder, int32_t token) {
 }
 
 #ifdef TANDEM_SIMT
-// Over the shim, a call of the pass fails that is fed the bomb.
+// Makes a call of a pass fail over the shim if the pass is fed the bomb.
 class BombedJudge final : public Judge {
  public:
   BombedJudge(std::unique_ptr<Judge> judge, int32_t bomb) : judge_(std::move(judge)), bomb_(bomb) {}
 
   absl::Status Run(std::span<JudgeTask> tasks) override {
-    constexpr uint64_t kCallOfThePass = 3;  // rows are told, nothing of its graph has begun
+    constexpr uint64_t kCallOfThePass = 3;  // a call after the rows were sent and before the graph
     for (const JudgeTask& task : tasks) {
       const std::span<const int32_t> ids = task.token_ids;
       if (std::find(ids.begin(), ids.end(), bomb_) == ids.end()) continue;
@@ -61,7 +61,7 @@ class BombedJudge final : public Judge {
 };
 #endif
 
-int32_t newest_bomb = -1;  // bomb of the model that was loaded last; sessions begin after that
+int32_t newest_bomb = -1;  // bomb of the model that was loaded last; sessions begin after the load
 
 }  // namespace
 

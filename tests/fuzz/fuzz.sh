@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Fuzzes Tandem's parsers and protocols with libFuzzer under AddressSanitizer and UBSan (needs clang).
 #   tests/fuzz/fuzz.sh [--seconds N] [--merge] [TARGET...]
-# Each target (default: all) runs N seconds (default 60), as many at once as there are processors. It starts from the
-# kept corpus in tests/fuzz/corpus/TARGET and from what earlier runs found, in build/fuzz/corpus/TARGET.
-#   --merge   afterwards adds to the kept corpus what reaches code that the kept corpus does not
+# Each target (default: all) runs N seconds (default 60). One target runs on each processor. A target starts from the
+# kept corpus in tests/fuzz/corpus/TARGET and from the inputs that earlier runs found, in build/fuzz/corpus/TARGET.
+#   --merge   afterwards adds those inputs to the kept corpus that reach code which the kept corpus does not reach
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -35,19 +35,19 @@ fi
 tools/install_dependencies.sh --with-checks
 tools/build.sh sanitize "${targets[@]/#/fuzz_}"
 
-# The process may take 1 GiB, most of it the sanitizer's own; one allocation 64 MiB, which is what a bad file may cost.
+# The process may take 1 GiB, and the sanitizer takes most of it. One allocation may take 64 MiB, the limit for a bad file.
 limits=(-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64)
 export ASAN_OPTIONS="quarantine_size_mb=16:detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 export UBSAN_OPTIONS="print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}"
 
-# The folders that target $1 starts from, the one that it adds to first.
+# Prints the folders from which target $1 starts. The target adds inputs to the first one.
 corpora() {
   echo "build/fuzz/corpus/$1"
   echo "tests/fuzz/corpus/$1"
   if [ "$1" = tokenizer ]; then echo tests/golden/tokenizer; fi
 }
 
-# Longest input of target $1, in bytes.
+# Prints the length of the longest input of target $1, in bytes.
 longest_input() {
   case "$1" in
     tokenizer) echo 16384 ;;
@@ -70,14 +70,14 @@ run_target() {
   tail -n 40 "$log"
   echo "Again: build/sanitize/tests/fuzz_$name FILE, with the FILE under build/fuzz/findings that the log names."
   echo "Shorter: build/sanitize/tests/fuzz_$name -minimize_crash=1 -max_total_time=60 FILE"
-  echo "Once mended, keep it under a name that says what it is: tests/fuzz/corpus/$name/"
+  echo "After the fix, keep the file under a descriptive name in tests/fuzz/corpus/$name/"
   return 1
 }
 
 merge_target() {
   local name="$1" folders
   mapfile -t folders < <(corpora "$name")
-  # First the kept corpus, then what adds to it; the folder of the golden files is only read.
+  # The kept corpus comes first, and then the inputs that add to it. The folder of the golden files is only read.
   "build/sanitize/tests/fuzz_$name" -set_cover_merge=1 -use_counters=0 "${limits[@]}" \
     "tests/fuzz/corpus/$name" "${folders[0]}" 2>&1 | tail -n 1
 }

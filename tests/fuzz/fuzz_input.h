@@ -1,5 +1,5 @@
-// The parts of a fuzz target's input, from the front. An input that ends early gives zeros and empty
-// texts.
+// Reads the parts of a fuzz target's input from the front. An input that ends early gives zeros and
+// empty texts.
 #ifndef TANDEM_TESTS_FUZZ_FUZZ_INPUT_H_
 #define TANDEM_TESTS_FUZZ_FUZZ_INPUT_H_
 
@@ -22,12 +22,12 @@ class FuzzInput {
     const std::string_view byte = Take(1);
     return byte.empty() ? 0 : static_cast<uint8_t>(byte[0]);
   }
-  // Two bytes, little-endian.
+  // Reads two bytes, little-endian.
   uint32_t Short() {
     const uint32_t low = Byte();
     return low | uint32_t{Byte()} << 8;
   }
-  // A length of two bytes, then so many bytes or what there is.
+  // Reads a length of two bytes, and then this number of bytes or the rest of the input.
   std::string_view Chunk() { return Take(Short()); }
   std::string_view Rest() { return std::exchange(rest_, {}); }
 
@@ -41,7 +41,7 @@ class FuzzInput {
   std::string_view rest_;
 };
 
-// What FuzzInput reads: for seeds.
+// Writes the format that FuzzInput reads. Seeds are made with it.
 class FuzzOutput {
  public:
   FuzzOutput& Byte(unsigned value) {

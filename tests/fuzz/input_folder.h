@@ -1,4 +1,4 @@
-// A folder that the files of an input are written to, for code that reads files.
+// A folder for the files of an input, for code that reads files.
 #ifndef TANDEM_TESTS_FUZZ_INPUT_FOLDER_H_
 #define TANDEM_TESTS_FUZZ_INPUT_FOLDER_H_
 

@@ -1,5 +1,5 @@
-// make_fuzz_seeds FOLDER: writes FOLDER/TARGET/seed_*, valid inputs of the targets that take messages or
-// binary files. They are where fuzzing starts from when a protocol has changed; texts come from
+// make_fuzz_seeds FOLDER writes FOLDER/TARGET/seed_*, the valid inputs of the targets that take
+// messages or binary files. Fuzzing starts from them after a protocol has changed. Texts come from
 // tests/golden.
 #include <cmath>
 #include <cstdio>
@@ -33,7 +33,7 @@ class Seeds {
 
 // ---------------------------------------------------------------- files
 
-// name, type, shape and values, one after the other.
+// A tensor's name, type, shape and values.
 struct SeedTensor {
   std::string name;
   std::string shape;
@@ -56,7 +56,7 @@ std::string SafetensorsFile(const std::vector<SeedTensor>& tensors, const std::s
   return file + header + std::string(offset, '\x3c');
 }
 
-// All of the model that safetensors_fuzz.cc loads.
+// Returns all tensors of the model that safetensors_fuzz.cc loads.
 std::vector<SeedTensor> TinyModel(size_t element_bytes) {
   const std::string layer = "model.layers.0.";
   const auto tensor = [&](const std::string& name, const std::string& shape, size_t elements) {
@@ -183,7 +183,7 @@ void WriteDraftSessions(const Seeds& seeds) {
   first.mutable_propose()->mutable_items(0)->set_draft_length(3);
   v1::DraftCommand next;
   v1::ProposeItem* item = next.mutable_propose()->add_items();
-  item->mutable_at()->set_length(1);  // a row back
+  item->mutable_at()->set_length(1);  // rolls back one row
   item->add_token_ids(11);
   item->set_draft_length(4);
   v1::DraftCommand update;
@@ -292,12 +292,12 @@ void WriteReplies(const Seeds& seeds) {
   spoil(input, 3, 0, verify);
   spoil(input, 2, 2, refused);
   spoil(input, 5, 1, attach);
-  seeds.Write("worker_replies", "spoilt", input);
+  seeds.Write("worker_replies", "spoiled", input);
   FuzzOutput early;
   early.Byte(3);
   spoil(early, 0, 0, attach);
   spoil(early, 1, 2, refused);
-  seeds.Write("worker_replies", "spoilt_attach", early);
+  seeds.Write("worker_replies", "spoiled_attach", early);
 }
 
 // ---------------------------------------------------------------- ring

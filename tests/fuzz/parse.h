@@ -1,4 +1,5 @@
-// Protobuf messages out of bytes that are mostly none: without a line on standard error for each.
+// Parses protobuf messages from bytes that are mostly invalid, without a line on standard error for
+// each.
 #ifndef TANDEM_TESTS_FUZZ_PARSE_H_
 #define TANDEM_TESTS_FUZZ_PARSE_H_
 
@@ -15,7 +16,7 @@ inline bool Parse(std::string_view bytes, google::protobuf::MessageLite* message
   return message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
 }
 
-// What was read before the fault stays.
+// Keeps the fields that were read before a fault.
 inline void Merge(std::string_view bytes, google::protobuf::MessageLite* message) {
   const google::protobuf::LogSilencer silent;
   message->MergeFromString(std::string(bytes));

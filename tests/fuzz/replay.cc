@@ -1,4 +1,4 @@
-// The main function of a fuzz target without libFuzzer: runs it over files and folders of them.
+// The main function of a fuzz target without libFuzzer. Runs the target over files and folders.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     for (const fs::path& path : files) {
       std::ifstream file(path, std::ios::binary);
       const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-      // Before, not after: it says which one it was when the target crashes.
+      // The path is printed before the run, so that it names the input if the target crashes.
       std::printf("%s\n", path.c_str());
       std::fflush(stdout);
       LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());

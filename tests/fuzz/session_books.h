@@ -1,4 +1,4 @@
-// A router's books of a worker's session, for the targets that feed it commands.
+// A router's books of a worker's session, for the targets that feed commands to the session.
 #ifndef TANDEM_TESTS_FUZZ_SESSION_BOOKS_H_
 #define TANDEM_TESTS_FUZZ_SESSION_BOOKS_H_
 
@@ -31,11 +31,11 @@ inline constexpr uint32_t kSlots = 3;
 inline constexpr uint32_t kRingEntries = 2;
 inline constexpr size_t kHeadSize = 4;
 
-// What a command's byte asks the harness to put right, so that inputs get past the checks that random
-// bytes never pass. What it leaves alone goes to the session as it came.
+// The repairs that a command's byte asks the harness to make, so that inputs get past the checks
+// that random bytes never pass. Fields without a repair go to the session unchanged.
 enum Repair : uint8_t { kRepairPoints = 1, kRepairRings = 2, kRepairIds = 4, kRepairSizes = 8 };
 
-// A model small enough for thousands of passes a second.
+// A model that is small enough for thousands of passes per second.
 class SessionModel {
  public:
   SessionModel() {
@@ -58,16 +58,16 @@ class SessionModel {
   }
   WorkerModel* get() { return model_.get(); }
 
-  // Between inputs, when no session is left.
+  // Called between inputs, when no session is left.
   void CheckAllFree() const {
     const CachePool& caches = model_->caches();
     Check(caches.num_free() == caches.size(), "a session that ends gives its caches back");
     Check(caches.pages().num_pages() == kNumPages && caches.pages().num_free() == kNumPages,
-          "and its pages");
+          "a session that ends gives its pages back");
   }
 
  private:
-  // Fewer than the slots can fill, so that they run out.
+  // The slots can fill more pages than this, so that pages run out.
   static constexpr size_t kNumPages = 7;
   static constexpr uint64_t kPageBytes = uint64_t{2} * kPageRows * kHeadSize * sizeof(float);
 
@@ -75,8 +75,8 @@ class SessionModel {
   std::unique_ptr<WorkerModel> model_;
 };
 
-// Keeps what the session must hold of each slot, by the rules of worker.proto, and checks that what it
-// answers agrees.
+// Keeps the state that the session must have for each slot by the rules of worker.proto, and checks
+// that its answers agree.
 class SessionBooks {
  public:
   static void RepairAttach(v1::Attach* attach) {
@@ -85,7 +85,8 @@ class SessionBooks {
     if (attach->max_draft_length() == 0) attach->set_max_draft_length(4);
   }
 
-  // Fields that are 0 become what comes next; without a hash, `length` says how many rows to drop.
+  // Sets fields that are 0 to the next valid value. Without a hash, `length` is the number of rows
+  // to drop.
   void RepairPoint(v1::SlotPoint* at) const {
     at->set_slot(at->slot() % kSlots);
     const SlotBook& slot = slots_[at->slot()];
@@ -141,15 +142,15 @@ class SessionBooks {
     }
   }
 
-  // False: a repetition, which is answered with the stored result.
+  // Returns false for a repetition, which is answered with the stored result.
   bool IsNew(const v1::SlotPoint& at) const {
     if (at.slot() >= kSlots) return false;
     const SlotBook& slot = slots_[at.slot()];
     return at.command_number() > slot.number || at.slot_epoch() > slot.epoch;
   }
 
-  // After a command to `at` that added `token_ids`: all of them were kept, or (`exactly` false) the
-  // first of them.
+  // Called after a command to `at` that added `token_ids`. If `exactly` is true, all tokens were
+  // kept. Otherwise, a first part of them was kept.
   void Learn(const v1::SlotPoint& at, const v1::SlotState& state,
              std::span<const int32_t> token_ids, bool exactly) {
     if (!IsNew(at)) return;
@@ -158,14 +159,14 @@ class SessionBooks {
       slot = {.epoch = state.slot_epoch(), .number = slot.number};
     if (state.slot_epoch() != slot.epoch) return;
     if (state.code() == v1::WORKER_CODE_OK) {
-      Check(at.length() <= slot.tokens.size(), "rows that a command builds on are there");
+      Check(at.length() <= slot.tokens.size(), "the rows before a command's own rows exist");
       slot.number = at.command_number();
       slot.open = true;
       slot.tokens.resize(at.length());
       slot.tokens.insert(slot.tokens.end(), token_ids.begin(), token_ids.end());
       Check(exactly ? state.cached_len() == slot.tokens.size()
                     : state.cached_len() <= slot.tokens.size(),
-            "the rows that it says it holds are those that it was given");
+            "the session holds the rows that it was given");
     } else if (at.command_number() > slot.number && state.cached_len() <= slot.tokens.size()) {
       slot.number = at.command_number();
       slot.open = slot.open || state.slot_epoch() == at.slot_epoch();
@@ -186,7 +187,8 @@ class SessionBooks {
   std::array<SlotBook, kSlots> slots_;
 };
 
-// Input: commands, each a byte (Repair) and a message (a chunk). `handle(repairs, command)`.
+// Calls handle(repairs, command) for each command. The input is a list of commands: for each, a
+// byte (Repair) and a message (a chunk).
 template <typename Command, typename Handle>
 void ForEachCommand(FuzzInput input, const Handle& handle) {
   constexpr int kMaxCommands = 24;

@@ -34,8 +34,9 @@ std::string Text(const Shape& shape) {
 
 enum class PageOrder { kAscending, kDescending };
 
-// A cache with cached_len + rows rows, the second of three layers, and queries; nothing is aligned,
-// rows have gaps. Places of the cache that hold no row are NaN: a kernel that reads them shows it.
+// Queries, and a cache with cached_len + rows rows, which is the second of three layers. Nothing is
+// aligned, and rows have gaps. Places of the cache that hold no row are NaN, so that a read of them
+// shows in the results.
 class Sequence {
  public:
   explicit Sequence(const Shape& shape, uint64_t seed = 1, PageOrder order = PageOrder::kDescending)
@@ -67,7 +68,7 @@ class Sequence {
     out_.assign(1 + shape.rows * stride_, -7.0f);
   }
 
-  // Rows [first, first + rows) of the pass.
+  // Returns the arguments for rows [first, first + rows) of the pass.
   AttentionArgs Args(std::vector<float>& out, size_t first, size_t rows) {
     return {.kv = kv_,
             .cached_len = shape_.cached_len,
@@ -200,7 +201,7 @@ TEST_P(AttentionTest, ATreeThatIsAChainHasTheBitsOfTheChain) {
   }
 }
 
-TEST_P(AttentionTest, WhereThePagesLieChangesNothing) {
+TEST_P(AttentionTest, TheOrderOfPagesInMemoryChangesNothing) {
   ThreadPool pool(1);
   for (const Shape& shape : Shapes()) {
     const std::vector<float> ascending = Sequence(shape, 1, PageOrder::kAscending).Run(pool);
@@ -218,7 +219,7 @@ TEST_P(AttentionTest, LargeScoresStayFinite) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-2) << i;
 }
 
-TEST_P(AttentionTest, ANanInAVisibleRowIsSeen) {
+TEST_P(AttentionTest, ANanInAVisibleRowReachesTheOutput) {
   ThreadPool pool(1);
   const Shape shape{2, 1, 8, 70, 1};
   Sequence sequence(shape);
@@ -226,7 +227,7 @@ TEST_P(AttentionTest, ANanInAVisibleRowIsSeen) {
   EXPECT_TRUE(std::isnan(sequence.Run(pool)[1]));
 }
 
-TEST_P(AttentionTest, NothingToDoDoesNothing) {
+TEST_P(AttentionTest, AnEmptyCallDoesNothing) {
   ThreadPool pool(2);
   Attention({}, pool);
   Sequence sequence({4, 2, 8, 5, 3});

@@ -1,5 +1,5 @@
-// Runs a test once for every instruction set that this machine has and the kernels were compiled
-// for.
+// Runs a test once for every instruction set that this machine has and for which the kernels were
+// compiled.
 #ifndef TANDEM_TESTS_KERNELS_EVERY_TARGET_H_
 #define TANDEM_TESTS_KERNELS_EVERY_TARGET_H_
 

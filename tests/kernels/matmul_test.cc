@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::array kAllDTypes = {DType::kF32, DType::kBF16, DType::kF16};
 
-// Everything a product needs, made from a seed. x and W start at odd places; rows of x and out have
+// All inputs of a product, made from a seed. x and W start at odd addresses. Rows of x and out have
 // gaps.
 class Product {
  public:
@@ -53,13 +53,13 @@ class Product {
   const MatMulArgs& args() const { return args_; }
   MatMulArgs& mutable_args() { return args_; }
   const float* bias() const { return bias_.data(); }
-  // What is in out before a run; runs write into copies of it.
+  // The contents of out before a run. Runs write into copies of it.
   const std::vector<float>& initial_out() const { return out_; }
   size_t out_stride() const { return out_stride_; }
 
   std::vector<float> Run(ThreadPool& pool) const { return RunRows(pool, 0, args_.rows); }
 
-  // Only rows [begin, begin + count); the others of the result are as they were.
+  // Computes only rows [begin, begin + count). The other rows of the result do not change.
   std::vector<float> RunRows(ThreadPool& pool, size_t begin, size_t count) const {
     std::vector<float> out = out_;
     MatMulArgs args = args_;
@@ -91,7 +91,7 @@ class Product {
     if (args_.dtype == DType::kBF16) {
       return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
     }
-    // Exact for normal and subnormal halves: the exponent's bias moves from 15 to 127.
+    // This is exact for normal and subnormal halves. The exponent's bias moves from 15 to 127.
     const auto magnitude = std::bit_cast<float>(static_cast<uint32_t>(bits & 0x7fff) << 13);
     return ((bits & 0x8000) != 0 ? -magnitude : magnitude) * 0x1p112F;
   }
@@ -108,7 +108,7 @@ class Product {
     }
     uint16_t bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(Uniform()) >> 16);
     if (dtype == DType::kF16) {
-      // Any half below 2, subnormal ones too.
+      // The weight is any half below 2, subnormal halves included.
       bits = static_cast<uint16_t>(random_() & 0xbfff);
     }
     std::memcpy(at, &bits, sizeof(bits));
@@ -123,7 +123,8 @@ class Product {
   MatMulArgs args_;
 };
 
-// |got - reference| <= error bound of an F32 sum, with the gaps between rows untouched.
+// Checks that |got - reference| is within the error bound of an F32 sum, and that the gaps between
+// rows are untouched.
 void ExpectNearReference(const Product& product, const std::vector<float>& got) {
   const MatMulArgs& args = product.args();
   const std::vector<float> want = product.Reference();
@@ -132,10 +133,11 @@ void ExpectNearReference(const Product& product, const std::vector<float>& got) 
     for (size_t n = 0; n < product.out_stride(); ++n) {
       const size_t at = m * product.out_stride() + n;
       if (n >= args.out_features) {
-        ASSERT_EQ(got[at], want[at]) << "written beyond row " << m;
+        ASSERT_EQ(got[at], want[at]) << "the product wrote beyond row " << m;
         continue;
       }
-      // Standard bound for a sum of products, with |x| <= 1 and the magnitudes of this row of W.
+      // The standard bound for a sum of products, with |x| <= 1 and the magnitudes of this row of
+      // W.
       double magnitude = 2;
       for (size_t k = 0; k < args.in_features; ++k) {
         magnitude += std::abs(product.Weight(n, k) * args.x[m * args.x_stride + k]);
@@ -152,7 +154,7 @@ bool SameBits(const float* a, const float* b, size_t count) {
   return std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
-// Runs each test once per instruction set that was compiled in and that this machine has.
+// Runs each test once for each instruction set that was compiled in and that this machine has.
 class MatMulTest : public ::testing::TestWithParam<int64_t> {
  protected:
   void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
@@ -229,9 +231,10 @@ TEST_P(MatMulTest, AddsBiasAndResidual) {
   }
 }
 
-// The heart of it: a row alone, in any group of rows and at any place in it has the same bits,
-// whether few rows or blocks of many are computed. 1100 = several pieces and a partial step,
-// 205 rows meet a panel in two groups, 530 are packed in two blocks.
+// The most important property: a row has the same bits alone, in any group of rows, and at any
+// place in the group. It holds for few rows and for blocks of many rows. 1100 features are several
+// pieces and a partial step, 205 rows meet a panel in two groups, and 530 rows are packed in two
+// blocks.
 TEST_P(MatMulTest, ARowHasTheSameBitsInAnyBatch) {
   constexpr size_t kRows = 530;
   for (const DType dtype : kAllDTypes) {
@@ -277,9 +280,9 @@ TEST_P(MatMulTest, AnyNumberOfThreadsGivesTheSameBits) {
   }
 }
 
-TEST_P(MatMulTest, ProductsOfOneCallDoNotChangeOneAnother) {
-  // Some share x (with one order of packing or two), one has none of it, one is empty, row counts
-  // differ.
+TEST_P(MatMulTest, ProductsOfOneCallDoNotChangeEachOther) {
+  // Some products share x (with one or two orders of packing), one has its own x, and one is empty.
+  // The row counts differ.
   const Product a(DType::kBF16, 20, 130, 50, 1);
   const Product b(DType::kF32, 20, 130, 21, 2);
   const Product c(DType::kF16, 3, 64, 300, 3);
@@ -314,7 +317,7 @@ TEST_P(MatMulTest, NeverReadsPastTheWeights) {
       ASSERT_EQ(mprotect(pages + page, page, PROT_NONE), 0);
       const std::vector<float> want = product.Run(pool_);
       product.mutable_args().w =
-          std::memcpy(pages + page - bytes, product.args().w, bytes);  // ends where the page ends
+          std::memcpy(pages + page - bytes, product.args().w, bytes);  // ends with the page
       EXPECT_EQ(product.Run(pool_), want);
       munmap(pages, 2 * page);
     }
@@ -332,12 +335,13 @@ TEST_P(MatMulTest, PassesOnInfinityAndNan) {
     const std::vector<float> out = product.Run(pool_);
     EXPECT_TRUE(std::isinf(out[0]));
     EXPECT_TRUE(std::isnan(out[product.out_stride()]));
-    EXPECT_TRUE(std::isfinite(out[(rows - 1) * product.out_stride()])) << "a row without either";
+    EXPECT_TRUE(std::isfinite(out[(rows - 1) * product.out_stride()])) << "a row of finite numbers";
   }
 }
 
-// The sum in the order that kernels/matmul.h promises, one scalar operation after the other.
-//   lanes: of a vector; fused: whether the instruction set multiplies and adds with one rounding.
+// Returns the sum in the order that kernels/matmul.h promises, with scalar operations.
+//   lanes  number of lanes of a vector
+//   fused  whether the instruction set multiplies and adds with one rounding
 float SumInOrder(const Product& product, size_t m, size_t n, size_t lanes, bool fused) {
   const MatMulArgs& args = product.args();
   std::vector<float> sums(lanes, 0.0F);
@@ -369,8 +373,9 @@ VectorShape ShapeOf(const std::string& instruction_set) {
   return {4, false};
 }
 
-// Also shows which instruction set ran: bits tell the number of lanes and whether FMA was used.
-TEST_P(MatMulTest, SumsInTheOrderOfTheInstructionSetThatWasChosen) {
+// The test also shows which instruction set ran, because the bits depend on the number of lanes and
+// on FMA.
+TEST_P(MatMulTest, SumsInTheOrderOfTheChosenInstructionSet) {
   ASSERT_EQ(InstructionSet(), hwy::TargetName(GetParam()));
   const VectorShape shape = ShapeOf(InstructionSet());
   for (const DType dtype : kAllDTypes) {
@@ -388,7 +393,7 @@ TEST_P(MatMulTest, SumsInTheOrderOfTheInstructionSetThatWasChosen) {
   }
 }
 
-// The tests of equal bits can fail: sums of the same terms in another order do differ.
+// Shows that the tests of equal bits can fail. Sums of the same terms in another order differ.
 TEST(MatMulOrderTest, AnotherOrderHasOtherBits) {
   const Product product(DType::kBF16, 10, 1100, 38);
   const auto differing = [&](size_t lanes, bool fused) {
@@ -408,7 +413,7 @@ TEST(MatMulOrderTest, AnotherOrderHasOtherBits) {
   EXPECT_GT(differing(8, false), 200U);
 }
 
-TEST(MatMulReferenceTest, IsExactWhereTheAnswerIsKnown) {
+TEST(MatMulReferenceTest, IsExactForAKnownProduct) {
   const std::vector<float> x = {1, 2, 3};
   // 1, -2, 0.5 | 2^-24 (the smallest half), 65504 (the largest), 0
   const std::vector<uint16_t> w = {0x3c00, 0xc000, 0x3800, 0x0001, 0x7bff, 0x0000};

@@ -15,7 +15,7 @@ using testing::UniformFloats;
 
 class RmsNormTest : public testing::EveryTargetTest {
  protected:
-  // Rows with gaps, nothing aligned.
+  // Returns arguments whose rows have gaps. Nothing is aligned.
   static RmsNormArgs Args(const std::vector<float>& x, const std::vector<float>& weight,
                           std::vector<float>& out, size_t rows, size_t size) {
     return {.x = x.data() + 1,
@@ -67,7 +67,7 @@ TEST_P(RmsNormTest, AHeadHasTheBitsOfARowOfItsSize) {
   constexpr size_t kRows = 3;
   constexpr size_t kHeads = 5;
   for (const size_t size : {2, 16, 65, 128}) {
-    // Heads of a row are contiguous; something else lies between the rows.
+    // Heads of a row are contiguous. Other values lie between the rows.
     const size_t stride = kHeads * size + 7;
     const std::vector<float> x = UniformFloats(kRows * stride, 1);
     const std::vector<float> weight = UniformFloats(size, 2);

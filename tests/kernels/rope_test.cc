@@ -77,8 +77,8 @@ TEST_P(RopeTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   EXPECT_TRUE(SameBits(together.data(), alone.data(), alone.size()));
 }
 
-TEST_P(RopeTest, RotatesADimensionWithTheOneHalfAHeadAway) {
-  // A quarter turn of the first pair of a head of four: (x0, x2) -> (-x2, x0).
+TEST_P(RopeTest, RotatesDimensionsThatAreHalfAHeadApart) {
+  // The table has a quarter turn of the first pair of a head of four: (x0, x2) -> (-x2, x0).
   const float table[] = {0, 1, 1, 0};
   float x[] = {1, 2, 3, 4};
   const int32_t position = 0;

@@ -72,7 +72,7 @@ TEST_P(SwiGluTest, SaturatesAtBothEnds) {
             .up_stride = 20,
             .rows = 1,
             .size = 20});
-    // Far below zero the quotient is tiny against what went in, not exactly 0.
+    // Far below zero, the quotient is tiny compared with the input, but it is not exactly 0.
     const float tolerance = std::abs(values[i]) * 1e-36f;
     for (const float got : gate) {
       ASSERT_NEAR(got, want[i], std::abs(want[i]) * 1e-6f + tolerance) << values[i];

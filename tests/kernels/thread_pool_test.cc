@@ -19,7 +19,7 @@ class ThreadPoolTest : public ::testing::TestWithParam<int> {};
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 3, 8));
 
-TEST_P(ThreadPoolTest, HasTheThreadsAskedFor) {
+TEST_P(ThreadPoolTest, HasTheRequestedNumberOfThreads) {
   EXPECT_EQ(ThreadPool(GetParam()).num_threads(), GetParam());
 }
 
@@ -32,9 +32,9 @@ TEST_P(ThreadPoolTest, RunsEveryTaskOnce) {
   }
 }
 
-// What a task wrote is visible after ParallelFor without further synchronization, and a helper that
-// comes late never runs a task of a later job: short jobs of changing size, one right after the
-// other.
+// Short jobs of changing size run one right after the other. The values that a task wrote are
+// visible after ParallelFor without further synchronization. A helper that comes late never runs a
+// task of a later job.
 TEST_P(ThreadPoolTest, JobsDoNotMix) {
   ThreadPool pool(GetParam());
   std::vector<int64_t> written;
@@ -48,7 +48,7 @@ TEST_P(ThreadPoolTest, JobsDoNotMix) {
   }
 }
 
-TEST_P(ThreadPoolTest, EndsWhetherItWasUsedOrNot) {
+TEST_P(ThreadPoolTest, EndsWithAndWithoutUse) {
   for (int i = 0; i < 50; ++i) {
     ThreadPool pool(GetParam());
     if (i % 2 == 0) pool.ParallelFor(4, [](int64_t) {});
@@ -58,7 +58,7 @@ TEST_P(ThreadPoolTest, EndsWhetherItWasUsedOrNot) {
 TEST(ThreadPoolConcurrencyTest, TasksRunAtTheSameTime) {
   ThreadPool pool(3);
   std::atomic<int> inside{0};
-  // Each task waits for the other two: this ends only if three threads are in it at once.
+  // Each task waits for the other two. The call ends only if three threads run at the same time.
   pool.ParallelFor(3, [&](int64_t) {
     ++inside;
     while (inside < 3) std::this_thread::yield();
@@ -66,7 +66,7 @@ TEST(ThreadPoolConcurrencyTest, TasksRunAtTheSameTime) {
   EXPECT_EQ(inside, 3);
 }
 
-// The state letter and the nanoseconds on a CPU of a thread of this process.
+// The state letter of a thread of this process, and its nanoseconds on a CPU.
 struct ThreadUsage {
   char state;
   std::string on_cpu_ns;
@@ -94,8 +94,8 @@ TEST(ThreadPoolIdleTest, HelpersSleepWhenThereIsNothingToDo) {
   ASSERT_EQ(distinct.size(), 3U);
   for (const pid_t thread : distinct) {
     if (thread == gettid()) continue;
-    // A pool that polled for ever would never be seen asleep for this long: ctest's time-out ends
-    // the wait.
+    // A pool that polls forever never sleeps for this long. The timeout of ctest then ends the
+    // wait.
     const auto quiet = std::chrono::milliseconds(20);
     auto since = std::chrono::steady_clock::now();
     std::string on_cpu_ns;

@@ -17,7 +17,7 @@ using testing::SafetensorsBytes;
 
 class CheckpointTest : public ::testing::Test {
  protected:
-  // A shard with one tensor of this name.
+  // Writes a shard with one tensor of this name.
   void WriteShard(const std::string& file, const std::string& tensor) {
     testing::WriteFile(
         folder_ / file,
@@ -56,7 +56,7 @@ TEST_F(CheckpointTest, FindsTensorsInTheirShards) {
       AllOf(HasSubstr("model.safetensors.index.json"), HasSubstr("tensor \"c\" is missing")));
 }
 
-TEST_F(CheckpointTest, TakesTheSingleFileWhereThereAreBoth) {
+TEST_F(CheckpointTest, PrefersTheSingleFileToTheIndex) {
   WriteShard("model.safetensors", "single");
   WriteIndex(R"({"a":"../elsewhere"})");
   const auto opened = Checkpoint::Open(folder_.path());
@@ -77,7 +77,7 @@ TEST_F(CheckpointTest, RefusesShardNamesThatLeadElsewhere) {
   }
 }
 
-TEST_F(CheckpointTest, RefusesAnIndexThatIsNotOne) {
+TEST_F(CheckpointTest, RefusesABrokenIndex) {
   for (const char* weight_map : {"{}", "[]", "null", "7"}) {
     WriteIndex(weight_map);
     ExpectRefused("model.safetensors.index.json", "weight_map is missing, empty or not an object");

@@ -1,4 +1,4 @@
-// Writes the files that the loaders are tested with.
+// Writes files for the tests of the loaders.
 #ifndef TANDEM_TESTS_MODEL_FILES_H_
 #define TANDEM_TESTS_MODEL_FILES_H_
 
@@ -24,7 +24,8 @@ inline std::string ReadFile(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// The bytes of a .safetensors file; `header_bytes` is what it says its header's length is.
+// Returns the bytes of a .safetensors file. `header_bytes` is the length of the header that the
+// file claims.
 inline std::string SafetensorsBytes(const std::string& header, size_t data_bytes,
                                     uint64_t header_bytes) {
   std::string bytes(sizeof(header_bytes), '\0');

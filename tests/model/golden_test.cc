@@ -1,4 +1,4 @@
-// Logits against Hugging Face's transformers (tests/golden/make_model_golden.py).
+// Compares logits with those of Hugging Face's transformers (tests/golden/make_model_golden.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ Expected ReadExpected(const std::filesystem::path& path) {
   return expected;
 }
 
-// Largest error of a logit, relative to the largest logit.
+// Checks the largest error of a logit, relative to the largest logit.
 void ExpectLogits(const std::filesystem::path& folder, const std::filesystem::path& expected_path,
                   double tolerance) {
   if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
@@ -92,23 +92,22 @@ void ExpectLogits(const std::filesystem::path& folder, const std::filesystem::pa
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenTest, LogitsAreThoseOfTransformers) {
+TEST_P(GoldenTest, LogitsEqualThoseOfTransformers) {
   const std::filesystem::path folder = kGolden / GetParam();
-  // Both sides compute in F32 from the same weights, whatever type these have: only rounding may
-  // differ.
+  // Both sides compute in F32 from the same weights of any type. Only rounding may differ.
   ExpectLogits(folder, folder / "expected.safetensors", testing::GoldenTolerance(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, GoldenTest, ::testing::ValuesIn(testing::GoldenModels()),
                          [](const auto& setting) { return setting.param; });
 
-// The expected logits are kept as F16, which rounds by 5e-4 of each.
-TEST(GoldenTalesTest, TargetLogitsAreThoseOfTransformers) {
+// The expected logits are stored as F16, which rounds each by up to 5e-4 of its value.
+TEST(GoldenTalesTest, TargetLogitsEqualThoseOfTransformers) {
   if (!testing::RunsLargeModels()) GTEST_SKIP() << "too large for the shim";
   ExpectLogits(kTales / "target", kGolden / "tales_target.safetensors", 1e-3);
 }
 
-TEST(GoldenTalesTest, DraftLogitsAreThoseOfTransformers) {
+TEST(GoldenTalesTest, DraftLogitsEqualThoseOfTransformers) {
   if (!testing::RunsLargeModels()) GTEST_SKIP() << "too large for the shim";
   ExpectLogits(kTales / "draft", kGolden / "tales_draft.safetensors", 1e-3);
 }

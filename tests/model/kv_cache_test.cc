@@ -31,7 +31,7 @@ ModelDescription Config() {
 
 class KvCacheTest : public ::testing::Test {
  protected:
-  // Appends rows whose numbers say where they are and who wrote them.
+  // Appends rows whose values name their position and their writer.
   static void Append(KvCache& cache, size_t rows, float writer) {
     ASSERT_TRUE(cache.Reserve(rows).ok());
     for (size_t i = 0; i < rows; ++i) {
@@ -95,7 +95,7 @@ TEST_F(KvCacheTest, GrowsPageByPageAndTruncatesToWholePages) {
   EXPECT_EQ(pool_->num_free(), 4u);
 }
 
-TEST_F(KvCacheTest, PagesThatWereReservedInVainAreGivenBack) {
+TEST_F(KvCacheTest, UnusedReservedPagesAreGivenBack) {
   KvCache cache(pool_.get(), 256);
   Append(cache, 60, 0);
   ASSERT_TRUE(cache.Reserve(10).ok());
@@ -106,7 +106,7 @@ TEST_F(KvCacheTest, PagesThatWereReservedInVainAreGivenBack) {
   ExpectRows(cache, 0, 60, 0);
 }
 
-TEST_F(KvCacheTest, ACacheThatGoesGivesItsPagesBack) {
+TEST_F(KvCacheTest, ADestroyedCacheGivesItsPagesBack) {
   {
     KvCache cache(pool_.get(), 256);
     Append(cache, 200, 0);
@@ -128,7 +128,8 @@ TEST_F(KvCacheTest, WithoutPagesNothingChanges) {
   EXPECT_EQ(cache.num_pages(), 2u);
   ExpectRows(cache, 0, 70, 0);
   EXPECT_TRUE(cache.Reserve(58).ok()) << "the page it has is not full";
-  // What the rollback gives back counts, and is not given back when that does not do either.
+  // Pages that the rollback would give back count as free. If they are too few, nothing is given
+  // back.
   EXPECT_EQ(cache.Extend(10, {}, 119).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(cache.length(), 70u);
   ExpectRows(cache, 0, 70, 0);
@@ -137,7 +138,7 @@ TEST_F(KvCacheTest, WithoutPagesNothingChanges) {
   EXPECT_EQ(cache.num_pages(), 2u);
 }
 
-TEST_F(KvCacheTest, PagesThatWereFoundAreSharedAndOutliveTheirWriter) {
+TEST_F(KvCacheTest, FoundPagesAreSharedAndOutliveTheirWriter) {
   auto writer = std::make_unique<KvCache>(pool_.get(), 256);
   Append(*writer, 130, 0);
   Publish(*writer, 2);
@@ -161,7 +162,7 @@ TEST_F(KvCacheTest, ASharedPageIsCopiedBeforeItIsWritten) {
   ASSERT_TRUE(reader.Extend(0, Find(2), 0).ok());
   EXPECT_EQ(pool_->num_free(), 2u);
   reader.TruncateTo(100);
-  EXPECT_EQ(pool_->num_free(), 2u) << "not copied before it must be";
+  EXPECT_EQ(pool_->num_free(), 2u) << "the page is not copied too early";
   Append(reader, 20, 1);
   EXPECT_EQ(pool_->num_free(), 1u);
   ExpectRows(reader, 0, 100, 0);
@@ -181,13 +182,13 @@ TEST_F(KvCacheTest, ACopyNeedsAPageAndWithoutOneNothingChanges) {
   EXPECT_EQ(reader.Extend(100, {}, 1).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(reader.length(), 128u);
   ExpectRows(reader, 0, 128, 0);
-  EXPECT_TRUE(reader.Extend(100, {}, 0).ok()) << "a rollback alone needs none";
+  EXPECT_TRUE(reader.Extend(100, {}, 0).ok()) << "a rollback alone needs no page";
   other.TruncateTo(64);
   Append(reader, 1, 1);
   ExpectRows(writer, 0, 128, 0);
 }
 
-TEST_F(KvCacheTest, TheOnlyHolderOfAPublishedPageWritesItUnpublished) {
+TEST_F(KvCacheTest, AWriteByTheOnlyHolderUnpublishesThePage) {
   KvCache cache(pool_.get(), 256);
   Append(cache, 128, 0);
   Publish(cache, 2);
@@ -222,7 +223,7 @@ TEST_F(KvCacheTest, TruncatingToMoreRowsThanThereAreDies) {
 }
 
 #ifndef NDEBUG
-TEST_F(KvCacheTest, RowsThatWereGivenBackAreNan) {
+TEST_F(KvCacheTest, RowsThatAreGivenBackBecomeNan) {
   KvCache cache(pool_.get(), 256);
   Append(cache, 70, 0);
   cache.TruncateTo(66);
@@ -234,8 +235,8 @@ TEST_F(KvCacheTest, RowsThatWereGivenBackAreNan) {
 }
 #endif
 
-// Caches that grow, roll back, publish and find in any order: pages are conserved and every cache
-// holds the rows of its history, whoever else read or wrote.
+// Caches grow, roll back, publish and find pages in any order. Pages are conserved, and every cache
+// holds the rows of its history, even if other caches read and write.
 TEST_F(KvCacheTest, EveryHistoryHoldsItsRowsAndConservesPages) {
   struct Story {
     std::unique_ptr<KvCache> cache;

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two layers, one KV head of 6: 6 KiB a page.
+// Two layers with one KV head of size 6. A page takes 6 KiB.
 ModelDescription Config() {
   ModelDescription config;
   config.num_layers = 2;
@@ -38,7 +38,7 @@ KvPageKey Key(uint32_t name) {
   return key;
 }
 
-TEST(KvPagePoolTest, HasAsManyPagesAsFit) {
+TEST(KvPagePoolTest, HasAllPagesThatFit) {
   const uint64_t page_bytes = HostKvMemory::PageBytes(Config());
   EXPECT_EQ(page_bytes, 64u * 2 * 1 * 6 * 2 * 4);
   EXPECT_EQ(HostKvMemory::Bytes(Config(), 0), 0u);
@@ -51,7 +51,7 @@ TEST(KvPagePoolTest, HasAsManyPagesAsFit) {
   const auto too_small = KvPagePool::Create(Config(), page_bytes - 1);
   EXPECT_EQ(too_small.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(too_small.status().message()),
-              HasSubstr("6143 bytes (--kv-cache-bytes) hold no page: one, of 64 tokens, takes "
+              HasSubstr("6143 bytes (--kv-cache-bytes) hold no page: one page of 64 tokens takes "
                         "6144"));
   const auto too_large = KvPagePool::Create(Config(), uint64_t{1} << 62);
   EXPECT_EQ(too_large.status().code(), absl::StatusCode::kResourceExhausted);
@@ -112,7 +112,7 @@ TEST(KvPagePoolTest, APublishedPageIsFoundWhileLeasedAndAfterwards) {
   EXPECT_EQ(pool->num_free(), 1u);
 }
 
-TEST(KvPagePoolTest, ThePageUnusedForLongestIsForgottenFirst) {
+TEST(KvPagePoolTest, TheLeastRecentlyUsedPageIsForgottenFirst) {
   const auto pool = PoolOf(3);
   {
     std::vector<KvPage> pages;
@@ -131,7 +131,7 @@ TEST(KvPagePoolTest, ThePageUnusedForLongestIsForgottenFirst) {
   const KvPage kept = pool->Find(Key(2));
   const KvPage second = pool->Take();
   EXPECT_FALSE(pool->Find(Key(0)));
-  EXPECT_FALSE(pool->Take()) << "what is leased is never forgotten";
+  EXPECT_FALSE(pool->Take()) << "a leased page is never forgotten";
   EXPECT_TRUE(pool->Find(Key(2)));
 }
 
@@ -167,7 +167,7 @@ TEST(KvPagePoolDeathTest, APageThatOthersReadCannotBeUnpublished) {
 }
 
 #ifndef NDEBUG
-TEST(KvPagePoolTest, APageIsNanWhenItIsTakenAndWhenItWasGivenBack) {
+TEST(KvPagePoolTest, APageIsNanWhenItIsTakenAndAfterItIsGivenBack) {
   const auto pool = PoolOf(1);
   const size_t floats = pool->page_bytes() / sizeof(float);
   const auto is_nan = [&](const float* data) {
@@ -186,14 +186,14 @@ TEST(KvPagePoolTest, APageIsNanWhenItIsTakenAndWhenItWasGivenBack) {
     std::fill_n(place, floats, 1.0f);
     pool->Publish(page, Key(1));
   }
-  EXPECT_EQ(place[0], 1.0f) << "published: it may be found again";
+  EXPECT_EQ(place[0], 1.0f) << "the page is published and may be found again";
   const KvPage page = pool->Take();
   EXPECT_TRUE(is_nan(place)) << "forgotten";
 }
 #endif
 
-// Any order of operations: every page is leased or free, a key leads to what was published under it
-// and to nothing else, and nothing that is leased is given to somebody else.
+// Holds for any order of operations: every page is leased or free, a key leads only to the page
+// that was published under it, and Take never returns a leased page.
 TEST(KvPagePoolTest, PagesAreConservedInEveryOrderOfOperations) {
   constexpr size_t kNumPages = 7;
   constexpr uint32_t kNumNames = 12;

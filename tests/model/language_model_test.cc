@@ -23,12 +23,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// A copy of a small model that tests may spoil.
+// Works on a copy of a small model that tests may spoil.
 class LanguageModelTest : public ::testing::Test {
  protected:
   void SetUp() override { UseModel("f32_mqa_untied"); }
 
-  // A folder of tests/golden/model.
+  // Copies a folder of tests/golden/model.
   void UseModel(const std::string& name) {
     std::filesystem::copy(std::filesystem::path(TANDEM_SOURCE_DIR) / "tests/golden/model" / name,
                           folder_.path(),
@@ -42,7 +42,7 @@ class LanguageModelTest : public ::testing::Test {
     testing::WriteFile(folder_ / "config.json", config.dump());
   }
 
-  // Replaces text in the header of the weights by other text of the same length.
+  // Replaces a text in the header of the weights with a text of the same length.
   void ChangeHeader(const std::string& old_text, const std::string& new_text) {
     ASSERT_EQ(old_text.size(), new_text.size());
     std::string bytes = testing::ReadFile(folder_ / "model.safetensors");
@@ -58,7 +58,7 @@ class LanguageModelTest : public ::testing::Test {
     EXPECT_THAT(std::string(model.status().message()), HasSubstr(fault));
   }
 
-  // Loads, and makes a pool of two pages.
+  // Loads the model, and makes a pool of two pages.
   std::unique_ptr<LanguageModel> Load() {
     auto model = LanguageModel::Load(folder_.path(), &pool_);
     EXPECT_TRUE(model.ok()) << model.status();
@@ -72,7 +72,7 @@ class LanguageModelTest : public ::testing::Test {
   testing::TempDir folder_;
 };
 
-TEST_F(LanguageModelTest, SaysWhatItHolds) {
+TEST_F(LanguageModelTest, ReportsItsSizes) {
   const auto model = Load();
   EXPECT_EQ(model->description().vocabulary_size, 64u);
   EXPECT_EQ(model->weight_bytes(), std::filesystem::file_size(folder_ / "model.safetensors"));
@@ -85,9 +85,9 @@ TEST_F(LanguageModelTest, FingerprintTellsModelsApart) {
   ChangeConfig("rms_norm_eps", 1e-3);
   const std::string other_constant = Load()->fingerprint();
   EXPECT_NE(other_constant, first);
-  ChangeConfig("max_position_embeddings", 100);  // a limit: no number changes by it
+  ChangeConfig("max_position_embeddings", 100);  // a limit, which changes no number
   EXPECT_EQ(Load()->fingerprint(), other_constant);
-  // One bit of each kind of tensor, the last of its bytes.
+  // Change one bit in the last byte of each kind of tensor.
   const std::string file = testing::ReadFile(folder_ / "model.safetensors");
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
@@ -107,7 +107,7 @@ TEST_F(LanguageModelTest, FingerprintTellsModelsApart) {
   EXPECT_EQ(Load()->fingerprint(), other_constant);
 }
 
-TEST(ModelFingerprintTest, OfALargeTensorSamplesFromTheFirstByteToTheLastCount) {
+TEST(ModelFingerprintTest, SamplesOfALargeTensorReachFromTheFirstByteToTheLast) {
   constexpr size_t kPieces = 16;
   constexpr size_t kPieceBytes = 4096;
   std::vector<float> values(4 * kPieces * kPieceBytes / sizeof(float));
@@ -138,7 +138,7 @@ TEST(ModelFingerprintTest, OfALargeTensorSamplesFromTheFirstByteToTheLastCount) 
   EXPECT_TRUE(changes(num_bytes - 1));
 }
 
-TEST_F(LanguageModelTest, RefusesAVocabularyThatIsNotTheEmbeddings) {
+TEST_F(LanguageModelTest, RefusesAVocabularyThatDiffersFromTheEmbedding) {
   ChangeConfig("vocab_size", 65);
   ExpectLoadRefused(
       "model.safetensors: tensor \"model.embed_tokens.weight\" has shape [64, 24], config.json "
@@ -146,7 +146,7 @@ TEST_F(LanguageModelTest, RefusesAVocabularyThatIsNotTheEmbeddings) {
       "[65, 24] (vocab_size, hidden_size)");
 }
 
-TEST_F(LanguageModelTest, RefusesOtherShapesThanTheConfigs) {
+TEST_F(LanguageModelTest, RefusesShapesThatDifferFromTheConfig) {
   ChangeConfig("num_key_value_heads", 2);
   ExpectLoadRefused("k_proj.weight\" has shape [6, 24], config.json wants [12, 24]");
   ChangeConfig("num_key_value_heads", 1);
@@ -166,7 +166,7 @@ TEST_F(LanguageModelTest, RefusesAMissingTensorByName) {
   ExpectLoadRefused("tensor \"lm_head.weight\" is missing");
 }
 
-TEST_F(LanguageModelTest, NormsOfHeadsArePartOfAQwen3) {
+TEST_F(LanguageModelTest, AQwen3NeedsNormsOfItsHeads) {
   UseModel("f32_qwen3");
   const std::string fingerprint = Load()->fingerprint();
   const std::string file = testing::ReadFile(folder_ / "model.safetensors");
@@ -192,12 +192,12 @@ TEST_F(LanguageModelTest, RefusesWeightsOfAnUnsupportedType) {
   ExpectLoadRefused("is I32 (supported: F32, BF16, F16)");
 }
 
-TEST_F(LanguageModelTest, RefusesAFolderThatIsNotThere) {
+TEST_F(LanguageModelTest, RefusesAMissingFolder) {
   const auto model = LanguageModel::Load(folder_ / "absent", &pool_);
   EXPECT_EQ(model.status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(LanguageModelTest, SeesWeightsCutOffWhileInUse) {
+TEST_F(LanguageModelTest, DetectsWeightsThatAreCutOffWhileInUse) {
   const auto model = Load();
   KvCache cache(pages_.get(), 8);
   const std::vector<int32_t> ids = {1, 2, 3};

@@ -39,7 +39,7 @@ class ModelDescriptionTest : public ::testing::Test {
     EXPECT_THAT(std::string(config.status().message()), HasSubstr(fault));
   }
 
-  // config.json with one field changed.
+  // Checks that config.json with one changed field is refused.
   void ExpectRefused(const std::string& field, const Json& value, const std::string& fault) {
     Json config = Good();
     config[field] = value;
@@ -71,11 +71,11 @@ TEST_F(ModelDescriptionTest, ReadsALlama) {
   EXPECT_THAT(config->end_of_text_ids, ElementsAre(99));
 }
 
-TEST_F(ModelDescriptionTest, AQwen2HasBiasesOfQueriesKeysAndValuesAlone) {
+TEST_F(ModelDescriptionTest, AQwen2HasBiasesOnlyForQueriesKeysAndValues) {
   Json json = Good();
   json["architectures"] = Json::array({"Qwen2ForCausalLM"});
   json["model_type"] = "qwen2";
-  // As Qwen2.5 has it: a window that is not in use.
+  // Qwen2.5 has a window that is not in use.
   json["use_sliding_window"] = false;
   json["sliding_window"] = 64;
   json["max_window_layers"] = 1;
@@ -111,7 +111,7 @@ TEST_F(ModelDescriptionTest, AQwen3HasNormsOfItsHeads) {
   EXPECT_EQ(Load(json)->attention.head_size, 16u);
 }
 
-TEST_F(ModelDescriptionTest, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
+TEST_F(ModelDescriptionTest, TheModelTypeNamesTheArchitectureIfNothingElseDoes) {
   Json json = Good();
   json.erase("architectures");
   json["model_type"] = "qwen3";
@@ -128,14 +128,14 @@ TEST_F(ModelDescriptionTest, RefusesAWindowOfQwenThatIsInUse) {
     json["use_sliding_window"] = true;
     json["sliding_window"] = 64;
     ExpectRefused(Load(json), "use_sliding_window is true, with a sliding_window of 64 (supported");
-    json["sliding_window"] = 128;  // no shorter than the context: nothing is out of sight
+    json["sliding_window"] = 128;  // not shorter than the context, so every row is visible
     EXPECT_TRUE(Load(json).ok()) << Load(json).status();
     json["layer_types"] = Json::array({"full_attention", "sliding_attention"});
     ExpectRefused(Load(json), "layer_types is [\"full_attention\",\"sliding_attention\"]");
   }
 }
 
-TEST_F(ModelDescriptionTest, TakesTransformersDefaultsForWhatIsNotSet) {
+TEST_F(ModelDescriptionTest, TakesTransformersDefaultsForMissingFields) {
   Json json = Good();
   for (const char* field :
        {"architectures", "model_type", "hidden_act", "num_key_value_heads",
@@ -244,7 +244,7 @@ TEST_F(ModelDescriptionTest, RefusesBadRopeAndEps) {
   ExpectRefused("rope_theta", 0, "rope_theta is 0 (want");
   ExpectRefused("rms_norm_eps", -1e-5, "rms_norm_eps is -1e-05 (want");
   ExpectRefused("rms_norm_eps", 0, "rms_norm_eps is 0 (want");
-  // Python writes NaN and Infinity, which JSON does not have.
+  // Python writes NaN and Infinity, but JSON does not have them.
   std::string text = Good().dump();
   const std::string theta = "\"rope_theta\":10000.0";
   ASSERT_NE(text.find(theta), std::string::npos);
@@ -275,7 +275,7 @@ TEST_F(ModelDescriptionTest, RefusesBadLlama3Scaling) {
                 "rope_parameters.original_max_position_embeddings is -5");
 }
 
-TEST_F(ModelDescriptionTest, RefusesWhatIsNotSupportedByName) {
+TEST_F(ModelDescriptionTest, NamesUnsupportedSettings) {
   ExpectRefused("architectures", Json::array({"GPT2LMHeadModel"}),
                 "architectures is [\"GPT2LMHeadModel\"] (supported: LlamaForCausalLM");
   ExpectRefused("architectures", "LlamaForCausalLM", "architectures is \"LlamaForCausalLM\"");

@@ -20,7 +20,7 @@ absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& f
 
 std::vector<PathSetting> PathSettings() {
 #if defined(TANDEM_ADDRESS_SANITIZER)
-  // The embedded pair takes minutes with it; nothing of the small ones is left out.
+  // The embedded pair takes minutes with the sanitizer. All small models are used.
   constexpr size_t kFirst = 3;
 #else
   constexpr size_t kFirst = 0;

@@ -1,5 +1,5 @@
-// A row of logits has the same bits whichever path made it and whatever came with it (invariant 3
-// of the architecture).
+// A row of logits has the same bits on every path and in every batch (invariant 3 of the
+// architecture).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
     ids_ = SomeTokens(0);
   }
 
-  // With pages for four caches.
+  // Loads the model with pages for four caches.
   static ModelUnderTest Load(int num_threads) {
     auto loaded = testing::LoadModelUnderTest(testing::SourceDir() / GetParam().folder, num_threads,
                                               4, GetParam().num_tokens);
@@ -61,7 +61,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
     return rows;
   }
 
-  // ids[begin, end) with logits for all or the last `num_logits` of them.
+  // Returns the item of ids[begin, end) with logits for the last `num_logits` of them, or for all.
   static ForwardItem Item(KvCache& cache, const std::vector<int32_t>& ids, size_t begin, size_t end,
                           size_t num_logits) {
     return {.cache = &cache,
@@ -70,7 +70,7 @@ class PathInvarianceTest : public ::testing::TestWithParam<testing::PathSetting>
             .num_logits = num_logits};
   }
 
-  // Token by token: what every other path is compared with.
+  // Computes the rows token by token. Every other path is compared with them.
   Rows Decode(LanguageModel& model, const std::vector<int32_t>& ids) const {
     const auto cache = NewCache();
     Rows rows;
@@ -129,7 +129,7 @@ TEST_P(PathInvarianceTest, OtherSlotsOfABatchChangeNothing) {
   const auto prefilling = NewCache();
   size_t decoded = 0;
   size_t prefilled = 0;
-  // A verify block in the middle, between a neighbour that decodes and one that prefills in growing
+  // The middle slot has a verify block. One neighbor decodes, and the other one prefills in growing
   // chunks.
   for (size_t begin = 0, step = 1; begin < ids_.size(); begin += step, step = step % 6 + 1) {
     const size_t end = std::min(ids_.size(), begin + step);
@@ -138,7 +138,7 @@ TEST_P(PathInvarianceTest, OtherSlotsOfABatchChangeNothing) {
                                       Item(*cache, ids_, begin, end, end - begin)};
     if (chunk > 0) items.push_back(Item(*prefilling, others[1], prefilled, prefilled + chunk, 1));
     const Rows got = Forward(*model_, items);
-    ExpectSameBits(got.at(0), want_other[decoded], "neighbour " + std::to_string(decoded));
+    ExpectSameBits(got.at(0), want_other[decoded], "neighbor " + std::to_string(decoded));
     for (size_t i = begin; i < end; ++i) {
       ExpectSameBits(got.at(1 + i - begin), want[i], "row " + std::to_string(i));
     }
@@ -201,7 +201,7 @@ TEST_P(PathInvarianceTest, TheNumberOfThreadsChangesNothing) {
   }
 }
 
-TEST_P(PathInvarianceTest, RowsFoundInTheCacheEqualComputedOnes) {
+TEST_P(PathInvarianceTest, RowsFoundInTheCacheEqualComputedRows) {
   const Rows want = Decode(*model_, ids_);
   const size_t num_pages = ids_.size() / kPageRows;
   const auto key = [](size_t page) { return KvPageKey{static_cast<uint8_t>(page)}; };
@@ -210,7 +210,7 @@ TEST_P(PathInvarianceTest, RowsFoundInTheCacheEqualComputedOnes) {
     Forward(*model_, {Item(*first, ids_, 0, ids_.size(), 0)});
     for (size_t page = 0; page < num_pages; ++page) first->Publish(page, key(page));
   }
-  // All but the last token are found; all from the second page on; one page.
+  // All full pages are found, all but one, or only one.
   for (const size_t found_pages : {num_pages, num_pages - 1, size_t{1}}) {
     const auto cache = NewCache();
     std::vector<KvPage> found;
@@ -226,7 +226,7 @@ TEST_P(PathInvarianceTest, RowsFoundInTheCacheEqualComputedOnes) {
   }
 }
 
-TEST_P(PathInvarianceTest, ASlotThatTurnsOffASharedPageChangesNothingForTheOther) {
+TEST_P(PathInvarianceTest, ASlotThatLeavesASharedPageChangesNothingForTheOtherSlot) {
   const std::vector<int32_t> others = SomeTokens(6);
   const Rows want = Decode(*model_, ids_);
   const size_t end = 2 * kPageRows;
@@ -239,12 +239,12 @@ TEST_P(PathInvarianceTest, ASlotThatTurnsOffASharedPageChangesNothingForTheOther
   ASSERT_TRUE(turning->Extend(0, std::move(found), 0).ok());
   turning->TruncateTo(kPageRows + 10);
   Forward(*model_, {Item(*turning, others, kPageRows + 10, end, 0)});
-  // And back, to what it was: the rows before the turn are still there.
+  // The slot turns back to the first tokens. The rows before the turn are still there.
   turning->TruncateTo(kPageRows + 10);
   const Rows back = Forward(*model_, {Item(*turning, ids_, kPageRows + 10, ids_.size(), 1)});
-  ExpectSameBits(back.at(0), want.back(), "the one that turned");
+  ExpectSameBits(back.at(0), want.back(), "the slot that turned");
   const Rows got = Forward(*model_, {Item(*cache, ids_, end, ids_.size(), 1)});
-  ExpectSameBits(got.at(0), want.back(), "the one that did not");
+  ExpectSameBits(got.at(0), want.back(), "the slot that did not turn");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PathInvarianceTest, ::testing::ValuesIn(testing::PathSettings()),

@@ -26,7 +26,7 @@ class SafetensorsTest : public ::testing::Test {
     return Safetensors::Open(path_);
   }
 
-  // Refused, soon, in words that name the file and the fault.
+  // Checks that a file is refused soon, with a message that names the file and the fault.
   void ExpectRefused(std::string_view bytes, const std::string& fault) {
     const auto begin = std::chrono::steady_clock::now();
     const auto opened = Open(bytes);
@@ -38,7 +38,7 @@ class SafetensorsTest : public ::testing::Test {
     EXPECT_LT(opened.status().message().size(), 1000u);
   }
 
-  // One tensor, "a", with this entry, and `data_bytes` of data.
+  // Checks that a file with one tensor "a", this entry, and `data_bytes` of data is refused.
   void ExpectEntryRefused(const std::string& entry, size_t data_bytes, const std::string& fault) {
     ExpectRefused(SafetensorsBytes(R"({"a":)" + entry + "}", data_bytes), fault);
   }
@@ -47,7 +47,7 @@ class SafetensorsTest : public ::testing::Test {
   std::filesystem::path path_ = folder_ / "broken.safetensors";
 };
 
-TEST_F(SafetensorsTest, ReadsTensorsWhereverTheyLie) {
+TEST_F(SafetensorsTest, ReadsTensorsInAnyOrder) {
   const auto opened =
       Open(SafetensorsBytes(R"({"__metadata__":{"format":"pt"},)"
                             R"("b":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},)"
@@ -85,7 +85,7 @@ TEST_F(SafetensorsTest, RefusesAHeaderOverTheLimit) {
                 "header length 18446744073709551615 is over the limit");
   ExpectRefused(SafetensorsBytes("{}", 0, UINT64_MAX - 7), "is over the limit");
   testing::WriteFile(path_, SafetensorsBytes("{}", 0, 200'000'000));
-  std::filesystem::resize_file(path_, 300'000'000);  // a hole: nothing is written
+  std::filesystem::resize_file(path_, 300'000'000);  // a hole, for which nothing is written
   const auto opened = Safetensors::Open(path_);
   EXPECT_THAT(std::string(opened.status().message()),
               HasSubstr("header length 200000000 is over the limit"));
@@ -221,7 +221,7 @@ TEST_F(SafetensorsTest, SurvivesEveryChangedByte) {
   EXPECT_GT(refused, 300u);
 }
 
-TEST_F(SafetensorsTest, SeesAFileCutOffAfterItWasMapped) {
+TEST_F(SafetensorsTest, DetectsAFileThatIsCutOffAfterItWasMapped) {
   const auto opened =
       Open(SafetensorsBytes(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4));
   ASSERT_TRUE(opened.ok()) << opened.status();
@@ -233,7 +233,7 @@ TEST_F(SafetensorsTest, SeesAFileCutOffAfterItWasMapped) {
               AllOf(HasSubstr("broken.safetensors: has 20 bytes, had "), HasSubstr("truncated")));
 }
 
-TEST_F(SafetensorsTest, RefusesWhatIsNotARegularFile) {
+TEST_F(SafetensorsTest, RefusesFilesThatAreNotRegular) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT(std::string(Safetensors::Open(path_).status().message()),
               HasSubstr("broken.safetensors: is not a regular file"));

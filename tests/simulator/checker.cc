@@ -9,8 +9,10 @@
 namespace tandem::simulator {
 namespace {
 
-// Pauses between attempts are 50 ms and more.
+// Largest number of sessions that a router may open with one worker of a pod in a second. It pauses
+// at least 50 ms between attempts.
 constexpr size_t kMostSessionsASecond = 25;
+
 bool Same(const v1::RingReference& a, const v1::RingReference& b) {
   return a.ring_epoch() == b.ring_epoch() && a.entry() == b.entry() && a.sequence() == b.sequence();
 }
@@ -76,7 +78,7 @@ void Checker::EndSession(Pod& pod, Session& session) {
   session.open = false;
   for (CallId call : session.answered_wrongly) ++calls_.at(call).lost_rounds;
   session.answered_wrongly.clear();
-  // Either worker's end is the end of the ring.
+  // The ring ends when either worker's session ends.
   pod.ring = Ring();
   if (!session.batch.has_value()) return;
   for (const BatchItem& item : session.batch->items) {
@@ -106,8 +108,8 @@ void Checker::OnSessionLost(RouterId router, Worker, SessionId session_id) {
 
 void Checker::OnPoisonDeath(RouterId router, SessionId session_id, uint64_t command_id,
                             const ClientPlan& plan) {
-  // A network that repeats a batch which was answered already may have it executed after all, where
-  // it was refused at first. The router cannot know what such a verifier died of.
+  // The network may repeat a batch that was answered already. A batch that was refused at first may
+  // then be executed after all. The router cannot know the cause of such a verifier's death.
   const Session* session = routers_[router].Find(session_id);
   if (session != nullptr && session->answered.count(command_id) > 0) return;
   const int deaths = ++poison_deaths_[plan.index];
@@ -231,7 +233,7 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
     if (item.drafter != 0) {
       if (is_answered && !Excused(session, kBadReply)) {
         SettleRows(pod, item, &reply.results(static_cast<int>(i)));
-      } else {  // the router may believe what is wrong, or nothing
+      } else {  // the router may believe a wrong answer, or none
         pod.sessions[item.drafter].slots[item.slot].rows.reset();
       }
     }
@@ -410,7 +412,7 @@ void Checker::CheckRollback(Router& router, RouterId id, SessionId session_id, S
   See(rides ? Sight::kRolledBack : Sight::kRolledBackAlone);
   Pod& pod = router.PodOfSession(session_id);
   if (IsJudged(pod, session_id, call)) return fail("some of the rows are being judged");
-  // If the router has a block with these rows, it must not let it be judged any more.
+  // If the router has a block with these rows, the block must not be judged any more.
   pod.proposals.erase(call);
   std::optional<DraftRows>& rows = session.slots[at.slot()].rows;
   if (session.excuses != 0 || !rows.has_value()) return rows.reset();
@@ -462,7 +464,7 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
   }
   slot.number = at.command_number();
   if (open != nullptr) {
-    // The newest call of that client at this router: ids of calls grow.
+    // The owner is the newest call of that client at this router, because ids of calls grow.
     CallId owner = 0;
     for (const auto& [call_id, call] : calls_) {
       if (call.router == id && call.plan.index + 1 == open->sampling().seed()) owner = call_id;
@@ -473,9 +475,9 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
     }
     slot.call = owner;
     v1::SlotOpen told = *open;
-    told.set_audit(false);  // the router's own choice
+    told.set_audit(false);  // this field is the router's own choice
     if (calls_.at(owner).completed) {
-      // A replay of the audit: computed anew, from no page of a client.
+      // A replay of the audit must be computed again, without any page of a client.
       const std::string salt = absl::StrCat("\x01replay ", owner);
       if (told.cache_salt() != salt) return fail("commands", "a replay that may share a page");
       told.set_cache_salt(calls_.at(owner).plan.request.open.cache_salt());
@@ -495,7 +497,8 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
     return fail("commands", absl::StrCat("length ", at.length(), " of ", call.committed_len(),
                                          " with another hash"));
   }
-  // What the worker really holds. Nothing of the slot is under way but perhaps a close.
+  // Look at the rows that the worker really holds. No message for the slot is under way, except
+  // perhaps a close.
   if (session.excuses != 0) return slot.call;
   const FakeSlots* slots = peek_(id, session.worker, session_id);
   if (slots == nullptr || at.slot() >= slots->slots().size()) return slot.call;
@@ -616,7 +619,7 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
     if (item.draft_length() > scenario_->engine.workers.max_draft_length) {
       Fail("commands", absl::StrCat("call ", call_id, " drafts ", item.draft_length()));
     }
-    // Drafting while the verifier is at it would be in vain.
+    // A draft that is made while the verifier has the call would be useless.
     if (item.draft_length() > 0 && IsVerified(router, call_id)) {
       Fail("batches", absl::StrCat("call ", call_id, " drafts while it is verified"));
     }
@@ -785,7 +788,7 @@ void Checker::CheckCompletion(const v1::Completion& completion, const Call& call
   const int recovered = count(v1::TOKEN_SOURCE_RECOVERED);
   const int bonus = count(v1::TOKEN_SOURCE_BONUS);
   const v1::SpeculationStats& stats = completion.speculation();
-  // A round that ends with the request may end within its accepted tokens.
+  // If a round ends with the request, it may end within the round's accepted tokens.
   const int cut_rounds = stats.num_drafts() - recovered - bonus;
   int accepted_per_position = 0;
   int tested_per_position = 0;

@@ -1,4 +1,5 @@
-// The invariants: looks at everything that passes between routers, workers and clients.
+// Checks the invariants. The checker sees everything that passes between routers, workers and
+// clients.
 #ifndef TANDEM_TESTS_SIMULATOR_CHECKER_H_
 #define TANDEM_TESTS_SIMULATOR_CHECKER_H_
 
@@ -28,21 +29,22 @@ struct Finding {
 
 using RouterId = uint32_t;
 
-// Knows the scenario's truth, and rebuilds from the messages alone what each side must believe.
+// Knows the scenario's truth. Rebuilds from the messages alone the state that each side must
+// believe.
 class Checker {
  public:
-  // Why a session may behave other than between honest peers on an honest stream.
+  // Reasons why a session may behave differently than between honest peers on an honest stream.
   enum Excuse : uint8_t {
-    kInterrupted = 1,  // killed, stopped, stuck or cut off
-    kLossy = 2,        // messages dropped, repeated, late
+    kInterrupted = 1,  // the worker was killed, stopped, stuck or cut off
+    kLossy = 2,        // messages were dropped, repeated or late
     kRowsLost = 4,
     kBadReply = 8,
     kMisfit = 16,
   };
-  // The slots that a session's worker really has; null: none.
+  // Returns the slots that a session's worker really has, or null if it has none.
   using Peek = std::function<const FakeSlots*(RouterId, Worker, SessionId)>;
 
-  // `scenario` must outlive it.
+  // `scenario` must outlive the checker.
   Checker(const Scenario* scenario, const testing::ToyTokenizer* tokenizer, Peek peek);
 
   const std::optional<Finding>& finding() const { return finding_; }
@@ -51,40 +53,40 @@ class Checker {
   void Fail(const std::string& invariant, const std::string& what);
   void SetTime(double now) { now_ = now; }
 
-  // What happens, in order.
+  // The world reports each event by one of these functions, in the order of the events.
   void OnRouterStarted(RouterId router);
   void OnRouterDied(RouterId router);
-  // `capacity`: rows of the verifier's pool, as far as the router knows.
+  //   capacity  rows of the verifier's pool, as far as the router knows
   void OnRequest(RouterId router, CallId call, const ClientPlan& plan, uint64_t capacity);
   void OnCancel(CallId call);
   void OnDrain(RouterId router) { routers_[router].draining = true; }
   void OnStop(RouterId router);
   void OnExcuse(RouterId router, Worker worker, SessionId session, Excuse excuse);
   void OnSessionLost(RouterId router, Worker worker, SessionId session);
-  // Before the router gets it.
+  // Called before the router gets the reply.
   void OnReply(RouterId router, SessionId session, const WorkerReply& reply);
-  // All that one event made the router want.
+  // `commands` are all commands that one event caused.
   void OnCommands(RouterId router, const Fleet& fleet, const EngineCommands& commands);
-  // After an event and its commands.
+  // Called after an event and its commands.
   void OnSettled(RouterId router, const Fleet& fleet);
   void OnExecuted(StreamId stream, Worker worker,
                   const std::vector<FakeWorker::Execution>& executed);
   void OnComplaints(RouterId router, Worker worker, SessionId session,
                     const std::vector<std::string>& complaints);
-  // A verifier died of a request, by a command of this session.
+  // A request killed a verifier by a command of this session.
   void OnPoisonDeath(RouterId router, SessionId session, uint64_t command_id,
                      const ClientPlan& plan);
 
   bool IsOver(CallId call) const;
   size_t num_live_calls() const { return num_live_; }
   std::string LiveCalls() const;
-  // At the end of all.
+  // Called at the end of the run.
   void OnQuiet(RouterId router, const Fleet& fleet);
 
  private:
   struct Call {
     RouterId router = 0;
-    ClientPlan plan;  // max_tokens cut to what fits, as the router does
+    ClientPlan plan;  // max_tokens is cut to the tokens that fit, as in the router
     bool finished = false;
     bool cancelled = false;
     bool abandoned = false;  // its router died
@@ -94,21 +96,21 @@ class Checker {
     std::string text;
     std::map<v1::TokenSource, int> sources;
     bool non_finite = false;
-    bool refused_otherwise = false;  // by the verifier, with a code that is not foreseen
+    bool refused_otherwise = false;  // the verifier refused it with an unexpected code
     int aborts = 0;
     int lost_rounds = 0;
     uint32_t furthest = 0;
     int num_rejected_rounds = 0;
-    std::optional<uint32_t> pod;  // whose verifier has it, or had it last
-    bool moved = false;           // to another, with output
+    std::optional<uint32_t> pod;  // pod of the verifier that has the call, or had it last
+    bool moved = false;           // whether it moved to another pod after its first output
     bool live() const { return !finished && !cancelled && !abandoned; }
     uint32_t committed_len() const { return plan.prompt_len() + emitted; }
   };
-  // What a drafter holds of a slot, as its replies and the verdicts say.
+  // The rows of a slot that a drafter holds, as its replies and the verdicts say.
   struct DraftRows {
     uint32_t committed = 0;
     uint32_t held = 0;
-    bool awaits_verdict = false;  // some of them are of a block that may still be judged
+    bool awaits_verdict = false;  // some rows belong to a block that may still be judged
   };
   struct SlotTrack {
     bool seen = false;
@@ -116,7 +118,7 @@ class Checker {
     uint32_t epoch = 0;
     uint64_t number = 0;
     CallId call = 0;
-    std::optional<DraftRows> rows;  // at a drafter; none: not known
+    std::optional<DraftRows> rows;  // rows at a drafter; empty if they are not known
   };
   struct BatchItem {
     uint32_t slot;
@@ -124,9 +126,9 @@ class Checker {
     uint32_t begin;
     uint32_t end;
     std::optional<v1::RingReference> ring;
-    uint32_t num_drafts;  // asked for, or judged
+    uint32_t num_drafts;  // drafts that are asked for, or that are judged
     bool sample;
-    SessionId drafter;  // the session that drafted what is judged; 0: none did
+    SessionId drafter;  // session that drafted the judged tokens, or 0
   };
   struct Batch {
     uint64_t id;
@@ -140,7 +142,7 @@ class Checker {
     std::map<uint32_t, SlotTrack> slots;
     std::optional<Batch> batch;
     std::set<uint64_t> answered;           // ids of batches
-    std::vector<CallId> answered_wrongly;  // calls of a batch whose answer may be a wrong one
+    std::vector<CallId> answered_wrongly;  // calls of a batch whose answer may be wrong
   };
   struct Proposal {
     SessionId session;
@@ -159,7 +161,7 @@ class Checker {
     uint64_t last_sequence = 0;
     std::map<uint32_t, RingCredit> credits;
   };
-  // A router and one of its pods: the engine between them counts and believes on its own.
+  // A router and one of its pods. The engine between them has its own counts and beliefs.
   struct Pod {
     uint64_t last_command_id = 0;
     SessionId last_session = 0;
@@ -174,13 +176,13 @@ class Checker {
   struct Router {
     bool draining = false;
     bool stopped = false;
-    double verifier_seen_at = 0;  // of any pod
+    double verifier_seen_at = 0;  // time at which any pod's verifier was last seen
     std::map<uint32_t, Pod> pods;
-    std::set<uint64_t> quarantined;  // prompts
+    std::set<uint64_t> quarantined;  // prompts in quarantine
     uint64_t num_replayed = 0;
 
     Pod& PodOfSession(SessionId session) { return pods[PodOf(session)]; }
-    // Null: it was never opened.
+    // Returns null if the session was never opened.
     Session* Find(SessionId session) {
       Pod& pod = PodOfSession(session);
       const auto found = pod.sessions.find(session);
@@ -190,7 +192,7 @@ class Checker {
 
   void OnSend(Router& router, RouterId id, SessionId session_id, Worker worker, uint64_t command_id,
               const v1::DraftCommand* draft, const v1::VerifierCommand* verifier);
-  // The call that the slot is of; 0 after a failure.
+  // Returns the call to which the slot belongs, or 0 after a failure.
   CallId CheckPoint(RouterId id, SessionId session_id, Session& session, const v1::SlotPoint& at,
                     const v1::SlotOpen* open);
   void CheckTokens(CallId call, const v1::SlotPoint& at,
@@ -199,21 +201,23 @@ class Checker {
                     uint64_t command_id, const v1::Propose& propose);
   void CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
                    uint64_t command_id, const v1::Verify& verify);
-  // `rides`: in a batch.
+  // `rides` says whether the updates are part of a batch.
   void CheckUpdates(Router& router, RouterId id, SessionId session_id, Session& session,
                     const v1::UpdateSlots& update, bool rides);
   void CheckRollback(Router& router, RouterId id, SessionId session_id, Session& session,
                      const v1::SlotPoint& at, bool rides);
-  // Before a Propose's items: no slot is left that should have been rolled back.
+  // Called before a Propose's items. Checks that every slot that needed a rollback got one.
   void CheckNoneIsDue(const Session& session);
   void TakeRingEntry(Pod& pod, const v1::RingReference& reference);
-  // In a batch that a verifier has.
+  // Returns whether the call is in a batch that a verifier has.
   static bool IsVerified(const Router& router, CallId call);
-  // A verifier of the pod has a batch with drafts for the call that are of this drafter's session.
+  // Returns whether a verifier of the pod has a batch with drafts of this drafter's session for the
+  // call.
   static bool IsJudged(const Pod& pod, SessionId drafter, CallId call);
-  // The drafter's rows of a block after its verdict, or after the batch was lost (null).
+  // Updates the drafter's rows of a block after its verdict. A null `result` means that the batch
+  // was lost.
   static void SettleRows(Pod& pod, const BatchItem& item, const v1::VerifyResult* result);
-  // A verifier of the pod is told of the call anew.
+  // Called when a verifier of the pod gets a new epoch for the call.
   void SeePlace(const Router& router, uint32_t pod, Call* call);
   void OnProposeReply(Pod& pod, SessionId session_id, Session& session,
                       const v1::ProposeReply& reply);
@@ -222,7 +226,7 @@ class Checker {
   void CheckWrite(const v1::GenerateResponse& response, CallId id);
   void CheckCompletion(const v1::Completion& completion, const Call& call);
   void CheckFinish(Router& router, const Fleet& fleet, const FinishCall& finish);
-  // Empty: the status has its reason.
+  // Returns why the status has no reason, or an empty text if it has one.
   std::string WhyNot(Router& router, const Fleet& fleet, const FinishCall& finish,
                      const Call& call);
   static Sight SightOf(const Router& router, const FinishCall& finish, const Call& call);
@@ -241,7 +245,7 @@ class Checker {
   std::map<RouterId, Router> routers_;
   std::map<CallId, Call> calls_;
   size_t num_live_ = 0;
-  std::map<size_t, int> poison_deaths_;  // by client
+  std::map<size_t, int> poison_deaths_;  // verifiers that died, by client
   std::map<std::tuple<StreamId, Worker, uint32_t>, std::pair<uint32_t, uint64_t>> executed_;
 };
 

@@ -1,4 +1,4 @@
-// Messages in a line, for the trace.
+// Describes a message in one line of the trace.
 #ifndef TANDEM_TESTS_SIMULATOR_DESCRIBE_H_
 #define TANDEM_TESTS_SIMULATOR_DESCRIBE_H_
 

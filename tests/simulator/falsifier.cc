@@ -15,7 +15,7 @@ void EraseToken(int place, v1::GenerateResponse* response) {
   }
 }
 
-// Of the pod's engine, which lets nobody but itself change it.
+// Returns the credits of the pod's engine. Only the engine itself may change them otherwise.
 RingCredits& RingOf(const Fleet& fleet, SessionId session) {
   return const_cast<WorkerSessions&>(fleet.engine(PodOf(session)).workers()).ring();
 }

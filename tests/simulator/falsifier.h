@@ -1,5 +1,5 @@
-// Stands between a router and its world, and plants the router's bugs there: what its engines say or
-// are told is changed as if the bug were in them.
+// Stands between a router and its world, and plants the router's bugs there. Changes the commands
+// of the router's engines and the replies to them, as if the bug were in the engines.
 #ifndef TANDEM_TESTS_SIMULATOR_FALSIFIER_H_
 #define TANDEM_TESTS_SIMULATOR_FALSIFIER_H_
 
@@ -20,27 +20,27 @@ namespace tandem::simulator {
 
 class Falsifier {
  public:
-  // `scenario` must outlive it.
+  // `scenario` must outlive the falsifier.
   Falsifier(PlantedBug bug, const Scenario* scenario)
       : bug_(bug), scenario_(scenario), random_(scenario->seed) {}
 
   EngineOptions Options(EngineOptions options) const;
   void ChangeCommands(const Fleet& fleet, EngineCommands* commands);
-  // The session, and the reply itself, that the router gets instead.
+  // Changes the reply that the router gets, and returns the session from which it gets the reply.
   SessionId ChangeReply(Worker worker, SessionId session, WorkerReply* reply);
-  // A reply that the router gets after its commands were taken.
+  // Returns a reply that the router gets after its commands were taken.
   std::optional<std::pair<SessionId, v1::VerifierReply>> TakeRepeated();
   bool ForgetsCancel() const { return bug_ == PlantedBug::kCancelForgotten; }
   double ChangeDeadline(double deadline, double now) const;
 
  private:
-  // What one worker of a pod was told.
+  // The commands that one worker of a pod got.
   struct Peer {
     SessionId session = 0;
     uint64_t batch = 0;
-    std::map<uint32_t, v1::SlotPoint> ends;  // by slot: the last command, and the length after it
-    std::map<uint32_t, const ClientPlan*> owners;  // of slots
-    std::map<const ClientPlan*, uint32_t> told;    // rows
+    std::map<uint32_t, v1::SlotPoint> ends;        // last command by slot, with the length after it
+    std::map<uint32_t, const ClientPlan*> owners;  // owners of the slots
+    std::map<const ClientPlan*, uint32_t> told;    // number of rows that the worker was sent
   };
   Peer& PeerOf(Worker worker, SessionId session) { return peers_[{PodOf(session), worker}]; }
   template <typename Item>
@@ -49,14 +49,14 @@ class Falsifier {
   void ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify);
   void ChangeWrite(CallId call, v1::GenerateResponse* response);
   void ChangeUpdates(Peer* peer, v1::UpdateSlots* update);
-  // A command that rolls back what the Verify is about to judge.
+  // Returns a command that rolls back the rows that the Verify is about to judge.
   std::optional<SendToDrafter> RollBackUnjudged(SessionId session, const v1::VerifierCommand& sent);
   const ClientPlan* PlanOf(Peer* peer, const v1::SlotPoint& at, const v1::SlotOpen* open);
 
   PlantedBug bug_;
   const Scenario* scenario_;
   SeededRandom random_;
-  std::map<std::pair<uint32_t, Worker>, Peer> peers_;  // by pod
+  std::map<std::pair<uint32_t, Worker>, Peer> peers_;  // peers by pod and worker
   std::map<CallId, int32_t> last_tokens_;
   std::set<CallId> recovering_;
   std::optional<v1::VerifierReply> last_verdict_;

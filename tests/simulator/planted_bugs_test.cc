@@ -1,4 +1,4 @@
-// The test of the simulator: each planted bug is found, by an invariant that is about it.
+// Tests the simulator itself: each planted bug is found by one of the invariants that it breaks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 struct Expectation {
   PlantedBug bug;
   uint64_t within_seeds;
-  std::vector<std::string> by;  // names of invariants
+  std::vector<std::string> by;  // names of the invariants that may find the bug
 };
 
 std::ostream& operator<<(std::ostream& out, const Expectation& expectation) {
@@ -95,7 +95,7 @@ TEST_P(PlantedBugTest, IsFound) {
 INSTANTIATE_TEST_SUITE_P(All, PlantedBugTest, ::testing::ValuesIn(kExpectations),
                          [](const auto& tested) { return std::string(NameOf(tested.param.bug)); });
 
-TEST(PlantedBugsTest, EachHasItsExpectation) {
+TEST(PlantedBugsTest, EachBugHasItsExpectation) {
   std::set<PlantedBug> expected;
   for (const Expectation& expectation : kExpectations) expected.insert(expectation.bug);
   EXPECT_EQ(expected.size(), PlantedBugs().size());

@@ -1,4 +1,5 @@
-// What a run came across: shows that the scenarios reach what they are made for.
+// The situations that a run met. They show that the scenarios reach the situations for which they
+// are made.
 #ifndef TANDEM_TESTS_SIMULATOR_SIGHT_H_
 #define TANDEM_TESTS_SIMULATOR_SIGHT_H_
 
@@ -16,12 +17,12 @@ enum class Sight : uint8_t {
   kDraftRejected,
   kRingBlock,
   kRingError,
-  kWorkersOverlap,  // both compute for one router
+  kWorkersOverlap,  // both workers compute for one router
   kPromptInPieces,
   kCacheHit,
-  kPoolExhausted,  // as a worker says
+  kPoolExhausted,  // a worker says so
   kPreemption,
-  kReplay,  // of the audit
+  kReplay,  // a replay of the audit
   kCommandRepeated,
   kAborted,
   kReplyToGivenUpSession,
@@ -38,7 +39,7 @@ enum class Sight : uint8_t {
   kRouterReplaced,
   kStreamMoved,
   kPlacedBesideDrain,  // the router knew that the other pod was told to stop
-  kRolledBack,         // in a Propose
+  kRolledBack,         // the rollback was part of a Propose
   kRolledBackAlone,
 };
 inline constexpr std::array<std::string_view, 30> kSightNames = {

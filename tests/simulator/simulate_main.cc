@@ -1,4 +1,4 @@
-// Runs the simulator over many seeds, or over one with its trace.
+// Runs the simulator over many seeds, or over one seed with its trace.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>

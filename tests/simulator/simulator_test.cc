@@ -1,4 +1,4 @@
-// Many seeds without a broken invariant, and runs that can be repeated.
+// Tests that many seeds break no invariant, and that runs can be repeated.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -48,14 +48,14 @@ TEST(SimulatorTest, TenThousandSeedsBreakNoInvariant) {
   }
 }
 
-// Else no finding would mean little.
-TEST(SimulatorTest, TenThousandSeedsComeAcrossAllThatCanHappen) {
+// A run without findings means little if the scenarios do not reach every situation.
+TEST(SimulatorTest, TenThousandSeedsReachEverySituation) {
   for (size_t i = 0; i < kSightNames.size(); ++i) {
     EXPECT_GE(AllSeeds().sights.counts[i], 100u) << kSightNames[i];
   }
 }
 
-TEST(SimulatorTest, ASeedIsTheSameRunEachTime) {
+TEST(SimulatorTest, ASeedGivesTheSameRunEachTime) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     std::string first;
     std::string second;
@@ -68,7 +68,7 @@ TEST(SimulatorTest, ASeedIsTheSameRunEachTime) {
   }
 }
 
-TEST(SimulatorTest, TheTraceEndsWithWhatBroke) {
+TEST(SimulatorTest, TheTraceEndsWithTheBrokenInvariant) {
   std::string trace;
   const RunResult result = RunSeed(0, PlantedBug::kFinishTwice, &trace);
   ASSERT_TRUE(result.finding.has_value());

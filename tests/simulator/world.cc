@@ -12,11 +12,12 @@
 namespace tandem::simulator {
 namespace {
 
-// A run takes some hundred steps and a second or two.
+// Largest number of steps of a run. A normal run takes some hundred steps, and a second or two of
+// simulated time.
 constexpr int kMostSteps = 200000;
 constexpr double kPatienceSeconds = 60;
 constexpr int kMostOverdueTicks = 3;
-// A stream that lost a message is ended by its transport so soon.
+// If a stream loses a message, its transport ends the stream after this time.
 constexpr double kTransportSeconds = 0.4;
 
 bool IsAboutSlots(const WorkerCommand& command) {
@@ -219,7 +220,7 @@ void World::Settle(Router& router) {
 void World::ScheduleTick(Router& router) {
   const double deadline = router.falsifier->ChangeDeadline(router.fleet->NextDeadline(), now_);
   if (std::isinf(deadline)) return;
-  if (router.tick_at > now_ && router.tick_at <= deadline) return;  // one comes before
+  if (router.tick_at > now_ && router.tick_at <= deadline) return;  // an earlier tick will come
   router.tick_at = std::max(deadline, now_) + random_.Real(0.00001, 0.002);
   At(router.tick_at, [this, &router, number = ++router.tick_number] {
     if (!router.alive || number != router.tick_number) return;
@@ -380,7 +381,7 @@ void World::SendToRouter(const std::shared_ptr<Stream>& stream, WorkerReply repl
 void World::DeliverReply(const std::shared_ptr<Stream>& stream, WorkerReply reply) {
   Router& router = *routers_[stream->router];
   if (!router.alive) return;
-  // What comes from a stream that was given up may still be on its way to the engine.
+  // A reply of a stream that was given up may still be on its way to the engine.
   if (!stream->router_open && random_.Chance(0.5)) return;
   Trace([&] {
     return absl::StrCat("router ", router.id, " <- ", WorkerName(stream->worker), " (session ",
@@ -419,7 +420,7 @@ void World::LoseStream(const std::shared_ptr<Stream>& stream, double after_secon
   });
 }
 
-// The worker sees the end of the stream as soon as it looks.
+// Ends the stream at the worker. The worker sees the end when it next takes a job.
 void World::EndAtWorker(const std::shared_ptr<Stream>& stream) {
   if (!stream->worker_open || stream->process == nullptr) return;
   stream->worker_open = false;
@@ -578,7 +579,7 @@ void World::Arrive(const ClientPlan& plan) {
   for (const auto& router : routers_) {
     if (router->alive && router->fleet->promised() != nullptr) choice.push_back(router.get());
   }
-  // Until a verifier was there, the adapter refuses: the client tries again.
+  // The adapter refuses requests until it has seen a verifier. The client tries again.
   if (choice.empty()) return After(0.02, [this, &plan] { Arrive(plan); });
   Router& router = *random_.Pick(choice);
   ++num_arrived_;
@@ -614,7 +615,7 @@ void World::Inject(const Fault& fault) {
   using Kind = Fault::Kind;
   const std::shared_ptr<Process> victim = process(fault.pod, fault.worker);
   const bool is_alive = victim != nullptr && victim->alive;
-  // Started again by whoever supervises it, unless something else took its place.
+  // The supervisor starts the process again, unless another process took its place.
   const auto restart = [this, victim](bool other_vocabulary) {
     if (process(victim->pod, victim->kind) != victim) return;
     StartProcess(victim->pod, victim->kind, other_vocabulary);

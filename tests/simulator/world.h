@@ -1,4 +1,5 @@
-// The simulated world: routers (fleets), fake workers, network, clients and faults on one clock.
+// The simulated world. Routers (fleets), fake workers, the network, clients and faults share one
+// clock.
 #ifndef TANDEM_TESTS_SIMULATOR_WORLD_H_
 #define TANDEM_TESTS_SIMULATOR_WORLD_H_
 
@@ -24,22 +25,22 @@
 
 namespace tandem::simulator {
 
-// What became of a run.
+// The result of a run.
 struct RunResult {
   std::optional<Finding> finding;
   Sights sights;
-  uint64_t digest = 0;  // of all that happened: equal for equal seeds
+  uint64_t digest = 0;  // digest of all events; equal seeds have equal digests
   int num_steps = 0;
 };
 
 class World {
  public:
-  // `scenario` must outlive it. `trace`: null, or where a line for each step goes.
+  // `scenario` must outlive the world. `trace` gets a line for each step unless it is null.
   World(const Scenario* scenario, PlantedBug bug, std::string* trace);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // To the end, or to the first broken invariant.
+  // Runs to the end, or to the first broken invariant.
   RunResult Run();
 
  private:
@@ -53,14 +54,14 @@ class World {
     bool alive = true;
     bool stopped = false;  // answers nothing
     bool stuck = false;    // answers pings only
-    bool misfit = false;   // of another vocabulary
+    bool misfit = false;   // has another vocabulary
     bool drains = false;   // was told to stop
     bool busy = false;
     uint64_t progress = 0;
     std::deque<std::function<void()>> inbox;
-    std::vector<std::function<void()>> late;  // what a stopped one still has to say
+    std::vector<std::function<void()>> late;  // messages that a stopped worker still has to send
   };
-  // What all routers know by one address: the newest lives of its workers, on a host of their own.
+  // The newest processes of two workers that share a host. All routers know them by one address.
   struct Pod {
     PodSpec spec;
     FakeRings rings;
@@ -73,10 +74,10 @@ class World {
     RouterId router;
     SessionId session;
     std::shared_ptr<Process> process;
-    bool router_open = true;  // not closed by the router, nor told to be lost
+    bool router_open = true;  // the router did not close it and was not told that it is lost
     bool worker_open = true;
-    bool silent = false;      // the network between is gone
-    double to_worker_at = 0;  // of the last message: the next comes later
+    bool silent = false;      // the network in between is gone
+    double to_worker_at = 0;  // time of the last message; the next message arrives later
     double to_router_at = 0;
   };
   struct Router {
@@ -106,7 +107,7 @@ class World {
   void At(double at, std::function<void()> run);
   void After(double seconds, std::function<void()> run) { At(now_ + seconds, std::move(run)); }
   double Delay() { return random_.Real(0.0001, scenario_->network.longest_seconds); }
-  // A message under way keeps the world from being quiet.
+  // Runs `run` at a time. The world is not quiet while such a message is under way.
   void Deliver(double at, std::function<void()> run);
 
   void StartRouter();
@@ -166,7 +167,7 @@ class World {
   int num_under_way_ = 0;
   size_t num_arrived_ = 0;
   bool healed_ = false;
-  std::optional<Worker> spoil_next_;  // whose next batch is answered wrongly
+  std::optional<Worker> spoil_next_;  // worker that answers its next batch wrongly
   uint64_t digest_ = 0xCBF29CE484222325ULL;
   int num_steps_ = 0;
 };

@@ -43,7 +43,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
   std::vector<std::string> arguments = command;
   std::vector<std::string> variables = environment;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    variables.emplace_back(*variable);  // the first of two equal names counts
+    variables.emplace_back(*variable);  // if names are equal, the first one counts
   }
   const int error = posix_spawn(&pid_, command[0].c_str(), &actions, nullptr,
                                 Pointers(arguments).data(), Pointers(variables).data());

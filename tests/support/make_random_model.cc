@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
 
   CLI::App app("Writes a model folder with random weights.");
   app.add_option("folder", folder, "Folder to make")->required();
-  // Taken in as soon as it is seen, so that the other options change it wherever they stand.
+  // The shape is set as soon as the parser sees this option. Other options change the shape in any
+  // order.
   app.add_option_function<std::string>(
          "--shape",
          [&](const std::string& shape) {
@@ -41,7 +42,7 @@ int main(int argc, char** argv) {
   app.add_option("--intermediate-size", spec.intermediate_size);
   app.add_option("--max-positions", spec.max_position_embeddings);
   app.add_option("--rope-theta", spec.rope_theta);
-  app.add_flag("--untied{false}", spec.tied_embeddings, "An lm_head of its own");
+  app.add_flag("--untied{false}", spec.tied_embeddings, "A separate lm_head");
   app.add_flag("--attention-bias", spec.attention_bias);
   app.add_flag("--mlp-bias", spec.mlp_bias);
   app.add_option("--dtype", spec.dtype)

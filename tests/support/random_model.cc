@@ -17,9 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Values come from a table of evenly spaced quantiles of the normal distribution: one table look-up
-// for 12 random bits keeps up with the disk, and a 1B-shaped model takes seconds instead of
-// minutes.
+// Values come from a table of evenly spaced quantiles of the normal distribution. One table look-up
+// for 12 random bits keeps up with the disk, so a 1B-shaped model takes seconds instead of minutes.
 constexpr size_t kTableBits = 12;
 constexpr size_t kTableSize = size_t{1} << kTableBits;
 constexpr size_t kValuesPerBlock = size_t{1} << 18;
@@ -79,8 +78,8 @@ std::vector<Tensor> TensorsOf(const RandomModelSpec& spec) {
   return tensors;
 }
 
-// Inverse of the normal distribution function, by bisection: the table is made once, exactness is
-// cheap.
+// Returns the inverse of the normal distribution function, by bisection. The table is made only
+// once, so exactness is cheap.
 double NormalQuantile(double probability) {
   double low = -9, high = 9;
   for (int i = 0; i < 60; ++i) {
@@ -103,7 +102,7 @@ uint16_t ToBF16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-// Round to nearest, ties to even. PRECOND: |value| < 65504.
+// Rounds to nearest, with ties to even. PRECOND: |value| < 65504.
 uint16_t ToF16(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::abs(static_cast<double>(value));
@@ -112,8 +111,8 @@ uint16_t ToF16(float value) {
   exponent = std::max(exponent - 1, -14);  // subnormal below 2^-14
   const auto mantissa = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   const uint32_t biased = static_cast<uint32_t>(exponent + 15);
-  // A mantissa without its leading bit is a subnormal (biased exponent 0); one that rounded up to
-  // 2048 carries into the exponent by itself.
+  // A mantissa without its leading bit is a subnormal (biased exponent 0). A mantissa that rounded
+  // up to 2048 carries into the exponent by itself.
   return static_cast<uint16_t>(sign | (mantissa + ((biased - 1) << 10)));
 }
 
@@ -127,7 +126,7 @@ std::array<T, kTableSize> Scaled(const std::array<double, kTableSize>& normal, c
   return table;
 }
 
-// xoshiro-quality is not needed: xorshift64* (Vigna 2016), its high bits.
+// The high bits of xorshift64* (Vigna 2016) are good enough here.
 uint64_t SeedOf(uint64_t seed, const std::string& name) {
   uint64_t hash = 0xCBF29CE484222325ULL ^ (seed * 0x9E3779B97F4A7C15ULL);
   for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3ULL;
@@ -251,7 +250,7 @@ std::string Utf8(uint32_t code_point) {  // below 0x800
           static_cast<char>(0x80 | (code_point & 0x3F))};
 }
 
-// GPT-2's printable stand-in for each byte.
+// Returns GPT-2's printable stand-in for each byte.
 std::array<std::string, 256> ByteEntries() {
   std::array<std::string, 256> entries;
   uint32_t next = 256;
@@ -262,7 +261,8 @@ std::array<std::string, 256> ByteEntries() {
   return entries;
 }
 
-// The order in which bytes get entries: letters first, so that a tiny vocabulary is a, b, c, …
+// Returns the order in which bytes get entries. Letters come first, so that a tiny vocabulary is a,
+// b, c, …
 std::vector<uint8_t> ByteOrder(size_t num_entries) {
   std::vector<uint8_t> order;
   if (num_entries < 256) {
@@ -285,7 +285,7 @@ constexpr const char* kEndOfText = "<|end_of_text|>";
 void WriteTokenizer(const std::filesystem::path& folder, const RandomModelSpec& spec) {
   const size_t num_entries = spec.vocabulary_size - 2;
   const std::array<std::string, 256> bytes = ByteEntries();
-  std::ostringstream entries;  // by hand: nlohmann's ordered map looks for duplicates linearly
+  std::ostringstream entries;  // text by hand, because nlohmann's ordered map searches linearly
   size_t id = 0;
   for (uint8_t byte : ByteOrder(num_entries)) {
     entries << (id == 0 ? "" : ",") << Json(bytes[byte]).dump() << ':' << id;
@@ -317,8 +317,8 @@ void WriteTokenizer(const std::filesystem::path& folder, const RandomModelSpec& 
        Json::array(
            {{{"type", "Split"},
              {"pattern",
-              {{"Regex",
-                R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}}},
+              {{"Regex", R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                         R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}}},
              {"behavior", "Isolated"},
              {"invert", false}},
             byte_level})}};
@@ -339,7 +339,7 @@ void WriteTokenizer(const std::filesystem::path& folder, const RandomModelSpec& 
                         {"fuse_unk", false},
                         {"byte_fallback", false},
                         {"ignore_merges", false}};
-  // The vocabulary goes in as text, before the last two closing braces.
+  // The vocabulary is inserted as text before the last two closing braces.
   std::string text = tokenizer.dump();
   text.resize(text.size() - 2);
   const std::filesystem::path path = folder / "tokenizer.json";
@@ -354,7 +354,7 @@ void WriteTokenizer(const std::filesystem::path& folder, const RandomModelSpec& 
                                                {"clean_up_tokenization_spaces", false}});
 }
 
-// `architectures` and model_type of config.json.
+// Returns `architectures` and model_type of config.json.
 std::pair<const char*, const char*> NamesOf(RandomArchitecture architecture) {
   switch (architecture) {
     case RandomArchitecture::kLlama:
@@ -411,7 +411,7 @@ RandomModelSpec Llama1BShape() {
   spec.num_kv_heads = 8;
   spec.head_size = 64;
   spec.intermediate_size = 8192;
-  spec.max_position_embeddings = 8192;  // the real one's 131072 would only make tests reserve more
+  spec.max_position_embeddings = 8192;  // less than the real 131072, so that tests reserve less
   spec.rope_theta = 500000.0;
   spec.dtype = DType::kBF16;
   spec.embedding_scale = 0.02;

@@ -1,4 +1,4 @@
-// A unary gRPC call without generated code: of any method, with an empty message.
+// Makes a unary gRPC call to any method with an empty message, without generated code.
 #ifndef TANDEM_TESTS_SUPPORT_RAW_CALL_H_
 #define TANDEM_TESTS_SUPPORT_RAW_CALL_H_
 
@@ -12,7 +12,7 @@
 
 namespace tandem::testing {
 
-// `response`, which may be null, is set where the status is OK.
+// `response` may be null. It is set if the status is OK.
 inline grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
                             const std::string& method, grpc::ClientContext* context,
                             grpc::ByteBuffer* response = nullptr) {

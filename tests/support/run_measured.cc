@@ -1,8 +1,10 @@
-// run_measured COMMAND...: runs it and prints, as the last line of standard output, one line of
-// JSON with its exit code (128 + signal when killed), the seconds it took, and the peak resident
-// memory in KiB of it and the children it waited for. A process of its own because Linux counts the
-// memory of whoever calls exec() towards the new program's peak: seen from Python, a program of 3
-// MiB peaks at Python's 60.
+// run_measured COMMAND... runs the command and prints one line of JSON as the last line of standard
+// output. The line has the exit code (128 + signal if the command was killed), the seconds that it
+// took, and the peak resident memory in KiB of the command and the children for which it waited.
+//
+// This is a separate small program, because Linux counts the memory of the process that calls
+// exec() towards the new program's peak. If Python starts a program of 3 MiB, its peak is Python's
+// 60 MiB.
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

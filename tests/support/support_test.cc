@@ -100,7 +100,7 @@ TEST(ChildProcessTest, ReadsTheReadyLineAndTheExitCode) {
   EXPECT_EQ(child.Wait(seconds(10)), 3);
 }
 
-TEST(ChildProcessTest, SaysWhatWasPrintedWhenTheLineNeverComes) {
+TEST(ChildProcessTest, ReportsTheOutputIfTheLineNeverComes) {
   ChildProcess child({"/bin/sh", "-c", "echo no luck"});
   try {
     child.WaitReady();

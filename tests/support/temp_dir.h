@@ -1,4 +1,4 @@
-// A folder that lives as long as the object.
+// A folder that is deleted when the object is destroyed.
 #ifndef TANDEM_TESTS_SUPPORT_TEMP_DIR_H_
 #define TANDEM_TESTS_SUPPORT_TEMP_DIR_H_
 

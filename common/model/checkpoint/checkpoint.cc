@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// A shard lies beside its index: anything that could lead elsewhere is refused.
+// A shard lies beside its index. Names that could lead elsewhere are refused.
 bool IsPlainFileName(std::string_view name) {
   return !name.empty() &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos &&

@@ -1,4 +1,4 @@
-// The tensors of a Hugging Face folder: model.safetensors, or the shards that
+// The tensors of a Hugging Face folder. They come from model.safetensors, or from the shards that
 // model.safetensors.index.json names.
 #ifndef TANDEM_COMMON_MODEL_CHECKPOINT_CHECKPOINT_H_
 #define TANDEM_COMMON_MODEL_CHECKPOINT_CHECKPOINT_H_
@@ -18,18 +18,20 @@ namespace tandem {
 
 class Checkpoint {
  public:
-  // model.safetensors is taken where there are both. Errors name file and field.
+  // Opens the files of a folder. If the folder has both model.safetensors and an index, the index
+  // is ignored. Errors name the file and the field.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::filesystem::path& folder);
 
   bool Has(const std::string& name) const { return tensors_.contains(name); }
-  // The tensor lives as long as the checkpoint. NOT_FOUND names the file that should have it.
+  // Returns a tensor, which is valid until the checkpoint is destroyed. NOT_FOUND names the file
+  // that should have the tensor.
   absl::StatusOr<const Tensor*> Get(const std::string& name) const;
-  // The file that a tensor is in, or should be: for messages.
+  // Returns the file that has the tensor, or that should have it. Messages name this file.
   std::string FileOf(const std::string& name) const;
 
   uint64_t mapped_bytes() const;
   void WillNeed() const;
-  // An error when a file has become shorter since it was mapped.
+  // Returns an error if a file has become shorter since it was mapped.
   absl::Status CheckWhole() const;
 
  private:

@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Builds the document from the parser's events. nlohmann's own builder keeps the last of equal keys
-// and has no limits.
+// Builds the document from the parser's events. nlohmann's own builder keeps the last one of equal
+// keys, and it has no limits.
 class DocumentBuilder {
  public:
   explicit DocumentBuilder(const JsonLimits& limits) : limits_(limits) {}
@@ -56,7 +56,7 @@ class DocumentBuilder {
     return false;
   }
 
-  // Puts a value where the next one belongs; null when there are too many.
+  // Puts a value into the place of the next value. Returns null if there are too many values.
   Json* Place(Json value) {
     if (++num_values_ > limits_.max_values) {
       Fail("more than " + std::to_string(limits_.max_values) + " values");
@@ -92,8 +92,8 @@ class DocumentBuilder {
 
   const JsonLimits& limits_;
   Json document_;
-  // Containers that are not yet closed. Their addresses hold: nothing is added to a container while
-  // a child is open.
+  // Containers that are not yet closed. Their addresses stay valid, because nothing is added to a
+  // container while a child is open.
   std::vector<Json*> open_;
   std::string key_;  // the newest one
   std::string error_;

@@ -1,4 +1,4 @@
-// JSON from files that nobody vouches for: bounded in size, depth and number of values, no key
+// JSON from untrusted files. Its size, depth and number of values are bounded, and no key may occur
 // twice.
 #ifndef TANDEM_COMMON_MODEL_CHECKPOINT_JSON_FILE_H_
 #define TANDEM_COMMON_MODEL_CHECKPOINT_JSON_FILE_H_
@@ -19,11 +19,11 @@ struct JsonLimits {
   size_t max_values = 1 << 16;
 };
 
-// `where` begins the error messages, which name the key that the fault is at.
+// Parses JSON. Error messages begin with `where` and name the key at which the fault is.
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, const std::string& where,
                                          const JsonLimits& limits);
 
-// The file's path is `where`.
+// Reads and parses a file. Error messages begin with the file's path.
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::filesystem::path& path,
                                             const JsonLimits& limits);
 

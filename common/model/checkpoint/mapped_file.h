@@ -1,4 +1,4 @@
-// A file mapped for reading. Processes that map the same file share its pages.
+// A file that is mapped for reading. Processes that map the same file share its pages.
 #ifndef TANDEM_COMMON_MODEL_CHECKPOINT_MAPPED_FILE_H_
 #define TANDEM_COMMON_MODEL_CHECKPOINT_MAPPED_FILE_H_
 
@@ -14,7 +14,8 @@ namespace tandem {
 
 class MappedFile {
  public:
-  // Regular files only (a FIFO would block). Errors name the file.
+  // Opens a regular file. Other files are refused, because a FIFO would block. Errors name the
+  // file.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -26,8 +27,8 @@ class MappedFile {
   // Asks the system to read the file ahead.
   void WillNeed() const;
 
-  // An error when the file has become shorter since Open: reading past its new end would be a bus
-  // error.
+  // Returns an error if the file has become shorter since Open. Reading past its new end would be a
+  // bus error.
   absl::Status CheckWhole() const;
 
  private:
@@ -35,7 +36,7 @@ class MappedFile {
 
   std::filesystem::path path_;
   int descriptor_;
-  const char* data_;  // null when the file is empty
+  const char* data_;  // null if the file is empty
   size_t size_;
 };
 

@@ -47,7 +47,7 @@ struct Extent {
   const std::string* name = nullptr;
 };
 
-// Reads one entry of the header, except for the place of its data.
+// Reads one entry of the header, except for the address of its data.
 absl::Status ReadEntry(const nlohmann::json& entry, const std::string& where, Tensor& tensor,
                        Extent& extent) {
   if (!entry.is_object()) return InvalidArgument(where + ": is not an object");

@@ -1,6 +1,6 @@
-// One .safetensors file, mapped: names, types and shapes of tensors, and where their bytes are.
-// Format: https://huggingface.co/docs/safetensors (8 bytes of header length, a JSON header, the
-// tensors without gaps).
+// One mapped .safetensors file: the names, types and shapes of its tensors, and the addresses of
+// their bytes. The format has 8 bytes of header length, a JSON header, and the tensors without gaps
+// (https://huggingface.co/docs/safetensors).
 #ifndef TANDEM_COMMON_MODEL_CHECKPOINT_SAFETENSORS_H_
 #define TANDEM_COMMON_MODEL_CHECKPOINT_SAFETENSORS_H_
 
@@ -21,16 +21,17 @@ namespace tandem {
 struct Tensor {
   std::string dtype;  // as the format names it: "BF16", "F32", "I64", …
   std::vector<uint64_t> shape;
-  const void* data = nullptr;  // row-major, little-endian, not aligned; in the mapping
+  const void* data = nullptr;  // address in the mapping: row-major, little-endian, not aligned
   size_t bytes = 0;
 };
 
 class Safetensors {
  public:
-  // Longest header: room for some 25,000 tensors, and parsing a hostile one stays under 64 MiB.
+  // Size of the longest header. It has room for about 25,000 tensors, and parsing a hostile header
+  // takes less than 64 MiB.
   static constexpr size_t kMaxHeaderBytes = 4 << 20;
 
-  // Every offset and size is checked before this returns. Errors name the file and the tensor.
+  // Opens a file and checks every offset and size. Errors name the file and the tensor.
   static absl::StatusOr<std::unique_ptr<Safetensors>> Open(const std::filesystem::path& path);
 
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }

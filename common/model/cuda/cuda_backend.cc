@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-// Bytes of attention's partial softmaxes: what some 80 rows of a 3B model take at 8,192 tokens.
+// Bytes of attention's partial softmaxes. About 80 rows of a 3B model take these at 8,192 tokens.
 constexpr size_t kPartialBytes = size_t{128} << 20;
 
 size_t PartialRows(const ModelDescription& model, size_t table_stride) {
@@ -27,7 +27,8 @@ size_t PartialRows(const ModelDescription& model, size_t table_stride) {
   return std::min(rows, num_heads * table_stride * CudaBackend::kMaxBlockRows);
 }
 
-// The ends of the blocks of a pass. Trees are whole, and in blocks of their own.
+// Returns the ends of the blocks of a pass. A tree is never cut, and it shares no block with other
+// items.
 std::vector<size_t> CutBlocks(const ForwardPlan& plan) {
   constexpr size_t kMaxRows = CudaBackend::kMaxBlockRows;
   std::vector<size_t> ends;
@@ -71,7 +72,7 @@ absl::Status CudaBackend::Start(const DeviceStream* stream) {
   TANDEM_RETURN_IF_ERROR(numbers_.Start(stream));
   RopeTable table(model_);
   table.Reserve(options_.max_context);
-  // Whatever fails, what the stream still copies from must outlive it.
+  // The source of the copy must outlive the stream even if a later call fails.
   host_logits_.assign(table.data(),
                       table.data() + options_.max_context * model_.attention.head_size);
   TANDEM_RETURN_IF_ERROR(
@@ -114,7 +115,7 @@ absl::Status CudaBackend::Prepare(const RowBlock& block) {
   for (size_t row = 0; row < block.rows(); ++row) {
     if (plan_->wants_logits(block.begin + row)) shape_.wants_logits.Add(row);
   }
-  // On their way to the host, logits of each block take the place of the block before.
+  // If logits go to the host, the logits of each block replace those of the block before.
   shape_.logits_row = ends_.logits_to_host ? 0 : block.logits_row;
   shape_.token_ids =
       ends_.token_ids == nullptr ? numbers_.token_ids() : ends_.token_ids + block.begin;
@@ -194,14 +195,14 @@ absl::Status CudaBackend::Attend(size_t layer) {
   TANDEM_RETURN_IF_ERROR(Rope({.x = scratch_.qkv,
                                .x_stride = stride,
                                .rows = live_rows_,
-                               // Queries and keys lie side by side: one call turns both.
+                               // Queries and keys lie side by side, so one call turns both.
                                .num_heads = attention.num_heads + attention.num_kv_heads,
                                .head_size = attention.head_size,
                                .positions = numbers_.positions(),
                                .table = scratch_.rope_table},
                               stream_->get()));
   const DeviceKv kv = kv_->Layer(layer);
-  // All rows are stored before any attends: a chunk sees rows of the chunks before it.
+  // All rows are stored before any row attends, because a chunk sees rows of the chunks before it.
   for (const AttentionChunk& chunk : shape_.chunks) {
     const float* const chunk_keys = keys + chunk.first_row * stride;
     TANDEM_RETURN_IF_ERROR(StoreKv({.kv = kv,

@@ -26,44 +26,48 @@
 
 namespace tandem {
 
-// Enqueues each step on one stream. The host's work for a block is in Prepare, before the steps: it
-// sends RowNumbers and sets the PassShape, which is all that the steps take from the host. So the
-// steps of a block can be recorded as a graph, and the graph serves every block of that shape.
+// Enqueues each step on one stream. Prepare does the host's work for a block before the steps: it
+// sends RowNumbers and sets the PassShape. The steps take nothing else from the host. The steps of
+// a block can therefore be recorded as a graph, and the graph serves every block of that shape.
 class CudaBackend final : public DecoderBackend {
  public:
-  // Rows of a block, and rows of logits of a pass whose logits stay on the device.
+  // Largest number of rows in a block. Also the largest number of rows of logits in a pass whose
+  // logits stay on the device.
   static constexpr size_t kMaxBlockRows = DeviceSampler::kMaxRows;
   static_assert(kMaxBlockRows <= RowSet::kMaxRows);
 
   struct Options {
-    size_t max_context = 0;  // rows of a cache at most
+    size_t max_context = 0;  // largest number of rows of a cache
     bool use_graphs = true;  // blocks of few rows are started as graphs
-    // Called once if blocks go kernel by kernel from now on, against use_graphs.
+    // Called at most once: when graphs fail, and blocks go kernel by kernel from then on although
+    // use_graphs is set.
     std::function<void(const absl::Status& why)> on_no_graphs = {};
   };
-  // Where a pass takes its tokens from, and where its logits go.
+  // The source of a pass's tokens, and the destination of its logits.
   struct Ends {
-    // [rows of all items] in device memory, fed in place of the items' ids. Null: the items' ids.
+    // [rows of all items] in device memory. These ids replace the items' ids unless this is null.
     const int32_t* token_ids = nullptr;
     bool logits_to_host = false;
   };
 
-  // Both must outlive the backend. The weights may be filled in until the first pass.
+  // `model` and `weights` must outlive the backend. The weights may be filled in until the first
+  // pass.
   CudaBackend(const ModelDescription* model, const CudaWeights* weights, const Options& options);
 
   // Calls take(&pointer, count, name) for each array of the device memory.
   template <typename Take>
   absl::Status LayOut(const Take& take);
-  // To be called once the memory is there: fills in what never changes. `stream` is used from then
-  // on; the backend must outlive what is on it.
+  // Fills in the device memory that never changes. Called once, after the memory was taken.
+  // `stream` is used from then on, and the backend must outlive the work on the stream.
   absl::Status Start(const DeviceStream* stream);
   // Must be called before the first pass. `kv` must outlive the passes.
   void UsePages(const CudaKvMemory* kv) { kv_ = kv; }
-  // From the next pass on.
+  // Both take effect with the next pass.
   void SetEnds(const Ends& ends) { ends_ = ends; }
   void UseGraphs(bool use) { options_.use_graphs = use; }
 
-  // INVALID_ARGUMENT too: trees that are too large, rows past max_context, too many rows of logits.
+  // INVALID_ARGUMENT: a tree is too large, rows reach past max_context, or there are too many rows
+  // of logits.
   absl::StatusOr<std::vector<size_t>> BeginPass(const ForwardPlan& plan) override;
   absl::Status Prepare(const RowBlock& block) override;
   absl::Status Execute(absl::FunctionRef<absl::Status()> steps) override;
@@ -75,12 +79,13 @@ class CudaBackend final : public DecoderBackend {
   absl::Status Mlp(size_t layer) override;
   absl::Status Logits() override;
 
-  // Logits of the last pass, until the next one: on the device, or on the host if they went there.
+  // Return the logits of the last pass on the device, or on the host if they went there. Valid
+  // until the next pass.
   DeviceLogits device_logits() const;
   LogitsView host_logits() const;
   size_t logits_stride() const { return logits_stride_; }
   const PassGraphs& graphs() const { return graphs_; }
-  // Grows by one with each block that is enqueued. By any thread.
+  // Grows by one with each block that is enqueued. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
@@ -89,8 +94,8 @@ class CudaBackend final : public DecoderBackend {
     float* hidden = nullptr;       // [kMaxBlockRows, hidden] the residual stream
     float* normed = nullptr;       // [kMaxBlockRows, hidden]
     float* qkv = nullptr;          // [kMaxBlockRows, (heads + 2 * KV heads) * head_size]
-    float* mixed = nullptr;        // [kMaxBlockRows, heads * head_size] what attention gives
-    float* kept_hidden = nullptr;  // like hidden and mixed: the rows that want logits
+    float* mixed = nullptr;        // [kMaxBlockRows, heads * head_size] result of attention
+    float* kept_hidden = nullptr;  // rows of hidden and mixed that want logits, in the same shapes
     float* kept_mixed = nullptr;
     float* gate_up = nullptr;         // [kMaxBlockRows, 2 * inner]
     float* logits = nullptr;          // [kMaxBlockRows, logits_stride_]
@@ -100,23 +105,23 @@ class CudaBackend final : public DecoderBackend {
     float* rope_table = nullptr;      // [max_context, head_size]
   };
 
-  // Whether the block that was prepared can be started as a graph: there is one block in the pass,
-  // of few rows, whose attention is one call.
+  // Returns whether the block that was prepared can be started as a graph: the pass has only this
+  // block, the block has few rows, and its attention is one call.
   bool CanBeGraph() const;
   absl::Status FetchLogits();
   absl::Status NormHeads(const float* weight, float* heads, size_t num_heads);
   // scratch_.normed = norm of the live rows of the residual stream.
   absl::Status Norm(const float* weight);
-  // The product of the live rows of `x`.
+  // Enqueues the product of the live rows of `x`.
   absl::Status Product(const CudaLinear& linear, const float* x, size_t x_stride, float* out,
                        size_t out_stride, bool add_to_out = false);
 
   const ModelDescription& model_;
   const CudaWeights& weights_;
   Options options_;
-  size_t table_stride_;   // pages of a sequence at most
+  size_t table_stride_;   // largest number of pages of a sequence
   size_t logits_stride_;  // floats
-  size_t partial_rows_;   // (row, head, block of keys)s that the partial softmaxes have room for
+  size_t partial_rows_;   // room for partial softmaxes; each (row, head, block of keys) takes one
   RowNumbers numbers_;
   Scratch scratch_;
   const DeviceStream* stream_ = nullptr;
@@ -135,7 +140,7 @@ class CudaBackend final : public DecoderBackend {
   PassShape shape_;
   bool is_graph_ = false;
 
-  // State of a walk. Embed sets it, KeepRows changes it; a graph has it built in.
+  // State of a walk. Embed sets this state, KeepRows changes it, and a graph has it built in.
   size_t live_rows_ = 0;
   float* hidden_ = nullptr;
   const float* mixed_ = nullptr;

@@ -34,9 +34,10 @@ absl::Status CudaKvMemory::Copy(size_t from, size_t to) {
 
 void CudaKvMemory::Spoil(size_t index, size_t begin, size_t end) {
   if (!spoils_ || begin >= end) return;
-  // Keys and values of every layer and head: kPageRows rows each. All bits set is NaN in each type.
+  // The keys and the values of each layer and head have kPageRows rows. A value with all bits set
+  // is NaN in each type.
   const size_t row_bytes = head_size_ * SizeOf(dtype_);
-  // What a lost device says comes up in the next pass.
+  // The next pass reports an error of a lost device.
   stream_
       ->FillRows(Page(index) + begin * row_bytes, kPageRows * row_bytes, 0xFF,
                  (end - begin) * row_bytes, 2 * num_layers_ * num_kv_heads_)

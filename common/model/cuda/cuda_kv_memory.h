@@ -14,19 +14,19 @@
 
 namespace tandem {
 
-// Laid out as DeviceKv (kernels/attention.h) says. What is done to pages is enqueued on the model's
-// stream, between its passes.
+// Pages have the layout of DeviceKv (kernels/attention.h). Operations on pages are enqueued on the
+// model's stream, between its passes.
 class CudaKvMemory final : public KvMemory {
  public:
   static uint64_t PageBytes(const ModelDescription& model, DType dtype);
 
-  //   data    [num_pages * PageBytes]  in device memory; outlives this
-  //   stream  the model's; outlives this
-  // `spoils`: rows that were given back become NaN, as in debug builds of the CPU's.
+  //   data    [num_pages * PageBytes]  in device memory; must outlive this object
+  //   stream  the model's stream; must outlive this object
+  //   spoils  whether rows that were given back become NaN, as on the CPU in debug builds
   CudaKvMemory(const ModelDescription& model, DType dtype, void* data, size_t num_pages,
                const DeviceStream* stream, bool spoils);
 
-  // Of layer `layer`, for the kernels.
+  // Returns the keys and values of a layer in the form that the kernels take.
   DeviceKv Layer(size_t layer) const;
 
   size_t num_pages() const override { return num_pages_; }

@@ -27,7 +27,7 @@ absl::Status CheckSizes(const std::filesystem::path& folder, const ModelDescript
   return absl::OkStatus();
 }
 
-// What attention takes grows with the size of a head, and devices differ in what they have.
+// Refuses a head size whose attention needs more shared memory than the device has.
 absl::Status CheckHeadSize(const std::filesystem::path& folder, const ModelDescription& model,
                            const DeviceInfo& device) {
   const size_t head_size = model.attention.head_size;
@@ -35,7 +35,7 @@ absl::Status CheckHeadSize(const std::filesystem::path& folder, const ModelDescr
   if (bytes <= device.max_shared_bytes) return absl::OkStatus();
   return InvalidArgument(absl::StrCat(
       (folder / "config.json").string(), ": head_dim is ", head_size, ": attention takes ", bytes,
-      " bytes of shared memory a block, ", device.name, " has ", device.max_shared_bytes));
+      " bytes of shared memory per block, and ", device.name, " has ", device.max_shared_bytes));
 }
 
 size_t MaxContext(const ModelDescription& model, const CudaModelOptions& options) {

@@ -30,36 +30,39 @@ namespace tandem {
 
 struct CudaModelOptions {
   int device = 0;
-  // Device memory for weights, scratch and KV pages: one piece, taken at start. Nothing comes on
-  // top of it but what the driver takes for its context and for graphs. 0: what these take, within
-  // two fifths of the GPU's memory (two workers share it).
+  // Size of the device memory for weights, scratch and KV pages. It is one piece that is taken at
+  // start. In addition, the driver takes memory for its context and for graphs. 0: the size that
+  // weights, scratch and pages need, up to two fifths of the GPU's memory, which two workers share.
   uint64_t memory_bytes = 0;
-  // The part of it for pages. 0: with memory_bytes, what is left; without, what all slots can fill.
+  // Size of the part of this memory for pages. 0: the rest of memory_bytes if that is set, else the
+  // size that all slots can fill.
   uint64_t kv_cache_bytes = 0;
-  size_t max_context = 0;  // rows of a cache at most; 0: the model's limit
-  size_t max_slots = 64;   // caches that can be full at once
+  size_t max_context = 0;  // largest number of rows of a cache; 0: the model's limit
+  size_t max_slots = 64;   // largest number of caches that can be full at once
   bool judges = false;     // sampler() has room for drafts to judge
-  // Rows that are given back become NaN, so that whoever reads them shows it.
+  // Rows that are given back become NaN, so that a read of such a row shows in the results.
   bool spoil_freed_rows = false;
-  // Passes of few rows are started as one graph when their shape comes again; else kernel by
-  // kernel.
+  // A pass of few rows is started as one graph when its shape comes again. Other passes go kernel
+  // by kernel.
   bool use_graphs = true;
-  // Called while weights are copied, with the bytes that are done and all of them.
+  // Called while weights are copied, with the bytes copied so far and the bytes of all weights.
   std::function<void(uint64_t done, uint64_t all)> on_progress = {};
-  // Called once if passes go kernel by kernel from now on, against use_graphs.
+  // Called at most once: when graphs fail, and passes go kernel by kernel from then on although
+  // use_graphs is set.
   std::function<void(const absl::Status& why)> on_no_graphs = {};
 };
 
-// Path- and batch-invariant, as LanguageModel says. Keys and values have the type of the weights.
+// Path- and batch-invariant, like every LanguageModel. Keys and values have the type of the
+// weights.
 class CudaModel final : public LanguageModel {
  public:
-  // More rows with logits than this are for several passes (ForwardOnDevice), or go to the host
-  // block by block (Forward).
+  // Largest number of rows of logits that a pass of ForwardOnDevice may have. Forward may have
+  // more, because it sends logits to the host block by block.
   static constexpr size_t kMaxBlockRows = CudaBackend::kMaxBlockRows;
 
-  // Errors name file and field, the device and why it is not used, or what does not fit into
-  // memory. INVALID_ARGUMENT too: sizes that are no multiples of 8, heads that the shared memory of
-  // this device does not hold.
+  // Loads a model. Errors name the file and the field, or the device and the reason why it is not
+  // used, or the parts that do not fit into memory. INVALID_ARGUMENT: a size is not a multiple of
+  // 8, or the shared memory of this device does not hold a head.
   static absl::StatusOr<std::unique_ptr<CudaModel>> Load(const std::filesystem::path& folder,
                                                          CudaModelOptions options);
   ~CudaModel() override = default;
@@ -69,29 +72,31 @@ class CudaModel final : public LanguageModel {
   std::string fingerprint() const override { return fingerprint_; }
   uint64_t progress() const override { return backend_->progress(); }
   const DeviceInfo& device() const { return device_; }
-  // Makes the model's device the calling thread's, for what is enqueued beside passes.
+  // Makes the model's device the current device of the calling thread. Threads that enqueue work
+  // besides passes need this.
   absl::Status Select() const { return SelectDevice(device_.index); }
   const DeviceStream& stream() const { return stream_; }
 
-  // The pool over all pages that fit into the memory. To be called once. The pool must not outlive
+  // Returns the pool of all pages that fit into the memory. Called once. The pool must not outlive
   // the model.
   absl::StatusOr<std::unique_ptr<KvPagePool>> TakePages();
 
-  // Logits come to the host: for tools and tests, and where nothing else can sample.
+  // Runs a pass, and brings its logits to the host. Used by tools, by tests, and by callers that
+  // can sample only on the host.
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override;
 
-  // The same, enqueued on stream(): nothing waits, and logits stay where they are. PRECOND: items
-  // want kMaxBlockRows rows of logits at most, and outlive the pass. Whatever `items` name may go
-  // when this returns.
-  //   token_ids  [rows of all items]  in device memory, each in [0, V): fed in place of those that
-  //              the items name. Null: theirs
+  // Enqueues the same pass on stream() without waiting. The logits stay on the device. The memory
+  // that `items` name may be freed when this function returns.
+  //   token_ids  [rows of all items]  in device memory, each in [0, V). They replace the ids of the
+  //              items unless the pointer is null
+  // PRECOND: the items want at most kMaxBlockRows rows of logits, and `items` outlives the pass.
   absl::StatusOr<DeviceLogits> ForwardOnDevice(std::span<const ForwardItem> items,
                                                const int32_t* token_ids = nullptr);
 
-  // Works on stream(), in memory that is part of the model's.
+  // Returns the sampler, which works on stream() in a part of the model's memory.
   DeviceSampler& sampler() { return sampler_; }
   const PassGraphs& graphs() const { return backend_->graphs(); }
-  // From the next pass on.
+  // Takes effect with the next pass.
   void UseGraphs(bool use) { backend_->UseGraphs(use); }
 
  private:
@@ -99,7 +104,8 @@ class CudaModel final : public LanguageModel {
 
   // Lays out and takes all device memory.
   absl::Status TakeMemory(const ModelWeights& weights);
-  // Bytes of pages beside `fixed_bytes` of weights and scratch: at least one page.
+  // Returns the bytes for pages beside `fixed_bytes` of weights and scratch. They hold at least one
+  // page.
   absl::StatusOr<uint64_t> PageBudget(uint64_t fixed_bytes, uint64_t page_bytes) const;
   absl::Status Run(std::span<const ForwardItem> items, const CudaBackend::Ends& ends);
 
@@ -108,7 +114,8 @@ class CudaModel final : public LanguageModel {
   size_t max_context_ = 0;
   DeviceInfo device_;
   CudaWeights weights_;
-  // What work on the stream may still use is destroyed after the stream, whose end waits.
+  // Work on the stream may still use these members. They are destroyed after the stream, because
+  // the destructor of the stream waits for the work.
   DeviceArena arena_;
   DeviceSampler sampler_;
   std::unique_ptr<CudaBackend> backend_;

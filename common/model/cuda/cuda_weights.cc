@@ -16,7 +16,7 @@ size_t WeightBytes(const Linear& linear) {
   return linear.out_features * linear.in_features * SizeOf(linear.dtype);
 }
 
-// Host memory to device memory, piece by piece.
+// Copies host memory to device memory piece by piece.
 class Uploader {
  public:
   static absl::StatusOr<Uploader> Create(DeviceArena& arena, const DeviceStream& stream,

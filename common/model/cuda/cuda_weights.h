@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// As Linear and LayerWeights, with pointers into device memory.
+// Like Linear and LayerWeights, with pointers into device memory.
 struct CudaLinear {
   const void* weight = nullptr;  // [out_features, in_features]
   DType dtype = DType::kBF16;
@@ -42,15 +42,15 @@ struct CudaWeights {
   CudaLinear embedding;
   std::vector<CudaLayerWeights> layers;
   const float* final_norm = nullptr;
-  CudaLinear output;  // the embedding's memory where they are tied
+  CudaLinear output;  // uses the embedding's memory if they are tied
 
-  // Device memory that Upload takes.
+  // Returns the bytes of device memory that Upload takes.
   static uint64_t Bytes(const ModelWeights& weights);
 
-  // Copies all of `weights` into `arena` through two pieces of pinned memory, the next being filled
-  // while the device fetches the last. Done on return; `weights` are no longer needed then.
-  // `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the arena is too
-  // small; other errors are the device's.
+  // Copies all of `weights` into `arena` through two pieces of pinned memory. One piece is filled
+  // while the device fetches the other. The copy is complete on return, and `weights` are no longer
+  // needed. `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the arena is
+  // too small. Other errors come from the device.
   static absl::StatusOr<CudaWeights> Upload(const ModelWeights& weights, DeviceArena& arena,
                                             const DeviceStream& stream,
                                             const std::function<void(uint64_t)>& on_progress);

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kAlignment = 16;  // of what is told
+constexpr size_t kAlignment = 16;  // alignment of each staged value
 
 }  // namespace
 
@@ -89,8 +89,8 @@ absl::Status DeviceSampler::CountContext(const TokenCounts& counts, uint32_t* de
 
 absl::StatusOr<DeviceSampler::Rows> DeviceSampler::AddRows(std::span<const Row> rows) {
   if (rows.size() > kMaxRows) {
-    return ResourceExhausted(
-        absl::StrCat("a batch of ", rows.size(), " rows that draw tokens, at ", "most ", kMaxRows));
+    return ResourceExhausted(absl::StrCat("a batch of ", rows.size(),
+                                          " rows that draw tokens (at most ", kMaxRows, ")"));
   }
   std::vector<RowAdjustment> adjustments;
   std::vector<RowSampling> sampling;
@@ -122,7 +122,7 @@ absl::Status DeviceSampler::Send() {
   TANDEM_RETURN_IF_ERROR(stream_->Copy(memory_.staged, staging_.data(), num_staged_));
   TANDEM_RETURN_IF_ERROR(fetched_.Record(*stream_));
   for (const CountList& list : to_count_) {
-    // A context's two lists follow each other, the prompt's first.
+    // A context's two lists follow each other, and the prompt's list comes first.
     if (!list.is_output) {
       TANDEM_RETURN_IF_ERROR(
           stream_->Clear(list.counts, sizes_.vocabulary_size * sizeof(*list.counts)));

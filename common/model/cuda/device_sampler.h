@@ -1,5 +1,5 @@
-// From a model's logits to tokens without leaving the device: what the workers tell the kernels of
-// kernels/sampling about a batch, and the memory that these work in.
+// Draws tokens from a model's logits without leaving the device. Tells the kernels of
+// kernels/sampling about a batch, and holds the memory in which they work.
 #ifndef TANDEM_COMMON_MODEL_CUDA_DEVICE_SAMPLER_H_
 #define TANDEM_COMMON_MODEL_CUDA_DEVICE_SAMPLER_H_
 
@@ -21,8 +21,8 @@
 
 namespace tandem {
 
-// Logits in device memory: for each item of a pass in order, its num_logits rows. Valid on the
-// model's stream until the next pass.
+// Logits in device memory: the num_logits rows of each item of a pass, in the order of the items.
+// Valid on the model's stream until the next pass.
 //   data  [rows, vocabulary_size]  f32, rows `stride` floats apart
 struct DeviceLogits {
   float* data = nullptr;
@@ -30,43 +30,43 @@ struct DeviceLogits {
   size_t rows = 0;
 };
 
-// One batch after the other: Begin; AddContext, AddRows and Put; Send; then Draw and what the owner
-// enqueues himself. Used by the thread that runs the model.
+// Handles one batch after the other. The calls for a batch are Begin; then AddContext, AddRows and
+// Put; then Send; then Draw and the owner's own kernels. Used by the thread that runs the model.
 class DeviceSampler {
  public:
-  static constexpr size_t kMaxRows = 256;   // of logits, at once
-  static constexpr size_t kMaxDrafts = 16;  // of one slot
+  static constexpr size_t kMaxRows = 256;   // largest number of rows of logits in a batch
+  static constexpr size_t kMaxDrafts = 16;  // largest number of drafts of one slot
 
   struct Sizes {
     size_t vocabulary_size = 0;
     size_t logits_stride = 0;
-    size_t max_contexts = 0;  // slots of a batch
-    size_t max_context = 0;   // tokens of a slot
+    size_t max_contexts = 0;  // largest number of slots in a batch
+    size_t max_context = 0;   // largest number of tokens of a slot
     bool judges = false;      // draft rows, verdicts and reports have room too
   };
 
-  // Device memory. [.., V] arrays have rows of the stride that is named.
+  // Device memory. V stands for vocabulary_size.
   struct Memory {
     float* values = nullptr;            // [kMaxRows, logits_stride] adjusted logits, then log-probs
     int32_t* not_finite = nullptr;      // [kMaxRows]
     int32_t* token_ids = nullptr;       // [kMaxRows] what DrawTokens drew
     uint32_t* counts = nullptr;         // [max_contexts, V]
-    std::byte* staged = nullptr;        // what the host tells
-    int32_t* fed = nullptr;             // [kMaxRows]             as KeepDrafts says
-    int32_t* drafts = nullptr;          // [kMaxRows, kMaxDrafts]
-    int32_t* record = nullptr;          // [kMaxRows, kMaxDrafts]
-    float* draft_rows = nullptr;        // [kMaxRows, V] q, where it comes from the host
+    std::byte* staged = nullptr;        // values that the host sent
+    int32_t* fed = nullptr;             // [kMaxRows]             see KeepDrafts
+    int32_t* drafts = nullptr;          // [kMaxRows, kMaxDrafts] see KeepDrafts
+    int32_t* record = nullptr;          // [kMaxRows, kMaxDrafts] see KeepDrafts
+    float* draft_rows = nullptr;        // [kMaxRows, V] q, if it comes from the host
     DeviceVerdict* verdicts = nullptr;  // [kMaxRows]
     DeviceReport* reports = nullptr;    // [kMaxRows]
   };
 
-  // A slot as it stands before the first of the tokens that are to be drawn.
+  // The state of a slot before the first token that is to be drawn.
   struct Context {
     const SamplingParams* params = nullptr;
-    const TokenCounts* counts = nullptr;  // of all tokens before
-    int32_t num_output_tokens = 0;        // among them
-    uint64_t position = 0;                // of the first token
-    // [num_earlier of its rows]  in device memory: tokens of the block
+    const TokenCounts* counts = nullptr;  // counts of all tokens before the first drawn token
+    int32_t num_output_tokens = 0;        // number of output tokens among the tokens before it
+    uint64_t position = 0;                // position of the first drawn token
+    // [largest num_earlier of its rows]  in device memory: tokens of the block
     const int32_t* drafts = nullptr;
   };
   // The row of logits after `num_earlier` of the context's drafts.
@@ -90,22 +90,23 @@ class DeviceSampler {
   // Calls take(&pointer, count, name) for each array of the memory.
   template <typename Take>
   absl::Status LayOut(const Take& take);
-  // Once the memory is there. `stream` must outlive it.
+  // Called once, after the memory was taken. `stream` must outlive the sampler.
   absl::Status Start(const DeviceStream* stream);
 
   const Memory& memory() const { return memory_; }
   const Sizes& sizes() const { return sizes_; }
 
-  // How a token of this request is drawn.
+  // Returns how a token of this request is drawn.
   static RowDraw DrawOf(const SamplingParams& params) {
     if (params.greedy()) return RowDraw::kGreedy;
     return params.reproducible ? RowDraw::kCoupled : RowDraw::kPlain;
   }
 
-  // Waits until the device has fetched what the last batch told.
+  // Waits until the device has fetched the values of the last batch.
   absl::Status Begin();
-  // All: RESOURCE_EXHAUSTED when the batch says more than there is room for. What pointers name
-  // is copied; the addresses that come back are in device memory, filled by Send.
+  // AddContext, AddRows and Put copy the memory that their pointers name. The addresses that they
+  // return are in device memory, which Send fills. RESOURCE_EXHAUSTED: the batch is too large for
+  // the memory.
   absl::StatusOr<size_t> AddContext(const Context& context);
   absl::StatusOr<Rows> AddRows(std::span<const Row> rows);
   template <typename T>
@@ -113,10 +114,10 @@ class DeviceSampler {
     TANDEM_ASSIGN_OR_RETURN(const size_t offset, Stage(values.data(), values.size_bytes()));
     return reinterpret_cast<const T*>(memory_.staged + offset);
   }
-  // Enqueues the copy of all that was told, and counts the contexts' tokens.
+  // Enqueues the copy of all added values, and counts the contexts' tokens.
   absl::Status Send();
 
-  // Enqueues: memory().values of the rows, not_finite and token_ids.
+  // Enqueues the kernels that fill memory().values, not_finite and token_ids for the rows.
   absl::Status Draw(const Rows& rows, const DeviceLogits& logits) const;
 
  private:
@@ -125,7 +126,7 @@ class DeviceSampler {
     RowAdjustment adjustment;
     int32_t num_held_back = 0;
   };
-  // Tokens that `counts` is to be told of.
+  // Tokens that must be added to `counts`.
   struct CountList {
     uint32_t* counts = nullptr;
     const int32_t* token_ids = nullptr;
@@ -133,11 +134,11 @@ class DeviceSampler {
     bool is_output = false;
   };
 
-  // A slot's tokens, and what requests may bring along: logit biases, ids that are held back.
+  // Room for the tokens of all slots, and for the logit biases and held-back ids of requests.
   size_t staging_bytes() const {
     return (size_t{4} << 20) + sizes_.max_contexts * sizes_.max_context * sizeof(int32_t);
   }
-  // Where the copy lies.
+  // Copies `data` to the staging memory. Returns the offset of the copy.
   absl::StatusOr<size_t> Stage(const void* data, size_t bytes);
   absl::Status CountContext(const TokenCounts& counts, uint32_t* device_counts);
 

@@ -38,7 +38,7 @@ absl::Status PassGraphs::Run(const PassShape& shape, const DeviceStream& stream,
 
 absl::Status PassGraphs::RunByItself(const absl::Status& why,
                                      absl::FunctionRef<absl::Status()> enqueue) {
-  // Where kernels fail by themselves too, it is not for the graph.
+  // If the kernels fail without a graph too, the graph is not the reason.
   TANDEM_RETURN_IF_ERROR(enqueue());
   entries_.clear();
   is_off_ = true;

@@ -1,4 +1,4 @@
-// Passes of few rows as graphs: one for each shape that comes again.
+// CUDA graphs of passes with few rows. Each shape that comes again has one graph.
 #ifndef TANDEM_COMMON_MODEL_CUDA_PASS_GRAPHS_H_
 #define TANDEM_COMMON_MODEL_CUDA_PASS_GRAPHS_H_
 
@@ -20,22 +20,25 @@ namespace tandem {
 // Used by the thread that enqueues passes.
 class PassGraphs {
  public:
-  static constexpr size_t kMaxRows = 64;  // of a pass: more are bound by arithmetic, not launches
-  // The driver takes memory for each: the shape that was not used for longest makes room.
+  // Largest number of rows of a pass. Arithmetic, not launches, limits larger passes.
+  static constexpr size_t kMaxRows = 64;
+  // Largest number of graphs. The driver takes memory for each graph. The graph of the shape that
+  // was not used for the longest time makes room.
   static constexpr size_t kMaxGraphs = 64;
 
-  // A power of two, so that a growing context changes the shape seldom; at most `most`.
-  // PRECOND: blocks <= most.
+  // Rounds `blocks` up to a power of two, at most `most`, so that a growing context changes the
+  // shape seldom. PRECOND: blocks <= most.
   static size_t RoundBlocks(size_t blocks, size_t most);
 
-  // `on_turned_off`, where there is one, is told why graphs are not used any more: once at most.
+  // `on_turned_off`, if set, is called at most once, with the reason why graphs are not used any
+  // more.
   explicit PassGraphs(std::function<void(const absl::Status& why)> on_turned_off = {})
       : on_turned_off_(std::move(on_turned_off)) {}
 
-  // Puts on `stream` what `enqueue` does: by itself the first time, which also loads the kernels,
-  // from then on as a graph. Where a graph cannot be recorded, made or started (the driver has no
-  // memory for it, or refuses a call in it), by itself for ever. An error is that of `enqueue` by
-  // itself.
+  // Puts the work of `enqueue` on `stream`. The first pass of a shape calls `enqueue`, which also
+  // loads the kernels. Later passes start a graph. If a graph cannot be recorded, made or started,
+  // because the driver has no memory for it or refuses a call in it, this pass and all later passes
+  // call `enqueue`. All errors come from a call of `enqueue` outside a recording.
   absl::Status Run(const PassShape& shape, const DeviceStream& stream,
                    absl::FunctionRef<absl::Status()> enqueue);
 
@@ -44,7 +47,7 @@ class PassGraphs {
 
  private:
   struct Entry {
-    std::optional<DeviceGraph> graph;  // none yet: the shape came once
+    std::optional<DeviceGraph> graph;  // empty if the shape came only once
     uint64_t last_used = 0;
   };
   void MakeRoom();

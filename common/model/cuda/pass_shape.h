@@ -1,4 +1,4 @@
-// What the launches of a block of rows depend on.
+// The values on which the launches of a block of rows depend.
 #ifndef TANDEM_COMMON_MODEL_CUDA_PASS_SHAPE_H_
 #define TANDEM_COMMON_MODEL_CUDA_PASS_SHAPE_H_
 
@@ -11,19 +11,19 @@
 
 namespace tandem {
 
-// Rows of a block that attend in one call: as many as have room for their partial softmaxes.
+// Rows of a block that attend in one call. The room for partial softmaxes limits their number.
 struct AttentionChunk {
   size_t first_row = 0;
   size_t rows = 0;
-  size_t first_tile = 0;  // among the block's tiles; tiles count rows from the chunk's first row
+  size_t first_tile = 0;  // index among the block's tiles; tiles count rows from the chunk's first
   size_t num_tiles = 0;
-  size_t max_blocks = 0;  // blocks of keys that the row which sees most has, or more
+  size_t max_blocks = 0;  // at least the number of key blocks that any row of the chunk sees
 
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads what the compiler generates.
   auto operator<=>(const AttentionChunk&) const = default;
 };
 
-// Rows of a block that want logits.
+// The set of a block's rows that want logits.
 class RowSet {
  public:
   static constexpr size_t kMaxRows = 256;
@@ -43,15 +43,15 @@ class RowSet {
   std::array<uint64_t, kMaxRows / 64> words_ = {};
 };
 
-// All that a walk over the layers takes from the host. Everything else (positions, pages, lengths,
-// ids) is read by kernels in device memory, where RowNumbers puts it before each walk. Blocks of
-// equal shapes therefore have equal launches, and one graph serves them.
+// All values that a walk over the layers takes from the host. Kernels read everything else
+// (positions, pages, lengths, ids) from device memory, and RowNumbers puts it there before each
+// walk. Blocks of equal shapes therefore have equal launches, and one graph serves them.
 struct PassShape {
   size_t rows = 0;
   std::vector<AttentionChunk> chunks;
-  bool has_paths = false;  // rows are those of trees
+  bool has_paths = false;  // the rows belong to trees
   RowSet wants_logits;
-  size_t logits_row = 0;               // where the block's logits go
+  size_t logits_row = 0;               // row at which the block's logits begin
   const int32_t* token_ids = nullptr;  // [rows] in device memory
 
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads what the compiler generates.

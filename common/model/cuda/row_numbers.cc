@@ -8,7 +8,8 @@
 namespace tandem {
 namespace {
 
-// Rows of one sequence that share what attention reads.
+// Largest number of rows in a tile. The rows of a tile belong to one sequence and share the keys
+// and values that attention reads.
 constexpr size_t kTileRows = 16;
 
 }  // namespace
@@ -22,7 +23,7 @@ RowNumbers::RowNumbers(const Sizes& sizes) : sizes_(sizes) {
                                       {&offsets_.cached_lens, rows},
                                       {&offsets_.path_lens, rows},
                                       {&offsets_.paths, rows * kMaxTreeRows},
-                                      // A tile for each row, and one entry more for each chunk.
+                                      // Each row may be a tile, and each chunk has one more entry.
                                       {&offsets_.tiles, 2 * rows},
                                       {&offsets_.page_tables, rows * sizes.table_stride}}) {
     *offset = offsets_.size;
@@ -75,7 +76,7 @@ void RowNumbers::FillSegment(const ForwardPlan& plan, size_t sequence, size_t fi
       host_[offsets_.path_lens + row] = static_cast<int32_t>(i) + 1;
       continue;
     }
-    // A tree is whole: rows of the item are rows of the segment.
+    // A tree is never cut, so the rows of the item are the rows of the segment.
     const int32_t path_len = plan.positions()[first_row + row] - length + 1;
     host_[offsets_.cached_lens + row] = length;
     host_[offsets_.path_lens + row] = path_len;

@@ -1,4 +1,5 @@
-// What kernels read about the rows of a block: the host fills it in and sends it before each walk.
+// The numbers that kernels read about the rows of a block. The host fills them in and sends them
+// before each walk.
 #ifndef TANDEM_COMMON_MODEL_CUDA_ROW_NUMBERS_H_
 #define TANDEM_COMMON_MODEL_CUDA_ROW_NUMBERS_H_
 
@@ -15,17 +16,16 @@
 
 namespace tandem {
 
-// Token ids, positions, page tables and what else the arrays of DeviceRows hold
-// (kernels/attention.h), in one piece of device memory that one copy fills. Used by the thread that
-// enqueues passes.
+// Holds token ids, positions, page tables and the other arrays of DeviceRows (kernels/attention.h)
+// in one piece of device memory, which one copy fills. Used by the thread that enqueues passes.
 class RowNumbers {
  public:
   struct Sizes {
-    size_t max_rows = 0;      // rows of a block at most
-    size_t table_stride = 0;  // pages of a sequence at most
+    size_t max_rows = 0;      // largest number of rows of a block
+    size_t table_stride = 0;  // largest number of pages of a sequence
     size_t num_heads = 0;
-    size_t partial_rows =
-        0;  // partial softmaxes that have room: one per row, head and block of keys
+    // Number of partial softmaxes that have room. Each row, head and block of keys takes one.
+    size_t partial_rows = 0;
   };
 
   explicit RowNumbers(const Sizes& sizes);
@@ -35,21 +35,21 @@ class RowNumbers {
   absl::Status LayOut(const Take& take) {
     return take(&device_, offsets_.size, "row numbers");
   }
-  // To be called once the memory is there. `stream` is used from then on. What is staged here must
-  // outlive what is on the stream.
+  // Called once, after the memory was taken. `stream` is used from then on. This object must
+  // outlive the work on the stream.
   absl::Status Start(const DeviceStream* stream);
 
-  // Waits until the device has fetched the numbers of the block before, then enqueues the copy of
-  // this block's. Sets rows, chunks and has_paths of `shape`.
+  // Waits until the device has fetched the numbers of the previous block, and then enqueues the
+  // copy of this block's numbers. Sets rows, chunks and has_paths of `shape`.
   absl::Status Send(const ForwardPlan& plan, const RowBlock& block, PassShape* shape);
 
-  // In device memory, filled by Send.
+  // Return arrays in device memory, which Send fills.
   const int32_t* token_ids() const { return device_ + offsets_.token_ids; }  // [rows]
   const int32_t* positions() const { return device_ + offsets_.positions; }  // [rows]
   DeviceRows RowsOf(const AttentionChunk& chunk, bool has_paths) const;
 
  private:
-  // Where each array begins, in entries.
+  // The beginning of each array, in entries.
   struct Offsets {
     size_t token_ids = 0;
     size_t positions = 0;
@@ -66,8 +66,9 @@ class RowNumbers {
   void FillSegment(const ForwardPlan& plan, size_t sequence, size_t first_row, bool is_tree);
   // Cuts the rows into tiles, and the tiles into chunks.
   void CutChunks(PassShape* shape);
-  // The rows from `row` on that make the next tile of `chunk`: those of one sequence, as many as
-  // have room. Raises the chunk's max_blocks to what they see.
+  // Returns the number of rows from `row` on that make the next tile of `chunk`. The rows belong to
+  // one sequence, and the room limits their number. Raises the chunk's max_blocks to the blocks
+  // that they see.
   size_t NextTile(size_t row, size_t num_rows, size_t most_rows, AttentionChunk* chunk) const;
 
   Sizes sizes_;
@@ -76,7 +77,7 @@ class RowNumbers {
   DeviceEvent fetched_;
   const DeviceStream* stream_ = nullptr;
   int32_t* device_ = nullptr;  // [offsets_.size]
-  int32_t* host_ = nullptr;    // the same in staging_
+  int32_t* host_ = nullptr;    // [offsets_.size] in staging_
   std::vector<PlanSegment> segments_;
 };
 

@@ -1,4 +1,4 @@
-// Keys and values of one slot, for all layers: a table of pages.
+// The keys and values of one slot for all layers: a table of pages.
 #ifndef TANDEM_COMMON_MODEL_KV_KV_CACHE_H_
 #define TANDEM_COMMON_MODEL_KV_KV_CACHE_H_
 
@@ -11,48 +11,50 @@
 
 namespace tandem {
 
-// F32 on the CPU (docs/adr/0005-kv-cache-f32.md). Rows are written only where they lie on a page that no other
-// cache holds and that is not published.
+// Holds F32 values on the CPU (docs/adr/0005-kv-cache-f32.md). A row is written only if it lies on
+// a page that no other cache holds and that is not published.
 class KvCache {
  public:
-  // Holds no page yet. `pool` must outlive it.
+  // Creates a cache that holds no page. `pool` must outlive the cache.
   KvCache(KvPagePool* pool, size_t capacity) : pool_(pool), capacity_(capacity) {}
-  // Gives the pages back, the last one first: of a published sequence the end is forgotten before
-  // the beginning, without which it cannot be found.
+  // Gives the pages back, the last page first. The pool therefore forgets the end of a published
+  // sequence before its beginning. The end cannot be found without the beginning.
   ~KvCache() { DropPages(0); }
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
-  size_t length() const { return length_; }           // rows held
-  size_t capacity() const { return capacity_; }       // rows at most
-  size_t num_pages() const { return pages_.size(); }  // leased
+  size_t length() const { return length_; }           // number of rows held
+  size_t capacity() const { return capacity_; }       // largest number of rows
+  size_t num_pages() const { return pages_.size(); }  // number of leased pages
   KvPagePool& pool() const { return *pool_; }
 
-  // Keeps rows [0, length), and gives back every page past them. PRECOND: length <= length(). Debug
-  // builds fill the rows given back with NaN, but for those that others read.
+  // Keeps rows [0, length), and gives back every page past them. Debug builds fill the rows that
+  // are given back with NaN, unless another cache can read them. PRECOND: length <= length().
   void TruncateTo(size_t length);
 
   // Truncates to `length`, appends the pages `found` with all their rows, and leases pages for
-  // `rows` rows more. RESOURCE_EXHAUSTED: the pool has too few, and nothing changed. Another error
-  // is the memory's; what the cache holds from `length` on is then undefined.
-  // PRECOND: length <= length(), and it is a multiple of kPageRows unless `found` is empty; all
+  // `rows` more rows. RESOURCE_EXHAUSTED: the pool has too few pages, and nothing has changed.
+  // Other errors come from the memory. The rows from `length` on are then undefined.
+  // PRECOND: length <= length(). `length` is a multiple of kPageRows unless `found` is empty. All
   // rows fit into capacity().
   absl::Status Extend(size_t length, std::vector<KvPage> found, size_t rows);
-  // Room for `rows` rows after those held; does nothing when there is.
+  // Makes room for `rows` rows after the rows held. Does nothing if there is room.
   absl::Status Reserve(size_t rows);
   // Counts rows whose keys and values have been written. PRECOND: Reserve(rows) was called.
   void Grow(size_t rows);
 
-  // Offers the rows of page `index` to other caches. PRECOND: (index + 1) * kPageRows <= length().
+  // Offers the rows of page `index` to other caches.
+  // PRECOND: (index + 1) * kPageRows <= length().
   void Publish(size_t index, const KvPageKey& key) { pool_->Publish(pages_.at(index), key); }
 
-  // Which of the pool's memory page `index` lies in.
+  // Returns the index in the pool's memory of this cache's page `index`.
   size_t PageIndex(size_t index) const { return pages_[index].index(); }
-  // In memory of the host. Valid until the next page is leased.
+  // Returns the keys and values of a layer in memory of the host. Valid until the next page is
+  // leased.
   KvLayer Layer(size_t layer) const { return pool_->Layer(table_.data(), layer); }
 
  private:
-  // Rows that follow length() may be written to the page on which they begin.
+  // Returns whether rows that follow length() may be written to the page on which they begin.
   bool EndIsWritable() const;
   absl::Status MakeEndWritable();
   void AddPage(KvPage page);
@@ -62,7 +64,7 @@ class KvCache {
   size_t capacity_;
   size_t length_ = 0;
   std::vector<KvPage> pages_;
-  std::vector<float*> table_;  // where the pages are
+  std::vector<float*> table_;  // addresses of the pages
 };
 
 }  // namespace tandem

@@ -19,9 +19,9 @@ size_t PageFloats(const ModelDescription& model) {
 }  // namespace
 
 absl::Status HoldsNoPage(uint64_t bytes, uint64_t page_bytes) {
-  return InvalidArgument(
-      "KV cache: " + std::to_string(bytes) + " bytes (--kv-cache-bytes) hold no page: one, of " +
-      std::to_string(kPageRows) + " tokens, takes " + std::to_string(page_bytes));
+  return InvalidArgument("KV cache: " + std::to_string(bytes) +
+                         " bytes (--kv-cache-bytes) hold no page: one page of " +
+                         std::to_string(kPageRows) + " tokens takes " + std::to_string(page_bytes));
 }
 
 uint64_t HostKvMemory::PageBytes(const ModelDescription& model) {

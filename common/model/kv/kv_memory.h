@@ -1,4 +1,4 @@
-// Where the pages of a KV pool lie, and what can be done to them there.
+// The memory that holds the pages of a KV pool, and the operations on pages.
 #ifndef TANDEM_COMMON_MODEL_KV_KV_MEMORY_H_
 #define TANDEM_COMMON_MODEL_KV_KV_MEMORY_H_
 
@@ -13,36 +13,37 @@
 
 namespace tandem {
 
-// Cache rows of a page: one block of attention, so that no kernel sees where a page ends
-// (docs/adr/0010-pages-and-prefix-cache.md).
+// Number of cache rows in a page. A page is one block of attention, so that no kernel has to know
+// where a page ends (docs/adr/0010-pages-and-prefix-cache.md).
 inline constexpr size_t kPageRows = kKeyBlock;
 
-// Pages [0, num_pages) of one size. Not thread-safe.
+// Holds the pages [0, num_pages), which have one size. Not thread-safe.
 class KvMemory {
  public:
   virtual ~KvMemory() = default;
 
   virtual size_t num_pages() const = 0;
   virtual uint64_t page_bytes() const = 0;
-  // Page `index` where the processor can reach it; null where it cannot.
+  // Returns the address of page `index` on the host, or null if the processor cannot reach the
+  // page.
   virtual float* HostPage(size_t index) const = 0;
-  // Copies all rows. An error is the device's.
+  // Copies all rows of a page. All errors come from the device.
   virtual absl::Status Copy(size_t from, size_t to) = 0;
-  // In debug builds, overwrites the rows [begin, end) with NaN, so that whoever reads a row that was
-  // given back shows it.
+  // Overwrites the rows [begin, end) with NaN in debug builds, so that a read of a row that was
+  // given back shows in the results.
   virtual void Spoil(size_t index, size_t begin, size_t end) = 0;
 };
 
-// F32, laid out as KvLayer says. The address space is reserved as a whole; a page of it is touched
-// when it is first used.
+// Pages of F32 values on the host, with the layout of KvLayer. The address space is reserved as a
+// whole. A page is touched when it is first used.
 class HostKvMemory final : public KvMemory {
  public:
   static uint64_t PageBytes(const ModelDescription& model);
-  // What `rows` rows of one sequence take, in whole pages.
+  // Returns the bytes of the whole pages that `rows` rows of one sequence take.
   static uint64_t Bytes(const ModelDescription& model, size_t rows);
 
-  // As many pages as fit into `bytes`. INVALID_ARGUMENT when that is none, RESOURCE_EXHAUSTED when
-  // the address space has no room.
+  // Reserves all pages that fit into `bytes`. INVALID_ARGUMENT: not one page fits.
+  // RESOURCE_EXHAUSTED: the address space has no room.
   static absl::StatusOr<std::unique_ptr<HostKvMemory>> Create(const ModelDescription& model,
                                                               uint64_t bytes);
   ~HostKvMemory() override;
@@ -58,7 +59,7 @@ class HostKvMemory final : public KvMemory {
  private:
   HostKvMemory(const ModelDescription& model, float* data, uint64_t reserved_bytes);
 
-  // Of a page; Spoil alone looks at the first three.
+  // The sizes of a page. Only Spoil reads the first three.
   [[maybe_unused]] size_t num_layers_;
   [[maybe_unused]] size_t num_kv_heads_;
   [[maybe_unused]] size_t head_size_;
@@ -67,7 +68,7 @@ class HostKvMemory final : public KvMemory {
   uint64_t reserved_bytes_;
 };
 
-// A pool of `bytes` holds not one page. INVALID_ARGUMENT, for the operator.
+// Returns INVALID_ARGUMENT for the operator: a pool of `bytes` does not hold one page.
 absl::Status HoldsNoPage(uint64_t bytes, uint64_t page_bytes);
 
 }  // namespace tandem

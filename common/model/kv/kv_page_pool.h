@@ -1,4 +1,4 @@
-// The pages of all KV caches of a model, leased out one by one.
+// The pages of all KV caches of a model. They are leased one by one.
 #ifndef TANDEM_COMMON_MODEL_KV_KV_PAGE_POOL_H_
 #define TANDEM_COMMON_MODEL_KV_KV_PAGE_POOL_H_
 
@@ -20,12 +20,12 @@
 
 namespace tandem {
 
-// Stands for the rows of a page and all rows before them, see services/worker/slots/page_key.h.
+// Stands for the rows of a page and all rows before them (services/worker/slots/page_key.h).
 using KvPageKey = std::array<uint8_t, 32>;
 
 class KvPagePool;
 
-// A lease of one page, given back when it goes.
+// A lease of one page. The destructor gives the lease back.
 class KvPage {
  public:
   KvPage() = default;
@@ -39,14 +39,15 @@ class KvPage {
   ~KvPage();
 
   explicit operator bool() const { return pool_ != nullptr; }
-  // Which of the memory's pages it is.
+  // Returns the index of the page in the memory.
   size_t index() const { return index_; }
-  // [layers, KV heads, keys and values of a block] f32, see KvLayer; null where the memory is not
-  // the host's.
+  // Returns [layers, KV heads, keys and values of a block] f32 (see KvLayer), or null if the memory
+  // does not belong to the host.
   float* data() const;
-  // Somebody else has leased it too.
+  // Returns whether the page has another lease.
   bool is_shared() const;
-  // Neither shared nor published: nobody counts on what it holds.
+  // Returns whether the page is neither shared nor published, so that nobody relies on its
+  // contents.
   bool is_writable() const;
 
  private:
@@ -57,16 +58,16 @@ class KvPage {
   size_t index_ = 0;
 };
 
-// A page of the memory is first taken only when none that was taken before is free.
+// Leases the pages of a memory. A page that was never taken is used only if no other page is free.
 //
-// The prefix cache is part of it: a page can be published under a key. Its next holder finds it by
-// that key, as long as the page is leased, and afterwards until its memory is needed: the pages
-// whose last lease ended longest ago are forgotten first.
+// The prefix cache is part of the pool. A page can be published under a key, and later holders find
+// the page by this key. They find it while the page is leased, and afterwards until its memory is
+// needed. The pages whose last lease ended longest ago are forgotten first.
 //
 // Invariant: every page is leased (once or more) or free. Not thread-safe.
 class KvPagePool {
  public:
-  // In memory of the host; errors are those of HostKvMemory.
+  // Creates a pool in memory of the host. The errors are those of HostKvMemory.
   static absl::StatusOr<std::unique_ptr<KvPagePool>> Create(const ModelDescription& model,
                                                             uint64_t bytes);
   KvPagePool(const ModelDescription& model, std::unique_ptr<KvMemory> memory);
@@ -75,31 +76,34 @@ class KvPagePool {
   KvPagePool(const KvPagePool&) = delete;
   KvPagePool& operator=(const KvPagePool&) = delete;
 
-  // A page of one's own; what it holds is undefined (NaN in debug builds). None when none is free.
+  // Leases a page that nobody else holds. Its contents are undefined (NaN in debug builds). Returns
+  // an empty lease if no page is free.
   KvPage Take();
-  // One more lease of the page that was published under `key`; none when there is none.
+  // Leases the page that was published under `key` once more. Returns an empty lease if there is no
+  // such page.
   KvPage Find(const KvPageKey& key);
-  // PRECOND: leased, and not written from now on until Unpublish. Does nothing when it is published
-  // already, or another page under this key.
+  // Publishes the page under `key`. Does nothing if the page is published already, or if another
+  // page is published under this key. PRECOND: the page is leased, and nobody writes to it until
+  // Unpublish.
   void Publish(const KvPage& page, const KvPageKey& key);
-  // The only holder is about to write it.
+  // Ends the publication of a page, because its only holder is about to write to it.
   void Unpublish(const KvPage& page);
 
   size_t num_pages() const { return num_pages_; }
   KvMemory& memory() const { return *memory_; }
-  // Those that Take can give: published ones among them.
+  // Returns the number of pages that Take can lease. They include published pages without a lease.
   size_t num_free() const { return num_pages_ - num_leased_; }
   size_t num_published() const { return published_.size(); }
-  // Of the free ones, those that are published.
+  // Returns the number of free pages that are published.
   size_t num_cached() const { return unused_.size(); }
   uint64_t page_bytes() const { return memory_->page_bytes(); }
 
-  // The layer of a sequence that lies on `pages`, in memory of the host.
+  // Returns a layer of the sequence that lies on `pages`, which are in memory of the host.
   KvLayer Layer(float* const* pages, size_t layer) const;
   // Copies all rows. Debug builds then overwrite the rows [first_row, kPageRows) of `to` with NaN.
-  // An error is the memory's.
+  // All errors come from the memory.
   absl::Status Copy(const KvPage& from, const KvPage& to, size_t first_row) const;
-  // As KvMemory's.
+  // Calls KvMemory::Spoil.
   void Spoil(const KvPage& page, size_t begin, size_t end) const {
     memory_->Spoil(page.index_, begin, end);
   }
@@ -111,9 +115,9 @@ class KvPagePool {
     uint32_t num_leases = 0;
     bool is_published = false;
     KvPageKey key;
-    std::list<size_t>::iterator place;  // in unused_, when published and not leased
+    std::list<size_t>::iterator place;  // place in unused_ if the page is published and not leased
   };
-  // A key is a digest: any part of it is a hash.
+  // A key is a digest, so any part of it is a hash.
   struct KeyHash {
     size_t operator()(const KvPageKey& key) const {
       size_t hash;
@@ -129,12 +133,12 @@ class KvPagePool {
   std::unique_ptr<KvMemory> memory_;
   size_t num_kv_heads_;
   size_t head_size_;
-  size_t layer_floats_;  // of a page in memory of the host
+  size_t layer_floats_;  // floats of a layer on a page in memory of the host
   size_t num_pages_;
   size_t num_leased_ = 0;
-  std::vector<PageBooks> pages_;  // those taken so far; the others were never touched
-  std::vector<size_t> free_;      // of them, neither leased nor published; the last one goes first
-  std::list<size_t> unused_;      // published and not leased; the first one is forgotten first
+  std::vector<PageBooks> pages_;  // pages taken so far; the other pages were never touched
+  std::vector<size_t> free_;      // taken pages without lease and key; the last is leased first
+  std::list<size_t> unused_;      // published pages without lease; the first is forgotten first
   std::unordered_map<KvPageKey, size_t, KeyHash> published_;
 };
 

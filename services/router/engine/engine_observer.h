@@ -23,8 +23,8 @@ struct CommittedRound {
   const std::string* drafter = nullptr;  // name of its model; null: nothing was drafted
 };
 
-// Seconds of a round in which a client's request decoded. With two cohorts, waiting for the verifier
-// is in `total` alone.
+// Seconds of a round in which a client's request decoded. With two cohorts, the time of waiting for
+// the verifier is in `total` alone.
 struct RoundSeconds {
   double draft = 0;     // the drafter computed
   double verify = 0;    // the verifier computed

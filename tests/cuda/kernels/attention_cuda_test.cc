@@ -18,20 +18,21 @@ struct Heads {
   size_t num_heads, num_kv_heads, head_size;
 };
 
-// What one sequence has in its cache and adds in a pass; with `parents`, a tree.
+// The rows that one sequence has in its cache, and the rows that it adds in a pass. With `parents`,
+// the added rows are a tree.
 struct Sequence {
   size_t cached_len;
   size_t rows;
   std::vector<int32_t> parents = {};
 };
 
-constexpr size_t kLayers = 2;  // the kernels get the second
+constexpr size_t kLayers = 2;  // the kernels get the second layer
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class AttentionCudaTest : public testing::DeviceTest {
  protected:
-  // A pass of several sequences, on the device and for the reference. Pages lie anywhere; what
-  // holds no row is NaN.
+  // A pass of several sequences, on the device and for the reference. Pages lie anywhere. Places
+  // that hold no row are NaN.
   class Pass {
    public:
     Pass(AttentionCudaTest* test, Heads heads, DType dtype, std::vector<Sequence> sequences,
@@ -67,12 +68,12 @@ class AttentionCudaTest : public testing::DeviceTest {
       kv.layer_offset = page_floats / kLayers;
       kv.num_kv_heads = heads_.num_kv_heads;
       kv.head_size = heads_.head_size;
-      // All bits set is NaN in every type.
+      // A value with all bits set is NaN in every type.
       kv.pool =
           test_.Upload(std::vector<uint8_t>(tables.size() * page_floats * SizeOf(dtype_), 0xFF));
       const int32_t* const page_tables = test_.Upload(tables);
 
-      // The cached rows, stored as another pass.
+      // Another pass stores the cached rows.
       std::vector<float> old_keys, old_values, keys, values;
       std::vector<int32_t> old_of, old_at, of, at, cached_lens, path_lens, paths;
       std::vector<int32_t> tiles = {0};
@@ -109,7 +110,7 @@ class AttentionCudaTest : public testing::DeviceTest {
           if (ends) tiles.push_back(static_cast<int32_t>(of.size()));
         }
       }
-      if (trees) {  // every tile is one row then
+      if (trees) {  // every tile has one row
         tiles.resize(num_rows_ + 1);
         std::iota(tiles.begin(), tiles.end(), 0);
       }
@@ -195,7 +196,7 @@ class AttentionCudaTest : public testing::DeviceTest {
       return out;
     }
 
-    // Row `row` of sequence `s` in a pass of its own, after the rows before it: decoded one by one.
+    // Returns a pass that has only row `row` of sequence `s`, after the rows before it.
     Pass Alone(size_t s, size_t row) const {
       Pass one(&test_, heads_, dtype_, {{sequences_[s].cached_len + row, 1}}, 1);
       const size_t length = sequences_[s].cached_len + row + 1;
@@ -208,7 +209,7 @@ class AttentionCudaTest : public testing::DeviceTest {
       return one;
     }
 
-    // The same tokens with sequence `s` told as a tree.
+    // Returns a pass with the same tokens in which sequence `s` is a tree.
     Pass WithParents(size_t s, std::vector<int32_t> parents) const {
       Pass other = *this;
       other.sequences_[s].parents = std::move(parents);
@@ -216,7 +217,7 @@ class AttentionCudaTest : public testing::DeviceTest {
     }
 
    private:
-    // Random values that every type has.
+    // Returns random values that every type can hold.
     std::vector<float> Representable(size_t count) {
       std::vector<float> values = test_.Uniform(count);
       for (float& value : values) value = std::round(value * 64) / 64;
@@ -294,7 +295,7 @@ TEST_F(AttentionCudaTest, ATreeThatIsAChainHasTheBitsOfTheChain) {
 }
 
 TEST_F(AttentionCudaTest, CacheRowsAreRoundedToTheNearestTiesToEven) {
-  // 1 + 2^-8 lies halfway between two BF16 numbers, 1 + 3 * 2^-8 too; infinity must not become NaN.
+  // 1 + 2^-8 and 1 + 3 * 2^-8 lie halfway between two BF16 numbers. Infinity must not become NaN.
   const std::vector<float> given = {
       1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1p-8f + 0x1p-20f, -1.5f, 3.3895e38f, 0x1p-130f, 0.0f,
       -0.0f};

@@ -1,4 +1,5 @@
-// Rows of logits in device memory, and requests' parameters as the kernels of sampling take them.
+// Rows of logits in device memory, and the parameters of requests in the form that the sampling
+// kernels take.
 #ifndef TANDEM_TESTS_CUDA_KERNELS_DEVICE_ROWS_H_
 #define TANDEM_TESTS_CUDA_KERNELS_DEVICE_ROWS_H_
 
@@ -15,7 +16,7 @@ class DeviceRowsTest : public DeviceTest {
  protected:
   using Rows = std::vector<std::vector<float>>;
 
-  // Rows of the same length, `kGap` floats after each that no kernel may touch.
+  // Rows have the same length. After each row are `kGap` floats that no kernel may touch.
   static constexpr size_t kGap = 3;
   static constexpr float kUntouched = 7.0f;
 
@@ -48,7 +49,7 @@ class DeviceRowsTest : public DeviceTest {
     return params.reproducible ? RowDraw::kCoupled : RowDraw::kPlain;
   }
 
-  //   counts   of a TokenCounts, as CountsOf uploads them
+  //   counts   token counts that CountsOf returned
   //   earlier  [num_earlier]  in device memory
   RowAdjustment AdjustmentOf(const SamplingParams& params, int32_t num_output_tokens,
                              const uint32_t* counts, const int32_t* earlier, int32_t num_earlier) {
@@ -77,7 +78,7 @@ class DeviceRowsTest : public DeviceTest {
     return row;
   }
 
-  // In device memory, counted there.
+  // Counts tokens on the device. Returns the counts in device memory.
   uint32_t* CountsOf(const std::vector<int32_t>& prompt, const std::vector<int32_t>& output,
                      size_t vocabulary_size) {
     uint32_t* const counts = Upload(std::vector<uint32_t>(vocabulary_size));

@@ -1,5 +1,5 @@
-// What owns device memory, streams and events; every call of the runtime made to fail in turn. Over
-// the shim only.
+// Tests of the owners of device memory, streams and events. Every runtime call is made to fail in
+// turn. They run only over the shim.
 #include "tests/cuda/kernels/device_test.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ class RuntimeTest : public ::testing::Test {
   }
 };
 
-TEST_F(RuntimeTest, AnArenaIsCutIntoAlignedPiecesAndSaysWhatDidNotFit) {
+TEST_F(RuntimeTest, AnArenaIsCutIntoAlignedPiecesAndNamesAPieceThatDoesNotFit) {
   absl::StatusOr<DeviceArena> arena = DeviceArena::Create(1000);
   ASSERT_TRUE(arena.ok());
   const absl::StatusOr<float*> one = arena->Take<float>(3, "a");
@@ -37,18 +37,18 @@ TEST_F(RuntimeTest, AnArenaIsCutIntoAlignedPiecesAndSaysWhatDidNotFit) {
   const absl::StatusOr<float*> three = arena->Take<float>(60, "KV pages");
   EXPECT_EQ(three.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(three.status().message()),
-              HasSubstr("KV pages takes 60 x 4 bytes, of 1000 are 232 left"));
+              HasSubstr("KV pages takes 60 x 4 bytes, and 232 of 1000 are left"));
   EXPECT_FALSE(arena->Take<double>(SIZE_MAX / 4, "too many to count").ok());
 }
 
-TEST_F(RuntimeTest, AnArenaOfMoreThanTheDeviceHasIsRefusedInNumbers) {
+TEST_F(RuntimeTest, AnArenaLargerThanTheDeviceIsRefusedWithTheSizes) {
   const absl::StatusOr<DeviceArena> arena = DeviceArena::Create(size_t{5} << 30);
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(arena.status().message()),
-              HasSubstr("5368709120 bytes are wanted, 1073741824 of 1073741824 are free"));
+              HasSubstr("5368709120 bytes are wanted, and 1073741824 of 1073741824 are free"));
 }
 
-TEST_F(RuntimeTest, WithoutAGpuItSaysWhy) {
+TEST_F(RuntimeTest, WithoutAGpuTheErrorSaysWhy) {
   simt::SetDeviceCount(0);
   const absl::StatusOr<DeviceInfo> none = UseDevice(0);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -78,13 +78,13 @@ TEST_F(RuntimeTest, ADeviceIsLostWhenEveryCallFailsAndNotWhenOneDoes) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-// What a worker does at start and in a step, in small. Everything it took is given back, whatever
-// fails.
+// Does the work of a worker's start and of one step on a small scale. Everything that it took is
+// given back even after a failure.
 absl::Status Work() {
   if (absl::Status status = UseDevice(0).status(); !status.ok()) return status;
   absl::StatusOr<DeviceArena> arena = DeviceArena::Create(1 << 16);
   if (!arena.ok()) return arena.status();
-  // Before the streams: what is on them may still use it when they end.
+  // The memory is made before the streams, because their work may still use it when they end.
   absl::StatusOr<PinnedMemory> pinned = PinnedMemory::Create(64 * sizeof(float));
   if (!pinned.ok()) return pinned.status();
   std::array<float, 64> elsewhere = {};
@@ -128,7 +128,7 @@ absl::Status Work() {
   return absl::OkStatus();
 }
 
-TEST_F(RuntimeTest, WhicheverCallFailsNothingLeaksAndTheStatusSaysWhich) {
+TEST_F(RuntimeTest, AFailureOfAnyCallLeaksNothingAndTheStatusNamesIt) {
   uint64_t before = simt::NumCalls();
   ASSERT_TRUE(Work().ok());
   const uint64_t num_calls = simt::NumCalls() - before;
@@ -140,16 +140,16 @@ TEST_F(RuntimeTest, WhicheverCallFailsNothingLeaksAndTheStatusSaysWhich) {
       simt::FailCall(call, error);
       const absl::Status status = Work();
       EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
-      if (status.ok()) continue;  // the call gave something back: nobody to tell
+      if (status.ok()) continue;  // the call freed something, and nobody needs its error
       ++num_failed;
       EXPECT_EQ(status.code(), error == cudaErrorMemoryAllocation
                                    ? absl::StatusCode::kResourceExhausted
                                    : absl::StatusCode::kInternal);
       EXPECT_THAT(std::string(status.message()), HasSubstr(cudaGetErrorName(error))) << status;
-      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next launch would be blamed";
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next launch would report the error";
     }
   }
-  EXPECT_GE(num_failed, 2 * (num_calls - 12)) << "all but what gives back";
+  EXPECT_GE(num_failed, 2 * (num_calls - 12)) << "all calls except those that free something";
 }
 
 class GraphTest : public RuntimeTest {
@@ -162,7 +162,7 @@ class GraphTest : public RuntimeTest {
     from_ = *arena_.Take<float>(4, "from");
     to_ = *arena_.Take<float>(4, "to");
   }
-  // What is at `to_`, once all that was enqueued is done.
+  // Returns the value at `to_` after all enqueued work is done.
   float Read() {
     float value = 0;
     EXPECT_TRUE(stream_.Copy(&value, to_, sizeof(value)).ok());
@@ -180,21 +180,21 @@ class GraphTest : public RuntimeTest {
   float* to_ = nullptr;
 };
 
-TEST_F(GraphTest, DoesNothingWhenRecordedAndAllOfItAtEachStart) {
+TEST_F(GraphTest, RecordingDoesNothingAndEachStartDoesAllWork) {
   Write(from_, 1);
   Write(to_, 0);
   const absl::StatusOr<DeviceGraph> graph =
       DeviceGraph::Record(stream_, [&] { return stream_.Copy(to_, from_, kBytes); });
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(Read(), 0);
-  for (const float value : {2.0f, 3.0f}) {  // what is there at the start counts
+  for (const float value : {2.0f, 3.0f}) {  // the value at the start counts
     Write(from_, value);
     ASSERT_TRUE(graph->Start(stream_).ok());
     EXPECT_EQ(Read(), value);
   }
 }
 
-TEST_F(GraphTest, WhatCannotBeRecordedIsAnErrorAndTheStreamGoesOn) {
+TEST_F(GraphTest, WorkThatCannotBeRecordedIsAnErrorAndTheStreamGoesOn) {
   const absl::StatusOr<DeviceGraph> waits =
       DeviceGraph::Record(stream_, [&] { return stream_.Wait(); });
   EXPECT_EQ(waits.status().code(), absl::StatusCode::kInternal);

@@ -1,5 +1,5 @@
-// For tests of device code: they run on a GPU (`ctest -L gpu`) and, everywhere, over the shim of
-// tests/simt.
+// The fixture for tests of device code. They run on a GPU (`ctest -L gpu`), and everywhere over the
+// shim of tests/simt.
 #ifndef TANDEM_TESTS_CUDA_KERNELS_DEVICE_TEST_H_
 #define TANDEM_TESTS_CUDA_KERNELS_DEVICE_TEST_H_
 
@@ -33,7 +33,7 @@ class DeviceTest : public ::testing::Test {
 
   CudaStream stream() const { return stream_.get(); }
 
-  // Device memory with these values; null where `values` is empty.
+  // Returns device memory with these values, or null if `values` is empty.
   template <typename T>
   T* Upload(const std::vector<T>& values) {
     if (values.empty()) return nullptr;
@@ -44,7 +44,7 @@ class DeviceTest : public ::testing::Test {
     return *memory;
   }
 
-  // Once all that was enqueued is done.
+  // Reads after all enqueued work is done.
   template <typename T>
   std::vector<T> Download(const T* memory, size_t count) {
     std::vector<T> values(count);

@@ -1,4 +1,4 @@
-// The transforms of the context and the draws on a device, against those of the CPU.
+// Compares the transforms of the context and the draws on a device with those of the CPU.
 #include <cmath>
 #include <limits>
 
@@ -29,13 +29,13 @@ class DrawCudaTest : public testing::DeviceRowsTest {
 };
 
 TEST_F(DrawCudaTest, AdjustsLogitsToTheBitsOfTheCpu) {
-  const size_t size = 9000;  // more than two stretches, the last one short
+  const size_t size = 9000;  // more than two stretches; the last stretch is short
   SamplingParams plain;
-  SamplingParams penalised;
-  penalised.repetition_penalty = 1.3f;
-  penalised.presence_penalty = 0.7f;
-  penalised.frequency_penalty = -0.4f;
-  SamplingParams everything = penalised;
+  SamplingParams penalized;
+  penalized.repetition_penalty = 1.3f;
+  penalized.presence_penalty = 0.7f;
+  penalized.frequency_penalty = -0.4f;
+  SamplingParams everything = penalized;
   everything.logit_bias = {{0, 4.5f}, {8999, -100.0f}, {4096, 3e38f}, {77, 0.25f}};
   everything.min_tokens = 5;
   everything.held_back_token_ids = {2, 8191, 2, 4096};
@@ -50,7 +50,7 @@ TEST_F(DrawCudaTest, AdjustsLogitsToTheBitsOfTheCpu) {
   Rows rows;
   std::vector<RowAdjustment> adjustments;
   Rows want;
-  for (const SamplingParams& params : {plain, penalised, everything, huge}) {
+  for (const SamplingParams& params : {plain, penalized, everything, huge}) {
     for (int32_t num_earlier = 0; num_earlier <= 3; ++num_earlier) {
       rows.push_back(Uniform(size, -9, 9));
       const int32_t num_output = 5 - 3 + num_earlier;
@@ -122,8 +122,8 @@ TEST_F(DrawCudaTest, DrawsTheTokensThatTheCpuDraws) {
   }
 }
 
-TEST_F(DrawCudaTest, RowsWithoutAnyWeightGiveTheirLargestAndWhatIsCutIsNeverDrawn) {
-  // As floats, all probabilities of the first row are 0; coupled scores are still told apart.
+TEST_F(DrawCudaTest, RowsWithoutWeightGiveTheirLargestAndCutTokensAreNeverDrawn) {
+  // As floats, all probabilities of the first row are 0. Coupled scores still differ.
   std::vector<float> tiny(40, kMinusInfinity);
   tiny[7] = -2000.0f;
   tiny[9] = -1000.0f;
@@ -144,8 +144,9 @@ TEST_F(DrawCudaTest, RowsWithoutAnyWeightGiveTheirLargestAndWhatIsCutIsNeverDraw
   EXPECT_EQ(DrawAll({single}, {{RowDraw::kPlain, {}}}, {1}), std::vector<int32_t>{-1});
 }
 
-TEST_F(DrawCudaTest, TheLawOfPlainDrawsIsTheRow) {
-  // 1,500 draws of a row of 5: chi-squared with 4 degrees of freedom, 1e-6 at 33.4.
+TEST_F(DrawCudaTest, PlainDrawsFollowTheRow) {
+  // 1,500 draws of a row of 5 give chi-squared with 4 degrees of freedom, whose tail is 1e-6 at
+  // 33.4.
   const std::vector<double> probs = {0.05, 0.5, 0.0, 0.15, 0.3};
   std::vector<float> log_probs;
   for (const double p : probs) log_probs.push_back(static_cast<float>(std::log(p)));
@@ -168,7 +169,7 @@ TEST_F(DrawCudaTest, TheLawOfPlainDrawsIsTheRow) {
     return sum;
   };
   EXPECT_LT(chi_squared(1), 33.4);
-  EXPECT_GT(chi_squared(0), 500) << "one key for all draws is seen";
+  EXPECT_GT(chi_squared(0), 500) << "the test detects one key for all draws";
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The small kernels of a layer on a device: normalization, position embedding, gate, embedding.
+// Tests the small kernels of a layer on a device: normalization, position embedding, gate,
+// embedding.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -158,7 +159,7 @@ TEST_F(LayerCudaTest, SwiGluEqualsTheReferenceToRounding) {
 }
 
 TEST_F(LayerCudaTest, EmbeddingIsExactForEveryBitPattern) {
-  // All 65,536 patterns of two bytes, but for NaN, which only has to stay NaN.
+  // The table has all 65,536 patterns of two bytes. A NaN only has to stay NaN.
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     std::vector<uint16_t> table(65536);
     std::iota(table.begin(), table.end(), uint16_t{0});

@@ -1,4 +1,4 @@
-// Argmax and the transforms on a device, against those of the CPU.
+// Compares argmax and the transforms on a device with those of the CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class LogProbsCudaTest : public testing::DeviceRowsTest {
   }
 };
 
-TEST_F(LogProbsCudaTest, CutsAndNormalisesAsTheCpuDoes) {
+TEST_F(LogProbsCudaTest, CutsAndNormalizesLikeTheCpu) {
   const std::vector<RowSampling> params = {
       {},
       {0.7f},
@@ -108,7 +108,7 @@ TEST_F(LogProbsCudaTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(Run({rows[i]}, {params[i]})[0], together[i]);
 }
 
-TEST_F(LogProbsCudaTest, ArgmaxIsTheLowestOfTheLargestAndNoneWhereSomethingIsNotFinite) {
+TEST_F(LogProbsCudaTest, ArgmaxIsTheLowestOfTheLargestAndNoneIfSomethingIsNotFinite) {
   const size_t size = 1300;
   std::vector<std::vector<float>> rows(5, Uniform(size));
   rows[0][700] = rows[0][1299] = 3;

@@ -16,7 +16,7 @@ namespace {
 
 class MatMulCudaTest : public testing::DeviceTest {
  protected:
-  // Random weights of any type, as bytes.
+  // Returns the bytes of random weights of any type.
   std::vector<uint8_t> Weights(DType dtype, size_t count) {
     std::vector<uint8_t> bytes(count * SizeOf(dtype));
     for (size_t i = 0; i < count; ++i) {
@@ -37,7 +37,7 @@ class MatMulCudaTest : public testing::DeviceTest {
     bool adds = false;
   };
 
-  // Computes `rows` rows of the case, from `first` on. Rows of x and out have gaps.
+  // Computes `rows` rows of the case, beginning with `first`. Rows of x and out have gaps.
   std::vector<float> Run(const Case& c, const std::vector<float>& x, const std::vector<uint8_t>& w,
                          const std::vector<float>& bias, const std::vector<float>& before,
                          size_t first, size_t rows) {
@@ -93,7 +93,8 @@ TEST_F(MatMulCudaTest, EqualsTheReferenceToRounding) {
     if (c.with_bias) args.bias = bias.data();
     args.out = want.data();
     MatMulReference(args);
-    // Matrix units cut off where others round: three parts of each sixteen products, one way.
+    // Matrix units truncate where other units round. They do so for three parts of each sixteen
+    // products, always in one direction.
     const double cut_off = c.dtype == DType::kBF16 ? 3 : 1;
     const double tolerance =
         cut_off * 3e-7 * std::sqrt(static_cast<double>(c.in_features)) * 4 + 1e-6;
@@ -106,7 +107,7 @@ TEST_F(MatMulCudaTest, EqualsTheReferenceToRounding) {
 }
 
 TEST_F(MatMulCudaTest, ARowHasTheSameBitsAloneAndAmongOthers) {
-  // As few and as many features as make the kernel split its work in either way.
+  // The numbers of features make the kernel split its work in each of its ways.
   for (const Case& c : {Case{DType::kBF16, 70, 520, 40}, Case{DType::kBF16, 34, 72, 4100},
                         Case{DType::kF16, 11, 520, 40}, Case{DType::kF32, 3, 264, 4100}}) {
     const std::vector<float> x = Uniform(c.rows * (c.in_features + 4));
@@ -125,13 +126,13 @@ TEST_F(MatMulCudaTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   }
 }
 
-// x in three parts is x, also where parts of it are as small or as large as can be.
+// The three parts of x add up to x, even for the smallest and the largest parts.
 TEST_F(MatMulCudaTest, Bf16WeightsLoseNothingOfX) {
   for (const size_t rows : {1, 40}) {
     const Case c{DType::kBF16, rows, 64, 3};
     std::vector<float> x(c.rows * (c.in_features + 4));
     std::vector<uint8_t> w(c.in_features * c.out_features * 2);
-    // One product in a row: what comes out is the very x.
+    // Each row has one product, so the result is x itself.
     const float values[] = {1.0f + 0x1p-23f, -3.14159274f, 0x1.fffffep+100f, 0x1.234566p-90f, 0.0f};
     for (size_t row = 0; row < rows; ++row) {
       x[row * (c.in_features + 4) + (7 * row + 5) % 64] = values[row % 5];
@@ -150,7 +151,7 @@ TEST_F(MatMulCudaTest, Bf16WeightsLoseNothingOfX) {
   }
 }
 
-TEST_F(MatMulCudaTest, WhatIsNotFiniteStaysInItsRow) {
+TEST_F(MatMulCudaTest, ValuesThatAreNotFiniteStayInTheirRow) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -INFINITY, std::bit_cast<float>(0x7F800001u)}) {
     for (const size_t rows : {8, 40}) {
@@ -175,7 +176,7 @@ TEST_F(MatMulCudaTest, WhatIsNotFiniteStaysInItsRow) {
   }
 }
 
-TEST_F(MatMulCudaTest, RefusesWhatItsVectorLoadsCannotRead) {
+TEST_F(MatMulCudaTest, RefusesInputsThatItsVectorLoadsCannotRead) {
   MatMulArgs args = Args({DType::kBF16, 1, 12, 4});
   args.x = Upload(Uniform(16));
   args.w = Upload(Weights(DType::kBF16, 48));

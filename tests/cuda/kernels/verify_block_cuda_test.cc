@@ -1,5 +1,5 @@
-// Accept/reject on a device, from raw logits to verdicts and reports, against VerifyBlock of the
-// CPU.
+// Compares accept/reject on a device, from raw logits to verdicts and reports, with VerifyBlock of
+// the CPU.
 #include "kernels/sampling/verify_block.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ struct Block {
   std::vector<int32_t> output;
   std::vector<int32_t> drafts;
   std::vector<std::vector<float>> logits;      // K + 1 rows
-  std::vector<std::vector<float>> draft_rows;  // K log-probabilities, or none: one-hot
+  std::vector<std::vector<float>> draft_rows;  // K rows of log-probabilities, or none for one-hot
   uint64_t position = 0;
 };
 
@@ -29,7 +29,7 @@ class VerifyBlockCudaTest : public testing::DeviceRowsTest {
     std::vector<DeviceReport> reports;  // reports of all rows
   };
 
-  // What a drafter whose logits are the target's and some noise would have drawn.
+  // Returns a block of a drafter whose logits are the target's logits plus noise.
   Block RandomBlock(const SamplingParams& params, size_t num_drafts, size_t size, bool one_hot) {
     Block block;
     block.params = params;
@@ -229,7 +229,7 @@ class VerifyBlockCudaTest : public testing::DeviceRowsTest {
   }
 };
 
-TEST_F(VerifyBlockCudaTest, KeepsAndDrawsWhatTheCpuDoes) {
+TEST_F(VerifyBlockCudaTest, KeepsAndDrawsTheTokensOfTheCpu) {
   std::vector<Block> blocks;
   for (int repeat = 0; repeat < 12; ++repeat) {
     for (const SamplingParams& params : Modes()) {
@@ -240,7 +240,7 @@ TEST_F(VerifyBlockCudaTest, KeepsAndDrawsWhatTheCpuDoes) {
   }
   ExpectSame(blocks);
 
-  // Every kind of end was there.
+  // Every kind of end occurred.
   size_t rejected = 0;
   size_t all_kept = 0;
   for (const Block& block : blocks) {
@@ -252,7 +252,7 @@ TEST_F(VerifyBlockCudaTest, KeepsAndDrawsWhatTheCpuDoes) {
   EXPECT_GT(all_kept, 30u);
 }
 
-TEST_F(VerifyBlockCudaTest, RowsThatAreNotFiniteMatterWhereTheyAreUsedAlone) {
+TEST_F(VerifyBlockCudaTest, RowsThatAreNotFiniteMatterOnlyIfTheyAreUsed) {
   for (const SamplingParams& params : Modes()) {
     std::vector<Block> blocks;
     for (size_t bad = 0; bad < 5; ++bad) {
@@ -263,7 +263,7 @@ TEST_F(VerifyBlockCudaTest, RowsThatAreNotFiniteMatterWhereTheyAreUsedAlone) {
   }
 }
 
-TEST_F(VerifyBlockCudaTest, DraftRowsThatAreNoDistributionDropTheBlock) {
+TEST_F(VerifyBlockCudaTest, DraftRowsThatAreNotDistributionsDropTheBlock) {
   SamplingParams params;
   std::vector<Block> blocks;
   std::vector<Block> plainly;
@@ -300,7 +300,7 @@ TEST_F(VerifyBlockCudaTest, DraftRowsThatAreNoDistributionDropTheBlock) {
   }
 }
 
-TEST_F(VerifyBlockCudaTest, ABlockAloneHasTheVerdictItHasAmongOthers) {
+TEST_F(VerifyBlockCudaTest, ABlockHasTheSameVerdictAloneAndAmongOthers) {
   std::vector<Block> blocks;
   for (const SamplingParams& params : Modes()) blocks.push_back(RandomBlock(params, 3, 700, false));
   const Outcome together = Run(blocks);

@@ -1,6 +1,7 @@
-// config.json and generation_config.json, as a worker and as the router reads them.
+// Reads config.json and generation_config.json like a worker and like the router.
 //
-// Input: config.json (a chunk), then generation_config.json; where nothing is left there is none.
+// The input is config.json (a chunk), and then generation_config.json. If nothing is left, there is
+// no generation_config.json.
 #include "common/model/language_model.h"
 #include "common/model/model_description.h"
 #include "services/router/server/target_folder.h"
@@ -12,7 +13,7 @@
 namespace tandem::fuzz {
 namespace {
 
-// With weights and a tokenizer, so that a configuration that fits them makes a model.
+// The folder has weights and a tokenizer, so that a configuration that fits them makes a model.
 struct ModelFolder : InputFolder {
   ModelFolder() {
     testing::WriteRandomModel(path(), {.vocabulary_size = 8,

@@ -1,7 +1,8 @@
-// Generate requests: checked, then served by toy workers to their end.
+// Checks Generate requests, and lets toy workers serve them to their end.
 //
-// Input: requests, each a byte and a GenerateRequest (a chunk). The byte says how many messages of the
-// workers pass before the next request comes; 255 cancels the one before, too.
+// The input is a list of requests: for each, a byte and a GenerateRequest (a chunk). The byte is
+// the number of the workers' messages before the next request. 255 also cancels the previous
+// request.
 #include "common/tokenizer/text/unicode.h"
 #include "services/router/request/request_validator.h"
 #include "tests/fuzz/fuzz_input.h"

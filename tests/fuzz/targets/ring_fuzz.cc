@@ -1,6 +1,7 @@
-// The log-prob ring, with the other end lying: shared memory of any content, pieces of any shape.
+// Tests the log-prob ring with a lying peer: shared memory with any contents, and pieces of any
+// shape.
 //
-// Input: a byte that chooses the case, then its operations.
+// The input is a byte that chooses the case, and then the operations of the case.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ class Mapping {
   std::byte* data_;
 };
 
-// Small numbers mostly: an entry, a sequence or an epoch that is right more often than not.
+// Reads mostly small numbers, so that the entry, the sequence and the epoch are often right.
 RingRef ReadRef(FuzzInput& input) {
   const uint8_t shape = input.Byte();
   return {.ring_epoch = (shape & 0x80) != 0 ? input.Short() : kEpoch,
@@ -66,7 +67,7 @@ void AcquireBlocks(LogProbRing& ring, FuzzInput& input) {
     const auto block = ring.Acquire(ref, rows);
     if (!block.ok()) continue;
     Check(ref.entry < kGeometry.entries && rows >= 1 && rows <= kGeometry.rows_per_entry,
-          "a block that is handed out is one of the ring's");
+          "a returned block belongs to the ring");
     const int32_t token_id = input.Byte() % 6 - 1;
     for (uint32_t row = 0; row < rows; ++row) {
       CheckRow(block->rows() + row * kGeometry.vocabulary_size, token_id);
@@ -74,7 +75,7 @@ void AcquireBlocks(LogProbRing& ring, FuzzInput& input) {
   }
 }
 
-// A drafter that writes what it likes.
+// The drafter writes arbitrary bytes.
 void ReadFromShared(FuzzInput& input) {
   const auto ring = *LogProbRing::Create(kGeometry, kEpoch, /*shared=*/true);
   const Mapping drafter(ring->fd());
@@ -97,7 +98,7 @@ void ReadFromPieces(FuzzInput& input) {
   AcquireBlocks(*ring, input);
 }
 
-// A verifier whose memory holds what it likes.
+// The verifier's memory holds arbitrary bytes.
 void WriteToShared(FuzzInput& input) {
   const auto ring = *LogProbRing::Create(kGeometry, kEpoch, /*shared=*/true);
   const Mapping verifier(ring->fd());

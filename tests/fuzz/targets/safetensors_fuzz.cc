@@ -1,6 +1,7 @@
-// Weight files: headers, offsets, the index of shards, and what a model takes from them.
+// Reads weight files: headers, offsets, the index of shards, and the tensors that a model takes.
 //
-// Input: a byte; odd: the index (a chunk), then the shard "a.safetensors"; even: model.safetensors.
+// The input begins with a byte. If it is odd, the index (a chunk) and the shard "a.safetensors"
+// follow. If it is even, model.safetensors follows.
 #include "absl/status/statusor.h"
 #include "common/model/checkpoint/checkpoint.h"
 #include "common/model/checkpoint/safetensors.h"
@@ -12,7 +13,7 @@
 namespace tandem::fuzz {
 namespace {
 
-// The least model there is, so that a small file can hold all of it.
+// Returns the smallest possible model, so that a small file can hold all of it.
 ModelDescription TinyConfig() {
   ModelDescription config;
   config.vocabulary_size = 3;

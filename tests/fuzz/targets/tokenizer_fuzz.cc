@@ -1,6 +1,7 @@
-// tokenizer.json, and what the tokenizer that it describes makes of a text and of ids.
+// Reads tokenizer.json, encodes a text, and decodes ids.
 //
-// Input: tokenizer.json up to the first zero byte, then a text; where there is none, the file's end.
+// The input is tokenizer.json up to the first zero byte, and then a text. If there is no zero byte,
+// the text is the end of the file.
 #include <vector>
 
 #include "common/tokenizer/text/unicode.h"
@@ -47,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     fuzz::CheckDecoding(**tokenizer, *ids);
   }
-  // Ids that nothing was encoded to, some of which do not exist.
+  // These ids did not come from the encoder, and some of them do not exist.
   std::vector<int32_t> others;
   for (const char c : text.substr(0, kMaxTextBytes)) {
     const auto byte = static_cast<uint8_t>(c);

@@ -8,7 +8,7 @@
 namespace tandem::fuzz {
 namespace {
 
-// `rows` rows that give each token the same probability: what the ring's checks let through.
+// Returns `rows` rows that give each token the same probability. The ring's checks accept them.
 std::string UniformRows(size_t rows) {
   const std::vector<float> values(rows * kVocabularySize,
                                   -std::log(static_cast<float>(kVocabularySize)));
@@ -106,7 +106,7 @@ class VerifierFuzzer {
       std::vector<int32_t> fed(item.token_ids().begin(), item.token_ids().end());
       if (is_new && result.state().code() == v1::WORKER_CODE_OK) {
         Check(result.num_accepted() <= static_cast<uint32_t>(item.draft_token_ids_size()),
-              "no more is accepted than was drafted");
+              "only drafted tokens are accepted");
         Check(!item.sample() || (result.next_token_id() >= 0 &&
                                  static_cast<uint32_t>(result.next_token_id()) < kVocabularySize),
               "the next token is of the vocabulary");

@@ -1,8 +1,8 @@
-// What workers say to the router: toy workers' replies, spoilt on the way. The engine may give a worker
+// Sends workers' replies to the router that are spoiled on the way. The engine may give a worker
 // up, but every call must end, and only token ids of the vocabulary may reach a client.
 //
-// Input: a byte that says which requests there are, then for each reply a byte (see Spoil) and what it
-// needs. When the input is at its end the workers are honest.
+// The input is a byte that chooses the requests, and then for each reply a byte (see Spoil) with
+// its data. After the end of the input, the workers are honest.
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/parse.h"
@@ -11,7 +11,7 @@
 namespace tandem::fuzz {
 namespace {
 
-// Bytes into the first result of a batch, or into its state.
+// Merges bytes into the first result of a batch, or into its state.
 template <typename Batch>
 void MergeIntoResult(Batch* batch, bool into_state, std::string_view bytes) {
   if (batch->results().empty()) return;
@@ -35,7 +35,7 @@ void Spoil(FuzzInput* input, Reply* reply) {
   if (input->empty()) return;
   const uint64_t id = reply->id();
   switch (input->Byte() % 8) {
-    case 0:  // made up, under the right id
+    case 0:  // made up, with the right id
       reply->Clear();
       Merge(input->Chunk(), reply);
       reply->set_id(id);
@@ -72,7 +72,7 @@ struct Driven {
       case 0:  // greedy
         request.stop_strings = {"zz"};
         break;
-      case 1:  // sampled: its blocks go through the ring
+      case 1:  // sampled, so that its blocks go through the ring
         sampling->set_temperature(1);
         sampling->set_logprobs(2);
         request.wants_logprobs = true;
@@ -96,9 +96,9 @@ struct Driven {
   testing::EngineDriver driver;
 };
 
-// False: nothing happens any more, however long one waits.
+// Returns false if nothing happens any more after a long wait.
 bool RunToRest(testing::EngineDriver& driver) {
-  constexpr int kPatience = 400;  // ticks: a hundred seconds or more
+  constexpr int kPatience = 400;  // number of ticks, at least a hundred seconds
   for (int num_ticks = 0; num_ticks < kPatience;) {
     if (driver.gave_up.has_value()) return false;
     if (driver.fleet.idle() && driver.to_verifier.empty() && driver.to_drafter.empty()) {
@@ -126,8 +126,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   driver.Start();
   for (int kind = 0; kind < kNumKinds; ++kind) driven.Request(kind, kinds);
   if (!fuzz::RunToRest(driver)) {
-    // A worker that lost a command, but lives to its heartbeat: somebody has to kill it. Those that
-    // come after are honest.
+    // A worker may have lost a command while its heartbeat is alive. Such a worker must be killed.
+    // The next workers are honest.
     input.Rest();
     for (const Worker worker : {Worker::kVerifier, Worker::kDrafter}) {
       driver.Kill(worker);

@@ -45,7 +45,7 @@ TEST(SampleForAuditTest, ComparesTheTokenWithTheDraftersFavorite) {
   const DrawKey key{.seed = 7, .position = 1};
   EXPECT_NEAR(SampleForAudit(p, q, /*drafted=*/0, 1, key).draft_mode_excess, 0.5, 1e-7);
   EXPECT_NEAR(SampleForAudit(p, q, /*drafted=*/3, 3, key).draft_mode_excess, -0.5, 1e-7);
-  // Without a row the drafter's favourite is what it drafted.
+  // Without a row, the drafted token counts as the drafter's favorite.
   EXPECT_NEAR(SampleForAudit(p, {}, /*drafted=*/0, 0, key).draft_mode_excess, 0.875, 1e-7);
   EXPECT_NEAR(SampleForAudit(p, {}, /*drafted=*/0, 1, key).draft_mode_excess, -0.125, 1e-7);
   EXPECT_EQ(SampleForAudit(p, {}, /*drafted=*/2, 1, key).draft_mode_excess, 0);
@@ -80,8 +80,8 @@ TEST(SampleForAuditTest, AgreesWithTheReferenceOnRowsOfEveryKind) {
   }
 }
 
-TEST(SampleForAuditTest, StaysBelowOneWhereTheSumsRoundUp) {
-  // A row whose float probabilities sum to a little more than 1.
+TEST(SampleForAuditTest, StaysBelowOneEvenIfTheSumsRoundUp) {
+  // The float probabilities of this row sum to a little more than 1.
   std::vector<float> p(3, static_cast<float>(std::log(1.0 / 3)) + 1e-6f);
   p.push_back(-kInfinity);
   for (uint64_t position = 0; position < 10'000; ++position) {

@@ -27,7 +27,7 @@ std::vector<double> ProbsOf(const std::vector<float>& log_probs) {
   return probs;
 }
 
-// Log-probabilities with about `masked` of the tokens cut.
+// Returns log-probabilities in which about the share `masked` of the tokens is cut.
 std::vector<float> RandomLogProbs(size_t size, double masked, std::mt19937_64& random) {
   std::vector<float> row = NormalRow(size, 3.0f, random);
   std::bernoulli_distribution is_masked(masked);
@@ -79,7 +79,7 @@ TEST(CoupledUniformTest, TakesTwoTokensFromEachBlock) {
 }
 
 TEST(DrawCoupledTest, AgreesWithTheReferenceExactly) {
-  // Pruning must not change a single draw: the reference scores every token.
+  // Pruning must not change a single draw. The reference scores every token.
   std::mt19937_64 random(3);
   uint64_t position = 0;
   for (const size_t size : {1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 1000, 4097}) {
@@ -99,7 +99,7 @@ TEST(DrawCoupledTest, AgreesWithTheReferenceExactly) {
   }
 }
 
-TEST(DrawCoupledTest, IgnoresWhoProposes) {
+TEST(DrawCoupledTest, DoesNotDependOnTheProposer) {
   std::mt19937_64 random(4);
   const std::vector<float> row = RandomLogProbs(1000, 0.0, random);
   for (uint64_t position = 0; position < 50; ++position) {
@@ -148,7 +148,7 @@ class DrawDraftTokenTest : public ::testing::Test {
   std::vector<float> log_probs_ = std::vector<float>(100, 1.0f);
 };
 
-TEST_F(DrawDraftTokenTest, LeavesTheRowThatTheTokenWasDrawnFrom) {
+TEST_F(DrawDraftTokenTest, LeavesTheRowFromWhichTheTokenWasDrawn) {
   for (const ParamSet& set : AllParamSets()) {
     const DraftDraw draw = Draw(set.params, log_probs_);
     EXPECT_TRUE(draw.finite);

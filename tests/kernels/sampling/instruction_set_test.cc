@@ -1,5 +1,5 @@
-// Every instruction set that this machine can run gives the reference's results, not only the best
-// one.
+// Every instruction set that this machine can run gives the reference's results, not only the
+// fastest one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ TEST_P(InstructionSetTest, DrawsAgreeWithTheReference) {
   }
 }
 
-TEST_P(InstructionSetTest, SearchesFindWhatIsThere) {
+TEST_P(InstructionSetTest, SearchesFindEveryMatch) {
   for (const size_t size : {1, 5, 16, 31, 100}) {
     for (size_t i = 0; i < size; ++i) {
       std::vector<float> row = NormalRow(size, 1.0f, random_);

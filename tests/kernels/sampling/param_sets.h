@@ -1,4 +1,4 @@
-// Every sampling parameter alone, and all of them together: what the statistical tests go through.
+// The parameter sets of the statistical tests: every sampling parameter alone, and all together.
 #ifndef TANDEM_TESTS_KERNELS_SAMPLING_PARAM_SETS_H_
 #define TANDEM_TESTS_KERNELS_SAMPLING_PARAM_SETS_H_
 
@@ -17,7 +17,7 @@ struct ParamSet {
 };
 inline void PrintTo(const ParamSet& set, std::ostream* out) { *out << set.name; }
 
-// For vocabularies of at least 7 tokens. None is greedy.
+// Returns sets for vocabularies of at least 7 tokens. No set is greedy.
 inline std::vector<ParamSet> AllParamSets() {
   std::vector<ParamSet> sets(1);
   sets[0].name = "Default";

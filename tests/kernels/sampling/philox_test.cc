@@ -13,7 +13,7 @@ namespace {
 
 using Words4 = std::array<uint32_t, 4>;
 
-// Random123's kat_vectors, philox4x32 with 10 rounds.
+// The known answers are Random123's kat_vectors for philox4x32 with 10 rounds.
 TEST(PhiloxTest, GivesTheKnownAnswers) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
             (Words4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -24,8 +24,8 @@ TEST(PhiloxTest, GivesTheKnownAnswers) {
 }
 
 TEST(UniformTest, IsMadeOfTheFirstTwoWords) {
-  // The layout of the counter is part of what a seed means: a change of it changes every seeded
-  // output.
+  // The layout of the counter is part of the meaning of a seed. A change of the layout changes
+  // every seeded output.
   const DrawKey key{
       .seed = 0x299f31d0a4093822, .position = 0x0370734413198a2e, .drafter = 3, .sibling = 5};
   const Words4 words =
@@ -39,7 +39,7 @@ TEST(UniformTest, StaysBelowOneAndFillsItsRangeEvenly) {
   constexpr int kDraws = 1 << 20;
   constexpr int kBins = 1024;
   std::vector<int> upper(kBins);
-  std::vector<int> lower(kBins);  // by the last ten bits
+  std::vector<int> lower(kBins);  // counts by the last ten bits
   for (uint64_t position = 0; position < kDraws; ++position) {
     const double u = Uniform({.seed = 7, .position = position}, DrawPurpose::kAccept);
     ASSERT_GE(u, 0.0);
@@ -51,7 +51,7 @@ TEST(UniformTest, StaysBelowOneAndFillsItsRangeEvenly) {
   for (const std::vector<int>& bins : {upper, lower}) {
     double chi_square = 0;
     for (int count : bins) chi_square += std::pow(count - kDraws / kBins, 2) / (kDraws / kBins);
-    // 1023 degrees of freedom: mean 1023, standard deviation 45.
+    // With 1023 degrees of freedom, the mean is 1023 and the standard deviation is 45.
     EXPECT_NEAR(chi_square, kBins - 1, 6 * 45);
   }
 }

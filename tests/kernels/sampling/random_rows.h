@@ -1,4 +1,4 @@
-// Rows of logits of every kind that tests want.
+// Makes the kinds of logit rows that tests need.
 #ifndef TANDEM_TESTS_KERNELS_SAMPLING_RANDOM_ROWS_H_
 #define TANDEM_TESTS_KERNELS_SAMPLING_RANDOM_ROWS_H_
 

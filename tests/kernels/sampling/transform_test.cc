@@ -23,7 +23,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// The parameter sets of the statistical tests, and harsher ones.
+// Returns the parameter sets of the statistical tests and harsher sets.
 std::vector<ParamSet> HarshParamSets() {
   std::vector<ParamSet> sets = AllParamSets();
   const auto add = [&](std::string name) -> SamplingParams& {
@@ -77,7 +77,7 @@ TEST_P(TransformTest, AgreesWithTheReference) {
           ASSERT_LT(std::exp(static_cast<double>(row[x])), 1e-290)
               << "V " << size << ", token " << x;
         } else {
-          // A float's rounding of log p, and of the logit before the division.
+          // The tolerance covers the rounding of log p, and of the logit before the division.
           const double tolerance = 2e-6 * (1 + std::abs(std::log(probs[x])));
           ASSERT_NEAR(row[x], std::log(probs[x]), tolerance) << "V " << size << ", token " << x;
         }
@@ -113,8 +113,8 @@ TEST_P(HugeVocabularyTest, AgreesWithTheReference) {
       ASSERT_NEAR(p, probs[x], 1e-4 * probs[x] + 1e-9);
     }
     EXPECT_NEAR(sum, 1.0, 1e-5);
-    // Among so many near-equal tokens the float exponentials may move the cut of top-p by a
-    // neighbor.
+    // Many tokens are nearly equal, so the float exponentials may move the cut of top-p by one
+    // token.
     EXPECT_LE(kept_differently, 2u);
   }
 }
@@ -170,8 +170,8 @@ TEST(LogProbsTest, TopPKeepsTheSmallestSetThatReachesIt) {
   }
 }
 
-TEST(LogProbsTest, TopPCountsWhatTopKLeft) {
-  // p = 0.4, 0.3, 0.2, 0.1; of the first two, 4/7 and 3/7.
+TEST(LogProbsTest, TopPCountsTheTokensThatTopKLeft) {
+  // p = 0.4, 0.3, 0.2, 0.1. The first two alone have 4/7 and 3/7.
   SamplingParams params;
   params.top_k = 2;
   params.top_p = 0.55f;  // it would keep two of four tokens
@@ -181,8 +181,8 @@ TEST(LogProbsTest, TopPCountsWhatTopKLeft) {
   EXPECT_EQ(row[1], -kInfinity);
 }
 
-TEST(LogProbsTest, DependsOnNothingButTheRow) {
-  // Another place in memory, another buffer's history.
+TEST(LogProbsTest, DependsOnlyOnTheRow) {
+  // The row lies at another address, and the buffer held other values before.
   std::mt19937_64 random(4);
   const std::vector<float> logits = NormalRow(1001, 2.0f, random);
   for (const ParamSet& set : HarshParamSets()) {
@@ -292,7 +292,7 @@ TEST(SortKeyTest, OrdersByValueDownAndIdUp) {
   EXPECT_EQ(row::SortKey(-0.0f, 1), row::SortKey(0.0f, 1));
 }
 
-TEST(LargestEntriesTest, AreThoseOfAFullSort) {
+TEST(LargestEntriesTest, EqualThoseOfAFullSort) {
   std::mt19937_64 random(8);
   for (const RowKind& kind : AllRowKinds()) {
     for (const size_t size : {1, 50, 1000, 20'000}) {

@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(All, VerifyBlockTest,
                          });
 
 TEST(AcceptsDraftTest, IsStrict) {
-  EXPECT_FALSE(AcceptsDraft(0.0, 1.0, 0.5, 0.0)) << "p = 0 is never accepted, not at u = 0 either";
+  EXPECT_FALSE(AcceptsDraft(0.0, 1.0, 0.5, 0.0)) << "p = 0 is never accepted, even at u = 0";
   EXPECT_FALSE(AcceptsDraft(0.0, 1e-9, 0.5, 0.0));
   EXPECT_FALSE(AcceptsDraft(0.5, 1.0, 0.5, 0.25));
   EXPECT_TRUE(AcceptsDraft(0.0, 1.0, 0.5, 1e-300));
@@ -200,7 +200,7 @@ TEST(VerifyBlockTest, RestoresTheCountsWhenAUsedRowIsNotFinite) {
   SamplingParams params;
   params.presence_penalty = 0.1f;
   params.seed = 1;
-  Block block(20, 3, params, 0.0f, random);  // the target's own rows: all accepted
+  Block block(20, 3, params, 0.0f, random);  // the target's own rows, which are all accepted
   ASSERT_EQ(VerifyBlock(block.args).num_accepted, 3);
   const size_t before = block.counts.counts().size();
   block.Logit(3, 0) = kNan;
@@ -238,7 +238,7 @@ TEST(VerifyBlockTest, PlainDecodingDrawsTheBonus) {
   EXPECT_EQ(verdict.next_token_id, DrawFromLogProbs(row, Uniform(key, DrawPurpose::kBonus)));
 }
 
-TEST(VerifyBlockTest, TokensThatTheTargetCannotSayAreNeverAccepted) {
+TEST(VerifyBlockTest, TokensThatAreImpossibleForTheTargetAreNeverAccepted) {
   std::mt19937_64 random(5);
   for (int repeat = 0; repeat < 300; ++repeat) {
     SamplingParams params;
@@ -277,8 +277,8 @@ TEST(VerifyBlockTest, ARejectedOneHotDraftIsNotDrawnAgain) {
 }
 
 TEST(VerifyBlockTest, AnEmptyResidualDrawsFromTheTarget) {
-  // q is p's own row but claims more for the drafted token than it has: a rejection, with nothing
-  // above q.
+  // q equals p, except that it claims more for the drafted token. The token is rejected, and p
+  // exceeds q nowhere.
   std::mt19937_64 random(7);
   int rejected = 0;
   for (int repeat = 0; repeat < 50; ++repeat) {
@@ -296,7 +296,7 @@ TEST(VerifyBlockTest, AnEmptyResidualDrawsFromTheTarget) {
   EXPECT_GT(rejected, 5);
 }
 
-TEST(VerifyBlockTest, LenientGreedyKeepsWhatIsNearlyBest) {
+TEST(VerifyBlockTest, LenientGreedyKeepsTokensThatAreNearlyBest) {
   SamplingParams params;
   params.temperature = 0;
   std::vector<float> logits = {0.0f,           std::log(0.5f), std::log(0.3f), -9.0f,
@@ -322,7 +322,7 @@ TEST(VerifyBlockTest, LenientGreedyKeepsWhatIsNearlyBest) {
   EXPECT_FALSE(accepted(1, 0.51f));
   EXPECT_FALSE(accepted(2, 0.49f));
   EXPECT_TRUE(accepted(2, 0.29f));
-  params.logit_bias = {{2, 0.6f}};  // judged after the adjustments: 0.3 · e^0.6 = 0.55
+  params.logit_bias = {{2, 0.6f}};  // tokens are judged after the adjustments: 0.3 · e^0.6 = 0.55
   EXPECT_TRUE(accepted(2, 0.5f));
   params.min_tokens = 1;
   params.held_back_token_ids = {2};

@@ -1,4 +1,4 @@
-// Bugs that the simulator plants on purpose, to show that its invariants would find them.
+// Bugs that the simulator plants on purpose, to show that its invariants find them.
 #ifndef TANDEM_TESTS_SIMULATOR_SCENARIO_PLANTED_BUG_H_
 #define TANDEM_TESTS_SIMULATOR_SCENARIO_PLANTED_BUG_H_
 
@@ -10,7 +10,7 @@ namespace tandem::simulator {
 
 enum class PlantedBug : uint8_t {
   kNone,
-  // The router: what the engine says or is told is falsified on the way.
+  // Bugs of the router. The engine's commands and the replies to them are falsified on the way.
   kTokenEmittedTwiceAfterRecovery,
   kTokenLost,
   kNextTokenDropped,
@@ -44,7 +44,7 @@ enum class PlantedBug : uint8_t {
   kRollbackOneRowOff,
   kRollbackOfUnjudgedRows,
   kRollbackNeverSent,
-  // The workers.
+  // Bugs of the workers.
   kRollbackKeepsRow,
   kRollbackDropsRow,
   kRejectedRowsKept,
@@ -66,7 +66,7 @@ struct PlantedBugName {
   PlantedBug bug;
   std::string_view name;
 };
-// All of them, without kNone.
+// Returns all bugs without kNone.
 const std::vector<PlantedBugName>& PlantedBugs();
 std::string_view NameOf(PlantedBug bug);
 

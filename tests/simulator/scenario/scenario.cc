@@ -14,7 +14,7 @@ WorkerPlan MakeWorker(SeededRandom& random, bool is_drafter) {
   plan.max_slots = static_cast<uint32_t>(random.Between(is_drafter ? 1 : 2, 5));
   plan.max_context_tokens = static_cast<uint32_t>(random.Between(is_drafter ? 12 : 40, 64));
   plan.page_tokens = static_cast<uint32_t>(random.Between(2, 6));
-  // From too little for one long request to room for all.
+  // The pool ranges from too small for one long request to large enough for all requests.
   const int rows = random.Chance(0.6) ? random.Between(24, 60) : random.Between(100, 200);
   plan.num_pages = static_cast<uint32_t>(rows) / plan.page_tokens;
   plan.transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
@@ -36,7 +36,7 @@ ClientPlan MakeClient(SeededRandom& random, const Scenario& scenario, size_t ind
   if (random.Chance(0.5)) request.prompt_token_ids = random.Pick(prefixes);
   const int more = random.Between(request.prompt_token_ids.empty() ? 1 : 0, 12);
   for (int i = 0; i < more; ++i) request.prompt_token_ids.push_back(random.Between(0, last_id - 1));
-  // Names one that may run already, now and then.
+  // Some requests have the id of a request that may still run.
   request.request_id = absl::StrCat("r", random.Chance(0.08) ? index / 2 : index);
   request.max_tokens = random.Between(1, 20);
   const int room = static_cast<int>(scenario.verifier.max_context_tokens) -
@@ -55,7 +55,7 @@ ClientPlan MakeClient(SeededRandom& random, const Scenario& scenario, size_t ind
         random.Between(0, static_cast<int>(scenario.engine.workers.max_draft_length)));
   }
   v1::SlotOpen& open = request.open;
-  const int mode = random.Between(0, 3);  // greedy, reproducible, and twice as often sampled
+  const int mode = random.Between(0, 3);  // 0 is greedy, 1 is reproducible, 2 and 3 are sampled
   open.mutable_sampling()->set_temperature(mode == 0 ? 0.0f : 1.0f);
   open.mutable_sampling()->set_seed(index + 1);
   open.set_reproducible(mode == 1);
@@ -78,7 +78,7 @@ struct Profile {
   bool routers;
   bool pods;
 };
-// That the verifier answers a request wrongly each time: such a request is not given up by now.
+// Chance that the verifier answers a request wrongly each time. The router gives such a request up.
 constexpr double kAnsweredWronglyChance = 0.04;
 
 constexpr Profile kProfiles[] = {
@@ -94,7 +94,8 @@ constexpr Profile kProfiles[] = {
     {"pods", true, true, false, false, false, true, true},
 };
 
-// Every tenth seed has several pods, the others have the other profiles by turns.
+// Returns the profile of a seed. Every tenth seed has several pods. The other seeds have the other
+// profiles in turn.
 const Profile& ProfileOf(uint64_t seed) {
   constexpr uint64_t kPods = std::size(kProfiles) - 1;
   return kProfiles[seed % std::size(kProfiles) == kPods ? kPods : seed % kPods];
@@ -114,7 +115,7 @@ void MakeFaults(SeededRandom& random, const Profile& profile, Scenario* scenario
   const auto any_worker = [&] { return random.Chance(0.5) ? Worker::kDrafter : Worker::kVerifier; };
   if (profile.crashes) {
     for (int i = random.Between(1, 4); i > 0; --i) {
-      // Now and then longer than the verifier's budget.
+      // Some faults last longer than the verifier's budget.
       const double most = random.Chance(0.15) ? 3.5 : 0.4;
       switch (random.Between(0, 3)) {
         case 0:
@@ -158,7 +159,7 @@ void MakeFaults(SeededRandom& random, const Profile& profile, Scenario* scenario
   }
   if (profile.pods) {
     for (int i = random.Between(0, 2); i > 0; --i) {
-      // Both workers of a pod, as its host is to be emptied.
+      // Both workers of a pod are told to stop, as if their host must be emptied.
       add(Kind::kToldToStop, Worker::kVerifier, 0.2, 1.2);
       Fault of_drafter = scenario->faults.back();
       of_drafter.worker = Worker::kDrafter;
@@ -211,8 +212,8 @@ Scenario MakeScenario(uint64_t seed) {
   const Profile& profile = ProfileOf(seed);
   scenario.profile = profile.name;
   scenario.num_pods = profile.pods ? 2 : 1;
-  // What hangs is noticed after a second or so, and what was told to stop tells it with its next
-  // pong: then others must still be there.
+  // A hanging worker is noticed after about a second. A worker that was told to stop says so with
+  // its next pong. Other requests must still be there at that time.
   const bool takes_long = profile.hangs || profile.pods;
   scenario.window_seconds = takes_long && random.Chance(0.5) ? 2.5 : random.Real(0.1, 0.4);
   scenario.pair.percent_agreement = random.Pick(std::vector<int>{0, 50, 80, 100});

@@ -1,4 +1,4 @@
-// All that a seed decides beforehand: sizes, clients, faults.
+// All things that a seed decides beforehand: sizes, clients, and faults.
 #ifndef TANDEM_TESTS_SIMULATOR_SCENARIO_SCENARIO_H_
 #define TANDEM_TESTS_SIMULATOR_SCENARIO_SCENARIO_H_
 
@@ -14,7 +14,7 @@
 
 namespace tandem::simulator {
 
-// Which of a router's pods a session is of: Fleet numbers them so.
+// Returns the pod to which a router's session belongs. Fleet numbers sessions in this way.
 inline uint32_t PodOf(SessionId session) { return static_cast<uint32_t>(session >> 32); }
 
 struct WorkerPlan {
@@ -23,28 +23,30 @@ struct WorkerPlan {
   uint32_t page_tokens = 4;
   uint32_t num_pages = 64;
   std::vector<v1::RingTransport> transports;
-  double cache_hit_chance = 0.5;  // that a page which the prefix cache has is still found
+  double cache_hit_chance = 0.5;  // chance that a page of the prefix cache is still found
   double longest_batch_seconds = 0.01;
-  double non_finite_chance = 0;  // of a drafter's item
+  double non_finite_chance = 0;  // chance for each row that a drafter computes
 };
 
-// A request with what must come of it.
+// A request and its expected result.
 struct ClientPlan {
   size_t index = 0;
   double at = 0;
-  GenerationRequest
-      request;  // sampling.seed: index + 1, by which workers are told whose slot it is
+  // sampling.seed is index + 1. It tells the workers to which client a slot belongs.
+  GenerationRequest request;
   std::optional<double> cancel_after_seconds;
-  std::optional<int> reads_responses;  // then it is too slow, and is cancelled
-  // Output position from which on the target's logits are not finite.
+  // Number of responses that the client reads. After them it is too slow, and is cancelled.
+  std::optional<int> reads_responses;
+  // First output position at which the target's logits are not finite.
   std::optional<uint32_t> non_finite_at;
-  double poison = 0;  // chance that a Verify with it kills the verifier
-  // By a verifier that breaks the protocol with it each time.
+  double poison = 0;  // chance that a Verify with this request kills the verifier
+  // The verifier breaks the protocol each time it answers this request.
   bool is_answered_wrongly = false;
 
-  // Undisturbed: prompt and output, ended by a stop or by max_tokens.
+  // The expected result without faults. `tokens` holds the prompt and the output, which a stop or
+  // max_tokens ends.
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> hashes;  // [n]: of the first n of them
+  std::vector<uint64_t> hashes;  // hashes[n] is the hash of the first n tokens
   std::string text;
   v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
 
@@ -53,31 +55,31 @@ struct ClientPlan {
 
 struct Fault {
   enum class Kind : uint8_t {
-    kKill,             // the process dies; restarted after `seconds`
-    kKillSilently,     // the same, and the router is not told: a machine that went away
-    kStop,             // SIGSTOP for `seconds`: nothing is answered, then everything late
-    kStuck,            // the same, but pings are answered: computes without progress
-    kEndStreams,       // the process lives on
-    kLoseRows,         // of its slots, or other tokens in them
+    kKill,             // the process dies and is restarted after `seconds`
+    kKillSilently,     // like kKill, but the router is not told, as if the machine went away
+    kStop,             // SIGSTOP for `seconds`: nothing is answered, and then everything is late
+    kStuck,            // like kStop, but pings are answered, as if it computes without progress
+    kEndStreams,       // all streams end, and the process lives on
+    kLoseRows,         // slots lose rows, or hold rows of other tokens
     kBadReply,         // the next batch's answer is wrong in a way that must be noticed
-    kSpoilRing,        // rows of the ring fail their checks from now on, for `seconds`
-    kOtherVocabulary,  // the drafter comes back as one that does not fit, for `seconds`
-    kRouterDies,       // and another takes its place; its streams linger for `seconds`
+    kSpoilRing,        // rows of the ring fail their checks for `seconds`
+    kOtherVocabulary,  // the drafter comes back with another vocabulary for `seconds`
+    kRouterDies,       // another router takes its place, and its streams linger for `seconds`
     kDrain,
-    kStopRouter,  // Fleet::Stop, then as kRouterDies
+    kStopRouter,  // Fleet::Stop, and then the same as kRouterDies
     kToldToStop,  // the worker says so with each pong, and ends after `seconds`
   };
   Kind kind;
   Worker worker = Worker::kVerifier;
   double at = 0;
   double seconds = 0;
-  uint32_t pod = 0;  // the worker's
+  uint32_t pod = 0;  // pod of the worker
 };
 
 struct NetworkPlan {
   double longest_seconds = 0.003;
-  // Of messages that are about slots: not what gRPC does, but what absolute and numbered commands
-  // must survive. A stream that lost a message ends soon after.
+  // Messages about slots are dropped, repeated or late. gRPC never does so, but absolute and
+  // numbered commands must survive it. A stream that lost a message ends soon after.
   bool lossy = false;
   double drop_chance = 0;
   double repeat_chance = 0;
@@ -89,22 +91,22 @@ struct Scenario {
   std::string profile;
   ToyPair pair;
   EngineOptions engine;
-  uint32_t num_routers = 1;  // at once
-  uint32_t num_pods = 1;     // a verifier and its drafter each; every router serves over all
+  uint32_t num_routers = 1;  // number of routers that live at the same time
+  uint32_t num_pods = 1;     // pods of one verifier and one drafter; every router uses all pods
   WorkerPlan drafter;
   WorkerPlan verifier;
   std::string drafter_boot_id = "host";
   double drafter_starts_at = 0;
   NetworkPlan network;
-  double window_seconds = 0;        // in which clients arrive
-  std::vector<ClientPlan> clients;  // by index
+  double window_seconds = 0;        // time in which clients arrive
+  std::vector<ClientPlan> clients;  // clients by index
   std::vector<Fault> faults;
-  double heals_at = 0;  // all faults are over, and what was dead is alive
+  double heals_at = 0;  // time at which all faults end and all dead processes live again
 };
 
 inline constexpr double kStartTime = 100;
 
-// What the target alone would say to `client->request`, told naively.
+// Computes the answer of the target alone to `client->request`, in a naive way.
 void FillUndisturbed(const ToyPair& pair, const testing::ToyTokenizer& tokenizer,
                      ClientPlan* client);
 

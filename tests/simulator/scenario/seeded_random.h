@@ -1,5 +1,5 @@
-// The simulator's only source of chance: SplitMix64 (Steele, Lea, Flood 2014), the same on every
-// machine.
+// The simulator's only source of chance: SplitMix64 (Steele, Lea, Flood 2014). It gives the same
+// numbers on every machine.
 #ifndef TANDEM_TESTS_SIMULATOR_SCENARIO_SEEDED_RANDOM_H_
 #define TANDEM_TESTS_SIMULATOR_SCENARIO_SEEDED_RANDOM_H_
 
@@ -18,7 +18,7 @@ class SeededRandom {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
     return z ^ (z >> 31);
   }
-  // In [low, high].
+  // Returns a number in [low, high].
   int Between(int low, int high) {
     return low + static_cast<int>(Next() % static_cast<uint64_t>(high - low + 1));
   }
@@ -30,7 +30,7 @@ class SeededRandom {
   const T& Pick(const std::vector<T>& values) {
     return values[Next() % values.size()];
   }
-  // A stream of its own, so that what one part draws does not move what another sees.
+  // Returns an independent stream, so that draws of one part do not change the draws of another.
   SeededRandom Fork() { return SeededRandom(Next()); }
 
  private:

@@ -1,5 +1,5 @@
-// A worker's pool of KV pages with its prefix cache, without the KV: a row is the hash of the tokens
-// that it was computed from.
+// A worker's pool of KV pages with its prefix cache, without keys and values. A row is the hash of
+// the tokens from which it was computed.
 #ifndef TANDEM_TESTS_SIMULATOR_WORKER_FAKE_PAGES_H_
 #define TANDEM_TESTS_SIMULATOR_WORKER_FAKE_PAGES_H_
 
@@ -21,7 +21,8 @@ class FakePages {
 
   uint32_t page_tokens() const { return page_tokens_; }
   uint32_t num_pages() const { return static_cast<uint32_t>(pages_.size()); }
-  // Held by no slot; what only the prefix cache holds is free.
+  // Returns the number of pages that no slot holds. Pages that only the prefix cache holds are
+  // free.
   uint32_t num_free() const {
     uint32_t count = 0;
     for (const Page& page : pages_) count += page.references == 0 ? 1 : 0;
@@ -31,7 +32,8 @@ class FakePages {
     return static_cast<uint32_t>((rows + page_tokens_ - 1) / page_tokens_);
   }
 
-  // Blank ones first, else what the cache used least recently. PRECOND: num_free() > 0.
+  // Takes a blank page, or else the page that the cache used least recently.
+  // PRECOND: num_free() > 0.
   uint32_t Take() {
     uint32_t best = 0;
     for (uint32_t id = 0; id < pages_.size(); ++id) {
@@ -55,13 +57,14 @@ class FakePages {
   std::vector<uint64_t>& rows(uint32_t id) { return pages_[id].rows; }
   const std::vector<uint64_t>& rows(uint32_t id) const { return pages_[id].rows; }
 
-  // A full page may be shared: its key is the tenant's salt and the hash of all tokens up to its end.
+  // Lets others share a full page. Its key is the tenant's salt and the hash of all tokens up to
+  // its end.
   void Publish(uint32_t id, const std::string& salt, uint64_t prefix_hash) {
     if (cache_.emplace(std::make_pair(salt, prefix_hash), id).second) {
       pages_[id].key = {salt, prefix_hash};
     }
   }
-  // It is about to be written.
+  // Ends the sharing of a page that is about to be written.
   void Withdraw(uint32_t id) {
     if (!pages_[id].key.has_value()) return;
     cache_.erase(*pages_[id].key);
@@ -77,7 +80,7 @@ class FakePages {
  private:
   struct Page {
     uint32_t references = 0;
-    std::vector<uint64_t> rows;  // hashes of the prefixes that end with each
+    std::vector<uint64_t> rows;  // hash of the prefix that ends with each row
     std::optional<std::pair<std::string, uint64_t>> key;
     uint64_t used_at = 0;
   };

@@ -1,4 +1,4 @@
-// The log-prob ring without the log-probs: a row names the prefix and the token that it is for.
+// The log-prob ring without the log-probs. A row names its prefix and its token.
 #ifndef TANDEM_TESTS_SIMULATOR_WORKER_FAKE_RING_H_
 #define TANDEM_TESTS_SIMULATOR_WORKER_FAKE_RING_H_
 
@@ -23,7 +23,7 @@ struct FakeRingEntry {
   State state = State::kFree;
   uint64_t sequence = 0;
   std::vector<FakeRow> rows;
-  uint64_t received_bytes = 0;  // inline
+  uint64_t received_bytes = 0;  // for the inline transport only
 };
 
 struct FakeRing {
@@ -35,7 +35,8 @@ struct FakeRing {
   std::vector<FakeRingEntry> entries;
 };
 
-// What the host shares: rings by the path of their socket. Who has mapped one keeps its memory.
+// The rings that a host shares, by the path of their socket. A worker that has mapped a ring keeps
+// its memory.
 class FakeRings {
  public:
   uint64_t NextEpoch() { return ++last_epoch_; }

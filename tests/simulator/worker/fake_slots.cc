@@ -188,10 +188,10 @@ void FakeSlots::LoseRows(SeededRandom& random) {
       case 0:
         TruncateTo(slot, slot.tokens.size() / 2);
         break;
-      case 1:  // all of it but the number, as if the slot had never been
+      case 1:  // everything but the number, as if the slot was never used
         Forget(slot);
         break;
-      default: {  // the same number of rows, of another beginning
+      default: {  // the same number of rows with another first token
         std::vector<int32_t> tokens = slot.tokens;
         tokens[0] ^= 1;
         if (!HasRoom(slot, 0, tokens.size())) break;

@@ -16,25 +16,25 @@
 
 namespace tandem::simulator {
 
-// Books (tokens, hashes) beside rows (in pages): where a bug lets them part, the model goes on from
-// the rows, and what comes out is wrong.
+// A slot has books (tokens, hashes) and rows (in pages). If a bug makes them differ, the model
+// continues from the rows, and the output is wrong.
 struct FakeSlot {
   bool seen = false;
   bool open = false;
-  uint32_t epoch = 0;         // newest seen; 0: none yet
-  uint64_t last_command = 0;  // newest executed; outlives epochs
+  uint32_t epoch = 0;         // newest epoch seen, or 0
+  uint64_t last_command = 0;  // newest command executed; kept when an epoch ends
   v1::SlotOpen request;
   std::vector<int32_t> tokens;
-  std::vector<uint64_t> hashes = {kEmptyTokenHash};  // [n]: of the first n tokens
+  std::vector<uint64_t> hashes = {kEmptyTokenHash};  // hashes[n] is that of the first n tokens
   std::vector<uint32_t> pages;
-  std::optional<uint64_t> wrong_row;  // planted: what the next row follows instead of the last
+  std::optional<uint64_t> wrong_row;  // planted row that the next row follows instead of the last
 };
 
 class FakeSlots {
  public:
   enum class Verdict : uint8_t { kExecute, kReplay, kRefuse };
 
-  // `num_free_slots`: of the worker, for all its sessions together.
+  // `num_free_slots` counts the worker's free slots for all its sessions.
   FakeSlots(FakePages* pages, uint32_t* num_free_slots, uint32_t num_slots, PlantedBug bug)
       : pages_(pages), num_free_slots_(num_free_slots), bug_(bug), slots_(num_slots) {}
   FakeSlots(const FakeSlots&) = delete;
@@ -44,13 +44,13 @@ class FakeSlots {
   std::vector<FakeSlot>& slots() { return slots_; }
   const std::vector<FakeSlot>& slots() const { return slots_; }
 
-  // What to do with a command; kRefuse fills `state`. A newer epoch is begun here.
+  // Returns what the worker does with a command. Fills `state` for kRefuse. Begins a newer epoch.
   Verdict Check(const v1::SlotPoint& at, const v1::SlotOpen* open, v1::SlotState* state);
-  // Whether there are pages for `rows` rows once the slot was rolled back to `length`.
+  // Returns whether there are pages for `rows` rows after a rollback of the slot to `length`.
   bool HasRoom(const FakeSlot& slot, uint32_t length, size_t rows) const;
-  // Rolls back and takes the number. PRECOND: Check said kExecute.
+  // Rolls the slot back and stores the command's number. PRECOND: Check returned kExecute.
   void Begin(const v1::SlotPoint& at, FakeSlot& slot);
-  // Takes whole pages of `tokens` from the prefix cache; how many tokens that were.
+  // Takes whole pages of `tokens` from the prefix cache. Returns the number of tokens taken.
   uint32_t TakeCached(FakeSlot& slot, std::span<const int32_t> tokens, double chance,
                       SeededRandom& random);
   // Computes one row. PRECOND: HasRoom.
@@ -58,17 +58,17 @@ class FakeSlots {
   void TruncateTo(FakeSlot& slot, size_t length);
   void Close(const v1::SlotClose& close);
 
-  // The row that the next token's distribution comes from.
+  // Returns the row that gives the next token's distribution.
   uint64_t LastRow(const FakeSlot& slot) const { return RowAt(slot, slot.tokens.size()); }
   void FillState(const v1::SlotPoint& at, v1::WorkerCode code, const std::string& message,
                  v1::SlotState* state) const;
-  // A fault: rows are lost, or are of other tokens.
+  // Injects a fault: slots lose rows, or get rows of other tokens.
   void LoseRows(SeededRandom& random);
 
  private:
   uint64_t RowAt(const FakeSlot& slot, size_t length) const;
   void MakePrivate(FakeSlot& slot);
-  // Back to a slot that was never used, but for the numbers of its commands.
+  // Resets everything in a slot except the number of its last command.
   void Forget(FakeSlot& slot);
 
   FakePages* pages_;

@@ -585,7 +585,7 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   };
   if (item.sample() && may_read()) {
     for (size_t i = 0; i < drafts.size() && may_read(); ++i) {
-      // With rows of another prefix the test accepts what it should not.
+      // With rows of another prefix, the acceptance test accepts tokens that it should reject.
       const bool rows_differ = !q.empty() && q[i].prefix != slots.LastRow(*slot);
       if (drafts[i] != pair.Target(slots.LastRow(*slot)) && !rows_differ) break;
       commit(drafts[i]);

@@ -1,4 +1,5 @@
-// One life of a worker process: sessions, slots, pages, ring, by worker.proto to the letter.
+// One life of a worker process, with its sessions, slots, pages and ring. It follows worker.proto
+// strictly.
 #ifndef TANDEM_TESTS_SIMULATOR_WORKER_FAKE_WORKER_H_
 #define TANDEM_TESTS_SIMULATOR_WORKER_FAKE_WORKER_H_
 
@@ -29,20 +30,20 @@ class FakeWorker {
     uint32_t epoch;
     uint64_t number;
   };
-  // What came of a command.
+  // The outcome of a command.
   struct Outcome {
     std::vector<WorkerReply> replies;
     std::vector<Execution> executions;
-    std::vector<std::string> complaints;  // the router broke the protocol
+    std::vector<std::string> complaints;  // violations of the protocol by the router
     int num_replays = 0;                  // items answered with a stored result
     bool ends_stream = false;
-    bool is_wrong = false;                  // on purpose
-    const ClientPlan* killed_by = nullptr;  // the process dies of this request
-    uint32_t num_free_pages = 0;            // as the reply says
+    bool is_wrong = false;                  // the reply is wrong on purpose
+    const ClientPlan* killed_by = nullptr;  // request that kills the process
+    uint32_t num_free_pages = 0;            // free pages that the reply states
     double seconds = 0;
   };
 
-  // What it points to must outlive it.
+  // All pointers must outlive the worker.
   FakeWorker(Worker kind, const Scenario* scenario, const testing::ToyTokenizer* tokenizer,
              FakeRings* rings, PlantedBug bug, SeededRandom random);
 
@@ -58,20 +59,20 @@ class FakeWorker {
   bool spoils_ring() const { return spoils_ring_; }
   void set_spoils_ring(bool spoils) { spoils_ring_ = spoils; }
 
-  // Null: not attached.
+  // Returns null if the session is not attached.
   const FakeSlots* slots(StreamId stream) const {
     const auto found = sessions_.find(stream);
     return found == sessions_.end() ? nullptr : found->second.slots.get();
   }
   size_t num_open_slots() const;
-  // An error text when pages are not what the slots hold.
+  // Returns an error text if the pages do not match the slots, or an empty text.
   std::string CheckPages() const;
   uint32_t num_free_pages() const { return pages_.num_free(); }
 
  private:
   struct Session {
     std::unique_ptr<FakeSlots> slots;
-    std::vector<v1::ProposeResult> proposed;  // last results, by slot
+    std::vector<v1::ProposeResult> proposed;  // last results by slot
     std::vector<v1::VerifyResult> verified;
     uint32_t max_draft_length = 0;
     std::shared_ptr<FakeRing> ring;
@@ -83,7 +84,7 @@ class FakeWorker {
   Outcome HandleVerifier(StreamId stream, const v1::VerifierCommand& command);
   v1::AttachReply Attached() const;
   bool Attach(const v1::Attach& attach, Session& session, v1::WorkerError* error);
-  // `last`: the results that repeated commands are answered with.
+  // `last` holds the results with which repeated commands are answered.
   template <typename Result>
   void UpdateSlots(const v1::UpdateSlots& update, Session& session, std::vector<Result>& last,
                    v1::UpdateSlotsReply* reply, Outcome& outcome);

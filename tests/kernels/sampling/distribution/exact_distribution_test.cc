@@ -1,6 +1,6 @@
-// Speculation does not change what is said: the first three tokens of 200,000 requests, drawn
-// through the real draft draws and VerifyBlock, against their exact distribution under the target
-// alone. See docs/sampling.md.
+// Tests that speculation does not change the output distribution. The first three tokens of 200,000
+// requests are drawn through the real draft draws and VerifyBlock, and compared with their exact
+// distribution under the target alone. See docs/sampling.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ size_t CellOf(const std::vector<int32_t>& token_ids) {
   return cell;
 }
 
-// Counts of each sequence over requests with seeds 0, 1, 2, …
+// Returns the counts of each sequence over requests with seeds 0, 1, 2, …
 std::vector<int64_t> DrawSequences(SpeculativeDecoder& decoder, SamplingParams params,
                                    int32_t num_tokens = kNumTokens) {
   std::vector<int64_t> counts(static_cast<size_t>(std::pow(kVocabularySize, num_tokens)));
@@ -91,14 +91,14 @@ INSTANTIATE_TEST_SUITE_P(AllParameters, ExactDistributionTest,
 
 class ReproducibleDistributionTest : public ::testing::TestWithParam<ParamSet> {};
 
-TEST_P(ReproducibleDistributionTest, CoupledDrawsAreFromTheTarget) {
+TEST_P(ReproducibleDistributionTest, CoupledDrawsFollowTheTarget) {
   SamplingParams params = GetParam().params;
   params.reproducible = true;
   const SyntheticModel target(kVocabularySize, 11);
   SpeculativeDecoder decoder(target, Drafter{target.Perturbed(13, 0.5f)}, MixedDraftLength);
   const std::vector<int64_t> counts = DrawSequences(decoder, params);
   EXPECT_GT(GTestPValue(EnumerateTarget(target, params, kNumTokens), counts), kFalseAlarmRate);
-  // Far above what uncoupled draws would agree on.
+  // Uncoupled draws would agree far less often.
   EXPECT_GT(decoder.num_accepted(), decoder.num_tested() / 2);
 }
 
@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(AllParameters, ReproducibleOutputTest, ::testing::Value
 
 class GreedyOutputTest : public ::testing::TestWithParam<ParamSet> {};
 
-TEST_P(GreedyOutputTest, IsTheTargetsOwnForEveryDraftLengthAndDrafter) {
+TEST_P(GreedyOutputTest, EqualsTheTargetsForEveryDraftLengthAndDrafter) {
   constexpr int32_t kLongOutput = 24;
   SamplingParams params = GetParam().params;
   params.temperature = 0;
@@ -154,8 +154,8 @@ TEST_P(GreedyOutputTest, IsTheTargetsOwnForEveryDraftLengthAndDrafter) {
 INSTANTIATE_TEST_SUITE_P(AllParameters, GreedyOutputTest, ::testing::ValuesIn(AllParamSets()),
                          [](const auto& test) { return test.param.name; });
 
-// What lenience makes of one position: min(q, p/l) is accepted, the rest goes to the plain
-// residual.
+// Returns the distribution of one position with lenience. min(q, p/l) is accepted, and the rest
+// goes to the plain residual.
 std::vector<double> LenientDistribution(const std::vector<double>& p, const std::vector<double>& q,
                                         double lenience) {
   std::vector<double> out(p.size());
@@ -194,13 +194,13 @@ TEST(LenienceTest, AcceptsMoreAndGivesNoTokenMoreThanItsBound) {
     EXPECT_GT(acceptance, last_acceptance);
     last_acceptance = acceptance;
     if (lenience < 1.0f) {
-      EXPECT_LT(GTestPValue(p, observed), kFalseAlarmRate) << "a changed distribution must show";
+      EXPECT_LT(GTestPValue(p, observed), kFalseAlarmRate) << "the change must be detected";
     }
   }
 }
 
 TEST(AcceptanceTest, EqualsTheOverlapOfTheDistributions) {
-  // Acceptance at one position is the sum of min(p, q): Leviathan et al. 2023, Theorem 3.5.
+  // Acceptance at one position is the sum of min(p, q) (Leviathan et al. 2023, Theorem 3.5).
   const SyntheticModel target(kVocabularySize, 11);
   const SyntheticModel draft(kVocabularySize, 12);
   std::vector<float> logits(kVocabularySize);

@@ -41,7 +41,7 @@ double GTestPValue(std::span<const double> probabilities, std::span<const int64_
     smallest.expected += pool.expected;
     smallest.observed += pool.observed;
   }
-  if (cells.size() == 1) return 1;  // one outcome was possible, and it came
+  if (cells.size() == 1) return 1;  // only one outcome was possible
 
   double g = 0;
   for (const Cell& cell : cells) {

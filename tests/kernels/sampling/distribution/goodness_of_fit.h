@@ -1,4 +1,4 @@
-// Does a sample come from a distribution? The statistical tests' one question.
+// Tests whether a sample comes from a distribution. All statistical tests use this test.
 #ifndef TANDEM_TESTS_KERNELS_SAMPLING_DISTRIBUTION_GOODNESS_OF_FIT_H_
 #define TANDEM_TESTS_KERNELS_SAMPLING_DISTRIBUTION_GOODNESS_OF_FIT_H_
 
@@ -7,16 +7,19 @@
 
 namespace tandem::testing {
 
-// A sample from the right distribution is refused this often: some hundred tests together stay
-// under 1e-6.
+// Probability that a sample from the right distribution is refused. For some hundred tests
+// together, the probability stays under 1e-6.
 inline constexpr double kFalseAlarmRate = 1e-8;
 
-// How many samples each statistical test takes, and each planted bias must be caught with.
+// Number of samples that each statistical test takes. Each planted bias must be caught with as
+// many.
 inline constexpr int64_t kNumDraws = 200'000;
 
-// p-value of the likelihood-ratio (G) test: the chance of a sample at least this unlike the
-// distribution. Cells that expect fewer than 5 are pooled. 0 when a cell of probability 0 was seen.
-//   probabilities  sum to 1;  observed  counts, one for each
+// Returns the p-value of the likelihood-ratio (G) test: the chance of a sample that differs from
+// the distribution at least this much. Cells that expect fewer than 5 are pooled. Returns 0 if a
+// cell of probability 0 was seen.
+//   probabilities  one for each cell; their sum is 1
+//   observed       one count for each cell
 double GTestPValue(std::span<const double> probabilities, std::span<const int64_t> observed);
 
 }  // namespace tandem::testing

@@ -1,6 +1,6 @@
-// Tests of the test: known mistakes of speculative samplers, planted in an accept step of the
-// test's own, are caught by the G-test with as many draws as the real sampler is judged by; the
-// same loop without a mistake passes.
+// Tests the statistical test itself. Known mistakes of speculative samplers are planted in an
+// accept step of this test. The G-test catches them with the number of draws that it takes for the
+// real sampler, and the same loop without a mistake passes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,15 +26,15 @@ constexpr int32_t kDraftLength = 2;
 
 enum class Bias {
   kNone,
-  kNoneWithCoarseUniforms,  // 4-bit u, where that is exact: the control of kAcceptsAtEquality
-  // Gumbel-max draws with noise of their own: the control of kSharedGumbelNoise
+  kNoneWithCoarseUniforms,  // control of kAcceptsAtEquality: 4-bit u, for which it is exact
+  // Control of kSharedGumbelNoise: Gumbel-max draws with independent noise.
   kNoneWithGumbelNoise,
   kAcceptsAtEquality,             // p/q >= u lets a token with p = 0 through at u = 0
   kResidualIsAbsoluteDifference,  // |p - q|
   kResidualIsTarget,              // p
-  kSharedUniform,                 // u of the acceptance reused for the residual's inverse CDF
+  kSharedUniform,                 // the residual's inverse CDF uses u of the acceptance again
   kSharedGumbelNoise,             // one Gumbel noise for proposal and residual
-  kDraftProbsBeforeTopK,          // q is not what the token was drawn from
+  kDraftProbsBeforeTopK,          // q is not the row from which the token was drawn
   kBonusFromWrongRow,             // the row before the last
   kDropsUnlikelyDrafts,           // a draft token is withdrawn because its own q is low
 };
@@ -45,11 +45,11 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-// Rows of both models for every context of up to kNumTokens tokens; a context is a number
-// with a leading 1.
+// Rows of both models for every context of up to kNumTokens tokens. A context is a number with a
+// leading 1.
 struct Tables {
   std::vector<std::vector<double>> p;
-  std::vector<std::vector<double>> q;  // what draft tokens are drawn from
+  std::vector<std::vector<double>> q;  // rows from which draft tokens are drawn
   std::vector<std::vector<double>> q_before_top_k;
 
   static size_t Next(size_t context, int32_t token_id) {
@@ -96,8 +96,8 @@ Tables RandomTables() {
   return tables;
 }
 
-// Half of the proposals have p = 0, the other half p = q: any u of [0, 1) judges them
-// rightly, if strictly.
+// Half of the proposals have p = 0, and the other half has p = q. A strict comparison judges them
+// correctly with any u of [0, 1).
 Tables HalfImpossibleTables() {
   Tables tables = EmptyTables();
   for (auto& row : tables.p) row = {0, 0.5, 0.25, 0.25, 0};
@@ -106,7 +106,7 @@ Tables HalfImpossibleTables() {
   return tables;
 }
 
-// Probability of each output under p alone.
+// Returns the probability of each output under p alone.
 std::vector<double> Enumerate(const Tables& tables) {
   std::vector<double> out;
   for (int32_t a = 0; a < kVocabularySize; ++a) {
@@ -121,18 +121,18 @@ std::vector<double> Enumerate(const Tables& tables) {
   return out;
 }
 
-// Gumbel-max with noise -log(E): argmin of E / weight.
+// Draws by Gumbel-max with noise -log(E): the argmin of E / weight.
 int32_t DrawByGumbel(std::span<const double> weights, const DrawKey& key) {
   return DrawCoupledReference(weights, key);
 }
 
-// One request's speculative decoding with one mistake.
+// Speculative decoding of one request with one mistake.
 class BiasedDecoder {
  public:
   BiasedDecoder(const Tables& tables, Bias bias, uint64_t seed)
       : tables_(tables), bias_(bias), seed_(seed) {}
 
-  // The cell of the first kNumTokens tokens.
+  // Returns the cell of the first kNumTokens tokens.
   size_t Generate() {
     while (committed_ < kNumTokens) Round();
     return context_ - static_cast<size_t>(std::pow(kVocabularySize, kNumTokens));
@@ -141,7 +141,7 @@ class BiasedDecoder {
  private:
   struct DraftToken {
     int32_t token_id;
-    size_t context;  // before it
+    size_t context;  // context before the token
   };
 
   DrawKey Key(int32_t position) const {
@@ -273,7 +273,8 @@ INSTANTIATE_TEST_SUITE_P(All, UnbiasedControlTest,
                          NameOf);
 
 TEST(GoodnessOfFitTest, AgreesWithTheChiSquareTable) {
-  // Two cells, 1 degree of freedom: G = 2 (60 ln 1.2 + 40 ln 0.8) = 4.0271, whose tail is 0.04477.
+  // Two cells have 1 degree of freedom. G = 2 (60 ln 1.2 + 40 ln 0.8) = 4.0271 has the tail
+  // 0.04477.
   const std::vector<double> half = {0.5, 0.5};
   EXPECT_NEAR(GTestPValue(half, std::vector<int64_t>{60, 40}), 0.04477, 1e-4);
   EXPECT_NEAR(GTestPValue(half, std::vector<int64_t>{50, 50}), 1.0, 1e-12);
@@ -284,7 +285,8 @@ TEST(GoodnessOfFitTest, ReportsAnImpossibleOutcome) {
 }
 
 TEST(GoodnessOfFitTest, PoolsCellsThatExpectLittle) {
-  // Sixty cells of 1/60 expectation each would add 60 · 2 ln 60 if one of them were judged alone.
+  // Each of the sixty rare cells expects 0.01. The one observation in such a cell would add 2 ln
+  // 100 if the cell was not pooled.
   std::vector<double> probabilities(61, 1e-5);
   probabilities[0] = 1 - 60e-5;
   std::vector<int64_t> observed(61, 0);
@@ -294,7 +296,7 @@ TEST(GoodnessOfFitTest, PoolsCellsThatExpectLittle) {
 }
 
 TEST(GoodnessOfFitTest, RaisesFewFalseAlarms) {
-  // p-values of right samples are about uniform: 2000 of them, how many are under 5 %?
+  // The p-values of right samples are about uniform. Count how many of 2000 are under 5 %.
   const std::vector<double> probabilities = {0.4, 0.3, 0.2, 0.06, 0.04};
   std::mt19937_64 random(5);
   std::discrete_distribution<size_t> draw(probabilities.begin(), probabilities.end());

@@ -94,7 +94,7 @@ const std::vector<int32_t>& SpeculativeDecoder::Generate(const SamplingParams& p
       counts_.Add(id, /*is_output=*/true);
     }
   }
-  output_.resize(num_tokens);  // a bonus past the end is not asked for
+  output_.resize(num_tokens);  // cuts a bonus past the end
   return output_;
 }
 

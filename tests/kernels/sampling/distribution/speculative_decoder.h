@@ -1,5 +1,5 @@
-// The router's loop without the router: rounds of draft draws and block verification over synthetic
-// models.
+// The router's loop without the router. Runs rounds of draft draws and block verification over
+// synthetic models.
 #ifndef TANDEM_TESTS_KERNELS_SAMPLING_DISTRIBUTION_SPECULATIVE_DECODER_H_
 #define TANDEM_TESTS_KERNELS_SAMPLING_DISTRIBUTION_SPECULATIVE_DECODER_H_
 
@@ -16,13 +16,13 @@ namespace tandem::testing {
 
 struct Drafter {
   SyntheticModel model;
-  bool one_hot = false;  // proposes its argmax whatever the request's temperature: no q rows
+  bool one_hot = false;  // always proposes its argmax, without q rows, at any temperature
 };
 
-// Draft length of a round (counted from 0) of a request.
+// Returns the draft length of a request's round. Rounds are counted from 0.
 using DraftLength = std::function<int32_t(uint64_t seed, int32_t round)>;
 
-// 1 to 4, mixed over rounds and requests; never looks at a draw.
+// Returns 1 to 4, mixed over rounds and requests. The result does not depend on any draw.
 int32_t MixedDraftLength(uint64_t seed, int32_t round);
 
 class SpeculativeDecoder {
@@ -30,15 +30,15 @@ class SpeculativeDecoder {
   SpeculativeDecoder(SyntheticModel target, std::optional<Drafter> drafter,
                      DraftLength draft_length);
 
-  // The first `num_tokens` tokens after the prompt. Valid until the next call.
+  // Returns the first `num_tokens` tokens after the prompt. Valid until the next call.
   const std::vector<int32_t>& Generate(const SamplingParams& params, int32_t num_tokens);
 
-  // Counts of all calls so far.
+  // These counts cover all calls so far.
   int64_t num_tested() const { return num_tested_; }  // up to and including the first rejection
   int64_t num_accepted() const { return num_accepted_; }
 
  private:
-  // Fills draft_ and, where rows are exchanged, draft_log_probs_.
+  // Fills draft_. If rows are exchanged, also fills draft_log_probs_.
   void Propose(const SamplingParams& params, int32_t draft_length);
 
   SyntheticModel target_;

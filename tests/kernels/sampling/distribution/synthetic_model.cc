@@ -9,7 +9,7 @@
 namespace tandem::testing {
 namespace {
 
-// About N(0, 1): a sum of four uniforms.
+// Returns a number that is about N(0, 1): a sum of four uniforms.
 float NormalFrom(uint64_t hash) {
   const auto sum = static_cast<float>((hash & 0xFFFF) + (hash >> 16 & 0xFFFF) +
                                       (hash >> 32 & 0xFFFF) + (hash >> 48));

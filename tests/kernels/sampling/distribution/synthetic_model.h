@@ -1,4 +1,4 @@
-// Tiny language models without weights: logits are a hash of the whole context, so every penalty
+// Tiny language models without weights. Logits are a hash of the whole context, so every penalty
 // and mask matters.
 #ifndef TANDEM_TESTS_KERNELS_SAMPLING_DISTRIBUTION_SYNTHETIC_MODEL_H_
 #define TANDEM_TESTS_KERNELS_SAMPLING_DISTRIBUTION_SYNTHETIC_MODEL_H_
@@ -13,13 +13,14 @@ namespace tandem::testing {
 
 class SyntheticModel {
  public:
-  // Logits about N(0, spread²).
+  // The logits are about N(0, spread²).
   SyntheticModel(int32_t vocabulary_size, uint64_t seed, float spread = 1.5f)
       : vocabulary_size_(vocabulary_size), parts_{{seed, spread}} {}
 
-  // The same with independent logits of spread `spread` added: a drafter that is nearly right.
+  // Returns a model with independent logits of spread `spread` added. It serves as a drafter that
+  // is nearly right.
   SyntheticModel Perturbed(uint64_t seed, float spread) const;
-  // Puts practically all probability on tokens [first, last).
+  // Returns a model with practically all probability on tokens [first, last).
   SyntheticModel Within(int32_t first, int32_t last) const;
 
   int32_t vocabulary_size() const { return vocabulary_size_; }
@@ -40,9 +41,9 @@ class SyntheticModel {
 // The prompt of all these tests. Penalties see it.
 inline constexpr int32_t kPrompt[] = {1, 4};
 
-// Probability of each sequence of `length` tokens that the target alone says after the prompt, by
-// enumeration with the double-precision reference. Index: token ids as digits, the first token most
-// significant.
+// Returns the probability of each sequence of `length` tokens after the prompt under the target
+// alone. Enumerates with the double-precision reference. The token ids are the digits of the index,
+// and the first token is the most significant digit.
 std::vector<double> EnumerateTarget(const SyntheticModel& target, const SamplingParams& params,
                                     int length);
 
