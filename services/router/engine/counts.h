@@ -1,5 +1,5 @@
-// What an engine counts, and how full it is. Prometheus' metrics (RouterMetrics), ServerLoad and the
-// live page read these two structs; FleetState adds them up over the worker pods.
+// What an engine counts, and how full it is. Prometheus' metrics (RouterMetrics), ServerLoad and
+// the live page read these two structs. FleetState adds them up over the worker pods.
 //
 // A new count is declared here, is raised where it happens, and has its metric in
 // common/metrics/catalogue.h and one row in the constructor of CountMetrics.
@@ -61,11 +61,11 @@ using PerWorker = PerValue<Worker, kNumWorkers, Value>;
 // Counts since the start of the engine. No count ever falls. Every field is a uint64_t, or is made
 // of them.
 struct Counts {
-  // Requests that the engine ended, with any status. Canceled requests and requests that were
-  // refused a place are not among them.
+  // Requests that ended, with any status. Canceled requests and requests that were refused a place
+  // are not among them. Admission counts them, and FleetState adds its count.
   uint64_t finished = 0;
-  // Running requests that gave up their slot, to be computed again. A replay of the audit that gives
-  // way to a request is not counted.
+  // Running requests that gave up their slot, to be computed again. A replay of the audit that
+  // gives way to a request is not counted.
   uint64_t preemptions = 0;
   // Sessions that were lost after the worker was ready.
   PerWorker<> losses;

@@ -1,4 +1,4 @@
-// What the pure engine wants done: the adapter around it does it, in order.
+// What the pure engine wants done. The adapter around the engine carries the commands out in order.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_ENGINE_COMMAND_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_ENGINE_COMMAND_H_
 
@@ -34,18 +34,18 @@ inline constexpr Worker KindOf(PeerId peer) {
 // Names one worker pod of a router. A number is never used again.
 using PodId = uint32_t;
 
-// Names one Generate call; given by the adapter.
+// Names one Generate call. The adapter chooses it.
 using CallId = uint64_t;
-// Names one stream to a worker; given by the engine, never used again. What arrives from an older
-// one is ignored.
+// Names one stream to a worker. The engine chooses the number and never uses it again. What arrives
+// from an older stream is ignored.
 using SessionId = uint64_t;
 
-// Open a stream. Its replies and its end come back as events.
+// Opens a stream. Its replies and its end come back as events.
 struct OpenSession {
   Worker worker;
   SessionId session;
 };
-// Give the stream up, without an event.
+// Gives the stream up, without an event.
 struct CloseSession {
   Worker worker;
   SessionId session;
@@ -58,8 +58,8 @@ struct SendToVerifier {
   SessionId session;
   v1::VerifierCommand command;
 };
-// Ping the session's worker on the session's WorkerHealth stream (opened with the first ping,
-// closed with the session); pongs come back as events.
+// Pings the session's worker on the session's WorkerHealth stream. The first ping opens that
+// stream, and it is closed with the session. Pongs come back as events.
 struct SendPing {
   Worker worker;
   SessionId session;
@@ -69,36 +69,36 @@ struct WriteResponse {
   CallId call;
   v1::GenerateResponse response;
 };
-// One life of a slot, at the verifier.
+// One life of a slot at the verifier.
 struct SlotLife {
   uint32_t slot = 0;
   uint32_t epoch = 0;
 };
-// The call ends with `status`; what was written before is sent first.
+// Ends the call with `status`. Responses that were written before are sent first.
 struct FinishCall {
   CallId call;
   absl::Status status;
-  int32_t emitted_tokens = 0;         // goes into trailing metadata when the status is not OK
-  int32_t retry_milliseconds = 0;     // > 0: when to come back
-  std::optional<SlotLife> slot = {};  // the last that the request had; none: it never ran
+  int32_t emitted_tokens = 0;         // trailing metadata if the status is not OK
+  int32_t retry_milliseconds = 0;     // when to come back; 0: no hint
+  std::optional<SlotLife> slot = {};  // last slot of the request; none: it never ran
 };
 struct LogLine {
   enum class Level : uint8_t { kDebug, kInfo, kWarning, kError };
   Level level;
   std::string text;
-  // What it is about, where that can be said.
+  // What the line is about, where that can be said.
   std::string request_id = {};
   std::optional<uint32_t> slot = {};
   std::optional<uint32_t> epoch = {};  // epoch of the slot at the verifier
   std::optional<SessionId> session = {};
-  // What others than the log's readers may see in its place; empty: the text.
+  // What people other than the log's readers may see instead; empty: the text.
   std::string summary = {};
   std::string pod = {};  // verifier address of the pod, where there are several
 };
-// The configuration is wrong: the process should say why and exit.
+// The configuration is wrong. The process should say why and exit.
 struct GiveUp {
   absl::Status status;
-  std::string summary = {};  // as of a LogLine; empty: the status' message
+  std::string summary = {};  // as for LogLine; empty: the status' message
 };
 
 using EngineCommand = std::variant<OpenSession, CloseSession, SendToDrafter, SendToVerifier,

@@ -1,6 +1,6 @@
-// The events that the engine tells an observer one by one, as they happen: RouterMetrics makes
-// histograms of them. What is only counted is in Counts. An observer changes nothing of what the
-// engine does.
+// The events that the router tells an observer one by one, as they happen. RouterMetrics makes
+// histograms of them. What is only counted is in Counts. An observer does not change what the
+// router does.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_ENGINE_OBSERVER_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_ENGINE_OBSERVER_H_
 
@@ -11,26 +11,26 @@
 
 namespace tandem {
 
-// A request's part of a round, as far as it was emitted: counts stop at the token that ended it, as
-// those of CompletionAccount.
+// A request's part of a round. Counts stop at the token that ended the request, as those of
+// CompletionAccount do.
 struct CommittedRound {
   int num_drafted = 0;
   int num_accepted = 0;
   int num_tested = 0;
   v1::TokenSource last_source =
       v1::TOKEN_SOURCE_UNSPECIFIED;      // source of the token after the accepted ones
-  bool emitted_last = false;             // whether there was one
-  const std::string* drafter = nullptr;  // name of its model; null: nothing was drafted
+  bool emitted_last = false;             // whether that token was emitted
+  const std::string* drafter = nullptr;  // name of the draft model; null: nothing was drafted
 };
 
 // Seconds of a round in which a client's request decoded. With two cohorts, the time of waiting for
 // the verifier is in `total` alone.
 struct RoundSeconds {
-  double draft = 0;     // the drafter computed
-  double verify = 0;    // the verifier computed
-  double transfer = 0;  // their batches took beside
-  double commit = 0;    // the router's work before each batch
-  double total = 0;     // from the event that began it to the verifier's answer
+  double draft = 0;     // computation of the drafter
+  double verify = 0;    // computation of the verifier
+  double transfer = 0;  // rest of the time that their batches took
+  double commit = 0;    // work of the router before each batch
+  double total = 0;     // time from the event that began the round to the verifier's answer
 };
 
 class EngineObserver {
@@ -45,7 +45,7 @@ class EngineObserver {
   virtual void OnRingOpened(v1::RingTransport /*transport*/, double /*seconds*/) {}
 };
 
-// One who takes no notice.
+// An observer that takes no notice.
 inline EngineObserver* NobodyObserves() {
   static EngineObserver nobody;
   return &nobody;

@@ -1,4 +1,4 @@
-// What is left of a worker's pool of KV pages, as far as its replies told.
+// An estimate of the free pages in a worker's pool of KV pages.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_PAGE_BUDGET_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_PAGE_BUDGET_H_
 
@@ -6,12 +6,13 @@
 
 namespace tandem {
 
-// An estimate to plan batches with; the worker has the last word (RESOURCE_EXHAUSTED). It can be
-// wrong both ways: other routers take pages of the same pool, and pages that slots share through
-// the prefix cache come back only when the last of them goes.
+// Batches are planned with the estimate, and the worker has the last word (RESOURCE_EXHAUSTED). The
+// estimate can be too high, because other routers take pages of the same pool. It can also be too
+// high because pages that slots share through the prefix cache come back only when the last of
+// these slots goes.
 class PageBudget {
  public:
-  // A new session, which holds nothing. 0 pages: not limited.
+  // A new session began, and holds nothing. 0 pages: pages do not limit.
   void Attached(uint32_t page_tokens, uint32_t num_pages) {
     page_tokens_ = page_tokens;
     num_pages_ = page_tokens == 0 ? 0 : num_pages;
@@ -31,13 +32,13 @@ class PageBudget {
 
   int64_t num_free() const { return reported_ + queued_ + sent_; }
 
-  // A slot with so many rows is closed with the next command.
+  // A slot with this number of rows will be closed by the next command.
   void CloseQueued(uint32_t rows) { queued_ += PagesOf(rows); }
-  // That command goes out. PRECOND: no batch is under way, so the next report counts it.
+  // The command with the closes goes out. PRECOND: no batch is under way, so the next report counts it.
   void ClosesSent() { sent_ += queued_, queued_ = 0; }
-  // A rollback that returns so many pages goes out. PRECOND: as of ClosesSent.
+  // A rollback that returns this number of pages goes out. PRECOND: as for ClosesSent.
   void RollbackSent(int64_t num_pages) { sent_ += num_pages; }
-  // A batch's reply.
+  // The reply to a batch stated this number of free pages.
   void Reported(uint32_t num_free) {
     reported_ = num_free;
     sent_ = 0;

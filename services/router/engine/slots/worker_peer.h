@@ -1,4 +1,4 @@
-// One worker of the pod, as far as its replies told: its session, its pages, its slots.
+// What the router knows of one worker of a pod: its session, its pages, its slots.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_WORKER_PEER_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_SLOTS_WORKER_PEER_H_
 
@@ -33,7 +33,7 @@ struct WorkerSlot {
   uint32_t cached_len = 0;       // rows of committed tokens
   // All rows. A drafter's rows of draft tokens follow those of the committed tokens.
   uint32_t held_len = 0;
-  bool open = false;  // the worker was told what the request is
+  bool open = false;  // whether the worker was told what the request is
 };
 
 // Keeps what the engine knows of one worker, whichever it is. The engine decides what is sent.
@@ -48,7 +48,7 @@ class WorkerPeer {
 
   void ResizeSlots(size_t num_slots) { slots_.resize(num_slots); }
   const WorkerSlot& slot(uint32_t id) const { return slots_[id]; }
-  // Slots that are open at the worker. A slot whose close was not sent yet is still open there.
+  // Number of slots that are open at the worker. A slot whose close was not sent yet is still open.
   size_t num_open_slots() const;
 
   PageBudget& pages() { return pages_; }
@@ -73,10 +73,10 @@ class WorkerPeer {
   // The worker executed a command: it holds `held_len` rows, the first `cached_len` of them of
   // committed tokens.
   void Hold(uint32_t id, uint32_t cached_len, uint32_t held_len);
-  // The first `num_rows` rows of draft tokens, as far as there are so many, were committed.
+  // The first `num_rows` rows of draft tokens were committed, or all of them if there are fewer.
   void CommitRows(uint32_t id, uint32_t num_rows);
-  // The worker refused a command. What it says that it holds is believed as far as it is a prefix
-  // that is known here. PRECOND: state.slot() is a slot, and `sequence` is the slot's.
+  // The worker refused a command and says what it holds. The router believes this if it is a prefix
+  // of the sequence. PRECOND: state.slot() is a slot, and `sequence` is the slot's.
   void Resynchronize(const v1::SlotState& state, const Sequence& sequence);
 
   // Rows beyond those of committed tokens.
@@ -84,12 +84,12 @@ class WorkerPeer {
   // Whole pages that a rollback of these rows returns.
   int64_t num_extra_pages(uint32_t id) const;
   // Rolls the slot back to its rows of committed tokens. The command is about to be sent, and gets
-  // its number here. PRECOND: as of NextPoint; the worker has no batch under way.
+  // its number here. PRECOND: as for NextPoint, and the worker has no batch under way.
   v1::SlotPoint RollBack(uint32_t id, const Sequence& sequence);
   // The answer to a rollback counts only if it answers the slot's newest command. An error says
   // which rule the answer breaks. PRECOND: state.slot() is a slot.
   absl::Status CheckRolledBack(const v1::SlotState& state) const;
-  // The worker answered a rollback. PRECOND: as of Resynchronize, and CheckRolledBack is OK.
+  // The worker answered a rollback. PRECOND: as for Resynchronize, and CheckRolledBack is OK.
   void OnRolledBack(const v1::SlotState& state, const Sequence& sequence);
 
  private:
@@ -99,7 +99,7 @@ class WorkerPeer {
   PageBudget pages_;
   RunningMean row_seconds_;
   std::vector<WorkerSlot> slots_;      // by slot id
-  std::vector<v1::SlotClose> closes_;  // wait for the next command
+  std::vector<v1::SlotClose> closes_;  // closes that wait for the next command
 };
 
 }  // namespace tandem
