@@ -46,7 +46,7 @@ Emission Emit(const VerifyBatch::Item& item, v1::VerifyResult& result, Sequence*
 // Books the round with the request's account, and tells the observer.
 void Account(RoundState& state, const VerifyBatch::Item& item, const Emission& emission,
              bool ring_failed, double now) {
-  Slot& slot = state.slots[item.slot];
+  RouterSlot& slot = state.slots[item.slot];
   Sequence& sequence = *slot.sequence;
   if (!sequence.account.decoding()) {
     state.observer->OnFirstToken(now - sequence.account.arrived_at());

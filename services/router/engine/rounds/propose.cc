@@ -26,7 +26,7 @@ DraftRoom ReadDraftRoom(const RoundState& state) {
 
 // Fills one item of the command, and returns what is expected of its answer.
 ProposeBatch::Item BuildItem(RoundState& state, const ProposePlan& plan, v1::ProposeItem* item) {
-  Slot& slot = state.slots[plan.slot];
+  RouterSlot& slot = state.slots[plan.slot];
   WorkerPeer& drafter = state.slots.drafter();
   const Sequence& sequence = *slot.sequence;
   ProposeBatch::Item sent;
@@ -171,7 +171,7 @@ bool SendPropose(RoundState& state, uint32_t cohort, double now) {
   state.cohorts[cohort].round = {};
   if (!state.workers.ready(kDrafterPeer)) {
     for (uint32_t id = 0; id < state.slots.size(); ++id) {
-      Slot& slot = state.slots[id];
+      RouterSlot& slot = state.slots[id];
       if (slot.cohort == cohort) slot.fallback = Fallback::kNoDrafter;
     }
     state.controller.ChooseNothing();

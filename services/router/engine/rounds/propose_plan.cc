@@ -46,7 +46,7 @@ void CloseIdleDraft(const DraftChoice& choice, Slots* slots) {
     wants_draft[choice.ids[i]] = choice.candidates[i].length > 0;
   }
   for (uint32_t id = 0; id < slots->size(); ++id) {
-    const Slot& slot = (*slots)[id];
+    const RouterSlot& slot = (*slots)[id];
     if (wants_draft[id] || slot.sequence == nullptr || !slots->drafter().slot(id).open ||
         slot.sequence->acceptance->rounds_without_draft() < kIdleDraftRounds) {
       continue;
@@ -68,7 +68,7 @@ struct RowsLeft {
 // Plans one slot. None: it does not fit, and the slot's `fallback` says why.
 std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, uint32_t id, Slots* slots,
                                    RowsLeft* left) {
-  Slot& slot = (*slots)[id];
+  RouterSlot& slot = (*slots)[id];
   uint32_t draft_length = std::min(candidate.length, candidate.limit);
   slot.fallback = Fallback::kNotWorthwhile;
   if (draft_length == 0) return std::nullopt;
@@ -114,7 +114,7 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
   DraftBatch& rest = choice.rest;
   rest.cohort = cohort;
   for (uint32_t id = 0; id < slots->size(); ++id) {
-    Slot& slot = (*slots)[id];
+    RouterSlot& slot = (*slots)[id];
     if (slot.sequence == nullptr || slots->IsWaiting(id)) continue;
     if (slot.cohort != cohort) {
       rest.overlapped = true;

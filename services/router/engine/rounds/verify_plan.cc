@@ -12,7 +12,7 @@ namespace {
 std::vector<uint32_t> SlotsByAge(const Slots& slots, uint32_t cohort) {
   std::vector<uint32_t> ids;
   for (uint32_t id = 0; id < slots.size(); ++id) {
-    const Slot& slot = slots[id];
+    const RouterSlot& slot = slots[id];
     if (slot.sequence != nullptr && slot.cohort == cohort && !slots.IsWaiting(id)) {
       ids.push_back(id);
     }
@@ -98,7 +98,7 @@ ReservedPlan ReservePages(std::vector<VerifyPlan> plans, Slots* slots) {
   }
   int64_t used = 0;
   for (VerifyPlan plan : plans) {
-    Slot& slot = (*slots)[plan.slot];
+    RouterSlot& slot = (*slots)[plan.slot];
     if (slot.sequence == nullptr) continue;  // it gave its slot up for an older one
     const uint32_t held = slots->verifier().slot(plan.slot).cached_len;
     const auto need = [&] {

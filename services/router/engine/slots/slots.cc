@@ -6,12 +6,12 @@
 namespace tandem {
 namespace {
 
-bool IsOfClient(const Slot& slot) {
+bool IsOfClient(const RouterSlot& slot) {
   return slot.sequence != nullptr && !slot.sequence->is_replay();
 }
 
 template <typename Predicate>
-std::optional<uint32_t> FirstSlot(const std::vector<Slot>& slots, Predicate predicate) {
+std::optional<uint32_t> FirstSlot(const std::vector<RouterSlot>& slots, Predicate predicate) {
   const auto it = std::find_if(slots.begin(), slots.end(), predicate);
   if (it == slots.end()) return std::nullopt;
   return static_cast<uint32_t>(it - slots.begin());
@@ -29,23 +29,25 @@ size_t Slots::num_running() const {
 }
 
 size_t Slots::num_taken() const {
-  return static_cast<size_t>(std::count_if(
-      slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.sequence != nullptr; }));
+  return static_cast<size_t>(
+      std::count_if(slots_.begin(), slots_.end(),
+                    [](const RouterSlot& slot) { return slot.sequence != nullptr; }));
 }
 
 std::optional<uint32_t> Slots::FreeSlot() const {
-  return FirstSlot(slots_, [](const Slot& slot) { return slot.sequence == nullptr; });
+  return FirstSlot(slots_, [](const RouterSlot& slot) { return slot.sequence == nullptr; });
 }
 
 std::optional<uint32_t> Slots::SlotOfReplay() const {
-  return FirstSlot(slots_, [](const Slot& slot) {
+  return FirstSlot(slots_, [](const RouterSlot& slot) {
     return slot.sequence != nullptr && slot.sequence->is_replay();
   });
 }
 
 std::optional<uint32_t> Slots::SlotOf(CallId call) const {
-  return FirstSlot(
-      slots_, [call](const Slot& slot) { return IsOfClient(slot) && slot.sequence->call == call; });
+  return FirstSlot(slots_, [call](const RouterSlot& slot) {
+    return IsOfClient(slot) && slot.sequence->call == call;
+  });
 }
 
 Sequence* Slots::Find(uint32_t slot_id, uint64_t serial) const {
@@ -56,10 +58,10 @@ Sequence* Slots::Find(uint32_t slot_id, uint64_t serial) const {
 void Slots::Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, size_t num_cohorts) {
   // The sequence goes to the cohort with the fewest.
   std::vector<uint32_t> sizes(num_cohorts);
-  for (const Slot& other : slots_) {
+  for (const RouterSlot& other : slots_) {
     if (other.sequence != nullptr) ++sizes[other.cohort];
   }
-  Slot& slot = slots_[slot_id];
+  RouterSlot& slot = slots_[slot_id];
   slot.cohort = static_cast<uint32_t>(std::min_element(sizes.begin(), sizes.end()) - sizes.begin());
   sequence->serial = ++last_serial_;
   slot.sequence = std::move(sequence);
@@ -68,7 +70,7 @@ void Slots::Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, size_t 
 
 std::unique_ptr<Sequence> Slots::Vacate(uint32_t slot_id) {
   for (WorkerPeer& peer : peers_) peer.Close(slot_id);
-  Slot& slot = slots_[slot_id];
+  RouterSlot& slot = slots_[slot_id];
   slot.sequence->last_slot = SlotLife{slot_id, verifier().slot(slot_id).epoch};
   return std::move(slot.sequence);
 }

@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-struct Slot {
+struct RouterSlot {
   std::unique_ptr<Sequence> sequence;        // null: the slot is free
   uint32_t cohort = 0;                       // slots of one cohort share their rounds
   Fallback fallback = Fallback::kNoDrafter;  // why it has no draft in this round, if it has none
@@ -24,8 +24,8 @@ class Slots {
  public:
   void Resize(uint32_t num_slots);
   uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
-  Slot& operator[](uint32_t id) { return slots_[id]; }
-  const Slot& operator[](uint32_t id) const { return slots_[id]; }
+  RouterSlot& operator[](uint32_t id) { return slots_[id]; }
+  const RouterSlot& operator[](uint32_t id) const { return slots_[id]; }
 
   WorkerPeer& peer(PeerId id) { return peers_[id]; }
   const WorkerPeer& peer(PeerId id) const { return peers_[id]; }
@@ -64,7 +64,7 @@ class Slots {
   std::optional<uint32_t> YoungestAfter(const Sequence& sequence) const;
 
  private:
-  std::vector<Slot> slots_;
+  std::vector<RouterSlot> slots_;
   std::vector<WorkerPeer> peers_{kNumPeers};
   uint64_t last_serial_ = 0;
 };
