@@ -117,7 +117,7 @@ def rows_of(report):
     for row in report["rows"]:
         keep = {key: row[key] for key in
                 ("clients", "mode", "drafting", "requests", "tokens_per_second", "requests_per_second", "acceptance_rate",
-                 "tokens_per_pass", "failures", "utilisation", "limit", "target_rows_per_second")}
+                 "tokens_per_pass", "failures", "utilization", "limit", "target_rows_per_second")}
         for name in ("time_to_first_token_seconds", "time_per_token_seconds", "queue_seconds"):
             keep[name] = {p: row[name][p] for p in ("p50", "p95", "p99")}
         if "target_flops" in row:
@@ -468,7 +468,7 @@ def load_table(rows):
     lines = ["| clients | mode | drafting | tokens/s | over off | first token ms p50 / p95 / p99 | ms a token p50 / p95 / p99 | "
              "accepted | verifier | drafter | cores busy | client |", "| --- " * 12 + "|"]
     for row in rows:
-        used = row["utilisation"]
+        used = row["utilization"]
         lines.append(f"| {row['clients']} | {row['mode']} | {row['drafting']} | {row['tokens_per_second']:.4g} | "
                      f"{interval(row['ratio_to_off']) if 'ratio_to_off' in row else '–'} | "
                      f"{milliseconds(row['time_to_first_token_seconds'])} | {milliseconds(row['time_per_token_seconds'])} | "
@@ -505,7 +505,7 @@ def render(name, figure):
     lines = []
     if "alone" in figure:
         lines += alone_table(figure["alone"])
-    if "rows" in figure and figure["rows"] and "utilisation" in figure["rows"][0]:
+    if "rows" in figure and figure["rows"] and "utilization" in figure["rows"][0]:
         lines += load_table(figure["rows"])
     if name == "cohorts":
         lines += [f"- {row['clients']} clients: {interval(row['ratio'])}" for row in figure["rows"]]

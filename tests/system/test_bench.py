@@ -44,7 +44,7 @@ def test_bench_serve_starts_a_server_of_its_own(tmp_path):
         assert row["tokens_per_second"] > 0
         assert row["time_to_first_token_seconds"]["p99"] >= row["time_to_first_token_seconds"]["p50"] > 0
         assert row["time_per_token_seconds"]["count"] == row["requests"]
-        assert 0 < row["utilisation"]["verify"] <= 1
+        assert 0 < row["utilization"]["verify"] <= 1
         assert row["target_flops"] > 0
         assert {"client", "machine", "stolen", "tandem-router", "tandem-draft", "tandem-verifier"} == set(row["cpu_seconds"])
         assert (row["drafting"] != "off") == ("ratio_to_off" in row)

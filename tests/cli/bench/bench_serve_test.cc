@@ -238,9 +238,9 @@ TEST(ServeReportTest, JsonHasTheNumbers) {
   ASSERT_EQ(json["rows"].size(), 1u);  // the other one did not run
   const nlohmann::json& row = json["rows"][0];
   EXPECT_DOUBLE_EQ(row["tokens_per_second"], 5);
-  EXPECT_DOUBLE_EQ(row["utilisation"]["verify"], 0.75);
-  EXPECT_DOUBLE_EQ(row["utilisation"]["cores_busy"], 0.25);
-  EXPECT_DOUBLE_EQ(row["utilisation"]["client"], 0.05);
+  EXPECT_DOUBLE_EQ(row["utilization"]["verify"], 0.75);
+  EXPECT_DOUBLE_EQ(row["utilization"]["cores_busy"], 0.25);
+  EXPECT_DOUBLE_EQ(row["utilization"]["client"], 0.05);
   EXPECT_DOUBLE_EQ(row["time_to_first_token_seconds"]["p99"], 0.25);
   EXPECT_EQ(row["failures"]["UNAVAILABLE"], 3);
   EXPECT_EQ(row["refused_seconds"]["count"], 3);
@@ -420,7 +420,7 @@ TEST_F(BenchServeTest, EveryStepRunsInPairsWithTheSameRequests) {
     EXPECT_EQ(row["time_per_token_seconds"]["count"], requests);
     EXPECT_EQ(row["message_gap_seconds"]["count"], requests * 4);
     EXPECT_DOUBLE_EQ(row["queue_seconds"]["p50"], 0.002);
-    EXPECT_DOUBLE_EQ(row["utilisation"]["verify"], 1);
+    EXPECT_DOUBLE_EQ(row["utilization"]["verify"], 1);
   }
   EXPECT_EQ(json["rows"][0]["clients"], 1);
   EXPECT_EQ(json["rows"][0]["drafting"], "auto");
