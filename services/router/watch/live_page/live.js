@@ -1,12 +1,16 @@
-// The live page of a Tandem router. Asks live.json every four seconds for what is new; everything else happens here.
+// The live page of a Tandem router. The page asks live.json every four seconds for new data.
+// Everything else happens here.
 "use strict";
 
-const SPAN = 600;      // seconds that charts show, at most
+const SPAN = 600;      // largest number of seconds in a chart
 const LEAST_SPAN = 60;
-const WINDOW = 5;      // seconds over which rates are taken
-const SLOW = 20;       // the same of acceptance
-const POLL = 4000;     // milliseconds from one answer to the next question: asked each second, a browser takes three times as much of a core (bench/live_page.py)
-const REDRAW = 2;      // answers from one drawing of what is large to the next: numbers change with each, pictures may take their time
+const WINDOW = 5;      // seconds over which rates are averaged
+const SLOW = 20;       // seconds over which acceptance is averaged
+// Milliseconds from an answer to the next question. With a question each second, a browser takes
+// three times as much of a core (bench/live_page.py).
+const POLL = 4000;
+// Number of answers between two drawings of the charts. Numbers change with each answer.
+const REDRAW = 2;
 const byId = (id) => document.getElementById(id);
 const samples = [];    // see LiveSample in live_history.h
 let events = [];
@@ -27,12 +31,13 @@ function duration(seconds) {
   return Math.floor(seconds) + " s";
 }
 
-// What changed over the last `seconds` before sample `i`: [before, after], or null where there is too little.
+// Returns [before, after] for the last `seconds` before sample `i`, or null if there are not enough
+// samples.
 function over(i, seconds) {
   const after = samples[i];
   let j = i;
   while (j > 0 && after.t - samples[j - 1].t <= seconds) j--;
-  // Counts that fell: the router, or its drafter, is another one since.
+  // Counts that became smaller belong to another router or drafter.
   while (j < i && (samples[j].rounds > after.rounds || samples[j].drafted > after.drafted)) j++;
   return j < i ? [samples[j], after] : null;
 }
@@ -47,7 +52,7 @@ function share(pair, part, all) {
 
 // ---------------------------------------------------------------- charts
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+const cssColor = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 function niceCeiling(x) {
   if (!(x > 0)) return 1;
@@ -55,7 +60,8 @@ function niceCeiling(x) {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= x) * power;
 }
 
-// Series of one value for each sample, stacked or as lines; null is a gap.
+// A chart of several series, stacked or as lines. Each series has one value for each sample; null
+// is a gap.
 class Chart {
   constructor(name, series, options) {
     this.canvas = byId(name + "-chart");
@@ -63,7 +69,8 @@ class Chart {
     this.series = series;
     this.options = options;
     this.hover = null;
-    this.known = new WeakMap();  // values of samples: they depend on those before, and stay
+    // Values of samples; they depend only on earlier samples, so they never change.
+    this.known = new WeakMap();
     this.canvas.addEventListener("pointermove", (event) => { this.hover = event.offsetX; this.draw(); });
     this.canvas.addEventListener("pointerleave", () => { this.hover = null; this.draw(); });
     this.items = series.map(({ label, color }) => {
@@ -78,7 +85,8 @@ class Chart {
   }
 
   update() {
-    this.samples = samples.slice();  // more may have come until it is drawn again
+    // A copy, because more samples may come before the next drawing.
+    this.samples = samples.slice();
     this.values = samples.map((sample, i) => {
       let values = this.known.get(sample);
       if (!values) this.known.set(sample, values = this.options.values(i));
@@ -109,8 +117,8 @@ class Chart {
 
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
-    g.strokeStyle = colour("grid");
-    g.fillStyle = colour("dim");
+    g.strokeStyle = cssColor("grid");
+    g.fillStyle = cssColor("dim");
     g.lineWidth = 1;
     for (let i = 0; i <= 4; i++) {
       const at = Math.round(y(most * i / 4)) + 0.5;
@@ -126,7 +134,7 @@ class Chart {
 
     const base = new Array(this.values.length).fill(0);
     series.forEach(({ color }, s) => {
-      g.strokeStyle = g.fillStyle = colour(color);
+      g.strokeStyle = g.fillStyle = cssColor(color);
       g.lineWidth = options.stacked ? 1 : 2;
       g.lineJoin = "round";
       let from = null;
@@ -153,7 +161,7 @@ class Chart {
     if (this.hover !== null && this.values.length) {
       const time = begin + span * (this.hover - left) / (right - left);
       at = samples.reduce((best, sample, i) => Math.abs(sample.t - time) < Math.abs(samples[best].t - time) ? i : best, 0);
-      g.strokeStyle = colour("dim");
+      g.strokeStyle = cssColor("dim");
       g.lineWidth = 1;
       g.beginPath(); g.moveTo(x(samples[at].t), top); g.lineTo(x(samples[at].t), bottom); g.stroke();
     }
@@ -207,7 +215,7 @@ function showNumbers() {
   setNumber("gain", decoding ? samples[i].gain.toFixed(2) : "–", decoding ? "×" : "");
   const accepted = share(slow, (sample) => sample.accepted, (sample) => sample.drafted);
   setNumber("acceptance", accepted === null ? "–" : (100 * accepted).toFixed(0), accepted === null ? "" : "%");
-  // Of a request: a pass commits one token, and what was accepted before it.
+  // A pass commits one token for each request, and the tokens that were accepted before it.
   const all = (sample) => sample.emitted.reduce((sum, count) => sum + count, 0);
   const passes = share(slow, all, (sample) => all(sample) - sample.emitted[0]);
   setNumber("length", passes === null ? "–" : passes.toFixed(2));
@@ -215,7 +223,8 @@ function showNumbers() {
   setNumber("waiting", String(state.waiting));
 }
 
-// Whether these are not what this was last called with for `name`: what did not change is not built again.
+// Returns true if the values for `name` differ from those of the last call. Parts of the page
+// without changes are not built again.
 const shown = new Map();
 function changed(name, ...values) {
   const key = JSON.stringify(values);
@@ -352,7 +361,7 @@ let since = 0;
 let failedAt = null;
 
 function take(answer) {
-  if (about && answer.started !== about.started) {  // the router is another one
+  if (about && answer.started !== about.started) {  // another router answers
     samples.length = 0;
     events = [];
   }
@@ -374,14 +383,14 @@ function take(answer) {
 }
 
 async function poll() {
-  // Nobody looks: nothing is asked.
+  // Nothing is asked while nobody looks at the page.
   if (!document.hidden) {
     try {
       const response = await fetch("live.json?since=" + since, { cache: "no-store", signal: AbortSignal.timeout(5000) });
       if (!response.ok) throw new Error("status " + response.status);
       const answer = await response.json();
       if (about && answer.started !== about.started && since > 0) {
-        since = 0;  // all of the new one's
+        since = 0;  // fetch all samples of the new router
         take(await (await fetch("live.json?since=0", { cache: "no-store" })).json());
       } else {
         take(answer);
@@ -403,7 +412,7 @@ for (const [source, event] of [[window, "resize"], [matchMedia("(prefers-color-s
 }
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
-  drawn = 0;  // all of it at once
+  drawn = 0;  // draw everything at once
   show();
 });
 poll();
