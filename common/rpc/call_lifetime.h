@@ -74,8 +74,8 @@ class CallLifetime {
   CallLifetime() = default;
   ~CallLifetime() { assert(num_under_way_ == 0); }
 
-  // Call this function when the call is over, or never began. OnQuiet follows when all operations in
-  // progress are over. PRECOND: the handler of an operation runs.
+  // Call this function when the call is over, or never began. OnQuiet follows when all operations
+  // in progress are over. PRECOND: the handler of an operation runs.
   void End() { ended_ = true; }
 
  private:

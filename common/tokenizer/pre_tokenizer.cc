@@ -19,8 +19,7 @@ constexpr size_t kMaxPreTokenizers = 64;  // Each may cost a compiled pattern.
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Rust's \p{N} (Unicode 17) and \w decide in the classes below. These constants express them for
-// Oniguruma.
+// Rust's \p{N} (Unicode 17) and \w, written for Oniguruma.
 constexpr const char* kDigit = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
 constexpr const char* kWordOrNot =
     R"((?:(?![\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])[\w\x{200C}\x{200D}])+|)"

@@ -104,7 +104,7 @@ def test_a_worker_that_hangs_is_killed(start):
     pair.process.send_signal(signal.SIGTERM)
     assert pair.end() == 11
     assert gone(pids.values())
-    assert "killing what has not stopped: verifier" in pair.log.read_text()
+    assert "killing the workers that have not stopped: verifier" in pair.log.read_text()
 
 
 def test_ends_when_what_started_it_is_killed(start):
