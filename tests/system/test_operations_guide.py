@@ -1,7 +1,7 @@
-"""docs/operations.md: its tables of flags are made from the table of flags, no variable that is read is missing, and it says what to do
-about every alert.
+"""Tests docs/operations.md. Its tables of flags, and the limits in docs/api.md, are made from the table of flags. No variable that is read
+is missing, and the guide says what to do about every alert.
 
-TANDEM_UPDATE_DOCS=1 writes the tables anew.
+TANDEM_UPDATE_DOCS=1 writes the tables again.
 """
 
 import json
@@ -20,9 +20,49 @@ sys.path.insert(0, str(harness.SOURCE_DIR / "bench"))
 import lab  # noqa: E402
 
 GUIDE = harness.SOURCE_DIR / "docs" / "operations.md"
+API = harness.SOURCE_DIR / "docs" / "api.md"
 # Names of sets of programs in the column that says which programs take a flag. A set stands for all of its programs or is not used.
 SETS = {"workers": ["tandem-verifier", "tandem-draft"],
         "clients": ["tandem generate", "tandem bench", "tandem bench serve", "tandem tokenize", "tandem info"]}
+
+# The limits in docs/api.md: the flag, the limit, and what a default of 0 means.
+LIMITS = [
+    ("--max-slots", "running requests", ""),
+    ("--max-queue", "waiting requests", ""),
+    ("--max-streams", "simultaneous calls of one connection", ""),
+    ("--max-message-bytes", "size of a message", ""),
+    ("--stream-buffer-bytes", "part of a stream that waits for its reader", ""),
+    ("--stream-padding-bytes", "messages of a stream are padded to a multiple of this size", "no padding"),
+    ("--max-prompt-bytes", "size of a prompt, or of a text to tokenize", ""),
+    ("--max-context", "tokens of prompt and output", "the limit of the model, or what the KV cache holds"),
+    ("--default-max-tokens", "`max_tokens` of a request that does not set it", ""),
+    ("--max-draft-length", "`draft_length` of a request", ""),
+    ("--draft-length", "`draft_length` of a request that does not set it", ""),
+    ("--max-stops", "stop strings of a request", ""),
+    ("--max-stop-bytes", "size of a stop string", ""),
+    ("--max-stop-token-ids", "stop token ids of a request", ""),
+    ("--max-logit-bias", "entries of `logit_bias`", ""),
+    ("--max-logprobs", "`logprobs`", ""),
+    ("--verifier-timeout", "seconds without a verifier before requests end", ""),
+    ("--drafter-timeout", "seconds for a drafter's answer", ""),
+    ("--heartbeat-timeout", "seconds without a sign of life after which a worker counts as hung", ""),
+    ("--kv-cache-bytes", "size of the target's KV cache", "a quarter of the memory, or what all slots can fill"),
+    ("--draft-kv-cache-bytes", "size of the drafter's KV cache", "a quarter of the memory, or what all slots can fill"),
+    ("--backend", "backend of the workers", ""),
+    ("--gpu", "number of the GPU", ""),
+    ("--gpu-memory-bytes", "device memory of the target's worker",
+     "weights, scratch and what all slots can fill, within two fifths of the GPU's memory"),
+    ("--draft-gpu-memory-bytes", "device memory of the drafter's worker",
+     "weights, scratch and what all slots can fill, within two fifths of the GPU's memory"),
+    ("--step-rows", "rows of one batch", ""),
+    ("--step-seconds", "seconds of prompts between two rounds of decoding requests", ""),
+    ("--cohorts", "groups of slots that take turns", ""),
+    ("--max-crashes", "consecutive verifiers that may die during a request", ""),
+    ("--drain-seconds", "seconds for running streams after a signal to stop", ""),
+    ("--drafter-wait", "seconds that `ready` waits for a drafter", ""),
+    ("--max-connection-age", "seconds after which a client is told to reconnect", "never"),
+    ("--audit-fraction", "share of requests that the [audit](audit.md) examines", ""),
+]
 
 
 def flag_table():
@@ -100,7 +140,7 @@ def chapter(flags):
 
 def section_of(text, name):
     begin, end = f"<!-- {name}: made by tests/system/test_operations_guide.py -->\n", f"<!-- end of {name} -->"
-    assert text.count(begin) == text.count(end) == 1, f"{GUIDE.name}: one section {name}"
+    assert text.count(begin) == text.count(end) == 1, f"want one section {name}"
     return text.index(begin) + len(begin), text.index(end)
 
 
@@ -111,7 +151,49 @@ def test_the_guide_has_every_flag_once_as_the_table_says():
     if os.environ.get("TANDEM_UPDATE_DOCS"):
         GUIDE.write_text(text[:begin] + made + text[end:])
         return
-    assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables anew"
+    assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables again"
+
+
+def limit_text(flag):
+    """Returns the default of a limit for people: "4 MiB", "1,024", "`auto`"."""
+    default = flag["default"]
+    if not re.fullmatch(r"[\d.]+", default):
+        return f"`{default}`"
+    if "." in default:
+        return default
+    if flag["name"].endswith("-bytes"):
+        for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+            if int(default) >= unit and int(default) % unit == 0:
+                return f"{int(default) // unit} {name}"
+        return f"{default} bytes"
+    return f"{int(default):,}"
+
+
+def limits_table(flags):
+    """Returns the table of limits in docs/api.md. A limit of the router is described by the router's flag."""
+    lines = ["| limit | default | option | environment |", "| --- | --- | --- | --- |"]
+    for name, limit, meaning_of_zero in LIMITS:
+        by_program = {program: flag for flag in flags if flag["name"] == name for program in flag["programs"]}
+        program = "tandem-router" if "tandem-router" in by_program else "tandem serve"
+        flag, served = by_program[program], by_program.get("tandem serve")
+        default = limit_text(flag)
+        if flag["default"] == "0" and meaning_of_zero:
+            default = f"0: {meaning_of_zero}"
+        if served is not None and served["default"] != flag["default"]:
+            default += f"; `tandem serve` sets {limit_text(served)}"
+        option = f"`{name}`" + (" *" if served is not None else "") + (" (of the workers)" if program == "tandem serve" else "")
+        lines.append(f"| {limit} | {default} | {option} | `{flag['programs'][program]}` |")
+    return "\n".join(lines)
+
+
+def test_the_limits_of_the_api_are_those_of_the_table_of_flags():
+    text = API.read_text()
+    begin, end = section_of(text, "limits")
+    made = "\n" + limits_table(flag_table()) + "\n\n"
+    if os.environ.get("TANDEM_UPDATE_DOCS"):
+        API.write_text(text[:begin] + made + text[end:])
+        return
+    assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables again"
 
 
 PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem serve", "tandem generate", "tandem bench", "tandem bench serve",
