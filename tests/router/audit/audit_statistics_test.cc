@@ -13,8 +13,8 @@ double UniformFrom(std::mt19937_64& random) {
   return static_cast<double>(random() >> 11) * 0x1p-53;
 }
 
-// A sample of a position whose favourite has the target's probability `mode_prob`, and is hit with
-// `hit_prob`.
+// Returns a sample of a position whose most likely token has the probability `mode_prob` in the
+// target, and is drawn with probability `hit_prob`.
 double ExcessFrom(double mode_prob, double hit_prob, std::mt19937_64& random) {
   return (UniformFrom(random) < hit_prob ? 1 : 0) - mode_prob;
 }
@@ -34,13 +34,13 @@ TEST(UniformityStatisticTest, EvidenceIsTheLikelihoodRatioAveragedOverConcentrat
   EXPECT_NEAR(statistic.log_evidence(), std::log(mean), 1e-12);
 }
 
-TEST(UniformityStatisticTest, ZIsPearsonsChiSquareMadeNormal) {
+TEST(UniformityStatisticTest, ZIsPearsonsChiSquareTransformedToANormalVariable) {
   UniformityStatistic statistic;
   for (int i = 0; i < 1600; ++i) statistic.Add((i % 16 + 0.5) / 16);
-  EXPECT_NEAR(statistic.z(), -8.09, 0.01) << "evener than chance makes it";
+  EXPECT_NEAR(statistic.z(), -8.09, 0.01) << "more even than chance";
   for (int i = 0; i < 60; ++i) statistic.Add(0.5);
-  // 15 bins of 100 and one of 160, of 103.75 expected each: chi-square 32.53, whose upper tail with
-  // 15 degrees of freedom is 0.0054: z 2.55.
+  // There are 15 bins with 100 samples and one with 160; 103.75 are expected in each. Chi-square is
+  // 32.53. Its upper tail with 15 degrees of freedom is 0.0054, so z is 2.55.
   EXPECT_NEAR(statistic.z(), 2.55, 0.02);
 }
 
@@ -53,16 +53,16 @@ TEST(DraftModeStatisticTest, ASureOutcomeAddsNothing) {
 
 TEST(DraftModeStatisticTest, ZIsTheSumOverItsStandardDeviation) {
   DraftModeStatistic statistic;
-  statistic.Add(0.75);   // a hit of probability 1/4
-  statistic.Add(-0.5);   // a miss of 1/2
-  statistic.Add(-0.25);  // a miss of 1/4
+  statistic.Add(0.75);   // a hit with probability 1/4
+  statistic.Add(-0.5);   // a miss with probability 1/2
+  statistic.Add(-0.25);  // a miss with probability 1/4
   EXPECT_NEAR(statistic.z(), 0 / std::sqrt(0.1875 + 0.25 + 0.1875), 1e-12);
   statistic.Add(0.5);
   EXPECT_NEAR(statistic.z(), 0.5 / std::sqrt(0.1875 + 0.25 + 0.1875 + 0.25), 1e-12);
 }
 
 TEST(DraftModeStatisticTest, EvidenceHasMeanOneExactly) {
-  // Both outcomes of one sample, weighted by their probabilities.
+  // Adds both outcomes of one sample, weighted by their probabilities.
   for (const double mode_prob : {1e-12, 0.001, 0.3, 0.5, 0.97}) {
     DraftModeStatistic hit;
     DraftModeStatistic miss;
@@ -75,14 +75,14 @@ TEST(DraftModeStatisticTest, EvidenceHasMeanOneExactly) {
   }
 }
 
-// The bound holds for every level: 1/100 here, so that it shows in a test. Of kStreams streams that
-// are watched at every sample, at most one in a hundred may ever pass; six standard deviations more
-// are allowed: 1e-9 false alarms.
+// The bound holds for every level. The level here is 1/100, so that a test can show it. If kStreams
+// streams are watched at every sample, at most one in a hundred may ever exceed its limit. Six
+// standard deviations more are allowed, so the test fails falsely with probability 1e-9.
 constexpr int kStreams = 3000;
 constexpr int kSamples = 2000;
 constexpr double kMostPasses = kStreams / 100.0 + 6 * 5.45;
 
-TEST(UniformityStatisticTest, WatchedAllTheTimeItRarelyPassesItsLimitAndZIsAboutNormal) {
+TEST(UniformityStatisticTest, RarelyExceedsItsLimitWhenWatchedAllTheTimeAndZIsAboutNormal) {
   std::mt19937_64 random(1);
   int passes = 0;
   double sum = 0;
@@ -103,7 +103,7 @@ TEST(UniformityStatisticTest, WatchedAllTheTimeItRarelyPassesItsLimitAndZIsAbout
   EXPECT_NEAR(sum_of_squares / kStreams, 1, 0.16);
 }
 
-TEST(DraftModeStatisticTest, WatchedAllTheTimeItRarelyPassesItsLimitAndZIsAboutNormal) {
+TEST(DraftModeStatisticTest, RarelyExceedsItsLimitWhenWatchedAllTheTimeAndZIsAboutNormal) {
   std::mt19937_64 random(2);
   int passes = 0;
   double sum = 0;
@@ -125,10 +125,10 @@ TEST(DraftModeStatisticTest, WatchedAllTheTimeItRarelyPassesItsLimitAndZIsAboutN
   EXPECT_NEAR(sum_of_squares / kStreams, 1, 0.16);
 }
 
-TEST(UniformityStatisticTest, SeesAShiftOfMassThatLeavesTheMean) {
+TEST(UniformityStatisticTest, FindsAShiftOfMassThatKeepsTheMean) {
   std::mt19937_64 random(3);
   UniformityStatistic statistic;
-  // One token in ten comes from the outer quarters only.
+  // One token in ten comes only from the outer quarters.
   for (int i = 0; i < 20000; ++i) {
     const double u = UniformFrom(random);
     const double outer = u < 0.5 ? u / 2 : 0.5 + u / 2;
@@ -138,7 +138,7 @@ TEST(UniformityStatisticTest, SeesAShiftOfMassThatLeavesTheMean) {
   EXPECT_GT(statistic.z(), 5);
 }
 
-TEST(DraftModeStatisticTest, SeesTwoPercentMoreHitsAndFewer) {
+TEST(DraftModeStatisticTest, FindsTwoPercentMoreOrFewerHits) {
   std::mt19937_64 random(4);
   for (const double more : {0.02, -0.02}) {
     DraftModeStatistic statistic;

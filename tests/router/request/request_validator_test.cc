@@ -46,7 +46,7 @@ absl::StatusOr<GenerationRequest> Validate(const v1::GenerateRequest& request) {
 struct BadRequest {
   std::string name;
   std::function<void(v1::GenerateRequest*)> spoil;
-  std::vector<std::string> words;  // that the message must have
+  std::vector<std::string> words;  // the message must have these words
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;
 };
 
@@ -199,7 +199,7 @@ std::vector<BadRequest> BadRequests() {
   };
 }
 
-TEST(RequestValidatorTest, EveryBadRequestIsNamedWithWhatWasGivenAndWhatIsAllowed) {
+TEST(RequestValidatorTest, EveryErrorNamesTheFieldTheGivenValueAndTheAllowedValues) {
   for (const BadRequest& bad : BadRequests()) {
     v1::GenerateRequest request = Good();
     bad.spoil(&request);
@@ -246,14 +246,14 @@ TEST(RequestValidatorTest, FillsInEveryDefault) {
   EXPECT_EQ(request->open.prompt_length(), 5u);
   EXPECT_EQ(request->open.lenience(), 1);
   EXPECT_FALSE(request->open.reproducible());
-  EXPECT_EQ(request->max_tokens, 27);  // of 256, what the context leaves
+  EXPECT_EQ(request->max_tokens, 27);  // the context leaves 27 of the default 256
   EXPECT_EQ(request->request_id, "000000000000004d");
   EXPECT_FALSE(request->draft_length.has_value());
   EXPECT_TRUE(request->skip_special_tokens);
   EXPECT_TRUE(request->needs_draft_log_probs());
 }
 
-TEST(RequestValidatorTest, APromptThatTheKvCacheCanNeverHoldIsNotTheClientsMistake) {
+TEST(RequestValidatorTest, APromptThatTheKvCacheCanNeverHoldIsResourceExhausted) {
   ServedModel served = Served();
   served.context_limited_by_pages = true;
   const RequestValidator validator(RequestLimits(), &Vocabulary(), [] { return uint64_t{77}; });
@@ -269,7 +269,7 @@ TEST(RequestValidatorTest, APromptThatTheKvCacheCanNeverHoldIsNotTheClientsMista
   EXPECT_TRUE(validator.Validate(request, served).ok());
 }
 
-TEST(RequestValidatorTest, StopIdsAreSortedOnceAndWithoutEndOfTextWhenIgnored) {
+TEST(RequestValidatorTest, StopIdsAreSortedOnceAndLackEndOfTextIfItIsIgnored) {
   v1::GenerateRequest request = Good();
   for (int id : {9, 3, 9, 63}) request.mutable_sampling_params()->add_stop_token_ids(id);
   EXPECT_EQ(Validate(request)->stop_token_ids, (std::vector<int32_t>{3, 9, 63}));
@@ -284,7 +284,7 @@ TEST(RequestValidatorTest, ASeedMakesReproducibleTheDefault) {
   EXPECT_TRUE(Validate(request)->open.reproducible());
   EXPECT_EQ(Validate(request)->open.sampling().seed(), 0u);
   EXPECT_FALSE(Validate(request)->needs_draft_log_probs());
-  // An explicit wish for lenience turns the default off; what was asked for wins over what was not.
+  // An explicit lenience turns the default off, because an explicit request wins over a default.
   request.mutable_speculation()->set_lenience(0.5f);
   EXPECT_FALSE(Validate(request)->open.reproducible());
   request.mutable_speculation()->clear_lenience();
