@@ -10,8 +10,8 @@ namespace tandem::cli {
 namespace {
 
 constexpr char kOverview[] =
-    R"(Tandem: lossless speculative decoding as a service. A small draft model guesses tokens, and the
-target model checks them. You get exactly the output of the target model, but sooner.
+    R"(Tandem: lossless speculative decoding as a service. A small draft model guesses tokens, and
+the target model checks them. You get exactly the output of the target model, but sooner.
 
 Usage: tandem COMMAND [OPTIONS]
 
@@ -25,8 +25,8 @@ Commands:
   top          watch a server: tokens per second, acceptance, rounds, events
   healthcheck  exit with 0 when a process is ready
 
-Without --connect ADDRESS (or TANDEM_ADDRESS), a command starts a private server, which ends with the
-command. Without --target, the small pair of models that comes with Tandem is used.
+Without --connect ADDRESS (or TANDEM_ADDRESS), a command starts a private server, which ends with
+the command. Without --target, the small pair of models that comes with Tandem is used.
 
   tandem generate --compare --temperature 0 "Once upon a time there was a king who"
   tandem serve --target Llama-3.2-3B-Instruct --draft Llama-3.2-1B-Instruct --draft-length 4

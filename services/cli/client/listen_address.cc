@@ -29,7 +29,7 @@ absl::Status CheckUnixPathFree(const std::string& path, const std::string& optio
   error_code error;
   socket.connect(asio::local::stream_protocol::endpoint(path), error);
   if (!error) {
-    return ResourceExhausted(option + ": unix:" + path + " is in use: a server listens there");
+    return ResourceExhausted(option + ": unix:" + path + " is taken: a server listens there");
   }
   return absl::OkStatus();  // a server that has ended left the socket behind
 }
