@@ -81,7 +81,7 @@ def programs_cell(flag):
 
 def values_cell(flag):
     if flag["kind"] in ("switch", "text"):
-        return ""  # the name of the value says what it is
+        return ""  # the name of the value describes the values
     if flag["kind"] == "bytes":
         return "bytes, such as `4G`"
     several = ", with commas between several" if flag["values"] == "commas" else ""
@@ -111,7 +111,7 @@ def usual_variable(flag, program):
 
 
 def exceptions(flags):
-    """Sentences about the flags whose variable has another name."""
+    """Returns sentences about the flags whose variable has another name."""
     for flag in flags:
         others = {variable for program, variable in flag["programs"].items() if variable != usual_variable(flag, program)}
         for variable in others:
@@ -119,7 +119,7 @@ def exceptions(flags):
 
 
 def chapter(flags):
-    """What the guide says of all flags. The groups that executables take come first."""
+    """Returns the guide's text about all flags. The groups that executables take come first."""
     groups = {}
     for flag in flags:
         groups.setdefault(flag["group"], []).append(flag)
@@ -216,7 +216,7 @@ def test_the_programs_of_the_table_are_known_here():
 
 
 def variables_read():
-    """{variable: the scripts that read it}: of what is deployed, and of the code, but for the options' own."""
+    """Returns {variable: the scripts and sources that read it}, without the variables of options."""
     found = {}
     for folder in ("common", "kernels", "services"):
         for path in (harness.SOURCE_DIR / folder).rglob("*"):
@@ -236,7 +236,7 @@ def variables_read():
     return found
 
 
-def test_variables_that_are_no_options_have_their_rows():
+def test_variables_without_an_option_have_their_rows():
     text = GUIDE.read_text()
     section = text[text.index("### Variables of scripts and of the system\n"):]
     listed = {name: readers for names, readers in re.findall(r"^\| (`.+?`) \| (.+?) \| .+ \|$", section, re.MULTILINE)
@@ -248,7 +248,7 @@ def test_variables_that_are_no_options_have_their_rows():
         assert scripts <= set(re.findall(r"`([\w-]+)`", listed[name])), name
 
 
-def test_it_says_what_to_do_about_every_alert():
+def test_the_guide_says_what_to_do_about_every_alert():
     rules = (harness.SOURCE_DIR / "deploy" / "prometheus" / "alerts.yml").read_text()
     alerts = re.findall(r"^\s*- alert: (\w+)$", rules, re.MULTILINE)
     assert len(alerts) >= 9
@@ -256,7 +256,7 @@ def test_it_says_what_to_do_about_every_alert():
     assert [name for name, _, _ in rows] == alerts
 
 
-def test_it_leads_to_every_table_of_metrics():
+def test_the_guide_links_to_every_table_of_metrics():
     def anchor(title):
         return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
 
@@ -266,7 +266,7 @@ def test_it_leads_to_every_table_of_metrics():
     assert named >= {anchor(title) for title in re.findall(r"^### (.+)$", text, re.MULTILINE)}
 
 
-def test_no_link_of_the_guide_leads_nowhere():
+def test_every_link_of_the_guide_has_a_target():
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", GUIDE.read_text()):
         assert (GUIDE.parent / target).exists(), target
 
@@ -276,7 +276,7 @@ def test_a_worker_takes_the_memory_that_the_guide_says(servers):
     server = servers(max_slots=slots, kv_cache_bytes=pool)
     harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
     randomness = random.Random(1)
-    prompts = [[randomness.randrange(300, 4000) for _ in range(510)] for _ in range(24)]  # more than the verifier's pool holds
+    prompts = [[randomness.randrange(300, 4000) for _ in range(510)] for _ in range(24)]  # more than the pool of the verifier holds
     server.generate_all([(prompt, dict(temperature=0, max_tokens=40, draft_length=longest, ignore_eos=True)) for prompt in prompts], slots)
 
     def most(folder, logits_rows):
@@ -285,7 +285,7 @@ def test_a_worker_takes_the_memory_that_the_guide_says(servers):
         rows = 512 * (2 * config["hidden_size"] + heads + 2 * config["intermediate_size"]) * 4
         return rows + logits_rows * config["vocab_size"] * 4 + 20 * 2**20
 
-    token = 2 * 2 * 2 * 32 * 4  # a token of the drafter, whose pool is larger than all prompts
+    token = 2 * 2 * 2 * 32 * 4  # bytes of a token of the drafter, whose pool is larger than all prompts
     for name, folder, logits_rows, filled in [("tandem-verifier", harness.TALES_TARGET, slots * (longest + 1), pool),
                                               ("tandem-draft", harness.TALES_DRAFT, slots, 24 * 550 * token)]:
         took = lab.memory_bytes(server.child(name))["anonymous"]
