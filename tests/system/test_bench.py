@@ -61,7 +61,7 @@ def test_bench_serve_shows_what_it_has_when_interrupted():
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "interrupted: the table holds what was measured until then" in out
+    assert "interrupted: the table holds the measurements until then" in out
     assert [line.split()[0] for line in out.splitlines() if "greedy" in line][0] == "2"
 
 
