@@ -1,11 +1,12 @@
-// What a GPU gives, and what a model takes of it: copy bandwidth, a decode step, passes of several
-// rows, each as a graph and kernel by kernel in turn. Times are between events of the device's own,
-// but for enqueue_seconds, which are the host's; medians of the repetitions count.
+// Measures a GPU, and the share of it that a model uses: copy bandwidth, a decode step, and passes
+// of several rows, each as a graph and kernel by kernel in turn. Times come from events of the
+// device, except for enqueue_seconds, which is time of the host. Medians of the repetitions are
+// reported.
 //
 //   bench_device [--gpu N] [--copy-bytes 1GiB] [--model DIR] [--context 512] [--rows 1,2,4,8,16]
 //                [--repeats 50]
 //
-// Prints one JSON object. Exit code 3: there is no GPU; the text says why.
+// Prints one JSON object. Exit code 3 means that there is no GPU; the text says why.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -47,7 +48,7 @@ struct Seconds {
   std::vector<double> enqueue;  // time of the host
 };
 
-// Seconds that the enqueued work takes.
+// Returns the seconds that the enqueued work takes.
 absl::Status MeasureOnce(const DeviceStream& stream, const DeviceEvent& begin,
                          const DeviceEvent& end, const std::function<absl::Status()>& enqueue,
                          Seconds* seconds) {
@@ -63,7 +64,8 @@ absl::Status MeasureOnce(const DeviceStream& stream, const DeviceEvent& begin,
   return absl::OkStatus();
 }
 
-// Each of `enqueue` in turn, `repeats` times; twice before that to warm up, which records graphs.
+// Measures each function of `enqueue` in turn, `repeats` times. Two earlier rounds warm up and
+// record graphs.
 absl::StatusOr<std::vector<Seconds>> Measure(
     const DeviceStream& stream, size_t repeats,
     const std::vector<std::function<absl::Status()>>& enqueue) {
@@ -80,7 +82,7 @@ absl::StatusOr<std::vector<Seconds>> Measure(
   return seconds;
 }
 
-// Bytes read and written a second.
+// Returns the bytes read and written per second.
 absl::StatusOr<double> CopyBandwidth(const Options& options) {
   TANDEM_ASSIGN_OR_RETURN(DeviceArena arena,
                           DeviceArena::Create(2 * DeviceArena::Rounded(options.copy_bytes)));
@@ -95,7 +97,7 @@ absl::StatusOr<double> CopyBandwidth(const Options& options) {
   return 2 * static_cast<double>(options.copy_bytes) / MedianOf(seconds[0].device);
 }
 
-// Passes of one sequence behind `context` rows.
+// Measures passes of one sequence after `context` rows.
 absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandwidth) {
   const size_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
   const size_t capacity = options.context + most_rows;
@@ -165,20 +167,20 @@ absl::StatusOr<nlohmann::json> Run(const Options& options) {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Copy bandwidth of a GPU, and what passes of a model take of it. Prints JSON.",
+  CLI::App app("Copy bandwidth of a GPU, and its use by passes of a model. Prints JSON.",
                "bench_device");
-  app.add_option("--gpu", options.gpu, "Which GPU")->capture_default_str();
+  app.add_option("--gpu", options.gpu, "Number of the GPU")->capture_default_str();
   app.add_option("--copy-bytes", options.copy_bytes, "Size of the copy that measures bandwidth")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
-  app.add_option("--model", options.model, "Folder of a model; none: bandwidth alone")
+  app.add_option("--model", options.model, "Folder of a model; none: only bandwidth")
       ->check(CLI::ExistingDirectory);
   app.add_option("--context", options.context, "Rows in the cache")->capture_default_str();
   app.add_option("--rows", options.rows, "Rows of a pass")
       ->delimiter(',')
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_option("--repeats", options.repeats, "Of each pass")
+  app.add_option("--repeats", options.repeats, "Repetitions of each pass")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -1,8 +1,8 @@
-"""Checks and figures on one NVIDIA GPU, in under ten minutes; bench/gpu.sh starts it. One table, and JSON.
+"""Checks and measures one NVIDIA GPU in under ten minutes. bench/gpu.sh starts this script. It prints one table and writes JSON.
 
-Each step says passed, failed or skipped; the exit code is 0 when none failed. A figure with a goal says met or MISSED, which is no failure:
-what was measured is right, and slower than it should be. With --shim the same steps run over the shim of tests/simt, with tiny models: to
-see that they work, on a machine without a GPU. No speed is measured then, and no figure is judged."""
+Each step passes, fails or is skipped. The exit code is 0 if no step failed. A figure with a goal is met or MISSED. A missed goal is not a
+failure: the measured value is right, but slower than the goal. With --shim, the same steps run over the shim of tests/simt with tiny
+models. This shows on a machine without a GPU that the steps work. No speed is measured then, and no figure is judged."""
 
 import argparse
 import contextlib
@@ -30,28 +30,29 @@ import cluster
 import harness
 
 PROMPTS = ["Once upon a time there was a king", "The wolf said to the fox,", "In a deep forest there lived", "When the mother came home"]
-# Greedy choices of two backends may differ where the two largest logits are closer than this
-# (log-probs, BF16 weights and KV cache).
+# Greedy choices of two backends may differ if the difference of the two largest log-probs is smaller than this number (BF16 weights and KV
+# cache).
 NEAR_TIE = 0.05
-LIMIT_SECONDS = 590  # for all steps together
+LIMIT_SECONDS = 590  # limit of all steps together
 NO_GPU = 3  # bench_device's exit code
-ASSISTED_PAIRS = 6  # runs against transformers; lab.t_quantile is good from six on
+ASSISTED_PAIRS = 6  # number of runs against transformers; lab.t_quantile is accurate from six pairs on
 
 
 class Failed(Exception):
-    """A step's verdict: something is wrong."""
+    """A step failed: something is wrong."""
 
 
 class Skipped(Exception):
-    """A step's end without a verdict, or with a part of one."""
+    """A step ended without a result, or with a part of one."""
 
 
 class NoGpu(Failed):
-    """There is none that the kernels can run on."""
+    """There is no GPU that the kernels can run on."""
 
 
 def run(command, timeout=None, **environment):
-    """Returns code and texts of the ended process. A process that takes longer is killed with its children; compute-sanitizer has some."""
+    """Returns the exit code and the output of the ended process. A process that takes longer is killed with its children, because
+    compute-sanitizer has some."""
     command = [str(part) for part in command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
                                env={**os.environ, **environment})
@@ -95,15 +96,15 @@ class Bench:
             self.sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
 
     def left(self):
-        """Seconds that the step may still take."""
+        """Returns the seconds that the step may still take."""
         return max(1.0, self.deadline - time.monotonic())
 
     def run(self, *command):
         return run(command, timeout=self.left())
 
     def run_tests(self, *command):
-        """A test program is not told which GPU: it takes the first that it sees. The models that it reads are this folder's, wherever it
-        was built."""
+        """Prepares the environment of a test program. The program has no option for the GPU and takes the first one that it sees. It reads
+        models of this folder, even if it was built elsewhere."""
         return run(command, timeout=self.left(), CUDA_VISIBLE_DEVICES=self.chosen(), TANDEM_SOURCE_DIR=str(lab.SOURCE_DIR))
 
     def wait_until(self, condition, what):
@@ -119,14 +120,15 @@ class Bench:
         return list(router.stub.Tokenize(request, timeout=self.left()).ids)
 
     def program(self, path):
-        """A bundle has not all that a build has."""
+        """Returns the path. A bundle may lack parts of a build."""
         if not path.exists():
             raise Skipped(f"{path.name} is not among the binaries")
         return path
 
     @contextlib.contextmanager
     def cluster(self, backend, pair=None, wrap=lambda program: program):
-        """Both workers and a router, as processes of their own. `wrap` is told a worker's executable and says which to start instead."""
+        """Starts both workers and a router, each as a process of its own. `wrap` gets a worker's executable and returns the one to start
+        instead."""
         executables = {}
         for option, name in [("verifier_executable", "tandem-verifier"), ("drafter_executable", "tandem-draft")]:
             over_shim = self.shim and backend == "cuda"
@@ -142,7 +144,7 @@ class Bench:
             made.close()
 
     def device(self, *arguments):
-        """What bench_device prints."""
+        """Returns the output of bench_device."""
         program = self.tests / "bench-device-simt" if self.shim else self.bin / "bench_device"
         done = self.run(self.program(program), "--gpu", self.gpu, *arguments)
         if done.returncode != 0:
@@ -150,7 +152,7 @@ class Bench:
         return json.loads(done.stdout)
 
     def chosen(self):
-        """The GPU, as CUDA_VISIBLE_DEVICES and nvidia-smi name it."""
+        """Returns the name of the GPU for CUDA_VISIBLE_DEVICES and nvidia-smi."""
         visible = None if self.shim else os.environ.get("CUDA_VISIBLE_DEVICES")
         if visible is None:
             return str(self.gpu)
@@ -160,12 +162,13 @@ class Bench:
         return names[self.gpu]
 
     def nvidia_smi(self, fields, *arguments):
-        """A command that prints these fields of the GPU, separated by commas. It does not heed CUDA_VISIBLE_DEVICES."""
+        """Returns a command that prints these fields of the GPU, separated by commas. The command ignores CUDA_VISIBLE_DEVICES."""
         return ["nvidia-smi", "-i", self.chosen(), f"--query-gpu={fields}", "--format=csv,noheader,nounits", *arguments]
 
     @contextlib.contextmanager
     def clocks(self):
-        """What is yielded has the clocks in MHz while the block ran, seen twice a second: lowest, median, highest. Empty without nvidia-smi."""
+        """Yields a dictionary that gets the clocks in MHz during the block: lowest, median, highest of two readings per second. It stays
+        empty without nvidia-smi."""
         found = {}
         process = None
         if not self.shim:
@@ -184,7 +187,7 @@ class Bench:
 
 
 def figure(bench, name, value, least=None, most=None, note=""):
-    """`met` is None where nothing is judged: there is no goal, or no speed."""
+    """`met` is None if nothing is judged, because there is no goal or no speed."""
     if bench.shim:
         value = None
     goal, met = None, None
@@ -196,7 +199,7 @@ def figure(bench, name, value, least=None, most=None, note=""):
 
 
 # ---------------------------------------------------------------- checks
-# A step puts what it finds into `found`, which is in the report however the step ends.
+# A step puts its results into `found`. The report includes `found` even if the step fails.
 
 
 def kernels(bench, found):
@@ -277,15 +280,16 @@ def kills(bench, found):
             found["kills"] += 1
 
 
-# Tool, tests, and which of them: those that draw thousands of times take long under it, and show
+# The tool, the tests, and a filter of their cases. Cases that draw thousands of times would take long under the tool, and would show
 # nothing more.
-SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memcheck", "layers", "*"), ("memcheck", "sampling", "-*TheLaw*"),
+SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memcheck", "layers", "*"),
+             ("memcheck", "sampling", "-*TheLaw*"),
              ("racecheck", "sampling", "LogProbs*:VerifyBlock*"), ("initcheck", "sampling", "LogProbs*:VerifyBlock*")]
-# What compute-sanitizer says where it watches nothing: the whole line. Its exit code is no help: it
-# is that of a finding where the device is not supported (under WSL), and the program's own where
-# the tool's libraries are missing.
-WATCHES_NOTHING = re.compile(r"^=+ .*(?:Device not supported|terminated before first instrumented API call|No attachable process found).*", re.MULTILINE)
-FINDING = 9  # the exit code that it is told to have
+# The line that compute-sanitizer prints if it watches nothing. Its exit code does not help: on an unsupported device (under WSL) it is the
+# code of a finding, and without the tool's libraries it is the program's own code.
+WATCHES_NOTHING = re.compile(
+    r"^=+ .*(?:Device not supported|terminated before first instrumented API call|No attachable process found).*", re.MULTILINE)
+FINDING = 9  # the exit code that the tool is told to use for a finding
 NO_FINDING = "no finding"
 
 
@@ -303,11 +307,12 @@ def sanitizer(bench, found):
 
 
 def watch_tests(bench, check, tests, which):
-    """What came of tests under the tool: NO_FINDING, or why nothing can be said. Raises Failed for a finding, and for a test that fails."""
+    """Returns the result of tests under the tool: NO_FINDING, or the reason why there is no result. Raises Failed for a finding and for a
+    failed test."""
     program = bench.program(bench.tests / f"{tests}_{'simt' if bench.shim else 'cuda'}_test")
     try:
         done = bench.run_tests(bench.sanitizer, "--tool", check, "--error-exitcode", FINDING, program, f"--gtest_filter={which}")
-    except subprocess.TimeoutExpired as late:  # this tool's slowness is no finding
+    except subprocess.TimeoutExpired as late:  # a slow tool is not a finding
         return f"out of time: not done after {late.timeout:.0f} s"
     said = done.stdout + done.stderr
     if nothing := WATCHES_NOTHING.search(said):
@@ -320,7 +325,7 @@ def watch_tests(bench, check, tests, which):
 
 
 def signal_workers(workers, how):
-    """Those that run under a tool: its own processes are left alone."""
+    """Returns the processes that run under a tool, without the tool's own processes."""
     for worker in filter(lambda worker: worker.alive(), workers):
         for pid, name in harness.descendants(worker.pid).items():
             if name.startswith("tandem-"):
@@ -329,7 +334,7 @@ def signal_workers(workers, how):
 
 
 def watch_generate(bench):
-    """Both workers under memcheck, a greedy and a sampled request: what came of it, as of watch_tests."""
+    """Runs both workers under memcheck with a greedy and a sampled request. Returns the result in the form of watch_tests."""
     logs = []
 
     def under_memcheck(program):
@@ -346,14 +351,14 @@ def watch_generate(bench):
             try:
                 for options in (dict(temperature=0), dict(seed=6)):
                     bench.generate(made.routers[0], bench.prompts[0], draft_length=3, max_tokens=min(16, bench.num_tokens), **options)
-                # The tool reports when what it watches has ended.
+                # The tool reports after the end of the process that it watches.
                 made.routers[0].kill()
                 signal_workers(made.workers(), signal.SIGTERM)
                 for worker in made.workers():
                     worker.process.wait(bench.left())
             finally:
                 signal_workers(made.workers(), signal.SIGKILL)
-    except Exception as error:  # what the tool says comes first: it may be why
+    except Exception as error:  # the tool's report comes first, because it may have the cause
         broke = error
     reports = {log.stem: log.read_text(errors="replace").strip() if log.exists() else "" for log in logs}
     for name, text in reports.items():
@@ -372,18 +377,17 @@ def watch_generate(bench):
 # ---------------------------------------------------------------- figures
 
 
-# What decoding with this shape should reach of the copy bandwidth.
+# Goals: the share of the copy bandwidth that decoding with this shape should reach.
 SHAPES = {"3B": 0.85, "1B": 0.80}
 LEAST_OVER_TRANSFORMERS = 3
-MOST_OF_EIGHT_ROWS = 1.15  # times one row
+MOST_OF_EIGHT_ROWS = 1.15  # in times of one row
 MOST_ROUND_OVERHEAD = 0.08
-# What `tandem bench` is asked for, least and most: as much as there is time for. From six pairs on
-# intervals mean something.
+# Smallest and largest numbers for `tandem bench`; the available time decides. Intervals are meaningful from six pairs on.
 NUM_PAIRS, RUN_TOKENS = (6, 20), (24, 96)
 
 
 def large_pair(bench):
-    """The embedded pair in the shapes of Llama-3.2-3B and 1B: made once and kept."""
+    """Returns the embedded pair in the shapes of Llama-3.2-3B and 1B, which is made once and kept."""
     if bench.shim:
         return bench.pair
     made = []
@@ -401,7 +405,8 @@ def large_pair(bench):
 
 def shape_of(folder):
     config = json.loads((folder / "config.json").read_text())
-    names = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"]
+    names = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+             "head_dim"]
     return {name: config.get(name) for name in names}
 
 
@@ -426,7 +431,7 @@ def bandwidth(bench, found):
 
 
 def ring_bytes(drafter):
-    """{transport: bytes} of log-probs that the drafter handed over, from its metrics."""
+    """Returns {transport: bytes} of the log-probs that the drafter handed over, from its metrics."""
     url = re.search(r"metrics: (http://\S+/metrics)", drafter.log()).group(1)
     with urllib.request.urlopen(url, timeout=10) as response:
         text = response.read().decode()
@@ -435,10 +440,11 @@ def ring_bytes(drafter):
 
 
 def token_seconds(bench, router):
-    """Seconds of a token over all draft lengths. It is rather too long: it is sampled, the slower mode, and has the prompt's time."""
+    """Returns the mean seconds of a token over all draft lengths. The number is rather too large, because it is sampled, which is slower,
+    and includes the time of the prompt."""
     num_tokens = min(16, bench.num_tokens)
     lengths = [0, *bench.draft_lengths]
-    for _ in range(2):  # the first warms up
+    for _ in range(2):  # the first one warms up
         began = time.monotonic()
         for length in lengths:
             bench.generate(router, bench.prompts[0], seed=1, reproducible=False, draft_length=length, max_tokens=num_tokens)
@@ -446,9 +452,10 @@ def token_seconds(bench, router):
 
 
 def workload(bench, seconds_of_token, seconds):
-    """Pairs, and tokens of a run, that `tandem bench` gets done in `seconds`: fewer pairs before shorter runs."""
+    """Returns the pairs, and the tokens of a run, that `tandem bench` can do in `seconds`. It reduces the pairs first and the length of
+    runs later."""
     cells = 2 * (1 + len(bench.draft_lengths))  # greedy and sampled
-    tokens = int(seconds / seconds_of_token / cells)  # tokens of all runs of a cell, one of which warms up
+    tokens = int(seconds / seconds_of_token / cells)  # tokens of all runs of a cell; one run warms up
     pairs = min(max(tokens // bench.run_tokens[1] - 1, bench.num_pairs[0]), bench.num_pairs[1])
     run_tokens = min(tokens // (pairs + 1), bench.run_tokens[1])
     if run_tokens < bench.run_tokens[0]:
@@ -461,14 +468,13 @@ def end_to_end(bench, found):
     """speedup with the 1B/3B shapes beside its prediction, overhead of a round; no log-probs go through the host"""
     path = bench.folder / "bench.json"
     options = ["--draft-lengths", ",".join(map(str, bench.draft_lengths)), "--json", path]
-    if bench.shim:  # the shim's models know single letters
+    if bench.shim:  # the shim's models know only single letters
         prompts = bench.folder / "prompts"
         prompts.write_text("the king\nthe wolf\n")
         options += ["--prompts", prompts]
     with bench.cluster("cuda", large_pair(bench)) as made:
         router = made.routers[0]
-        # A run that is cut short has no figures: a fifth of the time is for what token_seconds does
-        # not see.
+        # A run that is cut short has no figures. A fifth of the time is reserved for work that token_seconds does not see.
         pairs, run_tokens = workload(bench, token_seconds(bench, router), 0.8 * bench.left())
         done = bench.run(bench.bin / "tandem", "bench", "--connect", router.address, "--pairs", pairs, "--max-tokens", run_tokens, *options)
         if done.returncode != 0:
@@ -481,7 +487,7 @@ def end_to_end(bench, found):
 
 
 def round_figures(bench, rows):
-    """Figures from the report of `tandem bench` (docs/cli.md): speedups beside their predictions, and the stages of a round."""
+    """Returns figures from the report of `tandem bench` (docs/cli.md): speedups beside their predictions, and the stages of a round."""
     figures = []
     for row in rows:
         length = row["draft_length"]
@@ -500,15 +506,15 @@ def round_figures(bench, rows):
         judged = length == bench.draft_lengths[len(bench.draft_lengths) // 2]  # K = 4, as in docs/benchmarks.md
         figures.append(figure(bench, f"router, messages and transfer, share of a round, {at}", outside / whole if whole else None,
                               most=MOST_ROUND_OVERHEAD if judged else None, note=f"{1e3 * outside:.2f} ms of {1e3 * whole:.2f}"))
-        # The workers' seconds have the host's part in them, and gaps between launches: what a round
-        # takes beyond its passes, as bench_device measured them. Kernels of sampling and the rows
-        # that a drafter catches up with count as beyond, so this is an upper bound, and not judged.
+        # The workers' seconds include work of the host and gaps between launches. This figure is the part of a round that is not in passes
+        # as bench_device measured them. Sampling kernels and rows for catching up the drafter count too, so the figure is an upper bound
+        # and is not judged.
         target, draft = bench.passes.get("3B", {}), bench.passes.get("1B", {})
         if whole and 1 in draft and 1 in target and length + 1 in target:
             passes = length * draft[1] + target[length + 1]
             figures.append(figure(bench, f"beyond the models' passes, share of a round, {at}", 1 - passes / whole))
-            # The prediction above takes its costs from the very run that it is compared with. This
-            # one takes alpha alone from there.
+            # The prediction above takes its costs from the same run that it is compared with. This prediction takes only alpha from the
+            # run.
             tokens = sum(row["alpha"]**i for i in range(length + 1))  # tokens of a round; equation 1 of Leviathan et al. 2023
             predicted = tokens * target[1] / passes
             figures.append(figure(bench, f"speedup over what passes alone predict, {at}", row["speedup"] / predicted,
@@ -517,7 +523,7 @@ def round_figures(bench, rows):
 
 
 class Transformers:
-    """bench/transformers_assisted.py, run by the machine's own Python: that is where PyTorch is, if anywhere."""
+    """Runs bench/transformers_assisted.py with the machine's own Python, which may have PyTorch."""
 
     def __init__(self, bench, target, draft):
         if shutil.which(bench.python) is None:
@@ -548,19 +554,19 @@ class Transformers:
         text = self._log.read_text(errors="replace").strip()
         if code == -signal.SIGKILL and time.monotonic() >= self._deadline:
             raise subprocess.TimeoutExpired("transformers", self._seconds)
-        if code == 3:  # what it needs is not there
+        if code == 3:  # something that the script needs is missing
             raise Skipped(text.splitlines()[-1])
         raise Failed(f"transformers ended with {code}: {text[-3000:]}")
 
     def generate(self, prompt_ids, num_tokens, assisted):
-        with contextlib.suppress(BrokenPipeError):  # read() says why
+        with contextlib.suppress(BrokenPipeError):  # read() reports the reason
             self._process.stdin.write(json.dumps({"prompt_ids": prompt_ids, "num_tokens": num_tokens, "assisted": assisted}) + "\n")
             self._process.stdin.flush()
         return self.read()
 
 
 def num_equal(first, second):
-    """Tokens up to the first that differs."""
+    """Returns the number of tokens before the first difference."""
     count = 0
     for one, other in zip(first, second):
         if one != other:
@@ -574,16 +580,16 @@ def assisted(bench, found):
     if bench.python is None:
         raise Skipped("no speed is measured over the shim")
     target, draft = large_pair(bench)
-    rates = {"tandem": {}, "transformers": {}, "transformers_plain": {}}  # by pair; -1 warms up
+    rates = {"tandem": {}, "transformers": {}, "transformers_plain": {}}  # by pair; pair -1 warms up
     outputs = {"tandem": {}, "transformers": {}, "transformers_plain": {}}
     with Transformers(bench, target, draft) as other:
-        versions = other.read()  # it can run here, and loads the models meanwhile
+        versions = other.read()  # the script can run here, and loads the models meanwhile
         with bench.cluster("cuda", (target, draft)) as made:
             router = made.routers[0]
             prompts = [bench.token_ids(router, prompt) for prompt in bench.prompts]
             other.read()
 
-            # Seconds of the whole call with its prompt, on both sides.
+            # Both sides measure the seconds of the whole call, including the prompt.
             def measure(name, pair):
                 prompt = prompts[max(pair, 0) % len(prompts)]
                 if name == "tandem":
@@ -600,17 +606,18 @@ def assisted(bench, found):
             ratio = lab.paired(lambda pair: measure("tandem", pair), lambda pair: measure("transformers", pair), ASSISTED_PAIRS)
             for pair in range(-1, 2):
                 measure("transformers_plain", pair)
-    # F32 activations here, BF16 there: they part at near ties. For information.
+    # Activations are F32 here and BF16 there, so the outputs diverge at near ties. This figure is informative only.
     equal = [num_equal(outputs["tandem"][pair], outputs["transformers"][pair]) for pair in range(ASSISTED_PAIRS)]
     medians = {name: statistics.median(rate for pair, rate in of.items() if pair >= 0) for name, of in rates.items()}
     note = f"{ratio['low']:.2f} to {ratio['high']:.2f}; " + ", ".join(f"{name} {rate:.0f} tokens/s" for name, rate in medians.items())
     found |= {"versions": versions, "num_tokens": bench.num_tokens, "equal_tokens": equal, "ratio": ratio, "tokens_per_second": medians,
-              "figures": [figure(bench, "tokens/s over transformers' assisted generation", ratio["mean"], LEAST_OVER_TRANSFORMERS, note=note)]}
+              "figures": [figure(bench, "tokens/s over transformers' assisted generation", ratio["mean"], LEAST_OVER_TRANSFORMERS,
+                                 note=note)]}
 
 
-# And the seconds that each may take, should the others take all of theirs.
+# Each step with the seconds that it may take if all other steps use up their time.
 STEPS = {kernels: 120, agreement: 50, exactness: 20, kills: 20, sanitizer: 90, bandwidth: 90, end_to_end: 70, assisted: 110}
-# Small workloads, the same on every GPU: one that does not end in its time hangs.
+# Steps with small workloads, which are equal on every GPU. Such a step hangs if it exceeds its time.
 SMALL = {agreement, exactness, kills}
 
 
@@ -621,7 +628,8 @@ def out_of_time(bench, error):
 
 
 def outcome(bench, step, share):
-    """Status, why unless it passed, and what was found until then. `share`: the seconds that the step is meant to have."""
+    """Returns the status, the reason if the step did not pass, and the results so far. `share` is the number of seconds that the step
+    should have."""
     began = time.monotonic()
     given = bench.deadline - began
     if given < share / 2:
@@ -633,11 +641,11 @@ def outcome(bench, step, share):
         return {"status": "skipped", "why": str(why), **found}
     except Failed as why:
         return {"status": "failed", "why": str(why), **found}
-    except Exception as error:  # the next steps may work all the same
+    except Exception as error:  # the next steps may still work
         why = f"{type(error).__name__}: {error}"
         if not out_of_time(bench, error):
             return {"status": "failed", "why": why, **found}
-        hangs = step in SMALL and given > 0.8 * share  # those before it may have left it less than its share
+        hangs = step in SMALL and given > 0.8 * share  # earlier steps may have left this step less than its share
         return {"status": "failed" if hangs else "skipped", **found,
                 "why": f"out of time: not done after {time.monotonic() - began:.0f} s ({why})"}
     return {"status": "passed", **found}
@@ -692,17 +700,18 @@ def summary(steps):
 def main():
     names = [step.__name__ for step in STEPS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", type=int, default=0, help="which GPU, in the order of nvidia-smi (0)")
+    parser.add_argument("--gpu", type=int, default=0, help="number of the GPU in nvidia-smi (0)")
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=", ".join(names))
     parser.add_argument("--out", type=pathlib.Path, help="where to write the JSON (default: bench/results/gpu.json; with --shim: nowhere)")
     parser.add_argument("--python", help="a Python that has torch and transformers (python3)")
-    parser.add_argument("--commit", help="of the binaries, where git cannot say it")
-    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help=f"seconds for all steps ({LIMIT_SECONDS}); what is left out is skipped")
-    parser.add_argument("--shim", action="store_true", help="over the shim of tests/simt, tiny: only whether everything runs")
+    parser.add_argument("--commit", help="commit of the binaries, if git does not know it")
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS,
+                        help=f"seconds for all steps ({LIMIT_SECONDS}); steps that do not fit are skipped")
+    parser.add_argument("--shim", action="store_true", help="use the shim of tests/simt with tiny models: only checks that all steps run")
     arguments = parser.parse_args()
     if unknown := set(arguments.only) - set(names):
         parser.error(f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # nvidia-smi's
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the order of nvidia-smi
     out = arguments.out or (None if arguments.shim else lab.SOURCE_DIR / "bench" / "results" / "gpu.json")
 
     end = time.monotonic() + arguments.limit
@@ -715,7 +724,8 @@ def main():
         except (Failed, subprocess.TimeoutExpired) as why:
             sys.exit(f"error: {why}")
         of = report["machine"]
-        print(f"{of['device']}, driver {of.get('driver', 'unknown')}, {of.get('copy_bytes_per_second', 0) / 1e9:.0f} GB/s copied; {of['commit']}")
+        print(f"{of['device']}, driver {of.get('driver', 'unknown')}, {of.get('copy_bytes_per_second', 0) / 1e9:.0f} GB/s copied; "
+              f"{of['commit']}")
         selected = [(step, share) for step, share in STEPS.items() if step.__name__ in arguments.only]
         for i, (step, share) in enumerate(selected):
             bench.deadline = end - sum(later for _, later in selected[i + 1:])
@@ -724,7 +734,7 @@ def main():
             result["seconds"] = round(time.monotonic() - began, 1)
             report["steps"][step.__name__] = result
             show(step.__name__, step.__doc__, result)
-            if out is not None:  # after each: a machine may be lost
+            if out is not None:  # written after each step, because the machine may be lost
                 out.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     print(summary(report["steps"]))
     sys.exit(any(result["status"] == "failed" for result in report["steps"].values()))

@@ -1,4 +1,4 @@
-"""What the measurements in Python have in common: servers, load, statistics."""
+"""Functions that the measurements in Python share: servers, load, statistics."""
 
 import json
 import math
@@ -21,7 +21,7 @@ BINARY_DIR = harness.BINARY_DIR
 
 
 def bench(*arguments):
-    """Runs `tandem bench`; the JSON that it writes."""
+    """Runs `tandem bench` and returns the JSON that it writes."""
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
         path = pathlib.Path(folder) / "out.json"
         command = [str(BINARY_DIR / "bin" / "tandem"), "bench", *map(str, arguments), "--json", str(path)]
@@ -36,7 +36,8 @@ def bench_serve(*arguments):
 
 
 def t_quantile(degrees):
-    """0.975 of Student's t: the expansion of Abramowitz and Stegun 26.7.5, good to 5e-4 from 5 degrees of freedom."""
+    """Returns the 0.975 quantile of Student's t by the expansion of Abramowitz and Stegun 26.7.5, accurate to 5e-4 from 5 degrees of
+    freedom on."""
     z = 1.959963985
     return (z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2) +
             (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3) +
@@ -44,7 +45,7 @@ def t_quantile(degrees):
 
 
 def mean_ratio(ratios):
-    """Geometric mean of the ratios of interleaved pairs and its 95 % interval (Student's t on the logarithms)."""
+    """Returns the geometric mean of the ratios of interleaved pairs and its 95% interval (Student's t on the logarithms)."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     margin = t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
@@ -57,7 +58,7 @@ MOST_RUNS_OF_PAIR = 5
 
 
 def processor_ticks():
-    """Ticks of this machine since boot: busy, and stolen (wanted, but given to another machine by the hypervisor)."""
+    """Returns ticks of this machine since boot: busy, and stolen (wanted by this machine, but given to another one by the hypervisor)."""
     fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(fields[:3] + fields[5:7]), fields[7]
 
@@ -68,8 +69,8 @@ def stolen_share(before, after):
 
 
 def paired(measure_a, measure_b, pairs, ticks=processor_ticks):
-    """mean_ratio of a / b; which of the two goes first turns. -1 warms up and does not count. A pair in which others got more than 5 %
-    of the processor time is measured again, up to five times; `set_aside` counts those."""
+    """Returns the mean_ratio of a / b. The side that goes first alternates. Pair -1 warms up and does not count. A pair in which other
+    machines took more than 5% of the processor time is measured again, up to five times. `set_aside` counts such pairs."""
     ratios, set_aside = [], 0
     for pair in range(-1, pairs):
         for run in range(1, MOST_RUNS_OF_PAIR + 1):
@@ -86,7 +87,7 @@ def paired(measure_a, measure_b, pairs, ticks=processor_ticks):
 
 
 def percentile(values, fraction):
-    """As numpy.percentile: between two values along the straight line."""
+    """Returns a percentile by linear interpolation, like numpy.percentile."""
     values = sorted(values)
     at = fraction * (len(values) - 1)
     below = int(at)
@@ -95,8 +96,8 @@ def percentile(values, fraction):
 
 
 def slope(times, values, groups=None):
-    """Least-squares slope of values over times and its standard error. With `groups`, each group of samples has a level of its own:
-    a process that was started again begins anew, and only what it gains from then on counts."""
+    """Returns the least-squares slope of values over times and its standard error. With `groups`, each group of samples has its own level:
+    a process that was restarted begins at a new level, and only its later growth counts."""
     groups = groups or [0] * len(times)
     sums = {}
     for group, time, value in zip(groups, times, values):
@@ -116,8 +117,9 @@ def slope(times, values, groups=None):
 
 
 def steady_slope(times, values, groups=None, most_samples=1000):
-    """Median of the slopes between all pairs of samples of a group (Theil 1950; Sen 1968), and its quartiles. What grows without end has
-    a slope between most pairs, in however large steps; what was taken once, a cache that filled, has one between few."""
+    """Returns the median of the slopes between all pairs of samples of a group (Theil 1950; Sen 1968), and its quartiles. A value that
+    grows without end has a slope between most pairs, even if it grows in large steps. A value that rises once, such as a cache that fills,
+    has a slope between few pairs."""
     groups = groups or [0] * len(times)
     thin = max(1, len(times) // most_samples)
     samples = {}
@@ -132,7 +134,8 @@ def steady_slope(times, values, groups=None, most_samples=1000):
 
 
 def memory_bytes(pid):
-    """Memory of a process: resident; private (no other process maps it); anonymous (of no file: heap, stacks, KV cache)."""
+    """Returns the memory of a process: resident; private (no other process maps it); anonymous (not from a file: heap, stacks, KV
+    cache)."""
     fields = {}
     for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value = line.split(":")
@@ -146,7 +149,7 @@ def num_descriptors(pid):
 
 
 def shared_memory_bytes(pid):
-    """Bytes of the process's mappings that are in memory only and can be shared: memfds and /dev/shm."""
+    """Returns the bytes of the process's mappings that exist only in memory and can be shared: memfds and /dev/shm."""
     total = 0
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         if "/memfd:" in line or "/dev/shm/" in line:
@@ -156,7 +159,7 @@ def shared_memory_bytes(pid):
 
 
 def machine():
-    """In words."""
+    """Returns a description of the machine."""
     info = pathlib.Path("/proc/cpuinfo").read_text()
     model = next((line.split(": ", 1)[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
     memory = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) / 2**20

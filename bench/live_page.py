@@ -1,13 +1,13 @@
-"""What the live page costs: processor time of the router and of a browser, with the page open and without.
+"""Measures the cost of the live page: processor time of the router and of a browser, with the page open and without.
 
   live_page.py [--seconds 30] [--pairs 3] [--history 0] [--out bench/results/live_page.json]
 
-Starts `tandem serve` with the embedded pair under a light load, four requests of 32 tokens a second, and headless Chromium, which
-shows the page or about:blank. Each pair is a window of `--seconds` of either, one after the other; which comes first turns with the
-pairs. Counted are utime and stime (/proc/PID/stat) of the router, and of all of the browser's processes, from some seconds after the
-browser's start on. The page draws what the router remembers, ten minutes at most: --history 600 waits until that is full.
+The script starts `tandem serve` with the embedded pair under a light load of four requests of 32 tokens per second. It also starts headless
+Chromium, which shows the page or about:blank. Each pair is one window of `--seconds` for each of them, one after the other, in alternating
+order. The script counts utime and stime (/proc/PID/stat) of the router and of all processes of the browser. Counting begins some seconds
+after the browser's start. The page draws what the router remembers, at most ten minutes: --history 600 waits until this memory is full.
 
-Run it with the system tests' Python, build/venv/bin/python (tests/system/make_venv.sh makes it).
+Run the script with the system tests' Python, build/venv/bin/python, which tests/system/make_venv.sh makes.
 """
 
 import argparse
@@ -38,7 +38,7 @@ GOAL = 0.01  # share of a core
 
 @contextlib.contextmanager
 def light_load(server):
-    """Its thread, which runs while the block does."""
+    """Returns the thread of the load, which runs during the block."""
     stop = threading.Event()
 
     def run():
@@ -59,7 +59,7 @@ def light_load(server):
 
 @contextlib.contextmanager
 def browser(url):
-    """The process of a browser that shows `url` while the block runs."""
+    """Yields the process of a browser that shows `url` during the block."""
     with tempfile.TemporaryDirectory(prefix="tandem-bench-", ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -80,7 +80,7 @@ def browser(url):
 
 
 def processor_seconds(pids):
-    """{pid: user and system time}, of those that there are."""
+    """Returns {pid: user and system time} of the processes that exist."""
     found = {}
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -90,12 +90,12 @@ def processor_seconds(pids):
 
 
 def gained(before, after):
-    """A process that is new has all of its time from then."""
+    """A process that started in between counts with all of its time."""
     return sum(seconds - before.get(pid, 0.0) for pid, seconds in after.items())
 
 
 def is_watched(address):
-    """Whether anybody is connected to the admin port, which ends connections that have asked nothing for 30 s."""
+    """Returns true if there is a connection to the admin port. The port ends connections without a request for 30 s."""
     port = int(address.rpartition(":")[2])
     for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, _, remote, state = line.split()[:4]
@@ -105,9 +105,9 @@ def is_watched(address):
 
 
 def window(server, address, page, seconds):
-    """Processor seconds of the router and the browser, with the page open or closed."""
+    """Returns the processor seconds of the router and the browser, with the page open or closed."""
     with browser(f"http://{address}/" if page == "open" else BLANK) as process:
-        if page == "open":  # a browser that starts for the first time takes its time
+        if page == "open":  # the first start of a browser takes longer
             harness.wait_until(lambda: is_watched(address), 60, "the page is open")
         time.sleep(min(SETTLE_SECONDS, seconds))
         router = server.child("tandem-router")
@@ -128,7 +128,7 @@ def window(server, address, page, seconds):
 
 
 def summary(windows):
-    """Share of a core that router and browser take, with the page closed and open, and the difference."""
+    """Returns the share of a core that the router and the browser use, with the page closed and open, and the difference."""
     figures = {}
     for who in ("router", "browser"):
         shares = {page: [one[who] / one["wall_seconds"] for one in windows if one["page"] == page] for page in ("closed", "open")}
@@ -149,8 +149,8 @@ def table(report):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=30, help="of each window (30)")
-    parser.add_argument("--pairs", type=int, default=3, help="windows with the page and without (3)")
+    parser.add_argument("--seconds", type=float, default=30, help="length of each window (30)")
+    parser.add_argument("--pairs", type=int, default=3, help="number of windows with the page, and also without it (3)")
     parser.add_argument("--history", type=float, default=0, help="seconds under load before the first window (0)")
     parser.add_argument("--out", type=pathlib.Path, default=lab.SOURCE_DIR / "bench" / "results" / "live_page.json")
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
-// What counting costs: the router's engine with RouterMetrics and with nobody who counts, in
-// interleaved pairs, over toy workers that take no time; as a share of a round of the embedded pair
-// in one process. What a worker's metrics take after each of its commands, as such a share too. And
-// what a scrape costs with many slots running.
+// Measures the cost of metrics. It runs the router's engine with RouterMetrics and without, in
+// interleaved pairs, over toy workers that take no time. The result is given as a share of a round
+// of the embedded pair in one process. It also measures the time of a worker's metrics after each
+// command, as such a share, and the cost of a scrape while many slots run.
 //
 //   bench_metrics [--pairs 20] [--slots 1000] [--json FILE]
 
@@ -49,7 +49,7 @@ double ThreadSeconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Counts the rounds.
+// Counts rounds.
 class RoundCounter final : public EngineObserver {
  public:
   void OnRound(const RoundSeconds&) override { ++num_rounds; }
@@ -63,7 +63,7 @@ EngineOptions WithDrafts(uint32_t max_slots) {
   return options;
 }
 
-// Processor seconds of drafted streams from the first request to the last token.
+// Returns the processor seconds of drafted streams from the first request to the last token.
 double Serve(EngineObserver* observer) {
   testing::EngineDriver driver(WithDrafts(kStreams), {}, observer);
   driver.Start();
@@ -94,7 +94,8 @@ double EmbeddedRoundSeconds() {
   return Median(rounds);
 }
 
-// Seconds of a worker's computing thread after each command. A round is one command of each worker.
+// Returns the seconds that a worker's computing thread spends after each command. A round has one
+// command for each worker.
 double WorkerRefreshSeconds(const std::string& worker, const std::string& folder) {
   WorkerModelOptions options;
   options.folder = folder;
@@ -116,7 +117,8 @@ double WorkerRefreshSeconds(const std::string& worker, const std::string& folder
   return Median(runs);
 }
 
-// Milliseconds: what the router's thread does for the metrics now and then, and the text.
+// Returns two times in milliseconds: the text of a scrape, and the periodic work of the router's
+// thread for the metrics.
 std::pair<double, double> ScrapeSeconds(int slots) {
   RouterMetrics metrics("bench", "toy", 16);
   testing::EngineDriver driver(WithDrafts(static_cast<uint32_t>(slots)), {}, &metrics);
@@ -205,10 +207,10 @@ int main(int argc, char** argv) {
   app.add_option("--pairs", options.pairs, "Interleaved pairs")
       ->check(CLI::Range(2, 1000))
       ->capture_default_str();
-  app.add_option("--slots", options.slots, "Slots that run while metrics are read")
+  app.add_option("--slots", options.slots, "Number of running slots while metrics are read")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--json", options.json, "Write the numbers there too");
+  app.add_option("--json", options.json, "Also write the numbers to this file");
   CLI11_PARSE(app, argc, argv);
   try {
     return tandem::bench::Run(options);

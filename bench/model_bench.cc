@@ -1,12 +1,12 @@
-// Forward passes of a model on the CPU: decoding, the verify cost curve, prefill; beside the read
-// bandwidth of the machine.
+// Measures forward passes of a model on the CPU: decoding, the verify cost curve, and prefill,
+// beside the read bandwidth of the machine.
 //
 //   bench_model --model DIR [--threads N] [--depth 128] [--rows 1,2,4,8,12,16] [--prefill 512]
 //               [--pairs 20] [--json FILE]
 //
-// --interactive answers one measurement a line instead, for scripts that interleave it with another
-// program's (bench/llama_cpp/compare.py): `rows N`, `prefill N` and `bandwidth` print seconds, or
-// bytes per second, each.
+// --interactive answers one measurement per line, for scripts that interleave the measurements with
+// those of another program (bench/llama_cpp/compare.py). The lines `rows N` and `prefill N` print
+// seconds, and `bandwidth` prints bytes per second.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -43,14 +43,14 @@ class ModelBench {
     Pass(depth_, 1);
   }
 
-  // Seconds of a pass over `rows` rows, each with logits, behind `depth` rows: one round's
-  // verification.
+  // Returns the seconds of a pass over `rows` rows with logits, after `depth` rows: the
+  // verification of one round.
   double Verify(size_t rows) {
     cache_->TruncateTo(depth_);
     return Pass(rows, rows);
   }
 
-  // Seconds of a prompt of `rows` rows; the last one has logits.
+  // Returns the seconds of a prompt of `rows` rows. Only the last row has logits.
   double Prefill(size_t rows) {
     cache_->TruncateTo(0);
     const double seconds = Pass(rows, 1);
@@ -122,7 +122,8 @@ void Report(const Options& options, const LanguageModel& model, ModelBench& benc
                            {"depth", options.depth},
                            {"weight_bytes", weight_bytes}};
 
-  // Decoding reads every weight once: a pass beside a reading of as many bytes as it takes.
+  // Decoding reads every weight once. Each pass is therefore compared with a plain read of the same
+  // number of bytes.
   std::vector<double> decode_rates, bandwidths, decode_seconds;
   for (size_t i = 0; i < options.pairs; ++i) {
     decode_seconds.push_back(bench.Verify(1));
@@ -171,8 +172,8 @@ int main(int argc, char** argv) {
   app.add_option("--prefill", options.prefill, "Length of the prompt");
   app.add_option("--pairs", options.pairs, "Interleaved pairs of each ratio")
       ->check(CLI::Range(2, 1000));
-  app.add_option("--json", options.json, "Write the numbers there too");
-  app.add_flag("--interactive", options.interactive, "Answer measurements asked for on stdin");
+  app.add_option("--json", options.json, "Also write the numbers to this file");
+  app.add_flag("--interactive", options.interactive, "Answer requests for measurements on stdin");
   CLI11_PARSE(app, argc, argv);
 
   tandem::ThreadPool pool(options.threads);

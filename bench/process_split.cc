@@ -1,11 +1,11 @@
-// What the split into three processes costs: the same rounds of the same requests in one process
-// and in three, in interleaved pairs.
+// Measures the cost of the split into three processes: the same rounds of the same requests in one
+// process and in three, in interleaved pairs.
 //
 //   process_split [--target DIR --draft DIR] [--draft-length 4] [--tokens 64] [--pairs 20]
 //                 [--modes greedy,sampled] [--threads N] [--json FILE]
 //
-// Both sides measure with the engine's own account: decode_seconds, from the first token to the
-// last. Greedy output must be the same, token for token.
+// Both sides use the engine's own measurement, decode_seconds, from the first token to the last.
+// Greedy output must be the same, token for token.
 
 #include <grpcpp/grpcpp.h>
 
@@ -33,7 +33,7 @@
 namespace tandem::bench {
 namespace {
 
-constexpr int kMostRunsOfPair = 10;  // then it counts, whatever was stolen
+constexpr int kMostRunsOfPair = 10;  // after this many runs a pair counts, however much was stolen
 
 struct Options {
   std::string target = TANDEM_SOURCE_DIR "/models/tales/target";
@@ -42,14 +42,16 @@ struct Options {
   int tokens = 64;
   int prompt_tokens = 32;
   int pairs = 20;
-  double most_stolen = 1;  // a pair in which others got more of the processor time is run again
+  // Largest share of the processor time that other machines may take in a pair; otherwise the pair
+  // is run again.
+  double most_stolen = 1;
   std::vector<std::string> modes = {"greedy", "sampled"};
   int threads = DefaultThreads();
   int max_context = 512;
   std::string json;
 };
 
-// The executables, as `tandem serve` starts them.
+// Starts the executables in the way of `tandem serve`.
 class ThreeProcesses {
  public:
   explicit ThreeProcesses(const Options& options)
@@ -123,7 +125,8 @@ v1::GenerateRequest MakeRequest(const Options& options, const std::string& mode,
   return request;
 }
 
-// Seconds of one round. Every token but those that were accepted came from a round of its own.
+// Returns the seconds of one round. Every token except the accepted ones came from a round of its
+// own.
 double RoundSeconds(const v1::Completion& completion) {
   const int rounds =
       completion.usage().completion_tokens() - 1 - completion.speculation().num_accepted_tokens();
@@ -218,12 +221,12 @@ int Run(const Options& options) {
 int main(int argc, char** argv) {
   tandem::bench::Options options;
   CLI::App app("Measures what the split into three processes costs.");
-  app.add_option("--target", options.target, "Folder of the target (the embedded one)");
-  app.add_option("--draft", options.draft, "Folder of the drafter (the embedded one)");
-  app.add_option("--draft-length", options.draft_length, "Draft tokens a round")
+  app.add_option("--target", options.target, "Folder of the target (default: the embedded one)");
+  app.add_option("--draft", options.draft, "Folder of the drafter (default: the embedded one)");
+  app.add_option("--draft-length", options.draft_length, "Draft tokens in a round")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
-  app.add_option("--tokens", options.tokens, "Tokens of a run")
+  app.add_option("--tokens", options.tokens, "Tokens in a run")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
   app.add_option("--prompt-tokens", options.prompt_tokens)
@@ -240,13 +243,13 @@ int main(int argc, char** argv) {
   app.add_option("--modes", options.modes, "greedy, sampled")
       ->delimiter(',')
       ->check(CLI::IsMember({"greedy", "sampled"}));
-  app.add_option("--threads", options.threads, "Threads of each worker")
+  app.add_option("--threads", options.threads, "Threads for each worker")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--max-context", options.max_context, "Tokens of a sequence")
+  app.add_option("--max-context", options.max_context, "Tokens in a sequence")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--json", options.json, "Write the numbers there too");
+  app.add_option("--json", options.json, "Also write the numbers to this file");
   CLI11_PARSE(app, argc, argv);
   try {
     return tandem::bench::Run(options);

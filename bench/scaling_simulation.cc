@@ -1,7 +1,7 @@
-// How replicas add up: routers' own fleets (placement, engines, queues, moves) over simulated
-// worker pods that cost what real ones were measured to cost, for 1 to 1,000 pods. docs/scaling.md
-// tells what is simplified. All of it but the column `code µs a token` is the same on every
-// machine.
+// Simulates 1 to 1,000 worker pods, to show how replicas add up. The routers' own fleets
+// (placement, engines, queues, moves) run over simulated pods with the measured costs of real ones.
+// docs/scaling.md lists the simplifications. All results except the column `code µs a token` are
+// the same on every machine.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -37,15 +37,15 @@ namespace {
 using simulator::SeededRandom;
 
 // Costs of the embedded pair on two cores with plain decoding (bench/results/serving.md, "load
-// embedded", greedy): the verifier's share of a round at 1, 8, 16 and 32 clients is 0.47, 1.5, 3.0
-// and 7.0 ms.
+// embedded", greedy). The verifier's part of a round is 0.47, 1.5, 3.0 and 7.0 ms with 1, 8, 16 and
+// 32 clients.
 constexpr double kBatchSeconds = 0.00025;
 constexpr double kRowSeconds = 0.0002;
 constexpr double kPromptRowSeconds = 0.00008;
-constexpr double kMeasuredPodTokensPerSecond = 3591;  // 32 clients there
-constexpr double kNetworkSeconds = 0.0002;            // one way in a cluster
-// Time of a router's thread, including gRPC and the kernel's sockets, for a message that it handles
-// and for a token that it sends to its client. docs/scaling.md says how they were measured.
+constexpr double kMeasuredPodTokensPerSecond = 3591;  // with 32 clients, in the same table
+constexpr double kNetworkSeconds = 0.0002;            // one way within a cluster
+// Time of a router's thread, including gRPC and the kernel's sockets, for each message that it
+// handles and for each token that it sends to a client. docs/scaling.md describes the measurement.
 constexpr double kRouterEventSeconds = 0.00018;
 constexpr double kRouterTokenSeconds = 0.000017;
 
@@ -56,10 +56,10 @@ constexpr uint32_t kContext = 2048;
 constexpr size_t kQueue = 64;  // queue of a router
 constexpr int kTenants = 64;
 constexpr int kFewestConnections = 8;       // connections of a tenant
-constexpr double kCallsOfConnection = 100;  // at once, at most
+constexpr double kCallsOfConnection = 100;  // largest number of calls at the same time
 constexpr int32_t kToken = 5;
 
-// How a router knows what other routers do at a pod.
+// How a router learns what other routers do at a pod.
 enum class Told { kNothing, kHeartbeats, kHeartbeatsAndReplies };
 
 constexpr std::array<const char*, 3> kToldNames = {"nothing", "heartbeats",
@@ -69,26 +69,27 @@ struct Setting {
   int pods = 1;
   int routers = 1;
   int groups = 1;     // pods and routers are split evenly; a router serves the pods of its group
-  double load = 0.8;  // share of the load that the pods can serve
+  double load = 0.8;  // requested share of the load that the pods can serve
   double seconds = 20;
-  double lost_share = 0;  // share of the pods that are killed half way for kDownSeconds
+  double lost_share = 0;  // share of the pods that are killed half way, for kDownSeconds
   Told told = Told::kHeartbeatsAndReplies;
-  int seeds = 1;  // runs, whose mean is the row
+  int seeds = 1;  // number of runs; the row is their mean
 };
 constexpr double kDownSeconds = 3;
-// Every two seconds begin with a burst, so that each run has its share of them: a burst has half of
-// the requests.
+// Every period of two seconds begins with a burst, which has half of the requests. Each run
+// therefore has the same share of bursts.
 constexpr double kBurstPeriodSeconds = 2;
 constexpr double kBurstSeconds = 0.4;
-constexpr double kBurstRate = 2.5;      // times the mean
-constexpr double kBetweenRate = 0.625;  // times the mean
+constexpr double kBurstRate = 2.5;      // in times of the mean rate
+constexpr double kBetweenRate = 0.625;  // in times of the mean rate
 
-// Seconds of a full pod for one request, by its costs.
+// Returns the seconds that a full pod needs for one request.
 double PodSeconds(double prompt, double output) {
   return output * (kRowSeconds + kBatchSeconds / kPodSlots) + prompt * kPromptRowSeconds;
 }
 
-// Log-normal: half of the requests are longer than `median`, one in a hundred ten times as long.
+// Draws from a log-normal distribution: half of the requests are longer than `median`, and one in a
+// hundred is ten times longer.
 int HeavyTailed(SeededRandom& random, double median, int longest) {
   const double u = std::max(random.Real(0, 1), 1e-12);
   const double v = random.Real(0, 1);
@@ -103,7 +104,7 @@ double Percentile(std::vector<double> values, double share) {
   return values[place];
 }
 
-// 1: all get the same; 1/n: one gets everything.
+// Returns 1 if all shares are equal, and 1/n if one of them is everything.
 double JainIndex(const std::vector<double>& shares) {
   double sum = 0;
   double squares = 0;
@@ -114,7 +115,8 @@ double JainIndex(const std::vector<double>& shares) {
   return squares == 0 ? 1 : sum * sum / (static_cast<double>(shares.size()) * squares);
 }
 
-// A verifier that does one batch after the other, in the order in which they come, of all routers.
+// A verifier that computes the batches of all routers one after the other, in the order of their
+// arrival.
 struct Pod {
   struct Slot {
     uint32_t epoch = 0;
@@ -200,7 +202,7 @@ class World {
         fleet.SetPods(own, now_);
       });
     }
-    RunUntil(kStartTime + 1);  // all attach
+    RunUntil(kStartTime + 1);  // all routers attach
     MakeConnections();
     const double begin = now_;
     const double end = begin + setting_.seconds;
@@ -208,7 +210,7 @@ class World {
     if (setting_.lost_share > 0) {
       At(begin + setting_.seconds / 2, [this] { KillSome(); });
     }
-    // Throughput is that of the second half: at first nothing runs.
+    // Throughput counts in the second half only, because nothing runs at the beginning.
     RunUntil(begin + setting_.seconds / 2);
     const uint64_t tokens_before = num_tokens_;
     const double busy_before = BusySeconds();
@@ -219,7 +221,7 @@ class World {
     const double busy = BusySeconds() - busy_before;
     const double code = CodeSeconds() - code_before;
     const double router = RouterSeconds() - router_before;
-    // What is under way ends.
+    // Requests in progress end here.
     for (int i = 0; i < 1000 && num_live_ > 0; ++i) RunUntil(now_ + 0.1);
     return Report(tokens, busy, code, router);
   }
@@ -232,8 +234,8 @@ class World {
     uint64_t tick_number = 0;
     std::deque<std::function<void(Fleet&)>> inbox = {};
     bool working = false;
-    double busy_seconds = 0;  // simulated time of its thread
-    double code_seconds = 0;  // time of this process in the fleet's code
+    double busy_seconds = 0;  // simulated time of the router's thread
+    double code_seconds = 0;  // real time that this process spends in the fleet's code
   };
   struct Event {
     double at;
@@ -261,7 +263,8 @@ class World {
 
   int GroupOf(int router) const { return router * setting_.groups / setting_.routers; }
 
-  // The router's thread does one event after the other; what it commands goes out when it is done.
+  // The router's thread handles one event after the other. Its commands are sent when the event has
+  // been handled.
   void Handle(int router, std::function<void(Fleet&)> event) {
     Router& of = *routers_[static_cast<size_t>(router)];
     of.inbox.push_back(std::move(event));
@@ -420,14 +423,14 @@ class World {
     const auto refuse = [&](v1::WorkerCode code) {
       state.set_code(code);
       state.set_cached_len(slot.rows);
-      state.set_prefix_hash(item.at().prefix_hash());  // whole rows are kept or none
+      state.set_prefix_hash(item.at().prefix_hash());  // the pod keeps all of its rows or none
       return result;
     };
     if (item.has_open() && item.at().slot_epoch() > slot.epoch) {
       pod.Close(slot);
       if (pod.num_open == kPodSlots) {
         state.set_message("no slot is free");
-        state.set_slot_epoch(slot.epoch);  // the new one was not begun
+        state.set_slot_epoch(slot.epoch);  // the new epoch was not begun
         state.set_code(v1::WORKER_CODE_RESOURCE_EXHAUSTED);
         return result;
       }
@@ -453,7 +456,7 @@ class World {
     const auto count =
         std::max(1, static_cast<int>(std::lround(setting_.lost_share * setting_.pods)));
     for (int i = 0; i < count; ++i) {
-      // All over the groups, as nodes die.
+      // The killed pods are spread over all groups, as failing nodes would be.
       Pod& pod = pods_[static_cast<size_t>(i * (setting_.pods / count))];
       const auto sessions = pod.sessions;
       pod.Die();
@@ -466,8 +469,8 @@ class World {
 
   static double Popularity(int tenant) { return 1 / std::pow(tenant + 1, 1.1); }  // Zipf
 
-  // Tenants have connections, and a connection leads to one router: requests of a hot tenant come
-  // through few of them.
+  // Tenants have connections, and a connection leads to one router. The requests of a tenant with
+  // much traffic therefore reach few routers.
   void MakeConnections() {
     double total = 0;
     for (int tenant = 0; tenant < kTenants; ++tenant) {
@@ -481,7 +484,7 @@ class World {
       auto& connections = connections_.emplace_back(std::max(kFewestConnections, needed));
       for (int& router : connections) router = random_.Between(0, setting_.routers - 1);
     }
-    // Means of what comes, for the load.
+    // Mean lengths of the requests, to compute the load.
     SeededRandom lengths = clients_.Fork();
     double prompts = 0;
     double outputs = 0;
@@ -492,7 +495,7 @@ class World {
     rate_ = setting_.load * setting_.pods / PodSeconds(prompts / 1e5, outputs / 1e5);
   }
 
-  // Poisson at the rate of bursts, of which what is too much between them is left out.
+  // Poisson arrivals at the rate of bursts. Between bursts, surplus arrivals are dropped.
   void Arrive(double begin, double end) {
     if (now_ >= end) return;
     const bool bursting = std::fmod(now_ - begin, kBurstPeriodSeconds) < kBurstSeconds;
@@ -556,7 +559,7 @@ class World {
     --num_live_;
   }
 
-  // ------------------------------------------------------------ what came of it
+  // ------------------------------------------------------------ results
 
   double BusySeconds() const {
     double busy = 0;
@@ -579,7 +582,7 @@ class World {
     std::vector<double> per_token;
     std::vector<double> gaps;
     std::vector<double> speeds;
-    std::map<int, std::pair<double, double>> of_tenant;  // tokens, seconds
+    std::map<int, std::pair<double, double>> of_tenant;  // tokens and seconds
     int num_ok = 0;
     int num_wrong = 0;
     for (const Call& call : calls_) {
@@ -640,18 +643,18 @@ class World {
 
   const Setting setting_;
   SeededRandom random_;   // routers
-  SeededRandom clients_;  // the same clients come, whatever the routers
+  SeededRandom clients_;  // the same clients for all numbers of routers
   testing::ToyTokenizer tokenizer_;
   v1::AttachReply attached_;
   std::vector<Pod> pods_;
   std::vector<std::unique_ptr<Router>> routers_;
   std::priority_queue<Event> events_;
   std::vector<double> popularity_;
-  std::vector<std::vector<int>> connections_;  // routers, by tenant
+  std::vector<std::vector<int>> connections_;  // routers of each tenant's connections
   std::deque<Call> calls_;
   double now_ = kStartTime;
   double rate_ = 1;
-  double offered_seconds_ = 0;  // pods' time that the load needs
+  double offered_seconds_ = 0;  // time of the pods that the load needs
   uint64_t last_event_ = 0;
   uint64_t progress_ = 0;
   uint64_t num_tokens_ = 0;
@@ -670,8 +673,10 @@ struct Part {
 
 std::vector<Part> Parts(int most_pods) {
   std::vector<Part> parts(4);
-  parts[0] = {"saturated", "Saturated: 1.3 times what the pods serve, a queue of 64 a router", {}};
-  parts[1] = {"loaded", "Loaded to 80 %: what clients wait", {}};
+  parts[0] = {"saturated",
+              "Saturated: 1.3 times the load that the pods can serve, a queue of 64 in each router",
+              {}};
+  parts[1] = {"loaded", "Loaded to 80 %: waiting times of clients", {}};
   parts[2] = {"lost",
               "Loaded to 70 %, without a loss and then with one: a tenth of the pods (one at "
               "least) dies half way for 3 s",
@@ -680,12 +685,12 @@ std::vector<Part> Parts(int most_pods) {
               "Loaded to 80 %, by the number of routers and by what they are told of each other; "
               "means of three seeds",
               {}};
-  // Ten pods are what two routers carry, so more of them are groups.
+  // Two routers can serve ten pods, so more pods are split into groups.
   const std::vector<std::array<int, 3>> sizes = {
       {1, 1, 1}, {10, 2, 1}, {100, 20, 10}, {1000, 200, 100}};
   for (const auto& [pods, routers, groups] : sizes) {
     if (pods > most_pods) continue;
-    // Each half has whole bursts.
+    // Each half has a whole number of bursts.
     const double seconds = pods >= 1000 ? 8 : pods >= 100 ? 16 : 60;
     parts[0].settings.push_back({pods, routers, groups, 1.3, seconds});
     parts[1].settings.push_back({pods, routers, groups, 0.8, seconds});
@@ -702,7 +707,7 @@ std::vector<Part> Parts(int most_pods) {
   return parts;
 }
 
-// Numbers become their means; whole ones too.
+// Returns the rows with each number replaced by its mean. Whole numbers become means too.
 nlohmann::json Mean(const std::vector<nlohmann::json>& of) {
   nlohmann::json mean = of.front();
   for (auto& [key, value] : mean.items()) {
@@ -771,18 +776,18 @@ std::string Table(const nlohmann::json& rows) {
 
 int Main(int argc, char** argv) {
   CLI::App app(
-      "Simulates 1 to 1,000 worker pods under the router's own fleet, and writes what comes of it");
+      "Simulates 1 to 1,000 worker pods under the router's own fleet, and writes the results");
   std::string out;
   int most_pods = 1000;
   uint64_t seed = 1;
   std::string only;
   app.add_option("--out", out, "Writes OUT.json and OUT.md")->type_name("OUT");
-  app.add_option("--most-pods", most_pods, "Leaves larger fleets out")
+  app.add_option("--most-pods", most_pods, "Leaves out larger fleets")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--only", only, "Runs one part: saturated, loaded, lost or routers")
       ->check(CLI::IsMember({"saturated", "loaded", "lost", "routers"}));
-  app.add_option("--seed", seed, "Of lengths, arrivals and tenants")->capture_default_str();
+  app.add_option("--seed", seed, "Seed of lengths, arrivals and tenants")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   nlohmann::json results = {{"command",
@@ -813,7 +818,7 @@ int Main(int argc, char** argv) {
                    part.name, setting.pods, setting.routers,
                    row.at("tokens_per_second").get<double>(),
                    std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-      // Nothing is lost, and nothing is said twice.
+      // No token is lost, and none is sent twice.
       sound = sound && row.at("unended") == 0 && row.at("wrong_lengths") == 0;
     }
     absl::StrAppend(&text, "\n## ", part.title, "\n\n", Table(rows));

@@ -1,9 +1,9 @@
-"""All figures of the serving engine, measured anew: see serving.sh.
+"""Measures all figures of the serving engine again: see serving.sh.
 
   serving.py [--quick] [--only NAME,…] [--pairs N] [--out DIR] [--model-1b DIR] [--model-3b DIR]
 
-Every ratio comes from interleaved pairs (at least 20, unless --quick) with its 95 % interval; a goal counts as met when the whole
-interval is past it. Figures that are not measured again keep what serving.json has of them.
+Every ratio comes from interleaved pairs (at least 20, unless --quick) with its 95% interval. A goal is met if the whole
+interval is beyond it. Figures that are not measured again keep their values in serving.json.
 """
 
 import argparse
@@ -33,7 +33,7 @@ MOST_SCRAPE_SECONDS = 0.010
 
 
 class Bench:
-    """What is measured with, and how much of it."""
+    """The tools and the sizes of the measurements."""
 
     def __init__(self, arguments):
         self.quick = arguments.quick
@@ -47,11 +47,11 @@ class Bench:
         return quick if self.quick else full
 
     def quiet(self):
-        """Runs in which the hypervisor gave more than 5 % of the processor time to other machines do not count."""
+        """Returns options that exclude runs in which the hypervisor gave more than 5% of the processor time to other machines."""
         return () if self.quick else ("--most-stolen", 100 * lab.MOST_STOLEN)
 
     def random_model(self, name, **options):
-        """Made once and kept: the large ones take minutes."""
+        """Makes a random model once and keeps it, because large models take minutes."""
         path = self.models / name
         if not (path / "config.json").exists():
             print(f"  making the random model {path}", flush=True)
@@ -62,7 +62,7 @@ class Bench:
         return path
 
     def shaped(self, shape):
-        """A random model of the shape of Llama-3.2; a tiny one when quick."""
+        """Returns a random model in the shape of Llama-3.2, or a tiny one with --quick."""
         given = self._model_1b if shape == "1b" else self._model_3b
         if given is not None:
             return given
@@ -71,14 +71,14 @@ class Bench:
         return self.random_model(f"random-{shape}", shape=shape)
 
     def small_draft_of(self, target):
-        """Random, about a hundredth of a 1B model, with the target's vocabulary."""
+        """Returns a random model with the target's vocabulary and about a hundredth of the size of a 1B model."""
         config = json.loads((target / "config.json").read_text())
         size = config["vocab_size"]
         return self.random_model(f"draft-{size}", vocabulary_size=size, hidden_size=64, layers=1, dtype="bf16",
                                  max_positions=8192, seed=7, tokenizer_from=target)
 
     def inflated(self, name, small, **shape):
-        """A trained model of the embedded pair in a larger shape (inflate_model), made once and kept."""
+        """Makes a trained model of the embedded pair in a larger shape (inflate_model) once, and keeps it."""
         path = self.models / name
         if not (path / "config.json").exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,15 +91,17 @@ class Bench:
         return path
 
     def inflated_pair(self):
-        """The embedded target in the shape of Llama-3.2-1B, and its drafter four times as wide and twice as deep."""
+        """Returns the embedded target in the shape of Llama-3.2-1B, and its drafter with four times the width and twice the depth."""
         if self.quick:
             def larger(name, small, **sizes):
                 return self.inflated(name, small, shape="own", vocab_size=8192, **sizes)
-            return (larger("tales-target-quick", harness.TALES_TARGET, hidden_size=512, intermediate_size=1024, layers=7, heads=4, kv_heads=2, head_dim=64),
-                    larger("tales-draft-quick", harness.TALES_DRAFT, hidden_size=256, intermediate_size=512, layers=3, heads=4, kv_heads=2, head_dim=32))
+            return (larger("tales-target-quick", harness.TALES_TARGET, hidden_size=512, intermediate_size=1024, layers=7, heads=4,
+                           kv_heads=2, head_dim=64),
+                    larger("tales-draft-quick", harness.TALES_DRAFT, hidden_size=256, intermediate_size=512, layers=3, heads=4,
+                           kv_heads=2, head_dim=32))
         return (self.inflated("tales-target-1b", harness.TALES_TARGET, shape="1b"),
-                self.inflated("tales-draft-154mb", harness.TALES_DRAFT, shape="own", vocab_size=128256, hidden_size=512, intermediate_size=1536,
-                              layers=4, heads=4, kv_heads=2, head_dim=128))
+                self.inflated("tales-draft-154mb", harness.TALES_DRAFT, shape="own", vocab_size=128256, hidden_size=512,
+                              intermediate_size=1536, layers=4, heads=4, kv_heads=2, head_dim=128))
 
     @contextlib.contextmanager
     def server(self, environment=None, **options):
@@ -112,12 +114,12 @@ class Bench:
 
 
 def rows_of(report):
-    """What the tables show of the rows of `tandem bench serve`."""
+    """Returns the columns of `tandem bench serve` that the tables show."""
     rows = []
     for row in report["rows"]:
         keep = {key: row[key] for key in
                 ("clients", "mode", "drafting", "requests", "tokens_per_second", "requests_per_second", "acceptance_rate",
-                 "tokens_per_pass", "failures", "utilisation", "limit", "target_rows_per_second")}
+                 "tokens_per_pass", "failures", "utilization", "limit", "target_rows_per_second")}
         for name in ("time_to_first_token_seconds", "time_per_token_seconds", "queue_seconds"):
             keep[name] = {p: row[name][p] for p in ("p50", "p95", "p99")}
         if "target_flops" in row:
@@ -140,7 +142,7 @@ def goal_at_most(ratio, goal):
 
 
 def load_embedded(bench):
-    """Embedded pair under load: prompts of 16 to 128 tokens, outputs of 32 to 96."""
+    """The embedded pair under load: prompts of 16 to 128 tokens, outputs of 32 to 96."""
     report = lab.bench_serve("--clients", bench.size(CLIENTS, "1,2"), "--pairs", bench.pairs, *bench.quiet(), "--modes",
                              bench.size("greedy,sampled", "greedy"), "--prompt-lengths", "uniform:16-128",
                              "--output-lengths", bench.size("uniform:32-96", "fixed:8"), "--requests", bench.size(3, 1))
@@ -148,7 +150,8 @@ def load_embedded(bench):
 
 
 def load_1b(bench):
-    """1B-shaped random target with a small random drafter (hardly any token of it is accepted): prompts of 16, outputs of 8."""
+    """A random target of the shape of a 1B model with a small random drafter, whose tokens are hardly ever accepted: prompts of 16 tokens,
+    outputs of 8."""
     target = bench.shaped("1b")
     report = lab.bench_serve("--target", target, "--draft", bench.small_draft_of(target), "--max-context", 512, "--clients",
                              bench.size(CLIENTS, "1,2"), "--pairs", bench.pairs, "--prompt-lengths", "fixed:16",
@@ -157,22 +160,24 @@ def load_1b(bench):
 
 
 def inflated_pair(bench):
-    """Costs of large models with the acceptance of a trained pair: the embedded target in the shape of Llama-3.2-1B (2.5 GB), a drafter of
-    154 MB (docs/models.md); outputs of 32 tokens. Speedups over plain decoding of one stream, and of several clients as the server chooses."""
+    """The costs of large models with the acceptance of a trained pair: the embedded target in the shape of Llama-3.2-1B (2.5 GB), and a
+    drafter of 154 MB (docs/models.md). Outputs have 32 tokens. The figures are speedups over plain decoding, for one stream with each
+    draft length, and for several clients with the server's choice."""
     target, draft = bench.inflated_pair()
     pair = ["--target", target, "--draft", draft, "--max-context", 512, "--pairs", bench.pairs]
     alone = lab.bench(*pair, "--max-tokens", bench.size(32, 4), "--draft-lengths", bench.size("auto,2,4,6", "auto,2"), "--modes",
                       bench.size("greedy,sampled", "greedy"))
     served = lab.bench_serve(*pair, "--clients", bench.size("4,8", "2"), "--prompt-lengths", "fixed:16", "--output-lengths",
                              bench.size("fixed:32", "fixed:4"), "--requests", 1, *bench.quiet())
-    keep = ("mode", "draft_length", "tokens_per_second", "tokens_per_pass", "alpha", "acceptance_rate", "cost_ratio", "rows_cost", "speedup",
-            "speedup_95_percent", "pairs", "predicted_speedup_measured_costs", "predicted_speedup_theorem_3_8")
+    keep = ("mode", "draft_length", "tokens_per_second", "tokens_per_pass", "alpha", "acceptance_rate", "cost_ratio", "rows_cost",
+            "speedup", "speedup_95_percent", "pairs", "predicted_speedup_measured_costs", "predicted_speedup_theorem_3_8")
     return {"rows": rows_of(served), "alone": [{key: row[key] for key in keep if key in row} for row in alone["rows"]]}
 
 
 def acceptance_zero(bench):
-    """Embedded target with a random drafter, which the server is free to use: against plain decoding. Runs are short: the machine's
-    noise is slow, a run of 64 tokens varies hardly more than one of 256 (0.12 and 0.10 of a pair's ratio), and there can be more."""
+    """The embedded target with a random drafter, compared with plain decoding. The server decides whether it uses the drafter. Runs are
+    short, so that there can be more of them: the machine's noise is slow, and a run of 64 tokens varies hardly more than one of 256 (0.12
+    and 0.10 of a pair's ratio)."""
     draft = bench.random_model("draft-tales", vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=1024,
                                seed=7, tokenizer_from=harness.TALES_DRAFT)
     report = lab.bench_serve("--target", harness.TALES_TARGET, "--draft", draft, "--clients", bench.size("1,8", "1"), "--pairs",
@@ -184,7 +189,7 @@ def acceptance_zero(bench):
 
 
 def saturated(bench):
-    """Embedded pair, 32 clients: as the server chooses, against plain decoding. Runs are short for the reason above."""
+    """The embedded pair with 32 clients: the server's choice compared with plain decoding. Runs are short for the reason above."""
     report = lab.bench_serve("--clients", bench.size(32, 2), "--pairs", bench.size(20 * bench.pairs, 2), "--modes",
                              bench.size("greedy,sampled", "greedy"), "--output-lengths", bench.size("fixed:48", "fixed:8"),
                              "--requests", 1, *bench.quiet())
@@ -194,16 +199,16 @@ def saturated(bench):
 
 
 def overload(bench):
-    """Tokens a second when 2 and 10 times as many requests come as are served, over those of as many clients as there are slots: outputs
-    of about 256 tokens, which is what a request gets that does not say, and of 48; a quarter more or less, since clients with outputs of one
-    length go in step, and their prompts together, as no other load's do. All come by five connections. The first is judged: what is
-    refused costs by the call, on the same two cores, and half of that is the generator's."""
+    """Tokens per second if 2 and 10 times the number of requests arrive that can be served, relative to the tokens per second with one
+    client for each slot. Outputs have about 256 tokens (the default of a request) or about 48, varied by a quarter: clients with outputs
+    of equal length would go in step, and so would their prompts, unlike any real load. All requests use five connections. Only the first
+    output length is judged: a refusal costs the same per call, on the same two cores, and half of that cost is the load generator's."""
     slots = 16
     lengths = (256, 48) if not bench.quick else (8,)
     rows = []
     with bench.server(max_slots=slots, max_queue=slots) as server:
         for length in lengths:
-            # A rate has no limit of streams, and therefore opens five: each has its own writes.
+            # A rate has no limit of streams and therefore opens five connections. Each connection has its own writes.
             common = ["--pairs", 1, "--drafting", "auto", "--connections", 5,
                       "--output-lengths", f"uniform:{length * 3 // 4}-{length * 5 // 4}",
                       "--seconds", bench.size(3, 0.3), "--warm-up", bench.size(2 if length > 100 else 1, 0.1)]
@@ -214,7 +219,7 @@ def overload(bench):
             peak = measured("--clients", slots)["tokens_per_second"]
             for factor in (2, 10):
                 refused = {}
-                refused_after = []  # one for each run with refusals; older binaries do not report it
+                refused_after = []  # one entry for each run with refusals; older binaries do not report them
 
                 def offered(_):
                     row = measured("--rate", factor * peak / length)
@@ -239,7 +244,7 @@ def memory_of(server):
 
 
 def scrape(server):
-    """What GET /metrics takes of each process, over a connection of its own each time."""
+    """Measures GET /metrics of each process, each time over a new connection."""
     addresses = harness.admin_addresses(server)
     seconds = {name: [] for name in addresses}
     sizes = {}
@@ -255,9 +260,9 @@ def scrape(server):
 
 
 def hold_open(bench, streams, slots):
-    """Private memory of each process before and while so many streams are open, with so many slots; scrapes while all of them run."""
+    """Measures the private memory of each process before and during `streams` open streams with `slots` slots. Scrapes while all run."""
     with bench.server(max_slots=slots, max_queue=streams, admin="127.0.0.1:0") as server:
-        lab.bench_serve("--connect", server.address, "--clients", 8, "--pairs", 1, "--output-lengths", "fixed:8")  # warm
+        lab.bench_serve("--connect", server.address, "--clients", 8, "--pairs", 1, "--output-lengths", "fixed:8")  # warms up
         before = memory_of(server)
         most = {"open": 0, "running": 0}
         during = {}
@@ -283,13 +288,13 @@ def hold_open(bench, streams, slots):
 
 
 def thousand_streams(bench):
-    """Streams held open at once on this machine, what each costs in private memory, and what a scrape takes while all of them run."""
+    """Streams held open at once on this machine, the private memory of each, and the time of a scrape while all of them run."""
     streams = bench.size(1000, 60)
     waiting = hold_open(bench, streams, 8)
     running = hold_open(bench, streams, streams)
     met = all(held["most_open"] >= streams and not held["failures"] for held in (waiting, running))
-    scraped = running["scrape"]  # none: they never ran all at once
-    quick_enough = scraped is not None and (  # 50 scrapes beside a test suite say nothing
+    scraped = running["scrape"]  # None: the streams never ran all at the same time
+    quick_enough = scraped is not None and (  # 50 scrapes beside a test suite prove nothing
         bench.quick or max(process["p99"] for process in scraped["processes"].values()) <= MOST_SCRAPE_SECONDS)
     return {"waiting": waiting, "running": running,
             "goal": f"{streams} open, none fails, a scrape takes {1e3 * MOST_SCRAPE_SECONDS:.0f} ms at most (p99)",
@@ -297,7 +302,7 @@ def thousand_streams(bench):
 
 
 def prefix_cache(bench):
-    """Time to the first token of a second request that shares 512 tokens with the first, over the first's."""
+    """Time to the first token of a second request that shares 512 tokens with the first one, relative to the first one's time."""
     prefix_length = 512
     randomness = random.Random(1)
 
@@ -327,7 +332,7 @@ def prefix_cache(bench):
 
 
 def stall_of(server, prompt_length, streams):
-    """Longest and p99 gap between messages of running streams while a long prompt comes in."""
+    """Returns the longest and the p99 gap between messages of running streams while a long prompt arrives."""
     gaps, stop, ready = [], threading.Event(), threading.Barrier(streams + 1)
     window = {}
 
@@ -360,7 +365,8 @@ def stall_of(server, prompt_length, streams):
 
 
 def chunked_prefill(bench):
-    """p99 time between tokens of 4 running streams while a prompt of 2,000 tokens comes in: in pieces, against all at once."""
+    """p99 time between tokens of 4 running streams while a prompt of 2,000 tokens arrives: computed in pieces, compared with all at
+    once."""
     shape = bench.size(dict(hidden_size=768, layers=12, heads=12, kv_heads=4, head_size=64, intermediate_size=2048), {})
     target = bench.random_model(bench.size("middle", "middle-quick"), vocabulary_size=4096, dtype="bf16", max_positions=8192, seed=5,
                                 tokenizer_from=harness.TALES_TARGET, **shape)
@@ -383,7 +389,7 @@ def chunked_prefill(bench):
 
 
 def tokens_per_second(bench, server, clients):
-    """Tokens per second of one pair with drafts, for lab.paired."""
+    """Returns a function for lab.paired that measures the tokens per second of one run with drafts."""
     def run(pair):
         report = lab.bench_serve("--connect", server.address, "--clients", clients, "--pairs", 1, "--drafting", "on",
                                  "--seed", pair + 2, "--requests", bench.size(4, 1), "--output-lengths", bench.size(96, 8))
@@ -392,7 +398,7 @@ def tokens_per_second(bench, server, clients):
 
 
 def cohorts(bench):
-    """Tokens/s with drafts for one half of the requests made while the other half is verified (--cohorts 2), over --cohorts 1."""
+    """Tokens/s if drafts for one half of the requests are made while the other half is verified (--cohorts 2), relative to --cohorts 1."""
     clients = bench.size([2, 8, 32], [2])
     results = []
     with bench.server(max_slots=32, environment={"TANDEM_COHORTS": "1"}) as one, bench.server(
@@ -404,7 +410,8 @@ def cohorts(bench):
 
 
 def stream_padding(bench):
-    """Tokens/s of 8 clients with messages of 512 bytes (--stream-padding-bytes), over messages as they come; the embedded pair."""
+    """Tokens/s of 8 clients of the embedded pair with messages of 512 bytes (--stream-padding-bytes), relative to messages without
+    padding."""
     clients = bench.size(8, 2)
     with bench.server(environment={"TANDEM_STREAM_PADDING_BYTES": "512"}) as padded, bench.server() as bare:
         sizes = {}
@@ -416,12 +423,12 @@ def stream_padding(bench):
 
 
 def process_split(bench):
-    """The same rounds in three processes over one process: decode seconds of the same requests."""
+    """The same rounds in three processes relative to one process: decode seconds of the same requests."""
     def run(*arguments):
         with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
             path = pathlib.Path(folder) / "out.json"
-            subprocess.run([lab.BINARY_DIR / "bin" / "process_split", "--json", path, "--pairs", str(max(2, 2 * bench.pairs)), "--most-stolen",
-                            str(lab.MOST_STOLEN if not bench.quick else 1),
+            subprocess.run([lab.BINARY_DIR / "bin" / "process_split", "--json", path, "--pairs", str(max(2, 2 * bench.pairs)),
+                            "--most-stolen", str(lab.MOST_STOLEN if not bench.quick else 1),
                             *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
             return json.loads(path.read_text())
 
@@ -432,17 +439,18 @@ def process_split(bench):
 
 
 def soak(bench):
-    """Half an hour at 80 % of the most that is served, with clients that leave and, in the first half, workers that are killed (soak.py, soak.json)."""
+    """Half an hour at 80 % of the largest load that is served. Clients leave early and, in the first half, workers are killed (soak.py,
+    soak.json)."""
     report = soaking.soak(soaking.parse(["--seconds", str(bench.size(1800, 4)), "--kill-every", str(bench.size(60, 1)),
                                          "--json", str(bench.out / "soak.json")]))
-    kept = {key: report[key] for key in ("seconds", "load", "most_requests_per_second", "requests", "cancelled", "failures", "not_back", "verdicts",
-                                       "growth", "slopes")}
+    kept = {key: report[key] for key in ("seconds", "load", "most_requests_per_second", "requests", "cancelled", "failures", "not_back",
+                                      "verdicts",                                       "growth", "slopes")}
     return {**kept, "kills": len(report["kills"]),
             "goal": "no request fails, all comes back to what it was, memory grows by less than 1 MiB/h", "met": report["passed"]}
 
 
-FIGURES = [load_embedded, load_1b, inflated_pair, acceptance_zero, saturated, overload, thousand_streams, prefix_cache, chunked_prefill, cohorts,
-           stream_padding, process_split, soak]
+FIGURES = [load_embedded, load_1b, inflated_pair, acceptance_zero, saturated, overload, thousand_streams, prefix_cache, chunked_prefill,
+           cohorts, stream_padding, process_split, soak]
 
 # ---------------------------------------------------------------- report
 
@@ -460,7 +468,7 @@ def interval(ratio):
 
 
 def told_after(seconds):
-    """Time to a refusal, as medians of the runs. Older reports do not have it."""
+    """Returns the time to a refusal, as medians of the runs. Older reports do not have this time."""
     return f", told so after {1e3 * seconds['p50']:.2g} ms (p50) and {1e3 * seconds['p99']:.2g} ms (p99)" if seconds else ""
 
 
@@ -468,7 +476,7 @@ def load_table(rows):
     lines = ["| clients | mode | drafting | tokens/s | over off | first token ms p50 / p95 / p99 | ms a token p50 / p95 / p99 | "
              "accepted | verifier | drafter | cores busy | client |", "| --- " * 12 + "|"]
     for row in rows:
-        used = row["utilisation"]
+        used = row["utilization"]
         lines.append(f"| {row['clients']} | {row['mode']} | {row['drafting']} | {row['tokens_per_second']:.4g} | "
                      f"{interval(row['ratio_to_off']) if 'ratio_to_off' in row else '–'} | "
                      f"{milliseconds(row['time_to_first_token_seconds'])} | {milliseconds(row['time_per_token_seconds'])} | "
@@ -483,8 +491,8 @@ def load_table(rows):
 
 
 def alone_table(rows):
-    lines = ["One stream. c: time of a draft step over a plain step of the target; rows: of a verify pass over one. Predicted: from α and the costs "
-             "that were measured, and by Theorem 3.8 from α and c alone (docs/cli.md).", "",
+    lines = ["One stream. c: time of a draft step over a plain step of the target; rows: of a verify pass over one. Predicted: from α and "
+             "the costs that were measured, and by Theorem 3.8 from α and c alone (docs/cli.md).", "",
              "| mode | K | tokens/s | over plain decoding | α | c | rows | tokens a pass | predicted | theorem 3.8 |", "| --- " * 10 + "|"]
 
     def times(value):
@@ -495,8 +503,9 @@ def alone_table(rows):
             lines.append(f"| {row['mode']} | 0 | {row['tokens_per_second']:.3g} | | | | | | | |")
             continue
         low, high = row["speedup_95_percent"]
-        lines.append(f"| {row['mode']} | {row['draft_length']} | {row['tokens_per_second']:.3g} | {row['speedup']:.2f}× ({low:.2f} – {high:.2f}, "
-                     f"{row['pairs']} pairs) | {row['alpha']:.2f} | {row['cost_ratio']:.2f} | {row['rows_cost']:.2f} | {row['tokens_per_pass']:.2f} | "
+        lines.append(f"| {row['mode']} | {row['draft_length']} | {row['tokens_per_second']:.3g} | "
+                     f"{row['speedup']:.2f}× ({low:.2f} – {high:.2f}, {row['pairs']} pairs) | {row['alpha']:.2f} | "
+                     f"{row['cost_ratio']:.2f} | {row['rows_cost']:.2f} | {row['tokens_per_pass']:.2f} | "
                      f"{times(row.get('predicted_speedup_measured_costs'))} | {times(row.get('predicted_speedup_theorem_3_8'))} |")
     return lines + [""]
 
@@ -505,13 +514,14 @@ def render(name, figure):
     lines = []
     if "alone" in figure:
         lines += alone_table(figure["alone"])
-    if "rows" in figure and figure["rows"] and "utilisation" in figure["rows"][0]:
+    if "rows" in figure and figure["rows"] and "utilization" in figure["rows"][0]:
         lines += load_table(figure["rows"])
     if name == "cohorts":
         lines += [f"- {row['clients']} clients: {interval(row['ratio'])}" for row in figure["rows"]]
     if name == "overload":
-        lines += [f"- outputs of {row['output_tokens']} tokens, {row['peak_tokens_per_second']:.0f} tokens/s are served; {row['factor']} times "
-                  f"as many requests: {interval(row['ratio'])}; refused: {row['refused']}{told_after(row.get('refused_seconds'))}"
+        lines += [f"- outputs of {row['output_tokens']} tokens, {row['peak_tokens_per_second']:.0f} tokens/s are served; "
+                  f"{row['factor']} times as many requests: {interval(row['ratio'])}; refused: {row['refused']}"
+                  f"{told_after(row.get('refused_seconds'))}"
                   for row in figure["factors"]]
     if name == "thousand_streams":
         for held in (figure["waiting"], figure["running"]):
@@ -540,13 +550,15 @@ def render(name, figure):
         lines.append(f"- a message has {sizes['bare']:.0f} bytes on average, padded {sizes['padded']:.0f}")
     if name == "soak":
         most = figure["most_requests_per_second"]
-        lines += [f"- {figure['seconds'] / 60:.0f} minutes, {100 * figure['load']:.0f} % of the most that is served in each minute ({min(most):.0f} to "
-                  f"{max(most):.0f} requests a second): {figure['requests']} requests, of which {figure['cancelled']} were left early, "
-                  f"{figure['kills']} kills; failures {figure['failures'] or 'none'}, not back to what it was: "
+        lines += [f"- {figure['seconds'] / 60:.0f} minutes, {100 * figure['load']:.0f} % of the most that is served in each minute "
+                  f"({min(most):.0f} to {max(most):.0f} requests a second): {figure['requests']} requests, "
+                  f"of which {figure['cancelled']} were left early, {figure['kills']} kills; "
+                  f"failures {figure['failures'] or 'none'}, not back to what it was: "
                   f"{', '.join(figure['not_back']) or 'nothing'}",
                   *(f"- memory of {name}: {line['mib_per_hour']:+.2f} MiB/h (quartiles {line['quartiles'][0]:+.2f}, "
                     f"{line['quartiles'][1]:+.2f})" for name, line in figure["growth"].items()),
-                  *(f"- {name}: {line['per_hour']:+.1f} ± {2 * line['error']:.1f} an hour under load" for name, line in figure["slopes"].items())]
+                  *(f"- {name}: {line['per_hour']:+.1f} ± {2 * line['error']:.1f} an hour under load"
+                    for name, line in figure["slopes"].items())]
     if "ratio" in figure:
         lines.append("")
         lines.append(f"Ratio {interval(figure['ratio'])}.")
@@ -571,13 +583,13 @@ def write_report(report, out):
 def main():
     names = [measure.__name__ for measure in FIGURES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: only whether everything runs; no figures")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, only to check that everything runs; no figures")
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=", ".join(names))
     parser.add_argument("--pairs", type=int, help="interleaved pairs of each ratio (20)")
-    parser.add_argument("--out", type=pathlib.Path, help="folder of serving.json and serving.md (bench/results; quick: none is kept)")
-    parser.add_argument("--models", type=pathlib.Path, help="where random models are made and kept (build/bench-models)")
-    parser.add_argument("--model-1b", type=pathlib.Path, help="a folder with Llama-3.2-1B's shape, instead of a random one that is made")
-    parser.add_argument("--model-3b", type=pathlib.Path, help="the same for 3B")
+    parser.add_argument("--out", type=pathlib.Path, help="folder for serving.json and serving.md (bench/results; nothing with --quick)")
+    parser.add_argument("--models", type=pathlib.Path, help="folder in which random models are made and kept (build/bench-models)")
+    parser.add_argument("--model-1b", type=pathlib.Path, help="a model folder in the shape of Llama-3.2-1B, in place of a random model")
+    parser.add_argument("--model-3b", type=pathlib.Path, help="a model folder in the shape of Llama-3.2-3B")
     arguments = parser.parse_args()
     unknown = set(arguments.only) - set(names)
     if unknown:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures all figures of the serving engine and writes bench/results/serving.json and serving.md. Takes about three hours and
-# wants a machine with nothing else to do; the first run makes random models of 9 GB in build/bench-models.
+# Measures all figures of the serving engine and writes bench/results/serving.json and serving.md. This takes about three hours
+# on a machine that does nothing else. The first run makes random models of 9 GB in build/bench-models.
 #   bench/serving.sh                      all figures
-#   bench/serving.sh --only saturated     one of them; --help lists them and the options
-#   bench/serving.sh --quick              only whether everything runs, in a minute: no figures are kept
+#   bench/serving.sh --only saturated     one figure; --help lists the figures and the options
+#   bench/serving.sh --quick              checks in a minute that everything runs, and keeps no figures
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,22 +1,23 @@
-"""Looks for leaks: load with clients that leave and workers that are killed, while memory and counts are watched.
+"""Searches for leaks: watches memory and counts under a load with clients that leave and workers that are killed.
 
-  soak.py --judge FILE           growth once more, from the samples of an earlier run
+  soak.py --judge FILE           judges the growth again, from the samples of an earlier run
   soak.py [--minutes 30 | --hours 24 | --seconds N] [--load 0.8] [--kill-every 60] [--cancel-fraction 0.1] [--json FILE]
 
-Starts `tandem serve` with the embedded pair, and fills all its slots and its queue once: the router's heap is as large as the most requests
-that it has had at once, and where chance alone makes queues longer it would grow for hours. Then, every minute, it measures for some seconds
-the most requests a second that are served, and sends `--load` of that by chance (Poisson): what a virtual machine takes falls by a third
-within half an hour, and comes back. In the first half, every `--kill-every` seconds one of the workers is killed (kill -9), and the supervisor
-starts it again; in the second they live, so that what grows slowly in them has time to show. Samples of
-each process: memory, descriptors, shared memory; of the server: slots, queue, free pages. At the end, once the load is gone,
-slots, queue, pages, descriptors and shared memory must be what they were before it, no request may have failed, and memory may
-grow by less than 1 MiB/h. Exit code 1 when not.
+The script starts `tandem serve` with the embedded pair, and fills all its slots and its queue once. The router's heap is as large as its
+largest number of simultaneous requests needs. Without this step, the heap would grow for hours because longer queues occur by chance.
 
-Memory is the anonymous part of what is resident: files that are mapped (weights, libraries) come in when they are first touched.
-Its growth is the median slope between pairs of samples (Theil and Sen) of processes that have run for two and a half minutes (in a short
-run, a fifth of it), when pools and heaps have filled; a worker that was started again begins a level of its own. What is taken once
-does not move a median, what leaks does. A run under ten minutes is too short for a slope to mean anything: there it is reported and not
-judged.
+Every minute, the script then measures for some seconds the largest rate of requests that the server can serve, and sends `--load` of this
+rate at random times (Poisson). On a virtual machine, the largest rate can fall by a third within half an hour and rise again. In the first
+half, one of the workers is killed (kill -9) every `--kill-every` seconds, and the supervisor starts it again. In the second half no worker
+is killed, so that slow growth has time to show. The script samples memory, descriptors and shared memory of each process, and slots, queue
+and free pages of the server. After the load, slots, queue, pages, descriptors and shared memory must have their values from before. No
+request may have failed, and memory may grow by less than 1 MiB/h. Otherwise the exit code is 1.
+
+Memory means the anonymous part of the resident memory, because pages of mapped files (weights, libraries) become resident when they are
+first touched. Its growth is the median slope between pairs of samples (Theil and Sen). Only samples of processes that have run for two
+and a half minutes count (in a short run, a fifth of the run), because pools and heaps have filled by then. A restarted worker begins at a
+new level. Memory that is taken once does not move a median, but a leak does. In a run of less than ten minutes a slope means nothing, so
+it is reported and not judged.
 """
 
 import argparse
@@ -51,7 +52,7 @@ PEAK_SHARE = 0.1  # share of a segment in which the largest load is measured
 
 
 def growth(samples, seconds):
-    """Growth of anonymous memory in MiB/h, with its quartiles."""
+    """Returns the growth of anonymous memory in MiB/h, with its quartiles."""
     first = {}  # first sample of each life
     for sample in samples:
         first.setdefault(sample["pid"], sample["seconds"])
@@ -82,14 +83,14 @@ class Watch:
         self.loads = []
 
     def start(self):
-        """Elapsed time counts from now."""
+        """Starts the count of elapsed time."""
         self._start = time.monotonic()
 
     def elapsed(self):
         return time.monotonic() - self._start
 
     def processes(self):
-        """{name: what it has now}; one that is just being started again is left out."""
+        """Returns {name: current sample}. A process that is just being restarted is left out."""
         found = {}
         for pid, name in self._server.children().items():
             try:
@@ -110,7 +111,7 @@ class Watch:
                            "free draft pages": load.num_free_draft_kv_pages})
 
     def slopes(self):
-        """What else could leak, by the hour, with standard errors: least squares under load, whatever the load does meanwhile."""
+        """Returns the growth per hour of other counts that could leak, with standard errors (least squares over the samples under load)."""
         found = {}
         for name in NAMES:
             samples = self.samples[name]
@@ -122,7 +123,7 @@ class Watch:
 
 
 def counts(server):
-    """The pages that the server tells of are those after the last batch: one request, always the same, makes it tell anew."""
+    """Sends one request, always the same. The server reports the pages after its last batch, so this request makes the report current."""
     server.generate([300] * 16, temperature=0, max_tokens=4, ignore_eos=True, draft_length=2)
     load = server.info().load
     return {"running": load.num_running, "queued": load.num_queued, "free_pages": load.num_free_kv_pages,
@@ -130,13 +131,13 @@ def counts(server):
 
 
 def baseline(server, watch):
-    """What must come back: counts, and what each process has open."""
+    """Returns the values that must come back: counts, and the open descriptors and shared memory of each process."""
     return {**counts(server), **{name: {key: process[key] for key in ("descriptors", "shared_memory")}
                                  for name, process in sorted(watch.processes().items()) if name in NAMES}}
 
 
 def differences(before, after):
-    """Descriptors that go (of a connection that was closed) are no leak; all else must be equal."""
+    """Returns the values that differ. Fewer descriptors (of a connection that was closed) are not a leak; everything else must be equal."""
     found = []
     for key, value in before.items():
         now = after.get(key)
@@ -151,7 +152,7 @@ def differences(before, after):
 
 
 def settle(server, watch, before):
-    """Waits until all is as before, but not for long; what is not."""
+    """Waits for a limited time until all values are as before. Returns the values that are not."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while found := differences(before, baseline(server, watch)):
         if time.monotonic() > deadline:
@@ -161,14 +162,14 @@ def settle(server, watch, before):
 
 
 def load(arguments, server, seed, *what):
-    """`seed`: of prompts, which are others each time, lest they are found in the prefix cache."""
+    """`seed` changes the prompts, so that they are not found in the prefix cache."""
     return lab.bench_serve("--connect", server.address, "--pairs", 1, "--drafting", "auto", "--modes", "sampled", "--prompt-lengths",
                            "uniform:8-64", "--output-lengths", "lognormal:48,0.6", "--cancel-fraction", arguments.cancel_fraction,
                            "--seed", arguments.seed + seed, *what)["rows"][0]
 
 
 def run_segment(arguments, server, index, seconds):
-    """The most that is served (of clients that each wait for their answer), then the share of it."""
+    """Measures the largest load that is served, with clients that wait for their answers. Then sends a share of this load."""
     peak_seconds = max(1.0, PEAK_SHARE * seconds)
     peak = load(arguments, server, 2 * index + 1, "--clients", SLOTS, "--seconds", peak_seconds)
     most = (peak["requests"] + peak["cancelled"]) / peak["wall_seconds"]
@@ -177,12 +178,12 @@ def run_segment(arguments, server, index, seconds):
 
 
 def run_load(arguments, server, watch):
-    """The load with its kills: its segments and the kills."""
+    """Runs the load with the kills. Returns its segments and the number of kills."""
     kills = []
     stop = threading.Event()
     randomness = random.Random(arguments.seed)
 
-    failed = []  # failures of the threads: a soak that nobody watched, or in which nobody was killed, shows nothing
+    failed = []  # failures of the threads: a soak without samples or without kills proves nothing
 
     def watched(work):
         def run():
@@ -197,7 +198,7 @@ def run_load(arguments, server, watch):
             name = randomness.choice(["tandem-draft", "tandem-verifier"])
             pid = server.child(name)
             if pid is not None:
-                with contextlib.suppress(ProcessLookupError):  # it ended by itself just now
+                with contextlib.suppress(ProcessLookupError):  # the process has just ended by itself
                     os.kill(pid, signal.SIGKILL)
                 kills.append({"seconds": watch.elapsed(), "name": name})
 
@@ -226,7 +227,7 @@ def run_load(arguments, server, watch):
 
 
 def totals(segments):
-    """Totals of all segments: requests, their results, and their times by segment."""
+    """Returns the totals of all segments: requests, their results, and their times by segment."""
     rows = [row for _, peak, share in segments for row in (peak, share)]
     failures = collections.Counter()
     for row in rows:
@@ -237,7 +238,7 @@ def totals(segments):
 
 
 def soak(arguments):
-    """What `parse` understood -> the report, which --json keeps."""
+    """Runs with the parsed arguments and returns the report, which --json keeps."""
     with tempfile.TemporaryDirectory(prefix="tandem-soak-") as folder:
         server = harness.Server(pathlib.Path(folder), max_slots=SLOTS, max_queue=QUEUE)
         try:
@@ -283,14 +284,14 @@ def parse(arguments=None):
     length.add_argument("--hours", type=float)
     length.add_argument("--minutes", type=float)
     length.add_argument("--seconds", type=float)
-    parser.add_argument("--load", type=float, default=0.8, help="share of the most that the server takes (0.8)")
+    parser.add_argument("--load", type=float, default=0.8, help="share of the largest load that the server can serve (0.8)")
     parser.add_argument("--kill-every", type=float, default=60,
                         help="seconds between two kills, on average, in the first half; 0: none (60)")
     parser.add_argument("--cancel-fraction", type=float, default=0.1, help="share of requests whose client leaves early (0.1)")
     parser.add_argument("--sample-every", type=float, default=None, help="seconds between two samples (5, fewer in a short run)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=pathlib.Path, help="write all of it there")
-    parser.add_argument("--judge", type=pathlib.Path, metavar="FILE", help="judge the samples of an earlier --json again, and run nothing")
+    parser.add_argument("--json", type=pathlib.Path, help="write everything to this file")
+    parser.add_argument("--judge", type=pathlib.Path, metavar="FILE", help="judge the samples of an earlier --json again, without a run")
     arguments = parser.parse_args(arguments)
     if arguments.seconds is None:
         arguments.seconds = (arguments.hours * 60 if arguments.hours else arguments.minutes or 30) * 60

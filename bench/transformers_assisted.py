@@ -1,11 +1,12 @@
-"""Assisted generation of Hugging Face transformers on a GPU, to compare with (bench/gpu.py). Needs torch and transformers, nothing of Tandem.
+"""Runs assisted generation of Hugging Face transformers on a GPU, for a comparison (bench/gpu.py). Needs torch and transformers, but
+nothing of Tandem.
 
   python3 bench/transformers_assisted.py TARGET DRAFT [--gpu N]
 
-Lines of JSON: {"torch": …, "transformers": …, "device": …} when it can run here, {"ready": true} when both models are loaded. Then, for each
-{"prompt_ids": […], "num_tokens": 128, "assisted": true} on standard input, {"token_ids": […], "seconds": …, "tokens_per_second": …}: greedy,
-BF16, end of text ignored, how many tokens are drafted as transformers chooses.
-Exit code 3: something that it needs is not there; the last line on standard error says what."""
+The script prints lines of JSON: {"torch": …, "transformers": …, "device": …} if it can run here, and {"ready": true} when both models are
+loaded. Then it answers each {"prompt_ids": […], "num_tokens": 128, "assisted": true} on standard input with {"token_ids": […],
+"seconds": …, "tokens_per_second": …}. Decoding is greedy, in BF16, and ignores the end of text. transformers chooses how many tokens are
+drafted. Exit code 3: something that the script needs is missing, and the last line on standard error names it."""
 
 import argparse
 import json
@@ -15,7 +16,7 @@ import time
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # the models are folders
 answers = sys.stdout
-sys.stdout = sys.stderr  # what libraries print
+sys.stdout = sys.stderr  # libraries print to standard error
 
 
 def missing(what):
@@ -38,7 +39,7 @@ def load(folder, device):
     version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
     dtype = {"dtype" if version >= (4, 56) else "torch_dtype": torch.bfloat16}
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **dtype).to(device).eval()
-    model.generation_config.eos_token_id = None  # all runs have as many tokens
+    model.generation_config.eos_token_id = None  # all runs have the same number of tokens
     model.generation_config.pad_token_id = 0
     return model
 
@@ -46,7 +47,8 @@ def load(folder, device):
 def generate(target, draft, prompt_ids, num_tokens):
     prompt = torch.tensor([prompt_ids], device=target.device)
     began = time.monotonic()
-    output = target.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=num_tokens, assistant_model=draft)
+    output = target.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=num_tokens,
+                             assistant_model=draft)
     token_ids = output[0, len(prompt_ids):].tolist()  # waits for the GPU
     seconds = time.monotonic() - began
     return {"token_ids": token_ids, "seconds": seconds, "tokens_per_second": len(token_ids) / seconds}

@@ -1,4 +1,4 @@
-# Installs COMPONENT into BUILD_DIR/bundle/NAME, strips, packs NAME.tar.gz, and says how large it is. See TandemBundle.cmake.
+# Installs COMPONENT into BUILD_DIR/bundle/NAME, strips the files, packs NAME.tar.gz, and prints its size. See TandemBundle.cmake.
 set(folder ${BUILD_DIR}/bundle/${NAME})
 set(archive ${BUILD_DIR}/bundle/${NAME}.tar.gz)
 file(REMOVE_RECURSE ${folder})

@@ -1,20 +1,20 @@
 # `cmake --build … --target bundle`: one archive with the executables, the libraries that they need and the embedded pair. It runs on
-# another x86-64 Linux with a glibc as new as this one's; libc, the driver and CUDA's own libraries stay out. gRPC is part of each
-# executable (TANDEM_STATIC_GRPC in TandemDependencies.cmake).
+# another x86-64 Linux whose glibc is not older than this one's. libc, the driver and CUDA's own libraries are left out. gRPC is part of
+# each executable (TANDEM_STATIC_GRPC in TandemDependencies.cmake).
 set(TANDEM_BUNDLE_NAME tandem-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
 set(TANDEM_BUNDLE_MOST_BYTES 60000000)  # packed
 
-# Installed in bin or tests, these look for libraries in lib beside it.
+# Makes executables search for libraries in lib, beside the bin or tests folder that they are installed in.
 function(tandem_use_packed_libraries)
   foreach(executable ${ARGN})
     set_target_properties(${executable} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
-    # Libraries of libraries are looked for there too, which only the old kind of path does.
+    # Only the old kind of path is also used to find the libraries of libraries.
     target_link_options(${executable} PRIVATE -Wl,--disable-new-dtags)
   endforeach()
 endfunction()
 
-# tandem_archive(target COMPONENT component NAME name LIBRARIES set DEPENDS executables...): what is installed as that component, the
-# libraries of that runtime dependency set with it, in bundle/NAME.tar.gz.
+# tandem_archive(target COMPONENT component NAME name LIBRARIES set DEPENDS executables...): packs the files of that component, with the
+# libraries of that runtime dependency set, into bundle/NAME.tar.gz.
 function(tandem_archive target)
   cmake_parse_arguments(ARG "" "COMPONENT;NAME;LIBRARIES" "DEPENDS" ${ARGN})
   install(RUNTIME_DEPENDENCY_SET ${ARG_LIBRARIES}
@@ -44,7 +44,7 @@ install(TARGETS ${bundled} RUNTIME_DEPENDENCY_SET bundled_libraries RUNTIME DEST
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/tales DESTINATION share/tandem/models COMPONENT bundle EXCLUDE_FROM_ALL)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tandem COMPONENT bundle EXCLUDE_FROM_ALL)
 
-# `cmake --install`: the executables, for a system that has the libraries (deploy/container/stage.sh).
+# `cmake --install` installs the executables, for a system that has the libraries (deploy/container/stage.sh).
 install(TARGETS ${executables} RUNTIME DESTINATION bin)
 
 tandem_archive(bundle COMPONENT bundle NAME ${TANDEM_BUNDLE_NAME} LIBRARIES bundled_libraries DEPENDS ${bundled})

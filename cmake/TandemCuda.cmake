@@ -1,16 +1,16 @@
-# The CUDA build, where there is a compiler: NVIDIA's own, or the one that tools/fetch_cuda.sh fetches. Without one, everything else
-# builds, and the device code runs over the shim of tests/simt all the same.
+# Sets up the CUDA build if there is a compiler: NVIDIA's own, or the one that tools/fetch_cuda.sh fetches. Without a compiler, everything
+# else builds, and the device code still runs over the shim of tests/simt.
 option(TANDEM_CUDA "Build the CUDA backend where a CUDA compiler is found" ON)
 
 set(TANDEM_HAS_CUDA OFF)
 if(TANDEM_CUDA AND NOT TANDEM_SANITIZE AND NOT TANDEM_FUZZ)
-  # One that does not get along with this compiler is none; it may have been mended since, or another been installed.
+  # A CUDA compiler that did not work with the host's compiler does not count. It may have been repaired or replaced since.
   if(DEFINED CMAKE_CUDA_COMPILER AND NOT CMAKE_CUDA_COMPILER)
     unset(TANDEM_NVCC CACHE)
   endif()
   find_program(TANDEM_NVCC nvcc HINTS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda/nvidia/cu13/bin)
   if(TANDEM_NVCC)
-    # Ampere and Hopper, and what later GPUs compile for themselves.
+    # Ampere and Hopper, and PTX that the driver compiles for later GPUs.
     if(NOT CMAKE_CUDA_ARCHITECTURES)
       set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
     endif()

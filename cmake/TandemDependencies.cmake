@@ -12,7 +12,7 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-# Its CMake package asks for all that its HTTP parts need, which are not used here.
+# The CMake package of prometheus-cpp would also require the libraries of its HTTP parts, which are not used here.
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 if(TANDEM_BUILD_TESTS)
   find_package(GTest CONFIG REQUIRED)
@@ -20,7 +20,7 @@ if(TANDEM_BUILD_TESTS)
   include(GoogleTest)
 endif()
 
-# An executable with the property TANDEM_STATIC_GRPC gets gRPC's own libraries into it; what these need stays shared.
+# An executable with the property TANDEM_STATIC_GRPC links gRPC's own libraries statically. The libraries that these need stay shared.
 set(grpc_parts gpr upb address_sorting grpc grpc++ grpc++_reflection)
 foreach(part ${grpc_parts})
   find_library(TANDEM_STATIC_${part} lib${part}.a REQUIRED)

@@ -1,6 +1,6 @@
-# `cmake --build … --target gpu_check_archive`: what bench/gpu.sh --binaries starts, packed as the bundle is, for a machine with a GPU that has
-# neither a compiler nor the libraries: the bundle's executables, the tests of `ctest -L gpu`, bench_device and inflate_model. The models
-# come with the copy of the sources that has bench/gpu.sh.
+# `cmake --build … --target gpu_check_archive` packs the executables that bench/gpu.sh --binaries starts, in the same way as the bundle. It is
+# for a machine with a GPU that has neither a compiler nor the libraries. It has the bundle's executables, the tests of `ctest -L gpu`,
+# bench_device and inflate_model. The models come with the copy of the sources that has bench/gpu.sh.
 get_property(gpu_tests GLOBAL PROPERTY TANDEM_GPU_TESTS)
 set(gpu_programs bench_device inflate_model)
 tandem_use_packed_libraries(${gpu_tests} ${gpu_programs})

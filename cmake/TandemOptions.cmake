@@ -1,4 +1,4 @@
-# Options that presets and people set, and the flags that follow from them.
+# Options for presets and people, and the compiler flags that follow from them.
 option(TANDEM_BUILD_TESTS "Build the tests" ON)
 option(TANDEM_BUILD_BENCH "Build the benchmarks" ON)
 option(TANDEM_FUZZ "Build the fuzz targets with libFuzzer, which clang has" OFF)
@@ -14,7 +14,7 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
-# All executables land in one folder: `tandem` finds its children beside itself.
+# All executables are in one folder, because `tandem` finds its children beside itself.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 find_program(TANDEM_CCACHE ccache)
@@ -31,11 +31,11 @@ endif()
 add_compile_options(-ffp-contract=off)
 
 if(TANDEM_SANITIZE)
-  # Instrumented code makes GCC warn of values that are set (its manual says so of -fsanitize); the plain build warns where it is true.
+  # In instrumented code, GCC warns about values that are set (see -fsanitize in its manual). The plain build gives the correct warnings.
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
-  # GCC and Clang tell the code in different ways which sanitizer it is built with.
+  # GCC and Clang have different macros for the sanitizer of a build.
   if(TANDEM_SANITIZE MATCHES address)
     add_compile_definitions(TANDEM_ADDRESS_SANITIZER)
   elseif(TANDEM_SANITIZE MATCHES thread)
@@ -43,16 +43,16 @@ if(TANDEM_SANITIZE)
   endif()
 endif()
 
-# Instruction sets that the kernels are not compiled for. SVE: kernels keep vectors in arrays, which vectors of a size
-# unknown to the compiler cannot be in. SSSE3: the few processors that have no more are served by the scalar code. What
-# sanitizers see on AVX2 they would see on SSE4 and AVX-512 too, and those builds are slow.
+# Instruction sets that the kernels are not compiled for. SVE: kernels keep vectors in arrays, which is impossible for vectors
+# whose size the compiler does not know. SSSE3: the few processors with nothing better run the scalar code. Under sanitizers also
+# SSE4 and AVX-512: sanitizers would find the same faults there as on AVX2, and these builds are slow.
 set(TANDEM_DISABLED_TARGETS "HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_SSSE3")
 if(TANDEM_SANITIZE)
   string(APPEND TANDEM_DISABLED_TARGETS "|HWY_SSE4|HWY_AVX3|HWY_AVX3_DL")
 endif()
 
-# Parsers and books are what is fuzzed, so common and services are compiled with what libFuzzer needs to see which code an
-# input reaches. Kernels and tests are not: they would only get slower.
+# Fuzzing tests parsers and bookkeeping, so common and services are compiled with the instrumentation that shows libFuzzer which
+# code an input reaches. Kernels and tests are not, because they would only become slower.
 function(tandem_show_coverage_to_fuzzer)
   if(TANDEM_FUZZ)
     set_property(DIRECTORY APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)

@@ -1,5 +1,5 @@
-# One way to declare each kind of target, so that warnings and include roots are the same everywhere.
-# Includes are written from the root of the repository: #include "common/model/decoder.h".
+# Functions that declare each kind of target, so that warnings and include roots are the same everywhere.
+# Includes start at the root of the repository: #include "common/model/decoder.h".
 
 function(_tandem_defaults target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
@@ -7,8 +7,8 @@ function(_tandem_defaults target)
   _tandem_compile_by_folder(${target})
 endfunction()
 
-# Compiles the sources of one folder as one, where TANDEM_UNITY is on: most of the time goes into the headers that they
-# share. A source that includes itself (Highway) is compiled by itself, and so is device code.
+# With TANDEM_UNITY, compiles the sources of one folder together, because most of the time goes into the headers that they
+# share. A source that includes itself (Highway) is compiled alone, and so is device code.
 function(_tandem_compile_by_folder target)
   if(NOT TANDEM_UNITY)
     return()
@@ -33,8 +33,8 @@ function(_tandem_compile_by_folder target)
   endforeach()
 endfunction()
 
-# tandem_not_hot(target...): code that does not run often, and most of which is templates of a library (a parser of options,
-# an HTTP server). The optimizer would take half of its compile time.
+# tandem_not_hot(target...): for code that seldom runs and consists mostly of templates of a library (a parser of options,
+# an HTTP server). The optimizer would take half of the compile time.
 function(tandem_not_hot)
   foreach(target ${ARGN})
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
@@ -57,7 +57,7 @@ function(tandem_cuda_library name)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_include_directories(${name} SYSTEM PUBLIC ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
   set_target_properties(${name} PROPERTIES CUDA_RUNTIME_LIBRARY Static)
-  # As on the CPU, multiplications and additions become one where the source says so.
+  # As on the CPU, a multiplication and an addition are fused only where the source says so.
   target_compile_options(${name} PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Werror>"
     "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
@@ -135,7 +135,7 @@ function(tandem_test_objects name)
   target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gmock)
 endfunction()
 
-# How code of tests is compiled. It is a third less to wait for; what it tests is optimized.
+# Sets how the code of tests is compiled. This saves a third of the time. The tested code is still optimized.
 function(_tandem_test_code target needs_files)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(needs_files)

@@ -1,5 +1,5 @@
-// Short ways to make and pass on absl::Status. A message names the place, the given value and the
-// allowed values.
+// Short functions that make and pass on absl::Status. A message names the place, the given value
+// and the allowed values.
 #ifndef TANDEM_COMMON_STATUS_H_
 #define TANDEM_COMMON_STATUS_H_
 
@@ -33,7 +33,7 @@ inline absl::Status Internal(const std::string& message) { return absl::Internal
 #define TANDEM_CONCAT_INNER(a, b) a##b
 #define TANDEM_CONCAT(a, b) TANDEM_CONCAT_INNER(a, b)
 
-// Returns from the enclosing function when `expression` is not OK.
+// Returns from the enclosing function if `expression` is not OK.
 #define TANDEM_RETURN_IF_ERROR(expression)         \
   do {                                             \
     absl::Status tandem_status = (expression);     \

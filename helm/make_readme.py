@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the table of values in tandem/README.md from the comments of tandem/values.yaml: make_readme.py [--check]
 
-The lines of comment right above a key describe it; every key must have some. A key without a value on its line is a group. --check
-compares with the file that is there, and writes nothing.
+The comment lines directly above a key describe the key, and every key must have some. A key without a value on its line is a group.
+--check compares with the existing file and writes nothing.
 """
 
 import pathlib
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- made from values.yaml -->", "<!-- end -->"
 
 
 def parse(text):
-    """Yields (path, value or None for a group, description)."""
+    """Yields (path, value, description) of each key. The value of a group is None."""
     comment, path = [], []
     for number, line in enumerate(text.splitlines(), 1):
         where = f"values.yaml:{number}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, then configures and builds a preset with progress on the terminal.
+# Installs missing packages, then configures and builds a preset. Shows progress on the terminal.
 #   tools/build.sh [PRESET [TARGET...]]     default: cpu-release, everything
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -9,7 +9,7 @@ shift || true
 
 tools/install_dependencies.sh
 
-# Whether the folder was configured without a CUDA compiler that works, and there is one now. Under sanitizers none is looked for.
+# Succeeds if the folder was configured without a working CUDA compiler and there is one now. Builds with sanitizers need none.
 lacks_cuda() {
   grep -Eqs '^(TANDEM_NVCC|CMAKE_CUDA_COMPILER):[A-Z]*=.*NOTFOUND$' "build/$preset/CMakeCache.txt" || return 1
   command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || [ -e build/cuda/complete ]
@@ -18,11 +18,11 @@ lacks_cuda() {
 if [ ! -f "build/$preset/build.ninja" ] || lacks_cuda; then
   echo "Configuring $preset"
   mkdir -p "build/$preset"
-  # The log is only worth reading when it fails.
+  # The log is shown only after a failure.
   cmake --preset "$preset" >"build/$preset/configure.log" 2>&1 || {
     cat "build/$preset/configure.log" >&2
     exit 1
   }
 fi
-# One changing line on a terminal, a line a step elsewhere; nothing when there is nothing to do.
+# Prints one changing line on a terminal, or one line per step elsewhere. Prints nothing if there is nothing to build.
 NINJA_STATUS="Building [%f/%t, %es] " cmake --build --preset "$preset" ${1:+--target "$@"}

@@ -22,9 +22,9 @@ git ls-files -z '*.sh' .ci/run 'deploy/container/tandem-*' | xargs -0 shellcheck
 echo "tidy"
 tools/tidy.py || failed=1
 
-# Tests are checked by the compiler's warnings alone: GoogleTest's macros trip many checks and take half of the time.
-# The sources of a folder go through clang-tidy as one, for most of its time goes into the headers that they share. Those
-# that include themselves (Highway), and folders whose sources do not go together, are checked one by one.
+# Only the compiler's warnings check the tests: GoogleTest's macros trigger many checks and take half of the time.
+# clang-tidy checks the sources of a folder together, because most of its time goes into the headers that they share. Sources
+# that include themselves (Highway), and folders whose sources cannot be compiled together, are checked one by one.
 echo "clang-tidy"
 build="$PWD/build/$preset"
 tidy="$build/tidy"
@@ -33,7 +33,7 @@ mkdir -p "$tidy"
 flags=(-std=c++20 -Wall -Wextra -I"$PWD" -isystem "$build/proto" -isystem "$PWD/tests/simt/include" -DTANDEM_VERSION='""'
   -DTANDEM_SOURCE_DIR='""' -DTANDEM_BINARY_DIR='""' -DTANDEM_MODELS_SOURCE_DIR='""')
 
-# check_units UNIT...: clang-tidy over each, as many at once as there are processors; what it says goes to UNIT.log.
+# check_units UNIT...: runs clang-tidy over each unit, one for each processor at a time. The output goes to UNIT.log.
 check_units() {
   local unit running=0
   for unit in "$@"; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Puts NVIDIA's CUDA 13 compiler and runtime into build/cuda, from the wheels on PyPI, where the
-# machine has no nvcc of its own. 105 MB to fetch, 271 MB on disk; needs no root and no GPU. Does
-# nothing when there is a compiler. NVIDIA's licenses apply: build/cuda/nvidia/*/License.txt.
+# Puts NVIDIA's CUDA 13 compiler and runtime into build/cuda, from the wheels on PyPI. It downloads
+# 105 MB, takes 271 MB on disk, and needs neither root nor a GPU. It does nothing if the machine has an
+# nvcc already. NVIDIA's licenses apply: build/cuda/nvidia/*/License.txt.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# A set that was seen working together.
+# These versions are known to work together.
 wheels=(
   nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
 )
@@ -21,7 +21,7 @@ python3 -m venv "$folder/venv"
 "$folder/venv/bin/pip" install -q --disable-pip-version-check --no-deps --only-binary=:all: --target "$folder" "${wheels[@]}"
 rm -rf "$folder/venv"
 chmod +x "$prefix"/bin/* "$prefix"/nvvm/bin/*
-ln -s lib "$prefix/lib64"  # where nvcc looks
+ln -s lib "$prefix/lib64"  # nvcc searches there
 # Linkers ask for names without a version.
 for library in "$prefix"/lib/*.so.*; do
   name="$(basename "$library")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building and testing Tandem needs, from Debian's or Ubuntu's own packages. Does nothing, in well under a
-# second, when all of them are there. Needs root or sudo only when something is missing.
+# Installs the packages that building and testing Tandem needs, from Debian's or Ubuntu's own packages. If none is missing, it
+# does nothing and takes less than a second. Needs root or sudo only if a package is missing.
 set -euo pipefail
 
 packages=(
@@ -13,7 +13,7 @@ packages=(
 if [ "${1:-}" = "--with-checks" ]; then
   packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck
     buildah podman runc debootstrap systemd golang-go)
-  # A browser for the live page's tests; Ubuntu has none as a package.
+  # A browser for the tests of the live page. Ubuntu has no package of one.
   if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium); fi
 fi
 

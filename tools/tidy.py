@@ -46,12 +46,12 @@ HASH_COMMENTS = (".py", ".sh", ".cmake", ".yaml", ".yml", ".env", ".service", ".
 PROSE = (".md", ".proto", ".yaml", ".yml", ".html", ".js", ".css", ".txt", ".json", ".service", ".env", "run", *CPP,
          *HASH_COMMENTS)
 
-# Recorded data and generated files, which nobody edits for style, and the files that must name what is forbidden.
+# Recorded data and generated files, which nobody edits for style, and the files that must contain forbidden words.
 SKIPPED = re.compile(r"^(tests/golden/|tests/fuzz/corpus/|tests/helm/golden/|bench/results/|models/.*(?<!\.md)$|"
                      r"tools/tidy\.py$|tests/tools/test_tidy\.py$|LICENSE$)")
 SOURCE_FOLDERS = ("services/", "common/", "kernels/")
 
-# What a word in lower case must not contain. Names of other projects are not looked at where they stand in backticks.
+# A word in lower case must not match this pattern. Names of other projects in backticks are not checked.
 BRITISH = re.compile(
     r"behaviour|neighbour|colour|favour|^honour|^labour|flavour|rumour|^centred?$|^centring|^grey$|judgement|artefact|"
     r"^whilst$|^amongst$|^learnt$|^spelt$|^spoilt$|^burnt$|^ageing$|^analys(?:e[ds]?|ing)$|licence|^defence|^offence|sceptic|"
@@ -127,7 +127,7 @@ def _blank(match: re.Match) -> str:
 class Scope:
     """One pair of braces."""
     kind: str  # namespace, class, function, block, table or other
-    name: str  # of a class or a function
+    name: str  # name of a class or a function
     owner: str  # the class that a function belongs to, or the class around a class
     key: str  # class, struct or union
     head_begin: int
@@ -168,8 +168,8 @@ class Cpp:
     def _parse(self) -> None:
         code = self.code
         top: Scope | None = None
-        begin = 0  # of the statement
-        depth = 0  # of parentheses, in the statement
+        begin = 0  # position of the statement
+        depth = 0  # depth of parentheses in the statement
         saved: list[tuple[int, int]] = []
         for match in re.finditer(r"[{}();]|(?:public|private|protected)\s*:(?!:)", code):
             token, position = match.group(), match.start()
@@ -236,7 +236,7 @@ class Cpp:
         return scope
 
     def _function(self, head: str, top: Scope | None) -> tuple[str, str]:
-        """(class, name) of the function that a head declares, or two empty strings."""
+        """Returns (class, name) of the function that a head declares, or two empty strings."""
         owner = top.name if top and top.kind == "class" else ""
         head = ATTRIBUTE.sub(" ", head)
         for match in NAME_BEFORE_PARENTHESIS.finditer(head):
@@ -248,7 +248,7 @@ class Cpp:
         return "", ""
 
     def _statement(self, begin: int, end: int, top: Scope | None) -> None:
-        """A statement outside of functions: remembers what it declares."""
+        """Remembers the declarations of a statement outside of functions."""
         if top and top.kind not in ("class", "namespace") or top and top.key == "enum":
             return
         statement = self.code[begin:end].strip()
@@ -277,7 +277,7 @@ class Cpp:
 
 
 def comments(tree: Tree, file: str) -> Iterator[tuple[int, int, bool, str]]:
-    """(line, column, whether code stands before it, text) of each line of each comment."""
+    """Yields (line, column, whether code precedes it, text) for each line of each comment."""
     if file.endswith((*CPP, ".proto")):
         source = tree.cpp(file)
         for position, text in source.comments:
@@ -459,7 +459,7 @@ def path(tree: Tree) -> Iterator[Finding]:
     top = {f.partition("/")[0] for f in tree.files if "/" in f}
     for file in tree.ending(".md"):
         if file == "CHANGELOG.md":
-            continue  # tells what was
+            continue  # describes the past
         text = prose(tree.text(file))
         for match in re.finditer(r"`(\.?/?[\w.\-]+/[\w.\-/]*)(?::\d+)?`", text):
             target = match.group(1).removeprefix("./").rstrip("/")
@@ -486,7 +486,7 @@ def spelling(tree: Tree) -> Iterator[Finding]:
 
 
 def unit(file: str) -> str:
-    """What the name of a file has in common with the other files of its unit."""
+    """Returns the part of a file's name that all files of its unit share."""
     name, _, ending = file.rpartition("/")[2].rpartition(".")
     return re.sub(r"(_(cpu|cuda|reference))+$", "", name) if f".{ending}" in CPP else name
 

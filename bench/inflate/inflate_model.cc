@@ -21,8 +21,8 @@ int main(int argc, char** argv) {
   app.add_option("from", from, "Folder of the small model, in Hugging Face layout")
       ->required()
       ->check(CLI::ExistingDirectory);
-  app.add_option("to", to, "Folder to write; made where it is missing")->required();
-  app.add_option("--shape", shape_name, "1b or 3b: of Llama-3.2; own: what the options below say")
+  app.add_option("to", to, "Folder to write; created if it is missing")->required();
+  app.add_option("--shape", shape_name, "1b or 3b: Llama-3.2's; own: given by the options below")
       ->check(CLI::IsMember({"1b", "3b", "own"}))
       ->capture_default_str();
   const auto size = [&](const char* name, size_t& value, const char* help) {
@@ -32,8 +32,8 @@ int main(int argc, char** argv) {
   size("--hidden-size", own.hidden_size, "Width");
   size("--intermediate-size", own.intermediate_size, "Width of the MLP");
   size("--layers", own.num_layers, "Layers");
-  size("--heads", own.num_heads, "Heads of queries");
-  size("--kv-heads", own.num_kv_heads, "Heads of keys and values");
+  size("--heads", own.num_heads, "Number of query heads");
+  size("--kv-heads", own.num_kv_heads, "Number of key and value heads");
   size("--head-dim", own.head_size, "Size of a head");
   CLI11_PARSE(app, argc, argv);
 
@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   if (const auto config = tandem::ModelDescription::Load(from); config.ok()) {
     std::cout << to.string() << ": "
               << (IsExact(*config, shape)
-                      ? "the small model's logits, but for the rounding of sums"
+                      ? "logits are the small model's, except for the rounding of sums"
                       : "logits differ from the small model's by the rounding of scaled weights")
               << "\n";
   }

@@ -25,31 +25,34 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The hidden dimension that holds tokens that were added down: kMark for every token of the model,
-// which squares to nothing, kMarkWeight in the final norm, and what added tokens make of it.
+// The hidden dimension that pushes the logits of added tokens down. Its value is kMark for every
+// token of the model. The square of kMark is zero. The next two constants are its weight in the
+// final norm, and the weight of added tokens for it.
 constexpr float kMark = 0x1p-100f;
 constexpr float kMarkWeight = 0x1p110f;
 constexpr float kAddedToken = -0x1p14f;
 
-// Rows and columns that the model has not: filled up, or zero.
+// Rows and columns that the model lacks: they are filled with random numbers (kAdded) or with zeros
+// (kZero).
 constexpr int64_t kAdded = -1;
 constexpr int64_t kZero = -2;
 
-// A matrix (or vector: one row) that is part of the small model's, part filled up.
+// A matrix (or a vector, which is one row). A part comes from the small model, and the rest is
+// filled.
 struct Inflated {
   std::string name;
-  std::vector<uint64_t> shape;  // as the file says
+  std::vector<uint64_t> shape;  // shape in the file
   size_t rows = 0;
   size_t cols = 0;
-  const void* source = nullptr;  // [?, source_cols]; null: nothing of the model
+  const void* source = nullptr;  // [?, source_cols]; null: no part comes from the model
   DType source_dtype = DType::kBF16;
   size_t source_cols = 0;
-  std::vector<int64_t> row_of;  // [rows] of the source, or kAdded or kZero
-  std::vector<int64_t> col_of;  // [cols] likewise
+  std::vector<int64_t> row_of;  // [rows] row of the source, kAdded or kZero
+  std::vector<int64_t> col_of;  // [cols] column of the source, kAdded or kZero
   double scale = 1;
-  double fill_deviation = 0;  // deviation of the uniform fill outside of the model; 0: zeros
+  double fill_deviation = 0;  // deviation of the uniform numbers outside of the model; 0: zeros
   std::optional<std::pair<size_t, float>> mark = {};  // column and value, in rows of the model
-  std::optional<std::pair<size_t, float>> added_mark = {};  // in the others
+  std::optional<std::pair<size_t, float>> added_mark = {};  // column and value, in added rows
 };
 
 float ToFloat(const void* data, DType dtype, size_t index) {
@@ -63,23 +66,25 @@ float ToFloat(const void* data, DType dtype, size_t index) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-// To the nearest, ties to even.
+// Rounds to the nearest number, and ties to even.
 uint16_t ToBF16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-// 0, 1, …, count - 1, then kAdded.
+// Returns 0, 1, …, count - 1, and then kAdded.
 std::vector<int64_t> First(size_t count, size_t size) {
   std::vector<int64_t> places(size, kAdded);
   std::iota(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(count), 0);
   return places;
 }
 
-// Where the rows of small heads lie among large ones. [large rows] of small rows.
-//   groups, of how many heads: of either model
-//   paired  dimensions are rotated, in pairs (i, i + D / 2): see the header. They meet in a product,
-//           so those that a head has more are zero
+// Returns the places of the rows of small heads among the rows of large heads: for each large row
+// the small row, or kAdded or kZero.
+//   groups, heads   numbers of the small and of the large model
+//   paired          dimensions are rotated in pairs (i, i + D / 2): see the header. Dimensions of
+//                   two such matrices meet in a product, so added dimensions of a head are zero
+//                   such matrices meet in a product, so added dimensions of a head are zero
 std::vector<int64_t> PlaceHeads(size_t num_groups, size_t heads, size_t head_size,
                                 size_t large_groups, size_t large_heads, size_t large_size,
                                 bool paired) {
@@ -138,7 +143,7 @@ class Plan {
   void AddVocabulary(const std::string& name, const Linear& linear, float mark) {
     Inflated& tensor =
         AddMatrix(name, &linear, First(config_.vocabulary_size, shape_.vocabulary_size), hidden_);
-    if (shape_.hidden_size == config_.hidden_size) return;  // no token is added
+    if (shape_.hidden_size == config_.hidden_size) return;  // no tokens can be added
     if (mark != 0) tensor.mark = {config_.hidden_size, mark};
     tensor.added_mark = {config_.hidden_size, kAddedToken};
   }
@@ -146,7 +151,7 @@ class Plan {
   void AddLayer(size_t l) {
     const LayerWeights* layer = l < weights_.layers.size() ? &weights_.layers[l] : nullptr;
     const std::string prefix = absl::StrCat("model.layers.", l, ".");
-    // Rows whose results go nowhere, and columns that meet zeros.
+    // For rows whose results are not used, and for columns that meet zeros.
     const double wide = 1 / std::sqrt(static_cast<double>(shape_.hidden_size));
     const auto add = [&](const std::string& name, const Linear LayerWeights::*linear,
                          const std::vector<int64_t>& rows, const std::vector<int64_t>& cols,
@@ -232,7 +237,7 @@ class Plan {
   std::vector<Inflated> tensors_;
 };
 
-// Uniform numbers for what is added, the same in every run: xorshift64* (Vigna 2016).
+// Uniform random numbers for added weights, equal in every run: xorshift64* (Vigna 2016).
 class Filler {
  public:
   float Next(double deviation) {
@@ -318,7 +323,7 @@ absl::Status WriteWeights(const std::filesystem::path& path, const std::vector<I
 absl::StatusOr<Json> ReadJson(const std::filesystem::path& path) {
   std::ifstream file(path);
   Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return InvalidArgument(path.string() + ": no JSON");
+  if (json.is_discarded()) return InvalidArgument(path.string() + ": is not JSON");
   return json;
 }
 
@@ -344,7 +349,7 @@ absl::Status WriteConfig(const std::filesystem::path& from, const std::filesyste
   return WriteText(to / "config.json", json.dump(2) + "\n");
 }
 
-// Entries that no merge leads to.
+// Makes entries of the vocabulary that no merge leads to.
 absl::Status WriteTokenizer(const std::filesystem::path& from, const std::filesystem::path& to,
                             size_t size, size_t large_size) {
   TANDEM_ASSIGN_OR_RETURN(const Json json, ReadJson(from / "tokenizer.json"));
@@ -353,11 +358,12 @@ absl::Status WriteTokenizer(const std::filesystem::path& from, const std::filesy
   for (size_t id = size; id < large_size; ++id) {
     absl::StrAppend(&entries, ",\"Ġunused", id, "\":", id);
   }
-  // Into the text, at the end of the vocabulary: an ordered JSON looks for duplicates linearly.
+  // The entries are added to the text, at the end of the vocabulary. An ordered JSON object would
+  // search linearly for duplicates.
   const std::string vocabulary = json["model"]["vocab"].dump();
   const size_t at = text.find(vocabulary);
   if (at == std::string::npos || vocabulary.size() <= 2) {
-    return InvalidArgument((from / "tokenizer.json").string() + ": model.vocab is no object");
+    return InvalidArgument((from / "tokenizer.json").string() + ": model.vocab is not an object");
   }
   text.insert(at + vocabulary.size() - 1, entries);
   return WriteText(to / "tokenizer.json", text);
@@ -418,17 +424,17 @@ absl::Status CheckInflation(const ModelDescription& config, const InflatedShape&
                                         shape.num_heads, " for ", shape.num_kv_heads));
   }
   if (shape.head_size % config.attention.head_size != 0) {
-    return InvalidArgument(absl::StrCat("head_dim: ", shape.head_size, " is no multiple of the ",
+    return InvalidArgument(absl::StrCat("head_dim: ", shape.head_size, " is not a multiple of the ",
                                         "model's ", config.attention.head_size));
   }
   if (config.attention.has_head_norms) {
     return InvalidArgument("q_norm: a model that normalizes its heads cannot be inflated");
   }
   if (config.attention.rope.scaling.has_value() && shape.head_size != config.attention.head_size) {
-    return InvalidArgument("head_dim: cannot change where rope_scaling is set");
+    return InvalidArgument("head_dim: cannot change if rope_scaling is set");
   }
   if (shape.vocabulary_size > config.vocabulary_size && shape.hidden_size == config.hidden_size) {
-    return InvalidArgument("vocab_size: tokens can be added only where hidden_size grows too");
+    return InvalidArgument("vocab_size: tokens can be added only if hidden_size grows too");
   }
   return absl::OkStatus();
 }
@@ -449,7 +455,7 @@ absl::Status InflateModel(const std::filesystem::path& from, const std::filesyst
   std::filesystem::create_directories(to, error);
   if (error) return CannotWrite(to);
   if (std::filesystem::equivalent(from, to, error)) {
-    return InvalidArgument(to.string() + ": is the small model's own folder");
+    return InvalidArgument(to.string() + ": this is the small model's own folder");
   }
   TANDEM_RETURN_IF_ERROR(WriteConfig(from, to, config, shape));
   TANDEM_RETURN_IF_ERROR(WriteTokenizer(from, to, config.vocabulary_size, shape.vocabulary_size));

@@ -1,20 +1,20 @@
-// Makes a large model of a small trained one: the costs are those of the large shape, the text and
-// the acceptance of drafts those of the small model. For benchmarks where no large trained pair can
-// be had.
+// Makes a large model from a small trained one. The large model has the costs of its own shape, but
+// the text and the acceptance of drafts of the small model. Benchmarks use it where no large
+// trained pair is available.
 //
 // Everything that is added is computed in full and contributes nothing:
-//   width     hidden dimensions beyond the small model's stay 0: what writes to them has weights of
-//             0. RMSNorm's mean is over more dimensions then, so norm weights are scaled by
-//             sqrt(H / H') and eps by H / H'
-//   heads     a small head's dimensions lie where their rotary frequencies do: pair i of a small
-//             head is pair i * D' / D of a large one; queries are scaled by sqrt(D' / D). Heads that
-//             are added, in each group and whole groups, meet weights of 0 in the output projection
-//   MLP       dimensions that are added meet weights of 0 in the down projection
-//   layers    those that are added come last, with output and down projections of 0
-//   vocabulary  tokens that are added get a logit of some -2^24: one hidden dimension is 2^-100 for
-//             every token, which only the final norm lets through, enlarged
-// Where H' / H and D' / D are powers of 4 all scales are powers of 2: the logits are the small
-// model's to the rounding of sums. Elsewhere scaled weights are rounded to their type.
+//   width       hidden dimensions beyond the small model's stay 0, because the weights that write
+//               to them are 0. RMSNorm then takes its mean over more dimensions, so norm weights
+//               are scaled by sqrt(H / H') and eps by H / H'
+//   heads       pair i of a small head becomes pair i * D' / D of a large head, which has the same
+//               rotary frequency. Queries are scaled by sqrt(D' / D). Added heads, in each group
+//               and in whole added groups, have weights of 0 in the output projection
+//   MLP         added dimensions have weights of 0 in the down projection
+//   layers      added layers come last. Their output and down projections are 0
+//   vocabulary  added tokens get a logit of about -2^24. One hidden dimension is 2^-100 for every
+//               token, and only the final norm enlarges it
+// If H' / H and D' / D are powers of 4, all scales are powers of 2, and the logits equal the small
+// model's up to the rounding of sums. Otherwise the scaled weights are rounded to their type.
 #ifndef TANDEM_BENCH_INFLATE_INFLATED_MODEL_H_
 #define TANDEM_BENCH_INFLATE_INFLATED_MODEL_H_
 
@@ -39,18 +39,18 @@ struct InflatedShape {
   size_t head_size = 0;
 };
 
-// Llama-3.2-1B and 3B.
+// Return the shapes of Llama-3.2-1B and 3B.
 InflatedShape Llama1B();
 InflatedShape Llama3B();
 
-// INVALID_ARGUMENT: the shape does not hold the model, and where.
+// INVALID_ARGUMENT: the shape is too small for the model, and the message says where.
 absl::Status CheckInflation(const ModelDescription& config, const InflatedShape& shape);
-// All scales are powers of 2.
+// Returns true if all scales are powers of 2.
 bool IsExact(const ModelDescription& config, const InflatedShape& shape);
 
-// Writes the inflated model of `from`, weights of BF16 or F32, to the new folder `to`, with the same
-// tokenizer but for entries that no text leads to. `on_progress` is told the bytes that are written
-// and all of them. Errors name file and field.
+// Writes the inflated model of `from`, whose weights are BF16 or F32, to the new folder `to`. The
+// tokenizer is the same, except for added entries that no text leads to. `on_progress` gets the
+// number of written bytes and the number of all bytes. Errors name the file and the field.
 absl::Status InflateModel(const std::filesystem::path& from, const std::filesystem::path& to,
                           const InflatedShape& shape,
                           const std::function<void(uint64_t done, uint64_t all)>& on_progress);

@@ -1,5 +1,6 @@
-// The matrix products of a 1B-shaped Llama (BF16), without the rest of the model: bytes and
-// operations per second by number of rows, beside the read bandwidth measured in the same run.
+// Times the matrix products of a 1B-shaped Llama (BF16), without the rest of the model. Prints
+// bytes and operations per second by number of rows, beside the read bandwidth measured in the same
+// run.
 //
 //   bench_kernels [--threads N] [--rows 1,2,4,8,12,16,512] [--pairs N] [--json FILE]
 
@@ -39,8 +40,8 @@ double SecondsOf(const auto& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Weights on ordinary pages, as a mapped file has them; larger than any cache, each matrix its own
-// memory.
+// Weights on ordinary pages, like those of a mapped file. They are larger than any cache, and each
+// matrix has its own memory.
 class Weights {
  public:
   explicit Weights(size_t count) : bytes_(count * 2) {
@@ -49,7 +50,7 @@ class Weights {
     if (data_ == MAP_FAILED) throw std::bad_alloc();
     madvise(data_, bytes_, MADV_NOHUGEPAGE);
     std::mt19937 random(1);
-    // BF16 of magnitude 2^-5 and below; a prime period is random enough for a time.
+    // BF16 of magnitude 2^-5 and below. A prime period is random enough for a measurement of time.
     for (size_t i = 0; i < count; ++i) {
       data_[i] = i < 65537 ? static_cast<uint16_t>((random() & 0x80ff) | 0x3c00) : data_[i - 65537];
     }
@@ -65,7 +66,7 @@ class Weights {
   uint16_t* data_;
 };
 
-// Every product of a forward pass, in its order and grouping.
+// Every product of a forward pass, in the order and grouping of the pass.
 class Pass {
  public:
   explicit Pass(ThreadPool* pool)
@@ -78,7 +79,8 @@ class Pass {
     for (float& value : x_) value = std::uniform_real_distribution<float>(-1, 1)(random);
   }
 
-  // With logits for every row up to 16, for the last one of longer passes.
+  // Returns the time of a pass with logits for every row up to 16, and for the last row of longer
+  // passes.
   double Seconds(size_t rows) {
     return SecondsOf([&] {
       const uint16_t* w = weights_.data();
@@ -98,7 +100,7 @@ class Pass {
                   static_cast<double>(rows <= 16 ? rows : 1) * kVocabulary * kHidden);
   }
 
-  // One product of its own, on the first weights, again and again: in cache if it fits.
+  // Repeats one product on the first weights. They stay in the cache if they fit.
   double SecondsOfOne(size_t rows, size_t in_features, size_t out_features) {
     return SecondsOf([&] {
       const uint16_t* w = weights_.data();
@@ -145,7 +147,7 @@ int Run(int argc, char** argv) {
   std::vector<size_t> row_counts = {1, 2, 4, 8, 12, 16, 512};
   int pairs = 5;
   std::string json_file;
-  app.add_option("--threads", threads, "Threads, the caller included")->check(CLI::Range(1, 1024));
+  app.add_option("--threads", threads, "Threads, including the caller")->check(CLI::Range(1, 1024));
   app.add_option("--rows", row_counts, "Row counts")->delimiter(',')->check(CLI::Range(1, 512));
   app.add_option("--pairs", pairs, "Interleaved pairs for each ratio to one row")
       ->check(CLI::Range(2, 1000));

@@ -1,4 +1,4 @@
-// Time of the sampling kernels for one row, by vocabulary and setting.
+// Times the sampling kernels for one row, by vocabulary and setting.
 //   bench_sampling
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,7 @@
 namespace tandem {
 namespace {
 
-// Median over repeats of the time of one call, in microseconds.
+// Returns the median time of a call over all repetitions, in microseconds.
 double MicrosecondsOf(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kBudget = std::chrono::milliseconds(250);
@@ -85,8 +85,9 @@ void Measure(size_t vocabulary_size, float spread) {
                      scratch);
     });
 
-    // A plain row; and blocks of one draft token, drawn for each call outside of what counts:
-    // accepted ones judge two rows, rejected ones one row and draw from the residual.
+    // Measures a plain row, and blocks of one draft token. Each block is drawn outside of the
+    // measured time. An accepted block judges two rows. A rejected block judges one row and draws
+    // from the residual.
     std::vector<int32_t> drafted(1);
     VerifyBlockArgs args{.target_logits = target_logits.data(),
                          .logits_stride = vocabulary_size,

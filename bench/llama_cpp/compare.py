@@ -1,10 +1,10 @@
-"""Runs our forward passes and llama.cpp's in turn, in one run: decode, verify curve, prefill of one model.
+"""Runs our forward passes and llama.cpp's in turn: decode, verify curve, and prefill of one model.
 
     python compare.py --model FOLDER --gguf FILE [--bench build/cpu-release/bin/bench_model] [--pairs 20] [--out NAME]
 
-Ours runs in its own process and answers one measurement at a time; llama.cpp runs here through llama-cpp-python. Each
-pair is one of ours and one of theirs right after each other. Prints a Markdown table; --out NAME writes NAME.md and
-NAME.json as well. bench/llama_cpp/README.md says how to install llama.cpp and make the files.
+Our program runs in its own process and answers one measurement at a time. llama.cpp runs in this process through
+llama-cpp-python. Each pair has one measurement of each, right after each other. The script prints a Markdown table.
+--out NAME also writes NAME.md and NAME.json. bench/llama_cpp/README.md says how to install llama.cpp and make the files.
 """
 import argparse
 import ctypes
@@ -20,12 +20,12 @@ from pathlib import Path
 
 import llama_cpp
 
-# Student's t, 97.5 %, by degrees of freedom: few enough that a table will do.
+# 97.5% quantiles of Student's t, by degrees of freedom. The script needs only these.
 T = {1: 12.71, 2: 4.303, 4: 2.776, 9: 2.262, 19: 2.093, 24: 2.064, 29: 2.045, 39: 2.023}
 
 
 def paired_ratio(a, b):
-    """Geometric mean of a/b and its 95 % interval."""
+    """Returns the geometric mean of a/b and its 95% interval."""
     logs = [math.log(x / y) for x, y in zip(a, b)]
     mean = statistics.fmean(logs)
     freedom = max(f for f in T if f <= max(1, len(logs) - 1))
@@ -132,7 +132,7 @@ def main():
     lines = [f"{report['cpu']}, {args.threads} threads, depth {args.depth}, weights {weight_bytes / 1e9:.2f} GB, "
              f"llama-cpp-python {llama_cpp.__version__}, commit {commit}; medians, ratios with 95 % intervals", ""]
 
-    # Decode against the read bandwidth, and the verify curve against one row: pairs of our own measurements.
+    # Decoding is compared with the read bandwidth, and the verify curve with one row. These pairs contain only our own measurements.
     one, bandwidth = [], []
     for _ in range(args.pairs):
         one.append(ours.measure("rows 1"))

@@ -2,8 +2,8 @@
 
     python make_gguf.py FOLDER OUT.gguf
 
-Random weights only: rows of q and k are not permuted to llama.cpp's order of rotation, which changes what a model says
-but not how long it takes. Needs the `gguf` and `numpy` packages.
+Use this script only for random weights: rows of q and k are not permuted to llama.cpp's order of rotation. This changes the
+output of a model, but not its speed. The script needs the `gguf` and `numpy` packages.
 """
 import json
 import struct

@@ -1,4 +1,4 @@
-// Hands work from any thread to the one that runs it.
+// Hands work from any thread to the thread that runs it.
 #ifndef TANDEM_BENCH_SUPPORT_EVENT_QUEUE_H_
 #define TANDEM_BENCH_SUPPORT_EVENT_QUEUE_H_
 
@@ -24,7 +24,7 @@ class EventQueue {
     there_is_one_.notify_one();
   }
 
-  // The oldest event, or none when `until` passes first.
+  // Returns the oldest event, or nothing if `until` passes first.
   std::optional<Event> Pop(std::chrono::steady_clock::time_point until) {
     std::unique_lock lock(mutex_);
     if (!there_is_one_.wait_until(lock, until, [this] { return !events_.empty(); })) {

@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kIdleWait{1};
 
 double Now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-// A thread that runs what it is given, in order.
+// A thread that runs its work in order.
 class WorkThread {
  public:
   WorkThread() : thread_([this] { Run(); }) {}
@@ -47,16 +47,16 @@ class WorkThread {
   }
 
   EventQueue events_;
-  bool stopped_ = false;  // used by the thread alone
+  bool stopped_ = false;  // used only by the thread
   std::thread thread_;
 };
 
-// A worker's sessions, on a thread of their own.
+// The sessions of a worker, on a thread of their own.
 template <typename Handler, typename Command, typename Reply>
 class WorkerThread {
  public:
   using Factory = std::function<std::unique_ptr<Handler>()>;
-  using OnReply = std::function<void(SessionId, Reply)>;  // on this thread
+  using OnReply = std::function<void(SessionId, Reply)>;  // called on this thread
 
   WorkerThread(Factory make_handler, OnReply on_reply)
       : make_handler_(std::move(make_handler)), on_reply_(std::move(on_reply)) {}
@@ -67,7 +67,7 @@ class WorkerThread {
   void Close(SessionId session) {
     thread_.Post([this, session] { handlers_.erase(session); });
   }
-  // A session that fails says so in its reply, and the engine gives it up.
+  // A session that fails says so in its reply, and the engine then gives the session up.
   void Send(SessionId session, Command command) {
     thread_.Post([this, session, command = std::move(command)] {
       const auto found = handlers_.find(session);
@@ -80,8 +80,8 @@ class WorkerThread {
  private:
   Factory make_handler_;
   OnReply on_reply_;
-  std::map<SessionId, std::unique_ptr<Handler>> handlers_;  // used by the thread alone
-  WorkThread thread_;                                       // last: it ends before what it uses
+  std::map<SessionId, std::unique_ptr<Handler>> handlers_;  // used only by the thread
+  WorkThread thread_;  // last, because the thread must end before the members that it uses
 };
 
 struct OneProcess::Impl {
@@ -124,7 +124,7 @@ struct OneProcess::Impl {
 
   void Post(EventQueue::Event event) { events.Push(std::move(event)); }
 
-  // The router's thread: as RouterServer::Run, without its sockets.
+  // The router's thread: does the same as RouterServer::Run, but without sockets.
   void RunRouter() {
     fleet.Start(Now());
     fleet.SetPods({{"verifier", "draft"}}, Now());
@@ -164,7 +164,7 @@ struct OneProcess::Impl {
     } else if (auto* to_verifier = std::get_if<SendToVerifier>(&command)) {
       verifier.Send(to_verifier->session, std::move(to_verifier->command));
     } else if (const auto* ping = std::get_if<SendPing>(&command)) {
-      // Workers of one process cannot hang by themselves.
+      // Workers of one process cannot hang alone.
       v1::WatchPong pong;
       pong.set_progress(++num_pongs);
       fleet.OnPong(ping->worker, ping->session, pong, Now());
@@ -184,14 +184,14 @@ struct OneProcess::Impl {
   RequestValidator validator;
   EventQueue events;
 
-  // Below: used by the router's thread alone, but for the futures.
+  // The members below are used only by the router's thread, except for the futures.
   Fleet fleet;
   bool stopped = false;
   bool ready_set = false;
   std::promise<void> ready;
   uint64_t num_pongs = 0;
 
-  CallId call = 0;  // that runs
+  CallId call = 0;  // the running call
   v1::GenerateResponse answer;
   std::promise<absl::Status> finished;
 

@@ -1,5 +1,5 @@
 // The router's engine, the draft worker and the verifier in one process, with queues in memory in
-// the place of gRPC: what the split into three processes is measured against.
+// place of gRPC. The split into three processes is compared with it.
 #ifndef TANDEM_BENCH_SUPPORT_ONE_PROCESS_H_
 #define TANDEM_BENCH_SUPPORT_ONE_PROCESS_H_
 
@@ -19,17 +19,17 @@ struct OneProcessOptions {
   size_t max_context = 512;
 };
 
-// Three threads stand for the three processes: each runs what its process runs, with its sessions,
-// models and log-prob ring.
+// Three threads stand for the three processes. Each thread runs the work of its process, with
+// sessions, models and the log-prob ring.
 class OneProcess {
  public:
-  // Returns when both workers are attached and the ring is there.
+  // Returns when both workers are attached and the ring is open.
   static absl::StatusOr<std::unique_ptr<OneProcess>> Start(const OneProcessOptions& options);
   ~OneProcess();
   OneProcess(const OneProcess&) = delete;
   OneProcess& operator=(const OneProcess&) = delete;
 
-  // All responses as one, with the completion. One at a time.
+  // Returns all responses as one, with the completion. Only one call at a time.
   absl::StatusOr<v1::GenerateResponse> Generate(const v1::GenerateRequest& request);
 
  private:

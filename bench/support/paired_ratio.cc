@@ -7,8 +7,8 @@
 namespace tandem::bench {
 namespace {
 
-// 0.975 quantile of Student's t: the expansion around the normal one (Abramowitz and
-// Stegun 26.7.5), good to 5e-4 from 5 degrees of freedom.
+// Returns the 0.975 quantile of Student's t by the expansion around the normal quantile (Abramowitz
+// and Stegun 26.7.5), accurate to 5e-4 from 5 degrees of freedom on.
 double TQuantile(double degrees) {
   constexpr double kZ = 1.959963985;
   const double z3 = std::pow(kZ, 3);

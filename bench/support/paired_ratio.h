@@ -1,5 +1,5 @@
-// Ratios of times from interleaved pairs: A and B measured right after each other, so that what
-// slows the machine for a while slows both.
+// Ratios of times from interleaved pairs. A and B are measured right after each other, so that a
+// slow phase of the machine affects both.
 #ifndef TANDEM_BENCH_SUPPORT_PAIRED_RATIO_H_
 #define TANDEM_BENCH_SUPPORT_PAIRED_RATIO_H_
 
@@ -8,7 +8,7 @@
 
 namespace tandem::bench {
 
-// Geometric mean of a[i] / b[i] and its 95 % interval (Student's t on the logarithms).
+// The geometric mean of a[i] / b[i] and its 95% interval (Student's t on the logarithms).
 struct Ratio {
   double mean = 0;
   double low = 0;
@@ -16,7 +16,7 @@ struct Ratio {
   size_t pairs = 0;
 };
 
-// PRECOND: as many of one as of the other, at least 2, all positive.
+// PRECOND: `a` and `b` have the same size of at least 2, and all values are positive.
 Ratio PairedRatio(std::span<const double> a, std::span<const double> b);
 
 double Median(std::span<const double> values);

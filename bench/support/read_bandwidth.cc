@@ -11,7 +11,8 @@
 namespace tandem::bench {
 namespace {
 
-// Large enough for long streams, small enough that the threads end together.
+// A chunk is large enough for long streams, and small enough that the threads end at almost the
+// same time.
 constexpr size_t kChunkBytes = 4 << 20;
 
 uint64_t XorOf(const uint64_t* words, size_t count) {

@@ -1,5 +1,5 @@
-// What the memory of this machine gives to plain reading: the yardstick for everything that is
-// bound by weights.
+// Measures the bandwidth of plain reads of this machine's memory. All work that is bound by reading
+// weights is compared with it.
 #ifndef TANDEM_BENCH_SUPPORT_READ_BANDWIDTH_H_
 #define TANDEM_BENCH_SUPPORT_READ_BANDWIDTH_H_
 
@@ -9,16 +9,16 @@
 
 namespace tandem::bench {
 
-// A buffer far larger than the caches, on huge pages where the system grants them.
+// Reads a buffer that is far larger than the caches, on huge pages if the system grants them.
 class ReadBandwidth {
  public:
-  // Throws std::bad_alloc when `bytes` cannot be had.
+  // Throws std::bad_alloc if the memory cannot be allocated.
   explicit ReadBandwidth(size_t bytes);
   ~ReadBandwidth();
   ReadBandwidth(const ReadBandwidth&) = delete;
   ReadBandwidth& operator=(const ReadBandwidth&) = delete;
 
-  // Reads the buffer once with all threads of the pool; bytes per second.
+  // Reads the buffer once with all threads of the pool. Returns bytes per second.
   double Measure(ThreadPool& pool) const;
 
  private:

@@ -51,7 +51,7 @@ AdminResponse Plain(http::status status, const std::string& text) {
 
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
-// For new connections. OpenSSL counts who uses it.
+// Makes the TLS context for new connections. OpenSSL counts its references.
 std::unique_ptr<ssl::context> MakeTlsContext(const TlsPem& pem) {
   auto context = std::make_unique<ssl::context>(ssl::context::tls_server);
   context->set_options(ssl::context::default_workarounds | ssl::context::no_tlsv1 |
@@ -61,13 +61,14 @@ std::unique_ptr<ssl::context> MakeTlsContext(const TlsPem& pem) {
   return context;
 }
 
-// What an Authorization header shows.
+// Returns the token in an Authorization header.
 std::string TokenIn(std::string_view authorization) {
   std::string token = BearerToken(authorization);
   return token.empty() ? BasicPassword(authorization) : token;
 }
 
-// By which a peer's connections are counted. Empty for this machine: who is here can do worse.
+// Returns the name under which a peer's connections are counted. Empty for this machine, where a
+// caller could do greater harm in other ways.
 std::string PeerName(asio::ip::address address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
     address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
@@ -105,18 +106,19 @@ class AdminServer::Impl {
   std::string address;
 
  private:
-  // Over TCP, or TLS. Keeps itself alive until it has nothing more to wait for.
+  // A connection over TCP or TLS. It keeps itself alive until it waits for nothing more.
   template <typename Stream>
   class Connection : public std::enable_shared_from_this<Connection<Stream>> {
    public:
-    // `arguments` make the stream.
+    // `arguments` go to the constructor of the stream.
     template <typename... Arguments>
     Connection(Impl* server, const std::string& peer, Arguments&&... arguments)
         : server_(server),
           stream_(std::forward<Arguments>(arguments)...),
           buffer_(static_cast<size_t>(server->limits_.header_bytes)),
           place_(server->places_.Take(peer)) {
-      // What it waits for ends with an error then, and so does the connection.
+      // Everything that the connection waits for then ends with an error, and so does the
+      // connection.
       server_->closers_[place_] = [this] { socket().close(); };
     }
     ~Connection() {
@@ -143,7 +145,7 @@ class AdminServer::Impl {
 
     beast::tcp_stream& socket() { return beast::get_lowest_layer(stream_); }
 
-    // Who is too slow, or does not speak HTTP, is told nothing.
+    // A peer that is too slow, or does not speak HTTP, gets no answer.
     void Read(double patience) {
       parser_.emplace();
       parser_->header_limit(static_cast<uint32_t>(server_->limits_.header_bytes));
@@ -158,7 +160,7 @@ class AdminServer::Impl {
       server_->places_.IsAnswered(place_);
       const Request request = parser_->release();
       response_ = server_->Answer(request);
-      // What comes after a header that announces a body cannot be told from it.
+      // If a header announces a body, the body cannot be told apart from the next request.
       goes_on_ = request.keep_alive() && !request.has_content_length() && !request.chunked();
       response_.keep_alive(goes_on_);
       serializer_.emplace(response_);
@@ -205,11 +207,12 @@ class AdminServer::Impl {
     });
   }
 
-  // Or closes the new one: all are being answered.
+  // Gives the new connection a free place, or the place of the connection that gives way. Closes
+  // the new connection if there is no such place.
   void MakeRoom(tcp::socket socket) {
     error_code error;
     const tcp::endpoint endpoint = socket.remote_endpoint(error);
-    if (error) return;  // it has gone already
+    if (error) return;  // the peer has gone already
     const std::string peer = PeerName(endpoint.address());
     const ConnectionPlaces::Room room = places_.RoomFor(peer);
     if (!room.is_there) return;
@@ -237,12 +240,13 @@ class AdminServer::Impl {
     tls_pem_ = std::move(pem);
     try {
       tls_context_ = MakeTlsContext(*tls_pem_);
-    } catch (const boost::system::system_error& error) {  // the one before, if any, goes on
+      // The earlier context, if any, stays in use.
+    } catch (const boost::system::system_error& error) {
       spdlog::error("--admin: OpenSSL refuses the certificate: {}", error.what());
     }
   }
 
-  // There are no descriptors, usually: somebody has to end first.
+  // Usually no descriptors are left, so another connection must end first.
   void AcceptLater() {
     pause_.expires_after(std::chrono::milliseconds(100));
     pause_.async_wait([this](const error_code& error) {
@@ -250,7 +254,7 @@ class AdminServer::Impl {
     });
   }
 
-  // Returns whether the header Host names a host that this server serves.
+  // Returns true if the header Host names a host that this server serves.
   bool ServesHost(const Request& request) const {
     const auto header = request.find(http::field::host);
     if (!is_loopback_ || header == request.end()) return true;
@@ -267,7 +271,7 @@ class AdminServer::Impl {
     return !error || beast::iequals(host, "localhost");
   }
 
-  // What who asks for `path` may not have it with; nullopt: may have it.
+  // Returns the answer that denies the request for `path`. Nullopt: the request is allowed.
   std::optional<AdminResponse> Denial(const Request& request, const std::string& path) const {
     const bool is_probe = Reads(request) && (path == "/healthz" || path == "/readyz");
     if (security_.tokens == nullptr || is_probe) return std::nullopt;
@@ -279,7 +283,8 @@ class AdminServer::Impl {
       case Role::kAdmin:
         return std::nullopt;
       case Role::kClient:
-        return Plain(http::status::forbidden, "that is a client's token; this needs an admin's");
+        return Plain(http::status::forbidden,
+                     "this is a client's token, and the page needs an admin's");
       case Role::kNone:
         break;
     }
@@ -319,7 +324,7 @@ class AdminServer::Impl {
     response.set(http::field::content_type, answer.content_type);
     response.set(http::field::cache_control, "no-store");
     response.set("X-Content-Type-Options", "nosniff");
-    // Pages are made of what this server has, and of nothing else; no other site can frame them.
+    // Pages contain only what this server sends, and no other site can show them in a frame.
     response.set("Content-Security-Policy",
                  "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
                  "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
@@ -342,7 +347,7 @@ class AdminServer::Impl {
     return pages;
   }
 
-  // These outlive the context, whose last connections leave them.
+  // These members outlive the context, whose last connections use them.
   ConnectionPlaces places_;
   std::map<ConnectionPlaces::Place, std::function<void()>>
       closers_;  // closers of these connections
@@ -353,7 +358,7 @@ class AdminServer::Impl {
   const AdminRoutes routes_;
   const AdminLimits limits_;
   const ServerSecurity security_;
-  std::shared_ptr<const TlsPem> tls_pem_;  // that the context was made from
+  std::shared_ptr<const TlsPem> tls_pem_;  // contents that the context was made from
   std::unique_ptr<ssl::context> tls_context_;
   std::thread thread_;
 };

@@ -65,7 +65,7 @@ class AdminServer {
   std::string url() const;
 
  private:
-  class Impl;  // keeps Boost's headers out of here
+  class Impl;  // keeps Boost's headers out of this header
   explicit AdminServer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -9,9 +9,9 @@
 
 namespace tandem {
 
-// There is a number of places for all connections, and a smaller number for each peer. If no place
-// is left, the connection that has waited longest for a request gives way. So a peer that only
-// holds connections open locks nobody out. A connection that is being answered stays. Not
+// There is one number of places for all connections, and a smaller number for each peer. If no
+// place is left, the connection that has waited longest for a request gives way. A peer that only
+// holds connections open therefore locks nobody out. A connection that is being answered stays. Not
 // thread-safe.
 class ConnectionPlaces {
  public:

@@ -27,7 +27,7 @@ enum class Program : uint8_t {
 };
 inline constexpr int kNumPrograms = 11;
 
-// "tandem-router", or "tandem bench serve" for a command.
+// Returns, for example, "tandem-router", or "tandem bench serve" for a command.
 std::string_view ProgramName(Program program);
 
 // Returns true for a command of `tandem`.
@@ -82,40 +82,41 @@ struct Flag {
   std::string_view value = {};
   FlagValues values = FlagValues::kOne;
   bool required = false;
-  // The default, as a person would write it. Empty: there is none, or the program computes one.
+  // The default, in the form that a person would write. Empty: there is no default, or the program
+  // computes one.
   std::string_view fallback = {};
-  std::string_view computed = {};  // what the program computes as the default, in words; or empty
+  std::string_view computed = {};  // description of the default that the program computes, or empty
 
   // Limits of a number.
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool more_than_least = false;  // `least` itself is not allowed
-  bool or_zero = false;          // 0 is allowed besides
-  // Allowed words, with | between them: all values of a kChoice, further values of a number.
+  bool or_zero = false;          // 0 is allowed too
+  // Allowed words, with | between them: all values of a kChoice, or additional values of a number.
   std::string_view words = {};
 
-  // What follows the prefix in the name of the environment variable, where that is not made from
-  // `name`.
+  // The part after the prefix in the name of the environment variable. Empty: this part is made
+  // from `name`.
   std::string_view variable = {};
   bool has_variable = true;
 
-  // The processes to which `tandem serve` (or a private server) hands the flag as it was given.
+  // The processes to which `tandem serve` (or a private server) hands the flag on unchanged.
   Programs handed_to = {};
-  std::string_view handed_as = {};  // the name of the flag there, where it differs
+  std::string_view handed_as = {};  // name of the flag there, if it differs
 
-  std::string_view help;  // complete sentences. The default and the limits are added to them
+  std::string_view help;  // complete sentences; the default and the limits are added to them
 };
 
-// The table.
+// Returns the table.
 std::span<const Flag> AllFlags();
 
-// The flags of a program, in the order of the table.
+// Returns the flags of a program, in the order of the table.
 std::vector<const Flag*> FlagsOf(Program program);
 
-// Null when the program does not take a flag of that name.
+// Returns null if the program does not take a flag of that name.
 const Flag* FindFlag(std::string_view name, Program program);
 
-// The environment variable that sets the flag of the program: "TANDEM_MAX_QUEUE",
+// Returns the environment variable that sets the flag of the program: "TANDEM_MAX_QUEUE",
 // "TANDEM_DRAFT_MAX_SLOTS". Empty: there is none.
 std::string FlagVariable(const Flag& flag, Program program);
 

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kHelpColumn = 30;
 constexpr size_t kLineWidth = 100;
 
-// The words of `text` in lines that begin at kHelpColumn. `line` is the beginning of the first one.
+// Breaks `text` into lines that begin at kHelpColumn. `line` is the beginning of the first one.
 std::string Wrap(std::string line, const std::string& text) {
   std::string lines;
   const std::string indent(kHelpColumn, ' ');
@@ -35,7 +35,7 @@ std::string Wrap(std::string line, const std::string& text) {
   return lines + line + "\n";
 }
 
-// "  -n,--max-tokens TOKENS"
+// Returns, for example, "  -n,--max-tokens TOKENS".
 std::string Names(const Flag& flag) {
   std::string names = "  ";
   if (!flag.short_name.empty()) absl::StrAppend(&names, std::string(flag.short_name), ",");
@@ -47,7 +47,8 @@ std::string Names(const Flag& flag) {
   return names;
 }
 
-// Words that the placeholder does not show already, and limits that somebody could run into.
+// Returns true if the allowed values need a sentence: words that the placeholder does not show, or
+// limits that a user may exceed.
 bool SaysWhatIsAllowed(const Flag& flag) {
   if (flag.kind != FlagKind::kInteger && flag.kind != FlagKind::kNumber) return false;
   return !flag.words.empty() || flag.or_zero || flag.more_than_least || flag.most < 1e18 ||
@@ -81,7 +82,7 @@ std::string HelpText(Program program, const std::string& description,
     group = flag->group;
     std::string sentences = FlagSentences(*flag);
     const std::string variable = FlagVariable(*flag, program);
-    // The closing lines of a command's help state the rule once.
+    // The last lines of a command's help state the rule once for all flags.
     if (!IsCommand(program) && !variable.empty()) {
       absl::StrAppend(&sentences, " Environment: ", variable, ".");
     }

@@ -19,7 +19,8 @@ struct ArgumentHelp {
 std::string HelpText(Program program, const std::string& description,
                      const std::vector<ArgumentHelp>& arguments, bool has_version);
 
-// What help texts and the guide say about the flag: its help, its limits and its default.
+// Returns the sentences of help texts and of the guide about the flag: its help, its limits and its
+// default.
 std::string FlagSentences(const Flag& flag);
 
 }  // namespace tandem

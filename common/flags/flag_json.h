@@ -6,8 +6,8 @@
 
 namespace tandem {
 
-// {"flags": [...]}, with one object for each flag, in the order of the table. Fields that do not
-// apply are left out:
+// Returns {"flags": [...]}, with one object for each flag, in the order of the table. Fields that
+// do not apply are left out:
 //
 //   name, short_name, negation, group, kind ("switch", "text", "choice", "integer", "number" or
 //   "bytes"), value, values ("one", "commas" or "repeated"), required, default, computed_default,

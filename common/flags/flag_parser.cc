@@ -18,7 +18,8 @@ namespace {
   std::abort();
 }
 
-// As CLI11 wants the names of a flag: "-n,--max-tokens", "--reproducible,!--no-reproducible".
+// Returns the names of a flag in CLI11's form: "-n,--max-tokens",
+// "--reproducible,!--no-reproducible".
 std::string NamesForParser(const Flag& flag) {
   std::string names(flag.name);
   if (!flag.short_name.empty()) names = std::string(flag.short_name) + "," + names;
@@ -49,7 +50,7 @@ struct FlagParser::Implementation {
     const Flag& flag = *bound.flag;
     if (flag.kind == FlagKind::kSwitch) return app.add_flag(NamesForParser(flag), bound.is_set);
     if (flag.values == FlagValues::kOne) return app.add_option(NamesForParser(flag), bound.text);
-    // An argument that follows the value is not one more value.
+    // An argument after the value does not belong to the flag.
     return app.add_option(NamesForParser(flag), bound.texts)->allow_extra_args(false);
   }
 
@@ -157,7 +158,7 @@ absl::StatusOr<std::optional<std::string>> FlagParser::Parse(std::vector<std::st
                    std::string(bound->flag->name));
     }
   }
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the end
   try {
     self.app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {

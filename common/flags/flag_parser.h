@@ -18,11 +18,12 @@
 
 namespace tandem {
 
-// Values of flags as they were given, by the names of the flags.
+// The given texts of flags, by the names of the flags.
 using FlagTexts = std::map<std::string, std::string>;
 
-// Every flag that the table gives to the program must be bound before Parse, and no other flag can
-// be: the process aborts with a message otherwise, because the program and the table disagree.
+// Every flag that the table gives to the program must be bound before Parse, and no other flag may
+// be bound. Otherwise the process aborts with a message, because the program and the table
+// disagree.
 //
 // Variables must outlive Parse. A value from the command line takes precedence over one from the
 // environment. An environment variable that is empty counts as not set.
@@ -45,7 +46,7 @@ class FlagParser {
            [&flag, value](const std::string& text) { return ParseFlagValue(flag, text, value); });
   }
 
-  // The same for a flag with several values: given ones replace the default.
+  // Does the same for a flag with several values. Given values replace the default.
   template <typename T>
   void BindList(std::string_view name, std::vector<T>* values) {
     const Flag& flag = Find(name);
@@ -80,27 +81,28 @@ class FlagParser {
     });
   }
 
-  // Calls `take` with the text of each given value. An error of `take` is that of Parse.
+  // Calls `take` with the text of each given value. Parse returns an error of `take`.
   void OnText(std::string_view name, std::function<absl::Status(const std::string& text)> take);
 
-  // Stores the values of all flags that the table hands to other processes, as they were given.
-  // These flags count as bound.
+  // Stores the given texts of all flags that the table hands on to other processes. These flags
+  // count as bound.
   void BindHandedOn(FlagTexts* texts);
 
-  // An argument without dashes.
+  // Binds an argument without dashes.
   void BindArgument(const std::string& name, const std::string& help, bool required,
                     std::string* value);
 
   // Adds --version, which prints `version`.
   void SetVersion(const std::string& version);
 
-  // Text to print instead of running the program, when the arguments ask for help or the version.
-  // INVALID_ARGUMENT says what is wrong with the arguments or the environment. `arguments` are
-  // without the name of the program.
+  // Returns a text to print instead of running the program, if the arguments ask for help or the
+  // version. INVALID_ARGUMENT says what is wrong with the arguments or the environment. `arguments`
+  // do not include the name of the program.
   absl::StatusOr<std::optional<std::string>> Parse(std::vector<std::string> arguments);
 
-  // Parse for a main function: prints the text or the error. Returns the exit code with which the
-  // program ends (0 after help, 2 after an error), or nothing when it is to run.
+  // Does the same for a main function: prints the text or the error. Returns the exit code with
+  // which the program must end (0 after help, 2 after an error), or nothing if the program must
+  // run.
   std::optional<int> ParseOrExitCode(int argc, char** argv);
 
   // After Parse: true if the command line itself has the flag. Its value may also come from the
@@ -110,13 +112,13 @@ class FlagParser {
  private:
   struct Implementation;
 
-  const Flag& Find(std::string_view name) const;       // aborts when the program does not take it
-  static void CheckTable(const absl::Status& status);  // aborts when the table is wrong
+  const Flag& Find(std::string_view name) const;       // aborts if the program does not take it
+  static void CheckTable(const absl::Status& status);  // aborts if the table is wrong
 
   std::unique_ptr<Implementation> implementation_;
 };
 
-// The arguments for `receiver` that `tandem serve` makes of the flags that it was given.
+// Returns the arguments for `receiver` that `tandem serve` makes of its own flags.
 std::vector<std::string> HandedOnArguments(const FlagTexts& texts, Program receiver);
 
 }  // namespace tandem

@@ -24,7 +24,7 @@ std::vector<std::string> Split(std::string_view text, char separator) {
   }
 }
 
-// "auto, cpu or cuda"
+// Returns, for example, "auto, cpu or cuda".
 std::string JoinWords(const std::vector<std::string>& words) {
   std::string text;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -41,7 +41,7 @@ std::string NumberText(double number) {
   return absl::StrCat(number);
 }
 
-// " from 1 to 1024", " of at least 0"; empty without limits.
+// Returns, for example, " from 1 to 1024" or " of at least 0". Empty without limits.
 std::string LimitsText(const Flag& flag) {
   const bool bounded_below = std::isfinite(flag.least);
   const bool bounded_above = std::isfinite(flag.most);
@@ -80,7 +80,7 @@ std::optional<Number> ParseNumber(std::string_view text) {
   return number;
 }
 
-// "512M", "512 MB" and "512MiB" are 512 << 20.
+// The texts "512M", "512 MB" and "512MiB" all mean 512 << 20.
 std::optional<uint64_t> ParseBytes(std::string_view text) {
   size_t digits = 0;
   while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits])) != 0) {

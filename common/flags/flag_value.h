@@ -1,4 +1,4 @@
-// From the text of a flag's value to the value, with the limits of the table.
+// Converts and checks the text of a flag's value, with the limits of the table.
 #ifndef TANDEM_COMMON_FLAGS_FLAG_VALUE_H_
 #define TANDEM_COMMON_FLAGS_FLAG_VALUE_H_
 
@@ -17,17 +17,18 @@
 
 namespace tandem {
 
-// The values that a flag takes, in words: "a whole number from 1 to 1024", "auto, cpu or cuda".
-// "text" where any text will do, "" for a switch.
+// Returns the values that a flag takes, in words: "a whole number from 1 to 1024", "auto, cpu or
+// cuda". Returns "text" if any text is allowed, and "" for a switch.
 std::string AllowedValues(const Flag& flag);
 
-// INVALID_ARGUMENT that says the flag, what was given and what is allowed.
+// Returns INVALID_ARGUMENT. The message names the flag, the given text and the allowed values.
 absl::Status BadFlagValue(const Flag& flag, const std::string& text, const std::string& allowed);
 
-// Checks one value; of a flag with several values, one of them. INVALID_ARGUMENT as above.
+// Checks one value, or one of the values of a flag that takes several. Errors are those of
+// BadFlagValue.
 absl::Status CheckFlagValue(const Flag& flag, const std::string& text);
 
-// Checks and converts one value. INVALID_ARGUMENT as above, also when *value cannot hold the
+// Checks and converts one value. Errors are those of BadFlagValue, also if *value cannot hold the
 // number.
 absl::Status ParseFlagValue(const Flag& flag, const std::string& text, std::string* value);
 absl::Status ParseFlagValue(const Flag& flag, const std::string& text,
@@ -50,10 +51,10 @@ absl::Status ParseFlagValue(const Flag& flag, const std::string& text, Integer* 
   return absl::OkStatus();
 }
 
-// The values between the commas of `text`, when the flag takes several.
+// Returns the texts between the commas of `text`, if the flag takes several values.
 std::vector<std::string> SplitFlagValues(const Flag& flag, const std::string& text);
 
-// The words of `words`, which has | between them.
+// Returns the words of `words`, which has | between them.
 std::vector<std::string> FlagWords(const Flag& flag);
 
 }  // namespace tandem

@@ -21,7 +21,7 @@ struct LogOptions {
 // Sets spdlog's default logger. spdlog::info("…") is for lines that have no fields.
 void SetUpLog(const LogOptions& options);
 
-// The same with the caller's sink. Tests use it.
+// Does the same with the caller's sink. Tests use it.
 void SetUpLog(const LogOptions& options, std::shared_ptr<spdlog::sinks::sink> sink);
 
 // Returns whether lines of this level are written. Called before an expensive line is composed.

@@ -39,7 +39,7 @@ std::string TextLogLine(std::chrono::system_clock::time_point time, std::string_
                         const LogFields& fields) {
   std::string line = Rfc3339(time);
   for (const std::string_view part : {level, process}) (line += ' ').append(part);
-  // JSON leaves one control byte in the fields as it is: 0x7f.
+  // JSON keeps one control byte in the fields as it is: 0x7f.
   return (line += ": ") + EscapeControls(message) + EscapeControls(fields.text());
 }
 

@@ -440,11 +440,11 @@ inline constexpr MetricInfo kProcessStart{
 
 struct CatalogueSection {
   const char* title;
-  const char* processes;  // that have them
+  const char* processes;  // processes that have these metrics
   std::span<const MetricInfo* const> metrics;
 };
 
-// All of the above.
+// Returns all sections.
 std::span<const CatalogueSection> Catalogue();
 
 }  // namespace tandem::metrics

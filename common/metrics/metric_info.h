@@ -1,4 +1,5 @@
-// The description of a metric, for the process that counts it, for its text form and for the docs.
+// The description of a metric, for the process that counts it, for the text format, and for the
+// docs.
 #ifndef TANDEM_COMMON_METRICS_METRIC_INFO_H_
 #define TANDEM_COMMON_METRICS_METRIC_INFO_H_
 
@@ -16,12 +17,12 @@ struct MetricInfo {
   const char* name;    // Prometheus name; the name of a counter ends with _total
   const char* unit;    // unit of the value
   const char* labels;  // names, separated by commas, without those that all series have
-  const char* help;    // what the metric counts; shown in the text form too
+  const char* help;    // what the metric counts; part of the text format too
   const char* advice;  // what to do about an unusual value; shown in the docs only
   std::span<const double> buckets = {};  // upper bounds of a histogram; +Inf is added
 };
 
-// `count` bounds that begin with `first`. Each is `factor` times the bound before it.
+// Makes `count` bounds that begin with `first`. Each is `factor` times the bound before it.
 template <size_t count>
 constexpr std::array<double, count> ExponentialBuckets(double first, double factor) {
   std::array<double, count> bounds{};
@@ -32,7 +33,7 @@ constexpr std::array<double, count> ExponentialBuckets(double first, double fact
   return bounds;
 }
 
-// `count` bounds that begin with `first` and are `step` apart.
+// Makes `count` bounds that begin with `first` and are `step` apart.
 template <size_t count>
 constexpr std::array<double, count> LinearBuckets(double first, double step) {
   std::array<double, count> bounds{};

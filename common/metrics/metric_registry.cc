@@ -46,7 +46,7 @@ double NumDescriptors() {
   if (folder == nullptr) return 0;
   int num_entries = 0;
   while (readdir(folder.get()) != nullptr) ++num_entries;
-  return num_entries - 3;  // ".", ".." and the folder's own
+  return num_entries - 3;  // without ".", ".." and the descriptor of the folder itself
 }
 
 // proc(5): starttime, the 22nd field of stat, in ticks since the machine started.

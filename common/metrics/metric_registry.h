@@ -35,7 +35,7 @@ class MetricRegistry {
   prometheus::Gauge& Gauge(const MetricInfo& info, const MetricLabels& labels = {});
   prometheus::Histogram& Histogram(const MetricInfo& info, const MetricLabels& labels = {});
 
-  // Prometheus' text format, version 0.0.4.
+  // Returns the metrics in Prometheus' text format, version 0.0.4.
   std::string Serialize() const;
 
  private:
@@ -46,7 +46,7 @@ class MetricRegistry {
   std::unique_ptr<ProcessMetrics> process_;
 };
 
-// The pages of every process: /metrics, and /healthz, which shows that the process answers.
+// Returns the pages of every process: /metrics, and /healthz, which shows that the process answers.
 // `registry` must outlive the server that gets these routes.
 AdminRoutes MetricsRoutes(const MetricRegistry& registry);
 

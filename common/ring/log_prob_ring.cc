@@ -11,11 +11,11 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMaxPieceBytes = 1 << 20;
-// A drafter has waited for its kernels before it says that a block is there: longer than this takes
-// only one that lies, or a GPU that hangs.
+// A drafter waits for its kernels before it reports a block. A longer wait means a wrong report or
+// a GPU that hangs.
 constexpr std::chrono::seconds kReadyTimeout{1};
 
-// Never 0, which stands for "nothing is shared".
+// Never returns 0, which means "nothing is shared".
 uint64_t NewNonce() {
   std::random_device source;
   return (uint64_t{source()} << 32 | source()) | 1;
@@ -121,7 +121,7 @@ absl::StatusOr<RingBlock> LogProbRing::Acquire(const RingRef& ref, uint32_t rows
   if (!confirmed_) return FailedPrecondition("ring: the drafter has not confirmed it");
   TANDEM_RETURN_IF_ERROR(CheckReference(ref, rows));
   RingEntry& entry = view_.entry(ref.entry);
-  // The other fields mean something only in READY, which is stored after them.
+  // The other fields are only valid in state READY, which is stored after them.
   RingEntryState state = entry.state.load(std::memory_order_acquire);
   if (state != RingEntryState::kReady) {
     return FailedPrecondition(Describe(ref) + ": not ready (state " +
@@ -187,7 +187,7 @@ absl::Status LogProbRing::AcceptChunk(const RingRef& ref, uint32_t rows, uint64_
   RingEntry& entry = view_.entry(ref.entry);
   Arrival& arrival = arrivals_[ref.entry];
   if (absl::Status status = CheckChunk(ref, rows, offset_bytes, data); !status.ok()) {
-    // Nothing of a block whose pieces do not fit together is used.
+    // If the pieces of a block do not fit together, no part of the block is used.
     if (arrival.arriving) {
       arrival.arriving = false;
       entry.state.store(RingEntryState::kFree, std::memory_order_relaxed);

@@ -8,7 +8,8 @@
 namespace tandem {
 namespace {
 
-// A pidfd becomes readable when its process has ended (pidfd_open(2)); one that is none, never.
+// A pidfd becomes readable when its process has ended (pidfd_open(2)). An empty descriptor never
+// does.
 bool IsGone(const UniqueFd& peer) {
   pollfd fd = {.fd = peer.get(), .events = POLLIN, .revents = 0};
   return poll(&fd, 1, 0) == 1;

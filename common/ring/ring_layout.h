@@ -56,13 +56,13 @@ struct RingGeometry {
 // the block that the entry holds: READY -> FILLING.
 enum class RingEntryState : uint32_t { kFree = 0, kFilling = 1, kReady = 2, kConsuming = 3 };
 
-// Whether a drafter has the device memory open, which must then not be freed. The drafter sets
+// Says whether a drafter has the device memory open, which must then not be freed. The drafter sets
 // NONE -> OPEN -> CLOSED. The verifier sets NONE -> WITHDRAWN, and withdrawn memory is never
 // opened.
 enum class RingAttachment : uint32_t { kNone = 0, kOpen = 1, kClosed = 2, kWithdrawn = 3 };
 
-// The verifier writes the header before it hands out the descriptor. Later the drafter writes `echo`,
-// and both write `attachment`.
+// The verifier writes the header before it hands out the descriptor. Later the drafter writes
+// `echo`, and both write `attachment`.
 struct RingHeader {
   uint64_t magic;
   uint32_t version;

@@ -27,7 +27,8 @@ namespace {
 // The answer to the 8 bytes of an epoch: one byte, with the descriptor beside it if it is kFound.
 enum Answer : char { kFound = 1, kNoSuchRing = 2 };
 
-// A process without a free descriptor cannot take the connection that poll() reports at once again.
+// Pause after a failure of accept() for lack of a descriptor. poll() would report the same
+// connection again at once.
 constexpr int kAcceptPauseMilliseconds = 50;
 
 std::string LastError() { return std::strerror(errno); }
@@ -55,8 +56,9 @@ bool PeerIsSameUser(int fd) {
   return peer.has_value() && peer->uid == geteuid();
 }
 
-// A pidfd of the process at the other end; without a descriptor where there can be none (an old
-// kernel, a sandbox): nobody will know when it ends. Nullopt: it has ended.
+// Returns a pidfd of the process at the other end, or nullopt if the process has ended. The result
+// is empty if there is no pidfd (an old kernel, a sandbox); the end of the process then stays
+// unknown.
 std::optional<UniqueFd> ProcessOf(int fd) {
   const std::optional<ucred> peer = UnixPeerOf(fd);
   if (!peer.has_value()) return UniqueFd();
@@ -108,7 +110,7 @@ absl::StatusOr<std::unique_ptr<RingListener>> RingListener::Start(
   TANDEM_ASSIGN_OR_RETURN(const sockaddr_un address, ToSockaddr(path));
   UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  unlink(path.c_str());  // a process that had our id before may have left it
+  unlink(path.c_str());  // an earlier process with the same id may have left it
   if (!listener || !stop ||
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 || listen(listener.get(), 16) != 0) {
@@ -190,13 +192,13 @@ void RingListener::Serve(UniqueFd peer) {
     rights->cmsg_len = CMSG_LEN(sizeof(int));
     const int fd = offer->second.fd.get();
     std::memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
-    // Before it can have the ring open.
+    // This comes before the peer can have the ring open.
     if (std::optional<UniqueFd> process = ProcessOf(peer.get())) {
       offer->second.peers.push_back(*std::move(process));
     }
   }
-  // One byte into an empty buffer: this does not wait. A peer that went away asks again if it still
-  // wants the ring.
+  // One byte into an empty buffer never waits. A peer that went away asks again if it still wants
+  // the ring.
   (void)!sendmsg(peer.get(), &message, MSG_NOSIGNAL);
 }
 

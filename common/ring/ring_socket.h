@@ -48,7 +48,7 @@ class RingListener {
   void Serve(UniqueFd peer);
 
   std::filesystem::path path_;
-  std::filesystem::path own_folder_;  // removed at the end; empty: the caller's
+  std::filesystem::path own_folder_;  // removed at the end; empty if the folder is the caller's
   UniqueFd listener_;
   UniqueFd stop_;  // an eventfd
   std::mutex mutex_;
@@ -60,8 +60,8 @@ class RingListener {
   std::thread thread_;
 };
 
-// The drafter's side: fetches the descriptor. UNAVAILABLE: nobody listens; NOT_FOUND: no such ring;
-// PERMISSION_DENIED: the listener is another user's. Waits at most two seconds.
+// For the drafter: fetches the descriptor. Waits at most two seconds. UNAVAILABLE: nobody listens.
+// NOT_FOUND: no such ring. PERMISSION_DENIED: the listener belongs to another user.
 absl::StatusOr<UniqueFd> FetchRing(const std::filesystem::path& socket_path, uint64_t ring_epoch);
 
 }  // namespace tandem

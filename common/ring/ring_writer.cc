@@ -39,7 +39,7 @@ absl::Status BeingFilled(const RingRef& ref) {
   return FailedPrecondition("ring entry " + std::to_string(ref.entry) + " is being filled");
 }
 
-// Opens the device's rows that the ring names.
+// Opens the rows in device memory that the ring names.
 absl::StatusOr<std::unique_ptr<OpenedRingRows>> Attach(const RingView& ring,
                                                        const OpenRingRows& open_rows) {
   std::atomic<RingAttachment>& attachment = ring.header().attachment;
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<OpenedRingRows>> Attach(const RingView& ring,
   absl::StatusOr<std::unique_ptr<OpenedRingRows>> rows = open_rows(ring.geometry(), handles);
   if (rows.ok()) {
     if (absl::Status echoed = (*rows)->EchoNonce(ring.header().nonce); !echoed.ok()) {
-      rows = std::move(echoed);  // closes them
+      rows = std::move(echoed);  // closes the rows
     }
   }
   if (!rows.ok()) attachment.store(RingAttachment::kClosed, std::memory_order_release);
@@ -123,7 +123,7 @@ absl::StatusOr<std::span<float>> SharedRingWriter::BeginBlock(const RingRef& ref
 }
 
 void SharedRingWriter::CommitBlock(const RingRef& ref, uint32_t rows) {
-  // Rows that nobody can wait for are none.
+  // Rows without a recorded event count as missing, because nobody can wait for them.
   if (device_rows_ != nullptr && !device_rows_->RecordReady(ref.entry).ok()) {
     return AbandonBlock(ref);
   }

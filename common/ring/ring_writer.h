@@ -26,9 +26,9 @@ class RingWriter {
   virtual ~RingWriter() = default;
 
   // Takes the entry that `ref` names, for at most `max_rows` rows: [max_rows, vocabulary_size] f32,
-  // written by the caller. An older block there is discarded. INVALID_ARGUMENT: no such entry, too
-  // many rows, a sequence that is not newer; FAILED_PRECONDITION: another ring epoch, or the entry
-  // is being filled or read (the router gave it away twice).
+  // which the caller writes. An older block in the entry is discarded. INVALID_ARGUMENT: no such
+  // entry, too many rows, or a sequence that is not newer. FAILED_PRECONDITION: another ring epoch,
+  // or the entry is being filled or read because the router gave it away twice.
   virtual absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) = 0;
   // Lets the verifier read the first `rows` rows: at least 1, and at most the number that
   // BeginBlock got.
@@ -41,9 +41,9 @@ class RingWriter {
 // device.
 class SharedRingWriter final : public RingWriter {
  public:
-  // Maps the descriptor that the verifier handed out and checks that it is the ring that was
-  // announced, then echoes the nonce. FAILED_PRECONDITION says what is different. `open_rows`: how
-  // a device's rows are opened; none: they are the host's, and pinned with `pin`.
+  // Maps the descriptor that the verifier handed out, checks that it is the announced ring, and
+  // echoes the nonce. FAILED_PRECONDITION names the difference. `open_rows` opens the rows in
+  // device memory. If it is empty, the rows are in host memory, which is pinned with `pin`.
   static absl::StatusOr<std::unique_ptr<SharedRingWriter>> Open(UniqueFd fd,
                                                                 const RingGeometry& geometry,
                                                                 uint64_t ring_epoch,
@@ -51,7 +51,7 @@ class SharedRingWriter final : public RingWriter {
                                                                 const PinMemory& pin = {});
   ~SharedRingWriter() override;
 
-  uint64_t nonce() const { return nonce_; }  // read where the rows are
+  uint64_t nonce() const { return nonce_; }  // read from the memory that holds the rows
 
   absl::StatusOr<std::span<float>> BeginBlock(const RingRef& ref, uint32_t max_rows) override;
   void CommitBlock(const RingRef& ref, uint32_t rows) override;
@@ -95,7 +95,7 @@ class InlineRingWriter final : public RingWriter {
   uint64_t ring_epoch_;
   EmitPiece emit_;
   std::vector<uint64_t> last_sequences_;  // one for each entry
-  std::vector<bool> filling_;             // entries whose rows somebody is writing
+  std::vector<bool> filling_;             // entries whose rows are being written
 };
 
 }  // namespace tandem

@@ -27,11 +27,11 @@ sockaddr_un ToSockaddr(const std::filesystem::path& path) {
   return result;
 }
 
-// Whether a connection to the socket file succeeds, or fails in a way that shows a listener (a full
-// backlog).
+// Returns true if a connection to the socket file succeeds, or fails in a way that shows a listener
+// (a full backlog).
 bool SomebodyListens(const std::filesystem::path& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return true;  // cannot tell: leave the file alone
+  if (fd < 0) return true;  // unknown: leave the file alone
   const sockaddr_un address = ToSockaddr(path);
   const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const bool refused = rc != 0 && errno == ECONNREFUSED;

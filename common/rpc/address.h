@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-// unix:PATH (PATH relative or absolute, at most 107 bytes) or HOST:PORT, [IPV6]:PORT; port 0 asks
-// for a free one.
+// An address has the form unix:PATH (PATH relative or absolute, at most 107 bytes), HOST:PORT or
+// [IPV6]:PORT. Port 0 asks for a free port.
 class Address {
  public:
   static absl::StatusOr<Address> Parse(const std::string& text);
@@ -44,8 +44,8 @@ absl::Status PrepareSocketPath(const Address& address);
 // Removes the socket file if the address is a Unix socket.
 void RemoveSocket(const Address& address);
 
-// INVALID_ARGUMENT for an address that other machines reach, unless `allowed`. The message says
-// that `ways` or --insecure would allow it, and names the `option` that the address was given with.
+// INVALID_ARGUMENT if other machines can reach the address, unless `allowed`. The message says that
+// `ways` or --insecure would allow it, and names the `option` that gave the address.
 absl::Status CheckBindIsLocal(const Address& address, bool allowed, const char* option = "--listen",
                               const char* ways = "TLS (--tls-certificate) or --token-file");
 

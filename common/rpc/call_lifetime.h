@@ -1,4 +1,4 @@
-// How long the object of an asynchronous gRPC call lives.
+// The lifetime of the object of an asynchronous gRPC call.
 #ifndef TANDEM_COMMON_RPC_CALL_LIFETIME_H_
 #define TANDEM_COMMON_RPC_CALL_LIFETIME_H_
 
@@ -8,12 +8,12 @@
 
 namespace tandem {
 
-// The base of every call, of the client's end and of the server's. For each operation that is under
-// way (a read, a write, an alarm, the end of the call) gRPC holds a pointer into the call's object,
-// and gives these pointers back in an order of its own. When the object may go is decided here, and
-// nowhere else:
+// The base of every call at the client's and at the server's end. For each operation in progress (a
+// read, a write, an alarm, the end of the call), gRPC holds a pointer into the call's object. gRPC
+// returns these pointers in an order of its own. This class alone decides when the object may be
+// destroyed:
 //
-//   Once the call has ended (End) and gRPC holds none of its tags, OnQuiet is called. OnQuiet may
+//   OnQuiet is called when the call has ended (End) and gRPC holds none of its tags. OnQuiet may
 //   destroy the object. Nobody destroys it between the first operation and OnQuiet.
 //
 // A call consists of Operations, one for each kind:
@@ -31,12 +31,12 @@ class CallLifetime {
   CallLifetime& operator=(const CallLifetime&) = delete;
 
  protected:
-  // A kind of operation, of which gRPC takes one at a time.
+  // A kind of operation. gRPC takes one operation of a kind at a time.
   template <typename Call>
   class Operation final : public AsyncTag {
    public:
-    // `handler` is called with gRPC's `ok` when the operation is over. It may begin operations,
-    // this one too, and end the call; it does not destroy the call.
+    // `handler` is called with gRPC's `ok` when the operation is over. The handler may begin
+    // operations, including this one, and may end the call. It must not destroy the call.
     Operation(Call* call, void (Call::*handler)(bool ok)) : call_(call), handler_(handler) {}
 
     // Counts the operation, and returns the tag to begin it with.
@@ -45,8 +45,8 @@ class CallLifetime {
       return tag();
     }
 
-    // The two halves of Begin, for a tag that gRPC gives back only under a condition: the tag is
-    // handed over first, and counted once it is known that it comes back.
+    // The two halves of Begin, for a tag that gRPC returns only under a condition. The tag is
+    // handed over first, and counted when it is certain to come back.
     void* tag() { return static_cast<AsyncTag*>(this); }
     void Expect() {
       assert(!under_way_);
@@ -74,12 +74,12 @@ class CallLifetime {
   CallLifetime() = default;
   ~CallLifetime() { assert(num_under_way_ == 0); }
 
-  // The call is over, or it never began. OnQuiet follows when the operations under way are over.
-  // PRECOND: the handler of an operation runs.
+  // Call this function when the call is over, or never began. OnQuiet follows when all operations
+  // in progress are over. PRECOND: the handler of an operation runs.
   void End() { ended_ = true; }
 
  private:
-  // The last thing that happens to the object: it may destroy it.
+  // The last call to the object. It may destroy the object.
   virtual void OnQuiet() = 0;
 
   void CloseIfQuiet() {

@@ -38,7 +38,7 @@ class ClientStream final : public CallLifetime {
   ClientStream(OnMessage on_message, OnClosed on_closed)
       : on_message_(std::move(on_message)), on_closed_(std::move(on_closed)) {}
 
-  // For deadlines, metadata, wait_for_ready; before Start.
+  // For deadlines, metadata and wait_for_ready. Use it before Start.
   grpc::ClientContext& context() { return context_; }
 
   // `factory` prepares the call on the queue: stub->PrepareAsyncMETHOD(context, queue).
@@ -47,21 +47,21 @@ class ClientStream final : public CallLifetime {
     call_->StartCall(start_.Begin());
   }
 
-  // Does nothing once the stream is closing, of which `on_closed` tells.
+  // Does nothing if the stream is closing; `on_closed` reports that.
   void Write(Request request) {
     if (closing_ || half_close_wanted_) return;
     queue_.Push(std::move(request));
     WriteNext();
   }
 
-  // Tells the server that nothing follows what was written so far. A server that is done then
-  // closes with its status.
+  // Tells the server that no more messages follow. The server then closes the stream with its
+  // status when it is done.
   void CloseWrites() {
     half_close_wanted_ = true;
     WriteNext();
   }
 
-  // Ends the call now; `on_closed` follows with CANCELLED.
+  // Ends the call now. `on_closed` follows with CANCELLED.
   void Cancel() { context_.TryCancel(); }
 
  private:
@@ -92,7 +92,7 @@ class ClientStream final : public CallLifetime {
 
   void OnWritten(bool ok) {
     queue_.End();
-    // After a failure the call is over, and the read fails too, which finishes it.
+    // After a failure the call is over. The read then fails too, and finishes the call.
     if (ok) {
       WriteNext();
     } else {
@@ -102,7 +102,7 @@ class ClientStream final : public CallLifetime {
 
   void OnHalfClosed(bool /*ok*/) {}
 
-  // No more messages will come: asks for the status.
+  // No more messages will come. Asks for the status.
   void Finish() {
     closing_ = true;
     queue_.Clear();

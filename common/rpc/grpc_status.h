@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-// The codes have the same numbers in both.
+// The codes have the same numbers in both classes.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status ToAbslStatus(const grpc::Status& status);
 

@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-// Time from ping to ping.
+// Time between two pings.
 inline constexpr double kPingSeconds = 0.5;
 // A worker ends a session that was pinged once and then was not pinged for this time. Everything
 // that a lost router held must be free after five seconds, and this is one second less.

@@ -26,8 +26,8 @@
 namespace tandem {
 namespace {
 
-constexpr int kPauseMilliseconds = 100;  // until descriptors are asked for again
-constexpr double kLogPauseSeconds = 1;   // from one line about connections to the next
+constexpr int kPauseMilliseconds = 100;  // pause before descriptors are requested again
+constexpr double kLogPauseSeconds = 1;   // pause between two log lines about connections
 
 uint64_t MostDescriptors() {
   rlimit limit{};
@@ -43,13 +43,13 @@ bool SetOption(int socket, int level, int option) {
   return setsockopt(socket, level, option, &on, sizeof(on)) == 0;
 }
 
-// A socket that listens, or -1 with errno.
+// Returns a listening socket, or -1 with errno.
 int Listen(const sockaddr* address, socklen_t size) {
   const int made = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (made < 0) return -1;
   const bool is_unix = address->sa_family == AF_UNIX;
-  // What a process before this one left in TIME_WAIT is no reason to fail. Accepted connections
-  // inherit that they do not wait for more to send.
+  // A connection in TIME_WAIT of an earlier process must not cause a failure. Accepted connections
+  // inherit TCP_NODELAY.
   const bool is_set = is_unix || (SetOption(made, SOL_SOCKET, SO_REUSEADDR) &&
                                   SetOption(made, IPPROTO_TCP, TCP_NODELAY));
   if (is_set && bind(made, address, size) == 0 && listen(made, SOMAXCONN) == 0) return made;
@@ -126,7 +126,8 @@ absl::Status Listener::BindTcp() {
     const int socket = Listen(at->ai_addr, at->ai_addrlen);
     if (socket < 0) {
       error = errno;
-      // A name may have addresses that this machine lacks; but a port is somebody's or ours.
+      // A host name may have addresses that this machine lacks. A port that is in use, however, is
+      // an error.
       if (error == EADDRINUSE && address_.port() != 0) break;
       continue;
     }
@@ -188,7 +189,7 @@ bool Listener::Accept(int socket) {
     const bool is_scarce =
         errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
     if (is_scarce) TurnAway(std::strerror(errno));
-    return !is_scarce;  // else it went before it was taken
+    return !is_scarce;  // otherwise the peer went away before it was accepted
   }
   if (unix_peers_ == UnixPeers::kOwnUser && address_.is_unix()) {
     const std::optional<ucred> peer = UnixPeerOf(connection);
@@ -200,7 +201,7 @@ bool Listener::Accept(int socket) {
       return true;
     }
   }
-  // Numbers are given lowest first: so many descriptors are in use.
+  // The kernel gives the lowest free number, so about this many descriptors are in use.
   if (static_cast<uint64_t>(connection) >= most_descriptors_) {
     close(connection);
     TurnAway("too few descriptors are left; ulimit -n sets how many there are");

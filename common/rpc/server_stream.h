@@ -48,11 +48,11 @@ class ServerStream final : public CallLifetime {
     WriteNext();
   }
 
-  // Ends an open call now, for a client that may not be there any more; `on_closed` follows. By any
-  // thread.
+  // Ends an open call now, for a client that may be gone. `on_closed` follows. Any thread may call
+  // this function.
   void Cancel() { context_.TryCancel(); }
 
-  // Ends the call after what was written so far; messages that still come are dropped.
+  // Ends the call after the replies written so far. Messages that still arrive are dropped.
   void Close(grpc::Status status) {
     if (close_wanted_) return;
     close_wanted_ = true;
@@ -71,7 +71,7 @@ class ServerStream final : public CallLifetime {
   void Read() { call_.Read(&request_, read_.Begin()); }
 
   void OnRead(bool ok) {
-    // The client is done or gone. What it still waits for is written first.
+    // The client has finished or is gone. The replies that wait for it are written first.
     if (!ok) return Close(grpc::Status::OK);
     if (!close_wanted_) on_message_(request_);
     if (finishing_) return;

@@ -20,16 +20,16 @@ constexpr int kHandshakeMilliseconds = 10000;
 std::vector<std::pair<std::string, int>> CommonArguments(const Address& address) {
   std::vector<std::pair<std::string, int>> arguments = {
       {GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes},
-      // Windows that hold a whole chunk, so that rows in the stream never wait for a window update;
-      // and no probing for them, since its pings would ride along with every message.
+      // Windows hold a whole chunk, so that rows in the stream never wait for a window update.
+      // Probing for larger windows is off, because its pings would travel with every message.
       {GRPC_ARG_HTTP2_BDP_PROBE, 0},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 << 20},
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
   };
   if (!address.is_unix()) {
-    // A Unix socket closes with its process; across machines silence has to be asked about.
-    // Together under 5 s, the time within which a worker must free the slots of a router that is
-    // gone.
+    // A Unix socket closes when its process ends. Between machines, silence must be detected with
+    // pings. The two times together are below 5 s, within which a worker must free the slots of a
+    // lost router.
     arguments.emplace_back(GRPC_ARG_KEEPALIVE_TIME_MS, 2000);
     arguments.emplace_back(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2500);
     arguments.emplace_back(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);

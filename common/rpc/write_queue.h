@@ -14,13 +14,13 @@ class WriteQueue {
  public:
   void Push(Message message) { messages_.push_back(std::move(message)); }
 
-  // Returns the message to write now, or null while one is being written or there is none.
+  // Returns the message to write now. Null: a message is being written, or there is none.
   const Message* Begin() {
     if (under_way_ || messages_.empty()) return nullptr;
     under_way_ = true;
     return &messages_.front();
   }
-  // Called when the current message was written, or never will be.
+  // Called when the current message was written, or will never be.
   void End() {
     under_way_ = false;
     messages_.pop_front();

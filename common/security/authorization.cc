@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-// What follows the scheme and its blanks; empty: another scheme.
+// Returns the text after the scheme and its blanks. Empty: the scheme is another one.
 std::string_view AfterScheme(std::string_view header, std::string_view scheme) {
   if (header.size() <= scheme.size() || header[scheme.size()] != ' ' ||
       !absl::EqualsIgnoreCase(absl::string_view(header.data(), scheme.size()),

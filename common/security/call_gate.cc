@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-constexpr std::chrono::seconds kRefusalLogPause{1};  // from one line to the next
+constexpr std::chrono::seconds kRefusalLogPause{1};  // time between two log lines
 
 }  // namespace
 
@@ -21,7 +21,7 @@ CallGate::CallGate(std::vector<std::string> methods, std::shared_ptr<TokenFile> 
 
 absl::Status CallGate::Check(std::string_view method,
                              std::span<const std::string_view> authorization) {
-  // The token first: who has none learns nothing of what there is.
+  // The token is checked first, so that callers without a token do not learn which methods exist.
   TANDEM_RETURN_IF_ERROR(CheckToken(authorization));
   if (methods_.find(method) == methods_.end()) {
     return absl::UnimplementedError("this server has no such method");

@@ -37,8 +37,8 @@ class CheckedCall final : public Interceptor {
 
  private:
   void Refuse(InterceptorBatchMethods* methods) const {
-    // Where there is no handler, gRPC ends the call without a message. The handler of a stream may
-    // wait for one for ever.
+    // If the method has no handler, gRPC ends the call without a message. The handler of a stream
+    // could wait for a message for ever.
     if (info_->type() != ServerRpcInfo::Type::UNARY && IsAboutMessage(methods)) {
       info_->server_context()->TryCancel();
     }

@@ -21,10 +21,11 @@ namespace tandem {
 using CallCheck =
     std::function<absl::Status(std::string_view method, grpc::ServerContextBase& context)>;
 
-// Has `builder`'s server ask `check` about each call, but of the methods `without`, whose handlers
-// ask themselves: only they can refuse before anything was done, and a check costs each message of
-// a stream a little. A unary call that is refused ends with that status and an empty reply, and one
-// of a method that there is not with that status; a stream is CANCELLED. Once a builder.
+// Makes the server of `builder` ask `check` about each call, except for the methods `without`. The
+// handlers of these methods ask for themselves: only they can refuse before anything was done, and
+// a check costs a little for each message of a stream. A refused unary call ends with the check's
+// status and an empty reply. A call of an unknown method also ends with that status. A refused
+// stream is CANCELLED. Call this function once for each builder.
 void InterceptCalls(grpc::ServerBuilder& builder, CallCheck check,
                     std::vector<std::string> without = {});
 

@@ -21,8 +21,8 @@ constexpr int64_t kNanoseconds = 1000000000;
 std::optional<FileStamp> StampOf(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return std::nullopt;
-  // The stamp has the inode's time of change: a file whose time of modification was set back has
-  // changed too.
+  // The stamp includes the inode's time of change, so it also changes if the time of modification
+  // was set back.
   return FileStamp{
       .device = info.st_dev,
       .inode = info.st_ino,
@@ -49,7 +49,8 @@ absl::StatusOr<std::string> ReadOperatorFile(const std::string& flag, const std:
 
 absl::Status CheckSecretMode(const std::string& flag, const std::string& path) {
   struct stat info {};
-  if (stat(path.c_str(), &info) != 0) return absl::OkStatus();  // reading it says so
+  // Reading the file reports the error.
+  if (stat(path.c_str(), &info) != 0) return absl::OkStatus();
   if ((info.st_mode & S_IWOTH) != 0) {
     return InvalidArgument(flag + " " + path +
                            ": every user of this machine can write it (chmod o-w prevents that)");

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-// What gRPC asks, on its own threads, about each new connection.
+// Answers gRPC's questions about each new connection, on gRPC's own threads.
 class Doorkeeper {
  public:
   explicit Doorkeeper(std::shared_ptr<TlsFiles> tls) : tls_(std::move(tls)) {}
@@ -30,7 +30,7 @@ class Doorkeeper {
     std::shared_ptr<const TlsPem> pem = tls_->Current();
     if (pem == given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair{pem->key.c_str(), pem->certificate.c_str()};
-    // gRPC wants authorities even where no client is asked for a certificate: then nobody looks.
+    // gRPC requires authorities even if clients need no certificate. They are not used then.
     const std::string& authorities = pem->authorities.empty() ? pem->certificate : pem->authorities;
     *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     given_ = std::move(pem);
@@ -42,8 +42,8 @@ class Doorkeeper {
   std::shared_ptr<const TlsPem> given_;
 };
 
-// gRPC may ask until the last connection of a server is gone, and does not say when that is: they
-// stay until the process ends.
+// gRPC may ask until the last connection of a server is gone, and does not report that moment.
+// These objects therefore stay until the process ends.
 Doorkeeper* NewDoorkeeper(std::shared_ptr<TlsFiles> tls) {
   static std::mutex mutex;
   static auto* const doorkeepers = new std::vector<std::unique_ptr<Doorkeeper>>;
@@ -51,8 +51,8 @@ Doorkeeper* NewDoorkeeper(std::shared_ptr<TlsFiles> tls) {
   return doorkeepers->emplace_back(std::make_unique<Doorkeeper>(std::move(tls))).get();
 }
 
-// gRPC's C++ classes read certificates again by a timer, from files that they do not check. The
-// calls below them do it as it is wanted here (docs/adr/0016).
+// gRPC's C++ classes read changed certificates at intervals, from files that they do not check. The
+// C functions below these classes allow our own checks (docs/adr/0016).
 class TlsCredentials final : public grpc::ServerCredentials {
  public:
   explicit TlsCredentials(std::shared_ptr<TlsFiles> tls) {
@@ -67,8 +67,9 @@ class TlsCredentials final : public grpc::ServerCredentials {
   TlsCredentials(const TlsCredentials&) = delete;
   TlsCredentials& operator=(const TlsCredentials&) = delete;
 
-  // Never: gRPC 1.51 hands a processor all metadata as text, and aborts the process when a client
-  // sends the key grpclb_client_stats, which has none. Calls are checked by those who serve them.
+  // Processors must not be used. gRPC 1.51 passes all metadata to a processor as text, and aborts
+  // the process when a client sends the key grpclb_client_stats, which has no text. The services
+  // check their calls instead.
   void SetAuthMetadataProcessor(
       const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {}
 

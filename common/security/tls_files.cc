@@ -29,10 +29,10 @@ using OpenSslPtr = std::unique_ptr<T, FreeOpenSsl>;
 
 using Certificates = std::vector<OpenSslPtr<X509>>;
 
-// OpenSSL's own would ask the terminal.
+// OpenSSL's own function would ask on the terminal.
 int NoPassphrase(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*unused*/) { return -1; }
 
-// What OpenSSL says of the last failure; clears it.
+// Returns OpenSSL's text for the last failure, and clears it.
 std::string OpenSslError() {
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
@@ -86,7 +86,8 @@ void WarnOfTime(const std::string& where, const X509& certificate) {
   }
 }
 
-// As a connection would use them: that also refuses what is too weak for OpenSSL.
+// Checks the pair in the same way as a connection, and thus also refuses keys that are too weak for
+// OpenSSL.
 absl::Status CheckPair(const std::string& where_certificate, const std::string& where_key,
                        X509& certificate, const std::string& key_pem) {
   const OpenSslPtr<BIO> bio = ReadFrom(key_pem);
@@ -129,12 +130,13 @@ absl::StatusOr<std::shared_ptr<TlsFiles>> TlsFiles::Open(TlsPaths paths, TlsFlag
 
 std::shared_ptr<const TlsPem> TlsFiles::Current() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  // Before they are read: what is written meanwhile shows the next time.
+  // The stamps are taken before the files are read. A change during the reading is then noticed at
+  // the next look.
   const Stamps stamps = CurrentStamps();
   if (stamps == stamps_) return pem_;
   absl::StatusOr<TlsPem> pem = Read();
-  // Where one could not be read (no descriptor was left, say) they are read again at the next look,
-  // though none of them changes once more.
+  // If a file could not be read (for lack of a descriptor, for example), all files are read again
+  // at the next look, even without another change.
   if (pem.ok()) stamps_ = stamps;
   const absl::Status status = pem.ok() ? Check(*pem) : pem.status();
   if (status.ok()) {

@@ -21,7 +21,7 @@ bool IsTokenCharacter(char c) {
          kOthers.find(c) != std::string_view::npos;
 }
 
-// The next word, which is taken off `line`.
+// Returns the next word and removes it from `line`.
 std::string_view TakeWord(std::string_view& line) {
   line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
   const std::string_view word = line.substr(0, line.find_first_of(kBlanks));
@@ -29,7 +29,7 @@ std::string_view TakeWord(std::string_view& line) {
   return word;
 }
 
-// Never says what a line has: a token without its role is one all the same.
+// Errors never repeat the contents of a line, because a token without a role is still a token.
 absl::StatusOr<std::optional<Token>> ParseTokenLine(std::string_view line) {
   const std::string_view role = TakeWord(line);
   if (role.empty() || role.front() == '#') return std::nullopt;
@@ -103,11 +103,12 @@ TokenFile::Digest TokenFile::DigestOf(std::string_view token) {
 }
 
 absl::Status TokenFile::Read() {
-  // Before: what is written while it is read shows the next time.
+  // The stamp is taken before the file is read. A change during the reading is then noticed at the
+  // next look.
   const std::optional<FileStamp> stamp = StampOf(path_);
   TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadOperatorFile(kTokenFileFlag, path_));
-  // Now only: what could not be read (no descriptor was left, say) is read again at the next look,
-  // though the file does not change once more.
+  // The stamp is stored only now. A file that could not be read (for lack of a descriptor, for
+  // example) is then read again at the next look, even without another change.
   stamp_ = stamp;
   TANDEM_RETURN_IF_ERROR(CheckSecretMode(kTokenFileFlag, path_));
   TANDEM_ASSIGN_OR_RETURN(const std::vector<Token> tokens, TokensIn(text, kTokenFileFlag, path_));
@@ -136,7 +137,8 @@ Role TokenFile::RoleOf(std::string_view token) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ReadIfChanged();
   Role role = Role::kNone;
-  // All of them, though one is found: when an answer comes says nothing of which.
+  // The loop compares all entries, so that the time of the answer does not reveal which one
+  // matched.
   for (const Entry& entry : entries_) {
     const bool is_it = CRYPTO_memcmp(entry.digest.data(), digest.data(), digest.size()) == 0;
     role = is_it ? entry.role : role;

@@ -104,7 +104,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const JsonField& field,
     added.num_ids_ = std::max(added.num_ids_, static_cast<size_t>(token.id) + 1);
     added.tokens_.push_back(std::move(token));
   }
-  // If two texts are equal, that of the special token counts.
+  // If two texts are equal, the special token wins.
   std::vector<size_t> order;
   for (const bool special : {true, false}) {
     for (size_t i = 0; i < added.tokens_.size(); ++i) {
@@ -115,7 +115,7 @@ absl::StatusOr<AddedTokens> AddedTokens::FromJson(const JsonField& field,
     AddedToken& token = added.tokens_[i];
     TextPiece piece{token.content, false};
     if (token.normalized) TANDEM_RETURN_IF_ERROR(normalizer.Apply(piece));
-    if (piece.text.empty()) return field.Element(i).Error("the normalizer leaves nothing of it");
+    if (piece.text.empty()) return field.Element(i).Error("the normalizer removes all of it");
     token.normal_content = std::move(piece.text);
     (token.normalized ? added.normalized_ : added.raw_).Add(token.normal_content, i);
   }
@@ -132,7 +132,7 @@ absl::Status AddedTokens::Split(std::string_view text, bool normalized, Sink sin
     size_t start = match->start;
     size_t end = match->end;
     if (token.single_word && IsWithinWord(text, start, end)) continue;
-    // White space may have gone to the token before already.
+    // The token before may already include the white space.
     if (token.lstrip) start = std::max(done, start - TrailingWhiteSpace(text.substr(0, start)));
     if (token.rstrip) end += LeadingWhiteSpace(text.substr(end));
     if (done < start) TANDEM_RETURN_IF_ERROR(sink(nullptr, done, start));

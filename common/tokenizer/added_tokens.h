@@ -35,7 +35,7 @@ struct AddedToken {
 // Searches for several texts at once and finds the leftmost, longest one (Aho-Corasick).
 class TextTrie {
  public:
-  // If texts are equal, the first one counts.
+  // If texts are equal, the first one wins.
   void Add(std::string_view text, size_t value);
   struct Match {
     size_t start;
@@ -54,17 +54,17 @@ class TextTrie {
 // Immutable after FromJson.
 class AddedTokens {
  public:
-  // Called for each part from left to right. A part is a token, with the text that it was found as,
-  // or text between tokens.
+  // Called for each part from left to right. A part is either a token, with the text that was found
+  // for it, or the text between two tokens.
   using Sink = absl::FunctionRef<absl::Status(const AddedToken* token, size_t start, size_t end)>;
 
   static absl::StatusOr<AddedTokens> FromJson(const JsonField& field, const Vocabulary& vocabulary,
                                               const Normalizer& normalizer);
 
-  // Splits by the tokens that are searched for before (false) or after (true) normalization.
+  // Splits at the tokens that are searched for before (false) or after (true) normalization.
   absl::Status Split(std::string_view text, bool normalized, Sink sink) const;
 
-  // nullptr if there is none.
+  // Returns nullptr if no added token has this id.
   const AddedToken* Find(int32_t id) const;
   size_t num_ids() const { return num_ids_; }  // highest id + 1
 

@@ -24,7 +24,7 @@ std::string ByteEntry(unsigned char byte) {
   return text.data();
 }
 
-// Settings that change ids and that no Llama-like tokenizer uses.
+// Refuses settings that change ids and that no Llama-like tokenizer uses.
 absl::Status RefuseAffix(const JsonField& field) {
   if (!field.present()) return absl::OkStatus();
   TANDEM_ASSIGN_OR_RETURN(const std::string affix, field.String());
@@ -42,7 +42,7 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonField& field, Vocabulary v
     TANDEM_ASSIGN_OR_RETURN(const std::string type, type_field.String());
     if (type != "BPE") return type_field.Error(Quoted(type) + " is not supported (want BPE)");
   } else if (!merges) {
-    // GPT-2's own file has no type: the merges say what it is.
+    // GPT-2's own file has no type. The merges show that it is BPE.
     return type_field.Error("missing (want BPE)");
   }
   const JsonField dropout = field.Member("dropout");
@@ -50,7 +50,7 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonField& field, Vocabulary v
   TANDEM_RETURN_IF_ERROR(RefuseAffix(field.Member("continuing_subword_prefix")));
   TANDEM_RETURN_IF_ERROR(RefuseAffix(field.Member("end_of_word_suffix")));
   if (vocabulary.size() == 0) return field.Member("vocab").Error("missing or empty");
-  // A list would not be in the tree.
+  // A list of merges would not be in the tree.
   if (!merges) return field.Member("merges").CheckArray();
 
   BpeModel model;
@@ -81,7 +81,7 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonField& field, Vocabulary v
     TANDEM_ASSIGN_OR_RETURN(const int32_t left_id, find(left));
     TANDEM_ASSIGN_OR_RETURN(const int32_t right_id, find(right));
     TANDEM_ASSIGN_OR_RETURN(const int32_t id, find(std::string(left) + std::string(right)));
-    // If a pair is given twice, the last one counts.
+    // If a pair is given twice, the last one wins.
     model.merges_[PairKey(left_id, right_id)] = {static_cast<uint32_t>(rank), id};
   }
   return model;
@@ -110,7 +110,7 @@ absl::Status BpeModel::Encode(std::string_view word, std::vector<int32_t>& token
 
 absl::Status BpeModel::AppendSymbols(std::string_view word, std::vector<Symbol>& symbols) const {
   const auto append = [&](int32_t id) { symbols.push_back({id, kNoSymbol, kNoSymbol}); };
-  // An unknown character waits here for others to be fused with.
+  // An unknown character waits here, because the next ones may be fused with it.
   int32_t waiting = kNoToken;
   for (size_t i = 0; i < word.size();) {
     const size_t begin = i;
@@ -175,8 +175,8 @@ void BpeModel::MergeAll(std::vector<Symbol>& symbols) const {
     Symbol& left = symbols[position];
     if (left.id == kMergedAway || left.next == kNoSymbol) continue;
     Symbol& right = symbols[left.next];
-    // Stale if one of the two has been merged since. Only the result is compared, as Hugging Face
-    // does.
+    // The entry is stale if one of the two symbols has been merged since. Like Hugging Face, this
+    // code compares only the result.
     const Merge* merge = FindMerge(left.id, right.id);
     if (merge == nullptr || merge->id != top.id) continue;
     left.id = top.id;

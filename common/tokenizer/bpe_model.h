@@ -26,9 +26,9 @@ class BpeModel {
   static absl::StatusOr<BpeModel> FromJson(const JsonField& field, Vocabulary vocabulary,
                                            const std::optional<MergeList>& merges);
 
-  // Appends the tokens of `word`: repeatedly merges the adjacent pair of lowest rank, the leftmost
-  // of equals. O(n log n). Errors: INVALID_ARGUMENT for a character that neither the vocabulary nor
-  // the unknown token covers.
+  // Appends the tokens of `word`. Repeatedly merges the adjacent pair of lowest rank; of equal
+  // pairs, the leftmost. O(n log n). INVALID_ARGUMENT: neither the vocabulary nor the unknown token
+  // covers a character.
   absl::Status Encode(std::string_view word, std::vector<int32_t>& token_ids) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }

@@ -23,13 +23,13 @@
 
 namespace tandem {
 
-// The way of a text: added tokens that are looked for in the raw text; each stretch between them is
-// normalized; added tokens that are looked for in the normalized text; each stretch between is
-// split in words; each word is merged; the post-processor's tokens around it all. "truncation" and
-// "padding" of the file are not applied: they are the caller's business, as in Hugging Face's
-// transformers. Ids and texts are those of Hugging Face's tokenizers 0.23, but for one thing:
-// Decode leaves a special token out when it is told to even if the normalizer changes the token's
-// text.
+// Encoding a text has these steps. Added tokens are searched for in the raw text. The text between
+// them is normalized. Other added tokens are searched for in the normalized text. The text between
+// them is split into words, and each word is merged. The post-processor puts its tokens around the
+// result. "truncation" and "padding" of the file are not applied: they are left to the caller, as
+// in Hugging Face's transformers. Ids and texts are equal to those of Hugging Face's tokenizers
+// 0.23, with one exception: Decode leaves a special token out on request even if the normalizer
+// changes the token's text.
 class BpeTokenizer : public Tokenizer {
  public:
   static absl::StatusOr<std::unique_ptr<BpeTokenizer>> Load(const std::filesystem::path& file);
@@ -52,8 +52,8 @@ class BpeTokenizer : public Tokenizer {
                PostProcessor post_processor, TextDecoder decoder);
 
   bool Exists(int32_t token_id) const;
-  // What the decoder gets: an added token that is looked for in normalized text comes back
-  // normalized.
+  // Returns the entry for the decoder. An added token that is searched for in normalized text is
+  // given in its normalized form.
   std::string_view NormalEntry(int32_t token_id) const;
   absl::Status EncodeStretch(std::string_view text, bool at_origin,
                              std::vector<int32_t>& token_ids) const;

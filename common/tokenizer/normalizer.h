@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// A stretch of the text on its way to the model.
+// A part of the text on its way to the model.
 struct TextPiece {
   std::string text;
   bool at_origin;  // its first character comes from the first character of the whole text
@@ -25,13 +25,13 @@ class NormalizerStep {
   virtual absl::Status Apply(TextPiece& piece) const = 0;
 };
 
-// NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and sequences of them; null is none.
-// Immutable.
+// Supports NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace, and sequences of them. Null
+// means no normalizer. Immutable.
 class Normalizer {
  public:
   static absl::StatusOr<Normalizer> FromJson(const JsonField& field);
 
-  // Errors: a pattern that takes too long.
+  // Returns an error if a pattern takes too long.
   absl::Status Apply(TextPiece& piece) const;
 
  private:

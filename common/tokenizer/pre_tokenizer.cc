@@ -15,27 +15,27 @@ namespace {
 
 constexpr size_t kMaxPreTokenizers = 64;  // Each may cost a compiled pattern.
 
-// What ByteLevel splits by when it says use_regex (Radford et al. 2019).
+// ByteLevel splits by this pattern if its field use_regex is true (Radford et al. 2019).
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Rust's \p{N} (Unicode 17) and \w, which decide below, in Oniguruma's terms.
+// Rust's \p{N} (Unicode 17) and \w, written for Oniguruma.
 constexpr const char* kDigit = R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])";
 constexpr const char* kWordOrNot =
     R"((?:(?![\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])[\w\x{200C}\x{200D}])+|)"
     R"((?:[^\w\s\x{200C}\x{200D}]|[\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])+)";
 
-// What becomes of the matches.
+// The handling of the matches.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// A stretch of the text: a match, or what lies between two.
+// A part of the text: a match, or the text between two matches.
 struct Stretch {
   size_t start;
   size_t end;
   bool is_match;
 };
 
-// Splits the text in matches and what lies between them.
+// Splits the text into matches and the parts between them.
 std::vector<Stretch> Partition(const std::vector<Pattern::Match>& matches, size_t size,
                                bool invert) {
   std::vector<Stretch> stretches;
@@ -50,7 +50,7 @@ std::vector<Stretch> Partition(const std::vector<Pattern::Match>& matches, size_
   return stretches;
 }
 
-// Joins neighbors as the behavior says; what is to be removed becomes empty.
+// Joins neighbors according to the behavior. A part that is removed becomes empty.
 std::vector<Stretch> Join(std::vector<Stretch> stretches, Behavior behavior) {
   switch (behavior) {
     case Behavior::kIsolated:
@@ -61,8 +61,8 @@ std::vector<Stretch> Join(std::vector<Stretch> stretches, Behavior behavior) {
       }
       return stretches;
     case Behavior::kMergedWithNext: {
-      // A match goes to what follows it, unless that is a match, too: as Hugging Face does it, from
-      // the right.
+      // A match is joined with the part after it, unless that part is a match too. The loop runs
+      // from the right, like Hugging Face's.
       std::vector<Stretch> joined;
       bool next_is_match = false;
       for (auto stretch = stretches.rbegin(); stretch != stretches.rend(); ++stretch) {
@@ -97,7 +97,7 @@ std::vector<Stretch> Join(std::vector<Stretch> stretches, Behavior behavior) {
   return stretches;
 }
 
-// Splits where something is found.
+// Splits the text at matches.
 class Split : public PreTokenizerStep {
  public:
   Split(Behavior behavior, bool invert) : behavior_(behavior), invert_(invert) {}
@@ -164,7 +164,7 @@ class ByteLevel : public PreTokenizerStep {
   }
 };
 
-// Spaces become a visible character, which may also be put in front.
+// Replaces spaces by a visible character, which may also be put before the text.
 class Metaspace : public PreTokenizerStep {
  public:
   enum class Prepend { kAlways, kFirst, kNever };
@@ -206,7 +206,7 @@ absl::StatusOr<Behavior> BehaviorOf(const JsonField& field) {
 absl::StatusOr<Metaspace::Prepend> PrependOf(const JsonField& field) {
   const JsonField scheme = field.Member("prepend_scheme");
   if (!scheme.present()) {
-    // Files from before 2024 say it with a flag.
+    // Files from before 2024 use a flag instead.
     TANDEM_ASSIGN_OR_RETURN(const bool prepend, field.Member("add_prefix_space").Bool(true));
     return prepend ? Metaspace::Prepend::kAlways : Metaspace::Prepend::kNever;
   }

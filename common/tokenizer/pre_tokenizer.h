@@ -17,7 +17,7 @@ namespace tandem {
 
 struct TextView {
   std::string_view text;
-  bool at_origin;  // the same as in TextPiece
+  bool at_origin;  // see TextPiece
 };
 // Called for each part from left to right. The view is valid during the call.
 using TextSink = absl::FunctionRef<absl::Status(TextView)>;
@@ -29,13 +29,13 @@ class PreTokenizerStep {
   virtual absl::Status Apply(TextView piece, TextSink next) const = 0;
 };
 
-// Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit and sequences of
-// them; null is none. Immutable.
+// Supports Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, and
+// sequences of them. Null means no pre-tokenizer. Immutable.
 class PreTokenizer {
  public:
   static absl::StatusOr<PreTokenizer> FromJson(const JsonField& field);
 
-  // Errors: the sink's, or a pattern that takes too long.
+  // Returns an error of the sink, or an error if a pattern takes too long.
   absl::Status Split(TextView piece, TextSink word) const { return SplitFrom(0, piece, word); }
 
  private:

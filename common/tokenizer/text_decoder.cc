@@ -22,11 +22,11 @@ std::string ReplaceAll(std::string_view text, std::string_view from, std::string
   return result;
 }
 
-// The byte that <0xNN> stands for.
+// Returns the byte that <0xNN> stands for.
 std::optional<char> ByteOf(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   const char* end = token.data() + 5;
-  // Rust's parser of numbers, which decides in Hugging Face's decoder, takes a sign.
+  // Hugging Face's decoder uses Rust's parser of numbers, which accepts a sign.
   const char* begin = token.data() + (token[3] == '+' ? 4 : 3);
   unsigned char byte = 0;
   const auto [parsed_to, error] = std::from_chars(begin, end, byte, 16);

@@ -1,4 +1,4 @@
-// Tokens to text: "decoder" of tokenizer.json.
+// Converts tokens to text: "decoder" of tokenizer.json.
 #ifndef TANDEM_COMMON_TOKENIZER_TEXT_DECODER_H_
 #define TANDEM_COMMON_TOKENIZER_TEXT_DECODER_H_
 
@@ -16,15 +16,16 @@
 
 namespace tandem {
 
-// Hugging Face defines a decoder as a chain that maps lists of strings to lists of strings. Every
-// chain in use is one of these, and can run token by token: steps on single tokens (Replace, Strip,
-// Metaspace), then ByteFallback, then Fuse and Strip at the start of the text; or ByteLevel; or
-// null, which joins with spaces. Other orders are refused. Immutable.
+// Hugging Face defines a decoder as a chain that maps lists of strings to lists of strings. Three
+// kinds of chains are in use, and all of them can run token by token. The first kind has steps on
+// single tokens (Replace, Strip, Metaspace), then ByteFallback, then Fuse and Strip at the start of
+// the text. The second kind is ByteLevel. The third kind is null, which joins tokens with spaces.
+// Other orders are refused. Immutable.
 class TextDecoder {
  public:
   static absl::StatusOr<TextDecoder> FromJson(const JsonField& field);
 
-  // `entry`: the token's text in the file.
+  // `entry` is the token's text in the file.
   std::string Next(std::string_view entry, DecodeState& state) const;
   std::string End(DecodeState& state) const;
 
@@ -40,7 +41,7 @@ class TextDecoder {
     std::string from;
     std::string to;           // kReplace, kMetaspace
     size_t count = 0;         // kStrip: largest number
-    bool drop_first = false;  // kMetaspace: `from` gives nothing in the first token
+    bool drop_first = false;  // `from` is dropped from the first token
   };
   enum class Phase { kTokens, kBytes, kText };
 

@@ -26,12 +26,12 @@ struct DecodeState {
   std::string incomplete;  // bytes of a character that has begun, or of a run of byte tokens
 };
 
-// BPE of two kinds: byte-level with a Split pattern (GPT-2, Llama-3, Qwen-2) and
+// Two kinds of BPE are supported: byte-level with a Split pattern (GPT-2, Llama-3, Qwen-2), and
 // SentencePiece-style with byte fallback (Llama-2, TinyLlama, Mistral). Immutable after Load, so
-// any thread may use it.
+// any thread may use the tokenizer.
 class Tokenizer {
  public:
-  // Errors name file and field. Unsupported parts are refused by name.
+  // Errors name the file and the field. Unsupported parts are refused by name.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::filesystem::path& folder);
   virtual ~Tokenizer() = default;
 
@@ -60,26 +60,26 @@ class Tokenizer {
   virtual bool StripsLeadingSpace() const = 0;
 
   // Decodes one token at a time and returns the text that is certain after this token. This version
-  // uses TokenBytes and StripsLeadingSpace. Decoders that look further than a character override
-  // it.
+  // uses TokenBytes and StripsLeadingSpace. Decoders that must look beyond one character override
+  // this function.
   virtual std::string DecodeNext(int32_t token_id, bool skip_special_tokens,
                                  DecodeState& state) const;
   // Returns the text for the incomplete rest at the end of a text.
   virtual std::string DecodeEnd(DecodeState& state) const;
 };
 
-// Turns a growing list of tokens into text, whole characters only: the concatenation of all Push
-// results and Finish equals Decode of all tokens. Invalid bytes give U+FFFD as soon as they are
-// certain. A run of SentencePiece's byte tokens comes out when it ends: to Decode it is text only
-// if all of it is UTF-8, else each byte is a U+FFFD.
+// Turns a growing list of tokens into text, in whole characters. The concatenation of all results
+// of Push and Finish equals Decode of all tokens. Invalid bytes give U+FFFD as soon as they are
+// certain. A run of SentencePiece's byte tokens is returned when the run ends: Decode treats the
+// run as text only if all of it is UTF-8, and otherwise gives U+FFFD for each byte.
 class StreamingDetokenizer {
  public:
-  // `tokenizer` must outlive it.
+  // `tokenizer` must outlive this object.
   StreamingDetokenizer(const Tokenizer* tokenizer, bool skip_special_tokens);
 
-  // The text that is certain after this token; empty while a character is incomplete.
+  // Returns the text that is certain after this token. Empty while a character is incomplete.
   std::string Push(int32_t token_id);
-  // An incomplete character becomes U+FFFD.
+  // Turns an incomplete character into U+FFFD.
   std::string Finish();
 
  private:
@@ -88,8 +88,8 @@ class StreamingDetokenizer {
   DecodeState state_;
 };
 
-// Decodes, and gives up with RESOURCE_EXHAUSTED if the text grows over `max_bytes`. A short list of
-// ids can be a long text.
+// Decodes the ids. Gives up with RESOURCE_EXHAUSTED if the text grows over `max_bytes`, because a
+// short list of ids can be a long text.
 absl::StatusOr<std::string> DecodeWithin(const Tokenizer& tokenizer,
                                          std::span<const int32_t> token_ids,
                                          bool skip_special_tokens, size_t max_bytes);

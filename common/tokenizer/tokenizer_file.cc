@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-// The largest tokenizer.json known (262,144 entries) has 33 MB; real ones are 8 deep.
+// The largest known tokenizer.json (262,144 entries) has 33 MB. Real files are 8 levels deep.
 constexpr uintmax_t kMaxFileBytes = 64 << 20;
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxStringBytes = 1 << 20;
@@ -24,7 +24,8 @@ struct FileCloser {
 };
 using File = std::unique_ptr<std::FILE, FileCloser>;
 
-// Refuses depth and string lengths that would cost the parser memory, before it runs.
+// Refuses a depth and string lengths that would cost the parser too much memory. Runs before the
+// parser.
 absl::Status CheckShape(std::FILE* file, const std::string& name) {
   std::array<char, 1 << 16> buffer;
   size_t depth = 0;
@@ -56,7 +57,8 @@ absl::Status CheckShape(std::FILE* file, const std::string& name) {
   return absl::OkStatus();
 }
 
-// Takes the parser's events: entries and merges go where they belong, all else into the tree.
+// Handles the parser's events: entries and merges go into their own lists, and everything else goes
+// into the tree.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
  public:
   Reader(TokenizerFile& result, std::string name) : result_(result), name_(std::move(name)) {}
@@ -101,7 +103,8 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
       result_.merges.emplace();
       return Open(Container::kMerges);
     }
-    if (InModel() && key_ == "vocab") return Open(Container::kSkipped);  // a Unigram's
+    // The vocabulary of a Unigram model.
+    if (InModel() && key_ == "vocab") return Open(Container::kSkipped);
     if (Top() == Container::kMerges) {
       pair_.clear();
       return Open(Container::kMerge);
@@ -118,8 +121,8 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::json::exception& error) override {
-    // Behind nlohmann's own prefix:
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ".
+    // The text after nlohmann's own prefix: "[json.exception.parse_error.101] parse error at line
+    // 1, column 2: ".
     const std::string what = error.what();
     const size_t prefix = what.find("] ");
     return Fail("not JSON at byte " + std::to_string(position) + ": " +
@@ -174,7 +177,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  // A value of the tree, or one where no such value belongs.
+  // Handles a value of the tree, or a value in a place where it is not allowed.
   bool Value(nlohmann::json value) {
     switch (Top()) {
       case Container::kVocabulary:

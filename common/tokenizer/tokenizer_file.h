@@ -1,4 +1,4 @@
-// Reads tokenizer.json within bounds: a hostile file is refused early and cheaply.
+// Reads tokenizer.json within limits: a hostile file is refused early and cheaply.
 #ifndef TANDEM_COMMON_TOKENIZER_TOKENIZER_FILE_H_
 #define TANDEM_COMMON_TOKENIZER_TOKENIZER_FILE_H_
 
@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// The pairs of model.merges in order of rank, with all texts one after the other.
+// The pairs of model.merges in order of rank. All texts are in one buffer.
 class MergeList {
  public:
   struct Pair {
@@ -36,15 +36,15 @@ class MergeList {
   std::vector<Span> spans_;
 };
 
-// The two large parts never become a JSON tree: 130,000 entries and twice as many merges would take
-// 100 MB as one.
+// The two large parts never become a JSON tree. A tree of 130,000 entries and twice that number of
+// merges would take 100 MB.
 struct TokenizerFile {
-  nlohmann::json tree;  // all but model.vocab and model.merges
+  nlohmann::json tree;  // everything except model.vocab and model.merges
   Vocabulary vocabulary;
   std::optional<MergeList> merges;
 
-  // Errors name file and field. Bounds: size of the file, depth, length of a string, number of
-  // values in the tree.
+  // Errors name the file and the field. There are limits on the file's size, the depth, the length
+  // of a string, and the number of values in the tree.
   static absl::StatusOr<TokenizerFile> Read(const std::filesystem::path& path);
 };
 

@@ -13,20 +13,21 @@
 
 namespace tandem {
 
-// Ids of a vocabulary are below this: eight times the largest vocabulary known, and small enough
-// that a file cannot make us allocate much by naming one huge id.
+// Ids of a vocabulary are below this number. It is eight times the size of the largest known
+// vocabulary. It is also small enough that a file with one huge id cannot make the process allocate
+// much memory.
 inline constexpr int64_t kMaxVocabularySize = int64_t{1} << 21;
 
 // Texts lie one after the other in one buffer, and an open-addressing table of ids finds them. Add
 // fills the vocabulary, which is then only read.
 class Vocabulary {
  public:
-  // Errors: an id out of range, an id or a text given twice. They do not name the file.
+  // Errors: an id is out of range, or an id or a text is given twice. They do not name the file.
   absl::Status Add(std::string_view text, int64_t id);
 
   std::optional<int32_t> Find(std::string_view text) const;
   bool Has(int32_t id) const;
-  // Empty if there is none. Valid until the next Add.
+  // Returns an empty text if there is no entry. Valid until the next Add.
   std::string_view Text(int32_t id) const;
   size_t num_ids() const { return spans_.size(); }  // highest id + 1
   size_t size() const { return size_; }             // entries

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles Tandem for an image and stages it; needs what tools/install_dependencies.sh installs.
+# Compiles Tandem for an image and stages it. Needs the packages that tools/install_dependencies.sh installs.
 #   deploy/container/compile.sh cpu|cuda FOLDER
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -19,9 +19,9 @@ case "$backend" in
 esac
 
 cmake --preset cpu-release -DTANDEM_BUILD_TESTS=OFF -DTANDEM_BUILD_BENCH=OFF -DTANDEM_CUDA="$cuda"
-# Without a compiler that works the configuration goes on without CUDA, which is right elsewhere.
+# Without a working compiler, the configuration continues without CUDA, which is right for other builds.
 if [ "$backend" = cuda ] && ! grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' build/cpu-release/CMakeCache.txt; then
-  echo "error: the backend is cuda, and there is no CUDA compiler that works here" >&2
+  echo "error: the backend is cuda, but no CUDA compiler works here" >&2
   exit 1
 fi
 cmake --build --preset cpu-release --target tandem

@@ -1,19 +1,19 @@
 #!/bin/sh
-# Makes a bare Debian 12 a place for Tandem: the libraries that its executables are linked to, a user, a folder for sockets. Runs inside
-# of what becomes the image.
+# Prepares a bare Debian 12 for Tandem: installs the libraries that the executables are linked to, and makes a user and a folder for
+# sockets. It runs inside the future image.
 set -eu
 export DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes
 
-# A test compares these with what the executables name; what Debian has in every installation is not listed.
+# A test compares this list with the libraries of the executables. Libraries of every Debian installation are not listed.
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends \
   libabsl20220623 libc-ares2 libfmt9 libgrpc++1.51 libgrpc29 libhwy1 libpcre2-8-0 libprometheus-cpp-core1.0 libprotobuf32 libre2-9 \
   libspdlog1.10 libssl3 libstdc++6 libutf8proc2 zlib1g >/dev/null
-# dpkg's own records stay: they say what is installed.
+# dpkg's own records stay, because they list the installed packages.
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/cache/ldconfig/* /var/log/*
 
-# Nobody here becomes anybody else.
+# No process here needs to change its user.
 find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 
 groupadd --gid 65532 tandem

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts together what an image has in /opt/tandem: the executables of a build, stripped, the scripts beside them, the embedded pair.
+# Collects the files of an image's /opt/tandem: the stripped executables of a build, the scripts beside them, and the embedded pair.
 #   deploy/container/stage.sh [BUILD [FOLDER]]     default: build/cpu-release, into build/container/tandem
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -9,7 +9,7 @@ folder="${2:-build/container/tandem}"
 
 rm -rf "$folder"
 mkdir -p "$folder/bin"
-# The libraries that come along are for a host without packages; an image has the distribution's.
+# The bundle's libraries are for a host without packages. An image has the libraries of the distribution.
 cmake --install "$build" --prefix "$PWD/$build/staged" --strip >/dev/null
 install -m 0755 "$build"/staged/bin/* deploy/container/tandem-workers deploy/container/tandem-healthcheck "$folder/bin"
 for model in target draft; do

@@ -19,7 +19,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 OF = 'model=~"$model"'
 DRAFT = f'{OF},draft_model=~"$draft_model"'
-# A drafter's own series name the model that it has loaded.
+# The series of a drafter have the label of the model that the drafter has loaded.
 OF_VERIFIERS = f'worker="verifier",{OF}'
 OF_DRAFTERS = 'worker="drafter",model=~"$draft_model"'
 R = "$__rate_interval"

@@ -10,23 +10,23 @@ namespace tandem::cli {
 namespace {
 
 constexpr char kOverview[] =
-    R"(Tandem: lossless speculative decoding as a service. A small draft model guesses, the target model checks, and you
-get exactly what the target alone would have said, sooner.
+    R"(Tandem: lossless speculative decoding as a service. A small draft model guesses tokens, and
+the target model checks them. You get exactly the output of the target model, but sooner.
 
 Usage: tandem COMMAND [OPTIONS]
 
 Commands:
   serve        start the router and its two workers, keep them running, serve until Ctrl-C
-  generate     stream the completion of a prompt, coloured by how each token came about
+  generate     stream the completion of a prompt, with each token in the color of its source
   bench        measure speedup and acceptance over prompts and draft lengths
-  bench serve  put a load of many clients on a server: throughput, latencies, what limits them
+  bench serve  put the load of many clients on a server: throughput, latencies, limits
   tokenize     print the token ids of a text
-  info         print what a server serves
+  info         print the models and limits of a server
   top          watch a server: tokens per second, acceptance, rounds, events
   healthcheck  exit with 0 when a process is ready
 
-Without --connect ADDRESS (or TANDEM_ADDRESS) a command starts a private server for as long as it runs. Without
---target the small pair of models that comes with Tandem is used.
+Without --connect ADDRESS (or TANDEM_ADDRESS), a command starts a private server, which ends with
+the command. Without --target, the small pair of models that comes with Tandem is used.
 
   tandem generate --compare --temperature 0 "Once upon a time there was a king who"
   tandem serve --target Llama-3.2-3B-Instruct --draft Llama-3.2-1B-Instruct --draft-length 4
@@ -35,7 +35,7 @@ Without --connect ADDRESS (or TANDEM_ADDRESS) a command starts a private server 
 tandem COMMAND --help lists the options of a command.
 )";
 
-// Parses the arguments of one command by `Parse`.
+// Parses the arguments of one command with the function `Parse`.
 template <auto Parse>
 Command ParseAs(std::vector<std::string> arguments) {
   return std::visit([](auto&& parsed) { return Command(std::forward<decltype(parsed)>(parsed)); },

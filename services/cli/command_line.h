@@ -1,4 +1,4 @@
-// From arguments and TANDEM_* environment variables to what is to be done.
+// Turns arguments and TANDEM_* environment variables into a command.
 #ifndef TANDEM_SERVICES_CLI_COMMAND_LINE_H_
 #define TANDEM_SERVICES_CLI_COMMAND_LINE_H_
 
@@ -21,9 +21,10 @@ using Command =
     std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
                  BenchServeOptions, TokenizeOptions, InfoArguments, TopOptions, HealthcheckOptions>;
 
-// `arguments` without the program's name. An option that is absent is taken from its environment variable (--top-p from
-// TANDEM_TOP_P, --connect from TANDEM_ADDRESS) when that is set and not empty.
-// Ranges of sampling parameters are the server's to check: it knows them, and says what is allowed.
+// `arguments` do not include the program's name. A missing option is taken from its environment
+// variable if that variable is set and not empty (--top-p from TANDEM_TOP_P, --connect from
+// TANDEM_ADDRESS). The server checks the ranges of sampling parameters, and its errors name the
+// allowed values.
 Command ParseCommandLine(std::vector<std::string> arguments);
 
 }  // namespace tandem::cli

@@ -10,9 +10,10 @@
 #include "services/cli/run.h"
 
 int main(int argc, char** argv) {
-  // A reader that goes away must not end us before the children are ended: writes fail instead.
+  // When the reader of our output closes it, writes must fail. The signal would end this process
+  // before its children.
   signal(SIGPIPE, SIG_IGN);
-  tandem::SetUpLog({.process = "tandem"});  // of libraries of ours: to standard error
+  tandem::SetUpLog({.process = "tandem"});  // sends the logs of our libraries to standard error
   tandem::cli::Console console = {.in = std::cin,
                                   .out = std::cout,
                                   .err = std::cerr,

@@ -1,4 +1,4 @@
-// The whole of `tandem` but for the process around it.
+// All of `tandem` except its main function.
 #ifndef TANDEM_SERVICES_CLI_RUN_H_
 #define TANDEM_SERVICES_CLI_RUN_H_
 
@@ -9,7 +9,7 @@
 
 namespace tandem::cli {
 
-// `arguments` without the program's name. Returns the exit code.
+// `arguments` do not include the program's name. Returns the exit code.
 int Run(const std::vector<std::string>& arguments, Console& console);
 
 }  // namespace tandem::cli

@@ -4,7 +4,7 @@
 #include "services/worker/worker_main.h"
 #ifdef TANDEM_HAS_CUDA
 #include "services/verifier/cuda_judge.h"
-#include "services/worker/cuda_backend.h"
+#include "services/worker/load_on_gpu.h"
 #endif
 
 namespace {

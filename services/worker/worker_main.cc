@@ -119,7 +119,8 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
       program.start({address, security.tls, options.client_name}, *model, options.ring_dir));
   const v1::AttachReply description = model->Describe();
   spdlog::info(
-      "{}: {} slots of up to {} tokens, KV cache of {} pages, {} MiB, weights {} MiB, on {} ({})",
+      "{}: {} slots of up to {} tokens, KV cache of {} pages ({} MiB), weights of {} MiB, on {} "
+      "({})",
       description.model(), description.max_slots(), description.max_context_tokens(),
       description.num_pages(), description.kv_cache_bytes() >> 20, description.weight_bytes() >> 20,
       model->device(), description.numerics_id());

@@ -20,8 +20,8 @@ class WorkerMetrics {
   // `worker` is kDrafter or kVerifier. `model` must outlive the metrics.
   WorkerMetrics(const std::string& worker, const std::string& version, const WorkerModel* model);
 
-  // Sets all series from the model's counts, with a few atomic stores. By the thread that computes,
-  // after each command.
+  // Sets all series from the model's counts, with a few atomic stores. The thread that computes
+  // calls this function after each command.
   void Refresh();
   const MetricRegistry& registry() const { return registry_; }
 

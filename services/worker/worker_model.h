@@ -25,7 +25,7 @@ namespace tandem {
 
 struct WorkerModelOptions;
 
-// A model and its pages on a device.
+// A model on a device, with its pages.
 struct DeviceModel {
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<KvPagePool> pages;

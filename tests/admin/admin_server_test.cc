@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// One connection.
+// One connection to the server.
 class Client {
  public:
   explicit Client(const AdminServer& server) {
@@ -44,7 +44,7 @@ class Client {
   void Send(const std::string& text) const {
     ASSERT_EQ(send(fd_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
-  // Until `end` came, or the server closed, or nothing came for ten seconds.
+  // Reads until `end` arrives, the server closes the connection, or ten seconds pass without data.
   std::string Read(const std::string& end) const {
     std::string text;
     char piece[4096];
@@ -124,8 +124,9 @@ TEST(AdminServerTest, AnythingElseIsRefused) {
   }
 }
 
-// Else a page of another site could read this one through a name of its own that leads here.
-TEST(AdminServerTest, OnLoopbackOnlyItsOwnNamesAreServed) {
+// Otherwise a page of another site could read this server through a name of its own that leads
+// here.
+TEST(AdminServerTest, ALoopbackServerAnswersOnlyToItsOwnNames) {
   const auto server = StartServer();
   const auto ask = [&](const std::string& host) {
     return Ask(*server, "GET /metrics HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
@@ -139,8 +140,8 @@ TEST(AdminServerTest, OnLoopbackOnlyItsOwnNamesAreServed) {
   }
 }
 
-// tests/system/test_security.py asks for every page, with TLS too.
-TEST(AdminServerTest, WithTokensOnlyProbesAreForAll) {
+// tests/system/test_security.py asks for every page, also over TLS.
+TEST(AdminServerTest, WithTokensOnlyProbesNeedNoToken) {
   const testing::TempDir dir;
   std::ofstream(dir / "tokens") << "client client-0123456789\nadmin admin-0123456789\n";
   ServerSecurity security;
@@ -165,7 +166,7 @@ TEST(AdminServerTest, WithTokensOnlyProbesAreForAll) {
   }
   EXPECT_THAT(ask("GET /metrics", "Bearer admin-0123456789"), EndsWith("one 1\n<closed>"));
   EXPECT_THAT(ask("GET /none", "Bearer admin-0123456789"), StartsWith("HTTP/1.1 404 "));
-  // somebody:admin-0123456789
+  // This is somebody:admin-0123456789.
   EXPECT_THAT(ask("GET /metrics", "Basic c29tZWJvZHk6YWRtaW4tMDEyMzQ1Njc4OQ=="),
               EndsWith("one 1\n<closed>"));
 }
@@ -197,11 +198,11 @@ TEST(AdminServerTest, AConnectionIsUsedAgainButNotAfterABody) {
       "GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\nGET /metrics "
       "HTTP/1.1");
   EXPECT_THAT(client.Read(""), EndsWith("one 1\n<closed>"));
-  // As HTTP/1.0 has it.
+  // HTTP/1.0 closes the connection.
   EXPECT_THAT(Ask(*server, "GET /metrics HTTP/1.0\r\n\r\n"), EndsWith("one 1\n<closed>"));
 }
 
-TEST(AdminServerTest, WhatIsNoHttpIsClosed) {
+TEST(AdminServerTest, AConnectionWithoutHttpIsClosed) {
   const auto server = StartServer();
   EXPECT_THAT(Ask(*server, std::string("\x16\x03\x01\x02\x00 hello\r\n\r\n", 16)),
               EndsWith("<closed>"));
@@ -212,7 +213,7 @@ TEST(AdminServerTest, WhatIsNoHttpIsClosed) {
 
 constexpr char kGetAndStay[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-TEST(AdminServerTest, OneMoreConnectionClosesTheOneThatWaitedLongest) {
+TEST(AdminServerTest, ANewConnectionClosesTheOneThatHasWaitedLongest) {
   const auto server = StartServer({.connections = 3});
   std::vector<Client> clients;
   for (int i = 0; i < 3; ++i) {
@@ -220,7 +221,7 @@ TEST(AdminServerTest, OneMoreConnectionClosesTheOneThatWaitedLongest) {
     clients.back().Send(kGetAndStay);
     EXPECT_THAT(clients.back().Read("one 1\n"), EndsWith("one 1\n"));
   }
-  // The first asks again: now the second has waited longest.
+  // The first connection asks again. Now the second one has waited longest.
   clients[0].Send(kGetAndStay);
   EXPECT_THAT(clients[0].Read("one 1\n"), EndsWith("one 1\n"));
   const Client late(*server);
@@ -234,7 +235,7 @@ TEST(AdminServerTest, OneMoreConnectionClosesTheOneThatWaitedLongest) {
   }
 }
 
-TEST(AdminServerTest, ConnectionsThatSayNothingLockNobodyOut) {
+TEST(AdminServerTest, SilentConnectionsLockNobodyOut) {
   const auto server = StartServer({.connections = 4});
   std::vector<Client> silent;
   for (int i = 0; i < 20; ++i) {
@@ -262,7 +263,7 @@ TEST(ConnectionPlacesTest, TheConnectionThatWaitedLongestGivesWay) {
   places.IsAnswered(second);
   EXPECT_EQ(places.RoomFor("").gives_way, third);
   places.IsAnswered(third);
-  EXPECT_EQ(places.RoomFor("").gives_way, first) << "its wait began anew, and goes on";
+  EXPECT_EQ(places.RoomFor("").gives_way, first) << "its wait began again, and continues";
 }
 
 TEST(ConnectionPlacesTest, AConnectionThatIsBeingAnsweredStays) {
@@ -273,12 +274,12 @@ TEST(ConnectionPlacesTest, AConnectionThatIsBeingAnsweredStays) {
   EXPECT_FALSE(places.RoomFor("").is_there);
   places.Leave(first);
   places.Leave(first);
-  places.Waits(first);  // too late to count
+  places.Waits(first);  // the connection has left its place
   EXPECT_TRUE(places.RoomFor("").is_there);
   EXPECT_EQ(places.RoomFor("").gives_way, std::nullopt);
 }
 
-TEST(ConnectionPlacesTest, APeerHasFewPlacesAndThisMachineHasAll) {
+TEST(ConnectionPlacesTest, APeerHasFewPlacesAndThisMachineHasAllPlaces) {
   ConnectionPlaces places(5, 2);
   const auto first = places.Take("192.0.2.1");
   const auto other = places.Take("192.0.2.2");
@@ -288,14 +289,14 @@ TEST(ConnectionPlacesTest, APeerHasFewPlacesAndThisMachineHasAll) {
   EXPECT_TRUE(places.RoomFor("192.0.2.2").is_there);
   places.IsAnswered(first);
   places.IsAnswered(second);
-  EXPECT_FALSE(places.RoomFor("192.0.2.1").is_there) << "another peer's place is none of its own";
+  EXPECT_FALSE(places.RoomFor("192.0.2.1").is_there) << "a peer cannot take another peer's place";
   places.Take("");
   EXPECT_EQ(places.RoomFor("").gives_way, std::nullopt);
   places.Take("");
   EXPECT_EQ(places.RoomFor("").gives_way, other) << "all are taken";
 }
 
-TEST(AdminServerTest, SlowOnesAreClosed) {
+TEST(AdminServerTest, SlowConnectionsAreClosed) {
   const auto server = StartServer({.request_seconds = 1, .idle_seconds = 0.5});
   const Client silent(*server);
   const Client half(*server);
@@ -307,7 +308,7 @@ TEST(AdminServerTest, SlowOnesAreClosed) {
   EXPECT_THAT(idle.Read(""), EndsWith("one 1\n<closed>"));
 }
 
-TEST(AdminServerTest, EndsWithConnectionsOpen) {
+TEST(AdminServerTest, TheServerEndsWhileConnectionsAreOpen) {
   auto server = StartServer();
   const Client client(*server);
   client.Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -316,7 +317,7 @@ TEST(AdminServerTest, EndsWithConnectionsOpen) {
   EXPECT_EQ(client.Read(""), "<closed>");
 }
 
-TEST(AdminServerTest, AnAddressThatCannotBeHad) {
+TEST(AdminServerTest, AnAddressThatCannotBeBoundIsAnError) {
   const auto server = StartServer();
   const auto taken = AdminServer::Start(*Address::Parse(server->address()), {});
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kUnavailable) << taken.status();

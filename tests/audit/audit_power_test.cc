@@ -1,6 +1,6 @@
-// What the lossless audit sees, through the real accept/reject step and the real monitor: no alarm
-// over two million honest tokens, and each planted mistake within the tokens that docs/audit.md
-// states. An honest path raises an alarm with probability at most 1e-6
+// The power of the lossless audit, with the real accept/reject step and the real monitor. There is
+// no alarm over two million honest tokens. Each planted mistake is found within the number of
+// tokens that docs/audit.md states. An honest path raises an alarm with probability at most 1e-6
 // (AuditMonitor::kFalseAlarmProbability).
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int32_t kVocabularySize = 32;
 
-// A drafter that is nearly right: some 70 % of its tokens are accepted.
+// A drafter that is nearly right: about 70% of its tokens are accepted.
 AuditScenario Scenario(Mistake mistake) {
   const SyntheticModel target(kVocabularySize, 31, 2.0f);
   AuditScenario scenario{.target = target, .drafter = target.Perturbed(32, 0.8f), .params = {}};
@@ -41,7 +41,7 @@ absl::Status Feed(std::span<const AuditSample> samples, AuditMonitor& monitor) {
   return monitor.OnSamples(sent);
 }
 
-// Decodes until the alarm; how many tokens it took, or more than `most` without one.
+// Decodes until the alarm. Returns the number of tokens, or a number above `most` without an alarm.
 int64_t TokensToAlarm(const AuditScenario& scenario, uint64_t random_seed, int64_t most,
                       AuditMonitor& monitor) {
   AuditedDecoder decoder(scenario, random_seed);
@@ -54,7 +54,7 @@ int64_t TokensToAlarm(const AuditScenario& scenario, uint64_t random_seed, int64
   return num_tokens;
 }
 
-TEST(HonestTokensTest, RaiseNoAlarmWhateverTheParametersAndTheDrafter) {
+TEST(HonestTokensTest, RaiseNoAlarmWithAnyParametersAndDrafter) {
   constexpr int64_t kTokens = 40'000;  // tokens of each combination
   AuditMonitor monitor;
   uint64_t random_seed = 0;
@@ -80,12 +80,12 @@ TEST(HonestTokensTest, RaiseNoAlarmWhateverTheParametersAndTheDrafter) {
               static_cast<double>(stats.num_samples()), stats.uniformity_z(), stats.draft_mode_z());
 }
 
-// A mistake, and within how many tokens every run must see it.
+// A mistake, and the number of tokens within which every run must find it.
 struct Planted {
   std::string name;
   Mistake mistake;
   int64_t most_tokens;
-  bool top_k = true;  // else nothing is cut, and no token is impossible
+  bool top_k = true;  // false: nothing is cut, and no token is impossible
   int runs = 11;
 };
 void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
@@ -138,7 +138,7 @@ TEST(OwnStepTest, RaisesNoAlarmWithoutAMistake) {
     ASSERT_TRUE(Feed(decoder.Round(), monitor).ok());
   }
   EXPECT_FALSE(monitor.failed()) << monitor.TakeAlarm();
-  // What the tokens to an alarm depend on.
+  // The number of tokens to an alarm depends on the acceptance.
   const double acceptance =
       static_cast<double>(decoder.num_accepted()) / static_cast<double>(decoder.num_tested());
   std::printf("acceptance %.2f\n", acceptance);

@@ -127,7 +127,7 @@ int32_t AuditedDecoder::Recover(std::span<const double> p, std::span<const doubl
   return DrawReference(residual, u);
 }
 
-// Penalties and masks are not looked at.
+// This step ignores penalties and masks.
 void AuditedDecoder::JudgeByOwnStep() {
   std::vector<float> target_log_probs(vocabulary_size_);
   std::vector<double> p_before;
@@ -164,7 +164,7 @@ std::span<const AuditSample> AuditedDecoder::Round() {
   if (sequence_.size() >= prompt_length_ + kOutputTokens) StartRequest();
   draft_.clear();
   samples_.clear();
-  // By the length alone: never by a draw.
+  // The choice depends only on the length, never on a draw.
   if (scenario_.drafter.has_value()) {
     Propose(1 + static_cast<int32_t>(sequence_.size()) % kMostDrafted);
   }

@@ -1,5 +1,5 @@
-// Endless requests decoded speculatively over synthetic models, audited as the verifier does, with
-// one mistake planted or none.
+// Decodes endless requests speculatively over synthetic models, and audits them as the verifier
+// does. At most one mistake is planted.
 #ifndef TANDEM_TESTS_AUDIT_AUDITED_DECODER_H_
 #define TANDEM_TESTS_AUDIT_AUDITED_DECODER_H_
 
@@ -19,14 +19,14 @@ namespace tandem::testing {
 
 enum class Mistake {
   kNone,
-  // Planted around VerifyBlock, which judges what it is given.
+  // Mistakes around VerifyBlock, which judges its inputs.
   kLenience,                     // accepts with lenience 0.7
-  kDraftRowsBeforeTopK,          // q rows are not what the tokens were drawn from
+  kDraftRowsBeforeTopK,          // q rows differ from the rows that the tokens were drawn from
   kProposalSharesAcceptUniform,  // the drafter drew with the u of the acceptance test
-  // Planted in an accept step of the test's own: VerifyBlock cannot be made to do these.
+  // Mistakes in an accept step of this test. VerifyBlock cannot make them.
   kNoneInOwnStep,                 // the control
   kAcceptsAtEquality,             // p/q >= u with an 8-bit u: tokens of p = 0 pass at u = 0
-  kResidualIsAbsoluteDifference,  // |p - q|: not clipped
+  kResidualIsAbsoluteDifference,  // |p - q| without clipping
   kResidualIsTarget,              // p
   kSharedUniform,                 // the u of the acceptance test draws from the residual too
   kSharedGumbelNoise,             // one Gumbel noise for proposal and residual
@@ -44,10 +44,10 @@ struct AuditScenario {
 
 class AuditedDecoder {
  public:
-  // `random_seed` decides all requests' seeds and prompts.
+  // `random_seed` determines the seeds and prompts of all requests.
   AuditedDecoder(AuditScenario scenario, uint64_t random_seed);
 
-  // The samples of the next round, in order. Valid until the next call.
+  // Returns the samples of the next round, in order. Valid until the next call.
   std::span<const AuditSample> Round();
 
   int64_t num_tested() const { return num_tested_; }  // up to and including the first rejection
@@ -56,7 +56,7 @@ class AuditedDecoder {
  private:
   void StartRequest();
   void Propose(int32_t draft_length);
-  // Rows of p for every position of the block.
+  // Computes the rows of p for every position of the block.
   void ScoreBlock();
   void JudgeByVerifyBlock();
   void JudgeByOwnStep();
@@ -70,8 +70,9 @@ class AuditedDecoder {
   size_t prompt_length_ = 0;
   TokenCounts counts_;
   std::vector<int32_t> draft_;
-  std::vector<float> draft_log_probs_;  // [K, V]; as told, which a mistake may make something else
-  std::vector<float> logits_;           // [K+1, V]
+  // [K, V]; the rows that the verifier gets; a mistake may change them.
+  std::vector<float> draft_log_probs_;
+  std::vector<float> logits_;  // [K+1, V]
   std::vector<float> scratch_;
   std::vector<AuditSample> samples_;
   int64_t num_tested_ = 0;

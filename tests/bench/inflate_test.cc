@@ -1,4 +1,4 @@
-// A model of a large shape that says what a small one says.
+// Tests models of a large shape that give the text of a small model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,8 @@ using ::testing::HasSubstr;
 
 const std::filesystem::path kTales = std::filesystem::path(TANDEM_SOURCE_DIR) / "models" / "tales";
 
-// A shape for the embedded drafter (128 wide, 2 layers, 4 heads for 2, of 32; 4,096 tokens).
+// A shape for the embedded drafter (width 128, 2 layers, 4 query heads and 2 key heads of size 32,
+// 4,096 tokens).
 constexpr InflatedShape kExact = {.vocabulary_size = 4224,
                                   .hidden_size = 512,
                                   .intermediate_size = 512,
@@ -39,7 +40,7 @@ constexpr InflatedShape kInexact = {.vocabulary_size = 4224,
                                     .num_heads = 8,
                                     .num_kv_heads = 2,
                                     .head_size = 64};
-// A shape without the vocabulary, MLP and layers that only cost time.
+// Returns the shape with a smaller vocabulary, MLP and depth, which would only cost time.
 InflatedShape Narrow(InflatedShape shape, size_t intermediate_size, size_t num_layers) {
   shape.vocabulary_size = 4224;
   shape.intermediate_size = intermediate_size;
@@ -54,7 +55,7 @@ InflatedShape ExactOfWidth1B() {
   shape.head_size = 128;
   return shape;
 }
-// A shape for the embedded target (256 wide, 6 layers, 4 heads for 2, of 64).
+// A shape for the embedded target (width 256, 6 layers, 4 query heads and 2 key heads of size 64).
 constexpr InflatedShape kExactOfTarget = {.vocabulary_size = 4224,
                                           .hidden_size = 1024,
                                           .intermediate_size = 800,
@@ -68,13 +69,13 @@ struct Case {
   InflatedShape shape;
 };
 
-// Logits of every row of a text that the model goes on with greedily.
+// The logits of every row of a text that the model continues greedily.
 struct Decoded {
   std::vector<int32_t> tokens;
   std::vector<std::vector<float>> logits;
 };
 
-// Feeds `tokens`, or, where there is none, a prompt and what the model itself says then.
+// Feeds `tokens`. If there are none, feeds a prompt and the model's own greedy output.
 Decoded RunModel(const std::filesystem::path& folder, std::vector<int32_t> tokens = {}) {
   ThreadPool threads(2);
   const auto model = LanguageModel::Load(folder, &threads);
@@ -100,8 +101,8 @@ Decoded RunModel(const std::filesystem::path& folder, std::vector<int32_t> token
   return run;
 }
 
-// Largest difference of the logits of the model's own tokens, relative to the largest logit; every
-// added token must be out of the question.
+// Returns the largest difference of the logits of the model's own tokens, relative to the largest
+// logit. Every added token must have a very low logit.
 double LargestDifference(const Decoded& small, const Decoded& large) {
   double difference = 0;
   double scale = 0;
@@ -120,7 +121,7 @@ double LargestDifference(const Decoded& small, const Decoded& large) {
   return difference / scale;
 }
 
-TEST(InflateModelTest, WhereScalesArePowersOfTwoTheTextIsTheSmallModels) {
+TEST(InflateModelTest, WithScalesThatArePowersOfTwoTheTextIsTheSmallModels) {
   for (const auto& [model, shape] :
        {Case{"draft", kExact}, {"draft", ExactOfWidth1B()}, {"target", kExactOfTarget}}) {
     SCOPED_TRACE(absl::StrCat(model, " in a width of ", shape.hidden_size));
@@ -136,7 +137,7 @@ TEST(InflateModelTest, WhereScalesArePowersOfTwoTheTextIsTheSmallModels) {
   }
 }
 
-TEST(InflateModelTest, ElsewhereLogitsAreWithinTheRoundingOfWeights) {
+TEST(InflateModelTest, WithOtherScalesLogitsAreWithinTheRoundingOfWeights) {
   for (const auto& [model, shape] : {Case{"draft", kInexact},
                                      {"draft", Narrow(Llama1B(), 512, 2)},
                                      {"target", Narrow(Llama3B(), 800, 6)}}) {
@@ -149,11 +150,11 @@ TEST(InflateModelTest, ElsewhereLogitsAreWithinTheRoundingOfWeights) {
         RunModel(folder / "large", {small.tokens.begin(), small.tokens.begin() + 60});
     const double difference = LargestDifference(small, large);
     EXPECT_LT(difference, 2e-2);
-    EXPECT_GT(difference, 1e-5) << "the bound says something";
+    EXPECT_GT(difference, 1e-5) << "otherwise the bound would prove nothing";
   }
 }
 
-TEST(InflateModelTest, BiasesAndAHeadOfItsOwnForTheVocabulary) {
+TEST(InflateModelTest, BiasesAndAnUntiedVocabularyHeadAreInflatedToo) {
   const testing::TempDir folder;
   testing::RandomModelSpec spec;
   spec.tied_embeddings = false;

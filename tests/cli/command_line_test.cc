@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-// Sets an environment variable for as long as it lives.
+// Sets an environment variable during its life.
 class ScopedVariable {
  public:
   ScopedVariable(const std::string& name, const std::string& value) : name_(name) {
@@ -120,7 +120,7 @@ TEST(CommandLineTest, ServeWithoutOptionsLeavesTheDefaultsToTheProcesses) {
   EXPECT_EQ(serve.server.heartbeat_timeout_seconds, 3);
 }
 
-TEST(CommandLineTest, GenerateSetsOnlyWhatWasSaid) {
+TEST(CommandLineTest, GenerateSetsOnlyGivenOptions) {
   const auto options = MustParse<GenerateOptions>({"generate", "Once upon a time"});
   EXPECT_EQ(options.prompt, "Once upon a time");
   EXPECT_EQ(options.request.sampling_params().ByteSizeLong(), 0u);
@@ -216,7 +216,7 @@ TEST(CommandLineTest, DraftingIsTurnedOffInTwoWays) {
   EXPECT_EQ(none.session.server.drafter, "none");
 }
 
-TEST(CommandLineTest, GenerateWantsOnePrompt) {
+TEST(CommandLineTest, GenerateNeedsExactlyOnePrompt) {
   EXPECT_THAT(UsageMessage({"generate"}), HasSubstr("PROMPT is needed"));
   EXPECT_THAT(UsageMessage({"generate", "x", "--prompt-file", "f"}), HasSubstr("not both"));
   EXPECT_EQ(MustParse<GenerateOptions>({"generate", "--prompt-file", "f"}).prompt_file, "f");
@@ -235,7 +235,7 @@ TEST(CommandLineTest, AConnectedCommandStartsNoModels) {
   }
 }
 
-TEST(CommandLineTest, ModelsThatTheEnvironmentNamesDoNotCountWhereAServerRuns) {
+TEST(CommandLineTest, ModelsFromTheEnvironmentDoNotCountWithARunningServer) {
   const ScopedVariable target("TANDEM_TARGET", "/env/target");
   const ScopedVariable draft("TANDEM_DRAFT", "/env/draft");
   const ScopedVariable models("TANDEM_MODELS", "/env/models");
@@ -289,7 +289,7 @@ TEST(CommandLineTest, EachEndNamesItsOwnFiles) {
   EXPECT_FALSE(MustParse<InfoArguments>({"info"}).session.security.insecure);
 }
 
-TEST(CommandLineTest, TheEnvironmentFillsWhatTheCommandLineDoesNotSay) {
+TEST(CommandLineTest, TheEnvironmentSetsOptionsThatTheCommandLineLacks) {
   const ScopedVariable target("TANDEM_TARGET", "/env/target");
   const ScopedVariable length("TANDEM_DRAFT_LENGTH", "6");
   const ScopedVariable insecure("TANDEM_INSECURE", "true");
@@ -391,7 +391,7 @@ TEST(CommandLineTest, BenchServeTakesItsOptions) {
   EXPECT_THAT(HelpText({"bench", "--help"}), HasSubstr("--draft-lengths"));
 }
 
-TEST(CommandLineTest, HelpIsGroupedAndTellsTheEnvironmentRuleOnce) {
+TEST(CommandLineTest, HelpIsGroupedAndStatesTheEnvironmentRuleOnce) {
   const std::string help = HelpText({"generate", "--help"});
   for (const char* group : {"Prompt:", "Output:", "Sampling:", "Length and stops:", "Speculation:",
                             "Server:", "Models:", "Resources:"}) {

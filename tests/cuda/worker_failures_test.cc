@@ -15,7 +15,7 @@
 #include "services/draft/drafter_session.h"
 #include "services/verifier/cuda_judge.h"
 #include "services/verifier/verifier_session.h"
-#include "services/worker/cuda_backend.h"
+#include "services/worker/load_on_gpu.h"
 #include "services/worker/slots/slot_open.h"
 #include "tests/simt/failing_calls.h"
 #include "tests/support/random_model.h"

@@ -12,7 +12,7 @@
 #include "kernels/device/device.h"
 #include "services/draft/cuda_proposer.h"
 #include "services/verifier/cuda_judge.h"
-#include "services/worker/cuda_backend.h"
+#include "services/worker/load_on_gpu.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/workers_under_test.h"
 #ifdef TANDEM_SIMT

@@ -1,4 +1,4 @@
-"""The image, and the chroot that stands in for it where containers cannot be run."""
+"""Fixtures: the image, and a chroot that replaces it if containers cannot run."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 import roots
 
-# What the tests of the executables have: a look at processes, and waiting.
+# The helpers of the tests of executables: a view of processes, and waiting.
 sys.path.insert(0, str(roots.SOURCE_DIR / "tests" / "system"))
 import stubs  # noqa: E402
 
@@ -17,7 +17,7 @@ stubs.make()
 
 
 def why_no_engine():
-    """Builds the image and runs something in it; what is in the way, or nothing."""
+    """Builds the image and runs a command in it. Returns the obstacle, or nothing."""
     missing = [name for name in ("buildah", "podman", "runc", "debootstrap") if shutil.which(name) is None]
     if missing:
         return f"not installed: {', '.join(missing)}"
@@ -31,7 +31,7 @@ def why_no_engine():
             break
     else:
         return f"buildah has no storage here: {probe.stderr.strip().splitlines()[-1]}"
-    # A Dockerfile that does not build is a failure; an engine that runs nothing at all is not ours to mend.
+    # A Dockerfile that does not build is a failure. An engine that can run nothing is a property of the machine.
     roots.run(roots.HERE / "build_image.sh", timeout=600)
     done = subprocess.run([roots.HERE / "engine.sh", "podman", "run", "--rm", *roots.Engine.CONFINED, roots.Engine.IMAGE, "true"],
                           capture_output=True, text=True)
@@ -57,13 +57,13 @@ def chroot():
 
 @pytest.fixture(params=["image", "chroot"])
 def root(request):
-    """Something with run(command): each test that takes it runs in a container, and in the chroot."""
+    """Returns an object with run(command). Each test that uses it runs in a container and in the chroot."""
     return request.getfixturevalue("engine" if request.param == "image" else "chroot")
 
 
 @pytest.fixture
 def start(engine):
-    """start(command..., environment={}, options=[]) -> a container, gone after the test."""
+    """Returns start(command..., environment={}, options=[]), which returns a container. The container is removed after the test."""
     running = []
 
     def get(*command, **options):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prints where the schema of the Compose specification is: from the distribution's package docker-compose, unpacked into build/compose.
+# Prints the path of the schema of the Compose specification. It comes from the distribution's package docker-compose, unpacked into
+# build/compose.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -8,7 +9,7 @@ schema="$folder/usr/lib/python3/dist-packages/compose/config/compose_spec.json"
 if [ ! -e "$schema" ]; then
   rm -rf "$folder.part"
   mkdir -p "$folder.part"
-  # apt's own user must be able to write where it downloads to, or it warns.
+  # apt's own user must be able to write to the download folder. Otherwise apt warns.
   (cd "$folder.part" && apt-get download -qq docker-compose 2>/dev/null >&2 && dpkg -x docker-compose_*.deb . && rm docker-compose_*.deb)
   rm -rf "$folder"
   mv "$folder.part" "$folder"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints where a bare Debian 12 is, as the image debian:12-slim has it: an archive, made once with
-# debootstrap in build/container.
+# Prints the path of a bare Debian 12 with the contents of the image debian:12-slim. It is an archive that debootstrap makes once in
+# build/container.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -13,7 +13,7 @@ if [ ! -e "$archive" ]; then
     tail -n 20 build/container/debootstrap.log >&2
     exit 1
   }
-  # With updates, from the mirror that debootstrap took.
+  # Adds updates from the mirror that debootstrap used.
   mirror="$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")"
   mirror="${mirror%/}"
   cat >"$root/etc/apt/sources.list" <<END
@@ -21,7 +21,7 @@ deb $mirror bookworm main
 deb $mirror bookworm-updates main
 deb $mirror-security bookworm-security main
 END
-  # What makes it slim: no documentation but licenses, no translations, now and later.
+  # These settings make it slim: no documentation except licenses, and no translations, now and later.
   cat >"$root/etc/dpkg/dpkg.cfg.d/slim" <<'END'
 path-exclude /usr/share/doc/*
 path-include /usr/share/doc/*/copyright

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes in build/container/chroot what the Dockerfile makes, with its own scripts and without a container engine; prints where it is.
+# Makes the result of the Dockerfile in build/container/chroot, with its own scripts and without a container engine. Prints the path.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 root="$PWD/build/container/chroot"
 script=deploy/container/prepare_root.sh
 deploy/container/stage.sh
-# Installing packages takes a while: once, as long as the script stays what it is.
+# Installing packages takes a while. It is done once for each version of the script.
 if ! cmp -s "$script" "$root.prepared"; then
   archive="$(tests/deploy/make_base_root.sh)"
   rm -rf "$root" "$root.prepared"

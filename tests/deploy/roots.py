@@ -1,4 +1,4 @@
-"""Where what the Dockerfile makes can be run: containers of the image, or a chroot made by the same scripts."""
+"""Runs the result of the Dockerfile: in containers of the image, or in a chroot that the same scripts make."""
 
 import json
 import os
@@ -17,26 +17,25 @@ SCRIPTS = ["tandem-healthcheck", "tandem-workers"]
 
 
 def run(*command, timeout=60, check=True, **options):
-    """Like subprocess.run; a failure shows what was said."""
+    """Does the same as subprocess.run. A failure shows the output."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout, **options)
     assert not check or done.returncode == 0, f"{shlex.join(map(str, command))}: status {done.returncode}\n{done.stdout}{done.stderr}"
     return done
 
 
 def dockerfile_environment():
-    """The ENV of the last stage."""
+    """Returns the ENV of the last stage."""
     text = DOCKERFILE.read_text().replace("\\\n", " ")
     (line,) = re.findall(r"^ENV (.*)$", text, re.MULTILINE)
     return dict(setting.split("=", 1) for setting in shlex.split(line))
 
 
 class Engine:
-    """podman, on the storage of build_image.sh."""
+    """Runs podman on the storage of build_image.sh."""
 
     IMAGE = "localhost/tandem"
-    # As Kubernetes and compose run it: nothing writable but two folders, no capabilities, nothing
-    # to be gained by setuid. Without a
-    # network: loopback alone, where every container has the image's own ports for itself.
+    # Kubernetes and compose run the image in the same way: only two folders are writable, there are no capabilities, and setuid gains
+    # nothing. There is no network except loopback, where every container has the image's own ports for itself.
     CONFINED = ["--network", "none", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all",
                 "--security-opt", "no-new-privileges", "--tmpfs", "/tmp:rw,mode=1777,noexec", "--tmpfs", "/run/tandem:rw,U,noexec",
                 "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096", "--log-driver", "k8s-file"]
@@ -54,7 +53,7 @@ class Engine:
         return image
 
     def run(self, *command, user=None, environment={}, check=True, timeout=60):
-        """In a container that does nothing else: starting one for each command takes long."""
+        """Runs a command in a container that does nothing else, because starting a container for each command takes long."""
         if self._idle is None:
             self._idle = Container(self, "sleep", "infinity")
         options = [f"--env={name}={value}" for name, value in environment.items()]
@@ -68,7 +67,7 @@ class Engine:
 
 
 class Container:
-    """One that runs in the background."""
+    """A container that runs in the background."""
 
     def __init__(self, engine, *command, environment={}, options=()):
         self._engine = engine
@@ -86,7 +85,7 @@ class Container:
 
     @property
     def pid(self):
-        """The id of its first process, as this machine counts."""
+        """Returns the id of its first process on this machine."""
         return int(self.inspect("{{.State.Pid}}"))
 
     def is_running(self):
@@ -100,11 +99,11 @@ class Container:
         return done.stdout + done.stderr
 
     def exit_code(self, timeout=30):
-        """Waits for its end."""
+        """Waits until the container ends."""
         return int(self._engine.podman("wait", self.id, timeout=timeout).stdout)
 
     def stop(self, seconds=60):
-        """As `docker stop` does: the image's signal, and after so many seconds SIGKILL. Returns the exit code."""
+        """Does the same as `docker stop`: sends the image's signal, and SIGKILL after the timeout. Returns the exit code."""
         self._engine.podman("stop", "--time", seconds, self.id, timeout=seconds + 20)
         return self.exit_code()
 
@@ -113,7 +112,7 @@ class Container:
 
 
 class Chroot:
-    """Users, modes and entry points need no container engine: what the Dockerfile does is done by its scripts in a folder."""
+    """Runs commands in a folder. Users, modes and entry points need no container engine, because scripts do the work of the Dockerfile."""
 
     def __init__(self, root):
         self._root = pathlib.Path(root)
@@ -125,6 +124,6 @@ class Chroot:
         inside = ["chroot", f"--userspec={user}:{user}", "--groups=", str(self._root), "/usr/bin/env", "-i", *settings, *command]
         if not self.has_proc:
             return run(*inside, check=check, timeout=timeout)
-        # Mounted for this command alone.
+        # The mount exists only for this command.
         script = f"mount -t proc proc {shlex.quote(str(self._root / 'proc'))} && exec {shlex.join(map(str, inside))}"
         return run("unshare", "--mount", "bash", "-c", script, check=check, timeout=timeout)

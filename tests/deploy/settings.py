@@ -1,4 +1,4 @@
-"""Which environment variables Tandem's executables read, from the table of flags; values of systemd's files."""
+"""The environment variables that Tandem's executables read, from the table of flags, and the values in systemd's files."""
 
 import json
 import re
@@ -11,7 +11,7 @@ def flag_table():
 
 
 def known():
-    """Names of all variables."""
+    """Returns the names of all variables."""
     programs = ("tandem-router", "tandem-verifier", "tandem-draft", "tandem serve")
     names = {flag["programs"][program] for flag in flag_table() for program in programs if program in flag["programs"]} - {""}
     assert {"TANDEM_INSECURE", "TANDEM_VERIFIER_MODEL"} <= names
@@ -19,19 +19,19 @@ def known():
 
 
 def drain_seconds():
-    """What streams have to finish in under `tandem serve`, when nobody says otherwise."""
+    """Returns the default time that streams have to finish under `tandem serve`."""
     (flag,) = [flag for flag in flag_table() if flag["name"] == "--drain-seconds" and "tandem serve" in flag["programs"]]
     return int(flag["default"])
 
 
 def read_unit(path):
-    """[(key, value)] of a unit or of its environment file, in order."""
+    """Returns [(key, value)] of a unit or of its environment file, in order."""
     lines = [line.strip() for line in path.read_text().splitlines()]
     return [tuple(line.split("=", 1)) for line in lines if line and line[0] not in "#;[" ]
 
 
 def read_environment(path):
-    """With those settings that an example leaves out: (set, all)."""
+    """Returns (set, all): the settings of an example file, without and with those that it has as comments."""
     given = dict(read_unit(path))
     commented = [line[1:] for line in path.read_text().splitlines() if re.match(r"#[A-Z_]+=", line)]
     return given, given | dict(line.split("=", 1) for line in commented)

@@ -1,5 +1,5 @@
-"""deploy/compose.yaml as far as it can be tested without its images: its schema, what it mounts, what it lets out, what Prometheus and
-Grafana find there."""
+"""Tests deploy/compose.yaml without its images: its schema, its mounts, its published ports, and the files that Prometheus and Grafana
+find."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def compose():
 
 
 def mounts(service):
-    """{path inside: file outside} of what is mounted from this repository."""
+    """Returns {path inside: file outside} for the mounts from this repository."""
     found = {}
     for volume in service.get("volumes", []):
         source, target, *mode = volume.split(":")
@@ -42,7 +42,7 @@ def test_fits_the_specification(compose, schema):
     assert not validator.is_valid(dict(compose, services={"tandem": {"image": "tandem", "read_onyl": True}}))
 
 
-def test_what_it_names_is_there(compose):
+def test_the_named_files_exist(compose):
     for service in compose["services"].values():
         for path in mounts(service).values():
             assert path.is_file(), path
@@ -56,7 +56,7 @@ def test_what_it_names_is_there(compose):
     assert (context / build["dockerfile"]).is_file()
 
 
-def test_nothing_leaves_loopback(compose):
+def test_ports_are_published_only_on_loopback(compose):
     published = [port for service in compose["services"].values() for port in service.get("ports", [])]
     assert {port.split(":")[1] for port in published} == {"50051", "9464", "9090", "3000"}
     assert all(port.startswith("127.0.0.1:") for port in published)
@@ -80,7 +80,7 @@ def test_settings_are_tandems_own(compose):
     tandem = compose["services"]["tandem"]
     assert set(tandem["environment"]) <= settings.known()
     assert tandem["healthcheck"]["test"] == ["CMD", "tandem-healthcheck"]
-    # The image's folders and its user.
+    # The folders and the user of the image.
     assert [entry.split(":")[0] for entry in tandem["tmpfs"]] == ["/tmp", roots.dockerfile_environment()["XDG_RUNTIME_DIR"]]
     assert f"uid={roots.USER},gid={roots.USER}" in tandem["tmpfs"][1]
 
@@ -91,7 +91,7 @@ def test_it_waits_longer_than_a_drain(compose):
 
 
 def test_prometheus_reads_our_configuration(compose, tmp_path):
-    """Mounted as compose mounts it: the rules lie where the configuration looks for them."""
+    """The rules must be at the place where the configuration looks for them, with the mounts of compose."""
     service = compose["services"]["prometheus"]
     for inside, outside in mounts(service).items():
         copy = tmp_path / inside.lstrip("/")
@@ -101,7 +101,7 @@ def test_prometheus_reads_our_configuration(compose, tmp_path):
     done = roots.run(f"{folder}/promtool", "check", "config", tmp_path / "etc" / "prometheus" / "prometheus.yml")
     rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
     assert f"{sum(len(group['rules']) for group in rules['groups'])} rules found" in done.stdout
-    # It scrapes loopback, which is Tandem's own as long as they share a network.
+    # Prometheus scrapes loopback, which belongs to Tandem because they share a network.
     assert service["network_mode"] == "service:tandem"
     targets = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"]
     image = roots.dockerfile_environment()
@@ -124,6 +124,6 @@ def test_grafana_finds_prometheus_and_the_dashboard(compose):
     (dashboard,) = [path for path in mounted if path.startswith(provider["options"]["path"] + "/")]
     assert mounted[dashboard].resolve() == DEPLOY / "grafana" / "tandem.json"
     assert service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == dashboard
-    # It asks the data source that is chosen, by default the default one.
+    # The dashboard uses the chosen data source, which is the default one at first.
     variables = json.loads((DEPLOY / "grafana" / "tandem.json").read_text())["templating"]["list"]
     assert [variable["query"] for variable in variables if variable["type"] == "datasource"] == [source["type"]]

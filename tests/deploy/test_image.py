@@ -1,5 +1,5 @@
-"""Containers of the image, confined as Kubernetes and compose confine them: serving, health, metrics, stopping, and a pair of workers
-with a router beside it."""
+"""Tests containers of the image under the restrictions of Kubernetes and compose: serving, health, metrics, stopping, and a pair of
+workers with a separate router."""
 
 import json
 import os
@@ -14,13 +14,14 @@ from harness import descendants, wait_until
 MOST_BYTES = 160_000_000
 INSECURE = {"TANDEM_INSECURE": "true", "TANDEM_VERIFIER_INSECURE": "true", "TANDEM_DRAFT_INSECURE": "true"}
 TALES = {"TANDEM_VERIFIER_MODEL": "/opt/tandem/models/tales/target", "TANDEM_DRAFT_MODEL": "/opt/tandem/models/tales/draft"}
-# By options: what is in the environment is also there for `tandem generate` in the same container, which then wants a server of its own.
+# The settings are options, because environment variables would also apply to `tandem generate` in the same container, which then needs its
+# own server.
 ROUTER = ["tandem-router", "--target", "/opt/tandem/models/tales/target", "--verifier", "127.0.0.1:50061", "--drafter", "127.0.0.1:50062"]
 GREEDY = ["--temperature", "0", "--ignore-eos", "--draft-length", "4", "--json"]
 
 
 def generate(container, tokens, prompt="Once upon a time"):
-    """Through the router of the container's network, by the command line that is in the image."""
+    """Generates through the router of the container's network, with the command line of the image."""
     done = container.exec("tandem", "generate", "--connect", "127.0.0.1:50051", "--max-tokens", tokens, *GREEDY, prompt)
     response = json.loads(done.stdout)["response"]
     assert response["completion"]["usage"]["completion_tokens"] == tokens
@@ -28,18 +29,18 @@ def generate(container, tokens, prompt="Once upon a time"):
 
 
 def get(container, port, path):
-    """(status, body), with what the image has."""
+    """Returns (status, body), with the tools of the image."""
     script = 'exec 3<>/dev/tcp/127.0.0.1/$0; printf "GET $1 HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\nConnection: close\\r\\n\\r\\n" >&3; cat <&3'
     head, _, body = container.exec("bash", "-c", script, port, path).stdout.replace("\r\n", "\n").partition("\n\n")
     return int(head.split()[1]), body
 
 
 def children(container):
-    """{name: process id}, as this machine counts."""
+    """Returns {name: process id on this machine}."""
     return {name: pid for pid, name in descendants(container.pid).items() if name.startswith("tandem-")}
 
 
-def test_its_configuration(engine):
+def test_the_configuration_of_the_image(engine):
     image = engine.inspect()
     config = image["Config"]
     assert config["User"] == "65532:65532"
@@ -56,14 +57,14 @@ def test_its_configuration(engine):
         assert labels[f"org.opencontainers.image.{name}"]
 
 
-def test_is_small(engine):
+def test_the_image_is_small(engine):
     image = engine.inspect()
     base = json.loads(engine.podman("image", "inspect", "docker.io/library/debian:12-slim").stdout)[0]
     print(f"image: {image['Size'] / 1e6:.0f} MB, {base['Size'] / 1e6:.0f} of them Debian's")
     assert base["Size"] < image["Size"] < MOST_BYTES
 
 
-def test_serves_and_drains(start):
+def test_a_container_serves_and_drains(start):
     server = start("tandem", "serve", environment=INSECURE)
     wait_until(server.is_healthy, 30, "healthy\n" + server.logs())
     assert generate(server, 24)["completion"]["speculation"]["num_accepted_tokens"] > 0
@@ -71,11 +72,11 @@ def test_serves_and_drains(start):
     for port, metric in ((9464, "tandem_emitted_tokens_total"), (9465, "tandem_kv_pages"), (9466, "tandem_kv_pages")):
         status, text = get(server, port, "/metrics")
         assert status == 200 and re.search(rf"^{metric}\{{", text, re.MULTILINE)
-    # What the drafter drew from goes through shared memory, in a container too.
+    # Draft distributions travel through shared memory in a container too.
     server.exec("tandem", "generate", "--connect", "127.0.0.1:50051", "--max-tokens", "24", "--draft-length", "4", "Once upon a time")
     assert re.search(r'tandem_ring_bytes_total\{.*transport="shm".*\} [1-9]', get(server, 9466, "/metrics")[1])
 
-    # A stream that runs is finished before the container ends; the executable's own end is in order.
+    # A running stream finishes before the container ends, and the executable ends in order.
     lines = []
     stream = threading.Thread(target=lambda: lines.append(generate(server, 900)))
     stream.start()
@@ -87,7 +88,7 @@ def test_serves_and_drains(start):
     assert len(lines) == 1, "the stream was cut"
 
 
-def test_is_confined(start):
+def test_a_container_is_confined(start):
     server = start("tandem", "serve", environment=INSECURE)
     wait_until(server.is_healthy, 30, "healthy")
     for pid in [server.pid, *descendants(server.pid)]:
@@ -100,7 +101,7 @@ def test_is_confined(start):
     assert found == f"700 {roots.USER}"
 
 
-def test_a_worker_that_dies_is_started_again(start):
+def test_a_worker_that_dies_is_restarted(start):
     server = start("tandem", "serve", environment=INSECURE)
     wait_until(server.is_healthy, 30, "healthy")
     before = children(server)["tandem-verifier"]
@@ -112,7 +113,7 @@ def test_a_worker_that_dies_is_started_again(start):
 
 
 def test_health_is_that_of_the_router(start):
-    """No verifier: it runs, and is not ready."""
+    """Without a verifier, the router runs and is not ready."""
     router = start(*ROUTER, environment=INSECURE)
 
     def status():
@@ -133,7 +134,7 @@ def test_a_pair_of_workers_and_a_router_beside_it(start):
     router = start(*ROUTER, options=["--network", f"container:{workers.id}"], environment=INSECURE)
     wait_until(router.is_healthy, 30, "healthy\n" + router.logs())
     assert generate(router, 24)["completion"]["speculation"]["num_accepted_tokens"] > 0
-    # The workers hand rows over among themselves, though the router is in another container.
+    # The workers hand rows over directly, although the router is in another container.
     router.exec("tandem", "generate", "--connect", "127.0.0.1:50051", "--max-tokens", "24", "--draft-length", "4", "Once upon a time")
     assert re.search(r'tandem_ring_bytes_total\{.*transport="shm".*\} [1-9]', get(workers, 9466, "/metrics")[1])
     assert router.stop() == 0

@@ -1,4 +1,5 @@
-"""What is in the image: files, owners, modes, libraries, and that each executable starts. Also without a container engine, in a chroot."""
+"""Tests the contents of the image: files, owners, modes, libraries, and that each executable starts. Without a container engine, a chroot
+is used."""
 
 import json
 import re
@@ -7,7 +8,7 @@ import pytest
 
 import roots
 
-# Where a chroot cannot have /proc, executables cannot find one another.
+# If a chroot cannot have /proc, executables cannot find each other.
 NO_PROC = "skipped: /proc cannot be mounted in a chroot here"
 TALES = "/opt/tandem/models/tales"
 
@@ -23,7 +24,7 @@ def test_executables_start(root, name):
 
 
 def test_workers_say_which_of_them_failed(root):
-    """Without a model neither can start: the entry point itself runs, and its status is one of its own."""
+    """Without a model neither worker can start. The entry point itself runs, and its status is one of its own."""
     if not root.has_proc:
         pytest.skip(NO_PROC)
     done = root.run("tandem-workers", check=False)
@@ -31,13 +32,13 @@ def test_workers_say_which_of_them_failed(root):
     assert "--model is required" in done.stdout + done.stderr
 
 
-def test_healthcheck_fails_where_nothing_listens(root):
+def test_healthcheck_fails_if_nothing_listens(root):
     done = root.run("tandem-healthcheck", "127.0.0.1:9464", check=False)
     assert done.returncode == 1 and "nobody listens on 127.0.0.1 port 9464" in done.stderr
 
 
 def test_generates_with_the_embedded_pair(root):
-    """The supervisor, all three processes, sockets and the ring, in what little is writable."""
+    """Runs the supervisor, all three processes, the sockets and the ring with few writable folders."""
     if not root.has_proc:
         pytest.skip(NO_PROC)
     done = root.run("tandem", "generate", "--temperature", "0", "--max-tokens", "24", "--draft-length", "4", "--json", "Once upon a time")
@@ -47,12 +48,12 @@ def test_generates_with_the_embedded_pair(root):
 
 
 def test_a_public_address_needs_a_decision(root):
-    """The image listens where others reach it, and refuses to until TLS, a token or TANDEM_INSECURE says how."""
+    """The image listens at an address that others can reach. It refuses to do so without TLS, a token or TANDEM_INSECURE."""
     done = root.run("tandem", "serve", check=False)
     assert done.returncode == 2 and "--insecure" in done.stderr
 
 
-def test_nobody_becomes_anybody_else(root):
+def test_no_file_is_setuid(root):
     assert root.run("find", "/", "-xdev", "-type", "f", "-perm", "/6000", user=0).stdout == ""
 
 
@@ -67,8 +68,8 @@ def test_owners_and_modes(root):
         assert root.run("cat", f"{TALES}/{model}/config.json").stdout.startswith("{")
 
 
-def test_writes_nowhere_but_where_it_may(root):
-    """All folders of the image, whatever they are mounted as."""
+def test_only_the_intended_folders_are_writable(root):
+    """Checks all folders of the image, with any mounts."""
     writable = root.run("find", "/", "-xdev", "-type", "d", "-writable", check=False).stdout.split()
     allowed = re.compile(r"/(tmp|var/tmp|run/tandem|run/lock|dev/.*|proc/.*)")
     assert [folder for folder in writable if not allowed.fullmatch(folder)] == []
@@ -82,13 +83,13 @@ def test_brings_no_tools_to_build_with(root):
 
 
 def test_libraries_are_packages_and_no_more_than_needed(root):
-    """What the executables are linked to comes from Debian's packages, which tools that list them find; and what is installed for
-    them is needed."""
+    """The executables are linked to libraries of Debian's packages, which tools that list packages find. All installed packages are
+    needed."""
     listed = root.run("ldd", *(f"/opt/tandem/bin/{name}" for name in roots.EXECUTABLES)).stdout
     assert "not found" not in listed
     files = {match.group(1) for match in re.finditer(r"=> (/\S+)", listed)}
     assert files and not [file for file in files if file.startswith("/opt")]
-    # dpkg knows a library by where its package put it, from before /lib was a link to /usr/lib.
+    # dpkg knows a library by the path in its package, which is from the time before /lib was a link to /usr/lib.
     ask = 'for f in "$@"; do f="$(readlink -f "$f")"; dpkg -S "$f" 2>/dev/null || dpkg -S "${f#/usr}"; done'
     needed = {line.split(":")[0] for line in root.run("bash", "-c", ask, "-", *sorted(files)).stdout.splitlines()}
     script = (roots.SOURCE_DIR / "deploy" / "container" / "prepare_root.sh").read_text()

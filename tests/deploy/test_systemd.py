@@ -1,4 +1,4 @@
-"""systemd's units: as systemd itself reads and rates them, and what they start, as processes: the three separate ones find one another."""
+"""Tests systemd's units: systemd reads and rates them, and their commands run as processes. The three separate units find each other."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def values(unit, key):
 
 @pytest.fixture
 def installed(tmp_path):
-    """A root folder with the units installed as docs/containers.md says, beside systemd's own."""
+    """Returns a root folder with the units installed according to docs/containers.md, beside systemd's own."""
     units = tmp_path / "etc" / "systemd" / "system"
     units.mkdir(parents=True)
     own = tmp_path / "usr" / "lib" / "systemd" / "system"
@@ -56,7 +56,7 @@ def test_systemd_finds_nothing_wrong(installed):
     verify = ["systemd-analyze", "verify", f"--root={installed}", "--man=no"]
     done = roots.run(*verify, *names)
     assert done.stdout + done.stderr == ""
-    # It says so where there is something.
+    # The tool reports a planted error.
     unit = installed / "etc" / "systemd" / "system" / names[0]
     unit.write_text(unit.read_text().replace("ProtectSystem=", "ProtectSystme="))
     assert "Unknown key" in roots.run(*verify, names[0], check=False).stderr
@@ -64,7 +64,7 @@ def test_systemd_finds_nothing_wrong(installed):
 
 @needs_analyze
 @pytest.mark.parametrize("unit", UNITS)
-def test_is_hardly_exposed(unit):
+def test_units_are_hardly_exposed(unit):
     rate = ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}"]
     done = roots.run(*rate, FOLDER / f"{unit}.service", check=False)
     print(done.stdout.splitlines()[-1])
@@ -72,7 +72,7 @@ def test_is_hardly_exposed(unit):
 
 
 def test_all_are_confined_in_the_same_way():
-    """From the user on, the files say the same."""
+    """The files have the same lines from the user on."""
     tails = {(FOLDER / f"{unit}.service").read_text().partition("User=tandem\n")[2] for unit in UNITS}
     assert len(tails) == 1 and tails != {""}
     assert (FOLDER / "tandem.sysusers.conf").read_text().splitlines()[-1].startswith("u tandem ")
@@ -82,7 +82,7 @@ def test_stopping_takes_longer_than_a_drain():
     drain = settings.drain_seconds()
     (supervisor,) = values("tandem", "TimeoutStopSec")
     (router,) = values("tandem-router", "TimeoutStopSec")
-    assert int(supervisor) >= drain + 15  # and what the supervisor gives the router and each worker after it
+    assert int(supervisor) >= drain + 15  # the additional time is for the supervisor to stop the router and each worker
     assert f"TANDEM_DRAIN_SECONDS={drain}" in values("tandem-router", "Environment")
     assert int(router) >= drain + 5
     assert values("tandem", "KillMode") == ["mixed"]
@@ -99,7 +99,7 @@ def test_settings_are_known():
 
 
 class Service:
-    """What a unit starts, with its environment, under another /opt/tandem and another /run."""
+    """The command of a unit with its environment, under another /opt/tandem and another /run."""
 
     def __init__(self, unit, folder, **overrides):
         environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(folder)}
@@ -123,7 +123,7 @@ class Service:
         return text.replace("%t", str(folder))
 
     def ready(self):
-        """The address that it says."""
+        """Returns the address that the process reports."""
         line = self.process.stdout.readline()
         assert line.startswith("ready: "), self.log.read_text()
         return line.split()[1]
@@ -136,7 +136,7 @@ class Service:
 @pytest.fixture
 def start(tmp_path):
     running = []
-    # Short: the path of a socket has 107 bytes at most.
+    # The path is short, because the path of a socket has at most 107 bytes.
     folder = pathlib.Path("/tmp") / f"tandem-units-{os.getpid()}"
     folder.mkdir(mode=0o700)
 
@@ -165,7 +165,7 @@ def test_one_unit_serves(start):
 
 
 def test_separate_units_find_one_another(start):
-    """By the sockets of the units and the models of the example files; only ports are others here."""
+    """The units use their own sockets and the models of the example files. Only the ports differ here."""
     verifier = start("tandem-verifier", TANDEM_VERIFIER_ADMIN="127.0.0.1:0")
     drafter = start("tandem-draft", TANDEM_DRAFT_ADMIN="127.0.0.1:0")
     verifier.ready()

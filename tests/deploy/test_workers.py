@@ -1,5 +1,5 @@
-"""`tandem-workers`, as a process: whatever ends or signals, both workers end, and the status says whose fault it was. And
-`tandem-healthcheck`, against what listens and what does not."""
+"""Tests `tandem-workers` as a process: after any end or signal, both workers end, and the status says which one failed. Also tests
+`tandem-healthcheck` with ports that answer and ports that do not."""
 
 import http.server
 import os
@@ -65,7 +65,7 @@ def gone(pids):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_stops_both(start, number):
+def test_a_signal_stops_both_workers(start, number):
     pair = start().ready()
     pids = pair.workers().values()
     pair.process.send_signal(number)
@@ -73,7 +73,7 @@ def test_a_signal_stops_both(start, number):
     assert gone(pids)
 
 
-def test_a_signal_before_anything_is_ready_stops_both(start):
+def test_a_signal_before_readiness_stops_both_workers(start):
     pair = start()
     wait_until(lambda: len(pair.workers()) == 2, 10, "both started")
     pair.process.send_signal(signal.SIGTERM)
@@ -82,8 +82,8 @@ def test_a_signal_before_anything_is_ready_stops_both(start):
 
 @pytest.mark.parametrize("worker, status", [("verifier", 11), ("draft", 12)])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_pair_ends_with_either(start, worker, status, number):
-    """Also when it ends by itself and in order: nobody had asked for that."""
+def test_the_pair_ends_with_either_worker(start, worker, status, number):
+    """This also holds if a worker ends by itself and in order, because nobody asked it to."""
     pair = start().ready()
     pids = pair.workers()
     os.kill(pids[worker], number)
@@ -104,10 +104,10 @@ def test_a_worker_that_hangs_is_killed(start):
     pair.process.send_signal(signal.SIGTERM)
     assert pair.end() == 11
     assert gone(pids.values())
-    assert "killing what has not stopped: verifier" in pair.log.read_text()
+    assert "killing the workers that have not stopped: verifier" in pair.log.read_text()
 
 
-def test_ends_when_what_started_it_is_killed(start):
+def test_the_pair_ends_when_its_parent_is_killed(start):
     pair = start().ready()
     pids = pair.workers().values()
     pair.process.kill()
@@ -115,7 +115,7 @@ def test_ends_when_what_started_it_is_killed(start):
     wait_until(lambda: gone(pids), 5, "both workers end with their parent")
 
 
-def test_options_go_to_both_and_insecure_is_asked_for(start):
+def test_options_go_to_both_workers_and_insecure_is_needed(start):
     refused = start(TANDEM_VERIFIER_LISTEN="0.0.0.0:0")
     assert refused.end() == 11
     assert "--insecure" in refused.log.read_text()
@@ -126,7 +126,7 @@ def test_options_go_to_both_and_insecure_is_asked_for(start):
     assert allowed.end() == 0
 
 
-def test_a_time_that_is_none_is_refused(start):
+def test_an_invalid_time_is_refused(start):
     pair = start(TANDEM_WORKERS_STOP_SECONDS="soon")
     assert pair.end() == 2
     assert 'got "soon"' in pair.log.read_text()
@@ -163,18 +163,18 @@ def health(*arguments, **environment):
                           env={"PATH": "/usr/bin:/bin"} | environment)
 
 
-def test_healthy_is_what_says_so(admin):
+def test_a_process_is_healthy_if_it_says_so(admin):
     address = f"127.0.0.1:{admin.server_port}"
     assert health(address).returncode == 0
     assert health(f"0.0.0.0:{admin.server_port}").returncode == 0
-    assert health(TANDEM_ADMIN=address).returncode == 0  # process 1 is none of Tandem's here: the router's port
+    assert health(TANDEM_ADMIN=address).returncode == 0  # process 1 does not belong to Tandem here, so the router's port is asked
     assert admin.paths == [("/readyz", "127.0.0.1")] * 3
     admin.status = 503
     done = health(address)
     assert done.returncode == 1 and "503" in done.stderr
 
 
-def test_unhealthy_is_what_cannot_be_asked(admin):
+def test_a_process_that_cannot_be_asked_is_unhealthy(admin):
     port = admin.server_port
     admin.shutdown()
     admin.server_close()
@@ -184,8 +184,8 @@ def test_unhealthy_is_what_cannot_be_asked(admin):
         assert health(TANDEM_ADMIN=unknown).returncode == 1
 
 
-def test_behind_tls_readiness_is_asked_too(admin, tmp_path):
-    identity = Authority(tmp_path / "authority").issue("admin")  # which the one who asks does not know
+def test_readiness_is_also_asked_over_tls(admin, tmp_path):
+    identity = Authority(tmp_path / "authority").issue("admin")  # an authority that the caller does not know
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.certificate, identity.key)
     admin.socket = context.wrap_socket(admin.socket, server_side=True)

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-// Sets an environment variable for as long as it lives.
+// Sets an environment variable during its life.
 class ScopedVariable {
  public:
   ScopedVariable(const std::string& name, const std::string& value) : name_(name) {
@@ -28,7 +28,7 @@ class ScopedVariable {
   std::string name_;
 };
 
-// Binds the flags that are not handed to other processes to nothing.
+// Binds all flags that are not handed on to variables that nobody reads.
 void BindRest(FlagParser& parser, Program program) {
   for (const Flag* flag : FlagsOf(program)) {
     if (!flag->handed_to.empty() && IsCommand(program)) continue;
@@ -36,7 +36,7 @@ void BindRest(FlagParser& parser, Program program) {
   }
 }
 
-// The flags of `tandem top`, which are of most kinds.
+// The flags of `tandem top`, which have most kinds of values.
 struct TopFlags {
   TopFlags() : parser(Program::kTop, "Shows what a router does.") {
     parser.Bind("--admin", &admin);

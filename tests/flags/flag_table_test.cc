@@ -36,7 +36,7 @@ TEST(FlagTableTest, AFlagIsRequiredOrHasOneKindOfDefault) {
   }
 }
 
-TEST(FlagTableTest, NoProgramTakesTwoFlagsOfOneName) {
+TEST(FlagTableTest, NoProgramTakesTwoFlagsWithTheSameName) {
   for (const Program program : AllPrograms()) {
     std::set<std::string> names;
     std::set<std::string> variables;
@@ -61,7 +61,7 @@ TEST(FlagTableTest, FlagsOfOneGroupStandTogether) {
   }
 }
 
-TEST(FlagTableTest, AHandedOnFlagIsOneThatTheProcessTakesInTheSameWay) {
+TEST(FlagTableTest, AProcessTakesAHandedOnFlagInTheSameWay) {
   for (const Flag& flag : AllFlags()) {
     if (flag.handed_to.empty()) continue;
     EXPECT_TRUE(flag.programs.contains(Program::kServe)) << flag.name;

@@ -21,7 +21,7 @@ std::string Problem(const Flag& flag, const std::string& text) {
   return std::string(CheckFlagValue(flag, text).message());
 }
 
-TEST(FlagValueTest, AnErrorSaysTheFlagWhatWasGivenAndWhatIsAllowed) {
+TEST(FlagValueTest, AnErrorNamesTheFlagTheGivenTextAndTheAllowedValues) {
   EXPECT_EQ(Problem(FlagOf("--max-slots", Program::kRouter), "0"),
             "--max-slots: got \"0\", allowed: a whole number from 1 to 1024");
   EXPECT_EQ(Problem(FlagOf("--max-queue", Program::kRouter), "many"),

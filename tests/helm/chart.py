@@ -12,7 +12,7 @@ EXAMPLES = sorted((CHART / "examples").glob("values-*.yaml"))
 EVERYTHING = pathlib.Path(__file__).resolve().parent / "everything.yaml"
 GOLDEN = pathlib.Path(__file__).resolve().parent / "golden"
 RELEASE, NAMESPACE = "tandem", "language"
-# The oldest that is supported, one in between, and the first in which all features that the chart can use are on.
+# The oldest supported version, one in between, and the first version in which all features that the chart can use are on by default.
 KUBERNETES = ("1.29", "1.33", "1.35")
 NEWEST = KUBERNETES[-1]
 
@@ -28,7 +28,7 @@ def run_helm(*arguments):
 
 
 def template(*arguments, chart=CHART, release=RELEASE, kubernetes=NEWEST, apis=()):
-    """The finished `helm template`: `arguments` are --values, --set and the like."""
+    """Runs `helm template` and returns the finished process. `arguments` are --values, --set and the like."""
     command = ["template", release, chart, "--namespace", NAMESPACE, "--kube-version", kubernetes]
     for api in apis:
         command += ["--api-versions", api]
@@ -36,7 +36,7 @@ def template(*arguments, chart=CHART, release=RELEASE, kubernetes=NEWEST, apis=(
 
 
 def apis_of(kubernetes):
-    """What a cluster of that version has beside what Helm takes for given."""
+    """Returns the APIs that a cluster of that version has in addition to those that Helm assumes."""
     minor = int(kubernetes.split(".")[1])
     return ("resource.k8s.io/v1",) if minor >= 34 else ()
 
@@ -46,13 +46,13 @@ def has_dra(kubernetes):
 
 
 def supports(example, kubernetes):
-    """Dynamic resource allocation is stable from 1.34, and values-dra.yaml has image volumes too."""
+    """Dynamic resource allocation is stable from 1.34 on. values-dra.yaml also has image volumes."""
     return example.name != "values-dra.yaml" or has_dra(kubernetes)
 
 
 @functools.cache
 def render(example=None, kubernetes=NEWEST, *arguments):
-    """Text of an example or of everything.yaml (a path), or of the defaults."""
+    """Renders an example or everything.yaml (a path), or the defaults. Returns the text."""
     values = ("--values", example) if example else ()
     done = template(*values, *arguments, kubernetes=kubernetes, apis=apis_of(kubernetes))
     assert done.returncode == 0, done.stderr
@@ -60,7 +60,7 @@ def render(example=None, kubernetes=NEWEST, *arguments):
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """Refuses a key that is there twice, which YAML forbids and PyYAML lets pass."""
+    """Refuses a key that occurs twice, which YAML forbids and PyYAML accepts."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep) for key, _ in node.value]

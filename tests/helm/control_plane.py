@@ -1,5 +1,5 @@
-"""A Kubernetes control plane on loopback, of what tools/fetch_cluster.sh builds, and one node. kwok stands for its kubelet: it runs no
-container, and calls every pod ready that is bound to the node."""
+"""A Kubernetes control plane on loopback with the programs of tools/fetch_cluster.sh, and one node. kwok replaces the kubelet of the node.
+It runs no container, and reports every pod on the node as ready."""
 
 import json
 import os
@@ -52,21 +52,19 @@ class ControlPlane:
         }))
 
         store, peers = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
-        # It ends with the test: nothing of it has to reach the disk.
+        # etcd ends with the test, so nothing must reach the disk.
         self._launch("etcd", f"--data-dir={self.folder}/etcd", "--unsafe-no-fsync", "--log-level=warn",
                      f"--listen-client-urls={store}", f"--advertise-client-urls={store}", f"--listen-peer-urls={peers}",
                      f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=default={peers}")
-        # It makes its own certificate. Nobody reaches it by the Service `kubernetes`, whose
-        # endpoint must not be on loopback. Image volumes, as in values-dra.yaml, are on by default
-        # from 1.35 only.
+        # The API server makes its own certificate. Nobody reaches it by the Service `kubernetes`, whose endpoint must not be on loopback.
+        # Image volumes, which values-dra.yaml has, are on by default only from 1.35 on.
         self._launch("kube-apiserver", f"--etcd-servers={store}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
                      f"--secure-port={api}", f"--cert-dir={certificates}", "--endpoint-reconciler-type=none",
                      "--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC", f"--token-auth-file={tokens}",
                      "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}",
                      f"--service-account-signing-key-file={key}", "--feature-gates=ImageVolume=true")
         self.wait_for("get", "--raw=/readyz")
-        # Without a port of their own, and no others to elect a leader from. By default the first
-        # would make a folder below /usr.
+        # They need no port, and there are no others to elect a leader from. By default, the first one would make a folder below /usr.
         alone = (f"--kubeconfig={kubeconfig}", "--secure-port=0", "--leader-elect=false")
         self._launch("kube-controller-manager", *alone, f"--flex-volume-plugin-dir={self.folder}/volume-plugins")
         self._launch("kube-scheduler", *alone)
@@ -75,7 +73,7 @@ class ControlPlane:
         self.wait_for("wait", "node/node", "--for=condition=Ready", "--timeout=5s")
 
     def stop(self):
-        """Nothing of them is kept, so that none has to end in order."""
+        """Kills all processes. Nothing of them is kept, so none has to end in order."""
         for process in reversed(self.running.values()):
             process.kill()
             process.wait()
@@ -94,7 +92,7 @@ class ControlPlane:
         return subprocess.run([*map(str, command)], input=input, capture_output=True, text=True, timeout=300, env=self._environment)
 
     def wait_for(self, *arguments):
-        """Until kubectl succeeds with them."""
+        """Waits until kubectl succeeds with these arguments."""
         end = time.monotonic() + PATIENCE
         while (done := self.kubectl(*arguments)).returncode != 0:
             for name, process in self.running.items():
@@ -106,7 +104,7 @@ class ControlPlane:
         return "\n".join((self.folder / f"{name}.log").read_text().splitlines()[-20:])
 
     def _launch(self, program, *arguments):
-        # setpriv: it ends with the test, even with one that is killed.
+        # setpriv makes the process end with the test, even if the test is killed.
         command = ["setpriv", "--pdeathsig", "KILL", TOOLS / program, *arguments]
         with open(self.folder / f"{program}.log", "w") as log:
             self.running[program] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
@@ -114,6 +112,6 @@ class ControlPlane:
 
     def _write(self, name, text):
         path = self.folder / name
-        path.touch(0o600)  # Helm warns of a kubeconfig that others may read
+        path.touch(0o600)  # Helm warns about a kubeconfig that others may read
         path.write_text(text)
         return path

@@ -1,8 +1,8 @@
-"""What must hold for every render. Each rule takes the documents of a render and yields what is wrong, in words."""
+"""Rules that must hold for every render. Each rule takes the documents of a render and yields its violations in words."""
 
 RULES = []
 FORBIDDEN = ("hostIPC", "hostPID", "hostNetwork", "privileged", "hostPort")
-# What the user has made, by the values of the examples and of everything.yaml.
+# Objects that the user has made, according to the values of the examples and of everything.yaml.
 USERS_OWN = {
     ("Secret", "hugging-face"), ("Secret", "tandem-tokens"), ("PersistentVolumeClaim", "llama-weights"),
     ("Secret", "own-router-tls"), ("Secret", "own-workers-tls"), ("Secret", "own-client-tls"), ("ConfigMap", "house-rules"),
@@ -16,7 +16,7 @@ def rule(function):
 
 
 def broken(documents):
-    """Everything that is wrong, each with the name of its rule."""
+    """Returns all violations, each with the name of its rule."""
     return [f"{one.__name__}: {what}" for one in RULES for what in one(documents)]
 
 
@@ -32,7 +32,7 @@ def of_kind(documents, *kinds):
 
 
 def pods(documents):
-    """(name, labels, pod spec) of everything that makes pods."""
+    """Yields (name, labels, pod spec) of every object that makes pods."""
     for document in of_kind(documents, "Deployment"):
         template = document["spec"]["template"]
         yield name_of(document), template["metadata"]["labels"], template["spec"]
@@ -41,7 +41,7 @@ def pods(documents):
 
 
 def containers(documents):
-    """(place, container, pod spec, whether it goes on running)"""
+    """Yields (place, container, pod spec, whether the container keeps running)."""
     for name, _, spec in pods(documents):
         for container in spec.get("initContainers", []):
             yield f"{name}/{container['name']}", container, spec, False
@@ -50,7 +50,7 @@ def containers(documents):
 
 
 def matches(selector, labels):
-    """A LabelSelector, or the plain map of a Service."""
+    """Matches a LabelSelector, or the plain map of a Service."""
     if not {"matchLabels", "matchExpressions"} & set(selector):
         selector = {"matchLabels": selector}
     for one in selector.get("matchExpressions", []):
@@ -69,7 +69,7 @@ def ports_of(spec):
 
 
 def option(container, flag):
-    """Value of a flag among the arguments, else of the verifier's environment variable for it."""
+    """Returns the value of a flag from the arguments, or from the verifier's environment variable for it."""
     for argument in container.get("args", []):
         if argument.startswith(f"--{flag}="):
             return argument.split("=", 1)[1]
@@ -78,7 +78,7 @@ def option(container, flag):
 
 
 def walk(value, path=""):
-    """(path, key, value) of every entry of every mapping."""
+    """Yields (path, key, value) of every entry of every mapping."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield path, key, inner
@@ -173,7 +173,7 @@ def images_have_a_version(documents):
 
 @rule
 def containers_are_probed(documents):
-    """The verifier's readiness is the pod's: a drafter that fails must not take a pod out of service."""
+    """The verifier's readiness is the readiness of the pod. A drafter that fails must not take a pod out of service."""
     for place, container, _, runs_on in containers(documents):
         if not runs_on:
             continue
@@ -185,7 +185,7 @@ def containers_are_probed(documents):
         for probe in probes:
             get = container[probe].get("httpGet", {})
             if {"verifier-admin", "drafter-admin"} <= names and probe != "readinessProbe":
-                # One request asks one worker, and what restarts is the container of both.
+                # One request asks only one worker, but a restart affects the container of both.
                 command = container[probe].get("exec", {}).get("command")
                 if get or command != ["tandem-healthcheck"]:
                     yield f"{place}: {probe} runs {command}, and one of two workers may hang unseen"
@@ -202,7 +202,7 @@ def containers_are_probed(documents):
 
 
 def startup_budget(container):
-    """Seconds from its start after which a container without an answer is killed."""
+    """Returns the seconds from the start after which a container without an answer is killed."""
     probe = container.get("startupProbe", {})
     return probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
 
@@ -218,7 +218,8 @@ def slow_loads_are_waited_for(documents):
 
 @rule
 def rollouts_wait_for_slow_loads(documents):
-    """Both kinds of pod get time: a router is ready once a verifier is. An init container runs first, in every pod at the same time."""
+    """Both kinds of pod get enough time: a router is ready once a verifier is. An init container runs first, in every pod at the same
+    time."""
     deployments = of_kind(documents, "Deployment")
     for document in deployments:
         longest = max(startup_budget(container) for one in deployments for container in one["spec"]["template"]["spec"]["containers"])
@@ -265,7 +266,7 @@ def mounts_have_volumes(documents):
 
 @rule
 def files_are_mounted(documents):
-    """Every path among the options is mounted, or belongs to the image."""
+    """Every path in the options is mounted, or belongs to the image."""
     for place, container, _, _ in containers(documents):
         values = [argument.partition("=")[2] for argument in container.get("args", [])]
         values += [entry.get("value", "") for entry in container.get("env", [])]
@@ -300,8 +301,7 @@ def workers_share_a_folder_for_the_ring(documents):
         folder = option(spec["containers"][0], "ring-dir")
         for container in spec["containers"]:
             mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-            # Below the mount: the verifier makes it with mode 0700, which an emptyDir itself does
-            # not have.
+            # The folder is below the mount. The verifier makes it with mode 0700, which an emptyDir itself does not have.
             parent = folder.rpartition("/")[0]
             if parent not in mounts or mounts[parent].get("readOnly") or mounts[parent]["name"] != "run":
                 yield f"{name}/{container['name']}: cannot reach {folder}"
@@ -457,7 +457,7 @@ def scaling_is_by_load(documents):
 
 @rule
 def plaintext_is_said(documents):
-    """A process that listens in plaintext or without tokens was told that this is meant; else none is."""
+    """A process that listens in plaintext or without tokens was told that this is intended. Otherwise it was not."""
     for place, container, _, runs_on in containers(documents):
         if runs_on:
             has_tls, has_tokens = option(container, "tls-certificate"), option(container, "token-file")

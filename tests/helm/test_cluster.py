@@ -1,5 +1,5 @@
-"""The chart on a control plane: the API server takes every object, and Helm brings releases there, forth, back and away. That pods are
-ready is what kwok says; no container runs."""
+"""Tests the chart on a control plane. The API server accepts every object, and Helm installs, upgrades, rolls back and uninstalls
+releases. kwok reports pods as ready; no container runs."""
 
 import collections
 import json
@@ -16,7 +16,7 @@ from control_plane import output
 
 pytestmark = pytest.mark.skipif(not control_plane.is_built(), reason="no control plane; tools/fetch_cluster.sh builds one")
 
-# For what is only tried, with the ServiceAccounts that the tests put there.
+# The namespace of objects that are only tried, with the ServiceAccounts that the tests make there.
 TRIAL = "trial"
 CPU = chart.CHART / "examples" / "values-cpu.yaml"
 INSTANCE = f"app.kubernetes.io/instance={chart.RELEASE}"
@@ -40,26 +40,28 @@ CASES = [None, *chart.EXAMPLES, chart.EVERYTHING]
 
 
 def is_custom(document):
-    """Whether its kind is not Kubernetes' own."""
+    """Returns true if the kind of the object does not belong to Kubernetes itself."""
     group = document["apiVersion"].rpartition("/")[0]
     return "." in group and not group.endswith(".k8s.io")
 
 
 @pytest.fixture(scope="module")
 def trial(cluster):
-    """What must be there before objects are tried."""
+    """Makes the objects that must exist before others are tried."""
     labels = {"pod-security.kubernetes.io/warn": "restricted"}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TRIAL, "labels": labels}}
     documents = [document for example in CASES for document in chart.documents(chart.render(example, cluster.version()))]
     output(cluster.kubectl("apply", "--filename=-", input=yaml.safe_dump(namespace)))
-    # Created: too large for `apply`, which keeps a copy in an annotation. One has labels that are Helm's templates.
+    # These are created, because they are too large for `apply`, which keeps a copy in an annotation. One has labels that are templates of
+    # Helm.
     definitions = [yaml.safe_load(path.read_text()) for path in control_plane.DEFINITIONS.glob("*.yaml")]
     for definition in definitions:
         definition["metadata"] = {"name": rules.name_of(definition)}
     output(cluster.kubectl("create", "--filename=-", input=yaml.safe_dump_all(definitions)))
-    for group, kind in sorted({(document["apiVersion"].partition("/")[0], document["kind"]) for document in documents if is_custom(document)}):
+    custom = [document for document in documents if is_custom(document)]
+    for group, kind in sorted({(document["apiVersion"].partition("/")[0], document["kind"]) for document in custom}):
         cluster.wait_for("get", f"{kind}.{group}", "--namespace", TRIAL)
-    # Pods, such as that of `helm test`, are refused without their ServiceAccount, and a dry run leaves none.
+    # Pods, such as the pod of `helm test`, are refused without their ServiceAccount, and a dry run leaves none.
     accounts = {rules.name_of(account): account for account in rules.of_kind(documents, "ServiceAccount")}
     output(cluster.kubectl("apply", "--namespace", TRIAL, "--filename=-", input=yaml.safe_dump_all(accounts.values())))
 
@@ -70,7 +72,7 @@ def test_the_cluster_takes_every_object(cluster, trial, example):
     done = cluster.kubectl("apply", "--dry-run=server", "--namespace", TRIAL, "--filename=-", input=text)
     taken = output(done).splitlines()
     assert len(taken) == len(chart.documents(text)) and all(line.endswith("(server dry run)") for line in taken), taken
-    # docs/kubernetes.md: a folder of the nodes is all that the Pod Security Standard `restricted` refuses.
+    # docs/kubernetes.md: the Pod Security Standard `restricted` refuses only folders of the nodes.
     warnings = done.stderr.splitlines()
     assert all(HOST_PATH.fullmatch(warning) for warning in warnings), warnings
     assert bool(warnings) == ("hostPath:" in text)
@@ -84,7 +86,7 @@ def test_the_cluster_takes_every_object(cluster, trial, example):
     ("ScaledObject", lambda spec: spec.update(maxReplicaCount="many"), "maxReplicaCount"),
     ("Certificate", lambda spec: spec.pop("issuerRef"), "issuerRef"),
 ])
-def test_the_cluster_refuses_what_is_wrong(cluster, trial, kind, change, words):
+def test_the_cluster_refuses_wrong_objects(cluster, trial, kind, change, words):
     rendered = (chart.documents(chart.render(example, cluster.version())) for example in CASES)
     wrong = next(document for documents in rendered for document in rules.of_kind(documents, kind))
     change(wrong["spec"])
@@ -100,7 +102,7 @@ def helm(cluster, command, *arguments):
 
 
 def objects(cluster, kinds):
-    """Those of the release that are not being deleted."""
+    """Returns the pods of the release that are not being deleted."""
     found = output(cluster.kubectl("get", kinds, "--namespace", chart.NAMESPACE, "--selector", INSTANCE, "--output=json"))
     return [one for one in json.loads(found)["items"] if "deletionTimestamp" not in one["metadata"]]
 
@@ -110,7 +112,7 @@ def deployments(cluster):
 
 
 def ready_pods(cluster):
-    """How many there are of each component, once those that were replaced are gone."""
+    """Returns the number of pods of each component, after replaced pods are gone."""
     for name in deployments(cluster):
         output(cluster.kubectl("rollout", "status", f"deployment/{name}", "--namespace", chart.NAMESPACE, "--timeout=120s"))
     return collections.Counter(
@@ -118,13 +120,13 @@ def ready_pods(cluster):
         if any(condition["type"] == "Ready" and condition["status"] == "True" for condition in pod["status"].get("conditions", [])))
 
 
-def test_a_release_comes_changes_goes_back_and_away(cluster):
+def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(cluster):
     wait = ("--wait", "--timeout=2m")
     helm(cluster, "install", chart.RELEASE, chart.CHART, "--create-namespace", "--values", CPU, *wait)
     installed, values = deployments(cluster), helm(cluster, "get", "values", chart.RELEASE)
     assert ready_pods(cluster) == {"router": 2, "workers": 2}
 
-    # The first concerns one Deployment, the second the pods of both.
+    # The first change concerns one Deployment, and the second concerns the pods of both.
     helm(cluster, "upgrade", chart.RELEASE, chart.CHART, "--values", CPU, "--set", "workers.replicas=3,longestStreamSeconds=60", *wait)
     assert ready_pods(cluster) == {"router": 2, "workers": 3}
     upgraded = deployments(cluster)
@@ -139,7 +141,7 @@ def test_a_release_comes_changes_goes_back_and_away(cluster):
 
     helm(cluster, "uninstall", chart.RELEASE, *wait)
     kinds = ",".join(output(cluster.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name")).split())
-    end = time.monotonic() + 60  # what belonged to what is gone, such as pods, goes a little later
+    end = time.monotonic() + 60  # objects that belonged to deleted ones, such as pods, disappear a little later
     while (left := [f"{one['kind']} {rules.name_of(one)}" for one in objects(cluster, kinds)]) and time.monotonic() < end:
         time.sleep(1)
     assert left == []
@@ -150,7 +152,7 @@ def test_a_release_comes_changes_goes_back_and_away(cluster):
     ("router.replicas=two", "/router/replicas"),
     ("insecure=false", "insecure: false needs Secrets for TLS"),
 ])
-def test_what_is_refused_leaves_no_release(cluster, setting, words):
+def test_a_refused_release_leaves_nothing_behind(cluster, setting, words):
     done = cluster.helm("install", "refused", chart.CHART, "--namespace", chart.NAMESPACE, "--create-namespace", "--set", setting)
     assert done.returncode != 0 and words in done.stderr, done.stderr
     assert "refused" not in output(cluster.helm("list", "--all", "--all-namespaces", "--short"))

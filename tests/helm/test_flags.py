@@ -1,4 +1,4 @@
-"""What the containers are told is what the executables know: by the table of flags, and by running them as rendered."""
+"""Tests that the executables know all flags and variables of the containers: by the table of flags, and by running them as rendered."""
 
 import functools
 import json
@@ -23,7 +23,7 @@ BINARIES = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", chart.SOURCE / "buil
 PREFIXES = {"TANDEM_VERIFIER_": "tandem-verifier", "TANDEM_DRAFT_": "tandem-draft"}
 GUEST, OWNER = "a-guest-of-the-house", "the-owner-of-the-house"
 PORTS = ("50051", "50061", "50062", "9464", "9465", "9466")
-# Not an option of any: what an init container is told.
+# These belong to no executable: they are for an init container.
 OTHERS = {"TANDEM_COMPONENT", "TANDEM_WORKERS_STOP_SECONDS"}
 
 pytestmark = pytest.mark.skipif(not (BINARIES / "tandem-router").exists(), reason=f"nothing is built in {BINARIES}")
@@ -43,7 +43,7 @@ def variables_of(program):
 
 
 def unknown(documents):
-    """Flags and variables that no executable knows."""
+    """Returns the flags and variables that no executable knows."""
     for place, container, _, _ in rules.containers(documents):
         command = container.get("command", [])
         if command[:1] in (["tandem"], ["tandem-router"], ["tandem-verifier"], ["tandem-draft"]):
@@ -61,7 +61,7 @@ def unknown(documents):
 
 
 @pytest.mark.parametrize("example", [None, *chart.EXAMPLES, chart.EVERYTHING], ids=lambda example: example.stem if example else "defaults")
-def test_the_executables_know_what_they_are_told(example):
+def test_the_executables_know_their_flags_and_variables(example):
     assert list(unknown(chart.documents(chart.render(example)))) == []
 
 
@@ -75,7 +75,8 @@ def test_a_flag_that_does_not_exist_is_noticed():
 
 
 def make_certificates(folder, documents):
-    """What the Secrets of values-secure.yaml hold, as cert-manager would make it of the Certificates, where pods have it mounted."""
+    """Makes the contents of the Secrets of values-secure.yaml, as cert-manager would make them for the Certificates, at the paths that
+    pods mount."""
     def openssl(*arguments):
         subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
 
@@ -101,14 +102,14 @@ def make_certificates(folder, documents):
 
 
 class Pods:
-    """Containers of a render as processes of this machine: what differs are addresses and the places of folders."""
+    """Runs the containers of a render as processes of this machine. Only addresses and the places of folders differ."""
 
     def __init__(self, folder, documents):
         self.folder = folder
         self.containers = {place.rpartition("/")[2]: one for place, one, _, _ in rules.containers(documents)}
         self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS)))))
         self.running = {}
-        # `localhost` as after `kubectl port-forward`.
+        # `localhost` is the name after `kubectl port-forward`.
         changes = {"dns:tandem-workers": "dns:localhost", "tandem-router:": "localhost:", **self.ports,
                    "/opt/tandem/models": str(chart.SOURCE / "models"), "/run/tandem": str(folder), "/etc/tandem": str(folder / "etc")}
         pattern = re.compile("|".join(map(re.escape, changes)))
@@ -136,12 +137,12 @@ class Pods:
         return (self.folder / f"{name}.log").read_text()
 
     def status(self, name, get, token=None):
-        """What a request as of a probe is answered with."""
+        """Returns the answer to the request of a probe."""
         port, = [port["containerPort"] for port in self.containers[name]["ports"] if port["name"] == get["port"]]
         request = urllib.request.Request(f"{get['scheme'].lower()}://127.0.0.1:{self.ports[str(port)]}{get['path']}")
         if token:
             request.add_header("Authorization", f"Bearer {token}")
-        unchecked = ssl.create_default_context()  # as kubelets do it
+        unchecked = ssl.create_default_context()  # kubelets do not check either
         unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
         try:
             with urllib.request.urlopen(request, timeout=10, context=unchecked) as response:
@@ -157,7 +158,7 @@ class Pods:
 
 @pytest.mark.parametrize("example", [None, chart.CHART / "examples" / "values-secure.yaml"], ids=["defaults", "secure"])
 def test_the_rendered_containers_serve(example, tmp_path):
-    """They attach to each other, their probes are answered, and `helm test` gets its tokens."""
+    """The processes attach to each other, their probes are answered, and `helm test` gets its tokens."""
     documents = chart.documents(chart.render(example, chart.NEWEST, "--set", "listenHost=127.0.0.1,longestStreamSeconds=1"))
     (tmp_path / "etc").mkdir()
     make_certificates(tmp_path / "etc", documents)

@@ -1,4 +1,4 @@
-"""Every example, and everything.yaml, at several versions of Kubernetes."""
+"""Tests every example, and everything.yaml, with several versions of Kubernetes."""
 
 import difflib
 import json
@@ -23,18 +23,18 @@ EXAMPLES = [pytest.param(example, id=example.stem) for example in chart.EXAMPLES
 LINTED = [pytest.param(path, kubernetes, id=f"{path.stem if path else 'defaults'}-{kubernetes}")
           for path in (None, *chart.EXAMPLES, chart.EVERYTHING) for kubernetes in chart.KUBERNETES
           if path is None or chart.supports(path, kubernetes)]
-# Kinds of other projects than Kubernetes, whose schemas are not here.
+# Kinds of projects other than Kubernetes, whose schemas are not here.
 CUSTOM = ("PodMonitor", "PrometheusRule", "ScaledObject", "Certificate")
 COPIES = {"alerts.yml": "deploy/prometheus/alerts.yml", "tandem.json": "deploy/grafana/tandem.json"}
 
 
 def validate(document, kubernetes):
-    """Raises when a cluster of that version would refuse the document, for a field that it does not know too."""
+    """Raises an error if a cluster of that version would refuse the document, also for an unknown field."""
     kubernetes_validate.validate(document, kubernetes, strict=True)
 
 
 @pytest.mark.parametrize("path, kubernetes", LINTED)
-def test_helm_lint_has_nothing_to_say(path, kubernetes):
+def test_helm_lint_finds_nothing(path, kubernetes):
     values = ("--values", path) if path else ()
     done = chart.run_helm("lint", "--strict", "--quiet", "--kube-version", kubernetes, *values, chart.CHART)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +63,7 @@ def test_the_cluster_knows_every_field(example, kubernetes, arguments):
     ("NetworkPolicy", lambda spec: spec.update(ingres=spec.pop("ingress"))),
 ])
 @pytest.mark.parametrize("kubernetes", chart.KUBERNETES)
-def test_the_schemas_refuse_what_is_wrong(kind, change, kubernetes):
+def test_the_schemas_refuse_wrong_objects(kind, change, kubernetes):
     document = rules.of_kind(chart.documents(chart.render(None, kubernetes)), kind)[0]
     validate(document, kubernetes)
     change(document["spec"])
@@ -72,7 +72,7 @@ def test_the_schemas_refuse_what_is_wrong(kind, change, kubernetes):
 
 
 def without_copies(text):
-    """The copies of other files are compared by themselves; here they would be most of the text."""
+    """Shortens the copies of other files, which have their own tests and would be most of the text."""
     text = re.sub(r"^  tandem\.json: \|\n(    .*\n|\n)*", "  tandem.json: … deploy/grafana/tandem.json\n", text, flags=re.MULTILINE)
     return re.sub(r"^spec:\n  # docs/metrics.md says(.*\n)*?(?=---)", "spec: … deploy/prometheus/alerts.yml\n", text, flags=re.MULTILINE)
 
@@ -93,7 +93,7 @@ def test_every_golden_render_has_an_example():
 
 
 @pytest.mark.parametrize("copy, original", COPIES.items())
-def test_copies_are_what_they_were_copied_from(copy, original):
+def test_copies_equal_their_originals(copy, original):
     assert (chart.CHART / "files" / copy).read_text() == (chart.SOURCE / original).read_text(), f"cp {original} helm/tandem/files/"
 
 
@@ -154,7 +154,7 @@ def test_mps_is_a_choice():
     assert config["opaque"]["parameters"]["sharing"] == {"strategy": "MPS"}
 
 
-def test_a_user_s_option_goes_before_the_chart_s():
+def test_a_user_s_option_overrides_the_chart_s():
     text = chart.render(None, chart.NEWEST, "--set", "verifier.options.threads=3", "--set", "verifier.options.model-name=mine",
                         "--set", "router.options.insecure=false", "--set", "router.options.max-prompt-bytes=8000000")
     documents = chart.documents(text)
@@ -176,7 +176,7 @@ def test_long_names_are_cut():
     ("no", ()), ("12", ()), ("tandem", ("--set-string", "fullnameOverride=no,nameOverride=12"))])
 @pytest.mark.parametrize("values", [chart.EVERYTHING, chart.CHART / "examples" / "values-fetched.yaml"], ids=lambda path: path.stem)
 def test_names_stay_text(values, release, arguments):
-    """`no` is false in YAML, and 12 a number: a cluster takes neither for a label or a name."""
+    """`no` is false in YAML, and 12 is a number. A cluster accepts neither as a label or a name."""
     done = chart.template("--values", values, "--set", "serviceAccount.name=", *arguments, release=release)
     assert done.returncode == 0, done.stderr
     documents = chart.documents(done.stdout)
@@ -201,11 +201,11 @@ def test_certificates_are_made_for_secrets_that_are_not_the_user_s_own():
     assert set(certificates("tls.router.secretName=own")) == {"tandem-workers-tls"}
     assert set(certificates("tls.workers.secretName=own")) == {"tandem-router-tls"}
     assert set(certificates("tls.router.secretName=own", "tls.workers.secretName=own")) == set()
-    # Nor is an issuer needed that signs nothing.
+    # An issuer that signs nothing is not needed either.
     assert set(certificates("tls.router.secretName=own", "tls.certManager.issuerRef.name=")) == {"tandem-workers-tls"}
 
 
-def test_workers_take_commands_from_their_routers_alone():
+def test_workers_take_commands_only_from_their_routers():
     def name_asked_for(example):
         documents = chart.documents(chart.render(chart.CHART / "examples" / example))
         return {rules.option(one, "client-name") for place, one, _, _ in rules.containers(documents) if place.startswith("tandem-workers/")}
@@ -224,7 +224,7 @@ def test_a_rollout_waits_for_the_init_container():
     assert deadlines(*fetched) == {"tandem-router": 2580, "tandem-workers": 2460}
 
 
-def test_the_user_s_security_context_goes_before_the_chart_s():
+def test_the_user_s_security_context_overrides_the_chart_s():
     text = chart.render(None, chart.NEWEST, "--set", "podSecurityContext.runAsUser=1000650000",
                         "--set", "podSecurityContext.seccompProfile.type=Localhost")
     for name, _, spec in rules.pods(chart.documents(text)):
@@ -233,7 +233,7 @@ def test_the_user_s_security_context_goes_before_the_chart_s():
         assert context["seccompProfile"] == {"type": "Localhost"}, name
 
 
-def test_keda_shows_prometheus_who_it_is():
+def test_keda_authenticates_to_prometheus():
     def references(*arguments):
         documents = chart.documents(chart.render(chart.CHART / "examples" / "values-monitored.yaml", chart.NEWEST, *arguments))
         return [trigger.get("authenticationRef") for trigger in rules.of_kind(documents, "ScaledObject")[0]["spec"]["triggers"]]
@@ -242,7 +242,7 @@ def test_keda_shows_prometheus_who_it_is():
     assert references("--set", "workers.autoscaling.authenticationRef=prometheus") == [{"name": "prometheus"}] * 2
 
 
-def test_helm_test_is_left_out_where_it_has_no_certificate():
+def test_helm_test_is_left_out_without_its_certificate():
     def tests(*arguments):
         documents = chart.documents(chart.render(chart.CHART / "examples" / "values-secure.yaml", chart.NEWEST, *arguments))
         return [one["spec"]["activeDeadlineSeconds"] for one in rules.of_kind(documents, "Pod")]
@@ -253,7 +253,7 @@ def test_helm_test_is_left_out_where_it_has_no_certificate():
 
 
 def notes(tmp_path, *arguments):
-    """Helm shows NOTES.txt after an installation alone, so a copy of the chart has it as a template."""
+    """Helm shows NOTES.txt only after an installation. A copy of the chart therefore has it as a template."""
     copy = tmp_path / "tandem"
     for source in chart.CHART.rglob("*"):
         if source.is_file():
@@ -286,7 +286,7 @@ def test_notes_have_the_next_commands_and_warn_of_plaintext(tmp_path):
     assert "MPSSupport=true" in said
 
 
-def test_notes_say_what_mutual_tls_and_secrets_of_one_s_own_need(tmp_path):
+def test_notes_say_what_mutual_tls_and_the_user_s_secrets_need(tmp_path):
     said = notes(tmp_path / "own", "--values", chart.EVERYTHING)
     assert "kubectl get secret --namespace language own-router-tls -o jsonpath='{.data.ca\\.crt}' | base64 -d > ca.crt" in said
     assert "own-client-tls -o jsonpath='{.data.tls\\.crt}' | base64 -d > client.crt" in said

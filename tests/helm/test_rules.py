@@ -1,4 +1,4 @@
-"""Breaks each rule in turn: a rule that cannot be broken would prove nothing."""
+"""Breaks each rule in turn, because a rule that cannot be broken would prove nothing."""
 
 import pytest
 
@@ -55,7 +55,8 @@ BREAKS = {
         lambda d: find(d, "Deployment", "router")["spec"].update(progressDeadlineSeconds=1799),
         lambda d: find(d, "Deployment", "workers")["spec"].update(progressDeadlineSeconds=1799),
         lambda d: pod(d, "workers").update(initContainers=[container(d, "verifier")])],
-    "streams_are_waited_for": [lambda d, name=name: pod(d, name).update(terminationGracePeriodSeconds=300) for name in ("router", "workers")],
+    "streams_are_waited_for": [lambda d, name=name: pod(d, name).update(terminationGracePeriodSeconds=300)
+                               for name in ("router", "workers")],
     "mounts_have_volumes": [
         lambda d: pod(d, "workers")["volumes"].pop(),
         lambda d: pod(d, "workers")["volumes"].append({"name": "idle", "emptyDir": {"sizeLimit": "1Gi"}}),
@@ -96,7 +97,7 @@ BREAKS = {
         lambda d: find(d, "Deployment", "workers")["spec"].update(replicas=1)],
     "plaintext_is_said": [lambda d: set_argument(container(d, "verifier"), "insecure", "false")],
 }
-# Breaks of a container that runs both workers.
+# Violations in a container that runs both workers.
 BREAKS_OF_A_PAIR = {
     "containers_are_probed": [
         lambda d: container(d, "verifier")["livenessProbe"].update(exec={"command": ["true"]}),
@@ -112,14 +113,14 @@ def fresh(example):
     return chart.documents(chart.render(chart.CHART / "examples" / f"values-{example}.yaml"))
 
 
-def test_every_rule_is_broken_here():
+def test_every_rule_has_a_violation_here():
     assert set(BREAKS) == {one.__name__ for one in rules.RULES}
 
 
 @pytest.mark.parametrize("example, name, change", [
     pytest.param(example, name, change, id=f"{example}-{name}-{number}")
     for example, breaks in EXAMPLES.items() for name, changes in breaks.items() for number, change in enumerate(changes)])
-def test_a_break_is_noticed(example, name, change):
+def test_a_violation_is_noticed(example, name, change):
     documents = fresh(example)
     assert rules.broken(documents) == []
     change(documents)

@@ -1,4 +1,4 @@
-"""Values that must be refused, and that values.yaml, its schema and the README say the same."""
+"""Tests values that must be refused, and that values.yaml, its schema and the README agree."""
 
 import json
 import re
@@ -55,7 +55,7 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
      ["router.autoscaling: minReplicas (2) is more than maxReplicas (1)"]),
     ("workers.autoscaling.kind=hpa,workers.autoscaling.minReplicas=9",
      ["workers.autoscaling: minReplicas (9) is more than maxReplicas (4)"]),
-    # Options on which the chart's other objects rely.
+    # Options that the chart's other objects rely on.
     ("router.options.drain-seconds=9", ["router.options.drain-seconds:", "use longestStreamSeconds"]),
     ("router.options.listen=a", ["router.options.listen:", "use listenHost"]),
     ("router.options.admin=none", ["router.options.admin:", "use listenHost"]),
@@ -74,7 +74,7 @@ VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text())
     ("verifier.options.token-file=a", ["verifier.options.token-file:", "use tokens.secretName"]),
     ("drafter.options.client-name=a", ["drafter.options.client-name:", "use tls.workers or tls.certManager"]),
 ])
-def test_it_is_refused_in_clear_words(setting, words):
+def test_a_wrong_value_is_refused_in_clear_words(setting, words):
     done = chart.template("--set", setting)
     assert done.returncode != 0, f"{setting} was taken"
     for word in words:
@@ -83,31 +83,31 @@ def test_it_is_refused_in_clear_words(setting, words):
 
 
 @pytest.mark.parametrize("setting", [
-    "global.anything=1",  # set by a chart that has this one as a part
-    "enabled=true",  # likewise, by its `condition: tandem.enabled`
+    "global.anything=1",  # set by a chart that includes this one
+    "enabled=true",  # set by its `condition: tandem.enabled`
     "insecure=false,tls.router.secretName=a,tls.workers.secretName=b,tokens.secretName=c",
     "models.source=pvc,models.pvc.claimName=a,models.target.path=",
     "router.service.headless=true",
     "router.podDisruptionBudget.maxUnavailable=50%",
     "workers.rollingUpdate.maxSurge=25%",
-    "router.autoscaling.maxReplicas=1",  # which is not enabled
-    # They only begin like those that are refused.
+    "router.autoscaling.maxReplicas=1",  # autoscaling is not enabled
+    # These only begin like refused options.
     "router.options.verifier-timeout=9,router.options.drafter-required=true,router.options.model-name=a,verifier.options.model-name=a",
     "verifier.options.kv-cache-bytes=8G,verifier.options.log-prompts=true",
 ])
-def test_it_is_taken(setting):
+def test_a_right_value_is_accepted(setting):
     done = chart.template("--set", setting)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kubernetes, apis", [("1.29", ()), ("1.33", ("resource.k8s.io/v1beta1",))])
-def test_dra_is_refused_where_the_cluster_has_no_such_api(kubernetes, apis):
+def test_dra_is_refused_if_the_cluster_lacks_its_api(kubernetes, apis):
     done = chart.template("--set", "gpu.sharing=dra", kubernetes=kubernetes, apis=apis)
     assert done.returncode != 0
     assert "gpu.sharing: dra needs the API resource.k8s.io/v1" in done.stderr and "use singleContainer" in done.stderr
 
 
-def test_image_volumes_are_refused_where_the_cluster_has_none():
+def test_image_volumes_are_refused_if_the_cluster_lacks_them():
     setting = ("--set", "models.source=image,models.image.reference=a:1")
     done = chart.template(*setting, kubernetes="1.29")
     assert done.returncode != 0
@@ -115,7 +115,7 @@ def test_image_volumes_are_refused_where_the_cluster_has_none():
     assert chart.template(*setting, kubernetes="1.33").returncode == 0
 
 
-def test_kubernetes_that_is_too_old_is_refused():
+def test_an_old_kubernetes_is_refused():
     done = chart.template(kubernetes="1.28")
     assert done.returncode != 0 and "kubeVersion: >=1.29" in done.stderr, done.stderr
 
@@ -127,7 +127,7 @@ def resolve(schema):
 
 
 def differences(schema, values, path=""):
-    """Where keys of values.yaml are not those of the schema; maps that users fill are left out."""
+    """Yields places where the keys of values.yaml differ from those of the schema. Maps that users fill are left out."""
     schema = resolve(schema)
     properties = schema.get("properties")
     if properties is None or not isinstance(values, dict):
@@ -147,7 +147,7 @@ def test_the_schema_has_the_keys_of_values_yaml_and_no_others():
 
 
 def lists_and_maps(values, path=()):
-    """Paths of all that users fill: lists, maps that are empty by default, resources."""
+    """Yields the paths of everything that users fill: lists, maps that are empty by default, resources."""
     for key, value in values.items():
         if isinstance(value, list) or value == {} or key == "resources":
             yield *path, key
@@ -167,7 +167,7 @@ def test_everything_has_every_list_and_map():
 
 
 def objects(schema, path="$"):
-    """(path, schema) of every schema of an object with named keys."""
+    """Yields (path, schema) for every schema of an object with named keys."""
     if isinstance(schema, dict):
         if "properties" in schema and schema.get("type") == "object":
             yield path, schema
@@ -180,7 +180,7 @@ def objects(schema, path="$"):
 
 def test_the_schema_refuses_unknown_keys_everywhere():
     lenient = [path for path, schema in objects(SCHEMA) if schema.get("additionalProperties") is not False]
-    # A volume, a mount or a reference to a Secret: Kubernetes checks what else they have.
+    # In a volume, a mount or a reference to a Secret, Kubernetes checks the other keys.
     assert lenient == ["$.definitions.named.items"]
 
 
@@ -188,11 +188,11 @@ def test_every_value_is_used():
     templates = "".join(path.read_text() for path in (chart.CHART / "templates").rglob("*.*"))
     leaves = {line.split(":")[0].strip() for line in (chart.CHART / "values.yaml").read_text().splitlines()
               if re.match(r" *[A-Za-z]\w*:", line)}
-    # Reached by their name in a variable.
+    # These are used by a name in a variable.
     unused = {leaf for leaf in leaves if not re.search(rf"\b{leaf}\b", templates)}
     assert unused <= {"target", "draft", "claimName", "reference", "verifier", "drafter"}, unused
 
 
-def test_the_readme_s_table_is_what_values_yaml_says():
+def test_the_readme_s_table_agrees_with_values_yaml():
     done = subprocess.run([sys.executable, chart.SOURCE / "helm" / "make_readme.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

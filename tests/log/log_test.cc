@@ -146,7 +146,7 @@ TEST(LogLineTest, TimesHaveMicroseconds) {
   EXPECT_EQ(TextLogLine(before, "info", "draft", "x"), "1969-12-31T23:59:59.999999Z info draft: x");
 }
 
-TEST(LogLineTest, OnlyJsonObjectsAreTakenForLines) {
+TEST(LogLineTest, OnlyJsonObjectsCountAsLines) {
   EXPECT_TRUE(IsJsonObject(R"({"a":1})"));
   for (const char* line : {"", "text", "1", "[1]", R"({"a":1)", R"({"a":1} more)"}) {
     EXPECT_FALSE(IsJsonObject(line)) << line;
@@ -160,7 +160,7 @@ TEST(PeerTextTest, IsCutBetweenCharacters) {
   EXPECT_EQ(Shortened("\u00e9\u00e9\u00e9", 3), "\u00e9… (6 bytes)");
   EXPECT_EQ(Shortened("a\U0001f600", 4), "a… (5 bytes)");
   EXPECT_EQ(Shortened("a\U0001f600", 5), "a\U0001f600");
-  // No UTF-8 at all ends too.
+  // A text without any UTF-8 is cut too.
   EXPECT_EQ(Shortened(std::string(9, '\x80'), 6), "\x80\x80\x80… (9 bytes)");
 }
 
@@ -173,7 +173,7 @@ TEST(PeerTextTest, IsQuotedShortAndWithoutControlBytes) {
   EXPECT_EQ(QuotedShort(std::string(100000, 'x')), absl::StrCat("\"", most, "…\" (100000 bytes)"));
 }
 
-TEST(LogFatalTest, IsWrittenWhateverTheLevelIs) {
+TEST(LogFatalTest, IsWrittenAtEveryLevel) {
   for (const std::string format : {"text", "json"}) {
     ::testing::internal::CaptureStderr();
     LogFatal({.process = "draft", .level = "off", .format = format}, "config.json: is missing");

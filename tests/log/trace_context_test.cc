@@ -28,7 +28,7 @@ TEST(TraceContextTest, AcceptsTheHeadersThatTheRecommendationAccepts) {
   }
 }
 
-TEST(TraceContextTest, AnythingElseIsNone) {
+TEST(TraceContextTest, AnyOtherTextIsRefused) {
   const std::string zeros(32, '0');
   const std::string upper = "4BF92F3577B34DA6A3CE929D0E0E4736";
   const std::string good = Traceparent("00", kTraceId, kSpanId, "01");
@@ -42,7 +42,7 @@ TEST(TraceContextTest, AnythingElseIsNone) {
         Traceparent("01", kTraceId, kSpanId, "010"), Traceparent("0", kTraceId, kSpanId, "011")}) {
     EXPECT_FALSE(ParseTraceparent(text).has_value()) << text;
   }
-  // Every character counts.
+  // A change of any character makes the header invalid.
   for (size_t i = 0; i < good.size(); ++i) {
     std::string broken = good;
     broken[i] = 'x';

@@ -22,7 +22,7 @@ const char* TypeName(MetricType type) {
                                       : "histogram";
 }
 
-// What docs/metrics.md has of it.
+// Returns the text that docs/metrics.md must have.
 std::string Tables() {
   std::string text;
   for (const metrics::CatalogueSection& section : metrics::Catalogue()) {
@@ -47,7 +47,7 @@ TEST(CatalogueTest, NamesFollowPrometheus) {
       EXPECT_TRUE(names.insert(name).second) << name << " comes twice";
       EXPECT_TRUE(std::regex_match(name, std::regex("(tandem|process)_[a-z0-9_]+"))) << name;
       EXPECT_EQ(name.ends_with("_total"), info->type == MetricType::kCounter) << name;
-      // A unit of measure is in the name.
+      // The unit must be part of the name.
       const std::string unit = info->unit;
       if (unit == "seconds" || unit == "bytes") {
         EXPECT_NE(name.find("_" + unit), std::string::npos) << name;
@@ -62,7 +62,7 @@ TEST(CatalogueTest, NamesFollowPrometheus) {
   EXPECT_GT(names.size(), 40u);
 }
 
-TEST(CatalogueTest, EachSaysWhatToDo) {
+TEST(CatalogueTest, EachMetricSaysWhatToDo) {
   std::set<std::string> advices;
   for (const metrics::CatalogueSection& section : metrics::Catalogue()) {
     for (const MetricInfo* info : section.metrics) {
@@ -75,8 +75,8 @@ TEST(CatalogueTest, EachSaysWhatToDo) {
   }
 }
 
-// TANDEM_UPDATE_DOCS=1 writes them.
-TEST(CatalogueTest, DocsHaveTheSame) {
+// TANDEM_UPDATE_DOCS=1 writes the docs.
+TEST(CatalogueTest, TheDocsHaveTheSameTables) {
   const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/metrics.md";
   std::stringstream text;
   text << std::ifstream(path).rdbuf();

@@ -7,9 +7,9 @@
 
 namespace tandem::testing {
 
-// By name and labels, as they are written with the labels in order:
-// `tandem_slots{model="toy",state="free"}`. Throws std::runtime_error for a line that is no series,
-// and for one that comes twice.
+// The series by name and labels, in the form in which they are written, with the labels in order:
+// `tandem_slots{model="toy",state="free"}`. Reading throws std::runtime_error for a line that is
+// not a series, and for a series that occurs twice.
 using Exposition = std::map<std::string, double>;
 Exposition ReadExposition(const std::string& text);
 

@@ -24,7 +24,8 @@ TEST(MetricRegistryTest, SeriesHaveTheirLabelsTypeAndHelp) {
   const std::string text = registry.Serialize();
   EXPECT_THAT(text, HasSubstr("# TYPE tandem_emitted_tokens_total counter\n"));
   EXPECT_THAT(text, HasSubstr("# HELP tandem_requests_waiting Requests that wait"));
-  EXPECT_THAT(text, Not(HasSubstr(metrics::kRequestsWaiting.advice)));  // the docs' alone
+  // Only the docs have the advice.
+  EXPECT_THAT(text, Not(HasSubstr(metrics::kRequestsWaiting.advice)));
   EXPECT_THAT(text, HasSubstr("# TYPE tandem_queue_wait_seconds histogram\n"));
   const auto series = ReadExposition(text);
   EXPECT_EQ(series.at(R"(tandem_emitted_tokens_total{model="toy",source="bonus"})"), 3);
@@ -35,7 +36,7 @@ TEST(MetricRegistryTest, SeriesHaveTheirLabelsTypeAndHelp) {
   EXPECT_EQ(series.at(R"(tandem_build_info{model="toy",process="router",version="1.2.3"})"), 1);
 }
 
-TEST(MetricRegistryTest, OneSetOfLabelsIsOneSeries) {
+TEST(MetricRegistryTest, EqualLabelsNameTheSameSeries) {
   MetricRegistry registry("router", "1", {});
   auto& once = registry.Counter(metrics::kRequests, {{"status", "OK"}});
   auto& again = registry.Counter(metrics::kRequests, {{"status", "OK"}});
@@ -51,7 +52,7 @@ TEST(MetricRegistryTest, ANameFromOutsideCannotBreakALine) {
               HasSubstr("tandem_requests_waiting{model=\"a\\\"b\\\\c\\nd\"} 1\n"));
 }
 
-TEST(MetricRegistryTest, TheProcessIsThere) {
+TEST(MetricRegistryTest, TheMetricsOfTheProcessAreThere) {
   const MetricRegistry registry("verifier", "1", {});
   const auto before = ReadExposition(registry.Serialize());
   const int fd = dup(0);

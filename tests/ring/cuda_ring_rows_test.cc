@@ -1,4 +1,4 @@
-// The ring's rows in the memory of a GPU, over the shim: every call of either end fails in turn.
+// Tests the ring's rows in GPU memory over the shim. Every call of either end fails in turn.
 #include "common/ring/cuda/cuda_ring_rows.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ namespace {
 constexpr RingGeometry kGeometry{.entries = 2, .rows_per_entry = 3, .vocabulary_size = 5};
 constexpr uint64_t kNonce = 77;
 
-// A verifier's end in a process of its own: CUDA opens no handle in the process that made it.
+// The verifier's end in a separate process, because CUDA does not open a handle in the process that
+// made it.
 class OtherProcess {
  public:
   explicit OtherProcess(const DeviceStream& stream) {
@@ -49,9 +50,9 @@ class OtherProcess {
   const std::vector<RingHandle>& handles() const { return handles_; }
 
  private:
-  // Has the rows until nobody holds the other end of `until`.
+  // Keeps the rows until nobody holds the other end of `until`.
   [[noreturn]] static void Serve(const DeviceStream& stream, int to, int until) {
-    simt::FailNoCall();  // what is planted is for the other end
+    simt::FailNoCall();  // planted failures are for the other end
     const auto rows = CudaRingRows::Create(kGeometry, kNonce, &stream);
     if (!rows.ok()) _exit(1);
     const std::span<const RingHandle> handles = (*rows)->handles();
@@ -70,7 +71,7 @@ class CudaRingRowsTest : public ::testing::Test {
   void SetUp() override { stream_ = *DeviceStream::Create(); }
   ~CudaRingRowsTest() override { simt::FailNoCall(); }
 
-  // What rows are copied from and to outlives what is on the stream.
+  // The row must outlive the copies on the stream.
   std::array<float, kGeometry.vocabulary_size> row_ = {1, 2, 3, 4, 5};
   DeviceStream stream_;
 };
@@ -79,13 +80,14 @@ TEST_F(CudaRingRowsTest, EachFailureAtTheVerifiersEndIsReportedAndLeaksNothing) 
   const auto work = [&]() -> absl::Status {
     TANDEM_ASSIGN_OR_RETURN(const auto rows, CudaRingRows::Create(kGeometry, kNonce, &stream_));
     TANDEM_ASSIGN_OR_RETURN(const uint64_t echo, rows->ReadEcho());
-    EXPECT_EQ(echo, kNonce) << "nobody wrote there yet";
+    EXPECT_EQ(echo, kNonce) << "nobody has written there yet";
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     TANDEM_RETURN_IF_ERROR(rows->AwaitReady(1, deadline));
     TANDEM_RETURN_IF_ERROR(stream_.Copy(row_.data(), rows->rows(1), sizeof(row_)));
     return stream_.Wait();
   };
-  // Memory and its handle, two events and theirs, the nonce there and back, the row.
+  // The calls: the memory and its handle, two events and their handles, the nonce in both
+  // directions, the row.
   testing::ExpectEachFailureIsTold(work, 13);
 }
 
@@ -98,7 +100,7 @@ TEST_F(CudaRingRowsTest, EachFailureAtTheDraftersEndIsReportedAndLeaksNothing) {
     TANDEM_RETURN_IF_ERROR(stream_.Copy(rows->rows(1), row_.data(), sizeof(row_)));
     return rows->RecordReady(1);
   };
-  // Memory, two events, the nonce there and back, the row.
+  // The calls: the memory, two events, the nonce in both directions, the row.
   testing::ExpectEachFailureIsTold(work, 9);
 }
 
@@ -111,13 +113,13 @@ TEST_F(CudaRingRowsTest, ALostDeviceEndsTheWaitForRows) {
   EXPECT_EQ((*rows)->ReadEcho().status().code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(CudaRingRowsTest, RowsThatADeadDraftersGpuNeverReachedAreGivenUpAtTheDeadline) {
+TEST_F(CudaRingRowsTest, RowsThatADeadDraftersGpuNeverWroteAreGivenUpAtTheDeadline) {
   const auto rows = CudaRingRows::Create(kGeometry, kNonce, &stream_);
   ASSERT_TRUE(rows.ok()) << rows.status();
   const pid_t drafter = fork();
   if (drafter == 0) {
     const auto opened = OpenedCudaRingRows::Open(kGeometry, (*rows)->handles(), &stream_);
-    // The event comes after a copy that is never done.
+    // The event comes after a copy that never ends.
     const bool recorded = opened.ok() &&
                           stream_.Copy((*opened)->rows(0), row_.data(), sizeof(row_)).ok() &&
                           (*opened)->RecordReady(0).ok();

@@ -1,5 +1,5 @@
-// The ring whose rows lie in a device's memory, over a fake device: each of its calls fails in turn,
-// and drafters die with the memory open.
+// Tests the ring whose rows are in a device's memory, over a fake device. Each call of the device
+// fails in turn, and drafters die with the memory open.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,18 +27,18 @@ using ::testing::HasSubstr;
 constexpr RingGeometry kGeometry{.entries = 2, .rows_per_entry = 3, .vocabulary_size = 5};
 constexpr uint64_t kEpoch = 78;
 
-// The memory of a GPU, and what was enqueued there. `recorded` is what a host knows, `reached` how
-// far the GPU is.
+// The memory of a GPU, and the work that was enqueued there. `recorded` is the state that a host
+// knows, and `reached` is the progress of the GPU.
 struct FakeDevice {
   std::vector<float> rows =
       std::vector<float>(kGeometry.entries * kGeometry.entry_bytes() / sizeof(float));
   uint64_t nonce = 0;
   std::vector<int> recorded = std::vector<int>(kGeometry.entries);
   std::vector<int> reached = std::vector<int>(kGeometry.entries);
-  bool runs = true;          // what is recorded is reached at once
+  bool runs = true;          // a recorded event is reached at once
   bool keeps_writes = true;  // false: another device's memory was opened
   std::function<void()> at_record = [] {};
-  int num_live = 0;  // ends that hold something of it
+  int num_live = 0;  // number of ends that hold memory or events of the device
   int calls = 0;
   int failing_call = -1;
 
@@ -133,7 +133,7 @@ class DeviceRingTest : public ::testing::Test {
     return {.ring_epoch = kEpoch, .entry = entry, .sequence = ++sequence_};
   }
 
-  // Hands a block of two rows over.
+  // Hands over a block of two rows.
   absl::Status HandOver(uint32_t entry) {
     const RingRef ref = Ref(entry);
     TANDEM_ASSIGN_OR_RETURN(const std::span<float> rows, writer_->BeginBlock(ref, 2));
@@ -146,7 +146,7 @@ class DeviceRingTest : public ::testing::Test {
     return absl::OkStatus();
   }
 
-  // Everything that holds device memory goes in the order in which it does with live processes.
+  // Everything that holds device memory is destroyed in the order of live processes.
   void TearDown() override {
     writer_.reset();
     if (ring_ != nullptr) retired_.Add(std::move(ring_), {});
@@ -160,7 +160,7 @@ class DeviceRingTest : public ::testing::Test {
   uint64_t sequence_ = 0;
 };
 
-TEST_F(DeviceRingTest, HandsRowsOverWithoutTouchingThem) {
+TEST_F(DeviceRingTest, RowsAreHandedOverWithoutBeingTouched) {
   ASSERT_TRUE(SetUpRing().ok());
   EXPECT_TRUE(ring_->on_device());
   for (int round = 0; round < 5; ++round) {
@@ -184,7 +184,8 @@ TEST_F(DeviceRingTest, WritesThatDoNotArriveAreNotConfirmed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("device"));
 }
 
-// Else a verifier could ask for the event before it is recorded, and CUDA counts that as reached.
+// Otherwise a verifier could query the event before it is recorded, and CUDA counts such an event
+// as reached.
 TEST_F(DeviceRingTest, AnEntryIsReadyOnlyOnceItsEventIsRecorded) {
   ASSERT_TRUE(SetUpRing().ok());
   absl::Status before;
@@ -215,7 +216,7 @@ TEST_F(DeviceRingTest, EveryFailingCallReturnsAStatusAndLeaksNothing) {
     absl::Status status = SetUpRing();
     if (status.ok()) {
       status = HandOver(0);
-      EXPECT_TRUE(HandOver(0).ok()) << "the ring goes on after call " << failing;
+      EXPECT_TRUE(HandOver(0).ok()) << "the ring still works after call " << failing;
     }
     EXPECT_FALSE(status.ok()) << failing;
   }
@@ -224,7 +225,8 @@ TEST_F(DeviceRingTest, EveryFailingCallReturnsAStatusAndLeaksNothing) {
 TEST_F(DeviceRingTest, ADetachedRingIsFreed) {
   ASSERT_TRUE(SetUpRing().ok());
   std::vector<UniqueFd> peers;
-  peers.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));  // lives on
+  // This process stays alive.
+  peers.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   ASSERT_TRUE(peers[0]);
   retired_.Add(std::move(ring_), std::move(peers));
   EXPECT_EQ(retired_.Sweep(), 1) << "the drafter has it open";
@@ -235,7 +237,8 @@ TEST_F(DeviceRingTest, ADetachedRingIsFreed) {
 
 TEST_F(DeviceRingTest, ARingThatCouldNotBeOpenedIsDetached) {
   ring_ = *LogProbRing::CreateOnDevice(kGeometry, kEpoch, Creator());
-  device_.failing_call = device_.calls + 1;  // reading the nonce, once the memory is open
+  // The call that reads the nonce, after the memory is open.
+  device_.failing_call = device_.calls + 1;
   EXPECT_FALSE(Open().ok());
   EXPECT_TRUE(ring_->Withdraw());
 }
@@ -247,7 +250,7 @@ TEST_F(DeviceRingTest, ARingThatWasWithdrawnIsNotOpenedAnyMore) {
   EXPECT_TRUE(ring_->Withdraw());
 }
 
-TEST_F(DeviceRingTest, APeerThatNobodyCanWatchIsWaitedFor) {
+TEST_F(DeviceRingTest, ARingWaitsForAPeerThatNobodyCanWatch) {
   ASSERT_TRUE(SetUpRing().ok());
   std::vector<UniqueFd> peers;
   peers.emplace_back();  // the kernel gave no pidfd

@@ -84,7 +84,7 @@ TEST(LogProbRingTest, HandsTheRowsOver) {
   for (size_t i = 0; i < 10; ++i) EXPECT_EQ(block->rows()[i], -1.5f);
 }
 
-TEST(LogProbRingTest, EntryIsFreeAfterItWasRead) {
+TEST(LogProbRingTest, AnEntryIsFreeAfterItWasRead) {
   SharedPair pair = MakePair();
   WriteBlock(*pair.writer, Ref(0, 1), 1, -1.0f);
   {
@@ -110,7 +110,7 @@ TEST(LogProbRingTest, UncommittedAndAbandonedBlocksAreNotRead) {
   EXPECT_TRUE(pair.ring->Acquire(Ref(0, 2), 1).ok());
 }
 
-TEST(LogProbRingTest, NewerSequenceDiscardsAnUnreadBlock) {
+TEST(LogProbRingTest, ANewerSequenceDiscardsAnUnreadBlock) {
   SharedPair pair = MakePair();
   WriteBlock(*pair.writer, Ref(0, 1), 1, -1.0f);
   WriteBlock(*pair.writer, Ref(0, 2), 1, -2.0f);
@@ -134,7 +134,7 @@ TEST(LogProbRingTest, OtherReferencesAreRefusedAndLeaveTheBlock) {
   EXPECT_TRUE(pair.ring->Acquire(Ref(0, 5), 2).ok());
 }
 
-TEST(LogProbRingTest, BlockWithAnotherNumberOfRowsIsDropped) {
+TEST(LogProbRingTest, ABlockWithAnotherNumberOfRowsIsDropped) {
   SharedPair pair = MakePair();
   WriteBlock(*pair.writer, Ref(0, 1), 2, -1.0f);
   EXPECT_THAT(MessageOf(pair.ring->Acquire(Ref(0, 1), 3).status()), HasSubstr("holds 2 rows"));
@@ -166,7 +166,7 @@ TEST(LogProbRingTest, NothingIsReadBeforeTheNonceIsConfirmed) {
   EXPECT_TRUE(ring->Acquire(Ref(0, 1), 1).ok());
 }
 
-TEST(LogProbRingTest, NonceWithoutAnEchoInTheRingIsNotConfirmed) {
+TEST(LogProbRingTest, ANonceWithoutAnEchoInTheRingIsNotConfirmed) {
   auto ring = *LogProbRing::Create(kGeometry, kEpoch, true);
   auto memory = RingMemory::MapShared(Duplicate(ring->fd()), kGeometry.total_bytes());
   const uint64_t nonce = RingView(memory->data(), kGeometry).header().nonce;
@@ -196,7 +196,7 @@ TEST(SharedRingWriterTest, RefusesAnotherRingThanAnnounced) {
   other.vocabulary_size = 6;
   EXPECT_THAT(MessageOf(SharedRingWriter::Open(Duplicate(ring->fd()), other, kEpoch).status()),
               HasSubstr("bytes"));
-  // Same size, other shape.
+  // The size is the same, but the shape is different.
   const RingGeometry swapped{.entries = 2, .rows_per_entry = 5, .vocabulary_size = 3};
   ASSERT_EQ(swapped.total_bytes(), kGeometry.total_bytes());
   EXPECT_THAT(MessageOf(SharedRingWriter::Open(Duplicate(ring->fd()), swapped, kEpoch).status()),
@@ -260,7 +260,7 @@ TEST_F(InlineRingTest, GapsOverlapsAndDisorderDropTheBlock) {
             .code(),
         absl::StatusCode::kInvalidArgument)
         << second.what;
-    // Nothing completes it any more.
+    // No later piece completes the block.
     EXPECT_FALSE(ring_->AcceptChunk(Ref(0, sequence), 2, 16, pieces[1]).ok()) << second.what;
     EXPECT_FALSE(ring_->AcceptChunk(Ref(0, sequence), 2, 32, pieces[2]).ok()) << second.what;
     EXPECT_FALSE(ring_->Acquire(Ref(0, sequence), 2).ok()) << second.what;
@@ -303,7 +303,7 @@ TEST_F(InlineRingTest, SharedRingsTakeNoPieces) {
 }
 
 TEST(InlineRingWriterTest, CutsBlocksIntoPiecesThatTheRingAccepts) {
-  // A row of 1.5 MiB: pieces end in the middle of rows.
+  // A row has 1.5 MiB, so pieces end in the middle of rows.
   const RingGeometry geometry{.entries = 1, .rows_per_entry = 2, .vocabulary_size = 393216};
   auto ring = *LogProbRing::Create(geometry, kEpoch, false);
   ASSERT_TRUE(ring->Confirm(0).ok());
@@ -341,7 +341,7 @@ TEST(InlineRingWriterTest, CutsBlocksIntoPiecesThatTheRingAccepts) {
   EXPECT_FALSE(writer.BeginBlock({.ring_epoch = 1, .entry = 0, .sequence = 9}, 1).ok());
 }
 
-// What a device copies from and to is pinned as long as it is mapped, and no longer.
+// Memory that a device copies from and to is pinned exactly while it is mapped.
 TEST(RingWriterTest, EachEndPinsTheMemoryThatItHasMapped) {
   std::vector<std::pair<void*, size_t>> pinned;
   size_t num_live = 0;
@@ -378,10 +378,10 @@ TEST(RingWriterTest, EachEndPinsTheMemoryThatItHasMapped) {
   const auto ring = LogProbRing::Create(kGeometry, kEpoch, true, refuses);
   ASSERT_TRUE(ring.ok());
   EXPECT_TRUE(SharedRingWriter::Open(Duplicate((*ring)->fd()), kGeometry, kEpoch, {}, refuses).ok())
-      << "it costs speed alone";
+      << "a refusal only costs speed";
 }
 
-// A router that names one entry in two items of a batch must not make two slots write to one place.
+// If a router names one entry in two items of a batch, two slots must not write to the same place.
 TEST(RingWriterTest, AnEntryThatIsBeingFilledIsNotGivenOutAgain) {
   SharedPair pair = MakePair();
   const auto inline_writer = *InlineRingWriter::Create(

@@ -40,7 +40,7 @@ bool Connect(const UniqueFd& peer, const std::filesystem::path& path) {
   return connect(peer.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
 }
 
-// Processor time of all threads of this process.
+// Returns the processor time of all threads of this process.
 double CpuSeconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -108,7 +108,7 @@ TEST(RingListenerTest, HandsTheRingToAnotherProcess) {
   close(nonce_pipe[1]);
 
   ASSERT_TRUE(ring->Confirm(nonce).ok());
-  // The drafter is dead; what it committed is there.
+  // The drafter is dead, and its committed block is there.
   const auto block = ring->Acquire({.ring_epoch = 42, .entry = 1, .sequence = 1}, 2);
   ASSERT_TRUE(block.ok()) << block.status();
   for (size_t i = 0; i < 32; ++i) EXPECT_EQ(block->rows()[i], -0.25f);
@@ -125,7 +125,7 @@ TEST(RingListenerTest, OtherEpochsAndWithdrawnRingsAreNotFound) {
   EXPECT_EQ(FetchRing(listener->path(), 7).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(RingListenerTest, PeerThatSaysNothingDoesNotKeepOthersOut) {
+TEST(RingListenerTest, ASilentPeerDoesNotKeepOthersOut) {
   const testing::TempDir dir;
   auto listener = *RingListener::Start(PrivateFolder(dir));
   auto ring = *LogProbRing::Create(kGeometry, 7, true);
@@ -150,7 +150,7 @@ TEST(RingListenerTest, DoesNotSpinWhileTheProcessHasNoDescriptorLeft) {
   ASSERT_EQ(dup(waiting.get()), -1);
   ASSERT_TRUE(Connect(waiting, listener->path()));
   const double start = CpuSeconds();
-  poll(nullptr, 0, 500);  // the time over which a listener that spins would be seen
+  poll(nullptr, 0, 500);  // in this time, a listener that spins would be noticed
   const double spent = CpuSeconds() - start;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_LT(spent, 0.02);

@@ -1,4 +1,4 @@
-// A tokenizer whose entries a test makes up.
+// A tokenizer with entries that a test makes up.
 #ifndef TANDEM_TESTS_ROUTER_TOY_TOKENIZER_H_
 #define TANDEM_TESTS_ROUTER_TOY_TOKENIZER_H_
 
@@ -14,19 +14,20 @@
 
 namespace tandem::testing {
 
-// Entry i is the bytes at i; Encode takes one entry a byte, where there is one of that byte alone.
-// The last is special.
+// Entry i is the byte string at i. Encode gives one entry for each byte that has an entry of its
+// own. The last entry is special.
 class ToyTokenizer final : public Tokenizer {
  public:
   explicit ToyTokenizer(std::vector<std::string> entries) : entries_(std::move(entries)) {}
 
-  // "a" … "z", space, then made-up words up to `size` entries, the last of them "</s>".
+  // Makes the entries "a" … "z", space, and then made-up words up to `size` entries. The last entry
+  // is "</s>".
   static ToyTokenizer OfSize(size_t size) {
     std::vector<std::string> entries;
     for (char c = 'a'; c <= 'z'; ++c) entries.emplace_back(1, c);
     entries.emplace_back(" ");
     while (entries.size() + 1 < size) {
-      // Not `"<" + …`: g++ 12 sees an overlap that is not there (-Wrestrict).
+      // The code avoids `"<" + …`, because g++ 12 falsely reports an overlap (-Wrestrict).
       std::string word = "<";
       word += std::to_string(entries.size());
       entries.push_back(word += ">");

@@ -1,5 +1,5 @@
-// Workers without a model: they keep worker.proto's rules to the letter, and choose tokens by the
-// hash of what precedes.
+// Workers without a model. They follow the rules of worker.proto exactly, and choose tokens by a
+// hash of the preceding tokens.
 #ifndef TANDEM_TESTS_ROUTER_TOY_WORKERS_H_
 #define TANDEM_TESTS_ROUTER_TOY_WORKERS_H_
 
@@ -18,10 +18,10 @@
 
 namespace tandem::testing {
 
-// What both toy models are made of.
+// The parts that both toy models share.
 struct ToyModel {
   int32_t vocabulary_size = 64;
-  int percent_agreement = 70;  // of the drafter with the target
+  int percent_agreement = 70;  // how often the drafter agrees with the target
   int percent_end = 0;         // how often the target ends the text (last id)
 
   int32_t Target(uint64_t prefix_hash) const {
@@ -37,18 +37,18 @@ struct ToyModel {
   }
 };
 
-// Who has written which entry of the ring: what the workers share in memory.
+// Records which sequence was written into each entry of the ring. The workers share it in memory.
 struct ToyRing {
   uint64_t epoch = 0;
   v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
   std::map<uint32_t, uint64_t> written;  // entry -> sequence
 };
 
-// One slot of a worker, by the rules of SlotPoint.
+// One slot of a worker, according to the rules of SlotPoint.
 struct ToySlot {
   uint32_t epoch = 0;
   uint64_t command_number = 0;
-  std::vector<int32_t> tokens;  // of the rows held
+  std::vector<int32_t> tokens;  // tokens of the rows that the slot holds
   std::optional<v1::SlotOpen> open;
 };
 
@@ -64,18 +64,18 @@ struct ToyOptions {
   std::string pid_namespace = "pid:[1]";
   uint32_t protocol_version = kProtocolVersion;
   std::vector<v1::RingTransport> transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
-  std::vector<std::string> entries;  // of the drafter's vocabulary
+  std::vector<std::string> entries;  // entries of the drafter's vocabulary
   uint32_t page_tokens = 4;
   uint32_t num_pages = 0;  // 0: no limit
 };
 
-// What both have in common.
+// The parts that both workers share.
 class ToyWorker {
  public:
   ToyWorker(const ToyModel& toy, ToyOptions toy_options)
       : model(toy), options(std::move(toy_options)) {}
 
-  // A new session: nothing is held.
+  // Begins a new session, which holds nothing.
   void Reset() { slots.clear(); }
 
   v1::AttachReply Attached() const {
@@ -106,7 +106,7 @@ class ToyWorker {
     for (const auto& [id, slot] : slots) used += PagesOf(slot.tokens.size());
     return options.num_pages > used ? options.num_pages - used : 0;
   }
-  // Whether the slot can grow to so many rows.
+  // Returns true if the slot can grow to this number of rows.
   bool HasRoom(const ToySlot& slot, size_t rows) const {
     return options.num_pages == 0 || PagesOf(rows) <= NumFreePages() + PagesOf(slot.tokens.size());
   }
@@ -122,14 +122,14 @@ class ToyWorker {
     }
   }
 
-  // Brings the slot to `at`; the state's code says whether that was possible.
+  // Brings the slot to `at`. The state's code says whether that was possible.
   v1::SlotState Arrive(const v1::SlotPoint& at, const v1::SlotOpen* open) {
     ToySlot& slot = slots[at.slot()];
     if (at.slot() >= options.max_slots) {
       return State(at.slot(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
     }
     if (open != nullptr && !slot.open.has_value() &&
-        slots.size() + foreign_slots > options.max_slots) {  // this one is counted
+        slots.size() + foreign_slots > options.max_slots) {  // including this slot
       ++num_refused_opens;
       const v1::SlotState state = State(at.slot(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
       slots.erase(at.slot());
@@ -165,12 +165,12 @@ class ToyWorker {
   std::string name;
   std::map<uint32_t, ToySlot> slots;
   double compute_seconds = 0.001;
-  double row_seconds = 0;                // and for each row
-  uint32_t foreign_pages = 0;            // held by other routers
-  uint32_t foreign_slots = 0;            // likewise, of max_slots
-  int num_refused_opens = 0;             // that found no slot
-  size_t most_rows = 0;                  // of any slot, ever
-  std::vector<v1::SlotPoint> rollbacks;  // all that it was told
+  double row_seconds = 0;                // additional seconds for each row
+  uint32_t foreign_pages = 0;            // pages that other routers hold
+  uint32_t foreign_slots = 0;            // slots of max_slots that other routers hold
+  int num_refused_opens = 0;             // opens that found no slot
+  size_t most_rows = 0;                  // most rows that any slot ever held
+  std::vector<v1::SlotPoint> rollbacks;  // all rollbacks that the worker was told
 };
 
 class ToyDrafter : public ToyWorker {
@@ -198,7 +198,7 @@ class ToyDrafter : public ToyWorker {
         }
         break;
       case v1::DraftCommand::kReadVocabulary: {
-        // Two chunks.
+        // Sends two chunks.
         const size_t half = options.entries.size() / 2;
         for (size_t i = 0; i < half; ++i)
           reply.mutable_vocabulary()->add_entries(options.entries[i]);
@@ -286,7 +286,7 @@ class ToyVerifier : public ToyWorker {
     name = "toy-target";
   }
 
-  // None: the command has no reply.
+  // Returns nothing if the command has no reply.
   std::optional<v1::VerifierReply> Handle(const v1::VerifierCommand& command) {
     v1::VerifierReply reply;
     reply.set_id(command.id());
@@ -399,7 +399,7 @@ class ToyVerifier : public ToyWorker {
   uint32_t num_entries = 0;
   int num_verifies = 0;
   int num_refused = 0;  // items that found no page
-  size_t wrong_at = 0;  // plain decoding gives another token after so many
+  size_t wrong_at = 0;  // number of tokens after which plain decoding gives another token
   size_t most_batch_rows = 0;
   size_t last_batch_rows = 0;
 };

@@ -1,4 +1,5 @@
-// The object of a call goes once gRPC has given back the last of its tags, whatever their order.
+// Tests that the object of a call is destroyed when gRPC has given back the last of its tags, in
+// every order of tags.
 #include "common/rpc/call_lifetime.h"
 
 #include <grpcpp/alarm.h>
@@ -20,9 +21,9 @@ struct HeldTag {
 };
 using HeldTags = std::vector<HeldTag>;
 
-// A call with every kind of operation that the real ones have: it opens, reads and writes up to two
-// messages each, hears that the client is gone, limits its time by an alarm, and finishes. It
-// destroys itself when it is quiet, so that the sanitizers see any use after that.
+// A call with every kind of operation that the real ones have. It opens, reads and writes up to two
+// messages each, learns that the client is gone, limits its time with an alarm, and finishes. It
+// destroys itself when it is quiet, so that the sanitizers see any later use.
 class ToyCall final : public CallLifetime {
  public:
   ToyCall(HeldTags* held, int* num_quiet) : held_(held), num_quiet_(num_quiet) {
@@ -79,7 +80,7 @@ class ToyCall final : public CallLifetime {
   Operation<ToyCall> finish_{this, &ToyCall::OnFinished};
 };
 
-// One way in which a call may go: the choices that were made in turn, each one of so many.
+// One possible course of a call: the choices in order, each with its number of options.
 struct Choices {
   std::vector<size_t> made;
   std::vector<size_t> of;
@@ -92,7 +93,7 @@ struct Choices {
     }
     return made[next++];
   }
-  // The next way that was not tried yet. Returns false if there is none.
+  // Moves to the next course that was not tried yet. Returns false if there is none.
   bool Advance() {
     next = 0;
     while (!made.empty() && ++made.back() == of.back()) {
@@ -123,10 +124,11 @@ TEST(CallLifetimeTest, ACallGoesAfterItsLastTagInEveryOrderAndWithEveryOutcome) 
     ASSERT_EQ(num_quiet, 1) << way;
     ++num_ways;
   } while (choices.Advance());
-  EXPECT_GT(num_ways, 1000u) << "every order means many";
+  EXPECT_GT(num_ways, 1000u) << "there are many orders";
 }
 
-// A call that lives on between its operations, as one does whose answer is computed elsewhere.
+// A call that lives on between its operations, for example because its answer is computed
+// elsewhere.
 class AnsweredLater final : public CallLifetime {
  public:
   explicit AnsweredLater(bool* quiet) : quiet_(quiet) {}
@@ -159,7 +161,7 @@ TEST(CallLifetimeTest, ACallThatHasNotEndedStaysWithoutAnyTag) {
   EXPECT_TRUE(quiet);
 }
 
-// Two alarms of a real completion queue, the first of which ends the call.
+// A call with two alarms of a real completion queue. The first alarm ends the call.
 class TwoAlarms final : public CallLifetime {
  public:
   TwoAlarms(grpc::CompletionQueue* queue, bool* quiet) : quiet_(quiet) {

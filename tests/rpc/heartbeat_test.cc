@@ -7,7 +7,7 @@ namespace {
 
 using State = Heartbeat::State;
 
-// Checks every half second up to `until`, with the same answer to each ping.
+// Checks every half second until `until`. Each ping gets the same answer.
 class Pinger {
  public:
   Pinger() { heartbeat_.Begin(now_); }
@@ -37,13 +37,13 @@ TEST(HeartbeatTest, AWorkerThatIsSilentForTheLimitIsHung) {
   EXPECT_EQ(pinger.now(), 113);
 }
 
-TEST(HeartbeatTest, OneThatNeverAnsweredIsSilentToo) {
+TEST(HeartbeatTest, AWorkerThatNeverAnsweredIsSilentToo) {
   Pinger pinger;
   EXPECT_EQ(pinger.Until(120, false), State::kSilent);
   EXPECT_EQ(pinger.now(), 103);
 }
 
-TEST(HeartbeatTest, ComputingForLongIsBusyWhileItProgresses) {
+TEST(HeartbeatTest, AWorkerThatComputesForLongIsBusyWhileItProgresses) {
   Pinger pinger;
   EXPECT_EQ(pinger.Until(1000, true, true, 1), State::kAlive);
   EXPECT_EQ(pinger.Until(2000, true, true, 0), State::kStuck);

@@ -1,4 +1,4 @@
-// common/rpc/listener: connections of a gRPC server, and too many of them.
+// Tests common/rpc/listener: connections of a gRPC server, and too many of them.
 #include "common/rpc/listener.h"
 
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What becomes of a process of another user that connects to a Unix socket.
+// The outcome for a process of another user that connects to a Unix socket.
 enum AsNobody : int { kServed, kTurnedAway, kNotReached };
 
 int ConnectAsNobody(const std::filesystem::path& path) {
@@ -72,14 +72,14 @@ class ListenerTest : public ::testing::Test {
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
 
-  // A server of which only gRPC's health is asked.
+  // Starts a server. Tests only ask for gRPC's health service.
   void Serve(const std::string& address, UnixPeers unix_peers = UnixPeers::kAnyone) {
     auto listener = Listener::Bind(*Address::Parse(address), unix_peers);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);  // gRPC polls for those
+    builder.RegisterService(&service_);  // gRPC polls for these services
     listener_->AddTo(builder, grpc::InsecureServerCredentials());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -108,7 +108,8 @@ class ListenerTest : public ::testing::Test {
   }
   static UniqueFd NewSocket() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-  // Whether the server's first frame comes: who was turned away sees the end instead.
+  // Returns true if the server's first frame arrives. A connection that was turned away sees its
+  // end instead.
   static bool IsServed(const UniqueFd& client, int milliseconds) {
     pollfd watched = {client.get(), POLLIN, 0};
     char frame[9];
@@ -121,7 +122,7 @@ class ListenerTest : public ::testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(ListenerTest, ServesOverTcpAndOverAUnixSocketThatNobodyElseReaches) {
+TEST_F(ListenerTest, ServesOverTcpAndOverAPrivateUnixSocket) {
   Serve("127.0.0.1:0");
   EXPECT_TRUE(Ask(Target()).ok());
   listener_->Stop();
@@ -138,7 +139,7 @@ TEST_F(ListenerTest, ServesOverTcpAndOverAUnixSocketThatNobodyElseReaches) {
 }
 
 TEST_F(ListenerTest, APrivateUnixSocketServesOnlyItsUserWithAnyMode) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   for (const UnixPeers peers : {UnixPeers::kAnyone, UnixPeers::kOwnUser}) {
     const testing::TempDir folder;
     const std::filesystem::path path = folder / "a.sock";
@@ -147,7 +148,7 @@ TEST_F(ListenerTest, APrivateUnixSocketServesOnlyItsUserWithAnyMode) {
     std::filesystem::permissions(path, std::filesystem::perms{0666});
     const bool is_open = peers == UnixPeers::kAnyone;
     const int outcome = ConnectAsNobody(path);
-    if (is_open && outcome == kNotReached) GTEST_SKIP() << "nobody else reaches " << path;
+    if (is_open && outcome == kNotReached) GTEST_SKIP() << "other users cannot reach " << path;
     EXPECT_EQ(outcome, is_open ? kServed : kTurnedAway);
     EXPECT_EQ(listener_->num_turned_away(), is_open ? 0u : 1u);
     EXPECT_TRUE(Ask("unix:" + path.string()).ok()) << "its own user";
@@ -156,13 +157,13 @@ TEST_F(ListenerTest, APrivateUnixSocketServesOnlyItsUserWithAnyMode) {
   }
 }
 
-TEST_F(ListenerTest, LocalhostIsAllOfItsAddressesAtOnePort) {
+TEST_F(ListenerTest, LocalhostIsBoundAtAllOfItsAddressesWithOnePort) {
   Serve("localhost:0");
   EXPECT_TRUE(Ask("localhost:" + std::to_string(listener_->port())).ok());
   EXPECT_TRUE(Ask(Target()).ok());
 }
 
-TEST_F(ListenerTest, APortThatIsTakenIsRefusedInWords) {
+TEST_F(ListenerTest, ATakenPortIsRefusedWithAMessage) {
   Serve("127.0.0.1:0");
   const auto second = Listener::Bind(*Address::Parse(Target()));
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
@@ -186,7 +187,7 @@ TEST_F(ListenerTest, ConnectionsLeaveDescriptorsForEverythingElse) {
   const UniqueFd spare(open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_GE(spare.get(), 0);
   clients.clear();
-  EXPECT_TRUE(Ask(Target()).ok()) << "once they are gone";
+  EXPECT_TRUE(Ask(Target()).ok()) << "after the connections are gone";
 }
 
 TEST_F(ListenerTest, WithoutDescriptorsConnectionsWaitAndTheListenerGoesOn) {
@@ -195,7 +196,7 @@ TEST_F(ListenerTest, WithoutDescriptorsConnectionsWaitAndTheListenerGoesOn) {
   for (int i = 0; i < 8; ++i) clients.push_back(NewSocket());
   LimitDescriptors(400);
   std::vector<UniqueFd> others;
-  // gRPC may give some back meanwhile, of a server that ended before: then a connection is taken.
+  // gRPC may return descriptors of an earlier server meanwhile. A connection is then accepted.
   size_t num_connected = 0;
   while (listener_->num_turned_away() == 0 && num_connected < clients.size()) {
     const UniqueFd& client = clients[num_connected++];

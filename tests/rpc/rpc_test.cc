@@ -1,4 +1,4 @@
-// common/rpc: addresses, socket paths, status codes, the queue of a stream's writes.
+// Tests common/rpc: addresses, socket paths, status codes, and the queue of a stream's writes.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ TEST(AddressTest, ReadsWhatPeopleWrite) {
   EXPECT_EQ(v6.ToGrpc(), "[::1]:80");
 }
 
-TEST(AddressTest, RefusesWhatIsNone) {
+TEST(AddressTest, RefusesTextsThatAreNoAddress) {
   for (const char* text : {"", "host", ":80", "host:", "host:x", "host:65536", "host:-1", "host:1x",
                            "unix:", "::1:80"}) {
     EXPECT_EQ(Address::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
@@ -91,7 +91,7 @@ TEST(SocketPathTest, LeavesOtherFiles) {
   EXPECT_TRUE(std::filesystem::exists(address.path()));
 }
 
-TEST(SocketPathTest, MakesTheFolderForTheUserAlone) {
+TEST(SocketPathTest, MakesTheFolderOnlyForTheUser) {
   const testing::TempDir dir;
   ASSERT_TRUE(PrepareSocketPath(*Address::Parse("unix:" + (dir / "new/a.sock").string())).ok());
   struct stat info {};
@@ -110,7 +110,7 @@ TEST(GrpcStatusTest, CodesAndMessagesSurviveTheWire) {
   EXPECT_TRUE(absl::IsAborted(ToAbslStatus(v1::WORKER_CODE_ABORTED, "x")));
 }
 
-TEST(WriteQueueTest, OneMessageIsUnderWayAtATime) {
+TEST(WriteQueueTest, OneMessageIsWrittenAtATime) {
   WriteQueue<int> queue;
   EXPECT_EQ(queue.Begin(), nullptr);
   queue.Push(1);
@@ -121,7 +121,7 @@ TEST(WriteQueueTest, OneMessageIsUnderWayAtATime) {
   queue.End();
   EXPECT_EQ(*queue.Begin(), 2);
   queue.Clear();
-  EXPECT_EQ(queue.size(), 1) << "what is under way stays";
+  EXPECT_EQ(queue.size(), 1) << "the message that is being written stays";
   queue.End();
   EXPECT_EQ(queue.Begin(), nullptr);
 }

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-TEST(AuthorizationTest, ABearerTokenIsWhatFollowsTheScheme) {
+TEST(AuthorizationTest, ABearerTokenIsTheTextAfterTheScheme) {
   EXPECT_EQ(BearerToken("Bearer abc.DEF-1"), "abc.DEF-1");
   EXPECT_EQ(BearerToken("bearer   abc"), "abc");
   for (const char* none :
@@ -14,7 +14,7 @@ TEST(AuthorizationTest, ABearerTokenIsWhatFollowsTheScheme) {
   }
 }
 
-TEST(AuthorizationTest, APasswordIsWhatFollowsTheFirstColon) {
+TEST(AuthorizationTest, APasswordIsTheTextAfterTheFirstColon) {
   EXPECT_EQ(BasicPassword("Basic dGFuZGVtOnMzY3JldA=="), "s3cret");  // tandem:s3cret
   EXPECT_EQ(BasicPassword("basic OmE6Yg=="), "a:b");                 // :a:b
   for (const char* none : {"", "Basic", "Basic ", "Basic !!!!", "Basic dGFuZGVt", "Bearer OmE="}) {

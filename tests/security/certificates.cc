@@ -36,7 +36,7 @@ void AddExtension(X509* certificate, int kind, const std::string& value) {
   X509_EXTENSION_free(extension);
 }
 
-// `issuer` null: it signs itself.
+// A certificate without an `issuer` signs itself.
 X509* MakeCertificate(const std::string& name, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key,
                       const Validity& validity) {
   static std::atomic<int> serial = 1;

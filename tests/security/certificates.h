@@ -1,4 +1,4 @@
-// Certificates for tests, made on the spot.
+// Makes certificates for tests.
 #ifndef TANDEM_TESTS_SECURITY_CERTIFICATES_H_
 #define TANDEM_TESTS_SECURITY_CERTIFICATES_H_
 
@@ -8,13 +8,13 @@
 
 namespace tandem::testing {
 
-// PEM.
+// A certificate and its key as PEM.
 struct Identity {
   std::string certificate;
   std::string key;
 };
 
-// When a certificate is valid: days from now.
+// The time in which a certificate is valid, in days from now.
 struct Validity {
   int from_days = -1;
   int to_days = 30;
@@ -28,7 +28,7 @@ class Authority {
   Authority& operator=(const Authority&) = delete;
 
   const std::string& certificate() const;  // PEM
-  // For a server of that DNS name, or a client of it.
+  // Issues a certificate for a server or a client with this DNS name.
   Identity Issue(const std::string& name, const Validity& validity = {}) const;
 
  private:
@@ -36,7 +36,7 @@ class Authority {
   std::unique_ptr<Impl> impl_;
 };
 
-// Under another name first, then moved: nobody sees a part of it.
+// Writes the file under another name and then renames it, so that nobody sees a part of it.
 void WriteFile(const std::filesystem::path& path, const std::string& content);
 
 }  // namespace tandem::testing

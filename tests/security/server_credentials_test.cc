@@ -1,4 +1,4 @@
-// A real server, called over sockets.
+// Tests a real server over sockets.
 #include "common/security/server_credentials.h"
 
 #include <gmock/gmock.h>
@@ -88,7 +88,7 @@ class ServerCredentialsTest : public ::testing::Test {
             (dir_ / (who + ".ca")).string()};
   }
 
-  // A connection of its own, in plaintext where `tls` is null.
+  // Opens a new connection, in plaintext if `tls` is null.
   std::shared_ptr<grpc::Channel> Connect(TlsFiles* tls) const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -123,7 +123,7 @@ class ServerCredentialsTest : public ::testing::Test {
   int port_ = 0;
 };
 
-// How a call that may not be made ends: a stream is cancelled.
+// Expects the end of a call that is not allowed. A stream is cancelled.
 void ExpectRefused(const std::string& method, const grpc::Status& status, grpc::StatusCode code,
                    const std::string& message) {
   const bool is_stream = method.ends_with("/Generate") || method.ends_with("/Watch") ||
@@ -144,7 +144,7 @@ std::vector<std::string> MethodsOf(const google::protobuf::FileDescriptor& file)
   return methods;
 }
 
-// In every process that has such credentials, so also by what gRPC serves of itself.
+// This holds in every process with such credentials, also for gRPC's own services.
 TEST_F(ServerCredentialsTest, NothingIsServedWithoutAToken) {
   std::vector<std::string> methods = MethodsOf(*v1::GenerateRequest::descriptor()->file());
   ASSERT_EQ(methods.size(), 4u);
@@ -219,7 +219,7 @@ TEST_F(ServerCredentialsTest, AServerWithAnExpiredOrForeignCertificateIsRefused)
   EXPECT_TRUE(Call(Connect(Trusting(paths)), kInfo).ok());
 }
 
-TEST_F(ServerCredentialsTest, MutualTlsNeedsAClientOfTheAuthority) {
+TEST_F(ServerCredentialsTest, MutualTlsNeedsAClientCertificateOfTheAuthority) {
   Start(*TlsFiles::Open(Paths("server", authority_.Issue("localhost"), authority_)), nullptr);
   const TlsPaths good = Paths("good", authority_.Issue("client"), authority_);
   EXPECT_TRUE(Call(Connect(good), kInfo).ok());
@@ -250,14 +250,14 @@ TEST_F(ServerCredentialsTest, NewConnectionsGetNewFilesAndOldOnesStay) {
   context.TryCancel();
   stream->Finish();
 
-  // One of two files, and nonsense: what was there before stays.
+  // After one of two new files, or an invalid file, the earlier contents stay in use.
   WriteFile(paths.certificate, authority_.Issue("localhost").certificate);
   EXPECT_TRUE(Call(Connect(Trusting(second)), kInfo).ok());
   WriteFile(paths.certificate, "nonsense");
   EXPECT_TRUE(Call(Connect(Trusting(second)), kInfo).ok());
 }
 
-// Who may connect is asked anew too.
+// The authorities for clients are also read again.
 TEST_F(ServerCredentialsTest, ClientAuthoritiesAreReadAgain) {
   const TlsPaths paths = Paths("server", authority_.Issue("localhost"), authority_);
   Start(*TlsFiles::Open(paths), nullptr);

@@ -47,7 +47,7 @@ class TlsFilesTest : public ::testing::Test {
   std::shared_ptr<spdlog::logger> before_;
 };
 
-TEST_F(TlsFilesTest, HoldWhatTheFilesHold) {
+TEST_F(TlsFilesTest, HaveTheContentsOfTheFiles) {
   const Identity identity = authority_.Issue("localhost");
   Write(identity);
   const auto files = TlsFiles::Open(Paths());
@@ -60,7 +60,7 @@ TEST_F(TlsFilesTest, HoldWhatTheFilesHold) {
   EXPECT_EQ(log_.str(), "");
 }
 
-TEST_F(TlsFilesTest, AreReadAgainOnceTheyGoTogether) {
+TEST_F(TlsFilesTest, AreReadAgainWhenTheyBelongTogether) {
   const Identity first = authority_.Issue("localhost");
   const Identity second = authority_.Issue("localhost");
   Write(first);
@@ -128,7 +128,7 @@ TEST_F(TlsFilesTest, FilesThatDoNotBelongTogetherAreRefusedByName) {
       HasSubstr("--tls-client-ca is about clients over TLS"));
 }
 
-TEST_F(TlsFilesTest, TimesAreWarnedOf) {
+TEST_F(TlsFilesTest, WarnAboutTheTimesOfACertificate) {
   for (const auto& [validity, says] :
        {std::pair<testing::Validity, std::string>{{-9, -2}, "expired on "},
         {{2, 9}, "not valid before "},

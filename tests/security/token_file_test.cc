@@ -52,7 +52,7 @@ TEST(ParseTokensTest, LinesNameARoleAndAToken) {
   EXPECT_EQ((*tokens)[1].text, kAdmin);
 }
 
-TEST(ParseTokensTest, AnythingElseIsRefusedByLineAndNotRepeated) {
+TEST(ParseTokensTest, AnyOtherLineIsRefusedByItsNumberAndNotRepeated) {
   const std::string secret = "sEcReT0123456789abc";
   for (const auto& [text, says] :
        {std::pair<std::string, std::string>{secret, "line 1: want `client TOKEN`"},
@@ -77,7 +77,7 @@ TEST(ParseTokensTest, AnythingElseIsRefusedByLineAndNotRepeated) {
   EXPECT_THAT(std::string(ParseTokens(many).status().message()), HasSubstr("at most 1024"));
 }
 
-TEST_F(TokenFileTest, KnowsWhoShowsAToken) {
+TEST_F(TokenFileTest, KnowsTheRoleOfAToken) {
   Write(std::string("client ") + kClient + "\nadmin " + kAdmin + "\n");
   const auto file = TokenFile::Open(Path());
   ASSERT_TRUE(file.ok()) << file.status();
@@ -101,7 +101,7 @@ TEST_F(TokenFileTest, IsReadAgainWhenItChanges) {
   EXPECT_THAT(log_.str(), HasSubstr("read again, 1 tokens"));
 }
 
-TEST_F(TokenFileTest, TokensStayWhenTheFileMakesNoSense) {
+TEST_F(TokenFileTest, TokensStayWhenTheFileIsInvalid) {
   Write(std::string("client ") + kClient);
   const auto file = TokenFile::Open(Path(), /*look_seconds=*/0);
   ASSERT_TRUE(file.ok()) << file.status();
@@ -119,7 +119,7 @@ TEST_F(TokenFileTest, TokensStayWhenTheFileMakesNoSense) {
   EXPECT_EQ((*file)->RoleOf(kClient), Role::kAdmin);
 }
 
-// As long as it lives no file can be opened, though all are there.
+// While this object lives, no file can be opened, although all files exist.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -153,7 +153,7 @@ TEST_F(TokenFileTest, AnUnreadableFileIsReadAgainAtTheNextLook) {
   EXPECT_THAT(log_.str(), HasSubstr("read again, 1 tokens"));
 }
 
-TEST_F(TokenFileTest, WhatCannotBeReadIsNamed) {
+TEST_F(TokenFileTest, AFileThatCannotBeReadIsNamed) {
   const auto says = [&] { return std::string(TokenFile::Open(Path()).status().message()); };
   EXPECT_THAT(says(), HasSubstr("--token-file " + Path() + ": No such file"));
   std::filesystem::create_directory(Path());

@@ -1,5 +1,4 @@
-// Some work of which each call of the runtime is made to fail, one after the other. Over the shim
-// only.
+// Makes each runtime call of some work fail, one after the other. Only for the shim.
 #ifndef TANDEM_TESTS_SIMT_FAILING_CALLS_H_
 #define TANDEM_TESTS_SIMT_FAILING_CALLS_H_
 
@@ -14,7 +13,7 @@
 
 namespace tandem::testing {
 
-// Returns whether a call only gives something back. Nobody is told if such a call fails.
+// Returns true if a call only gives something back. A failure of such a call is reported to nobody.
 inline bool GivesBack(const std::string& call) {
   for (const char* const word : {"Free", "Unregister", "Destroy", "Close"}) {
     if (call.find(word) != std::string::npos) return true;
@@ -22,19 +21,21 @@ inline bool GivesBack(const std::string& call) {
   return false;
 }
 
-// Whether a message begins with the name of the call, as far as it goes: "cudaEventCreate: …" does
-// with that of cudaEventCreateWithFlags. A launch is named after its kernel.
+// Returns true if a message begins with the name of the call, up to the length of the name in the
+// message. "cudaEventCreate: …" matches cudaEventCreateWithFlags. A launch has the name of its
+// kernel.
 inline bool Names(const std::string& message, const std::string& call) {
   const std::string first = message.substr(0, message.find_first_of(" :,"));
   if (call == "cudaLaunchKernelEx") return !first.empty() && !first.starts_with("cuda");
   return first.starts_with("cuda") && call.starts_with(first);
 }
 
-// `work` makes at least `least_calls` calls. Whichever fails: what was taken is given back, the
-// next launch is not blamed, and the status says which call it was, and how it failed.
+// `work` makes at least `least_calls` calls. For each failing call, everything that was taken must
+// be given back, and the next launch must not get the error. The status must name the call and its
+// failure.
 inline void ExpectEachFailureIsTold(const std::function<absl::Status()>& work,
                                     uint64_t least_calls) {
-  const absl::Status first = work();  // what is made once is there afterwards
+  const absl::Status first = work();  // objects that are made once exist afterwards
   ASSERT_TRUE(first.ok()) << first;
   const size_t num_live = simt::NumLive();
   const uint64_t before = simt::NumCalls();

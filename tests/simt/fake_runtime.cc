@@ -27,8 +27,9 @@
   (static_cast<void>(address), static_cast<void>(size))
 #endif
 
-// What work on a stream refers to outlives the event, which may be destroyed before it is reached.
-// Counts of an event, in memory that processes share if the event is an interprocess one.
+// The counts of an event. Work on a stream refers to them, so they outlive the event, which may be
+// destroyed before it is reached. The memory is shared between processes if the event is an
+// interprocess event.
 struct Counts {
   std::atomic<uint64_t> num_recorded = 0;
   std::atomic<uint64_t> num_reached = 0;
@@ -47,7 +48,7 @@ using Work = std::function<void()>;
 
 struct CUstream_st {
   std::deque<Work> work;
-  // While it records: what was enqueued, and whether it may be.
+  // The work that was enqueued during a recording, and whether the recording is still valid.
   bool is_recording = false;
   bool is_recording_valid = true;
   std::vector<Work> recorded;
@@ -69,7 +70,7 @@ struct Allocation {
   int fd = -1;
 };
 
-// What names memory or an event in another process.
+// Names memory or an event in another process.
 struct SharedFile {
   pid_t pid = 0;
   int fd = -1;
@@ -78,7 +79,7 @@ struct SharedFile {
 
 size_t Rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-// -1: there is no memory.
+// Returns -1 if there is no memory.
 int MakeFile(size_t bytes) {
   const int fd = memfd_create("tandem-simt", MFD_CLOEXEC);
   if (fd >= 0 && ftruncate(fd, static_cast<off_t>(Rounded(bytes))) == 0) return fd;
@@ -91,7 +92,7 @@ void* Map(int fd, size_t bytes) {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-// Null: it is of this process, or gone.
+// Returns null if the file belongs to this process or is gone.
 void* MapOfOther(const SharedFile& file) {
   if (file.pid == getpid()) return nullptr;
   const std::string path = "/proc/" + std::to_string(file.pid) + "/fd/" + std::to_string(file.fd);
@@ -120,12 +121,12 @@ SharedFile Read(const Handle& handle) {
   return file;
 }
 
-// The one device of the process, and what was taken from it.
+// The one device of the process, and everything that was taken from it.
 struct FakeDevice {
   std::map<void*, Allocation> memory;
   std::map<void*, size_t> imported;
   std::map<void*, size_t> host_memory;
-  std::map<void*, size_t> pinned;  // memory of somebody else
+  std::map<void*, size_t> pinned;  // memory of other owners
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
   std::set<CUgraph_st*> recorded_graphs;
@@ -160,15 +161,15 @@ bool IsLossDue() {
   return unlink(file.c_str()) == 0;
 }
 
-// What every call returns with: the planted failure when its turn has come. A call that gives
-// something back does so all the same, as CUDA's do when they report an earlier error.
-//   call  its name: by default the caller's
+// Begins every call, and returns its result: the planted failure if it is this call's turn. A call
+// that gives something back still does so, like CUDA's calls when they report an earlier error.
+//   call  name of the call; by default the caller's name
 cudaError_t Begin(const char* call = __builtin_FUNCTION()) {
   FakeDevice& device = Device();
   const uint64_t number = device.num_calls++;
   if (IsLossDue()) device.first_lost_call = number;
   if (number >= device.first_lost_call) {
-    for (CUstream_st* stream : device.streams) stream->work.clear();  // it is never done
+    for (CUstream_st* stream : device.streams) stream->work.clear();  // the work is never done
     return device.last_error = cudaErrorIllegalAddress;
   }
   if (number != device.failing_call) return cudaSuccess;
@@ -179,7 +180,7 @@ cudaError_t Begin(const char* call = __builtin_FUNCTION()) {
 
 cudaError_t Refuse(cudaError_t error) { return Device().last_error = error; }
 
-// Kernels and copies may touch device memory, nothing else.
+// Only kernels and copies may touch device memory.
 class DeviceAccess {
  public:
   DeviceAccess() {
@@ -216,7 +217,7 @@ void Put(CUstream_st* stream, Work work) {
   }
 }
 
-// Whether some stream records, which what is called now spoils.
+// Returns true if a stream is recording. The current call then spoils the recording.
 bool SpoilsRecording() {
   bool spoils = false;
   for (CUstream_st* stream : Device().streams) {
@@ -353,7 +354,7 @@ cudaError_t cudaFree(void* memory) {
   FakeDevice& device = Device();
   const auto found = device.memory.find(memory);
   if (found == device.memory.end()) return Refuse(cudaErrorInvalidValue);
-  for (CUstream_st* stream : device.streams) DoAll(stream);  // it waits for the device
+  for (CUstream_st* stream : device.streams) DoAll(stream);  // the call waits for the device
   const Allocation taken = found->second;
   ASAN_UNPOISON_MEMORY_REGION(memory, Rounded(taken.bytes));
   device.used -= taken.bytes;
@@ -458,7 +459,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
-  // A wait on one that was never recorded waits for nothing.
+  // A wait for an event that was never recorded waits for nothing.
   stream->work.emplace_back(
       [record = event->record, number = event->record->counts->num_recorded.load()] {
         Reach(record.get(), number);
@@ -505,7 +506,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   const cudaError_t earlier = Begin();
   if (Device().graphs.erase(graph) == 0) return Refuse(cudaErrorInvalidValue);
-  delete graph;  // what was started of it is on its stream
+  delete graph;  // work that was started from the graph is on its stream
   return earlier;
 }
 
@@ -549,7 +550,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     counts.num_reached = std::max(counts.num_reached.load(), number);
     record->reached_at = std::chrono::steady_clock::now();
   });
-  // Nothing is before it: it is reached at once, as other processes may see.
+  // If no work precedes the event, it is reached at once, and other processes may see that.
   if (stream->work.size() == 1) DoAll(stream);
   return cudaSuccess;
 }
@@ -559,7 +560,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   Record& record = *event->record;
   if (record.counts->num_reached >= record.counts->num_recorded) return cudaSuccess;
-  // Time passes: one piece of work is done from one question to the next.
+  // To simulate time, each query does one piece of work.
   if (record.stream != nullptr && !record.stream->work.empty()) DoNext(record.stream);
   return cudaErrorNotReady;
 }
@@ -592,7 +593,7 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
   const cudaError_t earlier = Begin();
   const auto found = Device().imported.find(memory);
   if (found == Device().imported.end()) return Refuse(cudaErrorInvalidValue);
-  for (CUstream_st* stream : Device().streams) DoAll(stream);  // it waits for the device
+  for (CUstream_st* stream : Device().streams) DoAll(stream);  // the call waits for the device
   munmap(memory, Rounded(found->second));
   Device().imported.erase(found);
   return earlier;

@@ -1,13 +1,13 @@
 // The part of CUDA's runtime that Tandem uses, on a host.
 //
-// A stream does nothing until something waits for it: work that is used without waiting for it is
-// seen as work that was not done. Device memory begins as NaN, and under AddressSanitizer no host
-// code can touch it. Any call can be made to fail, and the device to be lost: then all that follow
-// fail.
+// A stream does nothing until something waits for it. Work whose result is used without a wait is
+// therefore seen as missing. Device memory begins as NaN, and under AddressSanitizer no host code
+// can touch it. Any call can be made to fail, and the device can be made to be lost. All later
+// calls then fail.
 //
-// Whole processes lose their device too: where TANDEM_SIMT_LOSSES names a folder, a process whose
-// executable's name is that of a file in it removes the file and has lost its device with its next
-// call. Its next life finds no file.
+// Whole processes can lose their device too. If TANDEM_SIMT_LOSSES names a folder, a process looks
+// for a file there with the name of its executable. It removes the file, and its next call has lost
+// the device. The next life of the process finds no file.
 #ifndef TANDEM_TESTS_SIMT_FAKE_RUNTIME_H_
 #define TANDEM_TESTS_SIMT_FAKE_RUNTIME_H_
 
@@ -109,7 +109,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-// While a stream records, what would wait or take device memory fails, and the recording with it.
+// While a stream records, calls that would wait or take device memory fail, and so does the
+// recording.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded,
@@ -129,7 +130,8 @@ struct cudaIpcEventHandle_t {
   char reserved[64];
 };
 inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
-// Between processes of one user that all use the shim; as with CUDA, not within one.
+// Works between processes of one user that all use the shim. As with CUDA, it does not work within
+// one process.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void* memory);
@@ -139,7 +141,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 namespace simt {
 
-// What one kernel may have of dynamic shared memory unless it asked for more, and at most (compute
+// The dynamic shared memory that a kernel may have by default, and the largest amount (compute
 // capability 9.0).
 inline constexpr size_t kSharedBytes = 48 << 10;
 inline constexpr size_t kMostSharedBytes = 227 << 10;
@@ -149,17 +151,19 @@ cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
                     std::function<void()> body);
 
 // For tests.
-void FailCall(uint64_t number,
-              cudaError_t error);  // the call of that number from now on, 0 the next one; then none
-// Which call it was that failed so: "cudaMalloc"; empty before it has.
+// Makes one call fail: the call with this number from now on, where 0 is the next one.
+void FailCall(uint64_t number, cudaError_t error);
+// Returns the name of the call that failed in this way, such as "cudaMalloc". Empty before it has
+// failed.
 const std::string& FailedCall();
-// From the call of that number from now on, all fail with cudaErrorIllegalAddress.
+// Makes all calls fail with cudaErrorIllegalAddress, beginning with the call of this number from
+// now on.
 void LoseDevice(uint64_t number);
-void FailNoCall();            // takes both back
-uint64_t NumCalls();          // to the runtime, so far
+void FailNoCall();            // cancels both
+uint64_t NumCalls();          // number of calls to the runtime so far
 size_t NumLive();             // allocations, pinned ranges, streams, events and graphs
-uint64_t NumBytesToHost();    // copied from device memory, so far
-uint64_t NumLaunches();       // launches of single kernels so far; those of graphs do not count
+uint64_t NumBytesToHost();    // bytes copied from device memory so far
+uint64_t NumLaunches();       // launches of single kernels so far, without those of graphs
 void SetSeed(uint64_t seed);  // seed of the order in which threads run
 void SetDeviceBytes(size_t bytes);
 void SetDeviceCount(int count);
@@ -175,7 +179,7 @@ cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int value) {
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  // Arguments are copied at the call, as CUDA does.
+  // Arguments are copied during the call, like in CUDA.
   std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
   return simt::Enqueue(reinterpret_cast<const void*>(kernel), *config,
                        [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });

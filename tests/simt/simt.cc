@@ -33,14 +33,14 @@ constexpr unsigned kMostThreads = 1024;  // threads of a block
   std::abort();
 }
 
-// A warp operation; whoever takes part holds it until it has read what it came for.
+// A warp operation. Each participating lane holds it until the lane has read its result.
 struct Meeting {
   uint32_t mask = 0;
   uint32_t arrived = 0;
   uint64_t values[kWarpSize] = {};
 };
 struct Warp {
-  std::vector<std::shared_ptr<Meeting>> waiting;  // lanes that diverged meet apart, by mask
+  std::vector<std::shared_ptr<Meeting>> waiting;  // diverged lanes meet separately, by mask
   uint32_t exited = 0;
 };
 
@@ -58,7 +58,7 @@ struct Thread {
 #endif
 };
 
-// Memory that ends where it says, so that AddressSanitizer sees what is past it.
+// Memory that ends exactly at its size, so that AddressSanitizer sees accesses past it.
 class SharedArena {
  public:
   explicit SharedArena(size_t bytes)
@@ -146,7 +146,7 @@ class Block {
     const size_t lanes = std::min<size_t>(kWarpSize, threads_.size() - warp * kWarpSize);
     return lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
   }
-  // To the scheduler and, once this thread's turn comes again, back.
+  // Switches to the scheduler. Returns when it is this thread's turn again.
   void Switch();
   void Resume(Thread& thread);
   void Start(Thread& thread);
@@ -169,7 +169,7 @@ class Block {
 #endif
 };
 
-// A kernel's code asks for its index without an argument to name its block by.
+// The code of a kernel asks for its index without an argument that names the block.
 thread_local Block* running = nullptr;
 
 #if defined(TANDEM_ADDRESS_SANITIZER)
@@ -193,7 +193,8 @@ void Block::Resume(Thread& thread) {
 }
 #endif
 
-// Stacks are kept from block to block: making one costs more than running a short kernel on it.
+// Keeps stacks from block to block, because making one costs more than running a short kernel on
+// it.
 class StackPool {
  public:
   boost::context::stack_context allocate() {
@@ -276,7 +277,7 @@ void Block::Run(Index index, std::mt19937_64& random) {
            " at a barrier and " + std::to_string(done) + " ended");
     }
     if (done != 0) {
-      // Later GPUs let it pass, the programming guide does not.
+      // Later GPUs accept this, but the programming guide does not.
       Fail(std::to_string(at_barrier) + " threads are at a barrier that " + std::to_string(done) +
            " ended without");
     }
@@ -291,9 +292,9 @@ Block& Running() {
   return *running;
 }
 
-// The worst that is known of matrix units (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor
-// cores"): addends are cut off at the 24th bit of the largest, and so is their sum. GPUs since
-// Turing keep a bit more.
+// Sums with the largest known errors of matrix units (Fasi et al. 2021, "Numerical behavior of
+// NVIDIA tensor cores"): addends are cut off at the 24th bit of the largest one, and so is their
+// sum. GPUs since Turing keep one more bit.
 float SumAsMatrixUnitsDo(std::span<const double> addends) {
   double largest = 0;
   double plain = 0;
@@ -304,7 +305,7 @@ float SumAsMatrixUnitsDo(std::span<const double> addends) {
   if (largest == 0 || !std::isfinite(plain)) return static_cast<float>(plain);
   const int last_bit = std::ilogb(largest) - 23;
   const double to_whole = std::ldexp(1.0, -last_bit);
-  double sum = 0;  // exact: whole numbers far below 2^53
+  double sum = 0;  // exact, because these are whole numbers far below 2^53
   for (const double addend : addends) sum += std::trunc(addend * to_whole);
   sum = std::ldexp(sum, last_bit);
   const auto nearest = static_cast<float>(sum);
@@ -377,7 +378,7 @@ void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d
     addends[16] = d[i];
     sums[i] = SumAsMatrixUnitsDo(addends);
   }
-  block.Meet(kAll, 0);  // until all have read what this lane holds
+  block.Meet(kAll, 0);  // wait until all lanes have read this lane's value
   std::copy(std::begin(sums), std::end(sums), std::begin(d));
 }
 

@@ -1,4 +1,4 @@
-// The shim itself: what it computes, and what it must notice.
+// Tests the shim itself: its results, and the errors that it must detect.
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ void Warps(int* sums, unsigned* ballots, int* shifted) {
   sums[threadIdx.x] = sum;
   ballots[threadIdx.x] = __ballot_sync(kAll, lane % 3 == 0);
   shifted[threadIdx.x] = __shfl_down_sync(kAll, lane, 5);
-  // Half a warp may meet without the other.
+  // Half of a warp may meet without the other half.
   if (lane < 16) sums[threadIdx.x] += __shfl_sync(0xFFFFu, lane, 7);
 }
 
@@ -124,7 +124,7 @@ void NotInItsMask() { __shfl_sync(1u, 1, 0); }
 
 using SimtDeathTest = SimtTest;
 
-TEST_F(SimtDeathTest, ABarrierThatSomeEndedWithoutIsFatal) {
+TEST_F(SimtDeathTest, ABarrierThatSomeThreadsEndedWithoutIsFatal) {
   EXPECT_DEATH(Run(DivergentBarrier, dim3(1), dim3(64), 0),
                "10 threads are at a barrier that 54 ended without");
 }
@@ -179,14 +179,14 @@ TEST_F(SimtTest, AStreamWaitsForAnEventOfAnotherAndForNoneThatWasNotRecorded) {
   ASSERT_EQ(cudaStreamWaitEvent(stream_, event, 0), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   EXPECT_EQ(order[0], 1);
-  EXPECT_EQ(order[1], 0) << "no more than what the event stands for";
+  EXPECT_EQ(order[1], 0) << "only the work before the event";
   ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
   ASSERT_EQ(cudaEventDestroy(event), cudaSuccess);
   ASSERT_EQ(cudaStreamDestroy(other), cudaSuccess);
 }
 
-// a [16, 16], b [16, 8], d [16, 8], row-major; whole numbers that BF16 holds.
+// a [16, 16], b [16, 8], d [16, 8], row-major, with whole numbers that BF16 can hold.
 void MultiplyMatrices(const float* a, const float* b, float* d) {
   const unsigned g = threadIdx.x / 4;
   const unsigned t = threadIdx.x % 4;

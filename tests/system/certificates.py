@@ -26,7 +26,7 @@ NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
 
 
 class Identity:
-    """A certificate and its key, as files."""
+    """The files of a certificate and its key."""
 
     def __init__(self, certificate, key):
         self.certificate = certificate
@@ -36,7 +36,7 @@ class Identity:
         return self.certificate.read_bytes(), self.key.read_bytes()
 
     def replace_by(self, other):
-        """As whoever renews it does: each file is there whole, or not at all."""
+        """Replaces the files like a renewal: each file is complete at every moment."""
         for mine, others in ((self.key, other.key), (self.certificate, other.certificate)):
             new = mine.with_suffix(".new")
             new.write_bytes(others.read_bytes())
@@ -58,7 +58,7 @@ class Authority:
                       "-subj", f"/CN={name}", "-addext", "basicConstraints=critical,CA:TRUE")
 
     def issue(self, name, *, alternatives="DNS:localhost,IP:127.0.0.1", start=None, end=None):
-        """`start` and `end` as YYYYMMDDHHMMSSZ; by default it is valid from now on for a month."""
+        """`start` and `end` have the form YYYYMMDDHHMMSSZ. By default the certificate is valid for a month from now on."""
         identity = Identity(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request = self._folder / f"{name}.csr"
         self._openssl("req", *NEW_KEY, "-keyout", identity.key, "-out", request, "-subj", f"/CN={name}",

@@ -1,10 +1,10 @@
-"""G-test of counts against probabilities."""
+"""The G-test of counts against probabilities."""
 
 import math
 
 
 def upper_tail(statistic, degrees):
-    """P[chi-squared(degrees) > statistic]: regularized upper incomplete gamma (Numerical Recipes 6.2)."""
+    """Returns P[chi-squared(degrees) > statistic]: the regularized upper incomplete gamma function (Numerical Recipes 6.2)."""
     a, x = degrees / 2, statistic / 2
     if x <= 0:
         return 1.0
@@ -32,8 +32,8 @@ def upper_tail(statistic, degrees):
 
 
 def g_test(counts, probabilities):
-    """Probability of a deviation at least as large if `probabilities` were right. Cells expected fewer than 10 times are
-    put together; a draw where the probability is 0 is impossible."""
+    """Returns the probability of a deviation of at least this size if `probabilities` are right. Cells with fewer than 10 expected draws
+    are merged. A draw with probability 0 is impossible."""
     total = sum(counts.values())
     if any(count and probabilities.get(cell, 0) <= 0 for cell, count in counts.items()):
         return 0.0

@@ -1,4 +1,4 @@
-"""Router and workers as processes of the test's own: killed, stopped and started again at will."""
+"""Runs the router and the workers as processes of the test, which can kill, stop and restart them."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ OWN_CHANNEL = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_b
 
 
 class Process:
-    """An executable that prints `ready: ADDRESS`. Every life of it listens at the same address."""
+    """An executable that prints `ready: ADDRESS`. All its lives listen at the same address."""
 
     def __init__(self, folder, name, *arguments, executable=None, tag="", ready_seconds=30):
         self.name = name + tag
@@ -29,7 +29,7 @@ class Process:
                           *map(str, arguments)]
         self.address = f"unix:{folder}/{self.name}.sock"
         self.log_path = folder / f"{self.name}.log"
-        self.ready_seconds = ready_seconds  # that it has to get ready in; large models take long to load
+        self.ready_seconds = ready_seconds  # time to get ready; large models take long to load
         self.process = None
         self.stopped = False
         self.ready_at = 0.0
@@ -85,7 +85,7 @@ class Process:
         raise AssertionError("no VmRSS")
 
     def open_files(self, kind):
-        """How many descriptors point to something whose name starts with `kind`."""
+        """Returns the number of descriptors that point to something whose name starts with `kind`."""
         count = 0
         for entry in pathlib.Path(f"/proc/{self.pid}/fd").iterdir():
             try:
@@ -96,7 +96,7 @@ class Process:
 
 
 class Worker(Process):
-    """Can be asked what it does while it computes (WorkerHealth)."""
+    """A worker, which can be asked about its state while it computes (WorkerHealth)."""
 
     def start(self):
         super().start()
@@ -121,7 +121,7 @@ class Worker(Process):
 
 
 class Watch:
-    """One WorkerHealth stream: a ping at a time."""
+    """One WorkerHealth stream with one ping at a time."""
 
     def __init__(self, channel):
         self._channel = channel
@@ -222,7 +222,7 @@ class Cluster:
         try:
             for worker in self.workers():
                 worker.start()
-        except BaseException:  # nobody will close what was not made
+        except BaseException:  # nobody will close an object that was not made
             for worker in self.workers():
                 if worker.alive():
                     worker.process.kill()
@@ -232,7 +232,7 @@ class Cluster:
         return [self.verifier] if self.drafter is None else [self.verifier, self.drafter]
 
     def router(self, *arguments, verifier=None, drafter=None):
-        """Starts one more."""
+        """Starts one more router."""
         drafter = drafter or (self.drafter.address if self.drafter is not None else "none")
         self.routers.append(Router(self.folder, "tandem-router", "--target", self.target, "--verifier",
                                    verifier or self.verifier.address, "--drafter", drafter, *self._router_arguments, *arguments,

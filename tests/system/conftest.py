@@ -27,7 +27,7 @@ def servers(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def errors_tell_nothing():
-    """In every test, the errors that it met have no path, no pointer and no name of a region or socket of the machine."""
+    """Checks in every test that the errors it met have no path, no pointer, and no name of a region or socket of the machine."""
     yield
     told, harness.told = harness.told, []
     assert told == []

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the folder that has prometheus and promtool: the system's, or those of the distribution's package, unpacked into
-# build/prometheus. It is not installed: its service would run from then on.
+# Prints the folder that has prometheus and promtool: the system's, or those of the distribution's package, unpacked into build/prometheus.
+# The package is not installed, because its service would then run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -12,7 +12,7 @@ folder=build/prometheus
 if [ ! -x "$folder/usr/bin/promtool" ]; then
   rm -rf "$folder.part"
   mkdir -p "$folder.part"
-  # apt's own user must be able to write where it downloads to, or it warns.
+  # apt's own user must be able to write to the download folder. Otherwise apt warns.
   (cd "$folder.part" && apt-get download -qq prometheus 2>/dev/null >&2 && dpkg -x prometheus_*.deb . && rm prometheus_*.deb)
   rm -rf "$folder"
   mv "$folder.part" "$folder"

@@ -1,4 +1,4 @@
-"""Runs `tandem serve` and talks to it as any client would."""
+"""Runs `tandem serve` and talks to it like any client."""
 
 import concurrent.futures
 import dataclasses
@@ -23,15 +23,15 @@ TALES_DRAFT = SOURCE_DIR / "models" / "tales" / "draft"
 
 BEGIN_OF_TEXT, END_OF_TEXT = 4094, 4095  # ids of the embedded pair
 
-# What no error may tell a client.
+# Texts that no error may contain.
 TELLTALE = re.compile(r"(?<![\w:/.])/(?:[\w.+-]+/)+[\w.+-]*"  # an absolute path
                       r"|\b0x[0-9a-fA-F]{4,}"                 # a pointer
                       r"|memfd|/dev/shm|\.sock\b|ring-\d+|tandem-run-|unix:")  # regions and sockets
-told = []  # texts of errors with such a thing in them, of the test that runs: conftest.py looks
+told = []  # texts of errors of the running test that contain such a text; conftest.py checks this list
 
 
 def texts_of(error):
-    """All that a client is told of a failure."""
+    """Returns everything that a client is told about a failure."""
     yield error.details()
     for metadata in (error.initial_metadata(), error.trailing_metadata()):
         for key, value in metadata or ():
@@ -43,21 +43,21 @@ GRPCS_OWN_TEXTS = re.compile(r"failed to connect to all addresses|connections to
 
 
 def is_from_server(error):
-    """Whether the other end said it. What gRPC itself says here, of a connection that broke or never was, has the address that this client
-    was given."""
-    # debug_error_string() waits for ever where the call was cancelled.
+    """Returns true if the other end sent the error. gRPC's own errors about a broken or missing connection have the address that this
+    client was given."""
+    # debug_error_string() waits for ever if the call was cancelled.
     return "Error received from peer" in repr(error) and not GRPCS_OWN_TEXTS.match(error.details() or "")
 
 
 def notice(error):
-    """Looks through what a server says of a failure; the test fails that was told too much. Returns the error."""
+    """Checks the server's texts of a failure. A test whose errors say too much fails. Returns the error."""
     if is_from_server(error):
         told.extend(text for text in texts_of(error) if TELLTALE.search(text))
     return error
 
 
 class Models:
-    """Random models, made once for each set of options."""
+    """Makes random models, once for each set of options."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -81,20 +81,20 @@ class Models:
         subprocess.run(command, check=True)
 
     def tales_sized_draft(self):
-        """Random weights, the embedded pair's tokenizer: proposes noise."""
+        """Returns a model with random weights and the tokenizer of the embedded pair. It proposes noise."""
         return self.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=1024, seed=7,
                            tokenizer_from=TALES_DRAFT)
 
-    def spoilt_double(self, **options):
+    def spoiled_double(self, **options):
         """A drafter for `random(**options)`: its double, but with output rows of zeros for a quarter of the vocabulary.
 
-        All other logits are the target's to the bit, and a logit of 0 is far below the largest. So a greedy or reproducible draft
-        is rejected where the target says a token of that quarter, and hardly ever elsewhere: of what a random model says, one
-        token in four. The models must be untied: a tied random model, whose logits are products with embeddings, goes on
-        saying its last token.
+        All other logits are the target's to the bit, and a logit of 0 is far below the largest logit. A greedy or reproducible
+        draft is therefore rejected if the target chooses a token of that quarter, and hardly ever otherwise. This is one token in
+        four of a random model's output. The models must be untied: a tied random model, whose logits are products with
+        embeddings, repeats its last token.
         """
         assert options["untied"]
-        key = ("spoilt", *sorted(options.items()))
+        key = ("spoiled", *sorted(options.items()))
         if key not in self._made:
             path = self._folder / f"model{len(self._made)}"
             self.write(path, **options)
@@ -105,7 +105,7 @@ class Models:
 
 
 def descendants(pid):
-    """Process ids of all children, their children and so on: {pid: name}."""
+    """Returns {pid: name} of all children, their children and so on."""
     found = {}
     parents = {}
     for entry in pathlib.Path("/proc").iterdir():
@@ -136,7 +136,7 @@ def wait_until(condition, timeout, what):
 
 
 class Server:
-    """`tandem serve` with its three processes, its temporary files in a folder of its own."""
+    """`tandem serve` with its three processes. Its temporary files are in its own folder."""
 
     def __init__(self, folder, *, target=None, draft=None, environment=None, executables=None, **options):
         self.folder = folder
@@ -180,14 +180,14 @@ class Server:
         return self.log_path.read_text(errors="replace")
 
     def new_channel(self):
-        """A connection of its own: channels to one address share one otherwise."""
+        """Makes a new connection. Otherwise channels to one address share one."""
         return grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)])
 
     def children(self):
         return descendants(self.process.pid)
 
     def child(self, name):
-        """Process id of a worker; None while it does not run."""
+        """Returns the process id of a worker, or None while it does not run."""
         pids = [pid for pid, its_name in self.children().items() if its_name == name]
         return pids[0] if len(pids) == 1 else None
 
@@ -212,7 +212,7 @@ class Server:
         return Output.read(self.start(prompt, **options))
 
     def generate_all(self, requests, concurrency):
-        """[(prompt, options)] -> [Output], so many at once."""
+        """Runs [(prompt, options)] with this concurrency. Returns [Output]."""
         if concurrency == 1:
             return [self.generate(prompt, **options) for prompt, options in requests]
         with concurrent.futures.ThreadPoolExecutor(concurrency) as pool:
@@ -220,7 +220,7 @@ class Server:
 
 
 def admin_addresses(server):
-    """{process: HOST:PORT} of a server with admin ports, from its log."""
+    """Returns {process: HOST:PORT} of a server with admin ports, from its log."""
     found = {}
 
     def all_there():
@@ -232,7 +232,7 @@ def admin_addresses(server):
 
 
 class Neighbors:
-    """A greedy and a reproducible stream that run on `server` again and again; each must always say the same."""
+    """Runs a greedy and a reproducible stream on `server` again and again. Each must always give the same output."""
 
     REQUESTS = [
         ("The king said to his daughter,", dict(temperature=0, max_tokens=200, ignore_eos=True)),
@@ -243,7 +243,7 @@ class Neighbors:
         self._server = server
         self._want = [server.generate(prompt, **options).bytes for prompt, options in self.REQUESTS]
         self._stop = threading.Event()
-        self.counts = [0] * len(self.REQUESTS)  # streams that came to their end
+        self.counts = [0] * len(self.REQUESTS)  # streams that ended normally
         self.wrong = []
         self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(len(self.REQUESTS))]
         for thread in self._threads:
@@ -274,7 +274,7 @@ REQUEST_FIELDS = {"request_id", "model", "add_special_tokens"}
 
 
 def request(prompt, **options):
-    """GenerateRequest from flat options; `prompt` is text, or a list of token ids, or None for no input."""
+    """Makes a GenerateRequest from flat options. `prompt` is a text, a list of token ids, or None for no input."""
     message = pb.GenerateRequest()
     if isinstance(prompt, str):
         message.prompt = prompt
@@ -328,19 +328,19 @@ class Output:
 
     @property
     def bytes(self):
-        """What 'byte-identical' is about."""
+        """Returns the parts that 'byte-identical' is about."""
         return (tuple(self.token_ids), self.text)
 
 
 def read_safetensors_header(path):
-    """(header as a dictionary, where the data starts)"""
+    """Returns (header as a dictionary, where the data starts)."""
     with open(path, "rb") as file:
         size = struct.unpack("<Q", file.read(8))[0]
         return json.loads(file.read(size)), 8 + size
 
 
 def overwrite_tensor(path, name, value, first=0, count=None):
-    """Sets `count` values of an F32 or BF16 tensor, from value number `first` on."""
+    """Sets `count` values of an F32 or BF16 tensor, beginning with value number `first`."""
     header, start = read_safetensors_header(path)
     # A BF16 is the upper half of an F32.
     packed = struct.pack("<f", value)[{"F32": 0, "BF16": 2}[header[name]["dtype"]]:]

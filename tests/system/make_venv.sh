@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the Python environment of the system tests in build/venv. Does nothing when it is there and up to date.
+# Makes the Python environment of the system tests in build/venv. Does nothing if it exists and is up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -1,4 +1,4 @@
-"""What the tests ask. Fairy tales in the main, which the embedded pair knows, and some that it does not."""
+"""Prompts of the tests. Most are fairy tales, which the embedded pair knows, and some are texts that it does not know."""
 
 PROMPTS = [
     "Once upon a time there was a king who had three daughters",

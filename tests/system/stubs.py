@@ -1,4 +1,4 @@
-"""Makes a Python client's stubs from the proto file, somewhere temporary."""
+"""Makes a Python client's stubs from the proto file in a temporary folder."""
 
 import atexit
 import os
@@ -14,7 +14,7 @@ SOURCE_DIR = pathlib.Path(__file__).resolve().parents[2]
 
 
 def make():
-    """After this `tandem.v1` can be imported."""
+    """Makes `tandem.v1` importable."""
     folder = tempfile.mkdtemp(prefix="tandem-stubs-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     well_known = os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")

@@ -1,5 +1,5 @@
-"""Qwen2 and Qwen3 as targets and as drafters: random pairs say through three processes what the target alone says. Their logits are
-compared with transformers by tests/model/golden_test.cc."""
+"""Tests Qwen2 and Qwen3 as targets and as drafters. Random pairs in three processes give the output of the target alone.
+tests/model/golden_test.cc compares their logits with transformers."""
 
 import pytest
 
@@ -7,7 +7,7 @@ import cluster
 import harness
 
 ARCHITECTURES = ["qwen2", "qwen3"]
-# Untied, or each stream would say one token again and again (harness.Models.spoilt_double).
+# Untied, because each stream would otherwise repeat one token (harness.Models.spoiled_double).
 SHAPE = dict(vocabulary_size=512, hidden_size=64, layers=2, heads=4, kv_heads=2, head_size=32, intermediate_size=128, dtype="bf16",
              max_positions=512, seed=21, untied=True, embedding_scale=0.5)
 MAX_TOKENS = 24
@@ -33,8 +33,8 @@ def plain(servers, target):
 
 
 def test_a_pair_says_what_the_target_alone_says(servers, models, architecture, target, plain):
-    # Right three times in four: blocks are accepted, cut short, and rolled back.
-    drafter = models.spoilt_double(architecture=architecture, **SHAPE)
+    # The drafter is right three times in four, so blocks are accepted, cut short and rolled back.
+    drafter = models.spoiled_double(architecture=architecture, **SHAPE)
     server = servers(target=target, draft=drafter, max_slots=8)
     drafted = accepted = 0
     for draft_length in (1, 3, 8):
@@ -57,7 +57,7 @@ def test_a_drafter_of_any_architecture_fits_where_the_vocabulary_is_the_same(ser
 
 
 def test_the_cuda_workers_say_the_same(models, architecture, tmp_path):
-    """Over the shim of tests/simt, in place of a GPU."""
+    """Runs over the shim of tests/simt in place of a GPU."""
     shape = dict(vocabulary_size=64, layers=1, max_positions=256, architecture=architecture, untied=True)
     pair = models.random(hidden_size=16, seed=3, **shape), models.random(hidden_size=8, seed=4, **shape)
     said = {}

@@ -1,4 +1,4 @@
-"""The lossless audit: honest requests are decoded again and agree, and a target that changed is noticed."""
+"""Tests the lossless audit: honest requests are decoded again and agree, and a changed target is noticed."""
 
 import shutil
 
@@ -47,24 +47,24 @@ def test_greedy_and_reproducible_requests_are_decoded_again_and_agree(server):
 def test_every_plainly_sampled_token_is_a_sample(server):
     before = audit(server)
     outputs = server.generate_all(
-        # A fixed length: on a busy machine the controller may find that drafting does not pay.
+        # The length is fixed, because on a busy machine the controller may find that drafting does not pay.
         [(PROMPTS[i % 4], dict(max_tokens=100, ignore_eos=True, temperature=0.8, draft_length=4)) for i in range(16)], 4)
     sources = {source for output in outputs for source in output.sources}
     assert len(sources) >= 3, "accepted, recovered and bonus"
     after = audit(server)
     assert after.num_samples - before.num_samples == sum(len(output.token_ids) for output in outputs)
-    # Six standard deviations each: 2e-9.
+    # Six standard deviations each, which is a probability of 2e-9.
     assert abs(after.uniformity_z) < 6 and abs(after.draft_mode_z) < 6
     assert after.draft_mode_z != 0
     assert not after.biased
 
 
 @pytest.mark.parametrize("options", [dict(seed=9, reproducible=False), dict(lenience=0.5), dict(temperature=0, lenience=0.5)])
-def test_what_promises_nothing_testable_is_left_out(server, options):
+def test_requests_without_a_testable_promise_are_left_out(server, options):
     """A client's own seed repeats its draws, and lenience is not lossless."""
     before = audit(server)
     server.generate(PROMPTS[0], max_tokens=40, **options)
-    # One that is replayed, behind it.
+    # A request that is replayed follows.
     server.generate(PROMPTS[1], max_tokens=5, temperature=0)
     harness.wait_until(lambda: audit(server).num_replayed > before.num_replayed, 30, "the second is replayed")
     after = audit(server)
@@ -82,7 +82,7 @@ def test_the_audit_is_off_by_default(servers):
 
 
 def test_a_target_whose_weights_changed_is_noticed(tmp_path, models):
-    """The target's file is written over, in place, under the verifier that maps it: nothing restarts, nothing is refused."""
+    """The target's file is overwritten in place while the verifier maps it. Nothing restarts, and nothing is refused."""
     shape = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=8192, untied=True,
                  tokenizer_from=harness.TALES_TARGET)
     target = tmp_path / "target"
@@ -91,7 +91,7 @@ def test_a_target_whose_weights_changed_is_noticed(tmp_path, models):
     server = harness.Server(tmp_path, target=target, draft=models.random(seed=3, **shape), audit_fraction=1,
                             environment={"TANDEM_AUDIT_FAILS_READINESS": "true"})
     try:
-        # Replays wait for idle time, which does not come while the long request runs.
+        # Replays wait for idle time, and there is none while the long request runs.
         long = server.start(PROMPTS[0], temperature=0, max_tokens=6000, ignore_eos=True)
         next(long)
         emitted = server.generate(PROMPTS[1], request_id="before", temperature=0, max_tokens=30, ignore_eos=True)

@@ -1,4 +1,4 @@
-"""Bad files are refused by the real executable: fast, small, and by name; and streams of a good server run on beside it."""
+"""Tests that the real executable refuses bad files quickly, cheaply and by name, while streams of a good server continue."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def folder(good, tmp_path):
 
 
 def refusal(*models):
-    """Standard error of a `tandem serve` that must not come up."""
+    """Returns the standard error of a `tandem serve` that must not start."""
     command = [str(harness.BINARY_DIR / "tests" / "run_measured"), str(harness.BINARY_DIR / "bin" / "tandem"), "serve",
                "--listen", "127.0.0.1:0", *map(str, models)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -98,7 +98,7 @@ def test_a_header_that_is_really_over_100_mb(folder):
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"{\"a\": 1}", b"\xff\xfe{}", b"{\"a\":{}}"],
                          ids=["empty", "cut", "list", "null", "number", "utf8", "fieldless"])
-def test_a_header_that_is_no_header(folder, text):
+def test_a_header_that_is_not_one(folder, text):
     write_safetensors(folder / FILE, text, b"\0" * 64)
     check(folder, FILE)
 
@@ -157,7 +157,7 @@ def test_duplicate_keys(folder):
 
 
 def test_a_missing_tensor(folder):
-    # Last in the file, so that no gap is left.
+    # The tensor is the last one in the file, so no gap is left.
     def drop(header, data):
         begin, _ = header["lm_head.weight"]["data_offsets"]
         del header["lm_head.weight"]
@@ -230,9 +230,9 @@ def test_a_bad_configuration(folder, field, value):
     config[field] = value
     path.write_text(json.dumps(config))
     message = refusal("--target", folder, "--drafter", "none")
-    if (field, value) == ("vocab_size", 299):  # may be found by the tensor that does not fit
+    if (field, value) == ("vocab_size", 299):  # the error may name the tensor that does not fit
         assert "config.json" in message or "model.embed_tokens.weight" in message, message
-    elif "nan" in str(value):  # no valid JSON to begin with: the nested field is what the parser can name
+    elif "nan" in str(value):  # not valid JSON, so the parser can only name the nested field
         assert "config.json" in message and (field in message or "factor" in message), message
     else:
         assert "config.json" in message and field in message, message
@@ -244,7 +244,7 @@ def test_a_bad_configuration(folder, field, value):
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, "{\"a\":" * 100_000, "\0\0\0"],
                          ids=["empty", "cut", "list", "deep-list", "deep-object", "zeros"])
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
-def test_json_that_is_none_or_too_deep(folder, name, text):
+def test_invalid_or_deep_json(folder, name, text):
     (folder / name).write_text(text)
     check(folder, name)
 
@@ -285,7 +285,7 @@ def test_a_bad_tokenizer(folder, name, edit):
 
 
 def test_a_pathological_pattern_is_refused_or_harmless(folder, tmp_path):
-    """(a+)+$ takes exponential time in a backtracking matcher: a request that hits it must end, and soon."""
+    """(a+)+$ takes exponential time in a backtracking matcher. A request that meets it must end soon."""
     edit_tokenizer(folder, lambda t: t["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": "(a+)+$"}))
     command = [str(harness.BINARY_DIR / "bin" / "tandem"), "generate", "--target", str(folder), "--drafter", "none",
                "--max-tokens", "1", "a" * 400 + "b"]
@@ -295,7 +295,7 @@ def test_a_pathological_pattern_is_refused_or_harmless(folder, tmp_path):
 
 
 def test_a_bad_drafter_is_refused_too(good, folder):
-    """At the first start: a wrong path or file does not mend itself."""
+    """This is the first start. A wrong path or file does not repair itself."""
     (folder / FILE).write_bytes(b"\0" * 7)
     message = refusal("--target", good, "--draft", folder)
     assert "draft" in message and FILE in message, message
@@ -306,7 +306,7 @@ def test_neighbors_ran_all_the_while(neighbors):
 
 
 def test_the_good_model_is_served(good, tmp_path):
-    """So that the refusals above are about what was changed."""
+    """This shows that the refusals above are caused by the changes."""
     server = harness.Server(tmp_path, target=good, drafter="none")
     assert server.info().vocabulary_size == 300
     assert server.stop() == 0

@@ -1,4 +1,4 @@
-"""What is refused, with which status and which words; and that nobody else notices."""
+"""Tests which requests are refused, with which status and which words, and that no other client notices."""
 
 import grpc
 import pytest
@@ -147,7 +147,7 @@ def _runs(server, request_id):
 
 @pytest.mark.parametrize("field", [2, 1, 6])  # prompt, request_id, model: all of them strings
 def test_invalid_utf8_is_refused_by_the_parser_and_nothing_else_happens(server, field):
-    """gRPC's generated parser refuses the message before a handler sees it, and answers INTERNAL: pinned here."""
+    """gRPC's generated parser refuses the message before a handler sees it, and answers INTERNAL. This test pins the behavior."""
     bad = bytes([field << 3 | 2, 4]) + b"ab\xff\xfe"
     if field != 2:
         bad = harness.request(PROMPTS[0], max_tokens=1).SerializeToString() + bad
@@ -212,7 +212,7 @@ def test_a_full_queue_refuses_with_a_hint(servers, models):
     running = server.start(PROMPTS[0], **long)
     output = harness.Output([], "", [], [], None, set())
     output.add(next(running))
-    # Which of the three that come together is one too many is not said.
+    # It is not specified which of the three simultaneous requests is refused.
     waiting = [server.start(PROMPTS[0], **endless) for _ in range(3)]
     harness.wait_until(lambda: any(not stream.is_active() for stream in waiting), 5, "one is refused")
     refused = [stream for stream in waiting if not stream.is_active()]
@@ -229,18 +229,18 @@ def test_a_full_queue_refuses_with_a_hint(servers, models):
     assert output.bytes == want
 
 
-def test_a_client_too_slow_is_cut_off_by_name(servers, models):
-    """One that does not read: what waits for it is bounded, and it is told why when it reads again."""
+def test_a_client_that_is_too_slow_is_cut_off_with_a_reason(servers, models):
+    """The client does not read. The waiting part of its stream is limited, and the client learns the reason when it reads again."""
     target = models.random(vocabulary_size=4096, hidden_size=32, layers=1, dtype="bf16", max_positions=16384, seed=9,
                            tokenizer_from=harness.TALES_TARGET)
     server = servers(target=target, drafter="none", max_slots=1)
-    # Without the probe that lets the client's own buffer grow to megabytes.
+    # This turns off the probe that lets the client's own buffer grow to megabytes.
     channel = grpc.insecure_channel(server.address, options=[("grpc.use_local_subchannel_pool", 1),
                                                              ("grpc.http2.bdp_probe", 0)])
     stream = harness.generate_pb2_grpc.GenerationStub(channel).Generate(
         harness.request([1, 2, 3], temperature=0, max_tokens=16_000, ignore_eos=True, logprobs=20), timeout=60)
     said = len(next(stream).token_ids)
-    # Its slot, the only one, is free long before the output would have come to its end.
+    # Its slot is the only one. It is free long before the output would have ended.
     assert len(server.generate([1, 2, 3], temperature=0, max_tokens=4, ignore_eos=True).token_ids) == 4
     with pytest.raises(grpc.RpcError) as error:
         for response in stream:
@@ -256,7 +256,7 @@ def test_a_target_row_that_is_not_finite_ends_its_own_request_alone(servers, mod
     folder = tmp_path / "target"
     models.write(folder, vocabulary_size=4096, hidden_size=32, layers=2, max_positions=4096, untied=True, seed=5,
                  tokenizer_from=harness.TALES_TARGET)
-    poison = 777  # a row of the embedding: whatever reads this token turns into NaN
+    poison = 777  # a row of the embedding; every row that reads this token becomes NaN
     harness.overwrite_tensor(folder / "model.safetensors", "model.embed_tokens.weight", NAN, first=32 * poison, count=32)
     server = servers(target=folder, draft=models.tales_sized_draft(), max_slots=4)
     healthy = dict(temperature=0, max_tokens=3000, ignore_eos=True, logit_bias={poison: -100.0})
@@ -268,7 +268,7 @@ def test_a_target_row_that_is_not_finite_ends_its_own_request_alone(servers, mod
         code, message = refusal(server, prompt, max_tokens=8)
         assert code == grpc.StatusCode.INTERNAL
         assert "finite" in message
-    # It shows up in the middle of an output: what was said before stays said.
+    # The fault occurs in the middle of an output. Tokens that were sent before stay.
     stream = server.start([9, 9], temperature=0, max_tokens=50, ignore_eos=True, logit_bias={poison: 100.0}, min_tokens=0)
     said = []
     with pytest.raises(grpc.RpcError) as error:

@@ -1,4 +1,4 @@
-"""The load generator, the figures and the soak, in small: that they run, say what they must, and find what they look for."""
+"""Tests the load generator, the figures and the soak with small sizes: they run, report the right numbers, and find planted faults."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def server(servers):
     return server
 
 
-def test_bench_serve_starts_a_server_of_its_own(tmp_path):
+def test_bench_serve_starts_its_own_server(tmp_path):
     path = tmp_path / "out.json"
     done = run(harness.BINARY_DIR / "bin" / "tandem", "bench", "serve", "--clients", "1,3", "--pairs", 2, "--requests", 2, "--modes",
                "greedy,sampled,reproducible", "--drafting", "auto,on,off", "--output-lengths", "fixed:12", "--prompt-lengths",
@@ -44,7 +44,7 @@ def test_bench_serve_starts_a_server_of_its_own(tmp_path):
         assert row["tokens_per_second"] > 0
         assert row["time_to_first_token_seconds"]["p99"] >= row["time_to_first_token_seconds"]["p50"] > 0
         assert row["time_per_token_seconds"]["count"] == row["requests"]
-        assert 0 < row["utilisation"]["verify"] <= 1
+        assert 0 < row["utilization"]["verify"] <= 1
         assert row["target_flops"] > 0
         assert {"client", "machine", "stolen", "tandem-router", "tandem-draft", "tandem-verifier"} == set(row["cpu_seconds"])
         assert (row["drafting"] != "off") == ("ratio_to_off" in row)
@@ -61,7 +61,7 @@ def test_bench_serve_shows_what_it_has_when_interrupted():
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "interrupted: the table holds what was measured until then" in out
+    assert "interrupted: the table holds the measurements until then" in out
     assert [line.split()[0] for line in out.splitlines() if "greedy" in line][0] == "2"
 
 
@@ -75,7 +75,7 @@ def test_many_more_streams_than_a_connection_takes(servers):
     assert not row["failures"]
 
 
-def test_a_full_queue_is_seen_as_failures_and_hurts_nobody(servers):
+def test_a_full_queue_counts_as_failures_and_hurts_nobody(servers):
     server = servers(max_slots=2, max_queue=1)
     report = lab.bench_serve("--connect", server.address, "--clients", 12, "--requests", 4, "--pairs", 1, "--drafting", "off",
                              "--output-lengths", "fixed:16")
@@ -87,7 +87,7 @@ def test_a_full_queue_is_seen_as_failures_and_hurts_nobody(servers):
     assert 0 < refused["p50"] <= refused["p99"] <= refused["max"]
 
 
-def test_clients_that_leave_are_counted_apart(server):
+def test_clients_that_leave_are_counted_separately(server):
     report = lab.bench_serve("--connect", server.address, "--clients", 6, "--requests", 10, "--pairs", 1, "--drafting", "auto",
                              "--cancel-fraction", 0.5, "--output-lengths", "fixed:64")
     row = report["rows"][0]
@@ -113,7 +113,7 @@ def test_every_figure_can_be_measured(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium in PATH")
-def test_what_the_live_page_costs_can_be_measured(tmp_path):
+def test_the_cost_of_the_live_page_can_be_measured(tmp_path):
     path = tmp_path / "live_page.json"
     done = run(sys.executable, SOURCE_DIR / "bench" / "live_page.py", "--seconds", 2, "--pairs", 1, "--out", path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -136,7 +136,7 @@ def test_a_short_soak_comes_back_to_its_baseline(tmp_path):
     assert all(len(samples) > 5 for samples in report["samples"].values())
 
 
-def test_the_soak_sees_what_does_not_come_back():
+def test_the_soak_finds_values_that_do_not_come_back():
     before = {"running": 0, "free_pages": 10, "tandem-router": {"descriptors": 20, "shared_memory": 0}}
     assert soak.differences(before, before) == []
     leaks = [({"running": 1}, "running: 1, was 0"), ({"free_pages": 9}, "free_pages: 9, was 10"),
@@ -150,13 +150,13 @@ def test_the_soak_sees_what_does_not_come_back():
 def test_slopes_are_those_of_the_lines():
     times = [0.0, 1.0, 2.0, 3.0]
     assert lab.slope(times, [5, 7, 9, 11])["slope"] == pytest.approx(2)
-    # Started again after the second sample: what it gained before is not counted against it.
+    # The process was restarted after the second sample. Its earlier growth does not count.
     assert lab.slope(times, [5, 7, 1, 3], ["a", "a", "b", "b"])["slope"] == pytest.approx(2)
     assert lab.slope(times, [5, 5, 1, 1], ["a", "a", "b", "b"])["slope"] == pytest.approx(0)
 
 
 def test_ratios_have_the_interval_of_students_t():
-    # scipy.stats.t.ppf(0.975, [5, 19, 100])
+    # These are the values of scipy.stats.t.ppf(0.975, [5, 19, 100]).
     for degrees, want in [(5, 2.570582), (19, 2.093024), (100, 1.983972)]:
         assert lab.t_quantile(degrees) == pytest.approx(want, abs=5e-4)
     ratio = lab.mean_ratio([2.0] * 10)
@@ -168,7 +168,7 @@ def test_ratios_have_the_interval_of_students_t():
     assert wide["high"] == pytest.approx(2.0**(1 + 2.570582 / 5**0.5), rel=1e-3)
 
 
-def test_a_leak_is_told_from_what_is_taken_once():
+def test_a_leak_differs_from_memory_that_is_taken_once():
     hours = [second / 3600 for second in range(0, 1800, 10)]
 
     def slope(value_at):
@@ -178,6 +178,6 @@ def test_a_leak_is_told_from_what_is_taken_once():
     assert slope(lambda hour: 100 + 2 * hour) == pytest.approx(2)
     assert slope(lambda hour: 100 + int(6 * hour)) > 1, "a MiB every ten minutes"
     assert slope(lambda hour: 100 + 2 * hour + 0.05 * math.sin(1000 * hour)) == pytest.approx(2, abs=0.3)
-    # A process that was started again begins a level of its own.
+    # A restarted process begins at a new level.
     lives = [0 if hour < 0.25 else 1 for hour in hours]
     assert lab.steady_slope(hours, [50 * life for life in lives], lives)["slope"] == 0

@@ -1,4 +1,5 @@
-"""`cmake --build … --target bundle` and gpu_check_archive: what they pack runs from anywhere, with no library of this machine but glibc's."""
+"""Tests the targets `bundle` and `gpu_check_archive`: their archives run in any folder, and need no library of this machine except
+glibc."""
 
 import os
 import re
@@ -15,7 +16,7 @@ MOST_BYTES = 60_000_000
 
 
 def made(target, pattern, folder):
-    """The archive that the target makes, unpacked in `folder`, away from where it was made."""
+    """Returns the target's archive, unpacked in `folder`, away from the build."""
     if not (harness.BINARY_DIR / "CMakeCache.txt").exists():
         pytest.skip("no build folder to make a bundle in")
     done = subprocess.run([shutil.which("cmake"), "--build", harness.BINARY_DIR, "--target", target], capture_output=True, text=True)
@@ -33,13 +34,13 @@ def bundle(tmp_path_factory):
 
 
 def foreign_libraries(folder, program):
-    """That a program in `folder` takes from this machine, or does not find."""
+    """Returns the libraries that a program in `folder` takes from this machine or does not find."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]}).stdout
     return [line.strip() for line in listed.splitlines()
             if str(folder) not in line and not GLIBC.search(line.split()[0].rsplit("/", 1)[-1])]
 
 
-def test_is_small(bundle):
+def test_the_bundle_is_small(bundle):
     (archive,) = (harness.BINARY_DIR / "bundle").glob("tandem-*.tar.gz")
     assert archive.stat().st_size < MOST_BYTES
     names = [path.name for path in bundle.rglob("*") if path.is_file()]
@@ -48,11 +49,11 @@ def test_is_small(bundle):
 
 
 @pytest.mark.parametrize("name", ["tandem", "tandem-router", "tandem-draft", "tandem-verifier"])
-def test_libraries_are_its_own(bundle, name):
+def test_a_program_uses_the_libraries_of_the_bundle(bundle, name):
     assert foreign_libraries(bundle, bundle / "bin" / name) == []
 
 
-def test_serves_the_embedded_pair_that_it_has(bundle, tmp_path):
+def test_the_bundle_serves_its_embedded_pair(bundle, tmp_path):
     command = [bundle / "bin" / "tandem", "generate", "Once upon a time", "--max-tokens", "12", "--temperature", "0", "--models",
                bundle / "share" / "tandem" / "models"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120,
@@ -61,14 +62,14 @@ def test_serves_the_embedded_pair_that_it_has(bundle, tmp_path):
     assert len(done.stdout) > 20
 
 
-def test_gpu_checks_travel(tmp_path):
+def test_the_gpu_checks_run_in_another_folder(tmp_path):
     if not (harness.BINARY_DIR / "bin" / "bench_device").exists():
         pytest.skip("built without CUDA")
     folder = made("gpu_check_archive", "gpu-check-*.tar.gz", tmp_path)
     tests = sorted(path.name for path in (folder / "tests").iterdir())
     assert tests == sorted(path.name for path in (harness.BINARY_DIR / "tests").glob("*_cuda_test"))
-    assert {path.name for path in (folder / "bin").iterdir()} == {"tandem", "tandem-router", "tandem-draft", "tandem-verifier", "bench_device",
-                                                                  "inflate_model"}
+    assert {path.name for path in (folder / "bin").iterdir()} == {
+        "tandem", "tandem-router", "tandem-draft", "tandem-verifier", "bench_device", "inflate_model"}
     for program in [*(folder / "tests").iterdir(), *(folder / "bin").iterdir()]:
         assert foreign_libraries(folder, program) == []
     for test in tests:

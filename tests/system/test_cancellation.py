@@ -1,7 +1,7 @@
-"""A client that leaves, in whatever phase, frees its slot: the next one runs at once.
+"""Tests that a client that leaves in any phase frees its slot, so that the next request runs at once.
 
-The model is slow enough, and allowed to go on long enough, that waiting for the one that left would take far longer than the limit.
-How soon the workers have the slot back is measured last.
+The model is so slow, and its outputs are so long, that waiting for the abandoned request would take far longer than the limit.
+The last test measures the time until the workers have the slot back.
 """
 
 import random
@@ -54,7 +54,7 @@ def assert_still_running(stream):
 def test_waiting_would_take_longer_than_the_limit(server):
     stream = server.start(PROMPT, **LONG)
     next(stream)
-    time.sleep(LIMIT_SECONDS)  # what is tested is that it has not ended by then
+    time.sleep(LIMIT_SECONDS)  # the test is that it has not ended by then
     assert_still_running(stream)
     stream.cancel()
 
@@ -159,13 +159,13 @@ def test_many_that_leave_at_random(server, want):
     next_one_runs(server, want)
 
 
-# ---------------------------------------------------------------- how soon
+# ---------------------------------------------------------------- the time until a slot is free
 
 CANCELS = 50
 STEP_ROWS = 128
 PROMPT_ROWS = 16 * STEP_ROWS
-# The promise, beyond the round that is under way. It is held to the median: one in twenty may meet a machine that is busy with
-# something else, as two cores are that run the test, the router and both workers, and is given five times as long.
+# The promised time, in addition to the current round. The median must keep it. One call in twenty may meet a busy machine, because two
+# cores run the test, the router and both workers. Such a call gets five times the limit.
 PROMISED_SECONDS = 0.05
 SLACK_SECONDS = 0.25
 
@@ -181,17 +181,17 @@ def pair(tmp_path_factory, folders):
 
 
 def prompt_number(number):
-    """No two have a page in common, for the prefix cache to find."""
+    """Returns prompts without a common page, so that the prefix cache finds nothing."""
     return [300 + (7 * i + number) % 3000 for i in range(PROMPT_ROWS)]
 
 
 def open_slots(pair):
-    """By the workers' own account, which they give at once, also while they compute."""
+    """Returns the workers' own count, which they report at once, also while they compute."""
     return [worker.pong().num_open_slots for worker in pair.workers()]
 
 
 def round_seconds(stream):
-    """How long a round of the stream takes. Each ends with a token that was not drafted."""
+    """Returns the time of a round of the stream. Each round ends with a token that was not drafted."""
     def num_rounds():
         return sum(source != pb.TOKEN_SOURCE_ACCEPTED for source in list(stream.output.sources))
 
@@ -217,13 +217,13 @@ def test_both_workers_have_the_slot_back_a_round_after_the_cancel(pair, phase):
         harness.wait_until(lambda: open_slots(pair) == [0, 0], 10, "the slot is free")
         if phase == "prefill":
             stream = router.stream(prompt_number(100 + number), draft_length=0, **LONG)
-            # Told after each batch: this was the first one.
+            # The worker reports after each batch, and this was the first one.
             harness.wait_until(lambda: open_slots(pair) == want_open, 10, "the prompt is being worked off")
             time.sleep(generator.uniform(0, 0.4 * min(rounds) * PROMPT_ROWS / STEP_ROWS))
         else:
             stream = router.stream(PROMPT, draft_length=4 if phase == "drafting" else 0, **LONG)
             rounds.append(round_seconds(stream))
-            time.sleep(generator.uniform(0, 2 * rounds[-1]))  # anywhere in a round
+            time.sleep(generator.uniform(0, 2 * rounds[-1]))  # at any time within a round
         assert open_slots(pair) == want_open and not stream.done
         assert phase != "prefill" or stream.num_tokens == 0
         cancelled_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""Every field of the request does what it says, and every field of the answer is true."""
+"""Tests that every field of the request has its effect, and that every field of the answer is true."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def detokenize(server, ids, **options):
 
 @pytest.mark.parametrize("prompt", PROMPTS[-12:])
 def test_texts_concatenate_to_the_decoded_ids(server, prompt):
-    for options in (dict(temperature=0), dict(seed=3), dict(temperature=5.0, seed=4)):  # heat breaks characters
+    for options in (dict(temperature=0), dict(seed=3), dict(temperature=5.0, seed=4)):  # high temperatures break characters
         output = server.generate(prompt, max_tokens=40, ignore_eos=True, skip_special_tokens=False, **options)
         assert output.text == detokenize(server, output.token_ids, skip_special_tokens=False)
         assert len(output.sources) == len(output.token_ids) == 40
@@ -90,7 +90,7 @@ def test_text_ends_before_a_stop_string(server, plain, draft_length, begin, leng
     assert output.text == plain.text[:end]
     assert output.completion.finish_reason == pb.FINISH_REASON_STOP
     assert output.completion.stop_string == stop
-    # Up to and including the token that completed it, no more.
+    # The output ends with the token that completed the stop string.
     count = len(output.token_ids)
     assert output.token_ids == plain.token_ids[:count]
     assert stop in detokenize(server, output.token_ids)
@@ -154,7 +154,7 @@ def test_a_model_may_have_several_ends_of_text(models, tmp_path, where):
     server.stop()
 
 
-def test_length_is_cut_to_what_the_context_leaves(server):
+def test_the_length_is_cut_to_the_rest_of_the_context(server):
     room = server.info().max_context_tokens
     prompt = [BEGIN_OF_TEXT] + [300 + i % 50 for i in range(room - 11)]
     output = server.generate(prompt, temperature=0, max_tokens=500, ignore_eos=True)
@@ -192,7 +192,7 @@ def test_logprobs_are_the_targets_and_the_same_with_any_draft(server, plainly, o
         assert got.logprobs == want.logprobs  # bit for bit
 
 
-def test_number_of_logprobs_is_what_was_asked_for(server):
+def test_the_number_of_logprobs_is_the_requested_one(server):
     assert server.generate(PROMPT, max_tokens=4).logprobs == []
     none_on_top = server.generate(PROMPT, max_tokens=4, logprobs=0, ignore_eos=True).logprobs
     assert [len(logprobs.top) for logprobs in none_on_top] == [0] * 4
@@ -201,7 +201,7 @@ def test_number_of_logprobs_is_what_was_asked_for(server):
     assert [len(logprobs.top) for logprobs in twenty] == [20] * 4
 
 
-def test_sampling_parameters_do_not_touch_logprobs(plainly):
+def test_sampling_parameters_do_not_change_logprobs(plainly):
     cold = plainly.generate(PROMPT, max_tokens=1, logprobs=20, temperature=0)
     hot = plainly.generate(PROMPT, max_tokens=1, logprobs=20, temperature=3.0, top_k=2, seed=1)
     assert cold.logprobs[0].top == hot.logprobs[0].top

@@ -1,5 +1,5 @@
-"""`--backend`: the workers with their CUDA code, run by the shim of tests/simt in place of a GPU, and what the workers say on a
-machine without one. No kernel's speed is seen here; everything that a client sees is."""
+"""Tests `--backend`: the workers with their CUDA code, which the shim of tests/simt runs in place of a GPU, and the workers' messages on a
+machine without a GPU. The tests cover everything that a client sees, but not the speed of kernels."""
 
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ def pair(models):
 
 @pytest.fixture(scope="module")
 def clusters(pair, tmp_path_factory):
-    """The same pair on the shim and on the CPU, each with a router that drafts and one that does not."""
+    """The same pair on the shim and on the CPU. Each has a router that drafts and one that does not."""
     made = {}
     for backend in ["cuda", "cpu"]:
         executables = {f"{name}_executable": harness.BINARY_DIR / "tests" / f"tandem-{binary}-simt"
@@ -41,7 +41,7 @@ def clusters(pair, tmp_path_factory):
 def shim_executables(tmp_path_factory):
     """A folder from which `tandem serve` starts workers that compute on the shim."""
     folder = tmp_path_factory.mktemp("bin")
-    # It looks for the others beside itself, where it really lies: a link would not do.
+    # `tandem` searches for the others beside its real path, so a link would not work.
     shutil.copy(harness.BINARY_DIR / "bin" / "tandem", folder)
     (folder / "tandem-router").symlink_to(harness.BINARY_DIR / "bin" / "tandem-router")
     for worker in ("tandem-verifier", "tandem-draft"):
@@ -49,7 +49,7 @@ def shim_executables(tmp_path_factory):
     return folder
 
 
-def test_says_what_it_computes_on(clusters):
+def test_a_worker_says_what_it_computes_on(clusters):
     info = clusters["cuda"].routers[0].info()
     assert info.backend == "cuda"
     assert clusters["cpu"].routers[0].info().backend == "cpu"
@@ -64,7 +64,7 @@ def test_drafting_changes_nothing_and_both_backends_agree(clusters, mode):
     assert plain.bytes == on_cpu.generate(PROMPT, draft_length=0, **mode, **LONG).bytes
     drafted = on_gpu.generate(PROMPT, draft_length=3, **mode, **LONG)
     assert drafted.completion.speculation.num_draft_tokens > 0
-    # The same uniforms at the same positions, in drafter and verifier.
+    # The drafter and the verifier use the same uniforms at the same positions.
     assert drafted.bytes == on_cpu.generate(PROMPT, draft_length=3, **mode, **LONG).bytes
     if is_exact:
         assert drafted.bytes == plain.bytes
@@ -94,7 +94,7 @@ def test_a_drafter_that_dies_leaves_a_ring_that_is_replaced(clusters):
     router = one.routers[0]
     options = dict(seed=6, reproducible=True, draft_length=2, **LONG)
     want = router.generate(PROMPT, **options).bytes
-    for _ in range(4):  # more often than rings may wait for drafters that still have them open
+    for _ in range(4):  # more often than the number of rings that may wait for drafters that still have them open
         stream = router.stream(PROMPT, **options)
         harness.wait_until(lambda: stream.num_tokens > 2, 20, "tokens come")
         one.drafter.kill()
@@ -131,7 +131,7 @@ def test_several_at_once_and_a_verifier_that_dies(clusters):
 
 
 @pytest.mark.parametrize("lost", [["tandem-verifier"], ["tandem-draft"], ["tandem-verifier", "tandem-draft"]], ids=" and ".join)
-def test_a_worker_that_has_lost_its_device_is_started_again(pair, shim_executables, tmp_path, lost):
+def test_a_worker_that_has_lost_its_device_is_restarted(pair, shim_executables, tmp_path, lost):
     losses = tmp_path / "losses"  # see tests/simt/fake_runtime.h
     losses.mkdir()
     options = dict(temperature=0, draft_length=2, max_tokens=48, ignore_eos=True)
@@ -151,7 +151,7 @@ def test_a_worker_that_has_lost_its_device_is_started_again(pair, shim_executabl
         harness.wait_until(lambda: stream.num_tokens > 2, 20, "tokens come")
         for name in lost:
             (losses / name).touch()
-        # Each process takes its file with a call of its device: the stream's, for there is no other.
+        # Each process takes its file at a call of its device. Only the stream causes such calls.
         harness.wait_until(lambda: not any(losses.iterdir()), 20, "the device is lost")
         assert stream.result().bytes == want
         for name, pid in before.items():

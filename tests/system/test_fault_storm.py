@@ -1,11 +1,11 @@
-"""kill -9 and SIGSTOP of each worker in every phase of running streams: nothing breaks, not a token differs.
+"""Tests kill -9 and SIGSTOP of each worker in every phase of running streams: nothing breaks, and no token differs.
 
-TANDEM_FAULT_KILLS (default 200) is how many. A wave is three streams on an idle server; the strikes on it come one after the
-other, the next one only when every stream has gone on, so that no request is taken for one that kills verifiers. Some come too late,
-and some hit another phase than they were aimed at: those are aimed again, up to a bound.
+TANDEM_FAULT_KILLS (default 200) is the number of strikes. A wave is three streams on an idle server. Its strikes come one after the
+other, and the next one comes only when every stream has made progress, so that no request counts as one that kills verifiers. Some
+strikes come too late or hit another phase than intended. Those are tried again, up to a limit.
 
-The drafter is right three times in four (harness.spoilt_double): blocks that are struck were going to be accepted, or cut short and
-rolled back.
+The drafter is right three times in four (harness.spoiled_double), so some of the struck blocks would have been accepted, and others cut
+short and rolled back.
 """
 
 import collections
@@ -26,14 +26,12 @@ COMBINATIONS = [(victim, phase) for phase in PHASES for victim in ("draft", "ver
 EACH = -(-int(os.environ.get("TANDEM_FAULT_KILLS", "200")) // len(COMBINATIONS))
 MOST_AIMS = 3 * EACH * len(COMBINATIONS)
 HEARTBEAT_SECONDS = 1.0
-# Batches of some milliseconds, so that there is time to strike in the middle of one. Untied, or
-# each stream would say one token again and again; at this scale its next token depends on the whole
-# context, and not on the last one alone.
+# Batches take some milliseconds, so that there is time to strike in the middle of one. The model is untied, because each stream would
+# otherwise repeat one token. At this scale its next token depends on the whole context, and not only on the last token.
 SHAPE = dict(vocabulary_size=4096, hidden_size=768, layers=4, heads=12, kv_heads=4, head_size=64, intermediate_size=2048,
              dtype="bf16", max_positions=2048, seed=11, untied=True, embedding_scale=0.5, tokenizer_from=harness.TALES_TARGET)
-# The penalty keeps the greedy one from going round in a circle of a few tokens, of which all could
-# be rejected, or none. And it counts tokens, drafted ones among them: those that are rejected must
-# be forgotten.
+# The penalty keeps the greedy stream from repeating a few tokens, all or none of which might be rejected. It counts tokens, including
+# drafted ones, so rejected tokens must be forgotten.
 REQUESTS = [([300 + (7 * i * i + 13 * i) % 3000 for i in range(120)], dict(temperature=0, repetition_penalty=1.3)),
             ([900 + (5 * i * i + 3 * i) % 2000 for i in range(150)], dict(seed=5)),
             ([1500 + (3 * i * i + 17 * i) % 2500 for i in range(90)], dict(seed=6, temperature=0.7, top_k=50))]
@@ -41,11 +39,11 @@ LONG = dict(max_tokens=160, ignore_eos=True, draft_length=3)
 
 
 class WaveOver(Exception):
-    """All streams have ended before the strike."""
+    """Raised if all streams have ended before the strike."""
 
 
 class TooLate(Exception):
-    """The prompts have been worked off before the strike."""
+    """Raised if the prompts have been computed before the strike."""
 
 
 class Storm:
@@ -88,7 +86,7 @@ class Storm:
             assert time.monotonic() < deadline, f"not within {timeout} s: {what}\n{self.router.log()[-2000:]}"
 
     def wait_for_progress(self):
-        """Both workers are there, and every running stream gets another token, and one that was drafted."""
+        """Returns when both workers are there, and every running stream has got another token and a drafted one."""
         marks = [(stream, stream.num_tokens) for stream in self.running()]
 
         def all_went_on():
@@ -100,11 +98,11 @@ class Storm:
     # ---------------------------------------------------------------- strikes
 
     def reach(self, phase):
-        """Returns while the phase lasts; the router stands still in `between` and `commit`."""
+        """Returns while the phase lasts. The router is stopped in `between` and `commit`."""
         busy = self.workers["draft" if phase in ("propose", "between") else "verifier"]
         if phase in ("prefill", "propose", "verify"):
             self.until(busy.computing, phase)
-            # Not always at its beginning.
+            # The strike is not always at the beginning of the phase.
             time.sleep(self.random.uniform(0, 0.5 * self.prefill_seconds if phase == "prefill" else 0.004))
             if phase == "prefill" and any(stream.num_tokens > 0 for stream in self.streams):
                 raise TooLate
@@ -115,7 +113,7 @@ class Storm:
             if busy.computing():
                 break
             self.router.thaw()
-        while busy.computing():  # what it computes is done, and its reply waits in the router's socket
+        while busy.computing():  # the worker has finished its batch, and its reply waits in the router's socket
             pass
         return None
 
@@ -139,7 +137,7 @@ class Storm:
         if how == "SIGSTOP, then kill -9":
             worker.kill()
         if how == "SIGSTOP, then SIGCONT":
-            worker.thaw()  # and what it still has to say is heard by nobody
+            worker.thaw()  # nobody hears what the worker still sends
         else:
             worker.start()
         if victim == "draft":
@@ -154,10 +152,10 @@ class Storm:
 
     @staticmethod
     def phase_by_log(victim, phase, killed, log):
-        """(phase, whether the log settles it): the router says what it waited for when it noticed the loss of a worker.
+        """Returns (phase, whether the log proves it). The router's log says what it waited for when it noticed the loss of a worker.
 
-        Of a worker that is stopped it says less: that one is sent another batch before it is given up, so that prompts alone are told
-        from the rest. Of a phase of the other worker, which goes on, it says nothing.
+        The log says less about a stopped worker. That worker gets another batch before it is given up, so only prompts can be
+        distinguished from the rest. The log says nothing about a phase of the other worker, which continues.
         """
         if victim == "verifier" and phase in ("prefill", "verify", "commit"):
             in_verify = re.search(r"verifier: lost while it computed (.*)", log)
@@ -181,7 +179,7 @@ class Storm:
                 if (count := EACH - self.counts[victim, phase]) > 0 and phase != exclude and only in (None, phase)}
 
     def wave(self):
-        """Strikes what was struck least, while the streams last. Returns their outputs."""
+        """Strikes the combination that was struck least, while the streams run. Returns their outputs."""
         self.streams = [self.router.stream(prompt, **options, **LONG) for prompt, options in REQUESTS]
         try:
             prompts = self.wanted(only="prefill")
@@ -203,7 +201,7 @@ class Storm:
         return [output.bytes for output in outputs]
 
     def count_sources(self, output):
-        """What became of the drafts, as each token tells; the completion, which was counted apart, tells the same."""
+        """Counts what happened to the drafts, by the sources of tokens. The completion, which counts separately, must agree."""
         sources = collections.Counter(output.sources)
         stats = output.completion.speculation
         assert stats.num_accepted_tokens == sources[pb.TOKEN_SOURCE_ACCEPTED]
@@ -214,7 +212,7 @@ class Storm:
 
 @pytest.fixture
 def storm(tmp_path, models):
-    running = Storm(tmp_path / "storm", models.random(**SHAPE), models.spoilt_double(**SHAPE), seed=EACH)
+    running = Storm(tmp_path / "storm", models.random(**SHAPE), models.spoiled_double(**SHAPE), seed=EACH)
     yield running
     running.cluster.close()
 
@@ -238,7 +236,8 @@ def test_every_worker_dies_in_every_phase_and_no_stream_differs(storm):
     noticed = sorted(storm.noticed_seconds["kill -9"])
     hung = sorted(storm.noticed_seconds["SIGSTOP"])
     again = sorted(storm.drafting_again_seconds)
-    print(f"{storm.aims.total()} times aimed, {storm.counts.total()} strikes, {storm.confirmed.total()} of them confirmed by the router's log, "
+    print(f"{storm.aims.total()} times aimed, {storm.counts.total()} strikes, "
+          f"{storm.confirmed.total()} of them confirmed by the router's log, "
           f"on {waves} waves of {len(REQUESTS)} streams in {seconds:.0f} s: {phases}")
     for combination in COMBINATIONS:
         print("{:8} in {:7}: {} times aimed, {} strikes, {} confirmed".format(
@@ -249,16 +248,13 @@ def test_every_worker_dies_in_every_phase_and_no_stream_differs(storm):
     print(f"SIGSTOP noticed after {statistics.median(hung):.2f} s (median), {hung[-1]:.2f} s (most)")
     print(f"drafting again {1000 * statistics.median(again):.0f} ms after the worker is back (median), {1000 * again[-1]:.0f} ms (most)")
 
-    # Twenty of each combination, where 200 are asked for; the storm may have ended at MOST_AIMS
-    # instead.
+    # With 200 strikes, there are twenty of each combination. The storm may also have ended at MOST_AIMS.
     assert storm.wanted() == {}
-    # At least 500 of each with 200 strikes. Prompts are struck once a wave, so there are about 2 *
-    # EACH waves of 480 tokens. Half of those may be plain, as the drafter is away after each of its
-    # deaths. Of the others, in blocks of three whose tokens are each right three times in four, two
-    # in three are accepted and one in five is recovered.
+    # There are at least 500 of each source with 200 strikes. Prompts are struck once per wave, so there are about 2 * EACH waves of 480
+    # tokens. Half of the tokens may be plain, because the drafter is away after each of its deaths. The others come in blocks of three
+    # tokens, each right three times in four. Of these, two in three are accepted and one in five is recovered.
     assert min(accepted, recovered) >= 25 * EACH
-    # The promises are 200 ms and 2 s; one in ten may meet a machine that is busy with something
-    # else.
+    # The promises are 200 ms and 2 s. One strike in ten may meet a machine that is busy with other work.
     assert noticed[len(noticed) * 9 // 10] <= 0.2
     assert again[len(again) * 9 // 10] <= 2
     assert hung[len(hung) * 9 // 10] <= HEARTBEAT_SECONDS + 1.5

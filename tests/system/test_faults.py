@@ -1,4 +1,4 @@
-"""Workers that hang, routers that die, requests that kill: what goes on, what is freed, and when."""
+"""Tests workers that hang, routers that die, and requests that kill: what continues, what is freed, and when."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ import cluster
 import harness
 
 LEASE_SECONDS = 4  # common/rpc/heartbeat.h
-FREED_SECONDS = 5  # that workers may take to free what a lost router held
-# What it takes beyond a promised time to see it from here, on a machine that does other things too.
+FREED_SECONDS = 5  # time in which workers must free everything that a lost router held
+# Additional time to observe an event on a machine that also does other work.
 SLACK_SECONDS = 1.5
 LONG = dict(max_tokens=4000, ignore_eos=True)
 PROMPTS = [[300 + i * step % 3000 for i in range(100)] for step in (7, 11, 13, 17)]
@@ -22,7 +22,7 @@ MODES = [dict(temperature=0), dict(seed=5), dict(seed=6, temperature=0.7), dict(
 
 @pytest.fixture(scope="module")
 def model(models):
-    """Some 0.3 ms a token: thousands of tokens in a second or two, also from two workers on one core."""
+    """A model with about 0.3 ms per token: thousands of tokens in a second or two, even with two workers on one core."""
     return models.random(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=8192, seed=3,
                          tokenizer_from=harness.TALES_TARGET)
 
@@ -42,7 +42,7 @@ def make_cluster(tmp_path):
 
 @pytest.fixture(scope="module")
 def want(model, tmp_path_factory):
-    """What an undisturbed router without a drafter says: [prompt] -> (ids, text)."""
+    """Returns the output of an undisturbed router without a drafter: [prompt] -> (ids, text)."""
     pair = cluster.Cluster(tmp_path_factory.mktemp("want") / "cluster", model, worker_arguments=["--threads", 1])
     streams = [pair.router().stream(prompt, **mode, **LONG) for prompt, mode in zip(PROMPTS, MODES)]
     wanted = [stream.result().bytes for stream in streams]
@@ -62,7 +62,7 @@ def wait_for_tokens(streams, count):
 
 
 @pytest.mark.parametrize("name", ["tandem-draft", "tandem-verifier"])
-def test_a_worker_that_hangs_is_killed_and_started_again(tmp_path, model, want, name):
+def test_a_worker_that_hangs_is_killed_and_restarted(tmp_path, model, want, name):
     server = harness.Server(tmp_path, target=model, draft=model, threads=1, heartbeat_timeout=1)
     try:
         streams = [cluster.Stream(server.stub, prompt, 120, dict(draft_length=3, **mode, **LONG))
@@ -76,7 +76,7 @@ def test_a_worker_that_hangs_is_killed_and_started_again(tmp_path, model, want, 
         assert [stream.result().bytes for stream in streams] == want
         assert "hangs: it gave no sign of life for 1 s, and is killed" in server.log()
         print(f"{name}: replaced {seconds:.2f} s after SIGSTOP")
-        # Pings come every half a second: the last sign of life may be that old.
+        # Pings are half a second apart, so the last sign of life may be this old.
         assert 0.45 <= seconds <= 1.5 + SLACK_SECONDS
         harness.wait_until(lambda: server.info().drafter_attached, 10, "drafting goes on")
     finally:
@@ -99,7 +99,7 @@ def test_by_default_silence_counts_after_three_seconds(make_cluster, model, want
 
 
 def test_a_busy_worker_is_not_a_hung_one(make_cluster, models):
-    # A batch of this prompt takes several seconds, and nothing is heard from the compute thread meanwhile.
+    # A batch of this prompt takes several seconds, in which the compute thread reports nothing.
     large = models.random(vocabulary_size=4096, hidden_size=1024, layers=8, heads=16, kv_heads=4, head_size=64,
                           intermediate_size=4096, dtype="bf16", max_positions=4096, seed=4, tokenizer_from=harness.TALES_TARGET)
     pair = make_cluster(large, worker_arguments=["--threads", 1],
@@ -124,7 +124,7 @@ def test_a_router_that_is_gone_leaves_nothing_at_the_workers(make_cluster, model
     survivor = pair.router()
 
     def free_pages():
-        # Told with each batch: one request, always the same, makes the workers tell anew.
+        # Workers report the pages with each batch. One request, always the same, makes the report current.
         survivor.generate(PROMPTS[0], temperature=0, max_tokens=2, draft_length=2)
         load = survivor.load()
         return load.num_free_kv_pages, load.num_free_draft_kv_pages
@@ -132,7 +132,7 @@ def test_a_router_that_is_gone_leaves_nothing_at_the_workers(make_cluster, model
     pages = free_pages()
     rings = [worker.open_files("/memfd:") for worker in pair.workers()]
     router = pair.router()
-    streams = start_all(router)  # every slot of both workers is theirs
+    streams = start_all(router)  # they take every slot of both workers
     wait_for_tokens(streams, 50)
     with_two = [worker.open_files("/memfd:") for worker in pair.workers()]
     assert all(more > one for more, one in zip(with_two, rings)), "each router has a ring of its own"
@@ -151,7 +151,7 @@ def test_a_router_that_is_gone_leaves_nothing_at_the_workers(make_cluster, model
     assert (load.num_running, load.num_verifier_losses, load.num_drafter_losses) == (0, 0, 0)
     harness.wait_until(lambda: free_pages() == pages, 5, "its pages are free")
 
-    if how == "freeze":  # it wakes up, finds its sessions gone, and goes on
+    if how == "freeze":  # the router wakes up, finds its sessions gone, and continues
         router.thaw()
         assert [stream.result().bytes for stream in streams] == want
 
@@ -162,7 +162,7 @@ def test_a_router_that_sleeps_for_less_than_its_lease_loses_nothing(make_cluster
     streams = start_all(router)
     wait_for_tokens(streams, 50)
     router.freeze()
-    time.sleep(LEASE_SECONDS - 1.5)  # that nothing happens meanwhile is what is tested
+    time.sleep(LEASE_SECONDS - 1.5)  # the test is that nothing happens meanwhile
     router.thaw()
     assert [stream.result().bytes for stream in streams] == want
     load = router.load()
@@ -180,7 +180,7 @@ def test_several_routers_share_the_workers_and_one_dies(make_cluster, model, wan
     for router in (routers[0], routers[2]):
         load = router.load()
         assert (load.num_running, load.num_verifier_losses, load.num_drafter_losses) == (0, 0, 0)
-    # All that the dead one held can be used.
+    # Everything that the dead router held can be used.
     again = start_all(routers[0])
     assert [stream.result().bytes for stream in again] == want
 
@@ -192,7 +192,7 @@ BOMB = 4000  # a token that the neighbors' prompts and outputs do not have
 
 
 class Respawner(threading.Thread):
-    """Starts a worker again whenever it dies, and counts."""
+    """Restarts a worker whenever it dies, and counts the deaths."""
 
     def __init__(self, worker):
         super().__init__(daemon=True)

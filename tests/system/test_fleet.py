@@ -1,5 +1,5 @@
-"""Several worker pods behind several routers, as processes of their own: outputs are those of one pod, the load spreads, and pods
-that die, come and go break no stream."""
+"""Tests several worker pods behind several routers, as separate processes. Outputs are those of one pod, the load spreads, and pods that
+die, come and go break no stream."""
 
 import json
 import os
@@ -25,7 +25,7 @@ HEARTBEAT_SECONDS = 0.5  # common/rpc/heartbeat.h
 
 
 class Pod:
-    """A verifier and its drafter. `host`: they listen there, on `ports`; none: on Unix sockets."""
+    """A verifier and its drafter. With `host`, they listen there on `ports`. Otherwise they listen on Unix sockets."""
 
     def __init__(self, folder, name, target, draft, host=None, ports=(0, 0), arguments=()):
         self.workers = [cluster.Worker(folder, executable, "--model", model, "--threads", 1, *arguments, tag=f"-{name}")
@@ -50,7 +50,7 @@ class Pod:
                 worker.kill()
 
     def open_slots(self):
-        """The open slots of all routers, according to the verifier."""
+        """Returns the open slots of all routers, according to the verifier."""
         return self.verifier.pong().num_open_slots
 
 
@@ -69,7 +69,7 @@ class Routers:
 
 @pytest.fixture(scope="module")
 def folders(models):
-    """A target of some hundred microseconds a token, and a drafter that agrees with it: its own double."""
+    """A target with some hundred microseconds per token, and a drafter that agrees with it because it is the same model."""
     target = models.random(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=4096, seed=3,
                            tokenizer_from=harness.TALES_TARGET)
     return dict(target=target, draft=target)
@@ -121,7 +121,7 @@ def wait_for_pods(router, ready, lost=0, timeout=10):
 
 @pytest.fixture(scope="module")
 def want(tmp_path_factory, folders):
-    """What a router with one pod of its own says: want(prompt, **options) -> bytes."""
+    """Returns the output of a router with its own single pod: want(prompt, **options) -> bytes."""
     folder = tmp_path_factory.mktemp("alone")
     pod = Pod(folder, "alone", **folders)
     router = Routers(folder, folders["target"]).start(*addresses([pod]))
@@ -157,15 +157,14 @@ def test_a_router_sees_what_another_has_placed(pods, routers, want):
     a, b = both = [routers.start(*addresses(pods)) for _ in range(2)]
     for router in both:
         wait_for_pods(router, 3)
-    plain = dict(**LONG, **MODES[0], draft_length=0)  # they last longer
-    # By chance the second router would find the free pod in one of three rounds: in all of them,
-    # once in 81 runs.
+    plain = dict(**LONG, **MODES[0], draft_length=0)  # plain streams last longer
+    # The second router would find the free pod by chance in one of three rounds, and in all rounds once in 81 runs.
     for _ in range(4):
         harness.wait_until(lambda: all(pod.open_slots() == 0 for pod in pods), 10, "all pods are free")
         streams = [a.stream(PROMPTS[i], **plain) for i in range(2)]
         harness.wait_until(lambda: sorted(pod.open_slots() for pod in pods) == [0, 1, 1], 10, "the first router uses two pods")
         free = next(pod for pod in pods if pod.open_slots() == 0)
-        time.sleep(HEARTBEAT_SECONDS + 0.2)  # the second router is told
+        time.sleep(HEARTBEAT_SECONDS + 0.2)  # the second router learns of it
         streams.append(b.stream(PROMPTS[2], **plain))
         harness.wait_until(lambda: streams[2].num_tokens > 0, 10, "the third stream runs")
         assert not any(stream.done for stream in streams), "the streams are too short to see where they run"
@@ -191,7 +190,7 @@ def test_killing_a_pod_breaks_no_stream(pods, routers, want):
         top = subprocess.run([harness.BINARY_DIR / "bin" / "tandem", "top", "--admin", admin_address(both[0]), "--once"],
                              capture_output=True, text=True)
         assert "● pods: 2 of 3" in top.stdout
-        # Who comes now is not kept waiting.
+        # A new request does not have to wait.
         assert both[0].generate(PROMPTS[7], max_tokens=5, **MODES[0]).bytes == want(PROMPTS[7], max_tokens=5, **MODES[0])
         assert [stream.result().bytes for stream in streams] == [want(prompt, **options) for prompt, options in asked]
         assert any(re.search(r"worker pod: lost; [1-9][0-9]* requests move to others", router.log()) for router in both)
@@ -200,7 +199,7 @@ def test_killing_a_pod_breaks_no_stream(pods, routers, want):
     for router in both:
         wait_for_pods(router, 3)
         assert router.load().num_verifier_losses == 1
-    # It serves again.
+    # The pod serves again.
     streams = [both[0].stream(PROMPTS[i], **LONG, **MODES[0]) for i in range(3)]
     harness.wait_until(lambda: pods[0].open_slots() > 0, 10, "the pod that came back has a stream")
     assert [stream.result().bytes for stream in streams] == [want(PROMPTS[i], **LONG, **MODES[0]) for i in range(3)]
@@ -212,7 +211,7 @@ def test_a_pod_that_is_told_to_stop_ends_its_streams_first(tmp_path, routers, fo
     try:
         router = routers.start(*addresses(pods))
         wait_for_pods(router, 2)
-        long = [dict(**LONG, **MODES[i], draft_length=0) for i in range(2)]  # plain: they last longer
+        long = [dict(**LONG, **MODES[i], draft_length=0) for i in range(2)]  # plain streams last longer
         streams = [router.stream(PROMPTS[i], **long[i]) for i in range(2)]
         harness.wait_until(lambda: [pod.open_slots() for pod in pods] == [1, 1], 10, "each pod has a stream")
         ready = re.search(r" metrics: (http://\S+)/metrics$", going.verifier.log(), re.MULTILINE).group(1) + "/readyz"
@@ -231,7 +230,7 @@ def test_a_pod_that_is_told_to_stop_ends_its_streams_first(tmp_path, routers, fo
         assert [worker.process.wait(10) for worker in going.workers] == [0, 0], "they end once nothing is left to do"
         assert "requests move to others" not in router.log()
         assert router.generate(PROMPTS[6], max_tokens=5, **MODES[0]).bytes == want(PROMPTS[6], max_tokens=5, **MODES[0])
-        # A second signal ends it at once: who can goes on elsewhere, and here nobody can.
+        # A second signal ends the pod at once. Streams continue on other pods if there are any, and here there is none.
         stream = router.stream(PROMPTS[7], **LONG, **MODES[0])
         harness.wait_until(lambda: staying.open_slots() == 1, 10, "the stream runs")
         for worker in staying.workers:
@@ -241,7 +240,7 @@ def test_a_pod_that_is_told_to_stop_ends_its_streams_first(tmp_path, routers, fo
         for worker in staying.workers:
             worker.process.terminate()
         assert [worker.process.wait(10) for worker in staying.workers] == [0, 0]
-        going.start()  # and when somebody can again, it does
+        going.start()  # the stream continues when a pod is there again
         assert stream.result().bytes == want(PROMPTS[7], **LONG, **MODES[0])
         assert router.terminate() == 0
     finally:
@@ -255,7 +254,7 @@ def test_a_pod_of_another_model_is_refused(tmp_path, pods, routers, models, want
     stranger = Pod(tmp_path, "stranger", other, other)
     try:
         for worker in stranger.workers:
-            worker.freeze()  # the first that attaches says what all must serve
+            worker.freeze()  # the first pod that attaches decides what all must serve
         router = routers.start(*addresses([pods[0], stranger, pods[1]]))
         wait_for_pods(router, 2, 1)
         for worker in stranger.workers:
@@ -270,7 +269,7 @@ def test_a_pod_of_another_model_is_refused(tmp_path, pods, routers, models, want
 
 
 def with_one_number_changed(folder, to):
-    """A model that differs from `folder`'s in a bit of the last weight."""
+    """Makes a model that differs from `folder`'s in one bit of the last weight."""
     shutil.copytree(folder, to)
     weights = to / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -285,7 +284,7 @@ def test_a_pod_of_other_weights_in_one_name_is_refused(tmp_path, pods, routers, 
     retrained = Pod(tmp_path, "retrained", with_one_number_changed(folders["target"], tmp_path / name), folders["draft"])
     try:
         for worker in retrained.workers:
-            worker.freeze()  # the first that attaches says what all must serve
+            worker.freeze()  # the first pod that attaches decides what all must serve
         router = routers.start(*addresses([pods[0], retrained]))
         wait_for_pods(router, 1, 1)
         for worker in retrained.workers:
@@ -299,7 +298,7 @@ def test_a_pod_of_other_weights_in_one_name_is_refused(tmp_path, pods, routers, 
 
 
 def free_ports(hosts):
-    """Two that are free on all of the hosts."""
+    """Returns two ports that are free on all of the hosts."""
     ports = []
     while len(ports) < 2:
         with socket.socket() as first:
@@ -315,7 +314,7 @@ def free_ports(hosts):
     return ports
 
 
-# No server is asked for a name with so long a part: it can only be in a file.
+# No name server is asked for a name with such a long part, so the name can only be in a file.
 LONG_NAME = "pods." + 64 * "x"
 
 
@@ -327,7 +326,7 @@ def test_pods_join_and_leave_by_their_name(tmp_path, routers, folders, want, mon
     changes = 0
 
     def list_pods(*of):
-        """What the resolver says from now on. It reads a file again whose time is another second."""
+        """Sets the resolver's answers from now on. The resolver reads a file again if its time differs by a second."""
         nonlocal changes
         changes += 1
         new = tmp_path / "hosts.new"
@@ -361,7 +360,7 @@ def test_pods_join_and_leave_by_their_name(tmp_path, routers, folders, want, mon
         assert second.result().bytes == want(PROMPTS[1], **LONG, **MODES[1])
         assert third.result().bytes == want(PROMPTS[2], **LONG, **MODES[2])
 
-        # A name that has no address changes nothing.
+        # A name without an address changes nothing.
         list_pods()
         harness.wait_until(lambda: f"worker pods: dns:{LONG_NAME}" in router.log(), 10, "the router says that nothing is found")
         assert router.generate(PROMPTS[3], max_tokens=5, **MODES[0]).bytes == want(PROMPTS[3], max_tokens=5, **MODES[0])
@@ -377,14 +376,14 @@ def test_pods_join_and_leave_by_their_name(tmp_path, routers, folders, want, mon
     ("dns:pods", "none", "want dns:NAME:PORT"),
     ("dns:pods:1", "dns:others:2", "share a host"),
 ])
-def test_says_which_pods_cannot_be(tmp_path, verifiers, drafters, says):
+def test_impossible_pods_are_named(tmp_path, verifiers, drafters, says):
     ended = subprocess.run([harness.BINARY_DIR / "bin" / "tandem-router", "--target", harness.TALES_TARGET, "--listen",
                             f"unix:{tmp_path}/r.sock", "--verifier", verifiers, "--drafter", drafters],
                            capture_output=True, text=True, timeout=30)
     assert ended.returncode == 1 and says in ended.stderr
 
 
-def test_waits_for_a_name_without_address(tmp_path, folders):
+def test_the_router_waits_for_a_name_without_address(tmp_path, folders):
     router = subprocess.Popen([harness.BINARY_DIR / "bin" / "tandem-router", "--target", folders["target"], "--listen",
                                f"unix:{tmp_path}/r.sock", "--verifier", f"dns:{LONG_NAME}:7001"],
                               stderr=subprocess.PIPE, text=True)

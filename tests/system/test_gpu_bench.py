@@ -1,4 +1,4 @@
-"""bench/gpu.sh over the shim: its steps work, and find what is wrong."""
+"""Tests bench/gpu.sh over the shim: its steps work and find planted faults."""
 
 import argparse
 import contextlib
@@ -67,7 +67,8 @@ def test_every_step_runs_over_the_shim(tmp_path):
                      "decode of the 1B shape, share of copy bandwidth": "at least 0.8",
                      "8 rows over one, 3B shape": "at most 1.15", "8 rows over one, 1B shape": "at most 1.15",
                      **{f"speedup over its prediction, {mode}, K = 2": "0.95 to 1.05" for mode in ("greedy", "sampled")},
-                     **{f"router, messages and transfer, share of a round, {mode}, K = 2": "at most 0.08" for mode in ("greedy", "sampled")}}
+                     **{f"router, messages and transfer, share of a round, {mode}, K = 2": "at most 0.08"
+                        for mode in ("greedy", "sampled")}}
     for figure in figures.values():
         assert figure["value"] is None and figure["met"] is None
     assert done.stdout.count("not judged ") >= len(goals)
@@ -106,7 +107,7 @@ def test_at_a_near_tie_the_runner_up_agrees_and_no_other(bench, monkeypatch, sai
         assert found["compared"] == 10 and found["near_ties"] == near_ties and found["wrong"] == []
 
 
-def test_log_probs_that_cross_to_the_host_are_seen(bench, monkeypatch):
+def test_log_probs_that_cross_to_the_host_are_noticed(bench, monkeypatch):
     cluster = bench.cluster
     monkeypatch.setattr(bench, "cluster", lambda _, pair: cluster("cpu", pair))
     found = {}
@@ -115,10 +116,11 @@ def test_log_probs_that_cross_to_the_host_are_seen(bench, monkeypatch):
     assert found["figures"]
 
 
-def test_what_is_measured_end_to_end_has_the_size_that_there_is_time_for(bench):
+def test_the_end_to_end_workload_fits_the_available_time(bench):
     bench.draft_lengths, bench.num_pairs, bench.run_tokens = [2, 4, 8], gpu.NUM_PAIRS, gpu.RUN_TOKENS
     cells = 8
-    for tokens, want in [(10**6, (20, 96)), (21 * 96, (20, 96)), (10 * 96, (9, 96)), (7 * 96, (6, 96)), (7 * 40, (6, 40)), (7 * 24, (6, 24))]:
+    for tokens, want in [(10**6, (20, 96)), (21 * 96, (20, 96)), (10 * 96, (9, 96)), (7 * 96, (6, 96)), (7 * 40, (6, 40)),
+                         (7 * 24, (6, 24))]:
         pairs, run_tokens = gpu.workload(bench, 1e-3, 1e-3 * cells * (tokens + 0.5))
         assert (pairs, run_tokens) == want
         assert (pairs + 1) * run_tokens <= tokens
@@ -126,13 +128,13 @@ def test_what_is_measured_end_to_end_has_the_size_that_there_is_time_for(bench):
         gpu.workload(bench, 1e-3, 1e-3 * cells * (7 * 24 - 0.5))
 
 
-def test_a_gpu_that_is_too_slow_for_the_least_is_not_measured(bench, monkeypatch):
+def test_a_gpu_that_is_too_slow_for_the_smallest_workload_is_not_measured(bench, monkeypatch):
     monkeypatch.setattr(gpu, "token_seconds", lambda *_: 1000.0)
     with pytest.raises(gpu.Skipped, match="out of time: a token takes"):
         gpu.end_to_end(bench, {})
 
 
-def test_missed_goals_are_told_from_met_ones_and_are_no_failure(bench, capsys):
+def test_missed_goals_are_shown_and_are_no_failures(bench, capsys):
     bench.shim = False
     figures = [gpu.figure(bench, "a", 0.9, least=0.85), gpu.figure(bench, "b", 1.2, most=1.15, note="why"),
                gpu.figure(bench, "c", 0.94, 0.95, 1.05), gpu.figure(bench, "d", None, most=1), gpu.figure(bench, "e", 7)]
@@ -145,12 +147,12 @@ def test_missed_goals_are_told_from_met_ones_and_are_no_failure(bench, capsys):
     assert gpu.summary({"step": result}) == "1 passed, 0 failed, 0 skipped; goals: 1 met, 2 MISSED, 1 not judged"
 
 
-def test_figures_come_from_what_tandem_bench_reports(bench):
+def test_figures_come_from_the_report_of_tandem_bench(bench):
     bench.shim = False
     bench.draft_lengths = [2, 4, 8]
     bench.passes = {"3B": {1: 1.6e-3, 5: 1.7e-3}, "1B": {1: 0.7e-3}}  # a round of K = 4: 4.5 ms
-    row = {"mode": "greedy", "draft_length": 4, "speedup": 1.3, "speedup_95_percent": [1.25, 1.35], "predicted_speedup_measured_costs": 1.25,
-           "predicted_speedup_theorem_3_8": 1.4, "alpha": 0.8,
+    row = {"mode": "greedy", "draft_length": 4, "speedup": 1.3, "speedup_95_percent": [1.25, 1.35],
+           "predicted_speedup_measured_costs": 1.25, "predicted_speedup_theorem_3_8": 1.4, "alpha": 0.8,
            "round_seconds": {"draft": 3e-3, "transfer": 0.1e-3, "verify": 1.8e-3, "router": 0.1e-3}}
     plain = {"mode": "greedy", "draft_length": 0}
     speedup, overhead, beyond, over_passes = gpu.round_figures(bench, [plain, row])
@@ -198,14 +200,14 @@ def test_steps_that_break_and_steps_without_time(bench):
     assert done.stdout.count("skipped: out of time") == len(gpu.STEPS)
 
 
-def test_a_step_that_does_not_end_is_skipped_and_says_so(bench):
+def test_a_step_that_does_not_end_is_skipped_with_its_reason(bench):
     for error in (subprocess.TimeoutExpired("tool", 3), DeadlineExceeded()):
         result = gpu.outcome(bench, step_that_raises(error), 60)
         assert result["status"] == "skipped" and result["seen"] == 3
         assert result["why"].startswith(f"out of time: not done after 0 s ({type(error).__name__}")
 
 
-def test_what_breaks_after_the_deadline_is_out_of_time_and_a_verdict_stays_one(bench):
+def test_an_error_after_the_deadline_is_out_of_time_and_a_failure_stays_one(bench):
     def step_that_is_late(error):
         def step(_, found):
             bench.deadline = time.monotonic()
@@ -226,7 +228,7 @@ def test_a_small_workload_that_does_not_end_in_its_time_is_a_failure(bench, monk
     bench.deadline = time.monotonic() + 59
     result = gpu.outcome(bench, step, 60)
     assert result["status"] == "failed" and result["why"].startswith("out of time: not done after")
-    bench.deadline = time.monotonic() + 40  # the steps before it took of its share: that it is late proves nothing
+    bench.deadline = time.monotonic() + 40  # earlier steps used some of its share, so its lateness proves nothing
     assert gpu.outcome(bench, step, 60)["status"] == "skipped"
 
 
@@ -267,7 +269,7 @@ def test_without_transformers_they_are_skipped(bench, tmp_path):
         gpu.assisted(bench, {})
 
 
-# Runs the program, and says of it what it is told to: in its log, if it is to have one.
+# Runs the program, and writes the given report into its log if there is one.
 SANITIZER = """#!/bin/bash
 log=/dev/stdout
 while [[ "$1" == --* ]]; do
@@ -297,13 +299,14 @@ def test_the_sanitizer_runs_tests_and_workers(bench, tmp_path, monkeypatch):
         gpu.watch_generate(bench)
 
 
-def test_a_filter_that_no_test_passes_is_not_without_a_finding(bench, tmp_path):
+def test_a_filter_without_any_test_is_an_error(bench, tmp_path):
     bench.sanitizer = executable(tmp_path / "sanitizer", SANITIZER.format(**CLEAN))
     assert gpu.watch_tests(bench, "memcheck", "layers", "RmsNorm*") == "no finding"
     assert gpu.watch_tests(bench, "memcheck", "layers", "NoSuchTest*").startswith("did not run, exit code 0: ")
 
 
-PASSED, SKIPPED_TEST, RUNNING = "[  PASSED  ] 3 tests.", "[  SKIPPED ] Layers.Test (0 ms)", "[==========] Running 3 tests from 1 test suite."
+PASSED, SKIPPED_TEST = "[  PASSED  ] 3 tests.", "[  SKIPPED ] Layers.Test (0 ms)"
+RUNNING = "[==========] Running 3 tests from 1 test suite."
 
 
 @pytest.mark.parametrize("code, lines, report", [
@@ -311,7 +314,8 @@ PASSED, SKIPPED_TEST, RUNNING = "[  PASSED  ] 3 tests.", "[  SKIPPED ] Layers.Te
     (0, ["========= ERROR SUMMARY: 0 errors"], "did not run, exit code 0"),
     (0, [SKIPPED_TEST, "[  PASSED  ] 0 tests."], "did not run, exit code 0"),
     (0, [SKIPPED_TEST, PASSED], "did not run, exit code 0"),
-    (0, [PASSED, "========= Error: Target application terminated before first instrumented API call"], "did not run: ========= Error: Target"),
+    (0, [PASSED, "========= Error: Target application terminated before first instrumented API call"],
+     "did not run: ========= Error: Target"),
     (9, [PASSED, f"========= {NOT_SUPPORTED}", "========= ERROR SUMMARY: 2 errors"], f"did not run: ========= {NOT_SUPPORTED}"),
     (1, [f"========= {NOT_SUPPORTED}", RUNNING, "[  FAILED  ] 1 test."], f"did not run: ========= {NOT_SUPPORTED}"),
     (127, ["libsanitizer-collection.so: not found"], "did not run, exit code 127: libsanitizer-collection.so: not found"),
@@ -319,7 +323,7 @@ PASSED, SKIPPED_TEST, RUNNING = "[  PASSED  ] 3 tests.", "[  SKIPPED ] Layers.Te
     (1, [RUNNING, "[  FAILED  ] 1 test."], None),
     (134, [RUNNING], None),
 ])
-def test_a_finding_is_told_from_a_failure_and_from_a_tool_that_does_not_run(bench, tmp_path, code, lines, report):
+def test_a_finding_differs_from_a_failure_and_from_a_tool_that_does_not_run(bench, tmp_path, code, lines, report):
     bench.tests = tmp_path
     executable(tmp_path / "layers_simt_test", "")
     (tmp_path / "said").write_text("\n".join(lines) + "\n")
@@ -342,7 +346,7 @@ def test_a_sanitizer_that_cannot_watch_workers_finds_nothing(bench, tmp_path):
     assert "no such library" in gpu.watch_generate(bench)
 
 
-def test_what_the_sanitizer_did_not_watch_is_skipped_with_what_it_said(bench, tmp_path, monkeypatch):
+def test_programs_that_the_sanitizer_did_not_watch_are_skipped_with_its_message(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "SANITIZED", [("memcheck", "layers", "RmsNorm*")])
     monkeypatch.setattr(gpu, "watch_generate", lambda _: "no finding")
     bench.sanitizer = executable(tmp_path / "sanitizer", SANITIZER.format(says=NOT_SUPPORTED, code=9))
@@ -356,7 +360,7 @@ def test_what_the_sanitizer_did_not_watch_is_skipped_with_what_it_said(bench, tm
         gpu.sanitizer(bench, {})
 
 
-# Passes if it sees the GPU that it should.
+# Passes if it sees the right GPU.
 SEES = """#!/bin/sh
 if [ "$CUDA_VISIBLE_DEVICES" = "{gpu}" ]; then
   echo "[  PASSED  ] 1 test."
@@ -382,7 +386,7 @@ def test_test_programs_see_the_chosen_gpu(bench, tmp_path, monkeypatch, visible,
     assert bench.nvidia_smi("name")[:3] == ["nvidia-smi", "-i", name]
 
 
-# As nvidia-smi prints them, until it is ended.
+# Prints clocks like nvidia-smi, until it is ended.
 CLOCKS = """#!/bin/sh
 echo "$@" > {folder}/asked
 printf '345, 2619\\n1980, 2619\\n[N/A], [N/A]\\n1755, 2600\\n'
@@ -391,7 +395,7 @@ exec sleep 60
 """
 
 
-def test_clocks_are_the_lowest_the_median_and_the_highest_that_were_seen(bench, tmp_path, monkeypatch):
+def test_clocks_are_the_lowest_the_median_and_the_highest_readings(bench, tmp_path, monkeypatch):
     executable(tmp_path / "nvidia-smi", CLOCKS.format(folder=tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -415,7 +419,7 @@ def test_a_gpu_that_is_not_visible_is_an_error_that_says_so(bench, monkeypatch, 
 
 
 @pytest.mark.parametrize("code, says", [(1, "error: bench_device: why"), (3, "skipped: no GPU: bench_device: why")])
-def test_only_a_missing_gpu_is_called_one(tmp_path, code, says):
+def test_only_a_missing_gpu_is_reported_as_missing(tmp_path, code, says):
     executable(tmp_path / "tests" / "make_random_model", "#!/bin/sh\n")
     executable(tmp_path / "tests" / "bench-device-simt", f"#!/bin/sh\necho 'bench_device: why' >&2\nexit {code}\n")
     done = gpu_bench("--shim", binaries=tmp_path)
@@ -423,7 +427,7 @@ def test_only_a_missing_gpu_is_called_one(tmp_path, code, says):
     assert done.stderr.splitlines()[-1] == says
 
 
-# In the place of python3: says how it was called. --help, which shows whether bench/gpu.py finds what it imports, ends with $IMPORTS.
+# Replaces python3 and reports its arguments. --help, which shows whether bench/gpu.py finds its imports, ends with $IMPORTS.
 PYTHON = """#!/bin/bash
 [ "${@: -1}" != --help ] || exit "$IMPORTS"
 printf '%s\\n' "$0" "$TANDEM_BINARY_DIR" "$@"
@@ -432,8 +436,8 @@ printf '%s\\n' "$0" "$TANDEM_BINARY_DIR" "$@"
 
 @pytest.fixture
 def script(tmp_path):
-    """Runs bench/gpu.sh in a repository where there is nothing else, in the folder tmp_path/here. What it would have started: the Python,
-    the folder of executables, the arguments."""
+    """Runs bench/gpu.sh in an otherwise empty repository, in the folder tmp_path/here. Returns what the script would have started: the
+    Python, the folder of executables, and the arguments."""
     repository = tmp_path / "repository"
     (repository / "bench").mkdir(parents=True)
     shutil.copy(SCRIPT.with_suffix(".sh"), repository / "bench")
@@ -463,14 +467,14 @@ def test_the_script_makes_an_environment_only_where_python_lacks_something(scrip
 
 
 def test_help_shows_whether_the_imports_are_there():
-    for options, works in [(["-B"], True), (["-B", "-S"], False)]:  # -S: without what is installed beside Python
+    for options, works in [(["-B"], True), (["-B", "-S"], False)]:  # -S: without the packages that are installed for this Python
         done = subprocess.run([sys.executable, *options, SCRIPT, "--help"], capture_output=True)
         assert (done.returncode == 0) == works
 
 
 def test_the_script_takes_the_outermost_executables_of_an_archive(script, tmp_path):
     folder = tmp_path / "made"
-    for inner in ("a", "bundle", "m", "tests", "z"):  # a folder is listed in any order
+    for inner in ("a", "bundle", "m", "tests", "z"):  # a folder may be listed in any order
         executable(folder / "build" / inner / "tandem-1" / "bin" / "tandem", "")
     executable(folder / "build" / "bin" / "tandem", "")
     subprocess.run(["tar", "-czf", tmp_path / "made.tar.gz", "-C", folder, "build"], check=True)
@@ -486,7 +490,7 @@ def test_the_script_takes_the_outermost_executables_of_an_archive(script, tmp_pa
     (["--python=../python"], ["--python", "{here}/../python"]),
     (["--python", "python3.12"], ["--python", "python3.12"]),
 ])
-def test_paths_are_those_of_the_folder_in_which_the_script_was_started(script, tmp_path, given, passed_on):
+def test_paths_start_at_the_folder_of_the_caller(script, tmp_path, given, passed_on):
     executable(tmp_path / "here" / "made" / "bin" / "tandem", "")
     _, _, arguments = script("--binaries=made", *given)
     assert arguments == [argument.format(here=tmp_path / "here") for argument in passed_on]
@@ -499,13 +503,13 @@ def test_the_script_names_every_step():
         assert step.__name__ in done.stdout
 
 
-def test_the_script_refuses_binaries_that_are_none(tmp_path):
+def test_the_script_refuses_invalid_binaries(tmp_path):
     done = subprocess.run([SCRIPT.with_suffix(".sh"), "--binaries", tmp_path], capture_output=True, text=True)
     assert done.returncode == 2
     assert "there is no bin/tandem" in done.stderr
 
 
-def test_without_a_gpu_it_says_so():
+def test_a_missing_gpu_is_reported():
     if not (harness.BINARY_DIR / "bin" / "bench_device").exists():
         pytest.skip("built without CUDA")
     done = gpu_bench("--only", "kernels")

@@ -1,4 +1,4 @@
-"""Greedy decoding through three processes says what the target alone says, token for token."""
+"""Tests that greedy decoding through three processes gives the output of the target alone, token for token."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tandem.v1 import generate_pb2 as pb
 DRAFT_LENGTHS = range(9)
 MAX_TOKENS = 20
 
-# The end of text is a token as any other: half of the prompts run past it.
+# The end of text is a token like any other: half of the prompts continue after it.
 REQUESTS = [(prompt, dict(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=i % 2 == 0))
             for i, prompt in enumerate(PROMPTS)]
 
@@ -83,7 +83,7 @@ def test_disabled_speculation_decodes_plainly(servers):
 
 
 def test_numbers_that_are_not_finite_stop_drafting_and_nothing_else(servers, models, tmp_path):
-    """A drafter whose logits are NaN everywhere costs its help, not the output."""
+    """A drafter whose logits are all NaN gives no help, but does not change the output."""
     folder = tmp_path / "draft"
     models.write(folder, vocabulary_size=4096, hidden_size=32, layers=1, max_positions=1024,
                  tokenizer_from=harness.TALES_DRAFT)

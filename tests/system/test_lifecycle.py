@@ -1,4 +1,4 @@
-"""Starting and stopping: what is printed, what is left behind."""
+"""Tests starting and stopping: the printed lines, and what is left behind."""
 
 import os
 import pathlib
@@ -38,14 +38,14 @@ def test_stopping_leaves_nothing_behind(tmp_path, how, busy):
         next(stream)
 
     if how == "ctrl-c":
-        os.killpg(server.process.pid, signal.SIGINT)  # as a terminal does: to all of them
+        os.killpg(server.process.pid, signal.SIGINT)  # a terminal also sends the signal to all of them
     else:
         server.process.send_signal(getattr(signal, how.split()[0]))
     try:
         last = None
         for last in stream:
             pass
-        assert not busy or last.HasField("completion")  # drained
+        assert not busy or last.HasField("completion")  # the router drained
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.UNAVAILABLE
     assert server.process.wait(15) == 0, server.log()
@@ -66,7 +66,7 @@ def test_children_stay_in_the_supervisors_session(tmp_path):
     server.stop()
 
 
-def test_a_supervisor_that_is_killed_takes_its_children_along(tmp_path):
+def test_the_children_of_a_killed_supervisor_end(tmp_path):
     server = harness.Server(tmp_path)
     children = server.children()
     server.process.kill()
@@ -158,8 +158,8 @@ def test_a_taken_port_is_named():
     assert "--listen" in done.stderr and address.rsplit(":", 1)[1] in done.stderr and "taken" in done.stderr
 
 
-def test_weights_that_were_replaced_are_served_once_the_verifier_died(tmp_path, models):
-    """The router takes no other model than it began with; with nothing to wait for it ends, and its next start takes what there is."""
+def test_replaced_weights_are_served_after_the_verifier_died(tmp_path, models):
+    """The router accepts only the model that it began with. Without other pods it ends, and its next start accepts the new model."""
     shape = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", untied=True, tokenizer_from=harness.TALES_TARGET)
     target = tmp_path / "target"
     shutil.copytree(models.random(seed=3, **shape), target)
@@ -191,7 +191,7 @@ def test_weights_that_were_replaced_are_served_once_the_verifier_died(tmp_path, 
 
 
 def test_models_that_do_not_share_a_tokenizer_decode_plainly_or_are_refused_by_entry(tmp_path, models):
-    """Equal sizes are not enough: the vocabularies are compared entry by entry, and the first that differs is named."""
+    """Equal sizes are not enough. The vocabularies are compared entry by entry, and the first difference is named."""
     draft = models.random(vocabulary_size=4096, hidden_size=32, layers=1, max_positions=1024)
     command = [TANDEM, "serve", "--listen", "127.0.0.1:0", "--target", str(harness.TALES_TARGET), "--draft", str(draft)]
     log = open(tmp_path / "log", "w+")
@@ -214,7 +214,7 @@ def test_models_that_do_not_share_a_tokenizer_decode_plainly_or_are_refused_by_e
     assert "tokenizer" in message and "entry" in message, message
 
 
-def test_generate_prints_the_text_and_nothing_else_when_it_is_no_terminal(tmp_path):
+def test_generate_prints_only_the_text_without_a_terminal(tmp_path):
     server = harness.Server(tmp_path)
     want = server.generate(PROMPTS[0], temperature=0, max_tokens=24)
     done = subprocess.run([TANDEM, "generate", "--connect", server.address, "--temperature", "0", "--max-tokens", "24",

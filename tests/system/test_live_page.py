@@ -1,4 +1,4 @@
-"""The live page in a real browser, and `tandem top`."""
+"""Tests the live page in a real browser, and `tandem top`."""
 
 import contextlib
 import html
@@ -22,7 +22,7 @@ import harness
 
 TANDEM = harness.BINARY_DIR / "bin" / "tandem"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ANSWERS = 3  # after the first: the page asks every four seconds, and draws what is large with every second answer
+ANSWERS = 3  # number of answers after the first: the page asks every four seconds, and draws its charts with every second answer
 browser_test = pytest.mark.skipif(BROWSER is None, reason="no chromium in PATH")
 
 
@@ -44,7 +44,7 @@ def address(server):
 
 @pytest.fixture(scope="module")
 def live(server, address):
-    """After some seconds of drafted requests."""
+    """A server after some seconds of drafted requests."""
     until = time.monotonic() + 8
     while time.monotonic() < until:
         server.generate_all([("Once upon a time", dict(temperature=0, max_tokens=100, ignore_eos=True, draft_length=4)),
@@ -54,7 +54,7 @@ def live(server, address):
 
 @contextlib.contextmanager
 def load_on(server, address):
-    """Two drafted streams at a time while the block runs; their rounds are counted when it begins."""
+    """Runs two drafted streams at a time during the block. Their rounds are counted when it begins."""
     stop = threading.Event()
 
     def run(prompt, options):
@@ -79,7 +79,7 @@ def load_on(server, address):
 
 
 def browse(address, tmp_path, *arguments):
-    """What chromium prints, and its complaints about the page."""
+    """Returns the output of chromium, and its complaints about the page."""
     done = subprocess.run(
         [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
          f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1250", f"--virtual-time-budget={ANSWERS * 4000 + 1000}", *arguments,
@@ -94,7 +94,7 @@ def text_of(dom, name):
 
 
 def first_pixel(picture):
-    """(red, green, blue) of the upper left corner of a PNG: the one pixel that no filter changes."""
+    """Returns (red, green, blue) of the upper left corner of a PNG: the one pixel that no filter changes."""
     data = picture.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     packed, at = b"", 8
@@ -102,17 +102,17 @@ def first_pixel(picture):
         length, kind = struct.unpack(">I4s", data[at:at + 8])
         body = data[at + 8:at + 8 + length]
         if kind == b"IHDR":
-            bits, colours = body[8], body[9]
-            assert bits == 8 and colours in (2, 6), "neither RGB nor RGBA with eight bits each"
+            bits, colors = body[8], body[9]
+            assert bits == 8 and colors in (2, 6), "neither RGB nor RGBA with eight bits each"
         elif kind == b"IDAT":
             packed += body
         at += length + 12
     return tuple(zlib.decompress(packed)[1:4])
 
 
-def page_colour(address, scheme):
-    """Background of the body, as the style sheet has it."""
-    light, dark = (bytes.fromhex(colour) for colour in re.findall(r"--page: #([0-9a-f]{6})", fetch(f"http://{address}/live.css")[0]))
+def page_color(address, scheme):
+    """Returns the background of the body according to the style sheet."""
+    light, dark = (bytes.fromhex(color) for color in re.findall(r"--page: #([0-9a-f]{6})", fetch(f"http://{address}/live.css")[0]))
     assert max(dark) < 64 < 192 < min(light)
     return tuple(dark if scheme == "dark" else light)
 
@@ -131,7 +131,7 @@ def test_the_json_says_what_happened(live):
     assert "Once upon" not in json.dumps(live)
 
 
-def test_only_what_is_new_is_sent(live, address):
+def test_only_new_samples_are_sent(live, address):
     last = live["samples"][-1]["t"]
     time.sleep(1.5)
     newer = json.loads(fetch(f"http://{address}/live.json?since={last}")[0])
@@ -185,7 +185,7 @@ def test_the_page_in_a_browser(live, server, address, tmp_path, scheme):
     _, complaints = browse(address, tmp_path, preferred, f"--screenshot={picture}")
     assert complaints == []
     assert picture.stat().st_size > 20000
-    assert first_pixel(picture) == pytest.approx(page_colour(address, scheme), abs=3)
+    assert first_pixel(picture) == pytest.approx(page_color(address, scheme), abs=3)
 
 
 @contextlib.contextmanager
@@ -204,7 +204,7 @@ def page_without_router(folder):
 @browser_test
 def test_the_page_says_when_the_router_is_gone(tmp_path):
     with page_without_router(tmp_path / "page") as (folder, its_address):
-        # So that a complaint is known to be seen, where other tests want none.
+        # This shows that a complaint is noticed. Other tests expect none.
         with open(folder / "live.js", "a") as script:
             script.write('console.error("planted by the test");\n')
         dom, complaints = browse(its_address, tmp_path, "--dump-dom")
@@ -213,7 +213,7 @@ def test_the_page_says_when_the_router_is_gone(tmp_path):
 
 
 @browser_test
-def test_the_page_counts_pods_where_there_are_several(live, tmp_path):
+def test_the_page_counts_pods_if_there_are_several(live, tmp_path):
     with page_without_router(tmp_path / "page") as (folder, its_address):
         state = {**live["state"], "pods": {"total": 3, "ready": 2}}
         (folder / "live.json").write_text(json.dumps({**live, "state": state}))
@@ -239,7 +239,7 @@ def test_top_shows_the_same(live, address):
     assert "\x1b" not in done.stdout
 
 
-def test_top_on_a_terminal_goes_on_until_ctrl_c(live, address):
+def test_top_on_a_terminal_continues_until_ctrl_c(live, address):
     terminal, its_end = pty.openpty()
     top = subprocess.Popen([TANDEM, "top", "--admin", address, "--interval", "0.3"], stdin=its_end, stdout=its_end, stderr=its_end)
     os.close(its_end)
@@ -258,13 +258,13 @@ def test_top_on_a_terminal_goes_on_until_ctrl_c(live, address):
 
 @pytest.mark.parametrize("admin,message", [("127.0.0.1:1", "Connection refused"), ("nowhere", "want HOST:PORT"),
                                             ("unix:/tmp/x", "want HOST:PORT"), ("127.0.0.1:0", "want HOST:PORT")])
-def test_top_says_what_is_wrong(admin, message):
+def test_top_reports_errors(admin, message):
     done = subprocess.run([TANDEM, "top", "--admin", admin], capture_output=True, text=True)
     assert done.returncode in (1, 2)
     assert message in done.stderr and "--admin" in done.stderr
 
 
-def test_top_of_something_else(server):
+def test_top_refuses_a_server_that_is_not_tandem(server):
     done = subprocess.run([TANDEM, "top", "--admin", server.address], capture_output=True, text=True)
     assert done.returncode == 1
     assert "error:" in done.stderr

@@ -1,4 +1,4 @@
-"""What `tandem serve` writes to standard error: valid JSON when asked for, and never a prompt unless asked for."""
+"""Tests what `tandem serve` writes to standard error: valid JSON on request, and prompts only on request."""
 
 import json
 import re
@@ -18,7 +18,7 @@ def json_lines(server):
 
 
 def drive(server):
-    """A request that ends well, one that is refused, one that is cancelled."""
+    """Sends a request that ends well, one that is refused, and one that is cancelled."""
     server.generate(SECRET, request_id="well", seed=1, max_tokens=12, ignore_eos=True)
     with pytest.raises(grpc.RpcError):
         server.generate(SECRET, request_id="refused", top_p=2.0)

@@ -1,4 +1,4 @@
-"""What the processes show Prometheus, scraped by a real one and compared with what clients were told."""
+"""Tests the processes' metrics, which a real Prometheus scrapes, against what clients were told."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ import pytest
 import harness
 
 DEPLOY_DIR = harness.SOURCE_DIR / "deploy"
-# Kinds of series that a histogram has beside its name.
+# Endings of the series of a histogram.
 HISTOGRAM_ENDS = ("_bucket", "_sum", "_count")
 
 
@@ -38,7 +38,7 @@ def status_of(url):
 
 
 def series(text):
-    """{(name, labels): value}"""
+    """Returns {(name, labels): value}."""
     values = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -50,7 +50,7 @@ def series(text):
 
 
 def total(values, name, **labels):
-    """Sum of the series with these labels."""
+    """Returns the sum of the series with these labels."""
     found = [value for (its_name, its_labels), value in values.items()
              if its_name == name and set(labels.items()) <= set(its_labels)]
     assert found, f"no {name} with {labels}"
@@ -59,13 +59,13 @@ def total(values, name, **labels):
 
 @pytest.fixture(scope="module")
 def tools():
-    """The folder of prometheus and promtool."""
+    """Returns the folder of prometheus and promtool."""
     done = subprocess.run([harness.SOURCE_DIR / "tests" / "system" / "fetch_prometheus.sh"], capture_output=True, text=True, check=True)
     return pathlib.Path(done.stdout.strip().splitlines()[-1])
 
 
 def three_free_ports():
-    """The first of three in a row."""
+    """Returns the first of three consecutive ports."""
     while True:
         with contextlib.ExitStack() as taken:
             first = taken.enter_context(socket.socket())
@@ -81,7 +81,7 @@ def three_free_ports():
 
 @pytest.fixture(scope="module")
 def server(servers):
-    # Ports that stay: a worker that is started again listens where Prometheus looks.
+    # The ports are fixed, so that a restarted worker listens where Prometheus looks.
     return servers(admin=f"127.0.0.1:{three_free_ports()}", max_slots=4)
 
 
@@ -98,12 +98,12 @@ def requests_of_all_kinds():
 
 @pytest.fixture(scope="module")
 def completions(server):
-    """After them nothing runs."""
+    """Runs the requests. Nothing runs after them."""
     return [output.completion for output in server.generate_all(requests_of_all_kinds(), 4)]
 
 
 class Prometheus:
-    """A server of its own, which scrapes `addresses` four times a second."""
+    """A Prometheus that scrapes `addresses` four times per second."""
 
     def __init__(self, folder, tools, addresses):
         config = {"global": {"scrape_interval": "250ms", "scrape_timeout": "250ms"}, "scrape_configs": [
@@ -117,7 +117,7 @@ class Prometheus:
         self.url = f"http://127.0.0.1:{self.port()}"
 
     def port(self):
-        """It does not say which one it got."""
+        """Prometheus does not say which port it got."""
         sockets = set()
         with contextlib.suppress(FileNotFoundError):
             for entry in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
@@ -125,18 +125,18 @@ class Prometheus:
                     sockets.add(str(entry.readlink()))
         for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:  # listens
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:  # it listens
                 return int(fields[1].split(":")[1], 16)
         return None
 
     def query(self, expression):
-        """[(labels, value)]"""
+        """Returns [(labels, value)]."""
         answer = json.loads(get(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}"))
         assert answer["status"] == "success", answer
         return [(result["metric"], float(result["value"][1])) for result in answer["data"]["result"]]
 
     def value(self, expression):
-        """None while no scrape has brought a series of the expression."""
+        """Returns None while no scrape has brought a series of the expression."""
         answer = self.query(expression)
         assert len(answer) <= 1, answer
         return answer[0][1] if answer else None
@@ -151,7 +151,7 @@ class Prometheus:
 def prometheus(tmp_path_factory, tools, server):
     running = Prometheus(tmp_path_factory.mktemp("prometheus"), tools, harness.admin_addresses(server))
     harness.wait_until(lambda: [value for _, value in running.query("up")] == [1, 1, 1], 30, "three targets are up")
-    time.sleep(0.6)  # two scrapes: rates begin from the zeros
+    time.sleep(0.6)  # two scrapes, because rates begin from the zeros
     yield running
     running.stop()
 
@@ -167,8 +167,8 @@ def sums(completions):
                               if i < len(one.num_tested_tokens_per_position)) for i in range(most)]}
 
 
-# `prometheus` before `completions`: it must see the counters at zero.
-def test_prometheus_says_what_completions_say(prometheus, completions):
+# `prometheus` comes before `completions`, because it must see the counters at zero.
+def test_prometheus_agrees_with_completions(prometheus, completions):
     want = sums(completions)
     assert want["accepted"] > 100
     drafted = 'sum(tandem_draft_tokens_total{model="tales",draft_model="tales-draft"})'
@@ -181,7 +181,7 @@ def test_prometheus_says_what_completions_say(prometheus, completions):
               prometheus.query(f"sum by (position) (tandem_{name}_tokens_per_position_total)")}
         assert [at[position] for position in range(len(want[f"{name}_at"]))] == want[f"{name}_at"]
         assert sum(at.values()) == want[name]
-    # As dashboards ask. The window is cut differently for each counter: hence the tolerance.
+    # The queries are those of dashboards. The window is cut differently for each counter, so there is a tolerance.
     rate = "sum(rate(tandem_{}_total[2m]))"
     assert prometheus.value(f"{rate.format('accepted_tokens')} / {rate.format('draft_tokens')}") == pytest.approx(
         want["accepted"] / want["drafted"], rel=0.05)
@@ -215,13 +215,13 @@ def test_requests_tokens_and_times(server, prometheus, completions):
     assert prometheus.value(f"sum({times}_count)") == len(completions) + 1
     assert prometheus.value(f"sum({times}_sum)") >= sum(c.timings.time_to_first_token_seconds for c in completions)
     assert prometheus.value("sum(tandem_queue_wait_seconds_count)") == len(completions) + 1
-    # A round that several requests share is one round here.
+    # A round that several requests share counts once here.
     assert 0 < prometheus.value("sum(tandem_round_duration_seconds_count)") <= emitted
     harness.wait_until(lambda: prometheus.value('sum(tandem_slots{state="free"})') == 4, 5, "all slots are free")
     assert prometheus.value("sum(tandem_requests_waiting)") == 0
 
 
-def test_workers_have_their_own(server, completions):
+def test_workers_have_their_own_metrics(server, completions):
     page_tokens = server.info().load.kv_page_tokens
     server.generate([300 + i for i in range(2 * page_tokens)], temperature=0, max_tokens=1)
     addresses = harness.admin_addresses(server)
@@ -230,7 +230,7 @@ def test_workers_have_their_own(server, completions):
         values = series(get(f"http://{addresses['verifier']}/metrics"))
         return total(values, "tandem_worker_slots", state="open") == 0 and total(values, "tandem_kv_pages", state="cached") >= 2
 
-    # Slots are closed by a command of their own, after the client has its answer, and a worker shows its figures after it has answered.
+    # A separate command closes slots, after the client has its answer. A worker updates its metrics after it has answered.
     harness.wait_until(pages_are_cached, 5, "all slots are closed, and the prompt's pages are cached")
     texts = {name: get(f"http://{address}/metrics") for name, address in addresses.items()}
     verifier, drafter = series(texts["verifier"]), series(texts["draft"])
@@ -332,11 +332,12 @@ def catalogue():
 
 
 def test_each_process_shows_what_the_catalogue_says_and_nothing_else(server, completions):
-    """Also what nothing happened to: a rate needs the zero before the first event."""
+    """This includes series without events, because a rate needs the zero before the first event."""
     harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
     wanted = catalogue()
     text = (harness.SOURCE_DIR / "docs" / "metrics.md").read_text()
-    assert {name for rows in wanted.values() for name in rows} == set(re.findall(r"^\| `((?:tandem|process)_\w+)` \| \w+ \|", text, re.MULTILINE))
+    documented = set(re.findall(r"^\| `((?:tandem|process)_\w+)` \| \w+ \|", text, re.MULTILINE))
+    assert {name for rows in wanted.values() for name in rows} == documented
     for process, address in harness.admin_addresses(server).items():
         page = get(f"http://{address}/metrics")
         kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
@@ -365,7 +366,7 @@ def test_the_dashboard_is_what_its_source_makes():
 
 @pytest.fixture
 def just_now(server, prometheus):
-    """Within the two minutes that the queries look back something of everything happened, so that none divides by nothing: a session
+    """Makes something of everything happen within the two minutes that the queries look back, so that no query divides by zero: a session
     that ended and one that began, and requests of all kinds. All of it is scraped."""
     losses = server.info().load.num_drafter_losses
     subprocess.run(["kill", "-9", str(server.child("tandem-draft"))], check=True)
@@ -375,13 +376,14 @@ def just_now(server, prometheus):
 
     def is_scraped():
         pages = [series(get(f"http://{address}/metrics")) for address in harness.admin_addresses(server).values()]
-        return all(prometheus.value(f"sum({name})") == sum(value for page in pages for (its_name, _), value in page.items() if its_name == name)
-                   for name in ("tandem_requests_total", "tandem_emitted_tokens_total", "tandem_worker_batches_total", "tandem_ring_bytes_total"))
+        return all(prometheus.value(f"sum({name})") == sum(value for page in pages for (of, _), value in page.items() if of == name)
+                   for name in ("tandem_requests_total", "tandem_emitted_tokens_total", "tandem_worker_batches_total",
+                                "tandem_ring_bytes_total"))
 
     harness.wait_until(is_scraped, 30, "all of it is scraped")
 
 
-def test_each_query_of_the_dashboard_has_an_answer_in_numbers(prometheus, just_now):
+def test_each_query_of_the_dashboard_gives_numbers(prometheus, just_now):
     board = json.loads((DEPLOY_DIR / "grafana" / "tandem.json").read_text())
     for name, value in (("$__rate_interval", "2m"), ("$model", "tales"), ("$draft_model", "tales-draft")):
         board = json.loads(json.dumps(board).replace(name, value))

@@ -1,7 +1,7 @@
-"""docs/operations.md: its tables of flags are made from the table of flags, no variable that is read is missing, and it says what to do
-about every alert.
+"""Tests docs/operations.md. Its tables of flags, and the limits in docs/api.md, are made from the table of flags. No variable that is read
+is missing, and the guide says what to do about every alert.
 
-TANDEM_UPDATE_DOCS=1 writes the tables anew.
+TANDEM_UPDATE_DOCS=1 writes the tables again.
 """
 
 import json
@@ -20,9 +20,49 @@ sys.path.insert(0, str(harness.SOURCE_DIR / "bench"))
 import lab  # noqa: E402
 
 GUIDE = harness.SOURCE_DIR / "docs" / "operations.md"
+API = harness.SOURCE_DIR / "docs" / "api.md"
 # Names of sets of programs in the column that says which programs take a flag. A set stands for all of its programs or is not used.
 SETS = {"workers": ["tandem-verifier", "tandem-draft"],
         "clients": ["tandem generate", "tandem bench", "tandem bench serve", "tandem tokenize", "tandem info"]}
+
+# The limits in docs/api.md: the flag, the limit, and what a default of 0 means.
+LIMITS = [
+    ("--max-slots", "running requests", ""),
+    ("--max-queue", "waiting requests", ""),
+    ("--max-streams", "simultaneous calls of one connection", ""),
+    ("--max-message-bytes", "size of a message", ""),
+    ("--stream-buffer-bytes", "part of a stream that waits for its reader", ""),
+    ("--stream-padding-bytes", "messages of a stream are padded to a multiple of this size", "no padding"),
+    ("--max-prompt-bytes", "size of a prompt, or of a text to tokenize", ""),
+    ("--max-context", "tokens of prompt and output", "the limit of the model, or what the KV cache holds"),
+    ("--default-max-tokens", "`max_tokens` of a request that does not set it", ""),
+    ("--max-draft-length", "`draft_length` of a request", ""),
+    ("--draft-length", "`draft_length` of a request that does not set it", ""),
+    ("--max-stops", "stop strings of a request", ""),
+    ("--max-stop-bytes", "size of a stop string", ""),
+    ("--max-stop-token-ids", "stop token ids of a request", ""),
+    ("--max-logit-bias", "entries of `logit_bias`", ""),
+    ("--max-logprobs", "`logprobs`", ""),
+    ("--verifier-timeout", "seconds without a verifier before requests end", ""),
+    ("--drafter-timeout", "seconds for a drafter's answer", ""),
+    ("--heartbeat-timeout", "seconds without a sign of life after which a worker counts as hung", ""),
+    ("--kv-cache-bytes", "size of the target's KV cache", "a quarter of the memory, or what all slots can fill"),
+    ("--draft-kv-cache-bytes", "size of the drafter's KV cache", "a quarter of the memory, or what all slots can fill"),
+    ("--backend", "backend of the workers", ""),
+    ("--gpu", "number of the GPU", ""),
+    ("--gpu-memory-bytes", "device memory of the target's worker",
+     "weights, scratch and what all slots can fill, within two fifths of the GPU's memory"),
+    ("--draft-gpu-memory-bytes", "device memory of the drafter's worker",
+     "weights, scratch and what all slots can fill, within two fifths of the GPU's memory"),
+    ("--step-rows", "rows of one batch", ""),
+    ("--step-seconds", "seconds of prompts between two rounds of decoding requests", ""),
+    ("--cohorts", "groups of slots that take turns", ""),
+    ("--max-crashes", "consecutive verifiers that may die during a request", ""),
+    ("--drain-seconds", "seconds for running streams after a signal to stop", ""),
+    ("--drafter-wait", "seconds that `ready` waits for a drafter", ""),
+    ("--max-connection-age", "seconds after which a client is told to reconnect", "never"),
+    ("--audit-fraction", "share of requests that the [audit](audit.md) examines", ""),
+]
 
 
 def flag_table():
@@ -41,7 +81,7 @@ def programs_cell(flag):
 
 def values_cell(flag):
     if flag["kind"] in ("switch", "text"):
-        return ""  # the name of the value says what it is
+        return ""  # the name of the value describes the values
     if flag["kind"] == "bytes":
         return "bytes, such as `4G`"
     several = ", with commas between several" if flag["values"] == "commas" else ""
@@ -71,7 +111,7 @@ def usual_variable(flag, program):
 
 
 def exceptions(flags):
-    """Sentences about the flags whose variable has another name."""
+    """Returns sentences about the flags whose variable has another name."""
     for flag in flags:
         others = {variable for program, variable in flag["programs"].items() if variable != usual_variable(flag, program)}
         for variable in others:
@@ -79,7 +119,7 @@ def exceptions(flags):
 
 
 def chapter(flags):
-    """What the guide says of all flags. The groups that executables take come first."""
+    """Returns the guide's text about all flags. The groups that executables take come first."""
     groups = {}
     for flag in flags:
         groups.setdefault(flag["group"], []).append(flag)
@@ -100,7 +140,7 @@ def chapter(flags):
 
 def section_of(text, name):
     begin, end = f"<!-- {name}: made by tests/system/test_operations_guide.py -->\n", f"<!-- end of {name} -->"
-    assert text.count(begin) == text.count(end) == 1, f"{GUIDE.name}: one section {name}"
+    assert text.count(begin) == text.count(end) == 1, f"want one section {name}"
     return text.index(begin) + len(begin), text.index(end)
 
 
@@ -111,7 +151,49 @@ def test_the_guide_has_every_flag_once_as_the_table_says():
     if os.environ.get("TANDEM_UPDATE_DOCS"):
         GUIDE.write_text(text[:begin] + made + text[end:])
         return
-    assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables anew"
+    assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables again"
+
+
+def limit_text(flag):
+    """Returns the default of a limit for people: "4 MiB", "1,024", "`auto`"."""
+    default = flag["default"]
+    if not re.fullmatch(r"[\d.]+", default):
+        return f"`{default}`"
+    if "." in default:
+        return default
+    if flag["name"].endswith("-bytes"):
+        for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+            if int(default) >= unit and int(default) % unit == 0:
+                return f"{int(default) // unit} {name}"
+        return f"{default} bytes"
+    return f"{int(default):,}"
+
+
+def limits_table(flags):
+    """Returns the table of limits in docs/api.md. A limit of the router is described by the router's flag."""
+    lines = ["| limit | default | option | environment |", "| --- | --- | --- | --- |"]
+    for name, limit, meaning_of_zero in LIMITS:
+        by_program = {program: flag for flag in flags if flag["name"] == name for program in flag["programs"]}
+        program = "tandem-router" if "tandem-router" in by_program else "tandem serve"
+        flag, served = by_program[program], by_program.get("tandem serve")
+        default = limit_text(flag)
+        if flag["default"] == "0" and meaning_of_zero:
+            default = f"0: {meaning_of_zero}"
+        if served is not None and served["default"] != flag["default"]:
+            default += f"; `tandem serve` sets {limit_text(served)}"
+        option = f"`{name}`" + (" *" if served is not None else "") + (" (of the workers)" if program == "tandem serve" else "")
+        lines.append(f"| {limit} | {default} | {option} | `{flag['programs'][program]}` |")
+    return "\n".join(lines)
+
+
+def test_the_limits_of_the_api_are_those_of_the_table_of_flags():
+    text = API.read_text()
+    begin, end = section_of(text, "limits")
+    made = "\n" + limits_table(flag_table()) + "\n\n"
+    if os.environ.get("TANDEM_UPDATE_DOCS"):
+        API.write_text(text[:begin] + made + text[end:])
+        return
+    assert text[begin:end] == made, "TANDEM_UPDATE_DOCS=1 writes the tables again"
 
 
 PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem serve", "tandem generate", "tandem bench", "tandem bench serve",
@@ -134,7 +216,7 @@ def test_the_programs_of_the_table_are_known_here():
 
 
 def variables_read():
-    """{variable: the scripts that read it}: of what is deployed, and of the code, but for the options' own."""
+    """Returns {variable: the scripts and sources that read it}, without the variables of options."""
     found = {}
     for folder in ("common", "kernels", "services"):
         for path in (harness.SOURCE_DIR / folder).rglob("*"):
@@ -154,7 +236,7 @@ def variables_read():
     return found
 
 
-def test_variables_that_are_no_options_have_their_rows():
+def test_variables_without_an_option_have_their_rows():
     text = GUIDE.read_text()
     section = text[text.index("### Variables of scripts and of the system\n"):]
     listed = {name: readers for names, readers in re.findall(r"^\| (`.+?`) \| (.+?) \| .+ \|$", section, re.MULTILINE)
@@ -166,7 +248,7 @@ def test_variables_that_are_no_options_have_their_rows():
         assert scripts <= set(re.findall(r"`([\w-]+)`", listed[name])), name
 
 
-def test_it_says_what_to_do_about_every_alert():
+def test_the_guide_says_what_to_do_about_every_alert():
     rules = (harness.SOURCE_DIR / "deploy" / "prometheus" / "alerts.yml").read_text()
     alerts = re.findall(r"^\s*- alert: (\w+)$", rules, re.MULTILINE)
     assert len(alerts) >= 9
@@ -174,7 +256,7 @@ def test_it_says_what_to_do_about_every_alert():
     assert [name for name, _, _ in rows] == alerts
 
 
-def test_it_leads_to_every_table_of_metrics():
+def test_the_guide_links_to_every_table_of_metrics():
     def anchor(title):
         return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
 
@@ -184,7 +266,7 @@ def test_it_leads_to_every_table_of_metrics():
     assert named >= {anchor(title) for title in re.findall(r"^### (.+)$", text, re.MULTILINE)}
 
 
-def test_no_link_of_the_guide_leads_nowhere():
+def test_every_link_of_the_guide_has_a_target():
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", GUIDE.read_text()):
         assert (GUIDE.parent / target).exists(), target
 
@@ -194,7 +276,7 @@ def test_a_worker_takes_the_memory_that_the_guide_says(servers):
     server = servers(max_slots=slots, kv_cache_bytes=pool)
     harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
     randomness = random.Random(1)
-    prompts = [[randomness.randrange(300, 4000) for _ in range(510)] for _ in range(24)]  # more than the verifier's pool holds
+    prompts = [[randomness.randrange(300, 4000) for _ in range(510)] for _ in range(24)]  # more than the pool of the verifier holds
     server.generate_all([(prompt, dict(temperature=0, max_tokens=40, draft_length=longest, ignore_eos=True)) for prompt in prompts], slots)
 
     def most(folder, logits_rows):
@@ -203,7 +285,7 @@ def test_a_worker_takes_the_memory_that_the_guide_says(servers):
         rows = 512 * (2 * config["hidden_size"] + heads + 2 * config["intermediate_size"]) * 4
         return rows + logits_rows * config["vocab_size"] * 4 + 20 * 2**20
 
-    token = 2 * 2 * 2 * 32 * 4  # a token of the drafter, whose pool is larger than all prompts
+    token = 2 * 2 * 2 * 32 * 4  # bytes of a token of the drafter, whose pool is larger than all prompts
     for name, folder, logits_rows, filled in [("tandem-verifier", harness.TALES_TARGET, slots * (longest + 1), pool),
                                               ("tandem-draft", harness.TALES_DRAFT, slots, 24 * 550 * token)]:
         took = lab.memory_bytes(server.child(name))["anonymous"]

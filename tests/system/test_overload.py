@@ -1,7 +1,7 @@
-"""More clients than there is room for, clients that leave, do not read, or come while routers and workers restart.
+"""Tests more clients than there is room for, and clients that leave, do not read, or come while routers and workers restart.
 
-TANDEM_FAULT_CANCELS (default 3000) is how many calls are given up; TANDEM_FAULT_SLOW_SECONDS (default 2) for how long clients that
-were cut off keep their connections without reading.
+TANDEM_FAULT_CANCELS (default 3000) is the number of calls that are given up. TANDEM_FAULT_SLOW_SECONDS (default 2) is the time for which
+clients that were cut off keep their connections without reading.
 """
 
 import concurrent.futures
@@ -19,8 +19,7 @@ import harness
 
 CANCELS = int(os.environ.get("TANDEM_FAULT_CANCELS", "3000"))
 SLOW_SECONDS = float(os.environ.get("TANDEM_FAULT_SLOW_SECONDS", "2"))
-# Untied: a tied random model goes on saying its last token, and outputs that are compared should be
-# told from each other.
+# Untied, because a tied random model repeats its last token, and the compared outputs should differ from each other.
 SHAPE = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=8192, seed=3, untied=True,
              tokenizer_from=harness.TALES_TARGET)
 PROMPT = [300 + 7 * i % 3000 for i in range(60)]
@@ -61,7 +60,7 @@ def test_cancels_and_deadlines_in_every_state_leave_nothing_behind(make_cluster,
     baseline = wait_until_idle(router)
     descriptors = len(os.listdir(f"/proc/{router.pid}/fd"))
     generator = random.Random(1)
-    lengths = [1, 60, 600]  # lengths of prompts: some calls are given up in the middle of them
+    lengths = [1, 60, 600]  # lengths of prompts: some calls are given up in the middle of one
     ended = {"cancelled": 0, "deadline": 0, "refused": 0, "finished": 0}
     states = {"no token yet, short prompt": 0, "no token yet, long prompt": 0, "decoding": 0}
 
@@ -98,7 +97,7 @@ def test_cancels_and_deadlines_in_every_state_leave_nothing_behind(make_cluster,
           f"idle {1000 * (time.monotonic() - given_up_at):.0f} ms after the last")
     assert ended["cancelled"] > CANCELS / 4 and ended["deadline"] > CANCELS / 8
     assert all(count > CANCELS / 100 for count in states.values())
-    # Whatever they held is free: pages that only the prefix cache holds count as free.
+    # Everything that they held is free. Pages that only the prefix cache holds count as free.
     assert router.generate(PROMPT, **options).bytes == want
     load = wait_until_idle(router)
     assert (load.num_verifier_losses, load.num_drafter_losses) == (0, 0)
@@ -116,7 +115,7 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
     want = router.generate(PROMPT, **options).bytes
 
     def neighbor_seconds(enough):
-        """How long each of a neighbor's requests takes, one after the other, until it is enough; their output is exact."""
+        """Returns the time of each of a neighbor's requests, one after the other, until told to stop. Their output is exact."""
         seconds = []
         while len(seconds) < 2 or not enough():
             began = time.monotonic()
@@ -131,12 +130,11 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
     alone = neighbor_seconds(past(SLOW_SECONDS / 2))
     before = router.rss_bytes()
     most = [before]
-    # With twenty logprobs a token is some 300 bytes: the buffer of a stream is full after a
-    # thousand.
+    # With twenty logprobs, a token has about 300 bytes. The buffer of a stream is full after a thousand tokens.
     slow = []
     channels = []
     for i in range(100):
-        # Without the probe that lets the client's own buffer grow to megabytes.
+        # This turns off the probe that lets the client's own buffer grow to megabytes.
         channels.append(grpc.insecure_channel(router.address, [*cluster.OWN_CHANNEL, ("grpc.http2.bdp_probe", 0)]))
         stub = cluster.generate_pb2_grpc.GenerationStub(channels[-1])
         slow.append(stub.Generate(harness.request([300 + i], temperature=0, max_tokens=16_000, ignore_eos=True, logprobs=20)))
@@ -159,7 +157,7 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
         print(f"a neighbor {name}: {len(seconds)} requests, exact, median {1000 * percentile(seconds, 0.5):.1f} ms, "
               f"p99 {1000 * percentile(seconds, 0.99):.1f} ms")
     assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 100
-    if SLOW_SECONDS >= 600:  # shorter, it says something of the machine only
+    if SLOW_SECONDS >= 600:  # a shorter time depends only on the machine
         assert percentile(beside_held, 0.99) <= 1.1 * percentile(alone, 0.99)
     assert most[0] - before <= 100 * (256 << 10)
     for channel in channels:
@@ -182,7 +180,7 @@ def test_overload_is_refused_at_once_with_a_hint(make_cluster, model):
         refused.append(error.value)
     assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert all(int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0 for error in refused)
-    # Counted in the log, a line a second at most.
+    # The log counts them, with at most one line per second.
     turned_away = lambda: [int(count) for count in re.findall(r"requests turned away.*requests=(\d+)", router.log())]  # noqa: E731
     harness.wait_until(lambda: sum(turned_away()) == 200, 5, "all refusals are in the log")
     assert len(turned_away()) <= 3 + sum(seconds)
@@ -206,7 +204,8 @@ def test_a_rolling_restart_of_two_routers_and_of_their_workers_fails_no_stream(m
     failures = []
 
     def client(number):
-        """One stream after the other; one that is refused before it began goes to the other router, as behind any load balancer."""
+        """Runs one stream after the other. A stream that is refused before it began goes to the other router, like behind any load
+        balancer."""
         turn = number
         while not stop.is_set():
             index = turn % 2
@@ -217,7 +216,7 @@ def test_a_rolling_restart_of_two_routers_and_of_their_workers_fails_no_stream(m
                 continue
             stream.join()
             if stream.error is not None:
-                # gRPC itself cancels what reaches a server in the instant in which it closes.
+                # gRPC itself cancels a call that reaches a server in the moment in which the server closes.
                 if stream.error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) and stream.num_tokens == 0:
                     turned_away[0] += 1
                     turn += 1
@@ -238,7 +237,7 @@ def test_a_rolling_restart_of_two_routers_and_of_their_workers_fails_no_stream(m
         mark = sum(finished)
         harness.wait_until(lambda: sum(finished) > mark + 6 or failures, 60, "streams finish")
 
-    # Clients that never pause are more than 80 % of what the machine takes.
+    # Clients that never pause make more than 80 % of the load that the machine can serve.
     for _ in range(2):
         for router in routers:
             wait_for_streams()
@@ -249,7 +248,7 @@ def test_a_rolling_restart_of_two_routers_and_of_their_workers_fails_no_stream(m
         assert [router.load().num_verifier_losses for router in routers] == [0, 0]
         refused = turned_away[0]
         for worker in pair.workers():
-            wait_for_streams()  # between two deaths of the verifier each of them gets on
+            wait_for_streams()  # each stream makes progress between two deaths of the verifier
             assert worker.terminate() == 0
             worker.start()
         wait_for_streams()
@@ -264,4 +263,4 @@ def test_a_rolling_restart_of_two_routers_and_of_their_workers_fails_no_stream(m
     assert all(count > 10 for count in finished)
     for router in routers:
         load = wait_until_idle(router)
-        assert load.num_verifier_losses >= 1 and load.num_drafter_losses >= 1  # since its last start
+        assert load.num_verifier_losses >= 1 and load.num_drafter_losses >= 1  # since the router's last start

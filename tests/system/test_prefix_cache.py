@@ -1,4 +1,4 @@
-"""The prefix cache: a shared beginning is computed once for each tenant, and changes no output."""
+"""Tests the prefix cache: a shared beginning is computed once for each tenant, and changes no output."""
 
 import os
 import signal
@@ -32,13 +32,13 @@ def cached_by_drafter(output):
 
 @pytest.fixture(scope="module")
 def text(servers):
-    """Token ids of the book that all prompts are cut from."""
+    """Returns the token ids of the book that all prompts are cut from."""
     book = servers(max_slots=4).stub.Tokenize(pb.TokenizeRequest(text=" ".join(PROMPTS) * 40, add_special_tokens=False)).ids
     return list(book)
 
 
 def prompts(text, number):
-    """A beginning of PREFIX tokens that no other test uses, with two endings."""
+    """Returns a beginning of PREFIX tokens that no other test uses, with two endings."""
     beginning = [harness.BEGIN_OF_TEXT, 100 + number, *text[:PREFIX - 2]]
     return beginning + text[50:73], beginning + text[300:330]
 
@@ -71,12 +71,12 @@ def test_the_drafter_takes_the_shared_prefix_too(servers, text):
     computed = generate(server, other, tenant="nobody else 50", **drafted, max_tokens=40)
     assert cached_by_drafter(computed) == cached(computed) == 0
     assert hit.token_ids == computed.token_ids
-    # Whole pages of what was output are found too, the drafts that were accepted among them.
+    # Whole pages of the output are found too, including accepted drafts.
     conversation = one + list(first.token_ids) + text[:10]
     second = generate(server, conversation, **drafted, max_tokens=40)
     assert cached_by_drafter(second) > PREFIX and cached_by_drafter(second) % PAGE == 0
     assert second.token_ids == generate(server, conversation, tenant="nobody else 50", **drafted, max_tokens=40).token_ids
-    # One that asks for no drafts never comes to the drafter.
+    # A request without drafts never reaches the drafter.
     plain = generate(server, other, temperature=0, max_tokens=40, ignore_eos=True, draft_length=0)
     assert cached(plain) > 0 and cached_by_drafter(plain) == 0
     assert plain.token_ids == hit.token_ids
@@ -105,8 +105,7 @@ def test_output_is_found_as_part_of_the_next_prompt(servers, text):
 def test_pages_are_forgotten_when_others_need_them_and_come_back(servers, text):
     roomy = servers(max_slots=4)
     page_bytes = roomy.info().load.kv_page_tokens * 6 * 1024  # the embedded target's rows
-    # One and a half prompts at once, of eight that are asked for again and again, by up to four at
-    # a time.
+    # The pool holds one and a half prompts at the same time. Eight prompts are sent again and again, up to four at a time.
     tight = servers(max_slots=4, kv_cache_bytes=14 * page_bytes)
     assert tight.info().load.num_kv_pages == 14
     requests = [(prompts(text, 30 + i)[0], GREEDY) for i in range(8)]
@@ -121,9 +120,8 @@ def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes
     page_bytes = servers(max_slots=4).info().load.kv_page_tokens * 6 * 1024
     tight = servers(max_slots=4, kv_cache_bytes=num_pages * page_bytes)
     assert tight.info().load.num_kv_pages == num_pages
-    # Three pages each at first, eight at last: of the 32 that the four need there are less than
-    # half, or a quarter. With a quarter two begin together and lack a page after 84 tokens; whoever
-    # goes on has all pages in the end.
+    # Each request has three pages at first and eight at last. The four requests need 32 pages, and there are less than half or a quarter
+    # of them. With a quarter, two begin together and lack a page after 84 tokens. The one that continues has all pages in the end.
     options = [dict(temperature=0), dict(seed=3), dict(seed=4, temperature=0.7), dict(temperature=0, enabled=False)]
     requests = [([harness.BEGIN_OF_TEXT, 200 + i, *text[i:170 + i]], dict(option, max_tokens=320, ignore_eos=True))
                 for i, option in enumerate(options)]
@@ -148,14 +146,14 @@ def test_a_prompt_that_can_never_fit_is_refused_at_once(servers, text):
     assert "grpc-retry-pushback-ms" not in dict(error.value.trailing_metadata()), "it need not come back"
     # One token less fits, with one token of output.
     assert len(generate(tight, too_long[:-1], **GREEDY).token_ids) == 1
-    # Where the model holds no more, that is the client's to know.
+    # If the model itself holds no more, this is an error of the client.
     with pytest.raises(grpc.RpcError) as error:
         generate(servers(max_slots=4), too_long + too_long, **GREEDY)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_worker_that_is_lost_takes_its_prefixes_along(servers, text):
-    server = servers(max_slots=5)  # a server of its own: other tests count on what they left
+def test_the_prefixes_of_a_lost_worker_are_gone(servers, text):
+    server = servers(max_slots=5)  # a separate server, because other tests rely on their cached prefixes
     one, other = prompts(text, 60)
     drafted = dict(temperature=0, ignore_eos=True, draft_length=4)
 

@@ -1,4 +1,4 @@
-"""With a seed the output depends on (target, prompt, parameters, seed) alone."""
+"""Tests that with a seed, the output depends only on (target, prompt, parameters, seed)."""
 
 import itertools
 import random
@@ -45,7 +45,7 @@ def check(server, reference, concurrency, noise=False, **speculation):
 
 @pytest.mark.parametrize("transport", ["shm", "inline"])
 @pytest.mark.parametrize("draft", ["embedded", "target itself", "random"])
-def test_drafter_and_draft_length_do_not_show(servers, models, reference, draft, transport):
+def test_the_output_does_not_depend_on_drafter_and_draft_length(servers, models, reference, draft, transport):
     folder = {"embedded": harness.TALES_DRAFT, "target itself": harness.TALES_TARGET}.get(draft)
     server = servers(target=harness.TALES_TARGET, draft=folder or models.tales_sized_draft(), transport=transport,
                      max_slots=8)
@@ -58,7 +58,7 @@ def test_drafter_and_draft_length_do_not_show(servers, models, reference, draft,
         assert accepted / drafted > 0.2, "coupled noise must make the drafter agree"
 
 
-def test_batch_mixes_do_not_show(servers, reference):
+def test_the_output_does_not_depend_on_the_batch(servers, reference):
     server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, transport="shm", max_slots=8)
     check(server, reference, concurrency=1)  # adaptive or server's own draft length
     for concurrency in (2, 5, 12):
@@ -81,10 +81,10 @@ def test_a_request_says_which_seed_it_used(servers):
     assert again.bytes == first.bytes
 
 
-def test_plain_sampling_with_a_seed_is_not_reproducible_mode_when_asked_so(servers):
+def test_a_seed_with_reproducible_false_samples_plainly(servers):
     server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, transport="shm", max_slots=8)
     output = server.generate(PROMPTS[0], seed=5, reproducible=False, max_tokens=16, draft_length=4)
     assert not output.completion.speculation.reproducible
-    # One request, one draft length, one seed: still the same draws.
+    # With one request, one draft length and one seed, the draws are still the same.
     again = server.generate(PROMPTS[0], seed=5, reproducible=False, max_tokens=16, draft_length=4)
     assert again.bytes == output.bytes

@@ -1,12 +1,12 @@
-"""Sampled output of the whole system has exactly the target's distribution.
+"""Tests that the sampled output of the whole system has exactly the target's distribution.
 
-Tiny random models, so that the distribution of the first three tokens can be enumerated: the target's probabilities are read
-through the API (`logprobs`, one token after each prefix, no drafter), transformed here in double precision, and multiplied along each path.
-kernels/sampling has the test of 200,000 draws for each parameter and for planted biases in the algorithm; this one is about the way
-through the processes: rows in the ring, rollbacks, catch-up, batches.
+The models are tiny and random, so that the distribution of the first three tokens can be enumerated. The target's probabilities are read
+through the API (`logprobs`, one token after each prefix, no drafter), transformed here in double precision, and multiplied along each
+path. The tests of kernels/sampling make 200,000 draws for each parameter and for planted biases in the algorithm. This test is about the
+way through the processes: rows in the ring, rollbacks, catch-up, batches.
 
-False alarm of each test: 1e-6. Power: 20,000 draws over some 200 cells see a distribution at a Kullback-Leibler divergence of 0.006 nats with
-99 %; that the drafter's own distribution, and a mixture with 10 % of it, are told apart is tested below.
+The false-alarm rate of each test is 1e-6. With 20,000 draws over about 200 cells, a distribution at a Kullback-Leibler divergence of 0.006
+nats is found with a probability of 99 %. A test below shows that the drafter's own distribution, and a mixture with 10 % of it, are found.
 """
 
 import asyncio
@@ -33,14 +33,15 @@ SHAPE = dict(vocabulary_size=VOCABULARY, hidden_size=16, heads=2, kv_heads=1, he
 
 CONFIGURATIONS = {
     "temperature 1": dict(temperature=1.0),
-    # Without the repetition penalty: it looks at the logits' sign, and the API gives log-probabilities, a constant away.
+    # The repetition penalty is left out. It depends on the signs of logits, and the API gives log-probabilities, which differ by a
+    # constant.
     "all transforms": dict(temperature=0.8, top_k=6, top_p=0.95, min_p=0.02, presence_penalty=0.3, frequency_penalty=-0.2,
                            logit_bias={3: 0.5, 4: -0.5}, min_tokens=2),
 }
 
 
 def transform(log_probabilities, output, parameters):
-    """{token: probability}, in the order that kernels/sampling/transform/transform.h gives."""
+    """Returns {token: probability}, in the order of kernels/sampling/transform/transform.h."""
     logits = list(log_probabilities)
     for token, count in collections.Counter(output).items():
         logits[token] -= parameters.get("presence_penalty", 0.0) + count * parameters.get("frequency_penalty", 0.0)
@@ -67,7 +68,7 @@ def transform(log_probabilities, output, parameters):
 
 
 def log_probabilities(server):
-    """{prefix: natural logarithms of the model's probabilities}, exactly as the model computes them."""
+    """Returns {prefix: natural logarithms of the model's probabilities}, exactly as the model computes them."""
     prefixes = [prefix for length in range(TOKENS) for prefix in itertools.product(range(VOCABULARY), repeat=length)]
     requests = [(PROMPT + list(prefix), dict(temperature=0, max_tokens=1, logprobs=VOCABULARY, ignore_eos=True))
                 for prefix in prefixes]
@@ -81,7 +82,7 @@ def log_probabilities(server):
 
 
 def distribution(table, parameters):
-    """{first tokens: probability}; the end of text ends an output early."""
+    """Returns {first tokens: probability}. The end of text ends an output early."""
     joint = {(): 1.0}
     for _ in range(TOKENS):
         longer = {}
@@ -122,7 +123,8 @@ def draw(server, count, concurrency=16, **options):
 
 @pytest.fixture(scope="module")
 def tiny(models):
-    """Folders of a target and of three drafters: themselves, another one, and one that likes what the target does not."""
+    """Makes folders of a target and of three drafters: the target itself, another model, and one that prefers tokens that the target
+    avoids."""
     target = models.random(**SHAPE, seed=1)
     return {"target": target, "good": target, "other": models.random(**SHAPE, seed=2),
             "sharp": models.random(**{**SHAPE, "embedding_scale": 2.0}, seed=3)}
@@ -130,7 +132,7 @@ def tiny(models):
 
 @pytest.fixture(scope="module")
 def tables(servers, tiny):
-    """Log-probabilities of target and of the other drafter."""
+    """Returns the log-probabilities of the target and of the other drafter."""
     return {name: log_probabilities(servers(target=tiny[name], drafter="none", max_slots=8)) for name in ("target", "other")}
 
 
@@ -147,7 +149,7 @@ def test_distribution_is_the_targets(servers, tiny, tables, draft, transport, dr
     assert g_test(counts, distribution(tables["target"], parameters)) > FALSE_ALARM
 
     if draft == "other" and configuration == "temperature 1":
-        # The test of the test: these counts are not the drafter's, and a tenth of a drafter would be seen.
+        # This tests the test: the counts are not those of the drafter, and a tenth of the drafter would be noticed.
         target = distribution(tables["target"], parameters)
         drafter = distribution(tables["other"], parameters)
         assert g_test(counts, drafter) < FALSE_ALARM

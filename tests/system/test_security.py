@@ -1,4 +1,4 @@
-"""Who may come in, from outside: TLS, tokens, sockets, what errors tell, and where a request's trace context goes."""
+"""Tests access from outside: TLS, tokens, sockets, the contents of errors, and the way of a request's trace context."""
 
 import base64
 import contextlib
@@ -59,12 +59,12 @@ def refused(call):
 
 
 def admin_addresses(log):
-    """{process: HOST:PORT}"""
+    """Returns {process: HOST:PORT}."""
     return dict(re.findall(r"^(\w+): .* metrics: https?://(\S+)/metrics$", log, re.MULTILINE))
 
 
 def fetch(address, path, *, method="GET", token=None, authorization=None, context=None):
-    """(status, headers, body)"""
+    """Returns (status, headers, body)."""
     kind = http.client.HTTPConnection if context is None else http.client.HTTPSConnection
     with contextlib.closing(kind(address, timeout=10, **({} if context is None else {"context": context}))) as connection:
         headers = {"Authorization": authorization or f"Bearer {token}"} if authorization or token else {}
@@ -85,7 +85,7 @@ def other_authority(tmp_path_factory):
 
 @pytest.fixture
 def serve(tmp_path):
-    """Starts servers with files of this test's own: serve(**options) -> harness.Server."""
+    """Starts servers with files of this test: serve(**options) -> harness.Server."""
     running = []
 
     def start(**options):
@@ -105,7 +105,7 @@ def serve(tmp_path):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A server with tokens, in plaintext, all of whose processes log all they can."""
+    """A server with tokens, in plaintext. All its processes log everything they can."""
     folder = tmp_path_factory.mktemp("guarded")
     tokens = write_tokens(folder / "tokens", client=CLIENT, admin=ADMIN)
     debug = {f"TANDEM_{process}LOG_LEVEL": "debug" for process in ("", "DRAFT_", "VERIFIER_")}
@@ -115,7 +115,7 @@ def guarded(tmp_path_factory):
 
 
 def all_methods():
-    """The methods of every service that any of the processes has, and some that none has."""
+    """Returns the methods of every service of all processes, and some methods that do not exist."""
     files = (pb.DESCRIPTOR, worker_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
     methods = [f"/{service.full_name}/{method.name}" for file in files for service in file.services_by_name.values()
                for method in service.methods]
@@ -124,11 +124,10 @@ def all_methods():
 
 
 def call_raw(channel, method, metadata):
-    """The status of a call of an empty message."""
+    """Returns the status of a call with an empty message."""
     call = channel.unary_stream(method)(b"", metadata=metadata, timeout=5)
     try:
-        # A message that says something is an answer; gRPC's own health ends a refused call with an
-        # empty one.
+        # A message with contents is an answer. gRPC's own health service ends a refused call with an empty message.
         if any(call):
             call.cancel()
         return grpc.StatusCode.OK, ""
@@ -137,7 +136,7 @@ def call_raw(channel, method, metadata):
         return error.code(), error.details()
 
 
-# gRPC's own, whose streams can be cancelled, but not answered with words.
+# gRPC's own methods. Their streams can be cancelled, but not answered with words.
 CANCELLED = {"/grpc.health.v1.Health/Watch", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}
 
 
@@ -157,7 +156,7 @@ def test_no_method_is_served_without_a_token_of_this_server(guarded):
 
 
 def http2_request(path, *headers):
-    """The bytes of a connection that sends one gRPC request, whatever its headers are."""
+    """Returns the bytes of a connection that sends one gRPC request with any headers."""
     def literal(name, value):
         return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
@@ -171,7 +170,7 @@ def http2_request(path, *headers):
 
 
 def test_no_header_of_a_stranger_ends_the_server(guarded):
-    """grpclb_client_stats aborted gRPC 1.51 wherever all metadata was handed over for authentication."""
+    """grpclb_client_stats aborted gRPC 1.51 if all metadata was handed over for authentication."""
     pid = guarded.child("tandem-router")
     assert pid
     host, port = guarded.address.rsplit(":", 1)
@@ -190,7 +189,7 @@ def test_no_header_of_a_stranger_ends_the_server(guarded):
 
 
 def test_open_connections_shut_nobody_out(serve):
-    """More of them than the process may have descriptors: some are turned away, and those that go make room."""
+    """There are more connections than the process may have descriptors. Some are turned away, and those that end make room."""
     server = serve()
     pid = server.child("tandem-router")
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, 256))
@@ -208,7 +207,7 @@ def test_open_connections_shut_nobody_out(serve):
     assert server.child("tandem-router") == pid
 
 
-def test_the_sweep_has_all_that_is_served(guarded):
+def test_the_list_of_methods_has_every_served_method(guarded):
     with guarded.new_channel() as channel:
         listing = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
             iter([reflection_pb2.ServerReflectionRequest(list_services="")]), metadata=bearer(CLIENT), timeout=10)
@@ -217,7 +216,7 @@ def test_the_sweep_has_all_that_is_served(guarded):
     assert services <= {method.split("/")[1] for method in all_methods()}
 
 
-def test_both_roles_may_call_what_there_is_and_nothing_else(guarded):
+def test_both_roles_may_call_only_existing_methods(guarded):
     with guarded.new_channel() as channel:
         for token in (CLIENT, ADMIN):
             assert info(channel, token).model == "tales"
@@ -258,11 +257,11 @@ def test_every_page_but_the_probes_needs_an_admin(guarded):
                 for who in ({"token": ADMIN}, {"authorization": basic(ADMIN)}):
                     assert status(**who) == (404 if not is_there else 200 if reads else 405), (where, who)
         _, headers, body = fetch(address, "/metrics")
-        assert headers.get_all("WWW-Authenticate")[0].startswith("Basic ")  # what a browser asks with
+        assert headers.get_all("WWW-Authenticate")[0].startswith("Basic ")  # a browser asks for a password with this header
         assert "tandem_" not in body
 
 
-def test_tokens_are_in_no_log(guarded):
+def test_no_log_contains_a_token(guarded):
     with guarded.new_channel() as channel:
         info(channel, CLIENT)
         refused(lambda: info(channel, WRONG))
@@ -285,7 +284,7 @@ def test_tokens_are_read_again(serve, tmp_path):
         assert info(channel, ADMIN).model == "tales"
         assert refused(lambda: info(channel, CLIENT)).code() == grpc.StatusCode.UNAUTHENTICATED
         assert fetch(address, "/metrics", token=ADMIN)[0] == 200
-        tokens.write_text("admin\n")  # nonsense: nobody is locked out, and the log says so
+        tokens.write_text("admin\n")  # an invalid file locks nobody out, and the log reports it
         time.sleep(1.1)
         assert info(channel, ADMIN).model == "tales"
         harness.wait_until(lambda: "line 1: want `client TOKEN` or `admin TOKEN`" in server.log(), 5, "it is logged")
@@ -295,7 +294,7 @@ def test_tokens_are_read_again(serve, tmp_path):
 
 
 def tls_channel(address, authority, identity=None, name=None):
-    """`name`: that the server's certificate must be for; else its address."""
+    """`name` is the name in the server's certificate; None means its address."""
     certificate, key = identity.read() if identity is not None else (None, None)
     credentials = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key, certificate)
     return grpc.secure_channel(address, credentials, [*OWN, *([("grpc.ssl_target_name_override", name)] if name else [])])
@@ -350,7 +349,7 @@ def test_the_admin_port_speaks_tls_and_asks_no_certificate_of_probes(serve, auth
         old = ssl.create_default_context(cafile=authority.certificate)
         with pytest.warns(DeprecationWarning):
             old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
-        old.set_ciphers("DEFAULT:@SECLEVEL=0")  # this end would speak it
+        old.set_ciphers("DEFAULT:@SECLEVEL=0")  # this end would use it
         with pytest.raises(ssl.SSLError, match="alert protocol version"):
             fetch(address, "/healthz", context=old)
 
@@ -369,7 +368,7 @@ def test_mutual_tls(serve, authority, other_authority):
     assert done.returncode == 0, done.stderr
 
 
-def test_an_expired_certificate_is_warned_of_and_refused(serve, authority):
+def test_an_expired_certificate_causes_a_warning_and_is_refused(serve, authority):
     identity = authority.issue_expired("expired")
     server = serve(tls_certificate=identity.certificate, tls_key=identity.key)
     assert re.search(r"warning.*expired on 2020-02-01", server.log())
@@ -398,7 +397,7 @@ def test_certificates_are_replaced_under_running_streams(serve, authority, other
     assert info(channel).load.num_running == 1, "the stream went on over the connection that was there"
     assert len(stream.result().token_ids) == 8000
     channel.close()
-    # A half of a pair, then nonsense: the one that was there goes on.
+    # After half of a new pair, and after an invalid file, the old pair stays in use.
     identity.certificate.write_bytes(authority.issue("half").certificate.read_bytes())
     with tls_channel(server.address, other_authority) as new:
         assert info(new).version
@@ -413,7 +412,7 @@ def test_certificates_are_replaced_under_running_streams(serve, authority, other
 
 @pytest.fixture
 def workers(request, tmp_path, authority):
-    """Both, over TCP with mutual TLS, and with the options that the test is parametrized with."""
+    """Starts both workers over TCP with mutual TLS, and with the options of the test's parameters."""
     identity = authority.issue("worker", alternatives="DNS:workers.example")
     running = []
 
@@ -450,7 +449,7 @@ def test_a_router_and_its_workers_over_mutual_tls(workers, authority, other_auth
         output = harness.Output.read(stub.Generate(harness.request(PROMPTS[0], temperature=0, max_tokens=40, draft_length=4,
                                                                    ignore_eos=True), timeout=30))
         assert output.completion.speculation.num_accepted_tokens > 0
-    # No certificate, another authority's, workers that are not who they should be, plaintext.
+    # The cases are: no certificate, a certificate of another authority, workers with the wrong name, plaintext.
     stranger = other_authority.issue("router")
     for arguments in (["--worker-ca", authority.certificate, "--worker-name", "workers.example"],
                       ["--worker-ca", authority.certificate, "--worker-certificate", stranger.certificate, "--worker-key", stranger.key,
@@ -515,7 +514,7 @@ except OSError as error:
 def test_another_user_reaches_no_socket(serve):
     with tempfile.TemporaryDirectory() as shared:
         shared = pathlib.Path(shared)
-        shared.chmod(0o755)  # which the folders of pytest are not
+        shared.chmod(0o755)  # the folders of pytest do not have this mode
         server = serve(environment={"XDG_RUNTIME_DIR": str(shared)})
         (folder,) = [path for path in shared.iterdir() if path.name.startswith("tandem-run-")]
         sockets = sorted(path for path in folder.iterdir() if stat.S_ISSOCK(path.stat().st_mode))
@@ -533,8 +532,7 @@ def test_another_user_reaches_no_socket(serve):
         for path in sockets:
             assert connect(path).startswith("answered"), f"its own user reaches {path.name}"
             assert connect(path, *nobody) == "PermissionError", path.name
-        # Each guard by itself: the socket's mode, then the question whose process it is that
-        # connects.
+        # Tests each protection alone: first the socket's mode, and then the check of the connecting process's user.
         folder.chmod(0o755)
         for path in sockets:
             assert connect(path, *nobody) == "PermissionError", path.name
@@ -561,14 +559,14 @@ def fails(name, *arguments):
     return done.stderr
 
 
-def test_public_addresses_need_tls_tokens_or_a_word(tmp_path, authority):
+def test_public_addresses_need_tls_tokens_or_insecure(tmp_path, authority):
     identity = authority.issue("public")
     tokens = write_tokens(tmp_path / "tokens", client=CLIENT)
     tls = ["--tls-certificate", identity.certificate, "--tls-key", identity.key]
     mutual = [*tls, "--tls-client-ca", authority.certificate]
     with_tokens = ["--token-file", tokens]
     reaches = "can be reached from other machines"
-    # What is allowed goes on to the next mistake, so that nothing listens.
+    # An allowed start fails at the next mistake, so that nothing listens.
     for listen in ("0.0.0.0:0", "[::]:0", "192.0.2.1:50051", "example.org:50051"):
         for name, more, mistake in (("tandem-router", ["--target", harness.TALES_TARGET, "--verifier", "nowhere"], "nowhere"),
                                     ("tandem-verifier", ["--model", tmp_path / "none"], "none"),
@@ -615,14 +613,13 @@ def test_files_that_do_not_fit_are_named_at_the_start(tmp_path, authority):
 # ---------------------------------------------------------------- what errors tell
 
 
-def test_the_search_finds_what_it_looks_for(guarded):
+def test_the_search_for_telltale_texts_works(guarded):
     for text in ("cannot open /home/x/model.safetensors", "at 0x7ffe1234abcd", "memfd:ring", "unix:/run/x", "in /tmp/a/b.", "(/a/b)",
                  "draft.sock is gone", "ring-123 failed"):
         assert harness.TELLTALE.search(text), text
     for text in ("want 0 or more", "gRPC's 1/2", "text/plain", "http://127.0.0.1/metrics", "allowed: [0, 1]"):
         assert not harness.TELLTALE.search(text), text
-    # Every system test looks through what a server says, and at nothing that gRPC says by itself,
-    # which has addresses.
+    # Every system test checks the server's texts. It does not check gRPC's own texts, which have addresses.
     with guarded.new_channel() as channel:
         assert harness.is_from_server(refused(lambda: info(channel, WRONG)))
     with grpc.insecure_channel("unix:/nowhere/at.sock", OWN) as channel:
@@ -648,7 +645,8 @@ def bad_requests():
 def gather_errors(channel):
     stub = generate_pb2_grpc.GenerationStub(channel)
     calls = [lambda request=request: harness.Output.read(stub.Generate(request, timeout=20)) for request in bad_requests()]
-    calls.append(lambda: harness.Output.read(stub.Generate(harness.request(PROMPTS[0]), metadata=[("tandem-tenant", "x" * 300)], timeout=9)))
+    too_long = [("tandem-tenant", "x" * 300)]
+    calls.append(lambda: harness.Output.read(stub.Generate(harness.request(PROMPTS[0]), metadata=too_long, timeout=9)))
     for ids in ([-1], [10**8], [2**31 - 1]):
         calls.append(lambda ids=ids: stub.Detokenize(pb.DetokenizeRequest(ids=ids), timeout=9))
     calls.append(lambda: stub.Tokenize(pb.TokenizeRequest(text="x" * (5 << 20)), timeout=9))

@@ -1,4 +1,4 @@
-"""The three executables without a supervisor, over TCP: one pair of workers, several routers, workers that come late or never
+"""Tests the three executables without a supervisor, over TCP: one pair of workers, several routers, and workers that come late or never
 come back."""
 
 import os
@@ -79,7 +79,7 @@ def start_router(start, verifier, drafter, *arguments):
     return start("tandem-router", "--target", harness.TALES_TARGET, "--verifier", verifier, "--drafter", drafter, *arguments)
 
 
-def test_over_tcp_with_two_routers_at_once(start):
+def test_two_routers_at_once_over_tcp(start):
     verifier, drafter = start_workers(start)
     stubs = [connect(start_router(start, verifier.address, drafter.address)) for _ in range(2)]
     want = generate(stubs[0], PROMPTS[0], max_tokens=200, draft_length=0, **GREEDY).bytes
@@ -125,7 +125,7 @@ def test_a_verifier_that_never_comes_back_ends_streams_with_their_count(start, m
     router = start("tandem-router", "--target", target, "--verifier", verifier.address, "--verifier-timeout", "0.5")
     stub = connect(router)
     stream = stub.Generate(harness.request(PROMPTS[0], max_tokens=8000, **GREEDY), timeout=30)
-    count = len(next(stream).token_ids)  # it has a slot: calls made at once may be served in any order
+    count = len(next(stream).token_ids)  # the request has a slot; simultaneous calls may be served in any order
     queued = [stub.Generate(harness.request(PROMPTS[0], max_tokens=8000, **GREEDY), timeout=30) for _ in range(20)]
     verifier.kill()
     with pytest.raises(grpc.RpcError) as error:
@@ -138,7 +138,7 @@ def test_a_verifier_that_never_comes_back_ends_streams_with_their_count(start, m
         with pytest.raises(grpc.RpcError) as error:
             harness.Output.read(waiting)
         assert error.value.code() == grpc.StatusCode.UNAVAILABLE
-    # New requests are not kept waiting for what is known to be gone.
+    # New requests do not wait for a verifier that is known to be gone.
     began = time.monotonic()
     with pytest.raises(grpc.RpcError) as error:
         generate(stub, PROMPTS[0], max_tokens=1)

@@ -1,4 +1,4 @@
-"""Calls around Generate: server info, tokenizing, health, reflection."""
+"""Tests the calls besides Generate: server info, tokenizing, health, reflection."""
 
 import time
 
@@ -40,7 +40,7 @@ def test_text_survives_tokenizing(server, text):
         "<|begin_of_text|>", "").replace("<|end_of_text|>", "")
 
 
-def test_ids_that_are_no_character_become_the_replacement_character(server):
+def test_ids_without_a_character_become_the_replacement_character(server):
     first_byte = server.stub.Tokenize(pb.TokenizeRequest(text="🦊", add_special_tokens=False)).ids[0]
     assert server.stub.Detokenize(pb.DetokenizeRequest(ids=[first_byte])).text == "\ufffd"
 

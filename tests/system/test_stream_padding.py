@@ -1,4 +1,4 @@
-"""--stream-padding-bytes: the size of a message does not tell how many tokens it has."""
+"""Tests --stream-padding-bytes: the size of a message does not reveal how many tokens it has."""
 
 import pytest
 
@@ -11,7 +11,7 @@ OPTIONS = dict(temperature=0, max_tokens=64, ignore_eos=True, draft_length=6)
 
 @pytest.fixture(scope="module")
 def padding(tmp_path_factory):
-    """A server that pads to a multiple of so many bytes; 0: none is."""
+    """A server that pads to a multiple of this size; 0 means no padding."""
     running = {}
 
     def get(multiple):
@@ -26,7 +26,7 @@ def padding(tmp_path_factory):
 
 
 def sizes_of(server, **options):
-    """[(tokens, bytes) of each message], and the output."""
+    """Returns [(tokens, bytes) of each message], and the output."""
     responses = list(server.start(PROMPT, **{**OPTIONS, **options}))
     return [(len(response.token_ids), response.ByteSize()) for response in responses], harness.Output.read(iter(responses))
 
@@ -35,7 +35,7 @@ def sizes_of(server, **options):
 def test_messages_of_few_and_of_many_tokens_are_of_one_size(padding, options):
     plain, output = sizes_of(padding(0), **options)
     assert len({tokens for tokens, _ in plain}) > 2, "rounds must differ in what they accept"
-    # What is to be hidden: without padding, more tokens take more bytes.
+    # This must be hidden: without padding, more tokens take more bytes.
     assert len({size for _, size in plain}) > len(plain) // 3
 
     padded, same = sizes_of(padding(PADDING), **options)

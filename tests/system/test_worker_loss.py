@@ -1,4 +1,4 @@
-"""kill -9 of a worker: no stream breaks, not a token differs."""
+"""Tests kill -9 of a worker: no stream breaks, and no token differs."""
 
 import os
 import signal
@@ -12,16 +12,16 @@ from tandem.v1 import generate_pb2 as pb
 
 KILLS = 4
 LONG = dict(max_tokens=4000, ignore_eos=True)
-# The penalty keeps the greedy one from going round in a circle of a few tokens.
+# The penalty keeps the greedy stream from repeating a few tokens.
 MODES = [dict(temperature=0, repetition_penalty=1.3), dict(seed=5)]
 
 
 @pytest.fixture(scope="module")
 def folders(models):
-    """A target of a few hundred microseconds a token, and a drafter that agrees with it three times in four."""
+    """A target with a few hundred microseconds per token, and a drafter that agrees with it three times in four."""
     shape = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=8192, seed=3, untied=True,
                  embedding_scale=0.5, tokenizer_from=harness.TALES_TARGET)
-    return dict(target=models.random(**shape), draft=models.spoilt_double(**shape))
+    return dict(target=models.random(**shape), draft=models.spoiled_double(**shape))
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def want(servers, folders):
 
 
 def run_with_kills(server, name, modes):
-    """Streams all modes at once and kills the worker several times meanwhile. Returns the outputs."""
+    """Streams all modes at the same time and kills the worker several times meanwhile. Returns the outputs."""
     harness.wait_until(lambda: server.info().drafter_attached, 20, "the drafter is attached")
     streams = [server.start(PROMPTS[0], draft_length=3, **LONG, **mode) for mode in modes]
     outputs = [harness.Output([], "", [], [], None, set()) for _ in streams]
@@ -49,8 +49,7 @@ def run_with_kills(server, name, modes):
                 last_pid = pid
                 kills += 1
     assert kills >= 2, "the streams ended before the kills"
-    # Two in three of the 300 tokens before the first kill are accepted, and one in five is
-    # recovered.
+    # In the 300 tokens before the first kill, two in three are accepted and one in five is recovered.
     sources = [source for output in outputs for source in output.sources]
     assert sources.count(pb.TOKEN_SOURCE_ACCEPTED) >= 100 and sources.count(pb.TOKEN_SOURCE_RECOVERED) >= 40
     return outputs
@@ -73,7 +72,7 @@ def test_the_verifier_dies_and_the_streams_go_on_exactly(servers, folders, want)
 
 
 @pytest.mark.parametrize("transport", ["shm", "inline"])
-def test_sampled_streams_survive_both(servers, folders, transport):
+def test_sampled_streams_survive_both_deaths(servers, folders, transport):
     server = servers(**folders, max_slots=4, transport=transport)
     for name in ("tandem-draft", "tandem-verifier"):
         for output in run_with_kills(server, name, [dict(temperature=0.8)] * 2):

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-// The matches' texts.
+// Returns the texts of the matches.
 std::vector<std::string> Find(const std::string& regex, const std::string& text) {
   const auto pattern = Pattern::Regex(regex);
   EXPECT_TRUE(pattern.ok()) << pattern.status();
@@ -30,14 +30,14 @@ std::string ErrorOf(const std::string& regex) {
   return std::string(Pattern::Regex(regex).status().message());
 }
 
-TEST(PatternTest, ReadsRepeatedIntervalsAsOnigurumaDoes) {
+TEST(PatternTest, ReadsRepeatedIntervalsLikeOniguruma) {
   EXPECT_EQ(Find(R"(\p{N}{1,3}+)", "12345 6"), (Texts{"12345", "6"}));
   EXPECT_EQ(Find(R"((?:ab){2}+)", "ababab abab"), (Texts{"abab", "abab"}));
   EXPECT_EQ(Find("a{,2}b", "aaab b"), (Texts{"aab", "b"}));
   EXPECT_EQ(Find("a{b", "a{b"), (Texts{"a{b"}));
 }
 
-TEST(PatternTest, MatchesLinesAndWhiteSpaceAsOnigurumaDoes) {
+TEST(PatternTest, MatchesLinesAndWhiteSpaceLikeOniguruma) {
   EXPECT_EQ(Find("a$", "a\na"), (Texts{"a", "a"}));
   EXPECT_EQ(Find("^b", "b\nb"), (Texts{"b", "b"}));
   EXPECT_EQ(Find(R"(\s)", "\u180E\u0085\u3000"), (Texts{"\u0085", "\u3000"}));
@@ -48,12 +48,12 @@ TEST(PatternTest, MatchesLinesAndWhiteSpaceAsOnigurumaDoes) {
   EXPECT_EQ(Find(R"(\p{^L})", "a1"), (Texts{"1"}));
 }
 
-TEST(PatternTest, SeesWhatLiesBeforeTheStartOfASearch) {
+TEST(PatternTest, SeesTheTextBeforeTheStartOfASearch) {
   EXPECT_EQ(Find(R"((?<=a)b|a)", "abb"), (Texts{"a", "b"}));
   EXPECT_EQ(Find(R"(\bx\b)", "x yx x"), (Texts{"x", "x"}));
 }
 
-TEST(PatternTest, GivesEmptyMatchesButNoneDirectlyBehindAMatch) {
+TEST(PatternTest, GivesEmptyMatchesExceptDirectlyAfterAMatch) {
   EXPECT_EQ(Find("b*", "abbc"), (Texts{"", "bb", ""}));
   EXPECT_EQ(Find("x*", "é"), (Texts{"", ""}));
 }
@@ -71,7 +71,7 @@ TEST(PatternTest, TakesALiteralAsItIs) {
   EXPECT_EQ((*matches)[0].start, 2u);
 }
 
-TEST(PatternTest, RefusesByNameWhatTheTwoSyntaxesReadDifferently) {
+TEST(PatternTest, RefusesConstructsThatTheTwoSyntaxesReadDifferently) {
   EXPECT_NE(ErrorOf("(?m)a.b").find("(?m)"), std::string::npos);
   EXPECT_NE(ErrorOf("(?x: a b)").find("(?x:"), std::string::npos);
   EXPECT_NE(ErrorOf("a(?i)b|c").find("(?i)"), std::string::npos);
@@ -83,7 +83,7 @@ TEST(PatternTest, RefusesByNameWhatTheTwoSyntaxesReadDifferently) {
   EXPECT_NE(ErrorOf(R"(\p{Alphabetic})").find("Alphabetic"), std::string::npos);
 }
 
-TEST(PatternTest, RefusesWhatDoesNotCompile) {
+TEST(PatternTest, RefusesPatternsThatDoNotCompile) {
   for (const char* broken : {"(", ")", "[a", "a\\", "*a", "[b-a]", "\\p{Nope}", "(?<=a*)b", "[]"}) {
     EXPECT_FALSE(Pattern::Regex(broken).ok()) << broken;
   }
@@ -96,14 +96,14 @@ TEST(PatternTest, RefusesExponentialPatternsWhenItCompilesThem) {
   EXPECT_NE(ErrorOf(R"((\w|\p{L})*[!?])").find("exponentially"), std::string::npos);
 }
 
-TEST(PatternTest, RefusesTextsThatItsPatternIsExponentialOn) {
+TEST(PatternTest, RefusesTextsThatTakeExponentialTime) {
   const auto pattern = Pattern::Regex("(x+x+)+y");
   ASSERT_TRUE(pattern.ok()) << pattern.status();
   const auto matches = pattern->FindAll(std::string(100, 'x') + "zy");
   EXPECT_EQ(matches.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PatternTest, RefusesLongTextsThatItsPatternIsQuadraticOn) {
+TEST(PatternTest, RefusesLongTextsThatTakeQuadraticTime) {
   const auto pattern = Pattern::Regex("(?!z)[xy]*[uv]");
   ASSERT_TRUE(pattern.ok()) << pattern.status();
   const auto start = std::chrono::steady_clock::now();
@@ -113,7 +113,7 @@ TEST(PatternTest, RefusesLongTextsThatItsPatternIsQuadraticOn) {
 }
 
 TEST(PatternTest, RunsRepeatedGroupsOverLongTexts) {
-  // Each repetition takes some of the stack of the just-in-time compiled code.
+  // Each repetition takes some stack of the just-in-time compiled code.
   EXPECT_EQ(Find(R"((?:\p{L}\p{M}?)+)", std::string(100'000, 'q')).size(), 1u);
 }
 

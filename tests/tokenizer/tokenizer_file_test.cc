@@ -1,4 +1,4 @@
-// Bad tokenizer.json files are refused quickly and cheaply, by file and field.
+// Tests that bad tokenizer.json files are refused quickly and cheaply, by file and field.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace tandem {
 namespace {
 
 #if defined(TANDEM_ADDRESS_SANITIZER) || defined(TANDEM_THREAD_SANITIZER)
-constexpr int64_t kMaxGrowthBytes = INT64_MAX;  // the sanitizers' own memory drowns ours
+constexpr int64_t kMaxGrowthBytes = INT64_MAX;  // the sanitizers' own memory is far larger
 constexpr std::chrono::seconds kMaxTime(60);
 #else
 constexpr int64_t kMaxGrowthBytes = 64 << 20;
@@ -33,7 +33,7 @@ int64_t PeakMemoryBytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// Processor time of this process: other work on the machine must not decide.
+// Returns the processor time of this process, so that other work on the machine does not matter.
 std::chrono::nanoseconds ProcessorTime() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -53,7 +53,7 @@ class TokenizerFileTest : public testing::Test {
   std::filesystem::path file() const { return folder_ / "tokenizer.json"; }
   void Write(const std::string& text) const { std::ofstream(file(), std::ios::binary) << text; }
 
-  // Loads what was written; the message must name the file and contain `part`.
+  // Loads the written file. The message must name the file and contain `part`.
   void ExpectRefused(const std::string& part) const {
     const int64_t memory = PeakMemoryBytes();
     const std::chrono::nanoseconds start = ProcessorTime();
@@ -72,7 +72,7 @@ class TokenizerFileTest : public testing::Test {
     ExpectRefused(part);
   }
 
-  // A small file that loads.
+  // Returns a small file that loads.
   static nlohmann::json Good() {
     return {{"added_tokens", {{{"id", 3}, {"content", "<s>"}, {"special", true}}}},
             {"normalizer", nullptr},
@@ -101,7 +101,7 @@ TEST_F(TokenizerFileTest, NamesAMissingFile) {
   EXPECT_FALSE(Tokenizer::Load(folder_).ok());
 }
 
-TEST_F(TokenizerFileTest, RefusesWhatIsNotJson) {
+TEST_F(TokenizerFileTest, RefusesFilesThatAreNotJson) {
   for (const char* text : {"", "{", "nonsense", "{\"model\": }", "[1, 2", "{\"a\": \"\xFF\"}",
                            "\"\\uD800\"", "{} {}", "{\"a\": 1e999}"}) {
     Write(text);
@@ -205,7 +205,7 @@ TEST_F(TokenizerFileTest, RefusesBadAddedTokens) {
   refuse({{"id", 7}, {"content", std::string(5000, 'x')}}, "5000 bytes (want at most 4096)");
 }
 
-TEST_F(TokenizerFileTest, RefusesWhatItDoesNotSupportByName) {
+TEST_F(TokenizerFileTest, RefusesUnsupportedPartsByName) {
   const auto refuse = [&](const char* pointer, const nlohmann::json& value,
                           const std::string& part) {
     nlohmann::json contents = Good();
@@ -289,7 +289,8 @@ TEST_F(TokenizerFileTest, SurvivesRandomDamage) {
     std::ifstream input(std::string(TANDEM_SOURCE_DIR "/tests/golden/tokenizer/") + name +
                         "/tokenizer.json");
     const std::string whole{std::istreambuf_iterator<char>(input), {}};
-    // The vocabulary is most of the file: damage goes to the settings before it as often.
+    // The vocabulary is most of the file. Half of the damage therefore goes to the settings before
+    // it.
     const size_t settings = whole.find("\"vocab\"");
     ASSERT_NE(settings, std::string::npos);
     for (int round = 0; round < 200; ++round) {

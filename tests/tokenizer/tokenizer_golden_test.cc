@@ -1,5 +1,5 @@
-// Token ids and texts are exactly Hugging Face's: tests/golden/make_tokenizer_golden.py made the
-// cases.
+// Tests that token ids and texts are exactly those of Hugging Face.
+// tests/golden/make_tokenizer_golden.py made the cases.
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 
@@ -69,21 +69,21 @@ class TokenizerGoldenTest : public testing::TestWithParam<const char*> {
   nlohmann::json cases_;
 };
 
-TEST_P(TokenizerGoldenTest, EncodesTextInManyScriptsAsHuggingFaceDoes) {
+TEST_P(TokenizerGoldenTest, EncodesTextInManyScriptsLikeHuggingFace) {
   const auto texts = ReadJson(kGolden / "texts.json").get<std::vector<std::string>>();
   const auto ids = cases_["ids"].get<std::vector<std::vector<int32_t>>>();
   ASSERT_EQ(texts.size(), ids.size());
   for (size_t i = 0; i < texts.size(); ++i) ExpectIds(texts[i], ids[i]);
 }
 
-TEST_P(TokenizerGoldenTest, FindsAddedTokensAsHuggingFaceDoes) {
+TEST_P(TokenizerGoldenTest, FindsAddedTokensLikeHuggingFace) {
   const auto texts = cases_["added_texts"].get<std::vector<std::string>>();
   const auto ids = cases_["added_ids"].get<std::vector<std::vector<int32_t>>>();
   ASSERT_EQ(texts.size(), ids.size());
   for (size_t i = 0; i < texts.size(); ++i) ExpectIds(texts[i], ids[i]);
 }
 
-TEST_P(TokenizerGoldenTest, EncodesLongRunsAsHuggingFaceDoes) {
+TEST_P(TokenizerGoldenTest, EncodesLongRunsLikeHuggingFace) {
   for (const nlohmann::json& run : cases_["runs"]) {
     const std::string unit = run["text"];
     std::string text;
@@ -95,7 +95,7 @@ TEST_P(TokenizerGoldenTest, EncodesLongRunsAsHuggingFaceDoes) {
   }
 }
 
-TEST_P(TokenizerGoldenTest, DecodesEveryPrefixAsHuggingFaceDoesAtOnceAndAsAStream) {
+TEST_P(TokenizerGoldenTest, DecodesEveryPrefixLikeHuggingFaceAtOnceAndAsAStream) {
   for (const nlohmann::json& decode : cases_["decode"]) {
     const auto ids = decode["ids"].get<std::vector<int32_t>>();
     const auto prefixes = decode["prefixes"].get<std::vector<std::string>>();

@@ -27,7 +27,7 @@ int32_t IdOf(const Tokenizer& tokenizer, const std::string& entry) {
   return -1;
 }
 
-// What Push gives for each token, then Finish.
+// Returns the result of Push for each token, and then of Finish.
 std::vector<std::string> Stream(const Tokenizer& tokenizer,
                                 const std::vector<std::string>& entries) {
   StreamingDetokenizer stream(&tokenizer, /*skip_special_tokens=*/true);
@@ -51,7 +51,7 @@ TEST(TokenizerTest, KnowsItsEntries) {
   EXPECT_TRUE(tokenizer->IsSpecial(begin));
   EXPECT_FALSE(tokenizer->IsSpecial(begin - 1000));
   EXPECT_EQ(tokenizer->num_entries(),
-            static_cast<size_t>(begin) + 4);  // four special tokens end it
+            static_cast<size_t>(begin) + 4);  // followed by the four special tokens at the end
   const auto missing = static_cast<int32_t>(tokenizer->num_entries());
   EXPECT_EQ(tokenizer->Entry(missing), "");
   EXPECT_EQ(tokenizer->Entry(-1), "");
@@ -72,7 +72,7 @@ TEST(TokenizerTest, GivesTheBytesOfTokens) {
 }
 
 TEST(TokenizerTest, FingerprintsDependOnTheEntriesOnly) {
-  // The settings of these two differ, their entries do not.
+  // These two have different settings and equal entries.
   EXPECT_EQ(LoadGolden("behaviors")->Fingerprint(), LoadGolden("whitespace")->Fingerprint());
   EXPECT_NE(LoadGolden("behaviors")->Fingerprint(), LoadGolden("gpt2")->Fingerprint());
   EXPECT_NE(LoadGolden("llama2")->Fingerprint(), LoadGolden("mistral")->Fingerprint());
@@ -94,7 +94,8 @@ TEST(TokenizerTest, StreamsRunsOfByteTokensWhenTheyEnd) {
   const auto tokenizer = LoadGolden("llama2");
   EXPECT_EQ(Stream(*tokenizer, {"▁", "a", "<0xF0>", "<0x9F>", "<0x99>", "<0x82>", "b"}),
             (Pieces{"", "a", "", "", "", "", "🙂b", ""}));
-  // One byte that does not fit spoils the whole run: known at once, and for all that follows in it.
+  // One byte that does not fit makes the whole run invalid. This is known at once, and holds for
+  // the rest of the run.
   EXPECT_EQ(Stream(*tokenizer, {"a", "<0x41>", "<0xFF>", "<0x42>", "b", "<0xC3>"}),
             (Pieces{"a", "", "��", "�", "b", "", "�"}));
 }
@@ -125,7 +126,7 @@ TEST(TokenizerTest, AnyThreadMayEncode) {
   for (const size_t count : wrong) EXPECT_EQ(count, 0u);
 }
 
-// The smallest tokenizer: what somebody who implements the interface gets for nothing.
+// The smallest tokenizer. It shows what the interface's own functions provide.
 class LetterTokenizer : public Tokenizer {
  public:
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool) const override {
@@ -165,7 +166,7 @@ TEST(TokenizerTest, DecodesWithinALimitOrSaysThatTheTextIsLonger) {
     EXPECT_NE(refused.status().message().find(std::to_string(limit) + " bytes"),
               absl::string_view::npos);
   }
-  // The end may add what is over: the first byte of a character alone becomes three.
+  // The end may exceed the limit: a single first byte of a character becomes three bytes.
   const LetterTokenizer letters;
   EXPECT_FALSE(DecodeWithin(letters, std::vector<int32_t>{'a', 0xC3}, true, 3).ok());
   EXPECT_EQ(*DecodeWithin(letters, std::vector<int32_t>{'a', 0xC3}, true, 4), "a�");

@@ -17,7 +17,7 @@ std::string Repair(const std::string& bytes) {
 }
 
 TEST(UnicodeTest, ReplacesEachMaximalSubpartByOneReplacementCharacter) {
-  // The example of the Unicode Standard 15.0, table 3-8, and others of its section 3.9.
+  // The example of table 3-8 of the Unicode Standard 15.0, and other examples of its section 3.9.
   EXPECT_EQ(Repair("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), "��������A");
   EXPECT_EQ(Repair("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), "��������A");
   EXPECT_EQ(Repair("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"), "�����A��B");
@@ -45,7 +45,7 @@ TEST(UnicodeTest, FindsTheFirstInvalidByte) {
   EXPECT_EQ(FindInvalidUtf8("ab\xFF"), 2u);
 }
 
-TEST(UnicodeTest, WalksCharactersBothWays) {
+TEST(UnicodeTest, WalksCharactersInBothDirections) {
   const std::string text = "aé가🙂";
   size_t position = 0;
   std::vector<char32_t> forward;
@@ -67,7 +67,7 @@ TEST(UnicodeTest, NormalizesToTheFourForms) {
 TEST(UnicodeTest, OrdersAMillionMarksWithoutQuadraticTime) {
   std::string marks = "a";
   for (int i = 0; i < 500'000; ++i)
-    marks += "\u0301\u0323";  // classes 230 and 220: all out of order
+    marks += "\u0301\u0323";  // classes 230 and 220, all of them out of order
   const std::string ordered = NormalizeUnicode(marks, NormalizationForm::kNfd);
   std::string want = "a";
   for (int i = 0; i < 500'000; ++i) want += "\u0323";

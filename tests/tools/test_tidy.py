@@ -1,4 +1,4 @@
-"""tools/tidy.py finds each kind of violation where one is planted, says nothing about tidy files, and lets the baseline only shrink."""
+"""Tests that tools/tidy.py finds each kind of planted violation, reports nothing for tidy files, and lets the baseline only shrink."""
 
 import pathlib
 import subprocess
@@ -22,7 +22,7 @@ def write(root: pathlib.Path, file: str, text: str) -> None:
 
 
 def found(root: pathlib.Path) -> list[str]:
-    """RULE FILE:LINE of each finding."""
+    """Returns RULE FILE:LINE of each finding."""
     lines = run(root, "--list").stdout.splitlines()
     return sorted(f"{rule} {place}" for place, rule, _ in (line.split(": ", 2) for line in lines))
 
@@ -36,7 +36,7 @@ def test_a_function_of_71_lines_is_found_and_one_of_70_is_not(tmp_path):
     assert found(tmp_path) == ["function-length common/a.cc:1"]
 
 
-def test_functions_are_told_from_namespaces_classes_and_initializers(tmp_path):
+def test_functions_are_distinguished_from_namespaces_classes_and_initializers(tmp_path):
     write(tmp_path, "services/a.cc", f"""\
 namespace tandem {{
 namespace {{
@@ -75,13 +75,13 @@ void F() {{
     assert found(tmp_path) == []
 
 
-def test_the_lines_of_a_table_are_no_part_of_a_function(tmp_path):
+def test_the_lines_of_a_table_do_not_count(tmp_path):
     rows = "".join(f'      {{"row {i}", {i}}},\n' for i in range(90))
     write(tmp_path, "common/a.cc", f"int F() {{\n  static const Row kRows[] = {{\n{rows}  }};\n  return kRows[0].value;\n}}\n")
     assert found(tmp_path) == []
 
 
-def test_the_lines_of_a_lambda_are_part_of_a_function(tmp_path):
+def test_the_lines_of_a_lambda_count(tmp_path):
     write(tmp_path, "common/a.cc", f"void F() {{\n  Run([&](int x) {{\n{statements(71)}  }});\n}}\n")
     assert found(tmp_path) == ["function-length common/a.cc:1"]
 

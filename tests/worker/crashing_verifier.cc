@@ -1,5 +1,5 @@
-// A verifier that dies when it is fed a certain token: what a request looks like that crashes the
-// real one. crashing_verifier --listen ADDRESS --model DIR --threads N TOKEN_ID
+// A verifier that dies when it gets a certain token, like the real one at a request that crashes
+// it. Usage: crashing_verifier --listen ADDRESS --model DIR --threads N TOKEN_ID
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   std::string listen;
   tandem::WorkerModelOptions options;
   int32_t bomb = -1;
-  CLI::App app("A verifier that dies when it is fed a certain token.");
+  CLI::App app("A verifier that dies when it gets a certain token.");
   app.add_option("--listen", listen)->required();
   app.add_option("--model", options.folder)->required();
   app.add_option("--threads", options.threads);

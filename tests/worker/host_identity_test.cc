@@ -6,7 +6,7 @@
 namespace tandem {
 namespace {
 
-TEST(HostIdentityTest, IsTheSameAgain) {
+TEST(HostIdentityTest, IsTheSameAtEachCall) {
   EXPECT_FALSE(BootId().empty());
   EXPECT_EQ(BootId(), BootId());
   EXPECT_THAT(PidNamespace(), ::testing::HasSubstr("pid:"));

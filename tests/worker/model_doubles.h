@@ -1,4 +1,4 @@
-// Models that tests of the workers put in the place of a real one.
+// Models that replace a real one in tests of the workers.
 #ifndef TANDEM_TESTS_WORKER_MODEL_DOUBLES_H_
 #define TANDEM_TESTS_WORKER_MODEL_DOUBLES_H_
 
@@ -13,7 +13,7 @@
 
 namespace tandem::testing {
 
-// Counts rows and computes nothing: for tests of bookkeeping.
+// Counts rows and computes nothing, for tests of bookkeeping.
 class RowCountingModel final : public LanguageModel {
  public:
   RowCountingModel() {
@@ -34,8 +34,8 @@ class RowCountingModel final : public LanguageModel {
   ModelDescription description_;
 };
 
-// A real model whose logits are NaN in every row that follows `poison`, and that fails as a whole
-// when it is fed `bomb`.
+// A real model whose logits are NaN in every row that follows `poison`. A pass fails as a whole if
+// it gets `bomb`.
 class PoisonedModel final : public LanguageModel {
  public:
   PoisonedModel(std::unique_ptr<LanguageModel> model, int32_t poison, int32_t bomb)

@@ -1,4 +1,4 @@
-// Pages and the prefix cache, seen through the commands of both workers' sessions.
+// Tests pages and the prefix cache through the commands of both workers' sessions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ constexpr size_t kMaxContext = 384;
 
 using Tokens = std::vector<int32_t>;
 
-// No token twice in the same order, none of them special to PoisonedModel.
+// Returns tokens without a repeated sequence. None of them is special to PoisonedModel.
 Tokens Text(size_t length, uint32_t seed) {
   std::mt19937 random(seed);
   Tokens tokens(length);
@@ -59,7 +59,7 @@ SamplingParams Sampled() {
   return params;
 }
 
-// A worker and a session without a stream.
+// A worker, and a session without a stream.
 template <typename Session, typename Command, typename Reply>
 class DirectSession {
  public:
@@ -86,7 +86,8 @@ class PagesTest : public ::testing::Test {
   static void SetUpTestSuite() {
     folder_ = new testing::TempDir();
     testing::RandomModelSpec spec;
-    spec.tied_embeddings = false;  // tied, it would say the last token again and again
+    // With tied embeddings, the model would repeat the last token again and again.
+    spec.tied_embeddings = false;
     testing::WriteRandomModel(folder_->path(), spec);
   }
   static void TearDownTestSuite() {
@@ -94,7 +95,7 @@ class PagesTest : public ::testing::Test {
     folder_ = nullptr;
   }
 
-  // A worker whose pool has `num_pages` pages.
+  // Starts a worker whose pool has `num_pages` pages.
   void Start(size_t num_pages, bool poisoned = false) {
     draft_.reset();
     verifier_.reset();
@@ -117,7 +118,7 @@ class PagesTest : public ::testing::Test {
   size_t num_open() const { return worker_->caches().size() - worker_->caches().num_free(); }
   size_t num_pages() const { return worker_->caches().pages().num_pages(); }
 
-  // The next command to a slot that holds the first `cached` of `tokens`, which are the rest's.
+  // Returns the next command to a slot that holds the first `cached` of `tokens`.
   v1::SlotPoint At(uint32_t slot, const Tokens& tokens, size_t cached) {
     return testing::PointAt(slot, 1, ++numbers_[slot], tokens, cached);
   }
@@ -126,7 +127,7 @@ class PagesTest : public ::testing::Test {
     open.set_cache_salt(salt);
     return open;
   }
-  // Feeds tokens[cached, end) and asks for the next token.
+  // Returns an item that feeds tokens[cached, end) and asks for the next token.
   v1::VerifyItem Item(uint32_t slot, const Tokens& tokens, size_t cached, size_t end,
                       const std::string& salt = "") {
     v1::VerifyItem item;
@@ -195,7 +196,7 @@ class PagesTest : public ::testing::Test {
     EXPECT_TRUE(draft_->Call(open).has_open_ring());
     return ring;
   }
-  // What the model says after `tokens`, without a worker.
+  // Returns the token that the model gives after `tokens`, without a worker.
   static int32_t NextToken(const Tokens& tokens) {
     ThreadPool threads(1);
     const auto model = *LanguageModel::Load(folder_->path(), &threads);
@@ -216,15 +217,15 @@ class PagesTest : public ::testing::Test {
 };
 testing::TempDir* PagesTest::folder_ = nullptr;
 
-// Everything but where the slot is.
+// Returns the result as text, without the state of the slot.
 std::string Answer(v1::VerifyResult result) {
   result.clear_state();
   result.clear_num_cached_tokens();
   return result.SerializeAsString();
 }
 
-TEST_F(PagesTest, AContextThatThePagesCutIsToldAsSuch) {
-  Start(2);  // for the shape
+TEST_F(PagesTest, AContextThatIsLimitedByPagesIsReportedAsSuch) {
+  Start(2);  // to learn the shape
   WorkerModelOptions options;
   options.folder = folder_->path();
   const auto describe = [&] { return (*WorkerModel::Load(options))->Describe(); };
@@ -232,7 +233,7 @@ TEST_F(PagesTest, AContextThatThePagesCutIsToldAsSuch) {
   options.kv_cache_bytes = 2 * HostKvMemory::PageBytes(worker_->model().description());
   EXPECT_EQ(describe().max_context_tokens(), 2 * kPageRows);
   EXPECT_TRUE(describe().context_limited_by_pages());
-  options.max_context = 2 * kPageRows;  // no more is wanted
+  options.max_context = 2 * kPageRows;  // the options want no more
   EXPECT_FALSE(describe().context_limited_by_pages());
 }
 
@@ -247,14 +248,14 @@ TEST_F(PagesTest, AHitGivesTheBitsOfComputing) {
   EXPECT_EQ(num_free(), num_pages() - 5) << "three pages shared, one of each";
   Close(0);
   Close(1);
-  EXPECT_EQ(num_free(), num_pages()) << "what only the prefix cache holds is free";
+  EXPECT_EQ(num_free(), num_pages()) << "pages that only the prefix cache holds are free";
   const v1::VerifyResult afterwards = Prompt(2, tokens);
   EXPECT_EQ(afterwards.num_cached_tokens(), 192);
   EXPECT_EQ(Answer(afterwards), Answer(computed));
   EXPECT_EQ(computed.next_token_id(), NextToken(tokens));
 }
 
-TEST_F(PagesTest, SharedPrefixesAreFoundUpToTheFirstPageThatDiffers) {
+TEST_F(PagesTest, SharedPrefixesAreFoundUpToTheFirstDifferentPage) {
   Start(12);
   const Tokens shared = Text(150, 1);
   Prompt(0, Joined(shared, Text(30, 2)));
@@ -267,7 +268,7 @@ TEST_F(PagesTest, SharedPrefixesAreFoundUpToTheFirstPageThatDiffers) {
   EXPECT_EQ(Prompt(2, early).num_cached_tokens(), 0);
 }
 
-TEST_F(PagesTest, TheTokenThatIsToGiveLogitsIsComputed) {
+TEST_F(PagesTest, TheTokenThatMustGiveLogitsIsComputed) {
   Start(12);
   const Tokens tokens = Text(128, 1);
   const v1::VerifyResult computed = Prompt(0, tokens);
@@ -277,7 +278,7 @@ TEST_F(PagesTest, TheTokenThatIsToGiveLogitsIsComputed) {
   EXPECT_EQ(Propose(2, tokens, 0, 2).num_cached_tokens(), 64);
 }
 
-TEST_F(PagesTest, ChunksThatAreFoundWholeComputeNothing) {
+TEST_F(PagesTest, ChunksThatAreFoundCompletelyComputeNothing) {
   Start(12);
   const Tokens tokens = Text(300, 1);
   const v1::VerifyResult computed = Prompt(0, tokens);
@@ -292,14 +293,14 @@ TEST_F(PagesTest, ChunksThatAreFoundWholeComputeNothing) {
   const v1::VerifyResult last = Verify(Item(1, tokens, 256, 300));
   EXPECT_EQ(last.num_cached_tokens(), 0);
   EXPECT_EQ(Answer(last), Answer(computed));
-  // A drafter that catches up.
+  // A drafter catches up.
   EXPECT_EQ(Propose(2, Tokens(tokens.begin(), tokens.begin() + 256), 0, 0).num_cached_tokens(),
             256);
 }
 
 TEST_F(PagesTest, NothingIsLookedUpBetweenPages) {
   Start(12);
-  const Tokens tokens(200, 20);  // any 64 of them are the first page's
+  const Tokens tokens(200, 20);  // any 64 of them equal the first page
   const v1::VerifyResult computed = Prompt(0, tokens);
   v1::VerifyItem chunk = Item(1, tokens, 0, 10);
   chunk.set_sample(false);
@@ -323,7 +324,7 @@ TEST_F(PagesTest, TenantsShareNothing) {
   EXPECT_EQ(Prompt(7, tokens, "one").num_cached_tokens(), 128);
 }
 
-TEST_F(PagesTest, SessionsShareTheCacheAndOneThatEndsGivesItsPagesBack) {
+TEST_F(PagesTest, SessionsShareTheCacheAndGiveTheirPagesBackAtTheirEnd) {
   Start(12);
   const Tokens tokens = Text(150, 1);
   const v1::VerifyResult computed = Prompt(0, tokens);
@@ -344,7 +345,7 @@ TEST_F(PagesTest, DraftsArePublishedOnlyOnceTheyAreCommitted) {
   const Tokens drafted =
       Joined(tokens, Tokens(proposed.draft_token_ids().begin(), proposed.draft_token_ids().end()));
   EXPECT_EQ(Propose(1, drafted, 0, 0).num_cached_tokens(), 0);
-  // All are committed: the next command covers them.
+  // All tokens are committed, because the next command covers them.
   EXPECT_EQ(Propose(0, drafted, 67, 1).state().code(), v1::WORKER_CODE_OK);
   Tokens longer = drafted;
   longer.push_back(5);
@@ -362,7 +363,7 @@ TEST_F(PagesTest, RejectedTokensAreNotPublished) {
   EXPECT_EQ(result.num_accepted(), 0);
   EXPECT_EQ(worker_->caches().pages().num_published(), 0u);
   EXPECT_EQ(num_free(), num_pages() - 1) << "the page of rejected rows is back";
-  // Three more tokens fill the first page: then it is.
+  // Three more tokens fill the first page, which is then published.
   Tokens longer = Joined(tokens, {result.next_token_id(), 3, 4});
   const v1::VerifyResult last = Verify(Item(0, longer, 62, 65));
   EXPECT_EQ(worker_->caches().pages().num_published(), 1u);
@@ -387,14 +388,15 @@ TEST_F(PagesTest, AFailedPassPublishesNothingAndGivesItsPagesBack) {
   EXPECT_EQ(num_free(), num_pages());
 }
 
-TEST_F(PagesTest, WithoutAPageNothingChangesAndEarlierItemsKeepTheirs) {
+TEST_F(PagesTest, WithoutAPageNothingChangesAndEarlierItemsKeepTheirPages) {
   Start(4);
   const Tokens first = Text(60, 1);
   const Tokens second = Text(128, 2);
   Prompt(0, first);
   Prompt(1, second);
   EXPECT_EQ(num_free(), 1u);
-  // The first item of a batch takes the last page, the second finds none, the third needs none.
+  // The first item of a batch takes the last page, the second item finds none, and the third item
+  // needs none.
   const Tokens grown = Joined(first, Text(5, 3));
   const Tokens more = Joined(second, {7});
   const Tokens third = Text(60, 4);
@@ -413,7 +415,7 @@ TEST_F(PagesTest, WithoutAPageNothingChangesAndEarlierItemsKeepTheirs) {
   EXPECT_EQ(refused.prefix_hash(), HashTokens(second));
   EXPECT_EQ(reply.verify().results(2).state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
   EXPECT_EQ(reply.verify().num_free_pages(), 0);
-  // The command's number is not used up, and the slot goes on once there is a page.
+  // The command's number is not used up, and the slot continues when there is a page.
   Close(0);
   v1::VerifyItem again = command.verify().items(1);
   EXPECT_EQ(Verify(again).next_token_id(), NextToken(more));
@@ -461,7 +463,7 @@ TEST_F(PagesTest, ARefusedVerifyItemLeavesItsRingBlockForTheNextAttempt) {
   const v1::VerifyResult judged = Verify(item);
   EXPECT_EQ(judged.state().code(), v1::WORKER_CODE_OK) << judged.state().message();
   EXPECT_EQ(judged.ring_error(), "");
-  // A block is judged once.
+  // A block is judged only once.
   v1::VerifyItem again = Item(2, Text(10, 3), 0, 10);
   *again.mutable_open() = ToSlotOpen(Sampled(), 10);
   again.add_draft_token_ids(20);
@@ -500,7 +502,7 @@ TEST_F(PagesTest, ARollbackFreesItsPagesBeforeNewOnesAreTaken) {
   EXPECT_EQ(result.next_token_id(), NextToken(turned));
 }
 
-TEST_F(PagesTest, ASlotThatTurnsOffASharedPageLeavesTheOtherAlone) {
+TEST_F(PagesTest, ASlotThatDivergesInASharedPageLeavesTheOtherSlotUnchanged) {
   Start(12);
   const Tokens tokens = Text(150, 1);
   Prompt(0, tokens);
@@ -531,8 +533,9 @@ TEST_F(PagesTest, AThousandIdleSlotsHoldNoPage) {
   EXPECT_EQ(caches.pages().num_free(), 2u);
 }
 
-// Requests that share beginnings, on a pool that holds less than half of them, in any order of
-// opening, going on and closing: each answer is what the model alone says, or RESOURCE_EXHAUSTED.
+// Requests share beginnings, on a pool that holds less than half of them. They are opened,
+// continued and closed in any order. Each answer is the output of the model alone, or
+// RESOURCE_EXHAUSTED.
 TEST_F(PagesTest, AnswersDoNotDependOnWhatIsCachedEvictedOrShared) {
   std::map<Tokens, int32_t> expected;
   size_t num_cached = 0;
@@ -540,7 +543,7 @@ TEST_F(PagesTest, AnswersDoNotDependOnWhatIsCachedEvictedOrShared) {
   for (uint32_t seed = 0; seed < 6; ++seed) {
     Start(9);
     std::mt19937 random(seed);
-    std::map<uint32_t, Tokens> open;  // slot: what it holds
+    std::map<uint32_t, Tokens> open;  // tokens that each open slot holds
     std::map<uint32_t, uint32_t> epochs;
     for (int step = 0; step < 80; ++step) {
       const uint32_t slot = random() % 5;
@@ -550,7 +553,7 @@ TEST_F(PagesTest, AnswersDoNotDependOnWhatIsCachedEvictedOrShared) {
         open.erase(slot);
         continue;
       }
-      // Back by some tokens, then on along one of two documents.
+      // The slot goes back by some tokens, and then forward along one of two documents.
       Tokens tokens = is_new ? Tokens() : open.at(slot);
       tokens.resize(tokens.size() - random() % (tokens.size() / 2 + 1));
       const size_t kept = tokens.size();

@@ -1,4 +1,4 @@
-// The least router that can drive both workers: one sequence, one round after the other.
+// The smallest router that can drive both workers, with one sequence and one round after the other.
 #ifndef TANDEM_TESTS_WORKER_TINY_ROUTER_H_
 #define TANDEM_TESTS_WORKER_TINY_ROUTER_H_
 
@@ -47,7 +47,7 @@ inline v1::SlotPoint PointAt(uint32_t slot, uint32_t epoch, uint64_t number,
   return at;
 }
 
-// Sets up a ring between attached workers; the epoch, or 0 when it cannot be had.
+// Sets up a ring between attached workers. Returns its epoch, or 0 if that is impossible.
 inline uint64_t SetUpRing(DraftClient& draft, VerifierClient& verifier, v1::RingTransport transport,
                           uint32_t vocabulary_size, uint32_t entries = 4) {
   v1::VerifierCommand create;
@@ -74,7 +74,7 @@ inline uint64_t SetUpRing(DraftClient& draft, VerifierClient& verifier, v1::Ring
   return confirmed.has_confirm_ring() ? created.create_ring().ring_epoch() : 0;
 }
 
-// One sequence. Public members: tests look and meddle.
+// One sequence. Its members are public, so that tests can read and change them.
 struct TinySequence {
   uint32_t slot = 0;
   uint32_t epoch = 1;
@@ -87,7 +87,7 @@ struct TinySequence {
   uint64_t draft_number = 0;
   uint64_t verifier_number = 0;
   uint64_t ring_sequence = 0;
-  // Figures of the last round.
+  // Numbers of the last round.
   size_t num_drafted = 0;
   size_t num_accepted = 0;
   std::string ring_error;
@@ -130,8 +130,8 @@ struct TinySequence {
   }
 
   void Commit(const v1::ProposeResult& proposed, const v1::VerifyResult& verified) {
-    // The drafter holds the committed tokens and d1 … d(K-1); those that were rejected are rolled
-    // back by length.
+    // The drafter holds the committed tokens and d1 … d(K-1). The length rolls back rejected
+    // tokens.
     const size_t committed = tokens.size();
     num_drafted = proposed.draft_token_ids_size();
     num_accepted = verified.num_accepted();
@@ -146,7 +146,7 @@ struct TinySequence {
     tokens.push_back(verified.next_token_id());
   }
 
-  // Draft, verify, commit.
+  // Runs draft, verify and commit.
   void Round(DraftClient* draft, VerifierClient& verifier, uint32_t draft_length) {
     v1::ProposeResult proposed;
     if (draft_length > 0) {

@@ -21,7 +21,7 @@
 
 namespace tandem::testing {
 
-// Serves in a thread until the object goes.
+// Serves in a thread until the object is destroyed.
 class RunningServer {
  public:
   explicit RunningServer(std::unique_ptr<WorkerServer> server)
@@ -38,7 +38,7 @@ class RunningServer {
   std::thread thread_;
 };
 
-// A router's end of one session, with blocking calls. Throws std::runtime_error when nothing comes
+// A router's end of one session, with blocking calls. Throws std::runtime_error if nothing arrives
 // within 20 s.
 template <typename Service, typename Command, typename Reply>
 class WorkerClient {
@@ -64,7 +64,7 @@ class WorkerClient {
     command.set_id(++last_id_);
     stream_.Write(std::move(command));
   }
-  // The next message.
+  // Returns the next message.
   Reply Receive() {
     while (replies_.empty()) {
       if (closed_) throw std::runtime_error("closed: " + status_.error_message());

@@ -1,4 +1,4 @@
-// The executables as a supervisor sees them.
+// Tests the executables from a supervisor's point of view.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -38,13 +38,14 @@ class WorkerMainTest : public ::testing::TestWithParam<const char*> {
                                         listen,
                                         "--threads",
                                         "1"};
-    // A verifier that is killed leaves its ring's socket behind: here, where the test cleans up.
+    // A killed verifier leaves its ring's socket behind. The test puts it into a folder that it
+    // cleans up.
     if (std::string(GetParam()) == "tandem-verifier") {
       command.insert(command.end(), {"--ring-dir", (dir_ / "ring").string()});
     }
     return command;
   }
-  // Everything a command prints, both streams, and its exit code.
+  // Returns the output of a command on both streams, and its exit code.
   static std::pair<std::string, int> Output(const std::vector<std::string>& command) {
     std::vector<std::string> shell = {"/bin/sh", "-c", "exec 2>&1; exec \"$0\" \"$@\""};
     shell.insert(shell.end(), command.begin(), command.end());
@@ -70,13 +71,13 @@ TEST_P(WorkerMainTest, ServesOnAUnixSocketAndEndsCleanly) {
     ASSERT_EQ(stat((dir_ / "worker.sock").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0600u);
     worker.Signal(signal);
-    EXPECT_EQ(worker.ReadAll(seconds(5)), "ready: " + Socket() + "\n") << "one line, no more";
+    EXPECT_EQ(worker.ReadAll(seconds(5)), "ready: " + Socket() + "\n") << "exactly one line";
     EXPECT_EQ(worker.Wait(seconds(5)), 0);
     EXPECT_FALSE(std::filesystem::exists(dir_ / "worker.sock"));
   }
 }
 
-TEST_P(WorkerMainTest, EndsCleanlyWithASessionOpen) {
+TEST_P(WorkerMainTest, EndsCleanlyWhileASessionIsOpen) {
   ChildProcess worker(Command(Socket()));
   testing::VerifierClient verifier(worker.WaitReady());
   testing::DraftClient draft(Socket());
@@ -91,7 +92,7 @@ TEST_P(WorkerMainTest, EndsCleanlyWithASessionOpen) {
   EXPECT_FALSE(verifier.WaitClosed().ok());
 }
 
-TEST_P(WorkerMainTest, PortZeroIsReportedAsTheRealOne) {
+TEST_P(WorkerMainTest, PortZeroIsReportedAsTheRealPort) {
   ChildProcess worker(Command("127.0.0.1:0"));
   const std::string address = worker.WaitReady();
   EXPECT_THAT(address, StartsWith("127.0.0.1:"));
@@ -105,7 +106,7 @@ TEST_P(WorkerMainTest, PortZeroIsReportedAsTheRealOne) {
   }
 }
 
-TEST_P(WorkerMainTest, TakesTheSocketOfADeadWorkerButNotOfALivingOne) {
+TEST_P(WorkerMainTest, TakesOverTheSocketOfADeadWorkerButNotOfALivingOne) {
   {
     ChildProcess killed(Command(Socket()));
     killed.WaitReady();
@@ -160,7 +161,7 @@ TEST_P(WorkerMainTest, EndsWithItsParentWhenToldTo) {
                       Model().string(), Socket()});
   shell.WaitReady();
   shell.Signal(SIGKILL);
-  // The worker holds the other end of the pipe: the output ends when it does.
+  // The worker holds the other end of the pipe, so the output ends with the worker.
   EXPECT_NO_THROW(shell.ReadAll(seconds(10)));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "worker.sock"));
 }

@@ -50,7 +50,7 @@ TEST_F(WorkerMetricsTest, EveryRingErrorIsShownBeforeItHappens) {
   EXPECT_EQ(read().size(), num_series);
 }
 
-TEST_F(WorkerMetricsTest, ADrafterHasNone) {
+TEST_F(WorkerMetricsTest, ADrafterHasNoRingErrors) {
   const WorkerMetrics metrics(WorkerMetrics::kDrafter, "1", model_.get());
   EXPECT_EQ(metrics.registry().Serialize().find("tandem_ring_errors_total"), std::string::npos);
 }

@@ -1,5 +1,5 @@
-// Both workers in this process, over real gRPC Unix sockets, with tiny random models, on the device
-// that workers_under_test.h stands for.
+// Tests both workers in this process, over real gRPC Unix sockets, with tiny random models, on the
+// device that workers_under_test.h stands for.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ using testing::VerifierClient;
 
 constexpr size_t kContext = 96;
 constexpr size_t kSlots = 3;
-constexpr int32_t kPoison = 9;  // logits after it are not finite, where a test asks for that
-constexpr int32_t kBomb = 10;   // a pass that is fed it fails
+constexpr int32_t kPoison = 9;  // logits after it are not finite if a test asks for that
+constexpr int32_t kBomb = 10;   // a pass that gets it fails
 constexpr size_t kVocabularySize = 64;
 const std::vector<int32_t> kPrompt = {5, 11, 3, 40, 22};
 
@@ -64,7 +64,8 @@ class WorkerSessionTest : public ::testing::Test {
     for (const auto& [name, seed] : {std::pair("target", 1), std::pair("other", 2)}) {
       testing::RandomModelSpec spec;
       spec.seed = static_cast<uint64_t>(seed);
-      spec.tied_embeddings = false;  // tied, it would say the last token again and again
+      // With tied embeddings, the model would repeat the last token again and again.
+      spec.tied_embeddings = false;
       testing::WriteRandomModel(*folders_ / name, spec);
     }
   }
@@ -109,7 +110,7 @@ class WorkerSessionTest : public ::testing::Test {
     testing::Attach<VerifierClient, v1::VerifierCommand>(*verifier_, kSlots);
   }
 
-  // Runs a fresh sequence in slot 0 for `num_tokens` output tokens.
+  // Runs a new sequence in slot 0 for `num_tokens` output tokens.
   TinySequence Generate(const SamplingParams& params, uint32_t draft_length, size_t num_tokens,
                         uint64_t ring_epoch = 0) {
     TinySequence sequence(kPrompt, params);
@@ -132,12 +133,12 @@ class WorkerSessionTest : public ::testing::Test {
     return sequence;
   }
 
-  // As many as a test has time for.
+  // Returns the number of tokens that a test has time for.
   static size_t NumTokens(size_t most, size_t part = 8) {
     return testing::RunsFast() ? most : most / part;
   }
 
-  // Opens the epoch at both workers, under numbers that go on from the last sequence.
+  // Opens the epoch at both workers. The command numbers continue from the last sequence.
   void OpenFirst(TinySequence& sequence) {
     sequence.draft_number = draft_number_;
     sequence.verifier_number = verifier_number_;
@@ -156,7 +157,7 @@ class WorkerSessionTest : public ::testing::Test {
       *item.mutable_at() =
           PointAt(sequence.slot, sequence.epoch, ++sequence.verifier_number, {}, 0);
       *item.mutable_open() = ToSlotOpen(sequence.params, sequence.prompt_length);
-      item.add_token_ids(sequence.tokens[0]);  // a prefill chunk of one
+      item.add_token_ids(sequence.tokens[0]);  // a prefill chunk of one token
       const v1::VerifierReply reply = verifier_->Call(command);
       ASSERT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_OK)
           << reply.verify().results(0).state().message();
@@ -179,7 +180,7 @@ class WorkerSessionTest : public ::testing::Test {
     return reply.propose().results(0);
   }
 
-  // What the target alone says, greedily: no worker, no gRPC.
+  // Returns the greedy output of the target alone, without workers and gRPC.
   static std::vector<int32_t> DecodeDirectly(size_t num_tokens) {
     ThreadPool threads(1);
     const auto model = *LanguageModel::Load(Folder(kTarget), &threads);
@@ -217,7 +218,8 @@ testing::TempDir* WorkerSessionTest::folders_ = nullptr;
 
 TEST_F(WorkerSessionTest, GreedyDraftingEqualsPlainDecodingWithAnyDrafter) {
   std::vector<int32_t> expected = DecodeDirectly(60);
-  EXPECT_GT(std::set<int32_t>(expected.begin(), expected.end()).size(), 15) << "a dull sequence";
+  EXPECT_GT(std::set<int32_t>(expected.begin(), expected.end()).size(), 15)
+      << "otherwise the sequence is too uniform";
   const size_t num_tokens = NumTokens(60);
   expected.resize(kPrompt.size() + num_tokens);
   StartVerifier();
@@ -230,7 +232,7 @@ TEST_F(WorkerSessionTest, GreedyDraftingEqualsPlainDecodingWithAnyDrafter) {
       EXPECT_EQ(Generate(Greedy(), draft_length, num_tokens).tokens, expected)
           << "K = " << draft_length;
       if (drafter == kTarget) {
-        EXPECT_EQ(num_accepted_, num_drafted_) << "its own drafts";
+        EXPECT_EQ(num_accepted_, num_drafted_) << "the target's own drafts";
         EXPECT_EQ(num_rounds_, (num_tokens + draft_length) / (draft_length + 1));
       } else if (draft_length > 0) {
         EXPECT_LT(num_accepted_, num_drafted_);
@@ -254,13 +256,13 @@ TEST_F(WorkerSessionTest, ReproducibleOutputDoesNotDependOnTheDraft) {
   EXPECT_EQ(num_accepted_, num_drafted_) << "the same noise on the same distribution";
 }
 
-TEST_F(WorkerSessionTest, SampledBlocksAreJudgedAlikeOverBothTransports) {
+TEST_F(WorkerSessionTest, SampledBlocksAreJudgedInTheSameWayOverBothTransports) {
   StartVerifier();
   StartDraft(kOther);
   const uint64_t shared =
       testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
   ASSERT_NE(shared, 0);
-  // Enough for a draft to be accepted, and one to be rejected.
+  // There are enough tokens for an accepted and a rejected draft.
   const size_t num_tokens = NumTokens(50, 5);
   const std::vector<int32_t> expected = Generate(Sampled(false), 4, num_tokens, shared).tokens;
   EXPECT_GT(num_accepted_, 0);
@@ -271,7 +273,7 @@ TEST_F(WorkerSessionTest, SampledBlocksAreJudgedAlikeOverBothTransports) {
   EXPECT_EQ(Generate(Sampled(false), 4, num_tokens, in_stream).tokens, expected);
 }
 
-TEST_F(WorkerSessionTest, DraftOfTheTargetItselfIsAcceptedWhole) {
+TEST_F(WorkerSessionTest, ADraftOfTheTargetItselfIsAcceptedAsAWhole) {
   StartVerifier();
   StartDraft(kTarget);
   const uint64_t ring =
@@ -296,7 +298,7 @@ TEST_F(WorkerSessionTest, RepeatedCommandsReplayTheirResults) {
   const v1::VerifyResult verified = Verify(verify);
   ASSERT_EQ(verified.state().code(), v1::WORKER_CODE_OK);
   EXPECT_EQ(verified.ring_error(), "");
-  // Its ring entry is gone: it could not be computed again.
+  // The ring entry is gone, so the result could not be computed again.
   EXPECT_EQ(Verify(verify).SerializeAsString(), verified.SerializeAsString());
   sequence.Commit(proposed, verified);
   for (int i = 0; i < 3; ++i) {
@@ -327,8 +329,7 @@ TEST_F(WorkerSessionTest, RollbackIsAbsoluteAndIdempotent) {
   sequence.tokens.resize(8);
   while (sequence.tokens.size() < tokens.size()) sequence.Round(nullptr, *verifier_, 0);
   EXPECT_EQ(sequence.tokens, tokens);
-  // Late copies of the rollback do not destroy the rows that grew since; not when they ride on a
-  // Verify either.
+  // Late copies of the rollback do not destroy newer rows, even if they travel with a Verify.
   EXPECT_EQ(verifier_->Call(command).update_slots().rollbacks(0).cached_len(),
             sequence.verifier_cached);
   v1::VerifierCommand riding;
@@ -339,7 +340,7 @@ TEST_F(WorkerSessionTest, RollbackIsAbsoluteAndIdempotent) {
   EXPECT_EQ(reply.verify().results(0).state().code(), v1::WORKER_CODE_OK);
 }
 
-TEST_F(WorkerSessionTest, RollbackRidesOnTheNextCommand) {
+TEST_F(WorkerSessionTest, ARollbackTravelsWithTheNextCommand) {
   StartVerifier();
   TinySequence sequence(kPrompt, Greedy());
   for (int i = 0; i < 5; ++i) sequence.Round(nullptr, *verifier_, 0);
@@ -350,19 +351,19 @@ TEST_F(WorkerSessionTest, RollbackRidesOnTheNextCommand) {
   EXPECT_EQ(sequence.tokens, std::vector<int32_t>(tokens.begin(), tokens.begin() + 9));
 }
 
-TEST_F(WorkerSessionTest, AbortedCommandsTellWhatThereIsAndCatchUpWorks) {
+TEST_F(WorkerSessionTest, AbortedCommandsReportTheActualStateAndCatchUpWorks) {
   StartVerifier();
   StartDraft(kTarget);
   const std::vector<int32_t> tokens = DecodeDirectly(20);
   TinySequence sequence(std::vector<int32_t>(tokens.begin(), tokens.begin() + 15), Greedy());
   sequence.prompt_length = kPrompt.size();
-  sequence.draft_cached = 10;  // the router is mistaken: the drafter is new
+  sequence.draft_cached = 10;  // the router is mistaken, because the drafter is new
   const v1::ProposeResult refused = Propose(sequence.NextPropose(3));
   EXPECT_EQ(refused.state().code(), v1::WORKER_CODE_ABORTED);
   EXPECT_EQ(refused.state().cached_len(), 0);
   EXPECT_EQ(refused.state().prefix_hash(), kEmptyTokenHash);
   sequence.draft_cached = refused.state().cached_len();
-  // Catch-up in parts, then a draft.
+  // The drafter catches up in parts and then drafts.
   v1::ProposeItem part = sequence.NextPropose(0);
   part.mutable_token_ids()->Truncate(9);
   EXPECT_EQ(Propose(part).state().cached_len(), 9);
@@ -414,7 +415,7 @@ TEST_F(WorkerSessionTest, PrefillChunksMixWithDecoding) {
   EXPECT_EQ(Verify(item).next_token_id(), prefilling.tokens.back());
 }
 
-TEST_F(WorkerSessionTest, BadVerifyItemsAreRefusedAndNeighborsAreNot) {
+TEST_F(WorkerSessionTest, BadVerifyItemsAreRefusedAndTheirNeighborsAreNot) {
   StartVerifier();
   TinySequence neighbor(kPrompt, Greedy());
   TinySequence victim(kPrompt, Greedy());
@@ -523,7 +524,7 @@ TEST_F(WorkerSessionTest, NonFiniteDraftLogitsEndTheDraft) {
   EXPECT_EQ(reply.propose().results(1).draft_token_ids_size(), 3);
 }
 
-TEST_F(WorkerSessionTest, SlotsDropOutOfABatchAsTheyHaveTheirTokens) {
+TEST_F(WorkerSessionTest, SlotsLeaveABatchWhenTheyHaveTheirTokens) {
   StartDraft(kOther);
   std::vector<std::vector<int32_t>> alone;
   for (uint32_t draft_length : {1, 5, 3}) {
@@ -554,7 +555,7 @@ TEST_F(WorkerSessionTest, SlotsDropOutOfABatchAsTheyHaveTheirTokens) {
   }
 }
 
-TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndNeighborsAreNot) {
+TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndTheirNeighborsAreNot) {
   StartDraft(kOther);
   TinySequence neighbor(kPrompt, Greedy());
   TinySequence victim(kPrompt, Sampled(false));
@@ -583,14 +584,14 @@ TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndNeighborsAreNot) {
                  [](v1::ProposeItem&) {});
 }
 
-TEST_F(WorkerSessionTest, BlockThatFailsItsChecksIsDroppedAndTheRoundDecodesPlainly) {
+TEST_F(WorkerSessionTest, ABlockThatFailsItsChecksIsDroppedAndTheRoundDecodesPlainly) {
   StartVerifier();
   StartDraft(kOther);
   const uint64_t ring =
       testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
   constexpr int32_t kImpossible = 63;
   SamplingParams params = Sampled(false);
-  params.min_tokens = 50;  // until then the drafter cannot draw it
+  params.min_tokens = 50;  // until then the drafter cannot draw the token
   params.held_back_token_ids = {kImpossible};
   const auto round_with = [&](auto change) {
     TinySequence sequence(kPrompt, params);
@@ -633,7 +634,7 @@ TEST_F(WorkerSessionTest, BlockThatFailsItsChecksIsDroppedAndTheRoundDecodesPlai
   }
   EXPECT_EQ(round_with([](v1::VerifyItem&) {}).ring_error(), "") << "the ring still works";
   verifier_.reset();
-  verifier_server_.reset();  // its thread counts
+  verifier_server_.reset();  // its thread updates the counts
   const auto& errors = verifier_model_->stats().ring_errors;
   EXPECT_EQ(errors.size(), 3u);
   EXPECT_EQ(errors.at({v1::RING_TRANSPORT_SHM, RingError::kFailedPrecondition}), 3u);
@@ -667,7 +668,7 @@ TEST_F(WorkerSessionTest, WrongNonceIsNotConfirmed) {
 
 TEST_F(WorkerSessionTest, SessionsShareTheSlotsAndGiveThemBack) {
   StartVerifier();
-  // All slots are taken by the first router; names of slots are its own.
+  // The first router takes all slots. Each router has its own slot ids.
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
     TinySequence sequence(kPrompt, Greedy());
     sequence.slot = slot;
@@ -699,7 +700,7 @@ TEST_F(WorkerSessionTest, SessionsShareTheSlotsAndGiveThemBack) {
   EXPECT_TRUE(second.Close().ok());
 }
 
-TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
+TEST_F(WorkerSessionTest, AttachDescribesTheWorker) {
   StartVerifier();
   VerifierClient client(verifier_server_->address());
   const v1::AttachReply reply = testing::Attach<VerifierClient, v1::VerifierCommand>(client, 1);
@@ -712,7 +713,7 @@ TEST_F(WorkerSessionTest, AttachTellsWhatTheWorkerIs) {
   EXPECT_EQ(reply.max_context_tokens(), kContext);
   EXPECT_FALSE(reply.context_limited_by_pages());
   EXPECT_EQ(reply.page_tokens(), 64);
-  EXPECT_EQ(reply.num_pages(), kSlots * 2) << "as many as all slots can fill";
+  EXPECT_EQ(reply.num_pages(), kSlots * 2) << "the pages that all slots can fill";
   EXPECT_EQ(reply.kv_cache_bytes(),
             kSlots * HostKvMemory::Bytes(verifier_model_->model().description(), kContext));
   EXPECT_GT(reply.weight_bytes(), 0);
@@ -752,7 +753,7 @@ TEST_F(WorkerSessionTest, CommandsBeforeAttachEndTheSession) {
   EXPECT_EQ(draft.WaitClosed().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
-TEST_F(WorkerSessionTest, EmptyCommandsAreInvalidAndTheSessionGoesOn) {
+TEST_F(WorkerSessionTest, EmptyCommandsAreInvalidAndTheSessionContinues) {
   StartVerifier();
   EXPECT_EQ(verifier_->Call(v1::VerifierCommand()).error().code(),
             v1::WORKER_CODE_INVALID_ARGUMENT);
@@ -780,7 +781,7 @@ TEST_F(WorkerSessionTest, VocabularyIsReadEntryByEntry) {
   }
 }
 
-TEST_F(WorkerSessionTest, LogprobsOfEveryCommittedToken) {
+TEST_F(WorkerSessionTest, EveryCommittedTokenHasLogprobs) {
   StartVerifier();
   StartDraft(kTarget);
   SamplingParams params = Greedy();
@@ -800,7 +801,7 @@ TEST_F(WorkerSessionTest, LogprobsOfEveryCommittedToken) {
   }
 }
 
-TEST_F(WorkerSessionTest, AuditSampleOfEveryTokenThatPlainSamplingDraws) {
+TEST_F(WorkerSessionTest, EveryTokenThatPlainSamplingDrawsHasAnAuditSample) {
   StartVerifier();
   StartDraft(kTarget);
   const uint64_t ring =
@@ -837,7 +838,7 @@ TEST_F(WorkerSessionTest, HealthServiceSaysServing) {
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  const grpc::Slice empty_message("");  // a ByteBuffer without a slice would be no message at all
+  const grpc::Slice empty_message("");  // a ByteBuffer without a slice would not be a message
   auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
                                     grpc::ByteBuffer(&empty_message, 1), &queue);
   call->StartCall();

@@ -15,25 +15,25 @@
 
 namespace tandem::testing {
 
-// Tokens with which a test makes a model go wrong.
+// Tokens that make a model fail in a test.
 struct Faults {
   int32_t poison = -1;  // logits after it are not finite
-  int32_t bomb = -1;    // a pass that is fed it fails, where passes can be made to fail
+  int32_t bomb = -1;    // a pass that gets it fails, if passes can be made to fail
 };
 
-// "skipped: no GPU: …" where these tests cannot run here; else empty.
+// Returns "skipped: no GPU: …" if these tests cannot run here, and an empty text otherwise.
 std::string WhyNoDevice();
-bool CanFailPasses();  // everywhere but on a real GPU
-// Whether a pass takes much less than a tenth of a second.
+bool CanFailPasses();  // true except on a real GPU
+// Returns true if a pass takes much less than a tenth of a second.
 bool RunsFast();
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> LoadWorkerUnderTest(
     const WorkerModelOptions& options, const std::optional<Faults>& faults);
 
-// "cuda" for a model that computes on a GPU.
+// Returns "cuda" for a model that computes on a GPU.
 std::string BackendUnderTest();
 
-// Null: the session's own.
+// Returns null to use the session's own proposer or judge.
 std::unique_ptr<Proposer> MakeProposerUnderTest(LanguageModel& model);
 std::unique_ptr<Judge> MakeJudgeUnderTest(LanguageModel& model);
 

@@ -16,7 +16,7 @@ constexpr bool StandsForItself(size_t byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xFF && byte != 0xAD);
 }
 
-// character_of[byte]
+// Makes a table: character_of[byte].
 constexpr std::array<char16_t, kNumBytes> MakeCharacters() {
   std::array<char16_t, kNumBytes> characters{};
   size_t shifted = kFirstShifted;
@@ -27,7 +27,7 @@ constexpr std::array<char16_t, kNumBytes> MakeCharacters() {
 }
 constexpr std::array<char16_t, kNumBytes> kCharacters = MakeCharacters();
 constexpr int16_t kNoByte = -1;
-constexpr size_t kNumCharacters = kFirstShifted + 68;  // 68 bytes do not stand for themselves
+constexpr size_t kNumCharacters = kFirstShifted + 68;  // 68 bytes are written as other characters
 
 constexpr std::array<int16_t, kNumCharacters> MakeBytes() {
   std::array<int16_t, kNumCharacters> bytes{};

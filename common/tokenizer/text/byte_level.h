@@ -1,6 +1,6 @@
-// The alphabet of byte-level BPE: each byte is written as one printable character (Radford et al.
-// 2019, GPT-2's bytes_to_unicode): the printable ones of Latin-1 stand for themselves, the others
-// are U+0100 and up in order.
+// The alphabet of byte-level BPE, which writes each byte as one printable character (Radford et al.
+// 2019, GPT-2's bytes_to_unicode). The printable characters of Latin-1 stand for themselves. The
+// other bytes are written as U+0100 and the following characters, in order.
 #ifndef TANDEM_COMMON_TOKENIZER_TEXT_BYTE_LEVEL_H_
 #define TANDEM_COMMON_TOKENIZER_TEXT_BYTE_LEVEL_H_
 

@@ -16,10 +16,10 @@ namespace tandem {
 // Returns `text` in quotes. It is shortened, because file contents may be huge.
 std::string Quoted(std::string_view text);
 
-// Does not own the value. A missing member and null are the same: absent.
+// Does not own the value. A missing member and null both count as absent.
 class JsonField {
  public:
-  // Errors begin with `name`, which is that of the file at first.
+  // Errors begin with `name`, which is the name of the file for the root.
   JsonField(const nlohmann::json& value, std::string name)
       : value_(&value), name_(std::move(name)) {}
 
@@ -27,7 +27,7 @@ class JsonField {
   const std::string& name() const { return name_; }
   absl::Status Error(const std::string& problem) const;
 
-  // Members and elements. PRECOND: CheckObject() or CheckArray() said OK, index < size().
+  // Return members and elements. PRECOND: CheckObject() or CheckArray() said OK, index < size().
   JsonField Member(const std::string& key) const;
   JsonField Element(size_t index) const;
   size_t size() const { return value_->size(); }
@@ -37,9 +37,9 @@ class JsonField {
   absl::StatusOr<std::string> String() const;
   absl::StatusOr<bool> Bool(bool if_absent) const;
   absl::StatusOr<int64_t> Integer() const;
-  // A string of exactly one character, given back as UTF-8.
+  // Returns a string of exactly one character as UTF-8.
   absl::StatusOr<std::string> Character() const;
-  // The member "type" of an object, which names the kind of a part in Hugging Face's files.
+  // Returns the member "type" of an object, which names the kind of a part in Hugging Face's files.
   absl::StatusOr<std::string> Type() const;
 
  private:

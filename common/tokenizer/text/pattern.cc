@@ -18,9 +18,9 @@
 namespace tandem {
 namespace {
 
-// Bounds of one search. PCRE2 counts backtracking from one starting point only, so starting points
-// come in windows and a long text has a deadline besides: a pattern that fails slowly everywhere is
-// quadratic.
+// Bounds of one search. PCRE2 counts backtracking from one starting point only. A pattern that
+// fails slowly at every starting point takes quadratic time. The search therefore tries starting
+// points in windows, and a long text also has a deadline.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 32 * 1024;
 constexpr size_t kMaxJitStackBytes = 16 << 20;
@@ -30,7 +30,8 @@ constexpr size_t kLongTextBytes = 16 << 10;
 constexpr std::chrono::milliseconds kSlowCall(20);
 constexpr std::chrono::seconds kDeadline(3);
 
-// Texts that make exponential patterns show themselves, and the limit that they then hit at once.
+// Short texts that reveal exponential patterns, and the match limit that such patterns then reach
+// at once.
 constexpr uint32_t kProbeMatchLimit = 100'000;
 constexpr size_t kProbeLength = 48;
 
@@ -52,7 +53,7 @@ std::string Pcre2Message(int error) {
   return reinterpret_cast<const char*>(message.data());
 }
 
-// One text, searched from left to right.
+// A search of one text from left to right.
 class Search {
  public:
   Search(const pcre2_code* code, std::string_view text, uint32_t match_limit)
@@ -66,7 +67,7 @@ class Search {
     if (is_long_) begin_ = last_call_ = std::chrono::steady_clock::now();
   }
 
-  // The first match that starts at or behind `start`.
+  // Returns the first match that starts at or after `start`.
   absl::StatusOr<std::optional<Pattern::Match>> From(size_t start) {
     for (;;) {
       const size_t last_start = is_long_ ? start + window_bytes_ - 1 : text_.size();
@@ -98,8 +99,8 @@ class Search {
     return InvalidArgument("text: the tokenizer's pattern takes too long on it");
   }
 
-  // Keeps calls short enough for the deadline to be seen, and else as few as possible. False if it
-  // has passed.
+  // Keeps calls short, so that the deadline is noticed, but not shorter than needed. Returns false
+  // if the deadline has passed.
   bool AdaptWindow() {
     const auto now = std::chrono::steady_clock::now();
     const bool was_slow = now - last_call_ > kSlowCall;
@@ -127,7 +128,7 @@ class Search {
   std::string_view text_;
   MatchContext context_;
   MatchData data_;
-  JitStack jit_stack_;  // made when the machine stack is too small
+  JitStack jit_stack_;  // made if the machine stack is too small
   bool is_long_;
   size_t window_bytes_ = kMinWindowBytes;
   std::chrono::steady_clock::time_point begin_;
@@ -159,7 +160,7 @@ absl::StatusOr<Pattern> Pattern::Regex(const std::string& regex) {
     return InvalidArgument("pattern " + Quoted(regex) +
                            " does not compile: " + Pcre2Message(error));
   }
-  // Without a just-in-time compiler for this processor the interpreter runs it.
+  // If there is no just-in-time compiler for this processor, the interpreter runs the pattern.
   pcre2_jit_compile(pattern.code_.get(), PCRE2_JIT_COMPLETE);
 
   for (const char filler : {'a', 'A', ' ', '1', '\n', '-'}) {

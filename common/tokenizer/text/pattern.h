@@ -25,17 +25,17 @@ class Pattern {
     size_t end;
   };
 
-  // A regular expression in Oniguruma's syntax (pattern_syntax.h). Besides what does not compile,
-  // patterns are refused that take exponentially long on short texts.
+  // Makes a regular expression from Oniguruma's syntax (pattern_syntax.h). Refuses patterns that do
+  // not compile or that take exponentially long on short texts.
   static absl::StatusOr<Pattern> Regex(const std::string& regex);
-  // PRECOND: not empty.
+  // PRECOND: `literal` is not empty.
   static Pattern Literal(const std::string& literal);
-  // {"Regex": ...} or {"String": ...}.
+  // Takes {"Regex": ...} or {"String": ...}.
   static absl::StatusOr<Pattern> FromJson(const JsonField& field);
 
-  // All matches from left to right, without overlap, as Oniguruma's iterator finds them: none empty
-  // directly behind a match. PRECOND: text is UTF-8. Errors: INVALID_ARGUMENT when the pattern
-  // takes too long on this text.
+  // Returns all matches from left to right, without overlap, like Oniguruma's iterator: an empty
+  // match never follows directly after a match. PRECOND: text is UTF-8. INVALID_ARGUMENT: the
+  // pattern takes too long on this text.
   absl::StatusOr<std::vector<Match>> FindAll(std::string_view text) const;
 
  private:

@@ -12,25 +12,25 @@
 namespace tandem {
 namespace {
 
-// Insides of classes. The property White_Space (Unicode 6.3 and later) and what it leaves.
+// Contents of classes: the property White_Space (Unicode 6.3 and later), and the rest.
 constexpr std::string_view kSpace =
     R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kNoSpace =
     R"(\x00-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027})"
     R"(\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
-// Alphabetic, marks, decimal digits, connectors and, of all numbers, those of Latin-1.
+// Alphabetic characters, marks, decimal digits, connectors, and the other numbers of Latin-1.
 constexpr std::string_view kWord =
     R"(\p{L}\p{M}\p{Nl}\p{Nd}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169})"
     R"(\x{1F170}-\x{1F189}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 constexpr std::string_view kHex = "0-9a-fA-F";
 
-// General categories; any other property name is taken for a script.
+// General categories. Any other property name is taken for a script.
 constexpr std::array<std::string_view, 37> kCategories = {
     "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",  "Nd", "Nl",
     "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
     "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cs", "Co", "Cn"};
 
-// Letters that together are the case folding of one character (ß, ﬁ, ﬆ ...): Oniguruma matches that
+// Pairs of letters that are the case folding of one character (ß, ﬁ, ﬆ ...). Oniguruma matches that
 // character too.
 constexpr std::array<std::string_view, 5> kFoldedPairs = {"ss", "ff", "fi", "fl", "st"};
 
@@ -39,8 +39,8 @@ bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 bool IsHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// One pass over the pattern. Knows where the last atom began, for the one construct that needs to
-// be rewritten around it.
+// Makes one pass over the pattern. It remembers where the last atom began, because one construct
+// must be rewritten around the atom.
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : in_(pattern) {}
@@ -53,8 +53,8 @@ class Translator {
 
  private:
   struct Group {
-    size_t start;   // in out_
-    bool caseless;  // outside of it
+    size_t start;   // position in out_
+    bool caseless;  // setting outside the group
   };
 
   bool AtEnd() const { return position_ == in_.size(); }
@@ -143,8 +143,8 @@ class Translator {
       out_ += header;
       caseless_ = header[2] == 'i';
       if (header.back() == ')') {
-        // Ruby reads a(?i)b|c as a(?i:b|c), PCRE2 as (a(?i)b)|((?i)c): they agree at the start of a
-        // group only.
+        // Ruby reads a(?i)b|c as a(?i:b|c), and PCRE2 reads it as (a(?i)b)|((?i)c). They agree only
+        // at the start of a group.
         if (!at_start) return Refuse("(?i) that is not at the start of a group is not supported");
         groups_.pop_back();
       }
@@ -167,7 +167,7 @@ class Translator {
     return absl::OkStatus();
   }
 
-  // After a repetition: ? makes it lazy, + possessive, in both.
+  // After a repetition, ? makes it lazy and + makes it possessive, in both syntaxes.
   absl::Status RepetitionMode() {
     if (!AtEnd() && (in_[position_] == '?' || in_[position_] == '+')) Copy();
     return absl::OkStatus();
@@ -179,7 +179,7 @@ class Translator {
     return std::string(in_.substr(begin, position_ - begin));
   }
 
-  // {n}, {n,}, {,m}, {n,m}; any other brace is a literal.
+  // Reads {n}, {n,}, {,m} or {n,m}. Any other brace is a literal.
   absl::Status Interval() {
     const size_t begin = position_++;
     const std::string low = Digits();
@@ -204,7 +204,7 @@ class Translator {
     return RepetitionMode();
   }
 
-  // \p{Name}, \P{Name}, \p{^Name}; position_ is behind the p.
+  // Reads \p{Name}, \P{Name} or \p{^Name}. position_ is after the p.
   absl::StatusOr<std::string> Property(bool negative) {
     const size_t end = in_.find('}', position_);
     if (!Accept("{") || end == std::string_view::npos) return Refuse("\\p without {name}");
@@ -219,8 +219,8 @@ class Translator {
     return std::string(negative ? "\\P{" : "\\p{") + (is_category ? "" : "sc:") + name + "}";
   }
 
-  // What stands for one character and reads the same in and out of a class; nothing if `kind` is
-  // something else.
+  // Returns an escape that stands for one character and means the same inside and outside of a
+  // class. Returns nothing if `kind` is something else.
   absl::StatusOr<std::optional<std::string>> CharacterEscape(char kind) {
     switch (kind) {
       case 'n':
@@ -240,7 +240,7 @@ class Translator {
         while (!AtEnd() && IsHexDigit(in_[position_]) && position_ - begin < limit) ++position_;
         const std::string digits(in_.substr(begin, position_ - begin));
         const bool whole = braces ? !digits.empty() && Accept("}") : digits.size() == limit;
-        // A two-digit escape from 80 up is a byte of UTF-8 to Oniguruma.
+        // Oniguruma reads a two-digit escape from 80 on as a byte of UTF-8.
         if (!whole || (kind == 'x' && !braces && digits[0] > '7')) {
           return Refuse(std::string("the escape \\") + kind + digits + " is not supported");
         }
@@ -308,7 +308,8 @@ class Translator {
     }
   }
 
-  // A set in a class, position_ behind its letter; nothing if `kind` is none.
+  // Returns a set in a class. position_ is after its letter. Returns nothing if `kind` is not a
+  // set.
   absl::StatusOr<std::optional<std::string>> ClassSet(char kind) {
     switch (kind) {
       case 's':
@@ -335,7 +336,7 @@ class Translator {
     Copy();
     if (Accept("^")) out_ += '^';
     if (Rest().starts_with("]")) return Refuse("an empty class");
-    bool after_set = false;  // a hyphen behind a set is a literal
+    bool after_set = false;  // a hyphen after a set is a literal
     while (!AtEnd()) {
       if (Accept("]")) {
         out_ += ']';
@@ -374,8 +375,8 @@ class Translator {
   std::string_view in_;
   size_t position_ = 0;
   std::string out_;
-  size_t atom_ = 0;        // where the last atom begins in out_
-  char last_literal_ = 0;  // in lower case; 0 if the last item was none
+  size_t atom_ = 0;        // beginning of the last atom in out_
+  char last_literal_ = 0;  // in lower case; 0 if the last item was not a literal
   bool caseless_ = false;
   std::vector<Group> groups_;
 };

@@ -10,13 +10,13 @@
 
 namespace tandem {
 
-// The two agree on most of what tokenizers use. Where they differ the translation says what
-// Oniguruma (Ruby syntax, UTF-8) means: \s is White_Space (PCRE2's has U+180E too), \w has marks
-// and more, \h a hexadecimal digit, \p{Han} the script (PCRE2 takes script extensions), {1,3}+ a
-// repeated repetition (PCRE2: possessive), {,3} is {0,3}.
-// To be compiled with UTF, UCP and MULTILINE, newline LF: ^ and $ match at lines.
-// Errors: what only one of the two knows, or what they read differently beyond that, is refused by
-// name.
+// Both syntaxes agree on most constructs that tokenizers use. Where they differ, the translation
+// has Oniguruma's meaning (Ruby syntax, UTF-8). \s is White_Space (PCRE2's also has U+180E). \w
+// includes marks and more. \h is a hexadecimal digit. \p{Han} is the script (PCRE2 uses script
+// extensions). {1,3}+ is a repeated repetition (possessive in PCRE2). {,3} is {0,3}.
+// Compile the result with UTF, UCP and MULTILINE, and newline LF: ^ and $ match at lines.
+// Errors name a construct that only one syntax has, or that they read differently beyond these
+// cases. Such constructs are refused.
 absl::StatusOr<std::string> TranslatePattern(std::string_view oniguruma);
 
 }  // namespace tandem

@@ -22,8 +22,8 @@ utf8proc_propval_t CombiningClass(int32_t character) {
   return utf8proc_get_property(character)->combining_class;
 }
 
-// Sorts each run of marks by combining class, keeping the order of equals (UAX #15, D109).
-// utf8proc's own ordering takes quadratic time in the length of a run.
+// Sorts each run of marks by combining class, and keeps the order of equal marks (UAX #15, D109).
+// utf8proc's own function takes quadratic time in the length of a run.
 void OrderCanonically(std::vector<int32_t>& characters) {
   auto begin = characters.begin();
   while (begin != characters.end()) {
@@ -36,9 +36,9 @@ void OrderCanonically(std::vector<int32_t>& characters) {
   }
 }
 
-// Composes in place what is canonically ordered. A character that normalization does not know is a
-// starter that nothing combines with; utf8proc may think otherwise, so it sees only what lies
-// between those.
+// Composes canonically ordered characters in place. A character that normalization does not know is
+// a starter that combines with nothing. utf8proc may treat it differently, so utf8proc gets only
+// the text between such characters.
 void Compose(std::vector<int32_t>& characters) {
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
   auto written = characters.begin();
@@ -66,7 +66,7 @@ Utf8Unit FirstUtf8Unit(std::string_view bytes) {
   if (lead < 0x80) return {Kind::kCharacter, 1};
   if (!IsBetween(lead, 0xC2, 0xF4)) return {Kind::kInvalid, 1};
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what is beyond U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates, and characters above U+10FFFF.
   unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (size_t i = 1; i < length; ++i) {
@@ -146,7 +146,7 @@ bool IsWordCharacter(char32_t character) {
   const auto is_between = [&](char32_t first, char32_t last) {
     return first <= character && character <= last;
   };
-  // Joiners, then the circled and squared letters: symbols that are alphabetic.
+  // Joiners, and the circled and squared letters, which are symbols but count as alphabetic.
   if (is_between(0x200C, 0x200D) || is_between(0x24B6, 0x24E9) || is_between(0x1F130, 0x1F149) ||
       is_between(0x1F150, 0x1F169) || is_between(0x1F170, 0x1F189)) {
     return true;
@@ -171,7 +171,7 @@ bool IsWordCharacter(char32_t character) {
 
 bool IsPunctuation(char32_t character) {
   if (character < 0x80) return std::ispunct(static_cast<int>(character)) != 0;
-  // Two that were punctuation then and have become something else.
+  // Two characters that were punctuation in that version and have another category now.
   if (character == 0x166D || character == 0x111C9) return true;
   switch (utf8proc_category(static_cast<int32_t>(character))) {
     case UTF8PROC_CATEGORY_PC:
@@ -239,7 +239,7 @@ std::string LowercaseUnicode(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const char32_t character = NextCharacter(text, i);
     if (character == 0x130) {
-      result += "i\xCC\x87";  // the only lowercase of two characters: i and U+0307
+      result += "i\xCC\x87";  // the only lowercase form with two characters: i and U+0307
       continue;
     }
     const std::optional<char32_t> later = LaterLowercase(character);

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// Characters of each category that both versions know, by category and length in UTF-8.
+// One character that both versions know, for each category and length in UTF-8.
 constexpr char32_t kLu3 = 0x1E00;
 constexpr char32_t kLl3 = 0x1E01;
 constexpr char32_t kMn3 = 0x0900;
@@ -37,7 +37,7 @@ constexpr char32_t kNo4 = 0x10107;
 struct Update {
   char32_t first;
   char32_t last;
-  char32_t known;  // stands for them
+  char32_t known;  // replaces these characters
 };
 // Printed by tests/golden/make_tokenizer_golden.py --unicode-updates.
 constexpr std::array<Update, 127> kUpdates = {
@@ -116,7 +116,7 @@ constexpr std::array<Range, 39> kLaterPunctuation = {
      {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16D6D, 0x16D6F}, {0x16E97, 0x16E9A},
      {0x16FE2, 0x16FE2}, {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F}}};
 
-// Lowercase letters that utf8proc 2.8 (Unicode 15.0) does not give and Rust (17.0) does.
+// Lowercase letters that Rust (Unicode 17.0) knows and utf8proc 2.8 (Unicode 15.0) does not.
 struct CaseRange {
   char32_t first;
   char32_t last;
@@ -133,7 +133,7 @@ constexpr std::array<CaseRange, 10> kLaterCases = {{{0x1C89, 0x1C89, 0x1C8A},
                                                     {0x10D50, 0x10D65, 0x10D70},
                                                     {0x16EA0, 0x16EB8, 0x16EBB}}};
 
-// The range that has the character, else the end.
+// Returns the range that has the character, or the end.
 template <typename Ranges>
 auto FindRange(const Ranges& ranges, char32_t character) {
   const auto range = std::lower_bound(

@@ -245,7 +245,7 @@ capabilities: {drop: [ALL]}
 {{- if $single }}
 {{- include "tandem.env" (dict "prefix" (get $variables $worker) "options" $options) }}
 {{- else if and (eq $values.gpu.sharing "none") (not (hasKey $options "threads")) }}
-# By itself a worker would take all of the node's processors.
+# Without this variable, a worker would take all of the node's processors.
 - name: {{ get $variables $worker }}_THREADS
   valueFrom: {resourceFieldRef: {resource: limits.cpu}}
 {{- end }}

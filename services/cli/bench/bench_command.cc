@@ -37,14 +37,14 @@ v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& 
   return request;
 }
 
-// Each pair runs plain decoding and every draft length on one prompt. The order turns with the pairs, so that neither
-// a slow drift of the machine nor a place in the order favours a cell.
+// Each pair runs plain decoding and every draft length on one prompt. The order changes from pair
+// to pair, so that neither a slow drift of the machine nor a position in the order favors a cell.
 absl::StatusOr<std::vector<BenchCell>> Measure(const BenchOptions& options,
                                                const std::vector<std::string>& prompts,
                                                GenerationClient& client, Console& console) {
   std::vector<int> lengths = options.draft_lengths;
   lengths.push_back(0);
-  // Plain decoding first, the server's choice last.
+  // Plain decoding comes first, and the server's choice comes last.
   std::sort(lengths.begin(), lengths.end(),
             [](int a, int b) { return static_cast<unsigned>(a) < static_cast<unsigned>(b); });
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());

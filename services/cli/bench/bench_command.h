@@ -9,7 +9,8 @@
 
 namespace tandem::cli {
 
-// Measures, shows progress on `console.err`, the table on `console.out`. Returns the exit code.
+// Measures. Shows progress on `console.err` and prints the table to `console.out`. Returns the exit
+// code.
 int Bench(const BenchOptions& options, const std::string& command_line, Console& console);
 
 }  // namespace tandem::cli

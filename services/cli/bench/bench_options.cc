@@ -12,7 +12,7 @@ namespace {
 
 struct BenchArguments {
   BenchOptions options;
-  std::vector<std::string> draft_lengths;  // numbers, or auto
+  std::vector<std::string> draft_lengths;  // numbers, or "auto"
 };
 
 void BindBench(FlagParser& parser, BenchArguments& arguments) {
@@ -35,7 +35,7 @@ Parsed<BenchOptions> ParseBench(std::vector<std::string> arguments) {
   auto parsed = ParseOptions<BenchArguments>(
       Program::kBench,
       "Measures prompts × draft lengths × modes against plain decoding in interleaved pairs, and\n"
-      "shows what theory predicts. docs/cli.md says how each number is computed.",
+      "shows the predictions of theory. docs/cli.md says how each number is computed.",
       std::move(arguments), BindBench, [](const FlagParser& parser, BenchArguments& given) {
         return CheckSession(parser, given.options.session);
       });

@@ -1,4 +1,4 @@
-// What `tandem bench` is told.
+// The options of `tandem bench`.
 #ifndef TANDEM_SERVICES_CLI_BENCH_BENCH_OPTIONS_H_
 #define TANDEM_SERVICES_CLI_BENCH_BENCH_OPTIONS_H_
 
@@ -15,19 +15,19 @@ namespace tandem::cli {
 
 struct BenchOptions {
   SessionOptions session;
-  std::string prompts;  // file, one prompt a line; empty: built in
-  // kAutoDraftLength among them; 0 (plain decoding) is always measured.
+  std::string prompts;  // a file with one prompt per line; empty: the built-in prompts
+  // Draft lengths to measure, in addition to 0 (plain decoding). May hold kAutoDraftLength.
   std::vector<int> draft_lengths = {0, 1, 2, 4, 6, 8};
   std::vector<std::string> modes = {"greedy", "sampled"};
-  int pairs = 20;         // runs of each draft length, each beside one of plain decoding
-  int max_tokens = 96;    // of each run; end of text is ignored
-  float temperature = 1;  // of the mode `sampled`
-  uint64_t seed = 1;      // of the first sampled run, then counted up
-  std::string json;       // file; empty: none
+  int pairs = 20;         // number of pairs: a run of each draft length and a run of plain decoding
+  int max_tokens = 96;    // length of each run; the end-of-text token is ignored
+  float temperature = 1;  // temperature in the mode `sampled`
+  uint64_t seed = 1;      // seed of the first sampled run; each further run adds one
+  std::string json;       // file for the results; empty: none
   ColorMode color = ColorMode::kAuto;
 };
 
-// `arguments` are those after the command's name.
+// `arguments` are the arguments after the command's name.
 Parsed<BenchOptions> ParseBench(std::vector<std::string> arguments);
 
 }  // namespace tandem::cli

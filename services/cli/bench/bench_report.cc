@@ -115,16 +115,17 @@ std::string RenderTable(const std::vector<BenchRow>& rows, const BenchContext& c
     text += (row.draft_length == 0 ? line : row.speedup.low > 1 ? palette.Good(line) : line) + "\n";
   }
   text += "\n";
-  text += palette.Dim(
-              "speedup: tokens/s over plain decoding's in the same pair, geometric mean and t "
-              "interval.\n"
-              "c: time of a draft step over a plain target step. K+1 rows: time of a verify pass "
-              "over a plain step.\n"
-              "theorem 3.8: predicted from α and c. measured costs: the same with the measured "
-              "K+1 rows and overhead.\n"
-              "ops factor: arithmetic operations over plain decoding's, theorem 3.11 (Leviathan "
-              "et al. 2023).") +
-          "\n";
+  text +=
+      palette.Dim(
+          "speedup: ratio to plain decoding's tokens/s in the same pair, geometric mean and t "
+          "interval.\n"
+          "c: time of a draft step over a plain target step. K+1 rows: time of a verify pass "
+          "over a plain step.\n"
+          "theorem 3.8: prediction from α and c. measured costs: prediction with the measured "
+          "K+1 rows and overhead.\n"
+          "ops factor: ratio to plain decoding's arithmetic operations, theorem 3.11 (Leviathan "
+          "et al. 2023).") +
+      "\n";
   return text;
 }
 

@@ -1,4 +1,4 @@
-// What a benchmark measured, beside what theory predicts from it.
+// The results of a benchmark, beside the predictions that theory makes from them.
 #ifndef TANDEM_SERVICES_CLI_BENCH_BENCH_REPORT_H_
 #define TANDEM_SERVICES_CLI_BENCH_BENCH_REPORT_H_
 
@@ -14,25 +14,26 @@
 
 namespace tandem::cli {
 
-// Among draft lengths: the server's choice for each round.
+// A draft length that stands for the server's choice in each round.
 inline constexpr int kAutoDraftLength = -1;
-// "auto", or the number.
+// Returns "auto", or the number.
 std::string DraftLengthName(int draft_length);
 
-// All runs of one mode and draft length.
+// The sums over all runs of one mode and draft length.
 struct BenchCell {
   std::string mode;
-  int draft_length = 0;  // 0: plain decoding; or kAutoDraftLength
+  int draft_length = 0;  // 0: plain decoding; may be kAutoDraftLength
   RunTotals totals;
-  std::vector<double>
-      speedups;  // tokens/s over those of plain decoding in the same pair; empty for draft length 0
+  // Ratios of tokens/s to plain decoding's in the same pair. Empty for draft length 0.
+  std::vector<double> speedups;
 };
 
-// How each number comes about, from the sums over a cell (docs/cli.md):
+// How each number is computed from the sums over a cell (docs/cli.md):
 //   plain step    verify seconds of plain decoding / its rounds
-//   draft step    draft seconds / draft tokens: all the drafter computed, catching up included
+//   draft step    draft seconds / draft tokens, catching up included
 //   c             draft step / plain step
-//   verify round  (verify seconds - plain rounds * plain step) / rounds with a draft: draft_length + 1 rows
+//   verify round  (verify seconds - plain rounds * plain step) / rounds with a draft;
+//                 such a round has draft_length + 1 rows
 //   overhead      (transfer + router seconds) / rounds
 struct BenchRow {
   BenchRow(const BenchCell& cell, const RunTotals& plain, std::optional<double> operations_ratio);
@@ -42,15 +43,16 @@ struct BenchRow {
   RunTotals totals;
   RatioInterval speedup;
   double cost_ratio = 0;  // c
-  double rows_cost = 0;   // verify round / plain step: what Theorem 3.8 takes for 1
+  double rows_cost = 0;   // verify round / plain step; Theorem 3.8 assumes 1
   RoundCosts costs{};
-  // Of a draft length that stays the same, as all theorems here take it.
+  // The predictions assume a constant draft length, because the theorems do. Not set for
+  // kAutoDraftLength.
   double predicted_speedup = 0;             // Theorem 3.8
   double predicted_speedup_measured = 0;    // with the measured cost of a round
-  std::optional<double> operations_factor;  // Theorem 3.11; unknown without the models' sizes
+  std::optional<double> operations_factor;  // Theorem 3.11; empty if the models' sizes are unknown
 };
 
-// The rows of every mode in which plain decoding was measured.
+// Makes the rows of every mode in which plain decoding was measured.
 std::vector<BenchRow> MakeRows(const std::vector<BenchCell>& cells,
                                std::optional<double> operations_ratio);
 

@@ -1,4 +1,4 @@
-// What the benchmarks have in common.
+// Functions that both benchmarks use.
 #ifndef TANDEM_SERVICES_CLI_BENCH_BENCH_SUPPORT_H_
 #define TANDEM_SERVICES_CLI_BENCH_BENCH_SUPPORT_H_
 
@@ -10,14 +10,15 @@
 
 namespace tandem::cli {
 
-// The non-empty lines of a file; of no file: six openings of tales. Errors name --prompts.
+// Returns the non-empty lines of a file. An empty `path` gives six built-in openings of tales.
+// Errors name --prompts.
 absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path);
 
-// "AMD EPYC 7B13, 2 hardware threads"
+// Returns, for example, "AMD EPYC 7B13, 2 hardware threads".
 std::string Hardware();
 
-// How far a long measurement is, on standard error: a line that is written over on a terminal,
-// elsewhere one line each tenth.
+// Shows the progress of a long measurement on standard error. On a terminal, one line is
+// overwritten. Otherwise, a line is printed for each tenth of the measurement.
 class Progress {
  public:
   Progress(int total, Console& console) : total_(total), console_(console) {}
@@ -25,11 +26,13 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Run number `done` (from 1) of `total` begins, or ends where it shows nothing else.
+  // Call this function when the next of `total` runs begins. If a run shows no other progress, call
+  // it when the run has ended.
   void Step(const std::string& what);
-  // The last so many runs are to be done again.
+  // The last `runs` runs will be repeated.
   void TakeBack(int runs) { done_ -= runs; }
-  // `fraction` of the run is over, in [0, 1]: for runs that take long.
+  // Call this function during long runs. `fraction` is the part of the current run that is over, in
+  // [0, 1].
   void Within(double fraction);
 
  private:
@@ -37,7 +40,7 @@ class Progress {
 
   int total_;
   int done_ = 0;
-  int tenths_ = 0;  // that were written
+  int tenths_ = 0;  // number of tenths that were printed
   std::string what_;
   Console& console_;
 };

@@ -1,4 +1,4 @@
-// How much arithmetic a model does for a token, from its config.json.
+// Counts a model's arithmetic operations per token, from its config.json.
 #ifndef TANDEM_SERVICES_CLI_BENCH_MODEL_OPERATIONS_H_
 #define TANDEM_SERVICES_CLI_BENCH_MODEL_OPERATIONS_H_
 
@@ -8,9 +8,10 @@
 
 namespace tandem::cli {
 
-// Weights that a token is multiplied with (projections, MLP and the logits; not the embedding
-// look-up): operations are two for each, so the ratio of two models' weights is that of their
-// operations. Attention over the context is left out, as in c-hat of Leviathan et al.
+// Returns the number of weights that a token is multiplied with: projections, MLP, and logits, but
+// not the embedding look-up. Each weight costs two operations. The ratio of two models' weights is
+// therefore the ratio of their operations. Attention over the context is left out, as in the c-hat
+// of Leviathan et al.
 absl::StatusOr<double> WeightsPerToken(const std::filesystem::path& model_folder);
 
 }  // namespace tandem::cli

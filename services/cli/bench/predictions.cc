@@ -6,7 +6,7 @@
 namespace tandem::cli {
 
 double ExpectedTokensPerRound(double alpha, int gamma) {
-  // The sum instead of its closed form: exact at alpha = 1 and near it.
+  // The sum replaces its closed form, because the sum is also exact at alpha = 1 and near it.
   double expected = 0;
   double power = 1;
   for (int i = 0; i <= gamma; ++i, power *= alpha) expected += power;

@@ -1,4 +1,4 @@
-// Adds up what completions report, and the rates that follow from the sums.
+// Sums over the reports of completions, and the rates that follow from the sums.
 #ifndef TANDEM_SERVICES_CLI_BENCH_RUN_TOTALS_H_
 #define TANDEM_SERVICES_CLI_BENCH_RUN_TOTALS_H_
 
@@ -9,7 +9,7 @@
 
 namespace tandem::cli {
 
-// Seconds of the decoding loop, from the first token to the last, by where they went.
+// Seconds of the decoding loop from the first token to the last, split by stage.
 struct TimeSplit {
   double draft = 0;
   double transfer = 0;
@@ -19,19 +19,19 @@ struct TimeSplit {
   double Total() const { return draft + transfer + verify + router; }
 };
 
-// Rates are 0 where nothing was counted.
+// A rate is 0 if nothing was counted for it.
 class RunTotals {
  public:
   void Add(const v1::Completion& completion);
 
   int64_t tokens() const { return tokens_; }
-  // Tokens but the first of each run: that one is prefill's. All that follows is about these.
+  // Number of tokens without the first token of each run, which comes from prefill. All numbers
+  // below are about these tokens.
   int64_t decoded_tokens() const { return decoded_tokens_; }
   int64_t draft_rounds() const { return draft_rounds_; }
-  // What is neither accepted nor the one token that a drafted round adds came from a pass of its
-  // own.
+  // A token that was neither accepted nor added by a round with a draft came from a plain round.
   int64_t plain_rounds() const;
-  // Passes of the target.
+  // Number of passes of the target.
   int64_t rounds() const { return draft_rounds_ + plain_rounds(); }
   int64_t drafted() const { return drafted_; }
   int64_t accepted() const { return accepted_; }
@@ -40,11 +40,12 @@ class RunTotals {
 
   double TokensPerSecond() const;
   double TokensPerPass() const;
-  // accepted / drafted: what dashboards call acceptance rate; falls with the draft length.
+  // accepted / drafted: dashboards call this number the acceptance rate. It falls as the draft
+  // length grows.
   double AcceptanceRate() const;
-  // accepted / tested: estimates E[sum of min(p, q)]; does not move with the draft length.
+  // accepted / tested: estimates E[sum of min(p, q)]. It does not depend on the draft length.
   double Alpha() const;
-  // accepted / tested of each position of a block.
+  // accepted / tested for each position of a block.
   std::vector<double> AlphaPerPosition() const;
 
  private:
@@ -60,7 +61,7 @@ class RunTotals {
   TimeSplit seconds_;
 };
 
-// Of one run.
+// Returns the rate of one run.
 double TokensPerSecond(const v1::Completion& completion);
 
 }  // namespace tandem::cli

@@ -11,8 +11,9 @@ namespace {
 constexpr TlsFlags kClientTlsFlags = {
     .certificate = "--tls-certificate", .key = "--tls-key", .authorities = "--tls-ca"};
 
-// What cannot be understood is not known to stay here.
-bool StaysHere(const std::string& address) {
+// Returns true if the address certainly belongs to this machine. An address that cannot be parsed
+// does not.
+bool IsOnThisMachine(const std::string& address) {
   const auto parsed = ParseListenAddress(address);
   return parsed.ok() && IsLocal(*parsed);
 }
@@ -31,15 +32,14 @@ absl::StatusOr<ClientSecurity> ClientSecurity::Open(const ClientSecurityOptions&
     TANDEM_ASSIGN_OR_RETURN(security.tls, TlsFiles::Open(paths, kClientTlsFlags));
   } else if (!paths.certificate.empty() || !paths.key.empty()) {
     return InvalidArgument(
-        "--tls-certificate and --tls-key are shown over TLS, which needs --tls-ca: who signs the "
+        "--tls-certificate and --tls-key are for TLS, which needs --tls-ca: the authority of the "
         "server's certificate");
   }
   if (security.tls == nullptr && !security.token.empty() && !options.insecure &&
-      !StaysHere(address)) {
-    return InvalidArgument(
-        "--token-file: the token would go to " + address +
-        " in plaintext, for whoever is on the way to take: speak TLS (--tls-ca), "
-        "or allow it (--insecure)");
+      !IsOnThisMachine(address)) {
+    return InvalidArgument("--token-file: the token would go to " + address +
+                           " in plaintext, and others could read it: use TLS (--tls-ca), "
+                           "or allow it (--insecure)");
   }
   return security;
 }

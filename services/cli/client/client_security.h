@@ -1,4 +1,4 @@
-// By what a command knows the server that it talks to, and shows who it is.
+// How a command checks the identity of a server, and proves its own.
 #ifndef TANDEM_SERVICES_CLI_CLIENT_CLIENT_SECURITY_H_
 #define TANDEM_SERVICES_CLI_CLIENT_CLIENT_SECURITY_H_
 
@@ -11,21 +11,21 @@
 namespace tandem::cli {
 
 struct ClientSecurityOptions {
-  TlsPaths tls;  // --tls-certificate, --tls-key, --tls-ca; without the last one: plaintext
-  std::string token_file;  // --token-file; empty: no token is shown
-  bool insecure = false;   // --insecure: the token may go in plaintext to other machines
+  TlsPaths tls;            // --tls-certificate, --tls-key, --tls-ca; plaintext without --tls-ca
+  std::string token_file;  // --token-file; empty: no token is sent
+  bool insecure = false;   // --insecure: the token may go to other machines in plaintext
 };
 
 struct ClientSecurity {
-  std::shared_ptr<TlsFiles> tls = nullptr;  // null: plaintext, as it always is on a Unix socket
+  std::shared_ptr<TlsFiles> tls = nullptr;  // null: plaintext, which a Unix socket always uses
   std::string token = {};                   // empty: none
 
-  // INVALID_ARGUMENT names flag and path; a token that would go in plaintext to an address that is
-  // not of this machine is one too, unless `insecure`.
+  // INVALID_ARGUMENT names the flag and the path. It is also returned if a token would go in
+  // plaintext to an address of another machine without `insecure`.
   static absl::StatusOr<ClientSecurity> Open(const ClientSecurityOptions& options,
                                              const std::string& address);
 
-  // "Bearer …"; empty: there is no token.
+  // Returns "Bearer …", or nothing if there is no token.
   std::string Authorization() const { return token.empty() ? "" : "Bearer " + token; }
 };
 

@@ -16,19 +16,19 @@
 
 namespace tandem::cli {
 
-// Statuses are the server's own. Calls block; Cancel may come from any other thread.
+// Statuses come from the server unchanged. Calls block. Any other thread may call Cancel.
 class GenerationClient {
  public:
   // "HOST:PORT" or "unix:PATH". Does not connect yet.
   explicit GenerationClient(const std::string& address, const ClientSecurity& security = {});
   ~GenerationClient();
 
-  // UNAVAILABLE when nobody answers in time.
+  // UNAVAILABLE: nobody answered in time.
   absl::Status Connect(std::chrono::milliseconds timeout);
 
-  // Runs a request to its end. `on_message` sees every response as it comes, and cancels by
-  // returning false. Returns all responses as one: texts, token ids, sources and logprobs
-  // concatenated, with the completion of the last.
+  // Runs a request to its end. `on_message` gets every response when it arrives, and cancels the
+  // request by returning false. Returns all responses as one: their texts, token ids, sources and
+  // logprobs are concatenated, and the completion is that of the last response.
   using OnMessage = std::function<bool(const v1::GenerateResponse& message)>;
   absl::StatusOr<v1::GenerateResponse> Generate(const v1::GenerateRequest& request,
                                                 const OnMessage& on_message);
@@ -37,7 +37,7 @@ class GenerationClient {
   absl::StatusOr<std::string> Detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens);
   absl::StatusOr<v1::ServerInfo> GetServerInfo();
 
-  // Ends the running Generate with CANCELLED, and every later one.
+  // Ends the running Generate, and every later one, with CANCELLED.
   void Cancel();
   bool cancelled() const;
 
@@ -45,7 +45,7 @@ class GenerationClient {
   const ClientSecurity& security() const;
 
  private:
-  struct Impl;  // keeps gRPC's headers out of here
+  struct Impl;  // keeps gRPC's headers out of this header
   std::unique_ptr<Impl> impl_;
 };
 

@@ -30,11 +30,11 @@ constexpr uint64_t kMaxBodyBytes = 8 << 20;
 
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
-// One exchange over TCP or TLS, step by step; the socket has the deadline of them all.
+// One exchange over TCP or TLS, step by step. One deadline covers all steps.
 template <typename Stream>
 class Exchange {
  public:
-  // `arguments` make the stream, with the io_context before them.
+  // `arguments` follow the io_context in the constructor call of the stream.
   template <typename... Arguments>
   Exchange(const std::string& host, int port, const std::string& path, double seconds,
            const ClientSecurity& security, Arguments&... arguments)
@@ -69,8 +69,8 @@ class Exchange {
   absl::StatusOr<std::string> Result() {
     if (error_ == http::error::body_limit ||
         error_.category() == http::make_error_code(http::error::bad_version).category()) {
-      return FailedPrecondition(where_ + ": that is no admin server of Tandem (" +
-                                error_.message() + (kEncrypted ? ")" : "), or one with TLS"));
+      return FailedPrecondition(where_ + ": this is not an admin server of Tandem (" +
+                                error_.message() + (kEncrypted ? ")" : "), or it speaks TLS"));
     }
     if (error_ == beast::error::timeout) return Unavailable(where_ + ": no answer in time");
     if (error_) return Unavailable(where_ + ": " + error_.message());

@@ -9,14 +9,14 @@
 
 namespace tandem::cli {
 
-// The body of http://HOST:PORT/PATH, or https where `security` has authorities. UNAVAILABLE: nobody
-// answers there, or not within `seconds`, or it is not who its certificate should say;
-// FAILED_PRECONDITION: an answer other than 200, or none of HTTP.
+// Returns the body of http://HOST:PORT/PATH, or of the https page if `security` has authorities.
+// UNAVAILABLE: nobody answers within `seconds`, or the certificate does not belong to the host.
+// FAILED_PRECONDITION: the answer is not 200, or is not HTTP.
 absl::StatusOr<std::string> HttpGet(const std::string& host, int port, const std::string& path,
                                     double seconds, const ClientSecurity& security = {});
 
-// The same over TLS with whoever answers, whose certificate nobody looks at: for what is no secret,
-// from this machine. No token is shown, and no certificate.
+// Does the same over TLS without checking the certificate, and sends neither a token nor a
+// certificate. Use this function only on this machine and for pages that are no secret.
 absl::StatusOr<std::string> HttpsGetFromAnyone(const std::string& host, int port,
                                                const std::string& path, double seconds);
 

@@ -31,7 +31,7 @@ absl::Status CheckUnixPathFree(const std::string& path, const std::string& optio
   if (!error) {
     return ResourceExhausted(option + ": unix:" + path + " is taken: a server listens there");
   }
-  return absl::OkStatus();  // left behind by a server that is gone
+  return absl::OkStatus();  // a server that has ended left the socket behind
 }
 
 absl::Status CheckPortFree(const ListenAddress& address, const std::string& option) {
@@ -45,15 +45,15 @@ absl::Status CheckPortFree(const ListenAddress& address, const std::string& opti
   for (const auto& entry : endpoints) {
     asio::ip::tcp::acceptor acceptor(io);
     acceptor.open(entry.endpoint().protocol(), error);
-    if (error) continue;  // a machine without IPv6
+    if (error) continue;  // the machine has no IPv6
     acceptor.set_option(asio::ip::tcp::acceptor::reuse_address(true), error);
     acceptor.bind(entry.endpoint(), error);
     if (!error) acceptor.listen(1, error);
     if (error == asio::error::address_in_use) {
       return ResourceExhausted(option + ": port " + std::to_string(address.port) + " of " +
                                address.host +
-                               " is taken by another process (another port, or 0 for a free one, "
-                               "avoids that)");
+                               " is taken by another process (choose another port, or 0 for any "
+                               "free port)");
     }
     if (error == asio::error::access_denied) {
       return InvalidArgument(option + ": port " + std::to_string(address.port) +

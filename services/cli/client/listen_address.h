@@ -1,4 +1,4 @@
-// The address that the server is to listen on.
+// The address that the server will listen on.
 #ifndef TANDEM_SERVICES_CLI_CLIENT_LISTEN_ADDRESS_H_
 #define TANDEM_SERVICES_CLI_CLIENT_LISTEN_ADDRESS_H_
 
@@ -16,20 +16,21 @@ inline constexpr char kUnixPrefix[] = "unix:";
 struct ListenAddress {
   std::string unix_path;  // empty: TCP
   std::string host;       // without brackets
-  uint16_t port = 0;      // 0: a free one
+  uint16_t port = 0;      // 0: any free port
 };
 
-// INVALID_ARGUMENT for anything else, and for a path that does not fit a socket address. Errors name
-// `option`, which the address was given with.
+// INVALID_ARGUMENT for any other text, and for a path that is too long for a socket address. Errors
+// name `option`, the flag that gave the address.
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& address,
                                                  const std::string& option = "--listen");
 
-// Whether only this machine can reach it: a Unix socket, localhost, 127.0.0.0/8 or ::1.
+// Returns true if only this machine can reach the address: a Unix socket, localhost, 127.0.0.0/8 or
+// ::1.
 bool IsLocal(const ListenAddress& address);
 
-// RESOURCE_EXHAUSTED when another process listens there. Asked before anything is started, because
-// gRPC by itself would share the port or take the socket's name away. A Unix path that is something
-// other than a socket is INVALID_ARGUMENT.
+// RESOURCE_EXHAUSTED: another process listens there. Callers check this before they start anything,
+// because gRPC alone would share the port or take over the socket's name. INVALID_ARGUMENT: the
+// Unix path is something other than a socket.
 absl::Status CheckFree(const ListenAddress& address, const std::string& option = "--listen");
 
 }  // namespace tandem::cli

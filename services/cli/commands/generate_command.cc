@@ -22,7 +22,8 @@ namespace tandem::cli {
 
 namespace {
 
-// --compare measures until it has this many pairs, or has spent this long on more than one.
+// --compare measures until it has this many pairs. With more than one pair, it also stops after
+// this many seconds.
 constexpr int kMaxPairs = 5;
 constexpr std::chrono::seconds kCompareBudget{4};
 
@@ -43,7 +44,7 @@ absl::StatusOr<std::string> ReadPrompt(const GenerateOptions& options, Console& 
   return prompt;
 }
 
-// Writes text as it comes, coloured by source.
+// Writes text when it arrives, colored by source.
 class TokenPrinter {
  public:
   TokenPrinter(const GenerateOptions& options, GenerationClient& client, Console& console)
@@ -55,7 +56,7 @@ class TokenPrinter {
                          int32_t id) { return TokenText(client, id, skip); },
                      options.request.sampling_params().stop_size() > 0) {}
 
-  // False once nobody reads any more.
+  // Returns false when nobody reads the output any more.
   bool Print(const v1::GenerateResponse& message) {
     if (palette_.color()) {
       for (const TextSpan& span : attribution_.Add(message)) {
@@ -79,7 +80,7 @@ class TokenPrinter {
     const auto known = texts_.find(id);
     if (known != texts_.end()) return known->second;
     const auto text = client.Detokenize({id}, skip_special_tokens);
-    return texts_[id] = text.ok() ? *text : "";  // only its colour depends on it
+    return texts_[id] = text.ok() ? *text : "";  // a failure affects only the color
   }
 
   Console& console_;
@@ -88,7 +89,7 @@ class TokenPrinter {
   TextAttribution attribution_;
 };
 
-// The other run of --compare: the same request with the seed that was used, drafting on or off.
+// Returns the request for the other side of --compare: the same seed, with drafting on or off.
 v1::GenerateRequest Repeat(const v1::GenerateRequest& request, const v1::Completion& completion,
                            bool drafting) {
   v1::GenerateRequest repeated = request;
@@ -123,8 +124,8 @@ Comparison::Text CompareText(const v1::GenerateRequest& request,
   return same ? Comparison::Text::kIdentical : Comparison::Text::kDiffers;
 }
 
-// The streamed run is not measured against: printing costs time too. Both sides run again in
-// silence, in turns.
+// The streamed run is not part of the measurement, because printing costs time too. Both sides run
+// again without output, in turns.
 absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
                                    const v1::GenerateResponse& streamed, GenerationClient& client) {
   const v1::GenerateRequest drafted_request = Repeat(request, streamed.completion(), true);
@@ -163,7 +164,7 @@ nlohmann::json ToJson(const v1::GenerateResponse& response) {
   print.preserve_proto_field_names = true;
   print.always_print_primitive_fields = true;
   std::string text;
-  // Cannot fail: the message has no Any, and its strings are UTF-8 or it would not have been
+  // This call cannot fail: the message has no Any, and its strings are valid UTF-8 because it was
   // parsed.
   (void)google::protobuf::util::MessageToJsonString(response, &text, print);
   return nlohmann::json::parse(text);

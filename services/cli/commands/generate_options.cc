@@ -27,7 +27,7 @@ absl::Status AddLogitBias(const std::string& text, v1::SamplingParams* params) {
   return InvalidArgument("--logit-bias: got \"" + text + "\", want ID=B such as 42=-1.5");
 }
 
-// The setters leave a field unset when its flag is not given.
+// The setters leave a field unset if its flag is not given.
 void BindSampling(FlagParser& parser, v1::SamplingParams* params) {
   parser.OnValue<float>("--temperature", [=](float v) { params->set_temperature(v); });
   parser.OnValue<float>("--top-p", [=](float v) { params->set_top_p(v); });

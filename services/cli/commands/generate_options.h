@@ -1,4 +1,4 @@
-// What `tandem generate` is told.
+// The options of `tandem generate`.
 #ifndef TANDEM_SERVICES_CLI_COMMANDS_GENERATE_OPTIONS_H_
 #define TANDEM_SERVICES_CLI_COMMANDS_GENERATE_OPTIONS_H_
 
@@ -14,16 +14,17 @@ namespace tandem::cli {
 
 struct GenerateOptions {
   SessionOptions session;
-  std::string prompt;           // "-": standard input
-  std::string prompt_file;      // instead of `prompt`
-  v1::GenerateRequest request;  // all but the prompt; only what was said on the command line is set
+  std::string prompt;       // "-": standard input
+  std::string prompt_file;  // used instead of `prompt`
+  // The request without its prompt; only fields from the command line are set.
+  v1::GenerateRequest request;
   bool compare = false;
   bool echo = false;  // print the prompt before its continuation
   bool json = false;
   ColorMode color = ColorMode::kAuto;
 };
 
-// `arguments` are those after the command's name.
+// `arguments` are the arguments after the command's name.
 Parsed<GenerateOptions> ParseGenerate(std::vector<std::string> arguments);
 
 }  // namespace tandem::cli

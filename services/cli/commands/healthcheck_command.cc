@@ -12,7 +12,7 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr double kAnswerSeconds = 4;  // less than the 5 that the image's HEALTHCHECK waits
+constexpr double kAnswerSeconds = 4;  // below the 5 s of the image's HEALTHCHECK
 constexpr char kReadyPage[] = "/readyz";
 
 void BindHealthcheck(FlagParser& parser, HealthcheckOptions& options) {
@@ -40,7 +40,7 @@ int Healthcheck(const HealthcheckOptions& options, Console& console) {
 Parsed<HealthcheckOptions> ParseHealthcheck(std::vector<std::string> arguments) {
   return ParseOptions<HealthcheckOptions>(
       Program::kHealthcheck,
-      "Exits with 0 when the process with this admin address says that it is ready. Otherwise it\n"
+      "Exits with 0 if the process with this admin address reports that it is ready. Otherwise it\n"
       "exits with 1 and says why. It asks without a token and does not check who answers: it is "
       "for\n"
       "probes on the same machine.",

@@ -11,14 +11,14 @@
 namespace tandem::cli {
 
 struct HealthcheckOptions {
-  std::string admin = "127.0.0.1:9464";  // of the router, or of a worker
-  bool tls = false;                      // what it speaks
+  std::string admin = "127.0.0.1:9464";  // address of the router or of a worker
+  bool tls = false;                      // true: the address speaks TLS
 };
 
-// Asks /readyz once. Returns the exit code: kExitOk for ready.
+// Asks /readyz once. Returns the exit code, kExitOk if the process is ready.
 int Healthcheck(const HealthcheckOptions& options, Console& console);
 
-// `arguments` are those after the command's name.
+// `arguments` are the arguments after the command's name.
 Parsed<HealthcheckOptions> ParseHealthcheck(std::vector<std::string> arguments);
 
 }  // namespace tandem::cli

@@ -49,7 +49,7 @@ int Tokenize(const TokenizeOptions& options, Console& console) {
   for (int32_t id : *ids) {
     const auto piece = client.Detokenize({id}, /*skip_special_tokens=*/false);
     if (!piece.ok()) return PrintServerError(piece.status(), console);
-    // Quoted and escaped, so that spaces and line ends are seen.
+    // The text is quoted and escaped, so that spaces and line ends are visible.
     console.out << absl::StrFormat("%7d  ", id) << nlohmann::json(*piece).dump() << "\n";
   }
   console.out.flush();
@@ -92,7 +92,7 @@ Parsed<TokenizeOptions> ParseTokenize(std::vector<std::string> arguments) {
 
 Parsed<InfoArguments> ParseInfo(std::vector<std::string> arguments) {
   return ParseOptions<InfoArguments>(
-      Program::kInfo, "Prints what a server serves.", std::move(arguments),
+      Program::kInfo, "Prints the models and limits of a server.", std::move(arguments),
       [](FlagParser& parser, InfoArguments& info) { BindSession(parser, info.session); },
       [](const FlagParser& parser, InfoArguments& info) {
         return CheckSession(parser, info.session);

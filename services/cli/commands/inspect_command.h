@@ -15,7 +15,7 @@ struct TokenizeOptions {
   SessionOptions session;
   std::string text;  // "-": standard input
   bool no_special_tokens = false;
-  bool pieces = false;  // one line a token: its id and its text
+  bool pieces = false;  // print one line per token, with its id and its text
 };
 
 struct InfoArguments {
@@ -25,10 +25,10 @@ struct InfoArguments {
 // Prints the token ids of a text, separated by spaces. Returns the exit code.
 int Tokenize(const TokenizeOptions& options, Console& console);
 
-// Prints what a server serves. Returns the exit code.
+// Prints which models a server serves, and their limits. Returns the exit code.
 int Info(const SessionOptions& options, Console& console);
 
-// Both take the `arguments` after the command's name.
+// Both functions take the arguments after the command's name.
 Parsed<TokenizeOptions> ParseTokenize(std::vector<std::string> arguments);
 Parsed<InfoArguments> ParseInfo(std::vector<std::string> arguments);
 

@@ -19,7 +19,7 @@ namespace tandem::cli {
 namespace {
 
 std::string Describe(const ModelFolders& models) {
-  // "tales/target" says more than "target".
+  // "tales/target" is clearer than "target".
   const auto name = [](const std::filesystem::path& folder) {
     const auto absolute = std::filesystem::absolute(folder).lexically_normal();
     const auto parent = absolute.parent_path().filename();
@@ -29,8 +29,8 @@ std::string Describe(const ModelFolders& models) {
   return name(models.target) + " with the drafter " + name(models.draft);
 }
 
-// What a client on this machine says beside the address.
-std::string HowToCome(const ServerSecurityOptions& security, const std::string& address) {
+// Returns the flags that a client on this machine needs besides the address.
+std::string ClientFlags(const ServerSecurityOptions& security, const std::string& address) {
   std::string flags;
   if (!security.tls.certificate.empty() && address.rfind("unix:", 0) != 0) {
     flags += " --tls-ca CA";
@@ -43,7 +43,7 @@ std::string HowToCome(const ServerSecurityOptions& security, const std::string& 
 }  // namespace
 
 int Serve(const ServerOptions& options, ColorMode color, Console& console) {
-  spdlog::set_level(spdlog::level::off);  // what it would say of files, the router says
+  spdlog::set_level(spdlog::level::off);  // the router logs problems with files already
   ServeLog log(options.log_format == "json", Palette(WantsColor(color, console.err_is_terminal)),
                console.err);
   const auto fail = [&](const absl::Status& status) {
@@ -69,7 +69,7 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
            [&](const std::string& address) {
              console.out << "ready: " << address << std::endl;
              log.Say("info", "serving " + Describe(*models) + "; try: tandem generate --connect " +
-                                 address + HowToCome(options.security, address) +
+                                 address + ClientFlags(options.security, address) +
                                  " \"Once upon a time\"");
            },
        .stopped =

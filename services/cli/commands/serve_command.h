@@ -8,9 +8,9 @@
 
 namespace tandem::cli {
 
-// Serves until SIGINT, SIGTERM or SIGHUP; a second one kills at once. Prints `ready: ADDRESS` to
-// `console.out` when it serves, everything else to `console.err`. Returns the exit code: 0 after a
-// clean stop.
+// Serves until SIGINT, SIGTERM or SIGHUP. A second signal kills at once. Prints `ready: ADDRESS` to
+// `console.out` when the server is ready, and everything else to `console.err`. Returns the exit
+// code, which is 0 after a clean stop.
 int Serve(const ServerOptions& options, ColorMode color, Console& console);
 
 }  // namespace tandem::cli

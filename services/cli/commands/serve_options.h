@@ -16,7 +16,7 @@ struct ServeArguments {
   ColorMode color = ColorMode::kAuto;
 };
 
-// `arguments` are those after the command's name.
+// `arguments` are the arguments after the command's name.
 Parsed<ServeArguments> ParseServe(std::vector<std::string> arguments);
 
 }  // namespace tandem::cli

@@ -57,8 +57,8 @@ std::vector<TextSpan> TextAttribution::Add(const v1::GenerateResponse& message) 
 
   size_t position = 0;
   while (position < text.size()) {
-    // The first waiting token whose text is found at or after `position`; those before it have none
-    // of their own.
+    // Finds the first waiting token whose text occurs at or after `position`. The tokens before it
+    // have no text of their own.
     size_t found = std::string::npos;
     size_t token = 0;
     for (; token < waiting_.size(); ++token) {
@@ -73,14 +73,15 @@ std::vector<TextSpan> TextAttribution::Add(const v1::GenerateResponse& message) 
       if (found != std::string::npos) break;
     }
     if (found == std::string::npos) {
-      // Nothing to match: the rest belongs to whatever came last.
+      // No token matches, so the rest belongs to the newest token.
       if (!waiting_.empty()) last_source_ = waiting_.back().source;
       waiting_.clear();
       Append(spans, text.substr(position), last_source_);
       break;
     }
     if (token > 0) last_source_ = waiting_[token - 1].source;
-    // A token decoded alone may have lost its leading space (SentencePiece): the space is its own.
+    // A token that was decoded alone may have lost its leading space (SentencePiece). The space
+    // before it is then its own.
     const bool own_space = token == 0 && found == position + 1 && text[position] == ' ';
     if (own_space) last_source_ = waiting_.front().source;
     Append(spans, text.substr(position, found - position), last_source_);

@@ -1,4 +1,4 @@
-// Tells which token each piece of streamed text came from, so that it can be coloured.
+// Finds the token that each piece of streamed text came from, so that the text can be colored.
 #ifndef TANDEM_SERVICES_CLI_COMMANDS_TEXT_ATTRIBUTION_H_
 #define TANDEM_SERVICES_CLI_COMMANDS_TEXT_ATTRIBUTION_H_
 
@@ -17,24 +17,23 @@ struct TextSpan {
   v1::TokenSource source;
 };
 
-// A message holds the tokens of a round and text that may lag behind them (a character still
-// incomplete, a stop string that may be starting), so tokens wait in a queue until their text has
-// come. Each token's own text is looked up and matched against the stream from the left. A token
-// that alone is no whole character ("\xEF\xBF\xBD" in its own text) has no text to match: it takes
-// what stands before the next token that matches. No text is ever lost or invented; only its colour
-// is a best guess in such places.
+// A message holds the tokens of a round. Its text may lag behind the tokens: a character may be
+// incomplete, or a stop string may be starting. Tokens therefore wait in a queue until their text
+// arrives. Each token's own text is looked up and matched with the stream from the left. A token
+// that is no whole character by itself (its own text has "\xEF\xBF\xBD") has no text to match, and
+// takes the text before the next token that matches. Text is never lost or added. In unclear cases,
+// only the color is a best guess.
 class TextAttribution {
  public:
-  // Text of a token by itself. Called once for an id, and only where sources differ, because each
+  // Returns the text of one token. Called once for each id, and only if sources differ, because a
   // call may be a round trip to the server that is being watched.
   using TokenText = std::function<std::string(int32_t token_id)>;
 
-  // `may_be_held_back`: the request has stop strings, so that text can end in the middle of a
-  // token.
+  // `may_be_held_back`: the request has stop strings, so text can end in the middle of a token.
   TextAttribution(TokenText token_text, bool may_be_held_back)
       : token_text_(std::move(token_text)), may_be_held_back_(may_be_held_back) {}
 
-  // The spans of one message; their texts concatenate to its text.
+  // Returns the spans of one message. Their texts concatenate to the message's text.
   std::vector<TextSpan> Add(const v1::GenerateResponse& message);
 
  private:
@@ -42,7 +41,7 @@ class TextAttribution {
     int32_t token_id;
     v1::TokenSource source;
     bool known = false;  // `text` is looked up
-    std::string text;    // what of it has not come yet
+    std::string text;    // the part of its text that has not arrived yet
   };
 
   const std::string& TextOf(Waiting& waiting);

@@ -34,7 +34,7 @@ int TerminalWidth() {
   return size.ws_col;
 }
 
-// Ctrl-C and its like, which end the wait instead of the process.
+// Signals such as Ctrl-C end the wait instead of the process.
 class EndSignals {
  public:
   EndSignals() {
@@ -46,7 +46,7 @@ class EndSignals {
   EndSignals(const EndSignals&) = delete;
   EndSignals& operator=(const EndSignals&) = delete;
 
-  // True: one came within so many seconds.
+  // Returns true if a signal arrived within this time.
   bool Wait(double seconds) const {
     const auto whole = static_cast<std::time_t>(seconds);
     const timespec timeout{

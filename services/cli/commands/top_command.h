@@ -13,18 +13,18 @@
 namespace tandem::cli {
 
 struct TopOptions {
-  std::string admin = "127.0.0.1:9464";  // of the router
+  std::string admin = "127.0.0.1:9464";  // admin address of the router
   ClientSecurityOptions security;
   double interval = 1;  // seconds
-  bool once = false;    // one frame, without moving the cursor
+  bool once = false;    // print one frame, without moving the cursor
   ColorMode color = ColorMode::kAuto;
 };
 
-// Shows what a router does, anew every interval, until Ctrl-C; once where the output is no terminal.
-// Returns the exit code.
+// Shows what a router does, with a new frame after every interval, until Ctrl-C. Prints one frame
+// only if the output is not a terminal. Returns the exit code.
 int Top(const TopOptions& options, Console& console);
 
-// `arguments` are those after the command's name.
+// `arguments` are the arguments after the command's name.
 Parsed<TopOptions> ParseTop(std::vector<std::string> arguments);
 
 }  // namespace tandem::cli

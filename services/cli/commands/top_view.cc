@@ -17,11 +17,11 @@ namespace tandem::cli {
 namespace {
 
 constexpr double kSpanSeconds = 600;
-constexpr double kRateSeconds = 5;         // over which rates are taken
-constexpr double kAcceptanceSeconds = 20;  // the same of acceptance
+constexpr double kRateSeconds = 5;         // time over which rates are averaged
+constexpr double kAcceptanceSeconds = 20;  // time over which acceptance is averaged
 constexpr size_t kMaxEvents = 50;
 constexpr size_t kShownEvents = 6;
-constexpr int kLeast = 40;  // columns
+constexpr int kMinColumns = 40;
 constexpr size_t kNumberWidths[] = {10, 10, 12, 7, 13, 12, 9};
 constexpr const char* kBlocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
@@ -38,7 +38,7 @@ std::string Duration(double seconds) {
   return absl::StrFormat("%d s", static_cast<int>(std::max(0.0, seconds)));
 }
 
-// One block a value; `most` is as high as it gets.
+// Draws one block character for each value. `most` is the height of a full block.
 std::string Curve(const std::vector<double>& values, double most) {
   std::string text;
   for (const double value : values) {
@@ -61,7 +61,7 @@ absl::Status TopView::Take(const std::string& json) {
   const nlohmann::json answer = nlohmann::json::parse(json, nullptr, false);
   try {
     const double started = answer.at("started");
-    if (started != started_) {  // another router
+    if (started != started_) {  // another router answers
       samples_.clear();
       events_.clear();
       started_ = started;
@@ -83,7 +83,7 @@ absl::Status TopView::Take(const std::string& json) {
     while (!samples_.empty() && samples_.front().time < since() - kSpanSeconds) {
       samples_.pop_front();
     }
-    // One that came after the newest sample comes again with the next answer.
+    // An event after the newest sample is ignored now: the next answer has it too.
     const double known = events_.empty() ? 0 : events_.back().time;
     for (const nlohmann::json& from : answer.at("events")) {
       if (from.at("t") <= known) continue;
@@ -115,7 +115,7 @@ absl::Status TopView::Take(const std::string& json) {
     accepted_at_ = answer.at("positions").at("accepted").get<std::vector<double>>();
     tested_at_ = answer.at("positions").at("tested").get<std::vector<double>>();
   } catch (const nlohmann::json::exception& error) {
-    return InvalidArgument(std::string("that is no answer of a router's live page: ") +
+    return InvalidArgument(std::string("this is not an answer of a router's live page: ") +
                            error.what());
   }
   return absl::OkStatus();
@@ -127,7 +127,7 @@ TopView::Sample TopView::Over(size_t i, double seconds) const {
   while (j > 0 && after.time - samples_[j - 1].time <= seconds) --j;
   const Sample& before = samples_[j];
   Sample change;
-  // Counts that fell are those of another drafter.
+  // Counts that became smaller belong to another drafter.
   if (j == i || before.rounds > after.rounds || before.drafted > after.drafted) return change;
   change.time = after.time - before.time;
   change.drafted = after.drafted - before.drafted;
@@ -190,7 +190,7 @@ std::string TopView::Numbers(const Palette& palette) const {
 }
 
 std::string TopView::Curves(int width) const {
-  const auto columns = static_cast<size_t>(std::max(kLeast, width) - 24);
+  const auto columns = static_cast<size_t>(std::max(kMinColumns, width) - 24);
   const size_t first = samples_.size() > columns ? samples_.size() - columns : 0;
   std::vector<double> rates;
   std::vector<double> acceptance;
@@ -270,8 +270,8 @@ std::string TopView::Events(int width, const Palette& palette) const {
     const Event& event = events_[i];
     std::string line = TimeOfDay(event.time) + "  " + VisibleText(event.text);
     std::replace(line.begin(), line.end(), '\n', ' ');
-    const auto most = static_cast<size_t>(std::max(kLeast, width));
-    // Texts of the log are ASCII but for names: a cut character is only shown wrong.
+    const auto most = static_cast<size_t>(std::max(kMinColumns, width));
+    // Log lines are ASCII except for names. A character that is cut only looks wrong.
     if (line.size() > most) line.resize(most);
     text += (event.level == "info" ? line : palette.Bad(line)) + "\n";
   }

@@ -1,4 +1,5 @@
-// What `tandem top` shows, from what the live page is made of (LiveHistory::Json of the router).
+// The output of `tandem top`, made from the data of the live page (LiveHistory::Json of the
+// router).
 #ifndef TANDEM_SERVICES_CLI_COMMANDS_TOP_VIEW_H_
 #define TANDEM_SERVICES_CLI_COMMANDS_TOP_VIEW_H_
 
@@ -15,12 +16,12 @@ namespace tandem::cli {
 
 class TopView {
  public:
-  // Takes an answer to /live.json?since=since(). INVALID_ARGUMENT: it is none.
+  // Takes an answer to /live.json?since=since(). INVALID_ARGUMENT: the text is no such answer.
   absl::Status Take(const std::string& json);
   // Unix time of the newest sample; 0: none.
   double since() const { return samples_.empty() ? 0 : samples_.back().time; }
 
-  // Some two dozen lines of `width` columns.
+  // Returns about two dozen lines of `width` columns.
   std::string Render(int width, const Palette& palette) const;
 
  private:
@@ -46,7 +47,7 @@ class TopView {
     std::string draft_model, transport;
     int pods = 0, pods_ready = 0;
     Pages kv, draft_kv;
-    double finished = 0, preemptions = 0;  // since the start, as those below
+    double finished = 0, preemptions = 0;  // since the start, like the counts below
     double verifier_losses = 0, drafter_losses = 0, ring_errors = 0;
   };
   struct Event {
@@ -54,7 +55,8 @@ class TopView {
     std::string level, text;
   };
 
-  // Sums over the last `seconds` before sample `i`; all zero where there is too little.
+  // Returns the sums over the last `seconds` before sample `i`. All are zero if there are not
+  // enough samples.
   Sample Over(size_t i, double seconds) const;
   std::string Header(const Palette& palette) const;
   std::string Numbers(const Palette& palette) const;
@@ -72,7 +74,7 @@ class TopView {
   std::deque<Sample> samples_;
   std::deque<Event> events_;
   State state_;
-  std::vector<double> accepted_at_, tested_at_;  // by position, of the last minute
+  std::vector<double> accepted_at_, tested_at_;  // for each position, over the last minute
 };
 
 }  // namespace tandem::cli

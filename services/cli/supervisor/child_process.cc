@@ -17,10 +17,10 @@ namespace tandem::cli {
 
 namespace {
 
-// A longer line is given out in pieces: a child must not make the supervisor grow.
+// A longer line is passed on in pieces, so that a child cannot make the supervisor grow.
 constexpr size_t kMaxLineBytes = 16 << 10;
-// Before each piece but the first. Without it, what a client wrote into the middle of a long line
-// could stand where a line begins, and be taken for one of the child's own.
+// Marks each piece after the first. Without this mark, a text that a client wrote into the middle
+// of a long line could appear at the start of a line, like a line of the child's own.
 constexpr char kContinued[] = "… (continued) ";
 
 struct Pipe {
@@ -40,7 +40,7 @@ void Close(int& fd) {
   fd = -1;
 }
 
-// posix_spawn, unlike fork, is safe beside the threads of gRPC.
+// posix_spawn, unlike fork, is safe while gRPC's threads run.
 int Spawn(const std::vector<std::string>& command, int out_fd, int err_fd, pid_t* pid) {
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);
@@ -84,7 +84,7 @@ ChildProcess::ChildProcess(boost::asio::io_context& io, Events events)
 absl::StatusOr<std::shared_ptr<ChildProcess>> ChildProcess::Start(
     boost::asio::io_context& io, const std::vector<std::string>& command, Events events) {
   std::shared_ptr<ChildProcess> child(new ChildProcess(io, std::move(events)));
-  // Listening for SIGCHLD begins before there is a child to miss.
+  // Waiting for SIGCHLD begins before the child starts, so that no signal is missed.
   boost::system::error_code signal_error;
   child->child_signals_.add(SIGCHLD, signal_error);
   if (signal_error) return Internal("cannot wait for SIGCHLD: " + signal_error.message());
@@ -156,7 +156,7 @@ void ChildProcess::GiveOut(Output& output) {
 }
 
 void ChildProcess::EndLine(Output& output) {
-  // A line that ended where a piece did is out already.
+  // Nothing is left of a line that ends exactly where a piece ended.
   if (!output.is_continued || !output.partial.empty()) GiveOut(output);
   output.is_continued = false;
 }
@@ -174,7 +174,7 @@ void ChildProcess::CheckExit() {
     WaitForExit();  // another child's signal
     return;
   }
-  // While it is not reaped, its id, and so its group's, cannot be anybody else's.
+  // Until the child is reaped, no other process or group can get its id.
   Kill();
   int status = 0;
   waitpid(std::exchange(pid_, -1), &status, 0);

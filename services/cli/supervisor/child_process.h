@@ -1,4 +1,4 @@
-// One child of the supervisor: started, listened to, ended.
+// One child of the supervisor: how it is started, read, and ended.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_CHILD_PROCESS_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_CHILD_PROCESS_H_
 
@@ -16,63 +16,63 @@
 
 namespace tandem::cli {
 
-// Runs in our process session, so that the session can be seen and ended as one, and in a process
-// group of its own, so that Ctrl-C in a terminal reaches the supervisor alone and the order of
-// stopping is the supervisor's to keep. Not thread-safe: everything, callbacks too, happens on the
-// io_context's thread, which must live as long as the child (a child that asked to die with its
-// parent dies with the thread that started it).
+// A child runs in our process session, so that the whole session can be listed and ended at once.
+// It has a process group of its own. Ctrl-C in a terminal therefore reaches only the supervisor,
+// which decides the order of stopping. Not thread-safe: everything, callbacks included, happens on
+// the io_context's thread. This thread must live longer than the child, because a child that asked
+// to die with its parent dies with the thread that started it.
 class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
  public:
-  // A line that is very long comes in pieces, which say that they go on with it.
+  // A very long line arrives in pieces. Each piece after the first says that it continues the line.
   struct Events {
     std::function<void(const std::string& line)> standard_output;
     std::function<void(const std::string& line)> standard_error;
-    // Last, once all lines were given out. The status is waitpid's.
+    // The last call, after all lines. The status is from waitpid.
     std::function<void(int wait_status)> exited;
   };
 
-  // `command[0]` is the path of the executable. Standard input is empty. UNAVAILABLE when it cannot
-  // be started.
+  // `command[0]` is the path of the executable. Standard input is empty. UNAVAILABLE: the child
+  // cannot be started.
   static absl::StatusOr<std::shared_ptr<ChildProcess>> Start(
       boost::asio::io_context& io, const std::vector<std::string>& command, Events events);
-  // Kills and reaps a child that still runs.
+  // Kills and reaps a child that is still running.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
   void Signal(int signal) const;
-  // SIGKILL to the child and whatever it started.
+  // Sends SIGKILL to the child and to every process that it started.
   void Kill() const;
 
  private:
-  // One of its two outputs, cut into lines.
+  // One of the child's two outputs, split into lines.
   struct Output {
     explicit Output(boost::asio::io_context& io) : pipe(io) {}
     boost::asio::posix::stream_descriptor pipe;
     std::string partial;
-    bool is_continued = false;  // the beginning of the line was given out
+    bool is_continued = false;  // the beginning of the line was passed on already
     std::function<void(const std::string& line)> on_line;
   };
 
   ChildProcess(boost::asio::io_context& io, Events events);
 
   void WaitForOutput(Output& output);
-  // Reads what is there without waiting; false at the end of the stream.
+  // Reads the available data without waiting. Returns false at the end of the stream.
   bool ReadLines(Output& output);
   static void GiveOut(Output& output);
   static void EndLine(Output& output);
   void WaitForExit();
   void CheckExit();
 
-  pid_t pid_ = -1;  // -1: reaped
+  pid_t pid_ = -1;  // -1 after the child was reaped
   boost::asio::signal_set child_signals_;
   Output output_;
   Output error_;
   std::function<void(int)> on_exit_;
 };
 
-// "exited with status 1", "was killed by signal 9 (Killed)".
+// Returns, for example, "exited with status 1" or "was killed by signal 9 (Killed)".
 std::string DescribeExit(int wait_status);
 
 }  // namespace tandem::cli

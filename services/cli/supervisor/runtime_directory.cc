@@ -20,10 +20,10 @@ namespace {
 
 constexpr char kPrefix[] = "tandem-run-";
 constexpr char kLockName[] = "lock";
-// Leaves room in the 107 bytes of a socket's path for our own part of it.
+// This limit leaves room for our part of a socket's path, which has at most 107 bytes.
 constexpr size_t kMaxParentBytes = 60;
 
-// The lock, or -1 when another process holds it or it cannot be opened.
+// Returns the lock, or -1 if another process holds it or the file cannot be opened.
 int TryLock(const fs::path& file, int flags) {
   const int fd = open(file.c_str(), flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::Create() {
 absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::CreateUnder(
     const fs::path& parent) {
   RemoveAbandoned(parent);
-  // Made under another name and locked before it gets its own: a sweep never sees it unlocked.
+  // The folder gets its final name only after it is locked, so that a sweep never sees it unlocked.
   std::string name = (parent / ".tandem-new-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) {
     return Unavailable("cannot make a folder for sockets in " + parent.string() + ": " +

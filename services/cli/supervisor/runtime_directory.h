@@ -1,4 +1,4 @@
-// The private folder in which the sockets of one supervisor live.
+// The private folder that holds the sockets of one supervisor.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_RUNTIME_DIRECTORY_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_RUNTIME_DIRECTORY_H_
 
@@ -10,12 +10,13 @@
 
 namespace tandem::cli {
 
-// Mode 0700, removed with all it holds by the destructor. A lock held by this process marks it as
-// alive: what a supervisor that was killed left behind is removed by the next one that starts.
+// The folder has mode 0700. The destructor removes it with its contents. This process holds a lock
+// that marks the folder as in use. A supervisor that starts removes the folders of killed
+// supervisors, because they are unlocked.
 class RuntimeDirectory {
  public:
-  // Under $XDG_RUNTIME_DIR, or /tmp where that is not set, not writable or too long for a socket's
-  // path.
+  // Creates the folder under $XDG_RUNTIME_DIR. Uses /tmp if that variable is not set, or names a
+  // path that is not writable or too long for a socket.
   static absl::StatusOr<std::unique_ptr<RuntimeDirectory>> Create();
   static absl::StatusOr<std::unique_ptr<RuntimeDirectory>> CreateUnder(
       const std::filesystem::path& parent);
@@ -24,7 +25,7 @@ class RuntimeDirectory {
   RuntimeDirectory& operator=(const RuntimeDirectory&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // "unix:PATH" of a socket in it.
+  // Returns "unix:PATH" for a socket in the folder.
   std::string SocketAddress(const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// The one log of `tandem serve`: its own lines and its children's.
+// The log of `tandem serve`, with its own lines and the lines of its children.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_SERVE_LOG_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_SERVE_LOG_H_
 
@@ -11,15 +11,16 @@ namespace tandem::cli {
 
 class ServeLog {
  public:
-  // json: every line is a JSON object; else the process's name goes before it. `out` must outlive it.
+  // If `json` is true, every line is a JSON object. Otherwise the name of the process precedes each
+  // line. `out` must outlive the log.
   ServeLog(bool json, const Palette& palette, std::ostream& out)
       : json_(json), palette_(palette), out_(out) {}
 
   bool json() const { return json_; }
-  // What `process` wrote. A child that logs JSON wrote such an object itself; whatever else comes out
-  // of it (a library's warning, the last words of a crash) becomes the message of one.
+  // Writes a line of `process`. A child that logs JSON writes complete objects itself. Any other
+  // line (a library's warning, the last words of a crash) becomes the message of a new object.
   void Line(const std::string& process, const std::string& line);
-  // What the supervisor has to say.
+  // Writes a line of the supervisor.
   void Say(const std::string& level, const std::string& text);
 
  private:

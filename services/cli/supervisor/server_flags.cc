@@ -28,8 +28,8 @@ void BindSession(FlagParser& parser, SessionOptions& session) {
 std::string CheckSession(const FlagParser& parser, SessionOptions& session) {
   if (session.connect.empty()) return "";
   if (parser.IsTyped("--target") || parser.IsTyped("--draft") || parser.IsTyped("--models")) {
-    return "--target, --draft and --models are for a private server, and --connect names a server "
-           "that runs: give one or the other";
+    return "--target, --draft and --models are for a private server, and --connect names a running "
+           "server: give one or the other";
   }
   session.server.target.clear();
   session.server.draft.clear();

@@ -22,8 +22,8 @@ void BindClientSecurity(FlagParser& parser, ClientSecurityOptions& security);
 // Binds the flags of every command that talks to a server.
 void BindSession(FlagParser& parser, SessionOptions& session);
 
-// Returns what is wrong with the flags of BindSession together. A server that runs has its models
-// already, so models that the environment names are cleared beside --connect.
+// Returns an error message if the flags of BindSession do not fit together. With --connect, models
+// from environment variables are cleared, because a running server has its models already.
 std::string CheckSession(const FlagParser& parser, SessionOptions& session);
 
 }  // namespace tandem::cli

@@ -1,4 +1,4 @@
-// What `tandem serve` and the private server of other commands are told.
+// The options of `tandem serve` and of the private server of other commands.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_OPTIONS_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_OPTIONS_H_
 
@@ -12,26 +12,26 @@ namespace tandem::cli {
 
 inline constexpr int kAdminPort = 9464;
 
-// What is not set is left to the defaults of the processes themselves.
+// A field that is not set leaves the defaults of the processes in force.
 struct ServerOptions {
-  std::string target;             // a model's folder; empty: the embedded pair
-  std::string draft;              // empty: none, or the embedded one beside the embedded target
+  std::string target;  // a model's folder; empty: the embedded pair
+  std::string draft;   // empty: the embedded drafter beside the embedded target, otherwise none
   std::string drafter = "model";  // "model" or "none"
   std::string models;             // folder that holds tales/; empty: found by itself
   std::string listen = "127.0.0.1:50051";
-  // Where operators connect with HTTP: HOST:PORT of the router, the next two ports being the
-  // verifier's and the drafter's; or "none"; or "auto": kAdminPort of this machine, or free ports
-  // where one of those is taken.
+  // Where operators connect with HTTP. HOST:PORT is the router's address, and the next two ports
+  // are the verifier's and the drafter's. "none": nowhere. "auto": kAdminPort on this machine, or
+  // free ports if one of the three is taken.
   std::string admin = "none";
-  // Flags that the table hands to the router and the workers, as they were given.
+  // Texts of the flags that the table hands on to the router and the workers.
   FlagTexts handed_on;
   int drain_seconds = 30;
   int start_seconds = 600;
   double heartbeat_timeout_seconds = kHeartbeatTimeoutSeconds;  // 0: never
   ServerSecurityOptions security;
   bool insecure = false;
-  std::string log_format = "text";  // or "json"
-  bool verbose = false;             // a private server's log lines are shown
+  std::string log_format = "text";  // "text" or "json"
+  bool verbose = false;             // show the log lines of a private server
 };
 
 }  // namespace tandem::cli

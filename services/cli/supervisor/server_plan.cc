@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr char kEmbeddedPair[] = "tales";  // its folder, and the name of its target
+constexpr char kEmbeddedPair[] = "tales";  // name of its folder and of its target
 constexpr char kEmbeddedDraft[] = "tales-draft";
 
 absl::Status CheckFolder(const std::string& option, const fs::path& folder) {
@@ -42,7 +42,7 @@ absl::StatusOr<fs::path> FindEmbeddedPair(const std::string& models) {
   }
   return InvalidArgument("the embedded models are neither in " + places[0].string() + " nor in " +
                          places[1].lexically_normal().string() +
-                         "; say where with --models, or name a model with --target");
+                         "; give their folder with --models, or name a model with --target");
 }
 
 using Arguments = std::vector<std::string>;
@@ -55,16 +55,17 @@ void AddIfSet(Arguments& command, const std::string& option, const std::string& 
   if (!value.empty()) Append(command, {option, value});
 }
 
-// Others may come where a person thought of it: `ways` say how.
+// Refuses an address that other machines can reach, unless `allowed`. `ways` names the flags that
+// make the address safe.
 absl::Status CheckLocal(const ListenAddress& address, const std::string& text,
                         const std::string& option, bool allowed, const std::string& ways) {
   if (allowed || IsLocal(address)) return absl::OkStatus();
   return InvalidArgument(option + ": " + text + " can be reached from other machines: give " +
-                         ways + ", or accept that with --insecure; or listen on 127.0.0.1" +
+                         ways + ", or allow it with --insecure; or listen on 127.0.0.1" +
                          (option == "--listen" ? " or unix:PATH" : ""));
 }
 
-// --admin of the router, the verifier and the drafter.
+// Values of --admin for the router, the verifier and the drafter.
 struct AdminAddresses {
   std::string router = "none";
   std::string verifier = "none";
@@ -84,7 +85,7 @@ absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
                                     "--token-file"));
   if (address.port > 65533) {
     return InvalidArgument("--admin: got port " + std::to_string(address.port) +
-                           ", want at most 65533: the workers have the next two");
+                           ", want at most 65533: the workers get the next two ports");
   }
   const std::string host =
       address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]";
@@ -105,7 +106,8 @@ absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
   return AdminAddresses{.router = port(0), .verifier = port(1), .drafter = port(2)};
 }
 
-// The flags of the server's own end: the router's, and those of the admin ports of the workers.
+// Adds the flags for TLS and tokens at a process's own server: the router's API, and the admin
+// ports of the workers.
 void AddServerSecurity(Arguments& command, const ServerOptions& options) {
   AddIfSet(command, "--tls-certificate", options.security.tls.certificate);
   AddIfSet(command, "--tls-key", options.security.tls.key);
@@ -123,7 +125,8 @@ ChildSpec WorkerSpec(Program program, const fs::path& executables, const fs::pat
                   "--exit-with-parent"};
   AddIfSet(spec.command, "--model-name", model_name);
   Append(spec.command, HandedOnArguments(options.handed_on, program));
-  // These are given even when they are defaults: the children inherit the environment.
+  // These flags are passed even if they have default values, because the children inherit the
+  // environment.
   Append(spec.command, {"--log-format", options.log_format, "--admin", admin});
   // The worker itself listens on a Unix socket in a private folder. Only its admin port needs
   // security.
@@ -168,7 +171,7 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
   if (options.target.empty()) {
     if (!options.draft.empty()) {
       return InvalidArgument(
-          "--draft: names a drafter, but no --target says for which model (both must share a "
+          "--draft names a drafter, but no --target names its target (both must share a "
           "tokenizer)");
     }
     TANDEM_ASSIGN_OR_RETURN(const fs::path pair, FindEmbeddedPair(options.models));
@@ -187,7 +190,8 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                                              const RuntimeDirectory& runtime,
                                              const fs::path& executables) {
   TANDEM_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListenAddress(options.listen));
-  // The processes read these files too, but a mistake in one is better told before models load.
+  // The processes read these files too. Checking the files here reports a mistake before models
+  // load.
   const auto security = ServerSecurity::Open(options.security);
   if (!security.ok()) return security.status();
   TANDEM_RETURN_IF_ERROR(
@@ -203,7 +207,7 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   for (const std::string& name : names) {
     if (access((executables / name).c_str(), X_OK) != 0) {
       return NotFound("the executable " + (executables / name).string() +
-                      " is missing: it belongs beside tandem");
+                      " is missing: it must be in the folder of tandem");
     }
   }
 

@@ -1,4 +1,4 @@
-// From options to the three processes: which models, which executables, which sockets.
+// Turns options into the three processes: their models, executables and sockets.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_PLAN_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_PLAN_H_
 
@@ -15,25 +15,26 @@ namespace tandem::cli {
 struct ModelFolders {
   std::filesystem::path target;
   std::filesystem::path draft;  // empty: no drafter
-  // What they are called in the API; empty: as their folders.
+  // Names of the models in the API. Empty: the names of their folders.
   std::string target_name;
   std::string draft_name;
 };
 
-// For a person who names a target alone.
+// Shown if a person names only a target.
 inline constexpr char kNoDrafterNote[] =
     "no --draft is named, so there is no drafter: decoding plainly";
 
-// Folders that exist. INVALID_ARGUMENT names the option at fault.
-// The embedded pair is looked for in --models, else in the sources that this was built from, else
+// Finds existing folders. INVALID_ARGUMENT names the wrong option. The embedded pair is searched
+// for in --models if given. Otherwise it is searched for in the source tree of this build, and then
 // in ../share/tandem/models beside the executable.
 absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options);
 
-// Of this process.
+// Returns the folder of this process's executable.
 std::filesystem::path ExecutableFolder();
 
-// INVALID_ARGUMENT when --listen or --admin is no address, or one that other machines can reach
-// without TLS, tokens or --insecure, or when a file of these is none; RESOURCE_EXHAUSTED when it is taken; NOT_FOUND when an executable is missing.
+// INVALID_ARGUMENT: --listen or --admin is not an address, or other machines can reach the address
+// without TLS, tokens or --insecure, or a file for TLS or tokens is not valid. RESOURCE_EXHAUSTED:
+// an address is taken. NOT_FOUND: an executable is missing.
 absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                                              const ModelFolders& models,
                                              const RuntimeDirectory& runtime,

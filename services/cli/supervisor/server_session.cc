@@ -65,10 +65,10 @@ absl::Status ServerSession::StartServer(const SessionOptions& session_options) {
   }
   TANDEM_ASSIGN_OR_RETURN(runtime_, RuntimeDirectory::Create());
   options.listen = runtime_->SocketAddress("router.sock");
-  options.drain_seconds = 0;  // its only client is here
+  options.drain_seconds = 0;  // the only client is this process
   TANDEM_ASSIGN_OR_RETURN(SupervisorOptions plan,
                           PlanServer(options, models_, *runtime_, ExecutableFolder()));
-  // A token file that the environment names is the private router's too.
+  // The private router uses a token file that the environment names.
   TANDEM_ASSIGN_OR_RETURN(const ClientSecurity security,
                           ClientSecurity::Open(session_options.security, options.listen));
   client_ = std::make_unique<GenerationClient>(options.listen, security);
@@ -82,8 +82,8 @@ absl::Status ServerSession::StartServer(const SessionOptions& session_options) {
   return absl::OkStatus();
 }
 
-// The router serves without waiting for the drafter; a single call would then be decoded plainly at
-// first.
+// The router serves before the drafter is attached. Without this wait, a single call would start
+// with plain decoding.
 absl::Status ServerSession::AwaitDrafter() {
   const auto deadline = std::chrono::steady_clock::now() + kDrafterTimeout;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -98,7 +98,7 @@ absl::Status ServerSession::AwaitDrafter() {
 ServerSession::~ServerSession() {
   if (!thread_.joinable()) return;
   boost::asio::post(io_, [this] {
-    client_.reset();  // the router would give an open connection time to go
+    client_.reset();  // the router would wait for an open connection to end
     if (supervisor_ != nullptr) {
       supervisor_->Stop();
     } else {

@@ -1,4 +1,5 @@
-// The server that a command talks to: a running one, or a private one for the time of the command.
+// The server that a command talks to: a running server, or a private one that lives as long as the
+// command.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_SESSION_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_SESSION_H_
 
@@ -20,19 +21,19 @@
 namespace tandem::cli {
 
 struct SessionOptions {
-  std::string connect;  // address of a running server; empty: start a private one
+  std::string connect;  // address of a running server; empty: start a private server
   ClientSecurityOptions security;
-  ServerOptions server;  // of the private one
+  ServerOptions server;  // options of the private server
 };
 
-// A private server listens on a Unix socket in its own folder, writes its log lines only when asked
-// to or when it fails, and is gone, with its folder, when the session is.
+// A private server listens on a Unix socket in its own folder. It shows its log lines only on
+// request or after a failure. The server and its folder disappear with the session.
 //
-// The first Ctrl-C (SIGTERM, SIGHUP) cancels the running call and makes every later one CANCELLED;
-// the second kills a private server and ends this process.
+// The first Ctrl-C (or SIGTERM, SIGHUP) cancels the running call, and every later call returns
+// CANCELLED. The second one kills a private server and ends this process.
 class ServerSession {
  public:
-  // CANCELLED when interrupted while starting.
+  // CANCELLED: interrupted during the start.
   static absl::StatusOr<std::unique_ptr<ServerSession>> Open(const SessionOptions& options,
                                                              Console& console);
   ~ServerSession();
@@ -40,9 +41,9 @@ class ServerSession {
   ServerSession& operator=(const ServerSession&) = delete;
 
   GenerationClient& client() { return *client_; }
-  // Of the private server; empty paths with --connect.
+  // Returns the models of the private server. The paths are empty with --connect.
   const ModelFolders& models() const { return models_; }
-  // From the first process to the first answer; 0 with --connect.
+  // Returns the time from starting the first process to the first answer, or 0 with --connect.
   double start_seconds() const { return start_seconds_; }
 
  private:
@@ -50,7 +51,7 @@ class ServerSession {
 
   absl::Status StartServer(const SessionOptions& session_options);
   absl::Status AwaitDrafter();
-  // Below: on the io thread.
+  // The functions below run on the io thread.
   void OnSignal();
   void OnStopped(const absl::Status& status);
   void Answer(absl::Status status);
@@ -62,7 +63,7 @@ class ServerSession {
   double start_seconds_ = 0;
   std::unique_ptr<RuntimeDirectory> runtime_;
   std::unique_ptr<GenerationClient> client_;
-  std::promise<absl::Status> started_;  // whether the private server serves
+  std::promise<absl::Status> started_;  // set to OK when the private server serves, or to its error
 
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
@@ -71,7 +72,7 @@ class ServerSession {
   bool interrupted_ = false;
   bool exit_when_stopped_ = false;
   std::deque<std::string> last_lines_;
-  std::thread thread_;  // runs io_; last, so that all the rest is there when it starts
+  std::thread thread_;  // runs io_; declared last, so that all other members exist when it starts
 };
 
 }  // namespace tandem::cli

@@ -41,7 +41,7 @@ void Supervisor::Start() {
 }
 
 void Supervisor::StartChild(Child& child) {
-  RemoveSocket(child);  // of a former life
+  RemoveSocket(child);  // removes the socket of the child's former life
   std::vector<std::string> command = child.spec.command;
   command.insert(command.end(), {"--listen", child.spec.listen});
   child.ready = false;
@@ -179,7 +179,7 @@ void Supervisor::Stop() {
     CancelTimer(child);
     child.watch.reset();
   }
-  // Later, not now: whoever called may still be busy with the child that made it necessary.
+  // Stopping begins later, because the caller may still use the child that caused the stop.
   boost::asio::post(io_, [this] { StopNext(); });
 }
 

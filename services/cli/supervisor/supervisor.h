@@ -1,4 +1,4 @@
-// Starts the workers and the router, keeps them running, stops them in order.
+// Starts the workers and the router, keeps them running, and stops them in order.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_SUPERVISOR_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_SUPERVISOR_H_
 
@@ -18,62 +18,61 @@
 namespace tandem::cli {
 
 struct ChildSpec {
-  std::string name;  // in messages and before its log lines
-  std::vector<std::string>
-      command;  // the executable and its arguments; `--listen ADDRESS` is added
-  std::string
-      listen;  // after the first start: the address that the child reported, for its next lives
-  // Serving goes on without it: when it keeps dying it is tried again now and then, and nothing
-  // else stops.
+  std::string name;                  // used in messages and before the child's log lines
+  std::vector<std::string> command;  // executable and arguments; `--listen ADDRESS` is added
+  // The address that the child reported at its first start. Its later lives listen there again.
+  std::string listen;
+  // If true, serving goes on without this child. After too many quick failures it is tried again
+  // from time to time, and nothing else stops.
   bool optional = false;
-  std::chrono::milliseconds stop_timeout{5000};  // from SIGTERM to SIGKILL
+  std::chrono::milliseconds stop_timeout{5000};  // time between SIGTERM and SIGKILL
 };
 
 struct RestartPolicy {
-  // A child fails quickly when it dies before it is ready or within this time after.
+  // A child fails quickly if it dies before it is ready or within this time after.
   std::chrono::milliseconds quick_life{1000};
-  int max_quick_failures = 5;  // in a row: then it is given up
-  // Before a child that failed quickly once starts again; doubles with each further failure. One
-  // that lived longer starts again at once.
+  int max_quick_failures = 5;  // consecutive quick failures after which the child is given up
+  // Delay before a child starts again after its first quick failure. Each further quick failure
+  // doubles the delay. A child that lived longer starts again at once.
   std::chrono::milliseconds first_delay{100};
   std::chrono::milliseconds max_delay{5000};
-  std::chrono::milliseconds given_up_delay{
-      30000};  // between tries of an optional child that was given up
-  std::chrono::milliseconds start_timeout{600000};  // to the line `ready: ADDRESS`
+  // Time between tries of an optional child that was given up.
+  std::chrono::milliseconds given_up_delay{30000};
+  std::chrono::milliseconds start_timeout{600000};  // time until the line `ready: ADDRESS`
 };
 
 struct SupervisorOptions {
-  std::vector<ChildSpec> workers;  // started together
+  std::vector<ChildSpec> workers;  // started at the same time
   ChildSpec router;                // started when all workers are ready
   RestartPolicy restart;
-  // A worker that serves and gives no sign of life for so long is killed, and started again; 0:
-  // never. Workers answer pings where they say that they listen.
+  // A worker that serves and shows no sign of life for this time is killed and started again. 0:
+  // never. A worker answers pings at the address that it listens on.
   double heartbeat_timeout_seconds = 0;
 };
 
 struct SupervisorEvents {
-  // Once, when the router serves for the first time.
+  // Called once, when the router serves for the first time.
   std::function<void(const std::string& address)> ready;
-  // Once, the last call: no child is left. OK after Stop; else why the supervisor stopped by
-  // itself.
+  // Called once, as the last callback: no child is left. The status is OK after Stop. Otherwise it
+  // says why the supervisor stopped by itself.
   std::function<void(const absl::Status& status)> stopped;
-  // A line that a child wrote, or that the supervisor has to say (`name` is "tandem").
+  // Gets each line of a child, and each line of the supervisor itself (`name` is "tandem").
   std::function<void(const std::string& name, const std::string& line)> log;
 };
 
-// A child says that it serves by one line `ready: ADDRESS` on its standard output.
+// A child reports that it serves by one line `ready: ADDRESS` on its standard output.
 //
-// 1. The first start is strict: a child that fails before the router ever served stops everything,
-//    because that is a wrong path or a broken file, and trying again will not mend it.
-// 2. Later a child that dies is started again under the same address; its peers reconnect by
-//    themselves. Five quick failures in a row stop everything, unless the child is optional.
-// 3. A worker that hangs is killed, which makes it one that died. The router alone could give its
-//    sessions up, but not bring it back.
-// 4. Stop: the router first (it drains), then the workers, last first; each has ended before the
-//    next is told to.
+// 1. The first start is strict. A child that fails before the router has ever served stops
+// everything: the cause is a wrong path or a broken file, and another try would not help.
+// 2. Later, a child that dies is started again with the same address, and its peers reconnect. Five
+// consecutive quick failures stop everything, unless the child is optional.
+// 3. A worker that hangs is killed, and then counts as dead. The router alone could only give up
+// its sessions with the worker, and could not bring it back.
+// 4. Stop ends the router first, which drains. Then it ends the workers, the last one first. Each
+// child has ended before the next one is told to end.
 //
-// Not thread-safe: call it on the io_context's thread. It must outlive the io_context's run; its
-// destructor kills what still runs.
+// Not thread-safe: call it on the io_context's thread. The supervisor must outlive the io_context's
+// run. Its destructor kills the children that still run.
 class Supervisor {
  public:
   Supervisor(boost::asio::io_context& io, SupervisorOptions options, SupervisorEvents events);
@@ -82,7 +81,8 @@ class Supervisor {
 
   void Start();
   void Stop();
-  // For those who cannot wait: SIGKILL to all, no order. `stopped` still comes.
+  // Sends SIGKILL to all children, in no order, for callers that cannot wait. `stopped` is still
+  // called.
   void Kill();
 
  private:
@@ -91,10 +91,11 @@ class Supervisor {
         : spec(std::move(child_spec)), timer(io) {}
 
     ChildSpec spec;
-    std::shared_ptr<ChildProcess> process;  // null: not running
-    std::unique_ptr<WorkerWatch> watch;     // of a worker that is ready
-    boost::asio::steady_timer timer;  // of starting, of the delay before a restart or of stopping
-    uint64_t timer_number = 0;  // a timer that went off too late to be cancelled is told by it
+    std::shared_ptr<ChildProcess> process;  // null if the child is not running
+    std::unique_ptr<WorkerWatch> watch;     // set while a worker is ready
+    // Timer of the start, of the delay before a restart, or of the stop.
+    boost::asio::steady_timer timer;
+    uint64_t timer_number = 0;  // identifies a timer that fired too late to be cancelled
     bool ready = false;
     std::chrono::steady_clock::time_point ready_since;
     int quick_failures = 0;

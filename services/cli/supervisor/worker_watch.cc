@@ -30,7 +30,8 @@ double Now() {
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a former life's may be in a back-off
+  // A channel of the worker's former life may be waiting to reconnect.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -38,9 +39,9 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
 }  // namespace
 
 struct WorkerWatch::Impl : std::enable_shared_from_this<Impl> {
-  // One stream. gRPC calls it on threads of its own; everything else comes from the io_context's.
-  // It is destroyed there too: with it may go the last hold on gRPC's threads, which cannot wait
-  // for themselves to end.
+  // One stream. gRPC calls it on gRPC's own threads. All other calls come from the io_context's
+  // thread, which also destroys the stream. The destructor may release the last reference to gRPC's
+  // threads, and these threads cannot wait for their own end.
   class Stream final : public grpc::ClientBidiReactor<v1::WatchPing, v1::WatchPong> {
    public:
     Stream(std::weak_ptr<Impl> owner, boost::asio::io_context& io)
@@ -48,15 +49,15 @@ struct WorkerWatch::Impl : std::enable_shared_from_this<Impl> {
 
     void Start(v1::WorkerHealth::Stub& service) {
       service.async()->Watch(&context_, this);
-      AddHold();  // pings come from outside
+      AddHold();  // pings come from outside the reactor
       StartRead(&pong_);
       StartCall();
     }
     void Ping() {
-      if (writing_.exchange(true)) return;  // the one before is not even sent
+      if (writing_.exchange(true)) return;  // the ping before has not been sent yet
       StartWrite(&ping_);
     }
-    // Waits until gRPC is done with it, which after the cancellation is at once.
+    // Waits until gRPC has finished with the stream, which happens at once after the cancellation.
     ~Stream() override {
       context_.TryCancel();
       RemoveHold();
@@ -70,14 +71,14 @@ struct WorkerWatch::Impl : std::enable_shared_from_this<Impl> {
     }
     void OnWriteDone(bool /*ok*/) override { writing_ = false; }
     void OnDone(const grpc::Status& /*status*/) override {
-      const auto done = done_;  // once it is set, this object may be gone
+      const auto done = done_;  // when it is set, this object may be gone
       done->set_value();
     }
 
    private:
     template <typename F>
     void Tell(F what) {
-      // No reference to this object is kept: it may be gone by then.
+      // The posted function keeps no reference to this object, which may be gone by then.
       boost::asio::post(io_, [owner = owner_, what = std::move(what)] {
         if (const auto alive = owner.lock()) what(*alive);
       });
@@ -86,7 +87,7 @@ struct WorkerWatch::Impl : std::enable_shared_from_this<Impl> {
     std::weak_ptr<Impl> owner_;
     boost::asio::io_context& io_;
     grpc::ClientContext context_;
-    v1::WatchPing ping_;  // of no session
+    v1::WatchPing ping_;  // names no session
     v1::WatchPong pong_;
     std::atomic<bool> writing_ = false;
     std::shared_ptr<std::promise<void>> done_ = std::make_shared<std::promise<void>>();
@@ -141,7 +142,7 @@ struct WorkerWatch::Impl : std::enable_shared_from_this<Impl> {
   void OnPong(const v1::WatchPong& pong) {
     heartbeat.OnPong(pong.progress(), pong.computing(), Now());
   }
-  // The next ping opens another one.
+  // Drops the stream. The next ping opens a new one.
   void OnBroken() { stream.reset(); }
 
   boost::asio::io_context& io;

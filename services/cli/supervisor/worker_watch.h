@@ -12,12 +12,14 @@ namespace tandem::cli {
 // Not thread-safe: everything, the callback too, happens on the io_context's thread.
 class WorkerWatch {
  public:
-  // Once, unless the watch is gone before: why the worker counts as hung.
+  // Called at most once, with the reason why the worker counts as hung. Not called after the watch
+  // is destroyed.
   using OnHung = std::function<void(const std::string& why)>;
 
-  // `address` is "unix:PATH" or "HOST:PORT", of a worker that serves. It hangs when it does not
-  // answer for `timeout_seconds`, or says for ten times as long that it computes and makes no
-  // progress: who asks does not know how long its layers take.
+  // `address` is "unix:PATH" or "HOST:PORT" of a worker that serves. The worker counts as hung if
+  // it does not answer for `timeout_seconds`. It also counts as hung if it reports for ten times
+  // this long that it computes without progress. The factor is large because the watch does not
+  // know how long a layer takes.
   WorkerWatch(boost::asio::io_context& io, const std::string& address, double timeout_seconds,
               OnHung on_hung);
   ~WorkerWatch();
@@ -25,7 +27,7 @@ class WorkerWatch {
   WorkerWatch& operator=(const WorkerWatch&) = delete;
 
  private:
-  struct Impl;  // keeps gRPC's headers out of here
+  struct Impl;  // keeps gRPC's headers out of this header
   std::shared_ptr<Impl> impl_;
 };
 

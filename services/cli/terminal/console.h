@@ -7,8 +7,8 @@
 
 namespace tandem::cli {
 
-// Results go to `out`, everything about them (legend, summary, progress, errors) to `err`, so that
-// a pipe gets results alone.
+// Results go to `out`. Everything else (legend, summary, progress, errors) goes to `err`, so that a
+// pipe gets only results.
 struct Console {
   std::istream& in;
   std::ostream& out;
@@ -17,11 +17,11 @@ struct Console {
   bool err_is_terminal = false;
 };
 
-// What `tandem` exits with.
+// The exit codes of `tandem`.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitServerError = 1;    // the server, or starting it, said no
-inline constexpr int kExitUsage = 2;          // the command line said something that cannot be
-inline constexpr int kExitInterrupted = 130;  // Ctrl-C, as shells report it
+inline constexpr int kExitServerError = 1;  // the server refused or failed, or could not be started
+inline constexpr int kExitUsage = 2;        // the command line is not valid
+inline constexpr int kExitInterrupted = 130;  // Ctrl-C; shells use the same code
 
 }  // namespace tandem::cli
 

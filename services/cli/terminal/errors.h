@@ -1,4 +1,4 @@
-// How a command says that it failed.
+// Reports a command's failure.
 #ifndef TANDEM_SERVICES_CLI_TERMINAL_ERRORS_H_
 #define TANDEM_SERVICES_CLI_TERMINAL_ERRORS_H_
 
@@ -7,15 +7,15 @@
 
 namespace tandem::cli {
 
-// For what this process found wrong: kExitUsage for INVALID_ARGUMENT, kExitInterrupted for CANCELLED,
-// else kExitServerError. `status` must not be OK.
+// Returns the exit code for an error that this process found: kExitUsage for INVALID_ARGUMENT,
+// kExitInterrupted for CANCELLED, and kExitServerError for the rest. `status` must not be OK.
 int ExitCode(const absl::Status& status);
 
-// Prints one line, "error: …", and returns the exit code for it.
+// Prints one line, "error: …", and returns the exit code.
 int PrintError(const absl::Status& status, Console& console);
 
-// The same for what a server answered: the line names the status code, and the exit code is never
-// kExitUsage.
+// Does the same for an error that a server answered. The line names the status code, and the exit
+// code is never kExitUsage.
 int PrintServerError(const absl::Status& status, Console& console);
 
 }  // namespace tandem::cli

@@ -1,4 +1,4 @@
-// Parses the options of a command of `tandem` with the table of flags.
+// Parses the options of a command of `tandem`, with the table of flags.
 #ifndef TANDEM_SERVICES_CLI_TERMINAL_OPTION_PARSER_H_
 #define TANDEM_SERVICES_CLI_TERMINAL_OPTION_PARSER_H_
 
@@ -19,8 +19,8 @@ void BindColor(FlagParser& parser, ColorMode& color);
 // Returns `message` with a line that says how to get help for the command.
 UsageError MakeUsageError(Program command, const std::string& message);
 
-// Parses into the options that `bind` bound to the parser. `check` returns what is wrong with the
-// options together, and clears options that do not count beside the others.
+// Parses into the options that `bind` bound to the parser. `check` returns an error message if the
+// options do not fit together. It may also clear options that have no effect beside others.
 template <typename Options>
 Parsed<Options> ParseOptions(Program command, const std::string& description,
                              std::vector<std::string> arguments,

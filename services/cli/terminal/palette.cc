@@ -80,7 +80,8 @@ std::string VisibleText(const std::string& text) {
       visible += EncodeThreeBytes(0x2400 + byte);
     } else if (byte == 0xC2 && i + 1 < text.size() &&
                static_cast<unsigned char>(text[i + 1]) < 0xA0) {
-      visible += EncodeThreeBytes(0xFFFD);  // C1 controls, 0x9B among them, start sequences too
+      // C1 controls, including 0x9B, start escape sequences too.
+      visible += EncodeThreeBytes(0xFFFD);
       ++i;
     } else {
       visible += text[i];

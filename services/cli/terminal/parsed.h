@@ -1,4 +1,4 @@
-// What comes out of reading a command line.
+// The result of parsing a command line.
 #ifndef TANDEM_SERVICES_CLI_TERMINAL_PARSED_H_
 #define TANDEM_SERVICES_CLI_TERMINAL_PARSED_H_
 
@@ -7,17 +7,17 @@
 
 namespace tandem::cli {
 
-// Help or a version was asked for.
+// The command line asks for help or for the version.
 struct ShowText {
   std::string text;
 };
 
-// The command line cannot be understood; `message` says what is wrong and how to get help.
+// The command line is not valid. `message` says what is wrong and how to get help.
 struct UsageError {
   std::string message;
 };
 
-// The options of one command, or what is printed in their place.
+// The options of one command, or the text that is printed instead.
 template <typename Options>
 using Parsed = std::variant<ShowText, UsageError, Options>;
 

@@ -9,11 +9,12 @@
 
 namespace tandem::cli {
 
-// One row or header, each cell flush right in its column. Widths count characters, not bytes: "×"
-// and "α" are two bytes each. A cell that is too wide keeps a space before it. One width a cell.
+// Returns one row or header. Each cell is aligned to the right of its column. Widths count
+// characters, not bytes: "×" and "α" have two bytes each. A cell that is too wide keeps a space
+// before it. There is one width for each cell.
 std::string TableLine(const std::vector<std::string>& cells, std::span<const size_t> widths);
 
-// With so many digits behind the point.
+// Returns the number with `digits` digits after the point.
 std::string Number(double value, int digits);
 
 }  // namespace tandem::cli

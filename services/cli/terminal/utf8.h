@@ -7,7 +7,8 @@
 
 namespace tandem::cli {
 
-// Bytes at the start of `text` that are valid UTF-8: its size when all are.
+// Returns the number of bytes at the start of `text` that are valid UTF-8. This is the size of
+// `text` if all bytes are valid.
 size_t ValidUtf8Prefix(const std::string& text);
 
 }  // namespace tandem::cli

@@ -8,31 +8,31 @@ namespace {
 
 // ---------------------------------------------------------------- the prior of a mode
 
-// Acceptance that is believed before anything was judged, and the number of tests that this belief
-// weighs: about two blocks overrule it.
+// The acceptance that is assumed before anything was judged, and its weight as a number of tests.
+// About two judged blocks outweigh this assumption.
 constexpr double kUnknown = 0.6;
 constexpr double kUnknownWeight = 8;
-// Judged blocks that the prior of a mode remembers: enough for many requests.
+// Number of judged blocks that the prior of a mode remembers. Many requests fit into this memory.
 constexpr double kPriorMemory = 400;
 
 // ---------------------------------------------------------------- the estimate of a sequence
 
-// Judged blocks that a sequence remembers, and that count as its recent ones.
+// Number of judged blocks that a sequence remembers, and that count as its recent blocks.
 constexpr double kMemory = 48;
 constexpr double kRecentMemory = 6;
-// Standard deviations by which the recent blocks must differ from the level before them to mean
-// another level.
+// The level of a sequence has changed if its recent blocks differ from the earlier level by this
+// many standard deviations.
 constexpr double kChange = 3;
-// Number of tests that the mode's prior weighs in the level of a sequence, and that the level
-// weighs in the chance at one position: a few blocks overrule either.
+// Weight, as a number of tests, of the mode's prior in the level of a sequence, and of that level
+// in the chance at one position. A few blocks outweigh either.
 constexpr double kLevelWeight = 8;
 constexpr double kPositionWeight = 12;
-// Largest factor between the chance at a position and the level, where no test of the sequence's
-// own says more.
+// Largest factor between the chance at a position and the level, while the sequence has no tests of
+// its own at that position.
 constexpr double kMostShape = 1.5;
-// While a sequence does not draft, its text goes on, and the next judged block says more than those
-// before. Their weight fades over the first number of rounds without a draft, but not below the
-// second number of blocks.
+// While a sequence does not draft, its text goes on. The next judged block is then more informative
+// than earlier blocks. Over the first number of rounds without a draft, the weight of the earlier
+// blocks fades, but not below the weight of the second number of blocks.
 constexpr double kIdleMemory = 32;
 constexpr double kStaleMemory = 4;
 
@@ -88,15 +88,17 @@ void AcceptanceEstimate::NoticeChange() {
   const double tested = counts_.total_tested();
   if (tested < 2 * recent_tested_) return;
   const double level = std::clamp(counts_.total_accepted() / tested, 0.05, 0.95);
-  // Weights that fade by a factor a round sum up to about twice what their squares do.
+  // Weights that fade by a constant factor per round have a sum that is about twice the sum of
+  // their squares.
   const double error = std::sqrt(level * (1 - level) / recent_tested_ / 2);
   if (std::abs(recent_accepted_ / recent_tested_ - level) <= kChange * error) return;
   counts_.Fade(recent_tested_ / tested);
 }
 
 double AcceptanceEstimate::Conditional(uint32_t position) const {
-  // The level of this sequence over all positions, then the position's own counts: one that was
-  // hardly ever reached follows the level, in the shape that the server's requests have.
+  // Start from the level of this sequence over all positions, then add the position's own counts. A
+  // position that was hardly ever reached follows the level, with the shape over positions that the
+  // server's requests have.
   const double mean = prior_->Mean();
   const double level =
       (counts_.total_accepted() + kLevelWeight * mean) / (counts_.total_tested() + kLevelWeight);

@@ -1,9 +1,11 @@
-// How likely a draft token is accepted, by its position in the block: of one sequence, and of all
-// requests of a mode, where a sequence starts from.
+// Estimates how likely a draft token is accepted, by its position in the block. There is an
+// estimate for each sequence, and a prior for all requests of a mode, which each new sequence
+// starts from.
 //
-// A block is judged from the front and stops at the first rejection, so position i is tested only
-// when all before it were accepted: what is estimated is the chance given that the position is
-// reached, and positions behind a rejection are not counted (they are censored, not rejected).
+// A block is judged from the front, and judging stops at the first rejection. Position i is tested
+// only if all tokens before it were accepted. The estimate is therefore the chance under the
+// condition that the position is reached. Positions after a rejection are not counted: they are
+// censored, not rejected.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ESTIMATE_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ESTIMATE_H_
 
@@ -12,19 +14,19 @@
 
 namespace tandem {
 
-// How a request draws decides how often the drafter is right.
+// The way in which a request draws tokens. It affects how often draft tokens are accepted.
 enum class AcceptanceMode : uint8_t { kGreedy, kReproducible, kSampled };
 inline constexpr int kNumAcceptanceModes = 3;
 
-// Tests and acceptances by position, old ones fading. Positions from kPositions - 1 on are counted
-// as one.
+// Tests and acceptances by position. Older counts fade. Position kPositions - 1 also counts all
+// later positions.
 class AcceptanceCounts {
  public:
   static constexpr uint32_t kPositions = 16;
 
-  // Everything counted so far becomes `factor` times as heavy.
+  // Multiplies the weight of all counts so far by `factor`.
   void Fade(double factor);
-  // A judged block. PRECOND: num_accepted <= num_drafted.
+  // Adds a judged block. PRECOND: num_accepted <= num_drafted.
   void Add(uint32_t num_drafted, uint32_t num_accepted);
 
   double tested(uint32_t position) const { return tested_[Index(position)]; }
@@ -43,36 +45,38 @@ class AcceptanceCounts {
   double total_accepted_ = 0;
 };
 
-// What all requests of one mode have in common.
+// The estimate over all requests of one mode.
 class AcceptancePrior {
  public:
   void Observe(uint32_t num_drafted, uint32_t num_accepted);
 
-  // The chance over all positions.
+  // Returns the chance over all positions.
   double Mean() const;
-  // The chance at one position, given that the position is reached.
+  // Returns the chance at one position, given that the position is reached.
   double Conditional(uint32_t position) const;
 
  private:
   AcceptanceCounts counts_;
 };
 
-// What one sequence has shown so far.
+// The estimate of one sequence.
 class AcceptanceEstimate {
  public:
-  // `prior` must outlive it.
+  // `prior` must outlive the estimate.
   explicit AcceptanceEstimate(const AcceptancePrior* prior) : prior_(prior) {}
 
-  // Every round that committed tokens, also one without a draft: num_drafted = 0.
+  // Call this function for every round that committed tokens. A round without a draft has
+  // num_drafted = 0.
   void Observe(uint32_t num_drafted, uint32_t num_accepted);
 
-  // P(position is accepted | all before it were), position 0 first.
+  // Returns P(the token at this position is accepted | all tokens before it were). Positions start
+  // at 0.
   double Conditional(uint32_t position) const;
-  // Rounds since the last one with a draft.
+  // Returns the number of rounds since the last round with a draft.
   uint32_t rounds_without_draft() const { return rounds_without_draft_; }
 
  private:
-  // Forgets what the last few rounds contradict.
+  // Forgets earlier counts that the last few rounds contradict.
   void NoticeChange();
 
   const AcceptancePrior* prior_;

@@ -6,10 +6,10 @@ namespace tandem {
 namespace {
 
 // Largest gain that a catch-up ever has to promise, as a share of plain decoding's rate. Drafts
-// that gain more are tried however often catch-ups were in vain.
+// that promise more are tried even after many catch-ups that did not pay.
 constexpr double kLargestMargin = 0.2;
-// Rounds over which a raised margin fades. Costs on a machine with other tenants come and go within
-// a few hundred rounds, so that a lesson outlives several such spells.
+// Number of rounds over which a raised margin fades. On a machine with other tenants, costs rise
+// and fall within a few hundred rounds. The margin therefore outlasts several such changes.
 constexpr double kMarginMemoryRounds = 4000;
 
 }  // namespace

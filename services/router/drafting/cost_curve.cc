@@ -9,42 +9,43 @@ namespace {
 
 // ---------------------------------------------------------------- the belief before measurements
 
-// Variance of the logarithm of the level: anything is possible.
+// Variance of the logarithm of the level. It is so large that any level is possible.
 constexpr double kUnknownLevel = 25;
-// Octaves of rows (doublings) over which costs are alike.
+// Distance, in octaves (doublings) of rows, over which costs are similar.
 constexpr double kOctaves = 2.5;
-// Share of the shape's variance that is rough: costs that step from one number of rows to the next.
+// Share of the shape's variance that is rough: a cost may jump from one number of rows to the next.
 constexpr double kRoughShare = 0.06;
-// Time to attend to one position, as a share of a pass of one row; and its variance, in these
-// units: anything is possible here too.
+// Time to attend to one position, as a share of the time of a pass of one row. The second constant
+// is its variance in these units, which is also so large that any value is possible.
 constexpr double kAttentionUnit = 1e-4;
 constexpr double kUnknownAttention = 25;
 
 // ---------------------------------------------------------------- aging
 
-// Variance of the level's logarithm that one round adds: a drift of 1 %.
+// Variance that one round adds to the level's logarithm: a drift of 1%.
 constexpr double kLevelDrift = 1e-4;
-// The same for a round without a measurement, in which more may happen unseen: 3 %.
+// The same for a round without a measurement: 3%. More may change while nothing is measured.
 constexpr double kUnseenLevelDrift = 1e-3;
-// Share of what was unknown of the shape at first that one round adds.
+// One round adds this share of the shape's initial variance.
 constexpr double kShapeDrift = 2e-4;
-// Variance of the level's logarithm above which aging adds nothing.
+// Aging adds nothing if the variance of the level's logarithm is above this number.
 constexpr double kMostUncertain = 1;
 
 // ---------------------------------------------------------------- measurements
 
-// Variance of the logarithm of one measurement: at first (a standard deviation of 14 %), and the
-// range in which it is learned (2 % to 50 %).
+// Variance of the logarithm of one measurement: the initial value (a standard deviation of 14%),
+// and the range of learned values (2% to 50%).
 constexpr double kInitialNoise = 0.02;
 constexpr double kLeastNoise = 0.0004;
 constexpr double kMostNoise = 0.25;
-// Number of measurements over which that variance is learned.
+// Number of measurements over which this variance is learned.
 constexpr double kNoiseMemory = 30;
-// Standard deviations beyond which a measurement is an outlier, and pulls no harder.
+// A measurement farther away than this many standard deviations is an outlier. Its pull is limited
+// to that of a measurement at this distance.
 constexpr double kOutlier = 3;
-// Number of outliers in a row, in one direction, that mean a new level.
+// Number of consecutive outliers in one direction that mean a new level.
 constexpr int kNewLevel = 3;
-// Number of measurements over which the positions attended to for each row are averaged.
+// Number of measurements over which the number of attended positions per row is averaged.
 constexpr double kContextMemory = 10;
 
 }  // namespace
@@ -69,7 +70,7 @@ CostCurve::CostCurve(double doubling_rows, double shape_error)
 
 CostTable::Place CostTable::Find(uint32_t rows) {
   if (rows >= kRows.back()) return {kRows.size() - 2, 1, static_cast<double>(rows) / kRows.back()};
-  size_t low = std::min<size_t>(rows, 8) - 1;  // the first eight are 1, 2, … 8
+  size_t low = std::min<size_t>(rows, 8) - 1;  // the first eight nodes are 1, 2, … 8
   while (kRows[low + 1] <= rows) ++low;
   return {low, static_cast<double>(rows - kRows[low]) / (kRows[low + 1] - kRows[low]), 1};
 }
@@ -123,7 +124,8 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
   const double rows_in_all = std::accumulate(passes.begin(), passes.end(), 0.0);
   attended_per_row_ += (attended / rows_in_all - attended_per_row_) / kContextMemory;
 
-  // The logarithm of the sum of the passes and of attending, linear around what is believed.
+  // The logarithm of the sum of the passes and of attending, linearized around the current
+  // estimate.
   const double attending = attended * AttentionUnit();
   double predicted = attention_ * attending;
   for (uint32_t rows : passes) predicted += std::exp(LogSeconds(rows));
@@ -180,8 +182,8 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
 }
 
 void CostCurve::MakeMonotone() {
-  // Pool adjacent violators (Barlow et al. 1972): the nearest non-decreasing curve, each place
-  // weighted by how well it is known.
+  // Pool adjacent violators (Barlow et al. 1972) finds the nearest non-decreasing curve. Each node
+  // has a weight that grows with its certainty.
   struct Block {
     double value, weight;
     size_t end;
@@ -198,7 +200,7 @@ void CostCurve::MakeMonotone() {
     }
     blocks[num_blocks++] = block;
   }
-  // The mean of a log-normal lies half its variance above the median.
+  // The mean of a log-normal is larger than its median by a factor of exp(variance / 2).
   const double mean = std::exp(noise_variance_ / 2);
   for (size_t b = 0, i = 0; b < num_blocks; ++b) {
     const double value = mean * std::exp(blocks[b].value);
@@ -217,8 +219,8 @@ double CostCurve::Variance(const Vector& slope) const {
 }
 
 double CostCurve::NodeError(size_t node) const {
-  // The error of a pass with contexts as they are: rows and attending are known better together
-  // than apart.
+  // This is the error of a pass with contexts of the current length. The sum of the costs of rows
+  // and of attending is known better than either of them alone.
   const double pass = std::exp(log_seconds_[node]);
   const double attending = attended_per_row_ * CostTable::kRows[node] * AttentionUnit();
   const double sum = pass + attention_ * attending;

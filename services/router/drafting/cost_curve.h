@@ -1,15 +1,17 @@
-// Seconds that a batch takes as a function of its rows, learned from noisy measurements.
+// Learns the seconds that a batch takes, as a function of its rows, from noisy measurements.
 //
-// A Kalman filter over log seconds at fixed numbers of rows (Rasmussen and Williams 2006, chapter
-// 2, is the same thing seen as regression): before anything is measured all that is assumed is a
-// level that may be anything, a gentle slope, and that near numbers of rows cost alike. A
-// measurement moves its own place most, its neighbors less, and the level of all a little, so that
-// a machine that slows down or contexts that grow carry along what is not measured at the moment.
-// Each round adds a little uncertainty: old measurements fade, and places not seen for long are
-// known to be uncertain. Beside its rows a batch costs so much for each position that one of them
-// attends to, which is learned from batches whose contexts differ. Outliers pull with limited
-// force, but three in a row in one direction are a new level. What is read is made non-decreasing
-// in rows.
+// The class is a Kalman filter over log seconds at fixed numbers of rows, which are called nodes.
+// (Rasmussen and Williams 2006, chapter 2, describe the same model as regression.) Before any
+// measurement, it assumes an unknown level, a gentle slope, and similar costs for similar numbers
+// of rows. A measurement moves its own node most, the neighbors less, and the level of all nodes a
+// little. If the machine slows down or contexts grow, nodes that are not measured at the moment
+// therefore move too. Each round adds a little uncertainty. Old measurements thus fade, and a node
+// without recent measurements becomes uncertain.
+//
+// Besides its rows, a batch has a cost for each position that a row attends to. This cost is
+// learned from batches with different contexts. Outliers have a limited effect, but three
+// consecutive outliers in one direction mean a new level. The resulting table is made
+// non-decreasing in rows.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_COST_CURVE_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_COST_CURVE_H_
 
@@ -19,23 +21,23 @@
 
 namespace tandem {
 
-// Seconds at some numbers of rows, and in a straight line between them.
+// Seconds at some numbers of rows, with linear interpolation between them.
 class CostTable {
  public:
   static constexpr std::array<uint32_t, 28> kRows = {1,  2,  3,   4,   5,   6,   7,   8,   10, 12,
                                                      14, 16, 20,  24,  28,  32,  40,  48,  56, 64,
                                                      80, 96, 128, 192, 256, 384, 512, 1024};
 
-  // 0 for 0 rows; past the last number of rows each costs the same.
+  // Returns 0 for 0 rows. After the last node, each further row adds the same cost.
   double Seconds(uint32_t rows) const;
 
-  // The largest |log ratio| of the two at any number of rows.
+  // Returns the largest |log ratio| of the two tables at any number of rows.
   double Distance(const CostTable& other) const;
 
  private:
   friend class CostCurve;
-  // Weights of the two nodes around `rows`; past the last one, that one alone, and `scale` rows for
-  // each of its own.
+  // The weights of the two nodes around `rows`. After the last node, only this node has a weight,
+  // and `scale` is the ratio of `rows` to the node's rows.
   struct Place {
     size_t low;
     double weight_high;
@@ -48,57 +50,57 @@ class CostTable {
 
 class CostCurve {
  public:
-  // Before anything is measured, the cost is believed to have doubled at `doubling_rows` rows, and
-  // the logarithm of its shape to be known within `shape_error` (a standard deviation).
+  // Before any measurement, the cost is assumed to have doubled at `doubling_rows` rows. The
+  // logarithm of the shape is assumed to be known with a standard deviation of `shape_error`.
   CostCurve(double doubling_rows, double shape_error);
 
-  // A round went by.
+  // Call this function once for each round.
   void Age() { ++age_; }
-  // `seconds` were measured for passes of so many rows (>= 1), one after the other, that attended
-  // to so many positions, each counted for every row that did. `noise` > 1: by how much worse than
-  // others the measurement fits.
+  // `passes` ran one after the other and took `seconds`. Each entry is the number of rows (>= 1) of
+  // a pass. Their rows attended to `attended` positions in all. `noise` multiplies the variance of
+  // the measurement. It is > 1 for a measurement that fits the model less well than others.
   void Observe(std::span<const uint32_t> passes, double seconds, double noise = 1,
                double attended = 0);
   void Observe(uint32_t rows, double seconds, double noise = 1, double attended = 0) {
     Observe(std::span(&rows, 1), seconds, noise, attended);
   }
 
-  // Expected seconds, non-decreasing.
+  // Returns the expected seconds, which are non-decreasing.
   const CostTable& table() const { return table_; }
-  // As low as they may be: by so many standard deviations.
+  // Returns costs that are this many standard deviations below the expected ones.
   CostTable Optimistic(double deviations) const;
   double Seconds(uint32_t rows) const { return table_.Seconds(rows); }
-  // That a row takes for each position that it attends to.
+  // Returns the seconds that a row takes for each position that it attends to.
   double SecondsAttended() const { return seconds_attended_; }
-  // Standard deviation of log Seconds(rows): a relative error.
+  // Returns the standard deviation of log Seconds(rows), which is a relative error.
   double Error(uint32_t rows) const;
   uint64_t num_observations() const { return num_observations_; }
 
  private:
   static constexpr size_t kNodes = CostTable::kRows.size();
-  // What is estimated: the nodes, and what attending costs, in units that follow the level.
+  // The estimated states: the nodes, and the cost of attending in units that follow the level.
   static constexpr size_t kStates = kNodes + 1;
   using Vector = std::array<double, kStates>;
 
   double LogSeconds(uint32_t rows) const;
   double NodeError(size_t node) const;
-  double LevelDrift() const;  // since the last measurement
+  double LevelDrift() const;  // the drift since the last measurement
   void AddUncertainty(double level_variance, double shape_factor);
   double AttentionUnit() const;  // seconds
-  // Variance of the logarithm of `slope` times the states.
+  // Returns the variance of the logarithm of `slope` times the states.
   double Variance(const Vector& slope) const;
   void MakeMonotone();
 
   std::array<double, kNodes> log_seconds_;
-  double attention_;             // in AttentionUnit, for each position attended to, >= 0
-  double attended_per_row_ = 0;  // mean of the latest batches
+  double attention_;             // for each attended position, in AttentionUnit, >= 0
+  double attended_per_row_ = 0;  // mean over the latest batches
   std::array<Vector, kStates> covariance_;
   std::array<std::array<double, kNodes>, kNodes> shape_covariance_;
   CostTable table_;
   double seconds_attended_ = 0;
   double noise_variance_;  // variance of one measurement's logarithm
   double age_ = 0;         // rounds since the last measurement
-  int outliers_ = 0;       // in a row in one direction, signed
+  int outliers_ = 0;       // consecutive outliers in one direction; the sign is the direction
   uint64_t num_observations_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A slot that may draft in the next round, and the length that it is given.
+// A slot that may draft in the next round, and its draft length.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_DRAFT_CANDIDATE_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_DRAFT_CANDIDATE_H_
 
@@ -14,9 +14,9 @@ struct DraftCandidate {
   const AcceptanceEstimate* acceptance = nullptr;
   uint64_t serial = 0;            // number of the sequence, as ObserveAcceptance names it
   uint32_t limit = 0;             // room for draft tokens (LimitDraftLength)
-  std::optional<uint32_t> fixed;  // length that the request asks for; `limit` caps it
+  std::optional<uint32_t> fixed;  // length that the request asks for; `limit` still applies
   uint32_t context = 0;           // tokens of the sequence
-  uint32_t drafter_lack = 1;      // committed tokens that the drafter has no rows of, >= 1
+  uint32_t drafter_lack = 1;      // committed tokens that the drafter has no rows for, >= 1
   uint32_t remaining_tokens = 1;  // tokens that the request may still emit
   uint32_t length = 0;            // output: draft tokens in the next round
 };

@@ -6,19 +6,19 @@
 namespace tandem {
 namespace {
 
-// Rows of a pass that are believed to take twice the time of one row, and the standard deviation of
-// the logarithm of that shape. Reading the weights takes most of a small pass: more rows cost
-// little until they are many. Measurements overrule this belief soon, and until then longer drafts
-// are tried.
+// Number of rows at which a pass is assumed to take twice the time of one row, and the standard
+// deviation of the logarithm of this shape. Reading the weights takes most of the time of a small
+// pass, so further rows cost little up to a large number. Measurements soon replace this
+// assumption. Until then, it makes the controller try longer drafts.
 constexpr double kPassDoublingRows = 24;
 constexpr double kPassShapeError = 0.6;
-// The same for what a message costs beside its passes, which hardly depends on its rows.
+// The same for the overhead of a message besides its passes, which hardly depends on its rows.
 constexpr double kOverheadDoublingRows = 256;
 constexpr double kOverheadShapeError = 0.2;
-// Number of batches of each worker after which its costs count as measured.
+// The costs of a worker count as measured after this number of batches.
 constexpr uint64_t kFewMeasurements = 3;
-// Factor by which the variance of a measurement with rows of prompts is larger: these rows need no
-// logits and attend to less.
+// Factor for the variance of a measurement with prompt rows. These rows need no logits and attend
+// to fewer positions.
 constexpr double kPromptNoise = 4;
 
 }  // namespace
@@ -48,7 +48,7 @@ void DraftCosts::ObservePropose(const ProposeCost& cost) {
         static_cast<uint32_t>(std::count_if(cost.draft_lengths.begin(), cost.draft_lengths.end(),
                                             [pass](uint32_t length) { return length >= pass; })));
   }
-  // Most of what a long catch-up feeds needs no draw, as in a prompt.
+  // Most rows of a long catch-up need no draw, like the rows of a prompt.
   const double noise = cost.catch_up_rows > 2 * cost.draft_lengths.size() ? kPromptNoise : 1;
   const double rest = cost.compute_seconds - cost.catch_up_seconds;
   if (cost.catch_up_seconds <= 0 || rest <= 0 || passes.size() == 1) {

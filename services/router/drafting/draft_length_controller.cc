@@ -13,45 +13,48 @@ namespace {
 
 // ---------------------------------------------------------------- before costs are known
 
-// Largest number of draft tokens in a round, over all slots, until costs are measured: it teaches
-// the costs, and need not be good.
+// Largest number of draft tokens in a round, over all slots, until costs are measured. Such a round
+// serves to measure costs, and need not be fast.
 constexpr uint32_t kInitialDraftTokens = 16;
-// The unmeasured round that goes without drafts: plain rounds, with which drafts are compared, have
-// to be known too.
+// Number of the unmeasured round that has no drafts. Drafts are compared with plain rounds, so the
+// cost of plain rounds must be measured too.
 constexpr uint32_t kPlainUnmeasuredRound = 2;
 
 // ---------------------------------------------------------------- slots
 
-// Chance of being kept below which a draft token is not considered: it cannot pay for a row.
+// A draft token whose chance of being kept is lower than this is not considered, because it cannot
+// pay for its row.
 constexpr double kSmallestGain = 0.02;
-// Draft tokens of an acceptance probe. They are considered whatever their chances.
+// Number of draft tokens of an acceptance probe. They are considered whatever their chances are.
 constexpr uint32_t kProbeLength = 2;
-// A catch-up is an investment. It is spread over the rounds that the request is likely to go on
-// for. There is one such round for each of so many tokens that the request may still emit: half of
-// these tokens are likely to come, at two tokens a round.
+// A catch-up is an investment. Its cost is spread over the rounds that the request is likely to go
+// on for. There is one such round for each group of this many tokens that the request may still
+// emit: probably half of these tokens will come, at two tokens per round.
 constexpr double kTokensPerCatchUpRound = 4;
 // Largest number of rounds that a catch-up is spread over.
 constexpr double kMostCatchUpRounds = 128;
 
 // ---------------------------------------------------------------- catching up
 
-// Rows beyond kRunningLack up to which a slot does not count as late: plain rounds now and then
-// make that much of a lag.
+// A slot is not late until it lacks more than kRunningLack plus this number of rows. Occasional
+// plain rounds cause this much lag.
 constexpr uint32_t kSlack = 3;
 // Number of late slots that may start in a round in which no other slot drafts.
 constexpr size_t kFirstToCatchUp = 2;
-// Rounds in a row with prompts after which a drafter catches up, and is probed, beside them all the
-// same.
+// After this many consecutive rounds with prompts, drafters catch up and are probed although
+// prompts are in the batch.
 constexpr uint32_t kPatientRounds = 8;
-// Rows that a drafter may lack to draft beside prompts before that.
+// Largest number of rows that a drafter may lack and still draft beside prompts before that.
 constexpr uint32_t kShortLack = 16;
 
-// A slot that drafts after plain rounds: it has to catch up first. Fixed lengths are not a choice.
+// Returns true if the slot must catch up before it drafts, because it had plain rounds. Fixed
+// lengths are not chosen here and do not count.
 bool IsLate(const PlanSlot& slot, uint32_t length) {
   return length > 0 && !slot.fixed.has_value() && slot.lack > kRunningLack + kSlack;
 }
 
-// Seconds that the plan spends on feeding its late slots more than it feeds running ones.
+// Returns the seconds that the plan spends on feeding its late slots, beyond those for running
+// slots.
 double CatchUpSeconds(const DraftPlan& plan, std::span<const PlanSlot> slots,
                       const RoundCosts& costs) {
   double seconds = 0;
@@ -62,8 +65,9 @@ double CatchUpSeconds(const DraftPlan& plan, std::span<const PlanSlot> slots,
   return seconds;
 }
 
-// Lets no more slots catch up than draft already, the nearest first: an investment is made in
-// steps, so that what is measured on the way can end it. Returns false if the plan stays as it is.
+// Limits the number of slots that catch up to the number of slots that draft already. Slots that
+// lack the fewest rows go first. The investment is thus made in steps, and measurements along the
+// way can end it. Returns false if the plan stays as it is.
 bool LimitCatchUps(std::span<const PlanSlot> slots, DraftPlan* plan) {
   size_t num_running = 0;
   std::vector<uint32_t> late;
@@ -83,7 +87,7 @@ bool LimitCatchUps(std::span<const PlanSlot> slots, DraftPlan* plan) {
   return true;
 }
 
-// The same slots, whose catch-ups are fed and paid for in one round.
+// Returns the same slots, but with catch-ups that are paid for in a single round.
 std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
   std::vector<PlanSlot> at_once(slots.begin(), slots.end());
   for (PlanSlot& slot : at_once) slot.catch_up_rounds = 1;
@@ -92,12 +96,12 @@ std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
 
 // ---------------------------------------------------------------- probes
 
-// Acceptance that is hoped for of a slot before it is probed. Where drafts would not pay even then,
-// there is nothing to find out.
+// Acceptance that is hoped for before a slot is probed. If drafts would not pay even with this
+// acceptance, a probe is useless.
 constexpr double kHopedAcceptance = 0.95;
-// Standard deviations by which an unsure cost may be lower than expected.
+// An uncertain cost may be lower than expected by this many standard deviations.
 constexpr double kOptimism = 2;
-// Relative error below which a cost is known well enough.
+// A cost counts as known if its relative error is below this number.
 constexpr double kKnownError = 0.05;
 
 // ---------------------------------------------------------------- plans
@@ -106,13 +110,13 @@ bool HasLengths(std::span<const uint32_t> lengths) {
   return std::any_of(lengths.begin(), lengths.end(), [](uint32_t length) { return length > 0; });
 }
 
-// Seconds by which a round is shorter than plain rounds would be for its tokens.
+// Returns the seconds by which a round is shorter than plain rounds for the same tokens.
 double GainedSeconds(const RoundValue& round, const RoundValue& plain) {
   return round.tokens / plain.rate() - round.seconds;
 }
 
-// The time of the planned round, or of a plain one where prompts are in the batch: theirs is not
-// spent on decoding.
+// Returns the value of the planned round. If prompts are in the batch, returns the value of a plain
+// round without them, because their time is not spent on decoding.
 RoundValue Decoding(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                     const RoundCosts& expected, const DraftPlan& plan) {
   return batch.prompt_rows == 0 ? plan.value : ValuePlainly(candidates, batch, expected).value;
@@ -135,14 +139,15 @@ void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mo
 void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBatch batch) {
   if (candidates.empty()) return;
   probes_.BeginRound(batch.cohort);
-  // A catch-up beside a prompt makes a slow round slower: it waits, but not for ever.
+  // A catch-up beside a prompt makes a slow round slower. It therefore waits, but only for a
+  // limited time.
   prompt_rounds_ = batch.prompt_rows > 0 ? prompt_rounds_ + 1 : 0;
   if (WaitsForPrompts()) batch.longest_lack = kShortLack;
   costs_.Age();
   if (!costs_.measured()) return ChooseUnmeasured(candidates);
   const RoundCosts expected = costs_.Expected();
   DraftPlan plan = Plan(candidates, batch, expected);
-  // A round of fixed lengths has nothing to find out, and pays nothing for finding out.
+  // A round of fixed lengths leaves nothing to find out, and pays nothing into the credit.
   if (std::any_of(candidates.begin(), candidates.end(),
                   [](const DraftCandidate& slot) { return !slot.fixed.has_value(); })) {
     Probe(candidates, batch, expected, &plan);
@@ -171,7 +176,7 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
         std::min(candidate.limit, std::max(options_.max_length, candidate.fixed.value_or(0)));
   }
   gains_.clear();
-  gains_.reserve(num_gains);  // the slots point into it
+  gains_.reserve(num_gains);  // the slots point into this vector
   std::vector<PlanSlot> slots;
   slots.reserve(candidates.size());
   for (const DraftCandidate& candidate : candidates) {
@@ -214,7 +219,7 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
   const double required = catch_ups_.RequiredGain(num_slots);
   if (CatchUpSeconds(plan, slots, costs) > 0 &&
       plan.value.rate() <= (1 + required) * plan.plain.rate()) {
-    // What the catch-up promises is not enough after those that were in vain.
+    // The gain of the catch-up is too small after earlier catch-ups that did not pay.
     const double drafted = plan.drafted_over_plain * (1 + margin) / (1 + required);
     DraftBatch without = batch;
     without.longest_lack = kRunningLack + kSlack;
@@ -277,7 +282,7 @@ bool DraftLengthController::PlanCostProbe(std::span<const DraftCandidate> candid
       other.value.rate() <= (1 + DraftMargin(candidates.size())) * plan->value.rate()) {
     return false;
   }
-  // The probe is paid for as if it cost more than expected.
+  // The probe's price assumes a higher cost than expected.
   const RoundValue value = DraftPlanner(&expected, at_once, batch).Value(other.lengths);
   const double seconds = value.seconds * std::exp(error);
   if (!probes_.BuyCostProbe(std::max(0.0, seconds - value.tokens / plan->value.rate()))) {
@@ -320,8 +325,8 @@ void DraftLengthController::PlanAcceptanceProbe(std::span<const DraftCandidate> 
   if (!probes_.AcceptanceProbeIsDue(some_draft, !idle.empty(), WaitsForPrompts())) return;
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
   if (!CouldPay(candidates, slots, idle, batch, expected, plan->value)) return;
-  // The slot that was not probed for longest goes first, among those that could be paid for if
-  // nothing is accepted.
+  // Among the slots that the credit can pay for even if nothing is accepted, the slot with the
+  // longest time without a draft goes first.
   std::stable_sort(idle.begin(), idle.end(), [&](uint32_t a, uint32_t b) {
     return candidates[a].acceptance->rounds_without_draft() >
            candidates[b].acceptance->rounds_without_draft();
@@ -348,7 +353,7 @@ void DraftLengthController::SetLastRound(std::span<const DraftCandidate> candida
                                          const DraftBatch& batch, const RoundCosts& expected,
                                          const DraftPlan& plan) {
   RoundValue plain = plan.plain;
-  if (HasLengths(plan.plain_lengths)) {  // fixed ones: without them the round is plain
+  if (HasLengths(plan.plain_lengths)) {  // there are fixed lengths; without them the round is plain
     const std::vector<PlanSlot> slots = MakeSlots(candidates);
     plain = DraftPlanner(&expected, slots, batch).Value(std::vector<uint32_t>(slots.size()));
   }

@@ -6,13 +6,14 @@
 namespace tandem {
 namespace {
 
-// Lengths beyond the best one so far that are tried before the search gives up: a verifier's cost
-// has steps, so that one token more may look bad where two are good.
+// Number of lengths beyond the best one so far that are tried before the search ends. A verifier's
+// cost has steps, so one more token may look bad although two more are good.
 constexpr uint32_t kPatience = 2;
 
 }  // namespace
 
-// Sums up a round while draft tokens are added one by one, each after those before it in its slot.
+// Sums up a round while draft tokens are added one by one. A token is added after the tokens before
+// it in its slot.
 class DraftPlanner::Tally {
  public:
   Tally(const DraftPlanner& planner, bool with_prompts)
@@ -68,7 +69,8 @@ class DraftPlanner::Tally {
   uint32_t draft_tokens_ = 0;
   double pass_seconds_ = 0;
   double late_seconds_ = 0;
-  std::vector<uint32_t> drafting_;  // [position] slots that draft one there
+  // [position]: number of slots that draft a token at this position.
+  std::vector<uint32_t> drafting_;
 };
 
 DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> slots,
@@ -82,7 +84,8 @@ DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> sl
     for (uint32_t i = 0; i < size; ++i) items_.push_back({id, i, slot.gains[i]});
     if (size > 0 && slot.lack > kRunningLack) late_.push_back(id);
   }
-  // Stable, so that of equal gains a slot's own are in the order of their positions.
+  // The sort is stable, so that items of one slot with equal gains stay in the order of their
+  // positions.
   std::stable_sort(items_.begin(), items_.end(),
                    [](const Item& a, const Item& b) { return a.gain > b.gain; });
   std::stable_sort(late_.begin(), late_.end(), [&](uint32_t a, uint32_t b) {
@@ -116,8 +119,8 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
   for (uint32_t id = 0; id < slots_.size(); ++id) {
     for (uint32_t i = 0; i < slots_[id].fixed.value_or(0); ++i) base.Add(id, i);
   }
-  // With at most `depth` passes a draft token costs about the same wherever it is: the best are
-  // those most likely to be accepted, and what is left to find is how many.
+  // With at most `depth` passes, all draft tokens cost about the same. The best tokens are the most
+  // likely ones, so the search only looks for their number.
   Found found;
   size_t best_end = 0;
   uint32_t best_depth = 0;
@@ -149,8 +152,8 @@ DraftPlanner::Found DraftPlanner::SearchJoining(bool with_prompts, double rate) 
   for (uint32_t id : late_) joins[id] = limited && slots_[id].lack <= batch_.longest_lack;
   Found best = Search(joins, with_prompts, rate);
   if (limited) return best;
-  // Slots that have to catch up come in by twos, fours …: one alone may not be worth a Propose that
-  // all of them together are.
+  // Tries one slot that must catch up, then two, four and so on. A Propose may not be worth its
+  // cost for one such slot, although it is for all of them together.
   size_t joined = 0;
   for (size_t count = 1; joined < late_.size(); count *= 2) {
     for (; joined < std::min(count, late_.size()); ++joined) joins[late_[joined]] = true;

@@ -14,38 +14,39 @@
 
 namespace tandem {
 
-// Largest number of cohorts whose rounds overlap. Each is planned by itself.
+// Largest number of cohorts whose rounds overlap. Each cohort is planned separately.
 inline constexpr size_t kMaxCohorts = 2;
 
-// What else is in the round's Verify batch.
+// The other contents of the round's Verify batch.
 struct DraftBatch {
-  uint32_t plain_rows = 0;    // slots that decode without a draft, whatever is chosen
+  uint32_t plain_rows = 0;    // slots that decode without a draft in any case
   uint32_t prompt_rows = 0;   // rows of prompt chunks
-  uint32_t prompt_slots = 0;  // that these are of
-  // Positions that they attend to, each counted for every row that does.
+  uint32_t prompt_slots = 0;  // number of slots that these rows belong to
+  // Number of positions that all these rows attend to, summed over the rows.
   double plain_attended = 0;
   double prompt_attended = 0;
-  // Another cohort's Propose runs while this one's Verify does, and the other way round: a round
-  // takes as long as the longer of the two.
+  // If true, another cohort's Propose runs during this cohort's Verify, and the other way round. A
+  // round then takes as long as the longer of the two.
   bool overlapped = false;
   uint32_t cohort = 0;
-  // Slots that lack more do not draft, unless their length is fixed.
+  // Slots that lack more rows do not draft, unless their length is fixed.
   uint32_t longest_lack = std::numeric_limits<uint32_t>::max();
 };
 
 struct PlanSlot {
-  // [i]: P(draft tokens 0 … i are all accepted), not increasing. Its size is the most that may be
-  // drafted.
+  // [i]: P(draft tokens 0 … i are all accepted), not increasing. The size is the largest allowed
+  // length.
   std::span<const double> gains;
-  std::optional<uint32_t> fixed;  // length that is not to be changed, at most gains.size()
+  std::optional<uint32_t> fixed;  // length that must not be changed, at most gains.size()
   uint32_t context = 0;           // positions that a row attends to
-  uint32_t lack = 1;              // committed tokens that the drafter has no rows of, >= 1
-  // Rounds that feeding a lack which is longer than a running slot's is spread over.
+  uint32_t lack = 1;              // committed tokens that the drafter has no rows for, >= 1
+  // Number of rounds over which the cost of a catch-up is spread. A catch-up is a lack that is
+  // longer than that of a running slot.
   double catch_up_rounds = 1;
 };
 
 struct RoundValue {
-  double tokens = 0;  // expected to be committed
+  double tokens = 0;  // expected number of committed tokens
   double seconds = 0;
   double rate() const { return tokens / seconds; }
 };
@@ -53,29 +54,31 @@ struct RoundValue {
 struct DraftPlan {
   std::vector<uint32_t> lengths;  // one for each slot
   RoundValue value;
-  std::vector<uint32_t> plain_lengths;  // no draft but the fixed ones
+  std::vector<uint32_t> plain_lengths;  // no drafts except the fixed lengths
   RoundValue plain;
-  // Rate of the best lengths with a draft over the plain one, where nothing but decoding slots is
-  // in the batch; 0: no such lengths.
+  // The rate with the best lengths divided by the plain rate, without prompts in the batch. 0:
+  // there are no lengths with a draft.
   double drafted_over_plain = 0;
 };
 
-// What a slot lacks that drafted in the last round: the pending token, and the last draft token
-// when all were accepted.
+// What a slot lacks if it drafted in the last round: the pending token and, if all draft tokens
+// were accepted, the last of them.
 inline constexpr uint32_t kRunningLack = 2;
 
 class DraftPlanner {
  public:
-  // Costs and slots must outlive it.
+  // Costs and slots must outlive the planner.
   DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> slots, const DraftBatch& batch);
 
-  // The lengths that maximize tokens / seconds. Prompt chunks are fed anyway, so their time is not
-  // the drafts': with them in the batch, the lengths maximize tokens - rate * seconds, the rate
-  // being what the slots reach without the chunks, or all slots do that wait for this round, those
-  // of the chunks too. All lengths that are not fixed are 0 unless drafts gain more than `margin`.
+  // Returns the lengths that maximize tokens / seconds. Prompt chunks are fed in any case, so their
+  // time is not charged to drafts. If there are prompt chunks, the lengths maximize tokens - rate *
+  // seconds instead. The rate is the largest of these: the rates that the slots reach without the
+  // chunks, with drafts and plainly, and the plain rate of all slots that wait for this round,
+  // including those of the chunks. All lengths that are not fixed are 0 unless drafts gain more
+  // than `margin`.
   DraftPlan Best(double margin) const;
 
-  // The value of given lengths, prompt chunks included.
+  // Returns the value of given lengths, prompt chunks included.
   RoundValue Value(std::span<const uint32_t> lengths) const;
 
  private:
@@ -93,10 +96,10 @@ class DraftPlanner {
   };
 
   RoundValue Value(std::span<const uint32_t> lengths, bool with_prompts) const;
-  // The value of a plain round in which the slots of the prompts decode too.
+  // Returns the value of a plain round in which the slots of the prompts decode too.
   RoundValue ValueOfAll() const;
-  // The best lengths of the slots with `joins[slot]`, while the others are plain. With a rate of 0
-  // they maximize tokens per second.
+  // Returns the best lengths of the slots with `joins[slot]`, while the other slots are plain. With
+  // a rate of 0, the lengths maximize tokens per second.
   Found Search(const std::vector<bool>& joins, bool with_prompts, double rate) const;
   Found SearchJoining(bool with_prompts, double rate) const;
   static double Score(const RoundValue& value, double rate) {
@@ -106,8 +109,8 @@ class DraftPlanner {
   const RoundCosts* costs_;
   std::span<const PlanSlot> slots_;
   DraftBatch batch_;
-  std::vector<Item> items_;     // draft tokens that may be chosen, best first
-  std::vector<uint32_t> late_;  // slots that lack more than a running one, the least first
+  std::vector<Item> items_;     // draft tokens that may be chosen, the best one first
+  std::vector<uint32_t> late_;  // slots that lack more than a running slot, the smallest lack first
   uint32_t longest_ = 0;
 };
 

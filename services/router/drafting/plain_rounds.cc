@@ -6,16 +6,16 @@
 namespace tandem {
 namespace {
 
-// Largest number of rounds without a plan while costs change by little: what a small change makes
-// of the answer is seen within 8 rounds.
+// Largest number of rounds without a plan while costs change only a little. The effect of a small
+// change on the answer is thus noticed within 8 rounds.
 constexpr uint32_t kLargestPatience = 7;
 // Number of slots for each such round. A plan of few slots is cheap, and is made more often.
 constexpr uint32_t kSlotsPerPatience = 2;
-// Change of a cost's logarithm that is little: a tenth, by which costs differ on a busy machine
-// from one moment to the next.
+// Change of a cost's logarithm that counts as little: a tenth. On a busy machine, costs differ this
+// much from one moment to the next.
 constexpr double kLittleChange = 0.1;
-// Largest change of a cost's logarithm that a remembered round outlives, however far drafts are
-// from paying.
+// A remembered round becomes invalid if the logarithm of any cost changes by more than this, even
+// if drafts are far from paying.
 constexpr double kLargestChange = 0.5;
 
 }  // namespace
@@ -46,7 +46,8 @@ bool PlainRounds::HasCostsOf(const Round& then, const RoundCosts& costs,
                              const PlainValue& now) const {
   const double largest_change = then.largest_change * then.plain.value.seconds;
   return now.attending_seconds - then.plain.attending_seconds <= largest_change &&
-         // A round with drafts attends with more rows, and gains more where attending is cheaper.
+         // A round with drafts has more rows that attend. It gains more than a plain round if
+         // attending becomes cheaper.
          (then.plain.attending_seconds - now.attending_seconds) * (1 + max_length_) <=
              largest_change &&
          costs.Distance(then.costs) <= then.largest_change;
@@ -71,8 +72,8 @@ bool PlainRounds::StillHolds(std::span<const DraftCandidate> candidates, const D
 
 void PlainRounds::Remember(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                            const RoundCosts& costs, const PlainValue& now, double advantage) {
-  // Passes and attending that change by less than a factor f each leave a round within f², and the
-  // ratio of two rates within f⁴.
+  // If all costs of passes and of attending change by less than a factor f, the time of a round
+  // changes by less than f², and the ratio of two rates by less than f⁴.
   const double change = std::log(advantage) / 4;
   rounds_[batch.cohort] = {
       {candidates.begin(), candidates.end()}, batch,          costs,         now,

@@ -1,4 +1,4 @@
-// The memory of rounds in which no draft paid, so that the same question is not asked each round.
+// Remembers rounds in which no draft paid, so that not every round needs a plan.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_PLAIN_ROUNDS_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_PLAIN_ROUNDS_H_
 
@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-// A round that drafts nothing; prompt chunks and fixed lengths are left out of it.
+// The value of a round without drafts. Prompt chunks and fixed lengths are left out.
 struct PlainValue {
   RoundValue value;
   double attending_seconds = 0;  // part of value.seconds: attending to earlier positions
@@ -22,47 +22,48 @@ struct PlainValue {
 PlainValue ValuePlainly(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                         const RoundCosts& costs);
 
-// Each cohort's last round, if no draft paid in it. As long as the same slots decode, nothing is
-// drafted and costs stay about where they were, no draft pays: estimates stay as they are, drafters
-// lag more, and requests have less left in which a catch-up could be earned back. Planning takes
-// the router's time, for which every slot waits, and takes more of it with more slots.
+// Remembers each cohort's last round if no draft paid in it. No draft pays in a later round either,
+// if the same slots decode, nothing was drafted meanwhile, and costs have hardly changed. In that
+// case, estimates are unchanged, drafters lag more, and requests have fewer rounds left that could
+// earn a catch-up back. Planning takes time of the router, which all slots wait for, and more time
+// with more slots.
 class PlainRounds {
  public:
   // Draft lengths that are not fixed are at most `max_length`.
   explicit PlainRounds(uint32_t max_length) : max_length_(max_length) {}
 
-  // Returns true if the cohort's remembered round says that no draft pays in this one either, and
-  // otherwise forgets the remembered round. Call it once for each round; `now` is ValuePlainly of
-  // the other arguments.
+  // Returns true if the cohort's remembered round shows that no draft pays in this round either.
+  // Otherwise forgets the remembered round. Call this function once for each round. `now` is
+  // ValuePlainly of the other arguments.
   bool StillHolds(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                   const RoundCosts& costs, const PlainValue& now);
 
-  // No draft pays in the round for which StillHolds just returned false. `advantage` is how many
-  // times faster plain decoding is than the best drafts would have to be at least.
+  // Remembers that no draft pays in the round for which StillHolds just returned false. Plain
+  // decoding is at least `advantage` times faster than the best drafts.
   void Remember(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                 const RoundCosts& costs, const PlainValue& now, double advantage);
 
-  // A draft was judged, so that estimates have changed: forgets the rounds of all cohorts.
+  // Forgets the rounds of all cohorts. A judged draft has changed the estimates.
   void Forget() { rounds_ = {}; }
 
  private:
   struct Round {
-    std::vector<DraftCandidate> candidates;  // without their estimates
+    std::vector<DraftCandidate> candidates;  // their estimates are not stored
     DraftBatch batch;
     RoundCosts costs;
     PlainValue plain;
-    // Change of any cost's logarithm up to which no draft can pay.
+    // No draft can pay while the logarithm of every cost changes by at most this number.
     double largest_change;
-    // Rounds that may go by without a plan while costs changed by more than that, but by little;
-    // and how many of these rounds are left.
+    // `patience` is the number of rounds that may pass without a plan while a larger, but still
+    // little, change of costs is seen. `left` is the number of such rounds that are left.
     uint32_t patience;
     uint32_t patience_left;
   };
 
-  // The same slots decode as in `then`, and nothing but costs can have changed.
+  // Returns true if the same slots decode as in `then`, so that at most costs have changed.
   static bool HasSlotsOf(const Round& then, std::span<const DraftCandidate> candidates,
                          const DraftBatch& batch);
-  // No cost has changed by so much that drafts could pay.
+  // Returns true if no cost has changed so much that drafts could pay.
   bool HasCostsOf(const Round& then, const RoundCosts& costs, const PlainValue& now) const;
 
   const uint32_t max_length_;

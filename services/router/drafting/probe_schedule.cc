@@ -6,40 +6,40 @@
 namespace tandem {
 namespace {
 
-// Number of slots beyond the first that halves the share of the time for probes: what one slot is
-// told, all slots know.
+// Number of slots beyond the first that halves the share of the time for probes. All slots benefit
+// from what one slot finds out.
 constexpr double kSharingSlots = 10;
-// Credit at the start, and the largest that is saved up, in rounds' time. The first pays for the
-// first probes of a new server. The second bounds what is lost at once by a server that had nothing
-// to find out for long.
+// Credit at the start, and largest credit that can be saved up, in times of a round. The first one
+// pays for the first probes of a new server. The second one limits the loss at one time on a server
+// that had nothing to find out for long.
 constexpr double kInitialCreditRounds = 2;
 constexpr double kLargestCreditRounds = 8;
 
-// Rounds with drafts before a reference round: at first, and at most after doubling with each
-// reference round.
+// Number of rounds with drafts before a reference round: the first gap, and the largest gap. Each
+// reference round doubles the gap.
 constexpr uint32_t kFirstReferenceGap = 8;
 constexpr uint32_t kLongestReferenceGap = 64;
-// Ratio of the rates with and without drafts above which no reference is needed: the answer does
-// not hang on how well plain rounds are known.
+// No reference round is needed if the rate with drafts divided by the rate without drafts is above
+// this number. The answer does not depend on the accuracy of the plain rate then.
 constexpr double kClearGain = 1.15;
 
-// Rounds between looks at unsure costs, at most: the gap doubles with each look and begins again at
-// one round after a probe.
+// Largest number of rounds between looks at uncertain costs. The gap doubles with each look, and is
+// one round again after a probe.
 constexpr uint32_t kLongestCostGap = 64;
 
-// Rounds from one acceptance probe to the next: at first, after a probe that was worth its time,
-// and at most after doubling with each probe that was not.
+// Number of rounds from one acceptance probe to the next: the first gap, the gap after a probe that
+// was worth its time, and the largest gap. Each other probe doubles the gap.
 constexpr uint32_t kFirstGap = 16;
 constexpr uint32_t kShortestGap = 2;
 constexpr uint32_t kLongestGap = 128;
-// Where nothing was worth its time for long, the gap is one part in this many of that time, and at
-// most the second number of rounds: drafts that pay again are found out within an eighth of the
-// time for which they did not.
+// If no probe and no draft was worth its time for long, the gap is that time divided by the first
+// number, but at most the second number of rounds. When drafts begin to pay again, this is noticed
+// within an eighth of the time for which they did not pay.
 constexpr uint32_t kBarrenRoundsPerGap = 8;
 constexpr uint32_t kLongestBarrenGap = 512;
-// Probes in a row that may follow soon on successful ones while no plan drafts. Where drafts would
-// earn about their cost, but not the margin, each probe is worth its time and none tells anything
-// new. One more is granted with every kLongestGap rounds.
+// Number of consecutive probes that may follow soon after successful probes while no plan drafts.
+// If drafts would earn about their cost but not the margin, each probe is worth its time, and none
+// of them gives new information. One more such probe is allowed every kLongestGap rounds.
 constexpr uint32_t kMostQuickProbes = 8;
 
 }  // namespace

@@ -1,5 +1,4 @@
-// When the controller does something other than its plan to find out what it does not know, and
-// what that may cost.
+// Decides when the controller departs from its plan to find something out, and limits the cost.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_PROBE_SCHEDULE_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_PROBE_SCHEDULE_H_
 
@@ -12,54 +11,58 @@
 
 namespace tandem {
 
-// Three kinds of rounds find something out. A reference round decodes plainly where drafts seem to
-// pay, since drafts are compared with plain rounds. A cost probe tries lengths whose cost is not
-// known well. An acceptance probe lets one slot draft that would not. Probes are paid for from a
-// credit, into which each round pays a share of its time. docs/controller.md has the rules.
+// Three kinds of rounds find something out. A reference round decodes plainly although drafts seem
+// to pay, because drafts are compared with plain rounds. A cost probe tries lengths whose cost is
+// uncertain. An acceptance probe lets one slot draft that would not draft otherwise. A credit pays
+// for probes. Each round pays a share of its time into the credit. docs/controller.md has the
+// rules.
 //
-// All times are in seconds, and all gaps are in rounds. The schedule decides when to probe and
-// whether the credit suffices; which lengths are tried is the controller's decision.
+// All times are in seconds, and all gaps are in rounds. The schedule decides when to probe, and
+// whether the credit suffices. The controller decides which lengths are tried.
 class ProbeSchedule {
  public:
-  // `budget` is the share of the time that probes may take with one slot.
+  // `budget` is the share of the time that probes may take if there is one slot.
   explicit ProbeSchedule(double budget);
 
-  // A round of the cohort begins. The outcome of the cohort's last acceptance probe is not awaited
-  // any longer.
+  // Call this function when a round of the cohort begins. The outcome of the cohort's last
+  // acceptance probe is not awaited any longer.
   void BeginRound(uint32_t cohort) { probes_[cohort].reset(); }
 
-  // Pays for later probes: a round of `num_slots` >= 1 slots, planned to take `round_seconds`. The
-  // credit is limited by `decoding_seconds`, the time of the round without prompt chunks.
+  // Pays into the credit for a round of `num_slots` >= 1 slots that is planned to take
+  // `round_seconds`. `decoding_seconds`, the time of the round without prompt chunks, limits the
+  // credit.
   void PayIn(size_t num_slots, double round_seconds, double decoding_seconds);
-  // Seconds that probes may still lose.
+  // Returns the seconds that probes may still lose.
   double credit_seconds() const { return credit_seconds_; }
 
-  // The plan drafts nothing but fixed lengths.
+  // Call this function when the plan has no drafts except fixed lengths.
   void OnPlainPlan();
-  // The plan drafts, and commits `rate` tokens a second instead of `plain_rate`. Returns true if
-  // the round should decode plainly all the same. Costs nothing of the credit: the two rates are
-  // close wherever this returns true.
+  // Call this function when the plan drafts, and commits `rate` tokens per second instead of
+  // `plain_rate`. Returns true if the round should decode plainly nevertheless. Such a round takes
+  // nothing from the credit, because the two rates are close.
   bool ReferenceIsDue(double rate, double plain_rate);
 
-  // Returns true once in a while: unsure costs should be looked at.
+  // Returns true from time to time: uncertain costs should be examined.
   bool CostProbeIsDue();
-  // Takes `seconds` for a cost probe. Returns false, and takes nothing, if the credit is too small.
+  // Takes `seconds` from the credit for a cost probe. Returns false, and takes nothing, if the
+  // credit is too small.
   bool BuyCostProbe(double seconds);
 
-  // Counts a round, and returns true if an idle slot should be probed in it. `some_draft`: a slot
-  // drafts whose length is not fixed. `some_idle`: a slot does not draft, though it may.
-  // `must_wait`: prompts are in the batch, which a probe would delay.
+  // Counts a round. Returns true if an idle slot should be probed in this round. `some_draft`: a
+  // slot whose length is not fixed drafts. `some_idle`: a slot does not draft although it may.
+  // `must_wait`: prompts are in the batch, and a probe would delay them.
   bool AcceptanceProbeIsDue(bool some_draft, bool some_idle, bool must_wait);
   struct AcceptanceProbe {
     uint64_t serial = 0;           // number of the sequence that drafts
     double seconds = 0;            // time that the probe takes
-    double seconds_per_token = 0;  // worth of a token that is accepted
+    double seconds_per_token = 0;  // value of an accepted token
   };
-  // Takes the probe's seconds and awaits its outcome in this round of the cohort. Returns false,
-  // and takes nothing, if the credit is too small.
+  // Takes the probe's seconds from the credit, and awaits its outcome in this round of the cohort.
+  // Returns false, and takes nothing, if the credit is too small.
   bool BuyAcceptanceProbe(uint32_t cohort, const AcceptanceProbe& probe);
-  // The block of a sequence was judged. The worth of accepted tokens goes back into the credit if
-  // the block was a probe, and the outcome decides when the next probe comes.
+  // Call this function when the block of a sequence was judged. If the block was a probe, the value
+  // of its accepted tokens goes back into the credit, and the outcome decides when the next probe
+  // comes.
   void OnJudged(uint64_t serial, uint32_t num_drafted, uint32_t num_accepted);
 
  private:
@@ -70,14 +73,15 @@ class ProbeSchedule {
   double credit_seconds_ = 0;
   uint32_t reference_gap_;  // rounds with drafts from one reference round to the next
   uint32_t rounds_since_plain_ = 0;
-  uint32_t cost_gap_ = 1;  // rounds from one look at unsure costs to the next
+  uint32_t cost_gap_ = 1;  // rounds from one look at uncertain costs to the next
   uint32_t rounds_since_cost_look_ = 0;
   uint32_t acceptance_gap_;  // rounds from one acceptance probe to the next
   uint32_t rounds_since_acceptance_probe_ = 0;
-  uint32_t quick_probes_;  // acceptance probes that may still follow soon on successful ones
+  uint32_t quick_probes_;  // acceptance probes that may still follow soon after successful ones
   uint32_t rounds_to_quick_probe_ = 0;
-  uint32_t barren_rounds_ = 0;  // rounds since a draft, or a probe, was worth its time
-  std::array<std::optional<AcceptanceProbe>, kMaxCohorts> probes_;  // outcomes that are awaited
+  uint32_t barren_rounds_ = 0;  // rounds since a draft or a probe was worth its time
+  // Outcomes that are still awaited.
+  std::array<std::optional<AcceptanceProbe>, kMaxCohorts> probes_;
 };
 
 }  // namespace tandem

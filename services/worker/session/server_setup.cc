@@ -29,7 +29,7 @@ absl::StatusOr<BoundServer> StartServer(const WorkerEndpoint& endpoint, grpc::Se
     });
   }
   BoundServer bound;
-  // Whoever connects commands the worker.
+  // Anyone who can connect commands the worker.
   TANDEM_ASSIGN_OR_RETURN(bound.listener, Listener::Bind(address, UnixPeers::kOwnUser));
   bound.listener->AddTo(builder, MakeServerCredentials(tls));
   builder.RegisterService(&service);

@@ -158,8 +158,8 @@ class SessionServer final : public WorkerServer {
     return pong;
   }
 
-  // Sets the alarm for the next lease that may end. No lease ends unnoticed: a new lease cannot end
-  // before an alarm that is already set.
+  // Sets the alarm for the next lease that may end. Every lease's end is noticed: a new lease
+  // cannot end before an alarm that is already set.
   void LookAtLeasesLater() {
     if (lease_alarm_set_ || draining_) return;
     const auto now = SessionLeases::Clock::now();

@@ -18,15 +18,17 @@ class WorkerServer {
   // The thread that is in Run calls `call` after each command and when a session ends. To be set
   // before Run.
   virtual void AfterEachCommand(std::function<void()> call) = 0;
-  // Sets the load that every pong tells the routers from now on. By the thread that is in Run.
+  // Sets the load that every pong tells the routers from now on. Only the thread that is in Run
+  // calls this function.
   virtual void ReportLoad(uint32_t num_open_slots, uint32_t num_free_pages) = 0;
   // Tells routers from now on to send no new requests. Returns when no slot is open, or after
-  // HurryDrain. By any thread.
+  // HurryDrain. Any thread may call this function.
   virtual void AwaitDrain() = 0;
   virtual void HurryDrain() = 0;
-  // Ends all sessions and makes Run return. By any thread, once or more.
+  // Ends all sessions and makes Run return. Any thread may call this function, more than once.
   virtual void Stop() = 0;
-  // Removes the socket files, for a process that must end at once. By any thread.
+  // Removes the socket files, for a process that must end at once. Any thread may call this
+  // function.
   virtual void RemoveFiles() = 0;
 };
 

@@ -24,7 +24,7 @@ class CachePool {
   // lease.
   using Lease = std::unique_ptr<KvCache, Return>;
 
-  // `size` caches of at most `max_rows` rows.
+  // Makes `size` caches of at most `max_rows` rows each.
   CachePool(std::unique_ptr<KvPagePool> pages, size_t size, size_t max_rows)
       : pages_(std::move(pages)), size_(size), max_rows_(max_rows) {}
 

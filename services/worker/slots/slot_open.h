@@ -11,12 +11,13 @@
 
 namespace tandem {
 
-// Router: every field of SlotOpen.sampling that a worker reads is set.
+// For the router: returns a message in which every field of SlotOpen.sampling that a worker reads
+// is set.
 v1::SlotOpen ToSlotOpen(const SamplingParams& params, uint32_t prompt_length);
 
-// Worker: checks every number (finite, in the range of SamplingParams' comments) and every token id
-// (in [0, vocabulary_size)): a router with a fault must not become a fault here. INVALID_ARGUMENT
-// names the field.
+// For the worker: checks that every number is finite and in the range that SamplingParams states,
+// and that every token id is in [0, vocabulary_size). A fault of the router must not become a fault
+// of the worker. INVALID_ARGUMENT names the field.
 absl::StatusOr<SamplingParams> FromSlotOpen(const v1::SlotOpen& open, size_t vocabulary_size);
 
 }  // namespace tandem

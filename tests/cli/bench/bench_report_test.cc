@@ -48,11 +48,11 @@ RunTotals Totals(const RunNumbers& run) {
   return totals;
 }
 
-// Plain: 100 rounds of 10 ms in the verifier and 1 ms around it.
+// Plain decoding: 100 rounds with 10 ms in the verifier and 1 ms outside of it.
 BenchCell Plain() { return {"greedy", 0, Totals({101, 0, 0, 0, 0, 0, 0.06, 1.0, 0.04}), {}}; }
 
-// 100 tokens in 40 rounds of two draft tokens each (58 accepted) and two plain ones: a draft step
-// is 2 ms, a verify pass of three rows 12 ms.
+// 100 tokens: 40 rounds with two draft tokens each (58 tokens accepted) and two plain rounds. A
+// draft step takes 2 ms, and a verify pass of three rows takes 12 ms.
 BenchCell Drafted() {
   return {.mode = "greedy",
           .draft_length = 2,
@@ -60,7 +60,7 @@ BenchCell Drafted() {
           .speedups = {1.4, 1.5, 1.6}};
 }
 
-TEST(BenchReportTest, CostsComeFromWhatWasMeasured) {
+TEST(BenchReportTest, CostsComeFromTheMeasurements) {
   const std::vector<BenchRow> rows = MakeRows({Plain(), Drafted()}, 0.2);
   ASSERT_EQ(rows.size(), 2u);
   const BenchRow& row = rows[1];
@@ -140,7 +140,7 @@ TEST(ModelOperationsTest, CountsTheWeightsOfAToken) {
   EXPECT_EQ(*weights, 5 * (2 * 8 * 2 * 3 + 2 * 8 * 1 * 3 + 3 * 8 * 16) + 8 * 100);
 }
 
-TEST(ModelOperationsTest, TellsABrokenConfigurationByItsFile) {
+TEST(ModelOperationsTest, NamesTheFileOfABrokenConfiguration) {
   const testing::TempDir dir;
   EXPECT_FALSE(WeightsPerToken(dir.path()).ok());
   std::ofstream(dir / "config.json") << R"({"hidden_size": 8})";

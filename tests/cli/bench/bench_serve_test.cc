@@ -1,4 +1,5 @@
-// `tandem bench serve`: its requests, its numbers, and all of it against a server in this process.
+// Tests `tandem bench serve`: its requests, its numbers, and whole runs against a server in this
+// process.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -63,7 +64,7 @@ BenchServeOptions OfLengths(const std::string& prompt, const std::string& output
   return options;
 }
 
-TEST(WorkloadTest, ARequestDependsOnSeedAndNumberAlone) {
+TEST(WorkloadTest, ARequestDependsOnlyOnSeedAndNumber) {
   const BenchServeOptions options = OfLengths("uniform:10-60", "uniform:1-100");
   const Workload workload = MakeWorkload(options);
   const Workload again = MakeWorkload(options);
@@ -72,7 +73,7 @@ TEST(WorkloadTest, ARequestDependsOnSeedAndNumberAlone) {
             again.Plan(7, "greedy", "auto").request.SerializeAsString());
   EXPECT_NE(PromptOf(workload.Plan(7, "greedy", "auto")),
             PromptOf(workload.Plan(8, "greedy", "auto")));
-  // Whatever is compared gets the same prompts, lengths and seeds.
+  // Everything that is compared gets the same prompts, lengths and seeds.
   const PlannedRequest off = workload.Plan(7, "sampled", "off");
   const PlannedRequest on = workload.Plan(7, "sampled", "on");
   EXPECT_EQ(PromptOf(off), PromptOf(on));
@@ -84,7 +85,7 @@ TEST(WorkloadTest, ARequestDependsOnSeedAndNumberAlone) {
             PromptOf(workload.Plan(7, "greedy", "auto")));
 }
 
-TEST(WorkloadTest, ModesAndDraftingSayWhatTheyMean) {
+TEST(WorkloadTest, ModesAndDraftingSetTheirParameters) {
   const Workload workload = MakeWorkload({});
   const auto request = [&](const std::string& mode, const std::string& drafting) {
     return workload.Plan(0, mode, drafting).request;
@@ -112,7 +113,7 @@ TEST(WorkloadTest, PromptsAreThoseOfTheFileUnlessALengthIsAskedFor) {
   EXPECT_EQ(drawn.request.sampling_params().max_tokens(), 8);
 }
 
-TEST(WorkloadTest, ASharedPrefixIsSharedAndNothingElse) {
+TEST(WorkloadTest, OnlyTheSharedPrefixIsShared) {
   BenchServeOptions options = OfLengths("fixed:100", "fixed:8");
   options.shared_prefix = 60;
   const Workload workload = MakeWorkload(options);
@@ -120,12 +121,12 @@ TEST(WorkloadTest, ASharedPrefixIsSharedAndNothingElse) {
   const std::vector<int32_t> b = PromptOf(workload.Plan(1, "greedy", "off"));
   ASSERT_EQ(a.size(), 100u);
   const auto difference = std::mismatch(a.begin(), a.end(), b.begin());
-  // By chance the next token is the same too, once in forty.
+  // The next token is equal too by chance, once in forty cases.
   EXPECT_THAT(difference.first - a.begin(), AllOf(Ge(60), Le(64)));
 }
 
-// 100 prompts of 40 * 9 ways to begin: without pieces there would be 40.
-TEST(WorkloadTest, PromptsOfADrawnLengthHardlyBeginAlike) {
+// There are 40 * 9 ways to begin for 100 prompts. Without pieces there would be only 40.
+TEST(WorkloadTest, PromptsOfADrawnLengthHardlyEverBeginWithTheSameTokens) {
   const Workload workload = MakeWorkload(OfLengths("fixed:32", "fixed:8"));
   std::set<std::vector<int32_t>> beginnings;
   for (uint64_t i = 0; i < 100; ++i) {
@@ -150,8 +151,8 @@ TEST(WorkloadTest, PromptAndOutputFitTheContext) {
               HasSubstr("--shared-prefix: got 64"));
 }
 
-// Binomial with mean 300 and deviation 14.5: 90 is 6.2 of them.
-TEST(WorkloadTest, TheShareThatLeavesIsTheOneAskedFor) {
+// The number is binomial with mean 300 and deviation 14.5. The limit of 90 is 6.2 deviations.
+TEST(WorkloadTest, TheRequestedShareOfClientsLeaves) {
   BenchServeOptions options = OfLengths("fixed:8", "fixed:100");
   options.cancel_fraction = 0.3;
   const Workload workload = MakeWorkload(options);
@@ -170,7 +171,7 @@ TEST(WorkloadTest, TheShareThatLeavesIsTheOneAskedFor) {
 
 // ---------------------------------------------------------------- numbers
 
-TEST(ProcessUsageTest, ComputingCounts) {
+TEST(ProcessUsageTest, TimeSpentComputingCounts) {
   const CpuSeconds before = ReadCpuSeconds();
   volatile double sum = 0;
   while (ReadCpuSeconds().own < before.own + 0.05) {
@@ -213,7 +214,7 @@ TEST(ServeReportTest, TheLimitIsNamed) {
   EXPECT_THAT(LimitOf(busy, context), HasSubstr("cores:"));
 }
 
-TEST(ServeReportTest, RefusalsAreCountedBelowTheTableWithTheTimeThatTheyTook) {
+TEST(ServeReportTest, RefusalsAreCountedBelowTheTableWithTheirTimes) {
   ServeCell cell = CellOf(8, 0.75, 0.25);
   const auto text = [&] { return RenderServeTable({cell}, ServeContext(), Palette(false)); };
   EXPECT_THAT(text(), Not(HasSubstr("refused")));
@@ -235,24 +236,25 @@ TEST(ServeReportTest, JsonHasTheNumbers) {
   cell.result.cached_prompt_tokens = 1;
   cell.ratios = {1.25, 1.25};
   const nlohmann::json json = ServeToJson({cell, ServeCell()}, context);
-  ASSERT_EQ(json["rows"].size(), 1u);  // the other one did not run
+  ASSERT_EQ(json["rows"].size(), 1u);  // the other cell did not run
   const nlohmann::json& row = json["rows"][0];
   EXPECT_DOUBLE_EQ(row["tokens_per_second"], 5);
-  EXPECT_DOUBLE_EQ(row["utilisation"]["verify"], 0.75);
-  EXPECT_DOUBLE_EQ(row["utilisation"]["cores_busy"], 0.25);
-  EXPECT_DOUBLE_EQ(row["utilisation"]["client"], 0.05);
+  EXPECT_DOUBLE_EQ(row["utilization"]["verify"], 0.75);
+  EXPECT_DOUBLE_EQ(row["utilization"]["cores_busy"], 0.25);
+  EXPECT_DOUBLE_EQ(row["utilization"]["client"], 0.05);
   EXPECT_DOUBLE_EQ(row["time_to_first_token_seconds"]["p99"], 0.25);
   EXPECT_EQ(row["failures"]["UNAVAILABLE"], 3);
   EXPECT_EQ(row["refused_seconds"]["count"], 3);
   EXPECT_DOUBLE_EQ(row["refused_seconds"]["p50"], 0.002);
   EXPECT_DOUBLE_EQ(row["ratio_to_off"]["mean"], 1.25);
-  // 5 prompt rows and 9 rounds in 2 s, 2 operations a weight.
+  // There are 5 prompt rows and 9 rounds in 2 s, with 2 operations for each weight.
   EXPECT_DOUBLE_EQ(row["target_flops"], 2 * 100 * 7.0);
 }
 
 // ---------------------------------------------------------------- against a server
 
-// Every request: as many tokens as asked for, in messages of two, the first alone.
+// Answers every request with the requested number of tokens, in messages of two tokens. The first
+// token has its own message.
 class CountingServer final : public v1::Generation::Service {
  public:
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
@@ -299,7 +301,7 @@ class CountingServer final : public v1::Generation::Service {
     const std::lock_guard lock(mutex_);
     return tenants_.size();
   }
-  // Connections over TCP that requests came by.
+  // Returns the number of TCP connections that requests came from.
   size_t num_peers() {
     const std::lock_guard lock(mutex_);
     return peers_.size();
@@ -309,7 +311,7 @@ class CountingServer final : public v1::Generation::Service {
     return most_open_;
   }
 
-  std::atomic<int> refuse_first_ = 0;  // so many are refused, with a time to come back
+  std::atomic<int> refuse_first_ = 0;  // number of calls to refuse first, with a time to come back
   std::atomic<bool> endless_ = false;
   bool drafter_attached_ = true;
 
@@ -328,7 +330,7 @@ class CountingServer final : public v1::Generation::Service {
       if (!writer->Write(message)) return grpc::Status::CANCELLED;
       if (endless_) {
         sent = std::min(sent, 10);
-        std::this_thread::sleep_for(std::chrono::microseconds(200));  // a model's pace
+        std::this_thread::sleep_for(std::chrono::microseconds(200));  // the speed of a model
       }
       if (context->IsCancelled()) return grpc::Status::CANCELLED;
     }
@@ -420,7 +422,7 @@ TEST_F(BenchServeTest, EveryStepRunsInPairsWithTheSameRequests) {
     EXPECT_EQ(row["time_per_token_seconds"]["count"], requests);
     EXPECT_EQ(row["message_gap_seconds"]["count"], requests * 4);
     EXPECT_DOUBLE_EQ(row["queue_seconds"]["p50"], 0.002);
-    EXPECT_DOUBLE_EQ(row["utilisation"]["verify"], 1);
+    EXPECT_DOUBLE_EQ(row["utilization"]["verify"], 1);
   }
   EXPECT_EQ(json["rows"][0]["clients"], 1);
   EXPECT_EQ(json["rows"][0]["drafting"], "auto");
@@ -428,14 +430,14 @@ TEST_F(BenchServeTest, EveryStepRunsInPairsWithTheSameRequests) {
   EXPECT_DOUBLE_EQ(json["rows"][0]["acceptance_rate"], 0.75);
   EXPECT_FALSE(json["rows"][1].contains("ratio_to_off"));
   EXPECT_EQ(json["rows"][7]["mode"], "sampled");
-  // The prompts of both kinds of drafting are the same, as sets: which ends first is chance.
+  // Both kinds of drafting have the same set of prompts. The order of the ends is random.
   std::multiset<std::string> with, without;
   for (const v1::GenerateRequest& request : service_.requests()) {
     (request.speculation().enabled() ? with : without)
         .insert(request.prompt_token_ids().SerializeAsString());
   }
   EXPECT_EQ(with, without);
-  EXPECT_EQ(service_.num_tenants(), 8u * 2 + 8);  // each run and each warming up has its own
+  EXPECT_EQ(service_.num_tenants(), 8u * 2 + 8);  // each run and each warm-up has its own tenant
   EXPECT_THAT(out_, AllOf(HasSubstr("tokens/s"), HasSubstr("limit at 3 clients:")));
   EXPECT_THAT(err_, HasSubstr("bench: 100 %"));
 }
@@ -459,7 +461,7 @@ TEST_F(BenchServeTest, APairWithStolenTimeIsRunAgain) {
   options.output_length = LengthDistribution::Fixed(9);
   options.json = json_path();
   options.most_stolen = 0.05;
-  options.read_cpu = stolen_until(8);  // in the first two runs of the first pair
+  options.read_cpu = stolen_until(8);  // time is stolen in the first two runs of the first pair
   std::istringstream in;
   std::ostringstream out, err;
   Console console = {.in = in, .out = out, .err = err};
@@ -473,7 +475,7 @@ TEST_F(BenchServeTest, APairWithStolenTimeIsRunAgain) {
   EXPECT_EQ(Json()["rows"][0]["ratio_to_off"]["pairs"], 2);
   EXPECT_THAT(out.str(), HasSubstr("2 runs set aside"));
 
-  // Where time is always stolen, a pair counts after twenty runs.
+  // If time is always stolen, a pair counts after twenty runs.
   options.pairs = 1;
   options.requests = 1;
   options.read_cpu = stolen_until(std::numeric_limits<int>::max());
@@ -483,15 +485,16 @@ TEST_F(BenchServeTest, APairWithStolenTimeIsRunAgain) {
   EXPECT_EQ(Json()["rows"][0]["ratio_to_off"]["pairs"], 1);
 }
 
-TEST_F(BenchServeTest, AClosedLoopNeverHasMoreOpenThanClients) {
+TEST_F(BenchServeTest, AClosedLoopNeverHasMoreOpenRequestsThanClients) {
   ASSERT_EQ(Run({"--clients", "4", "--pairs", "1", "--requests", "10", "--drafting", "off"}),
             kExitOk);
   EXPECT_EQ(Json()["rows"][0]["most_open"], 4);
-  // A handler may still be returning when its client has the status and sends the next request.
+  // A handler may still be returning when its client already has the status and sends the next
+  // request.
   EXPECT_LE(service_.most_open(), 8);
 }
 
-TEST_F(BenchServeTest, ARunOfSomeSecondsEndsThenAndCountsWhatCame) {
+TEST_F(BenchServeTest, ARunBySecondsEndsInTimeAndCountsItsTokens) {
   service_.endless_ = true;
   ASSERT_EQ(Run({"--clients", "2", "--pairs", "1", "--seconds", "0.3", "--drafting", "off"}),
             kExitOk);
@@ -502,8 +505,9 @@ TEST_F(BenchServeTest, ARunOfSomeSecondsEndsThenAndCountsWhatCame) {
   EXPECT_EQ(row["failures"].size(), 0u);
 }
 
-// 100 arrivals a second for 0.5 s: 50 on average, deviation 7.1; 6 of them either way.
-TEST_F(BenchServeTest, AnOpenLoopSendsByChanceAtTheRate) {
+// There are 100 arrivals per second for 0.5 s: 50 on average with a deviation of 7.1. Six
+// deviations are allowed on both sides.
+TEST_F(BenchServeTest, AnOpenLoopSendsAtRandomTimesWithTheRate) {
   ASSERT_EQ(Run({"--rate", "100", "--pairs", "1", "--seconds", "0.5", "--drafting", "off",
                  "--output-lengths", "3"}),
             kExitOk);
@@ -530,7 +534,7 @@ TEST_F(BenchServeTest, RefusalsAreCountedByStatusAndTriedAgainAfterTheHint) {
   EXPECT_LT(result.wall_seconds, 5);
 }
 
-TEST_F(BenchServeTest, ClientsShareAsManyConnectionsAsAskedFor) {
+TEST_F(BenchServeTest, ClientsShareTheRequestedNumberOfConnections) {
   const auto peers = [&](int connections) {
     LoadClient client("127.0.0.1:" + std::to_string(port_), 4, {}, connections);
     LoadResult result;
@@ -545,7 +549,7 @@ TEST_F(BenchServeTest, ClientsShareAsManyConnectionsAsAskedFor) {
   EXPECT_EQ(peers(3), 3u);
 }
 
-TEST_F(BenchServeTest, ClientsThatLeaveAreNoFailures) {
+TEST_F(BenchServeTest, ClientsThatLeaveDoNotCountAsFailures) {
   LoadClient client(address_, 4);
   LoadResult result;
   service_.endless_ = true;
@@ -570,7 +574,7 @@ TEST_F(BenchServeTest, InterruptingEndsARunAtOnce) {
   EXPECT_GT(result.tokens, 0);
 }
 
-TEST_F(BenchServeTest, WhatTheWarmUpDoesIsNotCounted) {
+TEST_F(BenchServeTest, TheWarmUpDoesNotCount) {
   LoadClient client(address_, 2);
   LoadResult result;
   int64_t sent = 0;
@@ -586,14 +590,14 @@ TEST_F(BenchServeTest, WhatTheWarmUpDoesIsNotCounted) {
       [](double) { return true; }, &result);
   EXPECT_GT(sent_before, 2);
   EXPECT_GT(result.finished, 0);
-  // Of those before, two at most were still to be counted.
+  // At most two of the earlier requests were not yet counted.
   EXPECT_LE(result.finished, sent - sent_before + 2);
   EXPECT_LE(result.tokens, 4 * (sent - sent_before + 2));
   EXPECT_GE(result.wall_seconds, 0.19);
   EXPECT_LT(result.wall_seconds, 0.4);
 }
 
-TEST_F(BenchServeTest, AServerThatIsGoneIsManyFailures) {
+TEST_F(BenchServeTest, CallsToAServerThatIsGoneAreFailures) {
   server_->Shutdown();
   LoadClient client("unix:" + (dir_ / "none").string(), 1);
   LoadResult result;
@@ -603,14 +607,14 @@ TEST_F(BenchServeTest, AServerThatIsGoneIsManyFailures) {
   EXPECT_EQ(result.failures["UNAVAILABLE"], 2);
 }
 
-TEST_F(BenchServeTest, DraftingWantsADrafter) {
+TEST_F(BenchServeTest, DraftingNeedsADrafter) {
   service_.drafter_attached_ = false;
   EXPECT_EQ(Run({"--clients", "1"}), kExitServerError);
   EXPECT_THAT(err_, HasSubstr("no drafter"));
   EXPECT_EQ(Run({"--clients", "1", "--drafting", "off", "--pairs", "1"}), kExitOk);
 }
 
-TEST_F(BenchServeTest, OptionsThatCannotBeAreRefused) {
+TEST_F(BenchServeTest, ImpossibleOptionsAreRefused) {
   EXPECT_EQ(Run({"--requests", "3", "--seconds", "3"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("give one or the other"));
   EXPECT_EQ(Run({"--output-lengths", "some"}), kExitUsage);

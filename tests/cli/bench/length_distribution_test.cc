@@ -34,10 +34,10 @@ TEST(LengthDistributionTest, FixedIsAlwaysTheSame) {
   EXPECT_THAT(Draws("12", 100), Each(12));
 }
 
-// Each count is binomial with mean 1000 and deviation 28.9: 170 away is 5.9 of them, so that one of
-// six counts is that far off once in 10^8 runs of other seeds. A distribution that leaves out one
-// end, or never draws it, is 1000 away.
-TEST(LengthDistributionTest, UniformDrawsBothEndsAsOftenAsTheMiddle) {
+// Each count is binomial with mean 1000 and deviation 28.9. The limit of 170 is 5.9 deviations.
+// With other seeds, one of six counts would exceed it once in 10^8 runs. The count of an end that
+// is never drawn differs by 1000.
+TEST(LengthDistributionTest, UniformDrawsBothEndsWithTheFrequencyOfTheMiddle) {
   std::vector<int> counts(6);
   for (int length : Draws("uniform:5-10", 6000)) {
     ASSERT_THAT(length, AllOf(Ge(5), Le(10)));
@@ -46,9 +46,10 @@ TEST(LengthDistributionTest, UniformDrawsBothEndsAsOftenAsTheMiddle) {
   EXPECT_THAT(counts, Each(AllOf(Ge(830), Le(1170))));
 }
 
-// The logarithms' mean is within 0.05 / sqrt(1000) = 0.016 of ln 100 per deviation of 0.5: 6
-// deviations are 0.095. The deviation itself likewise within 6 * 0.5 / sqrt(2000) = 0.067.
-TEST(LengthDistributionTest, LognormalHasTheMedianAndTheSpreadThatWereAskedFor) {
+// The mean of the logarithms has a deviation of 0.5 / sqrt(1000) = 0.016 around ln 100. Six
+// deviations are 0.095. The deviation of the logarithms is likewise within 6 * 0.5 / sqrt(2000) =
+// 0.067.
+TEST(LengthDistributionTest, LognormalHasTheRequestedMedianAndSpread) {
   const std::vector<int> draws = Draws("lognormal:100,0.5", 1000);
   double mean = 0;
   double squares = 0;
@@ -64,11 +65,11 @@ TEST(LengthDistributionTest, NothingIsUnderOneOrOverTheLimit) {
   EXPECT_THAT(Draws("fixed:9", 3, 4), Each(4));
 }
 
-TEST(LengthDistributionTest, TheSameSeedDrawsTheSame) {
+TEST(LengthDistributionTest, TheSameSeedDrawsTheSameLengths) {
   EXPECT_EQ(Draws("lognormal:50,1", 20), Draws("lognormal:50,1", 20));
 }
 
-TEST(LengthDistributionTest, WhatIsNoDistributionIsRefused) {
+TEST(LengthDistributionTest, ATextThatIsNoDistributionIsRefused) {
   for (const char* text :
        {"", "fixed:", "fixed:0", "fixed:-3", "fixed:3x", "many", "uniform:5", "uniform:9-5",
         "uniform:0-5", "uniform:1-2-3", "lognormal:5", "lognormal:0,1", "lognormal:5,-1",

@@ -7,8 +7,8 @@
 namespace tandem::cli {
 namespace {
 
-TEST(PercentilesTest, LieBetweenTheValuesAlongAStraightLine) {
-  // numpy.percentile([1, 2, 3, 4], [0, 25, 50, 95, 100])
+TEST(PercentilesTest, InterpolateLinearlyBetweenValues) {
+  // These are the results of numpy.percentile([1, 2, 3, 4], [0, 25, 50, 95, 100]).
   const std::vector<double> values = {1, 2, 3, 4};
   EXPECT_DOUBLE_EQ(Quantile(values, 0), 1);
   EXPECT_DOUBLE_EQ(Quantile(values, 0.25), 1.75);
@@ -19,7 +19,7 @@ TEST(PercentilesTest, LieBetweenTheValuesAlongAStraightLine) {
 
 TEST(PercentilesTest, DoNotDependOnTheOrder) {
   std::vector<double> values;
-  for (int i = 0; i <= 100; ++i) values.push_back((i * 37) % 101);  // 0 to 100, mixed
+  for (int i = 0; i <= 100; ++i) values.push_back((i * 37) % 101);  // 0 to 100 in mixed order
   const Percentiles of = PercentilesOf(values);
   EXPECT_DOUBLE_EQ(of.p50, 50);
   EXPECT_DOUBLE_EQ(of.p95, 95);

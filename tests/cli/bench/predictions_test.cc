@@ -27,7 +27,7 @@ TEST(PredictionsTest, ExpectedTokensEqualTheClosedForm) {
   }
 }
 
-TEST(PredictionsTest, AcceptingNothingOrAllAreTheEnds) {
+TEST(PredictionsTest, AcceptingNothingAndAcceptingEverythingAreTheLimits) {
   EXPECT_EQ(ExpectedTokensPerRound(0, 8), 1);
   EXPECT_EQ(ExpectedTokensPerRound(1, 8), 9);
   EXPECT_EQ(ExpectedTokensPerRound(0.8, 0), 1);
@@ -38,14 +38,15 @@ TEST(PredictionsTest, AFreeDrafterSpeedsUpByTheTokensOfARound) {
   EXPECT_EQ(PredictedSpeedup(0.7, 0, 0.4), 1);
 }
 
-TEST(PredictionsTest, ADearDrafterPaysOnlyALittle) {
-  // c = 0.4 and alpha = 0.8 (a 1B draft for a 3B target): two draft tokens, 1.36 times.
+TEST(PredictionsTest, AnExpensiveDrafterGainsOnlyALittle) {
+  // With c = 0.4 and alpha = 0.8 (a 1B draft for a 3B target), two draft tokens give a speedup of
+  // 1.36.
   EXPECT_EQ(BestDraftLength(0.8, 0.4, 16), 2);
   EXPECT_THAT(PredictedSpeedup(0.8, 2, 0.4), DoubleNear(1.3556, 1e-4));
   EXPECT_EQ(BestDraftLength(0.1, 0.4, 16), 0);
 }
 
-TEST(PredictionsTest, OperationsGrowWhereTokensAreRejected) {
+TEST(PredictionsTest, OperationsGrowWithRejectedTokens) {
   // Theorem 3.11 in closed form.
   const double alpha = 0.7;
   const double c_hat = 0.15;
@@ -54,7 +55,7 @@ TEST(PredictionsTest, OperationsGrowWhereTokensAreRejected) {
   EXPECT_THAT(OperationsFactor(1, 4, 0.0), DoubleNear(1, 1e-12));
 }
 
-TEST(PredictionsTest, MeasuredCostsReduceToTheTheoremWhereItsAssumptionsHold) {
+TEST(PredictionsTest, MeasuredCostsReduceToTheTheoremIfItsAssumptionsHold) {
   const RoundCosts ideal = {
       .plain_round = 0.010, .draft_step = 0.001, .verify_round = 0.010, .round_overhead = 0};
   EXPECT_THAT(PredictedSpeedup(0.8, 4, ideal), DoubleNear(PredictedSpeedup(0.8, 4, 0.1), 1e-12));
@@ -66,8 +67,8 @@ TEST(PredictionsTest, MeasuredCostsReduceToTheTheoremWhereItsAssumptionsHold) {
 }
 
 TEST(MeanRatioTest, IsTheGeometricMeanWithStudentsInterval) {
-  // Logarithms ln2 -+ 1: mean ln2, standard deviation 1, standard error 1/sqrt(3);
-  // t(2, 0.975) = 4.302653.
+  // The logarithms are ln2 -+ 1: mean ln2, standard deviation 1, standard error 1/sqrt(3). t(2,
+  // 0.975) = 4.302653.
   const double e = std::exp(1.0);
   const RatioInterval interval = MeanRatio({2 / e, 2, 2 * e});
   EXPECT_THAT(interval.ratio, DoubleNear(2, 1e-9));

@@ -25,7 +25,7 @@ TEST(ListenAddressTest, HostAndPortAreSplitAtTheLastColon) {
   EXPECT_EQ(ParseListenAddress("unix:/a/b.sock")->unix_path, "/a/b.sock");
 }
 
-TEST(ListenAddressTest, AnythingElseIsRefused) {
+TEST(ListenAddressTest, AnyOtherTextIsRefused) {
   for (const char* bad : {"", "50051", ":50051", "127.0.0.1", "127.0.0.1:", "127.0.0.1:70000",
                           "127.0.0.1:-1", "127.0.0.1:5x", "::1:50051", "[]:1", "unix:"}) {
     EXPECT_EQ(ParseListenAddress(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
@@ -65,7 +65,7 @@ TEST(ListenAddressTest, ASocketIsTakenWhileSomebodyListens) {
         io, asio::local::stream_protocol::endpoint(path));
     EXPECT_EQ(CheckFree(address).code(), absl::StatusCode::kResourceExhausted);
   }
-  EXPECT_TRUE(CheckFree(address).ok());  // its name is left, nobody listens
+  EXPECT_TRUE(CheckFree(address).ok());  // its name is still there, but nobody listens
   std::ofstream(dir / "file") << "x";
   EXPECT_EQ(CheckFree(*ParseListenAddress("unix:" + (dir / "file").string())).code(),
             absl::StatusCode::kInvalidArgument);

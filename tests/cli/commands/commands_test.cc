@@ -1,4 +1,4 @@
-// The commands against a server in this process that answers from a script.
+// Tests the commands against a server in this process that answers from a script.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Answers every prompt with "the king and\n" in three tokens; with drafting in one round after the
-// first.
+// Answers every prompt with "the king and
+// " in three tokens. With drafting, the tokens after the first one come in one round.
 class ScriptedServer final : public v1::Generation::Service {
  public:
   grpc::Status Generate(grpc::ServerContext* /*context*/, const v1::GenerateRequest* request,
@@ -144,7 +144,7 @@ class CommandsTest : public ::testing::Test {
   std::string err_;
 };
 
-TEST_F(CommandsTest, GenerateGivesThePipeTheTextAlone) {
+TEST_F(CommandsTest, GenerateGivesAPipeOnlyTheText) {
   EXPECT_EQ(Connected({"generate", "Once"}), kExitOk);
   EXPECT_EQ(out_, "the king and\n");
   EXPECT_THAT(err_, HasSubstr("50 % of drafted (1 of 2)"));
@@ -169,7 +169,7 @@ TEST_F(CommandsTest, GenerateReadsThePromptFromStandardInputOrAFile) {
   EXPECT_THAT(err_, HasSubstr("/nonexistent"));
 }
 
-TEST_F(CommandsTest, GenerateRefusesWhatIsNotUtf8) {
+TEST_F(CommandsTest, GenerateRefusesTextThatIsNotUtf8) {
   EXPECT_EQ(Connected({"generate", "-"}, "ab\xFF"), kExitUsage);
   EXPECT_EQ(err_, "error: prompt: byte 2 is not valid UTF-8\n");
   EXPECT_TRUE(service_.requests().empty());
@@ -187,7 +187,7 @@ TEST_F(CommandsTest, CompareRunsBothWaysWithTheSameSeed) {
   EXPECT_THAT(err_, HasSubstr("identical, token for token"));
   EXPECT_THAT(err_, HasSubstr("2.00×"));
   const auto requests = service_.requests();
-  ASSERT_EQ(requests.size(), 11u);  // the one that is shown and five pairs
+  ASSERT_EQ(requests.size(), 11u);  // the run that is shown, and five pairs
   int plain = 0;
   for (const v1::GenerateRequest& request : requests) {
     EXPECT_EQ(request.sampling_params().seed(), 5u);
@@ -225,7 +225,7 @@ TEST_F(CommandsTest, JsonIsOneObjectWithEverything) {
   EXPECT_EQ(json["comparison"]["pairs"], 5);
 }
 
-TEST_F(CommandsTest, NobodyAnswering) {
+TEST_F(CommandsTest, AServerThatDoesNotAnswerIsReported) {
   server_->Shutdown();
   EXPECT_EQ(Plainly({"info", "--connect", "unix:" + (dir_ / "none").string()}), kExitServerError);
   EXPECT_THAT(err_, StartsWith("error: nobody answers at unix:"));
@@ -253,7 +253,7 @@ TEST_F(CommandsTest, BenchLeavesTheDraftLengthToTheServer) {
     EXPECT_FALSE(request.speculation().has_draft_length());
     if (request.speculation().enabled()) ++chosen;
   }
-  EXPECT_EQ(chosen, 2);  // one to warm up
+  EXPECT_EQ(chosen, 2);  // one of them warms up
 }
 
 TEST_F(CommandsTest, BenchMeasuresEveryCellInPairs) {
@@ -262,7 +262,8 @@ TEST_F(CommandsTest, BenchMeasuresEveryCellInPairs) {
             kExitOk);
   EXPECT_THAT(out_, HasSubstr("sampled"));
   EXPECT_THAT(out_, HasSubstr("2.00×"));
-  // Two modes, three lengths (plain always), three pairs and one to warm up.
+  // There are two modes, three lengths (plain decoding is always one), three pairs, and one pair to
+  // warm up.
   const auto requests = service_.requests();
   EXPECT_EQ(requests.size(), 2u * 3 * 4);
   for (const v1::GenerateRequest& request : requests) {
@@ -276,13 +277,13 @@ TEST_F(CommandsTest, BenchMeasuresEveryCellInPairs) {
   EXPECT_DOUBLE_EQ(json["rows"][1]["speedup"], 2);
 }
 
-TEST_F(CommandsTest, BenchWantsADrafter) {
+TEST_F(CommandsTest, BenchNeedsADrafter) {
   service_.drafter_attached_ = false;
   EXPECT_EQ(Connected({"bench"}), kExitServerError);
   EXPECT_THAT(err_, HasSubstr("no drafter"));
 }
 
-TEST_F(CommandsTest, ATokenGoesInPlaintextToThisMachineAlone) {
+TEST_F(CommandsTest, ATokenGoesInPlaintextOnlyToThisMachine) {
   const std::string path = (dir_ / "tokens").string();
   std::ofstream(path) << "client client-0123456789\n";
   ClientSecurityOptions options;
@@ -300,7 +301,7 @@ TEST_F(CommandsTest, ATokenGoesInPlaintextToThisMachineAlone) {
   options.insecure = true;
   EXPECT_EQ(ClientSecurity::Open(options, "192.0.2.1:1")->token, "client-0123456789");
   EXPECT_TRUE(ClientSecurity::Open({}, "192.0.2.1:1").ok()) << "there is no token to lose";
-  // Before anything is sent, whatever the command.
+  // Every command checks this before it sends anything.
   EXPECT_EQ(Plainly({"info", "--connect", "192.0.2.1:1", "--token-file", path}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("--insecure"));
   EXPECT_EQ(Plainly({"top", "--once", "--admin", "192.0.2.1:1", "--token-file", path}), kExitUsage);
@@ -345,7 +346,7 @@ TEST_F(CommandsTest, HealthcheckSaysWhetherAProcessIsReady) {
   EXPECT_EQ(Plainly({"healthcheck", "--admin", "unix:/s"}), kExitUsage);
 }
 
-TEST_F(CommandsTest, ServeSaysWhatIsWrongBeforeItStartsAnything) {
+TEST_F(CommandsTest, ServeReportsErrorsBeforeItStartsAnything) {
   EXPECT_EQ(Plainly({"serve", "--target", "/nonexistent"}), kExitUsage);
   EXPECT_EQ(err_,
             "error: --target: /nonexistent does not exist (want a model's folder in Hugging Face "
@@ -359,7 +360,7 @@ TEST_F(CommandsTest, ServeSaysWhatIsWrongBeforeItStartsAnything) {
   EXPECT_THAT(err_, HasSubstr("is taken"));
   EXPECT_EQ(Plainly({"serve", "--models", dir_.path().string()}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("--models"));
-  // The tests' folder holds no workers.
+  // The folder of the tests has no workers.
   EXPECT_EQ(Plainly({"serve", "--listen", "127.0.0.1:0"}), kExitServerError);
   EXPECT_THAT(err_, HasSubstr("is missing"));
 }

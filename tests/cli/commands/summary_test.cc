@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Nine tokens: the first from prefill, then a round of four (three accepted, one bonus), a round of
-// three (two accepted, one recovered) and a plain one.
+// three (two accepted, one recovered), and a plain round.
 v1::GenerateResponse Response() {
   v1::GenerateResponse response;
   for (int source : {4, 1, 1, 1, 3, 1, 1, 2, 4}) {
@@ -59,7 +59,7 @@ TEST(RunTotalsTest, RatesFollowFromTheSums) {
   EXPECT_DOUBLE_EQ(totals.seconds().Total(), 0.02);
 }
 
-TEST(RunTotalsTest, NothingCountedIsZeroAndNotANumber) {
+TEST(RunTotalsTest, WithoutCountsRatesAreZeroAndNotNan) {
   const RunTotals totals;
   EXPECT_EQ(totals.TokensPerSecond(), 0);
   EXPECT_EQ(totals.TokensPerPass(), 0);
@@ -146,7 +146,7 @@ TEST(PaletteTest, ControlCharactersCannotReachATerminal) {
             "31m ä");
 }
 
-TEST(PaletteTest, DurationsUseTheUnitThatReadsBest) {
+TEST(PaletteTest, DurationsUseTheUnitThatIsEasiestToRead) {
   EXPECT_EQ(FormatSeconds(0.00085), "850 µs");
   EXPECT_EQ(FormatSeconds(0.0123), "12.3 ms");
   EXPECT_EQ(FormatSeconds(1.239), "1.24 s");

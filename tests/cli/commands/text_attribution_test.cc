@@ -71,20 +71,20 @@ TEST_F(TextAttributionTest, ARoundIsCutAtItsTokens) {
       ElementsAre(TextSpan{"the king", kAccepted}, TextSpan{" and", kRecovered}));
 }
 
-TEST_F(TextAttributionTest, ATokenThatLooksLikeTheStartOfAnotherIsNotTakenForIt) {
+TEST_F(TextAttributionTest, ATokenThatLooksLikeTheStartOfAnotherKeepsItsSource) {
   TextAttribution attribution = Make();
   EXPECT_THAT(attribution.Add(Message(" a and", {{4, kAccepted}, {3, kBonus}})),
               ElementsAre(TextSpan{" a", kAccepted}, TextSpan{" and", kBonus}));
 }
 
-TEST_F(TextAttributionTest, ACharacterOfSeveralTokensComesWithTheLast) {
+TEST_F(TextAttributionTest, ACharacterOfSeveralTokensComesWithTheLastOne) {
   TextAttribution attribution = Make();
   EXPECT_THAT(attribution.Add(Message("", {{10, kAccepted}})), IsEmpty());
   EXPECT_THAT(attribution.Add(Message("ä king", {{11, kBonus}, {2, kAccepted}})),
               ElementsAre(TextSpan{"ä", kBonus}, TextSpan{" king", kAccepted}));
 }
 
-TEST_F(TextAttributionTest, TextHeldBackForAStopStringGoesToTheTokenItCameFrom) {
+TEST_F(TextAttributionTest, TextHeldBackForAStopStringGoesToItsToken) {
   TextAttribution attribution = Make(/*may_be_held_back=*/true);
   EXPECT_THAT(attribution.Add(Message("the ki", {{1, kAccepted}, {2, kBonus}})),
               ElementsAre(TextSpan{"the", kAccepted}, TextSpan{" ki", kBonus}));
@@ -92,7 +92,7 @@ TEST_F(TextAttributionTest, TextHeldBackForAStopStringGoesToTheTokenItCameFrom) 
               ElementsAre(TextSpan{"ng", kBonus}, TextSpan{" and", kRecovered}));
 }
 
-TEST_F(TextAttributionTest, ASpaceThatATokenLosesWhenAloneIsItsOwn) {
+TEST_F(TextAttributionTest, ASpaceThatATokenLosesWhenDecodedAloneIsItsOwn) {
   TextAttribution attribution = Make();
   EXPECT_THAT(attribution.Add(Message(" the king", {{1, kAccepted}, {2, kBonus}})),
               ElementsAre(TextSpan{" the", kAccepted}, TextSpan{" king", kBonus}));

@@ -13,7 +13,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A second in which 10 blocks of 4 tokens were judged, 25 of them accepted, 30 tested.
+// One second in which 10 blocks of 4 tokens were judged. 25 tokens were accepted, and 30 were
+// tested.
 nlohmann::json Second(int t) {
   return {{"t", 1000 + t},     {"drafts", 10 * t},
           {"drafted", 40 * t}, {"accepted", 25 * t},
@@ -55,14 +56,15 @@ std::string Render(const TopView& view, int width = 80) {
   return view.Render(width, Palette(/*color=*/false));
 }
 
-TEST(TopViewTest, ShowsWhatTheLastSecondsCameTo) {
+TEST(TopViewTest, ShowsTheSumsOfTheLastSeconds) {
   TopView view;
   ASSERT_TRUE(view.Take(Answer(0, 30).dump()).ok());
   EXPECT_EQ(view.since(), 1030);
   const std::string text = Render(view);
   EXPECT_THAT(text, HasSubstr("tales drafted by tales-draft  Tandem 1.2.3, up for 2 min"));
   EXPECT_THAT(text, HasSubstr("● verifier   ● drafter   ● ring: shm\n"));
-  // 40 tokens a second; 25 of 40 drafted and of 30 tested; 40 tokens in 15 passes of requests.
+  // There are 40 tokens per second. 25 tokens were accepted, of 40 drafted and 30 tested ones. 40
+  // tokens took 15 passes.
   EXPECT_THAT(text, HasSubstr("  tokens/s   speedup  acceptance      α  tokens/pass     running"));
   EXPECT_THAT(
       text, HasSubstr("      40.0     1.70×        62 %   83 %         2.67     3 of 32        2"));
@@ -80,7 +82,7 @@ TEST(TopViewTest, ShowsWhatTheLastSecondsCameTo) {
                               "losses, 4 ring errors\n"));
 }
 
-TEST(TopViewTest, WhatComesLaterIsAppended) {
+TEST(TopViewTest, LaterSamplesAreAppended) {
   TopView view;
   ASSERT_TRUE(view.Take(Answer(0, 3).dump()).ok());
   nlohmann::json later = Answer(4, 4);
@@ -96,7 +98,7 @@ TEST(TopViewTest, WhatComesLaterIsAppended) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));  // a log line cannot move the cursor
 }
 
-TEST(TopViewTest, PodsAreCountedWhereThereAreSeveral) {
+TEST(TopViewTest, PodsAreCountedIfThereAreSeveral) {
   TopView view;
   nlohmann::json answer = Answer(0, 3);
   answer["state"]["pods"] = {{"total", 3}, {"ready", 2}};
@@ -104,12 +106,12 @@ TEST(TopViewTest, PodsAreCountedWhereThereAreSeveral) {
   EXPECT_THAT(Render(view), HasSubstr("● ring: shm   ● pods: 2 of 3\n"));
 }
 
-TEST(TopViewTest, AnotherRouterBeginsAnew) {
+TEST(TopViewTest, AnotherRouterBeginsAgain) {
   TopView view;
   ASSERT_TRUE(view.Take(Answer(0, 30).dump()).ok());
   ASSERT_TRUE(view.Take(Answer(31, 31, 1020).dump()).ok());
   EXPECT_EQ(view.since(), 1031);
-  EXPECT_THAT(Render(view), HasSubstr("0.00         –"));  // one sample is no rate
+  EXPECT_THAT(Render(view), HasSubstr("0.00         –"));  // one sample has no rate
 }
 
 TEST(TopViewTest, NothingIsKnownAtFirst) {
@@ -123,7 +125,7 @@ TEST(TopViewTest, NothingIsKnownAtFirst) {
   EXPECT_THAT(Render(view), HasSubstr("waiting"));
 }
 
-TEST(TopViewTest, WhatIsNoAnswerIsSaid) {
+TEST(TopViewTest, AnInvalidAnswerIsReported) {
   TopView view;
   for (const char* text : {"", "{", "[]", "null", "{\"started\": \"x\"}", "<html>"}) {
     EXPECT_EQ(view.Take(text).code(), absl::StatusCode::kInvalidArgument) << text;

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RuntimeDirectoryTest, IsPrivateAndGoesWithAllItHolds) {
+TEST(RuntimeDirectoryTest, IsPrivateAndIsRemovedWithItsContents) {
   const testing::TempDir parent;
   fs::path path;
   {
@@ -30,7 +30,7 @@ TEST(RuntimeDirectoryTest, IsPrivateAndGoesWithAllItHolds) {
   EXPECT_TRUE(fs::is_empty(parent.path()));
 }
 
-TEST(RuntimeDirectoryTest, RemovesWhatAKilledSupervisorLeft) {
+TEST(RuntimeDirectoryTest, RemovesTheFolderOfAKilledSupervisor) {
   const testing::TempDir parent;
   const fs::path abandoned = parent / "tandem-run-abcdef";
   fs::create_directory(abandoned);
@@ -40,10 +40,10 @@ TEST(RuntimeDirectoryTest, RemovesWhatAKilledSupervisorLeft) {
   const auto directory = RuntimeDirectory::CreateUnder(parent.path());
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_FALSE(fs::exists(abandoned));
-  EXPECT_TRUE(fs::exists(unrelated));  // no lock: not known to be ours
+  EXPECT_TRUE(fs::exists(unrelated));  // without a lock, the folder may belong to others
 }
 
-TEST(RuntimeDirectoryTest, LeavesThoseOfRunningSupervisorsAlone) {
+TEST(RuntimeDirectoryTest, LeavesTheFoldersOfRunningSupervisorsAlone) {
   const testing::TempDir parent;
   const auto first = RuntimeDirectory::CreateUnder(parent.path());
   const auto second = RuntimeDirectory::CreateUnder(parent.path());
@@ -52,7 +52,7 @@ TEST(RuntimeDirectoryTest, LeavesThoseOfRunningSupervisorsAlone) {
   EXPECT_NE((*first)->path(), (*second)->path());
 }
 
-TEST(RuntimeDirectoryTest, SaysWhereItCannotBeMade) {
+TEST(RuntimeDirectoryTest, SaysWhereTheFolderCannotBeMade) {
   const auto directory = RuntimeDirectory::CreateUnder("/nonexistent/folder");
   ASSERT_FALSE(directory.ok());
   EXPECT_NE(directory.status().message().find("/nonexistent/folder"), absl::string_view::npos);

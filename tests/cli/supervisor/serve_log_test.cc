@@ -25,7 +25,7 @@ TEST(ServeLogTest, TextLinesBeginWithTheProcess) {
   EXPECT_EQ(out.str(), "verifier: {no json\ntandem: serving\n");
 }
 
-TEST(ServeLogTest, JsonLinesOfChildrenPassAsTheyAre) {
+TEST(ServeLogTest, JsonLinesOfChildrenPassUnchanged) {
   std::ostringstream out;
   ServeLog log(true, Palette(false), out);
   const std::string line = R"({"level":"info","process":"router","message":"x","slot":1})";
@@ -33,7 +33,7 @@ TEST(ServeLogTest, JsonLinesOfChildrenPassAsTheyAre) {
   EXPECT_EQ(out.str(), line + "\n");
 }
 
-TEST(ServeLogTest, WhateverElseChildrenWriteBecomesTheMessageOfAJsonLine) {
+TEST(ServeLogTest, OtherLinesOfChildrenBecomeTheMessageOfAJsonLine) {
   std::ostringstream out;
   ServeLog log(true, Palette(true), out);
   const std::vector<std::string> texts = {"plain", "{\"cut off\": ", "quote \" and \\ and \x01",

@@ -1,5 +1,5 @@
-// `tandem serve` and `tandem generate` as processes, with the embedded pair: what they leave, and
-// when.
+// Tests `tandem serve` and `tandem generate` as processes with the embedded pair: what they leave
+// behind, and when.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ using testing::Executable;
 
 constexpr seconds kPatience{60};
 
-// Waits for something to become true, for as long as a slow machine may take.
+// Waits until a condition is true, with the patience that a slow machine needs.
 bool Eventually(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -40,7 +40,7 @@ bool Eventually(const std::function<bool()>& condition) {
 
 class ServeTest : public ::testing::Test {
  protected:
-  // Sockets go to a folder of the test's own, so that what is left there can be told.
+  // Sockets are in the test's own folder, so that the test can see what is left there.
   ServeTest() : environment_{"XDG_RUNTIME_DIR=" + runtime_.path().string()} {}
 
   std::vector<std::string> Command(const std::vector<std::string>& arguments) const {
@@ -109,7 +109,7 @@ TEST_F(ServeTest, ChildrenDoNotOutliveAKilledSupervisor) {
   serve.Signal(SIGKILL);
   serve.Wait(kPatience);
   EXPECT_TRUE(Eventually([&] { return Gone(children); }));
-  // What it could not remove itself, the next one does.
+  // The next supervisor removes what the killed one could not remove.
   ChildProcess next = Start({"serve", "--listen", "127.0.0.1:0"});
   next.WaitReady();
   next.Signal(SIGINT);
@@ -117,7 +117,7 @@ TEST_F(ServeTest, ChildrenDoNotOutliveAKilledSupervisor) {
   EXPECT_TRUE(NothingLeft());
 }
 
-TEST_F(ServeTest, AKilledChildComesBackAndServingGoesOn) {
+TEST_F(ServeTest, AKilledChildComesBackAndServingContinues) {
   ChildProcess serve = Start({"serve", "--listen", "127.0.0.1:0"});
   const std::string address = serve.WaitReady();
   const std::set<pid_t> before = ChildrenOf(serve.pid());
@@ -129,7 +129,7 @@ TEST_F(ServeTest, AKilledChildComesBackAndServingGoesOn) {
       return now.count(child) == 0 && now.size() == 3;
     }));
   }
-  // Until the router is back on its port and has a verifier, calls fail; then they work again.
+  // Calls fail until the router is back on its port and has a verifier. Then they work again.
   EXPECT_TRUE(Eventually([&] {
     ChildProcess generate =
         Start({"generate", "--connect", address, "--max-tokens", "3", "Once upon a time"});
@@ -151,7 +151,7 @@ TEST_F(ServeTest, ATakenPortIsRefusedByName) {
   EXPECT_TRUE(NothingLeft());
 }
 
-TEST_F(ServeTest, ABrokenModelStopsItWithTheWorkersOwnWords) {
+TEST_F(ServeTest, ABrokenModelStopsServeWithTheWorkersMessage) {
   const testing::TempDir model;
   std::ofstream(model / "config.json") << "{ not json";
   const fs::path errors = model / "errors";
@@ -173,7 +173,8 @@ TEST_F(ServeTest, AnInterruptedGenerateEndsItsPrivateServer) {
   generate.WaitForLine("Once upon", kPatience);
   const std::set<pid_t> children = ChildrenOf(generate.pid());
   generate.Signal(SIGINT);
-  // 130 when it was interrupted; a fast machine may have finished the last token by then.
+  // The exit code is 130 after an interruption. A fast machine may have finished the last token by
+  // then.
   EXPECT_THAT(generate.Wait(kPatience), ::testing::AnyOf(130, 0));
   EXPECT_TRUE(Gone(children));
   EXPECT_TRUE(NothingLeft());
@@ -184,7 +185,7 @@ TEST_F(ServeTest, ASecondInterruptEndsAtOnce) {
   serve.WaitReady();
   const std::set<pid_t> children = ChildrenOf(serve.pid());
   ASSERT_EQ(children.size(), 2u);
-  // A stopped router cannot drain: the supervisor would wait for it.
+  // A stopped router cannot drain, and the supervisor would wait for it.
   for (pid_t child : children) kill(child, SIGSTOP);
   serve.Signal(SIGINT);
   EXPECT_EQ(serve.Wait(std::chrono::milliseconds(100)), std::nullopt);

@@ -51,7 +51,7 @@ class ServerPlanTest : public ::testing::Test {
   std::string draft_name_;
 };
 
-TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterIsTold) {
+TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterGets) {
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->workers.size(), 2u);
@@ -87,7 +87,7 @@ TEST_F(ServerPlanTest, EachProcessHasAnAdminPortOfItsOwn) {
   EXPECT_EQ(OptionOf(plan->workers[0], "--admin"), "127.0.0.1:0");
   EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "127.0.0.1:0");
 
-  // Some three ports in a row that are free.
+  // Finds three consecutive free ports.
   for (int port = 21000; port < 60000; port += 3) {
     options_.admin = "[::1]:" + std::to_string(port);
     if (plan = Plan(); plan.ok()) {
@@ -112,13 +112,13 @@ TEST_F(ServerPlanTest, EachProcessHasAnAdminPortOfItsOwn) {
   EXPECT_THAT(plan->workers[0].command, ::testing::Contains("--insecure"));
 }
 
-TEST_F(ServerPlanTest, WhereTheUsualAdminPortsAreTakenFreeOnesAreUsed) {
+TEST_F(ServerPlanTest, IfTheUsualAdminPortsAreTakenFreeOnesAreUsed) {
   options_.admin = "auto";
   boost::asio::io_context io;
   boost::asio::ip::tcp::acceptor taken(io);
   boost::system::error_code error;
   taken.open(boost::asio::ip::tcp::v4());
-  // Whoever has it already will do as well.
+  // Another process that has the port already serves the test too.
   taken.bind({boost::asio::ip::make_address("127.0.0.1"), kAdminPort + 1}, error);
   taken.listen(1, error);
   const auto plan = Plan();
@@ -127,7 +127,7 @@ TEST_F(ServerPlanTest, WhereTheUsualAdminPortsAreTakenFreeOnesAreUsed) {
   EXPECT_EQ(OptionOf(plan->workers[1], "--admin"), "127.0.0.1:0");
 }
 
-TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
+TEST_F(ServerPlanTest, OptionsThatAreSetArePassedOn) {
   options_.handed_on = {{"--draft-length", "5"},
                         {"--threads", "2"},
                         {"--max-slots", "3"},
@@ -164,7 +164,7 @@ TEST_F(ServerPlanTest, WhatIsSetIsPassedOn) {
   EXPECT_EQ(plan->heartbeat_timeout_seconds, 1.5);
 }
 
-TEST_F(ServerPlanTest, ModelsWithANameOfTheirOwnAreCalledByIt) {
+TEST_F(ServerPlanTest, ModelsAreCalledByTheirOwnNameIfTheyHaveOne) {
   target_name_ = "big";
   draft_name_ = "small";
   const auto plan = Plan();
@@ -188,7 +188,7 @@ TEST_F(ServerPlanTest, AMissingExecutableIsNamed) {
   EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("tandem-draft"));
 }
 
-TEST_F(ServerPlanTest, OtherMachinesAreLetInOnlyWhenAskedTo) {
+TEST_F(ServerPlanTest, OtherMachinesAreLetInOnlyOnRequest) {
   options_.listen = "0.0.0.0:0";
   EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--insecure"));
   options_.insecure = true;
@@ -197,7 +197,7 @@ TEST_F(ServerPlanTest, OtherMachinesAreLetInOnlyWhenAskedTo) {
   EXPECT_THAT(plan->router.command, ::testing::Contains("--insecure"));
 }
 
-TEST_F(ServerPlanTest, TokensLetOtherMachinesInAndGoToAllWhoNeedThem) {
+TEST_F(ServerPlanTest, TokensLetOtherMachinesInAndGoToAllProcessesThatNeedThem) {
   const std::string tokens = (dir_ / "tokens").string();
   std::ofstream(tokens) << "client 0123456789abcdef\n";
   options_.security.token_file = tokens;
@@ -211,7 +211,7 @@ TEST_F(ServerPlanTest, TokensLetOtherMachinesInAndGoToAllWhoNeedThem) {
   options_.admin = "none";
   plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(OptionOf(plan->workers[0], "--token-file"), "") << "nobody comes there";
+  EXPECT_EQ(OptionOf(plan->workers[0], "--token-file"), "") << "no client calls a worker";
   options_.security.token_file = (dir_ / "missing").string();
   EXPECT_THAT(std::string(Plan().status().message()), HasSubstr("--token-file"));
   options_.security = {.tls = {.certificate = tokens, .key = tokens, .authorities = ""},

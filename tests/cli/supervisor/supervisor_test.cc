@@ -34,7 +34,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Children are small shell scripts that write down what happens to them in $journal.
+// Children are small shell scripts that write their events to $journal.
 class SupervisorTest : public ::testing::Test {
  protected:
   SupervisorTest() {
@@ -46,7 +46,8 @@ class SupervisorTest : public ::testing::Test {
                         .start_timeout = milliseconds(10000)};
   }
 
-  // A child that says that it serves and waits. `$name`, `$journal`, `$folder` and `$listen` are set.
+  // A child that reports that it serves, and then waits. `$name`, `$journal`, `$folder` and
+  // `$listen` are set.
   static constexpr char kServe[] = R"(
     echo "start $name" >> $journal
     trap 'echo "stop $name" >> $journal; exit 0' TERM
@@ -71,7 +72,7 @@ class SupervisorTest : public ::testing::Test {
     options_.router = Child("router", kServe);
   }
 
-  // Runs until the supervisor has stopped. `when_ready` is called when it serves.
+  // Runs until the supervisor has stopped. `when_ready` is called when the server is ready.
   void RunUntilStopped(const std::function<void()>& when_ready) {
     supervisor_ = std::make_unique<Supervisor>(
         io_, options_,
@@ -126,7 +127,7 @@ class SupervisorTest : public ::testing::Test {
     return text.str();
   }
 
-  // No child is left: neither running nor waiting to be reaped.
+  // Returns true if no child is left, neither running nor waiting to be reaped.
   static bool NoChildren() {
     errno = 0;
     return waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD;
@@ -158,7 +159,7 @@ TEST_F(SupervisorTest, StartsTheRouterAfterTheWorkersAndStopsInOrder) {
   EXPECT_TRUE(NoChildren());
 }
 
-TEST_F(SupervisorTest, ChildrenStayInTheSessionAndHaveGroupsOfTheirOwn) {
+TEST_F(SupervisorTest, ChildrenStayInTheSessionAndHaveTheirOwnGroups) {
   UseServingChildren();
   options_.router = Child("router", R"(cat /proc/$$/stat > $folder/stat
                                        echo "ready: $listen"; exec sleep 1000)");
@@ -176,9 +177,9 @@ TEST_F(SupervisorTest, ChildrenStayInTheSessionAndHaveGroupsOfTheirOwn) {
   EXPECT_EQ(group, self);
 }
 
-TEST_F(SupervisorTest, StartsAWorkerThatDiesAgain) {
+TEST_F(SupervisorTest, RestartsAWorkerThatDies) {
   UseServingChildren();
-  // The first life of the drafter ends when told to by a file.
+  // The first life of the drafter ends when a file appears.
   options_.workers[1] = Child("draft", R"(echo "start $name" >> $journal
     echo "ready: $listen"
     if [ ! -e $folder/once ]; then touch $folder/once; while [ ! -e $folder/die ]; do sleep 0.02; done; kill -9 $$; fi
@@ -195,9 +196,10 @@ TEST_F(SupervisorTest, StartsAWorkerThatDiesAgain) {
   EXPECT_TRUE(NoChildren());
 }
 
-TEST_F(SupervisorTest, ARouterThatComesBackListensWhereItDid) {
+TEST_F(SupervisorTest, ARouterThatComesBackListensAtTheSameAddress) {
   UseServingChildren();
-  // Like port 0: the first life chooses, and the address it reports is asked for in the next.
+  // As with port 0, the first life chooses an address, and the next life is asked to use the
+  // reported one.
   options_.router = Child("router", R"(echo "router asked for $listen" >> $journal
     echo "ready: 127.0.0.1:4321"
     if [ ! -e $folder/once ]; then touch $folder/once; while [ ! -e $folder/die ]; do sleep 0.02; done; exit 3; fi
@@ -230,7 +232,7 @@ TEST_F(SupervisorTest, GivesUpAWorkerThatKeepsDying) {
   EXPECT_TRUE(NoChildren());
 }
 
-TEST_F(SupervisorTest, WaitsTwiceAsLongAfterEachQuickDeathUpToALimit) {
+TEST_F(SupervisorTest, DoublesTheDelayAfterEachQuickDeathUpToALimit) {
   UseServingChildren();
   options_.restart.first_delay = milliseconds(20);
   options_.restart.max_delay = milliseconds(80);
@@ -239,7 +241,7 @@ TEST_F(SupervisorTest, WaitsTwiceAsLongAfterEachQuickDeathUpToALimit) {
       while [ ! -e $folder/die ]; do sleep 0.02; done; exit 9; fi
     exit 1)");
   RunUntilStopped([this] { std::ofstream(dir_ / "die") << "now"; });
-  std::vector<int64_t> starts;  // ns; the first life, then five quick ones
+  std::vector<int64_t> starts;  // in ns: the first life, then five quick ones
   std::ifstream file(dir_ / "starts");
   for (int64_t time; file >> time;) starts.push_back(time);
   ASSERT_EQ(starts.size(), 6u);
@@ -256,7 +258,7 @@ TEST_F(SupervisorTest, WaitsTwiceAsLongAfterEachQuickDeathUpToALimit) {
   EXPECT_EQ(announced("80 ms"), 2);
 }
 
-TEST_F(SupervisorTest, ServesOnWithoutAnOptionalWorkerThatKeepsDying) {
+TEST_F(SupervisorTest, ContinuesWithoutAnOptionalWorkerThatKeepsDying) {
   UseServingChildren();
   options_.workers[1] = Child("draft", R"(echo "start $name" >> $journal
     if [ ! -e $folder/once ]; then touch $folder/once; echo "ready: $listen"
@@ -340,7 +342,7 @@ TEST_F(SupervisorTest, GrandchildrenDoNotOutliveAChild) {
   pid_t grandchild = 0;
   std::ifstream(dir_ / "grandchild") >> grandchild;
   ASSERT_GT(grandchild, 0);
-  // It was sent SIGKILL before its parent was reaped; whoever adopted it may still have to reap it.
+  // The child got SIGKILL before its parent was reaped. Its new parent may still have to reap it.
   std::string state = "gone";
   for (int i = 0; i < 2000; ++i) {
     std::ifstream stat("/proc/" + std::to_string(grandchild) + "/stat");
@@ -356,7 +358,7 @@ TEST_F(SupervisorTest, GrandchildrenDoNotOutliveAChild) {
 
 TEST_F(SupervisorTest, SocketsOfAKilledChildAreRemoved) {
   UseServingChildren();
-  // A socket's name stays when its owner is killed.
+  // The name of a socket stays if its owner is killed.
   options_.router = Child("router", R"sh(python3 -c "
 import socket
 socket.socket(socket.AF_UNIX).bind('$listen'[5:])"
@@ -371,7 +373,7 @@ socket.socket(socket.AF_UNIX).bind('$listen'[5:])"
   EXPECT_FALSE(fs::exists(socket));
 }
 
-// Answers pings while it may.
+// Answers pings while it is allowed to.
 class Health final : public v1::WorkerHealth::Service {
  public:
   grpc::Status Watch(grpc::ServerContext*,
@@ -391,7 +393,7 @@ class Health final : public v1::WorkerHealth::Service {
 
 class HangingWorkerTest : public SupervisorTest {
  protected:
-  // Both workers say that they listen where this process answers for them.
+  // Both workers report an address at which this process answers for them.
   HangingWorkerTest() {
     grpc::ServerBuilder builder;
     const std::string address = "unix:" + (dir_ / "health").string();
@@ -422,7 +424,7 @@ TEST_F(HangingWorkerTest, AWorkerThatAnswersNoPingIsKilledAndStartedAgain) {
   EXPECT_TRUE(NoChildren());
 }
 
-TEST_F(HangingWorkerTest, OneThatAnswersIsLeftAlone) {
+TEST_F(HangingWorkerTest, AWorkerThatAnswersIsLeftAlone) {
   options_.heartbeat_timeout_seconds = 0.6;
   boost::asio::steady_timer timer(io_, std::chrono::seconds(2));
   RunUntilStopped([&] { timer.async_wait([this](const auto&) { supervisor_->Stop(); }); });
@@ -430,7 +432,7 @@ TEST_F(HangingWorkerTest, OneThatAnswersIsLeftAlone) {
   EXPECT_EQ(CountInJournal("start verifier"), 1);
 }
 
-TEST_F(SupervisorTest, LinesOfAChildAreGivenOutWholeAndBounded) {
+TEST_F(SupervisorTest, LinesOfAChildAreWholeAndBounded) {
   UseServingChildren();
   options_.workers[0] = Child("verifier", R"(printf 'half ' >&2; printf 'line\n' >&2
     head -c 40000 /dev/zero | tr '\0' x >&2; echo >&2; printf 'no newline at the end' >&2
@@ -444,7 +446,8 @@ TEST_F(SupervisorTest, LinesOfAChildAreGivenOutWholeAndBounded) {
 
 TEST_F(SupervisorTest, PiecesOfALongLineDoNotLookLikeLines) {
   UseServingChildren();
-  // What a client may have written stands where the second piece begins, or the line ends.
+  // Text that a client may have written is at the beginning of the second piece, or at the end of
+  // the line.
   options_.workers[0] = Child("verifier", R"({ head -c 16384 /dev/zero | tr '\0' x
     printf 'ready: 127.0.0.1:1\nnext\n'; head -c 16384 /dev/zero | tr '\0' y; printf '\n\nlast\n'; } >&2
     { head -c 16384 /dev/zero | tr '\0' z; printf 'ready: 127.0.0.1:1\n'; }; exit 1)");
@@ -453,7 +456,7 @@ TEST_F(SupervisorTest, PiecesOfALongLineDoNotLookLikeLines) {
   EXPECT_THAT(log_, Not(Contains("verifier: ready: 127.0.0.1:1")));
   EXPECT_THAT(log_, Contains("verifier: next"));
   EXPECT_THAT(log_, Contains("verifier: " + std::string(16384, 'y')));
-  EXPECT_EQ(std::count(log_.begin(), log_.end(), "verifier: "), 1) << "the empty line alone";
+  EXPECT_EQ(std::count(log_.begin(), log_.end(), "verifier: "), 1) << "only the empty line";
   EXPECT_THAT(log_, Contains("verifier: last"));
 }
 

@@ -27,7 +27,7 @@ double UniformFrom(std::mt19937_64& random) {
   return static_cast<double>(random() >> 11) * 0x1p-53;
 }
 
-// Feeds samples until the alarm; how many it took, or `most` without one.
+// Feeds samples until the alarm. Returns their number, or `most` without an alarm.
 template <class MakeUniform>
 int SamplesToAlarm(AuditMonitor& monitor, int most, const MakeUniform& make_uniform) {
   for (int i = 0; i < most; ++i) {
@@ -49,10 +49,10 @@ TEST(AuditMonitorTest, HonestSamplesRaiseNoAlarm) {
   EXPECT_LT(std::abs(stats.uniformity_z()), 6);
 }
 
-TEST(AuditMonitorTest, ABiasIsToldOnceAndStays) {
+TEST(AuditMonitorTest, ABiasIsReportedOnceAndStays) {
   AuditMonitor monitor;
   std::mt19937_64 random(2);
-  // An eighth of the tokens come from the lower half alone.
+  // An eighth of the tokens come only from the lower half.
   const auto biased = [&] {
     const double u = UniformFrom(random);
     return UniformFrom(random) < 0.125 ? u / 2 : u;
@@ -74,7 +74,8 @@ TEST(AuditMonitorTest, ABiasThatBeginsLateIsSeenByTheWindow) {
     const double u = UniformFrom(random);
     return UniformFrom(random) < 0.125 ? u / 2 : u;
   };
-  // Against two million honest samples before, all samples together need some 60,000.
+  // After two million honest samples, the statistic over all samples would need about 60,000
+  // samples.
   EXPECT_LT(SamplesToAlarm(monitor, 150'000, biased), 150'000);
 }
 
@@ -87,7 +88,7 @@ TEST(AuditMonitorTest, AnImpossibleTokenIsProof) {
   EXPECT_THAT(monitor.TakeAlarm(), HasSubstr("no probability"));
 }
 
-TEST(AuditMonitorTest, SamplesOutOfRangeAreRefusedWhole) {
+TEST(AuditMonitorTest, ABatchWithASampleOutOfRangeIsRefusedAsAWhole) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   AuditMonitor monitor;
   for (const auto& [uniform, excess] :

@@ -9,7 +9,7 @@ namespace {
 
 class AcceptanceEstimateTest : public testing::Test {
  protected:
-  // As after many requests of this mode with this chance at every position.
+  // Puts the prior in the state after many requests with this chance at every position.
   void TellPrior(double alpha) {
     for (uint64_t round = 0; round < 400; ++round) prior_.Observe(8, Accepted(alpha, 8, round));
   }
@@ -45,9 +45,9 @@ TEST_F(AcceptanceEstimateTest, OverrulesThePriorWithinAFewRounds) {
   EXPECT_GT(good.Conditional(0), 0.6);
 }
 
-TEST_F(AcceptanceEstimateTest, PositionsBehindARejectionAreNotCountedAsRejected) {
-  // One token of eight is accepted, always the first: the second is always wrong, of those behind
-  // nothing is known, so they follow the level.
+TEST_F(AcceptanceEstimateTest, PositionsAfterARejectionDoNotCountAsRejected) {
+  // One token of eight is accepted, always the first one. The second one is always rejected.
+  // Nothing is known about later positions, so they follow the level.
   TellPrior(0.8);
   const double before = estimate_.Conditional(5);
   for (int round = 0; round < 30; ++round) estimate_.Observe(8, 1);
@@ -60,7 +60,7 @@ TEST_F(AcceptanceEstimateTest, PositionsBehindARejectionAreNotCountedAsRejected)
 TEST_F(AcceptanceEstimateTest, EveryPositionIsFoundFromBlocksThatStopAtTheFirstRejection) {
   TellPrior(0.6);
   for (uint64_t round = 0; round < 2000; ++round) {
-    // The first position is easier than those behind it.
+    // The first position is easier than later positions.
     uint32_t accepted = 0;
     while (accepted < 4 && Uniform(5, 10 * round + accepted) < (accepted == 0 ? 0.9 : 0.6)) {
       ++accepted;
@@ -82,8 +82,9 @@ TEST_F(AcceptanceEstimateTest, AChangeIsNoticedBeforeOldRoundsHaveFaded) {
   EXPECT_LT(estimate_.Conditional(0), 0.45);
 }
 
-TEST_F(AcceptanceEstimateTest, AnUnchangingSequenceIsNotTakenForAChange) {
-  // Over many rounds of alpha 0.7 the estimate stays near it: noise alone forgets nothing.
+TEST_F(AcceptanceEstimateTest, NoiseAloneDoesNotCountAsAChange) {
+  // Over many rounds with alpha 0.7, the estimate stays near 0.7, because noise alone makes it
+  // forget nothing.
   TellPrior(0.7);
   double lowest = 1;
   for (uint64_t round = 0; round < 2000; ++round) {
@@ -100,7 +101,7 @@ TEST_F(AcceptanceEstimateTest, WithoutDraftsNothingChangesUntilTheNextOne) {
   for (int round = 0; round < 100; ++round) estimate_.Observe(0, 0);
   EXPECT_EQ(estimate_.Conditional(0), bad);
   EXPECT_EQ(estimate_.rounds_without_draft(), 100u);
-  // What was counted so long ago is overruled sooner than what was counted just now.
+  // Old counts are overruled sooner than recent counts.
   AcceptanceEstimate fresh(&prior_);
   for (int round = 0; round < 40; ++round) fresh.Observe(4, 0);
   fresh.Observe(4, 4);

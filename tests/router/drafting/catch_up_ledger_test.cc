@@ -9,23 +9,24 @@ namespace {
 
 constexpr size_t kSlots = 4;
 
-// A catch-up of one second whose drafts gain `gained_seconds` before they end.
+// Makes a catch-up of one second whose drafts gain `gained_seconds` before they end.
 void CatchUp(double gained_seconds, CatchUpLedger* ledger, uint32_t cohort = 0) {
   ledger->Invest(cohort, 1);
   ledger->OnDraftedRound(cohort, kSlots, gained_seconds);
   ledger->OnPlainRound(cohort, kSlots);
 }
 
-TEST(CatchUpLedgerTest, TheFirstCatchUpHasToPromiseWhatAnyDraftHasTo) {
+TEST(CatchUpLedgerTest, TheFirstCatchUpMustPromiseTheGainOfAnyDraft) {
   const CatchUpLedger ledger;
   for (const size_t num_slots : {1, 2, 4, 8, 64, 128}) {
     EXPECT_DOUBLE_EQ(ledger.RequiredGain(num_slots), DraftMargin(num_slots));
   }
   EXPECT_DOUBLE_EQ(ledger.RequiredGain(7), DraftMargin(4)) << "up to the next power of two";
-  EXPECT_DOUBLE_EQ(ledger.RequiredGain(1000), DraftMargin(128)) << "the last step has no end";
+  EXPECT_DOUBLE_EQ(ledger.RequiredGain(1000), DraftMargin(128))
+      << "the last range has no upper end";
 }
 
-TEST(CatchUpLedgerTest, ACatchUpInVainDoublesWhatTheNextHasToPromise) {
+TEST(CatchUpLedgerTest, ACatchUpInVainDoublesTheGainThatTheNextMustPromise) {
   CatchUpLedger ledger;
   CatchUp(0.4, &ledger);
   EXPECT_DOUBLE_EQ(ledger.RequiredGain(kSlots), 2 * DraftMargin(kSlots));
@@ -68,13 +69,13 @@ TEST(CatchUpLedgerTest, CatchUpsInSeveralRoundsAreOneInvestment) {
   EXPECT_DOUBLE_EQ(ledger.RequiredGain(kSlots), 2 * DraftMargin(kSlots)) << "0.9 of 2 seconds";
 }
 
-TEST(CatchUpLedgerTest, WhatACatchUpHasToPromiseIsBounded) {
+TEST(CatchUpLedgerTest, TheGainThatACatchUpMustPromiseIsBounded) {
   CatchUpLedger ledger;
   for (int i = 0; i < 20; ++i) CatchUp(0, &ledger);
   EXPECT_DOUBLE_EQ(ledger.RequiredGain(kSlots), 0.2);
 }
 
-TEST(CatchUpLedgerTest, CatchUpsThatAreEarnedBackHalveItDownToTheMargin) {
+TEST(CatchUpLedgerTest, CatchUpsThatAreEarnedBackHalveTheGainDownToTheMargin) {
   CatchUpLedger ledger;
   for (int i = 0; i < 20; ++i) CatchUp(0, &ledger);
   CatchUp(1, &ledger);
@@ -83,7 +84,7 @@ TEST(CatchUpLedgerTest, CatchUpsThatAreEarnedBackHalveItDownToTheMargin) {
   EXPECT_DOUBLE_EQ(ledger.RequiredGain(kSlots), DraftMargin(kSlots));
 }
 
-TEST(CatchUpLedgerTest, WhatWasLearnedFadesOverThousandsOfRounds) {
+TEST(CatchUpLedgerTest, ARaisedMarginFadesOverThousandsOfRounds) {
   CatchUpLedger ledger;
   for (int i = 0; i < 20; ++i) CatchUp(0, &ledger);
   for (int round = 0; round < 100; ++round) ledger.OnPlainRound(0, kSlots);

@@ -31,7 +31,7 @@ TEST_F(CostCurveTest, FindsACurveFromNoisyMeasurements) {
   for (uint32_t rows : {1u, 4u, 8u, 16u, 40u}) {
     EXPECT_NEAR(curve_.Seconds(rows) / seconds(rows), 1, 0.1) << rows;
   }
-  EXPECT_NEAR(curve_.Seconds(28) / seconds(28), 1, 0.2);  // between what was measured
+  EXPECT_NEAR(curve_.Seconds(28) / seconds(28), 1, 0.2);  // between measured numbers of rows
 }
 
 TEST_F(CostCurveTest, TablesAreAsFarApartAsTheRowsThatDifferMost) {
@@ -46,7 +46,7 @@ TEST_F(CostCurveTest, TablesAreAsFarApartAsTheRowsThatDifferMost) {
   EXPECT_LE(before.Distance(curve_.table()), std::log(ratio) + 0.3);
 }
 
-TEST_F(CostCurveTest, TellsAttendingFromRows) {
+TEST_F(CostCurveTest, SeparatesTheCostOfAttendingFromThatOfRows) {
   for (const double each : {0.0, 3e-9, 2e-7}) {
     CostCurve curve(24, 0.6);
     const auto seconds = [&](uint32_t rows, double context) {
@@ -77,13 +77,13 @@ TEST_F(CostCurveTest, NeverFallsWithMoreRows) {
   }
 }
 
-TEST_F(CostCurveTest, NoRowsCostNothingAndEachFurtherOneItsShare) {
+TEST_F(CostCurveTest, NoRowsCostNothingAndEachFurtherRowCostsItsShare) {
   for (int i = 0; i < 20; ++i) Measure(1024, 1);
   EXPECT_EQ(curve_.Seconds(0), 0);
   EXPECT_NEAR(curve_.Seconds(4096) / curve_.Seconds(1024), 4, 1e-9);
 }
 
-TEST_F(CostCurveTest, ASpikeMovesItLittle) {
+TEST_F(CostCurveTest, ASpikeMovesTheCurveLittle) {
   for (int i = 0; i < 50; ++i) Measure(4, 1e-3);
   const double before = curve_.Seconds(4);
   curve_.Observe(4, 50e-3);
@@ -94,12 +94,12 @@ TEST_F(CostCurveTest, AJumpIsFollowedWithinAFewMeasurements) {
   for (int i = 0; i < 50; ++i) Measure(4, 1e-3);
   for (int i = 0; i < 5; ++i) Measure(4, 5e-3);
   EXPECT_NEAR(curve_.Seconds(4) / 5e-3, 1, 0.25);
-  // What was not measured since is taken along, and known to be unsure.
+  // Numbers of rows that were not measured since move too, and count as uncertain.
   EXPECT_GT(curve_.Seconds(8), 4e-3);
   EXPECT_GT(curve_.Error(1), 0.1);
 }
 
-TEST_F(CostCurveTest, WhatDriftsAtOnePlaceDriftsElsewhere) {
+TEST_F(CostCurveTest, ADriftAtOneNumberOfRowsMovesTheOthers) {
   for (int i = 0; i < 50; ++i) {
     Measure(1, 1e-3, 0.05);
     Measure(8, 2e-3, 0.05);
@@ -109,7 +109,7 @@ TEST_F(CostCurveTest, WhatDriftsAtOnePlaceDriftsElsewhere) {
   EXPECT_GT(curve_.Seconds(1), 1.4e-3);
 }
 
-TEST_F(CostCurveTest, ErrorsShrinkWhereItIsMeasuredAndGrowWithAge) {
+TEST_F(CostCurveTest, ErrorsShrinkAtMeasuredRowsAndGrowWithAge) {
   const double at_first = curve_.Error(4);
   for (int i = 0; i < 20; ++i) Measure(4, 1e-3);
   const double measured = curve_.Error(4);
@@ -122,7 +122,7 @@ TEST_F(CostCurveTest, ErrorsShrinkWhereItIsMeasuredAndGrowWithAge) {
 }
 
 TEST_F(CostCurveTest, LearnsFromSumsOfPasses) {
-  // A first pass of 16 rows, then ever fewer slots.
+  // The first pass has 16 rows, and later passes have ever fewer slots.
   const auto seconds = [](double rows) { return 1e-3 + 0.1e-3 * rows; };
   for (int i = 0; i < 200; ++i) {
     for (const std::vector<uint32_t>& passes :

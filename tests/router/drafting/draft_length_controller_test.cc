@@ -18,8 +18,8 @@ using ::testing::ElementsAre;
 using ::testing::Eq;
 using ::testing::Le;
 
-// What a controller may lose against the best lengths in hindsight, and against plain decoding
-// where drafts cannot pay. Everything from the first round of a server's life counts.
+// The share that a controller may lose, compared with the best lengths in hindsight, and with plain
+// decoding if drafts cannot pay. Everything from the first round of a server's life counts.
 constexpr double kMostLost = 0.05;
 constexpr double kMostLostToPlain = 0.02;
 
@@ -31,20 +31,20 @@ std::function<TrueCosts(uint64_t)> Always(const TrueCosts& costs) {
   return [costs](uint64_t) { return costs; };
 }
 
-// Weights that are read once for all rows, then so much for each.
+// Reading the weights costs the same for all rows, and each row costs a constant time.
 std::function<double(double)> Linear(double first, double each) {
   return [=](double rows) { return first + each * (rows - 1); };
 }
 
-// Reading the weights hides the rows until computing takes longer.
+// Reading the weights hides the cost of rows until computing takes longer.
 std::function<double(double)> Saturating(double least, double each) {
   return [=](double rows) { return std::max(least, each * rows); };
 }
 
 TrueCosts SmallPair() { return {Linear(60e-6, 3e-6), Linear(300e-6, 20e-6), 250e-6, 250e-6}; }
-// A 3B target and a 1B draft on a CPU, where a draft step is dear.
+// A 3B target and a 1B draft on a CPU, where a draft step is expensive.
 TrueCosts DearDrafts() { return {Linear(97e-3, 7.6e-3), Linear(250e-3, 8e-3), 1e-3, 1e-3}; }
-// The same on a GPU, with a large target.
+// The same on a GPU with a large target, where a draft step is cheap.
 TrueCosts CheapDrafts() { return {Linear(2e-3, 10e-6), Linear(20e-3, 50e-6), 0.5e-3, 0.5e-3}; }
 TrueCosts SaturatedVerifier() {
   return {Saturating(60e-6, 10e-6), Saturating(300e-6, 80e-6), 250e-6, 250e-6};
@@ -65,7 +65,7 @@ struct Best {
   std::vector<uint32_t> lengths;
 };
 
-// The best lengths that stay the same. Slots of one kind have the same length.
+// Returns the best constant lengths. Slots of one kind have the same length.
 Best BestFixed(const Simulation& simulation, const std::vector<size_t>& kinds) {
   Best best;
   best.lengths.assign(kinds.size(), 0);
@@ -97,7 +97,8 @@ Best BestFixed(const Simulation& simulation) {
 
 double Lost(double rate, double best) { return 1 - rate / best; }
 
-// Rounds from `from` on until a window of `width` runs at `share` of `rate`.
+// Returns the number of rounds from `from` on until a window of `width` rounds runs at `share` of
+// `rate`.
 size_t RoundsUntil(std::span<const SimulatedRound> rounds, size_t from, size_t width, double rate,
                    double share) {
   for (size_t i = from; i + width <= rounds.size(); ++i) {
@@ -127,7 +128,7 @@ Recorded ReadRecorded() {
     recorded.bits.push_back(bits);
   }
   std::ifstream costs(std::string(kTraces) + "costs.txt");
-  std::vector<double> verify;  // by draft length
+  std::vector<double> verify;  // seconds by draft length
   double draft_seconds = 0;
   double drafts = 0;
   double plain_overhead = 0;
@@ -151,8 +152,8 @@ Recorded ReadRecorded() {
   return recorded;
 }
 
-// All traces as the requests of one stream, and what is lost to the length that is best for each
-// request.
+// Runs all traces as the requests of one stream. Returns the share that is lost, compared with the
+// best length for each request.
 double LostOnTraces(Mistake mistake, double* speedup) {
   const Recorded recorded = ReadRecorded();
   const auto tokens = static_cast<uint32_t>(recorded.bits.at(0).size());
@@ -167,7 +168,7 @@ double LostOnTraces(Mistake mistake, double* speedup) {
                        .output_tokens = tokens}};
   simulation.costs = Always(recorded.costs);
   simulation.mistake = mistake;
-  // Seconds of each request.
+  // Returns the seconds of each request.
   const auto seconds = [&](const std::vector<SimulatedRound>& rounds) {
     std::vector<double> sums(recorded.bits.size());
     double committed = 0;
@@ -212,7 +213,7 @@ struct Regime {
 
 class RegimeTest : public testing::TestWithParam<Regime> {};
 
-TEST_P(RegimeTest, LosesLittleToTheBestLengthAndLessWhereDraftsCannotPay) {
+TEST_P(RegimeTest, LosesLittleToTheBestLengthAndLessIfDraftsCannotPay) {
   const Regime& regime = GetParam();
   const Simulation simulation = Streams(regime.streams, regime.alpha, regime.costs);
   const Best best = BestFixed(simulation);
@@ -276,7 +277,7 @@ TEST(DraftLengthControllerTest, TheSameCallsGiveTheSameLengths) {
 
 // ---------------------------------------------------------------- changes
 
-// One stream whose drafts are good, useless, good, 1,000 rounds each at most.
+// A stream whose drafts are good, then useless, then good, for at most 1,000 rounds each.
 Simulation Switching() {
   Simulation simulation;
   simulation.slots = {{.agrees = [](uint64_t position) {
@@ -288,7 +289,7 @@ Simulation Switching() {
   return simulation;
 }
 
-// First round that begins at this place or behind it.
+// Returns the first round that begins at this place or later.
 size_t RoundAt(std::span<const SimulatedRound> rounds, double position) {
   double committed = 0;
   for (size_t i = 0; i < rounds.size(); ++i) {
@@ -308,7 +309,8 @@ TEST(DraftLengthControllerTest, StopsDraftingSoonAfterDraftsTurnBad) {
   EXPECT_LE(RoundsUntil(rounds, turned, 20, plain, 0.9), kRoundsUntilPlain);
 }
 
-// The most rounds that it takes, over several texts, to draft as before after 1,000 plain tokens.
+// Returns the largest number of rounds, over several texts, until it drafts as before after 1,000
+// plain tokens.
 size_t SlowestReturn(Mistake mistake) {
   size_t slowest = 0;
   for (uint64_t seed = 0; seed < 5; ++seed) {
@@ -330,7 +332,7 @@ TEST(DraftLengthControllerTest, DraftsAgainSoonAfterDraftsTurnGood) {
   EXPECT_LE(SlowestReturn(Mistake::kNone), kRoundsUntilDrafting);
 }
 
-TEST(DraftLengthControllerTest, ProbingCostsLittleWhereDraftsAreAlwaysWrong) {
+TEST(DraftLengthControllerTest, ProbingCostsLittleIfDraftsAreAlwaysWrong) {
   Simulation simulation = Streams(1, 0, SmallPair());
   simulation.slots[0].output_tokens = 1u << 30;
   simulation.rounds = 20000;
@@ -341,12 +343,12 @@ TEST(DraftLengthControllerTest, ProbingCostsLittleWhereDraftsAreAlwaysWrong) {
     return std::ranges::count_if(std::span(rounds).subspan(begin, count),
                                  [](const SimulatedRound& round) { return round.lengths[0] > 0; });
   };
-  EXPECT_GE(probes(100, 1000), 5) << "it asks";
-  EXPECT_LE(probes(5000, 15000), 32) << "it asks less and less";
+  EXPECT_GE(probes(100, 1000), 5) << "it probes";
+  EXPECT_LE(probes(5000, 15000), 32) << "it probes less and less";
   EXPECT_GE(probes(5000, 15000), 25) << "it never gives up";
 }
 
-// Costs change in round 1,000.
+// The costs change in round 1,000.
 Simulation CostJump(const TrueCosts& before, const TrueCosts& after, double alpha) {
   Simulation simulation = Streams(1, alpha, before);
   simulation.costs = [=](uint64_t round) { return round < 1000 ? before : after; };
@@ -354,7 +356,7 @@ Simulation CostJump(const TrueCosts& before, const TrueCosts& after, double alph
   return simulation;
 }
 
-// What is lost from round 1,000 on.
+// Returns the share that is lost from round 1,000 on.
 double LostAfterJump(Simulation simulation, Mistake mistake) {
   simulation.mistake = mistake;
   double best = 0;
@@ -376,7 +378,8 @@ TEST(DraftLengthControllerTest, FollowsCostsThatJump) {
   EXPECT_LE(LostAfterJump(DrafterTurnsSlow(), Mistake::kNone), kMostLost);
   TrueCosts slow = SmallPair();
   slow.pass = Linear(1e-3, 10e-6);
-  // A drafter that did not pay is hardly ever asked: that it turned fast is seen late.
+  // A drafter that did not pay is hardly ever probed, so it is noticed late that the drafter became
+  // fast.
   EXPECT_LE(LostAfterJump(CostJump(slow, SmallPair(), 0.8), Mistake::kNone), 0.25);
   TrueCosts dear_rows = SmallPair();
   dear_rows.verify = Linear(300e-6, 400e-6);
@@ -413,7 +416,7 @@ TEST(DraftLengthControllerTest, CostsThatAreLearnedOnceAreNoticed) {
   EXPECT_GT(LostAfterJump(DrafterTurnsSlow(), Mistake::kNeverForgetsCosts), 2 * kMostLost);
 }
 
-// Long prompts and short answers: the drafter's catch-up is never earned back.
+// Long prompts and short answers: a catch-up of the drafter is never earned back.
 Simulation LongPrompts() {
   Simulation simulation = Streams(1, 0.8, DearDrafts());
   simulation.slots[0].prompt_tokens = 400;
@@ -432,8 +435,8 @@ TEST(DraftLengthControllerTest, CatchUpsThatAreForgottenAreNoticed) {
   EXPECT_GT(Lost(Rate(RunController(simulation)), BestFixed(simulation).rate), 2 * kMostLost);
 }
 
-TEST(DraftLengthControllerTest, WhereDraftsGainLittlePlainRoundsAreMeasuredNowAndThen) {
-  // Drafts of one token gain a tenth, then a half.
+TEST(DraftLengthControllerTest, IfDraftsGainLittlePlainRoundsAreSometimesMeasured) {
+  // Drafts of one token gain a tenth, and later a half.
   const auto longest_without_plain = [](double row_seconds) {
     Simulation simulation =
         Streams(1, 0.9, {Linear(100e-6, 1e-6), Linear(300e-6, row_seconds), 50e-6, 50e-6});
@@ -462,7 +465,7 @@ class ChoiceTest : public testing::Test {
  protected:
   ChoiceTest() : estimate_(controller_.NewEstimate(AcceptanceMode::kGreedy)) {}
 
-  // Costs without noise, as after many rounds of batches of up to 8 slots.
+  // Costs without noise, measured in many rounds of batches of up to 8 slots.
   void Measure(const TrueCosts& costs) {
     for (int repetition = 0; repetition < 20; ++repetition) {
       for (uint32_t slots = 1; slots <= 8; ++slots) {
@@ -508,7 +511,7 @@ class ChoiceTest : public testing::Test {
   AcceptanceEstimate estimate_;
 };
 
-TEST_F(ChoiceTest, BeforeAnythingIsMeasuredTheInitialLengthIsTaken) {
+TEST_F(ChoiceTest, TheInitialLengthIsTakenBeforeAnythingIsMeasured) {
   EXPECT_THAT(Choose({Candidate()}, {}), ElementsAre(4));
 }
 
@@ -517,7 +520,7 @@ TEST_F(ChoiceTest, TheFirstRoundOfManySlotsIsNotFilledWithDrafts) {
   EXPECT_LE(std::accumulate(lengths.begin(), lengths.end(), 0u), 16u);
 }
 
-TEST_F(ChoiceTest, AFixedLengthIsTakenWhateverItCosts) {
+TEST_F(ChoiceTest, AFixedLengthIsTakenAtAnyCost) {
   TrueCosts dear = SmallPair();
   dear.pass = Linear(10e-3, 0);
   Measure(dear);
@@ -540,7 +543,7 @@ TEST_F(ChoiceTest, AFixedLengthOfZeroIsTakenAndNeverProbed) {
   }
 }
 
-TEST_F(ChoiceTest, RequestsOfFixedLengthDoNotMakeOthersAskMore) {
+TEST_F(ChoiceTest, RequestsOfFixedLengthDoNotCauseMoreProbesOfOthers) {
   Measure(SmallPair());
   Accept(4, 0, 60);
   DraftCandidate fixed = Candidate();
@@ -577,13 +580,13 @@ TEST_F(ChoiceTest, ALimitIsKept) {
 
 TEST_F(ChoiceTest, NoCandidatesIsNoChoice) { EXPECT_THAT(Choose({}, {}), ElementsAre()); }
 
-TEST_F(ChoiceTest, NothingIsDraftedWhereRowsAreAsDearAsRounds) {
+TEST_F(ChoiceTest, NothingIsDraftedIfARowCostsTheSameAsARound) {
   Measure({Linear(60e-6, 3e-6), [](double rows) { return 300e-6 * rows; }, 100e-6, 100e-6});
   Accept(8, 7, 20);
   EXPECT_THAT(Choose(std::vector(4, Candidate()), {}), Each(Eq(0u)));
 }
 
-TEST_F(ChoiceTest, WhatMakesDraftsPayEndsTheRestFromPlanning) {
+TEST_F(ChoiceTest, ChangesThatMakeDraftsPayEndThePauseOfPlanning) {
   const TrueCosts dear{Linear(200e-6, 3e-6), Linear(300e-6, 20e-6), 250e-6, 250e-6};
   const AcceptanceEstimate unknown = controller_.NewEstimate(AcceptanceMode::kSampled);
   DraftCandidate other = Candidate();
@@ -605,7 +608,7 @@ TEST_F(ChoiceTest, WhatMakesDraftsPayEndsTheRestFromPlanning) {
   EXPECT_THAT(Choose({Candidate()}, {}), ElementsAre(testing::Gt(0u))) << "drafts are accepted";
 }
 
-TEST_F(ChoiceTest, DraftsAreLongerWhereTheyRunBesideAnotherCohort) {
+TEST_F(ChoiceTest, DraftsAreLongerIfTheyRunBesideAnotherCohort) {
   const TrueCosts costs = {Linear(200e-6, 3e-6), Linear(2e-3, 10e-6), 50e-6, 50e-6};
   Measure(costs);
   for (int i = 0; i < 20; ++i) {
@@ -617,8 +620,8 @@ TEST_F(ChoiceTest, DraftsAreLongerWhereTheyRunBesideAnotherCohort) {
 }
 
 TEST_F(ChoiceTest, APromptInTheBatchDoesNotMakeDraftsLookFree) {
-  // Its time is spent anyway. Counted as the round's, it would hide what drafts cost: they gain
-  // little here, and take long.
+  // The time of the prompt is spent in any case. If it counted as time of the round, it would hide
+  // the cost of drafts, which gain little here and take long.
   const TrueCosts costs = {Linear(400e-6, 3e-6), Linear(300e-6, 100e-6), 100e-6, 100e-6};
   Measure(costs);
   for (uint32_t rows : {64u, 128u, 256u, 512u}) {
@@ -634,7 +637,7 @@ TEST_F(ChoiceTest, APromptInTheBatchDoesNotMakeDraftsLookFree) {
   EXPECT_THAT(Choose({Candidate()}, {.prompt_rows = 511}), ElementsAre(0));
 }
 
-TEST_F(ChoiceTest, BesidePromptsThatNeverEndDraftersCatchUpAllTheSame) {
+TEST_F(ChoiceTest, DraftersCatchUpBesidePromptsThatNeverEnd) {
   Measure(CheapDrafts());
   Accept(8, 8, 40);
   DraftBatch prompts;
@@ -650,7 +653,7 @@ TEST_F(ChoiceTest, BesidePromptsThatNeverEndDraftersCatchUpAllTheSame) {
   EXPECT_THAT(lengths, Each(testing::Gt(0u)));
 }
 
-TEST_F(ChoiceTest, SlotsWhosePromptsAreFedWaitForDraftsToo) {
+TEST_F(ChoiceTest, SlotsWhosePromptsAreBeingFedAlsoWaitForDrafts) {
   Measure(CheapDrafts());
   Accept(8, 8, 40);
   EXPECT_THAT(Choose({Candidate()}, {.prompt_rows = 4, .prompt_slots = 1}), Each(testing::Gt(0u)));
@@ -674,7 +677,7 @@ TEST_F(ChoiceTest, NothingIsProbedBesideAPromptThatWillEnd) {
 }
 
 TEST_F(ChoiceTest, ATokenIsNotWorthTheTimeOfPromptsBesideIt) {
-  // Else what probes beside prompts earn would pay for many that earn nothing.
+  // Otherwise the earnings of probes beside prompts would pay for many useless probes.
   Measure(SmallPair());
   Accept(4, 0, 60);
   const AcceptanceEstimate unlucky = estimate_;
@@ -683,7 +686,7 @@ TEST_F(ChoiceTest, ATokenIsNotWorthTheTimeOfPromptsBesideIt) {
     for (int round = 0; round < 1000; ++round) {
       const uint32_t length = Choose({Candidate()}, batch)[0];
       Accept(length, length, 1);
-      estimate_ = unlucky;  // or it would draft
+      estimate_ = unlucky;  // otherwise the slot would draft
     }
     return controller_.credit_seconds() - before;
   };
@@ -692,8 +695,9 @@ TEST_F(ChoiceTest, ATokenIsNotWorthTheTimeOfPromptsBesideIt) {
   EXPECT_LE(earned({.prompt_rows = 64, .prompt_slots = 1}), 3 * alone);
 }
 
-TEST_F(ChoiceTest, PlainSlotsInTheBatchAreCountedIn) {
-  // One token more for one slot is much alone, little beside 31 that wait for it.
+TEST_F(ChoiceTest, PlainSlotsInTheBatchCountToo) {
+  // One more token for one slot is much if the slot is alone, but little beside 31 slots that wait
+  // for it.
   Measure({Linear(300e-6, 3e-6), Linear(300e-6, 10e-6), 100e-6, 100e-6});
   Accept(8, 7, 20);
   EXPECT_THAT(Choose({Candidate()}, {}), Each(testing::Gt(0u)));
@@ -721,14 +725,14 @@ TEST_F(ChoiceTest, ALongCatchUpIsMadeByARequestThatGoesOnLongEnough) {
   EXPECT_THAT(Choose({late}, {}), Each(testing::Gt(0u)));
 }
 
-TEST_F(ChoiceTest, ManySlotsCatchUpTogetherWhereOneAloneWouldNotPay) {
+TEST_F(ChoiceTest, ManySlotsCatchUpTogetherIfOneAloneWouldNotPay) {
   Measure({Linear(4e-3, 10e-6), Linear(5e-3, 100e-6), 100e-6, 100e-6});
   Accept(4, 3, 20);
   DraftCandidate late = Candidate();
   late.drafter_lack = 10;
   EXPECT_THAT(Choose({late}, {.plain_rows = 7}), ElementsAre(0));
   std::vector<DraftCandidate> slots(8, late);
-  // In steps: as many more as draft already.
+  // They catch up in steps: each step adds the number of slots that already draft.
   for (const size_t drafting : {2u, 4u, 8u}) {
     const std::vector<uint32_t> lengths = Choose(slots, {});
     EXPECT_EQ(lengths.size() - std::count(lengths.begin(), lengths.end(), 0u), drafting);
@@ -738,8 +742,8 @@ TEST_F(ChoiceTest, ManySlotsCatchUpTogetherWhereOneAloneWouldNotPay) {
   }
 }
 
-TEST_F(ChoiceTest, AfterCatchUpsInVainDraftsHaveToPromiseMoreForAWhile) {
-  // Drafts of one token seem to gain 9 %, but no sooner do drafters catch up than they are slow.
+TEST_F(ChoiceTest, AfterCatchUpsInVainDraftsMustPromiseMoreForSomeTime) {
+  // Drafts of one token seem to gain 9%, but drafters become slow as soon as they have caught up.
   const auto with_pass_of = [](double seconds) {
     return TrueCosts{Linear(seconds, 5e-6), Linear(4e-3, 1.2e-3), 100e-6, 100e-6};
   };
@@ -762,7 +766,7 @@ TEST_F(ChoiceTest, AfterCatchUpsInVainDraftsHaveToPromiseMoreForAWhile) {
   }
   EXPECT_GE(in_vain, 2);
   EXPECT_LE(in_vain, 5);
-  // What promises much more is believed.
+  // A much larger promise is believed.
   Measure({Linear(1e-3, 5e-6), Linear(4e-3, 100e-6), 100e-6, 100e-6});
   EXPECT_TRUE(drafts());
 }

@@ -5,12 +5,12 @@
 namespace tandem {
 namespace {
 
-TEST(DraftLengthTest, IsWhatIsWantedWhereThereIsRoom) {
+TEST(DraftLengthTest, IsTheWantedLengthIfThereIsRoom) {
   EXPECT_EQ(LimitDraftLength({4, 10, 100, 1000, 1000}), 4u);
   EXPECT_EQ(LimitDraftLength({0, 10, 100, 1000, 1000}), 0u);
 }
 
-TEST(DraftLengthTest, LeavesARoundNoMoreThanMayBeEmitted) {
+TEST(DraftLengthTest, ARoundCommitsNoMoreThanMayBeEmitted) {
   EXPECT_EQ(LimitDraftLength({4, 10, 3, 1000, 1000}), 2u);
   EXPECT_EQ(LimitDraftLength({4, 10, 1, 1000, 1000}), 0u);
 }

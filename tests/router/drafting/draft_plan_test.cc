@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Costs that were measured without noise: `pass` and `verify` by rows.
+// Costs that were measured without noise, by rows: `pass` and `verify`.
 template <typename Pass, typename Verify>
 RoundCosts Costs(Pass pass, Verify verify, double overhead) {
   DraftCosts costs;
@@ -35,7 +35,7 @@ RoundCosts Costs(Pass pass, Verify verify, double overhead) {
   return costs.Expected();
 }
 
-// All lengths, one after the other.
+// Steps through all lengths.
 bool Next(std::span<const PlanSlot> slots, std::vector<uint32_t>* lengths) {
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].fixed.has_value()) continue;
@@ -53,7 +53,7 @@ TEST(DraftPlanTest, IsNearlyAsGoodAsTheBestOfAllLengths) {
     const double read = uniform() * 1e-3;
     const double row = uniform() * 0.2e-3;
     const double step = uniform() * 0.5e-3;
-    // Steps of four rows, as kernels have them.
+    // Kernels have cost steps of four rows.
     const RoundCosts costs = Costs(
         [&](double rows) { return 0.1 * read + step + 0.1 * row * rows; },
         [&](double rows) { return read + row * 4 * std::ceil(rows / 4); }, uniform() * 0.3e-3);
@@ -100,7 +100,7 @@ class PairPlanTest : public testing::Test {
                                   [](double rows) { return 1e-3 + 0.2e-3 * rows; }, 0.1e-3);
 };
 
-TEST_F(PairPlanTest, GivesTokensToThoseThatAreLikelyAccepted) {
+TEST_F(PairPlanTest, GivesTokensToSlotsThatAreLikelyToAcceptThem) {
   const std::vector<PlanSlot> slots = {Slot(good_), Slot(bad_)};
   const DraftPlan plan = DraftPlanner(&costs_, slots, {}).Best(0);
   EXPECT_GE(plan.lengths[0], 2u);
@@ -108,13 +108,14 @@ TEST_F(PairPlanTest, GivesTokensToThoseThatAreLikelyAccepted) {
   EXPECT_GT(plan.value.rate(), plan.plain.rate());
 }
 
-TEST_F(PairPlanTest, DraftsNothingWhereTheMarginIsNotReached) {
+TEST_F(PairPlanTest, DraftsNothingIfTheMarginIsNotReached) {
   const std::vector<PlanSlot> slots = {Slot(good_), Slot(bad_)};
   EXPECT_THAT(DraftPlanner(&costs_, slots, {}).Best(5).lengths, ElementsAre(0, 0));
 }
 
 TEST_F(PairPlanTest, AFixedSlotPaysForTheRoundTripOfTheOthers) {
-  // A Propose that is sent anyway makes a token cheap that would not be worth one.
+  // A Propose that is sent in any case makes a token worth its cost that would not be worth a
+  // Propose.
   const std::vector<double> fair = {0.45};
   const RoundCosts costs = Costs([](double) { return 0.1e-3; },
                                  [](double rows) { return 1e-3 + 0.1e-3 * rows; }, 0.4e-3);
@@ -124,12 +125,12 @@ TEST_F(PairPlanTest, AFixedSlotPaysForTheRoundTripOfTheOthers) {
   EXPECT_THAT(DraftPlanner(&costs, beside, {}).Best(0).lengths, ElementsAre(1, 2));
 }
 
-TEST_F(PairPlanTest, CountsWhatIsExpectedToBeCommitted) {
+TEST_F(PairPlanTest, CountsTheTokensThatWillProbablyBeCommitted) {
   const std::vector<PlanSlot> slots = {Slot(good_), Slot(bad_)};
   const std::vector<uint32_t> lengths = {2, 1};
   const RoundValue value = DraftPlanner(&costs_, slots, {.plain_rows = 3}).Value(lengths);
   EXPECT_NEAR(value.tokens, 3 + 2 + 0.9 + 0.8 + 0.1, 1e-12);
-  // Two passes, 8 rows, two round trips.
+  // The round has two passes, 8 rows and two round trips.
   EXPECT_NEAR(value.seconds / (2 * 0.2e-3 + 1e-3 + 8 * 0.2e-3 + 2 * 0.1e-3), 1, 0.02);
 }
 

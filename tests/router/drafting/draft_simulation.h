@@ -1,5 +1,5 @@
-// Rounds of drafting and verifying with known costs and acceptances, to see what a choice of draft
-// lengths is worth.
+// Simulates rounds of drafting and verifying with known costs and acceptances, to measure the value
+// of a choice of draft lengths.
 #ifndef TANDEM_TESTS_ROUTER_DRAFTING_DRAFT_SIMULATION_H_
 #define TANDEM_TESTS_ROUTER_DRAFTING_DRAFT_SIMULATION_H_
 
@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-// What the workers really cost, in seconds.
+// The true costs of the workers, in seconds.
 struct TrueCosts {
   std::function<double(double rows)> pass;
   std::function<double(double rows)> verify;
@@ -24,11 +24,13 @@ struct TrueCosts {
   double verify_overhead = 0;
 };
 
-// Whether the draft token at place `position` of a slot's text agrees with the target's, given that
-// all before it do. A function of the place alone: every policy meets the same text.
+// Returns whether the draft token at place `position` of a slot's text agrees with the target,
+// given that all tokens before it agree. The result depends only on the place, so every policy
+// meets the same text.
 using Agreement = std::function<bool(uint64_t position)>;
 
-// Uniform on [0, 1), a function of its arguments (SplitMix64, Steele et al. 2014).
+// Returns a uniform number in [0, 1) that depends only on the arguments (SplitMix64, Steele et al.
+// 2014).
 inline double Uniform(uint64_t seed, uint64_t position) {
   uint64_t bits = (seed * 0xD1B54A32D192ED03 + position + 1) * 0x9E3779B97F4A7C15;
   bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
@@ -48,16 +50,16 @@ struct SimulatedSlot {
   uint32_t output_tokens = 1u << 30;
 };
 
-// Planted mistakes. The controller is told something else, or set otherwise, so that it does what a
-// controller with the mistake would do.
+// Planted mistakes. The controller gets wrong inputs or settings, so that it acts like a controller
+// with the mistake.
 enum class Mistake {
   kNone,
-  kIgnoresRows,       // takes a verifier's batch to cost the same whatever its rows
-  kIgnoresOverheads,  // takes messages for free
+  kIgnoresRows,       // assumes that a verifier's batch costs the same for all numbers of rows
+  kIgnoresOverheads,  // assumes that messages are free
   kNeverProbes,
-  kBelievesThePrior,   // never learns what was accepted
-  kForgetsCatchUp,     // takes every drafter to be up to date
-  kNeverForgetsCosts,  // hears of no cost after the first rounds
+  kBelievesThePrior,   // never learns how many tokens were accepted
+  kForgetsCatchUp,     // assumes that every drafter is up to date
+  kNeverForgetsCosts,  // learns no costs after the first rounds
 };
 
 struct Simulation {
@@ -65,8 +67,8 @@ struct Simulation {
   std::function<TrueCosts(uint64_t round)> costs;
   uint64_t rounds = 2000;
   uint32_t longest = 8;
-  // The times that the controller is told: the standard deviation of their logarithms, and the
-  // share of them that are ten times longer.
+  // The noise of the times that the controller gets: the standard deviation of their logarithms,
+  // and the share of times that are ten times longer.
   double noise = 0.15;
   double spikes = 0.01;
   bool reports_catch_up = true;
@@ -92,7 +94,7 @@ inline double Rate(std::span<const SimulatedRound> rounds) {
 // Sets the lengths of a round.
 using LengthPolicy = std::function<void(std::span<DraftCandidate>)>;
 
-// Runs with `policy`; `controller` is told what was measured, whoever chooses.
+// Runs with `policy`. `controller` gets all measurements, also if another policy chooses.
 inline std::vector<SimulatedRound> Simulate(const Simulation& simulation,
                                             DraftLengthController& controller,
                                             const LengthPolicy& policy) {
@@ -112,8 +114,9 @@ inline std::vector<SimulatedRound> Simulate(const Simulation& simulation,
 
   uint64_t last_serial = 0;
   std::vector<Running> running;
-  std::vector<uint64_t> places(simulation.slots.size());    // in the slot's text, over its requests
-  std::vector<uint64_t> requests(simulation.slots.size());  // requests of the slot so far
+  // Position in the slot's text, over all its requests.
+  std::vector<uint64_t> places(simulation.slots.size());
+  std::vector<uint64_t> requests(simulation.slots.size());  // number of requests of the slot so far
   const auto start = [&](size_t slot_id) {
     const SimulatedSlot& slot = simulation.slots[slot_id];
     const AcceptanceMode mode = slot.modes[requests[slot_id]++ % slot.modes.size()];

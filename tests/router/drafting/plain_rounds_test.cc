@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-// Costs of workers that take `factor` times as long as the first ones.
+// Costs of workers that take `factor` times the first costs.
 RoundCosts Costs(double factor) {
   DraftCosts costs;
   for (int repetition = 0; repetition < 50; ++repetition) {
@@ -44,7 +44,8 @@ class PlainRoundsTest : public testing::Test {
     rounds_.Remember(candidates_, batch_, costs, ValuePlainly(candidates_, batch_, costs),
                      advantage);
   }
-  // Rounds that go by without a plan at costs that changed by little; the next one is planned.
+  // Returns the number of rounds without a plan at costs that changed only a little. The round
+  // after them is planned.
   int RoundsWithoutPlan(const RoundCosts& costs) {
     for (int round = 0; round < 100; ++round) {
       if (!StillHolds(costs)) return round;
@@ -60,7 +61,7 @@ class PlainRoundsTest : public testing::Test {
   PlainRounds rounds_{16};
 };
 
-TEST_F(PlainRoundsTest, APlainRoundIsWorthItsRowsAndTakesAVerifyAlone) {
+TEST_F(PlainRoundsTest, APlainRoundCommitsItsRowsAndTakesOnlyAVerify) {
   batch_.plain_rows = 2;
   batch_.plain_attended = 50;
   batch_.prompt_rows = 100;  // left out
@@ -75,19 +76,19 @@ TEST_F(PlainRoundsTest, APlainRoundIsWorthItsRowsAndTakesAVerifyAlone) {
 
 TEST_F(PlainRoundsTest, NothingHoldsBeforeARoundIsRemembered) { EXPECT_FALSE(StillHolds(costs_)); }
 
-TEST_F(PlainRoundsTest, ARoundHoldsAsLongAsNothingChanges) {
+TEST_F(PlainRoundsTest, ARoundStaysValidWhileNothingChanges) {
   ASSERT_FALSE(StillHolds(costs_));
   Remember(costs_, 1);
   for (int round = 0; round < 100; ++round) ASSERT_TRUE(StillHolds(costs_));
 }
 
-TEST_F(PlainRoundsTest, CostsMayChangeByAQuarterOfWhatDraftsAreShortOf) {
+TEST_F(PlainRoundsTest, CostsMayChangeByAQuarterOfTheGapToTheDrafts) {
   Remember(costs_, std::exp(4 * 0.09));
   for (int round = 0; round < 100; ++round) ASSERT_TRUE(StillHolds(nearly_));
   EXPECT_FALSE(StillHolds(far_));
 }
 
-TEST_F(PlainRoundsTest, NoAdvantageOutlivesCostsThatDouble) {
+TEST_F(PlainRoundsTest, NoAdvantageStaysValidIfCostsDouble) {
   Remember(costs_, 1e9);
   EXPECT_TRUE(StillHolds(far_));
   EXPECT_FALSE(StillHolds(Costs(2)));
@@ -103,7 +104,7 @@ TEST_F(PlainRoundsTest, ContextsMayGrowUntilAttendingTakesLonger) {
   EXPECT_FALSE(StillHolds(costs));
 }
 
-TEST_F(PlainRoundsTest, LessToGoAndALongerLagChangeNothing) {
+TEST_F(PlainRoundsTest, FewerRemainingTokensAndALongerLagChangeNothing) {
   Remember(costs_, 1);
   candidates_[3].limit = 4;
   candidates_[3].remaining_tokens = 5;
@@ -111,7 +112,7 @@ TEST_F(PlainRoundsTest, LessToGoAndALongerLagChangeNothing) {
   EXPECT_TRUE(StillHolds(costs_));
 }
 
-TEST_F(PlainRoundsTest, WhatMayMakeDraftsPayEndsIt) {
+TEST_F(PlainRoundsTest, ChangesThatMayMakeDraftsPayEndIt) {
   const std::vector<std::function<void()>> changes = {
       [this] { candidates_[3].serial = 99; },
       [this] { candidates_[3].limit = 9; },
@@ -144,7 +145,7 @@ TEST_F(PlainRoundsTest, EachCohortHasItsOwnRound) {
   EXPECT_TRUE(StillHolds(costs_));
 }
 
-TEST_F(PlainRoundsTest, WhereDraftsNearlyPayCostsThatChangeALittleArePlannedForLessAndLess) {
+TEST_F(PlainRoundsTest, IfDraftsNearlyPaySmallChangesOfCostsArePlannedForLessAndLess) {
   ASSERT_FALSE(StillHolds(costs_));
   Remember(costs_, 1);
   for (const int rounds : {0, 1, 3, 4, 4}) {  // at most one for each two of the eight slots

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kBudget = 0.01;
 
-// Rounds until `is_due` returns true, that round included.
+// Returns the number of rounds until `is_due` returns true, including that round.
 int RoundsUntil(const std::function<bool()>& is_due) {
   for (int round = 1; round <= 10000; ++round) {
     if (is_due()) return round;
@@ -19,7 +19,7 @@ int RoundsUntil(const std::function<bool()>& is_due) {
 
 // ---------------------------------------------------------------- credit
 
-TEST(ProbeScheduleTest, NothingIsBoughtBeforeARoundPaidIn) {
+TEST(ProbeScheduleTest, NothingCanBeBoughtBeforeARoundPaidIn) {
   ProbeSchedule schedule(kBudget);
   EXPECT_FALSE(schedule.BuyCostProbe(1e-6));
   EXPECT_EQ(schedule.credit_seconds(), 0);
@@ -63,7 +63,7 @@ TEST(ProbeScheduleTest, AProbeThatCostsMoreThanTheCreditIsNotBought) {
 
 // ---------------------------------------------------------------- reference rounds
 
-TEST(ProbeScheduleTest, NearATieReferenceRoundsComeAfterGapsThatDouble) {
+TEST(ProbeScheduleTest, ReferenceRoundsNearATieComeAfterGapsThatDouble) {
   ProbeSchedule schedule(kBudget);
   for (const int gap : {8, 16, 32, 64, 64, 64}) {
     EXPECT_EQ(RoundsUntil([&] { return schedule.ReferenceIsDue(1.1, 1); }), gap);
@@ -87,7 +87,7 @@ TEST(ProbeScheduleTest, AClearGainNeedsNoReferenceUntilItShrinks) {
 
 // ---------------------------------------------------------------- cost probes
 
-TEST(ProbeScheduleTest, UnsureCostsAreLookedAtAfterGapsThatDouble) {
+TEST(ProbeScheduleTest, UncertainCostsAreExaminedAfterGapsThatDouble) {
   ProbeSchedule schedule(kBudget);
   for (const int gap : {1, 2, 4, 8, 16, 32, 64, 64}) {
     EXPECT_EQ(RoundsUntil([&] { return schedule.CostProbeIsDue(); }), gap);
@@ -108,11 +108,11 @@ class AcceptanceProbeTest : public testing::Test {
  protected:
   AcceptanceProbeTest() { schedule_.PayIn(1, 1, 1000); }
 
-  // Rounds of one slot that does not draft until it is probed.
+  // Returns the number of rounds of one slot that does not draft until it is probed.
   int RoundsUntilProbe() {
     return RoundsUntil([this] { return schedule_.AcceptanceProbeIsDue(false, true, false); });
   }
-  // A probe that takes a second, and what its tokens are worth.
+  // Makes a probe that takes one second, and whose tokens have this value.
   void Probe(double worth_seconds) {
     schedule_.BeginRound(0);
     ASSERT_TRUE(schedule_.BuyAcceptanceProbe(
@@ -135,7 +135,7 @@ TEST_F(AcceptanceProbeTest, ProbesThatAreNotWorthTheirTimeDoubleTheGap) {
   }
 }
 
-TEST_F(AcceptanceProbeTest, AfterALongBarrenTimeTheGapIsAnEighthOfItUpToABound) {
+TEST_F(AcceptanceProbeTest, AfterALongTimeWithoutGainTheGapIsAnEighthOfItUpToABound) {
   for (int round = 0; round < 2000; ++round) schedule_.AcceptanceProbeIsDue(false, true, true);
   RoundsUntilProbe();
   for (const int gap : {32, 64, 128, 256}) {
@@ -152,14 +152,14 @@ TEST_F(AcceptanceProbeTest, AfterALongBarrenTimeTheGapIsAnEighthOfItUpToABound) 
   EXPECT_EQ(RoundsUntilProbe(), 512);
 }
 
-TEST_F(AcceptanceProbeTest, ProbesThatAreWorthTheirTimeFollowSoonButNotForEver) {
+TEST_F(AcceptanceProbeTest, ProbesThatAreWorthTheirTimeFollowSoonUpToALimit) {
   RoundsUntilProbe();
   for (int probe = 0; probe < 8; ++probe) {
     Probe(1);
     EXPECT_EQ(RoundsUntilProbe(), 2);
   }
   Probe(1);
-  EXPECT_EQ(RoundsUntilProbe(), 4) << "they tell nothing new";
+  EXPECT_EQ(RoundsUntilProbe(), 4) << "they give no new information";
 }
 
 TEST_F(AcceptanceProbeTest, OneMoreQuickProbeIsGrantedEvery128Rounds) {
@@ -173,7 +173,7 @@ TEST_F(AcceptanceProbeTest, OneMoreQuickProbeIsGrantedEvery128Rounds) {
   EXPECT_EQ(RoundsUntilProbe(), 1) << "the gap of two has passed";
 }
 
-TEST_F(AcceptanceProbeTest, AcceptedTokensPayTheirWorthBack) {
+TEST_F(AcceptanceProbeTest, AcceptedTokensPayTheirValueBack) {
   const double before = schedule_.credit_seconds();
   Probe(5);
   EXPECT_DOUBLE_EQ(schedule_.credit_seconds(), before - 1 + 5);
@@ -191,7 +191,7 @@ TEST_F(AcceptanceProbeTest, OnlyTheProbedSequencesDraftIsTheOutcome) {
   EXPECT_DOUBLE_EQ(schedule_.credit_seconds(), before + 2) << "an outcome counts once";
 }
 
-TEST_F(AcceptanceProbeTest, TheNextRoundOfTheCohortAwaitsTheOutcomeNoLonger) {
+TEST_F(AcceptanceProbeTest, TheNextRoundOfTheCohortStopsAwaitingTheOutcome) {
   for (const uint32_t cohort : {0u, 1u}) {
     schedule_.BuyAcceptanceProbe(cohort,
                                  {.serial = 7 + cohort, .seconds = 1, .seconds_per_token = 1});
@@ -201,7 +201,7 @@ TEST_F(AcceptanceProbeTest, TheNextRoundOfTheCohortAwaitsTheOutcomeNoLonger) {
   schedule_.OnJudged(7, 2, 2);
   EXPECT_DOUBLE_EQ(schedule_.credit_seconds(), before);
   schedule_.OnJudged(8, 2, 2);
-  EXPECT_DOUBLE_EQ(schedule_.credit_seconds(), before + 2) << "the other cohort's round goes on";
+  EXPECT_DOUBLE_EQ(schedule_.credit_seconds(), before + 2) << "the other cohort's round continues";
 }
 
 TEST_F(AcceptanceProbeTest, AProbeWaitsForPromptsAndThenComesAtOnce) {
@@ -211,7 +211,7 @@ TEST_F(AcceptanceProbeTest, AProbeWaitsForPromptsAndThenComesAtOnce) {
   EXPECT_TRUE(schedule_.AcceptanceProbeIsDue(false, true, false));
 }
 
-TEST_F(AcceptanceProbeTest, WhereAllSlotsDraftNoneIsProbedAndTheGapBeginsAnew) {
+TEST_F(AcceptanceProbeTest, IfAllSlotsDraftNoneIsProbedAndTheGapBeginsAgain) {
   RoundsUntilProbe();
   for (int probe = 0; probe < 5; ++probe) {
     Probe(0);
@@ -223,7 +223,7 @@ TEST_F(AcceptanceProbeTest, WhereAllSlotsDraftNoneIsProbedAndTheGapBeginsAnew) {
   EXPECT_EQ(RoundsUntilProbe(), 16);
 }
 
-TEST_F(AcceptanceProbeTest, WhereNoSlotMayDraftTheGapGoesOn) {
+TEST_F(AcceptanceProbeTest, IfNoSlotMayDraftTheGapContinues) {
   for (int round = 0; round < 10; ++round) schedule_.AcceptanceProbeIsDue(false, true, false);
   for (int round = 0; round < 10; ++round) schedule_.AcceptanceProbeIsDue(false, false, false);
   EXPECT_EQ(RoundsUntilProbe(), 6);

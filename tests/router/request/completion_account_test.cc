@@ -7,8 +7,8 @@ namespace {
 
 TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
   CompletionAccount account(0);
-  account.AddDraftedRound(3, 3, 3, "tiny");  // all accepted
-  account.AddDraftedRound(3, 1, 2, "tiny");  // the second rejected
+  account.AddDraftedRound(3, 3, 3, "tiny");  // all tokens were accepted
+  account.AddDraftedRound(3, 1, 2, "tiny");  // the second token was rejected
   account.AddDraftedRound(2, 0, 1, "tiny");
   account.AddPlainRound();
   v1::Completion completion;
@@ -33,7 +33,7 @@ TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
 TEST(CompletionAccountTest, SplitsTheTimeOfDecoding) {
   CompletionAccount account(10);
   account.Admitted(12);
-  account.Verified(2, 1.5);  // prefill: in prefill_seconds alone
+  account.Verified(2, 1.5);  // prefill: counts only in prefill_seconds
   account.Emitted(15);
   account.Drafted(0.5, 0.375);
   account.Verified(1, 0.875);

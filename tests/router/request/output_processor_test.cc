@@ -12,7 +12,7 @@ namespace {
 
 using testing::ToyTokenizer;
 
-// 0 "a", 1 "b", 2 "ab", 3 and 4 the halves of "é", 5 " ", 6 "</s>" (special)
+// Entries: 0 "a", 1 "b", 2 "ab", 3 and 4 the halves of "é", 5 " ", 6 "</s>" (special).
 const ToyTokenizer& Vocabulary() {
   static const ToyTokenizer vocabulary({"a", "b", "ab", "\xC3", "\xA9", " ", "</s>"});
   return vocabulary;

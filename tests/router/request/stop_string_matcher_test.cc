@@ -41,7 +41,7 @@ TEST(StopStringMatcherTest, CutsBeforeAMatchThatSpansPieces) {
   EXPECT_EQ(outcome.stop, "stop");
 }
 
-TEST(StopStringMatcherTest, WithholdsWhatMayBecomeAMatchAndNothingElse) {
+TEST(StopStringMatcherTest, WithholdsOnlyTextThatMayBecomeAMatch) {
   StopStringMatcher matcher({"stop", "top!"});
   EXPECT_EQ(matcher.Push("a sto", true).text, "a ");
   EXPECT_EQ(matcher.Push("p", true).stop_string, "stop");
@@ -63,13 +63,13 @@ TEST(StopStringMatcherTest, FallsBackToAShorterBeginning) {
   EXPECT_EQ(step.stop_string, "aab");
 }
 
-TEST(StopStringMatcherTest, TheMatchThatEndsFirstWinsAndOfThoseTheLongest) {
+TEST(StopStringMatcherTest, TheMatchThatEndsFirstWinsAndThenTheLongest) {
   EXPECT_EQ(Match({"abcde", "bc"}, {"abcde"}).stop, "bc");
   EXPECT_EQ(Match({"c", "abc"}, {"xabc"}).stop, "abc");
   EXPECT_EQ(Match({"c", "abc"}, {"xabc"}).text, "x");
 }
 
-TEST(StopStringMatcherTest, MatchesThatMayNotStopAreOutputForGood) {
+TEST(StopStringMatcherTest, MatchesThatMayNotStopAreOutput) {
   StopStringMatcher matcher({"ab"});
   std::string text = matcher.Push("ab", false).text;
   text += matcher.Push("a", false).text;
@@ -79,7 +79,7 @@ TEST(StopStringMatcherTest, MatchesThatMayNotStopAreOutputForGood) {
   EXPECT_EQ(step.stop_string, "ab");
 }
 
-TEST(StopStringMatcherTest, OverlappingMatchAfterOneThatDidNotCountIsFound) {
+TEST(StopStringMatcherTest, AMatchThatOverlapsOneThatDidNotCountIsFound) {
   StopStringMatcher matcher({"aa"});
   std::string text = matcher.Push("aa", false).text;
   EXPECT_EQ(matcher.Push("a", true).stop_string, "aa");
@@ -93,7 +93,7 @@ TEST(StopStringMatcherTest, HoldsWholeCharacters) {
   EXPECT_EQ(matcher.Push("x", true).text, "\xC3\xA9x");
 }
 
-TEST(StopStringMatcherTest, OutcomeDoesNotDependOnHowTheTextIsCut) {
+TEST(StopStringMatcherTest, TheOutcomeDoesNotDependOnHowTheTextIsCut) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     std::string text(30, ' ');
@@ -104,7 +104,8 @@ TEST(StopStringMatcherTest, OutcomeDoesNotDependOnHowTheTextIsCut) {
       for (char& c : stop) c = static_cast<char>('a' + random() % 2);
       stops.push_back(stop);
     }
-    // The definition, plainly: the first end of any match; of those the longest.
+    // This is the plain definition: the first end of any match, and the longest match that ends
+    // there.
     std::string want = text;
     std::optional<std::string> want_stop;
     for (size_t end = 1; end <= text.size() && !want_stop.has_value(); ++end) {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what the tests of the draft-length controller replay, from the embedded pair on this machine:
+"""Records the data that the tests of the draft-length controller replay, from the embedded pair on this machine:
 
-  acceptance.txt  mode, temperature, prompt, then one character for each output token: 1 the draft token at that place
-                  was accepted, 0 it was rejected. A bonus token, whose place was not drafted, is given as accepted:
-                  it follows a whole block that was.
-  costs.txt       draft length, then seconds of a round of one stream: drafter, verifier, messages, router.
+  acceptance.txt  mode, temperature, prompt, then one character for each output token. 1 means that the draft token at this
+                  place was accepted, and 0 that it was rejected. A bonus token, whose place was not drafted, counts as
+                  accepted, because it follows a block that was accepted as a whole.
+  costs.txt       draft length, then the seconds of a round of one stream: drafter, verifier, messages, router.
 
   TANDEM_BINARY_DIR=build/cpu-release build/venv/bin/python tests/router/traces/record.py
 """
@@ -44,7 +44,7 @@ def record_acceptance(server):
     for mode, temperature, options in MODES:
         for number, prompt in enumerate(PROMPTS):
             output = server.generate(prompt, max_tokens=TOKENS, ignore_eos=True, draft_length=longest, **options)
-            # The first token is the prompt's.
+            # The first token comes from the prompt.
             bits = "".join("0" if source == REJECTED else "1" for source in output.sources[1:])
             lines.append(f"{mode} {temperature} {number} {bits}")
     return lines
@@ -54,7 +54,7 @@ def record_costs(server):
     def round_seconds(prompt, draft_length):
         output = server.generate(prompt, temperature=0, max_tokens=96, ignore_eos=True, draft_length=draft_length)
         stats, timings = output.completion.speculation, output.completion.timings
-        rounds = stats.num_drafts + stats.num_plain_rounds - 1  # the first token's is prefill
+        rounds = stats.num_drafts + stats.num_plain_rounds - 1  # the first token's round is prefill
         return [seconds / rounds for seconds in (timings.draft_seconds, timings.verify_seconds, timings.transfer_seconds,
                                                  timings.router_seconds)]
 

@@ -35,7 +35,7 @@ TEST(LiveHistoryTest, BeforeTheFirstSampleThereIsNoState) {
   EXPECT_FALSE(json.contains("state"));
 }
 
-TEST(LiveHistoryTest, OnlyWhatIsNewerIsSent) {
+TEST(LiveHistoryTest, OnlyNewerSamplesAreSent) {
   LiveHistory history("1", "toy", 0);
   for (int i = 1; i <= 5; ++i) history.Add(At(i));
   history.AddEvent(2, LogLine::Level::kInfo, "early");
@@ -61,7 +61,7 @@ TEST(LiveHistoryTest, PositionsAreThoseOfTheLastMinute) {
   EXPECT_EQ(positions["accepted"], nlohmann::json({180, 60}));
 }
 
-TEST(LiveHistoryTest, AnotherDrafterBeginsAnew) {
+TEST(LiveHistoryTest, AnotherDrafterBeginsAgainAtZero) {
   LiveHistory history("1", "toy", 0);
   for (int i = 100; i <= 110; ++i) history.Add(At(i));
   for (int i = 1; i <= 3; ++i) {

@@ -37,7 +37,7 @@ class RequestLogTest : public ::testing::Test {
   std::ostringstream out_;
 };
 
-TEST_F(RequestLogTest, OfARefusedRequestOnlyAnAllowedIdIsLogged) {
+TEST_F(RequestLogTest, TheIdOfARefusedRequestIsLoggedOnlyIfItIsAllowed) {
   SetUp("debug");
   RequestLog log(/*log_prompts=*/false);
   const absl::Status why = InvalidArgument("no");
@@ -53,7 +53,7 @@ TEST_F(RequestLogTest, OfARefusedRequestOnlyAnAllowedIdIsLogged) {
   EXPECT_EQ(num_named, 4);
 }
 
-TEST_F(RequestLogTest, OfThoseTurnedAwayOneLineASecondIsLoggedAndAtDebugEach) {
+TEST_F(RequestLogTest, RequestsTurnedAwayAreLoggedOncePerSecondAndEachOneAtDebug) {
   for (const bool debug : {false, true}) {
     out_.str("");
     SetUp(debug ? "debug" : "info");
@@ -67,7 +67,7 @@ TEST_F(RequestLogTest, OfThoseTurnedAwayOneLineASecondIsLoggedAndAtDebugEach) {
       ++num_lines;
       if (line["message"] == "requests turned away") ++num_summaries;
     }
-    EXPECT_EQ(num_summaries, 2) << "the first at once, the others at the end";
+    EXPECT_EQ(num_summaries, 2) << "the first one at once, the others at the end";
     EXPECT_EQ(num_lines, debug ? 7 : 2);
   }
 }
@@ -94,7 +94,7 @@ TEST_F(RequestLogTest, TheLastLineNamesTheSlotAndItsLifeIfThereWasOne) {
   EXPECT_EQ(lines[2]["epoch"], 4);
 }
 
-TEST_F(RequestLogTest, BelowTheLevelNothingIsLoggedAndNothingIsLeftBehind) {
+TEST_F(RequestLogTest, BelowTheLevelNothingIsLoggedOrKept) {
   SetUp("warn");
   RequestLog log(/*log_prompts=*/false);
   GenerationRequest resolved;
@@ -103,7 +103,7 @@ TEST_F(RequestLogTest, BelowTheLevelNothingIsLoggedAndNothingIsLeftBehind) {
   log.Started(1, Named("a"), resolved, 0);
   log.Finished(1, absl::OkStatus(), 3, SlotLife{0, 1}, 1);
   SetUp("info");
-  log.Finished(1, absl::OkStatus(), 3, SlotLife{0, 1}, 2);  // it ended already
+  log.Finished(1, absl::OkStatus(), 3, SlotLife{0, 1}, 2);  // the request has ended already
   EXPECT_EQ(out_.str(), "");
 }
 

@@ -68,12 +68,12 @@ double Fallbacks(const Exposition& series, const std::string& reason) {
   return series.at(R"(tandem_fallback_rounds_total{model="toy",reason=")" + reason + "\"}");
 }
 
-TEST(RouterMetricsTest, SpeculationIsWhatCompletionsSay) {
+TEST(RouterMetricsTest, SpeculationMetricsAgreeWithCompletions) {
   Served served;
   v1::SpeculationStats all;
   int tokens = 0;
   for (int i = 0; i < 8; ++i) {
-    // Some end amid a block, and their last tokens were never emitted.
+    // Some requests end in the middle of a block, and their last tokens were never emitted.
     const CallResult result = served.driver.Generate(
         i % 2 == 0 ? served.Sampled(20 + i) : served.driver.Request(Prompt(9), 20 + i));
     const v1::SpeculationStats& stats = result.completion->speculation();
@@ -122,7 +122,7 @@ TEST(RouterMetricsTest, SpeculationIsWhatCompletionsSay) {
             tokens);
 }
 
-TEST(RouterMetricsTest, TimesAreThoseOfCompletions) {
+TEST(RouterMetricsTest, TimesAgreeWithCompletions) {
   Served served;
   const CallResult result = served.driver.Generate(served.driver.Request(Prompt(9), 40));
   const v1::Timings& timings = result.completion->timings();
@@ -142,7 +142,8 @@ TEST(RouterMetricsTest, TimesAreThoseOfCompletions) {
   EXPECT_NEAR(stage("verify"), timings.verify_seconds(), 1e-9);
   EXPECT_NEAR(stage("transfer"), timings.transfer_seconds(), 1e-9);
   const double rounds = result.completion->speculation().num_drafts() +
-                        result.completion->speculation().num_plain_rounds() - 1;  // the prompt's
+                        // Without the prompt's round.
+                        result.completion->speculation().num_plain_rounds() - 1;
   EXPECT_EQ(value("tandem_round_duration_seconds_count"), rounds);
   EXPECT_NEAR(value("tandem_round_duration_seconds_sum"),
               stage("draft") + stage("verify") + stage("transfer") + stage("commit"), 1e-9);
@@ -170,7 +171,7 @@ TEST(RouterMetricsTest, TransportsThatWorkersRefuseOrCannotShareAreCounted) {
   EXPECT_EQ(refusals("cuda_ipc", "verifier"), 0);
 }
 
-TEST(RouterMetricsTest, StatesAreThere) {
+TEST(RouterMetricsTest, MetricsShowTheStates) {
   EngineOptions options = Options();
   options.workers.max_slots = 2;
   Served served(options);
@@ -188,7 +189,7 @@ TEST(RouterMetricsTest, StatesAreThere) {
             1);
   EXPECT_EQ(series.at(R"(tandem_draft_length{model="toy"})"), 4);
   EXPECT_GT(series.at(R"(tandem_baseline_step_seconds{model="toy"})"), 0);
-  // Drafts of a fixed length are compared with plain decoding, too.
+  // Drafts of a fixed length are also compared with plain decoding.
   EXPECT_GT(series.at(R"(tandem_speculation_gain_ratio{model="toy"})"), 1.05);
   EXPECT_EQ(series.at(R"(tandem_worker_pods{model="toy",state="ready"})"), 1);
 
@@ -203,7 +204,7 @@ TEST(RouterMetricsTest, StatesAreThere) {
   EXPECT_EQ(
       series.at(R"(tandem_epoch_changes_total{model="toy",reason="attached",worker="drafter"})"),
       1);
-  // Each attempt to reach one that is gone is no change.
+  // An attempt to reach a lost worker is not a change.
   ASSERT_TRUE(served.driver.Run());
   EXPECT_EQ(
       served.Read().at(
@@ -225,7 +226,7 @@ TEST(RouterMetricsTest, PodsAreCountedAsTheyServe) {
 }
 
 TEST(RouterMetricsTest, EveryPlainRoundHasAReason) {
-  {  // No drafter.
+  {  // no drafter
     Served served;
     served.driver.Kill(Worker::kDrafter);
     const CallResult result = served.driver.Generate(served.driver.Request(Prompt(9), 20));
@@ -236,14 +237,14 @@ TEST(RouterMetricsTest, EveryPlainRoundHasAReason) {
                   series.at(std::string("tandem_drafts_total") + kDraft) == 0,
               true);
   }
-  {  // One who asks for none does not fall back.
+  {  // a request without drafting does not fall back
     Served served;
     GenerationRequest request = served.driver.Request(Prompt(9), 20);
     request.draft_length = 0;
     served.driver.Generate(std::move(request));
     for (const char* reason : kFallbackNames) EXPECT_EQ(Fallbacks(served.Read(), reason), 0);
   }
-  {  // Drafts that the drafter refuses.
+  {  // drafts that the drafter refuses
     Served served;
     served.driver.change_draft_reply = [](v1::DraftReply& reply) {
       for (v1::ProposeResult& result : *reply.mutable_propose()->mutable_results()) {
@@ -257,7 +258,7 @@ TEST(RouterMetricsTest, EveryPlainRoundHasAReason) {
               result.completion->speculation().num_plain_rounds() - 1);
     EXPECT_GT(Fallbacks(series, "draft_failed"), 10);
   }
-  {  // Blocks that cannot be judged.
+  {  // blocks that cannot be judged
     Served served;
     served.driver.change_verifier_reply = [](v1::VerifierReply& reply) {
       for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
@@ -267,7 +268,7 @@ TEST(RouterMetricsTest, EveryPlainRoundHasAReason) {
     served.driver.Generate(served.Sampled(30));
     EXPECT_GT(Fallbacks(served.Read(), "ring_error"), 0);
   }
-  {  // Where no draft pays, the controller says so.
+  {  // no draft pays, and the controller says so
     ToyModel model;
     model.percent_agreement = 0;
     Served served(Options(std::nullopt), model);
@@ -279,9 +280,9 @@ TEST(RouterMetricsTest, EveryPlainRoundHasAReason) {
   }
 }
 
-TEST(RouterMetricsTest, PrefixLookupsAreOfPrompts) {
+TEST(RouterMetricsTest, PrefixLookupsCountOnlyPrompts) {
   Served served;
-  // The toy workers have no prefix cache: these find two pages of every prompt but the first.
+  // The toy workers have no prefix cache. These find two pages of every prompt except the first.
   bool verifier_finds = false;
   bool drafter_finds = false;
   served.driver.change_verifier_reply = [&](v1::VerifierReply& reply) {
@@ -344,7 +345,7 @@ TEST(RouterMetricsTest, RollbacksAreThoseOfVerdictsAndOfCommandsToTheDrafter) {
   EXPECT_LT(value("tandem_rolled_back_rows_total", "drafter"), num_rejected);
 }
 
-TEST(RouterMetricsTest, WithoutADrafterNothingIsGained) {
+TEST(RouterMetricsTest, WithoutADrafterThereIsNoGain) {
   Served served;
   served.driver.Generate(served.driver.Request(Prompt(9), 100));
   EXPECT_EQ(served.Read().at(R"(tandem_draft_length{model="toy"})"), 4);
@@ -354,8 +355,8 @@ TEST(RouterMetricsTest, WithoutADrafterNothingIsGained) {
   EXPECT_EQ(served.Read().at(R"(tandem_speculation_gain_ratio{model="toy"})"), 1);
 }
 
-TEST(RouterMetricsTest, EveryCountIsAMetricOfItsOwnOrIsNamedHereWithTheReason) {
-  // Each count gets a value by which it is found on the page.
+TEST(RouterMetricsTest, EveryCountHasItsOwnMetricOrAReasonHere) {
+  // Each count gets a value by which the test finds it on the page.
   CountList values;
   std::iota(values.begin(), values.end(), uint64_t{900'001});
   FleetState state;
@@ -400,7 +401,7 @@ TEST(RouterMetricsTest, CountersFollowTheCounts) {
   EXPECT_EQ(preemptions(), 5);
 }
 
-TEST(RouterMetricsTest, ReplaysAreThoseOfTheAudit) {
+TEST(RouterMetricsTest, ReplaysCountOnlyThoseOfTheAudit) {
   RouterMetrics metrics("1", "toy", 4);
   FleetState state;
   state.audit.set_num_replayed(7);
@@ -411,7 +412,7 @@ TEST(RouterMetricsTest, ReplaysAreThoseOfTheAudit) {
   EXPECT_EQ(series.at(R"(tandem_audit_replays_total{model="toy",result="mismatch"})"), 2);
 }
 
-TEST(RouterMetricsTest, CallsEndByStatus) {
+TEST(RouterMetricsTest, CallsAreCountedByStatus) {
   RouterMetrics metrics("1", "toy", 4);
   metrics.OnFinished(absl::StatusCode::kOk);
   metrics.OnFinished(absl::StatusCode::kOk);

@@ -28,8 +28,8 @@ inline __half __float2half_rn(float value) {
   if (std::isnan(value)) return {static_cast<uint16_t>(sign | 0x7E00)};
   if (size >= 65520)
     return {static_cast<uint16_t>(sign | 0x7C00)};  // rounds past the largest number
-  // In units of the last place: of a subnormal 2^-24, else what its exponent says. The sum may
-  // carry into the exponent.
+  // The value in units of the last place: 2^-24 for a subnormal number, and otherwise given by the
+  // exponent. The sum may carry into the exponent.
   const int exponent = size < 0x1p-14f ? -14 : std::ilogb(size);
   const auto fraction = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, 10 - exponent)));
   return {static_cast<uint16_t>(

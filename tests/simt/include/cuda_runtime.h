@@ -31,8 +31,8 @@ using dim3 = simt::Extent;
 
 namespace simt {
 
-// Built-in variables: each component is asked for when it is read. (Not macros: launch
-// configurations have members of the same names.)
+// Built-in variables. Each component is looked up when it is read. They are not macros, because
+// launch configurations have members with the same names.
 template <auto& kOf>
 struct BuiltIn {
   struct X {
@@ -120,7 +120,7 @@ inline int __all_sync(unsigned mask, int predicate) {
   return simt::Ballot(mask, predicate != 0) == mask;
 }
 
-// Threads run one at a time: plain code is atomic.
+// Threads run one at a time, so plain code is atomic.
 template <typename T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   return std::exchange(*address, static_cast<T>(*address + value));

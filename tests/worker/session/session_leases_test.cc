@@ -21,7 +21,7 @@ TEST(SessionLeasesTest, OnlyASessionThatWasPingedHasALease) {
   leases.Open(8);
   EXPECT_EQ(leases.NextLook(kStart), kStart + seconds(5));
   leases.Renew(7, kStart);
-  leases.Renew(9, kStart);  // nobody's
+  leases.Renew(9, kStart);  // no session has this token
   EXPECT_THAT(leases.TakeExpired(kStart + seconds(4)), IsEmpty());
   EXPECT_THAT(leases.TakeExpired(kStart + seconds(5)), ElementsAre(7));
   EXPECT_THAT(leases.TakeExpired(kStart + seconds(1000)), IsEmpty());
@@ -37,7 +37,7 @@ TEST(SessionLeasesTest, EveryPingRenews) {
   EXPECT_EQ(leases.NextLook(kStart + seconds(37)), kStart + seconds(41));
 }
 
-TEST(SessionLeasesTest, AClosedSessionHasNone) {
+TEST(SessionLeasesTest, AClosedSessionHasNoLease) {
   SessionLeases leases(5);
   leases.Open(7);
   leases.Open(0);  // names no session

@@ -1,4 +1,4 @@
-// Heartbeats and leases over real gRPC, with a handler that computes for as long as the test wants.
+// Tests heartbeats and leases over real gRPC. The test decides how long the handler computes.
 #include "services/worker/session/session_server.h"
 
 #include <grpcpp/client_context.h>
@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr uint64_t kToken = 77;
 
-// What the handlers of a test share.
+// The state that the handlers of a test share.
 struct Work {
   std::atomic<int> sessions = 0;
   std::atomic<bool> hold = false;  // a Propose lasts until this is false
@@ -54,7 +54,7 @@ class Handler final : public SessionHandler<v1::DraftCommand, v1::DraftReply> {
   Work* work_;
 };
 
-// Pings one worker, on a connection of its own.
+// Pings one worker over its own connection.
 class Watch {
  public:
   explicit Watch(const std::string& address)
@@ -94,8 +94,8 @@ class SessionServerTest : public ::testing::Test {
     lease_seconds_ = client->Call(command).attach().lease_seconds();
     return client;
   }
-  // In a thread of its own: a client that is not polled does not send either. False: the session
-  // ended first.
+  // Runs in its own thread, because a client that is not polled does not send either. Returns false
+  // if the session ended first.
   static std::future<bool> Propose(Client& client) {
     return std::async(std::launch::async, [&client] {
       v1::DraftCommand command;
@@ -138,11 +138,11 @@ TEST_F(SessionServerTest, PingsAreAnsweredWhileACommandIsComputed) {
   }
   work_.hold = false;
   EXPECT_TRUE(proposed.get());
-  while (watch.Ping(kToken).computing()) {  // its reply is out before it is done
+  while (watch.Ping(kToken).computing()) {  // the reply is sent before the command is done
   }
 }
 
-TEST_F(SessionServerTest, PongsSayHowLoadedTheWorkerIs) {
+TEST_F(SessionServerTest, PongsReportTheLoadOfTheWorker) {
   Start(5);
   Watch watch(server_->address());
   EXPECT_FALSE(watch.Ping(kToken).has_num_open_slots());
@@ -151,7 +151,7 @@ TEST_F(SessionServerTest, PongsSayHowLoadedTheWorkerIs) {
   EXPECT_EQ(watch.Ping(kToken).num_free_pages(), 70000);
 }
 
-TEST_F(SessionServerTest, ADrainIsToldWithEveryPongAndLastsUntilNoSlotIsOpen) {
+TEST_F(SessionServerTest, EveryPongReportsADrainWhichLastsUntilNoSlotIsOpen) {
   Start(5);
   Watch watch(server_->address());
   WorkerServer& server = server_->server();
@@ -192,7 +192,7 @@ TEST_F(SessionServerTest, ASessionThatIsNoLongerPingedEndsAndFreesWhatItHeld) {
   EXPECT_TRUE(other->Call(command).has_propose());
 }
 
-TEST_F(SessionServerTest, ALeaseEndsAfterTheCommandThatIsComputed) {
+TEST_F(SessionServerTest, ALeaseEndsAfterTheCurrentCommand) {
   Start(0.05);
   const auto client = Attach(kToken);
   Watch watch(server_->address());
@@ -214,7 +214,7 @@ TEST_F(SessionServerTest, ASessionWhoseStreamBreaksEndsAtOnce) {
   EXPECT_TRUE(NoSessionWithin(milliseconds(5000)));
 }
 
-TEST_F(SessionServerTest, StopsWithWatchersAndLeasesOpen) {
+TEST_F(SessionServerTest, StopsWhileWatchersAndLeasesAreOpen) {
   Start(60);
   const auto client = Attach(kToken);
   Watch watch(server_->address());

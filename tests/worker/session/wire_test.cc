@@ -1,4 +1,4 @@
-// Which draft blocks the workers take.
+// Tests which draft blocks the workers accept.
 #include "services/worker/session/wire.h"
 
 #include <gmock/gmock.h>

@@ -23,13 +23,13 @@ std::vector<int32_t> SomeIds() {
   return ids;
 }
 
-TEST(PageKeyTest, IsTheDigestThatItIsSaidToBe) {
+TEST(PageKeyTest, IsTheDocumentedDigest) {
   // Python: hashlib.sha256(hashlib.sha256(b"tenant").digest() + struct.pack("<64i", *ids))
   EXPECT_EQ(Hex(NextPageKey(FirstPageKey("tenant"), SomeIds())),
             "4525d4c1e4274ebf6dc26c08dc652c855a63c41e6743e3491fe419cf1df5d09d");
 }
 
-TEST(PageKeyTest, DependsOnSaltTokensAndAllBefore) {
+TEST(PageKeyTest, DependsOnTheSaltAndAllTokensUpToItsEnd) {
   const std::vector<int32_t> ids = SomeIds();
   const KvPageKey first = NextPageKey(FirstPageKey(""), ids);
   EXPECT_EQ(first, NextPageKey(FirstPageKey(""), ids));

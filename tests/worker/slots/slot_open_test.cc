@@ -1,4 +1,4 @@
-// Sampling parameters on the wire.
+// Tests sampling parameters on the wire.
 #include "services/worker/slots/slot_open.h"
 
 #include <gmock/gmock.h>

@@ -32,7 +32,7 @@ v1::SlotPoint At(uint32_t slot, uint32_t epoch, uint64_t number, uint32_t length
   return at;
 }
 
-// A command at the end of `tokens`.
+// Returns a command at the end of `tokens`.
 v1::SlotPoint After(const std::vector<int32_t>& tokens, uint64_t number, uint32_t epoch = 1,
                     uint32_t slot = 0) {
   return At(slot, epoch, number, static_cast<uint32_t>(tokens.size()), HashTokens(tokens));
@@ -49,7 +49,7 @@ class SlotTableTest : public ::testing::Test {
     ASSERT_TRUE(num_cached.ok()) << num_cached.status();
     Compute(*decision.slot, std::span(tokens).subspan(*num_cached));
   }
-  // What the model and its caller do with rows that are not in the cache yet.
+  // Does the work of the model and its caller for rows that are not in the cache yet.
   void Compute(Slot& slot, std::span<const int32_t> token_ids) {
     const ForwardItem item{
         .cache = slot.cache(), .token_ids = token_ids, .parents = {}, .num_logits = 0};
@@ -84,7 +84,7 @@ TEST_F(SlotTableTest, CommandsFollowEachOther) {
   EXPECT_EQ(state.prefix_hash(), HashTokens(std::vector<int32_t>{1, 2, 3, 4}));
 }
 
-TEST_F(SlotTableTest, ShorterLengthRollsBackFirst) {
+TEST_F(SlotTableTest, AShorterLengthRollsBackFirst) {
   Feed(After({}, 1), {1, 2, 3, 4, 5}, &open_);
   Feed(After({1, 2, 3}, 2), {9});
   const auto decision = table_.Check(After({1, 2, 3, 9}, 3), nullptr);
@@ -98,7 +98,7 @@ TEST_F(SlotTableTest, CheckChangesNothing) {
   EXPECT_EQ(table_.Check(After({1, 2, 3, 4, 5}, 2), nullptr).action, Action::kExecute);
 }
 
-TEST_F(SlotTableTest, LongerLengthIsAbortedWithWhatThereIs) {
+TEST_F(SlotTableTest, ALongerLengthIsAbortedWithTheActualLength) {
   Feed(After({}, 1), {1, 2}, &open_);
   const v1::SlotState state = Refusal(After({1, 2, 3}, 2));
   EXPECT_EQ(state.code(), v1::WORKER_CODE_ABORTED);
@@ -106,7 +106,7 @@ TEST_F(SlotTableTest, LongerLengthIsAbortedWithWhatThereIs) {
   EXPECT_EQ(state.prefix_hash(), HashTokens(std::vector<int32_t>{1, 2}));
   EXPECT_EQ(state.slot_epoch(), 1);
   EXPECT_EQ(state.command_number(), 2);
-  // The number is not used up: nothing happened.
+  // The number is not used up, because nothing happened.
   EXPECT_EQ(table_.Check(After({1, 2}, 2), nullptr).action, Action::kExecute);
 }
 
@@ -123,7 +123,7 @@ TEST_F(SlotTableTest, CommandsThatAreNotNewerAreReplayed) {
   EXPECT_EQ(table_.Check(After({}, 5), &open_).action, Action::kReplay);
   EXPECT_EQ(table_.Check(After({1}, 4), nullptr).action, Action::kReplay);
   EXPECT_EQ(table_.Check(After({9, 9, 9, 9}, 1), nullptr).action, Action::kReplay);
-  EXPECT_EQ(table_.Check(After({1, 2, 3}, 6), nullptr).action, Action::kExecute) << "rows stand";
+  EXPECT_EQ(table_.Check(After({1, 2, 3}, 6), nullptr).action, Action::kExecute) << "the rows stay";
 }
 
 TEST_F(SlotTableTest, OldEpochsAreAborted) {
@@ -134,18 +134,18 @@ TEST_F(SlotTableTest, OldEpochsAreAborted) {
   EXPECT_EQ(state.cached_len(), 2);
 }
 
-TEST_F(SlotTableTest, NewEpochNeedsOpenAndFreesTheOldRows) {
+TEST_F(SlotTableTest, ANewEpochNeedsOpenAndFreesTheOldRows) {
   Feed(After({}, 1), {1, 2}, &open_);
   EXPECT_EQ(Refusal(After({}, 2, 2)).code(), v1::WORKER_CODE_ABORTED);
   EXPECT_EQ(Refusal(After({}, 1, 2), &open_).code(), v1::WORKER_CODE_INVALID_ARGUMENT)
-      << "numbers go on through epochs";
+      << "numbers continue across epochs";
   Feed(After({}, 2, 2), {7}, &open_);
   EXPECT_EQ(pool_->num_free(), 1) << "the slot's cache is used again";
   EXPECT_EQ(Refusal(After({1, 2}, 3, 1)).code(), v1::WORKER_CODE_ABORTED);
   EXPECT_EQ(table_.Check(After({7}, 3, 2), nullptr).action, Action::kExecute);
 }
 
-TEST_F(SlotTableTest, EpochStaysOpenWhenItsFirstCommandIsAborted) {
+TEST_F(SlotTableTest, AnEpochStaysOpenIfItsFirstCommandIsAborted) {
   EXPECT_EQ(Refusal(After({1, 2}, 1), &open_).code(), v1::WORKER_CODE_ABORTED);
   EXPECT_EQ(table_.Check(After({}, 2), nullptr).action, Action::kExecute);
 }
@@ -161,7 +161,7 @@ TEST_F(SlotTableTest, CachesAreLimitedAndComeBack) {
   Feed(After({}, 1, 1, 1), {1}, &open_);
   v1::SlotState refused = Refusal(After({}, 1, 1, 2), &open_);
   EXPECT_EQ(refused.code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
-  EXPECT_EQ(refused.slot_epoch(), 0) << "an epoch that was not begun is not held";
+  EXPECT_EQ(refused.slot_epoch(), 0) << "the slot does not have an epoch that was not begun";
   refused = Refusal(After({}, 2, 1, 2));
   EXPECT_EQ(refused.code(), v1::WORKER_CODE_ABORTED) << "`open` is missing";
   EXPECT_EQ(refused.slot_epoch(), 0);
@@ -173,7 +173,7 @@ TEST_F(SlotTableTest, CachesAreLimitedAndComeBack) {
   Feed(After({}, 1, 1, 2), {1, 2}, &open_);
 }
 
-TEST_F(SlotTableTest, TableGivesItsCachesBack) {
+TEST_F(SlotTableTest, ATableGivesItsCachesBack) {
   {
     SlotTable other(pool_.get(), kVocabularySize, 1);
     EXPECT_EQ(other.Check(After({}, 1), &open_).action, Action::kExecute);
@@ -182,7 +182,7 @@ TEST_F(SlotTableTest, TableGivesItsCachesBack) {
   EXPECT_EQ(pool_->num_free(), 2);
 }
 
-TEST_F(SlotTableTest, ClosedEpochIsOverForGood) {
+TEST_F(SlotTableTest, AClosedEpochStaysClosed) {
   Feed(After({}, 3, 2), {1}, &open_);
   v1::SlotClose close;
   close.set_slot(0);
@@ -195,14 +195,14 @@ TEST_F(SlotTableTest, ClosedEpochIsOverForGood) {
   EXPECT_EQ(pool_->num_free(), 2);
   EXPECT_EQ(Refusal(After({1}, 4, 2), &open_).code(), v1::WORKER_CODE_ABORTED);
   EXPECT_EQ(Refusal(After({}, 3, 3), &open_).code(), v1::WORKER_CODE_INVALID_ARGUMENT)
-      << "numbers go on through closes";
+      << "numbers continue after closes";
   Feed(After({}, 4, 3), {5}, &open_);
   close.set_slot(99);
   table_.Close(close);
 }
 
 TEST_F(SlotTableTest, CountsFollowTheRows) {
-  Feed(After({}, 1), {1, 2, 3, 3, 1}, &open_);  // the prompt has three
+  Feed(After({}, 1), {1, 2, 3, 3, 1}, &open_);  // the prompt has three of these tokens
   Slot& slot = *table_.Check(After({1, 2, 3, 3, 1}, 2), nullptr).slot;
   EXPECT_EQ(slot.counts()->counts().at(3).prompt, 1);
   EXPECT_EQ(slot.counts()->counts().at(3).output, 1);
@@ -224,8 +224,8 @@ TEST_F(SlotTableTest, BadParametersAreInvalidAndOpenNothing) {
   EXPECT_EQ(pool_->num_free(), 2);
 }
 
-// Any order, repetition and loss of the commands of a history leaves the slot with a prefix of some
-// state of that history, and a fresh command always finds out which.
+// After any order, repetition and loss of the commands of a history, the slot has a prefix of some
+// state of that history. A new command always finds out which one.
 TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
   SlotLedger<v1::VerifyResult> ledger(pool_.get(), kVocabularySize, 1);
   std::mt19937 random(7);
@@ -233,7 +233,7 @@ TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
   std::vector<v1::UpdateSlots> sent;
   uint64_t number = 0;
   for (int step = 0; step < 2000; ++step) {
-    // A fresh command: back to some length, then one token more.
+    // A new command goes back to some length and then adds one token.
     const size_t length =
         committed.empty() ? 0 : committed.size() - random() % std::min<size_t>(3, committed.size());
     committed.resize(length >= kCapacity - 1 ? 0 : length);
@@ -250,7 +250,7 @@ TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
     v1::UpdateSlots rollback;
     *rollback.add_rollbacks() = at;
     sent.push_back(rollback);
-    // Late and repeated rollbacks, each with the number of its command.
+    // Sends late and repeated rollbacks, each with the number of its command.
     for (int i = 0; i < 3; ++i) {
       v1::UpdateSlotsReply reply;
       ledger.UpdateSlots(sent[random() % sent.size()], reply);
@@ -262,7 +262,7 @@ TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
   }
 }
 
-TEST_F(SlotTableTest, SlotTwiceInABatchIsInvalidTheSecondTime) {
+TEST_F(SlotTableTest, ASlotThatIsTwiceInABatchIsInvalidTheSecondTime) {
   SlotLedger<v1::VerifyResult> ledger(pool_.get(), kVocabularySize, 1);
   ledger.BeginBatch();
   v1::VerifyResult first;

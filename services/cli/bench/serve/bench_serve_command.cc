@@ -23,21 +23,23 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr int kMostSlots = 1024;    // that the router allows
-constexpr int kDefaultQueue = 256;  // of the router
+constexpr int kMaxSlots = 1024;     // largest number that the router allows
+constexpr int kDefaultQueue = 256;  // the router's default
 constexpr int kRequests = 4;
 constexpr int kWarmUpRequests = 2;
-constexpr int kMostRunsOfPair = 20;                 // then it counts, whatever was stolen
-constexpr uint64_t kRunStride = uint64_t{1} << 32;  // between the request numbers of two pairs
+// After this many runs a pair counts, however much processor time was stolen.
+constexpr int kMaxRunsOfPair = 20;
+// Distance between the request numbers of two pairs.
+constexpr uint64_t kRunStride = uint64_t{1} << 32;
 
 int Most(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
 
-// A private server has room for every client, unless it was told how much it has.
+// Gives a private server room for every client, unless the command line sets its size.
 void SizeServer(BenchServeOptions& options) {
   const int clients = options.rates.empty() ? Most(options.clients) : Most({32});
   ServerOptions& server = options.session.server;
-  // `emplace` keeps a value that was given.
-  server.handed_on.emplace("--max-slots", std::to_string(std::min(clients, kMostSlots)));
+  // `emplace` keeps a value that the command line gave.
+  server.handed_on.emplace("--max-slots", std::to_string(std::min(clients, kMaxSlots)));
   server.handed_on.emplace("--max-queue", std::to_string(std::max(clients, kDefaultQueue)));
 }
 
@@ -48,7 +50,7 @@ class Measurement {
       : options_(options),
         workload_(workload),
         client_(client),
-        load_(client.address(), options.rates.empty() ? Most(options.clients) : kMostSlots,
+        load_(client.address(), options.rates.empty() ? Most(options.clients) : kMaxSlots,
               client.security(), options.connections),
         console_(console) {
     for (const std::string& mode : options.modes) {
@@ -72,16 +74,16 @@ class Measurement {
     }
   }
 
-  // Each pair runs all kinds of drafting with the same requests, one after the other; which goes
-  // first turns with the pairs, so that neither a slow drift of the machine nor a place in the
-  // order favours one.
+  // Each pair runs all kinds of drafting with the same requests, one after the other. The order
+  // changes from pair to pair, so that neither a slow drift of the machine nor a position in the
+  // order favors one kind.
   std::vector<ServeCell> Run() {
     const size_t kinds = options_.drafting.size();
     Progress progress(static_cast<int>(cells_.size()) * options_.pairs, console_);
     for (size_t first = 0; first < cells_.size(); first += kinds) {
       for (size_t kind = 0; kind < kinds; ++kind) WarmUp(cells_[first + kind]);
       for (int pair = 0; pair < options_.pairs; ++pair) {
-        for (int run = 1; !RunPair(first, pair, run == kMostRunsOfPair, progress); ++run) {
+        for (int run = 1; !RunPair(first, pair, run == kMaxRunsOfPair, progress); ++run) {
         }
         if (client_.cancelled()) return std::move(cells_);
       }
@@ -90,8 +92,8 @@ class Measurement {
   }
 
  private:
-  // False when the pair is to be run again. What decides that is the same for all kinds of
-  // drafting, and known without their rates.
+  // Returns false if the pair must be run again. The decision is the same for all kinds of drafting
+  // and does not look at their rates.
   bool RunPair(size_t first, int pair, bool last_run, Progress& progress) {
     const size_t kinds = options_.drafting.size();
     const auto begin = cells_.begin() + static_cast<std::ptrdiff_t>(first);
@@ -121,7 +123,8 @@ class Measurement {
     };
   }
 
-  // No run finds the prompts of another one in the prefix cache.
+  // Each run has a tenant of its own, so that it does not find the prompts of another run in the
+  // prefix cache.
   std::string NewTenant() { return absl::StrFormat("bench-%x-%d", process_, ++num_tenants_); }
 
   bool GoesOn() const { return !client_.cancelled(); }
@@ -173,7 +176,7 @@ class Measurement {
     cell.cpu.stolen += after.stolen - before.stolen;
     for (const auto& [name, seconds] : after.children) {
       const auto found = before.children.find(name);
-      // One that was started anew counts from its start.
+      // A child that was restarted meanwhile counts from its start.
       const double earlier =
           found != before.children.end() && found->second <= seconds ? found->second : 0;
       cell.cpu.children[name] += seconds - earlier;

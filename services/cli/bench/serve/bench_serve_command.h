@@ -9,8 +9,8 @@
 
 namespace tandem::cli {
 
-// Measures, shows progress on `console.err` and the table on `console.out`; when interrupted, the
-// part of it that was measured. Returns the exit code.
+// Measures. Shows progress on `console.err` and prints the table to `console.out`. After an
+// interruption, the table has the part that was measured. Returns the exit code.
 int BenchServe(BenchServeOptions options, const std::string& command_line, Console& console);
 
 }  // namespace tandem::cli

@@ -21,12 +21,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Under the router's limit of one connection (--max-streams).
+// Below the router's limit for one connection (--max-streams).
 constexpr int kStreamsPerConnection = 250;
 constexpr double kPauseAfterFailure = 0.1;
 constexpr double kProgressSeconds = 0.1;
 
-// One call. It has one operation under way at a time, and is itself that one's tag.
+// One call. It has at most one operation in progress, and serves as the tag of this operation.
 struct Stream {
   enum class State { kStarting, kReading, kFinishing };
 
@@ -46,7 +46,7 @@ struct Stream {
   std::list<Stream>::iterator self;
 };
 
-// Seconds until a client that was refused should come back.
+// Returns the seconds until a refused client may come back.
 double PauseAfter(const Stream& stream) {
   const auto& metadata = stream.context.GetServerTrailingMetadata();
   const auto found = metadata.find("grpc-retry-pushback-ms");
@@ -60,7 +60,7 @@ double PauseAfter(const Stream& stream) {
 
 struct LoadClient::Impl {
   std::string authorization;                                 // empty: none
-  std::vector<std::unique_ptr<v1::Generation::Stub>> stubs;  // one a connection
+  std::vector<std::unique_ptr<v1::Generation::Stub>> stubs;  // one for each connection
   grpc::CompletionQueue queue;
 };
 
@@ -80,7 +80,7 @@ class LoadRun {
         result_(result),
         random_(step.seed),
         start_(Clock::now()) {
-    // Clients start together.
+    // All clients start at the same time.
     for (int i = 0; i < step.clients; ++i) due_.push(0);
     if (step.clients == 0) due_.push(NextGap());
   }
@@ -136,7 +136,7 @@ class LoadRun {
                : now / AllSeconds();
   }
 
-  // The measured time is over. Every call is cancelled, and what comes after does not count.
+  // Called when the measured time is over. Cancels every call. Later events do not count.
   void End(double now) {
     if (std::exchange(ended_, true)) return;
     ended_at_ = now;
@@ -227,7 +227,7 @@ class LoadRun {
       return;
     }
     ++result_->finished;
-    if (stream.sent_at < measured_from_) return;  // its times are of the warm-up
+    if (stream.sent_at < measured_from_) return;  // its times belong to the warm-up
     if (stream.tokens > 0) result_->first_token.push_back(stream.first_token_at - stream.sent_at);
     if (stream.tokens > 1) {
       result_->time_per_token.push_back((stream.last_token_at - stream.first_token_at) /
@@ -249,7 +249,8 @@ class LoadRun {
   std::mt19937_64 random_;
   Clock::time_point start_;
   std::list<Stream> streams_;
-  // When each client that has no request, or the next arrival, is due. Seconds since the start.
+  // The times when the clients without a request, or the next arrival, are due. Seconds since the
+  // start.
   std::priority_queue<double, std::vector<double>, std::greater<>> due_;
   int64_t num_sent_ = 0;
   int64_t num_ended_ = 0;
@@ -269,7 +270,8 @@ LoadClient::LoadClient(const std::string& address, int max_streams, const Client
   connections = std::max(connections, (std::max(1, max_streams) - 1) / kStreamsPerConnection + 1);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // or they would share one connection
+  // Otherwise all channels would share one connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(-1);
   for (int i = 0; i < connections; ++i) {
     impl_->stubs.push_back(v1::Generation::NewStub(

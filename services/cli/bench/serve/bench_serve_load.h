@@ -15,40 +15,43 @@
 
 namespace tandem::cli {
 
-// How requests come, and when a run ends.
+// The arrival of requests, and the end of a run.
 struct LoadStep {
-  int clients = 0;       // closed loop: so many, each with one request at a time
-  double rate = 0;       // open loop, when `clients` is 0: Poisson arrivals a second
-  int64_t requests = 0;  // the run ends when so many have ended; 0: by time alone
-  double seconds = 0;    // or after so long: what still runs is cancelled; 0: by requests alone
-  // Before these: the same load, of which nothing counts but `most_open`. Of requests that began in
-  // it no times count. `on_measured` is called when it is over. Of runs that end by time alone.
+  int clients = 0;       // closed loop: number of clients, each with one request at a time
+  double rate = 0;       // open loop, when `clients` is 0: Poisson arrivals per second
+  int64_t requests = 0;  // ended requests that end the run; 0: `seconds` alone ends it
+  // Time that ends the run. Requests that are still running are cancelled. 0: `requests` alone ends
+  // the run.
+  double seconds = 0;
+  // Time before the measurement, with the same load. Only `most_open` counts then. Requests that
+  // began in this time add no times. `on_measured` is called at its end. Only for runs that end by
+  // `seconds`.
   double warm_up_seconds = 0;
   std::function<void()> on_measured = [] {};
-  uint64_t seed = 1;  // of the arrivals
-  // Prompts are cached for each tenant apart: with a name of its own a run finds nothing in the
-  // prefix cache but its own prompts. Empty: none.
+  uint64_t seed = 1;  // seed of the arrivals
+  // The prefix cache keeps the prompts of each tenant apart. A run with a tenant of its own
+  // therefore finds only its own prompts there. Empty: no tenant.
   std::string tenant = {};
 };
 
-// Sums over runs. Times are seconds of requests that ended with OK (but for `refused`), as the
-// clients measured them (but for `queue`).
+// Sums over runs. Times are in seconds. They are of requests that ended with OK, except for
+// `refused`. The clients measured them, except for `queue`.
 struct LoadResult {
   double wall_seconds = 0;
-  int64_t tokens = 0;     // that arrived, those of requests that were cancelled too
-  int64_t finished = 0;   // with OK
-  int64_t cancelled = 0;  // by the client, as planned
-  std::map<std::string, int64_t> failures;  // by status
+  int64_t tokens = 0;     // tokens that arrived, also in requests that were cancelled later
+  int64_t finished = 0;   // requests that ended with OK
+  int64_t cancelled = 0;  // requests that the client cancelled as planned
+  std::map<std::string, int64_t> failures;  // number of other requests, by status
   int64_t prompt_tokens = 0;
-  int64_t cached_prompt_tokens = 0;  // found in the prefix cache
+  int64_t cached_prompt_tokens = 0;  // tokens found in the prefix cache
   RunTotals totals;
-  int most_open = 0;                // requests at once
+  int most_open = 0;                // largest number of requests at the same time
   std::vector<double> first_token;  // from sending the request to its first token
-  std::vector<double>
-      time_per_token;         // of each request: first token to last, over the tokens between
-  std::vector<double> gaps;   // between two messages with tokens of one request
-  std::vector<double> queue;  // waiting for a slot, as the server says
-  // From sending it to its end, of each that failed without a token.
+  // For each request: time from its first token to its last, divided by the tokens after the first.
+  std::vector<double> time_per_token;
+  std::vector<double> gaps;   // times between two messages with tokens of one request
+  std::vector<double> queue;  // times of waiting for a slot, as the server reports them
+  // Times from sending a request to its end, for requests that failed without a token.
   std::vector<double> refused;
 };
 
@@ -56,24 +59,24 @@ class LoadClient {
  public:
   // Plans request number `index` of a run, counted from 0.
   using Plan = std::function<PlannedRequest(uint64_t index)>;
-  // Called some ten times a second with the part of the run that is over; false interrupts it:
-  // what runs is cancelled and not counted.
+  // Called about ten times per second with the part of the run that is over. Returning false
+  // interrupts the run: running requests are cancelled and do not count.
   using OnProgress = std::function<bool(double fraction)>;
 
-  // All streams are served by the thread that calls Run: they need no threads of their own.
-  // `max_streams` at once at most share a connection's limit; more connections are opened for more,
-  // and `connections` at least. Streams take turns.
+  // The thread that calls Run serves all streams. Streams take turns on the connections. There are
+  // at least `connections` connections, and enough of them for `max_streams` simultaneous streams
+  // within the limit of a connection.
   LoadClient(const std::string& address, int max_streams, const ClientSecurity& security = {},
              int connections = 1);
   ~LoadClient();
 
-  // Adds what it measured to `result`. Returns tokens a second of this run. A closed-loop client
-  // that was refused comes back after the time that the server names, or 0.1 s.
+  // Adds the measurements to `result`. Returns the tokens per second of this run. In a closed loop,
+  // a refused client comes back after the time that the server names, or after 0.1 s.
   double Run(const LoadStep& step, const Plan& plan, const OnProgress& on_progress,
              LoadResult* result);
 
  private:
-  struct Impl;  // keeps gRPC's headers out of here
+  struct Impl;  // keeps gRPC's headers out of this header
   std::unique_ptr<Impl> impl_;
 };
 

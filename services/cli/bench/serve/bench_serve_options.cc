@@ -70,7 +70,7 @@ Parsed<BenchServeOptions> ParseBenchServe(std::vector<std::string> arguments) {
       Program::kBenchServe,
       "Puts a load of many clients on a server, with and without drafting in interleaved pairs, "
       "and\n"
-      "shows throughput, latencies and what limits them. docs/cli.md says how each number is\n"
+      "shows throughput, latencies and their limits. docs/cli.md says how each number is\n"
       "computed.",
       std::move(arguments), BindBenchServe, CheckBenchServe);
 }

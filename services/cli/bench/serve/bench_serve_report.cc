@@ -13,7 +13,8 @@ namespace tandem::cli {
 
 namespace {
 
-// From here on a share of the time is all of it: what is left are the gaps between rounds.
+// A resource that is busy for this share of the time is the limit. The rest of its time are the
+// gaps between rounds.
 constexpr double kSaturated = 0.85;
 
 constexpr size_t kLoadColumnWidths[] = {9, 13, 6, 7, 9, 8, 16, 8, 8, 8, 8,
@@ -29,7 +30,7 @@ std::string StepName(const ServeCell& cell) {
   return cell.clients > 0 ? std::to_string(cell.clients) : absl::StrFormat("%g/s", cell.rate);
 }
 
-// Three milliseconds values, p50, p95, p99.
+// Adds three cells in milliseconds: p50, p95, p99.
 void AddMilliseconds(const std::vector<double>& seconds, std::vector<std::string>& cells) {
   const Percentiles of = PercentilesOf(seconds);
   for (double value : {of.p50, of.p95, of.p99}) {
@@ -41,7 +42,7 @@ std::string Percent(double share) { return Number(100 * share, 0); }
 
 std::vector<std::string> RowCells(const ServeCell& cell, int cores) {
   const LoadResult& result = cell.result;
-  const Utilisation used = UtilisationOf(cell, cores);
+  const Utilization used = UtilizationOf(cell, cores);
   const RatioInterval ratio = MeanRatio(cell.ratios);
   std::vector<std::string> cells = {
       StepName(cell),
@@ -71,7 +72,8 @@ nlohmann::json ToJson(const std::vector<double>& seconds) {
           {"mean", of.mean}, {"max", of.max}, {"count", of.count}};
 }
 
-// Rows that the target computed: prompts, drafts, and the one token that each round feeds besides.
+// Returns the number of rows that the target computed: prompts, drafts, and one more token in each
+// round.
 double TargetRows(const LoadResult& result) {
   return static_cast<double>(result.prompt_tokens - result.cached_prompt_tokens +
                              result.totals.drafted() + result.totals.rounds());
@@ -80,7 +82,7 @@ double TargetRows(const LoadResult& result) {
 nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
   const LoadResult& result = cell.result;
   const RunTotals& totals = result.totals;
-  const Utilisation used = UtilisationOf(cell, context.cores);
+  const Utilization used = UtilizationOf(cell, context.cores);
   nlohmann::json json = {
       {"mode", cell.mode},
       {"drafting", cell.drafting},
@@ -105,7 +107,7 @@ nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
       {"acceptance_rate", totals.AcceptanceRate()},
       {"alpha", totals.Alpha()},
       {"tokens_per_pass", totals.TokensPerPass()},
-      {"utilisation",
+      {"utilization",
        {{"verify", used.verify},
         {"draft", used.draft},
         {"transfer", used.transfer},
@@ -136,7 +138,7 @@ nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
 
 }  // namespace
 
-Utilisation UtilisationOf(const ServeCell& cell, int cores) {
+Utilization UtilizationOf(const ServeCell& cell, int cores) {
   const TimeSplit& seconds = cell.result.totals.seconds();
   const double decode = seconds.Total();
   const double all_cores = cell.result.wall_seconds * cores;
@@ -149,17 +151,17 @@ Utilisation UtilisationOf(const ServeCell& cell, int cores) {
 }
 
 std::string LimitOf(const ServeCell& cell, const ServeContext& context) {
-  const Utilisation used = UtilisationOf(cell, context.cores);
+  const Utilization used = UtilizationOf(cell, context.cores);
   const double computing = used.verify + used.draft;
   std::string cause;
   if (computing >= kSaturated) {
-    cause = "compute: a worker is computing at almost any time";
+    cause = "compute: a worker computes almost all the time";
   } else if (used.cores_busy >= kSaturated) {
-    cause = "cores: all are busy, with the router's and the clients' own work too";
+    cause = "cores: all are busy, also with the work of the router and the clients";
   } else if (cell.clients == 0 || cell.clients > context.server.max_slots()) {
     cause = "slots or arrivals: neither the workers nor the cores are always busy";
   } else {
-    cause = "latency: what lies between two passes (messages, the router, waiting for other slots)";
+    cause = "latency: the time between two passes (messages, the router, waiting for other slots)";
   }
   return absl::StrFormat(
       "%s (verifier %s %% and drafter %s %% of the decoding time, cores %s %% busy)", cause,
@@ -194,7 +196,8 @@ std::string RenderServeTable(const std::vector<ServeCell>& cells, const ServeCon
     text += (NumFailures(cell.result) > 0 ? palette.Bad(line) : line) + "\n";
     if (cell.set_aside > 0) {
       notes += absl::StrFormat(
-          "%s, %s, %s: %d runs set aside: others had too much of the processor time\n",
+          "%s, %s, %s: %d runs set aside: other processes or machines took too much processor "
+          "time\n",
           StepName(cell), cell.mode, cell.drafting, cell.set_aside);
     }
     for (const auto& [status, count] : cell.result.failures) {
@@ -212,13 +215,13 @@ std::string RenderServeTable(const std::vector<ServeCell>& cells, const ServeCon
     text += "limit at " + StepName(*before) + (before->clients > 0 ? " clients" : "") + ": " +
             LimitOf(*before, context) + "\n";
   }
-  if (context.interrupted) text += "interrupted: the table holds what was measured until then\n";
-  text +=
-      palette.Dim(
-          "per token: of each request, from its first token to its last over the tokens between.\n"
-          "verify, draft: share of the streams' decoding time in which that worker computed. "
-          "cores: share of all cores' time\nthat was busy, of it client: this process.") +
-      "\n";
+  if (context.interrupted) text += "interrupted: the table holds the measurements until then\n";
+  text += palette.Dim(
+              "per token: time of each request from its first token to its last, by the tokens "
+              "after the first.\n"
+              "verify, draft: share of the streams' decoding time in which that worker computed. "
+              "cores: share of all cores' time\nthat was busy. client: the part of this process.") +
+          "\n";
   return text;
 }
 

@@ -1,4 +1,4 @@
-// What a load test measured, as a table and as JSON.
+// The results of a load test, as a table and as JSON.
 #ifndef TANDEM_SERVICES_CLI_BENCH_SERVE_BENCH_SERVE_REPORT_H_
 #define TANDEM_SERVICES_CLI_BENCH_SERVE_BENCH_SERVE_REPORT_H_
 
@@ -15,17 +15,17 @@
 
 namespace tandem::cli {
 
-// All runs of one step, mode and kind of drafting.
+// The sums over all runs of one step, mode and kind of drafting.
 struct ServeCell {
   int clients = 0;  // closed loop
-  double rate = 0;  // open loop, when there are no clients
+  double rate = 0;  // open loop, if `clients` is 0
   std::string mode;
   std::string drafting;
   LoadResult result;
-  CpuSeconds cpu;  // while its runs lasted
+  CpuSeconds cpu;  // used during the runs
   int runs = 0;
-  int set_aside = 0;           // runs of pairs that were run again, and do not count
-  std::vector<double> ratios;  // tokens/s over those with drafting off in the same pair
+  int set_aside = 0;           // runs whose pairs were run again; these runs do not count
+  std::vector<double> ratios;  // tokens/s relative to drafting off in the same pair
 };
 
 struct ServeContext {
@@ -33,27 +33,28 @@ struct ServeContext {
   std::string hardware;
   std::string command_line;
   int cores = 1;
-  std::optional<double> target_weights;  // that a token is multiplied with; unknown with --connect
+  // Weights that a token is multiplied with; unknown with --connect.
+  std::optional<double> target_weights;
   bool interrupted = false;
 };
 
-// What the server's time went into, in [0, 1]. Of the time in which streams decode: how much of it
-// the workers computed. Of all cores' time: how much they were busy.
-struct Utilisation {
+// How busy the server was, in [0, 1]. The stages are shares of the time in which streams decode.
+// The cores' numbers are shares of the time of all cores.
+struct Utilization {
   double verify = 0;
   double draft = 0;
   double transfer = 0;
   double router = 0;  // the router's own work, and waiting for other slots
   double cores_busy = 0;
-  double client = 0;  // of all cores' time: this process
+  double client = 0;  // share of this process in the time of all cores
 };
 
-Utilisation UtilisationOf(const ServeCell& cell, int cores);
+Utilization UtilizationOf(const ServeCell& cell, int cores);
 
-// What keeps the step from more tokens/s, in a sentence.
+// Returns a sentence that says what keeps this step from more tokens/s.
 std::string LimitOf(const ServeCell& cell, const ServeContext& context);
 
-// Cells without a run are left out.
+// Leaves out cells without a run.
 std::string RenderServeTable(const std::vector<ServeCell>& cells, const ServeContext& context,
                              const Palette& palette);
 nlohmann::json ServeToJson(const std::vector<ServeCell>& cells, const ServeContext& context);

@@ -13,7 +13,7 @@ namespace {
 constexpr int kShortestPiece = 4;
 constexpr int kLongestPiece = 12;
 
-// One generator a request, so that a request does not depend on those before it.
+// Each request has a generator of its own, so that a request does not depend on earlier ones.
 std::mt19937_64 GeneratorOf(uint64_t seed, uint64_t index) {
   std::seed_seq words{seed, seed >> 32, index, index >> 32};
   return std::mt19937_64(words);

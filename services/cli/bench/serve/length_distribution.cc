@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxLength = 1 << 24;
 
-// The whole text is one number.
+// Parses a text that is one number and nothing else.
 template <typename Number>
 std::optional<Number> ParseNumber(std::string_view text) {
   Number value{};

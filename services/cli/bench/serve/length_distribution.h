@@ -1,4 +1,4 @@
-// Lengths of prompts and outputs, as a person writes them down.
+// The lengths of prompts and outputs in a load test, which the command line gives as text.
 #ifndef TANDEM_SERVICES_CLI_BENCH_SERVE_LENGTH_DISTRIBUTION_H_
 #define TANDEM_SERVICES_CLI_BENCH_SERVE_LENGTH_DISTRIBUTION_H_
 
@@ -11,18 +11,18 @@ namespace tandem::cli {
 
 class LengthDistribution {
  public:
-  // Always `length`, which is at least 1.
+  // Always gives `length`, which is at least 1.
   static LengthDistribution Fixed(int length);
 
   // In tokens:
   //   fixed:N, or N      always N
-  //   uniform:A-B        A to B, each as likely
-  //   lognormal:M,S      e to the power of Normal(ln M, S²), rounded, never under 1: median M; S of
-  //                      0.5 to 1 looks like what people ask
-  // INVALID_ARGUMENT says what was given and what is wanted.
+  //   uniform:A-B        A to B, all with equal probability
+  //   lognormal:M,S      e to the power of Normal(ln M, S²), rounded, at least 1. The median is M.
+  //                      S between 0.5 and 1 resembles real requests
+  // INVALID_ARGUMENT names the given text and the wanted form.
   static absl::StatusOr<LengthDistribution> Parse(const std::string& text);
 
-  // Between 1 and `limit`: what is drawn beyond is cut to it.
+  // Draws a length between 1 and `limit`. A longer one is cut to `limit`.
   int Draw(std::mt19937_64& random, int limit) const;
 
  private:

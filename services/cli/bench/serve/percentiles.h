@@ -1,4 +1,4 @@
-// What is said of many measured times.
+// Percentiles of measured times.
 #ifndef TANDEM_SERVICES_CLI_BENCH_SERVE_PERCENTILES_H_
 #define TANDEM_SERVICES_CLI_BENCH_SERVE_PERCENTILES_H_
 
@@ -7,7 +7,7 @@
 
 namespace tandem::cli {
 
-// All 0 where nothing was measured.
+// All percentiles are 0 if nothing was measured.
 struct Percentiles {
   double p50 = 0;
   double p95 = 0;
@@ -17,8 +17,9 @@ struct Percentiles {
   size_t count = 0;
 };
 
-// `fraction` (in [0, 1]) of the way through the sorted values, between two of them along the
-// straight line: the definition of numpy.percentile. PRECOND: sorted ascending, not empty.
+// Returns the value at `fraction` (in [0, 1]) of the sorted values, with linear interpolation
+// between two values. numpy.percentile has the same definition. PRECOND: `sorted` is ascending and
+// not empty.
 double Quantile(const std::vector<double>& sorted, double fraction);
 
 Percentiles PercentilesOf(std::vector<double> values);

@@ -26,12 +26,13 @@ double OwnCpuSeconds() {
   return Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
 }
 
-// proc(5): pid (comm) state ppid … utime stime, the 14th and 15th field. `comm` may hold anything.
+// See proc(5): pid (comm) state ppid … utime stime are the fields; utime and stime are the 14th and
+// 15th. `comm` may hold any character.
 void AddIfChild(const std::string& pid, double tick_seconds,
                 std::map<std::string, double>& children) {
   std::ifstream file("/proc/" + pid + "/stat");
   std::string line;
-  if (!std::getline(file, line)) return;  // it ended meanwhile
+  if (!std::getline(file, line)) return;  // the process has ended meanwhile
   const size_t open = line.find('(');
   const size_t close = line.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return;
@@ -48,7 +49,7 @@ void AddIfChild(const std::string& pid, double tick_seconds,
   }
 }
 
-// First line: cpu user nice system idle iowait irq softirq steal.
+// The first line has: cpu user nice system idle iowait irq softirq steal.
 void ReadMachine(double tick_seconds, CpuSeconds* seconds) {
   std::ifstream file("/proc/stat");
   std::string name;

@@ -1,4 +1,4 @@
-// What the operating system says about the time and memory of processes: /proc of Linux.
+// Reports the processor time of processes and of the machine, from Linux's /proc.
 #ifndef TANDEM_SERVICES_CLI_BENCH_SERVE_PROCESS_USAGE_H_
 #define TANDEM_SERVICES_CLI_BENCH_SERVE_PROCESS_USAGE_H_
 
@@ -7,17 +7,20 @@
 
 namespace tandem::cli {
 
-// Seconds since they started, user and system together.
+// Seconds of processor time, user and system together.
 struct CpuSeconds {
-  double own = 0;                          // of this process
-  std::map<std::string, double> children;  // by name; those that run now, one of a name
-  double machine = 0;                      // of all cores and processes since boot, idling left out
-  double stolen = 0;  // wanted by this machine, given to another one by the hypervisor
+  double own = 0;  // this process, since its start
+  // Running children by name, one for each name, since their start.
+  std::map<std::string, double> children;
+  double machine = 0;  // all cores and processes since boot, without idle time
+  // Time that this machine wanted and that the hypervisor gave to another machine.
+  double stolen = 0;
 };
 
 CpuSeconds ReadCpuSeconds();
 
-// In [0, 1]: of the processor time that this machine wanted between the two, what others got.
+// Returns the share, in [0, 1], of the processor time that this machine wanted between the two
+// readings and did not get.
 double StolenShare(const CpuSeconds& before, const CpuSeconds& after);
 
 }  // namespace tandem::cli

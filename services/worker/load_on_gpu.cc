@@ -1,4 +1,4 @@
-#include "services/worker/cuda_backend.h"
+#include "services/worker/load_on_gpu.h"
 
 #include <spdlog/spdlog.h>
 

@@ -1,6 +1,6 @@
-// The backend "cuda" of the workers.
-#ifndef TANDEM_SERVICES_WORKER_CUDA_BACKEND_H_
-#define TANDEM_SERVICES_WORKER_CUDA_BACKEND_H_
+// Loads a model on a GPU: the workers' backend "cuda".
+#ifndef TANDEM_SERVICES_WORKER_LOAD_ON_GPU_H_
+#define TANDEM_SERVICES_WORKER_LOAD_ON_GPU_H_
 
 #include "absl/status/statusor.h"
 #include "services/worker/worker_model.h"
@@ -12,4 +12,4 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options);
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_WORKER_CUDA_BACKEND_H_
+#endif  // TANDEM_SERVICES_WORKER_LOAD_ON_GPU_H_
