@@ -144,13 +144,19 @@ void Admission::Return(std::unique_ptr<Sequence> sequence, double now) {
 }
 
 void Admission::BeginChecks(double now) {
-  if (num_waiting() == 0) check_at_ = now + CheckSeconds(options_.verifier_timeout_seconds);
+  if (num_waiting() > 0) return;
+  check_at_ = std::min(check_at_, now + CheckSeconds(options_.verifier_timeout_seconds));
 }
 
 bool Admission::MayRunSomewhere(const PodsView& view, const Sequence& sequence) const {
   const uint64_t largest = view.LargestCapacity();
   return std::any_of(view.pods.begin(), view.pods.end(),
                      [&](const PodView& pod) { return MayRun(pod, sequence, largest); });
+}
+
+bool Admission::AwaitsPod(const PodView& pod) const {
+  return pod.serves && std::any_of(moving_.begin(), moving_.end(),
+                                   [&](const auto& sequence) { return sequence->pod == pod.id; });
 }
 
 void Admission::NoteServed(const PodsView& view, double now) {
@@ -191,46 +197,51 @@ std::unique_ptr<Sequence> Admission::Admit(std::unique_ptr<Sequence> sequence, d
   return sequence;
 }
 
+std::vector<size_t> Admission::Choices(const PodsView& view, const std::vector<size_t>& free_pods,
+                                       const Sequence& sequence, uint64_t largest) const {
+  std::vector<size_t> choices;
+  std::optional<size_t> own;  // the second choice
+  for (const size_t index : free_pods) {
+    const PodView& pod = view.pods[index];
+    if (!WasHeardSince(pod, sequence)) continue;
+    if (Suits(pod, sequence, largest)) {
+      choices.push_back(index);
+    } else if (MayRun(pod, sequence, largest)) {
+      own = index;
+    }
+  }
+  if (!own.has_value()) return choices;
+  const bool any_suits = std::any_of(view.pods.begin(), view.pods.end(), [&](const PodView& pod) {
+    return Suits(pod, sequence, largest);
+  });
+  if (!any_suits) choices.push_back(*own);
+  return choices;
+}
+
 std::optional<Admission::Placement> Admission::Next(const PodsView& view,
                                                     const std::vector<size_t>& candidates,
                                                     double now) {
   if (num_waiting() == 0) return NextReplay(view, candidates, now);
-  // Pods that nothing older waits for.
-  std::vector<bool> is_free(view.pods.size());
-  size_t num_free = 0;
-  for (const size_t pod : candidates) {
-    const PodRoom& room = view.pods[pod].room;
-    is_free[pod] = view.pods[pod].open && room.takes && room.num_free_slots > 0;
-    num_free += is_free[pod] ? 1 : 0;
+  // Pods that have a slot, and that nothing older waits for.
+  std::vector<size_t> free_pods;
+  for (const size_t index : candidates) {
+    const PodView& pod = view.pods[index];
+    if (pod.serves && pod.room.takes && pod.room.num_free_slots > 0) free_pods.push_back(index);
   }
-  const uint64_t largest = num_free > 0 ? view.LargestCapacity() : 0;
+  const uint64_t largest = free_pods.empty() ? 0 : view.LargestCapacity();
   for (Waiting* list : {&moving_, &waiting_}) {
-    for (auto it = list->begin(); it != list->end() && num_free > 0; ++it) {
-      const Sequence& sequence = **it;
-      // While a pod serves that keeps the numerics, no other one may take the stream.
-      const bool must_keep =
-          std::any_of(view.pods.begin(), view.pods.end(), [&](const PodView& pod) {
-            return MayRun(pod, sequence, largest) && KeepsNumerics(pod, sequence);
-          });
-      std::vector<bool> may_take(view.pods.size());
-      for (const size_t index : candidates) {
-        const PodView& pod = view.pods[index];
-        may_take[index] = is_free[index] && MayRun(pod, sequence, largest) &&
-                          WasHeardSince(pod, sequence) &&
-                          (!must_keep || KeepsNumerics(pod, sequence));
-      }
-      if (const auto pod = PlaceRequest(view.pods, may_take, sequence.committed_len(), turn_)) {
+    for (auto it = list->begin(); it != list->end() && !free_pods.empty(); ++it) {
+      const std::vector<size_t> choices = Choices(view, free_pods, **it, largest);
+      if (const auto pod = PlaceRequest(view.pods, choices, (*it)->committed_len(), turn_)) {
         ++turn_;
         Placement placement{*pod, Admit(std::move(*it), now)};
         list->erase(it);
         return placement;
       }
       // It waits for these pods, and younger requests do not pass it there.
-      for (const size_t pod : candidates) {
-        if (!may_take[pod]) continue;
-        is_free[pod] = false;
-        --num_free;
-      }
+      std::erase_if(free_pods, [&](size_t pod) {
+        return std::find(choices.begin(), choices.end(), pod) != choices.end();
+      });
     }
   }
   return std::nullopt;

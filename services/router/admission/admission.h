@@ -85,6 +85,8 @@ class Admission {
 
   EngineCommands TakeCommands() { return std::exchange(commands_, {}); }
   bool draining() const { return draining_; }
+  // Returns true if a sequence that waits had its last slot at the pod, and may return there.
+  bool AwaitsPod(const PodView& pod) const;
   // Clients' requests without a slot.
   size_t num_waiting() const { return moving_.size() + waiting_.size(); }
   // Returns true if any waiting sequence could run at a pod, whatever room there is.
@@ -97,8 +99,11 @@ class Admission {
   // OK, or why this request gets no place.
   absl::Status CheckRequest(const GenerationRequest& request, uint64_t capacity, double now) const;
   Refusal QueueIsFull(const PodsView& view) const;
-  // Puts off the next check if none is due.
+  // Sees to it that what begins to wait is checked.
   void BeginChecks(double now);
+  // Those of the free pods that the sequence may go to. `largest`: PodsView::LargestCapacity.
+  std::vector<size_t> Choices(const PodsView& view, const std::vector<size_t>& free_pods,
+                              const Sequence& sequence, uint64_t largest) const;
   std::unique_ptr<Sequence> Admit(std::unique_ptr<Sequence> sequence, double now);
   std::optional<Placement> NextReplay(const PodsView& view, const std::vector<size_t>& candidates,
                                       double now);

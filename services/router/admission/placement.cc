@@ -14,26 +14,32 @@ bool KeepsNumerics(const PodView& pod, const Sequence& sequence) {
   return !sequence.has_output() || pod.numerics_id == sequence.numerics_id;
 }
 
-bool MayRun(const PodView& pod, const Sequence& sequence, uint64_t largest_capacity) {
-  if (!pod.open) return false;
+bool Suits(const PodView& pod, const Sequence& sequence, uint64_t largest_capacity) {
+  if (!pod.open || !KeepsNumerics(pod, sequence)) return false;
   const uint64_t most =
       uint64_t{sequence.prompt_len()} + static_cast<uint64_t>(sequence.request.max_tokens);
   const uint64_t capacity = pod.room.capacity();
-  if (capacity > 0 && std::min(most, largest_capacity) > capacity) return false;
-  return KeepsNumerics(pod, sequence) || sequence.pod == pod.id;
+  return capacity == 0 || std::min(most, largest_capacity) <= capacity;
+}
+
+bool MayRun(const PodView& pod, const Sequence& sequence, uint64_t largest_capacity) {
+  return Suits(pod, sequence, largest_capacity) || (pod.serves && sequence.pod == pod.id);
 }
 
 bool WasHeardSince(const PodView& pod, const Sequence& sequence) {
   return sequence.faults.verifiers_lost() == 0 || pod.heard_at > sequence.faults.suspected_at();
 }
 
-std::optional<size_t> PlaceRequest(std::span<const PodView> pods, const std::vector<bool>& may_take,
+std::optional<size_t> PlaceRequest(std::span<const PodView> pods, std::span<const size_t> choices,
                                    uint32_t tokens, uint64_t turn) {
+  if (choices.empty()) return std::nullopt;
+  const auto begin = static_cast<size_t>(
+      std::lower_bound(choices.begin(), choices.end(), turn % pods.size()) - choices.begin());
   std::optional<size_t> best;
   double best_share = 0;
-  for (size_t i = 0; i < pods.size(); ++i) {
-    const size_t pod = (turn + i) % pods.size();
-    if (!may_take[pod] || !pods[pod].room.Fits(tokens)) continue;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const size_t pod = choices[(begin + i) % choices.size()];
+    if (!pods[pod].room.Fits(tokens)) continue;
     const double share = pods[pod].room.ShareLeft(tokens);
     if (best.has_value() && share <= best_share) continue;
     best = pod;

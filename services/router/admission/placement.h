@@ -19,8 +19,10 @@ namespace tandem {
 struct PodView {
   PodId id = 0;
   PodRoom room;
-  // Whether the pod may get sequences: its verifier is ready, it has its drafter if that is
-  // required, and it does not go away while another pod stays.
+  // Whether the pod may run sequences: its verifier is ready, and it has its drafter if that is
+  // required.
+  bool serves = false;
+  // Whether the pod may also get new ones: it serves, and does not go away while another pod stays.
   bool open = false;
   bool draining = false;    // whether its verifier was told to stop
   std::string numerics_id;  // numerics of its verifier, when it last attached
@@ -42,10 +44,14 @@ struct PodsView {
 // no output yet, or its newest token was made with the pod's numerics.
 bool KeepsNumerics(const PodView& pod, const Sequence& sequence);
 
-// Returns true if the pod may run the sequence, whatever room it has: its KV cache could hold the
-// whole request, and it keeps the numerics or had the sequence last. A pod that came back with
-// other numerics is the second choice: where another pod keeps them, the sequence goes there.
-// `largest_capacity`: PodsView::LargestCapacity.
+// Returns true if the pod is the first choice for the sequence, whatever room it has: it is open,
+// its KV cache could hold the whole request, and it keeps the numerics. `largest_capacity`:
+// PodsView::LargestCapacity.
+bool Suits(const PodView& pod, const Sequence& sequence, uint64_t largest_capacity);
+
+// Returns true if the pod may run the sequence, whatever room it has. The pod that had the sequence
+// last always may while it serves. This is the second choice if that pod goes away, or came back
+// with other numerics: the sequence goes there only while no pod suits it.
 bool MayRun(const PodView& pod, const Sequence& sequence, uint64_t largest_capacity);
 
 // Returns true if the pod was heard after a verifier was last lost with the sequence in its batch.
@@ -54,9 +60,9 @@ bool WasHeardSince(const PodView& pod, const Sequence& sequence);
 
 // Returns the pod with the most room after it took a sequence with this number of tokens: the pod
 // of which the largest share of the scarcer of slots and KV pages stays free. Pods that are equal
-// take turns: the first from `turn` on, counted around. `may_take`: by pod. None: no such pod has
-// room.
-std::optional<size_t> PlaceRequest(std::span<const PodView> pods, const std::vector<bool>& may_take,
+// take turns: the first from `turn` on, counted around. `choices`: the pods that may take it, in
+// order. None: no such pod has room.
+std::optional<size_t> PlaceRequest(std::span<const PodView> pods, std::span<const size_t> choices,
                                    uint32_t tokens, uint64_t turn);
 
 }  // namespace tandem

@@ -14,9 +14,8 @@ bool IsAudited(const EngineOptions& options, CallId call) {
 }
 
 void ReplayQueue::Push(const Sequence& finished) {
-  if (replays_.size() >= kMaxReplays || finished.request.open.lenience() != 1 ||
-      finished.mode() == AcceptanceMode::kSampled || finished.has_mixed_numerics ||
-      !finished.has_output()) {
+  if (finished.request.open.lenience() != 1 || finished.mode() == AcceptanceMode::kSampled ||
+      finished.has_mixed_numerics || !finished.has_output()) {
     return;
   }
   // A replay shares no page with a client: every row is computed anew. No tenant's name has such a
@@ -27,6 +26,7 @@ void ReplayQueue::Push(const Sequence& finished) {
                                            finished.account.admitted_at(), tokenizer_);
   replay->expected.assign(finished.output_tokens().begin(), finished.output_tokens().end());
   replay->numerics_id = finished.numerics_id;
+  if (replays_.size() >= kMaxReplays) replays_.pop_front();
   replays_.push_back(std::move(replay));
 }
 

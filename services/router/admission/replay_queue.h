@@ -27,7 +27,7 @@ class ReplayQueue {
 
   // Takes up a finished request if its output must be the same when it is decoded again: it is
   // greedy or reproducible, lossless, and all its tokens were made with the same numerics. A full
-  // queue takes nothing.
+  // queue drops its oldest replay: the numerics of that one may be gone for good.
   void Push(const Sequence& finished);
   // Takes back a replay that left its slot unfinished. It goes first.
   void Return(std::unique_ptr<Sequence> replay) { replays_.push_front(std::move(replay)); }

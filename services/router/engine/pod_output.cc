@@ -25,7 +25,9 @@ void PodOutput::ReportFinished(std::unique_ptr<Sequence> sequence, const absl::S
 
 void PodOutput::ReportPreempted(std::unique_ptr<Sequence> sequence) {
   commands.push_back(LogLine{.level = LogLine::Level::kDebug,
-                             .text = "preempted: others need its pages",
+                             .text = sequence->is_replay()
+                                         ? "replay of the audit: gives its slot up"
+                                         : "preempted: others need its pages",
                              .request_id = sequence->request.request_id,
                              .slot = sequence->last_slot->slot,
                              .epoch = sequence->last_slot->epoch});

@@ -83,7 +83,7 @@ void Fleet::RemoveDrained() {
   if (num_leaving_ == 0) return;
   for (size_t index = pods_.size(); index-- > 0;) {
     Pod& pod = *pods_[index];
-    if (!pod.leaving || !pod.engine->idle()) continue;
+    if (!pod.leaving || !pod.engine->idle() || admission_.AwaitsPod(views_[index])) continue;
     pod.engine->Close();
     Collect(index);
     Log(LogLine::Level::kInfo, pod, "worker pod: drained and let go");
@@ -119,6 +119,7 @@ void Fleet::Refresh(size_t index, double now) {
   }
   PodView& view = views_[index];
   view.room = pod.engine->Room(now);
+  view.serves = serves;
   view.open = serves && !TakesNothingNew(pod);
   view.draining = workers.draining(kVerifierPeer);
   view.num_slots = pod.engine->num_slots();
@@ -131,12 +132,18 @@ void Fleet::Refresh(size_t index, double now) {
 
 void Fleet::Promise(const Pod& pod) {
   const v1::AttachReply& info = *pod.engine->workers().info(kVerifierPeer);
-  if (!promised_.has_value() || pods_.size() == 1) {
+  const bool had_one_pod_only = next_pod_ == 1;
+  bool is_new = true;
+  if (!promised_.has_value() || had_one_pod_only) {
     promised_ = info;
   } else if (promised_->model_fingerprint().empty() && !info.model_fingerprint().empty()) {
     promised_->set_model_fingerprint(info.model_fingerprint());  // the first that says
+  } else {
+    is_new = false;
   }
-  for (const auto& other : pods_) other->engine->Expect(*promised_);
+  for (size_t other = 0; is_new && other < pods_.size(); ++other) {
+    pods_[other]->engine->Expect(*promised_);
+  }
   if (info.numerics_id() == promised_->numerics_id()) return;
   Log(LogLine::Level::kWarning, pod,
       absl::StrCat("worker pod: has other numerics (", info.numerics_id(), ", the first had ",
@@ -181,13 +188,14 @@ void Fleet::Settle(size_t index, double now) {
 void Fleet::Turn(size_t index, double now) {
   const bool did_serve = pods_[index]->serves;
   const bool some_stayed = num_staying_ > 0;
+  const size_t num_waiting = admission_.num_waiting();
   Settle(index, now);
   GiveUpIfNobodyFits();
   const bool came = pods_[index]->serves && !did_serve;
   if (some_stayed != (num_staying_ > 0)) {  // what the other pods take depends on it
     for (size_t pod = 0; pod < pods_.size(); ++pod) Refresh(pod, now);
   }
-  bool moves = TakeOver(index, now);
+  bool moves = TakeOver(index, now) || admission_.num_waiting() > num_waiting;
   for (size_t pod = 0; came && pod < pods_.size(); ++pod) moves = TakeOver(pod, now) || moves;
   if (moves || came || some_stayed != (num_staying_ > 0)) {
     FillAndSend(AllPods(), {index}, now);
@@ -348,7 +356,7 @@ bool Fleet::MakeOwn(size_t index, EngineCommand* command) {
   const auto* give_up = std::get_if<GiveUp>(command);
   if (give_up == nullptr) return true;
   // One pod that does not fit is no reason for the others to end.
-  if (NobodyFits()) {
+  if (NobodyFits() && idle()) {
     gave_up_ = true;
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <vector>
 
 namespace tandem {
@@ -22,7 +23,9 @@ PodRoom Room(uint32_t free_slots, int64_t free_pages) {
 std::optional<size_t> Placed(const std::vector<PodRoom>& rooms, uint32_t tokens, uint64_t turn) {
   std::vector<PodView> pods(rooms.size());
   for (size_t pod = 0; pod < rooms.size(); ++pod) pods[pod].room = rooms[pod];
-  return PlaceRequest(pods, std::vector<bool>(rooms.size(), true), tokens, turn);
+  std::vector<size_t> all(rooms.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return PlaceRequest(pods, all, tokens, turn);
 }
 
 TEST(PlaceRequestTest, TakesThePodWithMostPagesFree) {
@@ -83,11 +86,14 @@ TEST(PlaceRequestTest, WithoutPagesSlotsAloneCount) {
 }
 
 TEST(PlaceRequestTest, OnlyPodsThatMayTakeItCount) {
-  std::vector<PodView> pods(2);
+  std::vector<PodView> pods(3);
   pods[0].room = Room(8, 100);
   pods[1].room = Room(1, 20);
-  EXPECT_EQ(PlaceRequest(pods, {false, true}, 10, 0), 1);
-  EXPECT_EQ(PlaceRequest(pods, {false, false}, 10, 0), std::nullopt);
+  pods[2].room = Room(1, 20);
+  const std::vector<size_t> choices = {1, 2};
+  EXPECT_EQ(PlaceRequest(pods, choices, 10, 0), 1);
+  EXPECT_EQ(PlaceRequest(pods, choices, 10, 2), 2);
+  EXPECT_EQ(PlaceRequest(pods, {}, 10, 0), std::nullopt);
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ class PageBudget {
 
   // A slot with this number of rows will be closed by the next command.
   void CloseQueued(uint32_t rows) { queued_ += PagesOf(rows); }
-  // The command with the closes goes out. PRECOND: no batch is under way, so the next report counts it.
+  // The command with the closes goes out. PRECOND: no batch is under way, so that the next report
+  // counts these pages.
   void ClosesSent() { sent_ += queued_, queued_ = 0; }
   // A rollback that returns this number of pages goes out. PRECOND: as for ClosesSent.
   void RollbackSent(int64_t num_pages) { sent_ += num_pages; }
