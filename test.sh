@@ -136,8 +136,8 @@ stage "tests" run_ctest build/cpu-release
 
 if [ "$checks" = true ]; then
   check "sources" tools/check_sources.sh cpu-release
-  # One clang build serves the sanitized tests and the fuzzing. Real processes run too: the build fills freed KV rows with NaN, and a reader of
-  # such a row says other text.
+  # One clang build serves the sanitized tests and the fuzzing. Real processes run too: the build fills freed KV rows with
+  # NaN, and a reader of such a row says other text.
   needed_stage "build sanitize" tools/build.sh sanitize sanitized_tests fuzz_targets
   stage "sanitized tests" run_ctest build/sanitize -L '^sanitize$'
   check "fuzzing" tests/fuzz/fuzz.sh --seconds 30

@@ -206,7 +206,7 @@ HWY_INLINE void AddHalfStep(const Vec (&w)[kTileCols], const float* HWY_RESTRICT
 
 // Adds one level of the tree: the sums of adjacent lanes, a's in the lower half and b's in the
 // upper.
-HWY_INLINE Vec AddNeighbours(Vec a, Vec b) { return hn::Add(Evens(a, b), Odds(a, b)); }
+HWY_INLINE Vec AddNeighbors(Vec a, Vec b) { return hn::Add(Evens(a, b), Odds(a, b)); }
 
 // Adds the lanes of each of C <= L vectors: lane i of the result is the sum of acc[i].
 template <size_t C>
@@ -220,7 +220,7 @@ HWY_INLINE Vec SumLanes(const Vec* acc) {
     const size_t next = (count + 1) / 2;
 #pragma GCC unroll 8
     for (size_t i = 0; i < next; ++i) {
-      sums[i] = AddNeighbours(sums[2 * i], sums[std::min(2 * i + 1, count - 1)]);
+      sums[i] = AddNeighbors(sums[2 * i], sums[std::min(2 * i + 1, count - 1)]);
     }
     count = next;
   }

@@ -17,7 +17,7 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr int32_t kNoDraft = -1;  // the row after the last draft token: bonus or plain
 
-struct Judgement {
+struct Judgment {
   bool accepted = false;
   int32_t token_id = -1;  // the draft token, or the token that takes its place
 };
@@ -62,7 +62,7 @@ std::span<const float> Adjusted(std::span<const float> logits, const VerifyBlock
   return scratch;
 }
 
-Judgement JudgeGreedy(std::span<const float> adjusted, int32_t drafted, float lenience) {
+Judgment JudgeGreedy(std::span<const float> adjusted, int32_t drafted, float lenience) {
   const int32_t best = Argmax(adjusted);
   if (drafted == best) return {.accepted = true, .token_id = drafted};
   if (drafted != kNoDraft && lenience < 1.0f) {
@@ -95,7 +95,7 @@ int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t reje
 
 //   p  [V]  the target's log-probabilities after all transforms; the same again on return
 //   q  [V]  the drafter's; empty: one-hot
-Judgement JudgeSampled(std::span<float> p, std::span<const float> q, int32_t drafted,
+Judgment JudgeSampled(std::span<float> p, std::span<const float> q, int32_t drafted,
                        const DrawKey& key, float lenience) {
   if (drafted == kNoDraft)
     return {.token_id = DrawFromLogProbs(p, Uniform(key, DrawPurpose::kBonus))};
@@ -131,31 +131,31 @@ BlockVerdict VerifyBlock(const VerifyBlockArgs& args) {
     const DrawKey key{.seed = params.seed, .position = args.position + i, .drafter = args.drafter};
     const std::span<const float> adjusted =
         Adjusted(logits, args, context.num_output_tokens(), scratch);
-    Judgement judgement;
+    Judgment judgment;
     if (params.greedy()) {
-      judgement = JudgeGreedy(adjusted, drafted, params.lenience);
+      judgment = JudgeGreedy(adjusted, drafted, params.lenience);
     } else {
       LogProbs(adjusted, params, scratch);
       if (params.reproducible) {
-        judgement.token_id = DrawCoupled(scratch, key);
-        judgement.accepted = judgement.token_id == drafted;
+        judgment.token_id = DrawCoupled(scratch, key);
+        judgment.accepted = judgment.token_id == drafted;
       } else {
         std::span<const float> q;
         if (args.draft_log_probs != nullptr && drafted != kNoDraft) {
           q = {args.draft_log_probs + i * vocabulary_size, vocabulary_size};
         }
-        judgement = JudgeSampled(scratch, q, drafted, key, params.lenience);
+        judgment = JudgeSampled(scratch, q, drafted, key, params.lenience);
         if (params.audit) {
-          verdict.audit.push_back(SampleForAudit(scratch, q, drafted, judgement.token_id, key));
+          verdict.audit.push_back(SampleForAudit(scratch, q, drafted, judgment.token_id, key));
         }
       }
     }
     if (params.num_logprobs >= 0) {
-      verdict.log_probs.push_back(ReportLogProbs(logits, judgement.token_id, params.num_logprobs));
+      verdict.log_probs.push_back(ReportLogProbs(logits, judgment.token_id, params.num_logprobs));
     }
-    if (!judgement.accepted) {
+    if (!judgment.accepted) {
       verdict.num_accepted = static_cast<int32_t>(i);
-      verdict.next_token_id = judgement.token_id;
+      verdict.next_token_id = judgment.token_id;
       return verdict;
     }
     context.Accept();

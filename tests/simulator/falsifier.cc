@@ -137,7 +137,7 @@ void Falsifier::ChangeWrite(CallId call, v1::GenerateResponse* response) {
     case PlantedBug::kTokensSwapped:
       if (n > 1) response->mutable_token_ids()->SwapElements(0, 1);
       break;
-    case PlantedBug::kSourceMislabelled:
+    case PlantedBug::kSourceMislabeled:
       if (response->sources(0) == v1::TOKEN_SOURCE_ACCEPTED) {
         response->set_sources(0, v1::TOKEN_SOURCE_BONUS);
       }

@@ -29,7 +29,7 @@ const Expectation kExpectations[] = {
     {kTokenLost, 100, {"tokens", "commands"}},
     {kNextTokenDropped, 100, {"commands"}},
     {kTokensSwapped, 100, {"tokens"}},
-    {kSourceMislabelled, 100, {"statistics"}},
+    {kSourceMislabeled, 100, {"statistics"}},
     {kWriteAfterFinish, 100, {"calls"}},
     {kFinishMissing, 100, {"calls"}},
     {kFinishTwice, 100, {"calls"}},

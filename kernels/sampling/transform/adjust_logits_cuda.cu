@@ -19,7 +19,7 @@ __device__ float ToFiniteFloat(double value) {
   return static_cast<float>(fmin(fmax(value, -kLargest), kLargest));
 }
 
-__device__ float Penalise(float raw, const RowAdjustment& row, bool in_prompt, uint32_t in_output) {
+__device__ float Penalize(float raw, const RowAdjustment& row, bool in_prompt, uint32_t in_output) {
   if (!in_prompt && in_output == 0) return raw;
   const double repetition = row.repetition_penalty;
   double logit = raw;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) AdjustStretch(DeviceAdjustArgs args)
       for (int32_t e = 0; e < row.num_earlier; ++e) {
         in_output += row.earlier[e] == static_cast<int32_t>(i) ? 1 : 0;
       }
-      logit = Penalise(logit, row, row.counts[i] % 2 != 0, in_output);
+      logit = Penalize(logit, row, row.counts[i] % 2 != 0, in_output);
     }
     adjusted[i] = logit;
   }

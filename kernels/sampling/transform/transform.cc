@@ -19,7 +19,7 @@ float ToFiniteFloat(double value) {
   return static_cast<float>(std::clamp(value, -kLargest, kLargest));
 }
 
-double Penalise(double logit, const SamplingParams& params, const TokenCounts::Count& count) {
+double Penalize(double logit, const SamplingParams& params, const TokenCounts::Count& count) {
   const double repetition = params.repetition_penalty;
   logit = logit > 0 ? logit / repetition : logit * repetition;
   if (count.output > 0) {
@@ -66,7 +66,7 @@ void AdjustLogits(std::span<const float> logits, const SamplingParams& params,
   if (adjusted.data() != logits.data()) std::copy(logits.begin(), logits.end(), adjusted.begin());
   if (HasPenalties(params)) {
     for (const auto& [token_id, count] : counts.counts()) {
-      adjusted[token_id] = ToFiniteFloat(Penalise(adjusted[token_id], params, count));
+      adjusted[token_id] = ToFiniteFloat(Penalize(adjusted[token_id], params, count));
     }
   }
   for (const auto& [token_id, bias] : params.logit_bias) {

@@ -182,7 +182,9 @@ TEST_F(SupervisorTest, RestartsAWorkerThatDies) {
   // The first life of the drafter ends when a file appears.
   options_.workers[1] = Child("draft", R"(echo "start $name" >> $journal
     echo "ready: $listen"
-    if [ ! -e $folder/once ]; then touch $folder/once; while [ ! -e $folder/die ]; do sleep 0.02; done; kill -9 $$; fi
+    if [ ! -e $folder/once ]; then
+      touch $folder/once; while [ ! -e $folder/die ]; do sleep 0.02; done; kill -9 $$
+    fi
     exec sleep 1000)");
   on_log_ = [this](const std::string& line) {
     if (line == "tandem: draft is back") supervisor_->Stop();
@@ -202,7 +204,9 @@ TEST_F(SupervisorTest, ARouterThatComesBackListensAtTheSameAddress) {
   // reported one.
   options_.router = Child("router", R"(echo "router asked for $listen" >> $journal
     echo "ready: 127.0.0.1:4321"
-    if [ ! -e $folder/once ]; then touch $folder/once; while [ ! -e $folder/die ]; do sleep 0.02; done; exit 3; fi
+    if [ ! -e $folder/once ]; then
+      touch $folder/once; while [ ! -e $folder/die ]; do sleep 0.02; done; exit 3
+    fi
     exec sleep 1000)");
   options_.router.listen = "127.0.0.1:0";
   on_log_ = [this](const std::string& line) {
@@ -449,7 +453,8 @@ TEST_F(SupervisorTest, PiecesOfALongLineDoNotLookLikeLines) {
   // Text that a client may have written is at the beginning of the second piece, or at the end of
   // the line.
   options_.workers[0] = Child("verifier", R"({ head -c 16384 /dev/zero | tr '\0' x
-    printf 'ready: 127.0.0.1:1\nnext\n'; head -c 16384 /dev/zero | tr '\0' y; printf '\n\nlast\n'; } >&2
+    printf 'ready: 127.0.0.1:1\nnext\n'; head -c 16384 /dev/zero | tr '\0' y
+    printf '\n\nlast\n'; } >&2
     { head -c 16384 /dev/zero | tr '\0' z; printf 'ready: 127.0.0.1:1\n'; }; exit 1)");
   RunUntilStopped([] { FAIL() << "cannot be ready"; });
   EXPECT_EQ(std::count(log_.begin(), log_.end(), "verifier: … (continued) ready: 127.0.0.1:1"), 2);

@@ -170,19 +170,19 @@ TEST(EngineFaultsTest, APoisonRequestCostsTwoVerifiersAndTheOthersFinish) {
   options.max_lost_rounds = 2;
   EngineDriver driver(options);
   driver.Start();
-  std::vector<CallId> neighbours;
+  std::vector<CallId> neighbors;
   for (size_t i = 0; i < 3; ++i)
-    neighbours.push_back(driver.Send(driver.Request(Prompt(6 + i), 50)));
+    neighbors.push_back(driver.Send(driver.Request(Prompt(6 + i), 50)));
   for (int i = 0; i < 12; ++i) driver.Step();
   const CallId poison = driver.Send(driver.Request(Prompt(40), 1000));
   for (size_t i = 3; i < 6; ++i)
-    neighbours.push_back(driver.Send(driver.Request(Prompt(6 + i), 50)));
+    neighbors.push_back(driver.Send(driver.Request(Prompt(6 + i), 50)));
   EXPECT_EQ(KillWherePoisonIsComputed(driver, poison, 40), 2);
   EXPECT_EQ(driver.calls[poison].status->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(std::string(driver.calls[poison].status->message()).find("quarantined"),
             std::string::npos);
-  for (size_t i = 0; i < neighbours.size(); ++i) {
-    EXPECT_EQ(driver.calls[neighbours[i]].ids, Plainly(Prompt(6 + i), 50)) << i;
+  for (size_t i = 0; i < neighbors.size(); ++i) {
+    EXPECT_EQ(driver.calls[neighbors[i]].ids, Plainly(Prompt(6 + i), 50)) << i;
   }
   // It comes again, under another name: refused without a crash, until the quarantine is over.
   const CallId again = driver.Send(driver.Request(Prompt(40), 10));
@@ -210,7 +210,7 @@ TEST(EngineFaultsTest, ARequestThatGoesOnBetweenCrashesIsNoPoison) {
   EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(5), 50));
 }
 
-TEST(EngineFaultsTest, WorkersThatLoseRowsAreResynchronised) {
+TEST(EngineFaultsTest, WorkersThatLoseRowsAreResynchronized) {
   for (int at = 0; at < 40; ++at) {
     for (bool whole_slot : {false, true}) {
       EngineDriver driver(Options());
@@ -252,14 +252,14 @@ TEST(EngineFaultsTest, WorkersThatHoldOtherTokensAreRebuilt) {
   }
 }
 
-// Of a worker that several routers share.
+// Several routers share the verifier.
 TEST(EngineFaultsTest, ASlotThatTheVerifierHadNoneForIsOpenedAgain) {
-  for (bool has_neighbour : {false, true}) {
+  for (bool has_neighbor : {false, true}) {
     EngineDriver driver(Options());
     driver.verifier.options.num_pages = 200;
-    driver.verifier.foreign_slots = has_neighbour ? 7 : 8;  // of 8
+    driver.verifier.foreign_slots = has_neighbor ? 7 : 8;  // the verifier has 8
     driver.Start();
-    const CallId neighbour = has_neighbour ? driver.Send(driver.Request(Prompt(7), 60)) : 0;
+    const CallId neighbor = has_neighbor ? driver.Send(driver.Request(Prompt(7), 60)) : 0;
     const CallId call = driver.Send(driver.Request(Prompt(20), 10));
     const double start = driver.now;
     ASSERT_TRUE(driver.Run([&](int) {
@@ -270,8 +270,8 @@ TEST(EngineFaultsTest, ASlotThatTheVerifierHadNoneForIsOpenedAgain) {
     EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(20), 10));
     EXPECT_GT(driver.verifier.num_refused_opens, 0);
     EXPECT_LT(driver.verifier.num_refused_opens, 20) << "it does not spin";
-    if (has_neighbour) {
-      EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(7), 60));
+    if (has_neighbor) {
+      EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(7), 60));
     }
   }
 }
@@ -280,7 +280,7 @@ TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
   EngineDriver driver(Options());
   driver.Start();
   const CallId doomed = driver.Send(driver.Request(Prompt(5), 50));
-  const CallId neighbour = driver.Send(driver.Request(Prompt(6), 50));
+  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 50));
   driver.change_verifier_reply = [](v1::VerifierReply& reply) {
     if (!reply.has_verify()) return;
     for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
@@ -292,7 +292,7 @@ TEST(EngineFaultsTest, AVerifierThatAbortsForeverEndsTheRequestAlone) {
   };
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 50));
+  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
 }
 
 TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToTheLog) {
@@ -452,7 +452,7 @@ TEST(EngineFaultsTest, WhatTheVerifierSaysOfARequestIsForTheLogAlone) {
               is_room ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal)
         << where;
     ExpectInternalsAreForTheLog(driver, where);
-    // Of logits that are not finite the router has words of its own.
+    // The router has words of its own for logits that are not finite.
     if (code == v1::WORKER_CODE_NON_FINITE_LOGITS) continue;
     EXPECT_NE(std::string(result.status->message()).find("(the router's log says why)"),
               std::string::npos)
@@ -588,14 +588,14 @@ TEST(EngineFaultsTest, NonFiniteTargetLogitsEndTheRequestAlone) {
   driver.verifier.non_finite_at = 30;
   driver.Start();
   const CallId doomed = driver.Send(driver.Request(Prompt(20), 50));
-  const CallId neighbour = driver.Send(driver.Request(Prompt(6), 20));
+  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 20));
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kInternal);
   EXPECT_NE(std::string(driver.calls[doomed].status->message()).find("non-finite"),
             std::string::npos);
   EXPECT_EQ(driver.calls[doomed].emitted_tokens, static_cast<int>(driver.calls[doomed].ids.size()));
   EXPECT_LT(driver.calls[doomed].ids.size(), 11u);
-  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 20));
+  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 20));
 }
 
 TEST(EngineFaultsTest, NonFiniteDraftLogitsMeanNoDraftAndNothingElse) {
@@ -764,7 +764,7 @@ TEST(EngineFaultsTest, AVerifierThatAnswersOneRequestWronglyEachTimeIsNotAskedFo
   EngineDriver driver(options);
   driver.Start();
   const CallId doomed = driver.Send(driver.Request(Prompt(5), 50));
-  const CallId neighbour = driver.Send(driver.Request(Prompt(6), 50));
+  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 50));
   driver.change_verifier_reply = [](v1::VerifierReply& reply) {
     if (!reply.has_verify()) return;
     for (v1::VerifyResult& result : *reply.mutable_verify()->mutable_results()) {
@@ -773,7 +773,7 @@ TEST(EngineFaultsTest, AVerifierThatAnswersOneRequestWronglyEachTimeIsNotAskedFo
   };
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(6), 50));
+  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
 }
 
 TEST(EngineFaultsTest, RepliesToNothingAreIgnored) {

@@ -94,8 +94,8 @@ TEST(EngineServingTest, ALongPromptDoesNotStallOthersButIsDoneInLargeStepsWhenAl
   EngineOptions options;
   options.draft_length = 0;
   options.step_seconds = 0.1;
-  // The neighbour is in the other one of two cohorts.
-  for (const auto& [has_neighbour, cohorts] :
+  // The neighbor is in the other one of two cohorts.
+  for (const auto& [has_neighbor, cohorts] :
        std::vector<std::pair<bool, uint32_t>>{{false, 1}, {true, 1}, {true, 2}}) {
     SCOPED_TRACE(absl::StrCat(cohorts, " cohorts"));
     options.num_cohorts = cohorts;
@@ -104,19 +104,19 @@ TEST(EngineServingTest, ALongPromptDoesNotStallOthersButIsDoneInLargeStepsWhenAl
     driver.verifier.options.page_tokens = 16;
     driver.verifier.options.num_pages = 4096;
     driver.Start();
-    const CallId neighbour = has_neighbour ? driver.Send(driver.Request(Prompt(5), 200)) : 0;
+    const CallId neighbor = has_neighbor ? driver.Send(driver.Request(Prompt(5), 200)) : 0;
     for (int i = 0; i < 20; ++i) driver.Step();
     const CallId prompt = driver.Send(driver.Request(Prompt(3000), 5));
     size_t most = 0;
     ASSERT_TRUE(driver.Run([&](int) {
-      if (!driver.calls[neighbour].status.has_value()) {
+      if (!driver.calls[neighbor].status.has_value()) {
         most = std::max(most, driver.verifier.last_batch_rows);
       }
     }));
     EXPECT_EQ(driver.calls[prompt].ids, Plainly(Prompt(3000), 5));
-    if (has_neighbour) {
-      EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(5), 200));
-      EXPECT_LE(most, 112u);  // 0.1 s of rows, and the neighbour's
+    if (has_neighbor) {
+      EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(5), 200));
+      EXPECT_LE(most, 112u);  // 0.1 s of rows, and the neighbor's
       EXPECT_GE(most, 80u);
     } else {
       EXPECT_EQ(driver.verifier.most_batch_rows, 512u);
@@ -191,7 +191,7 @@ TEST(EngineServingTest, ADrafterThatLagsFarCatchesUpInPiecesWhileItsSlotDecodesP
   options.draft_length = 3;
   EngineDriver driver(options);
   driver.Start();
-  const CallId neighbour = driver.Send(driver.Request(Prompt(5), 120));
+  const CallId neighbor = driver.Send(driver.Request(Prompt(5), 120));
   for (int i = 0; i < 20; ++i) driver.Step();
   const CallId call = driver.Send(driver.Request(Prompt(300), 60));
   int most_rows = 0;
@@ -209,13 +209,13 @@ TEST(EngineServingTest, ADrafterThatLagsFarCatchesUpInPiecesWhileItsSlotDecodesP
   }
   ASSERT_TRUE(driver.Run());
   EXPECT_GE(pieces, 3);
-  EXPECT_LE(most_rows, 100) << "300 rows at once would hold the neighbour up";
+  EXPECT_LE(most_rows, 100) << "300 rows at once would hold the neighbor up";
   const CallResult& result = driver.calls[call];
   EXPECT_EQ(result.ids, Plainly(Prompt(300), 60));
   EXPECT_EQ(result.sources.at(0), v1::TOKEN_SOURCE_PLAIN);
   EXPECT_EQ(result.sources.at(2), v1::TOKEN_SOURCE_PLAIN);
   EXPECT_GT(result.completion->speculation().num_drafts(), 0);
-  EXPECT_EQ(driver.calls[neighbour].ids, Plainly(Prompt(5), 120));
+  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(5), 120));
 }
 
 // ---------------------------------------------------------------- audit

@@ -9,7 +9,7 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kTokenLost, "token_lost"},
       {kNextTokenDropped, "next_token_dropped"},
       {kTokensSwapped, "tokens_swapped"},
-      {kSourceMislabelled, "source_mislabelled"},
+      {kSourceMislabeled, "source_mislabeled"},
       {kWriteAfterFinish, "write_after_finish"},
       {kFinishMissing, "finish_missing"},
       {kFinishTwice, "finish_twice"},

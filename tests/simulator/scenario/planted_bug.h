@@ -15,7 +15,7 @@ enum class PlantedBug : uint8_t {
   kTokenLost,
   kNextTokenDropped,
   kTokensSwapped,
-  kSourceMislabelled,
+  kSourceMislabeled,
   kWriteAfterFinish,
   kFinishMissing,
   kFinishTwice,
