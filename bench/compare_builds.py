@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Compares two builds of Tandem, in interleaved pairs on one machine: compare_builds.py OLD/bin NEW/bin [--only NAME,...]
 
-Each build serves the same models. One client program, that of NEW, loads both servers in turn with the same requests. Each figure is
-the geometric mean of the ratios NEW / OLD and its 95 % interval. A ratio of speeds above 1, or of times below 1, is a gain.
+Each build serves the same models. One client program, that of NEW, loads both servers in turn with the same requests. The placement of
+a process in memory changes its speed by some percent for as long as it lives. Therefore both servers are started anew for each block of
+pairs, and a block counts as one sample. Each figure is the geometric mean of the blocks' ratios NEW / OLD and its 95 % interval. A
+ratio of speeds above 1, or of times below 1, is a gain.
 
   round_greedy    tokens/s of one stream, embedded pair, greedy, K = 4
   round_sampled   the same with plain sampling
@@ -27,7 +29,8 @@ from lab import harness
 @dataclasses.dataclass(frozen=True)
 class Figure:
     name: str
-    pairs: int
+    blocks: int
+    pairs: int  # pairs of a block
     load: tuple  # options of `tandem bench serve`
     value: str = "tokens_per_second"
     large: bool = False  # whether the models have the costs of a 1B model
@@ -36,12 +39,12 @@ class Figure:
 ONE = ("--clients", 1, "--drafting", "on", "--draft-length", 4, "--output-lengths", "fixed:192")
 LARGE = ("--clients", 1, "--requests", 1, "--output-lengths", "fixed:24")
 FIGURES = [
-    Figure("round_greedy", 150, (*ONE, "--requests", 3)),
-    Figure("round_sampled", 150, (*ONE, "--requests", 3, "--modes", "sampled")),
-    Figure("clients_32", 60, ("--clients", 32, "--requests", 2, "--drafting", "auto", "--output-lengths", "fixed:64")),
-    Figure("decode_1b", 24, (*LARGE, "--drafting", "off"), large=True),
-    Figure("drafts_1b", 24, (*LARGE, "--drafting", "on", "--draft-length", 4), large=True),
-    Figure("prefix_hit", 150, ("--clients", 1, "--requests", 10, "--drafting", "off", "--prompt-lengths", "fixed:400",
+    Figure("round_greedy", 14, 6, (*ONE, "--requests", 3)),
+    Figure("round_sampled", 14, 6, (*ONE, "--requests", 3, "--modes", "sampled")),
+    Figure("clients_32", 14, 3, ("--clients", 32, "--requests", 2, "--drafting", "auto", "--output-lengths", "fixed:64")),
+    Figure("decode_1b", 10, 2, (*LARGE, "--drafting", "off"), large=True),
+    Figure("drafts_1b", 10, 2, (*LARGE, "--drafting", "on", "--draft-length", 4), large=True),
+    Figure("prefix_hit", 14, 6, ("--clients", 1, "--requests", 10, "--drafting", "off", "--prompt-lengths", "fixed:400",
                                "--shared-prefix", 390, "--output-lengths", "fixed:1"), value="time_to_first_token_seconds"),
 ]
 
@@ -54,23 +57,28 @@ def client(tandem, address, figure, seed):
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-        cell, = json.loads(out.read_text())["cells"]
+        cell, = json.loads(out.read_text())["rows"]
         value = cell[figure.value]
         return value["p50"] if isinstance(value, dict) else value
 
 
-def compare(figure, old, new, models, pairs, folder):
+def compare_block(figure, old, new, models, folder):
+    """The mean ratio of a block."""
     servers = {}
     for name, binaries in (("old", old), ("new", new)):
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
         servers[name] = harness.Server(folder / name, executables=binaries, listen=f"unix:{folder / name}/socket", **models)
     try:
         def measure(name):
             return lambda pair: client(new / "tandem", servers[name].address, figure, 1000 + pair)
-        return lab.paired(measure("new"), measure("old"), pairs)
+        return lab.paired(measure("new"), measure("old"), figure.pairs)["mean"]
     finally:
         for server in servers.values():
             server.stop()
+
+
+def compare(figure, old, new, models, blocks, folder):
+    return lab.mean_ratio([compare_block(figure, old, new, models, folder / str(block)) for block in range(blocks)])
 
 
 def large_models(inflate_model, folder):
@@ -90,7 +98,7 @@ def main():
     parser.add_argument("old", type=pathlib.Path, help="folder with the executables of the old build")
     parser.add_argument("new", type=pathlib.Path, help="folder with those of the new build, and inflate_model for the figures of 1B")
     parser.add_argument("--only", default="", metavar="NAME,...", help="figures to measure (all)")
-    parser.add_argument("--pairs", type=int, help="pairs of each figure (24 to 150)")
+    parser.add_argument("--blocks", type=int, help="blocks of each figure, at least 2 (10 or 14)")
     parser.add_argument("--models", type=pathlib.Path, help="folder that keeps the large models (a temporary one)")
     parser.add_argument("--out", type=pathlib.Path, help="writes the figures there as JSON")
     arguments = parser.parse_args()
@@ -109,11 +117,10 @@ def main():
                 kept = arguments.models or folder
                 kept.mkdir(parents=True, exist_ok=True)
                 models = large_models(arguments.new / "inflate_model", kept)
-            (folder / figure.name).mkdir()
-            found = compare(figure, arguments.old, arguments.new, models, arguments.pairs or figure.pairs, folder / figure.name)
+            found = compare(figure, arguments.old, arguments.new, models, arguments.blocks or figure.blocks, folder / figure.name)
             results["figures"][figure.name] = found
-            print(f"{figure.name}: {found['mean']:.3f} ({found['low']:.3f}-{found['high']:.3f}), {found['pairs']} pairs, "
-                  f"{found['set_aside']} repeated", flush=True)
+            print(f"{figure.name}: {found['mean']:.3f} ({found['low']:.3f}-{found['high']:.3f}), {found['pairs']} blocks of {figure.pairs} pairs",
+                  flush=True)
             if arguments.out:
                 arguments.out.write_text(json.dumps(results, indent=1) + "\n")
 
