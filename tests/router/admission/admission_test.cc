@@ -26,7 +26,7 @@ constexpr char kNumerics[] = "toy";
 PodView OpenPod(PodId id, uint32_t num_slots = 4, const std::string& numerics_id = kNumerics) {
   PodView pod;
   pod.id = id;
-  pod.open = true;
+  pod.serves = pod.open = true;
   pod.numerics_id = numerics_id;
   pod.num_slots = num_slots;
   pod.room.takes = pod.room.idle = pod.room.empty = true;
@@ -577,6 +577,36 @@ TEST(AdmissionTest, ItsOwnPodWithOtherNumericsIsTheSecondChoiceOfAStream) {
   EXPECT_EQ(desk.Place(), (Placed{{call, 0}})) << "pod 2 never had it";
 }
 
+TEST(AdmissionTest, ItsOwnPodTakesAStreamBackWhileItServes) {
+  Desk desk({OpenPod(0), OpenPod(1, 4, "other")});
+  const CallId call = desk.Send(1);
+  EXPECT_EQ(desk.Place(), (Placed{{call, 0}}));
+  Decode(desk.running[call].get());
+  desk.admission.Return(desk.Leave(call), desk.now);
+  desk.pods[0].open = false;  // it leaves the list
+  EXPECT_TRUE(desk.admission.AwaitsPod(desk.pods[0]));
+  EXPECT_FALSE(desk.admission.AwaitsPod(desk.pods[1]));
+  desk.pods[0].serves = false;
+  EXPECT_FALSE(desk.admission.AwaitsPod(desk.pods[0]));
+  EXPECT_TRUE(desk.Place().empty());
+  desk.pods[0].serves = true;
+  EXPECT_EQ(desk.Place(), (Placed{{call, 0}}));
+  EXPECT_FALSE(desk.admission.AwaitsPod(desk.pods[0])) << "nothing waits any more";
+}
+
+TEST(AdmissionTest, AStreamLeavesItsOwnPodAloneWhileAnotherOneSuitsIt) {
+  Desk desk({OpenPod(0), OpenPod(1)});
+  const CallId call = desk.Send(1);
+  EXPECT_EQ(desk.Place(), (Placed{{call, 0}}));
+  Decode(desk.running[call].get());
+  desk.admission.Return(desk.Leave(call), desk.now);
+  desk.pods[0].open = false;
+  desk.pods[1] = FullPod(1);
+  EXPECT_TRUE(desk.Place().empty()) << "it waits for room at the pod that suits it";
+  desk.pods[1] = OpenPod(1);
+  EXPECT_EQ(desk.Place(), (Placed{{call, 1}}));
+}
+
 TEST(AdmissionTest, ASuspectedStreamWaitsForAPodThatWasHeardSince) {
   Desk desk({OpenPod(0), OpenPod(1)});
   const CallId call = desk.Send(1);
@@ -626,7 +656,7 @@ TEST(AdmissionTest, AStreamEndsThatNoServingPodCouldGoOnWith) {
   Decode(desk.running[stream].get(), 2);
   std::unique_ptr<Sequence> lost = desk.Leave(stream);
   lost->last_slot = SlotLife{2, 5};
-  desk.pods[0].open = false;
+  desk.pods[0].serves = desk.pods[0].open = false;
   desk.now = 20;
   desk.admission.Return(std::move(lost), desk.now);
   desk.Send(2);  // waits for a slot of pod 1
@@ -899,7 +929,6 @@ TEST(AdmissionTest, AReplayThatLeftItsSlotGoesFirst) {
   const CallId second = RunOne(&desk, 2);
   desk.admission.TakeReport({PodReport::Kind::kPreempted, std::move(replay->sequence)}, desk.now);
   EXPECT_EQ(desk.admission.num_waiting(), 0u);
-  EXPECT_TRUE(std::isinf(desk.admission.check_at())) << "nobody waits for it";
   std::vector<CallId> order;
   while (auto next = desk.Next()) order.push_back(next->sequence->call);
   EXPECT_EQ(order, (std::vector<CallId>{first, second}));
@@ -923,17 +952,19 @@ TEST(AdmissionTest, ADrainForgetsReplays) {
   EXPECT_FALSE(desk.Next().has_value()) << "nor does one that ends now";
 }
 
-TEST(AdmissionTest, AFullQueueOfReplaysTakesNoMore) {
+TEST(AdmissionTest, AFullReplayQueueDropsItsOldest) {
   Desk desk({OpenPod(0)}, Audited());
+  std::vector<CallId> newest;
   for (size_t i = 0; i < ReplayQueue::kMaxReplays + 5; ++i) {
     const CallId call = desk.Send(1);
     std::unique_ptr<Sequence> sequence = desk.admission.TakeBack(call);
     Decode(sequence.get());
     desk.admission.TakeReport({PodReport::Kind::kFinished, std::move(sequence)}, desk.now);
+    if (i >= 5) newest.push_back(call);
   }
-  size_t num_replays = 0;
-  while (desk.Next().has_value()) ++num_replays;
-  EXPECT_EQ(num_replays, ReplayQueue::kMaxReplays);
+  std::vector<CallId> replayed;
+  while (auto next = desk.Next()) replayed.push_back(next->sequence->call);
+  EXPECT_EQ(replayed, newest);
 }
 
 TEST(AdmissionTest, SampledRequestsOfTheAuditAskTheVerifierForStatistics) {
