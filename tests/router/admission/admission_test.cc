@@ -927,6 +927,7 @@ TEST(AdmissionTest, AReplayThatLeftItsSlotGoesFirst) {
   auto replay = desk.Next();
   ASSERT_TRUE(replay.has_value());
   const CallId second = RunOne(&desk, 2);
+  desk.admission.Check(desk.View(), desk.now);
   desk.admission.TakeReport({PodReport::Kind::kPreempted, std::move(replay->sequence)}, desk.now);
   EXPECT_EQ(desk.admission.num_waiting(), 0u);
   std::vector<CallId> order;
