@@ -22,6 +22,8 @@ class ToySlots {
     slots.Resize(num_slots);
     for (PeerId peer = 0; peer < kNumPeers; ++peer) Attach(peer, 0);
   }
+  ToySlots(const ToySlots&) = delete;
+  ToySlots& operator=(const ToySlots&) = delete;
 
   // A session of the worker begins. 0: its KV cache is not limited.
   void Attach(PeerId peer, uint32_t num_pages) {
@@ -29,6 +31,12 @@ class ToySlots {
     info.set_page_tokens(kPageTokens);
     info.set_num_pages(num_pages);
     slots.peer(peer).Attach(++last_session_, info);
+  }
+
+  // The same, and this number of pages is free.
+  void LimitPages(PeerId peer, uint32_t num_free) {
+    Attach(peer, 100);
+    slots.peer(peer).pages().Reported(num_free);
   }
 
   // A greedy request with a prompt of this length.
@@ -84,13 +92,13 @@ class ToySlots {
   }
 
  private:
-  ToyTokenizer tokenizer_ = ToyTokenizer::OfSize(64);
-  AcceptancePrior prior_;
   CallId last_call_ = 0;
   SessionId last_session_ = 0;
+  ToyTokenizer tokenizer_ = ToyTokenizer::OfSize(64);
+  AcceptancePrior prior_;
 
  public:
-  Slots slots;  // its sequences use the tokenizer
+  Slots slots;  // its sequences use the members above
 };
 
 }  // namespace tandem::testing

@@ -336,21 +336,20 @@ TEST(PlanProposeTest, ADraftNeedsPagesOfTheDrafter) {
       << "the rollbacks of the same command return one";
 }
 
-// A drafter without a free page, slot 0 that lacks one, and slots 1 and 2 that have not drafted for
-// a number of rounds.
-ToySlots WithIdleDrafts(int num_rounds) {
-  ToySlots toy(4);
-  toy.Attach(kDrafterPeer, 100);
-  for (int i = 0; i < 3; ++i) AddLacking(&toy, 1);
-  for (const uint32_t id : {1, 2}) {
-    for (int i = 0; i < num_rounds; ++i) toy.sequence(id).acceptance->Observe(0, 0);
+// The drafter has no free page, slot 0 lacks one, and slots 1 and 2 have not drafted for a number of
+// rounds.
+struct SlotsWithIdleDrafts : ToySlots {
+  explicit SlotsWithIdleDrafts(int num_rounds) : ToySlots(4) {
+    LimitPages(kDrafterPeer, 0);
+    for (int i = 0; i < 3; ++i) AddLacking(this, 1);
+    for (const uint32_t id : {1, 2}) {
+      for (int i = 0; i < num_rounds; ++i) sequence(id).acceptance->Observe(0, 0);
+    }
   }
-  toy.slots.drafter().pages().Reported(0);
-  return toy;
-}
+};
 
 TEST(PlanProposeTest, ALackOfPagesClosesOneIdleDraft) {
-  ToySlots toy = WithIdleDrafts(64);
+  SlotsWithIdleDrafts toy(64);
   EXPECT_EQ(Plan(&toy, {4, 0, 0}), Rows());
   EXPECT_EQ(toy.slots[0].fallback, Fallback::kNoPages);
   const WorkerPeer& drafter = toy.slots.drafter();
@@ -365,12 +364,12 @@ TEST(PlanProposeTest, ALackOfPagesClosesOneIdleDraft) {
 }
 
 TEST(PlanProposeTest, ADraftIsIdleAfterManyRoundsAndOnlyIfItIsNotWanted) {
-  ToySlots busy = WithIdleDrafts(63);
+  SlotsWithIdleDrafts busy(63);
   EXPECT_EQ(Plan(&busy, {4, 0, 0}), Rows());
   for (const uint32_t id : {1, 2}) EXPECT_TRUE(busy.slots.drafter().slot(id).open);
 
-  ToySlots wanted = WithIdleDrafts(64);
-  EXPECT_EQ(Plan(&wanted, {4, 4, 0}), Rows());
+  SlotsWithIdleDrafts wanted(64);
+  EXPECT_EQ(Plan(&wanted, {4, 4, 0}), (Rows{{1, 1, 4}})) << "the close goes with this command";
   EXPECT_TRUE(wanted.slots.drafter().slot(1).open) << "it is to draft now";
   EXPECT_FALSE(wanted.slots.drafter().slot(2).open);
 }

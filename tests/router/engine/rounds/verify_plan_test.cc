@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <utility>
 #include <vector>
 
@@ -190,13 +191,10 @@ TEST(PlanVerifyTest, ABatchHasOneSuspectAtMost) {
 
 // ---------------------------------------------------------------- pages
 
-// A pod whose verifier has pages of four rows, and this number of free ones.
-ToySlots WithFreePages(uint32_t num_free) {
-  ToySlots toy(4);
-  toy.Attach(kVerifierPeer, 100);
-  toy.slots.verifier().pages().Reported(num_free);
-  return toy;
-}
+// A pod with four slots, whose verifier has this number of free pages. A page has four rows.
+struct SlotsWithPages : ToySlots {
+  explicit SlotsWithPages(uint32_t num_free) : ToySlots(4) { LimitPages(kVerifierPeer, num_free); }
+};
 
 TEST(ReservePagesTest, WithoutALimitEverythingIsSent) {
   ToySlots toy(2);
@@ -210,7 +208,7 @@ TEST(ReservePagesTest, WithoutALimitEverythingIsSent) {
 }
 
 TEST(ReservePagesTest, WhatFitsIsSentAsPlanned) {
-  ToySlots toy = WithFreePages(4);
+  SlotsWithPages toy(4);
   toy.AddDecoding(9);  // eight rows: the next one needs a page
   toy.Add(12);
   const ReservedPlan reserved = ReservePages({{0, 1, 3}, {1, 12, 0}}, &toy.slots);
@@ -219,7 +217,7 @@ TEST(ReservePagesTest, WhatFitsIsSentAsPlanned) {
 }
 
 TEST(ReservePagesTest, ADraftIsDroppedBeforeAnybodyGivesASlotUp) {
-  ToySlots toy = WithFreePages(1);
+  SlotsWithPages toy(1);
   toy.AddDecoding(9);
   toy.AddDecoding(7);
   for (const uint32_t id : {0, 1}) toy.slots[id].fallback = Fallback::kDraftFailed;
@@ -231,7 +229,7 @@ TEST(ReservePagesTest, ADraftIsDroppedBeforeAnybodyGivesASlotUp) {
 }
 
 TEST(ReservePagesTest, TheYoungestGivesItsSlotUpAndIsReturned) {
-  ToySlots toy = WithFreePages(0);
+  SlotsWithPages toy(0);
   toy.AddDecoding(9);
   toy.AddDecoding(7);
   toy.AddDecoding(7);
@@ -247,7 +245,7 @@ TEST(ReservePagesTest, TheYoungestGivesItsSlotUpAndIsReturned) {
 }
 
 TEST(ReservePagesTest, OneAfterTheOtherGivesItsSlotUpUntilTheOldestFits) {
-  ToySlots toy = WithFreePages(0);
+  SlotsWithPages toy(0);
   toy.Add(16);
   toy.AddDecoding(7);
   toy.AddDecoding(7);
@@ -261,7 +259,7 @@ TEST(ReservePagesTest, OneAfterTheOtherGivesItsSlotUpUntilTheOldestFits) {
 }
 
 TEST(ReservePagesTest, AnOlderRequestNeverGivesWayToAYoungerOne) {
-  ToySlots toy = WithFreePages(0);
+  SlotsWithPages toy(0);
   toy.AddDecoding(7);  // has room in its second page
   toy.AddDecoding(9);
   const ReservedPlan reserved = ReservePages({{0, 1, 0}, {1, 1, 0}}, &toy.slots);
@@ -271,7 +269,7 @@ TEST(ReservePagesTest, AnOlderRequestNeverGivesWayToAYoungerOne) {
 }
 
 TEST(ReservePagesTest, PagesOfOlderPlansAreTaken) {
-  ToySlots toy = WithFreePages(3);
+  SlotsWithPages toy(3);
   for (int i = 0; i < 3; ++i) toy.Add(8);
   const ReservedPlan reserved = ReservePages({{0, 8, 0}, {1, 8, 0}, {2, 4, 0}}, &toy.slots);
   EXPECT_EQ(Read(reserved.plans), (Rows{{0, 8, 0}, {2, 4, 0}}))
@@ -280,7 +278,7 @@ TEST(ReservePagesTest, PagesOfOlderPlansAreTaken) {
 }
 
 TEST(ReservePagesTest, TheOldestIsSentInAnyCase) {
-  ToySlots toy = WithFreePages(0);
+  SlotsWithPages toy(0);
   toy.AddDecoding(9);
   const ReservedPlan reserved = ReservePages({{0, 1, 4}}, &toy.slots);
   EXPECT_EQ(Read(reserved.plans), (Rows{{0, 1, 0}})) << "the worker knows better what is free";
