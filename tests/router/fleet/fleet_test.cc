@@ -738,6 +738,38 @@ TEST(FleetTest, AStreamIsDraftedForAgainWhereTheDrafterCan) {
   EXPECT_GT(driver.calls[call].completion->speculation().num_drafts(), 0);
 }
 
+TEST(FleetTest, APreemptedStreamReturnsToItsPodThatLeftTheList) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.num_pages = 30;  // of 4 rows
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a"});
+  // Each grows to 25 pages: two of them do not fit into the pod.
+  const CallId first = driver.Send(driver.Request(Prompt(0), 90));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 90));
+  while (driver.calls[first].ids.empty() || driver.calls[second].ids.empty()) {
+    ASSERT_TRUE(driver.Step());
+  }
+  driver.fleet.SetPods({FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  ASSERT_EQ(driver.fleet.num_pods(), 2u);
+  bool waited = false;
+  EXPECT_TRUE(driver.Run([&](int) {
+    if (driver.calls[second].status.has_value()) return;
+    ASSERT_EQ(driver.fleet.num_pods(), 2u) << "the pod is let go while a stream needs it";
+    EXPECT_EQ(driver.fleet.engine(1).num_running(), 0u) << "a stream changes its numerics";
+    waited = waited || driver.fleet.num_waiting() == 1;
+  }));
+  EXPECT_TRUE(waited);
+  EXPECT_GT(driver.fleet.State().counts.preemptions, 0u);
+  for (const CallId call : {first, second}) {
+    EXPECT_TRUE(driver.calls[call].status->ok()) << *driver.calls[call].status;
+  }
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 90));
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 90));
+  EXPECT_EQ(driver.fleet.num_pods(), 1u);
+  EXPECT_TRUE(driver.Logged("drained and let go"));
+}
+
 TEST(FleetTest, DrainsAndStops) {
   EngineOptions options = Options();
   options.workers.max_slots = 1;

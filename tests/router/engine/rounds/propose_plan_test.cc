@@ -255,6 +255,7 @@ TEST(PlanProposeTest, ASlotThatOnlyCatchesUpTakesNoEntryOfTheRing) {
   DraftRoom room = kMuchRoom;
   room.ring_entries = 1;
   EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(35), room), (Rows{{0, 35, 0}}));
+  EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(42), room), (Rows{{0, 39, 0}, {1, 3, 0}}));
   EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(60), room), (Rows{{0, 40, 4}}));
   EXPECT_EQ(toy.slots[1].fallback, Fallback::kNoRing);
 }
