@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tests/router/fleet_driver.h"
@@ -18,6 +19,7 @@ using testing::CallResult;
 using testing::EngineDriver;
 using testing::FleetDriver;
 using testing::ToyModel;
+using testing::ToyPod;
 
 std::vector<int32_t> Prompt(int number, int length = 9) {
   std::vector<int32_t> prompt;
@@ -736,6 +738,38 @@ TEST(FleetTest, AStreamIsDraftedForAgainWhereTheDrafterCan) {
   EXPECT_GT(driver.calls[call].completion->speculation().num_drafts(), 0);
 }
 
+TEST(FleetTest, APreemptedStreamReturnsToItsPodThatLeftTheList) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.num_pages = 30;  // of 4 rows
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a"});
+  // Each grows to 25 pages: two of them do not fit into the pod.
+  const CallId first = driver.Send(driver.Request(Prompt(0), 90));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 90));
+  while (driver.calls[first].ids.empty() || driver.calls[second].ids.empty()) {
+    ASSERT_TRUE(driver.Step());
+  }
+  driver.fleet.SetPods({FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  ASSERT_EQ(driver.fleet.num_pods(), 2u);
+  bool waited = false;
+  EXPECT_TRUE(driver.Run([&](int) {
+    if (driver.calls[second].status.has_value()) return;
+    ASSERT_EQ(driver.fleet.num_pods(), 2u) << "the pod is let go while a stream needs it";
+    EXPECT_EQ(driver.fleet.engine(1).num_running(), 0u) << "a stream changes its numerics";
+    waited = waited || driver.fleet.num_waiting() == 1;
+  }));
+  EXPECT_TRUE(waited);
+  EXPECT_GT(driver.fleet.State().counts.preemptions, 0u);
+  for (const CallId call : {first, second}) {
+    EXPECT_TRUE(driver.calls[call].status->ok()) << *driver.calls[call].status;
+  }
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 90));
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 90));
+  EXPECT_EQ(driver.fleet.num_pods(), 1u);
+  EXPECT_TRUE(driver.Logged("drained and let go"));
+}
+
 TEST(FleetTest, DrainsAndStops) {
   EngineOptions options = Options();
   options.workers.max_slots = 1;
@@ -754,6 +788,182 @@ TEST(FleetTest, DrainsAndStops) {
   EXPECT_TRUE(driver.fleet.idle());
   for (CallId call : calls) EXPECT_TRUE(driver.calls[call].status.has_value());
   EXPECT_EQ(driver.calls[calls[3]].status->code(), absl::StatusCode::kUnavailable);
+}
+
+// ---------------------------------------------------------------- one event
+
+// The Verify that waits for the pod's verifier; null: none does.
+const v1::Verify* WaitingVerify(ToyPod& pod) {
+  for (const auto& message : pod.inbox) {
+    const auto* send = std::get_if<SendToVerifier>(&message);
+    if (send != nullptr && send->command.has_verify()) return &send->command.verify();
+  }
+  return nullptr;
+}
+
+TEST(FleetTest, ANewRequestJoinsTheBatchThatIsSentInTheEventThatFreedItsSlot) {
+  EngineOptions options = Options();
+  options.workers.max_slots = 1;
+  FleetDriver driver(options);
+  driver.List({"a"});
+  const CallId first = driver.Send(driver.Request(Prompt(0), 20));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 20));
+  EXPECT_EQ(driver.fleet.num_waiting(), 1);
+  while (!driver.calls[first].status.has_value()) {
+    ASSERT_LE(driver.Pod("a").inbox.size(), 1u);  // each step is one event at most
+    ASSERT_TRUE(driver.Step());
+  }
+  EXPECT_EQ(driver.fleet.num_waiting(), 0);
+  EXPECT_FALSE(driver.calls[second].status.has_value());
+  const v1::Verify* verify = WaitingVerify(driver.Pod("a"));
+  ASSERT_NE(verify, nullptr);
+  ASSERT_EQ(verify->update_slots().closes_size(), 1) << "the slot of the first is closed";
+  ASSERT_EQ(verify->items_size(), 1);
+  EXPECT_TRUE(verify->items(0).has_open());
+  EXPECT_TRUE(verify->items(0).sample());
+  const auto& tokens = verify->items(0).token_ids();
+  EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.end()), Prompt(1));
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 20));
+}
+
+TEST(FleetTest, WhatIsPreemptedWhileItsPodPlansIsPlacedElsewhereInTheSameEvent) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.num_pages = 30;  // of 4 rows
+  driver.Pod("b").verifier.options.num_pages = 30;
+  driver.List({"a"});
+  // Each grows to 25 pages, so both do not fit into one pod.
+  const CallId first = driver.Send(driver.Request(Prompt(0), 90));
+  const CallId second = driver.Send(driver.Request(Prompt(1), 90));
+  driver.fleet.SetPods({FleetDriver::Spec("a"), FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  while (!driver.fleet.engine(1).workers().ready(kVerifierPeer)) {
+    ASSERT_TRUE(driver.Step());
+  }
+  ASSERT_EQ(driver.fleet.State().counts.preemptions, 0);
+  while (driver.fleet.State().counts.preemptions == 0) {
+    ASSERT_EQ(Running(driver), (std::vector<size_t>{2, 0}));
+    ASSERT_TRUE(driver.Step());
+  }
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 1}));
+  EXPECT_EQ(driver.fleet.num_waiting(), 0);
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(0, 90));
+  EXPECT_EQ(driver.calls[second].ids, Alone(1, 90));
+  EXPECT_EQ(driver.fleet.State().counts.preemptions, 1);
+}
+
+// ---------------------------------------------------------------- any number of pods
+
+TEST(FleetTest, ReplaysRunOnlyAtPodsOfEqualNumerics) {
+  EngineOptions options = Options();
+  options.audit_fraction = 1;
+  FleetDriver driver(options);
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a", "b"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 40));
+  EXPECT_EQ(Running(driver), (std::vector<size_t>{1, 0}));
+  while (!driver.calls[call].status.has_value()) ASSERT_TRUE(driver.Step());
+  const auto comes_back_with = [&](const std::string& name, const std::string& numerics_id) {
+    driver.Kill(name);
+    driver.Pod(name).verifier.options.numerics_id = numerics_id;
+    driver.Pod(name).alive = true;
+    driver.WaitFor(5);
+  };
+  const auto num_replayed = [&] { return driver.fleet.audit().stats().num_replayed(); };
+  comes_back_with("a", "another");
+  EXPECT_EQ(num_replayed(), 0u) << "no pod has the numerics of the request";
+  EXPECT_EQ(driver.NumOpen("a") + driver.NumOpen("b"), 0u);
+  comes_back_with("b", "toy");
+  EXPECT_EQ(num_replayed(), 1u);
+  EXPECT_EQ(driver.fleet.audit().stats().num_mismatches(), 0u);
+}
+
+std::vector<std::string> Names(int num_pods) {
+  return num_pods == 1 ? std::vector<std::string>{"a"} : std::vector<std::string>{"a", "b"};
+}
+
+TEST(FleetTest, QueueRefusalAndDrainAreTheSameForOnePodAndForTwo) {
+  for (const int num_pods : {1, 2}) {
+    EngineOptions options = Options();
+    options.workers.max_slots = 1;
+    options.max_queue = 1;
+    FleetDriver driver(options);
+    driver.List(Names(num_pods));
+    std::vector<CallId> calls;
+    for (int i = 0; i < num_pods + 1; ++i) {
+      EXPECT_FALSE(driver.fleet.RefusesAll(driver.now).has_value());
+      calls.push_back(driver.Send(driver.Request(Prompt(i), 30)));
+    }
+    EXPECT_EQ(Running(driver), std::vector<size_t>(static_cast<size_t>(num_pods), 1));
+    EXPECT_EQ(driver.fleet.num_waiting(), 1u);
+
+    const CallId refused = driver.Send(driver.Request(Prompt(8), 30));
+    EXPECT_EQ(driver.calls[refused].status,
+              absl::ResourceExhaustedError("the queue is full: 1 requests wait (--max-queue)"));
+    EXPECT_EQ(driver.calls[refused].retry_milliseconds, 2000 / num_pods);
+    EXPECT_EQ(driver.fleet.RefusesAll(driver.now)->status, driver.calls[refused].status);
+
+    driver.fleet.Drain();
+    const CallId late = driver.Send(driver.Request(Prompt(9), 30));
+    EXPECT_EQ(driver.calls[late].status,
+              absl::UnavailableError(
+                  "the server is draining: it finishes what runs and takes nothing new"));
+    EXPECT_EQ(driver.calls[late].retry_milliseconds, 0);
+    EXPECT_TRUE(driver.Run());
+    for (size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_EQ(driver.calls[calls[i]].ids, Alone(static_cast<int>(i), 30)) << "it waited or ran";
+    }
+    EXPECT_EQ(driver.fleet.State().counts.finished, calls.size());
+  }
+}
+
+TEST(FleetTest, OneQueueServesWhicheverPodHasASlotFirst) {
+  for (const int num_pods : {1, 2}) {
+    EngineOptions options = Options();
+    options.workers.max_slots = 1;
+    FleetDriver driver(options);
+    driver.List(Names(num_pods));
+    std::vector<CallId> waiting;
+    for (int i = 0; i < num_pods; ++i) driver.Send(driver.Request(Prompt(i), 30));
+    for (int i = 0; i < 4; ++i) waiting.push_back(driver.Send(driver.Request(Prompt(5 + i), 10)));
+    std::vector<CallId> begun;
+    EXPECT_TRUE(driver.Run([&](int) {
+      for (const CallId call : waiting) {
+        if (driver.calls[call].ids.empty()) continue;
+        if (std::find(begun.begin(), begun.end(), call) == begun.end()) begun.push_back(call);
+      }
+    }));
+    EXPECT_EQ(begun, waiting) << "first come, first served";
+  }
+}
+
+TEST(FleetTest, WithoutVerifiersOnePodAndTwoSayTheSame) {
+  for (const int num_pods : {1, 2}) {
+    EngineOptions options = Options();
+    options.workers.max_slots = 1;
+    options.verifier_timeout_seconds = 2;
+    FleetDriver driver(options);
+    driver.List(Names(num_pods));
+    std::vector<CallId> calls;
+    for (int i = 0; i < num_pods + 1; ++i) {
+      calls.push_back(driver.Send(driver.Request(Prompt(i), 200)));
+    }
+    while (driver.calls[calls[0]].ids.empty()) ASSERT_TRUE(driver.Step());
+    for (const std::string& name : Names(num_pods)) driver.Kill(name);
+    driver.WaitFor(1.9);
+    for (const CallId call : calls) EXPECT_FALSE(driver.calls[call].status.has_value());
+    driver.WaitFor(1);
+    const std::string words = num_pods == 1 ? "the verifier has been gone for more than 2 s"
+                                            : "all verifiers have been gone for more than 2 s";
+    // Requests in slots are told of their own pod.
+    EXPECT_EQ(driver.calls[calls.back()].status, absl::UnavailableError(words));
+    for (const CallId call : calls) {
+      ASSERT_TRUE(driver.calls[call].status.has_value());
+      EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+    }
+    EXPECT_EQ(driver.fleet.RefusesAll(driver.now)->status, absl::UnavailableError(words));
+  }
 }
 
 TEST(FleetTest, StatesAreSums) {

@@ -1,0 +1,325 @@
+#include "proto/worker_replies.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tandem::worker_replies_test {
+namespace {
+
+constexpr uint32_t kVocabulary = 100;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// The words of the rule that an answer breaks; empty: the answer is accepted.
+std::string Words(const absl::Status& status) { return std::string(status.message()); }
+
+// ---------------------------------------------------------------- number of results
+
+TEST(CheckNumResultsTest, ABatchIsAnsweredItemByItem) {
+  EXPECT_TRUE(CheckNumResults(0, 0).ok());
+  EXPECT_TRUE(CheckNumResults(3, 3).ok());
+  EXPECT_EQ(CheckNumResults(3, 2), absl::InternalError("answered 3 items with 2"));
+  EXPECT_EQ(CheckNumResults(3, 4), absl::InternalError("answered 3 items with 4"));
+  EXPECT_EQ(CheckNumResults(0, 1), absl::InternalError("answered 0 items with 1"));
+}
+
+// ---------------------------------------------------------------- propose
+
+// Four committed tokens after ten rows, and a draft of at most three tokens.
+constexpr SentPropose kPropose = {.slot = 2, .begin = 10, .end = 14, .draft_length = 3};
+
+v1::ProposeResult Drafted(const std::vector<int32_t>& token_ids) {
+  v1::ProposeResult result;
+  result.mutable_state()->set_slot(kPropose.slot);
+  result.mutable_state()->set_cached_len(kPropose.end);
+  result.mutable_draft_token_ids()->Assign(token_ids.begin(), token_ids.end());
+  return result;
+}
+
+absl::Status Check(const v1::ProposeResult& result) {
+  return CheckProposeResult(kPropose, result, kVocabulary);
+}
+
+TEST(CheckProposeResultTest, AcceptsADraftUpToTheLengthThatWasAskedFor) {
+  EXPECT_TRUE(Check(Drafted({})).ok());
+  EXPECT_TRUE(Check(Drafted({5})).ok());
+  EXPECT_TRUE(Check(Drafted({5, 6, 7})).ok());
+  EXPECT_EQ(Check(Drafted({5, 6, 7, 8})),
+            absl::InternalError("drafted 4 tokens where a chain of at most 3 was asked for"));
+}
+
+TEST(CheckProposeResultTest, ADrafterThatOnlyCatchesUpDraftsNothing) {
+  SentPropose sent = kPropose;
+  sent.draft_length = 0;
+  EXPECT_TRUE(CheckProposeResult(sent, Drafted({}), kVocabulary).ok());
+  EXPECT_EQ(Words(CheckProposeResult(sent, Drafted({5}), kVocabulary)),
+            "drafted 1 tokens where a chain of at most 0 was asked for");
+}
+
+TEST(CheckProposeResultTest, RefusesTheResultOfAnotherSlot) {
+  v1::ProposeResult result = Drafted({5});
+  result.mutable_state()->set_slot(3);
+  EXPECT_EQ(Check(result), absl::InternalError("answered slot 2 with slot 3"));
+}
+
+TEST(CheckProposeResultTest, AcceptsAChainAndNoTree) {
+  v1::ProposeResult chain = Drafted({5, 6, 7});
+  for (const int parent : {-1, 0, 1}) chain.add_parents(parent);
+  EXPECT_TRUE(Check(chain).ok());
+
+  const std::string words = "drafted 3 tokens where a chain of at most 3 was asked for";
+  v1::ProposeResult tree = chain;
+  tree.set_parents(2, 0);
+  EXPECT_EQ(Words(Check(tree)), words);
+  v1::ProposeResult without_root = chain;
+  without_root.set_parents(0, 0);
+  EXPECT_EQ(Words(Check(without_root)), words);
+  v1::ProposeResult short_of_parents = chain;
+  short_of_parents.mutable_parents()->RemoveLast();
+  EXPECT_EQ(Words(Check(short_of_parents)), words);
+  v1::ProposeResult with_a_parent_more = chain;
+  with_a_parent_more.add_parents(2);
+  EXPECT_EQ(Words(Check(with_a_parent_more)), words);
+}
+
+TEST(CheckProposeResultTest, DraftTokensAreInTheVocabulary) {
+  EXPECT_TRUE(Check(Drafted({0, 99})).ok());
+  EXPECT_EQ(Check(Drafted({5, 100})),
+            absl::InternalError("drafted token 100 of a vocabulary of 100"));
+  EXPECT_EQ(Check(Drafted({-1, 5})),
+            absl::InternalError("drafted token -1 of a vocabulary of 100"));
+}
+
+TEST(CheckProposeResultTest, TheDrafterHoldsTheCommittedTokensAndAtMostItsOwn) {
+  v1::ProposeResult result = Drafted({5});
+  for (const uint32_t rows : {14, 16, 17}) {
+    result.mutable_state()->set_cached_len(rows);
+    EXPECT_TRUE(Check(result).ok()) << rows;
+  }
+  result.mutable_state()->set_cached_len(13);
+  EXPECT_EQ(Check(result), absl::InternalError("holds 13 rows where 14 were sent"));
+  result.mutable_state()->set_cached_len(18);
+  EXPECT_EQ(Check(result), absl::InternalError("holds 18 rows where 14 were sent"));
+}
+
+TEST(CheckProposeResultTest, ThePrefixCacheGivesNoMoreRowsThanWereSent) {
+  v1::ProposeResult result = Drafted({5});
+  result.set_num_cached_tokens(4);
+  EXPECT_TRUE(Check(result).ok());
+  result.set_num_cached_tokens(5);
+  EXPECT_EQ(Check(result), absl::InternalError("took 5 rows from its prefix cache of 4"));
+}
+
+TEST(CheckProposeResultTest, TheContentOfARefusalIsNotLookedInto) {
+  v1::ProposeResult result = Drafted({-1, 5, 6, 7, 1000});
+  result.add_parents(7);
+  result.mutable_state()->set_cached_len(0);
+  result.set_num_cached_tokens(1000);
+  EXPECT_FALSE(Check(result).ok());
+  for (const v1::WorkerCode code : {v1::WORKER_CODE_ABORTED, v1::WORKER_CODE_RESOURCE_EXHAUSTED,
+                                    v1::WORKER_CODE_NON_FINITE_LOGITS}) {
+    result.mutable_state()->set_code(code);
+    EXPECT_TRUE(Check(result).ok()) << code;
+  }
+  result.mutable_state()->set_slot(3);
+  EXPECT_EQ(Words(Check(result)), "answered slot 2 with slot 3");
+}
+
+// ---------------------------------------------------------------- verify
+
+// One committed token after ten rows, and three draft tokens to judge.
+constexpr SentVerify kVerify = {
+    .slot = 2, .begin = 10, .end = 11, .num_drafted = 3, .sample = true};
+
+v1::VerifyResult Accepted(uint32_t num_accepted) {
+  v1::VerifyResult result;
+  result.mutable_state()->set_slot(kVerify.slot);
+  result.mutable_state()->set_cached_len(kVerify.end + num_accepted);
+  result.set_num_accepted(num_accepted);
+  result.set_next_token_id(7);
+  return result;
+}
+
+absl::Status Check(const v1::VerifyResult& result, const SentVerify& sent = kVerify) {
+  return CheckVerifyResult(sent, result, kVocabulary);
+}
+
+TEST(CheckVerifyResultTest, AcceptsUpToAllDraftTokens) {
+  EXPECT_TRUE(Check(Accepted(0)).ok());
+  EXPECT_TRUE(Check(Accepted(3)).ok());
+  EXPECT_EQ(Check(Accepted(4)), absl::InternalError("accepted 4 of 3 drafts"));
+  EXPECT_EQ(Words(Check(Accepted(std::numeric_limits<uint32_t>::max()))),
+            "accepted 4294967295 of 3 drafts");
+}
+
+TEST(CheckVerifyResultTest, RefusesTheResultOfAnotherSlot) {
+  v1::VerifyResult result = Accepted(0);
+  result.mutable_state()->set_slot(1);
+  EXPECT_EQ(Check(result), absl::InternalError("answered slot 2 with slot 1"));
+}
+
+TEST(CheckVerifyResultTest, ADraftThatCouldNotBeJudgedHasNoAcceptedToken) {
+  v1::VerifyResult result = Accepted(0);
+  result.set_ring_error("sequence differs");
+  EXPECT_TRUE(Check(result).ok());
+  result = Accepted(1);
+  result.set_ring_error("sequence differs");
+  EXPECT_EQ(Words(Check(result)), "accepted 1 of 3 drafts");
+}
+
+TEST(CheckVerifyResultTest, TheVerifierHoldsExactlyTheCommittedAndAcceptedTokens) {
+  v1::VerifyResult result = Accepted(2);
+  result.mutable_state()->set_cached_len(12);
+  EXPECT_EQ(Check(result), absl::InternalError("holds 12 rows where 13 were expected"));
+  result.mutable_state()->set_cached_len(14);
+  EXPECT_EQ(Check(result), absl::InternalError("holds 14 rows where 13 were expected"));
+}
+
+TEST(CheckVerifyResultTest, ThePrefixCacheGivesNoMoreRowsThanWereSent) {
+  v1::VerifyResult result = Accepted(2);
+  result.set_num_cached_tokens(1);
+  EXPECT_TRUE(Check(result).ok());
+  result.set_num_cached_tokens(2);
+  EXPECT_EQ(Check(result), absl::InternalError("took 2 rows from its prefix cache of 1"));
+}
+
+TEST(CheckVerifyResultTest, TheDrawnTokenIsInTheVocabulary) {
+  v1::VerifyResult result = Accepted(0);
+  for (const int32_t id : {0, 99}) {
+    result.set_next_token_id(id);
+    EXPECT_TRUE(Check(result).ok()) << id;
+  }
+  result.set_next_token_id(100);
+  EXPECT_EQ(Check(result), absl::InternalError("sampled token 100 of a vocabulary of 100"));
+  result.set_next_token_id(-1);
+  EXPECT_EQ(Check(result), absl::InternalError("sampled token -1 of a vocabulary of 100"));
+}
+
+TEST(CheckVerifyResultTest, EachEmittedTokenHasItsLogprobsIfTheyAreWanted) {
+  v1::VerifyResult result = Accepted(1);
+  EXPECT_TRUE(Check(result).ok());
+  SentVerify sent = kVerify;
+  sent.wants_logprobs = true;
+  EXPECT_EQ(Check(result, sent), absl::InternalError("gave 0 logprobs for 2 tokens"));
+  result.add_logprobs();
+  EXPECT_EQ(Words(Check(result, sent)), "gave 1 logprobs for 2 tokens");
+  result.add_logprobs();
+  EXPECT_TRUE(Check(result, sent).ok());
+  result.add_logprobs();
+  EXPECT_EQ(Words(Check(result, sent)), "gave 3 logprobs for 2 tokens");
+}
+
+TEST(CheckVerifyResultTest, EachAuditSampleIsInItsRange) {
+  v1::VerifyResult result = Accepted(1);
+  result.add_audit()->set_uniform(0.5);
+  EXPECT_TRUE(Check(result).ok());
+  result.add_audit()->set_uniform(1.5);
+  EXPECT_EQ(Check(result), absl::InvalidArgumentError("audit.uniform: got 1.5, want [0, 1]"));
+}
+
+TEST(CheckVerifyResultTest, WhatIsDrawnIsLookedIntoOnlyWhereADrawWasAskedFor) {
+  v1::VerifyResult result = Accepted(0);
+  result.set_next_token_id(-1);
+  result.add_audit()->set_uniform(kNan);
+  SentVerify chunk = kVerify;
+  chunk.wants_logprobs = true;
+  EXPECT_FALSE(Check(result, chunk).ok());
+  chunk.sample = false;
+  EXPECT_TRUE(Check(result, chunk).ok());
+}
+
+TEST(CheckVerifyResultTest, TheContentOfARefusalIsNotLookedInto) {
+  v1::VerifyResult result = Accepted(4);
+  result.mutable_state()->set_cached_len(1000);
+  result.set_next_token_id(-1);
+  result.set_num_cached_tokens(1000);
+  result.add_audit()->set_uniform(kNan);
+  EXPECT_FALSE(Check(result).ok());
+  for (const v1::WorkerCode code : {v1::WORKER_CODE_ABORTED, v1::WORKER_CODE_RESOURCE_EXHAUSTED,
+                                    v1::WORKER_CODE_NON_FINITE_LOGITS}) {
+    result.mutable_state()->set_code(code);
+    EXPECT_TRUE(Check(result).ok()) << code;
+  }
+  result.mutable_state()->set_slot(1);
+  EXPECT_EQ(Words(Check(result)), "answered slot 2 with slot 1");
+}
+
+// ---------------------------------------------------------------- audit
+
+v1::AuditSample Sample(double uniform, double excess) {
+  v1::AuditSample sample;
+  sample.set_uniform(uniform);
+  sample.set_draft_mode_excess(excess);
+  return sample;
+}
+
+TEST(CheckAuditSampleTest, AcceptsWhatIsInTheRangesWithTheirEnds) {
+  for (const double uniform : {0.0, 0.5, 1.0}) {
+    for (const double excess : {-1.0, 0.0, 1.0}) {
+      EXPECT_TRUE(CheckAuditSample(Sample(uniform, excess)).ok()) << uniform << " " << excess;
+    }
+  }
+}
+
+TEST(CheckAuditSampleTest, RefusesWhatIsOutsideOfItsRange) {
+  EXPECT_EQ(CheckAuditSample(Sample(-0.25, 0)),
+            absl::InvalidArgumentError("audit.uniform: got -0.25, want [0, 1]"));
+  EXPECT_EQ(CheckAuditSample(Sample(1.25, 0)),
+            absl::InvalidArgumentError("audit.uniform: got 1.25, want [0, 1]"));
+  EXPECT_FALSE(CheckAuditSample(Sample(std::nextafter(1.0, 2.0), 0)).ok());
+  EXPECT_EQ(CheckAuditSample(Sample(0.5, -1.25)),
+            absl::InvalidArgumentError("audit.draft_mode_excess: got -1.25, want [-1, 1]"));
+  EXPECT_EQ(CheckAuditSample(Sample(0.5, 1.25)),
+            absl::InvalidArgumentError("audit.draft_mode_excess: got 1.25, want [-1, 1]"));
+}
+
+TEST(CheckAuditSampleTest, RefusesWhatIsNoNumber) {
+  EXPECT_EQ(CheckAuditSample(Sample(kNan, 0)),
+            absl::InvalidArgumentError("audit.uniform: got nan, want [0, 1]"));
+  EXPECT_EQ(CheckAuditSample(Sample(0.5, kNan)),
+            absl::InvalidArgumentError("audit.draft_mode_excess: got nan, want [-1, 1]"));
+  EXPECT_FALSE(CheckAuditSample(Sample(std::numeric_limits<double>::infinity(), 0)).ok());
+  EXPECT_FALSE(CheckAuditSample(Sample(0.5, -std::numeric_limits<double>::infinity())).ok());
+}
+
+// ---------------------------------------------------------------- log-prob rows
+
+TEST(AnswersItemTest, RowsBelongToTheItemWithTheirEntry) {
+  SentPropose sent = kPropose;
+  v1::LogProbChunk chunk;
+  chunk.set_rows(3);
+  EXPECT_FALSE(AnswersItem(sent, chunk)) << "an item without an entry has no rows";
+  v1::RingReference& entry = sent.ring.emplace();
+  entry.set_entry(4);
+  entry.set_sequence(5);
+  entry.set_ring_epoch(6);
+  *chunk.mutable_ring() = entry;
+  EXPECT_TRUE(AnswersItem(sent, chunk));
+  chunk.mutable_ring()->set_entry(3);
+  EXPECT_FALSE(AnswersItem(sent, chunk));
+  *chunk.mutable_ring() = entry;
+  chunk.mutable_ring()->set_sequence(4);
+  EXPECT_FALSE(AnswersItem(sent, chunk)) << "the entry was used before";
+  *chunk.mutable_ring() = entry;
+  chunk.mutable_ring()->set_ring_epoch(5);
+  EXPECT_FALSE(AnswersItem(sent, chunk)) << "the ring is a former one";
+}
+
+TEST(AnswersItemTest, EachDraftTokenHasAtMostOneRow) {
+  SentPropose sent = kPropose;
+  sent.ring.emplace().set_entry(4);
+  v1::LogProbChunk chunk;
+  *chunk.mutable_ring() = *sent.ring;
+  chunk.set_rows(0);
+  EXPECT_TRUE(AnswersItem(sent, chunk));
+  chunk.set_rows(3);
+  EXPECT_TRUE(AnswersItem(sent, chunk));
+  chunk.set_rows(4);
+  EXPECT_FALSE(AnswersItem(sent, chunk));
+}
+
+}  // namespace
+}  // namespace tandem::worker_replies_test

@@ -1,0 +1,89 @@
+#include "services/router/engine/request_faults.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem::request_faults_test {
+namespace {
+
+TEST(RequestFaultsTest, LostVerifiersAreCountedUntilOneGetsFurther) {
+  RequestFaults faults;
+  EXPECT_EQ(faults.verifiers_lost(), 0);
+  faults.VerifierLost(5);
+  faults.VerifierLost(7);
+  EXPECT_EQ(faults.verifiers_lost(), 2);
+  EXPECT_EQ(faults.suspected_at(), 7);
+  faults.VerifierAgreed();
+  EXPECT_EQ(faults.verifiers_lost(), 2) << "to rebuild rows is no progress";
+  faults.VerifierGotFurther();
+  EXPECT_EQ(faults.verifiers_lost(), 0);
+  faults.VerifierLost(9);
+  EXPECT_EQ(faults.verifiers_lost(), 1);
+  EXPECT_EQ(faults.suspected_at(), 9);
+}
+
+TEST(RequestFaultsTest, AVerifierMayDisagreeThreeTimesInARow) {
+  RequestFaults faults;
+  for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) EXPECT_FALSE(faults.VerifierDisagreed());
+  EXPECT_TRUE(faults.VerifierDisagreed());
+  faults.VerifierAgreed();
+  for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) EXPECT_FALSE(faults.VerifierDisagreed());
+  EXPECT_TRUE(faults.VerifierDisagreed());
+  EXPECT_FALSE(faults.drafting_off());
+}
+
+TEST(RequestFaultsTest, ADrafterMayDisagreeThreeTimesInARow) {
+  RequestFaults faults;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) faults.DrafterDisagreed();
+    EXPECT_FALSE(faults.drafting_off());
+    faults.DrafterAgreed();
+  }
+  for (int i = 0; i < RequestFaults::kMaxResyncs + 1; ++i) faults.DrafterDisagreed();
+  EXPECT_TRUE(faults.drafting_off());
+  faults.DrafterAgreed();
+  EXPECT_TRUE(faults.drafting_off()) << "drafting stays off";
+}
+
+TEST(RequestFaultsTest, DraftingStopsAfterSeveralLostDraftersInARow) {
+  RequestFaults faults;
+  faults.DrafterLost(2);
+  EXPECT_FALSE(faults.drafting_off());
+  faults.DrafterAgreed();
+  EXPECT_EQ(faults.drafters_lost(), 0);
+  faults.DrafterLost(2);
+  EXPECT_FALSE(faults.drafting_off());
+  faults.DrafterLost(2);
+  EXPECT_TRUE(faults.drafting_off());
+  EXPECT_EQ(faults.drafters_lost(), 2);
+}
+
+TEST(RequestFaultsTest, OtherWorkersMayDoWhatTheFormerOnesCouldNot) {
+  RequestFaults faults;
+  faults.StopDrafting();
+  EXPECT_TRUE(faults.drafting_off());
+  for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) {
+    (void)faults.VerifierDisagreed();
+    faults.DrafterDisagreed();
+  }
+  faults.VerifierLost(5);
+  faults.Moved(2);
+  EXPECT_FALSE(faults.drafting_off());
+  EXPECT_FALSE(faults.VerifierDisagreed()) << "the count begins anew";
+  faults.DrafterDisagreed();
+  EXPECT_FALSE(faults.drafting_off());
+  EXPECT_EQ(faults.verifiers_lost(), 1) << "lost verifiers count wherever they were";
+}
+
+TEST(RequestFaultsTest, ARequestThatDraftersDiedOfIsNotDraftedForElsewhere) {
+  RequestFaults faults;
+  faults.DrafterLost(2);
+  faults.StopDrafting();
+  faults.Moved(2);
+  EXPECT_FALSE(faults.drafting_off()) << "one was lost, and two are too many";
+  faults.DrafterLost(2);
+  faults.Moved(2);
+  EXPECT_TRUE(faults.drafting_off());
+}
+
+}  // namespace
+}  // namespace tandem::request_faults_test

@@ -1,0 +1,379 @@
+#include "services/router/engine/rounds/propose_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <ostream>
+#include <vector>
+
+#include "services/router/engine/rounds/round_state.h"
+#include "tests/router/toy_slots.h"
+
+namespace tandem::propose_plan_test {
+namespace {
+
+using testing::ToySlots;
+
+// Plans as values that can be compared: slot, committed tokens, draft length.
+struct Row {
+  uint32_t slot;
+  uint32_t num_tokens;
+  uint32_t draft_length;
+
+  bool operator==(const Row&) const = default;
+  friend void PrintTo(const Row& row, std::ostream* out) {
+    *out << "slot " << row.slot << ": " << row.num_tokens << " + " << row.draft_length;
+  }
+};
+using Rows = std::vector<Row>;
+
+constexpr DraftRoom kMuchRoom = {
+    .drafter_slots = 8, .target_context = 4096, .draft_context = 4096, .ring_entries = 8};
+
+GenerationRequest Sampled(GenerationRequest request) {
+  request.open.mutable_sampling()->set_temperature(1);
+  return request;
+}
+
+// A slot that decodes, and of which the drafter lacks this number of tokens.
+uint32_t AddLacking(ToySlots* toy, uint32_t drafter_lack, GenerationRequest request) {
+  const uint32_t id = toy->AddDecoding(std::move(request));
+  toy->Hold(kDrafterPeer, id, toy->sequence(id).committed_len() - drafter_lack);
+  return id;
+}
+uint32_t AddLacking(ToySlots* toy, uint32_t drafter_lack, uint32_t num_tokens = 9) {
+  return AddLacking(toy, drafter_lack, ToySlots::Request(num_tokens));
+}
+
+// ---------------------------------------------------------------- candidates
+
+DraftChoice Gather(ToySlots* toy, const DraftRoom& room = kMuchRoom,
+                   const EngineOptions& options = {}, uint32_t cohort = 0) {
+  return GatherCandidates(options, room, cohort, &toy->slots);
+}
+
+TEST(GatherCandidatesTest, ASlotThatDecodesIsACandidate) {
+  ToySlots toy(2);
+  toy.AddDecoding(5);
+  toy.slots.Vacate(0);
+  toy.AddDecoding(5);
+  const uint32_t id = AddLacking(&toy, 3, ToySlots::Request(9, 50));
+  const DraftChoice choice = Gather(&toy);
+  EXPECT_EQ(choice.ids, (std::vector<uint32_t>{0, 1}));
+  ASSERT_EQ(choice.candidates.size(), 2u);
+  const DraftCandidate& candidate = choice.candidates[1];
+  EXPECT_EQ(candidate.acceptance, &*toy.sequence(id).acceptance);
+  EXPECT_EQ(candidate.serial, toy.sequence(id).serial);
+  EXPECT_EQ(candidate.limit, 16u);
+  EXPECT_EQ(candidate.fixed, std::nullopt);
+  EXPECT_EQ(candidate.context, 9u);
+  EXPECT_EQ(candidate.drafter_lack, 3u);
+  EXPECT_EQ(candidate.remaining_tokens, 50u);
+  EXPECT_EQ(candidate.length, 0u);
+  EXPECT_EQ(choice.rest.plain_rows, 0u);
+  EXPECT_EQ(choice.rest.prompt_rows, 0u);
+  EXPECT_FALSE(choice.rest.overlapped);
+}
+
+TEST(GatherCandidatesTest, ThePromptsOfTheRoundAreCounted) {
+  ToySlots toy(2);
+  toy.Add(30);
+  toy.Add(1000);
+  toy.Hold(kVerifierPeer, 1, 100);
+  const DraftChoice choice = Gather(&toy);
+  EXPECT_TRUE(choice.candidates.empty()) << "there is nothing to draft after";
+  EXPECT_EQ(choice.rest.prompt_slots, 2u);
+  EXPECT_EQ(choice.rest.prompt_rows, 30u + 512u) << "a batch has at most --step-rows rows";
+  EXPECT_EQ(choice.rest.prompt_attended, Attended(0, 30) + Attended(100, 512));
+  EXPECT_EQ(choice.rest.plain_rows, 0u);
+}
+
+TEST(GatherCandidatesTest, TheOtherCohortOnlyOverlaps) {
+  ToySlots toy(2);
+  toy.AddDecoding(ToySlots::Request(9), false, /*num_cohorts=*/2);
+  EXPECT_FALSE(Gather(&toy).rest.overlapped);
+  toy.AddDecoding(ToySlots::Request(9), false, /*num_cohorts=*/2);
+  const DraftChoice choice = Gather(&toy, kMuchRoom, {}, 1);
+  EXPECT_EQ(choice.ids, std::vector<uint32_t>{1});
+  EXPECT_EQ(choice.rest.cohort, 1u);
+  EXPECT_TRUE(choice.rest.overlapped);
+}
+
+TEST(GatherCandidatesTest, AReplayNeverDraftsAndCountsOnlyWhileItRuns) {
+  ToySlots toy(2);
+  toy.AddDecoding(ToySlots::Request(9), /*is_replay=*/true);
+  DraftChoice choice = Gather(&toy);
+  EXPECT_TRUE(choice.candidates.empty());
+  EXPECT_EQ(choice.rest.plain_rows, 1u);
+  EXPECT_EQ(choice.rest.plain_attended, 9);
+  toy.AddDecoding(9);
+  choice = Gather(&toy);
+  EXPECT_EQ(choice.ids, std::vector<uint32_t>{1});
+  EXPECT_EQ(choice.rest.plain_rows, 0u);
+}
+
+TEST(GatherCandidatesTest, TheLimitIsTheLeastThatTheRequestAndTheContextsLeave) {
+  const auto limit = [](GenerationRequest request, const DraftRoom& room,
+                        uint32_t verifier_pages = 0, uint32_t drafter_pages = 0,
+                        uint32_t max_draft_length = 16) {
+    ToySlots toy(1);
+    toy.Attach(kVerifierPeer, verifier_pages);
+    toy.Attach(kDrafterPeer, drafter_pages);
+    toy.AddDecoding(std::move(request));
+    EngineOptions options;
+    options.workers.max_draft_length = max_draft_length;
+    const DraftChoice choice = Gather(&toy, room, options);
+    return choice.candidates.empty() ? 0 : choice.candidates[0].limit;
+  };
+  const GenerationRequest request = ToySlots::Request(20, 100);
+  EXPECT_EQ(limit(request, kMuchRoom), 16u);
+  EXPECT_EQ(limit(request, kMuchRoom, 0, 0, 5), 5u);
+  EXPECT_EQ(limit(ToySlots::Request(20, 4), kMuchRoom), 3u) << "the last token is drawn";
+  DraftRoom room = kMuchRoom;
+  room.target_context = 25;
+  EXPECT_EQ(limit(request, room), 4u);
+  room = kMuchRoom;
+  room.draft_context = 25;
+  EXPECT_EQ(limit(request, room), 5u);
+  EXPECT_EQ(limit(request, kMuchRoom, 6), 3u) << "six pages of the verifier hold 24 rows";
+  EXPECT_EQ(limit(request, kMuchRoom, 0, 6), 4u) << "six pages of the drafter hold 24 rows";
+}
+
+// What becomes of one slot that cannot draft.
+Fallback WhyNot(ToySlots* toy, const DraftRoom& room) {
+  const DraftChoice choice = Gather(toy, room);
+  EXPECT_TRUE(choice.candidates.empty());
+  EXPECT_EQ(choice.rest.plain_rows, 1u);
+  EXPECT_EQ(choice.rest.plain_attended, toy->sequence(0).committed_len());
+  return toy->slots[0].fallback;
+}
+
+TEST(GatherCandidatesTest, ARequestThatTheDrafterCannotServeIsGivenUp) {
+  ToySlots toy(1);
+  toy.AddDecoding(9);
+  DraftRoom room = kMuchRoom;
+  room.drafter_slots = 1;
+  EXPECT_EQ(Gather(&toy, room).candidates.size(), 1u);
+  room.drafter_slots = 0;
+  EXPECT_EQ(WhyNot(&toy, room), Fallback::kGivenUp) << "the drafter has no such slot";
+  toy.sequence(0).faults.StopDrafting();
+  EXPECT_EQ(WhyNot(&toy, kMuchRoom), Fallback::kGivenUp);
+}
+
+TEST(GatherCandidatesTest, ASampledRequestNeedsAnEntryOfTheRing) {
+  DraftRoom room = kMuchRoom;
+  room.ring_entries = 0;
+  ToySlots sampled(1);
+  sampled.AddDecoding(Sampled(ToySlots::Request(9)));
+  EXPECT_EQ(WhyNot(&sampled, room), Fallback::kNoRing);
+  room.ring_entries = 1;
+  EXPECT_EQ(Gather(&sampled, room).candidates.size(), 1u);
+  ToySlots greedy(1);
+  greedy.AddDecoding(9);
+  room.ring_entries = 0;
+  EXPECT_EQ(Gather(&greedy, room).candidates.size(), 1u);
+}
+
+TEST(GatherCandidatesTest, ARequestNearItsLastTokenHasNoRoom) {
+  ToySlots toy(1);
+  toy.AddDecoding(ToySlots::Request(9, 1));
+  EXPECT_EQ(WhyNot(&toy, kMuchRoom), Fallback::kNoRoom);
+}
+
+TEST(FixedDraftLengthTest, TheRequestGoesBeforeTheOperator) {
+  ToySlots toy(1);
+  EngineOptions options;
+  GenerationRequest request = ToySlots::Request(9);
+  EXPECT_EQ(FixedDraftLength(options, *toy.Make(request)), std::nullopt);
+  options.draft_length = 4;
+  EXPECT_EQ(FixedDraftLength(options, *toy.Make(request)), 4u);
+  request.draft_length = 0;
+  EXPECT_EQ(FixedDraftLength(options, *toy.Make(request)), 0u);
+  toy.AddDecoding(request);
+  EXPECT_EQ(Gather(&toy, kMuchRoom, options).candidates.at(0).fixed, 0u);
+}
+
+// ---------------------------------------------------------------- plans
+
+// Plans the given lengths for the candidates, in the order of their slots.
+Rows Plan(ToySlots* toy, const std::vector<uint32_t>& lengths, const EngineOptions& options = {},
+          const DraftRoom& room = kMuchRoom) {
+  DraftChoice choice = GatherCandidates(options, room, 0, &toy->slots);
+  EXPECT_EQ(choice.candidates.size(), lengths.size());
+  for (size_t i = 0; i < lengths.size(); ++i) choice.candidates[i].length = lengths[i];
+  Rows rows;
+  for (const ProposePlan& plan : PlanPropose(options, room, choice, &toy->slots)) {
+    rows.push_back({plan.slot, plan.num_tokens, plan.draft_length});
+  }
+  return rows;
+}
+
+EngineOptions WithStepRows(uint32_t step_rows) {
+  EngineOptions options;
+  options.step_rows = step_rows;
+  return options;
+}
+
+TEST(PlanProposeTest, EachSlotGetsItsTokensAndItsLengthUpToItsLimit) {
+  ToySlots toy(3);
+  AddLacking(&toy, 1);
+  AddLacking(&toy, 2);
+  AddLacking(&toy, 2, ToySlots::Request(9, 4));
+  EXPECT_EQ(Plan(&toy, {4, 6, 8}), (Rows{{0, 1, 4}, {1, 2, 6}, {2, 2, 3}}));
+}
+
+TEST(PlanProposeTest, ALengthOfZeroIsNotWorthwhile) {
+  ToySlots toy(2);
+  AddLacking(&toy, 1);
+  AddLacking(&toy, 1);
+  EXPECT_EQ(Plan(&toy, {0, 2}), (Rows{{1, 1, 2}}));
+  EXPECT_EQ(toy.slots[0].fallback, Fallback::kNotWorthwhile);
+}
+
+TEST(PlanProposeTest, ADraftFollowsATokenThatIsSent) {
+  ToySlots toy(1);
+  AddLacking(&toy, 0);
+  EXPECT_EQ(Plan(&toy, {4}), Rows());
+  EXPECT_EQ(toy.slots[0].fallback, Fallback::kCatchingUp);
+}
+
+TEST(PlanProposeTest, EachSampledDraftTakesAnEntryOfTheRing) {
+  ToySlots toy(4);
+  AddLacking(&toy, 1, Sampled(ToySlots::Request(9)));
+  AddLacking(&toy, 1, Sampled(ToySlots::Request(9)));
+  AddLacking(&toy, 1);
+  DraftRoom room = kMuchRoom;
+  room.ring_entries = 1;
+  EXPECT_EQ(Plan(&toy, {4, 4, 4}, {}, room), (Rows{{0, 1, 4}, {2, 1, 4}}));
+  EXPECT_EQ(toy.slots[1].fallback, Fallback::kNoRing);
+}
+
+TEST(PlanProposeTest, ASlotThatOnlyCatchesUpTakesNoEntryOfTheRing) {
+  ToySlots toy(2);
+  AddLacking(&toy, 40, Sampled(ToySlots::Request(50)));
+  AddLacking(&toy, 41, Sampled(ToySlots::Request(50)));
+  DraftRoom room = kMuchRoom;
+  room.ring_entries = 1;
+  EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(35), room), (Rows{{0, 35, 0}}));
+  EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(42), room), (Rows{{0, 39, 0}, {1, 3, 0}}));
+  EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(60), room), (Rows{{0, 40, 4}}));
+  EXPECT_EQ(toy.slots[1].fallback, Fallback::kNoRing);
+}
+
+TEST(PlanProposeTest, ABatchHasNoMoreRowsThanItsLimit) {
+  ToySlots toy(2);
+  AddLacking(&toy, 1);
+  AddLacking(&toy, 1);
+  // A draft of eight tokens takes eight rows: the pending token's, and all but the last draft's.
+  EXPECT_EQ(Plan(&toy, {8, 8}, WithStepRows(16)), (Rows{{0, 1, 8}, {1, 1, 8}}));
+  EXPECT_EQ(Plan(&toy, {8, 8}, WithStepRows(15)), (Rows{{0, 1, 8}}));
+  EXPECT_EQ(toy.slots[1].fallback, Fallback::kCatchingUp);
+}
+
+TEST(PlanProposeTest, WithoutRowsForADraftTheDrafterCatchesUpAndKeepsThePendingToken) {
+  ToySlots toy(2);
+  AddLacking(&toy, 1);
+  AddLacking(&toy, 5);
+  EXPECT_EQ(Plan(&toy, {8, 8}, WithStepRows(10)), (Rows{{0, 1, 8}, {1, 2, 0}}));
+  EXPECT_EQ(toy.slots[1].fallback, Fallback::kCatchingUp);
+  EXPECT_EQ(Plan(&toy, {8, 8}, WithStepRows(19)), (Rows{{0, 1, 8}, {1, 4, 0}}));
+  EXPECT_EQ(Plan(&toy, {8, 8}, WithStepRows(20)), (Rows{{0, 1, 8}, {1, 5, 8}}));
+}
+
+TEST(PlanProposeTest, SlotsThatLackTheLeastGoFirst) {
+  ToySlots toy(4);
+  for (const uint32_t lack : {3, 1, 2, 1}) AddLacking(&toy, lack);
+  EXPECT_EQ(Plan(&toy, {1, 1, 1, 1}), (Rows{{1, 1, 1}, {3, 1, 1}, {2, 2, 1}, {0, 3, 1}}));
+}
+
+TEST(PlanProposeTest, BesideOthersALongPromptIsCaughtUpWithInPieces) {
+  ToySlots toy(2);
+  AddLacking(&toy, 300, 300);
+  AddLacking(&toy, 1);
+  ASSERT_EQ(kFirstChunkRows, 64u);
+  EXPECT_EQ(Plan(&toy, {4, 4}), (Rows{{1, 1, 4}, {0, 64, 0}})) << "the cost is not known";
+  EXPECT_EQ(toy.slots[0].fallback, Fallback::kCatchingUp);
+  toy.slots.drafter().row_seconds().Add(0.002);
+  EngineOptions options;
+  options.step_seconds = 0.25;
+  EXPECT_EQ(Plan(&toy, {4, 4}, options), (Rows{{1, 1, 4}, {0, 125, 0}}));
+  toy.slots.Vacate(1);
+  EXPECT_EQ(Plan(&toy, {4}, options), (Rows{{0, 300, 4}})) << "nobody waits";
+}
+
+TEST(PlanProposeTest, LongPromptsShareThePieceOfARound) {
+  ToySlots toy(3);
+  AddLacking(&toy, 64, 64);  // not far behind
+  AddLacking(&toy, 65, 65);
+  AddLacking(&toy, 300, 300);
+  EXPECT_EQ(Plan(&toy, {4, 4, 4}), (Rows{{0, 64, 4}, {1, 64, 0}}))
+      << "nothing is left of the piece";
+  EXPECT_EQ(toy.slots[2].fallback, Fallback::kCatchingUp);
+}
+
+TEST(PlanProposeTest, ALonelyPromptIsCutToABatch) {
+  ToySlots toy(1);
+  AddLacking(&toy, 100, 100);
+  EXPECT_EQ(Plan(&toy, {1}, WithStepRows(100)), (Rows{{0, 100, 1}}));
+  EXPECT_EQ(Plan(&toy, {2}, WithStepRows(100)), (Rows{{0, 99, 0}}));
+  EXPECT_EQ(Plan(&toy, {1}, WithStepRows(30)), (Rows{{0, 30, 0}}));
+}
+
+// ---------------------------------------------------------------- pages
+
+TEST(PlanProposeTest, ADraftNeedsPagesOfTheDrafter) {
+  ToySlots toy(2);
+  toy.Attach(kDrafterPeer, 100);
+  AddLacking(&toy, 1);  // eight rows are two pages
+  AddLacking(&toy, 1);
+  toy.slots.drafter().pages().Reported(1);
+  EXPECT_EQ(Plan(&toy, {4, 4}), (Rows{{0, 1, 4}})) << "four rows more are one page";
+  EXPECT_EQ(toy.slots[1].fallback, Fallback::kNoPages);
+  EXPECT_EQ(Plan(&toy, {5, 4}), (Rows{{1, 1, 4}})) << "the other one may fit";
+  EXPECT_EQ(toy.slots[0].fallback, Fallback::kNoPages);
+  DraftRoom room = kMuchRoom;
+  room.returned_pages = 1;
+  EXPECT_EQ(Plan(&toy, {4, 4}, {}, room), (Rows{{0, 1, 4}, {1, 1, 4}}))
+      << "the rollbacks of the same command return one";
+}
+
+// The drafter has no free page, slot 0 lacks one, and slots 1 and 2 have not drafted for a number of
+// rounds.
+struct SlotsWithIdleDrafts : ToySlots {
+  explicit SlotsWithIdleDrafts(int num_rounds) : ToySlots(4) {
+    LimitPages(kDrafterPeer, 0);
+    for (int i = 0; i < 3; ++i) AddLacking(this, 1);
+    for (const uint32_t id : {1, 2}) {
+      for (int i = 0; i < num_rounds; ++i) sequence(id).acceptance->Observe(0, 0);
+    }
+  }
+};
+
+TEST(PlanProposeTest, ALackOfPagesClosesOneIdleDraft) {
+  SlotsWithIdleDrafts toy(64);
+  EXPECT_EQ(Plan(&toy, {4, 0, 0}), Rows());
+  EXPECT_EQ(toy.slots[0].fallback, Fallback::kNoPages);
+  const WorkerPeer& drafter = toy.slots.drafter();
+  EXPECT_TRUE(drafter.slot(0).open);
+  EXPECT_FALSE(drafter.slot(1).open);
+  EXPECT_EQ(drafter.slot(1).cached_len, 0u);
+  EXPECT_EQ(drafter.slot(1).epoch, 2u) << "the drafter will see another life of the slot";
+  EXPECT_TRUE(drafter.slot(2).open) << "one at a time";
+  EXPECT_EQ(drafter.pages().num_free(), 2);
+  EXPECT_TRUE(toy.slots.verifier().slot(1).open) << "the verifier goes on";
+  EXPECT_EQ(Plan(&toy, {4, 0, 0}), (Rows{{0, 1, 4}})) << "in the next round the pages are there";
+}
+
+TEST(PlanProposeTest, ADraftIsIdleAfterManyRoundsAndOnlyIfItIsNotWanted) {
+  SlotsWithIdleDrafts busy(63);
+  EXPECT_EQ(Plan(&busy, {4, 0, 0}), Rows());
+  for (const uint32_t id : {1, 2}) EXPECT_TRUE(busy.slots.drafter().slot(id).open);
+
+  SlotsWithIdleDrafts wanted(64);
+  EXPECT_EQ(Plan(&wanted, {4, 4, 0}), (Rows{{1, 1, 4}})) << "the close goes with this command";
+  EXPECT_TRUE(wanted.slots.drafter().slot(1).open) << "it is to draft now";
+  EXPECT_FALSE(wanted.slots.drafter().slot(2).open);
+}
+
+}  // namespace
+}  // namespace tandem::propose_plan_test
