@@ -119,8 +119,8 @@ def main():
                 models = large_models(arguments.new / "inflate_model", kept)
             found = compare(figure, arguments.old, arguments.new, models, arguments.blocks or figure.blocks, folder / figure.name)
             results["figures"][figure.name] = found
-            print(f"{figure.name}: {found['mean']:.3f} ({found['low']:.3f}-{found['high']:.3f}), {found['pairs']} blocks of {figure.pairs} pairs",
-                  flush=True)
+            print(f"{figure.name}: {found['mean']:.3f} ({found['low']:.3f}-{found['high']:.3f}), "
+                  f"{found['pairs']} blocks of {figure.pairs} pairs", flush=True)
             if arguments.out:
                 arguments.out.write_text(json.dumps(results, indent=1) + "\n")
 

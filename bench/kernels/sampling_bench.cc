@@ -12,7 +12,7 @@
 
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/transform/transform.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 

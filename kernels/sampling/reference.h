@@ -11,7 +11,7 @@
 #include "kernels/sampling/random/philox.h"
 #include "kernels/sampling/transform/sampling_params.h"
 #include "kernels/sampling/transform/token_counts.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 
@@ -46,7 +46,7 @@ std::vector<double> ResidualReference(std::span<const double> p, std::span<const
 AuditSample SampleForAuditReference(std::span<const double> p, std::span<const double> q,
                                     int32_t drafted, int32_t token_id, const DrawKey& key);
 
-// VerifyBlock (verify_block.h).
+// VerifyBlock (accept_reject.h).
 BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args);
 
 }  // namespace tandem

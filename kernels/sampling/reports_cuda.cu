@@ -4,7 +4,7 @@
 #include "kernels/device/launch.h"
 #include "kernels/sampling/random/philox.cuh"
 #include "kernels/sampling/transform/sort_key.cuh"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "common/model/language_model.h"
 #include "common/ring/log_prob_ring.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 #include "services/worker/slots/slot_table.h"
 
 namespace tandem {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 #include "services/worker/session/wire.h"
 
 namespace tandem {

@@ -17,7 +17,7 @@
 #include "kernels/sampling/transform/sampling_params.h"
 #include "kernels/sampling/transform/token_counts.h"
 #include "kernels/sampling/transform/transform.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 

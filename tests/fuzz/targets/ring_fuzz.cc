@@ -12,7 +12,7 @@
 
 #include "common/ring/log_prob_ring.h"
 #include "common/ring/ring_writer.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_target.h"
 

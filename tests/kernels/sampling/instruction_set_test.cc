@@ -15,7 +15,7 @@
 #include "kernels/sampling/reference.h"
 #include "kernels/sampling/transform/row_kernels.h"
 #include "kernels/sampling/transform/transform.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 #include "tests/kernels/sampling/param_sets.h"
 #include "tests/kernels/sampling/random_rows.h"
 

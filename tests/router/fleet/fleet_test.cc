@@ -613,7 +613,7 @@ TEST(FleetTest, CancelsWhatRunsAndWhatWaits) {
   const CallId fourth = driver.Send(driver.Request(Prompt(3), 20));
   driver.Cancel(third);
   EXPECT_EQ(driver.fleet.num_waiting(), 1);
-  driver.Cancel(second);  // whose place the fourth takes
+  driver.Cancel(second);  // the fourth takes its place
   EXPECT_EQ(driver.fleet.num_waiting(), 0);
   driver.Cancel(12345);
   EXPECT_TRUE(driver.Run());
@@ -635,7 +635,7 @@ TEST(FleetTest, OtherRoutersLoadCounts) {
 
 TEST(FleetTest, OtherRoutersLoadCountsWithEachReply) {
   FleetDriver driver(Options());
-  driver.Pod("a").verifier.foreign_slots = 6;  // of eight
+  driver.Pod("a").verifier.foreign_slots = 6;  // the pod has eight
   driver.List({"a", "b"});
   // No heartbeat has said so: the first goes there.
   driver.Send(driver.Request(Prompt(0), 200));
@@ -657,7 +657,7 @@ TEST(FleetTest, OtherRoutersLoadCountsWithEachReply) {
 TEST(FleetTest, WhatIsRefusedDoesNotCountAsThisRoutersOwn) {
   FleetDriver driver(Options());
   for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 3000;
-  driver.Pod("a").verifier.foreign_slots = 8;  // of eight, which nobody has said yet
+  driver.Pod("a").verifier.foreign_slots = 8;  // all eight, and nobody has said so yet
   driver.List({"a", "b"});
   for (int i = 0; i < 7; ++i) driver.Send(driver.Request(Prompt(i), 900));
   ASSERT_EQ(Running(driver), (std::vector<size_t>{4, 3}));
@@ -675,7 +675,7 @@ TEST(FleetTest, WhatIsRefusedDoesNotCountAsThisRoutersOwn) {
 TEST(FleetTest, WhatOnePodHasNoPagesForGoesToAnother) {
   FleetDriver driver(Options());
   for (const char* name : {"a", "b"}) {
-    driver.Pod(name).verifier.options.num_pages = 30;  // of 4 rows
+    driver.Pod(name).verifier.options.num_pages = 30;  // pages of 4 rows
     driver.Pod(name).drafter.options.num_pages = 30;
   }
   driver.List({"a", "b"});
@@ -712,7 +712,7 @@ TEST(FleetTest, WhatFindsThatOtherRoutersHoldAPodGoesToAnother) {
 TEST(FleetTest, WhatFindsNoSlotBesideAnotherGoesToAnotherPod) {
   FleetDriver driver(Options());
   for (const char* name : {"a", "b"}) driver.Pod(name).verifier.options.num_pages = 300;
-  driver.Pod("a").verifier.foreign_slots = 7;  // of 8
+  driver.Pod("a").verifier.foreign_slots = 7;  // the pod has 8
   driver.List({"a", "b"});
   const CallId first = driver.Send(driver.Request(Prompt(0), 400));
   driver.Send(driver.Request(Prompt(1), 400));
@@ -740,7 +740,7 @@ TEST(FleetTest, AStreamIsDraftedForAgainWhereTheDrafterCan) {
 
 TEST(FleetTest, APreemptedStreamReturnsToItsPodThatLeftTheList) {
   FleetDriver driver(Options());
-  driver.Pod("a").verifier.options.num_pages = 30;  // of 4 rows
+  driver.Pod("a").verifier.options.num_pages = 30;  // pages of 4 rows
   driver.Pod("b").verifier.options.numerics_id = "other";
   driver.List({"a"});
   // Each grows to 25 pages: two of them do not fit into the pod.
@@ -829,7 +829,7 @@ TEST(FleetTest, ANewRequestJoinsTheBatchThatIsSentInTheEventThatFreedItsSlot) {
 
 TEST(FleetTest, WhatIsPreemptedWhileItsPodPlansIsPlacedElsewhereInTheSameEvent) {
   FleetDriver driver(Options());
-  driver.Pod("a").verifier.options.num_pages = 30;  // of 4 rows
+  driver.Pod("a").verifier.options.num_pages = 30;  // pages of 4 rows
   driver.Pod("b").verifier.options.num_pages = 30;
   driver.List({"a"});
   // Each grows to 25 pages, so both do not fit into one pod.

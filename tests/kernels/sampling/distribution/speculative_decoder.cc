@@ -6,7 +6,7 @@
 
 #include "common/token_hash.h"
 #include "kernels/sampling/draw.h"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 namespace tandem::testing {
 namespace {

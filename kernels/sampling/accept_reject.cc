@@ -1,4 +1,4 @@
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 #include <cmath>
 #include <limits>

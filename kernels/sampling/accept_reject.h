@@ -1,7 +1,7 @@
 // Accept/reject of one draft block: keeps the longest accepted prefix and picks the token after it.
 // Leviathan et al. 2023, Algorithm 1; docs/sampling.md says what is exact and why.
-#ifndef TANDEM_KERNELS_SAMPLING_VERIFY_BLOCK_H_
-#define TANDEM_KERNELS_SAMPLING_VERIFY_BLOCK_H_
+#ifndef TANDEM_KERNELS_SAMPLING_ACCEPT_REJECT_H_
+#define TANDEM_KERNELS_SAMPLING_ACCEPT_REJECT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -109,7 +109,7 @@ struct DeviceVerdict {
   int32_t next_token_id = -1;
 };
 
-// VerifyBlock of many blocks (verify_block_cuda.cu). All arrays are in device memory.
+// VerifyBlock of many blocks (accept_reject_cuda.cu). All arrays are in device memory.
 //   blocks         [num_blocks]
 //   values         [rows, V]  f32, rows `stride` floats apart: the target's log-probabilities, or
 //                             its adjusted logits if the block is greedy
@@ -164,4 +164,4 @@ absl::Status MakeReports(const DeviceReportArgs& args, CudaStream stream);
 
 }  // namespace tandem
 
-#endif  // TANDEM_KERNELS_SAMPLING_VERIFY_BLOCK_H_
+#endif  // TANDEM_KERNELS_SAMPLING_ACCEPT_REJECT_H_

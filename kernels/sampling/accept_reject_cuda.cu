@@ -5,7 +5,7 @@
 #include "kernels/device/launch.h"
 #include "kernels/sampling/draw_row.cuh"
 #include "kernels/sampling/random/philox.cuh"
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 namespace {

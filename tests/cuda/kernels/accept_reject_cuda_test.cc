@@ -1,13 +1,13 @@
 // Compares accept/reject on a device, from raw logits to verdicts and reports, with VerifyBlock of
 // the CPU.
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 #include <cmath>
 #include <limits>
 
 #include "tests/cuda/kernels/device_rows.h"
 
-namespace tandem::verify_block_cuda_test {
+namespace tandem::accept_reject_cuda_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -312,4 +312,4 @@ TEST_F(VerifyBlockCudaTest, ABlockHasTheSameVerdictAloneAndAmongOthers) {
 }
 
 }  // namespace
-}  // namespace tandem::verify_block_cuda_test
+}  // namespace tandem::accept_reject_cuda_test

@@ -1,4 +1,4 @@
-#include "kernels/sampling/verify_block.h"
+#include "kernels/sampling/accept_reject.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include "tests/kernels/sampling/param_sets.h"
 #include "tests/kernels/sampling/random_rows.h"
 
-namespace tandem::testing::verify_block_test {
+namespace tandem::testing::accept_reject_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -373,4 +373,4 @@ TEST(IsDraftRowValidTest, TellsDistributionsFromOtherRows) {
 }
 
 }  // namespace
-}  // namespace tandem::testing::verify_block_test
+}  // namespace tandem::testing::accept_reject_test
