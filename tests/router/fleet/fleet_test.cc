@@ -740,7 +740,7 @@ TEST(FleetTest, AStreamIsDraftedForAgainWhereTheDrafterCan) {
 
 TEST(FleetTest, APreemptedStreamReturnsToItsPodThatLeftTheList) {
   FleetDriver driver(Options());
-  driver.Pod("a").verifier.options.num_pages = 30;  // of 4 rows
+  driver.Pod("a").verifier.options.num_pages = 30;  // pages of 4 rows
   driver.Pod("b").verifier.options.numerics_id = "other";
   driver.List({"a"});
   // Each grows to 25 pages: two of them do not fit into the pod.
@@ -829,7 +829,7 @@ TEST(FleetTest, ANewRequestJoinsTheBatchThatIsSentInTheEventThatFreedItsSlot) {
 
 TEST(FleetTest, WhatIsPreemptedWhileItsPodPlansIsPlacedElsewhereInTheSameEvent) {
   FleetDriver driver(Options());
-  driver.Pod("a").verifier.options.num_pages = 30;  // of 4 rows
+  driver.Pod("a").verifier.options.num_pages = 30;  // pages of 4 rows
   driver.Pod("b").verifier.options.num_pages = 30;
   driver.List({"a"});
   // Each grows to 25 pages, so both do not fit into one pod.

@@ -23,7 +23,7 @@ using testing::ToyRing;
 using testing::ToyTokenizer;
 using testing::ToyVerifier;
 
-constexpr uint32_t kTokens = 9;  // of the sequence in slot 0
+constexpr uint32_t kTokens = 9;  // tokens of the sequence in slot 0
 
 // The books of a pod with two slots. Slot 0 has a sequence that decodes, slot 1 is free.
 struct Books {

@@ -337,8 +337,8 @@ TEST(PlanProposeTest, ADraftNeedsPagesOfTheDrafter) {
       << "the rollbacks of the same command return one";
 }
 
-// The drafter has no free page, slot 0 lacks one, and slots 1 and 2 have not drafted for a number of
-// rounds.
+// The drafter has no free page, slot 0 lacks one, and slots 1 and 2 have not drafted for a few
+// rounds or many.
 struct SlotsWithIdleDrafts : ToySlots {
   explicit SlotsWithIdleDrafts(int num_rounds) : ToySlots(4) {
     LimitPages(kDrafterPeer, 0);
