@@ -11,11 +11,11 @@
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/reference.h"
 #include "kernels/sampling/transform/row_kernels.h"
 #include "kernels/sampling/transform/transform.h"
-#include "kernels/sampling/accept_reject.h"
 #include "tests/kernels/sampling/param_sets.h"
 #include "tests/kernels/sampling/random_rows.h"
 
