@@ -337,12 +337,7 @@ TEST(PlanProposeTest, ADraftNeedsPagesOfTheDrafter) {
       << "the rollbacks of the same command return one";
 }
 
-<<<<<<< HEAD
 // The drafter has no free page. Slot 0 lacks one. Slots 1 and 2 have not drafted for some rounds.
-=======
-// The drafter has no free page, slot 0 lacks one, and slots 1 and 2 have not drafted for a few
-// rounds or many.
->>>>>>> units
 struct SlotsWithIdleDrafts : ToySlots {
   explicit SlotsWithIdleDrafts(int num_rounds) : ToySlots(4) {
     LimitPages(kDrafterPeer, 0);
