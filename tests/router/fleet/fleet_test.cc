@@ -770,6 +770,26 @@ TEST(FleetTest, APreemptedStreamReturnsToItsPodThatLeftTheList) {
   EXPECT_TRUE(driver.Logged("drained and let go"));
 }
 
+TEST(FleetTest, APodThatLeavesStaysWhileItsOnlyStreamFindsNoPageThere) {
+  FleetDriver driver(Options());
+  driver.Pod("a").verifier.options.num_pages = 30;
+  driver.Pod("b").verifier.options.numerics_id = "other";
+  driver.List({"a"});
+  const CallId call = driver.Send(driver.Request(Prompt(0), 60));
+  while (driver.calls[call].ids.size() < 5) ASSERT_TRUE(driver.Step());
+  driver.fleet.SetPods({FleetDriver::Spec("b")}, driver.now);
+  driver.Execute();
+  // Another router takes all pages that are free: the stream gives its own back, and waits.
+  driver.Pod("a").verifier.foreign_pages = 30;
+  while (driver.fleet.num_waiting() == 0) ASSERT_TRUE(driver.Step());
+  EXPECT_EQ(driver.fleet.engine(0).num_running(), 0u);
+  EXPECT_EQ(driver.fleet.num_pods(), 2u) << "the pod is let go while a stream waits for it";
+  driver.Pod("a").verifier.foreign_pages = 0;
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, Alone(0, 60));
+  EXPECT_EQ(driver.fleet.num_pods(), 1u);
+}
+
 TEST(FleetTest, DrainsAndStops) {
   EngineOptions options = Options();
   options.workers.max_slots = 1;
