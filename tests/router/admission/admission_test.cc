@@ -495,10 +495,10 @@ TEST(AdmissionTest, OnlyCandidatesThatAreOpenGetSequences) {
 
 TEST(AdmissionTest, EqualPodsTakeTurnsFromTheGivenTurnOn) {
   Desk desk({OpenPod(0), OpenPod(1), OpenPod(2)}, {}, /*turn=*/1);
-  const CallId first = desk.Send(1);
-  const CallId second = desk.Send(2);
-  const CallId third = desk.Send(3);
-  EXPECT_EQ(desk.Place(), (Placed{{first, 1}, {second, 2}, {third, 0}}));
+  for (int i = 0; i < 4; ++i) desk.Send(i);
+  std::vector<size_t> turns;
+  while (const auto placement = desk.Next()) turns.push_back(placement->pod);
+  EXPECT_EQ(turns, (std::vector<size_t>{1, 2, 0, 1}));
 }
 
 TEST(AdmissionTest, ARequestThatIsTakenBackWaitsNoLonger) {
