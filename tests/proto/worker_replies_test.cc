@@ -29,7 +29,7 @@ TEST(CheckNumResultsTest, ABatchIsAnsweredItemByItem) {
 // ---------------------------------------------------------------- propose
 
 // Four committed tokens after ten rows, and a draft of at most three tokens.
-constexpr SentPropose kPropose = {.slot = 2, .begin = 10, .end = 14, .draft_length = 3};
+const SentPropose kPropose = {.slot = 2, .begin = 10, .end = 14, .draft_length = 3};
 
 v1::ProposeResult Drafted(const std::vector<int32_t>& token_ids) {
   v1::ProposeResult result;
@@ -131,8 +131,7 @@ TEST(CheckProposeResultTest, TheContentOfARefusalIsNotLookedInto) {
 // ---------------------------------------------------------------- verify
 
 // One committed token after ten rows, and three draft tokens to judge.
-constexpr SentVerify kVerify = {
-    .slot = 2, .begin = 10, .end = 11, .num_drafted = 3, .sample = true};
+const SentVerify kVerify = {.slot = 2, .begin = 10, .end = 11, .num_drafted = 3, .sample = true};
 
 v1::VerifyResult Accepted(uint32_t num_accepted) {
   v1::VerifyResult result;

@@ -38,8 +38,9 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
   return LimitDraftLength(limits);
 }
 
-// Closes the draft of one slot that has not drafted for long and is not to draft now. The pages are
-// there in the next round.
+// Closes the draft of one slot that has not drafted for long and is not to draft now. The close
+// goes out before the items of the same command, so slots that are planned later may have the
+// pages.
 void CloseIdleDraft(const DraftChoice& choice, Slots* slots) {
   std::vector<bool> wants_draft(slots->size());
   for (size_t i = 0; i < choice.ids.size(); ++i) {
