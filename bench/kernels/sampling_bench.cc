@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/transform/transform.h"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 namespace {

@@ -96,7 +96,7 @@ int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t reje
 //   p  [V]  the target's log-probabilities after all transforms; the same again on return
 //   q  [V]  the drafter's; empty: one-hot
 Judgment JudgeSampled(std::span<float> p, std::span<const float> q, int32_t drafted,
-                       const DrawKey& key, float lenience) {
+                      const DrawKey& key, float lenience) {
   if (drafted == kNoDraft)
     return {.token_id = DrawFromLogProbs(p, Uniform(key, DrawPurpose::kBonus))};
   const double draft_prob = q.empty() ? 1.0 : std::exp(static_cast<double>(q[drafted]));

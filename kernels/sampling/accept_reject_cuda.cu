@@ -3,9 +3,9 @@
 // the walk ends is read over the whole vocabulary.
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/draw_row.cuh"
 #include "kernels/sampling/random/philox.cuh"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 namespace {

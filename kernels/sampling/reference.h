@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/audit_sample.h"
 #include "kernels/sampling/random/philox.h"
 #include "kernels/sampling/transform/sampling_params.h"
 #include "kernels/sampling/transform/token_counts.h"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 

@@ -2,9 +2,9 @@
 // client asked for. Each thread block reports on one row.
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/random/philox.cuh"
 #include "kernels/sampling/transform/sort_key.cuh"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/reference.h"
 #include "kernels/sampling/transform/transform.h"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem::testing {
 namespace {

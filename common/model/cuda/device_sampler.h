@@ -13,11 +13,11 @@
 #include "absl/status/statusor.h"
 #include "common/status.h"
 #include "kernels/device/device_stream.h"
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/transform/sampling_params.h"
 #include "kernels/sampling/transform/token_counts.h"
 #include "kernels/sampling/transform/transform.h"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 

@@ -154,7 +154,7 @@ Proposal TakeProposal(RoundState& state, const ProposeBatch::Item& item,
 void ObservePropose(RoundState& state, const ProposeBatch& batch, const v1::ProposeReply& reply,
                     const std::vector<uint32_t>& draft_lengths, double now) {
   ProposeCost cost;
-  cost.draft_lengths = std::move(draft_lengths);
+  cost.draft_lengths = draft_lengths;
   cost.catch_up_rows = batch.rows;
   cost.compute_seconds = reply.compute_seconds();
   cost.catch_up_seconds = reply.catch_up_seconds();

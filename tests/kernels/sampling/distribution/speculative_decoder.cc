@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/token_hash.h"
-#include "kernels/sampling/draw.h"
 #include "kernels/sampling/accept_reject.h"
+#include "kernels/sampling/draw.h"
 
 namespace tandem::testing {
 namespace {
