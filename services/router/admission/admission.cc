@@ -144,7 +144,6 @@ void Admission::Return(std::unique_ptr<Sequence> sequence, double now) {
 }
 
 void Admission::BeginChecks(double now) {
-  if (num_waiting() > 0) return;
   check_at_ = std::min(check_at_, now + CheckSeconds(options_.verifier_timeout_seconds));
 }
 
@@ -172,7 +171,6 @@ void Admission::Check(const PodsView& view, double now) {
   NoteServed(view, now);
   for (Waiting* list : {&moving_, &waiting_}) {
     for (std::unique_ptr<Sequence>& sequence : *list) {
-      if (sequence->homeless_since == now) continue;
       const bool all_gone = !view.serves && now - view.down_since >= limit;
       if (!all_gone && now - sequence->homeless_since < limit) continue;
       End(*sequence,

@@ -89,7 +89,7 @@ class Admission {
   bool AwaitsPod(const PodView& pod) const;
   // Clients' requests without a slot.
   size_t num_waiting() const { return moving_.size() + waiting_.size(); }
-  // Returns true if any waiting sequence could run at a pod, whatever room there is.
+  // Returns true if some pod may run the sequence, whatever room it has (MayRun).
   bool MayRunSomewhere(const PodsView& view, const Sequence& sequence) const;
   uint64_t num_finished() const { return num_finished_; }
 

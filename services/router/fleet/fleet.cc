@@ -192,12 +192,13 @@ void Fleet::Turn(size_t index, double now) {
   Settle(index, now);
   GiveUpIfNobodyFits();
   const bool came = pods_[index]->serves && !did_serve;
-  if (some_stayed != (num_staying_ > 0)) {  // what the other pods take depends on it
+  const bool others_change = some_stayed != (num_staying_ > 0);
+  if (others_change) {  // what the other pods take depends on whether any stays
     for (size_t pod = 0; pod < pods_.size(); ++pod) Refresh(pod, now);
   }
   bool moves = TakeOver(index, now) || admission_.num_waiting() > num_waiting;
   for (size_t pod = 0; came && pod < pods_.size(); ++pod) moves = TakeOver(pod, now) || moves;
-  if (moves || came || some_stayed != (num_staying_ > 0)) {
+  if (moves || came || others_change) {
     FillAndSend(AllPods(), {index}, now);
   } else {
     FillAndSend({index}, {index}, now);
