@@ -284,7 +284,7 @@ def kills(bench, found):
 # nothing more.
 SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memcheck", "layers", "*"),
              ("memcheck", "sampling", "-*TheLaw*"),
-             ("racecheck", "sampling", "LogProbs*:VerifyBlock*"), ("initcheck", "sampling", "LogProbs*:VerifyBlock*")]
+             ("racecheck", "sampling", "LogProbs*:AcceptReject*"), ("initcheck", "sampling", "LogProbs*:AcceptReject*")]
 # The line that compute-sanitizer prints if it watches nothing. Its exit code does not help: on an unsupported device (under WSL) it is the
 # code of a finding, and without the tool's libraries it is the program's own code.
 WATCHES_NOTHING = re.compile(

@@ -89,16 +89,16 @@ void Measure(size_t vocabulary_size, float spread) {
     // measured time. An accepted block judges two rows. A rejected block judges one row and draws
     // from the residual.
     std::vector<int32_t> drafted(1);
-    VerifyBlockArgs args{.target_logits = target_logits.data(),
-                         .logits_stride = vocabulary_size,
-                         .vocabulary_size = vocabulary_size,
-                         .draft_token_ids = {},
-                         .params = &params,
-                         .counts = &counts,
-                         .num_output_tokens = 1000};
+    AcceptRejectArgs args{.target_logits = target_logits.data(),
+                          .logits_stride = vocabulary_size,
+                          .vocabulary_size = vocabulary_size,
+                          .draft_token_ids = {},
+                          .params = &params,
+                          .counts = &counts,
+                          .num_output_tokens = 1000};
     const double plain = MicrosecondsOf([&] {
       args.position = ++position;
-      VerifyBlock(args);
+      AcceptReject(args);
     });
     args.draft_token_ids = drafted;
     args.draft_log_probs = has_rows ? q.data() : nullptr;
@@ -111,7 +111,7 @@ void Measure(size_t vocabulary_size, float spread) {
       drafted[0] = DrawDraftToken(draft_logits, params, counts, 1000, key, row, scratch).token_id;
       args.position = position;
       const auto start = Clock::now();
-      const BlockVerdict verdict = VerifyBlock(args);
+      const BlockVerdict verdict = AcceptReject(args);
       const double time = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
       (verdict.num_accepted == 1 ? accepted : rejected).push_back(time);
     }

@@ -26,7 +26,7 @@ struct Judgment {
 // end.
 class ContextWalk {
  public:
-  explicit ContextWalk(const VerifyBlockArgs& args)
+  explicit ContextWalk(const AcceptRejectArgs& args)
       : args_(args), counted_(HasPenalties(*args.params)) {}
   ~ContextWalk() {
     while (accepted_ > 0) Remove(args_.draft_token_ids[--accepted_]);
@@ -48,14 +48,14 @@ class ContextWalk {
     if (counted_) args_.counts->Remove(token_id, /*is_output=*/true);
   }
 
-  const VerifyBlockArgs& args_;
+  const AcceptRejectArgs& args_;
   const bool counted_;  // without penalties nothing looks at the counts
   size_t accepted_ = 0;
 };
 
 // The row after the transforms of the context. `scratch` holds the row if there were any
 // transforms.
-std::span<const float> Adjusted(std::span<const float> logits, const VerifyBlockArgs& args,
+std::span<const float> Adjusted(std::span<const float> logits, const AcceptRejectArgs& args,
                                 int32_t num_output_tokens, std::span<float> scratch) {
   if (!AdjustsLogits(*args.params, num_output_tokens)) return logits;
   AdjustLogits(logits, *args.params, *args.counts, num_output_tokens, scratch);
@@ -109,7 +109,7 @@ Judgment JudgeSampled(std::span<float> p, std::span<const float> q, int32_t draf
 
 }  // namespace
 
-BlockVerdict VerifyBlock(const VerifyBlockArgs& args) {
+BlockVerdict AcceptReject(const AcceptRejectArgs& args) {
   const SamplingParams& params = *args.params;
   const size_t vocabulary_size = args.vocabulary_size;
   thread_local std::vector<float> row_buffer;

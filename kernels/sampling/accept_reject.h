@@ -41,11 +41,11 @@ struct TokenLogProbs {
 //                                drawn from, after all transforms. Null if they are one-hot
 //                                (greedy) or not needed (reproducible)
 //   counts             context up to and including the pending token, which is every token before
-//                      the first judged one. VerifyBlock changes it during its walk over the block
+//                      the first judged one. AcceptReject changes it during its walk over the block
 //                      and restores it before it returns
 //   num_output_tokens  number of these tokens that are output
 //   position           index of the first judged token in the sequence
-struct VerifyBlockArgs {
+struct AcceptRejectArgs {
   const float* target_logits = nullptr;
   size_t logits_stride = 0;
   size_t vocabulary_size = 0;
@@ -78,7 +78,7 @@ constexpr bool AcceptsDraft(double u, double lenience, double draft_prob, double
 //   reproducible  Accept x while x is the target's own coupled draw.
 //   sampled       Accept x if u · l · q(x) < p(x), strictly. Otherwise draw the recovered token
 //                 from max(0, p - q), normalized, or from p if max(0, p - q) is zero everywhere.
-BlockVerdict VerifyBlock(const VerifyBlockArgs& args);
+BlockVerdict AcceptReject(const AcceptRejectArgs& args);
 
 // Returns whether a row of the ring may be used as q: each entry is <= 0 (within rounding) or
 // -infinity, the probabilities sum to 1 within 1e-3, and q(token) > 0.
@@ -109,7 +109,7 @@ struct DeviceVerdict {
   int32_t next_token_id = -1;
 };
 
-// VerifyBlock of many blocks (accept_reject_cuda.cu). All arrays are in device memory.
+// AcceptReject of many blocks (accept_reject_cuda.cu). All arrays are in device memory.
 //   blocks         [num_blocks]
 //   values         [rows, V]  f32, rows `stride` floats apart: the target's log-probabilities, or
 //                             its adjusted logits if the block is greedy
@@ -129,7 +129,7 @@ struct DeviceVerifyArgs {
 
 // The work is enqueued on `stream`; the call does not wait. INTERNAL: the launch was refused.
 // MakeReports does the same.
-absl::Status VerifyBlocks(const DeviceVerifyArgs& args, CudaStream stream);
+absl::Status AcceptRejectBlocks(const DeviceVerifyArgs& args, CudaStream stream);
 
 // The report of one committed token.
 struct DeviceReport {
@@ -143,9 +143,9 @@ struct ReportToMake {
   int32_t num_logprobs = -1;  // at most kMaxTopLogProbs; -1: none
 };
 
-// SampleForAudit and ReportLogProbs of the tokens that VerifyBlocks commits (reports_cuda.cu).
-// PRECOND: VerifyBlocks was enqueued before.
-//   verify        the arguments of VerifyBlocks
+// SampleForAudit and ReportLogProbs of the tokens that AcceptRejectBlocks commits (reports_cuda.cu).
+// PRECOND: AcceptRejectBlocks was enqueued before.
+//   verify        the arguments of AcceptRejectBlocks
 //   logits        [rows, V]  f32, rows `stride` floats apart: the target's raw logits
 //   block_of_row  [rows]
 //   wanted        [num_blocks]

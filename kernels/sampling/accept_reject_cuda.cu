@@ -129,9 +129,9 @@ __global__ void __launch_bounds__(kThreads) VerifyOneBlock(DeviceVerifyArgs args
 
 }  // namespace
 
-absl::Status VerifyBlocks(const DeviceVerifyArgs& args, CudaStream stream) {
+absl::Status AcceptRejectBlocks(const DeviceVerifyArgs& args, CudaStream stream) {
   if (args.num_blocks == 0) return absl::OkStatus();
-  return Launch("VerifyBlocks", VerifyOneBlock,
+  return Launch("AcceptRejectBlocks", VerifyOneBlock,
                 {dim3(static_cast<unsigned>(args.num_blocks)), dim3(kThreads), sizeof(Shared)},
                 stream, args);
 }

@@ -160,7 +160,7 @@ AuditSample SampleForAuditReference(std::span<const double> p, std::span<const d
   return sample;
 }
 
-BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args) {
+BlockVerdict AcceptRejectReference(const AcceptRejectArgs& args) {
   const SamplingParams& params = *args.params;
   const size_t vocabulary_size = args.vocabulary_size;
   TokenCounts counts = *args.counts;

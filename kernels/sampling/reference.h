@@ -46,8 +46,8 @@ std::vector<double> ResidualReference(std::span<const double> p, std::span<const
 AuditSample SampleForAuditReference(std::span<const double> p, std::span<const double> q,
                                     int32_t drafted, int32_t token_id, const DrawKey& key);
 
-// VerifyBlock (accept_reject.h).
-BlockVerdict VerifyBlockReference(const VerifyBlockArgs& args);
+// AcceptReject (accept_reject.h).
+BlockVerdict AcceptRejectReference(const AcceptRejectArgs& args);
 
 }  // namespace tandem
 

@@ -79,7 +79,7 @@ absl::Status CudaJudge::Enqueue(std::span<JudgeTask> group, Batch& batch) {
                                    .not_finite = memory.not_finite,
                                    .row_token_ids = memory.token_ids,
                                    .verdicts = memory.verdicts};
-  TANDEM_RETURN_IF_ERROR(VerifyBlocks(verify, stream.get()));
+  TANDEM_RETURN_IF_ERROR(AcceptRejectBlocks(verify, stream.get()));
   TANDEM_RETURN_IF_ERROR(
       stream.Copy(verdicts_.data(), memory.verdicts, batch.blocks.size() * sizeof(DeviceVerdict)));
   if (!batch.any_reports) return absl::OkStatus();
@@ -124,7 +124,7 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
       batch.block_of_row.push_back(static_cast<int32_t>(batch.blocks.size()));
       batch.rows.push_back({.context = context,
                             .num_earlier = static_cast<int32_t>(i),
-                            // VerifyBlocks draws the tokens of accept/reject.
+                            // AcceptRejectBlocks draws the tokens of accept/reject.
                             .how = block.how == RowDraw::kPlain ? RowDraw::kNone : block.how});
     }
     batch.blocks.push_back(block);

@@ -35,16 +35,16 @@ absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
     const size_t length_before = slot.length();
     slot.Append(task.token_ids);
     if (!task.sample) continue;
-    task.verdict = VerifyBlock({.target_logits = logits.row(row),
-                                .logits_stride = logits.stride,
-                                .vocabulary_size = model_->description().vocabulary_size,
-                                .draft_token_ids = task.draft_token_ids,
-                                .draft_log_probs = task.draft_log_probs,
-                                .params = &slot.params(),
-                                .counts = slot.counts(),
-                                .num_output_tokens = slot.num_output_tokens(),
-                                .position = slot.length(),
-                                .drafter = 0});
+    task.verdict = AcceptReject({.target_logits = logits.row(row),
+                                 .logits_stride = logits.stride,
+                                 .vocabulary_size = model_->description().vocabulary_size,
+                                 .draft_token_ids = task.draft_token_ids,
+                                 .draft_log_probs = task.draft_log_probs,
+                                 .params = &slot.params(),
+                                 .counts = slot.counts(),
+                                 .num_output_tokens = slot.num_output_tokens(),
+                                 .position = slot.length(),
+                                 .drafter = 0});
     row += task.num_logits();
     if (!task.verdict.finite) {
       slot.TruncateTo(length_before);

@@ -24,7 +24,7 @@ struct JudgeTask {
   // kept whatever the verdict on the draft is. PRECOND: not empty if `sample`.
   std::span<const int32_t> token_ids;
   std::span<const int32_t> draft_token_ids;  // judged; PRECOND: empty unless `sample`
-  const float* draft_log_probs = nullptr;    // as in VerifyBlockArgs
+  const float* draft_log_probs = nullptr;    // as in AcceptRejectArgs
   std::optional<RingBlock> ring_block;  // the ring entry of draft_log_probs, if they are in one
   bool sample = false;                  // false: only fill the cache
   BlockVerdict verdict;                 // out, if `sample`

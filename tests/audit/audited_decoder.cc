@@ -93,19 +93,19 @@ void AuditedDecoder::Commit(int32_t token_id) {
   counts_.Add(token_id, /*is_output=*/true);
 }
 
-void AuditedDecoder::JudgeByVerifyBlock() {
+void AuditedDecoder::JudgeByAcceptReject() {
   const bool has_rows = !draft_.empty() && !scenario_.one_hot_drafter;
   const BlockVerdict verdict =
-      VerifyBlock({.target_logits = logits_.data(),
-                   .logits_stride = vocabulary_size_,
-                   .vocabulary_size = vocabulary_size_,
-                   .draft_token_ids = draft_,
-                   .draft_log_probs = has_rows ? draft_log_probs_.data() : nullptr,
-                   .params = &scenario_.params,
-                   .counts = &counts_,
-                   .num_output_tokens = static_cast<int32_t>(sequence_.size() - prompt_length_),
-                   .position = sequence_.size(),
-                   .drafter = 0});
+      AcceptReject({.target_logits = logits_.data(),
+                    .logits_stride = vocabulary_size_,
+                    .vocabulary_size = vocabulary_size_,
+                    .draft_token_ids = draft_,
+                    .draft_log_probs = has_rows ? draft_log_probs_.data() : nullptr,
+                    .params = &scenario_.params,
+                    .counts = &counts_,
+                    .num_output_tokens = static_cast<int32_t>(sequence_.size() - prompt_length_),
+                    .position = sequence_.size(),
+                    .drafter = 0});
   num_accepted_ += verdict.num_accepted;
   num_tested_ += std::min<int64_t>(verdict.num_accepted + 1, static_cast<int64_t>(draft_.size()));
   for (int32_t i = 0; i < verdict.num_accepted; ++i) Commit(draft_[i]);
@@ -170,7 +170,7 @@ std::span<const AuditSample> AuditedDecoder::Round() {
   }
   ScoreBlock();
   if (scenario_.mistake < Mistake::kNoneInOwnStep) {
-    JudgeByVerifyBlock();
+    JudgeByAcceptReject();
   } else {
     JudgeByOwnStep();
   }

@@ -19,11 +19,11 @@ namespace tandem::testing {
 
 enum class Mistake {
   kNone,
-  // Mistakes around VerifyBlock, which judges its inputs.
+  // Mistakes around AcceptReject, which judges its inputs.
   kLenience,                     // accepts with lenience 0.7
   kDraftRowsBeforeTopK,          // q rows differ from the rows that the tokens were drawn from
   kProposalSharesAcceptUniform,  // the drafter drew with the u of the acceptance test
-  // Mistakes in an accept step of this test. VerifyBlock cannot make them.
+  // Mistakes in an accept step of this test. AcceptReject cannot make them.
   kNoneInOwnStep,                 // the control
   kAcceptsAtEquality,             // p/q >= u with an 8-bit u: tokens of p = 0 pass at u = 0
   kResidualIsAbsoluteDifference,  // |p - q| without clipping
@@ -58,7 +58,7 @@ class AuditedDecoder {
   void Propose(int32_t draft_length);
   // Computes the rows of p for every position of the block.
   void ScoreBlock();
-  void JudgeByVerifyBlock();
+  void JudgeByAcceptReject();
   void JudgeByOwnStep();
   int32_t Recover(std::span<const double> p, std::span<const double> q, uint64_t position) const;
   void Commit(int32_t token_id);

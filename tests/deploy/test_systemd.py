@@ -11,6 +11,7 @@ import pytest
 
 import roots
 import settings
+from harness import wait_until
 
 FOLDER = roots.SOURCE_DIR / "deploy" / "systemd"
 UNITS = ["tandem", "tandem-router", "tandem-verifier", "tandem-draft"]
@@ -172,5 +173,5 @@ def test_separate_units_find_one_another(start):
     drafter.ready()
     router = start("tandem-router", TANDEM_LISTEN="127.0.0.1:0", TANDEM_ADMIN="127.0.0.1:0")
     assert generate(router.ready())["speculation"]["num_accepted_tokens"] > 0
-    assert "log-prob ring: shm" in router.log.read_text()
+    wait_until(lambda: "log-prob ring: shm" in router.log.read_text(), 30, "the router has a ring")
     assert [service.stop() for service in (router, drafter, verifier)] == [0, 0, 0]

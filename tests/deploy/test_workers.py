@@ -31,13 +31,13 @@ class Pair:
                                             env=settings | environment, start_new_session=True)
 
     def ready(self):
-        wait_until(lambda: self.log.read_text().count("ready: ") == 2, 30, "both workers are ready\n" + self.log.read_text())
+        wait_until(lambda: self.log.read_text().count("ready: ") == 2, 60, "both workers are ready\n" + self.log.read_text())
         return self
 
     def workers(self):
         return {name.removeprefix("tandem-"): pid for pid, name in descendants(self.process.pid).items() if name.startswith("tandem-")}
 
-    def end(self, timeout=10):
+    def end(self, timeout=25):
         return self.process.wait(timeout)
 
 
@@ -75,7 +75,7 @@ def test_a_signal_stops_both_workers(start, number):
 
 def test_a_signal_before_readiness_stops_both_workers(start):
     pair = start()
-    wait_until(lambda: len(pair.workers()) == 2, 10, "both started")
+    wait_until(lambda: len(pair.workers()) == 2, 30, "both started")
     pair.process.send_signal(signal.SIGTERM)
     assert pair.end() == 0
 
@@ -94,11 +94,12 @@ def test_the_pair_ends_with_either_worker(start, worker, status, number):
 
 def test_a_worker_that_cannot_start_ends_the_pair(start, tmp_path):
     pair = start(TANDEM_DRAFT_MODEL=str(tmp_path / "nothing"))
-    assert pair.end(30) == 12
+    assert pair.end(60) == 12
 
 
 def test_a_worker_that_hangs_is_killed(start):
-    pair = start(TANDEM_WORKERS_STOP_SECONDS="1").ready()
+    # The script counts whole seconds. The other worker must have time to stop.
+    pair = start(TANDEM_WORKERS_STOP_SECONDS="3").ready()
     pids = pair.workers()
     os.kill(pids["verifier"], signal.SIGSTOP)
     pair.process.send_signal(signal.SIGTERM)
@@ -112,7 +113,7 @@ def test_the_pair_ends_when_its_parent_is_killed(start):
     pids = pair.workers().values()
     pair.process.kill()
     pair.end()
-    wait_until(lambda: gone(pids), 5, "both workers end with their parent")
+    wait_until(lambda: gone(pids), 30, "both workers end with their parent")
 
 
 def test_options_go_to_both_workers_and_insecure_is_needed(start):
@@ -159,7 +160,7 @@ def admin():
 
 
 def health(*arguments, **environment):
-    return subprocess.run([SCRIPTS_DIR / "tandem-healthcheck", *arguments], capture_output=True, text=True, timeout=10,
+    return subprocess.run([SCRIPTS_DIR / "tandem-healthcheck", *arguments], capture_output=True, text=True, timeout=30,
                           env={"PATH": "/usr/bin:/bin"} | environment)
 
 

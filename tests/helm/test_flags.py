@@ -124,7 +124,7 @@ class Pods:
         with open(self.folder / f"{name}.log", "w") as log:
             process = subprocess.Popen(self.command(name), stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment)
         self.running[name] = process
-        patience = threading.Timer(60, process.kill)
+        patience = threading.Timer(120, process.kill)
         patience.start()
         line = process.stdout.readline()
         patience.cancel()
@@ -145,7 +145,7 @@ class Pods:
         unchecked = ssl.create_default_context()  # kubelets do not check either
         unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(request, timeout=10, context=unchecked) as response:
+            with urllib.request.urlopen(request, timeout=30, context=unchecked) as response:
                 return response.status
         except urllib.error.HTTPError as error:
             return error.code

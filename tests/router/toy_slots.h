@@ -18,10 +18,13 @@ class ToySlots {
  public:
   static constexpr uint32_t kPageTokens = 4;
 
-  explicit ToySlots(uint32_t num_slots) {
+  // Owns the slots. Both workers have a session, and their KV caches are not limited.
+  explicit ToySlots(uint32_t num_slots) : slots(own_) {
     slots.Resize(num_slots);
     for (PeerId peer = 0; peer < kNumPeers; ++peer) Attach(peer, 0);
   }
+  // Makes sequences for somebody else's slots, whose workers have sessions of their own.
+  explicit ToySlots(Slots& others) : slots(others) {}
   ToySlots(const ToySlots&) = delete;
   ToySlots& operator=(const ToySlots&) = delete;
 
@@ -96,9 +99,10 @@ class ToySlots {
   SessionId last_session_ = 0;
   ToyTokenizer tokenizer_ = ToyTokenizer::OfSize(64);
   AcceptancePrior prior_;
+  Slots own_;  // its sequences use the members above
 
  public:
-  Slots slots;  // its sequences use the members above
+  Slots& slots;
 };
 
 }  // namespace tandem::testing

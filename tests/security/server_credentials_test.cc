@@ -105,7 +105,7 @@ class ServerCredentialsTest : public ::testing::Test {
   static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                            const std::string& authorization = "", v1::ServerInfo* reply = nullptr) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
     if (!authorization.empty()) context.AddMetadata("authorization", authorization);
     grpc::ByteBuffer response;
     const grpc::Status status = testing::CallRaw(channel, method, &context, &response);

@@ -15,14 +15,16 @@ from tandem.v1 import worker_pb2_grpc
 
 import harness
 
+# A lost connection is tried again every 20 to 50 ms. gRPC calls the time that one attempt may take the minimum of the backoff. It must be
+# long, because a busy machine or a stopped process may delay the handshake.
 OWN_CHANNEL = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 20),
-               ("grpc.min_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 50)]
+               ("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 50)]
 
 
 class Process:
     """An executable that prints `ready: ADDRESS`. All its lives listen at the same address."""
 
-    def __init__(self, folder, name, *arguments, executable=None, tag="", ready_seconds=30):
+    def __init__(self, folder, name, *arguments, executable=None, tag="", ready_seconds=60):
         self.name = name + tag
         self.folder = folder
         self.arguments = [str(executable or harness.BINARY_DIR / "bin" / name), "--listen", f"unix:{folder}/{self.name}.sock",
@@ -71,7 +73,7 @@ class Process:
         self.process.send_signal(signal.SIGCONT)
         self.stopped = False
 
-    def terminate(self, timeout=15):
+    def terminate(self, timeout=25):
         self.process.terminate()
         try:
             return self.process.wait(timeout)
@@ -107,7 +109,7 @@ class Worker(Process):
         super().kill()
         self._watch.close()
 
-    def terminate(self, timeout=15):
+    def terminate(self, timeout=25):
         try:
             return super().terminate(timeout)
         finally:
@@ -127,7 +129,7 @@ class Watch:
         self._channel = channel
         self._ready = threading.Semaphore(0)
         self._closed = False
-        self._pongs = worker_pb2_grpc.WorkerHealthStub(channel).Watch(self._pings())
+        self._pongs = worker_pb2_grpc.WorkerHealthStub(channel).Watch(self._pings(), wait_for_ready=True)
 
     def _pings(self):
         while True:
@@ -160,7 +162,7 @@ class Router(Process):
         super().kill()
 
     def info(self):
-        return self.stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=20)
+        return self.stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=30)
 
     def load(self):
         return self.info().load
@@ -197,6 +199,14 @@ class Stream(threading.Thread):
     def done(self):
         return not self.is_alive()
 
+    def cancel(self):
+        """Gives the call up if it still runs. Returns the tokens until then."""
+        self.call.cancel()
+        self.join()
+        if self.error is not None and self.error.code() != grpc.StatusCode.CANCELLED:
+            raise self.error
+        return self.output.token_ids
+
     def result(self):
         self.join()
         if self.error is not None:
@@ -209,7 +219,7 @@ class Cluster:
     """A pair of workers and any number of routers."""
 
     def __init__(self, folder, target, draft=None, *, worker_arguments=(), router_arguments=(), verifier_arguments=(),
-                 verifier_executable=None, drafter_executable=None, ready_seconds=30):
+                 verifier_executable=None, drafter_executable=None, ready_seconds=60):
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.target = target

@@ -15,7 +15,7 @@ def servers(tmp_path_factory):
     running = {}
 
     def get(**options):
-        key = tuple(sorted(options.items()))
+        key = repr(sorted(options.items()))
         if key not in running:
             running[key] = harness.Server(tmp_path_factory.mktemp("server"), **options)
         return running[key]

@@ -9,6 +9,9 @@ if command -v prometheus >/dev/null && command -v promtool >/dev/null; then
   exit 0
 fi
 folder=build/prometheus
+mkdir -p build
+exec 9>"$folder.lock"  # two tests that run at the same time need it
+flock 9
 if [ ! -x "$folder/usr/bin/promtool" ]; then
   rm -rf "$folder.part"
   mkdir -p "$folder.part"

@@ -5,8 +5,10 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import signal
+import socket
 import struct
 import subprocess
 import threading
@@ -22,6 +24,10 @@ TALES_TARGET = SOURCE_DIR / "models" / "tales" / "target"
 TALES_DRAFT = SOURCE_DIR / "models" / "tales" / "draft"
 
 BEGIN_OF_TEXT, END_OF_TEXT = 4094, 4095  # ids of the embedded pair
+
+# `environment` of a server that ends no stream because its client reads too slowly. A test that needs a stream that still runs at some
+# later step asks for far more tokens than it reads, and gives the stream up in the end.
+PATIENT = {"TANDEM_STREAM_BUFFER_BYTES": str(1 << 28)}
 
 # Texts that no error may contain.
 TELLTALE = re.compile(r"(?<![\w:/.])/(?:[\w.+-]+/)+[\w.+-]*"  # an absolute path
@@ -128,6 +134,23 @@ def descendants(pid):
     return found
 
 
+def free_ports(count, hosts=("127.0.0.1",)):
+    """Returns consecutive ports that are free on all of the hosts. The kernel gives them to nobody who asks for any port, so they are still
+    free when a process of the test listens there, also after a restart."""
+    lowest, highest = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    choice = [*range(10_000, lowest - count), *range(highest + 1, 65_536 - count)]
+    while True:
+        first = random.choice(choice)
+        try:
+            for port in range(first, first + count):
+                for host in hosts:
+                    with socket.socket() as one:
+                        one.bind((host, port))
+            return list(range(first, first + count))
+        except OSError:
+            pass
+
+
 def wait_until(condition, timeout, what):
     deadline = time.monotonic() + timeout
     while not condition():
@@ -169,7 +192,7 @@ class Server:
 
         self._reader = threading.Thread(target=read_output, daemon=True)
         self._reader.start()
-        if not ready.wait(30) or self._address is None:
+        if not ready.wait(60) or self._address is None:
             self.process.kill()
             raise AssertionError(f"not ready: {' '.join(command)}\n{self.log()}")
         self.address = self._address
@@ -191,7 +214,7 @@ class Server:
         pids = [pid for pid, its_name in self.children().items() if its_name == name]
         return pids[0] if len(pids) == 1 else None
 
-    def stop(self, how=signal.SIGINT, timeout=15):
+    def stop(self, how=signal.SIGINT, timeout=25):
         """Returns the exit code."""
         self.channel.close()
         self.process.send_signal(how)
@@ -203,7 +226,7 @@ class Server:
             raise AssertionError(f"did not stop within {timeout} s\n{self.log()}") from None
 
     def info(self):
-        return self.stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=10)
+        return self.stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=30)
 
     def start(self, prompt, *, timeout=120, stub=None, **options):
         return (stub or self.stub).Generate(request(prompt, **options), timeout=timeout)
@@ -219,15 +242,15 @@ class Server:
             return list(pool.map(lambda item: self.generate(item[0], **item[1]), requests))
 
 
-def admin_addresses(server):
+def admin_addresses(server, processes=("router", "verifier", "draft")):
     """Returns {process: HOST:PORT} of a server with admin ports, from its log."""
     found = {}
 
     def all_there():
-        found.update(re.findall(r"^(\w+): .* metrics: http://(\S+)/metrics$", server.log(), re.MULTILINE))
-        return set(found) >= {"router", "verifier", "draft"}
+        found.update(re.findall(r"^(\w+): .* metrics: https?://(\S+)/metrics$", server.log(), re.MULTILINE))
+        return set(found) >= set(processes)
 
-    wait_until(all_there, 10, f"three admin addresses in\n{server.log()}")
+    wait_until(all_there, 30, f"the admin addresses of {processes} in\n{server.log()}")
     return found
 
 

@@ -1,5 +1,6 @@
 """Tests the lossless audit: honest requests are decoded again and agree, and a changed target is noticed."""
 
+import re
 import shutil
 
 import pytest
@@ -18,7 +19,7 @@ def audit(server):
 
 def health(server):
     stub = health_pb2_grpc.HealthStub(server.channel)
-    return stub.Check(health_pb2.HealthCheckRequest(service="tandem.v1.Generation"), timeout=5).status
+    return stub.Check(health_pb2.HealthCheckRequest(service="tandem.v1.Generation"), timeout=30).status
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +84,16 @@ def test_the_audit_is_off_by_default(servers):
 
 def test_a_target_whose_weights_changed_is_noticed(tmp_path, models):
     """The target's file is overwritten in place while the verifier maps it. Nothing restarts, and nothing is refused."""
-    shape = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=8192, untied=True,
+    shape = dict(vocabulary_size=4096, hidden_size=64, layers=2, dtype="bf16", max_positions=32768, untied=True,
                  tokenizer_from=harness.TALES_TARGET)
     target = tmp_path / "target"
     shutil.copytree(models.random(seed=3, **shape), target)
     other = models.random(seed=4, **shape)
-    server = harness.Server(tmp_path, target=target, draft=models.random(seed=3, **shape), audit_fraction=1,
-                            environment={"TANDEM_AUDIT_FAILS_READINESS": "true"})
+    server = harness.Server(tmp_path, target=target, draft=models.random(seed=3, **shape), audit_fraction=1, max_slots=4,
+                            environment={"TANDEM_AUDIT_FAILS_READINESS": "true", **harness.PATIENT})
     try:
-        # Replays wait for idle time, and there is none while the long request runs.
-        long = server.start(PROMPTS[0], temperature=0, max_tokens=6000, ignore_eos=True)
+        # Replays wait for idle time, and there is none while the long request runs. It is given up long before its end.
+        long = server.start(PROMPTS[0], temperature=0, max_tokens=30_000, ignore_eos=True)
         next(long)
         emitted = server.generate(PROMPTS[1], request_id="before", temperature=0, max_tokens=30, ignore_eos=True)
         with open(target / "model.safetensors", "r+b") as weights:
@@ -100,7 +101,8 @@ def test_a_target_whose_weights_changed_is_noticed(tmp_path, models):
         assert audit(server).num_replayed == 0, "the long request ended too early for this test"
         long.cancel()
         harness.wait_until(lambda: audit(server).num_mismatches == 1, 60, "the mismatch is found")
-        harness.wait_until(lambda: health(server) == NOT_SERVING, 10, "readiness fails")
+        harness.wait_until(lambda: health(server) == NOT_SERVING, 30, "readiness fails")
+        harness.wait_until(lambda: re.search(r"audit: request before.*\n", server.log()), 30, "the log says which request")
         line = next(line for line in server.log().splitlines() if "audit: request before" in line)
         assert "differs first at output token " in line
         position = int(line.split("output token ")[1].split(":")[0])

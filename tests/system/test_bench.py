@@ -25,7 +25,7 @@ def run(*command, timeout=120):
 @pytest.fixture(scope="module")
 def server(servers):
     server = servers(max_slots=8)
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
     return server
 
 
@@ -94,7 +94,7 @@ def test_clients_that_leave_are_counted_separately(server):
     assert row["cancelled"] + row["requests"] == 60
     assert 10 <= row["cancelled"] <= 50
     assert not row["failures"]
-    harness.wait_until(lambda: server.info().load.num_running == 0, 5, "the slots are free")
+    harness.wait_until(lambda: server.info().load.num_running == 0, 30, "the slots are free")
 
 
 def test_every_figure_can_be_measured(tmp_path):

@@ -32,7 +32,7 @@ def folders(models):
 
 @pytest.fixture(scope="module")
 def server(servers, folders):
-    return servers(**folders, max_slots=1)
+    return servers(**folders, max_slots=1, environment=harness.PATIENT)  # nobody reads the long streams to their ends
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_disconnected_while_queued(server, want):
     next(running)
     channel = server.new_channel()
     harness.generate_pb2_grpc.GenerationStub(channel).Generate(harness.request(PROMPT, **LONG))
-    grpc.channel_ready_future(channel).result(5)
+    grpc.channel_ready_future(channel).result(30)
     channel.close()
     assert_still_running(running)
     running.cancel()
@@ -175,7 +175,7 @@ def pair(tmp_path_factory, folders):
     running = cluster.Cluster(tmp_path_factory.mktemp("pair") / "cluster", folders["target"], folders["draft"],
                               worker_arguments=["--threads", 1, "--max-slots", 1])
     router = running.router("--step-rows", STEP_ROWS)
-    harness.wait_until(lambda: router.info().drafter_attached, 10, "the drafter is attached")
+    harness.wait_until(lambda: router.info().drafter_attached, 30, "the drafter is attached")
     yield running
     running.close()
 

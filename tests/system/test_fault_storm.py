@@ -132,7 +132,7 @@ class Storm:
         finally:
             if self.router.stopped:
                 self.router.thaw()
-        harness.wait_until(lambda: self.losses(victim) > before, 20, f"the loss of the {victim} worker is noticed")
+        harness.wait_until(lambda: self.losses(victim) > before, 30, f"the loss of the {victim} worker is noticed")
         self.noticed_seconds["kill -9" if how == "kill -9" else "SIGSTOP"].append(time.monotonic() - struck_at)
         if how == "SIGSTOP, then kill -9":
             worker.kill()
@@ -141,7 +141,7 @@ class Storm:
         else:
             worker.start()
         if victim == "draft":
-            harness.wait_until(lambda: self.attached("draft"), 20, "the drafter is attached again")
+            harness.wait_until(lambda: self.attached("draft"), 30, "the drafter is attached again")
             if how == "kill -9":
                 self.drafting_again_seconds.append(time.monotonic() - worker.ready_at)
         phase, confirmed = self.phase_by_log(victim, phase, how == "kill -9", self.router.log()[log_size:])

@@ -78,7 +78,7 @@ def test_a_worker_that_hangs_is_killed_and_restarted(tmp_path, model, want, name
         print(f"{name}: replaced {seconds:.2f} s after SIGSTOP")
         # Pings are half a second apart, so the last sign of life may be this old.
         assert 0.45 <= seconds <= 1.5 + SLACK_SECONDS
-        harness.wait_until(lambda: server.info().drafter_attached, 10, "drafting goes on")
+        harness.wait_until(lambda: server.info().drafter_attached, 30, "drafting goes on")
     finally:
         server.stop()
 
@@ -93,7 +93,7 @@ def test_by_default_silence_counts_after_three_seconds(make_cluster, model, want
     harness.wait_until(lambda: not router.info().drafter_attached, 10, "the drafter is given up")
     seconds = time.monotonic() - stopped_at
     pair.drafter.thaw()
-    harness.wait_until(lambda: router.info().drafter_attached, 10, "the drafter is attached again")
+    harness.wait_until(lambda: router.info().drafter_attached, 30, "the drafter is attached again")
     assert [stream.result().bytes for stream in streams] == want
     assert 2.4 <= seconds <= 3.5 + SLACK_SECONDS
 
@@ -149,7 +149,7 @@ def test_a_router_that_is_gone_leaves_nothing_at_the_workers(make_cluster, model
     assert waiting.result().bytes == want[3]
     load = survivor.load()
     assert (load.num_running, load.num_verifier_losses, load.num_drafter_losses) == (0, 0, 0)
-    harness.wait_until(lambda: free_pages() == pages, 5, "its pages are free")
+    harness.wait_until(lambda: free_pages() == pages, 30, "its pages are free")
 
     if how == "freeze":  # the router wakes up, finds its sessions gone, and continues
         router.thaw()

@@ -33,8 +33,8 @@ def draft(request, models):
 def test_output_is_that_of_plain_decoding(servers, plain, draft, transport, concurrency):
     name, folder = draft
     server = servers(target=harness.TALES_TARGET, draft=folder, transport=transport, max_slots=8)
-    info = server.info()
-    assert info.drafter_attached and info.ring_transport == transport
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
+    harness.wait_until(lambda: server.info().ring_transport == transport, 30, f"there is a ring of {transport}")
 
     drafted = accepted = 0
     for draft_length in DRAFT_LENGTHS:

@@ -1,5 +1,6 @@
 """Tests starting and stopping: the printed lines, and what is left behind."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -23,13 +24,22 @@ def leftovers(server):
 
 
 def open_memory(pid):
-    return [os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir() if "memfd" in os.readlink(path)]
+    found = []
+    for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(path))
+    return [name for name in found if "memfd" in name]
+
+
+def named_memory():
+    """Returns the names in /dev/shm, without those of programs that other tests run at the same time: container engines and browsers."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(("libpod", ".org.chromium"))}
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "SIGINT to the supervisor", "SIGTERM to the supervisor"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 def test_stopping_leaves_nothing_behind(tmp_path, how, busy):
-    shared_memory = set(os.listdir("/dev/shm"))
+    shared_memory = named_memory()
     server = harness.Server(tmp_path)
     children = server.children()
     assert sorted(children.values()) == ["tandem-draft", "tandem-router", "tandem-verifier"]
@@ -48,13 +58,13 @@ def test_stopping_leaves_nothing_behind(tmp_path, how, busy):
         assert not busy or last.HasField("completion")  # the router drained
     except grpc.RpcError as error:
         assert error.code() == grpc.StatusCode.UNAVAILABLE
-    assert server.process.wait(15) == 0, server.log()
+    assert server.process.wait(25) == 0, server.log()
     server.channel.close()
 
     for pid in children:
         assert not pathlib.Path(f"/proc/{pid}").exists(), f"{children[pid]} still runs"
     assert leftovers(server) == []
-    assert set(os.listdir("/dev/shm")) <= shared_memory
+    assert named_memory() <= shared_memory
     host, port = server.address.rsplit(":", 1)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)), timeout=2)
@@ -71,14 +81,14 @@ def test_the_children_of_a_killed_supervisor_end(tmp_path):
     children = server.children()
     server.process.kill()
     server.process.wait()
-    harness.wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children), 10, "all ended")
+    harness.wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children), 30, "all ended")
 
 
 def test_log_prob_rows_have_no_name_in_the_file_system(tmp_path):
-    shared_memory = set(os.listdir("/dev/shm"))
+    shared_memory = named_memory()
     server = harness.Server(tmp_path, transport="shm")
     server.generate(PROMPTS[0], max_tokens=8, draft_length=4)
-    assert set(os.listdir("/dev/shm")) <= shared_memory
+    assert named_memory() <= shared_memory
     assert all(open_memory(server.child(name)) for name in ("tandem-draft", "tandem-verifier"))
     assert open_memory(server.child("tandem-router")) == []
     for path in server.temp_dir.rglob("*"):
@@ -93,10 +103,10 @@ def test_listens_on_a_unix_socket(tmp_path):
     try:
         assert process.stdout.readline() == f"ready: unix:{path}\n"
         with grpc.insecure_channel(f"unix:{path}") as channel:
-            assert generate_pb2_grpc.GenerationStub(channel).GetServerInfo(pb.GetServerInfoRequest(), timeout=5).model
+            assert generate_pb2_grpc.GenerationStub(channel).GetServerInfo(pb.GetServerInfoRequest(), timeout=30).model
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(15) == 0
+        assert process.wait(25) == 0
     assert not path.exists()
 
 
@@ -105,7 +115,7 @@ def test_ready_is_one_line_and_the_only_output(tmp_path):
                                stderr=subprocess.DEVNULL, text=True)
     first = process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=15)
+    rest, _ = process.communicate(timeout=25)
     assert first.startswith("ready: 127.0.0.1:") and not first.endswith(":0\n")
     assert rest == ""
 
@@ -121,7 +131,7 @@ def test_the_environment_sets_options(tmp_path):
                                      ["tandem-router"], ["tandem-draft"], ["tandem-verifier"]], ids=" ".join)
 def test_help_can_be_read(command):
     done = subprocess.run([harness.BINARY_DIR / "bin" / command[0], *command[1:], "--help"], capture_output=True, text=True,
-                          timeout=10)
+                          timeout=60)
     assert done.returncode == 0 and len(done.stdout.splitlines()) > 5
     if command == ["tandem", "serve"]:
         for flag in ("--target", "--draft", "--draft-length", "--listen", "--drafter", "--max-slots"):
@@ -142,7 +152,7 @@ def test_help_can_be_read(command):
 ], ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else None)
 def test_a_bad_option_is_named(arguments, words):
     done = subprocess.run([TANDEM, "serve", "--listen", "127.0.0.1:0", *map(str, arguments)] if arguments[0] != "--listen" else
-                          [TANDEM, "serve", *arguments], capture_output=True, text=True, timeout=30)
+                          [TANDEM, "serve", *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     for word in words:
         assert word in done.stderr + done.stdout, done.stderr
@@ -153,7 +163,7 @@ def test_a_taken_port_is_named():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = subprocess.run([TANDEM, "serve", "--listen", address], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([TANDEM, "serve", "--listen", address], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "--listen" in done.stderr and address.rsplit(":", 1)[1] in done.stderr and "taken" in done.stderr
 
@@ -175,7 +185,8 @@ def test_replaced_weights_are_served_after_the_verifier_died(tmp_path, models):
         router = server.child("tandem-router")
         os.kill(server.child("tandem-verifier"), signal.SIGKILL)
         harness.wait_until(lambda: server.child("tandem-router") not in (router, None), 30, "the router was started again")
-        assert "came back with other weights" in server.log() and "no worker pod is the one that was served" in server.log()
+        for line in ("came back with other weights", "no worker pod is the one that was served"):
+            harness.wait_until(lambda: line in server.log(), 30, f"the log says: {line}")
 
         def after():
             try:
@@ -201,14 +212,14 @@ def test_models_that_do_not_share_a_tokenizer_decode_plainly_or_are_refused_by_e
         if line:
             with grpc.insecure_channel(line.split()[1]) as channel:
                 stub = generate_pb2_grpc.GenerationStub(channel)
-                assert not stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=5).drafter_attached
+                assert not stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=30).drafter_attached
                 output = harness.Output.read(stub.Generate(harness.request(PROMPTS[0], max_tokens=4, temperature=0)))
                 assert set(output.sources) == {pb.TOKEN_SOURCE_PLAIN}
         else:
-            assert process.wait(15) != 0
+            assert process.wait(25) != 0
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(25)
     log.seek(0)
     message = log.read()
     assert "tokenizer" in message and "entry" in message, message

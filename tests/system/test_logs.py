@@ -25,7 +25,7 @@ def drive(server):
     stream = server.start(SECRET, request_id="cancelled", max_tokens=900, ignore_eos=True)
     next(stream)
     stream.cancel()
-    harness.wait_until(lambda: re.search("finished.*cancelled|cancelled.*finished", server.log()), 10, "its end is logged")
+    harness.wait_until(lambda: re.search("finished.*cancelled|cancelled.*finished", server.log()), 30, "its end is logged")
 
 
 def test_every_line_is_a_json_object_with_time_level_process_and_message(tmp_path):

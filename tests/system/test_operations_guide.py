@@ -274,7 +274,7 @@ def test_every_link_of_the_guide_has_a_target():
 def test_a_worker_takes_the_memory_that_the_guide_says(servers):
     slots, longest, pool = 8, 16, 48 * 2**20
     server = servers(max_slots=slots, kv_cache_bytes=pool)
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
     randomness = random.Random(1)
     prompts = [[randomness.randrange(300, 4000) for _ in range(510)] for _ in range(24)]  # more than the pool of the verifier holds
     server.generate_all([(prompt, dict(temperature=0, max_tokens=40, draft_length=longest, ignore_eos=True)) for prompt in prompts], slots)

@@ -48,7 +48,7 @@ def percentile(values, share):
 
 
 def wait_until_idle(router):
-    harness.wait_until(lambda: (load := router.load()).num_running == 0 and load.num_queued == 0, 5, "nothing runs")
+    harness.wait_until(lambda: (load := router.load()).num_running == 0 and load.num_queued == 0, 30, "nothing runs")
     return router.load()
 
 
@@ -103,7 +103,7 @@ def test_cancels_and_deadlines_in_every_state_leave_nothing_behind(make_cluster,
     assert (load.num_verifier_losses, load.num_drafter_losses) == (0, 0)
     assert load.num_free_kv_pages == baseline.num_free_kv_pages == load.num_kv_pages
     assert load.num_free_draft_kv_pages == load.num_draft_kv_pages
-    harness.wait_until(lambda: len(os.listdir(f"/proc/{router.pid}/fd")) <= descriptors + 4, 10, "descriptors are closed")
+    harness.wait_until(lambda: len(os.listdir(f"/proc/{router.pid}/fd")) <= descriptors + 4, 30, "descriptors are closed")
 
 
 def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, models):
@@ -166,10 +166,11 @@ def test_a_hundred_clients_that_do_not_read_take_bounded_memory(make_cluster, mo
 
 def test_overload_is_refused_at_once_with_a_hint(make_cluster, model):
     pair = make_cluster(model)
-    router = pair.router("--max-slots", 4, "--max-queue", 8)
-    options = dict(temperature=0, max_tokens=4000, ignore_eos=True)
+    router = pair.router("--max-slots", 4, "--max-queue", 8, "--stream-buffer-bytes", 1 << 28)
+    # The streams that run must not end before the last refusal, because a place in the queue would then be free.
+    options = dict(temperature=0, max_tokens=8000, ignore_eos=True)
     running = [router.stream(PROMPT, **options) for _ in range(12)]
-    harness.wait_until(lambda: (load := router.load()).num_running == 4 and load.num_queued == 8, 10, "all places are taken")
+    harness.wait_until(lambda: (load := router.load()).num_running == 4 and load.num_queued == 8, 30, "all places are taken")
     seconds = []
     refused = []
     for _ in range(200):
@@ -182,7 +183,7 @@ def test_overload_is_refused_at_once_with_a_hint(make_cluster, model):
     assert all(int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0 for error in refused)
     # The log counts them, with at most one line per second.
     turned_away = lambda: [int(count) for count in re.findall(r"requests turned away.*requests=(\d+)", router.log())]  # noqa: E731
-    harness.wait_until(lambda: sum(turned_away()) == 200, 5, "all refusals are in the log")
+    harness.wait_until(lambda: sum(turned_away()) == 200, 30, "all refusals are in the log")
     assert len(turned_away()) <= 3 + sum(seconds)
     print(f"refused after {1000 * percentile(seconds, 0.5):.1f} ms (median), {1000 * percentile(seconds, 0.99):.1f} ms (p99)")
     assert percentile(seconds, 0.99) <= 0.25  # the promise is 50 ms, on a machine that does nothing else
@@ -252,7 +253,7 @@ def test_a_rolling_restart_of_two_routers_and_of_their_workers_fails_no_stream(m
             assert worker.terminate() == 0
             worker.start()
         wait_for_streams()
-        harness.wait_until(lambda: all(router.info().drafter_attached for router in routers), 10, "drafting goes on")
+        harness.wait_until(lambda: all(router.info().drafter_attached for router in routers), 30, "drafting goes on")
         assert turned_away[0] == refused, "while a worker is away requests wait"
     stop.set()
     for thread in clients:

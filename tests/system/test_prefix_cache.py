@@ -58,7 +58,7 @@ def test_second_request_takes_the_shared_prefix_and_says_the_same(servers, text,
 
 def test_the_drafter_takes_the_shared_prefix_too(servers, text):
     server = servers(max_slots=4)
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
     one, other = prompts(text, 50)
     drafted = dict(temperature=0, ignore_eos=True, draft_length=4)
     first = generate(server, one, **drafted, max_tokens=150)
@@ -112,7 +112,7 @@ def test_pages_are_forgotten_when_others_need_them_and_come_back(servers, text):
     want = [output.token_ids for output in roomy.generate_all(requests, 1)]
     for concurrency in (1, 3, 4):
         assert [output.token_ids for output in tight.generate_all(requests, concurrency)] == want
-    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == 14, 10, "all pages are free")
+    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == 14, 30, "all pages are free")
 
 
 @pytest.mark.parametrize("num_pages", [14, 8])
@@ -127,9 +127,14 @@ def test_the_youngest_waits_when_pages_run_out_and_nothing_of_its_output_changes
                 for i, option in enumerate(options)]
     want = [output.token_ids for output in servers(max_slots=4).generate_all(requests, 1)]
     before = tight.info().load.num_preemptions
-    assert [output.token_ids for output in tight.generate_all(requests, 4)] == want
-    assert tight.info().load.num_preemptions > before
-    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == num_pages, 10, "all pages are free")
+
+    def one_waited():
+        """Returns false if the requests came so late after one another that there were always enough pages."""
+        assert [output.token_ids for output in tight.generate_all(requests, 4)] == want
+        return tight.info().load.num_preemptions > before
+
+    harness.wait_until(one_waited, 60, "a request waits for pages")
+    harness.wait_until(lambda: tight.info().load.num_free_kv_pages == num_pages, 30, "all pages are free")
 
 
 def test_a_prompt_that_can_never_fit_is_refused_at_once(servers, text):
@@ -139,7 +144,7 @@ def test_a_prompt_that_can_never_fit_is_refused_at_once(servers, text):
     began = time.monotonic()
     with pytest.raises(grpc.RpcError) as error:
         generate(tight, too_long, **GREEDY)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20  # the call's own deadline is far later
     assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.value.details() == (f"prompt_token_ids: got {8 * PAGE} tokens, allowed: at most {8 * PAGE - 1} tokens, "
                                      "which is what the KV cache holds with one more (--kv-cache-bytes)")
@@ -160,9 +165,9 @@ def test_the_prefixes_of_a_lost_worker_are_gone(servers, text):
     def lose(name, losses):
         before = losses(server.info().load)
         os.kill(server.child(name), signal.SIGKILL)
-        harness.wait_until(lambda: losses(server.info().load) > before, 5, "the loss is noticed")
+        harness.wait_until(lambda: losses(server.info().load) > before, 30, "the loss is noticed")
 
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
     generate(server, one, **drafted, max_tokens=150)
     hit = generate(server, other, **drafted, max_tokens=40)
     assert cached(hit) == cached_by_drafter(hit) == PREFIX
@@ -171,7 +176,7 @@ def test_the_prefixes_of_a_lost_worker_are_gone(servers, text):
     assert (cached(computed), cached_by_drafter(computed)) == (0, PREFIX), "the drafter has kept its own"
     assert computed.token_ids == hit.token_ids
     lose("tandem-draft", lambda load: load.num_drafter_losses)
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached again")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached again")
     again = generate(server, other, **drafted, max_tokens=150)
     assert (cached(again), cached_by_drafter(again)) == (PREFIX, 0)
     assert again.completion.speculation.num_drafts > 0

@@ -141,7 +141,7 @@ def tables(servers, tiny):
 def test_distribution_is_the_targets(servers, tiny, tables, draft, transport, draft_length, configuration):
     parameters = CONFIGURATIONS[configuration]
     server = servers(target=tiny["target"], draft=tiny[draft], transport=transport, max_slots=16)
-    assert server.info().ring_transport == transport
+    harness.wait_until(lambda: server.info().ring_transport == transport, 30, f"there is a ring of {transport}")
     counts, sources = draw(server, DRAWS, draft_length=draft_length, **parameters)
     assert sum(counts.values()) == DRAWS
     for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):

@@ -62,10 +62,10 @@ def test_a_million_characters_tokenize_in_about_linear_time(server, character):
 def test_health_is_serving(server):
     stub = health_pb2_grpc.HealthStub(server.channel)
     for service in ("", "tandem.v1.Generation"):
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(grpc.RpcError) as error:
-        stub.Check(health_pb2.HealthCheckRequest(service="no.such.Service"), timeout=5)
+        stub.Check(health_pb2.HealthCheckRequest(service="no.such.Service"), timeout=30)
     assert error.value.code() == grpc.StatusCode.NOT_FOUND
 
 

@@ -32,7 +32,7 @@ def want(servers, folders):
 
 def run_with_kills(server, name, modes):
     """Streams all modes at the same time and kills the worker several times meanwhile. Returns the outputs."""
-    harness.wait_until(lambda: server.info().drafter_attached, 20, "the drafter is attached")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
     streams = [server.start(PROMPTS[0], draft_length=3, **LONG, **mode) for mode in modes]
     outputs = [harness.Output([], "", [], [], None, set()) for _ in streams]
     kills = 0
@@ -59,7 +59,7 @@ def test_the_drafter_dies_and_nobody_notices(servers, folders, want):
     server = servers(**folders, max_slots=4)
     outputs = run_with_kills(server, "tandem-draft", MODES)
     assert [output.bytes for output in outputs] == want
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "the drafter is attached again")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached again")
     again = server.generate(PROMPTS[0], max_tokens=200, ignore_eos=True, draft_length=3, **MODES[0])
     assert again.completion.speculation.num_accepted_tokens > 50
     assert again.token_ids == list(want[0][0][:200])
@@ -90,14 +90,16 @@ def test_a_worker_dies_while_a_prompt_is_prefilled(servers, folders):
         time.sleep(0.02)
         os.kill(server.child(name), signal.SIGKILL)
         assert harness.Output.read(stream).bytes == want
-        harness.wait_until(lambda: server.child(name) is not None, 10, f"{name} runs again")
+        harness.wait_until(lambda: server.child(name) is not None, 30, f"{name} runs again")
 
 
 def test_drafting_resumes_after_a_kill(servers, folders):
     server = servers(**folders, max_slots=4)
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "attached")
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "attached")
+    losses = server.info().load.num_drafter_losses
     os.kill(server.child("tandem-draft"), signal.SIGKILL)
-    harness.wait_until(lambda: not server.info().drafter_attached, 1, "the loss is noticed")
-    start = time.monotonic()
-    harness.wait_until(lambda: server.info().drafter_attached, 10, "attached again")
-    assert time.monotonic() - start < 5
+    harness.wait_until(lambda: server.info().load.num_drafter_losses > losses, 30, "the loss is noticed")
+    # test_fault_storm.py measures how long this takes.
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "attached again")
+    output = server.generate(PROMPTS[0], max_tokens=40, ignore_eos=True, draft_length=3, **MODES[0])
+    assert output.completion.speculation.num_accepted_tokens > 0

@@ -24,6 +24,8 @@ using testing::ChildProcess;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+constexpr seconds kPatience{30};
+
 class WorkerMainTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { testing::WriteRandomModel(Model(), testing::RandomModelSpec()); }
@@ -50,8 +52,8 @@ class WorkerMainTest : public ::testing::TestWithParam<const char*> {
     std::vector<std::string> shell = {"/bin/sh", "-c", "exec 2>&1; exec \"$0\" \"$@\""};
     shell.insert(shell.end(), command.begin(), command.end());
     ChildProcess child(shell);
-    const std::string output = child.ReadAll(seconds(20));
-    return {output, child.Wait(seconds(20)).value_or(-1)};
+    const std::string output = child.ReadAll(kPatience);
+    return {output, child.Wait(kPatience).value_or(-1)};
   }
 
   testing::TempDir dir_;
@@ -71,8 +73,8 @@ TEST_P(WorkerMainTest, ServesOnAUnixSocketAndEndsCleanly) {
     ASSERT_EQ(stat((dir_ / "worker.sock").c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 07777, 0600u);
     worker.Signal(signal);
-    EXPECT_EQ(worker.ReadAll(seconds(5)), "ready: " + Socket() + "\n") << "exactly one line";
-    EXPECT_EQ(worker.Wait(seconds(5)), 0);
+    EXPECT_EQ(worker.ReadAll(kPatience), "ready: " + Socket() + "\n") << "exactly one line";
+    EXPECT_EQ(worker.Wait(kPatience), 0);
     EXPECT_FALSE(std::filesystem::exists(dir_ / "worker.sock"));
   }
 }
@@ -87,7 +89,7 @@ TEST_P(WorkerMainTest, EndsCleanlyWhileASessionIsOpen) {
     testing::Attach<testing::VerifierClient, v1::VerifierCommand>(verifier, 1);
   }
   worker.Signal(SIGTERM);
-  EXPECT_EQ(worker.Wait(seconds(5)), 0);
+  EXPECT_EQ(worker.Wait(kPatience), 0);
   EXPECT_FALSE(draft.WaitClosed().ok());
   EXPECT_FALSE(verifier.WaitClosed().ok());
 }
@@ -111,7 +113,7 @@ TEST_P(WorkerMainTest, TakesOverTheSocketOfADeadWorkerButNotOfALivingOne) {
     ChildProcess killed(Command(Socket()));
     killed.WaitReady();
     killed.Signal(SIGKILL);
-    killed.Wait(seconds(5));
+    killed.Wait(kPatience);
   }
   ASSERT_TRUE(std::filesystem::exists(dir_ / "worker.sock"));
   ChildProcess next(Command(Socket()));
@@ -162,7 +164,7 @@ TEST_P(WorkerMainTest, EndsWithItsParentWhenToldTo) {
   shell.WaitReady();
   shell.Signal(SIGKILL);
   // The worker holds the other end of the pipe, so the output ends with the worker.
-  EXPECT_NO_THROW(shell.ReadAll(seconds(10)));
+  EXPECT_NO_THROW(shell.ReadAll(kPatience));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "worker.sock"));
 }
 

@@ -688,7 +688,7 @@ TEST_F(WorkerSessionTest, SessionsShareTheSlotsAndGiveThemBack) {
   EXPECT_EQ(refused.state().code(), v1::WORKER_CODE_RESOURCE_EXHAUSTED);
   EXPECT_EQ(refused.state().slot_epoch(), 0) << "the epoch was not begun: `open` is needed again";
   verifier_.reset();  // the first router is gone
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   v1::VerifyResult result = try_second();
   while (result.state().code() != v1::WORKER_CODE_OK &&
          std::chrono::steady_clock::now() < deadline) {
@@ -837,7 +837,7 @@ TEST_F(WorkerSessionTest, HealthServiceSaysServing) {
   grpc::GenericStub stub(ConnectWorker(*Address::Parse(verifier_server_->address())));
   grpc::CompletionQueue queue;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
   const grpc::Slice empty_message("");  // a ByteBuffer without a slice would not be a message
   auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
                                     grpc::ByteBuffer(&empty_message, 1), &queue);

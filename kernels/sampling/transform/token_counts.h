@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// Sparse counts. Remove undoes Add exactly, so that VerifyBlock can walk a draft block and take the
+// Sparse counts. Remove undoes Add exactly, so that AcceptReject can walk a draft block and take the
 // walk back.
 class TokenCounts {
  public:

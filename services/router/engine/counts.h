@@ -61,8 +61,9 @@ using PerWorker = PerValue<Worker, kNumWorkers, Value>;
 // Counts since the start of the engine. No count ever falls. Every field is a uint64_t, or is made
 // of them.
 struct Counts {
-  // Requests that ended, with any status. Canceled requests and requests that were refused a place
-  // are not among them. Admission counts them, and FleetState adds its count.
+  // Requests that ended, with any status, apart from canceled requests and requests that were
+  // refused a place. Only admission knows this number: it is 0 in the counts of an engine, and
+  // FleetState sets it.
   uint64_t finished = 0;
   // Running requests that gave up their slot, to be computed again. A replay of the audit that
   // gives way to a request is not counted.

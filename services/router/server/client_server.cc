@@ -14,7 +14,7 @@
 #include "common/security/call_interceptor.h"
 #include "common/security/server_credentials.h"
 #include "common/status.h"
-#include "services/router/calls/call_context.h"
+#include "services/router/client_calls/call_context.h"
 
 namespace tandem {
 namespace {

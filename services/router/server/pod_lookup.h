@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/router/calls/background_work.h"
+#include "services/router/client_calls/background_work.h"
 #include "services/router/fleet/fleet.h"
 #include "services/router/fleet/pod_directory.h"
 

@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/router/calls/background_work.h"
-#include "services/router/calls/generate_calls.h"
-#include "services/router/calls/unary_calls.h"
+#include "services/router/client_calls/background_work.h"
+#include "services/router/client_calls/generate_calls.h"
+#include "services/router/client_calls/unary_calls.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/fleet/fleet.h"
 #include "services/router/request/request_validator.h"

@@ -1,4 +1,4 @@
-// Compares accept/reject on a device, from raw logits to verdicts and reports, with VerifyBlock of
+// Compares accept/reject on a device, from raw logits to verdicts and reports, with AcceptReject of
 // the CPU.
 #include "kernels/sampling/accept_reject.h"
 
@@ -22,7 +22,7 @@ struct Block {
   uint64_t position = 0;
 };
 
-class VerifyBlockCudaTest : public testing::DeviceRowsTest {
+class AcceptRejectCudaTest : public testing::DeviceRowsTest {
  protected:
   struct Outcome {
     std::vector<DeviceVerdict> verdicts;
@@ -136,7 +136,7 @@ class VerifyBlockCudaTest : public testing::DeviceRowsTest {
                           .not_finite = not_finite,
                           .token_ids = row_token_ids},
                          stream()));
-    expect_ok(VerifyBlocks(verify, stream()));
+    expect_ok(AcceptRejectBlocks(verify, stream()));
     expect_ok(MakeReports({.verify = verify,
                            .logits = logits,
                            .rows = rows.size(),
@@ -158,15 +158,15 @@ class VerifyBlockCudaTest : public testing::DeviceRowsTest {
     }
     for (const std::vector<float>& row : block.draft_rows)
       q.insert(q.end(), row.begin(), row.end());
-    return VerifyBlock({.target_logits = logits.data(),
-                        .logits_stride = block.logits[0].size(),
-                        .vocabulary_size = block.logits[0].size(),
-                        .draft_token_ids = block.drafts,
-                        .draft_log_probs = q.empty() ? nullptr : q.data(),
-                        .params = &block.params,
-                        .counts = &counts,
-                        .num_output_tokens = static_cast<int32_t>(block.output.size()),
-                        .position = block.position});
+    return AcceptReject({.target_logits = logits.data(),
+                         .logits_stride = block.logits[0].size(),
+                         .vocabulary_size = block.logits[0].size(),
+                         .draft_token_ids = block.drafts,
+                         .draft_log_probs = q.empty() ? nullptr : q.data(),
+                         .params = &block.params,
+                         .counts = &counts,
+                         .num_output_tokens = static_cast<int32_t>(block.output.size()),
+                         .position = block.position});
   }
 
   static void ExpectSame(const Block& block, const DeviceVerdict& got,
@@ -229,7 +229,7 @@ class VerifyBlockCudaTest : public testing::DeviceRowsTest {
   }
 };
 
-TEST_F(VerifyBlockCudaTest, KeepsAndDrawsTheTokensOfTheCpu) {
+TEST_F(AcceptRejectCudaTest, KeepsAndDrawsTheTokensOfTheCpu) {
   std::vector<Block> blocks;
   for (int repeat = 0; repeat < 12; ++repeat) {
     for (const SamplingParams& params : Modes()) {
@@ -252,7 +252,7 @@ TEST_F(VerifyBlockCudaTest, KeepsAndDrawsTheTokensOfTheCpu) {
   EXPECT_GT(all_kept, 30u);
 }
 
-TEST_F(VerifyBlockCudaTest, RowsThatAreNotFiniteMatterOnlyIfTheyAreUsed) {
+TEST_F(AcceptRejectCudaTest, RowsThatAreNotFiniteMatterOnlyIfTheyAreUsed) {
   for (const SamplingParams& params : Modes()) {
     std::vector<Block> blocks;
     for (size_t bad = 0; bad < 5; ++bad) {
@@ -263,7 +263,7 @@ TEST_F(VerifyBlockCudaTest, RowsThatAreNotFiniteMatterOnlyIfTheyAreUsed) {
   }
 }
 
-TEST_F(VerifyBlockCudaTest, DraftRowsThatAreNotDistributionsDropTheBlock) {
+TEST_F(AcceptRejectCudaTest, DraftRowsThatAreNotDistributionsDropTheBlock) {
   SamplingParams params;
   std::vector<Block> blocks;
   std::vector<Block> plainly;
@@ -300,7 +300,7 @@ TEST_F(VerifyBlockCudaTest, DraftRowsThatAreNotDistributionsDropTheBlock) {
   }
 }
 
-TEST_F(VerifyBlockCudaTest, ABlockHasTheSameVerdictAloneAndAmongOthers) {
+TEST_F(AcceptRejectCudaTest, ABlockHasTheSameVerdictAloneAndAmongOthers) {
   std::vector<Block> blocks;
   for (const SamplingParams& params : Modes()) blocks.push_back(RandomBlock(params, 3, 700, false));
   const Outcome together = Run(blocks);

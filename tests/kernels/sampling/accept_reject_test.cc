@@ -31,7 +31,7 @@ struct Block {
   std::vector<float> draft_log_probs;  // [K, V]
   TokenCounts counts;
   SamplingParams params;
-  VerifyBlockArgs args;
+  AcceptRejectArgs args;
 
   Block(size_t vocabulary_size, int32_t draft_length, const SamplingParams& p, float noise,
         std::mt19937_64& random)
@@ -98,9 +98,9 @@ void ExpectEqual(const BlockVerdict& verdict, const BlockVerdict& expected) {
 
 enum class Mode { kGreedy, kLenientGreedy, kReproducible, kSampled, kOneHot, kLenient };
 
-class VerifyBlockTest : public ::testing::TestWithParam<std::tuple<ParamSet, Mode>> {};
+class AcceptRejectTest : public ::testing::TestWithParam<std::tuple<ParamSet, Mode>> {};
 
-TEST_P(VerifyBlockTest, AgreesWithTheReference) {
+TEST_P(AcceptRejectTest, AgreesWithTheReference) {
   const auto& [set, mode] = GetParam();
   std::mt19937_64 random(1);
   int32_t num_accepted = 0;
@@ -118,8 +118,8 @@ TEST_P(VerifyBlockTest, AgreesWithTheReference) {
         Block block(vocabulary_size, draft_length, params, noise, random);
         if (mode == Mode::kOneHot) block.args.draft_log_probs = nullptr;
         const TokenCounts before = block.counts;
-        const BlockVerdict verdict = VerifyBlock(block.args);
-        ExpectEqual(verdict, VerifyBlockReference(block.args));
+        const BlockVerdict verdict = AcceptReject(block.args);
+        ExpectEqual(verdict, AcceptRejectReference(block.args));
         num_accepted += verdict.num_accepted;
         num_drafted += draft_length;
         EXPECT_EQ(block.counts.counts().size(), before.counts().size());
@@ -152,7 +152,7 @@ std::string NameOf(Mode mode) {
   return "";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, VerifyBlockTest,
+INSTANTIATE_TEST_SUITE_P(All, AcceptRejectTest,
                          ::testing::Combine(::testing::ValuesIn(AllParamSets()),
                                             ::testing::Values(Mode::kGreedy, Mode::kLenientGreedy,
                                                               Mode::kReproducible, Mode::kSampled,
@@ -170,7 +170,7 @@ TEST(AcceptsDraftTest, IsStrict) {
   EXPECT_TRUE(AcceptsDraft(0.9, 0.5, 0.5, 0.25));
 }
 
-TEST(VerifyBlockTest, NeverLooksAtRowsAfterTheFirstRejection) {
+TEST(AcceptRejectTest, NeverLooksAtRowsAfterTheFirstRejection) {
   std::mt19937_64 random(2);
   for (int repeat = 0; repeat < 200; ++repeat) {
     SamplingParams params;
@@ -178,12 +178,12 @@ TEST(VerifyBlockTest, NeverLooksAtRowsAfterTheFirstRejection) {
     params.temperature = repeat % 3 == 0 ? 0.0f : 1.0f;
     params.reproducible = repeat % 3 == 1;
     Block block(20, 4, params, 1.5f, random);
-    const BlockVerdict whole = VerifyBlock(block.args);
+    const BlockVerdict whole = AcceptReject(block.args);
     for (int32_t row = 0; row <= 4; ++row) {
       for (const float bad : {kNan, kInfinity, -kInfinity}) {
         const float saved = block.Logit(row, 13);
         block.Logit(row, 13) = bad;
-        const BlockVerdict verdict = VerifyBlock(block.args);
+        const BlockVerdict verdict = AcceptReject(block.args);
         if (row <= whole.num_accepted) {
           EXPECT_FALSE(verdict.finite);
         } else {
@@ -195,29 +195,29 @@ TEST(VerifyBlockTest, NeverLooksAtRowsAfterTheFirstRejection) {
   }
 }
 
-TEST(VerifyBlockTest, RestoresTheCountsWhenAUsedRowIsNotFinite) {
+TEST(AcceptRejectTest, RestoresTheCountsWhenAUsedRowIsNotFinite) {
   std::mt19937_64 random(3);
   SamplingParams params;
   params.presence_penalty = 0.1f;
   params.seed = 1;
   Block block(20, 3, params, 0.0f, random);  // the target's own rows, which are all accepted
-  ASSERT_EQ(VerifyBlock(block.args).num_accepted, 3);
+  ASSERT_EQ(AcceptReject(block.args).num_accepted, 3);
   const size_t before = block.counts.counts().size();
   block.Logit(3, 0) = kNan;
-  EXPECT_FALSE(VerifyBlock(block.args).finite);
+  EXPECT_FALSE(AcceptReject(block.args).finite);
   EXPECT_EQ(block.counts.counts().size(), before);
 }
 
-TEST(VerifyBlockTest, TheAuditChangesNoToken) {
+TEST(AcceptRejectTest, TheAuditChangesNoToken) {
   std::mt19937_64 random(9);
   for (int repeat = 0; repeat < 300; ++repeat) {
     SamplingParams params;
     params.seed = random();
     Block block(20, 3, params, 1.0f, random);
     if (repeat % 2 == 0) block.args.draft_log_probs = nullptr;
-    const BlockVerdict without = VerifyBlock(block.args);
+    const BlockVerdict without = AcceptReject(block.args);
     block.params.audit = true;
-    const BlockVerdict with = VerifyBlock(block.args);
+    const BlockVerdict with = AcceptReject(block.args);
     EXPECT_EQ(with.num_accepted, without.num_accepted);
     EXPECT_EQ(with.next_token_id, without.next_token_id);
     EXPECT_TRUE(without.audit.empty());
@@ -225,12 +225,12 @@ TEST(VerifyBlockTest, TheAuditChangesNoToken) {
   }
 }
 
-TEST(VerifyBlockTest, PlainDecodingDrawsTheBonus) {
+TEST(AcceptRejectTest, PlainDecodingDrawsTheBonus) {
   std::mt19937_64 random(4);
   SamplingParams params;
   params.seed = 12;
   Block block(50, 0, params, 0.0f, random);
-  const BlockVerdict verdict = VerifyBlock(block.args);
+  const BlockVerdict verdict = AcceptReject(block.args);
   EXPECT_EQ(verdict.num_accepted, 0);
   std::vector<float> row(50);
   LogProbs(std::span(block.target_logits).first(50), params, row);
@@ -238,7 +238,7 @@ TEST(VerifyBlockTest, PlainDecodingDrawsTheBonus) {
   EXPECT_EQ(verdict.next_token_id, DrawFromLogProbs(row, Uniform(key, DrawPurpose::kBonus)));
 }
 
-TEST(VerifyBlockTest, TokensThatAreImpossibleForTheTargetAreNeverAccepted) {
+TEST(AcceptRejectTest, TokensThatAreImpossibleForTheTargetAreNeverAccepted) {
   std::mt19937_64 random(5);
   for (int repeat = 0; repeat < 300; ++repeat) {
     SamplingParams params;
@@ -253,14 +253,14 @@ TEST(VerifyBlockTest, TokensThatAreImpossibleForTheTargetAreNeverAccepted) {
     for (const float* q :
          {static_cast<const float*>(one_hot.data()), static_cast<const float*>(nullptr)}) {
       block.args.draft_log_probs = q;
-      const BlockVerdict verdict = VerifyBlock(block.args);
+      const BlockVerdict verdict = AcceptReject(block.args);
       EXPECT_EQ(verdict.num_accepted, 0);
       EXPECT_NE(verdict.next_token_id, 5);
     }
   }
 }
 
-TEST(VerifyBlockTest, ARejectedOneHotDraftIsNotDrawnAgain) {
+TEST(AcceptRejectTest, ARejectedOneHotDraftIsNotDrawnAgain) {
   std::mt19937_64 random(6);
   int rejected = 0;
   for (int repeat = 0; repeat < 300; ++repeat) {
@@ -268,7 +268,7 @@ TEST(VerifyBlockTest, ARejectedOneHotDraftIsNotDrawnAgain) {
     params.seed = random();
     Block block(10, 1, params, 1.0f, random);
     block.args.draft_log_probs = nullptr;
-    const BlockVerdict verdict = VerifyBlock(block.args);
+    const BlockVerdict verdict = AcceptReject(block.args);
     if (verdict.num_accepted == 1) continue;
     ++rejected;
     EXPECT_NE(verdict.next_token_id, block.draft_token_ids[0]);
@@ -276,7 +276,7 @@ TEST(VerifyBlockTest, ARejectedOneHotDraftIsNotDrawnAgain) {
   EXPECT_GT(rejected, 50);
 }
 
-TEST(VerifyBlockTest, AnEmptyResidualDrawsFromTheTarget) {
+TEST(AcceptRejectTest, AnEmptyResidualDrawsFromTheTarget) {
   // q equals p, except that it claims more for the drafted token. The token is rejected, and p
   // exceeds q nowhere.
   std::mt19937_64 random(7);
@@ -287,7 +287,7 @@ TEST(VerifyBlockTest, AnEmptyResidualDrawsFromTheTarget) {
     Block block(12, 1, params, 0.0f, random);
     LogProbs(std::span(block.target_logits).first(12), params, block.draft_log_probs);
     block.draft_log_probs[block.draft_token_ids[0]] += 1.0f;
-    const BlockVerdict verdict = VerifyBlock(block.args);
+    const BlockVerdict verdict = AcceptReject(block.args);
     if (verdict.num_accepted == 1) continue;
     ++rejected;
     EXPECT_GE(verdict.next_token_id, 0);
@@ -296,7 +296,7 @@ TEST(VerifyBlockTest, AnEmptyResidualDrawsFromTheTarget) {
   EXPECT_GT(rejected, 5);
 }
 
-TEST(VerifyBlockTest, LenientGreedyKeepsTokensThatAreNearlyBest) {
+TEST(AcceptRejectTest, LenientGreedyKeepsTokensThatAreNearlyBest) {
   SamplingParams params;
   params.temperature = 0;
   std::vector<float> logits = {0.0f,           std::log(0.5f), std::log(0.3f), -9.0f,
@@ -305,14 +305,14 @@ TEST(VerifyBlockTest, LenientGreedyKeepsTokensThatAreNearlyBest) {
   const auto accepted = [&](int32_t drafted, float lenience) {
     params.lenience = lenience;
     const std::vector<int32_t> draft = {drafted};
-    VerifyBlockArgs args;
+    AcceptRejectArgs args;
     args.target_logits = logits.data();
     args.logits_stride = 4;
     args.vocabulary_size = 4;
     args.draft_token_ids = draft;
     args.params = &params;
     args.counts = &counts;
-    const BlockVerdict verdict = VerifyBlock(args);
+    const BlockVerdict verdict = AcceptReject(args);
     EXPECT_EQ(verdict.next_token_id, verdict.num_accepted == 1 ? 1 : 0);
     return verdict.num_accepted == 1;
   };

@@ -1,6 +1,8 @@
 #include "services/router/engine/rounds/commit.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -82,7 +84,7 @@ void KeepAcceptedRows(RoundState& state, const VerifyBatch::Item& item, const Em
         static_cast<uint64_t>(emission.num_drafted - emission.num_accepted);
   }
   WorkerPeer& drafter = state.slots.drafter();
-  if (item.proposal.session != 0 && item.proposal.session == drafter.session() &&
+  if (item.proposal.session == drafter.session() &&
       drafter.slot(item.slot).cached_len == item.end) {
     drafter.CommitRows(item.slot, static_cast<uint32_t>(emission.num_accepted));
   }

@@ -16,9 +16,9 @@ namespace tandem {
 std::vector<uint32_t> DueRollbacks(const RoundState& state, PeerId peer);
 
 // What the worker must do before the next batch: rollbacks, which get their numbers here, and
-// closes. None: nothing. `rides`: a batch carries the result. Otherwise the result holds only the
-// rollbacks that return a whole page. PRECOND: the result is sent at once, and the worker has no
-// batch under way.
+// closes. None: nothing. `rides`: a batch carries the result. Otherwise the result holds all
+// closes, but only the rollbacks that return a whole page. PRECOND: the result is sent at once, and
+// the worker has no batch under way.
 std::optional<v1::UpdateSlots> TakeUpdates(RoundState& state, PeerId peer, bool rides);
 
 // Sends what no batch carried. PRECOND: the worker has no batch under way.

@@ -1,5 +1,5 @@
 // Tests that speculation does not change the output distribution. The first three tokens of 200,000
-// requests are drawn through the real draft draws and VerifyBlock, and compared with their exact
+// requests are drawn through the real draft draws and AcceptReject, and compared with their exact
 // distribution under the target alone. See docs/sampling.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

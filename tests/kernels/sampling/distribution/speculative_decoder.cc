@@ -70,7 +70,7 @@ const std::vector<int32_t>& SpeculativeDecoder::Generate(const SamplingParams& p
     }
     sequence_.resize(committed);
 
-    VerifyBlockArgs args;
+    AcceptRejectArgs args;
     args.target_logits = logits_.data();
     args.logits_stride = vocabulary_size_;
     args.vocabulary_size = vocabulary_size_;
@@ -82,7 +82,7 @@ const std::vector<int32_t>& SpeculativeDecoder::Generate(const SamplingParams& p
     args.num_output_tokens = static_cast<int32_t>(output_.size());
     args.position = committed;
     args.drafter = drafter_ ? kDrafterNumber : 0;
-    const BlockVerdict verdict = VerifyBlock(args);
+    const BlockVerdict verdict = AcceptReject(args);
 
     num_accepted_ += verdict.num_accepted;
     num_tested_ += std::min(verdict.num_accepted + 1, draft_length);

@@ -4,10 +4,9 @@
 
 #include <string>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "tests/router/engine_driver.h"
+#include "tests/router/toy_round_state.h"
 #include "tests/router/toy_slots.h"
 
 namespace tandem::invariants_test {
@@ -16,23 +15,16 @@ namespace {
 using testing::EngineDriver;
 using testing::GreedyRequest;
 using testing::Sampled;
-using testing::ToyDrafter;
-using testing::ToyModel;
-using testing::ToyOptions;
-using testing::ToyRing;
-using testing::ToyTokenizer;
-using testing::ToyVerifier;
+using testing::ToyRoundState;
+using testing::ToySlots;
 
 constexpr uint32_t kTokens = 9;  // tokens of the sequence in slot 0
 
 // The books of a pod with two slots. Slot 0 has a sequence that decodes, slot 1 is free.
-struct Books {
-  explicit Books(bool attach = true) : state(Options(), &tokenizer, NobodyObserves(), &audit) {
-    state.slots.Resize(2);
+struct Books : ToyRoundState {
+  explicit Books(bool attach = true) : ToyRoundState(2, Options()) {
     if (attach) AttachWorkers();
-    GenerationRequest request = GreedyRequest(std::vector<int32_t>(kTokens, 3), 20);
-    request.request_id = "r";
-    state.slots.Occupy(0, std::make_unique<Sequence>(1, std::move(request), 0, &tokenizer), 2);
+    toy.Add(ToySlots::Request(kTokens, 20), /*is_replay=*/false, /*num_cohorts=*/2);
     if (!attach) return;
     Hold(kVerifierPeer, 0, kTokens - 1, kTokens - 1);
     Hold(kDrafterPeer, 0, kTokens, kTokens + 2);
@@ -42,41 +34,6 @@ struct Books {
     EngineOptions options;
     options.num_cohorts = 2;
     return options;
-  }
-
-  void AttachWorkers() {
-    ToyOptions options;
-    options.fingerprint = tokenizer.FingerprintBytes();
-    ToyRing ring;
-    ToyVerifier verifier(ToyModel(), options, &ring);
-    ToyDrafter drafter(ToyModel(), options, &ring);
-    drafter.options.entries = tokenizer.entries();
-    state.workers.Start(1);
-    SessionId session[kNumPeers] = {};
-    while (!state.out.commands.empty()) {
-      for (EngineCommand& command : std::exchange(state.out.commands, {})) {
-        Answer(&command, &verifier, &drafter, session);
-      }
-    }
-    for (const SessionEvent& event : state.workers.TakeEvents()) {
-      state.slots.peer(event.peer).Attach(event.session, *state.workers.info(event.peer));
-    }
-    EXPECT_TRUE(state.workers.ready(kVerifierPeer));
-    EXPECT_TRUE(state.workers.ready(kDrafterPeer));
-  }
-
-  void Answer(EngineCommand* command, ToyVerifier* verifier, ToyDrafter* drafter,
-              SessionId* session) {
-    if (const auto* to_verifier = std::get_if<SendToVerifier>(command)) {
-      auto reply = verifier->Handle(to_verifier->command);
-      if (reply.has_value()) state.workers.OnVerifierReply(to_verifier->session, *reply, 1);
-    } else if (const auto* to_drafter = std::get_if<SendToDrafter>(command)) {
-      for (v1::DraftReply& reply : drafter->Handle(to_drafter->command)) {
-        state.workers.OnDraftReply(to_drafter->session, reply, 1);
-      }
-    } else if (const auto* open = std::get_if<OpenSession>(command)) {
-      session[open->worker == Worker::kVerifier ? kVerifierPeer : kDrafterPeer] = open->session;
-    }
   }
 
   void Hold(PeerId peer, uint32_t slot, uint32_t cached_len, uint32_t held_len) {
@@ -96,10 +53,6 @@ struct Books {
     state.verify->session = state.slots.verifier().session();
   }
   std::string Broken() const { return BrokenInvariant(state); }
-
-  ToyTokenizer tokenizer = ToyTokenizer::OfSize(64);
-  AuditMonitor audit;
-  RoundState state;
 };
 
 // ---------------------------------------------------------------- normal states

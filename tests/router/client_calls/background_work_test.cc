@@ -1,4 +1,4 @@
-#include "services/router/calls/background_work.h"
+#include "services/router/client_calls/background_work.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/completion_queue.h>

@@ -1,7 +1,7 @@
 // Pads messages, so that they have few sizes. Over TLS, the size of a message tells the number of
 // its tokens, and so how much of a draft was accepted, which depends on the text.
-#ifndef TANDEM_SERVICES_ROUTER_CALLS_MESSAGE_PADDING_H_
-#define TANDEM_SERVICES_ROUTER_CALLS_MESSAGE_PADDING_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MESSAGE_PADDING_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MESSAGE_PADDING_H_
 
 #include <cstddef>
 
@@ -16,4 +16,4 @@ void PadToMultiple(size_t bytes, v1::GenerateResponse* response);
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CALLS_MESSAGE_PADDING_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_MESSAGE_PADDING_H_

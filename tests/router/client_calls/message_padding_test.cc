@@ -1,4 +1,4 @@
-#include "services/router/calls/message_padding.h"
+#include "services/router/client_calls/message_padding.h"
 
 #include <gtest/gtest.h>
 

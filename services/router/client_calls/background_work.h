@@ -1,6 +1,6 @@
 // A thread for long work, beside the thread that polls the completion queue.
-#ifndef TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_
-#define TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_BACKGROUND_WORK_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_BACKGROUND_WORK_H_
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
@@ -75,4 +75,4 @@ class BackgroundWork {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CALLS_BACKGROUND_WORK_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_BACKGROUND_WORK_H_

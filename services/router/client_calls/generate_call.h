@@ -1,6 +1,6 @@
 // The server's end of one Generate stream.
-#ifndef TANDEM_SERVICES_ROUTER_CALLS_GENERATE_CALL_H_
-#define TANDEM_SERVICES_ROUTER_CALLS_GENERATE_CALL_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_GENERATE_CALL_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_GENERATE_CALL_H_
 
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/server_context.h>
@@ -97,4 +97,4 @@ class GenerateCall final : public CallLifetime {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CALLS_GENERATE_CALL_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_GENERATE_CALL_H_

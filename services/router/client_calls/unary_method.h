@@ -1,6 +1,6 @@
 // A unary gRPC method.
-#ifndef TANDEM_SERVICES_ROUTER_CALLS_UNARY_METHOD_H_
-#define TANDEM_SERVICES_ROUTER_CALLS_UNARY_METHOD_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_METHOD_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_METHOD_H_
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
@@ -131,4 +131,4 @@ class UnaryMethod {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CALLS_UNARY_METHOD_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_METHOD_H_

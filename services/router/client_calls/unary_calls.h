@@ -1,6 +1,6 @@
 // The gRPC methods Tokenize, Detokenize and GetServerInfo.
-#ifndef TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_
-#define TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_CALLS_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_CALLS_H_
 
 #include <cstddef>
 #include <functional>
@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
-#include "services/router/calls/call_context.h"
-#include "services/router/calls/unary_method.h"
+#include "services/router/client_calls/call_context.h"
+#include "services/router/client_calls/unary_method.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem {
@@ -54,4 +54,4 @@ class UnaryCalls {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CALLS_UNARY_CALLS_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_CALLS_H_

@@ -1,10 +1,10 @@
-#include "services/router/calls/generate_call.h"
+#include "services/router/client_calls/generate_call.h"
 
 #include <string>
 #include <utility>
 
 #include "common/rpc/grpc_status.h"
-#include "services/router/calls/message_padding.h"
+#include "services/router/client_calls/message_padding.h"
 
 namespace tandem {
 

@@ -1,6 +1,6 @@
 // All Generate calls of a router's clients.
-#ifndef TANDEM_SERVICES_ROUTER_CALLS_GENERATE_CALLS_H_
-#define TANDEM_SERVICES_ROUTER_CALLS_GENERATE_CALLS_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_GENERATE_CALLS_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_GENERATE_CALLS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/router/calls/call_context.h"
-#include "services/router/calls/generate_call.h"
+#include "services/router/client_calls/call_context.h"
+#include "services/router/client_calls/generate_call.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/request/generation_request.h"
 #include "services/router/request/request_validator.h"
@@ -76,4 +76,4 @@ class GenerateCalls final : public GenerateCall::Owner {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CALLS_GENERATE_CALLS_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_GENERATE_CALLS_H_

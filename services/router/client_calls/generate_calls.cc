@@ -1,4 +1,4 @@
-#include "services/router/calls/generate_calls.h"
+#include "services/router/client_calls/generate_calls.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "services/router/calls/unary_calls.h"
+#include "services/router/client_calls/unary_calls.h"
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,6 @@
 // The context that the calls of all methods share.
-#ifndef TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_
-#define TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_
+#ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_CALL_CONTEXT_H_
+#define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_CALL_CONTEXT_H_
 
 #include <grpcpp/completion_queue.h>
 
@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "common/security/call_gate.h"
 #include "common/status.h"
-#include "services/router/calls/background_work.h"
+#include "services/router/client_calls/background_work.h"
 #include "services/router/fleet/fleet.h"
 #include "services/router/request/request_validator.h"
 #include "tandem/v1/generate.grpc.pb.h"
@@ -45,4 +45,4 @@ struct CallContext {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_CALLS_CALL_CONTEXT_H_
+#endif  // TANDEM_SERVICES_ROUTER_CLIENT_CALLS_CALL_CONTEXT_H_
