@@ -143,7 +143,8 @@ struct ReportToMake {
   int32_t num_logprobs = -1;  // at most kMaxTopLogProbs; -1: none
 };
 
-// SampleForAudit and ReportLogProbs of the tokens that AcceptRejectBlocks commits (reports_cuda.cu).
+// SampleForAudit and ReportLogProbs of the tokens that AcceptRejectBlocks commits
+// (reports_cuda.cu).
 // PRECOND: AcceptRejectBlocks was enqueued before.
 //   verify        the arguments of AcceptRejectBlocks
 //   logits        [rows, V]  f32, rows `stride` floats apart: the target's raw logits

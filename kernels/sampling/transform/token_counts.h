@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-// Sparse counts. Remove undoes Add exactly, so that AcceptReject can walk a draft block and take the
-// walk back.
+// Sparse counts. Remove undoes Add exactly, so that AcceptReject can walk a draft block and take
+// the walk back.
 class TokenCounts {
  public:
   struct Count {
