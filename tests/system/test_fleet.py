@@ -16,6 +16,7 @@ import pytest
 
 import cluster
 import harness
+from ports import free_ports
 from prompts import PROMPTS
 
 MODES = [dict(temperature=0), dict(seed=11), dict(seed=12, temperature=0.7, top_p=0.9)]
@@ -333,7 +334,7 @@ LONG_NAME = "pods." + 64 * "x"
 
 def test_pods_join_and_leave_by_their_name(tmp_path, routers, folders, want, monkeypatch):
     hosts = ["127.0.1.1", "127.0.1.2"]
-    ports = harness.free_ports(2, hosts)
+    ports = free_ports(2, hosts)
     pods = [Pod(tmp_path, f"dns-{i}", **folders, host=host, ports=ports) for i, host in enumerate(hosts)]
     names = tmp_path / "hosts"
     changes = 0

@@ -17,6 +17,7 @@ import pytest
 
 import cluster
 import harness
+from ports import free_ports
 
 DEPLOY_DIR = harness.SOURCE_DIR / "deploy"
 # Endings of the series of a histogram.
@@ -66,7 +67,7 @@ def tools():
 @pytest.fixture(scope="module")
 def server(servers):
     # The ports are fixed, so that a restarted worker listens where Prometheus looks.
-    return servers(admin=f"127.0.0.1:{harness.free_ports(3)[0]}", max_slots=4)
+    return servers(admin=f"127.0.0.1:{free_ports(3)[0]}", max_slots=4)
 
 
 def requests_of_all_kinds():
