@@ -113,4 +113,16 @@ bool AnswersItem(const SentPropose& sent, const v1::LogProbChunk& chunk) {
          sent.ring->ring_epoch() == chunk.ring().ring_epoch() && chunk.rows() <= sent.draft_length;
 }
 
+absl::Status CheckChunk(const SentPropose& sent, const v1::LogProbChunk& chunk,
+                        uint32_t vocabulary_size) {
+  const uint64_t block_bytes = uint64_t{chunk.rows()} * vocabulary_size * sizeof(float);
+  if (chunk.offset_bytes() == sent.received_bytes && sent.received_bytes <= block_bytes &&
+      chunk.data().size() <= block_bytes - sent.received_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat("sent ", chunk.data().size(),
+                                          " bytes of log-prob rows at ", chunk.offset_bytes(),
+                                          ", after ", sent.received_bytes, " of ", block_bytes));
+}
+
 }  // namespace tandem

@@ -20,6 +20,7 @@ struct SentPropose {
   uint32_t end = 0;    // rows of committed tokens that the drafter holds after the sent tokens
   uint32_t draft_length = 0;  // largest number of draft tokens; 0: the drafter only catches up
   std::optional<v1::RingReference> ring = {};
+  uint64_t received_bytes = 0;  // bytes of log-prob rows that came for it (inline ring)
 };
 
 // One item of a Verify, as it was sent.
@@ -48,6 +49,10 @@ absl::Status CheckAuditSample(const v1::AuditSample& sample);
 // The drafter sends log-prob rows only for items with an entry of an inline ring, and at most one
 // row for each draft token.
 bool AnswersItem(const SentPropose& sent, const v1::LogProbChunk& chunk);
+
+// The pieces of an item's rows come in order, each once. `chunk` must answer the item.
+absl::Status CheckChunk(const SentPropose& sent, const v1::LogProbChunk& chunk,
+                        uint32_t vocabulary_size);
 
 }  // namespace tandem
 

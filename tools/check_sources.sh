@@ -37,7 +37,7 @@ flags=(-std=c++20 -Wall -Wextra -I"$PWD" -isystem "$build/proto" -isystem "$PWD/
 check_units() {
   local unit running=0
   for unit in "$@"; do
-    clang-tidy -quiet "-checks=$checks" '-header-filter=/(kernels|common|services)/.*\.(h|cc)$' "$unit" -- "${flags[@]}" \
+    clang-tidy -quiet "-checks=$checks" '-header-filter=/(kernels|common|services|proto)/.*\.(h|cc)$' "$unit" -- "${flags[@]}" \
       >"$unit.log" 2>&1 &
     running=$((running + 1))
     if [ "$running" -ge "$(nproc)" ]; then
@@ -60,7 +60,7 @@ while read -r folder; do
     fi
   done
   [ ! -f "$unit" ] || units+=("$unit")
-done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' | xargs -n 1 dirname | sort -u)
+done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' 'proto/*.cc' | xargs -n 1 dirname | sort -u)
 check_units "${units[@]}"
 
 apart=()

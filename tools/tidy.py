@@ -3,19 +3,25 @@
 
 Each finding belongs to a rule and to a file:
 
-  function-length  A function in services/, common/ or kernels/ has a body of at most 70 lines. Tables do not count.
+  function-length  A function in kernels/, common/, services/ or proto/ has a body of at most 70 lines. The lines of a table do not
+                   count. A braced initializer with code in it, such as the body of a lambda, is no table. Functions in tests/
+                   and bench/ have no limit.
   columns          A line has at most 100 columns in C++, CUDA and proto, and at most 140 in Python and shell. Markdown has
                    no limit, because tables and links cannot be wrapped.
   comment-start    A comment does not begin with "Of", "Whose", "Whom" or "What of".
   class-size       A class in services/ has at most 500 lines: its definition and the bodies of its functions.
-  class-fields     A class in services/ has at most 20 fields. The fields of a struct that the class bundles (a struct of
-                   the same header that a member holds by value) count one by one. A const member counts once.
+  class-fields     A class or struct in services/ has at most 20 fields. The fields of a struct that a member holds by value
+                   count one by one, whichever file declares the struct. Structs of values (parameters and counters) count as
+                   one field and have no limit: their names end in Options, Params, Config, Counts, Stats or Flags.
   dead-declaration A function that a header declares is called, or at least named, somewhere.
   link             A relative link in Markdown leads to a file, and its anchor to a heading.
   path             A path in backticks in Markdown exists, if it begins with a folder of this repository. A part in capital
                    letters is a placeholder.
-  spelling         Words have their American spelling.
+  preset           Markdown names only presets of CMakePresets.json in `tools/build.sh PRESET` and `--preset PRESET`.
+  spelling         Words have their American spelling. Names that gRPC and Abseil chose, and keys of kept reports, are exempt.
   folder-units     A folder has at most 12 units, unless an ADR lists it. The .h, .cc and .cu files of one stem are one unit.
+  folder-readme    A folder has a README.md that begins with a title and a paragraph, or the next README.md above names the
+                   folder in backticks, with a slash at the end: `compose/grafana/`. A part in capital letters is a placeholder.
 
 tools/tidy_baseline.txt has the findings that are known: RULE COUNT FILE. The check fails if a file has more findings than
 its baseline, and also if it has fewer: then --update-baseline makes the baseline smaller. An ADR lists a folder with an
@@ -27,6 +33,7 @@ import bisect
 import collections
 import dataclasses
 import functools
+import json
 import pathlib
 import re
 import subprocess
@@ -42,25 +49,32 @@ BASELINE = "tools/tidy_baseline.txt"
 # File name endings by language.
 CPP = (".cc", ".h", ".cu", ".cuh")
 COLUMNS = {".cc": 100, ".h": 100, ".cu": 100, ".cuh": 100, ".proto": 100, ".py": 140, ".sh": 140}
-HASH_COMMENTS = (".py", ".sh", ".cmake", ".yaml", ".yml", ".env", ".service", ".conf", "CMakeLists.txt")
-PROSE = (".md", ".proto", ".yaml", ".yml", ".html", ".js", ".css", ".txt", ".json", ".service", ".env", "run", *CPP,
-         *HASH_COMMENTS)
+SLASH_COMMENTS = (*CPP, ".proto", ".js", ".css")
+HASH_COMMENTS = (".py", ".sh", ".cmake", ".yaml", ".yml", ".tpl", ".env", ".service", ".conf", "CMakeLists.txt", "Dockerfile", "ignore",
+                 ".ci/run", "/tandem-healthcheck", "/tandem-workers", ".clang-format", ".clang-tidy")
+BLOCK_COMMENTS = (".tpl", ".yaml", "NOTES.txt", ".html")  # comments of Go templates and of HTML
+COMMENTED = (*SLASH_COMMENTS, *HASH_COMMENTS, *BLOCK_COMMENTS)
+PROSE = (".md", ".txt", ".json", *COMMENTED)
 
 # Recorded data and generated files, which nobody edits for style, and the files that must contain forbidden words.
 SKIPPED = re.compile(r"^(tests/golden/|tests/fuzz/corpus/|tests/helm/golden/|bench/results/|models/.*(?<!\.md)$|"
                      r"tools/tidy\.py$|tests/tools/test_tidy\.py$|LICENSE$)")
-SOURCE_FOLDERS = ("services/", "common/", "kernels/")
+SOURCE_FOLDERS = ("services/", "common/", "kernels/", "proto/")
+
+# Structs of parameters and of counters.
+VALUES = re.compile(r"(?:Options|Params|Config|Counts|Stats|Flags)$")
 
 # A word in lower case must not match this pattern. Names of other projects in backticks are not checked.
 BRITISH = re.compile(
     r"behaviour|neighbour|colour|favour|^honour|^labour|flavour|rumour|^centred?$|^centring|^grey$|judgement|artefact|"
     r"^whilst$|^amongst$|^learnt$|^spelt$|^spoilt$|^burnt$|^ageing$|^analys(?:e[ds]?|ing)$|licence|^defence|^offence|sceptic|"
     r"^mould|^fulfil(?:s|ment)?$|skilful|^enrol$|labell(?:ed|ing)|modell(?:ed|ing)|signall(?:ed|ing)|travell(?:ed|ing|er)|"
-    r"levell(?:ed|ing)|totall(?:ed|ing)|"
+    r"levell(?:ed|ing)|totall(?:ed|ing)|^cancell(?:ed|ing)$|"
     r"(?:normal|organ|optim|initial|serial|token|quant|synchron|recogn|summar|util|minim|maxim|author|random|vector|parallel|"
     r"general|special|categor|visual|stabil|final|capital|priorit|custom|critic|standard|penal|material|memor|equal|local|"
     r"global|factor|linear|regular|polar|emphas)is(?:e|ed|es|er|ers|ing|ation|ations)$|characteris(?:e|ed|es|ing|ation)$")
-URL = re.compile(r"https?://\S+")
+# Web addresses, names and messages of gRPC and Abseil, and keys of JSON reports that are kept.
+NOT_OURS = re.compile(r"""https?://\S+|\b(?:CANCELLED|kCancelled|IsCancelled|CancelledError|Cancelling all calls)\b|(["'])cancelled\1""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +90,9 @@ class Tree:
 
     def __init__(self, root: pathlib.Path):
         self.root = root
-        self.files = sorted(f for f in self._all() if not SKIPPED.match(f) and (root / f).is_file())
+        everything = [f for f in self._all() if (root / f).is_file()]
+        self.files = sorted(f for f in everything if not SKIPPED.match(f))
+        self.folders = sorted({str(folder) for f in everything for folder in list(pathlib.PurePosixPath(f).parents)[:-1]})
 
     def _all(self) -> list[str]:
         if (self.root / ".git").exists():
@@ -102,16 +118,15 @@ class Tree:
 CPP_TOKEN = re.compile(
     r'(?P<comment>//(?:[^\n\\]|\\.|\\\n)*|/\*.*?\*/)'
     r'|(?P<raw>R"(?P<delimiter>[^()\s\\]{0,16})\(.*?\)(?P=delimiter)")'
-    r'|(?P<string>"(?:[^"\\\n]|\\.)*")'
+    r'|(?P<string>"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`)'  # JavaScript has backticks
     r"|(?P<char>(?<![0-9a-zA-Z_])(?:u8|[uUL])?'(?:[^'\\\n]|\\.)+')", re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE | re.DOTALL)
-CLASS_HEAD = re.compile(r"\b(class|struct|union)\s+(?:alignas\s*\([^)]*\)\s*|\[\[[^]]*\]\]\s*)*([A-Za-z_]\w*)(?:\s*<[^{]*>)?"
+CLASS_HEAD = re.compile(r"\b(class|struct|union)\s+(?:alignas\s*\([^)]*\)\s*|\[\[[^]]*\]\]\s*)*(?:\w+::)*([A-Za-z_]\w*)(?:\s*<[^{]*>)?"
                         r"\s*(?:final\s*)?(?::(?!:)|$)")
 NAME_BEFORE_PARENTHESIS = re.compile(r"((?:[A-Za-z_]\w*\s*(?:<[^<>()]*>)?\s*::\s*)*)(~?[A-Za-z_]\w*|operator\s*[^\s(\w]{1,3}|"
                                      r"operator\s*\(\s*\)|operator\s+[\w:<>]+)\s*\(")
 ATTRIBUTE = re.compile(r"\b(?:alignas|__launch_bounds__|__attribute__|noexcept|explicit|decltype|requires)\s*"
                        r"\((?:[^()]|\([^()]*\))*\)")
-LAMBDA = re.compile(r"\[[^\[\]]*\]\s*(?:\([^()]*(?:\([^()]*\)[^()]*)*\))?\s*(?:mutable\s*)?(?:noexcept\s*)?(?:->[^(){}]*)?$")
 PARENTHESES = re.compile(r"operator\s*\S+|\([^()]*(?:\([^()]*\)[^()]*)*\)")
 TEMPLATE = re.compile(r"\btemplate\s*<[^{]*?>\s*(?=(?:class|struct|union)\b)")
 NO_FUNCTION_OR_FIELD = re.compile(r"using\b|friend\b|typedef\b|static_assert\b|template\s*<[^;]*>\s*(class|struct)\s+\w+$")
@@ -223,6 +238,9 @@ class Cpp:
         elif re.search(r"\benum\b", flat):
             scope.kind = "class"
             scope.key = "enum"
+        elif flat == "struct":
+            scope.kind, scope.key, scope.name = "class", "struct", f"Unnamed{position}"
+            scope.owner = top.name if top and top.kind == "class" else ""
         elif match := CLASS_HEAD.search(TEMPLATE.sub("", flat)):
             scope.kind, scope.key, scope.name = "class", match.group(1), match.group(2)
             scope.owner = top.name if top and top.kind == "class" else ""
@@ -278,7 +296,7 @@ class Cpp:
 
 def comments(tree: Tree, file: str) -> Iterator[tuple[int, int, bool, str]]:
     """Yields (line, column, whether code precedes it, text) for each line of each comment."""
-    if file.endswith((*CPP, ".proto")):
+    if file.endswith(SLASH_COMMENTS):
         source = tree.cpp(file)
         for position, text in source.comments:
             line = source.line(position)
@@ -287,7 +305,13 @@ def comments(tree: Tree, file: str) -> Iterator[tuple[int, int, bool, str]]:
             trailing = bool(source.text[begin:position].strip())
             for i, part in enumerate(text.split("\n")):
                 yield line + i, column, trailing and i == 0, re.sub(r"^\s*(///?|/\*\*?|\*)?\s*", "", part).removesuffix("*/")
-    elif file.endswith(HASH_COMMENTS):
+    if file.endswith(BLOCK_COMMENTS):
+        text = tree.text(file)
+        for match in re.finditer(r"(?:\{\{-?\s*/\*|<!--)\s*(.*?)\s*(?:\*/\s*-?\}\}|-->)", text, re.DOTALL):
+            line, column = text.count("\n", 0, match.start(1)) + 1, match.start(1) - text.rfind("\n", 0, match.start(1)) - 1
+            for i, part in enumerate(match.group(1).split("\n")):
+                yield line + i, column, False, part.strip()
+    if file.endswith(HASH_COMMENTS):
         for number, text in enumerate(tree.text(file).split("\n"), 1):
             if match := re.match(r"""((?:[^"'#]|"[^"]*"|'[^']*')*?)(?:^|(?<=\s))#(?!!)\s?(.*)""", text):
                 yield number, len(match.group(1)), bool(match.group(1).strip()), match.group(2)
@@ -305,7 +329,7 @@ def sources(tree: Tree, *folders: str) -> list[str]:
 def table_lines(source: Cpp, scope: Scope) -> int:
     total = 0
     for child in scope.children:
-        if child.kind == "table":
+        if child.kind == "table" and ";" not in source.code[child.begin:child.end]:
             total += max(0, source.lines(child) - 2)
         else:
             total += table_lines(source, child)
@@ -330,7 +354,7 @@ def columns(tree: Tree) -> Iterator[Finding]:
 
 def comment_start(tree: Tree) -> Iterator[Finding]:
     bad = re.compile(r"(of|whose|whom|what of)\b", re.IGNORECASE)
-    for file in tree.ending(*CPP, ".proto", *HASH_COMMENTS):
+    for file in tree.ending(*COMMENTED):
         before = (-2, -1, "")
         for line, column, trailing, text in comments(tree, file):
             begins = trailing or (before[0], before[1]) != (line - 1, column) or before[2] == ""
@@ -373,22 +397,48 @@ def class_size(tree: Tree) -> Iterator[Finding]:
             yield Finding("class-size", item.file, item.source.line(item.scope.begin), f"{name} has {item.lines} lines")
 
 
-def count_fields(item: Class, known: dict[tuple[str, str], Class]) -> int:
-    folder = item.file.rpartition("/")[0]
+@functools.cache
+def includes(tree: Tree, file: str) -> list[str]:
+    """Returns the file and the files of this repository that it includes, the nearest first."""
+    found = [file]
+    for one in found:
+        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', tree.text(one), re.MULTILINE):
+            if name not in found and name in tree.files:
+                found.append(name)
+    return found
+
+
+def find_struct(tree: Tree, file: str, inside: Scope, name: str) -> tuple[str, Scope] | None:
+    """Returns the struct that a name means inside of a class, with its file."""
+    *qualifiers, name = name.split("::")
+    owners = [qualifiers[-1]] if qualifiers else []
+    while not qualifiers and inside and inside.kind == "class":
+        owners += [inside.name, inside.owner]
+        inside = inside.parent
+    for owner in [*owners, ""]:
+        for other in includes(tree, file):
+            for scope in tree.cpp(other).scopes:
+                if scope.key == "struct" and scope.name == name and scope.owner == owner:
+                    return other, scope
+    return None
+
+
+def count_fields(tree: Tree, file: str, scope: Scope) -> int:
     total = 0
-    for text, _ in item.source.fields[item.scope.begin]:
-        match = re.match(r"(?!const\b)(?:mutable\s+)?([A-Za-z_]\w*)\s+\w", text)
-        bundled = known.get((folder, match.group(1))) if match else None
-        bundles = bundled and bundled.scope.key == "struct" and bundled.source is item.source and bundled is not item
-        total += count_fields(bundled, known) if bundles else 1
+    for text, _ in tree.cpp(file).fields[scope.begin]:
+        match = re.match(r"(?:(?:const|mutable)\s+)*((?:\w+::)*\w+)(?:\s*<.*>)?\s+\w", text, re.DOTALL)
+        bundled = find_struct(tree, file, scope, match.group(1)) if match and not VALUES.search(match.group(1)) else None
+        total += count_fields(tree, *bundled) if bundled and bundled[1] is not scope else 1
     return total
 
 
 def class_fields(tree: Tree) -> Iterator[Finding]:
-    known = classes(tree)
-    for (_, name), item in known.items():
-        if item.scope.key == "class" and (fields := count_fields(item, known)) > MAX_CLASS_FIELDS:
-            yield Finding("class-fields", item.file, item.source.line(item.scope.begin), f"{name} has {fields} fields")
+    for file in sources(tree, "services/"):
+        source = tree.cpp(file)
+        for scope in source.scopes:
+            named = scope.key in ("class", "struct") and not VALUES.search(scope.name)
+            if named and (fields := count_fields(tree, file, scope)) > MAX_CLASS_FIELDS:
+                yield Finding("class-fields", file, source.line(scope.begin), f"{scope.name} has {fields} fields")
 
 
 def dead_declaration(tree: Tree) -> Iterator[Finding]:
@@ -470,6 +520,17 @@ def path(tree: Tree) -> Iterator[Finding]:
                 yield Finding("path", file, text.count("\n", 0, match.start()) + 1, f"{match.group(1)}: no such file")
 
 
+def preset(tree: Tree) -> Iterator[Finding]:
+    file = tree.root / "CMakePresets.json"
+    presets = json.loads(file.read_text())["configurePresets"] if file.exists() else []
+    known = {one["name"] for one in presets if not one.get("hidden")}
+    for file in tree.ending(".md"):
+        text = tree.text(file)
+        for match in re.finditer(r"(?:tools/build\.sh|--preset)[ =]([a-z][\w-]*)", text):
+            if match.group(1) not in known:
+                yield Finding("preset", file, text.count("\n", 0, match.start()) + 1, f"{match.group(1)} is no preset of CMakePresets.json")
+
+
 @functools.cache
 def is_british(word: str) -> bool:
     return bool(BRITISH.search(word))
@@ -477,7 +538,7 @@ def is_british(word: str) -> bool:
 
 def spelling(tree: Tree) -> Iterator[Finding]:
     for file in tree.ending(*PROSE):
-        text = URL.sub(_blank, tree.text(file))
+        text = NOT_OURS.sub(_blank, tree.text(file))
         if file.endswith(".md"):
             text = re.sub(r"`[^`\n]+`", _blank, prose(text))
         for match in re.finditer(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}", text):
@@ -505,7 +566,22 @@ def folder_units(tree: Tree) -> Iterator[Finding]:
             yield Finding("folder-units", folder, 1, f"an ADR excuses it, but it has {count} units")
 
 
-RULES = (function_length, columns, comment_start, class_size, class_fields, dead_declaration, link, path, spelling, folder_units)
+def folder_readme(tree: Tree) -> Iterator[Finding]:
+    for folder in map(pathlib.PurePosixPath, tree.folders):
+        above = next((f for f in (folder, *folder.parents) if (tree.root / f / "README.md").exists()), pathlib.PurePosixPath())
+        readme, rest = str(above / "README.md"), str(folder.relative_to(above))
+        text = prose(tree.text(readme)) if (tree.root / readme).exists() else ""
+        if above == folder:
+            if not re.match(r"# .+\n+(?!#|\|)\S", text):
+                yield Finding("folder-readme", str(folder), 1, "its README.md does not begin with a title and a paragraph")
+            continue
+        names = (re.sub(r"\b[A-Z]+\b", "[^/]+", re.escape(name)) for name in re.findall(r"`([\w./-]+)/`", text))
+        if not any(re.fullmatch(name, rest) for name in names):
+            yield Finding("folder-readme", str(folder), 1, f"it has no README.md, and {readme} does not name `{rest}/`")
+
+
+RULES = (function_length, columns, comment_start, class_size, class_fields, dead_declaration, link, path, preset, spelling,
+         folder_units, folder_readme)
 
 
 def check(root: pathlib.Path) -> list[Finding]:

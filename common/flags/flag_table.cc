@@ -63,8 +63,10 @@ constexpr Flag kFlags[] = {
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "P",
-     .help = "Only the most likely tokens, up to this total probability, are kept. The range is "
-             "(0, 1]."},
+     .least = 0,
+     .most = 1,
+     .more_than_least = true,
+     .help = "Only the most likely tokens, up to this total probability, are kept."},
     {.name = "--top-k",
      .programs = kGenerate,
      .group = "Sampling",
@@ -76,9 +78,10 @@ constexpr Flag kFlags[] = {
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "P",
+     .least = 0,
+     .most = 1,
      .help =
-         "Tokens whose probability is below P times that of the most likely token are dropped. The "
-         "range is [0, 1]."},
+         "Tokens whose probability is below P times that of the most likely token are dropped."},
     {.name = "--repetition-penalty",
      .programs = kGenerate,
      .group = "Sampling",
@@ -92,17 +95,17 @@ constexpr Flag kFlags[] = {
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "X",
-     .help =
-         "X is subtracted from the logit of each token that the output already has. The range is "
-         "[-2, 2]."},
+     .least = -2,
+     .most = 2,
+     .help = "X is subtracted from the logit of each token that the output already has."},
     {.name = "--frequency-penalty",
      .programs = kGenerate,
      .group = "Sampling",
      .kind = FlagKind::kNumber,
      .value = "X",
-     .help =
-         "X is subtracted from the logit of a token each time that the output has the token. The "
-         "range is [-2, 2]."},
+     .least = -2,
+     .most = 2,
+     .help = "X is subtracted from the logit of a token each time that the output has the token."},
     {.name = "--logit-bias",
      .programs = kGenerate,
      .group = "Sampling",

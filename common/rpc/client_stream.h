@@ -49,15 +49,8 @@ class ClientStream final : public CallLifetime {
 
   // Does nothing if the stream is closing; `on_closed` reports that.
   void Write(Request request) {
-    if (closing_ || half_close_wanted_) return;
+    if (closing_) return;
     queue_.Push(std::move(request));
-    WriteNext();
-  }
-
-  // Tells the server that no more messages follow. The server then closes the stream with its
-  // status when it is done.
-  void CloseWrites() {
-    half_close_wanted_ = true;
     WriteNext();
   }
 
@@ -84,9 +77,6 @@ class ClientStream final : public CallLifetime {
     if (!started_ || closing_) return;
     if (const Request* request = queue_.Begin(); request != nullptr) {
       call_->Write(*request, write_.Begin());
-    } else if (half_close_wanted_ && !half_closed_ && queue_.size() == 0) {
-      half_closed_ = true;
-      call_->WritesDone(half_close_.Begin());
     }
   }
 
@@ -99,8 +89,6 @@ class ClientStream final : public CallLifetime {
       queue_.Clear();
     }
   }
-
-  void OnHalfClosed(bool /*ok*/) {}
 
   // No more messages will come. Asks for the status.
   void Finish() {
@@ -126,12 +114,9 @@ class ClientStream final : public CallLifetime {
   WriteQueue<Request> queue_;
   bool started_ = false;
   bool closing_ = false;
-  bool half_close_wanted_ = false;
-  bool half_closed_ = false;
   Operation<ClientStream> start_{this, &ClientStream::OnStarted};
   Operation<ClientStream> read_{this, &ClientStream::OnRead};
   Operation<ClientStream> write_{this, &ClientStream::OnWritten};
-  Operation<ClientStream> half_close_{this, &ClientStream::OnHalfClosed};
   Operation<ClientStream> finish_{this, &ClientStream::OnFinished};
 };
 

@@ -9,11 +9,6 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
-absl::Status ToAbslStatus(const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
-
 v1::WorkerCode ToWorkerCode(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk:
@@ -31,25 +26,6 @@ v1::WorkerCode ToWorkerCode(absl::StatusCode code) {
       return v1::WORKER_CODE_FAILED_PRECONDITION;
     default:
       return v1::WORKER_CODE_INTERNAL;
-  }
-}
-
-absl::Status ToAbslStatus(v1::WorkerCode code, const std::string& message) {
-  switch (code) {
-    case v1::WORKER_CODE_OK:
-      return absl::OkStatus();
-    case v1::WORKER_CODE_ABORTED:
-      return absl::AbortedError(message);
-    case v1::WORKER_CODE_INVALID_ARGUMENT:
-      return absl::InvalidArgumentError(message);
-    case v1::WORKER_CODE_RESOURCE_EXHAUSTED:
-      return absl::ResourceExhaustedError(message);
-    case v1::WORKER_CODE_NON_FINITE_LOGITS:
-      return absl::DataLossError(message);
-    case v1::WORKER_CODE_FAILED_PRECONDITION:
-      return absl::FailedPreconditionError(message);
-    default:
-      return absl::InternalError(message);
   }
 }
 

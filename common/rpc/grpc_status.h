@@ -1,5 +1,4 @@
-// Conversion between absl::Status, which Tandem uses inside, and grpc::Status on the wire. No other
-// file converts them.
+// Conversion of absl::Status, which Tandem uses inside, to the statuses on the wire.
 #ifndef TANDEM_COMMON_RPC_GRPC_STATUS_H_
 #define TANDEM_COMMON_RPC_GRPC_STATUS_H_
 
@@ -12,11 +11,9 @@ namespace tandem {
 
 // The codes have the same numbers in both classes.
 grpc::Status ToGrpcStatus(const absl::Status& status);
-absl::Status ToAbslStatus(const grpc::Status& status);
 
 // A code that the worker protocol has stays the same. Any other code becomes INTERNAL.
 v1::WorkerCode ToWorkerCode(absl::StatusCode code);
-absl::Status ToAbslStatus(v1::WorkerCode code, const std::string& message);
 
 }  // namespace tandem
 

@@ -94,10 +94,6 @@ absl::Status DeviceEvent::Record(const DeviceStream& stream) const {
   return CudaStatus(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
 }
 
-absl::Status DeviceEvent::HoldUp(const DeviceStream& stream) const {
-  return CudaStatus(cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent");
-}
-
 absl::Status DeviceEvent::Wait() const {
   return CudaStatus(cudaEventSynchronize(event_), "cudaEventSynchronize");
 }

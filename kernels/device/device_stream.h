@@ -45,7 +45,7 @@ class DeviceStream {
   CudaStream stream_ = nullptr;
 };
 
-// A point on a stream that other streams may wait for. Move-only.
+// A point on a stream that the host may wait for. Move-only.
 class DeviceEvent {
  public:
   // A timed event may be used with SecondsSince, and its records are slower.
@@ -62,8 +62,6 @@ class DeviceEvent {
   }
 
   absl::Status Record(const DeviceStream& stream) const;
-  // Work that is enqueued on `stream` from now on waits for the last Record, if there was one.
-  absl::Status HoldUp(const DeviceStream& stream) const;
   // Waits until the last Record is reached. Returns at once if there was none.
   absl::Status Wait() const;
   // Returns whether the last Record has been reached. Does not wait.

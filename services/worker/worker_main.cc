@@ -89,25 +89,35 @@ AdminRoutes Routes(const WorkerMetrics& metrics, const std::atomic<bool>& stoppi
   return routes;
 }
 
-absl::Status Serve(const WorkerProgram& program, const Options& options,
-                   std::unique_ptr<StopSignal> stop_signal) {
-  TANDEM_ASSIGN_OR_RETURN(const Address address, Address::Parse(options.listen));
-  TANDEM_ASSIGN_OR_RETURN(const ServerSecurity security, ServerSecurity::Open(options.security));
+struct Places {
+  Address routers;               // where routers connect
+  std::optional<Address> admin;  // none: the worker has no admin server
+};
+
+// Returns the addresses of the flags. Refuses those that would serve strangers.
+absl::StatusOr<Places> PlacesOf(const Options& options, const ServerSecurity& security) {
+  Places places;
+  TANDEM_ASSIGN_OR_RETURN(places.routers, Address::Parse(options.listen));
   if (!options.client_name.empty() && !security.mutual_tls()) {
     return InvalidArgument(
         "--client-name is about certificates of routers: give --tls-certificate, --tls-key and "
         "--tls-client-ca too");
   }
   TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
-      address, options.insecure || security.mutual_tls(), "--listen",
+      places.routers, options.insecure || security.mutual_tls(), "--listen",
       "mutual TLS (--tls-certificate, --tls-key and --tls-client-ca), for whoever connects "
       "commands this worker"));
-  std::optional<Address> admin_address;
-  if (options.admin != "none") {
-    TANDEM_ASSIGN_OR_RETURN(admin_address, Address::Parse(options.admin));
-    TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
-        *admin_address, options.insecure || security.tokens != nullptr, "--admin", "--token-file"));
-  }
+  if (options.admin == "none") return places;
+  TANDEM_ASSIGN_OR_RETURN(places.admin, Address::Parse(options.admin));
+  TANDEM_RETURN_IF_ERROR(CheckBindIsLocal(
+      *places.admin, options.insecure || security.tokens != nullptr, "--admin", "--token-file"));
+  return places;
+}
+
+absl::Status Serve(const WorkerProgram& program, const Options& options,
+                   std::unique_ptr<StopSignal> stop_signal) {
+  TANDEM_ASSIGN_OR_RETURN(const ServerSecurity security, ServerSecurity::Open(options.security));
+  TANDEM_ASSIGN_OR_RETURN(const Places places, PlacesOf(options, security));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
                           WorkerModel::Load(options.model));
   if (!model->why_not_cuda().empty()) spdlog::info("CUDA is not used: {}", model->why_not_cuda());
@@ -116,7 +126,7 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
                         TANDEM_VERSION, model.get());
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<WorkerServer> server,
-      program.start({address, security.tls, options.client_name}, *model, options.ring_dir));
+      program.start({places.routers, security.tls, options.client_name}, *model, options.ring_dir));
   const v1::AttachReply description = model->Describe();
   spdlog::info(
       "{}: {} slots of up to {} tokens, KV cache of {} pages ({} MiB), weights of {} MiB, on {} "
@@ -141,8 +151,8 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   });
   std::atomic<bool> stopping = false;
   std::unique_ptr<AdminServer> admin;
-  if (admin_address.has_value()) {
-    TANDEM_ASSIGN_OR_RETURN(admin, AdminServer::Start(*admin_address, Routes(metrics, stopping),
+  if (places.admin.has_value()) {
+    TANDEM_ASSIGN_OR_RETURN(admin, AdminServer::Start(*places.admin, Routes(metrics, stopping),
                                                       AdminLimits(), security));
     spdlog::info("metrics: {}/metrics", admin->url());
   }

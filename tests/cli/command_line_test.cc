@@ -316,6 +316,12 @@ TEST(CommandLineTest, BadValuesNameTheirOption) {
   EXPECT_THAT(UsageMessage({"serve", "--drafter", "some"}), HasSubstr("--drafter"));
   EXPECT_THAT(UsageMessage({"generate", "x", "--logit-bias", "7:1"}), HasSubstr("--logit-bias"));
   EXPECT_THAT(UsageMessage({"generate", "x", "--top-k", "many"}), HasSubstr("--top-k"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--top-p", "0"}), HasSubstr("--top-p"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--min-p", "1.5"}), HasSubstr("--min-p"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--presence-penalty", "2.5"}),
+              HasSubstr("--presence-penalty"));
+  EXPECT_THAT(UsageMessage({"generate", "x", "--frequency-penalty", "-3"}),
+              HasSubstr("--frequency-penalty"));
   EXPECT_THAT(UsageMessage({"generate", "x", "--no-such"}), HasSubstr("--no-such"));
   EXPECT_THAT(UsageMessage({"bench", "--modes", "warm"}), HasSubstr("--modes"));
   EXPECT_THAT(UsageMessage({"frobnicate"}), HasSubstr("frobnicate"));

@@ -16,16 +16,17 @@
 #include "services/verifier/cuda_judge.h"
 #include "services/verifier/verifier_session.h"
 #include "services/worker/load_on_gpu.h"
-#include "services/worker/slots/slot_open.h"
 #include "tests/simt/failing_calls.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
+#include "tests/worker/slots/to_slot_open.h"
 #include "tests/worker/tiny_router.h"
 
 namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::ToSlotOpen;
 
 constexpr size_t kVocabularySize = 64;
 constexpr size_t kContext = 64;

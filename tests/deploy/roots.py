@@ -88,9 +88,6 @@ class Container:
         """Returns the id of its first process on this machine."""
         return int(self.inspect("{{.State.Pid}}"))
 
-    def is_running(self):
-        return self.inspect("{{.State.Running}}") == "true"
-
     def is_healthy(self):
         return self._engine.podman("healthcheck", "run", self.id, check=False).returncode == 0
 

@@ -140,9 +140,9 @@ void WriteRequests(const Seeds& seeds) {
   FuzzOutput together;
   Add(Add(Add(Add(together, 0, text), 3, ids), 20, seeded), 2, lenient);
   seeds.Write("request", "four_together", together);
-  FuzzOutput cancelled;
-  Add(Add(Add(cancelled, 255, ids), 255, seeded), 1, text);
-  seeds.Write("request", "cancelled", cancelled);
+  FuzzOutput canceled;
+  Add(Add(Add(canceled, 255, ids), 255, seeded), 1, text);
+  seeds.Write("request", "canceled", canceled);
   FuzzOutput twins;
   Add(Add(twins, 0, ids), 0, ids);
   seeds.Write("request", "same_id_twice", twins);

@@ -307,6 +307,25 @@ TEST(AnswersItemTest, RowsBelongToTheItemWithTheirEntry) {
   EXPECT_FALSE(AnswersItem(sent, chunk)) << "the ring is a former one";
 }
 
+TEST(CheckChunkTest, PiecesComeInOrderAndOnce) {
+  SentPropose sent;
+  sent.draft_length = 3;
+  v1::LogProbChunk chunk;
+  chunk.set_rows(2);
+  chunk.set_data(std::string(24, 'x'));
+  EXPECT_TRUE(CheckChunk(sent, chunk, 5).ok());
+  sent.received_bytes = 24;
+  EXPECT_EQ(CheckChunk(sent, chunk, 5),
+            absl::InternalError("sent 24 bytes of log-prob rows at 0, after 24 of 40"));
+  chunk.set_offset_bytes(24);
+  EXPECT_FALSE(CheckChunk(sent, chunk, 5).ok()) << "it is 8 bytes too long";
+  chunk.set_data(std::string(16, 'x'));
+  EXPECT_TRUE(CheckChunk(sent, chunk, 5).ok());
+  sent.received_bytes = 40;
+  chunk.set_offset_bytes(40);
+  EXPECT_FALSE(CheckChunk(sent, chunk, 5).ok());
+}
+
 TEST(AnswersItemTest, EachDraftTokenHasAtMostOneRow) {
   SentPropose sent = kPropose;
   sent.ring.emplace().set_entry(4);

@@ -131,7 +131,7 @@ class EngineDriver {
   bool Step() {
     ++num_steps;
     now += 0.0005;
-    if (!to_verifier.empty()) {
+    if (!to_verifier.empty() && !(drafter_first && !to_drafter.empty())) {
       const SendToVerifier send = std::move(to_verifier.front());
       to_verifier.pop_front();
       if (send.session != sessions[Worker::kVerifier]) return true;
@@ -203,6 +203,7 @@ class EngineDriver {
   bool drafter_alive = true;
   bool verifier_alive = true;
   bool drafter_hangs = false;  // computes for ever
+  bool drafter_first = false;  // whether the drafter answers while the verifier has messages
   double sent_late = 0;        // seconds after which the router notes that it sent something
   bool answers_pings = true;
   std::map<Worker, v1::WatchPong> pong;

@@ -74,7 +74,9 @@ class ToySlots {
   // The same, and the verifier lacks the pending token alone.
   uint32_t AddDecoding(GenerationRequest request, bool is_replay = false, size_t num_cohorts = 1) {
     const uint32_t id = Add(std::move(request), is_replay, num_cohorts);
-    Hold(kVerifierPeer, id, slots[id].sequence->committed_len() - 1);
+    Sequence& sequence = *slots[id].sequence;
+    sequence.furthest_len = sequence.committed_len();  // a verifier has computed the prompt before
+    Hold(kVerifierPeer, id, sequence.committed_len() - 1);
     return id;
   }
   uint32_t AddDecoding(uint32_t num_tokens) { return AddDecoding(Request(num_tokens)); }

@@ -187,7 +187,7 @@ class TwoAlarms final : public CallLifetime {
   Operation<TwoAlarms> late_operation_{this, &TwoAlarms::OnLate};
 };
 
-TEST(CallLifetimeTest, ACancelledAlarmKeepsItsCallUntilTheQueueGivesItBack) {
+TEST(CallLifetimeTest, ACanceledAlarmKeepsItsCallUntilTheQueueGivesItBack) {
   grpc::CompletionQueue queue;
   bool quiet = false;
   new TwoAlarms(&queue, &quiet);  // destroys itself

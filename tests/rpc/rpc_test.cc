@@ -99,15 +99,13 @@ TEST(SocketPathTest, MakesTheFolderOnlyForTheUser) {
   EXPECT_EQ(info.st_mode & 07777, 0700u);
 }
 
-TEST(GrpcStatusTest, CodesAndMessagesSurviveTheWire) {
-  const absl::Status status = absl::ResourceExhaustedError("full");
-  EXPECT_EQ(ToGrpcStatus(status).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(ToAbslStatus(ToGrpcStatus(status)), status);
+TEST(GrpcStatusTest, CodesAndMessagesReachTheWire) {
+  const grpc::Status status = ToGrpcStatus(absl::ResourceExhaustedError("full"));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "full");
   EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
-  EXPECT_TRUE(ToAbslStatus(grpc::Status::OK).ok());
   EXPECT_EQ(ToWorkerCode(absl::StatusCode::kAborted), v1::WORKER_CODE_ABORTED);
   EXPECT_EQ(ToWorkerCode(absl::StatusCode::kUnknown), v1::WORKER_CODE_INTERNAL);
-  EXPECT_TRUE(absl::IsAborted(ToAbslStatus(v1::WORKER_CODE_ABORTED, "x")));
 }
 
 TEST(WriteQueueTest, OneMessageIsWrittenAtATime) {

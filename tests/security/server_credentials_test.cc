@@ -123,7 +123,7 @@ class ServerCredentialsTest : public ::testing::Test {
   int port_ = 0;
 };
 
-// Expects the end of a call that is not allowed. A stream is cancelled.
+// Expects the end of a call that is not allowed. A stream is canceled.
 void ExpectRefused(const std::string& method, const grpc::Status& status, grpc::StatusCode code,
                    const std::string& message) {
   const bool is_stream = method.ends_with("/Generate") || method.ends_with("/Watch") ||

@@ -131,10 +131,8 @@ struct FakeDevice {
   std::set<CUevent_st*> events;
   std::set<CUgraph_st*> recorded_graphs;
   std::set<CUgraphExec_st*> graphs;
-  uint64_t num_launches = 0;
   uint64_t bytes_to_host = 0;
   std::map<const void*, size_t> shared_limits;  // limits of kernels that asked for more
-  size_t bytes = kDeviceBytes;
   size_t used = 0;
   size_t most_shared_bytes = simt::kMostSharedBytes;
   int count = 1;
@@ -305,7 +303,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= Device().count) return Refuse(cudaErrorInvalidDevice);
   *properties = {};
   std::strncpy(properties->name, "SIMT shim", sizeof(properties->name) - 1);
-  properties->totalGlobalMem = Device().bytes;
+  properties->totalGlobalMem = kDeviceBytes;
   properties->sharedMemPerBlockOptin = Device().most_shared_bytes;
   properties->multiProcessorCount = 2;
   properties->major = 9;
@@ -322,8 +320,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(ve
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  *total = Device().bytes;
-  *free = Device().bytes - Device().used;
+  *total = kDeviceBytes;
+  *free = kDeviceBytes - Device().used;
   return cudaSuccess;
 }
 
@@ -333,7 +331,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
   FakeDevice& device = Device();
-  if (bytes > device.bytes - device.used) return Refuse(cudaErrorMemoryAllocation);
+  if (bytes > kDeviceBytes - device.used) return Refuse(cudaErrorMemoryAllocation);
   const int fd = MakeFile(bytes);
   void* const block = fd < 0 ? nullptr : Map(fd, bytes);
   if (block == nullptr) {
@@ -453,17 +451,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   if (Device().streams.count(stream) == 0) return Refuse(cudaErrorInvalidResourceHandle);
   DoAll(stream);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
-  if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
-  // A wait for an event that was never recorded waits for nothing.
-  stream->work.emplace_back(
-      [record = event->record, number = event->record->counts->num_recorded.load()] {
-        Reach(record.get(), number);
-      });
   return cudaSuccess;
 }
 
@@ -652,7 +639,6 @@ cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
       device.streams.count(config.stream) == 0) {
     return Refuse(cudaErrorInvalidValue);
   }
-  if (!config.stream->is_recording) ++device.num_launches;
   Put(config.stream, [config, body = std::move(body)] {
     const DeviceAccess access;
     Run(config.gridDim, config.blockDim, config.dynamicSmemBytes, Device().seed++, body);
@@ -673,7 +659,6 @@ void FailNoCall() {
 }
 uint64_t NumCalls() { return Device().num_calls; }
 uint64_t NumBytesToHost() { return Device().bytes_to_host; }
-uint64_t NumLaunches() { return Device().num_launches; }
 size_t NumLive() {
   const FakeDevice& device = Device();
   return device.memory.size() + device.host_memory.size() + device.pinned.size() +
@@ -681,7 +666,6 @@ size_t NumLive() {
          device.recorded_graphs.size() + device.graphs.size();
 }
 void SetSeed(uint64_t seed) { Device().seed = seed; }
-void SetDeviceBytes(size_t bytes) { Device().bytes = bytes; }
 void SetDeviceCount(int count) { Device().count = count; }
 void SetMostSharedBytes(size_t bytes) { Device().most_shared_bytes = bytes; }
 

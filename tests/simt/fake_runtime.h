@@ -108,7 +108,6 @@ cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t widt
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 // While a stream records, calls that would wait or take device memory fail, and so does the
 // recording.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
@@ -163,9 +162,7 @@ void FailNoCall();            // cancels both
 uint64_t NumCalls();          // number of calls to the runtime so far
 size_t NumLive();             // allocations, pinned ranges, streams, events and graphs
 uint64_t NumBytesToHost();    // bytes copied from device memory so far
-uint64_t NumLaunches();       // launches of single kernels so far, without those of graphs
 void SetSeed(uint64_t seed);  // seed of the order in which threads run
-void SetDeviceBytes(size_t bytes);
 void SetDeviceCount(int count);
 void SetMostSharedBytes(size_t bytes);  // at most kMostSharedBytes
 

@@ -57,8 +57,9 @@ void Checker::OnRequest(RouterId router, CallId id, const ClientPlan& plan, uint
 void Checker::OnCancel(CallId id) {
   Call& call = calls_.at(id);
   if (!call.live()) return;
-  See(Sight::kCancelled);
-  call.cancelled = true;
+  See(Sight::kCanceled);
+  NoteDeaths(call);
+  call.canceled = true;
   --num_live_;
 }
 
@@ -834,8 +835,14 @@ void Checker::CheckFinish(Router& router, const Fleet& fleet, const FinishCall& 
   }
   See(SightOf(router, finish, call));
   if (finish.status.ok() && call.moved) See(Sight::kStreamMoved);
+  NoteDeaths(call);
   call.finished = true;
   --num_live_;
+}
+
+void Checker::NoteDeaths(const Call& call) {
+  int& deaths = routers_[call.router].deaths[call.plan.hashes[call.plan.prompt_len()]];
+  deaths = std::max(deaths, call.lost_rounds);
 }
 
 Sight Checker::SightOf(const Router& router, const FinishCall& finish, const Call& call) {
@@ -883,8 +890,10 @@ std::string Checker::WhyNot(Router& router, const Fleet& fleet, const FinishCall
       return "no other call has that id";
     case absl::StatusCode::kFailedPrecondition:
       if (router.quarantined.count(prompt_hash) > 0) return "";
-      if (call.lost_rounds < scenario_->engine.max_lost_rounds) {
-        return absl::StrCat("only ", call.lost_rounds, " verifiers died with it");
+      // A request begins with the deaths of the one before it that had the same prompt.
+      if (const int deaths = call.lost_rounds + router.deaths[prompt_hash];
+          deaths < scenario_->engine.max_lost_rounds) {
+        return absl::StrCat("only ", deaths, " verifiers died with it");
       }
       router.quarantined.insert(prompt_hash);
       return "";

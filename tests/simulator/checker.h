@@ -88,7 +88,7 @@ class Checker {
     RouterId router = 0;
     ClientPlan plan;  // max_tokens is cut to the tokens that fit, as in the router
     bool finished = false;
-    bool cancelled = false;
+    bool canceled = false;
     bool abandoned = false;  // its router died
     bool completed = false;
     bool cannot_fit = false;
@@ -100,10 +100,9 @@ class Checker {
     int aborts = 0;
     int lost_rounds = 0;
     uint32_t furthest = 0;
-    int num_rejected_rounds = 0;
     std::optional<uint32_t> pod;  // pod of the verifier that has the call, or had it last
     bool moved = false;           // whether it moved to another pod after its first output
-    bool live() const { return !finished && !cancelled && !abandoned; }
+    bool live() const { return !finished && !canceled && !abandoned; }
     uint32_t committed_len() const { return plan.prompt_len() + emitted; }
   };
   // The rows of a slot that a drafter holds, as its replies and the verdicts say.
@@ -179,6 +178,7 @@ class Checker {
     double verifier_seen_at = 0;  // time at which any pod's verifier was last seen
     std::map<uint32_t, Pod> pods;
     std::set<uint64_t> quarantined;  // prompts in quarantine
+    std::map<uint64_t, int> deaths;  // verifiers that died with a call that ended, by its prompt
     uint64_t num_replayed = 0;
 
     Pod& PodOfSession(SessionId session) { return pods[PodOf(session)]; }
@@ -229,6 +229,8 @@ class Checker {
   // Returns why the status has no reason, or an empty text if it has one.
   std::string WhyNot(Router& router, const Fleet& fleet, const FinishCall& finish,
                      const Call& call);
+  // Remembers the verifiers that died with a call that ends.
+  void NoteDeaths(const Call& call);
   static Sight SightOf(const Router& router, const FinishCall& finish, const Call& call);
   void SeeOverlap(const Pod& pod, Worker other);
   void CheckRing(const Pod& pod, const RingCredits& ring);

@@ -35,7 +35,7 @@ enum class Sight : uint8_t {
   kDraining,
   kIdTaken,
   kNonFinite,
-  kCancelled,
+  kCanceled,
   kRouterReplaced,
   kStreamMoved,
   kPlacedBesideDrain,  // the router knew that the other pod was told to stop
@@ -67,7 +67,7 @@ inline constexpr std::array<std::string_view, 30> kSightNames = {
     "requests refused or ended as the router ends",
     "request ids taken",
     "requests ended by logits not finite",
-    "calls cancelled",
+    "calls canceled",
     "routers replaced",
     "streams finished after they moved to another pod",
     "requests that began beside a pod told to stop",

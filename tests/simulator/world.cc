@@ -606,7 +606,7 @@ void World::Arrive(const ClientPlan& plan) {
 
 void World::Cancel(Router& router, CallId call) {
   if (checker_.IsOver(call)) return;
-  Trace([&] { return absl::StrCat("call ", call, " is cancelled"); });
+  Trace([&] { return absl::StrCat("call ", call, " is canceled"); });
   checker_.OnCancel(call);
   if (!router.falsifier->ForgetsCancel()) router.fleet->OnCancel(call, now_);
 }

@@ -49,7 +49,7 @@ GRPCS_OWN_TEXTS = re.compile(r"failed to connect to all addresses|connections to
 def is_from_server(error):
     """Returns true if the other end sent the error. gRPC's own errors about a broken or missing connection have the address that this
     client was given."""
-    # debug_error_string() waits for ever if the call was cancelled.
+    # debug_error_string() waits for ever if the call was canceled.
     return "Error received from peer" in repr(error) and not GRPCS_OWN_TEXTS.match(error.details() or "")
 
 

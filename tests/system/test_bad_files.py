@@ -108,10 +108,6 @@ def test_deep_json_in_a_header(folder):
     check(folder, FILE)
 
 
-def offsets(header, name, begin, end):
-    header[name]["data_offsets"] = [begin, end]
-
-
 @pytest.mark.parametrize("name,edit", [
     ("overlapping", lambda begin, end, size: (begin - 4, end - 4)),
     ("gapped", lambda begin, end, size: (begin + 4, end + 4)),

@@ -59,7 +59,7 @@ def test_waiting_would_take_longer_than_the_limit(server):
     stream.cancel()
 
 
-def test_cancelled_while_queued(server, want):
+def test_canceled_while_queued(server, want):
     running = server.start(PROMPT, **LONG)
     next(running)
     queued = [server.start(PROMPT, **LONG) for _ in range(3)]
@@ -81,7 +81,7 @@ def test_a_place_in_the_queue_is_kept(server, want):
 
 
 @pytest.mark.parametrize("delay", [0, 0.02, 0.2])
-def test_cancelled_during_prefill(server, want, delay):
+def test_canceled_during_prefill(server, want, delay):
     stream = server.start(LONG_PROMPT, **LONG)
     time.sleep(delay)
     assert_still_running(stream)
@@ -91,7 +91,7 @@ def test_cancelled_during_prefill(server, want, delay):
 
 @pytest.mark.parametrize("messages", [1, 5, 40])
 @pytest.mark.parametrize("draft_length", [0, 4])
-def test_cancelled_while_decoding(server, want, messages, draft_length):
+def test_canceled_while_decoding(server, want, messages, draft_length):
     stream = server.start(PROMPT, draft_length=draft_length, **LONG)
     for _ in range(messages):
         next(stream)
@@ -226,11 +226,11 @@ def test_both_workers_have_the_slot_back_a_round_after_the_cancel(pair, phase):
             time.sleep(generator.uniform(0, 2 * rounds[-1]))  # at any time within a round
         assert open_slots(pair) == want_open and not stream.done
         assert phase != "prefill" or stream.num_tokens == 0
-        cancelled_at = time.monotonic()
+        canceled_at = time.monotonic()
         stream.call.cancel()
         while open_slots(pair) != [0, 0]:
-            assert time.monotonic() < cancelled_at + 10, "the slot is not free"
-        seconds.append(time.monotonic() - cancelled_at)
+            assert time.monotonic() < canceled_at + 10, "the slot is not free"
+        seconds.append(time.monotonic() - canceled_at)
         stream.join(10)
         assert stream.error.code() == grpc.StatusCode.CANCELLED
     seconds.sort()

@@ -18,14 +18,14 @@ def json_lines(server):
 
 
 def drive(server):
-    """Sends a request that ends well, one that is refused, and one that is cancelled."""
+    """Sends a request that ends well, one that is refused, and one that is canceled."""
     server.generate(SECRET, request_id="well", seed=1, max_tokens=12, ignore_eos=True)
     with pytest.raises(grpc.RpcError):
         server.generate(SECRET, request_id="refused", top_p=2.0)
-    stream = server.start(SECRET, request_id="cancelled", max_tokens=900, ignore_eos=True)
+    stream = server.start(SECRET, request_id="canceled", max_tokens=900, ignore_eos=True)
     next(stream)
     stream.cancel()
-    harness.wait_until(lambda: re.search("finished.*cancelled|cancelled.*finished", server.log()), 30, "its end is logged")
+    harness.wait_until(lambda: re.search("finished.*canceled|canceled.*finished", server.log()), 30, "its end is logged")
 
 
 def test_every_line_is_a_json_object_with_time_level_process_and_message(tmp_path):
@@ -55,9 +55,9 @@ def test_requests_are_logged_by_id_with_tokens_acceptance_seconds_and_status(tmp
     (refused,) = by_id["refused"]
     assert refused["message"] == "request refused" and refused["status"] == "INVALID_ARGUMENT"
     assert "top_p" in refused["detail"]
-    assert [line["message"] for line in by_id["cancelled"]] == ["request started", "request finished"]
-    assert by_id["cancelled"][1]["status"] == "CANCELLED" and by_id["cancelled"][1]["tokens"] >= 1
-    assert by_id["cancelled"][1]["slot"] == 0 and by_id["cancelled"][1]["epoch"] > finished["epoch"]
+    assert [line["message"] for line in by_id["canceled"]] == ["request started", "request finished"]
+    assert by_id["canceled"][1]["status"] == "CANCELLED" and by_id["canceled"][1]["tokens"] >= 1
+    assert by_id["canceled"][1]["slot"] == 0 and by_id["canceled"][1]["epoch"] > finished["epoch"]
 
 
 def test_slots_are_named_with_their_epoch(tmp_path):

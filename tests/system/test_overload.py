@@ -61,7 +61,7 @@ def test_cancels_and_deadlines_in_every_state_leave_nothing_behind(make_cluster,
     descriptors = len(os.listdir(f"/proc/{router.pid}/fd"))
     generator = random.Random(1)
     lengths = [1, 60, 600]  # lengths of prompts: some calls are given up in the middle of one
-    ended = {"cancelled": 0, "deadline": 0, "refused": 0, "finished": 0}
+    ended = {"canceled": 0, "deadline": 0, "refused": 0, "finished": 0}
     states = {"no token yet, short prompt": 0, "no token yet, long prompt": 0, "decoding": 0}
 
     def one(number):
@@ -80,7 +80,7 @@ def test_cancels_and_deadlines_in_every_state_leave_nothing_behind(make_cluster,
                 tokens += len(response.token_ids)
             ended["finished"] += 1
         except grpc.RpcError as error:
-            kind = {grpc.StatusCode.CANCELLED: "cancelled", grpc.StatusCode.DEADLINE_EXCEEDED: "deadline",
+            kind = {grpc.StatusCode.CANCELLED: "canceled", grpc.StatusCode.DEADLINE_EXCEEDED: "deadline",
                     grpc.StatusCode.RESOURCE_EXHAUSTED: "refused"}[error.code()]
             ended[kind] += 1
             if kind != "refused":
@@ -95,7 +95,7 @@ def test_cancels_and_deadlines_in_every_state_leave_nothing_behind(make_cluster,
     wait_until_idle(router)
     print(f"{CANCELS} calls in {seconds:.0f} s: {ended}; given up with {states}; "
           f"idle {1000 * (time.monotonic() - given_up_at):.0f} ms after the last")
-    assert ended["cancelled"] > CANCELS / 4 and ended["deadline"] > CANCELS / 8
+    assert ended["canceled"] > CANCELS / 4 and ended["deadline"] > CANCELS / 8
     assert all(count > CANCELS / 100 for count in states.values())
     # Everything that they held is free. Pages that only the prefix cache holds count as free.
     assert router.generate(PROMPT, **options).bytes == want

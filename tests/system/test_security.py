@@ -136,7 +136,7 @@ def call_raw(channel, method, metadata):
         return error.code(), error.details()
 
 
-# gRPC's own methods. Their streams can be cancelled, but not answered with words.
+# gRPC's own methods. Their streams can be canceled, but not answered with words.
 CANCELLED = {"/grpc.health.v1.Health/Watch", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}
 
 
@@ -491,7 +491,7 @@ def test_no_method_of_a_worker_is_served_without_a_routers_certificate(workers, 
         with connect(misnamed) as channel:
             for method in all_methods():
                 code, details = call_raw(channel, method, [])
-                # A stream can be cancelled, but not answered with words.
+                # A stream can be canceled, but not answered with words.
                 refusals = {grpc.StatusCode.PERMISSION_DENIED, *([grpc.StatusCode.CANCELLED] if method in streams else [])}
                 assert code in refusals, (service, "misnamed", method, code, details)
         with connect(router) as channel:
@@ -626,9 +626,9 @@ def test_the_search_for_telltale_texts_works(guarded):
         assert harness.is_from_server(refused(lambda: info(channel, WRONG)))
     with grpc.insecure_channel("unix:/nowhere/at.sock", OWN) as channel:
         assert not harness.is_from_server(refused(lambda: info(channel)))
-    cancelled = guarded.stub.Generate(harness.request(PROMPTS[0]), metadata=bearer(CLIENT), timeout=30)
-    cancelled.cancel()
-    assert not harness.is_from_server(refused(lambda: list(cancelled)))
+    canceled = guarded.stub.Generate(harness.request(PROMPTS[0]), metadata=bearer(CLIENT), timeout=30)
+    canceled.cancel()
+    assert not harness.is_from_server(refused(lambda: list(canceled)))
 
 
 def bad_requests():

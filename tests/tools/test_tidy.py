@@ -1,5 +1,6 @@
 """Tests that tools/tidy.py finds each kind of planted violation, reports nothing for tidy files, and lets the baseline only shrink."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -19,6 +20,10 @@ def write(root: pathlib.Path, file: str, text: str) -> None:
     path = root / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(textwrap.dedent(text))
+    for folder in list(path.relative_to(root).parents)[:-1]:
+        readme = root / folder / "README.md"
+        if not readme.exists():
+            readme.write_text("# A folder\n\nThis folder holds what a test plants.\n")
 
 
 def found(root: pathlib.Path) -> list[str]:
@@ -86,6 +91,22 @@ def test_the_lines_of_a_lambda_count(tmp_path):
     assert found(tmp_path) == ["function-length common/a.cc:1"]
 
 
+def test_a_braced_initializer_with_code_in_it_is_no_table(tmp_path):
+    def function(member: str) -> str:
+        return f"void F() {{\n  Set({{\n      .stop = {member},\n      .patience = 1,\n  }});\n}}\n"
+
+    write(tmp_path, "proto/a.cc", function(f"[&] {{\n{statements(71)}  }}"))
+    assert found(tmp_path) == ["function-length proto/a.cc:1"]
+    write(tmp_path, "proto/a.cc", function("{\n" + "1,\n" * 71 + "}"))
+    assert found(tmp_path) == []
+
+
+def test_functions_of_tests_and_benchmarks_have_no_limit(tmp_path):
+    for folder in ("kernels", "common", "services", "proto", "tests", "bench"):
+        write(tmp_path, f"{folder}/a.cc", f"void Long() {{\n{statements(69)}}}\n")
+    assert found(tmp_path) == [f"function-length {folder}/a.cc:1" for folder in ("common", "kernels", "proto", "services")]
+
+
 @pytest.mark.parametrize("file, width", [("common/a.h", 100), ("proto/a.proto", 100), ("bench/a.py", 140), ("deploy/a.sh", 140)])
 def test_a_line_of_too_many_columns_is_found(tmp_path, file, width):
     mark = "//" if file.endswith((".h", ".proto")) else "# "
@@ -126,6 +147,29 @@ def test_comments_of_scripts_are_read_too(tmp_path):
     assert found(tmp_path) == ["comment-start bench/a.py:2", "comment-start bench/a.py:3", "comment-start deploy/a.sh:2"]
 
 
+@pytest.mark.parametrize("file, comment", [
+    ("helm/a.tpl", "{{/* %s */}}"),
+    ("helm/a.yaml", "{{- /*\n%s */ -}}"),
+    ("helm/b.yaml", "key: value  # %s"),
+    ("helm/NOTES.txt", "{{- /* %s */ -}}"),
+    ("page/a.js", "// %s"),
+    ("page/a.css", "a { color: red; }  /* %s */"),
+    ("page/a.html", "<!-- %s -->"),
+    ("deploy/Dockerfile", "# %s"),
+    (".gitignore", "# %s"),
+])
+def test_comments_of_templates_pages_and_images_are_read_too(tmp_path, file, comment):
+    write(tmp_path, file, comment % "of every container." + "\n")
+    assert found(tmp_path) == [f"comment-start {file}:{1 + comment.count(chr(10))}"]
+    write(tmp_path, file, comment % "Every container has one." + "\n")
+    assert found(tmp_path) == []
+
+
+def test_strings_of_a_script_are_no_comments(tmp_path):
+    write(tmp_path, "page/a.js", """const a = `//of a`, b = "//of b", c = '//of c';\n""")
+    assert found(tmp_path) == []
+
+
 def test_a_class_of_more_than_500_lines_is_found_with_its_functions_elsewhere(tmp_path):
     functions = "".join(f"void A::F{i}() {{\n{statements(48)}}}\n" for i in range(10))
     declared = "".join(f"  void F{i}();\n" for i in range(10))
@@ -149,16 +193,54 @@ def test_a_class_of_21_fields_is_found(tmp_path):
     assert found(tmp_path) == ["class-fields services/a.h:1"]
 
 
-@pytest.mark.parametrize("place", ["nested", "beside"])
-def test_the_fields_of_a_bundled_struct_count_one_by_one(tmp_path, place):
-    bundle = "struct Bundle {\n" + "".join(f"  int f{i} = {i};\n" for i in range(12)) + "};\n"
+def struct(name: str, count: int) -> str:
+    return f"struct {name} {{\n" + "".join(f"  int f{i} = {i};\n" for i in range(count)) + "};\n"
+
+
+@pytest.mark.parametrize("place", ["nested", "beside", "included", "included by an included file"])
+@pytest.mark.parametrize("member, counts", [
+    ("Bundle bundle_;", True),
+    ("const Bundle bundle_{1, 2};", True),
+    ("mutable tandem::Bundle bundle_;", True),
+    ("std::vector<Bundle> bundles_;", False),
+    ("Bundle* bundle_;", False),
+    ("const Bundle& bundle_;", False),
+])
+def test_the_fields_of_a_bundled_struct_count_one_by_one(tmp_path, place, member, counts):
     fields = "".join(f"  int g{i}_;\n" for i in range(9))
-    inside, beside = (bundle, "") if place == "nested" else ("", bundle)
-    write(tmp_path, "services/a.h", f"{beside}class A {{\n{inside}{fields}  Bundle bundle_;\n}};\n")
-    assert [line.split(":")[0] for line in found(tmp_path)] == ["class-fields services/a.h"]
-    write(tmp_path, "services/a.h", f"{beside}class A {{\n{inside}{fields}  const Bundle bundle_;\n}};\n")
-    assert found(tmp_path) == []
-    write(tmp_path, "services/a.h", f"{beside}class A {{\n{inside}{fields}  std::vector<Bundle> bundles_;\n}};\n")
+    before, inside = "", ""
+    if place == "nested":
+        inside = struct("Bundle", 12)
+        member = member.replace("tandem::", "A::")
+    elif place == "beside":
+        before = struct("Bundle", 12)
+    else:
+        write(tmp_path, "common/b.h", struct("Bundle", 12))
+        write(tmp_path, "services/c.h", '#include "common/b.h"\n')
+        before = '#include "common/b.h"\n' if place == "included" else '#include "services/c.h"\n'
+    write(tmp_path, "services/a.h", f"{before}class A {{\n{inside}{fields}  {member}\n}};\n")
+    assert [line.split(":")[0] for line in found(tmp_path)] == ["class-fields services/a.h"] * counts
+
+
+def test_bundles_of_bundles_and_structs_without_a_name_count_too(tmp_path):
+    write(tmp_path, "common/b.h", struct("Inner", 12))
+    write(tmp_path, "services/b.h", '#include "common/b.h"\nstruct Outer {\n  Inner inner;\n};\n')
+    unnamed = struct("", 9).replace("};", "} unnamed_;")
+    write(tmp_path, "services/a.h", f'#include "services/b.h"\nclass A {{\n  Outer outer_;\n  {unnamed}}};\n')
+    assert found(tmp_path) == ["class-fields services/a.h:2"]
+
+
+def test_a_struct_of_21_fields_is_found_unless_it_holds_values(tmp_path):
+    write(tmp_path, "services/a.h", struct("State", 20) + struct("StateOptions", 21) + struct("Counts", 21) + struct("OptionsTable", 21))
+    assert found(tmp_path) == ["class-fields services/a.h:69"]
+    write(tmp_path, "services/a.h", struct("State", 21) + "class B {\n  struct Impl;\n};\n" + struct("B::Impl", 21))
+    assert found(tmp_path) == ["class-fields services/a.h:1", "class-fields services/a.h:27"]
+
+
+def test_a_member_that_holds_values_is_one_field(tmp_path):
+    write(tmp_path, "services/b.h", struct("ServerOptions", 30))
+    fields = "".join(f"  int g{i}_;\n" for i in range(19))
+    write(tmp_path, "services/a.h", f'#include "services/b.h"\nclass A {{\n{fields}  const ServerOptions options_;\n}};\n')
     assert found(tmp_path) == []
 
 
@@ -203,6 +285,20 @@ def test_paths_that_do_not_exist_are_found(tmp_path):
     assert found(tmp_path) == ["path docs/a.md:2"]
 
 
+def test_presets_that_do_not_exist_are_found(tmp_path):
+    presets = [{"name": "base", "hidden": True}, {"name": "tsan"}, {"name": "cpu-release"}]
+    write(tmp_path, "CMakePresets.json", json.dumps({"configurePresets": presets}))
+    write(tmp_path, "docs/a.md", """\
+        `tools/build.sh`, `tools/build.sh PRESET`, `tools/build.sh cpu-release router`, `cmake --preset=tsan`
+        `tools/build.sh asan`, `cmake --preset=base`
+        ```sh
+        tools/build.sh          # everything
+        cmake --preset cpu
+        ```
+    """)
+    assert found(tmp_path) == ["preset docs/a.md:2", "preset docs/a.md:2", "preset docs/a.md:5"]
+
+
 def test_british_spellings_are_found_outside_of_quotations(tmp_path):
     write(tmp_path, "common/a.h", "int AddNeighbours();  // Its colour.\n")
     write(tmp_path, "common/a.cc", "int main() { return AddNeighbours(); }\n")
@@ -216,11 +312,35 @@ def test_british_spellings_are_found_outside_of_quotations(tmp_path):
     assert found(tmp_path) == ["spelling common/a.cc:1", "spelling common/a.h:1", "spelling common/a.h:1", "spelling docs/a.md:1"]
 
 
+def test_canceled_has_one_l_except_in_names_that_others_chose(tmp_path):
+    write(tmp_path, "tests/a.cc", """\
+        int main() { return c->IsCancelled() ? grpc::CANCELLED : absl::CancelledError(absl::kCancelled); }
+        const char kKey[] = "cancelled";
+        bool cancelled = TryCancel();
+        TEST(A, CancellingEndsACall) {}  // It was cancelled.
+    """)
+    assert found(tmp_path) == ["spelling tests/a.cc:3", "spelling tests/a.cc:4", "spelling tests/a.cc:4"]
+
+
+def test_a_folder_without_a_readme_is_found_unless_the_next_one_above_names_it(tmp_path):
+    (tmp_path / "deploy/compose/grafana").mkdir(parents=True)
+    (tmp_path / "deploy/compose/grafana/a.json").write_text("{}\n")
+    folders = ["folder-readme deploy/compose/grafana:1", "folder-readme deploy/compose:1"]
+    assert found(tmp_path) == ["folder-readme deploy/compose/grafana:1", "folder-readme deploy/compose:1", "folder-readme deploy:1"]
+    (tmp_path / "deploy/README.md").write_text("# Deployment\n\nThis folder holds `grafana/` and `compose`.\n")
+    assert found(tmp_path) == folders
+    (tmp_path / "README.md").write_text("# Tandem\n\nSee `deploy/compose/` and `deploy/compose/grafana/`.\n")
+    assert found(tmp_path) == folders
+    (tmp_path / "deploy/README.md").write_text("# Deployment\n\n| folder |\n| --- |\n| `compose/`, `compose/NAME/` |\n")
+    assert found(tmp_path) == ["folder-readme deploy:1"]
+    (tmp_path / "deploy/README.md").write_text("# Deployment\n\nThis folder holds a file.\n\n| `compose/`, `compose/NAME/` |\n")
+    assert found(tmp_path) == []
+
+
 def test_a_folder_of_13_units_is_found_unless_an_adr_lists_it(tmp_path):
     for i in range(12):
         for end in (".h", ".cc", "_cuda.cu", "_cpu.cc", "_reference.cc"):
             write(tmp_path, f"kernels/k{i}{end}", "")
-    write(tmp_path, "kernels/README.md", "A folder.\n")
     assert found(tmp_path) == []
     write(tmp_path, "kernels/another.h", "")
     assert found(tmp_path) == ["folder-units kernels:1"]

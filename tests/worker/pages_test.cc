@@ -15,16 +15,17 @@
 #include "kernels/sampling/transform/transform.h"
 #include "services/draft/drafter_session.h"
 #include "services/verifier/verifier_session.h"
-#include "services/worker/slots/slot_open.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/model_doubles.h"
+#include "tests/worker/slots/to_slot_open.h"
 #include "tests/worker/tiny_router.h"
 
 namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::ToSlotOpen;
 
 constexpr int32_t kPoison = 9;
 constexpr int32_t kBomb = 10;

@@ -10,8 +10,8 @@
 
 #include "common/rpc/protocol.h"
 #include "common/token_hash.h"
-#include "services/worker/slots/slot_open.h"
 #include "tandem/v1/worker.grpc.pb.h"
+#include "tests/worker/slots/to_slot_open.h"
 #include "tests/worker/worker_client.h"
 
 namespace tandem::testing {

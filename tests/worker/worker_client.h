@@ -79,11 +79,7 @@ class WorkerClient {
     return Receive();
   }
 
-  // Half-closes and waits for the server's status.
-  grpc::Status Close() {
-    stream_.CloseWrites();
-    return WaitClosed();
-  }
+  // Waits for the server's status.
   grpc::Status WaitClosed() {
     while (!closed_) Poll();
     return status_;

@@ -20,6 +20,7 @@
 #include "services/verifier/verifier_server.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
+#include "tests/worker/slots/to_slot_open.h"
 #include "tests/worker/tiny_router.h"
 #include "tests/worker/workers_under_test.h"
 
@@ -30,6 +31,7 @@ using testing::DraftClient;
 using ::testing::HasSubstr;
 using testing::PointAt;
 using testing::TinySequence;
+using testing::ToSlotOpen;
 using testing::VerifierClient;
 
 constexpr size_t kContext = 96;
@@ -697,7 +699,18 @@ TEST_F(WorkerSessionTest, SessionsShareTheSlotsAndGiveThemBack) {
   }
   EXPECT_EQ(result.state().code(), v1::WORKER_CODE_OK) << result.state().message();
   EXPECT_EQ(result.next_token_id(), DecodeDirectly(1).back());
-  EXPECT_TRUE(second.Close().ok());
+}
+
+TEST_F(WorkerSessionTest, ASessionEndsWellWhenItsRouterSendsNoMore) {
+  StartVerifier();
+  const auto stub =
+      v1::VerifierWorker::NewStub(ConnectWorker(*Address::Parse(verifier_server_->address())));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const auto stream = stub->Session(&context);
+  EXPECT_TRUE(stream->WritesDone());
+  const grpc::Status status = stream->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST_F(WorkerSessionTest, AttachDescribesTheWorker) {

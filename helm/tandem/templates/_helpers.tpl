@@ -145,7 +145,7 @@ initContainers:
 {{- end }}
 {{- end }}
 
-{{/* Of every container. */}}
+{{/* Every container has this securityContext. */}}
 {{- define "tandem.securityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

@@ -21,16 +21,6 @@ double OperationsFactor(double alpha, int gamma, double operations_ratio) {
   return (gamma * operations_ratio + gamma + 1) / ExpectedTokensPerRound(alpha, gamma);
 }
 
-int BestDraftLength(double alpha, double cost_ratio, int max_gamma) {
-  int best = 0;
-  for (int gamma = 1; gamma <= max_gamma; ++gamma) {
-    if (PredictedSpeedup(alpha, gamma, cost_ratio) > PredictedSpeedup(alpha, best, cost_ratio)) {
-      best = gamma;
-    }
-  }
-  return best;
-}
-
 double PredictedSpeedup(double alpha, int gamma, const RoundCosts& costs) {
   const double round_seconds = gamma * costs.draft_step + costs.verify_round + costs.round_overhead;
   return ExpectedTokensPerRound(alpha, gamma) * costs.plain_round / round_seconds;

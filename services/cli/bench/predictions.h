@@ -22,10 +22,6 @@ double PredictedSpeedup(double alpha, int gamma, double cost_ratio);
 // operations per token divided by the target's.
 double OperationsFactor(double alpha, int gamma, double operations_ratio);
 
-// Returns the gamma in [0, max_gamma] with the largest prediction of Theorem 3.8. If several are
-// equal, the smallest of them wins.
-int BestDraftLength(double alpha, double cost_ratio, int max_gamma);
-
 // Measured times in seconds.
 struct RoundCosts {
   double plain_round;     // a whole round of one token without a draft

@@ -25,9 +25,7 @@ class RunTotals {
   void Add(const v1::Completion& completion);
 
   int64_t tokens() const { return tokens_; }
-  // Number of tokens without the first token of each run, which comes from prefill. All numbers
-  // below are about these tokens.
-  int64_t decoded_tokens() const { return decoded_tokens_; }
+  // All numbers below leave out the first token of each run, which comes from prefill.
   int64_t draft_rounds() const { return draft_rounds_; }
   // A token that was neither accepted nor added by a round with a draft came from a plain round.
   int64_t plain_rounds() const;

@@ -58,7 +58,7 @@ struct GenerationClient::Impl {
 
   std::mutex mutex;
   grpc::ClientContext* running = nullptr;  // guarded by mutex
-  bool cancelled = false;                  // guarded by mutex
+  bool canceled = false;                   // guarded by mutex
 };
 
 GenerationClient::GenerationClient(const std::string& address, const ClientSecurity& security)
@@ -80,7 +80,7 @@ absl::StatusOr<v1::GenerateResponse> GenerationClient::Generate(const v1::Genera
   impl_->Authorize(&context);
   {
     const std::lock_guard lock(impl_->mutex);
-    if (impl_->cancelled) return absl::CancelledError("cancelled");
+    if (impl_->canceled) return absl::CancelledError("canceled");
     impl_->running = &context;
   }
   const auto reader = impl_->stub->Generate(&context, request);
@@ -134,13 +134,13 @@ absl::StatusOr<v1::ServerInfo> GenerationClient::GetServerInfo() {
 
 void GenerationClient::Cancel() {
   const std::lock_guard lock(impl_->mutex);
-  impl_->cancelled = true;
+  impl_->canceled = true;
   if (impl_->running != nullptr) impl_->running->TryCancel();
 }
 
-bool GenerationClient::cancelled() const {
+bool GenerationClient::canceled() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->cancelled;
+  return impl_->canceled;
 }
 
 const std::string& GenerationClient::address() const { return impl_->address; }

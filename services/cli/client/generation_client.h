@@ -39,7 +39,7 @@ class GenerationClient {
 
   // Ends the running Generate, and every later one, with CANCELLED.
   void Cancel();
-  bool cancelled() const;
+  bool canceled() const;
 
   const std::string& address() const;
   const ClientSecurity& security() const;

@@ -95,7 +95,7 @@ class Supervisor {
     std::unique_ptr<WorkerWatch> watch;     // set while a worker is ready
     // Timer of the start, of the delay before a restart, or of the stop.
     boost::asio::steady_timer timer;
-    uint64_t timer_number = 0;  // identifies a timer that fired too late to be cancelled
+    uint64_t timer_number = 0;  // identifies a timer that fired too late to be canceled
     bool ready = false;
     std::chrono::steady_clock::time_point ready_since;
     int quick_failures = 0;

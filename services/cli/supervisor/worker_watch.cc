@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/heartbeat.h"
+#include "services/cli/supervisor/hand_over.h"
 #include "tandem/v1/worker.grpc.pb.h"
 
 namespace tandem::cli {
@@ -48,6 +49,7 @@ struct WorkerWatch::Impl : std::enable_shared_from_this<Impl> {
         : owner_(std::move(owner)), io_(io) {}
 
     void Start(v1::WorkerHealth::Stub& service) {
+      HandOver(this);
       service.async()->Watch(&context_, this);
       AddHold();  // pings come from outside the reactor
       StartRead(&pong_);
@@ -65,12 +67,17 @@ struct WorkerWatch::Impl : std::enable_shared_from_this<Impl> {
     }
 
     void OnReadDone(bool ok) override {
+      TakeOver(this);
       if (!ok) return Tell([](Impl& owner) { owner.OnBroken(); });
       Tell([pong = pong_](Impl& owner) { owner.OnPong(pong); });
       StartRead(&pong_);
     }
-    void OnWriteDone(bool /*ok*/) override { writing_ = false; }
+    void OnWriteDone(bool /*ok*/) override {
+      TakeOver(this);
+      writing_ = false;
+    }
     void OnDone(const grpc::Status& /*status*/) override {
+      TakeOver(this);
       const auto done = done_;  // when it is set, this object may be gone
       done->set_value();
     }

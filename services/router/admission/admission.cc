@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/peer_text.h"
 #include "common/status.h"
+#include "common/token_hash.h"
 
 namespace tandem {
 namespace {
@@ -69,11 +70,8 @@ absl::Status Admission::CheckRequest(const GenerationRequest& request, uint64_t 
         absl::StrCat("request_id: ", QuotedShort(request.request_id),
                      " is running; allowed: one that is not, or empty for a new one"));
   }
-  if (quarantine_.Has(request.prompt_token_ids, now)) {
-    return FailedPrecondition(
-        absl::StrCat("quarantined: the verifier died ", options_.max_lost_rounds,
-                     " times in a row while computing this prompt; it is refused for ",
-                     Quarantine::kSeconds, " s"));
+  if (!quarantine_.empty() && Refuses(HashTokens(request.prompt_token_ids), now)) {
+    return Quarantined();
   }
   if (capacity > 0 && request.prompt_token_ids.size() + 1 > capacity) {
     return ResourceExhausted(absl::StrCat(
@@ -81,6 +79,17 @@ absl::Status Admission::CheckRequest(const GenerationRequest& request, uint64_t 
         ", which is what the KV cache holds with one token more (--kv-cache-bytes)"));
   }
   return absl::OkStatus();
+}
+
+bool Admission::Refuses(uint64_t prompt_hash, double now) const {
+  return quarantine_.Find(prompt_hash, now).num >= options_.max_lost_rounds;
+}
+
+absl::Status Admission::Quarantined() const {
+  return FailedPrecondition(
+      absl::StrCat("quarantined: the verifier died ", options_.max_lost_rounds,
+                   " times in a row while computing this prompt; it is refused for ",
+                   Quarantine::kSeconds, " s"));
 }
 
 void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& view, double now) {
@@ -103,6 +112,9 @@ void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& 
   const double arrived_at = request.arrived_at > 0 ? request.arrived_at : now;
   auto sequence = std::make_unique<Sequence>(call, std::move(request), arrived_at, tokenizer_);
   sequence->homeless_since = now;
+  if (!quarantine_.empty()) {
+    sequence->faults.TakeOver(quarantine_.Find(sequence->prefix_hash(sequence->prompt_len()), now));
+  }
   BeginChecks(now);
   waiting_.push_back(std::move(sequence));
 }
@@ -111,7 +123,7 @@ void Admission::RefuseOverflow(const PodsView& view) {
   if (waiting_.size() <= options_.max_queue) return;
   const std::unique_ptr<Sequence> refused = std::move(waiting_.back());
   waiting_.pop_back();
-  Forget(*refused);
+  request_ids_.erase(refused->request.request_id);
   const Refusal refusal = QueueIsFull(view);
   commands_.push_back(FinishCall{refused->call, refusal.status, 0, refusal.retry_milliseconds});
 }
@@ -176,7 +188,8 @@ void Admission::Check(const PodsView& view, double now) {
       End(*sequence,
           all_gone ? VerifiersGone(view.pods.size(), limit)
                    : Unavailable(absl::StrCat(
-                         "no verifier that could go on has served for more than ", limit, " s")));
+                         "no verifier that could go on has served for more than ", limit, " s")),
+          now);
       sequence.reset();
     }
     std::erase(*list, nullptr);
@@ -274,7 +287,7 @@ void Admission::TakeReport(PodReport report, double now) {
 
 void Admission::OnFinished(const Sequence& sequence, const absl::Status& status, double now) {
   if (sequence.is_replay()) return;
-  End(sequence, status);
+  End(sequence, status, now);
   if (!status.ok()) return;
   const double service_seconds = now - sequence.account.admitted_at();
   mean_service_seconds_ += kServiceShare * (service_seconds - mean_service_seconds_);
@@ -282,17 +295,63 @@ void Admission::OnFinished(const Sequence& sequence, const absl::Status& status,
 }
 
 void Admission::OnSuspect(const Sequence& sequence, double now) {
-  quarantine_.Add(sequence.prefix_hash(sequence.prompt_len()), now);
-  if (sequence.is_replay()) return;
-  End(sequence, FailedPrecondition(absl::StrCat("quarantined: the verifier died ",
-                                                sequence.faults.verifiers_lost(),
-                                                " times in a row while computing this request")));
+  if (sequence.is_replay()) {
+    Remember(sequence, now);
+  } else {
+    End(sequence,
+        FailedPrecondition(absl::StrCat("quarantined: the verifier died ",
+                                        sequence.faults.verifiers_lost(),
+                                        " times in a row while computing this request")),
+        now);
+  }
+  for (Waiting* list : {&moving_, &waiting_}) {
+    for (std::unique_ptr<Sequence>& other : *list) {
+      if (!IsQuarantined(*other, now)) continue;
+      EndQuarantined(*other, now);
+      other.reset();
+    }
+    std::erase(*list, nullptr);
+  }
 }
 
-void Admission::End(const Sequence& sequence, const absl::Status& status) {
+bool Admission::IsQuarantined(const Sequence& sequence, double now) const {
+  return !sequence.is_replay() && !sequence.prompt_is_proven() &&
+         Refuses(sequence.prefix_hash(sequence.prompt_len()), now);
+}
+
+void Admission::EndQuarantined(const Sequence& sequence, double now) {
+  End(sequence, Quarantined(), now);
+}
+
+void Admission::Remember(const Sequence& sequence, double now) {
+  const uint64_t prompt_hash = sequence.prefix_hash(sequence.prompt_len());
+  if (quarantine_.empty() && sequence.faults.verifiers_lost() == 0) return;
+  VerifierDeaths deaths = sequence.faults.verifier_deaths();
+  const bool is_refused = Refuses(prompt_hash, now);
+  if (is_refused && deaths.num < options_.max_lost_rounds) return;
+  if (deaths.num > 0) {
+    // Tokens that follow the prompt may differ the next time.
+    deaths.rows = std::min(deaths.rows, sequence.prompt_len());
+    quarantine_.Add(prompt_hash, deaths, now);
+  } else if (sequence.prompt_is_proven()) {
+    quarantine_.Remove(prompt_hash);
+  }
+}
+
+void Admission::Forget(const Sequence& sequence, double now) {
+  request_ids_.erase(sequence.request.request_id);
+  Remember(sequence, now);
+}
+
+void Admission::End(const Sequence& sequence, const absl::Status& status, double now) {
+  Finish(sequence, status);
+  Remember(sequence, now);
+}
+
+void Admission::Finish(const Sequence& sequence, const absl::Status& status) {
   commands_.push_back(
       FinishCall{sequence.call, status, sequence.output.num_tokens(), 0, sequence.last_slot});
-  Forget(sequence);
+  request_ids_.erase(sequence.request.request_id);
   ++num_finished_;
 }
 
@@ -303,7 +362,7 @@ void Admission::Drain() {
 
 void Admission::EndAll(const absl::Status& status) {
   for (Waiting* list : {&moving_, &waiting_}) {
-    for (const std::unique_ptr<Sequence>& sequence : *list) End(*sequence, status);
+    for (const std::unique_ptr<Sequence>& sequence : *list) Finish(*sequence, status);
     list->clear();
   }
 }

@@ -54,10 +54,16 @@ class Admission {
   // Takes a waiting request out. Null: it does not wait here.
   std::unique_ptr<Sequence> TakeBack(CallId call);
   // A request is canceled, and its sequence was taken back from wherever it was.
-  void Forget(const Sequence& sequence) { request_ids_.erase(sequence.request.request_id); }
+  void Forget(const Sequence& sequence, double now);
 
   // A sequence left its slot.
   void TakeReport(PodReport report, double now);
+  // Whether a sequence in a slot must end, because its prompt came into quarantine meanwhile. A
+  // sequence whose prompt a verifier has computed may go on.
+  bool IsQuarantined(const Sequence& sequence, double now) const;
+  // Such a sequence was taken back from its slot.
+  void EndQuarantined(const Sequence& sequence, double now);
+
   // A sequence lost its place. It waits for another, before new requests.
   void Return(std::unique_ptr<Sequence> sequence, double now);
 
@@ -107,7 +113,14 @@ class Admission {
   std::unique_ptr<Sequence> Admit(std::unique_ptr<Sequence> sequence, double now);
   std::optional<Placement> NextReplay(const PodsView& view, const std::vector<size_t>& candidates,
                                       double now);
-  void End(const Sequence& sequence, const absl::Status& status);
+  // Whether verifiers died too often of this prompt, and what a client is told then.
+  bool Refuses(uint64_t prompt_hash, double now) const;
+  absl::Status Quarantined() const;
+  // Tells the client, and remembers the deaths. Finish only tells the client.
+  void End(const Sequence& sequence, const absl::Status& status, double now);
+  void Finish(const Sequence& sequence, const absl::Status& status);
+  // Keeps what is known about the prompt of a sequence that goes.
+  void Remember(const Sequence& sequence, double now);
   void OnFinished(const Sequence& sequence, const absl::Status& status, double now);
   void OnSuspect(const Sequence& sequence, double now);
 

@@ -1,38 +1,56 @@
-// Prompts that killed verifiers. They are refused for a while.
+// Prompts that verifiers died of. A prompt that killed too many of them is refused for a while.
 #ifndef TANDEM_SERVICES_ROUTER_ADMISSION_QUARANTINE_H_
 #define TANDEM_SERVICES_ROUTER_ADMISSION_QUARANTINE_H_
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <span>
-#include <utility>
+#include <tuple>
+#include <vector>
 
-#include "common/token_hash.h"
+#include "services/router/engine/request_faults.h"
 
 namespace tandem {
 
-// Knows prompts by their hash (common/token_hash.h), the newest ones only.
+// Keeps the deaths that a prompt caused after its request has ended, so that a client that gives up
+// and tries again does not begin anew. It knows prompts by their hash (common/token_hash.h), and it
+// keeps only some: first those with the most deaths, and then the newest.
 class Quarantine {
  public:
   static constexpr double kSeconds = 600;
   static constexpr size_t kMaxPrompts = 64;
 
-  void Add(uint64_t prompt_hash, double now) {
-    if (entries_.size() == kMaxPrompts) entries_.pop_front();
-    entries_.emplace_back(prompt_hash, now + kSeconds);
+  // Verifiers died in a row with a request of this prompt, which has ended.
+  void Add(uint64_t prompt_hash, const VerifierDeaths& deaths, double now) {
+    Remove(prompt_hash);
+    if (entries_.size() == kMaxPrompts) {
+      entries_.erase(
+          std::min_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
+            return std::tie(a.deaths.num, a.until) < std::tie(b.deaths.num, b.until);
+          }));
+    }
+    entries_.push_back({prompt_hash, deaths, now + kSeconds});
   }
-  bool Has(std::span<const int32_t> prompt, double now) const {
-    if (entries_.empty()) return false;
-    const uint64_t hash = HashTokens(prompt);
-    return std::any_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
-      return entry.first == hash && now < entry.second;
-    });
+  // A verifier computed the whole prompt.
+  void Remove(uint64_t prompt_hash) {
+    std::erase_if(entries_, [&](const Entry& entry) { return entry.prompt_hash == prompt_hash; });
   }
+  // Verifiers that died in a row with this prompt. None are known of most prompts.
+  VerifierDeaths Find(uint64_t prompt_hash, double now) const {
+    for (const Entry& entry : entries_) {
+      if (entry.prompt_hash == prompt_hash && now < entry.until) return entry.deaths;
+    }
+    return {};
+  }
+  bool empty() const { return entries_.empty(); }
 
  private:
-  std::deque<std::pair<uint64_t, double>> entries_;  // hash, and until when; the newest last
+  struct Entry {
+    uint64_t prompt_hash = 0;
+    VerifierDeaths deaths;
+    double until = 0;  // when the prompt is forgotten
+  };
+  std::vector<Entry> entries_;
 };
 
 }  // namespace tandem

@@ -86,7 +86,7 @@ void GenerateCall::OnFinished(bool /*ok*/) { End(); }
 void GenerateCall::OnDone(bool /*ok*/) {
   if (!status_.has_value()) {
     status_ = grpc::Status::CANCELLED;
-    owner_->OnCancelled(*this);
+    owner_->OnCanceled(*this);
   }
   waiting_.clear();
   WriteNext();

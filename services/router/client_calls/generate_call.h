@@ -26,7 +26,7 @@ class GenerateCall final : public CallLifetime {
    public:
     virtual void OnOpened(GenerateCall& call) = 0;
     // The client canceled the call or left, or the deadline passed, before the call was finished.
-    virtual void OnCancelled(GenerateCall& call) = 0;
+    virtual void OnCanceled(GenerateCall& call) = 0;
     // gRPC has released the call. The owner may destroy the call now, and not before. `opened` is
     // false if the server shut down before a client came.
     virtual void OnClosed(GenerateCall& call, bool opened) = 0;

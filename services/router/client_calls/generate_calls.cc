@@ -132,7 +132,7 @@ void GenerateCalls::Finish(GenerateCall& call, const absl::Status& status, int e
   call.Finish(status, emitted_tokens, retry_milliseconds);
 }
 
-void GenerateCalls::OnCancelled(GenerateCall& call) {
+void GenerateCalls::OnCanceled(GenerateCall& call) {
   const double now = MonotonicSeconds();
   const std::optional<SlotLife> slot = context_.fleet->OnCancel(call.id(), now);
   metrics_->OnFinished(absl::StatusCode::kCancelled);

@@ -49,7 +49,7 @@ class GenerateCalls final : public GenerateCall::Owner {
 
  private:
   void OnOpened(GenerateCall& call) override;
-  void OnCancelled(GenerateCall& call) override;
+  void OnCanceled(GenerateCall& call) override;
   void OnClosed(GenerateCall& call, bool opened) override;
 
   // Checks the request, in the background if its prompt is long.

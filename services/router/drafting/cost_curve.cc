@@ -106,9 +106,9 @@ double CostCurve::LogSeconds(uint32_t rows) const {
 
 void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
   for (size_t i = 0; i < kNodes; ++i) {
-    for (size_t j = 0; j < kNodes; ++j) {
-      covariance_[i][j] += level_variance + shape_factor * shape_covariance_[i][j];
-    }
+    double* row = covariance_[i].data();
+    const double* shape = shape_covariance_[i].data();
+    for (size_t j = 0; j < kNodes; ++j) row[j] += level_variance + shape_factor * shape[j];
   }
   double& attention = covariance_[kNodes][kNodes];
   attention = std::min(attention + shape_factor * kUnknownAttention, kUnknownAttention);
@@ -147,7 +147,8 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
     gain.fill(0);
     for (size_t j = 0; j < kStates; ++j) {
       if (slope[j] == 0) continue;
-      for (size_t i = 0; i < kStates; ++i) gain[i] += covariance_[j][i] * slope[j];
+      const double* row = covariance_[j].data();
+      for (size_t i = 0; i < kStates; ++i) gain[i] += row[i] * slope[j];
     }
     for (size_t i = 0; i < kStates; ++i) variance += slope[i] * gain[i];
   };
@@ -174,8 +175,11 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
   const double total = variance + measurement_variance;
   for (size_t i = 0; i < kNodes; ++i) log_seconds_[i] += gain[i] / total * pull;
   attention_ = std::max(0.0, attention_ + gain[kNodes] / total * pull);
+  Vector share;
+  for (size_t i = 0; i < kStates; ++i) share[i] = gain[i] / total;
   for (size_t i = 0; i < kStates; ++i) {
-    for (size_t j = 0; j < kStates; ++j) covariance_[i][j] -= gain[i] * gain[j] / total;
+    double* row = covariance_[i].data();
+    for (size_t j = 0; j < kStates; ++j) row[j] -= share[i] * gain[j];
   }
   ++num_observations_;
   MakeMonotone();

@@ -89,7 +89,8 @@ struct LogLine {
   // What the line is about, where that can be said.
   std::string request_id = {};
   std::optional<uint32_t> slot = {};
-  std::optional<uint32_t> epoch = {};  // epoch of the slot at the verifier
+  // Epoch of the slot at the verifier. In the line of a rollback: at the drafter.
+  std::optional<uint32_t> epoch = {};
   std::optional<SessionId> session = {};
   // What people other than the log's readers may see instead; empty: the text.
   std::string summary = {};

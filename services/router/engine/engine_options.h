@@ -34,6 +34,8 @@ struct EngineOptions {
   // Share of finished requests that are decoded again without drafting (docs/audit.md).
   double audit_fraction = 0;
   uint64_t audit_key = 0;  // key that chooses these requests
+  // Whether the engine makes the log's debug lines about single rounds (--log-level debug).
+  bool debug_lines = true;
 };
 
 }  // namespace tandem

@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-constexpr char kWrongAnswer[] = "it answered a command with something else";
+constexpr char kWrongAnswer[] = "the worker answered a command with something else";
 
 double Bounded(double seconds, double limit) {
   return seconds > 0 ? std::min(seconds, limit) : 0.0;  // NaN becomes 0
@@ -106,7 +106,7 @@ void PodEngine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, dou
 
 void PodEngine::OnCommandRefused(PeerId peer, bool of_batch, const v1::WorkerError& error,
                                  double now) {
-  constexpr char kWhy[] = "it refused a command";
+  constexpr char kWhy[] = "the worker refused a command";
   const std::string detail = WorkerText(error.message());
   if (of_batch) {
     state_.workers.Drop(peer, SessionChange::kProtocolError, kWhy, now, detail);
@@ -156,7 +156,8 @@ void PodEngine::CheckOwedAnswer(SessionId session, const v1::WatchPong& pong, do
   if (owes_answer(state_.propose)) hung = kDrafterPeer;
   if (!hung.has_value()) return;
   state_.workers.Drop(*hung, SessionChange::kHung,
-                      absl::StrCat("it answers pings, but not a batch, for ", limit, " s"), now);
+                      absl::StrCat("the worker answers pings, but not a batch, for ", limit, " s"),
+                      now);
 }
 
 void PodEngine::Tick(double now) {
@@ -324,6 +325,7 @@ void PodEngine::OnCommandsSent(double now) {
   };
   note(state_.propose);
   note(state_.verify);
+  LearnProposeCost(state_);
 }
 
 // ---------------------------------------------------------------- state

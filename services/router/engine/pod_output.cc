@@ -10,12 +10,12 @@ void PodOutput::Log(LogLine::Level level, std::string text, std::string summary)
 }
 
 void PodOutput::LogSlot(const Slots& slots, LogLine::Level level, uint32_t slot_id,
-                        std::string text, std::string summary) {
+                        std::string text, std::string summary, PeerId peer) {
   commands.push_back(LogLine{.level = level,
                              .text = std::move(text),
                              .request_id = slots[slot_id].sequence->request.request_id,
                              .slot = slot_id,
-                             .epoch = slots.verifier().slot(slot_id).epoch,
+                             .epoch = slots.peer(peer).slot(slot_id).epoch,
                              .summary = std::move(summary)});
 }
 

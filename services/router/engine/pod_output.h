@@ -21,9 +21,10 @@ struct PodOutput {
 
   // `summary`: as of LogLine, for lines with what a worker says (WorkerText).
   void Log(LogLine::Level level, std::string text, std::string summary = {});
-  // About the sequence in a slot. PRECOND: the slot has one.
+  // About the sequence in a slot. The line has the slot's epoch at `peer`. PRECOND: the slot has a
+  // sequence.
   void LogSlot(const Slots& slots, LogLine::Level level, uint32_t slot_id, std::string text,
-               std::string summary = {});
+               std::string summary = {}, PeerId peer = kVerifierPeer);
 
   // The request ended. PRECOND: the sequence has left its slot.
   void ReportFinished(std::unique_ptr<Sequence> sequence, const absl::Status& status);

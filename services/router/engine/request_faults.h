@@ -2,7 +2,16 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_REQUEST_FAULTS_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_REQUEST_FAULTS_H_
 
+#include <cstdint>
+
 namespace tandem {
+
+// Verifiers that died in a row with the same request in their batch.
+struct VerifierDeaths {
+  int num = 0;
+  double last_at = 0;  // when the last of them was lost, in seconds
+  uint32_t rows = 0;   // most rows of the request that any of them held
+};
 
 // Tells a request that breaks workers from a request that was merely there when a worker broke.
 class RequestFaults {
@@ -13,14 +22,20 @@ class RequestFaults {
 
   // A verifier was lost while the request was in its batch.
   void VerifierLost(double now) {
-    ++verifiers_lost_;
-    suspected_at_ = now;
+    ++deaths_.num;
+    deaths_.last_at = now;
   }
-  // A verifier holds more rows of the request than any verifier did before.
-  void VerifierGotFurther() { verifiers_lost_ = 0; }
+  // An earlier request of the same prompt ended after such losses.
+  void TakeOver(const VerifierDeaths& deaths) { deaths_ = deaths; }
+  // A verifier holds this number of rows of the request. If no verifier held as many before, the
+  // request is not suspect anymore.
+  void VerifierHolds(uint32_t num_rows) {
+    if (num_rows > deaths_.rows) deaths_ = {0, deaths_.last_at, num_rows};
+  }
   // Number of verifiers lost in a row, and when the last of them was lost.
-  int verifiers_lost() const { return verifiers_lost_; }
-  double suspected_at() const { return suspected_at_; }
+  const VerifierDeaths& verifier_deaths() const { return deaths_; }
+  int verifiers_lost() const { return deaths_.num; }
+  double suspected_at() const { return deaths_.last_at; }
 
   // The verifier held other rows than the router thought. Returns true if this happened too often.
   bool VerifierDisagreed() { return ++verifier_resyncs_ > kMaxResyncs; }
@@ -51,8 +66,7 @@ class RequestFaults {
   }
 
  private:
-  int verifiers_lost_ = 0;
-  double suspected_at_ = 0;
+  VerifierDeaths deaths_;
   int verifier_resyncs_ = 0;
   int drafters_lost_ = 0;
   int drafter_resyncs_ = 0;

@@ -48,6 +48,8 @@ class Sequence {
   std::span<const int32_t> tokens() const { return tokens_; }
   uint32_t prompt_len() const { return static_cast<uint32_t>(request.prompt_token_ids.size()); }
   std::span<const int32_t> output_tokens() const { return tokens().subspan(prompt_len()); }
+  // Whether some verifier has computed the whole prompt and did not die of it.
+  bool prompt_is_proven() const { return furthest_len >= prompt_len(); }
   bool has_output() const { return committed_len() > prompt_len(); }
   // Tokens that the request may still emit.
   uint32_t remaining_tokens() const {
@@ -83,7 +85,8 @@ class Sequence {
   std::optional<SlotLife> last_slot;  // slot that it has left; none: it had none
   std::optional<PodId> pod;           // pod that had it last, or has it now
 
-  uint32_t furthest_len = 0;  // most rows that a verifier ever held
+  uint32_t furthest_len = 0;        // most rows that a verifier ever held
+  uint32_t furthest_draft_len = 0;  // most committed rows that a drafter ever held
   RequestFaults faults;
   uint32_t num_cached_prompt_tokens = 0;  // tokens found in the verifier's prefix cache
   uint32_t num_cached_draft_tokens = 0;   // tokens found in the drafter's prefix cache

@@ -40,7 +40,7 @@ void Fleet::SetPods(const std::vector<PodSpec>& specs, double now) {
     pod->leaving = leaving;
     num_leaving_ += leaving ? 1 : size_t{0} - 1;
     Log(LogLine::Level::kInfo, *pod,
-        leaving ? "worker pod: not in the list any more: it gets no new requests"
+        leaving ? "worker pod: not in the list any more: the pod gets no new requests"
                 : "worker pod: in the list again");
   }
   for (const PodSpec& spec : specs) {
@@ -128,6 +128,7 @@ void Fleet::Refresh(size_t index, double now) {
     view.numerics_id = info->numerics_id();
   }
   deadlines_[index] = pod.engine->NextDeadline();
+  if (pod.engine->admit_at() > now) admission_.CheckAt(pod.engine->admit_at());
 }
 
 void Fleet::Promise(const Pod& pod) {
@@ -170,11 +171,13 @@ void Fleet::Settle(size_t index, double now) {
   now_ = now;
   Pod& pod = *pods_[index];
   Collect(index);
+  bool has_suspect = false;
   for (PodReport& report : pod.engine->TakeReports()) {
+    has_suspect = has_suspect || report.kind == PodReport::Kind::kSuspect;
     admission_.TakeReport(std::move(report), now);
   }
+  if (has_suspect) EndQuarantined(now);
   CollectEnds();
-  if (pod.engine->admit_at() > now) admission_.CheckAt(pod.engine->admit_at());
   const bool is_ready = pod.engine->workers().ready(kVerifierPeer);
   if (pod.ready && !is_ready) admission_.NoteServed(View(), now);
   if (is_ready && !pod.ready) {
@@ -183,6 +186,17 @@ void Fleet::Settle(size_t index, double now) {
   }
   pod.ready = is_ready;
   Refresh(index, now);
+}
+
+void Fleet::EndQuarantined(double now) {
+  for (size_t index = 0; index < pods_.size(); ++index) {
+    const auto taken = pods_[index]->engine->TakeBackIf(
+        [&](const Sequence& sequence) { return admission_.IsQuarantined(sequence, now); });
+    for (const std::unique_ptr<Sequence>& sequence : taken) {
+      admission_.EndQuarantined(*sequence, now);
+    }
+    if (!taken.empty()) Refresh(index, now);
+  }
 }
 
 void Fleet::Turn(size_t index, double now) {
@@ -272,7 +286,7 @@ std::optional<SlotLife> Fleet::OnCancel(CallId call, double now) {
     Refresh(pod, now);
   }
   if (canceled == nullptr) return std::nullopt;
-  admission_.Forget(*canceled);
+  admission_.Forget(*canceled, now);
   FillAndSend(AllPods(), std::move(senders), now);  // others may have waited for this one
   GiveUpIfNobodyFits();
   return canceled->last_slot;
@@ -333,9 +347,9 @@ void Fleet::Tick(double now) {
     Turn(pod, now);
   }
   if (now < admission_.check_at()) return;
+  admission_.Check(View(), now);
   // Room also comes with time alone.
   for (size_t pod = 0; pod < pods_.size(); ++pod) Refresh(pod, now);
-  admission_.Check(View(), now);
   FillAndSend(AllPods(), {}, now);
   GiveUpIfNobodyFits();
 }
@@ -378,6 +392,7 @@ void Fleet::Collect(size_t pod) {
   EngineCommands commands = pods_[pod]->engine->TakeCommands();
   if (commands.empty()) return;
   if (sending_.empty() || sending_.back() != pods_[pod]->id) sending_.push_back(pods_[pod]->id);
+  commands_.reserve(commands_.size() + commands.size());
   for (EngineCommand& command : commands) {
     if (MakeOwn(pod, &command)) commands_.push_back(std::move(command));
   }

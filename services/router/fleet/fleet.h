@@ -100,6 +100,8 @@ class Fleet {
   // The steps after a pod's engine took an event.
   void Turn(size_t pod, double now);
   void Settle(size_t pod, double now);
+  // Takes requests out of their slots whose prompt has just come into quarantine.
+  void EndQuarantined(double now);
   // Fills the candidates, and lets the senders and whoever got a sequence send. Sequences that give
   // their slots up while a pod sends are offered to the other pods.
   void FillAndSend(std::vector<size_t> candidates, std::vector<size_t> senders, double now);

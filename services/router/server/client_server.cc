@@ -73,8 +73,10 @@ void WarnOfOpenDoors(const Address& listen, const ServerSecurity& security) {
                  listen.ToGrpc(), security.tokens == nullptr ? "" : " and tokens");
   }
   if (security.tokens == nullptr && !security.mutual_tls()) {
-    spdlog::warn("--listen {}: whoever reaches it may use it (no --token-file, no --tls-client-ca)",
-                 listen.ToGrpc());
+    spdlog::warn(
+        "--listen {}: every client that reaches this address may use the server (no --token-file, "
+        "no --tls-client-ca)",
+        listen.ToGrpc());
   }
 }
 

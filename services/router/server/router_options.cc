@@ -86,6 +86,7 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
                                       : options->transport == "shm"    ? TransportChoice::kShm
                                       : options->transport == "inline" ? TransportChoice::kInline
                                                                        : TransportChoice::kAuto;
+  options->engine.debug_lines = options->log.level == "debug";
   options->engine.workers.has_drafter = options->drafter_address != "none";
   options->engine.workers.max_draft_length = options->limits.max_draft_length;
   if (options->draft_length != "auto") {

@@ -220,10 +220,13 @@ void RouterServer::ExecuteCommands() {
   for (EngineCommands commands = fleet_.TakeCommands(); !commands.empty();
        commands = fleet_.TakeCommands()) {
     // Workers come first, so that they compute while the router writes to clients.
-    const auto others = std::stable_partition(commands.begin(), commands.end(), IsForWorker);
-    std::for_each(commands.begin(), others, [this](EngineCommand& command) { Execute(command); });
+    for (EngineCommand& command : commands) {
+      if (IsForWorker(command)) Execute(command);
+    }
     fleet_.OnCommandsSent(MonotonicSeconds());
-    std::for_each(others, commands.end(), [this](EngineCommand& command) { Execute(command); });
+    for (EngineCommand& command : commands) {
+      if (!IsForWorker(command)) Execute(command);
+    }
   }
 }
 

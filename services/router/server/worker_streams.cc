@@ -21,7 +21,7 @@ void WorkerStreams::OpenStream(Worker worker, SessionId session, const Address& 
         StopWatching(session);
         if (given_up) return;
         owner_->OnSessionLost(worker, session,
-                              status.ok() ? "it ended the stream" : status.error_message());
+                              status.ok() ? "the worker ended the stream" : status.error_message());
       });
   opened.stream->Start([this, stub = opened.stub.get()](grpc::ClientContext* context) {
     return stub->PrepareAsyncSession(context, queue_);

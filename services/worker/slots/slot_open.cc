@@ -29,28 +29,6 @@ absl::Status CheckTokenId(const char* field, int32_t id, size_t vocabulary_size)
 
 }  // namespace
 
-v1::SlotOpen ToSlotOpen(const SamplingParams& params, uint32_t prompt_length) {
-  v1::SlotOpen open;
-  v1::SamplingParams& sampling = *open.mutable_sampling();
-  sampling.set_temperature(params.temperature);
-  sampling.set_top_p(params.top_p);
-  sampling.set_top_k(params.top_k);
-  sampling.set_min_p(params.min_p);
-  sampling.set_repetition_penalty(params.repetition_penalty);
-  sampling.set_presence_penalty(params.presence_penalty);
-  sampling.set_frequency_penalty(params.frequency_penalty);
-  for (const auto& [id, bias] : params.logit_bias) (*sampling.mutable_logit_bias())[id] = bias;
-  sampling.set_seed(params.seed);
-  sampling.set_min_tokens(params.min_tokens);
-  for (int32_t id : params.held_back_token_ids) sampling.add_stop_token_ids(id);
-  if (params.num_logprobs >= 0) sampling.set_logprobs(params.num_logprobs);
-  open.set_reproducible(params.reproducible);
-  open.set_lenience(params.lenience);
-  open.set_prompt_length(prompt_length);
-  open.set_audit(params.audit);
-  return open;
-}
-
 absl::StatusOr<SamplingParams> FromSlotOpen(const v1::SlotOpen& open, size_t vocabulary_size) {
   const v1::SamplingParams& sampling = open.sampling();
   constexpr double kLargest = 3.4e38;

@@ -1,9 +1,8 @@
-// A request's sampling parameters on their way from router to workers.
+// A request's sampling parameters as they come from the router.
 #ifndef TANDEM_SERVICES_WORKER_SLOTS_SLOT_OPEN_H_
 #define TANDEM_SERVICES_WORKER_SLOTS_SLOT_OPEN_H_
 
 #include <cstddef>
-#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "kernels/sampling/transform/sampling_params.h"
@@ -11,13 +10,9 @@
 
 namespace tandem {
 
-// For the router: returns a message in which every field of SlotOpen.sampling that a worker reads
-// is set.
-v1::SlotOpen ToSlotOpen(const SamplingParams& params, uint32_t prompt_length);
-
-// For the worker: checks that every number is finite and in the range that SamplingParams states,
-// and that every token id is in [0, vocabulary_size). A fault of the router must not become a fault
-// of the worker. INVALID_ARGUMENT names the field.
+// Checks that every number is finite and in the range that SamplingParams states, and that every
+// token id is in [0, vocabulary_size). A fault of the router must not become a fault of the worker.
+// INVALID_ARGUMENT names the field.
 absl::StatusOr<SamplingParams> FromSlotOpen(const v1::SlotOpen& open, size_t vocabulary_size);
 
 }  // namespace tandem

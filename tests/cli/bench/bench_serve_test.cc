@@ -561,7 +561,7 @@ TEST_F(BenchServeTest, ClientsThatLeaveDoNotCountAsFailures) {
       {.clients = 4, .requests = 20},
       [](uint64_t index) { return Ask(100, index % 2 == 0 ? 0 : 5); }, [](double) { return true; },
       &result);
-  EXPECT_EQ(result.cancelled, 20);
+  EXPECT_EQ(result.canceled, 20);
   EXPECT_EQ(result.failures.size(), 0u);
 }
 
@@ -573,7 +573,7 @@ TEST_F(BenchServeTest, InterruptingEndsARunAtOnce) {
   client.Run(
       {.clients = 2, .seconds = 3600}, [](uint64_t) { return Ask(100); },
       [&](double) { return ++calls < 3; }, &result);
-  EXPECT_GE(calls, 3);  // there are more if the cancelled requests take long to end
+  EXPECT_GE(calls, 3);  // there are more if the canceled requests take long to end
   EXPECT_LT(result.wall_seconds, 30);
   EXPECT_GT(result.tokens, 0);
 }

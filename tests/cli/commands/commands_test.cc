@@ -176,10 +176,10 @@ TEST_F(CommandsTest, GenerateRefusesTextThatIsNotUtf8) {
 }
 
 TEST_F(CommandsTest, AStatusIsOneLine) {
-  service_.refusal_ = {grpc::StatusCode::INVALID_ARGUMENT, "sampling_params.top_p: got 2"};
-  EXPECT_EQ(Connected({"generate", "Once", "--top-p", "2"}), kExitServerError);
-  EXPECT_EQ(err_, "error: INVALID_ARGUMENT: sampling_params.top_p: got 2\n");
-  EXPECT_FLOAT_EQ(service_.requests().at(0).sampling_params().top_p(), 2);
+  service_.refusal_ = {grpc::StatusCode::INVALID_ARGUMENT, "sampling_params.top_k: got -2"};
+  EXPECT_EQ(Connected({"generate", "Once", "--top-k", "-2"}), kExitServerError);
+  EXPECT_EQ(err_, "error: INVALID_ARGUMENT: sampling_params.top_k: got -2\n");
+  EXPECT_EQ(service_.requests().at(0).sampling_params().top_k(), -2);
 }
 
 TEST_F(CommandsTest, CompareRunsBothWaysWithTheSameSeed) {

@@ -49,7 +49,6 @@ TEST(RunTotalsTest, RatesFollowFromTheSums) {
   totals.Add(Response().completion());
   totals.Add(Response().completion());
   EXPECT_EQ(totals.tokens(), 18);
-  EXPECT_EQ(totals.decoded_tokens(), 16);
   EXPECT_EQ(totals.draft_rounds(), 4);
   EXPECT_EQ(totals.plain_rounds(), 2);
   EXPECT_DOUBLE_EQ(totals.TokensPerSecond(), 800);

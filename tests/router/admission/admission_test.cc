@@ -330,7 +330,7 @@ TEST(AdmissionTest, AnIdIsInUseUntilItsRequestEnds) {
   const std::unique_ptr<Sequence> canceled = desk.admission.TakeBack(desk.last_call);
   ASSERT_NE(canceled, nullptr);
   EXPECT_TRUE(is_in_use());
-  desk.admission.Forget(*canceled);
+  desk.admission.Forget(*canceled, desk.now);
   EXPECT_FALSE(is_in_use());
 }
 
@@ -410,15 +410,118 @@ TEST(AdmissionTest, ASuspectEndsAndItsPromptIsRefusedForAWhile) {
   EXPECT_TRUE(desk.Ends().empty());
 }
 
-TEST(QuarantineTest, KnowsTheNewestPrompts) {
-  Quarantine quarantine;
-  const int num_prompts = static_cast<int>(Quarantine::kMaxPrompts) + 1;
-  for (int i = 0; i < num_prompts; ++i) quarantine.Add(HashTokens(std::vector<int32_t>{i}), 0);
-  EXPECT_FALSE(quarantine.Has(std::vector<int32_t>{0}, 1));
-  for (int i = 1; i < num_prompts; ++i) {
-    EXPECT_TRUE(quarantine.Has(std::vector<int32_t>{i}, 1)) << i;
+TEST(AdmissionTest, CopiesOfAPromptInQuarantineEndUnlessAVerifierHasComputedIt) {
+  EngineOptions options;
+  options.max_lost_rounds = 2;
+  Desk desk({OpenPod(0)}, options);
+  const CallId poison = desk.Send(1);
+  const CallId running = desk.Send(1);
+  const CallId moving = desk.Send(1);
+  const CallId proven = desk.Send(1);
+  desk.Place();
+  const CallId waiting = desk.Send(1);
+  const CallId other = desk.Send(2);
+  desk.admission.Return(desk.Leave(moving), desk.now);
+  std::unique_ptr<Sequence> with_output = desk.Leave(proven);
+  with_output->furthest_len = with_output->prompt_len();
+  desk.admission.Return(std::move(with_output), desk.now);
+  std::unique_ptr<Sequence> suspect = desk.Leave(poison);
+  EXPECT_FALSE(desk.admission.IsQuarantined(*desk.running.at(running), desk.now));
+  for (int i = 0; i < 2; ++i) suspect->faults.VerifierLost(desk.now);
+  desk.admission.TakeReport({PodReport::Kind::kSuspect, std::move(suspect)}, desk.now);
+  EXPECT_EQ(desk.EndedCalls(), (std::vector<CallId>{poison, moving, waiting}));
+  // What is in a slot is asked for by the fleet.
+  ASSERT_TRUE(desk.admission.IsQuarantined(*desk.running.at(running), desk.now));
+  desk.admission.EndQuarantined(*desk.Leave(running), desk.now);
+  const FinishCall end = desk.End();
+  EXPECT_EQ(end.call, running);
+  EXPECT_EQ(end.status,
+            absl::FailedPreconditionError("quarantined: the verifier died 2 times in a row while "
+                                          "computing this prompt; it is refused for 600 s"));
+  desk.pods[0].room.num_free_slots = 4;
+  desk.pods[0].heard_at = desk.now + 1;
+  EXPECT_EQ(desk.Place(), (Placed{{proven, 0}, {other, 0}}));
+}
+
+TEST(AdmissionTest, ADeathOutlivesTheRequestThatSawIt) {
+  EngineOptions options;
+  options.max_lost_rounds = 2;
+  for (const bool is_canceled : {false, true}) {
+    Desk desk({OpenPod(0)}, options);
+    const CallId first = desk.Send(1);
+    desk.Place();
+    std::unique_ptr<Sequence> sequence = desk.Leave(first);
+    sequence->faults.VerifierLost(desk.now);
+    if (is_canceled) {
+      desk.admission.Forget(*sequence, desk.now);
+    } else {
+      desk.admission.TakeReport({PodReport::Kind::kFinished, std::move(sequence),
+                                 absl::UnavailableError("the verifier has gone")},
+                                desk.now);
+      EXPECT_EQ(desk.End().call, first);
+    }
+    desk.pods[0].heard_at = desk.now + 1;
+    const CallId second = desk.Send(1);
+    desk.Place();
+    sequence = desk.Leave(second);
+    EXPECT_EQ(sequence->faults.verifiers_lost(), 1) << "it begins with what is known of its prompt";
+    sequence->faults.VerifierLost(desk.now);
+    desk.admission.TakeReport({PodReport::Kind::kSuspect, std::move(sequence)}, desk.now);
+    EXPECT_EQ(desk.End().status.code(), absl::StatusCode::kFailedPrecondition);
+    const CallId other = desk.Send(2);
+    desk.Place();
+    EXPECT_EQ(desk.Leave(other)->faults.verifiers_lost(), 0);
   }
-  EXPECT_FALSE(quarantine.Has(std::vector<int32_t>{num_prompts}, 1));
+}
+
+TEST(AdmissionTest, APromptThatAVerifierComputedIsNoSuspectAnymore) {
+  EngineOptions options;
+  options.max_lost_rounds = 2;
+  Desk desk({OpenPod(0)}, options);
+  const auto run = [&] {
+    const CallId call = desk.Send(1);
+    desk.pods[0].heard_at = desk.now + 1;
+    desk.Place();
+    return call;
+  };
+  const CallId first = run();
+  desk.running.at(first)->faults.VerifierLost(desk.now);
+  desk.Finish(first, absl::UnavailableError("the verifier has gone"));
+  const CallId second = run();
+  Sequence& sequence = *desk.running.at(second);
+  EXPECT_EQ(sequence.faults.verifiers_lost(), 1);
+  sequence.furthest_len = sequence.prompt_len();
+  sequence.faults.VerifierHolds(sequence.prompt_len());
+  EXPECT_EQ(sequence.faults.verifiers_lost(), 0);
+  desk.Finish(second);
+  EXPECT_EQ(desk.running.at(run())->faults.verifiers_lost(), 0);
+}
+
+TEST(QuarantineTest, KnowsThePromptsWithTheMostDeathsAndThenTheNewest) {
+  Quarantine quarantine;
+  quarantine.Add(1000, {.num = 2}, 0);
+  for (uint64_t i = 0; i < Quarantine::kMaxPrompts; ++i) {
+    quarantine.Add(i, {.num = 1}, static_cast<double>(i));
+  }
+  EXPECT_EQ(quarantine.Find(1000, 100).num, 2);
+  EXPECT_EQ(quarantine.Find(0, 100).num, 0);
+  for (uint64_t i = 1; i < Quarantine::kMaxPrompts; ++i) {
+    EXPECT_EQ(quarantine.Find(i, 100).num, 1) << i;
+  }
+  EXPECT_EQ(quarantine.Find(2000, 100).num, 0);
+}
+
+TEST(QuarantineTest, APromptTakesOnePlaceAndIsForgottenInTime) {
+  Quarantine quarantine;
+  quarantine.Add(1000, {.num = 1}, 0);
+  for (size_t i = 0; i < 2 * Quarantine::kMaxPrompts; ++i) {
+    quarantine.Add(7, {.num = 1}, static_cast<double>(i));
+  }
+  EXPECT_EQ(quarantine.Find(1000, 599).num, 1);
+  EXPECT_EQ(quarantine.Find(1000, 601).num, 0);
+  EXPECT_EQ(quarantine.Find(7, 601).num, 1);
+  quarantine.Remove(7);
+  EXPECT_EQ(quarantine.Find(7, 1).num, 0);
 }
 
 // ---------------------------------------------------------------- order
@@ -824,6 +927,9 @@ TEST(AdmissionTest, TheEndOfAReplayIsToldToNobody) {
     RunOne(&desk);
     auto replay = desk.Next();
     ASSERT_TRUE(replay.has_value());
+    if (kind == PodReport::Kind::kSuspect) {
+      for (int i = 0; i < 2; ++i) replay->sequence->faults.VerifierLost(desk.now);
+    }
     desk.admission.TakeReport({kind, std::move(replay->sequence)}, desk.now);
     EXPECT_TRUE(desk.Ends().empty());
     EXPECT_EQ(desk.admission.num_finished(), 1u) << "only the request counts";

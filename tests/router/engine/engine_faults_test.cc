@@ -191,6 +191,22 @@ TEST(EngineFaultsTest, APoisonRequestCostsTwoVerifiersAndTheOthersFinish) {
   EXPECT_EQ(driver.Generate(driver.Request(Prompt(40), 10)).ids, Plainly(Prompt(40), 10));
 }
 
+TEST(EngineFaultsTest, CopiesOfAPoisonPromptCostTwoVerifiersTogether) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 50));
+  for (int i = 0; i < 12; ++i) driver.Step();
+  std::vector<CallId> copies;
+  for (int i = 0; i < 4; ++i) copies.push_back(driver.Send(driver.Request(Prompt(40), 1000)));
+  EXPECT_EQ(KillWherePoisonIsComputed(driver, copies.back(), 40), 2);
+  for (const CallId copy : copies) {
+    EXPECT_EQ(driver.calls[copy].status->code(), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
+}
+
 TEST(EngineFaultsTest, ARequestThatGoesOnBetweenCrashesIsNoPoison) {
   EngineOptions options = Options();
   options.max_lost_rounds = 2;
@@ -319,7 +335,7 @@ TEST(EngineFaultsTest, OfWhatAWorkerSaysOnlySomeGoesToTheLog) {
                              driver.now);
   driver.Execute();
   EXPECT_TRUE(Says(driver, absl::StrCat("WORKER_CODE_INTERNAL: ", cut)));
-  EXPECT_TRUE(Says(driver, "verifier: it refused a command: " + cut));
+  EXPECT_TRUE(Says(driver, "verifier: the worker refused a command: " + cut));
   EXPECT_TRUE(Says(driver, "verifier: session lost: " + cut));
   for (const std::string& line : driver.log) EXPECT_LT(line.size(), 1000u);
 }
@@ -417,7 +433,7 @@ TEST(EngineFaultsTest, WhatAWorkerThatNeverFitSaysIsForTheOneWhoStartedTheRouter
   driver.Start();
   ASSERT_TRUE(driver.gave_up.has_value());
   EXPECT_EQ(std::string(driver.gave_up->message()),
-            absl::StrCat("verifier: it refused a command: ", kInternals));
+            absl::StrCat("verifier: the worker refused a command: ", kInternals));
   ExpectInternalsAreForTheLog(driver, "attach");
 }
 
@@ -699,6 +715,20 @@ TEST(EngineFaultsTest, RowsNobodyAskedForDropTheDrafter) {
   EXPECT_TRUE(Says(driver, "nobody asked for"));
 }
 
+TEST(EngineFaultsTest, RowsThatComeTwiceDropTheDrafter) {
+  EngineDriver driver(Options());
+  driver.drafter.options.transports = {v1::RING_TRANSPORT_INLINE};
+  driver.Start();
+  int chunks = 0;
+  driver.change_draft_reply = [&](v1::DraftReply& reply) {
+    if (reply.has_log_prob_chunk() && ++chunks == 2) {
+      reply.mutable_log_prob_chunk()->set_offset_bytes(4);
+    }
+  };
+  ExpectUndisturbed(driver, {}, 0);
+  EXPECT_TRUE(Says(driver, "bytes of log-prob rows at 4, after 0 of"));
+}
+
 TEST(EngineFaultsTest, ABatchThatIsRefusedAsAWholeIsRedoneInANewSession) {
   EngineDriver driver(Options());
   driver.Start();
@@ -711,8 +741,8 @@ TEST(EngineFaultsTest, ABatchThatIsRefusedAsAWholeIsRedoneInANewSession) {
     if (reply.has_propose() && ++drafts == 2) reply.mutable_error()->set_message("no");
   };
   ExpectUndisturbed(driver, {}, 0);
-  EXPECT_TRUE(Says(driver, "verifier: session lost: it refused a command: no"));
-  EXPECT_TRUE(Says(driver, "draft: session lost: it refused a command: no"));
+  EXPECT_TRUE(Says(driver, "verifier: session lost: the worker refused a command: no"));
+  EXPECT_TRUE(Says(driver, "draft: session lost: the worker refused a command: no"));
 }
 
 TEST(EngineFaultsTest, ARefusalOfWhatIsGivenUpAlreadyCostsNothing) {
@@ -774,6 +804,34 @@ TEST(EngineFaultsTest, AVerifierThatAnswersOneRequestWronglyEachTimeIsNotAskedFo
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
+}
+
+TEST(EngineFaultsTest, ADrafterThatAnswersOneRequestWronglyEachTimeIsNotAskedForever) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  driver.drafter_first = true;
+  const CallId undrafted = driver.Send(driver.Request(Prompt(5), 1000));
+  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 1000));
+  int num_wrong = 0;
+  driver.change_draft_reply = [&](v1::DraftReply& reply) {
+    if (!reply.has_propose()) return;
+    for (v1::ProposeResult& result : *reply.mutable_propose()->mutable_results()) {
+      if (result.state().slot() != 0 || result.draft_token_ids().empty()) continue;
+      result.set_draft_token_ids(0, -1);
+      ++num_wrong;
+    }
+  };
+  // The drafter is attached again after a while.
+  ASSERT_TRUE(driver.Run([&](int) {
+    driver.fleet.Tick(driver.now);
+    driver.Execute();
+  }));
+  EXPECT_EQ(num_wrong, 2);
+  EXPECT_TRUE(Says(driver, "the drafter was lost 2 times in a row while drafting for it"));
+  EXPECT_EQ(driver.calls[undrafted].ids, Plainly(Prompt(5), 1000));
+  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 1000));
 }
 
 TEST(EngineFaultsTest, RepliesToNothingAreIgnored) {

@@ -260,7 +260,7 @@ TEST(EngineTest, LogprobsBelongToTheirTokens) {
   for (int i = 0; i < 30; ++i) EXPECT_EQ(result.logprobs[i], -(6.0f + static_cast<float>(i)));
 }
 
-TEST(EngineTest, CancellingAtEveryStepFreesEverything) {
+TEST(EngineTest, CancelingAtEveryStepFreesEverything) {
   for (int at = 0; at < 40; ++at) {
     EngineDriver driver(Options(3));
     driver.Start();
@@ -372,11 +372,11 @@ TEST(EngineTest, TheEndOfACallNamesTheSlotThatItHadLast) {
   EXPECT_EQ(driver.calls[first].slot->slot, 0u);
   EXPECT_EQ(driver.calls[first].slot->epoch, 1u);
   while (driver.calls[last].ids.empty()) ASSERT_TRUE(driver.Step());
-  const std::optional<SlotLife> cancelled = driver.fleet.OnCancel(last, driver.now);
+  const std::optional<SlotLife> canceled = driver.fleet.OnCancel(last, driver.now);
   driver.Execute();
-  ASSERT_TRUE(cancelled.has_value());
-  EXPECT_EQ(cancelled->slot, 0u);
-  EXPECT_EQ(cancelled->epoch, 2u);
+  ASSERT_TRUE(canceled.has_value());
+  EXPECT_EQ(canceled->slot, 0u);
+  EXPECT_EQ(canceled->epoch, 2u);
   EXPECT_TRUE(driver.fleet.idle());
 }
 

@@ -26,7 +26,7 @@ TEST(HangDetectorTest, ASilentWorkerHangs) {
   EXPECT_TRUE(std::isinf(detector.ping_at()));
   detector.Begin(10);
   EXPECT_EQ(Watch(&detector, false, 12.9), "");
-  EXPECT_EQ(Watch(&detector, false, 13.1), "it hangs: no sign of life for 3 s");
+  EXPECT_EQ(Watch(&detector, false, 13.1), "the worker hangs: it gave no sign of life for 3 s");
   detector.End();
   EXPECT_TRUE(std::isinf(detector.ping_at()));
 }
@@ -34,14 +34,14 @@ TEST(HangDetectorTest, ASilentWorkerHangs) {
 TEST(HangDetectorTest, PatienceDoublesUntilABatchIsDone) {
   HangDetector detector(3);
   detector.Begin(0);
-  EXPECT_EQ(Watch(&detector, true, 100), "it hangs: computes without progress for 3 s");
+  EXPECT_EQ(Watch(&detector, true, 100), "the worker hangs: it computed without progress for 3 s");
   detector.Begin(100);
-  EXPECT_EQ(Watch(&detector, true, 200), "it hangs: computes without progress for 6 s");
+  EXPECT_EQ(Watch(&detector, true, 200), "the worker hangs: it computed without progress for 6 s");
   detector.Begin(200);
-  EXPECT_EQ(Watch(&detector, true, 300), "it hangs: computes without progress for 12 s");
+  EXPECT_EQ(Watch(&detector, true, 300), "the worker hangs: it computed without progress for 12 s");
   detector.OnBatchDone(0.1);
   detector.Begin(300);
-  EXPECT_EQ(Watch(&detector, true, 400), "it hangs: computes without progress for 3 s");
+  EXPECT_EQ(Watch(&detector, true, 400), "the worker hangs: it computed without progress for 3 s");
 }
 
 TEST(HangDetectorTest, BatchTimesThatCannotBeTrueAreIgnored) {
@@ -50,10 +50,10 @@ TEST(HangDetectorTest, BatchTimesThatCannotBeTrueAreIgnored) {
     detector.OnBatchDone(seconds);
   }
   detector.Begin(0);
-  EXPECT_EQ(Watch(&detector, false, 100), "it hangs: no sign of life for 3 s");
+  EXPECT_EQ(Watch(&detector, false, 100), "the worker hangs: it gave no sign of life for 3 s");
   detector.OnBatchDone(2);
   detector.Begin(100);
-  EXPECT_EQ(Watch(&detector, false, 200), "it hangs: no sign of life for 20 s");
+  EXPECT_EQ(Watch(&detector, false, 200), "the worker hangs: it gave no sign of life for 20 s");
 }
 
 TEST(HangDetectorTest, WithoutATimeoutNoWorkerHangs) {

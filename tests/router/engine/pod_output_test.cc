@@ -49,6 +49,19 @@ TEST(PodOutputTest, ALineOfASlotNamesItsRequestAndItsEpochAtTheVerifier) {
   EXPECT_EQ(line.epoch, 2u);
 }
 
+TEST(PodOutputTest, ALineAboutADraftersSlotHasTheEpochAtTheDrafter) {
+  ToySlots toy(1);
+  toy.Add(5);
+  toy.slots.drafter().BeginLife(0);
+  PodOutput out;
+  out.LogSlot(toy.slots, LogLine::Level::kDebug, 0, "text", /*summary=*/{}, kDrafterPeer);
+  const LogLine line = OnlyLine(out);
+  EXPECT_EQ(line.summary, "");
+  EXPECT_EQ(line.slot, 0u);
+  EXPECT_EQ(line.epoch, 2u);
+  EXPECT_EQ(toy.slots.verifier().slot(0).epoch, 1u);
+}
+
 TEST(PodOutputTest, ARequestThatEndedIsReportedWithItsStatus) {
   ToySlots toy(1);
   toy.Add(5);

@@ -14,11 +14,24 @@ TEST(RequestFaultsTest, LostVerifiersAreCountedUntilOneGetsFurther) {
   EXPECT_EQ(faults.suspected_at(), 7);
   faults.VerifierAgreed();
   EXPECT_EQ(faults.verifiers_lost(), 2) << "to rebuild rows is no progress";
-  faults.VerifierGotFurther();
+  faults.VerifierHolds(8);
   EXPECT_EQ(faults.verifiers_lost(), 0);
   faults.VerifierLost(9);
   EXPECT_EQ(faults.verifiers_lost(), 1);
   EXPECT_EQ(faults.suspected_at(), 9);
+  faults.VerifierHolds(8);
+  EXPECT_EQ(faults.verifiers_lost(), 1) << "as many were held before";
+}
+
+TEST(RequestFaultsTest, DeathsOfAnEarlierRequestCountUntilItsRowsAreExceeded) {
+  RequestFaults faults;
+  faults.TakeOver({.num = 1, .last_at = 7, .rows = 10});
+  EXPECT_EQ(faults.verifiers_lost(), 1);
+  EXPECT_EQ(faults.suspected_at(), 7);
+  faults.VerifierHolds(10);
+  EXPECT_EQ(faults.verifiers_lost(), 1);
+  faults.VerifierHolds(11);
+  EXPECT_EQ(faults.verifiers_lost(), 0);
 }
 
 TEST(RequestFaultsTest, AVerifierMayDisagreeThreeTimesInARow) {

@@ -140,8 +140,10 @@ TEST(WorkerSessionsTest, AWorkerThatAnswersNoPingIsDroppedAfterThreeSeconds) {
   Wait(driver, 2.4);
   EXPECT_TRUE(Workers(driver).ready(kVerifierPeer));
   Wait(driver, 1.2);
-  EXPECT_TRUE(Says(driver, "verifier: session lost: it hangs: no sign of life for 3 s"));
-  EXPECT_TRUE(Says(driver, "draft: session lost: it hangs: no sign of life for 3 s"));
+  EXPECT_TRUE(
+      Says(driver, "verifier: session lost: the worker hangs: it gave no sign of life for 3 s"));
+  EXPECT_TRUE(
+      Says(driver, "draft: session lost: the worker hangs: it gave no sign of life for 3 s"));
   driver.answers_pings = true;
   Wait(driver, 1);
   EXPECT_TRUE(Workers(driver).ready(kVerifierPeer));
@@ -159,7 +161,8 @@ TEST(WorkerSessionsTest, ABusyWorkerIsNotAHungOne) {
   EXPECT_TRUE(Workers(driver).ready(kVerifierPeer));
   EXPECT_EQ(driver.sessions[Worker::kVerifier], 1u);
   Wait(driver, 4);  // and now it stands still
-  EXPECT_TRUE(Says(driver, "verifier: session lost: it hangs: computes without progress for 3 s"));
+  EXPECT_TRUE(Says(
+      driver, "verifier: session lost: the worker hangs: it computed without progress for 3 s"));
   EXPECT_GT(driver.sessions[Worker::kVerifier], 1u);
 }
 
@@ -168,8 +171,10 @@ TEST(WorkerSessionsTest, AWorkerThatWasTakenForHungGetsTwiceTheTime) {
   driver.Start();
   driver.pong[Worker::kDrafter].set_computing(true);
   Wait(driver, 30);
-  EXPECT_TRUE(Says(driver, "draft: session lost: it hangs: computes without progress for 3 s"));
-  EXPECT_TRUE(Says(driver, "draft: session lost: it hangs: computes without progress for 12 s"));
+  EXPECT_TRUE(
+      Says(driver, "draft: session lost: the worker hangs: it computed without progress for 3 s"));
+  EXPECT_TRUE(
+      Says(driver, "draft: session lost: the worker hangs: it computed without progress for 12 s"));
   EXPECT_TRUE(Workers(driver).ready(kVerifierPeer));
 }
 
@@ -196,7 +201,7 @@ TEST(WorkerSessionsTest, TimeThatTheRouterSleptIsNotHeldAgainstTheWorkers) {
   driver.Execute();
   EXPECT_TRUE(Workers(driver).ready(kVerifierPeer));
   Wait(driver, 4);
-  EXPECT_TRUE(Says(driver, "it hangs"));
+  EXPECT_TRUE(Says(driver, "the worker hangs"));
 }
 
 TEST(WorkerSessionsTest, EverySessionHasATokenOfItsOwnAndPingsRenewIt) {

@@ -1041,7 +1041,7 @@ TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
     int max_tokens;
   };
   std::map<CallId, Sent> sent;
-  std::vector<CallId> cancelled;
+  std::vector<CallId> canceled;
   const auto send = [&] {
     const Sent one = {below(20), 1 + below(60)};
     GenerationRequest request = driver.Request(Prompt(one.number), one.max_tokens);
@@ -1073,7 +1073,7 @@ TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
           const CallId call = 1 + static_cast<CallId>(below(static_cast<int>(sent.size())));
           if (!driver.calls[call].status.has_value()) {
             driver.Cancel(call);
-            cancelled.push_back(call);
+            canceled.push_back(call);
           }
         }
         break;
@@ -1093,7 +1093,7 @@ TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
     const CallResult& result = driver.calls[call];
     ASSERT_TRUE(result.status.has_value()) << call;
     const std::vector<int32_t> want = Alone(one.number, one.max_tokens);
-    if (std::find(cancelled.begin(), cancelled.end(), call) != cancelled.end()) {
+    if (std::find(canceled.begin(), canceled.end(), call) != canceled.end()) {
       EXPECT_TRUE(std::equal(result.ids.begin(), result.ids.end(), want.begin())) << call;
       continue;
     }

@@ -54,9 +54,6 @@ inline constexpr simt::BuiltIn<simt::BlockExtent> blockDim{};
 inline constexpr simt::BuiltIn<simt::GridExtent> gridDim{};
 
 // NOLINTBEGIN: CUDA's names
-struct alignas(8) float2 {
-  float x, y;
-};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -66,14 +63,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
-struct alignas(16) int4 {
-  int x, y, z, w;
-};
-inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 
 inline void __syncthreads() { simt::SyncThreads(); }
 inline int __syncthreads_count(int predicate) { return simt::SyncThreadsCount(predicate != 0); }
@@ -130,22 +122,8 @@ T atomicMax(T* address, std::type_identity_t<T> value) {
   return std::exchange(*address, std::max(*address, value));
 }
 template <typename T>
-T atomicMin(T* address, std::type_identity_t<T> value) {
-  return std::exchange(*address, std::min(*address, value));
-}
-template <typename T>
 T atomicOr(T* address, std::type_identity_t<T> value) {
   return std::exchange(*address, static_cast<T>(*address | value));
-}
-template <typename T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
-  return std::exchange(*address, value);
-}
-template <typename T>
-T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  const T before = *address;
-  if (before == expected) *address = value;
-  return before;
 }
 
 template <typename T>
@@ -166,7 +144,6 @@ inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c);
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __ddiv_rn(double a, double b) { return a / b; }
-inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
 inline float __expf(float a) { return std::exp(a); }
 inline float __logf(float a) { return std::log(a); }
 inline unsigned __umulhi(unsigned a, unsigned b) {

@@ -35,7 +35,7 @@ struct ClientPlan {
   // sampling.seed is index + 1. It tells the workers to which client a slot belongs.
   GenerationRequest request;
   std::optional<double> cancel_after_seconds;
-  // Number of responses that the client reads. After them it is too slow, and is cancelled.
+  // Number of responses that the client reads. After them it is too slow, and is canceled.
   std::optional<int> reads_responses;
   // First output position at which the target's logits are not finite.
   std::optional<uint32_t> non_finite_at;

@@ -7,10 +7,13 @@
 #include <limits>
 #include <string>
 
+#include "tests/worker/slots/to_slot_open.h"
+
 namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::ToSlotOpen;
 
 SamplingParams Unusual() {
   SamplingParams params;

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "services/worker/slots/slot_ledger.h"
-#include "services/worker/slots/slot_open.h"
 #include "tests/worker/model_doubles.h"
+#include "tests/worker/slots/to_slot_open.h"
 
 namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::ToSlotOpen;
 using Action = SlotTable::Action;
 
 constexpr size_t kVocabularySize = 16;

@@ -85,7 +85,7 @@ class Measurement {
       for (int pair = 0; pair < options_.pairs; ++pair) {
         for (int run = 1; !RunPair(first, pair, run == kMaxRunsOfPair, progress); ++run) {
         }
-        if (client_.cancelled()) return std::move(cells_);
+        if (client_.canceled()) return std::move(cells_);
       }
     }
     return std::move(cells_);
@@ -104,7 +104,7 @@ class Measurement {
       const size_t kind = (turn + static_cast<size_t>(pair)) % kinds;
       ServeCell& cell = cells_[first + kind];
       rates[kind] = RunOnce(cell, pair, progress);
-      if (client_.cancelled()) return true;
+      if (client_.canceled()) return true;
       most_stolen = std::max(most_stolen, StolenShare(before[kind].cpu, cell.cpu));
     }
     if (most_stolen > options_.most_stolen && !last_run) {
@@ -127,7 +127,7 @@ class Measurement {
   // prefix cache.
   std::string NewTenant() { return absl::StrFormat("bench-%x-%d", process_, ++num_tenants_); }
 
-  bool GoesOn() const { return !client_.cancelled(); }
+  bool GoesOn() const { return !client_.canceled(); }
 
   void WarmUp(const ServeCell& cell) {
     const LoadStep step = {.clients = kWarmUpRequests,
@@ -243,7 +243,7 @@ int BenchServe(BenchServeOptions options, const std::string& command_line, Conso
       .command_line = command_line,
       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
       .target_weights = std::nullopt,
-      .interrupted = client.cancelled()};
+      .interrupted = client.canceled()};
   if (const ModelFolders& models = (*session)->models(); !models.target.empty()) {
     const auto weights = WeightsPerToken(models.target);
     if (weights.ok()) context.target_weights = *weights;

@@ -37,7 +37,7 @@ struct Stream {
   grpc::Status status;
   v1::Completion completion;
   int cancel_after_tokens = -1;
-  bool left = false;  // cancelled as planned
+  bool left = false;  // canceled as planned
   double sent_at = 0;
   double first_token_at = 0;
   double last_token_at = 0;
@@ -216,7 +216,7 @@ class LoadRun {
   void Count(const Stream& stream, bool as_planned) {
     if (!stream.status.ok()) {
       if (as_planned) {
-        ++result_->cancelled;
+        ++result_->canceled;
       } else {
         ++result_->failures[absl::StatusCodeToString(
             static_cast<absl::StatusCode>(stream.status.error_code()))];

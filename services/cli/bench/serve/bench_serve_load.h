@@ -20,7 +20,7 @@ struct LoadStep {
   int clients = 0;       // closed loop: number of clients, each with one request at a time
   double rate = 0;       // open loop, when `clients` is 0: Poisson arrivals per second
   int64_t requests = 0;  // ended requests that end the run; 0: `seconds` alone ends it
-  // Time that ends the run. Requests that are still running are cancelled. 0: `requests` alone ends
+  // Time that ends the run. Requests that are still running are canceled. 0: `requests` alone ends
   // the run.
   double seconds = 0;
   // Time before the measurement, with the same load. Only `most_open` counts then. Requests that
@@ -38,9 +38,9 @@ struct LoadStep {
 // `refused`. The clients measured them, except for `queue`.
 struct LoadResult {
   double wall_seconds = 0;
-  int64_t tokens = 0;     // tokens that arrived, also in requests that were cancelled later
-  int64_t finished = 0;   // requests that ended with OK
-  int64_t cancelled = 0;  // requests that the client cancelled as planned
+  int64_t tokens = 0;    // tokens that arrived, also in requests that were canceled later
+  int64_t finished = 0;  // requests that ended with OK
+  int64_t canceled = 0;  // requests that the client canceled as planned
   std::map<std::string, int64_t> failures;  // number of other requests, by status
   int64_t prompt_tokens = 0;
   int64_t cached_prompt_tokens = 0;  // tokens found in the prefix cache
@@ -60,7 +60,7 @@ class LoadClient {
   // Plans request number `index` of a run, counted from 0.
   using Plan = std::function<PlannedRequest(uint64_t index)>;
   // Called about ten times per second with the part of the run that is over. Returning false
-  // interrupts the run: running requests are cancelled and do not count.
+  // interrupts the run: running requests are canceled and do not count.
   using OnProgress = std::function<bool(double fraction)>;
 
   // The thread that calls Run serves all streams. Streams take turns on the connections. There are

@@ -40,7 +40,7 @@ struct BenchServeOptions {
   std::optional<LengthDistribution> prompt_length;  // none: the prompts keep their lengths
   LengthDistribution output_length = LengthDistribution::Fixed(64);
   int shared_prefix = 0;  // number of tokens that all prompts begin with
-  // Share of requests that are cancelled, each after a part of its output.
+  // Share of requests that are canceled, each after a part of its output.
   double cancel_fraction = 0;
   float temperature = 1;  // temperature in the modes that sample
   uint64_t seed = 1;

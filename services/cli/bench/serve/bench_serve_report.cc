@@ -94,7 +94,7 @@ nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
       {"tokens_per_second", Share(static_cast<double>(result.tokens), result.wall_seconds)},
       {"requests_per_second", Share(static_cast<double>(result.finished), result.wall_seconds)},
       {"most_open", result.most_open},
-      {"cancelled", result.cancelled},
+      {"cancelled", result.canceled},
       {"failures", result.failures},
       {"prompt_tokens", result.prompt_tokens},
       {"cached_prompt_tokens", result.cached_prompt_tokens},

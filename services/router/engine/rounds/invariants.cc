@@ -14,13 +14,14 @@ std::string BrokenRows(const Slots& slots, PeerId id) {
   const WorkerPeer& peer = slots.peer(id);
   for (uint32_t slot_id = 0; slot_id < slots.size(); ++slot_id) {
     const WorkerSlot& held = peer.slot(slot_id);
+    const Sequence* sequence = slots[slot_id].sequence.get();
+    if (sequence == nullptr && !held.open && held.held_len == 0 && held.cached_len == 0) continue;
     const auto broken = [&](const char* what) {
       return absl::StrCat(WorkerName(KindOf(id)), ", slot ", slot_id, ": ", what, " (",
                           held.cached_len, " rows of committed tokens, ", held.held_len,
                           " rows in all)");
     };
     if (held.held_len < held.cached_len) return broken("holds fewer rows than are counted on");
-    const Sequence* sequence = slots[slot_id].sequence.get();
     if (sequence == nullptr) {
       if (held.open) return broken("is open without a sequence");
       if (held.held_len > 0) return broken("holds rows without a sequence");

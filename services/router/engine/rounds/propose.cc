@@ -120,6 +120,7 @@ void OnRefused(RoundState& state, const ProposeBatch::Item& item, const v1::Slot
 
 void CountCached(Counts* counts, const ProposeBatch::Item& item, uint32_t num_cached,
                  Sequence* sequence) {
+  if (item.begin < sequence->furthest_draft_len) return;  // a drafter held its rows before
   sequence->num_cached_draft_tokens += num_cached;
   counts->cached_draft_tokens += num_cached;
   const uint32_t prompt_len = sequence->prompt_len();
@@ -135,12 +136,13 @@ Proposal TakeProposal(RoundState& state, const ProposeBatch::Item& item,
                       const v1::ProposeResult& result) {
   Proposal proposal;
   Sequence* sequence = state.slots.Find(item.slot, item.serial);
-  if (sequence == nullptr) return proposal;  // cancelled or preempted meanwhile
+  if (sequence == nullptr) return proposal;  // canceled or preempted meanwhile
   if (result.state().code() != v1::WORKER_CODE_OK) {
     OnRefused(state, item, result.state(), sequence);
     return proposal;
   }
   CountCached(&state.out.counts, item, result.num_cached_tokens(), sequence);
+  sequence->furthest_draft_len = std::max(sequence->furthest_draft_len, item.end);
   sequence->faults.DrafterAgreed();
   state.slots.drafter().Hold(item.slot, item.end, result.state().cached_len());
   if (result.draft_token_ids().empty()) return proposal;
@@ -152,14 +154,14 @@ Proposal TakeProposal(RoundState& state, const ProposeBatch::Item& item,
 }
 
 void ObservePropose(RoundState& state, const ProposeBatch& batch, const v1::ProposeReply& reply,
-                    const std::vector<uint32_t>& draft_lengths, double now) {
+                    std::vector<uint32_t> draft_lengths, double now) {
+  LearnProposeCost(state);  // the former cost, if no command was sent since that Propose
   ProposeCost cost;
-  cost.draft_lengths = draft_lengths;
   cost.catch_up_rows = batch.rows;
   cost.compute_seconds = reply.compute_seconds();
   cost.catch_up_seconds = reply.catch_up_seconds();
   cost.overhead_seconds = now - batch.begun_at - reply.compute_seconds();
-  state.controller.ObservePropose(cost);
+  state.measured_propose = {std::move(draft_lengths), cost};
   if (batch.rows >= kMinChunkRows && cost.catch_up_seconds > 0) {
     state.slots.drafter().row_seconds().Add(cost.catch_up_seconds / batch.rows);
   }
@@ -188,6 +190,11 @@ bool SendPropose(RoundState& state, uint32_t cohort, double now) {
 }
 
 void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
+  if (absl::Status status = CheckPropose(state, *state.propose, reply); !status.ok()) {
+    // The batch is lost with the session, and with it the entries of the ring that the drafter may
+    // still fill.
+    return DropForBrokenRule(state, kDrafterPeer, status, now);
+  }
   const ProposeBatch batch = *std::exchange(state.propose, std::nullopt);
   Cohort& cohort = state.cohorts[batch.cohort];
   cohort.stage = Cohort::Stage::kProposed;
@@ -203,10 +210,6 @@ void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
     if (sequence != nullptr) sequence->account.Drafted(round_trip, compute);
   }
-  if (absl::Status status = CheckPropose(state, batch, reply); !status.ok()) {
-    // Entries of the ring that the drafter may still fill are given up with the session.
-    return DropForBrokenRule(state, kDrafterPeer, status, now);
-  }
   TakeRollbacks(state, reply.update_slots());
   cohort.proposals.resize(state.slots.size());
   std::vector<uint32_t> draft_lengths;
@@ -219,14 +222,22 @@ void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
     draft_lengths.push_back(static_cast<uint32_t>(proposal.token_ids.size()));
     cohort.proposals[item.slot] = std::move(proposal);
   }
-  ObservePropose(state, batch, reply, draft_lengths, now);
+  ObservePropose(state, batch, reply, std::move(draft_lengths), now);
   // The rows of the proposals are in the ring of a verifier that is gone. Entries of a ring that is
   // gone need no release.
   if (batch.verifier_session != state.slots.verifier().session()) cohort.proposals.clear();
 }
 
+void LearnProposeCost(RoundState& state) {
+  if (!state.measured_propose.has_value()) return;
+  MeasuredPropose& measured = *state.measured_propose;
+  measured.cost.draft_lengths = measured.draft_lengths;
+  state.controller.ObservePropose(measured.cost);
+  state.measured_propose.reset();
+}
+
 void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
-  const ProposeBatch& batch = *state.propose;
+  ProposeBatch& batch = *state.propose;
   const auto item =
       std::find_if(batch.items.begin(), batch.items.end(),
                    [&](const ProposeBatch::Item& sent) { return AnswersItem(sent, *chunk); });
@@ -234,6 +245,13 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
     return DropForBrokenRule(state, kDrafterPeer, Internal("sent log-prob rows nobody asked for"),
                              now);
   }
+  if (const v1::AttachReply* verifier = state.workers.info(kVerifierPeer); verifier != nullptr) {
+    if (absl::Status status = CheckChunk(*item, *chunk, verifier->vocabulary_size());
+        !status.ok()) {
+      return DropForBrokenRule(state, kDrafterPeer, status, now);
+    }
+  }
+  item->received_bytes += chunk->data().size();
   if (batch.verifier_session != state.slots.verifier().session() ||
       state.slots.Find(item->slot, item->serial) == nullptr) {
     return;

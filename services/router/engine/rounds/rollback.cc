@@ -9,21 +9,20 @@
 namespace tandem {
 namespace {
 
-// Slots with a proposal of the peer's current session that waits for its verdict, by slot id.
-std::vector<bool> AwaitingVerdict(const RoundState& state, const WorkerPeer& peer) {
-  std::vector<bool> awaiting(state.slots.size());
-  const auto note = [&](uint32_t slot_id, const Proposal& proposal) {
-    if (state.slots.Find(slot_id, proposal.serial) == nullptr) return;
-    if (proposal.session == peer.session()) awaiting[slot_id] = true;
+// Whether a proposal of the peer's current session for this slot waits for its verdict.
+bool AwaitsVerdict(const RoundState& state, const WorkerPeer& peer, uint32_t slot_id) {
+  const auto waits = [&](const Proposal& proposal) {
+    return proposal.session == peer.session() &&
+           state.slots.Find(slot_id, proposal.serial) != nullptr;
   };
   for (const Cohort& cohort : state.cohorts) {
-    for (uint32_t slot_id = 0; slot_id < cohort.proposals.size(); ++slot_id) {
-      note(slot_id, cohort.proposals[slot_id]);
-    }
+    if (slot_id < cohort.proposals.size() && waits(cohort.proposals[slot_id])) return true;
   }
-  if (!state.verify.has_value()) return awaiting;
-  for (const VerifyBatch::Item& item : state.verify->items) note(item.slot, item.proposal);
-  return awaiting;
+  if (!state.verify.has_value()) return false;
+  const auto& items = state.verify->items;
+  return std::any_of(items.begin(), items.end(), [&](const VerifyBatch::Item& item) {
+    return item.slot == slot_id && waits(item.proposal);
+  });
 }
 
 }  // namespace
@@ -34,11 +33,10 @@ std::vector<uint32_t> DueRollbacks(const RoundState& state, PeerId id) {
   if (id == kVerifierPeer) return due;
   const WorkerPeer& peer = state.slots.peer(id);
   for (uint32_t slot_id = 0; slot_id < state.slots.size(); ++slot_id) {
-    if (peer.num_extra_rows(slot_id) > 0) due.push_back(slot_id);
+    if (peer.num_extra_rows(slot_id) > 0 && !AwaitsVerdict(state, peer, slot_id)) {
+      due.push_back(slot_id);
+    }
   }
-  if (due.empty()) return due;
-  const std::vector<bool> awaiting = AwaitingVerdict(state, peer);
-  std::erase_if(due, [&](uint32_t slot_id) { return awaiting[slot_id]; });
   return due;
 }
 
@@ -51,10 +49,12 @@ std::optional<v1::UpdateSlots> TakeUpdates(RoundState& state, PeerId id, bool ri
     *updates.add_rollbacks() = peer.RollBack(slot_id, *state.slots[slot_id].sequence);
     ++state.out.counts.rollbacks[KindOf(id)];
     state.out.counts.rolled_back_rows[KindOf(id)] += num_rows;
+    if (!state.options.debug_lines) continue;
     state.out.LogSlot(state.slots, LogLine::Level::kDebug, slot_id,
                       absl::StrCat(WorkerName(KindOf(id)), ": rolls slot ", slot_id, ", epoch ",
                                    peer.slot(slot_id).epoch, ", back by ", num_rows, " rows to ",
-                                   peer.slot(slot_id).cached_len));
+                                   peer.slot(slot_id).cached_len),
+                      /*summary=*/{}, id);
   }
   peer.TakeCloses(&updates);
   if (updates.rollbacks().empty() && updates.closes().empty()) return std::nullopt;
@@ -91,7 +91,7 @@ absl::Status CheckRollbacks(const RoundState& state, const v1::UpdateSlotsReply&
 void TakeRollbacks(RoundState& state, const v1::UpdateSlotsReply& reply) {
   for (const v1::SlotState& slot : reply.rollbacks()) {
     const Sequence* sequence = state.slots[slot.slot()].sequence.get();
-    if (sequence == nullptr) continue;  // cancelled or preempted meanwhile
+    if (sequence == nullptr) continue;  // canceled or preempted meanwhile
     state.slots.drafter().OnRolledBack(slot, *sequence);
   }
 }

@@ -32,7 +32,7 @@ void Release(RoundState& state, Proposal* proposal) {
 
 void DropForBrokenRule(RoundState& state, PeerId peer, const absl::Status& rule, double now) {
   state.workers.Drop(peer, SessionChange::kProtocolError,
-                     absl::StrCat("broke the protocol: ", rule.message()), now);
+                     absl::StrCat("the worker broke the protocol: ", rule.message()), now);
 }
 
 void NoteOpenSlots(RoundState& state, uint32_t num_open) {

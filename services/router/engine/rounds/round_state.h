@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/router/audit/audit_monitor.h"
+#include "services/router/drafting/draft_costs.h"
 #include "services/router/drafting/draft_length_controller.h"
 #include "services/router/engine/engine_observer.h"
 #include "services/router/engine/engine_options.h"
@@ -17,6 +18,12 @@
 #include "services/router/engine/slots/slots.h"
 
 namespace tandem {
+
+// What an answered Propose took.
+struct MeasuredPropose {
+  std::vector<uint32_t> draft_lengths;
+  ProposeCost cost;  // draft_lengths of the cost are not set
+};
 
 // A PodEngine owns one. The steps of a round are functions over it: propose.h, verify.h, commit.h
 // and rollback.h. Nothing else changes it.
@@ -37,6 +44,8 @@ struct RoundState {
   uint32_t next_cohort = 0;             // cohort that is asked first
   std::optional<ProposeBatch> propose;  // under way; none: the drafter has no batch
   std::optional<VerifyBatch> verify;    // under way; none: the verifier has no batch
+  // Cost of the last Propose. The controller learns it once the commands that follow are sent.
+  std::optional<MeasuredPropose> measured_propose;
 
   RunningMean decode_seconds;  // what a Verify without prompts takes
   double admit_at = 0;  // no sequence is placed before this time, after one found no page or slot

@@ -149,7 +149,7 @@ void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyRes
   CountCached(&state.out.counts, item, result.num_cached_tokens(), &sequence);
   if (slot.cached_len() > sequence.furthest_len) {
     sequence.furthest_len = slot.cached_len();
-    sequence.faults.VerifierGotFurther();
+    sequence.faults.VerifierHolds(slot.cached_len());
   }
   sequence.faults.VerifierAgreed();
   state.slots.verifier().Hold(item.slot, slot.cached_len(), slot.cached_len());
@@ -228,7 +228,7 @@ void SendVerify(RoundState& state, uint32_t index, double now) {
     batch.attended += Attended(batch.items.back().begin, plan.num_tokens + plan.num_drafted);
     if (plan.num_tokens > 1) batch.prompt_rows += plan.num_tokens;
   }
-  // The remaining proposals belong to slots that were cancelled, preempted or short of pages
+  // The remaining proposals belong to slots that were canceled, preempted or short of pages
   // meanwhile. They are dropped unjudged, whichever tokens were drawn.
   for (Proposal& proposal : cohort.proposals) Release(state, &proposal);
   cohort.proposals.clear();
@@ -258,7 +258,7 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
     VerifyBatch::Item& item = batch.items[i];
     if (item.proposal.ring.has_value()) state.workers.ring().Release(*item.proposal.ring);
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
-    if (sequence == nullptr) continue;  // cancelled or preempted meanwhile
+    if (sequence == nullptr) continue;  // canceled or preempted meanwhile
     sequence->account.Verified(round_trip, compute);
     decodes = decodes || (item.end - item.begin == 1 && !sequence->is_replay());
     TakeVerdict(state, item, *reply.mutable_results(static_cast<int>(i)), now);

@@ -1,6 +1,7 @@
 #include "services/router/engine/rounds/verify_plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "services/router/engine/rounds/round_state.h"
@@ -61,19 +62,33 @@ void SharePromptRows(const Slots& slots, uint32_t rows, uint32_t num_prompts,
   std::erase_if(*plans, [](const VerifyPlan& plan) { return plan.num_tokens == 0; });
 }
 
+// A verifier died while it computed this sequence, which may be the reason.
+bool IsSuspect(const Sequence& sequence) { return sequence.faults.verifiers_lost() > 0; }
+
+bool IsHarmless(const Sequence& sequence) {
+  return !IsSuspect(sequence) && sequence.prompt_is_proven();
+}
+
+std::optional<uint32_t> OldestSuspect(const Slots& slots, uint32_t cohort) {
+  for (const uint32_t id : SlotsByAge(slots, cohort)) {
+    if (IsSuspect(*slots[id].sequence)) return id;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<VerifyPlan> PlanVerify(const EngineOptions& options, const Slots& slots,
                                    uint32_t cohort, std::span<const Proposal> proposals) {
   std::vector<VerifyPlan> plans;
-  bool has_suspect = false;
+  const std::optional<uint32_t> suspect = OldestSuspect(slots, cohort);
   uint32_t decode_rows = 0;
   uint32_t num_prompts = 0;
   for (const uint32_t id : SlotsByAge(slots, cohort)) {
     const Sequence& sequence = *slots[id].sequence;
-    // A verifier died with this sequence. At most one such suspect is in a batch: if another
-    // verifier dies, the cause is known.
-    if (sequence.faults.verifiers_lost() > 0 && std::exchange(has_suspect, true)) continue;
+    // Beside a suspect, there are only sequences that no verifier would die of: if another verifier
+    // dies, the cause is known.
+    if (suspect.has_value() && id != *suspect && !IsHarmless(sequence)) continue;
     VerifyPlan plan{id, slots.Lack(kVerifierPeer, id), 0};
     if (plan.num_tokens > 1) {
       ++num_prompts;

@@ -38,11 +38,12 @@ std::string HangDetector::Check(double now) {
     case Heartbeat::State::kAlive:
       break;
     case Heartbeat::State::kSilent:
-      return absl::StrCat("it hangs: no sign of life for ", limit, " s");
+      return absl::StrCat("the worker hangs: it gave no sign of life for ", limit, " s");
     case Heartbeat::State::kStuck:
       // The worker may only be slower than the limit. A second try must not end in the same place.
       patience_ = std::min(2 * patience_, kMostPatience);
-      return absl::StrCat("it hangs: computes without progress for ", standstill_limit, " s");
+      return absl::StrCat("the worker hangs: it computed without progress for ", standstill_limit,
+                          " s");
   }
   ping_at_ = now + kPingSeconds;
   return {};

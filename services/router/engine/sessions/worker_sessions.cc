@@ -182,7 +182,7 @@ bool WorkerSessions::OnDrafterRefusal(uint64_t command_id, const v1::WorkerError
                                       double now) {
   const State state = drafter().state();
   if (state == State::kAttaching || state == State::kReadingVocabulary) {
-    Refuse(kDrafterPeer, "draft: it refused a command", now, WorkerText(error.message()));
+    Refuse(kDrafterPeer, "draft: the worker refused a command", now, WorkerText(error.message()));
     return true;
   }
   if (!ring_.IsUnderWay(command_id)) return false;
@@ -220,7 +220,8 @@ bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply&
 bool WorkerSessions::OnVerifierRefusal(uint64_t command_id, const v1::WorkerError& error,
                                        double now) {
   if (verifier().state() == State::kAttaching) {
-    Refuse(kVerifierPeer, "verifier: it refused a command", now, WorkerText(error.message()));
+    Refuse(kVerifierPeer, "verifier: the worker refused a command", now,
+           WorkerText(error.message()));
     return true;
   }
   if (!ring_.IsUnderWay(command_id)) return false;

@@ -24,21 +24,12 @@ void Slots::Resize(uint32_t num_slots) {
   for (WorkerPeer& peer : peers_) peer.ResizeSlots(num_slots);
 }
 
-size_t Slots::num_running() const {
-  return static_cast<size_t>(std::count_if(slots_.begin(), slots_.end(), IsOfClient));
-}
-
-size_t Slots::num_taken() const {
-  return static_cast<size_t>(
-      std::count_if(slots_.begin(), slots_.end(),
-                    [](const RouterSlot& slot) { return slot.sequence != nullptr; }));
-}
-
 std::optional<uint32_t> Slots::FreeSlot() const {
   return FirstSlot(slots_, [](const RouterSlot& slot) { return slot.sequence == nullptr; });
 }
 
 std::optional<uint32_t> Slots::SlotOfReplay() const {
+  if (num_taken_ == num_running_) return std::nullopt;
   return FirstSlot(slots_, [](const RouterSlot& slot) {
     return slot.sequence != nullptr && slot.sequence->is_replay();
   });
@@ -65,12 +56,16 @@ void Slots::Occupy(uint32_t slot_id, std::unique_ptr<Sequence> sequence, size_t 
   slot.cohort = static_cast<uint32_t>(std::min_element(sizes.begin(), sizes.end()) - sizes.begin());
   sequence->serial = ++last_serial_;
   slot.sequence = std::move(sequence);
+  ++num_taken_;
+  if (IsOfClient(slot)) ++num_running_;
   for (WorkerPeer& peer : peers_) peer.BeginLife(slot_id);
 }
 
 std::unique_ptr<Sequence> Slots::Vacate(uint32_t slot_id) {
   for (WorkerPeer& peer : peers_) peer.Close(slot_id);
   RouterSlot& slot = slots_[slot_id];
+  --num_taken_;
+  if (IsOfClient(slot)) --num_running_;
   slot.sequence->last_slot = SlotLife{slot_id, verifier().slot(slot_id).epoch};
   return std::move(slot.sequence);
 }

@@ -35,9 +35,9 @@ class Slots {
   const WorkerPeer& drafter() const { return peers_[kDrafterPeer]; }
 
   // Slots with a sequence of a client. Replays of the audit do not count.
-  size_t num_running() const;
+  size_t num_running() const { return num_running_; }
   // Slots with any sequence.
-  size_t num_taken() const;
+  size_t num_taken() const { return num_taken_; }
   std::optional<uint32_t> FreeSlot() const;
   std::optional<uint32_t> SlotOfReplay() const;
   std::optional<uint32_t> SlotOf(CallId call) const;  // replays are not looked at
@@ -67,6 +67,8 @@ class Slots {
   std::vector<RouterSlot> slots_;
   std::vector<WorkerPeer> peers_{kNumPeers};
   uint64_t last_serial_ = 0;
+  size_t num_taken_ = 0;
+  size_t num_running_ = 0;
 };
 
 }  // namespace tandem

@@ -310,7 +310,7 @@ TEST(TakeUpdatesTest, RollbacksAndTheirRowsAreCounted) {
   EXPECT_EQ(pod.state.out.counts.rollbacks[Worker::kVerifier], 0u);
 }
 
-TEST(TakeUpdatesTest, TheLogNamesTheSlotAndItsEpochs) {
+TEST(TakeUpdatesTest, TheLogNamesTheSlotAndItsEpochAtTheDrafter) {
   Pod pod;
   pod.Add(0);
   pod.Add(0);
@@ -323,7 +323,7 @@ TEST(TakeUpdatesTest, TheLogNamesTheSlotAndItsEpochs) {
   EXPECT_EQ(lines[0].text, "draft: rolls slot 1, epoch 2, back by 3 rows to 9");
   EXPECT_EQ(lines[0].request_id, "2");
   EXPECT_EQ(lines[0].slot, 1u);
-  EXPECT_EQ(lines[0].epoch, 1u) << "at the verifier";
+  EXPECT_EQ(lines[0].epoch, 2u) << "at the drafter";
 }
 
 TEST(TakeUpdatesTest, ClosesTravelAlongOrAlone) {

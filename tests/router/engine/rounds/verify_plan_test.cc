@@ -185,8 +185,19 @@ TEST(PlanVerifyTest, ABatchHasOneSuspectAtMost) {
   for (int i = 0; i < 4; ++i) toy.AddDecoding(9);
   for (const uint32_t id : {1, 3}) toy.sequence(id).faults.VerifierLost(5);
   EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 1, 0}, {1, 1, 0}, {2, 1, 0}}));
-  toy.sequence(1).faults.VerifierGotFurther();
+  toy.sequence(1).faults.VerifierHolds(100);
   EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 1, 0}, {1, 1, 0}, {2, 1, 0}, {3, 1, 0}}));
+}
+
+TEST(PlanVerifyTest, BesideASuspectThereIsNoPromptThatNoVerifierHasComputed) {
+  ToySlots toy(3);
+  toy.Add(20);
+  toy.AddDecoding(9);
+  toy.Add(20);
+  toy.sequence(2).faults.VerifierLost(5);
+  EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{1, 1, 0}, {2, 20, 0}}));
+  toy.sequence(2).faults.VerifierHolds(20);
+  EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 20, 0}, {1, 1, 0}, {2, 20, 0}}));
 }
 
 // ---------------------------------------------------------------- pages
