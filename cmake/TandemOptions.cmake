@@ -40,7 +40,7 @@ if(TANDEM_SANITIZE)
     add_compile_definitions(TANDEM_ADDRESS_SANITIZER)
   elseif(TANDEM_SANITIZE MATCHES thread)
     add_compile_definitions(TANDEM_THREAD_SANITIZER)
-    # ThreadSanitizer does not model fences, and GCC warns of each. Boost.Asio has some beside the locks that it relies on.
+    # ThreadSanitizer does not model fences, and GCC warns about each. Boost.Asio has some beside the locks that it relies on.
     add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
   endif()
 endif()

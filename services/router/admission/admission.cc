@@ -113,7 +113,7 @@ void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& 
   auto sequence = std::make_unique<Sequence>(call, std::move(request), arrived_at, tokenizer_);
   sequence->homeless_since = now;
   if (!quarantine_.empty()) {
-    sequence->faults.TakeOver(quarantine_.Find(sequence->prefix_hash(sequence->prompt_len()), now));
+    sequence->faults.TakeOver(quarantine_.Find(sequence->prompt_hash(), now));
   }
   BeginChecks(now);
   waiting_.push_back(std::move(sequence));
@@ -316,7 +316,7 @@ void Admission::OnSuspect(const Sequence& sequence, double now) {
 
 bool Admission::IsQuarantined(const Sequence& sequence, double now) const {
   return !sequence.is_replay() && !sequence.prompt_is_proven() &&
-         Refuses(sequence.prefix_hash(sequence.prompt_len()), now);
+         Refuses(sequence.prompt_hash(), now);
 }
 
 void Admission::EndQuarantined(const Sequence& sequence, double now) {
@@ -324,7 +324,7 @@ void Admission::EndQuarantined(const Sequence& sequence, double now) {
 }
 
 void Admission::Remember(const Sequence& sequence, double now) {
-  const uint64_t prompt_hash = sequence.prefix_hash(sequence.prompt_len());
+  const uint64_t prompt_hash = sequence.prompt_hash();
   if (quarantine_.empty() && sequence.faults.verifiers_lost() == 0) return;
   VerifierDeaths deaths = sequence.faults.verifier_deaths();
   const bool is_refused = Refuses(prompt_hash, now);

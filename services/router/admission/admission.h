@@ -58,7 +58,7 @@ class Admission {
 
   // A sequence left its slot.
   void TakeReport(PodReport report, double now);
-  // Whether a sequence in a slot must end, because its prompt came into quarantine meanwhile. A
+  // Whether a sequence in a slot must end, because its prompt has meanwhile come into quarantine. A
   // sequence whose prompt a verifier has computed may go on.
   bool IsQuarantined(const Sequence& sequence, double now) const;
   // Such a sequence was taken back from its slot.
@@ -113,7 +113,7 @@ class Admission {
   std::unique_ptr<Sequence> Admit(std::unique_ptr<Sequence> sequence, double now);
   std::optional<Placement> NextReplay(const PodsView& view, const std::vector<size_t>& candidates,
                                       double now);
-  // Whether verifiers died too often of this prompt, and what a client is told then.
+  // Whether this prompt killed too many verifiers, and what a client is told then.
   bool Refuses(uint64_t prompt_hash, double now) const;
   absl::Status Quarantined() const;
   // Tells the client, and remembers the deaths. Finish only tells the client.

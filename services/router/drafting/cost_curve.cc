@@ -106,9 +106,9 @@ double CostCurve::LogSeconds(uint32_t rows) const {
 
 void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
   for (size_t i = 0; i < kNodes; ++i) {
-    double* row = covariance_[i].data();
-    const double* shape = shape_covariance_[i].data();
-    for (size_t j = 0; j < kNodes; ++j) row[j] += level_variance + shape_factor * shape[j];
+    for (size_t j = 0; j < kNodes; ++j) {
+      covariance_[i][j] += level_variance + shape_factor * shape_covariance_[i][j];
+    }
   }
   double& attention = covariance_[kNodes][kNodes];
   attention = std::min(attention + shape_factor * kUnknownAttention, kUnknownAttention);
@@ -147,8 +147,7 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
     gain.fill(0);
     for (size_t j = 0; j < kStates; ++j) {
       if (slope[j] == 0) continue;
-      const double* row = covariance_[j].data();
-      for (size_t i = 0; i < kStates; ++i) gain[i] += row[i] * slope[j];
+      for (size_t i = 0; i < kStates; ++i) gain[i] += covariance_[j][i] * slope[j];
     }
     for (size_t i = 0; i < kStates; ++i) variance += slope[i] * gain[i];
   };
@@ -178,8 +177,7 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
   Vector share;
   for (size_t i = 0; i < kStates; ++i) share[i] = gain[i] / total;
   for (size_t i = 0; i < kStates; ++i) {
-    double* row = covariance_[i].data();
-    for (size_t j = 0; j < kStates; ++j) row[j] -= share[i] * gain[j];
+    for (size_t j = 0; j < kStates; ++j) covariance_[i][j] -= share[i] * gain[j];
   }
   ++num_observations_;
   MakeMonotone();

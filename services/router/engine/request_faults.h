@@ -10,7 +10,7 @@ namespace tandem {
 struct VerifierDeaths {
   int num = 0;
   double last_at = 0;  // when the last of them was lost, in seconds
-  uint32_t rows = 0;   // most rows of the request that any of them held
+  uint32_t rows = 0;   // most rows of the request that any verifier held
 };
 
 // Tells a request that breaks workers from a request that was merely there when a worker broke.

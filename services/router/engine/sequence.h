@@ -48,7 +48,7 @@ class Sequence {
   std::span<const int32_t> tokens() const { return tokens_; }
   uint32_t prompt_len() const { return static_cast<uint32_t>(request.prompt_token_ids.size()); }
   std::span<const int32_t> output_tokens() const { return tokens().subspan(prompt_len()); }
-  // Whether some verifier has computed the whole prompt and did not die of it.
+  // Whether some verifier has computed the whole prompt without dying of it.
   bool prompt_is_proven() const { return furthest_len >= prompt_len(); }
   bool has_output() const { return committed_len() > prompt_len(); }
   // Tokens that the request may still emit.
@@ -57,6 +57,7 @@ class Sequence {
   }
   // Hash of tokens [0, length). PRECOND: length <= committed_len().
   uint64_t prefix_hash(uint32_t length) const { return prefix_hashes_[length]; }
+  uint64_t prompt_hash() const { return prefix_hash(prompt_len()); }
 
   // A replay decodes a finished request again, for the audit. No client waits for a replay.
   bool is_replay() const { return !expected.empty(); }

@@ -100,7 +100,7 @@ class Fleet {
   // The steps after a pod's engine took an event.
   void Turn(size_t pod, double now);
   void Settle(size_t pod, double now);
-  // Takes requests out of their slots whose prompt has just come into quarantine.
+  // Takes requests whose prompt has just come into quarantine out of their slots.
   void EndQuarantined(double now);
   // Fills the candidates, and lets the senders and whoever got a sequence send. Sequences that give
   // their slots up while a pod sends are offered to the other pods.

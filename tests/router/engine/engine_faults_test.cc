@@ -701,32 +701,28 @@ TEST(EngineFaultsTest, AVerifierThatBreaksTheRulesIsDroppedAndTheOutputIsRight) 
   }
 }
 
-TEST(EngineFaultsTest, RowsNobodyAskedForDropTheDrafter) {
+// The drafter sends wrong log-prob rows once. It is dropped for the reason `why`.
+void ExpectDroppedForRows(const std::function<void(v1::LogProbChunk*)>& fault,
+                          const std::string& why) {
   EngineDriver driver(Options());
   driver.drafter.options.transports = {v1::RING_TRANSPORT_INLINE};
   driver.Start();
   int chunks = 0;
   driver.change_draft_reply = [&](v1::DraftReply& reply) {
-    if (reply.has_log_prob_chunk() && ++chunks == 2) {
-      reply.mutable_log_prob_chunk()->mutable_ring()->set_entry(99);
-    }
+    if (reply.has_log_prob_chunk() && ++chunks == 2) fault(reply.mutable_log_prob_chunk());
   };
   ExpectUndisturbed(driver, {}, 0);
-  EXPECT_TRUE(Says(driver, "nobody asked for"));
+  EXPECT_TRUE(Says(driver, why));
 }
 
-TEST(EngineFaultsTest, RowsThatComeTwiceDropTheDrafter) {
-  EngineDriver driver(Options());
-  driver.drafter.options.transports = {v1::RING_TRANSPORT_INLINE};
-  driver.Start();
-  int chunks = 0;
-  driver.change_draft_reply = [&](v1::DraftReply& reply) {
-    if (reply.has_log_prob_chunk() && ++chunks == 2) {
-      reply.mutable_log_prob_chunk()->set_offset_bytes(4);
-    }
-  };
-  ExpectUndisturbed(driver, {}, 0);
-  EXPECT_TRUE(Says(driver, "bytes of log-prob rows at 4, after 0 of"));
+TEST(EngineFaultsTest, RowsNobodyAskedForDropTheDrafter) {
+  ExpectDroppedForRows([](v1::LogProbChunk* chunk) { chunk->mutable_ring()->set_entry(99); },
+                       "nobody asked for");
+}
+
+TEST(EngineFaultsTest, RowsOutOfOrderDropTheDrafter) {
+  ExpectDroppedForRows([](v1::LogProbChunk* chunk) { chunk->set_offset_bytes(4); },
+                       "bytes of log-prob rows at 4, after 0 of");
 }
 
 TEST(EngineFaultsTest, ABatchThatIsRefusedAsAWholeIsRedoneInANewSession) {

@@ -21,8 +21,8 @@ void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now);
 // The drafter sent log-prob rows of the batch under way, for the verifier (inline ring).
 void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now);
 
-// The commands that followed the answer are sent. The controller learns what the Propose took, for
-// the next round.
+// The commands that followed the answer have been sent. The controller learns what the Propose
+// took, for the next round.
 void LearnProposeCost(RoundState& state);
 
 // The drafter's session is lost. The round goes on without its drafts.

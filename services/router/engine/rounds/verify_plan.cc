@@ -86,8 +86,8 @@ std::vector<VerifyPlan> PlanVerify(const EngineOptions& options, const Slots& sl
   uint32_t num_prompts = 0;
   for (const uint32_t id : SlotsByAge(slots, cohort)) {
     const Sequence& sequence = *slots[id].sequence;
-    // Beside a suspect, there are only sequences that no verifier would die of: if another verifier
-    // dies, the cause is known.
+    // Beside a suspect, there are only sequences whose prompt a verifier has computed: if another
+    // verifier dies, the suspect is most likely the cause.
     if (suspect.has_value() && id != *suspect && !IsHarmless(sequence)) continue;
     VerifyPlan plan{id, slots.Lack(kVerifierPeer, id), 0};
     if (plan.num_tokens > 1) {
