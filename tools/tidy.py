@@ -10,9 +10,9 @@ Each finding belongs to a rule and to a file:
                    no limit, because tables and links cannot be wrapped.
   comment-start    A comment does not begin with "Of", "Whose", "Whom" or "What of".
   class-size       A class in services/ has at most 500 lines: its definition and the bodies of its functions.
-  class-fields     A class or struct in services/ has at most 20 fields. The fields of a struct that a member holds by value
-                   count one by one, whichever file declares the struct. Structs of values (parameters and counters) count as
-                   one field and have no limit: their names end in Options, Params, Config, Counts, Stats or Flags.
+  class-fields     A class in services/, or a struct inside of a class, has at most 20 fields. The fields of a struct that a member holds by value count one
+                   by one, whichever file declares the struct. A struct of values (parameters and counters) counts as one
+                   field: its name ends in Options, Params, Request, Config, Counts, Stats or Flags.
   dead-declaration A function that a header declares is called, or at least named, somewhere.
   link             A relative link in Markdown leads to a file, and its anchor to a heading.
   path             A path in backticks in Markdown exists, if it begins with a folder of this repository. A part in capital
@@ -62,7 +62,7 @@ SKIPPED = re.compile(r"^(tests/golden/|tests/fuzz/corpus/|tests/helm/golden/|ben
 SOURCE_FOLDERS = ("services/", "common/", "kernels/", "proto/")
 
 # Structs of parameters and of counters.
-VALUES = re.compile(r"(?:Options|Params|Config|Counts|Stats|Flags)$")
+VALUES = re.compile(r"(?:Options|Params|Request|Config|Counts|Stats|Flags)$")
 
 # A word in lower case must not match this pattern. Names of other projects in backticks are not checked.
 BRITISH = re.compile(
@@ -121,7 +121,7 @@ CPP_TOKEN = re.compile(
     r'|(?P<string>"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`)'  # JavaScript has backticks
     r"|(?P<char>(?<![0-9a-zA-Z_])(?:u8|[uUL])?'(?:[^'\\\n]|\\.)+')", re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE | re.DOTALL)
-CLASS_HEAD = re.compile(r"\b(class|struct|union)\s+(?:alignas\s*\([^)]*\)\s*|\[\[[^]]*\]\]\s*)*(?:\w+::)*([A-Za-z_]\w*)(?:\s*<[^{]*>)?"
+CLASS_HEAD = re.compile(r"\b(class|struct|union)\s+(?:alignas\s*\([^)]*\)\s*|\[\[[^]]*\]\]\s*)*(?P<outer>(?:\w+::)*)(?P<name>[A-Za-z_]\w*)(?:\s*<[^{]*>)?"
                         r"\s*(?:final\s*)?(?::(?!:)|$)")
 NAME_BEFORE_PARENTHESIS = re.compile(r"((?:[A-Za-z_]\w*\s*(?:<[^<>()]*>)?\s*::\s*)*)(~?[A-Za-z_]\w*|operator\s*[^\s(\w]{1,3}|"
                                      r"operator\s*\(\s*\)|operator\s+[\w:<>]+)\s*\(")
@@ -242,8 +242,8 @@ class Cpp:
             scope.kind, scope.key, scope.name = "class", "struct", f"Unnamed{position}"
             scope.owner = top.name if top and top.kind == "class" else ""
         elif match := CLASS_HEAD.search(TEMPLATE.sub("", flat)):
-            scope.kind, scope.key, scope.name = "class", match.group(1), match.group(2)
-            scope.owner = top.name if top and top.kind == "class" else ""
+            scope.kind, scope.key, scope.name = "class", match.group(1), match["name"]
+            scope.owner = match["outer"].rpartition("::")[0].rpartition("::")[2] or (top.name if top and top.kind == "class" else "")
         elif "(" in flat and re.search(r"\)\s*(?:noexcept[^:]*)?:(?!:)", flat) and re.search(r"[\w>]$", flat):
             scope.kind = "table"  # Class() : field_{…}
         elif "(" in flat and not re.search(r"(?<![=!<>])=(?!=)", PARENTHESES.sub("", flat)):
@@ -436,8 +436,8 @@ def class_fields(tree: Tree) -> Iterator[Finding]:
     for file in sources(tree, "services/"):
         source = tree.cpp(file)
         for scope in source.scopes:
-            named = scope.key in ("class", "struct") and not VALUES.search(scope.name)
-            if named and (fields := count_fields(tree, file, scope)) > MAX_CLASS_FIELDS:
+            limited = scope.key == "class" or scope.key == "struct" and scope.owner and not VALUES.search(scope.name)
+            if limited and (fields := count_fields(tree, file, scope)) > MAX_CLASS_FIELDS:
                 yield Finding("class-fields", file, source.line(scope.begin), f"{scope.name} has {fields} fields")
 
 

@@ -230,11 +230,11 @@ def test_bundles_of_bundles_and_structs_without_a_name_count_too(tmp_path):
     assert found(tmp_path) == ["class-fields services/a.h:2"]
 
 
-def test_a_struct_of_21_fields_is_found_unless_it_holds_values(tmp_path):
-    write(tmp_path, "services/a.h", struct("State", 20) + struct("StateOptions", 21) + struct("Counts", 21) + struct("OptionsTable", 21))
-    assert found(tmp_path) == ["class-fields services/a.h:69"]
+def test_a_struct_inside_of_a_class_counts_as_a_class(tmp_path):
     write(tmp_path, "services/a.h", struct("State", 21) + "class B {\n  struct Impl;\n};\n" + struct("B::Impl", 21))
-    assert found(tmp_path) == ["class-fields services/a.h:1", "class-fields services/a.h:27"]
+    assert found(tmp_path) == ["class-fields services/a.h:27"]
+    write(tmp_path, "services/a.h", "class B {\n  struct Options;\n};\n" + struct("B::Options", 21))
+    assert found(tmp_path) == []
 
 
 def test_a_member_that_holds_values_is_one_field(tmp_path):

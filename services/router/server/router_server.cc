@@ -159,8 +159,9 @@ void RouterServer::Serve() {
   unary_calls_.emplace(context, target_.tokenizer.get(), TANDEM_VERSION,
                        static_cast<size_t>(options_.max_message_bytes));
   unary_calls_->Serve();
-  started_at_ = MonotonicSeconds();
-  fleet_.Start(started_at_);
+  const double now = MonotonicSeconds();
+  announce_by_ = now + options_.drafter_wait_seconds;
+  fleet_.Start(now);
   pods_->Start();
   ExecuteCommands();
 }
@@ -270,12 +271,9 @@ void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>
     clients_->SetServing(serving);
     pages_.SetReady(serving);
   }
-  if (!serving || announced_) return;
-  if (!fleet_.drafters_settled() &&
-      MonotonicSeconds() < started_at_ + options_.drafter_wait_seconds) {
-    return;
-  }
-  announced_ = true;
+  if (!serving || !announce_by_.has_value()) return;
+  if (!fleet_.drafters_settled() && MonotonicSeconds() < *announce_by_) return;
+  announce_by_.reset();
   on_ready(clients_->address());
 }
 
@@ -320,8 +318,8 @@ double RouterServer::NextDeadline() const {
   double deadline = std::numeric_limits<double>::infinity();
   if (phase_ <= Phase::kDraining) deadline = std::min(fleet_.NextDeadline(), pods_->NextDeadline());
   if (phase_ == Phase::kDraining) deadline = std::min(deadline, drain_until_);
-  if (!announced_ && clients_->serving()) {
-    deadline = std::min(deadline, started_at_ + options_.drafter_wait_seconds);
+  if (announce_by_.has_value() && clients_->serving()) {
+    deadline = std::min(deadline, *announce_by_);
   }
   return deadline;
 }

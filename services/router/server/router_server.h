@@ -86,10 +86,9 @@ class RouterServer final : public WorkerStreams::Owner {
   std::optional<UnaryCalls> unary_calls_;
 
   Phase phase_ = Phase::kServing;
-  double started_at_ = 0;
+  std::optional<double> announce_by_;  // until then, drafters are awaited; none: announced
   double drain_until_ = 0;
   std::set<int> signals_seen_;
-  bool announced_ = false;
   absl::Status exit_status_;
 };
 

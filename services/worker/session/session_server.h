@@ -4,7 +4,6 @@
 #define TANDEM_SERVICES_WORKER_SESSION_SESSION_SERVER_H_
 
 #include <grpc/support/time.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -29,6 +28,7 @@
 #include "common/status.h"
 #include "services/worker/session/drain.h"
 #include "services/worker/session/health_service.h"
+#include "services/worker/session/queue_alarm.h"
 #include "services/worker/session/server_setup.h"
 #include "services/worker/session/session_handler.h"
 #include "services/worker/session/session_leases.h"
@@ -90,7 +90,7 @@ class SessionServer final : public WorkerServer {
     if (bound_.server != nullptr) bound_.server->Shutdown(std::chrono::system_clock::now());
     // All calls are canceled now, but their last tags are still to come. The queue may close only
     // after these tags.
-    drain_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), drain_tag_.get());
+    drain_alarm_.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC));
   }
 
   void RemoveFiles() override { RemoveSocket(bind_address_); }
@@ -161,21 +161,18 @@ class SessionServer final : public WorkerServer {
   // Sets the alarm for the next lease that may end. Every lease's end is noticed: a new lease
   // cannot end before an alarm that is already set.
   void LookAtLeasesLater() {
-    if (lease_alarm_set_ || draining_) return;
+    if (lease_alarm_.is_set() || draining_) return;
     const auto now = SessionLeases::Clock::now();
     const auto next = leases_.NextLook(now);
     if (!next.has_value()) return;
     const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(*next - now);
-    lease_alarm_set_ = true;
     lease_alarm_.Set(
         queue_.get(),
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                     gpr_time_from_micros(std::max<int64_t>(0, wait.count()) + 1, GPR_TIMESPAN)),
-        lease_tag_.get());
+                     gpr_time_from_micros(std::max<int64_t>(0, wait.count()) + 1, GPR_TIMESPAN)));
   }
 
-  void OnLeaseAlarm(bool /*ok*/) {
-    lease_alarm_set_ = false;
+  void OnLeaseAlarm() {
     for (const uint64_t token : leases_.TakeExpired(SessionLeases::Clock::now())) {
       for (Session& session : sessions_) {
         if (session.token == token) session.stream->Cancel();
@@ -185,7 +182,7 @@ class SessionServer final : public WorkerServer {
     CloseQueueIfDrained();
   }
 
-  void OnDraining(bool /*ok*/) {
+  void OnDraining() {
     draining_ = true;
     lease_alarm_.Cancel();
     CloseQueueIfDrained();
@@ -193,7 +190,7 @@ class SessionServer final : public WorkerServer {
 
   // Once the queue is closed, Run returns.
   void CloseQueueIfDrained() {
-    if (draining_ && !lease_alarm_set_ && sessions_.empty()) queue_->Shutdown();
+    if (draining_ && !lease_alarm_.is_set() && sessions_.empty()) queue_->Shutdown();
   }
 
   Address bind_address_;
@@ -212,11 +209,8 @@ class SessionServer final : public WorkerServer {
   std::atomic<bool> stopping_ = false;
   std::list<Session> sessions_;  // the last one waits for a router
   bool draining_ = false;
-  grpc::Alarm drain_alarm_;
-  MemberTag<SessionServer> drain_tag_{this, &SessionServer::OnDraining};
-  grpc::Alarm lease_alarm_;
-  bool lease_alarm_set_ = false;
-  MemberTag<SessionServer> lease_tag_{this, &SessionServer::OnLeaseAlarm};
+  QueueAlarm drain_alarm_{[this] { OnDraining(); }};
+  QueueAlarm lease_alarm_{[this] { OnLeaseAlarm(); }};
 };
 
 }  // namespace tandem
