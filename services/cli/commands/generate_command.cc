@@ -24,7 +24,7 @@ namespace {
 
 // --compare measures until it has this many pairs. With more than one pair, it also stops after
 // this many seconds.
-constexpr int kMaxPairs = 5;
+constexpr int kMaxPairs = kLeastPairs;
 constexpr std::chrono::seconds kCompareBudget{4};
 
 absl::StatusOr<std::string> ReadPrompt(const GenerateOptions& options, Console& console) {
@@ -124,6 +124,20 @@ Comparison::Text CompareText(const v1::GenerateRequest& request,
   return same ? Comparison::Text::kIdentical : Comparison::Text::kDiffers;
 }
 
+// Returns why no token of the request was drafted, to follow the word "because".
+std::string WhyNoDrafts(const v1::GenerateRequest& request, GenerationClient& client) {
+  const v1::SpeculationParams& speculation = request.speculation();
+  if (speculation.has_enabled() && !speculation.enabled()) {
+    return "the request turned drafting off (--no-draft)";
+  }
+  if (speculation.drafter() == "none") return "the request names no drafter (--drafter none)";
+  const auto info = client.GetServerInfo();
+  if (!info.ok()) return "the server does not say why";
+  if (!info->drafter_problem().empty()) return "no drafter is attached: " + info->drafter_problem();
+  if (!info->drafter_attached()) return "the server has no drafter (--draft)";
+  return "the server expected no gain from it (--draft-length sets a fixed length)";
+}
+
 // The streamed run is not part of the measurement, because printing costs time too. Both sides run
 // again without output, in turns.
 absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
@@ -153,6 +167,7 @@ absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
       comparison.text = CompareText(request, streamed, plain, &comparison.first_difference);
     }
   }
+  if (drafted_totals.drafted() == 0) comparison.why_no_drafts = WhyNoDrafts(request, client);
   comparison.drafted_tokens_per_second = drafted_totals.TokensPerSecond();
   comparison.plain_tokens_per_second = plain_totals.TokensPerSecond();
   comparison.speedup = MeanRatio(ratios);
@@ -171,12 +186,16 @@ nlohmann::json ToJson(const v1::GenerateResponse& response) {
 }
 
 nlohmann::json ToJson(const Comparison& comparison) {
+  if (!comparison.why_no_drafts.empty()) return {{"why_no_drafts", comparison.why_no_drafts}};
   nlohmann::json json = {{"drafted_tokens_per_second", comparison.drafted_tokens_per_second},
                          {"plain_tokens_per_second", comparison.plain_tokens_per_second},
                          {"speedup", comparison.speedup.ratio},
-                         {"speedup_95_percent", {comparison.speedup.low, comparison.speedup.high}},
+                         {"speedup_95_percent", nullptr},  // null: too few pairs
                          {"pairs", comparison.speedup.pairs},
                          {"text_identical", nullptr}};  // null: not promised for such a request
+  if (comparison.speedup.pairs >= kLeastPairs) {
+    json["speedup_95_percent"] = {comparison.speedup.low, comparison.speedup.high};
+  }
   if (comparison.text == Comparison::Text::kIdentical) json["text_identical"] = true;
   if (comparison.text == Comparison::Text::kDiffers) json["text_identical"] = false;
   return json;
@@ -223,7 +242,9 @@ int Generate(const GenerateOptions& options, Console& console) {
     if (!comparison.ok()) return PrintServerError(comparison.status(), console);
     if (!options.json) console.err << "\n" << RenderComparison(*comparison, notes) << std::flush;
     json["comparison"] = ToJson(*comparison);
-    if (comparison->text == Comparison::Text::kDiffers) exit_code = kExitServerError;
+    if (comparison->text == Comparison::Text::kDiffers || !comparison->why_no_drafts.empty()) {
+      exit_code = kExitServerError;
+    }
   }
   if (options.json) console.out << json.dump(2) << std::endl;
   return exit_code;

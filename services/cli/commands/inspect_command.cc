@@ -61,10 +61,10 @@ int Info(const SessionOptions& options, Console& console) {
   if (!session.ok()) return PrintError(session.status(), console);
   const auto info = (*session)->client().GetServerInfo();
   if (!info.ok()) return PrintServerError(info.status(), console);
-  const std::string drafter =
-      info->draft_model().empty()
-          ? "none"
-          : info->draft_model() + (info->drafter_attached() ? "" : " (not attached)");
+  const std::string drafter = info->drafter_attached() ? info->draft_model()
+                              : info->drafter_problem().empty()
+                                  ? "none"
+                                  : "none: " + info->drafter_problem();
   const std::vector<std::pair<std::string, std::string>> lines = {
       {"version", info->version()},
       {"model", info->model()},

@@ -105,21 +105,28 @@ std::string RenderSummary(const v1::GenerateResponse& response, const Palette& p
 }
 
 std::string FormatSpeedup(const RatioInterval& speedup) {
-  std::string text = absl::StrFormat("%.2f×", speedup.ratio);
-  if (speedup.pairs >= 2) {
-    text += absl::StrFormat(" (95 %% interval %.2f – %.2f, %d interleaved pairs)", speedup.low,
-                            speedup.high, speedup.pairs);
+  if (speedup.pairs < kLeastPairs) {
+    return absl::StrFormat(
+        "%.2f× (%s: too few for an interval)", speedup.ratio,
+        speedup.pairs == 1 ? "one pair" : absl::StrFormat("%d pairs", speedup.pairs));
   }
-  return text;
+  return absl::StrFormat("%.2f× (95 %% interval %.2f – %.2f, %d interleaved pairs)", speedup.ratio,
+                         speedup.low, speedup.high, speedup.pairs);
 }
 
 std::string RenderComparison(const Comparison& comparison, const Palette& palette) {
   std::string text;
-  text += Line("with drafting",
-               absl::StrFormat("%.0f tokens/s", comparison.drafted_tokens_per_second), palette);
-  text += Line("without", absl::StrFormat("%.0f tokens/s", comparison.plain_tokens_per_second),
-               palette);
-  text += Line("speedup", palette.Bold(FormatSpeedup(comparison.speedup)), palette);
+  if (comparison.why_no_drafts.empty()) {
+    text += Line("with drafting",
+                 absl::StrFormat("%.0f tokens/s", comparison.drafted_tokens_per_second), palette);
+    text += Line("without", absl::StrFormat("%.0f tokens/s", comparison.plain_tokens_per_second),
+                 palette);
+    text += Line("speedup", palette.Bold(FormatSpeedup(comparison.speedup)), palette);
+  } else {
+    text += Line("speedup",
+                 palette.Bad("none: nothing was drafted, because " + comparison.why_no_drafts),
+                 palette);
+  }
   std::string same;
   switch (comparison.text) {
     case Comparison::Text::kIdentical:

@@ -14,6 +14,9 @@ namespace tandem::cli {
 // Returns several lines, each with its newline.
 std::string RenderSummary(const v1::GenerateResponse& response, const Palette& palette);
 
+// Least number of pairs from which an interval is shown.
+inline constexpr int kLeastPairs = 5;
+
 // The results of one prompt with and without drafting.
 struct Comparison {
   enum class Text {
@@ -24,6 +27,7 @@ struct Comparison {
   };
   Text text = Text::kNotPromised;
   size_t first_difference = 0;  // for kDiffers: index of the first token that differs
+  std::string why_no_drafts;    // not empty: nothing was drafted, so there is nothing to compare
   double drafted_tokens_per_second = 0;
   double plain_tokens_per_second = 0;
   RatioInterval speedup;  // speedup of tokens/s, over interleaved pairs
@@ -31,7 +35,8 @@ struct Comparison {
 
 std::string RenderComparison(const Comparison& comparison, const Palette& palette);
 
-// Returns "1.93×" or, with several pairs, "1.93× (95 % interval 1.88 – 1.99, 5 interleaved pairs)".
+// Returns "1.93× (95 % interval 1.88 – 1.99, 5 interleaved pairs)". With fewer pairs than
+// kLeastPairs, the text has no interval and says so.
 std::string FormatSpeedup(const RatioInterval& speedup);
 
 }  // namespace tandem::cli

@@ -136,6 +136,8 @@ v1::ServerInfo UnaryCalls::Info() const {
     if (!state.transports.empty()) {
       info.set_ring_transport(RingTransportName(state.transports.front()));
     }
+  } else {
+    info.set_drafter_problem(state.drafter_problem);
   }
   return info;
 }

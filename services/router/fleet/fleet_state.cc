@@ -13,6 +13,7 @@ void FleetState::Add(const PodEngine& engine) {
   ++(workers.ready(kVerifierPeer) ? num_pods_ready : num_pods_lost);
   drafter_attached = drafter_attached || workers.ready(kDrafterPeer);
   if (drafter_name.empty()) drafter_name = workers.drafter_name();
+  if (drafter_problem.empty()) drafter_problem = workers.drafter_problem();
   if (workers.ring().open() && std::find(transports.begin(), transports.end(),
                                          workers.ring().transport()) == transports.end()) {
     transports.push_back(workers.ring().transport());

@@ -23,6 +23,7 @@ struct FleetState {
   uint32_t num_pods_lost = 0;
   bool drafter_attached = false;                // one at least
   std::string drafter_name;                     // name of a drafter that fits; empty: none does
+  std::string drafter_problem;                  // why a pod's drafter is not attached
   std::vector<v1::RingTransport> transports;    // transports of open rings
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
 

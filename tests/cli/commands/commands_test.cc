@@ -37,7 +37,9 @@ class ScriptedServer final : public v1::Generation::Service {
       requests_.push_back(*request);
     }
     if (!refusal_.ok()) return refusal_;
-    const bool drafting = !request->speculation().has_enabled() || request->speculation().enabled();
+    const bool drafting =
+        drafts_ && drafter_attached_ &&
+        (!request->speculation().has_enabled() || request->speculation().enabled());
     v1::GenerateResponse message;
     message.set_text("the");
     message.add_token_ids(1);
@@ -90,6 +92,7 @@ class ScriptedServer final : public v1::Generation::Service {
     info->set_model("big");
     info->set_draft_model("small");
     info->set_drafter_attached(drafter_attached_);
+    info->set_drafter_problem(drafter_problem_);
     info->set_max_context_tokens(1024);
     return grpc::Status::OK;
   }
@@ -98,6 +101,8 @@ class ScriptedServer final : public v1::Generation::Service {
   std::string ending_ = " and";
   int plain_last_token_ = 3;
   bool drafter_attached_ = true;
+  std::string drafter_problem_;
+  bool drafts_ = true;
 
   std::vector<v1::GenerateRequest> requests() {
     const std::lock_guard lock(mutex_);
@@ -206,6 +211,31 @@ TEST_F(CommandsTest, CompareNoticesOtherText) {
   service_.ending_ = " or";
   EXPECT_EQ(Connected({"generate", "Once", "--temperature", "0", "--compare"}), kExitServerError);
   EXPECT_THAT(err_, HasSubstr("DIFFERS"));
+}
+
+TEST_F(CommandsTest, CompareSaysWhyNothingWasDrafted) {
+  const auto compare = [this](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"generate", "Once", "--compare"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(Connected(arguments), kExitServerError);
+    EXPECT_THAT(err_, Not(HasSubstr("×")));
+    EXPECT_THAT(err_, HasSubstr("none: nothing was drafted, because "));
+  };
+  compare({"--no-draft"});
+  EXPECT_THAT(err_, HasSubstr("because the request turned drafting off (--no-draft)"));
+  service_.drafts_ = false;
+  compare();
+  EXPECT_THAT(err_, HasSubstr("because the server expected no gain from it"));
+  service_.drafter_attached_ = false;
+  compare();
+  EXPECT_THAT(err_, HasSubstr("because the server has no drafter (--draft)"));
+  service_.drafter_problem_ = "draft: it has another vocabulary";
+  compare();
+  EXPECT_THAT(err_, HasSubstr("because no drafter is attached: draft: it has another vocabulary"));
+  EXPECT_EQ(Connected({"generate", "Once", "--json", "--compare"}), kExitServerError);
+  EXPECT_EQ(nlohmann::json::parse(out_)["comparison"],
+            nlohmann::json(
+                {{"why_no_drafts", "no drafter is attached: draft: it has another vocabulary"}}));
 }
 
 TEST_F(CommandsTest, CompareDoesNotPromiseEqualDraws) {

@@ -105,6 +105,13 @@ TEST(SummaryTest, AComparisonSaysWhetherTheTextIsTheSame) {
   EXPECT_THAT(RenderComparison(comparison, Palette(false)), HasSubstr("not compared"));
 }
 
+TEST(SummaryTest, FewerThanFivePairsHaveNoInterval) {
+  EXPECT_EQ(FormatSpeedup({.ratio = 1.9, .low = 0.03, .high = 59, .pairs = 4}),
+            "1.90× (4 pairs: too few for an interval)");
+  EXPECT_EQ(FormatSpeedup({.ratio = 1.9, .low = 1.9, .high = 1.9, .pairs = 1}),
+            "1.90× (one pair: too few for an interval)");
+}
+
 TEST(PaletteTest, ColorsTellSourcesApart) {
   const Palette palette(true);
   EXPECT_EQ(palette.Source(v1::TOKEN_SOURCE_ACCEPTED, "a"), "\x1b[32ma\x1b[0m");

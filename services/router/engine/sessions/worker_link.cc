@@ -44,6 +44,7 @@ void WorkerLink::BecomeReady() {
   state_ = State::kReady;
   pause_seconds_ = 0;
   refused_ = false;
+  problem_.clear();
   last_complaint_.clear();
 }
 
@@ -73,6 +74,7 @@ void WorkerLink::GoDown(double retry_at) {
 }
 
 void WorkerLink::Complain(const std::string& text, const std::string& detail) {
+  problem_ = text;
   const std::string complaint = WithDetail(text, detail);
   if (last_complaint_ == complaint) return;
   last_complaint_ = complaint;

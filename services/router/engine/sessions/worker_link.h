@@ -57,6 +57,8 @@ class WorkerLink {
   SessionId session() const { return session_; }
   bool refused() const { return refused_; }
   bool draining() const { return draining_; }
+  // Why the worker is not attached, in words for clients. Empty: it is, or it was not tried yet.
+  const std::string& problem() const { return problem_; }
   bool ShouldOpen(double now) const { return state_ == State::kDown && now >= retry_at_; }
   bool AttachIsLate(double now) const { return now >= attach_deadline_; }
   double NextDeadline() const;
@@ -76,8 +78,9 @@ class WorkerLink {
   double attach_deadline_ = std::numeric_limits<double>::infinity();
   double pause_seconds_ = 0;
   HangDetector hang_detector_;
-  bool refused_ = false;        // the worker answered, and does not fit
-  bool draining_ = false;       // the worker was told to stop in this session
+  bool refused_ = false;   // the worker answered, and does not fit
+  bool draining_ = false;  // the worker was told to stop in this session
+  std::string problem_;
   std::string last_complaint_;  // complaint that was logged last; not logged with every attempt
   std::optional<v1::AttachReply> info_;
 };

@@ -101,6 +101,8 @@ class WorkerSessions {
   bool refused(PeerId peer) const { return links_[peer].refused(); }
   // Name of the drafter that was last found to fit, attached or not; empty: there was none.
   const std::string& drafter_name() const { return drafter_name_; }
+  // Why the drafter is not attached, in words for clients; empty: no reason is known.
+  const std::string& drafter_problem() const { return drafter().problem(); }
   // Both workers share one count, so that a reply's id can mean one command only.
   uint64_t NextCommandId() { return ++last_command_id_; }
 
