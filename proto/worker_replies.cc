@@ -116,7 +116,9 @@ bool AnswersItem(const SentPropose& sent, const v1::LogProbChunk& chunk) {
 absl::Status CheckChunk(const SentPropose& sent, const v1::LogProbChunk& chunk,
                         uint32_t vocabulary_size) {
   const uint64_t block_bytes = uint64_t{chunk.rows()} * vocabulary_size * sizeof(float);
-  if (chunk.offset_bytes() == sent.received_bytes && sent.received_bytes <= block_bytes &&
+  // A piece without data would cost the router something, and could be sent forever.
+  if (!chunk.data().empty() && chunk.offset_bytes() == sent.received_bytes &&
+      sent.received_bytes <= block_bytes &&
       chunk.data().size() <= block_bytes - sent.received_bytes) {
     return absl::OkStatus();
   }

@@ -321,6 +321,10 @@ TEST(CheckChunkTest, PiecesComeInOrderAndOnce) {
   EXPECT_FALSE(CheckChunk(sent, chunk, 5).ok()) << "it is 8 bytes too long";
   chunk.set_data(std::string(16, 'x'));
   EXPECT_TRUE(CheckChunk(sent, chunk, 5).ok());
+  chunk.clear_data();
+  EXPECT_EQ(CheckChunk(sent, chunk, 5),
+            absl::InternalError("sent 0 bytes of log-prob rows at 24, after 24 of 40"));
+  chunk.set_data(std::string(16, 'x'));
   sent.received_bytes = 40;
   chunk.set_offset_bytes(40);
   EXPECT_FALSE(CheckChunk(sent, chunk, 5).ok());

@@ -260,12 +260,13 @@ class ToyDrafter : public ToyWorker {
       if (ring->transport == v1::RING_TRANSPORT_SHM) {
         ring->written[item.ring().entry()] = item.ring().sequence();
       } else {
-        v1::DraftReply chunk;
-        chunk.set_id(id);
-        *chunk.mutable_log_prob_chunk()->mutable_ring() = item.ring();
-        chunk.mutable_log_prob_chunk()->set_rows(
-            static_cast<uint32_t>(result.draft_token_ids_size()));
-        replies->push_back(chunk);
+        v1::DraftReply reply;
+        reply.set_id(id);
+        v1::LogProbChunk& chunk = *reply.mutable_log_prob_chunk();
+        *chunk.mutable_ring() = item.ring();
+        chunk.set_rows(static_cast<uint32_t>(result.draft_token_ids_size()));
+        chunk.set_data(std::string(chunk.rows() * options.vocabulary_size * sizeof(float), '\0'));
+        replies->push_back(std::move(reply));
       }
     }
     *result.mutable_state() = State(item.at().slot(), v1::WORKER_CODE_OK);

@@ -58,7 +58,6 @@ void Checker::OnCancel(CallId id) {
   Call& call = calls_.at(id);
   if (!call.live()) return;
   See(Sight::kCanceled);
-  NoteDeaths(call);
   call.canceled = true;
   --num_live_;
 }
@@ -74,17 +73,18 @@ void Checker::OnExcuse(RouterId router, Worker, SessionId session, Excuse excuse
   pod.ring_may_fail = true;
 }
 
-void Checker::EndSession(Pod& pod, Session& session) {
+void Checker::EndSession(Router& router, SessionId id, Session& session) {
   if (!session.open) return;
+  Pod& pod = router.PodOfSession(id);
   session.open = false;
-  for (CallId call : session.answered_wrongly) ++calls_.at(call).lost_rounds;
+  for (const auto& [call, rows] : session.answered_wrongly) NoteDeath(router, id, call, rows);
   session.answered_wrongly.clear();
   // The ring ends when either worker's session ends.
   pod.ring = Ring();
   if (!session.batch.has_value()) return;
   for (const BatchItem& item : session.batch->items) {
     if (!session.batch->is_verify) continue;
-    ++calls_.at(item.call).lost_rounds;
+    NoteDeath(router, id, item.call, item.end - 1);
     SettleRows(pod, item, nullptr);
   }
   session.batch.reset();
@@ -104,7 +104,7 @@ void Checker::OnSessionLost(RouterId router, Worker, SessionId session_id) {
   Session* session = routers_[router].Find(session_id);
   if (session == nullptr) return;
   See(Sight::kSessionLost);
-  EndSession(routers_[router].PodOfSession(session_id), *session);
+  EndSession(routers_[router], session_id, *session);
 }
 
 void Checker::OnPoisonDeath(RouterId router, SessionId session_id, uint64_t command_id,
@@ -226,7 +226,7 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
   session.answered_wrongly.clear();
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const BatchItem& item = batch.items[i];
-    if (Excused(session, kBadReply)) session.answered_wrongly.push_back(item.call);
+    if (Excused(session, kBadReply)) session.answered_wrongly.emplace_back(item.call, item.end - 1);
     if (item.ring.has_value() && item.ring->ring_epoch() == pod.ring.epoch) {
       pod.ring.credits.erase(item.ring->entry());
     }
@@ -257,8 +257,8 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
         }
         if (const uint32_t rows = result.state().cached_len(); rows > call.furthest) {
           call.furthest = std::min(rows, static_cast<uint32_t>(call.plan.tokens.size()));
-          // A wrong answer is no progress.
-          if (!Excused(session, kBadReply)) call.lost_rounds = 0;
+          // A wrong answer is no progress, and neither is what a verifier died of before.
+          if (rows > call.rows_of_deaths && !Excused(session, kBadReply)) ForgetDeaths(item.call);
         }
         if (!result.ring_error().empty() && !pod.ring_may_fail) {
           Fail("ring", absl::StrCat("a block is dropped without a reason: ", result.ring_error()));
@@ -320,7 +320,7 @@ void Checker::OnCommands(RouterId id, const Fleet& fleet, const EngineCommands& 
                                       " worker is given up"));
       }
       See(Sight::kSessionGivenUp);
-      EndSession(router.PodOfSession(close->session), *session);
+      EndSession(router, close->session, *session);
     } else if (const auto* draft = std::get_if<SendToDrafter>(&command)) {
       OnSend(router, id, draft->session, Worker::kDrafter, draft->command.id(), &draft->command,
              nullptr);
@@ -835,14 +835,31 @@ void Checker::CheckFinish(Router& router, const Fleet& fleet, const FinishCall& 
   }
   See(SightOf(router, finish, call));
   if (finish.status.ok() && call.moved) See(Sight::kStreamMoved);
-  NoteDeaths(call);
   call.finished = true;
   --num_live_;
 }
 
-void Checker::NoteDeaths(const Call& call) {
-  int& deaths = routers_[call.router].deaths[call.plan.hashes[call.plan.prompt_len()]];
-  deaths = std::max(deaths, call.lost_rounds);
+void Checker::NoteDeath(Router& router, SessionId session, CallId id, uint32_t rows) {
+  Call& call = calls_.at(id);
+  call.rows_of_deaths = std::max(call.rows_of_deaths, rows);
+  call.deaths.insert(session);
+  router.deaths[call.plan.hashes[call.plan.prompt_len()]].emplace(session, id);
+}
+
+void Checker::ForgetDeaths(CallId id) {
+  Call& call = calls_.at(id);
+  call.deaths.clear();
+  std::erase_if(routers_[call.router].deaths[call.plan.hashes[call.plan.prompt_len()]],
+                [id](const auto& death) { return death.second == id; });
+}
+
+size_t Checker::NumDeaths(Router& router, CallId id) {
+  const Call& call = calls_.at(id);
+  std::set<SessionId> sessions = call.deaths;
+  for (const auto& [session, other] : router.deaths[call.plan.hashes[call.plan.prompt_len()]]) {
+    if (other != id) sessions.insert(session);
+  }
+  return sessions.size();
 }
 
 Sight Checker::SightOf(const Router& router, const FinishCall& finish, const Call& call) {
@@ -890,10 +907,9 @@ std::string Checker::WhyNot(Router& router, const Fleet& fleet, const FinishCall
       return "no other call has that id";
     case absl::StatusCode::kFailedPrecondition:
       if (router.quarantined.count(prompt_hash) > 0) return "";
-      // A request begins with the deaths of the one before it that had the same prompt.
-      if (const int deaths = call.lost_rounds + router.deaths[prompt_hash];
-          deaths < scenario_->engine.max_lost_rounds) {
-        return absl::StrCat("only ", deaths, " verifiers died with it");
+      if (const size_t deaths = NumDeaths(router, finish.call);
+          deaths < static_cast<size_t>(scenario_->engine.max_lost_rounds)) {
+        return absl::StrCat("only ", deaths, " verifiers died with its prompt");
       }
       router.quarantined.insert(prompt_hash);
       return "";

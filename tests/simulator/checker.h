@@ -98,7 +98,8 @@ class Checker {
     bool non_finite = false;
     bool refused_otherwise = false;  // the verifier refused it with an unexpected code
     int aborts = 0;
-    int lost_rounds = 0;
+    std::set<SessionId> deaths;   // verifiers that died with it since it last made progress
+    uint32_t rows_of_deaths = 0;  // rows before the last row of such a batch, at most
     uint32_t furthest = 0;
     std::optional<uint32_t> pod;  // pod of the verifier that has the call, or had it last
     bool moved = false;           // whether it moved to another pod after its first output
@@ -140,8 +141,9 @@ class Checker {
     uint8_t excuses = 0;
     std::map<uint32_t, SlotTrack> slots;
     std::optional<Batch> batch;
-    std::set<uint64_t> answered;           // ids of batches
-    std::vector<CallId> answered_wrongly;  // calls of a batch whose answer may be wrong
+    std::set<uint64_t> answered;  // ids of batches
+    // Calls of a batch whose answer may be wrong, with the rows before the last of the batch.
+    std::vector<std::pair<CallId, uint32_t>> answered_wrongly;
   };
   struct Proposal {
     SessionId session;
@@ -178,7 +180,8 @@ class Checker {
     double verifier_seen_at = 0;  // time at which any pod's verifier was last seen
     std::map<uint32_t, Pod> pods;
     std::set<uint64_t> quarantined;  // prompts in quarantine
-    std::map<uint64_t, int> deaths;  // verifiers that died with a call that ended, by its prompt
+    // Verifiers that died with a call, whatever became of it, by its prompt.
+    std::map<uint64_t, std::set<std::pair<SessionId, CallId>>> deaths;
     uint64_t num_replayed = 0;
 
     Pod& PodOfSession(SessionId session) { return pods[PodOf(session)]; }
@@ -222,15 +225,20 @@ class Checker {
   void OnProposeReply(Pod& pod, SessionId session_id, Session& session,
                       const v1::ProposeReply& reply);
   void OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& reply);
-  void EndSession(Pod& pod, Session& session);
+  void EndSession(Router& router, SessionId id, Session& session);
   void CheckWrite(const v1::GenerateResponse& response, CallId id);
   void CheckCompletion(const v1::Completion& completion, const Call& call);
   void CheckFinish(Router& router, const Fleet& fleet, const FinishCall& finish);
   // Returns why the status has no reason, or an empty text if it has one.
   std::string WhyNot(Router& router, const Fleet& fleet, const FinishCall& finish,
                      const Call& call);
-  // Remembers the verifiers that died with a call that ends.
-  void NoteDeaths(const Call& call);
+  // A verifier died with the call, which may be over. Its batch had `rows` rows before the last one.
+  void NoteDeath(Router& router, SessionId session, CallId call, uint32_t rows);
+  // A verifier got further with the call than ever.
+  void ForgetDeaths(CallId call);
+  // Returns the number of verifiers that died with the prompt of the call, and that no request was
+  // with that has made progress since.
+  size_t NumDeaths(Router& router, CallId call);
   static Sight SightOf(const Router& router, const FinishCall& finish, const Call& call);
   void SeeOverlap(const Pod& pod, Worker other);
   void CheckRing(const Pod& pod, const RingCredits& ring);

@@ -27,7 +27,8 @@ struct Comparison {
   };
   Text text = Text::kNotPromised;
   size_t first_difference = 0;  // for kDiffers: index of the first token that differs
-  std::string why_no_drafts;    // not empty: nothing was drafted, so there is nothing to compare
+  // Not empty: nothing was drafted, so there is nothing to compare.
+  std::string why_no_drafts = {};
   double drafted_tokens_per_second = 0;
   double plain_tokens_per_second = 0;
   RatioInterval speedup;  // speedup of tokens/s, over interleaved pairs

@@ -97,6 +97,7 @@ void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& 
     commands_.push_back(FinishCall{call, refusal->status, 0, refusal->retry_milliseconds});
     return;
   }
+  quarantine_.EraseExpired(now);
   const uint64_t capacity = view.LargestCapacity();
   if (absl::Status status = CheckRequest(request, capacity, now); !status.ok()) {
     commands_.push_back(FinishCall{call, status, 0, 0});
@@ -255,6 +256,9 @@ std::optional<Admission::Placement> Admission::Next(const PodsView& view,
       });
     }
   }
+  for (const PodView& pod : view.pods) {
+    if (pod.room.takes_at > now) check_at_ = std::min(check_at_, pod.room.takes_at);
+  }
   return std::nullopt;
 }
 
@@ -282,6 +286,8 @@ void Admission::TakeReport(PodReport report, double now) {
       return Return(std::move(report.sequence), now);
     case PodReport::Kind::kSuspect:
       return OnSuspect(*report.sequence, now);
+    case PodReport::Kind::kPrompt:
+      return OnPrompt(report.prompt, now);
   }
 }
 
@@ -295,22 +301,32 @@ void Admission::OnFinished(const Sequence& sequence, const absl::Status& status,
 }
 
 void Admission::OnSuspect(const Sequence& sequence, double now) {
-  if (sequence.is_replay()) {
-    Remember(sequence, now);
-  } else {
-    End(sequence,
-        FailedPrecondition(absl::StrCat("quarantined: the verifier died ",
-                                        sequence.faults.verifiers_lost(),
-                                        " times in a row while computing this request")),
-        now);
+  if (sequence.is_replay()) return Remember(sequence, now);
+  End(sequence,
+      FailedPrecondition(absl::StrCat("quarantined: the verifier died ",
+                                      sequence.faults.verifiers_lost(),
+                                      " times in a row while computing this request")),
+      now);
+}
+
+// ---------------------------------------------------------------- quarantine
+
+void Admission::Keep(const PromptDeaths& prompt, double now) {
+  if (prompt.deaths.num > 0) {
+    quarantine_.Add(prompt.prompt_hash, prompt.deaths, now);
+  } else if (!Refuses(prompt.prompt_hash, now)) {
+    quarantine_.VerifierHolds(prompt.prompt_hash, prompt.deaths.rows);
   }
+}
+
+void Admission::OnPrompt(const PromptDeaths& prompt, double now) {
+  Keep(prompt, now);
+  if (Refuses(prompt.prompt_hash, now)) replays_.Drop(prompt.prompt_hash);
   for (Waiting* list : {&moving_, &waiting_}) {
-    for (std::unique_ptr<Sequence>& other : *list) {
-      if (!IsQuarantined(*other, now)) continue;
-      EndQuarantined(*other, now);
-      other.reset();
+    for (const std::unique_ptr<Sequence>& sequence : *list) {
+      if (sequence->prompt_is_proven() || sequence->prompt_hash() != prompt.prompt_hash) continue;
+      sequence->faults.TakeOver(prompt.deaths);
     }
-    std::erase(*list, nullptr);
   }
 }
 
@@ -319,24 +335,28 @@ bool Admission::IsQuarantined(const Sequence& sequence, double now) const {
          Refuses(sequence.prompt_hash(), now);
 }
 
-void Admission::EndQuarantined(const Sequence& sequence, double now) {
-  End(sequence, Quarantined(), now);
+void Admission::EndQuarantined(const Sequence& sequence) { Finish(sequence, Quarantined()); }
+
+bool Admission::EndWaitingCopies(double now) {
+  const size_t num_before = num_waiting();
+  for (Waiting* list : {&moving_, &waiting_}) {
+    for (std::unique_ptr<Sequence>& sequence : *list) {
+      if (!IsQuarantined(*sequence, now)) continue;
+      EndQuarantined(*sequence);
+      sequence.reset();
+    }
+    std::erase(*list, nullptr);
+  }
+  return num_waiting() < num_before;
 }
 
 void Admission::Remember(const Sequence& sequence, double now) {
-  const uint64_t prompt_hash = sequence.prompt_hash();
-  if (quarantine_.empty() && sequence.faults.verifiers_lost() == 0) return;
-  VerifierDeaths deaths = sequence.faults.verifier_deaths();
-  const bool is_refused = Refuses(prompt_hash, now);
-  if (is_refused && deaths.num < options_.max_lost_rounds) return;
-  if (deaths.num > 0) {
-    // Tokens that follow the prompt may differ the next time.
-    deaths.rows = std::min(deaths.rows, sequence.prompt_len());
-    quarantine_.Add(prompt_hash, deaths, now);
-  } else if (sequence.prompt_is_proven()) {
-    quarantine_.Remove(prompt_hash);
+  if (sequence.faults.verifiers_lost() > 0 || !quarantine_.empty()) {
+    Keep(sequence.prompt_deaths(), now);
   }
 }
+
+// ---------------------------------------------------------------- the end of a request
 
 void Admission::Forget(const Sequence& sequence, double now) {
   request_ids_.erase(sequence.request.request_id);

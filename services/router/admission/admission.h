@@ -56,19 +56,22 @@ class Admission {
   // A request is canceled, and its sequence was taken back from wherever it was.
   void Forget(const Sequence& sequence, double now);
 
-  // A sequence left its slot.
+  // A sequence left its slot, or a prompt has changed. EndWaitingCopies must follow the latter.
   void TakeReport(PodReport report, double now);
-  // Whether a sequence in a slot must end, because its prompt has meanwhile come into quarantine. A
-  // sequence whose prompt a verifier has computed may go on.
+  // Whether a sequence must end, because its prompt has meanwhile come into quarantine. A sequence
+  // whose prompt a verifier has computed may go on.
   bool IsQuarantined(const Sequence& sequence, double now) const;
   // Such a sequence was taken back from its slot.
-  void EndQuarantined(const Sequence& sequence, double now);
+  void EndQuarantined(const Sequence& sequence);
+  // Ends such sequences that wait. Returns true if there were any.
+  bool EndWaitingCopies(double now);
 
   // A sequence lost its place. It waits for another, before new requests.
   void Return(std::unique_ptr<Sequence> sequence, double now);
 
-  // The next sequence that a pod takes, and that pod. None: nothing fits. `candidates`: pods whose
-  // room may have changed since Next last returned none.
+  // The next sequence that a pod takes, and that pod. None: nothing fits, and check_at says when
+  // something may fit with time alone. `candidates`: pods whose room may have changed since Next
+  // last returned none.
   struct Placement {
     size_t pod = 0;  // index into view.pods
     std::unique_ptr<Sequence> sequence;
@@ -81,10 +84,6 @@ class Admission {
   // Ends requests that nothing could serve for too long. To be called when check_at is over.
   void Check(const PodsView& view, double now);
   double check_at() const { return check_at_; }
-  // Something may fit at this time although nothing happens before.
-  void CheckAt(double at) {
-    if (num_waiting() > 0) check_at_ = std::min(check_at_, at);
-  }
 
   void Drain();  // refuses new requests; those that wait go on
   void EndAll(const absl::Status& status);
@@ -98,6 +97,8 @@ class Admission {
   // Returns true if some pod may run the sequence, whatever room it has (MayRun).
   bool MayRunSomewhere(const PodsView& view, const Sequence& sequence) const;
   uint64_t num_finished() const { return num_finished_; }
+  // Ids that no new request may have.
+  size_t num_request_ids() const { return request_ids_.size(); }
 
  private:
   using Waiting = std::deque<std::unique_ptr<Sequence>>;
@@ -116,13 +117,16 @@ class Admission {
   // Whether this prompt killed too many verifiers, and what a client is told then.
   bool Refuses(uint64_t prompt_hash, double now) const;
   absl::Status Quarantined() const;
-  // Tells the client, and remembers the deaths. Finish only tells the client.
+  // Tells the client, and remembers the prompt. Finish only tells the client.
   void End(const Sequence& sequence, const absl::Status& status, double now);
   void Finish(const Sequence& sequence, const absl::Status& status);
-  // Keeps what is known about the prompt of a sequence that goes.
+  // The sequence is about to go. What it knows of its prompt is kept for later requests.
   void Remember(const Sequence& sequence, double now);
   void OnFinished(const Sequence& sequence, const absl::Status& status, double now);
   void OnSuspect(const Sequence& sequence, double now);
+  // Keeps the deaths, and tells what waits.
+  void OnPrompt(const PromptDeaths& prompt, double now);
+  void Keep(const PromptDeaths& prompt, double now);
 
   const EngineOptions options_;
   const Tokenizer* tokenizer_;

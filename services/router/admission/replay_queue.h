@@ -34,6 +34,11 @@ class ReplayQueue {
   // Returns the first replay of a request whose tokens were made with these numerics; null: none.
   std::unique_ptr<Sequence> Take(const std::string& numerics_id);
   void Clear() { replays_.clear(); }
+  // Drops the replays of a prompt.
+  void Drop(uint64_t prompt_hash) {
+    std::erase_if(replays_,
+                  [&](const auto& replay) { return replay->prompt_hash() == prompt_hash; });
+  }
   bool empty() const { return replays_.empty(); }
 
  private:

@@ -7,6 +7,7 @@
 #include "common/monotonic_seconds.h"
 #include "common/security/call_interceptor.h"
 #include "common/status.h"
+#include "services/router/fleet/fleet_drafters.h"
 
 namespace tandem {
 namespace {
@@ -149,7 +150,7 @@ ServedModel GenerateCalls::Served() const {
   const v1::AttachReply& verifier = *context_.fleet->promised();
   ServedModel served;
   served.model = context_.model;
-  served.drafter = context_.fleet->drafter_name();
+  served.drafter = DrafterName(*context_.fleet);
   served.vocabulary_size = verifier.vocabulary_size();
   served.max_context_tokens = verifier.max_context_tokens();
   served.context_limited_by_pages = verifier.context_limited_by_pages();

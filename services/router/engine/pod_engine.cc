@@ -45,7 +45,7 @@ PodEngine::PodEngine(PodId id, const EngineOptions& options, const Tokenizer* to
 // ---------------------------------------------------------------- settle: workers' replies
 
 void PodEngine::Start(double now) {
-  verifier_down_since_ = now;
+  verifier_seen_at_ = now;
   state_.workers.Start(now);
 }
 
@@ -89,6 +89,7 @@ void PodEngine::OnDraftReply(SessionId session, v1::DraftReply& reply, double no
 
 void PodEngine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now) {
   if (!state_.workers.IsCurrent(kVerifierPeer, session)) return;
+  if (verifier_up()) verifier_seen_at_ = now;
   const bool of_batch = Answers(state_.verify, session, reply);
   if (of_batch != reply.has_verify() && !reply.has_error()) {
     state_.workers.Drop(kVerifierPeer, SessionChange::kProtocolError, kWrongAnswer, now);
@@ -126,6 +127,7 @@ void PodEngine::OnSessionLost(SessionId session, const std::string& why, double 
 void PodEngine::OnPong(SessionId session, const v1::WatchPong& pong, double now) {
   state_.workers.OnPong(session, pong, now);
   if (verifier_up() && session == state_.slots.verifier().session()) {
+    verifier_seen_at_ = now;
     if (pong.has_num_open_slots()) {
       NoteOpenSlots(state_, pong.num_open_slots());
       reported_free_pages_ = pong.num_free_pages();
@@ -155,9 +157,9 @@ void PodEngine::CheckOwedAnswer(SessionId session, const v1::WatchPong& pong, do
   if (owes_answer(state_.verify)) hung = kVerifierPeer;
   if (owes_answer(state_.propose)) hung = kDrafterPeer;
   if (!hung.has_value()) return;
-  state_.workers.Drop(*hung, SessionChange::kHung,
-                      absl::StrCat("the worker answers pings, but not a batch, for ", limit, " s"),
-                      now);
+  state_.workers.Drop(
+      *hung, SessionChange::kHung,
+      absl::StrCat("the worker has answered pings, but no batch, for ", limit, " s"), now);
 }
 
 void PodEngine::Tick(double now) {
@@ -170,7 +172,7 @@ void PodEngine::Tick(double now) {
     DrainSessionEvents(now);
   }
   const double verifier_limit = state_.options.verifier_timeout_seconds;
-  if (verifier_up() || now - verifier_down_since_ < verifier_limit) return;
+  if (verifier_up() || now - verifier_seen_at_ < verifier_limit) return;
   FinishAll(
       Unavailable(absl::StrCat("the verifier has been gone for more than ", verifier_limit, " s")));
 }
@@ -183,9 +185,9 @@ void PodEngine::DrainSessionEvents(double now) {
         if (event.ready) {
           OnVerifierReady(event.session);
         } else {
-          OnVerifierLost(state_, now);
-          verifier_down_since_ = now;
+          OnVerifierLost(state_, verifier_seen_at_, now);
         }
+        verifier_seen_at_ = now;
       } else if (event.ready) {
         state_.slots.peer(event.peer).Attach(event.session, *state_.workers.info(event.peer));
       } else {
@@ -229,7 +231,8 @@ PodRoom PodEngine::Room(double now) const {
   room.num_open_slots = state_.num_foreign_slots + num_running;
   if (!pages.limited()) return room;
   // Otherwise a sequence that found no page here would be back at once.
-  room.takes = now >= state_.admit_at;
+  room.takes_at = state_.admit_at;
+  room.takes = now >= room.takes_at;
   // Replies are newer than pongs; where nothing runs there are none.
   if (room.idle && reported_free_pages_.has_value()) {
     room.num_free_pages = int64_t{*reported_free_pages_};
@@ -277,6 +280,21 @@ std::vector<std::unique_ptr<Sequence>> PodEngine::TakeBackIf(
     taken.push_back(state_.slots.Vacate(id));
   }
   return taken;
+}
+
+void PodEngine::NotePrompt(const PromptDeaths& prompt) {
+  for (uint32_t id = 0; id < state_.slots.size(); ++id) {
+    Sequence* sequence = state_.slots[id].sequence.get();
+    if (sequence == nullptr || sequence->is_replay() || sequence->prompt_is_proven()) continue;
+    if (sequence->prompt_hash() == prompt.prompt_hash) sequence->faults.TakeOver(prompt.deaths);
+  }
+  if (!state_.verify.has_value()) return;
+  for (VerifyBatch::Item& item : state_.verify->items) {  // some may be canceled
+    if (item.prompt.prompt_hash == prompt.prompt_hash &&
+        item.prompt.deaths.num < prompt.deaths.num) {
+      item.prompt = prompt;
+    }
+  }
 }
 
 void PodEngine::FinishAll(const absl::Status& status) {
@@ -336,7 +354,7 @@ double PodEngine::NextDeadline() const {
     deadline = std::min(deadline, state_.propose->sent_at + state_.options.drafter_timeout_seconds);
   }
   if (!verifier_up() && !idle()) {
-    deadline = std::min(deadline, verifier_down_since_ + state_.options.verifier_timeout_seconds);
+    deadline = std::min(deadline, verifier_seen_at_ + state_.options.verifier_timeout_seconds);
   }
   return deadline;
 }

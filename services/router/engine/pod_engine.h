@@ -67,6 +67,9 @@ class PodEngine {
   // Takes back the clients' sequences that `wants` names.
   std::vector<std::unique_ptr<Sequence>> TakeBackIf(
       const std::function<bool(const Sequence&)>& wants);
+  // A pod has reported this prompt. Requests with the same prompt learn of it, unless a verifier
+  // has computed their prompt.
+  void NotePrompt(const PromptDeaths& prompt);
   // Reports all sequences as finished, with `status`.
   void FinishAll(const absl::Status& status);
 
@@ -77,12 +80,14 @@ class PodEngine {
   void Close();
 
   EngineCommands TakeCommands() { return std::exchange(state_.out.commands, {}); }
-  // Sequences that left their slots, in order.
+  // Sequences that left their slots, and news of prompts, in order.
   PodReports TakeReports() { return std::exchange(state_.out.reports, {}); }
   // The commands taken have been carried out: a batch among them is under way from now on, so that
   // the time before counts as the router's.
   void OnCommandsSent(double now);
   double NextDeadline() const;
+  // When the verifier last answered anything. While no verifier is ready: since when that is so.
+  double verifier_seen_at() const { return verifier_seen_at_; }
 
   // State, for server info, readiness and tests.
   PodId id() const { return id_; }
@@ -92,8 +97,6 @@ class PodEngine {
   // Sequences of clients. Replays of the audit do not count.
   size_t num_running() const { return state_.slots.num_running(); }
   bool idle() const { return num_running() == 0; }
-  // When the pod takes sequences again after one found no page or no slot. In the past: it does.
-  double admit_at() const { return state_.admit_at; }
   const Counts& counts() const { return state_.out.counts; }
   Gauges ReadGauges() const;
   // Tests ask for it after each event; Send asserts it.
@@ -111,7 +114,7 @@ class PodEngine {
 
   const PodId id_;
   RoundState state_;
-  double verifier_down_since_ = 0;
+  double verifier_seen_at_ = 0;
   // Free pages of the verifier as its last pong stated them; none: it stated none.
   std::optional<uint32_t> reported_free_pages_;
 };

@@ -35,4 +35,8 @@ void PodOutput::ReportPreempted(std::unique_ptr<Sequence> sequence) {
   reports.push_back({PodReport::Kind::kPreempted, std::move(sequence)});
 }
 
+void PodOutput::ReportPrompt(const PromptDeaths& prompt) {
+  reports.push_back({.kind = PodReport::Kind::kPrompt, .sequence = nullptr, .prompt = prompt});
+}
+
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include "services/router/engine/counts.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/pod_report.h"
+#include "services/router/engine/request_faults.h"
 #include "services/router/engine/slots/slots.h"
 
 namespace tandem {
@@ -30,6 +31,8 @@ struct PodOutput {
   void ReportFinished(std::unique_ptr<Sequence> sequence, const absl::Status& status);
   // Others need the slot of the sequence, or its pages. PRECOND: the sequence has left its slot.
   void ReportPreempted(std::unique_ptr<Sequence> sequence);
+  // The verifier died while it computed a prompt, or got further with it than one that died.
+  void ReportPrompt(const PromptDeaths& prompt);
 };
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// What a pod tells the rest of the router about sequences that left their slots.
+// What a pod tells the rest of the router about sequences that left their slots, and about prompts
+// that verifiers died of.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_POD_REPORT_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_POD_REPORT_H_
 
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "services/router/engine/request_faults.h"
 #include "services/router/engine/sequence.h"
 
 namespace tandem {
@@ -17,10 +19,13 @@ struct PodReport {
     kFinished,   // the request ended with `status`
     kPreempted,  // the slot or its pages are needed by others; the sequence waits for a new slot
     kSuspect,    // verifiers died with it in their batch, too often in a row
+    kPrompt,     // `prompt` has changed; no sequence leaves its slot
   };
   Kind kind;
-  std::unique_ptr<Sequence> sequence;
-  absl::Status status = {};  // kFinished only
+  std::unique_ptr<Sequence> sequence;  // null for kPrompt
+  absl::Status status = {};            // kFinished only
+  // A verifier died while it computed this prompt, or got further than one that died.
+  PromptDeaths prompt = {};
 };
 using PodReports = std::vector<PodReport>;
 

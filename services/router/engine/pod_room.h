@@ -10,6 +10,7 @@ namespace tandem {
 // As far as one router can know: its own requests, and what the pod last said of all routers.
 struct PodRoom {
   bool takes = false;           // whether the pod takes sequences at all
+  double takes_at = 0;          // when it takes them again, after one found no page or no slot
   bool idle = false;            // whether no client's sequence of this router runs there
   bool empty = false;           // whether nothing of this router runs there, replays included
   uint32_t num_free_slots = 0;  // slots of this router that no client's sequence has

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_REQUEST_FAULTS_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_REQUEST_FAULTS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tandem {
@@ -10,7 +11,21 @@ namespace tandem {
 struct VerifierDeaths {
   int num = 0;
   double last_at = 0;  // when the last of them was lost, in seconds
-  uint32_t rows = 0;   // most rows of the request that any verifier held
+  uint32_t rows = 0;   // most rows of the request that any verifier held, or died of
+
+  // A verifier was lost at `now` while it computed the request's row `num_rows` + 1. `heard_at`:
+  // when that verifier last answered anything. If it was silent since the death before, one outage
+  // may have taken both, and the two count once.
+  void Add(uint32_t num_rows, double heard_at, double now) {
+    if (num == 0 || heard_at > last_at) ++num;
+    last_at = now;
+    rows = std::max(rows, num_rows);
+  }
+};
+// What is known of a prompt from a request. No death: a verifier holds `rows` rows of the request.
+struct PromptDeaths {
+  uint64_t prompt_hash = 0;  // common/token_hash.h
+  VerifierDeaths deaths;
 };
 
 // Tells a request that breaks workers from a request that was merely there when a worker broke.
@@ -20,17 +35,26 @@ class RequestFaults {
   // request (verifier) or stops its drafting (drafter).
   static constexpr int kMaxResyncs = 3;
 
-  // A verifier was lost while the request was in its batch.
-  void VerifierLost(double now) {
-    ++deaths_.num;
-    deaths_.last_at = now;
+  // A verifier was lost while the request was in its batch (VerifierDeaths::Add).
+  void VerifierLost(uint32_t num_rows, double heard_at, double now) {
+    deaths_.Add(num_rows, heard_at, now);
+    own_.Add(num_rows, heard_at, now);
   }
-  // An earlier request of the same prompt ended after such losses.
-  void TakeOver(const VerifierDeaths& deaths) { deaths_ = deaths; }
+  // What another request with the same prompt has met, up to the end of the prompt. If a verifier
+  // got further with it, only the own deaths of this request remain: the cause may be in what the
+  // two requests do not share.
+  void TakeOver(const VerifierDeaths& deaths) {
+    if (deaths.num == 0 && deaths.rows > deaths_.rows) deaths_.num = own_.num;
+    if (deaths.num == 0 || deaths.num < deaths_.num) return;
+    deaths_ = {deaths.num, std::max(deaths_.last_at, deaths.last_at),
+               std::max(deaths_.rows, deaths.rows)};
+  }
   // A verifier holds this number of rows of the request. If no verifier held as many before, the
   // request is not suspect anymore.
   void VerifierHolds(uint32_t num_rows) {
-    if (num_rows > deaths_.rows) deaths_ = {0, deaths_.last_at, num_rows};
+    if (num_rows <= deaths_.rows) return;
+    deaths_ = {0, deaths_.last_at, num_rows};
+    own_.num = 0;
   }
   // Number of verifiers lost in a row, and when the last of them was lost.
   const VerifierDeaths& verifier_deaths() const { return deaths_; }
@@ -66,7 +90,8 @@ class RequestFaults {
   }
 
  private:
-  VerifierDeaths deaths_;
+  VerifierDeaths deaths_;  // its own, and those of other requests with its prompt
+  VerifierDeaths own_;
   int verifier_resyncs_ = 0;
   int drafters_lost_ = 0;
   int drafter_resyncs_ = 0;

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_SEQUENCE_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_SEQUENCE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -58,6 +59,12 @@ class Sequence {
   // Hash of tokens [0, length). PRECOND: length <= committed_len().
   uint64_t prefix_hash(uint32_t length) const { return prefix_hashes_[length]; }
   uint64_t prompt_hash() const { return prefix_hash(prompt_len()); }
+  // What is known of its prompt. The tokens after the prompt may differ the next time.
+  PromptDeaths prompt_deaths() const {
+    VerifierDeaths deaths = faults.verifier_deaths();
+    if (deaths.num > 0) deaths.rows = std::min(deaths.rows, prompt_len());
+    return {prompt_hash(), deaths};
+  }
 
   // A replay decodes a finished request again, for the audit. No client waits for a replay.
   bool is_replay() const { return !expected.empty(); }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "services/router/fleet/fleet_invariants.h"
 
 namespace tandem {
 namespace {
@@ -121,6 +122,7 @@ void Fleet::Refresh(size_t index, double now) {
   view.room = pod.engine->Room(now);
   view.serves = serves;
   view.open = serves && !TakesNothingNew(pod);
+  view.heard_at = pod.engine->verifier_seen_at();
   view.draining = workers.draining(kVerifierPeer);
   view.num_slots = pod.engine->num_slots();
   if (const v1::AttachReply* info = workers.info(kVerifierPeer);
@@ -128,7 +130,6 @@ void Fleet::Refresh(size_t index, double now) {
     view.numerics_id = info->numerics_id();
   }
   deadlines_[index] = pod.engine->NextDeadline();
-  if (pod.engine->admit_at() > now) admission_.CheckAt(pod.engine->admit_at());
 }
 
 void Fleet::Promise(const Pod& pod) {
@@ -167,17 +168,18 @@ void Fleet::GiveUpIfNobodyFits() {
 
 // ---------------------------------------------------------------- the three steps of an event
 
-void Fleet::Settle(size_t index, double now) {
+bool Fleet::Settle(size_t index, double now) {
   now_ = now;
   Pod& pod = *pods_[index];
   Collect(index);
-  bool has_suspect = false;
+  bool any_prompt = false;
   for (PodReport& report : pod.engine->TakeReports()) {
-    has_suspect = has_suspect || report.kind == PodReport::Kind::kSuspect;
+    if (report.kind == PodReport::Kind::kPrompt) {
+      any_prompt = true;
+      for (const auto& each : pods_) each->engine->NotePrompt(report.prompt);
+    }
     admission_.TakeReport(std::move(report), now);
   }
-  if (has_suspect) EndQuarantined(now);
-  CollectEnds();
   const bool is_ready = pod.engine->workers().ready(kVerifierPeer);
   if (pod.ready && !is_ready) admission_.NoteServed(View(), now);
   if (is_ready && !pod.ready) {
@@ -185,25 +187,32 @@ void Fleet::Settle(size_t index, double now) {
     Promise(pod);
   }
   pod.ready = is_ready;
+  const bool frees_slots = any_prompt && EndQuarantined(now);
+  CollectEnds();
   Refresh(index, now);
+  return frees_slots;
 }
 
-void Fleet::EndQuarantined(double now) {
+bool Fleet::EndQuarantined(double now) {
+  bool any = admission_.EndWaitingCopies(now);
   for (size_t index = 0; index < pods_.size(); ++index) {
     const auto taken = pods_[index]->engine->TakeBackIf(
         [&](const Sequence& sequence) { return admission_.IsQuarantined(sequence, now); });
     for (const std::unique_ptr<Sequence>& sequence : taken) {
-      admission_.EndQuarantined(*sequence, now);
+      admission_.EndQuarantined(*sequence);
     }
-    if (!taken.empty()) Refresh(index, now);
+    if (taken.empty()) continue;
+    any = true;
+    Refresh(index, now);
   }
+  return any;
 }
 
 void Fleet::Turn(size_t index, double now) {
   const bool did_serve = pods_[index]->serves;
   const bool some_stayed = num_staying_ > 0;
   const size_t num_waiting = admission_.num_waiting();
-  Settle(index, now);
+  const bool frees_slots = Settle(index, now);
   GiveUpIfNobodyFits();
   const bool came = pods_[index]->serves && !did_serve;
   const bool others_change = some_stayed != (num_staying_ > 0);
@@ -212,11 +221,9 @@ void Fleet::Turn(size_t index, double now) {
   }
   bool moves = TakeOver(index, now) || admission_.num_waiting() > num_waiting;
   for (size_t pod = 0; came && pod < pods_.size(); ++pod) moves = TakeOver(pod, now) || moves;
-  if (moves || came || others_change) {
-    FillAndSend(AllPods(), {index}, now);
-  } else {
-    FillAndSend({index}, {index}, now);
-  }
+  const std::vector<size_t> own = {index};
+  FillAndSend(moves || came || others_change || frees_slots ? AllPods() : own,
+              frees_slots ? AllPods() : own, now);
 }
 
 bool Fleet::TakeOver(size_t index, double now) {
@@ -249,13 +256,19 @@ void Fleet::FillAndSend(std::vector<size_t> candidates, std::vector<size_t> send
       Settle(pod, now);
       freed = freed || admission_.num_waiting() > num_waiting;
     }
-    if (!freed) return;
+    if (!freed) break;
     // Sequences that gave their slots up may go to pods that have not sent yet. At a pod that has
     // sent, the batch under way has the pages.
     senders.clear();
     candidates = AllPods();
     std::erase_if(candidates, [&](size_t pod) { return has_sent[pod]; });
   }
+  AssertEachRequestHasItsId(*this, admission_.num_request_ids());
+}
+
+void Fleet::FillAgain(double now) {
+  for (size_t pod = 0; pod < pods_.size(); ++pod) Refresh(pod, now);
+  FillAndSend(AllPods(), {}, now);
 }
 
 std::vector<size_t> Fleet::AllPods() const {
@@ -271,6 +284,8 @@ std::optional<Refusal> Fleet::RefusesAll(double now) const {
 }
 
 void Fleet::OnRequest(CallId call, GenerationRequest request, double now) {
+  // The queue is full only if nothing that waits there can be placed now.
+  if (num_waiting() >= options_.max_queue) FillAgain(now);
   admission_.Enqueue(call, std::move(request), View(), now);
   FillAndSend(AllPods(), {}, now);
   admission_.RefuseOverflow(View());
@@ -314,7 +329,6 @@ void Fleet::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) {
 void Fleet::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now) {
   const std::optional<size_t> pod = Find(session);
   if (!pod.has_value()) return;
-  HearFrom(*pod, session, now);
   pods_[*pod]->engine->OnVerifierReply(session, reply, now);
   Turn(*pod, now);
 }
@@ -330,14 +344,8 @@ void Fleet::OnSessionLost(Worker /*worker*/, SessionId session, const std::strin
 void Fleet::OnPong(Worker /*worker*/, SessionId session, const v1::WatchPong& pong, double now) {
   const std::optional<size_t> pod = Find(session);
   if (!pod.has_value()) return;
-  HearFrom(*pod, session, now);
   pods_[*pod]->engine->OnPong(session, pong, now);
   Turn(*pod, now);
-}
-
-void Fleet::HearFrom(size_t index, SessionId session, double now) {
-  const WorkerSessions& workers = pods_[index]->engine->workers();
-  if (workers.IsCurrent(kVerifierPeer, session)) views_[index].heard_at = now;
 }
 
 void Fleet::Tick(double now) {
@@ -348,9 +356,7 @@ void Fleet::Tick(double now) {
   }
   if (now < admission_.check_at()) return;
   admission_.Check(View(), now);
-  // Room also comes with time alone.
-  for (size_t pod = 0; pod < pods_.size(); ++pod) Refresh(pod, now);
-  FillAndSend(AllPods(), {}, now);
+  FillAgain(now);
   GiveUpIfNobodyFits();
 }
 
@@ -421,21 +427,9 @@ void Fleet::OnCommandsSent(double now) {
 
 // ---------------------------------------------------------------- state
 
-bool Fleet::drafters_settled() const {
-  return std::all_of(pods_.begin(), pods_.end(),
-                     [](const auto& pod) { return pod->engine->workers().drafter_settled(); });
-}
-
 bool Fleet::idle() const {
   return num_waiting() == 0 && std::all_of(pods_.begin(), pods_.end(),
                                            [](const auto& pod) { return pod->engine->idle(); });
-}
-
-std::string Fleet::drafter_name() const {
-  for (const auto& pod : pods_) {
-    if (const std::string& name = pod->engine->workers().drafter_name(); !name.empty()) return name;
-  }
-  return "";
 }
 
 FleetState Fleet::State() const {

@@ -71,10 +71,8 @@ class Fleet {
   const v1::AttachReply* promised() const { return promised_.has_value() ? &*promised_ : nullptr; }
   // Returns true if some verifier serves, and has its drafter if that is required.
   bool ready() const { return num_serving_ > 0; }
-  bool drafters_settled() const;
   bool idle() const;
   const AuditMonitor& audit() const { return audit_; }
-  std::string drafter_name() const;
   size_t num_pods() const { return pods_.size(); }
   size_t num_waiting() const { return admission_.num_waiting(); }
   const PodEngine& engine(size_t pod) const { return *pods_[pod]->engine; }
@@ -99,17 +97,19 @@ class Fleet {
 
   // The steps after a pod's engine took an event.
   void Turn(size_t pod, double now);
-  void Settle(size_t pod, double now);
-  // Takes requests whose prompt has just come into quarantine out of their slots.
-  void EndQuarantined(double now);
+  // Returns true if other pods may have got room too.
+  bool Settle(size_t pod, double now);
+  // Ends requests whose prompt has just come into quarantine, wherever they are. Returns true if
+  // there were any.
+  bool EndQuarantined(double now);
   // Fills the candidates, and lets the senders and whoever got a sequence send. Sequences that give
   // their slots up while a pod sends are offered to the other pods.
   void FillAndSend(std::vector<size_t> candidates, std::vector<size_t> senders, double now);
+  // The same where nothing happened: a pod may have got room with time alone.
+  void FillAgain(double now);
   // Takes those of a lost pod's requests that others may run. Returns true if there are any.
   bool TakeOver(size_t pod, double now);
   std::vector<size_t> AllPods() const;
-  // A sign of life of the session's worker.
-  void HearFrom(size_t pod, SessionId session, double now);
 
   // Renews what admission and the deadlines know of the pod.
   void Refresh(size_t pod, double now);

@@ -18,6 +18,7 @@
 #include "common/rpc/worker_channel.h"
 #include "common/security/server_security.h"
 #include "common/status.h"
+#include "services/router/fleet/fleet_drafters.h"
 
 namespace tandem {
 namespace {
@@ -272,7 +273,7 @@ void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>
     pages_.SetReady(serving);
   }
   if (!serving || !announce_by_.has_value()) return;
-  if (!fleet_.drafters_settled() && MonotonicSeconds() < *announce_by_) return;
+  if (!DraftersSettled(fleet_) && MonotonicSeconds() < *announce_by_) return;
   announce_by_.reset();
   on_ready(clients_->address());
 }

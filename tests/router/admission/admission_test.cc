@@ -103,6 +103,15 @@ struct Desk {
     }
     return placed;
   }
+  // A verifier dies with the sequence in its batch.
+  void Die(Sequence* sequence) {
+    now += 1;
+    sequence->faults.VerifierLost(0, now, now);
+    admission.TakeReport({.kind = PodReport::Kind::kPrompt,
+                          .sequence = nullptr,
+                          .prompt = sequence->prompt_deaths()},
+                         now);
+  }
   // Takes one that runs, whose slot is free again.
   std::unique_ptr<Sequence> Leave(CallId call) {
     std::unique_ptr<Sequence> sequence = std::move(running.at(call));
@@ -382,8 +391,8 @@ TEST(AdmissionTest, ASuspectEndsAndItsPromptIsRefusedForAWhile) {
   desk.Place();
   std::unique_ptr<Sequence> suspect = desk.Leave(poison);
   Decode(suspect.get(), 3);
-  suspect->faults.VerifierLost(8);
-  suspect->faults.VerifierLost(9);
+  desk.Die(suspect.get());
+  desk.Die(suspect.get());
   suspect->last_slot = SlotLife{3, 7};
   desk.admission.TakeReport({PodReport::Kind::kSuspect, std::move(suspect)}, desk.now);
   const FinishCall end = desk.End();
@@ -427,12 +436,13 @@ TEST(AdmissionTest, CopiesOfAPromptInQuarantineEndUnlessAVerifierHasComputedIt) 
   desk.admission.Return(std::move(with_output), desk.now);
   std::unique_ptr<Sequence> suspect = desk.Leave(poison);
   EXPECT_FALSE(desk.admission.IsQuarantined(*desk.running.at(running), desk.now));
-  for (int i = 0; i < 2; ++i) suspect->faults.VerifierLost(desk.now);
+  for (int i = 0; i < 2; ++i) desk.Die(suspect.get());
   desk.admission.TakeReport({PodReport::Kind::kSuspect, std::move(suspect)}, desk.now);
+  desk.admission.EndWaitingCopies(desk.now);
   EXPECT_EQ(desk.EndedCalls(), (std::vector<CallId>{poison, moving, waiting}));
   // What is in a slot is asked for by the fleet.
   ASSERT_TRUE(desk.admission.IsQuarantined(*desk.running.at(running), desk.now));
-  desk.admission.EndQuarantined(*desk.Leave(running), desk.now);
+  desk.admission.EndQuarantined(*desk.Leave(running));
   const FinishCall end = desk.End();
   EXPECT_EQ(end.call, running);
   EXPECT_EQ(end.status,
@@ -451,7 +461,7 @@ TEST(AdmissionTest, ADeathOutlivesTheRequestThatSawIt) {
     const CallId first = desk.Send(1);
     desk.Place();
     std::unique_ptr<Sequence> sequence = desk.Leave(first);
-    sequence->faults.VerifierLost(desk.now);
+    desk.Die(sequence.get());
     if (is_canceled) {
       desk.admission.Forget(*sequence, desk.now);
     } else {
@@ -465,7 +475,7 @@ TEST(AdmissionTest, ADeathOutlivesTheRequestThatSawIt) {
     desk.Place();
     sequence = desk.Leave(second);
     EXPECT_EQ(sequence->faults.verifiers_lost(), 1) << "it begins with what is known of its prompt";
-    sequence->faults.VerifierLost(desk.now);
+    desk.Die(sequence.get());
     desk.admission.TakeReport({PodReport::Kind::kSuspect, std::move(sequence)}, desk.now);
     EXPECT_EQ(desk.End().status.code(), absl::StatusCode::kFailedPrecondition);
     const CallId other = desk.Send(2);
@@ -485,7 +495,7 @@ TEST(AdmissionTest, APromptThatAVerifierComputedIsNoSuspectAnymore) {
     return call;
   };
   const CallId first = run();
-  desk.running.at(first)->faults.VerifierLost(desk.now);
+  desk.Die(desk.running.at(first).get());
   desk.Finish(first, absl::UnavailableError("the verifier has gone"));
   const CallId second = run();
   Sequence& sequence = *desk.running.at(second);
@@ -497,11 +507,31 @@ TEST(AdmissionTest, APromptThatAVerifierComputedIsNoSuspectAnymore) {
   EXPECT_EQ(desk.running.at(run())->faults.verifiers_lost(), 0);
 }
 
+TEST(AdmissionTest, WhatWaitsLearnsOfADeathOfItsPrompt) {
+  EngineOptions options;
+  options.max_lost_rounds = 2;
+  Desk desk({OpenPod(0, 1)}, options);
+  const CallId first = desk.Send(1);
+  desk.Place();
+  const CallId copy = desk.Send(1);
+  const CallId other = desk.Send(2);
+  desk.Die(desk.running.at(first).get());
+  desk.admission.EndWaitingCopies(desk.now);
+  EXPECT_TRUE(desk.Ends().empty()) << "one death is no proof";
+  desk.pods[0].heard_at = desk.now + 1;
+  for (const auto& [call, num_deaths] : {std::pair{copy, 1}, {other, 0}}) {
+    desk.pods[0].room.num_free_slots = 1;
+    desk.Place();
+    EXPECT_EQ(desk.running.at(call)->faults.verifiers_lost(), num_deaths);
+  }
+}
+
 TEST(QuarantineTest, KnowsThePromptsWithTheMostDeathsAndThenTheNewest) {
   Quarantine quarantine;
   quarantine.Add(1000, {.num = 2}, 0);
   for (uint64_t i = 0; i < Quarantine::kMaxPrompts; ++i) {
-    quarantine.Add(i, {.num = 1}, static_cast<double>(i));
+    const auto now = static_cast<double>(i);
+    quarantine.Add(i, {.num = 1, .last_at = now}, now);
   }
   EXPECT_EQ(quarantine.Find(1000, 100).num, 2);
   EXPECT_EQ(quarantine.Find(0, 100).num, 0);
@@ -511,16 +541,36 @@ TEST(QuarantineTest, KnowsThePromptsWithTheMostDeathsAndThenTheNewest) {
   EXPECT_EQ(quarantine.Find(2000, 100).num, 0);
 }
 
+TEST(QuarantineTest, WhatHasExpiredTakesNoPlace) {
+  Quarantine quarantine;
+  for (uint64_t i = 0; i < Quarantine::kMaxPrompts; ++i) quarantine.Add(i, {.num = 2}, 0);
+  quarantine.Add(1000, {.num = 1, .last_at = 601}, 601);
+  EXPECT_EQ(quarantine.Find(1000, 602).num, 1);
+  quarantine.EraseExpired(1202);
+  EXPECT_TRUE(quarantine.empty());
+}
+
+TEST(QuarantineTest, FewerDeathsDoNotReplaceMore) {
+  Quarantine quarantine;
+  quarantine.Add(7, {.num = 2}, 0);
+  quarantine.Add(7, {.num = 1, .last_at = 100}, 100);
+  EXPECT_EQ(quarantine.Find(7, 200).num, 2);
+  EXPECT_EQ(quarantine.Find(7, 601).num, 0) << "it is not renewed either";
+}
+
 TEST(QuarantineTest, APromptTakesOnePlaceAndIsForgottenInTime) {
   Quarantine quarantine;
   quarantine.Add(1000, {.num = 1}, 0);
   for (size_t i = 0; i < 2 * Quarantine::kMaxPrompts; ++i) {
-    quarantine.Add(7, {.num = 1}, static_cast<double>(i));
+    const auto now = static_cast<double>(i);
+    quarantine.Add(7, {.num = 1, .last_at = now}, now);
   }
   EXPECT_EQ(quarantine.Find(1000, 599).num, 1);
   EXPECT_EQ(quarantine.Find(1000, 601).num, 0);
   EXPECT_EQ(quarantine.Find(7, 601).num, 1);
-  quarantine.Remove(7);
+  quarantine.VerifierHolds(7, 0);
+  EXPECT_EQ(quarantine.Find(7, 1).num, 1) << "no more than a verifier that died";
+  quarantine.VerifierHolds(7, 1);
   EXPECT_EQ(quarantine.Find(7, 1).num, 0);
 }
 
@@ -715,7 +765,7 @@ TEST(AdmissionTest, ASuspectedStreamWaitsForAPodThatWasHeardSince) {
   const CallId call = desk.Send(1);
   desk.Place();
   std::unique_ptr<Sequence> lost = desk.Leave(call);
-  lost->faults.VerifierLost(20);
+  lost->faults.VerifierLost(0, 20, 20);
   desk.now = 21;
   desk.pods[0].open = false;
   desk.pods[1].heard_at = 20;
@@ -810,17 +860,19 @@ TEST(AdmissionTest, NoteServedPutsTheEndOff) {
 TEST(AdmissionTest, ChecksAreDueWhileAnythingWaits) {
   Desk desk({FullPod(0)});
   EXPECT_TRUE(std::isinf(desk.admission.check_at()));
-  desk.admission.CheckAt(10.5);
+  desk.pods[0].room.takes_at = 10.5;
+  EXPECT_FALSE(desk.Next().has_value());
   EXPECT_TRUE(std::isinf(desk.admission.check_at())) << "there is nothing to check";
   const CallId call = desk.Send(1);
   EXPECT_EQ(desk.admission.check_at(), 11);
   desk.now = 10.9;
   desk.Send(2);
   EXPECT_EQ(desk.admission.check_at(), 11) << "what comes later does not put it off";
-  desk.admission.CheckAt(12);
-  EXPECT_EQ(desk.admission.check_at(), 11);
-  desk.admission.CheckAt(10.95);
-  EXPECT_EQ(desk.admission.check_at(), 10.95);
+  for (const auto& [takes_at, check_at] : {std::pair{10.5, 11.0}, {12.0, 11.0}, {10.95, 10.95}}) {
+    desk.pods[0].room.takes_at = takes_at;
+    EXPECT_FALSE(desk.Next().has_value());
+    EXPECT_EQ(desk.admission.check_at(), check_at) << takes_at;
+  }
   desk.admission.Check(desk.View(), 11);
   EXPECT_EQ(desk.admission.check_at(), 12);
   desk.pods[0] = OpenPod(0);
@@ -928,7 +980,7 @@ TEST(AdmissionTest, TheEndOfAReplayIsToldToNobody) {
     auto replay = desk.Next();
     ASSERT_TRUE(replay.has_value());
     if (kind == PodReport::Kind::kSuspect) {
-      for (int i = 0; i < 2; ++i) replay->sequence->faults.VerifierLost(desk.now);
+      for (int i = 0; i < 2; ++i) desk.Die(replay->sequence.get());
     }
     desk.admission.TakeReport({kind, std::move(replay->sequence)}, desk.now);
     EXPECT_TRUE(desk.Ends().empty());

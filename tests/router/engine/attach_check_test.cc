@@ -57,6 +57,18 @@ TEST_F(VerifierCheckTest, AVerifierThatCanServeNothingIsRefused) {
             "served with that");
 }
 
+TEST_F(VerifierCheckTest, ATextThatIsTooLongIsRefusedWhicheverItIs) {
+  v1::AttachReply reply = Reply();
+  reply.set_numerics_id(std::string(kMaxAttachTextBytes, 'n'));
+  EXPECT_EQ(Why(reply, {}), "");
+  reply.mutable_numerics_id()->push_back('n');
+  EXPECT_EQ(Why(reply, {}), "verifier: states a numerics_id of 1025 bytes; allowed: 1024");
+  reply.clear_numerics_id();
+  reply.set_model(std::string(5000, 'm'));
+  EXPECT_EQ(Why(reply, {}), "verifier: states a model of 5000 bytes; allowed: 1024");
+  EXPECT_EQ(CheckDrafter(reply).message(), "draft: states a model of 5000 bytes; allowed: 1024");
+}
+
 TEST_F(VerifierCheckTest, TheSameVerifierIsComparedBeforeTheOthers) {
   const v1::AttachReply known = Reply();
   v1::AttachReply reply = Reply();

@@ -207,6 +207,47 @@ TEST(EngineFaultsTest, CopiesOfAPoisonPromptCostTwoVerifiersTogether) {
   EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
 }
 
+// The client gives up before the router notices that the verifier died, and tries again.
+TEST(EngineFaultsTest, APoisonRequestThatIsCanceledBeforeItsVerifierDiesIsRemembered) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const CallId poison = driver.Send(driver.Request(Prompt(40), 1000));
+    ASSERT_FALSE(driver.to_verifier.empty());
+    driver.Cancel(poison);
+    driver.Kill(Worker::kVerifier);
+    driver.Revive(Worker::kVerifier);
+    driver.Run();
+    driver.fleet.Tick(driver.now += 1);
+    driver.Execute();
+    while (driver.Step()) {
+    }
+  }
+  const CallId again = driver.Send(driver.Request(Prompt(40), 1000));
+  ASSERT_TRUE(driver.calls[again].status.has_value());
+  EXPECT_EQ(driver.calls[again].status->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(driver.Generate(driver.Request(Prompt(6), 50)).ids, Plainly(Prompt(6), 50));
+}
+
+TEST(EngineFaultsTest, WithTwoCohortsCopiesOfAPoisonPromptCostTwoVerifiersTogether) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  options.num_cohorts = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 50));
+  for (int i = 0; i < 12; ++i) driver.Step();
+  std::vector<CallId> copies;
+  for (int i = 0; i < 4; ++i) copies.push_back(driver.Send(driver.Request(Prompt(40), 1000)));
+  EXPECT_EQ(KillWherePoisonIsComputed(driver, copies.back(), 40), 2);
+  for (const CallId copy : copies) {
+    EXPECT_EQ(driver.calls[copy].status->code(), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
+}
+
 TEST(EngineFaultsTest, ARequestThatGoesOnBetweenCrashesIsNoPoison) {
   EngineOptions options = Options();
   options.max_lost_rounds = 2;
@@ -772,13 +813,13 @@ TEST(EngineFaultsTest, AWorkerThatAnswersPingsButLostTheBatchIsDropped) {
     for (int i = 0; i < 20; ++i) {  // busy for long: that is no reason
       driver.fleet.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
     }
-    EXPECT_FALSE(Says(driver, "but not a batch"));
+    EXPECT_FALSE(Says(driver, "but no batch"));
     pong.set_computing(false);
     for (int i = 0; i < 8; ++i) {
       driver.fleet.OnPong(worker, driver.sessions[worker], pong, driver.now += 0.5);
       driver.Execute();
     }
-    EXPECT_TRUE(Says(driver, "but not a batch"));
+    EXPECT_TRUE(Says(driver, "but no batch"));
     ASSERT_TRUE(driver.Run());
     EXPECT_EQ(driver.calls[call].ids, Plainly(Prompt(5), 20));
   }
@@ -826,6 +867,8 @@ TEST(EngineFaultsTest, ADrafterThatAnswersOneRequestWronglyEachTimeIsNotAskedFor
   }));
   EXPECT_EQ(num_wrong, 2);
   EXPECT_TRUE(Says(driver, "the drafter was lost 2 times in a row while drafting for it"));
+  EXPECT_GT(driver.calls[neighbor].completion->speculation().num_drafts(), 50)
+      << "an answer to another request is no fault of this one";
   EXPECT_EQ(driver.calls[undrafted].ids, Plainly(Prompt(5), 1000));
   EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 1000));
 }

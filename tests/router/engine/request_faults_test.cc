@@ -8,19 +8,62 @@ namespace {
 TEST(RequestFaultsTest, LostVerifiersAreCountedUntilOneGetsFurther) {
   RequestFaults faults;
   EXPECT_EQ(faults.verifiers_lost(), 0);
-  faults.VerifierLost(5);
-  faults.VerifierLost(7);
+  faults.VerifierLost(0, 5, 5);
+  faults.VerifierLost(0, 7, 7);
   EXPECT_EQ(faults.verifiers_lost(), 2);
   EXPECT_EQ(faults.suspected_at(), 7);
   faults.VerifierAgreed();
   EXPECT_EQ(faults.verifiers_lost(), 2) << "to rebuild rows is no progress";
   faults.VerifierHolds(8);
   EXPECT_EQ(faults.verifiers_lost(), 0);
-  faults.VerifierLost(9);
+  faults.VerifierLost(0, 9, 9);
   EXPECT_EQ(faults.verifiers_lost(), 1);
   EXPECT_EQ(faults.suspected_at(), 9);
   faults.VerifierHolds(8);
   EXPECT_EQ(faults.verifiers_lost(), 1) << "as many were held before";
+}
+
+TEST(RequestFaultsTest, VerifiersThatWereLostOfOneOutageCountOnce) {
+  RequestFaults faults;
+  faults.VerifierLost(0, 4, 5);
+  faults.VerifierLost(0, 5, 6);  // it was silent since the first was lost
+  EXPECT_EQ(faults.verifiers_lost(), 1);
+  EXPECT_EQ(faults.suspected_at(), 6);
+  faults.VerifierLost(0, 6.5, 7);
+  EXPECT_EQ(faults.verifiers_lost(), 2);
+}
+
+TEST(RequestFaultsTest, ASuspectMustGetFurtherThanTheVerifierThatDied) {
+  RequestFaults faults;
+  faults.VerifierHolds(100);
+  faults.VerifierLost(163, 4, 5);  // its batch had 64 rows more
+  faults.VerifierHolds(163);
+  EXPECT_EQ(faults.verifiers_lost(), 1);
+  faults.VerifierHolds(164);
+  EXPECT_EQ(faults.verifiers_lost(), 0);
+}
+
+TEST(RequestFaultsTest, ARequestTakesOverWhatOthersWithItsPromptHaveMet) {
+  RequestFaults faults;
+  faults.VerifierHolds(10);
+  faults.TakeOver({.num = 1, .last_at = 7, .rows = 4});
+  EXPECT_EQ(faults.verifiers_lost(), 1);
+  faults.VerifierHolds(10);
+  EXPECT_EQ(faults.verifiers_lost(), 1) << "it had as many rows when the other died";
+  faults.VerifierLost(0, 8, 9);
+  faults.TakeOver({.num = 1, .last_at = 10, .rows = 4});
+  EXPECT_EQ(faults.verifiers_lost(), 2);
+  EXPECT_EQ(faults.suspected_at(), 9);
+  faults.TakeOver({.num = 2, .last_at = 8, .rows = 20});
+  EXPECT_EQ(faults.suspected_at(), 9);
+  faults.VerifierHolds(20);
+  EXPECT_EQ(faults.verifiers_lost(), 2);
+  faults.TakeOver({.num = 0, .last_at = 8, .rows = 20});
+  EXPECT_EQ(faults.verifiers_lost(), 2);
+  faults.TakeOver({.num = 0, .last_at = 8, .rows = 21});
+  EXPECT_EQ(faults.verifiers_lost(), 1) << "a verifier got further with the prompt";
+  faults.VerifierHolds(22);
+  EXPECT_EQ(faults.verifiers_lost(), 0);
 }
 
 TEST(RequestFaultsTest, DeathsOfAnEarlierRequestCountUntilItsRowsAreExceeded) {
@@ -78,7 +121,7 @@ TEST(RequestFaultsTest, OtherWorkersMayDoWhatTheFormerOnesCouldNot) {
     (void)faults.VerifierDisagreed();
     faults.DrafterDisagreed();
   }
-  faults.VerifierLost(5);
+  faults.VerifierLost(0, 5, 5);
   faults.Moved(2);
   EXPECT_FALSE(faults.drafting_off());
   EXPECT_FALSE(faults.VerifierDisagreed()) << "the count begins anew";

@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "services/router/fleet/fleet_drafters.h"
+#include "services/router/fleet/fleet_invariants.h"
 #include "tests/router/fleet_driver.h"
 
 namespace tandem {
@@ -53,7 +55,7 @@ TEST(FleetTest, OnePodIsItsEngine) {
   FleetDriver driver(Options());
   driver.List({"a"});
   EXPECT_TRUE(driver.fleet.ready());
-  EXPECT_TRUE(driver.fleet.drafters_settled());
+  EXPECT_TRUE(DraftersSettled(driver.fleet));
   EXPECT_EQ(driver.Generate(driver.Request(Prompt(1), 40)).ids, Alone(1, 40));
   EXPECT_TRUE(std::all_of(driver.log.begin(), driver.log.end(),
                           [](const LogLine& line) { return line.pod.empty(); }));
@@ -600,6 +602,57 @@ TEST(FleetTest, PodsThatDieTogetherDoNotCountTwiceAgainstARequest) {
   EXPECT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[call].ids, Alone(0, 40));
   EXPECT_EQ(driver.calls[other].ids, Alone(1, 40));
+}
+
+TEST(FleetTest, CopiesOfAPoisonPromptLearnOfADeathAtAnotherPod) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b", "c"});
+  const CallId first = driver.Send(driver.Request(Prompt(7), 30));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 0, 0}));
+  driver.Kill("a");
+  for (int i = 0; i < 100 && driver.fleet.num_waiting() > 0; ++i) driver.Wait();
+  const std::vector<size_t> before = Running(driver);
+  ASSERT_EQ(before[1] + before[2], 1u);
+  for (int i = 0; i < 5; ++i) driver.Wait();  // until the third pod was heard since
+  const CallId second = driver.Send(driver.Request(Prompt(7), 30));
+  for (int i = 0; i < 100 && driver.fleet.num_waiting() > 0; ++i) driver.Wait();
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{0, 1, 1}));
+  // The death of the copy is the second of the prompt, whichever request it was.
+  driver.Kill(before[1] == 0 ? "b" : "c");
+  for (const CallId call : {first, second}) {
+    ASSERT_TRUE(driver.calls[call].status.has_value()) << call;
+    EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kFailedPrecondition) << call;
+  }
+}
+
+// Both pods were lost with a copy of the prompt in their batches: one outage, and no poison.
+TEST(FleetTest, PodsThatDieTogetherCountOnceAgainstCopies) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  FleetDriver driver(options);
+  driver.List({"a", "b"});
+  const CallId first = driver.Send(driver.Request(Prompt(7), 30));
+  const CallId second = driver.Send(driver.Request(Prompt(7), 30));
+  ASSERT_EQ(Running(driver), (std::vector<size_t>{1, 1}));
+  driver.Kill("a");
+  driver.Kill("b");
+  driver.Pod("a").alive = driver.Pod("b").alive = true;
+  EXPECT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[first].ids, Alone(7, 30));
+  EXPECT_EQ(driver.calls[second].ids, Alone(7, 30));
+}
+
+TEST(FleetDeathTest, ALostRequestAndALeftIdEndTheProcess) {
+  FleetDriver driver(Options());
+  driver.List({"a"});
+  driver.Send(driver.Request(Prompt(7), 30));
+  AssertEachRequestHasItsId(driver.fleet, 1);
+  for (const size_t num_ids : {0, 2}) {
+    EXPECT_DEATH(AssertEachRequestHasItsId(driver.fleet, num_ids),
+                 "an invariant of the fleet does not hold: 1 requests wait or run");
+  }
 }
 
 TEST(FleetTest, CancelsWhatRunsAndWhatWaits) {

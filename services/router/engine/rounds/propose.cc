@@ -75,15 +75,18 @@ void BuildPropose(RoundState& state, uint32_t cohort, const std::vector<ProposeP
   state.propose = std::move(batch);
 }
 
-absl::Status CheckPropose(const RoundState& state, const ProposeBatch& batch,
-                          const v1::ProposeReply& reply) {
+// Also notes in the batch which item is at fault, if one is.
+absl::Status CheckPropose(const RoundState& state, const v1::ProposeReply& reply,
+                          ProposeBatch* batch) {
   TANDEM_RETURN_IF_ERROR(CheckRollbacks(state, reply.update_slots()));
-  TANDEM_RETURN_IF_ERROR(CheckNumResults(batch.items.size(), reply.results_size()));
+  TANDEM_RETURN_IF_ERROR(CheckNumResults(batch->items.size(), reply.results_size()));
   const uint32_t vocabulary_size = state.workers.info(kVerifierPeer)->vocabulary_size();
-  for (size_t i = 0; i < batch.items.size(); ++i) {
+  for (size_t i = 0; i < batch->items.size(); ++i) {
+    batch->at_fault = i;
     TANDEM_RETURN_IF_ERROR(
-        CheckProposeResult(batch.items[i], reply.results(static_cast<int>(i)), vocabulary_size));
+        CheckProposeResult(batch->items[i], reply.results(static_cast<int>(i)), vocabulary_size));
   }
+  batch->at_fault.reset();
   return absl::OkStatus();
 }
 
@@ -190,7 +193,7 @@ bool SendPropose(RoundState& state, uint32_t cohort, double now) {
 }
 
 void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
-  if (absl::Status status = CheckPropose(state, *state.propose, reply); !status.ok()) {
+  if (absl::Status status = CheckPropose(state, reply, &*state.propose); !status.ok()) {
     // The batch is lost with the session, and with it the entries of the ring that the drafter may
     // still fill.
     return DropForBrokenRule(state, kDrafterPeer, status, now);
@@ -248,6 +251,7 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
   if (const v1::AttachReply* verifier = state.workers.info(kVerifierPeer); verifier != nullptr) {
     if (absl::Status status = CheckChunk(*item, *chunk, verifier->vocabulary_size());
         !status.ok()) {
+      batch.at_fault = static_cast<size_t>(item - batch.items.begin());
       return DropForBrokenRule(state, kDrafterPeer, status, now);
     }
   }
@@ -269,10 +273,12 @@ void OnDrafterLost(RoundState& state) {
     state.cohorts[lost.cohort].stage = Cohort::Stage::kProposed;
     state.out.Log(LogLine::Level::kInfo,
                   absl::StrCat("draft: lost while it drafted for ", lost.items.size(), " slots"));
-    for (const ProposeBatch::Item& item : lost.items) {
+    for (size_t i = 0; i < lost.items.size(); ++i) {
+      const ProposeBatch::Item& item = lost.items[i];
       state.slots[item.slot].fallback = Fallback::kDraftFailed;
       Sequence* sequence = state.slots.Find(item.slot, item.serial);
       if (sequence == nullptr) continue;
+      if (lost.at_fault.value_or(i) != i) continue;  // an answer to another request broke a rule
       const bool was_off = sequence->faults.drafting_off();
       sequence->faults.DrafterLost(state.options.max_lost_rounds);
       if (was_off || !sequence->faults.drafting_off()) continue;

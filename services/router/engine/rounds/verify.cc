@@ -32,6 +32,7 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   sent.end = sent.begin + plan.num_tokens;
   sent.sample = sent.end == sequence.committed_len();
   sent.wants_logprobs = sequence.request.wants_logprobs;
+  sent.prompt = sequence.prompt_deaths();
   if (plan.num_drafted > 0) sent.proposal = std::exchange(*proposal, Proposal());
   sent.num_drafted = static_cast<uint32_t>(sent.proposal.token_ids.size());
   *item->mutable_at() = verifier.NextPoint(plan.slot, sequence);
@@ -140,6 +141,17 @@ void CountCached(Counts* counts, const VerifyBatch::Item& item, uint32_t num_cac
   counts->prefix_hits[Worker::kVerifier] += num_cached;
 }
 
+// The verifier holds this number of rows of the sequence.
+void NoteProgress(RoundState& state, uint32_t num_rows, Sequence* sequence) {
+  if (num_rows <= sequence->furthest_len) return;
+  const bool was_suspect = sequence->faults.verifiers_lost() > 0 && !sequence->prompt_is_proven();
+  sequence->furthest_len = num_rows;
+  sequence->faults.VerifierHolds(num_rows);
+  if (was_suspect && sequence->faults.verifiers_lost() == 0) {
+    state.out.ReportPrompt(sequence->prompt_deaths());
+  }
+}
+
 // Carries out one checked result. PRECOND: the item's sequence is still in its slot.
 void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
                  double now) {
@@ -147,10 +159,7 @@ void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyRes
   if (slot.code() != v1::WORKER_CODE_OK) return OnRefused(state, item, slot, now);
   Sequence& sequence = *state.slots[item.slot].sequence;
   CountCached(&state.out.counts, item, result.num_cached_tokens(), &sequence);
-  if (slot.cached_len() > sequence.furthest_len) {
-    sequence.furthest_len = slot.cached_len();
-    sequence.faults.VerifierHolds(slot.cached_len());
-  }
+  NoteProgress(state, slot.cached_len(), &sequence);
   sequence.faults.VerifierAgreed();
   state.slots.verifier().Hold(item.slot, slot.cached_len(), slot.cached_len());
   if (!item.sample) return;
@@ -269,7 +278,7 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
   ObserveVerify(state, batch, reply, now);
 }
 
-void OnVerifierLost(RoundState& state, double now) {
+void OnVerifierLost(RoundState& state, double heard_at, double now) {
   ++state.out.counts.losses[Worker::kVerifier];
   for (Cohort& cohort : state.cohorts) {
     cohort.proposals.clear();  // after a rebuild they are drafted anew
@@ -278,14 +287,20 @@ void OnVerifierLost(RoundState& state, double now) {
   state.slots.verifier().Lose();
   if (!state.verify.has_value()) return;
   // The outcome of the batch is not known, so the round may be drawn again.
-  const VerifyBatch lost = *std::exchange(state.verify, std::nullopt);
+  VerifyBatch lost = *std::exchange(state.verify, std::nullopt);
   state.out.Log(LogLine::Level::kInfo, absl::StrCat("verifier: lost while it computed ", lost.rows,
                                                     " rows of ", lost.items.size(), " slots",
                                                     lost.prompt_rows > 0 ? ", with prompts" : ""));
-  for (const VerifyBatch::Item& item : lost.items) {
+  for (VerifyBatch::Item& item : lost.items) {
+    const uint32_t num_rows = item.end - 1;
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
-    if (sequence == nullptr) continue;
-    sequence->faults.VerifierLost(now);
+    if (sequence == nullptr) {  // canceled or preempted meanwhile
+      item.prompt.deaths.Add(num_rows, heard_at, now);
+      state.out.ReportPrompt(item.prompt);
+      continue;
+    }
+    sequence->faults.VerifierLost(num_rows, heard_at, now);
+    if (!sequence->prompt_is_proven()) state.out.ReportPrompt(sequence->prompt_deaths());
     const int num_lost = sequence->faults.verifiers_lost();
     if (num_lost < state.options.max_lost_rounds) continue;
     state.out.LogSlot(state.slots, LogLine::Level::kWarning, item.slot,

@@ -69,11 +69,20 @@ bool IsHarmless(const Sequence& sequence) {
   return !IsSuspect(sequence) && sequence.prompt_is_proven();
 }
 
-std::optional<uint32_t> OldestSuspect(const Slots& slots, uint32_t cohort) {
-  for (const uint32_t id : SlotsByAge(slots, cohort)) {
-    if (IsSuspect(*slots[id].sequence)) return id;
-  }
-  return std::nullopt;
+// Slots of the cohort that may be in one batch, the oldest request first (verify_plan.h).
+std::vector<uint32_t> SlotsOfBatch(const Slots& slots, uint32_t cohort) {
+  std::vector<uint32_t> ids = SlotsByAge(slots, cohort);
+  const auto decides = std::find_if(ids.begin(), ids.end(),
+                                    [&](uint32_t id) { return !IsHarmless(*slots[id].sequence); });
+  if (decides == ids.end()) return ids;
+  const uint32_t oldest = *decides;
+  const bool is_suspect = IsSuspect(*slots[oldest].sequence);
+  std::erase_if(ids, [&](uint32_t id) {
+    const Sequence& sequence = *slots[id].sequence;
+    if (IsHarmless(sequence)) return false;
+    return is_suspect ? id != oldest : IsSuspect(sequence);
+  });
+  return ids;
 }
 
 }  // namespace
@@ -81,14 +90,10 @@ std::optional<uint32_t> OldestSuspect(const Slots& slots, uint32_t cohort) {
 std::vector<VerifyPlan> PlanVerify(const EngineOptions& options, const Slots& slots,
                                    uint32_t cohort, std::span<const Proposal> proposals) {
   std::vector<VerifyPlan> plans;
-  const std::optional<uint32_t> suspect = OldestSuspect(slots, cohort);
   uint32_t decode_rows = 0;
   uint32_t num_prompts = 0;
-  for (const uint32_t id : SlotsByAge(slots, cohort)) {
+  for (const uint32_t id : SlotsOfBatch(slots, cohort)) {
     const Sequence& sequence = *slots[id].sequence;
-    // Beside a suspect, there are only sequences whose prompt a verifier has computed: if another
-    // verifier dies, the suspect is most likely the cause.
-    if (suspect.has_value() && id != *suspect && !IsHarmless(sequence)) continue;
     VerifyPlan plan{id, slots.Lack(kVerifierPeer, id), 0};
     if (plan.num_tokens > 1) {
       ++num_prompts;
@@ -130,7 +135,10 @@ ReservedPlan ReservePages(std::vector<VerifyPlan> plans, Slots* slots) {
       reserved.preempted.push_back(slots->Vacate(*youngest));
     }
     // The oldest is sent in any case: the worker knows better what is free.
-    if (lacks_pages() && !reserved.plans.empty()) continue;
+    if (lacks_pages() && !reserved.plans.empty()) {
+      if (IsSuspect(*slot.sequence)) reserved.preempted.push_back(slots->Vacate(plan.slot));
+      continue;
+    }
     used += need();
     reserved.plans.push_back(plan);
   }

@@ -21,8 +21,14 @@ struct VerifyPlan {
   uint32_t num_drafted = 0;
 };
 
-// Plans the rows, the oldest request first. Every slot that decodes is in the batch, and prompts
-// share the rest. `proposals`: by slot; those of former lives do not count.
+// Plans the rows, in the order of the requests' ages. Each slot that decodes and may join gets its
+// rows, and prompts share the rest. `proposals`: by slot; those of former lives do not count.
+//
+// A suspect is a request that a verifier died with, and that has made no progress since. A harmless
+// request is no suspect, and a verifier has computed its whole prompt. Harmless requests may always
+// join. Of the others, the oldest decides: a suspect joins alone, so that a second death is most
+// likely its own, and a new prompt joins with all new prompts. So nobody waits for requests that
+// came later.
 std::vector<VerifyPlan> PlanVerify(const EngineOptions& options, const Slots& slots,
                                    uint32_t cohort, std::span<const Proposal> proposals);
 
@@ -33,7 +39,8 @@ struct ReservedPlan {
 };
 
 // Cuts the plan to the pages that are free. A slot's draft goes first, and the slot's `fallback`
-// says so. Then the youngest requests give their slots up.
+// says so. Then the youngest requests give their slots up. A suspect that finds no page gives its
+// slot up too, because others wait for it.
 ReservedPlan ReservePages(std::vector<VerifyPlan> plans, Slots* slots);
 
 }  // namespace tandem

@@ -82,8 +82,6 @@ absl::Status CheckFitsOthers(const v1::AttachReply& reply, const v1::AttachReply
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status CheckProtocolVersion(Worker worker, const v1::AttachReply& reply) {
   if (reply.protocol_version() == kProtocolVersion) return absl::OkStatus();
   return FailedPrecondition(absl::StrCat(WorkerName(worker), ": speaks protocol version ",
@@ -91,9 +89,30 @@ absl::Status CheckProtocolVersion(Worker worker, const v1::AttachReply& reply) {
                                          kProtocolVersion, " (use one release)"));
 }
 
+absl::Status CheckTexts(Worker worker, const v1::AttachReply& reply) {
+  const google::protobuf::Descriptor& fields = *reply.GetDescriptor();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *fields.field(i);
+    if (field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) continue;
+    const size_t num_bytes = reply.GetReflection()->GetString(reply, &field).size();
+    if (num_bytes <= kMaxAttachTextBytes) continue;
+    return FailedPrecondition(absl::StrCat(WorkerName(worker), ": states a ", field.name(), " of ",
+                                           num_bytes, " bytes; allowed: ", kMaxAttachTextBytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckDrafter(const v1::AttachReply& reply) {
+  TANDEM_RETURN_IF_ERROR(CheckProtocolVersion(Worker::kDrafter, reply));
+  return CheckTexts(Worker::kDrafter, reply);
+}
+
 absl::Status CheckVerifier(const v1::AttachReply& reply, const Tokenizer& tokenizer,
                            const KnownReplies& known, uint32_t max_slots) {
   TANDEM_RETURN_IF_ERROR(CheckProtocolVersion(Worker::kVerifier, reply));
+  TANDEM_RETURN_IF_ERROR(CheckTexts(Worker::kVerifier, reply));
   TANDEM_RETURN_IF_ERROR(CheckServesRequests(reply, tokenizer));
   if (known.before != nullptr) {
     TANDEM_RETURN_IF_ERROR(CheckCameBack(reply, *known.before, max_slots));

@@ -3,6 +3,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_ATTACH_CHECK_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_ATTACH_CHECK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -19,10 +20,16 @@ struct KnownReplies {
   const v1::AttachReply* others = nullptr;  // reply that the router's pods fit
 };
 
-absl::Status CheckProtocolVersion(Worker worker, const v1::AttachReply& reply);
+// Largest number of bytes of a text in a worker's reply. The router keeps these texts, and logs
+// some of them.
+inline constexpr size_t kMaxAttachTextBytes = 1024;
 
-// Checks a verifier's reply: protocol, the router's tokenizer, that requests can be served at all,
-// then `known.before`, then `known.others`. `max_slots` is the router's own limit of slots.
+// Checks what can be said of a drafter's reply alone: protocol and texts. VocabularyComparison
+// does the rest.
+absl::Status CheckDrafter(const v1::AttachReply& reply);
+
+// Checks a verifier's reply: protocol, texts, the router's tokenizer, that requests can be served
+// at all, then `known.before`, then `known.others`. `max_slots` is the router's own limit of slots.
 absl::Status CheckVerifier(const v1::AttachReply& reply, const Tokenizer& tokenizer,
                            const KnownReplies& known, uint32_t max_slots);
 

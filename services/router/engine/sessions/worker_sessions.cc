@@ -251,7 +251,7 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
 }
 
 void WorkerSessions::OnDrafterAttached(const v1::AttachReply& reply, double now) {
-  if (const absl::Status fits = CheckProtocolVersion(Worker::kDrafter, reply); !fits.ok()) {
+  if (const absl::Status fits = CheckDrafter(reply); !fits.ok()) {
     return Refuse(kDrafterPeer, std::string(fits.message()), now);
   }
   drafter().SetInfo(reply);

@@ -209,7 +209,7 @@ TEST(DueRollbacksTest, ALostVerifierMakesItsBlocksDue) {
   pod.Judge(0);
   pod.Propose(1);
   EXPECT_EQ(pod.Due(), Ids());
-  OnVerifierLost(pod.state, 5);
+  OnVerifierLost(pod.state, 5, 5);
   EXPECT_EQ(pod.Due(), (Ids{0, 1}));
   const auto updates = TakeUpdates(pod.state, kDrafterPeer, /*rides=*/true);
   ASSERT_TRUE(updates.has_value());

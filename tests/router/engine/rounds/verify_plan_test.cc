@@ -183,7 +183,7 @@ TEST(PlanVerifyTest, TheEndOfAPromptAndAChunkWithinAPageAreNotCut) {
 TEST(PlanVerifyTest, ABatchHasOneSuspectAtMost) {
   ToySlots toy(4);
   for (int i = 0; i < 4; ++i) toy.AddDecoding(9);
-  for (const uint32_t id : {1, 3}) toy.sequence(id).faults.VerifierLost(5);
+  for (const uint32_t id : {1, 3}) toy.sequence(id).faults.VerifierLost(0, 5, 5);
   EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 1, 0}, {1, 1, 0}, {2, 1, 0}}));
   toy.sequence(1).faults.VerifierHolds(100);
   EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 1, 0}, {1, 1, 0}, {2, 1, 0}, {3, 1, 0}}));
@@ -194,10 +194,23 @@ TEST(PlanVerifyTest, BesideASuspectThereIsNoPromptThatNoVerifierHasComputed) {
   toy.Add(20);
   toy.AddDecoding(9);
   toy.Add(20);
-  toy.sequence(2).faults.VerifierLost(5);
-  EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{1, 1, 0}, {2, 20, 0}}));
-  toy.sequence(2).faults.VerifierHolds(20);
+  toy.sequence(0).faults.VerifierLost(0, 5, 5);
+  EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 20, 0}, {1, 1, 0}}));
+  toy.sequence(0).faults.VerifierHolds(20);
   EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 20, 0}, {1, 1, 0}, {2, 20, 0}}));
+}
+
+TEST(PlanVerifyTest, TheOldestOfSuspectsAndNewPromptsDecidesSoThatNeitherStarves) {
+  ToySlots toy(4);
+  toy.AddDecoding(9);
+  toy.Add(20);
+  toy.Add(20);
+  toy.Add(20);
+  toy.sequence(2).faults.VerifierLost(0, 5, 5);
+  EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 1, 0}, {1, 20, 0}, {3, 20, 0}}));
+  toy.sequence(1).furthest_len = 20;  // the suspect is the oldest of the others now
+  toy.Hold(kVerifierPeer, 1, 19);
+  EXPECT_EQ(Plan(toy, WithStepRows(100)), (Rows{{0, 1, 0}, {1, 1, 0}, {2, 20, 0}}));
 }
 
 // ---------------------------------------------------------------- pages
@@ -206,6 +219,19 @@ TEST(PlanVerifyTest, BesideASuspectThereIsNoPromptThatNoVerifierHasComputed) {
 struct SlotsWithPages : ToySlots {
   explicit SlotsWithPages(uint32_t num_free) : ToySlots(4) { LimitPages(kVerifierPeer, num_free); }
 };
+
+TEST(ReservePagesTest, ASuspectThatFindsNoPageGivesItsSlotUp) {
+  for (const bool is_suspect : {false, true}) {
+    SlotsWithPages toy(1);
+    toy.AddDecoding(9);  // eight rows: the next one needs a page
+    toy.Add(12);
+    if (is_suspect) toy.sequence(1).faults.VerifierLost(0, 5, 5);
+    const ReservedPlan reserved = ReservePages({{0, 1, 0}, {1, 12, 0}}, &toy.slots);
+    EXPECT_EQ(Read(reserved.plans), (Rows{{0, 1, 0}}));
+    EXPECT_EQ(reserved.preempted.size(), is_suspect ? 1u : 0u);
+    EXPECT_EQ(toy.slots[1].sequence == nullptr, is_suspect);
+  }
+}
 
 TEST(ReservePagesTest, WithoutALimitEverythingIsSent) {
   ToySlots toy(2);
