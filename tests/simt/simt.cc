@@ -9,10 +9,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <iterator>
-#include <memory>
 #include <numeric>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,15 +32,35 @@ constexpr unsigned kMostThreads = 1024;  // threads of a block
   std::abort();
 }
 
-// A warp operation. Each participating lane holds it until the lane has read its result.
+// A warp operation. It is free again when each participating lane has read its result.
 struct Meeting {
-  uint32_t mask = 0;
+  uint32_t mask = 0;  // 0: it is free
   uint32_t arrived = 0;
+  uint32_t unread = 0;
   uint64_t values[kWarpSize] = {};
 };
 struct Warp {
-  std::vector<std::shared_ptr<Meeting>> waiting;  // diverged lanes meet separately, by mask
+  std::deque<Meeting> meetings;  // diverged lanes meet separately, by mask
   uint32_t exited = 0;
+};
+
+// SplitMix64 (Steele et al. 2014, "Fast splittable pseudorandom number generators"). Each pass over
+// the threads of a block draws an order, so the generator must be fast.
+class Random {
+ public:
+  using result_type = uint64_t;
+  explicit Random(uint64_t seed) : state_(seed) {}
+  static constexpr uint64_t min() { return 0; }
+  static constexpr uint64_t max() { return ~uint64_t{0}; }
+  uint64_t operator()() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return z ^ z >> 31;
+  }
+
+ private:
+  uint64_t state_;
 };
 
 class Block;
@@ -92,7 +111,7 @@ class Block {
     std::iota(order_.begin(), order_.end(), 0u);
   }
 
-  void Run(Index index, std::mt19937_64& random);
+  void Run(Index index, Random& random);
 
   Thread& current() { return *current_; }
   const Index& index() const { return index_; }
@@ -107,7 +126,9 @@ class Block {
     return last_count_;
   }
 
-  std::shared_ptr<const Meeting> Meet(uint32_t mask, uint64_t value) {
+  // Returns what `read` makes of the values, once all lanes of `mask` are here.
+  template <typename Read>
+  auto Meet(uint32_t mask, uint64_t value, const Read& read) {
     Thread& thread = *current_;
     const unsigned lane = thread.id % kWarpSize;
     const size_t warp_id = thread.id / kWarpSize;
@@ -118,33 +139,41 @@ class Block {
     if ((mask >> lane & 1) == 0) fail("its lane is not in the mask of its warp operation");
     if ((mask & ~LanesOf(warp_id)) != 0) fail("the mask names lanes that the warp does not have");
     if ((mask & warp.exited) != 0) fail("the mask names a lane that has ended");
-    auto found = std::find_if(warp.waiting.begin(), warp.waiting.end(),
-                              [&](const auto& other) { return other->mask == mask; });
-    if (found == warp.waiting.end()) {
-      warp.waiting.push_back(std::make_shared<Meeting>());
-      found = warp.waiting.end() - 1;
-      (*found)->mask = mask;
-    }
-    const std::shared_ptr<Meeting> meeting = *found;
-    meeting->arrived |= 1u << lane;
-    meeting->values[lane] = value;
-    if (meeting->arrived != mask) {
+    Meeting& meeting = MeetingOf(warp, mask);
+    meeting.arrived |= 1u << lane;
+    meeting.values[lane] = value;
+    if (meeting.arrived != mask) {
       thread.state = Thread::State::kInWarp;
       Switch();
-      return meeting;
+    } else {
+      meeting.unread = mask;
+      for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto other = static_cast<unsigned>(std::countr_zero(rest));
+        threads_[warp_id * kWarpSize + other].state = Thread::State::kReady;
+      }
     }
-    warp.waiting.erase(found);
-    for (unsigned other = 0; other < kWarpSize; ++other) {
-      if ((mask >> other & 1) == 0) continue;
-      threads_[warp_id * kWarpSize + other].state = Thread::State::kReady;
-    }
-    return meeting;
+    const auto result = read(meeting.values);
+    meeting.unread &= ~(1u << lane);
+    if (meeting.unread == 0) meeting.mask = 0;
+    return result;
   }
 
  private:
   uint32_t LanesOf(size_t warp) const {
     const size_t lanes = std::min<size_t>(kWarpSize, threads_.size() - warp * kWarpSize);
     return lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
+  }
+  // Returns the meeting of these lanes that is not complete, or a new one.
+  static Meeting& MeetingOf(Warp& warp, uint32_t mask) {
+    Meeting* free = nullptr;
+    for (Meeting& meeting : warp.meetings) {
+      if (meeting.mask == mask && meeting.unread == 0) return meeting;
+      if (meeting.mask == 0) free = &meeting;
+    }
+    if (free == nullptr) free = &warp.meetings.emplace_back();
+    free->mask = mask;
+    free->arrived = 0;
+    return *free;
   }
   // Switches to the scheduler. Returns when it is this thread's turn again.
   void Switch();
@@ -224,14 +253,17 @@ struct PooledStack {
 void Block::Start(Thread& thread) {
   PooledStack allocator;
   const boost::context::stack_context stack = allocator.allocate();
-  void* const top = static_cast<char*>(stack.sp);
+  // Stacks that begin at the same place of a page would share the same few lines of the caches.
+  const size_t offset = thread.id % 61 * 192;
+  void* const top = static_cast<char*>(stack.sp) - offset;
+  const size_t size = stack.size - offset;
 #if defined(TANDEM_ADDRESS_SANITIZER)
-  thread.stack_bottom = static_cast<char*>(top) - stack.size;
-  thread.stack_size = stack.size;
+  thread.stack_bottom = static_cast<char*>(top) - size;
+  thread.stack_size = size;
 #endif
   thread.state = Thread::State::kReady;
   thread.fiber = boost::context::fiber(
-      std::allocator_arg, boost::context::preallocated(top, stack.size, stack), allocator,
+      std::allocator_arg, boost::context::preallocated(top, size, stack), allocator,
       [this, &thread](boost::context::fiber&& scheduler) {
 #if defined(TANDEM_ADDRESS_SANITIZER)
         __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
@@ -247,10 +279,10 @@ void Block::Start(Thread& thread) {
       });
 }
 
-void Block::Run(Index index, std::mt19937_64& random) {
+void Block::Run(Index index, Random& random) {
   index_ = index;
   shared_.Poison();
-  for (Warp& warp : warps_) warp = {};
+  for (Warp& warp : warps_) warp.exited = 0;
   num_true_ = 0;
   running = this;
   for (Thread& thread : threads_) Start(thread);
@@ -319,7 +351,7 @@ void Run(Extent grid, Extent block, size_t shared_bytes, uint64_t seed,
   if (block.count() == 0 || block.count() > kMostThreads)
     Fail("a block of " + std::to_string(block.count()) + " threads");
   if (running != nullptr) Fail("a kernel starts within a kernel");
-  std::mt19937_64 random(seed);
+  Random random(seed);
   Block runner(grid, block, shared_bytes, kernel);
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
@@ -337,13 +369,13 @@ void* SharedMemory() { return Running().shared(); }
 void SyncThreads() { Running().Barrier(false); }
 int SyncThreadsCount(bool predicate) { return Running().Barrier(predicate); }
 
-uint64_t Exchange(uint32_t mask, uint64_t value, const std::function<int(int)>& source) {
-  Block& block = Running();
-  const int lane = static_cast<int>(block.current().id % kWarpSize);
-  const std::shared_ptr<const Meeting> meeting = block.Meet(mask, value);
-  const int from = source(lane);
-  const bool given = from >= 0 && from < static_cast<int>(kWarpSize) && (mask >> from & 1) != 0;
-  return given ? meeting->values[from] : value;
+int Lane() { return static_cast<int>(Running().current().id % kWarpSize); }
+
+uint64_t Exchange(uint32_t mask, uint64_t value, int source) {
+  const bool given =
+      source >= 0 && source < static_cast<int>(kWarpSize) && (mask >> source & 1) != 0;
+  return Running().Meet(mask, value,
+                        [&](const uint64_t* values) { return given ? values[source] : value; });
 }
 
 void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]) {
@@ -354,10 +386,13 @@ void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d
   constexpr uint32_t kAll = 0xFFFFFFFF;
   Block& block = Running();
   const Held mine{a, b};
-  const std::shared_ptr<const Meeting> meeting =
-      block.Meet(kAll, reinterpret_cast<uintptr_t>(&mine));
+  const auto all = block.Meet(kAll, reinterpret_cast<uintptr_t>(&mine), [](const uint64_t* values) {
+    std::array<uint64_t, kWarpSize> copy;
+    std::copy_n(values, kWarpSize, copy.begin());
+    return copy;
+  });
   const auto held = [&](unsigned lane) {
-    return reinterpret_cast<const Held*>(static_cast<uintptr_t>(meeting->values[lane]));
+    return reinterpret_cast<const Held*>(static_cast<uintptr_t>(all[lane]));
   };
   const auto half = [](uint32_t word, unsigned upper) {
     return double{std::bit_cast<float>(upper != 0 ? word & 0xFFFF0000 : word << 16)};
@@ -378,17 +413,19 @@ void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d
     addends[16] = d[i];
     sums[i] = SumAsMatrixUnitsDo(addends);
   }
-  block.Meet(kAll, 0);  // wait until all lanes have read this lane's value
+  // Waits until all lanes have read this lane's value.
+  block.Meet(kAll, 0, [](const uint64_t*) { return 0; });
   std::copy(std::begin(sums), std::end(sums), std::begin(d));
 }
 
 uint32_t Ballot(uint32_t mask, bool predicate) {
-  const std::shared_ptr<const Meeting> meeting = Running().Meet(mask, predicate ? 1 : 0);
-  uint32_t bits = 0;
-  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-    if ((mask >> lane & 1) != 0 && meeting->values[lane] != 0) bits |= 1u << lane;
-  }
-  return bits;
+  return Running().Meet(mask, predicate ? 1 : 0, [mask](const uint64_t* values) {
+    uint32_t bits = 0;
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+      if ((mask >> lane & 1) != 0 && values[lane] != 0) bits |= 1u << lane;
+    }
+    return bits;
+  });
 }
 
 }  // namespace simt

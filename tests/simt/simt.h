@@ -52,9 +52,11 @@ void SyncThreads();
 // Does the same. Returns the number of threads with a true `predicate`.
 int SyncThreadsCount(bool predicate);
 
+// Returns the lane of the running thread in its warp. PRECOND: as for ThreadIndex.
+int Lane();
 // A warp operation: every lane of `mask` brings `value`, and all lanes see all values. Returns the
-// value of `source(lane)`, or this lane's own value if the source is not in the mask.
-uint64_t Exchange(uint32_t mask, uint64_t value, const std::function<int(int)>& source);
+// value of the lane `source`, or this lane's own value if the source is not in the mask.
+uint64_t Exchange(uint32_t mask, uint64_t value, int source);
 // Returns the bits of the lanes of `mask` with a true `predicate`.
 uint32_t Ballot(uint32_t mask, bool predicate);
 
@@ -63,12 +65,13 @@ uint32_t Ballot(uint32_t mask, bool predicate);
 // in double and rounded once. This order differs from that of every GPU, and is always the same.
 void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]);
 
-template <typename T>
-T ShuffleFrom(uint32_t mask, T value, const std::function<int(int)>& source) {
+// `source` maps a lane to the lane whose value it gets.
+template <typename T, typename Source>
+T ShuffleFrom(uint32_t mask, T value, const Source& source) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
-  bits = Exchange(mask, bits, source);
+  bits = Exchange(mask, bits, source(Lane()));
   std::memcpy(&value, &bits, sizeof(T));
   return value;
 }

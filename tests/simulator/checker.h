@@ -232,7 +232,7 @@ class Checker {
   // Returns why the status has no reason, or an empty text if it has one.
   std::string WhyNot(Router& router, const Fleet& fleet, const FinishCall& finish,
                      const Call& call);
-  // A verifier died with the call, which may be over. Its batch had `rows` rows before the last one.
+  // A verifier died with the call, which may be over. Its batch had `rows` rows before the last.
   void NoteDeath(Router& router, SessionId session, CallId call, uint32_t rows);
   // A verifier got further with the call than ever.
   void ForgetDeaths(CallId call);
