@@ -158,6 +158,25 @@ class EngineDriver {
     return false;
   }
 
+  // Until `done` holds; false: nothing can happen any more, and it does not hold.
+  bool StepUntil(const std::function<bool()>& done) {
+    while (!done()) {
+      if (!Step()) return false;
+    }
+    return true;
+  }
+  // The same; where nothing can happen the clock goes on.
+  bool RunUntil(const std::function<bool()>& done) {
+    for (int step = 0; step < 100000; ++step) {
+      if (done()) return true;
+      if (Step()) continue;
+      now = std::max(now, fleet.NextDeadline());
+      fleet.Tick(now);
+      Execute();
+    }
+    return false;
+  }
+
   // Until all calls have ended; where nothing can happen the clock goes on. False: it never ends.
   bool Run(const std::function<void(int step)>& before_step = {}) {
     for (int step = 0; step < 100000; ++step) {

@@ -222,39 +222,51 @@ void Block::Resume(Thread& thread) {
 }
 #endif
 
+// Stacks that begin at the same place of a page would share the same few lines of the caches. So
+// they begin at as many places as there are colors.
+constexpr size_t kStackColors = 61;
+constexpr size_t kColorBytes = 192;
+
 // Keeps stacks from block to block, because making one costs more than running a short kernel on
-// it.
+// it. A stack keeps its color: AddressSanitizer remembers where frames lie that never return.
 class StackPool {
  public:
-  boost::context::stack_context allocate() {
-    if (free_.empty()) return maker_.allocate();
-    const boost::context::stack_context stack = free_.back();
-    free_.pop_back();
+  boost::context::stack_context allocate(size_t color) {
+    std::vector<boost::context::stack_context>& free = free_[color];
+    if (free.empty()) return maker_.allocate();
+    const boost::context::stack_context stack = free.back();
+    free.pop_back();
     return stack;
   }
-  void deallocate(boost::context::stack_context& stack) noexcept { free_.push_back(stack); }
+  void deallocate(boost::context::stack_context& stack, size_t color) noexcept {
+    free_[color].push_back(stack);
+  }
   ~StackPool() {
-    for (boost::context::stack_context& stack : free_) maker_.deallocate(stack);
+    for (auto& free : free_) {
+      for (boost::context::stack_context& stack : free) maker_.deallocate(stack);
+    }
   }
 
  private:
   boost::context::fixedsize_stack maker_{kStackBytes};
-  std::vector<boost::context::stack_context> free_;
+  std::array<std::vector<boost::context::stack_context>, kStackColors> free_;
 };
 StackPool& Stacks() {
   static thread_local StackPool pool;
   return pool;
 }
 struct PooledStack {
-  boost::context::stack_context allocate() { return Stacks().allocate(); }
-  void deallocate(boost::context::stack_context& stack) noexcept { Stacks().deallocate(stack); }
+  size_t color;
+  boost::context::stack_context allocate() { return Stacks().allocate(color); }
+  void deallocate(boost::context::stack_context& stack) noexcept {
+    Stacks().deallocate(stack, color);
+  }
 };
 
 void Block::Start(Thread& thread) {
-  PooledStack allocator;
+  PooledStack allocator{thread.id % kStackColors};
   const boost::context::stack_context stack = allocator.allocate();
-  // Stacks that begin at the same place of a page would share the same few lines of the caches.
-  const size_t offset = thread.id % 61 * 192;
+  const size_t offset = allocator.color * kColorBytes;
   void* const top = static_cast<char*>(stack.sp) - offset;
   const size_t size = stack.size - offset;
 #if defined(TANDEM_ADDRESS_SANITIZER)

@@ -317,11 +317,12 @@ void Admission::Keep(const PromptDeaths& prompt, double now) {
   } else if (!Refuses(prompt.prompt_hash, now)) {
     quarantine_.VerifierHolds(prompt.prompt_hash, prompt.deaths.rows);
   }
+  if (Refuses(prompt.prompt_hash, now)) replays_.Drop(prompt.prompt_hash);
 }
 
 void Admission::OnPrompt(const PromptDeaths& prompt, double now) {
   Keep(prompt, now);
-  if (Refuses(prompt.prompt_hash, now)) replays_.Drop(prompt.prompt_hash);
+  if (!prompt.concerns_copies) return;
   for (Waiting* list : {&moving_, &waiting_}) {
     for (const std::unique_ptr<Sequence>& sequence : *list) {
       if (sequence->prompt_is_proven() || sequence->prompt_hash() != prompt.prompt_hash) continue;
@@ -352,7 +353,7 @@ bool Admission::EndWaitingCopies(double now) {
 
 void Admission::Remember(const Sequence& sequence, double now) {
   if (sequence.faults.verifiers_lost() > 0 || !quarantine_.empty()) {
-    Keep(sequence.prompt_deaths(), now);
+    Keep(sequence.witness().Report(), now);
   }
 }
 

@@ -56,7 +56,8 @@ class Admission {
   // A request is canceled, and its sequence was taken back from wherever it was.
   void Forget(const Sequence& sequence, double now);
 
-  // A sequence left its slot, or a prompt has changed. EndWaitingCopies must follow the latter.
+  // A sequence left its slot, or a prompt has changed. After kSuspect and kPrompt, EndWaitingCopies
+  // must follow.
   void TakeReport(PodReport report, double now);
   // Whether a sequence must end, because its prompt has meanwhile come into quarantine. A sequence
   // whose prompt a verifier has computed may go on.
@@ -124,7 +125,7 @@ class Admission {
   void Remember(const Sequence& sequence, double now);
   void OnFinished(const Sequence& sequence, const absl::Status& status, double now);
   void OnSuspect(const Sequence& sequence, double now);
-  // Keeps the deaths, and tells what waits.
+  // Keeps what is known of the prompt, and tells what waits.
   void OnPrompt(const PromptDeaths& prompt, double now);
   void Keep(const PromptDeaths& prompt, double now);
 

@@ -290,9 +290,8 @@ void PodEngine::NotePrompt(const PromptDeaths& prompt) {
   }
   if (!state_.verify.has_value()) return;
   for (VerifyBatch::Item& item : state_.verify->items) {  // some may be canceled
-    if (item.prompt.prompt_hash == prompt.prompt_hash &&
-        item.prompt.deaths.num < prompt.deaths.num) {
-      item.prompt = prompt;
+    if (item.witness.prompt_hash == prompt.prompt_hash && !item.witness.prompt_is_proven) {
+      item.witness.faults.TakeOver(prompt.deaths);
     }
   }
 }

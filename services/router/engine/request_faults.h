@@ -7,25 +7,33 @@
 
 namespace tandem {
 
-// Verifiers that died in a row with the same request in their batch.
+// Verifiers that died in a row with the same request in their batch. Times are in seconds.
 struct VerifierDeaths {
   int num = 0;
-  double last_at = 0;  // when the last of them was lost, in seconds
-  uint32_t rows = 0;   // most rows of the request that any verifier held, or died of
+  double counted_at = 0;  // when the last of the counted verifiers was lost
+  double last_at = 0;     // when the last verifier was lost, counted or not
+  uint32_t rows = 0;      // most rows of the request that any verifier held, or died of
 
   // A verifier was lost at `now` while it computed the request's row `num_rows` + 1. `heard_at`:
-  // when that verifier last answered anything. If it was silent since the death before, one outage
-  // may have taken both, and the two count once.
+  // when that verifier last answered anything. If it was silent since the last counted death, one
+  // outage may have taken both, and the two count once.
   void Add(uint32_t num_rows, double heard_at, double now) {
-    if (num == 0 || heard_at > last_at) ++num;
+    if (num == 0 || heard_at > counted_at) {
+      ++num;
+      counted_at = now;
+    }
     last_at = now;
     rows = std::max(rows, num_rows);
   }
 };
+
 // What is known of a prompt from a request. No death: a verifier holds `rows` rows of the request.
 struct PromptDeaths {
   uint64_t prompt_hash = 0;  // common/token_hash.h
   VerifierDeaths deaths;
+  // Whether other requests with the prompt learn of it. Deaths of a request whose whole prompt was
+  // computed are kept for requests that come later, and tell nothing about those that run.
+  bool concerns_copies = true;
 };
 
 // Tells a request that breaks workers from a request that was merely there when a worker broke.
@@ -39,22 +47,29 @@ class RequestFaults {
   void VerifierLost(uint32_t num_rows, double heard_at, double now) {
     deaths_.Add(num_rows, heard_at, now);
     own_.Add(num_rows, heard_at, now);
+    deaths_.num = std::max(deaths_.num, own_.num);
   }
   // What another request with the same prompt has met, up to the end of the prompt. If a verifier
   // got further with it, only the own deaths of this request remain: the cause may be in what the
   // two requests do not share.
   void TakeOver(const VerifierDeaths& deaths) {
-    if (deaths.num == 0 && deaths.rows > deaths_.rows) deaths_.num = own_.num;
-    if (deaths.num == 0 || deaths.num < deaths_.num) return;
-    deaths_ = {deaths.num, std::max(deaths_.last_at, deaths.last_at),
-               std::max(deaths_.rows, deaths.rows)};
+    if (deaths.num == 0) {
+      if (deaths.rows > deaths_.rows) deaths_.num = own_.num;
+      return;
+    }
+    deaths_.last_at = std::max(deaths_.last_at, deaths.last_at);
+    if (deaths.num < deaths_.num) return;
+    deaths_.rows = std::max(deaths_.rows, deaths.rows);
+    if (deaths.num == deaths_.num) return;
+    deaths_.num = deaths.num;
+    deaths_.counted_at = deaths.counted_at;
   }
   // A verifier holds this number of rows of the request. If no verifier held as many before, the
   // request is not suspect anymore.
   void VerifierHolds(uint32_t num_rows) {
     if (num_rows <= deaths_.rows) return;
-    deaths_ = {0, deaths_.last_at, num_rows};
-    own_.num = 0;
+    deaths_.rows = num_rows;
+    deaths_.num = own_.num = 0;
   }
   // Number of verifiers lost in a row, and when the last of them was lost.
   const VerifierDeaths& verifier_deaths() const { return deaths_; }

@@ -21,6 +21,21 @@
 
 namespace tandem {
 
+// What a request has shown of its prompt.
+struct PromptWitness {
+  uint64_t prompt_hash = 0;
+  uint32_t prompt_len = 0;
+  bool prompt_is_proven = false;  // as of Sequence
+  RequestFaults faults;
+
+  // The tokens after the prompt may differ the next time, so a death there is one at its end.
+  PromptDeaths Report() const {
+    VerifierDeaths deaths = faults.verifier_deaths();
+    if (deaths.num > 0) deaths.rows = std::min(deaths.rows, prompt_len);
+    return {prompt_hash, deaths, !prompt_is_proven || deaths.num == 0};
+  }
+};
+
 // A sequence is owned by one place at a time: Admission while it waits, a slot of a PodEngine while
 // it runs. Its tokens, parameters and seed are all that another pod needs to go on with it.
 class Sequence {
@@ -59,11 +74,8 @@ class Sequence {
   // Hash of tokens [0, length). PRECOND: length <= committed_len().
   uint64_t prefix_hash(uint32_t length) const { return prefix_hashes_[length]; }
   uint64_t prompt_hash() const { return prefix_hash(prompt_len()); }
-  // What is known of its prompt. The tokens after the prompt may differ the next time.
-  PromptDeaths prompt_deaths() const {
-    VerifierDeaths deaths = faults.verifier_deaths();
-    if (deaths.num > 0) deaths.rows = std::min(deaths.rows, prompt_len());
-    return {prompt_hash(), deaths};
+  PromptWitness witness() const {
+    return {prompt_hash(), prompt_len(), prompt_is_proven(), faults};
   }
 
   // A replay decodes a finished request again, for the audit. No client waits for a replay.

@@ -174,8 +174,9 @@ bool Fleet::Settle(size_t index, double now) {
   Collect(index);
   bool any_prompt = false;
   for (PodReport& report : pod.engine->TakeReports()) {
-    if (report.kind == PodReport::Kind::kPrompt) {
-      any_prompt = true;
+    const bool is_prompt = report.kind == PodReport::Kind::kPrompt;
+    any_prompt = any_prompt || is_prompt || report.kind == PodReport::Kind::kSuspect;
+    if (is_prompt && report.prompt.concerns_copies) {
       for (const auto& each : pods_) each->engine->NotePrompt(report.prompt);
     }
     admission_.TakeReport(std::move(report), now);
@@ -279,13 +280,17 @@ std::vector<size_t> Fleet::AllPods() const {
 
 // ---------------------------------------------------------------- clients' events
 
-std::optional<Refusal> Fleet::RefusesAll(double now) const {
+void Fleet::MakeRoom(double now) {
+  if (num_waiting() >= options_.max_queue) FillAgain(now);
+}
+
+std::optional<Refusal> Fleet::RefusesAll(double now) {
+  MakeRoom(now);
   return admission_.RefusesAll(View(), now);
 }
 
 void Fleet::OnRequest(CallId call, GenerationRequest request, double now) {
-  // The queue is full only if nothing that waits there can be placed now.
-  if (num_waiting() >= options_.max_queue) FillAgain(now);
+  MakeRoom(now);
   admission_.Enqueue(call, std::move(request), View(), now);
   FillAndSend(AllPods(), {}, now);
   admission_.RefuseOverflow(View());

@@ -44,7 +44,7 @@ class Fleet {
   void SetPods(const std::vector<PodSpec>& specs, double now);
 
   // Clients' events. RefusesAll: as of Admission.
-  std::optional<Refusal> RefusesAll(double now) const;
+  std::optional<Refusal> RefusesAll(double now);
   void OnRequest(CallId call, GenerationRequest request, double now);
   // Also deadline, disconnect and slow client; the call is forgotten. Returns the slot that it had
   // last.
@@ -107,6 +107,8 @@ class Fleet {
   void FillAndSend(std::vector<size_t> candidates, std::vector<size_t> senders, double now);
   // The same where nothing happened: a pod may have got room with time alone.
   void FillAgain(double now);
+  // Sees to it that the queue is full only if nothing that waits there can be placed now.
+  void MakeRoom(double now);
   // Takes those of a lost pod's requests that others may run. Returns true if there are any.
   bool TakeOver(size_t pod, double now);
   std::vector<size_t> AllPods() const;

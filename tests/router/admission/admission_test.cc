@@ -109,7 +109,7 @@ struct Desk {
     sequence->faults.VerifierLost(0, now, now);
     admission.TakeReport({.kind = PodReport::Kind::kPrompt,
                           .sequence = nullptr,
-                          .prompt = sequence->prompt_deaths()},
+                          .prompt = sequence->witness().Report()},
                          now);
   }
   // Takes one that runs, whose slot is free again.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -229,6 +230,40 @@ TEST(EngineFaultsTest, APoisonRequestThatIsCanceledBeforeItsVerifierDiesIsRememb
   ASSERT_TRUE(driver.calls[again].status.has_value());
   EXPECT_EQ(driver.calls[again].status->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(driver.Generate(driver.Request(Prompt(6), 50)).ids, Plainly(Prompt(6), 50));
+}
+
+// A verifier that hangs is often noticed after the clients have given up.
+TEST(EngineFaultsTest, ARequestThatIsCanceledWhileItDecodesLeavesItsPromptNearlyClean) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  const CallId first = driver.Send(driver.Request(Prompt(5), 1000));
+  ASSERT_TRUE(driver.StepUntil([&] { return driver.calls[first].ids.size() > 40; }));
+  ASSERT_TRUE(driver.StepUntil([&] { return !driver.to_verifier.empty(); }));
+  driver.Cancel(first);
+  driver.Kill(Worker::kVerifier);
+  driver.Revive(Worker::kVerifier);
+  const CallId second = driver.Send(driver.Request(Prompt(5), 1000));
+  ASSERT_TRUE(driver.RunUntil([&] { return driver.calls[second].ids.size() > 4; }));
+  const Slots& slots = driver.engine().state().slots;
+  const std::optional<uint32_t> slot = slots.SlotOf(second);
+  ASSERT_TRUE(slot.has_value());
+  EXPECT_EQ(slots[*slot].sequence->faults.verifiers_lost(), 0);
+}
+
+TEST(EngineFaultsTest, AVerifierThatIsRefusedDoesNotPutTheTimeoutOff) {
+  EngineDriver driver(Options());
+  driver.Start();
+  const CallId call = driver.Send(driver.Request(Prompt(5), 1000));
+  for (int i = 0; i < 12; ++i) driver.Step();
+  driver.Kill(Worker::kVerifier);
+  const double down_at = driver.now;
+  driver.verifier.name = "another model";
+  driver.Revive(Worker::kVerifier);
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
+  EXPECT_NEAR(driver.now - down_at, 30, 1.5);
 }
 
 TEST(EngineFaultsTest, WithTwoCohortsCopiesOfAPoisonPromptCostTwoVerifiersTogether) {
@@ -841,6 +876,36 @@ TEST(EngineFaultsTest, AVerifierThatAnswersOneRequestWronglyEachTimeIsNotAskedFo
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[doomed].status->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
+}
+
+TEST(EngineFaultsTest, ADrafterThatAnswersEveryRequestWronglyIsLostTwiceAndNotTwiceForEach) {
+  EngineOptions options = Options();
+  options.max_lost_rounds = 2;
+  EngineDriver driver(options);
+  driver.Start();
+  driver.drafter_first = true;
+  std::vector<CallId> calls;
+  for (size_t i = 0; i < 4; ++i) calls.push_back(driver.Send(driver.Request(Prompt(5 + i), 1000)));
+  int num_wrong = 0;
+  driver.change_draft_reply = [&](v1::DraftReply& reply) {
+    if (!reply.has_propose()) return;
+    bool any = false;
+    for (v1::ProposeResult& result : *reply.mutable_propose()->mutable_results()) {
+      if (result.draft_token_ids().empty()) continue;
+      result.set_draft_token_ids(0, -1);
+      any = true;
+    }
+    num_wrong += any ? 1 : 0;
+  };
+  ASSERT_TRUE(driver.Run([&](int) {
+    driver.fleet.Tick(driver.now);
+    driver.Execute();
+  }));
+  EXPECT_GE(num_wrong, 2);
+  EXPECT_LE(num_wrong, 4) << "a request can miss the batch that the others are in";
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(driver.calls[calls[i]].ids, Plainly(Prompt(5 + i), 1000)) << i;
+  }
 }
 
 TEST(EngineFaultsTest, ADrafterThatAnswersOneRequestWronglyEachTimeIsNotAskedForever) {

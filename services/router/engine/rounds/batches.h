@@ -2,16 +2,14 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_BATCHES_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "proto/worker_replies.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/engine_observer.h"
-#include "services/router/engine/request_faults.h"
 #include "services/router/engine/rounds/proposal.h"
+#include "services/router/engine/sequence.h"
 
 namespace tandem {
 
@@ -30,19 +28,18 @@ struct Batch {
 struct ProposeBatch : Batch {
   struct Item : SentPropose {
     uint64_t serial = 0;
+    bool broke_rule = false;  // whether the answer to this item did
   };
   SessionId verifier_session = 0;  // session whose ring takes the log-probs
   std::vector<Item> items;
-  // Item whose answer broke a rule, by its place. None: no answer did, or the rule is about all.
-  std::optional<size_t> at_fault;
 };
 
 struct VerifyBatch : Batch {
   struct Item : SentVerify {
     uint64_t serial = 0;
     Proposal proposal;
-    // What is known of the prompt, in case that the verifier dies after the request was canceled.
-    PromptDeaths prompt;
+    // For the case that the request is canceled before the verifier answers, or dies.
+    PromptWitness witness;
   };
   uint32_t prompt_rows = 0;
   double attended = 0;  // positions that the rows attend to, summed over all rows

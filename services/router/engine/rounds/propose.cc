@@ -75,19 +75,21 @@ void BuildPropose(RoundState& state, uint32_t cohort, const std::vector<ProposeP
   state.propose = std::move(batch);
 }
 
-// Also notes in the batch which item is at fault, if one is.
+// Also notes in the batch which items are at fault.
 absl::Status CheckPropose(const RoundState& state, const v1::ProposeReply& reply,
                           ProposeBatch* batch) {
   TANDEM_RETURN_IF_ERROR(CheckRollbacks(state, reply.update_slots()));
   TANDEM_RETURN_IF_ERROR(CheckNumResults(batch->items.size(), reply.results_size()));
   const uint32_t vocabulary_size = state.workers.info(kVerifierPeer)->vocabulary_size();
+  absl::Status first;
   for (size_t i = 0; i < batch->items.size(); ++i) {
-    batch->at_fault = i;
-    TANDEM_RETURN_IF_ERROR(
-        CheckProposeResult(batch->items[i], reply.results(static_cast<int>(i)), vocabulary_size));
+    ProposeBatch::Item& item = batch->items[i];
+    absl::Status status =
+        CheckProposeResult(item, reply.results(static_cast<int>(i)), vocabulary_size);
+    item.broke_rule = !status.ok();
+    first.Update(std::move(status));
   }
-  batch->at_fault.reset();
-  return absl::OkStatus();
+  return first;
 }
 
 // The drafter refused an item. The slot is decoded plainly in this round.
@@ -251,7 +253,7 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
   if (const v1::AttachReply* verifier = state.workers.info(kVerifierPeer); verifier != nullptr) {
     if (absl::Status status = CheckChunk(*item, *chunk, verifier->vocabulary_size());
         !status.ok()) {
-      batch.at_fault = static_cast<size_t>(item - batch.items.begin());
+      item->broke_rule = true;
       return DropForBrokenRule(state, kDrafterPeer, status, now);
     }
   }
@@ -273,12 +275,14 @@ void OnDrafterLost(RoundState& state) {
     state.cohorts[lost.cohort].stage = Cohort::Stage::kProposed;
     state.out.Log(LogLine::Level::kInfo,
                   absl::StrCat("draft: lost while it drafted for ", lost.items.size(), " slots"));
-    for (size_t i = 0; i < lost.items.size(); ++i) {
-      const ProposeBatch::Item& item = lost.items[i];
+    // If some answers broke a rule, the other requests of the batch are not at fault.
+    const bool any_broke_rule = std::any_of(lost.items.begin(), lost.items.end(),
+                                            [](const auto& item) { return item.broke_rule; });
+    for (const ProposeBatch::Item& item : lost.items) {
       state.slots[item.slot].fallback = Fallback::kDraftFailed;
       Sequence* sequence = state.slots.Find(item.slot, item.serial);
       if (sequence == nullptr) continue;
-      if (lost.at_fault.value_or(i) != i) continue;  // an answer to another request broke a rule
+      if (any_broke_rule && !item.broke_rule) continue;
       const bool was_off = sequence->faults.drafting_off();
       sequence->faults.DrafterLost(state.options.max_lost_rounds);
       if (was_off || !sequence->faults.drafting_off()) continue;

@@ -32,7 +32,7 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   sent.end = sent.begin + plan.num_tokens;
   sent.sample = sent.end == sequence.committed_len();
   sent.wants_logprobs = sequence.request.wants_logprobs;
-  sent.prompt = sequence.prompt_deaths();
+  sent.witness = sequence.witness();
   if (plan.num_drafted > 0) sent.proposal = std::exchange(*proposal, Proposal());
   sent.num_drafted = static_cast<uint32_t>(sent.proposal.token_ids.size());
   *item->mutable_at() = verifier.NextPoint(plan.slot, sequence);
@@ -144,12 +144,21 @@ void CountCached(Counts* counts, const VerifyBatch::Item& item, uint32_t num_cac
 // The verifier holds this number of rows of the sequence.
 void NoteProgress(RoundState& state, uint32_t num_rows, Sequence* sequence) {
   if (num_rows <= sequence->furthest_len) return;
-  const bool was_suspect = sequence->faults.verifiers_lost() > 0 && !sequence->prompt_is_proven();
+  const VerifierDeaths before = sequence->faults.verifier_deaths();
   sequence->furthest_len = num_rows;
   sequence->faults.VerifierHolds(num_rows);
-  if (was_suspect && sequence->faults.verifiers_lost() == 0) {
-    state.out.ReportPrompt(sequence->prompt_deaths());
+  const bool is_cleared = before.num > 0 && sequence->faults.verifiers_lost() == 0;
+  // Copies of the prompt share the rows up to its end.
+  if (is_cleared && before.rows <= sequence->prompt_len()) {
+    state.out.ReportPrompt(sequence->witness().Report());
   }
+}
+
+// The same for a request that was canceled. Its deaths may have been kept for its prompt.
+void NoteProgressOfCanceled(RoundState& state, const v1::SlotState& slot, PromptWitness* witness) {
+  if (slot.code() != v1::WORKER_CODE_OK || witness->faults.verifiers_lost() == 0) return;
+  witness->faults.VerifierHolds(slot.cached_len());
+  if (witness->faults.verifiers_lost() == 0) state.out.ReportPrompt(witness->Report());
 }
 
 // Carries out one checked result. PRECOND: the item's sequence is still in its slot.
@@ -267,7 +276,10 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
     VerifyBatch::Item& item = batch.items[i];
     if (item.proposal.ring.has_value()) state.workers.ring().Release(*item.proposal.ring);
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
-    if (sequence == nullptr) continue;  // canceled or preempted meanwhile
+    if (sequence == nullptr) {  // canceled or preempted meanwhile
+      NoteProgressOfCanceled(state, reply.results(static_cast<int>(i)).state(), &item.witness);
+      continue;
+    }
     sequence->account.Verified(round_trip, compute);
     decodes = decodes || (item.end - item.begin == 1 && !sequence->is_replay());
     TakeVerdict(state, item, *reply.mutable_results(static_cast<int>(i)), now);
@@ -295,12 +307,12 @@ void OnVerifierLost(RoundState& state, double heard_at, double now) {
     const uint32_t num_rows = item.end - 1;
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
     if (sequence == nullptr) {  // canceled or preempted meanwhile
-      item.prompt.deaths.Add(num_rows, heard_at, now);
-      state.out.ReportPrompt(item.prompt);
+      item.witness.faults.VerifierLost(num_rows, heard_at, now);
+      state.out.ReportPrompt(item.witness.Report());
       continue;
     }
     sequence->faults.VerifierLost(num_rows, heard_at, now);
-    if (!sequence->prompt_is_proven()) state.out.ReportPrompt(sequence->prompt_deaths());
+    if (!sequence->prompt_is_proven()) state.out.ReportPrompt(sequence->witness().Report());
     const int num_lost = sequence->faults.verifiers_lost();
     if (num_lost < state.options.max_lost_rounds) continue;
     state.out.LogSlot(state.slots, LogLine::Level::kWarning, item.slot,
