@@ -54,7 +54,10 @@ class RequestFaults {
   // two requests do not share.
   void TakeOver(const VerifierDeaths& deaths) {
     if (deaths.num == 0) {
-      if (deaths.rows > deaths_.rows) deaths_.num = own_.num;
+      if (deaths.rows <= deaths_.rows) return;
+      const double last_at = deaths_.last_at;
+      deaths_ = own_;
+      deaths_.last_at = last_at;
       return;
     }
     deaths_.last_at = std::max(deaths_.last_at, deaths.last_at);
@@ -67,9 +70,11 @@ class RequestFaults {
   // A verifier holds this number of rows of the request. If no verifier held as many before, the
   // request is not suspect anymore.
   void VerifierHolds(uint32_t num_rows) {
-    if (num_rows <= deaths_.rows) return;
-    deaths_.rows = num_rows;
-    deaths_.num = own_.num = 0;
+    for (VerifierDeaths* deaths : {&deaths_, &own_}) {
+      if (num_rows <= deaths->rows) continue;
+      deaths->rows = num_rows;
+      deaths->num = 0;
+    }
   }
   // Number of verifiers lost in a row, and when the last of them was lost.
   const VerifierDeaths& verifier_deaths() const { return deaths_; }

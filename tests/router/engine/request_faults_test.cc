@@ -43,6 +43,18 @@ TEST(RequestFaultsTest, ASuspectMustGetFurtherThanTheVerifierThatDied) {
   EXPECT_EQ(faults.verifiers_lost(), 0);
 }
 
+TEST(RequestFaultsTest, RowsOfOthersDoNotCountOnceAVerifierGotFurther) {
+  RequestFaults faults;
+  faults.VerifierHolds(5);
+  faults.TakeOver({.num = 1, .counted_at = 3, .last_at = 3, .rows = 12});
+  faults.TakeOver({.num = 0, .last_at = 3, .rows = 13});
+  EXPECT_EQ(faults.verifiers_lost(), 0);
+  faults.VerifierLost(9, 4, 5);
+  EXPECT_EQ(faults.verifiers_lost(), 1);
+  faults.VerifierHolds(10);
+  EXPECT_EQ(faults.verifiers_lost(), 0) << "it got further than its own death";
+}
+
 TEST(RequestFaultsTest, ARequestTakesOverWhatOthersWithItsPromptHaveMet) {
   RequestFaults faults;
   faults.VerifierHolds(10);
@@ -61,9 +73,12 @@ TEST(RequestFaultsTest, ARequestTakesOverWhatOthersWithItsPromptHaveMet) {
   faults.TakeOver({.num = 0, .last_at = 8, .rows = 20});
   EXPECT_EQ(faults.verifiers_lost(), 2);
   faults.TakeOver({.num = 0, .last_at = 8, .rows = 21});
-  EXPECT_EQ(faults.verifiers_lost(), 1) << "a verifier got further with the prompt";
-  faults.VerifierHolds(22);
-  EXPECT_EQ(faults.verifiers_lost(), 0);
+  EXPECT_EQ(faults.verifiers_lost(), 0) << "a verifier got further with the prompt";
+  RequestFaults witness;
+  witness.VerifierLost(5, 1, 2);
+  witness.TakeOver({.num = 2, .last_at = 3, .rows = 8});
+  witness.TakeOver({.num = 0, .last_at = 3, .rows = 9});
+  EXPECT_EQ(witness.verifiers_lost(), 1) << "its own death remains";
 }
 
 TEST(RequestFaultsTest, DeathsOfAnEarlierRequestCountUntilItsRowsAreExceeded) {
