@@ -193,19 +193,23 @@ TEST(EngineFaultsTest, APoisonRequestCostsTwoVerifiersAndTheOthersFinish) {
 }
 
 TEST(EngineFaultsTest, CopiesOfAPoisonPromptCostTwoVerifiersTogether) {
-  EngineOptions options = Options();
-  options.max_lost_rounds = 2;
-  EngineDriver driver(options);
-  driver.Start();
-  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 50));
-  for (int i = 0; i < 12; ++i) driver.Step();
-  std::vector<CallId> copies;
-  for (int i = 0; i < 4; ++i) copies.push_back(driver.Send(driver.Request(Prompt(40), 1000)));
-  EXPECT_EQ(KillWherePoisonIsComputed(driver, copies.back(), 40), 2);
-  for (const CallId copy : copies) {
-    EXPECT_EQ(driver.calls[copy].status->code(), absl::StatusCode::kFailedPrecondition);
+  for (const uint32_t num_cohorts : {1, 2}) {
+    SCOPED_TRACE(num_cohorts);
+    EngineOptions options = Options();
+    options.max_lost_rounds = 2;
+    options.num_cohorts = num_cohorts;
+    EngineDriver driver(options);
+    driver.Start();
+    const CallId neighbor = driver.Send(driver.Request(Prompt(6), 50));
+    for (int i = 0; i < 12; ++i) driver.Step();
+    std::vector<CallId> copies;
+    for (int i = 0; i < 4; ++i) copies.push_back(driver.Send(driver.Request(Prompt(40), 1000)));
+    EXPECT_EQ(KillWherePoisonIsComputed(driver, copies.back(), 40), 2);
+    for (const CallId copy : copies) {
+      EXPECT_EQ(driver.calls[copy].status->code(), absl::StatusCode::kFailedPrecondition);
+    }
+    EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
   }
-  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
 }
 
 // The client gives up before the router notices that the verifier died, and tries again.
@@ -264,23 +268,6 @@ TEST(EngineFaultsTest, AVerifierThatIsRefusedDoesNotPutTheTimeoutOff) {
   ASSERT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[call].status->code(), absl::StatusCode::kUnavailable);
   EXPECT_NEAR(driver.now - down_at, 30, 1.5);
-}
-
-TEST(EngineFaultsTest, WithTwoCohortsCopiesOfAPoisonPromptCostTwoVerifiersTogether) {
-  EngineOptions options = Options();
-  options.max_lost_rounds = 2;
-  options.num_cohorts = 2;
-  EngineDriver driver(options);
-  driver.Start();
-  const CallId neighbor = driver.Send(driver.Request(Prompt(6), 50));
-  for (int i = 0; i < 12; ++i) driver.Step();
-  std::vector<CallId> copies;
-  for (int i = 0; i < 4; ++i) copies.push_back(driver.Send(driver.Request(Prompt(40), 1000)));
-  EXPECT_EQ(KillWherePoisonIsComputed(driver, copies.back(), 40), 2);
-  for (const CallId copy : copies) {
-    EXPECT_EQ(driver.calls[copy].status->code(), absl::StatusCode::kFailedPrecondition);
-  }
-  EXPECT_EQ(driver.calls[neighbor].ids, Plainly(Prompt(6), 50));
 }
 
 TEST(EngineFaultsTest, ARequestThatGoesOnBetweenCrashesIsNoPoison) {

@@ -20,9 +20,9 @@ void SendVerify(RoundState& state, uint32_t cohort, double now);
 void OnVerify(RoundState& state, v1::VerifyReply& reply, double now);
 
 // The verifier's session is lost. Its slots wait, and are rebuilt by the next verifier. Each
-// request of the lost batch has one death more. The death is reported if the verifier computed the
-// prompt, and if the request was canceled meanwhile. Sequences that verifiers died of too often are
-// reported as suspects. `heard_at`: when the verifier last answered anything.
+// request of the lost batch has one death more. The death is reported if no verifier has computed
+// the whole prompt, or if the request was canceled meanwhile. Sequences that verifiers died of too
+// often are reported as suspects. `heard_at`: when the verifier last answered anything.
 void OnVerifierLost(RoundState& state, double heard_at, double now);
 
 }  // namespace tandem
