@@ -65,7 +65,7 @@ check() {
 run_ctest() {
   local log summary skips
   log="$(mktemp)"
-  ctest --test-dir "$@" --output-on-failure --no-tests=error -j "$(nproc)" 2>&1 | tee "$log" || true
+  ctest --test-dir "$@" --output-on-failure --no-tests=error -j "$(($(nproc) + 1))" 2>&1 | tee "$log" || true
   summary="$(sed -n 's/^[0-9]*% tests passed, \([0-9]*\) tests failed out of \([0-9]*\)$/\1 \2/p' "$log")"
   skips="$(grep -c '(Skipped)$' "$log" || true)"
   rm -f "$log"

@@ -4,40 +4,39 @@
 function(_tandem_defaults target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Werror)
-  _tandem_compile_by_folder(${target})
+  _tandem_compile_together(${target})
 endfunction()
 
-# With TANDEM_UNITY, compiles the sources of one folder together, because most of the time goes into the headers that they
-# share. A source that includes itself (Highway) is compiled alone, and so is device code.
-function(_tandem_compile_by_folder target)
+# With TANDEM_UNITY, compiles the sources of a target together, because most of the time goes into the headers that they share.
+# A source that includes itself (Highway) is compiled alone, and so is device code.
+function(_tandem_compile_together target)
   if(NOT TANDEM_UNITY)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})
-    if(NOT source MATCHES "\\.cc$")
-      continue()
-    endif()
     get_filename_component(path ${source} ABSOLUTE)
-    if(EXISTS ${path})
-      file(STRINGS ${path} self_including REGEX "HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
-      if(self_including)
-        continue()
-      endif()
+    set(alone FALSE)
+    if(source MATCHES "\\.cu$")
+      set(alone TRUE)
+    elseif(source MATCHES "\\.cc$" AND EXISTS ${path})
+      file(STRINGS ${path} alone REGEX "HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
     endif()
-    get_filename_component(folder ${path} DIRECTORY)
-    file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
-    string(MAKE_C_IDENTIFIER "${folder}" group)
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+    if(alone)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
   endforeach()
 endfunction()
 
 # tandem_not_hot(target...): for code that seldom runs and consists mostly of templates of a library (a parser of options,
-# an HTTP server). The optimizer would take half of the compile time.
+# an HTTP server). The optimizer would take half of the compile time, and more with sanitizers. No fuzz target reaches this code.
 function(tandem_not_hot)
   foreach(target ${ARGN})
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    get_target_property(options ${target} COMPILE_OPTIONS)
+    list(REMOVE_ITEM options ${TANDEM_COVERAGE_OPTION})
+    set_target_properties(${target} PROPERTIES COMPILE_OPTIONS "${options}")
+    target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
   endforeach()
 endfunction()
 
@@ -73,20 +72,21 @@ function(tandem_executable name)
 endfunction()
 
 # tandem_test(name SOURCES ... PRIVATE deps ... [LABEL unit|system|statistical|gpu] [TIMEOUT seconds] [SECONDS seconds]
-#             [FILES] [SANITIZE | SANITIZE_LONG] [TSAN])
+#             [FILES] [COMPUTES] [SANITIZE | SANITIZE_LONG] [TSAN])
 # LABEL gpu: the test needs a GPU, and counts as skipped where there is none.
 # SECONDS: about how long the test takes. ctest starts the longest tests first. The default is 1.
 # FILES: the test reads files of the source tree, whose root is then TANDEM_SOURCE_DIR.
+# COMPUTES: the test itself computes much, for example statistics, so its own code is optimized.
 # SANITIZE: the test runs under AddressSanitizer and UndefinedBehaviorSanitizer in CI (ctest -L sanitize, target
 #   sanitized_tests). SANITIZE_LONG: the test takes too long for that, and runs in ./test.sh --all.
 # TSAN: the test has threads, and runs under ThreadSanitizer in ./test.sh --all.
 # One executable is one ctest entry, since each entry costs the start of a process. A failing case prints its own name.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "FILES;SANITIZE;SANITIZE_LONG;TSAN" "LABEL;TIMEOUT;SECONDS" "SOURCES;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "FILES;COMPUTES;SANITIZE;SANITIZE_LONG;TSAN" "LABEL;TIMEOUT;SECONDS" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   _tandem_defaults(${name})
   target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gmock GTest::gtest_main)
-  _tandem_test_code(${name} "${ARG_FILES}")
+  _tandem_test_code(${name} "${ARG_FILES}" "${ARG_COMPUTES}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT ARG_LABEL)
     set(ARG_LABEL unit)
@@ -131,13 +131,14 @@ function(tandem_test_objects name)
   cmake_parse_arguments(ARG "FILES" "" "SOURCES;PRIVATE" ${ARGN})
   add_library(${name} OBJECT ${ARG_SOURCES})
   _tandem_defaults(${name})
-  _tandem_test_code(${name} "${ARG_FILES}")
+  _tandem_test_code(${name} "${ARG_FILES}" FALSE)
   target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gmock)
 endfunction()
 
-# Sets how the code of tests is compiled. This saves a third of the time. The tested code is still optimized.
-function(_tandem_test_code target needs_files)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+# Sets how the code of tests is compiled. Without the optimizer, this takes two thirds of the time, and less with sanitizers. The
+# tested code is still optimized.
+function(_tandem_test_code target needs_files computes)
+  target_compile_options(${target} PRIVATE $<IF:$<BOOL:${computes}>,-O1,-O0>)
   if(needs_files)
     target_compile_definitions(${target} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   endif()

@@ -23,8 +23,9 @@ echo "tidy"
 tools/tidy.py || failed=1
 
 # Only the compiler's warnings check the tests: GoogleTest's macros trigger many checks and take half of the time.
-# clang-tidy checks the sources of a folder together, because most of its time goes into the headers that they share. Sources
-# that include themselves (Highway), and folders whose sources cannot be compiled together, are checked one by one.
+# clang-tidy checks the sources of a room together (kernels, common, services/router), because most of its time goes into the headers
+# that they share. Sources that include themselves (Highway) are checked one by one, and so are rooms whose sources cannot be
+# compiled together, because two of them give one name to different things.
 echo "clang-tidy"
 build="$PWD/build/$preset"
 tidy="$build/tidy"
@@ -49,23 +50,24 @@ check_units() {
 }
 
 units=()
-while read -r folder; do
-  unit="$tidy/${folder//\//-}.cc"
-  for source in "$folder"/*.cc; do
-    if grep -q HWY_TARGET_INCLUDE "$source"; then
-      echo "#include \"$PWD/$source\"" >"$tidy/$(basename "$source" .cc)-alone.cc"
-      units+=("$tidy/$(basename "$source" .cc)-alone.cc")
-    else
-      echo "#include \"$PWD/$source\"" >>"$unit"
-    fi
-  done
-  [ ! -f "$unit" ] || units+=("$unit")
-done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' 'proto/*.cc' | xargs -n 1 dirname | sort -u)
+while read -r source; do
+  if grep -q HWY_TARGET_INCLUDE "$source"; then
+    unit="$(basename "$source" .cc)-alone"
+  else
+    unit="$(cut -d / -f "$([ "${source%%/*}" = services ] && echo 1,2 || echo 1)" <<<"$source" | tr / -)"
+  fi
+  [ -f "$tidy/$unit.cc" ] || units+=("$tidy/$unit.cc")
+  echo "#include \"$PWD/$source\"" >>"$tidy/$unit.cc"
+done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' 'proto/*.cc')
+# The largest unit comes first, so that one processor does not end long before the others.
+mapfile -t units < <(wc -l "${units[@]}" | sed '$d' | sort -rn | awk '{print $2}')
 check_units "${units[@]}"
 
 apart=()
 for unit in "${units[@]}"; do
   grep -q clang-diagnostic-error "$unit.log" || continue
+  echo "The sources of $(basename "$unit" .cc) cannot be compiled together, and are checked one by one:"
+  grep -h clang-diagnostic-error "$unit.log"
   number=0
   while read -r line; do
     number=$((number + 1))

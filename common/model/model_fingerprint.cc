@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kNumPieces = 16;
-constexpr size_t kPieceBytes = 4096;
+constexpr size_t kFingerprintPieceBytes = 4096;
 
 class Digest {
  public:
@@ -32,12 +32,12 @@ class Digest {
     Add(uint64_t{linear.in_features});
     const auto* data = static_cast<const std::byte*>(linear.weight);
     const size_t bytes = linear.out_features * linear.in_features * SizeOf(linear.dtype);
-    if (bytes <= kNumPieces * kPieceBytes) {
+    if (bytes <= kNumPieces * kFingerprintPieceBytes) {
       Add(data, bytes);
     } else {
-      const size_t last = bytes - kPieceBytes;
+      const size_t last = bytes - kFingerprintPieceBytes;
       for (size_t i = 0; i < kNumPieces; ++i) {
-        Add(data + last * i / (kNumPieces - 1), kPieceBytes);
+        Add(data + last * i / (kNumPieces - 1), kFingerprintPieceBytes);
       }
     }
     Add(linear.bias);

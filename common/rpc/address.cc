@@ -20,7 +20,7 @@ namespace {
 constexpr char kUnixPrefix[] = "unix:";
 constexpr size_t kUnixPrefixLength = sizeof(kUnixPrefix) - 1;
 
-sockaddr_un ToSockaddr(const std::filesystem::path& path) {
+sockaddr_un FileAddress(const std::filesystem::path& path) {
   sockaddr_un result{};
   result.sun_family = AF_UNIX;
   std::memcpy(result.sun_path, path.c_str(), path.native().size() + 1);
@@ -32,7 +32,7 @@ sockaddr_un ToSockaddr(const std::filesystem::path& path) {
 bool SomebodyListens(const std::filesystem::path& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return true;  // unknown: leave the file alone
-  const sockaddr_un address = ToSockaddr(path);
+  const sockaddr_un address = FileAddress(path);
   const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const bool refused = rc != 0 && errno == ECONNREFUSED;
   close(fd);

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-constexpr off_t kMaxFileBytes = 1 << 20;
+constexpr off_t kMaxOperatorFileBytes = 1 << 20;
 constexpr int64_t kNanoseconds = 1000000000;
 
 }  // namespace
@@ -35,9 +35,9 @@ absl::StatusOr<std::string> ReadOperatorFile(const std::string& flag, const std:
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return InvalidArgument(where + std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return InvalidArgument(where + "this is not a file");
-  if (info.st_size > kMaxFileBytes) {
+  if (info.st_size > kMaxOperatorFileBytes) {
     return InvalidArgument(where + "it has " + std::to_string(info.st_size) +
-                           " bytes, allowed: at most " + std::to_string(kMaxFileBytes));
+                           " bytes, allowed: at most " + std::to_string(kMaxOperatorFileBytes));
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream content;

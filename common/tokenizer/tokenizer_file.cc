@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 // The largest known tokenizer.json (262,144 entries) has 33 MB. Real files are 8 levels deep.
-constexpr uintmax_t kMaxFileBytes = 64 << 20;
+constexpr uintmax_t kMaxTokenizerFileBytes = 64 << 20;
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxStringBytes = 1 << 20;
 constexpr size_t kMaxTreeValues = 1 << 18;
@@ -238,9 +238,9 @@ absl::StatusOr<TokenizerFile> TokenizerFile::Read(const std::filesystem::path& p
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   if (error) return NotFound(name + ": " + error.message());
-  if (size > kMaxFileBytes) {
+  if (size > kMaxTokenizerFileBytes) {
     return InvalidArgument(name + ": " + std::to_string(size) + " bytes (want at most " +
-                           std::to_string(kMaxFileBytes) + ")");
+                           std::to_string(kMaxTokenizerFileBytes) + ")");
   }
   const File file(std::fopen(name.c_str(), "rb"));
   if (file == nullptr) {

@@ -14,7 +14,7 @@
 namespace tandem {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kLogOfZero = -std::numeric_limits<float>::infinity();
 constexpr int32_t kNoDraft = -1;  // the row after the last draft token: bonus or plain
 
 struct Judgment {
@@ -86,8 +86,8 @@ int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t reje
   }
   // q is one-hot, so the residual is p without the rejected token.
   const float rejected_log_prob = p[rejected];
-  p[rejected] = kMinusInfinity;
-  if (row::Max(p) == kMinusInfinity) p[rejected] = rejected_log_prob;
+  p[rejected] = kLogOfZero;
+  if (row::Max(p) == kLogOfZero) p[rejected] = rejected_log_prob;
   const int32_t token_id = DrawFromLogProbs(p, u);
   p[rejected] = rejected_log_prob;
   return token_id;

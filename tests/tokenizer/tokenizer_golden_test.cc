@@ -86,8 +86,9 @@ TEST_P(TokenizerGoldenTest, FindsAddedTokensLikeHuggingFace) {
 TEST_P(TokenizerGoldenTest, EncodesLongRunsLikeHuggingFace) {
   for (const nlohmann::json& run : cases_["runs"]) {
     const std::string unit = run["text"];
+    const size_t count = run["count"];
     std::string text;
-    for (size_t i = 0; i < run["count"]; ++i) text += unit;
+    for (size_t i = 0; i < count; ++i) text += unit;
     const auto ids = tokenizer_->Encode(text, /*add_special_tokens=*/true);
     ASSERT_TRUE(ids.ok()) << ids.status() << " for a run of " << unit;
     EXPECT_EQ(ids->size(), run["num_ids"].get<size_t>()) << unit;

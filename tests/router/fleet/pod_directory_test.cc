@@ -13,7 +13,7 @@ namespace {
 using Hosts = std::vector<std::string>;
 using Addresses = absl::StatusOr<Hosts>;
 
-std::string Refusal(const std::string& verifiers, const std::string& drafters) {
+std::string RefusalOf(const std::string& verifiers, const std::string& drafters) {
   const auto directory = PodDirectory::Parse(verifiers, drafters);
   return directory.ok() ? "" : std::string(directory.status().message());
 }
@@ -74,16 +74,16 @@ TEST(PodDirectoryTest, NoMorePodsThanARouterCanHave) {
 }
 
 TEST(PodDirectoryTest, SaysWhatIsWrong) {
-  EXPECT_EQ(Refusal("a:1,b:2", "c:1"),
+  EXPECT_EQ(RefusalOf("a:1,b:2", "c:1"),
             "--drafter: got 1 addresses for 2 verifiers; want one for each, in their order, or "
             "none");
-  EXPECT_EQ(Refusal("a:1,a:1", "none"), "--verifier: a:1 is given twice");
-  EXPECT_NE(Refusal("a:1,", "none").find("--verifier: address ''"), std::string::npos);
-  EXPECT_NE(Refusal("dns:pods", "none").find("want dns:NAME:PORT"), std::string::npos);
-  EXPECT_NE(Refusal("dns:pods:0", "none").find("with a port from 1"), std::string::npos);
-  EXPECT_NE(Refusal("dns:pods:1", "a:2").find("want dns:pods:PORT"), std::string::npos);
-  EXPECT_NE(Refusal("dns:pods:1", "dns:others:2").find("share a host"), std::string::npos);
-  EXPECT_NE(Refusal("a:1,dns:pods:2", "none").find("cannot be in a list"), std::string::npos);
+  EXPECT_EQ(RefusalOf("a:1,a:1", "none"), "--verifier: a:1 is given twice");
+  EXPECT_NE(RefusalOf("a:1,", "none").find("--verifier: address ''"), std::string::npos);
+  EXPECT_NE(RefusalOf("dns:pods", "none").find("want dns:NAME:PORT"), std::string::npos);
+  EXPECT_NE(RefusalOf("dns:pods:0", "none").find("with a port from 1"), std::string::npos);
+  EXPECT_NE(RefusalOf("dns:pods:1", "a:2").find("want dns:pods:PORT"), std::string::npos);
+  EXPECT_NE(RefusalOf("dns:pods:1", "dns:others:2").find("share a host"), std::string::npos);
+  EXPECT_NE(RefusalOf("a:1,dns:pods:2", "none").find("cannot be in a list"), std::string::npos);
 }
 
 TEST(ResolveHostTest, FindsLoopback) {

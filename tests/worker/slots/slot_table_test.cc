@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using testing::ToSlotOpen;
 using Action = SlotTable::Action;
 
-constexpr size_t kVocabularySize = 16;
+constexpr size_t kTinyVocabularySize = 16;
 constexpr size_t kCapacity = 256;
 constexpr size_t kNumPages = 6;
 
@@ -70,7 +70,7 @@ class SlotTableTest : public ::testing::Test {
       *KvPagePool::Create(model_.description(),
                           kNumPages* HostKvMemory::PageBytes(model_.description())),
       2, kCapacity);
-  SlotTable table_{pool_.get(), kVocabularySize, 4};
+  SlotTable table_{pool_.get(), kTinyVocabularySize, 4};
   const v1::SlotOpen open_ = ToSlotOpen(SamplingParams(), /*prompt_length=*/3);
 };
 
@@ -176,7 +176,7 @@ TEST_F(SlotTableTest, CachesAreLimitedAndComeBack) {
 
 TEST_F(SlotTableTest, ATableGivesItsCachesBack) {
   {
-    SlotTable other(pool_.get(), kVocabularySize, 1);
+    SlotTable other(pool_.get(), kTinyVocabularySize, 1);
     EXPECT_EQ(other.Check(After({}, 1), &open_).action, Action::kExecute);
     EXPECT_EQ(pool_->num_free(), 1);
   }
@@ -228,7 +228,7 @@ TEST_F(SlotTableTest, BadParametersAreInvalidAndOpenNothing) {
 // After any order, repetition and loss of the commands of a history, the slot has a prefix of some
 // state of that history. A new command always finds out which one.
 TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
-  SlotLedger<v1::VerifyResult> ledger(pool_.get(), kVocabularySize, 1);
+  SlotLedger<v1::VerifyResult> ledger(pool_.get(), kTinyVocabularySize, 1);
   std::mt19937 random(7);
   std::vector<int32_t> committed;
   std::vector<v1::UpdateSlots> sent;
@@ -243,7 +243,7 @@ TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
     v1::VerifyResult result;
     Slot* slot = ledger.Admit(at, &open_, result);
     ASSERT_NE(slot, nullptr) << result.state().message();
-    const std::vector<int32_t> token = {static_cast<int32_t>(random() % kVocabularySize)};
+    const std::vector<int32_t> token = {static_cast<int32_t>(random() % kTinyVocabularySize)};
     ASSERT_TRUE(ledger.Execute(at, {.token_ids = token}, *slot).ok());
     Compute(*slot, token);
     committed.push_back(token[0]);
@@ -264,7 +264,7 @@ TEST_F(SlotTableTest, LateAndRepeatedCommandsNeverDestroyNewerRows) {
 }
 
 TEST_F(SlotTableTest, ASlotThatIsTwiceInABatchIsInvalidTheSecondTime) {
-  SlotLedger<v1::VerifyResult> ledger(pool_.get(), kVocabularySize, 1);
+  SlotLedger<v1::VerifyResult> ledger(pool_.get(), kTinyVocabularySize, 1);
   ledger.BeginBatch();
   v1::VerifyResult first;
   v1::VerifyResult second;
