@@ -17,9 +17,10 @@ endif()
 # All executables are in one folder, because `tandem` finds its children beside itself.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
+# With CCACHE_DEPEND, ccache does not run the preprocessor before it compiles a source that it does not know.
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1 ${TANDEM_CCACHE})
 endif()
 find_program(TANDEM_MOLD mold)
 if(TANDEM_MOLD)

@@ -3,9 +3,8 @@
 
 Each finding belongs to a rule and to a file:
 
-  function-length  A function in kernels/, common/, services/ or proto/ has a body of at most 70 lines. The lines of a table do not
-                   count. A braced initializer with code in it, such as the body of a lambda, is no table. Functions in tests/
-                   and bench/ have no limit.
+  function-length  A function in C++ or CUDA has a body of at most 70 lines. The lines of a table do not count. A braced
+                   initializer with code in it, such as the body of a lambda, is no table.
   columns          A line has at most 100 columns in C++, CUDA and proto, and at most 140 in Python and shell. Markdown has
                    no limit, because tables and links cannot be wrapped.
   comment-start    A comment does not begin with "Of", "Whose", "Whom" or "What of".
@@ -337,7 +336,7 @@ def table_lines(source: Cpp, scope: Scope) -> int:
 
 
 def function_length(tree: Tree) -> Iterator[Finding]:
-    for file in sources(tree):
+    for file in tree.ending(*CPP):
         source = tree.cpp(file)
         for scope in source.scopes:
             if scope.kind == "function" and (lines := source.lines(scope) - table_lines(source, scope)) > MAX_FUNCTION_LINES:

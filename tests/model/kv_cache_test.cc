@@ -235,83 +235,98 @@ TEST_F(KvCacheTest, RowsThatAreGivenBackBecomeNan) {
 }
 #endif
 
-// Caches grow, roll back, publish and find pages in any order. Pages are conserved, and every cache
-// holds the rows of its history, even if other caches read and write.
-TEST_F(KvCacheTest, EveryHistoryHoldsItsRowsAndConservesPages) {
+// Caches grow, roll back, publish and find pages in any order.
+class KvCacheStoryTest : public KvCacheTest {
+ protected:
   struct Story {
     std::unique_ptr<KvCache> cache;
     std::vector<float> writers;  // writers of its rows
   };
+
+  void Grow(Story& story, size_t rows, float writer) {
+    const size_t free_before = pool_->num_free();
+    if (!story.cache->Reserve(rows).ok()) {
+      ASSERT_EQ(pool_->num_free(), free_before);
+      return;
+    }
+    Append(*story.cache, rows, writer);
+    story.writers.insert(story.writers.end(), rows, writer);
+  }
+
+  void Publish(Story& story, size_t page, const KvPageKey& key) {
+    if ((page + 1) * kPageRows > story.writers.size()) return;
+    story.cache->Publish(page, key);
+    published_.emplace_back(
+        std::vector<float>(story.writers.begin(),
+                           story.writers.begin() + static_cast<ptrdiff_t>((page + 1) * kPageRows)),
+        key);
+  }
+
+  // Continues the story with a published page, if the page continues it.
+  void Extend(Story& story, size_t number) {
+    const auto& [writers, key] = published_[number];
+    const size_t begin = writers.size() - kPageRows;
+    if (begin > story.writers.size() ||
+        !std::equal(writers.begin(), writers.end() - kPageRows, story.writers.begin())) {
+      return;
+    }
+    std::vector<KvPage> found;
+    found.push_back(pool_->Find(key));
+    if (!found.front()) return;
+    ASSERT_TRUE(story.cache->Extend(begin, std::move(found), 0).ok());
+    story.writers = writers;
+  }
+
+  // Every cache holds the rows of its history, and every page is leased or free.
+  void ExpectConserved(const std::vector<Story>& stories) {
+    size_t most = 0;
+    std::vector<const float*> leased;
+    for (const Story& one : stories) {
+      ASSERT_EQ(one.cache->length(), one.writers.size());
+      for (size_t row = 0; row < one.writers.size(); ++row) {
+        ExpectRows(*one.cache, row, row + 1, one.writers[row]);
+      }
+      most += one.cache->num_pages();
+      for (size_t page = 0; page < one.cache->num_pages(); ++page) {
+        leased.push_back(one.cache->Layer(0).pages[page]);
+      }
+    }
+    std::sort(leased.begin(), leased.end());
+    leased.erase(std::unique(leased.begin(), leased.end()), leased.end());
+    ASSERT_EQ(leased.size() + pool_->num_free(), kNumPages);
+    ASSERT_LE(leased.size(), most);
+  }
+
+  std::vector<std::pair<std::vector<float>, KvPageKey>> published_;  // rows up to the page's end
+};
+
+TEST_F(KvCacheStoryTest, EveryHistoryHoldsItsRowsAndConservesPages) {
   for (uint32_t seed = 0; seed < 100; ++seed) {
     std::mt19937 random(seed);
     std::vector<Story> stories(3);
     for (Story& story : stories) story.cache = std::make_unique<KvCache>(pool_.get(), 256);
-    std::vector<std::pair<std::vector<float>, KvPageKey>> published;  // rows up to the page's end
+    published_.clear();
     uint8_t next_key = 0;
     for (int step = 0; step < 60; ++step) {
       Story& story = stories[random() % stories.size()];
       const size_t length = story.writers.size();
       switch (random() % 4) {
-        case 0: {
-          const size_t rows = std::min<size_t>(1 + random() % 90, 256 - length);
-          const size_t free_before = pool_->num_free();
-          if (!story.cache->Reserve(rows).ok()) {
-            ASSERT_EQ(pool_->num_free(), free_before);
-            break;
-          }
-          const auto writer = static_cast<float>(1 + step % 50);
-          Append(*story.cache, rows, writer);
-          story.writers.insert(story.writers.end(), rows, writer);
+        case 0:
+          Grow(story, std::min<size_t>(1 + random() % 90, 256 - length),
+               static_cast<float>(1 + step % 50));
           break;
-        }
         case 1:
           story.writers.resize(length - random() % (length + 1));
           story.cache->TruncateTo(story.writers.size());
           break;
-        case 2: {
-          const size_t page = random() % 4;
-          if ((page + 1) * kPageRows > length) break;
-          const KvPageKey key = {next_key++, static_cast<uint8_t>(seed)};
-          story.cache->Publish(page, key);
-          published.emplace_back(
-              std::vector<float>(
-                  story.writers.begin(),
-                  story.writers.begin() + static_cast<ptrdiff_t>((page + 1) * kPageRows)),
-              key);
+        case 2:
+          Publish(story, random() % 4, {next_key++, static_cast<uint8_t>(seed)});
           break;
-        }
-        case 3: {
-          if (published.empty()) break;
-          const auto& [writers, key] = published[random() % published.size()];
-          const size_t begin = writers.size() - kPageRows;
-          if (begin > length ||
-              !std::equal(writers.begin(), writers.end() - kPageRows, story.writers.begin())) {
-            break;
-          }
-          std::vector<KvPage> found;
-          found.push_back(pool_->Find(key));
-          if (!found.front()) break;
-          ASSERT_TRUE(story.cache->Extend(begin, std::move(found), 0).ok());
-          story.writers = writers;
+        case 3:
+          if (!published_.empty()) Extend(story, random() % published_.size());
           break;
-        }
       }
-      size_t most = 0;
-      std::vector<const float*> leased;
-      for (const Story& one : stories) {
-        ASSERT_EQ(one.cache->length(), one.writers.size());
-        for (size_t row = 0; row < one.writers.size(); ++row) {
-          ExpectRows(*one.cache, row, row + 1, one.writers[row]);
-        }
-        most += one.cache->num_pages();
-        for (size_t page = 0; page < one.cache->num_pages(); ++page) {
-          leased.push_back(one.cache->Layer(0).pages[page]);
-        }
-      }
-      std::sort(leased.begin(), leased.end());
-      leased.erase(std::unique(leased.begin(), leased.end()), leased.end());
-      ASSERT_EQ(leased.size() + pool_->num_free(), kNumPages) << "seed " << seed;
-      ASSERT_LE(leased.size(), most);
+      ExpectConserved(stories);
       ASSERT_FALSE(HasFatalFailure()) << "seed " << seed << " step " << step;
     }
   }

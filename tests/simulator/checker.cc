@@ -465,29 +465,8 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
   }
   slot.number = at.command_number();
   if (open != nullptr) {
-    // The owner is the newest call of that client at this router, because ids of calls grow.
-    CallId owner = 0;
-    for (const auto& [call_id, call] : calls_) {
-      if (call.router == id && call.plan.index + 1 == open->sampling().seed()) owner = call_id;
-    }
-    if (owner == 0) return fail("calls", "opened for nobody");
-    if (slot.call != 0 && slot.call != owner) {
-      return fail("epochs", "opened for another request in the same epoch");
-    }
-    slot.call = owner;
-    v1::SlotOpen told = *open;
-    told.set_audit(false);  // this field is the router's own choice
-    if (calls_.at(owner).completed) {
-      // A replay of the audit must be computed again, without any page of a client.
-      const std::string salt = absl::StrCat("\x01replay ", owner);
-      if (told.cache_salt() != salt) return fail("commands", "a replay that may share a page");
-      told.set_cache_salt(calls_.at(owner).plan.request.open.cache_salt());
-    }
-    if (told.SerializeAsString() != calls_.at(owner).plan.request.open.SerializeAsString()) {
-      return fail("commands", "`open` is not what the client asked for");
-    }
-    if (session.worker == Worker::kVerifier) {
-      SeePlace(routers_[id], PodOf(session_id), &calls_.at(owner));
+    if (const auto broken = CheckOpen(id, session_id, session, slot, *open); broken.has_value()) {
+      return fail(broken->first, broken->second);
     }
   }
   if (slot.call == 0) return fail("epochs", "nobody's");
@@ -516,6 +495,39 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
                                           " rows, the worker holds ", held.tokens.size()));
   }
   return slot.call;
+}
+
+std::optional<std::pair<std::string, std::string>> Checker::CheckOpen(RouterId id,
+                                                                      SessionId session_id,
+                                                                      const Session& session,
+                                                                      SlotTrack& slot,
+                                                                      const v1::SlotOpen& open) {
+  using Broken = std::pair<std::string, std::string>;
+  // The owner is the newest call of that client at this router, because ids of calls grow.
+  CallId owner = 0;
+  for (const auto& [call_id, call] : calls_) {
+    if (call.router == id && call.plan.index + 1 == open.sampling().seed()) owner = call_id;
+  }
+  if (owner == 0) return Broken("calls", "opened for nobody");
+  if (slot.call != 0 && slot.call != owner) {
+    return Broken("epochs", "opened for another request in the same epoch");
+  }
+  slot.call = owner;
+  v1::SlotOpen told = open;
+  told.set_audit(false);  // this field is the router's own choice
+  if (calls_.at(owner).completed) {
+    // A replay of the audit must be computed again, without any page of a client.
+    const std::string salt = absl::StrCat("\x01replay ", owner);
+    if (told.cache_salt() != salt) return Broken("commands", "a replay that may share a page");
+    told.set_cache_salt(calls_.at(owner).plan.request.open.cache_salt());
+  }
+  if (told.SerializeAsString() != calls_.at(owner).plan.request.open.SerializeAsString()) {
+    return Broken("commands", "`open` is not what the client asked for");
+  }
+  if (session.worker == Worker::kVerifier) {
+    SeePlace(routers_[id], PodOf(session_id), &calls_.at(owner));
+  }
+  return std::nullopt;
 }
 
 void Checker::SeePlace(const Router& router, uint32_t pod, Call* call) {
@@ -650,6 +662,40 @@ void Checker::SeeOverlap(const Pod& pod, Worker other) {
   }
 }
 
+std::optional<SessionId> Checker::TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,
+                                               uint32_t end) {
+  const auto proposal = pod.proposals.find(call_id);
+  const bool is_proposal =
+      proposal != pod.proposals.end() && proposal->second.end == end &&
+      std::equal(item.draft_token_ids().begin(), item.draft_token_ids().end(),
+                 proposal->second.token_ids.begin(), proposal->second.token_ids.end());
+  if (!is_proposal) {
+    Fail("drafts",
+         absl::StrCat("call ", call_id, " is judged with drafts that were not made after its ", end,
+                      " tokens"));
+    return std::nullopt;
+  }
+  const auto& ring = proposal->second.ring;
+  if (ring.has_value() != item.has_ring() || (ring.has_value() && !Same(*ring, item.ring()))) {
+    Fail("ring", absl::StrCat("call ", call_id, ": its drafts' rows are elsewhere"));
+    return std::nullopt;
+  }
+  const SessionId drafter = proposal->second.session;
+  pod.proposals.erase(proposal);
+  if (item.has_ring()) {
+    const auto held = pod.ring.credits.find(item.ring().entry());
+    if (item.ring().ring_epoch() != pod.ring.epoch || held == pod.ring.credits.end() ||
+        held->second.sequence != item.ring().sequence() ||
+        held->second.holder != RingCredit::Holder::kRouter) {
+      Fail("ring", absl::StrCat("call ", call_id, ": entry ", item.ring().entry(),
+                                " is not its block's any more"));
+      return std::nullopt;
+    }
+    held->second.holder = RingCredit::Holder::kVerifier;
+  }
+  return drafter;
+}
+
 void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
                           uint64_t command_id, const v1::Verify& verify) {
   if (verify.has_update_slots()) {
@@ -683,35 +729,9 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
     }
     SessionId drafter = 0;
     if (num_drafts > 0) {
-      const auto proposal = pod.proposals.find(call_id);
-      const bool is_proposal =
-          proposal != pod.proposals.end() && proposal->second.end == end &&
-          std::equal(item.draft_token_ids().begin(), item.draft_token_ids().end(),
-                     proposal->second.token_ids.begin(), proposal->second.token_ids.end());
-      if (!is_proposal) {
-        Fail("drafts",
-             absl::StrCat("call ", call_id, " is judged with drafts that were not made after its ",
-                          end, " tokens"));
-        return;
-      }
-      const auto& ring = proposal->second.ring;
-      if (ring.has_value() != item.has_ring() || (ring.has_value() && !Same(*ring, item.ring()))) {
-        Fail("ring", absl::StrCat("call ", call_id, ": its drafts' rows are elsewhere"));
-        return;
-      }
-      drafter = proposal->second.session;
-      pod.proposals.erase(proposal);
-      if (item.has_ring()) {
-        const auto held = pod.ring.credits.find(item.ring().entry());
-        if (item.ring().ring_epoch() != pod.ring.epoch || held == pod.ring.credits.end() ||
-            held->second.sequence != item.ring().sequence() ||
-            held->second.holder != RingCredit::Holder::kRouter) {
-          Fail("ring", absl::StrCat("call ", call_id, ": entry ", item.ring().entry(),
-                                    " is not its block's any more"));
-          return;
-        }
-        held->second.holder = RingCredit::Holder::kVerifier;
-      }
+      const std::optional<SessionId> maker = TakeProposal(pod, call_id, item, end);
+      if (!maker.has_value()) return;
+      drafter = *maker;
     }
     batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
                            item.has_ring() ? std::optional(item.ring()) : std::nullopt, num_drafts,

@@ -615,21 +615,16 @@ void World::Inject(const Fault& fault) {
   using Kind = Fault::Kind;
   const std::shared_ptr<Process> victim = process(fault.pod, fault.worker);
   const bool is_alive = victim != nullptr && victim->alive;
-  // The supervisor starts the process again, unless another process took its place.
-  const auto restart = [this, victim](bool other_vocabulary) {
-    if (process(victim->pod, victim->kind) != victim) return;
-    StartProcess(victim->pod, victim->kind, other_vocabulary);
-  };
   switch (fault.kind) {
     case Kind::kKill:
     case Kind::kKillSilently:
       if (!is_alive) return;
       KillProcess(victim, fault.kind == Kind::kKillSilently);
-      return After(fault.seconds, [restart] { restart(false); });
+      return After(fault.seconds, [this, victim] { Restart(victim, false); });
     case Kind::kOtherVocabulary: {
       if (!is_alive) return;
       KillProcess(victim, false);
-      restart(true);
+      Restart(victim, true);
       const std::shared_ptr<Process> misfit = pods_[fault.pod].drafter;
       return After(fault.seconds, [this, misfit] {
         if (pods_[misfit->pod].drafter != misfit) return;
@@ -671,38 +666,50 @@ void World::Inject(const Fault& fault) {
       return After(fault.seconds, [victim] { victim->worker.set_spoils_ring(false); });
     case Kind::kToldToStop:
       if (!is_alive) return;
-      Trace([&] { return absl::StrCat(NameOf(fault.pod, fault.worker), " is told to stop"); });
-      victim->drains = true;
-      return After(fault.seconds, [this, victim, restart] {
-        if (!victim->alive) return;
-        KillProcess(victim, false);
-        After(random_.Real(0.01, 0.3), [restart] { restart(false); });
-      });
+      return TellToStop(victim, fault.seconds);
     case Kind::kRouterDies:
     case Kind::kStopRouter:
-    case Kind::kDrain: {
-      std::vector<Router*> alive;
-      for (const auto& router : routers_) {
-        if (router->alive) alive.push_back(router.get());
-      }
-      Router& router = *random_.Pick(alive);
-      if (fault.kind == Kind::kDrain) {
-        Trace([&] { return absl::StrCat("router ", router.id, " drains"); });
-        checker_.OnDrain(router.id);
-        router.fleet->Drain();
-        return Settle(router);
-      }
-      if (fault.kind == Kind::kStopRouter) {
-        Trace([&] { return absl::StrCat("router ", router.id, " stops"); });
-        checker_.OnStop(router.id);
-        router.fleet->Stop(now_);
-        Settle(router);
-      }
-      checker_.See(Sight::kRouterReplaced);
-      KillRouter(router, fault.seconds);
-      StartRouter();
-    }
+    case Kind::kDrain:
+      return InjectAtRouter(fault);
   }
+}
+
+void World::Restart(const std::shared_ptr<Process>& victim, bool other_vocabulary) {
+  if (process(victim->pod, victim->kind) != victim) return;
+  StartProcess(victim->pod, victim->kind, other_vocabulary);
+}
+
+void World::TellToStop(const std::shared_ptr<Process>& victim, double seconds) {
+  Trace([&] { return absl::StrCat(NameOf(victim->pod, victim->kind), " is told to stop"); });
+  victim->drains = true;
+  After(seconds, [this, victim] {
+    if (!victim->alive) return;
+    KillProcess(victim, false);
+    After(random_.Real(0.01, 0.3), [this, victim] { Restart(victim, false); });
+  });
+}
+
+void World::InjectAtRouter(const Fault& fault) {
+  std::vector<Router*> alive;
+  for (const auto& router : routers_) {
+    if (router->alive) alive.push_back(router.get());
+  }
+  Router& router = *random_.Pick(alive);
+  if (fault.kind == Fault::Kind::kDrain) {
+    Trace([&] { return absl::StrCat("router ", router.id, " drains"); });
+    checker_.OnDrain(router.id);
+    router.fleet->Drain();
+    return Settle(router);
+  }
+  if (fault.kind == Fault::Kind::kStopRouter) {
+    Trace([&] { return absl::StrCat("router ", router.id, " stops"); });
+    checker_.OnStop(router.id);
+    router.fleet->Stop(now_);
+    Settle(router);
+  }
+  checker_.See(Sight::kRouterReplaced);
+  KillRouter(router, fault.seconds);
+  StartRouter();
 }
 
 void World::Resume(const std::shared_ptr<Process>& worker) {

@@ -142,6 +142,10 @@ class World {
   void Arrive(const ClientPlan& plan);
   void Cancel(Router& router, CallId call);
   void Inject(const Fault& fault);
+  void InjectAtRouter(const Fault& fault);
+  // Starts the process again, as a supervisor does, unless another process took its place.
+  void Restart(const std::shared_ptr<Process>& victim, bool other_vocabulary);
+  void TellToStop(const std::shared_ptr<Process>& victim, double seconds);
   void Heal();
   bool IsQuiet() const;
   void Step();

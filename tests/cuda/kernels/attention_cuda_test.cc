@@ -58,93 +58,23 @@ class AttentionCudaTest : public testing::DeviceTest {
 
     std::vector<float> Run() {
       const size_t blocks = (longest_ + kKeyBlock - 1) / kKeyBlock;
-      const size_t page_floats = kLayers * 2 * kKeyBlock * RowFloats();
-      std::vector<int32_t> tables(sequences_.size() * blocks);
-      std::iota(tables.begin(), tables.end(), 0);
-      std::shuffle(tables.begin(), tables.end(), test_.random_);
       DeviceKv kv;
-      kv.dtype = dtype_;
-      kv.page_stride = page_floats;
-      kv.layer_offset = page_floats / kLayers;
-      kv.num_kv_heads = heads_.num_kv_heads;
-      kv.head_size = heads_.head_size;
-      // A value with all bits set is NaN in every type.
-      kv.pool =
-          test_.Upload(std::vector<uint8_t>(tables.size() * page_floats * SizeOf(dtype_), 0xFF));
-      const int32_t* const page_tables = test_.Upload(tables);
-
-      // Another pass stores the cached rows.
-      std::vector<float> old_keys, old_values, keys, values;
-      std::vector<int32_t> old_of, old_at, of, at, cached_lens, path_lens, paths;
-      std::vector<int32_t> tiles = {0};
-      bool trees = false;
-      for (size_t s = 0; s < sequences_.size(); ++s) {
-        const Sequence& sequence = sequences_[s];
-        const size_t cut = sequence.cached_len * RowFloats();
-        old_keys.insert(old_keys.end(), keys_[s].begin(), keys_[s].begin() + cut);
-        old_values.insert(old_values.end(), values_[s].begin(), values_[s].begin() + cut);
-        keys.insert(keys.end(), keys_[s].begin() + cut, keys_[s].end());
-        values.insert(values.end(), values_[s].begin() + cut, values_[s].end());
-        for (size_t row = 0; row < sequence.cached_len; ++row) {
-          old_of.push_back(static_cast<int32_t>(s));
-          old_at.push_back(static_cast<int32_t>(row));
-        }
-        trees = trees || !sequence.parents.empty();
-        for (size_t row = 0; row < sequence.rows; ++row) {
-          of.push_back(static_cast<int32_t>(s));
-          at.push_back(static_cast<int32_t>(sequence.cached_len + row));
-          cached_lens.push_back(static_cast<int32_t>(sequence.cached_len));
-          std::vector<int32_t> path;
-          if (sequence.parents.empty()) {
-            path.resize(row + 1);
-            std::iota(path.begin(), path.end(), 0);
-          } else {
-            for (auto i = static_cast<int32_t>(row); i >= 0; i = sequence.parents[i])
-              path.insert(path.begin(), i);
-          }
-          path_lens.push_back(static_cast<int32_t>(path.size()));
-          path.resize(std::max(path.size(), kMaxTreeRows), -1);
-          paths.insert(paths.end(), path.begin(), path.begin() + kMaxTreeRows);
-          const bool ends =
-              row + 1 == sequence.rows || !sequence.parents.empty() || (row + 1) % tile_rows_ == 0;
-          if (ends) tiles.push_back(static_cast<int32_t>(of.size()));
-        }
-      }
-      if (trees) {  // every tile has one row
-        tiles.resize(num_rows_ + 1);
-        std::iota(tiles.begin(), tiles.end(), 0);
-      }
-      const auto store = [&](const std::vector<int32_t>& sequences,
-                             const std::vector<int32_t>& places, const std::vector<float>& k,
-                             const std::vector<float>& v) {
-        DeviceStoreKvArgs args;
-        args.kv = kv;
-        args.rows.rows = places.size();
-        args.rows.page_tables = page_tables;
-        args.rows.table_stride = blocks;
-        args.rows.sequences = test_.Upload(sequences);
-        args.rows.cache_rows = test_.Upload(places);
-        args.keys = test_.Upload(k);
-        args.keys_stride = RowFloats();
-        args.values = test_.Upload(v);
-        args.values_stride = RowFloats();
-        const absl::Status status = StoreKv(args, test_.stream());
-        EXPECT_TRUE(status.ok()) << status;
-      };
-      store(old_of, old_at, old_keys, old_values);
-      store(of, at, keys, values);
+      const int32_t* const page_tables = MakePool(blocks, &kv);
+      const Rows rows = MakeRows();
+      Store(kv, page_tables, rows.cached);
+      Store(kv, page_tables, rows.computed);
 
       DeviceAttentionArgs args;
       args.kv = kv;
       args.rows.rows = num_rows_;
       args.rows.page_tables = page_tables;
       args.rows.table_stride = blocks;
-      args.rows.sequences = test_.Upload(of);
-      args.rows.cached_lens = test_.Upload(cached_lens);
-      args.rows.path_lens = test_.Upload(path_lens);
-      if (trees) args.rows.paths = test_.Upload(paths);
-      args.rows.tiles = test_.Upload(tiles);
-      args.rows.num_tiles = tiles.size() - 1;
+      args.rows.sequences = test_.Upload(rows.computed.sequences);
+      args.rows.cached_lens = test_.Upload(rows.cached_lens);
+      args.rows.path_lens = test_.Upload(rows.path_lens);
+      if (rows.trees) args.rows.paths = test_.Upload(rows.paths);
+      args.rows.tiles = test_.Upload(rows.tiles);
+      args.rows.num_tiles = rows.tiles.size() - 1;
       args.num_heads = heads_.num_heads;
       args.scale = 1 / std::sqrt(static_cast<float>(heads_.head_size));
       args.queries = test_.Upload(queries_);
@@ -217,6 +147,106 @@ class AttentionCudaTest : public testing::DeviceTest {
     }
 
    private:
+    // Rows of keys and values, and where they belong.
+    struct KvRows {
+      std::vector<int32_t> sequences;
+      std::vector<int32_t> places;  // in the sequence
+      std::vector<float> keys;
+      std::vector<float> values;
+
+      void Append(size_t sequence, size_t place) {
+        sequences.push_back(static_cast<int32_t>(sequence));
+        places.push_back(static_cast<int32_t>(place));
+      }
+    };
+    struct Rows {
+      KvRows cached;    // those that another pass stored
+      KvRows computed;  // those of this pass
+      std::vector<int32_t> cached_lens, path_lens, paths;
+      std::vector<int32_t> tiles = {0};
+      bool trees = false;
+    };
+
+    // Fills the pool with pages in random order. Returns the page tables on the device.
+    const int32_t* MakePool(size_t blocks, DeviceKv* kv) {
+      const size_t page_floats = kLayers * 2 * kKeyBlock * RowFloats();
+      std::vector<int32_t> tables(sequences_.size() * blocks);
+      std::iota(tables.begin(), tables.end(), 0);
+      std::shuffle(tables.begin(), tables.end(), test_.random_);
+      kv->dtype = dtype_;
+      kv->page_stride = page_floats;
+      kv->layer_offset = page_floats / kLayers;
+      kv->num_kv_heads = heads_.num_kv_heads;
+      kv->head_size = heads_.head_size;
+      // A value with all bits set is NaN in every type.
+      kv->pool =
+          test_.Upload(std::vector<uint8_t>(tables.size() * page_floats * SizeOf(dtype_), 0xFF));
+      return test_.Upload(tables);
+    }
+
+    // Returns the rows of the pass that the row sees, the row itself last.
+    static std::vector<int32_t> Path(const Sequence& sequence, size_t row) {
+      std::vector<int32_t> path;
+      if (sequence.parents.empty()) {
+        path.resize(row + 1);
+        std::iota(path.begin(), path.end(), 0);
+        return path;
+      }
+      for (auto i = static_cast<int32_t>(row); i >= 0; i = sequence.parents[i]) {
+        path.insert(path.begin(), i);
+      }
+      return path;
+    }
+
+    Rows MakeRows() const {
+      Rows rows;
+      for (size_t s = 0; s < sequences_.size(); ++s) {
+        const Sequence& sequence = sequences_[s];
+        const auto cut = static_cast<ptrdiff_t>(sequence.cached_len * RowFloats());
+        const auto split = [cut](const std::vector<float>& all, std::vector<float>* cached,
+                                 std::vector<float>* computed) {
+          cached->insert(cached->end(), all.begin(), all.begin() + cut);
+          computed->insert(computed->end(), all.begin() + cut, all.end());
+        };
+        split(keys_[s], &rows.cached.keys, &rows.computed.keys);
+        split(values_[s], &rows.cached.values, &rows.computed.values);
+        for (size_t row = 0; row < sequence.cached_len; ++row) rows.cached.Append(s, row);
+        rows.trees = rows.trees || !sequence.parents.empty();
+        for (size_t row = 0; row < sequence.rows; ++row) {
+          rows.computed.Append(s, sequence.cached_len + row);
+          rows.cached_lens.push_back(static_cast<int32_t>(sequence.cached_len));
+          std::vector<int32_t> path = Path(sequence, row);
+          rows.path_lens.push_back(static_cast<int32_t>(path.size()));
+          path.resize(std::max(path.size(), kMaxTreeRows), -1);
+          rows.paths.insert(rows.paths.end(), path.begin(), path.begin() + kMaxTreeRows);
+          const bool ends =
+              row + 1 == sequence.rows || !sequence.parents.empty() || (row + 1) % tile_rows_ == 0;
+          if (ends) rows.tiles.push_back(static_cast<int32_t>(rows.computed.places.size()));
+        }
+      }
+      if (rows.trees) {  // every tile has one row
+        rows.tiles.resize(num_rows_ + 1);
+        std::iota(rows.tiles.begin(), rows.tiles.end(), 0);
+      }
+      return rows;
+    }
+
+    void Store(const DeviceKv& kv, const int32_t* page_tables, const KvRows& rows) {
+      DeviceStoreKvArgs args;
+      args.kv = kv;
+      args.rows.rows = rows.places.size();
+      args.rows.page_tables = page_tables;
+      args.rows.table_stride = (longest_ + kKeyBlock - 1) / kKeyBlock;
+      args.rows.sequences = test_.Upload(rows.sequences);
+      args.rows.cache_rows = test_.Upload(rows.places);
+      args.keys = test_.Upload(rows.keys);
+      args.keys_stride = RowFloats();
+      args.values = test_.Upload(rows.values);
+      args.values_stride = RowFloats();
+      const absl::Status status = StoreKv(args, test_.stream());
+      EXPECT_TRUE(status.ok()) << status;
+    }
+
     // Returns random values that every type can hold.
     std::vector<float> Representable(size_t count) {
       std::vector<float> values = test_.Uniform(count);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <span>
 #include <utility>
@@ -94,10 +95,32 @@ inline double Rate(std::span<const SimulatedRound> rounds) {
 // Sets the lengths of a round.
 using LengthPolicy = std::function<void(std::span<DraftCandidate>)>;
 
-// Runs with `policy`. `controller` gets all measurements, also if another policy chooses.
-inline std::vector<SimulatedRound> Simulate(const Simulation& simulation,
-                                            DraftLengthController& controller,
-                                            const LengthPolicy& policy) {
+// Runs a simulation round by round. The controller gets all measurements, also if another policy
+// chooses.
+class DraftSimulator {
+ public:
+  DraftSimulator(const Simulation& simulation, DraftLengthController& controller)
+      : simulation_(simulation),
+        controller_(controller),
+        places_(simulation.slots.size()),
+        requests_(simulation.slots.size()) {
+    for (size_t i = 0; i < simulation_.slots.size(); ++i) running_.push_back(Start(i));
+  }
+
+  SimulatedRound Run(uint64_t number, const LengthPolicy& policy) {
+    const TrueCosts costs = simulation_.costs(number);
+    tells_costs_ = simulation_.mistake != Mistake::kNeverForgetsCosts || number < 50;
+    std::vector<DraftCandidate> candidates = Candidates();
+    policy(candidates);
+    SimulatedRound round;
+    for (const DraftCandidate& candidate : candidates) round.lengths.push_back(candidate.length);
+    Propose(costs, round);
+    Verify(costs, round);
+    Accept(round);
+    return round;
+  }
+
+ private:
   struct Running {
     uint64_t serial;
     uint64_t committed;  // output tokens
@@ -105,96 +128,113 @@ inline std::vector<SimulatedRound> Simulate(const Simulation& simulation,
     AcceptanceMode mode;
     AcceptanceEstimate acceptance;
   };
-  std::mt19937_64 generator(7);
-  std::normal_distribution<double> normal;
-  const auto noisy = [&](double seconds) {
-    const bool spike = std::generate_canonical<double, 32>(generator) < simulation.spikes;
-    return seconds * std::exp(simulation.noise * normal(generator)) * (spike ? 10 : 1);
-  };
 
-  uint64_t last_serial = 0;
-  std::vector<Running> running;
-  // Position in the slot's text, over all its requests.
-  std::vector<uint64_t> places(simulation.slots.size());
-  std::vector<uint64_t> requests(simulation.slots.size());  // number of requests of the slot so far
-  const auto start = [&](size_t slot_id) {
-    const SimulatedSlot& slot = simulation.slots[slot_id];
-    const AcceptanceMode mode = slot.modes[requests[slot_id]++ % slot.modes.size()];
-    return Running{++last_serial, 0, slot.prompt_tokens + 1, mode, controller.NewEstimate(mode)};
-  };
-  for (size_t i = 0; i < simulation.slots.size(); ++i) running.push_back(start(i));
+  Running Start(size_t slot_id) {
+    const SimulatedSlot& slot = simulation_.slots[slot_id];
+    const AcceptanceMode mode = slot.modes[requests_[slot_id]++ % slot.modes.size()];
+    return {++last_serial_, 0, slot.prompt_tokens + 1, mode, controller_.NewEstimate(mode)};
+  }
 
-  std::vector<SimulatedRound> rounds;
-  for (uint64_t number = 0; number < simulation.rounds; ++number) {
-    const TrueCosts costs = simulation.costs(number);
-    const bool told = simulation.mistake != Mistake::kNeverForgetsCosts || number < 50;
-    std::vector<DraftCandidate> candidates(running.size());
-    for (size_t i = 0; i < running.size(); ++i) {
+  double Noisy(double seconds) {
+    const bool spike = std::generate_canonical<double, 32>(generator_) < simulation_.spikes;
+    return seconds * std::exp(simulation_.noise * normal_(generator_)) * (spike ? 10 : 1);
+  }
+
+  double OverheadShare() const {
+    return simulation_.mistake == Mistake::kIgnoresOverheads ? 1e-6 : 1;
+  }
+
+  std::vector<DraftCandidate> Candidates() const {
+    std::vector<DraftCandidate> candidates(running_.size());
+    for (size_t i = 0; i < running_.size(); ++i) {
       const auto left =
-          static_cast<uint32_t>(simulation.slots[i].output_tokens - running[i].committed);
-      candidates[i].acceptance = &running[i].acceptance;
-      candidates[i].serial = running[i].serial;
-      candidates[i].limit = std::min(simulation.longest, left - 1);
+          static_cast<uint32_t>(simulation_.slots[i].output_tokens - running_[i].committed);
+      candidates[i].acceptance = &running_[i].acceptance;
+      candidates[i].serial = running_[i].serial;
+      candidates[i].limit = std::min(simulation_.longest, left - 1);
       candidates[i].drafter_lack = static_cast<uint32_t>(
-          simulation.mistake == Mistake::kForgetsCatchUp ? 1 : running[i].lack);
+          simulation_.mistake == Mistake::kForgetsCatchUp ? 1 : running_[i].lack);
       candidates[i].remaining_tokens = left;
     }
-    policy(candidates);
+    return candidates;
+  }
 
-    SimulatedRound round;
+  // Drafts with the round's lengths.
+  void Propose(const TrueCosts& costs, SimulatedRound& round) {
     std::vector<uint32_t> asked;
     uint32_t catch_up_rows = 0;
-    auto rows = static_cast<uint32_t>(running.size());
-    for (size_t i = 0; i < running.size(); ++i) {
-      const uint32_t length = candidates[i].length;
-      round.lengths.push_back(length);
-      rows += length;
-      if (length == 0) continue;
-      asked.push_back(length);
-      catch_up_rows += static_cast<uint32_t>(running[i].lack);
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (round.lengths[i] == 0) continue;
+      asked.push_back(round.lengths[i]);
+      catch_up_rows += static_cast<uint32_t>(running_[i].lack);
     }
-    const double overhead_share = simulation.mistake == Mistake::kIgnoresOverheads ? 1e-6 : 1;
-    if (!asked.empty()) {
-      const double first = costs.pass(catch_up_rows);
-      double rest = 0;
-      for (uint32_t pass = 2; pass <= *std::max_element(asked.begin(), asked.end()); ++pass) {
-        rest += costs.pass(static_cast<double>(std::count_if(
-            asked.begin(), asked.end(), [&](uint32_t length) { return length >= pass; })));
-      }
-      round.seconds += first + rest + costs.propose_overhead;
-      const double told_first = noisy(first);
-      ProposeCost cost;
-      cost.draft_lengths = asked;
-      cost.catch_up_rows = catch_up_rows;
-      cost.compute_seconds = told_first + noisy(rest);
-      cost.catch_up_seconds = simulation.reports_catch_up ? told_first : 0;
-      cost.overhead_seconds = overhead_share * noisy(costs.propose_overhead);
-      if (told) controller.ObservePropose(cost);
+    if (asked.empty()) return;
+    const double first = costs.pass(catch_up_rows);
+    double rest = 0;
+    for (uint32_t pass = 2; pass <= *std::max_element(asked.begin(), asked.end()); ++pass) {
+      rest += costs.pass(static_cast<double>(std::count_if(
+          asked.begin(), asked.end(), [&](uint32_t length) { return length >= pass; })));
     }
+    round.seconds += first + rest + costs.propose_overhead;
+    const double told_first = Noisy(first);
+    ProposeCost cost;
+    cost.draft_lengths = asked;
+    cost.catch_up_rows = catch_up_rows;
+    cost.compute_seconds = told_first + Noisy(rest);
+    cost.catch_up_seconds = simulation_.reports_catch_up ? told_first : 0;
+    cost.overhead_seconds = OverheadShare() * Noisy(costs.propose_overhead);
+    if (tells_costs_) controller_.ObservePropose(cost);
+  }
+
+  void Verify(const TrueCosts& costs, SimulatedRound& round) {
+    const auto rows = std::accumulate(round.lengths.begin(), round.lengths.end(),
+                                      static_cast<uint32_t>(running_.size()));
     round.seconds += costs.verify(rows) + costs.verify_overhead;
     VerifyCost cost;
     cost.rows = rows;
     cost.compute_seconds =
-        noisy(costs.verify(simulation.mistake == Mistake::kIgnoresRows ? running.size() : rows));
-    cost.overhead_seconds = overhead_share * noisy(costs.verify_overhead);
-    if (told) controller.ObserveVerify(cost);
+        Noisy(costs.verify(simulation_.mistake == Mistake::kIgnoresRows ? running_.size() : rows));
+    cost.overhead_seconds = OverheadShare() * Noisy(costs.verify_overhead);
+    if (tells_costs_) controller_.ObserveVerify(cost);
+  }
 
-    for (size_t i = 0; i < running.size(); ++i) {
-      const SimulatedSlot& slot = simulation.slots[i];
-      Running& at = running[i];
+  // Commits what the target accepts of each draft, and one token more.
+  void Accept(SimulatedRound& round) {
+    for (size_t i = 0; i < running_.size(); ++i) {
+      const SimulatedSlot& slot = simulation_.slots[i];
+      Running& at = running_[i];
       const uint32_t length = round.lengths[i];
       uint32_t accepted = 0;
-      while (accepted < length && slot.agrees(places[i] + accepted)) ++accepted;
-      if (simulation.mistake != Mistake::kBelievesThePrior) {
-        controller.ObserveAcceptance(at.serial, at.mode, length, accepted, &at.acceptance);
+      while (accepted < length && slot.agrees(places_[i] + accepted)) ++accepted;
+      if (simulation_.mistake != Mistake::kBelievesThePrior) {
+        controller_.ObserveAcceptance(at.serial, at.mode, length, accepted, &at.acceptance);
       }
       at.committed += accepted + 1;
-      places[i] += accepted + 1;
+      places_[i] += accepted + 1;
       round.tokens += accepted + 1;
       at.lack = length == 0 ? at.lack + 1 : accepted + 1 - std::min(length - 1, accepted);
-      if (at.committed >= slot.output_tokens) at = start(i);
+      if (at.committed >= slot.output_tokens) at = Start(i);
     }
-    rounds.push_back(std::move(round));
+  }
+
+  const Simulation& simulation_;
+  DraftLengthController& controller_;
+  std::mt19937_64 generator_{7};
+  std::normal_distribution<double> normal_;
+  uint64_t last_serial_ = 0;
+  std::vector<uint64_t> places_;    // position in the slot's text, over all its requests
+  std::vector<uint64_t> requests_;  // number of requests of the slot so far
+  std::vector<Running> running_;
+  bool tells_costs_ = true;
+};
+
+inline std::vector<SimulatedRound> Simulate(const Simulation& simulation,
+                                            DraftLengthController& controller,
+                                            const LengthPolicy& policy) {
+  DraftSimulator simulator(simulation, controller);
+  std::vector<SimulatedRound> rounds;
+  for (uint64_t number = 0; number < simulation.rounds; ++number) {
+    rounds.push_back(simulator.Run(number, policy));
   }
   return rounds;
 }

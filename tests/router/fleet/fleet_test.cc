@@ -1070,93 +1070,113 @@ TEST(FleetTest, SumsOfCountsHaveEveryCount) {
 
 // Pods die, come back, leave the list and return while requests of all modes run: every output is
 // that of one undisturbed engine, each is ended once, and nothing is left.
-class FleetStormTest : public ::testing::TestWithParam<int> {};
-
-TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
-  std::mt19937 random(static_cast<unsigned>(GetParam()));
-  const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
-  EngineOptions options = Options();
-  options.verifier_timeout_seconds = 1000;
-  options.workers.max_slots = static_cast<uint32_t>(1 + below(4));
-  if (below(2) == 0) options.draft_length.reset();
-  options.num_cohorts = static_cast<uint32_t>(1 + below(2));
-  FleetDriver driver(options);
-  const std::vector<std::string> names = {"a", "b", "c", "d"};
-  const bool short_of_pages = below(2) == 0;
-  for (const std::string& name : names) {
-    if (short_of_pages) driver.Pod(name).verifier.options.num_pages = 24;
-  }
-  std::vector<std::string> listed = {"a", "b"};
-  driver.List(listed);
-
+class FleetStormTest : public ::testing::TestWithParam<int> {
+ protected:
   struct Sent {
     int number;
     int max_tokens;
   };
-  std::map<CallId, Sent> sent;
-  std::vector<CallId> canceled;
-  const auto send = [&] {
-    const Sent one = {below(20), 1 + below(60)};
-    GenerationRequest request = driver.Request(Prompt(one.number), one.max_tokens);
-    const int mode = below(3);
+
+  FleetStormTest() {
+    const bool short_of_pages = Below(2) == 0;
+    for (const std::string& name : names_) {
+      if (short_of_pages) driver_.Pod(name).verifier.options.num_pages = 24;
+    }
+    driver_.List(listed_);
+  }
+
+  int Below(int limit) { return static_cast<int>(random_() % limit); }
+  const std::string& AnyName() { return names_[static_cast<size_t>(Below(4))]; }
+
+  EngineOptions AnyOptions() {
+    EngineOptions options = Options();
+    options.verifier_timeout_seconds = 1000;
+    options.workers.max_slots = static_cast<uint32_t>(1 + Below(4));
+    if (Below(2) == 0) options.draft_length.reset();
+    options.num_cohorts = static_cast<uint32_t>(1 + Below(2));
+    return options;
+  }
+
+  void Send() {
+    const Sent one = {Below(20), 1 + Below(60)};
+    GenerationRequest request = driver_.Request(Prompt(one.number), one.max_tokens);
+    const int mode = Below(3);
     if (mode > 0) request.open.mutable_sampling()->set_temperature(1);
     if (mode == 1) request.open.set_reproducible(true);
-    sent[driver.Send(std::move(request))] = one;
-  };
-  for (int step = 0; step < 600; ++step) {
-    if (sent.size() < 40 && below(8) == 0) send();
-    switch (below(40)) {
+    sent_[driver_.Send(std::move(request))] = one;
+  }
+
+  void List() {
+    listed_ = {AnyName()};
+    for (const std::string& name : names_) {
+      if (Below(2) == 0 && name != listed_.front()) listed_.push_back(name);
+    }
+    std::vector<PodSpec> specs;
+    for (const std::string& name : listed_) specs.push_back(FleetDriver::Spec(name));
+    driver_.fleet.SetPods(specs, driver_.now);
+    driver_.Execute();
+  }
+
+  void Cancel() {
+    if (sent_.empty()) return;
+    const CallId call = 1 + static_cast<CallId>(Below(static_cast<int>(sent_.size())));
+    if (driver_.calls[call].status.has_value()) return;
+    driver_.Cancel(call);
+    canceled_.push_back(call);
+  }
+
+  void Disturb() {
+    switch (Below(40)) {
       case 0:
-        driver.Kill(names[static_cast<size_t>(below(4))]);
-        break;
+        return driver_.Kill(AnyName());
       case 1:
-        listed = {names[static_cast<size_t>(below(4))]};
-        for (const std::string& name : names) {
-          if (below(2) == 0 && name != listed.front()) listed.push_back(name);
-        }
-        {
-          std::vector<PodSpec> specs;
-          for (const std::string& name : listed) specs.push_back(FleetDriver::Spec(name));
-          driver.fleet.SetPods(specs, driver.now);
-          driver.Execute();
-        }
-        break;
+        return List();
       case 2:
-        if (!sent.empty()) {
-          const CallId call = 1 + static_cast<CallId>(below(static_cast<int>(sent.size())));
-          if (!driver.calls[call].status.has_value()) {
-            driver.Cancel(call);
-            canceled.push_back(call);
-          }
-        }
-        break;
-      case 3:
-        driver.Pod(names[static_cast<size_t>(below(4))]).pong.set_draining(below(2) == 0);
-        break;
+        return Cancel();
+      case 3: {
+        ToyPod& pod = driver_.Pod(AnyName());
+        return pod.pong.set_draining(Below(2) == 0);
+      }
       default:
-        for (auto& [name, pod] : driver.pods) {
-          if (!pod->alive && below(10) == 0) pod->alive = true;
+        for (auto& [name, pod] : driver_.pods) {
+          if (!pod->alive && Below(10) == 0) pod->alive = true;
         }
     }
-    if (!driver.Step()) driver.Wait();
   }
-  for (auto& [name, pod] : driver.pods) pod->alive = true;
-  ASSERT_TRUE(driver.Run());
-  for (const auto& [call, one] : sent) {
-    const CallResult& result = driver.calls[call];
+
+  void ExpectOutput(CallId call, const Sent& one) {
+    const CallResult& result = driver_.calls[call];
     ASSERT_TRUE(result.status.has_value()) << call;
     const std::vector<int32_t> want = Alone(one.number, one.max_tokens);
-    if (std::find(canceled.begin(), canceled.end(), call) != canceled.end()) {
+    if (std::find(canceled_.begin(), canceled_.end(), call) != canceled_.end()) {
       EXPECT_TRUE(std::equal(result.ids.begin(), result.ids.end(), want.begin())) << call;
-      continue;
+      return;
     }
     EXPECT_TRUE(result.status->ok()) << *result.status;
     EXPECT_EQ(result.ids, want) << call;
   }
-  driver.WaitFor(2);
-  EXPECT_TRUE(driver.fleet.idle());
-  EXPECT_EQ(driver.fleet.num_pods(), listed.size());
-  for (const auto& [name, pod] : driver.pods) EXPECT_TRUE(pod->verifier.slots.empty()) << name;
+
+  std::mt19937 random_{static_cast<unsigned>(GetParam())};
+  const std::vector<std::string> names_ = {"a", "b", "c", "d"};
+  std::vector<std::string> listed_ = {"a", "b"};
+  FleetDriver driver_{AnyOptions()};
+  std::map<CallId, Sent> sent_;
+  std::vector<CallId> canceled_;
+};
+
+TEST_P(FleetStormTest, NoTokenIsLostOrRepeated) {
+  for (int step = 0; step < 600; ++step) {
+    if (sent_.size() < 40 && Below(8) == 0) Send();
+    Disturb();
+    if (!driver_.Step()) driver_.Wait();
+  }
+  for (auto& [name, pod] : driver_.pods) pod->alive = true;
+  ASSERT_TRUE(driver_.Run());
+  for (const auto& [call, one] : sent_) ExpectOutput(call, one);
+  driver_.WaitFor(2);
+  EXPECT_TRUE(driver_.fleet.idle());
+  EXPECT_EQ(driver_.fleet.num_pods(), listed_.size());
+  for (const auto& [name, pod] : driver_.pods) EXPECT_TRUE(pod->verifier.slots.empty()) << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, FleetStormTest, ::testing::Range(1, 41));

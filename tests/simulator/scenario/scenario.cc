@@ -168,6 +168,75 @@ void MakeFaults(SeededRandom& random, const Profile& profile, Scenario* scenario
   }
 }
 
+EngineOptions MakeEngine(SeededRandom& random) {
+  EngineOptions engine;
+  engine.workers.has_drafter = !random.Chance(0.05);
+  engine.workers.max_slots = static_cast<uint32_t>(random.Between(1, 4));
+  engine.workers.max_draft_length = static_cast<uint32_t>(random.Between(1, 5));
+  engine.workers.transport =
+      random.Pick(std::vector<TransportChoice>{TransportChoice::kAuto, TransportChoice::kAuto,
+                                               TransportChoice::kInline, TransportChoice::kShm});
+  engine.workers.attach_timeout_seconds = 0.5;
+  engine.workers.heartbeat_timeout_seconds = 1.2;
+  engine.max_queue = static_cast<size_t>(random.Between(0, 5));
+  if (random.Chance(0.7)) {
+    engine.draft_length =
+        static_cast<uint32_t>(random.Between(0, static_cast<int>(engine.workers.max_draft_length)));
+  }
+  engine.step_rows =
+      2 * engine.workers.max_draft_length + static_cast<uint32_t>(random.Between(0, 12));
+  engine.step_seconds = random.Chance(0.5) ? 0.2 : random.Real(0.001, 0.01);
+  engine.num_cohorts = static_cast<uint32_t>(random.Between(1, 2));
+  engine.verifier_timeout_seconds = 2.5;
+  engine.drafter_timeout_seconds = 0.6;
+  engine.audit_fraction = random.Pick(std::vector<double>{0, 0, 0.5, 1});
+  engine.audit_key = random.Next();
+  return engine;
+}
+
+NetworkPlan MakeNetwork(SeededRandom& random, const Profile& profile) {
+  NetworkPlan network;
+  network.longest_seconds = random.Real(0.0005, 0.006);
+  if (profile.lossy) {
+    network.lossy = true;
+    network.drop_chance = random.Chance(0.5) ? 0.01 : 0;
+    network.repeat_chance = random.Real(0, 0.3);
+    network.late_chance = random.Real(0, 0.3);
+  }
+  return network;
+}
+
+// The scenario's models and limits are known already.
+std::vector<ClientPlan> MakeClients(SeededRandom& random, const Profile& profile,
+                                    const Scenario& scenario) {
+  std::vector<ClientPlan> clients;
+  std::vector<std::vector<int32_t>> prefixes(2);
+  for (auto& prefix : prefixes) {
+    for (int i = random.Between(4, 14); i > 0; --i) {
+      prefix.push_back(random.Between(0, scenario.pair.vocabulary_size - 2));
+    }
+  }
+  const auto tokenizer =
+      testing::ToyTokenizer::OfSize(static_cast<size_t>(scenario.pair.vocabulary_size));
+  int num_clients = random.Between(4, 12);
+  if (profile.pods) num_clients += random.Between(4, 12);
+  for (int i = 0; i < num_clients; ++i) {
+    ClientPlan client = MakeClient(random, scenario, static_cast<size_t>(i), prefixes);
+    if (profile.cancels && random.Chance(0.4)) {
+      client.cancel_after_seconds = random.Real(0, random.Chance(0.5) ? 0.05 : 0.4);
+    }
+    if (profile.cancels && random.Chance(0.1)) client.reads_responses = random.Between(0, 4);
+    if (profile.wrong && random.Chance(0.15)) {
+      client.non_finite_at = static_cast<uint32_t>(random.Between(0, client.request.max_tokens));
+    }
+    client.is_answered_wrongly = profile.wrong && random.Chance(kAnsweredWronglyChance);
+    if (profile.crashes && random.Chance(0.1)) client.poison = random.Chance(0.5) ? 1 : 0.3;
+    FillUndisturbed(scenario.pair, tokenizer, &client);
+    clients.push_back(std::move(client));
+  }
+  return clients;
+}
+
 }  // namespace
 
 void FillUndisturbed(const ToyPair& pair, const testing::ToyTokenizer& tokenizer,
@@ -224,62 +293,9 @@ Scenario MakeScenario(uint64_t seed) {
   if (random.Chance(0.15)) scenario.drafter_boot_id = "other host";
   scenario.drafter_starts_at = random.Chance(0.8) ? kStartTime : kStartTime + random.Real(0, 0.3);
 
-  EngineOptions& engine = scenario.engine;
-  engine.workers.has_drafter = !random.Chance(0.05);
-  engine.workers.max_slots = static_cast<uint32_t>(random.Between(1, 4));
-  engine.workers.max_draft_length = static_cast<uint32_t>(random.Between(1, 5));
-  engine.workers.transport =
-      random.Pick(std::vector<TransportChoice>{TransportChoice::kAuto, TransportChoice::kAuto,
-                                               TransportChoice::kInline, TransportChoice::kShm});
-  engine.workers.attach_timeout_seconds = 0.5;
-  engine.workers.heartbeat_timeout_seconds = 1.2;
-  engine.max_queue = static_cast<size_t>(random.Between(0, 5));
-  if (random.Chance(0.7)) {
-    engine.draft_length =
-        static_cast<uint32_t>(random.Between(0, static_cast<int>(engine.workers.max_draft_length)));
-  }
-  engine.step_rows =
-      2 * engine.workers.max_draft_length + static_cast<uint32_t>(random.Between(0, 12));
-  engine.step_seconds = random.Chance(0.5) ? 0.2 : random.Real(0.001, 0.01);
-  engine.num_cohorts = static_cast<uint32_t>(random.Between(1, 2));
-  engine.verifier_timeout_seconds = 2.5;
-  engine.drafter_timeout_seconds = 0.6;
-  engine.audit_fraction = random.Pick(std::vector<double>{0, 0, 0.5, 1});
-  engine.audit_key = random.Next();
-
-  NetworkPlan& network = scenario.network;
-  network.longest_seconds = random.Real(0.0005, 0.006);
-  if (profile.lossy) {
-    network.lossy = true;
-    network.drop_chance = random.Chance(0.5) ? 0.01 : 0;
-    network.repeat_chance = random.Real(0, 0.3);
-    network.late_chance = random.Real(0, 0.3);
-  }
-
-  std::vector<std::vector<int32_t>> prefixes(2);
-  for (auto& prefix : prefixes) {
-    for (int i = random.Between(4, 14); i > 0; --i) {
-      prefix.push_back(random.Between(0, scenario.pair.vocabulary_size - 2));
-    }
-  }
-  const auto tokenizer =
-      testing::ToyTokenizer::OfSize(static_cast<size_t>(scenario.pair.vocabulary_size));
-  int num_clients = random.Between(4, 12);
-  if (profile.pods) num_clients += random.Between(4, 12);
-  for (int i = 0; i < num_clients; ++i) {
-    ClientPlan client = MakeClient(random, scenario, static_cast<size_t>(i), prefixes);
-    if (profile.cancels && random.Chance(0.4)) {
-      client.cancel_after_seconds = random.Real(0, random.Chance(0.5) ? 0.05 : 0.4);
-    }
-    if (profile.cancels && random.Chance(0.1)) client.reads_responses = random.Between(0, 4);
-    if (profile.wrong && random.Chance(0.15)) {
-      client.non_finite_at = static_cast<uint32_t>(random.Between(0, client.request.max_tokens));
-    }
-    client.is_answered_wrongly = profile.wrong && random.Chance(kAnsweredWronglyChance);
-    if (profile.crashes && random.Chance(0.1)) client.poison = random.Chance(0.5) ? 1 : 0.3;
-    FillUndisturbed(scenario.pair, tokenizer, &client);
-    scenario.clients.push_back(std::move(client));
-  }
+  scenario.engine = MakeEngine(random);
+  scenario.network = MakeNetwork(random, profile);
+  scenario.clients = MakeClients(random, profile, scenario);
 
   MakeFaults(random, profile, &scenario);
   std::sort(scenario.faults.begin(), scenario.faults.end(),

@@ -23,6 +23,18 @@ std::span<const int32_t> ToSpan(const google::protobuf::RepeatedField<int32_t>& 
   return {ids.data(), static_cast<size_t>(ids.size())};
 }
 
+// The answer to a command before Attach.
+template <typename Reply>
+FakeWorker::Outcome RefuseUnattached(Reply reply) {
+  FakeWorker::Outcome outcome;
+  reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
+  reply.mutable_error()->set_message("the session is not attached");
+  outcome.replies.push_back(std::move(reply));
+  outcome.complaints.push_back("a command before Attach");
+  outcome.ends_stream = true;
+  return outcome;
+}
+
 }  // namespace
 
 FakeWorker::FakeWorker(Worker kind, const Scenario* scenario,
@@ -199,14 +211,7 @@ FakeWorker::Outcome FakeWorker::HandleDraft(StreamId stream, const v1::DraftComm
   Session& session = sessions_[stream];
   v1::DraftReply reply;
   reply.set_id(command.id());
-  if (session.slots == nullptr && !command.has_attach()) {
-    reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
-    reply.mutable_error()->set_message("the session is not attached");
-    outcome.replies.push_back(std::move(reply));
-    outcome.complaints.push_back("a command before Attach");
-    outcome.ends_stream = true;
-    return outcome;
-  }
+  if (session.slots == nullptr && !command.has_attach()) return RefuseUnattached(std::move(reply));
   switch (command.kind_case()) {
     case v1::DraftCommand::kAttach: {
       v1::WorkerError error;
@@ -227,21 +232,9 @@ FakeWorker::Outcome FakeWorker::HandleDraft(StreamId stream, const v1::DraftComm
       }
       break;
     }
-    case v1::DraftCommand::kReadVocabulary: {
-      const auto& entries = tokenizer_->entries();
-      const size_t half = entries.size() / 2;
-      for (size_t begin : {size_t{0}, half}) {
-        v1::DraftReply chunk;
-        chunk.set_id(command.id());
-        chunk.mutable_vocabulary()->set_first_id(static_cast<uint32_t>(begin));
-        for (size_t i = begin; i < (begin == 0 ? half : entries.size()); ++i) {
-          chunk.mutable_vocabulary()->add_entries(other_vocabulary_ && i == 3 ? "?" : entries[i]);
-        }
-        chunk.mutable_vocabulary()->set_last(begin != 0);
-        outcome.replies.push_back(std::move(chunk));
-      }
+    case v1::DraftCommand::kReadVocabulary:
+      SendVocabulary(command.id(), outcome);
       return outcome;
-    }
     case v1::DraftCommand::kUpdateSlots:
       UpdateSlots(command.update_slots(), session, session.proposed, reply.mutable_update_slots(),
                   outcome);
@@ -267,6 +260,21 @@ FakeWorker::Outcome FakeWorker::HandleDraft(StreamId stream, const v1::DraftComm
   }
   outcome.replies.push_back(std::move(reply));
   return outcome;
+}
+
+void FakeWorker::SendVocabulary(uint64_t id, Outcome& outcome) const {
+  const auto& entries = tokenizer_->entries();
+  const size_t half = entries.size() / 2;
+  for (size_t begin : {size_t{0}, half}) {
+    v1::DraftReply chunk;
+    chunk.set_id(id);
+    chunk.mutable_vocabulary()->set_first_id(static_cast<uint32_t>(begin));
+    for (size_t i = begin; i < (begin == 0 ? half : entries.size()); ++i) {
+      chunk.mutable_vocabulary()->add_entries(other_vocabulary_ && i == 3 ? "?" : entries[i]);
+    }
+    chunk.mutable_vocabulary()->set_last(begin != 0);
+    outcome.replies.push_back(std::move(chunk));
+  }
 }
 
 std::string FakeWorker::OpenRing(const v1::OpenRing& command, Session& session,
@@ -346,31 +354,33 @@ v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t i
     result.add_draft_token_ids(scenario_->pair.Draft(prefix, draw));
     rows.push_back({prefix, result.draft_token_ids(static_cast<int>(i))});
   }
-  if (wants_ring && !rows.empty()) {
-    if (session.ring != nullptr) {  // shm
-      FakeRingEntry& entry =
-          session.ring->entries[item.ring().entry() % session.ring->entries.size()];
-      entry.state = FakeRingEntry::State::kReady;
-      entry.sequence = item.ring().sequence();
-      entry.rows = rows;
-    } else {
-      const std::string data = Encode(rows);
-      const size_t first = rows.size() > 1 && random_.Chance(0.5) ? sizeof(FakeRow) : data.size();
-      for (size_t begin = 0; begin < data.size(); begin += begin == 0 ? first : data.size()) {
-        v1::DraftReply piece;
-        piece.set_id(id);
-        v1::LogProbChunk& chunk = *piece.mutable_log_prob_chunk();
-        *chunk.mutable_ring() = item.ring();
-        chunk.set_rows(static_cast<uint32_t>(rows.size()));
-        chunk.set_offset_bytes(begin);
-        chunk.set_data(data.substr(begin, begin == 0 ? first : data.size() - begin));
-        outcome.replies.push_back(std::move(piece));
-      }
-    }
-  }
+  if (wants_ring && !rows.empty()) SendRows(item.ring(), id, rows, session, outcome);
   slots.FillState(at, v1::WORKER_CODE_OK, "", result.mutable_state());
   session.proposed[at.slot()] = result;
   return result;
+}
+
+void FakeWorker::SendRows(const v1::RingReference& ring, uint64_t id,
+                          const std::vector<FakeRow>& rows, Session& session, Outcome& outcome) {
+  if (session.ring != nullptr) {  // shm
+    FakeRingEntry& entry = session.ring->entries[ring.entry() % session.ring->entries.size()];
+    entry.state = FakeRingEntry::State::kReady;
+    entry.sequence = ring.sequence();
+    entry.rows = rows;
+    return;
+  }
+  const std::string data = Encode(rows);
+  const size_t first = rows.size() > 1 && random_.Chance(0.5) ? sizeof(FakeRow) : data.size();
+  for (size_t begin = 0; begin < data.size(); begin += begin == 0 ? first : data.size()) {
+    v1::DraftReply piece;
+    piece.set_id(id);
+    v1::LogProbChunk& chunk = *piece.mutable_log_prob_chunk();
+    *chunk.mutable_ring() = ring;
+    chunk.set_rows(static_cast<uint32_t>(rows.size()));
+    chunk.set_offset_bytes(begin);
+    chunk.set_data(data.substr(begin, begin == 0 ? first : data.size() - begin));
+    outcome.replies.push_back(std::move(piece));
+  }
 }
 
 // ---------------------------------------------------------------- verify
@@ -381,14 +391,7 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
   Session& session = sessions_[stream];
   v1::VerifierReply reply;
   reply.set_id(command.id());
-  if (session.slots == nullptr && !command.has_attach()) {
-    reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
-    reply.mutable_error()->set_message("the session is not attached");
-    outcome.replies.push_back(std::move(reply));
-    outcome.complaints.push_back("a command before Attach");
-    outcome.ends_stream = true;
-    return outcome;
-  }
+  if (session.slots == nullptr && !command.has_attach()) return RefuseUnattached(std::move(reply));
   std::string refusal;
   switch (command.kind_case()) {
     case v1::VerifierCommand::kAttach: {
@@ -402,22 +405,9 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
       }
       break;
     }
-    case v1::VerifierCommand::kCreateRing: {
-      const v1::CreateRing& create = command.create_ring();
-      if (session.ring != nullptr) rings_->Withdraw(session.ring->epoch);
-      session.ring = std::make_shared<FakeRing>();
-      session.ring->epoch = rings_->NextEpoch();
-      session.ring->transport = create.transport();
-      session.ring->nonce = create.transport() == v1::RING_TRANSPORT_SHM ? random_.Next() : 0;
-      session.ring->rows_per_entry = create.rows_per_entry();
-      session.ring->entries.resize(create.entries());
-      if (create.transport() == v1::RING_TRANSPORT_SHM) {
-        rings_->Offer(session.ring);
-        reply.mutable_create_ring()->set_socket_path(FakeRings::Path(session.ring->epoch));
-      }
-      reply.mutable_create_ring()->set_ring_epoch(session.ring->epoch);
+    case v1::VerifierCommand::kCreateRing:
+      CreateRing(command.create_ring(), session, reply.mutable_create_ring());
       break;
-    }
     case v1::VerifierCommand::kConfirmRing:
       if (session.ring == nullptr || session.ring->epoch != command.confirm_ring().ring_epoch() ||
           session.ring->nonce != command.confirm_ring().nonce()) {
@@ -460,6 +450,22 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
   }
   outcome.replies.push_back(std::move(reply));
   return outcome;
+}
+
+void FakeWorker::CreateRing(const v1::CreateRing& create, Session& session,
+                            v1::CreateRingReply* reply) {
+  if (session.ring != nullptr) rings_->Withdraw(session.ring->epoch);
+  session.ring = std::make_shared<FakeRing>();
+  session.ring->epoch = rings_->NextEpoch();
+  session.ring->transport = create.transport();
+  session.ring->nonce = create.transport() == v1::RING_TRANSPORT_SHM ? random_.Next() : 0;
+  session.ring->rows_per_entry = create.rows_per_entry();
+  session.ring->entries.resize(create.entries());
+  if (create.transport() == v1::RING_TRANSPORT_SHM) {
+    rings_->Offer(session.ring);
+    reply->set_socket_path(FakeRings::Path(session.ring->epoch));
+  }
+  reply->set_ring_epoch(session.ring->epoch);
 }
 
 std::string FakeWorker::AcceptChunk(const v1::LogProbChunk& chunk, Session& session) {
@@ -517,6 +523,69 @@ std::string FakeWorker::TakeBlock(const v1::VerifyItem& item, Session& session,
   return "";
 }
 
+FakeWorker::Refusal FakeWorker::CheckItem(const v1::VerifyItem& item, const FakeSlot& slot,
+                                          const Session& session) const {
+  const auto num_drafts = static_cast<size_t>(item.draft_token_ids_size());
+  for (int32_t id : item.token_ids()) {
+    if (id < 0 || id >= scenario_->pair.vocabulary_size) {
+      return {v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids: out of the vocabulary"};
+    }
+  }
+  if (item.token_ids().empty()) return {v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids is empty"};
+  if (num_drafts > session.max_draft_length) {
+    return {v1::WORKER_CODE_INVALID_ARGUMENT, "more drafts than the session's"};
+  }
+  if (!item.sample() && num_drafts > 0) {
+    return {v1::WORKER_CODE_INVALID_ARGUMENT, "drafts, and `sample` is false"};
+  }
+  const size_t rows = item.at().length() + static_cast<size_t>(item.token_ids_size()) + num_drafts;
+  if (rows > plan_->max_context_tokens) {
+    return {v1::WORKER_CODE_RESOURCE_EXHAUSTED, "the context is full"};
+  }
+  if (IsSampled(slot.request) && num_drafts > 0 && !item.has_ring()) {
+    return {v1::WORKER_CODE_INVALID_ARGUMENT, "ring: missing for sampled drafts"};
+  }
+  if (!session.slots->HasRoom(slot, item.at().length(), rows)) {
+    return {v1::WORKER_CODE_RESOURCE_EXHAUSTED, "no page is free"};
+  }
+  return {};
+}
+
+bool FakeWorker::Judge(const std::vector<int32_t>& drafts, const std::vector<FakeRow>& q,
+                       FakeSlot& slot, FakeSlots& slots, v1::VerifyResult* result) {
+  const ToyPair& pair = scenario_->pair;
+  const ClientPlan& plan = PlanOf(slot);
+  const auto is_finite = [&] {
+    return !plan.non_finite_at.has_value() ||
+           slot.tokens.size() < plan.prompt_len() + *plan.non_finite_at;
+  };
+  const auto commit = [&](int32_t token) {
+    if (!slot.request.sampling().has_logprobs()) return;
+    result->add_logprobs()->set_logprob(pair.Logprob(slots.LastRow(slot), token));
+  };
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    if (!is_finite()) return false;
+    // With rows of another prefix, the acceptance test accepts tokens that it should reject.
+    const bool rows_differ = !q.empty() && q[i].prefix != slots.LastRow(slot);
+    if (drafts[i] != pair.Target(slots.LastRow(slot)) && !rows_differ) break;
+    commit(drafts[i]);
+    slots.Append(slot, drafts[i]);
+    result->set_num_accepted(result->num_accepted() + 1);
+  }
+  if (!is_finite()) return false;
+  result->set_next_token_id(pair.Target(slots.LastRow(slot)));
+  commit(result->next_token_id());
+  if (bug_ == PlantedBug::kRejectedRowsKept && result->num_accepted() < drafts.size()) {
+    slot.wrong_row = ExtendTokenHash(slots.LastRow(slot), drafts[result->num_accepted()]);
+  }
+  if (slot.request.audit() && IsSampled(slot.request)) {
+    for (uint32_t i = 0; i <= result->num_accepted(); ++i) {
+      result->add_audit()->set_uniform(random_.Real(0, 1));
+    }
+  }
+  return true;
+}
+
 v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& session,
                                        Outcome& outcome) {
   v1::VerifyResult result;
@@ -525,43 +594,22 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   FakeSlot* slot = Admit(at, item.has_open() ? &item.open() : nullptr, session, session.verified,
                          &result, outcome);
   if (slot == nullptr) return result;
-  const auto refuse = [&](v1::WorkerCode code, const std::string& message) {
-    slots.FillState(at, code, message, result.mutable_state());
-    if (code != v1::WORKER_CODE_RESOURCE_EXHAUSTED) outcome.complaints.push_back(message);
+  if (const Refusal refusal = CheckItem(item, *slot, session); refusal.code != v1::WORKER_CODE_OK) {
+    slots.FillState(at, refusal.code, refusal.message, result.mutable_state());
+    if (refusal.code != v1::WORKER_CODE_RESOURCE_EXHAUSTED) {
+      outcome.complaints.push_back(refusal.message);
+    }
     return result;
-  };
+  }
   const std::span<const int32_t> token_ids = ToSpan(item.token_ids());
   std::vector<int32_t> drafts(item.draft_token_ids().begin(), item.draft_token_ids().end());
-  for (int32_t id : token_ids) {
-    if (id < 0 || id >= scenario_->pair.vocabulary_size) {
-      return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids: out of the vocabulary");
-    }
-  }
-  if (token_ids.empty()) return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids is empty");
-  if (drafts.size() > session.max_draft_length) {
-    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "more drafts than the session's");
-  }
-  if (!item.sample() && !drafts.empty()) {
-    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "drafts, and `sample` is false");
-  }
-  const size_t rows = at.length() + token_ids.size() + drafts.size();
-  if (rows > plan_->max_context_tokens) {
-    return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED, "the context is full");
-  }
-  const bool is_sampled = IsSampled(slot->request);
-  if (is_sampled && !drafts.empty() && !item.has_ring()) {
-    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "ring: missing for sampled drafts");
-  }
-  if (!slots.HasRoom(*slot, at.length(), rows)) {
-    return refuse(v1::WORKER_CODE_RESOURCE_EXHAUSTED, "no page is free");
-  }
 
   slots.Begin(at, *slot);
   outcome.executions.push_back({at.slot(), at.slot_epoch(), at.command_number()});
   const ClientPlan& plan = PlanOf(*slot);
   if (plan.poison > 0 && random_.Chance(plan.poison)) outcome.killed_by = &plan;
   std::vector<FakeRow> q;
-  if (is_sampled && !drafts.empty()) {
+  if (IsSampled(slot->request) && !drafts.empty()) {
     if (std::string error = TakeBlock(item, session, &q); !error.empty()) {
       result.set_ring_error(error);
       drafts.clear();
@@ -572,40 +620,7 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   result.set_num_cached_tokens(cached);
   for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
 
-  const ToyPair& pair = scenario_->pair;
-  bool finite = true;
-  const auto may_read = [&] {
-    finite = !plan.non_finite_at.has_value() ||
-             slot->tokens.size() < plan.prompt_len() + *plan.non_finite_at;
-    return finite;
-  };
-  const auto commit = [&](int32_t token) {
-    if (!slot->request.sampling().has_logprobs()) return;
-    result.add_logprobs()->set_logprob(pair.Logprob(slots.LastRow(*slot), token));
-  };
-  if (item.sample() && may_read()) {
-    for (size_t i = 0; i < drafts.size() && may_read(); ++i) {
-      // With rows of another prefix, the acceptance test accepts tokens that it should reject.
-      const bool rows_differ = !q.empty() && q[i].prefix != slots.LastRow(*slot);
-      if (drafts[i] != pair.Target(slots.LastRow(*slot)) && !rows_differ) break;
-      commit(drafts[i]);
-      slots.Append(*slot, drafts[i]);
-      result.set_num_accepted(result.num_accepted() + 1);
-    }
-    if (may_read()) {
-      result.set_next_token_id(pair.Target(slots.LastRow(*slot)));
-      commit(result.next_token_id());
-      if (bug_ == PlantedBug::kRejectedRowsKept && result.num_accepted() < drafts.size()) {
-        slot->wrong_row = ExtendTokenHash(slots.LastRow(*slot), drafts[result.num_accepted()]);
-      }
-      if (slot->request.audit() && is_sampled) {
-        for (uint32_t i = 0; i <= result.num_accepted(); ++i) {
-          result.add_audit()->set_uniform(random_.Real(0, 1));
-        }
-      }
-    }
-  }
-  if (!finite) {
+  if (item.sample() && !Judge(drafts, q, *slot, slots, &result)) {
     result.Clear();
     slots.TruncateTo(*slot, at.length());
     slots.FillState(at, v1::WORKER_CODE_NON_FINITE_LOGITS, "logits", result.mutable_state());

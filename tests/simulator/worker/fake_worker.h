@@ -80,6 +80,11 @@ class FakeWorker {
     uint64_t ring_epoch = 0;
   };
 
+  struct Refusal {
+    v1::WorkerCode code = v1::WORKER_CODE_OK;
+    std::string message;
+  };
+
   Outcome HandleDraft(StreamId stream, const v1::DraftCommand& command);
   Outcome HandleVerifier(StreamId stream, const v1::VerifierCommand& command);
   v1::AttachReply Attached() const;
@@ -91,9 +96,19 @@ class FakeWorker {
   template <typename Result>
   FakeSlot* Admit(const v1::SlotPoint& at, const v1::SlotOpen* open, Session& session,
                   std::vector<Result>& last, Result* result, Outcome& outcome);
+  void SendVocabulary(uint64_t id, Outcome& outcome) const;
   std::string OpenRing(const v1::OpenRing& command, Session& session, v1::OpenRingReply* reply);
+  void CreateRing(const v1::CreateRing& create, Session& session, v1::CreateRingReply* reply);
   v1::ProposeResult ProposeOne(const v1::ProposeItem& item, uint64_t id, Session& session,
                                Outcome& outcome);
+  // Sends the rows of a draft block through the ring, or in one or two pieces beside the reply.
+  void SendRows(const v1::RingReference& ring, uint64_t id, const std::vector<FakeRow>& rows,
+                Session& session, Outcome& outcome);
+  Refusal CheckItem(const v1::VerifyItem& item, const FakeSlot& slot, const Session& session) const;
+  // Accepts drafts and chooses the next token. `q` has the rows of sampled drafts. Returns false if
+  // logits are not finite.
+  bool Judge(const std::vector<int32_t>& drafts, const std::vector<FakeRow>& q, FakeSlot& slot,
+             FakeSlots& slots, v1::VerifyResult* result);
   v1::VerifyResult VerifyOne(const v1::VerifyItem& item, Session& session, Outcome& outcome);
   std::string TakeBlock(const v1::VerifyItem& item, Session& session, std::vector<FakeRow>* rows);
   std::string AcceptChunk(const v1::LogProbChunk& chunk, Session& session);
