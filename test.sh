@@ -61,7 +61,8 @@ check() {
   [ "$stage_result" != passed ] || passed=$((passed + 1))
 }
 
-# run_ctest FOLDER ARGUMENT...: runs ctest in a folder and adds up what the summary says.
+# run_ctest FOLDER ARGUMENT...: runs ctest in a folder and adds up what the summary says. There is one test more than processors,
+# because tests of several processes often wait.
 run_ctest() {
   local log summary skips
   log="$(mktemp)"

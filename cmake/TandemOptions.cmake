@@ -17,7 +17,8 @@ endif()
 # All executables are in one folder, because `tandem` finds its children beside itself.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
-# With CCACHE_DEPEND, ccache does not run the preprocessor before it compiles a source that it does not know.
+# With CCACHE_DEPEND, ccache does not run the preprocessor before it compiles a source that it does not know. (nvcc
+# does not write the dependencies that this needs.)
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_DEPEND=1 ${TANDEM_CCACHE})
@@ -54,8 +55,8 @@ if(TANDEM_SANITIZE)
   string(APPEND TANDEM_DISABLED_TARGETS "|HWY_SSE4|HWY_AVX3|HWY_AVX3_DL")
 endif()
 
-# Clang would emulate vectors of 128 bits for processors with nothing better, which takes ten times the compile time of the scalar code
-# that GCC makes there. Both compilers make the same code.
+# For processors with nothing better, Highway would emulate vectors of 128 bits, except with GCC before 12.3. This takes up to ten
+# times the compile time of scalar code. All compilers make the scalar code.
 add_compile_definitions(HWY_BROKEN_EMU128=1)
 
 # Fuzzing tests parsers and bookkeeping, so common and services are compiled with the instrumentation that shows libFuzzer which

@@ -30,13 +30,18 @@ function(_tandem_compile_together target)
 endfunction()
 
 # tandem_not_hot(target...): for code that seldom runs and consists mostly of templates of a library (a parser of options,
-# an HTTP server). The optimizer would take half of the compile time, and more with sanitizers. No fuzz target reaches this code.
+# an HTTP server). The optimizer would take half of the compile time, and more with sanitizers, where it is off. No fuzz target
+# reaches this code.
 function(tandem_not_hot)
+  set(level -O1)
+  if(TANDEM_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL Debug)
+    set(level -O0)
+  endif()
   foreach(target ${ARGN})
     get_target_property(options ${target} COMPILE_OPTIONS)
     list(REMOVE_ITEM options ${TANDEM_COVERAGE_OPTION})
     set_target_properties(${target} PROPERTIES COMPILE_OPTIONS "${options}")
-    target_compile_options(${target} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
+    target_compile_options(${target} PRIVATE ${level})
   endforeach()
 endfunction()
 
@@ -136,9 +141,9 @@ function(tandem_test_objects name)
 endfunction()
 
 # Sets how the code of tests is compiled. Without the optimizer, this takes two thirds of the time, and less with sanitizers. The
-# tested code is still optimized.
+# tested libraries are still optimized.
 function(_tandem_test_code target needs_files computes)
-  target_compile_options(${target} PRIVATE $<IF:$<BOOL:${computes}>,-O1,-O0>)
+  target_compile_options(${target} PRIVATE $<IF:$<AND:$<BOOL:${computes}>,$<NOT:$<CONFIG:Debug>>>,-O1,-O0>)
   if(needs_files)
     target_compile_definitions(${target} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   endif()

@@ -195,20 +195,21 @@ class Checker {
 
   void OnSend(Router& router, RouterId id, SessionId session_id, Worker worker, uint64_t command_id,
               const v1::DraftCommand* draft, const v1::VerifierCommand* verifier);
-  // Returns the call to which the slot belongs, or 0 after a failure.
-  // Returns the invariant that the opening of a slot breaks, and how.
+  // Sets the call to which the slot belongs. Returns the invariant that the opening breaks, and
+  // how, or nothing if it breaks none.
   std::optional<std::pair<std::string, std::string>> CheckOpen(RouterId id, SessionId session_id,
                                                                const Session& session,
                                                                SlotTrack& slot,
                                                                const v1::SlotOpen& open);
+  // Returns the call to which the slot belongs, or 0 after a failure.
   CallId CheckPoint(RouterId id, SessionId session_id, Session& session, const v1::SlotPoint& at,
                     const v1::SlotOpen* open);
   void CheckTokens(CallId call, const v1::SlotPoint& at,
                    const google::protobuf::RepeatedField<int32_t>& token_ids);
   void CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                     uint64_t command_id, const v1::Propose& propose);
-  // Takes the proposal that the item's drafts are. Returns the session that made it, or nothing
-  // after a failure.
+  // Takes the proposal that consists of the item's drafts. Returns the session that made it, or
+  // nothing after a failure.
   std::optional<SessionId> TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,
                                         uint32_t end);
   void CheckVerify(Router& router, RouterId id, SessionId session_id, Session& session,
