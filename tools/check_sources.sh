@@ -51,11 +51,11 @@ check_units() {
 
 units=()
 while read -r source; do
-  if grep -q HWY_TARGET_INCLUDE "$source"; then
-    unit="$(tr / - <<<"${source%.cc}")-alone"
-  else
-    unit="$(cut -d / -f "$([ "${source%%/*}" = services ] && echo 1,2 || echo 1)" <<<"$source" | tr / -)"
-  fi
+  case "$source" in
+    services/*) unit="services-$(cut -d / -f 2 <<<"$source")" ;;
+    *) unit="${source%%/*}" ;;
+  esac
+  if grep -q HWY_TARGET_INCLUDE "$source"; then unit="$(tr / - <<<"${source%.cc}")-alone"; fi
   [ -f "$tidy/$unit.cc" ] || units+=("$tidy/$unit.cc")
   echo "#include \"$PWD/$source\"" >>"$tidy/$unit.cc"
 done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' 'proto/*.cc')

@@ -57,9 +57,8 @@ class AttentionCudaTest : public testing::DeviceTest {
     size_t num_rows() const { return num_rows_; }
 
     std::vector<float> Run() {
-      const size_t blocks = (longest_ + kKeyBlock - 1) / kKeyBlock;
       DeviceKv kv;
-      const int32_t* const page_tables = MakePool(blocks, &kv);
+      const int32_t* const page_tables = MakePool(&kv);
       const Rows rows = MakeRows();
       Store(kv, page_tables, rows.cached);
       Store(kv, page_tables, rows.computed);
@@ -68,7 +67,7 @@ class AttentionCudaTest : public testing::DeviceTest {
       args.kv = kv;
       args.rows.rows = num_rows_;
       args.rows.page_tables = page_tables;
-      args.rows.table_stride = blocks;
+      args.rows.table_stride = MaxBlocks();
       args.rows.sequences = test_.Upload(rows.computed.sequences);
       args.rows.cached_lens = test_.Upload(rows.cached_lens);
       args.rows.path_lens = test_.Upload(rows.path_lens);
@@ -79,8 +78,8 @@ class AttentionCudaTest : public testing::DeviceTest {
       args.scale = 1 / std::sqrt(static_cast<float>(heads_.head_size));
       args.queries = test_.Upload(queries_);
       args.queries_stride = QueryStride();
-      args.max_blocks = blocks;
-      const size_t partials = num_rows_ * heads_.num_heads * blocks;
+      args.max_blocks = MaxBlocks();
+      const size_t partials = num_rows_ * heads_.num_heads * MaxBlocks();
       args.partial_values = test_.Upload(std::vector<float>(partials * heads_.head_size, kNan));
       args.partial_maxima = test_.Upload(std::vector<float>(partials, kNan));
       args.partial_sums = test_.Upload(std::vector<float>(partials, kNan));
@@ -167,10 +166,13 @@ class AttentionCudaTest : public testing::DeviceTest {
       bool trees = false;
     };
 
+    // Returns the number of blocks of the longest sequence.
+    size_t MaxBlocks() const { return (longest_ + kKeyBlock - 1) / kKeyBlock; }
+
     // Fills the pool with pages in random order. Returns the page tables on the device.
-    const int32_t* MakePool(size_t blocks, DeviceKv* kv) {
+    const int32_t* MakePool(DeviceKv* kv) {
       const size_t page_floats = kLayers * 2 * kKeyBlock * RowFloats();
-      std::vector<int32_t> tables(sequences_.size() * blocks);
+      std::vector<int32_t> tables(sequences_.size() * MaxBlocks());
       std::iota(tables.begin(), tables.end(), 0);
       std::shuffle(tables.begin(), tables.end(), test_.random_);
       kv->dtype = dtype_;
@@ -236,7 +238,7 @@ class AttentionCudaTest : public testing::DeviceTest {
       args.kv = kv;
       args.rows.rows = rows.places.size();
       args.rows.page_tables = page_tables;
-      args.rows.table_stride = (longest_ + kKeyBlock - 1) / kKeyBlock;
+      args.rows.table_stride = MaxBlocks();
       args.rows.sequences = test_.Upload(rows.sequences);
       args.rows.cache_rows = test_.Upload(rows.places);
       args.keys = test_.Upload(rows.keys);

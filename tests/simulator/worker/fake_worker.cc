@@ -204,6 +204,15 @@ void FakeWorker::UpdateSlots(const v1::UpdateSlots& update, Session& session,
   for (const v1::SlotClose& close : update.closes()) session.slots->Close(close);
 }
 
+template <typename Result>
+void FakeWorker::Refuse(const v1::SlotPoint& at, const Refusal& refusal, const FakeSlots& slots,
+                        Result* result, Outcome& outcome) {
+  slots.FillState(at, refusal.code, refusal.message, result->mutable_state());
+  if (refusal.code != v1::WORKER_CODE_RESOURCE_EXHAUSTED) {
+    outcome.complaints.push_back(refusal.message);
+  }
+}
+
 // ---------------------------------------------------------------- draft
 
 FakeWorker::Outcome FakeWorker::HandleDraft(StreamId stream, const v1::DraftCommand& command) {
@@ -308,8 +317,7 @@ v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t i
                          &result, outcome);
   if (slot == nullptr) return result;
   const auto refuse = [&](v1::WorkerCode code, const std::string& message) {
-    slots.FillState(at, code, message, result.mutable_state());
-    if (code != v1::WORKER_CODE_RESOURCE_EXHAUSTED) outcome.complaints.push_back(message);
+    Refuse(at, {code, message}, slots, &result, outcome);
     return result;
   };
   const std::span<const int32_t> token_ids = ToSpan(item.token_ids());
@@ -595,10 +603,7 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
                          &result, outcome);
   if (slot == nullptr) return result;
   if (const Refusal refusal = CheckItem(item, *slot, session); refusal.code != v1::WORKER_CODE_OK) {
-    slots.FillState(at, refusal.code, refusal.message, result.mutable_state());
-    if (refusal.code != v1::WORKER_CODE_RESOURCE_EXHAUSTED) {
-      outcome.complaints.push_back(refusal.message);
-    }
+    Refuse(at, refusal, slots, &result, outcome);
     return result;
   }
   const std::span<const int32_t> token_ids = ToSpan(item.token_ids());

@@ -96,6 +96,10 @@ class FakeWorker {
   template <typename Result>
   FakeSlot* Admit(const v1::SlotPoint& at, const v1::SlotOpen* open, Session& session,
                   std::vector<Result>& last, Result* result, Outcome& outcome);
+  // Answers an item that is refused. Only a lack of room is no fault of the router.
+  template <typename Result>
+  static void Refuse(const v1::SlotPoint& at, const Refusal& refusal, const FakeSlots& slots,
+                     Result* result, Outcome& outcome);
   void SendVocabulary(uint64_t id, Outcome& outcome) const;
   std::string OpenRing(const v1::OpenRing& command, Session& session, v1::OpenRingReply* reply);
   void CreateRing(const v1::CreateRing& create, Session& session, v1::CreateRingReply* reply);
