@@ -193,75 +193,84 @@ def test_overload_is_refused_at_once_with_a_hint(make_cluster, model):
     wait_until_idle(router)
 
 
+class ClientsOfTwoRouters:
+    """Clients that run one stream after the other. A stream that is refused before it began goes to the other router, like behind
+    any load balancer."""
+
+    def __init__(self, routers, modes, want, options):
+        self.routers, self.modes, self.want, self.options = routers, modes, want, options
+        self.stop = threading.Event()
+        self.finished = [0, 0]  # streams, by router
+        self.turned_away = 0
+        self.failures = []
+        self.threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(6)]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, number):
+        turn = number
+        while not self.stop.is_set():
+            turn += self._run_one(turn % 2, number)
+
+    def _run_one(self, router, number):
+        """Runs one stream at a router. Returns by how many routers the client moves on."""
+        try:
+            stream = self.routers[router].stream(PROMPT, timeout=60, **self.modes[number % 3], **self.options)
+        except (ValueError, AttributeError):  # the channel of a router that is gone
+            return 1
+        stream.join()
+        if stream.error is None and stream.output.bytes == self.want[number % 3]:
+            self.finished[router] += 1
+        elif stream.error is None:
+            self.failures.append("other tokens")
+        # gRPC itself cancels a call that reaches a server in the moment in which the server closes.
+        elif stream.error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) and stream.num_tokens == 0:
+            self.turned_away += 1
+            time.sleep(0.01)
+            return 1
+        else:
+            self.failures.append(f"{stream.error.code()}: {stream.error.details()} after {stream.num_tokens} tokens")
+        return number % 2
+
+    def wait_for_streams(self):
+        mark = sum(self.finished)
+        harness.wait_until(lambda: sum(self.finished) > mark + 6 or self.failures, 60, "streams finish")
+
+    def join(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(60)
+
+
 def test_a_rolling_restart_of_two_routers_and_of_their_workers_fails_no_stream(make_cluster, model):
     pair = make_cluster(model, model)
     routers = [pair.router("--drain-seconds", 20) for _ in range(2)]
     options = dict(max_tokens=300, ignore_eos=True, draft_length=3)
     modes = [dict(temperature=0), dict(seed=5), dict(seed=6, temperature=0.7)]
     want = [routers[0].generate(PROMPT, **mode, **options).bytes for mode in modes]
-    stop = threading.Event()
-    finished = [0, 0]
-    turned_away = [0]
-    failures = []
-
-    def client(number):
-        """Runs one stream after the other. A stream that is refused before it began goes to the other router, like behind any load
-        balancer."""
-        turn = number
-        while not stop.is_set():
-            index = turn % 2
-            try:
-                stream = routers[index].stream(PROMPT, timeout=60, **modes[number % 3], **options)
-            except (ValueError, AttributeError):  # the channel of a router that is gone
-                turn += 1
-                continue
-            stream.join()
-            if stream.error is not None:
-                # gRPC itself cancels a call that reaches a server in the moment in which the server closes.
-                if stream.error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) and stream.num_tokens == 0:
-                    turned_away[0] += 1
-                    turn += 1
-                    time.sleep(0.01)
-                else:
-                    failures.append(f"{stream.error.code()}: {stream.error.details()} after {stream.num_tokens} tokens")
-            elif stream.output.bytes != want[number % 3]:
-                failures.append("other tokens")
-            else:
-                finished[index] += 1
-            turn += number % 2
-
-    clients = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(6)]
-    for thread in clients:
-        thread.start()
-
-    def wait_for_streams():
-        mark = sum(finished)
-        harness.wait_until(lambda: sum(finished) > mark + 6 or failures, 60, "streams finish")
-
+    clients = ClientsOfTwoRouters(routers, modes, want, options)
     # Clients that never pause make more than 80 % of the load that the machine can serve.
     for _ in range(2):
         for router in routers:
-            wait_for_streams()
+            clients.wait_for_streams()
             assert router.terminate(timeout=40) == 0
             router.channel.close()
             router.start()
-        wait_for_streams()
+        clients.wait_for_streams()
         assert [router.load().num_verifier_losses for router in routers] == [0, 0]
-        refused = turned_away[0]
+        refused = clients.turned_away
         for worker in pair.workers():
-            wait_for_streams()  # each stream makes progress between two deaths of the verifier
+            clients.wait_for_streams()  # each stream makes progress between two deaths of the verifier
             assert worker.terminate() == 0
             worker.start()
-        wait_for_streams()
+        clients.wait_for_streams()
         harness.wait_until(lambda: all(router.info().drafter_attached for router in routers), 30, "drafting goes on")
-        assert turned_away[0] == refused, "while a worker is away requests wait"
-    stop.set()
-    for thread in clients:
-        thread.join(60)
-    print(f"four restarts of routers and four of workers under load: {sum(finished)} streams finished, "
-          f"{turned_away[0]} refused before they began, {len(failures)} failed")
-    assert failures == []
-    assert all(count > 10 for count in finished)
+        assert clients.turned_away == refused, "while a worker is away requests wait"
+    clients.join()
+    print(f"four restarts of routers and four of workers under load: {sum(clients.finished)} streams finished, "
+          f"{clients.turned_away} refused before they began, {len(clients.failures)} failed")
+    assert clients.failures == []
+    assert all(count > 10 for count in clients.finished)
     for router in routers:
         load = wait_until_idle(router)
         assert load.num_verifier_losses >= 1 and load.num_drafter_losses >= 1  # since the router's last start
