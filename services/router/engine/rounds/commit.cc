@@ -1,13 +1,8 @@
 #include "services/router/engine/rounds/commit.h"
 
 #include <algorithm>
-#include <optional>
-#include <string>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "services/router/engine/rounds/propose_plan.h"
-#include "services/router/engine/sessions/worker_text.h"
 
 namespace tandem {
 namespace {
@@ -45,56 +40,48 @@ Emission Emit(const VerifyBatch::Item& item, v1::VerifyResult& result, Sequence*
   return emission;
 }
 
-// Books the round with the request's account, and tells the observer.
-void Account(RoundState& state, const VerifyBatch::Item& item, const Emission& emission,
-             bool ring_failed, double now) {
-  RouterSlot& slot = state.slots[item.slot];
-  Sequence& sequence = *slot.sequence;
-  if (!sequence.account.decoding()) {
-    state.observer->OnFirstToken(now - sequence.account.arrived_at());
-  }
-  sequence.account.Emitted(now);
+// Books the round with the request's account.
+CommittedRound Account(const CommitTerms& terms, const Emission& emission, double now,
+                       Sequence* sequence) {
+  sequence->account.Emitted(now);
   CommittedRound round;
   round.emitted_last = emission.num_emitted > emission.num_accepted;
   round.last_source = emission.last_source;
   if (emission.num_drafted == 0) {
-    sequence.account.AddPlainRound();
-    if (item.end - item.begin == 1 && FixedDraftLength(state.options, sequence) != 0u) {
-      ++state.out.counts.fallbacks[ring_failed ? Fallback::kRingError : slot.fallback];
-    }
-  } else {
-    const bool rejection_emitted =
-        emission.num_accepted < emission.num_drafted && round.emitted_last;
-    round.num_drafted = emission.num_drafted;
-    round.num_accepted = std::min(emission.num_accepted, emission.num_emitted);
-    round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
-    round.drafter = &state.workers.info(kDrafterPeer)->model();
-    sequence.account.AddDraftedRound(round.num_drafted, round.num_accepted, round.num_tested,
-                                     *round.drafter);
+    sequence->account.AddPlainRound();
+    return round;
   }
-  state.observer->OnCommitted(round);
+  const bool rejection_emitted = emission.num_accepted < emission.num_drafted && round.emitted_last;
+  round.num_drafted = emission.num_drafted;
+  round.num_accepted = std::min(emission.num_accepted, emission.num_emitted);
+  round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
+  round.drafter = &terms.drafter->model();
+  sequence->account.AddDraftedRound(round.num_drafted, round.num_accepted, round.num_tested,
+                                    *round.drafter);
+  return round;
 }
 
-// The verifier has rolled the rows of rejected tokens back. The drafter keeps the rows of accepted
-// tokens, and is told to roll the others back (DueRollbacks).
-void KeepAcceptedRows(RoundState& state, const VerifyBatch::Item& item, const Emission& emission) {
-  if (emission.num_accepted < emission.num_drafted) {
-    ++state.out.counts.rollbacks[Worker::kVerifier];
-    state.out.counts.rolled_back_rows[Worker::kVerifier] +=
-        static_cast<uint64_t>(emission.num_drafted - emission.num_accepted);
-  }
-  WorkerPeer& drafter = state.slots.drafter();
-  if (item.proposal.session == drafter.session() &&
-      drafter.slot(item.slot).cached_len == item.end) {
-    drafter.CommitRows(item.slot, static_cast<uint32_t>(emission.num_accepted));
+// Why a decoding request had no draft that counts. None: it had one, or it wants none.
+std::optional<Fallback> WhyPlain(const CommitTerms& terms, const VerifyBatch::Item& item,
+                                 const Emission& emission, bool ring_failed,
+                                 const RouterSlot& slot) {
+  const bool decodes = item.end - item.begin == 1;
+  if (emission.num_drafted > 0 || !decodes) return std::nullopt;
+  if (FixedDraftLength(*terms.options, *slot.sequence) == 0u) return std::nullopt;
+  return ring_failed ? Fallback::kRingError : slot.fallback;
+}
+
+// The drafter keeps the rows of accepted tokens, and is told to roll the others back
+// (DueRollbacks).
+void KeepAcceptedRows(const VerifyBatch::Item& item, const Emission& emission,
+                      WorkerPeer* drafter) {
+  if (item.proposal.session == drafter->session() &&
+      drafter->slot(item.slot).cached_len == item.end) {
+    drafter->CommitRows(item.slot, static_cast<uint32_t>(emission.num_accepted));
   }
 }
 
-// Ends a request that has all its tokens.
-void Complete(RoundState& state, uint32_t slot_id) {
-  Sequence& sequence = *state.slots[slot_id].sequence;
-  v1::GenerateResponse response = sequence.output.Take();
-  v1::Completion* completion = response.mutable_completion();
+void FillCompletion(const Sequence& sequence, v1::Completion* completion) {
   *completion = sequence.output.completion();
   sequence.account.Fill(completion);
   completion->mutable_speculation()->set_reproducible(sequence.request.open.reproducible());
@@ -105,58 +92,28 @@ void Complete(RoundState& state, uint32_t slot_id) {
   usage->set_cached_draft_tokens(static_cast<int>(sequence.num_cached_draft_tokens));
   completion->set_seed(sequence.request.open.sampling().seed());
   completion->set_lossless(sequence.request.open.lenience() == 1);
-  state.observer->OnCompleted(*completion);
-  state.out.commands.push_back(WriteResponse{sequence.call, std::move(response)});
-  state.out.ReportFinished(state.slots.Vacate(slot_id), absl::OkStatus());
 }
 
 }  // namespace
 
-void Commit(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
-            double now) {
-  Sequence& sequence = *state.slots[item.slot].sequence;
-  const bool ring_failed = !result.ring_error().empty();
-  if (ring_failed) {
-    ++state.out.counts.ring_errors;
-    state.out.LogSlot(state.slots, LogLine::Level::kWarning, item.slot,
-                      absl::StrCat("log-prob ring: ", WorkerText(result.ring_error())),
-                      "log-prob ring: a draft could not be judged; the log says why");
+Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::VerifyResult& result,
+                 double now, Slots* slots) {
+  RouterSlot& slot = (*slots)[item.slot];
+  Sequence& sequence = *slot.sequence;
+  Committed committed;
+  if (!sequence.account.decoding()) {
+    committed.first_token_seconds = now - sequence.account.arrived_at();
   }
   const Emission emission = Emit(item, result, &sequence);
-  sequence.MadeWith(state.workers.info(kVerifierPeer)->numerics_id());
-  if (item.end - item.begin == 1) {
-    state.controller.ObserveAcceptance(sequence.serial, sequence.mode(),
-                                       static_cast<uint32_t>(emission.num_drafted),
-                                       result.num_accepted(), &*sequence.acceptance);
-  }
-  Account(state, item, emission, ring_failed, now);
-  KeepAcceptedRows(state, item, emission);
-  if (emission.finished) return Complete(state, item.slot);
-  state.out.commands.push_back(WriteResponse{sequence.call, sequence.output.Take()});
-}
-
-void CompareReplay(RoundState& state, uint32_t slot_id, int32_t token_id) {
-  Sequence& replay = *state.slots[slot_id].sequence;
-  const auto position = static_cast<uint32_t>(replay.output_tokens().size());
-  const int32_t expected = replay.expected[position];
-  replay.Append(token_id);
-  std::optional<ReplayMismatch> mismatch;
-  if (token_id != expected) {
-    mismatch = ReplayMismatch{position, expected, token_id};
-  } else if (position + 1 < replay.expected.size()) {
-    return;
-  }
-  state.audit->OnReplay(replay.request.request_id, mismatch);
-  state.out.ReportFinished(state.slots.Vacate(slot_id), absl::OkStatus());
-}
-
-void ReportAlarm(RoundState& state) {
-  if (std::string alarm = state.audit->TakeAlarm(); !alarm.empty()) {
-    state.out.commands.push_back(
-        LogLine{.level = LogLine::Level::kError,
-                .text = std::move(alarm),
-                .summary = "audit: found a difference; the log says where"});
-  }
+  sequence.MadeWith(terms.verifier->numerics_id());
+  committed.round = Account(terms, emission, now, &sequence);
+  committed.fallback = WhyPlain(terms, item, emission, !result.ring_error().empty(), slot);
+  committed.num_rejected =
+      static_cast<uint32_t>(std::max(emission.num_drafted - emission.num_accepted, 0));
+  KeepAcceptedRows(item, emission, &slots->drafter());
+  committed.response = sequence.output.Take();
+  if (emission.finished) FillCompletion(sequence, committed.response.mutable_completion());
+  return committed;
 }
 
 }  // namespace tandem

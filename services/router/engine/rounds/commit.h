@@ -3,23 +3,39 @@
 #define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_COMMIT_H_
 
 #include <cstdint>
+#include <optional>
 
-#include "services/router/engine/rounds/round_state.h"
+#include "services/router/engine/counts.h"
+#include "services/router/engine/engine_observer.h"
+#include "services/router/engine/engine_options.h"
+#include "services/router/engine/rounds/batches.h"
+#include "services/router/engine/slots/slots.h"
+#include "tandem/v1/generate.pb.h"
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
 
+// Who made the tokens.
+struct CommitTerms {
+  const EngineOptions* options;
+  const v1::AttachReply* verifier;  // not null
+  const v1::AttachReply* drafter;   // null only if no item has a draft
+};
+
+// What a commit gave. The slots have it already; clients and counts do not.
+struct Committed {
+  v1::GenerateResponse response;              // has a completion if the request ended
+  std::optional<double> first_token_seconds;  // since the request arrived; none: not its first
+  CommittedRound round;
+  std::optional<Fallback> fallback;  // why nothing was drafted; none: a draft was judged
+  uint32_t num_rejected = 0;         // draft tokens; the verifier rolled their rows back
+};
+
 // Appends the accepted tokens of the proposal and the token that the verifier drew, as far as the
-// request goes. The client gets them, and a request that ended leaves its slot. PRECOND: the result
-// was checked (CheckVerifyResult), and the item's sequence is in its slot.
-void Commit(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result, double now);
-
-// Compares the token that a replay drew with the token that the client got. A replay that ended, or
-// that differs, leaves its slot.
-void CompareReplay(RoundState& state, uint32_t slot_id, int32_t token_id);
-
-// Logs what the audit found since the last call, if it found anything.
-void ReportAlarm(RoundState& state);
+// request goes. A request that ended stays in its slot. PRECOND: the result was checked
+// (CheckVerifyResult), and the item's sequence is in its slot.
+Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::VerifyResult& result,
+                 double now, Slots* slots);
 
 }  // namespace tandem
 

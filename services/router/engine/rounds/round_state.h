@@ -25,8 +25,9 @@ struct MeasuredPropose {
   ProposeCost cost;  // draft_lengths of the cost are not set
 };
 
-// A PodEngine owns one. The steps of a round are functions over it: propose.h, verify.h, commit.h
-// and rollback.h. Nothing else changes it.
+// A PodEngine owns one. The steps of a round are functions over it: propose.h, verify.h,
+// deliver.h and rollback.h. Nothing else changes it. Planning and committing (propose_plan.h,
+// verify_plan.h, commit.h) see its slots alone.
 struct RoundState {
   RoundState(const EngineOptions& engine_options, const Tokenizer* tokenizer,
              EngineObserver* engine_observer, AuditMonitor* audit_monitor);

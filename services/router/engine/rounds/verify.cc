@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
-#include "services/router/engine/rounds/commit.h"
+#include "services/router/engine/rounds/deliver.h"
 #include "services/router/engine/rounds/rollback.h"
 #include "services/router/engine/rounds/verify_plan.h"
 #include "services/router/engine/sessions/worker_text.h"
@@ -177,7 +177,7 @@ void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyRes
   if (sequence.is_replay()) {
     CompareReplay(state, item.slot, result.next_token_id());
   } else {
-    Commit(state, item, result, now);
+    CommitAndDeliver(state, item, result, now);
   }
   ReportAlarm(state);
 }

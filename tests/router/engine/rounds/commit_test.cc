@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "services/router/engine/rounds/deliver.h"
 #include "services/router/engine/rounds/verify.h"
 #include "tests/router/engine_driver.h"
 #include "tests/router/toy_round_state.h"
@@ -79,7 +80,7 @@ struct Pod {
 
   // Commits a round, and returns what clients got.
   CallResult CommitItem(const VerifyBatch::Item& item, v1::VerifyResult verdict, double now = 10) {
-    tandem::Commit(state, item, verdict, now);
+    CommitAndDeliver(state, item, verdict, now);
     return TakeOutput();
   }
   CallResult Commit(const Ids& draft, uint32_t num_accepted, int32_t next_token_id) {
@@ -488,6 +489,45 @@ TEST(CommitTest, TheFirstTokenIsTimedFromTheArrivalAndOnce) {
   ASSERT_TRUE(got.completion.has_value());
   EXPECT_EQ(got.completion->timings().time_to_first_token_seconds(), 1.5);
   EXPECT_EQ(got.completion->timings().decode_seconds(), 0.5);
+}
+
+// ---------------------------------------------------------------- the slots alone
+
+TEST(CommitTest, ACommitChangesTheSlotsAndReturnsWhatOthersMustLearn) {
+  ToySlots toy(1);
+  const EngineOptions options;
+  v1::AttachReply verifier, drafter;
+  verifier.set_numerics_id("numerics");
+  drafter.set_model("toy-draft");
+  const CommitTerms terms{&options, &verifier, &drafter};
+  const uint32_t slot = toy.AddDecoding(ToySlots::Request(kTokens, 3));
+  VerifyBatch::Item item;
+  item.slot = slot;
+  item.end = toy.sequence(slot).committed_len();
+  item.begin = item.end - 1;
+  item.num_drafted = 4;
+  item.proposal = toy.Draft(slot, 4);
+  v1::VerifyResult verdict = Verdict(1, 9);
+  Committed committed = tandem::Commit(terms, item, verdict, /*now=*/2, &toy.slots);
+  EXPECT_EQ(committed.first_token_seconds, 2.0);
+  EXPECT_EQ(committed.num_rejected, 3u);
+  EXPECT_FALSE(committed.fallback.has_value());
+  EXPECT_EQ(committed.round.num_tested, 2);
+  EXPECT_EQ(committed.response.token_ids_size(), 2);
+  EXPECT_FALSE(committed.response.has_completion());
+  EXPECT_EQ(toy.sequence(slot).numerics_id, "numerics");
+
+  item.num_drafted = 0;
+  item.end += 2;
+  item.begin += 2;
+  toy.slots[slot].fallback = Fallback::kNoRing;
+  verdict = Verdict(0, 8);
+  committed = tandem::Commit(terms, item, verdict, /*now=*/3, &toy.slots);
+  EXPECT_FALSE(committed.first_token_seconds.has_value());
+  EXPECT_EQ(committed.num_rejected, 0u);
+  EXPECT_EQ(committed.fallback, Fallback::kNoRing);
+  EXPECT_TRUE(committed.response.has_completion());
+  EXPECT_EQ(Pod::Output(toy.sequence(slot)), (Ids{5, 9, 8})) << "it stays in its slot";
 }
 
 // ---------------------------------------------------------------- rows of draft tokens

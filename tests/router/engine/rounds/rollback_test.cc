@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "services/router/engine/rounds/commit.h"
+#include "services/router/engine/rounds/deliver.h"
 #include "services/router/engine/rounds/verify.h"
 #include "tests/router/toy_round_state.h"
 #include "tests/router/toy_slots.h"
@@ -81,7 +81,7 @@ struct Pod {
     result.set_ring_error(ring_error);
     const VerifyBatch::Item item = Judge(id);
     state.verify.reset();
-    tandem::Commit(state, item, result, 10);
+    CommitAndDeliver(state, item, result, 10);
     state.out.commands.clear();
   }
 

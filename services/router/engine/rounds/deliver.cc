@@ -1,0 +1,77 @@
+#include "services/router/engine/rounds/deliver.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/router/engine/rounds/commit.h"
+#include "services/router/engine/sessions/worker_text.h"
+
+namespace tandem {
+namespace {
+
+void NoteRingError(RoundState& state, uint32_t slot_id, const std::string& ring_error) {
+  ++state.out.counts.ring_errors;
+  state.out.LogSlot(state.slots, LogLine::Level::kWarning, slot_id,
+                    absl::StrCat("log-prob ring: ", WorkerText(ring_error)),
+                    "log-prob ring: a draft could not be judged; the log says why");
+}
+
+void CountRound(const Committed& committed, Counts* counts) {
+  if (committed.fallback.has_value()) ++counts->fallbacks[*committed.fallback];
+  if (committed.num_rejected == 0) return;
+  ++counts->rollbacks[Worker::kVerifier];
+  counts->rolled_back_rows[Worker::kVerifier] += committed.num_rejected;
+}
+
+}  // namespace
+
+void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
+                      double now) {
+  if (!result.ring_error().empty()) NoteRingError(state, item.slot, result.ring_error());
+  const CommitTerms terms{&state.options, state.workers.info(kVerifierPeer),
+                          state.workers.info(kDrafterPeer)};
+  Committed committed = Commit(terms, item, result, now, &state.slots);
+  Sequence& sequence = *state.slots[item.slot].sequence;
+  if (item.end - item.begin == 1) {
+    state.controller.ObserveAcceptance(sequence.serial, sequence.mode(),
+                                       static_cast<uint32_t>(committed.round.num_drafted),
+                                       result.num_accepted(), &*sequence.acceptance);
+  }
+  CountRound(committed, &state.out.counts);
+  if (committed.first_token_seconds.has_value()) {
+    state.observer->OnFirstToken(*committed.first_token_seconds);
+  }
+  state.observer->OnCommitted(committed.round);
+  const bool finished = committed.response.has_completion();
+  if (finished) state.observer->OnCompleted(committed.response.completion());
+  state.out.commands.push_back(WriteResponse{sequence.call, std::move(committed.response)});
+  if (finished) state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());
+}
+
+void CompareReplay(RoundState& state, uint32_t slot_id, int32_t token_id) {
+  Sequence& replay = *state.slots[slot_id].sequence;
+  const auto position = static_cast<uint32_t>(replay.output_tokens().size());
+  const int32_t expected = replay.expected[position];
+  replay.Append(token_id);
+  std::optional<ReplayMismatch> mismatch;
+  if (token_id != expected) {
+    mismatch = ReplayMismatch{position, expected, token_id};
+  } else if (position + 1 < replay.expected.size()) {
+    return;
+  }
+  state.audit->OnReplay(replay.request.request_id, mismatch);
+  state.out.ReportFinished(state.slots.Vacate(slot_id), absl::OkStatus());
+}
+
+void ReportAlarm(RoundState& state) {
+  if (std::string alarm = state.audit->TakeAlarm(); !alarm.empty()) {
+    state.out.commands.push_back(
+        LogLine{.level = LogLine::Level::kError,
+                .text = std::move(alarm),
+                .summary = "audit: found a difference; the log says where"});
+  }
+}
+
+}  // namespace tandem
