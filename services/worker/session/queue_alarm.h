@@ -5,6 +5,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/completion_queue.h>
 
+#include <atomic>
 #include <functional>
 #include <utility>
 
@@ -18,7 +19,7 @@ class QueueAlarm {
  public:
   explicit QueueAlarm(std::function<void()> on_end) : on_end_(std::move(on_end)) {}
 
-  // PRECOND: it is not set.
+  // Any thread may call this function. PRECOND: it is not set.
   void Set(grpc::CompletionQueue* queue, gpr_timespec at) {
     is_set_ = true;
     alarm_.Set(queue, at, tag_.get());
@@ -34,7 +35,8 @@ class QueueAlarm {
 
   std::function<void()> on_end_;
   grpc::Alarm alarm_;
-  bool is_set_ = false;
+  // Atomic, because Stop of a server sets its alarm on another thread than that which polls.
+  std::atomic<bool> is_set_ = false;
   MemberTag<QueueAlarm> tag_{this, &QueueAlarm::OnEnd};
 };
 
