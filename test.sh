@@ -102,12 +102,14 @@ finish() {
 
 # write_record: keeps the result of a full run in the repository.
 write_record() {
+  local commit  # read before the record is opened, which is a change
+  commit="$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ', with uncommitted changes')"
   {
     echo "# The last full run"
     echo
     echo "\`./test.sh --all\` wrote this page. The page states what was run last, on which commit and processor."
     echo
-    echo "- Commit: $(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo ', with uncommitted changes')"
+    echo "- Commit: $commit"
     echo "- Date: $(date -u +%F)"
     echo "- Processor: $(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores"
     echo "- Result: $passed passed, $failed failed, $skipped skipped"

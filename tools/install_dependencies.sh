@@ -8,7 +8,7 @@ packages=(
   libgrpc++-dev libgrpc-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev
   libboost-dev libboost-context-dev libgtest-dev libgmock-dev libhwy-dev
   nlohmann-json3-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev openssl prometheus-cpp-dev
-  python3 python3-venv libnss-wrapper
+  python3 python3-venv libnss-wrapper zstd
 )
 if [ "${1:-}" = "--with-checks" ]; then
   packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck

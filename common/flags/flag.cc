@@ -28,6 +28,8 @@ std::string_view ProgramName(Program program) {
       return "tandem top";
     case Program::kHealthcheck:
       return "tandem healthcheck";
+    case Program::kDoctor:
+      return "tandem doctor";
   }
   return "";
 }

@@ -24,8 +24,9 @@ enum class Program : uint8_t {
   kInfo,
   kTop,
   kHealthcheck,
+  kDoctor,
 };
-inline constexpr int kNumPrograms = 11;
+inline constexpr int kNumPrograms = 12;
 
 // Returns, for example, "tandem-router", or "tandem bench serve" for a command.
 std::string_view ProgramName(Program program);

@@ -1,5 +1,7 @@
 #include "common/flags/flag_help.h"
 
+#include <algorithm>
+#include <array>
 #include <sstream>
 #include <string_view>
 
@@ -12,6 +14,29 @@ namespace {
 
 constexpr size_t kHelpColumn = 30;
 constexpr size_t kLineWidth = 100;
+
+// The flags that people use most, for the programs that have many.
+struct ShortHelp {
+  Program program;
+  std::array<std::string_view, 5> flags;
+};
+constexpr ShortHelp kShortHelps[] = {
+    {Program::kServe, {"--target", "--draft", "--listen", "--draft-length", "--max-slots"}},
+    {Program::kGenerate, {"--target", "--draft", "--connect", "--max-tokens", "--temperature"}},
+    {Program::kBench, {"--target", "--draft", "--connect", "--draft-lengths", "--json"}},
+    {Program::kBenchServe, {"--target", "--draft", "--connect", "--clients", "--json"}},
+    {Program::kTokenize,
+     {"--target", "--connect", "--pieces", "--no-special-tokens", "--token-file"}},
+    {Program::kInfo, {"--target", "--draft", "--connect", "--token-file", "--verbose"}},
+};
+
+// Null: the program has only one help text.
+const ShortHelp* FindShortHelp(Program program) {
+  for (const ShortHelp& help : kShortHelps) {
+    if (help.program == program) return &help;
+  }
+  return nullptr;
+}
 
 // Breaks `text` into lines that begin at kHelpColumn. `line` is the beginning of the first one.
 std::string Wrap(std::string line, const std::string& text) {
@@ -67,7 +92,10 @@ std::string FlagSentences(const Flag& flag) {
 }
 
 std::string HelpText(Program program, const std::string& description,
-                     const std::vector<ArgumentHelp>& arguments, bool has_version) {
+                     const std::vector<ArgumentHelp>& arguments, bool has_version,
+                     HelpLength length) {
+  const ShortHelp* const short_help =
+      length == HelpLength::kShort ? FindShortHelp(program) : nullptr;
   const std::string name(ProgramName(program));
   std::string text = absl::StrCat(description, "\n\nUsage: ", name, " [OPTIONS]");
   for (const ArgumentHelp& argument : arguments) absl::StrAppend(&text, " ", argument.name);
@@ -77,7 +105,13 @@ std::string HelpText(Program program, const std::string& description,
     text += Wrap(absl::StrCat("  ", argument.name), argument.help);
   }
   std::string_view group;
+  size_t num_left_out = 0;
   for (const Flag* flag : FlagsOf(program)) {
+    if (short_help != nullptr && std::find(short_help->flags.begin(), short_help->flags.end(),
+                                           flag->name) == short_help->flags.end()) {
+      ++num_left_out;
+      continue;
+    }
     if (flag->group != group) absl::StrAppend(&text, "\n", std::string(flag->group), ":\n");
     group = flag->group;
     std::string sentences = FlagSentences(*flag);
@@ -89,8 +123,13 @@ std::string HelpText(Program program, const std::string& description,
     text += Wrap(Names(*flag), sentences);
   }
   absl::StrAppend(&text, "\nHelp:\n", Wrap("  -h,--help", "Prints this text."));
+  if (FindShortHelp(program) != nullptr) {
+    text += Wrap("  --help-all", num_left_out == 0 ? "Prints all options."
+                                                   : absl::StrCat("Prints all options: these and ",
+                                                                  num_left_out, " more."));
+  }
   if (has_version) text += Wrap("  --version", "Prints the version.");
-  if (IsCommand(program)) {
+  if (IsCommand(program) && short_help == nullptr) {
     text +=
         "\nEvery option can also be set in the environment: --top-p is TANDEM_TOP_P, --compare is\n"
         "TANDEM_COMPARE=true, and so on (--connect is TANDEM_ADDRESS). The command line takes\n"

@@ -2,6 +2,7 @@
 #ifndef TANDEM_COMMON_FLAGS_FLAG_HELP_H_
 #define TANDEM_COMMON_FLAGS_FLAG_HELP_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,13 @@ struct ArgumentHelp {
   std::string help;
 };
 
+// kShort: only the flags that people use most, if the program has more than a screen of them.
+enum class HelpLength : uint8_t { kShort, kAll };
+
 // `description` says what the program does. The text ends with a line break.
 std::string HelpText(Program program, const std::string& description,
-                     const std::vector<ArgumentHelp>& arguments, bool has_version);
+                     const std::vector<ArgumentHelp>& arguments, bool has_version,
+                     HelpLength length);
 
 // Returns the sentences of help texts and of the guide about the flag: its help, its limits and its
 // default.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/flags/flag_help.h"
+#include "common/flags/suggestion.h"
 
 namespace tandem {
 
@@ -74,6 +75,18 @@ struct FlagParser::Implementation {
     return absl::OkStatus();
   }
 
+  // Says which argument the program does not take.
+  std::string Unknown() const {
+    const std::vector<std::string> rest = app.remaining();
+    if (rest.empty()) return "an argument is not known";
+    std::string word = rest.front();
+    if (!word.starts_with("-")) return "there is one argument too many: \"" + word + "\"";
+    word = word.substr(0, word.find('='));
+    std::vector<std::string> names = {"--help", "--help-all"};
+    for (const auto& bound : flags) names.emplace_back(bound->flag->name);
+    return "there is no option \"" + word + "\"" + DidYouMean(word, names);
+  }
+
   // Hands the values that CLI11 found to the program.
   absl::Status TakeAll() const {
     for (const auto& bound : flags) {
@@ -98,6 +111,7 @@ FlagParser::FlagParser(Program program, std::string description)
     : implementation_(std::make_unique<Implementation>(program, std::move(description))) {
   CLI::App& app = implementation_->app;
   app.set_help_flag("-h,--help");
+  app.set_help_all_flag("--help-all");
   for (const Flag* flag : FlagsOf(program)) {
     auto bound = std::make_unique<Implementation::BoundFlag>();
     bound->flag = flag;
@@ -162,9 +176,15 @@ absl::StatusOr<std::optional<std::string>> FlagParser::Parse(std::vector<std::st
   try {
     self.app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
-    return HelpText(self.program, self.description, self.arguments, !self.version.empty());
+    return HelpText(self.program, self.description, self.arguments, !self.version.empty(),
+                    HelpLength::kShort);
+  } catch (const CLI::CallForAllHelp&) {
+    return HelpText(self.program, self.description, self.arguments, !self.version.empty(),
+                    HelpLength::kAll);
   } catch (const CLI::CallForVersion&) {
     return self.version + "\n";
+  } catch (const CLI::ExtrasError&) {
+    return InvalidArgument(self.Unknown());
   } catch (const CLI::Error& error) {
     return InvalidArgument(error.what());
   }

@@ -167,6 +167,16 @@ std::string SupportedNames(std::string_view Architecture::*name) {
   return names + ")";
 }
 
+// Refuses a model_type that contradicts `architectures`. transformers goes by the model_type.
+void RefuseOtherModelType(const Fields& fields, const Architecture& architecture) {
+  const std::string expected(architecture.model_type);
+  const std::string model_type = fields.String("model_type", expected);
+  if (model_type == expected) return;
+  fields.Refuse("model_type", "is \"" + model_type + "\" (want \"" + expected +
+                                  "\", because architectures names " +
+                                  std::string(architecture.name) + ")");
+}
+
 // Returns the architecture that `architectures` names, or else the one that model_type names, or
 // else Llama.
 const Architecture& ReadArchitecture(const Fields& fields) {
@@ -177,6 +187,7 @@ const Architecture& ReadArchitecture(const Fields& fields) {
   for (const Architecture& architecture : kArchitectures) {
     if (is_one_name ? (*names)[0].get<std::string>() == architecture.name
                     : names == nullptr && model_type == architecture.model_type) {
+      RefuseOtherModelType(fields, architecture);
       return architecture;
     }
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/flags/suggestion.h"
 
 namespace tandem::cli {
 
@@ -24,6 +25,7 @@ Commands:
   info         print the models and limits of a server
   top          watch a server: tokens per second, acceptance, rounds, events
   healthcheck  exit with 0 when a process is ready
+  doctor       say what this machine has and which pair of models would pay on it
 
 Without --connect ADDRESS (or TANDEM_ADDRESS), a command starts a private server, which ends with
 the command. Without --target, the small pair of models that comes with Tandem is used.
@@ -32,7 +34,8 @@ the command. Without --target, the small pair of models that comes with Tandem i
   tandem serve --target Llama-3.2-3B-Instruct --draft Llama-3.2-1B-Instruct --draft-length 4
   tandem generate --connect 127.0.0.1:50051 "The three rules of robotics are"
 
-tandem COMMAND --help lists the options of a command.
+tandem help COMMAND lists the options of a command that people use most, and
+tandem COMMAND --help-all lists all of them.
 )";
 
 // Parses the arguments of one command with the function `Parse`.
@@ -54,7 +57,22 @@ constexpr CommandEntry kCommands[] = {
     {"info", ParseAs<ParseInfo>},
     {"top", ParseAs<ParseTop>},
     {"healthcheck", ParseAs<ParseHealthcheck>},
+    {"doctor", ParseAs<ParseDoctor>},
 };
+
+UsageError UnknownCommand(const std::string& name) {
+  std::vector<std::string> names = {"help"};
+  for (const CommandEntry& command : kCommands) names.emplace_back(command.name);
+  return UsageError{absl::StrCat("there is no command \"", name, "\"", DidYouMean(name, names),
+                                 " (", absl::StrJoin(names, ", "), "; tandem --help says more)")};
+}
+
+// tandem help COMMAND is tandem COMMAND --help.
+Command ParseHelp(std::vector<std::string> command) {
+  if (command.empty()) return ShowText{kOverview};
+  command.emplace_back("--help");
+  return ParseCommandLine(std::move(command));
+}
 
 }  // namespace
 
@@ -62,7 +80,8 @@ Command ParseCommandLine(std::vector<std::string> arguments) {
   if (arguments.empty()) return UsageError{std::string("a command is needed\n\n") + kOverview};
   const std::string name = arguments.front();
   arguments.erase(arguments.begin());
-  if (name == "--help" || name == "-h" || name == "help") return ShowText{kOverview};
+  if (name == "--help" || name == "-h" || name == "--help-all") return ShowText{kOverview};
+  if (name == "help") return ParseHelp(std::move(arguments));
   if (name == "--version") return ShowText{std::string("tandem ") + TANDEM_VERSION + "\n"};
   if (name == "bench" && !arguments.empty() && arguments.front() == "serve") {
     arguments.erase(arguments.begin());
@@ -71,11 +90,7 @@ Command ParseCommandLine(std::vector<std::string> arguments) {
   for (const CommandEntry& command : kCommands) {
     if (name == command.name) return command.parse(std::move(arguments));
   }
-  const std::string names = absl::StrJoin(
-      kCommands, ", ",
-      [](std::string* out, const CommandEntry& command) { absl::StrAppend(out, command.name); });
-  return UsageError{
-      absl::StrCat("there is no command \"", name, "\" (", names, "; tandem --help says more)")};
+  return UnknownCommand(name);
 }
 
 }  // namespace tandem::cli

@@ -10,6 +10,7 @@
 #include "services/cli/commands/healthcheck_command.h"
 #include "services/cli/commands/inspect_command.h"
 #include "services/cli/commands/serve_command.h"
+#include "services/cli/doctor/doctor_command.h"
 #include "services/cli/terminal/errors.h"
 
 namespace tandem::cli {
@@ -41,6 +42,7 @@ struct Runner {
   int operator()(const InfoArguments& info) const { return Info(info.session, console); }
   int operator()(const TopOptions& options) const { return Top(options, console); }
   int operator()(const HealthcheckOptions& options) const { return Healthcheck(options, console); }
+  int operator()(const DoctorOptions& options) const { return Doctor(options, console); }
 };
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "common/log/log.h"
 #include "common/rpc/listener.h"
 #include "common/security/server_security.h"
+#include "common/start_line.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
 #include "services/worker/stop_signal.h"
@@ -169,11 +169,19 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
        .patience = std::chrono::milliseconds(std::lround(options.drain_seconds * 1000)),
        .hurry = [&server] { server->HurryDrain(); },
        .before_exit = [&server] { server->RemoveFiles(); }});
-  std::printf("ready: %s\n", server->address().c_str());
-  std::fflush(stdout);
+  PrintReady(server->address());
   server->Run();
   stop_signal.reset();  // joins the thread that is inside Stop
   return absl::OkStatus();
+}
+
+// A supervisor shows the reason as its own error. Everybody else reads it in the log.
+void RefuseToStart(const Options& options, const absl::Status& status) {
+  if (options.exit_with_parent) {
+    PrintRefusal(status);
+  } else {
+    LogFatal(options.log, std::string(status.message()));
+  }
 }
 
 }  // namespace
@@ -201,7 +209,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
     status = Internal(error.what());
   }
   if (status.ok()) return 0;
-  LogFatal(options.log, std::string(status.message()));
+  RefuseToStart(options, status);
   return 1;
 }
 

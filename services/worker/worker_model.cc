@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "common/model/checkpoint/foreign_model.h"
 #include "common/rpc/protocol.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
@@ -35,6 +36,7 @@ size_t WantedRows(const WorkerModelOptions& options, const ModelDescription& con
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
+  TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.folder));
   std::string why_not_cuda = "--backend cpu";
   if (options.backend != "cpu") {
     absl::StatusOr<DeviceModel> loaded =

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -165,6 +166,7 @@ TEST(CommandLineTest, GenerateSetsEverySamplingParameter) {
                                                    "--no-skip-special",
                                                    "--logprobs",
                                                    "2",
+                                                   "--json",
                                                    "a prompt"});
   const v1::SamplingParams& params = options.request.sampling_params();
   EXPECT_EQ(options.prompt, "a prompt");
@@ -393,12 +395,12 @@ TEST(CommandLineTest, BenchServeTakesItsOptions) {
   EXPECT_THAT(options.session.server.handed_on, ElementsAre(Pair("--max-slots", "2")));
   EXPECT_THAT(MustParse<BenchServeOptions>({"bench", "serve", "--rate", "0.5,20"}).rates,
               ElementsAre(0.5, 20));
-  EXPECT_THAT(HelpText({"bench", "serve", "--help"}), HasSubstr("--cancel-fraction"));
+  EXPECT_THAT(HelpText({"bench", "serve", "--help-all"}), HasSubstr("--cancel-fraction"));
   EXPECT_THAT(HelpText({"bench", "--help"}), HasSubstr("--draft-lengths"));
 }
 
 TEST(CommandLineTest, HelpIsGroupedAndStatesTheEnvironmentRuleOnce) {
-  const std::string help = HelpText({"generate", "--help"});
+  const std::string help = HelpText({"generate", "--help-all"});
   for (const char* group : {"Prompt:", "Output:", "Sampling:", "Length and stops:", "Speculation:",
                             "Server:", "Models:", "Resources:"}) {
     EXPECT_THAT(help, HasSubstr(group));
@@ -406,8 +408,23 @@ TEST(CommandLineTest, HelpIsGroupedAndStatesTheEnvironmentRuleOnce) {
   EXPECT_THAT(help, HasSubstr("TANDEM_TOP_P"));
   EXPECT_EQ(help.find("TANDEM_MIN_P"), std::string::npos);
   EXPECT_THAT(HelpText({"--help"}), HasSubstr("tandem generate --compare"));
+  EXPECT_EQ(HelpText({"help"}), HelpText({"--help"}));
   EXPECT_THAT(HelpText({"--version"}), HasSubstr("tandem 0."));
 }
 
 }  // namespace
+TEST(CommandLineTest, TheShortHelpHasFiveOptionsAndSaysHowToSeeTheRest) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"serve"}, {"generate"}, {"bench"}, {"bench", "serve"}, {"tokenize"}, {"info"}}) {
+    std::vector<std::string> arguments = {"help"};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    const std::string help = HelpText(arguments);
+    EXPECT_THAT(help, HasSubstr("--help-all"));
+    const std::regex option("\n  (-\\w,)?--");
+    const auto count = std::distance(std::sregex_iterator(help.begin(), help.end(), option),
+                                     std::sregex_iterator());
+    EXPECT_EQ(count, 5 + 2) << help;  // --help and --help-all too
+  }
+}
+
 }  // namespace tandem::cli

@@ -40,6 +40,7 @@ void BindRest(FlagParser& parser, Program program) {
 struct TopFlags {
   TopFlags() : parser(Program::kTop, "Shows what a router does.") {
     parser.Bind("--admin", &admin);
+    parser.Bind("--connect", &connect);
     for (const char* file : {"--tls-ca", "--tls-certificate", "--tls-key", "--token-file"}) {
       parser.OnValue<std::string>(file, [this](const std::string& path) { files += path; });
     }
@@ -51,6 +52,7 @@ struct TopFlags {
 
   FlagParser parser;
   std::string admin;
+  std::string connect;
   std::string files;
   bool insecure = false;
   double interval = 0;
@@ -111,7 +113,10 @@ TEST(FlagParserTest, ErrorsNameTheFlagAndTheVariable) {
   };
   EXPECT_EQ(message({"--interval", "0"}),
             "--interval: got \"0\", allowed: a number from 0.1 to 3600");
-  EXPECT_THAT(message({"--no-such"}), HasSubstr("--no-such"));
+  EXPECT_EQ(message({"--no-such"}), "there is no option \"--no-such\"");
+  EXPECT_EQ(message({"--intreval=1"}),
+            "there is no option \"--intreval\"; did you mean --interval?");
+  EXPECT_EQ(message({"word"}), "there is one argument too many: \"word\"");
   EXPECT_THAT(message({"--admin"}), HasSubstr("--admin"));
   EXPECT_THAT(message({"--admin", "a", "--admin", "b"}), HasSubstr("--admin"));
   const ScopedVariable interval("TANDEM_INTERVAL", "often");
@@ -174,7 +179,7 @@ TEST(FlagParserTest, OnlyGivenFlagsAreHandedOn) {
 
 TEST(FlagParserDeathTest, AProgramThatDisagreesWithTheTableAborts) {
   EXPECT_DEATH(FlagParser(Program::kTop, "").Parse({}).IgnoreError(),
-               "tandem top does not bind --admin");
+               "tandem top does not bind --connect");
   std::string value;
   EXPECT_DEATH(FlagParser(Program::kTop, "").Bind("--target", &value),
                "tandem top binds --target, which the table does not give to it");

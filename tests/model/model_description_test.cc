@@ -121,10 +121,20 @@ TEST_F(ModelDescriptionTest, TheModelTypeNamesTheArchitectureIfNothingElseDoes) 
   EXPECT_TRUE(model->attention.has_head_norms);
 }
 
+TEST_F(ModelDescriptionTest, RefusesAModelTypeThatContradictsTheArchitecture) {
+  Json json = Good();
+  json["model_type"] = "gpt2";
+  ExpectRefused(Load(json),
+                "model_type is \"gpt2\" (want \"llama\", because architectures names "
+                "LlamaForCausalLM)");
+}
+
 TEST_F(ModelDescriptionTest, RefusesAWindowOfQwenThatIsInUse) {
-  for (const char* name : {"Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+  for (const auto& [name, model_type] :
+       {std::pair("Qwen2ForCausalLM", "qwen2"), std::pair("Qwen3ForCausalLM", "qwen3")}) {
     Json json = Good();
     json["architectures"] = Json::array({name});
+    json["model_type"] = model_type;
     json["use_sliding_window"] = true;
     json["sliding_window"] = 64;
     ExpectRefused(Load(json), "use_sliding_window is true, with a sliding_window of 64 (supported");

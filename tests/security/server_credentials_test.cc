@@ -13,6 +13,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/security/call_interceptor.h"
@@ -43,7 +44,10 @@ class InfoService final : public v1::Generation::Service {
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest*,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
     v1::GenerateResponse response;
+    // Without the pause, a stream that its client does not read fills the window of the connection,
+    // and then no other call gets an answer there.
     while (!context->IsCancelled() && writer->Write(response)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return grpc::Status::OK;
   }

@@ -164,10 +164,10 @@ def test_the_page_in_a_browser(live, server, address, tmp_path, scheme):
         dom, complaints = browse(address, tmp_path, preferred, "--dump-dom")
     assert complaints == []
     assert text_of(dom, "models") == "tales  drafted by  tales-draft"
-    assert re.fullmatch(r"\d+\s+%", text_of(dom, "acceptance"))
+    assert re.fullmatch(r"\d+\s+± \d+ %", text_of(dom, "acceptance"))
     assert float(text_of(dom, "length")) > 1
     assert re.fullmatch(r"[1-9][\d.]*k?", text_of(dom, "tokens"))
-    gain, = re.fullmatch(r"(\d+\.\d\d)\s+×", text_of(dom, "gain")).groups()
+    gain, = re.fullmatch(r"(\d+\.\d\d)×\s+± \d+\.\d\d", text_of(dom, "gain")).groups()
     assert 0.1 < float(gain) < 17
     running, slots = re.fullmatch(r"(\d+)\s+of\s+(\d+)", text_of(dom, "slots")).groups()
     assert int(running) <= 2 and int(slots) == live["state"]["slots"]
@@ -179,9 +179,14 @@ def test_the_page_in_a_browser(live, server, address, tmp_path, scheme):
         used, total = (int(re.sub(r"\s", "", number)) for number in pages)
         assert 0 <= used <= total == live["state"][of_json]["total"] > 0
         value, = re.search(rf'<meter id="{name}"[^>]* value="([^"]+)"', dom).groups()
-        assert float(value) == pytest.approx(used / total, abs=1e-3)
+        assert float(value) == pytest.approx(max(used / total, 0.04) if used else 0, abs=1e-3)
     assert re.findall(r'<li class="(\w+)" data-name="(\w+)">([^<]*)<', dom) == [
         ("good", "verifier", "verifier"), ("good", "drafter", "drafter"), ("good", "transport", "ring: shm")]
+    latencies = re.findall(r"(queue|first token|between tokens|whole request)((?:\s+[\d.]+ ms){3})", text_of(dom, "latencies"))
+    assert [name for name, _ in latencies] == ["queue", "first token", "between tokens", "whole request"]
+    for _, quantiles in latencies:
+        p50, p95, p99 = map(float, re.findall(r"[\d.]+", quantiles))
+        assert 0 < p50 <= p95 <= p99 < 1e5
     assert "attached" in text_of(dom, "events")
     assert "%" in text_of(dom, "positions")
     assert re.search(r'id="tokens-chart"[^>]*aria-label="accepted \S+', dom)
@@ -243,6 +248,15 @@ def test_top_shows_the_same(live, server, address):
     assert re.search(r"^ +0 preempted, 0 verifier losses, 0 drafter losses, 0 ring errors$", done.stdout, re.MULTILINE)
     assert "verifier: attached" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_top_finds_the_admin_port_of_a_server(server):
+    assert server.info().admin_address
+    done = subprocess.run([TANDEM, "top", "--connect", server.address, "--once"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("tales drafted by tales-draft  Tandem ")
+    both = subprocess.run([TANDEM, "top", "--connect", server.address, "--admin", "127.0.0.1:1"], capture_output=True, text=True)
+    assert both.returncode == 2 and "not both" in both.stderr
 
 
 def test_top_on_a_terminal_continues_until_ctrl_c(live, address):

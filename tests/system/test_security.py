@@ -120,7 +120,7 @@ def all_methods():
     methods = [f"/{service.full_name}/{method.name}" for file in files for service in file.services_by_name.values()
                for method in service.methods]
     assert len(methods) >= 4 + 3 + 2 + 1
-    return [*methods, "/tandem.v1.Generation/Nothing", "/tandem.v1.Nothing/Generate", "/nothing", "/"]
+    return [*methods, REFLECTION_V1, "/tandem.v1.Generation/Nothing", "/tandem.v1.Nothing/Generate", "/nothing", "/"]
 
 
 def call_raw(channel, method, metadata):
@@ -137,7 +137,8 @@ def call_raw(channel, method, metadata):
 
 
 # gRPC's own methods. Their streams can be canceled, but not answered with words.
-CANCELLED = {"/grpc.health.v1.Health/Watch", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}
+REFLECTION_V1 = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"  # the Python package has v1alpha alone
+CANCELLED = {"/grpc.health.v1.Health/Watch", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", REFLECTION_V1}
 
 
 def test_no_method_is_served_without_a_token_of_this_server(guarded):
@@ -212,7 +213,8 @@ def test_the_list_of_methods_has_every_served_method(guarded):
         listing = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
             iter([reflection_pb2.ServerReflectionRequest(list_services="")]), metadata=bearer(CLIENT), timeout=30)
         services = {service.name for service in next(listing).list_services_response.service}
-    assert services == {"tandem.v1.Generation", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert services == {"tandem.v1.Generation", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
+                        "grpc.reflection.v1.ServerReflection"}
     assert services <= {method.split("/")[1] for method in all_methods()}
 
 

@@ -5,6 +5,8 @@ import time
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from google.protobuf import descriptor_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 import harness
@@ -75,3 +77,32 @@ def test_reflection_describes_the_service(server):
     file = database.FindFileContainingSymbol("tandem.v1.Generation")
     assert file.package == "tandem.v1"
     assert {method.name for method in file.service[0].method} == {"Generate", "Tokenize", "Detokenize", "GetServerInfo"}
+
+
+def reflect(server, version, request):
+    """Returns the answer of one version of reflection. The messages of both are the same, and the Python package has those of v1alpha."""
+    method = server.channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+                                          request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+                                          response_deserializer=reflection_pb2.ServerReflectionResponse.FromString)
+    return next(method(iter([reflection_pb2.ServerReflectionRequest(**request)]), timeout=30))
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_both_versions_of_reflection_describe_every_service(server, version):
+    services = {service.name for service in reflect(server, version, {"list_services": ""}).list_services_response.service}
+    assert {"tandem.v1.Generation", "grpc.health.v1.Health"} <= services
+    for service in services - {"grpc.reflection.v1alpha.ServerReflection"}:
+        answer = reflect(server, version, {"file_containing_symbol": service})
+        files = [descriptor_pb2.FileDescriptorProto.FromString(text) for text in answer.file_descriptor_response.file_descriptor_proto]
+        assert service in [f"{file.package}.{one.name}" for file in files for one in file.service]
+
+
+def test_reflection_v1_answers_each_kind_of_request(server):
+    by_name = reflect(server, "v1", {"file_by_filename": "tandem/v1/generate.proto"})
+    assert len(by_name.file_descriptor_response.file_descriptor_proto) >= 1
+    assert by_name.original_request.file_by_filename == "tandem/v1/generate.proto"
+    for unknown in ({"file_by_filename": "no.proto"}, {"file_containing_symbol": "no.Such"}, {"all_extension_numbers_of_type": "no.Such"},
+                    {"file_containing_extension": reflection_pb2.ExtensionRequest(containing_type="no.Such", extension_number=1)}):
+        assert reflect(server, "v1", unknown).error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    numbers = reflect(server, "v1", {"all_extension_numbers_of_type": "tandem.v1.GenerateRequest"})
+    assert list(numbers.all_extension_numbers_response.extension_number) == []

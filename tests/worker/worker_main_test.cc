@@ -128,7 +128,7 @@ TEST_P(WorkerMainTest, SaysInOneLineWhyItCannotServe) {
   std::vector<std::string> command = Command(Socket());
   command[2] = (dir_ / "nothing").string();
   for (const auto& [bad, what] :
-       {std::pair(command, "config.json"), std::pair(Command("0.0.0.0:0"), "--insecure"),
+       {std::pair(command, "nothing does not exist"), std::pair(Command("0.0.0.0:0"), "--insecure"),
         std::pair(Command("nonsense"), "HOST:PORT")}) {
     const auto [output, code] = Output(bad);
     EXPECT_EQ(code, 1) << output;

@@ -10,22 +10,23 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_format.h"
 #include "common/status.h"
+#include "services/cli/commands/comparison.h"
+#include "services/cli/commands/race.h"
 #include "services/cli/commands/summary.h"
 #include "services/cli/commands/text_attribution.h"
 #include "services/cli/terminal/errors.h"
+#include "services/cli/terminal/terminal_size.h"
 #include "services/cli/terminal/utf8.h"
 
 namespace tandem::cli {
 
 namespace {
-
-// --compare measures until it has this many pairs. With more than one pair, it also stops after
-// this many seconds.
-constexpr int kMaxPairs = kLeastPairs;
-constexpr std::chrono::seconds kCompareBudget{4};
 
 absl::StatusOr<std::string> ReadPrompt(const GenerateOptions& options, Console& console) {
   std::string prompt = options.prompt;
@@ -50,11 +51,13 @@ class TokenPrinter {
   TokenPrinter(const GenerateOptions& options, GenerationClient& client, Console& console)
       : console_(console),
         palette_(WantsColor(options.color, console.out_is_terminal)),
-        attribution_([this, &client,
-                      skip = !options.request.sampling_params().has_skip_special_tokens() ||
-                             options.request.sampling_params().skip_special_tokens()](
-                         int32_t id) { return TokenText(client, id, skip); },
-                     options.request.sampling_params().stop_size() > 0) {}
+        token_text_([this, &client,
+                     skip = !options.request.sampling_params().has_skip_special_tokens() ||
+                            options.request.sampling_params().skip_special_tokens()](int32_t id) {
+          return TokenText(client, id, skip);
+        }),
+        may_be_held_back_(options.request.sampling_params().stop_size() > 0),
+        attribution_(NewAttribution()) {}
 
   // Returns false when nobody reads the output any more.
   bool Print(const v1::GenerateResponse& message) {
@@ -70,6 +73,8 @@ class TokenPrinter {
   }
 
   const Palette& palette() const { return palette_; }
+  // Finds the colors of another stream of the same request.
+  TextAttribution NewAttribution() const { return {token_text_, may_be_held_back_}; }
 
  private:
   std::string Visible(const std::string& text) const {
@@ -86,92 +91,68 @@ class TokenPrinter {
   Console& console_;
   Palette palette_;
   std::map<int32_t, std::string> texts_;
+  const TextAttribution::TokenText token_text_;
+  const bool may_be_held_back_;
   TextAttribution attribution_;
 };
 
-// Returns the request for the other side of --compare: the same seed, with drafting on or off.
-v1::GenerateRequest Repeat(const v1::GenerateRequest& request, const v1::Completion& completion,
-                           bool drafting) {
-  v1::GenerateRequest repeated = request;
-  repeated.clear_request_id();
-  repeated.mutable_sampling_params()->set_seed(completion.seed());
-  v1::SpeculationParams* speculation = repeated.mutable_speculation();
-  speculation->set_reproducible(completion.speculation().reproducible());
-  if (!drafting) {
-    speculation->set_enabled(false);
-    speculation->clear_draft_length();
-    speculation->clear_drafter();
-  }
-  return repeated;
-}
-
-bool IgnoreMessage(const v1::GenerateResponse&) { return true; }
-
-Comparison::Text CompareText(const v1::GenerateRequest& request,
-                             const v1::GenerateResponse& drafted, const v1::GenerateResponse& plain,
-                             size_t* first_difference) {
-  const v1::SamplingParams& sampling = request.sampling_params();
-  const bool greedy = sampling.has_temperature() && sampling.temperature() == 0;
-  if (!drafted.completion().lossless()) return Comparison::Text::kNotLossless;
-  if (!greedy && !drafted.completion().speculation().reproducible()) {
-    return Comparison::Text::kNotPromised;
-  }
-  const auto [a, b] = std::mismatch(drafted.token_ids().begin(), drafted.token_ids().end(),
-                                    plain.token_ids().begin(), plain.token_ids().end());
-  *first_difference = a - drafted.token_ids().begin();
-  const bool same = a == drafted.token_ids().end() && b == plain.token_ids().end() &&
-                    drafted.text() == plain.text();
-  return same ? Comparison::Text::kIdentical : Comparison::Text::kDiffers;
-}
-
-// Returns why no token of the request was drafted, to follow the word "because".
-std::string WhyNoDrafts(const v1::GenerateRequest& request, GenerationClient& client) {
-  const v1::SpeculationParams& speculation = request.speculation();
-  if (speculation.has_enabled() && !speculation.enabled()) {
-    return "the request turned drafting off (--no-draft)";
-  }
-  if (speculation.drafter() == "none") return "the request names no drafter (--drafter none)";
-  const auto info = client.GetServerInfo();
-  if (!info.ok()) return "the server does not say why";
-  if (!info->drafter_problem().empty()) return "no drafter is attached: " + info->drafter_problem();
-  if (!info->drafter_attached()) return "the server has no drafter (--draft)";
-  return "the server expected no gain from it (--draft-length sets a fixed length)";
-}
-
-// The streamed run is not part of the measurement, because printing costs time too. Both sides run
-// again without output, in turns.
-absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
-                                   const v1::GenerateResponse& streamed, GenerationClient& client) {
-  const v1::GenerateRequest drafted_request = Repeat(request, streamed.completion(), true);
-  const v1::GenerateRequest plain_request = Repeat(request, streamed.completion(), false);
-  Comparison comparison;
-  RunTotals drafted_totals;
-  RunTotals plain_totals;
-  std::vector<double> ratios;
-  const auto deadline = std::chrono::steady_clock::now() + kCompareBudget;
-  for (int pair = 0; pair < kMaxPairs; ++pair) {
-    if (pair > 0 && std::chrono::steady_clock::now() > deadline) break;
-    v1::GenerateResponse drafted;
-    v1::GenerateResponse plain;
-    for (const bool drafting : {pair % 2 == 0, pair % 2 != 0}) {
-      auto& response = drafting ? drafted : plain;
-      TANDEM_ASSIGN_OR_RETURN(
-          response, client.Generate(drafting ? drafted_request : plain_request, IgnoreMessage));
+// Runs one side of a race. Colors are found after the stream, because they may take calls.
+absl::StatusOr<RaceLane> Record(const std::string& title, const v1::GenerateRequest& request,
+                                TokenPrinter& printer, GenerationClient& client) {
+  std::vector<std::pair<double, v1::GenerateResponse>> messages;
+  const auto begin = std::chrono::steady_clock::now();
+  TANDEM_RETURN_IF_ERROR(client
+                             .Generate(request,
+                                       [&](const v1::GenerateResponse& message) {
+                                         const std::chrono::duration<double> time =
+                                             std::chrono::steady_clock::now() - begin;
+                                         messages.emplace_back(time.count(), message);
+                                         return true;
+                                       })
+                             .status());
+  RaceLane lane{.title = title, .steps = {}};
+  TextAttribution attribution = printer.NewAttribution();
+  for (const auto& [seconds, message] : messages) {
+    int num_tokens = message.token_ids_size();
+    for (const TextSpan& span : attribution.Add(message)) {
+      lane.steps.push_back(
+          {seconds, VisibleText(span.text), span.source, std::exchange(num_tokens, 0)});
     }
-    drafted_totals.Add(drafted.completion());
-    plain_totals.Add(plain.completion());
-    const double drafted_rate = TokensPerSecond(drafted.completion());
-    const double plain_rate = TokensPerSecond(plain.completion());
-    if (drafted_rate > 0 && plain_rate > 0) ratios.push_back(drafted_rate / plain_rate);
-    if (comparison.text != Comparison::Text::kDiffers) {
-      comparison.text = CompareText(request, streamed, plain, &comparison.first_difference);
-    }
+    if (num_tokens > 0) lane.steps.push_back({seconds, "", v1::TOKEN_SOURCE_PLAIN, num_tokens});
   }
-  if (drafted_totals.drafted() == 0) comparison.why_no_drafts = WhyNoDrafts(request, client);
-  comparison.drafted_tokens_per_second = drafted_totals.TokensPerSecond();
-  comparison.plain_tokens_per_second = plain_totals.TokensPerSecond();
-  comparison.speedup = MeanRatio(ratios);
-  return comparison;
+  return lane;
+}
+
+// Shows both sides of the comparison on the terminal. Both were recorded, one after the other, and
+// are shown slower than they were.
+absl::Status ShowRace(const v1::GenerateRequest& request, const v1::GenerateResponse& streamed,
+                      TokenPrinter& printer, GenerationClient& client, Console& console) {
+  constexpr double kSecondsOnScreen = 6;
+  constexpr auto kFrameTime = std::chrono::milliseconds(40);
+  constexpr int kMaxHeight = 18;
+  constexpr int kLinesBelow = 10;
+  TANDEM_ASSIGN_OR_RETURN(
+      RaceLane plain, Record("without drafts", OneSide(request, streamed, false), printer, client));
+  TANDEM_ASSIGN_OR_RETURN(RaceLane drafted,
+                          Record("with drafts", OneSide(request, streamed, true), printer, client));
+  const TerminalSize size = GetTerminalSize();
+  const int height = std::clamp(size.height - kLinesBelow, 6, kMaxHeight);
+  const Race race(std::move(plain), std::move(drafted), size.width, height, printer.palette());
+  const double slowdown = std::max(1.0, kSecondsOnScreen / std::max(race.seconds(), 1e-6));
+  console.out << "\n"
+              << printer.palette().Dim(absl::StrFormat(
+                     "The same two streams side by side, %.0f times slower than they were:",
+                     slowdown))
+              << "\n";
+  const auto begin = std::chrono::steady_clock::now();
+  for (double at = 0;; std::this_thread::sleep_for(kFrameTime)) {
+    console.out << race.Frame(at) << std::flush;
+    if (at >= race.seconds() || client.canceled()) break;
+    const std::chrono::duration<double> shown = std::chrono::steady_clock::now() - begin;
+    at = std::min(shown.count() / slowdown, race.seconds());
+    console.out << "\x1b[" << height << "A";  // the next frame begins where this one began
+  }
+  return absl::OkStatus();
 }
 
 nlohmann::json ToJson(const v1::GenerateResponse& response) {
@@ -183,22 +164,6 @@ nlohmann::json ToJson(const v1::GenerateResponse& response) {
   // parsed.
   (void)google::protobuf::util::MessageToJsonString(response, &text, print);
   return nlohmann::json::parse(text);
-}
-
-nlohmann::json ToJson(const Comparison& comparison) {
-  if (!comparison.why_no_drafts.empty()) return {{"why_no_drafts", comparison.why_no_drafts}};
-  nlohmann::json json = {{"drafted_tokens_per_second", comparison.drafted_tokens_per_second},
-                         {"plain_tokens_per_second", comparison.plain_tokens_per_second},
-                         {"speedup", comparison.speedup.ratio},
-                         {"speedup_95_percent", nullptr},  // null: too few pairs
-                         {"pairs", comparison.speedup.pairs},
-                         {"text_identical", nullptr}};  // null: not promised for such a request
-  if (comparison.speedup.pairs >= kLeastPairs) {
-    json["speedup_95_percent"] = {comparison.speedup.low, comparison.speedup.high};
-  }
-  if (comparison.text == Comparison::Text::kIdentical) json["text_identical"] = true;
-  if (comparison.text == Comparison::Text::kDiffers) json["text_identical"] = false;
-  return json;
 }
 
 }  // namespace
@@ -240,6 +205,10 @@ int Generate(const GenerateOptions& options, Console& console) {
   if (options.compare) {
     const auto comparison = Compare(request, *response, client);
     if (!comparison.ok()) return PrintServerError(comparison.status(), console);
+    if (options.race && console.out_is_terminal && comparison->why_no_drafts.empty()) {
+      const absl::Status shown = ShowRace(request, *response, printer, client, console);
+      if (!shown.ok()) return PrintServerError(shown, console);
+    }
     if (!options.json) console.err << "\n" << RenderComparison(*comparison, notes) << std::flush;
     json["comparison"] = ToJson(*comparison);
     if (comparison->text == Comparison::Text::kDiffers || !comparison->why_no_drafts.empty()) {

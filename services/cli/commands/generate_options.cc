@@ -76,6 +76,7 @@ void BindGenerate(FlagParser& parser, GenerateOptions& options) {
   parser.OnValue<bool>("--no-special-tokens", [=](bool v) { request->set_add_special_tokens(!v); });
   parser.Bind("--echo", &options.echo);
   parser.Bind("--compare", &options.compare);
+  parser.Bind("--race", &options.race);
   parser.Bind("--json", &options.json);
   parser.OnValue<bool>("--no-skip-special", [=](bool v) { params->set_skip_special_tokens(!v); });
   parser.OnValue<int32_t>("--logprobs", [=](int32_t v) { params->set_logprobs(v); });
@@ -90,6 +91,11 @@ std::string CheckGenerate(const FlagParser& parser, GenerateOptions& options) {
   if (options.prompt.empty() == options.prompt_file.empty()) {
     return options.prompt.empty() ? "a PROMPT is needed (or - for standard input, or --prompt-file)"
                                   : "give a PROMPT or --prompt-file, not both";
+  }
+  if (options.race && !options.compare)
+    return "--race shows the two sides of --compare: give it too";
+  if (parser.IsTyped("--logprobs") && !options.json) {
+    return "--logprobs: log-probabilities are part of the JSON output only; give --json too";
   }
   return CheckSession(parser, options.session);
 }

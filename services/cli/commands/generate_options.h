@@ -19,6 +19,7 @@ struct GenerateOptions {
   // The request without its prompt; only fields from the command line are set.
   v1::GenerateRequest request;
   bool compare = false;
+  bool race = false;  // with `compare`, and on a terminal: show both streams side by side
   bool echo = false;  // print the prompt before its continuation
   bool json = false;
   ColorMode color = ColorMode::kAuto;

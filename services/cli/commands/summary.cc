@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kBarWidth = 24;
 
-std::string Line(const std::string& label, const std::string& text, const Palette& palette) {
-  return "  " + palette.Dim(absl::StrFormat("%-14s", label)) + text + "\n";
-}
-
 std::string FinishReason(const v1::Completion& completion) {
   switch (completion.stop_reason_case()) {
     case v1::Completion::kStopString:
@@ -38,6 +34,7 @@ std::string Sources(const v1::GenerateResponse& response, const Palette& palette
   for (const auto& [source, name] : kNames) {
     int count = 0;
     for (int token_source : response.sources()) count += token_source == source ? 1 : 0;
+    if (count == 0) continue;
     if (!text.empty()) text += ", ";
     text += palette.Source(source, absl::StrFormat("%d %s", count, name));
   }
@@ -46,45 +43,54 @@ std::string Sources(const v1::GenerateResponse& response, const Palette& palette
 
 }  // namespace
 
+std::string SummaryLine(const std::string& label, const std::string& text, const Palette& palette) {
+  return "  " + palette.Dim(absl::StrFormat("%-14s", label)) + text + "\n";
+}
+
 std::string RenderSummary(const v1::GenerateResponse& response, const Palette& palette) {
   const v1::Completion& completion = response.completion();
   RunTotals totals;
   totals.Add(completion);
 
   std::string text;
-  text += Line("tokens",
-               absl::StrFormat(
-                   "%d after a prompt of %d; %s; seed %u", completion.usage().completion_tokens(),
-                   completion.usage().prompt_tokens(), FinishReason(completion), completion.seed()),
-               palette);
-  text += Line("sources", Sources(response, palette), palette);
+  text += SummaryLine(
+      "tokens",
+      absl::StrFormat("%d after a prompt of %d; %s; seed %u",
+                      completion.usage().completion_tokens(), completion.usage().prompt_tokens(),
+                      FinishReason(completion), completion.seed()),
+      palette);
+  text += SummaryLine("sources", Sources(response, palette), palette);
   if (totals.rounds() > 0) {
-    text += Line("target passes",
-                 absl::StrFormat("%d after prefill; ", totals.rounds()) +
-                     palette.Bold(absl::StrFormat("%.2f tokens per pass", totals.TokensPerPass())),
-                 palette);
+    text += SummaryLine(
+        "target passes",
+        absl::StrFormat("%d after prefill; ", totals.rounds()) +
+            palette.Bold(absl::StrFormat("%.2f tokens per pass", totals.TokensPerPass())),
+        palette);
   }
   if (totals.drafted() > 0) {
-    text += Line("acceptance",
-                 absl::StrFormat("%.0f %% of drafted (%d of %d); α %.2f of tested (%d of %d)",
-                                 100 * totals.AcceptanceRate(), totals.accepted(), totals.drafted(),
-                                 totals.Alpha(), totals.accepted(), totals.tested()),
-                 palette);
+    text += SummaryLine(
+        "acceptance",
+        absl::StrFormat("%.0f %% of drafted (%d of %d); α %.2f of tested (%d of %d)",
+                        100 * totals.AcceptanceRate(), totals.accepted(), totals.drafted(),
+                        totals.Alpha(), totals.accepted(), totals.tested()),
+        palette);
     const std::vector<double> alphas = totals.AlphaPerPosition();
     const auto& tested = completion.speculation().num_tested_tokens_per_position();
     for (size_t i = 0; i < alphas.size(); ++i) {
-      text += Line(i == 0 ? "per position" : "",
-                   absl::StrFormat("%2d ", i + 1) + palette.Bar(alphas[i], kBarWidth) +
-                       absl::StrFormat(" %.2f of %d", alphas[i], tested.Get(static_cast<int>(i))),
-                   palette);
+      text += SummaryLine(
+          i == 0 ? "per position" : "",
+          absl::StrFormat("%2d ", i + 1) + palette.Bar(alphas[i], kBarWidth) +
+              absl::StrFormat(" %.2f of %d", alphas[i], tested.Get(static_cast<int>(i))),
+          palette);
     }
   }
   const v1::Timings& timings = completion.timings();
-  text += Line("speed",
-               "first token after " + FormatSeconds(timings.time_to_first_token_seconds()) + "; " +
-                   palette.Bold(absl::StrFormat("%.0f tokens/s", totals.TokensPerSecond())) +
-                   " after it",
-               palette);
+  std::string speed = "first token after " + FormatSeconds(timings.time_to_first_token_seconds());
+  if (totals.TokensPerSecond() > 0) {
+    speed += "; " + palette.Bold(absl::StrFormat("%.0f tokens/s", totals.TokensPerSecond())) +
+             " after it";
+  }
+  text += SummaryLine("speed", speed, palette);
   const TimeSplit& seconds = totals.seconds();
   if (seconds.Total() > 0) {
     const std::array<std::pair<const char*, double>, 4> parts = {{{"draft", seconds.draft},
@@ -96,57 +102,15 @@ std::string RenderSummary(const v1::GenerateResponse& response, const Palette& p
       if (!split.empty()) split += ", ";
       split += absl::StrFormat("%s %.0f %%", name, 100 * part / seconds.Total());
     }
-    text += Line("time", split, palette);
+    text += SummaryLine("time", split, palette);
   }
   if (!completion.lossless()) {
-    text += Line("", palette.Bad("lenience is on: the output distribution may differ"), palette);
+    text +=
+        SummaryLine("", palette.Bad("lenience is on: the output distribution may differ"), palette);
   }
-  return text;
-}
-
-std::string FormatSpeedup(const RatioInterval& speedup) {
-  if (speedup.pairs < kLeastPairs) {
-    return absl::StrFormat(
-        "%.2f× (%s: too few for an interval)", speedup.ratio,
-        speedup.pairs == 1 ? "one pair" : absl::StrFormat("%d pairs", speedup.pairs));
+  for (const std::string& warning : completion.warnings()) {
+    text += SummaryLine("warning", palette.Bad(warning), palette);
   }
-  return absl::StrFormat("%.2f× (95 %% interval %.2f – %.2f, %d interleaved pairs)", speedup.ratio,
-                         speedup.low, speedup.high, speedup.pairs);
-}
-
-std::string RenderComparison(const Comparison& comparison, const Palette& palette) {
-  std::string text;
-  if (comparison.why_no_drafts.empty()) {
-    text += Line("with drafting",
-                 absl::StrFormat("%.0f tokens/s", comparison.drafted_tokens_per_second), palette);
-    text += Line("without", absl::StrFormat("%.0f tokens/s", comparison.plain_tokens_per_second),
-                 palette);
-    text += Line("speedup", palette.Bold(FormatSpeedup(comparison.speedup)), palette);
-  } else {
-    text += Line("speedup",
-                 palette.Bad("none: nothing was drafted, because " + comparison.why_no_drafts),
-                 palette);
-  }
-  std::string same;
-  switch (comparison.text) {
-    case Comparison::Text::kIdentical:
-      same = palette.Good("identical, token for token");
-      break;
-    case Comparison::Text::kDiffers:
-      same = palette.Bad(
-          absl::StrFormat("DIFFERS from token %d on: this must not happen; please report it",
-                          comparison.first_difference));
-      break;
-    case Comparison::Text::kNotPromised:
-      same =
-          "not compared: plain sampling has the same distribution, not the same draws "
-          "(--seed, --reproducible or --temperature 0 make the text equal too)";
-      break;
-    case Comparison::Text::kNotLossless:
-      same = "not compared: with --lenience the output may differ";
-      break;
-  }
-  text += Line("text", same, palette);
   return text;
 }
 

@@ -14,31 +14,8 @@ namespace tandem::cli {
 // Returns several lines, each with its newline.
 std::string RenderSummary(const v1::GenerateResponse& response, const Palette& palette);
 
-// Least number of pairs from which an interval is shown.
-inline constexpr int kLeastPairs = 5;
-
-// The results of one prompt with and without drafting.
-struct Comparison {
-  enum class Text {
-    kIdentical,
-    kDiffers,
-    kNotPromised,  // plain sampling: the distributions are equal, the draws may differ
-    kNotLossless,  // lenience was on
-  };
-  Text text = Text::kNotPromised;
-  size_t first_difference = 0;  // for kDiffers: index of the first token that differs
-  // Not empty: nothing was drafted, so there is nothing to compare.
-  std::string why_no_drafts = {};
-  double drafted_tokens_per_second = 0;
-  double plain_tokens_per_second = 0;
-  RatioInterval speedup;  // speedup of tokens/s, over interleaved pairs
-};
-
-std::string RenderComparison(const Comparison& comparison, const Palette& palette);
-
-// Returns "1.93× (95 % interval 1.88 – 1.99, 5 interleaved pairs)". With fewer pairs than
-// kLeastPairs, the text has no interval and says so.
-std::string FormatSpeedup(const RatioInterval& speedup);
+// Returns a line of a summary: its label, dim, and its text.
+std::string SummaryLine(const std::string& label, const std::string& text, const Palette& palette);
 
 }  // namespace tandem::cli
 

@@ -14,6 +14,7 @@ namespace tandem::cli {
 
 struct TopOptions {
   std::string admin = "127.0.0.1:9464";  // admin address of the router
+  std::string connect;                   // a router that is asked for its admin address; or empty
   ClientSecurityOptions security;
   double interval = 1;  // seconds
   bool once = false;    // print one frame, without moving the cursor

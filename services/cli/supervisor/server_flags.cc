@@ -5,6 +5,7 @@ namespace tandem::cli {
 void BindServer(FlagParser& parser, ServerOptions& server) {
   parser.Bind("--target", &server.target);
   parser.Bind("--draft", &server.draft);
+  parser.Bind("--draft-optional", &server.draft_optional);
   parser.Bind("--models", &server.models);
   parser.Bind("--start-seconds", &server.start_seconds);
   parser.BindHandedOn(&server.handed_on);

@@ -16,6 +16,7 @@ inline constexpr int kAdminPort = 9464;
 struct ServerOptions {
   std::string target;  // a model's folder; empty: the embedded pair
   std::string draft;   // empty: the embedded drafter beside the embedded target, otherwise none
+  bool draft_optional = false;    // a drafter that does not fit the target is no error
   std::string drafter = "model";  // "model" or "none"
   std::string models;             // folder that holds tales/; empty: found by itself
   std::string listen = "127.0.0.1:50051";

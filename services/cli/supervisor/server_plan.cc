@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/flags/flag_parser.h"
+#include "common/model/checkpoint/foreign_model.h"
 #include "common/status.h"
 #include "services/cli/client/listen_address.h"
 
@@ -20,11 +21,8 @@ constexpr char kEmbeddedPair[] = "tales";  // name of its folder and of its targ
 constexpr char kEmbeddedDraft[] = "tales-draft";
 
 absl::Status CheckFolder(const std::string& option, const fs::path& folder) {
-  std::error_code ignored;
-  if (fs::is_directory(folder, ignored)) return absl::OkStatus();
-  return InvalidArgument(option + ": " + folder.string() +
-                         (fs::exists(folder, ignored) ? " is not a folder" : " does not exist") +
-                         " (want a model's folder in Hugging Face layout)");
+  const absl::Status status = CheckModelFolder(folder);
+  return status.ok() ? status : InvalidArgument(absl::StrCat(option, ": ", status.message()));
 }
 
 absl::StatusOr<fs::path> FindEmbeddedPair(const std::string& models) {
@@ -223,6 +221,9 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
     plan.workers.back().optional = true;
   }
   plan.router = RouterSpec(executables, models, plan.workers, admin.router, options);
+  if (drafts && !options.draft_optional) {
+    plan.router.first_start_arguments = {"--drafter-required-at-start"};
+  }
   return plan;
 }
 

@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
     const absl::Status started = session->started_.get_future().get();
     if (!started.ok()) {
       session->thread_.join();
-      if (!absl::IsCancelled(started) && !session->verbose_) {
+      if (absl::IsUnavailable(started) && !session->verbose_) {
         for (const std::string& line : session->last_lines_) console.err << line << "\n";
       }
       return started;

@@ -8,14 +8,13 @@
 #include <system_error>
 #include <utility>
 
+#include "common/start_line.h"
 #include "common/status.h"
 #include "services/cli/client/listen_address.h"
 
 namespace tandem::cli {
 
 namespace {
-
-constexpr char kReadyPrefix[] = "ready: ";
 
 std::string Milliseconds(std::chrono::milliseconds duration) {
   return std::to_string(duration.count()) + " ms";
@@ -44,7 +43,12 @@ void Supervisor::StartChild(Child& child) {
   RemoveSocket(child);  // removes the socket of the child's former life
   std::vector<std::string> command = child.spec.command;
   command.insert(command.end(), {"--listen", child.spec.listen});
+  if (!served_) {
+    command.insert(command.end(), child.spec.first_start_arguments.begin(),
+                   child.spec.first_start_arguments.end());
+  }
   child.ready = false;
+  child.refusal.clear();
   auto process = ChildProcess::Start(
       io_, command,
       {.standard_output = [this, &child](const std::string& line) { OnOutput(child, line); },
@@ -63,8 +67,10 @@ void Supervisor::StartChild(Child& child) {
 }
 
 void Supervisor::OnOutput(Child& child, const std::string& line) {
-  if (!child.ready && line.rfind(kReadyPrefix, 0) == 0) {
-    OnReady(child, line.substr(sizeof(kReadyPrefix) - 1));
+  if (!child.ready && line.starts_with(kReadyPrefix)) {
+    OnReady(child, line.substr(kReadyPrefix.size()));
+  } else if (!child.ready && line.starts_with(kRefusedPrefix)) {
+    child.refusal = line.substr(kRefusedPrefix.size());
   } else {
     events_.log(child.spec.name, line);
   }
@@ -109,7 +115,13 @@ void Supervisor::OnExit(Child& child, int wait_status) {
     StopNext();
     return;
   }
-  const std::string what_happened = child.spec.name + " " + DescribeExit(wait_status);
+  if (!served_ && !child.refusal.empty()) {
+    Fail(FailedPrecondition(child.refusal));
+    return;
+  }
+  const std::string what_happened =
+      child.spec.name + " " +
+      (child.refusal.empty() ? DescribeExit(wait_status) : "does not start: " + child.refusal);
   if (!served_) {
     Fail(Unavailable(what_happened +
                      (child.ready ? " before the others were ready" : " before it was ready")));

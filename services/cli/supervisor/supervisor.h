@@ -20,6 +20,7 @@ namespace tandem::cli {
 struct ChildSpec {
   std::string name;                  // used in messages and before the child's log lines
   std::vector<std::string> command;  // executable and arguments; `--listen ADDRESS` is added
+  std::vector<std::string> first_start_arguments;  // added as long as the server has never served
   // The address that the child reported at its first start. Its later lives listen there again.
   std::string listen;
   // If true, serving goes on without this child. After too many quick failures it is tried again
@@ -54,13 +55,15 @@ struct SupervisorEvents {
   // Called once, when the router serves for the first time.
   std::function<void(const std::string& address)> ready;
   // Called once, as the last callback: no child is left. The status is OK after Stop. Otherwise it
-  // says why the supervisor stopped by itself.
+  // says why the supervisor stopped by itself. FAILED_PRECONDITION: a child refused to start, in
+  // its own words, so that its log lines say nothing more.
   std::function<void(const absl::Status& status)> stopped;
   // Gets each line of a child, and each line of the supervisor itself (`name` is "tandem").
   std::function<void(const std::string& name, const std::string& line)> log;
 };
 
-// A child reports that it serves by one line `ready: ADDRESS` on its standard output.
+// A child reports that it serves by one line `ready: ADDRESS` on its standard output, and that it
+// refuses to start by one line `refused: WHY` (common/start_line.h).
 //
 // 1. The first start is strict. A child that fails before the router has ever served stops
 // everything: the cause is a wrong path or a broken file, and another try would not help.
@@ -97,6 +100,7 @@ class Supervisor {
     boost::asio::steady_timer timer;
     uint64_t timer_number = 0;  // identifies a timer that fired too late to be canceled
     bool ready = false;
+    std::string refusal;  // why it did not start, in its own words; empty: it did not say
     std::chrono::steady_clock::time_point ready_since;
     int quick_failures = 0;
     bool told_to_stop = false;

@@ -40,7 +40,8 @@ struct CallContext {
   const RequestValidator* validator;
   BackgroundWork* background;
   Fleet* fleet;
-  std::string model;  // name of the served model
+  std::string model;          // name of the served model
+  std::string admin_address;  // HOST:PORT; empty: there is none
 };
 
 }  // namespace tandem

@@ -122,6 +122,7 @@ v1::ServerInfo UnaryCalls::Info() const {
   *info.mutable_load() = ServerLoadOf(state);
   info.set_version(version_);
   info.set_model(context_.model);
+  info.set_admin_address(context_.admin_address);
   info.set_max_draft_length(static_cast<int>(context_.validator->limits().max_draft_length));
   if (const v1::AttachReply* verifier = context_.fleet->promised()) {
     info.set_max_context_tokens(static_cast<int>(verifier->max_context_tokens()));

@@ -22,7 +22,9 @@ struct GenerationRequest {
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
   bool wants_logprobs = false;
+  bool logprobs_with_text = false;
   std::optional<uint32_t> draft_length;  // none: the server's choice; 0: decode plainly
+  std::vector<std::string> warnings;     // for the client; see Completion.warnings
   bool seed_given = false;  // the client gave the seed, so draws may repeat another request's
   double arrived_at = 0;    // time on the engine's clock, before the prompt was tokenized
 

@@ -3,10 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/tokenizer/text/unicode.h"
+
 namespace tandem {
+
+namespace {
+
+constexpr char kReplacement[] = "\xEF\xBF\xBD";  // U+FFFD
+
+}  // namespace
 
 OutputProcessor::OutputProcessor(const GenerationRequest* request, const Tokenizer* tokenizer)
     : request_(request),
+      tokenizer_(tokenizer),
       detokenizer_(tokenizer, request->skip_special_tokens),
       matcher_(request->stop_strings) {}
 
@@ -23,6 +32,7 @@ bool OutputProcessor::Push(int32_t token_id, v1::TokenSource source, v1::TokenLo
   if (request_->wants_logprobs) {
     v1::TokenLogprobs* added = response_.add_logprobs();
     if (logprobs != nullptr) *added = std::move(*logprobs);
+    if (request_->logprobs_with_text) AddText(token_id, added);
   }
 
   if (may_stop && IsStopToken(token_id)) {
@@ -50,6 +60,18 @@ bool OutputProcessor::Push(int32_t token_id, v1::TokenSource source, v1::TokenLo
     return true;
   }
   return false;
+}
+
+void OutputProcessor::AddText(int32_t token_id, v1::TokenLogprobs* logprobs) const {
+  const auto fill = [this](int32_t id, auto* entry) {
+    const std::string bytes = tokenizer_->TokenBytes(id);
+    std::string incomplete;
+    AppendRepairedUtf8(bytes, incomplete, *entry->mutable_text());
+    if (!incomplete.empty()) entry->mutable_text()->append(kReplacement);
+    entry->set_bytes(bytes);
+  };
+  fill(token_id, logprobs);
+  for (v1::TopLogprob& top : *logprobs->mutable_top()) fill(top.token_id(), &top);
 }
 
 void OutputProcessor::EndText() {

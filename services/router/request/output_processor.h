@@ -39,7 +39,11 @@ class OutputProcessor {
   bool IsStopToken(int32_t token_id) const;
   void EndText();
 
+  // Adds text and bytes to the log-probs of a token.
+  void AddText(int32_t token_id, v1::TokenLogprobs* logprobs) const;
+
   const GenerationRequest* request_;
+  const Tokenizer* tokenizer_;
   StreamingDetokenizer detokenizer_;
   StopStringMatcher matcher_;
   v1::GenerateResponse response_;

@@ -44,6 +44,11 @@ absl::Status CheckTokenIds(const std::string& field, std::span<const int32_t> id
   return absl::OkStatus();
 }
 
+// Returns true if the tokenizer added a special token that the text itself began with.
+bool BeginsTwice(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
+  return ids.size() >= 2 && ids[0] == ids[1] && tokenizer.IsSpecial(ids[0]);
+}
+
 }  // namespace
 
 RequestValidator::RequestValidator(const RequestLimits& limits, const Tokenizer* tokenizer,
@@ -97,6 +102,12 @@ absl::Status RequestValidator::ResolvePrompt(const v1::GenerateRequest& request,
         return Refused("prompt", "a text that has no tokens", "one token or more");
       }
       TANDEM_RETURN_IF_ERROR(CheckTokenIds("prompt's token", ids, served.vocabulary_size));
+      if (add_special && BeginsTwice(ids, *tokenizer_)) {
+        resolved->warnings.push_back(
+            absl::StrCat("prompt: begins with ", std::string(tokenizer_->Entry(ids[0])),
+                         " twice, because the tokenizer adds one; leave it out of the text, or set "
+                         "add_special_tokens to false"));
+      }
       break;
     }
     case v1::GenerateRequest::kPromptTokenIds: {
@@ -189,6 +200,7 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
   resolved->skip_special_tokens = !given.has_skip_special_tokens() || given.skip_special_tokens();
   resolved->include_stop_in_output = given.include_stop_str_in_output();
   resolved->wants_logprobs = given.has_logprobs();
+  resolved->logprobs_with_text = given.logprobs_with_text();
   out->set_ignore_eos(given.ignore_eos());
   out->set_include_stop_str_in_output(resolved->include_stop_in_output);
   out->set_skip_special_tokens(resolved->skip_special_tokens);

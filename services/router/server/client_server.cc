@@ -14,12 +14,14 @@
 #include "common/security/call_interceptor.h"
 #include "common/security/server_credentials.h"
 #include "common/status.h"
+#include "grpc/health/v1/health.pb.h"
 #include "services/router/client_calls/call_context.h"
 
 namespace tandem {
 namespace {
 
 constexpr char kServiceName[] = "tandem.v1.Generation";
+constexpr char kHealthService[] = "grpc.health.v1.Health";
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
 constexpr int kMaxGrpcThreads = 16;  // each stream of reflection holds one thread
@@ -31,7 +33,8 @@ std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
       std::vector<std::string>{kGenerateMethod, kTokenizeMethod, kDetokenizeMethod,
                                kGetServerInfoMethod, "/grpc.health.v1.Health/Check",
                                "/grpc.health.v1.Health/Watch",
-                               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"},
+                               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                               "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"},
       std::move(tokens));
 }
 
@@ -82,6 +85,14 @@ void WarnOfOpenDoors(const Address& listen, const ServerSecurity& security) {
 
 }  // namespace
 
+ClientServer::ClientServer(const Address& listen)
+    : listen_(listen),
+      reflection_({kServiceName, kHealthService, "grpc.reflection.v1.ServerReflection",
+                   "grpc.reflection.v1alpha.ServerReflection"}) {
+  // Without a use, the linker would leave the description of the health service out.
+  (void)grpc::health::v1::HealthCheckRequest::descriptor();
+}
+
 absl::StatusOr<std::unique_ptr<ClientServer>> ClientServer::Start(const RouterOptions& options,
                                                                   const Address& listen,
                                                                   const ServerSecurity& security) {
@@ -96,6 +107,7 @@ absl::Status ClientServer::Listen(const RouterOptions& options, const ServerSecu
   grpc::ServerBuilder builder;
   ConfigureServer(options, &builder);
   builder.RegisterService(&service_);
+  builder.RegisterService(&reflection_);
   WarnOfOpenDoors(listen_, security);
   gate_ = MakeGate(security.tokens);
   InterceptCalls(builder,

@@ -19,6 +19,7 @@
 #include "common/rpc/listener.h"
 #include "common/security/call_gate.h"
 #include "common/security/server_security.h"
+#include "services/router/server/reflection_service.h"
 #include "services/router/server/router_options.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
@@ -60,13 +61,14 @@ class ClientServer {
   void Drain();
 
  private:
-  explicit ClientServer(const Address& listen) : listen_(listen) {}
+  explicit ClientServer(const Address& listen);
   absl::Status Listen(const RouterOptions& options, const ServerSecurity& security);
   void OnShutDown(bool ok);
 
   const Address listen_;
   std::shared_ptr<CallGate> gate_;
   v1::Generation::AsyncService service_;
+  ReflectionService reflection_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> server_;

@@ -13,6 +13,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/listener.h"
+#include "common/start_line.h"
 #include "common/status.h"
 #include "services/router/server/router_options.h"
 #include "services/router/server/router_server.h"
@@ -22,7 +23,7 @@
 namespace tandem {
 namespace {
 
-absl::Status Serve(const RouterOptions& options) {
+absl::Status Serve(const RouterOptions& options, bool* ready) {
   const SignalMask signals;
   if (options.exit_with_parent) {
     const pid_t parent = getppid();
@@ -32,9 +33,9 @@ absl::Status Serve(const RouterOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(TargetFolder target, TargetFolder::Load(options.target_folder));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
                           RouterServer::Start(options, std::move(target)));
-  return server->Run([](const std::string& address) {
-    std::printf("ready: %s\n", address.c_str());
-    std::fflush(stdout);
+  return server->Run([ready](const std::string& address) {
+    *ready = true;
+    PrintReady(address);
   });
 }
 
@@ -47,9 +48,14 @@ int Main(int argc, char** argv) {
   // Without this, gRPC writes a line of its own for each handshake that fails.
   gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
   RaiseDescriptorLimit();
-  const absl::Status status = Serve(options);
+  bool ready = false;
+  const absl::Status status = Serve(options, &ready);
   if (status.ok()) return EXIT_SUCCESS;
-  LogFatal(options.log, status.ToString());
+  if (options.exit_with_parent && !ready) {
+    PrintRefusal(status);  // a supervisor shows the reason as its own error
+  } else {
+    LogFatal(options.log, std::string(status.message()));
+  }
   return EXIT_FAILURE;
 }
 

@@ -59,6 +59,7 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   parser.Bind("--max-streams", &options.max_streams);
   parser.Bind("--max-message-bytes", &options.max_message_bytes);
   parser.Bind("--stream-buffer-bytes", &options.stream_buffer_bytes);
+  parser.Bind("--drafter-required-at-start", &options.drafter_required_at_start);
   parser.Bind("--drafter-wait", &options.drafter_wait_seconds);
   parser.Bind("--drain-seconds", &options.drain_seconds);
   parser.Bind("--audit-fails-readiness", &options.audit_fails_readiness);

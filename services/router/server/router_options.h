@@ -27,6 +27,7 @@ struct RouterOptions {
   EngineOptions engine;
   RequestLimits limits;
   double drain_seconds = 0;
+  bool drafter_required_at_start = false;
   double drafter_wait_seconds = 0;  // longest time for which the line `ready` waits for a drafter
   int max_message_bytes = 0;
   int max_streams = 0;  // largest number of concurrent calls of one connection

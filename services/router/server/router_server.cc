@@ -148,7 +148,8 @@ void RouterServer::Serve() {
                             .validator = &validator_,
                             .background = &*background_,
                             .fleet = &fleet_,
-                            .model = model_name()};
+                            .model = model_name(),
+                            .admin_address = pages_.address()};
   generate_calls_.emplace(
       context,
       GenerateCalls::Options{.buffer_bytes = static_cast<size_t>(options_.stream_buffer_bytes),
@@ -246,11 +247,7 @@ void RouterServer::Execute(EngineCommand& command) {
             WriteToLog(line);
             if (line.level != LogLine::Level::kDebug) pages_.AddEvent(line, MonotonicSeconds());
           },
-          [this](const GiveUp& give_up) {
-            exit_status_ = give_up.status;
-            phase_ = std::max(phase_, Phase::kDraining);
-            drain_until_ = MonotonicSeconds();
-          },
+          [this](const GiveUp& give_up) { GiveUpWith(give_up.status); },
       },
       command);
 }
@@ -275,7 +272,19 @@ void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>
   if (!serving || !announce_by_.has_value()) return;
   if (!DraftersSettled(fleet_) && MonotonicSeconds() < *announce_by_) return;
   announce_by_.reset();
+  if (std::string misfit = DrafterMisfit(fleet_);
+      options_.drafter_required_at_start && !misfit.empty()) {
+    return GiveUpWith(
+        FailedPrecondition("the drafter does not fit the target: " + misfit +
+                           " (choose another --draft, or decode plainly with --draft-optional)"));
+  }
   on_ready(clients_->address());
+}
+
+void RouterServer::GiveUpWith(const absl::Status& status) {
+  exit_status_ = status;
+  phase_ = std::max(phase_, Phase::kDraining);
+  drain_until_ = MonotonicSeconds();
 }
 
 void RouterServer::OnSignal(int number) {

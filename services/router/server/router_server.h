@@ -54,6 +54,8 @@ class RouterServer final : public WorkerStreams::Owner {
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply) override;
   void OnSessionLost(Worker worker, SessionId session, const std::string& why) override;
   void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong) override;
+  // Ends the process with this status.
+  void GiveUpWith(const absl::Status& status);
   void OnSignal(int number);
   void OnShutDown();
 

@@ -29,6 +29,9 @@ class AdminPages {
   // Serves the pages at `address`. Errors are those of AdminServer::Start.
   absl::Status Start(const Address& address, const ServerSecurity& security);
 
+  // HOST:PORT, with the port that was taken. Empty before Start.
+  std::string address() const { return server_ == nullptr ? "" : server_->address(); }
+
   RouterMetrics& metrics() { return metrics_; }
   // Sets the answer of /readyz.
   void SetReady(bool ready) { ready_ = ready; }

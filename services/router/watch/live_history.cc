@@ -1,6 +1,7 @@
 #include "services/router/watch/live_history.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -15,6 +16,17 @@ const char* LevelName(LogLine::Level level) {
                                              : "info";
 }
 
+// For each kind of latency [number of samples, p50, p95, p99] in milliseconds with three digits.
+nlohmann::json LatenciesJson(const LiveSample& sample) {
+  nlohmann::json json = nlohmann::json::array();
+  const auto milliseconds = [](double seconds) { return std::round(1e6 * seconds) / 1e3; };
+  for (const LatencyQuantiles& latency : sample.latencies) {
+    json.push_back({latency.num_samples, milliseconds(latency.p50), milliseconds(latency.p95),
+                    milliseconds(latency.p99)});
+  }
+  return json;
+}
+
 nlohmann::json ToJson(const LiveSample& sample) {
   return {{"t", sample.time},
           {"drafts", sample.drafts},
@@ -27,7 +39,8 @@ nlohmann::json ToJson(const LiveSample& sample) {
           {"running", sample.gauges.running},
           {"waiting", sample.gauges.queued},
           {"length", sample.draft_length},
-          {"gain", sample.gain}};
+          {"gain", sample.gain},
+          {"latencies", LatenciesJson(sample)}};
 }
 
 // Returns the counts that came between two samples of one drafter.
@@ -53,6 +66,7 @@ nlohmann::json StateJson(const LiveSample& sample) {
           {"drafter", sample.drafter_attached},
           {"has_drafter", sample.has_drafter},
           {"draft_model", sample.draft_model},
+          {"drafter_problem", sample.drafter_problem},
           {"transport", sample.transport},
           {"pods", {{"total", sample.pods}, {"ready", sample.pods_ready}}},
           {"baseline_seconds", sample.baseline_seconds},

@@ -12,6 +12,7 @@
 
 #include "services/router/engine/counts.h"
 #include "services/router/engine/engine_command.h"
+#include "services/router/watch/latency_window.h"
 
 namespace tandem {
 
@@ -29,6 +30,8 @@ struct LiveSample {
   std::vector<uint64_t> accepted_at;         // by position
   std::vector<uint64_t> tested_at;
 
+  std::array<LatencyQuantiles, kNumLatencies> latencies = {};
+
   Counts counts;
   Gauges gauges;
   double draft_length = 0;
@@ -40,6 +43,7 @@ struct LiveSample {
   bool drafter_attached = false;
   bool has_drafter = false;
   std::string draft_model;
+  std::string drafter_problem;  // why no drafter is attached; empty: one is, or none was asked for
   std::string transport;
 };
 

@@ -25,11 +25,32 @@ RequestMetrics::RequestMetrics(MetricRegistry* registry)
   }
 }
 
+void RequestMetrics::OnAdmitted(double queue_seconds) {
+  queue_wait_.Observe(queue_seconds);
+  window_.Add(Latency::kQueue, queue_seconds);
+}
+
+void RequestMetrics::OnFirstToken(double seconds) {
+  first_token_.Observe(seconds);
+  window_.Add(Latency::kFirstToken, seconds);
+}
+
 void RequestMetrics::OnCompleted(const v1::Completion& completion) {
+  const v1::Timings& timings = completion.timings();
   const int num_tokens = completion.usage().completion_tokens();
   if (num_tokens > 1) {
-    per_token_.Observe(completion.timings().decode_seconds() / (num_tokens - 1));
+    const double per_token = timings.decode_seconds() / (num_tokens - 1);
+    per_token_.Observe(per_token);
+    window_.Add(Latency::kPerToken, per_token);
   }
+  window_.Add(Latency::kTotal, timings.time_to_first_token_seconds() + timings.decode_seconds());
+}
+
+void RequestMetrics::FillIn(LiveSample* sample) {
+  for (size_t kind = 0; kind < kNumLatencies; ++kind) {
+    sample->latencies[kind] = window_.Quantiles(static_cast<Latency>(kind));
+  }
+  window_.Advance();
 }
 
 void RequestMetrics::OnFinished(absl::StatusCode status) {

@@ -6,6 +6,8 @@
 
 #include "absl/status/status.h"
 #include "common/metrics/metric_registry.h"
+#include "services/router/watch/latency_window.h"
+#include "services/router/watch/live_history.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem {
@@ -15,10 +17,13 @@ class RequestMetrics {
   // `registry` must outlive the metrics.
   explicit RequestMetrics(MetricRegistry* registry);
 
-  void OnAdmitted(double queue_seconds) { queue_wait_.Observe(queue_seconds); }
-  void OnFirstToken(double seconds) { first_token_.Observe(seconds); }
+  void OnAdmitted(double queue_seconds);
+  void OnFirstToken(double seconds);
   void OnCompleted(const v1::Completion& completion);
   void OnFinished(absl::StatusCode status);
+  // Sets the fields of the sample that are about latencies, and begins the window's next step.
+  // Called once for each sample.
+  void FillIn(LiveSample* sample);
 
  private:
   MetricRegistry* registry_;
@@ -26,6 +31,7 @@ class RequestMetrics {
   prometheus::Histogram& first_token_;
   prometheus::Histogram& per_token_;
   std::map<absl::StatusCode, prometheus::Counter*> finished_;
+  LatencyWindow window_;
 };
 
 }  // namespace tandem

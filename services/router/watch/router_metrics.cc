@@ -22,8 +22,9 @@ void RouterMetrics::Refresh(const FleetState& state) {
   states_.Refresh(state);
 }
 
-LiveSample RouterMetrics::Sample(const FleetState& state) const {
+LiveSample RouterMetrics::Sample(const FleetState& state) {
   LiveSample sample;
+  requests_.FillIn(&sample);
   tokens_.FillIn(&sample);
   rounds_.FillIn(&sample);
   states_.FillIn(state, &sample);

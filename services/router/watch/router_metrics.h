@@ -42,7 +42,7 @@ class RouterMetrics final : public EngineObserver {
   void Refresh(const FleetState& state);
   static constexpr double kRefreshSeconds = 0.25;
   // Returns the sample for the live page, without its time.
-  LiveSample Sample(const FleetState& state) const;
+  LiveSample Sample(const FleetState& state);
 
   const MetricRegistry& registry() const { return registry_; }
 

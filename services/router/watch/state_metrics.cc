@@ -61,6 +61,7 @@ void StateMetrics::FillIn(const FleetState& state, LiveSample* sample) const {
   sample->pods_ready = static_cast<int>(state.num_pods_ready);
   sample->verifier_attached = state.num_pods_ready > 0;
   sample->drafter_attached = state.drafter_attached;
+  if (!state.drafter_attached) sample->drafter_problem = state.drafter_problem;
   sample->has_drafter = drafter_attached_ != nullptr;
   sample->transport =
       state.transports.empty() ? kNoTransport : RingTransportName(state.transports.front());

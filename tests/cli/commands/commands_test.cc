@@ -181,10 +181,10 @@ TEST_F(CommandsTest, GenerateRefusesTextThatIsNotUtf8) {
 }
 
 TEST_F(CommandsTest, AStatusIsOneLine) {
-  service_.refusal_ = {grpc::StatusCode::INVALID_ARGUMENT, "sampling_params.top_k: got -2"};
-  EXPECT_EQ(Connected({"generate", "Once", "--top-k", "-2"}), kExitServerError);
-  EXPECT_EQ(err_, "error: INVALID_ARGUMENT: sampling_params.top_k: got -2\n");
-  EXPECT_EQ(service_.requests().at(0).sampling_params().top_k(), -2);
+  service_.refusal_ = {grpc::StatusCode::INVALID_ARGUMENT, "sampling_params.max_tokens: got 9"};
+  EXPECT_EQ(Connected({"generate", "Once", "--max-tokens", "9"}), kExitServerError);
+  EXPECT_EQ(err_, "error: INVALID_ARGUMENT: sampling_params.max_tokens: got 9\n");
+  EXPECT_EQ(service_.requests().at(0).sampling_params().max_tokens(), 9);
 }
 
 TEST_F(CommandsTest, CompareRunsBothWaysWithTheSameSeed) {
@@ -192,13 +192,13 @@ TEST_F(CommandsTest, CompareRunsBothWaysWithTheSameSeed) {
   EXPECT_THAT(err_, HasSubstr("identical, token for token"));
   EXPECT_THAT(err_, HasSubstr("2.00×"));
   const auto requests = service_.requests();
-  ASSERT_EQ(requests.size(), 11u);  // the run that is shown, and five pairs
+  ASSERT_EQ(requests.size(), 101u);  // the run that is shown, and fifty pairs
   int plain = 0;
   for (const v1::GenerateRequest& request : requests) {
     EXPECT_EQ(request.sampling_params().seed(), 5u);
     if (request.speculation().has_enabled() && !request.speculation().enabled()) ++plain;
   }
-  EXPECT_EQ(plain, 5);
+  EXPECT_EQ(plain, 50);
 }
 
 TEST_F(CommandsTest, CompareNoticesAnotherToken) {
@@ -252,7 +252,7 @@ TEST_F(CommandsTest, JsonIsOneObjectWithEverything) {
   EXPECT_EQ(json["response"]["token_ids"], nlohmann::json({1, 2, 3}));
   EXPECT_EQ(json["response"]["completion"]["usage"]["completion_tokens"], 3);
   EXPECT_EQ(json["comparison"]["text_identical"], true);
-  EXPECT_EQ(json["comparison"]["pairs"], 5);
+  EXPECT_EQ(json["comparison"]["pairs"], 50);
 }
 
 TEST_F(CommandsTest, AServerThatDoesNotAnswerIsReported) {

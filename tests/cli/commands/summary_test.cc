@@ -90,26 +90,24 @@ TEST(SummaryTest, AStopIsNamed) {
   EXPECT_THAT(RenderSummary(response, Palette(false)), HasSubstr("stopped at token 4095"));
 }
 
-TEST(SummaryTest, AComparisonSaysWhetherTheTextIsTheSame) {
-  Comparison comparison = {.text = Comparison::Text::kIdentical,
-                           .drafted_tokens_per_second = 800,
-                           .plain_tokens_per_second = 400,
-                           .speedup = {.ratio = 2, .low = 1.9, .high = 2.1, .pairs = 5}};
-  const std::string text = RenderComparison(comparison, Palette(false));
-  EXPECT_THAT(text, HasSubstr("2.00× (95 % interval 1.90 – 2.10, 5 interleaved pairs)"));
-  EXPECT_THAT(text, HasSubstr("identical"));
-  comparison.text = Comparison::Text::kDiffers;
-  comparison.first_difference = 17;
-  EXPECT_THAT(RenderComparison(comparison, Palette(false)), HasSubstr("DIFFERS from token 17"));
-  comparison.text = Comparison::Text::kNotPromised;
-  EXPECT_THAT(RenderComparison(comparison, Palette(false)), HasSubstr("not compared"));
+TEST(SummaryTest, RowsWithoutSamplesAreNotShown) {
+  v1::GenerateResponse response;
+  response.add_token_ids(4);
+  response.add_sources(v1::TOKEN_SOURCE_PLAIN);
+  response.mutable_completion()->mutable_usage()->set_completion_tokens(1);
+  response.mutable_completion()->mutable_timings()->set_time_to_first_token_seconds(0.001);
+  const std::string text = RenderSummary(response, Palette(false));
+  EXPECT_THAT(text, HasSubstr("1 plain"));
+  EXPECT_THAT(text, HasSubstr("first token after"));
+  for (const char* absent : {"accepted", "recovered", "bonus", "acceptance", "tokens/s", "time"}) {
+    EXPECT_THAT(text, Not(HasSubstr(absent == std::string("time") ? "  time" : absent)));
+  }
 }
 
-TEST(SummaryTest, FewerThanFivePairsHaveNoInterval) {
-  EXPECT_EQ(FormatSpeedup({.ratio = 1.9, .low = 0.03, .high = 59, .pairs = 4}),
-            "1.90× (4 pairs: too few for an interval)");
-  EXPECT_EQ(FormatSpeedup({.ratio = 1.9, .low = 1.9, .high = 1.9, .pairs = 1}),
-            "1.90× (one pair: too few for an interval)");
+TEST(SummaryTest, WarningsAreShown) {
+  v1::GenerateResponse response = Response();
+  response.mutable_completion()->add_warnings("prompt: begins twice");
+  EXPECT_THAT(RenderSummary(response, Palette(false)), HasSubstr("prompt: begins twice"));
 }
 
 TEST(PaletteTest, ColorsTellSourcesApart) {

@@ -235,6 +235,11 @@ TEST(FindModelsTest, ATargetAloneHasNoDrafter) {
   const testing::TempDir dir;
   ServerOptions options;
   options.target = dir.path().string();
+  EXPECT_THAT(std::string(FindModels(options).status().message()),
+              HasSubstr("--target: " + options.target + " has no config.json"));
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    std::ofstream(dir / file) << "x";
+  }
   const auto models = FindModels(options);
   ASSERT_TRUE(models.ok()) << models.status();
   EXPECT_TRUE(models->draft.empty());

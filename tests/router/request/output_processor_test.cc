@@ -135,6 +135,28 @@ TEST(OutputProcessorTest, AStopOnTheLastAllowedTokenIsAStop) {
   EXPECT_EQ(Process(request, {0, 1}).completion.finish_reason(), v1::FINISH_REASON_STOP);
 }
 
+TEST(OutputProcessorTest, LogprobsHaveTextAndBytesWhenAskedFor) {
+  GenerationRequest request = Request();
+  request.wants_logprobs = true;
+  for (const bool with_text : {false, true}) {
+    request.logprobs_with_text = with_text;
+    OutputProcessor output(&request, &Vocabulary());
+    v1::TokenLogprobs logprobs;
+    logprobs.add_top()->set_token_id(0);
+    logprobs.add_top()->set_token_id(3);
+    output.Push(3, v1::TOKEN_SOURCE_PLAIN, &logprobs);
+    const v1::GenerateResponse response = output.Take();
+    ASSERT_EQ(response.logprobs_size(), 1);
+    const v1::TokenLogprobs& got = response.logprobs(0);
+    EXPECT_EQ(got.bytes(), with_text ? "\xC3" : "");
+    EXPECT_EQ(got.text(), with_text ? "\xEF\xBF\xBD" : "") << "half a character";
+    ASSERT_EQ(got.top_size(), 2);
+    EXPECT_EQ(got.top(0).text(), with_text ? "a" : "");
+    EXPECT_EQ(got.top(0).bytes(), with_text ? "a" : "");
+    EXPECT_EQ(got.top(1).bytes(), with_text ? "\xC3" : "");
+  }
+}
+
 TEST(OutputProcessorTest, LogprobsComeWithTheirTokens) {
   GenerationRequest request = Request();
   request.wants_logprobs = true;

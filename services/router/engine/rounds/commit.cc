@@ -1,6 +1,7 @@
 #include "services/router/engine/rounds/commit.h"
 
 #include <algorithm>
+#include <string>
 
 #include "services/router/engine/rounds/propose_plan.h"
 
@@ -90,6 +91,7 @@ void FillCompletion(const Sequence& sequence, v1::Completion* completion) {
   usage->set_completion_tokens(sequence.output.num_tokens());
   usage->set_cached_prompt_tokens(static_cast<int>(sequence.num_cached_prompt_tokens));
   usage->set_cached_draft_tokens(static_cast<int>(sequence.num_cached_draft_tokens));
+  for (const std::string& warning : sequence.request.warnings) completion->add_warnings(warning);
   completion->set_seed(sequence.request.open.sampling().seed());
   completion->set_lossless(sequence.request.open.lenience() == 1);
 }

@@ -5,6 +5,8 @@ const SPAN = 600;      // largest number of seconds that charts show
 const LEAST_SPAN = 60;
 const WINDOW = 5;      // seconds over which rates are taken
 const SLOW = 20;       // seconds over which acceptance is taken
+const LEAST_DRAFTED = 50;  // drafted tokens from which an acceptance rate is shown
+const LEAST_GAINS = 8;     // samples from which an expected speedup is shown
 const POLL = 4000;     // milliseconds from one answer to the next question; with one question a second, a browser needs three times the CPU time (bench/live_page.py)
 const REDRAW = 2;      // answers from one drawing of the charts to the next; numbers change with each answer
 const byId = (id) => document.getElementById(id);
@@ -104,20 +106,25 @@ class Chart {
     const begin = end - span;
     const x = (t) => left + (right - left) * (t - begin) / span;
     const sums = this.values.map((row) => options.stacked ? row.reduce((sum, value) => sum + (value || 0), 0) : Math.max(0, ...row));
-    const most = options.most || niceCeiling(Math.max(0, ...sums) * 1.05);
-    const y = (value) => bottom - (bottom - top) * Math.min(value / most, 1);
+    const highest = Math.max(0, ...sums) * 1.05;
+    // A logarithmic axis has three decades or more, and ends at powers of ten.
+    const high = Math.ceil(Math.log10(highest || 1)), low = Math.min(high - 3, Math.floor(Math.log10(Math.min(...this.values.flat().filter((value) => value > 0), 1))));
+    const most = options.most || (options.whole ? Math.max(4, Math.ceil(niceCeiling(highest) / 4) * 4) : niceCeiling(highest));
+    const place = (value) => options.log ? (Math.log10(value) - low) / (high - low) : value / most;
+    const y = (value) => bottom - (bottom - top) * Math.max(0, Math.min(place(value), 1));
+    const ticks = options.log ? Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i)) : [0, 1, 2, 3, 4].map((i) => most * i / 4);
 
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
     g.strokeStyle = colorOf("grid");
     g.fillStyle = colorOf("dim");
     g.lineWidth = 1;
-    for (let i = 0; i <= 4; i++) {
-      const at = Math.round(y(most * i / 4)) + 0.5;
+    ticks.forEach((tick, i) => {
+      const at = Math.round(y(tick)) + 0.5;
       g.beginPath(); g.moveTo(left, at); g.lineTo(right, at); g.stroke();
       g.textAlign = "right";
-      if (i % 2 === 0) g.fillText(options.axis(most * i / 4), left - 7, at);
-    }
+      if (options.log || i % 2 === 0) g.fillText(options.axis(tick), left - 7, at);
+    });
     g.textAlign = "center";
     const step = span > 300 ? 120 : span > 120 ? 60 : 20;
     for (let ago = step; ago < span - step / 4; ago += step) {
@@ -163,6 +170,13 @@ class Chart {
   }
 }
 
+// The latencies of a sample, in this order.
+const LATENCIES = [
+  { label: "queue", color: "plain", title: "from the arrival of a request until it had a slot" },
+  { label: "first token", color: "accepted", title: "from the arrival of a request to its first token" },
+  { label: "between tokens", color: "bonus", title: "from one token to the next, as the mean of a finished request" },
+  { label: "whole request", color: "recovered", title: "from the arrival of a request to its last token" }];
+
 const charts = [
   new Chart("tokens", [
     { label: "accepted", color: "accepted" }, { label: "bonus", color: "bonus" },
@@ -180,8 +194,11 @@ const charts = [
       const seconds = share(over(i, WINDOW), (sample) => sample.stages[stage], (sample) => sample.rounds);
       return seconds === null ? null : 1e3 * seconds;
     }) }),
+  new Chart("latency", LATENCIES.map(({ label, color }) => ({ label, color })), {
+    log: true, axis: short, text: (value) => short(value) + " ms",
+    values: (i) => samples[i].latencies.map(([count, , p95]) => count > 0 ? p95 : null) }),
   new Chart("requests", [{ label: "running", color: "bonus" }, { label: "waiting", color: "recovered" }], {
-    stacked: true, axis: (value) => value % 1 ? "" : String(value), text: String,
+    stacked: true, whole: true, axis: String, text: String,
     values: (i) => [samples[i].running, samples[i].waiting] }),
 ];
 
@@ -197,6 +214,16 @@ function setNumber(id, text, unit) {
   element.append(small);
 }
 
+// The router's expectation, as the mean over the samples of the last seconds with its 95 % interval. It is hidden while there are few.
+function showGain(decoding, slow) {
+  const gains = slow ? samples.slice(samples.indexOf(slow[0]) + 1).map((sample) => sample.gain) : [];
+  const enough = decoding && gains.length >= LEAST_GAINS;
+  const mean = gains.reduce((sum, gain) => sum + gain, 0) / gains.length;
+  const variance = gains.reduce((sum, gain) => sum + (gain - mean) ** 2, 0) / (gains.length - 1);
+  setNumber("gain", enough ? mean.toFixed(2) + "×" : "–", enough ? `± ${(1.96 * Math.sqrt(variance / gains.length)).toFixed(2)}` : "");
+  byId("gain").parentElement.title = `What the router expects of its drafts, from measured costs and acceptance; not a measurement. The mean of ${gains.length} samples in ${SLOW} s, with its 95 % interval.`;
+}
+
 function showNumbers() {
   const i = samples.length - 1;
   if (i < 0 || !state) return;
@@ -204,9 +231,13 @@ function showNumbers() {
   const tokens = rate(now, (sample) => sample.emitted.reduce((sum, count) => sum + count, 0));
   const decoding = rate(now, (sample) => sample.rounds) > 0;
   setNumber("tokens", short(tokens));
-  setNumber("gain", decoding ? samples[i].gain.toFixed(2) : "–", decoding ? "×" : "");
-  const accepted = share(slow, (sample) => sample.accepted, (sample) => sample.drafted);
-  setNumber("acceptance", accepted === null ? "–" : (100 * accepted).toFixed(0), accepted === null ? "" : "%");
+  showGain(decoding, slow);
+  // With few samples the share says nothing.
+  const drafted = slow ? slow[1].drafted - slow[0].drafted : 0;
+  const accepted = drafted >= LEAST_DRAFTED ? share(slow, (sample) => sample.accepted, (sample) => sample.drafted) : null;
+  const error = accepted === null ? 0 : 196 * Math.sqrt(accepted * (1 - accepted) / drafted);
+  setNumber("acceptance", accepted === null ? "–" : (100 * accepted).toFixed(0), accepted === null ? "" : `± ${Math.max(error, 1).toFixed(0)} %`);
+  byId("acceptance").parentElement.title = `accepted / drafted, with the 95 % interval of ${whole(drafted)} drafted tokens in ${SLOW} s`;
   // Tokens of a request for each target pass: a pass commits the accepted tokens and one more token.
   const all = (sample) => sample.emitted.reduce((sum, count) => sum + count, 0);
   const passes = share(slow, all, (sample) => all(sample) - sample.emitted[0]);
@@ -227,9 +258,9 @@ function changed(name, ...values) {
 function showStates() {
   byId("about").textContent = `Tandem ${about.version}, up for ${duration(Date.now() / 1e3 - offset - about.started)}`;
   const { pods } = state;
-  if (!changed("states", state.verifier, state.has_drafter, state.drafter, state.transport, pods, about.model, state.draft_model)) return;
+  if (!changed("states", state.verifier, state.has_drafter, state.drafter, state.drafter_problem, state.transport, pods, about.model, state.draft_model)) return;
   const pills = [["verifier", state.verifier ? "good" : "bad", state.verifier ? "verifier" : "verifier is gone"]];
-  if (state.has_drafter) pills.push(["drafter", state.drafter ? "good" : "bad", state.drafter ? "drafter" : "drafter is gone"]);
+  if (state.has_drafter) pills.push(["drafter", state.drafter ? "good" : "bad", state.drafter ? "drafter" : "no drafter", state.drafter_problem]);
   if (state.has_drafter) {
     const kind = state.transport === "none" ? "bad" : state.transport === "inline" ? "warn" : "good";
     pills.push(["transport", kind, "ring: " + state.transport]);
@@ -238,11 +269,12 @@ function showStates() {
     const kind = pods.ready === pods.total ? "good" : pods.ready > 0 ? "warn" : "bad";
     pills.push(["pods", kind, `pods: ${pods.ready} of ${pods.total}`]);
   }
-  byId("states").replaceChildren(...pills.map(([name, kind, text]) => {
+  byId("states").replaceChildren(...pills.map(([name, kind, text, title]) => {
     const pill = document.createElement("li");
     pill.className = kind;
     pill.dataset.name = name;
     pill.textContent = text;
+    if (title) pill.title = title;
     return pill;
   }));
   const model = document.createElement("b");
@@ -291,8 +323,28 @@ function showPositions() {
   byId("positions").replaceChildren(...bars);
 }
 
+function showLatencies() {
+  const head = document.createElement("tr");
+  head.append(...["", "p50", "p95", "p99"].map((text) => cell("th", text)));
+  const { latencies } = samples[samples.length - 1];
+  byId("latencies").replaceChildren(head, ...LATENCIES.map(({ label, title }, i) => {
+    const row = document.createElement("tr");
+    const [count, ...quantiles] = latencies[i];
+    row.title = `${title}; ${whole(count)} in the last 20 s`;
+    row.append(cell("th", label), ...quantiles.map((value) => cell("td", count > 0 ? short(value) + " ms" : "–")));
+    return row;
+  }));
+}
+
+function cell(name, text) {
+  const element = document.createElement(name);
+  element.textContent = text;
+  return element;
+}
+
 function showCache(id, pages) {
-  byId(id).value = pages.total ? pages.used / pages.total : 0;
+  // A shorter bar would be a sliver between two round ends.
+  byId(id).value = pages.used ? Math.max(pages.used / pages.total, 0.04) : 0;
   byId(id + "-text").textContent = `${whole(pages.used)} of ${whole(pages.total)} pages`;
 }
 
@@ -339,6 +391,7 @@ function show() {
   showStates();
   if (drawn++ % REDRAW !== 0) return;
   showPositions();
+  showLatencies();
   showCache("kv", state.kv);
   showCache("draft-kv", state.draft_kv);
   byId("draft-kv").parentElement.hidden = !state.has_drafter;

@@ -1,0 +1,245 @@
+#include "services/cli/doctor/doctor_command.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/model/checkpoint/foreign_model.h"
+#include "common/status.h"
+#include "services/cli/doctor/memory_speed.h"
+#include "services/cli/terminal/errors.h"
+#include "services/cli/terminal/option_parser.h"
+#include "services/cli/terminal/table.h"
+
+namespace tandem::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kReadSeconds = 1;
+constexpr size_t kReadBytes = 512 << 20;  // all threads together; larger than any cache
+// What docs/benchmarks.md measured on processors: the share of the reading speed that decoding
+// reaches, the messages of a round, and the time of a further row.
+constexpr double kReachedShare = 0.8;
+constexpr double kMessageSeconds = 0.0004;
+constexpr double kExtraRowFraction = 0.03;
+constexpr double kAssumedAlpha = 0.7;  // for a pair that is not known
+constexpr uint64_t kFewOpenFiles = 4096;
+
+std::string Gibibytes(uint64_t bytes) {
+  return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+uint64_t WeightBytes(const fs::path& folder) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".safetensors") bytes += entry.file_size(error);
+  }
+  return bytes;
+}
+
+std::string NameOf(const fs::path& folder) {
+  const fs::path normal = folder.lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+}
+
+absl::StatusOr<std::vector<ModelPair>> PairsOf(const DoctorOptions& options) {
+  std::vector<ModelPair> pairs;
+  if (!options.target.empty()) {
+    TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.target));
+    TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.draft));
+    pairs.push_back({NameOf(options.target), NameOf(options.draft), WeightBytes(options.target),
+                     WeightBytes(options.draft), kAssumedAlpha});
+  }
+  const std::vector<ModelPair> known = KnownPairs();
+  pairs.insert(pairs.end(), known.begin(), known.end());
+  return pairs;
+}
+
+std::string Row(const std::string& label, const std::string& text, const Palette& palette) {
+  return "  " + palette.Dim(absl::StrFormat("%-12s", label)) + text + "\n";
+}
+
+std::string RenderMachine(const MachineReport& machine, double bytes_per_second,
+                          const Palette& palette) {
+  std::string text = palette.Bold("This machine") + "\n";
+  text +=
+      Row("processor",
+          absl::StrCat(machine.processor.empty() ? "not known" : machine.processor, ", ",
+                       machine.num_cores, machine.num_cores == 1 ? " core" : " cores", ", ",
+                       machine.instructions.empty() ? "no vector instructions that are used"
+                                                    : absl::StrJoin(machine.instructions, ", ")),
+          palette);
+  text += Row("memory",
+              absl::StrCat(Gibibytes(machine.memory_bytes), ", of which ",
+                           Gibibytes(machine.available_bytes), " are free; read at ",
+                           absl::StrFormat("%.1f GB/s", 1e-9 * bytes_per_second)),
+              palette);
+  text += Row("GPU",
+              machine.gpus.empty() ? "none that has NVIDIA's driver: the CPU backend is used"
+                                   : absl::StrCat(absl::StrJoin(machine.gpus, ", "), "; MPS ",
+                                                  machine.has_mps ? "runs" : "does not run"),
+              palette);
+  text +=
+      Row("limits",
+          absl::StrCat(machine.max_open_files, " open files; ",
+                       machine.max_locked_bytes == ~uint64_t{0}
+                           ? "memory can be locked"
+                           : absl::StrCat(machine.max_locked_bytes >> 10, " KiB can be locked")),
+          palette);
+  return text;
+}
+
+std::string RenderPairs(const std::vector<PairAdvice>& pairs, const Palette& palette) {
+  std::string text =
+      "\n" + palette.Bold("Pairs on this machine, one stream, BF16, expected and not measured") +
+      "\n" +
+      absl::StrFormat("  %-16s %-14s %7s %12s %5s %9s\n", "target", "draft", "weights", "plain",
+                      "K", "speedup");
+  for (const PairAdvice& advice : pairs) {
+    const uint64_t bytes = advice.pair.target_bytes + advice.pair.draft_bytes;
+    text += absl::StrFormat("  %-16s %-14s %7s ", advice.pair.target, advice.pair.draft,
+                            absl::StrFormat("%.1f GB", 1e-9 * static_cast<double>(bytes)));
+    if (!advice.fits) {
+      text += palette.Dim("does not fit into the memory") + "\n";
+      continue;
+    }
+    text += absl::StrFormat("%6.1f tok/s %5s ", 1 / advice.plain_seconds,
+                            advice.draft_length == 0 ? "-" : absl::StrCat(advice.draft_length));
+    const std::string speedup = absl::StrFormat("%8.2f×", advice.speedup);
+    text += (advice.draft_length == 0 ? palette.Dim("no gain") : palette.Good(speedup)) + "\n";
+  }
+  text += palette.Dim(absl::StrFormat(
+              "  Assumed: α 0.65 to 0.75, decoding at %.0f %% of the reading speed, %.1f ms of "
+              "messages a round. Measure with: tandem bench",
+              100 * kReachedShare, 1e3 * kMessageSeconds)) +
+          "\n";
+  return text;
+}
+
+nlohmann::json ToJson(const MachineReport& machine, double bytes_per_second,
+                      const std::vector<PairAdvice>& pairs) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const PairAdvice& advice : pairs) {
+    list.push_back({{"target", advice.pair.target},
+                    {"draft", advice.pair.draft},
+                    {"weight_bytes", advice.pair.target_bytes + advice.pair.draft_bytes},
+                    {"assumed_alpha", advice.pair.alpha},
+                    {"fits", advice.fits},
+                    {"plain_tokens_per_second", 1 / advice.plain_seconds},
+                    {"draft_length", advice.draft_length},
+                    {"expected_speedup", advice.speedup}});
+  }
+  return {{"processor", machine.processor},
+          {"instructions", machine.instructions},
+          {"cores", machine.num_cores},
+          {"memory_bytes", machine.memory_bytes},
+          {"available_bytes", machine.available_bytes},
+          {"read_bytes_per_second", bytes_per_second},
+          {"gpus", machine.gpus},
+          {"mps", machine.has_mps},
+          {"max_open_files", machine.max_open_files},
+          {"pairs", list},
+          {"advice", Advice(machine, pairs)}};
+}
+
+void BindDoctor(FlagParser& parser, DoctorOptions& options) {
+  parser.Bind("--target", &options.target);
+  parser.Bind("--draft", &options.draft);
+  parser.Bind("--json", &options.json);
+  BindColor(parser, options.color);
+}
+
+std::string CheckDoctor(const FlagParser&, DoctorOptions& options) {
+  return options.target.empty() == options.draft.empty()
+             ? ""
+             : "give both --target and --draft, or neither";
+}
+
+}  // namespace
+
+std::vector<std::string> Advice(const MachineReport& machine,
+                                const std::vector<PairAdvice>& pairs) {
+  std::vector<std::string> advice;
+  const PairAdvice* best = nullptr;
+  for (const PairAdvice& pair : pairs) {
+    if (pair.fits && pair.draft_length > 0 && (best == nullptr || pair.speedup > best->speedup)) {
+      best = &pair;
+    }
+  }
+  if (best != nullptr) {
+    advice.push_back(absl::StrFormat(
+        "Serve %s with the drafter %s: expected %.2f× plain decoding. Leave --draft-length at "
+        "auto; it measures what pays.",
+        best->pair.target, best->pair.draft, best->speedup));
+  } else {
+    advice.emplace_back("No pair of the table fits into this memory and gains by drafts.");
+  }
+  if (!machine.gpus.empty() && !machine.has_mps) {
+    advice.emplace_back(
+        "Start NVIDIA's MPS (nvidia-cuda-mps-control -d): without it, the two workers take turns "
+        "on the GPU (docs/gpu.md).");
+  }
+  if (std::find(machine.instructions.begin(), machine.instructions.end(), "AVX-512") ==
+          machine.instructions.end() &&
+      std::find(machine.instructions.begin(), machine.instructions.end(), "AVX2") ==
+          machine.instructions.end() &&
+      std::find(machine.instructions.begin(), machine.instructions.end(), "NEON") ==
+          machine.instructions.end()) {
+    advice.emplace_back("This processor has no AVX2: passes over prompts will be slow.");
+  }
+  if (machine.max_open_files < kFewOpenFiles) {
+    advice.push_back(absl::StrCat("Raise the limit of open files (ulimit -n) from ",
+                                  machine.max_open_files, ": each client connection takes one."));
+  }
+  return advice;
+}
+
+int Doctor(const DoctorOptions& options, Console& console) {
+  const auto pairs = PairsOf(options);
+  if (!pairs.ok()) return PrintError(pairs.status(), console);
+  const MachineReport machine = InspectMachine();
+  if (!options.json) console.err << "Reading memory for a second …" << std::endl;
+  const int num_threads = std::max(machine.num_cores, 1);
+  const double bytes_per_second =
+      MeasureReadBytesPerSecond(num_threads, kReadSeconds, kReadBytes / num_threads);
+  if (bytes_per_second == 0) {
+    return PrintError(absl::ResourceExhaustedError("there is no memory for the measurement"),
+                      console);
+  }
+  std::vector<PairAdvice> advices;
+  for (const ModelPair& pair : *pairs) {
+    advices.push_back(AdvisePair(pair,
+                                 {.bytes_per_second = kReachedShare * bytes_per_second,
+                                  .message_seconds = kMessageSeconds,
+                                  .extra_row_fraction = kExtraRowFraction},
+                                 machine.available_bytes));
+  }
+  if (options.json) {
+    console.out << ToJson(machine, bytes_per_second, advices).dump(2) << std::endl;
+    return kExitOk;
+  }
+  const Palette palette(WantsColor(options.color, console.out_is_terminal));
+  console.out << RenderMachine(machine, bytes_per_second, palette) << RenderPairs(advices, palette)
+              << "\n"
+              << palette.Bold("What to do") << "\n";
+  for (const std::string& line : Advice(machine, advices)) console.out << "  " << line << "\n";
+  console.out << std::flush;
+  return kExitOk;
+}
+
+Parsed<DoctorOptions> ParseDoctor(std::vector<std::string> arguments) {
+  return ParseOptions<DoctorOptions>(Program::kDoctor,
+                                     "Says what this machine has, which pair of models would pay "
+                                     "on it, and what to set. It reads\n"
+                                     "memory for a second to measure its speed.",
+                                     std::move(arguments), BindDoctor, CheckDoctor);
+}
+
+}  // namespace tandem::cli
