@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char kWanted[] = " (want a model's folder in Hugging Face layout)";
-constexpr size_t kMaxEntries = 10000;  // files of a folder that are looked at
+constexpr size_t kMostFilesLookedAt = 10000;  // files of a folder that are looked at
 
 // Returns the first bytes of a file, or nothing if it cannot be read.
 std::string FirstBytes(const fs::path& path) {
@@ -68,7 +68,7 @@ std::vector<fs::path> Entries(const fs::path& folder) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     entries.push_back(entry->path());
-    if (entries.size() == kMaxEntries) break;
+    if (entries.size() == kMostFilesLookedAt) break;
   }
   std::sort(entries.begin(), entries.end());
   return entries;
