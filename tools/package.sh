@@ -66,4 +66,4 @@ END
 find "$root" -exec touch --no-dereference --date="@$time" {} +
 dpkg-deb --root-owner-group -Zzstd --build "$root" "$out/tandem_${version}_$(dpkg --print-architecture).deb" >&2
 rm -rf "$root"
-ls "$out"/* | sed "s|^|$PWD/|"
+printf '%s\n' "$PWD/$out"/*

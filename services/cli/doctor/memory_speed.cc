@@ -29,7 +29,7 @@ double MeasureReadBytesPerSecond(int num_threads, double seconds, size_t bytes_p
     if (buffers.back() == nullptr) return 0;
   }
   double best = 0;
-  bool done = false;
+  std::atomic<bool> done = false;
   std::atomic<bool> intact = true;
   Clock::time_point pass_began;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
