@@ -25,9 +25,10 @@ last_step() {
 
 # step COMMAND...: runs a command with its output in the log, and shows one line about where it is.
 step() {
-  "$@" >>"$log" 2>&1 &
+  # The command has a process group of its own, so that Ctrl-C here ends all of it.
+  setsid "$@" >>"$log" 2>&1 &
   child=$!
-  trap 'kill "$child" 2>/dev/null; say "stopped"; exit 130' INT TERM
+  trap 'kill -- -"$child" 2>/dev/null; wait "$child" 2>/dev/null; say "stopped"; exit 130' INT TERM
   while kill -0 "$child" 2>/dev/null; do
     progress "$(last_step) ($SECONDS s; the log is $log)"
     sleep 0.3

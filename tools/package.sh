@@ -23,7 +23,7 @@ esac
 
 out=build/packages
 if [ "$build" = true ]; then tools/build.sh cpu-release bundle >&2; fi
-bundle="$(find "$binaries/bundle" -maxdepth 1 -type d -name 'tandem-*-linux-*' | head -n 1)"
+bundle="$(find "$binaries/bundle" -maxdepth 1 -type d -name 'tandem-*-linux-*' 2>/dev/null | sort | tail -n 1 || true)"
 [ -n "$bundle" ] || {
   echo "error: $binaries/bundle has no bundle: run tools/package.sh without --from" >&2
   exit 1
@@ -63,6 +63,14 @@ Description: lossless speculative decoding as a service
  A small draft model guesses the next tokens, and the large target model checks
  them in one pass. Clients get exactly the output of the target, sooner.
 END
+cat >"$root/DEBIAN/postinst" <<'END'
+#!/bin/sh
+set -e
+# The systemd units run as the user that the sysusers file names.
+if command -v systemd-sysusers >/dev/null; then systemd-sysusers tandem.conf; fi
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+END
+chmod 755 "$root/DEBIAN/postinst"
 find "$root" -exec touch --no-dereference --date="@$time" {} +
 dpkg-deb --root-owner-group -Zzstd --build "$root" "$out/tandem_${version}_$(dpkg --print-architecture).deb" >&2
 rm -rf "$root"

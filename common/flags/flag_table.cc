@@ -1105,6 +1105,13 @@ constexpr Flag kFlags[] = {
      .help = "The router is not ready anymore once the audit has found a difference."},
 
     // Process
+    {.name = "--report-refusal",
+     .programs = kExecutables,
+     .group = "Process",
+     .kind = FlagKind::kSwitch,
+     .has_variable = false,
+     .help = "If the process does not start, it says why with a line `refused: WHY` on standard "
+             "output, and not in its log. A supervisor reads this line."},
     {.name = "--exit-with-parent",
      .programs = kExecutables,
      .group = "Process",

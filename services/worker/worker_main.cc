@@ -40,6 +40,7 @@ struct Options {
   bool insecure = false;
   double drain_seconds = 0;
   bool exit_with_parent = false;
+  bool report_refusal = false;
 };
 
 void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& options) {
@@ -64,6 +65,7 @@ void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& option
   parser.Bind("--token-file", &options.security.token_file);
   parser.Bind("--insecure", &options.insecure);
   parser.Bind("--drain-seconds", &options.drain_seconds);
+  parser.Bind("--report-refusal", &options.report_refusal);
   parser.Bind("--exit-with-parent", &options.exit_with_parent);
 }
 
@@ -115,7 +117,7 @@ absl::StatusOr<Places> PlacesOf(const Options& options, const ServerSecurity& se
 }
 
 absl::Status Serve(const WorkerProgram& program, const Options& options,
-                   std::unique_ptr<StopSignal> stop_signal) {
+                   std::unique_ptr<StopSignal> stop_signal, bool* ready) {
   TANDEM_ASSIGN_OR_RETURN(const ServerSecurity security, ServerSecurity::Open(options.security));
   TANDEM_ASSIGN_OR_RETURN(const Places places, PlacesOf(options, security));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
@@ -169,6 +171,7 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
        .patience = std::chrono::milliseconds(std::lround(options.drain_seconds * 1000)),
        .hurry = [&server] { server->HurryDrain(); },
        .before_exit = [&server] { server->RemoveFiles(); }});
+  *ready = true;
   PrintReady(server->address());
   server->Run();
   stop_signal.reset();  // joins the thread that is inside Stop
@@ -176,8 +179,8 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
 }
 
 // A supervisor shows the reason as its own error. Everybody else reads it in the log.
-void RefuseToStart(const Options& options, const absl::Status& status) {
-  if (options.exit_with_parent) {
+void End(const Options& options, const absl::Status& status, bool was_ready) {
+  if (options.report_refusal && !was_ready) {
     PrintRefusal(status);
   } else {
     LogFatal(options.log, std::string(status.message()));
@@ -202,14 +205,15 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   SetUpLogs(options.log);
   RaiseDescriptorLimit();
   if (options.exit_with_parent && !FollowParent()) return 0;
+  bool ready = false;
   absl::Status status;
   try {
-    status = Serve(program, options, std::move(stop_signal));
+    status = Serve(program, options, std::move(stop_signal), &ready);
   } catch (const std::exception& error) {
     status = Internal(error.what());
   }
   if (status.ok()) return 0;
-  RefuseToStart(options, status);
+  End(options, status, ready);
   return 1;
 }
 

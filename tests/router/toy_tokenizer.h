@@ -15,10 +15,11 @@
 namespace tandem::testing {
 
 // Entry i is the byte string at i. Encode gives one entry for each byte that has an entry of its
-// own. The last entry is special.
+// own. The last entry is special. It comes before every text if `begin` is true.
 class ToyTokenizer final : public Tokenizer {
  public:
-  explicit ToyTokenizer(std::vector<std::string> entries) : entries_(std::move(entries)) {}
+  explicit ToyTokenizer(std::vector<std::string> entries, bool begin = false)
+      : entries_(std::move(entries)), begin_(begin) {}
 
   // Makes the entries "a" … "z", space, and then made-up words up to `size` entries. The last entry
   // is "</s>".
@@ -36,8 +37,10 @@ class ToyTokenizer final : public Tokenizer {
     return ToyTokenizer(std::move(entries));
   }
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool) const override {
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                              bool add_special_tokens) const override {
     std::vector<int32_t> ids;
+    if (begin_ && add_special_tokens) ids.push_back(static_cast<int32_t>(num_entries()) - 1);
     for (char c : text) {
       const auto found = std::find(entries_.begin(), entries_.end(), std::string(1, c));
       if (found != entries_.end()) ids.push_back(static_cast<int32_t>(found - entries_.begin()));
@@ -77,6 +80,7 @@ class ToyTokenizer final : public Tokenizer {
 
  private:
   std::vector<std::string> entries_;
+  bool begin_;
 };
 
 }  // namespace tandem::testing

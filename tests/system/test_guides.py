@@ -76,8 +76,9 @@ class Page:
         if "--listen" not in words:
             words += ["--listen", f"127.0.0.1:{self.port}"]
         log = open(self.folder / "serve.log", "w+")
-        self.server = subprocess.Popen(words, cwd=harness.SOURCE_DIR, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.server.stdout.readline().startswith("ready: "), (self.folder / "serve.log").read_text()
+        server = subprocess.Popen(words, cwd=harness.SOURCE_DIR, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert server.stdout.readline().startswith("ready: "), (self.folder / "serve.log").read_text()
+        self.server = server
         return ""
 
     def stop(self):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -201,28 +202,36 @@ def test_replaced_weights_are_served_after_the_verifier_died(tmp_path, models):
         server.stop()
 
 
-def test_models_that_do_not_share_a_tokenizer_decode_plainly_or_are_refused_by_entry(tmp_path, models):
+@pytest.mark.parametrize("optional", [False, True], ids=["required", "optional"])
+def test_a_drafter_with_another_tokenizer_is_refused_by_entry_unless_it_is_optional(tmp_path, models, optional):
     """Equal sizes are not enough. The vocabularies are compared entry by entry, and the first difference is named."""
     draft = models.random(vocabulary_size=4096, hidden_size=32, layers=1, max_positions=1024)
     command = [TANDEM, "serve", "--listen", "127.0.0.1:0", "--target", str(harness.TALES_TARGET), "--draft", str(draft)]
+    command += ["--draft-optional"] if optional else []
     log = open(tmp_path / "log", "w+")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     line = process.stdout.readline()
     try:
-        if line:
+        assert bool(line) == optional
+        if optional:
             with grpc.insecure_channel(line.split()[1]) as channel:
                 stub = generate_pb2_grpc.GenerationStub(channel)
-                assert not stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=30).drafter_attached
+                info = stub.GetServerInfo(pb.GetServerInfoRequest(), timeout=30)
+                assert not info.drafter_attached and "tokenizer" in info.drafter_problem
                 output = harness.Output.read(stub.Generate(harness.request(PROMPTS[0], max_tokens=4, temperature=0)))
                 assert set(output.sources) == {pb.TOKEN_SOURCE_PLAIN}
         else:
-            assert process.wait(25) != 0
+            assert process.wait(25) == 1
     finally:
         process.terminate()
         process.wait(25)
     log.seek(0)
     message = log.read()
     assert "tokenizer" in message and "entry" in message, message
+    if not optional:
+        error, = re.findall(r"^error: (.*)$", message, re.MULTILINE)
+        assert error.startswith("the drafter does not fit the target: ") and "--draft-optional" in error
+        assert "goes on" not in error and "exited with status" not in message
 
 
 def test_generate_prints_only_the_text_without_a_terminal(tmp_path):

@@ -46,9 +46,9 @@ def address(server):
 
 @pytest.fixture(scope="module")
 def live(server, address):
-    """A server after some seconds of drafted requests: at least eight, and until it has seven samples."""
+    """A server after some seconds of drafted requests: at least eight, and until it has eleven samples."""
     until = time.monotonic() + 8
-    while time.monotonic() < until or len(json.loads(fetch(f"http://{address}/live.json")[0])["samples"]) < 7:
+    while time.monotonic() < until or len(json.loads(fetch(f"http://{address}/live.json")[0])["samples"]) < 11:
         assert time.monotonic() < until + 60, "too few samples"
         server.generate_all([("Once upon a time", dict(temperature=0, max_tokens=100, ignore_eos=True, draft_length=4)),
                              ("The king said", dict(max_tokens=100, ignore_eos=True, draft_length=3))], 2)
@@ -123,7 +123,9 @@ def page_color(address, scheme):
 def test_the_json_says_what_happened(live):
     samples = live["samples"]
     assert len(samples) >= 6
-    assert all(0.5 < after["t"] - before["t"] < 10 for before, after in zip(samples, samples[1:]))
+    gaps = [after["t"] - before["t"] for before, after in zip(samples, samples[1:])]
+    assert all(0 < gap < 10 for gap in gaps)
+    assert sum(gap < 0.5 for gap in gaps) <= 2  # the two workers may attach between two seconds
     last = samples[-1]
     assert last["accepted"] > 50 and last["drafted"] >= last["tested"] >= last["accepted"]
     assert live["state"]["verifier"] and live["state"]["drafter"] and live["state"]["transport"] == "shm"
@@ -288,3 +290,17 @@ def test_top_refuses_a_server_that_is_not_tandem(server):
     done = subprocess.run([TANDEM, "top", "--admin", server.address], capture_output=True, text=True)
     assert done.returncode == 1
     assert "error:" in done.stderr
+
+
+def test_top_says_that_a_server_has_no_admin_address(servers):
+    address = servers().address
+    done = subprocess.run([TANDEM, "top", "--connect", address, "--once"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"the server at {address} has no admin address (--admin none)" in done.stderr
+
+
+def test_top_reaches_an_admin_address_of_any_interface_where_the_router_is(servers):
+    address = servers(admin="0.0.0.0:0", environment={"TANDEM_INSECURE": "1"}).address
+    done = subprocess.run([TANDEM, "top", "--connect", address, "--once"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("tales")

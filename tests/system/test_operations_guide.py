@@ -132,7 +132,7 @@ def chapter(flags):
             "*clients* are " + ", ".join(f"`{name}`" for name in SETS["clients"]) + ".",
             "*Variables:* the environment variable of a flag is `TANDEM_` and the name of the flag: `TANDEM_MAX_QUEUE` sets `--max-queue`. "
             "For the workers it is `TANDEM_VERIFIER_` or `TANDEM_DRAFT_` and the name: `TANDEM_DRAFT_MAX_SLOTS` sets `--max-slots` of "
-            "`tandem-draft`. " + " ".join(exceptions(flags))]
+            "`tandem-draft`. " + " ".join(dict.fromkeys(exceptions(flags)))]
     for group in sorted(groups, key=is_of_commands):
         text += [f"### {group}", table_of(groups[group])]
     return "\n\n".join(text)

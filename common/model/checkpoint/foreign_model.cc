@@ -74,7 +74,7 @@ std::vector<fs::path> Entries(const fs::path& folder) {
   return entries;
 }
 
-// Says what a folder holds that lacks `missing`. `beside` is its entries.
+// Says what a folder that is no model holds instead, from its entries.
 std::string ExplainFolder(const std::vector<fs::path>& beside) {
   if (beside.empty()) return "; it is empty";
   for (const fs::path& path : beside) {

@@ -40,7 +40,7 @@ v1::GenerateRequest OneSide(const v1::GenerateRequest& request,
                             const v1::GenerateResponse& streamed, bool drafting);
 
 // The streamed run is not part of the measurement, because printing costs time too. Both sides run
-// again without output, in turns, for at most a few seconds.
+// again without output, in turns, for four seconds, or up to a minute if five pairs take longer.
 absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
                                    const v1::GenerateResponse& streamed, GenerationClient& client);
 

@@ -131,11 +131,18 @@ absl::Status ShowRace(const v1::GenerateRequest& request, const v1::GenerateResp
   constexpr auto kFrameTime = std::chrono::milliseconds(40);
   constexpr int kMaxHeight = 18;
   constexpr int kLinesBelow = 10;
+  constexpr int kLeastWidth = 40;
+  constexpr int kLeastHeight = 8;
   TANDEM_ASSIGN_OR_RETURN(
       RaceLane plain, Record("without drafts", OneSide(request, streamed, false), printer, client));
   TANDEM_ASSIGN_OR_RETURN(RaceLane drafted,
                           Record("with drafts", OneSide(request, streamed, true), printer, client));
   const TerminalSize size = GetTerminalSize();
+  if (size.width < kLeastWidth || size.height < kLeastHeight) {
+    console.err << "The terminal is too small for a race (" << kLeastWidth << " columns and "
+                << kLeastHeight << " lines are needed)." << std::endl;
+    return absl::OkStatus();
+  }
   const int height = std::clamp(size.height - kLinesBelow, 6, kMaxHeight);
   const Race race(std::move(plain), std::move(drafted), size.width, height, printer.palette());
   const double slowdown = std::max(1.0, kSecondsOnScreen / std::max(race.seconds(), 1e-6));
@@ -152,7 +159,7 @@ absl::Status ShowRace(const v1::GenerateRequest& request, const v1::GenerateResp
     at = std::min(shown.count() / slowdown, race.seconds());
     console.out << "\x1b[" << height << "A";  // the next frame begins where this one began
   }
-  return absl::OkStatus();
+  return client.canceled() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
 nlohmann::json ToJson(const v1::GenerateResponse& response) {
@@ -205,7 +212,8 @@ int Generate(const GenerateOptions& options, Console& console) {
   if (options.compare) {
     const auto comparison = Compare(request, *response, client);
     if (!comparison.ok()) return PrintServerError(comparison.status(), console);
-    if (options.race && console.out_is_terminal && comparison->why_no_drafts.empty()) {
+    if (options.race && !options.json && console.out_is_terminal &&
+        comparison->why_no_drafts.empty()) {
       const absl::Status shown = ShowRace(request, *response, printer, client, console);
       if (!shown.ok()) return PrintServerError(shown, console);
     }

@@ -83,12 +83,6 @@ std::string Filled(const std::string& text, int width) {
 
 }  // namespace
 
-int RaceLane::num_tokens() const {
-  int sum = 0;
-  for (const RaceStep& step : steps) sum += step.num_tokens;
-  return sum;
-}
-
 Race::Race(RaceLane left, RaceLane right, int width, int height, const Palette& palette)
     : left_(std::move(left)),
       right_(std::move(right)),

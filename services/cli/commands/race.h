@@ -25,7 +25,6 @@ struct RaceLane {
   std::vector<RaceStep> steps;  // in the order of their times
 
   double seconds() const { return steps.empty() ? 0 : steps.back().seconds; }
-  int num_tokens() const;
 };
 
 // Draws two lanes as they were `at` seconds after both requests were sent. A lane shows the end of

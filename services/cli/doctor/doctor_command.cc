@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +24,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr double kReadSeconds = 1;
-constexpr size_t kReadBytes = 512 << 20;  // all threads together; larger than any cache
+// What each thread reads, and the share of the free memory that all threads read at most. The
+// caches of a processor have a few MiB for each of its threads.
+constexpr uint64_t kReadBytesPerThread = uint64_t{256} << 20;
+constexpr double kReadShare = 0.25;
 // What docs/benchmarks.md measured on processors: the share of the reading speed that decoding
 // reaches, the messages of a round, and the time of a further row.
 constexpr double kReachedShare = 0.8;
@@ -39,9 +44,26 @@ uint64_t WeightBytes(const fs::path& folder) {
   uint64_t bytes = 0;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".safetensors") bytes += entry.file_size(error);
+    if (entry.path().extension() == ".safetensors") {
+      const uint64_t of_file = entry.file_size(error);
+      if (!error) bytes += of_file;
+    }
   }
   return bytes;
+}
+
+uint64_t ReadBytesPerThread(const MachineReport& machine, int num_threads) {
+  const double share = kReadShare * static_cast<double>(machine.available_bytes) / num_threads;
+  return std::min(kReadBytesPerThread, static_cast<uint64_t>(share));
+}
+
+// Returns vocab_size of a model's config.json, or nothing.
+std::optional<uint64_t> VocabularySize(const fs::path& folder) {
+  std::ifstream file(folder / "config.json");
+  const nlohmann::json config = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object() || !config.contains("vocab_size")) return std::nullopt;
+  const nlohmann::json& size = config["vocab_size"];
+  return size.is_number_unsigned() ? std::optional<uint64_t>(size) : std::nullopt;
 }
 
 std::string NameOf(const fs::path& folder) {
@@ -54,6 +76,11 @@ absl::StatusOr<std::vector<ModelPair>> PairsOf(const DoctorOptions& options) {
   if (!options.target.empty()) {
     TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.target));
     TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.draft));
+    if (VocabularySize(options.target) != VocabularySize(options.draft)) {
+      return InvalidArgument("--draft: " + options.draft +
+                             " has another vocab_size in its config.json than --target; a drafter "
+                             "must have the vocabulary of its target");
+    }
     pairs.push_back({NameOf(options.target), NameOf(options.draft), WeightBytes(options.target),
                      WeightBytes(options.draft), kAssumedAlpha});
   }
@@ -207,8 +234,8 @@ int Doctor(const DoctorOptions& options, Console& console) {
   const MachineReport machine = InspectMachine();
   if (!options.json) console.err << "Reading memory for a second …" << std::endl;
   const int num_threads = std::max(machine.num_cores, 1);
-  const double bytes_per_second =
-      MeasureReadBytesPerSecond(num_threads, kReadSeconds, kReadBytes / num_threads);
+  const double bytes_per_second = MeasureReadBytesPerSecond(
+      num_threads, kReadSeconds, ReadBytesPerThread(machine, num_threads));
   if (bytes_per_second == 0) {
     return PrintError(absl::ResourceExhaustedError("there is no memory for the measurement"),
                       console);

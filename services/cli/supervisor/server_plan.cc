@@ -120,7 +120,7 @@ ChildSpec WorkerSpec(Program program, const fs::path& executables, const fs::pat
   spec.name = program == Program::kVerifier ? "verifier" : "draft";
   spec.listen = runtime.SocketAddress(spec.name + ".sock");
   spec.command = {(executables / ProgramName(program)).string(), "--model", model.string(),
-                  "--exit-with-parent"};
+                  "--exit-with-parent", "--report-refusal"};
   AddIfSet(spec.command, "--model-name", model_name);
   Append(spec.command, HandedOnArguments(options.handed_on, program));
   // These flags are passed even if they have default values, because the children inherit the
@@ -148,7 +148,8 @@ ChildSpec RouterSpec(const fs::path& executables, const ModelFolders& models,
                   workers.size() > 1 ? workers[1].listen : "none",
                   "--drain-seconds",
                   std::to_string(options.drain_seconds),
-                  "--exit-with-parent"};
+                  "--exit-with-parent",
+                  "--report-refusal"};
   AddIfSet(spec.command, "--model-name", models.target_name);
   Append(spec.command, HandedOnArguments(options.handed_on, Program::kRouter));
   AddServerSecurity(spec.command, options);

@@ -12,7 +12,7 @@ void BindColor(FlagParser& parser, ColorMode& color) {
 
 UsageError MakeUsageError(Program command, const std::string& message) {
   return {message + "\n       (" + std::string(ProgramName(command)) +
-          " --help lists the options)"};
+          " --help-all lists the options)"};
 }
 
 }  // namespace tandem::cli

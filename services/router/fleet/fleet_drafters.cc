@@ -1,5 +1,7 @@
 #include "services/router/fleet/fleet_drafters.h"
 
+#include "absl/strings/strip.h"
+
 #include <cstddef>
 
 namespace tandem {
@@ -14,7 +16,9 @@ bool DraftersSettled(const Fleet& fleet) {
 std::string DrafterMisfit(const Fleet& fleet) {
   for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
     const WorkerSessions& workers = fleet.engine(pod).workers();
-    if (workers.refused(kDrafterPeer)) return workers.drafter_problem();
+    if (!workers.refused(kDrafterPeer)) continue;
+    // The log says for each drafter how decoding goes on.
+    return std::string(absl::StripSuffix(workers.drafter_problem(), kGoesOnWithoutDrafts));
   }
   return "";
 }

@@ -44,9 +44,13 @@ absl::Status CheckTokenIds(const std::string& field, std::span<const int32_t> id
   return absl::OkStatus();
 }
 
-// Returns true if the tokenizer added a special token that the text itself began with.
-bool BeginsTwice(std::span<const int32_t> ids, const Tokenizer& tokenizer) {
-  return ids.size() >= 2 && ids[0] == ids[1] && tokenizer.IsSpecial(ids[0]);
+// Returns true if the tokenizer added a special token that the text itself began with. `ids` are
+// the prompt's, with special tokens.
+bool BeginsTwice(std::span<const int32_t> ids, const std::string& prompt,
+                 const Tokenizer& tokenizer) {
+  if (ids.size() < 2 || ids[0] != ids[1] || !tokenizer.IsSpecial(ids[0])) return false;
+  const auto without = tokenizer.Encode(prompt, /*add_special_tokens=*/false);
+  return without.ok() && without->size() < ids.size();
 }
 
 }  // namespace
@@ -102,7 +106,7 @@ absl::Status RequestValidator::ResolvePrompt(const v1::GenerateRequest& request,
         return Refused("prompt", "a text that has no tokens", "one token or more");
       }
       TANDEM_RETURN_IF_ERROR(CheckTokenIds("prompt's token", ids, served.vocabulary_size));
-      if (add_special && BeginsTwice(ids, *tokenizer_)) {
+      if (add_special && BeginsTwice(ids, prompt, *tokenizer_)) {
         resolved->warnings.push_back(
             absl::StrCat("prompt: begins with ", std::string(tokenizer_->Entry(ids[0])),
                          " twice, because the tokenizer adds one; leave it out of the text, or set "

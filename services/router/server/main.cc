@@ -51,7 +51,7 @@ int Main(int argc, char** argv) {
   bool ready = false;
   const absl::Status status = Serve(options, &ready);
   if (status.ok()) return EXIT_SUCCESS;
-  if (options.exit_with_parent && !ready) {
+  if (options.report_refusal && !ready) {
     PrintRefusal(status);  // a supervisor shows the reason as its own error
   } else {
     LogFatal(options.log, std::string(status.message()));

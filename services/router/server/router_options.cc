@@ -63,6 +63,7 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   parser.Bind("--drafter-wait", &options.drafter_wait_seconds);
   parser.Bind("--drain-seconds", &options.drain_seconds);
   parser.Bind("--audit-fails-readiness", &options.audit_fails_readiness);
+  parser.Bind("--report-refusal", &options.report_refusal);
   parser.Bind("--exit-with-parent", &options.exit_with_parent);
   parser.Bind("--log-level", &options.log.level);
   parser.Bind("--log-format", &options.log.format);

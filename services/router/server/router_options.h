@@ -41,6 +41,7 @@ struct RouterOptions {
   std::string worker_name;  // name in the workers' certificates; empty: host of the address
   bool insecure = false;
   bool exit_with_parent = false;
+  bool report_refusal = false;
   LogOptions log = {.process = "router"};
   bool log_prompts = false;
 };

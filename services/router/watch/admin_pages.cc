@@ -63,8 +63,12 @@ void AdminPages::Refresh(const Fleet& fleet, double now) {
   metrics_refreshed_at_ = now;
   const FleetState state = fleet.State();
   metrics_.Refresh(state);
-  if (now < live_sampled_at_ + LiveHistory::kSampleSeconds) return;
+  const std::pair attached(state.num_pods_ready, state.drafter_attached);
+  const bool due = now >= live_sampled_at_ + LiveHistory::kSampleSeconds;
+  // A worker that came or went is shown without delay.
+  if (!due && attached == live_attached_) return;
   live_sampled_at_ = now;
+  live_attached_ = attached;
   LiveSample sample = metrics_.Sample(state);
   sample.time = unix_offset_ + now;
   live_.Add(std::move(sample));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/admin/admin_server.h"
@@ -47,6 +48,7 @@ class AdminPages {
   const double unix_offset_;  // Unix time at 0 of the monotonic clock, which never goes back
   double metrics_refreshed_at_ = 0;
   double live_sampled_at_ = 0;
+  std::pair<uint32_t, bool> live_attached_;  // ready pods, and whether a drafter is attached
   std::atomic<bool> ready_ = false;
   std::unique_ptr<AdminServer> server_;  // the last member, because its thread reads the others
 };

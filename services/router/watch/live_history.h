@@ -57,7 +57,7 @@ class LiveHistory {
   // `started_at` is Unix time.
   LiveHistory(std::string version, std::string model, double started_at);
 
-  // Called about once in kSampleSeconds.
+  // Called about once in kSampleSeconds, and when a worker comes or goes.
   void Add(LiveSample sample);
   // Adds a line of the log for viewers of the page. The text has no prompt and no output.
   void AddEvent(double time, LogLine::Level level, const std::string& text);

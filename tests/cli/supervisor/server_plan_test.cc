@@ -57,19 +57,22 @@ TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterGets) {
   ASSERT_EQ(plan->workers.size(), 2u);
   EXPECT_THAT(plan->workers[0].command,
               ElementsAre(Path("tandem-verifier"), "--model", "/m/target", "--exit-with-parent",
-                          "--log-format", "text", "--admin", "none", "--ring-dir",
-                          runtime_->path().string()));
+                          "--report-refusal", "--log-format", "text", "--admin", "none",
+                          "--ring-dir", runtime_->path().string()));
   EXPECT_EQ(plan->workers[0].listen, Socket("verifier.sock"));
   EXPECT_FALSE(plan->workers[0].optional);
   EXPECT_THAT(plan->workers[1].command,
               ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
-                          "--log-format", "text", "--admin", "none"));
+                          "--report-refusal", "--log-format", "text", "--admin", "none"));
   EXPECT_TRUE(plan->workers[1].optional);
-  EXPECT_THAT(
-      plan->router.command,
-      ElementsAre(Path("tandem-router"), "--target", "/m/target", "--verifier",
-                  Socket("verifier.sock"), "--drafter", Socket("draft.sock"), "--drain-seconds",
-                  "30", "--exit-with-parent", "--log-format", "text", "--admin", "none"));
+  EXPECT_THAT(plan->router.command,
+              ElementsAre(Path("tandem-router"), "--target", "/m/target", "--verifier",
+                          Socket("verifier.sock"), "--drafter", Socket("draft.sock"),
+                          "--drain-seconds", "30", "--exit-with-parent", "--report-refusal",
+                          "--log-format", "text", "--admin", "none"));
+  EXPECT_THAT(plan->router.first_start_arguments, ElementsAre("--drafter-required-at-start"));
+  options_.draft_optional = true;
+  EXPECT_TRUE(Plan()->router.first_start_arguments.empty());
   EXPECT_EQ(plan->router.listen, "127.0.0.1:0");
   EXPECT_GT(plan->router.stop_timeout, std::chrono::seconds(30));
 }
@@ -148,15 +151,16 @@ TEST_F(ServerPlanTest, OptionsThatAreSetArePassedOn) {
   options_.heartbeat_timeout_seconds = 1.5;
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT(plan->workers[1].command,
-              ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
-                          "--backend", "cuda", "--gpu-memory-bytes", "30000", "--kv-cache-bytes",
-                          "1000", "--gpu", "1", "--max-context", "512", "--max-slots", "3",
-                          "--threads", "2", "--log-format", "json", "--admin", "none"));
+  EXPECT_THAT(
+      plan->workers[1].command,
+      ElementsAre(Path("tandem-draft"), "--model", "/m/draft", "--exit-with-parent",
+                  "--report-refusal", "--backend", "cuda", "--gpu-memory-bytes", "30000",
+                  "--kv-cache-bytes", "1000", "--gpu", "1", "--max-context", "512", "--max-slots",
+                  "3", "--threads", "2", "--log-format", "json", "--admin", "none"));
   EXPECT_THAT(plan->workers[0].command,
               IsSupersetOf({"--kv-cache-bytes", "5G", "--gpu-memory-bytes", "70000"}));
   const std::vector<std::string>& router = plan->router.command;
-  EXPECT_THAT(std::vector<std::string>(router.begin() + 10, router.end()),
+  EXPECT_THAT(std::vector<std::string>(router.begin() + 11, router.end()),
               ElementsAre("--audit-fails-readiness=true", "--audit-fraction", "0.25",
                           "--draft-length", "5", "--heartbeat-timeout", "1.5", "--log-prompts=true",
                           "--max-queue", "7", "--max-slots", "3", "--transport", "inline",

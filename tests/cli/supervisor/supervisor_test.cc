@@ -219,6 +219,24 @@ TEST_F(SupervisorTest, ARouterThatComesBackListensAtTheSameAddress) {
   EXPECT_THAT(Log(), HasSubstr("router exited with status 3"));
 }
 
+TEST_F(SupervisorTest, AChildThatRefusesToStartSaysWhyInItsOwnWords) {
+  UseServingChildren();
+  options_.workers[0] = Child("verifier", R"(echo "refused: there is no such model"; exit 1)");
+  RunUntilStopped([] {});
+  EXPECT_EQ(status_.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status_.message(), "there is no such model");
+}
+
+TEST_F(SupervisorTest, ARefusalAfterTheServerServedIsInTheLog) {
+  UseServingChildren();
+  options_.workers[0] = Child("verifier", R"(
+    if [ ! -e $folder/once ]; then touch $folder/once; echo "ready: $listen"
+      while [ ! -e $folder/die ]; do sleep 0.02; done; exit 9; fi
+    echo "refused: the file is gone"; exit 1)");
+  RunUntilStopped([this] { std::ofstream(dir_ / "die") << "now"; });
+  EXPECT_THAT(Log(), HasSubstr("verifier does not start: the file is gone"));
+}
+
 TEST_F(SupervisorTest, GivesUpAWorkerThatKeepsDying) {
   UseServingChildren();
   options_.workers[0] = Child("verifier", R"(echo "start $name" >> $journal

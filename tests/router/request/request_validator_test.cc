@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -330,6 +331,39 @@ TEST(RequestValidatorTest, TokenizeAndDetokenizeAreBounded) {
   EXPECT_TRUE(validator.ValidateDetokenize(detokenize).ok());
   detokenize.add_ids(64);
   EXPECT_EQ(validator.ValidateDetokenize(detokenize).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The entries are "a", "b" and the special token "^".
+std::vector<std::string> Warnings(const std::string& prompt, bool tokenizer_begins,
+                                  std::optional<bool> add_special_tokens = std::nullopt) {
+  const ToyTokenizer tokenizer({"a", "b", "^"}, tokenizer_begins);
+  const RequestValidator validator(RequestLimits(), &tokenizer, [] { return uint64_t{77}; });
+  v1::GenerateRequest request;
+  request.set_prompt(prompt);
+  if (add_special_tokens) request.set_add_special_tokens(*add_special_tokens);
+  ServedModel served = Served();
+  served.vocabulary_size = 3;
+  served.end_of_text_ids = {2};
+  const auto accepted = validator.Validate(request, served);
+  EXPECT_TRUE(accepted.ok()) << accepted.status();
+  return accepted.ok() ? accepted->warnings : std::vector<std::string>{};
+}
+
+TEST(RequestValidatorTest, WarnsOfAPromptThatBeginsWithTheTokenThatTheTokenizerAdds) {
+  const std::vector<std::string> warnings = Warnings("^ab", /*tokenizer_begins=*/true);
+  ASSERT_EQ(warnings.size(), 1);
+  EXPECT_EQ(warnings[0],
+            "prompt: begins with ^ twice, because the tokenizer adds one; leave it out of the "
+            "text, or set add_special_tokens to false");
+}
+
+TEST(RequestValidatorTest, DoesNotWarnOfASpecialTokenThatIsThereOnceOrByTheClientsWish) {
+  EXPECT_EQ(Warnings("ab", true), std::vector<std::string>{});
+  EXPECT_EQ(Warnings("^ab", true, false), std::vector<std::string>{});
+  EXPECT_EQ(Warnings("^ab", false), std::vector<std::string>{});
+  EXPECT_EQ(Warnings("aab", true), std::vector<std::string>{});
+  // The client wrote both.
+  EXPECT_EQ(Warnings("^^ab", false), std::vector<std::string>{});
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ const charts = [
       return seconds === null ? null : 1e3 * seconds;
     }) }),
   new Chart("latency", LATENCIES.map(({ label, color }) => ({ label, color })), {
-    log: true, axis: short, text: (value) => short(value) + " ms",
+    log: true, axis: (value) => value < 0.1 ? String(value) : short(value), text: (value) => short(value) + " ms",
     values: (i) => samples[i].latencies.map(([count, , p95]) => count > 0 ? p95 : null) }),
   new Chart("requests", [{ label: "running", color: "bonus" }, { label: "waiting", color: "recovered" }], {
     stacked: true, whole: true, axis: String, text: String,
@@ -214,14 +214,14 @@ function setNumber(id, text, unit) {
   element.append(small);
 }
 
-// The router's expectation, as the mean over the samples of the last seconds with its 95 % interval. It is hidden while there are few.
+// The router's expectation: mean and standard deviation of the samples of the last seconds. It is hidden while there are few.
 function showGain(decoding, slow) {
   const gains = slow ? samples.slice(samples.indexOf(slow[0]) + 1).map((sample) => sample.gain) : [];
   const enough = decoding && gains.length >= LEAST_GAINS;
   const mean = gains.reduce((sum, gain) => sum + gain, 0) / gains.length;
   const variance = gains.reduce((sum, gain) => sum + (gain - mean) ** 2, 0) / (gains.length - 1);
-  setNumber("gain", enough ? mean.toFixed(2) + "×" : "–", enough ? `± ${(1.96 * Math.sqrt(variance / gains.length)).toFixed(2)}` : "");
-  byId("gain").parentElement.title = `What the router expects of its drafts, from measured costs and acceptance; not a measurement. The mean of ${gains.length} samples in ${SLOW} s, with its 95 % interval.`;
+  setNumber("gain", enough ? mean.toFixed(2) + "×" : "–", enough ? `± ${Math.sqrt(variance).toFixed(2)}` : "");
+  byId("gain").parentElement.title = `What the router expects of its drafts, from measured costs and acceptance; not a measurement. The mean and the standard deviation of ${gains.length} samples in ${SLOW} s.`;
 }
 
 function showNumbers() {
@@ -235,9 +235,10 @@ function showNumbers() {
   // With few samples the share says nothing.
   const drafted = slow ? slow[1].drafted - slow[0].drafted : 0;
   const accepted = drafted >= LEAST_DRAFTED ? share(slow, (sample) => sample.accepted, (sample) => sample.drafted) : null;
-  const error = accepted === null ? 0 : 196 * Math.sqrt(accepted * (1 - accepted) / drafted);
+  const tested = slow ? slow[1].tested - slow[0].tested : 0;  // tokens after a rejection were not tested, and tell nothing
+  const error = accepted === null ? 0 : 196 * Math.sqrt(accepted * (1 - accepted) / Math.max(tested, 1));
   setNumber("acceptance", accepted === null ? "–" : (100 * accepted).toFixed(0), accepted === null ? "" : `± ${Math.max(error, 1).toFixed(0)} %`);
-  byId("acceptance").parentElement.title = `accepted / drafted, with the 95 % interval of ${whole(drafted)} drafted tokens in ${SLOW} s`;
+  byId("acceptance").parentElement.title = `accepted / drafted, with about the 95 % interval of ${whole(tested)} tested tokens in ${SLOW} s`;
   // Tokens of a request for each target pass: a pass commits the accepted tokens and one more token.
   const all = (sample) => sample.emitted.reduce((sum, count) => sum + count, 0);
   const passes = share(slow, all, (sample) => all(sample) - sample.emitted[0]);
