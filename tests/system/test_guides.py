@@ -1,8 +1,11 @@
-"""Runs every command block of README.md and docs/guides that is marked `sh`, in the order of the page, and every block marked `python`.
+"""Runs the commands of README.md, CONTRIBUTING.md and docs that stand in blocks marked `sh`, in the order of the page, and the Python
+programs of the pages about the API.
 
-A server that a block starts runs until the page ends. Ports are replaced by free ones, and the folders of large models by the embedded
-pair. Blocks marked `text` need the network or another machine."""
+A page runs in a folder of its own that looks like the checkout, so that commands may write files. Ports are replaced by free ones, and
+the folders of large models by the embedded pair. A server runs until its page ends. `NOT_RUN` names the commands that need what a test
+does not have. Their flags are checked if they are commands of Tandem. Blocks marked `text` are no commands."""
 
+import os
 import pathlib
 import re
 import shlex
@@ -17,14 +20,35 @@ import harness
 import ports
 from tandem.v1 import generate_pb2
 
-GUIDES = harness.SOURCE_DIR / "docs" / "guides"
-PAGES = [harness.SOURCE_DIR / "README.md", *sorted(GUIDES.glob("*.md"))]
+DOCS = harness.SOURCE_DIR / "docs"
+GUIDES = DOCS / "guides"
+PAGES = [harness.SOURCE_DIR / "README.md", harness.SOURCE_DIR / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(GUIDES.glob("*.md"))]
 STUBS = pathlib.Path(generate_pb2.__file__).parents[2]
+BIN = harness.BINARY_DIR / "bin"
 SECONDS = 120  # longest time of a command
-# Commands that these tests cannot run, because they are what runs them or build what is tested.
-LEFT_OUT = {"./demo.sh", "./test.sh"}
+NOT_RUN = {  # a pattern of commands, and what they need
+    r"^\./(demo|test)\.sh|^ctest |^tools/build\.sh|^tools/check_sources\.sh": "these build what is tested here, or run these tests",
+    r"^docker ": "a container engine, and images of the network",
+    r"^(helm|kubectl|tools/fetch_cluster\.sh)|test_cluster": "a control plane",
+    r"^(install|tar|systemctl) ": "root, and a machine that runs systemd",
+    r"^grpcurl ": "a program of the network",
+    r"--backend cuda|^bench/gpu\.sh|^(ncu|compute-sanitizer) |gpu_check_archive": "a GPU",
+    r"^tests/fuzz/fuzz\.sh|fuzz_tokenizer FILE": "clang, and minutes",
+    r"/tmp/large/": "gigabytes, and minutes",
+    r"^build/cpu-release/tests/simulate --seeds 1000000|scaling_simulation": "minutes",
+    r"10\.0\.0\.|dns:": "other machines",
+}
+PRELUDE = {  # the servers that a page has in its words, or that stand in for a container
+    "cli": ["tandem serve", "tandem serve --listen 127.0.0.1:0 --admin 127.0.0.1:9470"],
+    "containers": ["tandem serve"],
+}
+SHORTER = {r"--seconds \d+": "--seconds 0.2", r"^tandem bench serve$": "tandem bench serve --clients 1,32 --pairs 1 --requests 1"}
+FINDS_A_BUG = "--bug "  # such a command of the simulator finds the planted bug and ends with 1
 FOLDERS = {"~/Llama-3.2-3B-Instruct": harness.TALES_TARGET, "~/Llama-3.2-1B-Instruct": harness.TALES_DRAFT,
-           "models/Llama-3.2-3B-Instruct": harness.TALES_TARGET, "models/Llama-3.2-1B-Instruct": harness.TALES_DRAFT}
+           "models/Llama-3.2-3B-Instruct": harness.TALES_TARGET, "models/Llama-3.2-1B-Instruct": harness.TALES_DRAFT,
+           "--model TARGET": f"--model {harness.TALES_TARGET}", "--target TARGET": f"--target {harness.TALES_TARGET}",
+           "--model DRAFT": f"--model {harness.TALES_DRAFT}"}
+PORTS = ("50051", "9464", "9465", "9466", "9470")
 
 
 def blocks(page):
@@ -33,7 +57,15 @@ def blocks(page):
 
 
 def commands(page):
-    return [line for language, text in blocks(page) if language == "sh" for line in text.splitlines()]
+    """Returns the commands of the page's blocks: lines, without comments and with their continuations."""
+    text = "".join(text for language, text in blocks(page) if language == "sh").replace("\\\n", " ")
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def need(command):
+    """Returns what a command needs that a test does not have, or None."""
+    return next((what for pattern, what in NOT_RUN.items() if re.search(pattern, command)), None)
 
 
 class Page:
@@ -41,51 +73,61 @@ class Page:
 
     def __init__(self, folder):
         self.folder = folder
-        self.port = ports.free_ports(1)[0]
-        self.variables = {}
-        self.server = None
+        self.checkout = folder / "checkout"
+        self.checkout.mkdir()
+        for entry in harness.SOURCE_DIR.iterdir():
+            if entry.name not in ("build", ".git"):
+                (self.checkout / entry.name).symlink_to(entry)
+        (self.checkout / "build").mkdir()
+        (self.checkout / "build" / "cpu-release").symlink_to(harness.BINARY_DIR)
+        (self.checkout / "build" / "venv").symlink_to(sys.prefix)
+        (folder / "run").mkdir()
+        self.ports = dict(zip(PORTS, map(str, ports.free_ports(len(PORTS)))))
+        self.assignments = ""
+        self.servers = []
+        self.environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "TANDEM_ADMIN": f"127.0.0.1:{self.ports['9464']}"}
 
-    def arguments(self, line):
-        for name, value in self.variables.items():
-            line = line.replace(f"${name}", value)
+    @property
+    def port(self):
+        return self.ports["50051"]
+
+    def replaced(self, line):
         for name, path in FOLDERS.items():
             line = line.replace(name, str(path))
-        line = line.replace("127.0.0.1:50051", f"127.0.0.1:{self.port}")
-        words = shlex.split(line, comments=True)
-        if words and words[0].startswith("build/cpu-release/"):
-            words[0] = str(harness.BINARY_DIR / pathlib.Path(words[0]).relative_to("build/cpu-release"))
-        return words
+        for pattern, shorter in SHORTER.items():
+            line = re.sub(pattern, shorter, line)
+        line = line.replace("/run/tandem", str(self.folder / "run"))
+        return re.sub(r":(" + "|".join(PORTS) + r")\b", lambda found: ":" + self.ports[found[1]], line)
 
     def run(self, line):
-        """Returns the output of a command; a server's is in self.log."""
-        assignment = re.fullmatch(r"(\w+)=(\S+)", line)
-        if assignment:
-            self.variables[assignment[1]] = assignment[2]
+        """Returns the output of a command; a server's is in a file."""
+        if re.fullmatch(r"\w+=\S+", line):
+            self.assignments += line + "\n"
             return ""
-        words = self.arguments(line)
-        if not words:
-            return ""
-        if "serve" in words and "bench" not in words:
-            return self.serve(words)
-        done = subprocess.run(words, cwd=harness.SOURCE_DIR, capture_output=True, text=True, timeout=SECONDS)
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        line = self.replaced(line)
+        if re.match(r"\S*tandem(-router|-verifier|-draft| serve)\b", line):
+            return self.serve(line)
+        done = subprocess.run(["bash", "-c", self.assignments + line], cwd=self.checkout, env=self.environment, capture_output=True,
+                              text=True, timeout=SECONDS)
+        assert done.returncode == (1 if FINDS_A_BUG in line else 0), f"{line}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
-    def serve(self, words):
-        assert self.server is None, "one server a page"
-        if "--listen" not in words:
-            words += ["--listen", f"127.0.0.1:{self.port}"]
-        log = open(self.folder / "serve.log", "w+")
-        server = subprocess.Popen(words, cwd=harness.SOURCE_DIR, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert server.stdout.readline().startswith("ready: "), (self.folder / "serve.log").read_text()
-        self.server = server
+    def serve(self, line):
+        if "--listen" not in line:
+            line += f" --listen 127.0.0.1:{self.port}"
+        log_path = self.folder / f"server-{len(self.servers)}.log"
+        with open(log_path, "w") as log:
+            server = subprocess.Popen(["bash", "-c", f"{self.assignments}exec {line}"], cwd=self.checkout, env=self.environment,
+                                      stdout=subprocess.PIPE, stderr=log, text=True)
+        self.servers.append(server)
+        assert server.stdout.readline().startswith("ready"), log_path.read_text()
         return ""
 
     def stop(self):
-        if self.server is None:
-            return
-        self.server.send_signal(signal.SIGINT)
-        assert self.server.wait(30) == 0
+        for server in reversed(self.servers):
+            server.send_signal(signal.SIGINT)
+            assert server.wait(30) == 0
+            server.stdout.close()
 
 
 @pytest.fixture
@@ -95,21 +137,45 @@ def page_runner(tmp_path):
     page.stop()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
 def test_every_command_of_a_page_works(page, page_runner):
-    for line in commands(page):
-        if shlex.split(line, comments=True)[:1] and shlex.split(line, comments=True)[0] in LEFT_OUT:
+    for line in PRELUDE.get(page.stem, []) + commands(page):
+        if need(line):
             continue
         began = time.monotonic()
         output = page_runner.run(line)
         print(f"{time.monotonic() - began:.1f} s: {line}\n{output}")
 
 
-def test_the_pages_have_commands():
-    assert sum(len(commands(page)) for page in PAGES) >= 10
+def test_each_reason_not_to_run_a_command_has_a_command():
+    lines = [line for page in PAGES for line in commands(page)]
+    assert [pattern for pattern in NOT_RUN if not any(re.search(pattern, line) for line in lines)] == []
+    assert sum(need(line) is None for line in lines) >= 35
 
 
-@pytest.mark.parametrize("page", [harness.SOURCE_DIR / "docs" / "api.md", GUIDES / "python.md"], ids=lambda page: page.stem)
+def tandem_commands():
+    """Returns the commands of Tandem that are not run, as (executable, words)."""
+    for page in PAGES:
+        for line in commands(page):
+            words = shlex.split(line.replace("…", ""))
+            if need(line) and re.fullmatch(r"(\S*/)?tandem(-router|-verifier|-draft)?", words[0]):
+                yield pathlib.Path(words[0]).name, words[1:]
+
+
+def unknown_flags(executable, words):
+    help_of = [executable] + ([words[0]] if executable == "tandem" else []) + ["--help-all"]
+    known = subprocess.run([str(BIN / help_of[0]), *help_of[1:]], capture_output=True, text=True, check=True).stdout
+    return [word for word in words if word.startswith("--") and not re.search(rf"(^|\s){re.escape(word)}\b", known)]
+
+
+def test_the_commands_that_are_not_run_have_no_unknown_flag():
+    found = list(tandem_commands())
+    assert len(found) >= 4
+    assert [(executable, words, unknown) for executable, words in found if (unknown := unknown_flags(executable, words))] == []
+    assert unknown_flags("tandem-router", ["--verifier", "10.0.0.1:1", "--verifiers"]) == ["--verifiers"]
+
+
+@pytest.mark.parametrize("page", [DOCS / "api.md", GUIDES / "python.md"], ids=lambda page: page.stem)
 def test_the_python_client_of_a_page_works(page, page_runner, tmp_path):
     programs = [text for language, text in blocks(page) if language == "python" and "import grpc" in text]
     assert programs

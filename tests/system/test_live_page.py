@@ -9,14 +9,13 @@ import pty
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import threading
 import time
 import urllib.request
-import zlib
 
 import pytest
+from PIL import Image, ImageChops
 
 import harness
 
@@ -94,23 +93,6 @@ def browse(address, tmp_path, *arguments):
 def text_of(dom, name):
     match = re.search(rf'<(\w+)[^>]* id="{name}"[^>]*>(.*?)</\1>|<(\w+) id="{name}"[^>]*>(.*?)</\3>', dom, re.DOTALL)
     return html.unescape(re.sub(r"<[^>]*>", " ", match.group(2) or match.group(4))).strip()
-
-
-def first_pixel(picture):
-    """Returns (red, green, blue) of the upper left corner of a PNG: the one pixel that no filter changes."""
-    data = picture.read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    packed, at = b"", 8
-    while at < len(data):
-        length, kind = struct.unpack(">I4s", data[at:at + 8])
-        body = data[at + 8:at + 8 + length]
-        if kind == b"IHDR":
-            bits, colors = body[8], body[9]
-            assert bits == 8 and colors in (2, 6), "neither RGB nor RGBA with eight bits each"
-        elif kind == b"IDAT":
-            packed += body
-        at += length + 12
-    return tuple(zlib.decompress(packed)[1:4])
 
 
 def page_color(address, scheme):
@@ -197,7 +179,7 @@ def test_the_page_in_a_browser(live, server, address, tmp_path, scheme):
     _, complaints = browse(address, tmp_path, preferred, f"--screenshot={picture}")
     assert complaints == []
     assert picture.stat().st_size > 20000
-    assert first_pixel(picture) == pytest.approx(page_color(address, scheme), abs=3)
+    assert Image.open(picture).convert("RGB").getpixel((0, 0)) == pytest.approx(page_color(address, scheme), abs=3)
 
 
 @contextlib.contextmanager
@@ -232,6 +214,57 @@ def test_the_page_counts_pods_if_there_are_several(live, tmp_path):
         dom, complaints = browse(its_address, tmp_path, "--dump-dom")
     assert complaints == []
     assert re.findall(r'<li class="(\w+)" data-name="(\w+)">([^<]*)<', dom)[3:] == [("warn", "pods", "pods: 2 of 3")]
+
+
+PICTURES = pathlib.Path(__file__).parent / "live_page"  # what the page shows of live.json there, as looked at
+SIZES = {375: 3100, 1280: 1560, 1920: 1290}  # width and height of the page, pixels
+LEAST_CHANGE = 24  # difference of a color of 0 to 255, after shrinking, that counts as a change
+MOST_CHANGED = 0.01  # share of the pixels; fonts differ a little from version to version, and events show the time of day
+
+
+def take_picture(folder, scheme, width, style=""):
+    """Returns the page with a router's recorded answer. A frame gives it the width, because a window has at least 500 pixels."""
+    with page_without_router(folder / "page") as (page, its_address):
+        shutil.copy(PICTURES / "live.json", page)
+        with open(page / "live.css", "a") as sheet:
+            sheet.write(style)
+        (page / "frame.html").write_text(
+            f'<body style="margin:0"><iframe src="/index.html" width="{width}" height="{SIZES[width]}" frameborder="0">')
+        picture = folder / "picture.png"
+        preferred = f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"
+        _, complaints = browse(its_address + "/frame.html#", folder, preferred,
+                               f"--window-size={max(width, 600)},{SIZES[width]}", "--hide-scrollbars", f"--screenshot={picture}")
+    assert complaints == []
+    return Image.open(picture).convert("RGB").crop((0, 0, width, SIZES[width]))
+
+
+def changed_share(before, after):
+    """Returns the share of pixels that differ, after both pictures were shrunk to a quarter."""
+    assert before.size == after.size
+    small = [picture.resize((picture.width // 4, picture.height // 4), Image.BOX) for picture in (before, after)]
+    difference = ImageChops.difference(*small).split()
+    most = ImageChops.lighter(ImageChops.lighter(difference[0], difference[1]), difference[2])
+    histogram = most.histogram()
+    return sum(histogram[LEAST_CHANGE:]) / sum(histogram)
+
+
+@browser_test
+@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_looks_as_it_did(tmp_path, scheme, width):
+    """To take the pictures anew: TANDEM_UPDATE_PICTURES=1. Look at them before they are kept."""
+    picture = take_picture(tmp_path, scheme, width)
+    kept = PICTURES / f"{scheme}-{width}.png"
+    if os.environ.get("TANDEM_UPDATE_PICTURES"):
+        picture.quantize(192).save(kept, optimize=True)
+    picture.save(tmp_path / "now.png")
+    assert changed_share(Image.open(kept).convert("RGB"), picture) <= MOST_CHANGED, f"compare {kept} with {tmp_path / 'now.png'}"
+
+
+@browser_test
+def test_a_changed_page_is_noticed(tmp_path):
+    kept = Image.open(PICTURES / "light-1280.png").convert("RGB")
+    assert changed_share(kept, take_picture(tmp_path, "light", 1280, "#positions { display: none; }")) > MOST_CHANGED
 
 
 def test_top_shows_the_same(live, server, address):

@@ -1,7 +1,5 @@
 #include "services/router/drafting/catch_up_ledger.h"
 
-#include "services/router/drafting/draft_margin.h"
-
 namespace tandem {
 namespace {
 

@@ -40,11 +40,9 @@ constexpr double kLeastNoise = 0.0004;
 constexpr double kMostNoise = 0.25;
 // Number of measurements over which this variance is learned.
 constexpr double kNoiseMemory = 30;
-// A measurement farther away than this many standard deviations is an outlier. Its pull is limited
-// to that of a measurement at this distance.
+// A measurement farther away than this many standard deviations is an outlier. One below the curve
+// pulls like a measurement at this distance. One above the curve was interrupted and does not pull.
 constexpr double kOutlier = 3;
-// Number of consecutive outliers in one direction that mean a new level.
-constexpr int kNewLevel = 3;
 // Number of measurements over which the number of attended positions per row is averaged.
 constexpr double kContextMemory = 10;
 
@@ -82,6 +80,12 @@ double CostTable::Seconds(uint32_t rows) const {
                         place.weight_high * (seconds_[place.low + 1] - seconds_[place.low]));
 }
 
+CostTable CostTable::Plus(double seconds) const {
+  CostTable sum = *this;
+  for (double& node : sum.seconds_) node += seconds;
+  return sum;
+}
+
 double CostTable::Distance(const CostTable& other) const {
   double least = 1;
   double most = 1;
@@ -116,8 +120,8 @@ void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
 
 double CostCurve::AttentionUnit() const { return kAttentionUnit * std::exp(log_seconds_[0]); }
 
-void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise,
-                        double attended) {
+double CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise,
+                          double attended) {
   if (covariance_[0][0] < kMostUncertain) AddUncertainty(LevelDrift(), kShapeDrift * age_);
   age_ = 0;
 
@@ -154,22 +158,21 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
   project();
   const double measurement_variance = noise * noise_variance_;
   double limit = kOutlier * std::sqrt(variance + measurement_variance);
-  if (std::abs(surprise) <= limit) {
-    outliers_ = 0;
-  } else {
-    const int sign = surprise > 0 ? 1 : -1;
-    outliers_ = outliers_ * sign > 0 ? outliers_ + sign : sign;
-    if (std::abs(outliers_) >= kNewLevel) {
-      AddUncertainty(surprise * surprise, 1);
-      project();
-      limit = std::abs(surprise);
-      outliers_ = 0;
-    }
+  const OutlierRun::Result run =
+      std::abs(surprise) <= limit ? outliers_.End() : outliers_.Add(surprise, limit, predicted);
+  const bool interrupted = surprise > limit && run.new_level == 0;
+  if (run.new_level != 0) {
+    ++num_new_levels_;
+    AddUncertainty(run.new_level * run.new_level, 1);
+    project();
+    limit = std::abs(run.new_level);
   }
-  const double pull = std::clamp(surprise, -limit, limit);
-  noise_variance_ +=
-      (std::clamp(pull * pull - variance, 0.0, kMostNoise) / noise - noise_variance_) /
-      kNoiseMemory;
+  const double pull = interrupted ? 0 : std::clamp(surprise, -limit, limit);
+  if (!interrupted) {
+    noise_variance_ +=
+        (std::clamp(pull * pull - variance, 0.0, kMostNoise) / noise - noise_variance_) /
+        kNoiseMemory;
+  }
   noise_variance_ = std::clamp(noise_variance_, kLeastNoise, kMostNoise);
   const double total = variance + measurement_variance;
   for (size_t i = 0; i < kNodes; ++i) log_seconds_[i] += gain[i] / total * pull;
@@ -181,6 +184,7 @@ void CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double
   }
   ++num_observations_;
   MakeMonotone();
+  return run.interrupted_seconds;
 }
 
 void CostCurve::MakeMonotone() {

@@ -9,15 +9,17 @@
 // without recent measurements becomes uncertain.
 //
 // Besides its rows, a batch has a cost for each position that a row attends to. This cost is
-// learned from batches with different contexts. Outliers have a limited effect, but three
-// consecutive outliers in one direction mean a new level. The resulting table is made
-// non-decreasing in rows.
+// learned from batches with different contexts. A measurement far above the curve does not change
+// it, because the batch was interrupted, unless a run of them shows that the level is new (see
+// OutlierRun). The resulting table is made non-decreasing in rows.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_COST_CURVE_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_COST_CURVE_H_
 
 #include <array>
 #include <cstdint>
 #include <span>
+
+#include "services/router/drafting/outlier_run.h"
 
 namespace tandem {
 
@@ -30,6 +32,9 @@ class CostTable {
 
   // Returns 0 for 0 rows. After the last node, each further row adds the same cost.
   double Seconds(uint32_t rows) const;
+
+  // Returns these costs with `seconds` more for any number of rows above 0.
+  CostTable Plus(double seconds) const;
 
   // Returns the largest |log ratio| of the two tables at any number of rows.
   double Distance(const CostTable& other) const;
@@ -58,11 +63,13 @@ class CostCurve {
   void Age() { ++age_; }
   // `passes` ran one after the other and took `seconds`. Each entry is the number of rows (>= 1) of
   // a pass. Their rows attended to `attended` positions in all. `noise` multiplies the variance of
-  // the measurement. It is > 1 for a measurement that fits the model less well than others.
-  void Observe(std::span<const uint32_t> passes, double seconds, double noise = 1,
-               double attended = 0);
-  void Observe(uint32_t rows, double seconds, double noise = 1, double attended = 0) {
-    Observe(std::span(&rows, 1), seconds, noise, attended);
+  // the measurement. It is > 1 for a measurement that fits the model less well than others. Returns
+  // the seconds for which the latest measurements were interrupted, once it is known that their
+  // cost did not change. They are 0 for most measurements.
+  double Observe(std::span<const uint32_t> passes, double seconds, double noise = 1,
+                 double attended = 0);
+  double Observe(uint32_t rows, double seconds, double noise = 1, double attended = 0) {
+    return Observe(std::span(&rows, 1), seconds, noise, attended);
   }
 
   // Returns the expected seconds, which are non-decreasing.
@@ -74,7 +81,10 @@ class CostCurve {
   double SecondsAttended() const { return seconds_attended_; }
   // Returns the standard deviation of log Seconds(rows), which is a relative error.
   double Error(uint32_t rows) const;
+  // Returns the number of measurements, without those that were interrupted.
   uint64_t num_observations() const { return num_observations_; }
+  // Returns how often the level was new.
+  uint64_t num_new_levels() const { return num_new_levels_; }
 
  private:
   static constexpr size_t kNodes = CostTable::kRows.size();
@@ -100,8 +110,9 @@ class CostCurve {
   double seconds_attended_ = 0;
   double noise_variance_;  // variance of one measurement's logarithm
   double age_ = 0;         // rounds since the last measurement
-  int outliers_ = 0;       // consecutive outliers in one direction; the sign is the direction
+  OutlierRun outliers_;
   uint64_t num_observations_ = 0;
+  uint64_t num_new_levels_ = 0;
 };
 
 }  // namespace tandem

@@ -51,35 +51,49 @@ void DraftCosts::ObservePropose(const ProposeCost& cost) {
   // Most rows of a long catch-up need no draw, like the rows of a prompt.
   const double noise = cost.catch_up_rows > 2 * cost.draft_lengths.size() ? kPromptNoise : 1;
   const double rest = cost.compute_seconds - cost.catch_up_seconds;
+  double interrupted = propose_overhead_.Observe(std::max(draft_tokens, 1u), cost.overhead_seconds);
   if (cost.catch_up_seconds <= 0 || rest <= 0 || passes.size() == 1) {
-    pass_.Observe(passes, cost.compute_seconds, noise);
+    interrupted += pass_.Observe(passes, cost.compute_seconds, noise);
   } else {
-    pass_.Observe(cost.catch_up_rows, cost.catch_up_seconds, noise);
-    pass_.Observe(std::span(passes).subspan(1), rest);
+    interrupted += pass_.Observe(cost.catch_up_rows, cost.catch_up_seconds, noise);
+    interrupted += pass_.Observe(std::span(passes).subspan(1), rest);
   }
-  propose_overhead_.Observe(std::max(draft_tokens, 1u), cost.overhead_seconds);
+  interruptions_.Observe(BatchKind::kPropose, interrupted);
 }
 
 void DraftCosts::ObserveVerify(const VerifyCost& cost) {
   if (cost.rows == 0) return;
   const double noise = cost.prompt_rows > 0 ? kPromptNoise : 1;
-  verify_.Observe(cost.rows, cost.compute_seconds, noise, cost.attended);
-  verify_overhead_.Observe(cost.rows, cost.overhead_seconds, noise);
+  interruptions_.Observe(BatchKind::kVerify,
+                         verify_.Observe(cost.rows, cost.compute_seconds, noise, cost.attended) +
+                             verify_overhead_.Observe(cost.rows, cost.overhead_seconds, noise));
 }
 
 void DraftCosts::Age() {
   for (CostCurve* curve : {&pass_, &propose_overhead_, &verify_, &verify_overhead_}) curve->Age();
+  interruptions_.Age();
+}
+
+uint64_t DraftCosts::num_new_levels() const {
+  return pass_.num_new_levels() + propose_overhead_.num_new_levels() + verify_.num_new_levels() +
+         verify_overhead_.num_new_levels();
+}
+
+RoundCosts DraftCosts::WithInterruptions(RoundCosts costs) const {
+  costs.propose_overhead = costs.propose_overhead.Plus(interruptions_.Seconds(BatchKind::kPropose));
+  costs.verify_overhead = costs.verify_overhead.Plus(interruptions_.Seconds(BatchKind::kVerify));
+  return costs;
 }
 
 RoundCosts DraftCosts::Expected() const {
-  return {pass_.table(), propose_overhead_.table(), verify_.table(), verify_.SecondsAttended(),
-          verify_overhead_.table()};
+  return WithInterruptions({pass_.table(), propose_overhead_.table(), verify_.table(),
+                            verify_.SecondsAttended(), verify_overhead_.table()});
 }
 
 RoundCosts DraftCosts::Optimistic(double deviations) const {
-  return {pass_.Optimistic(deviations), propose_overhead_.Optimistic(deviations),
-          verify_.Optimistic(deviations), verify_.SecondsAttended(),
-          verify_overhead_.Optimistic(deviations)};
+  return WithInterruptions({pass_.Optimistic(deviations), propose_overhead_.Optimistic(deviations),
+                            verify_.Optimistic(deviations), verify_.SecondsAttended(),
+                            verify_overhead_.Optimistic(deviations)});
 }
 
 bool DraftCosts::measured() const {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "services/router/drafting/cost_curve.h"
+#include "services/router/drafting/interruptions.h"
 
 namespace tandem {
 
@@ -32,11 +33,11 @@ struct VerifyCost {
 // The costs of a round.
 struct RoundCosts {
   CostTable pass;  // one pass of the drafter, by rows
-  // Overhead of a Propose besides its passes, by draft tokens of all slots.
+  // Overhead of a Propose besides its passes, with interruptions, by draft tokens of all slots.
   CostTable propose_overhead;
   CostTable verify;           // one pass of the verifier without attending, by rows
   double attended = 0;        // seconds for each position that a row of the verifier attends to
-  CostTable verify_overhead;  // overhead of a Verify besides its pass, by rows
+  CostTable verify_overhead;  // overhead of a Verify besides its pass, with interruptions, by rows
 
   // Returns the seconds of a Verify with `rows` rows, which attend to `positions` positions in all.
   double VerifySeconds(uint32_t rows, double positions) const {
@@ -48,7 +49,8 @@ struct RoundCosts {
 
 // The drafter's first pass feeds the tokens that its slots lack. Each further pass feeds one token
 // for every slot that still drafts. The passes are all measured by their numbers of rows. The
-// verifier makes one pass over all rows.
+// verifier makes one pass over all rows. The curves have costs without interruptions by other work
+// on the machine. These are added for each batch.
 class DraftCosts {
  public:
   DraftCosts();
@@ -67,12 +69,17 @@ class DraftCosts {
   // Returns relative errors (standard deviations).
   double PassError(uint32_t rows) const { return pass_.Error(rows); }
   double VerifyError(uint32_t rows) const { return verify_.Error(rows); }
+  // Returns how often a cost jumped.
+  uint64_t num_new_levels() const;
 
  private:
+  RoundCosts WithInterruptions(RoundCosts costs) const;
+
   CostCurve pass_;
   CostCurve propose_overhead_;
   CostCurve verify_;
   CostCurve verify_overhead_;
+  Interruptions interruptions_;
 };
 
 }  // namespace tandem

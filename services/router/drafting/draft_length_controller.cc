@@ -6,8 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "services/router/drafting/draft_margin.h"
-
 namespace tandem {
 namespace {
 
@@ -144,6 +142,9 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
   prompt_rounds_ = batch.prompt_rows > 0 ? prompt_rounds_ + 1 : 0;
   if (WaitsForPrompts()) batch.longest_lack = kShortLack;
   costs_.Age();
+  if (std::exchange(num_new_levels_, costs_.num_new_levels()) != costs_.num_new_levels()) {
+    probes_.OnNewLevel();
+  }
   if (!costs_.measured()) return ChooseUnmeasured(candidates);
   const RoundCosts expected = costs_.Expected();
   DraftPlan plan = Plan(candidates, batch, expected);

@@ -114,6 +114,7 @@ class DraftLengthController {
   const DraftLengthOptions options_;
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
   DraftCosts costs_;
+  uint64_t num_new_levels_ = 0;
   CatchUpLedger catch_ups_;
   PlainRounds plain_rounds_;
   ProbeSchedule probes_;

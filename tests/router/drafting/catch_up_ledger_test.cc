@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "services/router/drafting/draft_margin.h"
+#include "services/router/drafting/draft_plan.h"
 
 namespace tandem {
 namespace {

@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "tests/router/drafting/draft_simulation.h"
 
@@ -246,6 +247,63 @@ std::vector<Regime> Regimes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Costs, RegimeTest, testing::ValuesIn(Regimes()),
+                         [](const auto& regime) { return regime.param.name; });
+
+// ---------------------------------------------------------------- a busy machine
+
+struct BusyRegime {
+  std::string name;
+  double alpha;
+  OtherWork other_work;
+};
+
+class BusyRegimeTest : public testing::TestWithParam<BusyRegime> {};
+
+// Each simulation is a server's first twelve requests. Drafting must neither end after a few
+// unlucky interruptions, nor go on where it does not pay.
+TEST_P(BusyRegimeTest, LosesLittleToTheBestOfFourLengthsInTheFirstRequests) {
+  constexpr int kServers = 24;
+  const BusyRegime& regime = GetParam();
+  std::map<uint32_t, double> fixed;
+  double chosen = 0;
+  for (uint64_t server = 0; server < kServers; ++server) {
+    Simulation simulation;
+    simulation.slots = {{.agrees = AgreesWith(regime.alpha, server), .output_tokens = 100}};
+    simulation.costs = Always({Linear(60e-6, 3e-6), Linear(200e-6, 15e-6), 120e-6, 120e-6});
+    simulation.other_work = regime.other_work;
+    simulation.seed = server;
+    simulation.tokens = 1200;
+    for (const uint32_t length : {0u, 2u, 4u, 6u}) {
+      fixed[length] += 1 / Rate(RunFixed(simulation, {length}));
+    }
+    chosen += 1 / Rate(RunController(simulation));
+  }
+  double best = fixed.at(0);
+  for (const auto& [length, sum] : fixed) best = std::min(best, sum);
+  RecordProperty("lost", std::to_string(1 - best / chosen));
+  EXPECT_LE(1 - best / chosen, 0.09);
+  EXPECT_LE(1 - fixed.at(0) / chosen, 0.06);
+}
+
+std::vector<BusyRegime> BusyRegimes() {
+  const std::vector<std::pair<std::string, OtherWork>> loads = {
+      {"MessagesOftenWait", {0.5, 0.1, 4e-3}},
+      {"MessagesSometimesWait", {0.2, 0.05, 4e-3}},
+      {"PassesAreOftenInterrupted", {0.1, 0.3, 3e-3}},
+      {"EverythingIsOftenInterrupted", {0.5, 0.5, 4e-3}},
+      {"InterruptionsAreRareAndLong", {0.02, 0.02, 20e-3}},
+  };
+  std::vector<BusyRegime> regimes;
+  for (const auto& [name, other_work] : loads) {
+    for (const double alpha : {0.2, 0.5, 0.7, 0.8}) {
+      const std::string percent = std::to_string(static_cast<int>(100 * alpha + 0.5));
+      regimes.push_back({name + percent, alpha, other_work});
+    }
+  }
+  return regimes;
+}
+
+INSTANTIATE_TEST_SUITE_P(OtherWork, BusyRegimeTest, testing::ValuesIn(BusyRegimes()),
                          [](const auto& regime) { return regime.param.name; });
 
 TEST(DraftLengthControllerTest, GivesEachSlotOfABatchItsOwnLength) {

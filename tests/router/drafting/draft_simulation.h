@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <span>
@@ -63,22 +64,34 @@ enum class Mistake {
   kNeverForgetsCosts,  // learns no costs after the first rounds
 };
 
+// Other work on the machine, which takes the time of the round. Each message waits with a
+// probability, and each computation is interrupted with a probability, for up to `longest` seconds
+// (uniformly distributed).
+struct OtherWork {
+  double waits = 0;
+  double interrupts = 0;
+  double longest = 0;
+};
+
 struct Simulation {
   std::vector<SimulatedSlot> slots;
   std::function<TrueCosts(uint64_t round)> costs;
   uint64_t rounds = 2000;
+  double tokens = std::numeric_limits<double>::infinity();  // the simulation also ends after these
   uint32_t longest = 8;
   // The noise of the times that the controller gets: the standard deviation of their logarithms,
   // and the share of times that are ten times longer.
   double noise = 0.15;
   double spikes = 0.01;
+  OtherWork other_work;
+  uint64_t seed = 7;  // for the noise and the other work
   bool reports_catch_up = true;
   Mistake mistake = Mistake::kNone;
 };
 
 struct SimulatedRound {
   double tokens = 0;
-  double seconds = 0;  // without noise
+  double seconds = 0;  // without noise, and with the time of other work
   std::vector<uint32_t> lengths;
 };
 
@@ -103,7 +116,8 @@ class DraftSimulator {
       : simulation_(simulation),
         controller_(controller),
         places_(simulation.slots.size()),
-        requests_(simulation.slots.size()) {
+        requests_(simulation.slots.size()),
+        generator_(simulation.seed) {
     for (size_t i = 0; i < simulation_.slots.size(); ++i) running_.push_back(Start(i));
   }
 
@@ -138,6 +152,17 @@ class DraftSimulator {
   double Noisy(double seconds) {
     const bool spike = std::generate_canonical<double, 32>(generator_) < simulation_.spikes;
     return seconds * std::exp(simulation_.noise * normal_(generator_)) * (spike ? 10 : 1);
+  }
+
+  // Returns the time that other work takes with this probability. The round takes it too.
+  double OtherWorkTakes(double probability, SimulatedRound& round) {
+    if (probability == 0 || std::generate_canonical<double, 32>(generator_) >= probability) {
+      return 0;
+    }
+    const double seconds =
+        simulation_.other_work.longest * std::generate_canonical<double, 32>(generator_);
+    round.seconds += seconds;
+    return seconds;
   }
 
   double OverheadShare() const {
@@ -176,13 +201,16 @@ class DraftSimulator {
           asked.begin(), asked.end(), [&](uint32_t length) { return length >= pass; })));
     }
     round.seconds += first + rest + costs.propose_overhead;
-    const double told_first = Noisy(first);
+    const OtherWork& other = simulation_.other_work;
+    const double told_first = Noisy(first) + OtherWorkTakes(other.interrupts, round);
     ProposeCost cost;
     cost.draft_lengths = asked;
     cost.catch_up_rows = catch_up_rows;
     cost.compute_seconds = told_first + Noisy(rest);
+    if (rest > 0) cost.compute_seconds += OtherWorkTakes(other.interrupts, round);
     cost.catch_up_seconds = simulation_.reports_catch_up ? told_first : 0;
-    cost.overhead_seconds = OverheadShare() * Noisy(costs.propose_overhead);
+    cost.overhead_seconds =
+        OverheadShare() * (Noisy(costs.propose_overhead) + OtherWorkTakes(other.waits, round));
     if (tells_costs_) controller_.ObservePropose(cost);
   }
 
@@ -193,8 +221,10 @@ class DraftSimulator {
     VerifyCost cost;
     cost.rows = rows;
     cost.compute_seconds =
-        Noisy(costs.verify(simulation_.mistake == Mistake::kIgnoresRows ? running_.size() : rows));
-    cost.overhead_seconds = OverheadShare() * Noisy(costs.verify_overhead);
+        Noisy(costs.verify(simulation_.mistake == Mistake::kIgnoresRows ? running_.size() : rows)) +
+        OtherWorkTakes(simulation_.other_work.interrupts, round);
+    cost.overhead_seconds = OverheadShare() * (Noisy(costs.verify_overhead) +
+                                               OtherWorkTakes(simulation_.other_work.waits, round));
     if (tells_costs_) controller_.ObserveVerify(cost);
   }
 
@@ -219,11 +249,11 @@ class DraftSimulator {
 
   const Simulation& simulation_;
   DraftLengthController& controller_;
-  std::mt19937_64 generator_{7};
-  std::normal_distribution<double> normal_;
   uint64_t last_serial_ = 0;
   std::vector<uint64_t> places_;    // position in the slot's text, over all its requests
   std::vector<uint64_t> requests_;  // number of requests of the slot so far
+  std::mt19937_64 generator_;
+  std::normal_distribution<double> normal_;
   std::vector<Running> running_;
   bool tells_costs_ = true;
 };
@@ -233,8 +263,10 @@ inline std::vector<SimulatedRound> Simulate(const Simulation& simulation,
                                             const LengthPolicy& policy) {
   DraftSimulator simulator(simulation, controller);
   std::vector<SimulatedRound> rounds;
-  for (uint64_t number = 0; number < simulation.rounds; ++number) {
+  double tokens = 0;
+  for (uint64_t number = 0; number < simulation.rounds && tokens < simulation.tokens; ++number) {
     rounds.push_back(simulator.Run(number, policy));
+    tokens += rounds.back().tokens;
   }
   return rounds;
 }

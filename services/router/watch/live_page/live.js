@@ -291,13 +291,14 @@ function showStates() {
 
 function showPositions() {
   if (!changed("positions", positions)) return;
+  const crowded = positions.tested.filter((tested) => tested > 0).length > 8;
   const bars = [];
   positions.tested.forEach((tested, i) => {
     if (tested === 0) return;
     const accepted = positions.accepted[i] / tested;
     const bar = document.createElement("div");
     const value = document.createElement("b");
-    value.textContent = percent(accepted);
+    value.textContent = crowded ? (100 * accepted).toFixed(0) : percent(accepted);
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     svg.setAttribute("viewBox", "0 0 10 100");
     svg.setAttribute("preserveAspectRatio", "none");
@@ -411,7 +412,7 @@ function take(answer) {
     events = [];
   }
   about = answer;
-  samples.push(...answer.samples);
+  samples.push(...answer.samples.filter((sample) => sample.t > since));
   if (answer.samples.length) {
     since = samples[samples.length - 1].t;
     offset = Date.now() / 1e3 - since;
