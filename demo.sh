@@ -28,12 +28,12 @@ step() {
   # The command has a process group of its own, so that Ctrl-C here ends all of it.
   setsid "$@" >>"$log" 2>&1 &
   child=$!
-  trap 'kill -- -"$child" 2>/dev/null; wait "$child" 2>/dev/null; say "stopped"; exit 130' INT TERM
+  trap 'kill -- -"$child" 2>/dev/null; wait "$child" 2>/dev/null; say "stopped"; exit 130' HUP INT TERM
   while kill -0 "$child" 2>/dev/null; do
     progress "$(last_step) ($SECONDS s; the log is $log)"
     sleep 0.3
   done
-  trap - INT TERM
+  trap - HUP INT TERM
   wait "$child" && return
   say "This step failed: $*"
   tail -n 30 "$log"

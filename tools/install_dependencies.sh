@@ -14,7 +14,7 @@ if [ "${1:-}" = "--with-checks" ]; then
   packages+=(clang clang-format clang-tidy libclang-rt-dev shellcheck
     buildah podman runc debootstrap systemd golang-go)
   # A browser for the tests of the live page. Ubuntu has no package of one.
-  if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium); fi
+  if grep -qx 'ID=debian' /etc/os-release; then packages+=(chromium fonts-dejavu-core); fi
 fi
 
 missing=()

@@ -28,6 +28,8 @@ constexpr double kReadSeconds = 1;
 // caches of a processor have a few MiB for each of its threads.
 constexpr uint64_t kReadBytesPerThread = uint64_t{256} << 20;
 constexpr double kReadShare = 0.25;
+// A container whose memory is full of cached files has little free memory, but can free it.
+constexpr uint64_t kLeastReadBytes = uint64_t{16} << 20;
 // What docs/benchmarks.md measured on processors: the share of the reading speed that decoding
 // reaches, the messages of a round, and the time of a further row.
 constexpr double kReachedShare = 0.8;
@@ -54,7 +56,7 @@ uint64_t WeightBytes(const fs::path& folder) {
 
 uint64_t ReadBytesPerThread(const MachineReport& machine, int num_threads) {
   const double share = kReadShare * static_cast<double>(machine.available_bytes) / num_threads;
-  return std::min(kReadBytesPerThread, static_cast<uint64_t>(share));
+  return std::clamp(static_cast<uint64_t>(share), kLeastReadBytes, kReadBytesPerThread);
 }
 
 // Returns vocab_size of a model's config.json, or nothing.
@@ -76,7 +78,9 @@ absl::StatusOr<std::vector<ModelPair>> PairsOf(const DoctorOptions& options) {
   if (!options.target.empty()) {
     TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.target));
     TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.draft));
-    if (VocabularySize(options.target) != VocabularySize(options.draft)) {
+    const auto of_target = VocabularySize(options.target);
+    const auto of_draft = VocabularySize(options.draft);
+    if (of_target.has_value() && of_draft.has_value() && of_target != of_draft) {
       return InvalidArgument("--draft: " + options.draft +
                              " has another vocab_size in its config.json than --target; a drafter "
                              "must have the vocabulary of its target");

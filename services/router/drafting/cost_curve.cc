@@ -40,9 +40,12 @@ constexpr double kLeastNoise = 0.0004;
 constexpr double kMostNoise = 0.25;
 // Number of measurements over which this variance is learned.
 constexpr double kNoiseMemory = 30;
-// A measurement farther away than this many standard deviations is an outlier. One below the curve
-// pulls like a measurement at this distance. One above the curve was interrupted and does not pull.
+// A measurement farther away than this many standard deviations is an outlier. Unless it completes
+// a run that is a new level, an outlier below the curve pulls like a measurement at this distance,
+// and an outlier above the curve was interrupted and does not pull.
 constexpr double kOutlier = 3;
+// A run of outliers ends if this many rounds had none.
+constexpr double kLongestOutlierAge = 50;
 // Number of measurements over which the number of attended positions per row is averaged.
 constexpr double kContextMemory = 10;
 
@@ -120,29 +123,36 @@ void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
 
 double CostCurve::AttentionUnit() const { return kAttentionUnit * std::exp(log_seconds_[0]); }
 
+double CostCurve::Linearize(std::span<const uint32_t> passes, double attended,
+                            Vector* slope) const {
+  const double attending = attended * AttentionUnit();
+  double predicted = attention_ * attending;
+  for (uint32_t rows : passes) predicted += std::exp(LogSeconds(rows));
+  (*slope)[0] = attention_ * attending / predicted;
+  (*slope)[kNodes] = attending / predicted;
+  for (uint32_t rows : passes) {
+    const CostTable::Place place = CostTable::Find(rows);
+    const double share = std::exp(LogSeconds(rows)) / predicted;
+    (*slope)[place.low] += share * (1 - place.weight_high);
+    (*slope)[place.low + 1] += share * place.weight_high;
+  }
+  return predicted;
+}
+
 double CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise,
                           double attended) {
+  if (seconds <= 0) return 0;
   if (covariance_[0][0] < kMostUncertain) AddUncertainty(LevelDrift(), kShapeDrift * age_);
   age_ = 0;
+  double interrupted_seconds = 0;
+  if (outlier_age_ > kLongestOutlierAge) interrupted_seconds = outliers_.End().interrupted_seconds;
 
   const double rows_in_all = std::accumulate(passes.begin(), passes.end(), 0.0);
   attended_per_row_ += (attended / rows_in_all - attended_per_row_) / kContextMemory;
 
-  // The logarithm of the sum of the passes and of attending, linearized around the current
-  // estimate.
-  const double attending = attended * AttentionUnit();
-  double predicted = attention_ * attending;
-  for (uint32_t rows : passes) predicted += std::exp(LogSeconds(rows));
   Vector slope{};
-  slope[0] = attention_ * attending / predicted;
-  slope[kNodes] = attending / predicted;
-  for (uint32_t rows : passes) {
-    const CostTable::Place place = CostTable::Find(rows);
-    const double share = std::exp(LogSeconds(rows)) / predicted;
-    slope[place.low] += share * (1 - place.weight_high);
-    slope[place.low + 1] += share * place.weight_high;
-  }
-  const double surprise = std::log(std::max(seconds, 1e-9) / predicted);
+  const double predicted = Linearize(passes, attended, &slope);
+  const double surprise = std::log(seconds / predicted);
 
   Vector gain;
   double variance = 0;
@@ -158,8 +168,11 @@ double CostCurve::Observe(std::span<const uint32_t> passes, double seconds, doub
   project();
   const double measurement_variance = noise * noise_variance_;
   double limit = kOutlier * std::sqrt(variance + measurement_variance);
-  const OutlierRun::Result run =
-      std::abs(surprise) <= limit ? outliers_.End() : outliers_.Add(surprise, limit, predicted);
+  const uint32_t most_rows = *std::max_element(passes.begin(), passes.end());
+  const OutlierRun::Result run = std::abs(surprise) <= limit
+                                     ? outliers_.AddExpected(most_rows)
+                                     : outliers_.AddOutlier(most_rows, surprise, limit, predicted);
+  if (std::abs(surprise) > limit) outlier_age_ = 0;
   const bool interrupted = surprise > limit && run.new_level == 0;
   if (run.new_level != 0) {
     ++num_new_levels_;
@@ -167,6 +180,7 @@ double CostCurve::Observe(std::span<const uint32_t> passes, double seconds, doub
     project();
     limit = std::abs(run.new_level);
   }
+  // Until a run shows otherwise, an interrupted measurement counts like one on the curve.
   const double pull = interrupted ? 0 : std::clamp(surprise, -limit, limit);
   if (!interrupted) {
     noise_variance_ +=
@@ -182,9 +196,9 @@ double CostCurve::Observe(std::span<const uint32_t> passes, double seconds, doub
   for (size_t i = 0; i < kStates; ++i) {
     for (size_t j = 0; j < kStates; ++j) covariance_[i][j] -= share[i] * gain[j];
   }
-  ++num_observations_;
+  if (!interrupted) ++num_observations_;
   MakeMonotone();
-  return run.interrupted_seconds;
+  return interrupted_seconds + run.interrupted_seconds;
 }
 
 void CostCurve::MakeMonotone() {

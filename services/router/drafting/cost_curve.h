@@ -33,7 +33,7 @@ class CostTable {
   // Returns 0 for 0 rows. After the last node, each further row adds the same cost.
   double Seconds(uint32_t rows) const;
 
-  // Returns these costs with `seconds` more for any number of rows above 0.
+  // Returns these costs with `seconds` more for 1 to 1024 rows. More rows add in proportion.
   CostTable Plus(double seconds) const;
 
   // Returns the largest |log ratio| of the two tables at any number of rows.
@@ -60,12 +60,15 @@ class CostCurve {
   CostCurve(double doubling_rows, double shape_error);
 
   // Call this function once for each round.
-  void Age() { ++age_; }
+  void Age() {
+    ++age_;
+    ++outlier_age_;
+  }
   // `passes` ran one after the other and took `seconds`. Each entry is the number of rows (>= 1) of
   // a pass. Their rows attended to `attended` positions in all. `noise` multiplies the variance of
   // the measurement. It is > 1 for a measurement that fits the model less well than others. Returns
   // the seconds for which the latest measurements were interrupted, once it is known that their
-  // cost did not change. They are 0 for most measurements.
+  // cost did not change. They are 0 for most measurements. Seconds of 0 or less are ignored.
   double Observe(std::span<const uint32_t> passes, double seconds, double noise = 1,
                  double attended = 0);
   double Observe(uint32_t rows, double seconds, double noise = 1, double attended = 0) {
@@ -97,6 +100,9 @@ class CostCurve {
   double LevelDrift() const;  // the drift since the last measurement
   void AddUncertainty(double level_variance, double shape_factor);
   double AttentionUnit() const;  // seconds
+  // Returns the expected seconds of the passes and of attending. Adds to `slope` the derivatives of
+  // their logarithm by the states.
+  double Linearize(std::span<const uint32_t> passes, double attended, Vector* slope) const;
   // Returns the variance of the logarithm of `slope` times the states.
   double Variance(const Vector& slope) const;
   void MakeMonotone();
@@ -111,6 +117,7 @@ class CostCurve {
   double noise_variance_;  // variance of one measurement's logarithm
   double age_ = 0;         // rounds since the last measurement
   OutlierRun outliers_;
+  double outlier_age_ = 0;  // rounds since the last outlier
   uint64_t num_observations_ = 0;
   uint64_t num_new_levels_ = 0;
 };

@@ -18,7 +18,7 @@ constexpr double kOverheadShapeError = 0.2;
 // The costs of a worker count as measured after this number of batches.
 constexpr uint64_t kFewMeasurements = 3;
 // Factor for the variance of a measurement with prompt rows. These rows need no logits and attend
-// to fewer positions.
+// to fewer positions. How far such a batch is above the curve says nothing about interruptions.
 constexpr double kPromptNoise = 4;
 
 }  // namespace
@@ -58,15 +58,16 @@ void DraftCosts::ObservePropose(const ProposeCost& cost) {
     interrupted += pass_.Observe(cost.catch_up_rows, cost.catch_up_seconds, noise);
     interrupted += pass_.Observe(std::span(passes).subspan(1), rest);
   }
-  interruptions_.Observe(BatchKind::kPropose, interrupted);
+  if (noise == 1) interruptions_.Observe(BatchKind::kPropose, interrupted);
 }
 
 void DraftCosts::ObserveVerify(const VerifyCost& cost) {
   if (cost.rows == 0) return;
   const double noise = cost.prompt_rows > 0 ? kPromptNoise : 1;
-  interruptions_.Observe(BatchKind::kVerify,
-                         verify_.Observe(cost.rows, cost.compute_seconds, noise, cost.attended) +
-                             verify_overhead_.Observe(cost.rows, cost.overhead_seconds, noise));
+  const double interrupted =
+      verify_.Observe(cost.rows, cost.compute_seconds, noise, cost.attended) +
+      verify_overhead_.Observe(cost.rows, cost.overhead_seconds, noise);
+  if (noise == 1) interruptions_.Observe(BatchKind::kVerify, interrupted);
 }
 
 void DraftCosts::Age() {

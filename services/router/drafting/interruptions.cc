@@ -7,10 +7,10 @@ namespace {
 
 // Number of batches over which the mean of both kinds is formed. It begins as if there had been
 // kInitialBatches without interruptions.
-constexpr double kMemory = 200;
+constexpr double kSharedMemory = 300;
 constexpr double kInitialBatches = 20;
-// Number of batches over which the mean of one kind is formed, and the number of batches for which
-// the mean of both kinds counts beside it.
+// Number of batches over which the mean of one kind is formed. The mean of both kinds counts like
+// kSharedBatches batches beside it at first, and less and less as the kind has more of its own.
 constexpr double kKindMemory = 400;
 constexpr double kSharedBatches = 100;
 // Number of rounds over which the batches of one kind are forgotten.
@@ -20,7 +20,7 @@ constexpr double kRoundsMemory = 2000;
 
 void Interruptions::Observe(BatchKind kind, double seconds) {
   ++batches_;
-  mean_ += (seconds - mean_) / std::min(batches_ + kInitialBatches, kMemory);
+  mean_ += (seconds - mean_) / std::min(batches_ + kInitialBatches, kSharedMemory);
   Sum& sum = kinds_[static_cast<size_t>(kind)];
   sum.batches += 1 - sum.batches / kKindMemory;
   sum.seconds += seconds - sum.seconds / kKindMemory;
@@ -35,7 +35,8 @@ void Interruptions::Age() {
 
 double Interruptions::Seconds(BatchKind kind) const {
   const Sum& sum = kinds_[static_cast<size_t>(kind)];
-  return (sum.seconds + kSharedBatches * mean_) / (sum.batches + kSharedBatches);
+  const double shared = kSharedBatches * (1 - 0.5 * sum.batches / kKindMemory);
+  return (sum.seconds + shared * mean_) / (sum.batches + shared);
 }
 
 }  // namespace tandem

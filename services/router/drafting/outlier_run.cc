@@ -28,10 +28,20 @@ OutlierRun::Result OutlierRun::End() {
   return result;
 }
 
-OutlierRun::Result OutlierRun::Add(double surprise, double limit, double expected_seconds) {
+OutlierRun::Result OutlierRun::AddExpected(uint32_t rows) {
+  return rows >= least_rows_ && rows <= most_rows_ ? End() : Result();
+}
+
+OutlierRun::Result OutlierRun::AddOutlier(uint32_t rows, double surprise, double limit,
+                                          double expected_seconds) {
   Result result;
   if (length_ > 0 && (surprise > 0) != (nearest_ > 0)) result = End();
-  if (length_++ == 0) nearest_ = farthest_ = surprise;
+  if (length_++ == 0) {
+    nearest_ = farthest_ = surprise;
+    least_rows_ = most_rows_ = rows;
+  }
+  least_rows_ = std::min(least_rows_, rows);
+  most_rows_ = std::max(most_rows_, rows);
   if (std::abs(surprise) < std::abs(nearest_)) nearest_ = surprise;
   if (std::abs(surprise) > std::abs(farthest_)) farthest_ = surprise;
   const bool agree = std::abs(farthest_ - nearest_) < std::max(limit, kAgreement);

@@ -48,8 +48,9 @@ class ProbeSchedule {
   // credit is too small.
   bool BuyCostProbe(double seconds);
 
-  // A cost jumped, so the costs of other numbers of rows are uncertain.
+  // Call this function when a cost jumped. The next look at uncertain costs is then due at once.
   void OnNewLevel() { cost_gap_ = 1; }
+
   // Counts a round. Returns true if an idle slot should be probed in this round. `some_draft`: a
   // slot whose length is not fixed drafts. `some_idle`: a slot does not draft although it may.
   // `must_wait`: prompts are in the batch, and a probe would delay them.

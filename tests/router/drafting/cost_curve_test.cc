@@ -87,7 +87,44 @@ TEST_F(CostCurveTest, ASpikeMovesTheCurveLittle) {
   for (int i = 0; i < 50; ++i) Measure(4, 1e-3);
   const double before = curve_.Seconds(4);
   curve_.Observe(4, 50e-3);
-  EXPECT_LT(curve_.Seconds(4), 1.3 * before);
+  EXPECT_NEAR(curve_.Seconds(4), before, 1e-3 * before);
+}
+
+TEST_F(CostCurveTest, TheTimeOfASpikeIsGivenOnceAndDoesNotCount) {
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(curve_.Observe(4, 1e-3), 0);
+  const uint64_t before = curve_.num_observations();
+  EXPECT_EQ(curve_.Observe(4, 11e-3), 0) << "it may be a new level";
+  EXPECT_EQ(curve_.num_observations(), before);
+  EXPECT_NEAR(curve_.Observe(4, 1e-3), 10e-3, 0.1e-3);
+  EXPECT_EQ(curve_.Observe(4, 1e-3), 0);
+  EXPECT_EQ(curve_.num_new_levels(), 0);
+}
+
+TEST_F(CostCurveTest, TheTimeOfASpikeIsGivenAlsoIfNothingIsMeasuredForLong) {
+  for (int i = 0; i < 50; ++i) curve_.Observe(4, 1e-3);
+  curve_.Observe(4, 11e-3);
+  for (int round = 0; round < 100; ++round) curve_.Age();
+  EXPECT_NEAR(curve_.Observe(4, 1e-3), 10e-3, 0.1e-3);
+}
+
+TEST_F(CostCurveTest, AJumpAtSomeRowsIsFollowedWhileOtherRowsCostTheSame) {
+  for (int i = 0; i < 50; ++i) {
+    Measure(1, 1e-3);
+    Measure(8, 2e-3);
+  }
+  for (int i = 0; i < 30; ++i) {
+    Measure(1, 1e-3);
+    Measure(8, 10e-3);
+  }
+  EXPECT_NEAR(curve_.Seconds(8) / 10e-3, 1, 0.2);
+  EXPECT_NEAR(curve_.Seconds(1) / 1e-3, 1, 0.2);
+}
+
+TEST_F(CostCurveTest, NoTimeIsNoMeasurement) {
+  for (int i = 0; i < 50; ++i) Measure(4, 1e-3);
+  const double before = curve_.Seconds(4);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(curve_.Observe(4, 0), 0);
+  EXPECT_EQ(curve_.Seconds(4), before);
 }
 
 TEST_F(CostCurveTest, AJumpIsFollowedWithinAFewMeasurements) {

@@ -202,15 +202,18 @@ class DraftSimulator {
     }
     round.seconds += first + rest + costs.propose_overhead;
     const OtherWork& other = simulation_.other_work;
-    const double told_first = Noisy(first) + OtherWorkTakes(other.interrupts, round);
+    const double told_first = Noisy(first);
+    const double told_rest = Noisy(rest);
+    const double first_interrupted = OtherWorkTakes(other.interrupts, round);
+    const double rest_interrupted = rest > 0 ? OtherWorkTakes(other.interrupts, round) : 0;
+    const double told_overhead = Noisy(costs.propose_overhead);
+    const double waited = OtherWorkTakes(other.waits, round);
     ProposeCost cost;
     cost.draft_lengths = asked;
     cost.catch_up_rows = catch_up_rows;
-    cost.compute_seconds = told_first + Noisy(rest);
-    if (rest > 0) cost.compute_seconds += OtherWorkTakes(other.interrupts, round);
-    cost.catch_up_seconds = simulation_.reports_catch_up ? told_first : 0;
-    cost.overhead_seconds =
-        OverheadShare() * (Noisy(costs.propose_overhead) + OtherWorkTakes(other.waits, round));
+    cost.compute_seconds = told_first + first_interrupted + told_rest + rest_interrupted;
+    cost.catch_up_seconds = simulation_.reports_catch_up ? told_first + first_interrupted : 0;
+    cost.overhead_seconds = OverheadShare() * (told_overhead + waited);
     if (tells_costs_) controller_.ObservePropose(cost);
   }
 
@@ -220,11 +223,14 @@ class DraftSimulator {
     round.seconds += costs.verify(rows) + costs.verify_overhead;
     VerifyCost cost;
     cost.rows = rows;
-    cost.compute_seconds =
-        Noisy(costs.verify(simulation_.mistake == Mistake::kIgnoresRows ? running_.size() : rows)) +
-        OtherWorkTakes(simulation_.other_work.interrupts, round);
-    cost.overhead_seconds = OverheadShare() * (Noisy(costs.verify_overhead) +
-                                               OtherWorkTakes(simulation_.other_work.waits, round));
+    const OtherWork& other = simulation_.other_work;
+    const double told =
+        Noisy(costs.verify(simulation_.mistake == Mistake::kIgnoresRows ? running_.size() : rows));
+    const double interrupted = OtherWorkTakes(other.interrupts, round);
+    const double told_overhead = Noisy(costs.verify_overhead);
+    const double waited = OtherWorkTakes(other.waits, round);
+    cost.compute_seconds = told + interrupted;
+    cost.overhead_seconds = OverheadShare() * (told_overhead + waited);
     if (tells_costs_) controller_.ObserveVerify(cost);
   }
 

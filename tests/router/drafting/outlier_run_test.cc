@@ -16,7 +16,7 @@ constexpr double kLimit = 0.3;
 std::vector<OutlierRun::Result> AddAll(OutlierRun& run, const std::vector<double>& seconds) {
   std::vector<OutlierRun::Result> results;
   for (const double value : seconds) {
-    results.push_back(run.Add(std::log(value / kExpected), kLimit, kExpected));
+    results.push_back(run.AddOutlier(4, std::log(value / kExpected), kLimit, kExpected));
   }
   return results;
 }
@@ -63,6 +63,16 @@ TEST(OutlierRunTest, AMeasurementInTheOtherDirectionEndsARun) {
   EXPECT_EQ(results[2].interrupted_seconds, 0) << "nothing below the expected cost interrupts";
   EXPECT_NEAR(results[3].interrupted_seconds, 3e-3, 1e-9);
   EXPECT_EQ(results[3].new_level, 0) << "the two below were not consecutive";
+}
+
+TEST(OutlierRunTest, OnlyAMeasurementOfTheSameRowsEndsARun) {
+  OutlierRun run;
+  AddAll(run, {5e-3, 5e-3, 5e-3});
+  EXPECT_EQ(run.AddExpected(1).interrupted_seconds, 0);
+  EXPECT_NE(run.AddOutlier(5, std::log(5.0), kLimit, kExpected).new_level, 0);
+  AddAll(run, {5e-3, 5e-3, 5e-3});
+  EXPECT_NEAR(run.AddExpected(4).interrupted_seconds, 12e-3, 1e-9);
+  EXPECT_EQ(run.AddOutlier(4, std::log(5.0), kLimit, kExpected).new_level, 0);
 }
 
 TEST(OutlierRunTest, AStoppedMachineCountsLittle) {

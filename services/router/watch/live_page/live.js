@@ -291,14 +291,13 @@ function showStates() {
 
 function showPositions() {
   if (!changed("positions", positions)) return;
-  const crowded = positions.tested.filter((tested) => tested > 0).length > 8;
   const bars = [];
   positions.tested.forEach((tested, i) => {
     if (tested === 0) return;
     const accepted = positions.accepted[i] / tested;
     const bar = document.createElement("div");
     const value = document.createElement("b");
-    value.textContent = crowded ? (100 * accepted).toFixed(0) : percent(accepted);
+    value.textContent = (100 * accepted).toFixed(0);
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     svg.setAttribute("viewBox", "0 0 10 100");
     svg.setAttribute("preserveAspectRatio", "none");
@@ -314,6 +313,7 @@ function showPositions() {
     place.textContent = i + 1;
     bar.append(value, svg, place);
     bar.title = `${whole(positions.accepted[i])} of ${whole(tested)} tested tokens accepted`;
+    bar.ariaLabel = `position ${i + 1}: ${percent(accepted)}`;
     bars.push(bar);
   });
   if (bars.length === 0) {
@@ -321,7 +321,7 @@ function showPositions() {
     none.textContent = "nothing was drafted";
     bars.push(none);
   }
-  byId("positions").setAttribute("aria-label", bars.map((bar) => bar.textContent).join(", "));
+  byId("positions").setAttribute("aria-label", bars.map((bar) => bar.ariaLabel || bar.textContent).join(", "));
   byId("positions").replaceChildren(...bars);
 }
 
