@@ -10,7 +10,7 @@ namespace {
 constexpr double kSharedMemory = 300;
 constexpr double kInitialBatches = 20;
 // Number of batches over which the mean of one kind is formed. The mean of both kinds counts like
-// kSharedBatches batches beside it at first, and less and less as the kind has more of its own.
+// kSharedBatches batches beside it at first, and half as much once the kind has many of its own.
 constexpr double kKindMemory = 400;
 constexpr double kSharedBatches = 100;
 // Number of rounds over which the batches of one kind are forgotten.
