@@ -142,7 +142,8 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
   prompt_rounds_ = batch.prompt_rows > 0 ? prompt_rounds_ + 1 : 0;
   if (WaitsForPrompts()) batch.longest_lack = kShortLack;
   costs_.Age();
-  if (std::exchange(num_new_levels_, costs_.num_new_levels()) != costs_.num_new_levels()) {
+  if (costs_.num_new_levels() != num_new_levels_) {
+    num_new_levels_ = costs_.num_new_levels();
     probes_.OnNewLevel();
   }
   if (!costs_.measured()) return ChooseUnmeasured(candidates);

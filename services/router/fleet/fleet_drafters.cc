@@ -1,8 +1,8 @@
 #include "services/router/fleet/fleet_drafters.h"
 
-#include "absl/strings/strip.h"
-
 #include <cstddef>
+
+#include "absl/strings/strip.h"
 
 namespace tandem {
 
