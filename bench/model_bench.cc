@@ -2,7 +2,7 @@
 // beside the read bandwidth of the machine.
 //
 //   bench_model --model DIR [--threads N] [--depth 128] [--rows 1,2,4,8,12,16] [--prefill 512]
-//               [--pairs 20] [--json FILE]
+//               [--pairs 20] [--json FILE] [--matrix-units]
 //
 // --interactive answers one measurement per line, for scripts that interleave the measurements with
 // those of another program (bench/llama_cpp/compare.py). The lines `rows N` and `prefill N` print
@@ -25,6 +25,7 @@
 #include "bench/support/read_bandwidth.h"
 #include "common/model/language_model.h"
 #include "kernels/cpu.h"
+#include "kernels/matrix_units.h"
 
 namespace tandem::bench {
 namespace {
@@ -113,6 +114,7 @@ struct Options {
   size_t pairs = 20;
   std::string json;
   bool interactive = false;
+  bool matrix_units = false;
 };
 
 void Report(const Options& options, const LanguageModel& model, ModelBench& bench) {
@@ -174,7 +176,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(2, 1000));
   app.add_option("--json", options.json, "Also write the numbers to this file");
   app.add_flag("--interactive", options.interactive, "Answer requests for measurements on stdin");
+  app.add_flag("--matrix-units", options.matrix_units,
+               "Multiply BF16 weights on AMX's matrix units if the CPU has them");
   CLI11_PARSE(app, argc, argv);
+  tandem::AllowMatrixUnits(options.matrix_units);
 
   tandem::ThreadPool pool(options.threads);
   auto model = tandem::LanguageModel::Load(options.model, &pool);

@@ -7,14 +7,19 @@
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"
+#include "kernels/matrix_units.h"
 
 namespace tandem {
 
-std::string InstructionSet() {
+std::string VectorInstructions() {
   // Targets are bits, and better targets have lower bits. Dispatch takes the best target that was
   // compiled in and that the CPU has.
   const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
   return hwy::TargetName(usable & -usable);
+}
+
+std::string InstructionSet() {
+  return VectorInstructions() + (UsesMatrixUnits() ? "+AMX" : "");
 }
 
 std::string NumericsId() {

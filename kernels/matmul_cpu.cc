@@ -24,6 +24,8 @@
 #include <vector>
 
 #include "kernels/matmul.h"
+#include "kernels/matmul_amx.h"
+#include "kernels/matrix_units.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul_cpu.cc"
@@ -665,7 +667,14 @@ namespace tandem {
 HWY_EXPORT(MatMulTarget);
 
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool) {
-  HWY_DYNAMIC_DISPATCH(MatMulTarget)(products, pool);
+  const auto has_bf16 = [](const MatMulArgs& args) { return args.dtype == DType::kBF16; };
+  const bool all_bf16 = std::all_of(products.begin(), products.end(), has_bf16);
+  if (!UsesMatrixUnits()) return HWY_DYNAMIC_DISPATCH(MatMulTarget)(products, pool);
+  if (all_bf16) return MatMulAmx(products, pool);
+  std::vector<MatMulArgs> sorted(products.begin(), products.end());
+  const auto others = std::stable_partition(sorted.begin(), sorted.end(), has_bf16);
+  MatMulAmx({sorted.begin(), others}, pool);
+  HWY_DYNAMIC_DISPATCH(MatMulTarget)({others, sorted.end()}, pool);
 }
 
 }  // namespace tandem

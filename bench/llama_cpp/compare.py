@@ -34,9 +34,10 @@ def paired_ratio(a, b):
 
 
 class Ours:
-    def __init__(self, bench, model, threads, depth):
+    def __init__(self, bench, model, threads, depth, matrix_units):
         self.process = subprocess.Popen(
-            [bench, "--model", model, "--threads", str(threads), "--depth", str(depth), "--interactive"],
+            [bench, "--model", model, "--threads", str(threads), "--depth", str(depth), "--interactive",
+             *(["--matrix-units"] if matrix_units else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def measure(self, what):
@@ -120,11 +121,13 @@ def main():
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--prefill", type=int, default=512)
     parser.add_argument("--prefill-pairs", type=int, default=20)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 5, 8, 16])
+    parser.add_argument("--matrix-units", action="store_true", help="our program multiplies on AMX's units")
     parser.add_argument("--out")
     args = parser.parse_args()
 
-    ours, theirs = Ours(args.bench, args.model, args.threads, args.depth), Theirs(args.gguf, args.threads, args.depth)
+    ours = Ours(args.bench, args.model, args.threads, args.depth, args.matrix_units)
+    theirs = Theirs(args.gguf, args.threads, args.depth)
     weight_bytes = sum(f.stat().st_size for f in Path(args.model).glob("*.safetensors"))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     report = {"cpu": cpu_name(), "threads": args.threads, "depth": args.depth, "commit": commit,

@@ -17,6 +17,7 @@
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 #include "kernels/cpu.h"
+#include "kernels/matrix_units.h"
 
 namespace tandem {
 namespace {
@@ -154,25 +155,43 @@ bool SameBits(const float* a, const float* b, size_t count) {
   return std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
-// Runs each test once for each instruction set that was compiled in and that this machine has.
-class MatMulTest : public ::testing::TestWithParam<int64_t> {
+// An instruction set of this machine, with or without the matrix units.
+struct Units {
+  int64_t target;
+  bool matrix_units;
+};
+
+// Runs each test once for each instruction set that was compiled in and that this machine has, and
+// once more with the matrix units.
+class MatMulTest : public ::testing::TestWithParam<Units> {
  protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam().target);
+    AllowMatrixUnits(GetParam().matrix_units);
+  }
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    AllowMatrixUnits(false);
+  }
 
   ThreadPool pool_{3};
 };
 
-std::vector<int64_t> UsableTargets() {
-  std::vector<int64_t> targets;
+std::vector<Units> UsableUnits() {
+  std::vector<Units> usable;
   for (int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0; left &= left - 1) {
-    targets.push_back(left & -left);
+    usable.push_back({.target = left & -left, .matrix_units = false});
   }
-  return targets;
+  if (HasMatrixUnits()) usable.insert(usable.begin(), {usable.front().target, true});
+  return usable;
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest, ::testing::ValuesIn(UsableTargets()),
-                         [](const auto& target) { return hwy::TargetName(target.param); });
+std::string NameOf(const Units& units) {
+  return std::string(hwy::TargetName(units.target)) + (units.matrix_units ? "_AMX" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest, ::testing::ValuesIn(UsableUnits()),
+                         [](const auto& units) { return NameOf(units.param); });
 
 TEST_P(MatMulTest, IsNearTheReferenceForAnyRowCount) {
   for (const DType dtype : kAllDTypes) {
@@ -361,6 +380,27 @@ float SumInOrder(const Product& product, size_t m, size_t n, size_t lanes, bool 
   return sums[0];
 }
 
+// Returns the sum in the order that kernels/matmul_amx.h promises, with scalar operations. The
+// numbers of these tests are far from subnormal.
+float SumOnMatrixUnits(const Product& product, size_t m, size_t n) {
+  const MatMulArgs& args = product.args();
+  std::array<float, 3> parts = {};
+  for (size_t step = 0; step < args.in_features; step += 32) {
+    std::array<std::array<float, 2>, 3> sums = {};
+    for (size_t k = step; k < std::min(step + 32, args.in_features); ++k) {
+      float left = args.x[m * args.x_stride + k];
+      for (auto& of_part : sums) {
+        const float part = std::bit_cast<float>(std::bit_cast<uint32_t>(left) & 0xFFFF0000U);
+        left -= part;
+        of_part[k % 2] = std::fma(product.Weight(n, k), part, of_part[k % 2]);
+      }
+      EXPECT_EQ(left, 0.0F) << "three parts do not hold the number";
+    }
+    for (size_t p = 0; p < 3; ++p) parts[p] += sums[p][0] + sums[p][1];
+  }
+  return parts[0] + (parts[1] + parts[2]);
+}
+
 struct VectorShape {
   size_t lanes;
   bool fused;
@@ -376,16 +416,19 @@ VectorShape ShapeOf(const std::string& instruction_set) {
 // The test also shows which instruction set ran, because the bits depend on the number of lanes and
 // on FMA.
 TEST_P(MatMulTest, SumsInTheOrderOfTheChosenInstructionSet) {
-  ASSERT_EQ(InstructionSet(), hwy::TargetName(GetParam()));
-  const VectorShape shape = ShapeOf(InstructionSet());
+  ASSERT_EQ(VectorInstructions(), hwy::TargetName(GetParam().target));
+  ASSERT_EQ(UsesMatrixUnits(), GetParam().matrix_units);
+  const VectorShape shape = ShapeOf(VectorInstructions());
   for (const DType dtype : kAllDTypes) {
     for (const size_t rows : {2, 30}) {
       const Product product(dtype, rows, 333, 6);
       const std::vector<float> out = product.Run(pool_);
       for (size_t m = 0; m < rows; ++m) {
         for (size_t n = 0; n < 6; ++n) {
-          ASSERT_EQ(out[m * product.out_stride() + n],
-                    SumInOrder(product, m, n, shape.lanes, shape.fused))
+          const float want = UsesMatrixUnits() && dtype == DType::kBF16
+                                 ? SumOnMatrixUnits(product, m, n)
+                                 : SumInOrder(product, m, n, shape.lanes, shape.fused);
+          ASSERT_EQ(out[m * product.out_stride() + n], want)
               << Name(dtype) << ", row " << m << ", out feature " << n;
         }
       }
