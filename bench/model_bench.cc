@@ -24,8 +24,8 @@
 #include "bench/support/paired_ratio.h"
 #include "bench/support/read_bandwidth.h"
 #include "common/model/language_model.h"
+#include "kernels/amx/matrix_units.h"
 #include "kernels/cpu.h"
-#include "kernels/matrix_units.h"
 
 namespace tandem::bench {
 namespace {

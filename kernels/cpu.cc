@@ -7,7 +7,7 @@
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"
-#include "kernels/matrix_units.h"
+#include "kernels/amx/matrix_units.h"
 
 namespace tandem {
 
@@ -18,9 +18,7 @@ std::string VectorInstructions() {
   return hwy::TargetName(usable & -usable);
 }
 
-std::string InstructionSet() {
-  return VectorInstructions() + (UsesMatrixUnits() ? "+AMX" : "");
-}
+std::string InstructionSet() { return VectorInstructions() + (UsesMatrixUnits() ? "+AMX" : ""); }
 
 std::string NumericsId() {
 #if defined(__clang__)

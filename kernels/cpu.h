@@ -9,7 +9,8 @@ namespace tandem {
 // The vector instructions that run-time dispatch chose, e.g. "AVX2", "AVX3" (AVX-512), "NEON".
 std::string VectorInstructions();
 
-// The vector instructions, with "+AMX" if the matrix units are used too (kernels/matrix_units.h).
+// The vector instructions, with "+AMX" if the matrix units are used too
+// (kernels/amx/matrix_units.h).
 std::string InstructionSet();
 
 // Names backend, instruction set and build. Two workers with equal ids give a row the same bits.

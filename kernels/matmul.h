@@ -39,7 +39,8 @@ struct MatMulArgs {
 // number of threads. Each element is one chain of fused multiply-adds per vector lane, with k
 // ascending, then a fixed tree over the lanes. The path for few rows (decode, verify) and the
 // blocked path (prefill) use the same order. Sums are F32. The bits depend on the instruction set
-// that was chosen at start (see NumericsId in kernels/cpu.h).
+// that was chosen at start (see NumericsId in kernels/cpu.h). With UsesMatrixUnits(), BF16 weights
+// have the order of sums of kernels/amx/matmul_amx.h.
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
 
 // One product on a GPU. Pointers are device pointers. The work is enqueued on `stream`; the call

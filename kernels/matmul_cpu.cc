@@ -23,9 +23,9 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/amx/matmul_amx.h"
+#include "kernels/amx/matrix_units.h"
 #include "kernels/matmul.h"
-#include "kernels/matmul_amx.h"
-#include "kernels/matrix_units.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul_cpu.cc"

@@ -16,8 +16,8 @@
 
 #include "hwy/highway.h"
 #include "hwy/targets.h"
+#include "kernels/amx/matrix_units.h"
 #include "kernels/cpu.h"
-#include "kernels/matrix_units.h"
 
 namespace tandem {
 namespace {
@@ -380,7 +380,7 @@ float SumInOrder(const Product& product, size_t m, size_t n, size_t lanes, bool 
   return sums[0];
 }
 
-// Returns the sum in the order that kernels/matmul_amx.h promises, with scalar operations. The
+// Returns the sum in the order that kernels/amx/matmul_amx.h promises, with scalar operations. The
 // numbers of these tests are far from subnormal.
 float SumOnMatrixUnits(const Product& product, size_t m, size_t n) {
   const MatMulArgs& args = product.args();

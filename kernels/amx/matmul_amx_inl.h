@@ -1,9 +1,9 @@
-// The algorithm of MatMulAmx. Tests compile it with tiles in software, so that it also runs on a CPU
-// without AMX. It needs AVX-512, and nothing but matmul_amx.cc and tests may include it.
+// The algorithm of MatMulAmx. Tests compile it with tiles in software, so that it also runs on a
+// CPU without AMX. It needs AVX-512, and nothing but matmul_amx.cc and tests may include it.
 //
-// Weights are the first operand of the units. They are read in place, as 16 rows by 32 k. The rows of
-// x are the columns of the second operand. The three parts of a row are three columns, so one step of
-// the units multiplies 16 weight rows with 5 rows of x, and 16 rows of x take three steps.
+// Weights are the first operand of the units. They are read in place, as 16 rows by 32 k. The rows
+// of x are the columns of the second operand. The three parts of a row are three columns, so one
+// step of the units multiplies 16 weight rows with 5 rows of x, and 16 rows of x take three steps.
 //
 //   few rows  up to 16 rows of x are one row tile. Weights go from memory directly to the units.
 //   blocked   A panel of weights is copied into the L2 cache and meets all row tiles there.
@@ -12,8 +12,8 @@
 //   [row tile][step of 32 k][column tile][16 pairs of k][16 columns][2]   bf16
 // Column c of a row tile with R rows is row c % R, part c / R. Columns beyond 3R are zero.
 
-#ifndef TANDEM_KERNELS_MATMUL_AMX_INL_H_
-#define TANDEM_KERNELS_MATMUL_AMX_INL_H_
+#ifndef TANDEM_KERNELS_AMX_MATMUL_AMX_INL_H_
+#define TANDEM_KERNELS_AMX_MATMUL_AMX_INL_H_
 
 #include <immintrin.h>
 
@@ -26,7 +26,7 @@
 
 #include "hwy/aligned_allocator.h"
 #include "hwy/base.h"
-#include "kernels/amx_tiles.h"
+#include "kernels/amx/tiles.h"
 #include "kernels/matmul.h"
 #include "kernels/thread_pool.h"
 
@@ -69,7 +69,7 @@ struct Job {
   const MatMulArgs* args;
   size_t first_row;
   size_t rows;
-  size_t packed_offset;  // of the packed x, in bytes
+  size_t packed_offset;  // in bytes, where its packed x begins
   bool packs_x;          // false: an earlier product of the call has the same x
   size_t strips_per_task;
   int64_t first_task;
@@ -121,10 +121,10 @@ struct Strips {
 // What the units do at once: S strips with the T column tiles of a row tile.
 struct Block {
   Strips weights;
-  const uint8_t* x;        // [steps][T] tiles
+  const uint8_t* x;  // [steps][T] tiles
   size_t steps;
-  float* sums;             // [S][16][T * 16]
-  bool first;              // whether the sums begin at zero
+  float* sums;  // [S][16][T * 16]
+  bool first;   // whether the sums begin at zero
 };
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl")
@@ -148,9 +148,7 @@ HWY_INLINE void MultiplyStep(Units& units, const Block& block, size_t step) {
   constexpr int kFree = S * T;
   if constexpr (kFree + S + 1 <= kTileRegisters) {  // all strips stay in registers
     constexpr int kX = kFree + S;
-    Repeat<S>([&](auto s) {
-      units.template Load<kFree + s>(w + s * strip_stride, row_stride);
-    });
+    Repeat<S>([&](auto s) { units.template Load<kFree + s>(w + s * strip_stride, row_stride); });
     Repeat<T>([&](auto t) {
       units.template Load<kX>(x + t * kTileBytes, kTileRowBytes);
       Repeat<S>([&](auto s) { units.template Dot<s * T + t, kFree + s, kX>(); });
@@ -184,8 +182,7 @@ HWY_NOINLINE void Multiply(Units& units, const Block& block) {
   });
   for (size_t step = 0; step < block.steps; ++step) MultiplyStep<S, T>(units, block, step);
   Repeat<S>([&](auto s) {
-    Repeat<T>([&](auto t)
-                  { units.template Store<s * T + t>(sums_of(s, t), kSumsStride); });
+    Repeat<T>([&](auto t) { units.template Store<s * T + t>(sums_of(s, t), kSumsStride); });
   });
 }
 
@@ -327,9 +324,7 @@ inline void StoreStrip(const Job& job, const RowTile& rows, size_t strip, const 
   __m512i v[16];
 #pragma GCC unroll 16
   for (size_t n = 0; n < 16; ++n) {
-    const auto part = [&](size_t p) {
-      return _mm512_loadu_ps(sums + n * stride + p * rows.size);
-    };
+    const auto part = [&](size_t p) { return _mm512_loadu_ps(sums + n * stride + p * rows.size); };
     v[n] = _mm512_castps_si512(_mm512_add_ps(part(0), _mm512_add_ps(part(1), part(2))));
   }
   Transpose(v);
@@ -348,8 +343,8 @@ inline constexpr size_t kSumsPadding = 64;
 
 // --- Few rows: one row tile
 
-// Strips [begin, end) of 16 weight rows that all exist. The units read the weights in place. There is
-// no prefetch, because each one that was tried made decoding slower on the Xeon at hand.
+// Strips [begin, end) of 16 weight rows that all exist. The units read the weights in place. There
+// is no prefetch, because each one that was tried made decoding slower on the Xeon at hand.
 template <class Units>
 void FewRows(Units& units, const Job& job, const uint8_t* x, size_t begin, size_t end) {
   const MatMulArgs& args = *job.args;
@@ -383,8 +378,8 @@ void FewRows(Units& units, const Job& job, const uint8_t* x, size_t begin, size_
 
 // --- Blocked
 
-// Strips [begin, end) with all row tiles. A panel holds some steps of all the strips; the sums wait in
-// memory between two panels.
+// Strips [begin, end) with all row tiles. A panel holds some steps of all the strips; the sums wait
+// in memory between two panels.
 template <class Units>
 void Blocked(Units& units, const Job& job, const uint8_t* packed_x, size_t begin, size_t end) {
   const size_t column_tiles = job.column_tiles();
@@ -421,8 +416,7 @@ void Blocked(Units& units, const Job& job, const uint8_t* packed_x, size_t begin
           MultiplyStrips<1>(units, column_tiles, block);
         }
         for (size_t j = 0; last && j < pair; ++j) {
-          StoreStrip(job, RowTileOf(job, tile), begin + i + j,
-                     at + j * sums_bytes / sizeof(float));
+          StoreStrip(job, RowTileOf(job, tile), begin + i + j, at + j * sums_bytes / sizeof(float));
         }
       }
     }
@@ -524,4 +518,4 @@ void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool) {
 
 }  // namespace tandem::amx
 
-#endif  // TANDEM_KERNELS_MATMUL_AMX_INL_H_
+#endif  // TANDEM_KERNELS_AMX_MATMUL_AMX_INL_H_

@@ -1,6 +1,6 @@
 // The matrix units of an x86 CPU: Intel AMX with BF16 (Intel SDM, volume 1, chapter 18).
-#ifndef TANDEM_KERNELS_MATRIX_UNITS_H_
-#define TANDEM_KERNELS_MATRIX_UNITS_H_
+#ifndef TANDEM_KERNELS_AMX_MATRIX_UNITS_H_
+#define TANDEM_KERNELS_AMX_MATRIX_UNITS_H_
 
 namespace tandem {
 
@@ -12,10 +12,10 @@ bool HasMatrixUnits();
 // AllowMatrixUnits(true) if HasMatrixUnits() and dispatch chose AVX-512.
 bool UsesMatrixUnits();
 
-// Allows the matrix units, or forbids them, which is the default. The bits of every product change, so a process calls
-// this before its first product.
+// Allows the matrix units, or forbids them, which is the default. The bits of every product change,
+// so a process calls this before its first product.
 void AllowMatrixUnits(bool allowed);
 
 }  // namespace tandem
 
-#endif  // TANDEM_KERNELS_MATRIX_UNITS_H_
+#endif  // TANDEM_KERNELS_AMX_MATRIX_UNITS_H_

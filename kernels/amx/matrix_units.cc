@@ -1,4 +1,4 @@
-#include "kernels/matrix_units.h"
+#include "kernels/amx/matrix_units.h"
 
 #include <atomic>
 #include <string>
@@ -28,7 +28,8 @@ bool CpuHasAmxBf16() {
   return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
 }
 
-// Linux enables the tile registers only for a process that asks (Documentation/arch/x86/xstate.rst).
+// Linux enables the tile registers only for a process that asks
+// (Documentation/arch/x86/xstate.rst).
 bool SystemPermitsTiles() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // the component XTILEDATA of XSAVE

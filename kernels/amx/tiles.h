@@ -1,8 +1,8 @@
 // The tile registers of AMX, for one thread, and the five instructions that the product uses.
 //
-// A register holds 16 rows of 64 bytes. AMX's data types are fixed by the instruction: Dot reads two
-// registers of BF16 and adds to a register of F32. The instructions are written as assembly, because
-// the compilers' intrinsics do not say that they read and write memory.
+// A register holds 16 rows of 64 bytes. AMX's data types are fixed by the instruction: Dot reads
+// two registers of BF16 and adds to a register of F32. The instructions are written as assembly,
+// because the compilers' intrinsics do not say that they read and write memory.
 #ifndef TANDEM_KERNELS_AMX_TILES_H_
 #define TANDEM_KERNELS_AMX_TILES_H_
 

@@ -1,8 +1,8 @@
-#include "kernels/matmul_amx.h"
+#include "kernels/amx/matmul_amx.h"
 
 #if defined(__x86_64__)
-#include "kernels/amx_tiles.h"
-#include "kernels/matmul_amx_inl.h"
+#include "kernels/amx/matmul_amx_inl.h"
+#include "kernels/amx/tiles.h"
 #else
 #include <cassert>
 #endif
