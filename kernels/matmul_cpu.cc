@@ -26,12 +26,13 @@
 #include "kernels/amx/matmul_amx.h"
 #include "kernels/amx/matrix_units.h"
 #include "kernels/matmul.h"
+#include "kernels/support/product_jobs.h"
+#include "kernels/support/scratch_buffer.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul_cpu.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // After foreach_target.
-#include "hwy/aligned_allocator.h"
 #include "hwy/highway.h"
 
 #ifndef TANDEM_KERNELS_MATMUL_CPU_ONCE
@@ -51,67 +52,20 @@ constexpr size_t kGroupStrips = 8;
 constexpr size_t kPanelXRows = 128;
 constexpr size_t kPanelRows = 64;
 constexpr size_t kPanelDepth = 1024;
-// Largest number of rows of x that are packed at a time. It bounds the scratch memory.
-constexpr size_t kBlockRows = 512;
-// Bytes of weights that a task of the few-row path reads. They are enough to hide the cost of
-// claiming the task.
-constexpr size_t kMinTaskBytes = 64 << 10;
-constexpr size_t kMaxTaskBytes = 1 << 20;
 // Packing fewer floats of x than this is not worth waking a helper.
 constexpr size_t kMinParallelPack = 32 << 10;
 
-// A buffer that grows and never shrinks, so that the steady state allocates nothing.
-class ScratchFloats {
- public:
-  float* Reserve(size_t count) {
-    if (count > capacity_) {
-      floats_ = hwy::AllocateAligned<float>(count);
-      capacity_ = count;
-    }
-    return floats_.get();
-  }
-
- private:
-  hwy::AlignedFreeUniquePtr<float[]> floats_;
-  size_t capacity_ = 0;
-};
-
-// A block of rows of one product, and how its weight rows are cut into tasks.
-struct Job {
-  const MatMulArgs* args;
-  size_t first_row;
-  size_t rows;
-  size_t packed_offset;  // offset of the packed x, in floats
-  bool packs_x;          // false: an earlier product of the call has the same x
-  size_t rows_per_task;  // weight rows
-  int64_t first_task;
-};
-
 // Scratch memory of a thread: a caller's packed x, and every thread's panel and accumulators.
 struct Scratch {
-  ScratchFloats packed_x;
-  ScratchFloats panel;
-  ScratchFloats carried;
-  std::vector<Job> jobs;
+  ScratchBuffer<float> packed_x;
+  ScratchBuffer<float> panel;
+  ScratchBuffer<float> carried;
+  std::vector<ProductJob> jobs;
 };
 
 Scratch& ThreadScratch() {
   thread_local Scratch scratch;
   return scratch;
-}
-
-size_t CeilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
-
-// Returns part `index` of `total`, which is cut into `parts` parts. Their sizes differ by at most
-// one, and larger parts come first.
-struct Part {
-  size_t begin;
-  size_t size;
-};
-Part PartOf(size_t total, size_t parts, size_t index) {
-  const size_t small = total / parts;
-  const size_t larger = total % parts;
-  return {index * small + std::min(index, larger), small + (index < larger ? 1 : 0)};
 }
 
 }  // namespace
@@ -365,7 +319,7 @@ HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W> str
 }
 
 template <class W>
-void FewRows(const Job& job, const float* packed_x, size_t col_begin, size_t col_end) {
+void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
   const size_t steps = CeilDiv(args.in_features, kStep);
   const size_t tiles = CeilDiv(job.rows, kTileRows);
@@ -477,7 +431,7 @@ class Fetcher {
 };
 
 template <class W>
-void Blocked(const Job& job, const float* packed_x, size_t col_begin, size_t col_end) {
+void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
   const size_t steps = CeilDiv(args.in_features, kStep);
   const size_t tiles = CeilDiv(job.rows, kTileRows);
@@ -532,7 +486,7 @@ void Blocked(const Job& job, const float* packed_x, size_t col_begin, size_t col
 // --- x
 
 // Packs row tile `tile` of the job's x as the head of this file describes.
-void PackTile(const Job& job, size_t tile, float* packed_x) {
+void PackTile(const ProductJob& job, size_t tile, float* packed_x) {
   const MatMulArgs& args = *job.args;
   const Part part = PartOf(job.rows, CeilDiv(job.rows, kTileRows), tile);
   const size_t steps = CeilDiv(args.in_features, kStep);
@@ -563,7 +517,7 @@ void PackTile(const Job& job, size_t tile, float* packed_x) {
 // --- The whole product
 
 template <class W>
-void RunTask(const Job& job, const float* packed_x, size_t col_begin, size_t col_end) {
+void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   if (job.rows <= kMaxFewRows) {
     FewRows<W>(job, packed_x, col_begin, col_end);
   } else {
@@ -571,78 +525,52 @@ void RunTask(const Job& job, const float* packed_x, size_t col_begin, size_t col
   }
 }
 
-// Fills `jobs` with row block `block` of every product that has one. Returns the number of floats
-// of packed x.
-size_t PlanBlock(std::span<const MatMulArgs> products, size_t block, int num_threads,
-                 std::vector<Job>& jobs) {
-  jobs.clear();
-  size_t packed = 0;
-  size_t bytes = 0;
-  for (const MatMulArgs& args : products) {
-    const size_t blocks = CeilDiv(args.rows, kBlockRows);
-    if (block >= blocks || args.out_features == 0) continue;
-    const Part part = PartOf(args.rows, blocks, block);
-    const auto same_x = std::find_if(jobs.begin(), jobs.end(), [&](const Job& job) {
-      return job.args->x == args.x && job.args->x_stride == args.x_stride &&
-             job.args->in_features == args.in_features && job.rows == part.size &&
-             job.first_row == part.begin &&
-             (job.args->dtype == DType::kBF16) == (args.dtype == DType::kBF16);
-    });
-    const bool packs_x = same_x == jobs.end();
-    jobs.push_back({.args = &args,
-                    .first_row = part.begin,
-                    .rows = part.size,
-                    .packed_offset = packs_x ? packed : same_x->packed_offset,
-                    .packs_x = packs_x,
-                    .rows_per_task = 0,
-                    .first_task = 0});
-    if (packs_x) packed += part.size * CeilDiv(args.in_features, kStep) * kStep;
-    bytes += args.out_features * args.in_features * SizeOf(args.dtype);
-  }
-  const auto tasks = 16 * static_cast<size_t>(num_threads);
-  const size_t task_bytes = std::clamp(bytes / tasks, kMinTaskBytes, kMaxTaskBytes);
-  for (Job& job : jobs) {
+// Cuts the weight rows of each job into tasks.
+void CutTasks(std::span<ProductJob> jobs, int num_threads) {
+  const size_t task_bytes = BytesPerTask(jobs, num_threads);
+  for (ProductJob& job : jobs) {
     if (job.rows <= kMaxFewRows) {
       const size_t strip_bytes = kTileCols * job.args->in_features * SizeOf(job.args->dtype);
       job.rows_per_task = kTileCols * CeilDiv(task_bytes, strip_bytes);
     } else {
-      const size_t fair = CeilDiv(job.args->out_features, tasks * kTileCols) * kTileCols;
+      const size_t fair =
+          CeilDiv(job.args->out_features, WantedTasks(num_threads) * kTileCols) * kTileCols;
       job.rows_per_task =
           std::min(std::max(fair, kPanelRows / 4), kPanelRows) / kTileCols * kTileCols;
     }
   }
-  return packed;
+}
+
+void PackX(const ProductJob& job, float* packed_x, ThreadPool& pool) {
+  const auto pack = [&](int64_t tile) {
+    PackTile(job, static_cast<size_t>(tile), packed_x + job.packed_offset);
+  };
+  const auto tiles = static_cast<int64_t>(CeilDiv(job.rows, kTileRows));
+  if (job.rows * job.args->in_features >= kMinParallelPack) {
+    pool.ParallelFor(tiles, pack);
+  } else {
+    for (int64_t tile = 0; tile < tiles; ++tile) pack(tile);
+  }
 }
 
 void MatMulTarget(std::span<const MatMulArgs> products, ThreadPool& pool) {
   Scratch& scratch = ThreadScratch();
-  std::vector<Job>& jobs = scratch.jobs;
+  std::vector<ProductJob>& jobs = scratch.jobs;
+  const auto same_packing = [](const MatMulArgs& a, const MatMulArgs& b) {
+    return (a.dtype == DType::kBF16) == (b.dtype == DType::kBF16);
+  };
+  const auto packed_floats = [](const ProductJob& job) {
+    return job.rows * CeilDiv(job.args->in_features, kStep) * kStep;
+  };
   for (size_t block = 0;; ++block) {
-    const size_t packed = PlanBlock(products, block, pool.num_threads(), jobs);
+    const size_t packed = PlanBlock(products, block, same_packing, packed_floats, jobs);
     if (jobs.empty()) return;
     float* packed_x = scratch.packed_x.Reserve(packed);
-    int64_t num_tasks = 0;
-    for (Job& job : jobs) {
-      job.first_task = num_tasks;
-      num_tasks += static_cast<int64_t>(CeilDiv(job.args->out_features, job.rows_per_task));
-      if (!job.packs_x) continue;
-      const auto pack = [&](int64_t tile) {
-        PackTile(job, static_cast<size_t>(tile), packed_x + job.packed_offset);
-      };
-      const auto tiles = static_cast<int64_t>(CeilDiv(job.rows, kTileRows));
-      if (job.rows * job.args->in_features >= kMinParallelPack) {
-        pool.ParallelFor(tiles, pack);
-      } else {
-        for (int64_t tile = 0; tile < tiles; ++tile) pack(tile);
-      }
+    for (const ProductJob& job : jobs) {
+      if (job.packs_x) PackX(job, packed_x, pool);
     }
-    pool.ParallelFor(num_tasks, [&](int64_t task) {
-      const auto after =
-          std::upper_bound(jobs.begin(), jobs.end(), task,
-                           [](int64_t t, const Job& job) { return t < job.first_task; });
-      const Job& job = *(after - 1);
-      const size_t begin = static_cast<size_t>(task - job.first_task) * job.rows_per_task;
-      const size_t end = std::min(begin + job.rows_per_task, job.args->out_features);
+    CutTasks(jobs, pool.num_threads());
+    RunTasks(jobs, NumberTasks(jobs), pool, [&](const ProductJob& job, size_t begin, size_t end) {
       const float* x = packed_x + job.packed_offset;
       switch (job.args->dtype) {
         case DType::kF32:
@@ -667,10 +595,9 @@ namespace tandem {
 HWY_EXPORT(MatMulTarget);
 
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool) {
-  const auto has_bf16 = [](const MatMulArgs& args) { return args.dtype == DType::kBF16; };
-  const bool all_bf16 = std::all_of(products.begin(), products.end(), has_bf16);
   if (!UsesMatrixUnits()) return HWY_DYNAMIC_DISPATCH(MatMulTarget)(products, pool);
-  if (all_bf16) return MatMulAmx(products, pool);
+  const auto has_bf16 = [](const MatMulArgs& args) { return args.dtype == DType::kBF16; };
+  if (std::all_of(products.begin(), products.end(), has_bf16)) return MatMulAmx(products, pool);
   std::vector<MatMulArgs> sorted(products.begin(), products.end());
   const auto others = std::stable_partition(sorted.begin(), sorted.end(), has_bf16);
   MatMulAmx({sorted.begin(), others}, pool);

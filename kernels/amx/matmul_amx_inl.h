@@ -24,10 +24,11 @@
 #include <span>
 #include <vector>
 
-#include "hwy/aligned_allocator.h"
 #include "hwy/base.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/matmul.h"
+#include "kernels/support/product_jobs.h"
+#include "kernels/support/scratch_buffer.h"
 #include "kernels/thread_pool.h"
 
 namespace tandem::amx {
@@ -39,75 +40,35 @@ inline constexpr size_t kMaxColumnTiles = kParts;
 // Weight rows, as strips of 16, and k that are in the L2 cache together: 1 MiB.
 inline constexpr size_t kPanelStrips = 16;
 inline constexpr size_t kPanelSteps = 64;
-// Largest number of rows of x that are packed at a time. It bounds the scratch memory.
-inline constexpr size_t kBlockRows = 512;
-// Bytes of weights that a task of the few-row path reads.
-inline constexpr size_t kMinTaskBytes = 64 << 10;
-inline constexpr size_t kMaxTaskBytes = 1 << 20;
 // Steps of x that a task packs, and the number of tasks from which helpers are woken.
 inline constexpr size_t kPackSteps = 16;
 inline constexpr size_t kMinPackTasks = 8;
 
-// A buffer that grows and never shrinks, so that the steady state allocates nothing.
-class ScratchBytes {
- public:
-  uint8_t* Reserve(size_t count) {
-    if (count > capacity_) {
-      bytes_ = hwy::AllocateAligned<uint8_t>(count);
-      capacity_ = count;
-    }
-    return bytes_.get();
-  }
-
- private:
-  hwy::AlignedFreeUniquePtr<uint8_t[]> bytes_;
-  size_t capacity_ = 0;
-};
-
-// A block of rows of one product, and how its weight rows are cut into tasks.
-struct Job {
-  const MatMulArgs* args;
-  size_t first_row;
-  size_t rows;
-  size_t packed_offset;  // in bytes, where its packed x begins
-  bool packs_x;          // false: an earlier product of the call has the same x
-  size_t strips_per_task;
-  int64_t first_task;
-
-  size_t steps() const { return (args->in_features + kTileDepth - 1) / kTileDepth; }
-  size_t row_tiles() const { return (rows + kRowTile - 1) / kRowTile; }
-  // The larger row tiles decide for all row tiles of the block.
-  size_t column_tiles() const {
-    const size_t largest = (rows + row_tiles() - 1) / row_tiles();
-    return (kParts * largest + kTileRows - 1) / kTileRows;
-  }
-  size_t row_tile_bytes() const { return steps() * column_tiles() * kTileBytes; }
-};
+inline size_t Steps(const ProductJob& job) { return CeilDiv(job.args->in_features, kTileDepth); }
+inline size_t RowTiles(const ProductJob& job) { return CeilDiv(job.rows, kRowTile); }
+// The larger row tiles decide for all row tiles of the block.
+inline size_t ColumnTiles(const ProductJob& job) {
+  return CeilDiv(kParts * CeilDiv(job.rows, RowTiles(job)), kTileRows);
+}
+inline size_t RowTileBytes(const ProductJob& job) {
+  return Steps(job) * ColumnTiles(job) * kTileBytes;
+}
+// Rows of row tile `index`, within the block.
+inline Part RowTileOf(const ProductJob& job, size_t index) {
+  return PartOf(job.rows, RowTiles(job), index);
+}
 
 // A caller's packed x, and every thread's panel and sums.
 struct Scratch {
-  ScratchBytes packed_x;
-  ScratchBytes panel;
-  ScratchBytes sums;
-  std::vector<Job> jobs;
+  ScratchBuffer<uint8_t> packed_x;
+  ScratchBuffer<uint8_t> panel;
+  ScratchBuffer<uint8_t> sums;
+  std::vector<ProductJob> jobs;
 };
 
 inline Scratch& ThreadScratch() {
   thread_local Scratch scratch;
   return scratch;
-}
-
-inline size_t CeilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
-
-// Rows [begin, begin + size) of row tile `index` of a block. Sizes differ by at most one.
-struct RowTile {
-  size_t begin;
-  size_t size;
-};
-inline RowTile RowTileOf(const Job& job, size_t index) {
-  const size_t small = job.rows / job.row_tiles();
-  const size_t larger = job.rows % job.row_tiles();
-  return {index * small + std::min(index, larger), small + (index < larger ? 1 : 0)};
 }
 
 // Weights of consecutive strips, as the units read them. Distances are in bytes.
@@ -243,12 +204,13 @@ HWY_INLINE void Split(const float* from, size_t count, __m512i (&parts)[kParts])
 }
 
 // Packs steps [begin, end) of a row tile.
-inline void PackSteps(const Job& job, size_t tile, size_t begin, size_t end, uint8_t* packed_x) {
+inline void PackSteps(const ProductJob& job, size_t tile, size_t begin, size_t end,
+                      uint8_t* packed_x) {
   const MatMulArgs& args = *job.args;
-  const RowTile rows = RowTileOf(job, tile);
-  const size_t column_tiles = job.column_tiles();
+  const Part rows = RowTileOf(job, tile);
+  const size_t column_tiles = ColumnTiles(job);
   const float* from = args.x + (job.first_row + rows.begin) * args.x_stride;
-  uint8_t* to = packed_x + tile * job.row_tile_bytes() + begin * column_tiles * kTileBytes;
+  uint8_t* to = packed_x + tile * RowTileBytes(job) + begin * column_tiles * kTileBytes;
   for (size_t step = begin; step < end; ++step) {
     alignas(64) __m512i columns[kMaxColumnTiles * 16];
     for (size_t c = kParts * rows.size; c < column_tiles * 16; ++c) {
@@ -304,8 +266,8 @@ HWY_INLINE void StoreOut(const MatMulArgs& args, size_t row, size_t col, __m512 
 
 // Adds up the parts of one strip and writes them. sums: [16][column_tiles * 16], and 16 floats more
 // that may be read.
-inline void StoreStrip(const Job& job, const RowTile& rows, size_t strip, const float* sums) {
-  const size_t stride = job.column_tiles() * 16;
+inline void StoreStrip(const ProductJob& job, const Part& rows, size_t strip, const float* sums) {
+  const size_t stride = ColumnTiles(job) * 16;
   const size_t row = job.first_row + rows.begin;
   const size_t col = strip * kTileRows;
   constexpr size_t kFewRowsToGather = 3;
@@ -346,9 +308,9 @@ inline constexpr size_t kSumsPadding = 64;
 // Strips [begin, end) of 16 weight rows that all exist. The units read the weights in place. There
 // is no prefetch, because each one that was tried made decoding slower on the Xeon at hand.
 template <class Units>
-void FewRows(Units& units, const Job& job, const uint8_t* x, size_t begin, size_t end) {
+void FewRows(Units& units, const ProductJob& job, const uint8_t* x, size_t begin, size_t end) {
   const MatMulArgs& args = *job.args;
-  const size_t column_tiles = job.column_tiles();
+  const size_t column_tiles = ColumnTiles(job);
   const size_t full_steps = args.in_features / kTileDepth;
   const size_t row_bytes = args.in_features * 2;
   Scratch& scratch = ThreadScratch();
@@ -363,8 +325,8 @@ void FewRows(Units& units, const Job& job, const uint8_t* x, size_t begin, size_
                             .steps = full_steps,
                             .sums = sums,
                             .first = true});
-    if (full_steps < job.steps()) {
-      CopyStrip(args, strip, full_steps, job.steps(), partial);
+    if (full_steps < Steps(job)) {
+      CopyStrip(args, strip, full_steps, Steps(job), partial);
       MultiplyStrips<1>(units, column_tiles,
                         Block{.weights = {partial, kTileRowBytes, kTileBytes, 0},
                               .x = x + full_steps * column_tiles * kTileBytes,
@@ -381,31 +343,32 @@ void FewRows(Units& units, const Job& job, const uint8_t* x, size_t begin, size_
 // Strips [begin, end) with all row tiles. A panel holds some steps of all the strips; the sums wait
 // in memory between two panels.
 template <class Units>
-void Blocked(Units& units, const Job& job, const uint8_t* packed_x, size_t begin, size_t end) {
-  const size_t column_tiles = job.column_tiles();
-  const size_t pieces = CeilDiv(job.steps(), kPanelSteps);
-  const size_t panel_steps = CeilDiv(job.steps(), pieces);
+void Blocked(Units& units, const ProductJob& job, const uint8_t* packed_x, size_t begin,
+             size_t end) {
+  const size_t column_tiles = ColumnTiles(job);
+  const size_t pieces = CeilDiv(Steps(job), kPanelSteps);
+  const size_t panel_steps = CeilDiv(Steps(job), pieces);
   const size_t strips = end - begin;
   const size_t sums_bytes = SumsBytes(column_tiles);
   Scratch& scratch = ThreadScratch();
   uint8_t* panel = scratch.panel.Reserve(strips * panel_steps * kTileBytes);
-  uint8_t* sums = scratch.sums.Reserve(
-      (pieces > 1 ? job.row_tiles() * strips : strips) * sums_bytes + kSumsPadding);
+  uint8_t* sums = scratch.sums.Reserve((pieces > 1 ? RowTiles(job) * strips : strips) * sums_bytes +
+                                       kSumsPadding);
   for (size_t piece = 0; piece < pieces; ++piece) {
     const size_t step = piece * panel_steps;
-    const size_t steps = std::min(panel_steps, job.steps() - step);
+    const size_t steps = std::min(panel_steps, Steps(job) - step);
     const bool last = piece + 1 == pieces;
     for (size_t i = 0; i < strips; ++i) {
       CopyStrip(*job.args, begin + i, step, step + steps, panel + i * panel_steps * kTileBytes);
     }
-    for (size_t tile = 0; tile < job.row_tiles(); ++tile) {
+    for (size_t tile = 0; tile < RowTiles(job); ++tile) {
       uint8_t* tile_sums = sums + (pieces > 1 ? tile * strips * sums_bytes : 0);
       for (size_t i = 0; i < strips; i += 2) {
         auto* at = reinterpret_cast<float*>(tile_sums + i * sums_bytes);
         const Block block{
             .weights = {panel + i * panel_steps * kTileBytes, kTileRowBytes, kTileBytes,
                         panel_steps * kTileBytes},
-            .x = packed_x + tile * job.row_tile_bytes() + step * column_tiles * kTileBytes,
+            .x = packed_x + tile * RowTileBytes(job) + step * column_tiles * kTileBytes,
             .steps = steps,
             .sums = at,
             .first = piece == 0};
@@ -426,92 +389,60 @@ void Blocked(Units& units, const Job& job, const uint8_t* packed_x, size_t begin
 // --- The whole product
 
 template <class Units>
-void RunTask(const Job& job, const uint8_t* packed_x, size_t begin, size_t end) {
+void RunTask(const ProductJob& job, const uint8_t* packed_x, size_t begin, size_t end) {
   Units units;
-  if (job.row_tiles() > 1) return Blocked(units, job, packed_x, begin, end);
+  if (RowTiles(job) > 1) return Blocked(units, job, packed_x, begin, end);
   // A last strip with missing rows is copied.
   const size_t whole = std::min(end, job.args->out_features / kTileRows);
   if (begin < whole) FewRows(units, job, packed_x, begin, whole);
   if (whole < end) Blocked(units, job, packed_x, std::max(begin, whole), end);
 }
 
-// Fills `jobs` with row block `block` of every product that has one. Returns the bytes of packed x.
-inline size_t PlanBlock(std::span<const MatMulArgs> products, size_t block, int num_threads,
-                        std::vector<Job>& jobs) {
-  jobs.clear();
-  size_t packed = 0;
-  size_t bytes = 0;
-  for (const MatMulArgs& args : products) {
-    const size_t blocks = CeilDiv(args.rows, kBlockRows);
-    if (block >= blocks || args.out_features == 0) continue;
-    const size_t first = args.rows * block / blocks;
-    const size_t rows = args.rows * (block + 1) / blocks - first;
-    const auto same_x = std::find_if(jobs.begin(), jobs.end(), [&](const Job& job) {
-      return job.args->x == args.x && job.args->x_stride == args.x_stride &&
-             job.args->in_features == args.in_features && job.rows == rows &&
-             job.first_row == first;
-    });
-    const bool packs_x = same_x == jobs.end();
-    jobs.push_back({.args = &args,
-                    .first_row = first,
-                    .rows = rows,
-                    .packed_offset = packs_x ? packed : same_x->packed_offset,
-                    .packs_x = packs_x,
-                    .strips_per_task = 0,
-                    .first_task = 0});
-    if (packs_x) packed += jobs.back().row_tiles() * jobs.back().row_tile_bytes();
-    bytes += args.out_features * args.in_features * 2;
-  }
-  const auto tasks = 16 * static_cast<size_t>(num_threads);
-  const size_t task_bytes = std::clamp(bytes / tasks, kMinTaskBytes, kMaxTaskBytes);
-  for (Job& job : jobs) {
-    if (job.row_tiles() > 1) {
-      const size_t fair = CeilDiv(job.args->out_features, tasks / 4 * kTileRows);
-      job.strips_per_task = std::clamp(fair, kPanelStrips / 4, kPanelStrips);
-    } else {
-      job.strips_per_task = CeilDiv(task_bytes, job.args->in_features * 2 * kTileRows);
+// Cuts the weight rows of each job into tasks of whole strips.
+inline void CutTasks(std::span<ProductJob> jobs, int num_threads) {
+  const size_t task_bytes = BytesPerTask(jobs, num_threads);
+  for (ProductJob& job : jobs) {
+    size_t strips = CeilDiv(task_bytes, job.args->in_features * 2 * kTileRows);
+    if (RowTiles(job) > 1) {
+      const size_t fair = CeilDiv(job.args->out_features, WantedTasks(num_threads) / 4 * kTileRows);
+      strips = std::clamp(fair, kPanelStrips / 4, kPanelStrips);
     }
+    job.rows_per_task = strips * kTileRows;
   }
-  return packed;
+}
+
+inline void PackX(const ProductJob& job, uint8_t* packed_x, ThreadPool& pool) {
+  const size_t chunks = CeilDiv(Steps(job), kPackSteps);
+  const auto pack = [&](int64_t task) {
+    const size_t tile = static_cast<size_t>(task) / chunks;
+    const size_t begin = static_cast<size_t>(task) % chunks * kPackSteps;
+    PackSteps(job, tile, begin, std::min(begin + kPackSteps, Steps(job)),
+              packed_x + job.packed_offset);
+  };
+  const auto tasks = static_cast<int64_t>(RowTiles(job) * chunks);
+  if (static_cast<size_t>(tasks) * ColumnTiles(job) >= kMinPackTasks) {
+    pool.ParallelFor(tasks, pack);
+  } else {
+    for (int64_t task = 0; task < tasks; ++task) pack(task);
+  }
 }
 
 template <class Units>
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool) {
   Scratch& scratch = ThreadScratch();
-  std::vector<Job>& jobs = scratch.jobs;
+  std::vector<ProductJob>& jobs = scratch.jobs;
+  const auto same_packing = [](const MatMulArgs&, const MatMulArgs&) { return true; };
+  const auto packed_bytes = [](const ProductJob& job) { return RowTiles(job) * RowTileBytes(job); };
   for (size_t block = 0;; ++block) {
-    const size_t packed = PlanBlock(products, block, pool.num_threads(), jobs);
+    const size_t packed = PlanBlock(products, block, same_packing, packed_bytes, jobs);
     if (jobs.empty()) return;
     uint8_t* packed_x = scratch.packed_x.Reserve(packed);
-    int64_t num_tasks = 0;
-    for (Job& job : jobs) {
-      job.first_task = num_tasks;
-      const size_t strips = CeilDiv(job.args->out_features, kTileRows);
-      num_tasks += static_cast<int64_t>(CeilDiv(strips, job.strips_per_task));
-      if (!job.packs_x) continue;
-      const size_t chunks = CeilDiv(job.steps(), kPackSteps);
-      const auto pack = [&](int64_t task) {
-        const size_t tile = static_cast<size_t>(task) / chunks;
-        const size_t begin = static_cast<size_t>(task) % chunks * kPackSteps;
-        PackSteps(job, tile, begin, std::min(begin + kPackSteps, job.steps()),
-                  packed_x + job.packed_offset);
-      };
-      const auto tasks = static_cast<int64_t>(job.row_tiles() * chunks);
-      if (static_cast<size_t>(tasks) * job.column_tiles() >= kMinPackTasks) {
-        pool.ParallelFor(tasks, pack);
-      } else {
-        for (int64_t task = 0; task < tasks; ++task) pack(task);
-      }
+    for (const ProductJob& job : jobs) {
+      if (job.packs_x) PackX(job, packed_x, pool);
     }
-    pool.ParallelFor(num_tasks, [&](int64_t task) {
-      const auto after =
-          std::upper_bound(jobs.begin(), jobs.end(), task,
-                           [](int64_t t, const Job& job) { return t < job.first_task; });
-      const Job& job = *(after - 1);
-      const size_t begin = static_cast<size_t>(task - job.first_task) * job.strips_per_task;
-      const size_t strips = CeilDiv(job.args->out_features, kTileRows);
-      RunTask<Units>(job, packed_x + job.packed_offset, begin,
-                     std::min(begin + job.strips_per_task, strips));
+    CutTasks(jobs, pool.num_threads());
+    RunTasks(jobs, NumberTasks(jobs), pool, [&](const ProductJob& job, size_t begin, size_t end) {
+      RunTask<Units>(job, packed_x + job.packed_offset, begin / kTileRows, CeilDiv(end, kTileRows));
     });
   }
 }

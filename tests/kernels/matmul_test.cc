@@ -182,7 +182,9 @@ std::vector<Units> UsableUnits() {
   for (int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0; left &= left - 1) {
     usable.push_back({.target = left & -left, .matrix_units = false});
   }
-  if (HasMatrixUnits()) usable.insert(usable.begin(), {usable.front().target, true});
+  // The units are used with AVX-512 only, which a build may lack.
+  const bool has_avx512 = std::string(hwy::TargetName(usable.front().target)).starts_with("AVX3");
+  if (HasMatrixUnits() && has_avx512) usable.insert(usable.begin(), {usable.front().target, true});
   return usable;
 }
 
