@@ -4,7 +4,7 @@
 // the other elements.
 //
 //   few rows  Weights are read from memory once. They are widened in registers, for each tile of up
-//             to 6 rows of x.
+//             to 6 rows of x. One or two rows of x may take one weight row after the other.
 //   blocked   A panel of weights is widened to F32 in the L2 cache and multiplied with about 128
 //             rows of x.
 //
@@ -27,6 +27,7 @@
 #include "kernels/amx/matrix_units.h"
 #include "kernels/matmul.h"
 #include "kernels/support/product_jobs.h"
+#include "kernels/support/read_order.h"
 #include "kernels/support/scratch_buffer.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -46,6 +47,9 @@ constexpr size_t kMaxFewRows = 16;
 // and the number of tiles of these weight rows.
 constexpr size_t kSliceFloats = 6 << 10;
 constexpr size_t kGroupStrips = 8;
+// Weights that are read row after row are prefetched this far ahead.
+constexpr size_t kBytesAhead = 8 << 10;
+
 // Blocked: the numbers of rows of x, weight rows, and k that are in the L2 cache together. There x
 // takes 0.5 MiB, the panel 0.25 MiB and the accumulators 0.5 MiB. A row tile of x and a strip of
 // the panel fit in L1.
@@ -95,6 +99,9 @@ constexpr size_t kTileCols = 4;
 constexpr size_t kTileRows = 4;
 constexpr size_t kTileCols = 3;
 #endif
+
+// Whether one accumulator, whose sums wait for each other, keeps pace with memory.
+constexpr bool kOneRowKeepsPace = kLanes >= 16;
 
 // Weights may start at any byte, because the tensors of a file need not be aligned to their
 // elements.
@@ -147,16 +154,13 @@ struct F32Weights {
 // --- The order of the sum. Only these three functions change an accumulator.
 
 // Adds one half step: acc[m, n] += w[n] * x[m]. x has the shape [M, L].
-template <size_t M>
-HWY_INLINE void AddHalfStep(const Vec (&w)[kTileCols], const float* HWY_RESTRICT x,
-                            Vec (&acc)[M * kTileCols]) {
+template <size_t M, size_t N>
+HWY_INLINE void AddHalfStep(const Vec (&w)[N], const float* HWY_RESTRICT x, Vec (&acc)[M * N]) {
 #pragma GCC unroll 8
   for (size_t m = 0; m < M; ++m) {
     const Vec xm = hn::Load(kF32, x + m * kLanes);
 #pragma GCC unroll 8
-    for (size_t n = 0; n < kTileCols; ++n) {
-      acc[m * kTileCols + n] = hn::MulAdd(w[n], xm, acc[m * kTileCols + n]);
-    }
+    for (size_t n = 0; n < N; ++n) acc[m * N + n] = hn::MulAdd(w[n], xm, acc[m * N + n]);
   }
 }
 
@@ -193,15 +197,16 @@ struct Depth {
   bool last;
 };
 
-// Rows [row, row + M) of x with weight rows [col, col + cols), cols <= kTileCols.
+// Rows [row, row + M) of x with weight rows [col, col + cols), cols <= N.
 struct Tile {
   const MatMulArgs& args;
   size_t row;
   size_t col;
   size_t cols;
-  float* carried;  // the accumulators between two pieces, [M * kTileCols, L]
+  float* carried;  // the accumulators between two pieces, [M * N, L]
 };
 
+// acc: [M, N]
 template <size_t C>
 HWY_INLINE void Begin(const Depth& depth, const Tile& tile, Vec (&acc)[C]) {
 #pragma GCC unroll 24
@@ -221,7 +226,7 @@ HWY_INLINE void StoreSums(const Vec* acc, float* HWY_RESTRICT sums) {
   }
 }
 
-template <size_t C>
+template <size_t N, size_t C>
 HWY_INLINE void End(const Depth& depth, const Tile& tile, const Vec (&acc)[C]) {
   if (!depth.last) {
 #pragma GCC unroll 24
@@ -231,14 +236,14 @@ HWY_INLINE void End(const Depth& depth, const Tile& tile, const Vec (&acc)[C]) {
   HWY_ALIGN float sums[C + kLanes];
   StoreSums<C>(acc, sums);
   const MatMulArgs& args = tile.args;
-  for (size_t m = 0; m < C / kTileCols; ++m) {
+  for (size_t m = 0; m < C / N; ++m) {
     float* out = args.out + (tile.row + m) * args.out_stride + tile.col;
-    const float* row_sums = sums + m * kTileCols;
-    if (tile.cols == kTileCols && args.bias == nullptr && !args.add_to_out) {
-      std::memcpy(out, row_sums, kTileCols * sizeof(float));
+    const float* row_sums = sums + m * N;
+    if (tile.cols == N && args.bias == nullptr && !args.add_to_out) {
+      std::memcpy(out, row_sums, N * sizeof(float));
       continue;
     }
-    for (size_t n = 0; n < std::min(tile.cols, kTileCols); ++n) {
+    for (size_t n = 0; n < std::min(tile.cols, N); ++n) {
       float value = row_sums[n];
       if (args.bias != nullptr) value += args.bias[tile.col + n];
       out[n] = args.add_to_out ? out[n] + value : value;
@@ -255,13 +260,13 @@ HWY_INLINE void WithTileRows(size_t rows, const F& f) {
   f(std::integral_constant<size_t, M>());
 }
 
-// The weights of a tile of weight rows, beginning at a step. Missing rows repeat the last row.
-template <class W>
+// The weights of N weight rows, beginning at a step. Missing rows repeat the last row.
+template <class W, size_t N = kTileCols>
 struct Strip {
-  const uint8_t* rows[kTileCols];
+  const uint8_t* rows[N];
 
   HWY_INLINE Strip(const MatMulArgs& args, size_t col, size_t step) {
-    for (size_t n = 0; n < kTileCols; ++n) {
+    for (size_t n = 0; n < N; ++n) {
       const size_t row = std::min(col + n, args.out_features - 1);
       rows[n] =
           static_cast<const uint8_t*>(args.w) + (row * args.in_features + step * kStep) * W::kBytes;
@@ -271,8 +276,8 @@ struct Strip {
   // Points to a zero-padded copy of the product's last, partial step, because W may end where a
   // page ends.
   HWY_INLINE void MoveToPartialStep(size_t full_steps, size_t weights,
-                                    uint8_t (&copy)[kTileCols][kStep * W::kBytes]) {
-    for (size_t n = 0; n < kTileCols; ++n) {
+                                    uint8_t (&copy)[N][kStep * W::kBytes]) {
+    for (size_t n = 0; n < N; ++n) {
       std::memset(copy[n], 0, sizeof(copy[n]));
       std::memcpy(copy[n], rows[n] + full_steps * kStep * W::kBytes, weights * W::kBytes);
       rows[n] = copy[n];
@@ -282,40 +287,54 @@ struct Strip {
 
 // --- Few rows
 
-template <class W, size_t M>
-HWY_INLINE void AddStep(const uint8_t* const (&rows)[kTileCols], size_t offset,
-                        const float* HWY_RESTRICT x, Vec (&acc)[M * kTileCols]) {
-  Vec w[kTileCols];
+template <class W, size_t M, size_t N>
+HWY_INLINE void AddStep(const uint8_t* const (&rows)[N], size_t offset, const float* HWY_RESTRICT x,
+                        Vec (&acc)[M * N]) {
+  Vec w[N];
 #pragma GCC unroll 8
-  for (size_t n = 0; n < kTileCols; ++n) w[n] = W::First(rows[n] + offset);
-  AddHalfStep<M>(w, x, acc);
+  for (size_t n = 0; n < N; ++n) w[n] = W::First(rows[n] + offset);
+  AddHalfStep<M, N>(w, x, acc);
 #pragma GCC unroll 8
-  for (size_t n = 0; n < kTileCols; ++n) w[n] = W::Second(rows[n] + offset);
-  AddHalfStep<M>(w, x + M * kLanes, acc);
+  for (size_t n = 0; n < N; ++n) w[n] = W::Second(rows[n] + offset);
+  AddHalfStep<M, N>(w, x + M * kLanes, acc);
 }
 
-// Also prefetches rows [fetch_begin, fetch_end) of the next strip.
-template <class W, size_t M>
-HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W> strip,
-                              const float* HWY_RESTRICT x, const Strip<W>& next, size_t fetch_begin,
-                              size_t fetch_end) {
+// Also prefetches rows [fetch_begin, fetch_end) of `next`.
+template <class W, size_t M, size_t N>
+HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W, N> strip,
+                              const float* HWY_RESTRICT x, const Strip<W, N>& next,
+                              size_t fetch_begin, size_t fetch_end) {
   const size_t partial = depth.last ? tile.args.in_features % kStep : 0;
   const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
-  Vec acc[M * kTileCols];
+  Vec acc[M * N];
   Begin(depth, tile, acc);
   for (size_t step = 0; step < full_steps; ++step, x += M * kStep) {
     const size_t offset = step * kStep * W::kBytes;
     for (size_t n = fetch_begin; n < fetch_end; ++n) {
       __builtin_prefetch(next.rows[n] + offset, 0, 2);
     }
-    AddStep<W, M>(strip.rows, offset, x, acc);
+    AddStep<W, M, N>(strip.rows, offset, x, acc);
   }
   if (partial != 0) {
-    uint8_t copy[kTileCols][kStep * W::kBytes];
+    uint8_t copy[N][kStep * W::kBytes];
     strip.MoveToPartialStep(full_steps, partial, copy);
-    AddStep<W, M>(strip.rows, 0, x, acc);
+    AddStep<W, M, N>(strip.rows, 0, x, acc);
   }
-  End(depth, tile, acc);
+  End<N>(depth, tile, acc);
+}
+
+// One or two rows of x, with one weight row after the other. Memory is read in the order of its
+// addresses, and the last prefetches lie behind the matrix.
+template <class W, size_t M>
+void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
+  const Depth depth{0, CeilDiv(job.args->in_features, kStep), true, true};
+  for (size_t col = col_begin; col < col_end; ++col) {
+    const Tile tile{*job.args, job.first_row, col, 1, nullptr};
+    const Strip<W, 1> row(*job.args, col, 0);
+    Strip<W, 1> ahead = row;
+    ahead.rows[0] += kBytesAhead;
+    FewRowsTile<W, M, 1>(depth, tile, row, packed_x, ahead, 0, 1);
+  }
 }
 
 template <class W>
@@ -345,7 +364,8 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
                           carried + ((col - group) / kTileCols * tiles + t) * kTileSums};
           const float* x = packed_x + (part.begin * steps + part.size * k.begin) * kStep;
           WithTileRows(part.size, [&](auto m) HWY_ATTR {
-            FewRowsTile<W, m>(depth, tile, strip, x, next, fetch.begin, fetch.begin + fetch.size);
+            FewRowsTile<W, m, kTileCols>(depth, tile, strip, x, next, fetch.begin,
+                                         fetch.begin + fetch.size);
           });
         }
       }
@@ -387,16 +407,15 @@ HWY_NOINLINE void PanelTile(const Depth& depth, const Tile& tile, const float* H
     Vec w[kTileCols];
 #pragma GCC unroll 8
     for (size_t n = 0; n < kTileCols; ++n) w[n] = hn::Load(kF32, panel + n * kLanes);
-    AddHalfStep<M>(w, x, acc);
+    AddHalfStep<M, kTileCols>(w, x, acc);
     panel += kTileCols * kLanes;
     x += M * kLanes;
   }
-  End(depth, tile, acc);
+  End<kTileCols>(depth, tile, acc);
 }
 
 // Prefetches memory that is needed soon, a few cache lines at a time, so that reading keeps pace
-// with
-// computing: `rows` rows of `bytes`, `stride` apart, in `calls` calls of Step.
+// with computing: `rows` rows of `bytes`, `stride` apart, in `calls` calls of Step.
 class Fetcher {
  public:
   HWY_INLINE Fetcher(const void* first, size_t rows, size_t bytes, size_t stride, size_t calls)
@@ -518,7 +537,12 @@ void PackTile(const ProductJob& job, size_t tile, float* packed_x) {
 
 template <class W>
 void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
-  if (job.rows <= kMaxFewRows) {
+  const bool row_after_row = kOneRowKeepsPace && WeightReadOrder() == ReadOrder::kRowAfterRow;
+  if (job.rows == 1 && row_after_row) {
+    RowAfterRow<W, 1>(job, packed_x, col_begin, col_end);
+  } else if (job.rows == 2 && row_after_row && 2 * job.args->in_features <= kSliceFloats) {
+    RowAfterRow<W, 2>(job, packed_x, col_begin, col_end);
+  } else if (job.rows <= kMaxFewRows) {
     FewRows<W>(job, packed_x, col_begin, col_end);
   } else {
     Blocked<W>(job, packed_x, col_begin, col_end);

@@ -18,6 +18,7 @@
 #include "hwy/targets.h"
 #include "kernels/amx/matrix_units.h"
 #include "kernels/cpu.h"
+#include "kernels/support/read_order.h"
 
 namespace tandem {
 namespace {
@@ -155,41 +156,48 @@ bool SameBits(const float* a, const float* b, size_t count) {
   return std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
-// An instruction set of this machine, with or without the matrix units.
+// An instruction set of this machine, with or without the matrix units, and an order of reads.
 struct Units {
   int64_t target;
-  bool matrix_units;
+  bool matrix_units = false;
+  ReadOrder order = ReadOrder::kSomeRowsTogether;
 };
 
 // Runs each test once for each instruction set that was compiled in and that this machine has, and
-// once more with the matrix units.
+// once more with the matrix units. AVX-512 also runs with both orders of reads.
 class MatMulTest : public ::testing::TestWithParam<Units> {
  protected:
   void SetUp() override {
     hwy::SetSupportedTargetsForTest(GetParam().target);
     AllowMatrixUnits(GetParam().matrix_units);
+    SetWeightReadOrder(GetParam().order);
   }
   void TearDown() override {
     hwy::SetSupportedTargetsForTest(0);
     AllowMatrixUnits(false);
+    SetWeightReadOrder(order_before_);
   }
 
+  ReadOrder order_before_ = WeightReadOrder();
   ThreadPool pool_{3};
 };
 
 std::vector<Units> UsableUnits() {
   std::vector<Units> usable;
   for (int64_t left = hwy::SupportedTargets() & HWY_TARGETS; left != 0; left &= left - 1) {
-    usable.push_back({.target = left & -left, .matrix_units = false});
+    const int64_t target = left & -left;
+    usable.push_back({.target = target});
+    // Only AVX-512 has the second order, and the units are used with AVX-512 only.
+    if (!std::string(hwy::TargetName(target)).starts_with("AVX3")) continue;
+    usable.push_back({.target = target, .order = ReadOrder::kRowAfterRow});
+    if (HasMatrixUnits()) usable.push_back({.target = target, .matrix_units = true});
   }
-  // The units are used with AVX-512 only, which a build may lack.
-  const bool has_avx512 = std::string(hwy::TargetName(usable.front().target)).starts_with("AVX3");
-  if (HasMatrixUnits() && has_avx512) usable.insert(usable.begin(), {usable.front().target, true});
   return usable;
 }
 
 std::string NameOf(const Units& units) {
-  return std::string(hwy::TargetName(units.target)) + (units.matrix_units ? "_AMX" : "");
+  return std::string(hwy::TargetName(units.target)) + (units.matrix_units ? "_AMX" : "") +
+         (units.order == ReadOrder::kRowAfterRow ? "_RowAfterRow" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest, ::testing::ValuesIn(UsableUnits()),
