@@ -1,0 +1,132 @@
+"""Distills a draft from a target, on the text and on the target's own samples. The run is resumable.
+
+The draft learns the target's distributions (Hinton et al., arXiv:1503.02531). Samples of the target
+matter, because a draft works on what the target writes (DistillSpec, arXiv:2310.08461). The loss is
+the cross-entropy with the target's distribution plus the total variation distance, which is one less
+the acceptance of speculative sampling (Leviathan et al., arXiv:2211.17192).
+"""
+import argparse
+import pathlib
+import time
+
+import llama
+import tales
+import torch
+import torch.nn.functional as F
+import training
+
+LENGTH = 512
+BATCH = 96
+PROMPT = 16
+# Every fourth sample is held out.
+HELD_OUT = 4
+
+
+@torch.no_grad()
+def sample_batch(target, prompts, temperatures, generator):
+    """Continues prompts [batch, PROMPT] to LENGTH + 1 tokens."""
+    caches = [[] for _ in target.layers]
+    tokens, rows = prompts, prompts
+    while tokens.shape[1] < LENGTH + 1:
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = target(rows, caches)[:, -1]
+        probabilities = F.softmax(logits.float() / temperatures, -1)
+        rows = torch.multinomial(probabilities, 1, generator=generator)
+        tokens = torch.cat([tokens, rows], 1)
+    return tokens
+
+
+def samples(target, train, count, path):
+    """Reads samples [count, LENGTH + 1] from a file, and adds those that it lacks."""
+    done = [torch.load(path)] if path.exists() else []
+    begin = time.monotonic()
+    while sum(len(part) for part in done) < count:
+        index = sum(len(part) for part in done)
+        generator = torch.Generator().manual_seed(index)
+        prompts = tales.random_windows(train, PROMPT - 1, BATCH, generator)
+        prompts[::2, 0] = target.shape.vocabulary - 2
+        temperatures = torch.where(torch.arange(BATCH) % 3 == 2, 0.6, 1.0)[:, None]
+        done.append(sample_batch(target, prompts, temperatures, generator))
+        torch.save(torch.cat(done), path)
+        print(f"{index + BATCH} of {count} samples, {time.monotonic() - begin:.0f} s", flush=True)
+    return torch.cat(done)
+
+
+@torch.no_grad()
+def acceptance(target, draft, batch):
+    """Mean of sum(min(p, q)) over positions, and how often the argmaxes agree."""
+    accepted = agreed = 0.0
+    for rows in batch.split(4):
+        p = F.softmax(target(rows[:, :-1]).float(), -1)
+        q = F.softmax(draft(rows[:, :-1]).float(), -1)
+        accepted += torch.minimum(p, q).sum(-1).mean().item() * len(rows)
+        agreed += (p.argmax(-1) == q.argmax(-1)).float().mean().item() * len(rows)
+    return accepted / len(batch), agreed / len(batch)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--text", required=True, help="tales, separated by lines of %%%%")
+    add("--target", required=True, help="folder of the target")
+    add("--out", required=True, help="folder that receives draft/, the samples and the checkpoint")
+    add("--shape", default="160,2,5,1,448,32", help="hidden, layers, heads, KV heads, inner, head (default: %(default)s)")
+    add("--samples", type=int, default=1536, help=f"samples of {LENGTH} tokens (default: %(default)s)")
+    add("--steps", type=int, default=700, help="steps of the optimizer (default: %(default)s)")
+    add("--windows", type=int, default=16, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
+    add("--rate", type=float, default=4e-3, help="highest learning rate (default: %(default)s)")
+    args = parser.parse_args()
+
+    torch.manual_seed(2)
+    out = pathlib.Path(args.out)
+    target = llama.load(args.target)
+    vocabulary, train, held_out = tales.read(args.text, args.target)
+    draft = llama.Llama(llama.Shape.parse(args.shape, vocabulary))
+    own = samples(target, train, args.samples, out / "samples.pt")
+    own, own_held_out = own[torch.arange(len(own)) % HELD_OUT != 0], own[::HELD_OUT][:40]
+    held_out = tales.windows(held_out, LENGTH, most=40)
+    print(f"{draft.parameter_count() / 1e6:.2f} M parameters", flush=True)
+
+    def loss_of(rows, p):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = draft(rows)
+        log_q = F.log_softmax(logits.float(), -1)
+        return -(p * log_q).sum(-1).mean() + 0.5 * (p - log_q.exp()).abs().sum(-1).mean()
+
+    @torch.no_grad()
+    def distribution(rows):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = target(rows)
+        return F.softmax(logits.float(), -1)
+
+    compiled, teacher = torch.compile(loss_of), torch.compile(distribution)
+
+    def backward(step):
+        generator = torch.Generator().manual_seed(step)
+        text = tales.random_windows(train, LENGTH, args.windows // 4, generator)
+        chosen = torch.randint(0, len(own), (args.windows - len(text),), generator=generator)
+        rows = torch.cat([text, own[chosen]])[:, :-1]
+        total = 0.0
+        for part in rows.split(4):
+            loss = compiled(part, teacher(part)) * (len(part) / len(rows))
+            loss.backward()
+            total += loss.item()
+        return total
+
+    def evaluate():
+        alphas = [acceptance(target, draft, batch)[0] for batch in (held_out[:10], own_held_out[:10])]
+        print(f"acceptance on held-out tales {alphas[0]:.3f}, on the target's own {alphas[1]:.3f}", flush=True)
+        return 1 - sum(alphas) / len(alphas)
+
+    schedule = training.Schedule(args.steps, args.rate, decay=0.01, evaluate_every=100)
+    training.run(draft, schedule, out / "draft.checkpoint", backward, evaluate)
+    llama.save(draft, out / "draft", args.target)
+    draft = llama.load(out / "draft")
+    for name, batch in (("held-out tales", held_out), ("the target's own samples", own_held_out)):
+        accepted, agreed = acceptance(target, draft, batch)
+        print(f"on {name}: acceptance {accepted:.3f} at temperature 1, argmaxes agree on {agreed:.3f}")
+    print(f"wrote {out / 'draft'}")
+
+
+if __name__ == "__main__":
+    main()
