@@ -324,7 +324,7 @@ HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W, N> 
 }
 
 // One or two rows of x, with one weight row after the other. Memory is read in the order of its
-// addresses, and the last prefetches lie behind the matrix.
+// addresses, and the last prefetches lie beyond the end of the matrix.
 template <class W, size_t M>
 void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const Depth depth{0, CeilDiv(job.args->in_features, kStep), true, true};
@@ -332,7 +332,9 @@ void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin,
     const Tile tile{*job.args, job.first_row, col, 1, nullptr};
     const Strip<W, 1> row(*job.args, col, 0);
     Strip<W, 1> ahead = row;
-    ahead.rows[0] += kBytesAhead;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): only a prefetch, of what may lie outside
+    ahead.rows[0] =
+        reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(row.rows[0]) + kBytesAhead);
     FewRowsTile<W, M, 1>(depth, tile, row, packed_x, ahead, 0, 1);
   }
 }
@@ -537,10 +539,13 @@ void PackTile(const ProductJob& job, size_t tile, float* packed_x) {
 
 template <class W>
 void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
-  const bool row_after_row = kOneRowKeepsPace && WeightReadOrder() == ReadOrder::kRowAfterRow;
+  const MatMulArgs& args = *job.args;
+  const size_t weight_bytes = args.out_features * args.in_features * W::kBytes;
+  const bool row_after_row =
+      kOneRowKeepsPace && ReadOrderOf(weight_bytes) == ReadOrder::kRowAfterRow;
   if (job.rows == 1 && row_after_row) {
     RowAfterRow<W, 1>(job, packed_x, col_begin, col_end);
-  } else if (job.rows == 2 && row_after_row && 2 * job.args->in_features <= kSliceFloats) {
+  } else if (job.rows == 2 && row_after_row && 2 * args.in_features <= kSliceFloats) {
     RowAfterRow<W, 2>(job, packed_x, col_begin, col_end);
   } else if (job.rows <= kMaxFewRows) {
     FewRows<W>(job, packed_x, col_begin, col_end);

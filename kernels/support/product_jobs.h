@@ -1,5 +1,5 @@
-// How a call of MatMul on the CPU is cut: rows of x into blocks, a block of one product is a job, and
-// the weight rows of a job into tasks.
+// How a call of MatMul on the CPU is cut. The rows of x are cut into blocks, a block of one product
+// is a job, and the weight rows of a job are cut into tasks.
 #ifndef TANDEM_KERNELS_SUPPORT_PRODUCT_JOBS_H_
 #define TANDEM_KERNELS_SUPPORT_PRODUCT_JOBS_H_
 
@@ -72,8 +72,8 @@ size_t PlanBlock(std::span<const MatMulArgs> products, size_t block,
 // Returns how many tasks of a call are enough to keep `num_threads` threads equally busy.
 inline size_t WantedTasks(int num_threads) { return 16 * static_cast<size_t>(num_threads); }
 
-// Returns how many bytes of weights a task reads if reading takes its time. The least hides the cost
-// of claiming the task.
+// Returns how many bytes of weights a task reads if reading takes its time. The least hides the
+// cost of claiming the task.
 inline size_t BytesPerTask(std::span<const ProductJob> jobs, int num_threads) {
   constexpr size_t kMinTaskBytes = 64 << 10;
   constexpr size_t kMaxTaskBytes = 1 << 20;

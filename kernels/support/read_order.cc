@@ -1,9 +1,13 @@
 #include "kernels/support/read_order.h"
 
 #include <atomic>
+#include <optional>
 
 namespace tandem {
 namespace {
+
+// Weights of at most this size may stay in a cache between two passes.
+constexpr size_t kMaxCachedBytes = 2 << 20;
 
 bool IsMadeByAmd() {
 #if defined(__x86_64__)
@@ -14,16 +18,20 @@ bool IsMadeByAmd() {
 #endif
 }
 
-std::atomic<ReadOrder>& Order() {
-  static std::atomic<ReadOrder> order{IsMadeByAmd() ? ReadOrder::kRowAfterRow
-                                                    : ReadOrder::kSomeRowsTogether};
-  return order;
-}
+std::atomic<std::optional<ReadOrder>> forced_order{std::nullopt};
 
 }  // namespace
 
-ReadOrder WeightReadOrder() { return Order().load(std::memory_order_relaxed); }
+ReadOrder ReadOrderOf(size_t weight_bytes) {
+  static const bool is_made_by_amd = IsMadeByAmd();
+  const std::optional<ReadOrder> forced = forced_order.load(std::memory_order_relaxed);
+  if (forced.has_value()) return *forced;
+  return is_made_by_amd && weight_bytes > kMaxCachedBytes ? ReadOrder::kRowAfterRow
+                                                          : ReadOrder::kSomeRowsTogether;
+}
 
-void SetWeightReadOrder(ReadOrder order) { Order().store(order, std::memory_order_relaxed); }
+void ForceReadOrder(std::optional<ReadOrder> order) {
+  forced_order.store(order, std::memory_order_relaxed);
+}
 
 }  // namespace tandem

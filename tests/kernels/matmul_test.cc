@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -170,15 +171,14 @@ class MatMulTest : public ::testing::TestWithParam<Units> {
   void SetUp() override {
     hwy::SetSupportedTargetsForTest(GetParam().target);
     AllowMatrixUnits(GetParam().matrix_units);
-    SetWeightReadOrder(GetParam().order);
+    ForceReadOrder(GetParam().order);
   }
   void TearDown() override {
     hwy::SetSupportedTargetsForTest(0);
     AllowMatrixUnits(false);
-    SetWeightReadOrder(order_before_);
+    ForceReadOrder(std::nullopt);
   }
 
-  ReadOrder order_before_ = WeightReadOrder();
   ThreadPool pool_{3};
 };
 
@@ -337,7 +337,7 @@ TEST_P(MatMulTest, ProductsOfOneCallDoNotChangeEachOther) {
 TEST_P(MatMulTest, NeverReadsPastTheWeights) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   for (const DType dtype : kAllDTypes) {
-    for (const size_t rows : {1, 20}) {
+    for (const size_t rows : {1, 2, 20}) {
       Product product(dtype, rows, 45, 7);
       const size_t bytes = 45 * 7 * SizeOf(dtype);
       auto* pages = static_cast<uint8_t*>(

@@ -6,6 +6,8 @@ the cross-entropy with the target's distribution plus the total variation distan
 the acceptance of speculative sampling (Leviathan et al., arXiv:2211.17192).
 """
 import argparse
+import hashlib
+import os
 import pathlib
 import time
 
@@ -47,7 +49,8 @@ def samples(target, train, count, path):
         prompts[::2, 0] = target.shape.vocabulary - 2
         temperatures = torch.where(torch.arange(BATCH) % 3 == 2, 0.6, 1.0)[:, None]
         done.append(sample_batch(target, prompts, temperatures, generator))
-        torch.save(torch.cat(done), path)
+        torch.save(torch.cat(done), path.with_suffix(".new"))
+        os.replace(path.with_suffix(".new"), path)
         print(f"{index + BATCH} of {count} samples, {time.monotonic() - begin:.0f} s", flush=True)
     return torch.cat(done)
 
@@ -79,12 +82,15 @@ def main():
 
     torch.manual_seed(2)
     out = pathlib.Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
     target = llama.load(args.target)
+    weights = pathlib.Path(args.target, "model.safetensors").read_bytes()
+    name = hashlib.sha256(weights).hexdigest()[:12]  # samples and checkpoints belong to one target
     vocabulary, train, held_out = tales.read(args.text, args.target)
     draft = llama.Llama(llama.Shape.parse(args.shape, vocabulary))
-    own = samples(target, train, args.samples, out / "samples.pt")
-    own, own_held_out = own[torch.arange(len(own)) % HELD_OUT != 0], own[::HELD_OUT][:40]
-    held_out = tales.windows(held_out, LENGTH, most=40)
+    own = samples(target, train, args.samples, out / f"samples-{name}.pt")
+    own, own_held_out = own[torch.arange(len(own)) % HELD_OUT != 0], own[::HELD_OUT][:50]
+    held_out = tales.windows(held_out, LENGTH, most=50)
     print(f"{draft.parameter_count() / 1e6:.2f} M parameters", flush=True)
 
     def loss_of(rows, p):
@@ -119,12 +125,13 @@ def main():
         return 1 - sum(alphas) / len(alphas)
 
     schedule = training.Schedule(args.steps, args.rate, decay=0.01, evaluate_every=100)
-    training.run(draft, schedule, out / "draft.checkpoint", backward, evaluate)
+    training.run(draft, schedule, out / f"draft-{name}.checkpoint", backward, evaluate)
     llama.save(draft, out / "draft", args.target)
     draft = llama.load(out / "draft")
-    for name, batch in (("held-out tales", held_out), ("the target's own samples", own_held_out)):
+    # The first ten windows chose the weights, and the others measure them.
+    for source, batch in (("held-out tales", held_out[10:]), ("the target's own samples", own_held_out[10:])):
         accepted, agreed = acceptance(target, draft, batch)
-        print(f"on {name}: acceptance {accepted:.3f} at temperature 1, argmaxes agree on {agreed:.3f}")
+        print(f"on {source}: acceptance {accepted:.3f} at temperature 1, argmaxes agree on {agreed:.3f}")
     print(f"wrote {out / 'draft'}")
 
 

@@ -17,7 +17,7 @@ def read(path, tokenizer_folder):
     """
     tokenizer = tokenizers.Tokenizer.from_file(str(pathlib.Path(tokenizer_folder) / "tokenizer.json"))
     vocabulary = tokenizer.get_vocab_size()
-    tales = [tale.strip() + "\n" for tale in pathlib.Path(path).read_text().split("\n%%\n")]
+    tales = [tale.strip() + "\n" for tale in pathlib.Path(path).read_text(encoding="utf-8").split("\n%%\n")]
     train, held_out = [], []
     for i, encoding in enumerate(tokenizer.encode_batch(tales, add_special_tokens=False)):
         to = held_out if i % HELD_OUT == 0 else train

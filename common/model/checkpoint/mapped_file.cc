@@ -40,6 +40,9 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::filesyst
       return ResourceExhausted(message);
     }
     data = static_cast<const char*>(mapping);
+    // Without huge pages the file is read all the same, and so an error does not matter.
+    constexpr size_t kHugePage = 2 << 20;
+    if (size >= kHugePage) madvise(mapping, size, MADV_HUGEPAGE);
   }
   return std::unique_ptr<MappedFile>(new MappedFile(path, descriptor, data, size));
 }

@@ -1,4 +1,6 @@
-// A file that is mapped for reading. Processes that map the same file share its pages.
+// A file that is mapped for reading. Processes that map the same file share its pages. Linux is
+// asked for huge pages, which it uses if the file system has large folios (ext4 since Linux 6.16,
+// XFS) and the file is not in memory yet. The first access then reads 4 MiB instead of some pages.
 #ifndef TANDEM_COMMON_MODEL_CHECKPOINT_MAPPED_FILE_H_
 #define TANDEM_COMMON_MODEL_CHECKPOINT_MAPPED_FILE_H_
 
