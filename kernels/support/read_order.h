@@ -17,8 +17,8 @@ enum class ReadOrder {
 //
 // On an AMD EPYC (Zen 5, two cores), weights that come from memory take 0.88 of the time row after
 // row, and weights in a cache take up to 1.2 of it. AMD's CPUs with AVX-512 therefore read large
-// weights row after row. This was not measured on Zen 4. Other CPUs read some rows together, because
-// the other order was not measured there.
+// weights row after row. This was not measured on Zen 4. Other CPUs read some rows together,
+// because the other order was not measured there.
 ReadOrder ReadOrderOf(size_t weight_bytes);
 
 // Makes ReadOrderOf return `order`, or its own choice again. For tests.
