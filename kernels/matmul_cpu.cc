@@ -332,9 +332,10 @@ void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin,
     const Tile tile{*job.args, job.first_row, col, 1, nullptr};
     const Strip<W, 1> row(*job.args, col, 0);
     Strip<W, 1> ahead = row;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): only a prefetch, of what may lie outside
-    ahead.rows[0] =
-        reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(row.rows[0]) + kBytesAhead);
+    // This is no pointer arithmetic, because the address may lie beyond the end of the matrix.
+    const uintptr_t address = reinterpret_cast<uintptr_t>(row.rows[0]) + kBytesAhead;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): it is only prefetched
+    ahead.rows[0] = reinterpret_cast<const uint8_t*>(address);
     FewRowsTile<W, M, 1>(depth, tile, row, packed_x, ahead, 0, 1);
   }
 }
