@@ -495,10 +495,10 @@ def round_figures(bench, rows):
             continue
         at = f"{row['mode']}, K = {length}"
         predicted = row["predicted_speedup_measured_costs"]
-        low, high = row["speedup_95_percent"]
+        interval = "too few pairs" if row["speedup_95_percent"] is None else "{:.2f} to {:.2f}".format(*row["speedup_95_percent"])
         figures.append(figure(
             bench, f"speedup over its prediction, {at}", row["speedup"] / predicted if predicted else None, 0.95, 1.05,
-            note=f"{row['speedup']:.2f} ({low:.2f} to {high:.2f}), predicted {predicted:.2f}; Theorem 3.8: "
+            note=f"{row['speedup']:.2f} ({interval}), predicted {predicted:.2f}; Theorem 3.8: "
                  f"{row['predicted_speedup_theorem_3_8']:.2f}; alpha {row['alpha']:.2f}"))
         seconds = row["round_seconds"]
         whole = sum(seconds.values())

@@ -502,9 +502,9 @@ def alone_table(rows):
         if row["draft_length"] == 0:
             lines.append(f"| {row['mode']} | 0 | {row['tokens_per_second']:.3g} | | | | | | | |")
             continue
-        low, high = row["speedup_95_percent"]
+        interval = "{:.2f} – {:.2f}, ".format(*row["speedup_95_percent"]) if row["speedup_95_percent"] else ""
         lines.append(f"| {row['mode']} | {row['draft_length']} | {row['tokens_per_second']:.3g} | "
-                     f"{row['speedup']:.2f}× ({low:.2f} – {high:.2f}, {row['pairs']} pairs) | {row['alpha']:.2f} | "
+                     f"{row['speedup']:.2f}× ({interval}{row['pairs']} pairs) | {row['alpha']:.2f} | "
                      f"{row['cost_ratio']:.2f} | {row['rows_cost']:.2f} | {row['tokens_per_pass']:.2f} | "
                      f"{times(row.get('predicted_speedup_measured_costs'))} | {times(row.get('predicted_speedup_theorem_3_8'))} |")
     return lines + [""]

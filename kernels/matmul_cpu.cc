@@ -541,9 +541,8 @@ void PackTile(const ProductJob& job, size_t tile, float* packed_x) {
 template <class W>
 void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
-  const size_t weight_bytes = args.out_features * args.in_features * W::kBytes;
   const bool row_after_row =
-      kOneRowKeepsPace && ReadOrderOf(weight_bytes) == ReadOrder::kRowAfterRow;
+      kOneRowKeepsPace && ReadOrderOf(WeightBytes(args)) == ReadOrder::kRowAfterRow;
   if (job.rows == 1 && row_after_row) {
     RowAfterRow<W, 1>(job, packed_x, col_begin, col_end);
   } else if (job.rows == 2 && row_after_row && 2 * args.in_features <= kSliceFloats) {
@@ -600,7 +599,7 @@ void MatMulTarget(std::span<const MatMulArgs> products, ThreadPool& pool) {
       if (job.packs_x) PackX(job, packed_x, pool);
     }
     CutTasks(jobs, pool.num_threads());
-    RunTasks(jobs, NumberTasks(jobs), pool, [&](const ProductJob& job, size_t begin, size_t end) {
+    RunTasks(jobs, pool, [&](const ProductJob& job, size_t begin, size_t end) {
       const float* x = packed_x + job.packed_offset;
       switch (job.args->dtype) {
         case DType::kF32:

@@ -19,15 +19,25 @@ constexpr size_t kLineWidth = 100;
 struct ShortHelp {
   Program program;
   std::array<std::string_view, 5> flags;
+  std::string_view also;  // some of the others, for the line about --help-all
 };
 constexpr ShortHelp kShortHelps[] = {
-    {Program::kServe, {"--target", "--draft", "--listen", "--draft-length", "--max-slots"}},
-    {Program::kGenerate, {"--target", "--draft", "--connect", "--max-tokens", "--temperature"}},
-    {Program::kBench, {"--target", "--draft", "--connect", "--draft-lengths", "--json"}},
-    {Program::kBenchServe, {"--target", "--draft", "--connect", "--clients", "--json"}},
+    {Program::kServe,
+     {"--target", "--draft", "--listen", "--draft-length", "--max-slots"},
+     "--admin, --threads and --tls-certificate"},
+    {Program::kGenerate,
+     {"--target", "--draft", "--max-tokens", "--temperature", "--compare"},
+     "--connect, --seed, --top-p and --json"},
+    {Program::kBench,
+     {"--target", "--draft", "--connect", "--draft-lengths", "--json"},
+     "--pairs and --max-tokens"},
+    {Program::kBenchServe,
+     {"--target", "--draft", "--connect", "--clients", "--json"},
+     "--rates and --pairs"},
     {Program::kTokenize,
-     {"--target", "--connect", "--pieces", "--no-special-tokens", "--token-file"}},
-    {Program::kInfo, {"--target", "--draft", "--connect", "--token-file", "--verbose"}},
+     {"--target", "--connect", "--pieces", "--no-special-tokens", "--token-file"},
+     "--tls-ca"},
+    {Program::kInfo, {"--target", "--draft", "--connect", "--token-file", "--verbose"}, "--tls-ca"},
 };
 
 // Null: the program has only one help text.
@@ -124,9 +134,11 @@ std::string HelpText(Program program, const std::string& description,
   }
   absl::StrAppend(&text, "\nHelp:\n", Wrap("  -h,--help", "Prints this text."));
   if (FindShortHelp(program) != nullptr) {
-    text += Wrap("  --help-all", num_left_out == 0 ? "Prints all options."
-                                                   : absl::StrCat("Prints all options: these and ",
-                                                                  num_left_out, " more."));
+    text +=
+        Wrap("  --help-all", num_left_out == 0 ? "Prints all options."
+                                               : absl::StrCat("Prints all options: these and ",
+                                                              num_left_out, " more, such as ",
+                                                              std::string(short_help->also), "."));
   }
   if (has_version) text += Wrap("  --version", "Prints the version.");
   if (IsCommand(program) && short_help == nullptr) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/flags/flag_help.h"
+#include "common/flags/foreign_flag.h"
 #include "common/flags/suggestion.h"
 
 namespace tandem {
@@ -84,7 +85,8 @@ struct FlagParser::Implementation {
     word = word.substr(0, word.find('='));
     std::vector<std::string> names = {"--help", "--help-all"};
     for (const auto& bound : flags) names.emplace_back(bound->flag->name);
-    return "there is no option \"" + word + "\"" + DidYouMean(word, names);
+    const std::string hint = ForeignFlagHint(word, program);
+    return "there is no option \"" + word + "\"" + (hint.empty() ? DidYouMean(word, names) : hint);
   }
 
   // Hands the values that CLI11 found to the program.

@@ -709,6 +709,17 @@ constexpr Flag kFlags[] = {
      .help =
          "A worker computes on the processor (cpu) or on an NVIDIA GPU (cuda). With auto, a GPU is "
          "used where there is one."},
+    {.name = "--matrix-units",
+     .programs = kWorkers | kSupervisors,
+     .group = "Resources",
+     .kind = FlagKind::kChoice,
+     .fallback = "off",
+     .words = "off|on|auto",
+     .handed_to = kWorkers,
+     .help =
+         "On a processor with AMX, a worker multiplies BF16 weights on its matrix units (on). With "
+         "auto, they are used where there are some. Prompts and batches are faster, and the order "
+         "of sums is another."},
     {.name = "--gpu",
      .programs = kWorkers | kSupervisors,
      .group = "Resources",

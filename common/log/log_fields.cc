@@ -1,6 +1,9 @@
 #include "common/log/log_fields.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
 
 namespace tandem {
 
@@ -13,7 +16,8 @@ LogFields& LogFields::Add(std::string_view name, std::string_view text) {
 }
 
 LogFields& LogFields::Add(std::string_view name, double number) {
-  return AddRaw(name, nlohmann::json(number).dump());
+  // Six digits are a microsecond of a second.
+  return AddRaw(name, std::isfinite(number) ? absl::StrFormat("%.6g", number) : "null");
 }
 
 LogFields& LogFields::Add(std::string_view name, std::span<const int32_t> numbers) {

@@ -441,7 +441,7 @@ void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool) {
       if (job.packs_x) PackX(job, packed_x, pool);
     }
     CutTasks(jobs, pool.num_threads());
-    RunTasks(jobs, NumberTasks(jobs), pool, [&](const ProductJob& job, size_t begin, size_t end) {
+    RunTasks(jobs, pool, [&](const ProductJob& job, size_t begin, size_t end) {
       RunTask<Units>(job, packed_x + job.packed_offset, begin / kTileRows, CeilDiv(end, kTileRows));
     });
   }

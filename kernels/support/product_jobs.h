@@ -72,31 +72,29 @@ size_t PlanBlock(std::span<const MatMulArgs> products, size_t block,
 // Returns how many tasks of a call are enough to keep `num_threads` threads equally busy.
 inline size_t WantedTasks(int num_threads) { return 16 * static_cast<size_t>(num_threads); }
 
+// Returns the size of all weights of a product.
+inline size_t WeightBytes(const MatMulArgs& args) {
+  return args.out_features * args.in_features * SizeOf(args.dtype);
+}
+
 // Returns how many bytes of weights a task reads if reading takes its time. The least hides the
 // cost of claiming the task.
 inline size_t BytesPerTask(std::span<const ProductJob> jobs, int num_threads) {
   constexpr size_t kMinTaskBytes = 64 << 10;
   constexpr size_t kMaxTaskBytes = 1 << 20;
   size_t bytes = 0;
-  for (const ProductJob& job : jobs) {
-    bytes += job.args->out_features * job.args->in_features * SizeOf(job.args->dtype);
-  }
+  for (const ProductJob& job : jobs) bytes += WeightBytes(*job.args);
   return std::clamp(bytes / WantedTasks(num_threads), kMinTaskBytes, kMaxTaskBytes);
 }
 
-// Numbers the tasks of all jobs. Returns how many there are.
-inline int64_t NumberTasks(std::span<ProductJob> jobs) {
+// Calls run(job, begin, end) for every task of all jobs: weight rows [begin, end) of the job.
+template <class Run>
+void RunTasks(std::span<ProductJob> jobs, ThreadPool& pool, const Run& run) {
   int64_t tasks = 0;
   for (ProductJob& job : jobs) {
     job.first_task = tasks;
     tasks += static_cast<int64_t>(CeilDiv(job.args->out_features, job.rows_per_task));
   }
-  return tasks;
-}
-
-// Calls run(job, begin, end) for every task: weight rows [begin, end) of the job.
-template <class Run>
-void RunTasks(std::span<const ProductJob> jobs, int64_t tasks, ThreadPool& pool, const Run& run) {
   pool.ParallelFor(tasks, [&](int64_t task) {
     const auto after =
         std::upper_bound(jobs.begin(), jobs.end(), task,

@@ -11,6 +11,7 @@
 #include "common/model/checkpoint/foreign_model.h"
 #include "common/rpc/protocol.h"
 #include "common/status.h"
+#include "kernels/amx/matrix_units.h"
 #include "kernels/cpu.h"
 #include "services/worker/host_identity.h"
 
@@ -62,6 +63,12 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
     }
     why_not_cuda = std::string(loaded.status().message());
   }
+  if (options.matrix_units == "on" && !HasMatrixUnits()) {
+    return FailedPrecondition(
+        "--matrix-units on: this processor has no AMX-BF16, or the system forbids it (auto uses "
+        "the units only where there are some)");
+  }
+  AllowMatrixUnits(options.matrix_units != "off");  // before the first product
   auto threads = std::make_unique<ThreadPool>(options.threads);
   TANDEM_ASSIGN_OR_RETURN(auto model, LanguageModel::Load(options.folder, threads.get()));
   TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));

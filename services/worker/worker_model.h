@@ -56,9 +56,10 @@ struct WorkerModelOptions {
   bool may_cut_context = false;
   // "cpu", "cuda", or "auto". "auto" means cuda if a GPU can be used, and cpu otherwise.
   std::string backend = "cpu";
-  int gpu = 0;                    // index of the GPU, as the driver counts
-  uint64_t gpu_memory_bytes = 0;  // see CudaModelOptions
-  bool judges = false;            // true for the target: on a GPU, memory for judging is set aside
+  std::string matrix_units = "off";  // "off", "on" or "auto": those of the CPU (AMX)
+  int gpu = 0;                       // index of the GPU, as the driver counts
+  uint64_t gpu_memory_bytes = 0;     // see CudaModelOptions
+  bool judges = false;  // true for the target: on a GPU, memory for judging is set aside
   // Loads a model for the backend "cuda". Empty: this program was built without CUDA.
   DeviceModelLoader load_on_gpu = {};
 };

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "common/flags/flag.h"
+#include "common/flags/foreign_flag.h"
+
 namespace tandem::cli {
 namespace {
 
@@ -412,7 +415,6 @@ TEST(CommandLineTest, HelpIsGroupedAndStatesTheEnvironmentRuleOnce) {
   EXPECT_THAT(HelpText({"--version"}), HasSubstr("tandem 0."));
 }
 
-}  // namespace
 TEST(CommandLineTest, TheShortHelpHasFiveOptionsAndSaysHowToSeeTheRest) {
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
            {"serve"}, {"generate"}, {"bench"}, {"bench", "serve"}, {"tokenize"}, {"info"}}) {
@@ -427,4 +429,40 @@ TEST(CommandLineTest, TheShortHelpHasFiveOptionsAndSaysHowToSeeTheRest) {
   }
 }
 
+TEST(CommandLineTest, TheShortHelpOfGenerateNamesWhatPeopleLookFor) {
+  const std::string help = HelpText({"help", "generate"});
+  for (const char* flag : {"--compare", "--seed", "--top-p", "--connect", "--json"}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+}
+
+TEST(CommandLineTest, FlagsOfOtherServersPointToOurs) {
+  EXPECT_THAT(UsageMessage({"serve", "--model", "m"}),
+              HasSubstr("there is no option \"--model\"; here it is --target (a folder"));
+  EXPECT_THAT(UsageMessage({"serve", "-md", "m"}), HasSubstr("here it is --draft"));
+  EXPECT_THAT(UsageMessage({"serve", "--port=8000"}), HasSubstr("here it is --listen (HOST:PORT"));
+  EXPECT_THAT(UsageMessage({"serve", "--draft-max", "8"}), HasSubstr("here it is --draft-length"));
+  EXPECT_THAT(UsageMessage({"serve", "--tensor-parallel-size", "2"}),
+              HasSubstr("there is none: a model runs on one device"));
+  EXPECT_THAT(UsageMessage({"generate", "-p", "text"}), HasSubstr("here it is PROMPT"));
+  // healthcheck has no --listen, so that a hint would not help.
+  EXPECT_EQ(UsageMessage({"healthcheck", "--port", "1"}).find("--listen"), std::string::npos);
+}
+
+TEST(CommandLineTest, FlagsOfOtherServersAreNoneOfOurs) {
+  for (const ForeignFlag& foreign : ForeignFlags()) {
+    bool known = foreign.flag.empty() || !foreign.flag.starts_with("-");
+    for (int i = 0; i < kNumPrograms; ++i) {
+      const auto program = static_cast<Program>(i);
+      if (!foreign.flag.empty()) known = known || FindFlag(foreign.flag, program) != nullptr;
+      if (program == Program::kServe || program == Program::kGenerate) {
+        EXPECT_EQ(FindFlag(foreign.name, program), nullptr) << foreign.name;
+      }
+    }
+    EXPECT_TRUE(known) << foreign.flag;
+    EXPECT_TRUE(!foreign.flag.empty() || !foreign.comment.empty()) << foreign.name;
+  }
+}
+
+}  // namespace
 }  // namespace tandem::cli

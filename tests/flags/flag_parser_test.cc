@@ -116,6 +116,7 @@ TEST(FlagParserTest, ErrorsNameTheFlagAndTheVariable) {
   EXPECT_EQ(message({"--no-such"}), "there is no option \"--no-such\"");
   EXPECT_EQ(message({"--intreval=1"}),
             "there is no option \"--intreval\"; did you mean --interval?");
+  EXPECT_EQ(message({"--port"}), "there is no option \"--port\"");  // this program has no --listen
   EXPECT_EQ(message({"word"}), "there is one argument too many: \"word\"");
   EXPECT_THAT(message({"--admin"}), HasSubstr("--admin"));
   EXPECT_THAT(message({"--admin", "a", "--admin", "b"}), HasSubstr("--admin"));

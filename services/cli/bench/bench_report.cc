@@ -16,6 +16,11 @@ double PerRound(double seconds, int64_t rounds) {
 
 constexpr size_t kColumnWidths[] = {7, 5, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
 
+std::string IntervalCell(const RatioInterval& speedup) {
+  if (!speedup.is_shown()) return "few pairs";
+  return Number(speedup.low, 2) + " – " + Number(speedup.high, 2);
+}
+
 std::vector<std::string> RowCells(const BenchRow& row) {
   const TimeSplit& seconds = row.totals.seconds();
   const int64_t rounds = row.totals.rounds();
@@ -28,7 +33,7 @@ std::vector<std::string> RowCells(const BenchRow& row) {
           DraftLengthName(row.draft_length),
           Number(row.totals.TokensPerSecond(), 0),
           drafts ? Number(row.speedup.ratio, 2) + "×" : "1×",
-          if_drafts(Number(row.speedup.low, 2) + " – " + Number(row.speedup.high, 2)),
+          if_drafts(IntervalCell(row.speedup)),
           Number(row.totals.TokensPerPass(), 2),
           if_drafts(Number(100 * row.totals.AcceptanceRate(), 0) + " %"),
           if_drafts(Number(row.totals.Alpha(), 2)),
@@ -112,13 +117,13 @@ std::string RenderTable(const std::vector<BenchRow>& rows, const BenchContext& c
     if (mode != nullptr && *mode != row.mode) text += "\n";
     mode = &row.mode;
     const std::string line = TableLine(RowCells(row), kColumnWidths);
-    text += (row.draft_length == 0 ? line : row.speedup.low > 1 ? palette.Good(line) : line) + "\n";
+    text += (row.speedup.is_shown() && row.speedup.low > 1 ? palette.Good(line) : line) + "\n";
   }
   text += "\n";
   text +=
       palette.Dim(
           "speedup: ratio to plain decoding's tokens/s in the same pair, geometric mean and t "
-          "interval.\n"
+          "interval (from 5 pairs on: --pairs).\n"
           "c: time of a draft step over a plain target step. K+1 rows: time of a verify pass "
           "over a plain step.\n"
           "theorem 3.8: prediction from α and c. measured costs: prediction with the measured "
@@ -164,7 +169,10 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
       cell["alpha"] = totals.Alpha();
       cell["alpha_per_position"] = totals.AlphaPerPosition();
       cell["speedup"] = row.speedup.ratio;
-      cell["speedup_95_percent"] = {row.speedup.low, row.speedup.high};
+      cell["speedup_95_percent"] = nullptr;  // null: too few pairs
+      if (row.speedup.is_shown()) {
+        cell["speedup_95_percent"] = {row.speedup.low, row.speedup.high};
+      }
       cell["pairs"] = row.speedup.pairs;
       cell["plain_round_seconds"] = row.costs.plain_round;
       cell["draft_step_seconds"] = row.costs.draft_step;

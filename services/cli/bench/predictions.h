@@ -40,6 +40,11 @@ struct RatioInterval {
   double low = 0;
   double high = 0;
   int pairs = 0;
+
+  // Student's t interval of fewer pairs is so wide, and differs so much from run to run, that it
+  // misleads. It is not shown.
+  static constexpr int kLeastPairs = 5;
+  bool is_shown() const { return pairs >= kLeastPairs; }
 };
 
 // Returns the geometric mean of paired ratios, and Student's t interval of their logarithms. Both

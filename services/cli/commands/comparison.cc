@@ -15,7 +15,7 @@ namespace tandem::cli {
 namespace {
 
 // --compare measures for kCompareBudget, or until it has kMaxPairs. If a pair takes long, it goes
-// on until it has kLeastPairs, but for kSlowBudget at most.
+// on until it has RatioInterval::kLeastPairs, but for kSlowBudget at most.
 constexpr int kMaxPairs = 50;
 constexpr std::chrono::seconds kCompareBudget{4};
 constexpr std::chrono::seconds kSlowBudget{60};
@@ -81,7 +81,7 @@ absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
   std::vector<double> ratios;
   const auto begin = std::chrono::steady_clock::now();
   for (int pair = 0; pair < kMaxPairs; ++pair) {
-    const auto budget = pair < kLeastPairs ? kSlowBudget : kCompareBudget;
+    const auto budget = pair < RatioInterval::kLeastPairs ? kSlowBudget : kCompareBudget;
     if (pair > 0 && std::chrono::steady_clock::now() > begin + budget) break;
     v1::GenerateResponse drafted;
     v1::GenerateResponse plain;
@@ -107,13 +107,13 @@ absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
 }
 
 std::string FormatSpeedup(const RatioInterval& speedup) {
-  if (speedup.pairs < kLeastPairs) {
+  if (!speedup.is_shown()) {
     return absl::StrFormat(
         "%.2f× (%s: too few for an interval)", speedup.ratio,
         speedup.pairs == 1 ? "one pair" : absl::StrFormat("%d pairs", speedup.pairs));
   }
-  return absl::StrFormat("%.2f× (95 %% interval %.2f – %.2f, %d interleaved pairs)", speedup.ratio,
-                         speedup.low, speedup.high, speedup.pairs);
+  return absl::StrFormat("%.2f× (95 %% interval %.2f – %.2f, %d interleaved pairs of this prompt)",
+                         speedup.ratio, speedup.low, speedup.high, speedup.pairs);
 }
 
 std::string RenderComparison(const Comparison& comparison, const Palette& palette) {
@@ -161,7 +161,7 @@ nlohmann::json ToJson(const Comparison& comparison) {
                          {"speedup_95_percent", nullptr},  // null: too few pairs
                          {"pairs", comparison.speedup.pairs},
                          {"text_identical", nullptr}};  // null: not promised for such a request
-  if (comparison.speedup.pairs >= kLeastPairs) {
+  if (comparison.speedup.is_shown()) {
     json["speedup_95_percent"] = {comparison.speedup.low, comparison.speedup.high};
   }
   if (comparison.text == Comparison::Text::kIdentical) json["text_identical"] = true;

@@ -14,9 +14,6 @@
 
 namespace tandem::cli {
 
-// Least number of pairs from which an interval is shown.
-inline constexpr int kLeastPairs = 5;
-
 // The results of one prompt with and without drafting.
 struct Comparison {
   enum class Text {
@@ -50,8 +47,8 @@ std::string RenderComparison(const Comparison& comparison, const Palette& palett
 // The comparison's part of the JSON output.
 nlohmann::json ToJson(const Comparison& comparison);
 
-// Returns "1.93× (95 % interval 1.88 – 1.99, 5 interleaved pairs)". With fewer pairs than
-// kLeastPairs, the text has no interval and says so.
+// Returns "1.93× (95 % interval 1.88 – 1.99, 5 interleaved pairs of this prompt)". If there are too
+// few pairs for an interval, the text says so instead.
 std::string FormatSpeedup(const RatioInterval& speedup);
 
 }  // namespace tandem::cli

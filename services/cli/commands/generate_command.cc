@@ -133,16 +133,16 @@ absl::Status ShowRace(const v1::GenerateRequest& request, const v1::GenerateResp
   constexpr int kLinesBelow = 10;
   constexpr int kLeastWidth = 40;
   constexpr int kLeastHeight = 8;
-  TANDEM_ASSIGN_OR_RETURN(
-      RaceLane plain, Record("without drafts", OneSide(request, streamed, false), printer, client));
-  TANDEM_ASSIGN_OR_RETURN(RaceLane drafted,
-                          Record("with drafts", OneSide(request, streamed, true), printer, client));
   const TerminalSize size = GetTerminalSize();
   if (size.width < kLeastWidth || size.height < kLeastHeight) {
     console.err << "The terminal is too small for a race (" << kLeastWidth << " columns and "
                 << kLeastHeight << " lines are needed)." << std::endl;
     return absl::OkStatus();
   }
+  TANDEM_ASSIGN_OR_RETURN(
+      RaceLane plain, Record("without drafts", OneSide(request, streamed, false), printer, client));
+  TANDEM_ASSIGN_OR_RETURN(RaceLane drafted,
+                          Record("with drafts", OneSide(request, streamed, true), printer, client));
   const int height = std::clamp(size.height - kLinesBelow, 6, kMaxHeight);
   const Race race(std::move(plain), std::move(drafted), size.width, height, printer.palette());
   const double slowdown = std::max(1.0, kSecondsOnScreen / std::max(race.seconds(), 1e-6));
@@ -206,7 +206,8 @@ int Generate(const GenerateOptions& options, Console& console) {
   if (!console.out) return PrintError(Unavailable("standard output is closed"), console);
   if (!response.ok()) return PrintServerError(response.status(), console);
   nlohmann::json json = {{"prompt", *prompt}, {"response", ToJson(*response)}};
-  if (!options.json) console.err << "\n" << RenderSummary(*response, notes) << std::flush;
+  if (!options.json)
+    console.err << "\n" << RenderSummary(*response, !options.compare, notes) << std::flush;
 
   int exit_code = kExitOk;
   if (options.compare) {

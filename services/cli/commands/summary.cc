@@ -47,7 +47,8 @@ std::string SummaryLine(const std::string& label, const std::string& text, const
   return "  " + palette.Dim(absl::StrFormat("%-14s", label)) + text + "\n";
 }
 
-std::string RenderSummary(const v1::GenerateResponse& response, const Palette& palette) {
+std::string RenderSummary(const v1::GenerateResponse& response, bool shows_speed,
+                          const Palette& palette) {
   const v1::Completion& completion = response.completion();
   RunTotals totals;
   totals.Add(completion);
@@ -77,6 +78,7 @@ std::string RenderSummary(const v1::GenerateResponse& response, const Palette& p
     const std::vector<double> alphas = totals.AlphaPerPosition();
     const auto& tested = completion.speculation().num_tested_tokens_per_position();
     for (size_t i = 0; i < alphas.size(); ++i) {
+      if (tested.Get(static_cast<int>(i)) == 0) break;  // no later position was tested either
       text += SummaryLine(
           i == 0 ? "per position" : "",
           absl::StrFormat("%2d ", i + 1) + palette.Bar(alphas[i], kBarWidth) +
@@ -86,7 +88,7 @@ std::string RenderSummary(const v1::GenerateResponse& response, const Palette& p
   }
   const v1::Timings& timings = completion.timings();
   std::string speed = "first token after " + FormatSeconds(timings.time_to_first_token_seconds());
-  if (totals.TokensPerSecond() > 0) {
+  if (shows_speed && totals.TokensPerSecond() > 0) {
     speed += "; " + palette.Bold(absl::StrFormat("%.0f tokens/s", totals.TokensPerSecond())) +
              " after it";
   }

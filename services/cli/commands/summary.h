@@ -12,7 +12,8 @@
 namespace tandem::cli {
 
 // Returns several lines, each with its newline.
-std::string RenderSummary(const v1::GenerateResponse& response, const Palette& palette);
+std::string RenderSummary(const v1::GenerateResponse& response, bool shows_speed,
+                          const Palette& palette);
 
 // Returns a line of a summary: its label, dim, and its text.
 std::string SummaryLine(const std::string& label, const std::string& text, const Palette& palette);

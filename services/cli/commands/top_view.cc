@@ -102,6 +102,7 @@ absl::Status TopView::Take(const std::string& json) {
               .drafter = state.at("drafter"),
               .has_drafter = state.at("has_drafter"),
               .draft_model = state.at("draft_model"),
+              .drafter_problem = state.at("drafter_problem"),
               .transport = state.at("transport"),
               .pods = state.at("pods").at("total"),
               .pods_ready = state.at("pods").at("ready"),
@@ -149,15 +150,26 @@ std::string TopView::Header(const Palette& palette) const {
   text += palette.Dim("  Tandem " + VisibleText(version_) + ", up for " +
                       Duration(since() - started_)) +
           "\n";
-  const auto mark = [&](const std::string& name, bool good) {
-    return good ? palette.Good("●") + " " + name : palette.Bad("● " + name + " is gone");
+  return text + Workers(palette) + "\n\n";
+}
+
+std::string TopView::Workers(const Palette& palette) const {
+  // A worker that was never lost and is not attached has not attached yet.
+  const auto mark = [&](const std::string& name, bool attached, double losses) {
+    return attached     ? palette.Good("●") + " " + name
+           : losses > 0 ? palette.Bad("● " + name + " is gone")
+                        : palette.Dim("○ " + name + " starts");
   };
-  text += mark("verifier", state_.verifier);
-  if (state_.has_drafter) {
+  std::string text = mark("verifier", state_.verifier, state_.verifier_losses);
+  if (state_.has_drafter && !state_.drafter && !state_.drafter_problem.empty()) {
+    text += "   " + palette.Bad("● no drafter: " + VisibleText(state_.drafter_problem));
+  } else if (state_.has_drafter) {
+    text += "   " + mark("drafter", state_.drafter, state_.drafter_losses);
+  }
+  if (state_.has_drafter && state_.drafter) {
     const bool rings = state_.transport != "none";
     const std::string ring = "ring: " + VisibleText(state_.transport);
-    text += "   " + mark("drafter", state_.drafter) + "   " +
-            (rings ? palette.Good("●") + " " + ring : palette.Bad("● " + ring));
+    text += "   " + (rings ? palette.Good("●") + " " + ring : palette.Bad("● " + ring));
   }
   if (state_.pods > 1) {
     const std::string pods = absl::StrFormat("pods: %d of %d", state_.pods_ready, state_.pods);
@@ -166,7 +178,7 @@ std::string TopView::Header(const Palette& palette) const {
         &text, "   ",
         all ? absl::StrCat(palette.Good("●"), " ", pods) : palette.Bad(absl::StrCat("● ", pods)));
   }
-  return text + "\n\n";
+  return text;
 }
 
 std::string TopView::Numbers(const Palette& palette) const {

@@ -44,7 +44,7 @@ class TopView {
   struct State {
     int slots = 0, running = 0, waiting = 0;
     bool verifier = false, drafter = false, has_drafter = false;
-    std::string draft_model, transport;
+    std::string draft_model, drafter_problem, transport;
     int pods = 0, pods_ready = 0;
     Pages kv, draft_kv;
     double finished = 0, preemptions = 0;  // since the start, like the counts below
@@ -59,6 +59,7 @@ class TopView {
   // enough samples.
   Sample Over(size_t i, double seconds) const;
   std::string Header(const Palette& palette) const;
+  std::string Workers(const Palette& palette) const;
   std::string Numbers(const Palette& palette) const;
   std::string Curves(int width) const;
   std::string Sources(const Palette& palette) const;

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/model/checkpoint/foreign_model.h"
+#include "common/model/model_description.h"
 #include "common/status.h"
 #include "services/cli/doctor/memory_speed.h"
 #include "services/cli/terminal/errors.h"
@@ -31,9 +31,9 @@ constexpr double kReadShare = 0.25;
 // A container whose memory is full of cached files has little free memory, but can free it.
 constexpr uint64_t kLeastReadBytes = uint64_t{16} << 20;
 // What docs/benchmarks.md measured on processors: the share of the reading speed that decoding
-// reaches, the messages of a round, and the time of a further row.
+// reaches, the messages to a worker and back, and the time of a further row.
 constexpr double kReachedShare = 0.8;
-constexpr double kMessageSeconds = 0.0004;
+constexpr double kExchangeSeconds = 0.00012;
 constexpr double kExtraRowFraction = 0.03;
 constexpr double kAssumedAlpha = 0.7;  // for a pair that is not known
 constexpr uint64_t kFewOpenFiles = 4096;
@@ -59,34 +59,35 @@ uint64_t ReadBytesPerThread(const MachineReport& machine, int num_threads) {
   return std::clamp(static_cast<uint64_t>(share), kLeastReadBytes, kReadBytesPerThread);
 }
 
-// Returns vocab_size of a model's config.json, or nothing.
-std::optional<uint64_t> VocabularySize(const fs::path& folder) {
-  std::ifstream file(folder / "config.json");
-  const nlohmann::json config = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object() || !config.contains("vocab_size")) return std::nullopt;
-  const nlohmann::json& size = config["vocab_size"];
-  return size.is_number_unsigned() ? std::optional<uint64_t>(size) : std::nullopt;
+absl::StatusOr<size_t> VocabularySize(const fs::path& folder) {
+  TANDEM_RETURN_IF_ERROR(CheckModelFolder(folder));
+  TANDEM_ASSIGN_OR_RETURN(const ModelDescription model, ModelDescription::Load(folder));
+  return model.vocabulary_size;
 }
 
-std::string NameOf(const fs::path& folder) {
-  const fs::path normal = folder.lexically_normal();
-  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+// Weights that lie in the caches are read faster than those in memory. So a small pair is judged by
+// how fast as many bytes are read.
+double PairBytesPerSecond(const ModelPair& pair, double bytes_per_second, int num_threads) {
+  const uint64_t bytes_per_thread = pair.target_bytes / static_cast<uint64_t>(num_threads);
+  if (!pair.is_users || bytes_per_thread >= kLeastReadBytes) return bytes_per_second;
+  constexpr double kSmallReadSeconds = 0.1;
+  constexpr uint64_t kPage = 4096;
+  return std::max(bytes_per_second, MeasureReadBytesPerSecond(num_threads, kSmallReadSeconds,
+                                                              std::max(bytes_per_thread, kPage)));
 }
 
 absl::StatusOr<std::vector<ModelPair>> PairsOf(const DoctorOptions& options) {
   std::vector<ModelPair> pairs;
   if (!options.target.empty()) {
-    TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.target));
-    TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.draft));
-    const auto of_target = VocabularySize(options.target);
-    const auto of_draft = VocabularySize(options.draft);
-    if (of_target.has_value() && of_draft.has_value() && of_target != of_draft) {
+    TANDEM_ASSIGN_OR_RETURN(const size_t of_target, VocabularySize(options.target));
+    TANDEM_ASSIGN_OR_RETURN(const size_t of_draft, VocabularySize(options.draft));
+    if (of_target != of_draft) {
       return InvalidArgument("--draft: " + options.draft +
                              " has another vocab_size in its config.json than --target; a drafter "
                              "must have the vocabulary of its target");
     }
-    pairs.push_back({NameOf(options.target), NameOf(options.draft), WeightBytes(options.target),
-                     WeightBytes(options.draft), kAssumedAlpha});
+    pairs.push_back({options.target, options.draft, WeightBytes(options.target),
+                     WeightBytes(options.draft), kAssumedAlpha, /*is_users=*/true});
   }
   const std::vector<ModelPair> known = KnownPairs();
   pairs.insert(pairs.end(), known.begin(), known.end());
@@ -135,8 +136,12 @@ std::string RenderPairs(const std::vector<PairAdvice>& pairs, const Palette& pal
                       "K", "speedup");
   for (const PairAdvice& advice : pairs) {
     const uint64_t bytes = advice.pair.target_bytes + advice.pair.draft_bytes;
-    text += absl::StrFormat("  %-16s %-14s %7s ", advice.pair.target, advice.pair.draft,
-                            absl::StrFormat("%.1f GB", 1e-9 * static_cast<double>(bytes)));
+    const auto bytes_of_pair = static_cast<double>(bytes);
+    text += absl::StrFormat(
+        "  %-16s %-14s %7s ", advice.pair.is_users ? "your target" : advice.pair.target,
+        advice.pair.is_users ? "your draft" : advice.pair.draft,
+        bytes < 1'000'000'000 ? absl::StrFormat("%.0f MB", 1e-6 * bytes_of_pair)
+                              : absl::StrFormat("%.1f GB", 1e-9 * bytes_of_pair));
     if (!advice.fits) {
       text += palette.Dim("does not fit into the memory") + "\n";
       continue;
@@ -147,9 +152,9 @@ std::string RenderPairs(const std::vector<PairAdvice>& pairs, const Palette& pal
     text += (advice.draft_length == 0 ? palette.Dim("no gain") : palette.Good(speedup)) + "\n";
   }
   text += palette.Dim(absl::StrFormat(
-              "  Assumed: α 0.65 to 0.75, decoding at %.0f %% of the reading speed, %.1f ms of "
-              "messages a round. Measure with: tandem bench",
-              100 * kReachedShare, 1e3 * kMessageSeconds)) +
+              "  Assumed: α 0.65 to 0.75, decoding at %.0f %% of the reading speed, %.2f ms for "
+              "messages to a worker and back. Measure with: tandem bench",
+              100 * kReachedShare, 1e3 * kExchangeSeconds)) +
           "\n";
   return text;
 }
@@ -193,12 +198,32 @@ std::string CheckDoctor(const FlagParser&, DoctorOptions& options) {
              : "give both --target and --draft, or neither";
 }
 
+// Says what to do with the pair that the user named.
+std::string AdviceForUser(const PairAdvice& advice) {
+  const ModelPair& pair = advice.pair;
+  const std::string folders = absl::StrCat("--target ", pair.target, " --draft ", pair.draft);
+  if (!advice.fits) return "Your pair does not fit into this memory beside its KV cache.";
+  if (advice.draft_length == 0) {
+    return absl::StrCat(
+        "Your pair is not expected to gain by drafts: its draft is too large for "
+        "its target. Measure it: tandem bench ",
+        folders);
+  }
+  return absl::StrFormat(
+      "Your pair is expected to decode %.2f times as fast as its target alone, if %.0f %% of the "
+      "tested tokens are accepted. Serve it: tandem serve %s. Measure it: tandem bench %s",
+      advice.speedup, 100 * pair.alpha, folders, folders);
+}
+
 }  // namespace
 
 std::vector<std::string> Advice(const MachineReport& machine,
                                 const std::vector<PairAdvice>& pairs) {
   std::vector<std::string> advice;
   const PairAdvice* best = nullptr;
+  for (const PairAdvice& pair : pairs) {
+    if (pair.pair.is_users) advice.push_back(AdviceForUser(pair));
+  }
   for (const PairAdvice& pair : pairs) {
     if (pair.fits && pair.draft_length > 0 && (best == nullptr || pair.speedup > best->speedup)) {
       best = &pair;
@@ -246,11 +271,13 @@ int Doctor(const DoctorOptions& options, Console& console) {
   }
   std::vector<PairAdvice> advices;
   for (const ModelPair& pair : *pairs) {
-    advices.push_back(AdvisePair(pair,
-                                 {.bytes_per_second = kReachedShare * bytes_per_second,
-                                  .message_seconds = kMessageSeconds,
-                                  .extra_row_fraction = kExtraRowFraction},
-                                 machine.available_bytes));
+    advices.push_back(
+        AdvisePair(pair,
+                   {.bytes_per_second =
+                        kReachedShare * PairBytesPerSecond(pair, bytes_per_second, num_threads),
+                    .exchange_seconds = kExchangeSeconds,
+                    .extra_row_fraction = kExtraRowFraction},
+                   machine.available_bytes));
   }
   if (options.json) {
     console.out << ToJson(machine, bytes_per_second, advices).dump(2) << std::endl;

@@ -37,14 +37,15 @@ PairAdvice AdvisePair(const ModelPair& pair, const RoundModel& round, uint64_t m
   PairAdvice advice{.pair = pair};
   advice.fits = static_cast<double>(pair.target_bytes + pair.draft_bytes) <=
                 kWeightShare * static_cast<double>(memory_bytes);
-  advice.plain_seconds = static_cast<double>(pair.target_bytes) / round.bytes_per_second;
+  const double pass_seconds = static_cast<double>(pair.target_bytes) / round.bytes_per_second;
+  advice.plain_seconds = pass_seconds + round.exchange_seconds;
   const double draft_seconds = static_cast<double>(pair.draft_bytes) / round.bytes_per_second;
   for (int length = 1; length <= kMaxDraftLength; ++length) {
     const RoundCosts costs = {
         .plain_round = advice.plain_seconds,
         .draft_step = draft_seconds,
-        .verify_round = advice.plain_seconds * (1 + round.extra_row_fraction * length),
-        .round_overhead = round.message_seconds};
+        .verify_round = pass_seconds * (1 + round.extra_row_fraction * length),
+        .round_overhead = 2 * round.exchange_seconds};
     const double speedup = PredictedSpeedup(pair.alpha, length, costs);
     if (speedup <= advice.speedup) continue;
     advice.speedup = speedup;

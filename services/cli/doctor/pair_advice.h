@@ -15,7 +15,8 @@ struct ModelPair {
   std::string draft;
   uint64_t target_bytes = 0;  // weights that a pass reads, in bytes
   uint64_t draft_bytes = 0;
-  double alpha = 0;  // assumed probability that a tested draft token is accepted
+  double alpha = 0;       // assumed probability that a tested draft token is accepted
+  bool is_users = false;  // the pair that the user named
 };
 
 // Pairs that people serve, with BF16 weights.
@@ -23,15 +24,17 @@ std::vector<ModelPair> KnownPairs();
 
 // What the times of a round depend on.
 struct RoundModel {
-  double bytes_per_second = 0;    // at which weights are read
-  double message_seconds = 0;     // a round with a draft, besides the models' passes
+  double bytes_per_second = 0;  // at which weights are read
+  // The messages between the router and one worker. A plain round has one such exchange, and a
+  // round with a draft has two.
+  double exchange_seconds = 0;
   double extra_row_fraction = 0;  // what each row after the first adds to a pass of the target
 };
 
 struct PairAdvice {
   ModelPair pair;
   bool fits = false;         // the weights of both fit into the memory
-  double plain_seconds = 0;  // a token without drafts
+  double plain_seconds = 0;  // a token without drafts, with its exchange
   int draft_length = 0;      // the best one; 0: no draft pays
   double speedup = 1;        // at this length, over plain decoding
 };

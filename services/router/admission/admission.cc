@@ -104,8 +104,8 @@ void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& 
     return;
   }
   if (capacity > 0) {
-    request.max_tokens = static_cast<int32_t>(
-        std::min<uint64_t>(request.max_tokens, capacity - request.prompt_token_ids.size()));
+    request.LimitMaxTokens(capacity - request.prompt_token_ids.size(),
+                           absl::StrCat("the KV cache of ", capacity, " tokens"));
   }
   request.open.set_audit(request.needs_draft_log_probs() && !request.seed_given &&
                          request.open.lenience() == 1 && IsAudited(options_, call));

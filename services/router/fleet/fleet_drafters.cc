@@ -2,8 +2,6 @@
 
 #include <cstddef>
 
-#include "absl/strings/strip.h"
-
 namespace tandem {
 
 bool DraftersSettled(const Fleet& fleet) {
@@ -16,9 +14,7 @@ bool DraftersSettled(const Fleet& fleet) {
 std::string DrafterMisfit(const Fleet& fleet) {
   for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
     const WorkerSessions& workers = fleet.engine(pod).workers();
-    if (!workers.refused(kDrafterPeer)) continue;
-    // The log says for each drafter how decoding goes on.
-    return std::string(absl::StripSuffix(workers.drafter_problem(), kGoesOnWithoutDrafts));
+    if (workers.refused(kDrafterPeer)) return workers.drafter_problem();
   }
   return "";
 }

@@ -16,6 +16,7 @@ struct GenerationRequest {
   std::vector<int32_t> prompt_token_ids;  // at least one
   v1::SlotOpen open;                      // sampling, seed, mode and prompt length for the workers
   int32_t max_tokens = 0;                 // >= 1, and not more than the context leaves
+  bool max_tokens_given = false;          // the client asked for a number of tokens
   int32_t min_tokens = 0;                 // number of tokens before which stops do not count
   std::vector<std::string> stop_strings;
   std::vector<int32_t> stop_token_ids;  // sorted; end of text unless ignored, and the request's own
@@ -27,6 +28,10 @@ struct GenerationRequest {
   std::vector<std::string> warnings;     // for the client; see Completion.warnings
   bool seed_given = false;  // the client gave the seed, so draws may repeat another request's
   double arrived_at = 0;    // time on the engine's clock, before the prompt was tokenized
+
+  // Allows at most `room` tokens, and warns a client that asked for more. `of` names what has no
+  // room for more: "the context of 1024 tokens".
+  void LimitMaxTokens(uint64_t room, const std::string& of);
 
   bool greedy() const { return open.sampling().temperature() == 0.0f; }
   // Returns true if the verifier needs the rows that the draft was drawn from.

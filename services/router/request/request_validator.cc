@@ -78,9 +78,8 @@ absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateR
   TANDEM_RETURN_IF_ERROR(ResolvePrompt(request, served, &resolved));
 
   const auto prompt_length = static_cast<uint32_t>(resolved.prompt_token_ids.size());
-  const uint32_t room = served.max_context_tokens - prompt_length;
-  resolved.max_tokens =
-      static_cast<int32_t>(std::min<uint32_t>(static_cast<uint32_t>(resolved.max_tokens), room));
+  resolved.LimitMaxTokens(served.max_context_tokens - prompt_length,
+                          absl::StrCat("the context of ", served.max_context_tokens, " tokens"));
   resolved.open.mutable_sampling()->set_max_tokens(resolved.max_tokens);
   resolved.open.set_prompt_length(prompt_length);
   resolved.request_id =
@@ -200,6 +199,7 @@ absl::Status RequestValidator::ResolveSampling(const v1::SamplingParams& given,
         CheckNumber(field.c_str(), bias, bias >= -100 && bias <= 100, "from -100 to 100"));
   }
   resolved->max_tokens = out->max_tokens();
+  resolved->max_tokens_given = given.has_max_tokens();
   resolved->min_tokens = out->min_tokens();
   resolved->skip_special_tokens = !given.has_skip_special_tokens() || given.skip_special_tokens();
   resolved->include_stop_in_output = given.include_stop_str_in_output();

@@ -278,6 +278,7 @@ void RouterServer::UpdateReadiness(const std::function<void(const std::string&)>
         FailedPrecondition("the drafter does not fit the target: " + misfit +
                            " (choose another --draft, or decode plainly with --draft-optional)"));
   }
+  pages_.RefreshNow(fleet_, MonotonicSeconds());
   on_ready(clients_->address());
 }
 

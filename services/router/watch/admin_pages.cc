@@ -59,7 +59,10 @@ absl::Status AdminPages::Start(const Address& address, const ServerSecurity& sec
 }
 
 void AdminPages::Refresh(const Fleet& fleet, double now) {
-  if (now < metrics_refreshed_at_ + RouterMetrics::kRefreshSeconds) return;
+  if (now >= metrics_refreshed_at_ + RouterMetrics::kRefreshSeconds) RefreshNow(fleet, now);
+}
+
+void AdminPages::RefreshNow(const Fleet& fleet, double now) {
   metrics_refreshed_at_ = now;
   const FleetState state = fleet.State();
   metrics_.Refresh(state);

@@ -115,6 +115,21 @@ TEST(BenchReportTest, TheServersChoiceHasNoPredictions) {
   EXPECT_FALSE(json["rows"][1].contains("predicted_speedup_theorem_3_8"));
 }
 
+TEST(BenchReportTest, FewerThanFivePairsHaveNoInterval) {
+  BenchCell cell = Drafted();
+  cell.speedups = {1.4, 1.5, 1.6, 1.5};
+  const auto interval = [&cell] {
+    return ToJson(MakeRows({Plain(), cell}, 0.2), {})["rows"][1]["speedup_95_percent"];
+  };
+  EXPECT_TRUE(interval().is_null());
+  EXPECT_THAT(RenderTable(MakeRows({Plain(), cell}, 0.2), {}, Palette(false)),
+              HasSubstr("few pairs"));
+  cell.speedups.push_back(1.5);
+  ASSERT_TRUE(interval().is_array());
+  EXPECT_LT(interval()[0], 1.5);
+  EXPECT_GT(interval()[1], 1.5);
+}
+
 TEST(BenchReportTest, ColumnsLineUp) {
   BenchContext context;
   const std::string table =
@@ -133,11 +148,12 @@ TEST(BenchReportTest, ColumnsLineUp) {
 TEST(ModelOperationsTest, CountsTheWeightsOfAToken) {
   const testing::TempDir dir;
   std::ofstream(dir / "config.json")
-      << R"({"hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 3,
-             "num_hidden_layers": 5, "intermediate_size": 16, "vocab_size": 100})";
+      << R"({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2,
+             "num_key_value_heads": 1, "head_dim": 6, "num_hidden_layers": 5,
+             "intermediate_size": 16, "vocab_size": 100, "max_position_embeddings": 64})";
   const auto weights = WeightsPerToken(dir.path());
   ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ(*weights, 5 * (2 * 8 * 2 * 3 + 2 * 8 * 1 * 3 + 3 * 8 * 16) + 8 * 100);
+  EXPECT_EQ(*weights, 5 * (2 * 8 * 2 * 6 + 2 * 8 * 1 * 6 + 3 * 8 * 16) + 8 * 100);
 }
 
 TEST(ModelOperationsTest, NamesTheFileOfABrokenConfiguration) {

@@ -16,7 +16,8 @@ TEST(ComparisonTest, AComparisonSaysWhetherTheTextIsTheSame) {
                            .plain_tokens_per_second = 400,
                            .speedup = {.ratio = 2, .low = 1.9, .high = 2.1, .pairs = 5}};
   const std::string text = RenderComparison(comparison, Palette(false));
-  EXPECT_THAT(text, HasSubstr("2.00× (95 % interval 1.90 – 2.10, 5 interleaved pairs)"));
+  EXPECT_THAT(text,
+              HasSubstr("2.00× (95 % interval 1.90 – 2.10, 5 interleaved pairs of this prompt)"));
   EXPECT_THAT(text, HasSubstr("identical"));
   comparison.text = Comparison::Text::kDiffers;
   comparison.first_difference = 17;

@@ -66,7 +66,7 @@ TEST(RunTotalsTest, WithoutCountsRatesAreZeroAndNotNan) {
 }
 
 TEST(SummaryTest, ShowsEveryNumber) {
-  const std::string text = RenderSummary(Response(), Palette(false));
+  const std::string text = RenderSummary(Response(), true, Palette(false));
   for (const char* part :
        {"9 after a prompt of 12", "length limit reached", "seed 77",
         "5 accepted, 1 recovered, 1 bonus, 2 plain", "3 after prefill", "2.67 tokens per pass",
@@ -78,16 +78,32 @@ TEST(SummaryTest, ShowsEveryNumber) {
   EXPECT_THAT(text, Not(HasSubstr("lenience")));
 }
 
+TEST(SummaryTest, PositionsThatWereNeverTestedAreLeftOut) {
+  v1::GenerateResponse response = Response();
+  v1::SpeculationStats* stats = response.mutable_completion()->mutable_speculation();
+  stats->add_num_accepted_tokens_per_position(0);
+  stats->add_num_tested_tokens_per_position(0);
+  const std::string text = RenderSummary(response, true, Palette(false));
+  EXPECT_THAT(text, HasSubstr("0.50 of 2"));
+  EXPECT_THAT(text, Not(HasSubstr("of 0\n")));
+}
+
+TEST(SummaryTest, AComparisonShowsTheSpeedInstead) {
+  const std::string text = RenderSummary(Response(), false, Palette(false));
+  EXPECT_THAT(text, HasSubstr("first token after 12.5 ms\n"));
+  EXPECT_THAT(text, Not(HasSubstr("tokens/s")));
+}
+
 TEST(SummaryTest, SaysWhenTheOutputMayDiffer) {
   v1::GenerateResponse response = Response();
   response.mutable_completion()->set_lossless(false);
-  EXPECT_THAT(RenderSummary(response, Palette(false)), HasSubstr("lenience"));
+  EXPECT_THAT(RenderSummary(response, true, Palette(false)), HasSubstr("lenience"));
 }
 
 TEST(SummaryTest, AStopIsNamed) {
   v1::GenerateResponse response = Response();
   response.mutable_completion()->set_stop_token_id(4095);
-  EXPECT_THAT(RenderSummary(response, Palette(false)), HasSubstr("stopped at token 4095"));
+  EXPECT_THAT(RenderSummary(response, true, Palette(false)), HasSubstr("stopped at token 4095"));
 }
 
 TEST(SummaryTest, RowsWithoutSamplesAreNotShown) {
@@ -96,7 +112,7 @@ TEST(SummaryTest, RowsWithoutSamplesAreNotShown) {
   response.add_sources(v1::TOKEN_SOURCE_PLAIN);
   response.mutable_completion()->mutable_usage()->set_completion_tokens(1);
   response.mutable_completion()->mutable_timings()->set_time_to_first_token_seconds(0.001);
-  const std::string text = RenderSummary(response, Palette(false));
+  const std::string text = RenderSummary(response, true, Palette(false));
   EXPECT_THAT(text, HasSubstr("1 plain"));
   EXPECT_THAT(text, HasSubstr("first token after"));
   for (const char* absent : {"accepted", "recovered", "bonus", "acceptance", "tokens/s", "time"}) {
@@ -107,7 +123,7 @@ TEST(SummaryTest, RowsWithoutSamplesAreNotShown) {
 TEST(SummaryTest, WarningsAreShown) {
   v1::GenerateResponse response = Response();
   response.mutable_completion()->add_warnings("prompt: begins twice");
-  EXPECT_THAT(RenderSummary(response, Palette(false)), HasSubstr("prompt: begins twice"));
+  EXPECT_THAT(RenderSummary(response, true, Palette(false)), HasSubstr("prompt: begins twice"));
 }
 
 TEST(PaletteTest, ColorsTellSourcesApart) {

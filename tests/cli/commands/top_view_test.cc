@@ -38,6 +38,7 @@ nlohmann::json Answer(int first, int last, double started = 900) {
                              {"drafter", true},
                              {"has_drafter", true},
                              {"draft_model", "tales-draft"},
+                             {"drafter_problem", ""},
                              {"transport", "shm"},
                              {"pods", {{"total", 1}, {"ready", 1}}},
                              {"kv", {{"total", 100}, {"used", 30}}},
@@ -96,6 +97,21 @@ TEST(TopViewTest, LaterSamplesAreAppended) {
   EXPECT_THAT(text, HasSubstr("● drafter is gone"));
   EXPECT_THAT(text, HasSubstr("draft: session"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));  // a log line cannot move the cursor
+}
+
+TEST(TopViewTest, AWorkerThatNeverAttachedIsNotGone) {
+  TopView view;
+  nlohmann::json answer = Answer(0, 0);
+  answer["state"].update({{"verifier", false},
+                          {"drafter", false},
+                          {"verifier_losses", 0},
+                          {"drafter_losses", 0},
+                          {"transport", "none"}});
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  EXPECT_THAT(Render(view), HasSubstr("○ verifier starts   ○ drafter starts\n"));
+  answer["state"]["drafter_problem"] = "it has another vocabulary";
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  EXPECT_THAT(Render(view), HasSubstr("● no drafter: it has another vocabulary\n"));
 }
 
 TEST(TopViewTest, PodsAreCountedIfThereAreSeveral) {

@@ -19,6 +19,7 @@ namespace tandem::cli {
 namespace {
 
 using tandem::testing::TempDir;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -75,13 +76,13 @@ TEST(MemorySpeedTest, AMachineReadsMoreThanAGigabytePerSecond) {
 }
 
 constexpr RoundModel kRound = {
-    .bytes_per_second = 40e9, .message_seconds = 0.0004, .extra_row_fraction = 0.03};
+    .bytes_per_second = 40e9, .exchange_seconds = 0.0002, .extra_row_fraction = 0.03};
 
 TEST(PairAdviceTest, ALargeTargetWithASmallDraftGains) {
   const PairAdvice advice =
       AdvisePair({"t", "d", 16'000'000'000, 1'000'000'000, 0.7}, kRound, uint64_t{64} << 30);
   EXPECT_TRUE(advice.fits);
-  EXPECT_DOUBLE_EQ(advice.plain_seconds, 0.4);
+  EXPECT_DOUBLE_EQ(advice.plain_seconds, 0.4 + kRound.exchange_seconds);
   EXPECT_GE(advice.draft_length, 3);
   EXPECT_GT(advice.speedup, 1.8);
   EXPECT_LT(advice.speedup, 1 / (1 - 0.7)) << "a round has no more tokens than that";
@@ -95,8 +96,14 @@ TEST(PairAdviceTest, ADraftAsLargeAsItsTargetGainsNothing) {
 }
 
 TEST(PairAdviceTest, MessagesCanCostMoreThanDraftsGain) {
-  const ModelPair tiny = {"t", "d", 4'000'000, 400'000, 0.7};
+  const ModelPair tiny = {"t", "d", 4'000'000, 400'000, 0.4};
   EXPECT_EQ(AdvisePair(tiny, kRound, uint64_t{1} << 30).draft_length, 0);
+}
+
+TEST(PairAdviceTest, APlainRoundHasMessagesToo) {
+  // The passes take no time, so all of it is exchanges: one of a plain round, two of a drafted one.
+  const ModelPair pair = {"t", "d", 0, 0, 1};
+  EXPECT_DOUBLE_EQ(AdvisePair(pair, kRound, uint64_t{1} << 30).speedup, 17.0 / 2);
 }
 
 TEST(PairAdviceTest, WeightsMustFitBesideKvCaches) {
@@ -122,6 +129,25 @@ TEST(AdviceTest, NamesThePairAndWhatIsMissing) {
   EXPECT_THAT(Advice(machine, {pays}), Contains(HasSubstr("AVX2")));
 }
 
+TEST(AdviceTest, ThePairOfTheUserComesFirst) {
+  const MachineReport machine{.instructions = {"AVX2"}, .max_open_files = 1 << 20};
+  const PairAdvice known = {
+      .pair = {"big", "small", 1, 1, 0.7}, .fits = true, .draft_length = 4, .speedup = 2};
+  PairAdvice users = {.pair = {"/a/target", "/a/draft", 1, 1, 0.7, /*is_users=*/true},
+                      .fits = true,
+                      .draft_length = 2,
+                      .speedup = 1.25};
+  const std::string folders = "--target /a/target --draft /a/draft";
+  EXPECT_THAT(Advice(machine, {users, known}),
+              ElementsAre(AllOf(HasSubstr("1.25 times"), HasSubstr("tandem serve " + folders)),
+                          HasSubstr("Serve big")));
+  users.draft_length = 0;
+  EXPECT_THAT(Advice(machine, {users, known}).front(),
+              AllOf(HasSubstr("not expected to gain"), HasSubstr("tandem bench " + folders)));
+  users.fits = false;
+  EXPECT_THAT(Advice(machine, {users, known}).front(), HasSubstr("does not fit"));
+}
+
 TEST(DoctorTest, PrintsThisMachine) {
   std::istringstream in;
   std::ostringstream out, err;
@@ -136,6 +162,19 @@ TEST(DoctorTest, PrintsThisMachine) {
   const auto parsed = nlohmann::json::parse(json.str());
   EXPECT_GT(parsed.at("read_bytes_per_second").get<double>(), 1e9);
   EXPECT_FALSE(parsed.at("pairs").empty());
+}
+
+TEST(DoctorTest, JudgesThePairThatIsGiven) {
+  std::istringstream in;
+  std::ostringstream out, err;
+  Console console{.in = in, .out = out, .err = err};
+  const std::string models = TANDEM_SOURCE_DIR "/models/tales/";
+  ASSERT_EQ(
+      Doctor({.target = models + "target", .draft = models + "draft", .color = ColorMode::kNever},
+             console),
+      kExitOk);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("your target"), HasSubstr(" MB "),
+                               HasSubstr("tandem bench --target " + models + "target")));
 }
 
 TEST(DoctorTest, RefusesWhatIsNoModel) {

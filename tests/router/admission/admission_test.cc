@@ -356,11 +356,18 @@ TEST(AdmissionTest, APromptThatTheLargestCacheCannotHoldIsRefused) {
 
 TEST(AdmissionTest, TheLargestCacheLimitsTheLengthOfTheOutput) {
   Desk desk({PodWithPages(0, 5), PodWithPages(1, 10)});
-  const CallId cut = desk.Send(GreedyRequest(Prompt(1, 10), 31));
+  GenerationRequest long_request = GreedyRequest(Prompt(1, 10), 31);
+  long_request.max_tokens_given = true;
+  const CallId cut = desk.Send(std::move(long_request));
   const CallId whole = desk.Send(GreedyRequest(Prompt(2, 10), 30));
   const CallId small = desk.Send(GreedyRequest(Prompt(3, 10), 10));
   desk.Place();
   EXPECT_EQ(desk.running[cut]->request.max_tokens, 30);
+  EXPECT_EQ(
+      desk.running[cut]->request.warnings,
+      std::vector<std::string>{"max_tokens: got 31, cut to 30: the KV cache of 40 tokens also "
+                               "holds the prompt's 10 tokens"});
+  EXPECT_TRUE(desk.running[whole]->request.warnings.empty());
   EXPECT_EQ(desk.running[whole]->request.max_tokens, 30);
   EXPECT_EQ(desk.running[small]->request.max_tokens, 10);
 

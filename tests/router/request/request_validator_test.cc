@@ -243,10 +243,22 @@ TEST(RequestValidatorTest, FillsInEveryDefault) {
   EXPECT_EQ(request->open.lenience(), 1);
   EXPECT_FALSE(request->open.reproducible());
   EXPECT_EQ(request->max_tokens, 27);  // the context leaves less than the default of 256
+  EXPECT_TRUE(request->warnings.empty());
   EXPECT_EQ(request->request_id, "000000000000004d");
   EXPECT_FALSE(request->draft_length.has_value());
   EXPECT_TRUE(request->skip_special_tokens);
   EXPECT_TRUE(request->needs_draft_log_probs());
+}
+
+TEST(RequestValidatorTest, AClientThatAsksForMoreThanTheContextHoldsIsWarned) {
+  v1::GenerateRequest request = Good();
+  request.mutable_sampling_params()->set_max_tokens(28);
+  const auto cut = Validate(request);
+  EXPECT_EQ(cut->max_tokens, 27);
+  EXPECT_EQ(cut->warnings, std::vector<std::string>{"max_tokens: got 28, cut to 27: the context of "
+                                                    "32 tokens also holds the prompt's 5 tokens"});
+  request.mutable_sampling_params()->set_max_tokens(27);
+  EXPECT_TRUE(Validate(request)->warnings.empty());
 }
 
 TEST(RequestValidatorTest, APromptThatTheKvCacheCanNeverHoldIsNotTheClientsMistake) {

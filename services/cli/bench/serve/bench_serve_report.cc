@@ -51,9 +51,9 @@ std::vector<std::string> RowCells(const ServeCell& cell, int cores) {
       std::to_string(result.finished),
       Number(Share(static_cast<double>(result.tokens), result.wall_seconds), 0),
       Number(Share(static_cast<double>(result.finished), result.wall_seconds), 2),
-      ratio.pairs == 0   ? "–"
-      : ratio.pairs == 1 ? Number(ratio.ratio, 2)
-                         : absl::StrFormat("%.2f %.2f–%.2f", ratio.ratio, ratio.low, ratio.high)};
+      ratio.pairs == 0    ? "–"
+      : !ratio.is_shown() ? Number(ratio.ratio, 2)
+                          : absl::StrFormat("%.2f %.2f–%.2f", ratio.ratio, ratio.low, ratio.high)};
   AddMilliseconds(result.first_token, cells);
   AddMilliseconds(result.time_per_token, cells);
   cells.push_back(Number(1e3 * PercentilesOf(result.queue).p50, 1));
@@ -130,7 +130,11 @@ nlohmann::json ToJson(const ServeCell& cell, const ServeContext& context) {
   }
   if (const RatioInterval ratio = MeanRatio(cell.ratios); ratio.pairs > 0) {
     json["ratio_to_off"] = {
-        {"mean", ratio.ratio}, {"low", ratio.low}, {"high", ratio.high}, {"pairs", ratio.pairs}};
+        {"mean", ratio.ratio}, {"low", nullptr}, {"high", nullptr}, {"pairs", ratio.pairs}};
+    if (ratio.is_shown()) {
+      json["ratio_to_off"]["low"] = ratio.low;
+      json["ratio_to_off"]["high"] = ratio.high;
+    }
     json["ratios"] = cell.ratios;
   }
   return json;

@@ -73,8 +73,10 @@ void WorkerLink::GoDown(double retry_at) {
   hang_detector_.End();
 }
 
-void WorkerLink::Complain(const std::string& text, const std::string& detail) {
-  problem_ = text;
+void WorkerLink::Complain(const std::string& problem, const std::string& detail,
+                          const std::string& consequence) {
+  problem_ = problem;
+  const std::string text = problem + consequence;
   const std::string complaint = WithDetail(text, detail);
   if (last_complaint_ == complaint) return;
   last_complaint_ = complaint;

@@ -43,9 +43,10 @@ class WorkerLink {
   void OnLost(const std::string& why, const std::string& detail, double now);
   // The worker answered and does not fit. Opens again after a long pause.
   void OnRefused(double now);
-  // Logs a warning, unless the last complaint was the same. `detail` as in
-  // WorkerSessions::Drop.
-  void Complain(const std::string& text, const std::string& detail);
+  // Logs a warning about a problem, unless the last complaint was the same. `detail` as in
+  // WorkerSessions::Drop. `consequence` says in the log how the router goes on.
+  void Complain(const std::string& problem, const std::string& detail,
+                const std::string& consequence = "");
 
   void OnPong(const v1::WatchPong& pong, double now);
   void OnBatchDone(double seconds) { hang_detector_.OnBatchDone(seconds); }

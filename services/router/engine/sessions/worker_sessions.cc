@@ -91,8 +91,8 @@ void WorkerSessions::Refuse(PeerId peer, const std::string& text, double now,
                            .summary = SummaryOf(text, detail)});
     return;
   }
-  links_[peer].Complain(peer == kDrafterPeer ? absl::StrCat(text, kGoesOnWithoutDrafts) : text,
-                        detail);
+  links_[peer].Complain(text, detail,
+                        peer == kDrafterPeer ? "; decoding goes on without drafts" : "");
 }
 
 void WorkerSessions::Lose(PeerId peer, SessionChange reason, const std::string& why,

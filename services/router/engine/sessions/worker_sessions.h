@@ -22,9 +22,6 @@
 
 namespace tandem {
 
-// Ends the text about a drafter that does not fit.
-inline constexpr char kGoesOnWithoutDrafts[] = "; decoding goes on without drafts";
-
 struct WorkerSessionsOptions {
   bool has_drafter = true;
   bool drafter_required = false;  // give up if the drafter does not fit

@@ -260,9 +260,15 @@ function showStates() {
   byId("about").textContent = `Tandem ${about.version}, up for ${duration(Date.now() / 1e3 - offset - about.started)}`;
   const { pods } = state;
   if (!changed("states", state.verifier, state.has_drafter, state.drafter, state.drafter_problem, state.transport, pods, about.model, state.draft_model)) return;
-  const pills = [["verifier", state.verifier ? "good" : "bad", state.verifier ? "verifier" : "verifier is gone"]];
-  if (state.has_drafter) pills.push(["drafter", state.drafter ? "good" : "bad", state.drafter ? "drafter" : "no drafter", state.drafter_problem]);
-  if (state.has_drafter) {
+  // A worker that was never lost and is not attached has not attached yet.
+  const worker = (name, attached, losses, problem) => {
+    if (attached) return [name, "good", name];
+    if (losses === 0 && !problem) return [name, "warn", name + " starts"];
+    return [name, "bad", losses > 0 ? name + " is gone" : "no " + name, problem];
+  };
+  const pills = [worker("verifier", state.verifier, state.verifier_losses)];
+  if (state.has_drafter) pills.push(worker("drafter", state.drafter, state.drafter_losses, state.drafter_problem));
+  if (state.has_drafter && state.drafter) {
     const kind = state.transport === "none" ? "bad" : state.transport === "inline" ? "warn" : "good";
     pills.push(["transport", kind, "ring: " + state.transport]);
   }
