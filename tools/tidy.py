@@ -56,7 +56,7 @@ COMMENTED = (*SLASH_COMMENTS, *HASH_COMMENTS, *BLOCK_COMMENTS)
 PROSE = (".md", ".txt", ".json", *COMMENTED)
 
 # Recorded data and generated files, which nobody edits for style, and the files that must contain forbidden words.
-SKIPPED = re.compile(r"^(tests/golden/|tests/fuzz/corpus/|tests/helm/golden/|bench/results/|models/.*(?<!\.md)$|"
+SKIPPED = re.compile(r"^(tests/golden/|tests/fuzz/corpus/|tests/helm/golden/|bench/results/|(tests/)?models/.*(?<!\.md)$|"
                      r"tools/tidy\.py$|tests/tools/test_tidy\.py$|LICENSE$)")
 SOURCE_FOLDERS = ("services/", "common/", "kernels/", "proto/")
 

@@ -24,10 +24,10 @@ struct ShortHelp {
 constexpr ShortHelp kShortHelps[] = {
     {Program::kServe,
      {"--target", "--draft", "--listen", "--draft-length", "--max-slots"},
-     "--admin, --threads and --tls-certificate"},
+     "--drafters, --admin, --threads and --tls-certificate"},
     {Program::kGenerate,
      {"--target", "--draft", "--max-tokens", "--temperature", "--compare"},
-     "--connect, --seed, --top-p and --json"},
+     "--connect, --drafter, --seed, --top-p and --json"},
     {Program::kBench,
      {"--target", "--draft", "--connect", "--draft-lengths", "--json"},
      "--pairs and --max-tokens"},

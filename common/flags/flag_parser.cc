@@ -81,7 +81,12 @@ struct FlagParser::Implementation {
     const std::vector<std::string> rest = app.remaining();
     if (rest.empty()) return "an argument is not known";
     std::string word = rest.front();
-    if (!word.starts_with("-")) return "there is one argument too many: \"" + word + "\"";
+    if (!word.starts_with("-")) {
+      const std::string hint = program == Program::kServe ? "; did you mean --target " + word + "?"
+                               : program == Program::kGenerate ? "; put the prompt in quotes"
+                                                               : "";
+      return "there is one argument too many: \"" + word + "\"" + hint;
+    }
     word = word.substr(0, word.find('='));
     std::vector<std::string> names = {"--help", "--help-all"};
     for (const auto& bound : flags) names.emplace_back(bound->flag->name);
@@ -149,7 +154,9 @@ void FlagParser::BindHandedOn(FlagTexts* texts) {
     if (bound->flag->handed_to.empty()) continue;
     bound->takers.emplace_back([texts, flag = bound->flag](const std::string& text) {
       TANDEM_RETURN_IF_ERROR(CheckFlagValue(*flag, text));
-      (*texts)[std::string(flag->name)] = text;
+      std::string& kept = (*texts)[std::string(flag->name)];
+      const bool adds = flag->values == FlagValues::kCommas && !kept.empty();
+      kept = adds ? kept + "," + text : text;
       return absl::OkStatus();
     });
   }

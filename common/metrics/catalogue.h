@@ -31,14 +31,14 @@ inline constexpr MetricInfo kDrafts{
     MetricType::kCounter,
     "tandem_drafts_total",
     "blocks",
-    "draft_model",
+    "drafter,draft_model",
     "Blocks of draft tokens that the verifier judged, counted for each request and round.",
     "If there are none while requests run, `tandem_fallback_rounds_total` has the reason."};
 inline constexpr MetricInfo kDraftTokens{
     MetricType::kCounter,
     "tandem_draft_tokens_total",
     "tokens",
-    "draft_model",
+    "drafter,draft_model",
     "Draft tokens in the blocks that the verifier judged (drafted).",
     "For orientation: divided by `tandem_drafts_total`, it gives the mean length of a block. "
     "Compare the length with `--draft-length`."};
@@ -46,7 +46,7 @@ inline constexpr MetricInfo kAcceptedTokens{
     MetricType::kCounter,
     "tandem_accepted_tokens_total",
     "tokens",
-    "draft_model",
+    "drafter,draft_model",
     "Draft tokens that the verifier accepted and that were emitted.",
     "If it falls while `tandem_draft_tokens_total` does not, the requests have changed, or "
     "the model on one side. See `tandem_request_acceptance_ratio`."};
@@ -54,7 +54,7 @@ inline constexpr MetricInfo kTestedTokens{
     MetricType::kCounter,
     "tandem_tested_tokens_total",
     "tokens",
-    "draft_model",
+    "drafter,draft_model",
     "Draft tokens up to and including the first rejection of each block.",
     "Accepted divided by tested is α. If α falls, the drafter suits the requests less. If α "
     "stays while accepted divided by drafted falls, drafts only became longer."};
@@ -62,7 +62,7 @@ inline constexpr MetricInfo kAcceptedAtPosition{
     MetricType::kCounter,
     "tandem_accepted_tokens_per_position_total",
     "tokens",
-    "draft_model,position",
+    "drafter,draft_model,position",
     "Accepted draft tokens by position in their block, counted from 0.",
     "If the accepted share of the tested tokens falls steeply from position to position, use "
     "a shorter `--draft-length`, or auto. If the share is low at position 0 already, use "
@@ -71,7 +71,7 @@ inline constexpr MetricInfo kTestedAtPosition{
     MetricType::kCounter,
     "tandem_tested_tokens_per_position_total",
     "tokens",
-    "draft_model,position",
+    "drafter,draft_model,position",
     "Tested draft tokens by position in their block, counted from 0.",
     "For orientation: compare the positions. Fewer than a hundred tests say nothing about the"
     " α of a position."};
@@ -79,7 +79,7 @@ inline constexpr MetricInfo kAcceptedPerDraft{
     MetricType::kHistogram,
     "tandem_accepted_tokens_per_draft",
     "tokens",
-    "draft_model",
+    "drafter,draft_model",
     "Number of accepted tokens in a block.",
     "If most blocks have 0, drafts are wasted. Compare drafters with `tandem bench`.",
     buckets::kAccepted};
@@ -87,7 +87,7 @@ inline constexpr MetricInfo kRequestAcceptance{
     MetricType::kHistogram,
     "tandem_request_acceptance_ratio",
     "ratio",
-    "draft_model",
+    "drafter,draft_model",
     "Accepted divided by drafted tokens of each request that ended and had drafts.",
     "If it has two humps, one kind of request does not suit the drafter. Serve it with "
     "`--draft-length auto` and not with a fixed length.",

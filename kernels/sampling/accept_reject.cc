@@ -84,7 +84,7 @@ int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t reje
         });
     return token_id >= 0 ? token_id : DrawFromLogProbs(p, u);
   }
-  // q is one-hot, so the residual is p without the rejected token.
+  // q is one-hot, and a lenience let the token fail. The residual is p without it.
   const float rejected_log_prob = p[rejected];
   p[rejected] = kLogOfZero;
   if (row::Max(p) == kLogOfZero) p[rejected] = rejected_log_prob;
@@ -97,8 +97,12 @@ int32_t DrawRecovered(std::span<float> p, std::span<const float> q, int32_t reje
 //   q  [V]  the drafter's; empty: one-hot
 Judgment JudgeSampled(std::span<float> p, std::span<const float> q, int32_t drafted,
                       const DrawKey& key, float lenience) {
-  if (drafted == kNoDraft)
-    return {.token_id = DrawFromLogProbs(p, Uniform(key, DrawPurpose::kBonus))};
+  // Nothing was drawn for this position yet: there is no draft, or it was found and not drawn. The
+  // target draws as plain decoding would. A found token that it does not draw is rejected.
+  if (drafted == kNoDraft || (q.empty() && lenience == 1.0f)) {
+    const int32_t token_id = DrawFromLogProbs(p, TargetUniform(key));
+    return {.accepted = token_id == drafted, .token_id = token_id};
+  }
   const double draft_prob = q.empty() ? 1.0 : std::exp(static_cast<double>(q[drafted]));
   const double target_prob = std::exp(static_cast<double>(p[drafted]));
   const double u = Uniform(key, DrawPurpose::kAccept);

@@ -38,8 +38,8 @@ struct TokenLogProbs {
 //                                NaN
 //   draft_token_ids    [K]       i32, in [0, V)
 //   draft_log_probs    [K, V]    f32, contiguous: the distributions that the draft tokens were
-//                                drawn from, after all transforms. Null if they are one-hot
-//                                (greedy) or not needed (reproducible)
+//                                drawn from, after all transforms. Null if nothing was drawn: the
+//                                tokens were found (one-hot), or are coupled (reproducible)
 //   counts             context up to and including the pending token, which is every token before
 //                      the first judged one. AcceptReject changes it during its walk over the block
 //                      and restores it before it returns
@@ -78,6 +78,10 @@ constexpr bool AcceptsDraft(double u, double lenience, double draft_prob, double
 //   reproducible  Accept x while x is the target's own coupled draw.
 //   sampled       Accept x if u · l · q(x) < p(x), strictly. Otherwise draw the recovered token
 //                 from max(0, p - q), normalized, or from p if max(0, p - q) is zero everywhere.
+//   one-hot       Draw from p as plain decoding does, with the draw of the position itself, and
+//                 accept x if it is the token that was drawn. The output is that of plain decoding,
+//                 token for token. With a lenience l < 1, accept x if u · l < p(x), and otherwise
+//                 draw from p without x.
 BlockVerdict AcceptReject(const AcceptRejectArgs& args);
 
 // Returns whether a row of the ring may be used as q: each entry is <= 0 (within rounding) or
@@ -86,14 +90,23 @@ bool IsDraftRowValid(std::span<const float> log_probs, int32_t token_id);
 
 // ---------------------------------------------------------------- on a GPU
 
+// How the rows of a block draw their tokens. kPlain: the tokens come from AcceptRejectBlocks.
+inline RowDraw DrawOfBlock(const SamplingParams& params, bool has_draft_log_probs) {
+  if (params.greedy()) return RowDraw::kGreedy;
+  if (params.reproducible) return RowDraw::kCoupled;
+  return has_draft_log_probs || params.lenience < 1 ? RowDraw::kPlain : RowDraw::kTarget;
+}
+
 // One draft block on a GPU. The K + 1 rows of a block follow each other.
 //   draft_token_ids  [K]     i32, in device memory, each in [0, V)
 //   draft_log_probs  [K, V]  f32, in device memory, rows V floats apart: rows of the ring. Null if
-//                            they are one-hot
+//                            nothing was drawn
 struct BlockToVerify {
   int32_t first_row = 0;
-  int32_t num_drafted = 0;         // K
-  RowDraw how = RowDraw::kGreedy;  // the same as in the rows' RowToDraw; kPlain: accept/reject
+  int32_t num_drafted = 0;  // K
+  // The same as in the rows' RowToDraw. kPlain: the rows draw nothing, and the block is judged by
+  // accept/reject with draft_log_probs, or with a lenience.
+  RowDraw how = RowDraw::kGreedy;
   float lenience = 1;
   const int32_t* draft_token_ids = nullptr;
   const float* draft_log_probs = nullptr;
@@ -114,7 +127,7 @@ struct DeviceVerdict {
 //   values         [rows, V]  f32, rows `stride` floats apart: the target's log-probabilities, or
 //                             its adjusted logits if the block is greedy
 //   not_finite     [rows]  the output of DeviceAdjustArgs
-//   row_token_ids  [rows]  the output of DrawTokens, for blocks that are greedy or coupled
+//   row_token_ids  [rows]  the output of DrawTokens, for blocks that are not kPlain
 //   verdicts       [num_blocks]  out
 struct DeviceVerifyArgs {
   size_t num_blocks = 0;

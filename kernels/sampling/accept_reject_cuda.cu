@@ -86,7 +86,7 @@ __device__ int32_t DrawRecovered(const float* p, const float* q, size_t size, in
       if (!(p[i] > q[i])) return 0.0;
       return fmax(0.0, __dadd_rn(exp(static_cast<double>(p[i])), -exp(static_cast<double>(q[i]))));
     });
-  } else {  // q is one-hot, so the residual is p without the rejected token
+  } else {  // q is one-hot, and a lenience let the token fail: the residual is p without it
     token_id = DrawByInverseCdf(size, u, shared->sums, [&](size_t i) {
       return static_cast<int32_t>(i) == rejected ? 0.0 : static_cast<double>(expf(p[i]));
     });
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(kThreads) VerifyOneBlock(DeviceVerifyArgs args
     DrawKey key = block.key;
     key.position += static_cast<uint64_t>(i);
     if (i == num_drafted) {
-      verdict.next_token_id =
-          DrawRow(p, size, DeviceUniform(key, DrawPurpose::kBonus), shared->sums, shared->keys);
+      verdict.next_token_id = DrawRow(p, size, DeviceUniform(TargetKey(key), DrawPurpose::kBonus),
+                                      shared->sums, shared->keys);
     } else {
       const float* const q = block.draft_log_probs == nullptr
                                  ? nullptr

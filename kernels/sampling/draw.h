@@ -46,6 +46,7 @@ enum class RowDraw : int32_t {
   kGreedy,   // Argmax
   kCoupled,  // DrawCoupled
   kPlain,    // DrawFromLogProbs with the key's uniform for DrawPurpose::kPropose
+  kTarget,   // DrawFromLogProbs with TargetUniform: the token that plain decoding draws
 };
 struct RowToDraw {
   RowDraw how = RowDraw::kNone;

@@ -76,6 +76,10 @@ __global__ void __launch_bounds__(kThreads) DrawRowToken(DeviceDrawArgs args) {
         token_id = DrawRow(values, size, DeviceUniform(draw.key, DrawPurpose::kPropose),
                            shared->sums, shared->keys);
         break;
+      case RowDraw::kTarget:
+        token_id = DrawRow(values, size, DeviceUniform(TargetKey(draw.key), DrawPurpose::kBonus),
+                           shared->sums, shared->keys);
+        break;
     }
   }
   if (threadIdx.x == 0) args.token_ids[blockIdx.x] = token_id;

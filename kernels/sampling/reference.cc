@@ -191,8 +191,14 @@ BlockVerdict AcceptRejectReference(const AcceptRejectArgs& args) {
     } else if (params.reproducible) {
       token_id = DrawCoupledReference(p, key);
       accepted = token_id == drafted;
-    } else if (is_last) {
-      token_id = DrawReference(p, Uniform(key, DrawPurpose::kBonus));
+    } else if (is_last || (args.draft_log_probs == nullptr && params.lenience == 1.0f)) {
+      const DrawKey plain = {.seed = params.seed, .position = args.position + i};
+      token_id = DrawReference(p, Uniform(plain, DrawPurpose::kBonus));
+      accepted = token_id == drafted;
+      if (!is_last) {
+        q.assign(vocabulary_size, 0.0);
+        q[drafted] = 1.0;
+      }
     } else {
       q.assign(vocabulary_size, 0.0);
       q[drafted] = 1.0;

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) ReportRow(DeviceReportArgs args) {
   const int32_t token_id = i < verdict.num_accepted ? drafted : verdict.next_token_id;
   DeviceReport* const report = &args.reports[row];
 
-  if (wanted.audit && block.how == RowDraw::kPlain) {
+  if (wanted.audit && (block.how == RowDraw::kPlain || block.how == RowDraw::kTarget)) {
     DrawKey key = block.key;
     key.position += static_cast<uint64_t>(i);
     const float* const q = is_drafted && block.draft_log_probs != nullptr

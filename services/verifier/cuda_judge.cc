@@ -103,7 +103,7 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
     const std::span<const int32_t> drafts = task->draft_token_ids;
     BlockToVerify block = {.first_row = static_cast<int32_t>(batch.rows.size()),
                            .num_drafted = static_cast<int32_t>(drafts.size()),
-                           .how = DeviceSampler::DrawOf(params),
+                           .how = DrawOfBlock(params, task->draft_log_probs != nullptr),
                            .lenience = params.lenience,
                            .key = {.seed = params.seed, .position = slot.length()}};
     TANDEM_ASSIGN_OR_RETURN(block.draft_token_ids, sampler.Put(drafts));
@@ -128,7 +128,7 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
                             .how = block.how == RowDraw::kPlain ? RowDraw::kNone : block.how});
     }
     batch.blocks.push_back(block);
-    const ReportToMake wanted = {.audit = params.audit && block.how == RowDraw::kPlain,
+    const ReportToMake wanted = {.audit = params.audit && params.plain_sampling(),
                                  .num_logprobs = params.num_logprobs};
     batch.wanted.push_back(wanted);
     batch.any_reports |= wanted.audit || wanted.num_logprobs >= 0;

@@ -38,7 +38,7 @@ size_t WantedRows(const WorkerModelOptions& options, const ModelDescription& con
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
   TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.folder));
-  std::string why_not_cuda = "--backend cpu";
+  std::string why_not_cuda;
   if (options.backend != "cpu") {
     absl::StatusOr<DeviceModel> loaded =
         options.load_on_gpu ? options.load_on_gpu(options)
@@ -63,12 +63,12 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
     }
     why_not_cuda = std::string(loaded.status().message());
   }
-  if (options.matrix_units == "on" && !HasMatrixUnits()) {
+  AllowMatrixUnits(options.matrix_units != "off");  // before the first product
+  if (options.matrix_units == "on" && !UsesMatrixUnits()) {
     return FailedPrecondition(
         "--matrix-units on: this processor has no AMX-BF16, or the system forbids it (auto uses "
         "the units only where there are some)");
   }
-  AllowMatrixUnits(options.matrix_units != "off");  // before the first product
   auto threads = std::make_unique<ThreadPool>(options.threads);
   TANDEM_ASSIGN_OR_RETURN(auto model, LanguageModel::Load(options.folder, threads.get()));
   TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));

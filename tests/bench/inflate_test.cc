@@ -22,7 +22,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::filesystem::path kTales = std::filesystem::path(TANDEM_SOURCE_DIR) / "models" / "tales";
+const std::filesystem::path kTales =
+    std::filesystem::path(TANDEM_SOURCE_DIR) / "tests" / "models" / "tales";
 
 // A shape for the embedded drafter (width 128, 2 layers, 4 query heads and 2 key heads of size 32,
 // 4,096 tokens).

@@ -26,9 +26,9 @@ std::vector<PathSetting> PathSettings() {
   constexpr size_t kFirst = 0;
 #endif
   const std::vector<PathSetting> all = {
-      {"tales_target_1", "models/tales/target", 130, 1},
-      {"tales_target_2", "models/tales/target", 130, 2},
-      {"tales_draft_2", "models/tales/draft", 540, 2},
+      {"tales_target_1", "tests/models/tales/target", 130, 1},
+      {"tales_target_2", "tests/models/tales/target", 130, 2},
+      {"tales_draft_2", "tests/models/tales/draft", 540, 2},
       {"f32_gqa_1", "tests/golden/model/f32_gqa_tied", 150, 1},
       {"f32_mqa_2", "tests/golden/model/f32_mqa_untied", 150, 2},
       {"bf16_everything_1", "tests/golden/model/bf16_everything_legacy", 150, 1},

@@ -360,10 +360,10 @@ class ToyVerifier : public ToyWorker {
     if (item.sample()) {
       std::vector<int32_t> drafts(item.draft_token_ids().begin(), item.draft_token_ids().end());
       const bool sampled = slot.open->sampling().temperature() > 0 && !slot.open->reproducible();
-      if (!drafts.empty() && sampled) {
+      if (!drafts.empty() && sampled && item.has_ring()) {  // without rows, the draft was found
         const auto entry = ring->written.find(item.ring().entry());
-        if (!item.has_ring() || item.ring().ring_epoch() != ring->epoch ||
-            entry == ring->written.end() || entry->second != item.ring().sequence() || spoil_ring) {
+        if (item.ring().ring_epoch() != ring->epoch || entry == ring->written.end() ||
+            entry->second != item.ring().sequence() || spoil_ring) {
           result.set_ring_error("sequence differs");
           drafts.clear();
         }

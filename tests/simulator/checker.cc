@@ -662,19 +662,52 @@ void Checker::SeeOverlap(const Pod& pod, Worker other) {
   }
 }
 
+// Each token of a draft that was found follows the token before it somewhere in the committed text,
+// in the prediction, or in the draft itself, for a loop goes on. Rejected tokens are in none of
+// these.
+bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) {
+  const GenerationRequest& request = call.plan.request;
+  const bool predicts =
+      request.drafters.contains(Drafter::kPrediction) && !request.prediction.empty();
+  const bool looks_up = predicts || request.drafters.contains(Drafter::kSuffix) ||
+                        request.drafters.contains(Drafter::kNgram);
+  if (!looks_up || item.has_ring() || !item.sample()) return false;
+  std::vector<int32_t> text(call.plan.tokens.begin(),
+                            call.plan.tokens.begin() + call.committed_len());
+  const auto follows = [](const std::vector<int32_t>& tokens, int32_t first, int32_t second) {
+    return std::adjacent_find(tokens.begin(), tokens.end(), [&](int32_t a, int32_t b) {
+             return a == first && b == second;
+           }) != tokens.end();
+  };
+  const bool begins = call.emitted == 0 && predicts;
+  for (int i = 0; i < item.draft_token_ids_size(); ++i) {
+    const int32_t token = item.draft_token_ids(i);
+    const bool is_first = i == 0 && begins && token == request.prediction.front();
+    if (!is_first && !follows(text, text.back(), token) &&
+        !(predicts && follows(request.prediction, text.back(), token))) {
+      return false;
+    }
+    text.push_back(token);
+  }
+  return true;
+}
+
+bool Checker::IsProposed(const Pod& pod, CallId call_id, const v1::VerifyItem& item, uint32_t end) {
+  const auto proposal = pod.proposals.find(call_id);
+  return proposal != pod.proposals.end() && proposal->second.end == end &&
+         std::equal(item.draft_token_ids().begin(), item.draft_token_ids().end(),
+                    proposal->second.token_ids.begin(), proposal->second.token_ids.end());
+}
+
 std::optional<SessionId> Checker::TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,
                                                uint32_t end) {
-  const auto proposal = pod.proposals.find(call_id);
-  const bool is_proposal =
-      proposal != pod.proposals.end() && proposal->second.end == end &&
-      std::equal(item.draft_token_ids().begin(), item.draft_token_ids().end(),
-                 proposal->second.token_ids.begin(), proposal->second.token_ids.end());
-  if (!is_proposal) {
+  if (!IsProposed(pod, call_id, item, end)) {
     Fail("drafts",
          absl::StrCat("call ", call_id, " is judged with drafts that were not made after its ", end,
                       " tokens"));
     return std::nullopt;
   }
+  const auto proposal = pod.proposals.find(call_id);
   const auto& ring = proposal->second.ring;
   if (ring.has_value() != item.has_ring() || (ring.has_value() && !Same(*ring, item.ring()))) {
     Fail("ring", absl::StrCat("call ", call_id, ": its drafts' rows are elsewhere"));
@@ -729,9 +762,13 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
     }
     SessionId drafter = 0;
     if (num_drafts > 0) {
-      const std::optional<SessionId> maker = TakeProposal(pod, call_id, item, end);
-      if (!maker.has_value()) return;
-      drafter = *maker;
+      if (!IsProposed(pod, call_id, item, end) && IsFound(call, item)) {
+        See(Sight::kFoundDraft);
+      } else {
+        const std::optional<SessionId> maker = TakeProposal(pod, call_id, item, end);
+        if (!maker.has_value()) return;
+        drafter = *maker;
+      }
     }
     batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
                            item.has_ring() ? std::optional(item.ring()) : std::nullopt, num_drafts,

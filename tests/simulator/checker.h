@@ -208,6 +208,10 @@ class Checker {
                    const google::protobuf::RepeatedField<int32_t>& token_ids);
   void CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                     uint64_t command_id, const v1::Propose& propose);
+  // Whether a drafter proposed the item's drafts after the call's first `end` tokens.
+  static bool IsProposed(const Pod& pod, CallId call_id, const v1::VerifyItem& item, uint32_t end);
+  // Whether a router may have found the item's drafts in the call's text.
+  static bool IsFound(const Call& call, const v1::VerifyItem& item);
   // Takes the proposal that consists of the item's drafts. Returns the session that made it, or
   // nothing after a failure.
   std::optional<SessionId> TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,

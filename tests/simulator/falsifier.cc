@@ -1,6 +1,8 @@
 #include "tests/simulator/falsifier.h"
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -18,6 +20,16 @@ void EraseToken(int place, v1::GenerateResponse* response) {
 // Returns the credits of the pod's engine. Only the engine itself may change them otherwise.
 RingCredits& RingOf(const Fleet& fleet, SessionId session) {
   return const_cast<WorkerSessions&>(fleet.engine(PodOf(session)).workers()).ring();
+}
+
+// Whether the router found the item's draft in a text.
+bool IsFound(const Fleet& fleet, SessionId session, const v1::VerifyItem& item) {
+  const std::optional<VerifyBatch>& batch = fleet.engine(PodOf(session)).state().verify;
+  if (!batch.has_value()) return false;
+  return std::any_of(batch->items.begin(), batch->items.end(), [&](const VerifyBatch::Item& sent) {
+    return sent.slot == item.at().slot() && sent.num_drafted > 0 &&
+           sent.proposal.drafter != Drafter::kModel;
+  });
 }
 
 }  // namespace
@@ -264,6 +276,11 @@ void Falsifier::ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify)
       RingOf(fleet, peer->session).Release(item.ring());
     }
     if (bug_ == PlantedBug::kRingReferenceDropped) item.clear_ring();
+    // The text of a lookup has a token that was never committed.
+    if (bug_ == PlantedBug::kFoundInRejectedTokens && IsFound(fleet, peer->session, item)) {
+      const int last = item.draft_token_ids_size() - 1;
+      item.set_draft_token_ids(last, item.draft_token_ids(last) == 0 ? 1 : 0);
+    }
   }
 }
 

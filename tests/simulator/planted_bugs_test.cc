@@ -50,6 +50,7 @@ const Expectation kExpectations[] = {
     {kCatchUpSkipsToken, 100, {"commands"}},
     {kPreemptedRowsKept, 200, {"agreement"}},
     {kDraftsOfOtherPrefix, 100, {"drafts"}},
+    {kFoundInRejectedTokens, 100, {"drafts"}},
     {kRejectionRowsBelieved, 100, {"agreement"}},
     {kRingEntryReleasedTwice, 100, {"ring"}},
     {kRingEntryNeverReleased, 100, {"ring"}},

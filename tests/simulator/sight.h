@@ -41,8 +41,9 @@ enum class Sight : uint8_t {
   kPlacedBesideDrain,  // the router knew that the other pod was told to stop
   kRolledBack,         // the rollback was part of a Propose
   kRolledBackAlone,
+  kFoundDraft,
 };
-inline constexpr std::array<std::string_view, 30> kSightNames = {
+inline constexpr std::array<std::string_view, 31> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -73,6 +74,7 @@ inline constexpr std::array<std::string_view, 30> kSightNames = {
     "requests that began beside a pod told to stop",
     "rollbacks that rode in a Propose",
     "rollbacks that traveled alone",
+    "blocks of tokens that the router found",
 };
 
 struct Sights {

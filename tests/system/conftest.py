@@ -1,5 +1,7 @@
 """Makes the client's stubs from the proto files before any test module is imported."""
 
+import os
+
 import stubs
 
 stubs.make()
@@ -7,6 +9,9 @@ stubs.make()
 import pytest  # noqa: E402
 
 import harness  # noqa: E402
+
+# Servers without --target serve the small pair of the tests.
+os.environ["TANDEM_MODELS"] = str(harness.MODELS_DIR)
 
 
 @pytest.fixture(scope="module")

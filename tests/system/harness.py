@@ -18,8 +18,12 @@ from tandem.v1 import generate_pb2_grpc
 
 SOURCE_DIR = pathlib.Path(__file__).resolve().parents[2]
 BINARY_DIR = pathlib.Path(os.environ.get("TANDEM_BINARY_DIR", SOURCE_DIR / "build" / "cpu-release"))
-TALES_TARGET = SOURCE_DIR / "models" / "tales" / "target"
-TALES_DRAFT = SOURCE_DIR / "models" / "tales" / "draft"
+# A pair like the embedded one, and a third as large: tests of the system need a trained pair, and not a good one.
+MODELS_DIR = SOURCE_DIR / "tests" / "models"
+TALES_TARGET = MODELS_DIR / "tales" / "target"
+TALES_DRAFT = MODELS_DIR / "tales" / "draft"
+EMBEDDED_TARGET = SOURCE_DIR / "models" / "tales" / "target"
+EMBEDDED_DRAFT = SOURCE_DIR / "models" / "tales" / "draft"
 
 BEGIN_OF_TEXT, END_OF_TEXT = 4094, 4095  # ids of the embedded pair
 
@@ -273,7 +277,7 @@ class Neighbors:
         self.check()
 
 
-SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience"}
+SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience", "prediction"}
 REQUEST_FIELDS = {"request_id", "model", "add_special_tokens"}
 
 
@@ -292,6 +296,8 @@ def request(prompt, **options):
             part = message.speculation if name in SPECULATION_FIELDS else message.sampling_params
         if name == "logit_bias":
             part.logit_bias.update(value)
+        elif name == "prediction":
+            part.prediction.CopyFrom(value)
         elif isinstance(value, (list, tuple)):
             getattr(part, name).extend(value)
         else:

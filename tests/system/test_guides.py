@@ -86,6 +86,7 @@ class Page:
         self.assignments = ""
         self.servers = []
         self.environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "TANDEM_ADMIN": f"127.0.0.1:{self.ports['9464']}"}
+        del self.environment["TANDEM_MODELS"]  # the commands use the embedded pair
 
     @property
     def port(self):

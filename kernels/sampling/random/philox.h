@@ -38,6 +38,16 @@ struct DrawKey {
 // Returns a uniform number on [0, 1) with 53 bits. It is never 1.
 double Uniform(const DrawKey& key, DrawPurpose purpose);
 
+// The key of a token that the target draws itself. Which drafter proposed something at this
+// position makes no difference.
+constexpr DrawKey TargetKey(const DrawKey& key) {
+  return {.seed = key.seed, .position = key.position};
+}
+// The number of that draw.
+inline double TargetUniform(const DrawKey& key) {
+  return Uniform(TargetKey(key), DrawPurpose::kBonus);
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_SAMPLING_RANDOM_PHILOX_H_

@@ -27,6 +27,8 @@ struct SamplingParams {
       -1;  // top-n to report with each token; -1: none asked for, 0: only the token's own
 
   bool greedy() const { return temperature == 0.0f; }
+  // Tokens are drawn with uniforms of their own, and not by argmax or with coupled noise.
+  bool plain_sampling() const { return !greedy() && !reproducible; }
 };
 
 }  // namespace tandem

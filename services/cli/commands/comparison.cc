@@ -49,7 +49,9 @@ std::string WhyNoDrafts(const v1::GenerateRequest& request, GenerationClient& cl
   const auto info = client.GetServerInfo();
   if (!info.ok()) return "the server does not say why";
   if (!info->drafter_problem().empty()) return "no drafter is attached: " + info->drafter_problem();
-  if (!info->drafter_attached()) return "the server has no drafter (--draft)";
+  if (!info->drafter_attached()) {
+    return "the server has no draft model (--draft), and no lookup found anything";
+  }
   return "the server expected no gain from it (--draft-length sets a fixed length)";
 }
 
@@ -99,7 +101,12 @@ absl::StatusOr<Comparison> Compare(const v1::GenerateRequest& request,
       comparison.text = CompareText(request, streamed, plain, &comparison.first_difference);
     }
   }
-  if (drafted_totals.drafted() == 0) comparison.why_no_drafts = WhyNoDrafts(request, client);
+  if (drafted_totals.drafted() == 0) {
+    comparison.why_no_drafts = WhyNoDrafts(request, client);
+    if (streamed.completion().speculation().num_draft_tokens() > 0) {
+      comparison.why_no_drafts += "; the run above drafted, and the measured ones did not";
+    }
+  }
   comparison.drafted_tokens_per_second = drafted_totals.TokensPerSecond();
   comparison.plain_tokens_per_second = plain_totals.TokensPerSecond();
   comparison.speedup = MeanRatio(ratios);

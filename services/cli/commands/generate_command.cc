@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -22,6 +21,7 @@
 #include "services/cli/commands/text_attribution.h"
 #include "services/cli/terminal/errors.h"
 #include "services/cli/terminal/terminal_size.h"
+#include "services/cli/terminal/text_file.h"
 #include "services/cli/terminal/utf8.h"
 
 namespace tandem::cli {
@@ -31,10 +31,9 @@ namespace {
 absl::StatusOr<std::string> ReadPrompt(const GenerateOptions& options, Console& console) {
   std::string prompt = options.prompt;
   if (!options.prompt_file.empty()) {
-    std::ifstream file(options.prompt_file, std::ios::binary);
-    if (!file) return InvalidArgument("--prompt-file: cannot read " + options.prompt_file);
-    prompt.assign(std::istreambuf_iterator<char>(file), {});
-  } else if (prompt == "-") {
+    return ReadTextFile("--prompt-file", options.prompt_file);
+  }
+  if (prompt == "-") {
     prompt.assign(std::istreambuf_iterator<char>(console.in), {});
   }
   const size_t valid = ValidUtf8Prefix(prompt);

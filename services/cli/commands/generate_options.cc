@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "services/cli/supervisor/server_flags.h"
 #include "services/cli/terminal/option_parser.h"
+#include "services/cli/terminal/text_file.h"
 
 namespace tandem::cli {
 
@@ -61,7 +62,14 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
       server.drafter = "none";
     } else if (v != "model") {
       params->set_drafter(v);
+      // A lookup needs no draft worker.
+      if (v == "prediction" || v == "suffix" || v == "ngram") server.drafter = "none";
     }
+  });
+  parser.OnText("--prediction", [=](const std::string& path) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadTextFile("--prediction", path));
+    params->mutable_prediction()->set_text(text);
+    return absl::OkStatus();
   });
   parser.OnValue<bool>("--reproducible", [=](bool v) { params->set_reproducible(v); });
   parser.OnValue<float>("--lenience", [=](float v) { params->set_lenience(v); });
@@ -91,6 +99,10 @@ std::string CheckGenerate(const FlagParser& parser, GenerateOptions& options) {
   if (options.prompt.empty() == options.prompt_file.empty()) {
     return options.prompt.empty() ? "a PROMPT is needed (or - for standard input, or --prompt-file)"
                                   : "give a PROMPT or --prompt-file, not both";
+  }
+  const v1::SpeculationParams& speculation = options.request.speculation();
+  if (parser.IsTyped("--no-draft") && !speculation.drafter().empty()) {
+    return "--no-draft turns off all drafters, and --drafter names one: give one or the other";
   }
   if (options.race && !options.compare)
     return "--race shows the two sides of --compare: give it too";

@@ -68,7 +68,8 @@ int Info(const SessionOptions& options, Console& console) {
   const std::vector<std::pair<std::string, std::string>> lines = {
       {"version", info->version()},
       {"model", info->model()},
-      {"drafter", drafter},
+      {"draft model", drafter},
+      {"drafters", absl::StrJoin(info->drafters(), ", ")},
       {"backend", info->backend()},
       {"context", std::to_string(info->max_context_tokens()) + " tokens"},
       {"vocabulary", std::to_string(info->vocabulary_size()) + " entries"},

@@ -18,14 +18,18 @@ namespace tandem::cli {
 
 namespace {
 
-std::string Describe(const ModelFolders& models) {
+std::string Describe(const ModelFolders& models, const ServerOptions& options) {
   // "tales/target" is clearer than "target".
   const auto name = [](const std::filesystem::path& folder) {
     const auto absolute = std::filesystem::absolute(folder).lexically_normal();
     const auto parent = absolute.parent_path().filename();
     return (parent / absolute.filename()).string();
   };
-  if (models.draft.empty()) return name(models.target) + " without a drafter";
+  if (models.draft.empty()) {
+    const std::string lookups = LookupsOf(options);
+    return name(models.target) + " without a draft model" +
+           (lookups.empty() ? "" : ", with lookups (" + lookups + ")");
+  }
   return name(models.target) + " with the drafter " + name(models.draft);
 }
 
@@ -57,7 +61,9 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
   if (!runtime.ok()) return fail(runtime.status());
   auto plan = PlanServer(options, *models, **runtime, ExecutableFolder());
   if (!plan.ok()) return fail(plan.status());
-  if (models->draft.empty() && options.drafter != "none") log.Say("info", kNoDrafterNote);
+  if (models->draft.empty() && options.drafter != "none" && LookupsOf(options).empty()) {
+    log.Say("info", kNoDrafterNote);
+  }
 
   boost::asio::io_context io;
   boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGHUP);
@@ -68,9 +74,9 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
       {.ready =
            [&](const std::string& address) {
              console.out << "ready: " << address << std::endl;
-             log.Say("info", "serving " + Describe(*models) + "; try: tandem generate --connect " +
-                                 address + ClientFlags(options.security, address) +
-                                 " \"Once upon a time\"");
+             log.Say("info", "serving " + Describe(*models, options) +
+                                 "; try: tandem generate --connect " + address +
+                                 ClientFlags(options.security, address) + " \"Once upon a time\"");
            },
        .stopped =
            [&](const absl::Status& status) {

@@ -41,6 +41,36 @@ std::string Sources(const v1::GenerateResponse& response, const Palette& palette
   return text;
 }
 
+// What each drafter did, if there were several.
+std::string Drafters(const v1::SpeculationStats& speculation, const Palette& palette) {
+  std::string text;
+  if (speculation.drafters_size() < 2) return text;
+  for (const v1::DrafterStats& drafter : speculation.drafters()) {
+    text += SummaryLine(text.empty() ? "by drafter" : "",
+                        absl::StrFormat("%-10s %d of %d drafted tokens accepted in %d drafts",
+                                        drafter.name(), drafter.num_accepted_tokens(),
+                                        drafter.num_draft_tokens(), drafter.num_drafts()),
+                        palette);
+  }
+  return text;
+}
+
+std::string Positions(const v1::SpeculationStats& speculation, const RunTotals& totals,
+                      const Palette& palette) {
+  std::string text;
+  const std::vector<double> alphas = totals.AlphaPerPosition();
+  const auto& tested = speculation.num_tested_tokens_per_position();
+  for (size_t i = 0; i < alphas.size(); ++i) {
+    const int num_tested = tested.Get(static_cast<int>(i));
+    if (num_tested == 0) break;  // no later position was tested either
+    text += SummaryLine(i == 0 ? "per position" : "",
+                        absl::StrFormat("%2d ", i + 1) + palette.Bar(alphas[i], kBarWidth) +
+                            absl::StrFormat(" %.2f of %d", alphas[i], num_tested),
+                        palette);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string SummaryLine(const std::string& label, const std::string& text, const Palette& palette) {
@@ -56,9 +86,11 @@ std::string RenderSummary(const v1::GenerateResponse& response, bool shows_speed
   std::string text;
   text += SummaryLine(
       "tokens",
-      absl::StrFormat("%d after a prompt of %d; %s; seed %u",
-                      completion.usage().completion_tokens(), completion.usage().prompt_tokens(),
-                      FinishReason(completion), completion.seed()),
+      absl::StrFormat("%d after a prompt of %d; %s", completion.usage().completion_tokens(),
+                      completion.usage().prompt_tokens(), FinishReason(completion)) +
+          // Another seed does not give the same text again.
+          (completion.speculation().reproducible() ? absl::StrFormat("; seed %u", completion.seed())
+                                                   : ""),
       palette);
   text += SummaryLine("sources", Sources(response, palette), palette);
   if (totals.rounds() > 0) {
@@ -75,16 +107,8 @@ std::string RenderSummary(const v1::GenerateResponse& response, bool shows_speed
                         100 * totals.AcceptanceRate(), totals.accepted(), totals.drafted(),
                         totals.Alpha(), totals.accepted(), totals.tested()),
         palette);
-    const std::vector<double> alphas = totals.AlphaPerPosition();
-    const auto& tested = completion.speculation().num_tested_tokens_per_position();
-    for (size_t i = 0; i < alphas.size(); ++i) {
-      if (tested.Get(static_cast<int>(i)) == 0) break;  // no later position was tested either
-      text += SummaryLine(
-          i == 0 ? "per position" : "",
-          absl::StrFormat("%2d ", i + 1) + palette.Bar(alphas[i], kBarWidth) +
-              absl::StrFormat(" %.2f of %d", alphas[i], tested.Get(static_cast<int>(i))),
-          palette);
-    }
+    text += Drafters(completion.speculation(), palette) +
+            Positions(completion.speculation(), totals, palette);
   }
   const v1::Timings& timings = completion.timings();
   std::string speed = "first token after " + FormatSeconds(timings.time_to_first_token_seconds());

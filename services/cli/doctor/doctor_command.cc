@@ -205,7 +205,7 @@ std::string AdviceForUser(const PairAdvice& advice) {
   if (!advice.fits) return "Your pair does not fit into this memory beside its KV cache.";
   if (advice.draft_length == 0) {
     return absl::StrCat(
-        "Your pair is not expected to gain by drafts: its draft is too large for "
+        "Your pair is not expected to gain by drafts: its draft takes too much time beside "
         "its target. Measure it: tandem bench ",
         folders);
   }
@@ -224,12 +224,15 @@ std::vector<std::string> Advice(const MachineReport& machine,
   for (const PairAdvice& pair : pairs) {
     if (pair.pair.is_users) advice.push_back(AdviceForUser(pair));
   }
+  const bool asks_for_own = !advice.empty();
   for (const PairAdvice& pair : pairs) {
     if (pair.fits && pair.draft_length > 0 && (best == nullptr || pair.speedup > best->speedup)) {
       best = &pair;
     }
   }
-  if (best != nullptr) {
+  if (asks_for_own) {
+    // The known pairs are in the table.
+  } else if (best != nullptr) {
     advice.push_back(absl::StrFormat(
         "Serve %s with the drafter %s: expected %.2f× plain decoding. Leave --draft-length at "
         "auto; it measures what pays.",

@@ -32,6 +32,11 @@ std::string CheckSession(const FlagParser& parser, SessionOptions& session) {
     return "--target, --draft and --models are for a private server, and --connect names a running "
            "server: give one or the other";
   }
+  for (const auto& [name, text] : session.server.handed_on) {
+    if (!parser.IsTyped(name)) continue;
+    return name + " is for a private server, and --connect names a running server" +
+           (name == "--drafters" ? " (--drafter NAME chooses one for the request)" : "");
+  }
   session.server.target.clear();
   session.server.draft.clear();
   session.server.models.clear();

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/flags/flag_parser.h"
 #include "common/model/checkpoint/foreign_model.h"
 #include "common/status.h"
@@ -163,6 +165,16 @@ ChildSpec RouterSpec(const fs::path& executables, const ModelFolders& models,
 fs::path ExecutableFolder() {
   std::error_code ignored;
   return fs::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+std::string LookupsOf(const ServerOptions& options) {
+  const auto found = options.handed_on.find("--drafters");
+  if (found == options.handed_on.end()) return "";
+  std::vector<std::string> lookups;
+  for (const absl::string_view name : absl::StrSplit(found->second, ',')) {
+    if (name == "suffix" || name == "ngram") lookups.emplace_back(name);
+  }
+  return absl::StrJoin(lookups, ",");
 }
 
 absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {

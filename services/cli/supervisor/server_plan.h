@@ -20,6 +20,9 @@ struct ModelFolders {
   std::string draft_name;
 };
 
+// Returns the lookups of --drafters, with commas between them.
+std::string LookupsOf(const ServerOptions& options);
+
 // Shown if a person names only a target.
 inline constexpr char kNoDrafterNote[] =
     "no --draft is named, so there is no drafter: decoding plainly";

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
 absl::Status ServerSession::StartServer(const SessionOptions& session_options) {
   ServerOptions options = session_options.server;
   TANDEM_ASSIGN_OR_RETURN(models_, FindModels(options));
-  if (models_.draft.empty() && options.drafter != "none") {
+  if (models_.draft.empty() && options.drafter != "none" && LookupsOf(options).empty()) {
     console_.err << "tandem: " << kNoDrafterNote << "\n";
   }
   TANDEM_ASSIGN_OR_RETURN(runtime_, RuntimeDirectory::Create());

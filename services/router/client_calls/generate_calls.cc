@@ -59,7 +59,9 @@ void GenerateCalls::OnOpened(GenerateCall& call) {
 }
 
 void GenerateCalls::Validate(GenerateCall& call, double arrived_at) {
-  if (call.request().prompt().size() <= kMaxShortTextBytes) {
+  const size_t text_bytes =
+      call.request().prompt().size() + call.request().speculation().prediction().text().size();
+  if (text_bytes <= kMaxShortTextBytes) {
     OnValidated(call.id(), arrived_at, context_.validator->Validate(call.request(), Served()));
     return;
   }

@@ -131,6 +131,11 @@ v1::ServerInfo UnaryCalls::Info() const {
     info.set_backend(verifier->backend());
   }
   if (!state.drafter_name.empty()) info.add_drafters(state.drafter_name);
+  for (const std::string_view drafter : kDrafterNames) {
+    if (drafter != DrafterName(Drafter::kModel) || !state.drafter_name.empty()) {
+      info.add_drafters(std::string(drafter));
+    }
+  }
   if (state.drafter_attached) {
     info.set_draft_model(state.drafter_name);
     info.set_drafter_attached(true);

@@ -17,6 +17,7 @@ struct DraftCandidate {
   std::optional<uint32_t> fixed;  // length that the request asks for; `limit` still applies
   uint32_t context = 0;           // tokens of the sequence
   uint32_t drafter_lack = 1;      // committed tokens that the drafter has no rows for, >= 1
+  bool has_draft = false;         // the draft is at hand: it takes no pass of the drafter
   uint32_t remaining_tokens = 1;  // tokens that the request may still emit
   uint32_t length = 0;            // output: draft tokens in the next round
 };

@@ -134,6 +134,12 @@ void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mo
   probes_.OnJudged(serial, num_drafted, num_accepted);
 }
 
+void DraftLengthController::ObserveFoundDraft(uint64_t serial, uint32_t num_drafted,
+                                              uint32_t num_accepted) {
+  plain_rounds_.Forget();
+  probes_.OnJudged(serial, num_drafted, num_accepted);
+}
+
 void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBatch batch) {
   if (candidates.empty()) return;
   probes_.BeginRound(batch.cohort);
@@ -146,7 +152,11 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
     num_new_levels_ = costs_.num_new_levels();
     probes_.OnNewLevel();
   }
-  if (!costs_.measured()) return ChooseUnmeasured(candidates);
+  const bool asks_drafter = std::any_of(candidates.begin(), candidates.end(),
+                                        [](const auto& slot) { return !slot.has_draft; });
+  if (asks_drafter ? !costs_.measured() : !costs_.verify_measured()) {
+    return ChooseUnmeasured(candidates);
+  }
   const RoundCosts expected = costs_.Expected();
   DraftPlan plan = Plan(candidates, batch, expected);
   // A round of fixed lengths leaves nothing to find out, and pays nothing into the credit.
@@ -198,6 +208,7 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
     slot.gains = std::span(gains_).subspan(begin);
     slot.context = candidate.context;
     slot.lack = candidate.drafter_lack;
+    slot.has_draft = candidate.has_draft;
     slot.catch_up_rounds =
         std::clamp(candidate.remaining_tokens / kTokensPerCatchUpRound, 1.0, kMostCatchUpRounds);
     slots.push_back(slot);
@@ -232,7 +243,9 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
     catch_ups_.Invest(batch.cohort, CatchUpSeconds(plan, slots, costs));
   }
   if (batch.prompt_rows > 0) return plan;
-  if (!HasLengths(plan.lengths)) {
+  const bool has_draft = std::any_of(candidates.begin(), candidates.end(),
+                                     [](const auto& slot) { return slot.has_draft; });
+  if (!HasLengths(plan.lengths) && !has_draft) {
     plain_rounds_.Remember(candidates, batch, costs, plainly,
                            (1 + margin) / std::max(plan.drafted_over_plain, 1e-9));
   }
@@ -277,9 +290,11 @@ bool DraftLengthController::PlanCostProbe(std::span<const DraftCandidate> candid
   if (other.lengths == plan->lengths) return false;
   const uint32_t rows = std::accumulate(other.lengths.begin(), other.lengths.end(),
                                         batch.plain_rows + static_cast<uint32_t>(at_once.size()));
-  const double error =
-      std::max(costs_.VerifyError(rows),
-               other.value.tokens > other.plain.tokens ? costs_.PassError(1) : 0.0);
+  bool asks_drafter = false;
+  for (size_t i = 0; i < at_once.size(); ++i) {
+    asks_drafter = asks_drafter || (!at_once[i].has_draft && other.lengths[i] > 0);
+  }
+  const double error = std::max(costs_.VerifyError(rows), asks_drafter ? costs_.PassError(1) : 0.0);
   if (error < kKnownError ||
       other.value.rate() <= (1 + DraftMargin(candidates.size())) * plan->value.rate()) {
     return false;

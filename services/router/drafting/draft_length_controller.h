@@ -23,9 +23,10 @@
 
 #include "services/router/drafting/acceptance_estimate.h"
 #include "services/router/drafting/catch_up_ledger.h"
+#include "services/router/drafting/costs/draft_costs.h"
 #include "services/router/drafting/draft_candidate.h"
-#include "services/router/drafting/draft_costs.h"
 #include "services/router/drafting/draft_plan.h"
+#include "services/router/drafting/lookup/request_lookups.h"
 #include "services/router/drafting/plain_rounds.h"
 #include "services/router/drafting/probe_schedule.h"
 
@@ -62,9 +63,14 @@ class DraftLengthController {
   void ObserveAcceptance(uint64_t serial, AcceptanceMode mode, uint32_t num_drafted,
                          uint32_t num_accepted, AcceptanceEstimate* acceptance);
 
+  // The same for a draft that no drafter's pass made. Its estimates belong to the caller.
+  void ObserveFoundDraft(uint64_t serial, uint32_t num_drafted, uint32_t num_accepted);
+
   // Sets every candidate's `length` for the next round. Call this function once per round.
   void Choose(std::span<DraftCandidate> candidates, DraftBatch batch);
 
+  // What requests have shown of lookups.
+  LookupPriors& lookup_priors() { return lookup_priors_; }
   const DraftCosts& costs() const { return costs_; }
   // Returns the seconds that probes may still lose.
   double credit_seconds() const { return probes_.credit_seconds(); }
@@ -113,6 +119,7 @@ class DraftLengthController {
 
   const DraftLengthOptions options_;
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
+  LookupPriors lookup_priors_;
   DraftCosts costs_;
   uint64_t num_new_levels_ = 0;
   CatchUpLedger catch_ups_;

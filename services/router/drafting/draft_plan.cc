@@ -31,6 +31,10 @@ class DraftPlanner::Tally {
 
   void Add(uint32_t slot_id, uint32_t position) {
     const PlanSlot& slot = planner_.slots_[slot_id];
+    ++rows_;
+    attended_ += slot.context;
+    tokens_ += slot.gains[position];
+    if (slot.has_draft) return;
     if (position == 0) {
       const uint32_t lack = std::min(slot.lack, kRunningLack);
       first_rows_ += lack;
@@ -43,10 +47,7 @@ class DraftPlanner::Tally {
       pass_seconds_ += costs_.pass.Seconds(rows + 1) - costs_.pass.Seconds(rows);
       ++rows;
     }
-    ++rows_;
-    attended_ += slot.context;
     ++draft_tokens_;
-    tokens_ += slot.gains[position];
   }
 
   RoundValue value() const {
@@ -66,7 +67,7 @@ class DraftPlanner::Tally {
   double tokens_;
   double attended_;
   uint32_t first_rows_ = 0;
-  uint32_t draft_tokens_ = 0;
+  uint32_t draft_tokens_ = 0;  // those that the drafter makes
   double pass_seconds_ = 0;
   double late_seconds_ = 0;
   // [position]: number of slots that draft a token at this position.

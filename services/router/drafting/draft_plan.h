@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "services/router/drafting/draft_costs.h"
+#include "services/router/drafting/costs/draft_costs.h"
 
 namespace tandem {
 
@@ -55,6 +55,7 @@ struct PlanSlot {
   std::optional<uint32_t> fixed;  // length that must not be changed, at most gains.size()
   uint32_t context = 0;           // positions that a row attends to
   uint32_t lack = 1;              // committed tokens that the drafter has no rows for, >= 1
+  bool has_draft = false;         // the draft is at hand: it takes no pass of the drafter
   // Number of rounds over which the cost of a catch-up is spread. A catch-up is a lack that is
   // longer than that of a running slot.
   double catch_up_rounds = 1;

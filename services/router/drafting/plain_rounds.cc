@@ -57,7 +57,10 @@ bool PlainRounds::StillHolds(std::span<const DraftCandidate> candidates, const D
                              const RoundCosts& costs, const PlainValue& now) {
   next_patience_ = 0;
   std::optional<Round>& then = rounds_[batch.cohort];
-  if (then.has_value() && HasSlotsOf(*then, candidates, batch)) {
+  // A draft that is at hand differs from round to round, and so does its estimate.
+  const bool has_draft = std::any_of(candidates.begin(), candidates.end(),
+                                     [](const auto& slot) { return slot.has_draft; });
+  if (!has_draft && then.has_value() && HasSlotsOf(*then, candidates, batch)) {
     if (HasCostsOf(*then, costs, now)) return true;
     if (costs.Distance(then->costs) <= kLittleChange && then->patience_left > 0) {
       --then->patience_left;

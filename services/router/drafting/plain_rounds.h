@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "services/router/drafting/costs/draft_costs.h"
 #include "services/router/drafting/draft_candidate.h"
-#include "services/router/drafting/draft_costs.h"
 #include "services/router/drafting/draft_plan.h"
 
 namespace tandem {

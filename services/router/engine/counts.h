@@ -20,6 +20,7 @@ namespace tandem {
 // Why a request that may be drafted for was decoded plainly in a round.
 enum class Fallback : uint8_t {
   kNoDrafter,      // no drafter is attached
+  kNothingFound,   // the request uses lookups alone, and they found nothing
   kNotWorthwhile,  // drafts are not expected to pay
   kCatchingUp,     // the drafter lacks rows of the request
   kNoRing,         // no entry of the log-prob ring is free, or there is no ring
@@ -29,10 +30,10 @@ enum class Fallback : uint8_t {
   kDraftFailed,    // the drafter refused the request this time, or was lost
   kRingError,      // the block could not be judged
 };
-inline constexpr size_t kNumFallbacks = 9;
+inline constexpr size_t kNumFallbacks = 10;
 inline constexpr const char* kFallbackNames[kNumFallbacks] = {
-    "no_drafter", "not_worthwhile", "catching_up",  "no_ring",   "no_pages",
-    "no_room",    "given_up",       "draft_failed", "ring_error"};
+    "no_drafter", "nothing_found", "not_worthwhile", "catching_up",  "no_ring",
+    "no_pages",   "no_room",       "given_up",       "draft_failed", "ring_error"};
 
 // What became of a session with a worker.
 enum class SessionChange : uint8_t {

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "services/router/drafting/drafter_set.h"
 #include "tandem/v1/generate.pb.h"
 #include "tandem/v1/worker.pb.h"
 
@@ -18,9 +19,10 @@ struct CommittedRound {
   int num_accepted = 0;
   int num_tested = 0;
   v1::TokenSource last_source =
-      v1::TOKEN_SOURCE_UNSPECIFIED;      // source of the token after the accepted ones
-  bool emitted_last = false;             // whether that token was emitted
-  const std::string* drafter = nullptr;  // name of the draft model; null: nothing was drafted
+      v1::TOKEN_SOURCE_UNSPECIFIED;  // source of the token after the accepted ones
+  bool emitted_last = false;         // whether that token was emitted
+  Drafter drafter = Drafter::kModel;
+  const std::string* draft_model = nullptr;  // its name, if a model drafted
 };
 
 // Seconds of a round in which a client's request decoded. With two cohorts, the time of waiting for

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "services/router/drafting/lookup/ngram_lookup.h"
 #include "services/router/engine/sessions/worker_sessions.h"
 
 namespace tandem {
@@ -17,6 +18,8 @@ struct EngineOptions {
   size_t max_queue = 256;
   // Draft length of requests that do not name one. None: DraftLengthController chooses what pays.
   std::optional<uint32_t> draft_length;
+  // How the n-gram drafter looks for drafts.
+  NgramOptions ngram;
   // Largest number of rows in one batch that is sent to a worker.
   uint32_t step_rows = 512;
   // While other slots decode, the part of a prompt between two of their rounds is cut to what takes

@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "services/router/engine/rounds/invariants.h"
 #include "services/router/engine/rounds/propose.h"
+#include "services/router/engine/rounds/propose_plan.h"
 #include "services/router/engine/rounds/rollback.h"
 #include "services/router/engine/rounds/verify.h"
 #include "services/router/engine/sessions/worker_text.h"
@@ -34,6 +35,22 @@ void BoundTimes(double longest, Reply* reply) {
 template <typename OptionalBatch, typename Reply>
 bool Answers(const OptionalBatch& batch, SessionId session, const Reply& reply) {
   return batch.has_value() && batch->session == session && batch->id == reply.id();
+}
+
+// Null: the request uses no lookups.
+std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState* state) {
+  const GenerationRequest& request = sequence.request;
+  const bool predicts =
+      request.drafters.contains(Drafter::kPrediction) && !request.prediction.empty();
+  if (sequence.is_replay() || FixedDraftLength(state->options, sequence) == 0u ||
+      !(predicts || request.drafters.contains(Drafter::kSuffix) ||
+        request.drafters.contains(Drafter::kNgram))) {
+    return nullptr;
+  }
+  return std::make_unique<RequestLookups>(request.drafters, state->options.ngram, sequence.mode(),
+                                          sequence.prompt_len(),
+                                          static_cast<size_t>(request.max_tokens),
+                                          request.prediction, &state->controller.lookup_priors());
 }
 
 }  // namespace
@@ -251,6 +268,7 @@ void PodEngine::Place(std::unique_ptr<Sequence> sequence) {
   if (sequence->pod != id_ || !sequence->acceptance.has_value()) {
     // What other pods showed is about their workers.
     sequence->acceptance = state_.controller.NewEstimate(sequence->mode());
+    sequence->lookups = MakeLookups(*sequence, &state_);
     sequence->faults.Moved(state_.options.max_lost_rounds);
   }
   sequence->pod = id_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "common/token_hash.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/lookup/request_lookups.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/request_faults.h"
 #include "services/router/request/completion_account.h"
@@ -34,6 +36,12 @@ struct PromptWitness {
     if (deaths.num > 0) deaths.rows = std::min(deaths.rows, prompt_len);
     return {prompt_hash, deaths, !prompt_is_proven || deaths.num == 0};
   }
+};
+
+// Tokens of a request that were found in the prefix caches of the two workers.
+struct CachedCounts {
+  uint32_t verifier = 0;
+  uint32_t drafter = 0;
 };
 
 // A sequence is owned by one place at a time: Admission while it waits, a slot of a PodEngine while
@@ -98,6 +106,7 @@ class Sequence {
   CompletionAccount account;
   // What drafts for this sequence have shown. A pod makes it when it takes the sequence up.
   std::optional<AcceptanceEstimate> acceptance;
+  std::unique_ptr<RequestLookups> lookups;  // made with `acceptance`; null: it uses none
   std::vector<int32_t> expected;  // output that the client got, for a replay; empty otherwise
 
   uint64_t order = 0;   // rank by first admission: the lower goes first where pages are short
@@ -108,8 +117,7 @@ class Sequence {
   uint32_t furthest_len = 0;        // most rows that a verifier ever held
   uint32_t furthest_draft_len = 0;  // most committed rows that a drafter ever held
   RequestFaults faults;
-  uint32_t num_cached_prompt_tokens = 0;  // tokens found in the verifier's prefix cache
-  uint32_t num_cached_draft_tokens = 0;   // tokens found in the drafter's prefix cache
+  CachedCounts num_cached;
 
   std::string numerics_id;  // numerics of the verifier that made the newest token; empty: no token
   bool has_mixed_numerics = false;  // whether an older token was made with other numerics

@@ -17,8 +17,13 @@ void CompletionAccount::Verified(double round_trip_seconds, double compute_secon
   transfer_seconds_ += std::max(0.0, round_trip_seconds - compute_seconds);
 }
 
-void CompletionAccount::AddDraftedRound(int drafted, int accepted, int tested,
-                                        const std::string& drafter) {
+void CompletionAccount::AddDraftedRound(int drafted, int accepted, int tested, Drafter drafter,
+                                        const std::string& name) {
+  Drafts& drafts = drafts_[static_cast<size_t>(drafter)];
+  ++drafts.rounds;
+  drafts.drafted += drafted;
+  drafts.accepted += accepted;
+  drafts.tested += tested;
   ++num_drafts_;
   num_draft_tokens_ += drafted;
   if (accepted_per_position_.size() < static_cast<size_t>(drafted)) {
@@ -27,7 +32,8 @@ void CompletionAccount::AddDraftedRound(int drafted, int accepted, int tested,
   }
   for (int i = 0; i < accepted; ++i) ++accepted_per_position_[i];
   for (int i = 0; i < tested; ++i) ++tested_per_position_[i];
-  drafter_ = drafter;
+  drafter_ = name;
+  if (drafter == Drafter::kModel) draft_model_ = name;
 }
 
 void CompletionAccount::Emitted(double now) {
@@ -46,6 +52,21 @@ void CompletionAccount::Fill(v1::Completion* completion) const {
   stats->set_num_tested_tokens(tested);
   stats->set_num_plain_rounds(num_plain_rounds_);
   stats->set_drafter(drafter_);
+  for (size_t i = 0; i < kNumDrafters; ++i) {
+    const Drafts& drafts = drafts_[i];
+    if (drafts.rounds == 0) continue;
+    v1::DrafterStats* of_drafter = stats->add_drafters();
+    of_drafter->set_name(DrafterName(static_cast<Drafter>(i)));
+    if (static_cast<Drafter>(i) == Drafter::kModel) of_drafter->set_model(draft_model_);
+    of_drafter->set_num_drafts(drafts.rounds);
+    of_drafter->set_num_draft_tokens(drafts.drafted);
+    of_drafter->set_num_accepted_tokens(drafts.accepted);
+    of_drafter->set_num_tested_tokens(drafts.tested);
+  }
+  const Drafts& predicted = drafts_[static_cast<size_t>(Drafter::kPrediction)];
+  completion->mutable_usage()->set_accepted_prediction_tokens(predicted.accepted);
+  completion->mutable_usage()->set_rejected_prediction_tokens(predicted.tested -
+                                                              predicted.accepted);
   for (int count : accepted_per_position_) stats->add_num_accepted_tokens_per_position(count);
   for (int count : tested_per_position_) stats->add_num_tested_tokens_per_position(count);
   if (num_draft_tokens_ > 0) {

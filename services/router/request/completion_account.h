@@ -2,10 +2,12 @@
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "services/router/drafting/drafter_set.h"
 #include "tandem/v1/generate.pb.h"
 
 namespace tandem {
@@ -32,7 +34,9 @@ class CompletionAccount {
   //   drafted   tokens that were sent to the verifier
   //   accepted  drafted tokens that were accepted and emitted
   //   tested    accepted tokens, plus 1 if a rejected token's position was emitted
-  void AddDraftedRound(int drafted, int accepted, int tested, const std::string& drafter);
+  //   drafter   who made them, and its name: that of the model, if it is one
+  void AddDraftedRound(int drafted, int accepted, int tested, Drafter drafter,
+                       const std::string& name);
 
   // Called after each round that emitted tokens.
   void Emitted(double now);
@@ -56,7 +60,16 @@ class CompletionAccount {
   int num_draft_tokens_ = 0;
   std::vector<int> accepted_per_position_;
   std::vector<int> tested_per_position_;
-  std::string drafter_;
+  std::string drafter_;  // name of the last one
+  std::string draft_model_;
+  // What each drafter did.
+  struct Drafts {
+    int rounds = 0;
+    int drafted = 0;
+    int accepted = 0;
+    int tested = 0;
+  };
+  std::array<Drafts, kNumDrafters> drafts_;
 };
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "services/router/drafting/drafter_set.h"
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
@@ -24,8 +25,10 @@ struct GenerationRequest {
   bool skip_special_tokens = true;
   bool wants_logprobs = false;
   bool logprobs_with_text = false;
-  std::optional<uint32_t> draft_length;  // none: the server's choice; 0: decode plainly
-  std::vector<std::string> warnings;     // for the client; see Completion.warnings
+  DrafterSet drafters = DefaultDrafters();  // those that may draft for it
+  std::vector<int32_t> prediction;          // the output that the client predicts; empty: none
+  std::optional<uint32_t> draft_length;     // none: the server's choice; 0: decode plainly
+  std::vector<std::string> warnings;        // for the client; see Completion.warnings
   bool seed_given = false;  // the client gave the seed, so draws may repeat another request's
   double arrived_at = 0;    // time on the engine's clock, before the prompt was tokenized
 

@@ -76,6 +76,10 @@ absl::StatusOr<GenerationRequest> RequestValidator::Validate(const v1::GenerateR
   TANDEM_RETURN_IF_ERROR(ResolveStops(request.sampling_params(), served, &resolved));
   TANDEM_RETURN_IF_ERROR(ResolveSpeculation(request, served, &resolved));
   TANDEM_RETURN_IF_ERROR(ResolvePrompt(request, served, &resolved));
+  if (request.speculation().has_prediction()) {
+    TANDEM_RETURN_IF_ERROR(
+        ResolvePrediction(request.speculation().prediction(), served, &resolved));
+  }
 
   const auto prompt_length = static_cast<uint32_t>(resolved.prompt_token_ids.size());
   resolved.LimitMaxTokens(served.max_context_tokens - prompt_length,
@@ -270,12 +274,66 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
     }
     resolved->draft_length = static_cast<uint32_t>(given.draft_length());
   }
-  if (!given.drafter().empty() && given.drafter() != served.drafter) {
-    return Refused("speculation.drafter", QuotedShort(given.drafter()),
-                   served.drafter.empty() ? "none (no drafter is attached)"
-                                          : QuotedShort(served.drafter) + ", or empty");
-  }
+  TANDEM_RETURN_IF_ERROR(ResolveDrafter(given, served, resolved));
   if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given,
+                                              const ServedModel& served,
+                                              GenerationRequest* resolved) const {
+  resolved->drafters = limits_.drafters;
+  const std::string& name = given.drafter();
+  if (name.empty()) return absl::OkStatus();
+  if (name == "none") {
+    resolved->draft_length = 0;
+    return absl::OkStatus();
+  }
+  const std::optional<Drafter> drafter =
+      name == served.drafter ? Drafter::kModel : FindDrafter(name);
+  const bool has_model = !served.drafter.empty();
+  if (!drafter.has_value() || (drafter == Drafter::kModel && !has_model)) {
+    const std::string models =
+        has_model ? absl::StrCat("\"model\", ", QuotedShort(served.drafter), ", ") : "";
+    return Refused("speculation.drafter", QuotedShort(name),
+                   absl::StrCat(models, "\"prediction\", \"suffix\", \"ngram\", \"none\", or empty",
+                                has_model ? "" : " (no draft model is attached)"));
+  }
+  resolved->drafters = DrafterSet(*drafter);
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolvePrediction(const v1::Prediction& given,
+                                                 const ServedModel& served,
+                                                 GenerationRequest* resolved) const {
+  if (resolved->draft_length == 0u || !resolved->drafters.contains(Drafter::kPrediction)) {
+    resolved->warnings.emplace_back(
+        "speculation.prediction: is not used, because the drafter \"prediction\" does not draft "
+        "for "
+        "this request");
+    return absl::OkStatus();
+  }
+  std::vector<int32_t>& ids = resolved->prediction;
+  std::string field = "speculation.prediction.token_ids";
+  switch (given.input_case()) {
+    case v1::Prediction::kText: {
+      if (given.text().size() > limits_.max_prompt_bytes) {
+        return Refused("speculation.prediction.text", absl::StrCat(given.text().size(), " bytes"),
+                       UpTo(limits_.max_prompt_bytes, "bytes"));
+      }
+      TANDEM_ASSIGN_OR_RETURN(ids, tokenizer_->Encode(given.text(), /*add_special_tokens=*/false));
+      field = "speculation.prediction.text's token";
+      break;
+    }
+    case v1::Prediction::kTokenIds:
+      ids.assign(given.token_ids().ids().begin(), given.token_ids().ids().end());
+      break;
+    case v1::Prediction::INPUT_NOT_SET:
+      return absl::OkStatus();
+  }
+  TANDEM_RETURN_IF_ERROR(CheckTokenIds(field, ids, served.vocabulary_size));
+  // What lies beyond the context cannot become output.
+  ids.resize(std::min<size_t>(ids.size(), served.max_context_tokens));
   return absl::OkStatus();
 }
 

@@ -28,6 +28,7 @@ struct RequestLimits {
   int32_t max_logprobs = 20;
   uint32_t max_draft_length = kMaxDraftLength;
   int32_t default_max_tokens = 256;
+  DrafterSet drafters = DefaultDrafters();  // those of a request that names none
 };
 
 // The model that is served, as the attached workers describe it.
@@ -71,6 +72,10 @@ class RequestValidator {
                             GenerationRequest* resolved) const;
   absl::Status ResolveSpeculation(const v1::GenerateRequest& request, const ServedModel& served,
                                   GenerationRequest* resolved) const;
+  absl::Status ResolveDrafter(const v1::SpeculationParams& given, const ServedModel& served,
+                              GenerationRequest* resolved) const;
+  absl::Status ResolvePrediction(const v1::Prediction& given, const ServedModel& served,
+                                 GenerationRequest* resolved) const;
 
   RequestLimits limits_;
   const Tokenizer* tokenizer_;

@@ -55,6 +55,18 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   parser.Bind("--admin", &options.admin_address);
   parser.Bind("--model-name", &options.model_name);
   parser.Bind("--draft-length", &options.draft_length);
+  parser.OnValue<std::string>("--drafters", [&options](const std::string& name) {
+    // The first name replaces the default.
+    if (!std::exchange(options.names_drafters, true)) options.limits.drafters = DrafterSet();
+    if (name == "none") {
+      options.drafters_have_none = true;
+    } else {
+      options.limits.drafters.Add(*FindDrafter(name));
+    }
+  });
+  parser.Bind("--ngram-history", &options.engine.ngram.history);
+  parser.Bind("--ngram-least", &options.engine.ngram.least_order);
+  parser.Bind("--ngram-most", &options.engine.ngram.most_order);
   parser.Bind("--transport", &options.transport);
   parser.Bind("--max-streams", &options.max_streams);
   parser.Bind("--max-message-bytes", &options.max_message_bytes);
@@ -91,6 +103,16 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
   options->engine.debug_lines = options->log.level == "debug";
   options->engine.workers.has_drafter = options->drafter_address != "none";
   options->engine.workers.max_draft_length = options->limits.max_draft_length;
+  const NgramOptions& ngram = options->engine.ngram;
+  if (ngram.least_order > ngram.most_order) {
+    std::cerr << "--ngram-least: got " << ngram.least_order << ", allowed: at most "
+              << ngram.most_order << " (--ngram-most)\n";
+    return 2;
+  }
+  if (options->drafters_have_none && !options->limits.drafters.empty()) {
+    std::cerr << "--drafters: got none beside other drafters, allowed: none alone\n";
+    return 2;
+  }
   if (options->draft_length != "auto") {
     options->engine.draft_length = static_cast<uint32_t>(std::stoul(options->draft_length));
   }

@@ -38,7 +38,8 @@ class AdminPages {
   void SetReady(bool ready) { ready_ = ready; }
   // Called after each event. Reads the fleet's state whenever the figures are due.
   void Refresh(const Fleet& fleet, double now);
-  // Reads the fleet's state at once, so that whoever learns that the router serves sees its workers.
+  // Reads the fleet's state at once, so that whoever learns that the router serves sees its
+  // workers.
   void RefreshNow(const Fleet& fleet, double now);
   // Shows a line of the log on the live page. The name of the line's pod is left out, because
   // viewers of the page must not learn the addresses of workers.

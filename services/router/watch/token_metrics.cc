@@ -21,11 +21,9 @@ uint64_t ValueOf(const prometheus::Counter& counter) {
   return static_cast<uint64_t>(counter.Value());
 }
 
-std::vector<uint64_t> ValuesOf(const std::vector<prometheus::Counter*>& counters) {
-  std::vector<uint64_t> values;
-  values.reserve(counters.size());
-  for (const prometheus::Counter* counter : counters) values.push_back(ValueOf(*counter));
-  return values;
+void AddValues(const std::vector<prometheus::Counter*>& counters, std::vector<uint64_t>* sums) {
+  sums->resize(std::max(sums->size(), counters.size()));
+  for (size_t i = 0; i < counters.size(); ++i) (*sums)[i] += ValueOf(*counters[i]);
 }
 
 // Counts one token at each of the first `num_tokens` positions.
@@ -36,21 +34,25 @@ void CountPositions(const std::vector<prometheus::Counter*>& counters, int num_t
 
 }  // namespace
 
-DraftSeries::DraftSeries(MetricRegistry* registry, const std::string& draft_model,
+DraftSeries::DraftSeries(MetricRegistry* registry, Drafter drafter, const std::string& draft_model,
                          uint32_t max_draft_length)
-    : drafts_(registry->Counter(metrics::kDrafts, {{"draft_model", draft_model}})),
-      draft_tokens_(registry->Counter(metrics::kDraftTokens, {{"draft_model", draft_model}})),
-      accepted_tokens_(registry->Counter(metrics::kAcceptedTokens, {{"draft_model", draft_model}})),
-      tested_tokens_(registry->Counter(metrics::kTestedTokens, {{"draft_model", draft_model}})),
-      accepted_per_draft_(
-          registry->Histogram(metrics::kAcceptedPerDraft, {{"draft_model", draft_model}})),
-      request_acceptance_(
-          registry->Histogram(metrics::kRequestAcceptance, {{"draft_model", draft_model}})) {
+    : DraftSeries(registry,
+                  MetricLabels{{"drafter", DrafterName(drafter)}, {"draft_model", draft_model}},
+                  max_draft_length) {}
+
+DraftSeries::DraftSeries(MetricRegistry* registry, const MetricLabels& labels,
+                         uint32_t max_draft_length)
+    : drafts_(registry->Counter(metrics::kDrafts, labels)),
+      draft_tokens_(registry->Counter(metrics::kDraftTokens, labels)),
+      accepted_tokens_(registry->Counter(metrics::kAcceptedTokens, labels)),
+      tested_tokens_(registry->Counter(metrics::kTestedTokens, labels)),
+      accepted_per_draft_(registry->Histogram(metrics::kAcceptedPerDraft, labels)),
+      request_acceptance_(registry->Histogram(metrics::kRequestAcceptance, labels)) {
   for (uint32_t position = 0; position < max_draft_length; ++position) {
-    const MetricLabels labels = {{"draft_model", draft_model},
-                                 {"position", std::to_string(position)}};
-    accepted_at_.push_back(&registry->Counter(metrics::kAcceptedAtPosition, labels));
-    tested_at_.push_back(&registry->Counter(metrics::kTestedAtPosition, labels));
+    MetricLabels at_position = labels;
+    at_position["position"] = std::to_string(position);
+    accepted_at_.push_back(&registry->Counter(metrics::kAcceptedAtPosition, at_position));
+    tested_at_.push_back(&registry->Counter(metrics::kTestedAtPosition, at_position));
   }
 }
 
@@ -64,13 +66,13 @@ void DraftSeries::OnCommitted(const CommittedRound& round) {
   CountPositions(tested_at_, round.num_tested);
 }
 
-void DraftSeries::FillIn(LiveSample* sample) const {
-  sample->drafts = ValueOf(drafts_);
-  sample->drafted = ValueOf(draft_tokens_);
-  sample->accepted = ValueOf(accepted_tokens_);
-  sample->tested = ValueOf(tested_tokens_);
-  sample->accepted_at = ValuesOf(accepted_at_);
-  sample->tested_at = ValuesOf(tested_at_);
+void DraftSeries::AddTo(LiveSample* sample) const {
+  sample->drafts += ValueOf(drafts_);
+  sample->drafted += ValueOf(draft_tokens_);
+  sample->accepted += ValueOf(accepted_tokens_);
+  sample->tested += ValueOf(tested_tokens_);
+  AddValues(accepted_at_, &sample->accepted_at);
+  AddValues(tested_at_, &sample->tested_at);
 }
 
 TokenMetrics::TokenMetrics(MetricRegistry* registry, uint32_t max_draft_length)
@@ -80,14 +82,15 @@ TokenMetrics::TokenMetrics(MetricRegistry* registry, uint32_t max_draft_length)
   }
 }
 
-DraftSeries& TokenMetrics::Drafts(const std::string& draft_model) {
-  return drafts_.try_emplace(draft_model, registry_, draft_model, max_draft_length_).first->second;
+DraftSeries& TokenMetrics::Drafts(Drafter drafter, const std::string& draft_model) {
+  const auto key = std::make_pair(drafter, draft_model);
+  return drafts_.try_emplace(key, registry_, drafter, draft_model, max_draft_length_).first->second;
 }
 
 void TokenMetrics::SetDrafter(const std::string& draft_model) {
-  if (current_drafts_ != nullptr && draft_model == drafter_) return;
-  drafter_ = draft_model;
-  current_drafts_ = &Drafts(draft_model);
+  if (draft_model == draft_model_) return;
+  draft_model_ = draft_model;
+  (void)Drafts(Drafter::kModel, draft_model);
 }
 
 void TokenMetrics::OnCommitted(const CommittedRound& round) {
@@ -96,22 +99,26 @@ void TokenMetrics::OnCommitted(const CommittedRound& round) {
   if (round.num_accepted > 0) {
     emitted_[v1::TOKEN_SOURCE_ACCEPTED]->Increment(round.num_accepted);
   }
-  SetDrafter(*round.drafter);
-  current_drafts_->OnCommitted(round);
+  const bool is_model = round.drafter == Drafter::kModel;
+  if (is_model) SetDrafter(*round.draft_model);
+  Drafts(round.drafter, is_model ? draft_model_ : "").OnCommitted(round);
 }
 
 void TokenMetrics::OnCompleted(const v1::Completion& completion) {
-  const v1::SpeculationStats& stats = completion.speculation();
-  if (stats.num_draft_tokens() == 0) return;
-  Drafts(stats.drafter()).OnCompleted(stats.acceptance_rate());
+  for (const v1::DrafterStats& stats : completion.speculation().drafters()) {
+    const std::optional<Drafter> drafter = FindDrafter(stats.name());
+    if (!drafter.has_value() || stats.num_draft_tokens() == 0) continue;
+    Drafts(*drafter, stats.model())
+        .OnCompleted(static_cast<double>(stats.num_accepted_tokens()) / stats.num_draft_tokens());
+  }
 }
 
 void TokenMetrics::FillIn(LiveSample* sample) const {
-  if (current_drafts_ != nullptr) current_drafts_->FillIn(sample);
+  for (const auto& [key, series] : drafts_) series.AddTo(sample);
   for (size_t i = 0; i < std::size(kSources); ++i) {
     sample->emitted[i] = ValueOf(*emitted_[kSources[i].first]);
   }
-  sample->draft_model = drafter_;
+  sample->draft_model = draft_model_;
 }
 
 }  // namespace tandem

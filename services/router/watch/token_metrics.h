@@ -15,17 +15,22 @@
 
 namespace tandem {
 
-// The series that have one drafter's name in a label.
+// The series of one drafter: its kind and the name of its model are in labels.
 class DraftSeries {
  public:
-  DraftSeries(MetricRegistry* registry, const std::string& draft_model, uint32_t max_draft_length);
+  // `draft_model` is empty if the drafter is no model.
+  DraftSeries(MetricRegistry* registry, Drafter drafter, const std::string& draft_model,
+              uint32_t max_draft_length);
 
   // Counts a request's part of a round in which tokens were drafted for the request.
   void OnCommitted(const CommittedRound& round);
   void OnCompleted(double acceptance_rate) { request_acceptance_.Observe(acceptance_rate); }
-  void FillIn(LiveSample* sample) const;
+  // Adds the counts to those of the sample.
+  void AddTo(LiveSample* sample) const;
 
  private:
+  DraftSeries(MetricRegistry* registry, const MetricLabels& labels, uint32_t max_draft_length);
+
   using Counter = prometheus::Counter;
 
   Counter& drafts_;
@@ -46,20 +51,19 @@ class TokenMetrics {
 
   void OnCommitted(const CommittedRound& round);
   void OnCompleted(const v1::Completion& completion);
-  // Makes the series of the drafter that is attached, or was attached last.
+  // Makes the series of the draft model that is attached, or was attached last.
   void SetDrafter(const std::string& draft_model);
-  // Sets the fields of the sample that are about tokens. Drafts are those of the last drafter.
+  // Sets the fields of the sample that are about tokens. Drafts are those of all drafters.
   void FillIn(LiveSample* sample) const;
 
  private:
-  DraftSeries& Drafts(const std::string& draft_model);
+  DraftSeries& Drafts(Drafter drafter, const std::string& draft_model);
 
   MetricRegistry* registry_;
   const uint32_t max_draft_length_;
   std::array<prometheus::Counter*, v1::TokenSource_ARRAYSIZE> emitted_ = {};
-  std::map<std::string, DraftSeries> drafts_;  // by the drafter's name
-  DraftSeries* current_drafts_ = nullptr;      // series of `drafter_`
-  std::string drafter_;                        // name of the drafter that is attached, or was last
+  std::map<std::pair<Drafter, std::string>, DraftSeries> drafts_;
+  std::string draft_model_;  // name of the draft model that is attached, or was last
 };
 
 }  // namespace tandem

@@ -228,7 +228,7 @@ TEST_F(CommandsTest, CompareSaysWhyNothingWasDrafted) {
   EXPECT_THAT(err_, HasSubstr("because the server expected no gain from it"));
   service_.drafter_attached_ = false;
   compare();
-  EXPECT_THAT(err_, HasSubstr("because the server has no drafter (--draft)"));
+  EXPECT_THAT(err_, HasSubstr("because the server has no draft model (--draft), and no lookup"));
   service_.drafter_problem_ = "draft: it has another vocabulary";
   compare();
   EXPECT_THAT(err_, HasSubstr("because no drafter is attached: draft: it has another vocabulary"));
@@ -271,7 +271,7 @@ TEST_F(CommandsTest, TokenizePrintsIdsOrPieces) {
 TEST_F(CommandsTest, InfoNamesTheModels) {
   EXPECT_EQ(Connected({"info"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("model         big\n"));
-  EXPECT_THAT(out_, HasSubstr("drafter       small\n"));
+  EXPECT_THAT(out_, HasSubstr("draft model   small\n"));
   EXPECT_THAT(out_, HasSubstr("1024 tokens"));
 }
 

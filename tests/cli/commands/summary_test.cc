@@ -28,6 +28,7 @@ v1::GenerateResponse Response() {
   completion->mutable_usage()->set_completion_tokens(9);
   v1::SpeculationStats* stats = completion->mutable_speculation();
   stats->set_num_drafts(2);
+  stats->set_reproducible(true);
   stats->set_num_plain_rounds(2);
   stats->set_num_draft_tokens(6);
   stats->set_num_accepted_tokens(5);

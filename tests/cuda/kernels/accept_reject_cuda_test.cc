@@ -73,7 +73,7 @@ class AcceptRejectCudaTest : public testing::DeviceRowsTest {
       BlockToVerify verify;
       verify.first_row = static_cast<int32_t>(rows.size());
       verify.num_drafted = static_cast<int32_t>(block.drafts.size());
-      verify.how = DrawOf(block.params);
+      verify.how = DrawOfBlock(block.params, !block.draft_rows.empty());
       verify.lenience = block.params.lenience;
       verify.draft_token_ids = Upload(block.drafts);
       std::vector<float> flat;

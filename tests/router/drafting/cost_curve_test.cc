@@ -1,4 +1,4 @@
-#include "services/router/drafting/cost_curve.h"
+#include "services/router/drafting/costs/cost_curve.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "services/router/drafting/draft_costs.h"
+#include "services/router/drafting/costs/draft_costs.h"
 
 namespace tandem {
 namespace {

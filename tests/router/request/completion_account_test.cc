@@ -7,9 +7,9 @@ namespace {
 
 TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
   CompletionAccount account(0);
-  account.AddDraftedRound(3, 3, 3, "tiny");  // all tokens were accepted
-  account.AddDraftedRound(3, 1, 2, "tiny");  // the second token was rejected
-  account.AddDraftedRound(2, 0, 1, "tiny");
+  account.AddDraftedRound(3, 3, 3, Drafter::kModel, "tiny");  // all tokens were accepted
+  account.AddDraftedRound(3, 1, 2, Drafter::kModel, "tiny");  // the second token was rejected
+  account.AddDraftedRound(2, 0, 1, Drafter::kSuffix, "suffix");
   account.AddPlainRound();
   v1::Completion completion;
   account.Fill(&completion);
@@ -19,7 +19,14 @@ TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
   EXPECT_EQ(stats.num_accepted_tokens(), 4);
   EXPECT_EQ(stats.num_tested_tokens(), 6);
   EXPECT_EQ(stats.num_plain_rounds(), 1);
-  EXPECT_EQ(stats.drafter(), "tiny");
+  EXPECT_EQ(stats.drafter(), "suffix") << "the last one";
+  ASSERT_EQ(stats.drafters_size(), 2);
+  EXPECT_EQ(stats.drafters(0).name(), "model");
+  EXPECT_EQ(stats.drafters(0).num_drafts(), 2);
+  EXPECT_EQ(stats.drafters(0).num_accepted_tokens(), 4);
+  EXPECT_EQ(stats.drafters(1).name(), "suffix");
+  EXPECT_EQ(stats.drafters(1).num_draft_tokens(), 2);
+  EXPECT_EQ(stats.drafters(1).num_tested_tokens(), 1);
   ASSERT_EQ(stats.num_accepted_tokens_per_position_size(), 3);
   EXPECT_EQ(stats.num_accepted_tokens_per_position(0), 2);
   EXPECT_EQ(stats.num_accepted_tokens_per_position(2), 1);
@@ -28,6 +35,17 @@ TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
   EXPECT_DOUBLE_EQ(stats.acceptance_rate(), 0.5);
   EXPECT_DOUBLE_EQ(stats.mean_acceptance_length(), 1 + 4.0 / 3);
   EXPECT_DOUBLE_EQ(stats.alpha(), 4.0 / 6);
+}
+
+TEST(CompletionAccountTest, TokensOfAPredictionAreCounted) {
+  CompletionAccount account(0);
+  account.AddDraftedRound(8, 3, 4, Drafter::kPrediction, "prediction");
+  account.AddDraftedRound(8, 8, 8, Drafter::kPrediction, "prediction");
+  account.AddDraftedRound(4, 4, 4, Drafter::kModel, "tiny");
+  v1::Completion completion;
+  account.Fill(&completion);
+  EXPECT_EQ(completion.usage().accepted_prediction_tokens(), 11);
+  EXPECT_EQ(completion.usage().rejected_prediction_tokens(), 1);
 }
 
 TEST(CompletionAccountTest, SplitsTheTimeOfDecoding) {

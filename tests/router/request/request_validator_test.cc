@@ -183,7 +183,10 @@ const BadRequest kBadRequests[] = {
      {"draft_length", "17", "0 to 16"}},
     {"unknown drafter",
      [](R r) { Speculation(r)->set_drafter("big"); },
-     {"drafter", "big", "tiny"}},
+     {"drafter", "big", "tiny", "suffix"}},
+    {"prediction out of the vocabulary",
+     [](R r) { Speculation(r)->mutable_prediction()->mutable_token_ids()->add_ids(64); },
+     {"speculation.prediction.token_ids[0]", "64"}},
     {"lenience zero", [](R r) { Speculation(r)->set_lenience(0); }, {"lenience", "0", "at most 1"}},
     {"lenience over one", [](R r) { Speculation(r)->set_lenience(1.5f); }, {"lenience", "1.5"}},
     {"lenience nan", [](R r) { Speculation(r)->set_lenience(kNan); }, {"lenience", "nan"}},
@@ -259,6 +262,39 @@ TEST(RequestValidatorTest, AClientThatAsksForMoreThanTheContextHoldsIsWarned) {
                                                     "32 tokens also holds the prompt's 5 tokens"});
   request.mutable_sampling_params()->set_max_tokens(27);
   EXPECT_TRUE(Validate(request)->warnings.empty());
+}
+
+TEST(RequestValidatorTest, ADrafterIsChosenByNameOrLeftToTheServer) {
+  v1::GenerateRequest request = Good();
+  EXPECT_EQ(Validate(request)->drafters, DefaultDrafters());
+  for (const auto& [name, drafter] :
+       std::vector<std::pair<std::string, Drafter>>{{"tiny", Drafter::kModel},
+                                                    {"model", Drafter::kModel},
+                                                    {"suffix", Drafter::kSuffix},
+                                                    {"ngram", Drafter::kNgram},
+                                                    {"prediction", Drafter::kPrediction}}) {
+    request.mutable_speculation()->set_drafter(name);
+    EXPECT_EQ(Validate(request)->drafters, DrafterSet(drafter)) << name;
+    EXPECT_FALSE(Validate(request)->draft_length.has_value());
+  }
+  request.mutable_speculation()->set_drafter("none");
+  EXPECT_EQ(Validate(request)->draft_length, 0u);
+}
+
+TEST(RequestValidatorTest, APredictionIsTokenizedWithoutSpecialTokensAndCutToTheContext) {
+  v1::GenerateRequest request = Good();
+  v1::Prediction* prediction = request.mutable_speculation()->mutable_prediction();
+  prediction->set_text("abc");
+  EXPECT_EQ(Validate(request)->prediction.size(), 3u);
+  prediction->set_text(std::string(100, 'a'));
+  EXPECT_EQ(Validate(request)->prediction.size(), 32u);
+  prediction->mutable_token_ids()->add_ids(5);
+  EXPECT_EQ(Validate(request)->prediction, std::vector<int32_t>{5});
+  EXPECT_TRUE(Validate(request)->warnings.empty());
+  request.mutable_speculation()->set_drafter("suffix");
+  EXPECT_TRUE(Validate(request)->prediction.empty());
+  ASSERT_EQ(Validate(request)->warnings.size(), 1u);
+  EXPECT_THAT(Validate(request)->warnings[0], ::testing::HasSubstr("speculation.prediction"));
 }
 
 TEST(RequestValidatorTest, APromptThatTheKvCacheCanNeverHoldIsNotTheClientsMistake) {

@@ -24,7 +24,7 @@ using testing::Exposition;
 using testing::ToyModel;
 using testing::ToyOptions;
 
-constexpr char kDraft[] = R"({draft_model="toy-draft",model="toy"})";
+constexpr char kDraft[] = R"({draft_model="toy-draft",drafter="model",model="toy"})";
 
 std::vector<int32_t> Prompt(size_t length) {
   std::vector<int32_t> prompt(length);
@@ -107,7 +107,8 @@ TEST(RouterMetricsTest, SpeculationMetricsAgreeWithCompletions) {
   EXPECT_EQ(of_draft("tandem_request_acceptance_ratio_count"), 8);
   for (int position = 0; position < 4; ++position) {
     const std::string labels =
-        R"({draft_model="toy-draft",model="toy",position=")" + std::to_string(position) + "\"}";
+        R"({draft_model="toy-draft",drafter="model",model="toy",position=")" +
+        std::to_string(position) + "\"}";
     EXPECT_EQ(series.at("tandem_accepted_tokens_per_position_total" + labels),
               all.num_accepted_tokens_per_position(position));
     EXPECT_EQ(series.at("tandem_tested_tokens_per_position_total" + labels),

@@ -28,6 +28,7 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kCatchUpSkipsToken, "catch_up_skips_token"},
       {kPreemptedRowsKept, "preempted_rows_kept"},
       {kDraftsOfOtherPrefix, "drafts_of_other_prefix"},
+      {kFoundInRejectedTokens, "found_in_rejected_tokens"},
       {kRejectionRowsBelieved, "rejection_rows_believed"},
       {kRingEntryReleasedTwice, "ring_entry_released_twice"},
       {kRingEntryNeverReleased, "ring_entry_never_released"},

@@ -34,6 +34,7 @@ enum class PlantedBug : uint8_t {
   kCatchUpSkipsToken,
   kPreemptedRowsKept,
   kDraftsOfOtherPrefix,
+  kFoundInRejectedTokens,
   kRejectionRowsBelieved,
   kRingEntryReleasedTwice,
   kRingEntryNeverReleased,

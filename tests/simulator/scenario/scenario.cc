@@ -68,6 +68,23 @@ ClientPlan MakeClient(SeededRandom& random, const Scenario& scenario, size_t ind
   return client;
 }
 
+// Some requests use lookups, and some predict their output, more or less well.
+void ChooseDrafters(SeededRandom& random, const Scenario& scenario, ClientPlan* client) {
+  GenerationRequest& request = client->request;
+  if (random.Chance(0.5)) return;
+  request.drafters = DrafterSet();
+  for (const Drafter drafter :
+       {Drafter::kModel, Drafter::kSuffix, Drafter::kNgram, Drafter::kPrediction}) {
+    if (random.Chance(0.6)) request.drafters.Add(drafter);
+  }
+  if (random.Chance(0.5)) return;
+  request.prediction.assign(client->tokens.begin() + client->prompt_len(), client->tokens.end());
+  const double wrong_chance = random.Pick(std::vector<double>{0, 0.1, 0.5});
+  for (int32_t& id : request.prediction) {
+    if (random.Chance(wrong_chance)) id = random.Between(0, scenario.pair.vocabulary_size - 1);
+  }
+}
+
 struct Profile {
   const char* name;
   bool cancels;
@@ -232,6 +249,7 @@ std::vector<ClientPlan> MakeClients(SeededRandom& random, const Profile& profile
     client.is_answered_wrongly = profile.wrong && random.Chance(kAnsweredWronglyChance);
     if (profile.crashes && random.Chance(0.1)) client.poison = random.Chance(0.5) ? 1 : 0.3;
     FillUndisturbed(scenario.pair, tokenizer, &client);
+    ChooseDrafters(random, scenario, &client);
     clients.push_back(std::move(client));
   }
   return clients;

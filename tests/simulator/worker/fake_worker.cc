@@ -550,9 +550,6 @@ FakeWorker::Refusal FakeWorker::CheckItem(const v1::VerifyItem& item, const Fake
   if (rows > plan_->max_context_tokens) {
     return {v1::WORKER_CODE_RESOURCE_EXHAUSTED, "the context is full"};
   }
-  if (IsSampled(slot.request) && num_drafts > 0 && !item.has_ring()) {
-    return {v1::WORKER_CODE_INVALID_ARGUMENT, "ring: missing for sampled drafts"};
-  }
   if (!session.slots->HasRoom(slot, item.at().length(), rows)) {
     return {v1::WORKER_CODE_RESOURCE_EXHAUSTED, "no page is free"};
   }
@@ -614,7 +611,7 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   const ClientPlan& plan = PlanOf(*slot);
   if (plan.poison > 0 && random_.Chance(plan.poison)) outcome.killed_by = &plan;
   std::vector<FakeRow> q;
-  if (IsSampled(slot->request) && !drafts.empty()) {
+  if (item.has_ring() && !drafts.empty()) {
     if (std::string error = TakeBlock(item, session, &q); !error.empty()) {
       result.set_ring_error(error);
       drafts.clear();

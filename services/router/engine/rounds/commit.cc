@@ -42,8 +42,8 @@ Emission Emit(const VerifyBatch::Item& item, v1::VerifyResult& result, Sequence*
 }
 
 // Books the round with the request's account.
-CommittedRound Account(const CommitTerms& terms, const Emission& emission, double now,
-                       Sequence* sequence) {
+CommittedRound Account(const CommitTerms& terms, const Proposal& proposal, const Emission& emission,
+                       double now, Sequence* sequence) {
   sequence->account.Emitted(now);
   CommittedRound round;
   round.emitted_last = emission.num_emitted > emission.num_accepted;
@@ -56,9 +56,11 @@ CommittedRound Account(const CommitTerms& terms, const Emission& emission, doubl
   round.num_drafted = emission.num_drafted;
   round.num_accepted = std::min(emission.num_accepted, emission.num_emitted);
   round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
-  round.drafter = &terms.drafter->model();
-  sequence->account.AddDraftedRound(round.num_drafted, round.num_accepted, round.num_tested,
-                                    *round.drafter);
+  round.drafter = proposal.drafter;
+  if (proposal.drafter == Drafter::kModel) round.draft_model = &terms.drafter->model();
+  sequence->account.AddDraftedRound(
+      round.num_drafted, round.num_accepted, round.num_tested, round.drafter,
+      round.draft_model != nullptr ? *round.draft_model : DrafterName(round.drafter));
   return round;
 }
 
@@ -68,7 +70,10 @@ std::optional<Fallback> WhyPlain(const CommitTerms& terms, const VerifyBatch::It
                                  const RouterSlot& slot) {
   const bool decodes = item.end - item.begin == 1;
   if (emission.num_drafted > 0 || !decodes) return std::nullopt;
-  if (FixedDraftLength(*terms.options, *slot.sequence) == 0u) return std::nullopt;
+  if (FixedDraftLength(*terms.options, *slot.sequence) == 0u ||
+      slot.sequence->request.drafters.empty()) {
+    return std::nullopt;
+  }
   return ring_failed ? Fallback::kRingError : slot.fallback;
 }
 
@@ -89,8 +94,8 @@ void FillCompletion(const Sequence& sequence, v1::Completion* completion) {
   v1::Usage* usage = completion->mutable_usage();
   usage->set_prompt_tokens(static_cast<int>(sequence.prompt_len()));
   usage->set_completion_tokens(sequence.output.num_tokens());
-  usage->set_cached_prompt_tokens(static_cast<int>(sequence.num_cached_prompt_tokens));
-  usage->set_cached_draft_tokens(static_cast<int>(sequence.num_cached_draft_tokens));
+  usage->set_cached_prompt_tokens(static_cast<int>(sequence.num_cached.verifier));
+  usage->set_cached_draft_tokens(static_cast<int>(sequence.num_cached.drafter));
   for (const std::string& warning : sequence.request.warnings) completion->add_warnings(warning);
   completion->set_seed(sequence.request.open.sampling().seed());
   completion->set_lossless(sequence.request.open.lenience() == 1);
@@ -108,7 +113,7 @@ Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::Ve
   }
   const Emission emission = Emit(item, result, &sequence);
   sequence.MadeWith(terms.verifier->numerics_id());
-  committed.round = Account(terms, emission, now, &sequence);
+  committed.round = Account(terms, item.proposal, emission, now, &sequence);
   committed.fallback = WhyPlain(terms, item, emission, !result.ring_error().empty(), slot);
   committed.num_rejected =
       static_cast<uint32_t>(std::max(emission.num_drafted - emission.num_accepted, 0));

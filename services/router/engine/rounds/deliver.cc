@@ -25,6 +25,22 @@ void CountRound(const Committed& committed, Counts* counts) {
   counts->rolled_back_rows[Worker::kVerifier] += committed.num_rejected;
 }
 
+// Teaches the controller what the verdict says about the drafter.
+void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Committed& committed,
+                  const v1::VerifyResult& result, Sequence* sequence) {
+  const auto num_drafted = static_cast<uint32_t>(committed.round.num_drafted);
+  if (num_drafted > 0 && item.proposal.drafter != Drafter::kModel) {
+    sequence->lookups->Observe(item.proposal.drafter, item.proposal.match_length, num_drafted,
+                               result.num_accepted());
+    state.controller.ObserveFoundDraft(sequence->serial, num_drafted, result.num_accepted());
+    sequence->acceptance->Observe(0, 0);  // the draft model had no draft in this round
+    return;
+  }
+  if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
+  state.controller.ObserveAcceptance(sequence->serial, sequence->mode(), num_drafted,
+                                     result.num_accepted(), &*sequence->acceptance);
+}
+
 }  // namespace
 
 void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
@@ -34,11 +50,7 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
                           state.workers.info(kDrafterPeer)};
   Committed committed = Commit(terms, item, result, now, &state.slots);
   Sequence& sequence = *state.slots[item.slot].sequence;
-  if (item.end - item.begin == 1) {
-    state.controller.ObserveAcceptance(sequence.serial, sequence.mode(),
-                                       static_cast<uint32_t>(committed.round.num_drafted),
-                                       result.num_accepted(), &*sequence.acceptance);
-  }
+  if (item.end - item.begin == 1) ObserveDraft(state, item, committed, result, &sequence);
   CountRound(committed, &state.out.counts);
   if (committed.first_token_seconds.has_value()) {
     state.observer->OnFirstToken(*committed.first_token_seconds);

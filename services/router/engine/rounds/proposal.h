@@ -6,17 +6,21 @@
 #include <optional>
 #include <vector>
 
+#include "services/router/drafting/drafter_set.h"
 #include "services/router/engine/engine_command.h"
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
 
 // A value, whichever drafter made it. The draft model's proposals come with an entry of the
-// log-prob ring and with the session whose caches hold their rows.
+// log-prob ring and with the session whose caches hold their rows. A lookup's proposals have
+// neither.
 struct Proposal {
+  Drafter drafter = Drafter::kModel;
   uint64_t serial = 0;                    // life of the slot that it was made for
   std::vector<int32_t> token_ids;         // a chain; empty: there is no draft
   std::optional<v1::RingReference> ring;  // where the draft's log-probs are; none: not needed
+  uint32_t match_length = 0;              // what LookupDraft says of a lookup
   SessionId session = 0;  // session of the drafter that holds rows of it; 0: no drafter does
 };
 

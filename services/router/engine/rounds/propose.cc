@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "services/router/engine/rounds/lookup_round.h"
 #include "services/router/engine/rounds/propose_plan.h"
 #include "services/router/engine/rounds/rollback.h"
 #include "services/router/engine/sessions/worker_text.h"
@@ -14,14 +15,26 @@ namespace {
 
 DraftRoom ReadDraftRoom(const RoundState& state) {
   DraftRoom room;
-  room.drafter_slots = state.workers.info(kDrafterPeer)->max_slots();
   room.target_context = state.workers.info(kVerifierPeer)->max_context_tokens();
+  room.has_drafter = state.workers.ready(kDrafterPeer);
+  if (!room.has_drafter) return room;
+  room.drafter_slots = state.workers.info(kDrafterPeer)->max_slots();
   room.draft_context = state.workers.info(kDrafterPeer)->max_context_tokens();
   room.ring_entries = state.workers.ring().num_free();
   for (const uint32_t id : DueRollbacks(state, kDrafterPeer)) {
     room.returned_pages += state.slots.drafter().num_extra_pages(id);
   }
   return room;
+}
+
+// Reads what rows and passes cost, as far as it was measured.
+void ReadCosts(const RoundState& state, DraftRoom* room) {
+  if (!state.controller.costs().measured()) return;
+  constexpr uint32_t kRows = 8;
+  const RoundCosts costs = state.controller.costs().Expected();
+  const double plain = costs.verify.Seconds(1) + costs.verify_overhead.Seconds(1);
+  room->row_cost = (costs.verify.Seconds(1 + kRows) - costs.verify.Seconds(1)) / kRows / plain;
+  room->pass_cost = costs.pass.Seconds(1) / plain;
 }
 
 // Fills one item of the command, and returns what is expected of its answer.
@@ -126,7 +139,7 @@ void OnRefused(RoundState& state, const ProposeBatch::Item& item, const v1::Slot
 void CountCached(Counts* counts, const ProposeBatch::Item& item, uint32_t num_cached,
                  Sequence* sequence) {
   if (item.begin < sequence->furthest_draft_len) return;  // a drafter held its rows before
-  sequence->num_cached_draft_tokens += num_cached;
+  sequence->num_cached.drafter += num_cached;
   counts->cached_draft_tokens += num_cached;
   const uint32_t prompt_len = sequence->prompt_len();
   const uint32_t num_sent = item.end - item.begin;
@@ -172,22 +185,41 @@ void ObservePropose(RoundState& state, const ProposeBatch& batch, const v1::Prop
   }
 }
 
+// Makes proposals of the drafts that were found, for the slots that use them.
+void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
+  std::vector<Proposal>& proposals = state.cohorts[cohort].proposals;
+  proposals.clear();
+  proposals.resize(state.slots.size());
+  // Each slot has one row more in the same batch.
+  const auto num_slots = static_cast<uint32_t>(choice->candidates.size()) + choice->rest.plain_rows;
+  uint32_t left = state.options.step_rows - std::min(state.options.step_rows, num_slots);
+  for (size_t i = 0; i < choice->candidates.size(); ++i) {
+    const DraftCandidate& candidate = choice->candidates[i];
+    if (!candidate.has_draft) continue;
+    RouterSlot& slot = state.slots[choice->ids[i]];
+    slot.fallback = Fallback::kNotWorthwhile;
+    const uint32_t length = std::min({candidate.length, candidate.limit, left});
+    if (length == 0) continue;
+    left -= length;
+    choice->num_found += length;
+    proposals[choice->ids[i]] = ProposeFound(*slot.sequence, std::move(choice->found[i]), length);
+  }
+}
+
 }  // namespace
 
 bool SendPropose(RoundState& state, uint32_t cohort, double now) {
   state.cohorts[cohort].round = {};
-  if (!state.workers.ready(kDrafterPeer)) {
-    for (uint32_t id = 0; id < state.slots.size(); ++id) {
-      RouterSlot& slot = state.slots[id];
-      if (slot.cohort == cohort) slot.fallback = Fallback::kNoDrafter;
-    }
-    state.controller.ChooseNothing();
+  const bool uses_lookups = FeedLookups(cohort, &state.slots);
+  DraftRoom room = ReadDraftRoom(state);
+  if (uses_lookups && room.has_drafter) ReadCosts(state, &room);
+  DraftChoice choice = GatherCandidates(state.options, room, cohort, &state.slots);
+  if (choice.candidates.empty()) {
+    if (!room.has_drafter && !uses_lookups) state.controller.ChooseNothing();
     return false;
   }
-  const DraftRoom room = ReadDraftRoom(state);
-  DraftChoice choice = GatherCandidates(state.options, room, cohort, &state.slots);
-  if (choice.candidates.empty()) return false;
   state.controller.Choose(choice.candidates, choice.rest);
+  TakeFound(state, cohort, &choice);
   const std::vector<ProposePlan> plans = PlanPropose(state.options, room, choice, &state.slots);
   if (plans.empty()) return false;
   BuildPropose(state, cohort, plans, now);
@@ -203,7 +235,6 @@ void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
   const ProposeBatch batch = *std::exchange(state.propose, std::nullopt);
   Cohort& cohort = state.cohorts[batch.cohort];
   cohort.stage = Cohort::Stage::kProposed;
-  cohort.proposals.clear();
   state.slots.drafter().pages().Reported(reply.num_free_pages());
   const double compute = reply.compute_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute);

@@ -1,9 +1,12 @@
 #include "services/router/engine/rounds/propose_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "services/router/drafting/draft_length.h"
+#include "services/router/engine/rounds/lookup_round.h"
 #include "services/router/engine/rounds/round_state.h"
 
 namespace tandem {
@@ -13,10 +16,34 @@ namespace {
 // another slot needs pages.
 constexpr uint32_t kIdleDraftRounds = 64;
 
-// Returns how much the slot could draft. 0: nothing, and `why` says why.
+// Tokens that a sequence may have at a worker.
+uint32_t ContextOf(const Slots& slots, PeerId peer, uint32_t tokens) {
+  const PageBudget& budget = slots.peer(peer).pages();
+  return budget.limited() ? static_cast<uint32_t>(std::min<uint64_t>(tokens, budget.capacity()))
+                          : tokens;
+}
+
+// What limits any draft for the slot. The context of a drafter does not yet.
+DraftLengthLimits TargetLimits(const EngineOptions& options, const DraftRoom& room,
+                               const Slots& slots, uint32_t slot_id) {
+  const Sequence& sequence = *slots[slot_id].sequence;
+  DraftLengthLimits limits;
+  limits.wanted = options.workers.max_draft_length;
+  limits.committed_len = sequence.committed_len();
+  limits.remaining_tokens = sequence.remaining_tokens();
+  limits.target_context = ContextOf(slots, kVerifierPeer, room.target_context);
+  limits.draft_context = std::numeric_limits<uint32_t>::max();
+  return limits;
+}
+
+// Returns how much the draft model could draft for the slot. 0: nothing, and `why` says why.
 uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
                     uint32_t slot_id, Fallback* why) {
   const Sequence& sequence = *slots[slot_id].sequence;
+  *why = Fallback::kNothingFound;
+  if (!sequence.request.drafters.contains(Drafter::kModel)) return 0;
+  *why = Fallback::kNoDrafter;
+  if (!room.has_drafter) return 0;
   *why = Fallback::kGivenUp;
   if (sequence.faults.drafting_off() || sequence.is_replay() || slot_id >= room.drafter_slots) {
     return 0;
@@ -24,18 +51,45 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
   *why = Fallback::kNoRing;
   if (sequence.request.needs_draft_log_probs() && room.ring_entries == 0) return 0;
   *why = Fallback::kNoRoom;
-  const auto context = [&](PeerId peer, uint32_t tokens) {
-    const PageBudget& budget = slots.peer(peer).pages();
-    return budget.limited() ? static_cast<uint32_t>(std::min<uint64_t>(tokens, budget.capacity()))
-                            : tokens;
-  };
-  DraftLengthLimits limits;
-  limits.wanted = options.workers.max_draft_length;
-  limits.committed_len = sequence.committed_len();
-  limits.remaining_tokens = sequence.remaining_tokens();
-  limits.target_context = context(kVerifierPeer, room.target_context);
-  limits.draft_context = context(kDrafterPeer, room.draft_context);
+  DraftLengthLimits limits = TargetLimits(options, room, slots, slot_id);
+  limits.draft_context = ContextOf(slots, kDrafterPeer, room.draft_context);
   return LimitDraftLength(limits);
+}
+
+// Tokens that a draft of at most `limit` tokens is expected to give at its best length, less those
+// that plain rounds would give in its time. `cost`: time of a draft token in plain rounds.
+double WorthOf(const AcceptanceEstimate& acceptance, size_t limit, double cost) {
+  double gain = 1;
+  double worth = 0;
+  double best = 0;
+  for (uint32_t i = 0; i < limit; ++i) {
+    gain *= acceptance.Conditional(i);
+    worth += gain - cost;
+    best = std::max(best, worth);
+  }
+  return best;
+}
+
+// Returns a draft that the slot's lookups found, if it is likely to be worth more than one of the
+// draft model, or is to be tried. `limit_of_model`: tokens that the draft model could draft.
+LookupDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
+                      uint32_t slot_id, uint32_t limit_of_model) {
+  const Sequence& sequence = *slots[slot_id].sequence;
+  if (sequence.lookups == nullptr || sequence.is_replay()) return {};
+  const uint32_t limit =
+      std::min(LimitDraftLength(TargetLimits(options, room, slots, slot_id)),
+               FixedDraftLength(options, sequence).value_or(options.workers.max_draft_length));
+  LookupDraft found = FindLookup(sequence, limit);
+  if (found.token_ids.empty() || limit_of_model == 0) return found;
+  const double of_found =
+      WorthOf(sequence.lookups->EstimateOf(found), found.token_ids.size(), room.row_cost);
+  const double of_model = WorthOf(*sequence.acceptance, std::min(limit, limit_of_model),
+                                  room.row_cost + room.pass_cost);
+  if (of_found >= of_model) return found;
+  if (!sequence.lookups->IsDueForTrial(found)) return {};
+  constexpr size_t kTrialTokens = 4;
+  found.token_ids.resize(std::min(found.token_ids.size(), kTrialTokens));
+  return found;
 }
 
 // Closes the draft of one slot that has not drafted for long and is not to draft now. The close
@@ -44,7 +98,7 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
 void CloseIdleDraft(const DraftChoice& choice, Slots* slots) {
   std::vector<bool> wants_draft(slots->size());
   for (size_t i = 0; i < choice.ids.size(); ++i) {
-    wants_draft[choice.ids[i]] = choice.candidates[i].length > 0;
+    wants_draft[choice.ids[i]] = !choice.candidates[i].has_draft && choice.candidates[i].length > 0;
   }
   for (uint32_t id = 0; id < slots->size(); ++id) {
     const RouterSlot& slot = (*slots)[id];
@@ -125,25 +179,30 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
     // While the verifier lacks more than the pending token there is nothing to draft after.
     const uint32_t lack = slots->Lack(kVerifierPeer, id);
     const uint32_t limit = DraftLimit(options, room, *slots, id, &slot.fallback);
+    LookupDraft found;
+    if (lack == 1) found = FindDraft(options, room, *slots, id, limit);
     if (lack > 1) {
       const uint32_t rows = std::min(lack, options.step_rows);
       rest.prompt_rows += rows;
       ++rest.prompt_slots;
       rest.prompt_attended += Attended(slots->verifier().slot(id).cached_len, rows);
-    } else if (limit == 0) {
+    } else if (limit == 0 && found.token_ids.empty()) {
       ++rest.plain_rows;
       rest.plain_attended += sequence.committed_len();
     } else {
       DraftCandidate candidate;
-      candidate.acceptance = &*sequence.acceptance;
+      candidate.has_draft = !found.token_ids.empty();
+      candidate.acceptance =
+          candidate.has_draft ? &sequence.lookups->EstimateOf(found) : &*sequence.acceptance;
       candidate.serial = sequence.serial;
-      candidate.limit = limit;
+      candidate.limit = candidate.has_draft ? static_cast<uint32_t>(found.token_ids.size()) : limit;
       candidate.fixed = FixedDraftLength(options, sequence);
       candidate.context = sequence.committed_len();
-      candidate.drafter_lack = slots->Lack(kDrafterPeer, id);
+      candidate.drafter_lack = candidate.has_draft ? 1 : slots->Lack(kDrafterPeer, id);
       candidate.remaining_tokens = sequence.remaining_tokens();
       choice.candidates.push_back(candidate);
       choice.ids.push_back(id);
+      choice.found.push_back(std::move(found));
     }
   }
   return choice;
@@ -155,7 +214,7 @@ std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRo
   // Slots that lack the least go first. A drafter that catches up with a prompt does so in pieces,
   // and the slot decodes plainly meanwhile.
   RowsLeft left;
-  left.rows = options.step_rows;
+  left.rows = options.step_rows - std::min(options.step_rows, choice.num_found);
   left.catch_up_rows =
       ids.size() > 1 ? RowsWithinStep(options, slots->drafter().row_seconds().value()) : left.rows;
   left.ring_entries = room.ring_entries;
@@ -167,6 +226,7 @@ std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRo
   });
   std::vector<ProposePlan> plans;
   for (const size_t i : by_lack) {
+    if (choice.candidates[i].has_draft) continue;
     const uint32_t id = ids[i];
     if (const auto plan = PlanOne(choice.candidates[i], id, slots, &left)) {
       plans.push_back(*plan);

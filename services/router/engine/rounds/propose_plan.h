@@ -10,6 +10,7 @@
 
 #include "services/router/drafting/draft_candidate.h"
 #include "services/router/drafting/draft_plan.h"
+#include "services/router/drafting/lookup/lookup_draft.h"
 #include "services/router/engine/engine_options.h"
 #include "services/router/engine/slots/slots.h"
 
@@ -17,6 +18,10 @@ namespace tandem {
 
 // What the workers' sessions allow in this round.
 struct DraftRoom {
+  bool has_drafter = false;  // a draft model is ready
+  // Time of a row of the verifier, and of a pass of the draft model, in plain rounds.
+  double row_cost = 0.03;
+  double pass_cost = 0.15;
   uint32_t drafter_slots = 0;   // slots of the drafter
   uint32_t target_context = 0;  // context tokens of the verifier and of the drafter
   uint32_t draft_context = 0;
@@ -27,8 +32,10 @@ struct DraftRoom {
 // The slots of a cohort that can draft now, and what else is in their round.
 struct DraftChoice {
   std::vector<DraftCandidate> candidates;
-  std::vector<uint32_t> ids;  // slots of the candidates
+  std::vector<uint32_t> ids;       // slots of the candidates
+  std::vector<LookupDraft> found;  // by candidate; without tokens: the drafter is to draft
   DraftBatch rest;
+  uint32_t num_found = 0;  // draft tokens that were found and are used in the round
 };
 
 // What a Propose batch does for one slot.

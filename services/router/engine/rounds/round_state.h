@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "services/router/audit/audit_monitor.h"
-#include "services/router/drafting/draft_costs.h"
+#include "services/router/drafting/costs/draft_costs.h"
 #include "services/router/drafting/draft_length_controller.h"
 #include "services/router/engine/engine_observer.h"
 #include "services/router/engine/engine_options.h"

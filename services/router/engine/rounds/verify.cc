@@ -134,7 +134,7 @@ void OnRefused(RoundState& state, const VerifyBatch::Item& item, const v1::SlotS
 void CountCached(Counts* counts, const VerifyBatch::Item& item, uint32_t num_cached,
                  Sequence* sequence) {
   if (item.begin < sequence->furthest_len || sequence->is_replay()) return;
-  sequence->num_cached_prompt_tokens += num_cached;
+  sequence->num_cached.verifier += num_cached;
   counts->cached_prompt_tokens += num_cached;
   if (item.end - item.begin <= 1) return;
   counts->prefix_lookups[Worker::kVerifier] += item.end - item.begin;

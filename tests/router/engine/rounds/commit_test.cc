@@ -255,8 +255,8 @@ TEST(CommitTest, TheCompletionSaysHowTheRequestWasServed) {
   request.open.mutable_sampling()->set_seed(77);
   request.open.set_reproducible(true);
   Pod pod(request);
-  pod.toy.sequence(0).num_cached_prompt_tokens = 4;
-  pod.toy.sequence(0).num_cached_draft_tokens = 3;
+  pod.toy.sequence(0).num_cached.verifier = 4;
+  pod.toy.sequence(0).num_cached.drafter = 3;
   const CallResult got = pod.Commit({1}, 1, 9);
   ASSERT_TRUE(got.completion.has_value());
   const v1::Completion& completion = *got.completion;
@@ -321,7 +321,7 @@ TEST(CommitTest, ABlockThatCouldNotBeJudgedIsAPlainRound) {
   ASSERT_EQ(pod.observer.rounds.size(), 1u);
   EXPECT_EQ(pod.observer.rounds[0].num_drafted, 0);
   EXPECT_EQ(pod.observer.rounds[0].num_tested, 0);
-  EXPECT_EQ(pod.observer.rounds[0].drafter, nullptr);
+  EXPECT_EQ(pod.observer.rounds[0].draft_model, nullptr);
   EXPECT_EQ(pod.toy.sequence(0).acceptance->rounds_without_draft(), 1u);
   const WorkerSlot& held = pod.state.slots.drafter().slot(0);
   EXPECT_EQ(held.cached_len, 9u) << "no row of the block was committed";
@@ -369,8 +369,8 @@ TEST(CommitTest, ARoundCountsWhatWasDraftedTestedAndAccepted) {
   EXPECT_EQ(rejected.num_tested, 3) << "the rejected token was tested too";
   EXPECT_EQ(rejected.last_source, v1::TOKEN_SOURCE_RECOVERED);
   EXPECT_TRUE(rejected.emitted_last);
-  ASSERT_NE(rejected.drafter, nullptr);
-  EXPECT_EQ(*rejected.drafter, "toy-draft");
+  ASSERT_NE(rejected.draft_model, nullptr);
+  EXPECT_EQ(*rejected.draft_model, "toy-draft");
 
   const CommittedRound& accepted = pod.observer.rounds[1];
   EXPECT_EQ(accepted.num_drafted, 2);
@@ -384,7 +384,7 @@ TEST(CommitTest, ARoundCountsWhatWasDraftedTestedAndAccepted) {
   EXPECT_EQ(plain.num_tested, 0);
   EXPECT_EQ(plain.last_source, v1::TOKEN_SOURCE_PLAIN);
   EXPECT_TRUE(plain.emitted_last);
-  EXPECT_EQ(plain.drafter, nullptr);
+  EXPECT_EQ(plain.draft_model, nullptr);
 }
 
 TEST(CommitTest, CountsStopAtTheTokenThatEndedTheRequest) {

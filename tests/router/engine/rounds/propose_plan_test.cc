@@ -27,8 +27,11 @@ struct Row {
 };
 using Rows = std::vector<Row>;
 
-constexpr DraftRoom kMuchRoom = {
-    .drafter_slots = 8, .target_context = 4096, .draft_context = 4096, .ring_entries = 8};
+constexpr DraftRoom kMuchRoom = {.has_drafter = true,
+                                 .drafter_slots = 8,
+                                 .target_context = 4096,
+                                 .draft_context = 4096,
+                                 .ring_entries = 8};
 
 GenerationRequest Sampled(GenerationRequest request) {
   request.open.mutable_sampling()->set_temperature(1);

@@ -1,12 +1,12 @@
 // The costs of drafting and verifying in seconds, from the workers' measurements.
-#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_DRAFT_COSTS_H_
-#define TANDEM_SERVICES_ROUTER_DRAFTING_DRAFT_COSTS_H_
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_DRAFT_COSTS_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_DRAFT_COSTS_H_
 
 #include <cstdint>
 #include <span>
 
-#include "services/router/drafting/cost_curve.h"
-#include "services/router/drafting/interruptions.h"
+#include "services/router/drafting/costs/cost_curve.h"
+#include "services/router/drafting/costs/interruptions.h"
 
 namespace tandem {
 
@@ -62,6 +62,8 @@ class DraftCosts {
 
   // Returns true if both workers were measured a few times.
   bool measured() const;
+  // Returns true if the verifier was.
+  bool verify_measured() const;
 
   RoundCosts Expected() const;
   // Returns costs that are this many standard deviations below the expected ones.
@@ -84,4 +86,4 @@ class DraftCosts {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_DRAFT_COSTS_H_
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_DRAFT_COSTS_H_

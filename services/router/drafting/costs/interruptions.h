@@ -1,6 +1,6 @@
 // The time for which other work on the machine interrupts the workers' batches.
-#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_INTERRUPTIONS_H_
-#define TANDEM_SERVICES_ROUTER_DRAFTING_INTERRUPTIONS_H_
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_INTERRUPTIONS_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_INTERRUPTIONS_H_
 
 #include <array>
 #include <cstddef>
@@ -36,4 +36,4 @@ class Interruptions {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_INTERRUPTIONS_H_
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_INTERRUPTIONS_H_

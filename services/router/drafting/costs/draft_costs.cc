@@ -1,4 +1,4 @@
-#include "services/router/drafting/draft_costs.h"
+#include "services/router/drafting/costs/draft_costs.h"
 
 #include <algorithm>
 #include <vector>
@@ -98,8 +98,9 @@ RoundCosts DraftCosts::Optimistic(double deviations) const {
 }
 
 bool DraftCosts::measured() const {
-  return pass_.num_observations() >= kFewMeasurements &&
-         verify_.num_observations() >= kFewMeasurements;
+  return pass_.num_observations() >= kFewMeasurements && verify_measured();
 }
+
+bool DraftCosts::verify_measured() const { return verify_.num_observations() >= kFewMeasurements; }
 
 }  // namespace tandem

@@ -12,14 +12,14 @@
 // learned from batches with different contexts. A measurement far above the curve does not change
 // it, because the batch was interrupted, unless a run of them shows that the level is new (see
 // OutlierRun). The resulting table is made non-decreasing in rows.
-#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_COST_CURVE_H_
-#define TANDEM_SERVICES_ROUTER_DRAFTING_COST_CURVE_H_
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_COST_CURVE_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_COST_CURVE_H_
 
 #include <array>
 #include <cstdint>
 #include <span>
 
-#include "services/router/drafting/outlier_run.h"
+#include "services/router/drafting/costs/outlier_run.h"
 
 namespace tandem {
 
@@ -124,4 +124,4 @@ class CostCurve {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_COST_CURVE_H_
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_COST_CURVE_H_

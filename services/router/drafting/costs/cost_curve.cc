@@ -1,4 +1,4 @@
-#include "services/router/drafting/cost_curve.h"
+#include "services/router/drafting/costs/cost_curve.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "services/router/drafting/outlier_run.h"
+#include "services/router/drafting/costs/outlier_run.h"
 
 #include <algorithm>
 #include <cmath>

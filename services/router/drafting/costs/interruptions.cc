@@ -1,4 +1,4 @@
-#include "services/router/drafting/interruptions.h"
+#include "services/router/drafting/costs/interruptions.h"
 
 #include <algorithm>
 

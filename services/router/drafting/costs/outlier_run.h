@@ -1,6 +1,6 @@
 // Tells a changed cost from interruptions, by consecutive measurements far from the expected cost.
-#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_OUTLIER_RUN_H_
-#define TANDEM_SERVICES_ROUTER_DRAFTING_OUTLIER_RUN_H_
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_OUTLIER_RUN_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_OUTLIER_RUN_H_
 
 #include <cstdint>
 
@@ -44,4 +44,4 @@ class OutlierRun {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_OUTLIER_RUN_H_
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_COSTS_OUTLIER_RUN_H_

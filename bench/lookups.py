@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Measures what lookups gain over plain decoding, in interleaved pairs on one machine, one stream.
+
+  lookups.py [--pairs 20] [--max-tokens 192] [--shape embedded|1b] [--out bench/results/lookups.json]
+
+  loops      greedy tales: a small model repeats itself                          (suffix, ngram)
+  records    greedy, after a prompt of JSON-like records                         (suffix, ngram)
+  edits      the client predicts the output, with every twelfth token replaced   (prediction)
+  no_match   sampled at temperature 2: hardly anything repeats                   (suffix, ngram)
+
+Each figure is the geometric mean of the ratios of tokens per second with the drafter and without, and its 95 % interval. The target is the
+embedded one, or the same in the shape of Llama-3.2-1B (inflate_model).
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import subprocess
+import tempfile
+
+import lab
+from lab import harness
+
+from tandem.v1 import generate_pb2 as pb
+
+TALES = ["Once upon a time there was a king who had three daughters, and",
+         "A fox and a wolf were walking together through the forest when",
+         "There was once a poor woodcutter who lived with his wife and"]
+RECORDS = "".join('{"name": "%s", "kind": "animal", "legs": 4, "home": "forest"}, ' % name
+                  for name in ("fox", "wolf", "bear", "hare", "deer", "goat", "horse", "dog"))
+
+
+def rate(server, prompt, options):
+    output = server.generate(prompt, **options)
+    timings = output.completion.timings
+    return (output.completion.usage.completion_tokens - 1) / timings.decode_seconds, output
+
+
+def edited(token_ids):
+    chosen = random.Random(1)
+    return [chosen.randrange(4000) if i % 12 == 11 else token for i, token in enumerate(token_ids)]
+
+
+def workloads(server, max_tokens):
+    """Returns {name: ([(prompt, options)], drafters)}; `options` may hold a prediction."""
+    greedy = dict(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+    edits = []
+    for prompt in TALES:
+        answer = server.generate(prompt, temperature=0.8, seed=3, max_tokens=max_tokens, ignore_eos=True, draft_length=0)
+        edits.append((prompt, dict(temperature=0.8, seed=3, max_tokens=max_tokens, ignore_eos=True,
+                                   prediction=pb.Prediction(token_ids=pb.TokenIds(ids=edited(answer.token_ids))))))
+    return {
+        "loops": ([(prompt, greedy) for prompt in TALES], ("suffix", "ngram")),
+        "records": ([(RECORDS, greedy)], ("suffix", "ngram")),
+        "edits": (edits, ("prediction",)),
+        "no_match": ([(prompt, dict(greedy, temperature=2.0, seed=5)) for prompt in TALES], ("suffix", "ngram")),
+    }
+
+
+def measure(server, requests, drafter, pairs):
+    accepted, drafted = 0, 0
+
+    def run(options_of):
+        def once(pair):
+            nonlocal accepted, drafted
+            prompt, options = requests[pair % len(requests)]
+            speed, output = rate(server, prompt, {**options, **options_of})
+            accepted += output.completion.speculation.num_accepted_tokens
+            drafted += output.completion.speculation.num_draft_tokens
+            return speed
+        return once
+
+    ratio = lab.paired(run(dict(drafter=drafter)), run(dict(draft_length=0)), pairs)
+    return {**ratio, "accepted_of_drafted": accepted / drafted if drafted else None}
+
+
+def inflated():
+    made = lab.BINARY_DIR.parent / "models" / "tales-target-1b"
+    if not (made / "config.json").exists():
+        subprocess.run([lab.BINARY_DIR / "bin" / "inflate_model", harness.TALES_TARGET, made, "--shape", "1b"], check=True)
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of each figure (default: %(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=192, help="tokens of a run (default: %(default)s)")
+    parser.add_argument("--shape", choices=["embedded", "1b"], default="embedded", help="the target (default: %(default)s)")
+    parser.add_argument("--out", type=pathlib.Path, help="also write the figures to this JSON file")
+    arguments = parser.parse_args()
+    target = harness.EMBEDDED_TARGET if arguments.shape == "embedded" else inflated()
+    report = {"machine": lab.machine(), "shape": arguments.shape, "max_tokens": arguments.max_tokens, "figures": []}
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
+        server = harness.Server(pathlib.Path(folder), target=target, drafter="none")
+        try:
+            for name, (requests, drafters) in workloads(server, arguments.max_tokens).items():
+                for drafter in drafters:
+                    figure = {"workload": name, "drafter": drafter, **measure(server, requests, drafter, arguments.pairs)}
+                    report["figures"].append(figure)
+                    share = figure["accepted_of_drafted"]
+                    accepted = "nothing drafted" if share is None else f"{share:.0%} of drafted accepted"
+                    print(f"{name:9} {drafter:10} {figure['mean']:.3f} ({figure['low']:.3f}-{figure['high']:.3f}), "
+                          f"{figure['pairs']} pairs, {accepted}", flush=True)
+        finally:
+            server.stop()
+    if arguments.out:
+        arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

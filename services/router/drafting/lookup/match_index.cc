@@ -1,0 +1,68 @@
+#include "services/router/drafting/lookup/match_index.h"
+
+#include <algorithm>
+
+namespace tandem {
+
+namespace {
+
+constexpr size_t kLeastHeads = 1 << 8;
+// Places of a chain that are compared.
+constexpr int kMaxPlaces = 32;
+
+}  // namespace
+
+uint32_t CommonEnd(std::span<const int32_t> a, std::span<const int32_t> b, uint32_t most) {
+  const size_t longest = std::min({a.size(), b.size(), size_t{most}});
+  size_t length = 0;
+  while (length < longest && a[a.size() - 1 - length] == b[b.size() - 1 - length]) ++length;
+  return static_cast<uint32_t>(length);
+}
+
+size_t MatchIndex::HeadOf(int32_t before, int32_t last) const {
+  // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, section 6.4).
+  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
+  const uint64_t pair =
+      uint64_t{static_cast<uint32_t>(before)} << 32 | uint64_t{static_cast<uint32_t>(last)};
+  return ((pair ^ pair >> 29) * kMultiplier >> 32) & (heads_.size() - 1);
+}
+
+void MatchIndex::Extend(std::span<const int32_t> text, size_t most) {
+  const size_t end = std::min(text.size(), size_ + most);
+  if (heads_.empty() && !text.empty()) {
+    size_t size = kLeastHeads;
+    while (size < std::max(text.size(), expected_tokens_) && size < kWindow) size *= 2;
+    heads_.assign(size, 0);
+  }
+  for (; size_ < end; ++size_) {
+    const size_t next = size_ + 1;  // the place after token size_
+    if (next < kLeastLength) continue;
+    if (previous_.size() < kWindow && previous_.size() <= next) {
+      previous_.resize(std::min<size_t>(std::max<size_t>(2 * previous_.size(), next + 1), kWindow));
+    }
+    uint32_t& head = heads_[HeadOf(text[size_ - 1], text[size_])];
+    previous_[next % kWindow] = head;
+    head = static_cast<uint32_t>(next);
+  }
+}
+
+TextMatch MatchIndex::Longest(std::span<const int32_t> text, std::span<const int32_t> context,
+                              size_t end) const {
+  TextMatch best;
+  if (heads_.empty() || context.size() < kLeastLength) return best;
+  const size_t oldest = size_ + 1 > kWindow ? size_ + 1 - kWindow : 0;
+  uint32_t next = heads_[HeadOf(context[context.size() - 2], context[context.size() - 1])];
+  for (int place = 0; place < kMaxPlaces && next > oldest; ++place) {
+    if (next < end) {
+      const uint32_t length = CommonEnd(text.first(next), context, kMostLength);
+      if (length > best.length) best = {next, length};
+      if (length == kMostLength) break;
+    }
+    const uint32_t before = previous_[next % kWindow];
+    if (before >= next) break;
+    next = before;
+  }
+  return best.length >= kLeastLength ? best : TextMatch();
+}
+
+}  // namespace tandem

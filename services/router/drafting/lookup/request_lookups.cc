@@ -1,0 +1,112 @@
+#include "services/router/drafting/lookup/request_lookups.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem {
+
+RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,
+                               size_t prompt_len, size_t max_tokens,
+                               std::vector<int32_t> prediction, LookupPriors* priors)
+    : drafters_(drafters), ngram_(ngram), mode_(mode), prompt_len_(prompt_len), priors_(priors) {
+  const auto use = [&](Drafter drafter) {
+    ByClass& estimates = estimates_[static_cast<size_t>(drafter)];
+    for (size_t match_class = 0; match_class < kNumMatchClasses; ++match_class) {
+      estimates.emplace_back(&priors_->Of(mode, drafter, match_class));
+    }
+  };
+  if (drafters.contains(Drafter::kSuffix)) {
+    suffix_.emplace(prompt_len + max_tokens);
+    use(Drafter::kSuffix);
+  }
+  if (drafters.contains(Drafter::kNgram)) use(Drafter::kNgram);
+  if (drafters.contains(Drafter::kPrediction) && !prediction.empty()) {
+    prediction_.emplace(std::move(prediction));
+    use(Drafter::kPrediction);
+  }
+}
+
+size_t RequestLookups::Advance(std::span<const int32_t> tokens, size_t most) {
+  size_t taken = 0;
+  if (suffix_.has_value()) taken += suffix_->Advance(tokens, most);
+  if (prediction_.has_value()) {
+    taken += prediction_->Advance(tokens.subspan(prompt_len_), most - taken);
+  }
+  return taken;
+}
+
+size_t RequestLookups::num_behind(std::span<const int32_t> tokens) const {
+  size_t behind = 0;
+  if (suffix_.has_value()) behind += tokens.size() - suffix_->size();
+  if (prediction_.has_value()) behind += prediction_->num_behind(tokens.subspan(prompt_len_));
+  return behind;
+}
+
+LookupDraft RequestLookups::Find(std::span<const int32_t> tokens, uint32_t max_tokens) const {
+  LookupDraft best;
+  const auto offer = [&best](LookupDraft draft) {
+    if (draft.token_ids.empty()) return;
+    if (best.token_ids.empty() || draft.match_length > best.match_length) best = std::move(draft);
+  };
+  // The first one of equally long matches counts.
+  if (prediction_.has_value()) offer(prediction_->Find(tokens.subspan(prompt_len_), max_tokens));
+  if (suffix_.has_value()) offer(suffix_->Find(tokens, max_tokens));
+  // The longest match of the n-grams is at most their order. What follows most often is a better
+  // guess than what follows the newest of places that agree as long, but a prediction knows better.
+  const bool may_be_better = best.token_ids.empty() || (best.drafter == Drafter::kSuffix &&
+                                                        best.match_length <= ngram_.most_order);
+  if (drafters_.contains(Drafter::kNgram) && may_be_better) {
+    LookupDraft draft = FindByNgram(tokens, max_tokens, ngram_);
+    if (!draft.token_ids.empty() && draft.match_length >= best.match_length) {
+      best = std::move(draft);
+    }
+  }
+  return best;
+}
+
+bool RequestLookups::IsDueForTrial(const LookupDraft& draft) {
+  Trials& trials = trials_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)];
+  if (trials.rounds_left > 0) {
+    --trials.rounds_left;
+    return false;
+  }
+  trials.rounds_left = trials.gap;
+  return true;
+}
+
+const AcceptanceEstimate& RequestLookups::EstimateOf(const LookupDraft& draft) const {
+  return estimates_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)];
+}
+
+void RequestLookups::Observe(Drafter drafter, uint32_t match_length, uint32_t num_drafted,
+                             uint32_t num_accepted) {
+  const size_t match_class = MatchClass(match_length);
+  for (ByClass& estimates : estimates_) {
+    for (size_t other = 0; other < estimates.size(); ++other) {
+      const bool is_judged =
+          &estimates == &estimates_[static_cast<size_t>(drafter)] && other == match_class;
+      if (!is_judged) estimates[other].Observe(0, 0);
+    }
+  }
+  estimates_[static_cast<size_t>(drafter)][match_class].Observe(num_drafted, num_accepted);
+  priors_->Of(mode_, drafter, match_class).Observe(num_drafted, num_accepted);
+  Trials& trials = trials_[static_cast<size_t>(drafter)][match_class];
+  const bool failed = 2 * num_accepted < num_drafted;
+  trials.gap = failed ? std::min(2 * trials.gap, kLongestTrialGap) : kFirstTrialGap;
+}
+
+void RequestLookups::ObserveNone() {
+  for (ByClass& estimates : estimates_) {
+    for (AcceptanceEstimate& estimate : estimates) estimate.Observe(0, 0);
+  }
+}
+
+size_t RequestLookups::memory_bytes() const {
+  size_t bytes = sizeof(*this);
+  if (suffix_.has_value()) bytes += suffix_->memory_bytes();
+  if (prediction_.has_value()) bytes += prediction_->memory_bytes();
+  for (const ByClass& estimates : estimates_) bytes += estimates.capacity() * sizeof(estimates[0]);
+  return bytes;
+}
+
+}  // namespace tandem

@@ -1,0 +1,91 @@
+// The lookups of one request: its own text, and the output that its client predicts.
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_REQUEST_LOOKUPS_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_REQUEST_LOOKUPS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/drafter_set.h"
+#include "services/router/drafting/lookup/lookup_draft.h"
+#include "services/router/drafting/lookup/ngram_lookup.h"
+#include "services/router/drafting/lookup/prediction_lookup.h"
+#include "services/router/drafting/lookup/suffix_lookup.h"
+
+namespace tandem {
+
+// What all requests of a router have shown of lookups.
+class LookupPriors {
+ public:
+  AcceptancePrior& Of(AcceptanceMode mode, Drafter drafter, size_t match_class) {
+    return priors_[static_cast<size_t>(mode)][static_cast<size_t>(drafter)][match_class];
+  }
+
+ private:
+  using ByClass = std::array<AcceptancePrior, kNumMatchClasses>;
+  std::array<std::array<ByClass, kNumDrafters>, kNumAcceptanceModes> priors_;
+};
+
+// Owned by a sequence. It sees nothing but committed tokens, so that drafts stay exact
+// (docs/sampling.md), and nothing of other requests but counts.
+class RequestLookups {
+ public:
+  // `drafters`: those that the request may use; a draft model is none of them here. `prompt_len`
+  // and `max_tokens`: tokens of the prompt and of the longest output. `prediction` may be empty.
+  // `priors` must outlive it.
+  RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,
+                 size_t prompt_len, size_t max_tokens, std::vector<int32_t> prediction,
+                 LookupPriors* priors);
+
+  // Takes over new committed tokens, and tokens of the prediction, at most `most` of each. Returns
+  // how many it took. PRECOND: earlier calls had a prefix of `tokens`.
+  size_t Advance(std::span<const int32_t> tokens, size_t most);
+
+  // Number of tokens that Advance has not taken over yet.
+  size_t num_behind(std::span<const int32_t> tokens) const;
+
+  // Returns the draft with the longest match. It has up to `max_tokens` tokens, or none.
+  LookupDraft Find(std::span<const int32_t> tokens, uint32_t max_tokens) const;
+
+  // How likely the tokens of such a draft are accepted.
+  const AcceptanceEstimate& EstimateOf(const LookupDraft& draft) const;
+  // Another drafter is worth more than this draft. Returns true from time to time: the draft is to
+  // be tried nevertheless, or it would never be known that such drafts have become better. The
+  // first one of its kind and match is tried at once, and the others less and less often as long as
+  // they fail.
+  bool IsDueForTrial(const LookupDraft& draft);
+  // A draft was judged. Call this function, or ObserveNone, once for each round of the request.
+  void Observe(Drafter drafter, uint32_t match_length, uint32_t num_drafted, uint32_t num_accepted);
+  // No draft that was found was judged in this round.
+  void ObserveNone();
+
+  size_t memory_bytes() const;
+
+ private:
+  using ByClass = std::vector<AcceptanceEstimate>;
+
+  DrafterSet drafters_;
+  NgramOptions ngram_;
+  AcceptanceMode mode_;
+  size_t prompt_len_;
+  LookupPriors* priors_;
+  std::optional<SuffixLookup> suffix_;
+  std::optional<PredictionLookup> prediction_;
+  std::array<ByClass, kNumDrafters> estimates_;  // by class; empty: not used
+  // Rounds in which such a draft is passed over until the next trial, and after that one.
+  struct Trials {
+    uint32_t rounds_left = 0;
+    uint32_t gap = kFirstTrialGap;
+  };
+  static constexpr uint32_t kFirstTrialGap = 8;
+  static constexpr uint32_t kLongestTrialGap = 128;
+  std::array<std::array<Trials, kNumMatchClasses>, kNumDrafters> trials_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_REQUEST_LOOKUPS_H_

@@ -1,0 +1,291 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/router/drafting/lookup/match_index.h"
+#include "services/router/drafting/lookup/ngram_lookup.h"
+#include "services/router/drafting/lookup/prediction_lookup.h"
+#include "services/router/drafting/lookup/request_lookups.h"
+#include "services/router/drafting/lookup/suffix_lookup.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<int32_t> Letters(const std::string& text) { return {text.begin(), text.end()}; }
+std::string Text(const std::vector<int32_t>& tokens) { return {tokens.begin(), tokens.end()}; }
+
+DrafterSet AllLookups() {
+  DrafterSet drafters(Drafter::kSuffix);
+  drafters.Add(Drafter::kNgram);
+  drafters.Add(Drafter::kPrediction);
+  return drafters;
+}
+
+std::vector<int32_t> RandomText(size_t size, int vocabulary, std::mt19937_64& random) {
+  std::vector<int32_t> text(size);
+  for (int32_t& token : text) token = static_cast<int32_t>(random() % vocabulary);
+  return text;
+}
+
+std::string ByNgram(const std::string& text, uint32_t max_tokens, NgramOptions options = {}) {
+  return Text(FindByNgram(Letters(text), max_tokens, options).token_ids);
+}
+
+TEST(NgramLookupTest, TakesWhatFollowedTheLongestContextMostOften) {
+  EXPECT_EQ(ByNgram("-abX+abY*abX=ab", 1), "X");
+  EXPECT_EQ(ByNgram("zabY abX abX zab", 1), "Y");  // four tokens agree there, elsewhere three
+  EXPECT_EQ(ByNgram("abX abY ab", 1), "Y") << "the newest of equals";
+  EXPECT_EQ(ByNgram("abcd", 4), "") << "nothing repeats";
+  EXPECT_EQ(ByNgram("a", 4), "");
+  EXPECT_EQ(ByNgram("", 4), "");
+}
+
+TEST(NgramLookupTest, ADraftIsPartOfTheContextAndNotOfTheText) {
+  EXPECT_EQ(ByNgram("one two one", 8), " two one");
+  EXPECT_EQ(ByNgram("xyxyxy", 7), "xyxyxyx") << "a loop goes on";
+}
+
+TEST(NgramLookupTest, OrdersAndHistoryAreLimited) {
+  EXPECT_EQ(ByNgram("abX zb", 1, {.least_order = 1}), "X");
+  EXPECT_EQ(ByNgram("abX zb", 1, {.least_order = 2}), "");
+  EXPECT_EQ(ByNgram("abX-------ab", 1, {.history = 10}), "");
+  EXPECT_EQ(ByNgram("abX-------ab", 1, {.history = 12}), "X");
+}
+
+// The rule in plain words, without any bound on the time.
+std::vector<int32_t> NgramReference(std::vector<int32_t> text, uint32_t max_tokens,
+                                    const NgramOptions& options) {
+  if (text.size() > options.history) text.erase(text.begin(), text.end() - options.history);
+  std::vector<int32_t> context = text;
+  std::vector<int32_t> draft;
+  while (draft.size() < max_tokens) {
+    int32_t next = -1;
+    for (uint32_t order = options.most_order; order >= options.least_order && next < 0; --order) {
+      if (context.size() < order) continue;
+      std::map<int32_t, std::pair<int, size_t>> found;  // count, newest place
+      for (size_t at = order; at < text.size(); ++at) {
+        if (!std::equal(context.end() - order, context.end(), text.begin() + at - order)) continue;
+        ++found[text[at]].first;
+        found[text[at]].second = at;
+      }
+      std::pair<int, size_t> best = {0, 0};
+      for (const auto& [token, rank] : found) {
+        if (rank > best) {
+          best = rank;
+          next = token;
+        }
+      }
+    }
+    if (next < 0) break;
+    draft.push_back(next);
+    context.push_back(next);
+  }
+  return draft;
+}
+
+TEST(NgramLookupTest, AgreesWithTheRule) {
+  std::mt19937_64 random(1);
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    // So few places agree that none is left out.
+    const std::vector<int32_t> text = RandomText(random() % 100, 2 + random() % 6, random);
+    const NgramOptions options = {.least_order = 1 + static_cast<uint32_t>(random() % 2),
+                                  .most_order = 2 + static_cast<uint32_t>(random() % 4),
+                                  .history = 20 + static_cast<uint32_t>(random() % 40)};
+    EXPECT_EQ(FindByNgram(text, 8, options).token_ids, NgramReference(text, 8, options));
+  }
+}
+
+TEST(MatchIndexTest, FindsTheLongestOfTheNewestPlaces) {
+  std::mt19937_64 random(2);
+  for (int repeat = 0; repeat < 500; ++repeat) {
+    const std::vector<int32_t> text = RandomText(2 + random() % 60, 4, random);
+    MatchIndex index(text.size());
+    while (index.size() < text.size()) index.Extend(text, 1 + random() % 7);
+    const TextMatch found = index.Longest(text, text, text.size());
+    TextMatch expected;
+    for (uint32_t next = 1; next < text.size(); ++next) {
+      const uint32_t length = CommonEnd(std::span(text).first(next), text, MatchIndex::kMostLength);
+      if (length >= 2 && length >= expected.length) expected = {next, length};
+    }
+    EXPECT_EQ(found.next, expected.next);
+    EXPECT_EQ(found.length, expected.length);
+  }
+}
+
+TEST(MatchIndexTest, MemoryIsBoundedAndOldTextIsForgotten) {
+  std::mt19937_64 random(3);
+  std::vector<int32_t> text = RandomText(4 * MatchIndex::kWindow, 50000, random);
+  std::copy_n(text.begin(), 8, text.end() - 8);  // stands at the beginning only
+  MatchIndex index(text.size());
+  index.Extend(text, text.size());
+  EXPECT_LE(index.memory_bytes(), 12u * MatchIndex::kWindow);
+  EXPECT_EQ(index.Longest(text, text, text.size()).length, 0u);
+  std::copy_n(text.end() - 1000, 8, text.end() - 8);
+  MatchIndex again(text.size());
+  again.Extend(text, text.size());
+  EXPECT_EQ(again.Longest(text, text, text.size()).next, text.size() - 992);
+}
+
+TEST(SuffixLookupTest, CopiesWhatFollowed) {
+  const std::vector<int32_t> text = Letters("the cat sat on the mat. the cat s");
+  SuffixLookup lookup(text.size());
+  (void)lookup.Advance(text, text.size());
+  const LookupDraft draft = lookup.Find(text, 9);
+  EXPECT_EQ(Text(draft.token_ids), "at on the");
+  EXPECT_EQ(draft.match_length, 9u);
+}
+
+TEST(SuffixLookupTest, FollowsAPlaceForAsLongAsTheTextGoesOnLikeIt) {
+  const std::string once = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string text = once + once.substr(0, 2);
+  SuffixLookup lookup(200);
+  for (size_t size = 1; size <= text.size(); ++size) {
+    (void)lookup.Advance(Letters(text.substr(0, size)), 10);
+  }
+  for (size_t i = 2; i < 36; ++i) {
+    const LookupDraft draft = lookup.Find(Letters(text), 1);
+    ASSERT_THAT(draft.token_ids, ElementsAre(once[i]));
+    EXPECT_EQ(draft.match_length, i);
+    text += once[i];
+    (void)lookup.Advance(Letters(text), 10);
+  }
+}
+
+TEST(SuffixLookupTest, ALoopGoesOnBeyondTheEnd) {
+  const std::vector<int32_t> text = Letters("xyzxyzxyz");
+  SuffixLookup lookup(text.size());
+  (void)lookup.Advance(text, 100);
+  EXPECT_EQ(Text(lookup.Find(text, 8).token_ids), "xyzxyzxy");
+}
+
+TEST(SuffixLookupTest, SaysNothingUntilItHasTheWholeText) {
+  const std::vector<int32_t> text = Letters("abcabcabcabc");
+  SuffixLookup lookup(text.size());
+  (void)lookup.Advance(text, 7);
+  EXPECT_THAT(lookup.Find(text, 3).token_ids, IsEmpty());
+  (void)lookup.Advance(text, 7);
+  EXPECT_EQ(Text(lookup.Find(text, 3).token_ids), "abc");
+}
+
+TEST(PredictionLookupTest, FollowsThePredictionFromItsBeginning) {
+  PredictionLookup lookup(Letters("int main() { return 0; }"));
+  (void)lookup.Advance({}, 100);
+  EXPECT_EQ(Text(lookup.Find({}, 8).token_ids), "int main");
+  const std::vector<int32_t> output = Letters("int main() {");
+  (void)lookup.Advance(output, 100);
+  EXPECT_EQ(Text(lookup.Find(output, 100).token_ids), " return 0; }");
+}
+
+TEST(PredictionLookupTest, FindsItsPlaceAgainAfterADifference) {
+  PredictionLookup lookup(Letters("let count = 1; print(count);"));
+  std::string text = "let total = 1; ";
+  (void)lookup.Advance(Letters(text.substr(0, 5)), 100);  // "let t"
+  EXPECT_THAT(lookup.Find(Letters(text.substr(0, 5)), 4).token_ids, IsEmpty());
+  (void)lookup.Advance(Letters(text), 100);
+  EXPECT_EQ(Text(lookup.Find(Letters(text), 6).token_ids), "print(");
+}
+
+TEST(PredictionLookupTest, EndsWithThePrediction) {
+  PredictionLookup lookup(Letters("abc"));
+  (void)lookup.Advance(Letters("abc"), 100);
+  EXPECT_THAT(lookup.Find(Letters("abc"), 4).token_ids, IsEmpty());
+}
+
+TEST(RequestLookupsTest, TheLongestMatchIsUsed) {
+  LookupPriors priors;
+  const std::vector<int32_t> prompt = Letters("a long phrase that comes again: ");
+  std::vector<int32_t> tokens = prompt;
+  RequestLookups lookups(AllLookups(), {}, AcceptanceMode::kGreedy, prompt.size(), 200,
+                         Letters("xx a long tale"), &priors);
+  EXPECT_EQ(lookups.Advance(tokens, 1000), prompt.size() + 14);
+  EXPECT_EQ(lookups.Find(tokens, 4).drafter, Drafter::kPrediction);
+  for (const char c : std::string("a long ph")) tokens.push_back(c);
+  EXPECT_EQ(lookups.Advance(tokens, 1000), 2u * 9);
+  const LookupDraft draft = lookups.Find(tokens, 4);
+  EXPECT_EQ(draft.drafter, Drafter::kSuffix);
+  EXPECT_EQ(Text(draft.token_ids), "rase");
+}
+
+TEST(RequestLookupsTest, AcceptanceIsLearnedByKindAndMatch) {
+  LookupPriors priors;
+  const auto make = [&priors](AcceptanceMode mode) {
+    return RequestLookups(AllLookups(), {}, mode, 10, 90, {}, &priors);
+  };
+  const auto chance = [](const RequestLookups& lookups, uint32_t match_length) {
+    LookupDraft draft;
+    draft.match_length = match_length;
+    return lookups.EstimateOf(draft).Conditional(0);
+  };
+  RequestLookups lookups = make(AcceptanceMode::kGreedy);
+  for (int i = 0; i < 40; ++i) {
+    lookups.Observe(Drafter::kSuffix, 40, 4, 4);
+    lookups.Observe(Drafter::kSuffix, 2, 4, 0);
+  }
+  EXPECT_GT(chance(lookups, 17), 0.9);
+  EXPECT_LT(chance(lookups, 3), 0.1);
+  const RequestLookups later = make(AcceptanceMode::kGreedy);
+  EXPECT_GT(chance(later, 17), 0.9);
+  EXPECT_LT(chance(later, 3), 0.3);
+  EXPECT_LT(chance(make(AcceptanceMode::kSampled), 17), 0.9) << "another mode";
+}
+
+TEST(RequestLookupsTest, ADraftIsTriedAtOnceAndThenLessAndLessOftenWhileItFails) {
+  LookupPriors priors;
+  RequestLookups lookups(AllLookups(), {}, AcceptanceMode::kGreedy, 10, 90, {}, &priors);
+  LookupDraft draft;
+  draft.match_length = 20;
+  const auto rounds_to_trial = [&] {
+    int rounds = 1;
+    while (!lookups.IsDueForTrial(draft)) ++rounds;
+    return rounds;
+  };
+  EXPECT_EQ(rounds_to_trial(), 1);
+  lookups.Observe(draft.drafter, draft.match_length, 4, 4);
+  EXPECT_EQ(rounds_to_trial(), 9);
+  for (int i = 0; i < 10; ++i) lookups.Observe(draft.drafter, draft.match_length, 4, 0);
+  (void)rounds_to_trial();
+  EXPECT_EQ(rounds_to_trial(), 129);
+  draft.match_length = 2;
+  EXPECT_EQ(rounds_to_trial(), 1) << "another class";
+}
+
+TEST(RequestLookupsTest, EventsTakeOverNoMoreThanTheyMay) {
+  LookupPriors priors;
+  const std::vector<int32_t> tokens = Letters("abcabcabcabcabcabcabc");
+  RequestLookups lookups(AllLookups(), {}, AcceptanceMode::kGreedy, 10, 90, Letters("abcabcabc"),
+                         &priors);
+  EXPECT_EQ(lookups.num_behind(tokens), 21u + 11 + 9);
+  size_t taken = 0;
+  while (lookups.num_behind(tokens) > 0) {
+    const size_t now = lookups.Advance(tokens, 4);
+    ASSERT_GT(now, 0u);
+    ASSERT_LE(now, 4u);
+    taken += now;
+  }
+  EXPECT_EQ(taken, 21u + 11 + 9);
+}
+
+TEST(RequestLookupsTest, TheMemoryOfAThousandStreamsIsStated) {
+  LookupPriors priors;
+  std::mt19937_64 random(4);
+  const std::vector<int32_t> text = RandomText(4096, 32000, random);
+  RequestLookups lookups(AllLookups(), {}, AcceptanceMode::kSampled, text.size() - 256, 256, {},
+                         &priors);
+  (void)lookups.Advance(text, text.size());
+  EXPECT_LE(lookups.memory_bytes(), 48u << 10)
+      << "docs/drafters.md: 48 MB for 1,000 streams of 4,096";
+}
+
+}  // namespace
+}  // namespace tandem
