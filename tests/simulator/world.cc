@@ -85,6 +85,17 @@ void World::Deliver(double at, std::function<void()> run) {
   });
 }
 
+// A run that found something ends with jobs that keep their processes.
+World::~World() {
+  for (const Pod& pod : pods_) {
+    for (const auto& process : {pod.drafter, pod.verifier}) {
+      if (process == nullptr) continue;
+      process->inbox.clear();
+      process->late.clear();
+    }
+  }
+}
+
 // ---------------------------------------------------------------- the run
 
 RunResult World::Run() {
@@ -482,6 +493,7 @@ void World::KillProcess(const std::shared_ptr<Process>& victim, bool silently) {
 }
 
 void World::Enqueue(const std::shared_ptr<Process>& worker, std::function<void()> job) {
+  if (!worker->alive) return;  // the job would keep the process, and the process the job
   worker->inbox.push_back(std::move(job));
   Work(worker);
 }

@@ -37,6 +37,7 @@ class World {
  public:
   // `scenario` must outlive the world. `trace` gets a line for each step unless it is null.
   World(const Scenario* scenario, PlantedBug bug, std::string* trace);
+  ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
