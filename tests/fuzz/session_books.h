@@ -127,10 +127,8 @@ class SessionBooks {
 
   void LearnUpdate(const v1::UpdateSlots& update, const v1::UpdateSlotsReply& reply) {
     Check(reply.rollbacks_size() == update.rollbacks_size(), "every rollback is answered");
-    std::set<uint32_t> seen;
     for (int i = 0; i < reply.rollbacks_size(); ++i) {
-      const v1::SlotPoint& at = update.rollbacks(i);
-      if (seen.insert(at.slot()).second) Learn(at, reply.rollbacks(i), {}, true);
+      Learn(update.rollbacks(i), reply.rollbacks(i), {}, true);
     }
     for (const v1::SlotClose& close : update.closes()) {
       if (close.slot() >= kSlots) continue;
@@ -147,6 +145,16 @@ class SessionBooks {
     if (at.slot() >= kSlots) return false;
     const SlotBook& slot = slots_[at.slot()];
     return at.command_number() > slot.number || at.slot_epoch() > slot.epoch;
+  }
+
+  // A batch executes one item per slot. It refuses later items for the slot, with a state between
+  // the steps of the batch. Returns true for such a later item. Called once for each item, in
+  // order, before Learn. `executed` holds the slots of the items before it.
+  bool IsRepeatedInBatch(const v1::SlotPoint& at, const v1::SlotState& state,
+                         std::set<uint32_t>* executed) const {
+    if (executed->contains(at.slot())) return true;
+    if (state.code() == v1::WORKER_CODE_OK && IsNew(at)) executed->insert(at.slot());
+    return false;
   }
 
   // Called after a command to `at` that added `token_ids`. If `exactly` is true, all tokens were

@@ -68,7 +68,7 @@ class DraftFuzzer {
       books_.LearnUpdate(propose.update_slots(), reply.update_slots());
     }
     Check(reply.results_size() == propose.items_size(), "every item has a result");
-    std::set<uint32_t> seen;
+    std::set<uint32_t> executed;
     for (int i = 0; i < propose.items_size(); ++i) {
       const v1::ProposeItem& item = propose.items(i);
       const v1::ProposeResult& result = reply.results(i);
@@ -76,7 +76,7 @@ class DraftFuzzer {
         Check(id >= 0 && static_cast<uint32_t>(id) < kVocabularySize,
               "draft tokens are of the vocabulary");
       }
-      if (!seen.insert(item.at().slot()).second) continue;
+      if (books_.IsRepeatedInBatch(item.at(), result.state(), &executed)) continue;
       std::vector<int32_t> fed(item.token_ids().begin(), item.token_ids().end());
       fed.insert(fed.end(), result.draft_token_ids().begin(), result.draft_token_ids().end());
       books_.Learn(item.at(), result.state(), fed, false);

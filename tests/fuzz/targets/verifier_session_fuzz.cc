@@ -97,11 +97,11 @@ class VerifierFuzzer {
       books_.LearnUpdate(verify.update_slots(), reply.update_slots());
     }
     Check(reply.results_size() == verify.items_size(), "every item has a result");
-    std::set<uint32_t> seen;
+    std::set<uint32_t> executed;
     for (int i = 0; i < verify.items_size(); ++i) {
       const v1::VerifyItem& item = verify.items(i);
       const v1::VerifyResult& result = reply.results(i);
-      if (!seen.insert(item.at().slot()).second) continue;
+      if (books_.IsRepeatedInBatch(item.at(), result.state(), &executed)) continue;
       const bool is_new = books_.IsNew(item.at());
       std::vector<int32_t> fed(item.token_ids().begin(), item.token_ids().end());
       if (is_new && result.state().code() == v1::WORKER_CODE_OK) {
