@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <set>
 #include <string>
@@ -176,6 +177,20 @@ cudaError_t Begin(const char* call = __builtin_FUNCTION()) {
   return device.last_error = device.failure;
 }
 
+// Held during every call. Several threads may call the runtime, as they may call CUDA's: tests run
+// two workers in one process.
+class Turn {
+ public:
+  Turn() : lock_(Mutex()) {}
+
+ private:
+  static std::recursive_mutex& Mutex() {
+    static std::recursive_mutex mutex;
+    return mutex;
+  }
+  const std::lock_guard<std::recursive_mutex> lock_;
+};
+
 cudaError_t Refuse(cudaError_t error) { return Device().last_error = error; }
 
 // Only kernels and copies may touch device memory.
@@ -278,20 +293,26 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
-cudaError_t cudaGetLastError() { return std::exchange(Device().last_error, cudaSuccess); }
+cudaError_t cudaGetLastError() {
+  const Turn turn;
+  return std::exchange(Device().last_error, cudaSuccess);
+}
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   *count = Device().count;
   return Device().count > 0 ? cudaSuccess : Refuse(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   return device >= 0 && device < Device().count ? cudaSuccess : Refuse(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   for (CUstream_st* stream : Device().streams) DoAll(stream);
@@ -299,6 +320,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (device < 0 || device >= Device().count) return Refuse(cudaErrorInvalidDevice);
   *properties = {};
@@ -312,6 +334,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   *version = 13000;
   return cudaSuccess;
@@ -319,6 +342,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   *total = kDeviceBytes;
   *free = kDeviceBytes - Device().used;
@@ -326,6 +350,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   *memory = nullptr;
@@ -347,6 +372,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* memory) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   if (memory == nullptr) return earlier;
   FakeDevice& device = Device();
@@ -363,6 +389,7 @@ cudaError_t cudaFree(void* memory) {
 }
 
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   *memory = std::malloc(std::max<size_t>(bytes, 1));
@@ -373,6 +400,7 @@ cudaError_t cudaMallocHost(void** memory, size_t bytes) {
 }
 
 cudaError_t cudaFreeHost(void* memory) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   if (memory == nullptr) return earlier;
   if (Device().host_memory.erase(memory) == 0) return Refuse(cudaErrorInvalidValue);
@@ -381,6 +409,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0 || !Device().pinned.try_emplace(memory, bytes).second) {
@@ -390,6 +419,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   if (Device().pinned.erase(memory) == 0) return Refuse(cudaErrorInvalidValue);
   return earlier;
@@ -397,6 +427,7 @@ cudaError_t cudaHostUnregister(void* memory) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   Put(stream, [=] {
     const DeviceAccess access;
@@ -407,6 +438,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   Put(stream, [=] {
     const DeviceAccess access;
@@ -417,6 +449,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 
 cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t width, size_t height,
                               cudaStream_t stream) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (width > pitch) return Refuse(cudaErrorInvalidValue);
   Put(stream, [=] {
@@ -429,6 +462,7 @@ cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t widt
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   *stream = new CUstream_st;
   Device().streams.insert(*stream);
@@ -436,6 +470,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   if (Device().streams.erase(stream) == 0) return Refuse(cudaErrorInvalidResourceHandle);
   DoAll(stream);
@@ -447,6 +482,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   if (Device().streams.count(stream) == 0) return Refuse(cudaErrorInvalidResourceHandle);
@@ -455,6 +491,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (stream->is_recording) return Refuse(cudaErrorStreamCaptureUnsupported);
   stream->is_recording = true;
@@ -463,6 +500,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   *graph = nullptr;
   if (!stream->is_recording) return Refuse(cudaErrorInvalidValue);
@@ -476,6 +514,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded, unsigned long long) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (Device().recorded_graphs.count(recorded) == 0) return Refuse(cudaErrorInvalidValue);
   *graph = new CUgraphExec_st{recorded->work};
@@ -484,6 +523,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* graph, cudaGraph_t recorded, u
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   if (Device().recorded_graphs.erase(graph) == 0) return Refuse(cudaErrorInvalidValue);
   delete graph;
@@ -491,6 +531,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   if (Device().graphs.erase(graph) == 0) return Refuse(cudaErrorInvalidValue);
   delete graph;  // work that was started from the graph is on its stream
@@ -498,6 +539,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (Device().graphs.count(graph) == 0) return Refuse(cudaErrorInvalidValue);
   for (const Work& work : graph->work) Put(stream, work);
@@ -505,6 +547,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   auto made = std::make_unique<CUevent_st>();
   if ((flags & cudaEventInterprocess) != 0) {
@@ -520,6 +563,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   if (Device().events.erase(event) == 0) return Refuse(cudaErrorInvalidResourceHandle);
   if (event->fd >= 0) close(event->fd);
@@ -528,6 +572,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   const uint64_t number = ++event->record->counts->num_recorded;
@@ -543,6 +588,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   Record& record = *event->record;
@@ -553,6 +599,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (SpoilsRecording()) return Refuse(cudaErrorStreamCaptureUnsupported);
   Reach(event->record.get(), event->record->counts->num_recorded);
@@ -560,6 +607,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   const auto found = Device().memory.find(memory);
   if (found == Device().memory.end()) return Refuse(cudaErrorInvalidValue);
@@ -568,6 +616,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
 }
 
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   const SharedFile file = Read(handle);
   *memory = MapOfOther(file);
@@ -577,6 +626,7 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsig
 }
 
 cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  const Turn turn;
   const cudaError_t earlier = Begin();
   const auto found = Device().imported.find(memory);
   if (found == Device().imported.end()) return Refuse(cudaErrorInvalidValue);
@@ -587,6 +637,7 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
 }
 
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   if (event->fd < 0) return Refuse(cudaErrorInvalidResourceHandle);
   Write({getpid(), event->fd, sizeof(Counts)}, handle);
@@ -594,6 +645,7 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t even
 }
 
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   void* const memory = MapOfOther(Read(handle));
   if (memory == nullptr) return Refuse(cudaErrorInvalidResourceHandle);
@@ -604,6 +656,7 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
   for (const cudaEvent_t event : {start, end}) {
     const Counts& counts = *event->record->counts;
@@ -619,6 +672,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 namespace simt {
 
 cudaError_t AllowSharedMemory(const void* kernel, int bytes) {
+  const Turn turn;
   if (const cudaError_t error = Begin("cudaFuncSetAttribute"); error != cudaSuccess) return error;
   if (bytes < 0 || static_cast<size_t>(bytes) > Device().most_shared_bytes)
     return Refuse(cudaErrorInvalidValue);
@@ -628,6 +682,7 @@ cudaError_t AllowSharedMemory(const void* kernel, int bytes) {
 
 cudaError_t Enqueue(const void* kernel, const cudaLaunchConfig_t& config,
                     std::function<void()> body) {
+  const Turn turn;
   if (const cudaError_t error = Begin("cudaLaunchKernelEx"); error != cudaSuccess) return error;
   FakeDevice& device = Device();
   const auto limit = device.shared_limits.find(kernel);
