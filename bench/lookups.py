@@ -6,7 +6,8 @@
   loops      greedy tales: a small model repeats itself                          (suffix, ngram)
   records    greedy, after a prompt of JSON-like records                         (suffix, ngram)
   edits      the client predicts the output, with every twelfth token replaced   (prediction)
-  no_match   sampled at temperature 2: hardly anything repeats                   (suffix, ngram)
+  answers    requests that were answered before; the corpus has the answers      (retrieval)
+  no_match   sampled at temperature 2: hardly anything repeats                   (suffix, ngram, retrieval)
 
 Each figure is the geometric mean of the ratios of tokens per second with the drafter and without, and its 95 % interval. The target is the
 embedded one, or the same in the shape of Llama-3.2-1B (inflate_model).
@@ -50,11 +51,13 @@ def workloads(server, max_tokens):
         answer = server.generate(prompt, temperature=0.8, seed=3, max_tokens=max_tokens, ignore_eos=True, draft_length=0)
         edits.append((prompt, dict(temperature=0.8, seed=3, max_tokens=max_tokens, ignore_eos=True,
                                    prediction=pb.Prediction(token_ids=pb.TokenIds(ids=edited(answer.token_ids))))))
+    answers = [(prompt, {name: value for name, value in options.items() if name != "prediction"}) for prompt, options in edits]
     return {
         "loops": ([(prompt, greedy) for prompt in TALES], ("suffix", "ngram")),
         "records": ([(RECORDS, greedy)], ("suffix", "ngram")),
         "edits": (edits, ("prediction",)),
-        "no_match": ([(prompt, dict(greedy, temperature=2.0, seed=5)) for prompt in TALES], ("suffix", "ngram")),
+        "answers": (answers, ("retrieval",)),
+        "no_match": ([(prompt, dict(greedy, temperature=2.0, seed=5)) for prompt in TALES], ("suffix", "ngram", "retrieval")),
     }
 
 
@@ -75,6 +78,23 @@ def measure(server, requests, drafter, pairs):
     return {**ratio, "accepted_of_drafted": accepted / drafted if drafted else None}
 
 
+def index_of_answers(folder, target, max_tokens):
+    """Makes a corpus of the texts that the workload "answers" asks for, and returns its index."""
+    (folder / "server").mkdir()
+    (folder / "corpus").mkdir()
+    server = harness.Server(folder / "server", target=target, drafter="none")
+    try:
+        for i, prompt in enumerate(TALES):
+            answer = server.generate(prompt, temperature=0.8, seed=3, max_tokens=max_tokens, ignore_eos=True, draft_length=0)
+            (folder / "corpus" / str(i)).write_text(prompt + answer.text)
+    finally:
+        server.stop()
+    index = folder / "answers.index"
+    subprocess.run([lab.BINARY_DIR / "bin" / "tandem", "index", "build", folder / "corpus", "--target", target, "--output", index],
+                   check=True, stdout=subprocess.DEVNULL)
+    return index
+
+
 def inflated():
     made = lab.BINARY_DIR.parent / "models" / "tales-target-1b"
     if not (made / "config.json").exists():
@@ -92,7 +112,9 @@ def main():
     target = harness.EMBEDDED_TARGET if arguments.shape == "embedded" else inflated()
     report = {"machine": lab.machine(), "shape": arguments.shape, "max_tokens": arguments.max_tokens, "figures": []}
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
-        server = harness.Server(pathlib.Path(folder), target=target, drafter="none")
+        folder = pathlib.Path(folder)
+        index = index_of_answers(folder, target, arguments.max_tokens)
+        server = harness.Server(folder, target=target, drafter="none", retrieval=index)
         try:
             for name, (requests, drafters) in workloads(server, arguments.max_tokens).items():
                 for drafter in drafters:

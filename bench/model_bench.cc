@@ -2,7 +2,7 @@
 // beside the read bandwidth of the machine.
 //
 //   bench_model --model DIR [--threads N] [--depth 128] [--rows 1,2,4,8,12,16] [--prefill 512]
-//               [--pairs 20] [--json FILE] [--matrix-units]
+//               [--pairs 20] [--json FILE] [--matrix-units] [--round-activations]
 //
 // --interactive answers one measurement per line, for scripts that interleave the measurements with
 // those of another program (bench/llama_cpp/compare.py). The lines `rows N` and `prefill N` print
@@ -26,6 +26,7 @@
 #include "common/model/language_model.h"
 #include "kernels/amx/matrix_units.h"
 #include "kernels/cpu.h"
+#include "kernels/support/activation_precision.h"
 
 namespace tandem::bench {
 namespace {
@@ -115,6 +116,7 @@ struct Options {
   std::string json;
   bool interactive = false;
   bool matrix_units = false;
+  bool round_activations = false;
 };
 
 void Report(const Options& options, const LanguageModel& model, ModelBench& bench) {
@@ -178,8 +180,11 @@ int main(int argc, char** argv) {
   app.add_flag("--interactive", options.interactive, "Answer requests for measurements on stdin");
   app.add_flag("--matrix-units", options.matrix_units,
                "Multiply BF16 weights on AMX's matrix units if the CPU has them");
+  app.add_flag("--round-activations", options.round_activations,
+               "Round activations to BF16 if the CPU multiplies BF16 numbers");
   CLI11_PARSE(app, argc, argv);
   tandem::AllowMatrixUnits(options.matrix_units);
+  tandem::RoundActivations(options.round_activations);
 
   tandem::ThreadPool pool(options.threads);
   auto model = tandem::LanguageModel::Load(options.model, &pool);

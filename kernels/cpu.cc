@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 #include "kernels/amx/matrix_units.h"
+#include "kernels/support/activation_precision.h"
 
 namespace tandem {
 
@@ -18,7 +19,10 @@ std::string VectorInstructions() {
   return hwy::TargetName(usable & -usable);
 }
 
-std::string InstructionSet() { return VectorInstructions() + (UsesMatrixUnits() ? "+AMX" : ""); }
+std::string InstructionSet() {
+  if (RoundsActivations()) return VectorInstructions() + "+BF16";
+  return VectorInstructions() + (UsesMatrixUnits() ? "+AMX" : "");
+}
 
 std::string NumericsId() {
 #if defined(__clang__)

@@ -9,7 +9,8 @@ namespace tandem {
 // The vector instructions that run-time dispatch chose, e.g. "AVX2", "AVX3" (AVX-512), "NEON".
 std::string VectorInstructions();
 
-// The vector instructions, with "+AMX" if the matrix units are used too
+// The vector instructions, with "+BF16" if activations are rounded
+// (kernels/support/activation_precision.h), or with "+AMX" if the matrix units are used
 // (kernels/amx/matrix_units.h).
 std::string InstructionSet();
 

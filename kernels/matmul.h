@@ -40,7 +40,8 @@ struct MatMulArgs {
 // ascending, then a fixed tree over the lanes. The path for few rows (decode, verify) and the
 // blocked path (prefill) use the same order. Sums are F32. The bits depend on the instruction set
 // that was chosen at start (see NumericsId in kernels/cpu.h). With UsesMatrixUnits(), BF16 weights
-// have the order of sums of kernels/amx/matmul_amx.h.
+// have the order of sums of kernels/amx/matmul_amx.h. With RoundsActivations(), x is rounded to
+// BF16 where the weights are BF16 (kernels/support/activation_precision.h).
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
 
 // One product on a GPU. Pointers are device pointers. The work is enqueued on `stream`; the call

@@ -4,7 +4,7 @@
 // the other elements.
 //
 //   few rows  Weights are read from memory once. They are widened in registers, for each tile of up
-//             to 6 rows of x. One or two rows of x may take one weight row after the other.
+//             to 6 rows of x. Very few rows of x may take one weight row after the other.
 //   blocked   A panel of weights is widened to F32 in the L2 cache and multiplied with about 128
 //             rows of x.
 //
@@ -16,6 +16,12 @@
 // A step is 2L consecutive k. Its halves are the first L and the last L of them. For BF16 its
 // halves are the even and the odd k, because 2L loaded weights are then widened by one shift and
 // one AND.
+//
+// With RoundsActivations(), x is rounded and BF16 weights are multiplied as they are:
+//   [row tile][step][rows of the tile][L][2]     bf16
+// Lane i of an accumulator then sums the terms of every i-th pair of k. Of a pair, the term of the
+// odd k is added first. Both additions round to nearest even, and numbers below 2^-126 count as
+// zero (VDPBF16PS; Intel SDM, volume 2).
 
 #include <algorithm>
 #include <cassert>
@@ -26,6 +32,7 @@
 #include "kernels/amx/matmul_amx.h"
 #include "kernels/amx/matrix_units.h"
 #include "kernels/matmul.h"
+#include "kernels/support/activation_precision.h"
 #include "kernels/support/product_jobs.h"
 #include "kernels/support/read_order.h"
 #include "kernels/support/scratch_buffer.h"
@@ -126,41 +133,78 @@ HWY_INLINE Vec Evens(Vec a, Vec b) { return hn::ConcatEven(kF32, b, a); }
 HWY_INLINE Vec Odds(Vec a, Vec b) { return hn::ConcatOdd(kF32, b, a); }
 #endif
 
-// How a half step of weights becomes F32. `at` is the step's first weight.
-struct Bf16Weights {
+// How weights are read, and how they are multiplied with x. Vector<i>(at) is vector i of the step
+// whose first weight is `at`, kVectors vectors are a step, and x has as many. Add(w, x, sum) adds
+// the products of two vectors.
+struct Widened {
+  static constexpr size_t kVectors = 2;
+  // Row after row: the largest number of rows of x, and of their floats of packed x.
+  static constexpr size_t kMaxRowAfterRow = 2;
+  static constexpr size_t kMaxRowAfterRowFloats = 6 << 10;
+  static HWY_INLINE Vec Add(Vec w, Vec x, Vec sum) { return hn::MulAdd(w, x, sum); }
+};
+
+struct Bf16Weights : Widened {
   static constexpr size_t kBytes = 2;
-  static HWY_INLINE Vec First(const uint8_t* at) {
-    return hn::BitCast(kF32, hn::ShiftLeft<16>(LoadBytes(U32(), at)));
-  }
-  static HWY_INLINE Vec Second(const uint8_t* at) {
+  template <size_t I>
+  static HWY_INLINE Vec Vector(const uint8_t* at) {
+    if constexpr (I == 0) return hn::BitCast(kF32, hn::ShiftLeft<16>(LoadBytes(U32(), at)));
     return hn::BitCast(kF32, hn::And(LoadBytes(U32(), at), hn::Set(U32(), 0xFFFF0000u)));
   }
 };
 
-struct F16Weights {
+struct F16Weights : Widened {
   static constexpr size_t kBytes = 2;
-  static HWY_INLINE Vec First(const uint8_t* at) {
-    return hn::PromoteTo(kF32, LoadBytes(hn::Rebind<hwy::float16_t, F32>(), at));
+  template <size_t I>
+  static HWY_INLINE Vec Vector(const uint8_t* at) {
+    const hn::Rebind<hwy::float16_t, F32> f16;
+    return hn::PromoteTo(kF32, LoadBytes(f16, at + I * kLanes * kBytes));
   }
-  static HWY_INLINE Vec Second(const uint8_t* at) { return First(at + kLanes * kBytes); }
 };
 
-struct F32Weights {
+struct F32Weights : Widened {
   static constexpr size_t kBytes = 4;
-  static HWY_INLINE Vec First(const uint8_t* at) { return LoadBytes(kF32, at); }
-  static HWY_INLINE Vec Second(const uint8_t* at) { return First(at + kLanes * kBytes); }
+  template <size_t I>
+  static HWY_INLINE Vec Vector(const uint8_t* at) {
+    return LoadBytes(kF32, at + I * kLanes * kBytes);
+  }
 };
+
+// A lane holds the bits of two BF16 numbers, in weights and in x.
+struct Bf16Pairs {
+  static constexpr size_t kBytes = 2;
+  static constexpr size_t kVectors = 1;
+  static constexpr size_t kMaxRowAfterRow = 8;
+  static constexpr size_t kMaxRowAfterRowFloats = 8 << 10;
+  template <size_t I>
+  static HWY_INLINE Vec Vector(const uint8_t* at) {
+    return LoadBytes(kF32, at);
+  }
+  static HWY_INLINE Vec Add(Vec w, Vec x, Vec sum) {
+#if HWY_ARCH_X86_64 && HWY_MAX_BYTES == 64
+    // Written as assembly, because the AVX-512 of the dispatch does not include AVX512-BF16.
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(w.raw), "v"(x.raw));
+    return sum;
+#else
+    return hn::MulAdd(w, x, sum);  // never called: HasBf16Products() is false
+#endif
+  }
+};
+
+// Floats of packed x that a step of one row takes.
+template <class W>
+constexpr size_t kStepFloats = W::kVectors* kLanes;
 
 // --- The order of the sum. Only these three functions change an accumulator.
 
-// Adds one half step: acc[m, n] += w[n] * x[m]. x has the shape [M, L].
-template <size_t M, size_t N>
-HWY_INLINE void AddHalfStep(const Vec (&w)[N], const float* HWY_RESTRICT x, Vec (&acc)[M * N]) {
+// Adds one vector of a step: acc[m, n] += w[n] * x[m]. x has the shape [M, L].
+template <class W, size_t M, size_t N>
+HWY_INLINE void AddVectors(const Vec (&w)[N], const float* HWY_RESTRICT x, Vec (&acc)[M * N]) {
 #pragma GCC unroll 8
   for (size_t m = 0; m < M; ++m) {
     const Vec xm = hn::Load(kF32, x + m * kLanes);
 #pragma GCC unroll 8
-    for (size_t n = 0; n < N; ++n) acc[m * N + n] = hn::MulAdd(w[n], xm, acc[m * N + n]);
+    for (size_t n = 0; n < N; ++n) acc[m * N + n] = W::Add(w[n], xm, acc[m * N + n]);
   }
 }
 
@@ -292,11 +336,13 @@ HWY_INLINE void AddStep(const uint8_t* const (&rows)[N], size_t offset, const fl
                         Vec (&acc)[M * N]) {
   Vec w[N];
 #pragma GCC unroll 8
-  for (size_t n = 0; n < N; ++n) w[n] = W::First(rows[n] + offset);
-  AddHalfStep<M, N>(w, x, acc);
+  for (size_t n = 0; n < N; ++n) w[n] = W::template Vector<0>(rows[n] + offset);
+  AddVectors<W, M, N>(w, x, acc);
+  if constexpr (W::kVectors == 2) {
 #pragma GCC unroll 8
-  for (size_t n = 0; n < N; ++n) w[n] = W::Second(rows[n] + offset);
-  AddHalfStep<M, N>(w, x + M * kLanes, acc);
+    for (size_t n = 0; n < N; ++n) w[n] = W::template Vector<1>(rows[n] + offset);
+    AddVectors<W, M, N>(w, x + M * kLanes, acc);
+  }
 }
 
 // Also prefetches rows [fetch_begin, fetch_end) of `next`.
@@ -308,7 +354,7 @@ HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W, N> 
   const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
   Vec acc[M * N];
   Begin(depth, tile, acc);
-  for (size_t step = 0; step < full_steps; ++step, x += M * kStep) {
+  for (size_t step = 0; step < full_steps; ++step, x += M * kStepFloats<W>) {
     const size_t offset = step * kStep * W::kBytes;
     for (size_t n = fetch_begin; n < fetch_end; ++n) {
       __builtin_prefetch(next.rows[n] + offset, 0, 2);
@@ -323,20 +369,29 @@ HWY_NOINLINE void FewRowsTile(const Depth& depth, const Tile& tile, Strip<W, N> 
   End<N>(depth, tile, acc);
 }
 
-// One or two rows of x, with one weight row after the other. Memory is read in the order of its
-// addresses, and the last prefetches lie beyond the end of the matrix.
-template <class W, size_t M>
+// One weight row after the other. Memory is read in the order of its addresses, and the last
+// prefetches lie beyond the end of the matrix.
+template <class W>
 void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
-  const Depth depth{0, CeilDiv(job.args->in_features, kStep), true, true};
+  const MatMulArgs& args = *job.args;
+  const size_t steps = CeilDiv(args.in_features, kStep);
+  const size_t tiles = CeilDiv(job.rows, kTileRows);
+  const Depth depth{0, steps, true, true};
   for (size_t col = col_begin; col < col_end; ++col) {
-    const Tile tile{*job.args, job.first_row, col, 1, nullptr};
-    const Strip<W, 1> row(*job.args, col, 0);
+    const Strip<W, 1> row(args, col, 0);
     Strip<W, 1> ahead = row;
     // This is no pointer arithmetic, because the address may lie beyond the end of the matrix.
     const uintptr_t address = reinterpret_cast<uintptr_t>(row.rows[0]) + kBytesAhead;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): it is only prefetched
     ahead.rows[0] = reinterpret_cast<const uint8_t*>(address);
-    FewRowsTile<W, M, 1>(depth, tile, row, packed_x, ahead, 0, 1);
+    for (size_t t = 0; t < tiles; ++t) {
+      const Part part = PartOf(job.rows, tiles, t);
+      const Tile tile{args, job.first_row + part.begin, col, 1, nullptr};
+      const float* x = packed_x + part.begin * steps * kStepFloats<W>;
+      WithTileRows(part.size, [&](auto m) HWY_ATTR {
+        FewRowsTile<W, m, 1>(depth, tile, row, x, ahead, 0, t == 0 ? 1 : 0);
+      });
+    }
   }
 }
 
@@ -345,7 +400,7 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
   const MatMulArgs& args = *job.args;
   const size_t steps = CeilDiv(args.in_features, kStep);
   const size_t tiles = CeilDiv(job.rows, kTileRows);
-  const size_t pieces = CeilDiv(steps * kStep * job.rows, kSliceFloats);
+  const size_t pieces = CeilDiv(steps * kStepFloats<W> * job.rows, kSliceFloats);
   constexpr size_t kTileSums = kTileRows * kTileCols * kLanes;
   constexpr size_t kGroupCols = kGroupStrips * kTileCols;
   float* carried = ThreadScratch().carried.Reserve(kGroupStrips * tiles * kTileSums);
@@ -365,7 +420,7 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
           const Part fetch = PartOf(kTileCols, tiles, t);
           const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
                           carried + ((col - group) / kTileCols * tiles + t) * kTileSums};
-          const float* x = packed_x + (part.begin * steps + part.size * k.begin) * kStep;
+          const float* x = packed_x + (part.begin * steps + part.size * k.begin) * kStepFloats<W>;
           WithTileRows(part.size, [&](auto m) HWY_ATTR {
             FewRowsTile<W, m, kTileCols>(depth, tile, strip, x, next, fetch.begin,
                                          fetch.begin + fetch.size);
@@ -378,14 +433,14 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
 
 // --- Blocked
 
-// panel [half step][kTileCols][L] of one strip.
+// panel [vector of a step][kTileCols][L] of one strip.
 template <class W>
-HWY_NOINLINE void WidenStrip(const MatMulArgs& args, const Depth& depth, Strip<W> strip,
-                             float* HWY_RESTRICT panel) {
+HWY_NOINLINE void CopyStrip(const MatMulArgs& args, const Depth& depth, Strip<W> strip,
+                            float* HWY_RESTRICT panel) {
   const size_t partial = depth.last ? args.in_features % kStep : 0;
   const size_t full_steps = depth.steps - (partial != 0 ? 1 : 0);
   uint8_t copy[kTileCols][kStep * W::kBytes];
-  for (size_t step = 0; step < depth.steps; ++step, panel += kTileCols * kStep) {
+  for (size_t step = 0; step < depth.steps; ++step, panel += kTileCols * kStepFloats<W>) {
     size_t offset = step * kStep * W::kBytes;
     if (step == full_steps) {
       strip.MoveToPartialStep(full_steps, partial, copy);
@@ -393,24 +448,27 @@ HWY_NOINLINE void WidenStrip(const MatMulArgs& args, const Depth& depth, Strip<W
     }
 #pragma GCC unroll 8
     for (size_t n = 0; n < kTileCols; ++n) {
-      hn::Store(W::First(strip.rows[n] + offset), kF32, panel + n * kLanes);
-      hn::Store(W::Second(strip.rows[n] + offset), kF32, panel + (kTileCols + n) * kLanes);
+      hn::Store(W::template Vector<0>(strip.rows[n] + offset), kF32, panel + n * kLanes);
+      if constexpr (W::kVectors == 2) {
+        hn::Store(W::template Vector<1>(strip.rows[n] + offset), kF32,
+                  panel + (kTileCols + n) * kLanes);
+      }
     }
   }
 }
 
-template <size_t M>
+template <class W, size_t M>
 HWY_NOINLINE void PanelTile(const Depth& depth, const Tile& tile, const float* HWY_RESTRICT panel,
                             const float* HWY_RESTRICT x) {
   Vec acc[M * kTileCols];
   Begin(depth, tile, acc);
   // This loop is unrolled, because counting would compete with the multiply-adds for their ports.
 #pragma GCC unroll 4
-  for (size_t half_step = 0; half_step < 2 * depth.steps; ++half_step) {
+  for (size_t vector = 0; vector < W::kVectors * depth.steps; ++vector) {
     Vec w[kTileCols];
 #pragma GCC unroll 8
     for (size_t n = 0; n < kTileCols; ++n) w[n] = hn::Load(kF32, panel + n * kLanes);
-    AddHalfStep<M, kTileCols>(w, x, acc);
+    AddVectors<W, M, kTileCols>(w, x, acc);
     panel += kTileCols * kLanes;
     x += M * kLanes;
   }
@@ -461,7 +519,7 @@ void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, siz
   const size_t pieces = CeilDiv(steps * kStep, kPanelDepth);
   const size_t groups = CeilDiv(job.rows, kPanelXRows);  // groups of row tiles
   constexpr size_t kTileSums = kTileRows * kTileCols * kLanes;
-  const size_t strip_floats = CeilDiv(steps, pieces) * kStep * kTileCols;
+  const size_t strip_floats = CeilDiv(steps, pieces) * kStepFloats<W> * kTileCols;
   Scratch& scratch = ThreadScratch();
   float* panel = scratch.panel.Reserve(strips * strip_floats);
   float* carried = scratch.carried.Reserve(CeilDiv(tiles, groups) * strips * kTileSums);
@@ -473,7 +531,7 @@ void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, siz
       const Depth depth{k.begin, k.size, piece == 0, piece + 1 == pieces};
       for (size_t s = 0; s < strips; ++s) {
         const Strip<W> strip(args, col_begin + s * kTileCols, k.begin);
-        WidenStrip(args, depth, strip, panel + s * strip_floats);
+        CopyStrip(args, depth, strip, panel + s * strip_floats);
       }
       // The next panel has the same weight rows, or the following ones after the last piece.
       const Part next_k = PartOf(steps, pieces, depth.last ? 0 : piece + 1);
@@ -484,12 +542,12 @@ void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, siz
                       group.size * strips);
       for (size_t t = 0; t < group.size; ++t) {
         const auto x_of = [&](const Part& part) {
-          return packed_x + (part.begin * steps + part.size * k.begin) * kStep;
+          return packed_x + (part.begin * steps + part.size * k.begin) * kStepFloats<W>;
         };
         const Part part = PartOf(job.rows, tiles, group.begin + t);
         const Part next_part = PartOf(job.rows, tiles, group.begin + (t + 1) % group.size);
-        Fetcher next_x(x_of(next_part), 1, next_part.size * k.size * kStep * sizeof(float), 0,
-                       strips);
+        Fetcher next_x(x_of(next_part), 1, next_part.size * k.size * kStepFloats<W> * sizeof(float),
+                       0, strips);
         for (size_t s = 0; s < strips; ++s) {
           next_x.Step();
           weights.Step();
@@ -497,7 +555,7 @@ void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, siz
           const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
                           carried + (t * strips + s) * kTileSums};
           WithTileRows(part.size, [&](auto m) HWY_ATTR {
-            PanelTile<m>(depth, tile, panel + s * strip_floats, x_of(part));
+            PanelTile<W, m>(depth, tile, panel + s * strip_floats, x_of(part));
           });
         }
       }
@@ -507,46 +565,87 @@ void Blocked(const ProductJob& job, const float* packed_x, size_t col_begin, siz
 
 // --- x
 
+// The forms of packed x that the head of this file describes.
+enum class Packing { kHalves, kEvenOdd, kRounded };
+
+Packing PackingOf(const MatMulArgs& args, bool rounds) {
+  if (args.dtype != DType::kBF16) return Packing::kHalves;
+  return rounds ? Packing::kRounded : Packing::kEvenOdd;
+}
+
+// Floats of packed x that a step of one row takes.
+size_t StepFloats(Packing packing) {
+  return packing == Packing::kRounded ? kStepFloats<Bf16Pairs> : kStep;
+}
+
+// Rounds to the nearest BF16 number, of two the one with an even last bit. The upper half of a lane
+// is the number, and the lower half is of no use. A NaN stays one.
+HWY_INLINE hn::Vec<U32> RoundToBf16(Vec value) {
+  const auto bits = hn::BitCast(U32(), value);
+  const auto last = hn::And(hn::ShiftRight<16>(bits), hn::Set(U32(), 1));
+  const auto rounded = hn::Add(bits, hn::Add(last, hn::Set(U32(), 0x7FFF)));
+  const auto quiet = hn::Or(bits, hn::Set(U32(), 0x00400000));
+  return hn::IfThenElse(hn::RebindMask(U32(), hn::IsNaN(value)), quiet, rounded);
+}
+
+// Packs a step of one row. `stride` is the distance of its vectors.
+HWY_INLINE void PackStep(Packing packing, Vec first, Vec second, size_t stride, float* to) {
+  if (packing == Packing::kHalves) {
+    hn::Store(first, kF32, to);
+    hn::Store(second, kF32, to + stride);
+    return;
+  }
+  const Vec even = Evens(first, second);
+  const Vec odd = Odds(first, second);
+  if (packing == Packing::kEvenOdd) {
+    hn::Store(even, kF32, to);
+    hn::Store(odd, kF32, to + stride);
+    return;
+  }
+  const auto upper = hn::And(RoundToBf16(odd), hn::Set(U32(), 0xFFFF0000U));
+  const auto pairs = hn::Or(hn::ShiftRight<16>(RoundToBf16(even)), upper);
+  hn::Store(hn::BitCast(kF32, pairs), kF32, to);
+}
+
 // Packs row tile `tile` of the job's x as the head of this file describes.
-void PackTile(const ProductJob& job, size_t tile, float* packed_x) {
+void PackTile(const ProductJob& job, Packing packing, size_t tile, float* packed_x) {
   const MatMulArgs& args = *job.args;
   const Part part = PartOf(job.rows, CeilDiv(job.rows, kTileRows), tile);
   const size_t steps = CeilDiv(args.in_features, kStep);
-  const bool even_odd = args.dtype == DType::kBF16;
+  const size_t step_floats = StepFloats(packing);
   for (size_t m = 0; m < part.size; ++m) {
     const float* from = args.x + (job.first_row + part.begin + m) * args.x_stride;
-    float* to = packed_x + part.begin * steps * kStep + m * kLanes;
-    for (size_t k = 0; k < args.in_features; k += kStep, to += part.size * kStep) {
+    float* to = packed_x + part.begin * steps * step_floats + m * kLanes;
+    for (size_t k = 0; k < args.in_features; k += kStep, to += part.size * step_floats) {
       HWY_ALIGN float padded[kStep];
       const float* at = from + k;
       if (args.in_features - k < kStep) {
         std::fill(std::copy(at, from + args.in_features, padded), padded + kStep, 0.0F);
         at = padded;
       }
-      Vec first = hn::LoadU(kF32, at);
-      Vec second = hn::LoadU(kF32, at + kLanes);
-      if (even_odd) {
-        const Vec even = Evens(first, second);
-        second = Odds(first, second);
-        first = even;
-      }
-      hn::Store(first, kF32, to);
-      hn::Store(second, kF32, to + part.size * kLanes);
+      PackStep(packing, hn::LoadU(kF32, at), hn::LoadU(kF32, at + kLanes), part.size * kLanes, to);
     }
   }
 }
 
 // --- The whole product
 
+// Whether RowAfterRow is faster than FewRows: x stays in L1, and one weight row has enough to
+// compute for the rows of x. Weights that must be widened take too long for more than two rows.
+template <class W>
+bool ReadsRowAfterRow(const ProductJob& job) {
+  if (!kOneRowKeepsPace || ReadOrderOf(WeightBytes(*job.args)) != ReadOrder::kRowAfterRow) {
+    return false;
+  }
+  if (job.rows == 1) return true;
+  const size_t x_floats = job.rows * CeilDiv(job.args->in_features, kStep) * kStepFloats<W>;
+  return job.rows <= W::kMaxRowAfterRow && x_floats <= W::kMaxRowAfterRowFloats;
+}
+
 template <class W>
 void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
-  const MatMulArgs& args = *job.args;
-  const bool row_after_row =
-      kOneRowKeepsPace && ReadOrderOf(WeightBytes(args)) == ReadOrder::kRowAfterRow;
-  if (job.rows == 1 && row_after_row) {
-    RowAfterRow<W, 1>(job, packed_x, col_begin, col_end);
-  } else if (job.rows == 2 && row_after_row && 2 * args.in_features <= kSliceFloats) {
-    RowAfterRow<W, 2>(job, packed_x, col_begin, col_end);
+  if (ReadsRowAfterRow<W>(job)) {
+    RowAfterRow<W>(job, packed_x, col_begin, col_end);
   } else if (job.rows <= kMaxFewRows) {
     FewRows<W>(job, packed_x, col_begin, col_end);
   } else {
@@ -570,9 +669,9 @@ void CutTasks(std::span<ProductJob> jobs, int num_threads) {
   }
 }
 
-void PackX(const ProductJob& job, float* packed_x, ThreadPool& pool) {
+void PackX(const ProductJob& job, Packing packing, float* packed_x, ThreadPool& pool) {
   const auto pack = [&](int64_t tile) {
-    PackTile(job, static_cast<size_t>(tile), packed_x + job.packed_offset);
+    PackTile(job, packing, static_cast<size_t>(tile), packed_x + job.packed_offset);
   };
   const auto tiles = static_cast<int64_t>(CeilDiv(job.rows, kTileRows));
   if (job.rows * job.args->in_features >= kMinParallelPack) {
@@ -585,18 +684,20 @@ void PackX(const ProductJob& job, float* packed_x, ThreadPool& pool) {
 void MatMulTarget(std::span<const MatMulArgs> products, ThreadPool& pool) {
   Scratch& scratch = ThreadScratch();
   std::vector<ProductJob>& jobs = scratch.jobs;
-  const auto same_packing = [](const MatMulArgs& a, const MatMulArgs& b) {
-    return (a.dtype == DType::kBF16) == (b.dtype == DType::kBF16);
+  const bool rounds = RoundsActivations();
+  const auto same_packing = [&](const MatMulArgs& a, const MatMulArgs& b) {
+    return PackingOf(a, rounds) == PackingOf(b, rounds);
   };
-  const auto packed_floats = [](const ProductJob& job) {
-    return job.rows * CeilDiv(job.args->in_features, kStep) * kStep;
+  const auto packed_floats = [&](const ProductJob& job) {
+    return job.rows * CeilDiv(job.args->in_features, kStep) *
+           StepFloats(PackingOf(*job.args, rounds));
   };
   for (size_t block = 0;; ++block) {
     const size_t packed = PlanBlock(products, block, same_packing, packed_floats, jobs);
     if (jobs.empty()) return;
     float* packed_x = scratch.packed_x.Reserve(packed);
     for (const ProductJob& job : jobs) {
-      if (job.packs_x) PackX(job, packed_x, pool);
+      if (job.packs_x) PackX(job, PackingOf(*job.args, rounds), packed_x, pool);
     }
     CutTasks(jobs, pool.num_threads());
     RunTasks(jobs, pool, [&](const ProductJob& job, size_t begin, size_t end) {
@@ -605,7 +706,8 @@ void MatMulTarget(std::span<const MatMulArgs> products, ThreadPool& pool) {
         case DType::kF32:
           return RunTask<F32Weights>(job, x, begin, end);
         case DType::kBF16:
-          return RunTask<Bf16Weights>(job, x, begin, end);
+          return rounds ? RunTask<Bf16Pairs>(job, x, begin, end)
+                        : RunTask<Bf16Weights>(job, x, begin, end);
         case DType::kF16:
           return RunTask<F16Weights>(job, x, begin, end);
       }
@@ -624,7 +726,8 @@ namespace tandem {
 HWY_EXPORT(MatMulTarget);
 
 void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool) {
-  if (!UsesMatrixUnits()) return HWY_DYNAMIC_DISPATCH(MatMulTarget)(products, pool);
+  if (!UsesMatrixUnits() || RoundsActivations())
+    return HWY_DYNAMIC_DISPATCH(MatMulTarget)(products, pool);
   const auto has_bf16 = [](const MatMulArgs& args) { return args.dtype == DType::kBF16; };
   if (std::all_of(products.begin(), products.end(), has_bf16)) return MatMulAmx(products, pool);
   std::vector<MatMulArgs> sorted(products.begin(), products.end());

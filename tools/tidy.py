@@ -21,6 +21,7 @@ Each finding belongs to a rule and to a file:
   folder-units     A folder has at most 12 units, unless an ADR lists it. The .h, .cc and .cu files of one stem are one unit.
   folder-readme    A folder has a README.md that begins with a title and a paragraph, or the next README.md above names the
                    folder in backticks, with a slash at the end: `compose/grafana/`. A part in capital letters is a placeholder.
+  test-registered  A CMakeLists.txt names each test_NAME.py of tests/system and each NAME_test.cc, so that ctest runs it.
 
 tools/tidy_baseline.txt has the findings that are known: RULE COUNT FILE. The check fails if a file has more findings than
 its baseline, and also if it has fewer: then --update-baseline makes the baseline smaller. An ADR lists a folder with an
@@ -579,8 +580,21 @@ def folder_readme(tree: Tree) -> Iterator[Finding]:
             yield Finding("folder-readme", str(folder), 1, f"it has no README.md, and {readme} does not name `{rest}/`")
 
 
+def test_registered(tree: Tree) -> Iterator[Finding]:
+    for file in tree.ending(".py", ".cc"):
+        folder, _, name = file.rpartition("/")
+        test = re.fullmatch(r"test_(\w+)\.py|(\w+)_test\.cc", name)
+        # Other folders are run by pytest as a whole.
+        if test is None or not (folder == "tests/system" or (test[2] and folder.startswith("tests/"))):
+            continue
+        lists = [tree.root / above / "CMakeLists.txt" for above in pathlib.PurePosixPath(file).parents]
+        names = "\n".join(path.read_text() for path in lists if path.exists())
+        if not re.search(rf"\b(test_)?{test[1] or test[2]}(_test)?\b", names):
+            yield Finding("test-registered", file, 1, "no CMakeLists.txt names it")
+
+
 RULES = (function_length, columns, comment_start, class_size, class_fields, dead_declaration, link, path, preset, spelling,
-         folder_units, folder_readme)
+         folder_units, folder_readme, test_registered)
 
 
 def check(root: pathlib.Path) -> list[Finding]:

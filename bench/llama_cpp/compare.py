@@ -34,10 +34,10 @@ def paired_ratio(a, b):
 
 
 class Ours:
-    def __init__(self, bench, model, threads, depth, matrix_units):
+    def __init__(self, bench, model, threads, depth, options):
         self.process = subprocess.Popen(
             [bench, "--model", model, "--threads", str(threads), "--depth", str(depth), "--interactive",
-             *(["--matrix-units"] if matrix_units else [])],
+             *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def measure(self, what):
@@ -123,10 +123,12 @@ def main():
     parser.add_argument("--prefill-pairs", type=int, default=20)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 5, 8, 16])
     parser.add_argument("--matrix-units", action="store_true", help="our program multiplies on AMX's units")
+    parser.add_argument("--round-activations", action="store_true", help="our program rounds activations to BF16, as llama.cpp does")
     parser.add_argument("--out")
     args = parser.parse_args()
 
-    ours = Ours(args.bench, args.model, args.threads, args.depth, args.matrix_units)
+    options = [f"--{name}" for name in ("matrix-units", "round-activations") if getattr(args, name.replace("-", "_"))]
+    ours = Ours(args.bench, args.model, args.threads, args.depth, options)
     theirs = Theirs(args.gguf, args.threads, args.depth)
     weight_bytes = sum(f.stat().st_size for f in Path(args.model).glob("*.safetensors"))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()

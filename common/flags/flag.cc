@@ -30,6 +30,8 @@ std::string_view ProgramName(Program program) {
       return "tandem healthcheck";
     case Program::kDoctor:
       return "tandem doctor";
+    case Program::kIndexBuild:
+      return "tandem index build";
   }
   return "";
 }

@@ -25,8 +25,9 @@ enum class Program : uint8_t {
   kTop,
   kHealthcheck,
   kDoctor,
+  kIndexBuild,
 };
-inline constexpr int kNumPrograms = 12;
+inline constexpr int kNumPrograms = 13;
 
 // Returns, for example, "tandem-router", or "tandem bench serve" for a command.
 std::string_view ProgramName(Program program);

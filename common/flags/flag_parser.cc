@@ -217,6 +217,10 @@ bool FlagParser::IsTyped(std::string_view name) const {
   return implementation_->IsTyped(*implementation_->Find(Find(name).name));
 }
 
+bool FlagParser::IsGiven(std::string_view name) const {
+  return implementation_->Find(Find(name).name)->option->count() > 0;
+}
+
 std::vector<std::string> HandedOnArguments(const FlagTexts& texts, Program receiver) {
   std::vector<std::string> arguments;
   for (const auto& [name, text] : texts) {

@@ -108,6 +108,8 @@ class FlagParser {
   // After Parse: true if the command line itself has the flag. Its value may also come from the
   // environment.
   bool IsTyped(std::string_view name) const;
+  // True if the command line or the environment gave the flag.
+  bool IsGiven(std::string_view name) const;
 
  private:
   struct Implementation;

@@ -20,6 +20,7 @@ constexpr Programs kInfo = Program::kInfo;
 constexpr Programs kTop = Program::kTop;
 constexpr Programs kHealthcheck = Program::kHealthcheck;
 constexpr Programs kDoctor = Program::kDoctor;
+constexpr Programs kIndexBuild = Program::kIndexBuild;
 
 constexpr Programs kWorkers = kVerifier | kDraft;
 constexpr Programs kExecutables = kRouter | kWorkers;
@@ -209,6 +210,16 @@ constexpr Flag kFlags[] = {
      .help = "These draft lengths are measured. With auto, the server chooses. Plain decoding is "
              "always "
              "measured."},
+    {.name = "--drafters",
+     .programs = kBench,
+     .group = "Measurement",
+     .kind = FlagKind::kChoice,
+     .value = "NAME,...",
+     .values = FlagValues::kCommas,
+     .words = "model|suffix|ngram|retrieval|auto|all",
+     .help = "These drafters are compared, each with every draft length. auto is the server's "
+             "choice, and all stands for every drafter that the server has. Without the flag, only "
+             "auto is measured."},
     {.name = "--modes",
      .programs = kBench,
      .group = "Measurement",
@@ -490,6 +501,12 @@ constexpr Flag kFlags[] = {
      .computed = "the small draft model that comes with Tandem, unless --target is given",
      .help = "This is the folder of the draft model, which shares the target's tokenizer."},
     {.name = "--target",
+     .programs = kIndexBuild,
+     .group = "Models",
+     .value = "DIR",
+     .computed = "the small target model that comes with Tandem",
+     .help = "The corpus is tokenized with the tokenizer of the target model in this folder."},
+    {.name = "--target",
      .programs = kDoctor,
      .group = "Models",
      .value = "DIR",
@@ -500,7 +517,7 @@ constexpr Flag kFlags[] = {
      .value = "DIR",
      .help = "The draft model in this folder is judged with --target."},
     {.name = "--models",
-     .programs = kSupervisors,
+     .programs = kSupervisors | kIndexBuild,
      .group = "Models",
      .value = "DIR",
      .computed = "a folder of Tandem's sources or of its installation",
@@ -552,17 +569,25 @@ constexpr Flag kFlags[] = {
          "A round drafts this many tokens for a request that does not say how many. With auto, the "
          "router chooses the number that pays, from measured costs and acceptance."},
     {.name = "--drafters",
-     .programs = kRouter | kSupervisors,
+     .programs = kRouter | kServe | kGenerate | kBenchServe | kTokenize | kInfo,
      .group = "Speculation",
      .kind = FlagKind::kChoice,
      .value = "NAME,...",
      .values = FlagValues::kCommas,
      .fallback = "model,prediction",
-     .words = "model|prediction|suffix|ngram|none",
+     .words = "model|prediction|suffix|ngram|retrieval|none",
      .handed_to = kRouter,
      .help = "These drafters draft for requests that name none. model is the draft model, and the "
              "others find drafts in text: in the output that a request predicts, in its prompt and "
-             "output (suffix), or in its newest tokens (ngram)."},
+             "output (suffix), in its newest tokens (ngram), or in a corpus (retrieval)."},
+    {.name = "--retrieval",
+     .programs = kRouter | kSupervisors,
+     .group = "Speculation",
+     .value = "FILE",
+     .handed_to = kRouter,
+     .help =
+         "The drafter retrieval finds drafts in this index of a corpus (tandem index build). It "
+         "is one of the --drafters unless they are given."},
     {.name = "--ngram-history",
      .programs = kRouter | kSupervisors,
      .group = "Speculation",
@@ -768,6 +793,16 @@ constexpr Flag kFlags[] = {
          "On a processor with AMX, a worker multiplies BF16 weights on its matrix units (on). With "
          "auto, they are used where there are some. Prompts and batches are faster, and the order "
          "of sums is another."},
+    {.name = "--activation-precision",
+     .programs = kWorkers | kSupervisors,
+     .group = "Resources",
+     .kind = FlagKind::kChoice,
+     .fallback = "exact",
+     .words = "exact|bf16",
+     .handed_to = kWorkers,
+     .help = "Activations meet BF16 weights as they are (exact), or a processor with AVX512-BF16 "
+             "rounds them to BF16 first (bf16). Prompts are then faster, and the model's output is "
+             "that of BF16 inference."},
     {.name = "--gpu",
      .programs = kWorkers | kSupervisors,
      .group = "Resources",
@@ -1259,6 +1294,11 @@ constexpr Flag kFlags[] = {
      .group = "Output",
      .kind = FlagKind::kSwitch,
      .help = "The command shows one frame and ends."},
+    {.name = "--output",
+     .programs = kIndexBuild,
+     .group = "Output",
+     .value = "FILE",
+     .help = "The index is written to this file. It takes 8 bytes for each token."},
     {.name = "--color",
      .programs = kServe | kGenerate | kBench | kBenchServe | kTop | kDoctor,
      .group = "Output",

@@ -94,8 +94,8 @@ def rows():
               [target(f"{rate('tandem_emitted_tokens_total', by='by (source) ')} / ignoring (source) group_left "
                       f"{rate('tandem_emitted_tokens_total')}", "{{source}}")], stacked=True, most=1),
         lines("Drafted and accepted tokens per second", "", "short",
-              [target(rate("tandem_draft_tokens_total", DRAFT), "drafted"),
-               target(rate("tandem_accepted_tokens_total", DRAFT), "accepted")]),
+              [target(rate("tandem_draft_tokens_total", DRAFT, by="by (drafter) "), "drafted by {{drafter}}"),
+               target(rate("tandem_accepted_tokens_total", DRAFT, by="by (drafter) "), "accepted from {{drafter}}")]),
         panel(heatmap.Panel(), "Accepted tokens of a draft", "", 12, 8, "short",
               [target(rate("tandem_accepted_tokens_per_draft_bucket", DRAFT, "by (le) "), "{{le}}", heatmap=True)]),
         lines("Rounds without a draft, by reason", "Rounds of requests that allow drafts. docs/metrics.md explains the reasons.", "short",

@@ -26,6 +26,7 @@ Commands:
   top          watch a server: tokens per second, acceptance, rounds, events
   healthcheck  exit with 0 when a process is ready
   doctor       say what this machine has and which pair of models would pay on it
+  index build  make the index of a corpus for the drafter retrieval
 
 Without --connect ADDRESS (or TANDEM_ADDRESS), a command starts a private server, which ends with
 the command. Without --target, the small pair of models that comes with Tandem is used.
@@ -61,7 +62,7 @@ constexpr CommandEntry kCommands[] = {
 };
 
 UsageError UnknownCommand(const std::string& name) {
-  std::vector<std::string> names = {"help"};
+  std::vector<std::string> names = {"help", "index"};
   for (const CommandEntry& command : kCommands) names.emplace_back(command.name);
   return UsageError{absl::StrCat("there is no command \"", name, "\"", DidYouMean(name, names),
                                  " (", absl::StrJoin(names, ", "), "; tandem --help says more)")};
@@ -86,6 +87,15 @@ Command ParseCommandLine(std::vector<std::string> arguments) {
   if (name == "bench" && !arguments.empty() && arguments.front() == "serve") {
     arguments.erase(arguments.begin());
     return ParseAs<ParseBenchServe>(std::move(arguments));
+  }
+  if (name == "index") {
+    if (arguments.empty() ||
+        (arguments.front() != "build" && !arguments.front().starts_with('-'))) {
+      return UsageError{
+          "tandem index: the only command is tandem index build CORPUS --output FILE"};
+    }
+    if (arguments.front() == "build") arguments.erase(arguments.begin());
+    return ParseAs<ParseIndexBuild>(std::move(arguments));
   }
   for (const CommandEntry& command : kCommands) {
     if (name == command.name) return command.parse(std::move(arguments));

@@ -11,6 +11,7 @@
 #include "services/cli/commands/inspect_command.h"
 #include "services/cli/commands/serve_command.h"
 #include "services/cli/doctor/doctor_command.h"
+#include "services/cli/index/index_command.h"
 #include "services/cli/terminal/errors.h"
 
 namespace tandem::cli {
@@ -43,6 +44,7 @@ struct Runner {
   int operator()(const TopOptions& options) const { return Top(options, console); }
   int operator()(const HealthcheckOptions& options) const { return Healthcheck(options, console); }
   int operator()(const DoctorOptions& options) const { return Doctor(options, console); }
+  int operator()(const IndexOptions& options) const { return BuildIndex(options, console); }
 };
 
 }  // namespace

@@ -54,6 +54,7 @@ void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& option
   parser.Bind("--kv-cache-bytes", &options.model.kv_cache_bytes);
   parser.Bind("--backend", &options.model.backend);
   parser.Bind("--matrix-units", &options.model.matrix_units);
+  parser.Bind("--activation-precision", &options.model.activation_precision);
   parser.Bind("--gpu", &options.model.gpu);
   parser.Bind("--gpu-memory-bytes", &options.model.gpu_memory_bytes);
   if (program.judges) parser.Bind("--ring-dir", &options.ring_dir);

@@ -13,6 +13,7 @@
 #include "common/status.h"
 #include "kernels/amx/matrix_units.h"
 #include "kernels/cpu.h"
+#include "kernels/support/activation_precision.h"
 #include "services/worker/host_identity.h"
 
 namespace tandem {
@@ -34,6 +35,27 @@ size_t WantedRows(const WorkerModelOptions& options, const ModelDescription& con
   return options.max_context != 0 ? std::min(options.max_context, limit) : limit;
 }
 
+// Chooses how the CPU multiplies. Called before the first product.
+absl::Status ChooseProducts(const WorkerModelOptions& options) {
+  const bool rounds = options.activation_precision == "bf16";
+  AllowMatrixUnits(options.matrix_units == "on" || (options.matrix_units == "auto" && !rounds));
+  if (options.matrix_units == "on" && !UsesMatrixUnits()) {
+    return FailedPrecondition(
+        "--matrix-units on: this processor has no AMX-BF16, or the system forbids it (auto uses "
+        "the units only where there are some)");
+  }
+  RoundActivations(rounds && options.matrix_units != "on");
+  if (!rounds || RoundsActivations()) return absl::OkStatus();
+  if (options.matrix_units == "on") {
+    return FailedPrecondition(
+        "--activation-precision bf16: the matrix units multiply exact activations; use exact, or "
+        "--matrix-units off");
+  }
+  return FailedPrecondition(
+      "--activation-precision bf16: this processor does not multiply BF16 numbers (AVX512-BF16), "
+      "so rounding would gain nothing; use exact");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
@@ -43,6 +65,10 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
     absl::StatusOr<DeviceModel> loaded =
         options.load_on_gpu ? options.load_on_gpu(options)
                             : FailedPrecondition("this program was built without CUDA");
+    if (loaded.ok() && options.activation_precision != "exact") {
+      return FailedPrecondition("--activation-precision " + options.activation_precision +
+                                ": only the CPU rounds activations; use exact, or --backend cpu");
+    }
     if (loaded.ok()) {
       TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
       TANDEM_ASSIGN_OR_RETURN(auto worker, Make(options, std::move(loaded->model),
@@ -63,12 +89,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
     }
     why_not_cuda = std::string(loaded.status().message());
   }
-  AllowMatrixUnits(options.matrix_units != "off");  // before the first product
-  if (options.matrix_units == "on" && !UsesMatrixUnits()) {
-    return FailedPrecondition(
-        "--matrix-units on: this processor has no AMX-BF16, or the system forbids it (auto uses "
-        "the units only where there are some)");
-  }
+  TANDEM_RETURN_IF_ERROR(ChooseProducts(options));
   auto threads = std::make_unique<ThreadPool>(options.threads);
   TANDEM_ASSIGN_OR_RETURN(auto model, LanguageModel::Load(options.folder, threads.get()));
   TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));

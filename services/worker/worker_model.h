@@ -57,9 +57,12 @@ struct WorkerModelOptions {
   // "cpu", "cuda", or "auto". "auto" means cuda if a GPU can be used, and cpu otherwise.
   std::string backend = "cpu";
   std::string matrix_units = "off";  // "off", "on" or "auto": those of the CPU (AMX)
-  int gpu = 0;                       // index of the GPU, as the driver counts
-  uint64_t gpu_memory_bytes = 0;     // see CudaModelOptions
-  bool judges = false;  // true for the target: on a GPU, memory for judging is set aside
+  // "exact" (F32), or "bf16": the CPU rounds activations before BF16 weights
+  // (kernels/support/activation_precision.h).
+  std::string activation_precision = "exact";
+  int gpu = 0;                    // index of the GPU, as the driver counts
+  uint64_t gpu_memory_bytes = 0;  // see CudaModelOptions
+  bool judges = false;            // true for the target: on a GPU, memory for judging is set aside
   // Loads a model for the backend "cuda". Empty: this program was built without CUDA.
   DeviceModelLoader load_on_gpu = {};
 };

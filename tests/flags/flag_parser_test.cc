@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -184,6 +185,20 @@ TEST(FlagParserDeathTest, AProgramThatDisagreesWithTheTableAborts) {
   std::string value;
   EXPECT_DEATH(FlagParser(Program::kTop, "").Bind("--target", &value),
                "tandem top binds --target, which the table does not give to it");
+}
+
+TEST(FlagParserTest, TheEnvironmentGivesAFlagAndDoesNotTypeIt) {
+  const auto parse = [](std::vector<std::string> arguments) {
+    auto flags = std::make_unique<FlagParser>(Program::kRouter, "");
+    BindRest(*flags, Program::kRouter);
+    EXPECT_TRUE(flags->Parse(std::move(arguments)).ok());
+    return flags;
+  };
+  const std::vector<std::string> needed = {"--target", "t", "--verifier", "v"};
+  EXPECT_FALSE(parse(needed)->IsGiven("--drafters"));
+  const ScopedVariable variable("TANDEM_DRAFTERS", "suffix");
+  EXPECT_TRUE(parse(needed)->IsGiven("--drafters"));
+  EXPECT_FALSE(parse(needed)->IsTyped("--drafters"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <random>
 #include <string>
@@ -19,12 +20,24 @@
 #include "hwy/targets.h"
 #include "kernels/amx/matrix_units.h"
 #include "kernels/cpu.h"
+#include "kernels/support/activation_precision.h"
 #include "kernels/support/read_order.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::array kAllDTypes = {DType::kF32, DType::kBF16, DType::kF16};
+
+// Returns the nearest BF16 number, of two the one with an even last bit.
+float NearestBf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const float below = std::bit_cast<float>(bits & 0xFFFF0000U);  // towards zero
+  const float above = std::bit_cast<float>((bits & 0xFFFF0000U) + 0x10000U);
+  const float to_below = std::abs(value - below);
+  const float to_above = std::abs(above - value);
+  if (to_below != to_above) return to_below < to_above ? below : above;
+  return (bits & 0x10000U) == 0 ? below : above;
+}
 
 // All inputs of a product, made from a seed. x and W start at odd addresses. Rows of x and out have
 // gaps.
@@ -76,6 +89,11 @@ class Product {
   std::vector<float> Reference() const {
     std::vector<float> out = out_;
     MatMulArgs args = args_;
+    std::vector<float> rounded = x_;
+    if (RoundsActivations() && args.dtype == DType::kBF16) {
+      for (float& value : rounded) value = NearestBf16(value);
+      args.x = rounded.data() + 1;
+    }
     args.out = out.data();
     MatMulReference(args);
     return out;
@@ -157,25 +175,30 @@ bool SameBits(const float* a, const float* b, size_t count) {
   return std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
-// An instruction set of this machine, with or without the matrix units, and an order of reads.
+// An instruction set of this machine, with or without the matrix units or rounded activations, and
+// an order of reads.
 struct Units {
   int64_t target;
   bool matrix_units = false;
+  bool rounds_activations = false;
   ReadOrder order = ReadOrder::kSomeRowsTogether;
 };
 
 // Runs each test once for each instruction set that was compiled in and that this machine has, and
-// once more with the matrix units. AVX-512 also runs with both orders of reads.
+// once more with the matrix units and with rounded activations. AVX-512 also runs with both orders
+// of reads.
 class MatMulTest : public ::testing::TestWithParam<Units> {
  protected:
   void SetUp() override {
     hwy::SetSupportedTargetsForTest(GetParam().target);
     AllowMatrixUnits(GetParam().matrix_units);
+    RoundActivations(GetParam().rounds_activations);
     ForceReadOrder(GetParam().order);
   }
   void TearDown() override {
     hwy::SetSupportedTargetsForTest(0);
     AllowMatrixUnits(false);
+    RoundActivations(false);
     ForceReadOrder(std::nullopt);
   }
 
@@ -191,12 +214,17 @@ std::vector<Units> UsableUnits() {
     if (!std::string(hwy::TargetName(target)).starts_with("AVX3")) continue;
     usable.push_back({.target = target, .order = ReadOrder::kRowAfterRow});
     if (HasMatrixUnits()) usable.push_back({.target = target, .matrix_units = true});
+    if (!HasBf16Products()) continue;
+    for (const ReadOrder order : {ReadOrder::kSomeRowsTogether, ReadOrder::kRowAfterRow}) {
+      usable.push_back({.target = target, .rounds_activations = true, .order = order});
+    }
   }
   return usable;
 }
 
 std::string NameOf(const Units& units) {
   return std::string(hwy::TargetName(units.target)) + (units.matrix_units ? "_AMX" : "") +
+         (units.rounds_activations ? "_BF16" : "") +
          (units.order == ReadOrder::kRowAfterRow ? "_RowAfterRow" : "");
 }
 
@@ -411,6 +439,24 @@ float SumOnMatrixUnits(const Product& product, size_t m, size_t n) {
   return parts[0] + (parts[1] + parts[2]);
 }
 
+// Returns the sum with rounded activations, in the order that the head of kernels/matmul_cpu.cc
+// states for 16 lanes. The numbers of these tests are far from subnormal.
+float SumOfPairs(const Product& product, size_t m, size_t n) {
+  const MatMulArgs& args = product.args();
+  std::vector<float> sums(16, 0);
+  for (size_t pair = 0; 2 * pair < args.in_features; ++pair) {
+    for (const size_t k : {2 * pair + 1, 2 * pair}) {
+      if (k >= args.in_features) continue;
+      const float x = NearestBf16(args.x[m * args.x_stride + k]);
+      sums[pair % 16] = std::fma(product.Weight(n, k), x, sums[pair % 16]);
+    }
+  }
+  for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+    for (size_t i = 0; i < sums.size() / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  }
+  return sums[0];
+}
+
 struct VectorShape {
   size_t lanes;
   bool fused;
@@ -423,27 +469,62 @@ VectorShape ShapeOf(const std::string& instruction_set) {
   return {4, false};
 }
 
+// Returns the sum in the order of the units that MatMul uses now.
+float WantedSum(const Product& product, size_t m, size_t n) {
+  const bool is_bf16 = product.args().dtype == DType::kBF16;
+  if (is_bf16 && RoundsActivations()) return SumOfPairs(product, m, n);
+  if (is_bf16 && UsesMatrixUnits()) return SumOnMatrixUnits(product, m, n);
+  const VectorShape shape = ShapeOf(VectorInstructions());
+  return SumInOrder(product, m, n, shape.lanes, shape.fused);
+}
+
 // The test also shows which instruction set ran, because the bits depend on the number of lanes and
 // on FMA.
 TEST_P(MatMulTest, SumsInTheOrderOfTheChosenInstructionSet) {
   ASSERT_EQ(VectorInstructions(), hwy::TargetName(GetParam().target));
   ASSERT_EQ(UsesMatrixUnits(), GetParam().matrix_units);
-  const VectorShape shape = ShapeOf(VectorInstructions());
+  ASSERT_EQ(RoundsActivations(), GetParam().rounds_activations);
   for (const DType dtype : kAllDTypes) {
     for (const size_t rows : {2, 30}) {
       const Product product(dtype, rows, 333, 6);
       const std::vector<float> out = product.Run(pool_);
       for (size_t m = 0; m < rows; ++m) {
         for (size_t n = 0; n < 6; ++n) {
-          const float want = UsesMatrixUnits() && dtype == DType::kBF16
-                                 ? SumOnMatrixUnits(product, m, n)
-                                 : SumInOrder(product, m, n, shape.lanes, shape.fused);
+          const float want = WantedSum(product, m, n);
           ASSERT_EQ(out[m * product.out_stride() + n], want)
               << Name(dtype) << ", row " << m << ", out feature " << n;
         }
       }
     }
   }
+}
+
+TEST(RoundedActivationsTest, NoNumberIsLost) {
+  if (!HasBf16Products()) GTEST_SKIP() << "this CPU does not multiply BF16 numbers";
+  RoundActivations(true);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float nan = std::bit_cast<float>(0x7FFFFFFFU);  // rounding its bits would give -0
+  const std::vector<float> x = {nan, kInfinity, -kInfinity, 1 + 0x1p-8F, 1 + 0x3p-8F, 3.4e38F};
+  const uint16_t one = 0x3F80;
+  std::vector<float> out(x.size());
+  ThreadPool pool(1);
+  const MatMulArgs args{.x = x.data(),
+                        .x_stride = 1,
+                        .rows = x.size(),
+                        .w = &one,
+                        .dtype = DType::kBF16,
+                        .out_features = 1,
+                        .in_features = 1,
+                        .out = out.data(),
+                        .out_stride = 1};
+  MatMul({&args, 1}, pool);
+  RoundActivations(false);
+  EXPECT_TRUE(std::isnan(out[0]));
+  EXPECT_EQ(out[1], kInfinity);
+  EXPECT_EQ(out[2], -kInfinity);
+  EXPECT_EQ(out[3], 1.0F) << "a half is rounded to even";
+  EXPECT_EQ(out[4], 1 + 0x1p-6F) << "a half is rounded to even";
+  EXPECT_EQ(out[5], kInfinity) << "beyond the largest BF16 number";
 }
 
 // Shows that the tests of equal bits can fail. Sums of the same terms in another order differ.

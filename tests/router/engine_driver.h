@@ -16,6 +16,7 @@
 
 #include "common/token_hash.h"
 #include "services/router/fleet/fleet.h"
+#include "tests/router/toy_corpus.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/router/toy_workers.h"
 
@@ -103,6 +104,13 @@ class EngineDriver {
     CallResult& result = calls[call];
     if (!result.status.has_value()) result.status = absl::CancelledError();
     Execute();
+  }
+
+  // Answers the searches that have no answer yet.
+  void AnswerSearches() {
+    for (const SearchCorpus& search : std::exchange(searches, {})) {
+      fleet.OnSearched(search, corpus.Answer(search), now);
+    }
   }
 
   // A worker dies: what it was sent and what it held is gone.
@@ -228,6 +236,10 @@ class EngineDriver {
   std::map<Worker, v1::WatchPong> pong;
   std::function<void(v1::DraftReply&)> change_draft_reply;
   std::function<void(v1::VerifierReply&)> change_verifier_reply;
+  ToyCorpus corpus;
+  bool answers_searches = true;  // at once
+  int num_searches = 0;
+  std::vector<SearchCorpus> searches;  // those that have no answer
   std::map<CallId, CallResult> calls;
   std::map<Worker, SessionId> sessions;
   std::deque<SendToDrafter> to_drafter;
@@ -273,6 +285,10 @@ class EngineDriver {
       if (ping->session == sessions[ping->worker] && answers_pings) {
         fleet.OnPong(ping->worker, ping->session, pong[ping->worker], now);
       }
+    } else if (auto* search = std::get_if<SearchCorpus>(&command)) {
+      ++num_searches;
+      searches.push_back(std::move(*search));
+      if (answers_searches) AnswerSearches();
     } else if (auto* write = std::get_if<WriteResponse>(&command)) {
       calls[write->call].Add(write->response);
     } else if (auto* finish = std::get_if<FinishCall>(&command)) {

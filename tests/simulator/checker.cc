@@ -663,13 +663,15 @@ void Checker::SeeOverlap(const Pod& pod, Worker other) {
 }
 
 // Each token of a draft that was found follows the token before it somewhere in the committed text,
-// in the prediction, or in the draft itself, for a loop goes on. Rejected tokens are in none of
-// these.
-bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) {
+// in the prediction, in the corpus, or in the draft itself, for a loop goes on. Rejected tokens are
+// in none of these.
+bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) const {
   const GenerationRequest& request = call.plan.request;
   const bool predicts =
       request.drafters.contains(Drafter::kPrediction) && !request.prediction.empty();
-  const bool looks_up = predicts || request.drafters.contains(Drafter::kSuffix) ||
+  const bool retrieves =
+      request.drafters.contains(Drafter::kRetrieval) && scenario_->engine.has_corpus;
+  const bool looks_up = predicts || retrieves || request.drafters.contains(Drafter::kSuffix) ||
                         request.drafters.contains(Drafter::kNgram);
   if (!looks_up || item.has_ring() || !item.sample()) return false;
   std::vector<int32_t> text(call.plan.tokens.begin(),
@@ -679,12 +681,19 @@ bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) {
              return a == first && b == second;
            }) != tokens.end();
   };
+  const auto is_in_corpus = [&](int32_t first, int32_t second) {
+    return retrieves && std::any_of(scenario_->clients.begin(), scenario_->clients.end(),
+                                    [&](const ClientPlan& client) {
+                                      return follows(client.tokens, first, second);
+                                    });
+  };
   const bool begins = call.emitted == 0 && predicts;
   for (int i = 0; i < item.draft_token_ids_size(); ++i) {
     const int32_t token = item.draft_token_ids(i);
     const bool is_first = i == 0 && begins && token == request.prediction.front();
     if (!is_first && !follows(text, text.back(), token) &&
-        !(predicts && follows(request.prediction, text.back(), token))) {
+        !(predicts && follows(request.prediction, text.back(), token)) &&
+        !is_in_corpus(text.back(), token)) {
       return false;
     }
     text.push_back(token);
@@ -762,7 +771,10 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
     }
     SessionId drafter = 0;
     if (num_drafts > 0) {
-      if (!IsProposed(pod, call_id, item, end) && IsFound(call, item)) {
+      // What was found may be what the draft model proposed, and would have rows in the ring then.
+      const bool is_of_model = IsProposed(pod, call_id, item, end) &&
+                               pod.proposals.at(call_id).ring.has_value() == item.has_ring();
+      if (!is_of_model && IsFound(call, item)) {
         See(Sight::kFoundDraft);
       } else {
         const std::optional<SessionId> maker = TakeProposal(pod, call_id, item, end);

@@ -211,7 +211,7 @@ class Checker {
   // Whether a drafter proposed the item's drafts after the call's first `end` tokens.
   static bool IsProposed(const Pod& pod, CallId call_id, const v1::VerifyItem& item, uint32_t end);
   // Whether a router may have found the item's drafts in the call's text.
-  static bool IsFound(const Call& call, const v1::VerifyItem& item);
+  bool IsFound(const Call& call, const v1::VerifyItem& item) const;
   // Takes the proposal that consists of the item's drafts. Returns the session that made it, or
   // nothing after a failure.
   std::optional<SessionId> TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,

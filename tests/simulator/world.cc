@@ -58,6 +58,7 @@ World::World(const Scenario* scenario, PlantedBug bug, std::string* trace)
                  if (stream.process == nullptr || !stream.worker_open) return nullptr;
                  return stream.process->worker.slots(stream.id);
                }) {
+  for (const ClientPlan& client : scenario->clients) corpus_.documents.push_back(client.tokens);
   for (size_t pod = 0; pod < pods_.size(); ++pod) {
     pods_[pod].spec = {absl::StrCat("verifier-", pod), absl::StrCat("drafter-", pod)};
   }
@@ -270,6 +271,8 @@ void World::Execute(Router& router, EngineCommand& command) {
   } else if (auto* ping = std::get_if<SendPing>(&command)) {
     const auto found = router.streams.find(ping->session);
     if (found != router.streams.end()) Ping(found->second);
+  } else if (auto* search = std::get_if<SearchCorpus>(&command)) {
+    Search(router, std::move(*search));
   } else if (auto* write = std::get_if<WriteResponse>(&command)) {
     Trace([&] {
       return absl::StrCat("router ", router.id, " -> call ", write->call, ": ",
@@ -290,6 +293,21 @@ void World::Execute(Router& router, EngineCommand& command) {
   } else if (auto* line = std::get_if<LogLine>(&command)) {
     Trace([&] { return absl::StrCat("router ", router.id, " logs: ", line->text); });
   }
+}
+
+void World::Search(Router& router, SearchCorpus search) {
+  Trace([&] {
+    return absl::StrCat("router ", router.id, " searches its corpus for ", search.queries.size(),
+                        " slots");
+  });
+  if (random_.Chance(0.1)) return;  // there is no answer
+  // Some answers are in time, and some come rounds later.
+  const double seconds = random_.Chance(0.5) ? random_.Real(0, 0.001) : random_.Real(0, 0.05);
+  After(seconds, [this, &router, search = std::move(search)] {
+    if (!router.alive) return;
+    router.fleet->OnSearched(search, corpus_.Answer(search), now_);
+    Settle(router);
+  });
 }
 
 // ---------------------------------------------------------------- streams

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "services/router/fleet/fleet.h"
+#include "tests/router/toy_corpus.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/simulator/checker.h"
 #include "tests/simulator/falsifier.h"
@@ -115,6 +116,7 @@ class World {
   void KillRouter(Router& router, double linger_seconds);
   void Settle(Router& router);
   void Execute(Router& router, EngineCommand& command);
+  void Search(Router& router, SearchCorpus search);
   void ScheduleTick(Router& router);
   void OpenStream(Router& router, Worker worker, SessionId session);
   void SendToWorker(const std::shared_ptr<Stream>& stream, WorkerCommand command);
@@ -157,6 +159,7 @@ class World {
   PlantedBug bug_;
   std::string* trace_;
   testing::ToyTokenizer tokenizer_;
+  testing::ToyCorpus corpus_;  // the texts of all clients
   SeededRandom random_;
   std::vector<Event> events_;  // a heap
   std::vector<std::unique_ptr<Router>> routers_;

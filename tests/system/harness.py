@@ -112,6 +112,12 @@ class Models:
         return self._made[key]
 
 
+def run_cli(*arguments):
+    """Runs a command of `tandem` to its end."""
+    command = [str(BINARY_DIR / "bin" / "tandem"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
 def descendants(pid):
     """Returns {pid: name} of all children, their children and so on."""
     found = {}

@@ -274,7 +274,7 @@ def test_top_shows_the_same(live, server, address):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("tales drafted by tales-draft  Tandem ")
     assert "● verifier   ● drafter   ● ring: shm" in done.stdout
-    assert re.search(r"^ *tokens/s +speedup +acceptance +α +tokens/pass +running +waiting$", done.stdout, re.MULTILINE)
+    assert re.search(r"^ *tokens/s +expected +acceptance +α +tokens/pass +running +waiting$", done.stdout, re.MULTILINE)
     assert re.search(r"^by source   accepted \S+, bonus \S+, recovered \S+, plain \S+ tokens/s$", done.stdout, re.MULTILINE)
     assert re.search(r"by position  1 .*\d %", done.stdout)
     totals = re.search(r"^since start (\d+) requests finished, (\d+) tokens, (\d+) drafted, (\d+) accepted$", done.stdout, re.MULTILINE)

@@ -67,10 +67,10 @@ def transform(log_probabilities, output, parameters):
     return {token: weight / total for token, weight in survivors.items()}
 
 
-def log_probabilities(server):
+def log_probabilities(server, prompt=PROMPT):
     """Returns {prefix: natural logarithms of the model's probabilities}, exactly as the model computes them."""
     prefixes = [prefix for length in range(TOKENS) for prefix in itertools.product(range(VOCABULARY), repeat=length)]
-    requests = [(PROMPT + list(prefix), dict(temperature=0, max_tokens=1, logprobs=VOCABULARY, ignore_eos=True))
+    requests = [(prompt + list(prefix), dict(temperature=0, max_tokens=1, logprobs=VOCABULARY, ignore_eos=True))
                 for prefix in prefixes]
     table = {}
     for prefix, output in zip(prefixes, server.generate_all(requests, 8)):
@@ -97,12 +97,12 @@ def distribution(table, parameters):
     return joint
 
 
-async def draw_all(address, count, concurrency, **options):
+async def draw_all(address, count, concurrency, prompt=PROMPT, **options):
     counts = collections.Counter()
     sources = collections.Counter()
     async with grpc.aio.insecure_channel(address) as channel:
         stub = generate_pb2_grpc.GenerationStub(channel)
-        message = harness.request(PROMPT, max_tokens=TOKENS, **options)
+        message = harness.request(prompt, max_tokens=TOKENS, **options)
         left = iter(range(count))
 
         async def client():
@@ -156,6 +156,40 @@ def test_distribution_is_the_targets(servers, tiny, tables, draft, transport, dr
         biased = {cell: 0.9 * target[cell] + 0.1 * drafter[cell] for cell in target}
         expected = {cell: round(DRAWS * probability) for cell, probability in biased.items()}
         assert g_test(expected, target) < FALSE_ALARM
+
+
+# The target likes tokens 2 and 5 here, and the ends of many outputs stand in the prompt.
+REPEATING_PROMPT = [6, 2, 2, 2, 5, 5, 2, 2, 2, 5, 0, 1, 2]
+LOOKUPS = {
+    "suffix": {},
+    "ngram": {},
+    "prediction": dict(prediction=pb.Prediction(token_ids=pb.TokenIds(ids=[2, 5, 2]))),
+    "retrieval": {},
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "text").write_text("cccfccfccccffcacbccc" * 20)
+    built = harness.run_cli("index", "build", str(folder / "text"), "--target", str(tiny["target"]), "--output", str(folder / "index"))
+    assert built.returncode == 0, built.stderr
+    return folder / "index"
+
+
+@pytest.mark.parametrize("drafter", LOOKUPS)
+def test_distribution_with_drafts_that_were_found_is_the_targets(servers, models, tiny, corpus, drafter):
+    target, options = tiny["target"], {}
+    if drafter == "retrieval":
+        # A search takes as long as a round of the tiny model, so the target is a larger one.
+        target, options = models.random(**{**SHAPE, "intermediate_size": 4096, "layers": 8}, seed=1), dict(retrieval=corpus)
+    server = servers(target=target, drafter="none", max_slots=16, **options)
+    counts, sources = draw(server, DRAWS, prompt=REPEATING_PROMPT, draft_length=3, temperature=1.0, drafter=drafter, **LOOKUPS[drafter])
+    assert sum(counts.values()) == DRAWS
+    for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
+        assert sources[source] > DRAWS / (200 if drafter == "retrieval" else 50), "both ways of making a token must have been taken"
+    expected = distribution(log_probabilities(server, REPEATING_PROMPT), CONFIGURATIONS["temperature 1"])
+    assert g_test(counts, expected) > FALSE_ALARM
 
 
 def test_reproducible_outputs_over_seeds_have_the_targets_distribution(servers, tiny, tables):

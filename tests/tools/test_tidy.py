@@ -375,3 +375,13 @@ def test_the_baseline_lets_known_findings_pass_and_only_shrinks(tmp_path):
     assert run(tmp_path).returncode == 1
     assert run(tmp_path, "--update-baseline").returncode == 0
     assert "docs/a.md" not in (tmp_path / "tools/tidy_baseline.txt").read_text()
+
+
+def test_a_test_that_no_list_names_is_found(tmp_path):
+    write(tmp_path, "tests/system/test_named.py", "")
+    write(tmp_path, "tests/system/test_forgotten.py", "")
+    write(tmp_path, "tests/system/CMakeLists.txt", "tandem_system_test_file(named)\n")
+    write(tmp_path, "tests/kernels/named_test.cc", "")
+    write(tmp_path, "tests/kernels/forgotten_test.cc", "")
+    write(tmp_path, "tests/kernels/CMakeLists.txt", "tandem_test(kernels_test SOURCES named_test.cc)\n")
+    assert found(tmp_path) == ["test-registered tests/kernels/forgotten_test.cc:1", "test-registered tests/system/test_forgotten.py:1"]

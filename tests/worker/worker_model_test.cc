@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "kernels/amx/matrix_units.h"
+#include "kernels/support/activation_precision.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -35,6 +36,34 @@ TEST(WorkerModelTest, MatrixUnitsAreUsedWhereThereAreSomeOrRefused) {
     EXPECT_THAT(std::string(numerics("on").status().message()), HasSubstr("--matrix-units on"));
   }
   AllowMatrixUnits(false);
+}
+
+TEST(WorkerModelTest, ActivationsAreRoundedWhereThatIsFasterOrRefused) {
+  const testing::TempDir folder;
+  testing::WriteRandomModel(folder / "toy", {});
+  const auto numerics = [&](const std::string& precision,
+                            const std::string& units) -> absl::StatusOr<std::string> {
+    auto loaded = WorkerModel::Load({.folder = folder / "toy",
+                                     .max_slots = 1,
+                                     .matrix_units = units,
+                                     .activation_precision = precision});
+    if (!loaded.ok()) return loaded.status();
+    return (*loaded)->Describe().numerics_id();
+  };
+  EXPECT_THAT(*numerics("exact", "off"), Not(HasSubstr("+BF16")));
+  const absl::StatusOr<std::string> rounded = numerics("bf16", "off");
+  if (HasBf16Products()) {
+    EXPECT_THAT(*rounded, HasSubstr("+BF16"));
+  } else {
+    EXPECT_EQ(rounded.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(rounded.status().message()), HasSubstr("--activation-precision bf16"));
+  }
+  EXPECT_EQ(numerics("bf16", "auto").ok(), HasBf16Products()) << "auto gives way";
+  if (HasMatrixUnits()) {
+    EXPECT_EQ(numerics("bf16", "on").status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+  AllowMatrixUnits(false);
+  RoundActivations(false);
 }
 
 }  // namespace

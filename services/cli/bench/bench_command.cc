@@ -18,7 +18,7 @@ namespace tandem::cli {
 namespace {
 
 v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& mode,
-                                int draft_length, const std::string& prompt, int pair) {
+                                const BenchCase& measured, const std::string& prompt, int pair) {
   v1::GenerateRequest request;
   request.set_prompt(prompt);
   v1::SamplingParams* sampling = request.mutable_sampling_params();
@@ -32,44 +32,78 @@ v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& 
   }
   v1::SpeculationParams* speculation = request.mutable_speculation();
   speculation->set_reproducible(false);  // a seed alone would turn it on
-  speculation->set_enabled(draft_length != 0);
-  if (draft_length > 0) speculation->set_draft_length(draft_length);
+  speculation->set_enabled(measured.draft_length != 0);
+  speculation->set_drafter(measured.drafter);
+  if (measured.draft_length > 0) speculation->set_draft_length(measured.draft_length);
   return request;
 }
 
-// Each pair runs plain decoding and every draft length on one prompt. The order changes from pair
-// to pair, so that neither a slow drift of the machine nor a position in the order favors a cell.
-absl::StatusOr<std::vector<BenchCell>> Measure(const BenchOptions& options,
-                                               const std::vector<std::string>& prompts,
-                                               GenerationClient& client, Console& console) {
+// Returns the drafters to compare, as requests name them.
+std::vector<std::string> DraftersOf(const BenchOptions& options, const v1::ServerInfo& info) {
+  std::vector<std::string> drafters;
+  const auto add = [&](const std::string& name) {
+    if (std::find(drafters.begin(), drafters.end(), name) == drafters.end()) {
+      drafters.push_back(name);
+    }
+  };
+  for (const std::string& name : options.drafters) {
+    if (name == "all") {
+      for (const std::string& known : info.drafters()) {
+        // The prompts of a benchmark predict nothing, and a draft model has two names.
+        if (known != "prediction" && known != info.draft_model()) add(known);
+      }
+    }
+    if (name == "all" || name == "auto") add("");
+    if (name != "all" && name != "auto") add(name);
+  }
+  if (drafters.empty()) drafters.emplace_back();
+  return drafters;
+}
+
+// Plain decoding comes first. Each drafter has the lengths in ascending order, and the server's
+// choice of a length comes last.
+std::vector<BenchCase> CasesOf(const BenchOptions& options, const v1::ServerInfo& info) {
   std::vector<int> lengths = options.draft_lengths;
-  lengths.push_back(0);
-  // Plain decoding comes first, and the server's choice comes last.
   std::sort(lengths.begin(), lengths.end(),
             [](int a, int b) { return static_cast<unsigned>(a) < static_cast<unsigned>(b); });
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  std::vector<BenchCase> cases = {{"", 0}};
+  for (const std::string& drafter : DraftersOf(options, info)) {
+    for (const int length : lengths) {
+      if (length != 0) cases.push_back({drafter, length});
+    }
+  }
+  return cases;
+}
 
-  Progress progress(static_cast<int>((options.pairs + 1) * lengths.size() * options.modes.size()),
+// Each pair runs plain decoding and every other case on one prompt. The order changes from pair to
+// pair, so that neither a slow drift of the machine nor a position in the order favors a cell.
+absl::StatusOr<std::vector<BenchCell>> Measure(const BenchOptions& options,
+                                               const std::vector<BenchCase>& cases,
+                                               const std::vector<std::string>& prompts,
+                                               GenerationClient& client, Console& console) {
+  Progress progress(static_cast<int>((options.pairs + 1) * cases.size() * options.modes.size()),
                     console);
   std::vector<BenchCell> cells;
   for (const std::string& mode : options.modes) {
     const size_t first = cells.size();
-    for (int length : lengths) cells.push_back({mode, length, {}, {}});
+    for (const BenchCase& measured : cases) cells.push_back({mode, measured, {}, {}});
     for (int pair = -1; pair < options.pairs; ++pair) {  // -1 warms up and does not count
       const std::string& prompt = prompts[std::max(pair, 0) % prompts.size()];
-      std::vector<double> rates(lengths.size());
-      for (size_t turn = 0; turn < lengths.size(); ++turn) {
-        const size_t i = (turn + std::max(pair, 0)) % lengths.size();
-        progress.Step(absl::StrFormat("%s, draft length %s", mode, DraftLengthName(lengths[i])));
-        TANDEM_ASSIGN_OR_RETURN(
-            const v1::GenerateResponse response,
-            client.Generate(MakeRequest(options, mode, lengths[i], prompt, pair),
-                            [](const v1::GenerateResponse&) { return true; }));
+      std::vector<double> rates(cases.size());
+      for (size_t turn = 0; turn < cases.size(); ++turn) {
+        const size_t i = (turn + std::max(pair, 0)) % cases.size();
+        progress.Step(absl::StrFormat("%s, %s, draft length %s", mode,
+                                      cases[i].drafter.empty() ? "auto" : cases[i].drafter,
+                                      DraftLengthName(cases[i].draft_length)));
+        TANDEM_ASSIGN_OR_RETURN(const v1::GenerateResponse response,
+                                client.Generate(MakeRequest(options, mode, cases[i], prompt, pair),
+                                                [](const v1::GenerateResponse&) { return true; }));
         if (pair < 0) continue;
         cells[first + i].totals.Add(response.completion());
         rates[i] = TokensPerSecond(response.completion());
       }
-      for (size_t i = 1; pair >= 0 && i < lengths.size(); ++i) {
+      for (size_t i = 1; pair >= 0 && i < cases.size(); ++i) {
         if (rates[0] > 0 && rates[i] > 0) {
           cells[first + i].speedups.push_back(rates[i] / rates[0]);
         }
@@ -96,9 +130,11 @@ int Bench(const BenchOptions& options, const std::string& command_line, Console&
   GenerationClient& client = (*session)->client();
   const auto info = client.GetServerInfo();
   if (!info.ok()) return PrintServerError(info.status(), console);
-  if (!info->drafter_attached()) {
-    return PrintServerError(FailedPrecondition("the server has no drafter: nothing to compare"),
-                            console);
+  if (!info->drafter_attached() && options.drafters.empty()) {
+    return PrintServerError(
+        FailedPrecondition("the server has no draft model: nothing to compare (--drafters names "
+                           "drafters that need none)"),
+        console);
   }
 
   std::optional<double> operations_ratio;
@@ -109,7 +145,7 @@ int Bench(const BenchOptions& options, const std::string& command_line, Console&
     if (draft.ok() && target.ok()) operations_ratio = *draft / *target;
   }
 
-  const auto cells = Measure(options, *prompts, client, console);
+  const auto cells = Measure(options, CasesOf(options, *info), *prompts, client, console);
   if (!cells.ok()) return PrintServerError(cells.status(), console);
   const std::vector<BenchRow> rows = MakeRows(*cells, operations_ratio);
   const BenchContext context = {.server = *info,

@@ -19,6 +19,7 @@ void BindBench(FlagParser& parser, BenchArguments& arguments) {
   BenchOptions& options = arguments.options;
   parser.Bind("--prompts", &options.prompts);
   parser.BindList("--draft-lengths", &arguments.draft_lengths);
+  parser.BindList("--drafters", &options.drafters);
   parser.BindList("--modes", &options.modes);
   parser.Bind("--pairs", &options.pairs);
   parser.Bind("--max-tokens", &options.max_tokens);

@@ -18,6 +18,8 @@ struct BenchOptions {
   std::string prompts;  // a file with one prompt per line; empty: the built-in prompts
   // Draft lengths to measure, in addition to 0 (plain decoding). May hold kAutoDraftLength.
   std::vector<int> draft_lengths = {0, 1, 2, 4, 6, 8};
+  // Drafters that are compared; "auto" is the server's choice, and "all" every drafter it has.
+  std::vector<std::string> drafters;  // empty: the server's choice alone
   std::vector<std::string> modes = {"greedy", "sampled"};
   int pairs = 20;         // number of pairs: a run of each draft length and a run of plain decoding
   int max_tokens = 96;    // length of each run; the end-of-text token is ignored

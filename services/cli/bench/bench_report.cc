@@ -14,22 +14,25 @@ double PerRound(double seconds, int64_t rounds) {
   return rounds > 0 ? seconds / static_cast<double>(rounds) : 0;
 }
 
-constexpr size_t kColumnWidths[] = {7, 5, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
+constexpr size_t kColumnWidths[] = {7, 10, 5, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
 
 std::string IntervalCell(const RatioInterval& speedup) {
   if (!speedup.is_shown()) return "few pairs";
   return Number(speedup.low, 2) + " – " + Number(speedup.high, 2);
 }
 
+std::string DrafterLabel(const std::string& drafter) { return drafter.empty() ? "auto" : drafter; }
+
 std::vector<std::string> RowCells(const BenchRow& row) {
   const TimeSplit& seconds = row.totals.seconds();
   const int64_t rounds = row.totals.rounds();
   const bool drafts = row.draft_length != 0;
   const auto if_drafts = [drafts](const std::string& text) { return drafts ? text : "–"; };
-  const auto if_fixed = [&row](const std::string& text) {
-    return row.draft_length > 0 ? text : "–";
+  const auto if_predicted = [&row](const std::string& text) {
+    return row.has_predictions() ? text : "–";
   };
   return {row.mode,
+          drafts ? DrafterLabel(row.drafter) : "–",
           DraftLengthName(row.draft_length),
           Number(row.totals.TokensPerSecond(), 0),
           drafts ? Number(row.speedup.ratio, 2) + "×" : "1×",
@@ -43,9 +46,9 @@ std::vector<std::string> RowCells(const BenchRow& row) {
           Number(1e3 * PerRound(seconds.router, rounds), 2),
           if_drafts(Number(row.cost_ratio, 2)),
           if_drafts(Number(row.rows_cost, 2)),
-          if_fixed(Number(row.predicted_speedup, 2) + "×"),
-          if_fixed(Number(row.predicted_speedup_measured, 2) + "×"),
-          if_fixed(row.operations_factor ? Number(*row.operations_factor, 2) + "×" : "?")};
+          if_predicted(Number(row.predicted_speedup, 2) + "×"),
+          if_predicted(Number(row.predicted_speedup_measured, 2) + "×"),
+          if_predicted(row.operations_factor ? Number(*row.operations_factor, 2) + "×" : "?")};
 }
 
 }  // namespace
@@ -57,7 +60,8 @@ std::string DraftLengthName(int draft_length) {
 BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
                    std::optional<double> operations_ratio)
     : mode(cell.mode),
-      draft_length(cell.draft_length),
+      drafter(cell.measured.drafter),
+      draft_length(cell.measured.draft_length),
       totals(cell.totals),
       speedup(MeanRatio(cell.speedups)) {
   if (draft_length == 0 || totals.drafted() == 0) return;
@@ -73,7 +77,7 @@ BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
     cost_ratio = costs.draft_step / plain_step;
     rows_cost = costs.verify_round / plain_step;
   }
-  if (draft_length == kAutoDraftLength) return;
+  if (!has_predictions()) return;
   const double alpha = totals.Alpha();
   predicted_speedup = PredictedSpeedup(alpha, draft_length, cost_ratio);
   predicted_speedup_measured = PredictedSpeedup(alpha, draft_length, costs);
@@ -87,7 +91,7 @@ std::vector<BenchRow> MakeRows(const std::vector<BenchCell>& cells,
   std::vector<BenchRow> rows;
   for (const BenchCell& cell : cells) {
     const auto plain = std::find_if(cells.begin(), cells.end(), [&cell](const BenchCell& other) {
-      return other.mode == cell.mode && other.draft_length == 0;
+      return other.mode == cell.mode && other.measured.draft_length == 0;
     });
     if (plain != cells.end()) rows.emplace_back(cell, plain->totals, operations_ratio);
   }
@@ -103,13 +107,14 @@ std::string RenderTable(const std::vector<BenchRow>& rows, const BenchContext& c
                      palette.Dim(absl::StrFormat("%d prompts, %d tokens a run, one stream",
                                                  context.prompts, context.max_tokens)) +
                      "\n\n";
-  text += palette.Dim(TableLine({"", "", "", "", "", "tokens", "accepted", "", "draft", "transfer",
-                                 "verify", "router", "", "K+1", "theorem", "measured", "ops"},
-                                kColumnWidths)) +
-          "\n";
-  text += palette.Dim(TableLine({"mode", "K", "tokens/s", "speedup", "95 % interval", "per pass",
-                                 "/drafted", "α", "ms/round", "ms/round", "ms/round", "ms/round",
-                                 "c", "rows", "3.8", "costs", "factor"},
+  text +=
+      palette.Dim(TableLine({"", "", "", "", "", "", "tokens", "accepted", "", "draft", "transfer",
+                             "verify", "router", "", "K+1", "theorem", "measured", "ops"},
+                            kColumnWidths)) +
+      "\n";
+  text += palette.Dim(TableLine({"mode", "drafter", "K", "tokens/s", "speedup", "95 % interval",
+                                 "per pass", "/drafted", "α", "ms/round", "ms/round", "ms/round",
+                                 "ms/round", "c", "rows", "3.8", "costs", "factor"},
                                 kColumnWidths)) +
           "\n";
   const std::string* mode = nullptr;
@@ -150,6 +155,8 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
     const TimeSplit& seconds = totals.seconds();
     nlohmann::json cell = {
         {"mode", row.mode},
+        {"drafter",
+         row.draft_length == 0 ? nlohmann::json() : nlohmann::json(DrafterLabel(row.drafter))},
         {"draft_length", row.draft_length == kAutoDraftLength ? nlohmann::json("auto")
                                                               : nlohmann::json(row.draft_length)},
         {"tokens", totals.tokens()},
@@ -181,7 +188,7 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
       cell["cost_ratio"] = row.cost_ratio;
       cell["rows_cost"] = row.rows_cost;
     }
-    if (row.draft_length > 0) {
+    if (row.has_predictions()) {
       cell["predicted_speedup_theorem_3_8"] = row.predicted_speedup;
       cell["predicted_speedup_measured_costs"] = row.predicted_speedup_measured;
       cell["operations_factor_theorem_3_11"] =

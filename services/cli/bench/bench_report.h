@@ -19,10 +19,16 @@ inline constexpr int kAutoDraftLength = -1;
 // Returns "auto", or the number.
 std::string DraftLengthName(int draft_length);
 
-// The sums over all runs of one mode and draft length.
+// What is compared with plain decoding.
+struct BenchCase {
+  std::string drafter;   // as a request names it; empty: the server's choice
+  int draft_length = 0;  // 0: plain decoding; may be kAutoDraftLength
+};
+
+// The sums over all runs of one mode and case.
 struct BenchCell {
   std::string mode;
-  int draft_length = 0;  // 0: plain decoding; may be kAutoDraftLength
+  BenchCase measured;
   RunTotals totals;
   // Ratios of tokens/s to plain decoding's in the same pair. Empty for draft length 0.
   std::vector<double> speedups;
@@ -39,14 +45,18 @@ struct BenchRow {
   BenchRow(const BenchCell& cell, const RunTotals& plain, std::optional<double> operations_ratio);
 
   std::string mode;
+  std::string drafter;
   int draft_length;
   RunTotals totals;
   RatioInterval speedup;
   double cost_ratio = 0;  // c
   double rows_cost = 0;   // verify round / plain step; Theorem 3.8 assumes 1
   RoundCosts costs{};
-  // The predictions assume a constant draft length, because the theorems do. Not set for
-  // kAutoDraftLength.
+  // The predictions assume a draft of constant length in every round, because the theorems do. A
+  // server's choice of lengths has none, and a lookup has a draft in some rounds only.
+  bool has_predictions() const {
+    return draft_length > 0 && (drafter.empty() || drafter == "model");
+  }
   double predicted_speedup = 0;             // Theorem 3.8
   double predicted_speedup_measured = 0;    // with the measured cost of a round
   std::optional<double> operations_factor;  // Theorem 3.11; empty if the models' sizes are unknown

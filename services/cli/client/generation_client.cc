@@ -70,8 +70,9 @@ absl::Status GenerationClient::Connect(std::chrono::milliseconds timeout) {
   if (impl_->channel->WaitForConnected(std::chrono::system_clock::now() + timeout)) {
     return absl::OkStatus();
   }
-  return Unavailable("nobody answers at " + impl_->address + " (is `tandem serve --listen " +
-                     impl_->address + "` running, and TLS at both ends or neither?)");
+  return Unavailable(
+      "nobody answers at " + impl_->address + " (is `tandem serve --listen " + impl_->address +
+      "` running, is this not its admin address, and have both ends TLS or neither?)");
 }
 
 absl::StatusOr<v1::GenerateResponse> GenerationClient::Generate(const v1::GenerateRequest& request,

@@ -80,6 +80,9 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& address,
   }
   const std::string wanted =
       option + ": got \"" + address + "\", want HOST:PORT (such as 127.0.0.1:50051) or unix:PATH";
+  if (address.find("://") != std::string::npos) {
+    return InvalidArgument(wanted + "; Tandem speaks gRPC, and its addresses have no scheme");
+  }
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return InvalidArgument(wanted);
   parsed.host = address.substr(0, colon);

@@ -45,6 +45,10 @@ std::string WhyNoDrafts(const v1::GenerateRequest& request, GenerationClient& cl
   if (speculation.has_enabled() && !speculation.enabled()) {
     return "the request turned drafting off (--no-draft)";
   }
+  if (const std::string& name = speculation.drafter();
+      name == "suffix" || name == "ngram" || name == "retrieval" || name == "prediction") {
+    return "the drafter " + name + " found nothing that agrees with the text, or nothing that pays";
+  }
   if (speculation.drafter() == "none") return "the request names no drafter (--drafter none)";
   const auto info = client.GetServerInfo();
   if (!info.ok()) return "the server does not say why";

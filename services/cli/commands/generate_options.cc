@@ -63,7 +63,8 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
     } else if (v != "model") {
       params->set_drafter(v);
       // A lookup needs no draft worker.
-      if (v == "prediction" || v == "suffix" || v == "ngram") server.drafter = "none";
+      if (v == "prediction" || v == "suffix" || v == "ngram" || v == "retrieval")
+        server.drafter = "none";
     }
   });
   parser.OnText("--prediction", [=](const std::string& path) -> absl::Status {

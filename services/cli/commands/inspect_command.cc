@@ -71,6 +71,7 @@ int Info(const SessionOptions& options, Console& console) {
       {"draft model", drafter},
       {"drafters", absl::StrJoin(info->drafters(), ", ")},
       {"backend", info->backend()},
+      {"numerics", info->numerics_id()},
       {"context", std::to_string(info->max_context_tokens()) + " tokens"},
       {"vocabulary", std::to_string(info->vocabulary_size()) + " entries"},
       {"slots", std::to_string(info->max_slots())},

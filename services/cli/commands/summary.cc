@@ -41,10 +41,10 @@ std::string Sources(const v1::GenerateResponse& response, const Palette& palette
   return text;
 }
 
-// What each drafter did, if there were several.
+// What each drafter did, unless the draft model was alone.
 std::string Drafters(const v1::SpeculationStats& speculation, const Palette& palette) {
   std::string text;
-  if (speculation.drafters_size() < 2) return text;
+  if (speculation.drafters_size() == 1 && speculation.drafters(0).name() == "model") return text;
   for (const v1::DrafterStats& drafter : speculation.drafters()) {
     text += SummaryLine(text.empty() ? "by drafter" : "",
                         absl::StrFormat("%-10s %d of %d drafted tokens accepted in %d drafts",

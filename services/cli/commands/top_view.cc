@@ -115,6 +115,12 @@ absl::Status TopView::Take(const std::string& json) {
               .ring_errors = state.at("ring_errors")};
     accepted_at_ = answer.at("positions").at("accepted").get<std::vector<double>>();
     tested_at_ = answer.at("positions").at("tested").get<std::vector<double>>();
+    drafters_.clear();
+    for (const nlohmann::json& drafter : answer.at("drafters")) {
+      drafters_.push_back({.name = drafter.at("name"),
+                           .drafted = drafter.at("drafted"),
+                           .accepted = drafter.at("accepted")});
+    }
   } catch (const nlohmann::json::exception& error) {
     return InvalidArgument(std::string("this is not an answer of a router's live page: ") +
                            error.what());
@@ -186,7 +192,7 @@ std::string TopView::Numbers(const Palette& palette) const {
   const Sample now = Over(last, kRateSeconds);
   const Sample slow = Over(last, kAcceptanceSeconds);
   return palette.Dim(TableLine(
-             {"tokens/s", "speedup", "acceptance", "α", "tokens/pass", "running", "waiting"},
+             {"tokens/s", "expected", "acceptance", "α", "tokens/pass", "running", "waiting"},
              kNumberWidths)) +
          "\n" +
          palette.Bold(TableLine(
@@ -238,6 +244,19 @@ std::string TopView::Positions(const Palette& palette) const {
     if (i == 5) break;
   }
   return "by position" + (text.empty() ? "  nothing was drafted in the last minute" : text) + "\n";
+}
+
+// A draft model alone needs no line.
+std::string TopView::Drafters() const {
+  if (drafters_.empty() || (drafters_.size() == 1 && drafters_[0].name == "model")) return "";
+  std::string text = "drafters    ";
+  for (size_t i = 0; i < drafters_.size(); ++i) {
+    const DrafterShare& drafter = drafters_[i];
+    absl::StrAppend(&text, i == 0 ? "" : ", ", VisibleText(drafter.name), " ",
+                    PercentOf(drafter.accepted, drafter.drafted), " of ",
+                    static_cast<int64_t>(drafter.drafted));
+  }
+  return text + " accepted\n";
 }
 
 std::string TopView::Rounds() const {
@@ -293,7 +312,8 @@ std::string TopView::Events(int width, const Palette& palette) const {
 std::string TopView::Render(int width, const Palette& palette) const {
   if (samples_.empty()) return "waiting for the router's first figures\n";
   return Header(palette) + Numbers(palette) + Curves(width) + Sources(palette) +
-         Positions(palette) + Rounds() + Cache(palette) + Totals() + Events(width, palette);
+         Positions(palette) + Drafters() + Rounds() + Cache(palette) + Totals() +
+         Events(width, palette);
 }
 
 }  // namespace tandem::cli

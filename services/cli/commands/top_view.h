@@ -50,6 +50,10 @@ class TopView {
     double finished = 0, preemptions = 0;  // since the start, like the counts below
     double verifier_losses = 0, drafter_losses = 0, ring_errors = 0;
   };
+  struct DrafterShare {
+    std::string name;
+    double drafted = 0, accepted = 0;  // tokens
+  };
   struct Event {
     double time = 0;
     std::string level, text;
@@ -64,6 +68,7 @@ class TopView {
   std::string Curves(int width) const;
   std::string Sources(const Palette& palette) const;
   std::string Positions(const Palette& palette) const;
+  std::string Drafters() const;
   std::string Rounds() const;
   std::string Cache(const Palette& palette) const;
   std::string Totals() const;
@@ -76,6 +81,7 @@ class TopView {
   std::deque<Event> events_;
   State state_;
   std::vector<double> accepted_at_, tested_at_;  // for each position, over the last minute
+  std::vector<DrafterShare> drafters_;           // those that drafted in the last minute
 };
 
 }  // namespace tandem::cli

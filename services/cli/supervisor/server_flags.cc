@@ -1,5 +1,7 @@
 #include "services/cli/supervisor/server_flags.h"
 
+#include "services/cli/client/listen_address.h"
+
 namespace tandem::cli {
 
 void BindServer(FlagParser& parser, ServerOptions& server) {
@@ -28,6 +30,8 @@ void BindSession(FlagParser& parser, SessionOptions& session) {
 
 std::string CheckSession(const FlagParser& parser, SessionOptions& session) {
   if (session.connect.empty()) return "";
+  const auto address = ParseListenAddress(session.connect, "--connect");
+  if (!address.ok()) return std::string(address.status().message());
   if (parser.IsTyped("--target") || parser.IsTyped("--draft") || parser.IsTyped("--models")) {
     return "--target, --draft and --models are for a private server, and --connect names a running "
            "server: give one or the other";

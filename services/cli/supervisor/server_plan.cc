@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <system_error>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "common/flags/flag_parser.h"
 #include "common/model/checkpoint/foreign_model.h"
+#include "common/retrieval/corpus.h"
 #include "common/status.h"
 #include "services/cli/client/listen_address.h"
 
@@ -160,6 +162,25 @@ ChildSpec RouterSpec(const fs::path& executables, const ModelFolders& models,
   return spec;
 }
 
+// Whether --drafters was given and lists this drafter.
+bool Lists(const ServerOptions& options, absl::string_view drafter) {
+  const auto found = options.handed_on.find("--drafters");
+  if (found == options.handed_on.end()) return false;
+  const std::vector<absl::string_view> names = absl::StrSplit(found->second, ',');
+  return std::find(names.begin(), names.end(), drafter) != names.end();
+}
+
+// The router checks the same, but models load before it does.
+absl::Status CheckRetrieval(const ServerOptions& options, const fs::path& target) {
+  const auto found = options.handed_on.find("--retrieval");
+  if (found == options.handed_on.end()) {
+    return Lists(options, "retrieval")
+               ? InvalidArgument("--drafters: \"retrieval\" needs an index (--retrieval FILE)")
+               : absl::OkStatus();
+  }
+  return OpenCorpus(found->second, target).status();
+}
+
 }  // namespace
 
 fs::path ExecutableFolder() {
@@ -168,11 +189,13 @@ fs::path ExecutableFolder() {
 }
 
 std::string LookupsOf(const ServerOptions& options) {
-  const auto found = options.handed_on.find("--drafters");
-  if (found == options.handed_on.end()) return "";
   std::vector<std::string> lookups;
-  for (const absl::string_view name : absl::StrSplit(found->second, ',')) {
-    if (name == "suffix" || name == "ngram") lookups.emplace_back(name);
+  for (const char* name : {"suffix", "ngram", "retrieval"}) {
+    if (Lists(options, name)) lookups.emplace_back(name);
+  }
+  // An index is used unless the drafters are given.
+  if (!options.handed_on.contains("--drafters") && options.handed_on.contains("--retrieval")) {
+    lookups.emplace_back("retrieval");
   }
   return absl::StrJoin(lookups, ",");
 }
@@ -192,7 +215,11 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
   }
   TANDEM_RETURN_IF_ERROR(CheckFolder("--target", models.target));
   if (options.drafter == "none") models.draft.clear();
+  if (models.draft.empty() && Lists(options, "model")) {
+    return InvalidArgument("--drafters: \"model\" needs a draft model (--draft DIR)");
+  }
   if (!models.draft.empty()) TANDEM_RETURN_IF_ERROR(CheckFolder("--draft", models.draft));
+  TANDEM_RETURN_IF_ERROR(CheckRetrieval(options, models.target));
   return models;
 }
 

@@ -129,12 +129,14 @@ v1::ServerInfo UnaryCalls::Info() const {
     info.set_vocabulary_size(static_cast<int>(verifier->vocabulary_size()));
     info.set_max_slots(state.gauges.slots);
     info.set_backend(verifier->backend());
+    info.set_numerics_id(verifier->numerics_id());
   }
   if (!state.drafter_name.empty()) info.add_drafters(state.drafter_name);
   for (const std::string_view drafter : kDrafterNames) {
-    if (drafter != DrafterName(Drafter::kModel) || !state.drafter_name.empty()) {
-      info.add_drafters(std::string(drafter));
-    }
+    const bool lacks_model = drafter == DrafterName(Drafter::kModel) && state.drafter_name.empty();
+    const bool lacks_corpus =
+        drafter == DrafterName(Drafter::kRetrieval) && !context_.validator->limits().has_corpus;
+    if (!lacks_model && !lacks_corpus) info.add_drafters(std::string(drafter));
   }
   if (state.drafter_attached) {
     info.set_draft_model(state.drafter_name);

@@ -243,9 +243,7 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
     catch_ups_.Invest(batch.cohort, CatchUpSeconds(plan, slots, costs));
   }
   if (batch.prompt_rows > 0) return plan;
-  const bool has_draft = std::any_of(candidates.begin(), candidates.end(),
-                                     [](const auto& slot) { return slot.has_draft; });
-  if (!HasLengths(plan.lengths) && !has_draft) {
+  if (!HasLengths(plan.lengths)) {
     plain_rounds_.Remember(candidates, batch, costs, plainly,
                            (1 + margin) / std::max(plan.drafted_over_plain, 1e-9));
   }

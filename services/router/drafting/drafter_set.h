@@ -15,10 +15,11 @@ enum class Drafter : uint8_t {
   kPrediction,  // lookup in the output that the client predicts
   kSuffix,      // lookup in prompt and output: the longest match
   kNgram,       // lookup in the newest tokens: what followed most often
+  kRetrieval,   // lookup in a corpus
 };
-inline constexpr size_t kNumDrafters = 4;
+inline constexpr size_t kNumDrafters = 5;
 inline constexpr std::string_view kDrafterNames[kNumDrafters] = {"model", "prediction", "suffix",
-                                                                 "ngram"};
+                                                                 "ngram", "retrieval"};
 inline std::string DrafterName(Drafter drafter) {
   return std::string(kDrafterNames[static_cast<size_t>(drafter)]);
 }

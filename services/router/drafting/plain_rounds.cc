@@ -18,6 +18,13 @@ constexpr double kLittleChange = 0.1;
 // if drafts are far from paying.
 constexpr double kLargestChange = 0.5;
 
+// Whether any slot's draft is at hand. Such a draft differs from round to round, and so does its
+// estimate, so that nothing is remembered of its round.
+bool HasDraft(std::span<const DraftCandidate> candidates) {
+  return std::any_of(candidates.begin(), candidates.end(),
+                     [](const DraftCandidate& slot) { return slot.has_draft; });
+}
+
 }  // namespace
 
 PlainValue ValuePlainly(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
@@ -57,10 +64,7 @@ bool PlainRounds::StillHolds(std::span<const DraftCandidate> candidates, const D
                              const RoundCosts& costs, const PlainValue& now) {
   next_patience_ = 0;
   std::optional<Round>& then = rounds_[batch.cohort];
-  // A draft that is at hand differs from round to round, and so does its estimate.
-  const bool has_draft = std::any_of(candidates.begin(), candidates.end(),
-                                     [](const auto& slot) { return slot.has_draft; });
-  if (!has_draft && then.has_value() && HasSlotsOf(*then, candidates, batch)) {
+  if (!HasDraft(candidates) && then.has_value() && HasSlotsOf(*then, candidates, batch)) {
     if (HasCostsOf(*then, costs, now)) return true;
     if (costs.Distance(then->costs) <= kLittleChange && then->patience_left > 0) {
       --then->patience_left;
@@ -75,6 +79,7 @@ bool PlainRounds::StillHolds(std::span<const DraftCandidate> candidates, const D
 
 void PlainRounds::Remember(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                            const RoundCosts& costs, const PlainValue& now, double advantage) {
+  if (HasDraft(candidates)) return;
   // If all costs of passes and of attending change by less than a factor f, the time of a round
   // changes by less than f², and the ratio of two rates by less than f⁴.
   const double change = std::log(advantage) / 4;

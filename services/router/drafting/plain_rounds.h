@@ -39,7 +39,8 @@ class PlainRounds {
                   const RoundCosts& costs, const PlainValue& now);
 
   // Remembers that no draft pays in the round for which StillHolds just returned false. Plain
-  // decoding is at least `advantage` times faster than the best drafts.
+  // decoding is at least `advantage` times faster than the best drafts. Does nothing if a draft is
+  // at hand.
   void Remember(std::span<const DraftCandidate> candidates, const DraftBatch& batch,
                 const RoundCosts& costs, const PlainValue& now, double advantage);
 

@@ -65,6 +65,19 @@ struct SendPing {
   SessionId session;
   uint64_t token;  // Attach.session_token
 };
+// Searches the corpus of the retrieval drafter. The answer comes back as an event, or never.
+struct SearchCorpus {
+  struct Query {
+    uint32_t slot;
+    uint64_t serial;               // number of the slot's sequence
+    size_t length;                 // number of tokens of the text
+    std::vector<int32_t> context;  // its last tokens
+  };
+  SessionId session;  // the verifier's
+  uint32_t cohort;
+  uint64_t id;
+  std::vector<Query> queries;
+};
 struct WriteResponse {
   CallId call;
   v1::GenerateResponse response;
@@ -102,8 +115,9 @@ struct GiveUp {
   std::string summary = {};  // as for LogLine; empty: the status' message
 };
 
-using EngineCommand = std::variant<OpenSession, CloseSession, SendToDrafter, SendToVerifier,
-                                   SendPing, WriteResponse, FinishCall, LogLine, GiveUp>;
+using EngineCommand =
+    std::variant<OpenSession, CloseSession, SendToDrafter, SendToVerifier, SendPing, SearchCorpus,
+                 WriteResponse, FinishCall, LogLine, GiveUp>;
 using EngineCommands = std::vector<EngineCommand>;
 
 }  // namespace tandem

@@ -20,6 +20,8 @@ struct EngineOptions {
   std::optional<uint32_t> draft_length;
   // How the n-gram drafter looks for drafts.
   NgramOptions ngram;
+  // Whether the router has a corpus for the retrieval drafter.
+  bool has_corpus = false;
   // Largest number of rows in one batch that is sent to a worker.
   uint32_t step_rows = 512;
   // While other slots decode, the part of a prompt between two of their rounds is cut to what takes

@@ -40,11 +40,12 @@ bool Answers(const OptionalBatch& batch, SessionId session, const Reply& reply) 
 // Null: the request uses no lookups.
 std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState* state) {
   const GenerationRequest& request = sequence.request;
-  const bool predicts =
-      request.drafters.contains(Drafter::kPrediction) && !request.prediction.empty();
+  const DrafterSet& drafters = request.drafters;
+  const bool predicts = drafters.contains(Drafter::kPrediction) && !request.prediction.empty();
+  const bool retrieves = drafters.contains(Drafter::kRetrieval) && state->options.has_corpus;
   if (sequence.is_replay() || FixedDraftLength(state->options, sequence) == 0u ||
-      !(predicts || request.drafters.contains(Drafter::kSuffix) ||
-        request.drafters.contains(Drafter::kNgram))) {
+      !(predicts || retrieves || drafters.contains(Drafter::kSuffix) ||
+        drafters.contains(Drafter::kNgram))) {
     return nullptr;
   }
   return std::make_unique<RequestLookups>(request.drafters, state->options.ngram, sequence.mode(),
@@ -120,6 +121,11 @@ void PodEngine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, dou
     if (reply.has_error()) OnCommandRefused(kVerifierPeer, of_batch, reply.error(), now);
   }
   DrainSessionEvents(now);
+}
+
+void PodEngine::OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers) {
+  if (search.session != state_.slots.verifier().session()) return;
+  TakeAnswers(state_, search, std::move(answers));
 }
 
 void PodEngine::OnCommandRefused(PeerId peer, bool of_batch, const v1::WorkerError& error,
@@ -336,8 +342,11 @@ void PodEngine::Send(double now) {
 
 void PodEngine::Advance(uint32_t index, double now) {
   Cohort& cohort = state_.cohorts[index];
-  if (cohort.stage == Cohort::Stage::kIdle) {
+  const bool begins = cohort.stage == Cohort::Stage::kIdle;
+  if (begins || cohort.stage == Cohort::Stage::kSearching) {
     if (state_.propose.has_value()) return;  // the drafter works for the other cohort
+    if (begins && SendSearch(state_, index, now)) cohort.stage = Cohort::Stage::kSearching;
+    if (cohort.stage == Cohort::Stage::kSearching && AwaitsSearch(cohort, now)) return;
     if (SendPropose(state_, index, now)) {
       cohort.stage = Cohort::Stage::kProposing;
       return;
@@ -369,6 +378,12 @@ double PodEngine::NextDeadline() const {
   double deadline = state_.workers.NextDeadline();
   if (state_.propose.has_value()) {
     deadline = std::min(deadline, state_.propose->sent_at + state_.options.drafter_timeout_seconds);
+  }
+  for (const Cohort& cohort : state_.cohorts) {
+    // While the drafter has a batch, the next event is its answer.
+    if (cohort.stage == Cohort::Stage::kSearching && !state_.propose.has_value()) {
+      deadline = std::min(deadline, cohort.search_until);
+    }
   }
   if (!verifier_up() && !idle()) {
     deadline = std::min(deadline, verifier_seen_at_ + state_.options.verifier_timeout_seconds);

@@ -15,6 +15,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/engine/engine_options.h"
 #include "services/router/engine/pod_room.h"
+#include "services/router/engine/rounds/lookup_round.h"
 #include "services/router/engine/rounds/round_state.h"
 
 namespace tandem {
@@ -50,6 +51,8 @@ class PodEngine {
   void Start(double now);
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
+  // The answer to a SearchCorpus.
+  void OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers);
   void OnSessionLost(SessionId session, const std::string& why, double now);
   void OnPong(SessionId session, const v1::WatchPong& pong, double now);
   void Tick(double now);

@@ -325,32 +325,25 @@ void Fleet::Stop(double now) {
 // ---------------------------------------------------------------- workers' events
 
 void Fleet::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) {
-  const std::optional<size_t> pod = Find(session);
-  if (!pod.has_value()) return;
-  pods_[*pod]->engine->OnDraftReply(session, reply, now);
-  Turn(*pod, now);
+  Settle(session, now, [&](PodEngine& engine) { engine.OnDraftReply(session, reply, now); });
 }
 
 void Fleet::OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now) {
-  const std::optional<size_t> pod = Find(session);
-  if (!pod.has_value()) return;
-  pods_[*pod]->engine->OnVerifierReply(session, reply, now);
-  Turn(*pod, now);
+  Settle(session, now, [&](PodEngine& engine) { engine.OnVerifierReply(session, reply, now); });
+}
+
+void Fleet::OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers, double now) {
+  Settle(search.session, now,
+         [&](PodEngine& engine) { engine.OnSearched(search, std::move(answers)); });
 }
 
 void Fleet::OnSessionLost(Worker /*worker*/, SessionId session, const std::string& why,
                           double now) {
-  const std::optional<size_t> pod = Find(session);
-  if (!pod.has_value()) return;
-  pods_[*pod]->engine->OnSessionLost(session, why, now);
-  Turn(*pod, now);
+  Settle(session, now, [&](PodEngine& engine) { engine.OnSessionLost(session, why, now); });
 }
 
 void Fleet::OnPong(Worker /*worker*/, SessionId session, const v1::WatchPong& pong, double now) {
-  const std::optional<size_t> pod = Find(session);
-  if (!pod.has_value()) return;
-  pods_[*pod]->engine->OnPong(session, pong, now);
-  Turn(*pod, now);
+  Settle(session, now, [&](PodEngine& engine) { engine.OnPong(session, pong, now); });
 }
 
 void Fleet::Tick(double now) {

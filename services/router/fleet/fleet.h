@@ -53,6 +53,7 @@ class Fleet {
   // Workers' events.
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply, double now);
+  void OnSearched(const SearchCorpus& search, std::vector<CorpusAnswer> answers, double now);
   void OnSessionLost(Worker worker, SessionId session, const std::string& why, double now);
   void OnPong(Worker worker, SessionId session, const v1::WatchPong& pong, double now);
 
@@ -97,6 +98,13 @@ class Fleet {
 
   // The steps after a pod's engine took an event.
   void Turn(size_t pod, double now);
+  // Lets the pod of a session settle an event. The pod may have left the list.
+  template <typename Event>
+  void Settle(SessionId session, double now, const Event& settle) {
+    const std::optional<size_t> pod = Find(session);
+    if (pod.has_value()) settle(*pods_[*pod]->engine);
+    if (pod.has_value()) Turn(*pod, now);
+  }
   // Returns true if other pods may have got room too.
   bool Settle(size_t pod, double now);
   // Ends requests whose prompt has just come into quarantine, wherever they are. Returns true if

@@ -292,12 +292,17 @@ absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given
   const std::optional<Drafter> drafter =
       name == served.drafter ? Drafter::kModel : FindDrafter(name);
   const bool has_model = !served.drafter.empty();
-  if (!drafter.has_value() || (drafter == Drafter::kModel && !has_model)) {
+  if (!drafter.has_value() || (drafter == Drafter::kModel && !has_model) ||
+      (drafter == Drafter::kRetrieval && !limits_.has_corpus)) {
     const std::string models =
         has_model ? absl::StrCat("\"model\", ", QuotedShort(served.drafter), ", ") : "";
+    const char* retrieval = limits_.has_corpus ? "\"retrieval\", " : "";
+    const char* why = drafter == Drafter::kRetrieval ? " (the server has no --retrieval index)"
+                      : has_model                    ? ""
+                                                     : " (no draft model is attached)";
     return Refused("speculation.drafter", QuotedShort(name),
-                   absl::StrCat(models, "\"prediction\", \"suffix\", \"ngram\", \"none\", or empty",
-                                has_model ? "" : " (no draft model is attached)"));
+                   absl::StrCat(models, "\"prediction\", \"suffix\", \"ngram\", ", retrieval,
+                                "\"none\", or empty", why));
   }
   resolved->drafters = DrafterSet(*drafter);
   return absl::OkStatus();

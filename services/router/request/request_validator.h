@@ -29,6 +29,7 @@ struct RequestLimits {
   uint32_t max_draft_length = kMaxDraftLength;
   int32_t default_max_tokens = 256;
   DrafterSet drafters = DefaultDrafters();  // those of a request that names none
+  bool has_corpus = false;                  // whether requests can use retrieval
 };
 
 // The model that is served, as the attached workers describe it.

@@ -55,15 +55,8 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   parser.Bind("--admin", &options.admin_address);
   parser.Bind("--model-name", &options.model_name);
   parser.Bind("--draft-length", &options.draft_length);
-  parser.OnValue<std::string>("--drafters", [&options](const std::string& name) {
-    // The first name replaces the default.
-    if (!std::exchange(options.names_drafters, true)) options.limits.drafters = DrafterSet();
-    if (name == "none") {
-      options.drafters_have_none = true;
-    } else {
-      options.limits.drafters.Add(*FindDrafter(name));
-    }
-  });
+  parser.BindList("--drafters", &options.drafters);
+  parser.Bind("--retrieval", &options.retrieval);
   parser.Bind("--ngram-history", &options.engine.ngram.history);
   parser.Bind("--ngram-least", &options.engine.ngram.least_order);
   parser.Bind("--ngram-most", &options.engine.ngram.most_order);
@@ -83,6 +76,27 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   BindEngine(parser, options.engine);
   BindRequestLimits(parser, options.limits);
   BindSecurity(parser, options);
+}
+
+// Reads the lists of drafters. Returns a complaint, or "".
+std::string SetDrafters(bool given, RouterOptions* options) {
+  const bool has_corpus = !options->retrieval.empty();
+  options->engine.has_corpus = has_corpus;
+  options->limits.has_corpus = has_corpus;
+  DrafterSet& drafters = options->limits.drafters;
+  drafters = DrafterSet();
+  for (const std::string& name : options->drafters) {
+    if (name == "none" && options->drafters.size() > 1) {
+      return "--drafters: got none beside other drafters, allowed: none alone";
+    }
+    if (name == "retrieval" && !has_corpus) {
+      return "--drafters: retrieval needs an index (--retrieval FILE)";
+    }
+    if (name != "none") drafters.Add(*FindDrafter(name));
+  }
+  // Somebody who gives an index wants it to be used.
+  if (has_corpus && !given) drafters.Add(Drafter::kRetrieval);
+  return "";
 }
 
 }  // namespace
@@ -109,8 +123,9 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
               << ngram.most_order << " (--ngram-most)\n";
     return 2;
   }
-  if (options->drafters_have_none && !options->limits.drafters.empty()) {
-    std::cerr << "--drafters: got none beside other drafters, allowed: none alone\n";
+  if (const std::string complaint = SetDrafters(parser.IsGiven("--drafters"), options);
+      !complaint.empty()) {
+    std::cerr << complaint << "\n";
     return 2;
   }
   if (options->draft_length != "auto") {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/log/log.h"
 #include "common/security/server_security.h"
@@ -20,11 +21,11 @@ struct RouterOptions {
   double discover_seconds = 0;  // time from one lookup of worker pods to the next
   std::string listen_address;
   std::string admin_address;
-  std::string model_name;           // empty: name of the target's folder
-  std::string transport;            // "auto", "cuda_ipc", "shm" or "inline"
-  std::string draft_length;         // a number, or "auto"
-  bool names_drafters = false;      // --drafters was given
-  bool drafters_have_none = false;  // one of its names is none
+  std::string model_name;             // empty: name of the target's folder
+  std::vector<std::string> drafters;  // names, or "none" alone
+  std::string retrieval;              // file of the retrieval index; empty: none
+  std::string transport;              // "auto", "cuda_ipc", "shm" or "inline"
+  std::string draft_length;           // a number, or "auto"
   bool audit_fails_readiness = false;
   EngineOptions engine;
   RequestLimits limits;

@@ -13,6 +13,7 @@
 #include "common/log/log.h"
 #include "common/log/log_fields.h"
 #include "common/monotonic_seconds.h"
+#include "common/retrieval/corpus.h"
 #include "common/rpc/address.h"
 #include "common/rpc/async_tag.h"
 #include "common/rpc/worker_channel.h"
@@ -46,12 +47,13 @@ struct Overloaded : Handlers... {
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
+// Also true for a search, which computes while the router writes to clients.
 bool IsForWorker(const EngineCommand& command) {
   return std::holds_alternative<OpenSession>(command) ||
          std::holds_alternative<CloseSession>(command) ||
          std::holds_alternative<SendToDrafter>(command) ||
          std::holds_alternative<SendToVerifier>(command) ||
-         std::holds_alternative<SendPing>(command);
+         std::holds_alternative<SearchCorpus>(command) || std::holds_alternative<SendPing>(command);
 }
 
 // Returns a thread-safe source of random numbers, because two threads validate requests.
@@ -107,9 +109,15 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOp
   }
   TANDEM_ASSIGN_OR_RETURN(PodDirectory directory,
                           PodDirectory::Parse(options.verifier_address, options.drafter_address));
-  std::unique_ptr<RouterServer> server(new RouterServer(options, std::move(target)));
+  std::shared_ptr<const RetrievalIndex> corpus;
+  if (!options.retrieval.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(corpus, OpenCorpus(options.retrieval, *target.tokenizer));
+    spdlog::info("the retrieval index {} has {} tokens", options.retrieval, corpus->num_tokens());
+  }
+  std::unique_ptr<RouterServer> server(new RouterServer(options, std::move(target), MakeRandom()));
   TANDEM_ASSIGN_OR_RETURN(server->clients_, ClientServer::Start(options, listen, security));
   if (admin.has_value()) TANDEM_RETURN_IF_ERROR(server->pages_.Start(*admin, security));
+  if (corpus != nullptr) server->ServeCorpus(std::move(corpus));
   server->workers_.emplace(std::move(worker_tls), server->clients_->queue(), server.get());
   server->pods_.emplace(std::move(directory), options.discover_seconds, &server->fleet_,
                         server->clients_->queue());
@@ -117,15 +125,15 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterOp
   return server;
 }
 
-RouterServer::RouterServer(const RouterOptions& options, TargetFolder target)
+RouterServer::RouterServer(const RouterOptions& options, TargetFolder target,
+                           const std::function<uint64_t()>& random)
     : options_(options),
       target_(std::move(target)),
-      random_(MakeRandom()),
-      validator_(options.limits, target_.tokenizer.get(), random_),
+      validator_(options.limits, target_.tokenizer.get(), random),
       pages_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
              options.engine.workers.has_drafter),
-      fleet_(WithRandomness(options.engine, random_(), random_()), target_.tokenizer.get(),
-             &pages_.metrics(), random_()) {}
+      fleet_(WithRandomness(options.engine, random(), random()), target_.tokenizer.get(),
+             &pages_.metrics(), random()) {}
 
 RouterServer::~RouterServer() {
   if (clients_ == nullptr || phase_ == Phase::kClosed) return;
@@ -134,6 +142,7 @@ RouterServer::~RouterServer() {
   if (workers_.has_value()) workers_->CloseAll();
   if (signals_.has_value()) signals_->Stop();
   if (background_.has_value()) background_->Stop();
+  if (corpus_.has_value()) corpus_->Abandon();
   if (pods_.has_value()) pods_->Abandon();
   clients_->Drain();
 }
@@ -166,6 +175,15 @@ void RouterServer::Serve() {
   fleet_.Start(now);
   pods_->Start();
   ExecuteCommands();
+}
+
+void RouterServer::ServeCorpus(std::shared_ptr<const RetrievalIndex> index) {
+  const auto vocabulary_size = static_cast<uint32_t>(target_.tokenizer->num_entries());
+  corpus_.emplace(std::move(index), vocabulary_size, clients_->queue(),
+                  [this](const SearchCorpus& search, std::vector<CorpusAnswer> answers) {
+                    fleet_.OnSearched(search, std::move(answers), MonotonicSeconds());
+                    ExecuteCommands();
+                  });
 }
 
 absl::Status RouterServer::Run(const std::function<void(const std::string&)>& on_ready) {
@@ -241,6 +259,7 @@ void RouterServer::Execute(EngineCommand& command) {
           [this](SendToDrafter& send) { workers_->Send(send.session, std::move(send.command)); },
           [this](SendToVerifier& send) { workers_->Send(send.session, std::move(send.command)); },
           [this](const SendPing& ping) { workers_->Ping(ping.worker, ping.session, ping.token); },
+          [this](const SearchCorpus& search) { Search(search); },
           [this](WriteResponse& write) { generate_calls_->Write(std::move(write)); },
           [this](const FinishCall& finish) { generate_calls_->Finish(finish); },
           [this](const LogLine& line) {
@@ -250,6 +269,11 @@ void RouterServer::Execute(EngineCommand& command) {
           [this](const GiveUp& give_up) { GiveUpWith(give_up.status); },
       },
       command);
+}
+
+void RouterServer::Search(const SearchCorpus& search) {
+  // Otherwise too many searches wait already.
+  if (!corpus_->Run(search)) fleet_.OnSearched(search, {}, MonotonicSeconds());
 }
 
 void RouterServer::OpenStream(const OpenSession& open) {
@@ -313,7 +337,7 @@ void RouterServer::AdvancePhase() {
     clients_->Shutdown([this] { OnShutDown(); });
   }
   if (phase_ == Phase::kClosing && clients_->is_shut_down() && workers_->quiet() &&
-      background_->quiet() && pods_->quiet()) {
+      background_->quiet() && pods_->quiet() && (!corpus_.has_value() || corpus_->quiet())) {
     phase_ = Phase::kClosed;
     clients_->CloseQueue();
   }
@@ -322,6 +346,7 @@ void RouterServer::AdvancePhase() {
 void RouterServer::OnShutDown() {
   signals_->Stop();
   pods_->Abandon();
+  if (corpus_.has_value()) corpus_->Abandon();
   workers_->CloseAll();
 }
 

@@ -18,6 +18,7 @@
 #include "services/router/fleet/fleet.h"
 #include "services/router/request/request_validator.h"
 #include "services/router/server/client_server.h"
+#include "services/router/server/corpus_search.h"
 #include "services/router/server/pod_lookup.h"
 #include "services/router/server/router_options.h"
 #include "services/router/server/signal_watcher.h"
@@ -48,7 +49,8 @@ class RouterServer final : public WorkerStreams::Owner {
  private:
   enum class Phase { kServing, kDraining, kClosing, kClosed };
 
-  RouterServer(const RouterOptions& options, TargetFolder target);
+  RouterServer(const RouterOptions& options, TargetFolder target,
+               const std::function<uint64_t()>& random);
 
   void OnDraftReply(SessionId session, v1::DraftReply& reply) override;
   void OnVerifierReply(SessionId session, v1::VerifierReply& reply) override;
@@ -61,10 +63,12 @@ class RouterServer final : public WorkerStreams::Owner {
 
   // Begins to take calls and to attach workers.
   void Serve();
+  void ServeCorpus(std::shared_ptr<const RetrievalIndex> index);
   // Carries out the fleet's commands.
   void ExecuteCommands();
   void Execute(EngineCommand& command);
   void OpenStream(const OpenSession& open);
+  void Search(const SearchCorpus& search);
   void UpdateReadiness(const std::function<void(const std::string&)>& on_ready);
   void AdvancePhase();
   double NextDeadline() const;
@@ -74,7 +78,6 @@ class RouterServer final : public WorkerStreams::Owner {
 
   const RouterOptions options_;
   const TargetFolder target_;
-  const std::function<uint64_t()> random_;
   RequestValidator validator_;
   AdminPages pages_;
   Fleet fleet_;
@@ -84,6 +87,7 @@ class RouterServer final : public WorkerStreams::Owner {
   std::optional<PodLookup> pods_;
   std::optional<SignalWatcher> signals_;
   std::optional<BackgroundWork> background_;
+  std::optional<CorpusSearch> corpus_;  // none: no --retrieval
   std::optional<GenerateCalls> generate_calls_;
   std::optional<UnaryCalls> unary_calls_;
 

@@ -52,6 +52,22 @@ nlohmann::json Difference(const std::vector<uint64_t>& after, const std::vector<
   return counts;
 }
 
+// Returns what each drafter drafted between two samples. Drafters that drafted nothing are left
+// out.
+nlohmann::json DraftersJson(const LiveSample& after, const LiveSample& before) {
+  nlohmann::json drafters = nlohmann::json::array();
+  for (size_t i = 0; i < kNumDrafters; ++i) {
+    const DrafterCounts& now = after.drafters[i];
+    const DrafterCounts& then = before.drafters[i];
+    if (now.drafted <= then.drafted) continue;
+    drafters.push_back({{"name", DrafterName(static_cast<Drafter>(i))},
+                        {"drafted", now.drafted - then.drafted},
+                        {"accepted", now.accepted - then.accepted},
+                        {"tested", now.tested - then.tested}});
+  }
+  return drafters;
+}
+
 nlohmann::json StateJson(const LiveSample& sample) {
   const Counts& counts = sample.counts;
   const Gauges& gauges = sample.gauges;
@@ -128,6 +144,7 @@ std::string LiveHistory::Json(double since) const {
     json["state"] = StateJson(last);
     json["positions"] = {{"accepted", Difference(last.accepted_at, first.accepted_at)},
                          {"tested", Difference(last.tested_at, first.tested_at)}};
+    json["drafters"] = DraftersJson(last, first);
   }
   // Names come from models' folders and may have any bytes.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

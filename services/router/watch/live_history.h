@@ -10,11 +10,19 @@
 #include <string>
 #include <vector>
 
+#include "services/router/drafting/drafter_set.h"
 #include "services/router/engine/counts.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/watch/latency_window.h"
 
 namespace tandem {
+
+// What one drafter drafted since the start.
+struct DrafterCounts {
+  uint64_t drafted = 0;
+  uint64_t accepted = 0;
+  uint64_t tested = 0;
+};
 
 // Counts since the start, and the router's state, at one moment.
 struct LiveSample {
@@ -29,6 +37,7 @@ struct LiveSample {
   std::array<double, 4> stage_seconds = {};  // draft, transfer, verify, commit
   std::vector<uint64_t> accepted_at;         // by position
   std::vector<uint64_t> tested_at;
+  std::array<DrafterCounts, kNumDrafters> drafters = {};  // by Drafter
 
   std::array<LatencyQuantiles, kNumLatencies> latencies = {};
 

@@ -66,7 +66,11 @@ void DraftSeries::OnCommitted(const CommittedRound& round) {
   CountPositions(tested_at_, round.num_tested);
 }
 
-void DraftSeries::AddTo(LiveSample* sample) const {
+void DraftSeries::AddTo(Drafter drafter, LiveSample* sample) const {
+  DrafterCounts& of_drafter = sample->drafters[static_cast<size_t>(drafter)];
+  of_drafter.drafted += ValueOf(draft_tokens_);
+  of_drafter.accepted += ValueOf(accepted_tokens_);
+  of_drafter.tested += ValueOf(tested_tokens_);
   sample->drafts += ValueOf(drafts_);
   sample->drafted += ValueOf(draft_tokens_);
   sample->accepted += ValueOf(accepted_tokens_);
@@ -114,7 +118,7 @@ void TokenMetrics::OnCompleted(const v1::Completion& completion) {
 }
 
 void TokenMetrics::FillIn(LiveSample* sample) const {
-  for (const auto& [key, series] : drafts_) series.AddTo(sample);
+  for (const auto& [key, series] : drafts_) series.AddTo(key.first, sample);
   for (size_t i = 0; i < std::size(kSources); ++i) {
     sample->emitted[i] = ValueOf(*emitted_[kSources[i].first]);
   }

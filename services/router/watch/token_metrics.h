@@ -26,7 +26,7 @@ class DraftSeries {
   void OnCommitted(const CommittedRound& round);
   void OnCompleted(double acceptance_rate) { request_acceptance_.Observe(acceptance_rate); }
   // Adds the counts to those of the sample.
-  void AddTo(LiveSample* sample) const;
+  void AddTo(Drafter drafter, LiveSample* sample) const;
 
  private:
   DraftSeries(MetricRegistry* registry, const MetricLabels& labels, uint32_t max_draft_length);

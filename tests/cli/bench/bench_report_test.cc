@@ -14,6 +14,7 @@
 namespace tandem::cli {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::DoubleNear;
 using ::testing::HasSubstr;
 
@@ -49,13 +50,13 @@ RunTotals Totals(const RunNumbers& run) {
 }
 
 // Plain decoding: 100 rounds with 10 ms in the verifier and 1 ms outside of it.
-BenchCell Plain() { return {"greedy", 0, Totals({101, 0, 0, 0, 0, 0, 0.06, 1.0, 0.04}), {}}; }
+BenchCell Plain() { return {"greedy", {}, Totals({101, 0, 0, 0, 0, 0, 0.06, 1.0, 0.04}), {}}; }
 
 // 100 tokens: 40 rounds with two draft tokens each (58 tokens accepted) and two plain rounds. A
 // draft step takes 2 ms, and a verify pass of three rows takes 12 ms.
 BenchCell Drafted() {
   return {.mode = "greedy",
-          .draft_length = 2,
+          .measured = {"", 2},
           .totals = Totals({101, 40, 80, 58, 70, 0.160, 0.050, 0.480 + 0.020, 0.034}),
           .speedups = {1.4, 1.5, 1.6}};
 }
@@ -106,13 +107,26 @@ TEST(BenchReportTest, TableAndJsonHoldTheSameNumbers) {
 
 TEST(BenchReportTest, TheServersChoiceHasNoPredictions) {
   BenchCell chosen = Drafted();
-  chosen.draft_length = kAutoDraftLength;
+  chosen.measured.draft_length = kAutoDraftLength;
   const std::vector<BenchRow> rows = MakeRows({Plain(), chosen}, 0.2);
-  EXPECT_THAT(RenderTable(rows, {}, Palette(false)), HasSubstr("greedy auto"));
+  EXPECT_THAT(RenderTable(rows, {}, Palette(false)), ContainsRegex("greedy +auto +auto"));
   const nlohmann::json json = ToJson(rows, {});
   EXPECT_EQ(json["rows"][1]["draft_length"], "auto");
   EXPECT_DOUBLE_EQ(json["rows"][1]["speedup"], std::cbrt(1.4 * 1.5 * 1.6));
   EXPECT_FALSE(json["rows"][1].contains("predicted_speedup_theorem_3_8"));
+}
+
+TEST(BenchReportTest, ALookupHasNoPredictions) {
+  BenchCell found = Drafted();
+  found.measured.drafter = "suffix";
+  const std::vector<BenchRow> rows = MakeRows({Plain(), Drafted(), found}, 0.2);
+  EXPECT_FALSE(rows[2].operations_factor.has_value());
+  EXPECT_THAT(RenderTable(rows, {}, Palette(false)), ContainsRegex("greedy +suffix +2"));
+  const nlohmann::json json = ToJson(rows, {});
+  EXPECT_TRUE(json["rows"][0]["drafter"].is_null());
+  EXPECT_EQ(json["rows"][1]["drafter"], "auto");
+  EXPECT_EQ(json["rows"][2]["drafter"], "suffix");
+  EXPECT_FALSE(json["rows"][2].contains("predicted_speedup_theorem_3_8"));
 }
 
 TEST(BenchReportTest, FewerThanFivePairsHaveNoInterval) {
@@ -141,8 +155,9 @@ TEST(BenchReportTest, ColumnsLineUp) {
     for (char c : line) characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
     return characters;
   };
-  EXPECT_EQ(width_of_line("   mode    K"), width_of_line(" greedy    0"));
-  EXPECT_EQ(width_of_line("   mode    K"), width_of_line(" greedy    2"));
+  const size_t width = width_of_line("   mode   drafter    K");
+  EXPECT_EQ(width, width_of_line(" greedy         –    0"));
+  EXPECT_EQ(width, width_of_line(" greedy      auto    2"));
 }
 
 TEST(ModelOperationsTest, CountsTheWeightsOfAToken) {

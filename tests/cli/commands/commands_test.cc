@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -92,6 +93,9 @@ class ScriptedServer final : public v1::Generation::Service {
     info->set_model("big");
     info->set_draft_model("small");
     info->set_drafter_attached(drafter_attached_);
+    for (const char* name : {"small", "model", "prediction", "suffix", "ngram"}) {
+      info->add_drafters(name);
+    }
     info->set_drafter_problem(drafter_problem_);
     info->set_max_context_tokens(1024);
     return grpc::Status::OK;
@@ -307,10 +311,29 @@ TEST_F(CommandsTest, BenchMeasuresEveryCellInPairs) {
   EXPECT_DOUBLE_EQ(json["rows"][1]["speedup"], 2);
 }
 
+TEST_F(CommandsTest, BenchComparesDrafters) {
+  const auto drafters_of = [&](const std::string& names) {
+    const size_t before = service_.requests().size();
+    EXPECT_EQ(Connected({"bench", "--drafters", names, "--draft-lengths", "2", "--modes", "greedy",
+                         "--pairs", "1"}),
+              kExitOk);
+    std::set<std::string> drafters;
+    const auto requests = service_.requests();
+    for (size_t i = before; i < requests.size(); ++i) {
+      if (requests[i].speculation().enabled()) drafters.insert(requests[i].speculation().drafter());
+    }
+    return drafters;
+  };
+  EXPECT_EQ(drafters_of("suffix,auto"), (std::set<std::string>{"", "suffix"}));
+  EXPECT_EQ(drafters_of("all"), (std::set<std::string>{"", "model", "ngram", "suffix"}));
+}
+
 TEST_F(CommandsTest, BenchNeedsADrafter) {
   service_.drafter_attached_ = false;
   EXPECT_EQ(Connected({"bench"}), kExitServerError);
-  EXPECT_THAT(err_, HasSubstr("no drafter"));
+  EXPECT_THAT(err_, HasSubstr("no draft model"));
+  EXPECT_EQ(Connected({"bench", "--drafters", "suffix", "--modes", "greedy", "--pairs", "1"}),
+            kExitOk);
 }
 
 TEST_F(CommandsTest, ATokenGoesInPlaintextOnlyToThisMachine) {

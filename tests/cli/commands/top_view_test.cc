@@ -48,13 +48,31 @@ nlohmann::json Answer(int first, int last, double started = 900) {
                              {"verifier_losses", 2},
                              {"drafter_losses", 3},
                              {"ring_errors", 4}}},
-                           {"positions", {{"accepted", {80, 30, 0}}, {"tested", {100, 60, 0}}}}};
+                           {"positions", {{"accepted", {80, 30, 0}}, {"tested", {100, 60, 0}}}},
+                           {"drafters", nlohmann::json::array()}};
   for (int t = first; t <= last; ++t) answer["samples"].push_back(Second(t));
   return answer;
 }
 
 std::string Render(const TopView& view, int width = 80) {
   return view.Render(width, Palette(/*color=*/false));
+}
+
+TEST(TopViewTest, NamesTheDraftersUnlessTheModelIsAlone) {
+  const auto with = [](nlohmann::json drafters) {
+    nlohmann::json answer = Answer(0, 10);
+    answer["drafters"] = std::move(drafters);
+    TopView view;
+    EXPECT_TRUE(view.Take(answer.dump()).ok());
+    return Render(view);
+  };
+  const nlohmann::json model = {
+      {"name", "model"}, {"drafted", 200}, {"accepted", 150}, {"tested", 180}};
+  const nlohmann::json suffix = {
+      {"name", "suffix"}, {"drafted", 40}, {"accepted", 10}, {"tested", 30}};
+  EXPECT_THAT(with({model}), Not(HasSubstr("drafters")));
+  EXPECT_THAT(with({suffix}), HasSubstr("drafters    suffix 25 % of 40"));
+  EXPECT_THAT(with({model, suffix}), HasSubstr("drafters    model 75 % of 200, suffix 25 % of 40"));
 }
 
 TEST(TopViewTest, ShowsTheSumsOfTheLastSeconds) {
@@ -66,7 +84,7 @@ TEST(TopViewTest, ShowsTheSumsOfTheLastSeconds) {
   EXPECT_THAT(text, HasSubstr("● verifier   ● drafter   ● ring: shm\n"));
   // There are 40 tokens per second. 25 tokens were accepted, of 40 drafted and 30 tested ones. 40
   // tokens took 15 passes.
-  EXPECT_THAT(text, HasSubstr("  tokens/s   speedup  acceptance      α  tokens/pass     running"));
+  EXPECT_THAT(text, HasSubstr("  tokens/s  expected  acceptance      α  tokens/pass     running"));
   EXPECT_THAT(
       text, HasSubstr("      40.0     1.70×        62 %   83 %         2.67     3 of 32        2"));
   EXPECT_THAT(

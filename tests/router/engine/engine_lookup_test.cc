@@ -121,30 +121,28 @@ TEST(EngineLookupTest, LookupsGoOnWhileTheDrafterIsGone) {
 }
 
 // A server that has served many requests knows its draft model well, and no prediction yet.
-TEST(EngineLookupTest, APredictionIsTriedBesideADraftModelThatIsNearlyAlwaysRight) {
+CallResult PredictBesideAGoodModel(const std::vector<int32_t>& prediction, size_t num_tokens) {
   EngineDriver driver(FixedLength(4), {.percent_agreement = 95});
   driver.Start();
   for (int32_t i = 0; i < 8; ++i) (void)driver.Generate(driver.Request({i, 3, 4}, 60));
-  const std::vector<int32_t> answer = Plainly(kPrompt, 120);
-  GenerationRequest request = LookingUp(driver.Request(kPrompt, 120), answer);
+  GenerationRequest request =
+      LookingUp(driver.Request(kPrompt, static_cast<int>(num_tokens)), prediction);
   request.drafters = DefaultDrafters();
-  const CallResult result = driver.Generate(std::move(request));
-  EXPECT_EQ(result.ids, answer);
+  CallResult result = driver.Generate(std::move(request));
+  EXPECT_EQ(result.ids, Plainly(kPrompt, num_tokens));
+  return result;
+}
+
+TEST(EngineLookupTest, APredictionIsTriedBesideADraftModelThatIsNearlyAlwaysRight) {
+  const CallResult result = PredictBesideAGoodModel(Plainly(kPrompt, 120), 120);
   EXPECT_GT(result.completion->usage().accepted_prediction_tokens(), 80);
 }
 
 // A wrong prediction is tried now and then, and costs little.
 TEST(EngineLookupTest, AWrongPredictionHardlyTakesRoundsFromAGoodDraftModel) {
-  EngineDriver driver(FixedLength(4), {.percent_agreement = 95});
-  driver.Start();
-  for (int32_t i = 0; i < 8; ++i) (void)driver.Generate(driver.Request({i, 3, 4}, 60));
-  const std::vector<int32_t> answer = Plainly(kPrompt, 400);
-  std::vector<int32_t> prediction = answer;
+  std::vector<int32_t> prediction = Plainly(kPrompt, 400);
   for (size_t i = 0; i < prediction.size(); i += 3) prediction[i] = (prediction[i] + 1) % 64;
-  GenerationRequest request = LookingUp(driver.Request(kPrompt, 400), prediction);
-  request.drafters = DefaultDrafters();
-  const CallResult result = driver.Generate(std::move(request));
-  EXPECT_EQ(result.ids, answer);
+  const CallResult result = PredictBesideAGoodModel(prediction, 400);
   for (const v1::DrafterStats& stats : result.completion->speculation().drafters()) {
     if (stats.name() != "prediction") continue;
     EXPECT_LT(stats.num_drafts(), 30);
@@ -181,6 +179,99 @@ TEST(EngineLookupTest, AVerifierThatDiesBetweenDraftAndVerdictLosesNothing) {
     ASSERT_TRUE(driver.Run());
     EXPECT_EQ(driver.calls[call].ids, answer) << after;
   }
+}
+
+EngineOptions WithCorpus(uint32_t draft_length) {
+  EngineOptions options = FixedLength(draft_length);
+  options.has_corpus = true;
+  return options;
+}
+
+GenerationRequest Retrieving(GenerationRequest request) {
+  request.drafters = DrafterSet(Drafter::kRetrieval);
+  return request;
+}
+
+TEST(EngineLookupTest, WhatACorpusHoldsIsRetrieved) {
+  EngineDriver driver(WithCorpus(7));
+  driver.drafter_alive = false;
+  driver.Start();
+  const std::vector<int32_t> answer = Plainly(kPrompt, 64);
+  driver.corpus.documents = {{1, 2, 3}, answer};
+  for (const bool sampled : {false, true}) {
+    const int before = driver.verifier.num_verifies;
+    GenerationRequest request = Retrieving(driver.Request(kPrompt, 64));
+    const CallResult result = driver.Generate(sampled ? Sampled(request) : request);
+    EXPECT_EQ(result.ids, answer);
+    EXPECT_LT(driver.verifier.num_verifies - before, 20) << "sampled: " << sampled;
+    EXPECT_EQ(result.completion->speculation().drafter(), "retrieval");
+  }
+}
+
+TEST(EngineLookupTest, ALateAnswerServesTheRoundsAfterIt) {
+  EngineDriver driver(WithCorpus(4));
+  driver.drafter_alive = false;
+  driver.answers_searches = false;
+  driver.Start();
+  const std::vector<int32_t> answer = Plainly(kPrompt, 64);
+  driver.corpus.documents = {answer};
+  const int before = driver.verifier.num_verifies;
+  const CallId call = driver.Send(Retrieving(driver.Request(kPrompt, 64)));
+  int steps = 0;
+  while (driver.Step()) {
+    // Each answer comes two messages late.
+    if (++steps % 3 == 0) driver.AnswerSearches();
+  }
+  ASSERT_TRUE(driver.Run());
+  EXPECT_EQ(driver.calls[call].ids, answer);
+  EXPECT_LT(driver.verifier.num_verifies - before, 40);
+  EXPECT_GT(driver.calls[call].completion->speculation().num_accepted_tokens(), 20);
+}
+
+TEST(EngineLookupTest, AnswersThatNeverComeHoldUpNothing) {
+  EngineDriver driver(WithCorpus(4));
+  driver.answers_searches = false;
+  driver.Start();
+  driver.corpus.documents = {Plainly(kPrompt, 40)};
+  const CallResult result = driver.Generate(Retrieving(driver.Request(kPrompt, 40)));
+  EXPECT_EQ(result.ids, Plainly(kPrompt, 40));
+  EXPECT_EQ(result.completion->speculation().num_drafts(), 0);
+  EXPECT_EQ(driver.searches.size(), 1u) << "one search of a cohort is under way";
+}
+
+TEST(EngineLookupTest, AVerifierThatDiesDuringASearchLosesNothing) {
+  for (int after = 1; after < 12; ++after) {
+    EngineDriver driver(WithCorpus(4));
+    driver.answers_searches = false;
+    driver.Start();
+    const std::vector<int32_t> answer = Plainly(kPrompt, 40);
+    driver.corpus.documents = {answer};
+    const CallId call = driver.Send(Retrieving(driver.Request(kPrompt, 40)));
+    for (int step = 0; step < after; ++step) {
+      driver.Step();
+      if (step + 1 < after) driver.AnswerSearches();
+    }
+    driver.Kill(Worker::kVerifier);
+    driver.Revive(Worker::kVerifier);
+    driver.AnswerSearches();
+    driver.answers_searches = true;
+    ASSERT_TRUE(driver.Run());
+    EXPECT_EQ(driver.calls[call].ids, answer) << after;
+  }
+}
+
+TEST(EngineLookupTest, ACorpusThatIsAlwaysWrongIsHardlySearched) {
+  EngineDriver driver(WithCorpus(4));
+  driver.Start();
+  std::vector<int32_t> wrong;
+  for (int32_t a = 0; a < 64; ++a) {
+    for (int32_t b = 0; b < 64; ++b) wrong.insert(wrong.end(), {a, b, 63});
+  }
+  driver.corpus.documents = {wrong};
+  const CallResult result = driver.Generate(Retrieving(driver.Request(kPrompt, 400)));
+  EXPECT_EQ(result.ids, Plainly(kPrompt, 400));
+  EXPECT_LT(result.completion->speculation().num_drafts(), 40);
+  EXPECT_LT(driver.num_searches, 60);
 }
 
 TEST(EngineLookupTest, ALengthOfZeroUsesNoLookup) {

@@ -61,6 +61,22 @@ TEST(LiveHistoryTest, PositionsAreThoseOfTheLastMinute) {
   EXPECT_EQ(positions["accepted"], nlohmann::json({180, 60}));
 }
 
+TEST(LiveHistoryTest, DraftersAreThoseOfTheLastMinute) {
+  LiveHistory history("1", "toy", 0);
+  for (int i = 1; i <= 200; ++i) {
+    LiveSample sample = At(i);
+    const auto count = static_cast<uint64_t>(i);
+    sample.drafters[static_cast<size_t>(Drafter::kSuffix)] = {4 * count, 3 * count, 3 * count};
+    sample.drafters[static_cast<size_t>(Drafter::kModel)] = {7, 5, 6};  // long ago
+    history.Add(sample);
+  }
+  const nlohmann::json drafters = Read(history)["drafters"];
+  ASSERT_EQ(drafters.size(), 1u);
+  EXPECT_EQ(drafters[0]["name"], "suffix");
+  EXPECT_EQ(drafters[0]["drafted"], 240);
+  EXPECT_EQ(drafters[0]["accepted"], 180);
+}
+
 TEST(LiveHistoryTest, AnotherDrafterBeginsAgainAtZero) {
   LiveHistory history("1", "toy", 0);
   for (int i = 100; i <= 110; ++i) history.Add(At(i));

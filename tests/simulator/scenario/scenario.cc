@@ -77,6 +77,11 @@ void ChooseDrafters(SeededRandom& random, const Scenario& scenario, ClientPlan* 
        {Drafter::kModel, Drafter::kSuffix, Drafter::kNgram, Drafter::kPrediction}) {
     if (random.Chance(0.6)) request.drafters.Add(drafter);
   }
+  // A generator of its own, so that older scenarios stay what they are.
+  SeededRandom of_corpus(scenario.seed ^ (client->index + 1));
+  if (scenario.engine.has_corpus && of_corpus.Chance(0.5)) {
+    request.drafters.Add(Drafter::kRetrieval);
+  }
   if (random.Chance(0.5)) return;
   request.prediction.assign(client->tokens.begin() + client->prompt_len(), client->tokens.end());
   const double wrong_chance = random.Pick(std::vector<double>{0, 0.1, 0.5});
@@ -312,6 +317,7 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.drafter_starts_at = random.Chance(0.8) ? kStartTime : kStartTime + random.Real(0, 0.3);
 
   scenario.engine = MakeEngine(random);
+  scenario.engine.has_corpus = SeededRandom(seed ^ 0xC0B9).Chance(0.5);
   scenario.network = MakeNetwork(random, profile);
   scenario.clients = MakeClients(random, profile, scenario);
 

@@ -20,6 +20,10 @@ RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, A
     use(Drafter::kSuffix);
   }
   if (drafters.contains(Drafter::kNgram)) use(Drafter::kNgram);
+  if (drafters.contains(Drafter::kRetrieval)) {
+    retrieval_.emplace();
+    use(Drafter::kRetrieval);
+  }
   if (drafters.contains(Drafter::kPrediction) && !prediction.empty()) {
     prediction_.emplace(std::move(prediction));
     use(Drafter::kPrediction);
@@ -51,9 +55,10 @@ LookupDraft RequestLookups::Find(std::span<const int32_t> tokens, uint32_t max_t
   // The first one of equally long matches counts.
   if (prediction_.has_value()) offer(prediction_->Find(tokens.subspan(prompt_len_), max_tokens));
   if (suffix_.has_value()) offer(suffix_->Find(tokens, max_tokens));
+  if (retrieval_.has_value()) offer(retrieval_->Find(tokens, max_tokens));
   // The longest match of the n-grams is at most their order. What follows most often is a better
   // guess than what follows the newest of places that agree as long, but a prediction knows better.
-  const bool may_be_better = best.token_ids.empty() || (best.drafter == Drafter::kSuffix &&
+  const bool may_be_better = best.token_ids.empty() || (best.drafter != Drafter::kPrediction &&
                                                         best.match_length <= ngram_.most_order);
   if (drafters_.contains(Drafter::kNgram) && may_be_better) {
     LookupDraft draft = FindByNgram(tokens, max_tokens, ngram_);
@@ -93,12 +98,17 @@ void RequestLookups::Observe(Drafter drafter, uint32_t match_length, uint32_t nu
   Trials& trials = trials_[static_cast<size_t>(drafter)][match_class];
   const bool failed = 2 * num_accepted < num_drafted;
   trials.gap = failed ? std::min(2 * trials.gap, kLongestTrialGap) : kFirstTrialGap;
+  if (retrieval_.has_value()) {
+    const bool is_own = drafter == Drafter::kRetrieval;
+    retrieval_->OnRound(is_own ? num_drafted : 0, is_own ? num_accepted : 0);
+  }
 }
 
 void RequestLookups::ObserveNone() {
   for (ByClass& estimates : estimates_) {
     for (AcceptanceEstimate& estimate : estimates) estimate.Observe(0, 0);
   }
+  if (retrieval_.has_value()) retrieval_->OnRound(0, 0);
 }
 
 size_t RequestLookups::memory_bytes() const {

@@ -14,6 +14,7 @@
 #include "services/router/drafting/lookup/lookup_draft.h"
 #include "services/router/drafting/lookup/ngram_lookup.h"
 #include "services/router/drafting/lookup/prediction_lookup.h"
+#include "services/router/drafting/lookup/retrieval_lookup.h"
 #include "services/router/drafting/lookup/suffix_lookup.h"
 
 namespace tandem {
@@ -48,6 +49,9 @@ class RequestLookups {
   // Number of tokens that Advance has not taken over yet.
   size_t num_behind(std::span<const int32_t> tokens) const;
 
+  // The request's lookup in a corpus. Null: it has none.
+  RetrievalLookup* retrieval() { return retrieval_.has_value() ? &*retrieval_ : nullptr; }
+
   // Returns the draft with the longest match. It has up to `max_tokens` tokens, or none.
   LookupDraft Find(std::span<const int32_t> tokens, uint32_t max_tokens) const;
 
@@ -75,6 +79,7 @@ class RequestLookups {
   LookupPriors* priors_;
   std::optional<SuffixLookup> suffix_;
   std::optional<PredictionLookup> prediction_;
+  std::optional<RetrievalLookup> retrieval_;
   std::array<ByClass, kNumDrafters> estimates_;  // by class; empty: not used
   // Rounds in which such a draft is passed over until the next trial, and after that one.
   struct Trials {

@@ -48,11 +48,13 @@ struct VerifyBatch : Batch {
 
 // Slots that go through their rounds together.
 struct Cohort {
-  enum class Stage : uint8_t { kIdle, kProposing, kProposed, kVerifying };
+  enum class Stage : uint8_t { kIdle, kSearching, kProposing, kProposed, kVerifying };
   Stage stage = Stage::kIdle;
   std::vector<Proposal> proposals;  // by slot, once kProposed
   RoundSeconds round;               // what the Propose of this round took; zero without one
   double round_begun_at = 0;        // time at which that Propose began
+  uint64_t search = 0;              // id of the SearchCorpus that has no answer yet; 0: none
+  double search_until = 0;          // while kSearching: the answer is awaited until then
 };
 
 }  // namespace tandem

@@ -24,9 +24,56 @@ bool FeedLookups(uint32_t cohort, Slots* slots) {
   return any;
 }
 
-LookupDraft FindLookup(const Sequence& sequence, uint32_t max_tokens) {
-  if (sequence.lookups == nullptr || max_tokens == 0) return {};
-  return sequence.lookups->Find(sequence.tokens(), max_tokens);
+bool SendSearch(RoundState& state, uint32_t index, double now) {
+  // A search that takes longer than a round has its answer in a later one.
+  constexpr double kShareOfRound = 0.05;
+  constexpr double kLongestWait = 0.002;
+  // The router's clock of events has steps of a millisecond, so a shorter wait takes longer.
+  constexpr double kShortestWait = 0.001;
+  // A search without an answer for so long has failed, or its answer comes late.
+  constexpr double kSearchLimit = 1;
+  Cohort& cohort = state.cohorts[index];
+  if (!state.options.has_corpus) return false;
+  if (cohort.search != 0 && now < cohort.search_until + kSearchLimit) return false;
+  SearchCorpus search;
+  bool awaited = false;
+  for (uint32_t id = 0; id < state.slots.size(); ++id) {
+    const RouterSlot& slot = state.slots[id];
+    if (slot.sequence == nullptr || slot.cohort != index || slot.sequence->lookups == nullptr) {
+      continue;
+    }
+    RetrievalLookup* retrieval = slot.sequence->lookups->retrieval();
+    const std::span<const int32_t> tokens = slot.sequence->tokens();
+    if (retrieval == nullptr || !retrieval->WantsSearch(tokens)) continue;
+    retrieval->OnSearch(tokens.size());
+    // While a prompt is computed, there is time to search for its end.
+    awaited =
+        awaited || (state.slots.Lack(kVerifierPeer, id) == 1 && retrieval->is_worth_waiting_for() &&
+                    slot.sequence->lookups->Find(tokens, 1).token_ids.empty());
+    const auto context = tokens.last(std::min(tokens.size(), RetrievalLookup::kContextTokens));
+    search.queries.push_back(
+        {id, slot.sequence->serial, tokens.size(), {context.begin(), context.end()}});
+  }
+  if (search.queries.empty()) return false;
+  search.session = state.slots.verifier().session();
+  search.cohort = index;
+  search.id = cohort.search = state.workers.NextCommandId();
+  state.out.commands.push_back(std::move(search));
+  const double wait = std::min(kShareOfRound * state.decode_seconds.value(), kLongestWait);
+  cohort.search_until = now + wait;
+  return awaited && wait >= kShortestWait;
+}
+
+void TakeAnswers(RoundState& state, const SearchCorpus& search, std::vector<CorpusAnswer> answers) {
+  Cohort& cohort = state.cohorts[search.cohort];
+  if (cohort.search == search.id) cohort.search = 0;
+  for (CorpusAnswer& answer : answers) {
+    Sequence* sequence = state.slots.Find(answer.slot, answer.serial);
+    if (sequence == nullptr || sequence->lookups == nullptr) continue;
+    if (RetrievalLookup* retrieval = sequence->lookups->retrieval(); retrieval != nullptr) {
+      retrieval->OnFound(answer.length, std::move(answer.draft));
+    }
+  }
 }
 
 Proposal ProposeFound(const Sequence& sequence, LookupDraft draft, uint32_t length) {

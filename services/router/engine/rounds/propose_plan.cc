@@ -79,7 +79,7 @@ LookupDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const
   const uint32_t limit =
       std::min(LimitDraftLength(TargetLimits(options, room, slots, slot_id)),
                FixedDraftLength(options, sequence).value_or(options.workers.max_draft_length));
-  LookupDraft found = FindLookup(sequence, limit);
+  LookupDraft found = sequence.lookups->Find(sequence.tokens(), limit);
   if (found.token_ids.empty() || limit_of_model == 0) return found;
   const double of_found =
       WorthOf(sequence.lookups->EstimateOf(found), found.token_ids.size(), room.row_cost);

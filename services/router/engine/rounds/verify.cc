@@ -294,6 +294,7 @@ void OnVerifierLost(RoundState& state, double heard_at, double now) {
   ++state.out.counts.losses[Worker::kVerifier];
   for (Cohort& cohort : state.cohorts) {
     cohort.proposals.clear();  // after a rebuild they are drafted anew
+    cohort.search = 0;
     if (cohort.stage != Cohort::Stage::kProposing) cohort.stage = Cohort::Stage::kIdle;
   }
   state.slots.verifier().Lose();

@@ -15,6 +15,7 @@ let events = [];
 let state = null;
 let about = null;
 let positions = null;
+let drafters = [];     // see DraftersJson in live_history.cc
 let offset = 0;        // this clock minus the server's
 
 // ---------------------------------------------------------------- numbers
@@ -331,6 +332,20 @@ function showPositions() {
   byId("positions").replaceChildren(...bars);
 }
 
+// A draft model alone needs no table.
+function showDrafters() {
+  if (!changed("drafters", drafters)) return;
+  byId("drafters").hidden = drafters.length === 0 || (drafters.length === 1 && drafters[0].name === "model");
+  const head = document.createElement("tr");
+  head.append(...["", "drafted", "accepted", "α"].map((text) => cell("th", text)));
+  byId("drafters").replaceChildren(head, ...drafters.map(({ name, drafted, accepted, tested }) => {
+    const row = document.createElement("tr");
+    row.title = `${whole(accepted)} of ${whole(drafted)} tokens of this drafter were accepted in the last minute`;
+    row.append(cell("th", name), cell("td", whole(drafted)), cell("td", percent(accepted / drafted)), cell("td", percent(tested > 0 ? accepted / tested : null)));
+    return row;
+  }));
+}
+
 function showLatencies() {
   const head = document.createElement("tr");
   head.append(...["", "p50", "p95", "p99"].map((text) => cell("th", text)));
@@ -399,6 +414,7 @@ function show() {
   showStates();
   if (drawn++ % REDRAW !== 0) return;
   showPositions();
+  showDrafters();
   showLatencies();
   showCache("kv", state.kv);
   showCache("draft-kv", state.draft_kv);
@@ -430,6 +446,7 @@ function take(answer) {
   if (answer.state) {
     state = answer.state;
     positions = answer.positions;
+    drafters = answer.drafters;
   }
   if (fresh.length || !byId("events").children.length) showEvents();
 }

@@ -14,6 +14,7 @@
 #include "services/router/drafting/lookup/ngram_lookup.h"
 #include "services/router/drafting/lookup/prediction_lookup.h"
 #include "services/router/drafting/lookup/request_lookups.h"
+#include "services/router/drafting/lookup/retrieval_lookup.h"
 #include "services/router/drafting/lookup/suffix_lookup.h"
 
 namespace tandem {
@@ -40,6 +41,71 @@ std::vector<int32_t> RandomText(size_t size, int vocabulary, std::mt19937_64& ra
 
 std::string ByNgram(const std::string& text, uint32_t max_tokens, NgramOptions options = {}) {
   return Text(FindByNgram(Letters(text), max_tokens, options).token_ids);
+}
+
+LookupDraft Retrieved(const std::string& text, uint32_t match_length) {
+  return {Drafter::kRetrieval, Letters(text), match_length};
+}
+
+TEST(RetrievalLookupTest, AnAnswerServesWhileTheTextGoesOnLikeIt) {
+  RetrievalLookup lookup;
+  EXPECT_TRUE(lookup.WantsSearch(Letters("abc")));
+  lookup.OnSearch(3);
+  EXPECT_FALSE(lookup.WantsSearch(Letters("abc"))) << "it was searched for";
+  EXPECT_THAT(lookup.Find(Letters("abc"), 8).token_ids, IsEmpty());
+  lookup.OnFound(3, Retrieved("defghijklmnopq", 2));
+  EXPECT_EQ(Text(lookup.Find(Letters("abc"), 4).token_ids), "defg");
+  const LookupDraft later = lookup.Find(Letters("abcde"), 4);
+  EXPECT_EQ(Text(later.token_ids), "fghi");
+  EXPECT_EQ(later.match_length, 4u);
+  EXPECT_EQ(later.drafter, Drafter::kRetrieval);
+  EXPECT_FALSE(lookup.WantsSearch(Letters("abcde"))) << "enough is left";
+  EXPECT_TRUE(lookup.WantsSearch(Letters("abcdefghijk"))) << "little is left";
+  EXPECT_THAT(lookup.Find(Letters("abcdX"), 4).token_ids, IsEmpty());
+  EXPECT_TRUE(lookup.WantsSearch(Letters("abcdX")));
+  EXPECT_THAT(lookup.Find(Letters("abcdefghijklmnopq"), 4).token_ids, IsEmpty()) << "its end";
+  EXPECT_THAT(lookup.Find(Letters("ab"), 4).token_ids, IsEmpty()) << "a shorter text";
+}
+
+// Counts the searches of 1,000 rounds that draft nothing, each with this answer.
+int CountSearches(const LookupDraft& answer) {
+  RetrievalLookup lookup;
+  std::string text = "a";
+  int searches = 0;
+  for (int round = 0; round < 1000; ++round) {
+    text += 'a';
+    if (lookup.WantsSearch(Letters(text))) {
+      ++searches;
+      lookup.OnSearch(text.size());
+      lookup.OnFound(text.size(), answer);
+    }
+    lookup.OnRound(0, 0);
+  }
+  return searches;
+}
+
+TEST(RetrievalLookupTest, SearchesThatFindNothingBecomeRare) {
+  const int searches = CountSearches(Retrieved("", 0));
+  EXPECT_LT(searches, 45);
+  EXPECT_GT(searches, 25) << "text may begin to be that of the corpus";
+}
+
+TEST(RetrievalLookupTest, WhatIsFoundAndNeverUsedMakesSearchesRareToo) {
+  EXPECT_LT(CountSearches(Retrieved("bcdefghijklmn", 3)), 45);
+}
+
+TEST(RetrievalLookupTest, AnAcceptedDraftMakesSearchesFrequentAgain) {
+  RetrievalLookup lookup;
+  EXPECT_TRUE(lookup.is_worth_waiting_for()) << "nothing speaks against it yet";
+  for (int i = 0; i < 12; ++i) lookup.OnRound(4, 0);
+  EXPECT_FALSE(lookup.is_worth_waiting_for());
+  lookup.OnSearch(1);
+  EXPECT_FALSE(lookup.WantsSearch(Letters("ab")));
+  lookup.OnRound(4, 1);
+  EXPECT_TRUE(lookup.WantsSearch(Letters("ab")));
+  EXPECT_TRUE(lookup.is_worth_waiting_for());
+  lookup.OnRound(4, 0);
+  EXPECT_FALSE(lookup.is_worth_waiting_for());
 }
 
 TEST(NgramLookupTest, TakesWhatFollowedTheLongestContextMostOften) {
