@@ -50,6 +50,7 @@ struct Softmax {
 struct Query {
   const float* q = nullptr;
   float* out = nullptr;    // holds the running weighted sum of values until the end
+  size_t row = 0;          // the query's row of the pass
   size_t num_visible = 0;  // number of keys that the query sees
 };
 
@@ -257,43 +258,69 @@ HWY_INLINE size_t VisibleInBlock(size_t num_visible, size_t block) {
   return num_visible <= begin ? 0 : std::min(num_visible - begin, kKeyBlock);
 }
 
-// Handles a block in which some positions are ancestors in a tree, whose cache rows lie anywhere.
-// Its chains are those of Scores1 and AddValues1, one lane at a time, because trees are small.
-void AttendToPath(const AttentionArgs& args, size_t kv_head, size_t row, const Query& query,
-                  size_t block, float scale, float* scores, Softmax& softmax) {
-  const ScalarTag d1;
-  const size_t head_size = args.kv.head_size;
-  const size_t n = VisibleInBlock(query.num_visible, block);
-  size_t cache_rows[kKeyBlock];
-  for (size_t j = 0; j < n; ++j) cache_rows[j] = block * kKeyBlock + j;
-  size_t position = query.num_visible;
-  for (auto ancestor = static_cast<int32_t>(row); ancestor >= 0;
-       ancestor = args.parents[ancestor]) {
-    --position;
-    if (position / kKeyBlock == block) {
-      cache_rows[position % kKeyBlock] = args.cached_len + static_cast<size_t>(ancestor);
+// A copy of one block of keys and values. A row of a tree finds its ancestors there, at the places
+// of their positions. Rows of a tree come one after the other, and mostly share ancestors.
+class PathBlock {
+ public:
+  // `memory` must outlive this object.
+  PathBlock(const AttentionArgs& args, size_t kv_head, std::vector<float>* memory)
+      : args_(args), kv_head_(kv_head), base_(args.cached_len + args.tree_begin) {
+    memory->resize(std::max(memory->size(), 2 * kKeyBlock * args.kv.head_size));
+    keys_ = memory->data();
+    values_ = keys_ + kKeyBlock * args.kv.head_size;
+  }
+
+  // Returns whether some row of the tree finds an ancestor, or itself, in the block.
+  bool Covers(size_t block) const {
+    return !args_.parents.empty() && (block + 1) * kKeyBlock > base_;
+  }
+
+  // Copies the rows of the block that all rows of the tree see.
+  void Begin(size_t block) {
+    block_ = block;
+    std::fill_n(held_, kKeyBlock, -1);
+    const size_t shared = base_ - std::min(base_, block * kKeyBlock);
+    if (shared == 0) return;
+    const float* keys = args_.kv.Keys(kv_head_, block);
+    for (size_t i = 0; i < args_.kv.head_size; ++i) {
+      std::copy_n(keys + i * kKeyBlock, shared, keys_ + i * kKeyBlock);
+    }
+    std::copy_n(args_.kv.Values(kv_head_, block), shared * args_.kv.head_size, values_);
+  }
+
+  // Puts the row's path into the block. `position` is the row's own.
+  void Put(size_t node, size_t position) {
+    for (auto ancestor = static_cast<int32_t>(node); ancestor >= 0;
+         ancestor = args_.parents[ancestor], --position) {
+      if (position / kKeyBlock < block_) return;
+      if (position / kKeyBlock == block_) PutRow(ancestor, position % kKeyBlock);
     }
   }
-  for (size_t j = 0; j < n; ++j) {
-    const float* keys =
-        args.kv.Keys(kv_head, cache_rows[j] / kKeyBlock) + cache_rows[j] % kKeyBlock;
-    auto s = hn::Zero(d1);
-    for (size_t i = 0; i < head_size; ++i) {
-      s = hn::MulAdd(hn::Set(d1, query.q[i]), hn::Set(d1, keys[i * kKeyBlock]), s);
-    }
-    scores[j] = hn::GetLane(s);
+
+  const float* keys() const { return keys_; }
+  const float* values() const { return values_; }
+
+ private:
+  void PutRow(int32_t node, size_t place) {
+    if (held_[place] == node) return;
+    held_[place] = node;
+    const size_t cache_row = base_ + static_cast<size_t>(node);
+    const size_t head_size = args_.kv.head_size;
+    const float* keys = args_.kv.Keys(kv_head_, cache_row / kKeyBlock) + cache_row % kKeyBlock;
+    for (size_t i = 0; i < head_size; ++i) keys_[i * kKeyBlock + place] = keys[i * kKeyBlock];
+    std::copy_n(
+        args_.kv.Values(kv_head_, cache_row / kKeyBlock) + cache_row % kKeyBlock * head_size,
+        head_size, values_ + place * head_size);
   }
-  UpdateSoftmax(scores, n, scale, softmax, query.out, head_size);
-  for (size_t i = 0; i < head_size; ++i) {
-    auto o = hn::LoadU(d1, query.out + i);
-    for (size_t j = 0; j < n; ++j) {
-      const float* values = args.kv.Values(kv_head, cache_rows[j] / kKeyBlock) +
-                            cache_rows[j] % kKeyBlock * head_size;
-      o = hn::MulAdd(hn::Set(d1, scores[j]), hn::LoadU(d1, values + i), o);
-    }
-    hn::StoreU(o, d1, query.out + i);
-  }
-}
+
+  const AttentionArgs& args_;
+  const size_t kv_head_;
+  const size_t base_;  // number of cache rows that all rows of the tree see
+  size_t block_ = 0;
+  float* keys_;
+  float* values_;
+  int32_t held_[kKeyBlock] = {};  // [place]: the node whose keys and values are there; -1: none
+};
 
 // Fills in the queries of a tile, clears their outputs, and begins their softmaxes. Returns the
 // largest number of keys that one of the queries sees.
@@ -308,14 +335,16 @@ HWY_INLINE size_t BeginQueries(const AttentionTile& tile, Query* queries, Softma
     Query& query = queries[t];
     query.q = args.queries + row * args.queries_stride + head * head_size;
     query.out = args.out + row * args.out_stride + head * head_size;
+    query.row = args.first_row + row;
     query.num_visible = args.cached_len;
-    if (!args.parents.empty()) {
-      for (auto ancestor = static_cast<int32_t>(args.first_row + row); ancestor >= 0;
+    if (args.IsOfTree(query.row)) {
+      query.num_visible += args.tree_begin;
+      for (auto ancestor = static_cast<int32_t>(query.row - args.tree_begin); ancestor >= 0;
            ancestor = args.parents[ancestor]) {
         ++query.num_visible;
       }
     } else {
-      query.num_visible += args.first_row + row + 1;
+      query.num_visible += query.row + 1;
     }
     max_visible = std::max(max_visible, query.num_visible);
     softmax[t].max = -std::numeric_limits<float>::infinity();
@@ -324,53 +353,56 @@ HWY_INLINE size_t BeginQueries(const AttentionTile& tile, Query* queries, Softma
   return max_visible;
 }
 
+// Attends `count` queries to one block: 4, or 1. The last of them sees most.
+HWY_INLINE void AttendBlock(const Query* queries, size_t count, const size_t* ends,
+                            const float* keys, const float* values, size_t head_size, float scale,
+                            float* scores, Softmax* softmax) {
+  if (count == 4) {
+    Scores4(queries, keys, head_size, ends[3], scores);
+    for (size_t u = 0; u < 4; ++u) {
+      UpdateSoftmax(scores + u * kKeyBlock, ends[u], scale, softmax[u], queries[u].out, head_size);
+    }
+    AddValues4(queries, scores, values, head_size, ends);
+  } else if (ends[0] > 0) {
+    Scores1(queries->q, keys, head_size, ends[0], scores);
+    UpdateSoftmax(scores, ends[0], scale, *softmax, queries->out, head_size);
+    AddValues1(scores, values, head_size, 0, 0, ends[0], queries->out);
+  }
+}
+
 void AttendTile(const AttentionTile& tile) {
   const AttentionArgs& args = *tile.args;
   const size_t head_size = args.kv.head_size;
-  const size_t group = args.num_heads / args.kv.num_kv_heads;
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
-  const bool is_tree = !args.parents.empty();
+  thread_local std::vector<float> path_memory;
   Query queries[kQueryTile];
   Softmax softmax[kQueryTile];
   HWY_ALIGN float scores[4 * kKeyBlock];
 
   const size_t max_visible = BeginQueries(tile, queries, softmax);
   const size_t num_blocks = (max_visible + kKeyBlock - 1) / kKeyBlock;
+  PathBlock path(args, tile.kv_head, &path_memory);
   for (size_t block = 0; block < num_blocks; ++block) {
-    const float* keys = args.kv.Keys(tile.kv_head, block);
-    const float* values = args.kv.Values(tile.kv_head, block);
-    if (is_tree && (block + 1) * kKeyBlock > args.cached_len) {
-      for (size_t t = 0; t < tile.count; ++t) {
-        if (VisibleInBlock(queries[t].num_visible, block) == 0) continue;
-        AttendToPath(args, tile.kv_head, args.first_row + (tile.begin + t) / group, queries[t],
-                     block, scale, scores, softmax[t]);
-      }
-      continue;
-    }
+    const bool has_paths = path.Covers(block);
+    if (has_paths) path.Begin(block);
     for (size_t t = 0; t < tile.count;) {
+      const bool is_path = has_paths && args.IsOfTree(queries[t].row);
       size_t ends[4] = {};
-      const size_t size = t + 4 <= tile.count ? 4 : 1;
+      size_t size = t + 4 <= tile.count ? 4 : 1;
       for (size_t u = 0; u < size; ++u) {
         ends[u] = VisibleInBlock(queries[t + u].num_visible, block);
       }
       // In a chain, later queries see more. If the first of four queries sees no key, the four are
-      // computed one by one.
-      if (size == 4 && ends[0] > 0) {
-        Scores4(&queries[t], keys, head_size, ends[3], scores);
-        for (size_t u = 0; u < 4; ++u) {
-          UpdateSoftmax(scores + u * kKeyBlock, ends[u], scale, softmax[t + u], queries[t + u].out,
-                        head_size);
-        }
-        AddValues4(&queries[t], scores, values, head_size, ends);
-        t += 4;
-        continue;
+      // computed one by one. The rows of a tree have different paths.
+      if (ends[0] == 0 || (has_paths && queries[t + size - 1].row != queries[t].row)) size = 1;
+      if (is_path && ends[0] > 0) {
+        path.Put(queries[t].row - args.tree_begin, queries[t].num_visible - 1);
       }
-      if (ends[0] > 0) {
-        Scores1(queries[t].q, keys, head_size, ends[0], scores);
-        UpdateSoftmax(scores, ends[0], scale, softmax[t], queries[t].out, head_size);
-        AddValues1(scores, values, head_size, 0, 0, ends[0], queries[t].out);
-      }
-      ++t;
+      AttendBlock(&queries[t], size, ends,
+                  is_path ? path.keys() : args.kv.Keys(tile.kv_head, block),
+                  is_path ? path.values() : args.kv.Values(tile.kv_head, block), head_size, scale,
+                  scores, &softmax[t]);
+      t += size;
     }
   }
   for (size_t t = 0; t < tile.count; ++t) Normalize(softmax[t], head_size, queries[t].out);
@@ -449,14 +481,14 @@ void AttentionReference(const AttentionArgs& args) {
   for (size_t r = 0; r < args.rows; ++r) {
     const size_t row = args.first_row + r;
     std::vector<size_t> visible;  // cache rows
-    if (args.parents.empty()) {
-      for (size_t i = 0; i <= row; ++i) visible.push_back(args.cached_len + i);
-    } else {
-      for (auto i = static_cast<int32_t>(row); i >= 0; i = args.parents[i]) {
-        visible.push_back(args.cached_len + static_cast<size_t>(i));
+    size_t num_shared = args.cached_len + row + 1;
+    if (args.IsOfTree(row)) {
+      num_shared = args.cached_len + args.tree_begin;
+      for (auto i = static_cast<int32_t>(row - args.tree_begin); i >= 0; i = args.parents[i]) {
+        visible.push_back(num_shared + static_cast<size_t>(i));
       }
     }
-    for (size_t i = 0; i < args.cached_len; ++i) visible.push_back(i);
+    for (size_t i = 0; i < num_shared; ++i) visible.push_back(i);
     for (size_t head = 0; head < args.num_heads; ++head) {
       const float* q = args.queries + r * args.queries_stride + head * head_size;
       std::vector<double> weights;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "kernels/device/stream.h"
 #include "kernels/dtype.h"
+#include "kernels/sampling/draft_shape.h"
 #include "kernels/thread_pool.h"
 
 namespace tandem {
@@ -54,13 +55,15 @@ struct StoreKvArgs {
 void StoreKv(const StoreKvArgs& args);
 
 // Query rows [first_row, first_row + rows) of the rows that one sequence adds to a pass. Keys and
-// values of row i of the pass are in cache row cached_len + i, where StoreKv has put them. Row i
-// sees the cache rows [0, cached_len), then its ancestors in the pass in path order, and at last
-// itself. With empty `parents`, row i sees rows [0, i] of the pass. Otherwise its ancestors are the
-// rows that parents[i] < i leads to; -1 ends a path.
+// values of row i of the pass are in cache row cached_len + i, where StoreKv has put them. The rows
+// of the pass are a chain, and then a tree of parents.size() rows if there is one. A row of the
+// chain sees the cache rows [0, cached_len) and the rows [0, i] of the pass. Row i of the tree, row
+// tree_begin + i of the pass, sees all rows before the tree, then its ancestors in the tree in path
+// order, and at last itself. Its ancestors are the rows that parents[i] < i leads to; -1 ends a
+// path.
 //   queries  [rows, num_heads, head_size]  f32, rows queries_stride floats apart. Head h uses KV
 //                                          head h / (num_heads / num_kv_heads)
-//   parents  [first_row + rows]            i32, or empty
+//   parents  [rows of the tree]            i32, or empty
 //   out      [rows, num_heads, head_size]  f32, rows out_stride floats apart; must not overlap
 //                                          queries
 // Scores are divided by sqrt(head_size). PRECOND: num_kv_heads divides num_heads.
@@ -70,11 +73,15 @@ struct AttentionArgs {
   size_t first_row = 0;
   size_t rows = 0;
   std::span<const int32_t> parents;
+  size_t tree_begin = 0;  // number of rows of the pass before the tree
   size_t num_heads = 0;
   const float* queries = nullptr;
   size_t queries_stride = 0;
   float* out = nullptr;
   size_t out_stride = 0;
+
+  // Returns whether a row of the pass belongs to the tree.
+  bool IsOfTree(size_t row) const { return !parents.empty() && row >= tree_begin; }
 };
 
 // Computes several sequences in one parallel region. Nothing needs to be aligned.
@@ -87,9 +94,6 @@ struct AttentionArgs {
 void Attention(std::span<const AttentionArgs> sequences, ThreadPool& pool);
 
 // ---------------------------------------------------------------- on a GPU
-
-// Largest number of rows that one tree may add to a pass.
-inline constexpr size_t kMaxTreeRows = 16;
 
 // Keys and values of one layer in device memory, in pages of kKeyBlock rows. Unlike on the CPU,
 // keys are not transposed, because the threads of a block share the rows that they read.
@@ -104,27 +108,30 @@ struct DeviceKv {
   size_t head_size = 0;
 };
 
-// The rows of a pass for all sequences. The rows of a sequence lie together. All arrays are in
-// device memory.
+// The rows of a pass for all sequences. The rows of a sequence lie together: those of a chain, and
+// then those of a tree. A row sees the first prefix_lens[row] cache rows of its sequence, and then
+// the path_lens[row] rows of its path, in path order. All arrays are in device memory.
 //   page_tables  [sequences, table_stride]  i32  the page of each block of kKeyBlock rows
 //   sequences    [rows]                     i32  the sequence that the row belongs to
 //   cache_rows   [rows]                     i32  where the row's own keys and values go
-//   cached_lens  [rows]                     i32  number of rows in the cache before the pass; the
-//                                                row sees all of them
-//   path_lens    [rows]                     i32  number of rows of the pass that the row sees, in
-//                                                path order, with the row itself at the end; >= 1
-//   paths        [rows, kMaxTreeRows]       i32  these rows, counted from the sequence's first row
-//                                                of the pass; null for chains: 0 … path_lens - 1
+//   prefix_lens  [rows]                     i32  chain: cache_rows[row] + 1; tree: the number of
+//                                                cache rows before the tree
+//   path_lens    [rows]                     i32  chain: 0; tree: the number of the row's ancestors
+//                                                in the tree, plus 1 for the row itself; at most
+//                                                kMaxDraftDepth
+//   paths        [rows, kMaxDraftDepth]     i32  the ancestors and the row itself, counted from the
+//                                                tree's first row. Ancestors may be rows of an
+//                                                earlier pass. Null if no row has a path
 //   tiles        [num_tiles + 1]            i32  rows [tiles[i], tiles[i + 1]) share the keys and
-//                                                values that are read. A tile has at most 16 rows
-//                                                of one sequence, and one row if there are paths
+//                                                values that are read: the prefix of the last one.
+//                                                A tile has at most 16 rows, all of one sequence
 struct DeviceRows {
   size_t rows = 0;
   const int32_t* page_tables = nullptr;
   size_t table_stride = 0;
   const int32_t* sequences = nullptr;
   const int32_t* cache_rows = nullptr;
-  const int32_t* cached_lens = nullptr;
+  const int32_t* prefix_lens = nullptr;
   const int32_t* path_lens = nullptr;
   const int32_t* paths = nullptr;
   const int32_t* tiles = nullptr;
@@ -155,8 +162,9 @@ absl::Status StoreKv(const DeviceStoreKvArgs& args, CudaStream stream);
 //   partial_maxima  [rows, num_heads, max_blocks]             f32, scratch
 //   partial_sums    [rows, num_heads, max_blocks]             f32, scratch
 //   scale           factor of the scores: 1 / sqrt(head_size)
-// The bits of a row depend only on the row and on the rows that it sees, by position.
-// INVALID_ARGUMENT: num_kv_heads does not divide num_heads. INTERNAL: a launch was refused.
+// The bits of a row depend only on the row and on the rows that it sees, by position. A row of a
+// tree has the bits of the chain that consists of the row's path. INVALID_ARGUMENT: num_kv_heads
+// does not divide num_heads. INTERNAL: a launch was refused.
 struct DeviceAttentionArgs {
   DeviceKv kv;
   DeviceRows rows;

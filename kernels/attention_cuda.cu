@@ -1,7 +1,8 @@
 // Paged attention on a GPU for few query rows, split over the context.
 //
 // One block of threads scores one block of kKeyBlock positions for all rows of a tile and the query
-// heads that share a KV head, so that keys and values are read once for all of them. Its result for
+// heads that share a KV head, so that keys and values are read once for all of them. Only the rows
+// on a query's path through a tree, at most kMaxDraftDepth, are read for each query. The result for
 // a (row, head) is a partial softmax: the largest score, the sum of exponentials, and the weighted
 // sum of values. A second kernel merges the partials of a (row, head) in the order of their
 // positions (online softmax, Milakov and Gimelshein 2018; split over the context as in
@@ -25,15 +26,16 @@ constexpr int kThreads = kWarps * kWarpSize;
 constexpr int kBlock = static_cast<int>(kKeyBlock);
 static_assert(kBlock == 2 * kWarpSize, "a lane scores two keys");
 
+// Returns the number of positions that a row sees.
 __device__ inline int VisibleLength(const DeviceRows& rows, size_t row) {
-  return rows.cached_lens[row] + rows.path_lens[row];
+  return rows.prefix_lens[row] + rows.path_lens[row];
 }
 
-// Returns the cache row of `position`, counted among the positions that `row` sees.
-__device__ inline int CacheRow(const DeviceRows& rows, size_t row, int position) {
-  const int cached_len = rows.cached_lens[row];
-  if (position < cached_len || rows.paths == nullptr) return position;
-  return cached_len + rows.paths[row * kMaxTreeRows + (position - cached_len)];
+// Returns the cache row of a position on the row's path. PRECOND: the prefix ends before the
+// position.
+__device__ inline int CacheRowOnPath(const DeviceRows& rows, size_t row, int position) {
+  const int prefix_len = rows.prefix_lens[row];
+  return prefix_len + rows.paths[row * kMaxDraftDepth + static_cast<size_t>(position - prefix_len)];
 }
 
 // Returns the first element of a cache row's keys. The row's values begin value_offset elements
@@ -74,34 +76,57 @@ __device__ float Score(const float* query, const float* key, size_t head_size) {
   return score;
 }
 
-// Loads the keys and values of one KV head at the positions [begin, end), which `first_row` sees,
-// into shared memory as floats. All threads of the block take part.
+// The same product with a key in the cache.
+template <DType kType, bool kWide>
+__device__ float ScoreInCache(const float* query, const typename Weight<kType>::Stored* key,
+                              size_t head_size) {
+  float score = 0;
+  if constexpr (kWide) {
+    for (size_t d = 0; d < head_size; d += kEight) {
+      float eight[kEight];
+      LoadEight<kType, Reads::kAgain>(key + d, eight);
+      TANDEM_UNROLL
+      for (int j = 0; j < kEight; ++j) score = __fmaf_rn(query[d + j], eight[j], score);
+    }
+  } else {
+    for (size_t d = 0; d < head_size; ++d) {
+      score = __fmaf_rn(query[d], Weight<kType>::Widen(key[d]), score);
+    }
+  }
+  return score;
+}
+
+__device__ inline const int32_t* PageTableOf(const DeviceRows& rows, size_t row) {
+  return rows.page_tables + static_cast<size_t>(rows.sequences[row]) * rows.table_stride;
+}
+
+// The first element of the values of a cache row lies so many elements behind that of its keys.
+__device__ inline size_t ValueOffset(const DeviceKv& kv) {
+  return kv.num_kv_heads * kKeyBlock * kv.head_size;
+}
+
+// Loads the keys and values of one KV head in the cache rows [begin, end) into shared memory as
+// floats. All threads of the block take part.
 //   keys [kBlock, KeyStride], values [kBlock, head_size]
 template <DType kType, bool kWide>
-__device__ inline void LoadBlock(const DeviceAttentionArgs& args, int first_row, int begin, int end,
+__device__ inline void LoadBlock(const DeviceKv& kv, const int32_t* page_table, int begin, int end,
                                  float* keys, float* values) {
-  const DeviceRows& rows = args.rows;
-  const size_t head_size = args.kv.head_size;
+  const size_t head_size = kv.head_size;
   const size_t key_stride = KeyStride(head_size, kWide);
-  const int32_t* const table =
-      rows.page_tables + static_cast<size_t>(rows.sequences[first_row]) * rows.table_stride;
-  const size_t value_offset = args.kv.num_kv_heads * kKeyBlock * head_size;
   constexpr int kStep =
       kWide ? kEight : 1;  // elements of a cache row that a thread takes at a time
   const int steps = static_cast<int>(head_size) / kStep;
   for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * steps; i += kThreads) {
     const int key = i / steps;
     const int dimension = i % steps * kStep;
-    const auto* const from =
-        KeysOf<kType>(args.kv, table, CacheRow(rows, first_row, begin + key), blockIdx.y) +
-        dimension;
+    const auto* const from = KeysOf<kType>(kv, page_table, begin + key, blockIdx.y) + dimension;
     float* const to_key = keys + key * key_stride + dimension;
     float* const to_value = values + key * head_size + dimension;
     if constexpr (kWide) {
       float of_key[kEight];
       float of_value[kEight];
       LoadEight<kType, Reads::kAgain>(from, of_key);
-      LoadEight<kType, Reads::kAgain>(from + value_offset, of_value);
+      LoadEight<kType, Reads::kAgain>(from + ValueOffset(kv), of_value);
       for (int j = 0; j < kEight; j += 4) {
         *reinterpret_cast<float4*>(to_key + j) =
             make_float4(of_key[j], of_key[j + 1], of_key[j + 2], of_key[j + 3]);
@@ -110,9 +135,71 @@ __device__ inline void LoadBlock(const DeviceAttentionArgs& args, int first_row,
       }
     } else {
       *to_key = Weight<kType>::Widen(from[0]);
-      *to_value = Weight<kType>::Widen(from[value_offset]);
+      *to_value = Weight<kType>::Widen(from[ValueOffset(kv)]);
     }
   }
+}
+
+// The keys and values of one block of positions: the first num_shared are in shared memory, and the
+// positions after them, which are on paths, are read from the cache.
+//   keys [kBlock, KeyStride], values [kBlock, head_size]
+struct KeyBlockOfTile {
+  int begin = 0;
+  int num_shared = 0;
+  const float* keys = nullptr;
+  const float* values = nullptr;
+};
+
+// Computes the partial softmax of one row and head over the first `visible` positions of a block. A
+// warp takes part.
+//   probabilities  [kBlock]  shared memory of the warp
+template <DType kType, bool kWide>
+__device__ inline void AttendRow(const DeviceAttentionArgs& args, size_t row, size_t head,
+                                 int visible, const KeyBlockOfTile& block, float* probabilities) {
+  const size_t head_size = args.kv.head_size;
+  const int32_t* const page_table = PageTableOf(args.rows, row);
+  const auto keys_on_path = [&](int key) {
+    return KeysOf<kType>(args.kv, page_table, CacheRowOnPath(args.rows, row, block.begin + key),
+                         blockIdx.y);
+  };
+  const float* const query = args.queries + row * args.queries_stride + head * head_size;
+  float scores[2];
+  for (int half = 0; half < 2; ++half) {
+    const int key = Lane() + half * kWarpSize;
+    scores[half] = -INFINITY;
+    if (key < visible) {
+      const float score =
+          key < block.num_shared
+              ? Score<kWide>(query, block.keys + key * KeyStride(head_size, kWide), head_size)
+              : ScoreInCache<kType, kWide>(query, keys_on_path(key), head_size);
+      scores[half] = __fmul_rn(score, args.scale);
+    }
+  }
+  const float largest = WarpMax(fmaxf(scores[0], scores[1]));
+  const float low = expf(scores[0] - largest);
+  const float high = expf(scores[1] - largest);
+  const float sum = WarpSum(__fadd_rn(low, high));
+  probabilities[Lane()] = low;
+  probabilities[Lane() + kWarpSize] = high;
+  __syncwarp();
+  const size_t partial = (row * args.num_heads + head) * args.max_blocks + blockIdx.x;
+  const int in_shared = min(visible, block.num_shared);
+  for (size_t d = Lane(); d < head_size; d += kWarpSize) {
+    float weighted = 0;
+    for (int key = 0; key < in_shared; ++key) {
+      weighted = __fmaf_rn(probabilities[key], block.values[key * head_size + d], weighted);
+    }
+    for (int key = in_shared; key < visible; ++key) {
+      const float value = Weight<kType>::Widen(keys_on_path(key)[ValueOffset(args.kv) + d]);
+      weighted = __fmaf_rn(probabilities[key], value, weighted);
+    }
+    args.partial_values[partial * head_size + d] = weighted;
+  }
+  if (Lane() == 0) {
+    args.partial_maxima[partial] = largest;
+    args.partial_sums[partial] = sum;
+  }
+  __syncwarp();
 }
 
 // Grid: (blocks of positions, KV heads, tiles).
@@ -123,57 +210,26 @@ __global__ void __launch_bounds__(kThreads) AttendBlock(DeviceAttentionArgs args
   const int first_row = rows.tiles[blockIdx.z];
   const int end_row = rows.tiles[blockIdx.z + 1];
   const int begin = static_cast<int>(blockIdx.x) * kBlock;
-  // The last row of a chain sees most. A tile of a tree is one row.
-  const int end = min(VisibleLength(rows, end_row - 1), begin + kBlock);
-  if (begin >= end) return;
+  // The last row has the longest prefix. A row of a chain sees nothing else.
+  const int end = min(rows.prefix_lens[end_row - 1], begin + kBlock);
+  if (begin >= end && rows.path_lens[end_row - 1] == 0) return;
 
   const size_t head_size = args.kv.head_size;
-  const size_t key_stride = KeyStride(head_size, kWide);
   float* const keys = SharedMemory<float>();
-  float* const values = keys + kBlock * key_stride;
+  float* const values = keys + kBlock * KeyStride(head_size, kWide);
   float* const probabilities = values + kBlock * head_size + Warp() * kBlock;
-
-  LoadBlock<kType, kWide>(args, first_row, begin, end, keys, values);
+  LoadBlock<kType, kWide>(args.kv, PageTableOf(rows, first_row), begin, end, keys, values);
   __syncthreads();
 
+  const KeyBlockOfTile block = {begin, max(end - begin, 0), keys, values};
   const int group = static_cast<int>(args.num_heads / args.kv.num_kv_heads);
-  const size_t num_blocks = args.max_blocks;
   for (int pair = Warp(); pair < (end_row - first_row) * group; pair += kWarps) {
     const size_t row = static_cast<size_t>(first_row + pair / group);
-    const size_t head = size_t{blockIdx.y} * group + pair % group;
     const int visible =
-        min(VisibleLength(rows, row) - begin, kBlock);  // keys of this block that the row sees
+        min(VisibleLength(rows, row) - begin, kBlock);  // positions of this block that the row sees
     if (visible <= 0) continue;
-    const float* const query = args.queries + row * args.queries_stride + head * head_size;
-    float scores[2];
-    for (int half = 0; half < 2; ++half) {
-      const int key = Lane() + half * kWarpSize;
-      scores[half] = -INFINITY;
-      if (key < visible) {
-        const float score = Score<kWide>(query, keys + key * key_stride, head_size);
-        scores[half] = __fmul_rn(score, args.scale);
-      }
-    }
-    const float largest = WarpMax(fmaxf(scores[0], scores[1]));
-    const float low = expf(scores[0] - largest);
-    const float high = expf(scores[1] - largest);
-    const float sum = WarpSum(__fadd_rn(low, high));
-    probabilities[Lane()] = low;
-    probabilities[Lane() + kWarpSize] = high;
-    __syncwarp();
-    const size_t partial = (row * args.num_heads + head) * num_blocks + blockIdx.x;
-    for (size_t d = Lane(); d < head_size; d += kWarpSize) {
-      float weighted = 0;
-      for (int key = 0; key < visible; ++key) {
-        weighted = __fmaf_rn(probabilities[key], values[key * head_size + d], weighted);
-      }
-      args.partial_values[partial * head_size + d] = weighted;
-    }
-    if (Lane() == 0) {
-      args.partial_maxima[partial] = largest;
-      args.partial_sums[partial] = sum;
-    }
-    __syncwarp();
+    const size_t head = size_t{blockIdx.y} * group + pair % group;
+    AttendRow<kType, kWide>(args, row, head, visible, block, probabilities);
   }
 }
 
@@ -209,17 +265,14 @@ __global__ void __launch_bounds__(kThreads) StoreRow(DeviceStoreKvArgs args) {
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.kv.num_kv_heads * args.kv.head_size) return;
   const size_t row = blockIdx.y;
-  const int32_t* const table =
-      args.rows.page_tables +
-      static_cast<size_t>(args.rows.sequences[row]) * args.rows.table_stride;
+  const int32_t* const table = PageTableOf(args.rows, row);
   const size_t kv_head = i / args.kv.head_size;
   using Stored = typename Weight<kType>::Stored;
   auto* const to =
       const_cast<Stored*>(KeysOf<kType>(args.kv, table, args.rows.cache_rows[row], kv_head)) +
       i % args.kv.head_size;
-  const size_t value_offset = args.kv.num_kv_heads * kKeyBlock * args.kv.head_size;
   to[0] = Weight<kType>::Narrow(args.keys[row * args.keys_stride + i]);
-  to[value_offset] = Weight<kType>::Narrow(args.values[row * args.values_stride + i]);
+  to[ValueOffset(args.kv)] = Weight<kType>::Narrow(args.values[row * args.values_stride + i]);
 }
 
 }  // namespace

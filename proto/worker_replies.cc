@@ -1,9 +1,11 @@
 #include "proto/worker_replies.h"
 
 #include <cmath>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "proto/draft_tree.h"
 
 namespace tandem {
 namespace {
@@ -11,16 +13,6 @@ namespace {
 template <typename... Parts>
 absl::Status Broken(const Parts&... parts) {
   return Internal(absl::StrCat(parts...));
-}
-
-// Returns true if every token is the child of the token before it. An empty list means a chain.
-bool IsChain(const v1::ProposeResult& result) {
-  if (result.parents().empty()) return true;
-  if (result.parents_size() != result.draft_token_ids_size()) return false;
-  for (int i = 0; i < result.parents_size(); ++i) {
-    if (result.parents(i) != i - 1) return false;
-  }
-  return true;
 }
 
 bool IsToken(int64_t id, uint32_t vocabulary_size) { return id >= 0 && id < vocabulary_size; }
@@ -76,7 +68,7 @@ absl::Status CheckProposeResult(const SentPropose& sent, const v1::ProposeResult
   TANDEM_RETURN_IF_ERROR(CheckSlot(sent.slot, state));
   if (state.code() != v1::WORKER_CODE_OK) return absl::OkStatus();
   const int num_drafted = result.draft_token_ids_size();
-  if (num_drafted > static_cast<int>(sent.draft_length) || !IsChain(result)) {
+  if (num_drafted > static_cast<int>(sent.draft_length) || !result.parents().empty()) {
     return Broken("drafted ", num_drafted, " tokens where a chain of at most ", sent.draft_length,
                   " was asked for");
   }
@@ -98,6 +90,11 @@ absl::Status CheckVerifyResult(const SentVerify& sent, const v1::VerifyResult& r
   const uint32_t num_accepted = result.num_accepted();
   if (num_accepted > sent.num_drafted || (num_accepted > 0 && !result.ring_error().empty())) {
     return Broken("accepted ", num_accepted, " of ", sent.num_drafted, " drafts");
+  }
+  const std::span path(result.path().data(), static_cast<size_t>(result.path_size()));
+  if (path.size() != (sent.parents.empty() ? 0 : num_accepted) ||
+      !IsPathOfDraft(sent.parents, sent.num_drafted, path)) {
+    return Broken("accepted ", num_accepted, " drafts that are no path of ", sent.num_drafted);
   }
   if (state.cached_len() != sent.end + num_accepted) {
     return Broken("holds ", state.cached_len(), " rows where ", sent.end + num_accepted,

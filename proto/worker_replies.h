@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "tandem/v1/worker.pb.h"
@@ -29,8 +30,9 @@ struct SentVerify {
   uint32_t begin = 0;  // rows that the verifier held before
   uint32_t end = 0;    // rows of committed tokens that the verifier holds after the sent tokens
   uint32_t num_drafted = 0;
-  bool sample = false;          // whether the verifier draws a token after the last row
-  bool wants_logprobs = false;  // whether the verifier states log-probs of the emitted tokens
+  std::vector<int32_t> parents = {};  // the draft tokens' parents; empty: a chain
+  bool sample = false;                // whether the verifier draws a token after the last row
+  bool wants_logprobs = false;        // whether the verifier states log-probs of the emitted tokens
 };
 
 // A batch must be answered item by item, in the order of the items.

@@ -113,7 +113,7 @@ void Measure(size_t vocabulary_size, float spread) {
       const auto start = Clock::now();
       const BlockVerdict verdict = AcceptReject(args);
       const double time = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-      (verdict.num_accepted == 1 ? accepted : rejected).push_back(time);
+      (verdict.num_accepted() == 1 ? accepted : rejected).push_back(time);
     }
     const auto median = [](std::vector<double>& times) {
       if (times.empty()) return std::string("-");

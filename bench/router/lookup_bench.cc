@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/continuation_tree.h"
 #include "services/router/drafting/lookup/request_lookups.h"
 
 namespace tandem {
@@ -49,7 +50,25 @@ struct Times {
   double slowest_draft = 0;
 };
 
-Times Measure(Drafter drafter, const std::vector<int32_t>& text) {
+// The answer of a search: what follows in the text, and ways that leave it after each token.
+LookupDraft Answer(std::span<const int32_t> text) {
+  std::vector<Continuation> texts = {{{text.begin(), text.end()}, 2}};
+  texts[0].token_ids.resize(std::min<size_t>(text.size(), RetrievalLookup::kWantedTokens));
+  for (size_t i = 0; i < texts[0].token_ids.size(); ++i) {
+    texts.push_back({{text.begin(), text.begin() + static_cast<ptrdiff_t>(i)}, 1});
+    texts.back().token_ids.insert(texts.back().token_ids.end(), {1, 2, 3});
+  }
+  ContinuationTree tree = MergeContinuations(texts, {.max_depth = RetrievalLookup::kWantedTokens,
+                                                     .max_nodes = RetrievalLookup::kWantedNodes});
+  LookupDraft answer;
+  answer.drafter = Drafter::kRetrieval;
+  answer.token_ids = std::move(tree.token_ids);
+  answer.parents = std::move(tree.parents);
+  answer.match_length = 8;
+  return answer;
+}
+
+Times Measure(Drafter drafter, const std::vector<int32_t>& text, uint32_t nodes) {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -69,8 +88,11 @@ Times Measure(Drafter drafter, const std::vector<int32_t>& text) {
     begin = Clock::now();
     (void)lookups.Advance(all.first(size), 4096);
     times.output_token += since(begin) / kOutput;
+    if (drafter == Drafter::kRetrieval && size % 4 == 0) {
+      lookups.retrieval()->OnFound(size, Answer(all.subspan(size)));
+    }
     begin = Clock::now();
-    const LookupDraft draft = lookups.Find(all.first(size), kDraftTokens);
+    const LookupDraft draft = lookups.Find(all.first(size), {kDraftTokens, nodes});
     const double took = since(begin);
     times.draft += took / kOutput;
     times.slowest_draft = std::max(times.slowest_draft, took);
@@ -82,15 +104,18 @@ Times Measure(Drafter drafter, const std::vector<int32_t>& text) {
 }  // namespace tandem
 
 int main() {
-  std::printf("%-12s %-20s %14s %14s %10s %10s\n", "drafter", "text", "prompt token",
+  std::printf("%-18s %-20s %14s %14s %10s %10s\n", "drafter", "text", "prompt token",
               "output token", "draft", "slowest");
   for (const auto& [name, text] : tandem::Texts()) {
-    for (const tandem::Drafter drafter :
-         {tandem::Drafter::kSuffix, tandem::Drafter::kNgram, tandem::Drafter::kPrediction}) {
-      const tandem::Times times = tandem::Measure(drafter, text);
-      std::printf("%-12s %-20s %11.3f us %11.3f us %7.2f us %7.1f us\n",
-                  tandem::DrafterName(drafter).c_str(), name.c_str(), times.prompt_token,
-                  times.output_token, times.draft, times.slowest_draft);
+    for (const auto& [drafter, nodes] :
+         {std::pair(tandem::Drafter::kSuffix, 0U), std::pair(tandem::Drafter::kSuffix, 16U),
+          std::pair(tandem::Drafter::kNgram, 0U), std::pair(tandem::Drafter::kPrediction, 0U),
+          std::pair(tandem::Drafter::kRetrieval, 16U)}) {
+      const tandem::Times times = tandem::Measure(drafter, text, nodes);
+      const std::string label = tandem::DrafterName(drafter) + (nodes > 0 ? ", trees" : "");
+      std::printf("%-18s %-20s %11.3f us %11.3f us %7.2f us %7.1f us\n", label.c_str(),
+                  name.c_str(), times.prompt_token, times.output_token, times.draft,
+                  times.slowest_draft);
     }
   }
   return 0;

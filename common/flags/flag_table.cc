@@ -643,6 +643,26 @@ constexpr Flag kFlags[] = {
      .help = "A request can ask for drafts of at most this many tokens. The number also sets the "
              "size of "
              "the log-prob ring."},
+    {.name = "--max-tree-nodes",
+     .programs = kRouter | kServe,
+     .group = "Speculation",
+     .kind = FlagKind::kInteger,
+     .value = "TOKENS",
+     .fallback = "16",
+     .least = 0,
+     .most = kMaxTreeNodes,
+     .handed_to = kRouter,
+     .help =
+         "A draft that is a tree has at most this many tokens. Its paths are at most as long as "
+         "a draft. With 0, all drafts are chains."},
+    {.name = "--max-tree-nodes",
+     .programs = kGenerate,
+     .group = "Speculation",
+     .kind = FlagKind::kInteger,
+     .value = "TOKENS",
+     .computed = "the server's --max-tree-nodes; 0 if the draft length is fixed",
+     .least = 0,
+     .help = "A draft that is a tree has at most this many tokens. With 0, all drafts are chains."},
     {.name = "--reproducible",
      .negation = "--no-reproducible",
      .programs = kGenerate,

@@ -128,7 +128,8 @@ inline constexpr MetricInfo kRolledBackRows{
     "worker",
     "Rows of draft tokens that the rollbacks dropped.",
     "If the verifier's value comes near `tandem_draft_tokens_total`, most drafts are computed in "
-    "vain. Compare drafters with `tandem bench`, or serve with `--draft-length auto`."};
+    "vain (a tree always has rows to drop). Compare drafters with `tandem bench`, or serve with "
+    "`--draft-length auto`."};
 inline constexpr MetricInfo kDraftLength{
     MetricType::kGauge,
     "tandem_draft_length",

@@ -85,6 +85,7 @@ absl::Status CpuBackend::Attend(size_t layer) {
                           .first_row = segment.first_row,
                           .rows = segment.rows,
                           .parents = item.parents,
+                          .tree_begin = item.tree_begin(),
                           .num_heads = model_.attention.num_heads,
                           .queries = qkv_.row(segment.block_row),
                           .queries_stride = qkv_.stride(),

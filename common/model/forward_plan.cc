@@ -49,27 +49,29 @@ absl::Status ForwardPlan::AddItem(const ForwardItem& item, size_t index, size_t 
     return refuse("wants logits of " + std::to_string(item.num_logits) + " of its " +
                   std::to_string(rows) + " rows");
   }
-  if (!item.parents.empty() && item.parents.size() != rows) {
+  if (item.parents.size() > rows) {
     return refuse("has " + std::to_string(item.parents.size()) + " parents for " +
                   std::to_string(rows) + " rows");
   }
   const size_t first = positions_.size();
+  const size_t tree_begin = item.tree_begin();
   for (size_t row = 0; row < rows; ++row) {
     const int32_t id = item.token_ids[row];
     if (id < 0 || static_cast<size_t>(id) >= vocabulary_size) {
       return refuse("token id " + std::to_string(id) + " is not in [0, " +
                     std::to_string(vocabulary_size) + ")");
     }
-    auto position = static_cast<int32_t>(item.cache->length());
-    if (item.parents.empty()) {
-      position += static_cast<int32_t>(row);
-    } else {
-      const int32_t parent = item.parents[row];
-      if (parent < -1 || parent >= static_cast<int32_t>(row)) {
-        return refuse("row " + std::to_string(row) + " has parent " + std::to_string(parent) +
-                      " (want an earlier row or -1)");
+    auto position = static_cast<int32_t>(item.cache->length() + std::min(row, tree_begin));
+    if (row >= tree_begin) {
+      const size_t node = row - tree_begin;
+      const int32_t parent = item.parents[node];
+      if (parent < -1 || parent >= static_cast<int32_t>(node)) {
+        return refuse("row " + std::to_string(node) + " of its tree has parent " +
+                      std::to_string(parent) + " (want an earlier row of the tree or -1)");
       }
-      if (parent >= 0) position = positions_[first + static_cast<size_t>(parent)] + 1;
+      if (parent >= 0) {
+        position = positions_[first + tree_begin + static_cast<size_t>(parent)] + 1;
+      }
     }
     token_ids_.push_back(id);
     positions_.push_back(position);

@@ -22,10 +22,12 @@ namespace tandem {
 struct ForwardItem {
   KvCache* cache = nullptr;  // rows follow the cache's rows; its length grows by token_ids.size()
   std::span<const int32_t> token_ids;  // at least one id, each in [0, V)
-  // For a tree, parents[i] < i is the row that row i follows, and -1 stands for the cache's last
-  // row. For a chain, `parents` is empty. A row attends to the cache's rows and to its own
-  // ancestors in path order. Its position is the cache's length + its depth.
+  // The last parents.size() rows are a tree that follows the other rows: parents[i] < i is the row
+  // of the tree that row i of the tree follows, and -1 stands for the row before the tree. Empty:
+  // all rows are a chain. A row of the tree attends to all rows before the tree and to its own
+  // ancestors in path order. Its position is that of the tree's beginning + its depth.
   std::span<const int32_t> parents;
+  size_t tree_begin() const { return token_ids.size() - parents.size(); }
   size_t num_logits = 0;  // the last num_logits rows get logits
 };
 

@@ -10,35 +10,10 @@
 #include <string>
 #include <utility>
 
+#include "common/continuation_tree.h"
 #include "common/status.h"
 
 namespace tandem {
-namespace {
-
-// The most frequent token, of equals the one that was met first, and how often it was met.
-struct Vote {
-  int32_t token = kDocumentEnd;
-  size_t count = 0;
-};
-
-Vote MostFrequent(std::span<const int32_t> next) {
-  std::vector<Vote> votes;
-  for (const int32_t token : next) {
-    if (token == kDocumentEnd) continue;
-    auto vote = std::find_if(votes.begin(), votes.end(),
-                             [token](const Vote& other) { return other.token == token; });
-    if (vote == votes.end()) vote = votes.insert(votes.end(), {token, 0});
-    ++vote->count;
-  }
-  Vote best;
-  for (const Vote& vote : votes) {
-    if (vote.count > best.count) best = vote;
-  }
-  return best;
-}
-
-}  // namespace
-
 // One search. The first error of a read ends it: what comes after does not matter.
 class RetrievalIndex::Search {
  public:
@@ -170,8 +145,10 @@ absl::Status RetrievalIndex::Read(uint64_t offset, void* to, size_t size) const 
 }
 
 absl::StatusOr<RetrievedText> RetrievalIndex::Find(std::span<const int32_t> context,
-                                                   uint32_t max_tokens,
-                                                   uint32_t vocabulary_size) const {
+                                                   uint32_t max_depth, uint32_t vocabulary_size,
+                                                   uint32_t max_nodes) const {
+  constexpr double kShareInChain = 0.25;
+  constexpr double kShareInTree = 1.0 / 16;
   Search search(*this);
   RetrievedText found;
   // If an end of the context stands in the corpus, shorter ends do too.
@@ -196,23 +173,20 @@ absl::StatusOr<RetrievedText> RetrievalIndex::Find(std::span<const int32_t> cont
   found.match_length = known;
   const uint64_t count = places.end - places.begin;
   const size_t looked_at = std::min<uint64_t>(count, kMostPlaces);
-  std::vector<std::vector<int32_t>> copies(looked_at, std::vector<int32_t>(max_tokens));
+  static_assert(kDocumentEnd < 0, "ends a continuation");
+  std::vector<Continuation> copies(looked_at, {std::vector<int32_t>(max_depth)});
   for (size_t i = 0; i < looked_at; ++i) {
-    search.TokensAt(search.PlaceAt(places.begin + i * count / looked_at) + known, copies[i]);
+    search.TokensAt(search.PlaceAt(places.begin + i * count / looked_at) + known,
+                    copies[i].token_ids);
   }
   TANDEM_RETURN_IF_ERROR(search.status());
-  std::vector<int32_t> next;
-  for (size_t at = 0; at < max_tokens; ++at) {
-    next.clear();
-    for (const std::vector<int32_t>& copy : copies) next.push_back(copy[at]);
-    const Vote vote = MostFrequent(next);
-    if (vote.token < 0 || static_cast<uint32_t>(vote.token) >= vocabulary_size ||
-        4 * vote.count < copies.size()) {
-      break;
-    }
-    found.token_ids.push_back(vote.token);
-    std::erase_if(copies, [&](const auto& copy) { return copy[at] != vote.token; });
-  }
+  ContinuationTree tree = MergeContinuations(
+      copies, {.max_depth = max_depth,
+               .max_nodes = max_nodes,
+               .least_share = max_nodes == 0 ? kShareInChain : kShareInTree,
+               .end_id = static_cast<int32_t>(std::min<uint32_t>(vocabulary_size, INT32_MAX))});
+  found.token_ids = std::move(tree.token_ids);
+  if (max_nodes > 0) found.parents = std::move(tree.parents);
   return found;
 }
 

@@ -20,6 +20,7 @@ namespace tandem {
 // What followed the context in the corpus.
 struct RetrievedText {
   std::vector<int32_t> token_ids;  // empty: the context is not in the corpus
+  std::vector<int32_t> parents;    // as in ContinuationTree
   uint32_t match_length = 0;       // last tokens of the context that stand in the corpus
 };
 
@@ -39,14 +40,14 @@ class RetrievalIndex {
   RetrievalIndex(const RetrievalIndex&) = delete;
   RetrievalIndex& operator=(const RetrievalIndex&) = delete;
 
-  // Finds the places after which the longest end of `context` stands, and continues it with up to
-  // `max_tokens` tokens below `vocabulary_size`. Each one is the most frequent among the places
-  // that agree with those before it, as far as it follows a quarter of them. Of many places,
-  // kMostPlaces are looked at, which are spread evenly. Reads may wait for the disk. A file whose
-  // content is not what its header promises gives useless tokens. DATA_LOSS: the file cannot be
-  // read any more.
-  absl::StatusOr<RetrievedText> Find(std::span<const int32_t> context, uint32_t max_tokens,
-                                     uint32_t vocabulary_size) const;
+  // Finds the places after which the longest end of `context` stands, and merges what follows them
+  // into a tree of up to `max_nodes` tokens below `vocabulary_size` and of up to `max_depth` tokens
+  // on a path (common/continuation_tree.h). `max_nodes` 0: a chain of the most frequent tokens. A
+  // token follows a quarter of the places, or a sixteenth in a tree. Of many places, kMostPlaces
+  // are looked at, which are spread evenly. Reads may wait for the disk. A file whose content is
+  // not what its header promises gives useless tokens. DATA_LOSS: the file cannot be read any more.
+  absl::StatusOr<RetrievedText> Find(std::span<const int32_t> context, uint32_t max_depth,
+                                     uint32_t vocabulary_size, uint32_t max_nodes = 0) const;
 
   const std::array<uint8_t, 32>& vocabulary() const { return header_.vocabulary; }
   uint64_t num_tokens() const { return header_.num_places; }

@@ -9,7 +9,7 @@ namespace tandem {
 
 // Version of proto/tandem/v1/worker.proto. Both sides must have the same version, because workers
 // and router are one release.
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 
 // Largest piece of log-prob rows in the stream (`inline` transport).
 inline constexpr size_t kMaxChunkBytes = 1 << 20;
@@ -19,6 +19,8 @@ inline constexpr int kMaxWorkerMessageBytes = 16 << 20;
 
 // Largest --draft-length and SpeculationParams.draft_length.
 inline constexpr uint32_t kMaxDraftLength = 16;
+// Largest --max-tree-nodes: draft tokens of a tree, whose depth is at most the draft length.
+inline constexpr uint32_t kMaxTreeNodes = 64;
 
 }  // namespace tandem
 

@@ -40,6 +40,13 @@ absl::Status DeviceStream::FillRows(void* memory, size_t pitch, uint8_t value, s
                     "cudaMemset2DAsync");
 }
 
+absl::Status DeviceStream::CopyRows(void* to, const void* from, size_t pitch, size_t width,
+                                    size_t height) const {
+  return CudaStatus(
+      cudaMemcpy2DAsync(to, pitch, from, pitch, width, height, cudaMemcpyDefault, stream_),
+      "cudaMemcpy2DAsync");
+}
+
 absl::Status DeviceStream::Wait() const {
   return CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }

@@ -37,6 +37,10 @@ class DeviceStream {
   // Sets the first `width` bytes of `height` rows, `pitch` bytes apart, to `value`.
   absl::Status FillRows(void* memory, size_t pitch, uint8_t value, size_t width,
                         size_t height) const;
+  // Copies the first `width` bytes of `height` rows, which are `pitch` bytes apart on both sides.
+  // The copied bytes must not overlap.
+  absl::Status CopyRows(void* to, const void* from, size_t pitch, size_t width,
+                        size_t height) const;
   // Waits until all enqueued work is done. INTERNAL: a kernel failed, and the device's context is
   // lost.
   absl::Status Wait() const;

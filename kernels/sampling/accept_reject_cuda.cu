@@ -1,6 +1,7 @@
-// Accept/reject of draft blocks on a GPU (Leviathan et al. 2023, Algorithm 1). Each thread block
-// judges one draft block. The walk over the rows looks at one token of each row. Only the row where
-// the walk ends is read over the whole vocabulary.
+// Accept/reject of drafts on a GPU (Leviathan et al. 2023, Algorithm 1; Miao et al. 2023, Algorithm
+// 2, for siblings). Each thread block judges one draft. A walk along first children looks at one
+// token of each row. A row is read over the whole vocabulary where the walk ends, and once for each
+// sibling that is tested after a rejection.
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
 #include "kernels/sampling/accept_reject.h"
@@ -15,6 +16,9 @@ constexpr int kThreads = 512;
 struct Shared {
   double sums[kWarpSize];
   uint64_t keys[kWarpSize];
+  // The state of a DeviceResidual.
+  double totals[kMaxDraftTokens];
+  int32_t rejected[kMaxDraftTokens];
 };
 
 // IsDraftRowValid.
@@ -31,100 +35,229 @@ __device__ bool DraftRowGives(const float* log_probs, size_t size, int32_t token
          exp(static_cast<double>(log_probs[token_id])) > 0;
 }
 
-// Walks the rows until a row rejects its draft token or is the last one. All threads do the same.
-// Sets all of `verdict` except a token that must still be drawn from the row after the accepted
-// ones. Returns whether there is such a token.
-__device__ bool WalkRows(const DeviceVerifyArgs& args, const BlockToVerify& block,
-                         int32_t num_drafted, DeviceVerdict* verdict) {
-  for (int32_t i = 0;; ++i) {
-    const int32_t row = block.first_row + i;
-    const float* const values = args.values + static_cast<size_t>(row) * args.stride;
-    verdict->num_accepted = i;
-    if (args.not_finite[row] != 0) {
-      verdict->finite = 0;
-      return false;
+// The walk over a draft. All threads do the same.
+struct DeviceWalk {
+  const BlockToVerify& block;
+  const size_t size;  // vocabulary size
+  const DraftShape shape;
+  int32_t node = kDraftRoot;
+  int32_t num_accepted = 0;
+
+  __device__ int32_t Row() const { return block.first_row + node + 1; }
+  // Returns the key of the draws at this position for the first child.
+  __device__ DrawKey Key() const {
+    DrawKey key = block.key;
+    key.position += static_cast<uint64_t>(num_accepted);
+    return key;
+  }
+  __device__ int32_t Token(int32_t child) const { return block.draft_token_ids[child]; }
+  // Returns the child's q; null: the token was found.
+  __device__ const float* DraftRow(int32_t child) const { return block.DraftRow(child, size); }
+  __device__ int32_t FirstChild() const { return shape.FirstChild(node); }
+  __device__ int32_t NextChild(int32_t child) const { return shape.NextChild(node, child); }
+  // Returns the first of the children from `child` on that has this token. -1: there is none.
+  __device__ int32_t ChildWith(int32_t token_id, int32_t child) const {
+    while (child >= 0 && Token(child) != token_id) child = NextChild(child);
+    return child;
+  }
+};
+
+// What was decided at one node of a draft.
+struct DeviceJudgment {
+  int32_t child = -1;  // index of the accepted child; -1: none was accepted
+  int32_t token_id = -1;
+};
+
+// Residual (residual.h): what is left of p after children of one node were rejected. All of them
+// were drawn, or all were found. No weight is kept: each use computes it again from p and from the
+// rejected rows. All threads call each function.
+class DeviceResidual {
+ public:
+  __device__ DeviceResidual(const DeviceWalk& walk, const float* p, Shared* shared)
+      : walk_(walk), p_(p), shared_(*shared) {}
+
+  // Returns the probability of a token. Called after each rejection but the last one.
+  __device__ double Prob(int32_t token_id) {
+    if (num_rejected_ > 0 && !is_settled_) Settle();
+    if (num_rejected_ == 0) return exp(static_cast<double>(p_[token_id]));
+    if (are_drawn_) {
+      return __ddiv_rn(DrawnWeight(static_cast<size_t>(token_id)),
+                       shared_.totals[num_rejected_ - 1]);
     }
-    const bool is_drafted = i < num_drafted;
-    const int32_t drafted = is_drafted ? block.draft_token_ids[i] : -1;
-    if (block.how == RowDraw::kPlain) {
-      if (!is_drafted) return true;
-      DrawKey key = block.key;
-      key.position += static_cast<uint64_t>(i);
-      const double draft_prob =
-          block.draft_log_probs == nullptr
-              ? 1.0
-              : exp(static_cast<double>(
-                    block.draft_log_probs[static_cast<size_t>(i) * args.vocabulary_size +
-                                          static_cast<size_t>(drafted)]));
-      const double target_prob = exp(static_cast<double>(values[drafted]));
-      if (!AcceptsDraft(DeviceUniform(key, DrawPurpose::kAccept),
-                        static_cast<double>(block.lenience), draft_prob, target_prob)) {
-        return true;
-      }
-      continue;
+    if (IsRejected(token_id)) return 0;
+    double removed = 0;
+    for (int32_t i = 0; i < num_rejected_; ++i) {
+      removed = __dadd_rn(removed, exp(static_cast<double>(p_[RejectedToken(i)])));
     }
-    const int32_t own = args.row_token_ids[row];
-    if (is_drafted && drafted == own) continue;
-    // Lenient greedy: p(x) >= l * max p at temperature 1, where the normalizer cancels.
-    if (is_drafted && block.how == RowDraw::kGreedy && block.lenience < 1 &&
-        exp(static_cast<double>(values[drafted]) - static_cast<double>(values[own])) >=
-            static_cast<double>(block.lenience)) {
-      continue;
+    return __ddiv_rn(exp(static_cast<double>(p_[token_id])), __dadd_rn(1.0, -removed));
+  }
+
+  __device__ void Reject(int32_t child) {
+    are_drawn_ = walk_.DraftRow(child) != nullptr;
+    if (!are_drawn_ && IsRejected(walk_.Token(child))) return;
+    __syncthreads();  // other threads may still read the state of the last node
+    if (threadIdx.x == 0) shared_.rejected[num_rejected_] = child;
+    __syncthreads();
+    ++num_rejected_;
+    is_settled_ = false;
+  }
+
+  __device__ int32_t Draw(double u) {
+    // A rejection that leaves nothing is taken back, as Settle does.
+    for (; num_rejected_ > 0; --num_rejected_) {
+      const int32_t token_id = are_drawn_
+                                   ? DrawByInverseCdf(walk_.size, u, shared_.sums,
+                                                      [&](size_t i) { return DrawnWeight(i); })
+                                   : DrawByInverseCdf(walk_.size, u, shared_.sums, [&](size_t i) {
+                                       return IsRejected(static_cast<int32_t>(i))
+                                                  ? 0.0
+                                                  : static_cast<double>(expf(p_[i]));
+                                     });
+      if (token_id >= 0) return token_id;
     }
-    verdict->next_token_id = own;
+    return DrawRow(p_, walk_.size, u, shared_.sums, shared_.keys);
+  }
+
+ private:
+  __device__ int32_t RejectedToken(int32_t i) const { return walk_.Token(shared_.rejected[i]); }
+  __device__ bool IsRejected(int32_t token_id) const {
+    for (int32_t i = 0; i < num_rejected_; ++i) {
+      if (RejectedToken(i) == token_id) return true;
+    }
     return false;
   }
+
+  // Returns the weight of a token after all rejections of drawn tokens, not normalized.
+  __device__ double DrawnWeight(size_t token_id) const {
+    const float p = p_[token_id];
+    const float first = walk_.DraftRow(shared_.rejected[0])[token_id];
+    if (!(p > first)) return 0.0;
+    double weight =
+        fmax(0.0, __dadd_rn(exp(static_cast<double>(p)), -exp(static_cast<double>(first))));
+    for (int32_t i = 1; i < num_rejected_ && weight > 0; ++i) {
+      const float q = walk_.DraftRow(shared_.rejected[i])[token_id];
+      weight = fmax(
+          0.0, __dadd_rn(__ddiv_rn(weight, shared_.totals[i - 1]), -exp(static_cast<double>(q))));
+    }
+    return weight;
+  }
+
+  // Takes the last rejection back if it leaves nothing. Otherwise notes the sum of the weights.
+  __device__ void Settle() {
+    double total = 0;
+    bool is_left = false;
+    for (size_t i = threadIdx.x; i < walk_.size; i += kThreads) {
+      if (are_drawn_) {
+        total = __dadd_rn(total, DrawnWeight(i));
+      } else if (p_[i] > -INFINITY && !IsRejected(static_cast<int32_t>(i))) {
+        is_left = true;
+        break;
+      }
+    }
+    if (are_drawn_) {
+      total = BlockSum(total, shared_.sums);
+      is_left = total > 0;
+      if (threadIdx.x == 0) shared_.totals[num_rejected_ - 1] = total;
+    }
+    if (__syncthreads_or(is_left ? 1 : 0) == 0) --num_rejected_;
+    is_settled_ = true;
+  }
+
+  const DeviceWalk& walk_;
+  const float* const p_;
+  Shared& shared_;
+  int32_t num_rejected_ = 0;  // entries of shared_.rejected, which are children of the node
+  bool are_drawn_ = false;
+  bool is_settled_ = true;  // shared_.totals has an entry for each rejection
+};
+
+// Judges a row whose token was drawn already.
+//   values  [V]  the row's log-probabilities, or its adjusted logits if the block is greedy
+__device__ DeviceJudgment JudgeDrawn(const DeviceWalk& walk, const float* values, int32_t own) {
+  const DeviceJudgment judgment = {walk.ChildWith(own, walk.FirstChild()), own};
+  if (judgment.child >= 0 || walk.block.how != RowDraw::kGreedy || !(walk.block.lenience < 1)) {
+    return judgment;
+  }
+  for (int32_t child = walk.FirstChild(); child >= 0; child = walk.NextChild(child)) {
+    // p(x) >= l * max p at temperature 1, where the normalizer cancels.
+    if (exp(static_cast<double>(values[walk.Token(child)]) - static_cast<double>(values[own])) >=
+        static_cast<double>(walk.block.lenience)) {
+      return {child, walk.Token(child)};
+    }
+  }
+  return judgment;
 }
 
-// Draws the token after a rejection from max(0, p - q), normalized, or from p if p and q are equal
-// apart from rounding.
-__device__ int32_t DrawRecovered(const float* p, const float* q, size_t size, int32_t rejected,
-                                 double u, Shared* shared) {
-  int32_t token_id = -1;
-  if (q != nullptr) {
-    token_id = DrawByInverseCdf(size, u, shared->sums, [&](size_t i) {
-      if (!(p[i] > q[i])) return 0.0;
-      return fmax(0.0, __dadd_rn(exp(static_cast<double>(p[i])), -exp(static_cast<double>(q[i]))));
-    });
-  } else {  // q is one-hot, and a lenience let the token fail: the residual is p without it
-    token_id = DrawByInverseCdf(size, u, shared->sums, [&](size_t i) {
-      return static_cast<int32_t>(i) == rejected ? 0.0 : static_cast<double>(expf(p[i]));
-    });
+// Judges a row of a block that is kPlain.
+//   p  [V]  the row's log-probabilities
+__device__ DeviceJudgment JudgePlain(const DeviceWalk& walk, const float* p, Shared* shared) {
+  DrawKey key = walk.Key();
+  int32_t child = walk.FirstChild();
+  // Nothing was drawn for this position yet, so the target draws as plain decoding would.
+  if (child < 0 || (walk.DraftRow(child) == nullptr && !(walk.block.lenience < 1))) {
+    const int32_t token_id =
+        DrawRow(p, walk.size, DeviceUniform(TargetKey(key), DrawPurpose::kBonus), shared->sums,
+                shared->keys);
+    return {walk.ChildWith(token_id, child), token_id};
   }
-  return token_id >= 0 ? token_id : DrawRow(p, size, u, shared->sums, shared->keys);
+  DeviceResidual left(walk, p, shared);
+  bool any_drawn = false;
+  for (; child >= 0; child = walk.NextChild(child), ++key.sibling) {
+    const float* const q = walk.DraftRow(child);
+    if (q == nullptr && any_drawn) break;
+    any_drawn = q != nullptr;
+    const int32_t drafted = walk.Token(child);
+    const double draft_prob = q == nullptr ? 1.0 : exp(static_cast<double>(q[drafted]));
+    if (AcceptsDraft(DeviceUniform(key, DrawPurpose::kAccept),
+                     static_cast<double>(walk.block.lenience), draft_prob, left.Prob(drafted))) {
+      return {child, drafted};
+    }
+    left.Reject(child);
+  }
+  const int32_t token_id = left.Draw(DeviceUniform(walk.Key(), DrawPurpose::kResample));
+  return {walk.ChildWith(token_id, child), token_id};
+}
+
+// Returns whether each drawn token of the block comes from a row that is a distribution.
+__device__ bool AreDraftRowsValid(const DeviceVerifyArgs& args, const BlockToVerify& block,
+                                  Shared* shared) {
+  if (block.how != RowDraw::kPlain) return true;
+  const size_t size = args.vocabulary_size;
+  for (int32_t i = 0; i < block.num_drafted; ++i) {
+    const float* const q = block.DraftRow(i, size);
+    if (q == nullptr) break;
+    if (!DraftRowGives(q, size, block.draft_token_ids[i], shared->sums)) return false;
+  }
+  return true;
 }
 
 __global__ void __launch_bounds__(kThreads) VerifyOneBlock(DeviceVerifyArgs args) {
   Shared* const shared = SharedMemory<Shared>();
   const BlockToVerify block = args.blocks[blockIdx.x];
-  const size_t size = args.vocabulary_size;
-  DeviceVerdict verdict;
-  if (block.how == RowDraw::kPlain && block.draft_log_probs != nullptr) {
-    for (int32_t i = 0; i < block.num_drafted && verdict.drafts_valid != 0; ++i) {
-      verdict.drafts_valid = DraftRowGives(block.draft_log_probs + static_cast<size_t>(i) * size,
-                                           size, block.draft_token_ids[i], shared->sums)
-                                 ? 1
-                                 : 0;
-    }
+  DeviceVerdict* const verdict = &args.verdicts[blockIdx.x];  // the first thread writes it
+  const bool is_first = threadIdx.x == 0;
+  const bool valid = AreDraftRowsValid(args, block, shared);
+  if (is_first) *verdict = {.drafts_valid = valid ? 1 : 0};
+  DeviceWalk walk = {
+      .block = block, .size = args.vocabulary_size, .shape = valid ? block.shape() : DraftShape()};
+  DeviceJudgment judgment;
+  bool finite = true;
+  while (true) {
+    const int32_t row = walk.Row();
+    finite = args.not_finite[row] == 0;
+    if (!finite) break;
+    const float* const values = args.values + static_cast<size_t>(row) * args.stride;
+    judgment = block.how == RowDraw::kPlain ? JudgePlain(walk, values, shared)
+                                            : JudgeDrawn(walk, values, args.row_token_ids[row]);
+    if (judgment.child < 0) break;
+    if (is_first) verdict->path[walk.num_accepted] = judgment.child;
+    ++walk.num_accepted;
+    walk.node = judgment.child;
   }
-  const int32_t num_drafted = verdict.drafts_valid != 0 ? block.num_drafted : 0;
-  if (WalkRows(args, block, num_drafted, &verdict)) {
-    const int32_t i = verdict.num_accepted;
-    const float* const p = args.values + static_cast<size_t>(block.first_row + i) * args.stride;
-    DrawKey key = block.key;
-    key.position += static_cast<uint64_t>(i);
-    if (i == num_drafted) {
-      verdict.next_token_id = DrawRow(p, size, DeviceUniform(TargetKey(key), DrawPurpose::kBonus),
-                                      shared->sums, shared->keys);
-    } else {
-      const float* const q = block.draft_log_probs == nullptr
-                                 ? nullptr
-                                 : block.draft_log_probs + static_cast<size_t>(i) * size;
-      verdict.next_token_id = DrawRecovered(p, q, size, block.draft_token_ids[i],
-                                            DeviceUniform(key, DrawPurpose::kResample), shared);
-    }
-  }
-  if (threadIdx.x == 0) args.verdicts[blockIdx.x] = verdict;
+  if (!is_first) return;
+  verdict->finite = finite ? 1 : 0;
+  verdict->num_accepted = walk.num_accepted;
+  verdict->next_token_id = finite ? judgment.token_id : -1;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace tandem {
 
 AuditSample SampleForAudit(std::span<const float> target_log_probs,
-                           std::span<const float> draft_log_probs, int32_t drafted,
+                           std::span<const float> draft_log_probs, std::span<const int32_t> drafted,
                            int32_t token_id, const DrawKey& key) {
   constexpr double kLargestBelowOne = 1 - 0x1p-53;
   const auto target_prob = [&](int32_t id) {
@@ -24,10 +24,15 @@ AuditSample SampleForAudit(std::span<const float> target_log_probs,
     // p sums to 1, apart from rounding.
     sample.uniform = std::min(below + v * target_prob(token_id), kLargestBelowOne);
   }
-  if (drafted >= 0) {
-    const int32_t mode = draft_log_probs.empty() ? drafted : Argmax(draft_log_probs);
-    sample.draft_mode_excess = (token_id == mode ? 1.0 : 0.0) - target_prob(mode);
+  if (drafted.empty()) return sample;
+  const int32_t mode = draft_log_probs.empty() ? drafted.front() : Argmax(draft_log_probs);
+  const auto members = draft_log_probs.empty() ? drafted : std::span(&mode, 1);
+  for (auto member = members.begin(); member != members.end(); ++member) {
+    if (std::find(members.begin(), member, *member) != member) continue;  // the same token again
+    sample.draft_mode_excess += (token_id == *member ? 1.0 : 0.0) - target_prob(*member);
   }
+  // The probabilities of a set may sum to a little more than 1.
+  sample.draft_mode_excess = std::max(-1.0, sample.draft_mode_excess);
   return sample;
 }
 

@@ -17,20 +17,21 @@ struct AuditSample {
   // transform: it is uniform on [0, 1) given everything before it (Rosenblatt 1952; Brockwell
   // 2007). It is 1 if p(x) = 0, because no lossless path commits such a token.
   double uniform = 0;
-  // 1[x = argmax q] - p(argmax q), with ties going to the lowest id. Its mean is zero given
-  // everything before it. It is 0 if the position was not drafted.
+  // 1[x in C] - p(C) for a set C that is known before the draw. Its mean is zero given everything
+  // before it. C is the argmax of the first tested q, with ties going to the lowest id, or the set
+  // of the draft tokens if they were found. It is 0 if the position was not drafted.
   double draft_mode_excess = 0;
 };
 
 // Computes both numbers for one committed token.
 //   target_log_probs  [V]  f32, p after all transforms, before the draw
-//   draft_log_probs   [V]  f32, q; empty: one-hot at `drafted`
-//   drafted           the draft token that was judged at this position; -1: there was none
+//   draft_log_probs   [V]  f32, q of the first draft token; empty: the draft tokens were found
+//   drafted           the draft tokens that were judged at this position; empty: there were none
 //   token_id          the token that was committed: accepted, recovered, bonus or plain
 //   key               the key of this position's draws
 // Sums are doubles. PRECOND: token ids in [0, V).
 AuditSample SampleForAudit(std::span<const float> target_log_probs,
-                           std::span<const float> draft_log_probs, int32_t drafted,
+                           std::span<const float> draft_log_probs, std::span<const int32_t> drafted,
                            int32_t token_id, const DrawKey& key);
 
 }  // namespace tandem

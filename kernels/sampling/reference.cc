@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "kernels/sampling/random/coupled_noise.h"
 
@@ -149,84 +150,153 @@ std::vector<double> ResidualReference(std::span<const double> p, std::span<const
 }
 
 AuditSample SampleForAuditReference(std::span<const double> p, std::span<const double> q,
-                                    int32_t drafted, int32_t token_id, const DrawKey& key) {
+                                    std::span<const int32_t> drafted, int32_t token_id,
+                                    const DrawKey& key) {
   AuditSample sample;
   for (int32_t x = 0; x < token_id; ++x) sample.uniform += p[x];
   sample.uniform += Uniform(key, DrawPurpose::kAudit) * p[token_id];
   if (p[token_id] == 0) sample.uniform = 1;
-  if (drafted < 0) return sample;
-  const int32_t mode = ArgmaxOf(q);
-  sample.draft_mode_excess = (token_id == mode ? 1.0 : 0.0) - p[mode];
+  if (drafted.empty()) return sample;
+  std::set<int32_t> members(drafted.begin(), drafted.end());
+  if (!q.empty()) members = {ArgmaxOf(q)};
+  for (const int32_t member : members) {
+    sample.draft_mode_excess += (token_id == member ? 1.0 : 0.0) - p[member];
+  }
   return sample;
 }
 
+namespace {
+
+// One step of AcceptRejectReference.
+struct Step {
+  int32_t child = -1;
+  int32_t token_id = -1;
+};
+
+// The children of a node of the draft, in order.
+std::vector<int32_t> ChildrenOf(const AcceptRejectArgs& args, int32_t node) {
+  std::vector<int32_t> children;
+  for (int32_t i = 0; i < static_cast<int32_t>(args.draft_token_ids.size()); ++i) {
+    if ((args.draft_parents.empty() ? i - 1 : args.draft_parents[i]) == node) children.push_back(i);
+  }
+  return children;
+}
+
+// q of a draft token; empty: it was found.
+std::vector<double> DraftProbs(const AcceptRejectArgs& args, int32_t child) {
+  const auto index = static_cast<size_t>(child);
+  std::vector<double> q;
+  if (args.draft_log_probs == nullptr || index + args.num_found >= args.draft_token_ids.size()) {
+    return q;
+  }
+  for (size_t x = 0; x < args.vocabulary_size; ++x) {
+    q.push_back(
+        std::exp(static_cast<double>(args.draft_log_probs[index * args.vocabulary_size + x])));
+  }
+  return q;
+}
+
+Step StepTo(const AcceptRejectArgs& args, std::span<const int32_t> children, int32_t token_id) {
+  for (const int32_t child : children) {
+    if (args.draft_token_ids[child] == token_id) return {child, token_id};
+  }
+  return {-1, token_id};
+}
+
+Step StepGreedily(const AcceptRejectArgs& args, std::span<const int32_t> children,
+                  std::span<const double> adjusted) {
+  const int32_t best = ArgmaxOf(adjusted);
+  const Step step = StepTo(args, children, best);
+  if (step.child >= 0 || args.params->lenience == 1.0f) return step;
+  for (const int32_t child : children) {
+    const int32_t token_id = args.draft_token_ids[child];
+    if (std::exp(adjusted[token_id] - adjusted[best]) >=
+        static_cast<double>(args.params->lenience)) {
+      return {child, token_id};
+    }
+  }
+  return step;
+}
+
+Step StepSampled(const AcceptRejectArgs& args, std::span<const int32_t> children,
+                 std::span<const double> p, DrawKey key) {
+  const auto lenience = static_cast<double>(args.params->lenience);
+  const bool is_found = children.empty() || DraftProbs(args, children[0]).empty();
+  if (is_found && (lenience == 1 || children.empty())) {
+    const DrawKey plain = {.seed = key.seed, .position = key.position};
+    return StepTo(args, children, DrawReference(p, Uniform(plain, DrawPurpose::kBonus)));
+  }
+  std::vector<double> left(p.begin(), p.end());
+  for (size_t i = 0; i < children.size(); ++i) {
+    std::vector<double> q = DraftProbs(args, children[i]);
+    if (q.empty() && !is_found) {  // found siblings of drawn ones
+      const int32_t token_id = DrawReference(left, Uniform(key, DrawPurpose::kResample));
+      return StepTo(args, children.subspan(i), token_id);
+    }
+    const int32_t token_id = args.draft_token_ids[children[i]];
+    if (q.empty()) {
+      q.assign(p.size(), 0.0);
+      q[token_id] = 1;
+    }
+    double total = 0;
+    for (const double weight : left) total += weight;
+    for (double& weight : left) weight /= total;
+    DrawKey own = key;
+    own.sibling = static_cast<uint8_t>(i);
+    if (Uniform(own, DrawPurpose::kAccept) * lenience * q[token_id] < left[token_id]) {
+      return {children[i], token_id};
+    }
+    left = ResidualReference(left, q);
+  }
+  return {-1, DrawReference(left, Uniform(key, DrawPurpose::kResample))};
+}
+
+}  // namespace
+
 BlockVerdict AcceptRejectReference(const AcceptRejectArgs& args) {
   const SamplingParams& params = *args.params;
-  const size_t vocabulary_size = args.vocabulary_size;
   TokenCounts counts = *args.counts;
   BlockVerdict verdict;
-  for (size_t i = 0; i <= args.draft_token_ids.size(); ++i) {
-    const std::span<const float> logits(args.target_logits + i * args.logits_stride,
-                                        vocabulary_size);
+  for (int32_t node = -1;;) {
+    const size_t depth = verdict.path.size();
+    const std::span<const float> logits(
+        args.target_logits + static_cast<size_t>(node + 1) * args.logits_stride,
+        args.vocabulary_size);
     for (float logit : logits) verdict.finite = verdict.finite && std::isfinite(logit);
     if (!verdict.finite) return verdict;
 
-    const int32_t num_output_tokens = args.num_output_tokens + static_cast<int32_t>(i);
+    const int32_t num_output_tokens = args.num_output_tokens + static_cast<int32_t>(depth);
     const std::vector<double> p = SamplingProbsReference(logits, params, counts, num_output_tokens);
-    const DrawKey key{.seed = params.seed, .position = args.position + i, .drafter = args.drafter};
-    const bool is_last = i == args.draft_token_ids.size();
-    const int32_t drafted = is_last ? -1 : args.draft_token_ids[i];
-
-    bool accepted = false;
-    int32_t token_id = drafted;
-    std::vector<double> q;
+    const DrawKey key{
+        .seed = params.seed, .position = args.position + depth, .drafter = args.drafter};
+    const std::vector<int32_t> children = ChildrenOf(args, node);
+    Step step;
     if (params.greedy()) {
-      const std::vector<double> adjusted =
-          AdjustLogitsReference(logits, params, counts, num_output_tokens);
-      token_id = ArgmaxOf(adjusted);
-      accepted = token_id == drafted || (!is_last && params.lenience < 1.0f &&
-                                         std::exp(adjusted[drafted] - adjusted[token_id]) >=
-                                             static_cast<double>(params.lenience));
-      if (accepted) token_id = drafted;
+      step = StepGreedily(args, children,
+                          AdjustLogitsReference(logits, params, counts, num_output_tokens));
     } else if (params.reproducible) {
-      token_id = DrawCoupledReference(p, key);
-      accepted = token_id == drafted;
-    } else if (is_last || (args.draft_log_probs == nullptr && params.lenience == 1.0f)) {
-      const DrawKey plain = {.seed = params.seed, .position = args.position + i};
-      token_id = DrawReference(p, Uniform(plain, DrawPurpose::kBonus));
-      accepted = token_id == drafted;
-      if (!is_last) {
-        q.assign(vocabulary_size, 0.0);
-        q[drafted] = 1.0;
-      }
+      step = StepTo(args, children, DrawCoupledReference(p, key));
     } else {
-      q.assign(vocabulary_size, 0.0);
-      q[drafted] = 1.0;
-      if (args.draft_log_probs != nullptr) {
-        for (size_t x = 0; x < vocabulary_size; ++x) {
-          q[x] = std::exp(static_cast<double>(args.draft_log_probs[i * vocabulary_size + x]));
-        }
-      }
-      const double u = Uniform(key, DrawPurpose::kAccept);
-      accepted = u * static_cast<double>(params.lenience) * q[drafted] < p[drafted];
-      if (!accepted) {
-        token_id = DrawReference(ResidualReference(p, q), Uniform(key, DrawPurpose::kResample));
-      }
+      step = StepSampled(args, children, p, key);
     }
     if (params.audit && !params.greedy() && !params.reproducible) {
-      verdict.audit.push_back(SampleForAuditReference(p, q, drafted, token_id, key));
+      std::vector<int32_t> drafted;
+      for (const int32_t child : children) drafted.push_back(args.draft_token_ids[child]);
+      const std::vector<double> q =
+          children.empty() ? std::vector<double>() : DraftProbs(args, children[0]);
+      verdict.audit.push_back(SampleForAuditReference(p, q, drafted, step.token_id, key));
     }
     if (params.num_logprobs >= 0) {
-      verdict.log_probs.push_back(ReportReference(logits, token_id, params.num_logprobs));
+      verdict.log_probs.push_back(ReportReference(logits, step.token_id, params.num_logprobs));
     }
-    if (!accepted) {
-      verdict.num_accepted = static_cast<int32_t>(i);
-      verdict.next_token_id = token_id;
+    if (step.child < 0) {
+      verdict.next_token_id = step.token_id;
       return verdict;
     }
-    counts.Add(drafted, /*is_output=*/true);
+    verdict.path.push_back(step.child);
+    counts.Add(step.token_id, /*is_output=*/true);
+    node = step.child;
   }
-  return verdict;
 }
 
 }  // namespace tandem

@@ -42,9 +42,10 @@ int32_t DrawCoupledReference(std::span<const double> probs, const DrawKey& key);
 // max(0, p - q), not normalized; p if that is zero everywhere.
 std::vector<double> ResidualReference(std::span<const double> p, std::span<const double> q);
 
-// SampleForAudit (audit_sample.h). `q` is the one-hot row if the drafter gave no distribution.
+// SampleForAudit (audit_sample.h). `q` is empty if the draft tokens were found.
 AuditSample SampleForAuditReference(std::span<const double> p, std::span<const double> q,
-                                    int32_t drafted, int32_t token_id, const DrawKey& key);
+                                    std::span<const int32_t> drafted, int32_t token_id,
+                                    const DrawKey& key);
 
 // AcceptReject (accept_reject.h).
 BlockVerdict AcceptRejectReference(const AcceptRejectArgs& args);

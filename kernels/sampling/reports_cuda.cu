@@ -1,5 +1,5 @@
 // Reports of committed tokens on a GPU: the audit's two numbers and the log-probabilities that a
-// client asked for. Each thread block reports on one row.
+// client asked for. Each thread block reports on one step of an accepted path.
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
 #include "kernels/sampling/accept_reject.h"
@@ -16,15 +16,42 @@ struct Shared {
   uint64_t keys[kWarpSize];
 };
 
+// A step of an accepted path.
+struct Step {
+  int32_t node = kDraftRoot;  // the token before
+  int32_t token_id = -1;      // the token that was committed
+  DrawKey key;
+};
+
+__device__ double TargetProb(const float* p, int32_t token_id) {
+  return fmin(1.0, exp(static_cast<double>(p[token_id])));
+}
+
+// Returns 1[x in C] - p(C) for the set C of the node's children, which were found.
+//   p          [V]  the target's log-probabilities
+//   token_ids  the draft tokens
+__device__ double FoundSetExcess(const DraftShape& shape, const int32_t* token_ids, const float* p,
+                                 const Step& step) {
+  double excess = 0;
+  const int32_t first = shape.FirstChild(step.node);
+  for (int32_t child = first; child >= 0; child = shape.NextChild(step.node, child)) {
+    const int32_t member = token_ids[child];
+    int32_t same = first;
+    while (token_ids[same] != member) same = shape.NextChild(step.node, same);
+    if (same != child) continue;  // the same token again
+    excess = __dadd_rn(excess, (step.token_id == member ? 1.0 : 0.0) - TargetProb(p, member));
+  }
+  return fmax(-1.0, excess);  // the probabilities of a set may sum to a little more than 1
+}
+
 // SampleForAudit.
 //   p  [V]  the target's log-probabilities
-//   q  [V]  the drafter's; null: one-hot at `drafted`
-__device__ AuditSample Audit(const float* p, const float* q, size_t size, int32_t drafted,
-                             int32_t token_id, const DrawKey& key, Shared* shared) {
+__device__ AuditSample Audit(const BlockToVerify& block, const DraftShape& shape, const Step& step,
+                             const float* p, size_t size, Shared* shared) {
   constexpr double kLargestBelowOne = 1 - 0x1p-53;
-  const auto target_prob = [&](int32_t id) { return fmin(1.0, exp(static_cast<double>(p[id]))); };
+  const int32_t token_id = step.token_id;
   AuditSample sample;
-  if (target_prob(token_id) == 0) {
+  if (TargetProb(p, token_id) == 0) {
     sample.uniform = 1;
   } else {
     double below = 0;
@@ -32,12 +59,18 @@ __device__ AuditSample Audit(const float* p, const float* q, size_t size, int32_
       below = __dadd_rn(below, static_cast<double>(expf(p[i])));
     }
     below = BlockSum(below, shared->sums);
-    const double v = DeviceUniform(key, DrawPurpose::kAudit);
-    sample.uniform = fmin(__dadd_rn(below, __dmul_rn(v, target_prob(token_id))), kLargestBelowOne);
+    const double v = DeviceUniform(step.key, DrawPurpose::kAudit);
+    sample.uniform =
+        fmin(__dadd_rn(below, __dmul_rn(v, TargetProb(p, token_id))), kLargestBelowOne);
   }
-  if (drafted >= 0) {
-    const int32_t mode = q == nullptr ? drafted : IdOfKey(SmallestKey(q, size, 0, shared->keys));
-    sample.draft_mode_excess = (token_id == mode ? 1.0 : 0.0) - target_prob(mode);
+  const int32_t first = shape.FirstChild(step.node);
+  if (first < 0) return sample;
+  const float* const q = block.DraftRow(first, size);
+  if (q == nullptr) {
+    sample.draft_mode_excess = FoundSetExcess(shape, block.draft_token_ids, p, step);
+  } else {
+    const int32_t mode = IdOfKey(SmallestKey(q, size, 0, shared->keys));
+    sample.draft_mode_excess = (token_id == mode ? 1.0 : 0.0) - TargetProb(p, mode);
   }
   return sample;
 }
@@ -65,34 +98,31 @@ __device__ void ReportTop(const float* logits, size_t size, int32_t token_id, in
   report->num_top = found;
 }
 
-__global__ void __launch_bounds__(kThreads) ReportRow(DeviceReportArgs args) {
+__global__ void __launch_bounds__(kThreads) ReportStep(DeviceReportArgs args) {
   Shared* const shared = SharedMemory<Shared>();
-  const int32_t row = static_cast<int32_t>(blockIdx.x);
-  const int32_t block_index = args.block_of_row[row];
+  const int32_t block_index = args.block_of_row[blockIdx.x];
   const BlockToVerify block = args.verify.blocks[block_index];
-  const DeviceVerdict verdict = args.verify.verdicts[block_index];
+  const DeviceVerdict& verdict = args.verify.verdicts[block_index];
   const ReportToMake wanted = args.wanted[block_index];
-  const int32_t i = row - block.first_row;
+  const int32_t i = static_cast<int32_t>(blockIdx.x) - block.first_row;
   if (verdict.finite == 0 || i > verdict.num_accepted) return;
   const size_t size = args.verify.vocabulary_size;
-  const bool is_drafted = verdict.drafts_valid != 0 && i < block.num_drafted;
-  const int32_t drafted = is_drafted ? block.draft_token_ids[i] : -1;
-  const int32_t token_id = i < verdict.num_accepted ? drafted : verdict.next_token_id;
-  DeviceReport* const report = &args.reports[row];
+  const DraftShape shape = verdict.drafts_valid != 0 ? block.shape() : DraftShape();
+  Step step = {.node = i > 0 ? verdict.path[i - 1] : kDraftRoot,
+               .token_id = i < verdict.num_accepted ? block.draft_token_ids[verdict.path[i]]
+                                                    : verdict.next_token_id,
+               .key = block.key};
+  step.key.position += static_cast<uint64_t>(i);
+  // The row that judged the children of the node.
+  const size_t begin = static_cast<size_t>(block.first_row + step.node + 1) * args.verify.stride;
+  DeviceReport* const report = &args.reports[blockIdx.x];
 
   if (wanted.audit && (block.how == RowDraw::kPlain || block.how == RowDraw::kTarget)) {
-    DrawKey key = block.key;
-    key.position += static_cast<uint64_t>(i);
-    const float* const q = is_drafted && block.draft_log_probs != nullptr
-                               ? block.draft_log_probs + static_cast<size_t>(i) * size
-                               : nullptr;
-    const AuditSample sample = Audit(args.verify.values + blockIdx.x * args.verify.stride, q, size,
-                                     drafted, token_id, key, shared);
+    const AuditSample sample = Audit(block, shape, step, args.verify.values + begin, size, shared);
     if (threadIdx.x == 0) report->audit = sample;
   }
   if (wanted.num_logprobs >= 0) {
-    ReportTop(args.logits + blockIdx.x * args.verify.stride, size, token_id, wanted.num_logprobs,
-              shared, report);
+    ReportTop(args.logits + begin, size, step.token_id, wanted.num_logprobs, shared, report);
   }
 }
 
@@ -100,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) ReportRow(DeviceReportArgs args) {
 
 absl::Status MakeReports(const DeviceReportArgs& args, CudaStream stream) {
   if (args.rows == 0) return absl::OkStatus();
-  return Launch("MakeReports", ReportRow,
+  return Launch("MakeReports", ReportStep,
                 {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), sizeof(Shared)}, stream,
                 args);
 }

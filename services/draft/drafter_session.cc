@@ -38,10 +38,10 @@ absl::Status DrafterSession::HandleOther(const v1::DraftCommand& command, v1::Dr
 }
 
 absl::StatusOr<NewRows> DrafterSession::Prepare(const v1::ProposeItem& item, DraftTask& task) {
-  if (item.draft_length() > max_draft_length()) {
+  if (item.draft_length() > draft_limits().max_depth) {
     return InvalidArgument("draft_length: got " + std::to_string(item.draft_length()) +
                            ", the session was attached with at most " +
-                           std::to_string(max_draft_length()));
+                           std::to_string(draft_limits().max_depth));
   }
   if (item.draft_length() > 0 && task.token_ids.empty()) {
     return InvalidArgument("token_ids: empty, want at least the pending token to draft from");

@@ -1,13 +1,17 @@
 #include "services/verifier/cuda_judge.h"
 
-#include <algorithm>
+#include <utility>
 
+#include "common/rpc/protocol.h"
 #include "common/status.h"
 
 namespace tandem {
 namespace {
 
 constexpr size_t kMaxRows = DeviceSampler::kMaxRows;
+static_assert(kMaxDraftDepth == kMaxDraftLength);
+static_assert(kMaxDraftTokens == kMaxTreeNodes && kMaxDraftLength <= kMaxTreeNodes);
+static_assert(kMaxTreeNodes + 1 <= kMaxRows, "the rows of one slot fit into a group");
 
 TokenLogProbs LogProbsOf(const DeviceReport& report) {
   return {.log_prob = report.log_prob, .top = {report.top, report.top + report.num_top}};
@@ -40,8 +44,7 @@ absl::Status CudaJudge::RunGroup(std::span<JudgeTask> group) {
   const absl::Status done = model_->stream().Wait();
   TANDEM_RETURN_IF_ERROR(enqueued);
   TANDEM_RETURN_IF_ERROR(done);
-  Read(batch);
-  return absl::OkStatus();
+  return Read(batch);
 }
 
 absl::Status CudaJudge::Enqueue(std::span<JudgeTask> group, Batch& batch) {
@@ -107,6 +110,9 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
                            .lenience = params.lenience,
                            .key = {.seed = params.seed, .position = slot.length()}};
     TANDEM_ASSIGN_OR_RETURN(block.draft_token_ids, sampler.Put(drafts));
+    if (!task->draft_parents.empty()) {
+      TANDEM_ASSIGN_OR_RETURN(block.draft_parents, sampler.Put(task->draft_parents));
+    }
     if (task->draft_log_probs != nullptr && block.how == RowDraw::kPlain) {
       const size_t floats = drafts.size() * vocabulary_size;
       TANDEM_RETURN_IF_ERROR(
@@ -120,13 +126,9 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
                                                 .num_output_tokens = slot.num_output_tokens(),
                                                 .position = slot.length(),
                                                 .drafts = block.draft_token_ids}));
-    for (size_t i = 0; i <= drafts.size(); ++i) {
-      batch.block_of_row.push_back(static_cast<int32_t>(batch.blocks.size()));
-      batch.rows.push_back({.context = context,
-                            .num_earlier = static_cast<int32_t>(i),
-                            // AcceptRejectBlocks draws the tokens of accept/reject.
-                            .how = block.how == RowDraw::kPlain ? RowDraw::kNone : block.how});
-    }
+    // AcceptRejectBlocks draws the tokens of accept/reject.
+    const RowDraw how = block.how == RowDraw::kPlain ? RowDraw::kNone : block.how;
+    TANDEM_RETURN_IF_ERROR(AddRows(*task, context, how, batch));
     batch.blocks.push_back(block);
     const ReportToMake wanted = {.audit = params.audit && params.plain_sampling(),
                                  .num_logprobs = params.num_logprobs};
@@ -136,7 +138,35 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
   return absl::OkStatus();
 }
 
-void CudaJudge::Read(const Batch& batch) const {
+absl::Status CudaJudge::AddRows(const JudgeTask& task, size_t context, RowDraw how, Batch& batch) {
+  const std::span<const int32_t> drafts = task.draft_token_ids;
+  const bool is_tree = !task.draft_parents.empty();
+  const bool has_own_lists = is_tree && HasPenalties(task.slot->params());
+  batch.block_of_row.insert(batch.block_of_row.end(), drafts.size() + 1,
+                            static_cast<int32_t>(batch.blocks.size()));
+  batch.rows.push_back({.context = context, .how = how});
+  std::vector<std::vector<int32_t>> paths;  // for each draft token, the tokens that lead to it
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    if (!is_tree) {
+      batch.rows.push_back(
+          {.context = context, .num_earlier = static_cast<int32_t>(i) + 1, .how = how});
+      continue;
+    }
+    const int32_t parent = task.draft_parents[i];
+    std::vector<int32_t> path = parent < 0 ? std::vector<int32_t>() : paths[parent];
+    path.push_back(drafts[i]);
+    DeviceSampler::Row row = {
+        .context = context, .num_earlier = static_cast<int32_t>(path.size()), .how = how};
+    if (has_own_lists) {
+      TANDEM_ASSIGN_OR_RETURN(row.earlier, model_->sampler().Put(std::span<const int32_t>(path)));
+    }
+    batch.rows.push_back(row);
+    paths.push_back(std::move(path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaJudge::Read(const Batch& batch) const {
   const auto* const verdicts = static_cast<const DeviceVerdict*>(verdicts_.data());
   const auto* const reports = static_cast<const DeviceReport*>(reports_.data());
   for (size_t i = 0; i < batch.sampled.size(); ++i) {
@@ -144,7 +174,7 @@ void CudaJudge::Read(const Batch& batch) const {
     Slot& slot = *task.slot;
     const DeviceVerdict& verdict = verdicts[i];
     task.verdict = {.finite = verdict.finite != 0,
-                    .num_accepted = verdict.num_accepted,
+                    .path = {verdict.path, verdict.path + verdict.num_accepted},
                     .next_token_id = verdict.next_token_id,
                     .log_probs = {},
                     .audit = {}};
@@ -153,17 +183,16 @@ void CudaJudge::Read(const Batch& batch) const {
       slot.TruncateTo(batch.lengths_before[i]);
       continue;
     }
-    const auto num_accepted = static_cast<size_t>(verdict.num_accepted);
     const DeviceReport* const first = reports + batch.blocks[i].first_row;
-    for (size_t row = 0; row <= num_accepted; ++row) {
+    for (int32_t step = 0; step <= verdict.num_accepted; ++step) {
       if (batch.wanted[i].num_logprobs >= 0) {
-        task.verdict.log_probs.push_back(LogProbsOf(first[row]));
+        task.verdict.log_probs.push_back(LogProbsOf(first[step]));
       }
-      if (batch.wanted[i].audit) task.verdict.audit.push_back(first[row].audit);
+      if (batch.wanted[i].audit) task.verdict.audit.push_back(first[step].audit);
     }
-    slot.Append(task.draft_token_ids.first(num_accepted));
-    slot.TruncateTo(slot.length());  // drops the rejected rows, which are not booked
+    TANDEM_RETURN_IF_ERROR(slot.KeepPath(task.draft_token_ids, task.verdict.path));
   }
+  return absl::OkStatus();
 }
 
 std::unique_ptr<Judge> MakeCudaJudge(LanguageModel& model) {

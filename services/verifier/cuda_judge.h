@@ -41,7 +41,9 @@ class CudaJudge final : public Judge {
   absl::Status RunGroup(std::span<JudgeTask> group);
   absl::Status Enqueue(std::span<JudgeTask> group, Batch& batch);
   absl::Status TellSampler(Batch& batch);
-  void Read(const Batch& batch) const;
+  // Adds the rows of a block, which draw their tokens in the way `how`.
+  absl::Status AddRows(const JudgeTask& task, size_t context, RowDraw how, Batch& batch);
+  absl::Status Read(const Batch& batch) const;
 
   CudaModel* model_;
   PinnedMemory verdicts_;  // [kMaxRows] DeviceVerdict

@@ -16,7 +16,7 @@ std::vector<ForwardItem> ItemsOf(std::span<const JudgeTask> tasks,
     if (tokens.empty()) continue;  // the prefix cache had all tokens
     items.push_back({.cache = task.slot->cache(),
                      .token_ids = tokens,
-                     .parents = {},
+                     .parents = task.draft_parents,
                      .num_logits = task.num_logits()});
   }
   return items;
@@ -39,7 +39,9 @@ absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
                                  .logits_stride = logits.stride,
                                  .vocabulary_size = model_->description().vocabulary_size,
                                  .draft_token_ids = task.draft_token_ids,
+                                 .draft_parents = task.draft_parents,
                                  .draft_log_probs = task.draft_log_probs,
+                                 .num_found = 0,
                                  .params = &slot.params(),
                                  .counts = slot.counts(),
                                  .num_output_tokens = slot.num_output_tokens(),
@@ -50,8 +52,7 @@ absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
       slot.TruncateTo(length_before);
       continue;
     }
-    slot.Append(task.draft_token_ids.first(task.verdict.num_accepted));
-    slot.TruncateTo(slot.length());  // drops the rejected rows, which are not booked
+    TANDEM_RETURN_IF_ERROR(slot.KeepPath(task.draft_token_ids, task.verdict.path));
   }
   return absl::OkStatus();
 }

@@ -24,6 +24,7 @@ struct JudgeTask {
   // kept whatever the verdict on the draft is. PRECOND: not empty if `sample`.
   std::span<const int32_t> token_ids;
   std::span<const int32_t> draft_token_ids;  // judged; PRECOND: empty unless `sample`
+  std::span<const int32_t> draft_parents;    // as DraftShape says; empty: a chain
   const float* draft_log_probs = nullptr;    // as in AcceptRejectArgs
   std::optional<RingBlock> ring_block;  // the ring entry of draft_log_probs, if they are in one
   bool sample = false;                  // false: only fill the cache
@@ -32,13 +33,13 @@ struct JudgeTask {
   // without judgment, and the verdict is that of a slot without a draft.
   bool drafts_valid = true;
 
-  // Number of rows that are judged, including the bonus row.
+  // Number of rows that are judged: that of the pending token, and those of the draft tokens.
   size_t num_logits() const { return sample ? draft_token_ids.size() + 1 : 0; }
 };
 
-// Feeds [token_ids, draft_token_ids] of every slot. Of the last K + 1 rows, row i judges draft
-// token i + 1, and row K gives the bonus token. Afterwards a slot holds token_ids and the accepted
-// draft tokens, without any rejected token. A slot whose verdict is not finite is as it was before.
+// Feeds [token_ids, draft_token_ids] of every slot. The last K + 1 rows judge the draft tokens that
+// follow them (AcceptRejectArgs). Afterwards a slot holds token_ids and the accepted draft tokens,
+// without any rejected token. A slot whose verdict is not finite is as it was before.
 class Judge {
  public:
   virtual ~Judge() = default;

@@ -11,8 +11,9 @@
 namespace tandem {
 namespace {
 
-void WriteVerdict(const BlockVerdict& verdict, v1::VerifyResult& result) {
-  result.set_num_accepted(static_cast<uint32_t>(verdict.num_accepted));
+void WriteVerdict(const BlockVerdict& verdict, bool is_tree, v1::VerifyResult& result) {
+  result.set_num_accepted(static_cast<uint32_t>(verdict.num_accepted()));
+  if (is_tree) result.mutable_path()->Assign(verdict.path.begin(), verdict.path.end());
   result.set_next_token_id(verdict.next_token_id);
   for (const TokenLogProbs& token : verdict.log_probs) {
     v1::TokenLogprobs& written = *result.add_logprobs();
@@ -86,14 +87,10 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
   const std::span<const int32_t> draft_token_ids = ToSpan(item.draft_token_ids());
   TANDEM_RETURN_IF_ERROR(
       CheckTokenIds("draft_token_ids", draft_token_ids, model().vocabulary_size()));
-  TANDEM_RETURN_IF_ERROR(CheckChain(ToSpan(item.parents()), draft_token_ids.size()));
+  const std::span<const int32_t> parents = ToSpan(item.parents());
+  TANDEM_RETURN_IF_ERROR(CheckDraft(parents, draft_token_ids.size(), draft_limits()));
   if (task.token_ids.empty()) {
     return InvalidArgument("token_ids: empty, want at least the pending token");
-  }
-  if (draft_token_ids.size() > max_draft_length()) {
-    return InvalidArgument("draft_token_ids: " + std::to_string(draft_token_ids.size()) +
-                           ", the session was attached with at most " +
-                           std::to_string(max_draft_length()));
   }
   if (!item.sample() && !draft_token_ids.empty()) {
     return InvalidArgument("draft_token_ids: given, but `sample` is false");
@@ -104,6 +101,7 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
                              std::to_string(task.slot->capacity()));
   }
   task.draft_token_ids = draft_token_ids;
+  task.draft_parents = parents;
   task.sample = item.sample();
   return NewRows{
       .token_ids = task.token_ids, .num_more = draft_token_ids.size(), .needs_logits = task.sample};
@@ -117,6 +115,7 @@ void VerifierSession::OnExecuted(const v1::VerifyItem& item, JudgeTask& task,
   if (!block.ok()) {
     // The draft is dropped without judgment, whatever was drawn, and the round decodes plainly.
     task.draft_token_ids = {};
+    task.draft_parents = {};
     result.set_ring_error(std::string(block.status().message()));
     ring_.CountError(ReasonOf(block.status()));
     return;
@@ -134,7 +133,7 @@ absl::Status VerifierSession::Finish(const v1::VerifyItem& item, JudgeTask& task
   if (!task.verdict.finite) {
     return absl::DataLossError("the target's logits hold NaN or infinity");
   }
-  WriteVerdict(task.verdict, result);
+  WriteVerdict(task.verdict, !task.draft_parents.empty(), result);
   if (!task.drafts_valid) {
     result.set_ring_error("ring entry " + std::to_string(item.ring().entry()) +
                           ": a row is no distribution that gives its token");

@@ -106,9 +106,9 @@ void AuditedDecoder::JudgeByAcceptReject() {
                     .num_output_tokens = static_cast<int32_t>(sequence_.size() - prompt_length_),
                     .position = sequence_.size(),
                     .drafter = 0});
-  num_accepted_ += verdict.num_accepted;
-  num_tested_ += std::min<int64_t>(verdict.num_accepted + 1, static_cast<int64_t>(draft_.size()));
-  for (int32_t i = 0; i < verdict.num_accepted; ++i) Commit(draft_[i]);
+  num_accepted_ += verdict.num_accepted();
+  num_tested_ += std::min<int64_t>(verdict.num_accepted() + 1, static_cast<int64_t>(draft_.size()));
+  for (int32_t i = 0; i < verdict.num_accepted(); ++i) Commit(draft_[i]);
   Commit(verdict.next_token_id);
   samples_ = verdict.audit;
 }
@@ -140,7 +140,7 @@ void AuditedDecoder::JudgeByOwnStep() {
       const bool wrong_row = scenario_.mistake == Mistake::kBonusFromWrongRow && i > 0;
       const int32_t bonus =
           DrawReference(wrong_row ? p_before : p, Uniform(key, DrawPurpose::kBonus));
-      samples_.push_back(SampleForAudit(target_log_probs, {}, /*drafted=*/-1, bonus, key));
+      samples_.push_back(SampleForAudit(target_log_probs, {}, /*drafted=*/{}, bonus, key));
       return Commit(bonus);
     }
     const std::span<const float> draft_log_probs =
@@ -153,7 +153,8 @@ void AuditedDecoder::JudgeByOwnStep() {
     const int32_t token_id = accepted ? drafted : Recover(p, q, sequence_.size());
     ++num_tested_;
     num_accepted_ += accepted ? 1 : 0;
-    samples_.push_back(SampleForAudit(target_log_probs, draft_log_probs, drafted, token_id, key));
+    samples_.push_back(
+        SampleForAudit(target_log_probs, draft_log_probs, {&drafted, 1}, token_id, key));
     Commit(token_id);
     if (!accepted) return;
     p_before = p;

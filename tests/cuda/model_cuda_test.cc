@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include "common/model/cuda/cuda_model.h"
@@ -23,13 +25,11 @@ class ModelCudaTest : public ::testing::Test {
 
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
-    Load(testing::RandomArchitecture::kLlama);
+    Load(Spec());
   }
 
-  void Load(testing::RandomArchitecture architecture) {
-    cuda_pages_.reset();
+  static testing::RandomModelSpec Spec() {
     testing::RandomModelSpec spec;
-    spec.architecture = architecture;
     spec.vocabulary_size = 99;
     spec.hidden_size = 16;
     spec.num_heads = 2;
@@ -37,6 +37,11 @@ class ModelCudaTest : public ::testing::Test {
     spec.intermediate_size = 24;
     spec.embedding_scale = 2;
     spec.rope_theta = 500;
+    return spec;
+  }
+
+  void Load(const testing::RandomModelSpec& spec) {
+    cuda_pages_.reset();
     testing::WriteRandomModel(folder_.path(), spec);
     cpu_ = *LanguageModel::Load(folder_.path(), &threads_);
     cpu_pages_ = *KvPagePool::Create(cpu_->description(),
@@ -51,6 +56,17 @@ class ModelCudaTest : public ::testing::Test {
       ids[i] = static_cast<int32_t>((i * i * 31 + (seed + 3) * (i + 1) * 17) % 99);
     }
     return ids;
+  }
+
+  // Returns the logits of a pass of the model on the GPU.
+  std::vector<std::vector<float>> Forward(const std::vector<ForwardItem>& items) {
+    const auto logits = cuda_->Forward(items);
+    EXPECT_TRUE(logits.ok()) << logits.status();
+    std::vector<std::vector<float>> rows;
+    for (size_t row = 0; row < logits->rows; ++row) {
+      rows.emplace_back(logits->row(row), logits->row(row) + 99);
+    }
+    return rows;
   }
 
   static void ExpectNear(const LogitsView& got, const LogitsView& want, size_t size) {
@@ -71,7 +87,8 @@ class ModelCudaTest : public ::testing::Test {
 };
 
 TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutHeadNorms) {
-  // A tree lies between two prompts, and the first prompt is longer than a block.
+  // A tree lies between two prompts, and the first prompt is longer than a block. The second block
+  // has rows of all three.
   const std::vector<int32_t> ids = Tokens(300, 1);
   const std::vector<int32_t> tree = Tokens(5, 2);
   const std::vector<int32_t> parents = {-1, 0, 0, 2, 1};
@@ -95,8 +112,76 @@ TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutHeadNorms) 
     });
   };
   compare();
-  Load(testing::RandomArchitecture::kQwen3);
+  testing::RandomModelSpec spec = Spec();
+  spec.architecture = testing::RandomArchitecture::kQwen3;
+  Load(spec);
   compare();
+}
+
+TEST_F(ModelCudaTest, APassOfAPromptChainsAndTreesHasTheBitsOfEachAlone) {
+  testing::RandomModelSpec spec = Spec();
+  spec.hidden_size = 8;
+  spec.head_size = 4;
+  spec.intermediate_size = 8;
+  Load(spec);
+  // The end of the first block of 256 rows lies in the first tree, which follows three rows of a
+  // chain. The second tree follows a row of its cache.
+  std::vector<int32_t> large(kMaxDraftTokens);
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<int32_t>(i / 3) - 1;
+  const std::vector<int32_t> small = {-1, 0, 0, 2, 1};
+  struct Part {
+    std::vector<int32_t> token_ids;
+    std::span<const int32_t> parents;
+    size_t num_cached = 0;
+    size_t num_logits = 0;
+  };
+  const std::vector<Part> parts = {{Tokens(200, 1), {}, 0, 20},
+                                   {Tokens(7, 2), {}, 61, 7},
+                                   {Tokens(3 + large.size(), 3), large, 62, 1 + large.size()},
+                                   {Tokens(5, 4), small, 1, 5}};
+  const auto run = [&](const std::vector<size_t>& numbers) {
+    std::vector<std::unique_ptr<KvCache>> caches;
+    std::vector<ForwardItem> items;
+    for (const size_t number : numbers) {
+      const Part& part = parts[number];
+      caches.push_back(std::make_unique<KvCache>(cuda_pages_.get(), kContext));
+      const std::vector<int32_t> before = Tokens(part.num_cached, 10 + number);
+      if (part.num_cached > 0) {
+        Forward({{.cache = caches.back().get(), .token_ids = before, .parents = {}}});
+      }
+      items.push_back({.cache = caches.back().get(),
+                       .token_ids = part.token_ids,
+                       .parents = part.parents,
+                       .num_logits = part.num_logits});
+    }
+    return Forward(items);
+  };
+  const auto together = run({0, 1, 2, 3});
+  size_t first = 0;
+  for (size_t number = 0; number < parts.size(); ++number) {
+    const auto alone = run({number});
+    ASSERT_EQ(alone.size(), parts[number].num_logits);
+    for (size_t row = 0; row < alone.size(); ++row, ++first) {
+      EXPECT_EQ(alone[row], together[first]) << "part " << number << ", row " << row;
+    }
+  }
+  EXPECT_EQ(first, together.size());
+
+  // A row of the tree that was cut has the bits of the chain of its path.
+  const Part& cut = parts[2];
+  for (const size_t node : {size_t{0}, size_t{46}, size_t{63}}) {
+    std::vector<int32_t> path;
+    for (auto i = static_cast<int32_t>(node); i >= 0; i = large[static_cast<size_t>(i)]) {
+      path.insert(path.begin(), cut.token_ids[3 + static_cast<size_t>(i)]);
+    }
+    path.insert(path.begin(), cut.token_ids.begin(), cut.token_ids.begin() + 3);
+    KvCache cache(cuda_pages_.get(), kContext);
+    const std::vector<int32_t> before = Tokens(cut.num_cached, 12);
+    Forward({{.cache = &cache, .token_ids = before, .parents = {}}});
+    const auto chain =
+        Forward({{.cache = &cache, .token_ids = path, .parents = {}, .num_logits = 1}});
+    EXPECT_EQ(chain[0], together[20 + 7 + 1 + node]) << "node " << node;
+  }
 }
 
 TEST_F(ModelCudaTest, LogitsStayOnTheDevice) {
@@ -164,12 +249,17 @@ TEST_F(ModelCudaTest, ReportsTheProgressOfLoading) {
 TEST_F(ModelCudaTest, RefusesPassesThatDoNotFitAndGoesOn) {
   const std::vector<int32_t> ids = Tokens(20, 6);
   KvCache cache(cuda_pages_.get(), 2 * kContext);
-  const std::vector<int32_t> parents(17, -1);
+  std::vector<int32_t> parents(17);
+  std::iota(parents.begin(), parents.end(), -1);
   const std::vector<int32_t> tree = Tokens(17, 7);
   const ForwardItem large = {
       .cache = &cache, .token_ids = tree, .parents = parents, .num_logits = 1};
   EXPECT_THAT(cuda_->Forward({&large, 1}).status().message(),
-              HasSubstr("item 0 is a tree of 17 rows, at most 16"));
+              HasSubstr("item 0 has a tree with a path of 17 rows, at most 16"));
+  parents[16] = 14;
+  const ForwardItem wide = {.cache = &cache, .token_ids = tree, .parents = parents};
+  EXPECT_TRUE(cuda_->Forward({&wide, 1}).ok());
+  cache.TruncateTo(0);
   const std::vector<int32_t> many = Tokens(kContext + 1, 8);
   const ForwardItem long_one = {.cache = &cache, .token_ids = many, .parents = {}, .num_logits = 1};
   EXPECT_THAT(cuda_->Forward({&long_one, 1}).status().message(),

@@ -63,6 +63,7 @@ class PassGraphsModelTest : public ::testing::Test {
     size_t cache = 0;
     size_t rows = 1;
     size_t num_logits = 1;
+    std::vector<int32_t> parents = {};
   };
   // Returns the logits of a pass over `parts`. The tokens of a part follow from their positions.
   static std::vector<float> Forward(Loaded& loaded, const std::vector<Part>& parts) {
@@ -78,7 +79,7 @@ class PassGraphsModelTest : public ::testing::Test {
     for (size_t i = 0; i < parts.size(); ++i) {
       items.push_back({.cache = &loaded.caches[parts[i].cache],
                        .token_ids = ids[i],
-                       .parents = {},
+                       .parents = parts[i].parents,
                        .num_logits = parts[i].num_logits});
     }
     const auto logits = loaded.model->Forward(items);
@@ -114,6 +115,24 @@ TEST_F(PassGraphsModelTest, GiveTheBitsOfPassesKernelByKernel) {
   EXPECT_GE(recorded, 8u);
   EXPECT_LE(recorded, 12u);
   EXPECT_GE(with_.model->graphs().num_started(), 45u) << "out of sixty";
+}
+
+TEST_F(PassGraphsModelTest, AGraphServesEveryTreeWithAsManyRows) {
+  ExpectSame({{0, 70, 1}});
+  ExpectSame({{1, 9, 2}});
+  const std::vector<std::vector<int32_t>> trees = {
+      {-1, 0, 1, 2, 3}, {-1, -1, -1, -1, -1}, {-1, 0, 0, 1, -1}, {-1, 0}, {}, {-1, 0, 1, 0, 2}};
+  for (const std::vector<int32_t>& parents : trees) {
+    ExpectSame({{0, 6, 6, parents}, {1}});
+    // The tree is judged. One path is kept.
+    for (Loaded* loaded : {&with_, &without_}) {
+      KvCache& cache = loaded->caches[0];
+      const std::vector<int32_t> kept = {0, 1 + static_cast<int32_t>(parents.size()) / 2};
+      EXPECT_TRUE(cache.KeepPath(cache.length() - 6, kept).ok());
+    }
+  }
+  EXPECT_EQ(with_.model->graphs().num_recorded(), 1u);
+  EXPECT_EQ(with_.model->graphs().num_started(), trees.size() - 1);
 }
 
 TEST_F(PassGraphsModelTest, UnusedShapesMakeRoom) {

@@ -109,6 +109,20 @@ class WorkerFailuresTest : public ::testing::Test {
 
 TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsReportedAndLeaksNothing) {
   const std::vector<int32_t> drafts = {4, 9};
+  // The second child of the pending token is accepted, so that its row must be moved.
+  int32_t best = -1;
+  {
+    Slot* const slot = EmptySlot(0, greedy_, 0);
+    std::vector<JudgeTask> tasks(1);
+    tasks[0].slot = slot;
+    tasks[0].token_ids = kPrompt;
+    tasks[0].sample = true;
+    ASSERT_TRUE(CudaJudge(model_.get()).Run(tasks).ok());
+    best = tasks[0].verdict.next_token_id;
+    slot->TruncateTo(0);
+  }
+  const std::vector<int32_t> tree = {best == 0 ? 1 : 0, best};
+  const std::vector<int32_t> parents = {kDraftRoot, kDraftRoot};
   // In the distribution of the sampled draft token, all tokens have the same probability.
   const std::vector<float> draft_log_probs(kVocabularySize,
                                            -std::log(static_cast<float>(kVocabularySize)));
@@ -118,7 +132,8 @@ TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsReportedAndLeaksNothing) {
     std::vector<JudgeTask> tasks(2);
     tasks[0].slot = greedy;
     tasks[0].token_ids = kPrompt;
-    tasks[0].draft_token_ids = drafts;
+    tasks[0].draft_token_ids = tree;
+    tasks[0].draft_parents = parents;
     tasks[0].sample = true;
     tasks[1].slot = sampled;
     tasks[1].token_ids = kPrompt;
@@ -128,8 +143,8 @@ TEST_F(WorkerFailuresTest, EachFailureOfAJudgeIsReportedAndLeaksNothing) {
     CudaJudge judge(model_.get());
     const absl::Status status = judge.Run(tasks);
     if (status.ok()) {
-      EXPECT_EQ(tasks[0].verdict.log_probs.size(),
-                static_cast<size_t>(tasks[0].verdict.num_accepted) + 1);
+      EXPECT_EQ(tasks[0].verdict.path, std::vector<int32_t>{1});
+      EXPECT_EQ(tasks[0].verdict.log_probs.size(), 2u);
       EXPECT_TRUE(tasks[1].verdict.finite && tasks[1].drafts_valid);
     }
     return After(status, {greedy, sampled});

@@ -83,6 +83,7 @@ class SessionBooks {
     attach->set_protocol_version(kProtocolVersion);
     if (attach->max_slots() == 0) attach->set_max_slots(kSlots);
     if (attach->max_draft_length() == 0) attach->set_max_draft_length(4);
+    if (attach->max_tree_nodes() == 0) attach->set_max_tree_nodes(8);
   }
 
   // Sets fields that are 0 to the next valid value. Without a hash, `length` is the number of rows

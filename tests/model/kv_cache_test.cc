@@ -277,6 +277,28 @@ class KvCacheStoryTest : public KvCacheTest {
     story.writers = writers;
   }
 
+  // Adds rows of a tree, and keeps some of them.
+  void KeepSome(Story& story, float writer, std::mt19937& random) {
+    const size_t begin = story.writers.size();
+    Grow(story, 1 + random() % 10, writer);
+    Grow(story, 1 + random() % 10, writer + 50);
+    std::vector<int32_t> kept;
+    std::vector<float> writers(story.writers.begin(),
+                               story.writers.begin() + static_cast<ptrdiff_t>(begin));
+    for (size_t row = begin; row < story.writers.size(); ++row) {
+      if (random() % 2 == 0) continue;
+      // Rows name the position at which they were written.
+      const auto moved = static_cast<float>(row - writers.size());
+      kept.push_back(static_cast<int32_t>(row - begin));
+      writers.push_back(story.writers[row] + moved * 2 / 4096);
+    }
+    const size_t free_before = pool_->num_free();
+    const absl::Status status = story.cache->KeepPath(begin, kept);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_GE(pool_->num_free(), free_before);
+    story.writers = writers;
+  }
+
   // Every cache holds the rows of its history, and every page is leased or free.
   void ExpectConserved(const std::vector<Story>& stories) {
     size_t most = 0;
@@ -310,7 +332,7 @@ TEST_F(KvCacheStoryTest, EveryHistoryHoldsItsRowsAndConservesPages) {
     for (int step = 0; step < 60; ++step) {
       Story& story = stories[random() % stories.size()];
       const size_t length = story.writers.size();
-      switch (random() % 4) {
+      switch (random() % 5) {
         case 0:
           Grow(story, std::min<size_t>(1 + random() % 90, 256 - length),
                static_cast<float>(1 + step % 50));
@@ -324,6 +346,9 @@ TEST_F(KvCacheStoryTest, EveryHistoryHoldsItsRowsAndConservesPages) {
           break;
         case 3:
           if (!published_.empty()) Extend(story, random() % published_.size());
+          break;
+        case 4:
+          if (length + 20 <= 256) KeepSome(story, static_cast<float>(1 + step % 50), random);
           break;
       }
       ExpectConserved(stories);

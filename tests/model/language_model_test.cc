@@ -227,9 +227,10 @@ TEST_F(LanguageModelTest, RefusesABadPassAndChangesNothing) {
   expect_refused({1, 64}, {}, 0, "item 0: token id 64 is not in [0, 64)");
   expect_refused({-1}, {}, 0, "item 0: token id -1 is not in [0, 64)");
   expect_refused({1, 2}, {}, 3, "item 0: wants logits of 3 of its 2 rows");
-  expect_refused({1, 2}, {-1}, 1, "item 0: has 1 parents for 2 rows");
-  expect_refused({1, 2}, {-1, 1}, 1, "item 0: row 1 has parent 1 (want an earlier row or -1)");
-  expect_refused({1, 2}, {-2, 0}, 1, "item 0: row 0 has parent -2");
+  expect_refused({1}, {-1, 0}, 1, "item 0: has 2 parents for 1 rows");
+  expect_refused({1, 2}, {-1, 1}, 1,
+                 "item 0: row 1 of its tree has parent 1 (want an earlier row of the tree or -1)");
+  expect_refused({1, 2}, {-2, 0}, 1, "item 0: row 0 of its tree has parent -2");
   expect_refused(std::vector<int32_t>(9, 1), {}, 1, "item 0: adds 9 rows to 0 of 8");
 }
 

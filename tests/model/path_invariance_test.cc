@@ -190,6 +190,41 @@ TEST_P(PathInvarianceTest, ARowOfATreeEqualsTheChainOfItsPath) {
   }
 }
 
+TEST_P(PathInvarianceTest, TheRowsOfAnAcceptedPathEqualThoseOfAChain) {
+  const std::vector<int32_t> parents = {-1, -1, 1, 1, 3, -1};
+  const std::vector<int32_t> kept = {1, 3, 4};
+  const std::vector<int32_t> tree = SomeTokens(7);
+  for (const size_t prefix : {size_t{1}, size_t{5}, size_t{60}, size_t{62}, size_t{64}}) {
+    // The tree follows two rows of the same pass.
+    const auto cache = NewCache();
+    if (prefix > 0) Forward(*model_, {Item(*cache, ids_, 0, prefix, 0)});
+    std::vector<int32_t> tokens(ids_.begin() + prefix, ids_.begin() + prefix + 2);
+    std::vector<int32_t> path = tokens;
+    tokens.insert(tokens.end(), tree.begin(), tree.begin() + parents.size());
+    ForwardItem item = Item(*cache, tokens, 0, tokens.size(), parents.size() + 1);
+    item.parents = parents;
+    const Rows got = Forward(*model_, {item});
+    ASSERT_TRUE(cache->KeepPath(prefix + 2, kept).ok());
+    EXPECT_EQ(cache->length(), prefix + 2 + kept.size());
+
+    const auto chain = NewCache();
+    Forward(*model_, {Item(*chain, ids_, 0, prefix, 0)});
+    for (const int32_t node : kept) path.push_back(tree[node]);
+    const Rows want = Forward(*model_, {Item(*chain, path, 0, path.size(), kept.size() + 1)});
+    ExpectSameBits(got.at(0), want.at(0), "the row before the tree");
+    for (size_t i = 0; i < kept.size(); ++i) {
+      ExpectSameBits(got.at(1 + static_cast<size_t>(kept[i])), want.at(1 + i),
+                     "prefix " + std::to_string(prefix) + " node " + std::to_string(kept[i]));
+    }
+    // What follows sees the moved rows.
+    const Rows after = Forward(*model_, {Item(*cache, ids_, 0, 4, 4)});
+    const Rows after_chain = Forward(*model_, {Item(*chain, ids_, 0, 4, 4)});
+    for (size_t i = 0; i < 4; ++i) {
+      ExpectSameBits(after.at(i), after_chain.at(i), "after, prefix " + std::to_string(prefix));
+    }
+  }
+}
+
 TEST_P(PathInvarianceTest, TheNumberOfThreadsChangesNothing) {
   const ModelUnderTest other = Load(3 - GetParam().num_threads);
   const auto cache = NewCache();

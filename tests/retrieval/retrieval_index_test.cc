@@ -70,6 +70,15 @@ TEST_F(RetrievalIndexTest, ContinuesTheLongestMatch) {
   EXPECT_THAT(of_second.token_ids, ElementsAre(8));
 }
 
+TEST_F(RetrievalIndexTest, ATreeHasWhatFollowedInOtherPlaces) {
+  const auto index = Make({{1, 2, 3, 4}, {1, 2, 3, 5}, {1, 2, 6, 7}});
+  const RetrievedText tree = *index->Find(std::vector<int32_t>{1, 2}, 2, kVocabularySize, 8);
+  EXPECT_THAT(tree.token_ids, ::testing::UnorderedElementsAre(3, 4, 5, 6, 7));
+  EXPECT_EQ(tree.token_ids[0], 3) << "the most frequent one";
+  EXPECT_EQ(tree.parents.size(), 5u);
+  EXPECT_THAT(index->Find(std::vector<int32_t>{1, 2}, 2, kVocabularySize)->parents, IsEmpty());
+}
+
 TEST_F(RetrievalIndexTest, WhatIsNotThereIsNotContinued) {
   const auto index = Make({{1, 2, 3}});
   EXPECT_THAT(index->Find({}, 8, kVocabularySize)->token_ids, IsEmpty());

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/continuation_tree.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/rounds/lookup_round.h"
 
@@ -17,22 +18,25 @@ namespace tandem::testing {
 struct ToyCorpus {
   std::vector<std::vector<int32_t>> documents;
 
-  // Continues the first place where the last two tokens of the context stand.
+  // Merges what follows the first places where the last two tokens of the context stand.
   LookupDraft Find(std::span<const int32_t> context) const {
     LookupDraft draft;
     draft.drafter = Drafter::kRetrieval;
     if (context.size() < 2) return draft;
     const auto end = context.last(2);
+    std::vector<Continuation> places;
     for (const std::vector<int32_t>& document : documents) {
-      for (size_t i = 2; i < document.size(); ++i) {
+      for (size_t i = 2; i < document.size() && places.size() < 8; ++i) {
         if (document[i - 2] != end[0] || document[i - 1] != end[1]) continue;
-        const size_t count = std::min<size_t>(document.size() - i, RetrievalLookup::kWantedTokens);
-        draft.match_length = 2;
-        draft.token_ids.assign(document.begin() + static_cast<ptrdiff_t>(i),
-                               document.begin() + static_cast<ptrdiff_t>(i + count));
-        return draft;
+        places.push_back({{document.begin() + static_cast<ptrdiff_t>(i), document.end()}, 1});
       }
     }
+    if (places.empty()) return draft;
+    ContinuationTree tree =
+        MergeContinuations(places, {.max_depth = RetrievalLookup::kWantedTokens, .max_nodes = 32});
+    draft.match_length = 2;
+    draft.token_ids = std::move(tree.token_ids);
+    draft.parents = std::move(tree.parents);
     return draft;
   }
 

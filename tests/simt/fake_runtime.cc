@@ -437,6 +437,22 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind, cudaStream_t stream) {
+  const Turn turn;
+  if (const cudaError_t error = Begin(); error != cudaSuccess) return error;
+  if (width > to_pitch || width > from_pitch) return Refuse(cudaErrorInvalidValue);
+  Put(stream, [=] {
+    const DeviceAccess access;
+    for (size_t row = 0; row < height; ++row) {
+      std::memcpy(static_cast<char*>(to) + row * to_pitch,
+                  static_cast<const char*>(from) + row * from_pitch, width);
+    }
+    if (IsOfDevice(from) && !IsOfDevice(to)) Device().bytes_to_host += width * height;
+  });
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   const Turn turn;
   if (const cudaError_t error = Begin(); error != cudaSuccess) return error;

@@ -246,6 +246,11 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
         call.aborts = 0;
         if (result.num_cached_tokens() > 0) See(Sight::kCacheHit);
         if (!item.sample) See(Sight::kPromptInPieces);
+        for (int node = 0; node < result.path_size(); ++node) {
+          if (result.path(node) == static_cast<uint32_t>(node)) continue;
+          See(Sight::kRowsMoved);
+          break;
+        }
         if (!result.ring_error().empty()) {
           See(Sight::kRingError);
         } else if (item.num_drafts > 0) {
@@ -682,21 +687,22 @@ bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) const {
            }) != tokens.end();
   };
   const auto is_in_corpus = [&](int32_t first, int32_t second) {
-    return retrieves && std::any_of(scenario_->clients.begin(), scenario_->clients.end(),
-                                    [&](const ClientPlan& client) {
-                                      return follows(client.tokens, first, second);
-                                    });
+    return retrieves &&
+           std::any_of(scenario_->corpus.begin(), scenario_->corpus.end(),
+                       [&](const auto& document) { return follows(document, first, second); });
   };
   const bool begins = call.emitted == 0 && predicts;
+  const int32_t last = text.back();
   for (int i = 0; i < item.draft_token_ids_size(); ++i) {
     const int32_t token = item.draft_token_ids(i);
-    const bool is_first = i == 0 && begins && token == request.prediction.front();
-    if (!is_first && !follows(text, text.back(), token) &&
-        !(predicts && follows(request.prediction, text.back(), token)) &&
-        !is_in_corpus(text.back(), token)) {
+    const int32_t parent = item.parents().empty() ? i - 1 : item.parents(i);
+    const int32_t before = parent < 0 ? last : item.draft_token_ids(parent);
+    const bool is_first = parent < 0 && begins && token == request.prediction.front();
+    if (!is_first && !follows(text, before, token) &&
+        !(predicts && follows(request.prediction, before, token)) && !is_in_corpus(before, token)) {
       return false;
     }
-    text.push_back(token);
+    if (parent == i - 1) text.push_back(token);  // a loop goes on with itself
   }
   return true;
 }
@@ -770,12 +776,20 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
                                     call.committed_len()));
     }
     SessionId drafter = 0;
+    const bool is_tree = !item.parents().empty();
+    const WorkerSessionsOptions& limits = scenario_->engine.workers;
+    const uint32_t most_nodes = std::min(
+        limits.max_tree_nodes, call.plan.request.max_tree_nodes.value_or(limits.max_tree_nodes));
+    if (num_drafts > (is_tree ? most_nodes : limits.max_draft_length)) {
+      Fail("commands", absl::StrCat("call ", call_id, " is judged with ", num_drafts, " drafts"));
+    }
     if (num_drafts > 0) {
       // What was found may be what the draft model proposed, and would have rows in the ring then.
       const bool is_of_model = IsProposed(pod, call_id, item, end) &&
                                pod.proposals.at(call_id).ring.has_value() == item.has_ring();
       if (!is_of_model && IsFound(call, item)) {
         See(Sight::kFoundDraft);
+        if (!item.parents().empty()) See(Sight::kTree);
       } else {
         const std::optional<SessionId> maker = TakeProposal(pod, call_id, item, end);
         if (!maker.has_value()) return;

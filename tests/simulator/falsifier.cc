@@ -48,7 +48,10 @@ double Falsifier::ChangeDeadline(double deadline, double now) const {
 
 SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* reply) {
   auto* verifier = std::get_if<v1::VerifierReply>(reply);
-  if (verifier != nullptr && verifier->has_verify()) last_verdict_ = *verifier;
+  if (verifier != nullptr && verifier->has_verify()) {
+    last_verdict_ = *verifier;
+    if (bug_ == PlantedBug::kPathOfSibling) ChangePaths(verifier->mutable_verify());
+  }
   const Peer& peer = PeerOf(worker, session);
   if (bug_ != PlantedBug::kOldSessionReplyAccepted || session == peer.session) return session;
   if (verifier != nullptr) {
@@ -60,6 +63,21 @@ SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* 
     draft.set_id(peer.batch);
   }
   return peer.session;
+}
+
+// The engine books the last accepted token of a path as one of its siblings.
+void Falsifier::ChangePaths(v1::VerifyReply* reply) const {
+  for (v1::VerifyResult& result : *reply->mutable_results()) {
+    const auto sent = sent_parents_.find(result.state().slot());
+    if (result.path().empty() || sent == sent_parents_.end()) continue;
+    const uint32_t last = result.path(result.path_size() - 1);
+    for (uint32_t i = 0; i < sent->second.size() && last < sent->second.size(); ++i) {
+      if (i != last && sent->second[i] == sent->second[last]) {
+        result.set_path(result.path_size() - 1, i);
+        break;
+      }
+    }
+  }
 }
 
 std::optional<std::pair<SessionId, v1::VerifierReply>> Falsifier::TakeRepeated() {
@@ -269,6 +287,7 @@ void Falsifier::ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify)
   if (verify->has_update_slots()) ChangeUpdates(peer, verify->mutable_update_slots());
   for (v1::VerifyItem& item : *verify->mutable_items()) {
     ChangeItem(Worker::kVerifier, peer, &item);
+    sent_parents_[item.at().slot()].assign(item.parents().begin(), item.parents().end());
     if (bug_ == PlantedBug::kDraftsOfOtherPrefix && item.draft_token_ids_size() > 1) {
       item.mutable_draft_token_ids()->erase(item.draft_token_ids().begin());
     }
@@ -280,6 +299,13 @@ void Falsifier::ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify)
     if (bug_ == PlantedBug::kFoundInRejectedTokens && IsFound(fleet, peer->session, item)) {
       const int last = item.draft_token_ids_size() - 1;
       item.set_draft_token_ids(last, item.draft_token_ids(last) == 0 ? 1 : 0);
+    }
+    if (bug_ == PlantedBug::kTreeJudgedAsChain) item.clear_parents();
+    if (bug_ == PlantedBug::kTreeTooLarge && !item.parents().empty()) {
+      for (uint32_t i = 0; i < kMaxTreeNodes; ++i) {
+        item.add_draft_token_ids(item.draft_token_ids(0));
+        item.add_parents(-1);
+      }
     }
   }
 }

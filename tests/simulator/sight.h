@@ -42,8 +42,10 @@ enum class Sight : uint8_t {
   kRolledBack,         // the rollback was part of a Propose
   kRolledBackAlone,
   kFoundDraft,
+  kTree,
+  kRowsMoved,
 };
-inline constexpr std::array<std::string_view, 31> kSightNames = {
+inline constexpr std::array<std::string_view, 33> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -75,6 +77,8 @@ inline constexpr std::array<std::string_view, 31> kSightNames = {
     "rollbacks that rode in a Propose",
     "rollbacks that traveled alone",
     "blocks of tokens that the router found",
+    "trees judged",
+    "accepted paths whose rows were moved",
 };
 
 struct Sights {

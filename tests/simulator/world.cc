@@ -58,7 +58,7 @@ World::World(const Scenario* scenario, PlantedBug bug, std::string* trace)
                  if (stream.process == nullptr || !stream.worker_open) return nullptr;
                  return stream.process->worker.slots(stream.id);
                }) {
-  for (const ClientPlan& client : scenario->clients) corpus_.documents.push_back(client.tokens);
+  corpus_.documents = scenario->corpus;
   for (size_t pod = 0; pod < pods_.size(); ++pod) {
     pods_[pod].spec = {absl::StrCat("verifier-", pod), absl::StrCat("drafter-", pod)};
   }
@@ -574,7 +574,8 @@ void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_pt
 }
 
 void World::SpoilReply(const std::shared_ptr<Stream>& stream, WorkerReply* reply) {
-  const int what = random_.Between(0, 5);
+  const bool of_verifier = std::holds_alternative<v1::VerifierReply>(*reply);
+  const int what = random_.Between(0, of_verifier ? 6 : 5);
   if (auto* draft = std::get_if<v1::DraftReply>(reply)) {
     if (!draft->has_propose() || draft->propose().results_size() == 0) return;
     v1::ProposeReply& proposed = *draft->mutable_propose();
@@ -596,6 +597,7 @@ void World::SpoilReply(const std::shared_ptr<Stream>& stream, WorkerReply* reply
     if (what == 3) result.set_next_token_id(-1);
     if (what == 4) result.set_num_accepted(result.num_accepted() + 40);
     if (what == 5) result.mutable_state()->set_cached_len(result.state().cached_len() + 1);
+    if (what == 6) result.add_path(result.path().empty() ? 7 : result.path(0));
   }
   Trace([&] { return absl::StrCat("the ", WorkerName(stream->worker), " answers wrongly"); });
   Excuse(stream, Checker::kBadReply);

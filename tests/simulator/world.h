@@ -159,7 +159,7 @@ class World {
   PlantedBug bug_;
   std::string* trace_;
   testing::ToyTokenizer tokenizer_;
-  testing::ToyCorpus corpus_;  // the texts of all clients
+  testing::ToyCorpus corpus_;  // the scenario's
   SeededRandom random_;
   std::vector<Event> events_;  // a heap
   std::vector<std::unique_ptr<Router>> routers_;

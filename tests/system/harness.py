@@ -283,7 +283,7 @@ class Neighbors:
         self.check()
 
 
-SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience", "prediction"}
+SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience", "prediction", "max_tree_nodes"}
 REQUEST_FIELDS = {"request_id", "model", "add_special_tokens"}
 
 

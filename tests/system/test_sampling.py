@@ -192,6 +192,21 @@ def test_distribution_with_drafts_that_were_found_is_the_targets(servers, models
     assert g_test(counts, expected) > FALSE_ALARM
 
 
+def test_distribution_with_trees_is_the_targets(servers, tiny):
+    """The prompt goes on in several ways after the ends of many outputs, so a tree has several tokens for one position."""
+    server = servers(target=tiny["target"], drafter="none", max_slots=16)
+    options = dict(prompt=REPEATING_PROMPT, draft_length=3, temperature=1.0, drafter="suffix")
+    counts, sources = draw(server, DRAWS, max_tree_nodes=12, **options)
+    assert sum(counts.values()) == DRAWS
+    for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
+        assert sources[source] > DRAWS / 50, "both ways of making a token must have been taken"
+    expected = distribution(log_probabilities(server, REPEATING_PROMPT), CONFIGURATIONS["temperature 1"])
+    assert g_test(counts, expected) > FALSE_ALARM
+    _, of_chains = draw(server, DRAWS // 4, max_tree_nodes=0, **options)
+    share = {name: found[pb.TOKEN_SOURCE_ACCEPTED] / sum(found.values()) for name, found in (("trees", sources), ("chains", of_chains))}
+    assert share["trees"] > 1.2 * share["chains"], "siblings were accepted too"
+
+
 def test_reproducible_outputs_over_seeds_have_the_targets_distribution(servers, tiny, tables):
     server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
     parameters = CONFIGURATIONS["temperature 1"]

@@ -24,6 +24,7 @@ inline v1::Attach AttachWith(uint32_t max_slots, uint32_t max_draft_length = kMa
   attach.set_protocol_version(kProtocolVersion);
   attach.set_max_slots(max_slots);
   attach.set_max_draft_length(max_draft_length);
+  attach.set_max_tree_nodes(kMaxTreeNodes);
   return attach;
 }
 
@@ -140,6 +141,29 @@ struct TinySequence {
       draft_cached = std::min<size_t>(committed + num_accepted, proposed.state().cached_len());
     }
     for (size_t i = 0; i < num_accepted; ++i) tokens.push_back(proposed.draft_token_ids(i));
+    verifier_cached = tokens.size();
+    ASSERT_EQ(verified.state().cached_len(), verifier_cached);
+    ASSERT_EQ(verified.state().prefix_hash(), HashTokens(tokens));
+    tokens.push_back(verified.next_token_id());
+  }
+
+  // Has a tree of found tokens judged, and commits its accepted path.
+  void RoundWithTree(VerifierClient& verifier, const std::vector<int32_t>& token_ids,
+                     const std::vector<int32_t>& parents) {
+    v1::VerifierCommand command;
+    v1::VerifyItem& item = *command.mutable_verify()->add_items();
+    item = NextVerify(token_ids);
+    item.clear_ring();
+    item.mutable_parents()->Add(parents.begin(), parents.end());
+    const v1::VerifyResult verified = verifier.Call(command).verify().results(0);
+    ASSERT_EQ(verified.state().code(), v1::WORKER_CODE_OK) << verified.state().message();
+    ASSERT_EQ(verified.num_accepted(), static_cast<uint32_t>(verified.path_size()));
+    // The same command again is answered with the same path, and changes nothing.
+    const v1::VerifyResult again = verifier.Call(command).verify().results(0);
+    ASSERT_EQ(again.SerializeAsString(), verified.SerializeAsString());
+    num_drafted = token_ids.size();
+    num_accepted = verified.num_accepted();
+    for (const uint32_t node : verified.path()) tokens.push_back(token_ids.at(node));
     verifier_cached = tokens.size();
     ASSERT_EQ(verified.state().cached_len(), verifier_cached);
     ASSERT_EQ(verified.state().prefix_hash(), HashTokens(tokens));

@@ -57,6 +57,30 @@ SamplingParams Sampled(bool reproducible) {
   return params;
 }
 
+// A tree in which the right tokens have wrong siblings before and after them.
+struct TreeAround {
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> parents;
+
+  TreeAround(std::span<const int32_t> right, uint64_t seed) {
+    int32_t last = -1;
+    for (const int32_t token : right) {
+      seed = ExtendTokenHash(seed, token);
+      const auto wrong = static_cast<int32_t>((token + 1 + seed % 5) % kVocabularySize);
+      const bool wrong_first = seed % 3 != 0;
+      if (wrong_first) Add(wrong, last);
+      if (wrong_first && seed % 7 == 0) Add(token, static_cast<int32_t>(token_ids.size()) - 1);
+      Add(token, last);
+      last = static_cast<int32_t>(token_ids.size()) - 1;
+      if (!wrong_first) Add(wrong, parents.back());
+    }
+  }
+  void Add(int32_t token_id, int32_t parent) {
+    token_ids.push_back(token_id);
+    parents.push_back(parent);
+  }
+};
+
 class WorkerSessionTest : public ::testing::Test {
  protected:
   enum Model { kTarget, kOther };
@@ -258,6 +282,35 @@ TEST_F(WorkerSessionTest, ReproducibleOutputDoesNotDependOnTheDraft) {
   EXPECT_EQ(num_accepted_, num_drafted_) << "the same noise on the same distribution";
 }
 
+TEST_F(WorkerSessionTest, TreesGiveTheOutputOfPlainDecoding) {
+  StartVerifier();
+  const size_t num_tokens = NumTokens(80, 4);
+  SamplingParams penalized = Sampled(false);
+  penalized.presence_penalty = 0.8f;
+  penalized.repetition_penalty = 1.3f;
+  penalized.num_logprobs = 2;
+  for (const SamplingParams& params : {Greedy(), Sampled(true), Sampled(false), penalized}) {
+    const std::vector<int32_t> expected = Generate(params, 0, num_tokens).tokens;
+    TinySequence sequence(kPrompt, params);
+    sequence.epoch = ++epoch_;
+    OpenFirst(sequence);
+    size_t num_accepted = 0;
+    while (sequence.tokens.size() < expected.size() && !HasFatalFailure()) {
+      const size_t begin = sequence.tokens.size();
+      const size_t depth = begin < kPrompt.size() + 1 ? 0 : begin % 5;
+      const size_t end = std::min(expected.size(), begin + depth);
+      const TreeAround tree{std::span(expected).subspan(begin, end - begin), begin};
+      sequence.RoundWithTree(*verifier_, tree.token_ids, tree.parents);
+      EXPECT_EQ(sequence.num_accepted, end - begin) << "all right tokens are in the tree";
+      num_accepted += sequence.num_accepted;
+    }
+    verifier_number_ = sequence.verifier_number;
+    sequence.tokens.resize(expected.size());
+    EXPECT_EQ(sequence.tokens, expected);
+    EXPECT_GT(num_accepted, num_tokens / 4);
+  }
+}
+
 TEST_F(WorkerSessionTest, SampledBlocksAreJudgedInTheSameWayOverBothTransports) {
   StartVerifier();
   StartDraft(kOther);
@@ -444,7 +497,7 @@ TEST_F(WorkerSessionTest, BadVerifyItemsAreRefusedAndTheirNeighborsAreNot) {
   expect_refused("token_ids: empty", kInvalid, [](v1::VerifyItem& i) { i.clear_token_ids(); });
   expect_refused("parents[1]", kInvalid, [](v1::VerifyItem& i) {
     i.add_parents(-1);
-    i.add_parents(-1);
+    i.add_parents(1);
   });
   expect_refused("parents", kInvalid, [](v1::VerifyItem& i) { i.add_parents(-1); });
   expect_refused("sample", kInvalid, [](v1::VerifyItem& i) { i.set_sample(false); });

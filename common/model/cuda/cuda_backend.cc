@@ -27,28 +27,24 @@ size_t PartialRows(const ModelDescription& model, size_t table_stride) {
   return std::min(rows, num_heads * table_stride * CudaBackend::kMaxBlockRows);
 }
 
-// Returns the ends of the blocks of a pass. A tree is never cut, and it shares no block with other
-// items.
+// Returns the ends of the blocks of a pass. Any item may be cut anywhere.
 std::vector<size_t> CutBlocks(const ForwardPlan& plan) {
-  constexpr size_t kMaxRows = CudaBackend::kMaxBlockRows;
   std::vector<size_t> ends;
-  size_t begin = 0;  // first row of the block that is being filled
-  const auto cut = [&](size_t end) {
+  for (size_t end = 0; end < plan.rows();) {
+    end = std::min(end + CudaBackend::kMaxBlockRows, plan.rows());
     ends.push_back(end);
-    begin = end;
-  };
-  size_t row = 0;
-  bool has_trees = false;
-  for (const ForwardItem& item : plan.items()) {
-    const size_t end = row + item.token_ids.size();
-    const bool is_tree = !item.parents.empty();
-    if (row > begin && (is_tree != has_trees || (is_tree && end - begin > kMaxRows))) cut(row);
-    has_trees = is_tree;
-    while (end - begin > kMaxRows) cut(begin + kMaxRows);
-    row = end;
   }
-  if (row > begin) cut(row);
   return ends;
+}
+
+// Returns the number of rows on the longest path of an item's tree. The plan holds the item's rows
+// from `first_row` on.
+size_t LongestPath(const ForwardPlan& plan, const ForwardItem& item, size_t first_row) {
+  if (item.parents.empty()) return 0;
+  const auto begin = plan.positions().begin() + static_cast<ptrdiff_t>(first_row);
+  const int32_t last = *std::max_element(begin + static_cast<ptrdiff_t>(item.tree_begin()),
+                                         begin + static_cast<ptrdiff_t>(item.token_ids.size()));
+  return static_cast<size_t>(last) + 1 - item.cache->length() - item.tree_begin();
 }
 
 }  // namespace
@@ -83,13 +79,15 @@ absl::Status CudaBackend::Start(const DeviceStream* stream) {
 }
 
 absl::StatusOr<std::vector<size_t>> CudaBackend::BeginPass(const ForwardPlan& plan) {
+  size_t first_row = 0;
   for (size_t i = 0; i < plan.items().size(); ++i) {
     const ForwardItem& item = plan.items()[i];
     const size_t rows = item.token_ids.size();
-    if (!item.parents.empty() && rows > kMaxTreeRows) {
-      return InvalidArgument(absl::StrCat("forward pass: item ", i, " is a tree of ", rows,
-                                          " rows, at most ", kMaxTreeRows));
+    if (const size_t longest = LongestPath(plan, item, first_row); longest > kMaxDraftDepth) {
+      return InvalidArgument(absl::StrCat("forward pass: item ", i, " has a tree with a path of ",
+                                          longest, " rows, at most ", kMaxDraftDepth));
     }
+    first_row += rows;
     if (item.cache->length() + rows > options_.max_context) {
       return InvalidArgument(absl::StrCat("forward pass: item ", i, " reaches row ",
                                           item.cache->length() + rows, " of ",
@@ -206,7 +204,7 @@ absl::Status CudaBackend::Attend(size_t layer) {
   for (const AttentionChunk& chunk : shape_.chunks) {
     const float* const chunk_keys = keys + chunk.first_row * stride;
     TANDEM_RETURN_IF_ERROR(StoreKv({.kv = kv,
-                                    .rows = numbers_.RowsOf(chunk, shape_.has_paths),
+                                    .rows = numbers_.RowsOf(chunk),
                                     .keys = chunk_keys,
                                     .keys_stride = stride,
                                     .values = chunk_keys + attention.kv_floats(),
@@ -216,7 +214,7 @@ absl::Status CudaBackend::Attend(size_t layer) {
   for (const AttentionChunk& chunk : shape_.chunks) {
     TANDEM_RETURN_IF_ERROR(
         Attention({.kv = kv,
-                   .rows = numbers_.RowsOf(chunk, shape_.has_paths),
+                   .rows = numbers_.RowsOf(chunk),
                    .num_heads = attention.num_heads,
                    .scale = 1.0f / std::sqrt(static_cast<float>(attention.head_size)),
                    .queries = scratch_.qkv + chunk.first_row * stride,

@@ -66,8 +66,8 @@ class CudaBackend final : public DecoderBackend {
   void SetEnds(const Ends& ends) { ends_ = ends; }
   void UseGraphs(bool use) { options_.use_graphs = use; }
 
-  // INVALID_ARGUMENT: a tree is too large, rows reach past max_context, or there are too many rows
-  // of logits.
+  // INVALID_ARGUMENT: a path of a tree is too long, rows reach past max_context, or there are too
+  // many rows of logits.
   absl::StatusOr<std::vector<size_t>> BeginPass(const ForwardPlan& plan) override;
   absl::Status Prepare(const RowBlock& block) override;
   absl::Status Execute(absl::FunctionRef<absl::Status()> steps) override;

@@ -1,5 +1,7 @@
 #include "common/model/cuda/cuda_kv_memory.h"
 
+#include "common/status.h"
+
 namespace tandem {
 
 uint64_t CudaKvMemory::PageBytes(const ModelDescription& model, DType dtype) {
@@ -32,15 +34,21 @@ absl::Status CudaKvMemory::Copy(size_t from, size_t to) {
   return stream_->Copy(Page(to), Page(from), page_bytes_);
 }
 
+absl::Status CudaKvMemory::CopyRows(std::span<const KvRowMove> moves) {
+  for (const KvRowMove& move : moves) {
+    TANDEM_RETURN_IF_ERROR(stream_->CopyRows(Row(move.to_page, move.to_row),
+                                             Row(move.from_page, move.from_row),
+                                             kPageRows * row_bytes(), row_bytes(), num_planes()));
+  }
+  return absl::OkStatus();
+}
+
 void CudaKvMemory::Spoil(size_t index, size_t begin, size_t end) {
   if (!spoils_ || begin >= end) return;
-  // The keys and the values of each layer and head have kPageRows rows. A value with all bits set
-  // is NaN in each type.
-  const size_t row_bytes = head_size_ * SizeOf(dtype_);
-  // The next pass reports an error of a lost device.
+  // A value with all bits set is NaN in each type. The next pass reports an error of a lost device.
   stream_
-      ->FillRows(Page(index) + begin * row_bytes, kPageRows * row_bytes, 0xFF,
-                 (end - begin) * row_bytes, 2 * num_layers_ * num_kv_heads_)
+      ->FillRows(Row(index, begin), kPageRows * row_bytes(), 0xFF, (end - begin) * row_bytes(),
+                 num_planes())
       .IgnoreError();
 }
 

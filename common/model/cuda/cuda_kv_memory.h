@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "common/model/kv/kv_memory.h"
@@ -33,10 +34,17 @@ class CudaKvMemory final : public KvMemory {
   uint64_t page_bytes() const override { return page_bytes_; }
   float* HostPage(size_t) const override { return nullptr; }
   absl::Status Copy(size_t from, size_t to) override;
+  absl::Status CopyRows(std::span<const KvRowMove> moves) override;
   void Spoil(size_t index, size_t begin, size_t end) override;
 
  private:
+  // The keys and the values of each layer and KV head have kPageRows rows on a page, one row after
+  // the other.
+  size_t row_bytes() const { return head_size_ * SizeOf(dtype_); }
+  size_t num_planes() const { return 2 * num_layers_ * num_kv_heads_; }
   char* Page(size_t index) const { return static_cast<char*>(data_) + index * page_bytes_; }
+  // Returns a row of the page's first plane. The other planes follow kPageRows rows apart.
+  char* Row(size_t index, size_t row) const { return Page(index) + row * row_bytes(); }
 
   DType dtype_;
   size_t num_layers_;

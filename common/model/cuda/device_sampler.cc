@@ -101,6 +101,7 @@ absl::StatusOr<DeviceSampler::Rows> DeviceSampler::AddRows(std::span<const Row> 
     const SamplingParams& params = *known.context.params;
     RowAdjustment adjustment = known.adjustment;
     adjustment.num_earlier = adjustment.counts != nullptr ? row.num_earlier : 0;
+    if (row.earlier != nullptr) adjustment.earlier = row.earlier;
     const bool holds_back = known.context.num_output_tokens + row.num_earlier < params.min_tokens;
     adjustment.num_held_back = holds_back ? known.num_held_back : 0;
     adjustments.push_back(adjustment);

@@ -66,14 +66,18 @@ class DeviceSampler {
     const TokenCounts* counts = nullptr;  // counts of all tokens before the first drawn token
     int32_t num_output_tokens = 0;        // number of output tokens among the tokens before it
     uint64_t position = 0;                // position of the first drawn token
-    // [largest num_earlier of its rows]  in device memory: tokens of the block
+    // [largest num_earlier of its rows that have no list of their own]  in device memory: the first
+    // tokens of the block
     const int32_t* drafts = nullptr;
   };
-  // The row of logits after `num_earlier` of the context's drafts.
+  // The row of logits after `num_earlier` draft tokens.
   struct Row {
     size_t context = 0;
     int32_t num_earlier = 0;
     RowDraw how = RowDraw::kNone;
+    // [num_earlier]  in device memory: the tokens on the path of a row of a tree. Null: the tokens
+    // are the first of the context's drafts, or the request has no penalties
+    const int32_t* earlier = nullptr;
   };
   struct Rows {
     size_t count = 0;

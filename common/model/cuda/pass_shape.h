@@ -49,7 +49,6 @@ class RowSet {
 struct PassShape {
   size_t rows = 0;
   std::vector<AttentionChunk> chunks;
-  bool has_paths = false;  // the rows belong to trees
   RowSet wants_logits;
   size_t logits_row = 0;               // row at which the block's logits begin
   const int32_t* token_ids = nullptr;  // [rows] in device memory

@@ -40,13 +40,13 @@ class RowNumbers {
   absl::Status Start(const DeviceStream* stream);
 
   // Waits until the device has fetched the numbers of the previous block, and then enqueues the
-  // copy of this block's numbers. Sets rows, chunks and has_paths of `shape`.
+  // copy of this block's numbers. Sets rows and chunks of `shape`.
   absl::Status Send(const ForwardPlan& plan, const RowBlock& block, PassShape* shape);
 
   // Return arrays in device memory, which Send fills.
   const int32_t* token_ids() const { return device_ + offsets_.token_ids; }  // [rows]
   const int32_t* positions() const { return device_ + offsets_.positions; }  // [rows]
-  DeviceRows RowsOf(const AttentionChunk& chunk, bool has_paths) const;
+  DeviceRows RowsOf(const AttentionChunk& chunk) const;
 
  private:
   // The beginning of each array, in entries.
@@ -55,7 +55,7 @@ class RowNumbers {
     size_t positions = 0;
     size_t sequences = 0;
     size_t cache_rows = 0;
-    size_t cached_lens = 0;
+    size_t prefix_lens = 0;
     size_t path_lens = 0;
     size_t paths = 0;
     size_t tiles = 0;
@@ -63,13 +63,16 @@ class RowNumbers {
     size_t size = 0;
   };
 
-  void FillSegment(const ForwardPlan& plan, size_t sequence, size_t first_row, bool is_tree);
+  // Fills in the numbers of a segment of a block that begins at row `first_row` of the plan.
+  void FillSegment(const ForwardPlan& plan, size_t sequence, size_t first_row);
+  // Fills in the path of `node`, a row of the item's tree, for row `row` of the block.
+  void FillPath(const ForwardItem& item, size_t row, int32_t node, int32_t path_len);
   // Cuts the rows into tiles, and the tiles into chunks.
   void CutChunks(PassShape* shape);
   // Returns the number of rows from `row` on that make the next tile of `chunk`. The rows belong to
   // one sequence, and the room limits their number. Raises the chunk's max_blocks to the blocks
   // that they see.
-  size_t NextTile(size_t row, size_t num_rows, size_t most_rows, AttentionChunk* chunk) const;
+  size_t NextTile(size_t row, size_t num_rows, AttentionChunk* chunk) const;
 
   Sizes sizes_;
   Offsets offsets_;

@@ -65,6 +65,23 @@ void KvCache::Grow(size_t rows) {
   length_ += rows;
 }
 
+absl::Status KvCache::KeepPath(size_t begin, std::span<const int32_t> kept) {
+  std::vector<KvRowMove> moves;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const size_t from = begin + static_cast<size_t>(kept[i]);
+    const size_t to = begin + i;
+    Check(from < length_, "KeepPath from", from, length_);
+    if (from == to) continue;
+    moves.push_back({.from_page = PageIndex(from / kPageRows),
+                     .from_row = from % kPageRows,
+                     .to_page = PageIndex(to / kPageRows),
+                     .to_row = to % kPageRows});
+  }
+  if (!moves.empty()) TANDEM_RETURN_IF_ERROR(pool_->memory().CopyRows(moves));
+  TruncateTo(begin + kept.size());
+  return absl::OkStatus();
+}
+
 bool KvCache::EndIsWritable() const {
   return length_ % kPageRows == 0 || pages_[length_ / kPageRows].is_writable();
 }

@@ -3,6 +3,8 @@
 #define TANDEM_COMMON_MODEL_KV_KV_CACHE_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +44,12 @@ class KvCache {
   absl::Status Reserve(size_t rows);
   // Counts rows whose keys and values have been written. PRECOND: Reserve(rows) was called.
   void Grow(size_t rows);
+
+  // Keeps, of the rows from `begin` on, only the rows begin + kept[i]. They become the rows
+  // begin + i. All errors come from the memory; the rows from `begin` on are then undefined.
+  // PRECOND: `kept` is ascending, and the rows from `begin` on were added since pages were last
+  // published or shared.
+  absl::Status KeepPath(size_t begin, std::span<const int32_t> kept);
 
   // Offers the rows of page `index` to other caches.
   // PRECOND: (index + 1) * kPageRows <= length().

@@ -62,16 +62,33 @@ absl::Status HostKvMemory::Copy(size_t from, size_t to) {
   return absl::OkStatus();
 }
 
+absl::Status HostKvMemory::CopyRows(std::span<const KvRowMove> moves) {
+  for (const KvRowMove& move : moves) {
+    float* const from_page = HostPage(move.from_page);
+    float* const to_page = HostPage(move.to_page);
+    for (size_t layer = 0; layer < num_layers_; ++layer) {
+      const KvLayer from = Layer(&from_page, layer);
+      const KvLayer to = Layer(&to_page, layer);
+      for (size_t head = 0; head < num_kv_heads_; ++head) {
+        for (size_t i = 0; i < head_size_; ++i) {
+          to.Keys(head, 0)[i * kPageRows + move.to_row] =
+              from.Keys(head, 0)[i * kPageRows + move.from_row];
+        }
+        std::copy_n(from.Values(head, 0) + move.from_row * head_size_, head_size_,
+                    to.Values(head, 0) + move.to_row * head_size_);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 void HostKvMemory::Spoil([[maybe_unused]] size_t index, [[maybe_unused]] size_t begin,
                          [[maybe_unused]] size_t end) {
 #ifndef NDEBUG
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   float* const data = HostPage(index);
   for (size_t layer = 0; layer < num_layers_; ++layer) {
-    const KvLayer kv = {.pages = &data,
-                        .page_offset = layer * (page_floats_ / num_layers_),
-                        .num_kv_heads = num_kv_heads_,
-                        .head_size = head_size_};
+    const KvLayer kv = Layer(&data, layer);
     for (size_t head = 0; head < num_kv_heads_; ++head) {
       for (size_t i = 0; i < head_size_; ++i) {
         std::fill(kv.Keys(head, 0) + i * kPageRows + begin, kv.Keys(head, 0) + i * kPageRows + end,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,14 @@ namespace tandem {
 // Number of cache rows in a page. A page is one block of attention, so that no kernel has to know
 // where a page ends (docs/adr/0010-pages-and-prefix-cache.md).
 inline constexpr size_t kPageRows = kKeyBlock;
+
+// A row of a page that is copied to another row.
+struct KvRowMove {
+  size_t from_page = 0;
+  size_t from_row = 0;
+  size_t to_page = 0;
+  size_t to_row = 0;
+};
 
 // Holds the pages [0, num_pages), which have one size. Not thread-safe.
 class KvMemory {
@@ -29,6 +38,8 @@ class KvMemory {
   virtual float* HostPage(size_t index) const = 0;
   // Copies all rows of a page. All errors come from the device.
   virtual absl::Status Copy(size_t from, size_t to) = 0;
+  // Copies rows, one after the other. All errors come from the device.
+  virtual absl::Status CopyRows(std::span<const KvRowMove> moves) = 0;
   // Overwrites the rows [begin, end) with NaN in debug builds, so that a read of a row that was
   // given back shows in the results.
   virtual void Spoil(size_t index, size_t begin, size_t end) = 0;
@@ -54,15 +65,24 @@ class HostKvMemory final : public KvMemory {
   uint64_t page_bytes() const override { return page_floats_ * sizeof(float); }
   float* HostPage(size_t index) const override { return data_ + index * page_floats_; }
   absl::Status Copy(size_t from, size_t to) override;
+  absl::Status CopyRows(std::span<const KvRowMove> moves) override;
   void Spoil(size_t index, size_t begin, size_t end) override;
 
  private:
   HostKvMemory(const ModelDescription& model, float* data, uint64_t reserved_bytes);
 
-  // The sizes of a page. Only Spoil reads the first three.
-  [[maybe_unused]] size_t num_layers_;
-  [[maybe_unused]] size_t num_kv_heads_;
-  [[maybe_unused]] size_t head_size_;
+  // Returns a layer of the page at `page`, which must outlive the result.
+  KvLayer Layer(float* const* page, size_t layer) const {
+    return {.pages = page,
+            .page_offset = layer * (page_floats_ / num_layers_),
+            .num_kv_heads = num_kv_heads_,
+            .head_size = head_size_};
+  }
+
+  // The sizes of a page.
+  size_t num_layers_;
+  size_t num_kv_heads_;
+  size_t head_size_;
   size_t page_floats_;
   float* data_;
   uint64_t reserved_bytes_;

@@ -72,6 +72,7 @@ v1::GenerateRequest OneSide(const v1::GenerateRequest& request,
   if (!drafting) {
     speculation->set_enabled(false);
     speculation->clear_draft_length();
+    speculation->clear_max_tree_nodes();
     speculation->clear_drafter();
   }
   return repeated;

@@ -55,6 +55,7 @@ void BindStops(FlagParser& parser, v1::SamplingParams* params) {
 
 void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOptions& server) {
   parser.OnValue<int32_t>("--draft-length", [=](int32_t v) { params->set_draft_length(v); });
+  parser.OnValue<int32_t>("--max-tree-nodes", [=](int32_t v) { params->set_max_tree_nodes(v); });
   parser.OnValue<bool>("--no-draft", [=](bool v) { params->set_enabled(!v); });
   parser.OnValue<std::string>("--drafter", [=, &server](const std::string& v) {
     if (v == "none") {

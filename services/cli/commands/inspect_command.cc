@@ -76,6 +76,9 @@ int Info(const SessionOptions& options, Console& console) {
       {"vocabulary", std::to_string(info->vocabulary_size()) + " entries"},
       {"slots", std::to_string(info->max_slots())},
       {"draft length", "at most " + std::to_string(info->max_draft_length())},
+      {"draft trees", info->max_tree_nodes() == 0
+                          ? "none"
+                          : "of at most " + std::to_string(info->max_tree_nodes()) + " tokens"},
       {"log-prob ring", info->ring_transport().empty() ? "none" : info->ring_transport()}};
   for (const auto& [name, value] : lines) {
     console.out << absl::StrFormat("%-14s", name) << value << "\n";

@@ -52,6 +52,12 @@ std::string Drafters(const v1::SpeculationStats& speculation, const Palette& pal
                                         drafter.num_draft_tokens(), drafter.num_drafts()),
                         palette);
   }
+  if (speculation.num_trees() > 0) {
+    text += SummaryLine(
+        "trees",
+        absl::StrFormat("%d of %d drafts", speculation.num_trees(), speculation.num_drafts()),
+        palette);
+  }
   return text;
 }
 

@@ -124,6 +124,7 @@ v1::ServerInfo UnaryCalls::Info() const {
   info.set_model(context_.model);
   info.set_admin_address(context_.admin_address);
   info.set_max_draft_length(static_cast<int>(context_.validator->limits().max_draft_length));
+  info.set_max_tree_nodes(static_cast<int>(context_.validator->limits().max_tree_nodes));
   if (const v1::AttachReply* verifier = context_.fleet->promised()) {
     info.set_max_context_tokens(static_cast<int>(verifier->max_context_tokens()));
     info.set_vocabulary_size(static_cast<int>(verifier->vocabulary_size()));

@@ -12,6 +12,8 @@ namespace {
 // About two judged blocks outweigh this assumption.
 constexpr double kUnknown = 0.6;
 constexpr double kUnknownWeight = 8;
+// The same for the second child of a token. The third child has half of it, and so on.
+constexpr double kUnknownSibling = 0.15;
 // Number of judged blocks that the prior of a mode remembers. Many requests fit into this memory.
 constexpr double kPriorMemory = 400;
 
@@ -38,25 +40,41 @@ constexpr double kStaleMemory = 4;
 
 }  // namespace
 
+std::vector<JudgedPosition> JudgedChain(uint32_t num_drafted, uint32_t num_accepted) {
+  std::vector<JudgedPosition> positions(std::min(num_drafted, num_accepted + 1));
+  for (uint32_t i = 0; i < num_accepted; ++i) positions[i].accepted = 0;
+  return positions;
+}
+
 void AcceptanceCounts::Fade(double factor) {
   for (double& count : tested_) count *= factor;
   for (double& count : accepted_) count *= factor;
+  for (double& count : siblings_tested_) count *= factor;
+  for (double& count : siblings_accepted_) count *= factor;
   total_tested_ *= factor;
   total_accepted_ *= factor;
 }
 
-void AcceptanceCounts::Add(uint32_t num_drafted, uint32_t num_accepted) {
-  const uint32_t num_tested = std::min(num_drafted, num_accepted + 1);
-  for (uint32_t i = 0; i < num_tested; ++i) tested_[Index(i)] += 1;
-  for (uint32_t i = 0; i < num_accepted; ++i) accepted_[Index(i)] += 1;
-  total_tested_ += num_tested;
-  total_accepted_ += num_accepted;
+void AcceptanceCounts::Add(std::span<const JudgedPosition> draft) {
+  for (size_t i = 0; i < draft.size(); ++i) {
+    const JudgedPosition& position = draft[i];
+    const double accepted = position.accepted == 0 ? 1 : 0;
+    tested_[Index(static_cast<uint32_t>(i))] += 1;
+    accepted_[Index(static_cast<uint32_t>(i))] += accepted;
+    total_tested_ += 1;
+    total_accepted_ += accepted;
+    for (uint32_t rank = 1; rank < position.num_children; ++rank) {
+      siblings_tested_[RankIndex(rank)] += 1;
+      siblings_accepted_[RankIndex(rank)] +=
+          position.accepted == static_cast<int32_t>(rank) ? 1 : 0;
+    }
+  }
 }
 
-void AcceptancePrior::Observe(uint32_t num_drafted, uint32_t num_accepted) {
-  if (num_drafted == 0) return;
+void AcceptancePrior::Observe(std::span<const JudgedPosition> draft) {
+  if (draft.empty()) return;
   counts_.Fade(1 - 1 / kPriorMemory);
-  counts_.Add(num_drafted, num_accepted);
+  counts_.Add(draft);
 }
 
 double AcceptancePrior::Mean() const {
@@ -69,17 +87,24 @@ double AcceptancePrior::Conditional(uint32_t position) const {
          (counts_.tested(position) + kUnknownWeight);
 }
 
-void AcceptanceEstimate::Observe(uint32_t num_drafted, uint32_t num_accepted) {
-  if (num_drafted == 0) {
+double AcceptancePrior::OfSibling(uint32_t rank) const {
+  const double unknown = kUnknownSibling / rank;
+  return (counts_.siblings_accepted(rank) + kUnknownWeight * unknown) /
+         (counts_.siblings_tested(rank) + kUnknownWeight);
+}
+
+void AcceptanceEstimate::Observe(std::span<const JudgedPosition> draft) {
+  if (draft.empty()) {
     ++rounds_without_draft_;
     return;
   }
   const double idle = std::pow(1 - 1 / kIdleMemory, rounds_without_draft_);
   counts_.Fade((1 - 1 / kMemory) * std::max(idle, kStaleMemory / kMemory));
-  counts_.Add(num_drafted, num_accepted);
-  recent_tested_ =
-      (1 - 1 / kRecentMemory) * recent_tested_ + std::min(num_drafted, num_accepted + 1);
-  recent_accepted_ = (1 - 1 / kRecentMemory) * recent_accepted_ + num_accepted;
+  counts_.Add(draft);
+  const auto num_accepted =
+      std::count_if(draft.begin(), draft.end(), [](const auto& at) { return at.accepted == 0; });
+  recent_tested_ = (1 - 1 / kRecentMemory) * recent_tested_ + static_cast<double>(draft.size());
+  recent_accepted_ = (1 - 1 / kRecentMemory) * recent_accepted_ + static_cast<double>(num_accepted);
   rounds_without_draft_ = 0;
   NoticeChange();
 }
@@ -106,6 +131,11 @@ double AcceptanceEstimate::Conditional(uint32_t position) const {
   const double expected = std::min(0.999, level * shape);
   return (counts_.accepted(position) + kPositionWeight * expected) /
          (counts_.tested(position) + kPositionWeight);
+}
+
+double AcceptanceEstimate::OfSibling(uint32_t rank) const {
+  return (counts_.siblings_accepted(rank) + kLevelWeight * prior_->OfSibling(rank)) /
+         (counts_.siblings_tested(rank) + kLevelWeight);
 }
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "services/router/drafting/acceptance_estimate.h"
 
@@ -18,6 +19,8 @@ struct DraftCandidate {
   uint32_t context = 0;           // tokens of the sequence
   uint32_t drafter_lack = 1;      // committed tokens that the drafter has no rows for, >= 1
   bool has_draft = false;         // the draft is at hand: it takes no pass of the drafter
+  // [limit] of the draft at hand, see LookupDraft. Valid until the draft becomes a proposal.
+  std::span<const double> chances;
   uint32_t remaining_tokens = 1;  // tokens that the request may still emit
   uint32_t length = 0;            // output: draft tokens in the next round
 };

@@ -129,8 +129,9 @@ void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mo
                                               uint32_t num_drafted, uint32_t num_accepted,
                                               AcceptanceEstimate* acceptance) {
   if (num_drafted > 0) plain_rounds_.Forget();
-  acceptance->Observe(num_drafted, num_accepted);
-  priors_[static_cast<size_t>(mode)].Observe(num_drafted, num_accepted);
+  const std::vector<JudgedPosition> judged = JudgedChain(num_drafted, num_accepted);
+  acceptance->Observe(judged);
+  priors_[static_cast<size_t>(mode)].Observe(judged);
   probes_.OnJudged(serial, num_drafted, num_accepted);
 }
 
@@ -185,7 +186,9 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
   size_t num_gains = 0;
   for (const DraftCandidate& candidate : candidates) {
     num_gains +=
-        std::min(candidate.limit, std::max(options_.max_length, candidate.fixed.value_or(0)));
+        candidate.has_draft
+            ? candidate.limit
+            : std::min(candidate.limit, std::max(options_.max_length, candidate.fixed.value_or(0)));
   }
   gains_.clear();
   gains_.reserve(num_gains);  // the slots point into this vector
@@ -193,7 +196,8 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
   slots.reserve(candidates.size());
   for (const DraftCandidate& candidate : candidates) {
     PlanSlot slot;
-    uint32_t most = std::min(candidate.limit, options_.max_length);
+    uint32_t most =
+        candidate.has_draft ? candidate.limit : std::min(candidate.limit, options_.max_length);
     if (candidate.fixed.has_value()) {
       most = std::min(candidate.limit, *candidate.fixed);
       slot.fixed = most;
@@ -201,7 +205,8 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
     const size_t begin = gains_.size();
     double gain = 1;
     for (uint32_t i = 0; i < most; ++i) {
-      gain *= candidate.acceptance->Conditional(i);
+      gain =
+          candidate.has_draft ? candidate.chances[i] : gain * candidate.acceptance->Conditional(i);
       if (gain < kSmallestGain && i >= kProbeLength && !candidate.fixed.has_value()) break;
       gains_.push_back(gain);
     }

@@ -58,8 +58,8 @@ class DraftLengthController {
   void ObservePropose(const ProposeCost& cost) { costs_.ObservePropose(cost); }
   void ObserveVerify(const VerifyCost& cost) { costs_.ObserveVerify(cost); }
   // Call this function once for each decoding slot of an answered Verify. num_drafted is 0 if the
-  // slot had no draft, or a draft that was dropped unjudged. Updates the estimate of the sequence
-  // and the prior of its mode.
+  // slot had no draft, or a draft that was dropped unjudged. The draft is a chain. Updates the
+  // estimate of the sequence and the prior of its mode.
   void ObserveAcceptance(uint64_t serial, AcceptanceMode mode, uint32_t num_drafted,
                          uint32_t num_accepted, AcceptanceEstimate* acceptance);
 

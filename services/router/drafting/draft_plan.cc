@@ -80,9 +80,12 @@ DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> sl
   for (uint32_t id = 0; id < slots.size(); ++id) {
     const PlanSlot& slot = slots[id];
     const auto size = static_cast<uint32_t>(slot.gains.size());
-    longest_ = std::max(longest_, size);
+    // A draft at hand takes no pass, however many tokens it has.
+    longest_ = std::max(longest_, slot.has_draft ? std::min(size, 1U) : size);
     if (slot.fixed.has_value()) continue;
-    for (uint32_t i = 0; i < size; ++i) items_.push_back({id, i, slot.gains[i]});
+    for (uint32_t i = 0; i < size; ++i) {
+      items_.push_back({id, i, slot.has_draft ? 0 : i, slot.gains[i]});
+    }
     if (size > 0 && slot.lack > kRunningLack) late_.push_back(id);
   }
   // The sort is stable, so that items of one slot with equal gains stay in the order of their
@@ -129,7 +132,7 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
     Tally tally = base;
     for (size_t i = 0; i < items_.size(); ++i) {
       const Item& item = items_[i];
-      if (item.position >= depth || !joins[item.slot]) continue;
+      if (item.pass >= depth || !joins[item.slot]) continue;
       tally.Add(item.slot, item.position);
       const double score = Score(tally.value(), rate);
       if (score <= found.score) continue;
@@ -142,7 +145,7 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
   for (const PlanSlot& slot : slots_) found.lengths.push_back(slot.fixed.value_or(0));
   for (size_t i = 0; i < best_end; ++i) {
     const Item& item = items_[i];
-    if (item.position < best_depth && joins[item.slot]) ++found.lengths[item.slot];
+    if (item.pass < best_depth && joins[item.slot]) ++found.lengths[item.slot];
   }
   return found;
 }

@@ -49,8 +49,7 @@ struct DraftBatch {
 };
 
 struct PlanSlot {
-  // [i]: P(draft tokens 0 … i are all accepted), not increasing. The size is the largest allowed
-  // length.
+  // [i]: P(draft token i is accepted), not increasing. The size is the largest allowed length.
   std::span<const double> gains;
   std::optional<uint32_t> fixed;  // length that must not be changed, at most gains.size()
   uint32_t context = 0;           // positions that a row attends to
@@ -102,6 +101,7 @@ class DraftPlanner {
   struct Item {
     uint32_t slot;
     uint32_t position;
+    uint32_t pass;  // number of the drafter's pass that makes it; 0 for a draft at hand
     double gain;
   };
 

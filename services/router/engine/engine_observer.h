@@ -16,6 +16,7 @@ namespace tandem {
 // CompletionAccount do.
 struct CommittedRound {
   int num_drafted = 0;
+  int depth = 0;  // drafted tokens on the longest path
   int num_accepted = 0;
   int num_tested = 0;
   v1::TokenSource last_source =

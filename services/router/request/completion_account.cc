@@ -17,23 +17,23 @@ void CompletionAccount::Verified(double round_trip_seconds, double compute_secon
   transfer_seconds_ += std::max(0.0, round_trip_seconds - compute_seconds);
 }
 
-void CompletionAccount::AddDraftedRound(int drafted, int accepted, int tested, Drafter drafter,
-                                        const std::string& name) {
-  Drafts& drafts = drafts_[static_cast<size_t>(drafter)];
+void CompletionAccount::AddDraftedRound(const DraftedRound& round, const std::string& name) {
+  Drafts& drafts = drafts_[static_cast<size_t>(round.drafter)];
   ++drafts.rounds;
-  drafts.drafted += drafted;
-  drafts.accepted += accepted;
-  drafts.tested += tested;
+  drafts.drafted += round.drafted;
+  drafts.accepted += round.accepted;
+  drafts.tested += round.tested;
   ++num_drafts_;
-  num_draft_tokens_ += drafted;
-  if (accepted_per_position_.size() < static_cast<size_t>(drafted)) {
-    accepted_per_position_.resize(drafted);
-    tested_per_position_.resize(drafted);
+  num_draft_tokens_ += round.drafted;
+  num_trees_ += round.drafted > round.depth ? 1 : 0;
+  if (accepted_per_position_.size() < static_cast<size_t>(round.depth)) {
+    accepted_per_position_.resize(round.depth);
+    tested_per_position_.resize(round.depth);
   }
-  for (int i = 0; i < accepted; ++i) ++accepted_per_position_[i];
-  for (int i = 0; i < tested; ++i) ++tested_per_position_[i];
+  for (int i = 0; i < round.accepted; ++i) ++accepted_per_position_[i];
+  for (int i = 0; i < round.tested; ++i) ++tested_per_position_[i];
   drafter_ = name;
-  if (drafter == Drafter::kModel) draft_model_ = name;
+  if (round.drafter == Drafter::kModel) draft_model_ = name;
 }
 
 void CompletionAccount::Emitted(double now) {
@@ -48,6 +48,7 @@ void CompletionAccount::Fill(v1::Completion* completion) const {
   v1::SpeculationStats* stats = completion->mutable_speculation();
   stats->set_num_drafts(num_drafts_);
   stats->set_num_draft_tokens(num_draft_tokens_);
+  stats->set_num_trees(num_trees_);
   stats->set_num_accepted_tokens(accepted);
   stats->set_num_tested_tokens(tested);
   stats->set_num_plain_rounds(num_plain_rounds_);

@@ -29,14 +29,16 @@ class CompletionAccount {
 
   // Counts a round without a draft, or with a draft that was dropped unjudged.
   void AddPlainRound() { ++num_plain_rounds_; }
-  // Counts a round with a draft. All numbers but `drafted` stop at the token that ended the
-  // request.
-  //   drafted   tokens that were sent to the verifier
-  //   accepted  drafted tokens that were accepted and emitted
-  //   tested    accepted tokens, plus 1 if a rejected token's position was emitted
-  //   drafter   who made them, and its name: that of the model, if it is one
-  void AddDraftedRound(int drafted, int accepted, int tested, Drafter drafter,
-                       const std::string& name);
+  // A round with a draft. `accepted` and `tested` stop at the token that ended the request.
+  struct DraftedRound {
+    int drafted;      // tokens that were sent to the verifier
+    int depth;        // those of them on the longest path
+    int accepted;     // drafted tokens that were accepted and emitted
+    int tested;       // accepted tokens, plus 1 if a rejected position was emitted
+    Drafter drafter;  // who made them
+  };
+  // `name`: the drafter's, or that of the draft model.
+  void AddDraftedRound(const DraftedRound& round, const std::string& name);
 
   // Called after each round that emitted tokens.
   void Emitted(double now);
@@ -58,6 +60,7 @@ class CompletionAccount {
   int num_drafts_ = 0;
   int num_plain_rounds_ = 0;
   int num_draft_tokens_ = 0;
+  int num_trees_ = 0;
   std::vector<int> accepted_per_position_;
   std::vector<int> tested_per_position_;
   std::string drafter_;  // name of the last one

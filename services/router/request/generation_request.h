@@ -28,6 +28,7 @@ struct GenerationRequest {
   DrafterSet drafters = DefaultDrafters();  // those that may draft for it
   std::vector<int32_t> prediction;          // the output that the client predicts; empty: none
   std::optional<uint32_t> draft_length;     // none: the server's choice; 0: decode plainly
+  std::optional<uint32_t> max_tree_nodes;   // none: the server's choice; 0: only chains
   std::vector<std::string> warnings;        // for the client; see Completion.warnings
   bool seed_given = false;  // the client gave the seed, so draws may repeat another request's
   double arrived_at = 0;    // time on the engine's clock, before the prompt was tokenized

@@ -274,6 +274,14 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
     }
     resolved->draft_length = static_cast<uint32_t>(given.draft_length());
   }
+  if (given.has_max_tree_nodes()) {
+    if (given.max_tree_nodes() < 0 ||
+        static_cast<uint32_t>(given.max_tree_nodes()) > limits_.max_tree_nodes) {
+      return Refused("speculation.max_tree_nodes", absl::StrCat(given.max_tree_nodes()),
+                     absl::StrCat("from 0 to ", limits_.max_tree_nodes));
+    }
+    resolved->max_tree_nodes = static_cast<uint32_t>(given.max_tree_nodes());
+  }
   TANDEM_RETURN_IF_ERROR(ResolveDrafter(given, served, resolved));
   if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
   return absl::OkStatus();

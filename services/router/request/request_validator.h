@@ -27,6 +27,7 @@ struct RequestLimits {
   size_t max_logit_bias = 1024;
   int32_t max_logprobs = 20;
   uint32_t max_draft_length = kMaxDraftLength;
+  uint32_t max_tree_nodes = 16;
   int32_t default_max_tokens = 256;
   DrafterSet drafters = DefaultDrafters();  // those of a request that names none
   bool has_corpus = false;                  // whether requests can use retrieval

@@ -25,7 +25,8 @@ bool CorpusSearch::Run(SearchCorpus search) {
   const auto work = [job, index = index_, vocabulary_size = vocabulary_size_] {
     for (const SearchCorpus::Query& query : job->search.queries) {
       absl::StatusOr<RetrievedText> found =
-          index->Find(query.context, RetrievalLookup::kWantedTokens, vocabulary_size);
+          index->Find(query.context, RetrievalLookup::kWantedTokens, vocabulary_size,
+                      RetrievalLookup::kWantedNodes);
       if (!found.ok()) {
         static std::once_flag warned;
         std::call_once(warned, [&] {
@@ -37,7 +38,8 @@ bool CorpusSearch::Run(SearchCorpus search) {
       answer.slot = query.slot;
       answer.serial = query.serial;
       answer.length = query.length;
-      answer.draft = {Drafter::kRetrieval, std::move(found->token_ids), found->match_length};
+      answer.draft = {Drafter::kRetrieval, std::move(found->token_ids), std::move(found->parents),
+                      found->match_length};
     }
   };
   return work_.Run(work, [job, this] { on_answer_(job->search, std::move(job->answers)); });

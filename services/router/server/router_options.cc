@@ -55,6 +55,7 @@ void BindFlags(FlagParser& parser, RouterOptions& options) {
   parser.Bind("--admin", &options.admin_address);
   parser.Bind("--model-name", &options.model_name);
   parser.Bind("--draft-length", &options.draft_length);
+  parser.Bind("--max-tree-nodes", &options.limits.max_tree_nodes);
   parser.BindList("--drafters", &options.drafters);
   parser.Bind("--retrieval", &options.retrieval);
   parser.Bind("--ngram-history", &options.engine.ngram.history);
@@ -117,6 +118,7 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
   options->engine.debug_lines = options->log.level == "debug";
   options->engine.workers.has_drafter = options->drafter_address != "none";
   options->engine.workers.max_draft_length = options->limits.max_draft_length;
+  options->engine.workers.max_tree_nodes = options->limits.max_tree_nodes;
   const NgramOptions& ngram = options->engine.ngram;
   if (ngram.least_order > ngram.most_order) {
     std::cerr << "--ngram-least: got " << ngram.least_order << ", allowed: at most "

@@ -15,6 +15,7 @@
 #include "common/rpc/grpc_status.h"
 #include "common/status.h"
 #include "kernels/sampling/transform/sampling_params.h"
+#include "proto/draft_tree.h"
 #include "services/worker/session/session_handler.h"
 #include "services/worker/session/wire.h"
 #include "services/worker/slots/slot_ledger.h"
@@ -79,7 +80,7 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
 
  protected:
   WorkerModel& model() { return *model_; }
-  uint32_t max_draft_length() const { return max_draft_length_; }  // as the router attached
+  const DraftLimits& draft_limits() const { return draft_limits_; }  // as the router attached
   // The current batch's time for writing or reading rows of the ring. Derived classes add to this
   // time.
   double* transfer_seconds() { return &transfer_seconds_; }
@@ -159,7 +160,7 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
     TANDEM_RETURN_IF_ERROR(CheckAttach(attach));
     slots_.emplace(&model_->caches(), model_->vocabulary_size(), attach.max_slots());
     ++model_->stats().num_sessions;
-    max_draft_length_ = attach.max_draft_length();
+    draft_limits_ = {attach.max_draft_length(), attach.max_tree_nodes()};
     reply = model_->Describe();
     OfferTransports(reply);
     return absl::OkStatus();
@@ -233,7 +234,7 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
 
   WorkerModel* model_;
   std::optional<SlotLedger<Result>> slots_;  // once attached
-  uint32_t max_draft_length_ = 0;
+  DraftLimits draft_limits_;
   double transfer_seconds_ = 0;
   // The command that is being handled.
   uint64_t command_id_ = 0;

@@ -24,21 +24,6 @@ absl::Status CheckTokenIds(const char* field, std::span<const int32_t> token_ids
   return absl::OkStatus();
 }
 
-absl::Status CheckChain(std::span<const int32_t> parents, size_t num_draft_tokens) {
-  if (parents.empty()) return absl::OkStatus();
-  if (parents.size() != num_draft_tokens) {
-    return InvalidArgument("parents: " + std::to_string(parents.size()) + " for " +
-                           std::to_string(num_draft_tokens) + " draft tokens");
-  }
-  for (size_t i = 0; i < parents.size(); ++i) {
-    if (parents[i] == static_cast<int32_t>(i) - 1) continue;
-    return InvalidArgument("parents[" + std::to_string(i) + "]: got " + std::to_string(parents[i]) +
-                           ", want " + std::to_string(static_cast<int32_t>(i) - 1) +
-                           " (only chains are judged)");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckAttach(const v1::Attach& attach) {
   if (attach.protocol_version() != kProtocolVersion) {
     return FailedPrecondition("protocol_version: got " + std::to_string(attach.protocol_version()) +
@@ -52,6 +37,10 @@ absl::Status CheckAttach(const v1::Attach& attach) {
   if (attach.max_draft_length() > kMaxDraftLength) {
     return InvalidArgument("max_draft_length: got " + std::to_string(attach.max_draft_length()) +
                            ", want 0 … " + std::to_string(kMaxDraftLength));
+  }
+  if (attach.max_tree_nodes() > kMaxTreeNodes) {
+    return InvalidArgument("max_tree_nodes: got " + std::to_string(attach.max_tree_nodes()) +
+                           ", want 0 … " + std::to_string(kMaxTreeNodes));
   }
   return absl::OkStatus();
 }

@@ -26,10 +26,6 @@ inline std::span<const int32_t> ToSpan(const google::protobuf::RepeatedField<int
 absl::Status CheckTokenIds(const char* field, std::span<const int32_t> token_ids,
                            size_t vocabulary_size);
 
-// INVALID_ARGUMENT: `parents` is neither empty nor a chain, which is -1, 0, 1, … with one parent
-// for each draft token.
-absl::Status CheckChain(std::span<const int32_t> parents, size_t num_draft_tokens);
-
 // Checks the first command of a session. FAILED_PRECONDITION: another protocol version.
 // INVALID_ARGUMENT: sizes out of range.
 absl::Status CheckAttach(const v1::Attach& attach);

@@ -32,6 +32,13 @@ void Slot::Append(std::span<const int32_t> token_ids) {
   }
 }
 
+absl::Status Slot::KeepPath(std::span<const int32_t> draft_token_ids,
+                            std::span<const int32_t> path) {
+  TANDEM_RETURN_IF_ERROR(cache_->KeepPath(length(), path));
+  for (const int32_t node : path) Append(draft_token_ids.subspan(static_cast<size_t>(node), 1));
+  return absl::OkStatus();
+}
+
 void Slot::TruncateTo(size_t length) {
   cache_->TruncateTo(length);
   TruncateBooks(length);

@@ -44,6 +44,10 @@ class Slot {
 
   // Books tokens whose rows the model has put into the cache.
   void Append(std::span<const int32_t> token_ids);
+  // Keeps and books the draft tokens that `path` names by index, in ascending order, and drops the
+  // rows of the other ones. Errors come from the device; the rows that were not booked are then
+  // undefined. PRECOND: the rows of all draft tokens follow the booked rows.
+  absl::Status KeepPath(std::span<const int32_t> draft_token_ids, std::span<const int32_t> path);
   // Drops the rows from `length` on, booked or not, and their books. Gives back pages without rows.
   void TruncateTo(size_t length);
   // Offers the whole pages of the first `length` tokens to other slots of the same salt, in all

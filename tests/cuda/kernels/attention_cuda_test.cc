@@ -18,12 +18,14 @@ struct Heads {
   size_t num_heads, num_kv_heads, head_size;
 };
 
-// The rows that one sequence has in its cache, and the rows that it adds in a pass. With `parents`,
-// the added rows are a tree.
+// The rows that one sequence has in its cache, and the rows that it adds in a pass. The last
+// parents.size() of the added rows are a tree.
 struct Sequence {
   size_t cached_len;
   size_t rows;
   std::vector<int32_t> parents = {};
+
+  size_t tree_begin() const { return rows - parents.size(); }
 };
 
 constexpr size_t kLayers = 2;  // the kernels get the second layer
@@ -69,7 +71,7 @@ class AttentionCudaTest : public testing::DeviceTest {
       args.rows.page_tables = page_tables;
       args.rows.table_stride = MaxBlocks();
       args.rows.sequences = test_.Upload(rows.computed.sequences);
-      args.rows.cached_lens = test_.Upload(rows.cached_lens);
+      args.rows.prefix_lens = test_.Upload(rows.prefix_lens);
       args.rows.path_lens = test_.Upload(rows.path_lens);
       if (rows.trees) args.rows.paths = test_.Upload(rows.paths);
       args.rows.tiles = test_.Upload(rows.tiles);
@@ -115,6 +117,7 @@ class AttentionCudaTest : public testing::DeviceTest {
                             .cached_len = sequence.cached_len,
                             .rows = sequence.rows,
                             .parents = sequence.parents,
+                            .tree_begin = sequence.tree_begin(),
                             .num_heads = heads_.num_heads,
                             .queries = queries_.data() + first * QueryStride(),
                             .queries_stride = QueryStride(),
@@ -125,12 +128,12 @@ class AttentionCudaTest : public testing::DeviceTest {
       return out;
     }
 
-    // Returns a pass that has only row `row` of sequence `s`, after the rows before it.
+    // Returns a pass that has only row `row` of sequence `s`, after the rows that it sees.
     Pass Alone(size_t s, size_t row) const {
-      Pass one(&test_, heads_, dtype_, {{sequences_[s].cached_len + row, 1}}, 1);
-      const size_t length = sequences_[s].cached_len + row + 1;
-      one.keys_[0].assign(keys_[s].begin(), keys_[s].begin() + length * RowFloats());
-      one.values_[0].assign(values_[s].begin(), values_[s].begin() + length * RowFloats());
+      const std::vector<size_t> visible = Visible(sequences_[s], row);
+      Pass one(&test_, heads_, dtype_, {{visible.size() - 1, 1}}, 1);
+      one.keys_[0] = Gather(keys_[s], visible);
+      one.values_[0] = Gather(values_[s], visible);
       size_t first = row;
       for (size_t before = 0; before < s; ++before) first += sequences_[before].rows;
       one.queries_.assign(queries_.begin() + first * QueryStride(),
@@ -161,7 +164,7 @@ class AttentionCudaTest : public testing::DeviceTest {
     struct Rows {
       KvRows cached;    // those that another pass stored
       KvRows computed;  // those of this pass
-      std::vector<int32_t> cached_lens, path_lens, paths;
+      std::vector<int32_t> prefix_lens, path_lens, paths;
       std::vector<int32_t> tiles = {0};
       bool trees = false;
     };
@@ -186,18 +189,40 @@ class AttentionCudaTest : public testing::DeviceTest {
       return test_.Upload(tables);
     }
 
-    // Returns the rows of the pass that the row sees, the row itself last.
+    // Returns the rows of the tree that the row sees, the row itself last.
     static std::vector<int32_t> Path(const Sequence& sequence, size_t row) {
       std::vector<int32_t> path;
-      if (sequence.parents.empty()) {
-        path.resize(row + 1);
-        std::iota(path.begin(), path.end(), 0);
-        return path;
-      }
-      for (auto i = static_cast<int32_t>(row); i >= 0; i = sequence.parents[i]) {
+      if (row < sequence.tree_begin()) return path;
+      for (auto i = static_cast<int32_t>(row - sequence.tree_begin()); i >= 0;
+           i = sequence.parents[i]) {
         path.insert(path.begin(), i);
       }
       return path;
+    }
+
+    // Returns the number of rows of the sequence that all its later rows see, or the row itself.
+    static size_t PrefixLen(const Sequence& sequence, size_t row) {
+      return sequence.cached_len + std::min(row + 1, sequence.tree_begin());
+    }
+
+    // Returns the rows of the sequence that the row sees, in the order of their positions.
+    static std::vector<size_t> Visible(const Sequence& sequence, size_t row) {
+      std::vector<size_t> visible(PrefixLen(sequence, row));
+      std::iota(visible.begin(), visible.end(), 0);
+      for (const int32_t node : Path(sequence, row)) {
+        visible.push_back(sequence.cached_len + sequence.tree_begin() + static_cast<size_t>(node));
+      }
+      return visible;
+    }
+
+    std::vector<float> Gather(const std::vector<float>& from,
+                              const std::vector<size_t>& rows) const {
+      std::vector<float> gathered;
+      for (const size_t row : rows) {
+        const auto begin = from.begin() + static_cast<ptrdiff_t>(row * RowFloats());
+        gathered.insert(gathered.end(), begin, begin + static_cast<ptrdiff_t>(RowFloats()));
+      }
+      return gathered;
     }
 
     Rows MakeRows() const {
@@ -216,19 +241,15 @@ class AttentionCudaTest : public testing::DeviceTest {
         rows.trees = rows.trees || !sequence.parents.empty();
         for (size_t row = 0; row < sequence.rows; ++row) {
           rows.computed.Append(s, sequence.cached_len + row);
-          rows.cached_lens.push_back(static_cast<int32_t>(sequence.cached_len));
+          rows.prefix_lens.push_back(static_cast<int32_t>(PrefixLen(sequence, row)));
           std::vector<int32_t> path = Path(sequence, row);
+          EXPECT_LE(path.size(), kMaxDraftDepth);
           rows.path_lens.push_back(static_cast<int32_t>(path.size()));
-          path.resize(std::max(path.size(), kMaxTreeRows), -1);
-          rows.paths.insert(rows.paths.end(), path.begin(), path.begin() + kMaxTreeRows);
-          const bool ends =
-              row + 1 == sequence.rows || !sequence.parents.empty() || (row + 1) % tile_rows_ == 0;
+          path.resize(kMaxDraftDepth, -1);
+          rows.paths.insert(rows.paths.end(), path.begin(), path.end());
+          const bool ends = row + 1 == sequence.rows || (row + 1) % tile_rows_ == 0;
           if (ends) rows.tiles.push_back(static_cast<int32_t>(rows.computed.places.size()));
         }
-      }
-      if (rows.trees) {  // every tile has one row
-        rows.tiles.resize(num_rows_ + 1);
-        std::iota(rows.tiles.begin(), rows.tiles.end(), 0);
       }
       return rows;
     }
@@ -284,11 +305,37 @@ TEST_F(AttentionCudaTest, EqualsTheReferenceToRounding) {
   }
 }
 
+// Returns a tree of `size` rows in which most rows have several children, and no path is too long.
+std::vector<int32_t> Tree(size_t size) {
+  std::vector<int32_t> parents;
+  std::vector<size_t> depths;
+  std::mt19937_64 random(size);
+  for (size_t i = 0; i < size; ++i) {
+    auto parent = static_cast<int32_t>(i) - 1;
+    while (parent >= 0 && (random() % 3 == 0 || depths[parent] == kMaxDraftDepth)) {
+      parent = static_cast<int32_t>(random() % (i + 1)) - 1;
+    }
+    parents.push_back(parent);
+    depths.push_back(parent < 0 ? 1 : depths[parent] + 1);
+  }
+  return parents;
+}
+
 TEST_F(AttentionCudaTest, ATreeEqualsTheReference) {
-  Pass pass(this, {4, 2, 32}, DType::kBF16, {{61, 6, kTree}, {10, 2, {-1, -1}}}, 1);
-  const std::vector<float> got = pass.Run();
-  const std::vector<float> want = pass.Reference();
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 3e-6) << i;
+  const std::vector<Sequence> sequences = {
+      {61, 6, kTree}, {10, 2, {-1, -1}}, {0, 5, {-1, 0}}, {55, 68, Tree(64)}, {128, 40, Tree(40)}};
+  for (const Heads heads : {Heads{4, 2, 32}, {3, 1, 14}, {2, 2, 64}}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const size_t tile_rows : {1, 5, 16}) {
+        Pass pass(this, heads, dtype, sequences, tile_rows);
+        const std::vector<float> got = pass.Run();
+        const std::vector<float> want = pass.Reference();
+        for (size_t i = 0; i < got.size(); ++i)
+          ASSERT_NEAR(got[i], want[i], 3e-6)
+              << heads.head_size << " " << Name(dtype) << " at " << i;
+      }
+    }
+  }
 }
 
 TEST_F(AttentionCudaTest, SixteenRowsAtOnceEqualTheReferenceAsAChainAndAsATree) {
@@ -306,16 +353,23 @@ TEST_F(AttentionCudaTest, SixteenRowsAtOnceEqualTheReferenceAsAChainAndAsATree) 
 }
 
 TEST_F(AttentionCudaTest, ARowDecodedAloneHasTheBitsItHasInABatch) {
-  const std::vector<Sequence> sequences = {{0, 5}, {60, 9}, {200, 2}};
-  Pass pass(this, {6, 2, 64}, DType::kBF16, sequences, 3);
-  const std::vector<float> together = pass.Run();
-  size_t first = 0;
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    for (size_t row = 0; row < sequences[s].rows; ++row, ++first) {
-      const std::vector<float> alone = pass.Alone(s, row).Run();
-      for (size_t i = 0; i < 6 * 64; ++i) {
-        ASSERT_EQ(alone[i], together[first * pass.QueryStride() + i])
-            << "sequence " << s << ", row " << row << ", at " << i;
+  // The second batch mixes a prompt, a chain, a tree after rows of a chain, and a tree.
+  const std::vector<Sequence> batches[] = {
+      {{0, 5}, {60, 9}, {200, 2}},
+      {{0, 37}, {60, 9}, {50, 70, Tree(64)}, {62, 6, kTree}, {190, 1}}};
+  for (const Heads heads : {Heads{6, 2, 64}, {3, 1, 14}}) {
+    for (const std::vector<Sequence>& sequences : batches) {
+      Pass pass(this, heads, DType::kBF16, sequences, sequences.size() == 3 ? 3 : 16);
+      const std::vector<float> together = pass.Run();
+      size_t first = 0;
+      for (size_t s = 0; s < sequences.size(); ++s) {
+        for (size_t row = 0; row < sequences[s].rows; ++row, ++first) {
+          const std::vector<float> alone = pass.Alone(s, row).Run();
+          for (size_t i = 0; i < heads.num_heads * heads.head_size; ++i) {
+            ASSERT_EQ(alone[i], together[first * pass.QueryStride() + i])
+                << "sequence " << s << ", row " << row << ", at " << i;
+          }
+        }
       }
     }
   }
@@ -324,6 +378,7 @@ TEST_F(AttentionCudaTest, ARowDecodedAloneHasTheBitsItHasInABatch) {
 TEST_F(AttentionCudaTest, ATreeThatIsAChainHasTheBitsOfTheChain) {
   Pass chain(this, {4, 2, 32}, DType::kF32, {{62, 5}}, 5);
   EXPECT_EQ(chain.WithParents(0, {-1, 0, 1, 2, 3}).Run(), chain.Run());
+  EXPECT_EQ(chain.WithParents(0, {-1, 0}).Run(), chain.Run());
 }
 
 TEST_F(AttentionCudaTest, CacheRowsAreRoundedToTheNearestTiesToEven) {

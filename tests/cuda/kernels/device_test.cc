@@ -111,6 +111,10 @@ absl::Status Work() {
                    .out = *x,
                    .out_stride = 64};
   if (absl::Status status = RmsNorm(args, stream->get()); !status.ok()) return status;
+  if (absl::Status status = stream->CopyRows(*x + 32, *x, 4 * sizeof(float), 2 * sizeof(float), 4);
+      !status.ok()) {
+    return status;
+  }
   const auto copy_one = [&] { return stream->Copy(*x + 1, *x, sizeof(float)); };
   const absl::StatusOr<DeviceGraph> graph = DeviceGraph::Record(*stream, copy_one);
   if (!graph.ok()) return graph.status();

@@ -32,6 +32,7 @@ class DeviceTest : public ::testing::Test {
   }
 
   CudaStream stream() const { return stream_.get(); }
+  const DeviceStream& device_stream() const { return stream_; }
 
   // Returns device memory with these values, or null if `values` is empty.
   template <typename T>

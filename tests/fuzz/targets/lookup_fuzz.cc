@@ -2,10 +2,11 @@
 //
 // The input is: the length of the prompt, the prediction (a chunk), and steps. A step is a byte for
 // the number of tokens that are committed next, a byte for the number that one event takes over,
-// and a byte for each token.
+// and a byte for each token. Then come the answer of a search, if there is one, and the limits.
 #include <algorithm>
 #include <vector>
 
+#include "proto/draft_tree.h"
 #include "services/router/drafting/lookup/request_lookups.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -16,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   DrafterSet drafters(Drafter::kSuffix);
   drafters.Add(Drafter::kNgram);
   drafters.Add(Drafter::kPrediction);
+  drafters.Add(Drafter::kRetrieval);
   NgramOptions ngram;
   ngram.least_order = 1 + input.Byte() % 4;
   ngram.most_order = 1 + input.Byte() % 6;
@@ -29,20 +31,45 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RequestLookups lookups(drafters, ngram, AcceptanceMode::kGreedy, prompt_len, 64, prediction,
                          &priors);
   constexpr uint32_t kMaxTokens = 8;
+  std::vector<int32_t> found;  // tokens of all answers
   while (!input.empty()) {
     for (unsigned more = input.Byte() % 8; more > 0; --more) tokens.push_back(input.Byte() % 8);
     const size_t most = input.Byte();
     fuzz::Check(lookups.Advance(tokens, most) <= 3 * most, "an event takes no more than it may");
-    const LookupDraft draft = lookups.Find(tokens, kMaxTokens);
-    fuzz::Check(draft.token_ids.size() <= kMaxTokens, "a draft is as long as was asked for");
+    if (input.Byte() % 4 == 0) {
+      // The answer of a search that was made up to three tokens ago.
+      LookupDraft answer;
+      answer.drafter = Drafter::kRetrieval;
+      answer.match_length = 1 + input.Byte() % 32;
+      for (unsigned left = input.Byte() % 24; left > 0; --left) {
+        const auto num_tokens = static_cast<int32_t>(answer.token_ids.size());
+        answer.parents.push_back(static_cast<int32_t>(input.Byte()) % (num_tokens + 1) - 1);
+        answer.token_ids.push_back(input.Byte() % 8);
+      }
+      found.insert(found.end(), answer.token_ids.begin(), answer.token_ids.end());
+      lookups.retrieval()->OnFound(
+          tokens.size() - std::min<size_t>(input.Byte() % 4, tokens.size()), std::move(answer));
+    }
+    const LookupLimits limits(kMaxTokens, input.Byte() % 13);
+    const LookupDraft draft = lookups.Find(tokens, limits);
+    const bool is_tree = !draft.parents.empty();
+    fuzz::Check(
+        CheckDraft(draft.parents, draft.token_ids.size(), {limits.depth, limits.nodes}).ok(),
+        "a draft is as large as was asked for");
+    for (size_t i = 1; i < draft.chances.size(); ++i) {
+      fuzz::Check(draft.chances[i] <= draft.chances[i - 1], "chances do not increase");
+    }
     for (const int32_t id : draft.token_ids) {
       fuzz::Check(std::count(tokens.begin(), tokens.end(), id) > 0 ||
-                      std::count(prediction.begin(), prediction.end(), id) > 0,
+                      std::count(prediction.begin(), prediction.end(), id) > 0 ||
+                      std::count(found.begin(), found.end(), id) > 0,
                   "each token stands in the text");
     }
     if (draft.token_ids.empty()) continue;
-    const auto num_drafted = static_cast<uint32_t>(draft.token_ids.size());
-    lookups.Observe(draft.drafter, draft.match_length, num_drafted, num_drafted / 2);
+    const uint32_t depth = DepthOfDraft(draft.parents, draft.token_ids.size());
+    std::vector<JudgedPosition> judged = JudgedChain(depth, depth / 2);
+    if (is_tree) judged.front() = {.num_children = 3, .accepted = 1};
+    lookups.Observe(draft.drafter, draft.match_length, depth, judged);
     const double chance = lookups.EstimateOf(draft).Conditional(0);
     fuzz::Check(chance >= 0 && chance <= 1, "an estimate is a chance");
   }

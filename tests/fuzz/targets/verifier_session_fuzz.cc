@@ -1,7 +1,9 @@
 // Feeds a router's commands, with pieces of q rows, to the verifier's session. session_books.h says
 // what an input is.
+#include <algorithm>
 #include <cmath>
 
+#include "proto/draft_tree.h"
 #include "services/verifier/verifier_session.h"
 #include "tests/fuzz/session_books.h"
 
@@ -80,6 +82,7 @@ class VerifierFuzzer {
           books_.RepairItem(repairs, &item);
           if ((repairs & kRepairIds) != 0) {
             for (int32_t& id : *item.mutable_draft_token_ids()) id = SessionBooks::RepairedId(id);
+            MendTree(&item);
           }
           if ((repairs & kRepairRings) != 0) MendRing(item.mutable_ring());
         }
@@ -89,6 +92,18 @@ class VerifierFuzzer {
         break;
       default:
         break;
+    }
+  }
+
+  // Gives each draft token an earlier one, or none, as its parent.
+  static void MendTree(v1::VerifyItem* item) {
+    if (item->parents().empty()) return;
+    const int num_tokens = item->draft_token_ids_size();
+    item->mutable_parents()->Truncate(std::min(item->parents_size(), num_tokens));
+    while (item->parents_size() < num_tokens) item->add_parents(-1);
+    for (int i = 0; i < num_tokens; ++i) {
+      const int32_t parent = item->parents(i);
+      item->set_parents(i, parent < 0 ? -1 : parent % (i + 1) - 1);
     }
   }
 
@@ -110,8 +125,15 @@ class VerifierFuzzer {
         Check(!item.sample() || (result.next_token_id() >= 0 &&
                                  static_cast<uint32_t>(result.next_token_id()) < kVocabularySize),
               "the next token is of the vocabulary");
-        fed.insert(fed.end(), item.draft_token_ids().begin(),
-                   item.draft_token_ids().begin() + static_cast<int>(result.num_accepted()));
+        const std::span path(result.path().data(), static_cast<size_t>(result.path_size()));
+        const std::span parents(item.parents().data(), static_cast<size_t>(item.parents_size()));
+        Check(path.size() == (parents.empty() ? 0 : result.num_accepted()) &&
+                  IsPathOfDraft(parents, static_cast<size_t>(item.draft_token_ids_size()), path),
+              "the accepted tokens are a path");
+        for (uint32_t step = 0; step < result.num_accepted(); ++step) {
+          fed.push_back(
+              item.draft_token_ids(static_cast<int>(parents.empty() ? step : path[step])));
+        }
       }
       books_.Learn(item.at(), result.state(), fed, true);
     }

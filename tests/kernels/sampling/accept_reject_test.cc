@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -28,6 +29,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 struct Block {
   std::vector<float> target_logits;  // [K+1, stride]
   std::vector<int32_t> draft_token_ids;
+  std::vector<int32_t> parents;        // if it is a tree
   std::vector<float> draft_log_probs;  // [K, V]
   TokenCounts counts;
   SamplingParams params;
@@ -70,6 +72,35 @@ struct Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
+  // Makes the chain a random tree. Half of its tokens become the target's favorites, and half of
+  // the drawn tokens may count as found ones.
+  void MakeTree(std::mt19937_64& random) {
+    parents.clear();
+    for (size_t i = 0; i < draft_token_ids.size(); ++i) {
+      parents.push_back(static_cast<int32_t>(random() % (i + 1)) - 1);
+      const size_t row = static_cast<size_t>(parents.back() + 1) * args.logits_stride;
+      const int32_t favorite = Argmax(std::span(target_logits).subspan(row, args.vocabulary_size));
+      // A token that was drawn has a probability.
+      const bool may_be_drawn =
+          args.draft_log_probs == nullptr ||
+          draft_log_probs[i * args.vocabulary_size + static_cast<size_t>(favorite)] > -10;
+      if (may_be_drawn && random() % 2 == 0) draft_token_ids[i] = favorite;
+    }
+    args.draft_parents = parents;
+    args.num_found = random() % (draft_token_ids.size() / 2 + 1);
+  }
+  // Returns the number of accepted tokens that have an earlier sibling.
+  int32_t NumSiblings(const BlockVerdict& verdict) const {
+    int32_t num = 0;
+    for (const int32_t node : verdict.path) {
+      num += std::find(parents.begin(), parents.begin() + node, parents[node]) !=
+                     parents.begin() + node
+                 ? 1
+                 : 0;
+    }
+    return num;
+  }
+
   float& Logit(size_t row, size_t token_id) {
     return target_logits[row * args.logits_stride + token_id];
   }
@@ -77,7 +108,7 @@ struct Block {
 
 void ExpectEqual(const BlockVerdict& verdict, const BlockVerdict& expected) {
   EXPECT_EQ(verdict.finite, expected.finite);
-  EXPECT_EQ(verdict.num_accepted, expected.num_accepted);
+  EXPECT_EQ(verdict.path, expected.path);
   EXPECT_EQ(verdict.next_token_id, expected.next_token_id);
   ASSERT_EQ(verdict.log_probs.size(), expected.log_probs.size());
   for (size_t i = 0; i < expected.log_probs.size(); ++i) {
@@ -113,6 +144,7 @@ TEST_P(AcceptRejectTest, AgreesWithTheReference) {
   std::mt19937_64 random(1);
   int32_t num_accepted = 0;
   int32_t num_drafted = 0;
+  int32_t num_siblings = 0;
   for (const size_t vocabulary_size : {7, 8, 33, 300, 4097}) {
     for (int32_t draft_length = 0; draft_length <= 6; ++draft_length) {
       for (const float noise : {0.0f, 0.5f, 4.0f}) {
@@ -133,7 +165,13 @@ TEST_P(AcceptRejectTest, AgreesWithTheReference) {
         const TokenCounts before = block.counts;
         const BlockVerdict verdict = AcceptReject(block.args);
         ExpectEqual(verdict, AcceptRejectReference(block.args));
-        num_accepted += verdict.num_accepted;
+        for (int tree = 0; tree < 2; ++tree) {
+          block.MakeTree(random);
+          const BlockVerdict of_tree = AcceptReject(block.args);
+          ExpectEqual(of_tree, AcceptRejectReference(block.args));
+          num_siblings += block.NumSiblings(of_tree);
+        }
+        num_accepted += verdict.num_accepted();
         num_drafted += draft_length;
         EXPECT_EQ(block.counts.counts().size(), before.counts().size());
         for (const auto& [id, count] : before.counts()) {
@@ -145,6 +183,7 @@ TEST_P(AcceptRejectTest, AgreesWithTheReference) {
   }
   EXPECT_GT(num_accepted, 0);
   EXPECT_LT(num_accepted, num_drafted);
+  EXPECT_GT(num_siblings, 0);
 }
 
 std::string NameOf(Mode mode) {
@@ -200,7 +239,7 @@ TEST(AcceptRejectTest, NeverLooksAtRowsAfterTheFirstRejection) {
         const float saved = block.Logit(row, 13);
         block.Logit(row, 13) = bad;
         const BlockVerdict verdict = AcceptReject(block.args);
-        if (row <= whole.num_accepted) {
+        if (row <= whole.num_accepted()) {
           EXPECT_FALSE(verdict.finite);
         } else {
           ExpectEqual(verdict, whole);
@@ -217,7 +256,7 @@ TEST(AcceptRejectTest, RestoresTheCountsWhenAUsedRowIsNotFinite) {
   params.presence_penalty = 0.1f;
   params.seed = 1;
   Block block(20, 3, params, 0.0f, random);  // the target's own rows, which are all accepted
-  ASSERT_EQ(AcceptReject(block.args).num_accepted, 3);
+  ASSERT_EQ(AcceptReject(block.args).num_accepted(), 3);
   const size_t before = block.counts.counts().size();
   block.Logit(3, 0) = kNan;
   EXPECT_FALSE(AcceptReject(block.args).finite);
@@ -234,10 +273,10 @@ TEST(AcceptRejectTest, TheAuditChangesNoToken) {
     const BlockVerdict without = AcceptReject(block.args);
     block.params.audit = true;
     const BlockVerdict with = AcceptReject(block.args);
-    EXPECT_EQ(with.num_accepted, without.num_accepted);
+    EXPECT_EQ(with.num_accepted(), without.num_accepted());
     EXPECT_EQ(with.next_token_id, without.next_token_id);
     EXPECT_TRUE(without.audit.empty());
-    EXPECT_EQ(with.audit.size(), with.num_accepted + 1);
+    EXPECT_EQ(with.audit.size(), with.num_accepted() + 1);
   }
 }
 
@@ -247,7 +286,7 @@ TEST(AcceptRejectTest, PlainDecodingDrawsTheBonus) {
   params.seed = 12;
   Block block(50, 0, params, 0.0f, random);
   const BlockVerdict verdict = AcceptReject(block.args);
-  EXPECT_EQ(verdict.num_accepted, 0);
+  EXPECT_EQ(verdict.num_accepted(), 0);
   std::vector<float> row(50);
   LogProbs(std::span(block.target_logits).first(50), params, row);
   const DrawKey key{.seed = 12, .position = 40};
@@ -270,7 +309,7 @@ TEST(AcceptRejectTest, TokensThatAreImpossibleForTheTargetAreNeverAccepted) {
          {static_cast<const float*>(one_hot.data()), static_cast<const float*>(nullptr)}) {
       block.args.draft_log_probs = q;
       const BlockVerdict verdict = AcceptReject(block.args);
-      EXPECT_EQ(verdict.num_accepted, 0);
+      EXPECT_EQ(verdict.num_accepted(), 0);
       EXPECT_NE(verdict.next_token_id, 5);
     }
   }
@@ -287,8 +326,8 @@ TEST(AcceptRejectTest, FoundTokensGiveTheOutputOfPlainDecoding) {
     block.args.draft_log_probs = nullptr;
     block.args.drafter = static_cast<uint8_t>(repeat % 3);  // which drafter found them is no matter
     const BlockVerdict verdict = AcceptReject(block.args);
-    accepted += verdict.num_accepted;
-    for (int32_t i = 0; i <= verdict.num_accepted; ++i) {
+    accepted += verdict.num_accepted();
+    for (int32_t i = 0; i <= verdict.num_accepted(); ++i) {
       AcceptRejectArgs plain = block.args;
       plain.target_logits += static_cast<size_t>(i) * plain.logits_stride;
       plain.draft_token_ids = {};
@@ -296,13 +335,13 @@ TEST(AcceptRejectTest, FoundTokensGiveTheOutputOfPlainDecoding) {
       plain.num_output_tokens += i;
       plain.drafter = 0;
       const int32_t expected =
-          i < verdict.num_accepted ? block.draft_token_ids[i] : verdict.next_token_id;
+          i < verdict.num_accepted() ? block.draft_token_ids[i] : verdict.next_token_id;
       ASSERT_EQ(AcceptReject(plain).next_token_id, expected);
       block.counts.Add(expected, /*is_output=*/true);
     }
-    for (int32_t i = 0; i <= verdict.num_accepted; ++i) {
+    for (int32_t i = 0; i <= verdict.num_accepted(); ++i) {
       block.counts.Remove(
-          i < verdict.num_accepted ? block.draft_token_ids[i] : verdict.next_token_id,
+          i < verdict.num_accepted() ? block.draft_token_ids[i] : verdict.next_token_id,
           /*is_output=*/true);
     }
   }
@@ -330,7 +369,7 @@ TEST(AcceptRejectTest, APredictionWithTheSameSeedIsUnbiased) {
                                                  .params = &params,
                                                  .counts = &counts,
                                                  .position = 3});
-      answer = verdict.num_accepted > 0 ? prediction[0] : verdict.next_token_id;
+      answer = verdict.num_accepted() > 0 ? prediction[0] : verdict.next_token_id;
       prediction = {answer};
     }
     num_first += answer == 0 ? 1 : 0;
@@ -348,7 +387,7 @@ TEST(AcceptRejectTest, ARejectedOneHotDraftIsNotDrawnAgain) {
     Block block(10, 1, params, 1.0f, random);
     block.args.draft_log_probs = nullptr;
     const BlockVerdict verdict = AcceptReject(block.args);
-    if (verdict.num_accepted == 1) continue;
+    if (verdict.num_accepted() == 1) continue;
     ++rejected;
     EXPECT_NE(verdict.next_token_id, block.draft_token_ids[0]);
   }
@@ -367,7 +406,7 @@ TEST(AcceptRejectTest, AnEmptyResidualDrawsFromTheTarget) {
     LogProbs(std::span(block.target_logits).first(12), params, block.draft_log_probs);
     block.draft_log_probs[block.draft_token_ids[0]] += 1.0f;
     const BlockVerdict verdict = AcceptReject(block.args);
-    if (verdict.num_accepted == 1) continue;
+    if (verdict.num_accepted() == 1) continue;
     ++rejected;
     EXPECT_GE(verdict.next_token_id, 0);
     EXPECT_LT(verdict.next_token_id, 12);
@@ -392,8 +431,8 @@ TEST(AcceptRejectTest, LenientGreedyKeepsTokensThatAreNearlyBest) {
     args.params = &params;
     args.counts = &counts;
     const BlockVerdict verdict = AcceptReject(args);
-    EXPECT_EQ(verdict.next_token_id, verdict.num_accepted == 1 ? 1 : 0);
-    return verdict.num_accepted == 1;
+    EXPECT_EQ(verdict.next_token_id, verdict.num_accepted() == 1 ? 1 : 0);
+    return verdict.num_accepted() == 1;
   };
   EXPECT_TRUE(accepted(0, 1.0f));
   EXPECT_FALSE(accepted(1, 1.0f));

@@ -7,9 +7,9 @@ namespace {
 
 TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
   CompletionAccount account(0);
-  account.AddDraftedRound(3, 3, 3, Drafter::kModel, "tiny");  // all tokens were accepted
-  account.AddDraftedRound(3, 1, 2, Drafter::kModel, "tiny");  // the second token was rejected
-  account.AddDraftedRound(2, 0, 1, Drafter::kSuffix, "suffix");
+  account.AddDraftedRound({3, 3, 3, 3, Drafter::kModel}, "tiny");  // all tokens were accepted
+  account.AddDraftedRound({3, 3, 1, 2, Drafter::kModel}, "tiny");  // the second token was rejected
+  account.AddDraftedRound({2, 2, 0, 1, Drafter::kSuffix}, "suffix");
   account.AddPlainRound();
   v1::Completion completion;
   account.Fill(&completion);
@@ -37,11 +37,27 @@ TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
   EXPECT_DOUBLE_EQ(stats.alpha(), 4.0 / 6);
 }
 
+TEST(CompletionAccountTest, PositionsOfATreeAreDepths) {
+  CompletionAccount account(0);
+  account.AddDraftedRound({9, 3, 2, 3, Drafter::kSuffix}, "suffix");  // nine tokens in three levels
+  account.AddDraftedRound({2, 2, 1, 2, Drafter::kSuffix}, "suffix");
+  v1::Completion completion;
+  account.Fill(&completion);
+  const v1::SpeculationStats& stats = completion.speculation();
+  EXPECT_EQ(stats.num_trees(), 1);
+  EXPECT_EQ(stats.num_draft_tokens(), 11);
+  EXPECT_EQ(stats.num_accepted_tokens(), 3);
+  EXPECT_EQ(stats.num_tested_tokens(), 5);
+  ASSERT_EQ(stats.num_tested_tokens_per_position_size(), 3);
+  EXPECT_EQ(stats.num_tested_tokens_per_position(1), 2);
+  EXPECT_EQ(stats.num_accepted_tokens_per_position(1), 1);
+}
+
 TEST(CompletionAccountTest, TokensOfAPredictionAreCounted) {
   CompletionAccount account(0);
-  account.AddDraftedRound(8, 3, 4, Drafter::kPrediction, "prediction");
-  account.AddDraftedRound(8, 8, 8, Drafter::kPrediction, "prediction");
-  account.AddDraftedRound(4, 4, 4, Drafter::kModel, "tiny");
+  account.AddDraftedRound({8, 8, 3, 4, Drafter::kPrediction}, "prediction");
+  account.AddDraftedRound({8, 8, 8, 8, Drafter::kPrediction}, "prediction");
+  account.AddDraftedRound({4, 4, 4, 4, Drafter::kModel}, "tiny");
   v1::Completion completion;
   account.Fill(&completion);
   EXPECT_EQ(completion.usage().accepted_prediction_tokens(), 11);

@@ -297,6 +297,26 @@ void FillUndisturbed(const ToyPair& pair, const testing::ToyTokenizer& tokenizer
   }
 }
 
+// The other texts come first, so that drafts are trees whose first children are often wrong.
+std::vector<std::vector<int32_t>> MakeCorpus(const Scenario& scenario, SeededRandom random) {
+  std::vector<std::vector<int32_t>> corpus;
+  for (const ClientPlan& client : scenario.clients) {
+    const std::vector<int32_t>& tokens = client.tokens;
+    for (size_t begin = 0; begin + 2 < tokens.size(); ++begin) {
+      if (!random.Chance(0.7)) continue;
+      const auto end =
+          std::min(tokens.size() - 1, begin + static_cast<size_t>(random.Between(2, 7)));
+      std::vector<int32_t>& text =
+          corpus.emplace_back(tokens.begin() + static_cast<ptrdiff_t>(begin),
+                              tokens.begin() + static_cast<ptrdiff_t>(end));
+      text.push_back((tokens[end] + 1) % scenario.pair.vocabulary_size);
+      text.push_back(tokens[end]);
+    }
+  }
+  for (const ClientPlan& client : scenario.clients) corpus.push_back(client.tokens);
+  return corpus;
+}
+
 Scenario MakeScenario(uint64_t seed) {
   SeededRandom random(seed * 0x2545F4914F6CDD1DULL + 1);
   Scenario scenario;
@@ -319,7 +339,19 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.engine = MakeEngine(random);
   scenario.engine.has_corpus = SeededRandom(seed ^ 0xC0B9).Chance(0.5);
   scenario.network = MakeNetwork(random, profile);
+  SeededRandom of_trees(seed ^ 0x73EE);
+  const int most_nodes = of_trees.Chance(0.2) ? 0 : of_trees.Between(2, 16);
+  scenario.engine.workers.max_tree_nodes = static_cast<uint32_t>(most_nodes);
   scenario.clients = MakeClients(random, profile, scenario);
+  for (ClientPlan& client : scenario.clients) {
+    if (scenario.engine.has_corpus && of_trees.Chance(0.3)) {
+      client.request.drafters = DrafterSet(Drafter::kRetrieval);
+    }
+    if (!of_trees.Chance(0.7)) continue;
+    client.request.max_tree_nodes =
+        static_cast<uint32_t>(of_trees.Chance(0.7) ? most_nodes : of_trees.Between(0, most_nodes));
+  }
+  scenario.corpus = MakeCorpus(scenario, SeededRandom(seed ^ 0xC0B905));
 
   MakeFaults(random, profile, &scenario);
   std::sort(scenario.faults.begin(), scenario.faults.end(),

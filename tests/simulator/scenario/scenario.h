@@ -100,6 +100,8 @@ struct Scenario {
   NetworkPlan network;
   double window_seconds = 0;        // time in which clients arrive
   std::vector<ClientPlan> clients;  // clients by index
+  // What the retrieval drafter finds: the texts of all clients, and others that go on differently.
+  std::vector<std::vector<int32_t>> corpus;
   std::vector<Fault> faults;
   double heals_at = 0;  // time at which all faults end and all dead processes live again
 };

@@ -155,7 +155,7 @@ bool FakeWorker::Attach(const v1::Attach& attach, Session& session, v1::WorkerEr
   session.slots = std::make_unique<FakeSlots>(&pages_, &num_free_slots_, attach.max_slots(), bug_);
   session.proposed.resize(attach.max_slots());
   session.verified.resize(attach.max_slots());
-  session.max_draft_length = attach.max_draft_length();
+  session.limits = {attach.max_draft_length(), attach.max_tree_nodes()};
   return true;
 }
 
@@ -321,7 +321,7 @@ v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t i
     return result;
   };
   const std::span<const int32_t> token_ids = ToSpan(item.token_ids());
-  if (item.draft_length() > session.max_draft_length) {
+  if (item.draft_length() > session.limits.max_depth) {
     return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "draft_length is over the session's");
   }
   if (token_ids.empty()) return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids is empty");
@@ -540,8 +540,9 @@ FakeWorker::Refusal FakeWorker::CheckItem(const v1::VerifyItem& item, const Fake
     }
   }
   if (item.token_ids().empty()) return {v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids is empty"};
-  if (num_drafts > session.max_draft_length) {
-    return {v1::WORKER_CODE_INVALID_ARGUMENT, "more drafts than the session's"};
+  if (const absl::Status status = CheckDraft(ToSpan(item.parents()), num_drafts, session.limits);
+      !status.ok()) {
+    return {v1::WORKER_CODE_INVALID_ARGUMENT, std::string(status.message())};
   }
   if (!item.sample() && num_drafts > 0) {
     return {v1::WORKER_CODE_INVALID_ARGUMENT, "drafts, and `sample` is false"};
@@ -556,8 +557,32 @@ FakeWorker::Refusal FakeWorker::CheckItem(const v1::VerifyItem& item, const Fake
   return {};
 }
 
-bool FakeWorker::Judge(const std::vector<int32_t>& drafts, const std::vector<FakeRow>& q,
-                       FakeSlot& slot, FakeSlots& slots, v1::VerifyResult* result) {
+void FakeWorker::SpoilRows(const Drafts& drafts, int32_t last, std::array<uint64_t, 2> before,
+                           const FakeSlots& slots, FakeSlot* slot) const {
+  const auto num_drafts = static_cast<int32_t>(drafts.token_ids.size());
+  const auto parent_of = [&](int32_t node) {
+    return drafts.parents.empty() ? node - 1 : drafts.parents[static_cast<size_t>(node)];
+  };
+  for (int32_t node = 0; node < num_drafts; ++node) {
+    const int32_t token = drafts.token_ids[static_cast<size_t>(node)];
+    const bool is_rejected_child = parent_of(node) == last;
+    const bool is_sibling = last >= 0 && node != last && parent_of(node) == parent_of(last);
+    if (bug_ == PlantedBug::kRejectedRowsKept && is_rejected_child) {
+      slot->wrong_row = ExtendTokenHash(slots.LastRow(*slot), token);
+    }
+    if (bug_ == PlantedBug::kRowOfSiblingKept && is_sibling) {
+      slot->wrong_row = ExtendTokenHash(before[0], token);
+    }
+  }
+  // Rows 2 and 3 become rows 1 and 2, and the copy of row 3 comes first: row 1 is that of row 3.
+  // What follows sees the last row alone, so the last row is the one that is wrong here.
+  if (bug_ == PlantedBug::kRowsMovedBackwards && !drafts.parents.empty() && last > 1) {
+    slot->wrong_row = before[1];
+  }
+}
+
+bool FakeWorker::Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots,
+                       v1::VerifyResult* result) {
   const ToyPair& pair = scenario_->pair;
   const ClientPlan& plan = PlanOf(slot);
   const auto is_finite = [&] {
@@ -568,21 +593,37 @@ bool FakeWorker::Judge(const std::vector<int32_t>& drafts, const std::vector<Fak
     if (!slot.request.sampling().has_logprobs()) return;
     result->add_logprobs()->set_logprob(pair.Logprob(slots.LastRow(slot), token));
   };
-  for (size_t i = 0; i < drafts.size(); ++i) {
+  // Returns the accepted child of a node. -1: there is none.
+  const auto accepted_child = [&](int32_t node) {
+    for (size_t i = 0; i < drafts.token_ids.size(); ++i) {
+      const int32_t parent =
+          drafts.parents.empty() ? static_cast<int32_t>(i) - 1 : drafts.parents[i];
+      if (parent != node) continue;
+      // With rows of another prefix, the acceptance test accepts tokens that it should reject.
+      const bool rows_differ = !drafts.q.empty() && drafts.q[i].prefix != slots.LastRow(slot);
+      if (drafts.token_ids[i] == pair.Target(slots.LastRow(slot)) || rows_differ) {
+        return static_cast<int32_t>(i);
+      }
+    }
+    return -1;
+  };
+  int32_t node = -1;
+  std::array<uint64_t, 2> before = {slots.LastRow(slot), slots.LastRow(slot)};
+  while (true) {
     if (!is_finite()) return false;
-    // With rows of another prefix, the acceptance test accepts tokens that it should reject.
-    const bool rows_differ = !q.empty() && q[i].prefix != slots.LastRow(slot);
-    if (drafts[i] != pair.Target(slots.LastRow(slot)) && !rows_differ) break;
-    commit(drafts[i]);
-    slots.Append(slot, drafts[i]);
+    const int32_t child = accepted_child(node);
+    if (child < 0) break;
+    node = child;
+    const int32_t token = drafts.token_ids[static_cast<size_t>(node)];
+    commit(token);
+    before = {slots.LastRow(slot), before[0]};
+    slots.Append(slot, token);
     result->set_num_accepted(result->num_accepted() + 1);
+    if (!drafts.parents.empty()) result->add_path(static_cast<uint32_t>(node));
   }
-  if (!is_finite()) return false;
   result->set_next_token_id(pair.Target(slots.LastRow(slot)));
   commit(result->next_token_id());
-  if (bug_ == PlantedBug::kRejectedRowsKept && result->num_accepted() < drafts.size()) {
-    slot.wrong_row = ExtendTokenHash(slots.LastRow(slot), drafts[result->num_accepted()]);
-  }
+  SpoilRows(drafts, node, before, slots, &slot);
   if (slot.request.audit() && IsSampled(slot.request)) {
     for (uint32_t i = 0; i <= result->num_accepted(); ++i) {
       result->add_audit()->set_uniform(random_.Real(0, 1));
@@ -604,17 +645,18 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
     return result;
   }
   const std::span<const int32_t> token_ids = ToSpan(item.token_ids());
-  std::vector<int32_t> drafts(item.draft_token_ids().begin(), item.draft_token_ids().end());
+  Drafts drafts = {{item.draft_token_ids().begin(), item.draft_token_ids().end()},
+                   {item.parents().begin(), item.parents().end()},
+                   {}};
 
   slots.Begin(at, *slot);
   outcome.executions.push_back({at.slot(), at.slot_epoch(), at.command_number()});
   const ClientPlan& plan = PlanOf(*slot);
   if (plan.poison > 0 && random_.Chance(plan.poison)) outcome.killed_by = &plan;
-  std::vector<FakeRow> q;
-  if (item.has_ring() && !drafts.empty()) {
-    if (std::string error = TakeBlock(item, session, &q); !error.empty()) {
+  if (item.has_ring() && !drafts.token_ids.empty()) {
+    if (std::string error = TakeBlock(item, session, &drafts.q); !error.empty()) {
       result.set_ring_error(error);
-      drafts.clear();
+      drafts = {};
     }
   }
   const uint32_t cached = slots.TakeCached(*slot, token_ids.first(token_ids.size() - 1),
@@ -622,7 +664,7 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   result.set_num_cached_tokens(cached);
   for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
 
-  if (item.sample() && !Judge(drafts, q, *slot, slots, &result)) {
+  if (item.sample() && !Judge(drafts, *slot, slots, &result)) {
     result.Clear();
     slots.TruncateTo(*slot, at.length());
     slots.FillState(at, v1::WORKER_CODE_NON_FINITE_LOGITS, "logits", result.mutable_state());

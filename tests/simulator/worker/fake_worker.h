@@ -3,6 +3,7 @@
 #ifndef TANDEM_TESTS_SIMULATOR_WORKER_FAKE_WORKER_H_
 #define TANDEM_TESTS_SIMULATOR_WORKER_FAKE_WORKER_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "proto/draft_tree.h"
 #include "services/router/engine/engine_command.h"
 #include "tests/simulator/scenario/planted_bug.h"
 #include "tests/simulator/scenario/scenario.h"
@@ -74,7 +76,7 @@ class FakeWorker {
     std::unique_ptr<FakeSlots> slots;
     std::vector<v1::ProposeResult> proposed;  // last results by slot
     std::vector<v1::VerifyResult> verified;
-    uint32_t max_draft_length = 0;
+    DraftLimits limits;
     std::shared_ptr<FakeRing> ring;
     v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
     uint64_t ring_epoch = 0;
@@ -109,10 +111,18 @@ class FakeWorker {
   void SendRows(const v1::RingReference& ring, uint64_t id, const std::vector<FakeRow>& rows,
                 Session& session, Outcome& outcome);
   Refusal CheckItem(const v1::VerifyItem& item, const FakeSlot& slot, const Session& session) const;
-  // Accepts drafts and chooses the next token. `q` has the rows of sampled drafts. Returns false if
-  // logits are not finite.
-  bool Judge(const std::vector<int32_t>& drafts, const std::vector<FakeRow>& q, FakeSlot& slot,
-             FakeSlots& slots, v1::VerifyResult* result);
+  // The tokens that are judged. `parents` is empty for a chain. `q` has the rows of sampled drafts.
+  struct Drafts {
+    std::vector<int32_t> token_ids;
+    std::vector<int32_t> parents;
+    std::vector<FakeRow> q;
+  };
+  // Accepts drafts and chooses the next token. Returns false if logits are not finite.
+  bool Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots, v1::VerifyResult* result);
+  // Puts a planted bug into the rows of a slot after a verdict. `before`: the rows before the last
+  // accepted token, and before the one before that.
+  void SpoilRows(const Drafts& drafts, int32_t last, std::array<uint64_t, 2> before,
+                 const FakeSlots& slots, FakeSlot* slot) const;
   v1::VerifyResult VerifyOne(const v1::VerifyItem& item, Session& session, Outcome& outcome);
   std::string TakeBlock(const v1::VerifyItem& item, Session& session, std::vector<FakeRow>* rows);
   std::string AcceptChunk(const v1::LogProbChunk& chunk, Session& session);

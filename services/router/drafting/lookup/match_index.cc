@@ -46,23 +46,46 @@ void MatchIndex::Extend(std::span<const int32_t> text, size_t most) {
   }
 }
 
-TextMatch MatchIndex::Longest(std::span<const int32_t> text, std::span<const int32_t> context,
-                              size_t end) const {
-  TextMatch best;
-  if (heads_.empty() || context.size() < kLeastLength) return best;
+template <typename Visit>
+void MatchIndex::Walk(std::span<const int32_t> text, std::span<const int32_t> context, size_t end,
+                      const Visit& visit) const {
+  if (heads_.empty() || context.size() < kLeastLength) return;
   const size_t oldest = size_ + 1 > kWindow ? size_ + 1 - kWindow : 0;
   uint32_t next = heads_[HeadOf(context[context.size() - 2], context[context.size() - 1])];
   for (int place = 0; place < kMaxPlaces && next > oldest; ++place) {
     if (next < end) {
       const uint32_t length = CommonEnd(text.first(next), context, kMostLength);
-      if (length > best.length) best = {next, length};
-      if (length == kMostLength) break;
+      if (length >= kLeastLength && !visit(TextMatch{next, length})) return;
     }
     const uint32_t before = previous_[next % kWindow];
     if (before >= next) break;
     next = before;
   }
-  return best.length >= kLeastLength ? best : TextMatch();
+}
+
+TextMatch MatchIndex::Longest(std::span<const int32_t> text, std::span<const int32_t> context,
+                              size_t end) const {
+  TextMatch best;
+  Walk(text, context, end, [&](const TextMatch& place) {
+    if (place.length > best.length) best = place;
+    return best.length < kMostLength;
+  });
+  return best;
+}
+
+std::vector<TextMatch> MatchIndex::Matches(std::span<const int32_t> text,
+                                           std::span<const int32_t> context, size_t end,
+                                           size_t most) const {
+  std::vector<TextMatch> best;
+  Walk(text, context, end, [&](const TextMatch& place) {
+    const auto after = std::find_if(best.begin(), best.end(), [&](const TextMatch& other) {
+      return other.length < place.length;
+    });
+    best.insert(after, place);
+    if (best.size() > most) best.pop_back();
+    return best.size() < most || best.back().length < kMostLength;
+  });
+  return best;
 }
 
 }  // namespace tandem

@@ -43,11 +43,19 @@ class MatchIndex {
   TextMatch Longest(std::span<const int32_t> text, std::span<const int32_t> context,
                     size_t end) const;
 
+  // Finds up to `most` places in the same way: those that agree longest, and of equals the newest.
+  std::vector<TextMatch> Matches(std::span<const int32_t> text, std::span<const int32_t> context,
+                                 size_t end, size_t most) const;
+
   size_t memory_bytes() const {
     return (heads_.capacity() + previous_.capacity()) * sizeof(uint32_t);
   }
 
  private:
+  // Calls visit(place) for places of the chain, the newest first, until it returns false.
+  template <typename Visit>
+  void Walk(std::span<const int32_t> text, std::span<const int32_t> context, size_t end,
+            const Visit& visit) const;
   // Which chain holds the places after these two tokens.
   size_t HeadOf(int32_t before, int32_t last) const;
 

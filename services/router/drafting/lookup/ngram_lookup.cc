@@ -11,7 +11,7 @@ namespace {
 // Places that are counted for one draft token, the newest ones first.
 constexpr size_t kMaxContinuations = 64;
 
-struct Continuation {
+struct CountedToken {
   int32_t token_id;
   uint32_t count;
 };
@@ -25,7 +25,7 @@ class Continuations {
     ++num_places_;
     const auto end = found_.begin() + static_cast<ptrdiff_t>(num_);
     const auto known = std::find_if(
-        found_.begin(), end, [&](const Continuation& one) { return one.token_id == token_id; });
+        found_.begin(), end, [&](const CountedToken& one) { return one.token_id == token_id; });
     if (known != end) {
       ++known->count;
     } else {
@@ -35,14 +35,14 @@ class Continuations {
   // PRECOND: one was added.
   int32_t MostFrequent() const {
     return std::max_element(found_.begin(), found_.begin() + static_cast<ptrdiff_t>(num_),
-                            [](const Continuation& a, const Continuation& b) {
+                            [](const CountedToken& a, const CountedToken& b) {
                               return a.count < b.count;  // the first of equals is the newest
                             })
         ->token_id;
   }
 
  private:
-  std::array<Continuation, kMaxContinuations> found_;
+  std::array<CountedToken, kMaxContinuations> found_;
   size_t num_ = 0;
   size_t num_places_ = 0;
 };

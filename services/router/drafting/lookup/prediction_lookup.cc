@@ -26,13 +26,14 @@ size_t PredictionLookup::Advance(std::span<const int32_t> output, size_t most) {
   return taken;
 }
 
-LookupDraft PredictionLookup::Find(std::span<const int32_t> output, uint32_t max_tokens) const {
+LookupDraft PredictionLookup::Find(std::span<const int32_t> output,
+                                   const LookupLimits& limits) const {
   LookupDraft draft;
   draft.drafter = Drafter::kPrediction;
   if (num_output_ != output.size() || !following_.has_value()) return draft;
   draft.match_length = following_->length;
   const size_t begin = std::min<size_t>(following_->next, prediction_.size());
-  const size_t end = std::min(prediction_.size(), begin + max_tokens);
+  const size_t end = std::min(prediction_.size(), begin + limits.depth);
   draft.token_ids.assign(prediction_.begin() + static_cast<ptrdiff_t>(begin),
                          prediction_.begin() + static_cast<ptrdiff_t>(end));
   return draft;

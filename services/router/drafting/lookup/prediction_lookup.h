@@ -25,9 +25,9 @@ class PredictionLookup {
   // `most` of each. Returns how many it took. PRECOND: earlier calls had a prefix of `output`.
   size_t Advance(std::span<const int32_t> output, size_t most);
 
-  // Drafts up to `max_tokens` tokens after `output`. Returns a draft without tokens if no place of
+  // Drafts tokens after `output`. Returns a draft without tokens if no place of
   // the prediction agrees.
-  LookupDraft Find(std::span<const int32_t> output, uint32_t max_tokens) const;
+  LookupDraft Find(std::span<const int32_t> output, const LookupLimits& limits) const;
 
   // Number of tokens of the output and of the prediction that were not taken over yet.
   size_t num_behind(std::span<const int32_t> output) const {

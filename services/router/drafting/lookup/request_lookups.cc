@@ -1,9 +1,18 @@
 #include "services/router/drafting/lookup/request_lookups.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace tandem {
+namespace {
+
+// Number of tokens of a draft that are expected to be accepted.
+double Expected(const LookupDraft& draft) {
+  return std::accumulate(draft.chances.begin(), draft.chances.end(), 0.0);
+}
+
+}  // namespace
 
 RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,
                                size_t prompt_len, size_t max_tokens,
@@ -46,27 +55,39 @@ size_t RequestLookups::num_behind(std::span<const int32_t> tokens) const {
   return behind;
 }
 
-LookupDraft RequestLookups::Find(std::span<const int32_t> tokens, uint32_t max_tokens) const {
+LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
+                                 const LookupLimits& limits) const {
   LookupDraft best;
   const auto offer = [&best](LookupDraft draft) {
     if (draft.token_ids.empty()) return;
     if (best.token_ids.empty() || draft.match_length > best.match_length) best = std::move(draft);
   };
   // The first one of equally long matches counts.
-  if (prediction_.has_value()) offer(prediction_->Find(tokens.subspan(prompt_len_), max_tokens));
-  if (suffix_.has_value()) offer(suffix_->Find(tokens, max_tokens));
-  if (retrieval_.has_value()) offer(retrieval_->Find(tokens, max_tokens));
+  if (prediction_.has_value()) offer(prediction_->Find(tokens.subspan(prompt_len_), limits));
+  if (suffix_.has_value()) offer(suffix_->Find(tokens, limits));
+  if (retrieval_.has_value()) offer(retrieval_->Find(tokens, limits));
   // The longest match of the n-grams is at most their order. What follows most often is a better
   // guess than what follows the newest of places that agree as long, but a prediction knows better.
   const bool may_be_better = best.token_ids.empty() || (best.drafter != Drafter::kPrediction &&
                                                         best.match_length <= ngram_.most_order);
   if (drafters_.contains(Drafter::kNgram) && may_be_better) {
-    LookupDraft draft = FindByNgram(tokens, max_tokens, ngram_);
+    LookupDraft draft = FindByNgram(tokens, limits.depth, ngram_);
     if (!draft.token_ids.empty() && draft.match_length >= best.match_length) {
       best = std::move(draft);
     }
   }
-  return best;
+  if (best.token_ids.empty()) return best;
+  if (best.parents.empty()) {
+    SortByChance(EstimateOf(best), &best);
+    return best;
+  }
+  LookupDraft chain = best;
+  chain.KeepChain();
+  SortByChance(EstimateOf(best), &chain);
+  SortByChance(EstimateOf(best), &best);
+  best.Keep(limits.nodes);
+  // A chain may be longer than a tree is large.
+  return Expected(chain) > Expected(best) ? chain : best;
 }
 
 bool RequestLookups::IsDueForTrial(const LookupDraft& draft) {
@@ -83,30 +104,32 @@ const AcceptanceEstimate& RequestLookups::EstimateOf(const LookupDraft& draft) c
   return estimates_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)];
 }
 
-void RequestLookups::Observe(Drafter drafter, uint32_t match_length, uint32_t num_drafted,
-                             uint32_t num_accepted) {
+void RequestLookups::Observe(Drafter drafter, uint32_t match_length, uint32_t depth,
+                             std::span<const JudgedPosition> judged) {
   const size_t match_class = MatchClass(match_length);
   for (ByClass& estimates : estimates_) {
     for (size_t other = 0; other < estimates.size(); ++other) {
       const bool is_judged =
           &estimates == &estimates_[static_cast<size_t>(drafter)] && other == match_class;
-      if (!is_judged) estimates[other].Observe(0, 0);
+      if (!is_judged) estimates[other].Observe({});
     }
   }
-  estimates_[static_cast<size_t>(drafter)][match_class].Observe(num_drafted, num_accepted);
-  priors_->Of(mode_, drafter, match_class).Observe(num_drafted, num_accepted);
+  estimates_[static_cast<size_t>(drafter)][match_class].Observe(judged);
+  priors_->Of(mode_, drafter, match_class).Observe(judged);
+  const auto num_accepted = static_cast<uint32_t>(
+      std::count_if(judged.begin(), judged.end(), [](const auto& at) { return at.accepted >= 0; }));
   Trials& trials = trials_[static_cast<size_t>(drafter)][match_class];
-  const bool failed = 2 * num_accepted < num_drafted;
+  const bool failed = 2 * num_accepted < depth;
   trials.gap = failed ? std::min(2 * trials.gap, kLongestTrialGap) : kFirstTrialGap;
   if (retrieval_.has_value()) {
     const bool is_own = drafter == Drafter::kRetrieval;
-    retrieval_->OnRound(is_own ? num_drafted : 0, is_own ? num_accepted : 0);
+    retrieval_->OnRound(is_own ? depth : 0, is_own ? num_accepted : 0);
   }
 }
 
 void RequestLookups::ObserveNone() {
   for (ByClass& estimates : estimates_) {
-    for (AcceptanceEstimate& estimate : estimates) estimate.Observe(0, 0);
+    for (AcceptanceEstimate& estimate : estimates) estimate.Observe({});
   }
   if (retrieval_.has_value()) retrieval_->OnRound(0, 0);
 }

@@ -52,8 +52,9 @@ class RequestLookups {
   // The request's lookup in a corpus. Null: it has none.
   RetrievalLookup* retrieval() { return retrieval_.has_value() ? &*retrieval_ : nullptr; }
 
-  // Returns the draft with the longest match. It has up to `max_tokens` tokens, or none.
-  LookupDraft Find(std::span<const int32_t> tokens, uint32_t max_tokens) const;
+  // Returns the draft with the longest match, sorted by chance. It has as many tokens as the limits
+  // allow, or none.
+  LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
   // How likely the tokens of such a draft are accepted.
   const AcceptanceEstimate& EstimateOf(const LookupDraft& draft) const;
@@ -62,8 +63,10 @@ class RequestLookups {
   // first one of its kind and match is tried at once, and the others less and less often as long as
   // they fail.
   bool IsDueForTrial(const LookupDraft& draft);
-  // A draft was judged. Call this function, or ObserveNone, once for each round of the request.
-  void Observe(Drafter drafter, uint32_t match_length, uint32_t num_drafted, uint32_t num_accepted);
+  // A draft of `depth` tokens on the longest path was judged. Call this function, or ObserveNone,
+  // once for each round of the request.
+  void Observe(Drafter drafter, uint32_t match_length, uint32_t depth,
+               std::span<const JudgedPosition> judged);
   // No draft that was found was judged in this round.
   void ObserveNone();
 

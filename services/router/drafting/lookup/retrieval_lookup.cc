@@ -30,17 +30,14 @@ void RetrievalLookup::OnFound(size_t length, LookupDraft found) {
   found_ = std::move(found);
 }
 
-LookupDraft RetrievalLookup::Find(std::span<const int32_t> tokens, uint32_t max_tokens) const {
+LookupDraft RetrievalLookup::Find(std::span<const int32_t> tokens,
+                                  const LookupLimits& limits) const {
   LookupDraft draft;
   draft.drafter = Drafter::kRetrieval;
   const size_t since = tokens.size() - std::min(tokens.size(), found_length_);
   if (tokens.size() < found_length_ || since >= found_.token_ids.size()) return draft;
-  const auto copy = found_.token_ids.begin();
-  if (!std::equal(copy, copy + static_cast<ptrdiff_t>(since), tokens.end() - since)) return draft;
-  const size_t count = std::min<size_t>(found_.token_ids.size() - since, max_tokens);
-  draft.match_length = found_.match_length + static_cast<uint32_t>(since);
-  draft.token_ids.assign(copy + static_cast<ptrdiff_t>(since),
-                         copy + static_cast<ptrdiff_t>(since + count));
+  draft = Descend(found_, tokens.last(since));
+  draft.Limit(limits);
   return draft;
 }
 

@@ -17,6 +17,8 @@ class RetrievalLookup {
   // Tokens at the end of the text that a search gets, and tokens that it is asked for.
   static constexpr size_t kContextTokens = 32;
   static constexpr uint32_t kWantedTokens = 32;
+  // Tokens of the tree that it is asked for.
+  static constexpr uint32_t kWantedNodes = 96;
 
   // Returns true if the corpus is to be searched for the end of `tokens`. While nothing is found or
   // accepted, this is true less and less often: down to once in 32 rounds.
@@ -29,9 +31,9 @@ class RetrievalLookup {
   // The answer to such a search. A draft without tokens: nothing was found.
   void OnFound(size_t length, LookupDraft found);
 
-  // Drafts up to `max_tokens` tokens after `tokens`. Returns a draft without tokens if no answer
-  // fits.
-  LookupDraft Find(std::span<const int32_t> tokens, uint32_t max_tokens) const;
+  // Drafts tokens after `tokens`: a tree where the corpus goes on in several ways. Returns a draft
+  // without tokens if no answer fits.
+  LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
   // One round of the request has ended. `num_drafted`: tokens of this drafter that were judged.
   void OnRound(uint32_t num_drafted, uint32_t num_accepted);
@@ -40,7 +42,7 @@ class RetrievalLookup {
   static constexpr uint32_t kFreeFailures = 4;
   static constexpr uint32_t kLongestGap = 32;
   // A copy with fewer tokens left is searched for anew.
-  static constexpr size_t kFewTokens = 8;
+  static constexpr uint32_t kFewTokens = 8;
 
   size_t searched_length_ = 0;  // length of the text at the last search
   size_t found_length_ = 0;     // length of the text that `found_` continues

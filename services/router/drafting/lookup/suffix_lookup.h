@@ -20,10 +20,10 @@ class SuffixLookup {
   // earlier calls had a prefix of `tokens`.
   size_t Advance(std::span<const int32_t> tokens, size_t most);
 
-  // Drafts up to `max_tokens` tokens after `tokens`. Where the copied text ends, the copy goes on
-  // with itself, so that a loop is continued. Returns a draft without tokens if nothing was found,
-  // or if Advance has not taken over all tokens yet.
-  LookupDraft Find(std::span<const int32_t> tokens, uint32_t max_tokens) const;
+  // Drafts tokens after `tokens`. Where the copied text ends, the copy goes on with itself, so that
+  // a loop is continued. A tree has the continuations of other places that agree too. Returns a
+  // draft without tokens if nothing was found, or if Advance has not taken over all tokens yet.
+  LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
   // Number of tokens that were taken over.
   size_t size() const { return index_.size(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "proto/draft_tree.h"
 #include "services/router/engine/rounds/propose_plan.h"
 
 namespace tandem {
@@ -17,21 +18,53 @@ struct Emission {
   bool finished = false;
 };
 
-v1::TokenSource SourceOfDrawn(int num_drafted, int num_accepted) {
-  if (num_drafted == 0) return v1::TOKEN_SOURCE_PLAIN;
-  return num_accepted < num_drafted ? v1::TOKEN_SOURCE_RECOVERED : v1::TOKEN_SOURCE_BONUS;
+// Index of the i-th accepted token in the proposal.
+size_t AcceptedToken(const VerifyBatch::Item& item, const v1::VerifyResult& result, int i) {
+  return item.parents.empty() ? static_cast<size_t>(i) : result.path(i);
+}
+
+// What the verdict says about each position, from the first one to that of the drawn token. A draft
+// that was dropped unjudged has no positions.
+std::vector<JudgedPosition> JudgePositions(const VerifyBatch::Item& item,
+                                           const v1::VerifyResult& result) {
+  if (!result.ring_error().empty()) return {};
+  if (item.parents.empty()) return JudgedChain(item.num_drafted, result.num_accepted());
+  std::vector<JudgedPosition> positions;
+  int32_t node = -1;
+  for (int i = 0;; ++i) {
+    const int32_t accepted = i < result.path_size() ? static_cast<int32_t>(result.path(i)) : -1;
+    JudgedPosition position = {.num_children = 0};
+    for (size_t child = 0; child < item.parents.size(); ++child) {
+      if (item.parents[child] != node) continue;
+      if (static_cast<int32_t>(child) == accepted) {
+        position.accepted = static_cast<int32_t>(position.num_children);
+      }
+      ++position.num_children;
+    }
+    if (position.num_children > 0) positions.push_back(position);
+    if (accepted < 0) return positions;
+    node = accepted;
+  }
+}
+
+// The drawn token took the place of a draft token, or came after the last one.
+v1::TokenSource SourceOfDrawn(const Emission& emission, size_t num_tested) {
+  if (emission.num_drafted == 0) return v1::TOKEN_SOURCE_PLAIN;
+  return static_cast<size_t>(emission.num_accepted) < num_tested ? v1::TOKEN_SOURCE_RECOVERED
+                                                                 : v1::TOKEN_SOURCE_BONUS;
 }
 
 // Appends the tokens, accepted ones first, until the request ends.
-Emission Emit(const VerifyBatch::Item& item, v1::VerifyResult& result, Sequence* sequence) {
+Emission Emit(const VerifyBatch::Item& item, size_t num_tested, v1::VerifyResult& result,
+              Sequence* sequence) {
   Emission emission;
   emission.num_drafted = result.ring_error().empty() ? static_cast<int>(item.num_drafted) : 0;
   emission.num_accepted = static_cast<int>(result.num_accepted());
-  emission.last_source = SourceOfDrawn(emission.num_drafted, emission.num_accepted);
+  emission.last_source = SourceOfDrawn(emission, num_tested);
   for (int i = 0; i <= emission.num_accepted && !emission.finished; ++i) {
     const bool accepted = i < emission.num_accepted;
     const int32_t token_id =
-        accepted ? item.proposal.token_ids[static_cast<size_t>(i)] : result.next_token_id();
+        accepted ? item.proposal.token_ids[AcceptedToken(item, result, i)] : result.next_token_id();
     sequence->Append(token_id);
     emission.finished =
         sequence->output.Push(token_id, accepted ? v1::TOKEN_SOURCE_ACCEPTED : emission.last_source,
@@ -42,8 +75,8 @@ Emission Emit(const VerifyBatch::Item& item, v1::VerifyResult& result, Sequence*
 }
 
 // Books the round with the request's account.
-CommittedRound Account(const CommitTerms& terms, const Proposal& proposal, const Emission& emission,
-                       double now, Sequence* sequence) {
+CommittedRound Account(const CommitTerms& terms, const VerifyBatch::Item& item,
+                       const Emission& emission, double now, Sequence* sequence) {
   sequence->account.Emitted(now);
   CommittedRound round;
   round.emitted_last = emission.num_emitted > emission.num_accepted;
@@ -52,14 +85,16 @@ CommittedRound Account(const CommitTerms& terms, const Proposal& proposal, const
     sequence->account.AddPlainRound();
     return round;
   }
-  const bool rejection_emitted = emission.num_accepted < emission.num_drafted && round.emitted_last;
+  const bool rejection_emitted =
+      emission.last_source == v1::TOKEN_SOURCE_RECOVERED && round.emitted_last;
   round.num_drafted = emission.num_drafted;
+  round.depth = static_cast<int>(DepthOfDraft(item.parents, item.num_drafted));
   round.num_accepted = std::min(emission.num_accepted, emission.num_emitted);
   round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
-  round.drafter = proposal.drafter;
-  if (proposal.drafter == Drafter::kModel) round.draft_model = &terms.drafter->model();
+  round.drafter = item.proposal.drafter;
+  if (round.drafter == Drafter::kModel) round.draft_model = &terms.drafter->model();
   sequence->account.AddDraftedRound(
-      round.num_drafted, round.num_accepted, round.num_tested, round.drafter,
+      {round.num_drafted, round.depth, round.num_accepted, round.num_tested, round.drafter},
       round.draft_model != nullptr ? *round.draft_model : DrafterName(round.drafter));
   return round;
 }
@@ -111,9 +146,10 @@ Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::Ve
   if (!sequence.account.decoding()) {
     committed.first_token_seconds = now - sequence.account.arrived_at();
   }
-  const Emission emission = Emit(item, result, &sequence);
+  committed.judged = JudgePositions(item, result);
+  const Emission emission = Emit(item, committed.judged.size(), result, &sequence);
   sequence.MadeWith(terms.verifier->numerics_id());
-  committed.round = Account(terms, item.proposal, emission, now, &sequence);
+  committed.round = Account(terms, item, emission, now, &sequence);
   committed.fallback = WhyPlain(terms, item, emission, !result.ring_error().empty(), slot);
   committed.num_rejected =
       static_cast<uint32_t>(std::max(emission.num_drafted - emission.num_accepted, 0));

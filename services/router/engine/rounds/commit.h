@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "services/router/drafting/acceptance_estimate.h"
 #include "services/router/engine/counts.h"
 #include "services/router/engine/engine_observer.h"
 #include "services/router/engine/engine_options.h"
@@ -27,8 +29,9 @@ struct Committed {
   v1::GenerateResponse response;              // has a completion if the request ended
   std::optional<double> first_token_seconds;  // since the request arrived; none: not its first
   CommittedRound round;
-  std::optional<Fallback> fallback;  // why nothing was drafted; none: a draft was judged
-  uint32_t num_rejected = 0;         // draft tokens; the verifier rolled their rows back
+  std::vector<JudgedPosition> judged;  // positions of the draft that were tested
+  std::optional<Fallback> fallback;    // why nothing was drafted; none: a draft was judged
+  uint32_t num_rejected = 0;           // draft tokens; the verifier rolled their rows back
 };
 
 // Appends the accepted tokens of the proposal and the token that the verifier drew, as far as the

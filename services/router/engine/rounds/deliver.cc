@@ -30,10 +30,10 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
                   const v1::VerifyResult& result, Sequence* sequence) {
   const auto num_drafted = static_cast<uint32_t>(committed.round.num_drafted);
   if (num_drafted > 0 && item.proposal.drafter != Drafter::kModel) {
-    sequence->lookups->Observe(item.proposal.drafter, item.proposal.match_length, num_drafted,
-                               result.num_accepted());
+    sequence->lookups->Observe(item.proposal.drafter, item.proposal.match_length,
+                               static_cast<uint32_t>(committed.round.depth), committed.judged);
     state.controller.ObserveFoundDraft(sequence->serial, num_drafted, result.num_accepted());
-    sequence->acceptance->Observe(0, 0);  // the draft model had no draft in this round
+    sequence->acceptance->Observe({});  // the draft model had no draft in this round
     return;
   }
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();

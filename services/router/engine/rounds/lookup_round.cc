@@ -81,8 +81,10 @@ Proposal ProposeFound(const Sequence& sequence, LookupDraft draft, uint32_t leng
   proposal.serial = sequence.serial;
   proposal.drafter = draft.drafter;
   proposal.match_length = draft.match_length;
+  draft.Keep(length);
+  draft.PutPathsTogether();
   proposal.token_ids = std::move(draft.token_ids);
-  proposal.token_ids.resize(std::min<size_t>(proposal.token_ids.size(), length));
+  proposal.parents = std::move(draft.parents);
   return proposal;
 }
 

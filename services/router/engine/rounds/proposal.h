@@ -17,8 +17,10 @@ namespace tandem {
 // neither.
 struct Proposal {
   Drafter drafter = Drafter::kModel;
-  uint64_t serial = 0;                    // life of the slot that it was made for
-  std::vector<int32_t> token_ids;         // a chain; empty: there is no draft
+  uint64_t serial = 0;             // life of the slot that it was made for
+  std::vector<int32_t> token_ids;  // empty: there is no draft
+  // As in VerifyItem; empty: a chain. Once the proposal is sent, SentVerify has them.
+  std::vector<int32_t> parents;
   std::optional<v1::RingReference> ring;  // where the draft's log-probs are; none: not needed
   uint32_t match_length = 0;              // what LookupDraft says of a lookup
   SessionId session = 0;  // session of the drafter that holds rows of it; 0: no drafter does

@@ -56,18 +56,38 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
   return LimitDraftLength(limits);
 }
 
-// Tokens that a draft of at most `limit` tokens is expected to give at its best length, less those
-// that plain rounds would give in its time. `cost`: time of a draft token in plain rounds.
-double WorthOf(const AcceptanceEstimate& acceptance, size_t limit, double cost) {
-  double gain = 1;
+// Tokens that a draft is expected to give at its best size, less those that plain rounds would give
+// in its time. `chance(i)`: P(token i is accepted). `cost`: time of a draft token in plain rounds.
+template <typename Chance>
+double WorthOf(size_t limit, double cost, const Chance& chance) {
   double worth = 0;
   double best = 0;
   for (uint32_t i = 0; i < limit; ++i) {
-    gain *= acceptance.Conditional(i);
-    worth += gain - cost;
+    worth += chance(i) - cost;
     best = std::max(best, worth);
   }
   return best;
+}
+
+// The worth of a chain of at most `limit` tokens.
+double WorthOfChain(const AcceptanceEstimate& acceptance, size_t limit, double cost) {
+  double chance = 1;
+  return WorthOf(limit, cost, [&](uint32_t i) { return chance *= acceptance.Conditional(i); });
+}
+
+// How large a found draft may be.
+LookupLimits LimitsOfFound(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
+                           uint32_t slot_id) {
+  const Sequence& sequence = *slots[slot_id].sequence;
+  const DraftLengthLimits limits = TargetLimits(options, room, slots, slot_id);
+  LookupLimits found(
+      std::min(LimitDraftLength(limits),
+               FixedDraftLength(options, sequence).value_or(options.workers.max_draft_length)));
+  // Each token of a tree takes a row of the context.
+  const uint32_t used = limits.committed_len + 1;
+  found.nodes = std::min(MaxTreeNodes(options, sequence),
+                         limits.target_context > used ? limits.target_context - used : 0);
+  return found;
 }
 
 // Returns a draft that the slot's lookups found, if it is likely to be worth more than one of the
@@ -76,19 +96,17 @@ LookupDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const
                       uint32_t slot_id, uint32_t limit_of_model) {
   const Sequence& sequence = *slots[slot_id].sequence;
   if (sequence.lookups == nullptr || sequence.is_replay()) return {};
-  const uint32_t limit =
-      std::min(LimitDraftLength(TargetLimits(options, room, slots, slot_id)),
-               FixedDraftLength(options, sequence).value_or(options.workers.max_draft_length));
-  LookupDraft found = sequence.lookups->Find(sequence.tokens(), limit);
+  const LookupLimits limits = LimitsOfFound(options, room, slots, slot_id);
+  LookupDraft found = sequence.lookups->Find(sequence.tokens(), limits);
   if (found.token_ids.empty() || limit_of_model == 0) return found;
   const double of_found =
-      WorthOf(sequence.lookups->EstimateOf(found), found.token_ids.size(), room.row_cost);
-  const double of_model = WorthOf(*sequence.acceptance, std::min(limit, limit_of_model),
-                                  room.row_cost + room.pass_cost);
+      WorthOf(found.chances.size(), room.row_cost, [&](uint32_t i) { return found.chances[i]; });
+  const double of_model = WorthOfChain(*sequence.acceptance, std::min(limits.depth, limit_of_model),
+                                       room.row_cost + room.pass_cost);
   if (of_found >= of_model) return found;
   if (!sequence.lookups->IsDueForTrial(found)) return {};
   constexpr size_t kTrialTokens = 4;
-  found.token_ids.resize(std::min(found.token_ids.size(), kTrialTokens));
+  found.Keep(kTrialTokens);
   return found;
 }
 
@@ -163,6 +181,14 @@ std::optional<uint32_t> FixedDraftLength(const EngineOptions& options, const Seq
                                                    : options.draft_length;
 }
 
+uint32_t MaxTreeNodes(const EngineOptions& options, const Sequence& sequence) {
+  if (sequence.request.max_tree_nodes.has_value()) {
+    return std::min(*sequence.request.max_tree_nodes, options.workers.max_tree_nodes);
+  }
+  // A draft of a fixed length is a chain.
+  return FixedDraftLength(options, sequence).has_value() ? 0 : options.workers.max_tree_nodes;
+}
+
 DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room, uint32_t cohort,
                              Slots* slots) {
   DraftChoice choice;
@@ -197,6 +223,10 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
       candidate.serial = sequence.serial;
       candidate.limit = candidate.has_draft ? static_cast<uint32_t>(found.token_ids.size()) : limit;
       candidate.fixed = FixedDraftLength(options, sequence);
+      if (candidate.fixed.value_or(0) > 0 && !found.parents.empty()) {
+        candidate.fixed = candidate.limit;  // the length is the depth of the tree
+      }
+      candidate.chances = found.chances;
       candidate.context = sequence.committed_len();
       candidate.drafter_lack = candidate.has_draft ? 1 : slots->Lack(kDrafterPeer, id);
       candidate.remaining_tokens = sequence.remaining_tokens();

@@ -48,6 +48,9 @@ struct ProposePlan {
 // The draft length that the request fixes, or that the operator does. None: the controller chooses.
 std::optional<uint32_t> FixedDraftLength(const EngineOptions& options, const Sequence& sequence);
 
+// Largest number of tokens of a tree that may be drafted for the request. 0: only chains.
+uint32_t MaxTreeNodes(const EngineOptions& options, const Sequence& sequence);
+
 // Finds the candidates. Where a slot cannot draft, its `fallback` says why.
 DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room, uint32_t cohort,
                              Slots* slots);

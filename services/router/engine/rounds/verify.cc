@@ -35,12 +35,14 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   sent.witness = sequence.witness();
   if (plan.num_drafted > 0) sent.proposal = std::exchange(*proposal, Proposal());
   sent.num_drafted = static_cast<uint32_t>(sent.proposal.token_ids.size());
+  sent.parents = std::move(sent.proposal.parents);
   *item->mutable_at() = verifier.NextPoint(plan.slot, sequence);
   if (verifier.Open(plan.slot)) *item->mutable_open() = sequence.request.open;
   const auto tokens = sequence.tokens().subspan(sent.begin, plan.num_tokens);
   item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
   item->mutable_draft_token_ids()->Assign(sent.proposal.token_ids.begin(),
                                           sent.proposal.token_ids.end());
+  item->mutable_parents()->Assign(sent.parents.begin(), sent.parents.end());
   if (sent.proposal.ring.has_value()) *item->mutable_ring() = *sent.proposal.ring;
   item->set_sample(sent.sample);
   return sent;

@@ -52,6 +52,7 @@ void WorkerSessions::Open(PeerId peer, double now) {
   attach.set_protocol_version(kProtocolVersion);
   attach.set_max_slots(options_.max_slots);
   attach.set_max_draft_length(options_.max_draft_length);
+  attach.set_max_tree_nodes(options_.max_tree_nodes);
   attach.set_session_token(token);
   if (KindOf(peer) == Worker::kDrafter) {
     *ToDrafter()->mutable_attach() = attach;

@@ -27,6 +27,7 @@ struct WorkerSessionsOptions {
   bool drafter_required = false;  // give up if the drafter does not fit
   uint32_t max_slots = 32;
   uint32_t max_draft_length = 16;
+  uint32_t max_tree_nodes = 16;  // draft tokens of a tree; 0: only chains
   TransportChoice transport = TransportChoice::kAuto;
   double attach_timeout_seconds = 10;
   // A worker is hung if it gives no sign of life for this time or for ten usual batches, whichever

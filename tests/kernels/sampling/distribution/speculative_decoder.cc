@@ -84,9 +84,9 @@ const std::vector<int32_t>& SpeculativeDecoder::Generate(const SamplingParams& p
     args.drafter = drafter_ ? kDrafterNumber : 0;
     const BlockVerdict verdict = AcceptReject(args);
 
-    num_accepted_ += verdict.num_accepted;
-    num_tested_ += std::min(verdict.num_accepted + 1, draft_length);
-    draft_.resize(verdict.num_accepted);
+    num_accepted_ += verdict.num_accepted();
+    num_tested_ += std::min(verdict.num_accepted() + 1, draft_length);
+    draft_.resize(verdict.num_accepted());
     draft_.push_back(verdict.next_token_id);
     for (int32_t id : draft_) {
       sequence_.push_back(id);

@@ -44,7 +44,11 @@ std::string ByNgram(const std::string& text, uint32_t max_tokens, NgramOptions o
 }
 
 LookupDraft Retrieved(const std::string& text, uint32_t match_length) {
-  return {Drafter::kRetrieval, Letters(text), match_length};
+  return {.drafter = Drafter::kRetrieval,
+          .token_ids = Letters(text),
+          .parents = {},
+          .match_length = match_length,
+          .chances = {}};
 }
 
 TEST(RetrievalLookupTest, AnAnswerServesWhileTheTextGoesOnLikeIt) {
@@ -283,6 +287,113 @@ TEST(RequestLookupsTest, TheLongestMatchIsUsed) {
   EXPECT_EQ(Text(draft.token_ids), "rase");
 }
 
+// The paths of a draft that end at a token without children.
+std::vector<std::string> Paths(const LookupDraft& draft) {
+  std::vector<std::string> paths;
+  std::vector<std::string> all;
+  for (size_t i = 0; i < draft.token_ids.size(); ++i) {
+    const int32_t parent = draft.ParentOf(i);
+    all.push_back((parent < 0 ? "" : all[static_cast<size_t>(parent)]) +
+                  static_cast<char>(draft.token_ids[i]));
+    bool is_leaf = true;
+    for (size_t j = i + 1; j < draft.token_ids.size(); ++j) {
+      is_leaf = is_leaf && draft.ParentOf(j) != static_cast<int32_t>(i);
+    }
+    if (is_leaf) paths.push_back(all.back());
+  }
+  return paths;
+}
+
+TEST(SuffixLookupTest, OffersATreeWhereTheTextWentOnInSeveralWays) {
+  const std::vector<int32_t> text = Letters("the cat sat. the cow ran. the c");
+  SuffixLookup lookup(text.size());
+  (void)lookup.Advance(text, 1000);
+  const LookupDraft chain = lookup.Find(text, 4);
+  EXPECT_EQ(Text(chain.token_ids), "ow r") << "the newest of equal matches";
+  EXPECT_THAT(chain.parents, IsEmpty());
+  // The match ". the c" of the second place is longer than that of the first.
+  EXPECT_THAT(Paths(lookup.Find(text, {4, 8})), ::testing::UnorderedElementsAre("ow r", "at s"));
+  EXPECT_THAT(Paths(lookup.Find(text, {2, 8})), ::testing::UnorderedElementsAre("ow", "at"));
+}
+
+TEST(RetrievalLookupTest, ATreeServesAlongTheWayThatTheTextTook) {
+  RetrievalLookup lookup;
+  LookupDraft tree = Retrieved("abcde", 3);  // a and b begin, c and d follow b, and e follows d
+  tree.parents = {-1, -1, 1, 1, 3};
+  lookup.OnSearch(5);
+  lookup.OnFound(5, tree);
+  const std::vector<int32_t> before = Letters("12345");
+  EXPECT_EQ(Text(lookup.Find(before, {8, 8}).token_ids), "abcde");
+  EXPECT_EQ(Text(lookup.Find(before, 8).token_ids), "a") << "the chain of first children";
+  EXPECT_THAT(Paths(lookup.Find(before, {2, 8})), ::testing::ElementsAre("a", "bc", "bd"));
+  const LookupDraft after = lookup.Find(Letters("12345b"), {8, 8});
+  EXPECT_THAT(Paths(after), ::testing::ElementsAre("c", "de"));
+  EXPECT_EQ(after.match_length, 4u);
+  EXPECT_EQ(Text(lookup.Find(Letters("12345bd"), {8, 8}).token_ids), "e");
+  EXPECT_THAT(lookup.Find(Letters("12345c"), {8, 8}).token_ids, IsEmpty());
+}
+
+TEST(LookupDraftTest, AreSortedByTheChancesOfTheirTokens) {
+  AcceptancePrior prior;
+  AcceptanceEstimate estimate(&prior);
+  // First children are accepted in half of the cases, and second ones in the other half.
+  for (int round = 0; round < 200; ++round) {
+    estimate.Observe(std::vector<JudgedPosition>{{.num_children = 2, .accepted = round % 2}});
+  }
+  LookupDraft draft = Retrieved("abcd", 3);  // b follows a, c is its sibling, and d that of a
+  draft.parents = {-1, 0, 0, -1};
+  SortByChance(estimate, &draft);
+  EXPECT_EQ(Text(draft.token_ids).substr(2, 2), "bc");
+  EXPECT_NEAR(draft.chances[0], 0.5, 0.1);
+  EXPECT_NEAR(draft.chances[1], 0.5, 0.1);
+  EXPECT_NEAR(draft.chances[3], 0.25, 0.1);
+  for (const size_t size : {1, 2, 3}) {
+    LookupDraft part = draft;
+    part.Keep(size);
+    EXPECT_EQ(part.token_ids.size(), size);
+    EXPECT_EQ(part.chances.size(), size);
+    for (size_t i = 0; i < part.parents.size(); ++i) {
+      EXPECT_LT(part.parents[i], static_cast<int32_t>(i));
+    }
+  }
+  // With all tokens, the likeliest path comes first.
+  draft.PutPathsTogether();
+  EXPECT_EQ(Text(draft.token_ids), "abcd");
+  EXPECT_THAT(draft.parents, ::testing::ElementsAre(-1, 0, 0, -1));
+}
+
+// If siblings changed places, what is measured of the second one would be taken for the first one.
+TEST(LookupDraftTest, SiblingsKeepTheirOrder) {
+  AcceptancePrior prior;
+  AcceptanceEstimate estimate(&prior);
+  for (int round = 0; round < 200; ++round) {
+    estimate.Observe(std::vector<JudgedPosition>{{.num_children = 3, .accepted = 1}});
+  }
+  ASSERT_GT(estimate.OfSibling(1), estimate.Conditional(0));
+  LookupDraft draft = Retrieved("abc", 3);
+  draft.parents = {-1, -1, -1};
+  SortByChance(estimate, &draft);
+  EXPECT_EQ(Text(draft.token_ids), "abc");
+  EXPECT_EQ(draft.chances[1], draft.chances[0]);
+}
+
+TEST(RequestLookupsTest, ALongChainIsWorthMoreThanASmallTree) {
+  LookupPriors priors;
+  const std::vector<int32_t> text = Letters("the cow ran home. the cat sat here. the c");
+  RequestLookups lookups(DrafterSet(Drafter::kSuffix), {}, AcceptanceMode::kGreedy, text.size(), 99,
+                         {}, &priors);
+  (void)lookups.Advance(text, 1000);
+  for (const uint32_t nodes : {0, 1, 2, 4}) {
+    const LookupDraft draft = lookups.Find(text, {12, nodes});
+    EXPECT_EQ(Text(draft.token_ids), "at sat here.") << nodes << " nodes";
+    EXPECT_THAT(draft.parents, IsEmpty());
+  }
+  const LookupDraft tree = lookups.Find(text, {12, 16});
+  EXPECT_EQ(tree.token_ids.size(), 16u);
+  EXPECT_FALSE(tree.parents.empty());
+  for (size_t i = 1; i < tree.chances.size(); ++i) EXPECT_LE(tree.chances[i], tree.chances[i - 1]);
+}
+
 TEST(RequestLookupsTest, AcceptanceIsLearnedByKindAndMatch) {
   LookupPriors priors;
   const auto make = [&priors](AcceptanceMode mode) {
@@ -295,8 +406,8 @@ TEST(RequestLookupsTest, AcceptanceIsLearnedByKindAndMatch) {
   };
   RequestLookups lookups = make(AcceptanceMode::kGreedy);
   for (int i = 0; i < 40; ++i) {
-    lookups.Observe(Drafter::kSuffix, 40, 4, 4);
-    lookups.Observe(Drafter::kSuffix, 2, 4, 0);
+    lookups.Observe(Drafter::kSuffix, 40, 4, JudgedChain(4, 4));
+    lookups.Observe(Drafter::kSuffix, 2, 4, JudgedChain(4, 0));
   }
   EXPECT_GT(chance(lookups, 17), 0.9);
   EXPECT_LT(chance(lookups, 3), 0.1);
@@ -317,9 +428,10 @@ TEST(RequestLookupsTest, ADraftIsTriedAtOnceAndThenLessAndLessOftenWhileItFails)
     return rounds;
   };
   EXPECT_EQ(rounds_to_trial(), 1);
-  lookups.Observe(draft.drafter, draft.match_length, 4, 4);
+  lookups.Observe(draft.drafter, draft.match_length, 4, JudgedChain(4, 4));
   EXPECT_EQ(rounds_to_trial(), 9);
-  for (int i = 0; i < 10; ++i) lookups.Observe(draft.drafter, draft.match_length, 4, 0);
+  for (int i = 0; i < 10; ++i)
+    lookups.Observe(draft.drafter, draft.match_length, 4, JudgedChain(4, 0));
   (void)rounds_to_trial();
   EXPECT_EQ(rounds_to_trial(), 129);
   draft.match_length = 2;

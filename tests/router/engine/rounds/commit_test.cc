@@ -156,6 +156,37 @@ TEST(CommitTest, ARoundWithoutADraftGivesAPlainToken) {
   EXPECT_EQ(got.sources, Sources{kPlain});
 }
 
+// a follows the pending token and has the siblings b and c. d and e follow c, and f follows e.
+VerifyBatch::Item WithTree(VerifyBatch::Item item) {
+  item.parents = {-1, -1, -1, 2, 2, 4};
+  return item;
+}
+v1::VerifyResult VerdictOfTree(const std::vector<uint32_t>& path, int32_t next_token_id) {
+  v1::VerifyResult verdict = Verdict(static_cast<uint32_t>(path.size()), next_token_id);
+  verdict.mutable_path()->Assign(path.begin(), path.end());
+  return verdict;
+}
+
+TEST(CommitTest, TheAcceptedPathOfATreeGoesToTheClient) {
+  Pod pod;
+  const CallResult got =
+      pod.CommitItem(WithTree(pod.Round({0, 1, 2, 3, 4, 5})), VerdictOfTree({2, 4}, 9));
+  EXPECT_EQ(got.ids, (Ids{2, 4, 9}));
+  EXPECT_EQ(got.sources, (Sources{kAccepted, kAccepted, kRecovered})) << "e has a child";
+  EXPECT_EQ(pod.CommitItem(WithTree(pod.Round({0, 1, 2, 3, 4, 5})), VerdictOfTree({1}, 8)).sources,
+            (Sources{kAccepted, kBonus}))
+      << "b has none";
+  EXPECT_EQ(pod.CommitItem(WithTree(pod.Round({0, 1, 2, 3, 4, 5})), VerdictOfTree({}, 8)).sources,
+            (Sources{kRecovered}));
+  ASSERT_EQ(pod.observer.rounds.size(), 3u);
+  const CommittedRound& round = pod.observer.rounds[0];
+  EXPECT_EQ(round.num_drafted, 6);
+  EXPECT_EQ(round.depth, 3);
+  EXPECT_EQ(round.num_accepted, 2);
+  EXPECT_EQ(round.num_tested, 3);
+  EXPECT_EQ(pod.observer.rounds[1].num_tested, 1);
+}
+
 TEST(CommitTest, EachRoundIsWrittenOnceAndToTheCallOfItsSlot) {
   Pod pod;
   pod.toy.AddDecoding(5);
@@ -427,7 +458,7 @@ TEST(CommitTest, TheControllerLearnsTheWholeVerdict) {
   ASSERT_EQ(pod.state.out.reports.size(), 1u);
   AcceptancePrior no_requests;
   AcceptanceEstimate expected(&no_requests);
-  expected.Observe(4, 3);
+  expected.Observe(JudgedChain(4, 3));
   for (uint32_t position = 0; position < 5; ++position) {
     EXPECT_EQ(pod.state.out.reports[0].sequence->acceptance->Conditional(position),
               expected.Conditional(position))

@@ -346,7 +346,7 @@ struct SlotsWithIdleDrafts : ToySlots {
     LimitPages(kDrafterPeer, 0);
     for (int i = 0; i < 3; ++i) AddLacking(this, 1);
     for (const uint32_t id : {1, 2}) {
-      for (int i = 0; i < num_rounds; ++i) sequence(id).acceptance->Observe(0, 0);
+      for (int i = 0; i < num_rounds; ++i) sequence(id).acceptance->Observe({});
     }
   }
 };

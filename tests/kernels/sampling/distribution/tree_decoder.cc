@@ -1,0 +1,214 @@
+#include "tests/kernels/sampling/distribution/tree_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "common/token_hash.h"
+#include "kernels/sampling/draw.h"
+#include "kernels/sampling/transform/transform.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr float kLogOfZero = -std::numeric_limits<float>::infinity();
+constexpr uint64_t kMostNodes = 6;
+constexpr uint8_t kFirstDrafter = 1;
+
+// Takes a token out of a distribution. Returns false if nothing else is in it.
+bool TakeOut(int32_t token_id, std::span<float> log_probs) {
+  const double left = 1 - std::exp(static_cast<double>(log_probs[token_id]));
+  if (left < 1e-6) return false;
+  log_probs[token_id] = kLogOfZero;
+  const auto change = static_cast<float>(std::log(left));
+  for (float& log_prob : log_probs) log_prob -= change;
+  return true;
+}
+
+}  // namespace
+
+std::string NameOf(TreeKind kind) {
+  constexpr const char* kNames[] = {"Found",       "WithReplacement", "WithoutReplacement",
+                                    "TwoDrafters", "DrawnThenFound",  "Coupled"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string NameOf(TreeMistake mistake) {
+  constexpr const char* kNames[] = {
+      "None",         "SortsSiblings",    "DropsDuplicates", "SharesUniform", "DraftsByOwnDraw",
+      "RowOfSibling", "ForgetsRejections"};
+  return kNames[static_cast<size_t>(mistake)];
+}
+
+TreeDecoder::TreeDecoder(TreeScenario scenario)
+    : scenario_(std::move(scenario)), vocabulary_size_(scenario_.target.vocabulary_size()) {}
+
+void TreeDecoder::Start(const SamplingParams& params, std::span<const int32_t> prompt) {
+  params_ = &params;
+  round_ = 0;
+  sequence_.assign(prompt.begin(), prompt.end());
+  prompt_length_ = sequence_.size();
+  counts_.Clear();
+  for (const int32_t id : prompt) counts_.Add(id, /*is_output=*/false);
+}
+
+std::vector<int32_t> TreeDecoder::ContextOf(int32_t node) const {
+  std::vector<int32_t> path;
+  for (; node >= 0; node = nodes_[node].parent) path.push_back(nodes_[node].token_id);
+  std::vector<int32_t> context = sequence_;
+  context.insert(context.end(), path.rbegin(), path.rend());
+  return context;
+}
+
+// The shape depends on the request and the round alone.
+void TreeDecoder::ChooseShape() {
+  uint64_t random = ExtendTokenHash(params_->seed, round_++);
+  nodes_.resize(1 + random % kMostNodes);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    random = ExtendTokenHash(random, static_cast<int32_t>(i));
+    // Half of the nodes follow the pending token, so that many have siblings.
+    const auto any = static_cast<int32_t>((random >> 1) % (i + 1)) - 1;
+    nodes_[i] = {.parent = random % 2 == 0 ? -1 : any, .rank = 0};
+    for (size_t j = 0; j < i; ++j) nodes_[i].rank += nodes_[j].parent == nodes_[i].parent ? 1 : 0;
+    nodes_[i].found = scenario_.kind == TreeKind::kFound;
+  }
+  if (scenario_.kind != TreeKind::kDrawnThenFound) return;
+  for (size_t i = nodes_.size() / 2; i < nodes_.size(); ++i) nodes_[i].found = true;
+}
+
+void TreeDecoder::DraftToken(size_t index, const std::vector<int32_t>& context) {
+  Node& node = nodes_[index];
+  const std::span<float> row = DraftRow(index);
+  const bool two = scenario_.kind == TreeKind::kTwoDrafters;
+  const auto drafter = static_cast<uint8_t>(two ? node.rank % 2 : 0);
+  std::vector<float> logits(vocabulary_size_);
+  scenario_.drafters[drafter].Logits(context, logits);
+  TokenCounts counts = counts_;
+  for (size_t i = sequence_.size(); i < context.size(); ++i) counts.Add(context[i], true);
+  const auto num_output_tokens = static_cast<int32_t>(context.size() - prompt_length_);
+  AdjustLogits(logits, *params_, counts, num_output_tokens, row);
+  LogProbs(row, *params_, row);
+  DrawKey key{.seed = params_->seed,
+              .position = context.size(),
+              .drafter = static_cast<uint8_t>(kFirstDrafter + drafter),
+              .sibling = static_cast<uint8_t>(node.rank)};
+  if (scenario_.mistake == TreeMistake::kSharesUniform) key.drafter = key.sibling = 0;
+  const bool distinct = node.found || scenario_.kind == TreeKind::kWithoutReplacement ||
+                        scenario_.kind == TreeKind::kCoupled;
+  std::vector<float> left(row.begin(), row.end());
+  for (size_t i = 0; distinct && i < index; ++i) {
+    if (nodes_[i].parent == node.parent && left[nodes_[i].token_id] != kLogOfZero) {
+      TakeOut(nodes_[i].token_id, left);
+    }
+  }
+  if (scenario_.kind == TreeKind::kCoupled) {
+    // Siblings share the noise of their position.
+    key = {.seed = params_->seed, .position = context.size()};
+    node.token_id = DrawCoupled(left, key);
+  } else if (node.found) {
+    node.token_id = Argmax(left);
+  } else {
+    node.token_id = DrawFromLogProbs(left, Uniform(key, DrawPurpose::kPropose));
+    if (scenario_.mistake != TreeMistake::kForgetsRejections) {
+      std::copy(left.begin(), left.end(), row.begin());
+    }
+  }
+}
+
+void TreeDecoder::DraftTokens() {
+  draft_log_probs_.assign(nodes_.size() * vocabulary_size_, 0);
+  for (size_t i = 0; i < nodes_.size(); ++i) DraftToken(i, ContextOf(nodes_[i].parent));
+}
+
+void TreeDecoder::Drop(size_t leaf) {
+  nodes_.erase(nodes_.begin() + static_cast<ptrdiff_t>(leaf));
+  for (Node& node : nodes_) node.parent -= node.parent > static_cast<int32_t>(leaf) ? 1 : 0;
+  const auto row = draft_log_probs_.begin() + static_cast<ptrdiff_t>(leaf * vocabulary_size_);
+  draft_log_probs_.erase(row, row + static_cast<ptrdiff_t>(vocabulary_size_));
+}
+
+void TreeDecoder::PlantMistake() {
+  const auto is_leaf = [&](size_t node) {
+    return std::none_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
+      return other.parent == static_cast<int32_t>(node);
+    });
+  };
+  for (size_t a = 0; a < nodes_.size(); ++a) {
+    for (size_t b = a + 1; b < nodes_.size(); ++b) {
+      if (nodes_[a].parent != nodes_[b].parent || !is_leaf(a) || !is_leaf(b)) continue;
+      if (scenario_.mistake == TreeMistake::kSortsSiblings &&
+          DraftRow(a)[nodes_[a].token_id] < DraftRow(b)[nodes_[b].token_id]) {
+        std::swap(nodes_[a].token_id, nodes_[b].token_id);
+      }
+      if (scenario_.mistake == TreeMistake::kDropsDuplicates &&
+          nodes_[a].token_id == nodes_[b].token_id) {
+        Drop(b--);
+      }
+    }
+  }
+  if (scenario_.mistake == TreeMistake::kDraftsByOwnDraw &&
+      nodes_[0].token_id >= static_cast<int32_t>(vocabulary_size_ / 2)) {
+    nodes_.clear();
+  }
+}
+
+void TreeDecoder::ScoreNodes() {
+  logits_.resize((nodes_.size() + 1) * vocabulary_size_);
+  const auto row = [&](size_t node) {
+    return std::span(logits_).subspan(node * vocabulary_size_, vocabulary_size_);
+  };
+  for (size_t i = 0; i <= nodes_.size(); ++i) {
+    int32_t node = static_cast<int32_t>(i) - 1;
+    if (scenario_.mistake == TreeMistake::kRowOfSibling && node >= 0 && nodes_[node].rank > 0) {
+      for (int32_t other = 0; other < node; ++other) {
+        if (nodes_[other].parent == nodes_[node].parent) {
+          node = other;
+          break;
+        }
+      }
+    }
+    scenario_.target.Logits(ContextOf(node), row(i));
+  }
+}
+
+const BlockVerdict& TreeDecoder::Round() {
+  ChooseShape();
+  DraftTokens();
+  PlantMistake();
+  ScoreNodes();
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> parents;
+  size_t num_found = 0;
+  for (const Node& node : nodes_) {
+    token_ids.push_back(node.token_id);
+    parents.push_back(node.parent);
+    num_found += node.found ? 1 : 0;
+  }
+  const bool has_rows = num_found < nodes_.size() && !params_->reproducible;
+  AcceptRejectArgs args;
+  args.target_logits = logits_.data();
+  args.logits_stride = vocabulary_size_;
+  args.vocabulary_size = vocabulary_size_;
+  args.draft_token_ids = token_ids;
+  args.draft_parents = parents;
+  args.draft_log_probs = has_rows ? draft_log_probs_.data() : nullptr;
+  args.num_found = has_rows ? num_found : 0;
+  args.params = params_;
+  args.counts = &counts_;
+  args.num_output_tokens = static_cast<int32_t>(output().size());
+  args.position = sequence_.size();
+  args.drafter = kFirstDrafter;
+  verdict_ = AcceptReject(args);
+  for (size_t i = 0; i <= verdict_.path.size(); ++i) {
+    const bool accepted = i < verdict_.path.size();
+    const int32_t token_id = accepted ? token_ids[verdict_.path[i]] : verdict_.next_token_id;
+    if (accepted && nodes_[verdict_.path[i]].rank > 0) ++num_siblings_;
+    sequence_.push_back(token_id);
+    counts_.Add(token_id, /*is_output=*/true);
+  }
+  num_accepted_ += verdict_.num_accepted();
+  return verdict_;
+}
+
+}  // namespace tandem::testing
