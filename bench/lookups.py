@@ -7,6 +7,7 @@
   records    greedy, after a prompt of JSON-like records                         (suffix, ngram)
   edits      the client predicts the output, with every twelfth token replaced   (prediction)
   answers    requests that were answered before; the corpus has the answers      (retrieval)
+  tales      greedy tales, and tales sampled at temperature 0.7                   (recycling)
   no_match   sampled at temperature 2: hardly anything repeats                   (suffix, ngram, retrieval)
 
 With --trees, drafts that may be trees are compared with chains instead: the speed where the server chooses, and the tokens per pass at the
@@ -62,7 +63,9 @@ def workloads(server, max_tokens):
         "records": ([(RECORDS, greedy)], ("suffix", "ngram")),
         "edits": (edits, ("prediction",)),
         "answers": (answers, ("retrieval",)),
-        "no_match": ([(prompt, dict(greedy, temperature=2.0, seed=5)) for prompt in TALES], ("suffix", "ngram", "retrieval")),
+        "tales": ([(prompt, greedy) for prompt in TALES], ("recycling",)),
+        "sampled": ([(prompt, dict(greedy, temperature=0.7, seed=5)) for prompt in TALES], ("recycling",)),
+        "no_match": ([(prompt, dict(greedy, temperature=2.0, seed=5)) for prompt in TALES], ("suffix", "ngram", "retrieval", "recycling")),
     }
 
 
@@ -155,7 +158,8 @@ def figures_of_trees(server, max_tokens, pairs):
     versions = [(prompt, dict(temperature=0.4, seed=3, max_tokens=max_tokens, ignore_eos=True)) for prompt in TALES]
     return [measure_trees(server, name, requests, drafter, pairs) for name, requests, drafter in (
         ("loops", of_name["loops"][0], "suffix"), ("records", of_name["records"][0], "suffix"),
-        ("answers", of_name["answers"][0], "retrieval"), ("versions", versions, "retrieval"))]
+        ("answers", of_name["answers"][0], "retrieval"), ("versions", versions, "retrieval"),
+        ("tales", of_name["tales"][0], "recycling"), ("sampled", of_name["sampled"][0], "recycling"))]
 
 
 def main():

@@ -37,6 +37,14 @@ absl::Status CheckSampled(const SentVerify& sent, const v1::VerifyResult& result
   if (sent.wants_logprobs && result.logprobs_size() != static_cast<int>(num_tokens)) {
     return Broken("gave ", result.logprobs_size(), " logprobs for ", num_tokens, " tokens");
   }
+  if (result.successors_size() != static_cast<int>(num_tokens * sent.num_successors)) {
+    return Broken("gave ", result.successors_size(), " successors of ", num_tokens, " tokens");
+  }
+  for (const int32_t id : result.successors()) {
+    if (id != -1 && !IsToken(id, vocabulary_size)) {
+      return Broken("gave the successor ", id, " of a vocabulary of ", vocabulary_size);
+    }
+  }
   for (const v1::AuditSample& sample : result.audit()) {
     TANDEM_RETURN_IF_ERROR(CheckAuditSample(sample));
   }

@@ -32,6 +32,7 @@ struct SentVerify {
   uint32_t num_drafted = 0;
   std::vector<int32_t> parents = {};  // the draft tokens' parents; empty: a chain
   bool sample = false;                // whether the verifier draws a token after the last row
+  uint32_t num_successors = 0;        // ids for each token, see VerifyResult.successors
   bool wants_logprobs = false;        // whether the verifier states log-probs of the emitted tokens
 };
 

@@ -216,7 +216,7 @@ constexpr Flag kFlags[] = {
      .kind = FlagKind::kChoice,
      .value = "NAME,...",
      .values = FlagValues::kCommas,
-     .words = "model|suffix|ngram|retrieval|auto|all",
+     .words = "model|suffix|ngram|retrieval|recycling|auto|all",
      .help = "These drafters are compared, each with every draft length. auto is the server's "
              "choice, and all stands for every drafter that the server has. Without the flag, only "
              "auto is measured."},
@@ -575,11 +575,13 @@ constexpr Flag kFlags[] = {
      .value = "NAME,...",
      .values = FlagValues::kCommas,
      .fallback = "model,prediction",
-     .words = "model|prediction|suffix|ngram|retrieval|none",
+     .words = "model|prediction|suffix|ngram|retrieval|recycling|none",
      .handed_to = kRouter,
-     .help = "These drafters draft for requests that name none. model is the draft model, and the "
-             "others find drafts in text: in the output that a request predicts, in its prompt and "
-             "output (suffix), in its newest tokens (ngram), or in a corpus (retrieval)."},
+     .help =
+         "These drafters draft for requests that name none. model is the draft model, and the "
+         "others find drafts in text: in the output that a request predicts, in its prompt and "
+         "output (suffix), in its newest tokens (ngram), in a corpus (retrieval), or in what the "
+         "target itself expected after each token (recycling)."},
     {.name = "--retrieval",
      .programs = kRouter | kSupervisors,
      .group = "Speculation",

@@ -172,8 +172,8 @@ BlockVerdict AcceptReject(const AcceptRejectArgs& args) {
         if (params.audit) verdict.audit.push_back(Audit(walk, scratch, judgment.token_id));
       }
     }
-    if (params.num_logprobs >= 0) {
-      verdict.log_probs.push_back(ReportLogProbs(logits, judgment.token_id, params.num_logprobs));
+    if (params.num_top() >= 0) {
+      verdict.log_probs.push_back(ReportLogProbs(logits, judgment.token_id, params.num_top()));
     }
     if (judgment.child < 0) {
       verdict.path = walk.path();

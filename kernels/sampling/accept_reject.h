@@ -76,7 +76,7 @@ struct BlockVerdict {
   bool finite = true;  // False if a used target row held NaN or infinity; the rest means nothing.
   std::vector<int32_t> path;   // the accepted draft tokens, by index, from the first to the last
   int32_t next_token_id = -1;  // recovered (the last accepted token has children), bonus, or plain
-  std::vector<TokenLogProbs> log_probs;  // path.size() + 1, when params->num_logprobs >= 0
+  std::vector<TokenLogProbs> log_probs;  // path.size() + 1, when params->num_top() >= 0
   std::vector<AuditSample> audit;        // path.size() + 1, when params->audit and plain sampling
 
   int32_t num_accepted() const { return static_cast<int32_t>(path.size()); }

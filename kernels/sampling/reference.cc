@@ -286,8 +286,8 @@ BlockVerdict AcceptRejectReference(const AcceptRejectArgs& args) {
           children.empty() ? std::vector<double>() : DraftProbs(args, children[0]);
       verdict.audit.push_back(SampleForAuditReference(p, q, drafted, step.token_id, key));
     }
-    if (params.num_logprobs >= 0) {
-      verdict.log_probs.push_back(ReportReference(logits, step.token_id, params.num_logprobs));
+    if (params.num_top() >= 0) {
+      verdict.log_probs.push_back(ReportReference(logits, step.token_id, params.num_top()));
     }
     if (step.child < 0) {
       verdict.next_token_id = step.token_id;

@@ -131,7 +131,7 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
     TANDEM_RETURN_IF_ERROR(AddRows(*task, context, how, batch));
     batch.blocks.push_back(block);
     const ReportToMake wanted = {.audit = params.audit && params.plain_sampling(),
-                                 .num_logprobs = params.num_logprobs};
+                                 .num_logprobs = params.num_top()};
     batch.wanted.push_back(wanted);
     batch.any_reports |= wanted.audit || wanted.num_logprobs >= 0;
   }

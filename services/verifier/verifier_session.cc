@@ -1,5 +1,6 @@
 #include "services/verifier/verifier_session.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,14 +12,21 @@
 namespace tandem {
 namespace {
 
-void WriteVerdict(const BlockVerdict& verdict, bool is_tree, v1::VerifyResult& result) {
+void WriteVerdict(const BlockVerdict& verdict, const SamplingParams& params, bool is_tree,
+                  v1::VerifyResult& result) {
   result.set_num_accepted(static_cast<uint32_t>(verdict.num_accepted()));
   if (is_tree) result.mutable_path()->Assign(verdict.path.begin(), verdict.path.end());
   result.set_next_token_id(verdict.next_token_id);
   for (const TokenLogProbs& token : verdict.log_probs) {
+    for (int32_t i = 0; i < params.num_successors; ++i) {
+      const auto rank = static_cast<size_t>(i);
+      result.add_successors(rank < token.top.size() ? token.top[rank].token_id : -1);
+    }
+    if (params.num_logprobs < 0) continue;
     v1::TokenLogprobs& written = *result.add_logprobs();
     written.set_logprob(token.log_prob);
-    for (const TopLogProb& top : token.top) {
+    const auto num_top = std::min(token.top.size(), static_cast<size_t>(params.num_logprobs));
+    for (const TopLogProb& top : std::span(token.top).first(num_top)) {
       v1::TopLogprob& entry = *written.add_top();
       entry.set_token_id(top.token_id);
       entry.set_logprob(top.log_prob);
@@ -133,7 +141,7 @@ absl::Status VerifierSession::Finish(const v1::VerifyItem& item, JudgeTask& task
   if (!task.verdict.finite) {
     return absl::DataLossError("the target's logits hold NaN or infinity");
   }
-  WriteVerdict(task.verdict, !task.draft_parents.empty(), result);
+  WriteVerdict(task.verdict, task.slot->params(), !task.draft_parents.empty(), result);
   if (!task.drafts_valid) {
     result.set_ring_error("ring entry " + std::to_string(item.ring().entry()) +
                           ": a row is no distribution that gives its token");

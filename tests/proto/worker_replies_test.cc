@@ -119,6 +119,46 @@ TEST(CheckProposeResultTest, TheContentOfARefusalIsNotLookedInto) {
 // One committed token after ten rows, and three draft tokens to judge.
 const SentVerify kVerify = {.slot = 2, .begin = 10, .end = 11, .num_drafted = 3, .sample = true};
 
+v1::VerifyResult Accepted(uint32_t num_accepted);
+
+TEST(CheckVerifyResultTest, AcceptedTokensOfATreeAreAPath) {
+  SentVerify sent = kVerify;
+  sent.parents = {-1, -1, 1};
+  const auto words = [&](std::vector<uint32_t> path) {
+    v1::VerifyResult result = Accepted(static_cast<uint32_t>(path.size()));
+    result.mutable_path()->Assign(path.begin(), path.end());
+    return Words(CheckVerifyResult(sent, result, kVocabulary));
+  };
+  EXPECT_EQ(words({}), "");
+  EXPECT_EQ(words({0}), "");
+  EXPECT_EQ(words({1, 2}), "");
+  EXPECT_EQ(words({0, 2}), "accepted 2 drafts that are no path of 3");
+  EXPECT_EQ(words({2}), "accepted 1 drafts that are no path of 3");
+  EXPECT_EQ(words({0, 0}), "accepted 2 drafts that are no path of 3");
+  EXPECT_EQ(Words(CheckVerifyResult(sent, Accepted(1), kVocabulary)),
+            "accepted 1 drafts that are no path of 3")
+      << "the path is missing";
+  v1::VerifyResult of_chain = Accepted(1);
+  of_chain.add_path(0);
+  EXPECT_EQ(Words(CheckVerifyResult(kVerify, of_chain, kVocabulary)),
+            "accepted 1 drafts that are no path of 3")
+      << "a chain has none";
+}
+
+TEST(CheckVerifyResultTest, SuccessorsAreThoseThatWereAskedFor) {
+  SentVerify sent = kVerify;
+  sent.num_successors = 2;
+  v1::VerifyResult result = Accepted(1);
+  EXPECT_EQ(Words(CheckVerifyResult(sent, result, kVocabulary)), "gave 0 successors of 2 tokens");
+  for (const int id : {5, 99, -1, -1}) result.add_successors(id);
+  EXPECT_EQ(Words(CheckVerifyResult(sent, result, kVocabulary)), "");
+  result.set_successors(3, 100);
+  EXPECT_EQ(Words(CheckVerifyResult(sent, result, kVocabulary)),
+            "gave the successor 100 of a vocabulary of 100");
+  EXPECT_EQ(Words(CheckVerifyResult(kVerify, result, kVocabulary)),
+            "gave 4 successors of 2 tokens");
+}
+
 v1::VerifyResult Accepted(uint32_t num_accepted) {
   v1::VerifyResult result;
   result.mutable_state()->set_slot(kVerify.slot);

@@ -245,6 +245,7 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
       case v1::WORKER_CODE_OK:
         call.aborts = 0;
         if (result.num_cached_tokens() > 0) See(Sight::kCacheHit);
+        if (item.sample) NoteSuccessors(item, result, &call);
         if (!item.sample) See(Sight::kPromptInPieces);
         for (int node = 0; node < result.path_size(); ++node) {
           if (result.path(node) == static_cast<uint32_t>(node)) continue;
@@ -667,8 +668,18 @@ void Checker::SeeOverlap(const Pod& pod, Worker other) {
   }
 }
 
+void Checker::NoteSuccessors(const BatchItem& item, const v1::VerifyResult& result, Call* call) {
+  const uint32_t num_successors = call->plan.request.open.num_successors();
+  for (uint32_t i = 0; i < static_cast<uint32_t>(result.successors_size()); ++i) {
+    const uint32_t place = item.end - 1 + i / num_successors;
+    if (place >= call->plan.tokens.size()) return;
+    call->successors.emplace(call->plan.tokens[place], result.successors(static_cast<int>(i)));
+  }
+}
+
 // Each token of a draft that was found follows the token before it somewhere in the committed text,
-// in the prediction, in the corpus, or in the draft itself, for a loop goes on. Rejected tokens are
+// in the prediction, in the corpus, among the target's favorites after a committed token, or in the
+// draft itself, for a loop goes on. Rejected tokens are
 // in none of these.
 bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) const {
   const GenerationRequest& request = call.plan.request;
@@ -677,7 +688,8 @@ bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) const {
   const bool retrieves =
       request.drafters.contains(Drafter::kRetrieval) && scenario_->engine.has_corpus;
   const bool looks_up = predicts || retrieves || request.drafters.contains(Drafter::kSuffix) ||
-                        request.drafters.contains(Drafter::kNgram);
+                        request.drafters.contains(Drafter::kNgram) ||
+                        request.drafters.contains(Drafter::kRecycling);
   if (!looks_up || item.has_ring() || !item.sample()) return false;
   std::vector<int32_t> text(call.plan.tokens.begin(),
                             call.plan.tokens.begin() + call.committed_len());
@@ -699,7 +711,8 @@ bool Checker::IsFound(const Call& call, const v1::VerifyItem& item) const {
     const int32_t before = parent < 0 ? last : item.draft_token_ids(parent);
     const bool is_first = parent < 0 && begins && token == request.prediction.front();
     if (!is_first && !follows(text, before, token) &&
-        !(predicts && follows(request.prediction, before, token)) && !is_in_corpus(before, token)) {
+        !(predicts && follows(request.prediction, before, token)) && !is_in_corpus(before, token) &&
+        !call.successors.contains({before, token})) {
       return false;
     }
     if (parent == i - 1) text.push_back(token);  // a loop goes on with itself

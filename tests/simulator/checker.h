@@ -95,6 +95,7 @@ class Checker {
     uint32_t emitted = 0;
     std::string text;
     std::map<v1::TokenSource, int> sources;
+    std::set<std::pair<int32_t, int32_t>> successors;  // a token, and a favorite after it
     bool non_finite = false;
     bool refused_otherwise = false;  // the verifier refused it with an unexpected code
     int aborts = 0;
@@ -212,6 +213,8 @@ class Checker {
   static bool IsProposed(const Pod& pod, CallId call_id, const v1::VerifyItem& item, uint32_t end);
   // Whether a router may have found the item's drafts in the call's text.
   bool IsFound(const Call& call, const v1::VerifyItem& item) const;
+  // Remembers what a verdict says of the target's favorites after committed tokens.
+  static void NoteSuccessors(const BatchItem& item, const v1::VerifyResult& result, Call* call);
   // Takes the proposal that consists of the item's drafts. Returns the session that made it, or
   // nothing after a failure.
   std::optional<SessionId> TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,

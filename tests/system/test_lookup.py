@@ -22,13 +22,13 @@ def plain(servers):
 
 
 @pytest.mark.parametrize("concurrency", [1, 8], ids=["alone", "batched"])
-@pytest.mark.parametrize("drafter", ["suffix", "ngram"])
+@pytest.mark.parametrize("drafter", ["suffix", "ngram", "recycling"])
 def test_output_is_that_of_plain_decoding(servers, plain, drafter, concurrency):
     """This holds for sampled requests too: the target's own draw decides about a token that was found."""
     server = servers(drafter="none", max_slots=8)
     drafted = accepted = 0
     for mode, options in MODES.items():
-        for length in ({}, {"draft_length": 1}, {"draft_length": 6}):
+        for length in ({}, {"draft_length": 1}, {"draft_length": 6}, {"draft_length": 4, "max_tree_nodes": 16}):
             outputs = server.generate_all(requests(**options, **length, drafter=drafter), concurrency)
             assert [output.bytes for output in outputs] == plain[mode], (mode, length)
             for output in outputs:
@@ -79,7 +79,7 @@ def test_lookups_beside_a_draft_model(servers, plain):
 
 def test_what_is_no_drafter_is_refused(servers):
     server = servers(drafter="none", max_slots=8)
-    assert list(server.info().drafters) == ["prediction", "suffix", "ngram"]
+    assert list(server.info().drafters) == ["prediction", "suffix", "ngram", "recycling"]
     for name in ("model", "eagle", "tales-draft"):
         with pytest.raises(grpc.RpcError) as refused:
             server.generate("Once", drafter=name)
@@ -109,7 +109,7 @@ def corpus(servers, plain, tmp_path_factory):
 @pytest.mark.parametrize("concurrency", [1, 8], ids=["alone", "batched"])
 def test_retrieval_changes_nothing_and_serves_what_was_said_before(servers, plain, corpus, concurrency):
     server = servers(drafter="none", max_slots=8, retrieval=corpus)
-    assert list(server.info().drafters) == ["prediction", "suffix", "ngram", "retrieval"]
+    assert list(server.info().drafters) == ["prediction", "suffix", "ngram", "retrieval", "recycling"]
     drafted = accepted = 0
     for mode, options in MODES.items():
         for length in ({}, {"draft_length": 6}):

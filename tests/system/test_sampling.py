@@ -163,6 +163,7 @@ REPEATING_PROMPT = [6, 2, 2, 2, 5, 5, 2, 2, 2, 5, 0, 1, 2]
 LOOKUPS = {
     "suffix": {},
     "ngram": {},
+    "recycling": {},
     "prediction": dict(prediction=pb.Prediction(token_ids=pb.TokenIds(ids=[2, 5, 2]))),
     "retrieval": {},
 }

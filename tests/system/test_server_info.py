@@ -22,7 +22,7 @@ def server(servers):
 def test_info_says_what_is_served(server, servers, models):
     info = server.info()
     assert info.version and info.model == "tales" and info.draft_model == "tales-draft"
-    assert list(info.drafters) == ["tales-draft", "model", "prediction", "suffix", "ngram"] and info.drafter_attached
+    assert list(info.drafters) == ["tales-draft", "model", "prediction", "suffix", "ngram", "recycling"] and info.drafter_attached
     assert info.vocabulary_size == 4096 and info.max_context_tokens == 1024
     assert info.max_slots == 3 and info.max_draft_length >= 8
     assert info.backend == "cpu" and info.ring_transport == "shm"

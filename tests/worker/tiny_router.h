@@ -161,6 +161,16 @@ struct TinySequence {
     // The same command again is answered with the same path, and changes nothing.
     const v1::VerifyResult again = verifier.Call(command).verify().results(0);
     ASSERT_EQ(again.SerializeAsString(), verified.SerializeAsString());
+    // The target's favorites after the pending token and after each accepted one, in their order.
+    const int num_successors = params.num_successors;
+    ASSERT_EQ(verified.successors_size(), num_successors * (verified.path_size() + 1));
+    for (int i = 0; num_successors > 0 && params.greedy() && i <= verified.path_size(); ++i) {
+      const int32_t committed =
+          i < verified.path_size() ? token_ids.at(verified.path(i)) : verified.next_token_id();
+      ASSERT_EQ(verified.successors(i * num_successors), committed);
+      ASSERT_NE(verified.successors(i * num_successors + 1), committed);
+    }
+    ASSERT_EQ(verified.logprobs_size(), params.num_logprobs < 0 ? 0 : verified.path_size() + 1);
     num_drafted = token_ids.size();
     num_accepted = verified.num_accepted();
     for (const uint32_t node : verified.path()) tokens.push_back(token_ids.at(node));

@@ -289,7 +289,10 @@ TEST_F(WorkerSessionTest, TreesGiveTheOutputOfPlainDecoding) {
   penalized.presence_penalty = 0.8f;
   penalized.repetition_penalty = 1.3f;
   penalized.num_logprobs = 2;
-  for (const SamplingParams& params : {Greedy(), Sampled(true), Sampled(false), penalized}) {
+  SamplingParams recycled = Greedy();
+  recycled.num_successors = 3;
+  for (const SamplingParams& params :
+       {Greedy(), Sampled(true), Sampled(false), penalized, recycled}) {
     const std::vector<int32_t> expected = Generate(params, 0, num_tokens).tokens;
     TinySequence sequence(kPrompt, params);
     sequence.epoch = ++epoch_;

@@ -2,6 +2,7 @@
 #ifndef TANDEM_KERNELS_SAMPLING_TRANSFORM_SAMPLING_PARAMS_H_
 #define TANDEM_KERNELS_SAMPLING_TRANSFORM_SAMPLING_PARAMS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -26,7 +27,13 @@ struct SamplingParams {
   int32_t num_logprobs =
       -1;  // top-n to report with each token; -1: none asked for, 0: only the token's own
 
+  int32_t num_successors = 0;  // the largest raw logits to report of each row, for a drafter
+
   bool greedy() const { return temperature == 0.0f; }
+  // Returns the number of entries in TokenLogProbs::top. -1: no report is wanted.
+  int32_t num_top() const {
+    return num_successors > 0 ? std::max(num_logprobs, num_successors) : num_logprobs;
+  }
   // Tokens are drawn with uniforms of their own, and not by argmax or with coupled noise.
   bool plain_sampling() const { return !greedy() && !reproducible; }
 };

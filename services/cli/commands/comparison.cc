@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "services/cli/bench/run_totals.h"
 #include "services/cli/commands/summary.h"
+#include "services/cli/supervisor/lookup_names.h"
 
 namespace tandem::cli {
 
@@ -45,8 +46,7 @@ std::string WhyNoDrafts(const v1::GenerateRequest& request, GenerationClient& cl
   if (speculation.has_enabled() && !speculation.enabled()) {
     return "the request turned drafting off (--no-draft)";
   }
-  if (const std::string& name = speculation.drafter();
-      name == "suffix" || name == "ngram" || name == "retrieval" || name == "prediction") {
+  if (const std::string& name = speculation.drafter(); IsLookup(name)) {
     return "the drafter " + name + " found nothing that agrees with the text, or nothing that pays";
   }
   if (speculation.drafter() == "none") return "the request names no drafter (--drafter none)";

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "services/cli/supervisor/lookup_names.h"
 #include "services/cli/supervisor/server_flags.h"
 #include "services/cli/terminal/option_parser.h"
 #include "services/cli/terminal/text_file.h"
@@ -64,8 +65,7 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
     } else if (v != "model") {
       params->set_drafter(v);
       // A lookup needs no draft worker.
-      if (v == "prediction" || v == "suffix" || v == "ngram" || v == "retrieval")
-        server.drafter = "none";
+      if (IsLookup(v)) server.drafter = "none";
     }
   });
   parser.OnText("--prediction", [=](const std::string& path) -> absl::Status {

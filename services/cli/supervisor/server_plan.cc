@@ -14,6 +14,7 @@
 #include "common/retrieval/corpus.h"
 #include "common/status.h"
 #include "services/cli/client/listen_address.h"
+#include "services/cli/supervisor/lookup_names.h"
 
 namespace tandem::cli {
 
@@ -190,8 +191,11 @@ fs::path ExecutableFolder() {
 
 std::string LookupsOf(const ServerOptions& options) {
   std::vector<std::string> lookups;
-  for (const char* name : {"suffix", "ngram", "retrieval"}) {
-    if (Lists(options, name)) lookups.emplace_back(name);
+  for (const std::string_view name : kLookupNames) {
+    // A prediction comes with a request, and not with a server.
+    if (name != "prediction" && Lists(options, {name.data(), name.size()})) {
+      lookups.emplace_back(name);
+    }
   }
   // An index is used unless the drafters are given.
   if (!options.handed_on.contains("--drafters") && options.handed_on.contains("--retrieval")) {

@@ -16,10 +16,11 @@ enum class Drafter : uint8_t {
   kSuffix,      // lookup in prompt and output: the longest match
   kNgram,       // lookup in the newest tokens: what followed most often
   kRetrieval,   // lookup in a corpus
+  kRecycling,   // the target's own favorites after each token
 };
-inline constexpr size_t kNumDrafters = 5;
-inline constexpr std::string_view kDrafterNames[kNumDrafters] = {"model", "prediction", "suffix",
-                                                                 "ngram", "retrieval"};
+inline constexpr size_t kNumDrafters = 6;
+inline constexpr std::string_view kDrafterNames[kNumDrafters] = {
+    "model", "prediction", "suffix", "ngram", "retrieval", "recycling"};
 inline std::string DrafterName(Drafter drafter) {
   return std::string(kDrafterNames[static_cast<size_t>(drafter)]);
 }

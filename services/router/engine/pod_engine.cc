@@ -45,7 +45,7 @@ std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState
   const bool retrieves = drafters.contains(Drafter::kRetrieval) && state->options.has_corpus;
   if (sequence.is_replay() || FixedDraftLength(state->options, sequence) == 0u ||
       !(predicts || retrieves || drafters.contains(Drafter::kSuffix) ||
-        drafters.contains(Drafter::kNgram))) {
+        drafters.contains(Drafter::kNgram) || drafters.contains(Drafter::kRecycling))) {
     return nullptr;
   }
   return std::make_unique<RequestLookups>(request.drafters, state->options.ngram, sequence.mode(),

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/peer_text.h"
 #include "common/status.h"
+#include "services/router/drafting/lookup/recycling_lookup.h"
 
 namespace tandem {
 namespace {
@@ -284,6 +285,9 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
   }
   TANDEM_RETURN_IF_ERROR(ResolveDrafter(given, served, resolved));
   if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
+  if (resolved->drafters.contains(Drafter::kRecycling) && resolved->draft_length != 0u) {
+    resolved->open.set_num_successors(RecyclingLookup::kSuccessors);
+  }
   return absl::OkStatus();
 }
 
@@ -309,8 +313,8 @@ absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given
                       : has_model                    ? ""
                                                      : " (no draft model is attached)";
     return Refused("speculation.drafter", QuotedShort(name),
-                   absl::StrCat(models, "\"prediction\", \"suffix\", \"ngram\", ", retrieval,
-                                "\"none\", or empty", why));
+                   absl::StrCat(models, "\"prediction\", \"suffix\", \"ngram\", \"recycling\", ",
+                                retrieval, "\"none\", or empty", why));
   }
   resolved->drafters = DrafterSet(*drafter);
   return absl::OkStatus();

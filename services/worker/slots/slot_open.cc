@@ -70,6 +70,11 @@ absl::StatusOr<SamplingParams> FromSlotOpen(const v1::SlotOpen& open, size_t voc
     params.num_logprobs = sampling.logprobs();
     TANDEM_RETURN_IF_ERROR(CheckRange("logprobs", params.num_logprobs, 0, kMaxLogprobs, false));
   }
+  if (open.num_successors() > static_cast<uint32_t>(kMaxLogprobs)) {
+    return InvalidArgument("open.num_successors: got " + std::to_string(open.num_successors()) +
+                           ", want 0 … " + std::to_string(kMaxLogprobs));
+  }
+  params.num_successors = static_cast<int32_t>(open.num_successors());
   params.reproducible = open.reproducible();
   params.lenience = open.lenience();
   TANDEM_RETURN_IF_ERROR(CheckRange("lenience", params.lenience, 0, 1, true));

@@ -93,7 +93,7 @@ class ScriptedServer final : public v1::Generation::Service {
     info->set_model("big");
     info->set_draft_model("small");
     info->set_drafter_attached(drafter_attached_);
-    for (const char* name : {"small", "model", "prediction", "suffix", "ngram"}) {
+    for (const char* name : {"small", "model", "prediction", "suffix", "ngram", "recycling"}) {
       info->add_drafters(name);
     }
     info->set_drafter_problem(drafter_problem_);
@@ -325,7 +325,8 @@ TEST_F(CommandsTest, BenchComparesDrafters) {
     return drafters;
   };
   EXPECT_EQ(drafters_of("suffix,auto"), (std::set<std::string>{"", "suffix"}));
-  EXPECT_EQ(drafters_of("all"), (std::set<std::string>{"", "model", "ngram", "suffix"}));
+  EXPECT_EQ(drafters_of("all"),
+            (std::set<std::string>{"", "model", "ngram", "recycling", "suffix"}));
 }
 
 TEST_F(CommandsTest, BenchNeedsADrafter) {

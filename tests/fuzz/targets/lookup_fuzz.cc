@@ -2,7 +2,8 @@
 //
 // The input is: the length of the prompt, the prediction (a chunk), and steps. A step is a byte for
 // the number of tokens that are committed next, a byte for the number that one event takes over,
-// and a byte for each token. Then come the answer of a search, if there is one, and the limits.
+// and a byte for each token. Then come the answer of a search and the target's favorites,
+// if there are any, and the limits.
 #include <algorithm>
 #include <vector>
 
@@ -18,6 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   drafters.Add(Drafter::kNgram);
   drafters.Add(Drafter::kPrediction);
   drafters.Add(Drafter::kRetrieval);
+  drafters.Add(Drafter::kRecycling);
   NgramOptions ngram;
   ngram.least_order = 1 + input.Byte() % 4;
   ngram.most_order = 1 + input.Byte() % 6;
@@ -49,6 +51,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       found.insert(found.end(), answer.token_ids.begin(), answer.token_ids.end());
       lookups.retrieval()->OnFound(
           tokens.size() - std::min<size_t>(input.Byte() % 4, tokens.size()), std::move(answer));
+    }
+    if (input.Byte() % 4 == 0) {
+      const std::vector<int32_t> favorites = {input.Byte() % 8, input.Byte() % 8};
+      found.insert(found.end(), favorites.begin(), favorites.end());
+      lookups.Learn(tokens.back(), favorites);
     }
     const LookupLimits limits(kMaxTokens, input.Byte() % 13);
     const LookupDraft draft = lookups.Find(tokens, limits);

@@ -272,6 +272,7 @@ TEST(RequestValidatorTest, ADrafterIsChosenByNameOrLeftToTheServer) {
                                                     {"model", Drafter::kModel},
                                                     {"suffix", Drafter::kSuffix},
                                                     {"ngram", Drafter::kNgram},
+                                                    {"recycling", Drafter::kRecycling},
                                                     {"prediction", Drafter::kPrediction}}) {
     request.mutable_speculation()->set_drafter(name);
     EXPECT_EQ(Validate(request)->drafters, DrafterSet(drafter)) << name;

@@ -347,6 +347,10 @@ Scenario MakeScenario(uint64_t seed) {
     if (scenario.engine.has_corpus && of_trees.Chance(0.3)) {
       client.request.drafters = DrafterSet(Drafter::kRetrieval);
     }
+    if (of_trees.Chance(0.2)) {
+      client.request.drafters.Add(Drafter::kRecycling);
+      client.request.open.set_num_successors(4);
+    }
     if (!of_trees.Chance(0.7)) continue;
     client.request.max_tree_nodes =
         static_cast<uint32_t>(of_trees.Chance(0.7) ? most_nodes : of_trees.Between(0, most_nodes));

@@ -590,6 +590,11 @@ bool FakeWorker::Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots,
            slot.tokens.size() < plan.prompt_len() + *plan.non_finite_at;
   };
   const auto commit = [&](int32_t token) {
+    for (uint32_t rank = 0; rank < slot.request.num_successors(); ++rank) {
+      // The right token is the second favorite.
+      const auto shift = static_cast<int32_t>(rank < 2 ? 1 - rank : rank);
+      result->add_successors((pair.Target(slots.LastRow(slot)) + shift) % pair.vocabulary_size);
+    }
     if (!slot.request.sampling().has_logprobs()) return;
     result->add_logprobs()->set_logprob(pair.Logprob(slots.LastRow(slot), token));
   };

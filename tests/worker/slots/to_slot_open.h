@@ -29,6 +29,7 @@ inline v1::SlotOpen ToSlotOpen(const SamplingParams& params, uint32_t prompt_len
   open.set_lenience(params.lenience);
   open.set_prompt_length(prompt_length);
   open.set_audit(params.audit);
+  open.set_num_successors(static_cast<uint32_t>(params.num_successors));
   return open;
 }
 

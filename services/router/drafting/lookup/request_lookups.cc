@@ -12,6 +12,14 @@ double Expected(const LookupDraft& draft) {
   return std::accumulate(draft.chances.begin(), draft.chances.end(), 0.0);
 }
 
+// The same, less what the rows of the tokens cost by a rough guess, in tokens of plain decoding.
+double Worth(const LookupDraft& draft) {
+  constexpr double kRow = 0.04;
+  double worth = 0;
+  for (const double chance : draft.chances) worth += std::max(0.0, chance - kRow);
+  return worth;
+}
+
 }  // namespace
 
 RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,
@@ -32,6 +40,10 @@ RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, A
   if (drafters.contains(Drafter::kRetrieval)) {
     retrieval_.emplace();
     use(Drafter::kRetrieval);
+  }
+  if (drafters.contains(Drafter::kRecycling)) {
+    recycling_.emplace();
+    use(Drafter::kRecycling);
   }
   if (drafters.contains(Drafter::kPrediction) && !prediction.empty()) {
     prediction_.emplace(std::move(prediction));
@@ -55,8 +67,8 @@ size_t RequestLookups::num_behind(std::span<const int32_t> tokens) const {
   return behind;
 }
 
-LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
-                                 const LookupLimits& limits) const {
+LookupDraft RequestLookups::FindLongest(std::span<const int32_t> tokens,
+                                        const LookupLimits& limits) const {
   LookupDraft best;
   const auto offer = [&best](LookupDraft draft) {
     if (draft.token_ids.empty()) return;
@@ -76,18 +88,29 @@ LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
       best = std::move(draft);
     }
   }
-  if (best.token_ids.empty()) return best;
-  if (best.parents.empty()) {
-    SortByChance(EstimateOf(best), &best);
-    return best;
-  }
-  LookupDraft chain = best;
+  return best;
+}
+
+void RequestLookups::Rank(const LookupLimits& limits, LookupDraft* draft) const {
+  if (draft->parents.empty()) return SortByChance(EstimateOf(*draft), draft);
+  LookupDraft chain = *draft;
   chain.KeepChain();
-  SortByChance(EstimateOf(best), &chain);
-  SortByChance(EstimateOf(best), &best);
-  best.Keep(limits.nodes);
+  SortByChance(EstimateOf(*draft), &chain);
+  SortByChance(EstimateOf(*draft), draft);
+  draft->Keep(limits.nodes);
   // A chain may be longer than a tree is large.
-  return Expected(chain) > Expected(best) ? chain : best;
+  if (Expected(chain) > Expected(*draft)) *draft = std::move(chain);
+}
+
+LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
+                                 const LookupLimits& limits) const {
+  LookupDraft best = FindLongest(tokens, limits);
+  if (!best.token_ids.empty()) Rank(limits, &best);
+  if (!recycling_.has_value()) return best;
+  LookupDraft recycled = recycling_->Find(tokens, limits);
+  if (recycled.token_ids.empty()) return best;
+  Rank(limits, &recycled);
+  return Worth(recycled) > Worth(best) ? recycled : best;
 }
 
 bool RequestLookups::IsDueForTrial(const LookupDraft& draft) {
@@ -138,6 +161,7 @@ size_t RequestLookups::memory_bytes() const {
   size_t bytes = sizeof(*this);
   if (suffix_.has_value()) bytes += suffix_->memory_bytes();
   if (prediction_.has_value()) bytes += prediction_->memory_bytes();
+  if (recycling_.has_value()) bytes += recycling_->memory_bytes();
   for (const ByClass& estimates : estimates_) bytes += estimates.capacity() * sizeof(estimates[0]);
   return bytes;
 }

@@ -14,6 +14,7 @@
 #include "services/router/drafting/lookup/lookup_draft.h"
 #include "services/router/drafting/lookup/ngram_lookup.h"
 #include "services/router/drafting/lookup/prediction_lookup.h"
+#include "services/router/drafting/lookup/recycling_lookup.h"
 #include "services/router/drafting/lookup/retrieval_lookup.h"
 #include "services/router/drafting/lookup/suffix_lookup.h"
 
@@ -49,11 +50,16 @@ class RequestLookups {
   // Number of tokens that Advance has not taken over yet.
   size_t num_behind(std::span<const int32_t> tokens) const;
 
+  // The target's favorites after a committed token, the most likely one first.
+  void Learn(int32_t token_id, std::span<const int32_t> successors) {
+    if (recycling_.has_value()) recycling_->Learn(token_id, successors);
+  }
+
   // The request's lookup in a corpus. Null: it has none.
   RetrievalLookup* retrieval() { return retrieval_.has_value() ? &*retrieval_ : nullptr; }
 
-  // Returns the draft with the longest match, sorted by chance. It has as many tokens as the limits
-  // allow, or none.
+  // Returns the draft with the longest match, or that of the recycling drafter if more of it is
+  // expected, sorted by chance. It has as many tokens as the limits allow, or none.
   LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
   // How likely the tokens of such a draft are accepted.
@@ -75,6 +81,10 @@ class RequestLookups {
  private:
   using ByClass = std::vector<AcceptanceEstimate>;
 
+  LookupDraft FindLongest(std::span<const int32_t> tokens, const LookupLimits& limits) const;
+  // Sorts a draft by chance, and cuts it to the limits.
+  void Rank(const LookupLimits& limits, LookupDraft* draft) const;
+
   DrafterSet drafters_;
   NgramOptions ngram_;
   AcceptanceMode mode_;
@@ -83,6 +93,7 @@ class RequestLookups {
   std::optional<SuffixLookup> suffix_;
   std::optional<PredictionLookup> prediction_;
   std::optional<RetrievalLookup> retrieval_;
+  std::optional<RecyclingLookup> recycling_;
   std::array<ByClass, kNumDrafters> estimates_;  // by class; empty: not used
   // Rounds in which such a draft is passed over until the next trial, and after that one.
   struct Trials {

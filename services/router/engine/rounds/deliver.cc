@@ -41,6 +41,20 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
                                      result.num_accepted(), &*sequence->acceptance);
 }
 
+// Tells the lookups what the target expected after the tokens of the round, up to the last accepted
+// one. The drawn token has no row yet.
+void LearnSuccessors(const VerifyBatch::Item& item, const v1::VerifyResult& result,
+                     Sequence* sequence) {
+  if (sequence->lookups == nullptr || item.num_successors == 0) return;
+  const std::span successors(result.successors().data(),
+                             static_cast<size_t>(result.successors_size()));
+  for (uint32_t i = 0; i <= result.num_accepted(); ++i) {
+    sequence->lookups->Learn(
+        sequence->tokens()[item.end - 1 + i],
+        successors.subspan(size_t{i} * item.num_successors, item.num_successors));
+  }
+}
+
 }  // namespace
 
 void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
@@ -57,6 +71,7 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
   }
   state.observer->OnCommitted(committed.round);
   const bool finished = committed.response.has_completion();
+  if (!finished) LearnSuccessors(item, result, &sequence);
   if (finished) state.observer->OnCompleted(committed.response.completion());
   state.out.commands.push_back(WriteResponse{sequence.call, std::move(committed.response)});
   if (finished) state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());

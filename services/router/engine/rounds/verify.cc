@@ -32,6 +32,7 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   sent.end = sent.begin + plan.num_tokens;
   sent.sample = sent.end == sequence.committed_len();
   sent.wants_logprobs = sequence.request.wants_logprobs;
+  sent.num_successors = sequence.request.open.num_successors();
   sent.witness = sequence.witness();
   if (plan.num_drafted > 0) sent.proposal = std::exchange(*proposal, Proposal());
   sent.num_drafted = static_cast<uint32_t>(sent.proposal.token_ids.size());

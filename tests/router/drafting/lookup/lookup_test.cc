@@ -333,6 +333,45 @@ TEST(RetrievalLookupTest, ATreeServesAlongTheWayThatTheTextTook) {
   EXPECT_THAT(lookup.Find(Letters("12345c"), {8, 8}).token_ids, IsEmpty());
 }
 
+TEST(RecyclingLookupTest, DraftsTheFavoritesOfFavorites) {
+  RecyclingLookup lookup;
+  EXPECT_THAT(lookup.Find(Letters("xa"), {4, 8}).token_ids, IsEmpty()) << "nothing is known";
+  EXPECT_EQ(lookup.memory_bytes(), 0u);
+  lookup.Learn('a', Letters("bc"));
+  lookup.Learn('b', Letters("de"));
+  const LookupDraft tree = lookup.Find(Letters("xa"), {2, 8});
+  EXPECT_EQ(tree.drafter, Drafter::kRecycling);
+  EXPECT_THAT(Paths(tree), ::testing::UnorderedElementsAre("bd", "be", "c"));
+  EXPECT_EQ(Text(lookup.Find(Letters("xa"), 4).token_ids), "bd") << "a chain of first favorites";
+  EXPECT_EQ(Text(lookup.Find(Letters("xa"), {1, 8}).token_ids), "bc");
+  EXPECT_THAT(lookup.Find(Letters("ax"), {4, 8}).token_ids, IsEmpty());
+  lookup.Learn('a', Letters("z"));
+  EXPECT_EQ(Text(lookup.Find(Letters("xa"), {4, 8}).token_ids), "z") << "the newest count";
+  EXPECT_LE(lookup.memory_bytes(), 160u << 10);
+}
+
+TEST(RecyclingLookupTest, ALoopIsAChainOfAnyLength) {
+  RecyclingLookup lookup;
+  lookup.Learn('a', Letters("b"));
+  lookup.Learn('b', Letters("a"));
+  EXPECT_EQ(Text(lookup.Find(Letters("a"), 7).token_ids), "bababab");
+  EXPECT_EQ(Text(lookup.Find(Letters("a"), {7, 16}).token_ids), "bababab");
+}
+
+TEST(RequestLookupsTest, WhatIsExpectedToGiveMoreIsUsed) {
+  LookupPriors priors;
+  DrafterSet drafters(Drafter::kSuffix);
+  drafters.Add(Drafter::kRecycling);
+  const std::vector<int32_t> text = Letters("a long text that goes on. a long ");
+  RequestLookups lookups(drafters, {}, AcceptanceMode::kGreedy, text.size(), 99, {}, &priors);
+  (void)lookups.Advance(text, 1000);
+  lookups.Learn(' ', Letters("xy"));
+  EXPECT_EQ(lookups.Find(text, {4, 16}).drafter, Drafter::kSuffix);
+  for (int i = 0; i < 40; ++i) lookups.Observe(Drafter::kSuffix, 8, 4, JudgedChain(4, 0));
+  EXPECT_EQ(lookups.Find(text, {4, 16}).drafter, Drafter::kRecycling);
+  EXPECT_GT(lookups.memory_bytes(), 128u << 10);
+}
+
 TEST(LookupDraftTest, AreSortedByTheChancesOfTheirTokens) {
   AcceptancePrior prior;
   AcceptanceEstimate estimate(&prior);
