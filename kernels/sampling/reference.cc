@@ -281,6 +281,7 @@ BlockVerdict AcceptRejectReference(const AcceptRejectArgs& args) {
     }
     if (params.audit && !params.greedy() && !params.reproducible) {
       std::vector<int32_t> drafted;
+      drafted.reserve(children.size());
       for (const int32_t child : children) drafted.push_back(args.draft_token_ids[child]);
       const std::vector<double> q =
           children.empty() ? std::vector<double>() : DraftProbs(args, children[0]);

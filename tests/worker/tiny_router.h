@@ -171,6 +171,9 @@ struct TinySequence {
       ASSERT_NE(verified.successors(i * num_successors + 1), committed);
     }
     ASSERT_EQ(verified.logprobs_size(), params.num_logprobs < 0 ? 0 : verified.path_size() + 1);
+    for (const v1::TokenLogprobs& entry : verified.logprobs()) {
+      ASSERT_EQ(entry.top_size(), params.num_logprobs) << "successors are no log-probs";
+    }
     num_drafted = token_ids.size();
     num_accepted = verified.num_accepted();
     for (const uint32_t node : verified.path()) tokens.push_back(token_ids.at(node));

@@ -289,6 +289,7 @@ TEST_F(WorkerSessionTest, TreesGiveTheOutputOfPlainDecoding) {
   penalized.presence_penalty = 0.8f;
   penalized.repetition_penalty = 1.3f;
   penalized.num_logprobs = 2;
+  penalized.num_successors = 5;
   SamplingParams recycled = Greedy();
   recycled.num_successors = 3;
   for (const SamplingParams& params :

@@ -6,6 +6,9 @@
 namespace tandem {
 namespace {
 
+// Returns the index of the first token that may follow a node. 0: any may follow the beginning.
+size_t IndexAfter(int32_t node) { return static_cast<size_t>(int64_t{node} + 1); }
+
 // Makes a draft of some tokens of another one, in this order. Each one's parent comes before it, or
 // is not among them and counts as the beginning.
 LookupDraft Pick(const LookupDraft& draft, std::span<const size_t> tokens) {
@@ -56,7 +59,7 @@ void LookupDraft::PutPathsTogether() {
   std::vector<size_t> order;
   // The first child of a token comes after it, and so on down. Then come the siblings.
   const auto visit = [&](const auto& self, int32_t node) -> void {
-    for (size_t i = static_cast<size_t>(node + 1); i < token_ids.size(); ++i) {
+    for (size_t i = IndexAfter(node); i < token_ids.size(); ++i) {
       if (parents[i] != node) continue;
       order.push_back(i);
       self(self, static_cast<int32_t>(i));
@@ -82,7 +85,7 @@ LookupDraft Descend(const LookupDraft& draft, std::span<const int32_t> token_ids
   int32_t node = -1;
   for (const int32_t token_id : token_ids) {
     int32_t child = -1;
-    for (size_t i = static_cast<size_t>(node + 1); i < draft.token_ids.size() && child < 0; ++i) {
+    for (size_t i = IndexAfter(node); i < draft.token_ids.size() && child < 0; ++i) {
       if (draft.ParentOf(i) == node && draft.token_ids[i] == token_id) {
         child = static_cast<int32_t>(i);
       }
@@ -92,7 +95,7 @@ LookupDraft Descend(const LookupDraft& draft, std::span<const int32_t> token_ids
   }
   std::vector<bool> is_below(draft.token_ids.size());
   std::vector<size_t> below;
-  for (size_t i = static_cast<size_t>(node + 1); i < draft.token_ids.size(); ++i) {
+  for (size_t i = IndexAfter(node); i < draft.token_ids.size(); ++i) {
     const int32_t parent = draft.ParentOf(i);
     is_below[i] = parent == node || (parent >= 0 && is_below[static_cast<size_t>(parent)]);
     if (is_below[i]) below.push_back(i);
@@ -111,7 +114,7 @@ void SortByChance(const AcceptanceEstimate& acceptance, LookupDraft* draft) {
   std::vector<double> last_child(size + 1, 1);
   for (size_t i = 0; i < size; ++i) {
     const int32_t parent = draft->ParentOf(i);
-    const auto place = static_cast<size_t>(parent + 1);
+    const auto place = IndexAfter(parent);
     const double reached = parent < 0 ? 1 : draft->chances[static_cast<size_t>(parent)];
     depths[i] = parent < 0 ? 0 : depths[static_cast<size_t>(parent)] + 1;
     const uint32_t rank = num_children[place]++;

@@ -22,7 +22,8 @@ struct Offer {
 
 size_t RecyclingLookup::IndexOf(int32_t token_id) {
   // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, section 6.4).
-  return (static_cast<uint32_t>(token_id) * 2654435769U >> 16) % kEntries;
+  static_assert(kEntries == size_t{1} << 12);
+  return static_cast<uint32_t>(token_id) * 2654435769U >> (32 - 12);
 }
 
 void RecyclingLookup::Learn(int32_t token_id, std::span<const int32_t> successors) {

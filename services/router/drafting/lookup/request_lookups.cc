@@ -110,7 +110,13 @@ LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
   LookupDraft recycled = recycling_->Find(tokens, limits);
   if (recycled.token_ids.empty()) return best;
   Rank(limits, &recycled);
-  return Worth(recycled) > Worth(best) ? recycled : best;
+  // The controller decides whether the only draft pays.
+  if (best.token_ids.empty()) return recycled;
+  // Where the text has such a length, the other one is tried. It would never be known otherwise
+  // that it has become better.
+  constexpr size_t kTrialGap = 32;
+  const bool swaps = tokens.size() % kTrialGap == 0;
+  return (Worth(recycled) > Worth(best)) != swaps ? recycled : best;
 }
 
 bool RequestLookups::IsDueForTrial(const LookupDraft& draft) {

@@ -62,6 +62,9 @@ class RequestLookups {
   // expected, sorted by chance. It has as many tokens as the limits allow, or none.
   LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
+  // Returns the draft with the longest match alone, not sorted.
+  LookupDraft FindLongest(std::span<const int32_t> tokens, const LookupLimits& limits) const;
+
   // How likely the tokens of such a draft are accepted.
   const AcceptanceEstimate& EstimateOf(const LookupDraft& draft) const;
   // Another drafter is worth more than this draft. Returns true from time to time: the draft is to
@@ -81,7 +84,6 @@ class RequestLookups {
  private:
   using ByClass = std::vector<AcceptanceEstimate>;
 
-  LookupDraft FindLongest(std::span<const int32_t> tokens, const LookupLimits& limits) const;
   // Sorts a draft by chance, and cuts it to the limits.
   void Rank(const LookupLimits& limits, LookupDraft* draft) const;
 

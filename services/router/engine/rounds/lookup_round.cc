@@ -49,7 +49,7 @@ bool SendSearch(RoundState& state, uint32_t index, double now) {
     // While a prompt is computed, there is time to search for its end.
     awaited =
         awaited || (state.slots.Lack(kVerifierPeer, id) == 1 && retrieval->is_worth_waiting_for() &&
-                    slot.sequence->lookups->Find(tokens, 1).token_ids.empty());
+                    slot.sequence->lookups->FindLongest(tokens, 1).token_ids.empty());
     const auto context = tokens.last(std::min(tokens.size(), RetrievalLookup::kContextTokens));
     search.queries.push_back(
         {id, slot.sequence->serial, tokens.size(), {context.begin(), context.end()}});

@@ -350,6 +350,16 @@ TEST(RecyclingLookupTest, DraftsTheFavoritesOfFavorites) {
   EXPECT_LE(lookup.memory_bytes(), 160u << 10);
 }
 
+TEST(RecyclingLookupTest, MostTokensHaveAnEntryOfTheirOwn) {
+  RecyclingLookup lookup;
+  for (int32_t id = 0; id < 2048; ++id) lookup.Learn(id, std::vector<int32_t>{id + 1});
+  int num_known = 0;
+  for (int32_t id = 0; id < 2048; ++id) {
+    num_known += lookup.Find(std::vector<int32_t>{id}, 1).token_ids.empty() ? 0 : 1;
+  }
+  EXPECT_GT(num_known, 1800);
+}
+
 TEST(RecyclingLookupTest, ALoopIsAChainOfAnyLength) {
   RecyclingLookup lookup;
   lookup.Learn('a', Letters("b"));
@@ -370,6 +380,13 @@ TEST(RequestLookupsTest, WhatIsExpectedToGiveMoreIsUsed) {
   for (int i = 0; i < 40; ++i) lookups.Observe(Drafter::kSuffix, 8, 4, JudgedChain(4, 0));
   EXPECT_EQ(lookups.Find(text, {4, 16}).drafter, Drafter::kRecycling);
   EXPECT_GT(lookups.memory_bytes(), 128u << 10);
+  // A text of 64 tokens has the turn of the other one.
+  const std::vector<int32_t> padded = Letters(std::string(64 - text.size(), '.') + Text(text));
+  RequestLookups same(drafters, {}, AcceptanceMode::kGreedy, padded.size(), 99, {}, &priors);
+  (void)same.Advance(padded, 1000);
+  same.Learn(' ', Letters("xy"));
+  for (int i = 0; i < 40; ++i) same.Observe(Drafter::kSuffix, 8, 4, JudgedChain(4, 0));
+  EXPECT_EQ(same.Find(padded, {4, 16}).drafter, Drafter::kSuffix);
 }
 
 TEST(LookupDraftTest, AreSortedByTheChancesOfTheirTokens) {
