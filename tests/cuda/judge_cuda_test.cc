@@ -10,7 +10,7 @@
 
 #include "common/model/cuda/cuda_model.h"
 #include "services/verifier/cuda_judge.h"
-#include "tests/support/random_model.h"
+#include "tests/cuda/small_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/slots/to_slot_open.h"
 #include "tests/worker/tiny_router.h"
@@ -40,15 +40,7 @@ class JudgeCudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
-    testing::RandomModelSpec spec;
-    spec.vocabulary_size = kVocabularySize;
-    spec.hidden_size = 8;
-    spec.num_layers = 1;
-    spec.num_heads = 2;
-    spec.num_kv_heads = 1;
-    spec.head_size = 4;
-    spec.intermediate_size = 8;
-    spec.max_position_embeddings = kContext;
+    testing::RandomModelSpec spec = testing::SmallModel(kVocabularySize, kContext);
     spec.embedding_scale = 2;
     testing::WriteRandomModel(folder_.path(), spec);
     model_ = *CudaModel::Load(folder_.path(),

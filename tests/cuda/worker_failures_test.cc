@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,8 +15,8 @@
 #include "services/verifier/cuda_judge.h"
 #include "services/verifier/verifier_session.h"
 #include "services/worker/load_on_gpu.h"
+#include "tests/cuda/small_model.h"
 #include "tests/simt/failing_calls.h"
-#include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/slots/to_slot_open.h"
 #include "tests/worker/tiny_router.h"
@@ -40,25 +39,12 @@ SamplingParams Greedy() {
   return params;
 }
 
-void WriteSmallModel(const std::filesystem::path& folder) {
-  testing::RandomModelSpec spec;
-  spec.vocabulary_size = kVocabularySize;
-  spec.hidden_size = 8;
-  spec.num_layers = 1;
-  spec.num_heads = 2;
-  spec.num_kv_heads = 1;
-  spec.head_size = 4;
-  spec.intermediate_size = 8;
-  spec.max_position_embeddings = kContext;
-  testing::WriteRandomModel(folder, spec);
-}
-
 // Runs without graphs, because passes recover from failures of graphs. Tests of the model cover
 // that.
 class WorkerFailuresTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    WriteSmallModel(folder_.path());
+    testing::WriteRandomModel(folder_.path(), testing::SmallModel(kVocabularySize, kContext));
     model_ =
         *CudaModel::Load(folder_.path(), {.max_slots = 2, .judges = true, .use_graphs = false});
     caches_ = std::make_unique<CachePool>(*model_->TakePages(), 2, kContext);
@@ -243,7 +229,7 @@ TEST_F(WorkerTransfersTest, OnlyVerdictsAndReportsComeToTheHost) {
 class LostDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    WriteSmallModel(folder_.path());
+    testing::WriteRandomModel(folder_.path(), testing::SmallModel(kVocabularySize, kContext));
     absl::StatusOr<std::unique_ptr<WorkerModel>> loaded =
         WorkerModel::Load({.folder = folder_.path(),
                            .max_slots = 2,

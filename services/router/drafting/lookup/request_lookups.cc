@@ -92,13 +92,15 @@ LookupDraft RequestLookups::FindLongest(std::span<const int32_t> tokens,
 }
 
 void RequestLookups::Rank(const LookupLimits& limits, LookupDraft* draft) const {
-  if (draft->parents.empty()) return SortByChance(EstimateOf(*draft), draft);
+  const AcceptanceEstimate& estimate = EstimateOf(*draft);
+  if (draft->parents.empty()) return SortByChance(estimate, draft);
   LookupDraft chain = *draft;
   chain.KeepChain();
-  SortByChance(EstimateOf(*draft), &chain);
-  SortByChance(EstimateOf(*draft), draft);
+  SortByChance(estimate, draft);
   draft->Keep(limits.nodes);
-  // A chain may be longer than a tree is large.
+  // Only a chain that is longer than a tree may be large can give more than the best tree.
+  if (chain.token_ids.size() <= limits.nodes) return;
+  SortByChance(estimate, &chain);
   if (Expected(chain) > Expected(*draft)) *draft = std::move(chain);
 }
 
