@@ -1,15 +1,15 @@
 // Measures a GPU, and the share of it that a model uses: copy bandwidth, a decode step, and passes
 // of several rows, each as a graph and kernel by kernel in turn. Times come from events of the
 // device, except for enqueue_seconds, which is time of the host. Medians of the repetitions are
-// reported.
+// reported. It also times the sampling kernels by themselves.
 //
-//   bench_device [--gpu N] [--copy-bytes 1GiB] [--model DIR] [--context 512] [--rows 1,2,4,8,16]
+//   bench_device [--gpu N] [--copy-bytes 1GiB] [--model DIR] [--exact] [--context 512]
+//                [--rows 1,2,4,8,16] [--sampling-vocabulary V] [--sampling-rows 5,40]
 //                [--repeats 50]
 //
 // Prints one JSON object. Exit code 3 means that there is no GPU; the text says why.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/kernels/device_sampling.h"
+#include "bench/support/device_timer.h"
 #include "common/model/cuda/cuda_model.h"
 #include "common/status.h"
 #include "kernels/device/device.h"
@@ -32,55 +34,13 @@ struct Options {
   int gpu = 0;
   uint64_t copy_bytes = uint64_t{1} << 30;
   std::string model;
+  bool is_exact = false;
   size_t context = 512;
   std::vector<size_t> rows = {1, 2, 4, 8, 16};
+  size_t sampling_vocabulary = 0;
+  std::vector<size_t> sampling_rows = {5, 40};
   size_t repeats = 50;
 };
-
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-struct Seconds {
-  std::vector<double> device;
-  std::vector<double> enqueue;  // time of the host
-};
-
-// Returns the seconds that the enqueued work takes.
-absl::Status MeasureOnce(const DeviceStream& stream, const DeviceEvent& begin,
-                         const DeviceEvent& end, const std::function<absl::Status()>& enqueue,
-                         Seconds* seconds) {
-  const auto started = std::chrono::steady_clock::now();
-  TANDEM_RETURN_IF_ERROR(begin.Record(stream));
-  TANDEM_RETURN_IF_ERROR(enqueue());
-  TANDEM_RETURN_IF_ERROR(end.Record(stream));
-  seconds->enqueue.push_back(
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
-  TANDEM_RETURN_IF_ERROR(stream.Wait());
-  TANDEM_ASSIGN_OR_RETURN(const double each, end.SecondsSince(begin));
-  seconds->device.push_back(each);
-  return absl::OkStatus();
-}
-
-// Measures each function of `enqueue` in turn, `repeats` times. Two earlier rounds warm up and
-// record graphs.
-absl::StatusOr<std::vector<Seconds>> Measure(
-    const DeviceStream& stream, size_t repeats,
-    const std::vector<std::function<absl::Status()>>& enqueue) {
-  TANDEM_ASSIGN_OR_RETURN(const DeviceEvent begin, DeviceEvent::Create(/*timed=*/true));
-  TANDEM_ASSIGN_OR_RETURN(const DeviceEvent end, DeviceEvent::Create(/*timed=*/true));
-  std::vector<Seconds> seconds(enqueue.size());
-  for (size_t i = 0; i < repeats + 2; ++i) {
-    for (size_t k = 0; k < enqueue.size(); ++k) {
-      Seconds warm_up;
-      TANDEM_RETURN_IF_ERROR(
-          MeasureOnce(stream, begin, end, enqueue[k], i < 2 ? &warm_up : &seconds[k]));
-    }
-  }
-  return seconds;
-}
 
 // Returns the bytes read and written per second.
 absl::StatusOr<double> CopyBandwidth(const Options& options) {
@@ -91,19 +51,23 @@ absl::StatusOr<double> CopyBandwidth(const Options& options) {
   TANDEM_ASSIGN_OR_RETURN(std::byte* const to,
                           arena.Take<std::byte>(options.copy_bytes, "the copy"));
   TANDEM_ASSIGN_OR_RETURN(const DeviceStream stream, DeviceStream::Create());
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<Seconds> seconds,
-                          Measure(stream, options.repeats,
-                                  {[&] { return stream.Copy(to, from, options.copy_bytes); }}));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<DeviceSeconds> seconds,
+                          MeasureOnDevice(stream, options.repeats, {[&] {
+                                            return stream.Copy(to, from, options.copy_bytes);
+                                          }}));
   return 2 * static_cast<double>(options.copy_bytes) / MedianOf(seconds[0].device);
 }
 
 // Measures passes of one sequence after `context` rows.
 absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandwidth) {
   const size_t most_rows = *std::max_element(options.rows.begin(), options.rows.end());
-  const size_t capacity = options.context + most_rows;
-  TANDEM_ASSIGN_OR_RETURN(const auto model, CudaModel::Load(options.model, {.device = options.gpu,
-                                                                            .max_context = capacity,
-                                                                            .max_slots = 1}));
+  // A first pass fills the context. Pages are whole, and every pass may take one more.
+  const size_t capacity = (options.context + most_rows + kPageRows) / kPageRows * kPageRows;
+  TANDEM_ASSIGN_OR_RETURN(const auto model,
+                          CudaModel::Load(options.model, {.device = options.gpu,
+                                                          .max_context = capacity,
+                                                          .max_slots = 1,
+                                                          .exact_activations = options.is_exact}));
   TANDEM_ASSIGN_OR_RETURN(const auto pages, model->TakePages());
   KvCache cache(pages.get(), capacity);
   std::mt19937 random(1);
@@ -115,7 +79,7 @@ absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandw
     const ForwardItem item{.cache = &cache,
                            .token_ids = {tokens.data() + cache.length(), rows},
                            .parents = {},
-                           .num_logits = std::min<size_t>(rows, most_rows)};
+                           .num_logits = rows <= 256 ? rows : 1};  // a prompt needs one
     return model->ForwardOnDevice({&item, 1}).status();
   };
   if (options.context > 0) TANDEM_RETURN_IF_ERROR(pass(options.context));
@@ -129,8 +93,8 @@ absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandw
       };
     };
     TANDEM_ASSIGN_OR_RETURN(
-        const std::vector<Seconds> seconds,
-        Measure(model->stream(), options.repeats, {with_graphs(true), with_graphs(false)}));
+        const std::vector<DeviceSeconds> seconds,
+        MeasureOnDevice(model->stream(), options.repeats, {with_graphs(true), with_graphs(false)}));
     const double of_pass = MedianOf(seconds[0].device);
     const double bytes_per_second = static_cast<double>(model->weight_bytes()) / of_pass;
     passes.push_back({{"rows", rows},
@@ -142,6 +106,7 @@ absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandw
                       {"share_of_copy_bandwidth", bytes_per_second / bandwidth}});
   }
   return nlohmann::json{{"folder", options.model},
+                        {"exact_activations", options.is_exact},
                         {"weight_bytes", model->weight_bytes()},
                         {"context", options.context},
                         {"graphs", model->graphs().num_recorded()},
@@ -162,6 +127,14 @@ absl::StatusOr<nlohmann::json> Run(const Options& options) {
   if (!options.model.empty()) {
     TANDEM_ASSIGN_OR_RETURN(report["model"], MeasureModel(options, bandwidth));
   }
+  if (options.sampling_vocabulary > 0) {
+    nlohmann::json sampling = nlohmann::json::array();
+    for (const size_t rows : options.sampling_rows) {
+      TANDEM_ASSIGN_OR_RETURN(sampling.emplace_back(),
+                              MeasureSampling(options.sampling_vocabulary, rows, options.repeats));
+    }
+    report["sampling"] = sampling;
+  }
   return report;
 }
 
@@ -175,8 +148,16 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--model", options.model, "Folder of a model; none: only bandwidth")
       ->check(CLI::ExistingDirectory);
+  app.add_flag("--exact", options.is_exact, "Exact activations instead of rounded ones");
   app.add_option("--context", options.context, "Rows in the cache")->capture_default_str();
   app.add_option("--rows", options.rows, "Rows of a pass")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 8192))
+      ->capture_default_str();
+  app.add_option("--sampling-vocabulary", options.sampling_vocabulary,
+                 "Vocabulary size of the sampling kernels; 0: they are not measured")
+      ->capture_default_str();
+  app.add_option("--sampling-rows", options.sampling_rows, "Rows of the sampling kernels")
       ->delimiter(',')
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -202,6 +202,12 @@ def figure(bench, name, value, least=None, most=None, note=""):
 # A step puts its results into `found`. The report includes `found` even if the step fails.
 
 
+def failures_in(output):
+    """Returns the end of a test program's output, without the lines about tests that passed."""
+    lines = [line for line in output.splitlines() if not re.match(r"\[( RUN  |       OK|---|===)", line)]
+    return "\n".join(lines)[-4000:]
+
+
 def kernels(bench, found):
     """the tests that ctest -L gpu runs: every kernel against its reference, the model, the workers' sessions"""
     if bench.shim:
@@ -210,12 +216,15 @@ def kernels(bench, found):
     if not programs:
         raise Skipped("there are no tests among the binaries")
     seconds = found["tests"] = {}
+    failed = []  # the other programs run nevertheless, because time on a GPU may be rare
     for program in programs:
         began = time.monotonic()
         done = bench.run_tests(program)
         if done.returncode != 0 or "skipped: no GPU" in done.stdout:
-            raise Failed(f"{program.name}: {(done.stdout + done.stderr)[-4000:]}")
+            failed.append(f"{program.name}, exit code {done.returncode}: {failures_in(done.stdout + done.stderr)}")
         seconds[program.name] = round(time.monotonic() - began, 1)
+    if failed:
+        raise Failed("\n".join(failed))
 
 
 def agreement(bench, found):
@@ -381,6 +390,11 @@ def watch_generate(bench):
 SHAPES = {"3B": 0.85, "1B": 0.80}
 LEAST_OVER_TRANSFORMERS = 3
 MOST_OF_EIGHT_ROWS = 1.15  # in times of one row
+MOST_SAMPLING_SECONDS = 60e-6  # for 40 rows of 128,256 tokens, in every mode
+# Most seconds for a prompt of 2,000 tokens of the 3B shape, on the GPU that the goal was stated for.
+MOST_PROMPT_SECONDS = {"NVIDIA H200": 0.060}
+# The small pair knows 1,024 positions. Its inflated shapes are also timed with longer contexts.
+MAX_POSITIONS = 16384
 MOST_ROUND_OVERHEAD = 0.08
 # Smallest and largest numbers for `tandem bench`; the available time decides. Intervals are meaningful from six pairs on.
 NUM_PAIRS, RUN_TOKENS = (6, 20), (24, 96)
@@ -398,6 +412,8 @@ def large_pair(bench):
             done = bench.run(bench.program(bench.bin / "inflate_model"), small, folder, "--shape", shape.lower())
             if done.returncode != 0:
                 raise Failed(done.stderr)
+            config = folder / "config.json"
+            config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": MAX_POSITIONS}))
             (folder / "complete").touch()
         made.append(folder)
     return tuple(made)
@@ -412,7 +428,8 @@ def shape_of(folder):
 
 def bandwidth(bench, found):
     """decode of the 3B and 1B shapes, one stream, against copy bandwidth; passes of several rows against one of one"""
-    sizes = ["--copy-bytes", 4096, "--context", 4, "--rows", "1,3,8", "--repeats", 1] if bench.shim else ["--rows", "1,2,3,4,5,8,9,16"]
+    sizes = (["--copy-bytes", 4096, "--context", 4, "--rows", "1,3,8", "--repeats", 1] if bench.shim
+             else ["--rows", "1,2,3,4,5,8,9,16,32,33,64,128,256", "--repeats", 20])
     models = found["models"] = {}
     figures = found["figures"] = []
     with bench.clocks() as clocks:
@@ -428,6 +445,38 @@ def bandwidth(bench, found):
                 figure(bench, f"decode of the {name} shape, share of copy bandwidth", passes[1]["share_of_copy_bandwidth"], least=least,
                        note=f"{1e3 * passes[1]['seconds']:.3f} ms a step"),
                 figure(bench, f"8 rows over one, {name} shape", passes[8]["seconds"] / passes[1]["seconds"], most=MOST_OF_EIGHT_ROWS)]
+            figures += [figure(bench, f"{rows} rows over one, {name} shape", passes[rows]["seconds"] / passes[1]["seconds"],
+                               note=f"{1e3 * passes[rows]['seconds']:.2f} ms") for rows in (33, 64, 128, 256) if rows in passes]
+
+
+def prompts(bench, found):
+    """prompts of the 3B shape, and one row after contexts of several lengths"""
+    lengths, contexts = ([5, 9], [4, 20]) if bench.shim else ([512, 2000, 8000], [128, 2000, 8000])
+    sizes = ["--copy-bytes", 4096, "--repeats", 1 if bench.shim else 5]
+    folder = large_pair(bench)[0]
+    device = bench.device(*sizes)["device"]
+    figures = found["figures"] = []
+    passes = bench.device("--model", folder, *sizes, "--context", 0, "--rows", ",".join(map(str, lengths)))["model"]["passes"]
+    found["prompts"] = passes
+    for each in passes:
+        most = MOST_PROMPT_SECONDS.get(device) if each["rows"] == 2000 else None
+        figures.append(figure(bench, f"seconds of a prompt of {each['rows']} tokens, 3B shape", each["seconds"], most=most))
+    found["contexts"] = {}
+    for context in contexts:
+        passes = bench.device("--model", folder, *sizes, "--context", context, "--rows", "1,8")["model"]["passes"]
+        found["contexts"][context] = passes
+        figures.append(figure(bench, f"seconds of a row after {context} tokens, 3B shape", passes[0]["seconds"],
+                              note=f"8 rows: {1e3 * passes[1]['seconds']:.2f} ms"))
+
+
+def sampling(bench, found):
+    """the sampling kernels in each mode, for many rows of a large vocabulary"""
+    vocabulary, rows = (300, 10) if bench.shim else (128256, 40)
+    report = bench.device("--copy-bytes", 4096, "--repeats", 1 if bench.shim else 30, "--sampling-vocabulary", vocabulary,
+                          "--sampling-rows", f"1,{rows}")
+    found["sampling"] = report["sampling"]
+    found["figures"] = [figure(bench, f"seconds of {rows} rows, {name}", seconds, most=MOST_SAMPLING_SECONDS)
+                        for name, seconds in report["sampling"][-1]["seconds"].items()]
 
 
 def ring_bytes(drafter):
@@ -616,7 +665,8 @@ def assisted(bench, found):
 
 
 # Each step with the seconds that it may take if all other steps use up their time.
-STEPS = {kernels: 120, agreement: 50, exactness: 20, kills: 20, sanitizer: 90, bandwidth: 90, end_to_end: 70, assisted: 110}
+STEPS = {kernels: 90, agreement: 40, exactness: 20, kills: 20, sanitizer: 80, bandwidth: 90, prompts: 40, sampling: 20, end_to_end: 70,
+         assisted: 110}
 # Steps with small workloads, which are equal on every GPU. Such a step hangs if it exceeds its time.
 SMALL = {agreement, exactness, kills}
 
@@ -683,7 +733,7 @@ def show(name, description, result):
     if result["status"] != "passed":
         print(f"         {result['status']}: {result['why']}")
     for entry in result.get("figures", []):
-        value = "" if entry["value"] is None else f": {entry['value']:.3f}"
+        value = "" if entry["value"] is None else f": {entry['value']:.3g}"
         goal = "" if entry["goal"] is None else f" (goal: {entry['goal']})"
         note = f"; {entry['note']}" if entry.get("note") else ""
         print(f"         {verdict(entry):10} {entry['figure']}{value}{goal}{note}")

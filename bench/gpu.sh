@@ -7,14 +7,14 @@
 #   bench/gpu.sh --binaries ARCHIVE   the same with an archive of either; the target gpu_check_archive makes a complete one
 #   bench/gpu.sh --shim               runs tiny steps without a GPU, only to check that the steps work
 # More options:
-#   --only STEP,…     some of: kernels, agreement, exactness, kills, sanitizer, bandwidth, end_to_end, assisted
+#   --only STEP,…     some of: kernels, agreement, exactness, kills, sanitizer, bandwidth, prompts, sampling, end_to_end, assisted
 #   --out FILE        file for the JSON
 #   --gpu N           number of the GPU in nvidia-smi (0)
 #   --python PYTHON   a Python that has torch and transformers (python3); without them `assisted` is skipped
 #   --commit TEXT     commit of the binaries in the JSON (default: the commit of this folder in git)
 #   --limit SECONDS   limit of all steps together (590)
-# The exit code is 0 if no check failed. A figure that misses its goal is marked MISSED. With --binaries, nothing is fetched if python3 has
-# grpcio-tools; without it, build/venv is made.
+# The exit code is 0 if no check failed. A figure that misses its goal is marked MISSED. With an archive of gpu_check_archive, nothing is
+# fetched if python3 has grpcio; without it, build/venv is made.
 set -euo pipefail
 
 usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; }
@@ -79,10 +79,10 @@ if [ ! -x "$binaries/bin/tandem" ]; then
 fi
 
 # The modules that bench/gpu.py imports may be installed already, and a machine with a GPU may have no network.
+export TANDEM_BINARY_DIR="$binaries"
 python=python3
 if ! "$python" -B bench/gpu.py --help >/dev/null 2>&1; then
   tests/system/make_venv.sh
   python=build/venv/bin/python
 fi
-export TANDEM_BINARY_DIR="$binaries"
 exec "$python" -B bench/gpu.py "${arguments[@]}"

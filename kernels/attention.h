@@ -8,6 +8,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "kernels/device/bf16_rows.h"
 #include "kernels/device/stream.h"
 #include "kernels/dtype.h"
 #include "kernels/sampling/draft_shape.h"
@@ -106,6 +107,13 @@ struct DeviceKv {
   size_t layer_offset = 0;  // elements of the layers before this one
   size_t num_kv_heads = 0;
   size_t head_size = 0;
+
+  // Returns where the keys of row `row` of a page begin, in elements of the pool. The row's values
+  // begin ValueOffset() elements later.
+  constexpr size_t KeysAt(size_t page, size_t kv_head, size_t row) const {
+    return page * page_stride + layer_offset + (kv_head * kKeyBlock + row) * head_size;
+  }
+  constexpr size_t ValueOffset() const { return num_kv_heads * kKeyBlock * head_size; }
 };
 
 // The rows of a pass for all sequences. The rows of a sequence lie together: those of a chain, and
@@ -124,7 +132,9 @@ struct DeviceKv {
 //                                                earlier pass. Null if no row has a path
 //   tiles        [num_tiles + 1]            i32  rows [tiles[i], tiles[i + 1]) share the keys and
 //                                                values that are read: the prefix of the last one.
-//                                                A tile has at most 16 rows, all of one sequence
+//                                                A tile has at most 16 rows, all of one sequence.
+//                                                All rows are in tiles, so a single tile is not
+//                                                read
 struct DeviceRows {
   size_t rows = 0;
   const int32_t* page_tables = nullptr;
@@ -136,27 +146,41 @@ struct DeviceRows {
   const int32_t* paths = nullptr;
   const int32_t* tiles = nullptr;
   size_t num_tiles = 0;
+
+  // Returns the page table of the row's sequence. Only device code can read the arrays.
+  constexpr const int32_t* PageTable(size_t row) const {
+    return page_tables + static_cast<size_t>(sequences[row]) * table_stride;
+  }
 };
 
-// Writes each row's keys and values to its cache row (attention_cuda.cu), rounded to the cache's
-// dtype, ties to even.
-//   keys    [rows, num_kv_heads, head_size]  f32, rows keys_stride floats apart
-//   values  [rows, num_kv_heads, head_size]  f32, rows values_stride floats apart
-struct DeviceStoreKvArgs {
+// Rotates each row's queries and keys by the angles of the row's position, as Rope does
+// (kernels/rope.h), and writes its keys and values to its cache row, rounded to the cache's dtype,
+// ties to even (rope_cuda.cu). Queries are rotated in place. Rotated keys go to the cache alone:
+// `qkv` keeps keys and values as they were. The work is enqueued on `stream`; the call does not
+// wait.
+//   positions  [rows]                     i32, in [0, positions of the table)
+//   table      [positions, head_size]     f32, the cosines of the head_size / 2 angles, then their
+//                                         sines
+//   qkv        [rows, queries [num_heads, head_size], keys [num_kv_heads, head_size],
+//              values [num_kv_heads, head_size]]  f32, rows qkv_stride floats apart
+// Rows are independent. PRECOND: head_size is even. INTERNAL: the launch was refused.
+struct DeviceRopeAndStoreArgs {
   DeviceKv kv;
   DeviceRows rows;
-  const float* keys = nullptr;
-  size_t keys_stride = 0;
-  const float* values = nullptr;
-  size_t values_stride = 0;
+  const int32_t* positions = nullptr;
+  const float* table = nullptr;
+  float* qkv = nullptr;
+  size_t qkv_stride = 0;
+  size_t num_heads = 0;
 };
 
-absl::Status StoreKv(const DeviceStoreKvArgs& args, CudaStream stream);
+absl::Status RopeAndStoreKv(const DeviceRopeAndStoreArgs& args, CudaStream stream);
 
 // Attention of each row over the rows that it sees (attention_cuda.cu). The work is enqueued on
 // `stream`; the call does not wait.
 //   queries         [rows, num_heads, head_size]  f32, rows queries_stride floats apart
 //   out             [rows, num_heads, head_size]  f32, rows out_stride floats apart
+//   out_bf16        the same in BF16 parts. If it is given, `out` is not written
 //   max_blocks      at least the number of blocks of kKeyBlock positions that any row sees
 //   partial_values  [rows, num_heads, max_blocks, head_size]  f32, scratch
 //   partial_maxima  [rows, num_heads, max_blocks]             f32, scratch
@@ -178,13 +202,15 @@ struct DeviceAttentionArgs {
   float* partial_sums = nullptr;
   float* out = nullptr;
   size_t out_stride = 0;
+  Bf16Rows out_bf16 = {};
 };
 
 absl::Status Attention(const DeviceAttentionArgs& args, CudaStream stream);
 
-// Bytes of dynamic shared memory that a thread block of this kernel takes (attention_cuda.cu).
-// Devices differ in how much they have, so the loader of a model compares first.
-size_t AttentionSharedBytes(size_t head_size);
+// Bytes of dynamic shared memory that a thread block of this kernel takes with a cache of this type
+// (attention_cuda.cu). Devices differ in how much they have, so the loader of a model compares
+// first. No type takes more than F32.
+size_t AttentionSharedBytes(size_t head_size, DType dtype = DType::kF32);
 
 // The same attention in plain loops over doubles. Tests compare with it.
 void AttentionReference(const AttentionArgs& args);

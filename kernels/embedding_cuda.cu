@@ -11,6 +11,7 @@ constexpr unsigned kThreads = 256;
 // Grid: (blocks of a row, rows).
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) EmbedRow(EmbedArgs args) {
+  WaitForEarlierKernels();
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.size) return;
   const auto* const table = static_cast<const typename Weight<kType>::Stored*>(args.table);
@@ -24,9 +25,10 @@ absl::Status Embed(const EmbedArgs& args, CudaStream stream) {
   if (args.rows == 0) return absl::OkStatus();
   return WithType(args.dtype, [&](auto type) {
     return Launch("Embed", EmbedRow<decltype(type)::value>,
-                  {dim3(static_cast<unsigned>((args.size + kThreads - 1) / kThreads),
-                        static_cast<unsigned>(args.rows)),
-                   dim3(kThreads)},
+                  {.grid = dim3(static_cast<unsigned>((args.size + kThreads - 1) / kThreads),
+                                static_cast<unsigned>(args.rows)),
+                   .block = dim3(kThreads),
+                   .starts_early = true},
                   stream, args);
   });
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "kernels/device/bf16_rows.h"
 #include "kernels/device/stream.h"
 #include "kernels/dtype.h"
 #include "kernels/thread_pool.h"
@@ -31,6 +32,8 @@ struct MatMulArgs {
   float* out = nullptr;
   size_t out_stride = 0;
   bool add_to_out = false;
+  // On a GPU alone, with BF16 weights: x in BF16 parts. `x` is then not read.
+  Bf16Rows x_bf16 = {};
 };
 
 // Runs independent products (Q, K and V of a layer; gate and up) in one parallel region.
@@ -46,10 +49,11 @@ void MatMul(std::span<const MatMulArgs> products, ThreadPool& pool);
 
 // One product on a GPU. Pointers are device pointers. The work is enqueued on `stream`; the call
 // does not wait. The result is batch-invariant too, with an order of sums of its own. BF16 weights
-// are multiplied on matrix units, for few rows and for many (matmul_bf16_cuda.cu). F16 and F32
-// weights are multiplied without matrix units, and are read once for eight rows (matmul_cuda.cu).
-// INVALID_ARGUMENT: x or w does not begin at a multiple of 16 bytes, x_stride is no multiple of 4,
-// or in_features is no multiple of 8. INTERNAL: the launch was refused.
+// are multiplied with x_bf16 on matrix units, for few rows and for many (matmul_bf16_cuda.cu). F16
+// and F32 weights are multiplied with x without matrix units, and are read once for eight rows
+// (matmul_cuda.cu). INVALID_ARGUMENT: x or w does not begin at a multiple of 16 bytes, x_stride is
+// no multiple of 4, in_features is no multiple of 8, or x_bf16 is missing or misaligned. INTERNAL:
+// the launch was refused.
 absl::Status MatMul(const MatMulArgs& args, CudaStream stream);
 
 // The same product in plain loops over doubles. Tests compare with it.

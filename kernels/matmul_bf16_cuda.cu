@@ -1,23 +1,28 @@
 // Matrix product with BF16 weights on a GPU's matrix units, with one order of sums for any number
-// of rows (ADR 0017). The rows of a prompt have the bits that decoding them one by one would give.
+// of rows (ADR 0017, ADR 0027). The rows of a prompt have the bits that decoding them one by one
+// would give.
 //
-// x is split exactly into three BF16 parts. Every product is then exact, and only sums are rounded.
-// in_features is cut into chunks of 32 and these into slices. Within a slice
-//   sum = 0; for its chunks ascending: for both halves of a chunk: += low, += middle, += high part
+// x comes in one BF16 part (rounded) or in three (exact). Every product is exact, and only sums are
+// rounded. in_features is cut into steps of 64 and these into kSlices slices. Within a slice
+//   sum = 0; for its steps ascending: for both chunks of 32: for both halves of a chunk:
+//   for the parts, the smallest first: sum += part
 // Each += adds one product of fragments. Slices are added in ascending order, beginning with 0. The
-// order follows from the shape of w alone. Features are the rows of a fragment, and rows of x are
-// its columns. Columns do not affect each other.
+// order follows from in_features alone. Features are the rows of a fragment, and rows of x are its
+// columns. Columns do not affect each other.
 //
 // Both factors must agree on the k that a fragment's column holds, and may choose it freely. Lane
 // 4 g + t has k = 8 t … 8 t + 7 of a chunk, so that it reads 16 bytes of a weight row at once.
 //
-// For up to 32 rows (decode, verify), a warp computes 16 features of all rows over one slice.
-// Weights go from memory to registers, and reading them once is the limit. For more rows (prompts),
-// a thread block computes 64 features of 64 rows and keeps the parts of x in shared memory.
+// Weights go to shared memory by copies that run ahead. A step is 128 contiguous bytes of a weight
+// row, which is what device memory likes to deliver. On Hopper, the first steps are on their way
+// before the kernel waits for the kernels before it. For up to 64 rows (decode, verify), each warp
+// has one slice, and reading the weights is the limit. For more rows (prompts), a thread block
+// computes 64 features of 64 rows, and x goes through shared memory too.
 #include "kernels/matmul_bf16_cuda.h"
 
 #include <algorithm>
 
+#include "kernels/device/async_copy.cuh"
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
 #include "kernels/device/matrix_units.cuh"
@@ -27,13 +32,27 @@ namespace {
 
 constexpr int kFeatures = 16;  // features in a fragment
 constexpr int kColumns = 8;    // columns of a fragment, which are rows of x
-constexpr int kChunk = 32;     // number of k's that a warp computes at a time: two fragments
-constexpr int kOfLane = 8;     // number of k's in a chunk that one lane holds
+constexpr int kOfTile = kFeatures * kColumns;
+constexpr int kChunk = 32;         // number of k's of two fragments
+constexpr int kStep = 2 * kChunk;  // number of k's that are copied at a time
+constexpr int kOfPiece = 8;        // number of k's in 16 bytes
+constexpr int kPiecesOfChunk = kChunk / kOfPiece;
+constexpr int kPiecesOfStep = kStep / kOfPiece;
 constexpr int kHalves = 2;
+constexpr unsigned kSlices = 8;
 
-// Returns the first chunk of a slice, and the number of chunks for slice num_slices.
-__device__ inline unsigned SliceBegin(unsigned slice, unsigned num_slices, unsigned num_chunks) {
-  return static_cast<unsigned>(uint64_t{slice} * num_chunks / num_slices);
+// Returns the first step of a slice, and the number of steps for slice kSlices.
+__device__ inline unsigned SliceBegin(unsigned slice, unsigned num_steps) {
+  return slice * num_steps / kSlices;
+}
+__device__ inline unsigned NumSteps(size_t in_features) {
+  return static_cast<unsigned>((in_features + kStep - 1) / kStep);
+}
+
+// Returns the place of a 16-byte piece of a row in shared memory. The rows of a step have 128 bytes
+// each. Eight lanes read four pieces of two neighboring rows at a time, and should meet all banks.
+__device__ inline int PlaceOf(int row, int piece) {
+  return row * kPiecesOfStep + (piece ^ (row % 2 * kPiecesOfChunk));
 }
 
 // A lane's weights of a chunk, for features g and g + 8.
@@ -41,38 +60,10 @@ struct WeightWords {
   uint4 low, high;
 };
 
-// Past in_features, every weight is 0.
-__device__ inline WeightWords LoadWeights(const uint16_t* low, const uint16_t* high, size_t k,
-                                          size_t in_features) {
-  if (k >= in_features) return {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
-  return {__ldcs(reinterpret_cast<const uint4*>(low + k)),
-          __ldcs(reinterpret_cast<const uint4*>(high + k))};
-}
-
-// A lane's values of a chunk of one row, in parts. words[part][i] has k's 2 i and 2 i + 1.
-struct ValueWords {
-  uint32_t words[kParts][kOfLane / 2];
-};
-
-__device__ inline void SplitValues(const float* from, bool there, ValueWords* to) {
-  float4 low = make_float4(0, 0, 0, 0);
-  float4 high = low;
-  if (there) {
-    low = __ldg(reinterpret_cast<const float4*>(from));
-    high = __ldg(reinterpret_cast<const float4*>(from) + 1);
-  }
-  const float values[kOfLane] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-  TANDEM_UNROLL
-  for (int i = 0; i < kOfLane / 2; ++i) {
-    uint32_t parts[kParts];
-    SplitPair(values[2 * i], values[2 * i + 1], parts);
-    TANDEM_UNROLL
-    for (int part = 0; part < kParts; ++part) to->words[part][i] = parts[part];
-  }
-}
-
 // Computes one chunk. No other function sums products.
-__device__ inline void MultiplyChunk(const WeightWords& weights, const ValueWords& values,
+//   values  [kParts]  a lane's values of one row of x
+template <int kParts>
+__device__ inline void MultiplyChunk(const WeightWords& weights, const uint4 (&values)[kParts],
                                      float (&sums)[4]) {
   const uint32_t of_halves[kHalves][4] = {
       {weights.low.x, weights.high.x, weights.low.y, weights.high.y},
@@ -81,7 +72,8 @@ __device__ inline void MultiplyChunk(const WeightWords& weights, const ValueWord
   for (int half = 0; half < kHalves; ++half) {
     TANDEM_UNROLL
     for (int part = kParts - 1; part >= 0; --part) {
-      const uint32_t columns[2] = {values.words[part][2 * half], values.words[part][2 * half + 1]};
+      const uint32_t columns[2] = {half == 0 ? values[part].x : values[part].z,
+                                   half == 0 ? values[part].y : values[part].w};
       MultiplyFragments(of_halves[half], columns, sums);
     }
   }
@@ -99,125 +91,315 @@ __device__ inline const uint16_t* WeightRow(const MatMulArgs& args, size_t featu
   const size_t row = feature < args.out_features ? feature : args.out_features - 1;
   return static_cast<const uint16_t*>(args.w) + row * args.in_features;
 }
+// The same for rows of x.
+__device__ inline const uint16_t* ValueRow(const MatMulArgs& args, size_t row) {
+  return args.x_bf16.parts + (row < args.rows ? row : args.rows - 1) * args.x_bf16.stride;
+}
 
 // ---------------------------------------------------------------- few rows
 
-constexpr int kWarps = 8;
-constexpr int kAhead = 4;  // number of chunks whose weights are being loaded at once
+// Copies of a warp's weights that run ahead.
+//   kFragments  fragments of kFeatures features
+//   kStages     number of steps that the ring holds
+template <int kFragments, int kStages>
+class WeightRing {
+ public:
+  static constexpr int kRowsOfStep = kFragments * kFeatures;
+  static constexpr int kPieces = kRowsOfStep * kPiecesOfStep;  // 16-byte pieces of a step
 
-// Grid: blocks of features. The warps of a group share features, and each warp has a slice.
-template <int kTiles>  // number of tiles of kColumns rows
-__global__ void __launch_bounds__(kWarps* kWarpSize)
-    MatMulFewRowsBf16(MatMulArgs args, int num_slices) {
-  const int groups = kWarps / num_slices;
-  const int slice = Warp() % num_slices;
-  const int group = Warp() / num_slices;
-  const size_t first_feature = (size_t{blockIdx.x} * groups + group) * kFeatures;
-  const int g = Lane() / 4;
-  const size_t first_k = static_cast<size_t>(Lane() % 4) * kOfLane;
-
-  const uint16_t* const low = WeightRow(args, first_feature + g);
-  const uint16_t* const high = WeightRow(args, first_feature + g + 8);
-  const float* rows[kTiles];
-  bool is_row[kTiles];
-  TANDEM_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const size_t row = static_cast<size_t>(tile * kColumns + g);
-    is_row[tile] = row < args.rows;
-    rows[tile] = args.x + (is_row[tile] ? row * args.x_stride : 0);
-  }
-
-  float sums[kTiles][4] = {};
-  const auto num_chunks = static_cast<unsigned>((args.in_features + kChunk - 1) / kChunk);
-  const unsigned end = SliceBegin(slice + 1, num_slices, num_chunks);
-  for (unsigned chunk = SliceBegin(slice, num_slices, num_chunks); chunk < end; chunk += kAhead) {
-    WeightWords weights[kAhead];
+  // `ring` has kStages * kPieces pieces of shared memory, for this warp alone.
+  __device__ WeightRing(const MatMulArgs& args, size_t first_feature, unsigned begin, unsigned end,
+                        uint4* ring)
+      : ring_(ring), in_features_(args.in_features), begin_(begin), end_(end) {
     TANDEM_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      // Chunks past the slice's end are loaded as 0 and not multiplied.
-      const size_t k = chunk + i < end ? size_t{chunk + i} * kChunk + first_k : args.in_features;
-      weights[i] = LoadWeights(low, high, k, args.in_features);
+    for (int i = 0; i < kCopies; ++i) {
+      from_[i] = WeightRow(args, first_feature + i * kRowsOfCopy + Lane() / kPiecesOfStep);
     }
     TANDEM_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      if (chunk + i >= end) break;
-      const size_t k = size_t{chunk + i} * kChunk + first_k;
+    for (int i = 0; i + 1 < kStages; ++i) Fetch(begin + i);
+  }
+
+  // Begins to copy a step. Steps are fetched in ascending order.
+  __device__ void Fetch(unsigned step) {
+    if (step < end_) {
+      uint4* const to = ring_ + (step - begin_) % kStages * kPieces;
+      const int piece = Lane() % kPiecesOfStep;
+      const size_t k = size_t{step} * kStep + static_cast<size_t>(piece) * kOfPiece;
+      const bool there = k < in_features_;  // past in_features, every weight is 0
       TANDEM_UNROLL
-      for (int tile = 0; tile < kTiles; ++tile) {
-        ValueWords values;
-        SplitValues(rows[tile] + k, is_row[tile] && k < args.in_features, &values);
-        MultiplyChunk(weights[i], values, sums[tile]);
+      for (int i = 0; i < kCopies; ++i) {
+        const int row = i * kRowsOfCopy + Lane() / kPiecesOfStep;
+        CopyAsync16(to + PlaceOf(row, piece), from_[i] + (there ? k : 0), there);
       }
     }
+    EndCopyGroup();
   }
 
-  constexpr int kOfTile = kFeatures * kColumns;
-  float* const shared = SharedMemory<float>();  // [kWarps, kTiles, kFeatures, kColumns]
+  // Waits for a step. All lanes of the warp then see it, until they fetch again after Done().
+  __device__ void Wait() {
+    WaitForCopyGroups<kStages - 2>();
+    __syncwarp();
+  }
+  __device__ static void Done() { __syncwarp(); }
+
+  // Returns the lane's weights of a chunk of a step.
+  __device__ WeightWords Read(unsigned step, int fragment, int chunk) const {
+    const uint4* const from = ring_ + (step - begin_) % kStages * kPieces;
+    const int row = fragment * kFeatures + Lane() / 4;
+    const int piece = chunk * kPiecesOfChunk + Lane() % 4;
+    return {from[PlaceOf(row, piece)], from[PlaceOf(row + 8, piece)]};
+  }
+
+ private:
+  static constexpr int kRowsOfCopy = kWarpSize / kPiecesOfStep;
+  static constexpr int kCopies = kRowsOfStep / kRowsOfCopy;
+
+  uint4* const ring_;
+  const size_t in_features_;
+  const unsigned begin_;
+  const unsigned end_;
+  const uint16_t* from_[kCopies];
+};
+
+// A lane's values of a step of kTiles * kColumns rows, for both chunks.
+template <int kTiles, int kParts>
+struct StepValues {
+  uint4 words[2][kTiles][kParts];
+};
+
+// Loads the lane's values of one chunk. Past in_features, where every weight is 0, these are values
+// from the row's beginning. If one of them is not finite, then the row's results are not either.
+template <int kTiles, int kParts>
+__device__ inline void LoadValues(const MatMulArgs& args, const uint16_t* const (&rows)[kTiles],
+                                  unsigned step, int chunk, StepValues<kTiles, kParts>* values) {
+  const unsigned k = step * kStep + static_cast<unsigned>(chunk * kChunk + Lane() % 4 * kOfPiece);
+  const unsigned from = k < args.in_features ? k : 0;
   TANDEM_UNROLL
   for (int tile = 0; tile < kTiles; ++tile) {
-    float* const of_tile = shared + (Warp() * kTiles + tile) * kOfTile;
     TANDEM_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      of_tile[(g + i / 2 * 8) * kColumns + Lane() % 4 * 2 + i % 2] = sums[tile][i];
+    for (int part = 0; part < kParts; ++part) {
+      values->words[chunk][tile][part] = *reinterpret_cast<const uint4*>(
+          rows[tile] + static_cast<size_t>(part) * args.x_bf16.part_stride + from);
     }
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < groups * kTiles * kOfTile;
-       i += kWarps * kWarpSize) {
-    const int of_group = i / (kTiles * kOfTile);
-    const int in_group = i % (kTiles * kOfTile);
-    float sum = 0;
-    for (int warp = of_group * num_slices; warp < (of_group + 1) * num_slices; ++warp) {
-      sum = __fadd_rn(sum, shared[warp * kTiles * kOfTile + in_group]);
-    }
-    const size_t feature =
-        (size_t{blockIdx.x} * groups + of_group) * kFeatures + in_group % kOfTile / kColumns;
-    Write(args, static_cast<size_t>(in_group / kOfTile * kColumns + in_group % kColumns), feature,
-          sum);
   }
 }
 
-template <int kTiles>
+// Adds the slices' sums and writes the results.
+//   sums    [kFragments, kTiles]  of the warp's slice
+//   shared  [kSlices, kFragments, kTiles, kColumns, kFeatures]  f32
+template <int kFragments, int kTiles>
+__device__ inline void AddSlicesAndWrite(const MatMulArgs& args, size_t first_row,
+                                         size_t first_feature,
+                                         const float (&sums)[kFragments][kTiles][4],
+                                         float* shared) {
+  constexpr int kOfSlice = kFragments * kTiles * kOfTile;
+  const int g = Lane() / 4;
+  const int t = Lane() % 4;
+  TANDEM_UNROLL
+  for (int fragment = 0; fragment < kFragments; ++fragment) {
+    TANDEM_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float* const to = shared + Warp() * kOfSlice + (fragment * kTiles + tile) * kOfTile;
+      TANDEM_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        to[(t * 2 + i % 2) * kFeatures + g + i / 2 * 8] = sums[fragment][tile][i];
+      }
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kOfSlice; i += kSlices * kWarpSize) {
+    float sum = 0;
+    TANDEM_UNROLL
+    for (int slice = 0; slice < static_cast<int>(kSlices); ++slice) {
+      sum = __fadd_rn(sum, shared[slice * kOfSlice + i]);
+    }
+    const int tile = i / kOfTile % kTiles;
+    const int fragment = i / kOfTile / kTiles;
+    Write(args, first_row + static_cast<size_t>(tile * kColumns + i % kOfTile / kFeatures),
+          first_feature + static_cast<size_t>(fragment * kFeatures + i % kFeatures), sum);
+  }
+}
+
+// Thread blocks that a multiprocessor should hold. Registers are limited accordingly.
+template <int kFragments, int kTiles, int kParts>
+constexpr int MinBlocks() {
+  if (kFragments == 1) return kTiles * kParts <= 2 ? 3 : 2;
+  return kTiles * kParts <= 4 ? 2 : 1;
+}
+
+// Grid: (blocks of kFragments * kFeatures features, blocks of kTiles * kColumns rows). Each warp
+// has one slice.
+//   shared  [kSlices, kStages, WeightRing::kPieces] of 16 bytes, then the slices' sums in its place
+template <int kFragments, int kTiles, int kParts, int kStages>
+__global__ void __launch_bounds__(kSlices* kWarpSize, (MinBlocks<kFragments, kTiles, kParts>()))
+    MatMulFewRowsBf16(MatMulArgs args) {
+  using Ring = WeightRing<kFragments, kStages>;
+  const size_t first_feature = size_t{blockIdx.x} * (kFragments * kFeatures);
+  const size_t first_row = size_t{blockIdx.y} * (kTiles * kColumns);
+  const unsigned num_steps = NumSteps(args.in_features);
+  const auto slice = static_cast<unsigned>(Warp());
+  const unsigned begin = SliceBegin(slice, num_steps);
+  const unsigned end = SliceBegin(slice + 1, num_steps);
+  Ring ring(args, first_feature, begin, end,
+            SharedMemory<uint4>() + slice * (kStages * Ring::kPieces));
+  WaitForEarlierKernels();
+
+  const uint16_t* rows[kTiles];
+  TANDEM_UNROLL
+  for (int tile = 0; tile < kTiles; ++tile) {
+    rows[tile] = ValueRow(args, first_row + static_cast<size_t>(tile * kColumns + Lane() / 4));
+  }
+  StepValues<kTiles, kParts> values;
+  if (begin < end) {
+    LoadValues(args, rows, begin, 0, &values);
+    LoadValues(args, rows, begin, 1, &values);
+  }
+  float sums[kFragments][kTiles][4] = {};
+  TANDEM_NO_UNROLL
+  for (unsigned step = begin; step < end; ++step) {
+    ring.Wait();
+    TANDEM_UNROLL
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      WeightWords weights[kFragments];
+      TANDEM_UNROLL
+      for (int fragment = 0; fragment < kFragments; ++fragment) {
+        weights[fragment] = ring.Read(step, fragment, chunk);
+      }
+      TANDEM_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        TANDEM_UNROLL
+        for (int fragment = 0; fragment < kFragments; ++fragment) {
+          MultiplyChunk<kParts>(weights[fragment], values.words[chunk][tile], sums[fragment][tile]);
+        }
+      }
+      if (step + 1 < end) LoadValues(args, rows, step + 1, chunk, &values);
+    }
+    Ring::Done();
+    ring.Fetch(step + kStages - 1);
+  }
+  WaitForCopyGroups<0>();
+  __syncthreads();  // the sums take the place of the ring
+  AddSlicesAndWrite(args, first_row, first_feature, sums, SharedMemory<float>());
+}
+
+template <int kFragments, int kTiles, int kParts, int kStages>
 absl::Status LaunchFewRows(const MatMulArgs& args, CudaStream stream) {
-  const int slices = NumSlices(args.out_features);
-  const size_t features = size_t{kFeatures} * (kWarps / slices);
-  LaunchShape shape;
-  shape.grid = dim3(static_cast<unsigned>((args.out_features + features - 1) / features));
-  shape.block = dim3(kWarps * kWarpSize);
-  shape.shared_bytes = size_t{kWarps} * kTiles * kFeatures * kColumns * sizeof(float);
-  return Launch("MatMul", MatMulFewRowsBf16<kTiles>, shape, stream, args, slices);
+  constexpr size_t kFeaturesOfBlock = size_t{kFragments} * kFeatures;
+  constexpr size_t kRowsOfBlock = size_t{kTiles} * kColumns;
+  constexpr size_t kRingBytes =
+      size_t{kSlices} * kStages * WeightRing<kFragments, kStages>::kPieces * sizeof(uint4);
+  constexpr size_t kSumBytes = size_t{kSlices} * kFragments * kTiles * kOfTile * sizeof(float);
+  const LaunchShape shape = {
+      .grid =
+          dim3(static_cast<unsigned>((args.out_features + kFeaturesOfBlock - 1) / kFeaturesOfBlock),
+               static_cast<unsigned>((args.rows + kRowsOfBlock - 1) / kRowsOfBlock)),
+      .block = dim3(kSlices * kWarpSize),
+      .shared_bytes = std::max(kRingBytes, kSumBytes),
+      .starts_early = true};
+  auto* const kernel = MatMulFewRowsBf16<kFragments, kTiles, kParts, kStages>;
+  if (absl::Status status = AllowSharedMemory(kernel, shape.shared_bytes); !status.ok()) {
+    return status;
+  }
+  return Launch("MatMul", kernel, shape, stream, args);
 }
 
 // ---------------------------------------------------------------- prompts
 
-constexpr int kTileFeatures = 64;  // features in a thread block; a warp has half of them
-constexpr int kTileRows = 64;      // rows in a thread block; a warp has half of them
-constexpr int kTileWarps = 4;
-constexpr int kFragments = 2;              // fragments of features in a warp
-constexpr int kTiles = 4;                  // tiles of rows in a warp
-constexpr int kGroups = kChunk / kOfLane;  // groups in a row's chunk
-// 16-byte pieces of a row's chunk in shared memory: [kParts, kGroups].
-constexpr int kPieces = kParts * kGroups;
+constexpr int kBlockFeatures = 64;  // features in a thread block; a warp has half of them
+constexpr int kBlockRows = 64;      // rows in a thread block; a warp has half of them
+constexpr int kBlockWarps = 4;
+constexpr int kBlockThreads = kBlockWarps * kWarpSize;
+constexpr int kWarpFragments = kBlockFeatures / 2 / kFeatures;
+constexpr int kWarpTiles = kBlockRows / 2 / kColumns;
 
-using WarpSums = float[kFragments][kTiles][4];
+using WarpSums = float[kWarpFragments][kWarpTiles][4];
 
-// Multiplies a warp's weights of a chunk by its rows. `pieces` is the lane's first piece of the
-// first tile in shared memory.
-__device__ inline void MultiplyTiles(const WeightWords (&weights)[kFragments], const uint4* pieces,
-                                     WarpSums& sums) {
-  TANDEM_UNROLL
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const uint4* const from = pieces + tile * kColumns * kPieces;
-    ValueWords values;
+// Copies of a thread block's weights and values that run ahead. A stage holds the block's weights
+// of a step, and then each part of its values.
+template <int kParts, int kStages>
+class BlockRing {
+ public:
+  static constexpr int kPieces = (kBlockFeatures + kParts * kBlockRows) * kPiecesOfStep;
+
+  __device__ BlockRing(const MatMulArgs& args, size_t first_row, size_t first_feature)
+      : args_(args), first_row_(first_row), first_feature_(first_feature) {}
+
+  // Begins to copy the weights of a step, or the values of a step.
+  __device__ void FetchWeights(unsigned step) const {
+    TANDEM_UNROLL
+    for (int i = 0; i < kBlockFeatures / kRowsOfCopy; ++i) {
+      const int row = i * kRowsOfCopy + MyRow();
+      Copy(Stage(step), row, step, WeightRow(args_, first_feature_ + static_cast<size_t>(row)));
+    }
+  }
+  __device__ void FetchValues(unsigned step) const {
     TANDEM_UNROLL
     for (int part = 0; part < kParts; ++part) {
-      const uint4 words = from[part * kGroups];
-      values.words[part][0] = words.x, values.words[part][1] = words.y;
-      values.words[part][2] = words.z, values.words[part][3] = words.w;
+      uint4* const to = Stage(step) + (kBlockFeatures + part * kBlockRows) * kPiecesOfStep;
+      TANDEM_UNROLL
+      for (int i = 0; i < kBlockRows / kRowsOfCopy; ++i) {
+        const int row = i * kRowsOfCopy + MyRow();
+        Copy(to, row, step,
+             ValueRow(args_, first_row_ + static_cast<size_t>(row)) +
+                 static_cast<size_t>(part) * args_.x_bf16.part_stride);
+      }
+    }
+  }
+
+  // Returns a lane's words of rows of a step.
+  __device__ WeightWords Weights(unsigned step, int row, int piece) const {
+    const uint4* const from = Stage(step);
+    return {from[PlaceOf(row, piece)], from[PlaceOf(row + 8, piece)]};
+  }
+  __device__ void Values(unsigned step, int row, int piece, uint4 (&values)[kParts]) const {
+    TANDEM_UNROLL
+    for (int part = 0; part < kParts; ++part) {
+      values[part] =
+          Stage(step)[(kBlockFeatures + part * kBlockRows) * kPiecesOfStep + PlaceOf(row, piece)];
+    }
+  }
+
+ private:
+  static constexpr int kRowsOfCopy = kBlockThreads / kPiecesOfStep;
+
+  __device__ static int MyRow() { return static_cast<int>(threadIdx.x) / kPiecesOfStep; }
+  __device__ static uint4* Stage(unsigned step) {
+    return SharedMemory<uint4>() + step % kStages * kPieces;
+  }
+  __device__ void Copy(uint4* to, int row, unsigned step, const uint16_t* from) const {
+    const int piece = static_cast<int>(threadIdx.x) % kPiecesOfStep;
+    const size_t k = size_t{step} * kStep + static_cast<size_t>(piece) * kOfPiece;
+    const bool there = k < args_.in_features;
+    CopyAsync16(to + PlaceOf(row, piece), from + (there ? k : 0), there);
+  }
+
+  const MatMulArgs& args_;
+  const size_t first_row_;
+  const size_t first_feature_;
+};
+
+// Adds the products of a step to a warp's sums.
+//   feature, row  of the warp's first in the thread block
+template <int kParts, int kStages>
+__device__ inline void MultiplyStep(const BlockRing<kParts, kStages>& ring, unsigned step,
+                                    int feature, int row, WarpSums& sums) {
+  const int g = Lane() / 4;
+  TANDEM_UNROLL
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    const int piece = chunk * kPiecesOfChunk + Lane() % 4;
+    WeightWords weights[kWarpFragments];
+    TANDEM_UNROLL
+    for (int fragment = 0; fragment < kWarpFragments; ++fragment) {
+      weights[fragment] = ring.Weights(step, feature + fragment * kFeatures + g, piece);
     }
     TANDEM_UNROLL
-    for (int fragment = 0; fragment < kFragments; ++fragment) {
-      MultiplyChunk(weights[fragment], values, sums[fragment][tile]);
+    for (int tile = 0; tile < kWarpTiles; ++tile) {
+      uint4 values[kParts];
+      ring.Values(step, row + tile * kColumns + g, piece, values);
+      TANDEM_UNROLL
+      for (int fragment = 0; fragment < kWarpFragments; ++fragment) {
+        MultiplyChunk<kParts>(weights[fragment], values, sums[fragment][tile]);
+      }
     }
   }
 }
@@ -225,9 +407,9 @@ __device__ inline void MultiplyTiles(const WeightWords (&weights)[kFragments], c
 // Adds the sums of a slice to the totals. The sums of the next slice begin with 0.
 __device__ inline void AddSlice(WarpSums& sums, WarpSums& totals) {
   TANDEM_UNROLL
-  for (int fragment = 0; fragment < kFragments; ++fragment) {
+  for (int fragment = 0; fragment < kWarpFragments; ++fragment) {
     TANDEM_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < kWarpTiles; ++tile) {
       TANDEM_UNROLL
       for (int i = 0; i < 4; ++i) {
         totals[fragment][tile][i] = __fadd_rn(totals[fragment][tile][i], sums[fragment][tile][i]);
@@ -241,9 +423,9 @@ __device__ inline void AddSlice(WarpSums& sums, WarpSums& totals) {
 __device__ inline void WriteTotals(const MatMulArgs& args, size_t row, size_t feature,
                                    const WarpSums& totals) {
   TANDEM_UNROLL
-  for (int fragment = 0; fragment < kFragments; ++fragment) {
+  for (int fragment = 0; fragment < kWarpFragments; ++fragment) {
     TANDEM_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < kWarpTiles; ++tile) {
       TANDEM_UNROLL
       for (int i = 0; i < 4; ++i) {
         Write(args, row + tile * kColumns + i % 2, feature + fragment * kFeatures + i / 2 * 8,
@@ -254,94 +436,83 @@ __device__ inline void WriteTotals(const MatMulArgs& args, size_t row, size_t fe
 }
 
 // Grid: (blocks of rows, blocks of features), so that blocks that share weights run at the same
-// time. Shared memory: [2, kTileRows, kPieces] of 16 bytes. One half is filled while the other one
-// is read.
-__global__ void __launch_bounds__(kTileWarps* kWarpSize)
-    MatMulManyRowsBf16(MatMulArgs args, int num_slices) {
-  const size_t first_row = size_t{blockIdx.x} * kTileRows;
-  const size_t first_feature =
-      size_t{blockIdx.y} * kTileFeatures + Warp() % 2 * (kFeatures * kFragments);
-  const int warp_row = Warp() / 2 * (kColumns * kTiles);
-  const int g = Lane() / 4;
-  const int t = Lane() % 4;
-
-  const uint16_t* low[kFragments];
-  const uint16_t* high[kFragments];
+// time.
+//   shared  [kStages, BlockRing::kPieces] of 16 bytes
+template <int kParts, int kStages>
+__global__ void __launch_bounds__(kBlockThreads, 2) MatMulManyRowsBf16(MatMulArgs args) {
+  const size_t first_row = size_t{blockIdx.x} * kBlockRows;
+  const size_t first_feature = size_t{blockIdx.y} * kBlockFeatures;
+  const int feature = Warp() % 2 * (kWarpFragments * kFeatures);
+  const int row = Warp() / 2 * (kWarpTiles * kColumns);
+  const BlockRing<kParts, kStages> ring(args, first_row, first_feature);
+  const unsigned num_steps = NumSteps(args.in_features);
   TANDEM_UNROLL
-  for (int fragment = 0; fragment < kFragments; ++fragment) {
-    low[fragment] = WeightRow(args, first_feature + fragment * kFeatures + g);
-    high[fragment] = WeightRow(args, first_feature + fragment * kFeatures + g + 8);
+  for (unsigned step = 0; step + 1 < kStages; ++step) {
+    if (step < num_steps) ring.FetchWeights(step);
   }
-
-  // Two threads load a row of x. Each loads two groups of kOfLane values.
-  const int my_row = static_cast<int>(threadIdx.x) / 2;
-  const int my_group = static_cast<int>(threadIdx.x) % 2 * 2;
-  const bool is_row = first_row + my_row < args.rows;
-  const float* const mine = args.x + (is_row ? (first_row + my_row) * args.x_stride : 0);
-  uint4* const shared = SharedMemory<uint4>();
-  const auto bring = [&](unsigned chunk) {
-    TANDEM_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const size_t k = size_t{chunk} * kChunk + static_cast<size_t>(my_group + i) * kOfLane;
-      ValueWords values;
-      SplitValues(mine + k, is_row && k < args.in_features, &values);
-      uint4* const to = shared + (chunk % 2 * kTileRows + my_row) * kPieces + my_group + i;
-      TANDEM_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        const uint32_t(&words)[4] = values.words[part];
-        to[part * kGroups] = make_uint4(words[0], words[1], words[2], words[3]);
-      }
-    }
-  };
+  WaitForEarlierKernels();
+  TANDEM_UNROLL
+  for (unsigned step = 0; step + 1 < kStages; ++step) {
+    if (step < num_steps) ring.FetchValues(step);
+    EndCopyGroup();  // the first group has the weights of all these steps
+  }
 
   WarpSums totals = {};
   WarpSums sums = {};
-  const auto num_chunks = static_cast<unsigned>((args.in_features + kChunk - 1) / kChunk);
-  int slice = 0;
-  WeightWords next[kFragments];
-  const auto fetch = [&](unsigned chunk) {
-    const size_t k = size_t{chunk} * kChunk + static_cast<size_t>(t) * kOfLane;
-    TANDEM_UNROLL
-    for (int fragment = 0; fragment < kFragments; ++fragment) {
-      next[fragment] = LoadWeights(low[fragment], high[fragment], k, args.in_features);
+  unsigned slice = 0;
+  for (unsigned step = 0; step < num_steps; ++step) {
+    WaitForCopyGroups<kStages - 2>();
+    __syncthreads();  // this step is there, and the one before it has been read
+    if (const unsigned next = step + kStages - 1; next < num_steps) {
+      ring.FetchWeights(next);
+      ring.FetchValues(next);
     }
-  };
-  bring(0);
-  fetch(0);
-  for (unsigned chunk = 0; chunk < num_chunks; ++chunk) {
-    __syncthreads();  // this chunk is there, and the one before it has been read
-    WeightWords weights[kFragments];
-    TANDEM_UNROLL
-    for (int fragment = 0; fragment < kFragments; ++fragment) weights[fragment] = next[fragment];
-    if (chunk + 1 < num_chunks) {
-      fetch(chunk + 1);
-      bring(chunk + 1);
-    }
-    MultiplyTiles(weights, shared + (chunk % 2 * kTileRows + warp_row + g) * kPieces + t, sums);
-    // A slice without chunks would add 0, which changes nothing.
-    while (slice < num_slices && SliceBegin(slice + 1, num_slices, num_chunks) <= chunk) ++slice;
-    if (chunk + 1 != SliceBegin(slice + 1, num_slices, num_chunks)) continue;
-    AddSlice(sums, totals);
+    EndCopyGroup();
+    MultiplyStep(ring, step, feature, row, sums);
+    // A slice without steps would add 0, which changes nothing.
+    while (SliceBegin(slice + 1, num_steps) <= step) ++slice;
+    if (step + 1 == SliceBegin(slice + 1, num_steps)) AddSlice(sums, totals);
   }
-  WriteTotals(args, first_row + warp_row + t * 2, first_feature + g, totals);
+  WriteTotals(args, first_row + static_cast<size_t>(row + Lane() % 4 * 2),
+              first_feature + static_cast<size_t>(feature + Lane() / 4), totals);
 }
 
+template <int kParts, int kStages>
 absl::Status LaunchManyRows(const MatMulArgs& args, CudaStream stream) {
-  LaunchShape shape;
-  shape.grid = dim3(static_cast<unsigned>((args.rows + kTileRows - 1) / kTileRows),
-                    static_cast<unsigned>((args.out_features + kTileFeatures - 1) / kTileFeatures));
-  shape.block = dim3(kTileWarps * kWarpSize);
-  shape.shared_bytes = size_t{2} * kTileRows * kPieces * sizeof(uint4);
-  return Launch("MatMul", MatMulManyRowsBf16, shape, stream, args, NumSlices(args.out_features));
+  const LaunchShape shape = {
+      .grid =
+          dim3(static_cast<unsigned>((args.rows + kBlockRows - 1) / kBlockRows),
+               static_cast<unsigned>((args.out_features + kBlockFeatures - 1) / kBlockFeatures)),
+      .block = dim3(kBlockThreads),
+      .shared_bytes = size_t{kStages} * BlockRing<kParts, kStages>::kPieces * sizeof(uint4),
+      .starts_early = true};
+  auto* const kernel = MatMulManyRowsBf16<kParts, kStages>;
+  if (absl::Status status = AllowSharedMemory(kernel, shape.shared_bytes); !status.ok()) {
+    return status;
+  }
+  return Launch("MatMul", kernel, shape, stream, args);
 }
 
 }  // namespace
 
 absl::Status MatMulBf16(const MatMulArgs& args, CudaStream stream) {
-  if (args.rows <= kColumns) return LaunchFewRows<1>(args, stream);
-  if (args.rows <= 2 * kColumns) return LaunchFewRows<2>(args, stream);
-  if (args.rows <= 4 * kColumns) return LaunchFewRows<4>(args, stream);
-  return LaunchManyRows(args, stream);
+  // A block of 32 features reads x half as often as one of 16, but leaves multiprocessors without
+  // work if there are few features. The choice has no effect on bits.
+  const bool is_rounded = args.x_bf16.num_parts == 1;
+  if (args.rows <= kColumns) {
+    return is_rounded ? LaunchFewRows<1, 1, 1, 4>(args, stream)
+                      : LaunchFewRows<1, 1, 3, 4>(args, stream);
+  }
+  if (args.rows <= 2 * kColumns) {
+    return is_rounded ? LaunchFewRows<1, 2, 1, 4>(args, stream)
+                      : LaunchFewRows<1, 2, 3, 4>(args, stream);
+  }
+  if (args.rows <= 4 * kColumns || (args.rows <= 8 * kColumns && !is_rounded)) {
+    return is_rounded ? LaunchFewRows<2, 4, 1, 3>(args, stream)
+                      : LaunchFewRows<2, 4, 3, 3>(args, stream);
+  }
+  if (args.rows <= 8 * kColumns) return LaunchFewRows<2, 8, 1, 3>(args, stream);
+  return is_rounded ? LaunchManyRows<1, 4>(args, stream) : LaunchManyRows<3, 3>(args, stream);
 }
 
 }  // namespace tandem

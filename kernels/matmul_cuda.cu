@@ -26,6 +26,14 @@ constexpr int kFeatures = 4;   // features of a warp
 constexpr int kStep = kEight;  // elements of a weight row that a lane takes at a time
 constexpr int kMostRows = 8;   // largest number of rows of x in one pass over the weights
 
+// Returns the number of parts that in_features is cut into. The sums of the parts are added at the
+// end. Few output features have many parts, so that each multiprocessor of a large GPU has enough
+// loads in flight.
+int NumSlices(size_t out_features) {
+  if (out_features <= 4096) return 8;
+  return out_features <= 16384 ? 4 : 1;
+}
+
 // Grid: (blocks of features, blocks of kRows rows).
 template <DType kType, int kRows>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
@@ -119,13 +127,22 @@ bool IsAligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer
 
 absl::Status MatMul(const MatMulArgs& args, CudaStream stream) {
   if (args.rows == 0 || args.out_features == 0) return absl::OkStatus();
-  if (args.in_features % kStep != 0 || args.x_stride % 4 != 0 || !IsAligned(args.x) ||
-      !IsAligned(args.w)) {
+  const bool is_bf16 = args.dtype == DType::kBF16;
+  const Bf16Rows& x = args.x_bf16;
+  if (is_bf16 && (x.parts == nullptr || !IsAligned(x.parts) || x.stride % 8 != 0 ||
+                  x.part_stride % 8 != 0 || (x.num_parts != 1 && x.num_parts != kMostBf16Parts))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("MatMul on a GPU: BF16 weights need x_bf16 in 1 or ", kMostBf16Parts,
+                     " parts (given: ", x.num_parts, "), at a multiple of 16 bytes, with strides ",
+                     x.stride, " and ", x.part_stride, " (multiples of 8)"));
+  }
+  if (args.in_features % kStep != 0 || !IsAligned(args.w) ||
+      (!is_bf16 && (args.x_stride % 4 != 0 || !IsAligned(args.x)))) {
     return absl::InvalidArgumentError(
         absl::StrCat("MatMul on a GPU: in_features ", args.in_features, " (a multiple of ", kStep,
                      "), x_stride ", args.x_stride, " (of 4), x and w at multiples of 16 bytes"));
   }
-  if (args.dtype == DType::kBF16) return MatMulBf16(args, stream);
+  if (is_bf16) return MatMulBf16(args, stream);
   return args.dtype == DType::kF16 ? LaunchRows<DType::kF16>(args, stream)
                                    : LaunchRows<DType::kF32>(args, stream);
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "kernels/device/bf16_rows.h"
 #include "kernels/device/stream.h"
 
 namespace tandem {
@@ -26,6 +27,8 @@ struct RmsNormArgs {
   float eps = 0;
   float* out = nullptr;
   size_t out_stride = 0;
+  // On a GPU alone: the output in BF16 parts instead. `out` is then not written. num_heads is 1.
+  Bf16Rows out_bf16 = {};
 };
 
 void RmsNorm(const RmsNormArgs& args);

@@ -1,13 +1,11 @@
 // Rotary position embedding (Su et al. 2021) in Hugging Face's layout: dimension i is rotated
-// together with dimension i + head_size / 2.
+// together with dimension i + head_size / 2. On a GPU, RopeAndStoreKv (kernels/attention.h) does
+// the same.
 #ifndef TANDEM_KERNELS_ROPE_H_
 #define TANDEM_KERNELS_ROPE_H_
 
 #include <cstddef>
 #include <cstdint>
-
-#include "absl/status/status.h"
-#include "kernels/device/stream.h"
 
 namespace tandem {
 
@@ -29,10 +27,6 @@ struct RopeArgs {
 };
 
 void Rope(const RopeArgs& args);
-
-// The same on a GPU (rope_cuda.cu). Pointers are device pointers. The work is enqueued on `stream`;
-// the call does not wait. INTERNAL: the launch was refused.
-absl::Status Rope(const RopeArgs& args, CudaStream stream);
 
 // The same in plain loops over doubles. Tests compare with it.
 void RopeReference(const RopeArgs& args);

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "kernels/device/bf16_rows.h"
 #include "kernels/device/stream.h"
 
 namespace tandem {
@@ -21,6 +22,8 @@ struct SwiGluArgs {
   size_t up_stride = 0;
   size_t rows = 0;
   size_t size = 0;
+  // On a GPU alone: the result in BF16 parts. If it is given, `gate` is not written.
+  Bf16Rows out_bf16 = {};
 };
 
 void SwiGlu(const SwiGluArgs& args);

@@ -819,12 +819,12 @@ constexpr Flag kFlags[] = {
      .programs = kWorkers | kSupervisors,
      .group = "Resources",
      .kind = FlagKind::kChoice,
-     .fallback = "exact",
-     .words = "exact|bf16",
+     .fallback = "auto",
+     .words = "auto|exact|bf16",
      .handed_to = kWorkers,
-     .help = "Activations meet BF16 weights as they are (exact), or a processor with AVX512-BF16 "
-             "rounds them to BF16 first (bf16). Prompts are then faster, and the model's output is "
-             "that of BF16 inference."},
+     .help = "Activations meet BF16 weights as they are (exact), or a GPU or a processor with "
+             "AVX512-BF16 rounds them to BF16 first (bf16). Prompts are then faster, and the "
+             "model's output is that of BF16 inference. auto: exact on a CPU, bf16 on a GPU."},
     {.name = "--gpu",
      .programs = kWorkers | kSupervisors,
      .group = "Resources",

@@ -2,11 +2,17 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/device/cuda_status.h"
 
 namespace tandem {
 namespace {
+
+constexpr int kFirstThatStartsEarly = 90;
+
+std::atomic<bool> can_start_early = false;
 
 std::string Version(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
 
@@ -53,6 +59,7 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
   info.num_multiprocessors = properties.multiProcessorCount;
   info.memory_bytes = properties.totalGlobalMem;
   info.max_shared_bytes = properties.sharedMemPerBlockOptin;
+  can_start_early = info.capability >= kFirstThatStartsEarly;
   if (info.capability < kOldestCapability) {
     return absl::FailedPreconditionError(absl::StrCat(
         info.name, " has compute capability ", properties.major, ".", properties.minor,
@@ -73,5 +80,7 @@ bool IsDeviceLost(int index) {
   // A call that failed for lack of memory says nothing about the context.
   return !status.ok() && !absl::IsResourceExhausted(status);
 }
+
+bool CanStartEarly() { return can_start_early; }
 
 }  // namespace tandem

@@ -30,6 +30,10 @@ struct DeviceInfo {
 // than kOldestCapability.
 absl::StatusOr<DeviceInfo> UseDevice(int index);
 
+// Returns whether the GPU that UseDevice has taken can start a kernel before the kernels before it
+// have ended (LaunchShape::starts_early).
+bool CanStartEarly();
+
 // Makes `index`, which UseDevice has taken, the current device of the calling thread. Each thread
 // has a current device and may enqueue work only on that device's streams. The call is cheap.
 absl::Status SelectDevice(int index);

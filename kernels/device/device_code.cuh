@@ -15,10 +15,13 @@ namespace tandem {
 
 // Stands before a loop over an array that belongs to one thread. The array can be in registers only
 // if the loop is unrolled.
+// TANDEM_NO_UNROLL stands before a loop whose turns would take too many registers side by side.
 #ifdef TANDEM_SIMT
 #define TANDEM_UNROLL
+#define TANDEM_NO_UNROLL
 #else
 #define TANDEM_UNROLL _Pragma("unroll")
+#define TANDEM_NO_UNROLL _Pragma("unroll 1")
 #endif
 
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
@@ -39,6 +42,16 @@ __device__ T* SharedMemory() {
 
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
 __device__ inline int Warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+
+// Lets the stream's next kernel start, and waits until all earlier kernels have ended. Every thread
+// of a kernel that is launched with LaunchShape::starts_early calls this function once. Before the
+// call, it may read only what no kernel writes, such as weights.
+__device__ inline void WaitForEarlierKernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // Reduces over a warp by a butterfly. All lanes get the same bits, because a + b = b + a.
 __device__ inline float WarpSum(float value) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/device/cuda_status.h"
+#include "kernels/device/device.h"
 #include "kernels/device/stream.h"
 
 namespace tandem {
@@ -18,6 +19,10 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // dynamic shared memory; more than 48 KiB needs AllowSharedMemory
+  // The kernel may start before the stream's earlier kernels have ended. Its threads call
+  // WaitForEarlierKernels before they touch anything that those kernels read or write. GPUs older
+  // than Hopper take no notice.
+  bool starts_early = false;
 };
 
 // Enqueues `kernel`. Its arguments have been copied when the call returns. INTERNAL: the launch was
@@ -30,6 +35,16 @@ absl::Status Launch(std::string_view name, void (*kernel)(Parameters...), const 
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+#ifndef TANDEM_SIMT
+  // Programmatic dependent launch (CUDA C++ Programming Guide, compute capability 9.0).
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  if (shape.starts_early && CanStartEarly()) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
+#endif
   return CudaStatus(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

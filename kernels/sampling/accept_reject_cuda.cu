@@ -2,16 +2,19 @@
 // 2, for siblings). Each thread block judges one draft. A walk along first children looks at one
 // token of each row. A row is read over the whole vocabulary where the walk ends, and once for each
 // sibling that is tested after a rejection.
+#include <cmath>
+
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
 #include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/draw_row.cuh"
 #include "kernels/sampling/random/philox.cuh"
+#include "kernels/sampling/transform/row_scan.cuh"
 
 namespace tandem {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = kDrawThreads;
 
 struct Shared {
   double sums[kWarpSize];
@@ -26,10 +29,10 @@ __device__ bool DraftRowGives(const float* log_probs, size_t size, int32_t token
                               double* scratch) {
   bool at_most_one = true;
   double sum = 0;
-  for (size_t i = threadIdx.x; i < size; i += kThreads) {
-    at_most_one = at_most_one && log_probs[i] <= 1e-5f;  // false of NaN
-    sum = __dadd_rn(sum, static_cast<double>(expf(log_probs[i])));
-  }
+  ScanRow<kTwoInFlight>(log_probs, size, -INFINITY, [&](unsigned, float log_prob) {
+    at_most_one = at_most_one && log_prob <= 1e-5f;  // false of NaN
+    sum = __dadd_rn(sum, static_cast<double>(expf(log_prob)));
+  });
   sum = BlockSum(sum, scratch);
   return __syncthreads_and(at_most_one ? 1 : 0) != 0 && fabs(sum - 1.0) <= 1e-3 &&
          exp(static_cast<double>(log_probs[token_id])) > 0;
@@ -81,7 +84,7 @@ class DeviceResidual {
     if (num_rejected_ > 0 && !is_settled_) Settle();
     if (num_rejected_ == 0) return exp(static_cast<double>(p_[token_id]));
     if (are_drawn_) {
-      return __ddiv_rn(DrawnWeight(static_cast<size_t>(token_id)),
+      return __ddiv_rn(DrawnWeight(token_id, {p_[token_id], FirstRejectedRow()[token_id]}),
                        shared_.totals[num_rejected_ - 1]);
     }
     if (IsRejected(token_id)) return 0;
@@ -105,14 +108,7 @@ class DeviceResidual {
   __device__ int32_t Draw(double u) {
     // A rejection that leaves nothing is taken back, as Settle does.
     for (; num_rejected_ > 0; --num_rejected_) {
-      const int32_t token_id = are_drawn_
-                                   ? DrawByInverseCdf(walk_.size, u, shared_.sums,
-                                                      [&](size_t i) { return DrawnWeight(i); })
-                                   : DrawByInverseCdf(walk_.size, u, shared_.sums, [&](size_t i) {
-                                       return IsRejected(static_cast<int32_t>(i))
-                                                  ? 0.0
-                                                  : static_cast<double>(expf(p_[i]));
-                                     });
+      const int32_t token_id = are_drawn_ ? DrawFromDrawn(u) : DrawFromFound(u);
       if (token_id >= 0) return token_id;
     }
     return DrawRow(p_, walk_.size, u, shared_.sums, shared_.keys);
@@ -127,13 +123,18 @@ class DeviceResidual {
     return false;
   }
 
+  // What the weight of a token mostly depends on.
+  struct Pair {
+    float p;
+    float first;  // from the first rejected row
+  };
+  __device__ const float* FirstRejectedRow() const { return walk_.DraftRow(shared_.rejected[0]); }
+
   // Returns the weight of a token after all rejections of drawn tokens, not normalized.
-  __device__ double DrawnWeight(size_t token_id) const {
-    const float p = p_[token_id];
-    const float first = walk_.DraftRow(shared_.rejected[0])[token_id];
-    if (!(p > first)) return 0.0;
-    double weight =
-        fmax(0.0, __dadd_rn(exp(static_cast<double>(p)), -exp(static_cast<double>(first))));
+  __device__ double DrawnWeight(size_t token_id, const Pair& pair) const {
+    if (!(pair.p > pair.first)) return 0.0;
+    double weight = fmax(
+        0.0, __dadd_rn(exp(static_cast<double>(pair.p)), -exp(static_cast<double>(pair.first))));
     for (int32_t i = 1; i < num_rejected_ && weight > 0; ++i) {
       const float q = walk_.DraftRow(shared_.rejected[i])[token_id];
       weight = fmax(
@@ -142,26 +143,62 @@ class DeviceResidual {
     return weight;
   }
 
-  // Takes the last rejection back if it leaves nothing. Otherwise notes the sum of the weights.
-  __device__ void Settle() {
+  // Draws from what is left. -1: nothing is.
+  __device__ int32_t DrawFromDrawn(double u) const {
+    const float* const first = FirstRejectedRow();
+    return DrawByInverseCdf<kPairsInFlight>(
+        walk_.size, u, shared_.sums,
+        [&](unsigned i) {
+          return Pair{p_[i], first[i]};
+        },
+        [&](unsigned i, const Pair& pair) { return DrawnWeight(i, pair); });
+  }
+  __device__ int32_t DrawFromFound(double u) const {
+    return DrawByInverseCdf<8>(
+        walk_.size, u, shared_.sums, [&](unsigned i) { return p_[i]; },
+        [&](unsigned i, float p) {
+          return IsRejected(static_cast<int32_t>(i)) ? 0.0 : static_cast<double>(expf(p));
+        });
+  }
+
+  // Returns the thread's share of the sum of all weights.
+  __device__ double SumOfDrawnWeights() const {
+    const float* const first = FirstRejectedRow();
+    const auto size = static_cast<unsigned>(walk_.size);
     double total = 0;
-    bool is_left = false;
-    for (size_t i = threadIdx.x; i < walk_.size; i += kThreads) {
-      if (are_drawn_) {
-        total = __dadd_rn(total, DrawnWeight(i));
-      } else if (p_[i] > -INFINITY && !IsRejected(static_cast<int32_t>(i))) {
-        is_left = true;
-        break;
+    for (unsigned i = threadIdx.x; i < size; i += kPairsInFlight * kThreads) {
+      Pair pairs[kPairsInFlight];
+      TANDEM_UNROLL
+      for (unsigned j = 0; j < kPairsInFlight; ++j) {
+        const unsigned of = min(i + j * kThreads, size - 1);
+        pairs[j] = {p_[of], first[of]};
+      }
+      TANDEM_UNROLL
+      for (unsigned j = 0; j < kPairsInFlight; ++j) {
+        const unsigned of = i + j * kThreads;
+        if (of < size) total = __dadd_rn(total, DrawnWeight(of, pairs[j]));
       }
     }
+    return total;
+  }
+
+  // Takes the last rejection back if it leaves nothing. Otherwise notes the sum of the weights.
+  __device__ void Settle() {
+    bool is_left = false;
     if (are_drawn_) {
-      total = BlockSum(total, shared_.sums);
+      const double total = BlockSum(SumOfDrawnWeights(), shared_.sums);
       is_left = total > 0;
       if (threadIdx.x == 0) shared_.totals[num_rejected_ - 1] = total;
+    } else {
+      ScanRow<kTwoInFlight>(p_, walk_.size, -INFINITY, [&](unsigned i, float p) {
+        is_left = is_left || (p > -INFINITY && !IsRejected(static_cast<int32_t>(i)));
+      });
     }
     if (__syncthreads_or(is_left ? 1 : 0) == 0) --num_rejected_;
     is_settled_ = true;
   }
+
+  static constexpr unsigned kPairsInFlight = 4;  // Pairs that a thread reads before it uses one.
 
   const DeviceWalk& walk_;
   const float* const p_;

@@ -6,54 +6,121 @@
 #include "kernels/sampling/draw.h"
 #include "kernels/sampling/draw_row.cuh"
 #include "kernels/sampling/random/philox.cuh"
+#include "kernels/sampling/transform/row_scan.cuh"
 
 namespace tandem {
 namespace {
 
-constexpr int kThreads = 512;
-
-// The score that a token with noise u must beat to win. It is kept as bits: scores are >= 0, so
-// their order is that of their bits.
-__device__ uint64_t ScoreBits(double u, float log_prob) {
-  return static_cast<uint64_t>(
-      __double_as_longlong(__ddiv_rn(-log1p(-u), exp(static_cast<double>(log_prob)))));
-}
-
-// Returns argmin_x(E(x) / p(x)), with the lowest id among equals, and -1 if every p is 0. Like
-// CoupledArgmin, a thread evaluates only tokens that may beat its best token: E(x) >= u(x).
-__device__ int32_t CoupledArgminOfRow(const float* log_probs, size_t size, const DrawKey& key,
-                                      uint64_t* scratch) {
-  constexpr uint64_t kNone = ~uint64_t{0};
-  double best_score = INFINITY;  // the score of p = 0, which does not win
-  auto best = static_cast<uint64_t>(__double_as_longlong(best_score));
-  uint64_t best_id = kNone;
-  for (size_t pair = threadIdx.x; 2 * pair < size; pair += kThreads) {
-    const size_t ids[2] = {2 * pair, 2 * pair + 1};
-    const float values[2] = {log_probs[ids[0]], ids[1] < size ? log_probs[ids[1]] : -INFINITY};
-    if (values[0] == -INFINITY && values[1] == -INFINITY) continue;
-    const uint4 words = CoupledWords(key, static_cast<uint32_t>(pair));
-    const double uniforms[2] = {UniformOfWords(words.x, words.y), UniformOfWords(words.z, words.w)};
-    for (int half = 0; half < 2; ++half) {
-      if (values[half] == -INFINITY) continue;
-      // expf is within two units in the last place, and may be 0 for p > 0.
-      const double bound = static_cast<double>(expf(values[half])) * 1.00001 + 1e-37;
-      if (uniforms[half] >= best_score * bound) continue;
-      const uint64_t score = ScoreBits(uniforms[half], values[half]);
-      if (score >= best) continue;
-      best = score;
-      best_id = ids[half];
-      best_score = __longlong_as_double(static_cast<long long>(best));
-    }
-  }
-  const uint64_t smallest = BlockMin(best, scratch);
-  const uint64_t id = BlockMin(best == smallest ? best_id : kNone, scratch);
-  return id == kNone ? -1 : static_cast<int32_t>(id);
-}
+constexpr int kThreads = kDrawThreads;
 
 struct Shared {
   uint64_t keys[kWarpSize];
   double sums[kWarpSize];
+  float floats[kWarpSize];
+  unsigned score_bound;  // complement of the bits of a float that the smallest score is not above
 };
+
+// The score that a token with noise u must beat to win. It is kept as bits: scores are >= 0, so
+// their order is that of their bits. Out of line, because few tokens need it.
+__device__ __noinline__ uint64_t ScoreBits(double u, float log_prob) {
+  return static_cast<uint64_t>(
+      __double_as_longlong(__ddiv_rn(-log1p(-u), exp(static_cast<double>(log_prob)))));
+}
+constexpr uint64_t kScoreOfZero = 0x7FF0000000000000;  // infinity, which does not win
+__device__ double ScoreOfBits(uint64_t bits) {
+  return __longlong_as_double(static_cast<long long>(bits));
+}
+
+// More than the rounding of a bound can do. __expf has the largest error: 1.3e-5 where p > 1e-37.
+constexpr float kMore = 1.0001f;
+
+// The upper 24 bits of the word are those of u: the result is at most 2^24 * u, and less than one
+// below it.
+__device__ float UnitsOf(uint32_t upper_word) { return static_cast<float>(upper_word >> 8); }
+
+// Returns a number that the score is not above: E(x) = -log(1 - u) <= u / (1 - u).
+__device__ float AboveScore(uint32_t upper_word, float log_prob) {
+  const float u = __fmul_rn(UnitsOf(upper_word) + 1, 0x1p-24f);
+  const float p = __expf(log_prob);
+  return p > 1e-37f ? __fmul_rn(__fdiv_rn(u, __fmul_rn(1 - u, p)), kMore * kMore) : INFINITY;
+}
+
+// Finds argmin_x(E(x) / p(x)) among the tokens of a thread. Like CoupledArgmin, it evaluates only
+// tokens that may beat a score that some token is known to have: E(x) >= u(x). Threads share the
+// smallest of these scores. It decides only which of the losers are evaluated, so the result does
+// not depend on when a thread sees it.
+class CoupledSearch {
+ public:
+  __device__ CoupledSearch(const DrawKey& key, Shared* shared) : key_(key), shared_(*shared) {}
+
+  // The tokens 2 * pair and 2 * pair + 1.
+  __device__ void Meet(unsigned pair, float first, float second) {
+    const float larger = fmaxf(first, second);
+    if (larger == -INFINITY) return;
+    const uint4 words = CoupledWords(key_, pair);
+    const float most = __fmaf_rn(__expf(larger), kMore, 1e-37f);
+    if (UnitsOf(min(words.x, words.z)) > __fmul_rn(units_to_beat_, most)) return;
+    Evaluate(2 * pair, first, words.x, words.y);
+    Evaluate(2 * pair + 1, second, words.z, words.w);
+  }
+
+  // Takes note of scores that other threads have found.
+  __device__ void Hear() {
+    const unsigned bits = ~*static_cast<const volatile unsigned*>(&shared_.score_bound);
+    units_to_beat_ = __fmul_rn(__uint_as_float(bits), 0x1p24f * kMore);
+  }
+  __device__ void Tell(float score_bound) {
+    atomicMax(&shared_.score_bound, ~__float_as_uint(score_bound));
+  }
+
+  // Returns the token of all threads with the lowest score, and with the lowest id among equals.
+  // -1: every p is 0.
+  __device__ int32_t Winner() {
+    constexpr uint64_t kNone = ~uint64_t{0};
+    const uint64_t smallest = BlockMin(best_, shared_.keys);
+    const bool has_it = best_ == smallest && best_id_ >= 0;
+    const uint64_t id = BlockMin(has_it ? static_cast<uint64_t>(best_id_) : kNone, shared_.keys);
+    return id == kNone ? -1 : static_cast<int32_t>(id);
+  }
+
+ private:
+  __device__ void Evaluate(unsigned id, float log_prob, uint32_t upper, uint32_t lower) {
+    if (log_prob == -INFINITY) return;
+    const uint64_t score = ScoreBits(UniformOfWords(upper, lower), log_prob);
+    if (score >= best_) return;
+    best_ = score;
+    best_id_ = static_cast<int32_t>(id);
+    Tell(__fmul_rn(static_cast<float>(ScoreOfBits(score)), kMore));
+  }
+
+  const DrawKey key_;
+  Shared& shared_;
+  float units_to_beat_ = INFINITY;
+  uint64_t best_ = kScoreOfZero;
+  int32_t best_id_ = -1;
+};
+
+// Returns argmin_x(E(x) / p(x)), with the lowest id among equals, and -1 if every p is 0.
+__device__ int32_t CoupledArgminOfRow(const float* log_probs, size_t size, const DrawKey& key,
+                                      Shared* shared) {
+  // The first tokens of the threads tell a score that must be beaten.
+  float bound = INFINITY;
+  for (size_t id = 2 * threadIdx.x; id < 2 * threadIdx.x + 2 && id < size; ++id) {
+    if (log_probs[id] == -INFINITY) continue;
+    const uint4 words = CoupledWords(key, threadIdx.x);
+    bound = fminf(bound, AboveScore(id % 2 == 0 ? words.x : words.z, log_probs[id]));
+  }
+  bound = -BlockMax(-bound, shared->floats);
+  if (threadIdx.x == 0) shared->score_bound = ~__float_as_uint(bound);
+  __syncthreads();
+  CoupledSearch search(key, shared);
+  ScanGroups<kTwoInFlight>(log_probs, size, -INFINITY, [&](unsigned first, const float4& group) {
+    search.Hear();
+    search.Meet(first / 2, group.x, group.y);
+    search.Meet(first / 2 + 1, group.z, group.w);
+  });
+  return search.Winner();
+}
 
 __global__ void __launch_bounds__(kThreads) DrawRowToken(DeviceDrawArgs args) {
   Shared* const shared = SharedMemory<Shared>();
@@ -61,25 +128,17 @@ __global__ void __launch_bounds__(kThreads) DrawRowToken(DeviceDrawArgs args) {
   const float* const values = args.values + blockIdx.x * args.stride;
   const size_t size = args.vocabulary_size;
   int32_t token_id = -1;
-  if (args.not_finite[blockIdx.x] == 0) {
-    switch (draw.how) {
-      case RowDraw::kNone:
-        break;
-      case RowDraw::kGreedy:
-        token_id = IdOfKey(SmallestKey(values, size, 0, shared->keys));
-        break;
-      case RowDraw::kCoupled:
-        token_id = CoupledArgminOfRow(values, size, draw.key, shared->keys);
-        if (token_id < 0) token_id = IdOfKey(SmallestKey(values, size, 0, shared->keys));
-        break;
-      case RowDraw::kPlain:
-        token_id = DrawRow(values, size, DeviceUniform(draw.key, DrawPurpose::kPropose),
-                           shared->sums, shared->keys);
-        break;
-      case RowDraw::kTarget:
-        token_id = DrawRow(values, size, DeviceUniform(TargetKey(draw.key), DrawPurpose::kBonus),
-                           shared->sums, shared->keys);
-        break;
+  if (args.not_finite[blockIdx.x] == 0 && draw.how != RowDraw::kNone) {
+    if (draw.how == RowDraw::kPlain || draw.how == RowDraw::kTarget) {
+      const double u = draw.how == RowDraw::kPlain
+                           ? DeviceUniform(draw.key, DrawPurpose::kPropose)
+                           : DeviceUniform(TargetKey(draw.key), DrawPurpose::kBonus);
+      token_id = DrawRow(values, size, u, shared->sums, shared->keys);
+    } else {
+      if (draw.how == RowDraw::kCoupled) {
+        token_id = CoupledArgminOfRow(values, size, draw.key, shared);
+      }
+      if (token_id < 0) token_id = IdOfKey(SmallestKey(values, size, 0, shared->keys));
     }
   }
   if (threadIdx.x == 0) args.token_ids[blockIdx.x] = token_id;

@@ -28,6 +28,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
     spdlog::warn("passes run kernel by kernel from now on, without CUDA graphs: {}",
                  std::string(why.message()));
   };
+  const bool is_exact = options.activation_precision == "exact";
   TANDEM_ASSIGN_OR_RETURN(auto model,
                           CudaModel::Load(options.folder, {.device = options.gpu,
                                                            .memory_bytes = options.gpu_memory_bytes,
@@ -35,6 +36,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
                                                            .max_context = options.max_context,
                                                            .max_slots = options.max_slots,
                                                            .judges = options.judges,
+                                                           .exact_activations = is_exact,
                                                            .on_progress = log_progress,
                                                            .on_no_graphs = log_no_graphs}));
   DeviceModel loaded;
@@ -44,7 +46,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   // Raise the number when a change to a kernel changes bits. The compilers of different drivers may
   // turn PTX into different code. For the capabilities that the build compiles for, the machine
   // code comes from the build.
-  loaded.numerics_id = absl::StrCat("cuda/", capability, "/2");
+  loaded.numerics_id = absl::StrCat("cuda/", capability, "/3", is_exact ? "" : "+BF16");
   loaded.uuid = device.uuid;
   const CudaModel* const owner = model.get();
   loaded.create_ring_rows = [owner](const RingGeometry& geometry,

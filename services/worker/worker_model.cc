@@ -65,10 +65,6 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
     absl::StatusOr<DeviceModel> loaded =
         options.load_on_gpu ? options.load_on_gpu(options)
                             : FailedPrecondition("this program was built without CUDA");
-    if (loaded.ok() && options.activation_precision != "exact") {
-      return FailedPrecondition("--activation-precision " + options.activation_precision +
-                                ": only the CPU rounds activations; use exact, or --backend cpu");
-    }
     if (loaded.ok()) {
       TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
       TANDEM_ASSIGN_OR_RETURN(auto worker, Make(options, std::move(loaded->model),

@@ -57,9 +57,9 @@ struct WorkerModelOptions {
   // "cpu", "cuda", or "auto". "auto" means cuda if a GPU can be used, and cpu otherwise.
   std::string backend = "cpu";
   std::string matrix_units = "off";  // "off", "on" or "auto": those of the CPU (AMX)
-  // "exact" (F32), or "bf16": the CPU rounds activations before BF16 weights
-  // (kernels/support/activation_precision.h).
-  std::string activation_precision = "exact";
+  // "exact" (F32), or "bf16": activations are rounded before BF16 weights. "auto" means exact on a
+  // CPU (kernels/support/activation_precision.h) and bf16 on a GPU (CudaModelOptions).
+  std::string activation_precision = "auto";
   int gpu = 0;                    // index of the GPU, as the driver counts
   uint64_t gpu_memory_bytes = 0;  // see CudaModelOptions
   bool judges = false;            // true for the target: on a GPU, memory for judging is set aside

@@ -203,7 +203,7 @@ TEST_F(ModelCudaTest, LogitsStayOnTheDevice) {
   ASSERT_TRUE(on_host.ok());
   EXPECT_TRUE(std::equal(last.begin(), last.end(), on_host->row(0)));
 
-  const std::vector<int32_t> many = Tokens(CudaModel::kMaxBlockRows + 1, 5);
+  const std::vector<int32_t> many = Tokens(CudaModel::kMaxLogitsRows + 1, 5);
   KvCache other(cuda_pages_.get(), kContext);
   const ForwardItem too_many = {
       .cache = &other, .token_ids = many, .parents = {}, .num_logits = many.size()};

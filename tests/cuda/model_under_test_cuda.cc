@@ -7,6 +7,13 @@
 
 namespace tandem::testing {
 
+namespace {
+
+// Folder of the model whose activations are rounded. The others are compared with references.
+constexpr char kRounded[] = "rounded";
+
+}  // namespace
+
 std::string WhyNoDevice() {
   const absl::StatusOr<DeviceInfo> device = UseDevice(0);
   return device.ok() ? "" : "skipped: no GPU: " + std::string(device.status().message());
@@ -14,9 +21,11 @@ std::string WhyNoDevice() {
 
 absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& folder, int,
                                                   size_t num_caches, size_t cache_rows) {
-  TANDEM_ASSIGN_OR_RETURN(auto model, CudaModel::Load(folder, {.max_context = cache_rows,
-                                                               .max_slots = num_caches,
-                                                               .spoil_freed_rows = true}));
+  TANDEM_ASSIGN_OR_RETURN(
+      auto model, CudaModel::Load(folder, {.max_context = cache_rows,
+                                           .max_slots = num_caches,
+                                           .spoil_freed_rows = true,
+                                           .exact_activations = folder.filename() != kRounded}));
   ModelUnderTest loaded;
   TANDEM_ASSIGN_OR_RETURN(loaded.pages, model->TakePages());
   loaded.model = std::move(model);
@@ -27,8 +36,9 @@ absl::StatusOr<ModelUnderTest> LoadModelUnderTest(const std::filesystem::path& f
 // for the models of tests/golden.
 std::vector<PathSetting> PathSettings() {
   static const TempDir folder;
-  static const std::string model = (folder / "bf16").string();
-  if (!std::filesystem::exists(model)) {
+  static const std::string exact = (folder / "exact").string();
+  static const std::string rounded = (folder / kRounded).string();
+  if (!std::filesystem::exists(exact)) {
     RandomModelSpec spec;
     spec.vocabulary_size = 16;
     spec.hidden_size = 8;
@@ -38,9 +48,10 @@ std::vector<PathSetting> PathSettings() {
     spec.head_size = 4;
     spec.intermediate_size = 8;
     spec.dtype = DType::kBF16;
-    WriteRandomModel(model, spec);
+    WriteRandomModel(exact, spec);
+    WriteRandomModel(rounded, spec);
   }
-  return {{"bf16", model.c_str(), 140, 1}};
+  return {{"exact", exact.c_str(), 140, 1}, {"rounded", rounded.c_str(), 140, 1}};
 }
 
 bool RunsLargeModels() {

@@ -101,15 +101,18 @@ TEST_P(GoldenTest, LogitsEqualThoseOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Settings, GoldenTest, ::testing::ValuesIn(testing::GoldenModels()),
                          [](const auto& setting) { return setting.param; });
 
-// The expected logits are stored as F16, which rounds each by up to 5e-4 of its value.
+// The expected logits are stored as F16, which rounds each by up to 5e-4 of its value. On a GPU,
+// keys and values of these models are BF16: on an H200, the errors were 8e-4 and 1.9e-3.
+double TalesTolerance() { return std::clamp(testing::GoldenTolerance("bf16_tales"), 1e-3, 4e-3); }
+
 TEST(GoldenTalesTest, TargetLogitsEqualThoseOfTransformers) {
   if (!testing::RunsLargeModels()) GTEST_SKIP() << "too large for the shim";
-  ExpectLogits(kTales / "target", kGolden / "tales_target.safetensors", 1e-3);
+  ExpectLogits(kTales / "target", kGolden / "tales_target.safetensors", TalesTolerance());
 }
 
 TEST(GoldenTalesTest, DraftLogitsEqualThoseOfTransformers) {
   if (!testing::RunsLargeModels()) GTEST_SKIP() << "too large for the shim";
-  ExpectLogits(kTales / "draft", kGolden / "tales_draft.safetensors", 1e-3);
+  ExpectLogits(kTales / "draft", kGolden / "tales_draft.safetensors", TalesTolerance());
 }
 
 }  // namespace

@@ -65,11 +65,19 @@ class Random {
 
 class Block;
 
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+
 struct Thread {
   Index index;
   unsigned id = 0;
   boost::context::fiber fiber;
   enum class State { kReady, kAtBarrier, kInWarp, kDone } state = State::kReady;
+  std::vector<Copy> copies;                   // those of the group that has not ended
+  std::deque<std::vector<Copy>> copy_groups;  // groups that have ended, from the first to the last
 #if defined(TANDEM_ADDRESS_SANITIZER)
   void* fake_stack = nullptr;
   const void* stack_bottom = nullptr;
@@ -274,6 +282,8 @@ void Block::Start(Thread& thread) {
   thread.stack_size = size;
 #endif
   thread.state = Thread::State::kReady;
+  thread.copies.clear();
+  thread.copy_groups.clear();
   thread.fiber = boost::context::fiber(
       std::allocator_arg, boost::context::preallocated(top, size, stack), allocator,
       [this, &thread](boost::context::fiber&& scheduler) {
@@ -428,6 +438,27 @@ void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d
   // Waits until all lanes have read this lane's value.
   block.Meet(kAll, 0, [](const uint64_t*) { return 0; });
   std::copy(std::begin(sums), std::end(sums), std::begin(d));
+}
+
+void CopyLater(void* to, const void* from, size_t bytes) {
+  Running().current().copies.push_back({to, from, bytes});
+}
+
+void EndCopyGroup() {
+  Thread& thread = Running().current();
+  thread.copy_groups.push_back(std::exchange(thread.copies, {}));
+}
+
+void WaitForCopyGroups(size_t left) {
+  for (auto& groups = Running().current().copy_groups; groups.size() > left; groups.pop_front()) {
+    for (const Copy& copy : groups.front()) {
+      if (copy.from == nullptr) {
+        std::memset(copy.to, 0, copy.bytes);
+      } else {
+        std::memcpy(copy.to, copy.from, copy.bytes);
+      }
+    }
+  }
 }
 
 uint32_t Ballot(uint32_t mask, bool predicate) {

@@ -65,6 +65,14 @@ uint32_t Ballot(uint32_t mask, bool predicate);
 // in double and rounded once. This order differs from that of every GPU, and is always the same.
 void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]);
 
+// Copies that go on while the thread does other work (kernels/device/async_copy.cuh). They are done
+// as late as a GPU may do them: when the thread waits for their group. A kernel that reads before
+// it waits sees what was there before. A null `from` writes zeros.
+void CopyLater(void* to, const void* from, size_t bytes);
+void EndCopyGroup();
+// Does the copies of all ended groups except the last `left` ones.
+void WaitForCopyGroups(size_t left);
+
 // `source` maps a lane to the lane whose value it gets.
 template <typename T, typename Source>
 T ShuffleFrom(uint32_t mask, T value, const Source& source) {

@@ -220,6 +220,30 @@ TEST_F(SimtTest, AWarpMultipliesMatrices) {
   EXPECT_EQ(d, want);
 }
 
+// Writes what shared memory holds before and after each wait.
+void CopyInGroups(const float* from, float* seen) {
+  auto* const shared = static_cast<float*>(simt::SharedMemory());
+  shared[0] = -1;
+  shared[1] = -1;
+  simt::CopyLater(shared, from, sizeof(float));
+  simt::EndCopyGroup();
+  simt::CopyLater(shared + 1, nullptr, sizeof(float));
+  simt::EndCopyGroup();
+  seen[0] = shared[0];
+  simt::WaitForCopyGroups(1);
+  seen[1] = shared[0];
+  seen[2] = shared[1];
+  simt::WaitForCopyGroups(0);
+  seen[3] = shared[1];
+}
+
+TEST_F(SimtTest, ACopyIsDoneWhenItsGroupIsWaitedFor) {
+  const float from = 5;
+  std::vector<float> seen(4);
+  Run(CopyInGroups, 1, 1, 2 * sizeof(float), &from, seen.data());
+  EXPECT_EQ(seen, (std::vector<float>{-1, 5, -1, 0}));
+}
+
 TEST(HalfTest, WidensEveryPattern) {
   EXPECT_EQ(__half2float(__ushort_as_half(0x3C00)), 1.0f);
   EXPECT_EQ(__half2float(__ushort_as_half(0xC000)), -2.0f);

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -72,6 +73,11 @@ def test_the_gpu_checks_run_in_another_folder(tmp_path):
         "tandem", "tandem-router", "tandem-draft", "tandem-verifier", "bench_device", "inflate_model"}
     for program in [*(folder / "tests").iterdir(), *(folder / "bin").iterdir()]:
         assert foreign_libraries(folder, program) == []
+    # A Python with grpcio alone makes a client from the archive.
+    alone = "import sys; sys.modules['grpc_tools'] = None; import stubs; stubs.make(); from tandem.v1 import generate_pb2_grpc, worker_pb2"
+    done = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, cwd=tmp_path, timeout=60,
+                          env={"TANDEM_BINARY_DIR": str(folder), "PYTHONPATH": str(harness.SOURCE_DIR / "tests" / "system")})
+    assert done.returncode == 0, done.stderr
     for test in tests:
         listed = subprocess.run([folder / "tests" / test, "--gtest_list_tests"], capture_output=True, text=True, env={})
         assert listed.returncode == 0 and "\n  " in listed.stdout, listed.stderr

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/rope_table.h"
@@ -9,7 +10,6 @@
 #include "kernels/embedding.h"
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
-#include "kernels/rope.h"
 #include "kernels/swiglu.h"
 
 namespace tandem {
@@ -30,9 +30,13 @@ size_t PartialRows(const ModelDescription& model, size_t table_stride) {
 // Returns the ends of the blocks of a pass. Any item may be cut anywhere.
 std::vector<size_t> CutBlocks(const ForwardPlan& plan) {
   std::vector<size_t> ends;
-  for (size_t end = 0; end < plan.rows();) {
-    end = std::min(end + CudaBackend::kMaxBlockRows, plan.rows());
+  for (size_t begin = 0; begin < plan.rows();) {
+    size_t end = std::min(begin + CudaBackend::kMaxBlockRows, plan.rows());
+    if (plan.NumLogits(begin, end) > CudaBackend::kMaxLogitsRows) {
+      end = begin + CudaBackend::kMaxLogitsRows;
+    }
     ends.push_back(end);
+    begin = end;
   }
   return ends;
 }
@@ -96,9 +100,9 @@ absl::StatusOr<std::vector<size_t>> CudaBackend::BeginPass(const ForwardPlan& pl
   }
   if (ends_.logits_to_host) {
     host_logits_.resize(plan.num_logits() * model_.vocabulary_size);
-  } else if (plan.num_logits() > kMaxBlockRows) {
+  } else if (plan.num_logits() > kMaxLogitsRows) {
     return InvalidArgument(absl::StrCat("forward pass: ", plan.num_logits(),
-                                        " rows of logits, at most ", kMaxBlockRows));
+                                        " rows of logits, at most ", kMaxLogitsRows));
   }
   plan_ = &plan;
   std::vector<size_t> ends = CutBlocks(plan);
@@ -158,7 +162,7 @@ LogitsView CudaBackend::host_logits() const {
 absl::Status CudaBackend::Embed() {
   live_rows_ = shape_.rows;
   hidden_ = scratch_.hidden;
-  mixed_ = scratch_.mixed;
+  mixed_ = &scratch_.mixed;
   return tandem::Embed({.table = weights_.embedding.weight,
                         .dtype = weights_.embedding.dtype,
                         .size = model_.hidden_size,
@@ -171,14 +175,8 @@ absl::Status CudaBackend::Embed() {
 
 absl::Status CudaBackend::Qkv(size_t layer) {
   const CudaLayerWeights& weights = weights_.layers[layer];
-  TANDEM_RETURN_IF_ERROR(Norm(weights.attention_norm));
-  float* out = scratch_.qkv;
-  for (const CudaLinear* linear : {&weights.query, &weights.key, &weights.value}) {
-    TANDEM_RETURN_IF_ERROR(
-        Product(*linear, scratch_.normed, model_.hidden_size, out, model_.attention.qkv_floats()));
-    out += linear->out_features;
-  }
-  return absl::OkStatus();
+  TANDEM_RETURN_IF_ERROR(Norm(weights.attention_norm, weights.qkv));
+  return Product(weights.qkv, scratch_.normed, scratch_.qkv, model_.attention.qkv_floats());
 }
 
 absl::Status CudaBackend::Attend(size_t layer) {
@@ -190,27 +188,19 @@ absl::Status CudaBackend::Attend(size_t layer) {
     TANDEM_RETURN_IF_ERROR(NormHeads(weights.query_norm, scratch_.qkv, attention.num_heads));
     TANDEM_RETURN_IF_ERROR(NormHeads(weights.key_norm, keys, attention.num_kv_heads));
   }
-  TANDEM_RETURN_IF_ERROR(Rope({.x = scratch_.qkv,
-                               .x_stride = stride,
-                               .rows = live_rows_,
-                               // Queries and keys lie side by side, so one call turns both.
-                               .num_heads = attention.num_heads + attention.num_kv_heads,
-                               .head_size = attention.head_size,
-                               .positions = numbers_.positions(),
-                               .table = scratch_.rope_table},
-                              stream_->get()));
   const DeviceKv kv = kv_->Layer(layer);
   // All rows are stored before any row attends, because a chunk sees rows of the chunks before it.
   for (const AttentionChunk& chunk : shape_.chunks) {
-    const float* const chunk_keys = keys + chunk.first_row * stride;
-    TANDEM_RETURN_IF_ERROR(StoreKv({.kv = kv,
-                                    .rows = numbers_.RowsOf(chunk),
-                                    .keys = chunk_keys,
-                                    .keys_stride = stride,
-                                    .values = chunk_keys + attention.kv_floats(),
-                                    .values_stride = stride},
-                                   stream_->get()));
+    TANDEM_RETURN_IF_ERROR(RopeAndStoreKv({.kv = kv,
+                                           .rows = numbers_.RowsOf(chunk),
+                                           .positions = numbers_.positions() + chunk.first_row,
+                                           .table = scratch_.rope_table,
+                                           .qkv = scratch_.qkv + chunk.first_row * stride,
+                                           .qkv_stride = stride,
+                                           .num_heads = attention.num_heads},
+                                          stream_->get()));
   }
+  const Bf16Rows out_bf16 = scratch_.mixed.For(weights_.layers[layer].attention_output.dtype);
   for (const AttentionChunk& chunk : shape_.chunks) {
     TANDEM_RETURN_IF_ERROR(
         Attention({.kv = kv,
@@ -223,8 +213,9 @@ absl::Status CudaBackend::Attend(size_t layer) {
                    .partial_values = scratch_.partial_values,
                    .partial_maxima = scratch_.partial_maxima,
                    .partial_sums = scratch_.partial_sums,
-                   .out = scratch_.mixed + chunk.first_row * attention.query_floats(),
-                   .out_stride = attention.query_floats()},
+                   .out = scratch_.mixed.floats + chunk.first_row * attention.query_floats(),
+                   .out_stride = attention.query_floats(),
+                   .out_bf16 = out_bf16.FromRow(chunk.first_row)},
                   stream_->get()));
   }
   return absl::OkStatus();
@@ -237,50 +228,60 @@ absl::Status CudaBackend::KeepRows() {
   for (size_t row = 0; row < shape_.rows;) {
     size_t run = 0;
     while (row + run < shape_.rows && shape_.wants_logits.Has(row + run)) ++run;
-    const auto gather = [&](float* to, const float* from, size_t size) {
-      return stream_->Copy(to + kept * size, from + row * size, run * size * sizeof(float));
-    };
-    if (run > 0) {
-      TANDEM_RETURN_IF_ERROR(gather(scratch_.kept_hidden, scratch_.hidden, model_.hidden_size));
-      TANDEM_RETURN_IF_ERROR(
-          gather(scratch_.kept_mixed, scratch_.mixed, model_.attention.query_floats()));
-    }
+    if (run > 0) TANDEM_RETURN_IF_ERROR(KeepRun(row, run, kept));
     kept += run;
     row += std::max<size_t>(run, 1);
   }
   live_rows_ = num_kept;
   hidden_ = scratch_.kept_hidden;
-  mixed_ = scratch_.kept_mixed;
+  mixed_ = &scratch_.kept_mixed;
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::KeepRun(size_t row, size_t count, size_t to) {
+  const auto gather = [&](auto* kept, const auto* from, size_t size) {
+    return stream_->Copy(kept + to * size, from + row * size, count * size * sizeof(*from));
+  };
+  TANDEM_RETURN_IF_ERROR(gather(scratch_.kept_hidden, scratch_.hidden, model_.hidden_size));
+  if (weights_.layers.back().attention_output.dtype != DType::kBF16) {
+    return gather(scratch_.kept_mixed.floats, scratch_.mixed.floats,
+                  model_.attention.query_floats());
+  }
+  const Bf16Rows& from = scratch_.mixed.bf16;
+  for (int part = 0; part < from.num_parts; ++part) {
+    const size_t offset = static_cast<size_t>(part) * from.part_stride;
+    TANDEM_RETURN_IF_ERROR(gather(scratch_.kept_mixed.bf16.parts + offset,
+                                  std::as_const(from.parts) + offset, from.stride));
+  }
   return absl::OkStatus();
 }
 
 absl::Status CudaBackend::Output(size_t layer) {
-  return Product(weights_.layers[layer].attention_output, mixed_, model_.attention.query_floats(),
-                 hidden_, model_.hidden_size, /*add_to_out=*/true);
+  return Product(weights_.layers[layer].attention_output, *mixed_, hidden_, model_.hidden_size,
+                 /*add_to_out=*/true);
 }
 
 absl::Status CudaBackend::Mlp(size_t layer) {
   const CudaLayerWeights& weights = weights_.layers[layer];
   const size_t inner = model_.mlp.inner_size;
-  float* const gate = scratch_.gate_up;
-  float* const up = scratch_.gate_up + inner;
-  TANDEM_RETURN_IF_ERROR(Norm(weights.mlp_norm));
-  TANDEM_RETURN_IF_ERROR(
-      Product(weights.gate, scratch_.normed, model_.hidden_size, gate, 2 * inner));
-  TANDEM_RETURN_IF_ERROR(Product(weights.up, scratch_.normed, model_.hidden_size, up, 2 * inner));
-  TANDEM_RETURN_IF_ERROR(SwiGlu({.gate = gate,
+  // As floats, the result takes the place of the gate.
+  const ProductRows rows = {scratch_.gate_up, 2 * inner, scratch_.inner};
+  TANDEM_RETURN_IF_ERROR(Norm(weights.mlp_norm, weights.gate_up));
+  TANDEM_RETURN_IF_ERROR(Product(weights.gate_up, scratch_.normed, scratch_.gate_up, 2 * inner));
+  TANDEM_RETURN_IF_ERROR(SwiGlu({.gate = scratch_.gate_up,
                                  .gate_stride = 2 * inner,
-                                 .up = up,
+                                 .up = scratch_.gate_up + inner,
                                  .up_stride = 2 * inner,
                                  .rows = live_rows_,
-                                 .size = inner},
+                                 .size = inner,
+                                 .out_bf16 = rows.For(weights.down.dtype)},
                                 stream_->get()));
-  return Product(weights.down, gate, 2 * inner, hidden_, model_.hidden_size, /*add_to_out=*/true);
+  return Product(weights.down, rows, hidden_, model_.hidden_size, /*add_to_out=*/true);
 }
 
 absl::Status CudaBackend::Logits() {
-  TANDEM_RETURN_IF_ERROR(Norm(weights_.final_norm));
-  return Product(weights_.output, scratch_.normed, model_.hidden_size,
+  TANDEM_RETURN_IF_ERROR(Norm(weights_.final_norm, weights_.output));
+  return Product(weights_.output, scratch_.normed,
                  scratch_.logits + shape_.logits_row * logits_stride_, logits_stride_);
 }
 
@@ -297,22 +298,23 @@ absl::Status CudaBackend::NormHeads(const float* weight, float* heads, size_t nu
                  stream_->get());
 }
 
-absl::Status CudaBackend::Norm(const float* weight) {
+absl::Status CudaBackend::Norm(const float* weight, const CudaLinear& linear) {
   return RmsNorm({.x = hidden_,
                   .x_stride = model_.hidden_size,
                   .rows = live_rows_,
                   .size = model_.hidden_size,
                   .weight = weight,
                   .eps = static_cast<float>(model_.norm_eps),
-                  .out = scratch_.normed,
-                  .out_stride = model_.hidden_size},
+                  .out = scratch_.normed.floats,
+                  .out_stride = model_.hidden_size,
+                  .out_bf16 = scratch_.normed.For(linear.dtype)},
                  stream_->get());
 }
 
-absl::Status CudaBackend::Product(const CudaLinear& linear, const float* x, size_t x_stride,
-                                  float* out, size_t out_stride, bool add_to_out) {
-  return MatMul({.x = x,
-                 .x_stride = x_stride,
+absl::Status CudaBackend::Product(const CudaLinear& linear, const ProductRows& x, float* out,
+                                  size_t out_stride, bool add_to_out) {
+  return MatMul({.x = x.floats,
+                 .x_stride = x.floats_stride,
                  .rows = live_rows_,
                  .w = linear.weight,
                  .dtype = linear.dtype,
@@ -321,7 +323,8 @@ absl::Status CudaBackend::Product(const CudaLinear& linear, const float* x, size
                  .bias = linear.bias,
                  .out = out,
                  .out_stride = out_stride,
-                 .add_to_out = add_to_out},
+                 .add_to_out = add_to_out,
+                 .x_bf16 = x.For(linear.dtype)},
                 stream_->get());
 }
 

@@ -22,7 +22,9 @@
 #include "common/model/language_model.h"
 #include "common/model/model_description.h"
 #include "common/status.h"
+#include "kernels/device/bf16_rows.h"
 #include "kernels/device/device_stream.h"
+#include "kernels/dtype.h"
 
 namespace tandem {
 
@@ -31,14 +33,18 @@ namespace tandem {
 // a block can therefore be recorded as a graph, and the graph serves every block of that shape.
 class CudaBackend final : public DecoderBackend {
  public:
-  // Largest number of rows in a block. Also the largest number of rows of logits in a pass whose
-  // logits stay on the device.
-  static constexpr size_t kMaxBlockRows = DeviceSampler::kMaxRows;
+  // Largest number of rows in a block. Larger products of a prompt are hardly faster.
+  static constexpr size_t kMaxBlockRows = 512;
   static_assert(kMaxBlockRows <= RowSet::kMaxRows);
+  // Largest number of rows of logits in a block, and in a pass whose logits stay on the device.
+  static constexpr size_t kMaxLogitsRows = DeviceSampler::kMaxRows;
 
   struct Options {
     size_t max_context = 0;  // largest number of rows of a cache
     bool use_graphs = true;  // blocks of few rows are started as graphs
+    // Products with BF16 weights take activations in three BF16 parts instead of rounding them to
+    // BF16.
+    bool exact_activations = true;
     // Called at most once: when graphs fail, and blocks go kernel by kernel from then on although
     // use_graphs is set.
     std::function<void(const absl::Status& why)> on_no_graphs = {};
@@ -89,16 +95,27 @@ class CudaBackend final : public DecoderBackend {
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
+  // Rows that a product takes: in BF16 parts for BF16 weights, else as floats. Both have memory.
+  struct ProductRows {
+    float* floats = nullptr;  // [rows, size]
+    size_t floats_stride = 0;
+    Bf16Rows bf16;  // the same shape
+
+    // Returns bf16 if weights of this type take it, else nothing.
+    Bf16Rows For(DType dtype) const { return dtype == DType::kBF16 ? bf16 : Bf16Rows(); }
+  };
+
   // Device memory of a block of rows.
   struct Scratch {
     float* hidden = nullptr;       // [kMaxBlockRows, hidden] the residual stream
-    float* normed = nullptr;       // [kMaxBlockRows, hidden]
+    ProductRows normed;            // [kMaxBlockRows, hidden]
     float* qkv = nullptr;          // [kMaxBlockRows, (heads + 2 * KV heads) * head_size]
-    float* mixed = nullptr;        // [kMaxBlockRows, heads * head_size] result of attention
+    ProductRows mixed;             // [kMaxBlockRows, heads * head_size] result of attention
     float* kept_hidden = nullptr;  // rows of hidden and mixed that want logits, in the same shapes
-    float* kept_mixed = nullptr;
+    ProductRows kept_mixed;
     float* gate_up = nullptr;         // [kMaxBlockRows, 2 * inner]
-    float* logits = nullptr;          // [kMaxBlockRows, logits_stride_]
+    Bf16Rows inner;                   // [kMaxBlockRows, inner] result of the gate
+    float* logits = nullptr;          // [kMaxLogitsRows, logits_stride_]
     float* partial_values = nullptr;  // [partial_rows_, head_size] attention's partial softmaxes
     float* partial_maxima = nullptr;  // [partial_rows_]
     float* partial_sums = nullptr;    // [partial_rows_]
@@ -109,12 +126,19 @@ class CudaBackend final : public DecoderBackend {
   // block, the block has few rows, and its attention is one call.
   bool CanBeGraph() const;
   absl::Status FetchLogits();
+  // Copies `count` rows that want logits, from `row` on, behind the `to` rows that are kept so far.
+  absl::Status KeepRun(size_t row, size_t count, size_t to);
   absl::Status NormHeads(const float* weight, float* heads, size_t num_heads);
-  // scratch_.normed = norm of the live rows of the residual stream.
-  absl::Status Norm(const float* weight);
+  // scratch_.normed = norm of the live rows of the residual stream, for a product with `linear`.
+  absl::Status Norm(const float* weight, const CudaLinear& linear);
   // Enqueues the product of the live rows of `x`.
-  absl::Status Product(const CudaLinear& linear, const float* x, size_t x_stride, float* out,
+  absl::Status Product(const CudaLinear& linear, const ProductRows& x, float* out,
                        size_t out_stride, bool add_to_out = false);
+  // Calls take for both forms of kMaxBlockRows rows that a product takes, or for the BF16 parts.
+  template <typename Take>
+  absl::Status LayOutRows(ProductRows* rows, size_t size, const char* what, const Take& take);
+  template <typename Take>
+  absl::Status LayOutParts(Bf16Rows* rows, size_t size, const char* what, const Take& take);
 
   const ModelDescription& model_;
   const CudaWeights& weights_;
@@ -143,26 +167,46 @@ class CudaBackend final : public DecoderBackend {
   // State of a walk. Embed sets this state, KeepRows changes it, and a graph has it built in.
   size_t live_rows_ = 0;
   float* hidden_ = nullptr;
-  const float* mixed_ = nullptr;
+  const ProductRows* mixed_ = nullptr;
 };
+
+template <typename Take>
+absl::Status CudaBackend::LayOutRows(ProductRows* rows, size_t size, const char* what,
+                                     const Take& take) {
+  rows->floats_stride = size;
+  TANDEM_RETURN_IF_ERROR(take(&rows->floats, kMaxBlockRows * size, what));
+  return LayOutParts(&rows->bf16, size, what, take);
+}
+
+template <typename Take>
+absl::Status CudaBackend::LayOutParts(Bf16Rows* rows, size_t size, const char* what,
+                                      const Take& take) {
+  constexpr size_t kOfLoad = 8;  // elements that a thread loads at once
+  rows->num_parts = options_.exact_activations ? kMostBf16Parts : 1;
+  rows->stride = (size + kOfLoad - 1) / kOfLoad * kOfLoad;
+  rows->part_stride = kMaxBlockRows * rows->stride;
+  return take(&rows->parts, static_cast<size_t>(rows->num_parts) * rows->part_stride, what);
+}
 
 template <typename Take>
 absl::Status CudaBackend::LayOut(const Take& take) {
   constexpr size_t kRows = kMaxBlockRows;
   const size_t hidden = kRows * model_.hidden_size;
-  const size_t mixed = kRows * model_.attention.query_floats();
+  const size_t mixed = model_.attention.query_floats();
   const size_t head_size = model_.attention.head_size;
   TANDEM_RETURN_IF_ERROR(numbers_.LayOut(take));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.hidden, hidden, "hidden rows"));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.normed, hidden, "normalized rows"));
+  TANDEM_RETURN_IF_ERROR(LayOutRows(&scratch_.normed, model_.hidden_size, "normalized rows", take));
   TANDEM_RETURN_IF_ERROR(
       take(&scratch_.qkv, kRows * model_.attention.qkv_floats(), "queries, keys and values"));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.mixed, mixed, "attention's rows"));
+  TANDEM_RETURN_IF_ERROR(LayOutRows(&scratch_.mixed, mixed, "attention's rows", take));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.kept_hidden, hidden, "hidden rows"));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.kept_mixed, mixed, "attention's rows"));
+  TANDEM_RETURN_IF_ERROR(LayOutRows(&scratch_.kept_mixed, mixed, "attention's rows", take));
   TANDEM_RETURN_IF_ERROR(
       take(&scratch_.gate_up, kRows * 2 * model_.mlp.inner_size, "gate and up rows"));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.logits, kRows * logits_stride_, "logits"));
+  TANDEM_RETURN_IF_ERROR(
+      LayOutParts(&scratch_.inner, model_.mlp.inner_size, "the MLP's inner rows", take));
+  TANDEM_RETURN_IF_ERROR(take(&scratch_.logits, kMaxLogitsRows * logits_stride_, "logits"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_values, partial_rows_ * head_size, "partial sums"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_maxima, partial_rows_, "partial sums"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_sums, partial_rows_, "partial sums"));

@@ -29,9 +29,9 @@ absl::Status CheckSizes(const std::filesystem::path& folder, const ModelDescript
 
 // Refuses a head size whose attention needs more shared memory than the device has.
 absl::Status CheckHeadSize(const std::filesystem::path& folder, const ModelDescription& model,
-                           const DeviceInfo& device) {
+                           DType kv_dtype, const DeviceInfo& device) {
   const size_t head_size = model.attention.head_size;
-  const size_t bytes = AttentionSharedBytes(head_size);
+  const size_t bytes = AttentionSharedBytes(head_size, kv_dtype);
   if (bytes <= device.max_shared_bytes) return absl::OkStatus();
   return InvalidArgument(absl::StrCat(
       (folder / "config.json").string(), ": head_dim is ", head_size, ": attention takes ", bytes,
@@ -55,6 +55,7 @@ CudaModel::CudaModel(ModelDescription description, CudaModelOptions options)
           &description_, &weights_,
           CudaBackend::Options{.max_context = max_context_,
                                .use_graphs = options_.use_graphs,
+                               .exact_activations = options_.exact_activations,
                                .on_no_graphs = options_.on_no_graphs})),
       decoder_(&description_, backend_.get()) {}
 
@@ -67,7 +68,8 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem
   checkpoint->WillNeed();
   std::unique_ptr<CudaModel> model(new CudaModel(std::move(description), std::move(options)));
   TANDEM_ASSIGN_OR_RETURN(model->device_, UseDevice(model->options_.device));
-  TANDEM_RETURN_IF_ERROR(CheckHeadSize(folder, model->description_, model->device_));
+  TANDEM_RETURN_IF_ERROR(
+      CheckHeadSize(folder, model->description_, weights.embedding.dtype, model->device_));
   TANDEM_ASSIGN_OR_RETURN(model->stream_, DeviceStream::Create());
   TANDEM_RETURN_IF_ERROR(model->TakeMemory(weights));
   const uint64_t all = model->weight_bytes_;

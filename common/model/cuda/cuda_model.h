@@ -42,6 +42,10 @@ struct CudaModelOptions {
   bool judges = false;     // sampler() has room for drafts to judge
   // Rows that are given back become NaN, so that a read of such a row shows in the results.
   bool spoil_freed_rows = false;
+  // Products with BF16 weights take activations exactly, in three BF16 parts. Otherwise they are
+  // rounded to BF16, which other engines do too, and products of many rows take a third of the
+  // time.
+  bool exact_activations = true;
   // A pass of few rows is started as one graph when its shape comes again. Other passes go kernel
   // by kernel.
   bool use_graphs = true;
@@ -58,7 +62,7 @@ class CudaModel final : public LanguageModel {
  public:
   // Largest number of rows of logits that a pass of ForwardOnDevice may have. Forward may have
   // more, because it sends logits to the host block by block.
-  static constexpr size_t kMaxBlockRows = CudaBackend::kMaxBlockRows;
+  static constexpr size_t kMaxLogitsRows = CudaBackend::kMaxLogitsRows;
 
   // Loads a model. Errors name the file and the field, or the device and the reason why it is not
   // used, or the parts that do not fit into memory. INVALID_ARGUMENT: a size is not a multiple of
@@ -89,7 +93,7 @@ class CudaModel final : public LanguageModel {
   // that `items` name may be freed when this function returns.
   //   token_ids  [rows of all items]  in device memory, each in [0, V). They replace the ids of the
   //              items unless the pointer is null
-  // PRECOND: the items want at most kMaxBlockRows rows of logits, and `items` outlives the pass.
+  // PRECOND: the items want at most kMaxLogitsRows rows of logits, and `items` outlives the pass.
   absl::StatusOr<DeviceLogits> ForwardOnDevice(std::span<const ForwardItem> items,
                                                const int32_t* token_ids = nullptr);
 

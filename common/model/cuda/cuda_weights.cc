@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -15,6 +17,30 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 size_t WeightBytes(const Linear& linear) {
   return linear.out_features * linear.in_features * SizeOf(linear.dtype);
 }
+
+size_t WeightBytes(std::span<const Linear* const> linears) {
+  size_t bytes = 0;
+  for (const Linear* linear : linears) bytes += WeightBytes(*linear);
+  return bytes;
+}
+
+// Returns the biases of linears one after the other, with 0 for a linear that has none. Empty: none
+// of them has any.
+std::vector<float> Bias(std::span<const Linear* const> linears) {
+  std::vector<float> bias;
+  bool any = false;
+  for (const Linear* linear : linears) {
+    any = any || !linear->bias.empty();
+    bias.insert(bias.end(), linear->bias.begin(), linear->bias.end());
+    if (linear->bias.empty()) bias.insert(bias.end(), linear->out_features, 0.0f);
+  }
+  return any ? bias : std::vector<float>();
+}
+
+std::array<const Linear*, 3> Qkv(const LayerWeights& layer) {
+  return {&layer.query, &layer.key, &layer.value};
+}
+std::array<const Linear*, 2> GateUp(const LayerWeights& layer) { return {&layer.gate, &layer.up}; }
 
 // Copies host memory to device memory piece by piece.
 class Uploader {
@@ -37,11 +63,7 @@ class Uploader {
   template <typename T>
   absl::StatusOr<const T*> Copy(const T* from, size_t count, const char* what) {
     TANDEM_ASSIGN_OR_RETURN(T* const to, arena_->Take<T>(count, what));
-    for (size_t done = 0; done < count * sizeof(T); done += kPieceBytes) {
-      TANDEM_RETURN_IF_ERROR(CopyPiece(reinterpret_cast<char*>(to) + done,
-                                       reinterpret_cast<const char*>(from) + done,
-                                       std::min(kPieceBytes, count * sizeof(T) - done)));
-    }
+    TANDEM_RETURN_IF_ERROR(CopyBytes(to, from, count * sizeof(T)));
     return to;
   }
 
@@ -50,14 +72,32 @@ class Uploader {
     return Copy(values.data(), values.size(), what);
   }
 
-  absl::StatusOr<CudaLinear> Copy(const Linear& linear, const char* what) {
-    CudaLinear copy = {.dtype = linear.dtype,
-                       .out_features = linear.out_features,
-                       .in_features = linear.in_features};
-    TANDEM_ASSIGN_OR_RETURN(
-        copy.weight, Copy(static_cast<const char*>(linear.weight), WeightBytes(linear), what));
-    TANDEM_ASSIGN_OR_RETURN(copy.bias, Copy(linear.bias, what));
+  // Copies linears that take the same rows as one, with the features of each after those of the one
+  // before.
+  absl::StatusOr<CudaLinear> Copy(std::span<const Linear* const> linears, const char* what) {
+    CudaLinear copy = {.dtype = linears[0]->dtype, .in_features = linears[0]->in_features};
+    for (const Linear* linear : linears) {
+      if (linear->dtype != copy.dtype) {
+        return InvalidArgument(absl::StrCat(what, ": tensors of type ", Name(copy.dtype), " and ",
+                                            Name(linear->dtype),
+                                            ", but on a GPU all of them must have one type"));
+      }
+      copy.out_features += linear->out_features;
+    }
+    TANDEM_ASSIGN_OR_RETURN(char* to, arena_->Take<char>(WeightBytes(linears), what));
+    copy.weight = to;
+    for (const Linear* linear : linears) {
+      const size_t bytes = WeightBytes(*linear);
+      TANDEM_RETURN_IF_ERROR(CopyBytes(to, linear->weight, bytes));
+      to += bytes;
+    }
+    const std::vector<float> bias = Bias(linears);
+    TANDEM_ASSIGN_OR_RETURN(copy.bias, Copy(bias, what));
     return copy;
+  }
+  absl::StatusOr<CudaLinear> Copy(const Linear& linear, const char* what) {
+    const Linear* const one = &linear;
+    return Copy({&one, 1}, what);
   }
 
  private:
@@ -70,6 +110,15 @@ class Uploader {
   Uploader(DeviceArena& arena, const DeviceStream& stream,
            const std::function<void(uint64_t)>& on_progress)
       : arena_(&arena), stream_(&stream), on_progress_(&on_progress) {}
+
+  absl::Status CopyBytes(void* to, const void* from, size_t bytes) {
+    for (size_t done = 0; done < bytes; done += kPieceBytes) {
+      TANDEM_RETURN_IF_ERROR(CopyPiece(static_cast<char*>(to) + done,
+                                       static_cast<const char*>(from) + done,
+                                       std::min(kPieceBytes, bytes - done)));
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status CopyPiece(void* to, const void* from, size_t bytes) {
     Piece& piece = pieces_[turn_++ % pieces_.size()];
@@ -94,9 +143,13 @@ class Uploader {
 // Calls `visit` with the bytes of each tensor, in no order.
 template <typename Visit>
 void VisitSizes(const ModelWeights& weights, const Visit& visit) {
+  const auto linears = [&](std::span<const Linear* const> them) {
+    visit(WeightBytes(them));
+    visit(Bias(them).size() * sizeof(float));
+  };
   const auto linear = [&](const Linear& it) {
-    visit(WeightBytes(it));
-    visit(it.bias.size() * sizeof(float));
+    const Linear* const one = &it;
+    linears({&one, 1});
   };
   linear(weights.embedding);
   for (const LayerWeights& layer : weights.layers) {
@@ -104,10 +157,10 @@ void VisitSizes(const ModelWeights& weights, const Visit& visit) {
          {&layer.attention_norm, &layer.query_norm, &layer.key_norm, &layer.mlp_norm}) {
       visit(norm->size() * sizeof(float));
     }
-    for (const Linear* it : {&layer.query, &layer.key, &layer.value, &layer.attention_output,
-                             &layer.gate, &layer.up, &layer.down}) {
-      linear(*it);
-    }
+    linears(Qkv(layer));
+    linears(GateUp(layer));
+    linear(layer.attention_output);
+    linear(layer.down);
   }
   visit(weights.final_norm.size() * sizeof(float));
   if (weights.output.weight != weights.embedding.weight) linear(weights.output);
@@ -130,15 +183,12 @@ absl::StatusOr<CudaWeights> CudaWeights::Upload(const ModelWeights& weights, Dev
   for (const LayerWeights& layer : weights.layers) {
     CudaLayerWeights to;
     TANDEM_ASSIGN_OR_RETURN(to.attention_norm, uploader.Copy(layer.attention_norm, "a norm"));
-    TANDEM_ASSIGN_OR_RETURN(to.query, uploader.Copy(layer.query, "q_proj"));
-    TANDEM_ASSIGN_OR_RETURN(to.key, uploader.Copy(layer.key, "k_proj"));
-    TANDEM_ASSIGN_OR_RETURN(to.value, uploader.Copy(layer.value, "v_proj"));
+    TANDEM_ASSIGN_OR_RETURN(to.qkv, uploader.Copy(Qkv(layer), "q_proj, k_proj and v_proj"));
     TANDEM_ASSIGN_OR_RETURN(to.query_norm, uploader.Copy(layer.query_norm, "a norm of heads"));
     TANDEM_ASSIGN_OR_RETURN(to.key_norm, uploader.Copy(layer.key_norm, "a norm of heads"));
     TANDEM_ASSIGN_OR_RETURN(to.attention_output, uploader.Copy(layer.attention_output, "o_proj"));
     TANDEM_ASSIGN_OR_RETURN(to.mlp_norm, uploader.Copy(layer.mlp_norm, "a norm"));
-    TANDEM_ASSIGN_OR_RETURN(to.gate, uploader.Copy(layer.gate, "gate_proj"));
-    TANDEM_ASSIGN_OR_RETURN(to.up, uploader.Copy(layer.up, "up_proj"));
+    TANDEM_ASSIGN_OR_RETURN(to.gate_up, uploader.Copy(GateUp(layer), "gate_proj and up_proj"));
     TANDEM_ASSIGN_OR_RETURN(to.down, uploader.Copy(layer.down, "down_proj"));
     copy.layers.push_back(to);
   }

@@ -24,17 +24,16 @@ struct CudaLinear {
   const float* bias = nullptr;  // [out_features]; null: none
 };
 
+// Products that take the same rows are one product here, because a few large ones use a GPU better
+// than many small ones.
 struct CudaLayerWeights {
   const float* attention_norm = nullptr;
-  CudaLinear query;
-  CudaLinear key;
-  CudaLinear value;
+  CudaLinear qkv;                     // features of the queries, then the keys, then the values
   const float* query_norm = nullptr;  // null: the model has no head norms
   const float* key_norm = nullptr;
   CudaLinear attention_output;
   const float* mlp_norm = nullptr;
-  CudaLinear gate;
-  CudaLinear up;
+  CudaLinear gate_up;  // features of the gate, then those of up
   CudaLinear down;
 };
 
@@ -50,7 +49,8 @@ struct CudaWeights {
   // Copies all of `weights` into `arena` through two pieces of pinned memory. One piece is filled
   // while the device fetches the other. The copy is complete on return, and `weights` are no longer
   // needed. `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the arena is
-  // too small. Other errors come from the device.
+  // too small. INVALID_ARGUMENT: tensors of one product have different types. Other errors come
+  // from the device.
   static absl::StatusOr<CudaWeights> Upload(const ModelWeights& weights, DeviceArena& arena,
                                             const DeviceStream& stream,
                                             const std::function<void(uint64_t)>& on_progress);

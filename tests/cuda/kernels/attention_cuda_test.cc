@@ -5,10 +5,12 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/attention.h"
+#include "tests/cuda/kernels/bf16_parts.h"
 #include "tests/cuda/kernels/device_test.h"
 
 namespace tandem::attention_cuda_test {
@@ -30,6 +32,8 @@ struct Sequence {
 
 constexpr size_t kLayers = 2;  // the kernels get the second layer
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kGap = -7;
+constexpr uint16_t kGapBits = 0x4242;
 
 class AttentionCudaTest : public testing::DeviceTest {
  protected:
@@ -56,45 +60,30 @@ class AttentionCudaTest : public testing::DeviceTest {
 
     size_t RowFloats() const { return heads_.num_kv_heads * heads_.head_size; }
     size_t QueryStride() const { return heads_.num_heads * heads_.head_size + 3; }
+    // Elements from one row of a BF16 part to the next.
+    size_t PartStride() const { return (heads_.num_heads * heads_.head_size + 7) / 8 * 8 + 8; }
     size_t num_rows() const { return num_rows_; }
 
     std::vector<float> Run() {
-      DeviceKv kv;
-      const int32_t* const page_tables = MakePool(&kv);
-      const Rows rows = MakeRows();
-      Store(kv, page_tables, rows.cached);
-      Store(kv, page_tables, rows.computed);
-
-      DeviceAttentionArgs args;
-      args.kv = kv;
-      args.rows.rows = num_rows_;
-      args.rows.page_tables = page_tables;
-      args.rows.table_stride = MaxBlocks();
-      args.rows.sequences = test_.Upload(rows.computed.sequences);
-      args.rows.prefix_lens = test_.Upload(rows.prefix_lens);
-      args.rows.path_lens = test_.Upload(rows.path_lens);
-      if (rows.trees) args.rows.paths = test_.Upload(rows.paths);
-      args.rows.tiles = test_.Upload(rows.tiles);
-      args.rows.num_tiles = rows.tiles.size() - 1;
-      args.num_heads = heads_.num_heads;
-      args.scale = 1 / std::sqrt(static_cast<float>(heads_.head_size));
-      args.queries = test_.Upload(queries_);
-      args.queries_stride = QueryStride();
-      args.max_blocks = MaxBlocks();
-      const size_t partials = num_rows_ * heads_.num_heads * MaxBlocks();
-      args.partial_values = test_.Upload(std::vector<float>(partials * heads_.head_size, kNan));
-      args.partial_maxima = test_.Upload(std::vector<float>(partials, kNan));
-      args.partial_sums = test_.Upload(std::vector<float>(partials, kNan));
-      float* const out = test_.Upload(std::vector<float>(num_rows_ * QueryStride(), -7.0f));
-      args.out = out;
-      args.out_stride = QueryStride();
-      const absl::Status status = Attention(args, test_.stream());
-      EXPECT_TRUE(status.ok()) << status;
+      const float* const out = Enqueue({});
       return test_.Download(out, num_rows_ * QueryStride());
     }
 
+    // Returns the result in parts: [num_parts, rows, PartStride].
+    std::vector<uint16_t> RunInParts(int num_parts) {
+      const size_t count = static_cast<size_t>(num_parts) * num_rows_ * PartStride();
+      uint16_t* const parts = test_.Upload(std::vector<uint16_t>(count, kGapBits));
+      const float* const out = Enqueue({.parts = parts,
+                                        .stride = PartStride(),
+                                        .part_stride = num_rows_ * PartStride(),
+                                        .num_parts = num_parts});
+      const size_t floats = num_rows_ * QueryStride();
+      EXPECT_EQ(test_.Download(out, floats), std::vector<float>(floats, kGap));
+      return test_.Download(parts, count);
+    }
+
     std::vector<float> Reference() {
-      std::vector<float> out(num_rows_ * QueryStride(), -7.0f);
+      std::vector<float> out(num_rows_ * QueryStride(), kGap);
       size_t first = 0;
       for (size_t s = 0; s < sequences_.size(); ++s) {
         const Sequence& sequence = sequences_[s];
@@ -148,7 +137,53 @@ class AttentionCudaTest : public testing::DeviceTest {
       return other;
     }
 
+    // Returns a pass whose last row of the last sequence has keys and values of `value`.
+    Pass WithLastRow(float value) const {
+      Pass other = *this;
+      for (std::vector<float>* rows : {&other.keys_.back(), &other.values_.back()}) {
+        std::fill(rows->end() - static_cast<ptrdiff_t>(RowFloats()), rows->end(), value);
+      }
+      return other;
+    }
+
    private:
+    // Enqueues the pass. Returns where its floats are, on the device.
+    const float* Enqueue(Bf16Rows out_bf16) {
+      DeviceKv kv;
+      const int32_t* const page_tables = MakePool(&kv);
+      const Rows rows = MakeRows();
+      Store(kv, page_tables, rows.cached);
+      Store(kv, page_tables, rows.computed);
+
+      DeviceAttentionArgs args;
+      args.kv = kv;
+      args.rows.rows = num_rows_;
+      args.rows.page_tables = page_tables;
+      args.rows.table_stride = MaxBlocks();
+      args.rows.sequences = test_.Upload(rows.computed.sequences);
+      args.rows.prefix_lens = test_.Upload(rows.prefix_lens);
+      args.rows.path_lens = test_.Upload(rows.path_lens);
+      if (rows.trees) args.rows.paths = test_.Upload(rows.paths);
+      args.rows.tiles = test_.Upload(rows.tiles);
+      args.rows.num_tiles = rows.tiles.size() - 1;
+      args.num_heads = heads_.num_heads;
+      args.scale = 1 / std::sqrt(static_cast<float>(heads_.head_size));
+      args.queries = test_.Upload(queries_);
+      args.queries_stride = QueryStride();
+      // A graph has more blocks than the rows see.
+      args.max_blocks = MaxBlocks() + 1;
+      const size_t partials = num_rows_ * heads_.num_heads * args.max_blocks;
+      args.partial_values = test_.Upload(std::vector<float>(partials * heads_.head_size, kNan));
+      args.partial_maxima = test_.Upload(std::vector<float>(partials, kNan));
+      args.partial_sums = test_.Upload(std::vector<float>(partials, kNan));
+      args.out = test_.Upload(std::vector<float>(num_rows_ * QueryStride(), kGap));
+      args.out_stride = QueryStride();
+      args.out_bf16 = out_bf16;
+      const absl::Status status = Attention(args, test_.stream());
+      EXPECT_TRUE(status.ok()) << status;
+      return args.out;
+    }
+
     // Rows of keys and values, and where they belong.
     struct KvRows {
       std::vector<int32_t> sequences;
@@ -254,19 +289,29 @@ class AttentionCudaTest : public testing::DeviceTest {
       return rows;
     }
 
+    // Stores rows as they are: a position whose angles are zero turns nothing.
     void Store(const DeviceKv& kv, const int32_t* page_tables, const KvRows& rows) {
-      DeviceStoreKvArgs args;
+      std::vector<float> table(heads_.head_size);
+      std::fill_n(table.begin(), heads_.head_size / 2, 1.0f);
+      std::vector<float> qkv;
+      for (size_t row = 0; row < rows.places.size(); ++row) {
+        for (const std::vector<float>* from : {&rows.keys, &rows.values}) {
+          const std::span<const float> of_row(from->data() + row * RowFloats(), RowFloats());
+          qkv.insert(qkv.end(), of_row.begin(), of_row.end());
+        }
+      }
+      DeviceRopeAndStoreArgs args;
       args.kv = kv;
       args.rows.rows = rows.places.size();
       args.rows.page_tables = page_tables;
       args.rows.table_stride = MaxBlocks();
       args.rows.sequences = test_.Upload(rows.sequences);
       args.rows.cache_rows = test_.Upload(rows.places);
-      args.keys = test_.Upload(rows.keys);
-      args.keys_stride = RowFloats();
-      args.values = test_.Upload(rows.values);
-      args.values_stride = RowFloats();
-      const absl::Status status = StoreKv(args, test_.stream());
+      args.positions = test_.Upload(std::vector<int32_t>(rows.places.size(), 0));
+      args.table = test_.Upload(table);
+      args.qkv = test_.Upload(qkv);
+      args.qkv_stride = 2 * RowFloats();
+      const absl::Status status = RopeAndStoreKv(args, test_.stream());
       EXPECT_TRUE(status.ok()) << status;
     }
 
@@ -352,27 +397,93 @@ TEST_F(AttentionCudaTest, SixteenRowsAtOnceEqualTheReferenceAsAChainAndAsATree) 
   }
 }
 
-TEST_F(AttentionCudaTest, ARowDecodedAloneHasTheBitsItHasInABatch) {
-  // The second batch mixes a prompt, a chain, a tree after rows of a chain, and a tree.
-  const std::vector<Sequence> batches[] = {
-      {{0, 5}, {60, 9}, {200, 2}},
-      {{0, 37}, {60, 9}, {50, 70, Tree(64)}, {62, 6, kTree}, {190, 1}}};
-  for (const Heads heads : {Heads{6, 2, 64}, {3, 1, 14}}) {
-    for (const std::vector<Sequence>& sequences : batches) {
-      Pass pass(this, heads, DType::kBF16, sequences, sequences.size() == 3 ? 3 : 16);
-      const std::vector<float> together = pass.Run();
-      size_t first = 0;
-      for (size_t s = 0; s < sequences.size(); ++s) {
-        for (size_t row = 0; row < sequences[s].rows; ++row, ++first) {
-          const std::vector<float> alone = pass.Alone(s, row).Run();
-          for (size_t i = 0; i < heads.num_heads * heads.head_size; ++i) {
-            ASSERT_EQ(alone[i], together[first * pass.QueryStride() + i])
-                << "sequence " << s << ", row " << row << ", at " << i;
+// A warp computes one, two, or four pairs of a row and a head at once, and up to four blocks of
+// threads share the pairs of a tile. The sizes of the group and of the tiles decide it.
+TEST_F(AttentionCudaTest, EveryHeadSizeAndGroupEqualsTheReference) {
+  const std::vector<Sequence> sequences = {{55, 20, Tree(18)}, {0, 16}, {127, 2}, {150, 1}};
+  for (const size_t head_size : {64, 128, 256, 72}) {
+    for (const size_t group : {1, 3, 4, 8}) {
+      Pass pass(this, {2 * group, 2, head_size}, DType::kBF16, sequences, 16);
+      const std::vector<float> got = pass.Run();
+      const std::vector<float> want = pass.Reference();
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 3e-6) << head_size << ", group " << group << " at " << i;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, ManyBlocksOfPositionsEqualTheReference) {
+  for (const Heads heads : {Heads{2, 1, 8}, {1, 1, 14}}) {
+    for (const size_t cached_len : {500, 510, 575, 1100}) {
+      Pass pass(this, heads, DType::kF32, {{cached_len, 3}}, 16);
+      const std::vector<float> got = pass.Run();
+      const std::vector<float> want = pass.Reference();
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 3e-6) << "at " << i;
+    }
+  }
+}
+
+TEST_F(AttentionCudaTest, BF16PartsAreThoseOfTheFloats) {
+  for (const Heads heads : {Heads{4, 2, 64}, {3, 1, 14}, {1, 1, 256}}) {
+    Pass pass(this, heads, DType::kBF16, {{60, 6, kTree}, {600, 2}, {0, 1}}, 4);
+    const std::vector<float> floats = pass.Run();
+    const size_t size = heads.num_heads * heads.head_size;
+    for (const int num_parts : {1, kMostBf16Parts}) {
+      const std::vector<uint16_t> got = pass.RunInParts(num_parts);
+      for (size_t row = 0; row < pass.num_rows(); ++row) {
+        const std::vector<uint16_t> want = testing::Bf16PartsOf(
+            std::span(floats).subspan(row * pass.QueryStride(), size), num_parts);
+        for (size_t part = 0; part < static_cast<size_t>(num_parts); ++part) {
+          const size_t begin = (part * pass.num_rows() + row) * pass.PartStride();
+          for (size_t i = 0; i < pass.PartStride(); ++i) {
+            ASSERT_EQ(got[begin + i], i < size ? want[part * size + i] : kGapBits)
+                << "row " << row << ", part " << part << ", at " << i;
           }
         }
       }
     }
   }
+}
+
+TEST_F(AttentionCudaTest, ARowDecodedAloneHasTheBitsItHasInABatch) {
+  // The second batch mixes a prompt, a chain, a tree after rows of a chain, and a tree.
+  const std::vector<Sequence> few = {{0, 5}, {60, 9}, {200, 2}};
+  const std::vector<Sequence> many = {
+      {0, 37}, {60, 9}, {50, 70, Tree(64)}, {62, 6, kTree}, {190, 1}};
+  const std::vector<Sequence> one = {{61, 18, Tree(16)}};
+  struct Batch {
+    Heads heads;
+    std::vector<Sequence> sequences;
+    size_t tile_rows;
+  };
+  const Batch batches[] = {{{6, 2, 64}, few, 3},   {{6, 2, 64}, many, 16}, {{3, 1, 14}, few, 3},
+                           {{3, 1, 14}, many, 16}, {{8, 1, 64}, one, 16},  {{4, 1, 128}, one, 16},
+                           {{1, 1, 256}, one, 16}};
+  for (const auto& [heads, sequences, tile_rows] : batches) {
+    Pass pass(this, heads, DType::kBF16, sequences, tile_rows);
+    const std::vector<float> together = pass.Run();
+    size_t first = 0;
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      for (size_t row = 0; row < sequences[s].rows; ++row, ++first) {
+        const std::vector<float> alone = pass.Alone(s, row).Run();
+        for (size_t i = 0; i < heads.num_heads * heads.head_size; ++i) {
+          ASSERT_EQ(std::bit_cast<uint32_t>(alone[i]),
+                    std::bit_cast<uint32_t>(together[first * pass.QueryStride() + i]))
+              << "head size " << heads.head_size << ", sequence " << s << ", row " << row << ", at "
+              << i;
+        }
+      }
+    }
+  }
+}
+
+// A row that sees a part of a block must not be touched by what the other rows of its tile see.
+TEST_F(AttentionCudaTest, WhatARowDoesNotSeeMayBeInfinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  Pass pass(this, {4, 1, 64}, DType::kBF16, {{60, 9}}, 16);
+  const std::vector<float> want = pass.Run();
+  const std::vector<float> got = pass.WithLastRow(infinity).Run();
+  for (size_t i = 0; i < 8 * pass.QueryStride(); ++i) ASSERT_EQ(got[i], want[i]) << "at " << i;
 }
 
 TEST_F(AttentionCudaTest, ATreeThatIsAChainHasTheBitsOfTheChain) {
@@ -388,7 +499,9 @@ TEST_F(AttentionCudaTest, CacheRowsAreRoundedToTheNearestTiesToEven) {
       -0.0f};
   const std::vector<float> want = {
       1, 1 + 4 * 0x1p-8f, 1 + 2 * 0x1p-8f, -1.5f, 3.3895314e38f, 0x1p-130f, 0.0f, -0.0f};
-  DeviceStoreKvArgs args;
+  std::vector<float> qkv = given;  // the keys, and then the same numbers as values
+  qkv.insert(qkv.end(), given.begin(), given.end());
+  DeviceRopeAndStoreArgs args;
   args.kv.dtype = DType::kBF16;
   args.kv.page_stride = 2 * kKeyBlock * given.size();
   args.kv.num_kv_heads = 1;
@@ -400,12 +513,16 @@ TEST_F(AttentionCudaTest, CacheRowsAreRoundedToTheNearestTiesToEven) {
   args.rows.table_stride = 1;
   args.rows.sequences = Upload(std::vector<int32_t>{0});
   args.rows.cache_rows = Upload(std::vector<int32_t>{2});
-  args.keys = args.values = Upload(given);
-  ASSERT_TRUE(StoreKv(args, stream()).ok());
+  args.positions = Upload(std::vector<int32_t>{0});
+  args.table = Upload(std::vector<float>{1, 1, 1, 1, 0, 0, 0, 0});
+  args.qkv = Upload(qkv);
+  ASSERT_TRUE(RopeAndStoreKv(args, stream()).ok());
   const std::vector<uint16_t> stored = Download(pool, args.kv.page_stride);
-  for (size_t i = 0; i < given.size(); ++i) {
-    const float got = std::bit_cast<float>(uint32_t{stored[2 * given.size() + i]} << 16);
-    EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(want[i])) << given[i];
+  for (const size_t begin : {size_t{0}, args.kv.ValueOffset()}) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      const float got = testing::WidenBf16(stored[begin + 2 * given.size() + i]);
+      EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(want[i])) << given[i];
+    }
   }
 }
 

@@ -2,15 +2,19 @@
 // embedding.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
+#include "tests/cuda/kernels/bf16_parts.h"
 #include "tests/cuda/kernels/device_test.h"
 
 namespace tandem {
@@ -100,39 +104,260 @@ TEST_F(RmsNormCudaTest, AHeadHasTheBitsOfARowOfItsSize) {
   }
 }
 
-class LayerCudaTest : public DeviceTest {};
+class LayerCudaTest : public DeviceTest {
+ protected:
+  // Memory for rows in BF16 parts, with a gap after each row.
+  struct Parts {
+    Bf16Rows rows;
+    size_t count;
+  };
+  Parts TakeParts(size_t rows, size_t size, int num_parts) {
+    const size_t stride = (size + 7) / 8 * 8 + 8;
+    const size_t count = static_cast<size_t>(num_parts) * rows * stride;
+    return {{.parts = Upload(std::vector<uint16_t>(count, kGapBits)),
+             .stride = stride,
+             .part_stride = rows * stride,
+             .num_parts = num_parts},
+            count};
+  }
+  // Expects the parts of `want`, bit for bit, and the gaps as they were.
+  void ExpectParts(const Parts& parts, size_t size, const std::vector<float>& want,
+                   size_t want_stride) {
+    const std::vector<uint16_t> got = Download(parts.rows.parts, parts.count);
+    const size_t num_rows = parts.rows.part_stride / parts.rows.stride;
+    for (size_t row = 0; row < num_rows; ++row) {
+      const std::vector<uint16_t> of_row = testing::Bf16PartsOf(
+          std::span(want).subspan(row * want_stride, size), parts.rows.num_parts);
+      for (size_t part = 0; part < static_cast<size_t>(parts.rows.num_parts); ++part) {
+        const size_t begin = part * parts.rows.part_stride + row * parts.rows.stride;
+        for (size_t i = 0; i < size; ++i) {
+          ASSERT_EQ(got[begin + i], of_row[part * size + i]) << "part " << part << " at " << i;
+        }
+        for (size_t i = size; i < parts.rows.stride; ++i) ASSERT_EQ(got[begin + i], kGapBits);
+      }
+    }
+  }
 
-TEST_F(LayerCudaTest, RopeEqualsTheReferenceToRounding) {
+ private:
+  static constexpr uint16_t kGapBits = 0x4242;
+};
+
+// Both kernels write what they would write as floats, in parts.
+TEST_F(LayerCudaTest, NormAndGateWriteTheirResultInBf16Parts) {
   const size_t rows = 3;
-  const size_t heads = 5;
-  for (const size_t head_size : {2, 32, 64, 128}) {
-    const size_t positions = 40;
-    std::vector<float> table(positions * head_size);
-    for (size_t p = 0; p < positions; ++p) {
+  for (const size_t size : {8, 260, 1500}) {
+    for (const int num_parts : {1, kMostBf16Parts}) {
+      const std::vector<float> x = Uniform(rows * size, -20, 20);
+      const std::vector<float> weight = Uniform(size);
+      RmsNormArgs norm{.x = Upload(x),
+                       .x_stride = size,
+                       .rows = rows,
+                       .size = size,
+                       .weight = Upload(weight),
+                       .eps = 1e-5f,
+                       .out = Upload(x),
+                       .out_stride = size};
+      ASSERT_TRUE(RmsNorm(norm, stream()).ok());
+      const std::vector<float> normed = Download(norm.out, x.size());
+      const Parts norm_parts = TakeParts(rows, size, num_parts);
+      norm.out_bf16 = norm_parts.rows;
+      ASSERT_TRUE(RmsNorm(norm, stream()).ok());
+      ExpectParts(norm_parts, size, normed, size);
+
+      SwiGluArgs gate{.gate = Upload(x),
+                      .gate_stride = size,
+                      .up = Upload(normed),
+                      .up_stride = size,
+                      .rows = rows,
+                      .size = size};
+      const Parts gate_parts = TakeParts(rows, size, num_parts);
+      gate.out_bf16 = gate_parts.rows;
+      ASSERT_TRUE(SwiGlu(gate, stream()).ok());
+      EXPECT_EQ(Download(gate.gate, x.size()), x) << "the gate is not written";
+      gate.out_bf16 = {};
+      ASSERT_TRUE(SwiGlu(gate, stream()).ok());
+      ExpectParts(gate_parts, size, Download(gate.gate, x.size()), size);
+    }
+  }
+}
+
+// Rows of queries, keys, and values that are turned and stored.
+class RopeAndStoreCudaTest : public DeviceTest {
+ protected:
+  static constexpr size_t kPositions = 200;
+  static constexpr size_t kTableStride = 4;
+  static constexpr size_t kLayers = 2;  // the kernel gets the second layer
+  static constexpr size_t kHeads = 3;
+  static constexpr size_t kKvHeads = 2;
+  static constexpr size_t kGap = 3;
+
+  struct Rows {
+    std::vector<int32_t> sequences, cache_rows, positions;
+    std::vector<float> qkv;
+
+    Rows One(size_t row, size_t stride) const {
+      return {.sequences = {sequences[row]},
+              .cache_rows = {cache_rows[row]},
+              .positions = {positions[row]},
+              .qkv = {qkv.begin() + static_cast<ptrdiff_t>(row * stride),
+                      qkv.begin() + static_cast<ptrdiff_t>((row + 1) * stride)}};
+    }
+  };
+  struct Result {
+    std::vector<float> qkv;
+    std::vector<uint8_t> pool;  // bytes of 0xFF where nothing was written
+  };
+
+  static size_t Stride(size_t head_size) { return (kHeads + 2 * kKvHeads) * head_size + kGap; }
+
+  // The rows of a tree have the same position.
+  Rows MakeRows(size_t head_size) {
+    Rows rows;
+    rows.sequences = {1, 0, 0, 0, 1};
+    rows.cache_rows = {5, 63, 64, 130, 199};
+    rows.positions = {5, 63, 64, 64, 199};
+    rows.qkv = Uniform(rows.sequences.size() * Stride(head_size));
+    return rows;
+  }
+
+  static std::vector<float> Table(size_t head_size) {
+    std::vector<float> table(kPositions * head_size);
+    for (size_t p = 0; p < kPositions; ++p) {
       for (size_t d = 0; d < head_size / 2; ++d) {
         const double angle = p * std::pow(10000.0, -2.0 * d / head_size);
         table[p * head_size + d] = static_cast<float>(std::cos(angle));
         table[p * head_size + head_size / 2 + d] = static_cast<float>(std::sin(angle));
       }
     }
-    const std::vector<int32_t> where = {39, 0, 7};
-    std::vector<float> want = Uniform(rows * (heads * head_size + 2));
-    RopeArgs args{.x_stride = heads * head_size + 2,
-                  .rows = rows,
-                  .num_heads = heads,
-                  .head_size = head_size};
-    float* const x = Upload(want);
-    args.x = x;
-    args.positions = Upload(where);
-    args.table = Upload(table);
-    ASSERT_TRUE(Rope(args, stream()).ok());
-    const std::vector<float> got = Download(x, want.size());
-    args.x = want.data();
-    args.positions = where.data();
-    args.table = table.data();
-    RopeReference(args);
-    for (size_t i = 0; i < want.size(); ++i)
-      ASSERT_NEAR(got[i], want[i], 1e-6) << head_size << " at " << i;
+    return table;
+  }
+
+  static DeviceKv Kv(DType dtype, size_t head_size) {
+    const size_t layer = 2 * kKeyBlock * kKvHeads * head_size;
+    return {.dtype = dtype,
+            .page_stride = kLayers * layer,
+            .layer_offset = layer,
+            .num_kv_heads = kKvHeads,
+            .head_size = head_size};
+  }
+
+  Result Run(DType dtype, size_t head_size, const Rows& rows) {
+    DeviceRopeAndStoreArgs args;
+    args.kv = Kv(dtype, head_size);
+    const size_t bytes = kPages.size() * args.kv.page_stride * SizeOf(dtype);
+    auto* const pool = Upload(std::vector<uint8_t>(bytes, 0xFF));
+    args.kv.pool = pool;
+    args.rows.rows = rows.sequences.size();
+    args.rows.page_tables = Upload(kPages);
+    args.rows.table_stride = kTableStride;
+    args.rows.sequences = Upload(rows.sequences);
+    args.rows.cache_rows = Upload(rows.cache_rows);
+    args.positions = Upload(rows.positions);
+    args.table = Upload(Table(head_size));
+    args.qkv = Upload(rows.qkv);
+    args.qkv_stride = Stride(head_size);
+    args.num_heads = kHeads;
+    const absl::Status status = RopeAndStoreKv(args, stream());
+    EXPECT_TRUE(status.ok()) << status;
+    return {Download(args.qkv, rows.qkv.size()), Download(pool, bytes)};
+  }
+
+  // Returns what the kernel should leave in `qkv`, except that keys are turned there.
+  static std::vector<float> Reference(size_t head_size, const Rows& rows) {
+    const std::vector<float> table = Table(head_size);
+    std::vector<float> qkv = rows.qkv;
+    RopeReference({.x = qkv.data(),
+                   .x_stride = Stride(head_size),
+                   .rows = rows.positions.size(),
+                   .num_heads = kHeads + kKvHeads,
+                   .head_size = head_size,
+                   .positions = rows.positions.data(),
+                   .table = table.data()});
+    return qkv;
+  }
+
+  // Returns the pool's elements as floats.
+  static std::vector<float> Widen(DType dtype, size_t head_size, const Result& result) {
+    std::vector<int32_t> ids(result.pool.size() / SizeOf(dtype) / head_size);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::vector<float> floats(ids.size() * head_size);
+    EmbedReference({.table = result.pool.data(),
+                    .dtype = dtype,
+                    .size = head_size,
+                    .ids = ids.data(),
+                    .rows = ids.size(),
+                    .out = floats.data(),
+                    .out_stride = head_size});
+    return floats;
+  }
+
+  // Returns where the keys of a row begin in the pool.
+  static size_t KeysOf(const DeviceKv& kv, const Rows& rows, size_t row, size_t kv_head) {
+    const auto cache_row = static_cast<size_t>(rows.cache_rows[row]);
+    const size_t block =
+        static_cast<size_t>(rows.sequences[row]) * kTableStride + cache_row / kKeyBlock;
+    return kv.KeysAt(static_cast<size_t>(kPages[block]), kv_head, cache_row % kKeyBlock);
+  }
+
+  inline static const std::vector<int32_t> kPages = {3, 6, 0, 5, 1, 7, 4, 2};
+};
+
+// The largest error of a number of up to 2 that is rounded to the type.
+float RoundingError(DType dtype) {
+  return dtype == DType::kBF16 ? 0x1p-8f : dtype == DType::kF16 ? 0x1p-11f : 0;
+}
+
+TEST_F(RopeAndStoreCudaTest, EqualsTheReferenceToRounding) {
+  for (const size_t head_size : {2, 14, 22, 64, 72, 128, 256}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const Rows rows = MakeRows(head_size);
+      const Result result = Run(dtype, head_size, rows);
+      const std::vector<float> want = Reference(head_size, rows);
+      const std::vector<float> pool = Widen(dtype, head_size, result);
+      const DeviceKv kv = Kv(dtype, head_size);
+      const size_t stride = Stride(head_size);
+      for (size_t row = 0; row < rows.sequences.size(); ++row) {
+        for (size_t i = 0; i < stride; ++i) {
+          const size_t at = row * stride + i;
+          if (i < kHeads * head_size) {
+            ASSERT_NEAR(result.qkv[at], want[at], 1e-6) << head_size << " at " << i;
+          } else {
+            ASSERT_EQ(result.qkv[at], rows.qkv[at]) << head_size << " at " << i;
+          }
+        }
+        for (size_t i = 0; i < kKvHeads * head_size; ++i) {
+          const size_t key = KeysOf(kv, rows, row, i / head_size) + i % head_size;
+          const size_t at = row * stride + kHeads * head_size + i;
+          const float error = RoundingError(dtype);
+          ASSERT_NEAR(pool[key], want[at], error + 1e-6) << head_size << " " << Name(dtype);
+          ASSERT_NEAR(pool[key + kv.ValueOffset()], want[at + kKvHeads * head_size], error / 2)
+              << head_size << " " << Name(dtype);
+        }
+      }
+      const auto written =
+          std::count_if(pool.begin(), pool.end(), [](float value) { return !std::isnan(value); });
+      EXPECT_EQ(static_cast<size_t>(written), rows.sequences.size() * 2 * kKvHeads * head_size);
+    }
+  }
+}
+
+TEST_F(RopeAndStoreCudaTest, ARowHasTheSameBitsAloneAndAmongOthers) {
+  for (const size_t head_size : {14, 64}) {
+    const size_t stride = Stride(head_size);
+    const Rows rows = MakeRows(head_size);
+    const Result together = Run(DType::kF32, head_size, rows);
+    const std::vector<float> pool = Widen(DType::kF32, head_size, together);
+    const DeviceKv kv = Kv(DType::kF32, head_size);
+    for (size_t row = 0; row < rows.sequences.size(); ++row) {
+      const Result alone = Run(DType::kF32, head_size, rows.One(row, stride));
+      const std::vector<float> pool_alone = Widen(DType::kF32, head_size, alone);
+      for (size_t i = 0; i < stride; ++i) ASSERT_EQ(alone.qkv[i], together.qkv[row * stride + i]);
+      for (size_t i = 0; i < kKvHeads * head_size; ++i) {
+        const size_t key = KeysOf(kv, rows, row, i / head_size) + i % head_size;
+        ASSERT_EQ(pool_alone[key], pool[key]);
+        ASSERT_EQ(pool_alone[key + kv.ValueOffset()], pool[key + kv.ValueOffset()]);
+      }
+    }
   }
 }
 
