@@ -293,7 +293,8 @@ def kills(bench, found):
 # nothing more.
 SANITIZED = [("memcheck", "matmul", "*"), ("memcheck", "attention", "*"), ("memcheck", "layers", "*"),
              ("memcheck", "sampling", "-*TheLaw*"),
-             ("racecheck", "sampling", "LogProbs*:AcceptReject*"), ("initcheck", "sampling", "LogProbs*:AcceptReject*")]
+             ("racecheck", "sampling", "LogProbs*:AcceptReject*"), ("initcheck", "sampling", "LogProbs*:AcceptReject*"),
+             ("racecheck", "matmul", "*"), ("racecheck", "attention", "*")]
 # The line that compute-sanitizer prints if it watches nothing. Its exit code does not help: on an unsupported device (under WSL) it is the
 # code of a finding, and without the tool's libraries it is the program's own code.
 WATCHES_NOTHING = re.compile(
@@ -389,7 +390,7 @@ def watch_generate(bench):
 # Goals: the share of the copy bandwidth that decoding with this shape should reach.
 SHAPES = {"3B": 0.85, "1B": 0.80}
 LEAST_OVER_TRANSFORMERS = 3
-MOST_OF_EIGHT_ROWS = 1.15  # in times of one row
+MOST_OF_EIGHT_ROWS = 1.10  # in times of one row
 MOST_SAMPLING_SECONDS = 60e-6  # for 40 rows of 128,256 tokens, in every mode
 # Most seconds for a prompt of 2,000 tokens of the 3B shape, on the GPU that the goal was stated for.
 MOST_PROMPT_SECONDS = {"NVIDIA H200": 0.060}

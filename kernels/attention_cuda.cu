@@ -47,12 +47,13 @@ using Stored = typename Weight<kType>::Stored;
 
 // Kernels are compiled for rows of kSlots dimensions in shared memory, so that addresses there are
 // known to the compiler. A head has as many slots as it has dimensions, or more. With kAnySize,
-// rows have any size and are read one dimension at a time. The heads of real models have slots:
-// their cache rows can be read in pieces of 16 bytes.
+// rows have any size and are read one dimension at a time, which is slow. The heads of models that
+// are served have slots: their cache rows can be read in pieces of 16 bytes. F32 pages have none,
+// because each kernel takes long to compile.
 constexpr int kAnySize = 0;
 
-constexpr int SlotsOf(size_t head_size) {
-  if (head_size % kEight != 0) return kAnySize;
+constexpr int SlotsOf(size_t head_size, DType dtype) {
+  if (head_size % kEight != 0 || dtype == DType::kF32) return kAnySize;
   for (const int slots : {64, 128, 256}) {
     if (head_size <= static_cast<size_t>(slots)) return slots;
   }
@@ -668,16 +669,18 @@ template <DType kType>
 absl::Status Attend(const DeviceAttentionArgs& args, CudaStream stream) {
   const size_t head_size = args.kv.head_size;
   auto* kernel = AttendBlock<kType, kAnySize>;
-  switch (SlotsOf(head_size)) {
-    case 64:
-      kernel = AttendBlock<kType, 64>;
-      break;
-    case 128:
-      kernel = AttendBlock<kType, 128>;
-      break;
-    case 256:
-      kernel = AttendBlock<kType, 256>;
-      break;
+  if constexpr (kType != DType::kF32) {
+    switch (SlotsOf(head_size, kType)) {
+      case 64:
+        kernel = AttendBlock<kType, 64>;
+        break;
+      case 128:
+        kernel = AttendBlock<kType, 128>;
+        break;
+      case 256:
+        kernel = AttendBlock<kType, 256>;
+        break;
+    }
   }
   const int parts = PartsOfTile(args);
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(args.kv.num_kv_heads * parts),
@@ -708,7 +711,7 @@ absl::Status Merge(const DeviceAttentionArgs& args, CudaStream stream) {
 }  // namespace
 
 size_t AttentionSharedBytes(size_t head_size, DType dtype) {
-  const int slots = SlotsOf(head_size);
+  const int slots = SlotsOf(head_size, dtype);
   const auto size = static_cast<int>(head_size);
   const auto elements =
       static_cast<size_t>(KeyStride(slots, size, SizeOf(dtype)) + Stride(slots, size));

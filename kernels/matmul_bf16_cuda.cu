@@ -169,6 +169,7 @@ struct StepValues {
 
 // Loads the lane's values of one chunk. Past in_features, where every weight is 0, these are values
 // from the row's beginning. If one of them is not finite, then the row's results are not either.
+// Only then may they depend on the number of rows.
 template <int kTiles, int kParts>
 __device__ inline void LoadValues(const MatMulArgs& args, const uint16_t* const (&rows)[kTiles],
                                   unsigned step, int chunk, StepValues<kTiles, kParts>* values) {

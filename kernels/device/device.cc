@@ -10,9 +10,7 @@
 namespace tandem {
 namespace {
 
-constexpr int kFirstThatStartsEarly = 90;
-
-std::atomic<bool> can_start_early = false;
+std::atomic<int> capability = 0;
 
 std::string Version(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
 
@@ -59,7 +57,7 @@ absl::StatusOr<DeviceInfo> UseDevice(int index) {
   info.num_multiprocessors = properties.multiProcessorCount;
   info.memory_bytes = properties.totalGlobalMem;
   info.max_shared_bytes = properties.sharedMemPerBlockOptin;
-  can_start_early = info.capability >= kFirstThatStartsEarly;
+  capability = info.capability;
   if (info.capability < kOldestCapability) {
     return absl::FailedPreconditionError(absl::StrCat(
         info.name, " has compute capability ", properties.major, ".", properties.minor,
@@ -81,6 +79,6 @@ bool IsDeviceLost(int index) {
   return !status.ok() && !absl::IsResourceExhausted(status);
 }
 
-bool CanStartEarly() { return can_start_early; }
+int DeviceCapability() { return capability; }
 
 }  // namespace tandem

@@ -30,9 +30,8 @@ struct DeviceInfo {
 // than kOldestCapability.
 absl::StatusOr<DeviceInfo> UseDevice(int index);
 
-// Returns whether the GPU that UseDevice has taken can start a kernel before the kernels before it
-// have ended (LaunchShape::starts_early).
-bool CanStartEarly();
+// Returns the capability of the GPU that UseDevice has taken; 0: none.
+int DeviceCapability();
 
 // Makes `index`, which UseDevice has taken, the current device of the calling thread. Each thread
 // has a current device and may enqueue work only on that device's streams. The call is cheap.

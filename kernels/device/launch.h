@@ -25,6 +25,18 @@ struct LaunchShape {
   bool starts_early = false;
 };
 
+// Returns whether the code that a GPU of this capability runs contains the wait of
+// WaitForEarlierKernels. A GPU may run code that was compiled for an older one.
+constexpr bool WaitsForEarlierKernels(int capability) {
+#ifdef __CUDA_ARCH_LIST__
+  constexpr int kFirstWithWait = 90;
+  for (const int compiled : {__CUDA_ARCH_LIST__}) {
+    if (compiled / 10 >= kFirstWithWait && compiled / 10 <= capability) return true;
+  }
+#endif
+  return false;
+}
+
 // Enqueues `kernel`. Its arguments have been copied when the call returns. INTERNAL: the launch was
 // refused. A later call reports an error of the kernel itself.
 template <typename... Parameters>
@@ -40,7 +52,7 @@ absl::Status Launch(std::string_view name, void (*kernel)(Parameters...), const 
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  if (shape.starts_early && CanStartEarly()) {
+  if (shape.starts_early && WaitsForEarlierKernels(DeviceCapability())) {
     config.attrs = &early;
     config.numAttrs = 1;
   }
@@ -49,7 +61,7 @@ absl::Status Launch(std::string_view name, void (*kernel)(Parameters...), const 
 }
 
 // Lets a kernel have `bytes` of dynamic shared memory, up to the size that the device has (227 KiB
-// on compute capability 9.0, 163 KiB on 8.0, 99 KiB on 8.6). Called once per process and kernel.
+// on compute capability 9.0, 163 KiB on 8.0, 99 KiB on 8.6). Cheap, and called before each launch.
 template <typename... Parameters>
 absl::Status AllowSharedMemory(void (*kernel)(Parameters...), size_t bytes) {
   return CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

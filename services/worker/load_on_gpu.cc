@@ -46,7 +46,8 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   // Raise the number when a change to a kernel changes bits. The compilers of different drivers may
   // turn PTX into different code. For the capabilities that the build compiles for, the machine
   // code comes from the build.
-  loaded.numerics_id = absl::StrCat("cuda/", capability, "/3", is_exact ? "" : "+BF16");
+  loaded.numerics_id =
+      absl::StrCat("cuda/", capability, "/3", model->rounds_activations() ? "+BF16" : "");
   loaded.uuid = device.uuid;
   const CudaModel* const owner = model.get();
   loaded.create_ring_rows = [owner](const RingGeometry& geometry,

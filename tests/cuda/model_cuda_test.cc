@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -21,7 +23,7 @@ using ::testing::HasSubstr;
 
 class ModelCudaTest : public ::testing::Test {
  protected:
-  static constexpr size_t kContext = 512;
+  static constexpr size_t kContext = CudaModel::kMaxBlockRows + 128;
 
   void SetUp() override {
     if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
@@ -37,6 +39,7 @@ class ModelCudaTest : public ::testing::Test {
     spec.intermediate_size = 24;
     spec.embedding_scale = 2;
     spec.rope_theta = 500;
+    spec.max_position_embeddings = kContext;
     return spec;
   }
 
@@ -87,9 +90,9 @@ class ModelCudaTest : public ::testing::Test {
 };
 
 TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutHeadNorms) {
-  // A tree lies between two prompts, and the first prompt is longer than a block. The second block
-  // has rows of all three.
-  const std::vector<int32_t> ids = Tokens(300, 1);
+  // A tree lies between two prompts, and the first prompt is longer than a block. It wants more
+  // rows of logits than a block has, so blocks are shorter. The last block has rows of all three.
+  const std::vector<int32_t> ids = Tokens(CudaModel::kMaxBlockRows + 44, 1);
   const std::vector<int32_t> tree = Tokens(5, 2);
   const std::vector<int32_t> parents = {-1, 0, 0, 2, 1};
   const std::vector<int32_t> other = Tokens(40, 3);
@@ -98,12 +101,12 @@ TEST_F(ModelCudaTest, BlocksOfRowsGiveTheLogitsOfTheCpuWithAndWithoutHeadNorms) 
     const ForwardItem warm_up = {.cache = &caches[1], .token_ids = other, .parents = {}};
     ASSERT_TRUE(model.Forward({&warm_up, 1}).ok());
     const ForwardItem items[] = {
-        {.cache = &caches[0], .token_ids = ids, .parents = {}, .num_logits = 50},
+        {.cache = &caches[0], .token_ids = ids, .parents = {}, .num_logits = 301},
         {.cache = &caches[1], .token_ids = tree, .parents = parents, .num_logits = 5},
         {.cache = &caches[2], .token_ids = other, .parents = {}, .num_logits = 2}};
     const auto logits = model.Forward(items);
     ASSERT_TRUE(logits.ok()) << logits.status();
-    EXPECT_EQ(caches[0].length(), 300u);
+    EXPECT_EQ(caches[0].length(), ids.size());
     check(*logits);
   };
   const auto compare = [&] {
@@ -124,7 +127,7 @@ TEST_F(ModelCudaTest, APassOfAPromptChainsAndTreesHasTheBitsOfEachAlone) {
   spec.head_size = 4;
   spec.intermediate_size = 8;
   Load(spec);
-  // The end of the first block of 256 rows lies in the first tree, which follows three rows of a
+  // The end of the first block of rows lies in the first tree, which follows three rows of a
   // chain. The second tree follows a row of its cache.
   std::vector<int32_t> large(kMaxDraftTokens);
   for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<int32_t>(i / 3) - 1;
@@ -135,7 +138,7 @@ TEST_F(ModelCudaTest, APassOfAPromptChainsAndTreesHasTheBitsOfEachAlone) {
     size_t num_cached = 0;
     size_t num_logits = 0;
   };
-  const std::vector<Part> parts = {{Tokens(200, 1), {}, 0, 20},
+  const std::vector<Part> parts = {{Tokens(CudaModel::kMaxBlockRows - 56, 1), {}, 0, 20},
                                    {Tokens(7, 2), {}, 61, 7},
                                    {Tokens(3 + large.size(), 3), large, 62, 1 + large.size()},
                                    {Tokens(5, 4), small, 1, 5}};
@@ -209,6 +212,33 @@ TEST_F(ModelCudaTest, LogitsStayOnTheDevice) {
       .cache = &other, .token_ids = many, .parents = {}, .num_logits = many.size()};
   EXPECT_THAT(cuda_->ForwardOnDevice({&too_many, 1}).status().message(),
               HasSubstr("257 rows of logits, at most 256"));
+}
+
+TEST_F(ModelCudaTest, RefusesTypesThatDifferWithinAProduct) {
+  // Only k_proj comes from a second file, which has another type.
+  testing::RandomModelSpec spec = Spec();
+  spec.num_layers = 1;
+  const testing::TempDir folder;
+  testing::WriteRandomModel(folder / "f32", spec);
+  spec.dtype = DType::kBF16;
+  testing::WriteRandomModel(folder / "bf16", spec);
+  std::filesystem::rename(folder / "f32" / "model.safetensors", folder / "f32" / "a.safetensors");
+  std::filesystem::rename(folder / "bf16" / "model.safetensors", folder / "f32" / "b.safetensors");
+  std::ofstream index(folder / "f32" / "model.safetensors.index.json");
+  index << R"({"weight_map": {"model.embed_tokens.weight": "a.safetensors",)";
+  for (const char* name :
+       {"input_layernorm", "post_attention_layernorm", "self_attn.q_proj", "self_attn.v_proj",
+        "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+    index << R"("model.layers.0.)" << name << R"(.weight": "a.safetensors",)";
+  }
+  index << R"("model.layers.0.self_attn.k_proj.weight": "b.safetensors",)"
+        << R"("model.norm.weight": "a.safetensors"}})";
+  index.close();
+  const absl::Status refused = CudaModel::Load(folder / "f32", {}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("f32: layer 0: q_proj and k_proj are F32 and BF16: on a GPU they must"));
+  EXPECT_TRUE(LanguageModel::Load(folder / "f32", &threads_).ok()) << "the CPU takes it";
 }
 
 TEST_F(ModelCudaTest, TakesTheGivenMemoryAndNamesThePartsThatDoNotFit) {

@@ -144,7 +144,7 @@ TEST_F(ModelFailuresTest, HeadsTooLargeForTheSharedMemoryAreRefusedAtTheStart) {
   const absl::Status refused = CudaModel::Load(folder.path(), {.max_slots = 1}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("config.json: head_dim is 256: attention takes 164864 bytes of shared "
+              HasSubstr("config.json: head_dim is 256: attention takes 163840 bytes of shared "
                         "memory per block, and SIMT shim has 101376"));
   EXPECT_EQ(simt::NumLive(), 0u);
   EXPECT_TRUE(Work(folder_.path(), {}).ok()) << "small heads fit";

@@ -71,6 +71,14 @@ struct Copy {
   size_t bytes;
 };
 
+void Do(const Copy& copy) {
+  if (copy.from == nullptr) {
+    std::memset(copy.to, 0, copy.bytes);
+  } else {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+}
+
 struct Thread {
   Index index;
   unsigned id = 0;
@@ -122,6 +130,7 @@ class Block {
   void Run(Index index, Random& random);
 
   Thread& current() { return *current_; }
+  bool copies_late() const { return copies_late_; }
   const Index& index() const { return index_; }
   const Extent& extent() const { return extent_; }
   const Extent& grid() const { return grid_; }
@@ -197,6 +206,7 @@ class Block {
   Index index_;
   Thread* current_ = nullptr;
   boost::context::fiber scheduler_;
+  bool copies_late_ = true;
   int num_true_ = 0;
   int last_count_ = 0;
 #if defined(TANDEM_ADDRESS_SANITIZER)
@@ -306,6 +316,7 @@ void Block::Run(Index index, Random& random) {
   shared_.Poison();
   for (Warp& warp : warps_) warp.exited = 0;
   num_true_ = 0;
+  copies_late_ = random() % 2 == 0;
   running = this;
   for (Thread& thread : threads_) Start(thread);
   for (;;) {
@@ -441,7 +452,12 @@ void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d
 }
 
 void CopyLater(void* to, const void* from, size_t bytes) {
-  Running().current().copies.push_back({to, from, bytes});
+  const Copy copy = {to, from, bytes};
+  if (Running().copies_late()) {
+    Running().current().copies.push_back(copy);
+  } else {
+    Do(copy);
+  }
 }
 
 void EndCopyGroup() {
@@ -451,13 +467,7 @@ void EndCopyGroup() {
 
 void WaitForCopyGroups(size_t left) {
   for (auto& groups = Running().current().copy_groups; groups.size() > left; groups.pop_front()) {
-    for (const Copy& copy : groups.front()) {
-      if (copy.from == nullptr) {
-        std::memset(copy.to, 0, copy.bytes);
-      } else {
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      }
-    }
+    for (const Copy& copy : groups.front()) Do(copy);
   }
 }
 

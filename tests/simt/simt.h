@@ -65,9 +65,10 @@ uint32_t Ballot(uint32_t mask, bool predicate);
 // in double and rounded once. This order differs from that of every GPU, and is always the same.
 void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]);
 
-// Copies that go on while the thread does other work (kernels/device/async_copy.cuh). They are done
-// as late as a GPU may do them: when the thread waits for their group. A kernel that reads before
-// it waits sees what was there before. A null `from` writes zeros.
+// Copies that go on while the thread does other work (kernels/device/async_copy.cuh). A block does
+// all of them as late as a GPU may, when the thread waits for their group, or all of them at once.
+// The seed decides. A kernel that reads before it waits sees what was there before, and one that
+// copies to memory that is still being read spoils it. A null `from` writes zeros.
 void CopyLater(void* to, const void* from, size_t bytes);
 void EndCopyGroup();
 // Does the copies of all ended groups except the last `left` ones.

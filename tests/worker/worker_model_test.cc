@@ -51,6 +51,7 @@ TEST(WorkerModelTest, ActivationsAreRoundedWhereThatIsFasterOrRefused) {
     return (*loaded)->Describe().numerics_id();
   };
   EXPECT_THAT(*numerics("exact", "off"), Not(HasSubstr("+BF16")));
+  EXPECT_EQ(*numerics("auto", "off"), *numerics("exact", "off")) << "a CPU rounds only on demand";
   const absl::StatusOr<std::string> rounded = numerics("bf16", "off");
   if (HasBf16Products()) {
     EXPECT_THAT(*rounded, HasSubstr("+BF16"));

@@ -1,6 +1,7 @@
 #include "common/model/cuda/cuda_model.h"
 
 #include <algorithm>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -23,6 +24,24 @@ absl::Status CheckSizes(const std::filesystem::path& folder, const ModelDescript
     if (size % 8 == 0) continue;
     return InvalidArgument(absl::StrCat((folder / "config.json").string(), ": ", name, " is ", size,
                                         ": on a GPU it must be a multiple of 8"));
+  }
+  return absl::OkStatus();
+}
+
+// Products that take the same rows are one product on a GPU, so their weights have one type.
+absl::Status CheckTypes(const std::filesystem::path& folder, const ModelWeights& weights) {
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerWeights& layer = weights.layers[i];
+    const std::tuple<const char*, const Linear*, const Linear*> pairs[] = {
+        {"q_proj and k_proj", &layer.query, &layer.key},
+        {"q_proj and v_proj", &layer.query, &layer.value},
+        {"gate_proj and up_proj", &layer.gate, &layer.up}};
+    for (const auto& [names, first, second] : pairs) {
+      if (first->dtype == second->dtype) continue;
+      return InvalidArgument(absl::StrCat(folder.string(), ": layer ", i, ": ", names, " are ",
+                                          Name(first->dtype), " and ", Name(second->dtype),
+                                          ": on a GPU they must have one type"));
+    }
   }
   return absl::OkStatus();
 }
@@ -65,6 +84,7 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem
   TANDEM_RETURN_IF_ERROR(CheckSizes(folder, description));
   TANDEM_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(folder));
   TANDEM_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Load(*checkpoint, description));
+  TANDEM_RETURN_IF_ERROR(CheckTypes(folder, weights));
   checkpoint->WillNeed();
   std::unique_ptr<CudaModel> model(new CudaModel(std::move(description), std::move(options)));
   TANDEM_ASSIGN_OR_RETURN(model->device_, UseDevice(model->options_.device));

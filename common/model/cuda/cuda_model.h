@@ -60,13 +60,16 @@ struct CudaModelOptions {
 // weights.
 class CudaModel final : public LanguageModel {
  public:
+  // Largest number of rows that go through the layers together. Longer passes are cut.
+  static constexpr size_t kMaxBlockRows = CudaBackend::kMaxBlockRows;
   // Largest number of rows of logits that a pass of ForwardOnDevice may have. Forward may have
   // more, because it sends logits to the host block by block.
   static constexpr size_t kMaxLogitsRows = CudaBackend::kMaxLogitsRows;
 
   // Loads a model. Errors name the file and the field, or the device and the reason why it is not
   // used, or the parts that do not fit into memory. INVALID_ARGUMENT: a size is not a multiple of
-  // 8, or the shared memory of this device does not hold a head.
+  // 8, tensors of one product have different types (Q, K and V; gate and up), or the shared memory
+  // of this device does not hold a head.
   static absl::StatusOr<std::unique_ptr<CudaModel>> Load(const std::filesystem::path& folder,
                                                          CudaModelOptions options);
   ~CudaModel() override = default;
@@ -76,6 +79,11 @@ class CudaModel final : public LanguageModel {
   std::string fingerprint() const override { return fingerprint_; }
   uint64_t progress() const override { return backend_->progress(); }
   const DeviceInfo& device() const { return device_; }
+  // Returns whether products round activations to BF16: the weights are BF16, and exact activations
+  // were not asked for.
+  bool rounds_activations() const {
+    return !options_.exact_activations && kv_dtype_ == DType::kBF16;
+  }
   // Makes the model's device the current device of the calling thread. Threads that enqueue work
   // besides passes need this.
   absl::Status Select() const { return SelectDevice(device_.index); }

@@ -49,8 +49,8 @@ struct CudaWeights {
   // Copies all of `weights` into `arena` through two pieces of pinned memory. One piece is filled
   // while the device fetches the other. The copy is complete on return, and `weights` are no longer
   // needed. `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the arena is
-  // too small. INVALID_ARGUMENT: tensors of one product have different types. Other errors come
-  // from the device.
+  // too small. Other errors come from the device. PRECOND: the tensors of one product have one
+  // type.
   static absl::StatusOr<CudaWeights> Upload(const ModelWeights& weights, DeviceArena& arena,
                                             const DeviceStream& stream,
                                             const std::function<void(uint64_t)>& on_progress);

@@ -115,9 +115,11 @@ __device__ Row RowOf(const float* adjusted, size_t size, float largest, float te
           .lowest = -256 * temperature};
 }
 
-// The exponents are <= 0.
+// The exponents are <= 0. A masked entry at a huge temperature has one that is not a number, and no
+// mass.
 __device__ Mass MassOf(float exponent) {
-  return static_cast<Mass>(__fmul_rn(expf(exponent), kMassUnit));
+  const float units = __fmul_rn(expf(exponent), kMassUnit);
+  return units > 0 ? static_cast<Mass>(units) : Mass{0};
 }
 __device__ unsigned BinOf(float exponent) {
   return static_cast<unsigned>(fminf(__fmul_rn(exponent, -kBinsPerUnit), kBins - 1));

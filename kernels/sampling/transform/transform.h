@@ -120,10 +120,11 @@ struct RowSampling {
 //                                       Otherwise the row's results mean nothing
 //   log_probs  [rows, vocabulary_size]  f32, rows `stride` floats apart; may be the memory of
 //                                       adjusted
-// The cuts are those of LogProbs, including ties. Sums for top-p count units of 2^-44 of the
-// largest probability, so that they do not depend on the order in which threads add. A row's bits
-// depend on its values and parameters, and neither on the other rows nor on its address. A
-// temperature below 2^-70 counts as 2^-70.
+// The cuts are those of LogProbs, including ties of adjusted logits. (Where different logits become
+// equal after temperature, top-p keeps the larger one here, and the one of the lower id there.)
+// Sums for top-p count units of 2^-44 of the largest probability, so that they do not depend on the
+// order in which threads add. A row's bits depend on its values and parameters, and neither on the
+// other rows nor on its address. A temperature below 2^-70 counts as 2^-70.
 // PRECOND: vocabulary_size in [1, 2^19).
 struct DeviceLogProbsArgs {
   size_t rows = 0;
