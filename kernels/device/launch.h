@@ -27,7 +27,7 @@ struct LaunchShape {
 
 // Returns whether the code that a GPU of this capability runs contains the wait of
 // WaitForEarlierKernels. A GPU may run code that was compiled for an older one.
-constexpr bool WaitsForEarlierKernels(int capability) {
+constexpr bool WaitsForEarlierKernels([[maybe_unused]] int capability) {
 #ifdef __CUDA_ARCH_LIST__
   constexpr int kFirstWithWait = 90;
   for (const int compiled : {__CUDA_ARCH_LIST__}) {

@@ -9,8 +9,11 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <sstream>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/model/cuda/cuda_model.h"
 #include "tests/model/model_under_test.h"
 #include "tests/support/random_model.h"
@@ -215,30 +218,37 @@ TEST_F(ModelCudaTest, LogitsStayOnTheDevice) {
 }
 
 TEST_F(ModelCudaTest, RefusesTypesThatDifferWithinAProduct) {
-  // Only k_proj comes from a second file, which has another type.
+  // k_proj comes from a second file, as F16 zeros. The first file's own has a name that nobody asks
+  // for.
   testing::RandomModelSpec spec = Spec();
   spec.num_layers = 1;
   const testing::TempDir folder;
-  testing::WriteRandomModel(folder / "f32", spec);
-  spec.dtype = DType::kBF16;
-  testing::WriteRandomModel(folder / "bf16", spec);
-  std::filesystem::rename(folder / "f32" / "model.safetensors", folder / "f32" / "a.safetensors");
-  std::filesystem::rename(folder / "bf16" / "model.safetensors", folder / "f32" / "b.safetensors");
-  std::ofstream index(folder / "f32" / "model.safetensors.index.json");
-  index << R"({"weight_map": {"model.embed_tokens.weight": "a.safetensors",)";
-  for (const char* name :
-       {"input_layernorm", "post_attention_layernorm", "self_attn.q_proj", "self_attn.v_proj",
-        "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
-    index << R"("model.layers.0.)" << name << R"(.weight": "a.safetensors",)";
-  }
-  index << R"("model.layers.0.self_attn.k_proj.weight": "b.safetensors",)"
-        << R"("model.norm.weight": "a.safetensors"}})";
-  index.close();
-  const absl::Status refused = CudaModel::Load(folder / "f32", {}).status();
+  testing::WriteRandomModel(folder.path(), spec);
+  const std::filesystem::path first = folder / "model.safetensors";
+  std::stringstream bytes;
+  bytes << std::ifstream(first, std::ios::binary).rdbuf();
+  std::string text = bytes.str();
+  text.replace(text.find("self_attn.k_proj"), 16, "self_attn.x_proj");
+  std::filesystem::remove(first);
+  std::ofstream(folder / "model-00001-of-00002.safetensors", std::ios::binary) << text;
+  const size_t num_values = spec.num_kv_heads * spec.head_size * spec.hidden_size;
+  const std::string header =
+      absl::StrCat(R"({"model.layers.0.self_attn.k_proj.weight":{"dtype":"F16","shape":[)",
+                   spec.num_kv_heads * spec.head_size, ",", spec.hidden_size,
+                   R"(],"data_offsets":[0,)", 2 * num_values, "]}}");
+  const uint64_t header_bytes = header.size();
+  std::ofstream second(folder / "model-00002-of-00002.safetensors", std::ios::binary);
+  second.write(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes));
+  second << header << std::string(2 * num_values, '\0');
+  second.close();
+  std::ofstream(folder / "model.safetensors.index.json")
+      << R"({"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors",)"
+      << R"("model.layers.0.self_attn.k_proj.weight": "model-00002-of-00002.safetensors"}})";
+  const absl::Status refused = CudaModel::Load(folder.path(), {}).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("f32: layer 0: q_proj and k_proj are F32 and BF16: on a GPU they must"));
-  EXPECT_TRUE(LanguageModel::Load(folder / "f32", &threads_).ok()) << "the CPU takes it";
+              HasSubstr("layer 0: q_proj and k_proj are F32 and F16: on a GPU they must have one"));
+  EXPECT_TRUE(LanguageModel::Load(folder.path(), &threads_).ok()) << "the CPU takes it";
 }
 
 TEST_F(ModelCudaTest, TakesTheGivenMemoryAndNamesThePartsThatDoNotFit) {
@@ -293,7 +303,7 @@ TEST_F(ModelCudaTest, RefusesPassesThatDoNotFitAndGoesOn) {
   const std::vector<int32_t> many = Tokens(kContext + 1, 8);
   const ForwardItem long_one = {.cache = &cache, .token_ids = many, .parents = {}, .num_logits = 1};
   EXPECT_THAT(cuda_->Forward({&long_one, 1}).status().message(),
-              HasSubstr("reaches row 513 of 512"));
+              HasSubstr(absl::StrCat("reaches row ", kContext + 1, " of ", kContext)));
   const ForwardItem good = {.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 1};
   EXPECT_TRUE(cuda_->Forward({&good, 1}).ok());
 }
