@@ -25,7 +25,7 @@ size_t WeightBytes(std::span<const Linear* const> linears) {
 
 // Returns the biases of linears one after the other, with 0 for a linear that has none. Empty: none
 // of them has any.
-std::vector<float> Bias(std::span<const Linear* const> linears) {
+std::vector<float> BiasesOf(std::span<const Linear* const> linears) {
   std::vector<float> bias;
   bool any = false;
   for (const Linear* linear : linears) {
@@ -85,7 +85,7 @@ class Uploader {
       TANDEM_RETURN_IF_ERROR(CopyBytes(to, linear->weight, bytes));
       to += bytes;
     }
-    const std::vector<float> bias = Bias(linears);
+    const std::vector<float> bias = BiasesOf(linears);
     TANDEM_ASSIGN_OR_RETURN(copy.bias, Copy(bias, what));
     return copy;
   }
@@ -139,7 +139,7 @@ template <typename Visit>
 void VisitSizes(const ModelWeights& weights, const Visit& visit) {
   const auto linears = [&](std::span<const Linear* const> them) {
     visit(WeightBytes(them));
-    visit(Bias(them).size() * sizeof(float));
+    visit(BiasesOf(them).size() * sizeof(float));
   };
   const auto linear = [&](const Linear& it) {
     const Linear* const one = &it;
