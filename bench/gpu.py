@@ -457,15 +457,20 @@ def prompts(bench, found):
     folder = large_pair(bench)[0]
     device = bench.device(*sizes)["device"]
     figures = found["figures"] = []
-    passes = bench.device("--model", folder, *sizes, "--context", 0, "--rows", ",".join(map(str, lengths)))["model"]["passes"]
-    found["prompts"] = passes
+
+    def passes_of(context, rows):
+        passes = bench.device("--model", folder, *sizes, "--context", context, "--rows", rows)["model"]["passes"]
+        for each in passes:
+            del each["share_of_copy_bandwidth"]  # it means nothing for a prompt, and the copy is small here
+        return passes
+
+    passes = found["prompts"] = passes_of(0, ",".join(map(str, lengths)))
     for each in passes:
         most = MOST_PROMPT_SECONDS.get(device) if each["rows"] == 2000 else None
         figures.append(figure(bench, f"seconds of a prompt of {each['rows']} tokens, 3B shape", each["seconds"], most=most))
     found["contexts"] = {}
     for context in contexts:
-        passes = bench.device("--model", folder, *sizes, "--context", context, "--rows", "1,8")["model"]["passes"]
-        found["contexts"][context] = passes
+        passes = found["contexts"][context] = passes_of(context, "1,8")
         figures.append(figure(bench, f"seconds of a row after {context} tokens, 3B shape", passes[0]["seconds"],
                               note=f"8 rows: {1e3 * passes[1]['seconds']:.2f} ms"))
 
