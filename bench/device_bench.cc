@@ -79,7 +79,7 @@ absl::StatusOr<nlohmann::json> MeasureModel(const Options& options, double bandw
     const ForwardItem item{.cache = &cache,
                            .token_ids = {tokens.data() + cache.length(), rows},
                            .parents = {},
-                           .num_logits = rows <= 256 ? rows : 1};  // a prompt needs one
+                           .num_logits = rows <= CudaModel::kMaxLogitsRows ? rows : 1};
     return model->ForwardOnDevice({&item, 1}).status();
   };
   if (options.context > 0) TANDEM_RETURN_IF_ERROR(pass(options.context));

@@ -455,22 +455,23 @@ def prompts(bench, found):
     lengths, contexts = ([5, 9], [4, 20]) if bench.shim else ([512, 2000, 8000], [128, 2000, 8000])
     sizes = ["--copy-bytes", 4096, "--repeats", 1 if bench.shim else 5]
     folder = large_pair(bench)[0]
-    device = bench.device(*sizes)["device"]
     figures = found["figures"] = []
 
-    def passes_of(context, rows):
-        passes = bench.device("--model", folder, *sizes, "--context", context, "--rows", rows)["model"]["passes"]
-        for each in passes:
+    def measure(context, rows):
+        """Returns the name of the device, and the passes."""
+        report = bench.device("--model", folder, *sizes, "--context", context, "--rows", rows)
+        for each in report["model"]["passes"]:
             del each["share_of_copy_bandwidth"]  # it means nothing for a prompt, and the copy is small here
-        return passes
+        return report["device"], report["model"]["passes"]
 
-    passes = found["prompts"] = passes_of(0, ",".join(map(str, lengths)))
-    for each in passes:
+    device, found["prompts"] = measure(0, ",".join(map(str, lengths)))
+    for each in found["prompts"]:
         most = MOST_PROMPT_SECONDS.get(device) if each["rows"] == 2000 else None
         figures.append(figure(bench, f"seconds of a prompt of {each['rows']} tokens, 3B shape", each["seconds"], most=most))
     found["contexts"] = {}
     for context in contexts:
-        passes = found["contexts"][context] = passes_of(context, "1,8")
+        _, passes = measure(context, "1,8")
+        found["contexts"][context] = passes
         figures.append(figure(bench, f"seconds of a row after {context} tokens, 3B shape", passes[0]["seconds"],
                               note=f"8 rows: {1e3 * passes[1]['seconds']:.2f} ms"))
 
