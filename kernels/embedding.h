@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "kernels/device/bf16_rows.h"
 #include "kernels/device/stream.h"
 #include "kernels/dtype.h"
 
@@ -26,6 +27,8 @@ struct EmbedArgs {
   size_t rows = 0;
   float* out = nullptr;
   size_t out_stride = 0;
+  // On a GPU alone: the rows in BF16 parts too, for a product.
+  Bf16Rows out_bf16 = {};
 };
 
 void Embed(const EmbedArgs& args);

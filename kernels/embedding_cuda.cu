@@ -1,4 +1,5 @@
 // Rows of an embedding table on a GPU. Each thread copies one element.
+#include "kernels/device/bf16_rows.cuh"
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
 #include "kernels/embedding.h"
@@ -15,8 +16,10 @@ __global__ void __launch_bounds__(kThreads) EmbedRow(EmbedArgs args) {
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.size) return;
   const auto* const table = static_cast<const typename Weight<kType>::Stored*>(args.table);
-  args.out[blockIdx.y * args.out_stride + i] =
+  const float value =
       Weight<kType>::Widen(table[static_cast<size_t>(args.ids[blockIdx.y]) * args.size + i]);
+  args.out[blockIdx.y * args.out_stride + i] = value;
+  if (args.out_bf16.parts != nullptr) StoreBf16(args.out_bf16, blockIdx.y, i, value);
 }
 
 }  // namespace

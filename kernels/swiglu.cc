@@ -6,8 +6,8 @@
 #define HWY_TARGET_INCLUDE "kernels/swiglu.cc"
 #include "hwy/foreach_target.h"
 // foreach_target.h comes first.
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "kernels/support/silu-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem {
@@ -17,11 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 template <class D>
 HWY_INLINE void SwiGluVector(D d, float* HWY_RESTRICT gate, const float* HWY_RESTRICT up) {
-  const auto x = hn::LoadU(d, gate);
-  // Highway's Exp does not saturate. Past 88 the quotient is 0 to within a denormal number anyway.
-  const auto e = hn::Exp(d, hn::Min(hn::Neg(x), hn::Set(d, 88.0f)));
-  const auto silu = hn::Div(x, hn::Add(hn::Set(d, 1.0f), e));
-  hn::StoreU(hn::Mul(silu, hn::LoadU(d, up)), d, gate);
+  hn::StoreU(hn::Mul(Silu(d, hn::LoadU(d, gate)), hn::LoadU(d, up)), d, gate);
 }
 
 void SwiGluRows(const SwiGluArgs& args) {

@@ -15,8 +15,7 @@ __global__ void __launch_bounds__(kThreads) SwiGluRow(SwiGluArgs args) {
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.size) return;
   float* const gate = args.gate + blockIdx.y * args.gate_stride + i;
-  const float silu = __fdiv_rn(*gate, __fadd_rn(1.0f, expf(-*gate)));
-  const float value = __fmul_rn(silu, args.up[blockIdx.y * args.up_stride + i]);
+  const float value = __fmul_rn(Silu(*gate), args.up[blockIdx.y * args.up_stride + i]);
   if (args.out_bf16.parts == nullptr) {
     *gate = value;
   } else {

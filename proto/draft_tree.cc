@@ -15,6 +15,13 @@ int32_t ParentOf(std::span<const int32_t> parents, size_t token) {
 
 }  // namespace
 
+bool IsChain(std::span<const int32_t> parents) {
+  for (size_t i = 0; i < parents.size(); ++i) {
+    if (parents[i] != static_cast<int32_t>(i) - 1) return false;
+  }
+  return true;
+}
+
 uint32_t DepthOfDraft(std::span<const int32_t> parents, size_t num_tokens) {
   if (parents.empty()) return static_cast<uint32_t>(num_tokens);
   std::vector<uint32_t> depths;

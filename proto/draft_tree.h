@@ -16,6 +16,9 @@ struct DraftLimits {
   uint32_t max_nodes = 0;  // tokens of a tree; 0: only chains
 };
 
+// Returns whether each token follows the one before it.
+bool IsChain(std::span<const int32_t> parents);
+
 // Returns the number of tokens on the longest path. `parents` is empty for a chain. PRECOND:
 // CheckDraft accepted the draft.
 uint32_t DepthOfDraft(std::span<const int32_t> parents, size_t num_tokens);

@@ -27,6 +27,30 @@ absl::Status CheckCachedTokens(uint32_t num_cached, uint32_t num_sent) {
   return Broken("took ", num_cached, " rows from its prefix cache of ", num_sent);
 }
 
+absl::Status CheckProposal(const SentVerify& sent, const v1::SelfProposal& proposal,
+                           uint32_t vocabulary_size) {
+  if (!sent.proposal_limits.has_value()) return Broken("proposed a draft that was not asked for");
+  const auto num_tokens = static_cast<size_t>(proposal.token_ids_size());
+  const std::span parents(proposal.parents().data(), static_cast<size_t>(proposal.parents_size()));
+  if (absl::Status status = CheckDraft(parents, num_tokens, *sent.proposal_limits); !status.ok()) {
+    return Broken("proposed a draft with ", status.message());
+  }
+  for (const int32_t id : proposal.token_ids()) {
+    if (!IsToken(id, vocabulary_size)) {
+      return Broken("proposed token ", id, " of a vocabulary of ", vocabulary_size);
+    }
+  }
+  if (static_cast<size_t>(proposal.chances_size()) != num_tokens) {
+    return Broken("proposed ", num_tokens, " tokens with ", proposal.chances_size(), " chances");
+  }
+  for (const float chance : proposal.chances()) {
+    if (!(chance > 0 && chance <= 1)) {
+      return Broken("proposed a token with the chance ", chance, ", want (0, 1]");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSampled(const SentVerify& sent, const v1::VerifyResult& result,
                           uint32_t vocabulary_size) {
   if (!IsToken(result.next_token_id(), vocabulary_size)) {
@@ -48,7 +72,8 @@ absl::Status CheckSampled(const SentVerify& sent, const v1::VerifyResult& result
   for (const v1::AuditSample& sample : result.audit()) {
     TANDEM_RETURN_IF_ERROR(CheckAuditSample(sample));
   }
-  return absl::OkStatus();
+  return result.has_proposal() ? CheckProposal(sent, result.proposal(), vocabulary_size)
+                               : absl::OkStatus();
 }
 
 }  // namespace
@@ -109,7 +134,9 @@ absl::Status CheckVerifyResult(const SentVerify& sent, const v1::VerifyResult& r
                   " were expected");
   }
   TANDEM_RETURN_IF_ERROR(CheckCachedTokens(result.num_cached_tokens(), sent.end - sent.begin));
-  return sent.sample ? CheckSampled(sent, result, vocabulary_size) : absl::OkStatus();
+  if (sent.sample) return CheckSampled(sent, result, vocabulary_size);
+  return result.has_proposal() ? Broken("proposed a draft that was not asked for")
+                               : absl::OkStatus();
 }
 
 bool AnswersItem(const SentPropose& sent, const v1::LogProbChunk& chunk) {

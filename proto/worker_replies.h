@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/draft_tree.h"
 #include "tandem/v1/worker.pb.h"
 
 namespace tandem {
@@ -34,6 +35,7 @@ struct SentVerify {
   bool sample = false;                // whether the verifier draws a token after the last row
   uint32_t num_successors = 0;        // ids for each token, see VerifyResult.successors
   bool wants_logprobs = false;        // whether the verifier states log-probs of the emitted tokens
+  std::optional<DraftLimits> proposal_limits = {};  // none: no proposal was asked for
 };
 
 // A batch must be answered item by item, in the order of the items.

@@ -1,7 +1,6 @@
 #include "common/model/cpu_backend.h"
 
 #include <algorithm>
-#include <new>
 
 #include "kernels/embedding.h"
 #include "kernels/rms_norm.h"
@@ -17,19 +16,11 @@ constexpr size_t kMaxBlockRows = 512;
 
 }  // namespace
 
-void CpuBackend::Scratch::Resize(size_t rows, size_t columns) {
-  constexpr size_t kLine = 16;  // floats
-  stride_ = (columns + kLine - 1) / kLine * kLine + kLine;
-  if (rows * stride_ <= capacity_) return;
-  capacity_ = rows * stride_;
-  data_.reset(static_cast<float*>(std::aligned_alloc(64, capacity_ * sizeof(float))));
-  if (data_ == nullptr) throw std::bad_alloc();
-}
-
 absl::StatusOr<std::vector<size_t>> CpuBackend::BeginPass(const ForwardPlan& plan) {
   plan_ = &plan;
   rope_.Reserve(static_cast<size_t>(plan.last_position()) + 1);
   logits_.Resize(plan.num_logits(), model_.vocabulary_size);
+  if (keeps_features_) features_.Resize(plan.num_logits(), model_.hidden_size);
   // Blocks have nearly equal sizes. A last block of few rows would read all weights for little
   // work.
   const size_t num_blocks = (plan.rows() + kMaxBlockRows - 1) / kMaxBlockRows;
@@ -190,6 +181,10 @@ absl::Status CpuBackend::Logits() {
   MatMulArgs logits = Product(weights_.output, normed_, logits_);
   logits.out = logits_.row(block_.logits_row);
   MatMul({&logits, 1}, pool_);
+  if (!keeps_features_) return absl::OkStatus();
+  for (size_t i = 0; i < live_rows_; ++i) {
+    std::copy_n(normed_.row(i), model_.hidden_size, features_.row(block_.logits_row + i));
+  }
   return absl::OkStatus();
 }
 
@@ -208,7 +203,7 @@ void CpuBackend::Norm(const std::vector<float>& weight) {
   });
 }
 
-MatMulArgs CpuBackend::Product(const Linear& linear, Scratch& x, Scratch& out,
+MatMulArgs CpuBackend::Product(const Linear& linear, ScratchRows& x, ScratchRows& out,
                                size_t out_column) const {
   return {.x = x.row(0),
           .x_stride = x.stride(),

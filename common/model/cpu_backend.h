@@ -5,8 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -18,6 +16,7 @@
 #include "common/model/model_description.h"
 #include "common/model/model_weights.h"
 #include "common/model/rope_table.h"
+#include "common/model/scratch_rows.h"
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
 #include "kernels/thread_pool.h"
@@ -45,28 +44,15 @@ class CpuBackend final : public DecoderBackend {
 
   // Returns all logits of the last pass. They are valid until the next pass.
   LogitsView logits();
+  // From now on, passes keep the rows that the output product takes.
+  void KeepFeatures() { keeps_features_ = true; }
+  // Returns the row that the output product turned into this row of logits. It is valid until the
+  // next pass. PRECOND: KeepFeatures was called before the last pass.
+  const float* feature(size_t logits_row) { return features_.row(logits_row); }
   // Grows by two with each layer. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
-  // A row-major matrix that only grows. Rows begin on cache lines, and not all on the same cache
-  // set.
-  class Scratch {
-   public:
-    void Resize(size_t rows, size_t columns);
-    float* row(size_t i) { return data_.get() + i * stride_; }
-    size_t stride() const { return stride_; }
-
-   private:
-    struct Free {
-      void operator()(float* data) const { std::free(data); }
-    };
-
-    std::unique_ptr<float, Free> data_;
-    size_t capacity_ = 0;
-    size_t stride_ = 0;
-  };
-
   // Normalizes heads, turns queries and keys, and stores keys and values, for rows [first, last) of
   // the block.
   void TurnAndStore(size_t layer, size_t first, size_t last);
@@ -76,7 +62,8 @@ class CpuBackend final : public DecoderBackend {
   void Norm(const std::vector<float>& weight);
   // Returns the product of the live rows of `x`. Its result goes to the columns of `out` from
   // `out_column` on.
-  MatMulArgs Product(const Linear& linear, Scratch& x, Scratch& out, size_t out_column = 0) const;
+  MatMulArgs Product(const Linear& linear, ScratchRows& x, ScratchRows& out,
+                     size_t out_column = 0) const;
   // Calls run(begin, end) for pieces of [0, rows). The calls run in parallel if the work is large
   // enough.
   template <typename F>
@@ -90,18 +77,20 @@ class CpuBackend final : public DecoderBackend {
 
   // State of the pass.
   const ForwardPlan* plan_ = nullptr;
-  Scratch logits_;  // [num_logits, vocabulary]
+  ScratchRows logits_;  // [num_logits, vocabulary]
+  bool keeps_features_ = false;
+  ScratchRows features_;  // [num_logits, hidden]
 
   // State of the block of rows.
   RowBlock block_;
   size_t live_rows_ = 0;  // rows that still go on: first all of the block, later those with logits
   std::vector<PlanSegment> segments_;
   std::vector<AttentionArgs> attention_;
-  Scratch hidden_;   // [rows, hidden] the residual stream
-  Scratch normed_;   // [rows, hidden]
-  Scratch qkv_;      // [rows, (heads + 2 * KV heads) * head_size]
-  Scratch mixed_;    // [rows, heads * head_size] result of attention
-  Scratch gate_up_;  // [rows, 2 * inner]
+  ScratchRows hidden_;   // [rows, hidden] the residual stream
+  ScratchRows normed_;   // [rows, hidden]
+  ScratchRows qkv_;      // [rows, (heads + 2 * KV heads) * head_size]
+  ScratchRows mixed_;    // [rows, heads * head_size] result of attention
+  ScratchRows gate_up_;  // [rows, 2 * inner]
 };
 
 }  // namespace tandem

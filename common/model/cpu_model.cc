@@ -10,6 +10,7 @@
 #include "common/model/checkpoint/checkpoint.h"
 #include "common/model/cpu_backend.h"
 #include "common/model/decoder.h"
+#include "common/model/heads/cpu_heads.h"
 #include "common/model/language_model.h"
 #include "common/model/model_fingerprint.h"
 #include "common/model/model_weights.h"
@@ -30,9 +31,18 @@ class CpuModel final : public LanguageModel {
         decoder_(&description_, &backend_) {}
 
   const ModelDescription& description() const override { return description_; }
-  uint64_t weight_bytes() const override { return checkpoint_->mapped_bytes(); }
+  uint64_t weight_bytes() const override {
+    return checkpoint_->mapped_bytes() + (heads_ != nullptr ? heads_->weight_bytes() : 0);
+  }
   std::string fingerprint() const override { return fingerprint_; }
+  SelfDrafter* self_drafter() override { return heads_.get(); }
   uint64_t progress() const override { return backend_.progress(); }
+  // Called once, before the first pass.
+  absl::Status LoadHeads(const std::filesystem::path& folder, ThreadPool* pool) {
+    TANDEM_ASSIGN_OR_RETURN(heads_,
+                            CpuHeads::Load(folder, description_, weights_.output, &backend_, pool));
+    return absl::OkStatus();
+  }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
     TANDEM_RETURN_IF_ERROR(checkpoint_->CheckWhole());
     TANDEM_RETURN_IF_ERROR(decoder_.Run(items));
@@ -46,18 +56,21 @@ class CpuModel final : public LanguageModel {
   std::string fingerprint_;
   CpuBackend backend_;
   Decoder decoder_;
+  std::unique_ptr<CpuHeads> heads_;  // null: the model has none
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
-    const std::filesystem::path& folder, ThreadPool* pool) {
+    const std::filesystem::path& folder, ThreadPool* pool, const std::filesystem::path& heads) {
   TANDEM_ASSIGN_OR_RETURN(ModelDescription description, ModelDescription::Load(folder));
   TANDEM_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(folder));
   TANDEM_ASSIGN_OR_RETURN(ModelWeights weights, ModelWeights::Load(*checkpoint, description));
   checkpoint->WillNeed();
-  return std::make_unique<CpuModel>(std::move(description), std::move(checkpoint),
-                                    std::move(weights), pool);
+  auto model = std::make_unique<CpuModel>(std::move(description), std::move(checkpoint),
+                                          std::move(weights), pool);
+  if (!heads.empty()) TANDEM_RETURN_IF_ERROR(model->LoadHeads(heads, pool));
+  return model;
 }
 
 }  // namespace tandem

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model/heads/self_drafter.h"
 #include "common/model/kv/kv_cache.h"
 #include "common/model/model_description.h"
 #include "kernels/thread_pool.h"
@@ -47,9 +48,11 @@ struct LogitsView {
 class LanguageModel {
  public:
   // Loads a model that computes on the CPU. Reads config.json, and maps model.safetensors or its
-  // shards. Errors name the file and the field. `pool` must outlive the model.
-  static absl::StatusOr<std::unique_ptr<LanguageModel>> Load(const std::filesystem::path& folder,
-                                                             ThreadPool* pool);
+  // shards. `heads` is a folder of heads for the model; empty: it has none. Errors name the file
+  // and the field. `pool` must outlive the model.
+  static absl::StatusOr<std::unique_ptr<LanguageModel>> Load(
+      const std::filesystem::path& folder, ThreadPool* pool,
+      const std::filesystem::path& heads = {});
   virtual ~LanguageModel() = default;
 
   virtual const ModelDescription& description() const = 0;
@@ -62,6 +65,9 @@ class LanguageModel {
   // reserved its pages finds none.
   // PRECOND: the items have different caches of one pool for this model, and each cache has room.
   virtual absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) = 0;
+
+  // Returns the heads that draft for this model, or null.
+  virtual SelfDrafter* self_drafter() { return nullptr; }
 
   // Grows while a pass computes, so that a busy worker can be told from a hung one. Any thread may
   // call this function, also during a pass.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/model/checkpoint/json_fields.h"
 #include "common/model/checkpoint/json_file.h"
 #include "common/status.h"
 
@@ -14,105 +15,6 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string Shown(const Json& value) {
-  constexpr size_t kLongest = 80;
-  const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "…";
-}
-
-std::string Shown(double value) { return Json(value).dump(); }
-
-// The fields of one JSON object. A null field counts as missing, because Hugging Face writes null
-// for "not set". The first fault is kept, and later reads return the default.
-class Fields {
- public:
-  // `prefix` goes before field names in messages.
-  Fields(const Json& object, std::string file, std::string prefix, absl::Status& status)
-      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)), status_(status) {}
-
-  const Json* Find(const std::string& name) const {
-    const auto field = object_.find(name);
-    return field == object_.end() || field->is_null() ? nullptr : &*field;
-  }
-
-  // Returns a whole number in [min, max]. The field is required if there is no default.
-  size_t Whole(const std::string& name, size_t min, size_t max,
-               std::optional<size_t> default_value = std::nullopt) const {
-    const Json* field = Find(name);
-    if (field == nullptr) {
-      if (!default_value) Refuse(name, "is missing");
-      return default_value.value_or(min);
-    }
-    const std::string want =
-        "(want a whole number from " + std::to_string(min) + " to " + std::to_string(max) + ")";
-    if (!field->is_number_unsigned() || field->get<uint64_t>() < min ||
-        field->get<uint64_t>() > max) {
-      Refuse(name, "is " + Shown(*field) + " " + want);
-      return min;
-    }
-    return field->get<size_t>();
-  }
-
-  // Returns a finite number in [min, max]. The field is required if there is no default.
-  double Real(const std::string& name, double min, double max,
-              std::optional<double> default_value = std::nullopt) const {
-    const Json* field = Find(name);
-    if (field == nullptr) {
-      if (!default_value) Refuse(name, "is missing");
-      return default_value.value_or(min);
-    }
-    const double value =
-        field->is_number() ? field->get<double>() : std::numeric_limits<double>::quiet_NaN();
-    if (!(value >= min && value <= max)) {
-      Refuse(name, "is " + Shown(*field) + " (want a number from " + Shown(min) + " to " +
-                       Shown(max) + ")");
-      return min;
-    }
-    return value;
-  }
-
-  bool Boolean(const std::string& name, bool default_value) const {
-    const Json* field = Find(name);
-    if (field == nullptr) return default_value;
-    if (!field->is_boolean()) {
-      Refuse(name, "is " + Shown(*field) + " (want true or false)");
-      return default_value;
-    }
-    return field->get<bool>();
-  }
-
-  std::string String(const std::string& name, const std::string& default_value) const {
-    const Json* field = Find(name);
-    if (field == nullptr) return default_value;
-    if (!field->is_string()) {
-      Refuse(name, "is " + Shown(*field) + " (want a string)");
-      return default_value;
-    }
-    return field->get<std::string>();
-  }
-
-  // Returns the fields of a nested object, or nothing if it is not set.
-  std::optional<Fields> Object(const std::string& name) const {
-    const Json* field = Find(name);
-    if (field == nullptr) return std::nullopt;
-    if (!field->is_object()) {
-      Refuse(name, "is " + Shown(*field) + " (want an object)");
-      return std::nullopt;
-    }
-    return Fields(*field, file_, prefix_ + name + ".", status_);
-  }
-
-  void Refuse(const std::string& name, const std::string& why) const {
-    if (status_.ok()) status_ = InvalidArgument(file_ + ": " + prefix_ + name + " " + why);
-  }
-
- private:
-  const Json& object_;
-  std::string file_;
-  std::string prefix_;
-  absl::Status& status_;
-};
 
 constexpr double kLargest = 1e30;
 constexpr double kSmallest = 1e-30;
@@ -168,7 +70,7 @@ std::string SupportedNames(std::string_view Architecture::*name) {
 }
 
 // Refuses a model_type that contradicts `architectures`. transformers goes by the model_type.
-void RefuseOtherModelType(const Fields& fields, const Architecture& architecture) {
+void RefuseOtherModelType(const JsonFields& fields, const Architecture& architecture) {
   const std::string expected(architecture.model_type);
   const std::string model_type = fields.String("model_type", expected);
   if (model_type == expected) return;
@@ -179,7 +81,7 @@ void RefuseOtherModelType(const Fields& fields, const Architecture& architecture
 
 // Returns the architecture that `architectures` names, or else the one that model_type names, or
 // else Llama.
-const Architecture& ReadArchitecture(const Fields& fields) {
+const Architecture& ReadArchitecture(const JsonFields& fields) {
   const std::string model_type = fields.String("model_type", "llama");
   const Json* const names = fields.Find("architectures");
   const bool is_one_name =
@@ -193,7 +95,7 @@ const Architecture& ReadArchitecture(const Fields& fields) {
   }
   if (names != nullptr) {
     fields.Refuse("architectures",
-                  "is " + Shown(*names) + " " + SupportedNames(&Architecture::name));
+                  "is " + ShownJson(*names) + " " + SupportedNames(&Architecture::name));
   } else {
     fields.Refuse("model_type",
                   "is \"" + model_type + "\" " + SupportedNames(&Architecture::model_type));
@@ -202,7 +104,7 @@ const Architecture& ReadArchitecture(const Fields& fields) {
 }
 
 // Refuses a model whose rows do not see all rows before them.
-void RefuseSlidingWindow(const Fields& fields, const Architecture& architecture,
+void RefuseSlidingWindow(const JsonFields& fields, const Architecture& architecture,
                          size_t max_position_embeddings) {
   constexpr size_t kLargestWindow = std::numeric_limits<int64_t>::max();
   if (!architecture.has_window_switch) {
@@ -230,35 +132,36 @@ void RefuseSlidingWindow(const Fields& fields, const Architecture& architecture,
                          return type.is_string() && type.get<std::string>() == "full_attention";
                        });
   if (!is_full) {
-    fields.Refuse("layer_types", "is " + Shown(*layer_types) + " (supported: full_attention)");
+    fields.Refuse("layer_types", "is " + ShownJson(*layer_types) + " (supported: full_attention)");
   }
 }
 
 // Refuses settings that would change the computation and are not supported.
-void RefuseUnsupported(const Fields& fields) {
+void RefuseUnsupported(const JsonFields& fields) {
   const std::string activation = fields.String("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
     fields.Refuse("hidden_act", "is \"" + activation + "\" (supported: silu)");
   }
   if (const Json* quantization = fields.Find("quantization_config")) {
     fields.Refuse("quantization_config",
-                  "is " + Shown(*quantization) + " (quantized weights are not supported)");
+                  "is " + ShownJson(*quantization) + " (quantized weights are not supported)");
   }
 }
 
-void RefusePartialRotation(const Fields& fields) {
+void RefusePartialRotation(const JsonFields& fields) {
   if (fields.Real("partial_rotary_factor", 0, kLargest, 1.0) != 1.0) {
     fields.Refuse("partial_rotary_factor", "is not 1 (partial rotation is not supported)");
   }
 }
 
 // Reads rope_theta and rope_scaling of transformers 4, or rope_parameters of transformers 5.
-RopeDescription ReadRope(const Fields& fields) {
+RopeDescription ReadRope(const JsonFields& fields) {
   RopeDescription rope;
   rope.theta = fields.Real("rope_theta", kSmallest, kLargest, 10000.0);
   RefusePartialRotation(fields);
   const bool is_new = fields.Find("rope_parameters") != nullptr;
-  const std::optional<Fields> settings = fields.Object(is_new ? "rope_parameters" : "rope_scaling");
+  const std::optional<JsonFields> settings =
+      fields.Object(is_new ? "rope_parameters" : "rope_scaling");
   if (!settings) return rope;
   rope.theta = settings->Real("rope_theta", kSmallest, kLargest, rope.theta);
   RefusePartialRotation(*settings);
@@ -273,9 +176,9 @@ RopeDescription ReadRope(const Fields& fields) {
     scaling.original_max_position_embeddings =
         settings->Real("original_max_position_embeddings", 1, kLargest);
     if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-      settings->Refuse("high_freq_factor", "is " + Shown(scaling.high_freq_factor) +
+      settings->Refuse("high_freq_factor", "is " + ShownJson(scaling.high_freq_factor) +
                                                " (want more than low_freq_factor, " +
-                                               Shown(scaling.low_freq_factor) + ")");
+                                               ShownJson(scaling.low_freq_factor) + ")");
     }
     rope.scaling = scaling;
   } else if (type != "default") {
@@ -284,7 +187,7 @@ RopeDescription ReadRope(const Fields& fields) {
   return rope;
 }
 
-AttentionDescription ReadAttention(const Fields& fields, const Architecture& architecture,
+AttentionDescription ReadAttention(const JsonFields& fields, const Architecture& architecture,
                                    size_t hidden_size) {
   const bool bias_setting = fields.Boolean("attention_bias", false);
   const auto has_bias = [&](Bias bias) {
@@ -321,14 +224,14 @@ AttentionDescription ReadAttention(const Fields& fields, const Architecture& arc
   return attention;
 }
 
-MlpDescription ReadMlp(const Fields& fields, const Architecture& architecture) {
+MlpDescription ReadMlp(const JsonFields& fields, const Architecture& architecture) {
   const bool bias_setting = fields.Boolean("mlp_bias", false);
   return {.inner_size = fields.Whole("intermediate_size", 1, 1 << 22),
           .has_bias = architecture.mlp_bias == Bias::kSetting && bias_setting};
 }
 
 // Reads one id or a list of ids.
-std::vector<int32_t> ReadEndOfText(const Fields& fields, size_t vocabulary_size) {
+std::vector<int32_t> ReadEndOfText(const JsonFields& fields, size_t vocabulary_size) {
   const std::string name = "eos_token_id";
   const Json* field = fields.Find(name);
   if (field == nullptr) return {};
@@ -336,7 +239,7 @@ std::vector<int32_t> ReadEndOfText(const Fields& fields, size_t vocabulary_size)
   const Json list = field->is_array() ? *field : Json::array({*field});
   for (const Json& id : list) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= vocabulary_size) {
-      fields.Refuse(name, "has " + Shown(id) + " (want token ids under vocab_size, " +
+      fields.Refuse(name, "has " + ShownJson(id) + " (want token ids under vocab_size, " +
                               std::to_string(vocabulary_size) + ")");
       return {};
     }
@@ -357,7 +260,7 @@ absl::StatusOr<ModelDescription> ModelDescription::Load(const std::filesystem::p
   const std::filesystem::path path = folder / "config.json";
   TANDEM_ASSIGN_OR_RETURN(const Json object, ReadObject(path));
   absl::Status status;
-  const Fields fields(object, path.string(), "", status);
+  const JsonFields fields(object, path.string(), "", status);
 
   const Architecture& architecture = ReadArchitecture(fields);
   ModelDescription model;
@@ -377,8 +280,8 @@ absl::StatusOr<ModelDescription> ModelDescription::Load(const std::filesystem::p
   std::error_code ignored;
   if (status.ok() && std::filesystem::exists(generation_path, ignored)) {
     TANDEM_ASSIGN_OR_RETURN(const Json generation, ReadObject(generation_path));
-    model.end_of_text_ids = ReadEndOfText(Fields(generation, generation_path.string(), "", status),
-                                          model.vocabulary_size);
+    model.end_of_text_ids = ReadEndOfText(
+        JsonFields(generation, generation_path.string(), "", status), model.vocabulary_size);
   }
   if (model.end_of_text_ids.empty()) {
     model.end_of_text_ids = ReadEndOfText(fields, model.vocabulary_size);

@@ -1,94 +1,13 @@
 #include "common/model/model_weights.h"
 
-#include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
+#include "common/model/tensor_loader.h"
 #include "common/status.h"
-#include "kernels/embedding.h"
 
 namespace tandem {
 namespace {
-
-std::optional<DType> WeightType(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (name == Name(dtype)) return dtype;
-  }
-  return std::nullopt;
-}
-
-std::string ShapeText(std::span<const uint64_t> shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  }
-  return text + "]";
-}
-
-// A size, and its name in config.json.
-struct Size {
-  size_t value;
-  const char* name;
-};
-
-class Loader {
- public:
-  explicit Loader(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
-
-  absl::StatusOr<std::vector<float>> Vector(const std::string& name, const Size& size) const {
-    TANDEM_ASSIGN_OR_RETURN(const Tensor* tensor, Checked(name, {&size, 1}));
-    std::vector<float> values(size.value);
-    const int32_t row = 0;
-    Embed({.table = tensor->data,
-           .dtype = *WeightType(tensor->dtype),
-           .size = size.value,
-           .ids = &row,
-           .rows = 1,
-           .out = values.data(),
-           .out_stride = size.value});
-    return values;
-  }
-
-  absl::StatusOr<Linear> Matrix(const std::string& name, const Size& out, const Size& in,
-                                bool has_bias) const {
-    const Size sizes[] = {out, in};
-    TANDEM_ASSIGN_OR_RETURN(const Tensor* tensor, Checked(name + ".weight", sizes));
-    Linear linear;
-    linear.weight = tensor->data;
-    linear.dtype = *WeightType(tensor->dtype);
-    linear.out_features = out.value;
-    linear.in_features = in.value;
-    if (has_bias) {
-      TANDEM_ASSIGN_OR_RETURN(linear.bias, Vector(name + ".bias", out));
-    }
-    return linear;
-  }
-
- private:
-  absl::StatusOr<const Tensor*> Checked(const std::string& name,
-                                        std::span<const Size> sizes) const {
-    TANDEM_ASSIGN_OR_RETURN(const Tensor* tensor, checkpoint_.Get(name));
-    const std::string where = checkpoint_.FileOf(name) + ": tensor \"" + name + "\"";
-    if (!WeightType(tensor->dtype)) {
-      return InvalidArgument(where + " is " + tensor->dtype + " (supported: F32, BF16, F16)");
-    }
-    std::vector<uint64_t> want;
-    std::string names;
-    for (const Size& size : sizes) {
-      want.push_back(size.value);
-      names += (names.empty() ? "" : ", ") + std::string(size.name);
-    }
-    if (tensor->shape != want) {
-      return InvalidArgument(where + " has shape " + ShapeText(tensor->shape) +
-                             ", config.json wants " + ShapeText(want) + " (" + names + ")");
-    }
-    return tensor;
-  }
-
-  const Checkpoint& checkpoint_;
-};
 
 // The sizes of a model, and their names in config.json.
 struct Sizes {
@@ -100,10 +19,10 @@ struct Sizes {
         heads{model.attention.query_floats(), "num_attention_heads * head_dim"},
         kv_heads{model.attention.kv_floats(), "num_key_value_heads * head_dim"} {}
 
-  Size vocabulary, hidden, inner, head, heads, kv_heads;
+  NamedSize vocabulary, hidden, inner, head, heads, kv_heads;
 };
 
-absl::StatusOr<LayerWeights> LoadLayer(const Loader& loader, const ModelDescription& model,
+absl::StatusOr<LayerWeights> LoadLayer(const TensorLoader& loader, const ModelDescription& model,
                                        const Sizes& sizes, size_t index) {
   const std::string prefix = "model.layers." + std::to_string(index) + ".";
   const std::string attention = prefix + "self_attn.";
@@ -142,7 +61,7 @@ absl::StatusOr<LayerWeights> LoadLayer(const Loader& loader, const ModelDescript
 
 absl::StatusOr<ModelWeights> ModelWeights::Load(const Checkpoint& checkpoint,
                                                 const ModelDescription& model) {
-  const Loader loader(checkpoint);
+  const TensorLoader loader(checkpoint);
   const Sizes sizes(model);
   ModelWeights weights;
   TANDEM_ASSIGN_OR_RETURN(weights.embedding, loader.Matrix("model.embed_tokens", sizes.vocabulary,

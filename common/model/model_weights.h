@@ -8,19 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/checkpoint/checkpoint.h"
+#include "common/model/linear.h"
 #include "common/model/model_description.h"
-#include "kernels/dtype.h"
 
 namespace tandem {
-
-// out = x · Wᵀ + bias
-struct Linear {
-  const void* weight = nullptr;  // [out_features, in_features]
-  DType dtype = DType::kBF16;
-  size_t out_features = 0;
-  size_t in_features = 0;
-  std::vector<float> bias;  // [out_features], or empty
-};
 
 struct LayerWeights {
   std::vector<float> attention_norm;  // [hidden]

@@ -190,6 +190,9 @@ auto WithType(DType dtype, Body body) {
   }
 }
 
+// The activation SiLU: x / (1 + exp(-x)).
+__device__ inline float Silu(float x) { return __fdiv_rn(x, __fadd_rn(1.0f, expf(-x))); }
+
 }  // namespace tandem
 
 #endif  // TANDEM_KERNELS_DEVICE_DEVICE_CODE_CUH_

@@ -1,8 +1,10 @@
 // Reports of committed tokens on a GPU: the audit's two numbers and the log-probabilities that a
-// client asked for. Each thread block reports on one step of an accepted path.
+// client asked for. Each thread block reports on one step of an accepted path. Reports of rows that
+// belong to no path have a kernel of their own.
 #include "kernels/device/device_code.cuh"
 #include "kernels/device/launch.h"
 #include "kernels/sampling/accept_reject.h"
+#include "kernels/sampling/log_probs_report.h"
 #include "kernels/sampling/random/philox.cuh"
 #include "kernels/sampling/transform/sort_key.cuh"
 
@@ -126,11 +128,31 @@ __global__ void __launch_bounds__(kThreads) ReportStep(DeviceReportArgs args) {
   }
 }
 
+__global__ void __launch_bounds__(kThreads) ReportRow(DeviceRowReportArgs args) {
+  const float* const logits = args.logits + blockIdx.x * args.stride;
+  DeviceReport* const report = &args.reports[blockIdx.x];
+  bool is_finite = true;
+  ScanRow(logits, args.vocabulary_size, 0,
+          [&](unsigned, float logit) { is_finite = is_finite && IsFiniteFloat(logit); });
+  if (__syncthreads_and(is_finite ? 1 : 0) == 0) {
+    if (threadIdx.x == 0) report->num_top = 0;
+    return;
+  }
+  ReportTop(logits, args.vocabulary_size, 0, args.num_top, SharedMemory<Shared>(), report);
+}
+
 }  // namespace
 
 absl::Status MakeReports(const DeviceReportArgs& args, CudaStream stream) {
   if (args.rows == 0) return absl::OkStatus();
   return Launch("MakeReports", ReportStep,
+                {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), sizeof(Shared)}, stream,
+                args);
+}
+
+absl::Status ReportRows(const DeviceRowReportArgs& args, CudaStream stream) {
+  if (args.rows == 0) return absl::OkStatus();
+  return Launch("ReportRows", ReportRow,
                 {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), sizeof(Shared)}, stream,
                 args);
 }

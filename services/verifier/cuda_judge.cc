@@ -183,6 +183,10 @@ absl::Status CudaJudge::Read(const Batch& batch) const {
       slot.TruncateTo(batch.lengths_before[i]);
       continue;
     }
+    if (task.feature_place.has_value()) {
+      const auto first_row = static_cast<size_t>(batch.blocks[i].first_row);
+      model_->self_drafter()->KeepFeature(*task.feature_place, first_row + task.newest_row());
+    }
     const DeviceReport* const first = reports + batch.blocks[i].first_row;
     for (int32_t step = 0; step <= verdict.num_accepted; ++step) {
       if (batch.wanted[i].num_logprobs >= 0) {

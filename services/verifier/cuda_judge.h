@@ -43,6 +43,7 @@ class CudaJudge final : public Judge {
   absl::Status TellSampler(Batch& batch);
   // Adds the rows of a block, which draw their tokens in the way `how`.
   absl::Status AddRows(const JudgeTask& task, size_t context, RowDraw how, Batch& batch);
+  // Reads the verdicts, and keeps the features that proposals are made from.
   absl::Status Read(const Batch& batch) const;
 
   CudaModel* model_;

@@ -47,10 +47,14 @@ absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
                                  .num_output_tokens = slot.num_output_tokens(),
                                  .position = slot.length(),
                                  .drafter = 0});
+    const size_t first_row = row;
     row += task.num_logits();
     if (!task.verdict.finite) {
       slot.TruncateTo(length_before);
       continue;
+    }
+    if (task.feature_place.has_value()) {
+      model_->self_drafter()->KeepFeature(*task.feature_place, first_row + task.newest_row());
     }
     TANDEM_RETURN_IF_ERROR(slot.KeepPath(task.draft_token_ids, task.verdict.path));
   }

@@ -28,13 +28,20 @@ struct JudgeTask {
   const float* draft_log_probs = nullptr;    // as in AcceptRejectArgs
   std::optional<RingBlock> ring_block;  // the ring entry of draft_log_probs, if they are in one
   bool sample = false;                  // false: only fill the cache
-  BlockVerdict verdict;                 // out, if `sample`
+  // Where the target's own drafter keeps the feature of the newest kept row, which a proposal is
+  // made from. None: no proposal is wanted. PRECOND: the model has a drafter of its own.
+  std::optional<size_t> feature_place;
+  BlockVerdict verdict;  // out, if `sample`
   // Out: false if a draft row was no distribution that gives its token. Then the block was dropped
   // without judgment, and the verdict is that of a slot without a draft.
   bool drafts_valid = true;
 
   // Number of rows that are judged: that of the pending token, and those of the draft tokens.
   size_t num_logits() const { return sample ? draft_token_ids.size() + 1 : 0; }
+  // The row of the last accepted token among them. PRECOND: the verdict is finite.
+  size_t newest_row() const {
+    return verdict.path.empty() ? 0 : static_cast<size_t>(verdict.path.back()) + 1;
+  }
 };
 
 // Feeds [token_ids, draft_token_ids] of every slot. The last K + 1 rows judge the draft tokens that

@@ -39,6 +39,14 @@ void WriteVerdict(const BlockVerdict& verdict, const SamplingParams& params, boo
   }
 }
 
+void WriteProposal(const GuessTree& tree, v1::SelfProposal& proposal) {
+  proposal.mutable_token_ids()->Assign(tree.token_ids.begin(), tree.token_ids.end());
+  if (!IsChain(tree.parents)) {
+    proposal.mutable_parents()->Assign(tree.parents.begin(), tree.parents.end());
+  }
+  proposal.mutable_chances()->Assign(tree.chances.begin(), tree.chances.end());
+}
+
 RingError ReasonOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kDataLoss:
@@ -89,7 +97,28 @@ absl::Status VerifierSession::HandleOther(const v1::VerifierCommand& command,
   }
 }
 
-void VerifierSession::BeginBatch() { ring_.BeginBatch(); }
+void VerifierSession::BeginBatch() {
+  ring_.BeginBatch();
+  orders_.clear();
+  propose_seconds_ = 0;
+}
+
+absl::Status VerifierSession::CheckShape(const v1::VerifyItem& item) {
+  const v1::ProposalShape& shape = item.propose();
+  if (model().model().self_drafter() == nullptr) {
+    return InvalidArgument("propose: given, but this verifier has no drafter of its own (--heads)");
+  }
+  if (!item.sample()) return InvalidArgument("propose: given, but `sample` is false");
+  if (shape.max_depth() < 1 || shape.max_depth() > draft_limits().max_depth) {
+    return InvalidArgument("propose.max_depth: got " + std::to_string(shape.max_depth()) +
+                           ", want from 1 to " + std::to_string(draft_limits().max_depth));
+  }
+  if (shape.max_nodes() > draft_limits().max_nodes) {
+    return InvalidArgument("propose.max_nodes: got " + std::to_string(shape.max_nodes()) +
+                           ", want at most " + std::to_string(draft_limits().max_nodes));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, JudgeTask& task) {
   const std::span<const int32_t> draft_token_ids = ToSpan(item.draft_token_ids());
@@ -103,6 +132,7 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
   if (!item.sample() && !draft_token_ids.empty()) {
     return InvalidArgument("draft_token_ids: given, but `sample` is false");
   }
+  if (item.has_propose()) TANDEM_RETURN_IF_ERROR(CheckShape(item));
   const size_t rows = item.at().length() + task.token_ids.size() + draft_token_ids.size();
   if (rows > task.slot->capacity()) {
     return ResourceExhausted(std::to_string(rows) + " tokens, a slot of the verifier holds " +
@@ -117,6 +147,13 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
 
 void VerifierSession::OnExecuted(const v1::VerifyItem& item, JudgeTask& task,
                                  v1::VerifyResult& result) {
+  if (item.has_propose()) {
+    task.feature_place = orders_.size();
+    orders_.push_back({.place = orders_.size(),
+                       .next_token_id = 0,
+                       .limits = {item.propose().max_depth(), item.propose().max_nodes()},
+                       .tree = {}});
+  }
   if (!item.has_ring() || task.draft_token_ids.empty() || !IsSampled(task.slot->params())) return;
   const ScopedSeconds timing(transfer_seconds());
   absl::StatusOr<RingBlock> block = ring_.Take(item.ring(), task.draft_token_ids);
@@ -132,7 +169,28 @@ void VerifierSession::OnExecuted(const v1::VerifyItem& item, JudgeTask& task,
   task.draft_log_probs = task.ring_block->rows();
 }
 
-absl::Status VerifierSession::Compute(std::span<JudgeTask> tasks) { return judge_->Run(tasks); }
+absl::Status VerifierSession::Compute(std::span<JudgeTask> tasks) {
+  TANDEM_RETURN_IF_ERROR(judge_->Run(tasks));
+  return orders_.empty() ? absl::OkStatus() : Propose(tasks);
+}
+
+absl::Status VerifierSession::Propose(std::span<JudgeTask> tasks) {
+  const ScopedSeconds timing(&propose_seconds_);
+  for (const JudgeTask& task : tasks) {
+    if (!task.feature_place.has_value()) continue;
+    GuessOrder& order = orders_[*task.feature_place];
+    order.next_token_id = task.verdict.next_token_id;
+    // A slot without a verdict has no feature.
+    if (!task.verdict.finite) order.limits = {};
+  }
+  std::vector<GuessOrder> wanted;
+  for (const GuessOrder& order : orders_) {
+    if (order.limits.depth > 0) wanted.push_back(order);
+  }
+  TANDEM_RETURN_IF_ERROR(model().model().self_drafter()->Propose(wanted));
+  for (GuessOrder& order : wanted) orders_[order.place].tree = std::move(order.tree);
+  return absl::OkStatus();
+}
 
 absl::Status VerifierSession::Finish(const v1::VerifyItem& item, JudgeTask& task,
                                      v1::VerifyResult& result) {
@@ -142,6 +200,9 @@ absl::Status VerifierSession::Finish(const v1::VerifyItem& item, JudgeTask& task
     return absl::DataLossError("the target's logits hold NaN or infinity");
   }
   WriteVerdict(task.verdict, task.slot->params(), !task.draft_parents.empty(), result);
+  if (task.feature_place.has_value()) {
+    WriteProposal(orders_[*task.feature_place].tree, *result.mutable_proposal());
+  }
   if (!task.drafts_valid) {
     result.set_ring_error("ring entry " + std::to_string(item.ring().entry()) +
                           ": a row is no distribution that gives its token");
@@ -151,6 +212,8 @@ absl::Status VerifierSession::Finish(const v1::VerifyItem& item, JudgeTask& task
 }
 
 void VerifierSession::EndBatch(v1::VerifyReply& reply) {
+  reply.set_propose_seconds(propose_seconds_);
+  reply.set_compute_seconds(reply.compute_seconds() - propose_seconds_);
   const CachePool& caches = model().caches();
   reply.set_num_open_slots(static_cast<uint32_t>(caches.size() - caches.num_free()));
 }

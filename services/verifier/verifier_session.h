@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,8 +51,16 @@ class VerifierSession final : public BatchSession<VerifierProtocol> {
                       v1::VerifyResult& result) override;
   void EndBatch(v1::VerifyReply& reply) override;
 
+  // INVALID_ARGUMENT: the item asks for a proposal that this verifier cannot make.
+  absl::Status CheckShape(const v1::VerifyItem& item);
+  // Has the target's own drafter propose for the tasks that want it.
+  absl::Status Propose(std::span<JudgeTask> tasks);
+
   std::unique_ptr<Judge> judge_;
   VerifierRing ring_;
+  // These belong to the current batch.
+  std::vector<GuessOrder> orders_;  // by the tasks' feature_place
+  double propose_seconds_ = 0;
 };
 
 }  // namespace tandem

@@ -31,6 +31,7 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
   const bool is_exact = options.activation_precision == "exact";
   TANDEM_ASSIGN_OR_RETURN(auto model,
                           CudaModel::Load(options.folder, {.device = options.gpu,
+                                                           .heads = options.heads,
                                                            .memory_bytes = options.gpu_memory_bytes,
                                                            .kv_cache_bytes = options.kv_cache_bytes,
                                                            .max_context = options.max_context,

@@ -57,7 +57,10 @@ void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& option
   parser.Bind("--activation-precision", &options.model.activation_precision);
   parser.Bind("--gpu", &options.model.gpu);
   parser.Bind("--gpu-memory-bytes", &options.model.gpu_memory_bytes);
-  if (program.judges) parser.Bind("--ring-dir", &options.ring_dir);
+  if (program.judges) {
+    parser.Bind("--ring-dir", &options.ring_dir);
+    parser.Bind("--heads", &options.model.heads);
+  }
   parser.Bind("--log-level", &options.log.level);
   parser.Bind("--log-format", &options.log.format);
   parser.Bind("--tls-certificate", &options.security.tls.certificate);

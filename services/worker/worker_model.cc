@@ -87,7 +87,8 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
   }
   TANDEM_RETURN_IF_ERROR(ChooseProducts(options));
   auto threads = std::make_unique<ThreadPool>(options.threads);
-  TANDEM_ASSIGN_OR_RETURN(auto model, LanguageModel::Load(options.folder, threads.get()));
+  TANDEM_ASSIGN_OR_RETURN(auto model,
+                          LanguageModel::Load(options.folder, threads.get(), options.heads));
   TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
   TANDEM_ASSIGN_OR_RETURN(
       auto worker, Create(options, std::move(threads), std::move(model), std::move(tokenizer)));
@@ -175,6 +176,10 @@ v1::AttachReply WorkerModel::Describe() const {
   reply.set_boot_id(BootId());
   reply.set_pid_namespace(PidNamespace());
   reply.set_device_uuid(device_uuid_);
+  if (const SelfDrafter* heads = model_->self_drafter(); heads != nullptr) {
+    reply.set_self_drafter(heads->name());
+    reply.set_self_draft_depth(heads->max_depth());
+  }
   return reply;
 }
 

@@ -45,7 +45,8 @@ using DeviceModelLoader = std::function<absl::StatusOr<DeviceModel>(const Worker
 
 struct WorkerModelOptions {
   std::filesystem::path folder;
-  std::string name = {};  // empty: the name of the folder
+  std::filesystem::path heads = {};  // folder of the heads that draft for the model; empty: none
+  std::string name = {};             // empty: the name of the folder
   int threads = 1;
   size_t max_slots = 64;   // number of KV caches
   size_t max_context = 0;  // rows of each cache; 0: the limit of the model and of the page pool

@@ -11,6 +11,7 @@
 #include "common/model/cuda/cuda_model.h"
 #include "services/verifier/cuda_judge.h"
 #include "tests/cuda/small_model.h"
+#include "tests/support/random_heads.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/slots/to_slot_open.h"
 #include "tests/worker/tiny_router.h"
@@ -31,9 +32,11 @@ struct Case {
   std::vector<int32_t> drafts;
   std::vector<int32_t> parents;
   bool are_drawn = false;  // with equal probabilities of all tokens
+  bool is_proposed = false;
 
   BlockVerdict verdict;
   std::vector<float> next_logits;
+  GuessTree proposal;  // what the model's own heads draft next
 };
 
 class JudgeCudaTest : public ::testing::Test {
@@ -43,8 +46,13 @@ class JudgeCudaTest : public ::testing::Test {
     testing::RandomModelSpec spec = testing::SmallModel(kVocabularySize, kContext);
     spec.embedding_scale = 2;
     testing::WriteRandomModel(folder_.path(), spec);
-    model_ = *CudaModel::Load(folder_.path(),
-                              {.max_slots = kSlots, .judges = true, .spoil_freed_rows = true});
+    testing::WriteRandomHeads(
+        folder_ / "heads",
+        {.hidden_size = spec.hidden_size, .vocabulary_size = kVocabularySize, .num_heads = 3});
+    model_ = *CudaModel::Load(folder_.path(), {.heads = folder_ / "heads",
+                                               .max_slots = kSlots,
+                                               .judges = true,
+                                               .spoil_freed_rows = true});
     caches_ = std::make_unique<CachePool>(*model_->TakePages(), kSlots, kContext);
     slots_ = std::make_unique<SlotTable>(caches_.get(), kVocabularySize, kSlots);
   }
@@ -61,6 +69,7 @@ class JudgeCudaTest : public ::testing::Test {
   // Judges the cases in one batch, in slots of their own.
   void Run(Judge& judge, std::vector<Case*> cases) {
     std::vector<JudgeTask> tasks(cases.size());
+    std::vector<GuessOrder> orders;
     for (size_t i = 0; i < cases.size(); ++i) {
       Case& one = *cases[i];
       const v1::SlotPoint at =
@@ -81,9 +90,16 @@ class JudgeCudaTest : public ::testing::Test {
       tasks[i].draft_parents = one.parents;
       if (one.are_drawn) tasks[i].draft_log_probs = uniform_.data();
       tasks[i].sample = one.sample;
+      if (!one.is_proposed) continue;
+      tasks[i].feature_place = orders.size();
+      orders.push_back({.place = orders.size(), .limits = {3, 6}, .tree = {}});
     }
     const absl::Status status = judge.Run(tasks);
     ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(model_->self_drafter()->Propose(orders).ok());
+    for (size_t i = 0; i < cases.size(); ++i) {
+      if (cases[i]->is_proposed) cases[i]->proposal = orders[*tasks[i].feature_place].tree;
+    }
     for (size_t i = 0; i < cases.size(); ++i) Read(tasks[i], *cases[i]);
     ++epoch_;
   }
@@ -129,6 +145,10 @@ class JudgeCudaTest : public ::testing::Test {
     for (size_t i = 0; i < want.verdict.log_probs.size(); ++i) {
       EXPECT_NEAR(got.verdict.log_probs[i].log_prob, want.verdict.log_probs[i].log_prob, 1e-5);
     }
+    EXPECT_EQ(got.proposal.token_ids, want.proposal.token_ids);
+    EXPECT_EQ(got.proposal.parents, want.proposal.parents);
+    EXPECT_EQ(got.proposal.chances, want.proposal.chances);
+    EXPECT_EQ(got.proposal.token_ids.size(), got.is_proposed ? 6u : 0u);
     ASSERT_EQ(got.verdict.audit.size(), want.verdict.audit.size());
     for (size_t i = 0; i < want.verdict.audit.size(); ++i) {
       EXPECT_NEAR(got.verdict.audit[i].uniform, want.verdict.audit[i].uniform, 1e-5);
@@ -197,6 +217,7 @@ TEST_F(JudgeCudaTest, KeepsThePathOfPlainDecodingAndItsRows) {
     cases[1].drafts = {plain[0], plain[1], other(plain[2])};
     cases[2].sample = false;
     for (Case& one : cases) one.params = params;
+    cases[0].is_proposed = cases[1].is_proposed = true;
     cases[0].token_ids = cases[1].token_ids = token_ids;
     cases[2].token_ids = Tokens(9, 2);
     ExpectSame(cases);
@@ -205,12 +226,16 @@ TEST_F(JudgeCudaTest, KeepsThePathOfPlainDecodingAndItsRows) {
     // What follows sees the rows of the chain that was kept.
     Case chain;
     chain.params = params;
+    chain.is_proposed = true;
     chain.token_ids = token_ids;
     chain.token_ids.insert(chain.token_ids.end(), plain.begin(), plain.begin() + 3);
     HostJudge host_judge(model_.get());
     Run(host_judge, {&chain});
     EXPECT_EQ(chain.verdict.next_token_id, plain[3]);
     EXPECT_EQ(cases[0].next_logits, chain.next_logits);
+    EXPECT_EQ(cases[0].proposal.token_ids, chain.proposal.token_ids);
+    EXPECT_EQ(cases[0].proposal.chances, chain.proposal.chances);
+    EXPECT_NE(cases[0].proposal.chances, cases[1].proposal.chances) << "another token is newest";
     EXPECT_EQ(cases[1].verdict.path, (std::vector<int32_t>{0, 1}));
     EXPECT_EQ(cases[1].verdict.next_token_id, plain[2]);
   }
@@ -225,6 +250,7 @@ TEST_F(JudgeCudaTest, LargeTreesOfEverySlotAreJudgedAsOnTheHost) {
     one.params = params;
     one.token_ids = Tokens(10 + 3 * cases.size(), 3);
     one.are_drawn = params.plain_sampling();
+    one.is_proposed = true;
     for (size_t i = 0; i < kMaxTreeNodes; ++i) {
       one.drafts.push_back(static_cast<int32_t>(random() % kVocabularySize));
       one.parents.push_back(static_cast<int32_t>(i / 9) - 1);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/dtype.h"
+#include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 #include "tests/worker/workers_under_test.h"
@@ -40,6 +41,22 @@ TEST(LoadOnGpuTest, ActivationsBeforeBf16WeightsAreRoundedUnlessExactIsAskedFor)
       }
     }
   }
+}
+
+TEST(LoadOnGpuTest, HeadsAreLoadedBesideTheModel) {
+  if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
+  const testing::TempDir folder;
+  testing::WriteRandomModel(folder.path(), {});
+  const WorkerModelOptions options = {
+      .folder = folder.path(), .heads = folder / "heads", .max_slots = 1};
+  const absl::Status missing = LoadOnGpu(options).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound) << missing;
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("heads/config.json"));
+  testing::WriteRandomHeads(folder / "heads", {});
+  const absl::StatusOr<DeviceModel> loaded = LoadOnGpu(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_NE(loaded->model->self_drafter(), nullptr);
+  EXPECT_EQ(loaded->model->self_drafter()->name(), "medusa");
 }
 
 }  // namespace

@@ -256,6 +256,22 @@ void WriteVerifierSessions(const Seeds& seeds) {
     Add(prefix, kRepairAll, *command);
   }
   seeds.Write("verifier_session", "pages", prefix);
+
+  v1::VerifierCommand asks = first;
+  v1::ProposalShape* shape = asks.mutable_verify()->mutable_items(0)->mutable_propose();
+  shape->set_max_depth(3);
+  shape->set_max_nodes(6);
+  v1::VerifierCommand tree = block;
+  v1::VerifyItem* judged = tree.mutable_verify()->mutable_items(0);
+  for (const int parent : {-1, -1, 0}) judged->add_parents(parent);
+  judged->mutable_propose()->set_max_depth(2);
+  v1::VerifierCommand too_deep = block;
+  too_deep.mutable_verify()->mutable_items(0)->mutable_propose()->set_max_depth(1 << 20);
+  FuzzOutput proposals;
+  for (const auto* command : {&attach, &asks, &tree, &update, &tree, &too_deep, &tree, &close}) {
+    Add(proposals, kRepairAll, *command);
+  }
+  seeds.Write("verifier_session", "proposals", proposals);
 }
 
 // ---------------------------------------------------------------- replies
@@ -274,6 +290,10 @@ void WriteReplies(const Seeds& seeds) {
   v1::SlotState state;
   state.set_code(v1::WORKER_CODE_ABORTED);
   state.set_cached_len(1);
+  v1::VerifyResult proposed;
+  for (const int id : {3, 64, -1}) proposed.mutable_proposal()->add_token_ids(id);
+  for (const int parent : {-1, 1, 7}) proposed.mutable_proposal()->add_parents(parent);
+  for (const float chance : {0.5f, 2.0f, 0.0f}) proposed.mutable_proposal()->add_chances(chance);
   v1::VerifierReply verify;
   verify.mutable_verify()->add_results()->set_next_token_id(5);
   verify.mutable_verify()->set_compute_seconds(-1);
@@ -298,6 +318,10 @@ void WriteReplies(const Seeds& seeds) {
   spoil(early, 0, 0, attach);
   spoil(early, 1, 2, refused);
   seeds.Write("worker_replies", "spoiled_attach", early);
+  FuzzOutput proposals;
+  proposals.Byte(1);
+  for (const int honest_replies : {1, 1, 2, 2, 3}) spoil(proposals, honest_replies, 3, proposed);
+  seeds.Write("worker_replies", "spoiled_proposal", proposals);
 }
 
 // ---------------------------------------------------------------- ring

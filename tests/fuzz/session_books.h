@@ -21,6 +21,7 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/parse.h"
+#include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -29,6 +30,7 @@ namespace tandem::fuzz {
 inline constexpr uint32_t kVocabularySize = 32;
 inline constexpr uint32_t kSlots = 3;
 inline constexpr uint32_t kRingEntries = 2;
+inline constexpr size_t kHiddenSize = 8;
 inline constexpr size_t kHeadSize = 4;
 
 // The repairs that a command's byte asks the harness to make, so that inputs get past the checks
@@ -40,15 +42,18 @@ class SessionModel {
  public:
   SessionModel() {
     testing::WriteRandomModel(folder_ / "model", {.vocabulary_size = kVocabularySize,
-                                                  .hidden_size = 8,
+                                                  .hidden_size = kHiddenSize,
                                                   .num_layers = 1,
                                                   .num_heads = 2,
                                                   .num_kv_heads = 1,
                                                   .head_size = kHeadSize,
                                                   .intermediate_size = 8,
                                                   .max_position_embeddings = 256});
+    testing::WriteRandomHeads(folder_ / "heads",
+                              {.hidden_size = kHiddenSize, .vocabulary_size = kVocabularySize});
     WorkerModelOptions options;
     options.folder = folder_ / "model";
+    options.heads = folder_ / "heads";
     options.max_slots = kSlots;
     options.max_context = 4 * kPageRows;
     options.kv_cache_bytes = kNumPages * kPageBytes;

@@ -47,6 +47,13 @@ TEST(CheckDraftTest, SaysWhatIsWrong) {
               HasSubstr("1 of a tree, the session was attached with at most 0"));
 }
 
+TEST(DraftTreeTest, KnowsChains) {
+  EXPECT_TRUE(IsChain({}));
+  EXPECT_TRUE(IsChain(std::vector<int32_t>{-1, 0, 1}));
+  EXPECT_FALSE(IsChain(std::vector<int32_t>{-1, -1}));
+  EXPECT_FALSE(IsChain(std::vector<int32_t>{-1, 0, 0}));
+}
+
 TEST(DraftTreeTest, KnowsDepthsAndPaths) {
   const std::vector<int32_t> parents = {-1, 0, 0, 2, -1};
   EXPECT_EQ(DepthOfDraft(parents, 5), 3u);

@@ -369,5 +369,56 @@ TEST(AnswersItemTest, EachDraftTokenHasAtMostOneRow) {
   EXPECT_FALSE(AnswersItem(sent, chunk));
 }
 
+// ---------------------------------------------------------------- proposals of the verifier
+
+v1::VerifyResult Proposed(const SentVerify& sent, const std::vector<int32_t>& token_ids,
+                          const std::vector<int32_t>& parents) {
+  v1::VerifyResult result;
+  result.mutable_state()->set_slot(sent.slot);
+  result.mutable_state()->set_cached_len(sent.end);
+  result.set_next_token_id(4);
+  v1::SelfProposal& proposal = *result.mutable_proposal();
+  proposal.mutable_token_ids()->Assign(token_ids.begin(), token_ids.end());
+  proposal.mutable_parents()->Assign(parents.begin(), parents.end());
+  for (size_t i = 0; i < token_ids.size(); ++i) proposal.add_chances(0.5f);
+  return result;
+}
+
+TEST(CheckProposalTest, AcceptsWhatWasAskedForAndNothingElse) {
+  SentVerify sent = {.slot = 1, .begin = 9, .end = 10, .sample = true};
+  const auto words = [&](const v1::VerifyResult& result) {
+    return Words(CheckVerifyResult(sent, result, kVocabulary));
+  };
+  EXPECT_EQ(words(Proposed(sent, {1}, {})), "proposed a draft that was not asked for");
+  EXPECT_EQ(words(Proposed(sent, {}, {})), "proposed a draft that was not asked for");
+  sent.proposal_limits = {.max_depth = 2, .max_nodes = 4};
+  EXPECT_EQ(words(Proposed(sent, {}, {})), "");
+  EXPECT_EQ(words(Proposed(sent, {1, 2}, {})), "");
+  EXPECT_EQ(words(Proposed(sent, {1, 2, 3, 0}, {-1, -1, 0, 1})), "");
+  EXPECT_EQ(words(Proposed(sent, {1, 2, 3}, {})),
+            "proposed a draft with draft_token_ids: 3 of a chain, the session was attached with at "
+            "most 2");
+  EXPECT_EQ(words(Proposed(sent, {1, 2, 3, 4, 5}, {-1, -1, -1, -1, -1})),
+            "proposed a draft with draft_token_ids: 5 of a tree, the session was attached with at "
+            "most 4");
+  EXPECT_EQ(words(Proposed(sent, {1, 2, 3}, {-1, 0, 1})),
+            "proposed a draft with parents: a path of 3 draft tokens, the session was attached "
+            "with at most 2");
+  EXPECT_EQ(words(Proposed(sent, {1, 2}, {-1, 1})),
+            "proposed a draft with parents[1]: got 1, want an earlier draft token or -1");
+  EXPECT_EQ(words(Proposed(sent, {100}, {})), "proposed token 100 of a vocabulary of 100");
+  EXPECT_EQ(words(Proposed(sent, {-1}, {})), "proposed token -1 of a vocabulary of 100");
+  v1::VerifyResult result = Proposed(sent, {1, 2}, {});
+  result.mutable_proposal()->mutable_chances()->RemoveLast();
+  EXPECT_EQ(words(result), "proposed 2 tokens with 1 chances");
+  for (const double chance : {0.0, -0.1, 1.01, kNan}) {
+    result = Proposed(sent, {1}, {});
+    result.mutable_proposal()->set_chances(0, static_cast<float>(chance));
+    EXPECT_NE(words(result).find("with the chance"), std::string::npos) << chance;
+  }
+  sent.sample = false;
+  EXPECT_EQ(words(Proposed(sent, {1}, {})), "proposed a draft that was not asked for");
+}
+
 }  // namespace
 }  // namespace tandem::worker_replies_test

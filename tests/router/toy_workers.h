@@ -66,7 +66,8 @@ struct ToyOptions {
   std::vector<v1::RingTransport> transports = {v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE};
   std::vector<std::string> entries;  // entries of the drafter's vocabulary
   uint32_t page_tokens = 4;
-  uint32_t num_pages = 0;  // 0: no limit
+  uint32_t num_pages = 0;    // 0: no limit
+  std::string self_drafter;  // drafter that lives in the verifier; empty: none
 };
 
 // The parts that both workers share.
@@ -95,6 +96,8 @@ class ToyWorker {
     for (v1::RingTransport transport : options.transports) reply.add_transports(transport);
     reply.set_page_tokens(options.page_tokens);
     reply.set_num_pages(options.num_pages);
+    reply.set_self_drafter(options.self_drafter);
+    reply.set_self_draft_depth(options.self_drafter.empty() ? 0 : 4);
     return reply;
   }
 
@@ -377,6 +380,7 @@ class ToyVerifier : public ToyWorker {
       if (wrong_at != 0 && slot.tokens.size() == wrong_at && drafts.empty()) {
         result.set_next_token_id((result.next_token_id() + 1) % model.vocabulary_size);
       }
+      if (item.has_propose()) *result.mutable_proposal() = Propose(item.propose(), slot, result);
       if (slot.open->sampling().has_logprobs()) {
         for (uint32_t i = 0; i <= result.num_accepted(); ++i) {
           result.add_logprobs()->set_logprob(
@@ -392,6 +396,21 @@ class ToyVerifier : public ToyWorker {
     return result;
   }
 
+  // Returns a chain in which each token is the drafter's.
+  v1::SelfProposal Propose(const v1::ProposalShape& shape, const ToySlot& slot,
+                           const v1::VerifyResult& result) {
+    ++num_proposals;
+    v1::SelfProposal proposal;
+    std::vector<int32_t> text = slot.tokens;
+    text.push_back(result.next_token_id());
+    for (uint32_t i = 0; i < shape.max_depth(); ++i) {
+      text.push_back(model.Draft(HashTokens(text)));
+      proposal.add_token_ids(text.back());
+      proposal.add_chances(0.7f);
+    }
+    return proposal;
+  }
+
   ToyRing* ring;
   v1::RingTransport refuse_ring = v1::RING_TRANSPORT_UNSPECIFIED;
   bool spoil_ring = false;
@@ -399,6 +418,7 @@ class ToyVerifier : public ToyWorker {
   uint64_t last_ring_epoch = 0;
   uint32_t num_entries = 0;
   int num_verifies = 0;
+  int num_proposals = 0;
   int num_refused = 0;  // items that found no page
   size_t wrong_at = 0;  // number of tokens after which plain decoding gives another token
   size_t most_batch_rows = 0;

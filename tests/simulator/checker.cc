@@ -245,7 +245,7 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
       case v1::WORKER_CODE_OK:
         call.aborts = 0;
         if (result.num_cached_tokens() > 0) See(Sight::kCacheHit);
-        if (item.sample) NoteSuccessors(item, result, &call);
+        if (item.sample) NoteHints(item, result, &call);
         if (!item.sample) See(Sight::kPromptInPieces);
         for (int node = 0; node < result.path_size(); ++node) {
           if (result.path(node) == static_cast<uint32_t>(node)) continue;
@@ -668,13 +668,39 @@ void Checker::SeeOverlap(const Pod& pod, Worker other) {
   }
 }
 
-void Checker::NoteSuccessors(const BatchItem& item, const v1::VerifyResult& result, Call* call) {
+void Checker::NoteHints(const BatchItem& item, const v1::VerifyResult& result, Call* call) {
+  if (result.has_proposal()) {
+    call->proposal = result.proposal();
+    call->proposal_len = item.end + result.num_accepted() + 1;
+  }
   const uint32_t num_successors = call->plan.request.open.num_successors();
   for (uint32_t i = 0; i < static_cast<uint32_t>(result.successors_size()); ++i) {
     const uint32_t place = item.end - 1 + i / num_successors;
     if (place >= call->plan.tokens.size()) return;
     call->successors.emplace(call->plan.tokens[place], result.successors(static_cast<int>(i)));
   }
+}
+
+bool Checker::IsProposedByVerifier(const Call& call, const v1::VerifyItem& item) {
+  if (call.proposal_len != call.committed_len() || item.has_ring() || !item.sample()) return false;
+  const v1::SelfProposal& proposal = call.proposal;
+  const auto parent_of = [](const auto& parents, int i) {
+    return parents.empty() ? i - 1 : parents.Get(i);
+  };
+  std::vector<int> places;  // [i]: where token i of the draft stands in the proposal
+  for (int i = 0; i < item.draft_token_ids_size(); ++i) {
+    const int parent = parent_of(item.parents(), i);
+    const int wanted = parent < 0 ? -1 : places[static_cast<size_t>(parent)];
+    int place = 0;
+    while (place < proposal.token_ids_size() &&
+           (proposal.token_ids(place) != item.draft_token_ids(i) ||
+            parent_of(proposal.parents(), place) != wanted)) {
+      ++place;
+    }
+    if (place == proposal.token_ids_size()) return false;
+    places.push_back(place);
+  }
+  return true;
 }
 
 // Each token of a draft that was found follows the token before it somewhere in the committed text,
@@ -800,7 +826,9 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
       // What was found may be what the draft model proposed, and would have rows in the ring then.
       const bool is_of_model = IsProposed(pod, call_id, item, end) &&
                                pod.proposals.at(call_id).ring.has_value() == item.has_ring();
-      if (!is_of_model && IsFound(call, item)) {
+      const bool is_of_verifier = !is_of_model && IsProposedByVerifier(call, item);
+      if (is_of_verifier) See(Sight::kSelfDraft);
+      if (is_of_verifier || (!is_of_model && IsFound(call, item))) {
         See(Sight::kFoundDraft);
         if (!item.parents().empty()) See(Sight::kTree);
       } else {

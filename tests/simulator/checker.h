@@ -96,6 +96,9 @@ class Checker {
     std::string text;
     std::map<v1::TokenSource, int> sources;
     std::set<std::pair<int32_t, int32_t>> successors;  // a token, and a favorite after it
+    // What the last verdict proposed, and the number of tokens that it continues.
+    v1::SelfProposal proposal;
+    uint32_t proposal_len = 0;
     bool non_finite = false;
     bool refused_otherwise = false;  // the verifier refused it with an unexpected code
     int aborts = 0;
@@ -213,8 +216,11 @@ class Checker {
   static bool IsProposed(const Pod& pod, CallId call_id, const v1::VerifyItem& item, uint32_t end);
   // Whether a router may have found the item's drafts in the call's text.
   bool IsFound(const Call& call, const v1::VerifyItem& item) const;
-  // Remembers what a verdict says of the target's favorites after committed tokens.
-  static void NoteSuccessors(const BatchItem& item, const v1::VerifyResult& result, Call* call);
+  // Remembers what a verdict says that drafts may be made of: the target's favorites after
+  // committed tokens, and what the verifier proposes.
+  static void NoteHints(const BatchItem& item, const v1::VerifyResult& result, Call* call);
+  // Returns whether a draft is part of what the verifier proposed after the call's tokens.
+  static bool IsProposedByVerifier(const Call& call, const v1::VerifyItem& item);
   // Takes the proposal that consists of the item's drafts. Returns the session that made it, or
   // nothing after a failure.
   std::optional<SessionId> TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,

@@ -51,6 +51,12 @@ SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* 
   if (verifier != nullptr && verifier->has_verify()) {
     last_verdict_ = *verifier;
     if (bug_ == PlantedBug::kPathOfSibling) ChangePaths(verifier->mutable_verify());
+    for (const v1::VerifyResult& result : verifier->verify().results()) {
+      if (result.proposal().token_ids().empty()) continue;
+      std::vector<v1::SelfProposal>& all = proposals_[result.state().slot()];
+      all.push_back(result.proposal());
+      if (all.size() > 2) all.erase(all.begin());
+    }
   }
   const Peer& peer = PeerOf(worker, session);
   if (bug_ != PlantedBug::kOldSessionReplyAccepted || session == peer.session) return session;
@@ -63,6 +69,19 @@ SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* 
     draft.set_id(peer.batch);
   }
   return peer.session;
+}
+
+// A draft that the verifier proposed becomes the beginning of the proposal before.
+void Falsifier::UseOldProposal(v1::VerifyItem* item) const {
+  const auto proposals = proposals_.find(item->at().slot());
+  if (proposals == proposals_.end() || proposals->second.size() < 2 ||
+      item->draft_token_ids().empty() || item->has_ring() ||
+      item->draft_token_ids(0) != proposals->second[1].token_ids(0)) {
+    return;
+  }
+  item->clear_parents();
+  item->clear_draft_token_ids();
+  item->add_draft_token_ids(proposals->second[0].token_ids(0));
 }
 
 // The engine books the last accepted token of a path as one of its siblings.
@@ -300,6 +319,8 @@ void Falsifier::ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify)
       const int last = item.draft_token_ids_size() - 1;
       item.set_draft_token_ids(last, item.draft_token_ids(last) == 0 ? 1 : 0);
     }
+    // The proposal of an old verdict is used.
+    if (bug_ == PlantedBug::kOldProposalUsed) UseOldProposal(&item);
     if (bug_ == PlantedBug::kTreeJudgedAsChain) item.clear_parents();
     if (bug_ == PlantedBug::kTreeTooLarge && !item.parents().empty()) {
       for (uint32_t i = 0; i < kMaxTreeNodes; ++i) {

@@ -48,6 +48,7 @@ class Falsifier {
   void ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propose);
   void ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify);
   void ChangePaths(v1::VerifyReply* reply) const;
+  void UseOldProposal(v1::VerifyItem* item) const;
   void ChangeWrite(CallId call, v1::GenerateResponse* response);
   void ChangeUpdates(Peer* peer, v1::UpdateSlots* update);
   // Returns a command that rolls back the rows that the Verify is about to judge.
@@ -60,7 +61,8 @@ class Falsifier {
   std::map<std::pair<uint32_t, Worker>, Peer> peers_;  // peers by pod and worker
   std::map<CallId, int32_t> last_tokens_;
   std::set<CallId> recovering_;
-  std::map<uint32_t, std::vector<int32_t>> sent_parents_;  // in the last Verify, by slot
+  std::map<uint32_t, std::vector<int32_t>> sent_parents_;        // in the last Verify, by slot
+  std::map<uint32_t, std::vector<v1::SelfProposal>> proposals_;  // the last two, by slot
   std::optional<v1::VerifierReply> last_verdict_;
   std::optional<std::pair<SessionId, v1::VerifierReply>> repeated_;
 };

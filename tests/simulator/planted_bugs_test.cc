@@ -52,6 +52,7 @@ const Expectation kExpectations[] = {
     {kPreemptedRowsKept, 200, {"agreement"}},
     {kDraftsOfOtherPrefix, 100, {"drafts"}},
     {kFoundInRejectedTokens, 100, {"drafts"}},
+    {kOldProposalUsed, 200, {"drafts"}},
     {kTreeJudgedAsChain, 100, {"drafts", "commands"}},
     {kTreeTooLarge, 100, {"drafts", "commands"}},
     {kPathOfSibling, 200, {"tokens", "agreement"}},

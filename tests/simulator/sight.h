@@ -42,10 +42,11 @@ enum class Sight : uint8_t {
   kRolledBack,         // the rollback was part of a Propose
   kRolledBackAlone,
   kFoundDraft,
+  kSelfDraft,  // a draft that the verifier proposed
   kTree,
   kRowsMoved,
 };
-inline constexpr std::array<std::string_view, 33> kSightNames = {
+inline constexpr std::array<std::string_view, 34> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -77,6 +78,7 @@ inline constexpr std::array<std::string_view, 33> kSightNames = {
     "rollbacks that rode in a Propose",
     "rollbacks that traveled alone",
     "blocks of tokens that the router found",
+    "blocks of tokens that the verifier proposed",
     "trees judged",
     "accepted paths whose rows were moved",
 };

@@ -1,4 +1,4 @@
-// Writes a random model from the command line; see --help.
+// Writes a random model, or random heads for one, from the command line; see --help.
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <filesystem>
@@ -6,11 +6,30 @@
 #include <map>
 #include <string>
 
+#include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
+
+namespace {
+
+// Writes heads for a model of these sizes.
+void WriteHeads(const std::string& folder, const tandem::testing::RandomModelSpec& model,
+                tandem::testing::RandomHeadsSpec heads) {
+  heads.hidden_size = model.hidden_size;
+  heads.vocabulary_size = model.vocabulary_size;
+  heads.shares_output = heads.uses_target_output;
+  heads.output_scale = model.embedding_scale;
+  heads.dtype = model.dtype;
+  heads.seed = model.seed;
+  tandem::testing::WriteRandomHeads(folder, heads);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using tandem::DType;
   tandem::testing::RandomModelSpec spec;
+  tandem::testing::RandomHeadsSpec heads;
+  heads.num_heads = 0;
   std::string folder, tokenizer_from;
 
   CLI::App app("Writes a model folder with random weights.");
@@ -51,9 +70,17 @@ int main(int argc, char** argv) {
   app.add_option("--embedding-scale", spec.embedding_scale, "Larger: sharper distributions");
   app.add_option("--seed", spec.seed);
   app.add_option("--shards", spec.num_shards);
+  app.add_option("--draft-heads", heads.num_heads,
+                 "Writes this many Medusa heads for a model of these sizes, in place of the model");
+  app.add_flag("--target-output", heads.uses_target_output,
+               "The draft heads use the model's own output product");
   CLI11_PARSE(app, argc, argv);
 
   try {
+    if (heads.num_heads > 0) {
+      WriteHeads(folder, spec, heads);
+      return 0;
+    }
     tandem::testing::WriteRandomModel(folder, spec);
     if (!tokenizer_from.empty()) {
       for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {

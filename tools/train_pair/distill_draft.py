@@ -7,52 +7,14 @@ the acceptance of speculative sampling (Leviathan et al., arXiv:2211.17192).
 """
 import argparse
 import hashlib
-import os
 import pathlib
-import time
 
 import llama
+import own_samples
 import tales
 import torch
 import torch.nn.functional as F
 import training
-
-LENGTH = 512
-BATCH = 96
-PROMPT = 16
-# Every fourth sample is held out.
-HELD_OUT = 4
-
-
-@torch.no_grad()
-def sample_batch(target, prompts, temperatures, generator):
-    """Continues prompts [batch, PROMPT] to LENGTH + 1 tokens."""
-    caches = [[] for _ in target.layers]
-    tokens, rows = prompts, prompts
-    while tokens.shape[1] < LENGTH + 1:
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = target(rows, caches)[:, -1]
-        probabilities = F.softmax(logits.float() / temperatures, -1)
-        rows = torch.multinomial(probabilities, 1, generator=generator)
-        tokens = torch.cat([tokens, rows], 1)
-    return tokens
-
-
-def samples(target, train, count, path):
-    """Reads samples [count, LENGTH + 1] from a file, and adds those that it lacks."""
-    done = [torch.load(path)] if path.exists() else []
-    begin = time.monotonic()
-    while sum(len(part) for part in done) < count:
-        index = sum(len(part) for part in done)
-        generator = torch.Generator().manual_seed(index)
-        prompts = tales.random_windows(train, PROMPT - 1, BATCH, generator)
-        prompts[::2, 0] = target.shape.vocabulary - 2
-        temperatures = torch.where(torch.arange(BATCH) % 3 == 2, 0.6, 1.0)[:, None]
-        done.append(sample_batch(target, prompts, temperatures, generator))
-        torch.save(torch.cat(done), path.with_suffix(".new"))
-        os.replace(path.with_suffix(".new"), path)
-        print(f"{index + BATCH} of {count} samples, {time.monotonic() - begin:.0f} s", flush=True)
-    return torch.cat(done)
 
 
 @torch.no_grad()
@@ -74,9 +36,9 @@ def main():
     add("--target", required=True, help="folder of the target")
     add("--out", required=True, help="folder that receives draft/, the samples and the checkpoint")
     add("--shape", default="160,2,5,1,448,32", help="hidden, layers, heads, KV heads, inner, head (default: %(default)s)")
-    add("--samples", type=int, default=1536, help=f"samples of {LENGTH} tokens (default: %(default)s)")
+    add("--samples", type=int, default=1536, help=f"samples of {own_samples.LENGTH} tokens (default: %(default)s)")
     add("--steps", type=int, default=700, help="steps of the optimizer (default: %(default)s)")
-    add("--windows", type=int, default=16, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
+    add("--windows", type=int, default=16, help=f"windows of {own_samples.LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=4e-3, help="highest learning rate (default: %(default)s)")
     args = parser.parse_args()
 
@@ -88,20 +50,21 @@ def main():
     name = hashlib.sha256(weights).hexdigest()[:12]  # samples and checkpoints belong to one target
     vocabulary, train, held_out = tales.read(args.text, args.target)
     draft = llama.Llama(llama.Shape.parse(args.shape, vocabulary))
-    own = samples(target, train, args.samples, out / f"samples-{name}.pt")
-    own, own_held_out = own[torch.arange(len(own)) % HELD_OUT != 0], own[::HELD_OUT][:50]
-    held_out = tales.windows(held_out, LENGTH, most=50)
+    own = own_samples.read_or_make(target, train, args.samples, out / f"samples-{name}.pt")
+    own, own_held_out = own_samples.split(own)
+    own_held_out = own_held_out[:50]
+    held_out = tales.windows(held_out, own_samples.LENGTH, most=50)
     print(f"{draft.parameter_count() / 1e6:.2f} M parameters", flush=True)
 
     def loss_of(rows, p):
-        with torch.autocast("cpu", torch.bfloat16):
+        with training.mixed_precision():
             logits = draft(rows)
         log_q = F.log_softmax(logits.float(), -1)
         return -(p * log_q).sum(-1).mean() + 0.5 * (p - log_q.exp()).abs().sum(-1).mean()
 
     @torch.no_grad()
     def distribution(rows):
-        with torch.autocast("cpu", torch.bfloat16):
+        with training.mixed_precision():
             logits = target(rows)
         return F.softmax(logits.float(), -1)
 
@@ -109,7 +72,7 @@ def main():
 
     def backward(step):
         generator = torch.Generator().manual_seed(step)
-        text = tales.random_windows(train, LENGTH, args.windows // 4, generator)
+        text = tales.random_windows(train, own_samples.LENGTH, args.windows // 4, generator)
         chosen = torch.randint(0, len(own), (args.windows - len(text),), generator=generator)
         rows = torch.cat([text, own[chosen]])[:, :-1]
         total = 0.0

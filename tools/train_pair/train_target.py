@@ -36,7 +36,7 @@ def main():
     choosing, measuring = held_out[::3], torch.cat([held_out[1::3], held_out[2::3]])
 
     def loss_of(rows):
-        with torch.autocast("cpu", torch.bfloat16):
+        with training.mixed_precision():
             logits = model(rows[:, :-1])
         return F.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten())
 

@@ -20,20 +20,25 @@ bool IsPlainFileName(std::string_view name) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::filesystem::path& folder) {
-  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
   const std::filesystem::path single = folder / "model.safetensors";
   const std::filesystem::path index = folder / "model.safetensors.index.json";
   std::error_code ignored;
-  if (std::filesystem::exists(single, ignored)) {
-    checkpoint->listing_ = single.string();
-    TANDEM_RETURN_IF_ERROR(checkpoint->AddShard(single));
-  } else if (std::filesystem::exists(index, ignored)) {
-    checkpoint->listing_ = index.string();
-    TANDEM_RETURN_IF_ERROR(checkpoint->AddIndex(index));
-  } else {
+  if (std::filesystem::exists(single, ignored)) return OpenFile(single);
+  if (!std::filesystem::exists(index, ignored)) {
     return NotFound(folder.string() +
                     ": has neither model.safetensors nor model.safetensors.index.json");
   }
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+  checkpoint->listing_ = index.string();
+  TANDEM_RETURN_IF_ERROR(checkpoint->AddIndex(index));
+  return checkpoint;
+}
+
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenFile(
+    const std::filesystem::path& file) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+  checkpoint->listing_ = file.string();
+  TANDEM_RETURN_IF_ERROR(checkpoint->AddShard(file));
   return checkpoint;
 }
 

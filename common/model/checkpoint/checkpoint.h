@@ -21,6 +21,8 @@ class Checkpoint {
   // Opens the files of a folder. If the folder has both model.safetensors and an index, the index
   // is ignored. Errors name the file and the field.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::filesystem::path& folder);
+  // Opens one file.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenFile(const std::filesystem::path& file);
 
   bool Has(const std::string& name) const { return tensors_.contains(name); }
   // Returns a tensor, which is valid until the checkpoint is destroyed. NOT_FOUND names the file

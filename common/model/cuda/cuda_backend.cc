@@ -8,7 +8,6 @@
 #include "common/model/rope_table.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
-#include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 
@@ -281,8 +280,23 @@ absl::Status CudaBackend::Mlp(size_t layer) {
 
 absl::Status CudaBackend::Logits() {
   TANDEM_RETURN_IF_ERROR(Norm(weights_.final_norm, weights_.output));
+  if (options_.keeps_features) TANDEM_RETURN_IF_ERROR(KeepFeatures());
   return Product(weights_.output, scratch_.normed,
                  scratch_.logits + shape_.logits_row * logits_stride_, logits_stride_);
+}
+
+absl::Status CudaBackend::KeepFeatures() {
+  // A graph serves passes of one block, whose rows of logits begin at 0.
+  const size_t begin = std::min(block_.logits_row, kMaxLogitsRows);
+  return RmsNorm({.x = hidden_,
+                  .x_stride = model_.hidden_size,
+                  .rows = std::min(live_rows_, kMaxLogitsRows - begin),
+                  .size = model_.hidden_size,
+                  .weight = weights_.final_norm,
+                  .eps = static_cast<float>(model_.norm_eps),
+                  .out = scratch_.features + begin * model_.hidden_size,
+                  .out_stride = model_.hidden_size},
+                 stream_->get());
 }
 
 absl::Status CudaBackend::NormHeads(const float* weight, float* heads, size_t num_heads) {
@@ -313,19 +327,7 @@ absl::Status CudaBackend::Norm(const float* weight, const CudaLinear& linear) {
 
 absl::Status CudaBackend::Product(const CudaLinear& linear, const ProductRows& x, float* out,
                                   size_t out_stride, bool add_to_out) {
-  return MatMul({.x = x.floats,
-                 .x_stride = x.floats_stride,
-                 .rows = live_rows_,
-                 .w = linear.weight,
-                 .dtype = linear.dtype,
-                 .out_features = linear.out_features,
-                 .in_features = linear.in_features,
-                 .bias = linear.bias,
-                 .out = out,
-                 .out_stride = out_stride,
-                 .add_to_out = add_to_out,
-                 .x_bf16 = x.For(linear.dtype)},
-                stream_->get());
+  return MultiplyRows(linear, x, live_rows_, {out, out_stride, add_to_out}, stream_->get());
 }
 
 }  // namespace tandem

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/cuda/cuda_kv_memory.h"
+#include "common/model/cuda/cuda_linear.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/device_sampler.h"
 #include "common/model/cuda/pass_graphs.h"
@@ -45,6 +46,8 @@ class CudaBackend final : public DecoderBackend {
     // Products with BF16 weights take activations in three BF16 parts instead of rounding them to
     // BF16.
     bool exact_activations = true;
+    // feature() has the first kMaxLogitsRows rows of logits of a pass.
+    bool keeps_features = false;
     // Called at most once: when graphs fail, and blocks go kernel by kernel from then on although
     // use_graphs is set.
     std::function<void(const absl::Status& why)> on_no_graphs = {};
@@ -90,21 +93,18 @@ class CudaBackend final : public DecoderBackend {
   DeviceLogits device_logits() const;
   LogitsView host_logits() const;
   size_t logits_stride() const { return logits_stride_; }
+  // Returns the feature of a row of logits of the last pass, in device memory: the row that the
+  // output product takes, as F32 [hidden]. Valid on the stream until the next pass. PRECOND:
+  // Options::keeps_features, and row < kMaxLogitsRows.
+  const float* feature(size_t row) const { return scratch_.features + row * model_.hidden_size; }
+  // Returns the memory of the logits, [kMaxLogitsRows, logits_stride()], for work between passes
+  // that no longer needs the logits of the last one.
+  float* logits_memory() const { return scratch_.logits; }
   const PassGraphs& graphs() const { return graphs_; }
   // Grows by one with each block that is enqueued. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
-  // Rows that a product takes: in BF16 parts for BF16 weights, else as floats. Both have memory.
-  struct ProductRows {
-    float* floats = nullptr;  // [rows, size]
-    size_t floats_stride = 0;
-    Bf16Rows bf16;  // the same shape
-
-    // Returns bf16 if weights of this type take it, else nothing.
-    Bf16Rows For(DType dtype) const { return dtype == DType::kBF16 ? bf16 : Bf16Rows(); }
-  };
-
   // Device memory of a block of rows.
   struct Scratch {
     float* hidden = nullptr;       // [kMaxBlockRows, hidden] the residual stream
@@ -116,6 +116,7 @@ class CudaBackend final : public DecoderBackend {
     float* gate_up = nullptr;         // [kMaxBlockRows, 2 * inner]
     Bf16Rows inner;                   // [kMaxBlockRows, inner] result of the gate
     float* logits = nullptr;          // [kMaxLogitsRows, logits_stride_]
+    float* features = nullptr;        // [kMaxLogitsRows, hidden], if they are kept
     float* partial_values = nullptr;  // [partial_rows_, head_size] attention's partial softmaxes
     float* partial_maxima = nullptr;  // [partial_rows_]
     float* partial_sums = nullptr;    // [partial_rows_]
@@ -129,16 +130,12 @@ class CudaBackend final : public DecoderBackend {
   // Copies `count` rows that want logits, from `row` on, behind the `to` rows that are kept so far.
   absl::Status KeepRun(size_t row, size_t count, size_t to);
   absl::Status NormHeads(const float* weight, float* heads, size_t num_heads);
+  absl::Status KeepFeatures();
   // scratch_.normed = norm of the live rows of the residual stream, for a product with `linear`.
   absl::Status Norm(const float* weight, const CudaLinear& linear);
   // Enqueues the product of the live rows of `x`.
   absl::Status Product(const CudaLinear& linear, const ProductRows& x, float* out,
                        size_t out_stride, bool add_to_out = false);
-  // Calls take for both forms of kMaxBlockRows rows that a product takes, or for the BF16 parts.
-  template <typename Take>
-  absl::Status LayOutRows(ProductRows* rows, size_t size, const char* what, const Take& take);
-  template <typename Take>
-  absl::Status LayOutParts(Bf16Rows* rows, size_t size, const char* what, const Take& take);
 
   const ModelDescription& model_;
   const CudaWeights& weights_;
@@ -171,42 +168,32 @@ class CudaBackend final : public DecoderBackend {
 };
 
 template <typename Take>
-absl::Status CudaBackend::LayOutRows(ProductRows* rows, size_t size, const char* what,
-                                     const Take& take) {
-  rows->floats_stride = size;
-  TANDEM_RETURN_IF_ERROR(take(&rows->floats, kMaxBlockRows * size, what));
-  return LayOutParts(&rows->bf16, size, what, take);
-}
-
-template <typename Take>
-absl::Status CudaBackend::LayOutParts(Bf16Rows* rows, size_t size, const char* what,
-                                      const Take& take) {
-  constexpr size_t kOfLoad = 8;  // elements that a thread loads at once
-  rows->num_parts = options_.exact_activations ? kMostBf16Parts : 1;
-  rows->stride = (size + kOfLoad - 1) / kOfLoad * kOfLoad;
-  rows->part_stride = kMaxBlockRows * rows->stride;
-  return take(&rows->parts, static_cast<size_t>(rows->num_parts) * rows->part_stride, what);
-}
-
-template <typename Take>
 absl::Status CudaBackend::LayOut(const Take& take) {
   constexpr size_t kRows = kMaxBlockRows;
+  const int num_parts = NumBf16Parts(options_.exact_activations);
   const size_t hidden = kRows * model_.hidden_size;
   const size_t mixed = model_.attention.query_floats();
   const size_t head_size = model_.attention.head_size;
   TANDEM_RETURN_IF_ERROR(numbers_.LayOut(take));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.hidden, hidden, "hidden rows"));
-  TANDEM_RETURN_IF_ERROR(LayOutRows(&scratch_.normed, model_.hidden_size, "normalized rows", take));
+  TANDEM_RETURN_IF_ERROR(
+      LayOutRows(&scratch_.normed, kRows, model_.hidden_size, num_parts, "normalized rows", take));
   TANDEM_RETURN_IF_ERROR(
       take(&scratch_.qkv, kRows * model_.attention.qkv_floats(), "queries, keys and values"));
-  TANDEM_RETURN_IF_ERROR(LayOutRows(&scratch_.mixed, mixed, "attention's rows", take));
+  TANDEM_RETURN_IF_ERROR(
+      LayOutRows(&scratch_.mixed, kRows, mixed, num_parts, "attention's rows", take));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.kept_hidden, hidden, "hidden rows"));
-  TANDEM_RETURN_IF_ERROR(LayOutRows(&scratch_.kept_mixed, mixed, "attention's rows", take));
+  TANDEM_RETURN_IF_ERROR(
+      LayOutRows(&scratch_.kept_mixed, kRows, mixed, num_parts, "attention's rows", take));
   TANDEM_RETURN_IF_ERROR(
       take(&scratch_.gate_up, kRows * 2 * model_.mlp.inner_size, "gate and up rows"));
-  TANDEM_RETURN_IF_ERROR(
-      LayOutParts(&scratch_.inner, model_.mlp.inner_size, "the MLP's inner rows", take));
+  TANDEM_RETURN_IF_ERROR(LayOutParts(&scratch_.inner, kRows, model_.mlp.inner_size, num_parts,
+                                     "the MLP's inner rows", take));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.logits, kMaxLogitsRows * logits_stride_, "logits"));
+  if (options_.keeps_features) {
+    TANDEM_RETURN_IF_ERROR(
+        take(&scratch_.features, kMaxLogitsRows * model_.hidden_size, "features"));
+  }
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_values, partial_rows_ * head_size, "partial sums"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_maxima, partial_rows_, "partial sums"));
   TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_sums, partial_rows_, "partial sums"));

@@ -75,6 +75,7 @@ CudaModel::CudaModel(ModelDescription description, CudaModelOptions options)
           CudaBackend::Options{.max_context = max_context_,
                                .use_graphs = options_.use_graphs,
                                .exact_activations = options_.exact_activations,
+                               .keeps_features = !options_.heads.empty(),
                                .on_no_graphs = options_.on_no_graphs})),
       decoder_(&description_, backend_.get()) {}
 
@@ -87,25 +88,42 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem
   TANDEM_RETURN_IF_ERROR(CheckTypes(folder, weights));
   checkpoint->WillNeed();
   std::unique_ptr<CudaModel> model(new CudaModel(std::move(description), std::move(options)));
+  TANDEM_RETURN_IF_ERROR(model->LoadHeads(weights));
   TANDEM_ASSIGN_OR_RETURN(model->device_, UseDevice(model->options_.device));
   TANDEM_RETURN_IF_ERROR(
       CheckHeadSize(folder, model->description_, weights.embedding.dtype, model->device_));
   TANDEM_ASSIGN_OR_RETURN(model->stream_, DeviceStream::Create());
   TANDEM_RETURN_IF_ERROR(model->TakeMemory(weights));
-  const uint64_t all = model->weight_bytes_;
-  TANDEM_ASSIGN_OR_RETURN(
-      model->weights_,
-      CudaWeights::Upload(weights, model->arena_, model->stream_, [&](uint64_t done) {
-        if (model->options_.on_progress) model->options_.on_progress(done, all);
-      }));
+  TANDEM_RETURN_IF_ERROR(model->Upload(weights));
   model->fingerprint_ = FingerprintModel(weights, model->description_);
   TANDEM_RETURN_IF_ERROR(checkpoint->CheckWhole());
   return model;
 }
 
+absl::Status CudaModel::LoadHeads(const ModelWeights& weights) {
+  if (options_.heads.empty()) return absl::OkStatus();
+  TANDEM_ASSIGN_OR_RETURN(
+      heads_, CudaHeads::Load(options_.heads, description_, weights.output, backend_.get(),
+                              {.max_places = options_.max_slots,
+                               .exact_activations = options_.exact_activations}));
+  return absl::OkStatus();
+}
+
+absl::Status CudaModel::Upload(const ModelWeights& weights) {
+  uint64_t before = 0;
+  const auto report = [&](uint64_t done) {
+    if (options_.on_progress) options_.on_progress(before + done, weight_bytes_);
+  };
+  TANDEM_ASSIGN_OR_RETURN(weights_, CudaWeights::Upload(weights, arena_, stream_, report));
+  if (heads_ == nullptr) return absl::OkStatus();
+  before = weight_bytes_ - heads_->weight_bytes();
+  return heads_->Upload(weights_.output, arena_, report);
+}
+
 absl::Status CudaModel::TakeMemory(const ModelWeights& weights) {
   kv_dtype_ = weights.embedding.dtype;
   weight_bytes_ = CudaWeights::Bytes(weights);
+  if (heads_ != nullptr) weight_bytes_ += heads_->weight_bytes();
   sampler_ = DeviceSampler({.vocabulary_size = description_.vocabulary_size,
                             .logits_stride = backend_->logits_stride(),
                             .max_contexts = std::min(options_.max_slots, DeviceSampler::kMaxRows),
@@ -118,6 +136,7 @@ absl::Status CudaModel::TakeMemory(const ModelWeights& weights) {
   };
   TANDEM_RETURN_IF_ERROR(backend_->LayOut(add));
   TANDEM_RETURN_IF_ERROR(sampler_.LayOut(add));
+  if (heads_ != nullptr) TANDEM_RETURN_IF_ERROR(heads_->LayOut(add));
   const uint64_t page_bytes = CudaKvMemory::PageBytes(description_, kv_dtype_);
   TANDEM_ASSIGN_OR_RETURN(const uint64_t kv_bytes, PageBudget(fixed_bytes, page_bytes));
   num_pages_ = kv_bytes / page_bytes;
@@ -130,8 +149,10 @@ absl::Status CudaModel::TakeMemory(const ModelWeights& weights) {
   };
   TANDEM_RETURN_IF_ERROR(backend_->LayOut(take));
   TANDEM_RETURN_IF_ERROR(sampler_.LayOut(take));
+  if (heads_ != nullptr) TANDEM_RETURN_IF_ERROR(heads_->LayOut(take));
   TANDEM_ASSIGN_OR_RETURN(kv_data_, arena_.Take<char>(num_pages_ * page_bytes, "the KV cache"));
   TANDEM_RETURN_IF_ERROR(backend_->Start(&stream_));
+  if (heads_ != nullptr) TANDEM_RETURN_IF_ERROR(heads_->Start(&stream_));
   return sampler_.Start(&stream_);
 }
 

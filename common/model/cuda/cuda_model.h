@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/cuda/cuda_backend.h"
+#include "common/model/cuda/cuda_heads.h"
 #include "common/model/cuda/cuda_kv_memory.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/device_sampler.h"
@@ -30,6 +31,7 @@ namespace tandem {
 
 struct CudaModelOptions {
   int device = 0;
+  std::filesystem::path heads = {};  // folder of the heads that draft for the model; empty: none
   // Size of the device memory for weights, scratch and KV pages. It is one piece that is taken at
   // start. In addition, the driver takes memory for its context and for graphs. 0: the size that
   // weights, scratch and pages need, up to two fifths of the GPU's memory, which two workers share.
@@ -78,6 +80,7 @@ class CudaModel final : public LanguageModel {
   uint64_t weight_bytes() const override { return weight_bytes_; }
   std::string fingerprint() const override { return fingerprint_; }
   uint64_t progress() const override { return backend_->progress(); }
+  SelfDrafter* self_drafter() override { return heads_.get(); }
   const DeviceInfo& device() const { return device_; }
   // Returns whether products round activations to BF16: the weights are BF16, and exact activations
   // were not asked for.
@@ -114,8 +117,11 @@ class CudaModel final : public LanguageModel {
  private:
   CudaModel(ModelDescription description, CudaModelOptions options);
 
+  absl::Status LoadHeads(const ModelWeights& weights);
   // Lays out and takes all device memory.
   absl::Status TakeMemory(const ModelWeights& weights);
+  // Copies all weights to the device.
+  absl::Status Upload(const ModelWeights& weights);
   // Returns the bytes for pages beside `fixed_bytes` of weights and scratch. They hold at least one
   // page.
   absl::StatusOr<uint64_t> PageBudget(uint64_t fixed_bytes, uint64_t page_bytes) const;
@@ -131,6 +137,7 @@ class CudaModel final : public LanguageModel {
   DeviceArena arena_;
   DeviceSampler sampler_;
   std::unique_ptr<CudaBackend> backend_;
+  std::unique_ptr<CudaHeads> heads_;  // null: the model has none
   DeviceStream stream_;
   Decoder decoder_;
   std::string fingerprint_;

@@ -2,30 +2,20 @@
 #ifndef TANDEM_COMMON_MODEL_CUDA_CUDA_WEIGHTS_H_
 #define TANDEM_COMMON_MODEL_CUDA_CUDA_WEIGHTS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/model/cuda/cuda_linear.h"
 #include "common/model/model_weights.h"
 #include "kernels/device/device_arena.h"
 #include "kernels/device/device_stream.h"
-#include "kernels/dtype.h"
 
 namespace tandem {
 
-// Like Linear and LayerWeights, with pointers into device memory.
-struct CudaLinear {
-  const void* weight = nullptr;  // [out_features, in_features]
-  DType dtype = DType::kBF16;
-  size_t out_features = 0;
-  size_t in_features = 0;
-  const float* bias = nullptr;  // [out_features]; null: none
-};
-
-// Products that take the same rows are one product here, because a few large ones use a GPU better
-// than many small ones.
+// Like LayerWeights, with pointers into device memory. Products that take the same rows are one
+// product here, because a few large ones use a GPU better than many small ones.
 struct CudaLayerWeights {
   const float* attention_norm = nullptr;
   CudaLinear qkv;                     // features of the queries, then the keys, then the values
@@ -46,11 +36,10 @@ struct CudaWeights {
   // Returns the bytes of device memory that Upload takes.
   static uint64_t Bytes(const ModelWeights& weights);
 
-  // Copies all of `weights` into `arena` through two pieces of pinned memory. One piece is filled
-  // while the device fetches the other. The copy is complete on return, and `weights` are no longer
-  // needed. `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the arena is
-  // too small. Other errors come from the device. PRECOND: the tensors of one product have one
-  // type.
+  // Copies all of `weights` into `arena`. The copy is complete on return, and `weights` are no
+  // longer needed. `on_progress` is called with the bytes copied so far. RESOURCE_EXHAUSTED: the
+  // arena is too small. Other errors come from the device. PRECOND: the tensors of one product have
+  // one type.
   static absl::StatusOr<CudaWeights> Upload(const ModelWeights& weights, DeviceArena& arena,
                                             const DeviceStream& stream,
                                             const std::function<void(uint64_t)>& on_progress);

@@ -22,7 +22,7 @@
 namespace tandem {
 
 // Logits in device memory: the num_logits rows of each item of a pass, in the order of the items.
-// Valid on the model's stream until the next pass.
+// Valid on the model's stream until the next pass, or until the model's heads propose.
 //   data  [rows, vocabulary_size]  f32, rows `stride` floats apart
 struct DeviceLogits {
   float* data = nullptr;

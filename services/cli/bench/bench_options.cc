@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "services/cli/supervisor/lookup_names.h"
 #include "services/cli/supervisor/server_flags.h"
 #include "services/cli/terminal/option_parser.h"
 
@@ -43,6 +44,9 @@ Parsed<BenchOptions> ParseBench(std::vector<std::string> arguments) {
   if (auto* show = std::get_if<ShowText>(&parsed)) return std::move(*show);
   if (auto* error = std::get_if<UsageError>(&parsed)) return std::move(*error);
   auto& [options, draft_lengths] = std::get<BenchArguments>(parsed);
+  for (const std::string& name : options.drafters) {
+    if (IsSelfDrafter(name)) options.session.server.self_drafter = name;
+  }
   options.draft_lengths.clear();
   for (const std::string& text : draft_lengths) {
     options.draft_lengths.push_back(text == "auto" ? kAutoDraftLength : std::stoi(text));

@@ -49,6 +49,9 @@ std::string WhyNoDrafts(const v1::GenerateRequest& request, GenerationClient& cl
   if (const std::string& name = speculation.drafter(); IsLookup(name)) {
     return "the drafter " + name + " found nothing that agrees with the text, or nothing that pays";
   }
+  if (const std::string& name = speculation.drafter(); IsSelfDrafter(name)) {
+    return "the drafter " + name + " is not expected to pay (--draft-length sets a fixed length)";
+  }
   if (speculation.drafter() == "none") return "the request names no drafter (--drafter none)";
   const auto info = client.GetServerInfo();
   if (!info.ok()) return "the server does not say why";

@@ -64,8 +64,9 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
       server.drafter = "none";
     } else if (v != "model") {
       params->set_drafter(v);
-      // A lookup needs no draft worker.
-      if (IsLookup(v)) server.drafter = "none";
+      // Lookups and heads need no draft worker.
+      if (IsLookup(v) || IsSelfDrafter(v)) server.drafter = "none";
+      if (IsSelfDrafter(v)) server.self_drafter = v;
     }
   });
   parser.OnText("--prediction", [=](const std::string& path) -> absl::Status {

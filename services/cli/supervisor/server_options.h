@@ -18,6 +18,7 @@ struct ServerOptions {
   std::string draft;   // empty: the embedded drafter beside the embedded target, otherwise none
   bool draft_optional = false;    // a drafter that does not fit the target is no error
   std::string drafter = "model";  // "model" or "none"
+  std::string self_drafter;       // drafter in the verifier that requests name; empty: none
   std::string models;             // folder that holds tales/; empty: found by itself
   std::string listen = "127.0.0.1:50051";
   // Where operators connect with HTTP. HOST:PORT is the router's address, and the next two ports

@@ -171,6 +171,35 @@ bool Lists(const ServerOptions& options, absl::string_view drafter) {
   return std::find(names.begin(), names.end(), drafter) != names.end();
 }
 
+// Returns the drafters in the verifier that the server lists, or that requests name.
+std::vector<std::string> WantedSelfDrafters(const ServerOptions& options) {
+  std::vector<std::string> wanted;
+  for (const std::string_view name : kSelfDrafterNames) {
+    if (Lists(options, {name.data(), name.size()}) || name == options.self_drafter) {
+      wanted.emplace_back(name);
+    }
+  }
+  return wanted;
+}
+
+// Returns the folder of heads that is given, or that of the embedded pair if one of its heads is
+// asked for. `pair` is empty for other models.
+absl::StatusOr<fs::path> FindHeads(const ServerOptions& options, const fs::path& pair) {
+  std::error_code ignored;
+  if (const auto given = options.handed_on.find("--heads"); given != options.handed_on.end()) {
+    if (fs::is_directory(given->second, ignored)) return fs::path(given->second);
+    return InvalidArgument("--heads: " + given->second + " is no folder (want a folder of heads)");
+  }
+  const std::vector<std::string> wanted = WantedSelfDrafters(options);
+  if (wanted.empty()) return fs::path();
+  if (wanted.size() > 1) {
+    return InvalidArgument("--drafters: got " + absl::StrJoin(wanted, " and ") +
+                           ", but a server has heads of one kind");
+  }
+  if (!pair.empty() && fs::is_directory(pair / wanted[0], ignored)) return pair / wanted[0];
+  return InvalidArgument("the drafter \"" + wanted[0] + "\" needs heads (--heads DIR)");
+}
+
 // The router checks the same, but models load before it does.
 absl::Status CheckRetrieval(const ServerOptions& options, const fs::path& target) {
   const auto found = options.handed_on.find("--retrieval");
@@ -201,21 +230,26 @@ std::string LookupsOf(const ServerOptions& options) {
   if (!options.handed_on.contains("--drafters") && options.handed_on.contains("--retrieval")) {
     lookups.emplace_back("retrieval");
   }
+  const std::vector<std::string> heads = WantedSelfDrafters(options);
+  lookups.insert(lookups.end(), heads.begin(), heads.end());
+  // Heads of which nobody has said the kind are used too.
+  if (heads.empty() && options.handed_on.contains("--heads")) lookups.emplace_back("heads");
   return absl::StrJoin(lookups, ",");
 }
 
 absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
   ModelFolders models;
+  fs::path pair;
   if (options.target.empty()) {
     if (!options.draft.empty()) {
       return InvalidArgument(
           "--draft names a drafter, but no --target names its target (both must share a "
           "tokenizer)");
     }
-    TANDEM_ASSIGN_OR_RETURN(const fs::path pair, FindEmbeddedPair(options.models));
-    models = {pair / "target", pair / "draft", kEmbeddedPair, kEmbeddedDraft};
+    TANDEM_ASSIGN_OR_RETURN(pair, FindEmbeddedPair(options.models));
+    models = {pair / "target", pair / "draft", "", kEmbeddedPair, kEmbeddedDraft};
   } else {
-    models = {options.target, options.draft, "", ""};
+    models = {options.target, options.draft, "", "", ""};
   }
   TANDEM_RETURN_IF_ERROR(CheckFolder("--target", models.target));
   if (options.drafter == "none") models.draft.clear();
@@ -224,6 +258,7 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
   }
   if (!models.draft.empty()) TANDEM_RETURN_IF_ERROR(CheckFolder("--draft", models.draft));
   TANDEM_RETURN_IF_ERROR(CheckRetrieval(options, models.target));
+  TANDEM_ASSIGN_OR_RETURN(models.heads, FindHeads(options, pair));
   return models;
 }
 
@@ -259,6 +294,9 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   plan.workers.push_back(WorkerSpec(Program::kVerifier, executables, models.target,
                                     models.target_name, admin.verifier, options, runtime));
   Append(plan.workers.back().command, {"--ring-dir", runtime.path().string()});
+  if (!options.handed_on.contains("--heads")) {
+    AddIfSet(plan.workers.back().command, "--heads", models.heads.string());
+  }
   if (drafts) {
     plan.workers.push_back(WorkerSpec(Program::kDraft, executables, models.draft, models.draft_name,
                                       admin.drafter, options, runtime));

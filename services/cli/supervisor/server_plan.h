@@ -15,12 +15,14 @@ namespace tandem::cli {
 struct ModelFolders {
   std::filesystem::path target;
   std::filesystem::path draft;  // empty: no drafter
+  std::filesystem::path heads;  // heads of the target; empty: none
   // Names of the models in the API. Empty: the names of their folders.
   std::string target_name;
   std::string draft_name;
 };
 
-// Returns the lookups of --drafters, with commas between them.
+// Returns what drafts without a draft model: the lookups of --drafters, and the heads, with commas
+// between them.
 std::string LookupsOf(const ServerOptions& options);
 
 // Shown if a person names only a target.

@@ -153,6 +153,7 @@ ServedModel GenerateCalls::Served() const {
   ServedModel served;
   served.model = context_.model;
   served.drafter = DrafterName(*context_.fleet);
+  served.self_drafter = verifier.self_drafter();
   served.vocabulary_size = verifier.vocabulary_size();
   served.max_context_tokens = verifier.max_context_tokens();
   served.context_limited_by_pages = verifier.context_limited_by_pages();

@@ -137,7 +137,10 @@ v1::ServerInfo UnaryCalls::Info() const {
     const bool lacks_model = drafter == DrafterName(Drafter::kModel) && state.drafter_name.empty();
     const bool lacks_corpus =
         drafter == DrafterName(Drafter::kRetrieval) && !context_.validator->limits().has_corpus;
-    if (!lacks_model && !lacks_corpus) info.add_drafters(std::string(drafter));
+    const bool lacks_heads = IsSelfDrafter(*FindDrafter(drafter)) &&
+                             (context_.fleet->promised() == nullptr ||
+                              drafter != context_.fleet->promised()->self_drafter());
+    if (!lacks_model && !lacks_corpus && !lacks_heads) info.add_drafters(std::string(drafter));
   }
   if (state.drafter_attached) {
     info.set_draft_model(state.drafter_name);

@@ -17,12 +17,19 @@ enum class Drafter : uint8_t {
   kNgram,       // lookup in the newest tokens: what followed most often
   kRetrieval,   // lookup in a corpus
   kRecycling,   // the target's own favorites after each token
+  kMedusa,      // heads of the target with output products of their own, in the verifier
+  kBlockwise,   // heads of the target with the target's output product, in the verifier
 };
-inline constexpr size_t kNumDrafters = 6;
+inline constexpr size_t kNumDrafters = 8;
 inline constexpr std::string_view kDrafterNames[kNumDrafters] = {
-    "model", "prediction", "suffix", "ngram", "retrieval", "recycling"};
+    "model", "prediction", "suffix", "ngram", "retrieval", "recycling", "medusa", "blockwise"};
+// A verifier has at most one of these.
+inline constexpr Drafter kSelfDrafters[] = {Drafter::kMedusa, Drafter::kBlockwise};
 inline std::string DrafterName(Drafter drafter) {
   return std::string(kDrafterNames[static_cast<size_t>(drafter)]);
+}
+inline bool IsSelfDrafter(Drafter drafter) {
+  return drafter == Drafter::kMedusa || drafter == Drafter::kBlockwise;
 }
 // None: no drafter has this name.
 inline std::optional<Drafter> FindDrafter(std::string_view name) {
@@ -38,6 +45,7 @@ class DrafterSet {
   constexpr explicit DrafterSet(Drafter drafter) { Add(drafter); }
 
   constexpr void Add(Drafter drafter) { bits_ |= Bit(drafter); }
+  constexpr void Remove(Drafter drafter) { bits_ &= ~Bit(drafter); }
   constexpr bool contains(Drafter drafter) const { return (bits_ & Bit(drafter)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr bool operator==(const DrafterSet&) const = default;

@@ -37,18 +37,32 @@ bool Answers(const OptionalBatch& batch, SessionId session, const Reply& reply) 
   return batch.has_value() && batch->session == session && batch->id == reply.id();
 }
 
+// Returns whether the verifier has this drafter.
+bool HasSelfDrafter(const RoundState& state, Drafter drafter) {
+  const v1::AttachReply* verifier = state.workers.info(kVerifierPeer);
+  return verifier != nullptr && verifier->self_drafter() == DrafterName(drafter);
+}
+
 // Null: the request uses no lookups.
 std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState* state) {
   const GenerationRequest& request = sequence.request;
   const DrafterSet& drafters = request.drafters;
   const bool predicts = drafters.contains(Drafter::kPrediction) && !request.prediction.empty();
   const bool retrieves = drafters.contains(Drafter::kRetrieval) && state->options.has_corpus;
+  // The verifier proposes by itself only what it can.
+  DrafterSet used = drafters;
+  bool proposes = false;
+  for (const Drafter drafter : kSelfDrafters) {
+    const bool has = drafters.contains(drafter) && HasSelfDrafter(*state, drafter);
+    if (!has) used.Remove(drafter);
+    proposes = proposes || has;
+  }
   if (sequence.is_replay() || FixedDraftLength(state->options, sequence) == 0u ||
-      !(predicts || retrieves || drafters.contains(Drafter::kSuffix) ||
+      !(predicts || retrieves || proposes || drafters.contains(Drafter::kSuffix) ||
         drafters.contains(Drafter::kNgram) || drafters.contains(Drafter::kRecycling))) {
     return nullptr;
   }
-  return std::make_unique<RequestLookups>(request.drafters, state->options.ngram, sequence.mode(),
+  return std::make_unique<RequestLookups>(used, state->options.ngram, sequence.mode(),
                                           sequence.prompt_len(),
                                           static_cast<size_t>(request.max_tokens),
                                           request.prediction, &state->controller.lookup_priors());
@@ -114,7 +128,11 @@ void PodEngine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, dou
     return DrainSessionEvents(now);
   }
   if (of_batch && reply.has_verify()) {
-    BoundTimes(now - state_.verify->begun_at, reply.mutable_verify());
+    v1::VerifyReply& verify = *reply.mutable_verify();
+    const double longest = now - state_.verify->begun_at;
+    BoundTimes(longest, &verify);
+    verify.set_propose_seconds(
+        Bounded(verify.propose_seconds(), longest - verify.compute_seconds()));
   }
   if (!state_.workers.OnVerifierReply(session, reply, now)) {
     if (reply.has_verify() && of_batch) OnVerify(state_, *reply.mutable_verify(), now);

@@ -304,17 +304,23 @@ absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given
   const std::optional<Drafter> drafter =
       name == served.drafter ? Drafter::kModel : FindDrafter(name);
   const bool has_model = !served.drafter.empty();
-  if (!drafter.has_value() || (drafter == Drafter::kModel && !has_model) ||
+  const bool lacks_heads =
+      drafter.has_value() && IsSelfDrafter(*drafter) && name != served.self_drafter;
+  if (!drafter.has_value() || (drafter == Drafter::kModel && !has_model) || lacks_heads ||
       (drafter == Drafter::kRetrieval && !limits_.has_corpus)) {
     const std::string models =
         has_model ? absl::StrCat("\"model\", ", QuotedShort(served.drafter), ", ") : "";
+    const std::string heads =
+        served.self_drafter.empty() ? "" : absl::StrCat("\"", served.self_drafter, "\", ");
     const char* retrieval = limits_.has_corpus ? "\"retrieval\", " : "";
     const char* why = drafter == Drafter::kRetrieval ? " (the server has no --retrieval index)"
+                      : lacks_heads                  ? " (the server has no such --heads)"
                       : has_model                    ? ""
                                                      : " (no draft model is attached)";
-    return Refused("speculation.drafter", QuotedShort(name),
-                   absl::StrCat(models, "\"prediction\", \"suffix\", \"ngram\", \"recycling\", ",
-                                retrieval, "\"none\", or empty", why));
+    return Refused(
+        "speculation.drafter", QuotedShort(name),
+        absl::StrCat(models, heads, "\"prediction\", \"suffix\", \"ngram\", \"recycling\", ",
+                     retrieval, "\"none\", or empty", why));
   }
   resolved->drafters = DrafterSet(*drafter);
   return absl::OkStatus();

@@ -36,7 +36,8 @@ struct RequestLimits {
 // The model that is served, as the attached workers describe it.
 struct ServedModel {
   std::string model;
-  std::string drafter;  // name of the last drafter that fit; empty: there was none
+  std::string drafter;       // name of the last drafter that fit; empty: there was none
+  std::string self_drafter;  // name of the drafter that lives in the verifier; empty: there is none
   uint32_t vocabulary_size = 0;
   uint32_t max_context_tokens = 0;        // prompt and output together
   bool context_limited_by_pages = false;  // the KV cache limits the context

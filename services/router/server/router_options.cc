@@ -97,6 +97,10 @@ std::string SetDrafters(bool given, RouterOptions* options) {
   }
   // Somebody who gives an index wants it to be used.
   if (has_corpus && !given) drafters.Add(Drafter::kRetrieval);
+  // The same holds for heads. A verifier without heads has none of these drafters.
+  for (const Drafter drafter : kSelfDrafters) {
+    if (!given) drafters.Add(drafter);
+  }
   return "";
 }
 

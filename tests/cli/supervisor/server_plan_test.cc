@@ -36,7 +36,7 @@ class ServerPlanTest : public ::testing::Test {
   }
 
   absl::StatusOr<SupervisorOptions> Plan() {
-    return PlanServer(options_, {"/m/target", draft_, target_name_, draft_name_}, *runtime_,
+    return PlanServer(options_, {"/m/target", draft_, heads_, target_name_, draft_name_}, *runtime_,
                       dir_.path());
   }
 
@@ -47,6 +47,7 @@ class ServerPlanTest : public ::testing::Test {
   std::unique_ptr<RuntimeDirectory> runtime_;
   ServerOptions options_;
   fs::path draft_ = "/m/draft";
+  fs::path heads_;
   std::string target_name_;
   std::string draft_name_;
 };
@@ -185,6 +186,14 @@ TEST_F(ServerPlanTest, WithoutADrafterThereIsNone) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->workers.size(), 1u);
   EXPECT_EQ(OptionOf(plan->router, "--drafter"), "none");
+}
+
+TEST_F(ServerPlanTest, HeadsGoToTheVerifier) {
+  heads_ = "/m/heads";
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(OptionOf(plan->workers[0], "--heads"), "/m/heads");
+  EXPECT_EQ(OptionOf(plan->workers[1], "--heads"), "");
 }
 
 TEST_F(ServerPlanTest, AMissingExecutableIsNamed) {

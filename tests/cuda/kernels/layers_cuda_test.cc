@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/add_silu.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/rms_norm.h"
@@ -380,6 +381,61 @@ TEST_F(LayerCudaTest, SwiGluEqualsTheReferenceToRounding) {
     SwiGluReference(args);
     for (size_t i = 0; i < want.size(); ++i)
       ASSERT_NEAR(got[i], want[i], 2e-6 * std::abs(want[i]) + 1e-12) << size << " at " << i;
+  }
+}
+
+TEST_F(LayerCudaTest, AddSiluEqualsTheReferenceToRoundingAndWritesBf16PartsToo) {
+  const size_t rows = 3;
+  for (const size_t size : {1, 255, 257, 600}) {
+    std::vector<float> want = Uniform(rows * (size + 1), -30, 30);
+    want[0] = -200;  // exp overflows
+    const std::vector<float> x = Uniform(rows * (size + 2));
+    float* const y = Upload(want);
+    AddSiluArgs args{.x = Upload(x),
+                     .x_stride = size + 2,
+                     .y = y,
+                     .y_stride = size + 1,
+                     .rows = rows,
+                     .size = size};
+    ASSERT_TRUE(AddSilu(args, stream()).ok());
+    const std::vector<float> got = Download(y, want.size());
+    for (const int num_parts : {1, kMostBf16Parts}) {
+      args.y = Upload(want);
+      const Parts parts = TakeParts(rows, size, num_parts);
+      args.out_bf16 = parts.rows;
+      ASSERT_TRUE(AddSilu(args, stream()).ok());
+      EXPECT_EQ(Download(args.y, want.size()), got);
+      ExpectParts(parts, size, got, size + 1);
+    }
+    args.x = x.data();
+    args.y = want.data();
+    AddSiluReference(args);
+    // What cancels is as large as the addends.
+    for (size_t i = 0; i < want.size(); ++i)
+      ASSERT_NEAR(got[i], want[i], 2e-6 * (1 + std::abs(want[i]))) << size << " at " << i;
+  }
+}
+
+TEST_F(LayerCudaTest, EmbeddingWritesBf16PartsToo) {
+  const size_t size = 260;
+  const std::vector<float> table = Uniform(4 * size, -20, 20);
+  const std::vector<int32_t> ids = {2, 0, 2};
+  for (const int num_parts : {1, kMostBf16Parts}) {
+    const Parts parts = TakeParts(ids.size(), size, num_parts);
+    float* const out = Upload(std::vector<float>(ids.size() * size));
+    ASSERT_TRUE(Embed({.table = Upload(table),
+                       .dtype = DType::kF32,
+                       .size = size,
+                       .ids = Upload(ids),
+                       .rows = ids.size(),
+                       .out = out,
+                       .out_stride = size,
+                       .out_bf16 = parts.rows},
+                      stream())
+                    .ok());
+    const std::vector<float> rows = Download(out, ids.size() * size);
+    EXPECT_TRUE(std::equal(rows.begin(), rows.begin() + size, table.begin() + 2 * size));
+    ExpectParts(parts, size, rows, size);
   }
 }
 

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
+#include "kernels/sampling/log_probs_report.h"
 #include "kernels/sampling/transform/transform.h"
 #include "tests/cuda/kernels/device_rows.h"
 
@@ -274,6 +276,45 @@ TEST_F(LogProbsCudaTest, ArgmaxIsTheLowestOfTheLargestAndNoneIfSomethingIsNotFin
                                 .token_ids = ids};
     ASSERT_TRUE(Argmax(args, stream()).ok());
     EXPECT_EQ(Download(ids, rows.size()), (std::vector<int32_t>{700, 0, -1, -1, -1})) << gap;
+  }
+}
+
+class ReportRowsCudaTest : public testing::DeviceTest {};
+
+TEST_F(ReportRowsCudaTest, EqualsTheReportOfTheCpuAndShowsRowsThatAreNotFinite) {
+  for (const size_t size : {3, 99, 3000}) {
+    const size_t stride = size + 3;
+    constexpr size_t kRows = 5;
+    std::vector<float> logits = Uniform(kRows * stride, -9, 9);
+    for (size_t i = 0; i < size; ++i) logits[stride + i] = static_cast<float>(i % 2);  // ties
+    logits[2 * stride + size - 1] = std::numeric_limits<float>::quiet_NaN();
+    logits[3 * stride] = -std::numeric_limits<float>::infinity();
+    for (size_t row = 0; row < kRows; ++row) {  // after the end of each row
+      logits[row * stride + size] = std::numeric_limits<float>::infinity();
+    }
+    DeviceReport* const reports = Upload(std::vector<DeviceReport>(kRows));
+    ASSERT_TRUE(ReportRows({.rows = kRows,
+                            .vocabulary_size = size,
+                            .stride = stride,
+                            .logits = Upload(logits),
+                            .num_top = 8,
+                            .reports = reports},
+                           stream())
+                    .ok());
+    const std::vector<DeviceReport> got = Download(reports, kRows);
+    for (size_t row = 0; row < kRows; ++row) {
+      if (row == 2 || row == 3) {
+        EXPECT_EQ(got[row].num_top, 0);
+        continue;
+      }
+      const std::span<const float> of_row(logits.data() + row * stride, size);
+      const std::vector<TopLogProb> want = ReportLogProbs(of_row, 0, 8).top;
+      ASSERT_EQ(static_cast<size_t>(got[row].num_top), want.size());
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_EQ(got[row].top[i].token_id, want[i].token_id) << size << " row " << row;
+        EXPECT_NEAR(got[row].top[i].log_prob, want[i].log_prob, 1e-5);
+      }
+    }
   }
 }
 

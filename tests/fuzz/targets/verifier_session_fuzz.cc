@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "proto/draft_tree.h"
+#include "proto/worker_replies.h"
 #include "services/verifier/verifier_session.h"
 #include "tests/fuzz/session_books.h"
 
@@ -107,6 +108,18 @@ class VerifierFuzzer {
     }
   }
 
+  // The router's rules accept the proposal.
+  static void CheckProposal(const v1::VerifyItem& item, const v1::VerifyResult& result) {
+    Check(item.has_propose(), "only what was asked for is proposed");
+    const SentVerify sent = {
+        .sample = true,
+        .proposal_limits = DraftLimits{item.propose().max_depth(), item.propose().max_nodes()}};
+    v1::VerifyResult alone;
+    *alone.mutable_proposal() = result.proposal();
+    const absl::Status valid = CheckVerifyResult(sent, alone, kVocabularySize);
+    Check(valid.ok(), "a proposal follows the rules: " + valid.ToString());
+  }
+
   void Learn(const v1::Verify& verify, const v1::VerifyReply& reply) {
     if (verify.has_update_slots()) {
       books_.LearnUpdate(verify.update_slots(), reply.update_slots());
@@ -119,6 +132,7 @@ class VerifierFuzzer {
       if (books_.IsRepeatedInBatch(item.at(), result.state(), &executed)) continue;
       const bool is_new = books_.IsNew(item.at());
       std::vector<int32_t> fed(item.token_ids().begin(), item.token_ids().end());
+      if (is_new && result.has_proposal()) CheckProposal(item, result);
       if (is_new && result.state().code() == v1::WORKER_CODE_OK) {
         Check(result.num_accepted() <= static_cast<uint32_t>(item.draft_token_ids_size()),
               "only drafted tokens are accepted");

@@ -69,7 +69,8 @@ struct Driven {
     GenerationRequest request = driver.Request({1, 2, 3}, 24);
     v1::SamplingParams* sampling = request.open.mutable_sampling();
     switch (kind) {
-      case 0:  // greedy
+      case 0:  // greedy, drafted by heads in the verifier
+        request.drafters = DrafterSet(Drafter::kMedusa);
         request.stop_strings = {"zz"};
         break;
       case 1:  // sampled, so that its blocks go through the ring
@@ -123,6 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t kinds = input.Byte();
   fuzz::Driven driven(&input);
   testing::EngineDriver& driver = driven.driver;
+  driver.verifier.options.self_drafter = "medusa";
   driver.Start();
   for (int kind = 0; kind < kNumKinds; ++kind) driven.Request(kind, kinds);
   if (!fuzz::RunToRest(driver)) {

@@ -29,6 +29,7 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kPreemptedRowsKept, "preempted_rows_kept"},
       {kDraftsOfOtherPrefix, "drafts_of_other_prefix"},
       {kFoundInRejectedTokens, "found_in_rejected_tokens"},
+      {kOldProposalUsed, "old_proposal_used"},
       {kTreeJudgedAsChain, "tree_judged_as_chain"},
       {kTreeTooLarge, "tree_too_large"},
       {kPathOfSibling, "path_of_sibling"},

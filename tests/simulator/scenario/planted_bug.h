@@ -35,6 +35,7 @@ enum class PlantedBug : uint8_t {
   kPreemptedRowsKept,
   kDraftsOfOtherPrefix,
   kFoundInRejectedTokens,
+  kOldProposalUsed,
   kTreeJudgedAsChain,
   kTreeTooLarge,
   kPathOfSibling,

@@ -339,6 +339,8 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.engine = MakeEngine(random);
   scenario.engine.has_corpus = SeededRandom(seed ^ 0xC0B9).Chance(0.5);
   scenario.network = MakeNetwork(random, profile);
+  SeededRandom of_heads(seed ^ 0x4EAD5);
+  scenario.has_heads = of_heads.Chance(0.4);
   SeededRandom of_trees(seed ^ 0x73EE);
   const int most_nodes = of_trees.Chance(0.2) ? 0 : of_trees.Between(2, 16);
   scenario.engine.workers.max_tree_nodes = static_cast<uint32_t>(most_nodes);
@@ -351,6 +353,7 @@ Scenario MakeScenario(uint64_t seed) {
       client.request.drafters.Add(Drafter::kRecycling);
       client.request.open.set_num_successors(4);
     }
+    if (scenario.has_heads && of_heads.Chance(0.6)) client.request.drafters.Add(Drafter::kMedusa);
     if (!of_trees.Chance(0.7)) continue;
     client.request.max_tree_nodes =
         static_cast<uint32_t>(of_trees.Chance(0.7) ? most_nodes : of_trees.Between(0, most_nodes));

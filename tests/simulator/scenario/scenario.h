@@ -96,6 +96,7 @@ struct Scenario {
   WorkerPlan drafter;
   WorkerPlan verifier;
   std::string drafter_boot_id = "host";
+  bool has_heads = false;  // verifiers have a drafter of their own
   double drafter_starts_at = 0;
   NetworkPlan network;
   double window_seconds = 0;        // time in which clients arrive

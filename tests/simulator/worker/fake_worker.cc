@@ -139,6 +139,10 @@ v1::AttachReply FakeWorker::Attached() const {
   reply.set_page_tokens(plan_->page_tokens);
   reply.set_num_pages(plan_->num_pages);
   reply.set_lease_seconds(kLeaseSeconds);
+  if (kind_ == Worker::kVerifier && scenario_->has_heads) {
+    reply.set_self_drafter("medusa");
+    reply.set_self_draft_depth(kSelfDraftDepth);
+  }
   return reply;
 }
 
@@ -547,6 +551,12 @@ FakeWorker::Refusal FakeWorker::CheckItem(const v1::VerifyItem& item, const Fake
   if (!item.sample() && num_drafts > 0) {
     return {v1::WORKER_CODE_INVALID_ARGUMENT, "drafts, and `sample` is false"};
   }
+  const v1::ProposalShape& shape = item.propose();
+  if (item.has_propose() && (!item.sample() || !scenario_->has_heads || shape.max_depth() < 1 ||
+                             shape.max_depth() > session.limits.max_depth ||
+                             shape.max_nodes() > session.limits.max_nodes)) {
+    return {v1::WORKER_CODE_INVALID_ARGUMENT, "propose: not possible"};
+  }
   const size_t rows = item.at().length() + static_cast<size_t>(item.token_ids_size()) + num_drafts;
   if (rows > plan_->max_context_tokens) {
     return {v1::WORKER_CODE_RESOURCE_EXHAUSTED, "the context is full"};
@@ -581,8 +591,8 @@ void FakeWorker::SpoilRows(const Drafts& drafts, int32_t last, std::array<uint64
   }
 }
 
-bool FakeWorker::Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots,
-                       v1::VerifyResult* result) {
+bool FakeWorker::Judge(const Drafts& drafts, const v1::ProposalShape* shape, FakeSlot& slot,
+                       FakeSlots& slots, v1::VerifyResult* result) {
   const ToyPair& pair = scenario_->pair;
   const ClientPlan& plan = PlanOf(slot);
   const auto is_finite = [&] {
@@ -629,12 +639,41 @@ bool FakeWorker::Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots,
   result->set_next_token_id(pair.Target(slots.LastRow(slot)));
   commit(result->next_token_id());
   SpoilRows(drafts, node, before, slots, &slot);
+  if (shape != nullptr) {
+    *result->mutable_proposal() =
+        ProposeAfter(*shape, slots.LastRow(slot), result->next_token_id());
+  }
   if (slot.request.audit() && IsSampled(slot.request)) {
     for (uint32_t i = 0; i <= result->num_accepted(); ++i) {
       result->add_audit()->set_uniform(random_.Real(0, 1));
     }
   }
   return true;
+}
+
+// A path of the draft model's tokens, with a wrong sibling of each where the shape allows it.
+v1::SelfProposal FakeWorker::ProposeAfter(const v1::ProposalShape& shape, uint64_t row,
+                                          int32_t next_token_id) const {
+  const ToyPair& pair = scenario_->pair;
+  v1::SelfProposal proposal;
+  row = ExtendTokenHash(row, next_token_id);
+  int32_t parent = -1;
+  for (uint32_t i = 0; i < std::min(shape.max_depth(), kSelfDraftDepth); ++i) {
+    const int32_t token = pair.Draft(row, 0);
+    row = ExtendTokenHash(row, token);
+    const auto size = static_cast<uint32_t>(proposal.token_ids_size());
+    const uint32_t left = shape.max_nodes() == 0 ? 1 : shape.max_nodes() - size;
+    if (left == 0) break;
+    for (uint32_t sibling = 0; sibling < (shape.max_nodes() == 0 ? 1 : std::min(left, 2U));
+         ++sibling) {
+      proposal.add_token_ids((token + static_cast<int32_t>(sibling)) % pair.vocabulary_size);
+      proposal.add_parents(parent);
+      proposal.add_chances(sibling == 0 ? 0.6f : 0.3f);
+    }
+    parent = static_cast<int32_t>(size);
+  }
+  if (shape.max_nodes() == 0) proposal.clear_parents();
+  return proposal;
 }
 
 v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& session,
@@ -669,7 +708,8 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   result.set_num_cached_tokens(cached);
   for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
 
-  if (item.sample() && !Judge(drafts, *slot, slots, &result)) {
+  const v1::ProposalShape* const shape = item.has_propose() ? &item.propose() : nullptr;
+  if (item.sample() && !Judge(drafts, shape, *slot, slots, &result)) {
     result.Clear();
     slots.TruncateTo(*slot, at.length());
     slots.FillState(at, v1::WORKER_CODE_NON_FINITE_LOGITS, "logits", result.mutable_state());

@@ -72,6 +72,8 @@ class FakeWorker {
   uint32_t num_free_pages() const { return pages_.num_free(); }
 
  private:
+  static constexpr uint32_t kSelfDraftDepth = 3;  // tokens that its own drafter proposes in a row
+
   struct Session {
     std::unique_ptr<FakeSlots> slots;
     std::vector<v1::ProposeResult> proposed;  // last results by slot
@@ -118,7 +120,10 @@ class FakeWorker {
     std::vector<FakeRow> q;
   };
   // Accepts drafts and chooses the next token. Returns false if logits are not finite.
-  bool Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots, v1::VerifyResult* result);
+  bool Judge(const Drafts& drafts, const v1::ProposalShape* shape, FakeSlot& slot, FakeSlots& slots,
+             v1::VerifyResult* result);
+  v1::SelfProposal ProposeAfter(const v1::ProposalShape& shape, uint64_t row,
+                                int32_t next_token_id) const;
   // Puts a planted bug into the rows of a slot after a verdict. `before`: the rows before the last
   // accepted token, and before the one before that.
   void SpoilRows(const Drafts& drafts, int32_t last, std::array<uint64_t, 2> before,

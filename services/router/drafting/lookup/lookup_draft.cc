@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "proto/draft_tree.h"
+
 namespace tandem {
 namespace {
 
@@ -25,12 +27,9 @@ LookupDraft Pick(const LookupDraft& draft, std::span<const size_t> tokens) {
     picked.token_ids.push_back(draft.token_ids[token]);
     picked.parents.push_back(parent < 0 ? -1 : new_index[static_cast<size_t>(parent)]);
     if (!draft.chances.empty()) picked.chances.push_back(draft.chances[token]);
+    if (!draft.beliefs.empty()) picked.beliefs.push_back(draft.beliefs[token]);
   }
-  bool is_chain = true;
-  for (size_t i = 0; i < picked.parents.size(); ++i) {
-    is_chain = is_chain && picked.parents[i] == static_cast<int32_t>(i) - 1;
-  }
-  if (is_chain) picked.parents.clear();
+  if (IsChain(picked.parents)) picked.parents.clear();
   return picked;
 }
 
@@ -105,7 +104,11 @@ LookupDraft Descend(const LookupDraft& draft, std::span<const int32_t> token_ids
   return rest;
 }
 
-void SortByChance(const AcceptanceEstimate& acceptance, LookupDraft* draft) {
+namespace {
+
+// `conditional(token, depth, rank)` is P(the token is accepted | its parent was).
+template <typename Conditional>
+void Sort(const Conditional& conditional, LookupDraft* draft) {
   const size_t size = draft->token_ids.size();
   draft->chances.assign(size, 0);
   std::vector<uint32_t> depths(size);
@@ -118,10 +121,8 @@ void SortByChance(const AcceptanceEstimate& acceptance, LookupDraft* draft) {
     const double reached = parent < 0 ? 1 : draft->chances[static_cast<size_t>(parent)];
     depths[i] = parent < 0 ? 0 : depths[static_cast<size_t>(parent)] + 1;
     const uint32_t rank = num_children[place]++;
-    const double measured =
-        rank == 0 ? acceptance.Conditional(depths[i]) : acceptance.OfSibling(rank);
     // Siblings keep their order. A rank that was measured is then the rank that it is used for.
-    last_child[place] = std::min(last_child[place], measured);
+    last_child[place] = std::min(last_child[place], conditional(i, depths[i], rank));
     draft->chances[i] = reached * last_child[place];
   }
   if (draft->parents.empty()) return;
@@ -130,6 +131,22 @@ void SortByChance(const AcceptanceEstimate& acceptance, LookupDraft* draft) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return draft->chances[a] > draft->chances[b]; });
   *draft = Pick(*draft, order);
+}
+
+}  // namespace
+
+void SortByChance(const AcceptanceEstimate& acceptance, LookupDraft* draft) {
+  Sort(
+      [&](size_t, uint32_t depth, uint32_t rank) {
+        return rank == 0 ? acceptance.Conditional(depth) : acceptance.OfSibling(rank);
+      },
+      draft);
+}
+
+void SortByBelief(const ChanceCalibration& calibration, LookupDraft* draft) {
+  const std::vector<float> beliefs = draft->beliefs;
+  Sort([&](size_t token, uint32_t, uint32_t) { return calibration.Corrected(beliefs[token]); },
+       draft);
 }
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// Draft tokens that were found in a text, and not drawn from a distribution.
+// Draft tokens that were found, and not drawn from a distribution.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_LOOKUP_DRAFT_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_LOOKUP_DRAFT_H_
 
@@ -9,15 +9,20 @@
 
 #include "services/router/drafting/acceptance_estimate.h"
 #include "services/router/drafting/drafter_set.h"
+#include "services/router/drafting/self/chance_calibration.h"
 
 namespace tandem {
+
+// Time of a row of the verifier, in plain rounds, before it was measured.
+inline constexpr double kGuessedRowCost = 0.03;
 
 // How large a draft may be. A number alone stands for a chain.
 struct LookupLimits {
   LookupLimits(uint32_t most_depth, uint32_t most_nodes = 0)  // NOLINT: a number is a limit
       : depth(most_depth), nodes(most_nodes) {}
-  uint32_t depth;  // tokens on the longest path
-  uint32_t nodes;  // tokens of a tree; 0: a chain
+  uint32_t depth;                     // tokens on the longest path
+  uint32_t nodes;                     // tokens of a tree; 0: a chain
+  double row_cost = kGuessedRowCost;  // time of a row of the verifier, in plain rounds
 };
 
 struct LookupDraft {
@@ -29,6 +34,8 @@ struct LookupDraft {
   uint32_t match_length = 0;  // tokens before it that agree with the place where it was found
   // [i]: P(token i is accepted). Set by SortByChance; not increasing until PutPathsTogether.
   std::vector<double> chances = {};
+  // [i]: P(token i | its parent) as the drafter states it. Empty: it states nothing.
+  std::vector<float> beliefs = {};
 
   int32_t ParentOf(size_t token) const {
     return parents.empty() ? static_cast<int32_t>(token) - 1 : parents[token];
@@ -52,6 +59,8 @@ LookupDraft Descend(const LookupDraft& draft, std::span<const int32_t> token_ids
 // Sorts the tokens of a draft by their chances of being accepted, and states the chances. Any
 // number of first tokens is then the best draft of this size. Siblings keep their order.
 void SortByChance(const AcceptanceEstimate& acceptance, LookupDraft* draft);
+// The same for a draft with beliefs.
+void SortByBelief(const ChanceCalibration& calibration, LookupDraft* draft);
 
 // Drafts with longer matches are accepted more often. Acceptance is counted by class.
 inline constexpr size_t kNumMatchClasses = 4;

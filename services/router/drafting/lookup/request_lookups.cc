@@ -12,11 +12,10 @@ double Expected(const LookupDraft& draft) {
   return std::accumulate(draft.chances.begin(), draft.chances.end(), 0.0);
 }
 
-// The same, less what the rows of the tokens cost by a rough guess, in tokens of plain decoding.
-double Worth(const LookupDraft& draft) {
-  constexpr double kRow = 0.04;
+// The same, less what the rows of the tokens cost, in tokens of plain decoding.
+double Worth(const LookupDraft& draft, const LookupLimits& limits) {
   double worth = 0;
-  for (const double chance : draft.chances) worth += std::max(0.0, chance - kRow);
+  for (const double chance : draft.chances) worth += std::max(0.0, chance - limits.row_cost);
   return worth;
 }
 
@@ -44,6 +43,11 @@ RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, A
   if (drafters.contains(Drafter::kRecycling)) {
     recycling_.emplace();
     use(Drafter::kRecycling);
+  }
+  for (const Drafter drafter : kSelfDrafters) {
+    if (!drafters.contains(drafter)) continue;
+    self_.emplace(drafter, &priors_->OfSelf(mode));
+    use(drafter);
   }
   if (drafters.contains(Drafter::kPrediction) && !prediction.empty()) {
     prediction_.emplace(std::move(prediction));
@@ -106,19 +110,23 @@ void RequestLookups::Rank(const LookupLimits& limits, LookupDraft* draft) const 
 
 LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
                                  const LookupLimits& limits) const {
-  LookupDraft best = FindLongest(tokens, limits);
-  if (!best.token_ids.empty()) Rank(limits, &best);
-  if (!recycling_.has_value()) return best;
-  LookupDraft recycled = recycling_->Find(tokens, limits);
-  if (recycled.token_ids.empty()) return best;
-  Rank(limits, &recycled);
-  // The controller decides whether the only draft pays.
-  if (best.token_ids.empty()) return recycled;
-  // Where the text has such a length, the other one is tried. It would never be known otherwise
-  // that it has become better.
+  std::vector<LookupDraft> drafts;
+  const auto offer = [&drafts](LookupDraft draft) {
+    if (!draft.token_ids.empty()) drafts.push_back(std::move(draft));
+  };
+  offer(FindLongest(tokens, limits));
+  if (recycling_.has_value()) offer(recycling_->Find(tokens, limits));
+  for (LookupDraft& draft : drafts) Rank(limits, &draft);
+  if (self_.has_value()) offer(self_->Find(tokens, limits));
+  // The controller decides whether the best draft pays.
+  std::stable_sort(drafts.begin(), drafts.end(), [&](const auto& a, const auto& b) {
+    return Worth(a, limits) > Worth(b, limits);
+  });
+  // Where the text has such a length, the second best one is tried. It would never be known
+  // otherwise that it has become better.
   constexpr size_t kTrialGap = 32;
-  const bool swaps = tokens.size() % kTrialGap == 0;
-  return (Worth(recycled) > Worth(best)) != swaps ? recycled : best;
+  const bool tries_second = drafts.size() > 1 && tokens.size() % kTrialGap == 0;
+  return drafts.empty() ? LookupDraft() : std::move(drafts[tries_second ? 1 : 0]);
 }
 
 bool RequestLookups::IsDueForTrial(const LookupDraft& draft) {

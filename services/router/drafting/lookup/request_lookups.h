@@ -1,4 +1,5 @@
-// The lookups of one request: its own text, and the output that its client predicts.
+// What is found for one request without a draft model: in its own text, in the output that its
+// client predicts, in a corpus, and in what the verifier proposes.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_REQUEST_LOOKUPS_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_REQUEST_LOOKUPS_H_
 
@@ -17,6 +18,7 @@
 #include "services/router/drafting/lookup/recycling_lookup.h"
 #include "services/router/drafting/lookup/retrieval_lookup.h"
 #include "services/router/drafting/lookup/suffix_lookup.h"
+#include "services/router/drafting/self/self_proposals.h"
 
 namespace tandem {
 
@@ -26,18 +28,21 @@ class LookupPriors {
   AcceptancePrior& Of(AcceptanceMode mode, Drafter drafter, size_t match_class) {
     return priors_[static_cast<size_t>(mode)][static_cast<size_t>(drafter)][match_class];
   }
+  SelfPrior& OfSelf(AcceptanceMode mode) { return self_priors_[static_cast<size_t>(mode)]; }
 
  private:
   using ByClass = std::array<AcceptancePrior, kNumMatchClasses>;
   std::array<std::array<ByClass, kNumDrafters>, kNumAcceptanceModes> priors_;
+  std::array<SelfPrior, kNumAcceptanceModes> self_priors_;
 };
 
 // Owned by a sequence. It sees nothing but committed tokens, so that drafts stay exact
 // (docs/sampling.md), and nothing of other requests but counts.
 class RequestLookups {
  public:
-  // `drafters`: those that the request may use; a draft model is none of them here. `prompt_len`
-  // and `max_tokens`: tokens of the prompt and of the longest output. `prediction` may be empty.
+  // `drafters`: those that the request may use; a draft model is none of them here, and a drafter
+  // that lives in the verifier is one of them only if the verifier has it. `prompt_len` and
+  // `max_tokens`: tokens of the prompt and of the longest output. `prediction` may be empty.
   // `priors` must outlive it.
   RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,
                  size_t prompt_len, size_t max_tokens, std::vector<int32_t> prediction,
@@ -58,8 +63,13 @@ class RequestLookups {
   // The request's lookup in a corpus. Null: it has none.
   RetrievalLookup* retrieval() { return retrieval_.has_value() ? &*retrieval_ : nullptr; }
 
-  // Returns the draft with the longest match, or that of the recycling drafter if more of it is
-  // expected, sorted by chance. It has as many tokens as the limits allow, or none.
+  // Null: no drafter that lives in the verifier may draft for the request.
+  SelfProposals* self() { return self_.has_value() ? &*self_ : nullptr; }
+  const SelfProposals* self() const { return self_.has_value() ? &*self_ : nullptr; }
+
+  // Returns the draft of which the most is expected: that with the longest match, that of the
+  // recycling drafter, or that of the verifier. It is sorted by chance, and has as many tokens as
+  // the limits allow, or none.
   LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
   // Returns the draft with the longest match alone, not sorted.
@@ -96,6 +106,7 @@ class RequestLookups {
   std::optional<PredictionLookup> prediction_;
   std::optional<RetrievalLookup> retrieval_;
   std::optional<RecyclingLookup> recycling_;
+  std::optional<SelfProposals> self_;
   std::array<ByClass, kNumDrafters> estimates_;  // by class; empty: not used
   // Rounds in which such a draft is passed over until the next trial, and after that one.
   struct Trials {

@@ -1,8 +1,11 @@
 #include "services/router/engine/rounds/deliver.h"
 
+#include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/router/engine/rounds/commit.h"
@@ -25,6 +28,31 @@ void CountRound(const Committed& committed, Counts* counts) {
   counts->rolled_back_rows[Worker::kVerifier] += committed.num_rejected;
 }
 
+// Tells the proposals of the verifier's own drafter what they gained in this round, and what the
+// new one cost.
+void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const Committed& committed,
+                 const v1::VerifyResult& result, Sequence* sequence) {
+  SelfProposals* self = sequence->lookups == nullptr ? nullptr : sequence->lookups->self();
+  if (self == nullptr) return;
+  double gained = 0;
+  if (committed.round.num_drafted > 0 && item.proposal.drafter == self->drafter()) {
+    std::vector<uint32_t> accepted(result.path().begin(), result.path().end());
+    if (item.parents.empty()) {
+      accepted.resize(result.num_accepted());
+      std::iota(accepted.begin(), accepted.end(), 0U);
+    }
+    self->OnJudged(item.proposal.beliefs, item.parents, accepted);
+    gained = static_cast<double>(result.num_accepted()) -
+             committed.round.num_drafted * state.verifier_times.row_cost;
+  }
+  std::optional<double> cost;
+  const VerifyStats& times = state.verifier_times;
+  if (item.proposal_limits.has_value() && times.decode_seconds.value() > 0) {
+    cost = times.propose_seconds.value() / times.decode_seconds.value();
+  }
+  self->OnRound(gained, cost);
+}
+
 // Teaches the controller what the verdict says about the drafter.
 void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Committed& committed,
                   const v1::VerifyResult& result, Sequence* sequence) {
@@ -39,6 +67,15 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
   state.controller.ObserveAcceptance(sequence->serial, sequence->mode(), num_drafted,
                                      result.num_accepted(), &*sequence->acceptance);
+}
+
+// Keeps what the verifier proposes after the committed tokens.
+void TakeSelfProposal(const v1::SelfProposal& proposal, Sequence* sequence) {
+  LookupDraft draft;
+  draft.token_ids.assign(proposal.token_ids().begin(), proposal.token_ids().end());
+  draft.parents.assign(proposal.parents().begin(), proposal.parents().end());
+  draft.beliefs.assign(proposal.chances().begin(), proposal.chances().end());
+  sequence->lookups->self()->OnProposal(sequence->committed_len(), std::move(draft));
 }
 
 // Tells the lookups what the target expected after the tokens of the round, up to the last accepted
@@ -64,7 +101,10 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
                           state.workers.info(kDrafterPeer)};
   Committed committed = Commit(terms, item, result, now, &state.slots);
   Sequence& sequence = *state.slots[item.slot].sequence;
-  if (item.end - item.begin == 1) ObserveDraft(state, item, committed, result, &sequence);
+  if (item.end - item.begin == 1) {
+    ObserveDraft(state, item, committed, result, &sequence);
+    ObserveSelf(state, item, committed, result, &sequence);
+  }
   CountRound(committed, &state.out.counts);
   if (committed.first_token_seconds.has_value()) {
     state.observer->OnFirstToken(*committed.first_token_seconds);
@@ -72,6 +112,7 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
   state.observer->OnCommitted(committed.round);
   const bool finished = committed.response.has_completion();
   if (!finished) LearnSuccessors(item, result, &sequence);
+  if (!finished && result.has_proposal()) TakeSelfProposal(result.proposal(), &sequence);
   if (finished) state.observer->OnCompleted(committed.response.completion());
   state.out.commands.push_back(WriteResponse{sequence.call, std::move(committed.response)});
   if (finished) state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());

@@ -59,7 +59,8 @@ bool SendSearch(RoundState& state, uint32_t index, double now) {
   search.cohort = index;
   search.id = cohort.search = state.workers.NextCommandId();
   state.out.commands.push_back(std::move(search));
-  const double wait = std::min(kShareOfRound * state.decode_seconds.value(), kLongestWait);
+  const double wait =
+      std::min(kShareOfRound * state.verifier_times.decode_seconds.value(), kLongestWait);
   cohort.search_until = now + wait;
   return awaited && wait >= kShortestWait;
 }
@@ -85,6 +86,7 @@ Proposal ProposeFound(const Sequence& sequence, LookupDraft draft, uint32_t leng
   draft.PutPathsTogether();
   proposal.token_ids = std::move(draft.token_ids);
   proposal.parents = std::move(draft.parents);
+  proposal.beliefs = std::move(draft.beliefs);
   return proposal;
 }
 

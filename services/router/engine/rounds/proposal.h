@@ -13,7 +13,7 @@
 namespace tandem {
 
 // A value, whichever drafter made it. The draft model's proposals come with an entry of the
-// log-prob ring and with the session whose caches hold their rows. A lookup's proposals have
+// log-prob ring and with the session whose caches hold their rows. Proposals that were found have
 // neither.
 struct Proposal {
   Drafter drafter = Drafter::kModel;
@@ -23,6 +23,7 @@ struct Proposal {
   std::vector<int32_t> parents;
   std::optional<v1::RingReference> ring;  // where the draft's log-probs are; none: not needed
   uint32_t match_length = 0;              // what LookupDraft says of a lookup
+  std::vector<float> beliefs;             // what LookupDraft says of a proposal of the verifier
   SessionId session = 0;  // session of the drafter that holds rows of it; 0: no drafter does
 };
 

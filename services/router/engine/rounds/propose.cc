@@ -28,12 +28,13 @@ DraftRoom ReadDraftRoom(const RoundState& state) {
 }
 
 // Reads what rows and passes cost, as far as it was measured.
-void ReadCosts(const RoundState& state, DraftRoom* room) {
+void ReadCosts(RoundState& state, DraftRoom* room) {
   if (!state.controller.costs().measured()) return;
   constexpr uint32_t kRows = 8;
   const RoundCosts costs = state.controller.costs().Expected();
   const double plain = costs.verify.Seconds(1) + costs.verify_overhead.Seconds(1);
-  room->row_cost = (costs.verify.Seconds(1 + kRows) - costs.verify.Seconds(1)) / kRows / plain;
+  room->row_cost = state.verifier_times.row_cost =
+      (costs.verify.Seconds(1 + kRows) - costs.verify.Seconds(1)) / kRows / plain;
   room->pass_cost = costs.pass.Seconds(1) / plain;
 }
 
@@ -212,7 +213,7 @@ bool SendPropose(RoundState& state, uint32_t cohort, double now) {
   state.cohorts[cohort].round = {};
   const bool uses_lookups = FeedLookups(cohort, &state.slots);
   DraftRoom room = ReadDraftRoom(state);
-  if (uses_lookups && room.has_drafter) ReadCosts(state, &room);
+  if (uses_lookups) ReadCosts(state, &room);
   DraftChoice choice = GatherCandidates(state.options, room, cohort, &state.slots);
   if (choice.candidates.empty()) {
     if (!room.has_drafter && !uses_lookups) state.controller.ChooseNothing();

@@ -87,6 +87,7 @@ LookupLimits LimitsOfFound(const EngineOptions& options, const DraftRoom& room, 
   const uint32_t used = limits.committed_len + 1;
   found.nodes = std::min(MaxTreeNodes(options, sequence),
                          limits.target_context > used ? limits.target_context - used : 0);
+  found.row_cost = room.row_cost;
   return found;
 }
 

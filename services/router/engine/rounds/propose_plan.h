@@ -20,7 +20,7 @@ namespace tandem {
 struct DraftRoom {
   bool has_drafter = false;  // a draft model is ready
   // Time of a row of the verifier, and of a pass of the draft model, in plain rounds.
-  double row_cost = 0.03;
+  double row_cost = kGuessedRowCost;
   double pass_cost = 0.15;
   uint32_t drafter_slots = 0;   // slots of the drafter
   uint32_t target_context = 0;  // context tokens of the verifier and of the drafter

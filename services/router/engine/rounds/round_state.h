@@ -25,6 +25,13 @@ struct MeasuredPropose {
   ProposeCost cost;  // draft_lengths of the cost are not set
 };
 
+// What the verifier's work takes, as measured lately.
+struct VerifyStats {
+  RunningMean decode_seconds;         // a Verify without prompts
+  RunningMean propose_seconds;        // its own drafter, in a Verify that asks it
+  double row_cost = kGuessedRowCost;  // a row, in plain rounds
+};
+
 // A PodEngine owns one. The steps of a round are functions over it: propose.h, verify.h,
 // deliver.h and rollback.h. Nothing else changes it. Planning and committing (propose_plan.h,
 // verify_plan.h, commit.h) see its slots alone.
@@ -48,7 +55,7 @@ struct RoundState {
   // Cost of the last Propose. The controller learns it once the commands that follow are sent.
   std::optional<MeasuredPropose> measured_propose;
 
-  RunningMean decode_seconds;  // what a Verify without prompts takes
+  VerifyStats verifier_times;
   double admit_at = 0;  // no sequence is placed before this time, after one found no page or slot
   uint32_t num_foreign_slots = 0;  // open slots of other routers at the verifier, as last reported
 };

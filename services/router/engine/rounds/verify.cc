@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "services/router/engine/rounds/deliver.h"
+#include "services/router/engine/rounds/propose_plan.h"
 #include "services/router/engine/rounds/rollback.h"
 #include "services/router/engine/rounds/verify_plan.h"
 #include "services/router/engine/sessions/worker_text.h"
@@ -19,6 +20,25 @@ constexpr double kNoPageSeconds = 0.05;
 constexpr char kSeeLog[] = " (the router's log says why)";
 
 // ---------------------------------------------------------------- sending
+
+// How large a proposal of the verifier's own drafter may be. None: it is not asked.
+std::optional<DraftLimits> ProposalLimits(const RoundState& state, const Sequence& sequence) {
+  if (sequence.lookups == nullptr) return std::nullopt;
+  const SelfProposals* self = sequence.lookups->self();
+  const v1::AttachReply& verifier = *state.workers.info(kVerifierPeer);
+  // A verifier that came back may have other heads, or none.
+  if (self == nullptr || verifier.self_drafter() != DrafterName(self->drafter()) ||
+      !self->IsWanted()) {
+    return std::nullopt;
+  }
+  // The round emits one token or more, and the last token needs no draft.
+  const uint32_t left = sequence.remaining_tokens() - std::min(sequence.remaining_tokens(), 2U);
+  const uint32_t depth = std::min(
+      {FixedDraftLength(state.options, sequence).value_or(state.options.workers.max_draft_length),
+       state.options.workers.max_draft_length, verifier.self_draft_depth(), left});
+  if (depth == 0) return std::nullopt;
+  return DraftLimits{depth, MaxTreeNodes(state.options, sequence)};
+}
 
 // Fills one item of the command, and returns what is expected of its answer.
 VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal* proposal,
@@ -46,6 +66,11 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   item->mutable_parents()->Assign(sent.parents.begin(), sent.parents.end());
   if (sent.proposal.ring.has_value()) *item->mutable_ring() = *sent.proposal.ring;
   item->set_sample(sent.sample);
+  if (sent.sample) sent.proposal_limits = ProposalLimits(state, sequence);
+  if (sent.proposal_limits.has_value()) {
+    item->mutable_propose()->set_max_depth(sent.proposal_limits->max_depth);
+    item->mutable_propose()->set_max_nodes(sent.proposal_limits->max_nodes);
+  }
   return sent;
 }
 
@@ -204,25 +229,29 @@ void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::Verify
   cost.rows = batch.rows - (batch.prompt_rows - cost.prompt_rows);
   cost.attended = batch.attended - cached_attended;
   cost.compute_seconds = compute;
-  cost.overhead_seconds = now - batch.begun_at - compute;
+  cost.overhead_seconds = now - batch.begun_at - compute - reply.propose_seconds();
   state.controller.ObserveVerify(cost);
+  if (reply.propose_seconds() > 0)
+    state.verifier_times.propose_seconds.Add(reply.propose_seconds());
   if (batch.prompt_rows == 0) {
-    state.decode_seconds.Add(compute);
+    state.verifier_times.decode_seconds.Add(compute);
   } else if (cost.prompt_rows >= kMinChunkRows) {
-    const double decoding =
-        cost.rows > cost.prompt_rows ? std::min(state.decode_seconds.value(), compute) : 0;
+    const double decoding = cost.rows > cost.prompt_rows
+                                ? std::min(state.verifier_times.decode_seconds.value(), compute)
+                                : 0;
     state.slots.verifier().row_seconds().Add((compute - decoding) / cost.prompt_rows);
   }
 }
 
-void TellRound(const RoundState& state, const VerifyBatch& batch, double compute, double round_trip,
-               double now) {
+void TellRound(const RoundState& state, const VerifyBatch& batch, const v1::VerifyReply& reply,
+               double round_trip, double now) {
   const Cohort& cohort = state.cohorts[batch.cohort];
   RoundSeconds round = cohort.round;
-  round.verify = compute;
-  round.transfer += round_trip - compute;
-  round.commit += now - batch.begun_at - round_trip;
   round.total = now - (round.draft > 0 ? cohort.round_begun_at : batch.begun_at);
+  round.verify = reply.compute_seconds();
+  round.draft += reply.propose_seconds();
+  round.transfer += round_trip - reply.compute_seconds() - reply.propose_seconds();
+  round.commit += now - batch.begun_at - round_trip;
   state.observer->OnRound(round);
 }
 
@@ -273,7 +302,8 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
   state.cohorts[batch.cohort].stage = Cohort::Stage::kIdle;
   state.slots.verifier().pages().Reported(reply.num_free_pages());
   const double compute = reply.compute_seconds();
-  const double round_trip = std::max(now - batch.sent_at, compute);
+  const double propose = reply.propose_seconds();
+  const double round_trip = std::max(now - batch.sent_at, compute + propose);
   bool decodes = false;  // for a client
   for (size_t i = 0; i < batch.items.size(); ++i) {
     VerifyBatch::Item& item = batch.items[i];
@@ -283,13 +313,14 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
       NoteProgressOfCanceled(state, reply.results(static_cast<int>(i)).state(), &item.witness);
       continue;
     }
-    sequence->account.Verified(round_trip, compute);
+    sequence->account.Drafted(propose, propose);
+    sequence->account.Verified(round_trip - propose, compute);
     decodes = decodes || (item.end - item.begin == 1 && !sequence->is_replay());
     TakeVerdict(state, item, *reply.mutable_results(static_cast<int>(i)), now);
   }
   // After the verdicts: what the verifier refused to open is none of this router's.
   if (reply.has_num_open_slots()) NoteOpenSlots(state, reply.num_open_slots());
-  if (decodes) TellRound(state, batch, compute, round_trip, now);
+  if (decodes) TellRound(state, batch, reply, round_trip, now);
   ObserveVerify(state, batch, reply, now);
 }
 

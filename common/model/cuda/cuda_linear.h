@@ -1,0 +1,73 @@
+// A matrix product of a model on a device, with its weights and the rows that it takes.
+#ifndef TANDEM_COMMON_MODEL_CUDA_CUDA_LINEAR_H_
+#define TANDEM_COMMON_MODEL_CUDA_CUDA_LINEAR_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "common/status.h"
+#include "kernels/device/bf16_rows.h"
+#include "kernels/device/stream.h"
+#include "kernels/dtype.h"
+
+namespace tandem {
+
+// Like Linear, with pointers into device memory.
+struct CudaLinear {
+  const void* weight = nullptr;  // [out_features, in_features]
+  DType dtype = DType::kBF16;
+  size_t out_features = 0;
+  size_t in_features = 0;
+  const float* bias = nullptr;  // [out_features]; null: none
+};
+
+// Rows that a product takes: in BF16 parts for BF16 weights, else as floats. Both have memory.
+struct ProductRows {
+  float* floats = nullptr;  // [rows, size]
+  size_t floats_stride = 0;
+  Bf16Rows bf16;  // the same shape
+
+  // Returns bf16 if weights of this type take it, else nothing.
+  Bf16Rows For(DType dtype) const { return dtype == DType::kBF16 ? bf16 : Bf16Rows(); }
+  ProductRows FromRow(size_t row) const {
+    return {floats + row * floats_stride, floats_stride, bf16.FromRow(row)};
+  }
+};
+
+// Returns how many parts make an activation.
+inline int NumBf16Parts(bool exact_activations) { return exact_activations ? kMostBf16Parts : 1; }
+
+// Lays out `count` rows in BF16 parts: calls take(&pointer, count, name).
+template <typename Take>
+absl::Status LayOutParts(Bf16Rows* rows, size_t count, size_t size, int num_parts, const char* what,
+                         const Take& take) {
+  constexpr size_t kOfLoad = 8;  // elements that a thread loads at once
+  rows->num_parts = num_parts;
+  rows->stride = (size + kOfLoad - 1) / kOfLoad * kOfLoad;
+  rows->part_stride = count * rows->stride;
+  return take(&rows->parts, static_cast<size_t>(num_parts) * rows->part_stride, what);
+}
+
+// Lays out `count` rows in both forms.
+template <typename Take>
+absl::Status LayOutRows(ProductRows* rows, size_t count, size_t size, int num_parts,
+                        const char* what, const Take& take) {
+  rows->floats_stride = size;
+  TANDEM_RETURN_IF_ERROR(take(&rows->floats, count * size, what));
+  return LayOutParts(&rows->bf16, count, size, num_parts, what, take);
+}
+
+// Where the rows of a product go.
+struct ProductOutput {
+  float* data = nullptr;  // [rows, out_features], rows `stride` floats apart
+  size_t stride = 0;
+  bool is_added = false;  // to what is there
+};
+
+// Enqueues the product of the first `count` rows of `x`. Errors are those of MatMul.
+absl::Status MultiplyRows(const CudaLinear& linear, const ProductRows& x, size_t count,
+                          const ProductOutput& out, CudaStream stream);
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_CUDA_CUDA_LINEAR_H_

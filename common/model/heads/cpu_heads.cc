@@ -1,0 +1,132 @@
+#include "common/model/heads/cpu_heads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/status.h"
+#include "kernels/add_silu.h"
+#include "kernels/matmul.h"
+#include "kernels/sampling/log_probs_report.h"
+#include "kernels/sampling/transform/row_kernels.h"
+
+namespace tandem {
+
+absl::StatusOr<std::unique_ptr<CpuHeads>> CpuHeads::Load(const std::filesystem::path& folder,
+                                                         const ModelDescription& target,
+                                                         const Linear& target_output,
+                                                         CpuBackend* backend, ThreadPool* pool) {
+  TANDEM_ASSIGN_OR_RETURN(const HeadsDescription heads, HeadsDescription::Load(folder, target));
+  TANDEM_ASSIGN_OR_RETURN(auto checkpoint, OpenHeads(folder));
+  TANDEM_ASSIGN_OR_RETURN(HeadsWeights weights,
+                          HeadsWeights::Load(*checkpoint, heads, target, target_output));
+  checkpoint->WillNeed();
+  backend->KeepFeatures();
+  return std::unique_ptr<CpuHeads>(
+      new CpuHeads(std::move(checkpoint), std::move(weights), target.hidden_size, backend, pool));
+}
+
+CpuHeads::CpuHeads(std::unique_ptr<Checkpoint> checkpoint, HeadsWeights weights, size_t hidden_size,
+                   CpuBackend* backend, ThreadPool* pool)
+    : name_(weights.drafter()),
+      checkpoint_(std::move(checkpoint)),
+      weights_(std::move(weights)),
+      hidden_size_(hidden_size),
+      backend_(*backend),
+      pool_(*pool) {}
+
+void CpuHeads::KeepFeature(size_t place, size_t logits_row) {
+  if (place >= features_.size()) features_.resize(place + 1);
+  const float* feature = backend_.feature(logits_row);
+  features_[place].assign(feature, feature + hidden_size_);
+}
+
+absl::Status CpuHeads::Propose(std::span<GuessOrder> orders) {
+  if (orders.empty()) return absl::OkStatus();
+  TANDEM_RETURN_IF_ERROR(checkpoint_->CheckWhole());
+  const size_t num_heads = std::min<size_t>(DeepestOf(orders), weights_.heads.size());
+  if (num_heads == 0) return absl::OkStatus();
+  ScratchRows& rows = Transform(orders, num_heads);
+  ComputeLogits(rows, orders.size(), num_heads);
+  std::vector<std::vector<std::vector<Guess>>> guesses(orders.size());
+  for (auto& of_order : guesses) of_order.resize(num_heads);
+  pool_.ParallelFor(static_cast<int64_t>(orders.size() * num_heads), [&](int64_t task) {
+    const auto row = static_cast<size_t>(task);
+    guesses[row % orders.size()][row / orders.size()] = LikeliestOf(row);
+  });
+  for (size_t i = 0; i < orders.size(); ++i) {
+    orders[i].tree = GrowGuessTree(guesses[i], orders[i].limits);
+  }
+  return absl::OkStatus();
+}
+
+ScratchRows& CpuHeads::Transform(std::span<const GuessOrder> orders, size_t num_heads) {
+  const size_t num_orders = orders.size();
+  ScratchRows* from = &rows_[0];
+  ScratchRows* to = &rows_[1];
+  from->Resize(num_heads * num_orders, hidden_size_);
+  to->Resize(num_heads * num_orders, hidden_size_);
+  for (size_t row = 0; row < num_heads * num_orders; ++row) {
+    const std::vector<float>& feature = features_[orders[row % num_orders].place];
+    std::copy(feature.begin(), feature.end(), from->row(row));
+  }
+  for (size_t layer = 0; layer < weights_.heads.front().layers.size(); ++layer) {
+    std::vector<MatMulArgs> products;
+    for (size_t head = 0; head < num_heads; ++head) {
+      const Linear& linear = weights_.heads[head].layers[layer];
+      products.push_back({.x = from->row(head * num_orders),
+                          .x_stride = from->stride(),
+                          .rows = num_orders,
+                          .w = linear.weight,
+                          .dtype = linear.dtype,
+                          .out_features = linear.out_features,
+                          .in_features = linear.in_features,
+                          .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
+                          .out = to->row(head * num_orders),
+                          .out_stride = to->stride(),
+                          .add_to_out = false});
+    }
+    MatMul(products, pool_);
+    AddSilu({.x = from->row(0),
+             .x_stride = from->stride(),
+             .y = to->row(0),
+             .y_stride = to->stride(),
+             .rows = num_heads * num_orders,
+             .size = hidden_size_});
+    std::swap(from, to);
+  }
+  return *from;
+}
+
+void CpuHeads::ComputeLogits(ScratchRows& rows, size_t num_orders, size_t num_heads) {
+  logits_.Resize(num_heads * num_orders, weights_.heads.front().output.out_features);
+  // Heads with one output product are its rows, so that it is read once.
+  const size_t num_products = weights_.shares_output ? 1 : num_heads;
+  std::vector<MatMulArgs> products;
+  for (size_t i = 0; i < num_products; ++i) {
+    const Linear& linear = weights_.heads[i].output;
+    products.push_back({.x = rows.row(i * num_orders),
+                        .x_stride = rows.stride(),
+                        .rows = weights_.shares_output ? num_heads * num_orders : num_orders,
+                        .w = linear.weight,
+                        .dtype = linear.dtype,
+                        .out_features = linear.out_features,
+                        .in_features = linear.in_features,
+                        .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
+                        .out = logits_.row(i * num_orders),
+                        .out_stride = logits_.stride(),
+                        .add_to_out = false});
+  }
+  MatMul(products, pool_);
+}
+
+std::vector<Guess> CpuHeads::LikeliestOf(size_t row) {
+  const std::span<const float> logits(logits_.row(row), weights_.heads.front().output.out_features);
+  std::vector<Guess> guesses;
+  if (!row::IsFinite(logits)) return guesses;
+  for (const TopLogProb& top : ReportLogProbs(logits, 0, kGuessesOfHead).top) {
+    guesses.push_back(weights_.GuessOf(top));
+  }
+  return guesses;
+}
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+#include "common/model/heads/guess_tree.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+// A token that may be added: guess `rank` of depth `depth` after node `parent`.
+struct Offer {
+  double path_chance;  // the product of the chances on its path
+  double parent_chance;
+  int32_t parent;
+  uint32_t depth;
+  uint32_t rank;
+};
+
+// Equal chances are ordered too, so that the tree does not depend on the heap.
+bool IsLess(const Offer& a, const Offer& b) {
+  if (a.path_chance != b.path_chance) return a.path_chance < b.path_chance;
+  if (a.parent != b.parent) return a.parent > b.parent;
+  return a.rank > b.rank;
+}
+
+}  // namespace
+
+GuessTree GrowGuessTree(std::span<const std::vector<Guess>> guesses, const GuessLimits& limits) {
+  GuessTree tree;
+  const size_t depth = std::min<size_t>(limits.depth, guesses.size());
+  const bool is_chain = limits.nodes == 0;
+  const size_t most = is_chain ? depth : limits.nodes;
+  std::vector<Offer> offers;  // a heap: the likeliest is the first
+  const auto offer = [&](double parent_chance, int32_t parent, uint32_t at, uint32_t rank) {
+    if (at >= depth || rank >= guesses[at].size()) return;
+    const double chance = guesses[at][rank].chance;
+    if (!(chance > 0)) return;
+    offers.push_back({parent_chance * chance, parent_chance, parent, at, rank});
+    std::push_heap(offers.begin(), offers.end(), IsLess);
+  };
+  offer(1, -1, 0, 0);
+  while (!offers.empty() && tree.token_ids.size() < most) {
+    std::pop_heap(offers.begin(), offers.end(), IsLess);
+    const Offer best = offers.back();
+    offers.pop_back();
+    const Guess& guess = guesses[best.depth][best.rank];
+    const auto node = static_cast<int32_t>(tree.token_ids.size());
+    tree.token_ids.push_back(guess.token_id);
+    tree.parents.push_back(best.parent);
+    tree.chances.push_back(guess.chance);
+    offer(best.path_chance, node, best.depth + 1, 0);
+    // The next sibling is offered after this one, so siblings keep their order.
+    if (!is_chain) offer(best.parent_chance, best.parent, best.depth, best.rank + 1);
+  }
+  return tree;
+}
+
+}  // namespace tandem

@@ -1,0 +1,42 @@
+// The tree of the likeliest guesses of heads that guess each depth by itself (Cai et al. 2024,
+// "Medusa", arXiv 2401.10774, section 2.1.2).
+#ifndef TANDEM_COMMON_MODEL_HEADS_GUESS_TREE_H_
+#define TANDEM_COMMON_MODEL_HEADS_GUESS_TREE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tandem {
+
+// Draft tokens, likeliest first. A parent comes before its children, and siblings are in descending
+// order of their chances.
+struct GuessTree {
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> parents;  // as DraftShape says, also for a chain
+  std::vector<float> chances;    // [i]: P(token i | its parent, and no more), in (0, 1]
+};
+
+// How large a tree may be.
+struct GuessLimits {
+  uint32_t depth = 0;  // tokens on the longest path
+  uint32_t nodes = 0;  // tokens of a tree; 0: only a chain
+};
+
+// Guesses that are taken of one head.
+inline constexpr int32_t kGuessesOfHead = 8;
+
+// One guess of a head.
+struct Guess {
+  int32_t token_id;
+  float chance;  // in [0, 1]
+};
+
+// Returns the tokens whose paths have the largest products of chances. `guesses[d]` are those for
+// depth d, in descending order. A guess whose chance is 0 is left out.
+GuessTree GrowGuessTree(std::span<const std::vector<Guess>> guesses, const GuessLimits& limits);
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_HEADS_GUESS_TREE_H_

@@ -1,0 +1,54 @@
+// A drafter that guesses from what the target itself computed. It lives beside the target, on the
+// same device.
+#ifndef TANDEM_COMMON_MODEL_HEADS_SELF_DRAFTER_H_
+#define TANDEM_COMMON_MODEL_HEADS_SELF_DRAFTER_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/model/heads/guess_tree.h"
+
+namespace tandem {
+
+// The draft that one slot wants. The target has computed all tokens of the slot but the newest one.
+struct GuessOrder {
+  size_t place = 0;           // where KeepFeature put the feature of the last computed token
+  int32_t next_token_id = 0;  // the newest token
+  GuessLimits limits;
+  GuessTree tree;  // out; empty: nothing can be guessed
+};
+
+// Returns the largest depth that an order allows. Heads that guess deeper need not be computed.
+inline uint32_t DeepestOf(std::span<const GuessOrder> orders) {
+  uint32_t depth = 0;
+  for (const GuessOrder& order : orders) depth = std::max(depth, order.limits.depth);
+  return depth;
+}
+
+// Not thread-safe.
+class SelfDrafter {
+ public:
+  virtual ~SelfDrafter() = default;
+
+  // The drafter's name in the API: "medusa" or "blockwise".
+  virtual const std::string& name() const = 0;
+  virtual uint32_t max_depth() const = 0;     // tokens on its longest path
+  virtual uint64_t weight_bytes() const = 0;  // mapped from its own files
+
+  // Keeps the feature of a row of logits of the target's last pass, until another one is kept at
+  // the same place. The feature is the row that the target's output product takes: the last hidden
+  // state after the final norm. PRECOND: `place` is less than the number of slots.
+  virtual void KeepFeature(size_t place, size_t logits_row) = 0;
+
+  // Guesses what follows. An order's tree depends on its feature, its newest token and its limits
+  // alone. Errors come from the device.
+  virtual absl::Status Propose(std::span<GuessOrder> orders) = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_COMMON_MODEL_HEADS_SELF_DRAFTER_H_

@@ -1,0 +1,39 @@
+#include "services/router/drafting/self/self_proposals.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem {
+
+void SelfProposals::OnProposal(size_t length, LookupDraft draft) {
+  length_ = length;
+  proposal_ = std::move(draft);
+  proposal_.drafter = drafter_;
+}
+
+LookupDraft SelfProposals::Find(std::span<const int32_t> tokens, const LookupLimits& limits) const {
+  LookupDraft draft;
+  draft.drafter = drafter_;
+  if (proposal_.token_ids.empty() || tokens.size() != length_) return draft;
+  draft = proposal_;
+  draft.match_length = 1;
+  draft.Limit(limits);
+  SortByBelief(prior_->calibration, &draft);
+  if (limits.nodes > 0) draft.Keep(limits.nodes);
+  return draft;
+}
+
+void SelfProposals::OnRound(double gained, std::optional<double> cost) {
+  constexpr double kWeight = 0.1;
+  constexpr double kWeightOfRequest = 0.02;
+  ++rounds_since_asked_;
+  if (!cost.has_value() && gained == 0) return;
+  const double net = gained - cost.value_or(0);
+  net_gain_ += kWeight * (net - net_gain_);
+  prior_->net_gain += kWeightOfRequest * (net - prior_->net_gain);
+  if (!cost.has_value()) return;
+  rounds_since_asked_ = 0;
+  gap_ = net_gain_ > 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
+}
+
+}  // namespace tandem

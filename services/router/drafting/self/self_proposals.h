@@ -1,0 +1,68 @@
+// The proposals of a drafter that lives in the verifier, for one request.
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_SELF_SELF_PROPOSALS_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_SELF_SELF_PROPOSALS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "services/router/drafting/drafter_set.h"
+#include "services/router/drafting/lookup/lookup_draft.h"
+#include "services/router/drafting/self/chance_calibration.h"
+
+namespace tandem {
+
+// What all requests of a mode have shown of it.
+struct SelfPrior {
+  ChanceCalibration calibration;
+  // Tokens that a proposal gains, less what it costs, in tokens of plain decoding. A new server
+  // takes proposals for worth their cost, to find out.
+  double net_gain = 0.3;
+};
+
+// The verifier is asked with a command and proposes with the verdict, before anybody knows whether
+// the proposal will be used. So the router asks while proposals have gained more than they cost,
+// and now and then otherwise.
+class SelfProposals {
+ public:
+  // `prior` must outlive it.
+  SelfProposals(Drafter drafter, SelfPrior* prior)
+      : drafter_(drafter), prior_(prior), net_gain_(prior->net_gain) {}
+
+  Drafter drafter() const { return drafter_; }
+
+  // Returns true if the next command should ask.
+  bool IsWanted() const { return net_gain_ > 0 || rounds_since_asked_ >= gap_; }
+  // The text has `length` tokens, and the verifier proposes what follows. The draft has beliefs.
+  void OnProposal(size_t length, LookupDraft draft);
+  // Returns what the verifier proposed after exactly these tokens, sorted by chance, or a draft
+  // without tokens.
+  LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
+
+  // A draft of the verifier was judged, see ChanceCalibration::Observe.
+  void OnJudged(std::span<const float> beliefs, std::span<const int32_t> parents,
+                std::span<const uint32_t> accepted) {
+    prior_->calibration.Observe(beliefs, parents, accepted);
+  }
+  // One round of the request has ended. `gained`: tokens of such a draft that were accepted, less
+  // the cost of their rows; 0 without one. `cost`: what the proposal of this round cost; none: the
+  // verifier was not asked. All in tokens of plain decoding.
+  void OnRound(double gained, std::optional<double> cost);
+
+ private:
+  static constexpr uint32_t kFirstGap = 8;
+  static constexpr uint32_t kLongestGap = 64;
+
+  Drafter drafter_;
+  SelfPrior* prior_;
+  double net_gain_;  // mean of the last rounds in which the verifier was asked, or had a draft
+  uint32_t rounds_since_asked_ = kFirstGap;
+  uint32_t gap_ = kFirstGap;  // rounds between two questions while proposals gain nothing
+  size_t length_ = 0;         // tokens of the text that proposal_ continues
+  LookupDraft proposal_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_SELF_SELF_PROPOSALS_H_

@@ -1,0 +1,125 @@
+// Tests when the router asks the verifier's own drafter, and what it makes of its proposals.
+#include "services/router/drafting/self/self_proposals.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tandem::self_proposals_test {
+namespace {
+
+// ---------------------------------------------------------------- calibration
+
+// Has a chain of one token judged `times` times.
+void Judge(float stated, bool accepted, int times, ChanceCalibration* calibration) {
+  const std::vector<uint32_t> path(accepted ? 1 : 0);
+  for (int i = 0; i < times; ++i) calibration->Observe({&stated, 1}, {}, path);
+}
+
+TEST(ChanceCalibrationTest, BelievesWhatIsStatedAtFirst) {
+  const ChanceCalibration calibration;
+  for (const double stated : {0.001, 0.3, 0.7, 1.0}) {
+    EXPECT_DOUBLE_EQ(calibration.Corrected(stated), stated);
+  }
+}
+
+TEST(ChanceCalibrationTest, LearnsHowOftenItIsRight) {
+  ChanceCalibration calibration;
+  Judge(0.4f, true, 90, &calibration);
+  Judge(0.4f, false, 10, &calibration);
+  EXPECT_NEAR(calibration.Corrected(0.4), 0.9, 0.05);
+  EXPECT_GT(calibration.Corrected(0.45), calibration.Corrected(0.4)) << "of the same class";
+  EXPECT_LE(calibration.Corrected(0.49), 1.0);
+  EXPECT_DOUBLE_EQ(calibration.Corrected(0.7), 0.7) << "nothing was judged there";
+  Judge(0.4f, false, 4000, &calibration);
+  EXPECT_LT(calibration.Corrected(0.4), 0.03) << "older counts fade";
+}
+
+TEST(ChanceCalibrationTest, CountsWhatWasTestedAlone) {
+  // Two children of the beginning, and one child of each. The second one was accepted, and its
+  // child was not.
+  const std::vector<float> stated = {0.55f, 0.25f, 0.7f, 0.15f};
+  const std::vector<int32_t> parents = {-1, -1, 0, 1};
+  const std::vector<uint32_t> path = {1};
+  ChanceCalibration calibration;
+  for (int i = 0; i < 100; ++i) calibration.Observe(stated, parents, path);
+  EXPECT_LT(calibration.Corrected(0.55), 0.1);
+  EXPECT_GT(calibration.Corrected(0.25), 0.9);
+  EXPECT_DOUBLE_EQ(calibration.Corrected(static_cast<double>(0.7f)), static_cast<double>(0.7f))
+      << "its parent was rejected";
+  EXPECT_LT(calibration.Corrected(0.15), 0.05);
+}
+
+// ---------------------------------------------------------------- proposals
+
+LookupDraft Proposal() {
+  LookupDraft draft;
+  draft.token_ids = {1, 2, 3};
+  draft.parents = {-1, -1, 0};
+  draft.beliefs = {0.6f, 0.3f, 0.9f};
+  return draft;
+}
+
+TEST(SelfProposalsTest, AProposalServesTheTextThatItContinuesAlone) {
+  SelfPrior prior;
+  SelfProposals self(Drafter::kMedusa, &prior);
+  const std::vector<int32_t> tokens(10);
+  EXPECT_TRUE(self.Find(tokens, {4, 16}).token_ids.empty());
+  self.OnProposal(10, Proposal());
+  EXPECT_TRUE(self.Find(std::span(tokens).first(9), {4, 16}).token_ids.empty());
+  EXPECT_TRUE(self.Find(std::vector<int32_t>(11), {4, 16}).token_ids.empty());
+  const LookupDraft draft = self.Find(tokens, {4, 16});
+  EXPECT_EQ(draft.drafter, Drafter::kMedusa);
+  // By the chances of the paths: 0.6, 0.54, 0.3.
+  EXPECT_EQ(draft.token_ids, (std::vector<int32_t>{1, 3, 2}));
+  EXPECT_EQ(draft.parents, (std::vector<int32_t>{-1, 0, -1}));
+  ASSERT_EQ(draft.chances.size(), 3u);
+  EXPECT_NEAR(draft.chances[1], 0.54, 1e-6);
+  EXPECT_NEAR(draft.chances[2], 0.3, 1e-6);
+}
+
+TEST(SelfProposalsTest, KeepsTheLimits) {
+  SelfPrior prior;
+  SelfProposals self(Drafter::kBlockwise, &prior);
+  const std::vector<int32_t> tokens(10);
+  self.OnProposal(10, Proposal());
+  EXPECT_EQ(self.Find(tokens, {1, 16}).token_ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(self.Find(tokens, {4, 1}).token_ids, std::vector<int32_t>{1});
+  const LookupDraft chain = self.Find(tokens, 4);
+  EXPECT_EQ(chain.token_ids, (std::vector<int32_t>{1, 3}));
+  EXPECT_TRUE(chain.parents.empty());
+}
+
+TEST(SelfProposalsTest, AsksWhileProposalsGainAndRarelyOtherwise) {
+  SelfPrior prior;
+  SelfProposals gains(Drafter::kMedusa, &prior);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(gains.IsWanted());
+    gains.OnRound(0.8, 0.1);
+  }
+  SelfProposals loses(Drafter::kMedusa, &prior);
+  int asked = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const bool asks = loses.IsWanted();
+    asked += asks ? 1 : 0;
+    loses.OnRound(0, asks ? std::optional<double>(0.15) : std::nullopt);
+  }
+  EXPECT_LT(asked, 60);
+  EXPECT_GT(asked, 15) << "it is tried now and then";
+}
+
+TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
+  SelfPrior prior;
+  SelfProposals first(Drafter::kMedusa, &prior);
+  for (int i = 0; i < 500; ++i) first.OnRound(0, 0.15);
+  SelfProposals second(Drafter::kMedusa, &prior);
+  EXPECT_TRUE(second.IsWanted()) << "each request tries once";
+  second.OnRound(0, 0.15);
+  EXPECT_FALSE(second.IsWanted());
+  // It has become better.
+  for (int i = 0; i < 200; ++i) second.OnRound(1, 0.15);
+  EXPECT_TRUE(second.IsWanted());
+}
+
+}  // namespace
+}  // namespace tandem::self_proposals_test

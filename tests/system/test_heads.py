@@ -1,0 +1,89 @@
+"""Tests drafters that live in the verifier: the output is that of plain decoding, under kills too."""
+
+import concurrent.futures
+import os
+import signal
+
+import grpc
+import pytest
+
+import harness
+from prompts import PROMPTS
+
+MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "sampled": dict(seed=7, reproducible=False),
+         "penalties": dict(temperature=0, repetition_penalty=1.3, frequency_penalty=0.4, logprobs=2)}
+TARGET = harness.EMBEDDED_TARGET
+HEADS = {name: TARGET.parent / name for name in ("medusa", "blockwise")}
+
+
+def requests(**options):
+    return [(prompt, dict(max_tokens=40, **options)) for prompt in PROMPTS[:4]]
+
+
+@pytest.fixture(scope="module")
+def plain(servers):
+    server = servers(target=TARGET, drafter="none")
+    return {mode: [output.bytes for output in server.generate_all(requests(**options), 1)] for mode, options in MODES.items()}
+
+
+@pytest.mark.parametrize("concurrency", [1, 8], ids=["alone", "batched"])
+@pytest.mark.parametrize("drafter", HEADS)
+def test_output_is_that_of_plain_decoding(servers, plain, drafter, concurrency):
+    server = servers(target=TARGET, drafter="none", max_slots=8, heads=HEADS[drafter])
+    drafted = accepted = trees = 0
+    for mode, options in MODES.items():
+        for length in ({}, {"draft_length": 4}, {"draft_length": 4, "max_tree_nodes": 16}):
+            outputs = server.generate_all(requests(**options, **length, drafter=drafter), concurrency)
+            assert [output.bytes for output in outputs] == plain[mode], (mode, length)
+            for output in outputs:
+                stats = output.completion.speculation
+                assert {used.name for used in stats.drafters} <= {drafter}
+                drafted += stats.num_draft_tokens
+                accepted += stats.num_accepted_tokens
+                trees += stats.num_trees
+    assert 0 < accepted < drafted and trees > 0
+
+
+def test_heads_beside_a_draft_model_and_lookups(servers, plain):
+    server = servers(target=TARGET, draft=harness.EMBEDDED_DRAFT, max_slots=8, heads=HEADS["medusa"],
+                     environment={"TANDEM_DRAFTERS": "model,suffix,medusa"})
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
+    assert "medusa" in server.info().drafters and "blockwise" not in server.info().drafters
+    used = set()
+    for mode in ("greedy", "reproducible"):
+        for length in ({}, {"draft_length": 3}):
+            outputs = server.generate_all(requests(**MODES[mode], **length), 8)
+            assert [output.bytes for output in outputs] == plain[mode]
+            used |= {stats.name for output in outputs for stats in output.completion.speculation.drafters}
+    assert {"model", "medusa"} <= used
+
+
+def test_a_killed_verifier_changes_nothing(servers, plain):
+    server = servers(target=TARGET, drafter="none", max_slots=8, heads=HEADS["blockwise"], environment={"TANDEM_DRAFTERS": "blockwise"})
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for mode in ("greedy", "reproducible"):
+            outputs = pool.submit(server.generate_all, requests(**MODES[mode], draft_length=3), 8)
+            harness.wait_until(lambda: server.info().load.num_running > 0 or outputs.done(), 10, "requests run")
+            os.kill(server.child("tandem-verifier"), signal.SIGKILL)
+            assert [output.bytes for output in outputs.result(60)] == plain[mode]
+
+
+def test_what_the_server_lacks_is_refused(servers):
+    server = servers(target=TARGET, drafter="none", max_slots=8, heads=HEADS["medusa"])
+    with pytest.raises(grpc.RpcError) as refused:
+        server.generate("Once", drafter="blockwise")
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "the server has no such --heads" in refused.value.details() and '"medusa"' in refused.value.details()
+
+
+def test_heads_that_do_not_fit_are_refused(models):
+    other = models.random(vocabulary_size=300, hidden_size=16, layers=1, max_positions=64, seed=1)
+
+    def complaint(*arguments):
+        ended = harness.run_cli("generate", "--target", str(other), *arguments, "Once")
+        assert ended.returncode != 0
+        return ended.stderr
+
+    assert "hidden_size is 512, the target has 16 (these are heads of another model)" in complaint("--heads", str(HEADS["medusa"]))
+    assert "--heads: /none is no folder" in complaint("--heads", "/none")
+    assert 'the drafter "medusa" needs heads (--heads DIR)' in complaint("--drafter", "medusa")

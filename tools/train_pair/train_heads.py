@@ -1,0 +1,226 @@
+"""Trains heads that guess tokens from a target's last hidden state. The run is resumable.
+
+The target gives the next token itself. Head i (from 1) guesses the token i places after that one, and all heads read the same
+hidden state, which is what the target's output matrix reads: x = h + silu(W h + b), logits = U x. With output matrices of
+their own, these are Medusa's heads (Cai et al., arXiv:2401.10774). With the target's output matrix for all heads
+(--blockwise), they are those of blockwise parallel decoding (Stern et al., arXiv:1811.03115). The target stays as it is.
+
+The loss is the cross-entropy with the target's own distribution at the later position, over the tokens that the heads know, on
+the text and on the target's own samples. The hidden states are computed once and kept in files.
+"""
+import argparse
+import hashlib
+import os
+import pathlib
+import time
+
+import llama
+import medusa
+import own_samples
+import tales
+import torch
+import torch.nn.functional as F
+import training
+
+LENGTH = own_samples.LENGTH
+ROWS = 2  # windows of a pass
+CHOOSING = 8  # held-out windows of each kind that choose the weights; the others measure them
+
+
+@torch.no_grad()
+def hidden_states(target, batch):
+    """What the output matrix reads, [count, length, hidden]."""
+    states = []
+    for rows in batch.split(4):
+        with training.mixed_precision():
+            x = target.embed_tokens(rows)
+            for layer in target.layers:
+                x = layer(x, target.cos[: rows.shape[1]], target.sin[: rows.shape[1]])
+            states.append(target.norm(x).to(torch.bfloat16))
+    return torch.cat(states)
+
+
+def read_or_make_states(target, windows, path):
+    """Reads the hidden states of windows [count, length] from a file, or computes them."""
+    if path.exists():
+        return torch.load(path)
+    begin, parts = time.monotonic(), []
+    for part in windows.split(64):
+        parts.append(hidden_states(target, part))
+        done = sum(len(states) for states in parts)
+        left = (time.monotonic() - begin) / done * (len(windows) - done) / 60
+        print(f"hidden states of {done} of {len(windows)} windows, {left:.0f} min left", flush=True)
+    states = torch.cat(parts)
+    torch.save(states, path.with_suffix(".new"))
+    os.replace(path.with_suffix(".new"), path)
+    return states
+
+
+def choose_vocabulary(tokens, size, most):
+    """Returns the `most` most frequent ids in ascending order."""
+    return torch.bincount(tokens.flatten(), minlength=size).topk(min(most, size)).indices.sort().values
+
+
+def mean_accepted(runs):
+    """Mean accepted tokens a round, where runs [count, length] is how many heads in a row are right at each position."""
+    accepted = rounds = 0
+    for row in runs.tolist():
+        at = 0
+        while at < len(row):
+            accepted += row[at]
+            rounds += 1
+            at += row[at] + 1
+    return accepted / rounds
+
+
+@torch.no_grad()
+def measure(heads, states, output):
+    """Compares heads with the target along windows, whose hidden states are [count, length, hidden].
+
+    By head: `first` is how often its first guess is the target's argmax there, `four` how often that is among its first four,
+    and `chance` is the target's mean probability of its first guess. `run` is the mean number of heads in a row that agree with
+    the argmax, from the first one on. `accepted` is the same along the rounds of a greedy chain. It is exact if the windows
+    are the target's greedy text.
+    """
+    count = len(heads.blocks)
+    last = states.shape[1] - count
+    first, four, chance, runs = torch.zeros(count), torch.zeros(count), torch.zeros(count), []
+    for rows in states.split(ROWS):
+        rows = rows.float()
+        p = F.softmax(F.linear(rows, output), -1)
+        best = p.argmax(-1)
+        share = len(rows) / len(states)
+        is_right, run = torch.ones(len(rows), last, dtype=torch.bool), torch.zeros(len(rows), last, dtype=torch.long)
+        for i in range(count):
+            guesses = heads.vocabulary[heads(rows[:, :last], i).topk(4).indices]
+            later = slice(i + 1, i + 1 + last)
+            right = guesses == best[:, later, None]
+            first[i] += right[..., 0].float().mean() * share
+            four[i] += right.any(-1).float().mean() * share
+            chance[i] += p[:, later].gather(-1, guesses[..., :1]).mean() * share
+            is_right = is_right & right[..., 0]
+            run += is_right
+        runs.append(run)
+    runs = torch.cat(runs)
+    return {"first": first, "four": four, "chance": chance, "run": runs.float().mean().item(), "accepted": mean_accepted(runs)}
+
+
+def report(source, measured):
+    """Prints what `measure` returned."""
+    def numbers(values):
+        return " ".join(f"{value:.3f}" for value in values.tolist())
+
+    print(f"on {source}: by head, the first guess is the target's argmax {numbers(measured['first'])}, it is among four "
+          f"{numbers(measured['four'])}, chance of the first guess {numbers(measured['chance'])}; in a row "
+          f"{measured['run']:.3f}, a round {measured['accepted']:.3f}", flush=True)
+
+
+def train(args, heads, states, output, checkpoint):
+    """Trains the heads. `states` has the hidden states of each kind of windows."""
+    count = len(heads.blocks)
+
+    def loss_of(rows, p, head):
+        last = rows.shape[1] - count
+        with training.mixed_precision():
+            logits = heads(rows[:, :last], head)
+        log_q = F.log_softmax(logits.float(), -1)
+        return -(p[:, head + 1 : head + 1 + last] * log_q).sum(-1).mean()
+
+    def backward(step):
+        generator = torch.Generator().manual_seed(step)
+        quarter = max(1, args.windows // 4)
+        chosen = []
+        for kind, number in (("text", quarter), ("own", args.windows - quarter)):
+            picks = torch.randint(0, len(states[kind]), (number,), generator=generator)
+            chosen.append(states[kind][picks])
+        total = 0.0
+        chosen = torch.cat(chosen)
+        for rows in chosen.split(ROWS):
+            rows = rows.float()
+            with torch.no_grad():
+                p = F.softmax(F.linear(rows, heads.output), -1)
+            for head in range(count):
+                loss = loss_of(rows, p, head) * (len(rows) / len(chosen))
+                loss.backward()
+                total += loss.item() / count
+        return total
+
+    def evaluate():
+        runs = []
+        for kind in ("held-out tales", "held-out samples"):
+            measured = measure(heads, states[kind][:CHOOSING], output)
+            report(kind, measured)
+            runs.append(measured["run"])
+        medusa.save(heads, f"{checkpoint.with_suffix('')}-newest")
+        return -sum(runs) / len(runs)
+
+    schedule = training.Schedule(args.steps, args.rate, decay=args.decay, warm_up=30, evaluate_every=100)
+    training.run(heads, schedule, checkpoint, backward, evaluate)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--text", required=True, help="tales, separated by lines of %%%%")
+    add("--target", required=True, help="folder of the target")
+    add("--out", required=True, help="folder that receives medusa/ or blockwise/, the samples, the states and the checkpoint")
+    add("--blockwise", action="store_true", help="all heads use the target's output matrix")
+    add("--heads", type=int, default=4, help="number of heads (default: %(default)s)")
+    add("--layers", type=int, default=1, help="residual layers of a head (default: %(default)s)")
+    add("--draft-vocabulary", type=int, metavar="N", help="Medusa's heads know the N most frequent tokens only (default: all)")
+    add("--samples", type=int, default=672, help=f"samples of {LENGTH} tokens (default: %(default)s)")
+    add("--steps", type=int, default=600, help="steps of the optimizer (default: %(default)s)")
+    add("--windows", type=int, default=8, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
+    add("--rate", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
+    add("--decay", type=float, default=0.0, help="weight decay (default: %(default)s)")
+    args = parser.parse_args()
+    if args.blockwise and args.draft_vocabulary:
+        parser.error("--blockwise heads know all of the target's tokens (drop --draft-vocabulary)")
+    return args
+
+
+def make_windows(args, target, samples_path):
+    """Returns windows of tokens by kind."""
+    _, text, text_held_out = tales.read(args.text, args.target)
+    own, own_held_out = own_samples.split(own_samples.read_or_make(target, text, args.samples, samples_path))
+    held_out = tales.windows(text_held_out, LENGTH)
+    return {
+        "text": tales.random_windows(text, LENGTH, len(own) // 2, torch.Generator().manual_seed(0))[:, :LENGTH],
+        "own": own[:, :LENGTH],
+        "held-out tales": held_out[:, :LENGTH],
+        "held-out samples": own_held_out[:64, :LENGTH],
+        "greedy text": own_samples.continue_greedily(target, held_out[:32, : own_samples.PROMPT], LENGTH // 2),
+    }
+
+
+def main():
+    args = parse_arguments()
+    torch.manual_seed(3)
+    out = pathlib.Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    target = llama.load(args.target).requires_grad_(False)
+    output = target.embed_tokens.weight
+    weights = pathlib.Path(args.target, "model.safetensors").read_bytes()
+    name = hashlib.sha256(weights).hexdigest()[:12]  # samples, states and checkpoints belong to one target
+    windows = make_windows(args, target, out / f"samples-{name}.pt")
+    states = {kind: read_or_make_states(target, rows, out / f"states-{name}-{kind.replace(' ', '-')}-{len(rows)}.pt")
+              for kind, rows in windows.items()}
+    family = "blockwise" if args.blockwise else "medusa"
+    vocabulary = torch.arange(target.shape.vocabulary)
+    if args.draft_vocabulary:
+        vocabulary = choose_vocabulary(torch.cat([windows["text"], windows["own"]]), len(vocabulary), args.draft_vocabulary)
+    for kind, rows in windows.items():
+        print(f"the heads know {len(vocabulary)} tokens, {torch.isin(rows, vocabulary).float().mean():.1%} of {kind}", flush=True)
+    heads = medusa.Heads(args.heads, args.layers, output, vocabulary, args.blockwise)
+    print(f"{sum(p.numel() for p in heads.parameters()) / 1e6:.2f} M parameters", flush=True)
+    train(args, heads, states, output, out / f"{family}-{name}.checkpoint")
+    medusa.save(heads, out / family)
+    heads = medusa.load(out / family, output)
+    for kind in ("held-out tales", "held-out samples"):
+        report(kind, measure(heads, states[kind][CHOOSING:], output))
+    report("greedy text", measure(heads, states["greedy text"][:, own_samples.PROMPT - 1 :], output))
+    print(f"wrote {out / family}")
+
+
+if __name__ == "__main__":
+    main()
