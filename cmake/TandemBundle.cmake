@@ -2,7 +2,6 @@
 # another x86-64 Linux whose glibc is not older than this one's. libc, the driver and CUDA's own libraries are left out. gRPC is part of
 # each executable (TANDEM_STATIC_GRPC in TandemDependencies.cmake).
 set(TANDEM_BUNDLE_NAME tandem-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
-set(TANDEM_BUNDLE_MOST_BYTES 60000000)  # packed
 
 # Makes executables search for libraries in lib, beside the bin or tests folder that they are installed in.
 function(tandem_use_packed_libraries)
@@ -13,17 +12,17 @@ function(tandem_use_packed_libraries)
   endforeach()
 endfunction()
 
-# tandem_archive(target COMPONENT component NAME name LIBRARIES set DEPENDS executables...): packs the files of that component, with the
-# libraries of that runtime dependency set, into bundle/NAME.tar.gz.
+# tandem_archive(target COMPONENT component NAME name MOST_BYTES bytes LIBRARIES set DEPENDS executables...): packs the files of that
+# component, with the libraries of that runtime dependency set, into bundle/NAME.tar.gz. A larger archive than MOST_BYTES is an error.
 function(tandem_archive target)
-  cmake_parse_arguments(ARG "" "COMPONENT;NAME;LIBRARIES" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT;NAME;MOST_BYTES;LIBRARIES" "DEPENDS" ${ARGN})
   install(RUNTIME_DEPENDENCY_SET ${ARG_LIBRARIES}
     PRE_EXCLUDE_REGEXES
       [[^lib(c|m|dl|rt|pthread|resolv|util)\.so]] [[^ld-linux]] [[^linux-vdso]] [[^lib(cuda|nvidia|cublas|cudart)]]
     LIBRARY DESTINATION lib COMPONENT ${ARG_COMPONENT} EXCLUDE_FROM_ALL)
   add_custom_target(${target}
     COMMAND ${CMAKE_COMMAND}
-      -DBUILD_DIR=${CMAKE_BINARY_DIR} -DCOMPONENT=${ARG_COMPONENT} -DNAME=${ARG_NAME} -DMOST_BYTES=${TANDEM_BUNDLE_MOST_BYTES}
+      -DBUILD_DIR=${CMAKE_BINARY_DIR} -DCOMPONENT=${ARG_COMPONENT} -DNAME=${ARG_NAME} -DMOST_BYTES=${ARG_MOST_BYTES}
       -P ${PROJECT_SOURCE_DIR}/cmake/MakeBundle.cmake
     VERBATIM)
   add_dependencies(${target} ${ARG_DEPENDS})
@@ -47,4 +46,5 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tandem COMPONE
 # `cmake --install` installs the executables, for a system that has the libraries (deploy/container/stage.sh).
 install(TARGETS ${executables} RUNTIME DESTINATION bin)
 
-tandem_archive(bundle COMPONENT bundle NAME ${TANDEM_BUNDLE_NAME} LIBRARIES bundled_libraries DEPENDS ${bundled})
+# The embedded pair and the heads of its target take 49 MB.
+tandem_archive(bundle COMPONENT bundle NAME ${TANDEM_BUNDLE_NAME} MOST_BYTES 72000000 LIBRARIES bundled_libraries DEPENDS ${bundled})

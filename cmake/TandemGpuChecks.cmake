@@ -22,5 +22,6 @@ add_custom_command(OUTPUT ${stubs}/complete
 add_custom_target(python_stubs DEPENDS ${stubs}/complete)
 install(DIRECTORY ${stubs}/tandem DESTINATION python COMPONENT gpu_check EXCLUDE_FROM_ALL)
 tandem_archive(gpu_check_archive
+  MOST_BYTES 60000000
   COMPONENT gpu_check NAME gpu-check-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR} LIBRARIES gpu_check_libraries
   DEPENDS ${bundled} ${gpu_tests} ${gpu_programs} python_stubs)
