@@ -113,18 +113,20 @@ HWY_NOINLINE void Scores4(const Query* queries, const float* keys, size_t head_s
   }
 }
 
-// Turns the first n scores into weights exp(score * scale - max) and the other scores into zeros.
-// Scales the earlier sums by the change of the maximum.
-void UpdateSoftmax(float* scores, size_t n, float scale, Softmax& softmax, float* out,
-                   size_t head_size) {
+// Turns the scores [hidden, n) into weights exp(score * scale - max) and the other scores into
+// zeros. Scales the earlier sums by the change of the maximum.
+void UpdateSoftmax(float* scores, size_t hidden, size_t n, float scale, Softmax& softmax,
+                   float* out, size_t head_size) {
   const Tag d;
   const size_t lanes = hn::Lanes(d);
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   const auto scales = hn::Set(d, scale);
+  const auto first = hn::Set(d, static_cast<float>(hidden));
   const auto count = hn::Set(d, static_cast<float>(n));
   auto max = lowest;
   for (size_t j = 0; j < n; j += lanes) {
-    const auto is_visible = hn::Lt(hn::Iota(d, static_cast<float>(j)), count);
+    const auto key = hn::Iota(d, static_cast<float>(j));
+    const auto is_visible = hn::And(hn::Ge(key, first), hn::Lt(key, count));
     const auto s = hn::IfThenElse(is_visible, hn::Mul(hn::Load(d, scores + j), scales), lowest);
     hn::Store(s, d, scores + j);
     max = hn::Max(max, s);
@@ -353,19 +355,21 @@ HWY_INLINE size_t BeginQueries(const AttentionTile& tile, Query* queries, Softma
   return max_visible;
 }
 
-// Attends `count` queries to one block: 4, or 1. The last of them sees most.
-HWY_INLINE void AttendBlock(const Query* queries, size_t count, const size_t* ends,
+// Attends `count` queries to one block: 4, or 1. The last of them sees most. Nobody sees the first
+// `hidden` keys.
+HWY_INLINE void AttendBlock(const Query* queries, size_t count, size_t hidden, const size_t* ends,
                             const float* keys, const float* values, size_t head_size, float scale,
                             float* scores, Softmax* softmax) {
   if (count == 4) {
     Scores4(queries, keys, head_size, ends[3], scores);
     for (size_t u = 0; u < 4; ++u) {
-      UpdateSoftmax(scores + u * kKeyBlock, ends[u], scale, softmax[u], queries[u].out, head_size);
+      UpdateSoftmax(scores + u * kKeyBlock, hidden, ends[u], scale, softmax[u], queries[u].out,
+                    head_size);
     }
     AddValues4(queries, scores, values, head_size, ends);
   } else if (ends[0] > 0) {
     Scores1(queries->q, keys, head_size, ends[0], scores);
-    UpdateSoftmax(scores, ends[0], scale, *softmax, queries->out, head_size);
+    UpdateSoftmax(scores, hidden, ends[0], scale, *softmax, queries->out, head_size);
     AddValues1(scores, values, head_size, 0, 0, ends[0], queries->out);
   }
 }
@@ -398,7 +402,7 @@ void AttendTile(const AttentionTile& tile) {
       if (is_path && ends[0] > 0) {
         path.Put(queries[t].row - args.tree_begin, queries[t].num_visible - 1);
       }
-      AttendBlock(&queries[t], size, ends,
+      AttendBlock(&queries[t], size, block == 0 ? args.hidden_rows : 0, ends,
                   is_path ? path.keys() : args.kv.Keys(tile.kv_head, block),
                   is_path ? path.values() : args.kv.Values(tile.kv_head, block), head_size, scale,
                   scores, &softmax[t]);
@@ -488,7 +492,7 @@ void AttentionReference(const AttentionArgs& args) {
         visible.push_back(num_shared + static_cast<size_t>(i));
       }
     }
-    for (size_t i = 0; i < num_shared; ++i) visible.push_back(i);
+    for (size_t i = args.hidden_rows; i < num_shared; ++i) visible.push_back(i);
     for (size_t head = 0; head < args.num_heads; ++head) {
       const float* q = args.queries + r * args.queries_stride + head * head_size;
       std::vector<double> weights;

@@ -67,9 +67,12 @@ void StoreKv(const StoreKvArgs& args);
 //   parents  [rows of the tree]            i32, or empty
 //   out      [rows, num_heads, head_size]  f32, rows out_stride floats apart; must not overlap
 //                                          queries
-// Scores are divided by sqrt(head_size). PRECOND: num_kv_heads divides num_heads.
+// Scores are divided by sqrt(head_size). Nobody sees the first hidden_rows cache rows, whose values
+// must be finite. PRECOND: num_kv_heads divides num_heads. Every row sees some row. hidden_rows is
+// less than kKeyBlock.
 struct AttentionArgs {
   KvLayer kv;
+  size_t hidden_rows = 0;
   size_t cached_len = 0;
   size_t first_row = 0;
   size_t rows = 0;

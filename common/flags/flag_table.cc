@@ -216,7 +216,7 @@ constexpr Flag kFlags[] = {
      .kind = FlagKind::kChoice,
      .value = "NAME,...",
      .values = FlagValues::kCommas,
-     .words = "model|suffix|ngram|retrieval|recycling|medusa|blockwise|auto|all",
+     .words = "model|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|auto|all",
      .help = "These drafters are compared, each with every draft length. auto is the server's "
              "choice, and all stands for every drafter that the server has. Without the flag, only "
              "auto is measured."},
@@ -575,22 +575,22 @@ constexpr Flag kFlags[] = {
      .value = "NAME,...",
      .values = FlagValues::kCommas,
      .fallback = "model,prediction",
-     .words = "model|prediction|suffix|ngram|retrieval|recycling|medusa|blockwise|none",
+     .words = "model|prediction|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|none",
      .handed_to = kRouter,
      .help =
          "These drafters draft for requests that name none. model is the draft model, and the "
          "others find drafts in text: in the output that a request predicts, in its prompt and "
          "output (suffix), in its newest tokens (ngram), in a corpus (retrieval), or in what the "
-         "target itself expected after each token (recycling). medusa and blockwise are heads of "
-         "the target (--heads)."},
+         "target itself expected after each token (recycling). medusa, blockwise and eagle are "
+         "heads of the target (--heads)."},
     {.name = "--heads",
      .programs = kVerifier | kSupervisors,
      .group = "Speculation",
      .value = "DIR",
      .handed_to = kVerifier,
      .help =
-         "These heads draft from what the target itself computed: a folder of Medusa heads. They "
-         "are one of the --drafters unless they are given."},
+         "These heads draft from what the target itself computed: a folder of Medusa heads, or "
+         "of a layer of EAGLE. They are one of the --drafters unless they are given."},
     {.name = "--retrieval",
      .programs = kRouter | kSupervisors,
      .group = "Speculation",

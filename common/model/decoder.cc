@@ -25,13 +25,18 @@ absl::Status Decoder::Walk(const RowBlock& block) {
   for (size_t layer = 0; layer < model_.num_layers; ++layer) {
     TANDEM_RETURN_IF_ERROR(backend_.Qkv(layer));
     TANDEM_RETURN_IF_ERROR(backend_.Attend(layer));
-    if (layer + 1 == model_.num_layers) {
+    if (layer + 1 == model_.num_layers && !backend_.keeps_features()) {
       // All keys and values are stored. Rows without logits contribute nothing more.
       if (block.num_logits == 0) return absl::OkStatus();
       TANDEM_RETURN_IF_ERROR(backend_.KeepRows());
     }
     TANDEM_RETURN_IF_ERROR(backend_.Output(layer));
     TANDEM_RETURN_IF_ERROR(backend_.Mlp(layer));
+  }
+  if (backend_.keeps_features()) {
+    TANDEM_RETURN_IF_ERROR(backend_.StoreFeatures());
+    if (block.num_logits == 0) return absl::OkStatus();
+    TANDEM_RETURN_IF_ERROR(backend_.KeepRows());
   }
   return backend_.Logits();
 }

@@ -68,6 +68,15 @@ class LanguageModel {
 
   // Returns the heads that draft for this model, or null.
   virtual SelfDrafter* self_drafter() { return nullptr; }
+  // Returns what pages hold: the model's keys and values, and what its heads keep.
+  KvShape kv_shape() {
+    KvShape shape(description());
+    if (const SelfDrafter* drafter = self_drafter(); drafter != nullptr) {
+      shape.num_layers += drafter->num_kv_layers();
+      shape.feature_floats = drafter->feature_floats();
+    }
+    return shape;
+  }
 
   // Grows while a pass computes, so that a busy worker can be told from a hung one. Any thread may
   // call this function, also during a pass.

@@ -22,16 +22,21 @@ struct Sizes {
   NamedSize vocabulary, hidden, inner, head, heads, kv_heads;
 };
 
-absl::StatusOr<LayerWeights> LoadLayer(const TensorLoader& loader, const ModelDescription& model,
-                                       const Sizes& sizes, size_t index) {
-  const std::string prefix = "model.layers." + std::to_string(index) + ".";
+}  // namespace
+
+absl::StatusOr<LayerWeights> LoadLayerWeights(const TensorLoader& loader,
+                                              const ModelDescription& model,
+                                              const std::string& prefix, bool has_attention_norm) {
+  const Sizes sizes(model);
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
   const bool qkv_bias = model.attention.qkv_bias;
   const bool mlp_bias = model.mlp.has_bias;
   LayerWeights layer;
-  TANDEM_ASSIGN_OR_RETURN(layer.attention_norm,
-                          loader.Vector(prefix + "input_layernorm.weight", sizes.hidden));
+  if (has_attention_norm) {
+    TANDEM_ASSIGN_OR_RETURN(layer.attention_norm,
+                            loader.Vector(prefix + "input_layernorm.weight", sizes.hidden));
+  }
   TANDEM_ASSIGN_OR_RETURN(layer.query,
                           loader.Matrix(attention + "q_proj", sizes.heads, sizes.hidden, qkv_bias));
   TANDEM_ASSIGN_OR_RETURN(
@@ -57,8 +62,6 @@ absl::StatusOr<LayerWeights> LoadLayer(const TensorLoader& loader, const ModelDe
   return layer;
 }
 
-}  // namespace
-
 absl::StatusOr<ModelWeights> ModelWeights::Load(const Checkpoint& checkpoint,
                                                 const ModelDescription& model) {
   const TensorLoader loader(checkpoint);
@@ -67,7 +70,8 @@ absl::StatusOr<ModelWeights> ModelWeights::Load(const Checkpoint& checkpoint,
   TANDEM_ASSIGN_OR_RETURN(weights.embedding, loader.Matrix("model.embed_tokens", sizes.vocabulary,
                                                            sizes.hidden, false));
   for (size_t i = 0; i < model.num_layers; ++i) {
-    TANDEM_ASSIGN_OR_RETURN(LayerWeights layer, LoadLayer(loader, model, sizes, i));
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    TANDEM_ASSIGN_OR_RETURN(LayerWeights layer, LoadLayerWeights(loader, model, prefix, true));
     weights.layers.push_back(std::move(layer));
   }
   TANDEM_ASSIGN_OR_RETURN(weights.final_norm, loader.Vector("model.norm.weight", sizes.hidden));

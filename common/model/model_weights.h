@@ -4,6 +4,7 @@
 #define TANDEM_COMMON_MODEL_MODEL_WEIGHTS_H_
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,14 @@ struct LayerWeights {
   Linear up;
   Linear down;  // inner -> hidden
 };
+
+class TensorLoader;
+
+// Reads the tensors of a layer, whose names begin with `prefix`. `has_attention_norm` false: the
+// layer has no norm before its attention. Errors name the file and the tensor.
+absl::StatusOr<LayerWeights> LoadLayerWeights(const TensorLoader& loader,
+                                              const ModelDescription& model,
+                                              const std::string& prefix, bool has_attention_norm);
 
 struct ModelWeights {
   Linear embedding;  // rows are looked up; no bias

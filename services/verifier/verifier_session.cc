@@ -175,19 +175,25 @@ absl::Status VerifierSession::Compute(std::span<JudgeTask> tasks) {
 }
 
 absl::Status VerifierSession::Propose(std::span<JudgeTask> tasks) {
-  const ScopedSeconds timing(&propose_seconds_);
   for (const JudgeTask& task : tasks) {
     if (!task.feature_place.has_value()) continue;
     GuessOrder& order = orders_[*task.feature_place];
+    order.text = {task.slot->cache(), task.slot->token_ids()};
     order.next_token_id = task.verdict.next_token_id;
     // A slot without a verdict has no feature.
     if (!task.verdict.finite) order.limits = {};
   }
   std::vector<GuessOrder> wanted;
+  std::vector<TextRows> texts;
   for (const GuessOrder& order : orders_) {
-    if (order.limits.depth > 0) wanted.push_back(order);
+    if (order.limits.depth == 0) continue;
+    wanted.push_back(order);
+    texts.push_back(order.text);
   }
-  TANDEM_RETURN_IF_ERROR(model().model().self_drafter()->Propose(wanted));
+  SelfDrafter& drafter = *model().model().self_drafter();
+  TANDEM_RETURN_IF_ERROR(drafter.CatchUp(texts));
+  const ScopedSeconds timing(&propose_seconds_);
+  TANDEM_RETURN_IF_ERROR(drafter.Propose(wanted));
   for (GuessOrder& order : wanted) orders_[order.place].tree = std::move(order.tree);
   return absl::OkStatus();
 }

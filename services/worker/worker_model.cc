@@ -100,13 +100,14 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Create(
     const WorkerModelOptions& options, std::unique_ptr<ThreadPool> threads,
     std::unique_ptr<LanguageModel> model, std::unique_ptr<Tokenizer> tokenizer) {
   const ModelDescription& config = model->description();
+  const KvShape shape = model->kv_shape();
   const uint64_t fillable =
-      options.max_slots * HostKvMemory::Bytes(config, WantedRows(options, config));
+      options.max_slots * HostKvMemory::Bytes(shape, WantedRows(options, config));
   TANDEM_ASSIGN_OR_RETURN(
       std::unique_ptr<KvPagePool> pages,
-      KvPagePool::Create(config, options.kv_cache_bytes != 0
-                                     ? options.kv_cache_bytes
-                                     : std::min(UsableMemoryBytes() / 4, fillable)));
+      KvPagePool::Create(shape, options.kv_cache_bytes != 0
+                                    ? options.kv_cache_bytes
+                                    : std::min(UsableMemoryBytes() / 4, fillable)));
   TANDEM_ASSIGN_OR_RETURN(auto worker,
                           Make(options, std::move(model), std::move(tokenizer), std::move(pages)));
   worker->threads_ = std::move(threads);

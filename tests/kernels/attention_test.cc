@@ -24,6 +24,7 @@ struct Shape {
   size_t cached_len;
   size_t rows;
   std::vector<int32_t> parents = {};  // the last rows are a tree
+  size_t hidden_rows = 0;
 };
 
 std::string Text(const Shape& shape) {
@@ -71,6 +72,7 @@ class Sequence {
   // Returns the arguments for rows [first, first + rows) of the pass.
   AttentionArgs Args(std::vector<float>& out, size_t first, size_t rows) {
     return {.kv = kv_,
+            .hidden_rows = shape_.hidden_rows,
             .cached_len = shape_.cached_len,
             .first_row = first,
             .rows = rows,
@@ -138,6 +140,11 @@ const std::vector<Shape>& Shapes() {
       {4, 2, 8, 0, 6, {-1, 0, 0, 1, 2, -1}},
       {4, 2, 64, 61, 8, {-1, 0, 1, 2, 3, 0, 5, -1}},
       {3, 3, 10, 130, 5, {-1, -1, -1, 0, 2}},
+      {4, 2, 8, 1, 3, {}, 1},
+      {5, 5, 10, 20, 130, {}, 1},
+      {4, 2, 64, 61, 8, {-1, 0, 1, 2, 3, 0, 5, -1}, 1},
+      {4, 2, 8, 35, 2, {}, 33},
+      {3, 3, 10, 130, 5, {-1, -1, -1, 0, 2}, 17},
   };
   return shapes;
 }
@@ -153,6 +160,30 @@ TEST_P(AttentionTest, EqualsTheReferenceToRounding) {
     for (size_t i = 0; i < got.size(); ++i) {
       ASSERT_NEAR(got[i], want[i], 3e-6) << Text(shape) << ", at " << i;
     }
+  }
+}
+
+TEST_P(AttentionTest, HiddenRowsChangeNothing) {
+  ThreadPool pool(1);
+  for (const Shape& shape : Shapes()) {
+    if (shape.hidden_rows == 0) continue;
+    Sequence sequence(shape);
+    const std::vector<float> before = sequence.Run(pool);
+    const std::vector<float> other(shape.hidden_rows * shape.num_kv_heads * shape.head_size, 9.0f);
+    const size_t stride = shape.num_kv_heads * shape.head_size;
+    StoreKv({.kv = sequence.kv(),
+             .first_row = 0,
+             .rows = shape.hidden_rows,
+             .keys = other.data(),
+             .keys_stride = stride,
+             .values = other.data(),
+             .values_stride = stride});
+    const std::vector<float> after = sequence.Run(pool);
+    EXPECT_TRUE(SameBits(before.data(), after.data(), before.size())) << Text(shape);
+    Shape seen = shape;
+    seen.hidden_rows = 0;
+    const std::vector<float> differs = Sequence(seen).Run(pool);
+    EXPECT_FALSE(SameBits(before.data(), differs.data(), before.size())) << Text(shape);
   }
 }
 

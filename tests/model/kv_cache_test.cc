@@ -171,6 +171,72 @@ TEST_F(KvCacheTest, ASharedPageIsCopiedBeforeItIsWritten) {
   EXPECT_EQ(pool_->Find({1}).data(), writer.Layer(0).pages[1]);
 }
 
+TEST_F(KvCacheTest, PagesRememberThatTheyHoldRowsOfADrafter) {
+  KvCache writer(pool_.get(), 256);
+  Append(writer, 100, 1);
+  EXPECT_EQ(writer.NumDrafterRows(), 0u);
+  writer.SetDrafterRows(90);
+  EXPECT_EQ(writer.NumDrafterRows(), 90u);
+  Publish(writer, 1);
+  KvCache reader(pool_.get(), 256);
+  ASSERT_TRUE(reader.Extend(0, Find(1), 0).ok());
+  EXPECT_EQ(reader.NumDrafterRows(), 64u);
+  reader.TruncateTo(63);
+  EXPECT_EQ(reader.NumDrafterRows(), 0u) << "the page is no longer whole";
+  Append(reader, 1, 2);  // to a copy of the page
+  EXPECT_EQ(reader.NumDrafterRows(), 0u);
+  EXPECT_EQ(writer.NumDrafterRows(), 90u);
+  // A page without other holders that is written anew.
+  writer.TruncateTo(40);
+  EXPECT_EQ(writer.NumDrafterRows(), 40u);
+  Append(writer, 60, 3);
+  EXPECT_EQ(writer.NumDrafterRows(), 40u);
+  Publish(writer, 1);
+  KvCache second(pool_.get(), 256);
+  ASSERT_TRUE(second.Extend(0, Find(1), 0).ok());
+  EXPECT_EQ(second.NumDrafterRows(), 0u);
+}
+
+TEST_F(KvCacheTest, RoomIsWhatTakesNoPageFromOthers) {
+  KvCache cache(pool_.get(), 200);
+  Append(cache, 60, 1);
+  EXPECT_EQ(cache.RoomFor(10), 10u);
+  EXPECT_EQ(cache.RoomFor(1000), 140u) << "the capacity";
+  {
+    KvCache other(pool_.get(), 256);
+    Append(other, 2 * kPageRows, 2);
+    EXPECT_EQ(cache.RoomFor(100), 68u) << "one page is left";
+    Publish(other, 2);
+  }
+  EXPECT_EQ(pool_->num_free(), 3u);
+  EXPECT_EQ(cache.RoomFor(100), 68u) << "two of them can be found";
+  EXPECT_EQ(cache.RoomFor(4), 4u);
+}
+
+TEST_F(KvCacheTest, FeaturesGoWithTheirRows) {
+  KvShape shape(Config());
+  shape.feature_floats = 3;
+  auto pool = *KvPagePool::Create(shape, kNumPages * HostKvMemory::PageBytes(shape));
+  KvCache cache(pool.get(), 256);
+  const auto write = [&](size_t row, float value) { std::fill_n(cache.Feature(row), 3, value); };
+  ASSERT_TRUE(cache.Reserve(70).ok());
+  for (size_t row = 0; row < 70; ++row) write(row, static_cast<float>(row));
+  cache.Grow(70);
+  ASSERT_TRUE(cache.KeepPath(62, std::vector<int32_t>{1, 4}).ok());
+  for (size_t row = 0; row < 62; ++row) ASSERT_EQ(cache.Feature(row)[2], row);
+  EXPECT_EQ(cache.Feature(62)[0], 63);
+  EXPECT_EQ(cache.Feature(63)[2], 66);
+  cache.Publish(0, {1});
+  KvCache other(pool.get(), 256);
+  std::vector<KvPage> found;
+  found.push_back(pool->Find({1}));
+  ASSERT_TRUE(other.Extend(0, std::move(found), 0).ok());
+  other.TruncateTo(10);
+  ASSERT_TRUE(other.Reserve(1).ok());  // to a copy
+  EXPECT_NE(other.Feature(9), cache.Feature(9));
+  EXPECT_EQ(other.Feature(9)[1], 9);
+}
+
 TEST_F(KvCacheTest, ACopyNeedsAPageAndWithoutOneNothingChanges) {
   KvCache writer(pool_.get(), 256);
   Append(writer, 128, 0);

@@ -23,6 +23,28 @@ void WriteHeads(const std::string& folder, const tandem::testing::RandomModelSpe
   tandem::testing::WriteRandomHeads(folder, heads);
 }
 
+// Writes a layer of EAGLE for a model of these sizes.
+void WriteEagle(const std::string& folder, const tandem::testing::RandomModelSpec& model,
+                bool has_output) {
+  tandem::testing::WriteRandomEagle(folder, {.hidden_size = model.hidden_size,
+                                             .vocabulary_size = model.vocabulary_size,
+                                             .num_heads = model.num_heads,
+                                             .num_kv_heads = model.num_kv_heads,
+                                             .head_size = model.head_size,
+                                             .intermediate_size = model.intermediate_size,
+                                             .has_output = has_output,
+                                             .dtype = model.dtype,
+                                             .output_scale = model.embedding_scale,
+                                             .seed = model.seed});
+}
+
+void CopyTokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(from / name, to / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -30,6 +52,7 @@ int main(int argc, char** argv) {
   tandem::testing::RandomModelSpec spec;
   tandem::testing::RandomHeadsSpec heads;
   heads.num_heads = 0;
+  bool writes_eagle = false;
   std::string folder, tokenizer_from;
 
   CLI::App app("Writes a model folder with random weights.");
@@ -72,23 +95,23 @@ int main(int argc, char** argv) {
   app.add_option("--shards", spec.num_shards);
   app.add_option("--draft-heads", heads.num_heads,
                  "Writes this many Medusa heads for a model of these sizes, in place of the model");
+  app.add_flag("--eagle", writes_eagle,
+               "Writes a layer of EAGLE for a model of these sizes, in place of the model");
   app.add_flag("--target-output", heads.uses_target_output,
                "The draft heads use the model's own output product");
   CLI11_PARSE(app, argc, argv);
 
   try {
+    if (writes_eagle) {
+      WriteEagle(folder, spec, !heads.uses_target_output);
+      return 0;
+    }
     if (heads.num_heads > 0) {
       WriteHeads(folder, spec, heads);
       return 0;
     }
     tandem::testing::WriteRandomModel(folder, spec);
-    if (!tokenizer_from.empty()) {
-      for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-        std::filesystem::copy_file(std::filesystem::path(tokenizer_from) / name,
-                                   std::filesystem::path(folder) / name,
-                                   std::filesystem::copy_options::overwrite_existing);
-      }
-    }
+    if (!tokenizer_from.empty()) CopyTokenizer(tokenizer_from, folder);
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';
     return 1;

@@ -1,4 +1,4 @@
-// Writes folders of heads of the Medusa family with random weights, for tests.
+// Writes folders of heads with random weights, for tests.
 #ifndef TANDEM_TESTS_SUPPORT_RANDOM_HEADS_H_
 #define TANDEM_TESTS_SUPPORT_RANDOM_HEADS_H_
 
@@ -30,6 +30,25 @@ struct RandomHeadsSpec {
 // Writes config.json and model.safetensors, with the names of HeadsDescription::Layout::kBlocks.
 // Creates the folder. Throws std::runtime_error if a file cannot be written.
 void WriteRandomHeads(const std::filesystem::path& folder, const RandomHeadsSpec& spec);
+
+// The sizes of the target are those of RandomModelSpec.
+struct RandomEagleSpec {
+  size_t hidden_size = 32;      // the target's
+  size_t vocabulary_size = 64;  // the target's
+  size_t num_heads = 4;
+  size_t num_kv_heads = 2;  // the target's
+  size_t head_size = 8;     // the target's
+  size_t intermediate_size = 48;
+  bool has_bias = true;    // the product that joins embedding and feature has one
+  bool has_output = true;  // an output product of its own; false: the target's
+  DType dtype = DType::kF32;
+  double output_scale = 1.0;  // standard deviation of the output product's weights
+  uint64_t seed = 1;
+};
+
+// Writes config.json and model.safetensors of a layer of EAGLE, with the names of EagleWeights.
+// Creates the folder. Throws std::runtime_error if a file cannot be written.
+void WriteRandomEagle(const std::filesystem::path& folder, const RandomEagleSpec& spec);
 
 }  // namespace tandem::testing
 

@@ -68,6 +68,35 @@ def test_a_killed_verifier_changes_nothing(servers, plain):
             assert [output.bytes for output in outputs.result(60)] == plain[mode]
 
 
+def test_eagle_changes_nothing(servers, models):
+    """The layer has random weights. Its guesses are mostly wrong, and its rows come and go."""
+    target = models.random(vocabulary_size=64, hidden_size=32, layers=12, heads=4, kv_heads=2, head_size=8, intermediate_size=64,
+                           max_positions=512, embedding_scale=0.4, seed=5)
+    eagle = models.random(vocabulary_size=64, hidden_size=32, heads=4, kv_heads=2, head_size=8, intermediate_size=64, eagle=True,
+                          embedding_scale=1.5, seed=6)
+    prompts = [[62, *((7 * i + i * i * k) % 60 for i in range(10 + 30 * k))] for k in range(6)]
+    modes = {**MODES, "penalties": dict(temperature=0, repetition_penalty=1.3, frequency_penalty=0.4)}
+
+    def outputs(server, concurrency, **options):
+        return {mode: [output.token_ids for output in server.generate_all(
+            [(prompt, dict(max_tokens=80, ignore_eos=True, **options, **mode_options)) for prompt in prompts], concurrency)]
+            for mode, mode_options in modes.items()}
+
+    plain = outputs(servers(target=target, drafter="none", max_slots=8), 1)
+    server = servers(target=target, drafter="none", max_slots=8, heads=eagle, environment={"TANDEM_DRAFTERS": "eagle"})
+    assert "eagle" in server.info().drafters
+    assert outputs(server, 1, draft_length=3) == plain
+    assert outputs(server, 8, draft_length=4, max_tree_nodes=16) == plain
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        running = pool.submit(outputs, server, 8, draft_length=4, max_tree_nodes=16)
+        harness.wait_until(lambda: server.info().load.num_running > 0 or running.done(), 10, "requests run")
+        os.kill(server.child("tandem-verifier"), signal.SIGKILL)
+        assert running.result(120) == plain
+    used = server.generate(prompts[0], max_tokens=80, ignore_eos=True, temperature=0, draft_length=4, max_tree_nodes=16)
+    stats = used.completion.speculation
+    assert stats.drafter == "eagle" and stats.num_draft_tokens > 0 and stats.num_trees > 0
+
+
 def test_what_the_server_lacks_is_refused(servers):
     server = servers(target=TARGET, drafter="none", max_slots=8, heads=HEADS["medusa"])
     with pytest.raises(grpc.RpcError) as refused:

@@ -38,7 +38,7 @@ class VerifierHeadsTest : public ::testing::Test {
     auto model = WorkerModel::Load({.folder = dir_ / "target",
                                     .heads = with_heads ? dir_ / "heads" : "",
                                     .max_slots = 3,
-                                    .max_context = 96});
+                                    .max_context = 256});
     EXPECT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     const Address address = *Address::Parse("unix:" + (dir_ / "verifier.sock").string());
@@ -127,6 +127,47 @@ TEST_F(VerifierHeadsTest, WhatIsProposedFollowsTheAcceptedTokens) {
   const v1::VerifyResult result = Verify(Asking(item, 3, 8));
   ASSERT_EQ(result.num_accepted(), 2u);
   EXPECT_EQ(result.proposal().SerializeAsString(), proposals[3]);
+}
+
+TEST_F(VerifierHeadsTest, EagleProposesTheSameAfterTheSameTokens) {
+  testing::WriteRandomModel(dir_ / "target", {.num_layers = 16});  // so that a step costs little
+  testing::WriteRandomEagle(dir_ / "heads", {.output_scale = 2.0});
+  EXPECT_EQ(Start(true).self_drafter(), "eagle");
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 70; ++i) prompt.push_back((i * i + 3 * i) % 61);
+  TinySequence plain(prompt, Greedy());
+  std::vector<std::string> proposals;
+  for (int i = 0; i < 8; ++i) {
+    const v1::VerifyItem item = Asking(plain.NextVerify({}), 4, 12);
+    const v1::VerifyResult result = Verify(item);
+    EXPECT_GT(result.proposal().token_ids_size(), 0);
+    EXPECT_EQ(Verify(item).SerializeAsString(), result.SerializeAsString());
+    proposals.push_back(result.proposal().SerializeAsString());
+    plain.Commit({}, result);
+  }
+  // Another slot finds the first page. Of a tree, two tokens are kept.
+  TinySequence drafted(prompt, Greedy());
+  drafted.slot = 1;
+  const v1::VerifyResult first = Verify(drafted.NextVerify({}));
+  EXPECT_EQ(first.num_cached_tokens(), 64u);
+  drafted.Commit({}, first);
+  const std::vector<int32_t> right(plain.tokens.begin() + 71, plain.tokens.begin() + 73);
+  v1::VerifyItem item = drafted.NextVerify({});
+  for (const int32_t token : {(right[0] + 1) % 64, right[0], right[1]}) {
+    item.add_draft_token_ids(token);
+  }
+  for (const int32_t parent : {-1, -1, 1}) item.add_parents(parent);
+  const v1::VerifyResult result = Verify(Asking(item, 4, 12));
+  ASSERT_EQ(result.num_accepted(), 2u);
+  EXPECT_EQ(result.proposal().SerializeAsString(), proposals[3]);
+  // A verifier that comes back computes its rows anew.
+  verifier_.reset();
+  server_.reset();
+  Start(true);
+  const std::vector<int32_t> text(plain.tokens.begin(), plain.tokens.begin() + 75);
+  TinySequence again(text, Greedy());
+  EXPECT_EQ(Verify(Asking(again.NextVerify({}), 4, 12)).proposal().SerializeAsString(),
+            proposals[5]);
 }
 
 TEST_F(VerifierHeadsTest, RefusesWhatItCannotPropose) {

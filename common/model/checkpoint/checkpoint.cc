@@ -101,6 +101,12 @@ absl::StatusOr<const Tensor*> Checkpoint::Get(const std::string& name) const {
   return place->second.tensor;
 }
 
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, place] : tensors_) names.push_back(name);
+  return names;
+}
+
 std::string Checkpoint::FileOf(const std::string& name) const {
   const auto place = tensors_.find(name);
   return place == tensors_.end() ? listing_ : place->second.file->file().path().string();

@@ -25,6 +25,8 @@ class Checkpoint {
   static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenFile(const std::filesystem::path& file);
 
   bool Has(const std::string& name) const { return tensors_.contains(name); }
+  // Returns the names of all tensors, in ascending order.
+  std::vector<std::string> names() const;
   // Returns a tensor, which is valid until the checkpoint is destroyed. NOT_FOUND names the file
   // that should have the tensor.
   absl::StatusOr<const Tensor*> Get(const std::string& name) const;

@@ -5,6 +5,7 @@
 
 #include "common/model/cuda/weight_uploader.h"
 #include "common/model/heads/heads_description.h"
+#include "common/model/heads/heads_kind.h"
 #include "kernels/add_silu.h"
 #include "kernels/embedding.h"
 #include "kernels/sampling/log_probs_report.h"
@@ -33,6 +34,11 @@ absl::StatusOr<std::unique_ptr<CudaHeads>> CudaHeads::Load(const std::filesystem
                                                            const Linear& target_output,
                                                            const CudaBackend* backend,
                                                            const Options& options) {
+  TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
+  if (kind == HeadsKind::kEagle) {
+    return absl::UnimplementedError((folder / "config.json").string() +
+                                    ": a layer of EAGLE runs on the CPU only (--backend cpu)");
+  }
   TANDEM_ASSIGN_OR_RETURN(const HeadsDescription heads, HeadsDescription::Load(folder, target));
   TANDEM_ASSIGN_OR_RETURN(auto checkpoint, OpenHeads(folder));
   TANDEM_ASSIGN_OR_RETURN(HeadsWeights weights,

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/model/cpu_backend.h"
+#include "common/model/cpu/cpu_backend.h"
 #include "common/model/heads/heads_weights.h"
 #include "common/model/heads/self_drafter.h"
 #include "common/model/model_description.h"

@@ -78,16 +78,19 @@ absl::StatusOr<HeadsWeights> HeadsWeights::Load(const Checkpoint& checkpoint,
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenHeads(const std::filesystem::path& folder) {
   const std::filesystem::path numbered = folder / "medusa_lm_head.safetensors";
-  const std::filesystem::path pickle = folder / "medusa_lm_head.pt";
   std::error_code ignored;
   if (std::filesystem::exists(numbered, ignored)) return Checkpoint::OpenFile(numbered);
   if (std::filesystem::exists(folder / "model.safetensors", ignored)) {
     return Checkpoint::Open(folder);
   }
-  if (std::filesystem::exists(pickle, ignored)) {
-    return InvalidArgument(pickle.string() +
-                           ": is a pickle, which could run code; make a safetensors file of it "
-                           "with tools/train_pair/convert_medusa.py");
+  for (const auto& [pickle, converter] : {std::pair("medusa_lm_head.pt", "convert_medusa.py"),
+                                          std::pair("pytorch_model.bin", "convert_eagle.py")}) {
+    if (std::filesystem::exists(folder / pickle, ignored)) {
+      return InvalidArgument((folder / pickle).string() +
+                             ": is a pickle, which could run code; make a safetensors file of it "
+                             "with tools/train_pair/" +
+                             converter);
+    }
   }
   return NotFound(folder.string() +
                   ": has neither model.safetensors nor medusa_lm_head.safetensors");

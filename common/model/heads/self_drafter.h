@@ -11,12 +11,20 @@
 
 #include "absl/status/status.h"
 #include "common/model/heads/guess_tree.h"
+#include "common/model/kv/kv_cache.h"
 
 namespace tandem {
 
-// The draft that one slot wants. The target has computed all tokens of the slot but the newest one.
+// A text whose rows the target has computed. PRECOND: cache->length() == token_ids.size().
+struct TextRows {
+  KvCache* cache = nullptr;
+  std::span<const int32_t> token_ids;
+};
+
+// The draft that one slot wants. The target has computed all its tokens but the newest one.
 struct GuessOrder {
   size_t place = 0;           // where KeepFeature put the feature of the last computed token
+  TextRows text = {};         // without the newest token
   int32_t next_token_id = 0;  // the newest token
   GuessLimits limits;
   GuessTree tree;  // out; empty: nothing can be guessed
@@ -34,7 +42,7 @@ class SelfDrafter {
  public:
   virtual ~SelfDrafter() = default;
 
-  // The drafter's name in the API: "medusa" or "blockwise".
+  // The drafter's name in the API: "medusa", "blockwise" or "eagle".
   virtual const std::string& name() const = 0;
   virtual uint32_t max_depth() const = 0;     // tokens on its longest path
   virtual uint64_t weight_bytes() const = 0;  // mapped from its own files
@@ -44,9 +52,21 @@ class SelfDrafter {
   // state after the final norm. PRECOND: `place` is less than the number of slots.
   virtual void KeepFeature(size_t place, size_t logits_row) = 0;
 
-  // Guesses what follows. An order's tree depends on its feature, its newest token and its limits
-  // alone. Errors come from the device.
+  // What the drafter keeps of each row on the target's pages: keys and values of so many layers
+  // after those of the target, and a feature of so many floats.
+  virtual size_t num_kv_layers() const { return 0; }
+  virtual size_t feature_floats() const { return 0; }
+  // Computes what a proposal needs of rows that are long there, such as a prompt's, so that the
+  // time is not that of the proposal. Errors come from the device. PRECOND: the caches differ, and
+  // their rows are committed.
+  virtual absl::Status CatchUp(std::span<const TextRows> /*texts*/) { return absl::OkStatus(); }
+
+  // Guesses what follows. An order's tree depends on its feature, its text, its newest token and
+  // its limits alone, but is smaller where its cache has little room. Errors come from the device.
   virtual absl::Status Propose(std::span<GuessOrder> orders) = 0;
+
+  // Grows while the drafter computes. Any thread may call this function.
+  virtual uint64_t progress() const { return 0; }
 };
 
 }  // namespace tandem

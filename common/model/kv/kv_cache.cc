@@ -26,8 +26,35 @@ void KvCache::TruncateTo(size_t length) {
   DropPages(NumPages(length));
   if (length % kPageRows != 0 && pages_.back().is_writable()) {
     pool_->Spoil(pages_.back(), length % kPageRows, kPageRows);
+    pool_->SetDrafterRows(pages_.back(), false);
   }
   length_ = length;
+  num_drafter_rows_ = std::min(num_drafter_rows_, length);
+}
+
+size_t KvCache::NumDrafterRows() const {
+  size_t rows = num_drafter_rows_;
+  while (rows % kPageRows == 0 && rows + kPageRows <= length_ &&
+         pool_->has_drafter_rows(pages_[rows / kPageRows])) {
+    rows += kPageRows;
+  }
+  return rows;
+}
+
+void KvCache::SetDrafterRows(size_t rows) {
+  Check(rows <= length_, "SetDrafterRows", rows, length_);
+  for (size_t page = num_drafter_rows_ / kPageRows; (page + 1) * kPageRows <= rows; ++page) {
+    pool_->SetDrafterRows(pages_[page], true);
+  }
+  num_drafter_rows_ = rows;
+}
+
+size_t KvCache::RoomFor(size_t rows) const {
+  rows = std::min(rows, capacity_ - length_);
+  if (!EndIsWritable()) return 0;
+  const size_t in_pages = pages_.size() * kPageRows - length_;
+  const size_t more = rows > in_pages ? NumPages(rows - in_pages) : 0;
+  return more <= pool_->num_free() - pool_->num_cached() ? rows : std::min(rows, in_pages);
 }
 
 absl::Status KvCache::Extend(size_t length, std::vector<KvPage> found, size_t rows) {

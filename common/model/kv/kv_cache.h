@@ -60,6 +60,17 @@ class KvCache {
   // Returns the keys and values of a layer in memory of the host. Valid until the next page is
   // leased.
   KvLayer Layer(size_t layer) const { return pool_->Layer(table_.data(), layer); }
+  // Returns the feature of a row in memory of the host. Valid until the next page is leased.
+  float* Feature(size_t row) const { return pool_->Feature(table_.data(), row); }
+
+  // Returns the number of first rows that also hold what the drafter beside the model computed for
+  // them, for this cache or for another one with the same pages.
+  size_t NumDrafterRows() const;
+  // Says that the first `rows` rows hold it now. PRECOND: `rows` <= length().
+  void SetDrafterRows(size_t rows);
+  // Returns how many rows after the rows held can be written without another page, or with free
+  // pages that nobody can find. At most `rows`, and only as many as fit into capacity().
+  size_t RoomFor(size_t rows) const;
 
  private:
   // Returns whether rows that follow length() may be written to the page on which they begin.
@@ -71,6 +82,7 @@ class KvCache {
   KvPagePool* pool_;
   size_t capacity_;
   size_t length_ = 0;
+  size_t num_drafter_rows_ = 0;  // at least so many; pages may know of more
   std::vector<KvPage> pages_;
   std::vector<float*> table_;  // addresses of the pages
 };

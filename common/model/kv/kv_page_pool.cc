@@ -27,18 +27,14 @@ bool KvPage::is_shared() const { return pool_->pages_[index_].num_leases > 1; }
 
 bool KvPage::is_writable() const { return !is_shared() && !pool_->pages_[index_].is_published; }
 
-absl::StatusOr<std::unique_ptr<KvPagePool>> KvPagePool::Create(const ModelDescription& model,
+absl::StatusOr<std::unique_ptr<KvPagePool>> KvPagePool::Create(const KvShape& shape,
                                                                uint64_t bytes) {
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, HostKvMemory::Create(model, bytes));
-  return std::make_unique<KvPagePool>(model, std::move(memory));
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, HostKvMemory::Create(shape, bytes));
+  return std::make_unique<KvPagePool>(shape, std::move(memory));
 }
 
-KvPagePool::KvPagePool(const ModelDescription& model, std::unique_ptr<KvMemory> memory)
-    : memory_(std::move(memory)),
-      num_kv_heads_(model.attention.num_kv_heads),
-      head_size_(model.attention.head_size),
-      layer_floats_(2 * num_kv_heads_ * kPageRows * head_size_),
-      num_pages_(memory_->num_pages()) {}
+KvPagePool::KvPagePool(const KvShape& shape, std::unique_ptr<KvMemory> memory)
+    : memory_(std::move(memory)), shape_(shape), num_pages_(memory_->num_pages()) {}
 
 KvPagePool::~KvPagePool() { Check(num_leased_ == 0, "destroyed while pages are leased"); }
 
@@ -57,6 +53,7 @@ KvPage KvPagePool::Take() {
     return KvPage();
   }
   memory_->Spoil(index, 0, kPageRows);
+  pages_[index].has_drafter_rows = false;
   return Lease(index);
 }
 
@@ -78,6 +75,7 @@ void KvPagePool::Publish(const KvPage& page, const KvPageKey& key) {
 void KvPagePool::Unpublish(const KvPage& page) {
   Check(!page.is_shared(), "a page that others read is to be written");
   if (pages_[page.index_].is_published) Forget(page.index_);
+  pages_[page.index_].has_drafter_rows = false;
 }
 
 KvPage KvPagePool::Lease(size_t index) {
@@ -104,9 +102,9 @@ void KvPagePool::Forget(size_t index) {
 
 KvLayer KvPagePool::Layer(float* const* pages, size_t layer) const {
   return {.pages = pages,
-          .page_offset = layer * layer_floats_,
-          .num_kv_heads = num_kv_heads_,
-          .head_size = head_size_};
+          .page_offset = layer * shape_.layer_floats(),
+          .num_kv_heads = shape_.num_kv_heads,
+          .head_size = shape_.head_size};
 }
 
 absl::Status KvPagePool::Copy(const KvPage& from, const KvPage& to, size_t first_row) const {

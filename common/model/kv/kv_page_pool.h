@@ -68,9 +68,8 @@ class KvPage {
 class KvPagePool {
  public:
   // Creates a pool in memory of the host. The errors are those of HostKvMemory.
-  static absl::StatusOr<std::unique_ptr<KvPagePool>> Create(const ModelDescription& model,
-                                                            uint64_t bytes);
-  KvPagePool(const ModelDescription& model, std::unique_ptr<KvMemory> memory);
+  static absl::StatusOr<std::unique_ptr<KvPagePool>> Create(const KvShape& shape, uint64_t bytes);
+  KvPagePool(const KvShape& shape, std::unique_ptr<KvMemory> memory);
   // PRECOND: no page is leased.
   ~KvPagePool();
   KvPagePool(const KvPagePool&) = delete;
@@ -89,6 +88,12 @@ class KvPagePool {
   // Ends the publication of a page, because its only holder is about to write to it.
   void Unpublish(const KvPage& page);
 
+  // Whether all rows of the page also hold what the drafter beside the model computed for them.
+  // Whoever holds the page may add this, because it follows from the same tokens as the page's key.
+  // Pages that are taken or unpublished do not hold it.
+  bool has_drafter_rows(const KvPage& page) const { return pages_[page.index_].has_drafter_rows; }
+  void SetDrafterRows(const KvPage& page, bool has) { pages_[page.index_].has_drafter_rows = has; }
+
   size_t num_pages() const { return num_pages_; }
   KvMemory& memory() const { return *memory_; }
   // Returns the number of pages that Take can lease. They include published pages without a lease.
@@ -100,6 +105,11 @@ class KvPagePool {
 
   // Returns a layer of the sequence that lies on `pages`, which are in memory of the host.
   KvLayer Layer(float* const* pages, size_t layer) const;
+  // Returns the feature of a row of the sequence: [feature_floats] f32 in memory of the host.
+  float* Feature(float* const* pages, size_t row) const {
+    return pages[row / kPageRows] + shape_.layers_floats() +
+           row % kPageRows * shape_.feature_floats;
+  }
   // Copies all rows. Debug builds then overwrite the rows [first_row, kPageRows) of `to` with NaN.
   // All errors come from the memory.
   absl::Status Copy(const KvPage& from, const KvPage& to, size_t first_row) const;
@@ -114,6 +124,7 @@ class KvPagePool {
   struct PageBooks {
     uint32_t num_leases = 0;
     bool is_published = false;
+    bool has_drafter_rows = false;
     KvPageKey key;
     std::list<size_t>::iterator place;  // place in unused_ if the page is published and not leased
   };
@@ -131,9 +142,7 @@ class KvPagePool {
   void Forget(size_t index);
 
   std::unique_ptr<KvMemory> memory_;
-  size_t num_kv_heads_;
-  size_t head_size_;
-  size_t layer_floats_;  // floats of a layer on a page in memory of the host
+  KvShape shape_;
   size_t num_pages_;
   size_t num_leased_ = 0;
   std::vector<PageBooks> pages_;  // pages taken so far; the other pages were never touched

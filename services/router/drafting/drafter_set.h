@@ -19,17 +19,20 @@ enum class Drafter : uint8_t {
   kRecycling,   // the target's own favorites after each token
   kMedusa,      // heads of the target with output products of their own, in the verifier
   kBlockwise,   // heads of the target with the target's output product, in the verifier
+  kEagle,       // a layer that guesses the target's features, in the verifier
 };
-inline constexpr size_t kNumDrafters = 8;
+inline constexpr size_t kNumDrafters = 9;
 inline constexpr std::string_view kDrafterNames[kNumDrafters] = {
-    "model", "prediction", "suffix", "ngram", "retrieval", "recycling", "medusa", "blockwise"};
+    "model",     "prediction", "suffix",    "ngram", "retrieval",
+    "recycling", "medusa",     "blockwise", "eagle"};
 // A verifier has at most one of these.
-inline constexpr Drafter kSelfDrafters[] = {Drafter::kMedusa, Drafter::kBlockwise};
+inline constexpr Drafter kSelfDrafters[] = {Drafter::kMedusa, Drafter::kBlockwise, Drafter::kEagle};
 inline std::string DrafterName(Drafter drafter) {
   return std::string(kDrafterNames[static_cast<size_t>(drafter)]);
 }
 inline bool IsSelfDrafter(Drafter drafter) {
-  return drafter == Drafter::kMedusa || drafter == Drafter::kBlockwise;
+  return drafter == Drafter::kMedusa || drafter == Drafter::kBlockwise ||
+         drafter == Drafter::kEagle;
 }
 // None: no drafter has this name.
 inline std::optional<Drafter> FindDrafter(std::string_view name) {

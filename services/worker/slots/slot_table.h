@@ -34,6 +34,7 @@ class Slot {
   KvCache* cache() { return cache_.get(); }
   TokenCounts* counts() { return &counts_; }  // counts all tokens that the slot holds
   size_t length() const { return tokens_.size(); }
+  std::span<const int32_t> token_ids() const { return tokens_; }
   size_t capacity() const { return cache_->capacity(); }
   uint64_t prefix_hash() const { return hashes_.back(); }
   // Number of tokens after the prompt.

@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "common/model/checkpoint/checkpoint.h"
-#include "common/model/cpu_backend.h"
+#include "common/model/cpu/cpu_backend.h"
 #include "common/model/decoder.h"
+#include "common/model/heads/cpu_eagle.h"
 #include "common/model/heads/cpu_heads.h"
+#include "common/model/heads/heads_kind.h"
 #include "common/model/language_model.h"
 #include "common/model/model_fingerprint.h"
 #include "common/model/model_weights.h"
@@ -36,11 +38,19 @@ class CpuModel final : public LanguageModel {
   }
   std::string fingerprint() const override { return fingerprint_; }
   SelfDrafter* self_drafter() override { return heads_.get(); }
-  uint64_t progress() const override { return backend_.progress(); }
+  uint64_t progress() const override {
+    return backend_.progress() + (heads_ != nullptr ? heads_->progress() : 0);
+  }
   // Called once, before the first pass.
   absl::Status LoadHeads(const std::filesystem::path& folder, ThreadPool* pool) {
-    TANDEM_ASSIGN_OR_RETURN(heads_,
-                            CpuHeads::Load(folder, description_, weights_.output, &backend_, pool));
+    TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
+    if (kind == HeadsKind::kEagle) {
+      TANDEM_ASSIGN_OR_RETURN(heads_, CpuEagle::Load(folder, description_, weights_, pool));
+      backend_.StoreAllFeatures();
+    } else {
+      TANDEM_ASSIGN_OR_RETURN(
+          heads_, CpuHeads::Load(folder, description_, weights_.output, &backend_, pool));
+    }
     return absl::OkStatus();
   }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
@@ -56,7 +66,7 @@ class CpuModel final : public LanguageModel {
   std::string fingerprint_;
   CpuBackend backend_;
   Decoder decoder_;
-  std::unique_ptr<CpuHeads> heads_;  // null: the model has none
+  std::unique_ptr<SelfDrafter> heads_;  // null: the model has none
 };
 
 }  // namespace

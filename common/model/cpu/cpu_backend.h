@@ -1,6 +1,6 @@
 // The steps of the decoder on the CPU.
-#ifndef TANDEM_COMMON_MODEL_CPU_BACKEND_H_
-#define TANDEM_COMMON_MODEL_CPU_BACKEND_H_
+#ifndef TANDEM_COMMON_MODEL_CPU_CPU_BACKEND_H_
+#define TANDEM_COMMON_MODEL_CPU_CPU_BACKEND_H_
 
 #include <atomic>
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model/cpu/cpu_layer.h"
 #include "common/model/decoder.h"
 #include "common/model/forward_plan.h"
 #include "common/model/language_model.h"
@@ -18,7 +19,6 @@
 #include "common/model/rope_table.h"
 #include "common/model/scratch_rows.h"
 #include "kernels/attention.h"
-#include "kernels/matmul.h"
 #include "kernels/thread_pool.h"
 
 namespace tandem {
@@ -29,7 +29,7 @@ class CpuBackend final : public DecoderBackend {
  public:
   // All arguments must outlive the backend.
   CpuBackend(const ModelDescription* model, const ModelWeights* weights, ThreadPool* pool)
-      : model_(*model), weights_(*weights), pool_(*pool), rope_(*model) {}
+      : model_(*model), weights_(*weights), pool_(*pool), rope_(*model), layer_(model, pool) {}
 
   absl::StatusOr<std::vector<size_t>> BeginPass(const ForwardPlan& plan) override;
   absl::Status Prepare(const RowBlock& block) override;
@@ -37,6 +37,8 @@ class CpuBackend final : public DecoderBackend {
   absl::Status Embed() override;
   absl::Status Qkv(size_t layer) override;
   absl::Status Attend(size_t layer) override;
+  bool keeps_features() const override { return keeps_all_features_; }
+  absl::Status StoreFeatures() override;
   absl::Status KeepRows() override;
   absl::Status Output(size_t layer) override;
   absl::Status Mlp(size_t layer) override;
@@ -49,26 +51,12 @@ class CpuBackend final : public DecoderBackend {
   // Returns the row that the output product turned into this row of logits. It is valid until the
   // next pass. PRECOND: KeepFeatures was called before the last pass.
   const float* feature(size_t logits_row) { return features_.row(logits_row); }
+  // From now on, passes write such a row for each of their rows to the row's cache, as its feature.
+  void StoreAllFeatures() { keeps_all_features_ = true; }
   // Grows by two with each layer. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
-  // Normalizes heads, turns queries and keys, and stores keys and values, for rows [first, last) of
-  // the block.
-  void TurnAndStore(size_t layer, size_t first, size_t last);
-  void NormHeads(const std::vector<float>& weight, size_t first_float, size_t num_heads,
-                 size_t first, size_t last);
-  // normed_ = norm of the live rows of hidden_.
-  void Norm(const std::vector<float>& weight);
-  // Returns the product of the live rows of `x`. Its result goes to the columns of `out` from
-  // `out_column` on.
-  MatMulArgs Product(const Linear& linear, ScratchRows& x, ScratchRows& out,
-                     size_t out_column = 0) const;
-  // Calls run(begin, end) for pieces of [0, rows). The calls run in parallel if the work is large
-  // enough.
-  template <typename F>
-  void ForRows(size_t rows, size_t floats_per_row, const F& run);
-
   const ModelDescription& model_;
   const ModelWeights& weights_;
   ThreadPool& pool_;
@@ -79,20 +67,16 @@ class CpuBackend final : public DecoderBackend {
   const ForwardPlan* plan_ = nullptr;
   ScratchRows logits_;  // [num_logits, vocabulary]
   bool keeps_features_ = false;
+  bool keeps_all_features_ = false;
   ScratchRows features_;  // [num_logits, hidden]
 
   // State of the block of rows.
   RowBlock block_;
-  size_t live_rows_ = 0;  // rows that still go on: first all of the block, later those with logits
   std::vector<PlanSegment> segments_;
   std::vector<AttentionArgs> attention_;
-  ScratchRows hidden_;   // [rows, hidden] the residual stream
-  ScratchRows normed_;   // [rows, hidden]
-  ScratchRows qkv_;      // [rows, (heads + 2 * KV heads) * head_size]
-  ScratchRows mixed_;    // [rows, heads * head_size] result of attention
-  ScratchRows gate_up_;  // [rows, 2 * inner]
+  CpuLayer layer_;  // its rows are those that still go on: first all, later those with logits
 };
 
 }  // namespace tandem
 
-#endif  // TANDEM_COMMON_MODEL_CPU_BACKEND_H_
+#endif  // TANDEM_COMMON_MODEL_CPU_CPU_BACKEND_H_

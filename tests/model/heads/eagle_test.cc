@@ -1,0 +1,542 @@
+// Tests a layer of EAGLE: its folder, its trees, and what it guesses on the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/model/checkpoint/checkpoint.h"
+#include "common/model/heads/eagle_weights.h"
+#include "common/model/heads/heads_weights.h"
+#include "common/model/heads/level_tree.h"
+#include "common/model/kv/kv_page_pool.h"
+#include "common/model/language_model.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/random_heads.h"
+#include "tests/support/random_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace tandem::eagle_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// ---------------------------------------------------------------- the tree
+
+TEST(LevelTreeTest, TheBestNodesAreThoseWithTheLikeliestPaths) {
+  LevelTree tree;
+  tree.Add(-1, std::vector<Guess>{{1, 0.6f}, {2, 0.3f}, {3, 0.0f}});
+  EXPECT_EQ(tree.Likeliest(0, 9, 0), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(tree.Likeliest(0, 1, 0), (std::vector<int32_t>{0}));
+  EXPECT_EQ(tree.Likeliest(0, 9, 0.5), (std::vector<int32_t>{0}));
+  tree.Add(1, std::vector<Guess>{{4, 0.9f}});              // path 0.27
+  tree.Add(0, std::vector<Guess>{{5, 0.4f}, {6, 0.35f}});  // paths 0.24 and 0.21
+  EXPECT_EQ(tree.Likeliest(1, 2, 0), (std::vector<int32_t>{2, 3}));
+  const GuessTree best = tree.Best(4);
+  EXPECT_EQ(best.token_ids, (std::vector<int32_t>{1, 2, 4, 5}));
+  EXPECT_EQ(best.parents, (std::vector<int32_t>{-1, -1, 1, 0}));
+  EXPECT_EQ(best.chances, (std::vector<float>{0.6f, 0.3f, 0.9f, 0.4f}));
+  EXPECT_EQ(tree.Best(99).token_ids.size(), 5u);
+}
+
+TEST(LevelTreeTest, AParentComesBeforeAChildThatIsCertain) {
+  LevelTree tree;
+  tree.Add(-1, std::vector<Guess>{{1, 0.5f}, {2, 0.5f}});
+  tree.Add(1, std::vector<Guess>{{3, 1.0f}});
+  EXPECT_EQ(tree.Best(3).parents, (std::vector<int32_t>{-1, -1, 1}));
+}
+
+// ---------------------------------------------------------------- folders
+
+class EagleTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // A target of many layers, so that a step of EAGLE costs little, and unlikely paths grow too.
+    testing::WriteRandomModel(dir_ / "target", {.num_layers = 16, .max_position_embeddings = 4096});
+    testing::WriteRandomEagle(dir_ / "heads", {.output_scale = 2.0});
+  }
+  absl::StatusOr<std::unique_ptr<LanguageModel>> Load() {
+    return LanguageModel::Load(dir_ / "target", &pool_, dir_ / "heads");
+  }
+  std::string Refusal() {
+    const auto model = Load();
+    return model.ok() ? "" : std::string(model.status().message());
+  }
+  void SetConfig(const std::string& field, const nlohmann::json& value) const {
+    const std::filesystem::path path = dir_ / "heads" / "config.json";
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(path));
+    config[field] = value;
+    std::ofstream(path) << config.dump();
+  }
+
+  testing::TempDir dir_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(EagleTest, PagesHoldItsRowsBesideThoseOfTheTarget) {
+  auto model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->self_drafter()->name(), "eagle");
+  const KvShape shape = (*model)->kv_shape();
+  EXPECT_EQ(shape.num_layers, 17u);
+  EXPECT_EQ(shape.feature_floats, 32u);
+}
+
+TEST_F(EagleTest, LayersOfAnotherModelAreRefusedByTheField) {
+  testing::WriteRandomEagle(dir_ / "heads", {.hidden_size = 16});
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("config.json"), HasSubstr("hidden_size is 16"),
+                               HasSubstr("the target has 32")));
+  testing::WriteRandomEagle(dir_ / "heads", {.vocabulary_size = 65});
+  EXPECT_THAT(Refusal(), HasSubstr("vocab_size is 65, the target has 64"));
+  testing::WriteRandomEagle(dir_ / "heads", {.num_kv_heads = 4});
+  EXPECT_THAT(Refusal(), HasSubstr("num_key_value_heads is 4, the target has 2"));
+  testing::WriteRandomEagle(dir_ / "heads", {.head_size = 16});
+  EXPECT_THAT(Refusal(), HasSubstr("head_dim is 16, the target has 8"));
+  testing::WriteRandomEagle(dir_ / "heads", {});
+  SetConfig("num_hidden_layers", 2);
+  EXPECT_THAT(Refusal(), HasSubstr("num_hidden_layers is 2, want 1"));
+  SetConfig("num_hidden_layers", 1);
+  SetConfig("intermediate_size", 64);
+  EXPECT_THAT(Refusal(), HasSubstr("layers.0.mlp.gate_proj.weight"));
+}
+
+TEST_F(EagleTest, TensorsOfOtherVersionsAreRefusedByName) {
+  testing::WriteRandomHeads(dir_ / "heads", {});  // changes config.json too
+  testing::TempDir eagle;
+  testing::WriteRandomEagle(eagle.path(), {});
+  std::filesystem::copy_file(eagle / "config.json", dir_ / "heads" / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(Refusal(), HasSubstr("tensor \"blocks.0.layers.0.weight\" is not one of EAGLE-1"));
+}
+
+TEST_F(EagleTest, APickleIsRefusedWithWhatToDo) {
+  std::filesystem::rename(dir_ / "heads" / "model.safetensors",
+                          dir_ / "heads" / "pytorch_model.bin");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("is a pickle"), HasSubstr("convert_eagle.py")));
+}
+
+// ---------------------------------------------------------------- a reference
+
+using Row = std::vector<double>;
+
+// One layer of EAGLE, row by row, in double precision.
+class Reference {
+ public:
+  Reference(const ModelDescription& model, const EagleWeights& weights)
+      : model_(model), weights_(weights) {}
+
+  // Appends a row and returns its guessed feature.
+  Row Append(int32_t token_id, const Row& feature) {
+    const size_t hidden = model_.hidden_size;
+    Row input(2 * hidden);
+    const auto* table = static_cast<const float*>(weights_.embedding.weight);
+    for (size_t i = 0; i < hidden; ++i) {
+      input[i] = table[static_cast<size_t>(token_id) * hidden + i];
+      input[hidden + i] = feature[i];
+    }
+    Row x = Times(weights_.fuse, input);
+    Row query = Times(weights_.layer.query, x);
+    Row key = Times(weights_.layer.key, x);
+    const auto position = static_cast<double>(keys_.size() + 1);
+    Turn(query, position);
+    Turn(key, position);
+    keys_.push_back(key);
+    values_.push_back(Times(weights_.layer.value, x));
+    Add(x, Times(weights_.layer.attention_output, Attend(query)));
+    const Row normed = Norm(x, weights_.layer.mlp_norm);
+    Row gate = Times(weights_.layer.gate, normed);
+    const Row up = Times(weights_.layer.up, normed);
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
+    Add(x, Times(weights_.layer.down, gate));
+    return x;
+  }
+
+  // Returns the softmax of the output product.
+  Row Chances(const Row& feature) const {
+    Row logits = Times(weights_.output, feature);
+    const double max = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (double& logit : logits) sum += logit = std::exp(logit - max);
+    for (double& logit : logits) logit /= sum;
+    return logits;
+  }
+
+ private:
+  static Row Times(const Linear& linear, const Row& x) {
+    const auto* weight = static_cast<const float*>(linear.weight);
+    Row out(linear.out_features);
+    for (size_t o = 0; o < out.size(); ++o) {
+      for (size_t i = 0; i < x.size(); ++i) out[o] += weight[o * x.size() + i] * x[i];
+      if (!linear.bias.empty()) out[o] += linear.bias[o];
+    }
+    return out;
+  }
+  static void Add(Row& x, const Row& y) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+  Row Norm(const Row& x, const std::vector<float>& weight) const {
+    const double square = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
+    const double scale = 1 / std::sqrt(square / static_cast<double>(x.size()) + model_.norm_eps);
+    Row out(x.size());
+    for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * weight[i];
+    return out;
+  }
+  void Turn(Row& heads, double position) const {
+    const size_t size = model_.attention.head_size;
+    for (size_t begin = 0; begin < heads.size(); begin += size) {
+      for (size_t i = 0; i < size / 2; ++i) {
+        const double angle =
+            position * std::pow(model_.attention.rope.theta,
+                                -2.0 * static_cast<double>(i) / static_cast<double>(size));
+        double& a = heads[begin + i];
+        double& b = heads[begin + size / 2 + i];
+        const double turned = a * std::cos(angle) - b * std::sin(angle);
+        b = b * std::cos(angle) + a * std::sin(angle);
+        a = turned;
+      }
+    }
+  }
+  Row Attend(const Row& query) const {
+    const size_t size = model_.attention.head_size;
+    const size_t group = model_.attention.num_heads / model_.attention.num_kv_heads;
+    Row out(query.size());
+    for (size_t head = 0; head < model_.attention.num_heads; ++head) {
+      const size_t kv = head / group * size;
+      Row weights;
+      for (const Row& key : keys_) {
+        double score = 0;
+        for (size_t i = 0; i < size; ++i) score += query[head * size + i] * key[kv + i];
+        weights.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
+      }
+      const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (size_t j = 0; j < weights.size(); ++j) {
+        for (size_t i = 0; i < size; ++i) {
+          out[head * size + i] += weights[j] / sum * values_[j][kv + i];
+        }
+      }
+    }
+    return out;
+  }
+
+  const ModelDescription& model_;
+  const EagleWeights& weights_;
+  std::vector<Row> keys_;
+  std::vector<Row> values_;
+};
+
+// ---------------------------------------------------------------- guesses
+
+std::vector<int32_t> RandomText(size_t length) {
+  std::vector<int32_t> text;
+  for (size_t i = 0; i < length; ++i) text.push_back(static_cast<int32_t>((i * 37 + i * i) % 62));
+  return text;
+}
+
+class EagleGuessTest : public EagleTest {
+ protected:
+  void SetUp() override {
+    EagleTest::SetUp();
+    auto model = Load();
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    pages_ = *KvPagePool::Create(model_->kv_shape(), uint64_t{1} << 26);
+  }
+  SelfDrafter& eagle() { return *model_->self_drafter(); }
+
+  void Feed(KvCache& cache, std::span<const int32_t> token_ids,
+            std::span<const int32_t> parents = {}) {
+    const ForwardItem item = {
+        .cache = &cache, .token_ids = token_ids, .parents = parents, .num_logits = 1};
+    const auto logits = model_->Forward({&item, 1});
+    ASSERT_TRUE(logits.ok()) << logits.status();
+  }
+  GuessTree Guess(KvCache& cache, std::span<const int32_t> text, int32_t next,
+                  const GuessLimits& limits) {
+    std::vector<GuessOrder> orders(1);
+    orders[0].text = {&cache, text};
+    orders[0].next_token_id = next;
+    orders[0].limits = limits;
+    EXPECT_TRUE(eagle().Propose(orders).ok());
+    EXPECT_EQ(cache.length(), text.size());
+    return std::move(orders[0].tree);
+  }
+
+  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<KvPagePool> pages_;
+};
+
+bool operator==(const GuessTree& a, const GuessTree& b) {
+  return a.token_ids == b.token_ids && a.parents == b.parents && a.chances == b.chances;
+}
+
+TEST_F(EagleGuessTest, GuessesWhatTheReferenceDoes) {
+  const ModelDescription eagle = *EagleWeights::Describe(dir_ / "heads", model_->description());
+  const auto target_file = *Checkpoint::Open(dir_ / "target");
+  const ModelWeights target = *ModelWeights::Load(*target_file, model_->description());
+  const auto file = *OpenHeads(dir_ / "heads");
+  const EagleWeights weights = *EagleWeights::Load(*file, eagle, target);
+  size_t num_branching = 0;  // trees in which two nodes of a level have children
+  for (const size_t length : {1, 2, 63, 64, 65, 150, 600}) {
+    const std::vector<int32_t> text = RandomText(length);
+    const int32_t next = 17;
+    KvCache cache(pages_.get(), 1024);
+    Feed(cache, text);
+    const GuessTree tree = Guess(cache, text, next, {.depth = 4, .nodes = 16});
+    ASSERT_EQ(tree.token_ids.size(), 16u);
+    Feed(cache, std::vector<int32_t>{next});  // the features are those of the target's passes
+
+    Reference reference(eagle, weights);
+    const auto feature_of = [&](size_t row) {
+      const float* feature = cache.Feature(row);
+      return Row(feature, feature + eagle.hidden_size);
+    };
+    for (size_t row = 1; row < length; ++row) reference.Append(text[row], feature_of(row - 1));
+    const Row end = reference.Append(next, feature_of(length - 1));
+    uint32_t deepest = 0;
+    for (size_t node = 0; node < tree.token_ids.size(); ++node) {
+      std::vector<int32_t> path;  // the node's ancestors, the first one first
+      for (int32_t at = tree.parents[node]; at >= 0; at = tree.parents[static_cast<size_t>(at)]) {
+        path.insert(path.begin(), tree.token_ids[static_cast<size_t>(at)]);
+      }
+      Reference branch = reference;
+      Row feature = end;
+      for (const int32_t token : path) feature = branch.Append(token, feature);
+      const Row chances = branch.Chances(feature);
+      EXPECT_NEAR(tree.chances[node], chances[static_cast<size_t>(tree.token_ids[node])], 2e-4)
+          << "length " << length << ", node " << node;
+      if (path.empty() && node == 0) {
+        EXPECT_EQ(tree.token_ids[0],
+                  std::max_element(chances.begin(), chances.end()) - chances.begin());
+      }
+      deepest = std::max(deepest, static_cast<uint32_t>(path.size()));
+    }
+    EXPECT_GE(deepest, 1u) << "the tree has paths";
+    std::set<int32_t> grown;  // nodes without a parent that have children
+    for (const int32_t parent : tree.parents) {
+      if (parent >= 0 && tree.parents[static_cast<size_t>(parent)] < 0) grown.insert(parent);
+    }
+    if (grown.size() > 1) ++num_branching;
+  }
+  EXPECT_GT(num_branching, 1u) << "some levels have several rows";
+}
+
+TEST_F(EagleGuessTest, AGuessDoesNotDependOnHowTheTextCame) {
+  const std::vector<int32_t> text = RandomText(140);
+  const GuessLimits limits = {.depth = 5, .nodes = 16};
+  KvCache whole(pages_.get(), 512);
+  Feed(whole, text);
+  const GuessTree expected = Guess(whole, text, 9, limits);
+  EXPECT_TRUE(Guess(whole, text, 9, limits) == expected) << "repeated";
+
+  // Token by token, with proposals and filled pages in between.
+  KvCache slow(pages_.get(), 512);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::span<const int32_t> so_far = std::span(text).first(i + 1);
+    Feed(slow, so_far.last(1));
+    if (i % 3 == 0) (void)Guess(slow, so_far, 5, {.depth = 2, .nodes = 4});
+    const TextRows rows = {&slow, so_far};
+    if (i == 110) {
+      ASSERT_TRUE(eagle().CatchUp({&rows, 1}).ok());
+    }
+  }
+  EXPECT_TRUE(Guess(slow, text, 9, limits) == expected);
+
+  // In chunks, with a tree of which a path was kept.
+  KvCache kept(pages_.get(), 512);
+  Feed(kept, std::span(text).first(100));
+  (void)Guess(kept, std::span(text).first(100), text[100], limits);
+  const std::vector<int32_t> tree = {text[100], 3, text[101], 4, text[102]};
+  Feed(kept, tree, std::vector<int32_t>{-1, 0, 0, 1, 2});
+  ASSERT_TRUE(kept.KeepPath(100, std::vector<int32_t>{0, 2, 4}).ok());
+  EXPECT_EQ(kept.length(), 103u);
+  Feed(kept, std::span(text).subspan(103));
+  EXPECT_TRUE(Guess(kept, text, 9, limits) == expected);
+
+  // Rolled back, within a page and to its beginning, after other tokens.
+  for (const size_t common : {30, 64}) {
+    KvCache rolled(pages_.get(), 512);
+    std::vector<int32_t> other(text.begin(), text.begin() + static_cast<ptrdiff_t>(common));
+    while (other.size() < 135) other.push_back(3);
+    Feed(rolled, other);
+    (void)Guess(rolled, other, 1, limits);
+    EXPECT_EQ(rolled.NumDrafterRows(), 135u);
+    rolled.TruncateTo(common);
+    EXPECT_EQ(rolled.NumDrafterRows(), common);
+    Feed(rolled, std::span(text).subspan(common));
+    EXPECT_TRUE(Guess(rolled, text, 9, limits) == expected) << common;
+  }
+}
+
+TEST_F(EagleGuessTest, LongTextsAreCaughtUpInPieces) {
+  const std::vector<int32_t> one = RandomText(1100);
+  const std::vector<int32_t> two = RandomText(600);
+  const std::vector<int32_t> three = RandomText(20);
+  const GuessLimits limits = {.depth = 4, .nodes = 16};
+  std::vector<GuessTree> expected;
+  std::vector<std::unique_ptr<KvCache>> caches;
+  for (const std::vector<int32_t>* text : {&one, &two, &three}) {
+    KvCache cache(pages_.get(), 2048);
+    for (size_t i = 0; i < text->size(); i += 60) {  // piece by piece, without a gap of a page
+      const std::span<const int32_t> so_far =
+          std::span(*text).first(std::min(text->size(), i + 60));
+      Feed(cache, so_far.subspan(i));
+      (void)Guess(cache, so_far, 1, {.depth = 1, .nodes = 0});
+    }
+    expected.push_back(Guess(cache, *text, 9, limits));
+    caches.push_back(std::make_unique<KvCache>(pages_.get(), 2048));
+    Feed(*caches.back(), *text);
+  }
+  const TextRows texts[] = {
+      {caches[0].get(), one}, {caches[1].get(), two}, {caches[2].get(), three}};
+  for (const bool catches_up : {true, false}) {
+    if (catches_up) {
+      ASSERT_TRUE(eagle().CatchUp(texts).ok());
+      EXPECT_EQ(caches[0]->NumDrafterRows(), 1100u);
+      EXPECT_EQ(caches[1]->NumDrafterRows(), 600u);
+      EXPECT_EQ(caches[2]->NumDrafterRows(), 0u) << "few rows wait for the proposal";
+    } else {
+      for (const TextRows& text : texts) text.cache->SetDrafterRows(0);
+    }
+    std::vector<GuessOrder> orders(3);
+    for (size_t i = 0; i < 3; ++i) {
+      orders[i].text = texts[i];
+      orders[i].next_token_id = 9;
+      orders[i].limits = limits;
+    }
+    ASSERT_TRUE(eagle().Propose(orders).ok());
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(orders[i].tree == expected[i]) << i;
+  }
+}
+
+TEST_F(EagleGuessTest, PagesThatAreFoundBringItsRows) {
+  const std::vector<int32_t> text = RandomText(140);
+  const GuessLimits limits = {.depth = 4, .nodes = 12};
+  KvCache first(pages_.get(), 512);
+  Feed(first, text);
+  const GuessTree expected = Guess(first, text, 9, limits);
+  EXPECT_EQ(first.NumDrafterRows(), 140u);
+  first.Publish(0, {1});
+  first.Publish(1, {2});
+
+  KvCache second(pages_.get(), 512);
+  std::vector<KvPage> found;
+  found.push_back(pages_->Find({1}));
+  found.push_back(pages_->Find({2}));
+  ASSERT_TRUE(second.Extend(0, std::move(found), 12).ok());
+  EXPECT_EQ(second.NumDrafterRows(), 128u);
+  Feed(second, std::span(text).subspan(128));
+  EXPECT_TRUE(Guess(second, text, 9, limits) == expected);
+  EXPECT_TRUE(Guess(first, text, 9, limits) == expected) << "shared pages are as they were";
+}
+
+TEST_F(EagleGuessTest, WhoNeedsItsRowsAddsThemToSharedPages) {
+  const std::vector<int32_t> text = RandomText(140);
+  const GuessLimits limits = {.depth = 4, .nodes = 12};
+  KvCache alone(pages_.get(), 512);
+  Feed(alone, text);
+  const GuessTree expected = Guess(alone, text, 9, limits);
+
+  KvCache first(pages_.get(), 512);
+  Feed(first, text);
+  first.Publish(0, {1});
+  first.Publish(1, {2});
+  KvCache second(pages_.get(), 512);
+  std::vector<KvPage> found;
+  found.push_back(pages_->Find({1}));
+  found.push_back(pages_->Find({2}));
+  ASSERT_TRUE(second.Extend(0, std::move(found), 12).ok());
+  EXPECT_EQ(second.NumDrafterRows(), 0u);
+  Feed(second, std::span(text).subspan(128));
+  EXPECT_TRUE(Guess(second, text, 9, limits) == expected);
+  EXPECT_EQ(first.NumDrafterRows(), 128u) << "they are the first one's too";
+  EXPECT_TRUE(Guess(first, text, 9, limits) == expected);
+  // A page that is written anew has none.
+  second.TruncateTo(70);
+  first.TruncateTo(0);
+  EXPECT_EQ(second.NumDrafterRows(), 70u);
+  second.TruncateTo(10);
+  Feed(second, std::vector<int32_t>(100, 5));
+  EXPECT_EQ(second.NumDrafterRows(), 10u);
+}
+
+TEST_F(EagleGuessTest, OrdersDoNotDisturbEachOther) {
+  const std::vector<int32_t> one = RandomText(70);
+  const std::vector<int32_t> other = RandomText(33);
+  KvCache a(pages_.get(), 512);
+  KvCache b(pages_.get(), 512);
+  Feed(a, one);
+  Feed(b, other);
+  const GuessTree chain = Guess(a, one, 2, {.depth = 3, .nodes = 0});
+  const GuessTree tree = Guess(b, other, 40, {.depth = 5, .nodes = 16});
+  ASSERT_LE(chain.token_ids.size(), 3u);
+  for (size_t i = 0; i < chain.parents.size(); ++i) {
+    EXPECT_EQ(chain.parents[i], static_cast<int32_t>(i) - 1);
+  }
+  std::vector<GuessOrder> orders(2);
+  orders[0].text = {&b, other};
+  orders[0].next_token_id = 40;
+  orders[0].limits = {.depth = 5, .nodes = 16};
+  orders[1].text = {&a, one};
+  orders[1].next_token_id = 2;
+  orders[1].limits = {.depth = 3, .nodes = 0};
+  ASSERT_TRUE(eagle().Propose(orders).ok());
+  EXPECT_TRUE(orders[0].tree == tree);
+  EXPECT_TRUE(orders[1].tree == chain);
+}
+
+TEST_F(EagleGuessTest, LogitsAreThoseOfAModelWithoutHeads) {
+  auto plain = *LanguageModel::Load(dir_ / "target", &pool_);
+  auto plain_pages = *KvPagePool::Create(plain->kv_shape(), uint64_t{1} << 24);
+  const std::vector<int32_t> text = RandomText(90);
+  KvCache with(pages_.get(), 512);
+  KvCache without(plain_pages.get(), 512);
+  for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, 70}, {70, 71}, {71, 90}}) {
+    const std::span<const int32_t> part = std::span(text).subspan(begin, end - begin);
+    const ForwardItem item_with = {
+        .cache = &with, .token_ids = part, .parents = {}, .num_logits = 1};
+    const ForwardItem item_without = {
+        .cache = &without, .token_ids = part, .parents = {}, .num_logits = 1};
+    const LogitsView a = *model_->Forward({&item_with, 1});
+    const std::vector<float> logits(a.row(0), a.row(0) + 64);
+    const LogitsView b = *plain->Forward({&item_without, 1});
+    EXPECT_EQ(logits, std::vector<float>(b.row(0), b.row(0) + 64));
+  }
+}
+
+TEST_F(EagleGuessTest, ATreeIsAsDeepAsThereIsRoom) {
+  const KvShape shape = model_->kv_shape();
+  const std::vector<int32_t> text = RandomText(60);
+  const GuessLimits limits = {.depth = 8, .nodes = 16};
+  auto few = *KvPagePool::Create(shape, HostKvMemory::Bytes(shape, 128));
+  {
+    KvCache other(few.get(), 64);  // its page is found later, so no proposal may take it
+    Feed(other, text);
+    Feed(other, std::vector<int32_t>(4, 1));
+    other.Publish(0, {1});
+  }
+  KvCache cache(few.get(), 512);
+  Feed(cache, text);
+  const GuessTree shallow = Guess(cache, text, 9, limits);
+  EXPECT_FALSE(shallow.token_ids.empty());
+  for (const int32_t parent : shallow.parents) EXPECT_EQ(parent, -1) << "4 rows: one level";
+  Feed(cache, std::vector<int32_t>(4, 2));
+  std::vector<int32_t> longer = text;
+  longer.insert(longer.end(), 4, 2);
+  EXPECT_TRUE(Guess(cache, longer, 9, limits).token_ids.empty()) << "the page is full";
+  EXPECT_TRUE(static_cast<bool>(few->Find({1}))) << "nothing was forgotten";
+
+  KvCache at_capacity(pages_.get(), 64);
+  Feed(at_capacity, longer);
+  EXPECT_TRUE(Guess(at_capacity, longer, 9, limits).token_ids.empty());
+}
+
+}  // namespace
+}  // namespace tandem::eagle_test

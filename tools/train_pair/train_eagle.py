@@ -1,0 +1,140 @@
+"""Trains a layer of EAGLE on a target that stays as it is. The run is resumable.
+
+The layer guesses the feature of each token, which is what the target's output matrix reads, from the token and the feature of
+the token before it (Li et al., arXiv:2401.15077). In a draft, the layer reads its own guesses. So it is trained on the target's
+features first, and then on its own guesses (--passes), as later work does (Zhang et al., HASS, arXiv:2408.15766).
+
+The loss is the cross-entropy with the target's own distribution, and a tenth of the smooth L1 distance of the features. The
+features are computed once and kept in files.
+"""
+import argparse
+import dataclasses
+import hashlib
+import pathlib
+
+import eagle
+import llama
+import own_samples
+import torch
+import torch.nn.functional as F
+import train_heads
+import training
+
+LENGTH = own_samples.LENGTH
+ROWS = 2  # windows of a pass
+CHOOSING = train_heads.CHOOSING
+
+
+def passes(model, tokens, features, count):
+    """Guesses features of tokens 1 … in `count` passes. Pass i reads guesses that are i tokens old. Returns (guess, true) pairs."""
+    guesses = features[:, :-1]
+    for i in range(count):
+        guesses = model(tokens[:, i + 1 :], guesses)
+        yield guesses, features[:, i + 1 :]
+        guesses = guesses[:, :-1]
+
+
+@torch.no_grad()
+def measure(model, tokens, features, depth=4):
+    """By depth, how often the first guess is the target's argmax, and the target's mean probability of the first guess."""
+    first, chance = torch.zeros(depth), torch.zeros(depth)
+    for rows, row_tokens in zip(features.split(ROWS), tokens.split(ROWS)):
+        share = len(rows) / len(features)
+        for i, (guessed, true) in enumerate(passes(model, row_tokens, rows.float(), depth)):
+            p = F.softmax(model.logits(true), -1)
+            guess = model.logits(guessed).argmax(-1)
+            first[i] += (guess == p.argmax(-1)).float().mean() * share
+            chance[i] += p.gather(-1, guess[..., None]).mean() * share
+    return {"first": first, "chance": chance}
+
+
+def report(source, measured):
+    """Prints what `measure` returned."""
+    for name, what in (("first", "the first guess is the target's argmax"), ("chance", "chance of the first guess")):
+        print(f"on {source}, by depth: {what} {' '.join(f'{value:.3f}' for value in measured[name].tolist())}", flush=True)
+
+
+def train(args, model, windows, states, checkpoint):
+    def backward(step):
+        generator = torch.Generator().manual_seed(step)
+        quarter = max(1, args.windows // 4)
+        tokens, features = [], []
+        for kind, number in (("text", quarter), ("own", args.windows - quarter)):
+            picks = torch.randint(0, len(states[kind]), (number,), generator=generator)
+            tokens.append(windows[kind][picks])
+            features.append(states[kind][picks])
+        tokens, features = torch.cat(tokens), torch.cat(features)
+        total = 0.0
+        for rows, row_tokens in zip(features.split(ROWS), tokens.split(ROWS)):
+            rows = rows.float()
+            with torch.no_grad():
+                p = F.softmax(model.logits(rows), -1)
+            loss = 0.0
+            with training.mixed_precision():
+                guesses = list(passes(model, row_tokens, rows, args.passes))
+            for i, (guessed, true) in enumerate(guesses):
+                with training.mixed_precision():
+                    logits = model.logits(guessed)
+                log_q = F.log_softmax(logits.float(), -1)
+                entropy = -(p[:, i + 1 :] * log_q).sum(-1).mean()
+                loss = loss + (entropy + 0.1 * F.smooth_l1_loss(guessed.float(), true)) / args.passes
+            loss = loss * (len(rows) / len(features))
+            loss.backward()
+            total += loss.item()
+        return total
+
+    def evaluate():
+        found = []
+        for kind in ("held-out tales", "held-out samples"):
+            measured = measure(model, windows[kind][:CHOOSING], states[kind][:CHOOSING])
+            report(kind, measured)
+            found.append(measured["first"].cumprod(0).sum().item())
+        return -sum(found) / len(found)
+
+    schedule = training.Schedule(args.steps, args.rate, decay=args.decay, warm_up=30, evaluate_every=50)
+    training.run(model, schedule, checkpoint, backward, evaluate)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--text", required=True, help="tales, separated by lines of %%%%")
+    add("--target", required=True, help="folder of the target")
+    add("--out", required=True, help="folder that receives eagle/, the samples, the features and the checkpoint")
+    add("--inner", type=int, default=704, help="inner size of the layer's MLP (default: %(default)s)")
+    add("--passes", type=int, default=2, help="passes over a window, each on the guesses of the one before (default: %(default)s)")
+    add("--samples", type=int, default=672, help=f"samples of {LENGTH} tokens (default: %(default)s)")
+    add("--steps", type=int, default=600, help="steps of the optimizer (default: %(default)s)")
+    add("--windows", type=int, default=8, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
+    add("--rate", type=float, default=1e-3, help="highest learning rate (default: %(default)s)")
+    add("--decay", type=float, default=0.0, help="weight decay (default: %(default)s)")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    torch.manual_seed(3)
+    out = pathlib.Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    target = llama.load(args.target).requires_grad_(False)
+    output = target.embed_tokens.weight
+    weights = pathlib.Path(args.target, "model.safetensors").read_bytes()
+    name = hashlib.sha256(weights).hexdigest()[:12]  # samples, features and checkpoints belong to one target
+    windows = train_heads.make_windows(args, target, out / f"samples-{name}.pt")
+    states = {kind: train_heads.read_or_make_states(target, rows, out / f"states-{name}-{kind.replace(' ', '-')}-{len(rows)}.pt")
+              for kind, rows in windows.items()}
+    shape = dataclasses.replace(target.shape, layers=1, inner=args.inner)
+    model = eagle.Eagle(shape, output)
+    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters", flush=True)
+    train(args, model, windows, states, out / f"eagle-{name}.checkpoint")
+    eagle.save(model, out / "eagle")
+    model = eagle.load(out / "eagle", shape, output)
+    for kind in ("held-out tales", "held-out samples"):
+        report(kind, measure(model, windows[kind][CHOOSING:], states[kind][CHOOSING:]))
+    report("greedy text", measure(model, windows["greedy text"][:, own_samples.PROMPT - 1 :],
+                                  states["greedy text"][:, own_samples.PROMPT - 1 :]))
+    print(f"wrote {out / 'eagle'}")
+
+
+if __name__ == "__main__":
+    main()
