@@ -52,9 +52,8 @@ void KvCache::SetDrafterRows(size_t rows) {
 size_t KvCache::RoomFor(size_t rows) const {
   rows = std::min(rows, capacity_ - length_);
   if (!EndIsWritable()) return 0;
-  const size_t in_pages = pages_.size() * kPageRows - length_;
-  const size_t more = rows > in_pages ? NumPages(rows - in_pages) : 0;
-  return more <= pool_->num_free() - pool_->num_cached() ? rows : std::min(rows, in_pages);
+  const size_t free_pages = pool_->num_free() - pool_->num_cached();
+  return std::min(rows, (pages_.size() + free_pages) * kPageRows - length_);
 }
 
 absl::Status KvCache::Extend(size_t length, std::vector<KvPage> found, size_t rows) {

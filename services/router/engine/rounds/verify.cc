@@ -27,15 +27,19 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, const Sequenc
   const SelfProposals* self = sequence.lookups->self();
   const v1::AttachReply& verifier = *state.workers.info(kVerifierPeer);
   // A verifier that came back may have other heads, or none.
-  if (self == nullptr || verifier.self_drafter() != DrafterName(self->drafter()) ||
-      !self->IsWanted()) {
+  if (self == nullptr || verifier.self_drafter() != DrafterName(self->drafter())) {
     return std::nullopt;
   }
+  const std::optional<uint32_t> fixed = FixedDraftLength(state.options, sequence);
+  // Who fixes the length and names no other drafter wants drafts, whatever they gain.
+  const bool insists =
+      fixed.has_value() && sequence.request.drafters == DrafterSet(self->drafter());
+  if (!insists && !self->IsWanted()) return std::nullopt;
   // The round emits one token or more, and the last token needs no draft.
   const uint32_t left = sequence.remaining_tokens() - std::min(sequence.remaining_tokens(), 2U);
-  const uint32_t depth = std::min(
-      {FixedDraftLength(state.options, sequence).value_or(state.options.workers.max_draft_length),
-       state.options.workers.max_draft_length, verifier.self_draft_depth(), left});
+  const uint32_t depth =
+      std::min({fixed.value_or(state.options.workers.max_draft_length),
+                state.options.workers.max_draft_length, verifier.self_draft_depth(), left});
   if (depth == 0) return std::nullopt;
   return DraftLimits{depth, MaxTreeNodes(state.options, sequence)};
 }

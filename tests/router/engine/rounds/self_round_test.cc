@@ -77,8 +77,26 @@ TEST(SelfRoundTest, NobodyAsksWithoutDrafts) {
   EXPECT_EQ(driver.verifier.num_proposals, 0);
 }
 
-TEST(SelfRoundTest, ProposalsThatGainNothingAreAskedForRarely) {
+TEST(SelfRoundTest, AFixedLengthOfTheOnlyDrafterIsAskedForAlways) {
   EngineDriver driver(FixedLength(4), {.percent_agreement = 0});
+  driver.drafter_alive = false;
+  driver.verifier.options.self_drafter = "medusa";
+  driver.Start();
+  for (const bool alone : {true, false}) {
+    GenerationRequest request = WithHeads(driver.Request(kPrompt, 400));
+    if (!alone) request.drafters.Add(Drafter::kPrediction);
+    driver.verifier.num_proposals = 0;
+    (void)driver.Generate(request);
+    if (alone) {
+      EXPECT_GT(driver.verifier.num_proposals, 390);
+    } else {
+      EXPECT_LT(driver.verifier.num_proposals, 40);
+    }
+  }
+}
+
+TEST(SelfRoundTest, ProposalsThatGainNothingAreAskedForRarely) {
+  EngineDriver driver({}, {.percent_agreement = 0});
   driver.drafter_alive = false;
   driver.verifier.options.self_drafter = "medusa";
   driver.Start();
