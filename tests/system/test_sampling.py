@@ -97,12 +97,13 @@ def distribution(table, parameters):
     return joint
 
 
-async def draw_all(address, count, concurrency, prompt=PROMPT, **options):
+async def draw_all(address, count, concurrency, prompt=PROMPT, max_tokens=TOKENS, **options):
+    """Returns how often the first TOKENS tokens were these, and how all tokens were made."""
     counts = collections.Counter()
     sources = collections.Counter()
     async with grpc.aio.insecure_channel(address) as channel:
         stub = generate_pb2_grpc.GenerationStub(channel)
-        message = harness.request(prompt, max_tokens=TOKENS, **options)
+        message = harness.request(prompt, max_tokens=max_tokens, **options)
         left = iter(range(count))
 
         async def client():
@@ -111,7 +112,7 @@ async def draw_all(address, count, concurrency, prompt=PROMPT, **options):
                 async for response in stub.Generate(message, timeout=60):
                     token_ids.extend(response.token_ids)
                     sources.update(response.sources)
-                counts[tuple(token_ids)] += 1
+                counts[tuple(token_ids[:TOKENS])] += 1
 
         await asyncio.gather(*[client() for _ in range(concurrency)])
     return counts, sources
@@ -217,7 +218,8 @@ def test_distribution_with_heads_is_the_targets(servers, models, drafter):
     target = models.random(**{**SHAPE, "layers": 12}, seed=1)
     heads = models.random(**{**SHAPE, "embedding_scale": 1.0}, seed=4, **HEADS[drafter])
     server = servers(target=target, drafter="none", max_slots=16, heads=heads)
-    counts, sources = draw(server, DRAWS, draft_length=2, temperature=1.0, drafter=drafter, max_tree_nodes=6)
+    # More tokens than are counted, so that the first draft reaches beyond the second token.
+    counts, sources = draw(server, DRAWS, max_tokens=5, draft_length=3, temperature=1.0, drafter=drafter, max_tree_nodes=5)
     assert sum(counts.values()) == DRAWS
     for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
         assert sources[source] > DRAWS / 50, "both ways of making a token must have been taken"
