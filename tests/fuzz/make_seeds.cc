@@ -96,6 +96,39 @@ void WriteSafetensors(const Seeds& seeds) {
           .Rest(SafetensorsFile({{"x", "[2]", 8}}, "F32")));
 }
 
+// The heads fit the target of heads_fuzz.cc.
+void WriteHeads(const Seeds& seeds) {
+  const std::string sizes = R"("hidden_size":4,"vocab_size":8,)";
+  const auto write = [&](const std::string& name, const std::string& config,
+                         const std::vector<SeedTensor>& tensors) {
+    FuzzOutput input;
+    seeds.Write("heads", name,
+                input.Chunk("{" + sizes + config + "}").Rest(SafetensorsFile(tensors, "BF16")));
+  };
+  write("medusa", R"("num_heads":1,"num_hidden_layers":1)",
+        {{"blocks.0.layers.0.weight", "[4,4]", 32}, {"lm_heads.0.weight", "[8,4]", 64}});
+  write("blockwise", R"("num_heads":1,"original_lm_head":true)",
+        {{"blocks.0.layers.0.weight", "[4,4]", 32}});
+  write("numbered", R"("medusa_num_heads":1,"medusa_num_layers":1)",
+        {{"0.0.linear.weight", "[4,4]", 32},
+         {"0.0.linear.bias", "[4]", 8},
+         {"0.1.weight", "[8,4]", 64}});
+  const std::string layer = "layers.0.";
+  write("eagle",
+        R"("architectures":["LlamaForCausalLM"],"hidden_act":"silu","intermediate_size":4,)"
+        R"("num_attention_heads":2,"num_key_value_heads":1,"head_dim":2,"num_hidden_layers":1,)"
+        R"("max_position_embeddings":64,"rms_norm_eps":1e-5)",
+        {{"fc.weight", "[4,8]", 64},
+         {layer + "self_attn.q_proj.weight", "[4,4]", 32},
+         {layer + "self_attn.k_proj.weight", "[2,4]", 16},
+         {layer + "self_attn.v_proj.weight", "[2,4]", 16},
+         {layer + "self_attn.o_proj.weight", "[4,4]", 32},
+         {layer + "post_attention_layernorm.weight", "[4]", 8},
+         {layer + "mlp.gate_proj.weight", "[4,4]", 32},
+         {layer + "mlp.up_proj.weight", "[4,4]", 32},
+         {layer + "mlp.down_proj.weight", "[4,4]", 32}});
+}
+
 // ---------------------------------------------------------------- requests
 
 FuzzOutput& Add(FuzzOutput& input, unsigned byte, const google::protobuf::Message& message) {
@@ -369,6 +402,7 @@ int main(int argc, char** argv) {
   }
   const tandem::fuzz::Seeds seeds(argv[1]);
   tandem::fuzz::WriteSafetensors(seeds);
+  tandem::fuzz::WriteHeads(seeds);
   tandem::fuzz::WriteRequests(seeds);
   tandem::fuzz::WriteDraftSessions(seeds);
   tandem::fuzz::WriteVerifierSessions(seeds);
