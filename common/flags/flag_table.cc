@@ -588,9 +588,8 @@ constexpr Flag kFlags[] = {
      .group = "Speculation",
      .value = "DIR",
      .handed_to = kVerifier,
-     .help =
-         "These heads draft from what the target itself computed: a folder of Medusa heads, or "
-         "of a layer of EAGLE. They are one of the --drafters unless they are given."},
+     .help = "These heads draft from what the target itself computed: a folder of Medusa heads, or "
+             "of a layer of EAGLE. They are one of the --drafters unless they are given."},
     {.name = "--retrieval",
      .programs = kRouter | kSupervisors,
      .group = "Speculation",

@@ -1,5 +1,7 @@
 #include "services/verifier/verifier_session.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -175,6 +177,7 @@ absl::Status VerifierSession::Compute(std::span<JudgeTask> tasks) {
 }
 
 absl::Status VerifierSession::Propose(std::span<JudgeTask> tasks) {
+  const ScopedSeconds timing(&propose_seconds_);
   for (const JudgeTask& task : tasks) {
     if (!task.feature_place.has_value()) continue;
     GuessOrder& order = orders_[*task.feature_place];
@@ -191,9 +194,16 @@ absl::Status VerifierSession::Propose(std::span<JudgeTask> tasks) {
     texts.push_back(order.text);
   }
   SelfDrafter& drafter = *model().model().self_drafter();
-  TANDEM_RETURN_IF_ERROR(drafter.CatchUp(texts));
-  const ScopedSeconds timing(&propose_seconds_);
-  TANDEM_RETURN_IF_ERROR(drafter.Propose(wanted));
+  absl::Status status = drafter.CatchUp(texts);
+  if (status.ok()) status = drafter.Propose(wanted);
+  if (absl::IsFailedPrecondition(status)) {
+    // The heads' file has become shorter. The verdicts do not need it.
+    if (!std::exchange(has_lost_heads_, true)) {
+      spdlog::warn("the heads propose nothing any more: {}", std::string(status.message()));
+    }
+    return absl::OkStatus();
+  }
+  TANDEM_RETURN_IF_ERROR(status);
   for (GuessOrder& order : wanted) orders_[order.place].tree = std::move(order.tree);
   return absl::OkStatus();
 }

@@ -61,6 +61,7 @@ class VerifierSession final : public BatchSession<VerifierProtocol> {
   // These belong to the current batch.
   std::vector<GuessOrder> orders_;  // by the tasks' feature_place
   double propose_seconds_ = 0;
+  bool has_lost_heads_ = false;  // the log says so
 };
 
 }  // namespace tandem

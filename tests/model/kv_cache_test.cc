@@ -197,7 +197,7 @@ TEST_F(KvCacheTest, PagesRememberThatTheyHoldRowsOfADrafter) {
   EXPECT_EQ(second.NumDrafterRows(), 0u);
 }
 
-TEST_F(KvCacheTest, RoomIsWhatTakesNoPageFromOthers) {
+TEST_F(KvCacheTest, RoomTakesAtMostOnePageThatCouldBeFound) {
   KvCache cache(pool_.get(), 200);
   Append(cache, 60, 1);
   EXPECT_EQ(cache.RoomFor(10), 10u);
@@ -206,11 +206,12 @@ TEST_F(KvCacheTest, RoomIsWhatTakesNoPageFromOthers) {
     KvCache other(pool_.get(), 256);
     Append(other, 2 * kPageRows, 2);
     EXPECT_EQ(cache.RoomFor(100), 68u) << "one page is left";
-    Publish(other, 2);
+    Append(other, kPageRows, 2);
+    EXPECT_EQ(cache.RoomFor(100), 4u);
+    Publish(other, 3);
   }
   EXPECT_EQ(pool_->num_free(), 3u);
-  EXPECT_EQ(cache.RoomFor(100), 68u) << "two of them can be found";
-  EXPECT_EQ(cache.RoomFor(4), 4u);
+  EXPECT_EQ(cache.RoomFor(140), 68u) << "all three can be found";
 }
 
 TEST_F(KvCacheTest, FeaturesGoWithTheirRows) {

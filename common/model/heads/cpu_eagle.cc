@@ -70,16 +70,18 @@ CpuEagle::CpuEagle(std::unique_ptr<Checkpoint> checkpoint, ModelDescription eagl
       layer_(&eagle_, pool) {}
 
 absl::Status CpuEagle::CatchUp(std::span<const TextRows> texts) {
-  std::vector<Gap> gaps;
+  TANDEM_RETURN_IF_ERROR(checkpoint_->CheckWhole());
+  size_t left = kMaxCatchUpRows;
+  // One text after the other: texts may share pages, and the second one finds the rows there.
   for (const TextRows& text : texts) {
     const size_t begin = text.cache->NumDrafterRows();
-    const size_t end = text.token_ids.size();
+    const size_t missing = text.token_ids.size() - begin;
     // The rows of a few rounds are computed with the proposal.
-    if (end - begin > kPageRows) gaps.push_back({text, 0, begin, end});
+    if (missing <= kPageRows || left == 0) continue;
+    const size_t rows = std::min(missing, left);
+    left -= rows;
+    Fill({{text, 0, begin, begin + rows}});
   }
-  if (gaps.empty()) return absl::OkStatus();
-  TANDEM_RETURN_IF_ERROR(checkpoint_->CheckWhole());
-  Fill(std::move(gaps));
   return absl::OkStatus();
 }
 
@@ -213,6 +215,7 @@ std::vector<CpuEagle::Growth> CpuEagle::BeginGrowth(std::span<GuessOrder> orders
     const uint32_t depth = std::min(order.limits.depth, kMaxDepth);
     if (depth == 0) continue;
     KvCache& cache = *order.text.cache;
+    if (order.text.token_ids.size() - cache.NumDrafterRows() > kPageRows) continue;
     const size_t room = cache.RoomFor(1 + (depth - 1) * width);
     if (room == 0 || !cache.Reserve(room).ok()) continue;
     Growth& growth = growths.emplace_back();

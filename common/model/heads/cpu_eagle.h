@@ -51,6 +51,8 @@ class CpuEagle final : public SelfDrafter {
 
  private:
   static constexpr uint32_t kMaxDepth = 8;
+  // Rows that one call of CatchUp computes. Texts that still lack more than a page get no tree.
+  static constexpr size_t kMaxCatchUpRows = 4096;
 
   // Rows [begin, end) of a text that the layer has not computed.
   struct Gap {

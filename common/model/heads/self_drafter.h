@@ -56,13 +56,15 @@ class SelfDrafter {
   // after those of the target, and a feature of so many floats.
   virtual size_t num_kv_layers() const { return 0; }
   virtual size_t feature_floats() const { return 0; }
-  // Computes what a proposal needs of rows that are long there, such as a prompt's, so that the
-  // time is not that of the proposal. Errors come from the device. PRECOND: the caches differ, and
-  // their rows are committed.
+  // Computes what proposals need of rows that are long there, such as a prompt's, up to a limit for
+  // one call. The errors are those of Propose. PRECOND: the caches differ, and their rows are
+  // committed.
   virtual absl::Status CatchUp(std::span<const TextRows> /*texts*/) { return absl::OkStatus(); }
 
   // Guesses what follows. An order's tree depends on its feature, its text, its newest token and
-  // its limits alone, but is smaller where its cache has little room. Errors come from the device.
+  // its limits alone, but is smaller where its cache has little room, and empty where CatchUp did
+  // not come to its end. FAILED_PRECONDITION: a file of the heads is damaged. Other errors come
+  // from the device.
   virtual absl::Status Propose(std::span<GuessOrder> orders) = 0;
 
   // Grows while the drafter computes. Any thread may call this function.

@@ -34,15 +34,16 @@ void KvCache::TruncateTo(size_t length) {
 
 size_t KvCache::NumDrafterRows() const {
   size_t rows = num_drafter_rows_;
-  while (rows % kPageRows == 0 && rows + kPageRows <= length_ &&
-         pool_->has_drafter_rows(pages_[rows / kPageRows])) {
-    rows += kPageRows;
+  for (size_t page = rows / kPageRows; (page + 1) * kPageRows <= length_; ++page) {
+    if (!pool_->has_drafter_rows(pages_[page])) break;
+    rows = (page + 1) * kPageRows;
   }
   return rows;
 }
 
 void KvCache::SetDrafterRows(size_t rows) {
   Check(rows <= length_, "SetDrafterRows", rows, length_);
+  Check(num_drafter_rows_ <= rows, "SetDrafterRows after", num_drafter_rows_, rows);
   for (size_t page = num_drafter_rows_ / kPageRows; (page + 1) * kPageRows <= rows; ++page) {
     pool_->SetDrafterRows(pages_[page], true);
   }
@@ -52,7 +53,8 @@ void KvCache::SetDrafterRows(size_t rows) {
 size_t KvCache::RoomFor(size_t rows) const {
   rows = std::min(rows, capacity_ - length_);
   if (!EndIsWritable()) return 0;
-  const size_t free_pages = pool_->num_free() - pool_->num_cached();
+  const size_t free_pages =
+      std::max(pool_->num_free() - pool_->num_cached(), std::min<size_t>(pool_->num_free(), 1));
   return std::min(rows, (pages_.size() + free_pages) * kPageRows - length_);
 }
 

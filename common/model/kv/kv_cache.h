@@ -13,8 +13,9 @@
 
 namespace tandem {
 
-// Holds F32 values on the CPU (docs/adr/0005-kv-cache-f32.md). A row is written only if it lies on
-// a page that no other cache holds and that is not published.
+// Holds F32 values on the CPU (docs/adr/0005-kv-cache-f32.md). A row of the model is written only
+// if it lies on a page that no other cache holds and that is not published. A drafter beside the
+// model may add its own part of a row to any page, because that follows from the page's tokens too.
 class KvCache {
  public:
   // Creates a cache that holds no page. `pool` must outlive the cache.
@@ -66,10 +67,12 @@ class KvCache {
   // Returns the number of first rows that also hold what the drafter beside the model computed for
   // them, for this cache or for another one with the same pages.
   size_t NumDrafterRows() const;
-  // Says that the first `rows` rows hold it now. PRECOND: `rows` <= length().
+  // Says that the first `rows` rows hold it now. PRECOND: `rows` is at most length(), and at least
+  // what was said before for these rows.
   void SetDrafterRows(size_t rows);
-  // Returns how many rows after the rows held can be written without another page, or with free
-  // pages that nobody can find. At most `rows`, and only as many as fit into capacity().
+  // Returns how many rows after the rows held can be written on the pages leased, on free pages
+  // that nobody can find, and on one page that somebody could find. At most `rows`, and only as
+  // many as fit into capacity().
   size_t RoomFor(size_t rows) const;
 
  private:

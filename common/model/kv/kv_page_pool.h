@@ -82,8 +82,8 @@ class KvPagePool {
   // such page.
   KvPage Find(const KvPageKey& key);
   // Publishes the page under `key`. Does nothing if the page is published already, or if another
-  // page is published under this key. PRECOND: the page is leased, and nobody writes to it until
-  // Unpublish.
+  // page is published under this key. PRECOND: the page is leased, and nobody writes rows of the
+  // model to it until Unpublish.
   void Publish(const KvPage& page, const KvPageKey& key);
   // Ends the publication of a page, because its only holder is about to write to it.
   void Unpublish(const KvPage& page);

@@ -258,8 +258,8 @@ class EagleGuessTest : public EagleTest {
     const auto logits = model_->Forward({&item, 1});
     ASSERT_TRUE(logits.ok()) << logits.status();
   }
-  GuessTree Guess(KvCache& cache, std::span<const int32_t> text, int32_t next,
-                  const GuessLimits& limits) {
+  GuessTree Propose(KvCache& cache, std::span<const int32_t> text, int32_t next,
+                    const GuessLimits& limits) {
     std::vector<GuessOrder> orders(1);
     orders[0].text = {&cache, text};
     orders[0].next_token_id = next;
@@ -267,6 +267,12 @@ class EagleGuessTest : public EagleTest {
     EXPECT_TRUE(eagle().Propose(orders).ok());
     EXPECT_EQ(cache.length(), text.size());
     return std::move(orders[0].tree);
+  }
+  GuessTree Guess(KvCache& cache, std::span<const int32_t> text, int32_t next,
+                  const GuessLimits& limits) {
+    const TextRows rows = {&cache, text};
+    EXPECT_TRUE(eagle().CatchUp({&rows, 1}).ok());
+    return Propose(cache, text, next, limits);
   }
 
   std::unique_ptr<LanguageModel> model_;
@@ -396,24 +402,58 @@ TEST_F(EagleGuessTest, LongTextsAreCaughtUpInPieces) {
   }
   const TextRows texts[] = {
       {caches[0].get(), one}, {caches[1].get(), two}, {caches[2].get(), three}};
-  for (const bool catches_up : {true, false}) {
-    if (catches_up) {
-      ASSERT_TRUE(eagle().CatchUp(texts).ok());
-      EXPECT_EQ(caches[0]->NumDrafterRows(), 1100u);
-      EXPECT_EQ(caches[1]->NumDrafterRows(), 600u);
-      EXPECT_EQ(caches[2]->NumDrafterRows(), 0u) << "few rows wait for the proposal";
-    } else {
-      for (const TextRows& text : texts) text.cache->SetDrafterRows(0);
-    }
-    std::vector<GuessOrder> orders(3);
-    for (size_t i = 0; i < 3; ++i) {
-      orders[i].text = texts[i];
-      orders[i].next_token_id = 9;
-      orders[i].limits = limits;
-    }
-    ASSERT_TRUE(eagle().Propose(orders).ok());
-    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(orders[i].tree == expected[i]) << i;
+  ASSERT_TRUE(eagle().CatchUp(texts).ok());
+  EXPECT_EQ(caches[0]->NumDrafterRows(), 1100u);
+  EXPECT_EQ(caches[1]->NumDrafterRows(), 600u);
+  EXPECT_EQ(caches[2]->NumDrafterRows(), 0u) << "few rows wait for the proposal";
+  std::vector<GuessOrder> orders(3);
+  for (size_t i = 0; i < 3; ++i) {
+    orders[i].text = texts[i];
+    orders[i].next_token_id = 9;
+    orders[i].limits = limits;
   }
+  ASSERT_TRUE(eagle().Propose(orders).ok());
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(orders[i].tree == expected[i]) << i;
+}
+
+TEST_F(EagleGuessTest, AVeryLongTextWaitsForItsTree) {
+  const std::vector<int32_t> text = RandomText(4090);
+  KvCache first(pages_.get(), 4096);
+  KvCache second(pages_.get(), 4096);
+  Feed(first, text);
+  Feed(second, text);
+  const TextRows texts[] = {{&first, text}, {&second, text}};
+  ASSERT_TRUE(eagle().CatchUp(texts).ok());
+  EXPECT_EQ(first.NumDrafterRows(), 4090u);
+  EXPECT_EQ(second.NumDrafterRows(), 6u);
+  const GuessLimits limits = {.depth = 3, .nodes = 12};
+  EXPECT_TRUE(Propose(second, text, 9, limits).token_ids.empty());
+  const GuessTree tree = Guess(first, text, 9, limits);
+  EXPECT_FALSE(tree.token_ids.empty());
+  ASSERT_TRUE(eagle().CatchUp(texts).ok());
+  EXPECT_TRUE(Propose(second, text, 9, limits) == tree);
+}
+
+TEST_F(EagleGuessTest, TextsOfOneBatchShareWhatTheyCompute) {
+  const std::vector<int32_t> text = RandomText(140);
+  KvCache writer(pages_.get(), 512);
+  Feed(writer, text);
+  writer.Publish(0, {1});
+  writer.Publish(1, {2});
+  KvCache readers[] = {KvCache(pages_.get(), 512), KvCache(pages_.get(), 512)};
+  for (KvCache& reader : readers) {
+    std::vector<KvPage> found;
+    found.push_back(pages_->Find({1}));
+    found.push_back(pages_->Find({2}));
+    ASSERT_TRUE(reader.Extend(0, std::move(found), 12).ok());
+    Feed(reader, std::span(text).subspan(128));
+  }
+  const TextRows texts[] = {{&readers[0], text}, {&readers[1], text}};
+  ASSERT_TRUE(eagle().CatchUp(texts).ok());
+  EXPECT_EQ(readers[0].NumDrafterRows(), 140u);
+  EXPECT_EQ(readers[1].NumDrafterRows(), 128u) << "the other rows are its own";
+  const GuessLimits limits = {.depth = 4, .nodes = 12};
+  EXPECT_TRUE(Guess(readers[1], text, 9, limits) == Guess(readers[0], text, 9, limits));
 }
 
 TEST_F(EagleGuessTest, PagesThatAreFoundBringItsRows) {
@@ -517,21 +557,21 @@ TEST_F(EagleGuessTest, ATreeIsAsDeepAsThereIsRoom) {
   const GuessLimits limits = {.depth = 8, .nodes = 16};
   auto few = *KvPagePool::Create(shape, HostKvMemory::Bytes(shape, 128));
   {
-    KvCache other(few.get(), 64);  // its page is found later, so no proposal may take it
+    KvCache other(few.get(), 64);
     Feed(other, text);
     Feed(other, std::vector<int32_t>(4, 1));
     other.Publish(0, {1});
   }
   KvCache cache(few.get(), 512);
   Feed(cache, text);
-  const GuessTree shallow = Guess(cache, text, 9, limits);
-  EXPECT_FALSE(shallow.token_ids.empty());
-  for (const int32_t parent : shallow.parents) EXPECT_EQ(parent, -1) << "4 rows: one level";
   Feed(cache, std::vector<int32_t>(4, 2));
   std::vector<int32_t> longer = text;
   longer.insert(longer.end(), 4, 2);
-  EXPECT_TRUE(Guess(cache, longer, 9, limits).token_ids.empty()) << "the page is full";
-  EXPECT_TRUE(static_cast<bool>(few->Find({1}))) << "nothing was forgotten";
+  EXPECT_FALSE(Guess(cache, longer, 9, limits).token_ids.empty()) << "one page was forgotten";
+  EXPECT_FALSE(static_cast<bool>(few->Find({1})));
+  KvCache other(few.get(), 64);
+  Feed(other, text);
+  EXPECT_TRUE(Guess(cache, longer, 9, limits).token_ids.empty()) << "there is no page";
 
   KvCache at_capacity(pages_.get(), 64);
   Feed(at_capacity, longer);

@@ -23,14 +23,14 @@ LookupDraft SelfProposals::Find(std::span<const int32_t> tokens, const LookupLim
   return draft;
 }
 
-void SelfProposals::OnRound(double gained, std::optional<double> cost) {
+void SelfProposals::OnRound(double gained, std::optional<double> cost, bool teaches) {
   constexpr double kWeight = 0.1;
   constexpr double kWeightOfRequest = 0.02;
   ++rounds_since_asked_;
   if (!cost.has_value() && gained == 0) return;
   const double net = gained - cost.value_or(0);
   net_gain_ += kWeight * (net - net_gain_);
-  prior_->net_gain += kWeightOfRequest * (net - prior_->net_gain);
+  if (teaches) prior_->net_gain += kWeightOfRequest * (net - prior_->net_gain);
   if (!cost.has_value()) return;
   rounds_since_asked_ = 0;
   gap_ = net_gain_ > 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);

@@ -47,8 +47,9 @@ class SelfProposals {
   }
   // One round of the request has ended. `gained`: tokens of such a draft that were accepted, less
   // the cost of their rows; 0 without one. `cost`: what the proposal of this round cost; none: the
-  // verifier was not asked. All in tokens of plain decoding.
-  void OnRound(double gained, std::optional<double> cost);
+  // verifier was not asked. All in tokens of plain decoding. `teaches`: other requests learn from
+  // it, because nothing forced the size of the draft.
+  void OnRound(double gained, std::optional<double> cost, bool teaches = true);
 
  private:
   static constexpr uint32_t kFirstGap = 8;

@@ -50,7 +50,7 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
   if (item.proposal_limits.has_value() && times.decode_seconds.value() > 0) {
     cost = times.propose_seconds.value() / times.decode_seconds.value();
   }
-  self->OnRound(gained, cost);
+  self->OnRound(gained, cost, !FixedDraftLength(state.options, *sequence).has_value());
 }
 
 // Teaches the controller what the verdict says about the drafter.

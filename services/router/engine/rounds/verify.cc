@@ -235,9 +235,11 @@ void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::Verify
   cost.compute_seconds = compute;
   cost.overhead_seconds = now - batch.begun_at - compute - reply.propose_seconds();
   state.controller.ObserveVerify(cost);
-  if (reply.propose_seconds() > 0)
-    state.verifier_times.propose_seconds.Add(reply.propose_seconds());
   if (batch.prompt_rows == 0) {
+    // After a prompt, the verifier's drafter has the prompt to look at, too.
+    if (reply.propose_seconds() > 0) {
+      state.verifier_times.propose_seconds.Add(reply.propose_seconds());
+    }
     state.verifier_times.decode_seconds.Add(compute);
   } else if (cost.prompt_rows >= kMinChunkRows) {
     const double decoding = cost.rows > cost.prompt_rows

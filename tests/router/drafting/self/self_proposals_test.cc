@@ -116,6 +116,10 @@ TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
   EXPECT_TRUE(second.IsWanted()) << "each request tries once";
   second.OnRound(0, 0.15);
   EXPECT_FALSE(second.IsWanted());
+  // A request with a size of its own teaches only itself.
+  for (int i = 0; i < 500; ++i) second.OnRound(1, 0.15, false);
+  EXPECT_TRUE(second.IsWanted());
+  EXPECT_LT(prior.net_gain, 0);
   // It has become better.
   for (int i = 0; i < 200; ++i) second.OnRound(1, 0.15);
   EXPECT_TRUE(second.IsWanted());
