@@ -1,15 +1,12 @@
 #include "common/model/heads/cpu_eagle.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "common/model/heads/heads_weights.h"
 #include "common/status.h"
 #include "kernels/embedding.h"
 #include "kernels/matmul.h"
-#include "kernels/sampling/log_probs_report.h"
-#include "kernels/sampling/transform/row_kernels.h"
 
 namespace tandem {
 namespace {
@@ -255,11 +252,7 @@ void CpuEagle::LookAhead(std::span<const std::pair<Growth*, size_t>> looks) {
   std::vector<std::vector<Guess>> guesses(looks.size());
   pool_.ParallelFor(static_cast<int64_t>(looks.size()), [&](int64_t task) {
     const auto i = static_cast<size_t>(task);
-    const std::span<const float> row(logits_.row(i), weights_.output.out_features);
-    if (!row::IsFinite(row)) return;
-    for (const TopLogProb& top : ReportLogProbs(row, 0, kGuessesOfHead).top) {
-      guesses[i].push_back({top.token_id, std::min(1.0f, std::exp(top.log_prob))});
-    }
+    guesses[i] = LikeliestGuesses({logits_.row(i), weights_.output.out_features});
   });
   for (size_t i = 0; i < looks.size(); ++i) {
     Growth& growth = *looks[i].first;

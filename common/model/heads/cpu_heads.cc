@@ -6,8 +6,6 @@
 #include "common/status.h"
 #include "kernels/add_silu.h"
 #include "kernels/matmul.h"
-#include "kernels/sampling/log_probs_report.h"
-#include "kernels/sampling/transform/row_kernels.h"
 
 namespace tandem {
 
@@ -121,11 +119,8 @@ void CpuHeads::ComputeLogits(ScratchRows& rows, size_t num_orders, size_t num_he
 
 std::vector<Guess> CpuHeads::LikeliestOf(size_t row) {
   const std::span<const float> logits(logits_.row(row), weights_.heads.front().output.out_features);
-  std::vector<Guess> guesses;
-  if (!row::IsFinite(logits)) return guesses;
-  for (const TopLogProb& top : ReportLogProbs(logits, 0, kGuessesOfHead).top) {
-    guesses.push_back(weights_.GuessOf(top));
-  }
+  std::vector<Guess> guesses = LikeliestGuesses(logits);
+  for (Guess& guess : guesses) guess = weights_.OfTarget(guess);
   return guesses;
 }
 

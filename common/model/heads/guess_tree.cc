@@ -1,6 +1,10 @@
 #include "common/model/heads/guess_tree.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "kernels/sampling/log_probs_report.h"
+#include "kernels/sampling/transform/row_kernels.h"
 
 namespace tandem {
 namespace {
@@ -22,6 +26,19 @@ bool IsLess(const Offer& a, const Offer& b) {
 }
 
 }  // namespace
+
+Guess GuessOf(const TopLogProb& top) {
+  return {.token_id = top.token_id, .chance = std::min(1.0f, std::exp(top.log_prob))};
+}
+
+std::vector<Guess> LikeliestGuesses(std::span<const float> logits) {
+  std::vector<Guess> guesses;
+  if (!row::IsFinite(logits)) return guesses;
+  for (const TopLogProb& top : ReportLogProbs(logits, 0, kGuessesOfHead).top) {
+    guesses.push_back(GuessOf(top));
+  }
+  return guesses;
+}
 
 GuessTree GrowGuessTree(std::span<const std::vector<Guess>> guesses, const GuessLimits& limits) {
   GuessTree tree;

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/sampling/accept_reject.h"
+
 namespace tandem {
 
 // Draft tokens, likeliest first. A parent comes before its children, and siblings are in descending
@@ -32,6 +34,12 @@ struct Guess {
   int32_t token_id;
   float chance;  // in [0, 1]
 };
+
+// Returns the guess that an entry of a log-softmax stands for.
+Guess GuessOf(const TopLogProb& top);
+// Returns the kGuessesOfHead likeliest tokens of a row of logits, likeliest first. Empty: a logit
+// is not finite.
+std::vector<Guess> LikeliestGuesses(std::span<const float> logits);
 
 // Returns the tokens whose paths have the largest products of chances. `guesses[d]` are those for
 // depth d, in descending order. A guess whose chance is 0 is left out.

@@ -2,8 +2,6 @@
 #ifndef TANDEM_COMMON_MODEL_HEADS_HEADS_WEIGHTS_H_
 #define TANDEM_COMMON_MODEL_HEADS_HEADS_WEIGHTS_H_
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -36,10 +34,11 @@ struct HeadsWeights {
   // blockwise parallel decoding (Stern et al. 2018, arXiv 1811.03115).
   const char* drafter() const { return uses_target_output ? "blockwise" : "medusa"; }
   // Returns the guess that an entry of a head's log-softmax stands for.
-  Guess GuessOf(const TopLogProb& top) const {
-    const auto id = static_cast<size_t>(top.token_id);
-    return {.token_id = token_map.empty() ? top.token_id : token_map[id],
-            .chance = std::min(1.0f, std::exp(top.log_prob))};
+  Guess GuessOf(const TopLogProb& top) const { return OfTarget(tandem::GuessOf(top)); }
+  // Returns a guess of a token of the heads with the target's id.
+  Guess OfTarget(Guess guess) const {
+    if (!token_map.empty()) guess.token_id = token_map[static_cast<size_t>(guess.token_id)];
+    return guess;
   }
 
   // Reads the tensors, and checks the type and the shape of each. Errors name the file and the

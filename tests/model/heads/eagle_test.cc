@@ -258,6 +258,13 @@ class EagleGuessTest : public EagleTest {
     const auto logits = model_->Forward({&item, 1});
     ASSERT_TRUE(logits.ok()) << logits.status();
   }
+  // Begins with the pages that were published as 1 and 2, and makes room for 12 more rows.
+  void TakeTwoPages(KvCache& cache) {
+    std::vector<KvPage> found;
+    found.push_back(pages_->Find({1}));
+    found.push_back(pages_->Find({2}));
+    ASSERT_TRUE(cache.Extend(0, std::move(found), 12).ok());
+  }
   GuessTree Propose(KvCache& cache, std::span<const int32_t> text, int32_t next,
                     const GuessLimits& limits) {
     std::vector<GuessOrder> orders(1);
@@ -442,10 +449,7 @@ TEST_F(EagleGuessTest, TextsOfOneBatchShareWhatTheyCompute) {
   writer.Publish(1, {2});
   KvCache readers[] = {KvCache(pages_.get(), 512), KvCache(pages_.get(), 512)};
   for (KvCache& reader : readers) {
-    std::vector<KvPage> found;
-    found.push_back(pages_->Find({1}));
-    found.push_back(pages_->Find({2}));
-    ASSERT_TRUE(reader.Extend(0, std::move(found), 12).ok());
+    TakeTwoPages(reader);
     Feed(reader, std::span(text).subspan(128));
   }
   const TextRows texts[] = {{&readers[0], text}, {&readers[1], text}};
@@ -467,10 +471,7 @@ TEST_F(EagleGuessTest, PagesThatAreFoundBringItsRows) {
   first.Publish(1, {2});
 
   KvCache second(pages_.get(), 512);
-  std::vector<KvPage> found;
-  found.push_back(pages_->Find({1}));
-  found.push_back(pages_->Find({2}));
-  ASSERT_TRUE(second.Extend(0, std::move(found), 12).ok());
+  TakeTwoPages(second);
   EXPECT_EQ(second.NumDrafterRows(), 128u);
   Feed(second, std::span(text).subspan(128));
   EXPECT_TRUE(Guess(second, text, 9, limits) == expected);
@@ -489,10 +490,7 @@ TEST_F(EagleGuessTest, WhoNeedsItsRowsAddsThemToSharedPages) {
   first.Publish(0, {1});
   first.Publish(1, {2});
   KvCache second(pages_.get(), 512);
-  std::vector<KvPage> found;
-  found.push_back(pages_->Find({1}));
-  found.push_back(pages_->Find({2}));
-  ASSERT_TRUE(second.Extend(0, std::move(found), 12).ok());
+  TakeTwoPages(second);
   EXPECT_EQ(second.NumDrafterRows(), 0u);
   Feed(second, std::span(text).subspan(128));
   EXPECT_TRUE(Guess(second, text, 9, limits) == expected);
