@@ -118,6 +118,29 @@ write_record() {
   } >docs/last_full_run.md
 }
 
+# Starts the build with sanitizers, which takes the time that the tests leave to the processors. (Tests wait for each other and for clocks,
+# and those that measure time run alone.) The scheduler runs the build only where nothing else wants to run (SCHED_IDLE). The build has a
+# session of its own, because a session has a share of the processors whatever runs in it (autogroup in sched(7)).
+begin_sanitize_build() {
+  # shellcheck disable=SC2016  # The inner shell expands $$.
+  setsid --fork bash -c 'echo $$ >build/sanitize.pid
+    { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
+    exec chrt --idle 0 tools/build.sh sanitize sanitized_tests fuzz_targets' >build/sanitize.log 2>&1
+  trap stop_sanitize_build EXIT
+}
+
+# Ends that build if the tests end early. The number of a session is that of its group of processes.
+stop_sanitize_build() {
+  kill -- "-$(cat build/sanitize.pid)" 2>/dev/null || true
+}
+
+# Waits for that build. Another call of the build then has nothing to do, or shows the error.
+end_sanitize_build() {
+  tail --pid "$(cat build/sanitize.pid)" -f /dev/null
+  trap - EXIT
+  tools/build.sh sanitize sanitized_tests fuzz_targets
+}
+
 # A build without a compiler for device code is right elsewhere, and wrong where the kernels are to be checked.
 kernels_were_compiled() {
   if ! grep -q '^CMAKE_CUDA_COMPILER:[A-Z]*=/' build/cpu-release/CMakeCache.txt; then
@@ -134,6 +157,7 @@ fi
 needed_stage "build cpu-release" tools/build.sh cpu-release
 if [ "$checks" = true ]; then
   needed_stage "kernels were compiled" kernels_were_compiled
+  begin_sanitize_build
 fi
 stage "tests" run_ctest build/cpu-release
 
@@ -141,7 +165,7 @@ if [ "$checks" = true ]; then
   check "sources" tools/check_sources.sh cpu-release
   # One clang build serves the sanitized tests and the fuzzing. Real processes run too: the build fills freed KV rows with
   # NaN, and a reader of such a row says other text.
-  needed_stage "build sanitize" tools/build.sh sanitize sanitized_tests fuzz_targets
+  needed_stage "build sanitize" end_sanitize_build
   stage "sanitized tests" run_ctest build/sanitize -L '^sanitize$'
   check "fuzzing" tests/fuzz/fuzz.sh --seconds 30
 fi

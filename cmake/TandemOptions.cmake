@@ -67,3 +67,10 @@ function(tandem_show_coverage_to_fuzzer)
     set_property(DIRECTORY APPEND PROPERTY COMPILE_OPTIONS ${TANDEM_COVERAGE_OPTION})
   endif()
 endfunction()
+
+# For folders whose code mostly waits for sockets and for kernels. With sanitizers, the optimizer would take half of the compile time there.
+function(tandem_mostly_waits)
+  if(TANDEM_SANITIZE)
+    set_property(DIRECTORY APPEND PROPERTY COMPILE_OPTIONS -O0)
+  endif()
+endfunction()

@@ -30,8 +30,8 @@ function(_tandem_compile_together target)
 endfunction()
 
 # tandem_not_hot(target...): for code that seldom runs and consists mostly of templates of a library (a parser of options,
-# an HTTP server). The optimizer would take half of the compile time, and more with sanitizers, where it is off. No fuzz target
-# reaches this code.
+# an HTTP server, and the sources of a program that only parse options and call a library). The optimizer would take half of
+# the compile time, and more with sanitizers, where it is off. No fuzz target reaches this code.
 function(tandem_not_hot)
   set(level -O1)
   if(TANDEM_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL Debug)
@@ -77,7 +77,7 @@ function(tandem_executable name)
 endfunction()
 
 # tandem_test(name SOURCES ... PRIVATE deps ... [LABEL unit|system|statistical|gpu] [TIMEOUT seconds] [SECONDS seconds]
-#             [FILES] [COMPUTES] [SANITIZE | SANITIZE_LONG] [TSAN])
+#             [FILES] [COMPUTES] [SANITIZE | SANITIZE_LONG] [LONG_CASES pattern] [TSAN])
 # LABEL gpu: the test needs a GPU, and counts as skipped where there is none.
 # SECONDS: about how long the test takes. ctest starts the longest tests first. The default is 1.
 # FILES: the test reads files of the source tree, whose root is then TANDEM_SOURCE_DIR.
@@ -87,7 +87,7 @@ endfunction()
 # TSAN: the test has threads, and runs under ThreadSanitizer in ./test.sh --all.
 # One executable is one ctest entry, since each entry costs the start of a process. A failing case prints its own name.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "FILES;COMPUTES;SANITIZE;SANITIZE_LONG;TSAN" "LABEL;TIMEOUT;SECONDS" "SOURCES;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "FILES;COMPUTES;SANITIZE;SANITIZE_LONG;TSAN" "LABEL;TIMEOUT;SECONDS;LONG_CASES" "SOURCES;PRIVATE" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   _tandem_defaults(${name})
   target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gmock GTest::gtest_main)
@@ -121,8 +121,15 @@ function(tandem_test name)
     if(ARG_TSAN)
       add_dependencies(tsan_tests ${name})
     endif()
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT
-      "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks_not_ours.txt;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/races_not_ours.txt")
+    set(environment
+      "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks_not_ours.txt"
+      "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/races_not_ours.txt")
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}")
+    if(ARG_LONG_CASES)
+      add_test(NAME ${name}_long COMMAND ${name} --gtest_filter=${ARG_LONG_CASES})
+      set_tests_properties(${name}_long PROPERTIES LABELS sanitize_long TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${environment}")
+      set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment};GTEST_FILTER=-${ARG_LONG_CASES}")
+    endif()
   endif()
   if(ARG_LABEL STREQUAL gpu)
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no GPU")

@@ -23,9 +23,9 @@ echo "tidy"
 tools/tidy.py || failed=1
 
 # Only the compiler's warnings check the tests: GoogleTest's macros trigger many checks and take half of the time.
-# clang-tidy checks the sources of a room together (kernels, common, services/router), because most of its time goes into the headers
-# that they share. Sources that include themselves (Highway) are checked one by one, and so are rooms whose sources cannot be
-# compiled together, because two of them give one name to different things.
+# clang-tidy checks the sources in two large units, because most of its time goes into the headers that they share: what sees requests
+# (router, cli), and everything else. Sources that include themselves (Highway) are checked one by one, and so is a unit whose sources
+# cannot be compiled together, because two of them give one name to different things.
 echo "clang-tidy"
 build="$PWD/build/$preset"
 tidy="$build/tidy"
@@ -52,12 +52,19 @@ check_units() {
 units=()
 while read -r source; do
   case "$source" in
-    services/*) unit="services-$(cut -d / -f 2 <<<"$source")" ;;
-    *) unit="${source%%/*}" ;;
+    services/router/* | services/cli/*) unit=requests ;;
+    *) unit=models ;;
   esac
   if grep -q HWY_TARGET_INCLUDE "$source"; then unit="$(tr / - <<<"${source%.cc}")-alone"; fi
   [ -f "$tidy/$unit.cc" ] || units+=("$tidy/$unit.cc")
+  # Each program of a unit needs another name for its main().
+  case "$source" in
+    services/*/main.cc) echo "#define main main_of_$(tr / _ <<<"${source%/main.cc}")" >>"$tidy/$unit.cc" ;;
+  esac
   echo "#include \"$PWD/$source\"" >>"$tidy/$unit.cc"
+  case "$source" in
+    services/*/main.cc) echo "#undef main" >>"$tidy/$unit.cc" ;;
+  esac
 done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' 'proto/*.cc')
 # The largest unit comes first, so that one processor does not end long before the others.
 mapfile -t units < <(for unit in "${units[@]}"; do echo "$(wc -l <"$unit") $unit"; done | sort -rn | cut -d ' ' -f 2-)
@@ -75,7 +82,7 @@ for unit in "${units[@]}"; do
     number=$((number + 1))
     echo "$line" >"${unit%.cc}-$number.cc"
     apart+=("${unit%.cc}-$number.cc")
-  done <"$unit"
+  done < <(grep '^#include' "$unit")
   rm "$unit.log"
 done
 [ ${#apart[@]} -eq 0 ] || check_units "${apart[@]}"

@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-constexpr int32_t kNoToken = -1;
+constexpr int32_t kNoId = -1;
 
 uint64_t PairKey(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
@@ -111,14 +111,14 @@ absl::Status BpeModel::Encode(std::string_view word, std::vector<int32_t>& token
 absl::Status BpeModel::AppendSymbols(std::string_view word, std::vector<Symbol>& symbols) const {
   const auto append = [&](int32_t id) { symbols.push_back({id, kNoSymbol, kNoSymbol}); };
   // An unknown character waits here, because the next ones may be fused with it.
-  int32_t waiting = kNoToken;
+  int32_t waiting = kNoId;
   for (size_t i = 0; i < word.size();) {
     const size_t begin = i;
     NextCharacter(word, i);
     const std::string_view character = word.substr(begin, i - begin);
     if (const std::optional<int32_t> id = vocabulary_.Find(character)) {
-      if (waiting != kNoToken) append(waiting);
-      waiting = kNoToken;
+      if (waiting != kNoId) append(waiting);
+      waiting = kNoId;
       append(*id);
       continue;
     }
@@ -129,10 +129,10 @@ absl::Status BpeModel::AppendSymbols(std::string_view word, std::vector<Symbol>&
       return InvalidArgument("text: the tokenizer has no entry for " + Quoted(character) +
                              " and none for its unknown token");
     }
-    if (waiting != kNoToken && !fuse_unknown_) append(waiting);
+    if (waiting != kNoId && !fuse_unknown_) append(waiting);
     waiting = *unknown;
   }
-  if (waiting != kNoToken) append(waiting);
+  if (waiting != kNoId) append(waiting);
   return absl::OkStatus();
 }
 

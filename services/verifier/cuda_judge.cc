@@ -8,10 +8,10 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kMaxRows = DeviceSampler::kMaxRows;
+constexpr size_t kJudgeRows = DeviceSampler::kMaxRows;
 static_assert(kMaxDraftDepth == kMaxDraftLength);
 static_assert(kMaxDraftTokens == kMaxTreeNodes && kMaxDraftLength <= kMaxTreeNodes);
-static_assert(kMaxTreeNodes + 1 <= kMaxRows, "the rows of one slot fit into a group");
+static_assert(kMaxTreeNodes + 1 <= kJudgeRows, "the rows of one slot fit into a group");
 
 TokenLogProbs LogProbsOf(const DeviceReport& report) {
   return {.log_prob = report.log_prob, .top = {report.top, report.top + report.num_top}};
@@ -22,14 +22,14 @@ TokenLogProbs LogProbsOf(const DeviceReport& report) {
 absl::Status CudaJudge::Run(std::span<JudgeTask> tasks) {
   TANDEM_RETURN_IF_ERROR(model_->Select());
   if (reports_.data() == nullptr) {
-    TANDEM_ASSIGN_OR_RETURN(verdicts_, PinnedMemory::Create(kMaxRows * sizeof(DeviceVerdict)));
-    TANDEM_ASSIGN_OR_RETURN(reports_, PinnedMemory::Create(kMaxRows * sizeof(DeviceReport)));
+    TANDEM_ASSIGN_OR_RETURN(verdicts_, PinnedMemory::Create(kJudgeRows * sizeof(DeviceVerdict)));
+    TANDEM_ASSIGN_OR_RETURN(reports_, PinnedMemory::Create(kJudgeRows * sizeof(DeviceReport)));
   }
   for (size_t begin = 0; begin < tasks.size();) {
     size_t end = begin;
     for (size_t rows = 0; end < tasks.size(); ++end) {
       rows += tasks[end].num_logits();
-      if (rows > kMaxRows) break;
+      if (rows > kJudgeRows) break;
     }
     TANDEM_RETURN_IF_ERROR(RunGroup(tasks.subspan(begin, end - begin)));
     begin = end;

@@ -10,6 +10,7 @@
 
 #include "common/model/cuda/cuda_model.h"
 #include "common/status.h"
+#include "tests/cuda/small_model.h"
 #include "tests/simt/failing_calls.h"
 #include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
@@ -47,13 +48,12 @@ absl::StatusOr<std::vector<float>> Work(const std::filesystem::path& folder,
   return last;
 }
 
+constexpr size_t kVocabularySize = 24;
+
 class ModelFailuresTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    testing::RandomModelSpec spec;
-    spec.num_layers = 1;
-    spec.max_position_embeddings = 128;
-    testing::WriteRandomModel(folder_.path(), spec);
+    testing::WriteRandomModel(folder_.path(), testing::SmallModel(kVocabularySize, 128));
   }
   ~ModelFailuresTest() override {
     simt::FailNoCall();
@@ -64,7 +64,8 @@ class ModelFailuresTest : public ::testing::Test {
 };
 
 TEST_F(ModelFailuresTest, AFailureOfAnyCallLeaksNothingAndTheStatusNamesIt) {
-  testing::WriteRandomHeads(folder_ / "heads", {.num_heads = 2});
+  testing::WriteRandomHeads(folder_ / "heads",
+                            {.hidden_size = 8, .vocabulary_size = kVocabularySize, .num_heads = 2});
   const CudaModelOptions options = {.heads = folder_ / "heads", .use_graphs = false};
   const uint64_t before = simt::NumCalls();
   ASSERT_TRUE(Work(folder_.path(), options).ok());

@@ -9,18 +9,17 @@ The false-alarm rate of each test is 1e-6. With 20,000 draws over about 200 cell
 nats is found with a probability of 99 %. A test below shows that the drafter's own distribution, and a mixture with 10 % of it, are found.
 """
 
-import asyncio
 import collections
 import itertools
+import json
 import math
+import subprocess
 
-import grpc
 import pytest
 
 import harness
 from chi_squared import g_test, upper_tail
 from tandem.v1 import generate_pb2 as pb
-from tandem.v1 import generate_pb2_grpc
 
 FALSE_ALARM = 1e-6
 DRAWS = 20_000
@@ -97,29 +96,16 @@ def distribution(table, parameters):
     return joint
 
 
-async def draw_all(address, count, concurrency, prompt=PROMPT, max_tokens=TOKENS, **options):
+def draw(server, count, concurrency=16, prompt=PROMPT, max_tokens=TOKENS, **options):
     """Returns how often the first TOKENS tokens were these, and how all tokens were made."""
-    counts = collections.Counter()
-    sources = collections.Counter()
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub = generate_pb2_grpc.GenerationStub(channel)
-        message = harness.request(prompt, max_tokens=max_tokens, **options)
-        left = iter(range(count))
-
-        async def client():
-            for _ in left:
-                token_ids = []
-                async for response in stub.Generate(message, timeout=60):
-                    token_ids.extend(response.token_ids)
-                    sources.update(response.sources)
-                counts[tuple(token_ids[:TOKENS])] += 1
-
-        await asyncio.gather(*[client() for _ in range(concurrency)])
-    return counts, sources
-
-
-def draw(server, count, concurrency=16, **options):
-    return asyncio.run(draw_all(server.address, count, concurrency, **options))
+    message = harness.request(prompt, max_tokens=max_tokens, **options)
+    command = [str(harness.BINARY_DIR / "tests" / "draw_outputs"), server.address, "--count", str(count), "--tokens", str(TOKENS),
+               "--concurrency", str(concurrency)]
+    drawn = subprocess.run(command, input=message.SerializeToString(), capture_output=True, timeout=600)
+    assert drawn.returncode == 0, drawn.stderr.decode()
+    counts = json.loads(drawn.stdout)
+    return (collections.Counter({tuple(tokens): number for tokens, number in counts["outputs"]}),
+            collections.Counter(dict(counts["sources"])))
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def main():
     add("--target", required=True, help="folder of the target")
     add("--out", required=True, help="folder that receives draft/, the samples and the checkpoint")
     add("--shape", default="160,2,5,1,448,32", help="hidden, layers, heads, KV heads, inner, head (default: %(default)s)")
-    add("--samples", type=int, default=1536, help=f"samples of {own_samples.LENGTH} tokens (default: %(default)s)")
+    own_samples.add_arguments(add, 1536)
     add("--steps", type=int, default=700, help="steps of the optimizer (default: %(default)s)")
     add("--windows", type=int, default=16, help=f"windows of {own_samples.LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=4e-3, help="highest learning rate (default: %(default)s)")
@@ -50,8 +50,7 @@ def main():
     name = hashlib.sha256(weights).hexdigest()[:12]  # samples and checkpoints belong to one target
     vocabulary, train, held_out = tales.read(args.text, args.target)
     draft = llama.Llama(llama.Shape.parse(args.shape, vocabulary))
-    own = own_samples.read_or_make(target, train, args.samples, out / f"samples-{name}.pt")
-    own, own_held_out = own_samples.split(own)
+    own, own_held_out = own_samples.read_split(args, target, train, out / f"samples-{name}.pt")
     own_held_out = own_held_out[:50]
     held_out = tales.windows(held_out, own_samples.LENGTH, most=50)
     print(f"{draft.parameter_count() / 1e6:.2f} M parameters", flush=True)

@@ -1,5 +1,9 @@
 """Texts that a target itself writes. Drafters work on such texts, and not on those of people."""
+import contextlib
 import os
+import pathlib
+import sys
+import tempfile
 import time
 
 import tales
@@ -12,6 +16,8 @@ BATCH = 96
 PROMPT = 16
 # Every fourth sample is held out.
 HELD_OUT = 4
+SOURCE_DIR = pathlib.Path(__file__).resolve().parents[2]
+SLOTS = 32  # samples that a server draws at once
 
 
 @torch.no_grad()
@@ -40,8 +46,40 @@ def continue_greedily(target, prompts, length):
     return _continue(target, prompts, length, lambda logits: logits.argmax(-1, keepdim=True))
 
 
-def read_or_make(target, train, count, path):
-    """Reads samples [count, LENGTH + 1] from a file, and adds those that it lacks."""
+class ServedSampler:
+    """Samples of a target that a Tandem server draws while the context lasts: on a CPU many times as fast as PyTorch. Needs the packages
+    of tests/system/requirements.txt."""
+
+    def __init__(self, binaries, target):
+        os.environ["TANDEM_BINARY_DIR"] = str(pathlib.Path(binaries).absolute())
+        sys.path.insert(0, str(SOURCE_DIR / "tests" / "system"))
+        import stubs
+
+        stubs.make()
+        import harness
+
+        self._folder = tempfile.TemporaryDirectory(prefix="tandem-samples-")
+        self._server = harness.Server(pathlib.Path(self._folder.name), target=pathlib.Path(target).absolute(), drafter="none",
+                                      max_slots=SLOTS)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._server.stop()
+        self._folder.cleanup()
+
+    def sample(self, prompts, temperatures, length, first_seed):
+        """Continues prompts [batch, n] to `length` tokens. Sample i has the seed first_seed + i."""
+        requests = [(prompt, dict(temperature=temperature, max_tokens=length - len(prompt), ignore_eos=True, seed=first_seed + i))
+                    for i, (prompt, temperature) in enumerate(zip(prompts.tolist(), temperatures.flatten().tolist()))]
+        outputs = self._server.generate_all(requests, SLOTS)
+        return torch.tensor([prompt + output.token_ids for (prompt, _), output in zip(requests, outputs)])
+
+
+def read_or_make(target, train, count, path, sampler=None):
+    """Reads samples [count, LENGTH + 1] from a file, and adds those that it lacks. `sampler` (ServedSampler) draws them, or
+    PyTorch."""
     done = [torch.load(path)] if path.exists() else []
     begin = time.monotonic()
     while sum(len(part) for part in done) < count:
@@ -50,13 +88,22 @@ def read_or_make(target, train, count, path):
         prompts = tales.random_windows(train, PROMPT - 1, BATCH, generator)
         prompts[::2, 0] = target.shape.vocabulary - 2
         temperatures = torch.where(torch.arange(BATCH) % 3 == 2, 0.6, 1.0)[:, None]
-        done.append(sample_batch(target, prompts, temperatures, generator))
+        done.append(sample_batch(target, prompts, temperatures, generator) if sampler is None else
+                    sampler.sample(prompts, temperatures, LENGTH + 1, index))
         torch.save(torch.cat(done), path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
         print(f"{index + BATCH} of {count} samples, {time.monotonic() - begin:.0f} s", flush=True)
     return torch.cat(done)
 
 
-def split(own):
-    """Returns the samples to train on, and the held-out ones."""
+def add_arguments(add, count):
+    """Adds the options of read_split to a parser."""
+    add("--samples", type=int, default=count, help=f"samples of {LENGTH} tokens (default: %(default)s)")
+    add("--binaries", help="folder of a build of Tandem, whose server draws the samples (default: PyTorch draws them)")
+
+
+def read_split(args, target, train, path):
+    """Reads or makes the samples. Returns those to train on, and the held-out ones."""
+    with contextlib.nullcontext() if args.binaries is None else ServedSampler(args.binaries, args.target) as sampler:
+        own = read_or_make(target, train, args.samples, path, sampler)
     return own[torch.arange(len(own)) % HELD_OUT != 0], own[::HELD_OUT]

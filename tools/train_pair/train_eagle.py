@@ -103,7 +103,7 @@ def parse_arguments():
     add("--out", required=True, help="folder that receives eagle/, the samples, the features and the checkpoint")
     add("--inner", type=int, default=704, help="inner size of the layer's MLP (default: %(default)s)")
     add("--passes", type=int, default=2, help="passes over a window, each on the guesses of the one before (default: %(default)s)")
-    add("--samples", type=int, default=672, help=f"samples of {LENGTH} tokens (default: %(default)s)")
+    own_samples.add_arguments(add, 672)
     add("--steps", type=int, default=600, help="steps of the optimizer (default: %(default)s)")
     add("--windows", type=int, default=8, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=1e-3, help="highest learning rate (default: %(default)s)")

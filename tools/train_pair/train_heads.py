@@ -168,7 +168,7 @@ def parse_arguments():
     add("--heads", type=int, default=4, help="number of heads (default: %(default)s)")
     add("--layers", type=int, default=1, help="residual layers of a head (default: %(default)s)")
     add("--draft-vocabulary", type=int, metavar="N", help="Medusa's heads know the N most frequent tokens only (default: all)")
-    add("--samples", type=int, default=672, help=f"samples of {LENGTH} tokens (default: %(default)s)")
+    own_samples.add_arguments(add, 672)
     add("--steps", type=int, default=600, help="steps of the optimizer (default: %(default)s)")
     add("--windows", type=int, default=8, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
@@ -182,7 +182,7 @@ def parse_arguments():
 def make_windows(args, target, samples_path):
     """Returns windows of tokens by kind."""
     _, text, text_held_out = tales.read(args.text, args.target)
-    own, own_held_out = own_samples.split(own_samples.read_or_make(target, text, args.samples, samples_path))
+    own, own_held_out = own_samples.read_split(args, target, text, samples_path)
     held_out = tales.windows(text_held_out, LENGTH)
     return {
         "text": tales.random_windows(text, LENGTH, len(own) // 2, torch.Generator().manual_seed(0))[:, :LENGTH],
