@@ -9,10 +9,10 @@
 namespace {
 
 #ifdef TANDEM_HAS_CUDA
-constexpr auto kLoadOnGpu = tandem::LoadOnGpu;
+constexpr auto kLoadDraftOnGpu = tandem::LoadOnGpu;
 constexpr auto kMakeProposer = tandem::MakeCudaProposer;
 #else
-constexpr auto kLoadOnGpu = nullptr;
+constexpr auto kLoadDraftOnGpu = nullptr;
 constexpr auto kMakeProposer = nullptr;
 #endif
 
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
       {.description = "Tandem's draft worker runs the small model that guesses the next tokens.\n"
                       "A router talks to it. People talk to the router.",
        .may_cut_context = true,
-       .load_on_gpu = kLoadOnGpu,
+       .load_on_gpu = kLoadDraftOnGpu,
        .start = [](const tandem::WorkerEndpoint& endpoint, tandem::WorkerModel& model,
                    const std::filesystem::path& /*ring_dir*/) {
          return tandem::StartDrafterServer(endpoint, model, kMakeProposer);

@@ -10,10 +10,10 @@
 namespace {
 
 #ifdef TANDEM_HAS_CUDA
-constexpr auto kLoadOnGpu = tandem::LoadOnGpu;
+constexpr auto kLoadTargetOnGpu = tandem::LoadOnGpu;
 constexpr auto kMakeJudge = tandem::MakeCudaJudge;
 #else
-constexpr auto kLoadOnGpu = nullptr;
+constexpr auto kLoadTargetOnGpu = nullptr;
 constexpr auto kMakeJudge = nullptr;
 #endif
 
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
                       "says what follows\n"
                       "them. A router talks to it. People talk to the router.",
        .judges = true,
-       .load_on_gpu = kLoadOnGpu,
+       .load_on_gpu = kLoadTargetOnGpu,
        .start = [](const tandem::WorkerEndpoint& endpoint, tandem::WorkerModel& model,
                    const std::filesystem::path& ring_dir) {
          return tandem::VerifierServer::Start(endpoint, model, ring_dir, kMakeJudge);
