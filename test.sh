@@ -33,6 +33,7 @@ failed=0
 skipped=0
 stages=()  # "NAME|SECONDS|RESULT", in the order in which they ran
 stage_result=""
+sanitize_build=""  # process number
 
 # stage NAME COMMAND...: runs the command and keeps its time for the table. A command that fails counts as one failed
 # test, and the other stages still run.
@@ -122,21 +123,20 @@ write_record() {
 # and those that measure time run alone.) The scheduler runs the build only where nothing else wants to run (SCHED_IDLE). The build has a
 # session of its own, because a session has a share of the processors whatever runs in it (autogroup in sched(7)).
 begin_sanitize_build() {
-  # shellcheck disable=SC2016  # The inner shell expands $$.
-  setsid --fork bash -c 'echo $$ >build/sanitize.pid
-    { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
-    exec chrt --idle 0 tools/build.sh sanitize sanitized_tests fuzz_targets' >build/sanitize.log 2>&1
+  setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null || true
+    exec chrt --idle 0 tools/build.sh sanitize sanitized_tests fuzz_targets' >build/sanitize.log 2>&1 &
+  sanitize_build=$!
   trap stop_sanitize_build EXIT
 }
 
-# Ends that build if the tests end early. The number of a session is that of its group of processes.
+# Ends that build if the tests end early. A session's number is that of its processes' group.
 stop_sanitize_build() {
-  kill -- "-$(cat build/sanitize.pid)" 2>/dev/null || true
+  kill -- "-$sanitize_build" 2>/dev/null || true
 }
 
 # Waits for that build. Another call of the build then has nothing to do, or shows the error.
 end_sanitize_build() {
-  tail --pid "$(cat build/sanitize.pid)" -f /dev/null
+  wait "$sanitize_build" || true
   trap - EXIT
   tools/build.sh sanitize sanitized_tests fuzz_targets
 }
