@@ -47,8 +47,7 @@ def continue_greedily(target, prompts, length):
 
 
 class ServedSampler:
-    """Samples of a target that a Tandem server draws while the context lasts: on a CPU many times as fast as PyTorch. Needs the packages
-    of tests/system/requirements.txt."""
+    """A Tandem server that draws samples of a target while the context lasts. It needs the packages of tests/system/requirements.txt."""
 
     def __init__(self, binaries, target):
         os.environ["TANDEM_BINARY_DIR"] = str(pathlib.Path(binaries).absolute())
