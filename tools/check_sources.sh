@@ -56,14 +56,12 @@ while read -r source; do
   esac
   if grep -q HWY_TARGET_INCLUDE "$source"; then unit="$(tr / - <<<"${source%.cc}")-alone"; fi
   [ -f "$tidy/$unit.cc" ] || units+=("$tidy/$unit.cc")
-  # Each program of a unit needs another name for its main().
+  lines=("#include \"$PWD/$source\"")
   case "$source" in
-    services/*/main.cc) echo "#define main main_of_$(tr / _ <<<"${source%/main.cc}")" >>"$tidy/$unit.cc" ;;
+    # Each program of a unit needs another name for its main().
+    services/*/main.cc) lines=("#define main main_of_$(tr / _ <<<"${source%/main.cc}")" "${lines[@]}" "#undef main") ;;
   esac
-  echo "#include \"$PWD/$source\"" >>"$tidy/$unit.cc"
-  case "$source" in
-    services/*/main.cc) echo "#undef main" >>"$tidy/$unit.cc" ;;
-  esac
+  printf '%s\n' "${lines[@]}" >>"$tidy/$unit.cc"
 done < <(git ls-files 'kernels/*.cc' 'common/*.cc' 'services/*.cc' 'proto/*.cc')
 # The largest unit comes first, so that one processor does not end long before the others.
 mapfile -t units < <(for unit in "${units[@]}"; do echo "$(wc -l <"$unit") $unit"; done | sort -rn | cut -d ' ' -f 2-)
