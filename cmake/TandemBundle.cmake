@@ -46,5 +46,5 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/tandem COMPONE
 # `cmake --install` installs the executables, for a system that has the libraries (deploy/container/stage.sh).
 install(TARGETS ${executables} RUNTIME DESTINATION bin)
 
-# The embedded pair and the heads of its target take 49 MB.
+# The embedded pair and the heads of its target take 56 MB.
 tandem_archive(bundle COMPONENT bundle NAME ${TANDEM_BUNDLE_NAME} MOST_BYTES 72000000 LIBRARIES bundled_libraries DEPENDS ${bundled})

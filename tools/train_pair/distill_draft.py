@@ -40,9 +40,10 @@ def main():
     add("--steps", type=int, default=700, help="steps of the optimizer (default: %(default)s)")
     add("--windows", type=int, default=16, help=f"windows of {own_samples.LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=4e-3, help="highest learning rate (default: %(default)s)")
+    training.add_device(add)
     args = parser.parse_args()
 
-    torch.manual_seed(2)
+    training.use_device(args.device, 2)
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     target = llama.load(args.target)
@@ -70,7 +71,7 @@ def main():
     compiled, teacher = torch.compile(loss_of), torch.compile(distribution)
 
     def backward(step):
-        generator = torch.Generator().manual_seed(step)
+        generator = training.generator(step)
         text = tales.random_windows(train, own_samples.LENGTH, args.windows // 4, generator)
         chosen = torch.randint(0, len(own), (args.windows - len(text),), generator=generator)
         rows = torch.cat([text, own[chosen]])[:, :-1]

@@ -84,7 +84,7 @@ def load(folder, output):
     folder = pathlib.Path(folder)
     config = json.loads((folder / "config.json").read_text())
     stored = safetensors.torch.load_file(folder / "model.safetensors")
-    vocabulary = stored.get("token_map", torch.arange(config["vocab_size"]))
+    vocabulary = stored.get("token_map", torch.arange(config["vocab_size"])).to(output.device)
     heads = Heads(config["num_heads"], config["num_hidden_layers"], output, vocabulary, config["original_lm_head"])
     for name, parameter in heads.tensors().items():
         parameter.copy_(stored[name])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import training
 
 LENGTH = 512
-BATCH = 96
+BATCH = 96  # samples that are drawn at once; a GPU draws eight times as many
 PROMPT = 16
 # Every fourth sample is held out.
 HELD_OUT = 4
@@ -79,19 +79,20 @@ class ServedSampler:
 def read_or_make(target, train, count, path, sampler=None):
     """Reads samples [count, LENGTH + 1] from a file, and adds those that it lacks. `sampler` (ServedSampler) draws them, or
     PyTorch."""
-    done = [torch.load(path)] if path.exists() else []
+    batch = 8 * BATCH if training.on_gpu() and sampler is None else BATCH
+    done = [training.load(path)] if path.exists() else []
     begin = time.monotonic()
     while sum(len(part) for part in done) < count:
         index = sum(len(part) for part in done)
-        generator = torch.Generator().manual_seed(index)
-        prompts = tales.random_windows(train, PROMPT - 1, BATCH, generator)
+        generator = training.generator(index)
+        prompts = tales.random_windows(train, PROMPT - 1, batch, generator)
         prompts[::2, 0] = target.shape.vocabulary - 2
-        temperatures = torch.where(torch.arange(BATCH) % 3 == 2, 0.6, 1.0)[:, None]
+        temperatures = torch.where(torch.arange(batch) % 3 == 2, 0.6, 1.0)[:, None]
         done.append(sample_batch(target, prompts, temperatures, generator) if sampler is None else
                     sampler.sample(prompts, temperatures, LENGTH + 1, index))
         torch.save(torch.cat(done), path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
-        print(f"{index + BATCH} of {count} samples, {time.monotonic() - begin:.0f} s", flush=True)
+        print(f"{index + batch} of {count} samples, {time.monotonic() - begin:.0f} s", flush=True)
     return torch.cat(done)
 
 

@@ -21,7 +21,6 @@ import train_heads
 import training
 
 LENGTH = own_samples.LENGTH
-ROWS = 2  # windows of a pass
 CHOOSING = train_heads.CHOOSING
 
 
@@ -38,7 +37,7 @@ def passes(model, tokens, features, count):
 def measure(model, tokens, features, depth=4):
     """By depth, how often the first guess is the target's argmax, and the target's mean probability of the first guess."""
     first, chance = torch.zeros(depth), torch.zeros(depth)
-    for rows, row_tokens in zip(features.split(ROWS), tokens.split(ROWS)):
+    for rows, row_tokens in zip(train_heads.parts(features), train_heads.parts(tokens)):
         share = len(rows) / len(features)
         for i, (guessed, true) in enumerate(passes(model, row_tokens, rows.float(), depth)):
             p = F.softmax(model.logits(true), -1)
@@ -56,7 +55,7 @@ def report(source, measured):
 
 def train(args, model, windows, states, checkpoint):
     def backward(step):
-        generator = torch.Generator().manual_seed(step)
+        generator = training.generator(step)
         quarter = max(1, args.windows // 4)
         tokens, features = [], []
         for kind, number in (("text", quarter), ("own", args.windows - quarter)):
@@ -65,7 +64,7 @@ def train(args, model, windows, states, checkpoint):
             features.append(states[kind][picks])
         tokens, features = torch.cat(tokens), torch.cat(features)
         total = 0.0
-        for rows, row_tokens in zip(features.split(ROWS), tokens.split(ROWS)):
+        for rows, row_tokens in zip(train_heads.parts(features), train_heads.parts(tokens)):
             rows = rows.float()
             with torch.no_grad():
                 p = F.softmax(model.logits(rows), -1)
@@ -108,12 +107,13 @@ def parse_arguments():
     add("--windows", type=int, default=8, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=1e-3, help="highest learning rate (default: %(default)s)")
     add("--decay", type=float, default=0.0, help="weight decay (default: %(default)s)")
+    training.add_device(add)
     return parser.parse_args()
 
 
 def main():
     args = parse_arguments()
-    torch.manual_seed(3)
+    training.use_device(args.device, 3)
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     target = llama.load(args.target).requires_grad_(False)

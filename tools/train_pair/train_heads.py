@@ -23,15 +23,19 @@ import torch.nn.functional as F
 import training
 
 LENGTH = own_samples.LENGTH
-ROWS = 2  # windows of a pass
 CHOOSING = 8  # held-out windows of each kind that choose the weights; the others measure them
+
+
+def parts(windows, on_cpu=2):
+    """Splits windows into those of one pass."""
+    return windows.split(32 if training.on_gpu() else on_cpu)
 
 
 @torch.no_grad()
 def hidden_states(target, batch):
     """What the output matrix reads, [count, length, hidden]."""
     states = []
-    for rows in batch.split(4):
+    for rows in parts(batch, 4):
         with training.mixed_precision():
             x = target.embed_tokens(rows)
             for layer in target.layers:
@@ -43,14 +47,14 @@ def hidden_states(target, batch):
 def read_or_make_states(target, windows, path):
     """Reads the hidden states of windows [count, length] from a file, or computes them."""
     if path.exists():
-        return torch.load(path)
-    begin, parts = time.monotonic(), []
+        return training.load(path)
+    begin, found = time.monotonic(), []
     for part in windows.split(64):
-        parts.append(hidden_states(target, part))
-        done = sum(len(states) for states in parts)
+        found.append(hidden_states(target, part))
+        done = sum(len(states) for states in found)
         left = (time.monotonic() - begin) / done * (len(windows) - done) / 60
         print(f"hidden states of {done} of {len(windows)} windows, {left:.0f} min left", flush=True)
-    states = torch.cat(parts)
+    states = torch.cat(found)
     torch.save(states, path.with_suffix(".new"))
     os.replace(path.with_suffix(".new"), path)
     return states
@@ -85,7 +89,7 @@ def measure(heads, states, output):
     count = len(heads.blocks)
     last = states.shape[1] - count
     first, four, chance, runs = torch.zeros(count), torch.zeros(count), torch.zeros(count), []
-    for rows in states.split(ROWS):
+    for rows in parts(states):
         rows = rows.float()
         p = F.softmax(F.linear(rows, output), -1)
         best = p.argmax(-1)
@@ -127,7 +131,7 @@ def train(args, heads, states, output, checkpoint):
         return -(p[:, head + 1 : head + 1 + last] * log_q).sum(-1).mean()
 
     def backward(step):
-        generator = torch.Generator().manual_seed(step)
+        generator = training.generator(step)
         quarter = max(1, args.windows // 4)
         chosen = []
         for kind, number in (("text", quarter), ("own", args.windows - quarter)):
@@ -135,7 +139,7 @@ def train(args, heads, states, output, checkpoint):
             chosen.append(states[kind][picks])
         total = 0.0
         chosen = torch.cat(chosen)
-        for rows in chosen.split(ROWS):
+        for rows in parts(chosen):
             rows = rows.float()
             with torch.no_grad():
                 p = F.softmax(F.linear(rows, heads.output), -1)
@@ -173,6 +177,7 @@ def parse_arguments():
     add("--windows", type=int, default=8, help=f"windows of {LENGTH} tokens per step (default: %(default)s)")
     add("--rate", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
     add("--decay", type=float, default=0.0, help="weight decay (default: %(default)s)")
+    training.add_device(add)
     args = parser.parse_args()
     if args.blockwise and args.draft_vocabulary:
         parser.error("--blockwise heads know all of the target's tokens (drop --draft-vocabulary)")
@@ -185,7 +190,7 @@ def make_windows(args, target, samples_path):
     own, own_held_out = own_samples.read_split(args, target, text, samples_path)
     held_out = tales.windows(text_held_out, LENGTH)
     return {
-        "text": tales.random_windows(text, LENGTH, len(own) // 2, torch.Generator().manual_seed(0))[:, :LENGTH],
+        "text": tales.random_windows(text, LENGTH, len(own) // 2, training.generator(0))[:, :LENGTH],
         "own": own[:, :LENGTH],
         "held-out tales": held_out[:, :LENGTH],
         "held-out samples": own_held_out[:64, :LENGTH],
@@ -195,7 +200,7 @@ def make_windows(args, target, samples_path):
 
 def main():
     args = parse_arguments()
-    torch.manual_seed(3)
+    training.use_device(args.device, 3)
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     target = llama.load(args.target).requires_grad_(False)

@@ -24,9 +24,10 @@ def main():
     add("--rate", type=float, default=1.2e-3, help="highest learning rate (default: %(default)s)")
     add("--decay", type=float, default=0.2, help="weight decay (default: %(default)s)")
     add("--dropout", type=float, default=0.1, help="dropout after attention and MLP (default: %(default)s)")
+    training.add_device(add)
     args = parser.parse_args()
 
-    torch.manual_seed(1)
+    training.use_device(args.device, 1)
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     vocabulary, train, held_out = tales.read(args.text, args.tokenizer)
@@ -43,7 +44,7 @@ def main():
     compiled = torch.compile(loss_of)
 
     def backward(step):
-        generator = torch.Generator().manual_seed(step)
+        generator = training.generator(step)
         rows = tales.random_windows(train, LENGTH, args.windows, generator)
         total = 0.0
         for part in rows.split(args.micro_batch):

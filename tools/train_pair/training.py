@@ -8,8 +8,35 @@ import time
 import torch
 
 
+def add_device(add):
+    """Adds the option of use_device to a parser."""
+    add("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu",
+        help="device that computes (default: cuda if PyTorch finds an NVIDIA GPU, else cpu)")
+
+
+def use_device(name, seed):
+    """Makes a device the one that tensors lie on. Its random numbers begin with `seed`."""
+    torch.set_default_device(name)
+    torch.manual_seed(seed)
+
+
+def on_gpu():
+    return torch.get_default_device().type == "cuda"
+
+
+def generator(seed):
+    """Random numbers of one step. A GPU draws other ones than a CPU."""
+    return torch.Generator(torch.get_default_device()).manual_seed(seed)
+
+
+def load(path):
+    return torch.load(path, map_location=torch.get_default_device())
+
+
 def mixed_precision():
-    """BF16 where the processor has instructions for it. Elsewhere, F32 is faster."""
+    """BF16 where there are instructions for it. Elsewhere, F32 is faster."""
+    if on_gpu():
+        return torch.autocast("cuda", torch.bfloat16)
     flags = pathlib.Path("/proc/cpuinfo").read_text()
     return torch.autocast("cpu", torch.bfloat16, enabled="avx512_bf16" in flags or "amx_bf16" in flags)
 
@@ -45,7 +72,7 @@ def run(model, schedule, checkpoint, backward, evaluate):
     optimizer = _optimizer(model, schedule)
     best, best_weights, first = math.inf, None, 0
     if checkpoint.exists():
-        state = torch.load(checkpoint)
+        state = load(checkpoint)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         best, best_weights, first = state["best"], state["best_weights"], state["step"]
