@@ -80,6 +80,9 @@ class Bench:
             shape = dict(vocabulary_size=64, layers=1, max_positions=128)
             models = harness.Models(folder / "models")
             self.pair = (models.random(hidden_size=16, seed=3, **shape), models.random(hidden_size=8, seed=4, **shape))
+            kinds = {"medusa": dict(draft_heads=3), "blockwise": dict(draft_heads=3, target_output=True), "eagle": dict(eagle=True)}
+            self.heads = {name: models.random(hidden_size=16, seed=5, **shape, **kind) for name, kind in kinds.items()}
+            self.target_of_heads = self.pair[0]
             self.prompts = [[7 * i % 60 for i in range(8 + n)] for n in range(2)]
             self.num_tokens = 6
             self.draft_lengths = [2]
@@ -88,6 +91,8 @@ class Bench:
             self.sanitizer = None
         else:
             self.pair = (harness.TALES_TARGET, harness.TALES_DRAFT)
+            self.target_of_heads = harness.EMBEDDED_TARGET
+            self.heads = {name: self.target_of_heads.parent / name for name in ("medusa", "blockwise", "eagle")}
             self.prompts = PROMPTS
             self.num_tokens = 128
             self.draft_lengths = [2, 4, 8]
@@ -126,19 +131,21 @@ class Bench:
         return path
 
     @contextlib.contextmanager
-    def cluster(self, backend, pair=None, wrap=lambda program: program):
-        """Starts both workers and a router, each as a process of its own. `wrap` gets a worker's executable and returns the one to start
-        instead."""
+    def cluster(self, backend, pair=None, wrap=lambda program: program, verifier_arguments=()):
+        """Starts both workers and a router, each as a process of its own, or no drafter if `pair` has only a target. `wrap` gets a
+        worker's executable and returns the one to start instead."""
         executables = {}
         for option, name in [("verifier_executable", "tandem-verifier"), ("drafter_executable", "tandem-draft")]:
             over_shim = self.shim and backend == "cuda"
             executables[option] = wrap(self.tests / f"{name}-simt" if over_shim else self.bin / name)
         gpu = ["--gpu", self.gpu] if backend == "cuda" else []
         made = cluster.Cluster(pathlib.Path(tempfile.mkdtemp(dir=self.folder)), *(pair or self.pair), ready_seconds=self.left(),
-                               worker_arguments=["--backend", backend, "--max-slots", 4, "--admin", "127.0.0.1:0", *gpu], **executables)
+                               worker_arguments=["--backend", backend, "--max-slots", 4, "--admin", "127.0.0.1:0", *gpu],
+                               verifier_arguments=verifier_arguments, **executables)
         try:
             made.router("--heartbeat-timeout", 20)
-            self.wait_until(lambda: made.routers[0].info().drafter_attached, "the drafter is attached")
+            if made.drafter is not None:
+                self.wait_until(lambda: made.routers[0].info().drafter_attached, "the drafter is attached")
             yield made
         finally:
             made.close()
@@ -269,6 +276,29 @@ def exactness(bench, found):
             sampled = bench.generate(router, prompt, seed=6, draft_length=4, max_tokens=bench.num_tokens)
             if sampled.completion.speculation.num_draft_tokens == 0:
                 raise Failed("nothing was drafted")
+
+
+def heads(bench, found):
+    """drafted text equals plain text with each kind of heads beside the target"""
+    found["compared"] = 0
+    for name, folder in bench.heads.items():
+        if not folder.exists():
+            raise Skipped(f"there are no heads in {folder}")
+        with bench.cluster("cuda", (bench.target_of_heads,), verifier_arguments=["--heads", folder]) as made:
+            router = made.routers[0]
+            drafted = 0
+            for prompt in bench.prompts:
+                for mode in (dict(temperature=0), dict(seed=5, reproducible=True)):
+                    options = dict(max_tokens=bench.num_tokens, drafter=name, **mode)
+                    plain = bench.generate(router, prompt, draft_length=0, **options)
+                    for nodes in (0, 16):
+                        got = bench.generate(router, prompt, draft_length=4, max_tree_nodes=nodes, **options)
+                        if got.bytes != plain.bytes:
+                            raise Failed(f"{name}, {mode}, {nodes} nodes, {prompt!r}: other text than plain decoding's")
+                        drafted += got.completion.speculation.num_draft_tokens
+                        found["compared"] += 1
+            if drafted == 0:
+                raise Failed(f"{name}: nothing was drafted")
 
 
 def kills(bench, found):
@@ -672,10 +702,10 @@ def assisted(bench, found):
 
 
 # Each step with the seconds that it may take if all other steps use up their time.
-STEPS = {kernels: 90, agreement: 40, exactness: 20, kills: 20, sanitizer: 80, bandwidth: 90, prompts: 40, sampling: 20, end_to_end: 70,
-         assisted: 110}
+STEPS = {kernels: 90, agreement: 40, exactness: 20, heads: 20, kills: 20, sanitizer: 70, bandwidth: 90, prompts: 40, sampling: 20,
+         end_to_end: 70, assisted: 100}
 # Steps with small workloads, which are equal on every GPU. Such a step hangs if it exceeds its time.
-SMALL = {agreement, exactness, kills}
+SMALL = {agreement, exactness, heads, kills}
 
 
 def out_of_time(bench, error):

@@ -120,8 +120,9 @@ struct DeviceKv {
 };
 
 // The rows of a pass for all sequences. The rows of a sequence lie together: those of a chain, and
-// then those of a tree. A row sees the first prefix_lens[row] cache rows of its sequence, and then
-// the path_lens[row] rows of its path, in path order. All arrays are in device memory.
+// then those of a tree. A row sees the first prefix_lens[row] cache rows of its sequence, except
+// for the hidden ones, and then the path_lens[row] rows of its path, in path order. All arrays are
+// in device memory.
 //   page_tables  [sequences, table_stride]  i32  the page of each block of kKeyBlock rows
 //   sequences    [rows]                     i32  the sequence that the row belongs to
 //   cache_rows   [rows]                     i32  where the row's own keys and values go
@@ -184,6 +185,7 @@ absl::Status RopeAndStoreKv(const DeviceRopeAndStoreArgs& args, CudaStream strea
 //   queries         [rows, num_heads, head_size]  f32, rows queries_stride floats apart
 //   out             [rows, num_heads, head_size]  f32, rows out_stride floats apart
 //   out_bf16        the same in BF16 parts. If it is given, `out` is not written
+//   hidden_rows     nobody sees so many first cache rows, as in AttentionArgs
 //   max_blocks      at least the number of blocks of kKeyBlock positions that any row sees
 //   partial_values  [rows, num_heads, max_blocks, head_size]  f32, scratch
 //   partial_maxima  [rows, num_heads, max_blocks]             f32, scratch
@@ -196,6 +198,7 @@ struct DeviceAttentionArgs {
   DeviceKv kv;
   DeviceRows rows;
   size_t num_heads = 0;
+  size_t hidden_rows = 0;
   float scale = 0;
   const float* queries = nullptr;
   size_t queries_stride = 0;

@@ -353,12 +353,13 @@ __device__ void Softmax(const DeviceAttentionArgs& args, const KeyBlock<kType>& 
     }
     __syncwarp();
   }
+  const int first_key = block.begin == 0 ? static_cast<int>(args.hidden_rows) : 0;
   TANDEM_UNROLL
   for (int p = 0; p < kPairs; ++p) {
     TANDEM_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int key = Lane() + half * kWarpSize;
-      const bool is_visible = key < pairs.visible[p];
+      const bool is_visible = key >= first_key && key < pairs.visible[p];
       float score = scores[p][half];
       if (is_visible && key >= block.num_shared) score = probabilities[p * kBlock + key];
       scores[p][half] = is_visible ? __fmul_rn(score, args.scale) : -INFINITY;

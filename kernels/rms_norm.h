@@ -4,6 +4,7 @@
 #define TANDEM_KERNELS_RMS_NORM_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "kernels/device/bf16_rows.h"
@@ -29,6 +30,9 @@ struct RmsNormArgs {
   size_t out_stride = 0;
   // On a GPU alone: the output in BF16 parts instead. `out` is then not written. num_heads is 1.
   Bf16Rows out_bf16 = {};
+  // On a GPU alone: [rows] i32. If it is given, row r of the output goes to row out_rows[r] of
+  // `out`. PRECOND: all of them differ, `out` is not x, and out_bf16 is not given.
+  const int32_t* out_rows = nullptr;
 };
 
 void RmsNorm(const RmsNormArgs& args);

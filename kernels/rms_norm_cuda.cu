@@ -41,7 +41,9 @@ __device__ inline bool IsAligned(const float* row, size_t size) {
 __global__ void __launch_bounds__(kMany) RmsNormHead(RmsNormArgs args) {
   WaitForEarlierKernels();
   const float* const x = args.x + blockIdx.x * args.x_stride + blockIdx.y * args.size;
-  float* const out = args.out + blockIdx.x * args.out_stride + blockIdx.y * args.size;
+  const size_t out_row =
+      args.out_rows == nullptr ? blockIdx.x : static_cast<size_t>(args.out_rows[blockIdx.x]);
+  float* const out = args.out + out_row * args.out_stride + blockIdx.y * args.size;
   const size_t step = blockDim.x * kFour;
   const bool is_aligned = IsAligned(x, args.size);
   float sum = 0;

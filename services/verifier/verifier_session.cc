@@ -183,6 +183,7 @@ absl::Status VerifierSession::Propose(std::span<JudgeTask> tasks) {
     GuessOrder& order = orders_[*task.feature_place];
     order.text = {task.slot->cache(), task.slot->token_ids()};
     order.next_token_id = task.verdict.next_token_id;
+    order.temperature = double{task.slot->params().temperature};
     // A slot without a verdict has no feature.
     if (!task.verdict.finite) order.limits = {};
   }

@@ -39,7 +39,8 @@ class KvMemoryCudaTest : public testing::DeviceTest {
 
   // Runs CopyRows, and expects that it does the same as copies of one value after the other.
   void ExpectMoves(const std::vector<KvRowMove>& moves) {
-    CudaKvMemory memory(model_, DType::kBF16, data_, kPages, &device_stream(), false);
+    CudaKvMemory memory(model_, DType::kBF16, {.count = kPages, .layers = data_}, &device_stream(),
+                        false);
     const absl::Status status = memory.CopyRows(moves);
     ASSERT_TRUE(status.ok()) << status;
     for (const KvRowMove& move : moves) {

@@ -42,13 +42,34 @@ absl::StatusOr<std::vector<float>> Work(const std::filesystem::path& folder,
     if (model->self_drafter() == nullptr || (end > 8 && static_cast<size_t>(end) < ids.size()))
       continue;
     model->self_drafter()->KeepFeature(0, 0);
-    GuessOrder order = {.limits = {2, 4}, .tree = {}};
+    GuessOrder order = {.text = {&cache, std::span(ids).first(end)}, .limits = {2, 4}, .tree = {}};
     TANDEM_RETURN_IF_ERROR(model->self_drafter()->Propose({&order, 1}));
   }
   return last;
 }
 
 constexpr size_t kVocabularySize = 24;
+
+// Makes each call of a model with heads fail in turn.
+void ExpectErrorsOfCalls(const std::filesystem::path& model) {
+  const CudaModelOptions options = {.heads = model / "heads", .use_graphs = false};
+  const uint64_t before = simt::NumCalls();
+  ASSERT_TRUE(Work(model, options).ok());
+  const uint64_t num_calls = simt::NumCalls() - before;
+  ASSERT_GT(num_calls, 100u);
+  ASSERT_EQ(simt::NumLive(), 0u);
+  size_t num_failed = 0;
+  for (uint64_t call = 0; call < num_calls; ++call) {
+    simt::FailCall(call, cudaErrorIllegalAddress);
+    const absl::Status status = Work(model, options).status();
+    EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
+    if (status.ok()) continue;  // the call freed something, and nobody needs its error
+    ++num_failed;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cudaErrorIllegalAddress"));
+  }
+  EXPECT_GE(num_failed, num_calls - 32) << "all calls except those that free something";
+}
 
 class ModelFailuresTest : public ::testing::Test {
  protected:
@@ -66,23 +87,17 @@ class ModelFailuresTest : public ::testing::Test {
 TEST_F(ModelFailuresTest, AFailureOfAnyCallLeaksNothingAndTheStatusNamesIt) {
   testing::WriteRandomHeads(folder_ / "heads",
                             {.hidden_size = 8, .vocabulary_size = kVocabularySize, .num_heads = 2});
-  const CudaModelOptions options = {.heads = folder_ / "heads", .use_graphs = false};
-  const uint64_t before = simt::NumCalls();
-  ASSERT_TRUE(Work(folder_.path(), options).ok());
-  const uint64_t num_calls = simt::NumCalls() - before;
-  ASSERT_GT(num_calls, 100u);
-  ASSERT_EQ(simt::NumLive(), 0u);
-  size_t num_failed = 0;
-  for (uint64_t call = 0; call < num_calls; ++call) {
-    simt::FailCall(call, cudaErrorIllegalAddress);
-    const absl::Status status = Work(folder_.path(), options).status();
-    EXPECT_EQ(simt::NumLive(), 0u) << "call " << call;
-    if (status.ok()) continue;  // the call freed something, and nobody needs its error
-    ++num_failed;
-    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("cudaErrorIllegalAddress"));
-  }
-  EXPECT_GE(num_failed, num_calls - 32) << "all calls except those that free something";
+  ExpectErrorsOfCalls(folder_.path());
+}
+
+TEST_F(ModelFailuresTest, SoDoesAFailureOfAnyCallOfEagle) {
+  testing::WriteRandomEagle(folder_ / "heads", {.hidden_size = 8,
+                                                .vocabulary_size = kVocabularySize,
+                                                .num_heads = 2,
+                                                .num_kv_heads = 1,
+                                                .head_size = 4,
+                                                .intermediate_size = 8});
+  ExpectErrorsOfCalls(folder_.path());
 }
 
 TEST_F(ModelFailuresTest, ALossOfTheDeviceAtAnyCallEndsTheWorkWithAnError) {

@@ -24,20 +24,19 @@ absl::Status Work(const DeviceStream& stream) {
                          .max_context = 8});
   std::array<int32_t, 2> token_ids = {-1, -1};
   size_t bytes = 0;
-  const auto add = [&](auto** array, size_t count, const char*) {
-    bytes += DeviceArena::Rounded(count * sizeof(**array));
+  const auto add = [&](void**, size_t count, const char*) {
+    bytes += DeviceArena::Rounded(count);
     return absl::OkStatus();
   };
-  TANDEM_RETURN_IF_ERROR(sampler.LayOut(add));
+  TANDEM_RETURN_IF_ERROR(sampler.LayOut(MemoryTaker(add)));
   // The destructor of the arena waits for the device, and so for copies from and to earlier
   // objects.
   TANDEM_ASSIGN_OR_RETURN(DeviceArena arena, DeviceArena::Create(bytes + 4096));
-  const auto take = [&](auto** array, size_t count, const char* what) -> absl::Status {
-    using Value = std::remove_reference_t<decltype(**array)>;
-    TANDEM_ASSIGN_OR_RETURN(*array, arena.Take<Value>(count, what));
+  const auto take = [&](void** piece, size_t count, const char* what) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(*piece, arena.Take<char>(count, what));
     return absl::OkStatus();
   };
-  TANDEM_RETURN_IF_ERROR(sampler.LayOut(take));
+  TANDEM_RETURN_IF_ERROR(sampler.LayOut(MemoryTaker(take)));
   TANDEM_ASSIGN_OR_RETURN(float* const logits, arena.Take<float>(2 * kVocabularySize, "logits"));
   TANDEM_RETURN_IF_ERROR(stream.Clear(logits, 2 * kVocabularySize * sizeof(float)));
   TANDEM_RETURN_IF_ERROR(sampler.Start(&stream));

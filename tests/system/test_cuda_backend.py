@@ -133,6 +133,31 @@ def test_several_at_once_and_a_verifier_that_dies(clusters):
     assert [stream.result().bytes for stream in streams] == want
 
 
+@pytest.mark.parametrize("drafter", ["medusa", "eagle"])
+def test_heads_beside_the_target_change_nothing(clusters, models, pair, tmp_path, drafter):
+    kind = {"medusa": dict(draft_heads=3), "eagle": dict(eagle=True)}[drafter]
+    heads = models.random(hidden_size=16, seed=5, vocabulary_size=64, layers=1, max_positions=256, embedding_scale=1.0, **kind)
+    one = cluster.Cluster(tmp_path / "cluster", pair[0], worker_arguments=["--backend", "cuda", "--max-slots", 4],
+                          verifier_arguments=["--heads", heads],
+                          verifier_executable=harness.BINARY_DIR / "tests" / "tandem-verifier-simt")
+    try:
+        router = one.router("--heartbeat-timeout", 20)
+        for mode in (dict(temperature=0), dict(seed=5, reproducible=True)):
+            want = clusters["cpu"].routers[0].generate(PROMPT, draft_length=0, **mode, **LONG)
+            for nodes in (0, 12):
+                got = router.generate(PROMPT, draft_length=3, max_tree_nodes=nodes, drafter=drafter, **mode, **LONG)
+                assert got.bytes == want.bytes
+                assert got.completion.speculation.drafter == drafter and got.completion.speculation.num_draft_tokens > 0
+        # A verifier that dies comes back with its heads, and computes the rows of the prompt again.
+        stream = router.stream(PROMPT, draft_length=3, temperature=0, drafter=drafter, **LONG)
+        harness.wait_until(lambda: stream.num_tokens > 2 or stream.done, 60, "tokens come")
+        one.verifier.kill()
+        one.verifier.start()
+        assert stream.result().bytes == clusters["cpu"].routers[0].generate(PROMPT, draft_length=0, temperature=0, **LONG).bytes
+    finally:
+        one.close()
+
+
 @pytest.mark.parametrize("lost", [["tandem-verifier"], ["tandem-draft"], ["tandem-verifier", "tandem-draft"]], ids=" and ".join)
 def test_a_worker_that_has_lost_its_device_is_restarted(pair, shim_executables, tmp_path, lost):
     losses = tmp_path / "losses"  # see tests/simt/fake_runtime.h

@@ -44,10 +44,11 @@ def test_every_step_runs_over_the_shim(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(out.read_text())
     steps = report["steps"]
-    assert {name for name, step in steps.items() if step["status"] == "passed"} == {"agreement", "exactness", "kills", "bandwidth",
-                                                                                    "prompts", "sampling", "end_to_end"}, done.stdout
+    assert {name for name, step in steps.items() if step["status"] == "passed"} == {"agreement", "exactness", "heads", "kills",
+                                                                                    "bandwidth", "prompts", "sampling",
+                                                                                    "end_to_end"}, done.stdout
     assert {name for name, step in steps.items() if step["status"] == "skipped"} == {"kernels", "sanitizer", "assisted"}
-    assert steps["agreement"]["compared"] >= 10
+    assert steps["agreement"]["compared"] >= 10 and steps["heads"]["compared"] == 24
 
     assert report["machine"]["commit"] == "abc123"
     assert report["machine"]["device"] == "SIMT shim"
@@ -227,7 +228,7 @@ def test_an_error_after_the_deadline_is_out_of_time_and_a_failure_stays_one(benc
 
 
 def test_a_small_workload_that_does_not_end_in_its_time_is_a_failure(bench, monkeypatch):
-    assert gpu.SMALL == {gpu.agreement, gpu.exactness, gpu.kills}
+    assert gpu.SMALL == {gpu.agreement, gpu.exactness, gpu.heads, gpu.kills}
     step = step_that_raises(DeadlineExceeded())
     monkeypatch.setattr(gpu, "SMALL", {step})
     bench.deadline = time.monotonic() + 59

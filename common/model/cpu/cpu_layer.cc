@@ -128,17 +128,7 @@ void CpuLayer::Mlp(const LayerWeights& weights) {
 
 MatMulArgs CpuLayer::Product(const Linear& linear, ScratchRows& x, ScratchRows& out,
                              size_t out_column) const {
-  return {.x = x.row(0),
-          .x_stride = x.stride(),
-          .rows = rows_,
-          .w = linear.weight,
-          .dtype = linear.dtype,
-          .out_features = linear.out_features,
-          .in_features = linear.in_features,
-          .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
-          .out = out.row(0) + out_column,
-          .out_stride = out.stride(),
-          .add_to_out = false};
+  return linear.Product(x.row(0), x.stride(), rows_, out.row(0) + out_column, out.stride());
 }
 
 }  // namespace tandem

@@ -12,9 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/cuda/cuda_kv_memory.h"
-#include "common/model/cuda/cuda_linear.h"
+#include "common/model/cuda/cuda_layer.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/device_sampler.h"
+#include "common/model/cuda/memory_taker.h"
 #include "common/model/cuda/pass_graphs.h"
 #include "common/model/cuda/pass_shape.h"
 #include "common/model/cuda/row_numbers.h"
@@ -22,12 +23,17 @@
 #include "common/model/forward_plan.h"
 #include "common/model/language_model.h"
 #include "common/model/model_description.h"
-#include "common/status.h"
-#include "kernels/device/bf16_rows.h"
 #include "kernels/device/device_stream.h"
-#include "kernels/dtype.h"
 
 namespace tandem {
+
+// Which features of a pass are kept for a drafter beside the model. A feature is the row that the
+// output product takes, as F32.
+enum class KeptFeatures {
+  kNone,
+  kOfLogits,  // feature() has those of the first rows of logits of a pass
+  kAll,       // the pages have those of all rows
+};
 
 // Enqueues each step on one stream. Prepare does the host's work for a block before the steps: it
 // sends RowNumbers and sets the PassShape. The steps take nothing else from the host. The steps of
@@ -46,8 +52,6 @@ class CudaBackend final : public DecoderBackend {
     // Products with BF16 weights take activations in three BF16 parts instead of rounding them to
     // BF16.
     bool exact_activations = true;
-    // feature() has the first kMaxLogitsRows rows of logits of a pass.
-    bool keeps_features = false;
     // Called at most once: when graphs fail, and blocks go kernel by kernel from then on although
     // use_graphs is set.
     std::function<void(const absl::Status& why)> on_no_graphs = {};
@@ -63,9 +67,9 @@ class CudaBackend final : public DecoderBackend {
   // pass.
   CudaBackend(const ModelDescription* model, const CudaWeights* weights, const Options& options);
 
-  // Calls take(&pointer, count, name) for each array of the device memory.
-  template <typename Take>
-  absl::Status LayOut(const Take& take);
+  // Called before LayOut.
+  void Keep(KeptFeatures features) { kept_features_ = features; }
+  absl::Status LayOut(const MemoryTaker& take);
   // Fills in the device memory that never changes. Called once, after the memory was taken.
   // `stream` is used from then on, and the backend must outlive the work on the stream.
   absl::Status Start(const DeviceStream* stream);
@@ -83,6 +87,8 @@ class CudaBackend final : public DecoderBackend {
   absl::Status Embed() override;
   absl::Status Qkv(size_t layer) override;
   absl::Status Attend(size_t layer) override;
+  bool keeps_features() const override { return kept_features_ == KeptFeatures::kAll; }
+  absl::Status StoreFeatures() override;
   absl::Status KeepRows() override;
   absl::Status Output(size_t layer) override;
   absl::Status Mlp(size_t layer) override;
@@ -95,56 +101,32 @@ class CudaBackend final : public DecoderBackend {
   size_t logits_stride() const { return logits_stride_; }
   // Returns the feature of a row of logits of the last pass, in device memory: the row that the
   // output product takes, as F32 [hidden]. Valid on the stream until the next pass. PRECOND:
-  // Options::keeps_features, and row < kMaxLogitsRows.
-  const float* feature(size_t row) const { return scratch_.features + row * model_.hidden_size; }
+  // KeptFeatures::kOfLogits, and row < kMaxLogitsRows.
+  const float* feature(size_t row) const { return features_ + row * model_.hidden_size; }
   // Returns the memory of the logits, [kMaxLogitsRows, logits_stride()], for work between passes
   // that no longer needs the logits of the last one.
-  float* logits_memory() const { return scratch_.logits; }
+  float* logits_memory() const { return logits_; }
   const PassGraphs& graphs() const { return graphs_; }
   // Grows by one with each block that is enqueued. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
  private:
-  // Device memory of a block of rows.
-  struct Scratch {
-    float* hidden = nullptr;       // [kMaxBlockRows, hidden] the residual stream
-    ProductRows normed;            // [kMaxBlockRows, hidden]
-    float* qkv = nullptr;          // [kMaxBlockRows, (heads + 2 * KV heads) * head_size]
-    ProductRows mixed;             // [kMaxBlockRows, heads * head_size] result of attention
-    float* kept_hidden = nullptr;  // rows of hidden and mixed that want logits, in the same shapes
-    ProductRows kept_mixed;
-    float* gate_up = nullptr;         // [kMaxBlockRows, 2 * inner]
-    Bf16Rows inner;                   // [kMaxBlockRows, inner] result of the gate
-    float* logits = nullptr;          // [kMaxLogitsRows, logits_stride_]
-    float* features = nullptr;        // [kMaxLogitsRows, hidden], if they are kept
-    float* partial_values = nullptr;  // [partial_rows_, head_size] attention's partial softmaxes
-    float* partial_maxima = nullptr;  // [partial_rows_]
-    float* partial_sums = nullptr;    // [partial_rows_]
-    float* rope_table = nullptr;      // [max_context, head_size]
-  };
-
   // Returns whether the block that was prepared can be started as a graph: the pass has only this
   // block, the block has few rows, and its attention is one call.
   bool CanBeGraph() const;
   absl::Status FetchLogits();
-  // Copies `count` rows that want logits, from `row` on, behind the `to` rows that are kept so far.
-  absl::Status KeepRun(size_t row, size_t count, size_t to);
-  absl::Status NormHeads(const float* weight, float* heads, size_t num_heads);
+  // Enqueues the norm of the rows of logits into features_.
   absl::Status KeepFeatures();
-  // scratch_.normed = norm of the live rows of the residual stream, for a product with `linear`.
-  absl::Status Norm(const float* weight, const CudaLinear& linear);
-  // Enqueues the product of the live rows of `x`.
-  absl::Status Product(const CudaLinear& linear, const ProductRows& x, float* out,
-                       size_t out_stride, bool add_to_out = false);
 
   const ModelDescription& model_;
   const CudaWeights& weights_;
   Options options_;
-  size_t table_stride_;   // largest number of pages of a sequence
+  KeptFeatures kept_features_ = KeptFeatures::kNone;
   size_t logits_stride_;  // floats
-  size_t partial_rows_;   // room for partial softmaxes; each (row, head, block of keys) takes one
+  CudaLayer layer_;
   RowNumbers numbers_;
-  Scratch scratch_;
+  float* logits_ = nullptr;    // [kMaxLogitsRows, logits_stride_]
+  float* features_ = nullptr;  // [kMaxLogitsRows, hidden], if those of logits are kept
   const DeviceStream* stream_ = nullptr;
   const CudaKvMemory* kv_ = nullptr;
   PassGraphs graphs_;
@@ -158,47 +140,11 @@ class CudaBackend final : public DecoderBackend {
 
   // State of the block of rows.
   RowBlock block_;
+  std::vector<PlanSegment> segments_;
+  std::vector<RowNumbers::Sequence> sequences_;
   PassShape shape_;
   bool is_graph_ = false;
-
-  // State of a walk. Embed sets this state, KeepRows changes it, and a graph has it built in.
-  size_t live_rows_ = 0;
-  float* hidden_ = nullptr;
-  const ProductRows* mixed_ = nullptr;
 };
-
-template <typename Take>
-absl::Status CudaBackend::LayOut(const Take& take) {
-  constexpr size_t kRows = kMaxBlockRows;
-  const int num_parts = NumBf16Parts(options_.exact_activations);
-  const size_t hidden = kRows * model_.hidden_size;
-  const size_t mixed = model_.attention.query_floats();
-  const size_t head_size = model_.attention.head_size;
-  TANDEM_RETURN_IF_ERROR(numbers_.LayOut(take));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.hidden, hidden, "hidden rows"));
-  TANDEM_RETURN_IF_ERROR(
-      LayOutRows(&scratch_.normed, kRows, model_.hidden_size, num_parts, "normalized rows", take));
-  TANDEM_RETURN_IF_ERROR(
-      take(&scratch_.qkv, kRows * model_.attention.qkv_floats(), "queries, keys and values"));
-  TANDEM_RETURN_IF_ERROR(
-      LayOutRows(&scratch_.mixed, kRows, mixed, num_parts, "attention's rows", take));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.kept_hidden, hidden, "hidden rows"));
-  TANDEM_RETURN_IF_ERROR(
-      LayOutRows(&scratch_.kept_mixed, kRows, mixed, num_parts, "attention's rows", take));
-  TANDEM_RETURN_IF_ERROR(
-      take(&scratch_.gate_up, kRows * 2 * model_.mlp.inner_size, "gate and up rows"));
-  TANDEM_RETURN_IF_ERROR(LayOutParts(&scratch_.inner, kRows, model_.mlp.inner_size, num_parts,
-                                     "the MLP's inner rows", take));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.logits, kMaxLogitsRows * logits_stride_, "logits"));
-  if (options_.keeps_features) {
-    TANDEM_RETURN_IF_ERROR(
-        take(&scratch_.features, kMaxLogitsRows * model_.hidden_size, "features"));
-  }
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_values, partial_rows_ * head_size, "partial sums"));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_maxima, partial_rows_, "partial sums"));
-  TANDEM_RETURN_IF_ERROR(take(&scratch_.partial_sums, partial_rows_, "partial sums"));
-  return take(&scratch_.rope_table, options_.max_context * head_size, "angles");
-}
 
 }  // namespace tandem
 

@@ -4,34 +4,24 @@
 
 namespace tandem {
 
-uint64_t CudaKvMemory::PageBytes(const ModelDescription& model, DType dtype) {
-  return 2 * kPageRows * model.num_layers * model.attention.num_kv_heads *
-         model.attention.head_size * SizeOf(dtype);
+DeviceKv CudaKvMemory::Layer(size_t layer) const {
+  return {.pool = pages_.layers,
+          .dtype = dtype_,
+          .page_stride = shape_.layers_floats(),
+          .layer_offset = layer * shape_.layer_floats(),
+          .num_kv_heads = shape_.num_kv_heads,
+          .head_size = shape_.head_size};
 }
 
-CudaKvMemory::CudaKvMemory(const ModelDescription& model, DType dtype, void* data, size_t num_pages,
-                           const DeviceStream* stream, bool spoils)
-    : dtype_(dtype),
-      num_layers_(model.num_layers),
-      num_kv_heads_(model.attention.num_kv_heads),
-      head_size_(model.attention.head_size),
-      page_bytes_(PageBytes(model, dtype)),
-      data_(data),
-      num_pages_(num_pages),
-      stream_(stream),
-      spoils_(spoils) {}
-
-DeviceKv CudaKvMemory::Layer(size_t layer) const {
-  return {.pool = data_,
-          .dtype = dtype_,
-          .page_stride = page_bytes_ / SizeOf(dtype_),
-          .layer_offset = layer * 2 * num_kv_heads_ * kPageRows * head_size_,
-          .num_kv_heads = num_kv_heads_,
-          .head_size = head_size_};
+absl::Status CudaKvMemory::ClearRow(size_t layer, size_t page, size_t row) {
+  char* const first = Row(page, row) + layer * planes_of_layer() * kPageRows * row_bytes();
+  return stream_->FillRows(first, kPageRows * row_bytes(), 0, row_bytes(), planes_of_layer());
 }
 
 absl::Status CudaKvMemory::Copy(size_t from, size_t to) {
-  return stream_->Copy(Page(to), Page(from), page_bytes_);
+  TANDEM_RETURN_IF_ERROR(stream_->Copy(Row(to, 0), Row(from, 0), LayersBytes(shape_, dtype_)));
+  if (shape_.feature_floats == 0) return absl::OkStatus();
+  return stream_->Copy(Feature(to, 0), Feature(from, 0), FeatureBytes(shape_));
 }
 
 absl::Status CudaKvMemory::CopyRows(std::span<const KvRowMove> moves) {
@@ -39,6 +29,10 @@ absl::Status CudaKvMemory::CopyRows(std::span<const KvRowMove> moves) {
     TANDEM_RETURN_IF_ERROR(stream_->CopyRows(Row(move.to_page, move.to_row),
                                              Row(move.from_page, move.from_row),
                                              kPageRows * row_bytes(), row_bytes(), num_planes()));
+    if (shape_.feature_floats == 0) continue;
+    TANDEM_RETURN_IF_ERROR(stream_->Copy(Feature(move.to_page, move.to_row),
+                                         Feature(move.from_page, move.from_row),
+                                         shape_.feature_floats * sizeof(float)));
   }
   return absl::OkStatus();
 }
@@ -46,10 +40,13 @@ absl::Status CudaKvMemory::CopyRows(std::span<const KvRowMove> moves) {
 void CudaKvMemory::Spoil(size_t index, size_t begin, size_t end) {
   if (!spoils_ || begin >= end) return;
   // A value with all bits set is NaN in each type. The next pass reports an error of a lost device.
+  const size_t rows = end - begin;
   stream_
-      ->FillRows(Row(index, begin), kPageRows * row_bytes(), 0xFF, (end - begin) * row_bytes(),
-                 num_planes())
+      ->FillRows(Row(index, begin), kPageRows * row_bytes(), 0xFF, rows * row_bytes(), num_planes())
       .IgnoreError();
+  if (shape_.feature_floats == 0) return;
+  const size_t bytes = rows * shape_.feature_floats * sizeof(float);
+  stream_->FillRows(Feature(index, begin), bytes, 0xFF, bytes, 1).IgnoreError();
 }
 
 }  // namespace tandem

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "common/status.h"
+#include "common/model/cuda/memory_taker.h"
 #include "kernels/device/bf16_rows.h"
 #include "kernels/device/stream.h"
 #include "kernels/dtype.h"
@@ -37,25 +37,12 @@ struct ProductRows {
 // Returns how many parts make an activation.
 inline int NumBf16Parts(bool exact_activations) { return exact_activations ? kMostBf16Parts : 1; }
 
-// Lays out `count` rows in BF16 parts: calls take(&pointer, count, name).
-template <typename Take>
+// Lays out `count` rows in BF16 parts.
 absl::Status LayOutParts(Bf16Rows* rows, size_t count, size_t size, int num_parts, const char* what,
-                         const Take& take) {
-  constexpr size_t kOfLoad = 8;  // elements that a thread loads at once
-  rows->num_parts = num_parts;
-  rows->stride = (size + kOfLoad - 1) / kOfLoad * kOfLoad;
-  rows->part_stride = count * rows->stride;
-  return take(&rows->parts, static_cast<size_t>(num_parts) * rows->part_stride, what);
-}
-
+                         const MemoryTaker& take);
 // Lays out `count` rows in both forms.
-template <typename Take>
 absl::Status LayOutRows(ProductRows* rows, size_t count, size_t size, int num_parts,
-                        const char* what, const Take& take) {
-  rows->floats_stride = size;
-  TANDEM_RETURN_IF_ERROR(take(&rows->floats, count * size, what));
-  return LayOutParts(&rows->bf16, count, size, num_parts, what, take);
-}
+                        const char* what, const MemoryTaker& take);
 
 // Where the rows of a product go.
 struct ProductOutput {

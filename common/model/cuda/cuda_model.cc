@@ -1,8 +1,6 @@
 #include "common/model/cuda/cuda_model.h"
 
 #include <algorithm>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,37 +12,6 @@
 
 namespace tandem {
 namespace {
-
-absl::Status CheckSizes(const std::filesystem::path& folder, const ModelDescription& model) {
-  const std::pair<const char*, size_t> sizes[] = {
-      {"hidden_size", model.hidden_size},
-      {"intermediate_size", model.mlp.inner_size},
-      {"num_attention_heads * head_dim", model.attention.query_floats()}};
-  for (const auto& [name, size] : sizes) {
-    if (size % 8 == 0) continue;
-    return InvalidArgument(absl::StrCat((folder / "config.json").string(), ": ", name, " is ", size,
-                                        ": on a GPU it must be a multiple of 8"));
-  }
-  return absl::OkStatus();
-}
-
-// Products that take the same rows are one product on a GPU, so their weights have one type.
-absl::Status CheckTypes(const std::filesystem::path& folder, const ModelWeights& weights) {
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const LayerWeights& layer = weights.layers[i];
-    const std::tuple<const char*, const Linear*, const Linear*> pairs[] = {
-        {"q_proj and k_proj", &layer.query, &layer.key},
-        {"q_proj and v_proj", &layer.query, &layer.value},
-        {"gate_proj and up_proj", &layer.gate, &layer.up}};
-    for (const auto& [names, first, second] : pairs) {
-      if (first->dtype == second->dtype) continue;
-      return InvalidArgument(absl::StrCat(folder.string(), ": layer ", i, ": ", names, " are ",
-                                          Name(first->dtype), " and ", Name(second->dtype),
-                                          ": on a GPU they must have one type"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 // Refuses a head size whose attention needs more shared memory than the device has.
 absl::Status CheckHeadSize(const std::filesystem::path& folder, const ModelDescription& model,
@@ -75,17 +42,15 @@ CudaModel::CudaModel(ModelDescription description, CudaModelOptions options)
           CudaBackend::Options{.max_context = max_context_,
                                .use_graphs = options_.use_graphs,
                                .exact_activations = options_.exact_activations,
-                               .keeps_features = !options_.heads.empty(),
                                .on_no_graphs = options_.on_no_graphs})),
       decoder_(&description_, backend_.get()) {}
 
 absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem::path& folder,
                                                            CudaModelOptions options) {
   TANDEM_ASSIGN_OR_RETURN(ModelDescription description, ModelDescription::Load(folder));
-  TANDEM_RETURN_IF_ERROR(CheckSizes(folder, description));
   TANDEM_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(folder));
   TANDEM_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Load(*checkpoint, description));
-  TANDEM_RETURN_IF_ERROR(CheckTypes(folder, weights));
+  TANDEM_RETURN_IF_ERROR(CheckForGpu(folder, description, weights.layers));
   checkpoint->WillNeed();
   std::unique_ptr<CudaModel> model(new CudaModel(std::move(description), std::move(options)));
   TANDEM_RETURN_IF_ERROR(model->LoadHeads(weights));
@@ -102,10 +67,11 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem
 
 absl::Status CudaModel::LoadHeads(const ModelWeights& weights) {
   if (options_.heads.empty()) return absl::OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(
-      heads_, CudaHeads::Load(options_.heads, description_, weights.output, backend_.get(),
-                              {.max_places = options_.max_slots,
-                               .exact_activations = options_.exact_activations}));
+  TANDEM_ASSIGN_OR_RETURN(heads_,
+                          LoadCudaDrafter(options_.heads, description_, weights, backend_.get(),
+                                          {.max_places = options_.max_slots,
+                                           .max_context = max_context_,
+                                           .exact_activations = options_.exact_activations}));
   return absl::OkStatus();
 }
 
@@ -115,44 +81,53 @@ absl::Status CudaModel::Upload(const ModelWeights& weights) {
     if (options_.on_progress) options_.on_progress(before + done, weight_bytes_);
   };
   TANDEM_ASSIGN_OR_RETURN(weights_, CudaWeights::Upload(weights, arena_, stream_, report));
-  if (heads_ == nullptr) return absl::OkStatus();
-  before = weight_bytes_ - heads_->weight_bytes();
-  return heads_->Upload(weights_.output, arena_, report);
+  if (heads_.device == nullptr) return absl::OkStatus();
+  before = weight_bytes_ - heads_.drafter->weight_bytes();
+  return heads_.device->Upload(weights_, arena_, report);
+}
+
+absl::Status CudaModel::LayOut(const MemoryTaker& take) {
+  TANDEM_RETURN_IF_ERROR(backend_->LayOut(take));
+  TANDEM_RETURN_IF_ERROR(sampler_.LayOut(take));
+  return heads_.device == nullptr ? absl::OkStatus() : heads_.device->LayOut(take);
 }
 
 absl::Status CudaModel::TakeMemory(const ModelWeights& weights) {
   kv_dtype_ = weights.embedding.dtype;
   weight_bytes_ = CudaWeights::Bytes(weights);
-  if (heads_ != nullptr) weight_bytes_ += heads_->weight_bytes();
+  if (heads_.drafter != nullptr) weight_bytes_ += heads_.drafter->weight_bytes();
   sampler_ = DeviceSampler({.vocabulary_size = description_.vocabulary_size,
                             .logits_stride = backend_->logits_stride(),
                             .max_contexts = std::min(options_.max_slots, DeviceSampler::kMaxRows),
                             .max_context = max_context_,
                             .judges = options_.judges});
   uint64_t fixed_bytes = weight_bytes_;
-  const auto add = [&](auto** array, size_t count, const char*) {
-    fixed_bytes += DeviceArena::Rounded(count * sizeof(**array));
+  const auto add = [&](void**, size_t bytes, const char*) {
+    fixed_bytes += DeviceArena::Rounded(bytes);
     return absl::OkStatus();
   };
-  TANDEM_RETURN_IF_ERROR(backend_->LayOut(add));
-  TANDEM_RETURN_IF_ERROR(sampler_.LayOut(add));
-  if (heads_ != nullptr) TANDEM_RETURN_IF_ERROR(heads_->LayOut(add));
-  const uint64_t page_bytes = CudaKvMemory::PageBytes(description_, kv_dtype_);
+  TANDEM_RETURN_IF_ERROR(LayOut(MemoryTaker(add)));
+  const KvShape shape = kv_shape();
+  const uint64_t page_bytes = CudaKvMemory::PageBytes(shape, kv_dtype_);
   TANDEM_ASSIGN_OR_RETURN(const uint64_t kv_bytes, PageBudget(fixed_bytes, page_bytes));
-  num_pages_ = kv_bytes / page_bytes;
-  TANDEM_ASSIGN_OR_RETURN(
-      arena_, DeviceArena::Create(fixed_bytes + DeviceArena::Rounded(num_pages_ * page_bytes)));
-  const auto take = [&](auto** array, size_t count, const char* what) -> absl::Status {
-    using Value = std::remove_reference_t<decltype(**array)>;
-    TANDEM_ASSIGN_OR_RETURN(*array, arena_.Take<Value>(count, what));
+  pages_.count = kv_bytes / page_bytes;
+  const uint64_t layers_bytes = pages_.count * CudaKvMemory::LayersBytes(shape, kv_dtype_);
+  const uint64_t feature_bytes = pages_.count * CudaKvMemory::FeatureBytes(shape);
+  TANDEM_ASSIGN_OR_RETURN(arena_,
+                          DeviceArena::Create(fixed_bytes + DeviceArena::Rounded(layers_bytes) +
+                                              DeviceArena::Rounded(feature_bytes)));
+  const auto take = [&](void** piece, size_t bytes, const char* what) -> absl::Status {
+    TANDEM_ASSIGN_OR_RETURN(*piece, arena_.Take<char>(bytes, what));
     return absl::OkStatus();
   };
-  TANDEM_RETURN_IF_ERROR(backend_->LayOut(take));
-  TANDEM_RETURN_IF_ERROR(sampler_.LayOut(take));
-  if (heads_ != nullptr) TANDEM_RETURN_IF_ERROR(heads_->LayOut(take));
-  TANDEM_ASSIGN_OR_RETURN(kv_data_, arena_.Take<char>(num_pages_ * page_bytes, "the KV cache"));
+  TANDEM_RETURN_IF_ERROR(LayOut(MemoryTaker(take)));
+  TANDEM_ASSIGN_OR_RETURN(pages_.layers, arena_.Take<char>(layers_bytes, "the KV cache"));
+  if (feature_bytes > 0) {
+    TANDEM_ASSIGN_OR_RETURN(pages_.features,
+                            arena_.Take<float>(feature_bytes / sizeof(float), "the KV cache"));
+  }
   TANDEM_RETURN_IF_ERROR(backend_->Start(&stream_));
-  if (heads_ != nullptr) TANDEM_RETURN_IF_ERROR(heads_->Start(&stream_));
+  if (heads_.device != nullptr) TANDEM_RETURN_IF_ERROR(heads_.device->Start(&stream_));
   return sampler_.Start(&stream_);
 }
 
@@ -186,10 +161,12 @@ absl::StatusOr<uint64_t> CudaModel::PageBudget(uint64_t fixed_bytes, uint64_t pa
 absl::StatusOr<std::unique_ptr<KvPagePool>> CudaModel::TakePages() {
   if (has_given_pages_) return Internal("the model's pages are taken already");
   has_given_pages_ = true;
-  auto memory = std::make_unique<CudaKvMemory>(description_, kv_dtype_, kv_data_, num_pages_,
-                                               &stream_, options_.spoil_freed_rows);
+  const KvShape shape = kv_shape();
+  auto memory =
+      std::make_unique<CudaKvMemory>(shape, kv_dtype_, pages_, &stream_, options_.spoil_freed_rows);
   backend_->UsePages(memory.get());
-  return std::make_unique<KvPagePool>(description_, std::move(memory));
+  if (heads_.device != nullptr) heads_.device->UsePages(memory.get());
+  return std::make_unique<KvPagePool>(shape, std::move(memory));
 }
 
 absl::StatusOr<LogitsView> CudaModel::Forward(std::span<const ForwardItem> items) {

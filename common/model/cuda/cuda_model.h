@@ -14,10 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/cuda/cuda_backend.h"
-#include "common/model/cuda/cuda_heads.h"
 #include "common/model/cuda/cuda_kv_memory.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/device_sampler.h"
+#include "common/model/cuda/heads/cuda_drafter.h"
+#include "common/model/cuda/memory_taker.h"
 #include "common/model/cuda/pass_graphs.h"
 #include "common/model/decoder.h"
 #include "common/model/kv/kv_page_pool.h"
@@ -79,8 +80,10 @@ class CudaModel final : public LanguageModel {
   const ModelDescription& description() const override { return description_; }
   uint64_t weight_bytes() const override { return weight_bytes_; }
   std::string fingerprint() const override { return fingerprint_; }
-  uint64_t progress() const override { return backend_->progress(); }
-  SelfDrafter* self_drafter() override { return heads_.get(); }
+  uint64_t progress() const override {
+    return backend_->progress() + (heads_.drafter != nullptr ? heads_.drafter->progress() : 0);
+  }
+  SelfDrafter* self_drafter() override { return heads_.drafter.get(); }
   const DeviceInfo& device() const { return device_; }
   // Returns whether products round activations to BF16: the weights are BF16, and exact activations
   // were not asked for.
@@ -120,6 +123,7 @@ class CudaModel final : public LanguageModel {
   absl::Status LoadHeads(const ModelWeights& weights);
   // Lays out and takes all device memory.
   absl::Status TakeMemory(const ModelWeights& weights);
+  absl::Status LayOut(const MemoryTaker& take);
   // Copies all weights to the device.
   absl::Status Upload(const ModelWeights& weights);
   // Returns the bytes for pages beside `fixed_bytes` of weights and scratch. They hold at least one
@@ -137,14 +141,13 @@ class CudaModel final : public LanguageModel {
   DeviceArena arena_;
   DeviceSampler sampler_;
   std::unique_ptr<CudaBackend> backend_;
-  std::unique_ptr<CudaHeads> heads_;  // null: the model has none
+  LoadedDrafter heads_;  // null: the model has none
   DeviceStream stream_;
   Decoder decoder_;
   std::string fingerprint_;
   uint64_t weight_bytes_ = 0;
   DType kv_dtype_ = DType::kBF16;
-  void* kv_data_ = nullptr;
-  size_t num_pages_ = 0;
+  CudaKvMemory::Pages pages_;
   bool has_given_pages_ = false;
 };
 

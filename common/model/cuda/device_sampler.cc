@@ -11,6 +11,24 @@ constexpr size_t kAlignment = 16;  // alignment of each staged value
 
 }  // namespace
 
+absl::Status DeviceSampler::LayOut(const MemoryTaker& take) {
+  TANDEM_RETURN_IF_ERROR(
+      take(&memory_.values, kMaxRows * sizes_.logits_stride, "log-probabilities"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.not_finite, kMaxRows, "row states"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.token_ids, kMaxRows, "drawn tokens"));
+  TANDEM_RETURN_IF_ERROR(
+      take(&memory_.counts, sizes_.max_contexts * sizes_.vocabulary_size, "token counts"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.staged, staging_bytes(), "sampling parameters"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.fed, kMaxRows, "drawn tokens"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.drafts, kMaxRows * kMaxDrafts, "drawn tokens"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.record, kMaxRows * kMaxDrafts, "drawn tokens"));
+  if (!sizes_.judges) return absl::OkStatus();
+  TANDEM_RETURN_IF_ERROR(
+      take(&memory_.draft_rows, kMaxRows * sizes_.vocabulary_size, "draft log-probabilities"));
+  TANDEM_RETURN_IF_ERROR(take(&memory_.verdicts, kMaxRows, "verdicts"));
+  return take(&memory_.reports, kMaxRows, "reports");
+}
+
 absl::Status DeviceSampler::Start(const DeviceStream* stream) {
   stream_ = stream;
   TANDEM_ASSIGN_OR_RETURN(staging_, PinnedMemory::Create(staging_bytes()));

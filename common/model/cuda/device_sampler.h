@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model/cuda/memory_taker.h"
 #include "common/status.h"
 #include "kernels/device/device_stream.h"
 #include "kernels/sampling/accept_reject.h"
@@ -91,9 +92,7 @@ class DeviceSampler {
   DeviceSampler() = default;
   explicit DeviceSampler(const Sizes& sizes) : sizes_(sizes) {}
 
-  // Calls take(&pointer, count, name) for each array of the memory.
-  template <typename Take>
-  absl::Status LayOut(const Take& take);
+  absl::Status LayOut(const MemoryTaker& take);
   // Called once, after the memory was taken. `stream` must outlive the sampler.
   absl::Status Start(const DeviceStream* stream);
 
@@ -155,25 +154,6 @@ class DeviceSampler {
   std::vector<KnownContext> contexts_;
   std::vector<CountList> to_count_;
 };
-
-template <typename Take>
-absl::Status DeviceSampler::LayOut(const Take& take) {
-  TANDEM_RETURN_IF_ERROR(
-      take(&memory_.values, kMaxRows * sizes_.logits_stride, "log-probabilities"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.not_finite, kMaxRows, "row states"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.token_ids, kMaxRows, "drawn tokens"));
-  TANDEM_RETURN_IF_ERROR(
-      take(&memory_.counts, sizes_.max_contexts * sizes_.vocabulary_size, "token counts"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.staged, staging_bytes(), "sampling parameters"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.fed, kMaxRows, "drawn tokens"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.drafts, kMaxRows * kMaxDrafts, "drawn tokens"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.record, kMaxRows * kMaxDrafts, "drawn tokens"));
-  if (!sizes_.judges) return absl::OkStatus();
-  TANDEM_RETURN_IF_ERROR(
-      take(&memory_.draft_rows, kMaxRows * sizes_.vocabulary_size, "draft log-probabilities"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.verdicts, kMaxRows, "verdicts"));
-  return take(&memory_.reports, kMaxRows, "reports");
-}
 
 }  // namespace tandem
 

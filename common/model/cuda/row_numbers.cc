@@ -18,6 +18,8 @@ RowNumbers::RowNumbers(const Sizes& sizes) : sizes_(sizes) {
   const size_t rows = sizes.max_rows;
   for (const auto& [offset, count] : {std::pair{&offsets_.token_ids, rows},
                                       {&offsets_.positions, rows},
+                                      {&offsets_.sources, rows},
+                                      {&offsets_.pool_rows, rows},
                                       {&offsets_.sequences, rows},
                                       {&offsets_.cache_rows, rows},
                                       {&offsets_.prefix_lens, rows},
@@ -39,50 +41,53 @@ absl::Status RowNumbers::Start(const DeviceStream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status RowNumbers::Send(const ForwardPlan& plan, const RowBlock& block, PassShape* shape) {
+absl::Status RowNumbers::Send(const Block& block, PassShape* shape) {
   TANDEM_RETURN_IF_ERROR(fetched_.Wait());
-  plan.FindSegments(block.begin, block.end, &segments_);
-  shape->rows = block.rows();
-  const auto begin = static_cast<ptrdiff_t>(block.begin);
-  std::copy_n(plan.token_ids().begin() + begin, block.rows(), host_ + offsets_.token_ids);
-  std::copy_n(plan.positions().begin() + begin, block.rows(), host_ + offsets_.positions);
-  for (size_t s = 0; s < segments_.size(); ++s) FillSegment(plan, s, block.begin);
+  shape->rows = block.token_ids.size();
+  std::copy(block.token_ids.begin(), block.token_ids.end(), host_ + offsets_.token_ids);
+  std::copy(block.positions.begin(), block.positions.end(), host_ + offsets_.positions);
+  std::copy(block.sources.begin(), block.sources.end(), host_ + offsets_.sources);
+  size_t first = 0;
+  for (size_t i = 0; i < block.sequences.size(); ++i) {
+    FillSequence(block.sequences[i], i, first);
+    first += block.sequences[i].rows;
+  }
   CutChunks(shape);
-  const size_t used = offsets_.page_tables + segments_.size() * sizes_.table_stride;
+  const size_t used = offsets_.page_tables + block.sequences.size() * sizes_.table_stride;
   TANDEM_RETURN_IF_ERROR(stream_->Copy(device_, host_, used * sizeof(int32_t)));
   return fetched_.Record(*stream_);
 }
 
-void RowNumbers::FillSegment(const ForwardPlan& plan, size_t sequence, size_t first_row) {
-  const PlanSegment& segment = segments_[sequence];
-  const ForwardItem& item = plan.items()[segment.item];
-  const size_t length = item.cache->length();
-  int32_t* const table = host_ + offsets_.page_tables + sequence * sizes_.table_stride;
-  for (size_t page = 0; page < item.cache->num_pages() && page < sizes_.table_stride; ++page) {
-    table[page] = static_cast<int32_t>(item.cache->PageIndex(page));
+void RowNumbers::FillSequence(const Sequence& sequence, size_t index, size_t first) {
+  const KvCache& cache = *sequence.cache;
+  int32_t* const table = host_ + offsets_.page_tables + index * sizes_.table_stride;
+  for (size_t page = 0; page < cache.num_pages() && page < sizes_.table_stride; ++page) {
+    table[page] = static_cast<int32_t>(cache.PageIndex(page));
   }
-  // The item's rows of earlier blocks are in the cache by now, so a tree may be cut anywhere.
-  for (size_t i = 0; i < segment.rows; ++i) {
-    const size_t row = segment.block_row + i;
-    const size_t row_of_item = segment.first_row + i;
-    const bool is_tree = row_of_item >= item.tree_begin();
+  for (size_t i = 0; i < sequence.rows; ++i) {
+    const size_t row = first + i;
+    const size_t added = sequence.first_row + i;
+    const size_t cache_row = sequence.length + added;
+    const bool is_tree = added >= sequence.tree_begin;
     const auto prefix_len =
-        static_cast<int32_t>(length + (is_tree ? item.tree_begin() : row_of_item + 1));
-    const int32_t path_len = is_tree ? plan.positions()[first_row + row] - prefix_len + 1 : 0;
-    host_[offsets_.sequences + row] = static_cast<int32_t>(sequence);
-    host_[offsets_.cache_rows + row] = static_cast<int32_t>(length + row_of_item);
+        static_cast<int32_t>(sequence.length + (is_tree ? sequence.tree_begin : added + 1));
+    const int32_t path_len = is_tree ? host_[offsets_.positions + row] - prefix_len + 1 : 0;
+    host_[offsets_.sequences + row] = static_cast<int32_t>(index);
+    host_[offsets_.cache_rows + row] = static_cast<int32_t>(cache_row);
+    host_[offsets_.pool_rows + row] = static_cast<int32_t>(
+        cache.PageIndex(cache_row / kPageRows) * kPageRows + cache_row % kPageRows);
     host_[offsets_.prefix_lens + row] = prefix_len;
     host_[offsets_.path_lens + row] = path_len;
     if (!is_tree) continue;
-    FillPath(item, row, static_cast<int32_t>(row_of_item - item.tree_begin()), path_len);
+    FillPath(sequence, row, static_cast<int32_t>(added - sequence.tree_begin), path_len);
   }
 }
 
-void RowNumbers::FillPath(const ForwardItem& item, size_t row, int32_t node, int32_t path_len) {
+void RowNumbers::FillPath(const Sequence& sequence, size_t row, int32_t node, int32_t path_len) {
   int32_t* const path = host_ + offsets_.paths + row * kMaxDraftDepth;
   for (int32_t depth = path_len; depth-- > 0;) {
     path[depth] = node;
-    node = item.parents[static_cast<size_t>(node)];
+    node = sequence.parents[static_cast<size_t>(node)];
   }
 }
 

@@ -5,12 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <limits>
+#include <span>
 
 #include "absl/status/status.h"
+#include "common/model/cuda/memory_taker.h"
 #include "common/model/cuda/pass_shape.h"
-#include "common/model/decoder.h"
-#include "common/model/forward_plan.h"
+#include "common/model/kv/kv_cache.h"
 #include "kernels/attention.h"
 #include "kernels/device/device_stream.h"
 
@@ -28,11 +29,29 @@ class RowNumbers {
     size_t partial_rows = 0;
   };
 
+  // Rows that a block adds to one cache.
+  struct Sequence {
+    const KvCache* cache = nullptr;
+    size_t length = 0;     // rows of the cache before the first row that is added
+    size_t first_row = 0;  // index of this block's first row among those that are added. The ones
+                           // before it are in the cache by now
+    size_t rows = 0;       // in this block
+    // The rows that are added are a tree with these parents from here on. A tree may be cut
+    // anywhere.
+    size_t tree_begin = std::numeric_limits<size_t>::max();
+    std::span<const int32_t> parents = {};
+  };
+  // The rows of a block, sequence by sequence.
+  struct Block {
+    std::span<const int32_t> token_ids;  // [rows]
+    std::span<const int32_t> positions;  // [rows]
+    std::span<const Sequence> sequences;
+    std::span<const int32_t> sources = {};  // [rows] any numbers that the caller needs, or nothing
+  };
+
   explicit RowNumbers(const Sizes& sizes);
 
-  // Calls take(&pointer, count, name) for the device memory.
-  template <typename Take>
-  absl::Status LayOut(const Take& take) {
+  absl::Status LayOut(const MemoryTaker& take) {
     return take(&device_, offsets_.size, "row numbers");
   }
   // Called once, after the memory was taken. `stream` is used from then on. This object must
@@ -41,11 +60,14 @@ class RowNumbers {
 
   // Waits until the device has fetched the numbers of the previous block, and then enqueues the
   // copy of this block's numbers. Sets rows and chunks of `shape`.
-  absl::Status Send(const ForwardPlan& plan, const RowBlock& block, PassShape* shape);
+  absl::Status Send(const Block& block, PassShape* shape);
 
   // Return arrays in device memory, which Send fills.
   const int32_t* token_ids() const { return device_ + offsets_.token_ids; }  // [rows]
   const int32_t* positions() const { return device_ + offsets_.positions; }  // [rows]
+  const int32_t* sources() const { return device_ + offsets_.sources; }      // [rows]
+  // [rows] where the row lies in the pool of pages: page * kPageRows + row of the page.
+  const int32_t* pool_rows() const { return device_ + offsets_.pool_rows; }
   DeviceRows RowsOf(const AttentionChunk& chunk) const;
 
  private:
@@ -53,6 +75,8 @@ class RowNumbers {
   struct Offsets {
     size_t token_ids = 0;
     size_t positions = 0;
+    size_t sources = 0;
+    size_t pool_rows = 0;
     size_t sequences = 0;
     size_t cache_rows = 0;
     size_t prefix_lens = 0;
@@ -63,10 +87,10 @@ class RowNumbers {
     size_t size = 0;
   };
 
-  // Fills in the numbers of a segment of a block that begins at row `first_row` of the plan.
-  void FillSegment(const ForwardPlan& plan, size_t sequence, size_t first_row);
-  // Fills in the path of `node`, a row of the item's tree, for row `row` of the block.
-  void FillPath(const ForwardItem& item, size_t row, int32_t node, int32_t path_len);
+  // Fills in the numbers of the block's sequence `index`, whose rows begin at row `first`.
+  void FillSequence(const Sequence& sequence, size_t index, size_t first);
+  // Fills in the path of `node`, a row of the sequence's tree, for row `row` of the block.
+  void FillPath(const Sequence& sequence, size_t row, int32_t node, int32_t path_len);
   // Cuts the rows into tiles, and the tiles into chunks.
   void CutChunks(PassShape* shape);
   // Returns the number of rows from `row` on that make the next tile of `chunk`. The rows belong to
@@ -81,7 +105,6 @@ class RowNumbers {
   const DeviceStream* stream_ = nullptr;
   int32_t* device_ = nullptr;  // [offsets_.size]
   int32_t* host_ = nullptr;    // [offsets_.size] in staging_
-  std::vector<PlanSegment> segments_;
 };
 
 }  // namespace tandem

@@ -71,17 +71,8 @@ ScratchRows& CpuHeads::Transform(std::span<const GuessOrder> orders, size_t num_
     std::vector<MatMulArgs> products;
     for (size_t head = 0; head < num_heads; ++head) {
       const Linear& linear = weights_.heads[head].layers[layer];
-      products.push_back({.x = from->row(head * num_orders),
-                          .x_stride = from->stride(),
-                          .rows = num_orders,
-                          .w = linear.weight,
-                          .dtype = linear.dtype,
-                          .out_features = linear.out_features,
-                          .in_features = linear.in_features,
-                          .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
-                          .out = to->row(head * num_orders),
-                          .out_stride = to->stride(),
-                          .add_to_out = false});
+      products.push_back(linear.Product(from->row(head * num_orders), from->stride(), num_orders,
+                                        to->row(head * num_orders), to->stride()));
     }
     MatMul(products, pool_);
     AddSilu({.x = from->row(0),
@@ -99,20 +90,12 @@ void CpuHeads::ComputeLogits(ScratchRows& rows, size_t num_orders, size_t num_he
   logits_.Resize(num_heads * num_orders, weights_.heads.front().output.out_features);
   // Heads with one output product are its rows, so that it is read once.
   const size_t num_products = weights_.shares_output ? 1 : num_heads;
+  const size_t rows_of_product = num_orders * num_heads / num_products;
   std::vector<MatMulArgs> products;
   for (size_t i = 0; i < num_products; ++i) {
     const Linear& linear = weights_.heads[i].output;
-    products.push_back({.x = rows.row(i * num_orders),
-                        .x_stride = rows.stride(),
-                        .rows = weights_.shares_output ? num_heads * num_orders : num_orders,
-                        .w = linear.weight,
-                        .dtype = linear.dtype,
-                        .out_features = linear.out_features,
-                        .in_features = linear.in_features,
-                        .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
-                        .out = logits_.row(i * num_orders),
-                        .out_stride = logits_.stride(),
-                        .add_to_out = false});
+    products.push_back(linear.Product(rows.row(i * num_orders), rows.stride(), rows_of_product,
+                                      logits_.row(i * num_orders), logits_.stride()));
   }
   MatMul(products, pool_);
 }

@@ -1,9 +1,12 @@
 #include "common/model/heads/eagle_weights.h"
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "common/model/heads/heads_weights.h"
 #include "common/model/tensor_loader.h"
 #include "common/status.h"
 
@@ -44,6 +47,19 @@ absl::Status CheckNames(const Checkpoint& checkpoint) {
         "\" is not one of EAGLE-1 or EAGLE-2 (other versions are not supported)");
   }
   return absl::OkStatus();
+}
+
+uint64_t BytesOf(const Linear& linear) {
+  return uint64_t{linear.out_features} * linear.in_features * SizeOf(linear.dtype);
+}
+
+uint64_t BytesOf(const LayerWeights& layer) {
+  uint64_t bytes = 0;
+  for (const Linear* linear : {&layer.query, &layer.key, &layer.value, &layer.attention_output,
+                               &layer.gate, &layer.up, &layer.down}) {
+    bytes += BytesOf(*linear);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -95,6 +111,26 @@ absl::StatusOr<EagleWeights> EagleWeights::Load(const Checkpoint& checkpoint,
     TANDEM_ASSIGN_OR_RETURN(weights.output, loader.Matrix("lm_head", vocabulary, hidden, false));
   }
   return weights;
+}
+
+double EagleWeights::StepCost(const ModelWeights& target) const {
+  uint64_t pass = BytesOf(target.output);
+  for (const LayerWeights& of_target : target.layers) pass += BytesOf(of_target);
+  const uint64_t step = BytesOf(fuse) + BytesOf(layer) + BytesOf(output);
+  return static_cast<double>(step) / static_cast<double>(pass);
+}
+
+absl::StatusOr<OpenedEagle> OpenedEagle::Open(const std::filesystem::path& folder,
+                                              const ModelDescription& target,
+                                              const ModelWeights& target_weights) {
+  OpenedEagle opened;
+  TANDEM_ASSIGN_OR_RETURN(opened.description, EagleWeights::Describe(folder, target));
+  TANDEM_ASSIGN_OR_RETURN(opened.checkpoint, OpenHeads(folder));
+  opened.description.attention.qkv_bias = opened.checkpoint->Has("layers.0.self_attn.q_proj.bias");
+  TANDEM_ASSIGN_OR_RETURN(
+      opened.weights, EagleWeights::Load(*opened.checkpoint, opened.description, target_weights));
+  opened.checkpoint->WillNeed();
+  return opened;
 }
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #define TANDEM_COMMON_MODEL_HEADS_EAGLE_WEIGHTS_H_
 
 #include <filesystem>
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "common/model/checkpoint/checkpoint.h"
@@ -34,6 +35,22 @@ struct EagleWeights {
   static absl::StatusOr<EagleWeights> Load(const Checkpoint& checkpoint,
                                            const ModelDescription& eagle,
                                            const ModelWeights& target);
+
+  // Returns the cost of a pass of the layer, in passes of the target: both read their weights once.
+  double StepCost(const ModelWeights& target) const;
+};
+
+// The files of a layer of EAGLE.
+struct OpenedEagle {
+  ModelDescription description;
+  std::unique_ptr<Checkpoint> checkpoint;
+  EagleWeights weights;
+
+  // Opens a folder for a target. Errors are those of EagleWeights, or name a file that cannot be
+  // read. `target_weights` must outlive the weights.
+  static absl::StatusOr<OpenedEagle> Open(const std::filesystem::path& folder,
+                                          const ModelDescription& target,
+                                          const ModelWeights& target_weights);
 };
 
 }  // namespace tandem

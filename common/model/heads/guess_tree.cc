@@ -27,6 +27,25 @@ bool IsLess(const Offer& a, const Offer& b) {
 
 }  // namespace
 
+void Sharpen(std::span<Guess> guesses, double temperature) {
+  if (guesses.empty() || temperature == 1) return;
+  // A chance p becomes p^(1/T), divided by the sum over all tokens. A token with a chance of less
+  // than `least` adds at most p * least^(1/T - 1) if T < 1.
+  const double power = 1 / std::max(temperature, kSharpest);
+  const double least = guesses.back().chance;
+  double others = 1;
+  double sum = 0;
+  for (const Guess& guess : guesses) {
+    others -= guess.chance;
+    sum += std::pow(double{guess.chance}, power);
+  }
+  if (others > 0 && least > 0) sum += others * std::pow(least, power - 1);
+  if (!(sum > 0)) return;
+  for (Guess& guess : guesses) {
+    guess.chance = static_cast<float>(std::pow(double{guess.chance}, power) / sum);
+  }
+}
+
 Guess GuessOf(const TopLogProb& top) {
   return {.token_id = top.token_id, .chance = std::min(1.0f, std::exp(top.log_prob))};
 }

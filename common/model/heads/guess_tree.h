@@ -35,6 +35,14 @@ struct Guess {
   float chance;  // in [0, 1]
 };
 
+// Turns chances at temperature 1 into those of a target that draws at `temperature`. `guesses` are
+// the likeliest tokens, likeliest first. The others are taken for as likely as the last of them.
+// A greedy target (temperature 0) takes the likeliest guess more often than chances at temperature
+// 1 say, and less often than always. Below kSharpest, chances are therefore those at kSharpest,
+// which was the fastest of four values (docs/benchmarks.md#heads).
+inline constexpr double kSharpest = 0.4;
+void Sharpen(std::span<Guess> guesses, double temperature);
+
 // Returns the guess that an entry of a log-softmax stands for.
 Guess GuessOf(const TopLogProb& top);
 // Returns the kGuessesOfHead likeliest tokens of a row of logits, likeliest first. Empty: a logit

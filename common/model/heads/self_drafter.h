@@ -15,7 +15,8 @@
 
 namespace tandem {
 
-// A text whose rows the target has computed. PRECOND: cache->length() == token_ids.size().
+// A text whose rows the target has computed. PRECOND: cache->length() == token_ids.size(), and the
+// text has a token.
 struct TextRows {
   KvCache* cache = nullptr;
   std::span<const int32_t> token_ids;
@@ -26,6 +27,7 @@ struct GuessOrder {
   size_t place = 0;           // where KeepFeature put the feature of the last computed token
   TextRows text = {};         // without the newest token
   int32_t next_token_id = 0;  // the newest token
+  double temperature = 1;     // at which the target draws; 0: it is greedy
   GuessLimits limits;
   GuessTree tree;  // out; empty: nothing can be guessed
 };
@@ -61,10 +63,10 @@ class SelfDrafter {
   // committed.
   virtual absl::Status CatchUp(std::span<const TextRows> /*texts*/) { return absl::OkStatus(); }
 
-  // Guesses what follows. An order's tree depends on its feature, its text, its newest token and
-  // its limits alone, but is smaller where its cache has little room, and empty where CatchUp did
-  // not come to its end. FAILED_PRECONDITION: a file of the heads is damaged. Other errors come
-  // from the device.
+  // Guesses what follows. An order's tree depends on its feature, its text, its newest token, its
+  // temperature and its limits alone, but is smaller where its cache has little room, and empty
+  // where CatchUp did not come to its end. FAILED_PRECONDITION: a file of the heads is damaged.
+  // Other errors come from the device.
   virtual absl::Status Propose(std::span<GuessOrder> orders) = 0;
 
   // Grows while the drafter computes. Any thread may call this function.

@@ -64,6 +64,8 @@ class AttentionCudaTest : public testing::DeviceTest {
     size_t PartStride() const { return (heads_.num_heads * heads_.head_size + 7) / 8 * 8 + 8; }
     size_t num_rows() const { return num_rows_; }
 
+    void HideRows(size_t count) { hidden_rows_ = count; }
+
     std::vector<float> Run() {
       const float* const out = Enqueue({});
       return test_.Download(out, num_rows_ * QueryStride());
@@ -103,6 +105,7 @@ class AttentionCudaTest : public testing::DeviceTest {
                  .values = values_[s].data(),
                  .values_stride = RowFloats()});
         AttentionReference({.kv = kv,
+                            .hidden_rows = hidden_rows_,
                             .cached_len = sequence.cached_len,
                             .rows = sequence.rows,
                             .parents = sequence.parents,
@@ -167,6 +170,7 @@ class AttentionCudaTest : public testing::DeviceTest {
       args.rows.tiles = test_.Upload(rows.tiles);
       args.rows.num_tiles = rows.tiles.size() - 1;
       args.num_heads = heads_.num_heads;
+      args.hidden_rows = hidden_rows_;
       args.scale = 1 / std::sqrt(static_cast<float>(heads_.head_size));
       args.queries = test_.Upload(queries_);
       args.queries_stride = QueryStride();
@@ -331,6 +335,7 @@ class AttentionCudaTest : public testing::DeviceTest {
     std::vector<std::vector<float>> values_;
     std::vector<float> queries_;
     size_t num_rows_ = 0;
+    size_t hidden_rows_ = 0;  // first cache rows that nobody sees
     size_t longest_ = 0;
   };
 };
@@ -484,6 +489,23 @@ TEST_F(AttentionCudaTest, WhatARowDoesNotSeeMayBeInfinite) {
   const std::vector<float> want = pass.Run();
   const std::vector<float> got = pass.WithLastRow(infinity).Run();
   for (size_t i = 0; i < 8 * pass.QueryStride(); ++i) ASSERT_EQ(got[i], want[i]) << "at " << i;
+}
+
+TEST_F(AttentionCudaTest, NobodySeesHiddenRows) {
+  // Rows of the first block alone, of later ones, and of a tree that begins in the first block.
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Pass pass(this, {4, 2, 64}, dtype, {{2, 3}, {130, 4}, {10, 5, {-1, 0, 0, 1, 2}}}, 17);
+    const std::vector<float> seen = pass.Run();
+    pass.HideRows(2);
+    const std::vector<float> got = pass.Run();
+    const std::vector<float> want = pass.Reference();
+    double furthest = 0;  // from what the rows give if they are seen
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_NEAR(got[i], want[i], 3e-6) << Name(dtype) << " at " << i;
+      furthest = std::max(furthest, std::abs(double{got[i]} - seen[i]));
+    }
+    EXPECT_GT(furthest, 0.05);
+  }
 }
 
 TEST_F(AttentionCudaTest, ATreeThatIsAChainHasTheBitsOfTheChain) {

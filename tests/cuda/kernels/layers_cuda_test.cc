@@ -74,6 +74,26 @@ TEST_F(RmsNormCudaTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   }
 }
 
+TEST_F(RmsNormCudaTest, RowsGoWhereTheyShould) {
+  const size_t size = 40;
+  const std::vector<float> x = Uniform(3 * size);
+  const std::vector<float> weight = Uniform(size);
+  RmsNormArgs args{.x_stride = size, .rows = 3, .size = size, .eps = 1e-5f, .out_stride = size};
+  const std::vector<float> in_order = Run(args, x, weight);
+  const std::vector<int32_t> places = {4, 0, 2};
+  args.out_rows = Upload(places);
+  args.x = Upload(x);
+  args.weight = Upload(weight);
+  float* const out = Upload(std::vector<float>(5 * size, kGap));
+  args.out = out;
+  ASSERT_TRUE(RmsNorm(args, stream()).ok());
+  std::vector<float> want(5 * size, kGap);
+  for (size_t row = 0; row < 3; ++row) {
+    std::copy_n(in_order.begin() + row * size, size, want.begin() + places[row] * size);
+  }
+  EXPECT_EQ(Download(out, want.size()), want);
+}
+
 TEST_F(RmsNormCudaTest, AHeadHasTheBitsOfARowOfItsSize) {
   constexpr size_t kRows = 2;
   constexpr size_t kHeads = 3;

@@ -19,6 +19,7 @@
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "nlohmann/json.hpp"
+#include "tests/model/model_under_test.h"
 #include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
@@ -52,6 +53,35 @@ TEST(LevelTreeTest, AParentComesBeforeAChildThatIsCertain) {
   tree.Add(-1, std::vector<Guess>{{1, 0.5f}, {2, 0.5f}});
   tree.Add(1, std::vector<Guess>{{3, 1.0f}});
   EXPECT_EQ(tree.Best(3).parents, (std::vector<int32_t>{-1, -1, 1}));
+}
+
+TEST(SharpenTest, ChancesAreThoseOfAnotherTemperature) {
+  const std::vector<Guess> guesses = {{7, 0.5f}, {3, 0.25f}, {9, 0.1f}};
+  std::vector<Guess> sharp = guesses;
+  Sharpen(sharp, 0.5);
+  // The other tokens, 0.15 in all, are taken for one and a half tokens of 0.1.
+  const double sum = 0.25 + 0.0625 + 0.01 + 0.15 * 0.1;
+  EXPECT_NEAR(sharp[0].chance, 0.25 / sum, 1e-6);
+  EXPECT_NEAR(sharp[1].chance, 0.0625 / sum, 1e-6);
+  EXPECT_NEAR(sharp[2].chance, 0.01 / sum, 1e-6);
+  EXPECT_EQ(sharp[2].token_id, 9);
+
+  std::vector<Guess> same = guesses;
+  Sharpen(same, 1);
+  EXPECT_EQ(same[0].chance, 0.5f);
+  std::vector<Guess> flat = guesses;
+  Sharpen(flat, 2);
+  EXPECT_LT(flat[0].chance, 0.5f);
+  std::vector<Guess> greedy = guesses;
+  Sharpen(greedy, 0);
+  std::vector<Guess> sharpest = guesses;
+  Sharpen(sharpest, kSharpest);
+  EXPECT_EQ(greedy[0].chance, sharpest[0].chance);
+  EXPECT_GT(greedy[0].chance, sharp[0].chance);
+  std::vector<Guess> certain = {{1, 1.0f}, {2, 0.0f}};
+  Sharpen(certain, 0.5);
+  EXPECT_EQ(certain[0].chance, 1.0f);
+  EXPECT_EQ(certain[1].chance, 0.0f);
 }
 
 // ---------------------------------------------------------------- folders
@@ -530,6 +560,35 @@ TEST_F(EagleGuessTest, OrdersDoNotDisturbEachOther) {
   EXPECT_TRUE(orders[1].tree == chain);
 }
 
+TEST_F(EagleGuessTest, AGreedyRequestGetsSharperChances) {
+  const std::vector<int32_t> text = RandomText(20);
+  KvCache cache(pages_.get(), 512);
+  Feed(cache, text);
+  const auto first_level = [&](double temperature) {
+    GuessOrder order;
+    order.text = {&cache, text};
+    order.next_token_id = 9;
+    order.temperature = temperature;
+    order.limits = {.depth = 1, .nodes = 8};
+    EXPECT_TRUE(eagle().Propose({&order, 1}).ok());
+    std::vector<tandem::Guess> guesses;
+    for (size_t i = 0; i < order.tree.token_ids.size(); ++i) {
+      guesses.push_back({order.tree.token_ids[i], order.tree.chances[i]});
+    }
+    return guesses;
+  };
+  std::vector<tandem::Guess> want = first_level(1);
+  const std::vector<tandem::Guess> got = first_level(0);
+  ASSERT_EQ(want.size(), 8u);
+  ASSERT_EQ(got.size(), 8u);
+  EXPECT_GT(got[0].chance, want[0].chance);
+  Sharpen(want, 0);
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].token_id, want[i].token_id);
+    EXPECT_EQ(got[i].chance, want[i].chance);
+  }
+}
+
 TEST_F(EagleGuessTest, LogitsAreThoseOfAModelWithoutHeads) {
   auto plain = *LanguageModel::Load(dir_ / "target", &pool_);
   auto plain_pages = *KvPagePool::Create(plain->kv_shape(), uint64_t{1} << 24);
@@ -574,6 +633,54 @@ TEST_F(EagleGuessTest, ATreeIsAsDeepAsThereIsRoom) {
   KvCache at_capacity(pages_.get(), 64);
   Feed(at_capacity, longer);
   EXPECT_TRUE(Guess(at_capacity, longer, 9, limits).token_ids.empty());
+}
+
+// ---------------------------------------------------------------- the embedded layer
+
+void ExpectGolden(const nlohmann::json& want, std::span<const int32_t> ids,
+                  std::span<const float> chances) {
+  ASSERT_LE(ids.size(), want["token_ids"].size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(ids[i], want["token_ids"][i].get<int32_t>());
+    EXPECT_NEAR(std::log(chances[i]), std::log(want["chances"][i].get<double>()), 1e-3);
+  }
+}
+
+TEST(EagleGoldenTest, TheEmbeddedLayerGuessesWhatTransformersDoes) {
+  const nlohmann::json texts = nlohmann::json::parse(
+      std::ifstream(testing::SourceDir() / "tests" / "golden" / "heads" / "tales_eagle.json"));
+  ASSERT_GE(texts.size(), 6u);
+  ThreadPool pool(2);
+  const std::filesystem::path tales = testing::SourceDir() / "models" / "tales";
+  const auto model = LanguageModel::Load(tales / "target", &pool, tales / "eagle");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto pages = *KvPagePool::Create((*model)->kv_shape(), uint64_t{1} << 26);
+  SelfDrafter& eagle = *(*model)->self_drafter();
+  size_t deepest = 0;
+  for (const nlohmann::json& text : texts) {
+    const auto ids = text["input_ids"].get<std::vector<int32_t>>();
+    KvCache cache(pages.get(), 1024);
+    const ForwardItem item = {.cache = &cache, .token_ids = ids, .parents = {}, .num_logits = 1};
+    ASSERT_TRUE((*model)->Forward({&item, 1}).ok());
+    const auto guess = [&](const GuessLimits& limits) {
+      GuessOrder order = {.text = {&cache, ids},
+                          .next_token_id = text["next_token_id"].get<int32_t>(),
+                          .limits = limits,
+                          .tree = {}};
+      EXPECT_TRUE(eagle.CatchUp({&order.text, 1}).ok());
+      EXPECT_TRUE(eagle.Propose({&order, 1}).ok());
+      return std::move(order.tree);
+    };
+    const GuessTree first = guess({.depth = 1, .nodes = 8});
+    EXPECT_EQ(first.token_ids.size(), 8u);
+    ExpectGolden(text["first"], first.token_ids, first.chances);
+    // An unlikely chain ends early.
+    const GuessTree chain = guess({.depth = 4, .nodes = 0});
+    ASSERT_FALSE(chain.token_ids.empty());
+    ExpectGolden(text["chain"], chain.token_ids, chain.chances);
+    deepest = std::max(deepest, chain.token_ids.size());
+  }
+  EXPECT_EQ(deepest, 4u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Heads of the Medusa family on the GPU of their target.
-#ifndef TANDEM_COMMON_MODEL_CUDA_CUDA_HEADS_H_
-#define TANDEM_COMMON_MODEL_CUDA_CUDA_HEADS_H_
+#ifndef TANDEM_COMMON_MODEL_CUDA_HEADS_CUDA_HEADS_H_
+#define TANDEM_COMMON_MODEL_CUDA_HEADS_CUDA_HEADS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +16,13 @@
 #include "common/model/checkpoint/checkpoint.h"
 #include "common/model/cuda/cuda_backend.h"
 #include "common/model/cuda/cuda_linear.h"
+#include "common/model/cuda/cuda_weights.h"
+#include "common/model/cuda/heads/cuda_drafter.h"
+#include "common/model/cuda/memory_taker.h"
 #include "common/model/heads/heads_weights.h"
 #include "common/model/heads/self_drafter.h"
 #include "common/model/linear.h"
 #include "common/model/model_description.h"
-#include "common/status.h"
 #include "kernels/device/device_arena.h"
 #include "kernels/device/device_stream.h"
 #include "kernels/sampling/accept_reject.h"
@@ -28,21 +30,15 @@
 namespace tandem {
 
 // Features stay on the device, and the likeliest tokens of each head go to the host, where the
-// trees grow. The calls are Load, LayOut, Start and Upload; then those of a SelfDrafter. Used by
-// the thread that runs the model.
-class CudaHeads final : public SelfDrafter {
+// trees grow.
+class CudaHeads final : public SelfDrafter, public CudaDrafter {
  public:
   // Largest number of rows, each of one head and one order, that are computed together.
   static constexpr size_t kMaxRows = CudaBackend::kMaxLogitsRows;
   static_assert(HeadsDescription::kMaxHeads <= kMaxRows);
 
-  struct Options {
-    size_t max_places = 0;          // places of features
-    bool exact_activations = true;  // see CudaModelOptions
-  };
-
   // Reads the heads of a folder for a target. Errors name the file, and the field or the tensor
-  // that does not fit. `backend` computes the target's passes with Options::keeps_features, and
+  // that does not fit. `backend` computes the target's passes with KeptFeatures::kOfLogits, and
   // must outlive the heads.
   static absl::StatusOr<std::unique_ptr<CudaHeads>> Load(const std::filesystem::path& folder,
                                                          const ModelDescription& target,
@@ -50,17 +46,10 @@ class CudaHeads final : public SelfDrafter {
                                                          const CudaBackend* backend,
                                                          const Options& options);
 
-  // Calls take(&pointer, count, name) for each array of the device memory besides the weights.
-  template <typename Take>
-  absl::Status LayOut(const Take& take);
-  // Called once, after the memory was taken. `stream` is used from then on. The heads must outlive
-  // the work on the stream.
-  absl::Status Start(const DeviceStream* stream);
-  // Copies the weights, which take weight_bytes() of `arena`, and lets go of the files.
-  // `on_progress` is called with the bytes copied so far. Errors are those of CudaWeights::Upload,
-  // or say that a file became shorter. `target_output` is the target's output product.
-  absl::Status Upload(const CudaLinear& target_output, DeviceArena& arena,
-                      const std::function<void(uint64_t)>& on_progress);
+  absl::Status LayOut(const MemoryTaker& take) override;
+  absl::Status Start(const DeviceStream* stream) override;
+  absl::Status Upload(const CudaWeights& target, DeviceArena& arena,
+                      const std::function<void(uint64_t)>& on_progress) override;
 
   const std::string& name() const override { return name_; }
   uint32_t max_depth() const override { return static_cast<uint32_t>(num_heads_); }
@@ -110,19 +99,6 @@ class CudaHeads final : public SelfDrafter {
   absl::Status kept_;  // whether the copies since the last Propose were enqueued
 };
 
-template <typename Take>
-absl::Status CudaHeads::LayOut(const Take& take) {
-  TANDEM_RETURN_IF_ERROR(
-      take(&features_, options_.max_places * hidden_size_, "features of the slots"));
-  TANDEM_RETURN_IF_ERROR(take(&places_, kMaxRows, "places of features"));
-  for (ProductRows& rows : rows_) {
-    TANDEM_RETURN_IF_ERROR(LayOutRows(&rows, kMaxRows, hidden_size_,
-                                      NumBf16Parts(options_.exact_activations), "rows of the heads",
-                                      take));
-  }
-  return take(&device_reports_, kMaxRows, "guesses of the heads");
-}
-
 }  // namespace tandem
 
-#endif  // TANDEM_COMMON_MODEL_CUDA_CUDA_HEADS_H_
+#endif  // TANDEM_COMMON_MODEL_CUDA_HEADS_CUDA_HEADS_H_

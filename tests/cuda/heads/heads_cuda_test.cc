@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/model/cuda/cuda_model.h"
+#include "common/model/cuda/heads/cuda_heads.h"
 #include "kernels/device/device_arena.h"
 #include "tests/model/model_under_test.h"
 #include "tests/support/random_heads.h"

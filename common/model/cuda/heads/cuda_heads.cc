@@ -1,11 +1,11 @@
-#include "common/model/cuda/cuda_heads.h"
+#include "common/model/cuda/heads/cuda_heads.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "common/model/cuda/weight_uploader.h"
 #include "common/model/heads/heads_description.h"
-#include "common/model/heads/heads_kind.h"
+#include "common/status.h"
 #include "kernels/add_silu.h"
 #include "kernels/embedding.h"
 #include "kernels/sampling/log_probs_report.h"
@@ -34,11 +34,6 @@ absl::StatusOr<std::unique_ptr<CudaHeads>> CudaHeads::Load(const std::filesystem
                                                            const Linear& target_output,
                                                            const CudaBackend* backend,
                                                            const Options& options) {
-  TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
-  if (kind == HeadsKind::kEagle) {
-    return absl::UnimplementedError((folder / "config.json").string() +
-                                    ": a layer of EAGLE runs on the CPU only (--backend cpu)");
-  }
   TANDEM_ASSIGN_OR_RETURN(const HeadsDescription heads, HeadsDescription::Load(folder, target));
   TANDEM_ASSIGN_OR_RETURN(auto checkpoint, OpenHeads(folder));
   TANDEM_ASSIGN_OR_RETURN(HeadsWeights weights,
@@ -60,6 +55,18 @@ CudaHeads::CudaHeads(std::unique_ptr<Checkpoint> checkpoint, HeadsWeights weight
       checkpoint_(std::move(checkpoint)),
       weights_(std::move(weights)) {}
 
+absl::Status CudaHeads::LayOut(const MemoryTaker& take) {
+  TANDEM_RETURN_IF_ERROR(
+      take(&features_, options_.max_places * hidden_size_, "features of the slots"));
+  TANDEM_RETURN_IF_ERROR(take(&places_, kMaxRows, "places of features"));
+  for (ProductRows& rows : rows_) {
+    TANDEM_RETURN_IF_ERROR(LayOutRows(&rows, kMaxRows, hidden_size_,
+                                      NumBf16Parts(options_.exact_activations), "rows of the heads",
+                                      take));
+  }
+  return take(&device_reports_, kMaxRows, "guesses of the heads");
+}
+
 absl::Status CudaHeads::Start(const DeviceStream* stream) {
   stream_ = stream;
   TANDEM_ASSIGN_OR_RETURN(sent_places_, PinnedMemory::Create(kMaxRows * sizeof(int32_t)));
@@ -67,7 +74,7 @@ absl::Status CudaHeads::Start(const DeviceStream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status CudaHeads::Upload(const CudaLinear& target_output, DeviceArena& arena,
+absl::Status CudaHeads::Upload(const CudaWeights& target, DeviceArena& arena,
                                const std::function<void(uint64_t)>& on_progress) {
   TANDEM_ASSIGN_OR_RETURN(WeightUploader uploader,
                           WeightUploader::Create(arena, *stream_, on_progress));
@@ -78,7 +85,7 @@ absl::Status CudaHeads::Upload(const CudaLinear& target_output, DeviceArena& are
                               uploader.Copy(layer, "a layer of a head"));
     }
     if (weights_.uses_target_output) {
-      head.output = target_output;
+      head.output = target.output;
     } else if (weights_.shares_output && !heads_.empty()) {
       head.output = heads_.front().output;
     } else {
