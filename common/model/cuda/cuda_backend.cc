@@ -183,15 +183,19 @@ absl::Status CudaBackend::Attend(size_t layer) {
 }
 
 absl::Status CudaBackend::StoreFeatures() {
+  return WriteFeatures(layer_.rows(), kv_->features(), numbers_.pool_rows());
+}
+
+absl::Status CudaBackend::WriteFeatures(size_t rows, float* to, const int32_t* to_rows) {
   return RmsNorm({.x = layer_.hidden(),
                   .x_stride = model_.hidden_size,
-                  .rows = layer_.rows(),
+                  .rows = rows,
                   .size = model_.hidden_size,
                   .weight = weights_.final_norm,
                   .eps = static_cast<float>(model_.norm_eps),
-                  .out = kv_->features(),
+                  .out = to,
                   .out_stride = model_.hidden_size,
-                  .out_rows = numbers_.pool_rows()},
+                  .out_rows = to_rows},
                  stream_->get());
 }
 
@@ -214,15 +218,8 @@ absl::Status CudaBackend::Logits() {
 absl::Status CudaBackend::KeepFeatures() {
   // A graph serves passes of one block, whose rows of logits begin at 0.
   const size_t begin = std::min(block_.logits_row, kMaxLogitsRows);
-  return RmsNorm({.x = layer_.hidden(),
-                  .x_stride = model_.hidden_size,
-                  .rows = std::min(layer_.rows(), kMaxLogitsRows - begin),
-                  .size = model_.hidden_size,
-                  .weight = weights_.final_norm,
-                  .eps = static_cast<float>(model_.norm_eps),
-                  .out = features_ + begin * model_.hidden_size,
-                  .out_stride = model_.hidden_size},
-                 stream_->get());
+  return WriteFeatures(std::min(layer_.rows(), kMaxLogitsRows - begin),
+                       features_ + begin * model_.hidden_size, nullptr);
 }
 
 }  // namespace tandem

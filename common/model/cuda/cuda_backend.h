@@ -117,6 +117,9 @@ class CudaBackend final : public DecoderBackend {
   absl::Status FetchLogits();
   // Enqueues the norm of the rows of logits into features_.
   absl::Status KeepFeatures();
+  // Enqueues the features of the first `rows` rows into `to`: as its rows `to_rows`, which are in
+  // device memory, or in their order if that is null.
+  absl::Status WriteFeatures(size_t rows, float* to, const int32_t* to_rows);
 
   const ModelDescription& model_;
   const CudaWeights& weights_;

@@ -74,8 +74,7 @@ void RowNumbers::FillSequence(const Sequence& sequence, size_t index, size_t fir
     const int32_t path_len = is_tree ? host_[offsets_.positions + row] - prefix_len + 1 : 0;
     host_[offsets_.sequences + row] = static_cast<int32_t>(index);
     host_[offsets_.cache_rows + row] = static_cast<int32_t>(cache_row);
-    host_[offsets_.pool_rows + row] = static_cast<int32_t>(
-        cache.PageIndex(cache_row / kPageRows) * kPageRows + cache_row % kPageRows);
+    host_[offsets_.pool_rows + row] = PoolRow(cache, cache_row);
     host_[offsets_.prefix_lens + row] = prefix_len;
     host_[offsets_.path_lens + row] = path_len;
     if (!is_tree) continue;

@@ -49,6 +49,11 @@ class RowNumbers {
     std::span<const int32_t> sources = {};  // [rows] any numbers that the caller needs, or nothing
   };
 
+  // Returns where a row of a cache lies in the pool of pages: page * kPageRows + row of the page.
+  static int32_t PoolRow(const KvCache& cache, size_t row) {
+    return static_cast<int32_t>(cache.PageIndex(row / kPageRows) * kPageRows + row % kPageRows);
+  }
+
   explicit RowNumbers(const Sizes& sizes);
 
   absl::Status LayOut(const MemoryTaker& take) {
@@ -66,7 +71,7 @@ class RowNumbers {
   const int32_t* token_ids() const { return device_ + offsets_.token_ids; }  // [rows]
   const int32_t* positions() const { return device_ + offsets_.positions; }  // [rows]
   const int32_t* sources() const { return device_ + offsets_.sources; }      // [rows]
-  // [rows] where the row lies in the pool of pages: page * kPageRows + row of the page.
+  // [rows] PoolRow of each row.
   const int32_t* pool_rows() const { return device_ + offsets_.pool_rows; }
   DeviceRows RowsOf(const AttentionChunk& chunk) const;
 

@@ -9,15 +9,12 @@
 #include "common/model/heads/eagle.h"
 #include "common/status.h"
 #include "kernels/embedding.h"
-#include "kernels/sampling/log_probs_report.h"
 
 namespace tandem {
 namespace {
 
 // Bytes of attention's partial softmaxes. A pass that needs more attends in several calls.
 constexpr size_t kEaglePartialBytes = size_t{32} << 20;
-
-static_assert(kGuessesOfHead <= kMaxTopLogProbs);
 
 }  // namespace
 
@@ -64,7 +61,7 @@ absl::Status CudaEagle::LayOut(const MemoryTaker& take) {
   TANDEM_RETURN_IF_ERROR(take(&guesses_, kMaxGuesses * hidden, "guesses of EAGLE"));
   TANDEM_RETURN_IF_ERROR(take(&all_rows_, kMaxRows, "rows of EAGLE"));
   TANDEM_RETURN_IF_ERROR(take(&looks_, kMaxLooks, "guesses of EAGLE"));
-  return take(&device_reports_, kMaxLooks, "guesses of EAGLE");
+  return likeliest_.LayOut(take);
 }
 
 absl::Status CudaEagle::Start(const DeviceStream* stream) {
@@ -72,7 +69,7 @@ absl::Status CudaEagle::Start(const DeviceStream* stream) {
   TANDEM_RETURN_IF_ERROR(numbers_.Start(stream));
   TANDEM_RETURN_IF_ERROR(layer_.Start(stream));
   TANDEM_ASSIGN_OR_RETURN(sent_looks_, PinnedMemory::Create(kMaxLooks * sizeof(int32_t)));
-  TANDEM_ASSIGN_OR_RETURN(reports_, PinnedMemory::Create(kMaxLooks * sizeof(DeviceReport)));
+  TANDEM_RETURN_IF_ERROR(likeliest_.Start(stream));
   std::vector<int32_t> rows(kMaxRows);
   std::iota(rows.begin(), rows.end(), 0);
   const absl::Status copied =
@@ -137,12 +134,8 @@ absl::Status CudaEagle::SendNumbers(const EaglePass& pass) {
       const EaglePass::Row& from = pass.rows[row++];
       token_ids_.push_back(from.token_id);
       positions_.push_back(static_cast<int32_t>(from.position));
-      const size_t before = from.position - 1;
-      sources_.push_back(
-          from.guess >= 0
-              ? from.guess
-              : static_cast<int32_t>(sequence.cache->PageIndex(before / kPageRows) * kPageRows +
-                                     before % kPageRows));
+      sources_.push_back(from.guess >= 0 ? from.guess
+                                         : RowNumbers::PoolRow(*sequence.cache, from.position - 1));
     }
     RowNumbers::Sequence& to = sequences_.emplace_back();
     to.cache = sequence.cache;
@@ -230,12 +223,8 @@ absl::Status CudaEagle::LookAhead(std::span<const int32_t> guesses,
   absl::Status done = stream_->Wait();
   TANDEM_RETURN_IF_ERROR(enqueued);
   TANDEM_RETURN_IF_ERROR(done);
-  const auto* const reports = static_cast<const DeviceReport*>(reports_.data());
   for (size_t i = 0; i < guesses.size(); ++i) {
-    for (const TopLogProb& top :
-         std::span(reports[i].top).first(static_cast<size_t>(reports[i].num_top))) {
-      found[i].push_back(GuessOf(top));
-    }
+    for (const TopLogProb& top : likeliest_.Of(i)) found[i].push_back(GuessOf(top));
   }
   return absl::OkStatus();
 }
@@ -248,14 +237,7 @@ absl::Status CudaEagle::EnqueueLooks(std::span<const int32_t> guesses) {
   TANDEM_RETURN_IF_ERROR(MultiplyRows(
       output_, input_, rows, {.data = backend_.logits_memory(), .stride = backend_.logits_stride()},
       stream_->get()));
-  TANDEM_RETURN_IF_ERROR(ReportRows({.rows = rows,
-                                     .vocabulary_size = output_.out_features,
-                                     .stride = backend_.logits_stride(),
-                                     .logits = backend_.logits_memory(),
-                                     .num_top = kGuessesOfHead,
-                                     .reports = device_reports_},
-                                    stream_->get()));
-  return stream_->Copy(reports_.data(), device_reports_, rows * sizeof(*device_reports_));
+  return likeliest_.Enqueue(backend_, rows, output_.out_features);
 }
 
 }  // namespace tandem

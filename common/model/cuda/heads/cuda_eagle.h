@@ -17,13 +17,13 @@
 #include "common/model/cuda/cuda_linear.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/heads/cuda_drafter.h"
+#include "common/model/cuda/heads/likeliest_tokens.h"
 #include "common/model/cuda/memory_taker.h"
 #include "common/model/cuda/pass_shape.h"
 #include "common/model/cuda/row_numbers.h"
 #include "common/model/heads/eagle_device.h"
 #include "common/model/heads/eagle_weights.h"
 #include "kernels/device/device_stream.h"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 
@@ -53,7 +53,7 @@ class CudaEagle final : public EagleDevice, public CudaDrafter {
       std::span<const int32_t> guesses) override;
 
  private:
-  static constexpr size_t kMaxLooks = CudaBackend::kMaxLogitsRows;
+  static constexpr size_t kMaxLooks = LikeliestTokens::kMaxRows;
 
   CudaEagle(OpenedEagle opened, const ModelWeights& target, const CudaBackend* backend,
             const Options& options, size_t layer_index);
@@ -85,13 +85,12 @@ class CudaEagle final : public EagleDevice, public CudaDrafter {
   const DeviceStream* stream_ = nullptr;
   CudaKvMemory* pages_ = nullptr;
 
-  ProductRows input_;                       // [kMaxRows, 2 * hidden]
-  float* guesses_ = nullptr;                // [kMaxGuesses, hidden]
-  int32_t* all_rows_ = nullptr;             // [kMaxRows] 0, 1, …
-  int32_t* looks_ = nullptr;                // [kMaxLooks] guesses to look ahead of
-  DeviceReport* device_reports_ = nullptr;  // [kMaxLooks]
-  PinnedMemory sent_looks_;                 // [kMaxLooks] int32_t
-  PinnedMemory reports_;                    // [kMaxLooks] DeviceReport
+  ProductRows input_;            // [kMaxRows, 2 * hidden]
+  float* guesses_ = nullptr;     // [kMaxGuesses, hidden]
+  int32_t* all_rows_ = nullptr;  // [kMaxRows] 0, 1, …
+  int32_t* looks_ = nullptr;     // [kMaxLooks] guesses to look ahead of
+  PinnedMemory sent_looks_;      // [kMaxLooks] int32_t
+  LikeliestTokens likeliest_;
 
   // State of a pass.
   std::vector<int32_t> token_ids_;

@@ -8,12 +8,9 @@
 #include "common/status.h"
 #include "kernels/add_silu.h"
 #include "kernels/embedding.h"
-#include "kernels/sampling/log_probs_report.h"
 
 namespace tandem {
 namespace {
-
-static_assert(kGuessesOfHead <= kMaxTopLogProbs);
 
 // Returns the bytes of device memory that the weights take. The target has its output product
 // already.
@@ -64,14 +61,13 @@ absl::Status CudaHeads::LayOut(const MemoryTaker& take) {
                                       NumBf16Parts(options_.exact_activations), "rows of the heads",
                                       take));
   }
-  return take(&device_reports_, kMaxRows, "guesses of the heads");
+  return likeliest_.LayOut(take);
 }
 
 absl::Status CudaHeads::Start(const DeviceStream* stream) {
   stream_ = stream;
   TANDEM_ASSIGN_OR_RETURN(sent_places_, PinnedMemory::Create(kMaxRows * sizeof(int32_t)));
-  TANDEM_ASSIGN_OR_RETURN(reports_, PinnedMemory::Create(kMaxRows * sizeof(DeviceReport)));
-  return absl::OkStatus();
+  return likeliest_.Start(stream);
 }
 
 absl::Status CudaHeads::Upload(const CudaWeights& target, DeviceArena& arena,
@@ -132,14 +128,7 @@ absl::Status CudaHeads::Enqueue(std::span<const GuessOrder> orders, size_t num_h
   const ProductRows* last = nullptr;
   TANDEM_RETURN_IF_ERROR(Transform(orders.size(), num_heads, &last));
   TANDEM_RETURN_IF_ERROR(ComputeLogits(*last, orders.size(), num_heads));
-  TANDEM_RETURN_IF_ERROR(ReportRows({.rows = rows,
-                                     .vocabulary_size = heads_.front().output.out_features,
-                                     .stride = backend_.logits_stride(),
-                                     .logits = backend_.logits_memory(),
-                                     .num_top = kGuessesOfHead,
-                                     .reports = device_reports_},
-                                    stream_->get()));
-  return stream_->Copy(reports_.data(), device_reports_, rows * sizeof(*device_reports_));
+  return likeliest_.Enqueue(backend_, rows, heads_.front().output.out_features);
 }
 
 absl::Status CudaHeads::Transform(size_t num_orders, size_t num_heads, const ProductRows** last) {
@@ -193,14 +182,11 @@ absl::Status CudaHeads::ComputeLogits(const ProductRows& rows, size_t num_orders
 }
 
 void CudaHeads::Grow(std::span<GuessOrder> orders, size_t num_heads) const {
-  const auto* const reports = static_cast<const DeviceReport*>(reports_.data());
   std::vector<std::vector<Guess>> guesses(num_heads);
   for (size_t i = 0; i < orders.size(); ++i) {
     for (size_t head = 0; head < num_heads; ++head) {
-      const DeviceReport& report = reports[head * orders.size() + i];
       guesses[head].clear();
-      for (const TopLogProb& top :
-           std::span(report.top).first(static_cast<size_t>(report.num_top))) {
+      for (const TopLogProb& top : likeliest_.Of(head * orders.size() + i)) {
         guesses[head].push_back(weights_.GuessOf(top));
       }
     }

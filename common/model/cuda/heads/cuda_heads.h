@@ -18,6 +18,7 @@
 #include "common/model/cuda/cuda_linear.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/heads/cuda_drafter.h"
+#include "common/model/cuda/heads/likeliest_tokens.h"
 #include "common/model/cuda/memory_taker.h"
 #include "common/model/heads/heads_weights.h"
 #include "common/model/heads/self_drafter.h"
@@ -25,7 +26,6 @@
 #include "common/model/model_description.h"
 #include "kernels/device/device_arena.h"
 #include "kernels/device/device_stream.h"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 
@@ -34,7 +34,7 @@ namespace tandem {
 class CudaHeads final : public SelfDrafter, public CudaDrafter {
  public:
   // Largest number of rows, each of one head and one order, that are computed together.
-  static constexpr size_t kMaxRows = CudaBackend::kMaxLogitsRows;
+  static constexpr size_t kMaxRows = LikeliestTokens::kMaxRows;
   static_assert(HeadsDescription::kMaxHeads <= kMaxRows);
 
   // Reads the heads of a folder for a target. Errors name the file, and the field or the tensor
@@ -69,7 +69,7 @@ class CudaHeads final : public SelfDrafter, public CudaDrafter {
   CudaHeads(std::unique_ptr<Checkpoint> checkpoint, HeadsWeights weights,
             const ModelDescription& target, const CudaBackend* backend, const Options& options);
 
-  // Enqueues all work for a part of the orders: reports_ gets the reports of the first `num_heads`
+  // Enqueues all work for a part of the orders: likeliest_ gets the tokens of the first `num_heads`
   // heads. Those of a head lie together.
   absl::Status Enqueue(std::span<const GuessOrder> orders, size_t num_heads);
   // Takes the features through the residual layers, and sets `last` to the rows that the output
@@ -90,12 +90,11 @@ class CudaHeads final : public SelfDrafter, public CudaDrafter {
   std::vector<Head> heads_;
   const DeviceStream* stream_ = nullptr;
 
-  float* features_ = nullptr;               // [max_places, hidden]
-  int32_t* places_ = nullptr;               // [kMaxRows] the places of the features of the rows
-  ProductRows rows_[2];                     // [kMaxRows, hidden] before and after a layer
-  DeviceReport* device_reports_ = nullptr;  // [kMaxRows]
-  PinnedMemory sent_places_;                // [kMaxRows] int32_t
-  PinnedMemory reports_;                    // [kMaxRows] DeviceReport
+  float* features_ = nullptr;  // [max_places, hidden]
+  int32_t* places_ = nullptr;  // [kMaxRows] the places of the features of the rows
+  ProductRows rows_[2];        // [kMaxRows, hidden] before and after a layer
+  PinnedMemory sent_places_;   // [kMaxRows] int32_t
+  LikeliestTokens likeliest_;
   absl::Status kept_;  // whether the copies since the last Propose were enqueued
 };
 
