@@ -23,12 +23,15 @@ struct EmbedArgs {
   const void* table = nullptr;
   DType dtype = DType::kBF16;
   size_t size = 0;
-  const int32_t* ids = nullptr;
+  const int32_t* ids = nullptr;  // on a GPU, null stands for 0, 1, …
   size_t rows = 0;
   float* out = nullptr;
   size_t out_stride = 0;
   // On a GPU alone: the rows in BF16 parts too, for a product.
   Bf16Rows out_bf16 = {};
+  // On a GPU alone: [rows] i32. If it is given, row r of the output goes to row out_rows[r] of
+  // `out`. PRECOND: all of them differ, and out_bf16 is not given.
+  const int32_t* out_rows = nullptr;
 };
 
 void Embed(const EmbedArgs& args);

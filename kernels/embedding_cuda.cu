@@ -16,9 +16,11 @@ __global__ void __launch_bounds__(kThreads) EmbedRow(EmbedArgs args) {
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= args.size) return;
   const auto* const table = static_cast<const typename Weight<kType>::Stored*>(args.table);
-  const float value =
-      Weight<kType>::Widen(table[static_cast<size_t>(args.ids[blockIdx.y]) * args.size + i]);
-  args.out[blockIdx.y * args.out_stride + i] = value;
+  const size_t row = blockIdx.y;
+  const size_t entry = args.ids == nullptr ? row : static_cast<size_t>(args.ids[row]);
+  const size_t to = args.out_rows == nullptr ? row : static_cast<size_t>(args.out_rows[row]);
+  const float value = Weight<kType>::Widen(table[entry * args.size + i]);
+  args.out[to * args.out_stride + i] = value;
   if (args.out_bf16.parts != nullptr) StoreBf16(args.out_bf16, blockIdx.y, i, value);
 }
 

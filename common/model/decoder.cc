@@ -21,24 +21,32 @@ absl::Status Decoder::Run(std::span<const ForwardItem> items) {
 }
 
 absl::Status Decoder::Walk(const RowBlock& block) {
+  const bool ends_early = !backend_.HasFeatures(model_.num_layers);
   TANDEM_RETURN_IF_ERROR(backend_.Embed());
   for (size_t layer = 0; layer < model_.num_layers; ++layer) {
+    if (backend_.HasFeatures(layer)) TANDEM_RETURN_IF_ERROR(backend_.StoreFeatures(layer));
     TANDEM_RETURN_IF_ERROR(backend_.Qkv(layer));
     TANDEM_RETURN_IF_ERROR(backend_.Attend(layer));
-    if (layer + 1 == model_.num_layers && !backend_.keeps_features()) {
-      // All keys and values are stored. Rows without logits contribute nothing more.
-      if (block.num_logits == 0) return absl::OkStatus();
-      TANDEM_RETURN_IF_ERROR(backend_.KeepRows());
+    if (ends_early && layer + 1 == model_.num_layers) {
+      // All keys, values and features are stored. Rows without logits contribute nothing more.
+      TANDEM_ASSIGN_OR_RETURN(const bool goes_on, KeepRows(block));
+      if (!goes_on) return absl::OkStatus();
     }
     TANDEM_RETURN_IF_ERROR(backend_.Output(layer));
     TANDEM_RETURN_IF_ERROR(backend_.Mlp(layer));
   }
-  if (backend_.keeps_features()) {
-    TANDEM_RETURN_IF_ERROR(backend_.StoreFeatures());
-    if (block.num_logits == 0) return absl::OkStatus();
-    TANDEM_RETURN_IF_ERROR(backend_.KeepRows());
+  if (!ends_early) {
+    TANDEM_RETURN_IF_ERROR(backend_.StoreFeatures(model_.num_layers));
+    TANDEM_ASSIGN_OR_RETURN(const bool goes_on, KeepRows(block));
+    if (!goes_on) return absl::OkStatus();
   }
   return backend_.Logits();
+}
+
+absl::StatusOr<bool> Decoder::KeepRows(const RowBlock& block) {
+  if (block.num_logits == 0) return false;
+  TANDEM_RETURN_IF_ERROR(backend_.KeepRows());
+  return true;
 }
 
 }  // namespace tandem

@@ -49,11 +49,11 @@ class DecoderBackend {
   // Normalizes the heads if the model has head norms, turns queries and keys (RoPE), stores keys
   // and values in the caches, and attends.
   virtual absl::Status Attend(size_t layer) = 0;
-  // Whether the walk calls StoreFeatures.
-  virtual bool keeps_features() const { return false; }
-  // Writes the norm of the residual stream after the last layer to the caches, as the features of
-  // all rows.
-  virtual absl::Status StoreFeatures() { return absl::OkStatus(); }
+  // Whether the walk calls StoreFeatures before this layer. The number of layers stands for the
+  // walk's place after the last one.
+  virtual bool HasFeatures(size_t /*layer*/) const { return false; }
+  // Writes the residual stream to the caches, as a part of the features of all rows.
+  virtual absl::Status StoreFeatures(size_t /*layer*/) { return absl::OkStatus(); }
   // Keeps only the rows that want logits for the later steps. At least one row wants logits.
   virtual absl::Status KeepRows() = 0;
   // Residual stream += result of attention, times the output matrix, plus bias.
@@ -78,6 +78,8 @@ class Decoder {
 
  private:
   absl::Status Walk(const RowBlock& block);
+  // Keeps only the rows that want logits. Returns false if there are none, and the walk is over.
+  absl::StatusOr<bool> KeepRows(const RowBlock& block);
 
   const ModelDescription& model_;
   DecoderBackend& backend_;

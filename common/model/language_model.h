@@ -73,7 +73,7 @@ class LanguageModel {
     KvShape shape(description());
     if (const SelfDrafter* drafter = self_drafter(); drafter != nullptr) {
       shape.num_layers += drafter->num_kv_layers();
-      shape.feature_floats = drafter->feature_floats();
+      shape.feature_floats = drafter->row_features().parts.size() * description().hidden_size;
     }
     return shape;
   }

@@ -81,13 +81,19 @@ void RefuseOtherModelType(const JsonFields& fields, const Architecture& architec
 
 // Returns the architecture that `architectures` names, or else the one that model_type names, or
 // else Llama.
-const Architecture& ReadArchitecture(const JsonFields& fields) {
+const Architecture& ReadArchitecture(const JsonFields& fields,
+                                     std::span<const std::string_view> llama_names) {
   const std::string model_type = fields.String("model_type", "llama");
   const Json* const names = fields.Find("architectures");
   const bool is_one_name =
       names != nullptr && names->is_array() && names->size() == 1 && (*names)[0].is_string();
+  std::string_view name;
+  if (is_one_name) name = (*names)[0].get_ref<const std::string&>();
+  if (std::find(llama_names.begin(), llama_names.end(), name) != llama_names.end()) {
+    name = kArchitectures.front().name;
+  }
   for (const Architecture& architecture : kArchitectures) {
-    if (is_one_name ? (*names)[0].get<std::string>() == architecture.name
+    if (is_one_name ? name == architecture.name
                     : names == nullptr && model_type == architecture.model_type) {
       RefuseOtherModelType(fields, architecture);
       return architecture;
@@ -256,13 +262,14 @@ absl::StatusOr<Json> ReadObject(const std::filesystem::path& path) {
 
 }  // namespace
 
-absl::StatusOr<ModelDescription> ModelDescription::Load(const std::filesystem::path& folder) {
+absl::StatusOr<ModelDescription> ModelDescription::Load(
+    const std::filesystem::path& folder, std::span<const std::string_view> llama_names) {
   const std::filesystem::path path = folder / "config.json";
   TANDEM_ASSIGN_OR_RETURN(const Json object, ReadObject(path));
   absl::Status status;
   const JsonFields fields(object, path.string(), "", status);
 
-  const Architecture& architecture = ReadArchitecture(fields);
+  const Architecture& architecture = ReadArchitecture(fields, llama_names);
   ModelDescription model;
   model.vocabulary_size = fields.Whole("vocab_size", 1, 1 << 24);
   model.hidden_size = fields.Whole("hidden_size", 1, 1 << 20);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -66,8 +68,10 @@ struct ModelDescription {
 
   // Reads config.json and generation_config.json of `folder`. Large files and deeply nested JSON
   // are refused. INVALID_ARGUMENT names the file and the field that is unsupported or absurd.
-  // NOT_FOUND: there is no config.json.
-  static absl::StatusOr<ModelDescription> Load(const std::filesystem::path& folder);
+  // NOT_FOUND: there is no config.json. `llama_names` are architectures that stand for
+  // LlamaForCausalLM.
+  static absl::StatusOr<ModelDescription> Load(const std::filesystem::path& folder,
+                                               std::span<const std::string_view> llama_names = {});
 };
 
 }  // namespace tandem

@@ -26,8 +26,12 @@ struct Sizes {
 
 absl::StatusOr<LayerWeights> LoadLayerWeights(const TensorLoader& loader,
                                               const ModelDescription& model,
-                                              const std::string& prefix, bool has_attention_norm) {
+                                              const std::string& prefix, bool has_attention_norm,
+                                              size_t attention_inputs) {
   const Sizes sizes(model);
+  const NamedSize input = attention_inputs == 1 ? sizes.hidden
+                                                : NamedSize{attention_inputs * sizes.hidden.value,
+                                                            "inputs * hidden_size"};
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
   const bool qkv_bias = model.attention.qkv_bias;
@@ -38,11 +42,11 @@ absl::StatusOr<LayerWeights> LoadLayerWeights(const TensorLoader& loader,
                             loader.Vector(prefix + "input_layernorm.weight", sizes.hidden));
   }
   TANDEM_ASSIGN_OR_RETURN(layer.query,
-                          loader.Matrix(attention + "q_proj", sizes.heads, sizes.hidden, qkv_bias));
-  TANDEM_ASSIGN_OR_RETURN(
-      layer.key, loader.Matrix(attention + "k_proj", sizes.kv_heads, sizes.hidden, qkv_bias));
-  TANDEM_ASSIGN_OR_RETURN(
-      layer.value, loader.Matrix(attention + "v_proj", sizes.kv_heads, sizes.hidden, qkv_bias));
+                          loader.Matrix(attention + "q_proj", sizes.heads, input, qkv_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.key,
+                          loader.Matrix(attention + "k_proj", sizes.kv_heads, input, qkv_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.value,
+                          loader.Matrix(attention + "v_proj", sizes.kv_heads, input, qkv_bias));
   if (model.attention.has_head_norms) {
     TANDEM_ASSIGN_OR_RETURN(layer.query_norm,
                             loader.Vector(attention + "q_norm.weight", sizes.head));

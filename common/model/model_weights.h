@@ -31,10 +31,12 @@ struct LayerWeights {
 class TensorLoader;
 
 // Reads the tensors of a layer, whose names begin with `prefix`. `has_attention_norm` false: the
-// layer has no norm before its attention. Errors name the file and the tensor.
+// layer has no norm before its attention. Queries, keys and values are products of
+// `attention_inputs` rows of the size `hidden` side by side. Errors name the file and the tensor.
 absl::StatusOr<LayerWeights> LoadLayerWeights(const TensorLoader& loader,
                                               const ModelDescription& model,
-                                              const std::string& prefix, bool has_attention_norm);
+                                              const std::string& prefix, bool has_attention_norm,
+                                              size_t attention_inputs = 1);
 
 struct ModelWeights {
   Linear embedding;  // rows are looked up; no bias

@@ -68,7 +68,8 @@ absl::StatusOr<Linear> TensorLoader::Matrix(const std::string& name, const Named
 
 absl::StatusOr<std::vector<int32_t>> TensorLoader::TokenIds(const std::string& name,
                                                             const NamedSize& size,
-                                                            size_t vocabulary_size) const {
+                                                            size_t vocabulary_size,
+                                                            bool are_offsets) const {
   TANDEM_ASSIGN_OR_RETURN(const Tensor* tensor, OfShape(name, {&size, 1}));
   const bool is_long = tensor->dtype == "I64";
   if (!is_long && tensor->dtype != "I32") {
@@ -77,13 +78,20 @@ absl::StatusOr<std::vector<int32_t>> TensorLoader::TokenIds(const std::string& n
   std::vector<bool> is_taken(vocabulary_size);
   std::vector<int32_t> ids;
   for (size_t i = 0; i < size.value; ++i) {
-    const int64_t id = is_long ? Entry<int64_t>(tensor->data, i) : Entry<int32_t>(tensor->data, i);
-    if (id < 0 || static_cast<uint64_t>(id) >= vocabulary_size || is_taken[id]) {
+    const int64_t entry =
+        is_long ? Entry<int64_t>(tensor->data, i) : Entry<int32_t>(tensor->data, i);
+    // Compared before it is added, so that no sum overflows.
+    const int64_t begin = are_offsets ? -static_cast<int64_t>(i) : 0;
+    const int64_t end = begin + static_cast<int64_t>(vocabulary_size);
+    const bool is_id = entry >= begin && entry < end;
+    const int64_t id = is_id ? entry - begin : -1;
+    if (!is_id || is_taken[static_cast<size_t>(id)]) {
       return InvalidArgument(Where(name) + ": entry " + std::to_string(i) + " is " +
-                             std::to_string(id) + " (want different token ids under " +
-                             std::to_string(vocabulary_size) + ")");
+                             std::to_string(entry) + " (want different token ids under " +
+                             std::to_string(vocabulary_size) +
+                             (are_offsets ? ", each minus its place)" : ")"));
     }
-    is_taken[id] = true;
+    is_taken[static_cast<size_t>(id)] = true;
     ids.push_back(static_cast<int32_t>(id));
   }
   return ids;

@@ -32,9 +32,11 @@ class TensorLoader {
   // `has_bias`.
   absl::StatusOr<Linear> Matrix(const std::string& name, const NamedSize& out, const NamedSize& in,
                                 bool has_bias) const;
-  // Returns different token ids, each in [0, vocabulary_size), of type I64 or I32.
+  // Returns different token ids, each in [0, vocabulary_size), of type I64 or I32. `are_offsets`:
+  // the tensor's entry i is the id minus i.
   absl::StatusOr<std::vector<int32_t>> TokenIds(const std::string& name, const NamedSize& size,
-                                                size_t vocabulary_size) const;
+                                                size_t vocabulary_size,
+                                                bool are_offsets = false) const;
 
  private:
   absl::StatusOr<const Tensor*> OfShape(const std::string& name,

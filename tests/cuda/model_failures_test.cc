@@ -96,7 +96,9 @@ TEST_F(ModelFailuresTest, SoDoesAFailureOfAnyCallOfEagle) {
                                                 .num_heads = 2,
                                                 .num_kv_heads = 1,
                                                 .head_size = 4,
-                                                .intermediate_size = 8});
+                                                .intermediate_size = 8,
+                                                .is_third = true,
+                                                .layer_ids = {0, 1}});
   ExpectErrorsOfCalls(folder_.path());
 }
 

@@ -113,20 +113,32 @@ void WriteHeads(const Seeds& seeds) {
         {{"0.0.linear.weight", "[4,4]", 32},
          {"0.0.linear.bias", "[4]", 8},
          {"0.1.weight", "[8,4]", 64}});
-  const std::string layer = "layers.0.";
-  write("eagle",
-        R"("architectures":["LlamaForCausalLM"],"hidden_act":"silu","intermediate_size":4,)"
-        R"("num_attention_heads":2,"num_key_value_heads":1,"head_dim":2,"num_hidden_layers":1,)"
-        R"("max_position_embeddings":64,"rms_norm_eps":1e-5)",
-        {{"fc.weight", "[4,8]", 64},
-         {layer + "self_attn.q_proj.weight", "[4,4]", 32},
-         {layer + "self_attn.k_proj.weight", "[2,4]", 16},
-         {layer + "self_attn.v_proj.weight", "[2,4]", 16},
-         {layer + "self_attn.o_proj.weight", "[4,4]", 32},
-         {layer + "post_attention_layernorm.weight", "[4]", 8},
-         {layer + "mlp.gate_proj.weight", "[4,4]", 32},
-         {layer + "mlp.up_proj.weight", "[4,4]", 32},
-         {layer + "mlp.down_proj.weight", "[4,4]", 32}});
+  const std::string eagle =
+      R"("architectures":["LlamaForCausalLM"],"hidden_act":"silu","intermediate_size":4,)"
+      R"("num_attention_heads":2,"num_key_value_heads":1,"head_dim":2,"num_hidden_layers":1,)"
+      R"("max_position_embeddings":64,"rms_norm_eps":1e-5)";
+  // `inputs` rows go to the attention.
+  const auto layer_of = [](const std::string& layer, size_t inputs) {
+    const std::string in = std::to_string(4 * inputs) + "]";
+    return std::vector<SeedTensor>{{layer + "self_attn.q_proj.weight", "[4," + in, 32 * inputs},
+                                   {layer + "self_attn.k_proj.weight", "[2," + in, 16 * inputs},
+                                   {layer + "self_attn.v_proj.weight", "[2," + in, 16 * inputs},
+                                   {layer + "self_attn.o_proj.weight", "[4,4]", 32},
+                                   {layer + "post_attention_layernorm.weight", "[4]", 8},
+                                   {layer + "mlp.gate_proj.weight", "[4,4]", 32},
+                                   {layer + "mlp.up_proj.weight", "[4,4]", 32},
+                                   {layer + "mlp.down_proj.weight", "[4,4]", 32}};
+  };
+  std::vector<SeedTensor> first = layer_of("layers.0.", 1);
+  first.push_back({"fc.weight", "[4,8]", 64});
+  write("eagle", eagle, first);
+  std::vector<SeedTensor> third = layer_of("midlayer.", 2);
+  for (const std::string name : {"midlayer.input_layernorm", "midlayer.hidden_norm", "norm"}) {
+    third.push_back({name + ".weight", "[4]", 8});
+  }
+  third.push_back({"fc.weight", "[4,8]", 64});
+  third.push_back({"lm_head.weight", "[8,4]", 64});
+  write("eagle3", eagle + R"(,"eagle_config":{"eagle_aux_hidden_state_layer_ids":[0,1]})", third);
 }
 
 // ---------------------------------------------------------------- requests

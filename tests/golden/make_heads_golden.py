@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/heads: what the heads of models/tales guess after prompts, with the hidden states of transformers.
+r"""Makes tests/golden/heads: what the heads of models/tales guess after prompts, with the hidden states of transformers.
 
     python3 -m venv /tmp/golden
     /tmp/golden/bin/pip install torch==2.15.0 transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0
@@ -26,10 +26,19 @@ Head i of 0, 1, ... guesses the token 2 + i places after the last one of the pro
 Row j = 1, 2, ... of EAGLE's layer takes token j and the target's feature of token j - 1, at position j. It guesses the feature of
 token j. There is no row 0. The rows of a chain take the guessed tokens and the guessed features.
 
+`heads/tales_eagle3.json` is the same for a layer of EAGLE-3 with random weights, which the tests write too. Here, make_random_model
+writes it:
+
+    build/cpu-release/tests/make_random_model /tmp/eagle3 --eagle --eagle3 --hidden-size 512 --vocabulary-size 4096 \
+        --heads 8 --kv-heads 4 --head-size 64 --intermediate-size 96 --dtype f32 --embedding-scale 0.2 \
+        --draft-vocabulary 600 --layer-ids 1 2 4
+    /tmp/golden/bin/python tests/golden/make_heads_golden.py --eagle3 /tmp/eagle3
+
 All is computed in F32 from the weights as stored (BF16 widened), by the eager attention. Another processor may round the last
 digits differently.
 """
 
+import argparse
 import json
 import pathlib
 
@@ -37,7 +46,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 import transformers
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TALES = ROOT / "models" / "tales"
@@ -79,6 +88,8 @@ def guesses_of(family, hidden, output):
 class Eagle(torch.nn.Module):
     """The layer of a folder, made of parts of transformers. `embedding` and `output` are the target's."""
 
+    token_map = torch.arange(4096)
+
     def __init__(self, folder, embedding, output):
         super().__init__()
         config = transformers.AutoConfig.from_pretrained(folder, attn_implementation="eager")
@@ -92,6 +103,10 @@ class Eagle(torch.nn.Module):
         self.output = output
         self.eval()
 
+    def begin(self, outputs):
+        """What the rows of the text read, from the target's outputs."""
+        return outputs.last_hidden_state[0]  # after the final norm
+
     def forward(self, token_ids, features):
         """The guessed feature of the last token. `token_ids` has token 0 too, and `features` those of all tokens but the last."""
         x = self.fc(torch.cat([self.embedding(torch.tensor(token_ids[1:])), features], -1))[None]
@@ -103,9 +118,53 @@ class Eagle(torch.nn.Module):
         return F.softmax(self.output(feature), -1)
 
 
-def likeliest(chances, count):
+class Eagle3(torch.nn.Module):
+    """A layer of EAGLE-3. A row's state is `fc` of the target's states, or a guess (Li et al. 2025, section 3)."""
+
+    def __init__(self, folder, embedding):
+        super().__init__()
+        settings = json.loads((folder / "config.json").read_text())
+        # The list begins with 1, so the states leave these layers.
+        self.layer_ids = [layer + 1 for layer in settings["eagle_config"]["eagle_aux_hidden_state_layer_ids"]]
+        config = transformers.LlamaConfig(attn_implementation="eager", **{name: value for name, value in settings.items()
+                                                                          if name not in ("architectures", "model_type")})
+        hidden = config.hidden_size
+        self.fc = torch.nn.Linear(len(self.layer_ids) * hidden, hidden, bias=False)
+        self.midlayer = LlamaDecoderLayer(config, 0)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            product = getattr(self.midlayer.self_attn, name)
+            setattr(self.midlayer.self_attn, name, torch.nn.Linear(2 * hidden, product.out_features, bias=False))
+        self.midlayer.hidden_norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
+        self.norm = LlamaRMSNorm(hidden, config.rms_norm_eps)
+        self.lm_head = torch.nn.Linear(hidden, settings["draft_vocab_size"], bias=False)
+        tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        offsets = tensors.pop("d2t")
+        self.token_map = torch.arange(len(offsets)) + offsets
+        self.load_state_dict(tensors)
+        self.rotary = LlamaRotaryEmbedding(config)
+        self.embedding = embedding
+        self.eval()
+
+    def begin(self, outputs):
+        return self.fc(torch.cat([outputs.hidden_states[layer][0] for layer in self.layer_ids], -1))
+
+    def forward(self, token_ids, states):
+        layer = self.midlayer
+        embedded = layer.input_layernorm(self.embedding(torch.tensor(token_ids[1:])))
+        joined = torch.cat([embedded, layer.hidden_norm(states)], -1)[None]
+        positions = torch.arange(1, len(token_ids))[None]
+        mask = torch.full((len(states), len(states)), -torch.inf).triu(1)
+        attended = layer.self_attn(joined, position_embeddings=self.rotary(joined, positions), attention_mask=mask[None, None])[0][0]
+        states = states + attended
+        return (states + layer.mlp(layer.post_attention_layernorm(states)))[-1]
+
+    def chances(self, state):
+        return F.softmax(self.lm_head(self.norm(state)), -1)
+
+
+def likeliest(eagle, chances, count):
     best = chances.topk(count)
-    return best.indices.tolist(), [round(value, 6) for value in best.values.tolist()]
+    return eagle.token_map[best.indices].tolist(), [round(value, 6) for value in best.values.tolist()]
 
 
 @torch.no_grad()
@@ -114,14 +173,14 @@ def eagle_case(model, eagle, prompt, following):
     ids = model.generate(torch.tensor([prompt]), max_new_tokens=following + 1, do_sample=False)[0].tolist()
     assert len(ids) == len(prompt) + following + 1, "the target ends the text"
     case = dict(input_ids=ids[:-1], next_token_id=ids[-1])
-    features = model.model(torch.tensor([ids[:-1]])).last_hidden_state[0]  # after the final norm
+    features = eagle.begin(model.model(torch.tensor([ids[:-1]]), output_hidden_states=True))
     chain = dict(token_ids=[], chances=[])
     for depth in range(4):
         feature = eagle(ids, features)
         chances = eagle.chances(feature)
         if depth == 0:
-            case["first"] = dict(zip(("token_ids", "chances"), likeliest(chances, 8)))
-        (token_id,), (chance,) = likeliest(chances, 1)
+            case["first"] = dict(zip(("token_ids", "chances"), likeliest(eagle, chances, 8)))
+        (token_id,), (chance,) = likeliest(eagle, chances, 1)
         chain["token_ids"].append(token_id)
         chain["chances"].append(chance)
         ids = ids + [token_id]
@@ -139,9 +198,20 @@ def write(name, expected, line_begins):
     print(f"wrote {OUT / name}")
 
 
+def write_eagle(name, model, eagle):
+    cases = [eagle_case(model, eagle, prompt, count) for prompt, counts in zip(PROMPTS, FOLLOWING) for count in counts]
+    write(name, cases, ('{"input_ids"', '"next_token_id"', '"first"', '"chain"'))
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--eagle3", type=pathlib.Path, help="folder of a layer of EAGLE-3; only tales_eagle3.json is made")
+    args = parser.parse_args()
     model = transformers.AutoModelForCausalLM.from_pretrained(TALES / "target", dtype=torch.float32, attn_implementation="eager")
     model.eval()
+    if args.eagle3:
+        write_eagle("tales_eagle3.json", model, Eagle3(args.eagle3, model.get_input_embeddings()))
+        return
     output = model.get_output_embeddings().weight
     expected = {}
     for family in ("blockwise", "medusa"):
@@ -152,8 +222,7 @@ def main():
             expected[family].append(dict(input_ids=list(prompt), heads=guesses_of(family, hidden, output)))
     write("tales.json", expected, ('{"input_ids"', '{"token_ids"', '"medusa"'))
     eagle = Eagle(TALES / "eagle", model.get_input_embeddings(), model.get_output_embeddings())
-    cases = [eagle_case(model, eagle, prompt, count) for prompt, counts in zip(PROMPTS, FOLLOWING) for count in counts]
-    write("tales_eagle.json", cases, ('{"input_ids"', '"next_token_id"', '"first"', '"chain"'))
+    write_eagle("tales_eagle.json", model, eagle)
 
 
 if __name__ == "__main__":

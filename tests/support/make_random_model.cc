@@ -25,17 +25,17 @@ void WriteHeads(const std::string& folder, const tandem::testing::RandomModelSpe
 
 // Writes a layer of EAGLE for a model of these sizes.
 void WriteEagle(const std::string& folder, const tandem::testing::RandomModelSpec& model,
-                bool has_output) {
-  tandem::testing::WriteRandomEagle(folder, {.hidden_size = model.hidden_size,
-                                             .vocabulary_size = model.vocabulary_size,
-                                             .num_heads = model.num_heads,
-                                             .num_kv_heads = model.num_kv_heads,
-                                             .head_size = model.head_size,
-                                             .intermediate_size = model.intermediate_size,
-                                             .has_output = has_output,
-                                             .dtype = model.dtype,
-                                             .output_scale = model.embedding_scale,
-                                             .seed = model.seed});
+                tandem::testing::RandomEagleSpec eagle) {
+  eagle.hidden_size = model.hidden_size;
+  eagle.vocabulary_size = model.vocabulary_size;
+  eagle.num_heads = model.num_heads;
+  eagle.num_kv_heads = model.num_kv_heads;
+  eagle.head_size = model.head_size;
+  eagle.intermediate_size = model.intermediate_size;
+  eagle.dtype = model.dtype;
+  eagle.output_scale = model.embedding_scale;
+  eagle.seed = model.seed;
+  tandem::testing::WriteRandomEagle(folder, eagle);
 }
 
 void CopyTokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   tandem::testing::RandomModelSpec spec;
   tandem::testing::RandomHeadsSpec heads;
   heads.num_heads = 0;
+  tandem::testing::RandomEagleSpec eagle;
   bool writes_eagle = false;
   std::string folder, tokenizer_from;
 
@@ -97,13 +98,18 @@ int main(int argc, char** argv) {
                  "Writes this many Medusa heads for a model of these sizes, in place of the model");
   app.add_flag("--eagle", writes_eagle,
                "Writes a layer of EAGLE for a model of these sizes, in place of the model");
+  app.add_flag("--eagle3", eagle.is_third, "With --eagle: the layer is one of EAGLE-3");
+  app.add_option("--draft-vocabulary", eagle.truncated_vocabulary_size,
+                 "With --eagle3: number of tokens that the layer knows");
+  app.add_option("--layer-ids", eagle.layer_ids, "With --eagle3: layers of the target to read");
   app.add_flag("--target-output", heads.uses_target_output,
                "The draft heads use the model's own output product");
   CLI11_PARSE(app, argc, argv);
 
   try {
     if (writes_eagle) {
-      WriteEagle(folder, spec, !heads.uses_target_output);
+      eagle.has_output = !heads.uses_target_output;
+      WriteEagle(folder, spec, eagle);
       return 0;
     }
     if (heads.num_heads > 0) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include "kernels/dtype.h"
 
@@ -39,8 +40,13 @@ struct RandomEagleSpec {
   size_t num_kv_heads = 2;  // the target's
   size_t head_size = 8;     // the target's
   size_t intermediate_size = 48;
-  bool has_bias = true;    // the product that joins embedding and feature has one
+  bool is_third = false;   // EAGLE-3; otherwise EAGLE-1
+  bool has_bias = true;    // the product that joins embedding and feature has one; EAGLE-1 alone
   bool has_output = true;  // an output product of its own; false: the target's
+  // The rest is of EAGLE-3 alone.
+  size_t truncated_vocabulary_size = 0;  // tokens that the layer knows; 0: all. PRECOND: has_output
+  std::vector<size_t> layer_ids = {};    // eagle_aux_hidden_state_layer_ids; empty: the default
+  bool has_middle_names = true;          // midlayer.* and eagle_config, as SafeAILab has them
   DType dtype = DType::kF32;
   double output_scale = 1.0;  // standard deviation of the output product's weights
   uint64_t seed = 1;

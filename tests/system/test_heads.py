@@ -68,12 +68,13 @@ def test_a_killed_verifier_changes_nothing(servers, plain):
             assert [output.bytes for output in outputs.result(60)] == plain[mode]
 
 
-def test_eagle_changes_nothing(servers, models):
+@pytest.mark.parametrize("version", [{}, {"eagle3": True, "draft_vocabulary": 50}], ids=["eagle1", "eagle3"])
+def test_eagle_changes_nothing(servers, models, version):
     """The layer has random weights. Its guesses are mostly wrong, and its rows come and go."""
     target = models.random(vocabulary_size=64, hidden_size=32, layers=12, heads=4, kv_heads=2, head_size=8, intermediate_size=64,
                            max_positions=512, embedding_scale=0.4, seed=5)
     eagle = models.random(vocabulary_size=64, hidden_size=32, heads=4, kv_heads=2, head_size=8, intermediate_size=64, eagle=True,
-                          embedding_scale=1.5, seed=6)
+                          embedding_scale=1.5, seed=6, **version)
     prompts = [[62, *((7 * i + i * i * k) % 60 for i in range(10 + 30 * k))] for k in range(6)]
     modes = {**MODES, "penalties": dict(temperature=0, repetition_penalty=1.3, frequency_penalty=0.4)}
 

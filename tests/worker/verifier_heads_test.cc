@@ -129,9 +129,15 @@ TEST_F(VerifierHeadsTest, WhatIsProposedFollowsTheAcceptedTokens) {
   EXPECT_EQ(result.proposal().SerializeAsString(), proposals[3]);
 }
 
-TEST_F(VerifierHeadsTest, EagleProposesTheSameAfterTheSameTokens) {
+// With EAGLE-1 and EAGLE-3.
+class VerifierEagleTest : public VerifierHeadsTest, public ::testing::WithParamInterface<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Versions, VerifierEagleTest, ::testing::Bool());
+
+TEST_P(VerifierEagleTest, ProposesTheSameAfterTheSameTokens) {
   testing::WriteRandomModel(dir_ / "target", {.num_layers = 16});  // so that a step costs little
-  testing::WriteRandomEagle(dir_ / "heads", {.output_scale = 2.0});
+  testing::WriteRandomEagle(dir_ / "heads",
+                            {.is_third = GetParam(), .output_scale = GetParam() ? 0.7 : 2.0});
   EXPECT_EQ(Start(true).self_drafter(), "eagle");
   std::vector<int32_t> prompt;
   for (int i = 0; i < 70; ++i) prompt.push_back((i * i + 3 * i) % 61);

@@ -1,4 +1,4 @@
-"""Converts a pickle of a layer of EAGLE (pytorch_model.bin of SafeAILab/EAGLE, versions 1 and 2) to the folder that Tandem reads.
+"""Converts a pickle of a layer of EAGLE (pytorch_model.bin of SafeAILab/EAGLE) to the folder that Tandem reads.
 
 The folder has config.json, as it was, and model.safetensors. PyTorch reads the pickle with weights_only, so that no code of the
 file runs.
@@ -11,10 +11,11 @@ import shutil
 import safetensors.torch
 import torch
 
-KNOWN = re.compile(r"fc\.(weight|bias)|embed_tokens\.weight|lm_head\.weight|layers\.0\.(self_attn\.[qkv]_proj\.(weight|bias)|"
-                   r"(self_attn\.o_proj|mlp\.(gate|up|down)_proj|post_attention_layernorm)\.weight)")
+KNOWN = re.compile(r"fc\.(weight|bias)|embed_tokens\.weight|lm_head\.weight|norm\.weight|[dt]2[td]|"
+                   r"(layers\.0|midlayer)\.(self_attn\.[qkv]_proj\.(weight|bias)|"
+                   r"(self_attn\.o_proj|mlp\.(gate|up|down)_proj|post_attention_layernorm|hidden_norm|input_layernorm)\.weight)")
 # Buffers of older releases, which follow from config.json
-BUFFERS = re.compile(r"layers\.0\.self_attn\.rotary_emb\..*")
+BUFFERS = re.compile(r"(layers\.0|midlayer)\.self_attn\.rotary_emb\..*")
 
 
 def main():
@@ -27,7 +28,7 @@ def main():
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items() if not BUFFERS.fullmatch(name)}
     unknown = sorted(name for name in tensors if not KNOWN.fullmatch(name))
     if unknown:
-        raise SystemExit(f"unknown tensors: {', '.join(unknown)} (want those of EAGLE-1 or EAGLE-2)")
+        raise SystemExit(f"unknown tensors: {', '.join(unknown)} (want those of EAGLE-1, EAGLE-2 or EAGLE-3)")
     if "fc.weight" not in tensors:
         raise SystemExit("no tensor fc.weight: this is no layer of EAGLE")
     out.mkdir(parents=True, exist_ok=True)

@@ -53,14 +53,16 @@ def rotate(x, cos, sin):
 
 
 class Layer(nn.Module):
-    def __init__(self, shape, dropout):
+    """A layer whose queries, keys and values are products of `inputs` rows side by side."""
+
+    def __init__(self, shape, dropout, inputs=1):
         super().__init__()
         self.shape = shape
         self.dropout = dropout
         queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
-        self.q_proj = nn.Linear(shape.hidden, queries, bias=False)
-        self.k_proj = nn.Linear(shape.hidden, keys, bias=False)
-        self.v_proj = nn.Linear(shape.hidden, keys, bias=False)
+        self.q_proj = nn.Linear(inputs * shape.hidden, queries, bias=False)
+        self.k_proj = nn.Linear(inputs * shape.hidden, keys, bias=False)
+        self.v_proj = nn.Linear(inputs * shape.hidden, keys, bias=False)
         self.o_proj = nn.Linear(queries, shape.hidden, bias=False)
         self.gate_proj = nn.Linear(shape.hidden, shape.inner, bias=False)
         self.up_proj = nn.Linear(shape.hidden, shape.inner, bias=False)
@@ -68,11 +70,12 @@ class Layer(nn.Module):
         self.input_layernorm = RmsNorm(shape.hidden, shape.epsilon)
         self.post_attention_layernorm = RmsNorm(shape.hidden, shape.epsilon)
 
-    def forward(self, x, cos, sin, cache=None):
-        """`cache` is a pair of keys and values of earlier positions. It grows by those of x."""
+    def forward(self, x, cos, sin, cache=None, attended=None):
+        """`cache` is a pair of keys and values of earlier positions. It grows by those of x. Attention takes the norm of x, or else
+        `attended`."""
         batch, length, _ = x.shape
         shape = self.shape
-        normed = self.input_layernorm(x)
+        normed = self.input_layernorm(x) if attended is None else attended
 
         def split(projection, heads):
             return projection(normed).view(batch, length, heads, shape.head).transpose(1, 2)

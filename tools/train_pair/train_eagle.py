@@ -6,6 +6,9 @@ features first, and then on its own guesses (--passes), as later work does (Zhan
 
 The loss is the cross-entropy with the target's own distribution, and a tenth of the smooth L1 distance of the features. The
 features are computed once and kept in files.
+
+With --version 3, the layer is one of EAGLE-3 (Li et al., arXiv:2503.01840). It reads states of several layers of the target, and
+guesses a state of its own, so that the loss is the cross-entropy alone, over the most frequent tokens (--draft-vocabulary).
 """
 import argparse
 import dataclasses
@@ -24,12 +27,19 @@ LENGTH = own_samples.LENGTH
 CHOOSING = train_heads.CHOOSING
 
 
+def split(model, states):
+    """Splits what `hidden_states` returns into the layer's features, and what the target's output matrix reads."""
+    states = states.float()
+    last = states[..., -model.shape.hidden :]
+    return states[..., : -model.shape.hidden] if model.layer_ids else last, last
+
+
 def passes(model, tokens, features, count):
-    """Guesses features of tokens 1 … in `count` passes. Pass i reads guesses that are i tokens old. Returns (guess, true) pairs."""
-    guesses = features[:, :-1]
+    """Guesses the states of tokens 1 … in `count` passes. Pass i reads guesses that are i tokens old."""
+    guesses = model.begin(features[:, :-1])
     for i in range(count):
         guesses = model(tokens[:, i + 1 :], guesses)
-        yield guesses, features[:, i + 1 :]
+        yield guesses
         guesses = guesses[:, :-1]
 
 
@@ -39,9 +49,10 @@ def measure(model, tokens, features, depth=4):
     first, chance = torch.zeros(depth), torch.zeros(depth)
     for rows, row_tokens in zip(train_heads.parts(features), train_heads.parts(tokens)):
         share = len(rows) / len(features)
-        for i, (guessed, true) in enumerate(passes(model, row_tokens, rows.float(), depth)):
-            p = F.softmax(model.logits(true), -1)
-            guess = model.logits(guessed).argmax(-1)
+        read, last = split(model, rows)
+        for i, guessed in enumerate(passes(model, row_tokens, read, depth)):
+            p = F.softmax(F.linear(last[:, i + 1 :], model.output), -1)
+            guess = model.vocabulary[model.logits(guessed).argmax(-1)]
             first[i] += (guess == p.argmax(-1)).float().mean() * share
             chance[i] += p.gather(-1, guess[..., None]).mean() * share
     return {"first": first, "chance": chance}
@@ -65,18 +76,19 @@ def train(args, model, windows, states, checkpoint):
         tokens, features = torch.cat(tokens), torch.cat(features)
         total = 0.0
         for rows, row_tokens in zip(train_heads.parts(features), train_heads.parts(tokens)):
-            rows = rows.float()
+            read, last = split(model, rows)
             with torch.no_grad():
-                p = F.softmax(model.logits(rows), -1)
+                p = F.softmax(F.linear(last, model.output), -1)[..., model.vocabulary]
             loss = 0.0
             with training.mixed_precision():
-                guesses = list(passes(model, row_tokens, rows, args.passes))
-            for i, (guessed, true) in enumerate(guesses):
+                guesses = list(passes(model, row_tokens, read, args.passes))
+            for i, guessed in enumerate(guesses):
                 with training.mixed_precision():
                     logits = model.logits(guessed)
                 log_q = F.log_softmax(logits.float(), -1)
-                entropy = -(p[:, i + 1 :] * log_q).sum(-1).mean()
-                loss = loss + (entropy + 0.1 * F.smooth_l1_loss(guessed.float(), true)) / args.passes
+                loss = loss - (p[:, i + 1 :] * log_q).sum(-1).mean() / args.passes
+                if not model.layer_ids:  # a guess is one of the target's features
+                    loss = loss + 0.1 * F.smooth_l1_loss(guessed.float(), last[:, i + 1 :]) / args.passes
             loss = loss * (len(rows) / len(features))
             loss.backward()
             total += loss.item()
@@ -99,8 +111,12 @@ def parse_arguments():
     add = parser.add_argument
     add("--text", required=True, help="tales, separated by lines of %%%%")
     add("--target", required=True, help="folder of the target")
-    add("--out", required=True, help="folder that receives eagle/, the samples, the features and the checkpoint")
+    add("--out", required=True, help="folder that receives eagle/ or eagle3/, the samples, the features and the checkpoint")
     add("--inner", type=int, default=704, help="inner size of the layer's MLP (default: %(default)s)")
+    add("--version", type=int, choices=(1, 3), default=1, help="1 is for EAGLE-2 too (default: %(default)s)")
+    add("--layer-ids", type=int, nargs="+", metavar="LAYER",
+        help="for version 3: the layer reads the states that enter these layers (default: 2, half of them, all but 3)")
+    add("--draft-vocabulary", type=int, default=2048, help="for version 3: number of tokens that the layer knows (default: %(default)s)")
     add("--passes", type=int, default=2, help="passes over a window, each on the guesses of the one before (default: %(default)s)")
     own_samples.add_arguments(add, 672)
     add("--steps", type=int, default=600, help="steps of the optimizer (default: %(default)s)")
@@ -118,22 +134,33 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     target = llama.load(args.target).requires_grad_(False)
     output = target.embed_tokens.weight
+    shape = dataclasses.replace(target.shape, layers=1, inner=args.inner)
     weights = pathlib.Path(args.target, "model.safetensors").read_bytes()
     name = hashlib.sha256(weights).hexdigest()[:12]  # samples, features and checkpoints belong to one target
     windows = train_heads.make_windows(args, target, out / f"samples-{name}.pt")
-    states = {kind: train_heads.read_or_make_states(target, rows, out / f"states-{name}-{kind.replace(' ', '-')}-{len(rows)}.pt")
+    make = lambda: eagle.Eagle(shape, output)
+    folder, layer_ids = "eagle", ()
+    if args.version == 3:
+        folder, layer_ids = "eagle3", args.layer_ids or (2, target.shape.layers // 2, target.shape.layers - 3)
+        tokens = torch.cat([windows["text"], windows["own"]])
+        vocabulary = train_heads.choose_vocabulary(tokens, target.shape.vocabulary, args.draft_vocabulary)
+        make = lambda: eagle.Eagle3(shape, output, layer_ids, vocabulary)
+        known = torch.isin(tokens, vocabulary).float().mean()
+        print(f"the layer knows {len(vocabulary)} tokens, which are {known:.4f} of the windows", flush=True)
+    which = "".join(f"-{layer}" for layer in layer_ids)
+    states = {kind: train_heads.read_or_make_states(
+                  target, rows, out / f"states-{name}{which}-{kind.replace(' ', '-')}-{len(rows)}.pt", layer_ids)
               for kind, rows in windows.items()}
-    shape = dataclasses.replace(target.shape, layers=1, inner=args.inner)
-    model = eagle.Eagle(shape, output)
+    model = make()
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters", flush=True)
-    train(args, model, windows, states, out / f"eagle-{name}.checkpoint")
-    eagle.save(model, out / "eagle")
-    model = eagle.load(out / "eagle", shape, output)
+    train(args, model, windows, states, out / f"{folder}-{name}.checkpoint")
+    eagle.save(model, out / folder)
+    model = eagle.load(out / folder, make())
     for kind in ("held-out tales", "held-out samples"):
         report(kind, measure(model, windows[kind][CHOOSING:], states[kind][CHOOSING:]))
     report("greedy text", measure(model, windows["greedy text"][:, own_samples.PROMPT - 1 :],
                                   states["greedy text"][:, own_samples.PROMPT - 1 :]))
-    print(f"wrote {out / 'eagle'}")
+    print(f"wrote {out / folder}")
 
 
 if __name__ == "__main__":

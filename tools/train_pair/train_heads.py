@@ -32,25 +32,26 @@ def parts(windows, on_cpu=2):
 
 
 @torch.no_grad()
-def hidden_states(target, batch):
-    """What the output matrix reads, [count, length, hidden]."""
+def hidden_states(target, batch, layer_ids=()):
+    """The states that enter these layers, and then what the output matrix reads: [count, length, number of states * hidden]."""
     states = []
     for rows in parts(batch, 4):
         with training.mixed_precision():
-            x = target.embed_tokens(rows)
+            entering = [target.embed_tokens(rows)]
             for layer in target.layers:
-                x = layer(x, target.cos[: rows.shape[1]], target.sin[: rows.shape[1]])
-            states.append(target.norm(x).to(torch.bfloat16))
+                entering.append(layer(entering[-1], target.cos[: rows.shape[1]], target.sin[: rows.shape[1]]))
+            kept = [entering[layer] for layer in layer_ids] + [target.norm(entering[-1])]
+            states.append(torch.cat(kept, -1).to(torch.bfloat16))
     return torch.cat(states)
 
 
-def read_or_make_states(target, windows, path):
-    """Reads the hidden states of windows [count, length] from a file, or computes them."""
+def read_or_make_states(target, windows, path, layer_ids=()):
+    """Reads what `hidden_states` returns for windows [count, length] from a file, or computes it."""
     if path.exists():
         return training.load(path)
     begin, found = time.monotonic(), []
     for part in windows.split(64):
-        found.append(hidden_states(target, part))
+        found.append(hidden_states(target, part, layer_ids))
         done = sum(len(states) for states in found)
         left = (time.monotonic() - begin) / done * (len(windows) - done) / 60
         print(f"hidden states of {done} of {len(windows)} windows, {left:.0f} min left", flush=True)

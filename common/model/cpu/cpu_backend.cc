@@ -70,13 +70,19 @@ absl::Status CpuBackend::Attend(size_t layer) {
   return absl::OkStatus();
 }
 
-absl::Status CpuBackend::StoreFeatures() {
-  layer_.Norm(weights_.final_norm);
-  for (const PlanSegment& segment : segments_) {
-    KvCache& cache = *plan_->items()[segment.item].cache;
-    for (size_t i = 0; i < segment.rows; ++i) {
-      std::copy_n(layer_.normed().row(segment.block_row + i), model_.hidden_size,
-                  cache.Feature(cache.length() + segment.first_row + i));
+absl::Status CpuBackend::StoreFeatures(size_t layer) {
+  for (size_t part = 0; part < row_features_.parts.size(); ++part) {
+    if (row_features_.parts[part].layer != layer) continue;
+    const bool is_normed = row_features_.parts[part].is_normed;
+    if (is_normed) layer_.Norm(weights_.final_norm);
+    ScratchRows& rows = is_normed ? layer_.normed() : layer_.hidden();
+    for (const PlanSegment& segment : segments_) {
+      KvCache& cache = *plan_->items()[segment.item].cache;
+      for (size_t i = 0; i < segment.rows; ++i) {
+        float* const feature = cache.Feature(cache.length() + segment.first_row + i);
+        std::copy_n(rows.row(segment.block_row + i), model_.hidden_size,
+                    feature + part * model_.hidden_size);
+      }
     }
   }
   return absl::OkStatus();

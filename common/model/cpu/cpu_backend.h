@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -17,6 +18,7 @@
 #include "common/model/model_description.h"
 #include "common/model/model_weights.h"
 #include "common/model/rope_table.h"
+#include "common/model/row_features.h"
 #include "common/model/scratch_rows.h"
 #include "kernels/attention.h"
 #include "kernels/thread_pool.h"
@@ -37,8 +39,8 @@ class CpuBackend final : public DecoderBackend {
   absl::Status Embed() override;
   absl::Status Qkv(size_t layer) override;
   absl::Status Attend(size_t layer) override;
-  bool keeps_features() const override { return keeps_all_features_; }
-  absl::Status StoreFeatures() override;
+  bool HasFeatures(size_t layer) const override { return row_features_.Has(layer); }
+  absl::Status StoreFeatures(size_t layer) override;
   absl::Status KeepRows() override;
   absl::Status Output(size_t layer) override;
   absl::Status Mlp(size_t layer) override;
@@ -51,8 +53,8 @@ class CpuBackend final : public DecoderBackend {
   // Returns the row that the output product turned into this row of logits. It is valid until the
   // next pass. PRECOND: KeepFeatures was called before the last pass.
   const float* feature(size_t logits_row) { return features_.row(logits_row); }
-  // From now on, passes write such a row for each of their rows to the row's cache, as its feature.
-  void StoreAllFeatures() { keeps_all_features_ = true; }
+  // From now on, passes write the feature of each of their rows to the row's cache.
+  void Store(RowFeatures features) { row_features_ = std::move(features); }
   // Grows by two with each layer. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 
@@ -67,8 +69,8 @@ class CpuBackend final : public DecoderBackend {
   const ForwardPlan* plan_ = nullptr;
   ScratchRows logits_;  // [num_logits, vocabulary]
   bool keeps_features_ = false;
-  bool keeps_all_features_ = false;
-  ScratchRows features_;  // [num_logits, hidden]
+  ScratchRows features_;      // [num_logits, hidden]
+  RowFeatures row_features_;  // those of all rows, on the pages
 
   // State of the block of rows.
   RowBlock block_;

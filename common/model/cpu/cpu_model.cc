@@ -46,7 +46,7 @@ class CpuModel final : public LanguageModel {
     TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
     if (kind == HeadsKind::kEagle) {
       TANDEM_ASSIGN_OR_RETURN(heads_, CpuEagle::Load(folder, description_, weights_, pool));
-      backend_.StoreAllFeatures();
+      backend_.Store(heads_->row_features());
     } else {
       TANDEM_ASSIGN_OR_RETURN(
           heads_, CpuHeads::Load(folder, description_, weights_.output, &backend_, pool));

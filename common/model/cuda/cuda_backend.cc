@@ -58,7 +58,7 @@ absl::Status CudaBackend::LayOut(const MemoryTaker& take) {
   TANDEM_RETURN_IF_ERROR(numbers_.LayOut(take));
   TANDEM_RETURN_IF_ERROR(layer_.LayOut(take));
   TANDEM_RETURN_IF_ERROR(take(&logits_, kMaxLogitsRows * logits_stride_, "logits"));
-  if (kept_features_ != KeptFeatures::kOfLogits) return absl::OkStatus();
+  if (!keeps_features_) return absl::OkStatus();
   return take(&features_, kMaxLogitsRows * model_.hidden_size, "features");
 }
 
@@ -175,18 +175,38 @@ absl::Status CudaBackend::Embed() {
 absl::Status CudaBackend::Qkv(size_t layer) {
   const CudaLayerWeights& weights = weights_.layers[layer];
   TANDEM_RETURN_IF_ERROR(layer_.Norm(weights.attention_norm, weights.qkv));
-  return layer_.Qkv(weights);
+  return layer_.Qkv(weights, layer_.normed());
 }
 
 absl::Status CudaBackend::Attend(size_t layer) {
   return layer_.Attend(weights_.layers[layer], kv_->Layer(layer), numbers_, shape_.chunks);
 }
 
-absl::Status CudaBackend::StoreFeatures() {
-  return WriteFeatures(layer_.rows(), kv_->features(), numbers_.pool_rows());
+absl::Status CudaBackend::StoreFeatures(size_t layer) {
+  const size_t size = model_.hidden_size;
+  const size_t stride = row_features_.parts.size() * size;
+  for (size_t part = 0; part < row_features_.parts.size(); ++part) {
+    if (row_features_.parts[part].layer != layer) continue;
+    float* const to = kv_->features() + part * size;
+    const int32_t* const to_rows = numbers_.pool_rows();
+    if (row_features_.parts[part].is_normed) {
+      TANDEM_RETURN_IF_ERROR(WriteNorm(layer_.rows(), to, stride, to_rows));
+    } else {
+      TANDEM_RETURN_IF_ERROR(tandem::Embed({.table = layer_.hidden(),
+                                            .dtype = DType::kF32,
+                                            .size = size,
+                                            .rows = layer_.rows(),
+                                            .out = to,
+                                            .out_stride = stride,
+                                            .out_rows = to_rows},
+                                           stream_->get()));
+    }
+  }
+  return absl::OkStatus();
 }
 
-absl::Status CudaBackend::WriteFeatures(size_t rows, float* to, const int32_t* to_rows) {
+absl::Status CudaBackend::WriteNorm(size_t rows, float* to, size_t to_stride,
+                                    const int32_t* to_rows) {
   return RmsNorm({.x = layer_.hidden(),
                   .x_stride = model_.hidden_size,
                   .rows = rows,
@@ -194,7 +214,7 @@ absl::Status CudaBackend::WriteFeatures(size_t rows, float* to, const int32_t* t
                   .weight = weights_.final_norm,
                   .eps = static_cast<float>(model_.norm_eps),
                   .out = to,
-                  .out_stride = model_.hidden_size,
+                  .out_stride = to_stride,
                   .out_rows = to_rows},
                  stream_->get());
 }
@@ -209,17 +229,17 @@ absl::Status CudaBackend::Mlp(size_t layer) { return layer_.Mlp(weights_.layers[
 
 absl::Status CudaBackend::Logits() {
   TANDEM_RETURN_IF_ERROR(layer_.Norm(weights_.final_norm, weights_.output));
-  if (kept_features_ == KeptFeatures::kOfLogits) TANDEM_RETURN_IF_ERROR(KeepFeatures());
+  if (keeps_features_) TANDEM_RETURN_IF_ERROR(EnqueueFeatures());
   return layer_.Product(
       weights_.output, layer_.normed(),
       {.data = logits_ + shape_.logits_row * logits_stride_, .stride = logits_stride_});
 }
 
-absl::Status CudaBackend::KeepFeatures() {
+absl::Status CudaBackend::EnqueueFeatures() {
   // A graph serves passes of one block, whose rows of logits begin at 0.
   const size_t begin = std::min(block_.logits_row, kMaxLogitsRows);
-  return WriteFeatures(std::min(layer_.rows(), kMaxLogitsRows - begin),
-                       features_ + begin * model_.hidden_size, nullptr);
+  return WriteNorm(std::min(layer_.rows(), kMaxLogitsRows - begin),
+                   features_ + begin * model_.hidden_size, model_.hidden_size, nullptr);
 }
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -23,17 +24,10 @@
 #include "common/model/forward_plan.h"
 #include "common/model/language_model.h"
 #include "common/model/model_description.h"
+#include "common/model/row_features.h"
 #include "kernels/device/device_stream.h"
 
 namespace tandem {
-
-// Which features of a pass are kept for a drafter beside the model. A feature is the row that the
-// output product takes, as F32.
-enum class KeptFeatures {
-  kNone,
-  kOfLogits,  // feature() has those of the first rows of logits of a pass
-  kAll,       // the pages have those of all rows
-};
 
 // Enqueues each step on one stream. Prepare does the host's work for a block before the steps: it
 // sends RowNumbers and sets the PassShape. The steps take nothing else from the host. The steps of
@@ -67,8 +61,11 @@ class CudaBackend final : public DecoderBackend {
   // pass.
   CudaBackend(const ModelDescription* model, const CudaWeights* weights, const Options& options);
 
-  // Called before LayOut.
-  void Keep(KeptFeatures features) { kept_features_ = features; }
+  // Called before LayOut. Passes keep the features of their first rows of logits: the rows that the
+  // output product takes, as F32.
+  void KeepFeatures() { keeps_features_ = true; }
+  // From now on, passes write the feature of each of their rows to the pages.
+  void Store(RowFeatures features) { row_features_ = std::move(features); }
   absl::Status LayOut(const MemoryTaker& take);
   // Fills in the device memory that never changes. Called once, after the memory was taken.
   // `stream` is used from then on, and the backend must outlive the work on the stream.
@@ -87,8 +84,8 @@ class CudaBackend final : public DecoderBackend {
   absl::Status Embed() override;
   absl::Status Qkv(size_t layer) override;
   absl::Status Attend(size_t layer) override;
-  bool keeps_features() const override { return kept_features_ == KeptFeatures::kAll; }
-  absl::Status StoreFeatures() override;
+  bool HasFeatures(size_t layer) const override { return row_features_.Has(layer); }
+  absl::Status StoreFeatures(size_t layer) override;
   absl::Status KeepRows() override;
   absl::Status Output(size_t layer) override;
   absl::Status Mlp(size_t layer) override;
@@ -101,7 +98,7 @@ class CudaBackend final : public DecoderBackend {
   size_t logits_stride() const { return logits_stride_; }
   // Returns the feature of a row of logits of the last pass, in device memory: the row that the
   // output product takes, as F32 [hidden]. Valid on the stream until the next pass. PRECOND:
-  // KeptFeatures::kOfLogits, and row < kMaxLogitsRows.
+  // KeepFeatures was called, and row < kMaxLogitsRows.
   const float* feature(size_t row) const { return features_ + row * model_.hidden_size; }
   // Returns the memory of the logits, [kMaxLogitsRows, logits_stride()], for work between passes
   // that no longer needs the logits of the last one.
@@ -116,20 +113,21 @@ class CudaBackend final : public DecoderBackend {
   bool CanBeGraph() const;
   absl::Status FetchLogits();
   // Enqueues the norm of the rows of logits into features_.
-  absl::Status KeepFeatures();
-  // Enqueues the features of the first `rows` rows into `to`: as its rows `to_rows`, which are in
+  absl::Status EnqueueFeatures();
+  // Enqueues the norm of the first `rows` rows into `to`: as its rows `to_rows`, which are in
   // device memory, or in their order if that is null.
-  absl::Status WriteFeatures(size_t rows, float* to, const int32_t* to_rows);
+  absl::Status WriteNorm(size_t rows, float* to, size_t to_stride, const int32_t* to_rows);
 
   const ModelDescription& model_;
   const CudaWeights& weights_;
   Options options_;
-  KeptFeatures kept_features_ = KeptFeatures::kNone;
-  size_t logits_stride_;  // floats
+  bool keeps_features_ = false;  // those of logits
+  RowFeatures row_features_;     // those of all rows, on the pages
+  size_t logits_stride_;         // floats
   CudaLayer layer_;
   RowNumbers numbers_;
   float* logits_ = nullptr;    // [kMaxLogitsRows, logits_stride_]
-  float* features_ = nullptr;  // [kMaxLogitsRows, hidden], if those of logits are kept
+  float* features_ = nullptr;  // [kMaxLogitsRows, hidden], if they are kept
   const DeviceStream* stream_ = nullptr;
   const CudaKvMemory* kv_ = nullptr;
   PassGraphs graphs_;

@@ -98,9 +98,8 @@ absl::Status CudaLayer::Norm(const float* weight, const CudaLinear& linear) {
                  stream_->get());
 }
 
-absl::Status CudaLayer::Qkv(const CudaLayerWeights& weights) {
-  return Product(weights.qkv, scratch_.normed,
-                 {.data = scratch_.qkv, .stride = model_.attention.qkv_floats()});
+absl::Status CudaLayer::Qkv(const CudaLayerWeights& weights, const ProductRows& x) {
+  return Product(weights.qkv, x, {.data = scratch_.qkv, .stride = model_.attention.qkv_floats()});
 }
 
 absl::Status CudaLayer::Attend(const CudaLayerWeights& weights, const DeviceKv& kv,

@@ -55,8 +55,8 @@ class CudaLayer {
 
   // normed() = norm of hidden(), for a product with `linear`.
   absl::Status Norm(const float* weight, const CudaLinear& linear);
-  // Queries, keys and values = product of normed().
-  absl::Status Qkv(const CudaLayerWeights& weights);
+  // Queries, keys and values = product of the rows of `x`.
+  absl::Status Qkv(const CudaLayerWeights& weights, const ProductRows& x);
   // Normalizes heads if the model has head norms, turns queries and keys, stores keys and values in
   // `kv`, and attends. Nobody sees the first `hidden_rows` rows of a cache.
   absl::Status Attend(const CudaLayerWeights& weights, const DeviceKv& kv,

@@ -29,6 +29,12 @@ struct ProductRows {
 
   // Returns bf16 if weights of this type take it, else nothing.
   Bf16Rows For(DType dtype) const { return dtype == DType::kBF16 ? bf16 : Bf16Rows(); }
+  // Returns the same rows from a column on, which is a multiple of 8.
+  ProductRows FromColumn(size_t column) const {
+    ProductRows rest = {floats + column, floats_stride, bf16};
+    rest.bf16.parts += column;
+    return rest;
+  }
   ProductRows FromRow(size_t row) const {
     return {floats + row * floats_stride, floats_stride, bf16.FromRow(row)};
   }

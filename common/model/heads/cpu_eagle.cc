@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "kernels/embedding.h"
 #include "kernels/matmul.h"
+#include "kernels/rms_norm.h"
 
 namespace tandem {
 namespace {
@@ -19,21 +20,21 @@ absl::StatusOr<std::unique_ptr<Eagle>> CpuEagle::Load(const std::filesystem::pat
                                                       const ModelWeights& target_weights,
                                                       ThreadPool* pool) {
   TANDEM_ASSIGN_OR_RETURN(OpenedEagle opened, OpenedEagle::Open(folder, target, target_weights));
-  const double step_cost = opened.weights.StepCost(target_weights);
+  EagleTraits traits = opened.Traits(target_weights);
   std::unique_ptr<CpuEagle> device(new CpuEagle(std::move(opened), target.num_layers, pool));
-  return std::make_unique<Eagle>(std::move(device), target.hidden_size, step_cost);
+  return std::make_unique<Eagle>(std::move(device), std::move(traits));
 }
 
 CpuEagle::CpuEagle(OpenedEagle opened, size_t layer_index, ThreadPool* pool)
     : opened_(std::move(opened)),
       layer_index_(layer_index),
       pool_(*pool),
-      rope_(opened_.description),
-      layer_(&opened_.description, pool),
-      guesses_(kMaxGuesses * opened_.description.hidden_size) {}
+      rope_(opened_.description.layer),
+      layer_(&opened_.description.layer, pool),
+      guesses_(kMaxGuesses * opened_.description.layer.hidden_size) {}
 
 absl::Status CpuEagle::ClearRowZero(KvCache& cache) {
-  const std::vector<float> zeros(opened_.description.attention.kv_floats());
+  const std::vector<float> zeros(opened_.description.layer.attention.kv_floats());
   StoreKv({.kv = cache.Layer(layer_index_),
            .first_row = 0,
            .rows = 1,
@@ -44,10 +45,10 @@ absl::Status CpuEagle::ClearRowZero(KvCache& cache) {
   return absl::OkStatus();
 }
 
-void CpuEagle::Embed(const EaglePass& pass) {
-  const size_t hidden = opened_.description.hidden_size;
+void CpuEagle::ReadRows(const EaglePass& pass) {
+  const size_t hidden = opened_.description.layer.hidden_size;
   token_ids_.clear();
-  features_.clear();
+  states_.clear();
   positions_.clear();
   size_t row = 0;
   for (const EaglePass::Sequence& sequence : pass.sequences) {
@@ -55,24 +56,65 @@ void CpuEagle::Embed(const EaglePass& pass) {
       const EaglePass::Row& from = pass.rows[row++];
       token_ids_.push_back(from.token_id);
       positions_.push_back(static_cast<int32_t>(from.position));
-      features_.push_back(from.guess < 0
-                              ? sequence.cache->Feature(from.position - 1)
-                              : guesses_.data() + static_cast<size_t>(from.guess) * hidden);
+      states_.push_back(from.guess < 0
+                            ? sequence.cache->Feature(from.position - 1)
+                            : guesses_.data() + static_cast<size_t>(from.guess) * hidden);
     }
   }
+}
+
+void CpuEagle::Embed(size_t columns) {
   const Linear& embedding = opened_.weights.embedding;
-  input_.Resize(row, 2 * hidden);
-  layer_.ForRows(2 * hidden, [&](size_t first, size_t last) {
+  input_.Resize(token_ids_.size(), columns);
+  layer_.ForRows(columns, [&](size_t first, size_t last) {
     tandem::Embed({.table = embedding.weight,
                    .dtype = embedding.dtype,
-                   .size = hidden,
+                   .size = embedding.in_features,
                    .ids = token_ids_.data() + first,
                    .rows = last - first,
                    .out = input_.row(first),
                    .out_stride = input_.stride()});
-    for (size_t at = first; at < last; ++at) {
-      std::copy_n(features_[at], hidden, input_.row(at) + hidden);
-    }
+  });
+}
+
+void CpuEagle::Fuse() {
+  const size_t hidden = opened_.description.layer.hidden_size;
+  Embed(2 * hidden);
+  for (size_t row = 0; row < states_.size(); ++row) {
+    std::copy_n(states_[row], hidden, input_.row(row) + hidden);
+  }
+  const MatMulArgs fused = layer_.Product(opened_.weights.fuse, input_, layer_.hidden());
+  MatMul({&fused, 1}, pool_);
+}
+
+void CpuEagle::BeginWithStates(bool are_guesses) {
+  const EagleWeights& weights = opened_.weights;
+  const size_t hidden = opened_.description.layer.hidden_size;
+  const size_t size = are_guesses ? hidden : weights.fuse.in_features;
+  if (!are_guesses) features_.Resize(states_.size(), size);
+  for (size_t row = 0; row < states_.size(); ++row) {
+    std::copy_n(states_[row], size, are_guesses ? layer_.hidden().row(row) : features_.row(row));
+  }
+  if (!are_guesses) {
+    const MatMulArgs fused = layer_.Product(weights.fuse, features_, layer_.hidden());
+    MatMul({&fused, 1}, pool_);
+  }
+  Embed(2 * hidden);
+  Norm(weights.layer.attention_norm, input_, input_, 0);
+  Norm(weights.state_norm, layer_.hidden(), input_, hidden);
+}
+
+void CpuEagle::Norm(const std::vector<float>& weight, ScratchRows& x, ScratchRows& out,
+                    size_t column) {
+  layer_.ForRows(2 * weight.size(), [&](size_t first, size_t last) {
+    RmsNorm({.x = x.row(first),
+             .x_stride = x.stride(),
+             .rows = last - first,
+             .size = weight.size(),
+             .weight = weight.data(),
+             .eps = static_cast<float>(opened_.description.layer.norm_eps),
+             .out = out.row(first) + column,
+             .out_stride = out.stride()});
   });
 }
 
@@ -91,17 +133,21 @@ void CpuEagle::FindSegments(const EaglePass& pass) {
 
 absl::Status CpuEagle::Run(const EaglePass& pass) {
   const EagleWeights& weights = opened_.weights;
+  const bool is_third = opened_.description.is_third;
   layer_.Begin(pass.rows.size());
-  Embed(pass);
+  ReadRows(pass);
   FindSegments(pass);
   rope_.Reserve(static_cast<size_t>(*std::max_element(positions_.begin(), positions_.end())) + 1);
-  const MatMulArgs fused = layer_.Product(weights.fuse, input_, layer_.hidden());
-  MatMul({&fused, 1}, pool_);
-  layer_.Qkv(weights.layer, layer_.hidden());
+  if (is_third) {
+    BeginWithStates(pass.rows.front().guess >= 0);
+  } else {
+    Fuse();
+  }
+  layer_.Qkv(weights.layer, is_third ? input_ : layer_.hidden());
   layer_.Attend(weights.layer, positions_.data(), rope_.data(), segments_);
   layer_.Output(weights.layer);
   layer_.Mlp(weights.layer);
-  const size_t hidden = opened_.description.hidden_size;
+  const size_t hidden = opened_.description.layer.hidden_size;
   for (size_t row = 0; row < pass.rows.size(); ++row) {
     const int32_t kept_as = pass.rows[row].kept_as;
     if (kept_as < 0) continue;
@@ -123,13 +169,14 @@ absl::StatusOr<std::vector<std::vector<Guess>>> CpuEagle::LookAhead(
 
 void CpuEagle::LookAhead(std::span<const int32_t> guesses, std::span<std::vector<Guess>> found) {
   const Linear& output = opened_.weights.output;
-  const size_t hidden = opened_.description.hidden_size;
+  const size_t hidden = opened_.description.layer.hidden_size;
   ends_.Resize(guesses.size(), hidden);
   logits_.Resize(guesses.size(), output.out_features);
   for (size_t i = 0; i < guesses.size(); ++i) {
     std::copy_n(guesses_.data() + static_cast<size_t>(guesses[i]) * hidden, hidden, ends_.row(i));
   }
   layer_.Shrink(guesses.size());
+  if (opened_.description.is_third) Norm(opened_.weights.output_norm, ends_, ends_, 0);
   const MatMulArgs product = layer_.Product(output, ends_, logits_);
   MatMul({&product, 1}, pool_);
   pool_.ParallelFor(static_cast<int64_t>(guesses.size()), [&](int64_t task) {

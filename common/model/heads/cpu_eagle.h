@@ -42,8 +42,17 @@ class CpuEagle final : public EagleDevice {
  private:
   CpuEagle(OpenedEagle opened, size_t layer_index, ThreadPool* pool);
 
-  // The layer's input: [rows, embedding of the token, feature before it].
-  void Embed(const EaglePass& pass);
+  // Sets token_ids_, positions_ and states_.
+  void ReadRows(const EaglePass& pass);
+  // Embeddings of the tokens go to the first columns of input_, which has `columns`.
+  void Embed(size_t columns);
+  // EAGLE-1 and EAGLE-2: residual stream = product of [embedding, feature].
+  void Fuse();
+  // EAGLE-3: residual stream = product of the target's states, or a guess. input_ = [norm of the
+  // embedding, norm of the residual stream].
+  void BeginWithStates(bool are_guesses);
+  // Norms of the rows of `x` go to the columns of `out` from `column` on.
+  void Norm(const std::vector<float>& weight, ScratchRows& x, ScratchRows& out, size_t column);
   // Sets segments_ to the rows of each sequence.
   void FindSegments(const EaglePass& pass);
   // Looks ahead of at most kMaxLooks guesses.
@@ -58,12 +67,13 @@ class CpuEagle final : public EagleDevice {
 
   // State of a pass.
   std::vector<int32_t> token_ids_;
-  std::vector<const float*> features_;
+  std::vector<const float*> states_;  // what each row reads: a feature or a guess
   std::vector<int32_t> positions_;
   std::vector<AttentionArgs> segments_;
-  ScratchRows input_;   // [rows, 2 * hidden]
-  ScratchRows ends_;    // [rows, hidden] rows that the output product takes
-  ScratchRows logits_;  // [rows, vocabulary]
+  ScratchRows features_;  // [rows, parts of the feature * hidden]
+  ScratchRows input_;     // [rows, 2 * hidden]
+  ScratchRows ends_;      // [rows, hidden] rows that the output product takes
+  ScratchRows logits_;    // [rows, vocabulary]
 };
 
 }  // namespace tandem

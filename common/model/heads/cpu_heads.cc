@@ -103,7 +103,7 @@ void CpuHeads::ComputeLogits(ScratchRows& rows, size_t num_orders, size_t num_he
 std::vector<Guess> CpuHeads::LikeliestOf(size_t row) {
   const std::span<const float> logits(logits_.row(row), weights_.heads.front().output.out_features);
   std::vector<Guess> guesses = LikeliestGuesses(logits);
-  for (Guess& guess : guesses) guess = weights_.OfTarget(guess);
+  for (Guess& guess : guesses) guess = OfTarget(weights_.token_map, guess);
   return guesses;
 }
 

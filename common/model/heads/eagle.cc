@@ -160,6 +160,7 @@ absl::Status Eagle::LookAhead(std::vector<Growth>& growths) {
     const size_t most = growth.order->limits.nodes == 0 ? 1 : kGuessesOfHead;
     for (; growth.num_looked_at < growth.grown.size(); ++growth.num_looked_at) {
       const std::span<Guess> found = guesses[next++];
+      for (Guess& guess : found) guess = OfTarget(traits_.token_map, guess);
       Sharpen(found, growth.order->temperature);
       growth.tree.Add(growth.grown[growth.num_looked_at].node,
                       found.first(std::min(found.size(), most)));
@@ -173,7 +174,8 @@ absl::StatusOr<bool> Eagle::GrowLevel(std::vector<Growth>& growths, uint32_t lev
   bool has_grown = false;
   for (Growth& growth : growths) {
     if (level + 1 >= growth.depth) continue;
-    const std::vector<int32_t> likeliest = growth.tree.Likeliest(level, growth.width, step_cost_);
+    const std::vector<int32_t> likeliest =
+        growth.tree.Likeliest(level, growth.width, traits_.step_cost);
     if (likeliest.empty()) continue;
     has_grown = true;
     if (pass_.rows.size() + likeliest.size() > EagleDevice::kMaxRows) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,23 +16,32 @@
 #include "common/model/heads/eagle_device.h"
 #include "common/model/heads/level_tree.h"
 #include "common/model/heads/self_drafter.h"
+#include "common/model/row_features.h"
 
 namespace tandem {
+
+// What the control needs to know of a layer.
+struct EagleTraits {
+  RowFeatures features;
+  // [i]: the target's id of the layer's token i; empty: the same ids.
+  std::vector<int32_t> token_map;
+  // Cost of a pass of the layer in passes of the target. A node whose path is less likely is not
+  // grown.
+  double step_cost = 0;
+};
 
 // Rows of the text are computed when a proposal needs them, and the rows of a proposal are given
 // back. (docs/adr/0029-rows-of-eagle-in-the-targets-pages.md)
 class Eagle final : public SelfDrafter {
  public:
-  // `step_cost` is the cost of a pass of the layer in passes of the target. A node whose path is
-  // less likely is not grown.
-  Eagle(std::unique_ptr<EagleDevice> device, size_t feature_floats, double step_cost)
-      : device_(std::move(device)), feature_floats_(feature_floats), step_cost_(step_cost) {}
+  Eagle(std::unique_ptr<EagleDevice> device, EagleTraits traits)
+      : device_(std::move(device)), traits_(std::move(traits)) {}
 
   const std::string& name() const override { return name_; }
   uint32_t max_depth() const override { return kMaxDepth; }
   uint64_t weight_bytes() const override { return device_->weight_bytes(); }
   size_t num_kv_layers() const override { return 1; }
-  size_t feature_floats() const override { return feature_floats_; }
+  RowFeatures row_features() const override { return traits_.features; }
   void KeepFeature(size_t /*place*/, size_t /*logits_row*/) override {}  // the pages have it
   absl::Status CatchUp(std::span<const TextRows> texts) override;
   absl::Status Propose(std::span<GuessOrder> orders) override;
@@ -86,8 +96,7 @@ class Eagle final : public SelfDrafter {
 
   std::string name_ = "eagle";
   std::unique_ptr<EagleDevice> device_;
-  size_t feature_floats_;
-  double step_cost_;
+  EagleTraits traits_;
   std::atomic<uint64_t> progress_ = 0;
   EaglePass pass_;
   size_t num_guesses_ = 0;  // kept so far

@@ -1,6 +1,5 @@
 #include "common/model/heads/eagle_weights.h"
 
-#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -13,38 +12,25 @@
 namespace tandem {
 namespace {
 
-absl::Status CheckSame(const std::filesystem::path& folder, const std::string& field, size_t size,
-                       size_t target) {
-  if (size == target) return absl::OkStatus();
-  return InvalidArgument((folder / "config.json").string() + ": " + field + " is " +
-                         std::to_string(size) + ", the target has " + std::to_string(target) +
-                         " (these are heads of another model)");
-}
-
 // A tensor that nobody reads would change what the layer should compute.
-absl::Status CheckNames(const Checkpoint& checkpoint) {
-  static const std::set<std::string, std::less<>> kNames = {
-      "fc.weight",
-      "fc.bias",
-      "embed_tokens.weight",
-      "lm_head.weight",
-      "layers.0.self_attn.q_proj.weight",
-      "layers.0.self_attn.k_proj.weight",
-      "layers.0.self_attn.v_proj.weight",
-      "layers.0.self_attn.o_proj.weight",
-      "layers.0.self_attn.q_proj.bias",
-      "layers.0.self_attn.k_proj.bias",
-      "layers.0.self_attn.v_proj.bias",
-      "layers.0.self_attn.rotary_emb.inv_freq",
-      "layers.0.post_attention_layernorm.weight",
-      "layers.0.mlp.gate_proj.weight",
-      "layers.0.mlp.up_proj.weight",
-      "layers.0.mlp.down_proj.weight"};
+absl::Status CheckNames(const Checkpoint& checkpoint, const EagleDescription& eagle) {
+  std::set<std::string, std::less<>> known = {"fc.weight", "fc.bias", "embed_tokens.weight",
+                                              "lm_head.weight"};
+  for (const char* const name :
+       {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
+        "self_attn.o_proj.weight", "self_attn.q_proj.bias", "self_attn.k_proj.bias",
+        "self_attn.v_proj.bias", "self_attn.rotary_emb.inv_freq", "post_attention_layernorm.weight",
+        "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"}) {
+    known.insert(eagle.prefix + name);
+  }
+  if (eagle.is_third) {
+    known.insert({"norm.weight", "d2t", "t2d", eagle.prefix + "hidden_norm.weight",
+                  eagle.prefix + "input_layernorm.weight"});
+  }
   for (const std::string& name : checkpoint.names()) {
-    if (kNames.contains(name)) continue;
-    return InvalidArgument(
-        checkpoint.FileOf(name) + ": tensor \"" + name +
-        "\" is not one of EAGLE-1 or EAGLE-2 (other versions are not supported)");
+    if (known.contains(name)) continue;
+    return InvalidArgument(checkpoint.FileOf(name) + ": tensor \"" + name + "\" is not one of " +
+                           (eagle.is_third ? "EAGLE-3" : "EAGLE-1, EAGLE-2 or EAGLE-3"));
   }
   return absl::OkStatus();
 }
@@ -64,51 +50,43 @@ uint64_t BytesOf(const LayerWeights& layer) {
 
 }  // namespace
 
-absl::StatusOr<ModelDescription> EagleWeights::Describe(const std::filesystem::path& folder,
-                                                        const ModelDescription& target) {
-  TANDEM_ASSIGN_OR_RETURN(ModelDescription eagle, ModelDescription::Load(folder));
-  const auto check = [&](const std::string& field, size_t size, size_t of_target) {
-    return CheckSame(folder, field, size, of_target);
-  };
-  TANDEM_RETURN_IF_ERROR(check("hidden_size", eagle.hidden_size, target.hidden_size));
-  TANDEM_RETURN_IF_ERROR(check("vocab_size", eagle.vocabulary_size, target.vocabulary_size));
-  TANDEM_RETURN_IF_ERROR(
-      check("num_key_value_heads", eagle.attention.num_kv_heads, target.attention.num_kv_heads));
-  TANDEM_RETURN_IF_ERROR(check("head_dim", eagle.attention.head_size, target.attention.head_size));
-  if (eagle.num_layers != 1) {
-    return InvalidArgument((folder / "config.json").string() + ": num_hidden_layers is " +
-                           std::to_string(eagle.num_layers) + ", want 1 (EAGLE has one layer)");
-  }
-  eagle.max_position_embeddings = target.max_position_embeddings;
-  // The layer is the authors' own, whatever the target is. Only its queries, keys and values may
-  // have biases.
-  eagle.attention.qkv_bias = false;
-  eagle.attention.output_bias = false;
-  eagle.attention.has_head_norms = false;
-  eagle.mlp.has_bias = false;
-  return eagle;
-}
-
 absl::StatusOr<EagleWeights> EagleWeights::Load(const Checkpoint& checkpoint,
-                                                const ModelDescription& eagle,
+                                                const EagleDescription& eagle,
                                                 const ModelWeights& target) {
-  TANDEM_RETURN_IF_ERROR(CheckNames(checkpoint));
+  TANDEM_RETURN_IF_ERROR(CheckNames(checkpoint, eagle));
   const TensorLoader loader(checkpoint);
-  const NamedSize hidden = {eagle.hidden_size, "hidden_size"};
-  const NamedSize both = {2 * eagle.hidden_size, "2 * hidden_size"};
-  const NamedSize vocabulary = {eagle.vocabulary_size, "vocab_size"};
+  const size_t hidden_size = eagle.layer.hidden_size;
+  const NamedSize hidden = {hidden_size, "hidden_size"};
+  const NamedSize vocabulary = {eagle.layer.vocabulary_size, "vocab_size"};
+  const NamedSize known = {eagle.vocabulary_size, "draft_vocab_size"};
+  const NamedSize fused = eagle.is_third ? NamedSize{eagle.features.parts.size() * hidden_size,
+                                                     "states of the target * hidden_size"}
+                                         : NamedSize{2 * hidden_size, "2 * hidden_size"};
   EagleWeights weights;
   TANDEM_ASSIGN_OR_RETURN(weights.fuse,
-                          loader.Matrix("fc", hidden, both, checkpoint.Has("fc.bias")));
-  TANDEM_ASSIGN_OR_RETURN(weights.layer, LoadLayerWeights(loader, eagle, "layers.0.", false));
+                          loader.Matrix("fc", hidden, fused, checkpoint.Has("fc.bias")));
+  TANDEM_ASSIGN_OR_RETURN(weights.layer, LoadLayerWeights(loader, eagle.layer, eagle.prefix,
+                                                          eagle.is_third, eagle.is_third ? 2 : 1));
+  if (eagle.is_third) {
+    TANDEM_ASSIGN_OR_RETURN(weights.state_norm,
+                            loader.Vector(eagle.prefix + "hidden_norm.weight", hidden));
+    TANDEM_ASSIGN_OR_RETURN(weights.output_norm, loader.Vector("norm.weight", hidden));
+  }
+  if (eagle.is_third && (checkpoint.Has("d2t") || known.value < vocabulary.value)) {
+    TANDEM_ASSIGN_OR_RETURN(weights.token_map,
+                            loader.TokenIds("d2t", known, vocabulary.value, true));
+  }
+  weights.has_own_embedding = checkpoint.Has("embed_tokens.weight");
   weights.embedding = target.embedding;
-  if (checkpoint.Has("embed_tokens.weight")) {
+  if (weights.has_own_embedding) {
     TANDEM_ASSIGN_OR_RETURN(weights.embedding,
                             loader.Matrix("embed_tokens", vocabulary, hidden, false));
   }
+  // The target's own output product knows all tokens.
+  weights.has_own_output = checkpoint.Has("lm_head.weight") || !weights.token_map.empty();
   weights.output = target.output;
-  if (checkpoint.Has("lm_head.weight")) {
-    TANDEM_ASSIGN_OR_RETURN(weights.output, loader.Matrix("lm_head", vocabulary, hidden, false));
+  if (weights.has_own_output) {
+    TANDEM_ASSIGN_OR_RETURN(weights.output, loader.Matrix("lm_head", known, hidden, false));
   }
   return weights;
 }
@@ -124,13 +102,19 @@ absl::StatusOr<OpenedEagle> OpenedEagle::Open(const std::filesystem::path& folde
                                               const ModelDescription& target,
                                               const ModelWeights& target_weights) {
   OpenedEagle opened;
-  TANDEM_ASSIGN_OR_RETURN(opened.description, EagleWeights::Describe(folder, target));
   TANDEM_ASSIGN_OR_RETURN(opened.checkpoint, OpenHeads(folder));
-  opened.description.attention.qkv_bias = opened.checkpoint->Has("layers.0.self_attn.q_proj.bias");
+  TANDEM_ASSIGN_OR_RETURN(opened.description,
+                          EagleDescription::Load(folder, *opened.checkpoint, target));
   TANDEM_ASSIGN_OR_RETURN(
       opened.weights, EagleWeights::Load(*opened.checkpoint, opened.description, target_weights));
   opened.checkpoint->WillNeed();
   return opened;
+}
+
+EagleTraits OpenedEagle::Traits(const ModelWeights& target_weights) const {
+  return {.features = description.features,
+          .token_map = weights.token_map,
+          .step_cost = weights.StepCost(target_weights)};
 }
 
 }  // namespace tandem

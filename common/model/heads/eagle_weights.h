@@ -2,11 +2,15 @@
 #ifndef TANDEM_COMMON_MODEL_HEADS_EAGLE_WEIGHTS_H_
 #define TANDEM_COMMON_MODEL_HEADS_EAGLE_WEIGHTS_H_
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/model/checkpoint/checkpoint.h"
+#include "common/model/heads/eagle.h"
+#include "common/model/heads/eagle_description.h"
 #include "common/model/linear.h"
 #include "common/model/model_description.h"
 #include "common/model/model_weights.h"
@@ -17,23 +21,30 @@ namespace tandem {
 // the feature of the next token: the row that the target's output product takes. The layer's input
 // is the product `fuse` of [embedding of a token, feature of the token before it]. A decoder layer
 // without a norm before its attention follows, and its result is the guessed feature.
+//
+// EAGLE-3 (Li et al. 2025, arXiv 2503.01840) guesses a state of its own. The residual stream begins
+// with the state of the token before: the product `fuse` of the target's states, or a guess.
+// Queries, keys and values are products of [norm of the token's embedding, norm of that state]. The
+// layer's result is the guess. Its norm goes to the output product.
 struct EagleWeights {
-  Linear fuse;         // 2 * hidden -> hidden; its bias is optional
-  LayerWeights layer;  // attention_norm is empty
-  Linear embedding;    // the target's, if the file has none
-  Linear output;       // the target's, if the file has none
+  Linear fuse;                     // the target's rows, as above, -> hidden; its bias is optional
+  LayerWeights layer;              // attention_norm is the embedding's in EAGLE-3, and empty before
+  std::vector<float> state_norm;   // [hidden], only in EAGLE-3
+  std::vector<float> output_norm;  // [hidden], only in EAGLE-3
+  Linear embedding;                // the target's, if the file has none
+  Linear output;                   // the target's, if the file has none
+  bool has_own_embedding = false;
+  bool has_own_output = false;
+  std::vector<int32_t> token_map;  // as EagleTraits has it
 
-  // Reads config.json of a folder, and checks it against the target. The layer's keys and values
-  // lie on the target's pages, so the shapes of both must agree. The caller says whether queries,
-  // keys and values have biases. INVALID_ARGUMENT names the file and the field.
-  static absl::StatusOr<ModelDescription> Describe(const std::filesystem::path& folder,
-                                                   const ModelDescription& target);
   // Reads the tensors by the names of SafeAILab/EAGLE: fc.weight, fc.bias, layers.0.*,
-  // embed_tokens.weight, lm_head.weight. INVALID_ARGUMENT names the file and a tensor that these
-  // versions do not have. Other errors name the file and the tensor too. `checkpoint` must outlive
-  // the weights. `target` gives what the file lacks.
+  // embed_tokens.weight, lm_head.weight. In EAGLE-3, the layer is midlayer.* or layers.0.*, and
+  // norm.weight, d2t and t2d come with it. (t2d follows from d2t, and is not read.)
+  // INVALID_ARGUMENT names the file and a tensor that the version does not have. Other errors name
+  // the file and the tensor too. `checkpoint` must outlive the weights. `target` gives what the
+  // file lacks.
   static absl::StatusOr<EagleWeights> Load(const Checkpoint& checkpoint,
-                                           const ModelDescription& eagle,
+                                           const EagleDescription& eagle,
                                            const ModelWeights& target);
 
   // Returns the cost of a pass of the layer, in passes of the target: both read their weights once.
@@ -42,15 +53,16 @@ struct EagleWeights {
 
 // The files of a layer of EAGLE.
 struct OpenedEagle {
-  ModelDescription description;
+  EagleDescription description;
   std::unique_ptr<Checkpoint> checkpoint;
   EagleWeights weights;
 
-  // Opens a folder for a target. Errors are those of EagleWeights, or name a file that cannot be
-  // read. `target_weights` must outlive the weights.
+  // Opens a folder for a target. Errors are those of EagleDescription and EagleWeights, or name a
+  // file that cannot be read. `target_weights` must outlive the weights.
   static absl::StatusOr<OpenedEagle> Open(const std::filesystem::path& folder,
                                           const ModelDescription& target,
                                           const ModelWeights& target_weights);
+  EagleTraits Traits(const ModelWeights& target_weights) const;
 };
 
 }  // namespace tandem

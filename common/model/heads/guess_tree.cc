@@ -46,6 +46,11 @@ void Sharpen(std::span<Guess> guesses, double temperature) {
   }
 }
 
+Guess OfTarget(std::span<const int32_t> token_map, Guess guess) {
+  if (!token_map.empty()) guess.token_id = token_map[static_cast<size_t>(guess.token_id)];
+  return guess;
+}
+
 Guess GuessOf(const TopLogProb& top) {
   return {.token_id = top.token_id, .chance = std::min(1.0f, std::exp(top.log_prob))};
 }

@@ -43,6 +43,10 @@ struct Guess {
 inline constexpr double kSharpest = 0.4;
 void Sharpen(std::span<Guess> guesses, double temperature);
 
+// Returns a guess with the target's id of its token. `token_map` has the target's ids of the tokens
+// that a drafter knows; empty: they are the same.
+Guess OfTarget(std::span<const int32_t> token_map, Guess guess);
+
 // Returns the guess that an entry of a log-softmax stands for.
 Guess GuessOf(const TopLogProb& top);
 // Returns the kGuessesOfHead likeliest tokens of a row of logits, likeliest first. Empty: a logit

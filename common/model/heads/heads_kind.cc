@@ -17,6 +17,11 @@ absl::StatusOr<HeadsKind> KindOfHeads(const std::filesystem::path& folder) {
     return HeadsKind::kMedusa;
   }
   if (object.contains("num_attention_heads")) return HeadsKind::kEagle;
+  if (object.contains("transformer_layer_config")) {
+    return InvalidArgument(path.string() +
+                           ": has transformer_layer_config, as the library speculators writes it "
+                           "(want the layout of SafeAILab/EAGLE)");
+  }
   return InvalidArgument(path.string() +
                          ": has neither num_heads nor medusa_num_heads (Medusa heads), nor "
                          "num_attention_heads (EAGLE)");

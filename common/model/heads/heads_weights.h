@@ -9,11 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/checkpoint/checkpoint.h"
-#include "common/model/heads/guess_tree.h"
 #include "common/model/heads/heads_description.h"
 #include "common/model/linear.h"
 #include "common/model/model_description.h"
-#include "kernels/sampling/accept_reject.h"
 
 namespace tandem {
 
@@ -33,13 +31,6 @@ struct HeadsWeights {
   // The drafter's name in the API. With the target's own output product, the heads are those of
   // blockwise parallel decoding (Stern et al. 2018, arXiv 1811.03115).
   const char* drafter() const { return uses_target_output ? "blockwise" : "medusa"; }
-  // Returns the guess that an entry of a head's log-softmax stands for.
-  Guess GuessOf(const TopLogProb& top) const { return OfTarget(tandem::GuessOf(top)); }
-  // Returns a guess of a token of the heads with the target's id.
-  Guess OfTarget(Guess guess) const {
-    if (!token_map.empty()) guess.token_id = token_map[static_cast<size_t>(guess.token_id)];
-    return guess;
-  }
 
   // Reads the tensors, and checks the type and the shape of each. Errors name the file and the
   // tensor. `checkpoint` must outlive the weights. `target_output` is the target's output product.

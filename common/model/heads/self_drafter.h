@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "common/model/heads/guess_tree.h"
 #include "common/model/kv/kv_cache.h"
+#include "common/model/row_features.h"
 
 namespace tandem {
 
@@ -55,9 +56,9 @@ class SelfDrafter {
   virtual void KeepFeature(size_t place, size_t logits_row) = 0;
 
   // What the drafter keeps of each row on the target's pages: keys and values of so many layers
-  // after those of the target, and a feature of so many floats.
+  // after those of the target, and a feature, which the target's passes write.
   virtual size_t num_kv_layers() const { return 0; }
-  virtual size_t feature_floats() const { return 0; }
+  virtual RowFeatures row_features() const { return {}; }
   // Computes what proposals need of rows that are long there, such as a prompt's, up to a limit for
   // one call. The errors are those of Propose. PRECOND: the caches differ, and their rows are
   // committed.

@@ -104,6 +104,17 @@ class EagleCudaTest : public ::testing::Test {
             .output_scale = 2.0};
   }
 
+  // A layer of EAGLE-3 that knows some of the tokens. It reads the target's embedding and what its
+  // last layer leaves.
+  static testing::RandomEagleSpec ThirdLayer() {
+    testing::RandomEagleSpec layer = Layer();
+    layer.is_third = true;
+    layer.truncated_vocabulary_size = 44;
+    layer.layer_ids = {0, 2, 1};
+    layer.output_scale = 1.5;
+    return layer;
+  }
+
   void Write(const testing::RandomModelSpec& target, const testing::RandomEagleSpec& layer) {
     testing::WriteRandomModel(folder_ / "model", target);
     testing::WriteRandomEagle(folder_ / "heads", layer);
@@ -172,6 +183,30 @@ TEST_F(EagleCudaTest, GuessesAsOnTheCpu) {
   }
 }
 
+TEST_F(EagleCudaTest, ALayerOfEagle3GuessesAsOnTheCpu) {
+  testing::RandomEagleSpec layer = ThirdLayer();
+  size_t num_deep = 0;
+  for (const bool is_own : {true, false}) {
+    layer.has_output = is_own;
+    if (!is_own) layer.truncated_vocabulary_size = 0;
+    Write(Target(), layer);
+    LoadBoth();
+    EXPECT_EQ(gpu_.model->kv_shape().feature_floats, 48u);
+    for (const size_t length : is_own ? std::vector<size_t>{1, 65} : std::vector<size_t>{3}) {
+      const std::vector<int32_t> text = Text(length);
+      const auto on_cpu = cpu_.NewCache();
+      const auto on_gpu = gpu_.NewCache();
+      cpu_.Feed(*on_cpu, text);
+      gpu_.Feed(*on_gpu, text);
+      const GuessTree want = cpu_.Guess(*on_cpu, text, 7);
+      ExpectNear(gpu_.Guess(*on_gpu, text, 7), want, std::to_string(length));
+      num_deep += static_cast<size_t>(
+          std::count_if(want.parents.begin(), want.parents.end(), [](int32_t p) { return p > 0; }));
+    }
+  }
+  EXPECT_GT(num_deep, 2u) << "trees have branches below the first one";
+}
+
 // Rounded weights, pages and activations: an offset that is wrong moves chances by far more.
 TEST_F(EagleCudaTest, OtherTypesOfWeightsGuessAboutTheSame) {
   const std::vector<int32_t> text = Text(40);
@@ -180,11 +215,12 @@ TEST_F(EagleCudaTest, OtherTypesOfWeightsGuessAboutTheSame) {
                                                 {DType::kF16, DType::kF16}}) {
     testing::RandomModelSpec target = Target();
     target.dtype = target_type;
-    testing::RandomEagleSpec layer = Layer();
-    layer.dtype = layer_type;
-    layer.output_scale = 0.5;
-    Write(target, layer);
-    for (const bool is_exact : {true, false}) {
+    for (const auto& [is_exact, is_third] :
+         {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
+      testing::RandomEagleSpec layer = is_third ? ThirdLayer() : Layer();
+      layer.dtype = layer_type;
+      layer.output_scale = is_third ? 0.15 : 0.5;
+      Write(target, layer);
       LoadBoth(is_exact);
       const auto on_cpu = cpu_.NewCache();
       const auto on_gpu = gpu_.NewCache();
@@ -195,12 +231,13 @@ TEST_F(EagleCudaTest, OtherTypesOfWeightsGuessAboutTheSame) {
       const GuessTree got = gpu_.Guess(*on_gpu, text, 7, all);
       ASSERT_EQ(got.chances.size(), want.chances.size());
       for (size_t i = 0; i < got.chances.size(); ++i) {
-        EXPECT_NEAR(got.chances[i], want.chances[i], 0.03 * want.chances[i]) << Name(target_type);
+        EXPECT_NEAR(got.chances[i], want.chances[i], 0.03 * want.chances[i])
+            << Name(target_type) << ' ' << is_exact << ' ' << is_third;
       }
       const GuessLimits chain = {.depth = 3, .nodes = 0};
       EXPECT_EQ(gpu_.Guess(*on_gpu, text, 7, chain).token_ids,
                 cpu_.Guess(*on_cpu, text, 7, chain).token_ids)
-          << Name(target_type);
+          << Name(target_type) << ' ' << is_exact << ' ' << is_third;
     }
   }
 }
@@ -264,7 +301,7 @@ TEST_F(EagleCudaTest, AGuessDoesNotDependOnHowTheTextCame) {
 }
 
 TEST_F(EagleCudaTest, PagesThatAreSharedOrCopiedBringItsRows) {
-  Write(Target(), Layer());
+  Write(Target(), ThirdLayer());
   LoadGpu();
   const std::vector<int32_t> text = Text(76);
   const auto first = gpu_.NewCache();

@@ -459,6 +459,29 @@ TEST_F(LayerCudaTest, EmbeddingWritesBf16PartsToo) {
   }
 }
 
+TEST_F(LayerCudaTest, EmbeddingCopiesRowsToOtherRows) {
+  const size_t size = 260;
+  const size_t stride = 300;
+  const std::vector<float> table = Uniform(3 * size, -20, 20);
+  const std::vector<int32_t> out_rows = {4, 0, 2};
+  std::vector<float> want(5 * stride, 7.0f);
+  for (size_t row = 0; row < out_rows.size(); ++row) {
+    std::copy_n(table.begin() + static_cast<ptrdiff_t>(row * size), size,
+                want.begin() + static_cast<ptrdiff_t>(out_rows[row]) * 300);
+  }
+  float* const out = Upload(std::vector<float>(want.size(), 7.0f));
+  ASSERT_TRUE(Embed({.table = Upload(table),
+                     .dtype = DType::kF32,
+                     .size = size,
+                     .rows = out_rows.size(),
+                     .out = out,
+                     .out_stride = stride,
+                     .out_rows = Upload(out_rows)},
+                    stream())
+                  .ok());
+  EXPECT_EQ(Download(out, want.size()), want);
+}
+
 TEST_F(LayerCudaTest, EmbeddingIsExactForEveryBitPattern) {
   // The table has all 65,536 patterns of two bytes. A NaN only has to stay NaN.
   for (const DType dtype : {DType::kBF16, DType::kF16}) {

@@ -98,11 +98,17 @@ class EagleOrdersTest : public ::testing::Test {
     return order;
   }
 
+  static EagleTraits Traits() {
+    EagleTraits traits;
+    traits.step_cost = 1e-9;
+    return traits;
+  }
+
   std::unique_ptr<KvPagePool> pages_;
   std::vector<std::vector<int32_t>> texts_;
   std::vector<std::unique_ptr<KvCache>> caches_;
   Seen seen_;
-  Eagle eagle_{std::make_unique<DoubleOfDevice>(&seen_), 2, 1e-9};
+  Eagle eagle_{std::make_unique<DoubleOfDevice>(&seen_), Traits()};
 };
 
 TEST_F(EagleOrdersTest, ManyOrdersAreComputedInPartsAndGetTheTreesThatTheyGetAlone) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/model/checkpoint/checkpoint.h"
+#include "common/model/heads/eagle_description.h"
 #include "common/model/heads/eagle_weights.h"
 #include "common/model/heads/heads_weights.h"
 #include "common/model/heads/level_tree.h"
@@ -138,6 +139,76 @@ TEST_F(EagleTest, LayersOfAnotherModelAreRefusedByTheField) {
   EXPECT_THAT(Refusal(), HasSubstr("layers.0.mlp.gate_proj.weight"));
 }
 
+TEST_F(EagleTest, FieldsOfEagle3ThatDoNotFitAreRefused) {
+  const testing::RandomEagleSpec third = {.is_third = true};
+  const auto refusal_of = [&](const std::string& field, const nlohmann::json& value) {
+    testing::WriteRandomEagle(dir_ / "heads", third);
+    SetConfig(field, value);
+    return Refusal();
+  };
+  EXPECT_EQ(refusal_of("target_hidden_size", 32), "");
+  EXPECT_THAT(refusal_of("target_hidden_size", 48), HasSubstr("target_hidden_size is 48"));
+  EXPECT_THAT(refusal_of("norm_before_residual", true), HasSubstr("norm_before_residual is true"));
+  EXPECT_THAT(refusal_of("draft_vocab_size", 65), HasSubstr("draft_vocab_size"));
+  EXPECT_THAT(refusal_of("draft_vocab_size", 60), HasSubstr("d2t"));
+  const nlohmann::json unused = {{"use_aux_hidden_state", false}};
+  EXPECT_THAT(refusal_of("eagle_config", unused),
+              HasSubstr("eagle_config.use_aux_hidden_state is false"));
+  const std::string ids = "eagle_aux_hidden_state_layer_ids";
+  for (const nlohmann::json& list :
+       {nlohmann::json({2, 8, 17}), nlohmann::json({1, 8, 16}), nlohmann::json({2, -1, 3}),
+        nlohmann::json({2, "8", 3}), nlohmann::json::array(), nlohmann::json(2),
+        nlohmann::json({2, 2, 2, 2, 2, 2, 2, 2, 2})}) {
+    EXPECT_THAT(refusal_of(ids, list),
+                AllOf(HasSubstr(ids + " is "), HasSubstr("1 to 8 of the target's 16 layers")))
+        << list;
+  }
+  EXPECT_EQ(refusal_of(ids, {16, 0, 4}), "");
+  EXPECT_THAT(refusal_of(ids, {2, 8}), HasSubstr("fc.weight"));
+
+  testing::WriteRandomModel(dir_ / "target", {.num_layers = 3});
+  EXPECT_THAT(refusal_of("target_hidden_size", 32),
+              AllOf(HasSubstr(ids + " is missing"), HasSubstr("a target of 3 layers")));
+}
+
+TEST_F(EagleTest, IdsThatBeginWithOneAreLayersThatTheStatesLeave) {
+  const auto layers_of = [&](const std::vector<size_t>& ids, bool has_middle_names) {
+    testing::WriteRandomEagle(
+        dir_ / "heads", {.is_third = true, .layer_ids = ids, .has_middle_names = has_middle_names});
+    const auto model = Load();
+    EXPECT_TRUE(model.ok()) << model.status();
+    std::vector<size_t> layers;
+    for (const RowFeatures::Part& part : (*model)->self_drafter()->row_features().parts) {
+      EXPECT_FALSE(part.is_normed);
+      layers.push_back(part.layer);
+    }
+    return layers;
+  };
+  for (const bool has_middle_names : {true, false}) {
+    EXPECT_EQ(layers_of({1, 7, 15}, has_middle_names), (std::vector<size_t>{2, 8, 16}));
+    EXPECT_EQ(layers_of({2, 7, 15}, has_middle_names), (std::vector<size_t>{2, 7, 15}));
+    EXPECT_EQ(layers_of({3, 1}, has_middle_names), (std::vector<size_t>{3, 1}));
+    EXPECT_EQ(layers_of({}, has_middle_names), (std::vector<size_t>{2, 8, 13}));
+  }
+}
+
+TEST_F(EagleTest, ATokenMapThatLeavesTheVocabularyIsRefused) {
+  const testing::RandomEagleSpec third = {.is_third = true, .truncated_vocabulary_size = 40};
+  testing::WriteRandomEagle(dir_ / "heads", third);
+  ASSERT_EQ(Refusal(), "");
+  const std::filesystem::path file = dir_ / "heads" / "model.safetensors";
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(file));
+  // The map is the last tensor.
+  for (const int64_t entry : {int64_t{-40}, int64_t{25}, INT64_MIN, INT64_MAX}) {
+    std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);
+    stream.seekp(size - 8);
+    stream.write(reinterpret_cast<const char*>(&entry), sizeof(entry));
+    stream.close();
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("\"d2t\": entry 39 is " + std::to_string(entry)),
+                                 HasSubstr("each minus its place")));
+  }
+}
+
 TEST_F(EagleTest, TensorsOfOtherVersionsAreRefusedByName) {
   testing::WriteRandomHeads(dir_ / "heads", {});  // changes config.json too
   testing::TempDir eagle;
@@ -145,6 +216,16 @@ TEST_F(EagleTest, TensorsOfOtherVersionsAreRefusedByName) {
   std::filesystem::copy_file(eagle / "config.json", dir_ / "heads" / "config.json",
                              std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(Refusal(), HasSubstr("tensor \"blocks.0.layers.0.weight\" is not one of EAGLE-1"));
+  testing::WriteRandomEagle(dir_ / "heads", {.is_third = true, .layer_ids = {2, 3}});
+  std::filesystem::rename(dir_ / "heads" / "model.safetensors", eagle / "model.safetensors");
+  testing::WriteRandomEagle(dir_ / "heads", {});
+  std::filesystem::rename(eagle / "model.safetensors", dir_ / "heads" / "model.safetensors");
+  EXPECT_THAT(Refusal(), HasSubstr("fc.weight"));
+}
+
+TEST_F(EagleTest, TheLayoutOfSpeculatorsIsRefusedByItsField) {
+  std::ofstream(dir_ / "heads" / "config.json") << R"({"transformer_layer_config": {}})";
+  EXPECT_THAT(Refusal(), HasSubstr("has transformer_layer_config"));
 }
 
 TEST_F(EagleTest, APickleIsRefusedWithWhatToDo) {
@@ -160,26 +241,29 @@ using Row = std::vector<double>;
 // One layer of EAGLE, row by row, in double precision.
 class Reference {
  public:
-  Reference(const ModelDescription& model, const EagleWeights& weights)
-      : model_(model), weights_(weights) {}
+  Reference(const EagleDescription& eagle, const EagleWeights& weights)
+      : is_third_(eagle.is_third), model_(eagle.layer), weights_(weights) {}
 
-  // Appends a row and returns its guessed feature.
-  Row Append(int32_t token_id, const Row& feature) {
+  // Appends a row and returns what it guesses. `state` is a feature of the target or a guess.
+  Row Append(int32_t token_id, const Row& state, bool is_guess) {
     const size_t hidden = model_.hidden_size;
-    Row input(2 * hidden);
     const auto* table = static_cast<const float*>(weights_.embedding.weight);
-    for (size_t i = 0; i < hidden; ++i) {
-      input[i] = table[static_cast<size_t>(token_id) * hidden + i];
-      input[hidden + i] = feature[i];
+    const auto* row = table + static_cast<size_t>(token_id) * hidden;
+    Row input(row, row + hidden);
+    Row x = state;
+    if (is_third_) {
+      if (!is_guess) x = Times(weights_.fuse, state);
+      input = Joined(Norm(input, weights_.layer.attention_norm), Norm(x, weights_.state_norm));
+    } else {
+      input = x = Times(weights_.fuse, Joined(input, state));
     }
-    Row x = Times(weights_.fuse, input);
-    Row query = Times(weights_.layer.query, x);
-    Row key = Times(weights_.layer.key, x);
+    Row query = Times(weights_.layer.query, input);
+    Row key = Times(weights_.layer.key, input);
     const auto position = static_cast<double>(keys_.size() + 1);
     Turn(query, position);
     Turn(key, position);
     keys_.push_back(key);
-    values_.push_back(Times(weights_.layer.value, x));
+    values_.push_back(Times(weights_.layer.value, input));
     Add(x, Times(weights_.layer.attention_output, Attend(query)));
     const Row normed = Norm(x, weights_.layer.mlp_norm);
     Row gate = Times(weights_.layer.gate, normed);
@@ -189,17 +273,27 @@ class Reference {
     return x;
   }
 
-  // Returns the softmax of the output product.
-  Row Chances(const Row& feature) const {
-    Row logits = Times(weights_.output, feature);
+  // Returns the chances of the target's tokens after a guess. Those of tokens that the layer does
+  // not know are 0.
+  Row Chances(const Row& guess) const {
+    Row logits = Times(weights_.output, is_third_ ? Norm(guess, weights_.output_norm) : guess);
     const double max = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
     for (double& logit : logits) sum += logit = std::exp(logit - max);
     for (double& logit : logits) logit /= sum;
-    return logits;
+    if (weights_.token_map.empty()) return logits;
+    Row chances(model_.vocabulary_size);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      chances[static_cast<size_t>(weights_.token_map[i])] = logits[i];
+    }
+    return chances;
   }
 
  private:
+  static Row Joined(Row first, const Row& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
   static Row Times(const Linear& linear, const Row& x) {
     const auto* weight = static_cast<const float*>(linear.weight);
     Row out(linear.out_features);
@@ -256,6 +350,7 @@ class Reference {
     return out;
   }
 
+  bool is_third_;
   const ModelDescription& model_;
   const EagleWeights& weights_;
   std::vector<Row> keys_;
@@ -270,10 +365,15 @@ std::vector<int32_t> RandomText(size_t length) {
   return text;
 }
 
-class EagleGuessTest : public EagleTest {
+// With a layer of EAGLE-1, and one of EAGLE-3.
+class EagleGuessTest : public EagleTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
     EagleTest::SetUp();
+    if (GetParam()) {
+      testing::WriteRandomEagle(
+          dir_ / "heads", {.is_third = true, .truncated_vocabulary_size = 50, .output_scale = 0.7});
+    }
     auto model = Load();
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
@@ -320,11 +420,16 @@ bool operator==(const GuessTree& a, const GuessTree& b) {
   return a.token_ids == b.token_ids && a.parents == b.parents && a.chances == b.chances;
 }
 
-TEST_F(EagleGuessTest, GuessesWhatTheReferenceDoes) {
-  const ModelDescription eagle = *EagleWeights::Describe(dir_ / "heads", model_->description());
+INSTANTIATE_TEST_SUITE_P(Versions, EagleGuessTest, ::testing::Bool(),
+                         [](const auto& version) { return version.param ? "Eagle3" : "Eagle1"; });
+
+TEST_P(EagleGuessTest, GuessesWhatTheReferenceDoes) {
   const auto target_file = *Checkpoint::Open(dir_ / "target");
   const ModelWeights target = *ModelWeights::Load(*target_file, model_->description());
   const auto file = *OpenHeads(dir_ / "heads");
+  const EagleDescription eagle =
+      *EagleDescription::Load(dir_ / "heads", *file, model_->description());
+  EXPECT_EQ(eagle.is_third, GetParam());
   const EagleWeights weights = *EagleWeights::Load(*file, eagle, target);
   size_t num_branching = 0;  // trees in which two nodes of a level have children
   for (const size_t length : {1, 2, 63, 64, 65, 150, 600}) {
@@ -339,10 +444,12 @@ TEST_F(EagleGuessTest, GuessesWhatTheReferenceDoes) {
     Reference reference(eagle, weights);
     const auto feature_of = [&](size_t row) {
       const float* feature = cache.Feature(row);
-      return Row(feature, feature + eagle.hidden_size);
+      return Row(feature, feature + model_->kv_shape().feature_floats);
     };
-    for (size_t row = 1; row < length; ++row) reference.Append(text[row], feature_of(row - 1));
-    const Row end = reference.Append(next, feature_of(length - 1));
+    for (size_t row = 1; row < length; ++row) {
+      reference.Append(text[row], feature_of(row - 1), false);
+    }
+    const Row end = reference.Append(next, feature_of(length - 1), false);
     uint32_t deepest = 0;
     for (size_t node = 0; node < tree.token_ids.size(); ++node) {
       std::vector<int32_t> path;  // the node's ancestors, the first one first
@@ -351,7 +458,7 @@ TEST_F(EagleGuessTest, GuessesWhatTheReferenceDoes) {
       }
       Reference branch = reference;
       Row feature = end;
-      for (const int32_t token : path) feature = branch.Append(token, feature);
+      for (const int32_t token : path) feature = branch.Append(token, feature, true);
       const Row chances = branch.Chances(feature);
       EXPECT_NEAR(tree.chances[node], chances[static_cast<size_t>(tree.token_ids[node])], 2e-4)
           << "length " << length << ", node " << node;
@@ -371,7 +478,7 @@ TEST_F(EagleGuessTest, GuessesWhatTheReferenceDoes) {
   EXPECT_GT(num_branching, 1u) << "some levels have several rows";
 }
 
-TEST_F(EagleGuessTest, AGuessDoesNotDependOnHowTheTextCame) {
+TEST_P(EagleGuessTest, AGuessDoesNotDependOnHowTheTextCame) {
   const std::vector<int32_t> text = RandomText(140);
   const GuessLimits limits = {.depth = 5, .nodes = 16};
   KvCache whole(pages_.get(), 512);
@@ -418,7 +525,7 @@ TEST_F(EagleGuessTest, AGuessDoesNotDependOnHowTheTextCame) {
   }
 }
 
-TEST_F(EagleGuessTest, LongTextsAreCaughtUpInPieces) {
+TEST_P(EagleGuessTest, LongTextsAreCaughtUpInPieces) {
   const std::vector<int32_t> one = RandomText(1100);
   const std::vector<int32_t> two = RandomText(600);
   const std::vector<int32_t> three = RandomText(20);
@@ -453,7 +560,7 @@ TEST_F(EagleGuessTest, LongTextsAreCaughtUpInPieces) {
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(orders[i].tree == expected[i]) << i;
 }
 
-TEST_F(EagleGuessTest, AVeryLongTextWaitsForItsTree) {
+TEST_P(EagleGuessTest, AVeryLongTextWaitsForItsTree) {
   const std::vector<int32_t> text = RandomText(4090);
   KvCache first(pages_.get(), 4096);
   KvCache second(pages_.get(), 4096);
@@ -471,7 +578,7 @@ TEST_F(EagleGuessTest, AVeryLongTextWaitsForItsTree) {
   EXPECT_TRUE(Propose(second, text, 9, limits) == tree);
 }
 
-TEST_F(EagleGuessTest, TextsOfOneBatchShareWhatTheyCompute) {
+TEST_P(EagleGuessTest, TextsOfOneBatchShareWhatTheyCompute) {
   const std::vector<int32_t> text = RandomText(140);
   KvCache writer(pages_.get(), 512);
   Feed(writer, text);
@@ -490,7 +597,7 @@ TEST_F(EagleGuessTest, TextsOfOneBatchShareWhatTheyCompute) {
   EXPECT_TRUE(Guess(readers[1], text, 9, limits) == Guess(readers[0], text, 9, limits));
 }
 
-TEST_F(EagleGuessTest, PagesThatAreFoundBringItsRows) {
+TEST_P(EagleGuessTest, PagesThatAreFoundBringItsRows) {
   const std::vector<int32_t> text = RandomText(140);
   const GuessLimits limits = {.depth = 4, .nodes = 12};
   KvCache first(pages_.get(), 512);
@@ -508,7 +615,7 @@ TEST_F(EagleGuessTest, PagesThatAreFoundBringItsRows) {
   EXPECT_TRUE(Guess(first, text, 9, limits) == expected) << "shared pages are as they were";
 }
 
-TEST_F(EagleGuessTest, WhoNeedsItsRowsAddsThemToSharedPages) {
+TEST_P(EagleGuessTest, WhoNeedsItsRowsAddsThemToSharedPages) {
   const std::vector<int32_t> text = RandomText(140);
   const GuessLimits limits = {.depth = 4, .nodes = 12};
   KvCache alone(pages_.get(), 512);
@@ -535,7 +642,7 @@ TEST_F(EagleGuessTest, WhoNeedsItsRowsAddsThemToSharedPages) {
   EXPECT_EQ(second.NumDrafterRows(), 10u);
 }
 
-TEST_F(EagleGuessTest, OrdersDoNotDisturbEachOther) {
+TEST_P(EagleGuessTest, OrdersDoNotDisturbEachOther) {
   const std::vector<int32_t> one = RandomText(70);
   const std::vector<int32_t> other = RandomText(33);
   KvCache a(pages_.get(), 512);
@@ -560,7 +667,7 @@ TEST_F(EagleGuessTest, OrdersDoNotDisturbEachOther) {
   EXPECT_TRUE(orders[1].tree == chain);
 }
 
-TEST_F(EagleGuessTest, AGreedyRequestGetsSharperChances) {
+TEST_P(EagleGuessTest, AGreedyRequestGetsSharperChances) {
   const std::vector<int32_t> text = RandomText(20);
   KvCache cache(pages_.get(), 512);
   Feed(cache, text);
@@ -589,7 +696,7 @@ TEST_F(EagleGuessTest, AGreedyRequestGetsSharperChances) {
   }
 }
 
-TEST_F(EagleGuessTest, LogitsAreThoseOfAModelWithoutHeads) {
+TEST_P(EagleGuessTest, LogitsAreThoseOfAModelWithoutHeads) {
   auto plain = *LanguageModel::Load(dir_ / "target", &pool_);
   auto plain_pages = *KvPagePool::Create(plain->kv_shape(), uint64_t{1} << 24);
   const std::vector<int32_t> text = RandomText(90);
@@ -608,7 +715,7 @@ TEST_F(EagleGuessTest, LogitsAreThoseOfAModelWithoutHeads) {
   }
 }
 
-TEST_F(EagleGuessTest, ATreeIsAsDeepAsThereIsRoom) {
+TEST_P(EagleGuessTest, ATreeIsAsDeepAsThereIsRoom) {
   const KvShape shape = model_->kv_shape();
   const std::vector<int32_t> text = RandomText(60);
   const GuessLimits limits = {.depth = 8, .nodes = 16};
@@ -646,13 +753,14 @@ void ExpectGolden(const nlohmann::json& want, std::span<const int32_t> ids,
   }
 }
 
-TEST(EagleGoldenTest, TheEmbeddedLayerGuessesWhatTransformersDoes) {
+// Compares a layer for the embedded target with a file of what transformers computes.
+void ExpectWhatTransformersGuesses(const std::filesystem::path& layer, const std::string& golden) {
   const nlohmann::json texts = nlohmann::json::parse(
-      std::ifstream(testing::SourceDir() / "tests" / "golden" / "heads" / "tales_eagle.json"));
+      std::ifstream(testing::SourceDir() / "tests" / "golden" / "heads" / golden));
   ASSERT_GE(texts.size(), 6u);
   ThreadPool pool(2);
-  const std::filesystem::path tales = testing::SourceDir() / "models" / "tales";
-  const auto model = LanguageModel::Load(tales / "target", &pool, tales / "eagle");
+  const auto model =
+      LanguageModel::Load(testing::SourceDir() / "models" / "tales" / "target", &pool, layer);
   ASSERT_TRUE(model.ok()) << model.status();
   const auto pages = *KvPagePool::Create((*model)->kv_shape(), uint64_t{1} << 26);
   SelfDrafter& eagle = *(*model)->self_drafter();
@@ -681,6 +789,27 @@ TEST(EagleGoldenTest, TheEmbeddedLayerGuessesWhatTransformersDoes) {
     deepest = std::max(deepest, chain.token_ids.size());
   }
   EXPECT_EQ(deepest, 4u);
+}
+
+TEST(EagleGoldenTest, TheEmbeddedLayerGuessesWhatTransformersDoes) {
+  ExpectWhatTransformersGuesses(testing::SourceDir() / "models" / "tales" / "eagle",
+                                "tales_eagle.json");
+}
+
+TEST(EagleGoldenTest, ALayerOfEagle3GuessesWhatTransformersDoes) {
+  const testing::TempDir dir;
+  // The layer that tests/golden/make_heads_golden.py has make_random_model write.
+  testing::WriteRandomEagle(dir / "eagle3", {.hidden_size = 512,
+                                             .vocabulary_size = 4096,
+                                             .num_heads = 8,
+                                             .num_kv_heads = 4,
+                                             .head_size = 64,
+                                             .intermediate_size = 96,
+                                             .is_third = true,
+                                             .truncated_vocabulary_size = 600,
+                                             .layer_ids = {1, 2, 4},
+                                             .output_scale = 0.2});
+  ExpectWhatTransformersGuesses(dir / "eagle3", "tales_eagle3.json");
 }
 
 }  // namespace

@@ -16,10 +16,12 @@ absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folde
                                               const CudaDrafter::Options& options) {
   TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
   if (kind == HeadsKind::kEagle) {
-    backend->Keep(KeptFeatures::kAll);
-    return CudaEagle::Load(folder, target, target_weights, backend, options);
+    TANDEM_ASSIGN_OR_RETURN(LoadedDrafter eagle,
+                            CudaEagle::Load(folder, target, target_weights, backend, options));
+    backend->Store(eagle.drafter->row_features());
+    return eagle;
   }
-  backend->Keep(KeptFeatures::kOfLogits);
+  backend->KeepFeatures();
   TANDEM_ASSIGN_OR_RETURN(auto heads,
                           CudaHeads::Load(folder, target, target_weights.output, backend, options));
   CudaDrafter* const device = heads.get();

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "common/model/cuda/weight_uploader.h"
 #include "common/model/heads/eagle.h"
 #include "common/status.h"
 #include "kernels/embedding.h"
+#include "kernels/rms_norm.h"
 
 namespace tandem {
 namespace {
@@ -23,43 +23,40 @@ absl::StatusOr<LoadedDrafter> CudaEagle::Load(const std::filesystem::path& folde
                                               const ModelWeights& target_weights,
                                               const CudaBackend* backend, const Options& options) {
   TANDEM_ASSIGN_OR_RETURN(OpenedEagle opened, OpenedEagle::Open(folder, target, target_weights));
-  TANDEM_RETURN_IF_ERROR(CheckForGpu(folder, opened.description, {&opened.weights.layer, 1}));
-  const double step_cost = opened.weights.StepCost(target_weights);
+  TANDEM_RETURN_IF_ERROR(CheckForGpu(folder, opened.description.layer, {&opened.weights.layer, 1}));
+  EagleTraits traits = opened.Traits(target_weights);
   std::unique_ptr<CudaEagle> device(
-      new CudaEagle(std::move(opened), target_weights, backend, options, target.num_layers));
+      new CudaEagle(std::move(opened), backend, options, target.num_layers));
   CudaDrafter* const part = device.get();
-  return LoadedDrafter{std::make_unique<Eagle>(std::move(device), target.hidden_size, step_cost),
-                       part};
+  return LoadedDrafter{std::make_unique<Eagle>(std::move(device), std::move(traits)), part};
 }
 
-CudaEagle::CudaEagle(OpenedEagle opened, const ModelWeights& target, const CudaBackend* backend,
-                     const Options& options, size_t layer_index)
+CudaEagle::CudaEagle(OpenedEagle opened, const CudaBackend* backend, const Options& options,
+                     size_t layer_index)
     : opened_(std::move(opened)),
       backend_(*backend),
       options_(options),
       layer_index_(layer_index),
-      has_own_embedding_(opened_.weights.embedding.weight != target.embedding.weight),
-      has_own_output_(opened_.weights.output.weight != target.output.weight),
-      layer_(&opened_.description, {.max_rows = kMaxRows,
-                                    .max_context = options.max_context,
-                                    .exact_activations = options.exact_activations,
-                                    .partial_bytes = kEaglePartialBytes}),
-      numbers_(layer_.number_sizes()) {
-  const EagleWeights& weights = opened_.weights;
-  weight_bytes_ = WeightUploader::Bytes(weights.fuse) + CudaLayerWeights::Bytes(weights.layer);
-  if (has_own_embedding_) weight_bytes_ += WeightUploader::Bytes(weights.embedding);
-  if (has_own_output_) weight_bytes_ += WeightUploader::Bytes(weights.output);
-}
+      weight_bytes_(CudaEagleWeights::Bytes(opened_.weights)),
+      layer_(&opened_.description.layer, {.max_rows = kMaxRows,
+                                          .max_context = options.max_context,
+                                          .exact_activations = options.exact_activations,
+                                          .partial_bytes = kEaglePartialBytes}),
+      numbers_(layer_.number_sizes()) {}
 
 absl::Status CudaEagle::LayOut(const MemoryTaker& take) {
-  const size_t hidden = opened_.description.hidden_size;
+  const char* const what = "rows of EAGLE";
+  const size_t hidden = opened_.description.layer.hidden_size;
   const int num_parts = NumBf16Parts(options_.exact_activations);
   TANDEM_RETURN_IF_ERROR(numbers_.LayOut(take));
   TANDEM_RETURN_IF_ERROR(layer_.LayOut(take));
   TANDEM_RETURN_IF_ERROR(
-      LayOutRows(&input_, kMaxRows, 2 * hidden, num_parts, "rows of EAGLE", take));
+      LayOutRows(&fused_, kMaxRows, opened_.weights.fuse.in_features, num_parts, what, take));
+  if (opened_.description.is_third) {
+    TANDEM_RETURN_IF_ERROR(LayOutRows(&joined_, kMaxRows, 2 * hidden, num_parts, what, take));
+    TANDEM_RETURN_IF_ERROR(take(&floats_, kMaxRows * hidden, what));
+  }
   TANDEM_RETURN_IF_ERROR(take(&guesses_, kMaxGuesses * hidden, "guesses of EAGLE"));
-  TANDEM_RETURN_IF_ERROR(take(&all_rows_, kMaxRows, "rows of EAGLE"));
   TANDEM_RETURN_IF_ERROR(take(&looks_, kMaxLooks, "guesses of EAGLE"));
   return likeliest_.LayOut(take);
 }
@@ -69,31 +66,14 @@ absl::Status CudaEagle::Start(const DeviceStream* stream) {
   TANDEM_RETURN_IF_ERROR(numbers_.Start(stream));
   TANDEM_RETURN_IF_ERROR(layer_.Start(stream));
   TANDEM_ASSIGN_OR_RETURN(sent_looks_, PinnedMemory::Create(kMaxLooks * sizeof(int32_t)));
-  TANDEM_RETURN_IF_ERROR(likeliest_.Start(stream));
-  std::vector<int32_t> rows(kMaxRows);
-  std::iota(rows.begin(), rows.end(), 0);
-  const absl::Status copied =
-      stream_->Copy(all_rows_, rows.data(), rows.size() * sizeof(rows.front()));
-  absl::Status done = stream_->Wait();  // the copy needs `rows`, also after an error
-  TANDEM_RETURN_IF_ERROR(copied);
-  return done;
+  return likeliest_.Start(stream);
 }
 
 absl::Status CudaEagle::Upload(const CudaWeights& target, DeviceArena& arena,
                                const std::function<void(uint64_t)>& on_progress) {
   TANDEM_ASSIGN_OR_RETURN(WeightUploader uploader,
                           WeightUploader::Create(arena, *stream_, on_progress));
-  const EagleWeights& from = opened_.weights;
-  TANDEM_ASSIGN_OR_RETURN(fuse_, uploader.Copy(from.fuse, "fc of EAGLE"));
-  TANDEM_ASSIGN_OR_RETURN(weights_, CudaLayerWeights::Upload(from.layer, uploader));
-  embedding_ = target.embedding;
-  if (has_own_embedding_) {
-    TANDEM_ASSIGN_OR_RETURN(embedding_, uploader.Copy(from.embedding, "the embedding of EAGLE"));
-  }
-  output_ = target.output;
-  if (has_own_output_) {
-    TANDEM_ASSIGN_OR_RETURN(output_, uploader.Copy(from.output, "lm_head of EAGLE"));
-  }
+  TANDEM_ASSIGN_OR_RETURN(weights_, CudaEagleWeights::Upload(opened_.weights, target, uploader));
   TANDEM_RETURN_IF_ERROR(stream_->Wait());
   TANDEM_RETURN_IF_ERROR(opened_.checkpoint->CheckWhole());
   opened_.weights = {};
@@ -112,14 +92,15 @@ absl::Status CudaEagle::Run(const EaglePass& pass) {
   TANDEM_RETURN_IF_ERROR(SendNumbers(pass));
   layer_.Begin(rows);
   const bool reads_guesses = pass.rows.front().guess >= 0;
-  const float* const features = reads_guesses ? guesses_ : pages_->features();
-  TANDEM_RETURN_IF_ERROR(Fuse(features, rows));
-  TANDEM_RETURN_IF_ERROR(Gather(layer_.hidden(), all_rows_, rows, layer_.normed()));
-  TANDEM_RETURN_IF_ERROR(layer_.Qkv(weights_));
-  TANDEM_RETURN_IF_ERROR(layer_.Attend(weights_, pages_->Layer(layer_index_), numbers_,
+  const float* const states = reads_guesses ? guesses_ : pages_->features();
+  const bool is_third = opened_.description.is_third;
+  TANDEM_RETURN_IF_ERROR(is_third ? BeginWithStates(states, reads_guesses, rows)
+                                  : Fuse(states, rows));
+  TANDEM_RETURN_IF_ERROR(layer_.Qkv(weights_.layer, is_third ? joined_ : layer_.normed()));
+  TANDEM_RETURN_IF_ERROR(layer_.Attend(weights_.layer, pages_->Layer(layer_index_), numbers_,
                                        shape_.chunks, /*hidden_rows=*/1));
-  TANDEM_RETURN_IF_ERROR(layer_.Output(weights_));
-  TANDEM_RETURN_IF_ERROR(layer_.Mlp(weights_));
+  TANDEM_RETURN_IF_ERROR(layer_.Output(weights_.layer));
+  TANDEM_RETURN_IF_ERROR(layer_.Mlp(weights_.layer));
   return KeepGuesses(pass);
 }
 
@@ -153,29 +134,38 @@ absl::Status CudaEagle::SendNumbers(const EaglePass& pass) {
                        &shape_);
 }
 
-absl::Status CudaEagle::Fuse(const float* features, size_t rows) {
-  const size_t hidden = opened_.description.hidden_size;
-  TANDEM_RETURN_IF_ERROR(Embed({.table = embedding_.weight,
-                                .dtype = embedding_.dtype,
-                                .size = hidden,
-                                .ids = numbers_.token_ids(),
-                                .rows = rows,
-                                .out = input_.floats,
-                                .out_stride = input_.floats_stride,
-                                .out_bf16 = input_.bf16},
-                               stream_->get()));
-  Bf16Rows second_half = input_.bf16;
-  second_half.parts += hidden;
-  TANDEM_RETURN_IF_ERROR(Gather(features, numbers_.sources(), rows,
-                                {input_.floats + hidden, input_.floats_stride, second_half}));
-  return layer_.Product(fuse_, input_, {.data = layer_.hidden(), .stride = hidden});
+absl::Status CudaEagle::Fuse(const float* states, size_t rows) {
+  const size_t hidden = opened_.description.layer.hidden_size;
+  TANDEM_RETURN_IF_ERROR(EmbedTokens(rows, fused_));
+  TANDEM_RETURN_IF_ERROR(
+      Gather(states, hidden, numbers_.sources(), rows, fused_.FromColumn(hidden)));
+  TANDEM_RETURN_IF_ERROR(
+      layer_.Product(weights_.fuse, fused_, {.data = layer_.hidden(), .stride = hidden}));
+  return Gather(layer_.hidden(), hidden, nullptr, rows, layer_.normed());
 }
 
-absl::Status CudaEagle::Gather(const float* table, const int32_t* ids, size_t rows,
+absl::Status CudaEagle::BeginWithStates(const float* states, bool are_guesses, size_t rows) {
+  const size_t hidden = opened_.description.layer.hidden_size;
+  const CudaLinear& qkv = weights_.layer.qkv;
+  if (are_guesses) {
+    TANDEM_RETURN_IF_ERROR(
+        Gather(states, hidden, numbers_.sources(), rows, {layer_.hidden(), hidden, Bf16Rows()}));
+  } else {
+    TANDEM_RETURN_IF_ERROR(
+        Gather(states, weights_.fuse.in_features, numbers_.sources(), rows, fused_));
+    TANDEM_RETURN_IF_ERROR(
+        layer_.Product(weights_.fuse, fused_, {.data = layer_.hidden(), .stride = hidden}));
+  }
+  TANDEM_RETURN_IF_ERROR(EmbedTokens(rows, {floats_, hidden, Bf16Rows()}));
+  TANDEM_RETURN_IF_ERROR(Norm(weights_.layer.attention_norm, floats_, rows, qkv, joined_));
+  return Norm(weights_.state_norm, layer_.hidden(), rows, qkv, joined_.FromColumn(hidden));
+}
+
+absl::Status CudaEagle::Gather(const float* table, size_t size, const int32_t* ids, size_t rows,
                                const ProductRows& to) {
   return Embed({.table = table,
                 .dtype = DType::kF32,
-                .size = opened_.description.hidden_size,
+                .size = size,
                 .ids = ids,
                 .rows = rows,
                 .out = to.floats,
@@ -184,8 +174,35 @@ absl::Status CudaEagle::Gather(const float* table, const int32_t* ids, size_t ro
                stream_->get());
 }
 
+absl::Status CudaEagle::EmbedTokens(size_t rows, const ProductRows& to) {
+  return Embed({.table = weights_.embedding.weight,
+                .dtype = weights_.embedding.dtype,
+                .size = opened_.description.layer.hidden_size,
+                .ids = numbers_.token_ids(),
+                .rows = rows,
+                .out = to.floats,
+                .out_stride = to.floats_stride,
+                .out_bf16 = to.bf16},
+               stream_->get());
+}
+
+absl::Status CudaEagle::Norm(const float* weight, const float* x, size_t rows,
+                             const CudaLinear& linear, const ProductRows& to) {
+  const size_t hidden = opened_.description.layer.hidden_size;
+  return RmsNorm({.x = x,
+                  .x_stride = hidden,
+                  .rows = rows,
+                  .size = hidden,
+                  .weight = weight,
+                  .eps = static_cast<float>(opened_.description.layer.norm_eps),
+                  .out = to.floats,
+                  .out_stride = to.floats_stride,
+                  .out_bf16 = to.For(linear.dtype)},
+                 stream_->get());
+}
+
 absl::Status CudaEagle::KeepGuesses(const EaglePass& pass) {
-  const size_t hidden = opened_.description.hidden_size;
+  const size_t hidden = opened_.description.layer.hidden_size;
   for (size_t row = 0; row < pass.rows.size();) {
     const int32_t first = pass.rows[row].kept_as;
     size_t run = 1;  // rows that are kept side by side
@@ -233,11 +250,18 @@ absl::Status CudaEagle::EnqueueLooks(std::span<const int32_t> guesses) {
   const size_t rows = guesses.size();
   std::copy(guesses.begin(), guesses.end(), static_cast<int32_t*>(sent_looks_.data()));
   TANDEM_RETURN_IF_ERROR(stream_->Copy(looks_, sent_looks_.data(), rows * sizeof(int32_t)));
-  TANDEM_RETURN_IF_ERROR(Gather(guesses_, looks_, rows, input_));
+  const size_t hidden = opened_.description.layer.hidden_size;
+  const CudaLinear& output = weights_.output;
+  if (opened_.description.is_third) {
+    TANDEM_RETURN_IF_ERROR(Gather(guesses_, hidden, looks_, rows, {floats_, hidden, Bf16Rows()}));
+    TANDEM_RETURN_IF_ERROR(Norm(weights_.output_norm, floats_, rows, output, fused_));
+  } else {
+    TANDEM_RETURN_IF_ERROR(Gather(guesses_, hidden, looks_, rows, fused_));
+  }
   TANDEM_RETURN_IF_ERROR(MultiplyRows(
-      output_, input_, rows, {.data = backend_.logits_memory(), .stride = backend_.logits_stride()},
+      output, fused_, rows, {.data = backend_.logits_memory(), .stride = backend_.logits_stride()},
       stream_->get()));
-  return likeliest_.Enqueue(backend_, rows, output_.out_features);
+  return likeliest_.Enqueue(backend_, rows, output.out_features);
 }
 
 }  // namespace tandem

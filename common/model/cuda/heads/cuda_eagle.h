@@ -17,6 +17,7 @@
 #include "common/model/cuda/cuda_linear.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/heads/cuda_drafter.h"
+#include "common/model/cuda/heads/cuda_eagle_weights.h"
 #include "common/model/cuda/heads/likeliest_tokens.h"
 #include "common/model/cuda/memory_taker.h"
 #include "common/model/cuda/pass_shape.h"
@@ -31,8 +32,8 @@ namespace tandem {
 // where the trees grow. Looking ahead overwrites the logits of the target's last pass.
 class CudaEagle final : public EagleDevice, public CudaDrafter {
  public:
-  // Errors are those of OpenedEagle::Open and CheckForGpu. `backend` computes the target's passes
-  // with KeptFeatures::kAll, and must outlive the drafter.
+  // Errors are those of OpenedEagle::Open and CheckForGpu. `backend` computes the target's passes,
+  // and must outlive the drafter.
   static absl::StatusOr<LoadedDrafter> Load(const std::filesystem::path& folder,
                                             const ModelDescription& target,
                                             const ModelWeights& target_weights,
@@ -55,16 +56,25 @@ class CudaEagle final : public EagleDevice, public CudaDrafter {
  private:
   static constexpr size_t kMaxLooks = LikeliestTokens::kMaxRows;
 
-  CudaEagle(OpenedEagle opened, const ModelWeights& target, const CudaBackend* backend,
-            const Options& options, size_t layer_index);
+  CudaEagle(OpenedEagle opened, const CudaBackend* backend, const Options& options,
+            size_t layer_index);
 
   absl::Status SendNumbers(const EaglePass& pass);
-  // Residual stream = product of [embedding of the token, feature before it].
-  //   features  the table of the features, [entries, hidden]; numbers_.sources() has the entries
-  absl::Status Fuse(const float* features, size_t rows);
-  // Copies rows of a table [entries, hidden] into rows that a product takes.
-  //   ids  [rows]  i32 in device memory
-  absl::Status Gather(const float* table, const int32_t* ids, size_t rows, const ProductRows& to);
+  // EAGLE-1 and EAGLE-2: residual stream = product of [embedding, what the row reads], and
+  // layer_.normed() = the same rows.
+  absl::Status Fuse(const float* states, size_t rows);
+  // EAGLE-3: residual stream = product of the target's states, or a guess. joined_ = [norm of the
+  // embedding, norm of the residual stream].
+  absl::Status BeginWithStates(const float* states, bool are_guesses, size_t rows);
+  // Copies rows of a table [entries, size] into rows that a product takes.
+  //   ids  [rows]  i32 in device memory; null: 0, 1, …
+  absl::Status Gather(const float* table, size_t size, const int32_t* ids, size_t rows,
+                      const ProductRows& to);
+  // Looks the embeddings of the rows' tokens up.
+  absl::Status EmbedTokens(size_t rows, const ProductRows& to);
+  // Norms of rows [rows, hidden] go to rows that a product with `linear` takes.
+  absl::Status Norm(const float* weight, const float* x, size_t rows, const CudaLinear& linear,
+                    const ProductRows& to);
   absl::Status KeepGuesses(const EaglePass& pass);
   absl::Status LookAhead(std::span<const int32_t> guesses, std::span<std::vector<Guess>> found);
   absl::Status EnqueueLooks(std::span<const int32_t> guesses);
@@ -73,23 +83,19 @@ class CudaEagle final : public EagleDevice, public CudaDrafter {
   const CudaBackend& backend_;
   Options options_;
   size_t layer_index_;  // the layer's place on the pages
-  bool has_own_embedding_;
-  bool has_own_output_;
-  uint64_t weight_bytes_ = 0;
-  CudaLinear fuse_;
-  CudaLayerWeights weights_;
-  CudaLinear embedding_;
-  CudaLinear output_;
+  uint64_t weight_bytes_;
+  CudaEagleWeights weights_;
   CudaLayer layer_;
   RowNumbers numbers_;
   const DeviceStream* stream_ = nullptr;
   CudaKvMemory* pages_ = nullptr;
 
-  ProductRows input_;            // [kMaxRows, 2 * hidden]
-  float* guesses_ = nullptr;     // [kMaxGuesses, hidden]
-  int32_t* all_rows_ = nullptr;  // [kMaxRows] 0, 1, …
-  int32_t* looks_ = nullptr;     // [kMaxLooks] guesses to look ahead of
-  PinnedMemory sent_looks_;      // [kMaxLooks] int32_t
+  ProductRows fused_;         // [kMaxRows, what EagleWeights::fuse takes]
+  ProductRows joined_;        // [kMaxRows, 2 * hidden], only in EAGLE-3
+  float* floats_ = nullptr;   // [kMaxRows, hidden], only in EAGLE-3
+  float* guesses_ = nullptr;  // [kMaxGuesses, hidden]
+  int32_t* looks_ = nullptr;  // [kMaxLooks] guesses to look ahead of
+  PinnedMemory sent_looks_;   // [kMaxLooks] int32_t
   LikeliestTokens likeliest_;
 
   // State of a pass.

@@ -187,7 +187,7 @@ void CudaHeads::Grow(std::span<GuessOrder> orders, size_t num_heads) const {
     for (size_t head = 0; head < num_heads; ++head) {
       guesses[head].clear();
       for (const TopLogProb& top : likeliest_.Of(head * orders.size() + i)) {
-        guesses[head].push_back(weights_.GuessOf(top));
+        guesses[head].push_back(OfTarget(weights_.token_map, GuessOf(top)));
       }
     }
     orders[i].tree = GrowGuessTree(guesses, orders[i].limits);

@@ -38,7 +38,7 @@ class CudaHeads final : public SelfDrafter, public CudaDrafter {
   static_assert(HeadsDescription::kMaxHeads <= kMaxRows);
 
   // Reads the heads of a folder for a target. Errors name the file, and the field or the tensor
-  // that does not fit. `backend` computes the target's passes with KeptFeatures::kOfLogits, and
+  // that does not fit. `backend` computes the target's passes with KeepFeatures, and
   // must outlive the heads.
   static absl::StatusOr<std::unique_ptr<CudaHeads>> Load(const std::filesystem::path& folder,
                                                          const ModelDescription& target,
