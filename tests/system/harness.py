@@ -283,7 +283,8 @@ class Neighbors:
         self.check()
 
 
-SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience", "prediction", "max_tree_nodes"}
+SPECULATION_FIELDS = {"enabled", "draft_length", "drafter", "reproducible", "lenience", "prediction", "max_tree_nodes",
+                      "draft_sampling"}
 REQUEST_FIELDS = {"request_id", "model", "add_special_tokens"}
 
 
@@ -304,6 +305,8 @@ def request(prompt, **options):
             part.logit_bias.update(value)
         elif name == "prediction":
             part.prediction.CopyFrom(value)
+        elif name == "draft_sampling":
+            part.draft_sampling.CopyFrom(pb.DraftSampling(**value))
         elif isinstance(value, (list, tuple)):
             getattr(part, name).extend(value)
         else:

@@ -51,6 +51,8 @@ BAD_PARAMETERS = [
     (["lenience", "1.5", "1"], dict(lenience=1.5)),
     (["lenience", "nan", "1"], dict(lenience=NAN)),
     (["lenience", "reproducible"], dict(lenience=0.5, reproducible=True)),
+    (["draft_sampling.temperature", "-1"], dict(draft_sampling={"temperature": -1.0})),
+    (["draft_sampling.top_p", "2", "1"], dict(draft_sampling={"top_p": 2.0})),
     (["drafter", "no-such-drafter"], dict(drafter="no-such-drafter")),
 ]
 BAD_PROMPTS = [
@@ -118,7 +120,7 @@ def test_borders_are_allowed(server):
             dict(presence_penalty=2.0, frequency_penalty=-2.0), dict(logit_bias={0: 100.0, 4095: -100.0}), dict(logprobs=20),
             dict(min_tokens=4), dict(draft_length=0), dict(draft_length=server.info().max_draft_length), dict(lenience=1.0),
             dict(temperature=1e-3), dict(temperature=100.0), dict(repetition_penalty=1e-3), dict(seed=0),
-            dict(lenience=1.0, reproducible=True)
+            dict(lenience=1.0, reproducible=True), dict(draft_sampling={"temperature": 0.0, "top_k": -1, "top_p": 1.0})
     ]:
         output = server.generate(PROMPTS[0], max_tokens=4, **options)
         assert 1 <= len(output.token_ids) <= 4, options

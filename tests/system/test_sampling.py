@@ -213,6 +213,32 @@ def test_distribution_with_heads_is_the_targets(servers, models, drafter):
     assert g_test(counts, expected) > FALSE_ALARM
 
 
+@pytest.mark.parametrize("draft_sampling", [{"temperature": 0.4, "top_p": 0.8}, {"temperature": 0.0}], ids=["sharper", "likeliest"])
+def test_distribution_with_a_draft_model_that_draws_in_its_own_way_is_the_targets(servers, tiny, tables, draft_sampling):
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
+    parameters = CONFIGURATIONS["temperature 1"]
+    counts, sources = draw(server, DRAWS, draft_length=3, draft_sampling=draft_sampling, **parameters)
+    assert sum(counts.values()) == DRAWS
+    for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
+        assert sources[source] > DRAWS / 50, "both ways of making a token must have been taken"
+    assert g_test(counts, distribution(tables["target"], parameters)) > FALSE_ALARM
+
+
+def test_likeliest_drafts_leave_a_sampled_output_as_it_is(servers):
+    """The draft model draws nothing, so each token is the target's own draw with the key of its position."""
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=4)
+    accepted = 0
+    for seed in range(8):
+        options = dict(prompt="Once upon a time there was", seed=seed, reproducible=False, temperature=0.8, max_tokens=60, ignore_eos=True)
+        plain = server.generate(draft_length=0, **options)
+        drafted = server.generate(draft_length=4, draft_sampling={"temperature": 0.0}, **options)
+        assert drafted.token_ids == plain.token_ids
+        accepted += drafted.completion.speculation.num_accepted_tokens
+        drawn = server.generate(draft_length=4, draft_sampling={"temperature": 0.5}, **options)
+        assert len(drawn.token_ids) == 60
+    assert accepted > 8 * 15, "drafts were accepted"
+
+
 def test_reproducible_outputs_over_seeds_have_the_targets_distribution(servers, tiny, tables):
     server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
     parameters = CONFIGURATIONS["temperature 1"]

@@ -34,6 +34,9 @@ v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& 
   speculation->set_reproducible(false);  // a seed alone would turn it on
   speculation->set_enabled(measured.draft_length != 0);
   speculation->set_drafter(measured.drafter);
+  if (mode != "greedy" && options.draft_temperature.has_value()) {
+    speculation->mutable_draft_sampling()->set_temperature(*options.draft_temperature);
+  }
   if (measured.draft_length > 0) speculation->set_draft_length(measured.draft_length);
   return request;
 }

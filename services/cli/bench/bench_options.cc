@@ -25,6 +25,7 @@ void BindBench(FlagParser& parser, BenchArguments& arguments) {
   parser.Bind("--pairs", &options.pairs);
   parser.Bind("--max-tokens", &options.max_tokens);
   parser.Bind("--temperature", &options.temperature);
+  parser.OnValue<float>("--draft-temperature", [&](float v) { options.draft_temperature = v; });
   parser.Bind("--seed", &options.seed);
   parser.Bind("--json", &options.json);
   BindColor(parser, options.color);

@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_CLI_BENCH_BENCH_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct BenchOptions {
   int pairs = 20;         // number of pairs: a run of each draft length and a run of plain decoding
   int max_tokens = 96;    // length of each run; the end-of-text token is ignored
   float temperature = 1;  // temperature in the mode `sampled`
+  // Temperature of the draft model in the mode `sampled`; none: that of the request.
+  std::optional<float> draft_temperature;
   uint64_t seed = 1;      // seed of the first sampled run; each further run adds one
   std::string json;       // file for the results; empty: none
   ColorMode color = ColorMode::kAuto;

@@ -77,6 +77,7 @@ v1::GenerateRequest OneSide(const v1::GenerateRequest& request,
     speculation->clear_draft_length();
     speculation->clear_max_tree_nodes();
     speculation->clear_drafter();
+    speculation->clear_draft_sampling();
   }
   return repeated;
 }

@@ -74,6 +74,13 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
     params->mutable_prediction()->set_text(text);
     return absl::OkStatus();
   });
+  parser.OnValue<float>("--draft-temperature", [=](float v) {
+    params->mutable_draft_sampling()->set_temperature(v);
+  });
+  parser.OnValue<int32_t>("--draft-top-k",
+                          [=](int32_t v) { params->mutable_draft_sampling()->set_top_k(v); });
+  parser.OnValue<float>("--draft-top-p",
+                        [=](float v) { params->mutable_draft_sampling()->set_top_p(v); });
   parser.OnValue<bool>("--reproducible", [=](bool v) { params->set_reproducible(v); });
   parser.OnValue<float>("--lenience", [=](float v) { params->set_lenience(v); });
 }

@@ -107,7 +107,7 @@ void Admission::Enqueue(CallId call, GenerationRequest request, const PodsView& 
     request.LimitMaxTokens(capacity - request.prompt_token_ids.size(),
                            absl::StrCat("the KV cache of ", capacity, " tokens"));
   }
-  request.open.set_audit(request.needs_draft_log_probs() && !request.seed_given &&
+  request.open.set_audit(request.is_sampled() && !request.seed_given &&
                          request.open.lenience() == 1 && IsAudited(options_, call));
   request_ids_.insert(request.request_id);
   const double arrived_at = request.arrived_at > 0 ? request.arrived_at : now;

@@ -14,4 +14,13 @@ void GenerationRequest::LimitMaxTokens(uint64_t room, const std::string& of) {
   max_tokens = static_cast<int32_t>(room);
 }
 
+v1::SlotOpen GenerationRequest::OpenForDrafter() const {
+  v1::SlotOpen drafter = open;
+  v1::SamplingParams* const sampling = drafter.mutable_sampling();
+  if (draft_sampling.has_temperature()) sampling->set_temperature(draft_sampling.temperature());
+  if (draft_sampling.has_top_k()) sampling->set_top_k(draft_sampling.top_k());
+  if (draft_sampling.has_top_p()) sampling->set_top_p(draft_sampling.top_p());
+  return drafter;
+}
+
 }  // namespace tandem

@@ -16,6 +16,7 @@ struct GenerationRequest {
   std::string request_id;                 // never empty
   std::vector<int32_t> prompt_token_ids;  // at least one
   v1::SlotOpen open;                      // sampling, seed, mode and prompt length for the workers
+  v1::DraftSampling draft_sampling;       // where the draft model differs; nothing if greedy
   int32_t max_tokens = 0;                 // >= 1, and not more than the context leaves
   bool max_tokens_given = false;          // the client asked for a number of tokens
   int32_t min_tokens = 0;                 // number of tokens before which stops do not count
@@ -38,8 +39,15 @@ struct GenerationRequest {
   void LimitMaxTokens(uint64_t room, const std::string& of);
 
   bool greedy() const { return open.sampling().temperature() == 0.0f; }
-  // Returns true if the verifier needs the rows that the draft was drawn from.
-  bool needs_draft_log_probs() const { return !greedy() && !open.reproducible(); }
+  // Returns true if each token is drawn anew, and not by noise that drafts share.
+  bool is_sampled() const { return !greedy() && !open.reproducible(); }
+  // Returns true if the draft model draws its tokens. The verifier then needs the rows that they
+  // were drawn from.
+  bool needs_draft_log_probs() const {
+    return is_sampled() && !(draft_sampling.has_temperature() && draft_sampling.temperature() == 0);
+  }
+  // Returns what opens a slot of the draft worker.
+  v1::SlotOpen OpenForDrafter() const;
 };
 
 }  // namespace tandem

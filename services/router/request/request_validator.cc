@@ -283,11 +283,34 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
     }
     resolved->max_tree_nodes = static_cast<uint32_t>(given.max_tree_nodes());
   }
+  TANDEM_RETURN_IF_ERROR(ResolveDraftSampling(given, resolved));
   TANDEM_RETURN_IF_ERROR(ResolveDrafter(given, served, resolved));
   if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
   if (resolved->drafters.contains(Drafter::kRecycling) && resolved->draft_length != 0u) {
     resolved->open.set_num_successors(RecyclingLookup::kSuccessors);
   }
+  return absl::OkStatus();
+}
+
+absl::Status RequestValidator::ResolveDraftSampling(const v1::SpeculationParams& given,
+                                                    GenerationRequest* resolved) const {
+  if (!given.has_draft_sampling()) return absl::OkStatus();
+  const v1::DraftSampling& draft = given.draft_sampling();
+  TANDEM_RETURN_IF_ERROR(CheckNumber("speculation.draft_sampling.temperature", draft.temperature(),
+                                     draft.temperature() >= 0 && draft.temperature() <= 1e6,
+                                     "from 0 (the likeliest tokens) to 1e+06"));
+  TANDEM_RETURN_IF_ERROR(CheckNumber("speculation.draft_sampling.top_k", draft.top_k(),
+                                     draft.top_k() >= -1, "1 or more; 0 or -1 turns it off"));
+  TANDEM_RETURN_IF_ERROR(CheckNumber(
+      "speculation.draft_sampling.top_p", draft.top_p(),
+      !draft.has_top_p() || (draft.top_p() > 0 && draft.top_p() <= 1), "more than 0, at most 1"));
+  if (resolved->greedy()) {
+    resolved->warnings.emplace_back(
+        "speculation.draft_sampling: is not used, because the request is greedy");
+    return absl::OkStatus();
+  }
+  resolved->draft_sampling = draft;
+  if (draft.top_k() < 0) resolved->draft_sampling.set_top_k(0);
   return absl::OkStatus();
 }
 

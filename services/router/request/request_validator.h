@@ -75,6 +75,8 @@ class RequestValidator {
                             GenerationRequest* resolved) const;
   absl::Status ResolveSpeculation(const v1::GenerateRequest& request, const ServedModel& served,
                                   GenerationRequest* resolved) const;
+  absl::Status ResolveDraftSampling(const v1::SpeculationParams& given,
+                                    GenerationRequest* resolved) const;
   absl::Status ResolveDrafter(const v1::SpeculationParams& given, const ServedModel& served,
                               GenerationRequest* resolved) const;
   absl::Status ResolvePrediction(const v1::Prediction& given, const ServedModel& served,

@@ -187,6 +187,18 @@ const BadRequest kBadRequests[] = {
     {"prediction out of the vocabulary",
      [](R r) { Speculation(r)->mutable_prediction()->mutable_token_ids()->add_ids(64); },
      {"speculation.prediction.token_ids[0]", "64"}},
+    {"draft temperature negative",
+     [](R r) { Speculation(r)->mutable_draft_sampling()->set_temperature(-1); },
+     {"speculation.draft_sampling.temperature", "-1", "0 (the likeliest tokens)"}},
+    {"draft temperature nan",
+     [](R r) { Speculation(r)->mutable_draft_sampling()->set_temperature(kNan); },
+     {"speculation.draft_sampling.temperature", "nan"}},
+    {"draft top_k negative",
+     [](R r) { Speculation(r)->mutable_draft_sampling()->set_top_k(-2); },
+     {"speculation.draft_sampling.top_k", "-2", "turns it off"}},
+    {"draft top_p zero",
+     [](R r) { Speculation(r)->mutable_draft_sampling()->set_top_p(0); },
+     {"speculation.draft_sampling.top_p", "0", "at most 1"}},
     {"lenience zero", [](R r) { Speculation(r)->set_lenience(0); }, {"lenience", "0", "at most 1"}},
     {"lenience over one", [](R r) { Speculation(r)->set_lenience(1.5f); }, {"lenience", "1.5"}},
     {"lenience nan", [](R r) { Speculation(r)->set_lenience(kNan); }, {"lenience", "nan"}},
@@ -335,6 +347,35 @@ TEST(RequestValidatorTest, ASeedMakesReproducibleTheDefault) {
   request.mutable_speculation()->clear_lenience();
   request.mutable_speculation()->set_reproducible(false);
   EXPECT_FALSE(Validate(request)->open.reproducible());
+}
+
+TEST(RequestValidatorTest, TheDraftModelCanDrawInItsOwnWay) {
+  v1::GenerateRequest request = Good();
+  request.mutable_sampling_params()->set_top_p(0.9f);
+  request.mutable_sampling_params()->set_top_k(5);
+  EXPECT_EQ(Validate(request)->OpenForDrafter().SerializeAsString(),
+            Validate(request)->open.SerializeAsString());
+  v1::DraftSampling* draft = request.mutable_speculation()->mutable_draft_sampling();
+  draft->set_temperature(0.5f);
+  draft->set_top_k(-1);
+  const absl::StatusOr<GenerationRequest> drawn = Validate(request);
+  ASSERT_TRUE(drawn.ok()) << drawn.status();
+  EXPECT_TRUE(drawn->needs_draft_log_probs());
+  EXPECT_EQ(drawn->open.sampling().temperature(), 1);
+  EXPECT_EQ(drawn->OpenForDrafter().sampling().temperature(), 0.5f);
+  EXPECT_EQ(drawn->OpenForDrafter().sampling().top_k(), 0);
+  EXPECT_EQ(drawn->OpenForDrafter().sampling().top_p(), 0.9f);
+  draft->set_temperature(0);
+  EXPECT_FALSE(Validate(request)->needs_draft_log_probs());
+  EXPECT_TRUE(Validate(request)->is_sampled());
+  EXPECT_TRUE(Validate(request)->warnings.empty());
+
+  request.mutable_sampling_params()->set_temperature(0);
+  draft->set_temperature(1);
+  const absl::StatusOr<GenerationRequest> greedy = Validate(request);
+  EXPECT_EQ(greedy->OpenForDrafter().sampling().temperature(), 0);
+  ASSERT_EQ(greedy->warnings.size(), 1u);
+  EXPECT_NE(greedy->warnings[0].find("the request is greedy"), std::string::npos);
 }
 
 TEST(RequestValidatorTest, SpeculationCanBeTurnedOff) {

@@ -50,7 +50,7 @@ ProposeBatch::Item BuildItem(RoundState& state, const ProposePlan& plan, v1::Pro
   sent.end = sent.begin + plan.num_tokens;
   sent.draft_length = plan.draft_length;
   *item->mutable_at() = drafter.NextPoint(plan.slot, sequence);
-  if (drafter.Open(plan.slot)) *item->mutable_open() = sequence.request.open;
+  if (drafter.Open(plan.slot)) *item->mutable_open() = sequence.request.OpenForDrafter();
   const auto tokens = sequence.tokens().subspan(sent.begin, plan.num_tokens);
   item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
   item->set_draft_length(plan.draft_length);
