@@ -216,7 +216,7 @@ constexpr Flag kFlags[] = {
      .kind = FlagKind::kChoice,
      .value = "NAME,...",
      .values = FlagValues::kCommas,
-     .words = "model|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|auto|all",
+     .words = "model|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|layer_skip|auto|all",
      .help = "These drafters are compared, each with every draft length. auto is the server's "
              "choice, and all stands for every drafter that the server has. Without the flag, only "
              "auto is measured."},
@@ -575,21 +575,24 @@ constexpr Flag kFlags[] = {
      .value = "NAME,...",
      .values = FlagValues::kCommas,
      .fallback = "model,prediction",
-     .words = "model|prediction|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|none",
+     .words =
+         "model|prediction|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|layer_skip|none",
      .handed_to = kRouter,
      .help =
          "These drafters draft for requests that name none. model is the draft model, and the "
          "others find drafts in text: in the output that a request predicts, in its prompt and "
          "output (suffix), in its newest tokens (ngram), in a corpus (retrieval), or in what the "
-         "target itself expected after each token (recycling). medusa, blockwise and eagle are "
-         "heads of the target (--heads)."},
+         "target itself expected after each token (recycling). medusa, blockwise, eagle and "
+         "layer_skip draft beside the target (--heads)."},
     {.name = "--heads",
      .programs = kVerifier | kSupervisors,
      .group = "Speculation",
      .value = "DIR",
      .handed_to = kVerifier,
-     .help = "These heads draft from what the target itself computed: a folder of Medusa heads, or "
-             "of a layer of EAGLE. They are one of the --drafters unless they are given."},
+     .help =
+         "These heads draft from what the target itself computed: a folder of Medusa heads, of a "
+         "layer of EAGLE, or with a list of layers to leave out. They are one of the --drafters "
+         "unless they are given."},
     {.name = "--retrieval",
      .programs = kRouter | kSupervisors,
      .group = "Speculation",
@@ -681,8 +684,9 @@ constexpr Flag kFlags[] = {
      .computed = "the request's temperature",
      .least = 0,
      .most = 1e6,
-     .help = "The draft model draws at this temperature. With 0, it drafts its likeliest tokens. The "
-             "output stays exact."},
+     .help =
+         "The draft model draws at this temperature. With 0, it drafts its likeliest tokens. The "
+         "output stays exact."},
     {.name = "--draft-top-k",
      .programs = kGenerate,
      .group = "Speculation",
@@ -700,7 +704,8 @@ constexpr Flag kFlags[] = {
      .least = 0,
      .most = 1,
      .more_than_least = true,
-     .help = "The draft model draws one of its likeliest tokens that have this probability together."},
+     .help = "The draft model draws one of its likeliest tokens that have this probability "
+             "together."},
     {.name = "--reproducible",
      .negation = "--no-reproducible",
      .programs = kGenerate,

@@ -3,6 +3,7 @@
 #define TANDEM_COMMON_MODEL_LINEAR_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/dtype.h"
@@ -18,6 +19,8 @@ struct Linear {
   size_t in_features = 0;
   std::vector<float> bias;  // [out_features], or empty
 
+  // Returns the bytes that a product reads of the weights.
+  uint64_t bytes() const { return uint64_t{out_features} * in_features * SizeOf(dtype); }
   // Returns the product of rows on the host, which must outlive it, as must this object.
   //   x    [rows, in_features]   f32, rows x_stride floats apart
   //   out  [rows, out_features]  f32, rows out_stride floats apart

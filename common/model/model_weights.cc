@@ -24,6 +24,20 @@ struct Sizes {
 
 }  // namespace
 
+uint64_t LayerWeights::bytes() const {
+  uint64_t sum = 0;
+  for (const Linear* linear : {&query, &key, &value, &attention_output, &gate, &up, &down}) {
+    sum += linear->bytes();
+  }
+  return sum;
+}
+
+uint64_t ModelWeights::pass_bytes() const {
+  uint64_t sum = output.bytes();
+  for (const LayerWeights& layer : layers) sum += layer.bytes();
+  return sum;
+}
+
 absl::StatusOr<LayerWeights> LoadLayerWeights(const TensorLoader& loader,
                                               const ModelDescription& model,
                                               const std::string& prefix, bool has_attention_norm,

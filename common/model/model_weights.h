@@ -4,6 +4,7 @@
 #define TANDEM_COMMON_MODEL_MODEL_WEIGHTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct LayerWeights {
   Linear gate;                    // hidden -> inner
   Linear up;
   Linear down;  // inner -> hidden
+
+  // Returns the bytes that a pass reads of the matrices.
+  uint64_t bytes() const;
 };
 
 class TensorLoader;
@@ -43,6 +47,9 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden]
   Linear output;                  // hidden -> vocabulary; equals `embedding` if they are tied
+
+  // Returns the bytes that a pass of one row with logits reads of the matrices.
+  uint64_t pass_bytes() const;
 
   // Reads the tensors that `model` has, by their Hugging Face names. Checks the type and the shape
   // of each tensor. Errors name the file and the tensor. `checkpoint` must outlive the weights.

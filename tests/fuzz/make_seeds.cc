@@ -138,6 +138,7 @@ void WriteHeads(const Seeds& seeds) {
   }
   third.push_back({"fc.weight", "[4,8]", 64});
   third.push_back({"lm_head.weight", "[8,4]", 64});
+  write("layer_skip", R"("num_hidden_layers":2,"skipped_layers":[1])", {});
   write("eagle3", eagle + R"(,"eagle_config":{"eagle_aux_hidden_state_layer_ids":[0,1]})", third);
 }
 
@@ -408,7 +409,7 @@ void WriteRings(const Seeds& seeds) {
 }  // namespace tandem::fuzz
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
+  if (argc != 2 || argv[1][0] == '-') {
     std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
     return 2;
   }

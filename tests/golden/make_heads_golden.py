@@ -26,6 +26,9 @@ Head i of 0, 1, ... guesses the token 2 + i places after the last one of the pro
 Row j = 1, 2, ... of EAGLE's layer takes token j and the target's feature of token j - 1, at position j. It guesses the feature of
 token j. There is no row 0. The rows of a chain take the guessed tokens and the guessed features.
 
+`heads/tales_layer_skip.json` is the same for the target without the layers that `models/tales/layer_skip` leaves out. The rows of the
+text have the keys and values of the whole target.
+
 `heads/tales_eagle3.json` is the same for a layer of EAGLE-3 with random weights, which the tests write too. Here, make_random_model
 writes it:
 
@@ -39,6 +42,7 @@ digits differently.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 
@@ -162,6 +166,38 @@ class Eagle3(torch.nn.Module):
         return F.softmax(self.lm_head(self.norm(state)), -1)
 
 
+class LayerSkip:
+    """The target without some layers."""
+
+    token_map = torch.arange(4096)
+
+    def __init__(self, folder, model):
+        settings = json.loads((folder / "config.json").read_text())
+        self.model = model
+        self.kept = [layer for layer in range(settings["num_hidden_layers"]) if layer not in settings["skipped_layers"]]
+
+    def begin(self, outputs):
+        self.cache = outputs.past_key_values
+        self.num_rows = self.cache.get_seq_length()
+        return torch.zeros(self.num_rows, 1)  # the rows of a chain need no states
+
+    def forward(self, token_ids, states):
+        """The rows of the newest token and of the guesses, all with a copy of the text's keys and values."""
+        cache = copy.deepcopy(self.cache)
+        x = self.model.model.embed_tokens(torch.tensor([token_ids[self.num_rows :]]))
+        positions = torch.arange(self.num_rows, len(token_ids))[None]
+        mask = torch.full((x.shape[1], len(token_ids)), -torch.inf).triu(self.num_rows + 1)[None, None]
+        embeddings = self.model.model.rotary_emb(x, positions)
+        for index in self.kept:
+            x = self.model.model.layers[index](x, attention_mask=mask, position_embeddings=embeddings, past_key_values=cache)
+        return x[0, -1]
+
+    __call__ = forward
+
+    def chances(self, state):
+        return F.softmax(self.model.lm_head(self.model.model.norm(state)), -1)
+
+
 def likeliest(eagle, chances, count):
     best = chances.topk(count)
     return eagle.token_map[best.indices].tolist(), [round(value, 6) for value in best.values.tolist()]
@@ -173,7 +209,7 @@ def eagle_case(model, eagle, prompt, following):
     ids = model.generate(torch.tensor([prompt]), max_new_tokens=following + 1, do_sample=False)[0].tolist()
     assert len(ids) == len(prompt) + following + 1, "the target ends the text"
     case = dict(input_ids=ids[:-1], next_token_id=ids[-1])
-    features = eagle.begin(model.model(torch.tensor([ids[:-1]]), output_hidden_states=True))
+    features = eagle.begin(model.model(torch.tensor([ids[:-1]]), output_hidden_states=True, use_cache=True))
     chain = dict(token_ids=[], chances=[])
     for depth in range(4):
         feature = eagle(ids, features)
@@ -184,7 +220,7 @@ def eagle_case(model, eagle, prompt, following):
         chain["token_ids"].append(token_id)
         chain["chances"].append(chance)
         ids = ids + [token_id]
-        features = torch.cat([features, feature[None]])
+        features = torch.cat([features, feature[None, : features.shape[1]]])
     return dict(case, chain=chain)
 
 
@@ -223,6 +259,7 @@ def main():
     write("tales.json", expected, ('{"input_ids"', '{"token_ids"', '"medusa"'))
     eagle = Eagle(TALES / "eagle", model.get_input_embeddings(), model.get_output_embeddings())
     write_eagle("tales_eagle.json", model, eagle)
+    write_eagle("tales_layer_skip.json", model, LayerSkip(TALES / "layer_skip", model))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
@@ -38,6 +39,47 @@ void WriteEagle(const std::string& folder, const tandem::testing::RandomModelSpe
   tandem::testing::WriteRandomEagle(folder, eagle);
 }
 
+// The drafters that can be written in place of a model.
+struct Drafters {
+  tandem::testing::RandomHeadsSpec heads = {.num_heads = 0};
+  tandem::testing::RandomEagleSpec eagle;
+  bool writes_eagle = false;
+  std::vector<size_t> skipped_layers;
+};
+
+void AddDrafters(CLI::App& app, Drafters& drafters) {
+  app.add_option(
+      "--draft-heads", drafters.heads.num_heads,
+      "Writes this many Medusa drafters.heads for a model of these sizes, in place of the model");
+  app.add_flag("--eagle", drafters.writes_eagle,
+               "Writes a layer of EAGLE for a model of these sizes, in place of the model");
+  app.add_flag("--eagle3", drafters.eagle.is_third, "With --eagle: the layer is one of EAGLE-3");
+  app.add_option("--draft-vocabulary", drafters.eagle.truncated_vocabulary_size,
+                 "With --eagle3: number of tokens that the layer knows");
+  app.add_option("--layer-ids", drafters.eagle.layer_ids,
+                 "With --eagle3: layers of the target to read");
+  app.add_option("--skipped-layers", drafters.skipped_layers,
+                 "Writes a drafter that leaves these layers of such a model out");
+  app.add_flag("--target-output", drafters.heads.uses_target_output,
+               "The draft heads use the model's own output product");
+}
+
+// Returns false if none was asked for.
+bool WriteDrafter(const std::string& folder, const tandem::testing::RandomModelSpec& model,
+                  Drafters& drafters) {
+  if (!drafters.skipped_layers.empty()) {
+    tandem::testing::WriteSkippedLayers(folder, drafters.skipped_layers, model.num_layers);
+  } else if (drafters.writes_eagle) {
+    drafters.eagle.has_output = !drafters.heads.uses_target_output;
+    WriteEagle(folder, model, drafters.eagle);
+  } else if (drafters.heads.num_heads > 0) {
+    WriteHeads(folder, model, drafters.heads);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void CopyTokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
     std::filesystem::copy_file(from / name, to / name,
@@ -50,10 +92,7 @@ void CopyTokenizer(const std::filesystem::path& from, const std::filesystem::pat
 int main(int argc, char** argv) {
   using tandem::DType;
   tandem::testing::RandomModelSpec spec;
-  tandem::testing::RandomHeadsSpec heads;
-  heads.num_heads = 0;
-  tandem::testing::RandomEagleSpec eagle;
-  bool writes_eagle = false;
+  Drafters drafters;
   std::string folder, tokenizer_from;
 
   CLI::App app("Writes a model folder with random weights.");
@@ -94,28 +133,11 @@ int main(int argc, char** argv) {
   app.add_option("--embedding-scale", spec.embedding_scale, "Larger: sharper distributions");
   app.add_option("--seed", spec.seed);
   app.add_option("--shards", spec.num_shards);
-  app.add_option("--draft-heads", heads.num_heads,
-                 "Writes this many Medusa heads for a model of these sizes, in place of the model");
-  app.add_flag("--eagle", writes_eagle,
-               "Writes a layer of EAGLE for a model of these sizes, in place of the model");
-  app.add_flag("--eagle3", eagle.is_third, "With --eagle: the layer is one of EAGLE-3");
-  app.add_option("--draft-vocabulary", eagle.truncated_vocabulary_size,
-                 "With --eagle3: number of tokens that the layer knows");
-  app.add_option("--layer-ids", eagle.layer_ids, "With --eagle3: layers of the target to read");
-  app.add_flag("--target-output", heads.uses_target_output,
-               "The draft heads use the model's own output product");
+  AddDrafters(app, drafters);
   CLI11_PARSE(app, argc, argv);
 
   try {
-    if (writes_eagle) {
-      eagle.has_output = !heads.uses_target_output;
-      WriteEagle(folder, spec, eagle);
-      return 0;
-    }
-    if (heads.num_heads > 0) {
-      WriteHeads(folder, spec, heads);
-      return 0;
-    }
+    if (WriteDrafter(folder, spec, drafters)) return 0;
     tandem::testing::WriteRandomModel(folder, spec);
     if (!tokenizer_from.empty()) CopyTokenizer(tokenizer_from, folder);
   } catch (const std::exception& error) {

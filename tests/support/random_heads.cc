@@ -83,7 +83,7 @@ std::vector<RandomTensor> TensorsOf(const RandomEagleSpec& spec) {
   const size_t queries = spec.num_heads * spec.head_size;
   const size_t keys = spec.num_kv_heads * spec.head_size;
   const size_t parts = spec.layer_ids.empty() ? 3 : spec.layer_ids.size();
-  const size_t input = spec.is_third ? 2 * hidden : hidden;  // of the attention
+  const size_t input = spec.is_third ? 2 * hidden : hidden;  // what the attention takes
   const bool is_truncated = spec.truncated_vocabulary_size > 0;
   const size_t tokens = is_truncated ? spec.truncated_vocabulary_size : spec.vocabulary_size;
   const std::string layer = spec.is_third && spec.has_middle_names ? "midlayer." : "layers.0.";
@@ -128,6 +128,11 @@ void WriteConfig(const std::filesystem::path& folder, const nlohmann::ordered_js
 void WriteRandomEagle(const std::filesystem::path& folder, const RandomEagleSpec& spec) {
   WriteConfig(folder, ConfigOf(spec));
   WriteRandomTensors(folder / "model.safetensors", TensorsOf(spec), spec.dtype, spec.seed);
+}
+
+void WriteSkippedLayers(const std::filesystem::path& folder, const nlohmann::json& skipped,
+                        const nlohmann::json& num_layers) {
+  WriteConfig(folder, {{"num_hidden_layers", num_layers}, {"skipped_layers", skipped}});
 }
 
 void WriteRandomHeads(const std::filesystem::path& folder, const RandomHeadsSpec& spec) {

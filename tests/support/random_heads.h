@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/dtype.h"
+#include "nlohmann/json.hpp"
 
 namespace tandem::testing {
 
@@ -55,6 +56,10 @@ struct RandomEagleSpec {
 // Writes config.json and model.safetensors of a layer of EAGLE, with the names of EagleWeights.
 // Creates the folder. Throws std::runtime_error if a file cannot be written.
 void WriteRandomEagle(const std::filesystem::path& folder, const RandomEagleSpec& spec);
+
+// Writes config.json of a drafter that leaves layers of the target out. The values need not fit.
+void WriteSkippedLayers(const std::filesystem::path& folder, const nlohmann::json& skipped,
+                        const nlohmann::json& num_layers);
 
 }  // namespace tandem::testing
 

@@ -195,7 +195,8 @@ def test_distribution_with_trees_is_the_targets(servers, tiny):
     assert share["trees"] > 1.2 * share["chains"], "siblings were accepted too"
 
 
-HEADS = {"medusa": {"draft_heads": 3}, "blockwise": {"draft_heads": 3, "target_output": True}, "eagle": {"eagle": True}}
+HEADS = {"medusa": {"draft_heads": 3}, "blockwise": {"draft_heads": 3, "target_output": True}, "eagle": {"eagle": True},
+         "layer_skip": {"layers": 12, "skipped_layers": 5}}
 
 
 @pytest.mark.parametrize("drafter", HEADS)

@@ -90,8 +90,6 @@ class Eagle3(Base):
 
     def __init__(self, shape, output, layer_ids, vocabulary):
         super().__init__(shape, output, 2)
-        if layer_ids[0] == 1:
-            raise SystemExit("--layer-ids: the first one must not be 1, which would stand for layers that the states leave")
         self.layer_ids = tuple(layer_ids)
         self.vocabulary = vocabulary
         self.fc = nn.Linear(len(layer_ids) * shape.hidden, shape.hidden, bias=False)

@@ -127,12 +127,23 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def chosen_layers(given, count):
+    """The layers that a layer of EAGLE-3 reads, for a target of `count` layers."""
+    layers = given or [2, count // 2, count - 3]
+    # A list that begins with 1 stands for layers that the states leave.
+    if len(layers) > 8 or layers[0] == 1 or not all(0 <= layer <= count for layer in layers):
+        raise SystemExit(f"--layer-ids: got {' '.join(map(str, layers))}, want at most 8 from 0 to {count}, and not 1 as the first one")
+    return tuple(layers)
+
+
 def main():
     args = parse_arguments()
     training.use_device(args.device, 3)
+    target = llama.load(args.target).requires_grad_(False)
+    if args.version == 3:
+        chosen_layers(args.layer_ids, target.shape.layers)  # before anything takes long
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    target = llama.load(args.target).requires_grad_(False)
     output = target.embed_tokens.weight
     shape = dataclasses.replace(target.shape, layers=1, inner=args.inner)
     weights = pathlib.Path(args.target, "model.safetensors").read_bytes()
@@ -141,19 +152,22 @@ def main():
     make = lambda: eagle.Eagle(shape, output)
     folder, layer_ids = "eagle", ()
     if args.version == 3:
-        folder, layer_ids = "eagle3", args.layer_ids or (2, target.shape.layers // 2, target.shape.layers - 3)
+        folder, layer_ids = "eagle3", chosen_layers(args.layer_ids, target.shape.layers)
         tokens = torch.cat([windows["text"], windows["own"]])
         vocabulary = train_heads.choose_vocabulary(tokens, target.shape.vocabulary, args.draft_vocabulary)
         make = lambda: eagle.Eagle3(shape, output, layer_ids, vocabulary)
         known = torch.isin(tokens, vocabulary).float().mean()
         print(f"the layer knows {len(vocabulary)} tokens, which are {known:.4f} of the windows", flush=True)
     which = "".join(f"-{layer}" for layer in layer_ids)
+    run = f"{folder}-{name}{which}"
+    if layer_ids:  # a checkpoint belongs to a vocabulary too
+        run += f"-{hashlib.sha256(vocabulary.cpu().numpy().tobytes()).hexdigest()[:8]}"
     states = {kind: train_heads.read_or_make_states(
                   target, rows, out / f"states-{name}{which}-{kind.replace(' ', '-')}-{len(rows)}.pt", layer_ids)
               for kind, rows in windows.items()}
     model = make()
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters", flush=True)
-    train(args, model, windows, states, out / f"{folder}-{name}.checkpoint")
+    train(args, model, windows, states, out / f"{run}.checkpoint")
     eagle.save(model, out / folder)
     model = eagle.load(out / folder, make())
     for kind in ("held-out tales", "held-out samples"):

@@ -10,8 +10,9 @@
 #include "common/model/checkpoint/checkpoint.h"
 #include "common/model/cpu/cpu_backend.h"
 #include "common/model/decoder.h"
-#include "common/model/heads/cpu_eagle.h"
 #include "common/model/heads/cpu_heads.h"
+#include "common/model/heads/cpu_layer_skip.h"
+#include "common/model/heads/eagle/cpu_eagle.h"
 #include "common/model/heads/heads_kind.h"
 #include "common/model/language_model.h"
 #include "common/model/model_fingerprint.h"
@@ -44,12 +45,21 @@ class CpuModel final : public LanguageModel {
   // Called once, before the first pass.
   absl::Status LoadHeads(const std::filesystem::path& folder, ThreadPool* pool) {
     TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
-    if (kind == HeadsKind::kEagle) {
-      TANDEM_ASSIGN_OR_RETURN(heads_, CpuEagle::Load(folder, description_, weights_, pool));
-      backend_.Store(heads_->row_features());
-    } else {
-      TANDEM_ASSIGN_OR_RETURN(
-          heads_, CpuHeads::Load(folder, description_, weights_.output, &backend_, pool));
+    switch (kind) {
+      case HeadsKind::kEagle: {
+        TANDEM_ASSIGN_OR_RETURN(heads_, CpuEagle::Load(folder, description_, weights_, pool));
+        backend_.Store(heads_->row_features());
+        break;
+      }
+      case HeadsKind::kLayerSkip: {
+        TANDEM_ASSIGN_OR_RETURN(heads_, CpuLayerSkip::Load(folder, description_, weights_, pool));
+        break;
+      }
+      case HeadsKind::kMedusa: {
+        TANDEM_ASSIGN_OR_RETURN(
+            heads_, CpuHeads::Load(folder, description_, weights_.output, &backend_, pool));
+        break;
+      }
     }
     return absl::OkStatus();
   }

@@ -16,6 +16,7 @@ absl::StatusOr<HeadsKind> KindOfHeads(const std::filesystem::path& folder) {
   if (object.contains("num_heads") || object.contains("medusa_num_heads")) {
     return HeadsKind::kMedusa;
   }
+  if (object.contains("skipped_layers")) return HeadsKind::kLayerSkip;
   if (object.contains("num_attention_heads")) return HeadsKind::kEagle;
   if (object.contains("transformer_layer_config")) {
     return InvalidArgument(path.string() +
@@ -24,7 +25,7 @@ absl::StatusOr<HeadsKind> KindOfHeads(const std::filesystem::path& folder) {
   }
   return InvalidArgument(path.string() +
                          ": has neither num_heads nor medusa_num_heads (Medusa heads), nor "
-                         "num_attention_heads (EAGLE)");
+                         "num_attention_heads (EAGLE), nor skipped_layers (layer skip)");
 }
 
 }  // namespace tandem

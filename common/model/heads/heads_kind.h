@@ -9,8 +9,9 @@
 namespace tandem {
 
 enum class HeadsKind {
-  kMedusa,  // Medusa and blockwise heads (HeadsDescription)
-  kEagle,   // a layer of EAGLE (EagleWeights)
+  kMedusa,     // Medusa and blockwise heads (HeadsDescription)
+  kEagle,      // a layer of EAGLE (EagleWeights)
+  kLayerSkip,  // a list of layers that the target leaves out (SkippedLayers)
 };
 
 // Reads config.json. NOT_FOUND: there is no config.json. INVALID_ARGUMENT names the file: it is not

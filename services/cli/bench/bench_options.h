@@ -27,8 +27,8 @@ struct BenchOptions {
   float temperature = 1;  // temperature in the mode `sampled`
   // Temperature of the draft model in the mode `sampled`; none: that of the request.
   std::optional<float> draft_temperature;
-  uint64_t seed = 1;      // seed of the first sampled run; each further run adds one
-  std::string json;       // file for the results; empty: none
+  uint64_t seed = 1;  // seed of the first sampled run; each further run adds one
+  std::string json;   // file for the results; empty: none
   ColorMode color = ColorMode::kAuto;
 };
 

@@ -74,9 +74,8 @@ void BindSpeculation(FlagParser& parser, v1::SpeculationParams* params, ServerOp
     params->mutable_prediction()->set_text(text);
     return absl::OkStatus();
   });
-  parser.OnValue<float>("--draft-temperature", [=](float v) {
-    params->mutable_draft_sampling()->set_temperature(v);
-  });
+  parser.OnValue<float>("--draft-temperature",
+                        [=](float v) { params->mutable_draft_sampling()->set_temperature(v); });
   parser.OnValue<int32_t>("--draft-top-k",
                           [=](int32_t v) { params->mutable_draft_sampling()->set_top_k(v); });
   parser.OnValue<float>("--draft-top-p",

@@ -14,7 +14,7 @@ bool IsAudited(const EngineOptions& options, CallId call) {
 }
 
 void ReplayQueue::Push(const Sequence& finished) {
-  if (finished.request.open.lenience() != 1 || finished.mode() == AcceptanceMode::kSampled ||
+  if (finished.request.open.lenience() != 1 || finished.request.is_sampled() ||
       finished.has_mixed_numerics || !finished.has_output()) {
     return;
   }

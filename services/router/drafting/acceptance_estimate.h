@@ -17,8 +17,13 @@
 namespace tandem {
 
 // The way in which a request draws tokens. It affects how often draft tokens are accepted.
-enum class AcceptanceMode : uint8_t { kGreedy, kReproducible, kSampled };
-inline constexpr int kNumAcceptanceModes = 3;
+enum class AcceptanceMode : uint8_t {
+  kGreedy,
+  kReproducible,
+  kSampled,
+  kOwnDraft,  // one of the two before, whose draft model draws in a way of its own
+};
+inline constexpr int kNumAcceptanceModes = 4;
 
 // What a verdict says about one position of a draft: the children of one token.
 struct JudgedPosition {

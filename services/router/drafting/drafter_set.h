@@ -2,8 +2,10 @@
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_DRAFTER_SET_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_DRAFTER_SET_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,19 +22,21 @@ enum class Drafter : uint8_t {
   kMedusa,      // heads of the target with output products of their own, in the verifier
   kBlockwise,   // heads of the target with the target's output product, in the verifier
   kEagle,       // a layer that guesses the target's features, in the verifier
+  kLayerSkip,   // the target without some of its layers, in the verifier
 };
-inline constexpr size_t kNumDrafters = 9;
+inline constexpr size_t kNumDrafters = 10;
 inline constexpr std::string_view kDrafterNames[kNumDrafters] = {
     "model",     "prediction", "suffix",    "ngram", "retrieval",
-    "recycling", "medusa",     "blockwise", "eagle"};
+    "recycling", "medusa",     "blockwise", "eagle", "layer_skip"};
 // A verifier has at most one of these.
-inline constexpr Drafter kSelfDrafters[] = {Drafter::kMedusa, Drafter::kBlockwise, Drafter::kEagle};
+inline constexpr Drafter kSelfDrafters[] = {Drafter::kMedusa, Drafter::kBlockwise, Drafter::kEagle,
+                                            Drafter::kLayerSkip};
 inline std::string DrafterName(Drafter drafter) {
   return std::string(kDrafterNames[static_cast<size_t>(drafter)]);
 }
 inline bool IsSelfDrafter(Drafter drafter) {
-  return drafter == Drafter::kMedusa || drafter == Drafter::kBlockwise ||
-         drafter == Drafter::kEagle;
+  return std::find(std::begin(kSelfDrafters), std::end(kSelfDrafters), drafter) !=
+         std::end(kSelfDrafters);
 }
 // None: no drafter has this name.
 inline std::optional<Drafter> FindDrafter(std::string_view name) {

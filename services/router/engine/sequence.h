@@ -89,9 +89,10 @@ class Sequence {
   // A replay decodes a finished request again, for the audit. No client waits for a replay.
   bool is_replay() const { return !expected.empty(); }
   AcceptanceMode mode() const {
-    return request.greedy()              ? AcceptanceMode::kGreedy
-           : request.open.reproducible() ? AcceptanceMode::kReproducible
-                                         : AcceptanceMode::kSampled;
+    return request.greedy()               ? AcceptanceMode::kGreedy
+           : request.has_draft_sampling() ? AcceptanceMode::kOwnDraft
+           : request.open.reproducible()  ? AcceptanceMode::kReproducible
+                                          : AcceptanceMode::kSampled;
   }
   // A new token was made by a verifier with this numerics_id.
   void MadeWith(const std::string& id) {

@@ -41,6 +41,11 @@ struct GenerationRequest {
   bool greedy() const { return open.sampling().temperature() == 0.0f; }
   // Returns true if each token is drawn anew, and not by noise that drafts share.
   bool is_sampled() const { return !greedy() && !open.reproducible(); }
+  // Returns true if the draft model draws in another way than the target.
+  bool has_draft_sampling() const {
+    return draft_sampling.has_temperature() || draft_sampling.has_top_k() ||
+           draft_sampling.has_top_p();
+  }
   // Returns true if the draft model draws its tokens. The verifier then needs the rows that they
   // were drawn from.
   bool needs_draft_log_probs() const {

@@ -283,9 +283,9 @@ absl::Status RequestValidator::ResolveSpeculation(const v1::GenerateRequest& req
     }
     resolved->max_tree_nodes = static_cast<uint32_t>(given.max_tree_nodes());
   }
-  TANDEM_RETURN_IF_ERROR(ResolveDraftSampling(given, resolved));
   TANDEM_RETURN_IF_ERROR(ResolveDrafter(given, served, resolved));
   if (given.has_enabled() && !given.enabled()) resolved->draft_length = 0;
+  TANDEM_RETURN_IF_ERROR(ResolveDraftSampling(given, resolved));
   if (resolved->drafters.contains(Drafter::kRecycling) && resolved->draft_length != 0u) {
     resolved->open.set_num_successors(RecyclingLookup::kSuccessors);
   }
@@ -304,9 +304,12 @@ absl::Status RequestValidator::ResolveDraftSampling(const v1::SpeculationParams&
   TANDEM_RETURN_IF_ERROR(CheckNumber(
       "speculation.draft_sampling.top_p", draft.top_p(),
       !draft.has_top_p() || (draft.top_p() > 0 && draft.top_p() <= 1), "more than 0, at most 1"));
-  if (resolved->greedy()) {
-    resolved->warnings.emplace_back(
-        "speculation.draft_sampling: is not used, because the request is greedy");
+  const bool has_model =
+      resolved->drafters.contains(Drafter::kModel) && resolved->draft_length != 0u;
+  if (resolved->greedy() || !has_model) {
+    resolved->warnings.push_back(absl::StrCat(
+        "speculation.draft_sampling: is not used, because ",
+        has_model ? "the request is greedy" : "no draft model drafts for the request"));
     return absl::OkStatus();
   }
   resolved->draft_sampling = draft;

@@ -207,6 +207,39 @@ TEST_F(EagleCudaTest, ALayerOfEagle3GuessesAsOnTheCpu) {
   EXPECT_GT(num_deep, 2u) << "trees have branches below the first one";
 }
 
+TEST_F(EagleCudaTest, ATargetWithoutSomeLayersGuessesAsOnTheCpu) {
+  testing::RandomModelSpec target = Target();
+  target.num_layers = 3;
+  target.embedding_scale = 0.5;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    target.dtype = dtype;
+    testing::WriteRandomModel(folder_ / "model", target);
+    testing::WriteSkippedLayers(folder_ / "heads", {1}, 3);
+    LoadBoth();
+    EXPECT_EQ(gpu_.eagle().name(), "layer_skip");
+    EXPECT_EQ(gpu_.model->kv_shape().num_layers, 3u);
+    const std::vector<int32_t> text = Text(66);
+    const auto on_cpu = cpu_.NewCache();
+    const auto on_gpu = gpu_.NewCache();
+    cpu_.Feed(*on_cpu, text);
+    gpu_.Feed(*on_gpu, text);
+    const GuessLimits limits = {.depth = 3, .nodes = dtype == DType::kF32 ? 16u : 0u};
+    const GuessTree want = cpu_.Guess(*on_cpu, text, 7, limits);
+    EXPECT_GE(want.token_ids.size(), 1u);
+    const GuessTree got = gpu_.Guess(*on_gpu, text, 7, limits);
+    EXPECT_EQ(got.token_ids, want.token_ids);
+    EXPECT_EQ(got.parents, want.parents);
+    for (size_t i = 0; i < std::min(got.chances.size(), want.chances.size()); ++i) {
+      EXPECT_NEAR(got.chances[i], want.chances[i], dtype == DType::kF32 ? 1e-3 : 3e-2);
+    }
+    // The target goes on as if nobody had guessed.
+    const std::vector<int32_t> next = {7};
+    const auto alone = gpu_.NewCache();
+    gpu_.Feed(*alone, text);
+    EXPECT_EQ(gpu_.Feed(*on_gpu, next), gpu_.Feed(*alone, next));
+  }
+}
+
 // Rounded weights, pages and activations: an offset that is wrong moves chances by far more.
 TEST_F(EagleCudaTest, OtherTypesOfWeightsGuessAboutTheSame) {
   const std::vector<int32_t> text = Text(40);
@@ -258,7 +291,7 @@ TEST_F(EagleCudaTest, TextsOfSeveralBlocksAndPassesGuessAsOnTheCpu) {
 }
 
 TEST_F(EagleCudaTest, AGuessDoesNotDependOnHowTheTextCame) {
-  Write(Target(), Layer());
+  Write(Target(), ThirdLayer());
   LoadGpu();
   const std::vector<int32_t> text = Text(72);
   const auto whole = gpu_.NewCache();
@@ -301,7 +334,7 @@ TEST_F(EagleCudaTest, AGuessDoesNotDependOnHowTheTextCame) {
 }
 
 TEST_F(EagleCudaTest, PagesThatAreSharedOrCopiedBringItsRows) {
-  Write(Target(), ThirdLayer());
+  Write(Target(), Layer());
   LoadGpu();
   const std::vector<int32_t> text = Text(76);
   const auto first = gpu_.NewCache();
@@ -357,7 +390,8 @@ TEST_F(EagleCudaTest, LogitsAreThoseOfAModelWithoutHeads) {
     testing::RandomModelSpec target = Target();
     target.num_layers = 1;
     target.dtype = dtype;
-    testing::RandomEagleSpec layer = Layer();
+    testing::RandomEagleSpec layer = dtype == DType::kF32 ? Layer() : ThirdLayer();
+    if (dtype != DType::kF32) layer.layer_ids = {0, 1};
     layer.dtype = dtype;
     Write(target, layer);
     LoadGpu();
@@ -393,6 +427,8 @@ TEST_F(EagleCudaTest, WeightsCountAndErrorsNameTheFileAndTheField) {
   EXPECT_EQ(whole, (*model)->weight_bytes());
   EXPECT_GT(last, (*bare)->weight_bytes());
 
+  Write(Target(), ThirdLayer());
+  ASSERT_TRUE(LoadCuda().ok()) << "its norms have room";
   testing::RandomEagleSpec other = Layer();
   other.intermediate_size = 41;
   Write(Target(), other);

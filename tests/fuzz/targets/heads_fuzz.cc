@@ -20,7 +20,7 @@ struct TargetFolder {
   TargetFolder() {
     testing::WriteRandomModel(folder.path(), {.vocabulary_size = kVocabularySize,
                                               .hidden_size = 4,
-                                              .num_layers = 1,
+                                              .num_layers = 2,
                                               .num_heads = 2,
                                               .num_kv_heads = 1,
                                               .head_size = 2,

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/model/checkpoint/checkpoint.h"
-#include "common/model/heads/eagle_description.h"
-#include "common/model/heads/eagle_weights.h"
+#include "common/model/heads/eagle/eagle_description.h"
+#include "common/model/heads/eagle/eagle_weights.h"
 #include "common/model/heads/heads_weights.h"
 #include "common/model/heads/level_tree.h"
 #include "common/model/kv/kv_page_pool.h"
@@ -151,6 +151,9 @@ TEST_F(EagleTest, FieldsOfEagle3ThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal_of("norm_before_residual", true), HasSubstr("norm_before_residual is true"));
   EXPECT_THAT(refusal_of("draft_vocab_size", 65), HasSubstr("draft_vocab_size"));
   EXPECT_THAT(refusal_of("draft_vocab_size", 60), HasSubstr("d2t"));
+  const nlohmann::json other_norm = {{"norm_before_residual", true}};
+  EXPECT_THAT(refusal_of("eagle_config", other_norm),
+              HasSubstr("eagle_config.norm_before_residual is true"));
   const nlohmann::json unused = {{"use_aux_hidden_state", false}};
   EXPECT_THAT(refusal_of("eagle_config", unused),
               HasSubstr("eagle_config.use_aux_hidden_state is false"));
@@ -199,7 +202,12 @@ TEST_F(EagleTest, ATokenMapThatLeavesTheVocabularyIsRefused) {
   const std::filesystem::path file = dir_ / "heads" / "model.safetensors";
   const auto size = static_cast<std::streamoff>(std::filesystem::file_size(file));
   // The map is the last tensor.
-  for (const int64_t entry : {int64_t{-40}, int64_t{25}, INT64_MIN, INT64_MAX}) {
+  int64_t first = 0;
+  std::ifstream(file, std::ios::binary)
+      .seekg(size - 40 * 8)
+      .read(reinterpret_cast<char*>(&first), sizeof(first));
+  const int64_t repeated = first - 39;  // the last token's id is that of the first one
+  for (const int64_t entry : {int64_t{-40}, int64_t{25}, INT64_MIN, INT64_MAX, repeated}) {
     std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);
     stream.seekp(size - 8);
     stream.write(reinterpret_cast<const char*>(&entry), sizeof(entry));
@@ -754,7 +762,8 @@ void ExpectGolden(const nlohmann::json& want, std::span<const int32_t> ids,
 }
 
 // Compares a layer for the embedded target with a file of what transformers computes.
-void ExpectWhatTransformersGuesses(const std::filesystem::path& layer, const std::string& golden) {
+void ExpectWhatTransformersGuesses(const std::filesystem::path& layer, const std::string& golden,
+                                   size_t longest_chain = 4) {
   const nlohmann::json texts = nlohmann::json::parse(
       std::ifstream(testing::SourceDir() / "tests" / "golden" / "heads" / golden));
   ASSERT_GE(texts.size(), 6u);
@@ -788,12 +797,17 @@ void ExpectWhatTransformersGuesses(const std::filesystem::path& layer, const std
     ExpectGolden(text["chain"], chain.token_ids, chain.chances);
     deepest = std::max(deepest, chain.token_ids.size());
   }
-  EXPECT_EQ(deepest, 4u);
+  EXPECT_EQ(deepest, longest_chain);
 }
 
 TEST(EagleGoldenTest, TheEmbeddedLayerGuessesWhatTransformersDoes) {
   ExpectWhatTransformersGuesses(testing::SourceDir() / "models" / "tales" / "eagle",
                                 "tales_eagle.json");
+}
+
+TEST(EagleGoldenTest, TheEmbeddedTargetWithoutSomeLayersGuessesWhatTransformersDoes) {
+  ExpectWhatTransformersGuesses(testing::SourceDir() / "models" / "tales" / "layer_skip",
+                                "tales_layer_skip.json", 2);
 }
 
 TEST(EagleGoldenTest, ALayerOfEagle3GuessesWhatTransformersDoes) {

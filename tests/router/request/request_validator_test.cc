@@ -376,6 +376,14 @@ TEST(RequestValidatorTest, TheDraftModelCanDrawInItsOwnWay) {
   EXPECT_EQ(greedy->OpenForDrafter().sampling().temperature(), 0);
   ASSERT_EQ(greedy->warnings.size(), 1u);
   EXPECT_NE(greedy->warnings[0].find("the request is greedy"), std::string::npos);
+  EXPECT_FALSE(greedy->has_draft_sampling());
+  request.mutable_sampling_params()->set_temperature(1);
+  EXPECT_TRUE(Validate(request)->has_draft_sampling());
+  request.mutable_speculation()->set_enabled(false);
+  const absl::StatusOr<GenerationRequest> plain = Validate(request);
+  EXPECT_FALSE(plain->has_draft_sampling());
+  ASSERT_EQ(plain->warnings.size(), 1u);
+  EXPECT_NE(plain->warnings[0].find("no draft model drafts"), std::string::npos);
 }
 
 TEST(RequestValidatorTest, SpeculationCanBeTurnedOff) {

@@ -4,6 +4,7 @@
 
 #include "common/model/cuda/heads/cuda_eagle.h"
 #include "common/model/cuda/heads/cuda_heads.h"
+#include "common/model/cuda/heads/cuda_layer_skip.h"
 #include "common/model/heads/heads_kind.h"
 #include "common/status.h"
 
@@ -20,6 +21,9 @@ absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folde
                             CudaEagle::Load(folder, target, target_weights, backend, options));
     backend->Store(eagle.drafter->row_features());
     return eagle;
+  }
+  if (kind == HeadsKind::kLayerSkip) {
+    return CudaLayerSkip::Load(folder, target, target_weights, backend, options);
   }
   backend->KeepFeatures();
   TANDEM_ASSIGN_OR_RETURN(auto heads,

@@ -54,9 +54,10 @@ struct LoadedDrafter {
   CudaDrafter* device = nullptr;
 };
 
-// Reads the heads of a folder for a target: Medusa's, blockwise ones or a layer of EAGLE. Errors
-// name the file, and the field or the tensor that does not fit. `backend` computes the target's
-// passes. It keeps the features that the drafter needs from then on, and must outlive the drafter.
+// Reads the heads of a folder for a target: Medusa's, blockwise ones, a layer of EAGLE, or a list
+// of layers to leave out. Errors name the file, and the field or the tensor that does not fit.
+// `backend` computes the target's passes. It keeps the features that the drafter needs from then
+// on, and must outlive the drafter.
 absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folder,
                                               const ModelDescription& target,
                                               const ModelWeights& target_weights,

@@ -8,7 +8,7 @@
 #include "common/model/cuda/cuda_linear.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/weight_uploader.h"
-#include "common/model/heads/eagle_weights.h"
+#include "common/model/heads/eagle/eagle_weights.h"
 
 namespace tandem {
 
