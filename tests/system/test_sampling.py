@@ -203,7 +203,7 @@ HEADS = {"medusa": {"draft_heads": 3}, "blockwise": {"draft_heads": 3, "target_o
 def test_distribution_with_heads_is_the_targets(servers, models, drafter):
     # The target has many layers, so that EAGLE, whose step costs one, goes deeper than its first guesses.
     target = models.random(**{**SHAPE, "layers": 12}, seed=1)
-    heads = models.random(**{**SHAPE, "embedding_scale": 1.0}, seed=4, **HEADS[drafter])
+    heads = models.random(**{**SHAPE, "embedding_scale": 1.0, "seed": 4, **HEADS[drafter]})
     server = servers(target=target, drafter="none", max_slots=16, heads=heads)
     # More tokens than are counted, so that the first draft reaches beyond the second token.
     counts, sources = draw(server, DRAWS, max_tokens=5, draft_length=3, temperature=1.0, drafter=drafter, max_tree_nodes=5)
