@@ -28,7 +28,6 @@ class CpuLayerSkip final : public CpuSteps {
   uint64_t weight_bytes() const override { return 0; }
   // The target's passes check its files.
   absl::Status Check() const override { return absl::OkStatus(); }
-  absl::Status ClearRowZero(KvCache& /*cache*/) override { return absl::OkStatus(); }
 
  private:
   CpuLayerSkip(SkippedLayers layers, const ModelDescription& target, const ModelWeights& weights,

@@ -38,7 +38,6 @@ class CpuSteps : public StepDevice {
 
   CpuLayer& layer() { return layer_; }
   ThreadPool& pool() { return pool_; }
-  const std::vector<int32_t>& token_ids() const { return token_ids_; }
   const float* guess(int32_t place) const {
     return guesses_.data() + static_cast<size_t>(place) * model_.hidden_size;
   }

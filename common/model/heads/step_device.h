@@ -51,7 +51,7 @@ class StepDevice {
   // Says whether the weights can still be read.
   virtual absl::Status Check() const = 0;
   // Makes the own keys and values of row 0 zeros, for a device that keeps rows.
-  virtual absl::Status ClearRowZero(KvCache& cache) = 0;
+  virtual absl::Status ClearRowZero(KvCache& /*cache*/) { return absl::OkStatus(); }
   // Computes rows, writes their keys and values to the pages, and keeps guesses. PRECOND: there
   // are at most kMaxRows of them, each `kept_as` is less than kMaxGuesses, and the caches have
   // reserved their rows.

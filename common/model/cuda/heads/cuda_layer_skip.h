@@ -31,7 +31,6 @@ class CudaLayerSkip final : public CudaSteps {
                       const std::function<void(uint64_t)>& on_progress) override;
 
   uint64_t weight_bytes() const override { return 0; }
-  absl::Status ClearRowZero(KvCache& /*cache*/) override { return absl::OkStatus(); }
 
  private:
   CudaLayerSkip(SkippedLayers layers, const ModelDescription& target, const CudaBackend* backend,
