@@ -667,11 +667,11 @@ class World {
 
 struct Part {
   const char* name;
-  const char* title;
+  std::string title;
   std::vector<Setting> settings;
 };
 
-std::vector<Part> Parts(int most_pods) {
+std::vector<Part> Parts(int most_pods, int seeds) {
   std::vector<Part> parts(4);
   parts[0] = {"saturated",
               "Saturated: 1.3 times the load that the pods can serve, a queue of 64 in each router",
@@ -681,10 +681,12 @@ std::vector<Part> Parts(int most_pods) {
               "Loaded to 70 %, without a loss and then with one: a tenth of the pods (one at "
               "least) dies half way for 3 s",
               {}};
-  parts[3] = {"routers",
-              "Loaded to 80 %, by the number of routers and by what they are told of each other; "
-              "means of three seeds",
-              {}};
+  parts[3] = {
+      "routers",
+      absl::StrCat("Loaded to 80 %, by the number of routers and by what they are told of each "
+                   "other; runs for each mean: ",
+                   seeds),
+      {}};
   // Two routers can serve ten pods, so more pods are split into groups.
   const std::vector<std::array<int, 3>> sizes = {
       {1, 1, 1}, {10, 2, 1}, {100, 20, 10}, {1000, 200, 100}};
@@ -701,7 +703,7 @@ std::vector<Part> Parts(int most_pods) {
   for (const int routers : {4, 8, 16}) {
     if (routers > pods) continue;
     for (const Told told : {Told::kNothing, Told::kHeartbeats, Told::kHeartbeatsAndReplies}) {
-      parts[3].settings.push_back({pods, routers, 1, 0.8, 20, 0, told, 3});
+      parts[3].settings.push_back({pods, routers, 1, 0.8, 20, 0, told, seeds});
     }
   }
   return parts;
@@ -779,6 +781,7 @@ int Main(int argc, char** argv) {
       "Simulates 1 to 1,000 worker pods under the router's own fleet, and writes the results");
   std::string out;
   int most_pods = 1000;
+  int seeds = 3;
   uint64_t seed = 1;
   std::string only;
   app.add_option("--out", out, "Writes OUT.json and OUT.md")->type_name("OUT");
@@ -787,6 +790,9 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--only", only, "Runs one part: saturated, loaded, lost or routers")
       ->check(CLI::IsMember({"saturated", "loaded", "lost", "routers"}));
+  app.add_option("--seeds", seeds, "Number of runs for each mean of the part `routers`")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   app.add_option("--seed", seed, "Seed of lengths, arrivals and tenants")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
@@ -807,7 +813,7 @@ int Main(int argc, char** argv) {
       "what is simplified. `build/cpu-release/bin/scaling_simulation --out bench/results/scaling` "
       "makes them again.\n";
   bool sound = true;
-  for (const Part& part : Parts(most_pods)) {
+  for (const Part& part : Parts(most_pods, seeds)) {
     if (!only.empty() && only != part.name) continue;
     nlohmann::json rows = nlohmann::json::array();
     for (const Setting& setting : part.settings) {

@@ -53,21 +53,30 @@ __device__ inline void WaitForEarlierKernels() {
 #endif
 }
 
-// Reduces over a warp by a butterfly. All lanes get the same bits, because a + b = b + a.
-__device__ inline float WarpSum(float value) {
+// Reduces over a warp by a butterfly: each lane combines its value with that of the lane 16, 8, 4,
+// 2 and 1 away. All lanes get the same bits if combine(a, b) is combine(b, a). The shim brings all
+// values together at once (simt::Butterfly), which takes a fifth of the time.
+template <typename T, typename Combine>
+__device__ T WarpReduce(T value, const Combine& combine) {
+#ifdef TANDEM_SIMT
+  return simt::Butterfly(value, combine);
+#else
   for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
-    value = __fadd_rn(value, __shfl_xor_sync(kAllLanes, value, lanes));
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, lanes));
   return value;
+#endif
+}
+__device__ inline float WarpSum(float value) {
+  return WarpReduce(value, [](float a, float b) { return __fadd_rn(a, b); });
 }
 __device__ inline double WarpSum(double value) {
-  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
-    value = __dadd_rn(value, __shfl_xor_sync(kAllLanes, value, lanes));
-  return value;
+  return WarpReduce(value, [](double a, double b) { return __dadd_rn(a, b); });
 }
 __device__ inline float WarpMax(float value) {
-  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
-    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, lanes));
-  return value;
+  return WarpReduce(value, [](float a, float b) { return fmaxf(a, b); });
+}
+__device__ inline uint64_t WarpMin(uint64_t value) {
+  return WarpReduce(value, [](uint64_t a, uint64_t b) { return a < b ? a : b; });
 }
 
 // Reduces over a thread block of at most 32 whole warps: first over each warp, then over the warps'
@@ -94,17 +103,11 @@ __device__ inline float BlockMax(float value, float* scratch) {
 }
 
 __device__ inline uint64_t BlockMin(uint64_t value, uint64_t* scratch) {
-  const auto smaller = [](uint64_t a, uint64_t b) { return a < b ? a : b; };
-  const auto of_warp = [&](uint64_t mine) {
-    for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2)
-      mine = smaller(mine, __shfl_xor_sync(kAllLanes, mine, lanes));
-    return mine;
-  };
-  value = of_warp(value);
+  value = WarpMin(value);
   if (Lane() == 0) scratch[Warp()] = value;
   __syncthreads();
   const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
-  value = of_warp(scratch[Lane() < num_warps ? Lane() : 0]);
+  value = WarpMin(scratch[Lane() < num_warps ? Lane() : 0]);
   __syncthreads();
   return value;
 }

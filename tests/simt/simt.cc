@@ -1,15 +1,11 @@
 #include "tests/simt/simt.h"
 
-#include <boost/context/fiber.hpp>
-#include <boost/context/fixedsize_stack.hpp>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <iterator>
 #include <numeric>
 #include <span>
@@ -17,15 +13,15 @@
 #include <utility>
 #include <vector>
 
-#if defined(TANDEM_ADDRESS_SANITIZER)
-#include <sanitizer/common_interface_defs.h>
-#endif
+#include "tests/simt/crew.h"
 
 namespace simt {
 namespace {
 
-constexpr size_t kStackBytes = 256 << 10;
-constexpr unsigned kMostThreads = 1024;  // threads of a block
+// Rounds of one warp before another one may run. While a warp runs on, its stacks stay in the
+// first-level cache.
+constexpr unsigned kMostRounds = 16;
+constexpr uint32_t kAllLanes = 0xFFFFFFFF;
 
 [[noreturn]] void Fail(const std::string& what) {
   std::fprintf(stderr, "simt: %s\n", what.c_str());
@@ -39,13 +35,16 @@ struct Meeting {
   uint32_t unread = 0;
   uint64_t values[kWarpSize] = {};
 };
+// Sets of lanes have one bit for each lane.
 struct Warp {
-  std::deque<Meeting> meetings;  // diverged lanes meet separately, by mask
-  uint32_t exited = 0;
+  uint32_t lanes = 0;             // those that the warp has
+  uint32_t ready = 0;             // those that can run, and the one that runs
+  uint32_t exited = 0;            // those that have ended
+  std::vector<Meeting> meetings;  // diverged lanes meet separately, by mask
 };
 
 // SplitMix64 (Steele et al. 2014, "Fast splittable pseudorandom number generators"). Each pass over
-// the threads of a block draws an order, so the generator must be fast.
+// the warps of a block draws an order, so the generator must be fast.
 class Random {
  public:
   using result_type = uint64_t;
@@ -63,8 +62,6 @@ class Random {
   uint64_t state_;
 };
 
-class Block;
-
 struct Copy {
   void* to;
   const void* from;
@@ -80,17 +77,9 @@ void Do(const Copy& copy) {
 }
 
 struct Thread {
-  Index index;
-  unsigned id = 0;
-  boost::context::fiber fiber;
-  enum class State { kReady, kAtBarrier, kInWarp, kDone } state = State::kReady;
-  std::vector<Copy> copies;                   // those of the group that has not ended
-  std::deque<std::vector<Copy>> copy_groups;  // groups that have ended, from the first to the last
-#if defined(TANDEM_ADDRESS_SANITIZER)
-  void* fake_stack = nullptr;
-  const void* stack_bottom = nullptr;
-  size_t stack_size = 0;
-#endif
+  Place place;
+  std::vector<Copy> copies;                    // those of the group that has not ended
+  std::vector<std::vector<Copy>> copy_groups;  // groups that have ended, from the first to the last
 };
 
 // Memory that ends exactly at its size, so that AddressSanitizer sees accesses past it.
@@ -110,26 +99,34 @@ class SharedArena {
   void* memory_;
 };
 
+// The fibers of the calling thread.
+Crew& TheCrew() {
+  static thread_local Crew crew;
+  return crew;
+}
+
 class Block {
  public:
   Block(Extent grid, Extent extent, size_t shared_bytes, const std::function<void()>& kernel)
       : grid_(grid),
         extent_(extent),
         kernel_(kernel),
+        crew_(TheCrew()),
         shared_(shared_bytes),
         threads_(extent.count()),
         warps_((extent.count() + kWarpSize - 1) / kWarpSize),
-        order_(extent.count()) {
+        order_(warps_.size()) {
     for (unsigned id = 0; id < threads_.size(); ++id) {
-      threads_[id].id = id;
-      threads_[id].index = {id % extent.x, id / extent.x % extent.y, id / extent.x / extent.y};
+      threads_[id].place = {{id % extent.x, id / extent.x % extent.y, id / extent.x / extent.y},
+                            static_cast<int>(id % kWarpSize)};
+      warps_[id / kWarpSize].lanes |= 1u << id % kWarpSize;
     }
-    std::iota(order_.begin(), order_.end(), 0u);
+    std::iota(order_.begin(), order_.end(), size_t{0});
   }
 
   void Run(Index index, Random& random);
 
-  Thread& current() { return *current_; }
+  Thread& current() { return threads_[crew_.current()]; }
   bool copies_late() const { return copies_late_; }
   const Index& index() const { return index_; }
   const Extent& extent() const { return extent_; }
@@ -138,37 +135,34 @@ class Block {
 
   int Barrier(bool predicate) {
     num_true_ += predicate ? 1 : 0;
-    current_->state = Thread::State::kAtBarrier;
-    Switch();
+    ++num_at_barrier_;
+    Wait();
     return last_count_;
   }
 
-  // Returns what `read` makes of the values, once all lanes of `mask` are here.
-  template <typename Read>
-  auto Meet(uint32_t mask, uint64_t value, const Read& read) {
-    Thread& thread = *current_;
-    const unsigned lane = thread.id % kWarpSize;
-    const size_t warp_id = thread.id / kWarpSize;
-    Warp& warp = warps_[warp_id];
-    const auto fail = [&](const char* what) {
-      Fail("thread " + std::to_string(thread.id) + ": " + what);
-    };
+  // Returns what `read` makes of the values, once all lanes of `mask` are here. The last one to
+  // come calls `complete` with them first.
+  template <typename Complete, typename Read>
+  auto Meet(uint32_t mask, uint64_t value, const Complete& complete, const Read& read) {
+    const unsigned id = crew_.current();
+    const unsigned lane = id % kWarpSize;
+    Warp& warp = warps_[id / kWarpSize];
+    const auto fail = [&](const char* what) { Fail("thread " + std::to_string(id) + ": " + what); };
     if ((mask >> lane & 1) == 0) fail("its lane is not in the mask of its warp operation");
-    if ((mask & ~LanesOf(warp_id)) != 0) fail("the mask names lanes that the warp does not have");
+    if ((mask & ~warp.lanes) != 0) fail("the mask names lanes that the warp does not have");
     if ((mask & warp.exited) != 0) fail("the mask names a lane that has ended");
-    Meeting& meeting = MeetingOf(warp, mask);
-    meeting.arrived |= 1u << lane;
-    meeting.values[lane] = value;
-    if (meeting.arrived != mask) {
-      thread.state = Thread::State::kInWarp;
-      Switch();
+    const size_t place = MeetingOf(warp, mask);
+    Meeting& mine = warp.meetings[place];
+    mine.arrived |= 1u << lane;
+    mine.values[lane] = value;
+    if (mine.arrived != mask) {
+      Wait();
     } else {
-      meeting.unread = mask;
-      for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
-        const auto other = static_cast<unsigned>(std::countr_zero(rest));
-        threads_[warp_id * kWarpSize + other].state = Thread::State::kReady;
-      }
+      complete(mine.values);
+      mine.unread = mask;
+      SetReady(id / kWarpSize, warp.ready | mask);
     }
+    Meeting& meeting = warp.meetings[place];  // others may have added meetings
     const auto result = read(meeting.values);
     meeting.unread &= ~(1u << lane);
     if (meeting.unread == 0) meeting.mask = 0;
@@ -176,184 +170,162 @@ class Block {
   }
 
  private:
-  uint32_t LanesOf(size_t warp) const {
-    const size_t lanes = std::min<size_t>(kWarpSize, threads_.size() - warp * kWarpSize);
-    return lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
-  }
-  // Returns the meeting of these lanes that is not complete, or a new one.
-  static Meeting& MeetingOf(Warp& warp, uint32_t mask) {
-    Meeting* free = nullptr;
-    for (Meeting& meeting : warp.meetings) {
-      if (meeting.mask == mask && meeting.unread == 0) return meeting;
-      if (meeting.mask == 0) free = &meeting;
+  // Returns the number of the meeting of these lanes that is not complete, or of a new one.
+  static size_t MeetingOf(Warp& warp, uint32_t mask) {
+    size_t free = warp.meetings.size();
+    for (size_t i = 0; i < warp.meetings.size(); ++i) {
+      const Meeting& meeting = warp.meetings[i];
+      if (meeting.mask == mask && meeting.unread == 0) return i;
+      if (meeting.mask == 0) free = i;
     }
-    if (free == nullptr) free = &warp.meetings.emplace_back();
-    free->mask = mask;
-    free->arrived = 0;
-    return *free;
+    if (free == warp.meetings.size()) warp.meetings.emplace_back();
+    warp.meetings[free].mask = mask;
+    warp.meetings[free].arrived = 0;
+    return free;
   }
-  // Switches to the scheduler. Returns when it is this thread's turn again.
-  void Switch();
-  void Resume(Thread& thread);
-  void Start(Thread& thread);
+  void SetReady(size_t warp, uint32_t lanes) {
+    warps_[warp].ready = lanes;
+    const uint32_t bit = 1u << warp;
+    ready_warps_ = lanes != 0 ? ready_warps_ | bit : ready_warps_ & ~bit;
+  }
+  // Takes the running thread out of those that can run.
+  void Pause() {
+    const unsigned id = crew_.current();
+    SetReady(id / kWarpSize, warps_[id / kWarpSize].ready & ~(1u << id % kWarpSize));
+  }
+  // Lets others run. Returns when the thread is ready again and it is its turn.
+  void Wait();
+  // Runs the kernel for the thread whose turn it is. Returns whose turn is next.
+  unsigned RunThread();
+  // Returns whose turn is next. Passes go over the warps in random orders. In a pass, a warp has a
+  // random number of rounds, and its lanes have one turn in each round, in a random order.
+  unsigned NextTurn();
+  void NextWarp();
+  void OrderLanes();
+  // Lets the threads at the barrier go on, once none is ready. Returns false if all have ended.
+  bool OpenBarrier();
 
   Extent grid_, extent_;
   const std::function<void()>& kernel_;
+  Crew& crew_;
   SharedArena shared_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<unsigned> order_;
+  uint32_t ready_warps_ = 0;  // a bit for each warp with a lane that is ready
+  size_t num_at_barrier_ = 0;
+
+  Random* random_ = nullptr;
+  std::vector<size_t> order_;  // the warps, in the order of this pass
+  size_t warp_turn_ = 0;
+  unsigned rounds_left_ = 0;
+  unsigned lane_turn_ = 0;
+  unsigned first_lane_ = 0;
+  unsigned lane_step_ = 1;  // odd, so that each lane has one turn
+
   Index index_;
-  Thread* current_ = nullptr;
-  boost::context::fiber scheduler_;
   bool copies_late_ = true;
   int num_true_ = 0;
   int last_count_ = 0;
-#if defined(TANDEM_ADDRESS_SANITIZER)
-  void* scheduler_fake_stack_ = nullptr;
-  const void* scheduler_bottom_ = nullptr;
-  size_t scheduler_size_ = 0;
-#endif
 };
 
 // The code of a kernel asks for its index without an argument that names the block.
 thread_local Block* running = nullptr;
 
-#if defined(TANDEM_ADDRESS_SANITIZER)
-void Block::Switch() {
-  Thread& thread = *current_;
-  __sanitizer_start_switch_fiber(&thread.fake_stack, scheduler_bottom_, scheduler_size_);
-  scheduler_ = std::move(scheduler_).resume();
-  __sanitizer_finish_switch_fiber(thread.fake_stack, &scheduler_bottom_, &scheduler_size_);
+void Block::Wait() {
+  Pause();
+  const unsigned id = crew_.current();
+  const unsigned next = NextTurn();
+  if (next != id) crew_.Switch(next);
+  place = &threads_[id].place;
 }
-void Block::Resume(Thread& thread) {
-  current_ = &thread;
-  __sanitizer_start_switch_fiber(&scheduler_fake_stack_, thread.stack_bottom, thread.stack_size);
-  thread.fiber = std::move(thread.fiber).resume();
-  __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
-}
-#else
-void Block::Switch() { scheduler_ = std::move(scheduler_).resume(); }
-void Block::Resume(Thread& thread) {
-  current_ = &thread;
-  thread.fiber = std::move(thread.fiber).resume();
-}
-#endif
 
-// Stacks that begin at the same place of a page would share the same few lines of the caches. So
-// they begin at as many places as there are colors.
-constexpr size_t kStackColors = 61;
-constexpr size_t kColorBytes = 192;
+unsigned Block::RunThread() {
+  const unsigned id = crew_.current();
+  place = &threads_[id].place;
+  kernel_();
+  Pause();
+  warps_[id / kWarpSize].exited |= 1u << id % kWarpSize;
+  return NextTurn();
+}
 
-// Keeps stacks from block to block, because making one costs more than running a short kernel on
-// it. A stack keeps its color: AddressSanitizer remembers where frames lie that never return.
-class StackPool {
- public:
-  boost::context::stack_context allocate(size_t color) {
-    std::vector<boost::context::stack_context>& free = free_[color];
-    if (free.empty()) return maker_.allocate();
-    const boost::context::stack_context stack = free.back();
-    free.pop_back();
-    return stack;
-  }
-  void deallocate(boost::context::stack_context& stack, size_t color) noexcept {
-    free_[color].push_back(stack);
-  }
-  ~StackPool() {
-    for (auto& free : free_) {
-      for (boost::context::stack_context& stack : free) maker_.deallocate(stack);
+unsigned Block::NextTurn() {
+  for (;;) {
+    while (ready_warps_ != 0) {
+      const size_t warp = order_[warp_turn_];
+      while (warps_[warp].ready != 0 && lane_turn_ < kWarpSize) {
+        const unsigned lane = (first_lane_ + lane_step_ * lane_turn_++) % kWarpSize;
+        if ((warps_[warp].ready >> lane & 1) != 0) {
+          return static_cast<unsigned>(warp * kWarpSize) + lane;
+        }
+      }
+      if (warps_[warp].ready == 0 || --rounds_left_ == 0) NextWarp();
+      OrderLanes();
     }
+    if (!OpenBarrier()) return Crew::kHome;
   }
-
- private:
-  boost::context::fixedsize_stack maker_{kStackBytes};
-  std::array<std::vector<boost::context::stack_context>, kStackColors> free_;
-};
-StackPool& Stacks() {
-  static thread_local StackPool pool;
-  return pool;
 }
-struct PooledStack {
-  size_t color;
-  boost::context::stack_context allocate() { return Stacks().allocate(color); }
-  void deallocate(boost::context::stack_context& stack) noexcept {
-    Stacks().deallocate(stack, color);
-  }
-};
 
-void Block::Start(Thread& thread) {
-  PooledStack allocator{thread.id % kStackColors};
-  const boost::context::stack_context stack = allocator.allocate();
-  const size_t offset = allocator.color * kColorBytes;
-  void* const top = static_cast<char*>(stack.sp) - offset;
-  const size_t size = stack.size - offset;
-#if defined(TANDEM_ADDRESS_SANITIZER)
-  thread.stack_bottom = static_cast<char*>(top) - size;
-  thread.stack_size = size;
-#endif
-  thread.state = Thread::State::kReady;
-  thread.copies.clear();
-  thread.copy_groups.clear();
-  thread.fiber = boost::context::fiber(
-      std::allocator_arg, boost::context::preallocated(top, size, stack), allocator,
-      [this, &thread](boost::context::fiber&& scheduler) {
-#if defined(TANDEM_ADDRESS_SANITIZER)
-        __sanitizer_finish_switch_fiber(nullptr, &scheduler_bottom_, &scheduler_size_);
-#endif
-        scheduler_ = std::move(scheduler);
-        kernel_();
-        thread.state = Thread::State::kDone;
-        warps_[thread.id / kWarpSize].exited |= 1u << thread.id % kWarpSize;
-#if defined(TANDEM_ADDRESS_SANITIZER)
-        __sanitizer_start_switch_fiber(nullptr, scheduler_bottom_, scheduler_size_);
-#endif
-        return std::move(scheduler_);
-      });
+void Block::NextWarp() {
+  if (++warp_turn_ >= order_.size()) {
+    std::shuffle(order_.begin(), order_.end(), *random_);
+    warp_turn_ = 0;
+  }
+  rounds_left_ = 1 + (*random_)() % kMostRounds;
+}
+
+void Block::OrderLanes() {
+  const uint64_t random = (*random_)();
+  lane_turn_ = 0;
+  first_lane_ = random % kWarpSize;
+  lane_step_ = random >> 32 | 1;
+}
+
+bool Block::OpenBarrier() {
+  size_t done = 0;
+  for (const Warp& warp : warps_) done += static_cast<size_t>(std::popcount(warp.exited));
+  if (done == threads_.size()) return false;
+  if (done + num_at_barrier_ != threads_.size()) {
+    Fail("threads wait in a warp operation for lanes that never come: " +
+         std::to_string(threads_.size() - done - num_at_barrier_) + " of " +
+         std::to_string(threads_.size()) + ", with " + std::to_string(num_at_barrier_) +
+         " at a barrier and " + std::to_string(done) + " ended");
+  }
+  if (done != 0) {
+    // Later GPUs accept this, but the programming guide does not.
+    Fail(std::to_string(num_at_barrier_) + " threads are at a barrier that " +
+         std::to_string(done) + " ended without");
+  }
+  num_at_barrier_ = 0;
+  last_count_ = std::exchange(num_true_, 0);
+  for (size_t warp = 0; warp < warps_.size(); ++warp) SetReady(warp, warps_[warp].lanes);
+  return true;
 }
 
 void Block::Run(Index index, Random& random) {
   index_ = index;
+  random_ = &random;
   shared_.Poison();
-  for (Warp& warp : warps_) warp.exited = 0;
   num_true_ = 0;
-  copies_late_ = random() % 2 == 0;
-  running = this;
-  for (Thread& thread : threads_) Start(thread);
-  for (;;) {
-    std::shuffle(order_.begin(), order_.end(), random);
-    bool ran = false;
-    for (const unsigned id : order_) {
-      if (threads_[id].state != Thread::State::kReady) continue;
-      Resume(threads_[id]);
-      ran = true;
-    }
-    if (ran) continue;
-    size_t done = 0;
-    size_t at_barrier = 0;
-    for (const Thread& thread : threads_) {
-      done += thread.state == Thread::State::kDone ? 1 : 0;
-      at_barrier += thread.state == Thread::State::kAtBarrier ? 1 : 0;
-    }
-    if (done == threads_.size()) break;
-    if (done + at_barrier != threads_.size()) {
-      Fail("threads wait in a warp operation for lanes that never come: " +
-           std::to_string(threads_.size() - done - at_barrier) + " of " +
-           std::to_string(threads_.size()) + ", with " + std::to_string(at_barrier) +
-           " at a barrier and " + std::to_string(done) + " ended");
-    }
-    if (done != 0) {
-      // Later GPUs accept this, but the programming guide does not.
-      Fail(std::to_string(at_barrier) + " threads are at a barrier that " + std::to_string(done) +
-           " ended without");
-    }
-    last_count_ = std::exchange(num_true_, 0);
-    for (Thread& thread : threads_) thread.state = Thread::State::kReady;
+  for (Thread& thread : threads_) {
+    thread.copies.clear();
+    thread.copy_groups.clear();
   }
+  for (size_t warp = 0; warp < warps_.size(); ++warp) {
+    warps_[warp].exited = 0;
+    SetReady(warp, warps_[warp].lanes);
+  }
+  copies_late_ = random() % 2 == 0;
+  warp_turn_ = order_.size();
+  NextWarp();
+  OrderLanes();
+  running = this;
+  crew_.Run([this] { return RunThread(); }, NextTurn());
   running = nullptr;
+  place = nullptr;
 }
 
 Block& Running() {
-  if (running == nullptr) Fail("device code runs outside of a kernel");
+  if (running == nullptr) FailOutsideOfAKernel();
   return *running;
 }
 
@@ -377,11 +349,48 @@ float SumAsMatrixUnitsDo(std::span<const double> addends) {
   return std::abs(double{nearest}) > std::abs(sum) ? std::nextafterf(nearest, 0.0f) : nearest;
 }
 
+// What a lane brings to a product of matrices.
+struct Fragments {
+  const uint32_t* a;
+  const uint32_t* b;
+  float* d;
+};
+
+// Computes the part of a product of matrices that one lane holds.
+//   all  [32]  a pointer to the Fragments of each lane
+void MultiplyForLane(const uint64_t* all, unsigned lane) {
+  const auto held = [&](unsigned other) {
+    return reinterpret_cast<const Fragments*>(static_cast<uintptr_t>(all[other]));
+  };
+  const auto half = [](uint32_t word, unsigned upper) {
+    return double{std::bit_cast<float>(upper != 0 ? word & 0xFFFF0000 : word << 16)};
+  };
+  const auto a_at = [&](unsigned row, unsigned k) {
+    return half(held(row % 8 * 4 + k % 8 / 2)->a[row / 8 + k / 8 * 2], k % 2);
+  };
+  const auto b_at = [&](unsigned k, unsigned column) {
+    return half(held(column * 4 + k % 8 / 2)->b[k / 8], k % 2);
+  };
+  float* const d = held(lane)->d;
+  for (unsigned i = 0; i < 4; ++i) {
+    std::array<double, 17> addends{};
+    for (unsigned k = 0; k < 16; ++k) {
+      addends[k] = a_at(lane / 4 + i / 2 * 8, k) * b_at(k, lane % 4 * 2 + i % 2);
+    }
+    addends[16] = d[i];
+    d[i] = SumAsMatrixUnitsDo(addends);
+  }
+}
+
 }  // namespace
+
+thread_local constinit const Place* place = nullptr;
+
+void FailOutsideOfAKernel() { Fail("device code runs outside of a kernel"); }
 
 void Run(Extent grid, Extent block, size_t shared_bytes, uint64_t seed,
          const std::function<void()>& kernel) {
-  if (block.count() == 0 || block.count() > kMostThreads)
+  if (block.count() == 0 || block.count() > Crew::kMostMembers)
     Fail("a block of " + std::to_string(block.count()) + " threads");
   if (running != nullptr) Fail("a kernel starts within a kernel");
   Random random(seed);
@@ -393,7 +402,6 @@ void Run(Extent grid, Extent block, size_t shared_bytes, uint64_t seed,
   }
 }
 
-const Index& ThreadIndex() { return Running().current().index; }
 const Index& BlockIndex() { return Running().index(); }
 const Extent& BlockExtent() { return Running().extent(); }
 const Extent& GridExtent() { return Running().grid(); }
@@ -402,53 +410,25 @@ void* SharedMemory() { return Running().shared(); }
 void SyncThreads() { Running().Barrier(false); }
 int SyncThreadsCount(bool predicate) { return Running().Barrier(predicate); }
 
-int Lane() { return static_cast<int>(Running().current().id % kWarpSize); }
-
 uint64_t Exchange(uint32_t mask, uint64_t value, int source) {
   const bool given =
       source >= 0 && source < static_cast<int>(kWarpSize) && (mask >> source & 1) != 0;
-  return Running().Meet(mask, value,
-                        [&](const uint64_t* values) { return given ? values[source] : value; });
+  return Running().Meet(
+      mask, value, [](const uint64_t*) {},
+      [&](const uint64_t* values) { return given ? values[source] : value; });
+}
+
+uint64_t Combine(uint64_t value, void (*combine)(uint64_t* values)) {
+  const auto lane = static_cast<unsigned>(Lane());
+  return Running().Meet(kAllLanes, value, combine,
+                        [lane](const uint64_t* values) { return values[lane]; });
 }
 
 void MultiplyFragments(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&d)[4]) {
-  struct Held {
-    const uint32_t* a;
-    const uint32_t* b;
-  };
-  constexpr uint32_t kAll = 0xFFFFFFFF;
-  Block& block = Running();
-  const Held mine{a, b};
-  const auto all = block.Meet(kAll, reinterpret_cast<uintptr_t>(&mine), [](const uint64_t* values) {
-    std::array<uint64_t, kWarpSize> copy;
-    std::copy_n(values, kWarpSize, copy.begin());
-    return copy;
+  Fragments mine{a, b, d};
+  Combine(reinterpret_cast<uintptr_t>(&mine), [](uint64_t* all) {
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) MultiplyForLane(all, lane);
   });
-  const auto held = [&](unsigned lane) {
-    return reinterpret_cast<const Held*>(static_cast<uintptr_t>(all[lane]));
-  };
-  const auto half = [](uint32_t word, unsigned upper) {
-    return double{std::bit_cast<float>(upper != 0 ? word & 0xFFFF0000 : word << 16)};
-  };
-  const auto a_at = [&](unsigned row, unsigned k) {
-    return half(held(row % 8 * 4 + k % 8 / 2)->a[row / 8 + k / 8 * 2], k % 2);
-  };
-  const auto b_at = [&](unsigned k, unsigned column) {
-    return half(held(column * 4 + k % 8 / 2)->b[k / 8], k % 2);
-  };
-  const auto lane = static_cast<unsigned>(block.current().id % kWarpSize);
-  float sums[4];
-  for (unsigned i = 0; i < 4; ++i) {
-    std::array<double, 17> addends{};
-    for (unsigned k = 0; k < 16; ++k) {
-      addends[k] = a_at(lane / 4 + i / 2 * 8, k) * b_at(k, lane % 4 * 2 + i % 2);
-    }
-    addends[16] = d[i];
-    sums[i] = SumAsMatrixUnitsDo(addends);
-  }
-  // Waits until all lanes have read this lane's value.
-  block.Meet(kAll, 0, [](const uint64_t*) { return 0; });
-  std::copy(std::begin(sums), std::end(sums), std::begin(d));
 }
 
 void CopyLater(void* to, const void* from, size_t bytes) {
@@ -466,19 +446,23 @@ void EndCopyGroup() {
 }
 
 void WaitForCopyGroups(size_t left) {
-  for (auto& groups = Running().current().copy_groups; groups.size() > left; groups.pop_front()) {
+  std::vector<std::vector<Copy>>& groups = Running().current().copy_groups;
+  while (groups.size() > left) {
     for (const Copy& copy : groups.front()) Do(copy);
+    groups.erase(groups.begin());
   }
 }
 
 uint32_t Ballot(uint32_t mask, bool predicate) {
-  return Running().Meet(mask, predicate ? 1 : 0, [mask](const uint64_t* values) {
-    uint32_t bits = 0;
-    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-      if ((mask >> lane & 1) != 0 && values[lane] != 0) bits |= 1u << lane;
-    }
-    return bits;
-  });
+  return Running().Meet(
+      mask, predicate ? 1 : 0, [](const uint64_t*) {},
+      [mask](const uint64_t* values) {
+        uint32_t bits = 0;
+        for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+          if ((mask >> lane & 1) != 0 && values[lane] != 0) bits |= 1u << lane;
+        }
+        return bits;
+      });
 }
 
 }  // namespace simt

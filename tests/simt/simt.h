@@ -1,5 +1,5 @@
 // CUDA's execution model on a host. The source of a kernel runs in tests without a GPU. Blocks run
-// one after the other, and the threads of a block run as fibers (Boost.Context) that switch only at
+// one after the other, and the threads of a block run as fibers (crew.h) that switch only at
 // barriers and warp operations.
 //
 // The shim detects errors that a GPU would not report: a barrier or warp operation that some thread
@@ -12,11 +12,14 @@
 #ifndef TANDEM_TESTS_SIMT_SIMT_H_
 #define TANDEM_TESTS_SIMT_SIMT_H_
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iterator>
+#include <type_traits>
 
 namespace simt {
 
@@ -40,8 +43,19 @@ inline constexpr unsigned kWarpSize = 32;
 void Run(Extent grid, Extent block, size_t shared_bytes, uint64_t seed,
          const std::function<void()>& kernel);
 
+// Where a thread is in its block, and in its warp.
+struct Place {
+  Index thread;
+  int lane = 0;
+};
+extern thread_local constinit const Place* place;  // the running thread's; null outside of Run
+[[noreturn]] void FailOutsideOfAKernel();
+
 // Returns indices of the running thread. PRECOND: called within Run.
-const Index& ThreadIndex();
+inline const Index& ThreadIndex() {
+  if (place == nullptr) FailOutsideOfAKernel();
+  return place->thread;
+}
 const Index& BlockIndex();
 const Extent& BlockExtent();
 const Extent& GridExtent();
@@ -53,12 +67,40 @@ void SyncThreads();
 int SyncThreadsCount(bool predicate);
 
 // Returns the lane of the running thread in its warp. PRECOND: as for ThreadIndex.
-int Lane();
+inline int Lane() {
+  if (place == nullptr) FailOutsideOfAKernel();
+  return place->lane;
+}
 // A warp operation: every lane of `mask` brings `value`, and all lanes see all values. Returns the
 // value of the lane `source`, or this lane's own value if the source is not in the mask.
 uint64_t Exchange(uint32_t mask, uint64_t value, int source);
 // Returns the bits of the lanes of `mask` with a true `predicate`.
 uint32_t Ballot(uint32_t mask, bool predicate);
+
+// Brings the values of a whole warp together. The last lane to come calls `combine` with the values
+// in the order of the lanes, and each lane returns what that left in its place.
+uint64_t Combine(uint64_t value, void (*combine)(uint64_t* values));
+
+// Reduces over a whole warp as shuffles would: each lane combines its value with that of the lane
+// 16, 8, 4, 2 and 1 away. The combining function must have no state.
+template <typename T, typename Function>
+T Butterfly(T value, const Function& /*combine*/) {
+  static_assert(sizeof(T) <= sizeof(uint64_t) && std::is_empty_v<Function>);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = Combine(bits, [](uint64_t* all) {
+    T values[kWarpSize];
+    for (unsigned i = 0; i < kWarpSize; ++i) std::memcpy(&values[i], &all[i], sizeof(T));
+    for (unsigned lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+      T next[kWarpSize];
+      for (unsigned i = 0; i < kWarpSize; ++i) next[i] = Function()(values[i], values[i ^ lanes]);
+      std::copy(std::begin(next), std::end(next), std::begin(values));
+    }
+    for (unsigned i = 0; i < kWarpSize; ++i) std::memcpy(&all[i], &values[i], sizeof(T));
+  });
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
 
 // Computes mma.sync.m16n8k16 for a whole warp, with BF16 factors and F32 sums.
 // kernels/device/matrix_units.cuh says which values each lane has. The sixteen products are summed

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <set>
 #include <type_traits>
@@ -100,6 +102,33 @@ TEST_F(SimtTest, LanesOfAWarpExchangeValues) {
     EXPECT_EQ(ballots[i], 0x49249249u);
     EXPECT_EQ(shifted[i], i % 32 + 5 < 32 ? i % 32 + 5 : i % 32);
   }
+}
+
+template <typename T, typename Combine>
+void BothButterflies(const T* in, T* at_once, T* by_shuffles) {
+  const T value = in[threadIdx.x];
+  at_once[threadIdx.x] = simt::Butterfly(value, Combine());
+  T mine = value;
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    mine = Combine()(mine, __shfl_xor_sync(kAll, mine, lanes));
+  }
+  by_shuffles[threadIdx.x] = mine;
+}
+
+// The difference is not commutative, so each lane has a result of its own.
+TEST_F(SimtTest, AButterflyAtOnceGivesTheBitsOfShuffles) {
+  const auto check = [&]<typename T, typename Combine>(T /*type*/, Combine /*combine*/) {
+    std::vector<T> in(96), at_once(96), by_shuffles(96);
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<T>(i * i % 37) / static_cast<T>(7);
+    Run(BothButterflies<T, Combine>, dim3(1), dim3(96), 0, in.data(), at_once.data(),
+        by_shuffles.data());
+    EXPECT_EQ(at_once, by_shuffles);
+    EXPECT_NE(at_once, in);
+  };
+  check(0.0f, std::plus<float>());
+  check(0.0f, std::minus<float>());
+  check(0.0, std::plus<double>());
+  check(uint64_t{0}, std::minus<uint64_t>());
 }
 
 void Count(int* counter, float* largest) {

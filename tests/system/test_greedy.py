@@ -32,7 +32,7 @@ def draft(request, models):
 @pytest.mark.parametrize("transport", ["shm", "inline"])
 def test_output_is_that_of_plain_decoding(servers, plain, draft, transport, concurrency):
     name, folder = draft
-    server = servers(target=harness.TALES_TARGET, draft=folder, transport=transport, max_slots=8)
+    server = servers(target=harness.TALES_TARGET, draft=folder, transport=transport, max_slots=8, threads=1)
     harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
     harness.wait_until(lambda: server.info().ring_transport == transport, 30, f"there is a ring of {transport}")
 

@@ -53,12 +53,15 @@ void TreeDecoder::Start(const SamplingParams& params, std::span<const int32_t> p
   for (const int32_t id : prompt) counts_.Add(id, /*is_output=*/false);
 }
 
-std::vector<int32_t> TreeDecoder::ContextOf(int32_t node) const {
-  std::vector<int32_t> path;
-  for (; node >= 0; node = nodes_[node].parent) path.push_back(nodes_[node].token_id);
-  std::vector<int32_t> context = sequence_;
-  context.insert(context.end(), path.rbegin(), path.rend());
-  return context;
+const std::vector<int32_t>& TreeDecoder::ContextOf(int32_t node) {
+  size_t depth = 0;
+  for (int32_t at = node; at >= 0; at = nodes_[at].parent) ++depth;
+  context_.assign(sequence_.begin(), sequence_.end());
+  context_.resize(sequence_.size() + depth);
+  for (auto out = context_.rbegin(); node >= 0; node = nodes_[node].parent) {
+    *out++ = nodes_[node].token_id;
+  }
+  return context_;
 }
 
 // The shape depends on the request and the round alone.
@@ -82,12 +85,12 @@ void TreeDecoder::DraftToken(size_t index, const std::vector<int32_t>& context) 
   const std::span<float> row = DraftRow(index);
   const bool two = scenario_.kind == TreeKind::kTwoDrafters;
   const auto drafter = static_cast<uint8_t>(two ? node.rank % 2 : 0);
-  std::vector<float> logits(vocabulary_size_);
-  scenario_.drafters[drafter].Logits(context, logits);
-  TokenCounts counts = counts_;
-  for (size_t i = sequence_.size(); i < context.size(); ++i) counts.Add(context[i], true);
+  draft_logits_.resize(vocabulary_size_);
+  scenario_.drafters[drafter].Logits(context, draft_logits_);
+  for (size_t i = sequence_.size(); i < context.size(); ++i) counts_.Add(context[i], true);
   const auto num_output_tokens = static_cast<int32_t>(context.size() - prompt_length_);
-  AdjustLogits(logits, *params_, counts, num_output_tokens, row);
+  AdjustLogits(draft_logits_, *params_, counts_, num_output_tokens, row);
+  for (size_t i = sequence_.size(); i < context.size(); ++i) counts_.Remove(context[i], true);
   LogProbs(row, *params_, row);
   DrawKey key{.seed = params_->seed,
               .position = context.size(),
@@ -96,7 +99,8 @@ void TreeDecoder::DraftToken(size_t index, const std::vector<int32_t>& context) 
   if (scenario_.mistake == TreeMistake::kSharesUniform) key.drafter = key.sibling = 0;
   const bool distinct = node.found || scenario_.kind == TreeKind::kWithoutReplacement ||
                         scenario_.kind == TreeKind::kCoupled;
-  std::vector<float> left(row.begin(), row.end());
+  left_.assign(row.begin(), row.end());
+  const std::span<float> left = left_;
   for (size_t i = 0; distinct && i < index; ++i) {
     if (nodes_[i].parent == node.parent && left[nodes_[i].token_id] != kLogOfZero) {
       TakeOut(nodes_[i].token_id, left);
@@ -177,12 +181,12 @@ const BlockVerdict& TreeDecoder::Round() {
   DraftTokens();
   PlantMistake();
   ScoreNodes();
-  std::vector<int32_t> token_ids;
-  std::vector<int32_t> parents;
+  token_ids_.clear();
+  parents_.clear();
   size_t num_found = 0;
   for (const Node& node : nodes_) {
-    token_ids.push_back(node.token_id);
-    parents.push_back(node.parent);
+    token_ids_.push_back(node.token_id);
+    parents_.push_back(node.parent);
     num_found += node.found ? 1 : 0;
   }
   const bool has_rows = num_found < nodes_.size() && !params_->reproducible;
@@ -190,8 +194,8 @@ const BlockVerdict& TreeDecoder::Round() {
   args.target_logits = logits_.data();
   args.logits_stride = vocabulary_size_;
   args.vocabulary_size = vocabulary_size_;
-  args.draft_token_ids = token_ids;
-  args.draft_parents = parents;
+  args.draft_token_ids = token_ids_;
+  args.draft_parents = parents_;
   args.draft_log_probs = has_rows ? draft_log_probs_.data() : nullptr;
   args.num_found = has_rows ? num_found : 0;
   args.params = params_;
@@ -202,7 +206,7 @@ const BlockVerdict& TreeDecoder::Round() {
   verdict_ = AcceptReject(args);
   for (size_t i = 0; i <= verdict_.path.size(); ++i) {
     const bool accepted = i < verdict_.path.size();
-    const int32_t token_id = accepted ? token_ids[verdict_.path[i]] : verdict_.next_token_id;
+    const int32_t token_id = accepted ? token_ids_[verdict_.path[i]] : verdict_.next_token_id;
     if (accepted && nodes_[verdict_.path[i]].rank > 0) ++num_siblings_;
     sequence_.push_back(token_id);
     counts_.Add(token_id, /*is_output=*/true);

@@ -72,8 +72,8 @@ class TreeDecoder {
   void PlantMistake();
   void Drop(size_t leaf);
   void ScoreNodes();
-  // The tokens up to and including a node; -1: up to the pending token.
-  std::vector<int32_t> ContextOf(int32_t node) const;
+  // The tokens up to and including a node; -1: up to the pending token. Valid until the next call.
+  const std::vector<int32_t>& ContextOf(int32_t node);
   std::span<float> DraftRow(size_t node) {
     return std::span(draft_log_probs_).subspan(node * vocabulary_size_, vocabulary_size_);
   }
@@ -88,6 +88,12 @@ class TreeDecoder {
   std::vector<Node> nodes_;
   std::vector<float> draft_log_probs_;  // [nodes, V]
   std::vector<float> logits_;           // [nodes + 1, V]
+  // Memory that is used again, because allocations would take a quarter of the time.
+  std::vector<int32_t> context_;
+  std::vector<int32_t> token_ids_;
+  std::vector<int32_t> parents_;
+  std::vector<float> draft_logits_;
+  std::vector<float> left_;
   BlockVerdict verdict_;
   int64_t num_accepted_ = 0;
   int64_t num_siblings_ = 0;
