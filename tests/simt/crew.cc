@@ -29,15 +29,19 @@ Crew::~Crew() {
   }
 }
 
-void Crew::Run(const std::function<unsigned()>& work, unsigned first) {
+void Crew::Run(const std::function<unsigned()>& work, unsigned num_members, unsigned first) {
   work_ = &work;
+  // Fibers are made at home. Boost enters a fiber when it makes it, and AddressSanitizer may put
+  // the frame of that call on the fake stack of the maker, which must live longer than the fiber.
+  for (unsigned number = 0; number < num_members; ++number) {
+    if (!contexts_[number].fiber) contexts_[number].fiber = Make(number);
+  }
   Switch(first);
 }
 
 void Crew::Switch(unsigned to) {
   Context& from = contexts_[current_];
   Context& next = contexts_[to];
-  if (!next.fiber) next.fiber = Make(to);
   previous_ = current_;
   current_ = to;
   Leave(&from.fake_stack, next);

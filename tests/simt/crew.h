@@ -21,10 +21,10 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  // Gives the turn to a member. Returns when the turn comes home, with no member in the middle of
-  // its work. A member that gets the turn for the first time, or for the first time after it ended
-  // its work, calls `work`, which returns whose turn is next.
-  void Run(const std::function<unsigned()>& work, unsigned first);
+  // Gives the turn to the member `first` of `num_members`. Returns when the turn comes home, with
+  // no member in the middle of its work. A member that gets the turn for the first time, or for the
+  // first time after it ended its work, calls `work`, which returns whose turn is next.
+  void Run(const std::function<unsigned()>& work, unsigned num_members, unsigned first);
 
   // Gives the turn to another member. Returns when it is this member's turn again. PRECOND: called
   // within `work`, with the number of another member.
@@ -35,7 +35,7 @@ class Crew {
  private:
   // A stack, and what AddressSanitizer must be told of it.
   struct Context {
-    boost::context::fiber fiber;  // empty while it runs, and before its first turn
+    boost::context::fiber fiber;  // empty while it runs, and before it is made
     void* fake_stack = nullptr;
     const void* stack_bottom = nullptr;
     size_t stack_size = 0;

@@ -18,9 +18,11 @@
 namespace simt {
 namespace {
 
-// Rounds of one warp before another one may run. While a warp runs on, its stacks stay in the
-// first-level cache.
-constexpr unsigned kMostRounds = 16;
+// The most turns of a warp's lanes before another warp runs. Half of a warp's visits are short.
+// While a warp runs on, its stacks stay in the first-level cache. Short visits end between two
+// lanes that have not met, so that other warps can write what the second one reads.
+constexpr unsigned kMostTurns = 1024;
+constexpr unsigned kMostTurnsOfShortVisits = 64;
 constexpr uint32_t kAllLanes = 0xFFFFFFFF;
 
 [[noreturn]] void Fail(const std::string& what) {
@@ -28,9 +30,15 @@ constexpr uint32_t kAllLanes = 0xFFFFFFFF;
   std::abort();
 }
 
+// Names what the lanes of a warp do together: the function that is called with their values.
+using Operation = void (*)(uint64_t* values);
+void ExchangeValues(uint64_t* /*values*/) {}
+void CollectBallot(uint64_t* /*values*/) {}
+
 // A warp operation. It is free again when each participating lane has read its result.
 struct Meeting {
   uint32_t mask = 0;  // 0: it is free
+  Operation operation = nullptr;
   uint32_t arrived = 0;
   uint32_t unread = 0;
   uint64_t values[kWarpSize] = {};
@@ -141,9 +149,9 @@ class Block {
   }
 
   // Returns what `read` makes of the values, once all lanes of `mask` are here. The last one to
-  // come calls `complete` with them first.
-  template <typename Complete, typename Read>
-  auto Meet(uint32_t mask, uint64_t value, const Complete& complete, const Read& read) {
+  // come calls `operation` with them first.
+  template <typename Read>
+  auto Meet(uint32_t mask, uint64_t value, Operation operation, const Read& read) {
     const unsigned id = crew_.current();
     const unsigned lane = id % kWarpSize;
     Warp& warp = warps_[id / kWarpSize];
@@ -153,12 +161,14 @@ class Block {
     if ((mask & warp.exited) != 0) fail("the mask names a lane that has ended");
     const size_t place = MeetingOf(warp, mask);
     Meeting& mine = warp.meetings[place];
+    if (mine.arrived == 0) mine.operation = operation;
+    if (mine.operation != operation) fail("other lanes are in another warp operation");
     mine.arrived |= 1u << lane;
     mine.values[lane] = value;
     if (mine.arrived != mask) {
       Wait();
     } else {
-      complete(mine.values);
+      operation(mine.values);
       mine.unread = mask;
       SetReady(id / kWarpSize, warp.ready | mask);
     }
@@ -197,9 +207,10 @@ class Block {
   void Wait();
   // Runs the kernel for the thread whose turn it is. Returns whose turn is next.
   unsigned RunThread();
-  // Returns whose turn is next. Passes go over the warps in random orders. In a pass, a warp has a
-  // random number of rounds, and its lanes have one turn in each round, in a random order.
+  // Returns whose turn is next. Passes go over the warps in random orders. In a pass, the lanes of
+  // a warp have a random number of turns, round after round, and each round is in a random order.
   unsigned NextTurn();
+  void BeginPass();
   void NextWarp();
   void OrderLanes();
   // Lets the threads at the barrier go on, once none is ready. Returns false if all have ended.
@@ -217,7 +228,7 @@ class Block {
   Random* random_ = nullptr;
   std::vector<size_t> order_;  // the warps, in the order of this pass
   size_t warp_turn_ = 0;
-  unsigned rounds_left_ = 0;
+  uint64_t turns_left_ = 0;
   unsigned lane_turn_ = 0;
   unsigned first_lane_ = 0;
   unsigned lane_step_ = 1;  // odd, so that each lane has one turn
@@ -252,17 +263,25 @@ unsigned Block::NextTurn() {
   for (;;) {
     while (ready_warps_ != 0) {
       const size_t warp = order_[warp_turn_];
-      while (warps_[warp].ready != 0 && lane_turn_ < kWarpSize) {
+      while (warps_[warp].ready != 0 && turns_left_ > 0 && lane_turn_ < kWarpSize) {
         const unsigned lane = (first_lane_ + lane_step_ * lane_turn_++) % kWarpSize;
         if ((warps_[warp].ready >> lane & 1) != 0) {
+          --turns_left_;
           return static_cast<unsigned>(warp * kWarpSize) + lane;
         }
       }
-      if (warps_[warp].ready == 0 || --rounds_left_ == 0) NextWarp();
+      if (warps_[warp].ready == 0 || turns_left_ == 0) NextWarp();
       OrderLanes();
     }
     if (!OpenBarrier()) return Crew::kHome;
+    BeginPass();
   }
+}
+
+void Block::BeginPass() {
+  warp_turn_ = order_.size();
+  NextWarp();
+  OrderLanes();
 }
 
 void Block::NextWarp() {
@@ -270,7 +289,8 @@ void Block::NextWarp() {
     std::shuffle(order_.begin(), order_.end(), *random_);
     warp_turn_ = 0;
   }
-  rounds_left_ = 1 + (*random_)() % kMostRounds;
+  const uint64_t random = (*random_)();
+  turns_left_ = 1 + (random >> 32) % (random % 2 == 0 ? kMostTurns : kMostTurnsOfShortVisits);
 }
 
 void Block::OrderLanes() {
@@ -315,11 +335,9 @@ void Block::Run(Index index, Random& random) {
     SetReady(warp, warps_[warp].lanes);
   }
   copies_late_ = random() % 2 == 0;
-  warp_turn_ = order_.size();
-  NextWarp();
-  OrderLanes();
+  BeginPass();
   running = this;
-  crew_.Run([this] { return RunThread(); }, NextTurn());
+  crew_.Run([this] { return RunThread(); }, static_cast<unsigned>(threads_.size()), NextTurn());
   running = nullptr;
   place = nullptr;
 }
@@ -413,9 +431,8 @@ int SyncThreadsCount(bool predicate) { return Running().Barrier(predicate); }
 uint64_t Exchange(uint32_t mask, uint64_t value, int source) {
   const bool given =
       source >= 0 && source < static_cast<int>(kWarpSize) && (mask >> source & 1) != 0;
-  return Running().Meet(
-      mask, value, [](const uint64_t*) {},
-      [&](const uint64_t* values) { return given ? values[source] : value; });
+  return Running().Meet(mask, value, ExchangeValues,
+                        [&](const uint64_t* values) { return given ? values[source] : value; });
 }
 
 uint64_t Combine(uint64_t value, void (*combine)(uint64_t* values)) {
@@ -454,15 +471,13 @@ void WaitForCopyGroups(size_t left) {
 }
 
 uint32_t Ballot(uint32_t mask, bool predicate) {
-  return Running().Meet(
-      mask, predicate ? 1 : 0, [](const uint64_t*) {},
-      [mask](const uint64_t* values) {
-        uint32_t bits = 0;
-        for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-          if ((mask >> lane & 1) != 0 && values[lane] != 0) bits |= 1u << lane;
-        }
-        return bits;
-      });
+  return Running().Meet(mask, predicate ? 1 : 0, CollectBallot, [mask](const uint64_t* values) {
+    uint32_t bits = 0;
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+      if ((mask >> lane & 1) != 0 && values[lane] != 0) bits |= 1u << lane;
+    }
+    return bits;
+  });
 }
 
 }  // namespace simt

@@ -104,6 +104,25 @@ TEST_F(SimtTest, LanesOfAWarpExchangeValues) {
   }
 }
 
+// A thread of the second warp writes what the lanes of the first one read, without a barrier.
+void ReadWhatAnotherWarpWrites(volatile int* word, int* seen) {
+  if (threadIdx.x == 40) *word = 1;
+  seen[threadIdx.x] = *word;
+}
+
+TEST_F(SimtTest, OtherWarpsRunBeforeAfterAndBetweenTheLanesOfAWarp) {
+  std::set<int> counts;
+  for (int i = 0; i < 300; ++i) {
+    int word = 0;
+    std::vector<int> seen(64);
+    Run(ReadWhatAnotherWarpWrites, dim3(1), dim3(64), 0, &word, seen.data());
+    counts.insert(static_cast<int>(std::count(seen.begin(), seen.begin() + 32, 1)));
+  }
+  EXPECT_EQ(*counts.begin(), 0);
+  EXPECT_EQ(*counts.rbegin(), 32);
+  EXPECT_GT(counts.size(), 10u) << "lanes of one warp see different values";
+}
+
 template <typename T, typename Combine>
 void BothButterflies(const T* in, T* at_once, T* by_shuffles) {
   const T value = in[threadIdx.x];
@@ -150,6 +169,13 @@ void DivergentBarrier() {
 void MissingLane() {
   if (threadIdx.x != 3) __shfl_sync(kAll, 1, 0);
 }
+void DifferentOperations() {
+  if (threadIdx.x < 16) {
+    __shfl_sync(kAll, 1, 0);
+  } else {
+    __syncwarp();
+  }
+}
 void NotInItsMask() { __shfl_sync(1u, 1, 0); }
 
 using SimtDeathTest = SimtTest;
@@ -160,6 +186,9 @@ TEST_F(SimtDeathTest, ABarrierThatSomeThreadsEndedWithoutIsFatal) {
 }
 TEST_F(SimtDeathTest, AWarpOperationThatALaneNeverReachesIsFatal) {
   EXPECT_DEATH(Run(MissingLane, dim3(1), dim3(32), 0), "never come|a lane that has ended");
+}
+TEST_F(SimtDeathTest, LanesThatMeetInDifferentOperationsAreFatal) {
+  EXPECT_DEATH(Run(DifferentOperations, dim3(1), dim3(32), 0), "in another warp operation");
 }
 TEST_F(SimtDeathTest, ALaneOutsideOfItsOwnMaskIsFatal) {
   EXPECT_DEATH(Run(NotInItsMask, dim3(1), dim3(32), 0), "its lane is not in the mask");
