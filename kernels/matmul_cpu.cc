@@ -48,8 +48,6 @@
 namespace tandem {
 namespace {
 
-// Largest number of rows for which every row tile widens the weights in registers.
-constexpr size_t kMaxFewRows = 16;
 // Few rows: the number of floats of x that stay in L1 while weight rows are multiplied with them,
 // and the number of tiles of these weight rows.
 constexpr size_t kSliceFloats = 6 << 10;
@@ -106,6 +104,9 @@ constexpr size_t kTileCols = 4;
 constexpr size_t kTileRows = 4;
 constexpr size_t kTileCols = 3;
 #endif
+// Largest number of rows for which every row tile widens the weights in registers. With a fifth
+// tile, a panel that is widened once is faster (docs/benchmarks.md#kernels).
+constexpr size_t kMaxFewRows = 4 * kTileRows;
 
 // Whether one accumulator, whose sums wait for each other, keeps pace with memory.
 constexpr bool kOneRowKeepsPace = kLanes >= 16;

@@ -76,6 +76,21 @@ absl::Status CheckSampled(const SentVerify& sent, const v1::VerifyResult& result
                                : absl::OkStatus();
 }
 
+// A tree is exactly what was asked for: the whole chain, and then all siblings by position.
+bool HasWantedShape(const SentPropose& sent, std::span<const int32_t> parents) {
+  if (parents.size() != sent.num_nodes() || parents.size() == sent.draft_length) return false;
+  size_t next = 0;
+  for (uint32_t i = 0; i < sent.draft_length; ++i) {
+    if (parents[next++] != static_cast<int32_t>(i) - 1) return false;
+  }
+  for (uint32_t i = 0; i < sent.num_siblings.size(); ++i) {
+    for (uint32_t sibling = 0; sibling < sent.num_siblings[i]; ++sibling) {
+      if (parents[next++] != static_cast<int32_t>(i) - 1) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 // The comparisons are written so that NaN fails.
@@ -100,10 +115,15 @@ absl::Status CheckProposeResult(const SentPropose& sent, const v1::ProposeResult
   const v1::SlotState& state = result.state();
   TANDEM_RETURN_IF_ERROR(CheckSlot(sent.slot, state));
   if (state.code() != v1::WORKER_CODE_OK) return absl::OkStatus();
-  const int num_drafted = result.draft_token_ids_size();
-  if (num_drafted > static_cast<int>(sent.draft_length) || !result.parents().empty()) {
-    return Broken("drafted ", num_drafted, " tokens where a chain of at most ", sent.draft_length,
-                  " was asked for");
+  const auto num_drafted = static_cast<uint32_t>(result.draft_token_ids_size());
+  const std::span parents(result.parents().data(), static_cast<size_t>(result.parents_size()));
+  if (parents.empty() ? num_drafted > sent.draft_length : !HasWantedShape(sent, parents)) {
+    return Broken("drafted ", num_drafted, " tokens and ", parents.size(),
+                  " parents where a chain of at most ", sent.draft_length, " and ",
+                  sent.num_nodes() - sent.draft_length, " siblings were asked for");
+  }
+  if (!parents.empty() && parents.size() != num_drafted) {
+    return Broken("drafted ", num_drafted, " tokens with ", parents.size(), " parents");
   }
   for (const int32_t id : result.draft_token_ids()) {
     if (IsToken(id, vocabulary_size)) continue;
@@ -142,7 +162,7 @@ absl::Status CheckVerifyResult(const SentVerify& sent, const v1::VerifyResult& r
 bool AnswersItem(const SentPropose& sent, const v1::LogProbChunk& chunk) {
   return sent.ring.has_value() && sent.ring->entry() == chunk.ring().entry() &&
          sent.ring->sequence() == chunk.ring().sequence() &&
-         sent.ring->ring_epoch() == chunk.ring().ring_epoch() && chunk.rows() <= sent.draft_length;
+         sent.ring->ring_epoch() == chunk.ring().ring_epoch() && chunk.rows() <= sent.num_nodes();
 }
 
 absl::Status CheckChunk(const SentPropose& sent, const v1::LogProbChunk& chunk,

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -20,9 +21,15 @@ struct SentPropose {
   uint32_t slot = 0;
   uint32_t begin = 0;  // rows of committed tokens that the drafter held before
   uint32_t end = 0;    // rows of committed tokens that the drafter holds after the sent tokens
-  uint32_t draft_length = 0;  // largest number of draft tokens; 0: the drafter only catches up
+  uint32_t draft_length = 0;  // largest number of tokens of the chain; 0: it only catches up
+  std::vector<uint32_t> num_siblings = {};  // see ProposeItem
   std::optional<v1::RingReference> ring = {};
   uint64_t received_bytes = 0;  // bytes of log-prob rows that came for it (inline ring)
+
+  // Draft tokens that were asked for: the chain and all siblings.
+  uint32_t num_nodes() const {
+    return std::accumulate(num_siblings.begin(), num_siblings.end(), draft_length);
+  }
 };
 
 // One item of a Verify, as it was sent.

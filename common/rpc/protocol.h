@@ -9,7 +9,7 @@ namespace tandem {
 
 // Version of proto/tandem/v1/worker.proto. Both sides must have the same version, because workers
 // and router are one release.
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 
 // Largest piece of log-prob rows in the stream (`inline` transport).
 inline constexpr size_t kMaxChunkBytes = 1 << 20;
@@ -21,6 +21,8 @@ inline constexpr int kMaxWorkerMessageBytes = 16 << 20;
 inline constexpr uint32_t kMaxDraftLength = 16;
 // Largest --max-tree-nodes: draft tokens of a tree, whose depth is at most the draft length.
 inline constexpr uint32_t kMaxTreeNodes = 64;
+// Largest number of siblings that a draft model draws besides a token of its chain.
+inline constexpr uint32_t kMaxSiblings = 3;
 
 }  // namespace tandem
 

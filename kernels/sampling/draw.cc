@@ -1,7 +1,9 @@
 #include "kernels/sampling/draw.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "kernels/sampling/random/coupled_noise.h"
@@ -17,6 +19,31 @@ void FillOneHot(std::span<float> log_probs, int32_t token_id) {
   if (log_probs.empty()) return;
   std::fill(log_probs.begin(), log_probs.end(), -std::numeric_limits<float>::infinity());
   log_probs[token_id] = 0.0f;
+}
+
+// Draws from a row in the way of the request. The noise of coupled draws does not depend on the
+// sibling of the key.
+int32_t DrawAgain(std::span<const float> row, const SamplingParams& params, const DrawKey& key) {
+  if (params.greedy()) return Argmax(row);
+  if (params.reproducible) return DrawCoupled(row, key);
+  return DrawFromLogProbs(row, Uniform(key, DrawPurpose::kPropose));
+}
+
+// Takes a token out of a row that tokens are drawn from. A row of which nothing would be left stays
+// as it is.
+void LeaveOut(int32_t token_id, const SamplingParams& params, std::span<float> row) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  const float value = std::exchange(row[static_cast<size_t>(token_id)], kNever);
+  if (params.greedy() || params.reproducible) {
+    if (row::Max(row) == kNever) row[static_cast<size_t>(token_id)] = value;
+    return;
+  }
+  const double rest = row::SumExp(row, 0);
+  if (rest > 0) {
+    row::Subtract(row, static_cast<float>(std::log(rest)));
+  } else {
+    row[static_cast<size_t>(token_id)] = value;
+  }
 }
 
 }  // namespace
@@ -46,12 +73,19 @@ DraftDraw DrawDraftToken(std::span<const float> logits, const SamplingParams& pa
   if (params.greedy()) {
     const int32_t token_id = Argmax(adjusted);
     FillOneHot(log_probs, token_id);
-    return {.token_id = token_id};
+    return {.token_id = token_id, .drawn_from = adjusted};
   }
   const std::span<float> drawn_from = log_probs.empty() ? scratch : log_probs;
   LogProbs(adjusted, params, drawn_from);
-  if (params.reproducible) return {.token_id = DrawCoupled(drawn_from, key)};
-  return {.token_id = DrawFromLogProbs(drawn_from, Uniform(key, DrawPurpose::kPropose))};
+  return {.token_id = DrawAgain(drawn_from, params, key), .drawn_from = drawn_from};
+}
+
+DraftDraw DrawSibling(const DraftDraw& before, const SamplingParams& params, const DrawKey& key,
+                      std::span<float> row) {
+  const std::span<const float> from = before.drawn_from;
+  if (row.data() != from.data()) std::copy(from.begin(), from.end(), row.begin());
+  LeaveOut(before.token_id, params, row);
+  return {.token_id = DrawAgain(row, params, key), .drawn_from = row};
 }
 
 }  // namespace tandem

@@ -25,8 +25,11 @@ int32_t DrawCoupled(std::span<const float> log_probs, const DrawKey& key);
 
 // The result of DrawDraftToken.
 struct DraftDraw {
-  bool finite = true;  // False if a logit is NaN or infinite; token_id then means nothing.
+  bool finite = true;  // False if a logit is NaN or infinite; the rest then means nothing.
   int32_t token_id = -1;
+  // [V]  what the token was drawn from: log-probabilities, or adjusted logits if the draw is
+  // greedy. They lie in one of the arguments of DrawDraftToken
+  std::span<const float> drawn_from = {};
 };
 // Draws one draft token from the drafter's raw logits in the way that the request samples: greedy,
 // coupled, or by inverse CDF.
@@ -37,6 +40,17 @@ struct DraftDraw {
 DraftDraw DrawDraftToken(std::span<const float> logits, const SamplingParams& params,
                          const TokenCounts& counts, int32_t num_output_tokens, const DrawKey& key,
                          std::span<float> log_probs, std::span<float> scratch);
+
+// Draws another token for the position of a draft token: a sibling in a tree. It is drawn in the
+// same way, from the distribution without the token before it, so siblings are drawn without
+// replacement (Kool et al. 2019, arXiv 1903.06059; Yang et al. 2024, "Multi-candidate speculative
+// decoding", arXiv 2401.06706). Where no other token is possible, the token before is drawn again,
+// and the judge gains nothing from it.
+//   before  the draw of the first token of the position, or of the sibling before this one
+//   key     that of the first token, with the number of this sibling
+//   row     [V]  f32 out, what the sibling was drawn from. before.drawn_from may be the same memory
+DraftDraw DrawSibling(const DraftDraw& before, const SamplingParams& params, const DrawKey& key,
+                      std::span<float> row);
 
 // ---------------------------------------------------------------- on a GPU
 
@@ -75,13 +89,33 @@ struct DeviceDrawArgs {
 // The work is enqueued on `stream`; the call does not wait. INTERNAL: the launch was refused.
 absl::Status DrawTokens(const DeviceDrawArgs& args, CudaStream stream);
 
+// Takes the tokens that were drawn out of their rows, so that the next draw gives siblings, as in
+// DrawSibling (draw_cuda.cu). All arrays are in device memory. A row of which nothing would be left
+// stays as it is. So does a row for which `draws` has kNone.
+//   draws      [rows]  of the next draw
+//   values     [rows, vocabulary_size]  f32, rows `stride` floats apart: in and out, as in
+//                                       DeviceDrawArgs. Log-probabilities are normalized again if
+//                                       the draw is kPlain; other draws do not depend on that
+//   token_ids  [rows]  the output of the last DrawTokens; -1: nothing is taken out
+struct DeviceLeaveOutArgs {
+  size_t rows = 0;
+  size_t vocabulary_size = 0;
+  size_t stride = 0;
+  const RowToDraw* draws = nullptr;
+  float* values = nullptr;
+  const int32_t* token_ids = nullptr;
+};
+
+absl::Status LeaveOutTokens(const DeviceLeaveOutArgs& args, CudaStream stream);
+
 // Keeps the tokens that DrawTokens gave after one pass of a draft loop, and feeds them to the next
 // pass without the host (draw_cuda.cu). All arrays are in device memory.
 //   drawn   [rows]          the output of DrawTokens
 //   fed     [rows]          out, the input of the next pass. 0 if no token was drawn: the row is
-//                           computed nevertheless, and its results mean nothing
+//                           computed nevertheless, and its results mean nothing. Null: the tokens
+//                           are siblings, which are not fed
 //   drafts  [rows, stride]  out, column `pass` gets the fed tokens; the penalties of later rows
-//                           count them
+//                           count them. Null if `fed` is
 //   record  [rows, stride]  out, column `pass` gets the drawn tokens
 struct DeviceDraftArgs {
   size_t rows = 0;

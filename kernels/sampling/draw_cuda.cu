@@ -144,13 +144,47 @@ __global__ void __launch_bounds__(kThreads) DrawRowToken(DeviceDrawArgs args) {
   if (threadIdx.x == 0) args.token_ids[blockIdx.x] = token_id;
 }
 
+// Sum of the probabilities of a row without one token. All threads get it.
+__device__ double RestOfRow(const float* log_probs, size_t size, int32_t token_id, double* sums) {
+  double sum = 0;
+  for (size_t i = threadIdx.x; i < size; i += kThreads) {
+    if (static_cast<int32_t>(i) != token_id) sum += static_cast<double>(expf(log_probs[i]));
+  }
+  return BlockSum(sum, sums);
+}
+
+__global__ void __launch_bounds__(kThreads) LeaveOutToken(DeviceLeaveOutArgs args) {
+  Shared* const shared = SharedMemory<Shared>();
+  const RowDraw how = args.draws[blockIdx.x].how;
+  const int32_t token_id = args.token_ids[blockIdx.x];
+  if (how == RowDraw::kNone || token_id < 0) return;
+  float* const values = args.values + blockIdx.x * args.stride;
+  if (how == RowDraw::kPlain) {
+    const double rest = RestOfRow(values, args.vocabulary_size, token_id, shared->sums);
+    if (!(rest > 0)) return;
+    const auto shift = static_cast<float>(log(rest));
+    for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
+      values[i] = static_cast<int32_t>(i) == token_id ? -INFINITY : values[i] - shift;
+    }
+    return;
+  }
+  float most = -INFINITY;
+  for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
+    if (static_cast<int32_t>(i) != token_id) most = fmaxf(most, values[i]);
+  }
+  if (BlockMax(most, shared->floats) == -INFINITY) return;
+  if (threadIdx.x == 0) values[token_id] = -INFINITY;
+}
+
 __global__ void __launch_bounds__(kThreads) KeepDraft(DeviceDraftArgs args) {
   const size_t row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= args.rows) return;
   const int32_t drawn = args.drawn[row];
   const int32_t fed = drawn < 0 ? 0 : drawn;
-  args.fed[row] = fed;
-  args.drafts[row * args.stride + args.pass] = fed;
+  if (args.fed != nullptr) {
+    args.fed[row] = fed;
+    args.drafts[row * args.stride + args.pass] = fed;
+  }
   args.record[row * args.stride + args.pass] = drawn;
 }
 
@@ -159,6 +193,13 @@ __global__ void __launch_bounds__(kThreads) KeepDraft(DeviceDraftArgs args) {
 absl::Status DrawTokens(const DeviceDrawArgs& args, CudaStream stream) {
   if (args.rows == 0) return absl::OkStatus();
   return Launch("DrawTokens", DrawRowToken,
+                {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), sizeof(Shared)}, stream,
+                args);
+}
+
+absl::Status LeaveOutTokens(const DeviceLeaveOutArgs& args, CudaStream stream) {
+  if (args.rows == 0) return absl::OkStatus();
+  return Launch("LeaveOutTokens", LeaveOutToken,
                 {dim3(static_cast<unsigned>(args.rows)), dim3(kThreads), sizeof(Shared)}, stream,
                 args);
 }

@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kMaxRows = DeviceSampler::kMaxRows;
 constexpr size_t kMaxDrafts = DeviceSampler::kMaxDrafts;
-static_assert(kMaxDraftLength <= kMaxDrafts);
+static_assert(kMaxDraftLength <= kMaxDrafts && kMaxSiblings <= DeviceSampler::kMaxSiblings);
+constexpr size_t kPlane = kMaxRows * kMaxDrafts;  // ids of the record for each rank of siblings
 
 // Returns how many tasks of the group draft a token in pass `pass`. These tasks come first.
 size_t NumDrafting(std::span<DraftTask* const> group, size_t pass) {
@@ -20,6 +21,13 @@ size_t NumDrafting(std::span<DraftTask* const> group, size_t pass) {
       group.begin());
 }
 
+// Returns the number of siblings that a task draws before a position.
+size_t SiblingsBefore(const DraftTask& task, size_t position) {
+  size_t count = 0;
+  for (size_t i = 0; i < position; ++i) count += task.NumSiblings(i);
+  return count;
+}
+
 }  // namespace
 
 absl::Status CudaProposer::Run(std::span<DraftTask> tasks) {
@@ -27,7 +35,8 @@ absl::Status CudaProposer::Run(std::span<DraftTask> tasks) {
   if (record_.data() == nullptr) {
     TANDEM_ASSIGN_OR_RETURN(started_, DeviceEvent::Create(/*timed=*/true));
     TANDEM_ASSIGN_OR_RETURN(caught_up_, DeviceEvent::Create(/*timed=*/true));
-    TANDEM_ASSIGN_OR_RETURN(record_, PinnedMemory::Create(kMaxRows * kMaxDrafts * sizeof(int32_t)));
+    TANDEM_ASSIGN_OR_RETURN(record_, PinnedMemory::Create((1 + DeviceSampler::kMaxSiblings) *
+                                                          kPlane * sizeof(int32_t)));
   }
   catch_up_seconds_ = 0;
   std::vector<DraftTask*> batch;
@@ -58,9 +67,6 @@ absl::Status CudaProposer::RunGroup(std::span<DraftTask* const> group) {
 
 absl::Status CudaProposer::Enqueue(std::span<DraftTask* const> group) {
   const DeviceStream& stream = model_->stream();
-  DeviceSampler& sampler = model_->sampler();
-  const DeviceSampler::Memory& memory = sampler.memory();
-  const size_t vocabulary_size = model_->description().vocabulary_size;
   TANDEM_RETURN_IF_ERROR(started_.Record(stream));
   std::vector<ForwardItem> items;
   for (const DraftTask* task : group) {
@@ -74,10 +80,11 @@ absl::Status CudaProposer::Enqueue(std::span<DraftTask* const> group) {
   const std::span<DraftTask* const> drafting = group.first(NumDrafting(group, 0));
   if (drafting.empty()) return caught_up_.Record(stream);
 
-  TANDEM_ASSIGN_OR_RETURN(const std::vector<DeviceSampler::Rows> passes, TellSampler(drafting));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<PassRows> passes, TellSampler(drafting));
   constexpr int32_t kAnyToken = 0;  // not used: the device has the ids
+  size_t num_siblings = 0;          // the largest number for one token
   for (size_t pass = 0; pass < passes.size(); ++pass) {
-    const size_t rows = passes[pass].count;
+    const size_t rows = passes[pass].front().count;
     if (pass > 0) {
       items.clear();
       for (size_t i = 0; i < rows; ++i) {
@@ -86,30 +93,54 @@ absl::Status CudaProposer::Enqueue(std::span<DraftTask* const> group) {
                          .parents = {},
                          .num_logits = 1});
       }
-      TANDEM_ASSIGN_OR_RETURN(logits, model_->ForwardOnDevice(items, memory.fed));
+      TANDEM_ASSIGN_OR_RETURN(logits,
+                              model_->ForwardOnDevice(items, model_->sampler().memory().fed));
     }
-    TANDEM_RETURN_IF_ERROR(sampler.Draw(passes[pass], logits));
-    TANDEM_RETURN_IF_ERROR(KeepDrafts({.rows = rows,
+    TANDEM_RETURN_IF_ERROR(EnqueueDraws(drafting, pass, passes[pass], logits));
+    num_siblings = std::max(num_siblings, passes[pass].size() - 1);
+    if (pass == 0) TANDEM_RETURN_IF_ERROR(caught_up_.Record(stream));
+  }
+  for (size_t sibling = 0; sibling <= num_siblings; ++sibling) {
+    TANDEM_RETURN_IF_ERROR(stream.Copy(static_cast<int32_t*>(record_.data()) + sibling * kPlane,
+                                       model_->sampler().memory().record + sibling * kPlane,
+                                       drafting.size() * kMaxDrafts * sizeof(int32_t)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaProposer::EnqueueDraws(std::span<DraftTask* const> drafting, size_t pass,
+                                        const PassRows& rows, const DeviceLogits& logits) {
+  const DeviceStream& stream = model_->stream();
+  const DeviceSampler& sampler = model_->sampler();
+  const DeviceSampler::Memory& memory = sampler.memory();
+  const size_t vocabulary_size = model_->description().vocabulary_size;
+  for (size_t sibling = 0; sibling < rows.size(); ++sibling) {
+    const bool is_fed = sibling == 0;
+    TANDEM_RETURN_IF_ERROR(is_fed ? sampler.Draw(rows[0], logits)
+                                  : sampler.DrawSiblings(rows[sibling], logits.stride));
+    TANDEM_RETURN_IF_ERROR(KeepDrafts({.rows = rows[sibling].count,
                                        .pass = pass,
                                        .stride = kMaxDrafts,
                                        .drawn = memory.token_ids,
-                                       .fed = memory.fed,
-                                       .drafts = memory.drafts,
-                                       .record = memory.record},
+                                       .fed = is_fed ? memory.fed : nullptr,
+                                       .drafts = is_fed ? memory.drafts : nullptr,
+                                       .record = memory.record + sibling * kPlane},
                                       stream.get()));
-    for (size_t i = 0; i < rows; ++i) {
-      if (drafting[i]->draft_log_probs.empty()) continue;
+    for (size_t i = 0; i < rows[sibling].count; ++i) {
+      const DraftTask& task = *drafting[i];
+      if (task.draft_log_probs.empty() || sibling > task.NumSiblings(pass)) continue;
+      const size_t place =
+          is_fed ? pass : task.draft_length + SiblingsBefore(task, pass) + sibling - 1;
       const std::span<float> row =
-          drafting[i]->draft_log_probs.subspan(pass * vocabulary_size, vocabulary_size);
+          task.draft_log_probs.subspan(place * vocabulary_size, vocabulary_size);
       TANDEM_RETURN_IF_ERROR(
           stream.Copy(row.data(), memory.values + i * logits.stride, row.size_bytes()));
     }
-    if (pass == 0) TANDEM_RETURN_IF_ERROR(caught_up_.Record(stream));
   }
-  return stream.Copy(record_.data(), memory.record, drafting.size() * kMaxDrafts * sizeof(int32_t));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<DeviceSampler::Rows>> CudaProposer::TellSampler(
+absl::StatusOr<std::vector<CudaProposer::PassRows>> CudaProposer::TellSampler(
     std::span<DraftTask* const> drafting) {
   DeviceSampler& sampler = model_->sampler();
   TANDEM_RETURN_IF_ERROR(sampler.Begin());
@@ -123,17 +154,28 @@ absl::StatusOr<std::vector<DeviceSampler::Rows>> CudaProposer::TellSampler(
                                             .drafts = sampler.memory().drafts + i * kMaxDrafts})
                                .status());
   }
-  std::vector<DeviceSampler::Rows> passes;
+  std::vector<PassRows> passes;
   std::vector<DeviceSampler::Row> rows;
   for (size_t pass = 0; pass < drafting.front()->draft_length; ++pass) {
-    rows.clear();
-    for (size_t i = 0; i < NumDrafting(drafting, pass); ++i) {
-      rows.push_back({.context = i,
-                      .num_earlier = static_cast<int32_t>(pass),
-                      .how = DeviceSampler::DrawOf(drafting[i]->slot->params())});
+    const std::span<DraftTask* const> drawing = drafting.first(NumDrafting(drafting, pass));
+    size_t num_siblings = 0;
+    for (const DraftTask* task : drawing) {
+      num_siblings = std::max(num_siblings, task->NumSiblings(pass));
     }
-    TANDEM_ASSIGN_OR_RETURN(const DeviceSampler::Rows added, sampler.AddRows(rows));
-    passes.push_back(added);
+    PassRows& added = passes.emplace_back();
+    for (size_t sibling = 0; sibling <= num_siblings; ++sibling) {
+      rows.clear();
+      for (size_t i = 0; i < drawing.size(); ++i) {
+        const bool is_drawn = sibling <= drawing[i]->NumSiblings(pass);
+        rows.push_back(
+            {.context = i,
+             .num_earlier = static_cast<int32_t>(pass),
+             .how = is_drawn ? DeviceSampler::DrawOf(drawing[i]->slot->params()) : RowDraw::kNone,
+             .sibling = static_cast<uint8_t>(sibling)});
+      }
+      TANDEM_ASSIGN_OR_RETURN(const DeviceSampler::Rows of_siblings, sampler.AddRows(rows));
+      added.push_back(of_siblings);
+    }
   }
   TANDEM_RETURN_IF_ERROR(sampler.Send());
   return passes;
@@ -150,6 +192,11 @@ void CudaProposer::Read(std::span<DraftTask* const> drafting) const {
     task.draft_token_ids.assign(drawn.begin(), end);
     const size_t num_fed = std::min(task.draft_token_ids.size(), task.draft_length - 1);
     task.slot->Append(std::span(task.draft_token_ids).first(num_fed));
+    for (size_t pass = 0; pass < task.draft_token_ids.size(); ++pass) {
+      for (size_t sibling = 1; sibling <= task.NumSiblings(pass); ++sibling) {
+        task.sibling_token_ids.push_back(record[sibling * kPlane + i * kMaxDrafts + pass]);
+      }
+    }
   }
 }
 

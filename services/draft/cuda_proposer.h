@@ -28,16 +28,21 @@ class CudaProposer final : public Proposer {
   // PRECOND: at most DeviceSampler::kMaxRows tasks, with the longest drafts first.
   absl::Status RunGroup(std::span<DraftTask* const> group);
   absl::Status Enqueue(std::span<DraftTask* const> group);
+  // The rows that draw tokens in one pass: those of the chain's tokens, and then those of the first
+  // siblings, of the second ones, and so on.
+  using PassRows = std::vector<DeviceSampler::Rows>;
   // Sends the sampler the rows of all passes. Element i of the result has the rows of pass i.
-  absl::StatusOr<std::vector<DeviceSampler::Rows>> TellSampler(
-      std::span<DraftTask* const> drafting);
+  absl::StatusOr<std::vector<PassRows>> TellSampler(std::span<DraftTask* const> drafting);
+  // Enqueues the draws of one pass, and the copies of the rows that are wanted.
+  absl::Status EnqueueDraws(std::span<DraftTask* const> drafting, size_t pass, const PassRows& rows,
+                            const DeviceLogits& logits);
   // Copies the drawn ids into the tasks. PRECOND: the device has finished.
   void Read(std::span<DraftTask* const> drafting) const;
 
   CudaModel* model_;
   DeviceEvent started_;
   DeviceEvent caught_up_;
-  PinnedMemory record_;  // [kMaxRows, kMaxDrafts] i32, as KeepDrafts says
+  PinnedMemory record_;  // [1 + kMaxSiblings, kMaxRows, kMaxDrafts] i32, as DeviceSampler's
   double catch_up_seconds_ = 0;
 };
 

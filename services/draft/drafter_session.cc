@@ -11,6 +11,21 @@
 #include "common/status.h"
 
 namespace tandem {
+namespace {
+
+void WriteSiblings(const DraftTask& task, v1::ProposeResult& result) {
+  if (task.sibling_token_ids.empty()) return;
+  result.mutable_draft_token_ids()->Add(task.sibling_token_ids.begin(),
+                                        task.sibling_token_ids.end());
+  const auto length = static_cast<int32_t>(task.draft_length);
+  for (int32_t i = 0; i < length; ++i) result.add_parents(i - 1);
+  for (int32_t i = 0; i < length; ++i) {
+    const size_t num_siblings = task.NumSiblings(static_cast<size_t>(i));
+    for (size_t sibling = 0; sibling < num_siblings; ++sibling) result.add_parents(i - 1);
+  }
+}
+
+}  // namespace
 
 DrafterSession::DrafterSession(WorkerModel* model, std::unique_ptr<Proposer> proposer)
     : BatchSession(model),
@@ -37,12 +52,35 @@ absl::Status DrafterSession::HandleOther(const v1::DraftCommand& command, v1::Dr
   }
 }
 
+absl::Status DrafterSession::CheckSiblings(const v1::ProposeItem& item) const {
+  if (item.num_siblings().empty()) return absl::OkStatus();
+  if (item.num_siblings_size() > static_cast<int>(item.draft_length())) {
+    return InvalidArgument("num_siblings: " + std::to_string(item.num_siblings_size()) +
+                           " positions of a chain of " + std::to_string(item.draft_length()));
+  }
+  uint64_t num_nodes = item.draft_length();
+  for (const uint32_t num_siblings : item.num_siblings()) {
+    if (num_siblings > kMaxSiblings) {
+      return InvalidArgument("num_siblings: got " + std::to_string(num_siblings) +
+                             ", want at most " + std::to_string(kMaxSiblings));
+    }
+    num_nodes += num_siblings;
+  }
+  if (num_nodes == item.draft_length() || num_nodes <= draft_limits().max_nodes) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("num_siblings: a tree of " + std::to_string(num_nodes) +
+                         " tokens, the session was attached with at most " +
+                         std::to_string(draft_limits().max_nodes));
+}
+
 absl::StatusOr<NewRows> DrafterSession::Prepare(const v1::ProposeItem& item, DraftTask& task) {
   if (item.draft_length() > draft_limits().max_depth) {
     return InvalidArgument("draft_length: got " + std::to_string(item.draft_length()) +
                            ", the session was attached with at most " +
                            std::to_string(draft_limits().max_depth));
   }
+  TANDEM_RETURN_IF_ERROR(CheckSiblings(item));
   if (item.draft_length() > 0 && task.token_ids.empty()) {
     return InvalidArgument("token_ids: empty, want at least the pending token to draft from");
   }
@@ -54,6 +92,8 @@ absl::StatusOr<NewRows> DrafterSession::Prepare(const v1::ProposeItem& item, Dra
   }
   // The last draft token is not fed: K draft tokens add K - 1 rows to those of `token_ids`.
   task.draft_length = std::min<size_t>(item.draft_length(), capacity - fed + 1);
+  task.num_siblings.assign(item.num_siblings().begin(), item.num_siblings().end());
+  if (task.draft_length < item.draft_length()) task.num_siblings.clear();
   const bool drafts = task.draft_length > 0;
   const NewRows rows = {.token_ids = task.token_ids,
                         .num_more = drafts ? task.draft_length - 1 : 0,
@@ -63,7 +103,8 @@ absl::StatusOr<NewRows> DrafterSession::Prepare(const v1::ProposeItem& item, Dra
     return InvalidArgument("ring: missing, but a sampled draft is judged by its distribution");
   }
   const ScopedSeconds timing(transfer_seconds());
-  TANDEM_ASSIGN_OR_RETURN(task.draft_log_probs, ring_.Begin(item.ring(), task.draft_length));
+  TANDEM_ASSIGN_OR_RETURN(task.draft_log_probs,
+                          ring_.Begin(item.ring(), task.draft_length + task.TotalSiblings()));
   return rows;
 }
 
@@ -81,11 +122,13 @@ absl::Status DrafterSession::Finish(const v1::ProposeItem& item, DraftTask& task
   // Gives back the pages of draft tokens that were not drawn.
   task.slot->TruncateTo(task.slot->length());
   result.mutable_draft_token_ids()->Add(task.draft_token_ids.begin(), task.draft_token_ids.end());
+  // The rows of siblings follow those of a whole chain.
+  if (task.draft_token_ids.size() == task.draft_length) WriteSiblings(task, result);
   if (task.draft_token_ids.empty()) {
     Abandon(item, task);
   } else if (!task.draft_log_probs.empty()) {
     const ScopedSeconds timing(transfer_seconds());
-    ring_.Commit(item.ring(), task.draft_token_ids.size());
+    ring_.Commit(item.ring(), static_cast<size_t>(result.draft_token_ids_size()));
   }
   return absl::OkStatus();
 }

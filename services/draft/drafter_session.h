@@ -43,6 +43,8 @@ class DrafterSession final : public BatchSession<DrafterProtocol> {
                       v1::ProposeResult& result) override;
   void EndBatch(v1::ProposeReply& reply) override;
 
+  // INVALID_ARGUMENT: the item asks for siblings that no draft of this session may have.
+  absl::Status CheckSiblings(const v1::ProposeItem& item) const;
   // Sends the vocabulary in pieces. The last piece is left in `reply`.
   void ReadVocabulary(v1::DraftReply& reply);
 

@@ -7,6 +7,21 @@
 namespace tandem {
 namespace {
 
+// Draws the siblings of the slot's newest token.
+void DrawSiblings(DraftDraw draw, DrawKey key, DraftTask& task, std::span<float> scratch) {
+  const size_t row_size = draw.drawn_from.size();
+  const size_t wanted = task.NumSiblings(task.draft_token_ids.size() - 1);
+  for (size_t sibling = 1; sibling <= wanted; ++sibling) {
+    const size_t row = task.draft_length + task.sibling_token_ids.size();
+    key.sibling = static_cast<uint8_t>(sibling);
+    draw = DrawSibling(draw, task.slot->params(), key,
+                       task.draft_log_probs.empty()
+                           ? scratch
+                           : task.draft_log_probs.subspan(row * row_size, row_size));
+    task.sibling_token_ids.push_back(draw.token_id);
+  }
+}
+
 // Draws the slot's next token from `logits`. Returns false if the logits are not finite.
 bool Draw(std::span<const float> logits, DraftTask& task, std::span<float> scratch) {
   const size_t drawn = task.draft_token_ids.size();
@@ -18,8 +33,10 @@ bool Draw(std::span<const float> logits, DraftTask& task, std::span<float> scrat
   const DrawKey key{.seed = slot.params().seed, .position = slot.length()};
   const DraftDraw draw = DrawDraftToken(logits, slot.params(), *slot.counts(),
                                         slot.num_output_tokens(), key, log_probs, scratch);
-  if (draw.finite) task.draft_token_ids.push_back(draw.token_id);
-  return draw.finite;
+  if (!draw.finite) return false;
+  task.draft_token_ids.push_back(draw.token_id);
+  DrawSiblings(draw, key, task, scratch);
+  return true;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -19,19 +20,33 @@ struct DraftTask {
   Slot* slot = nullptr;
   std::span<const int32_t> token_ids;  // committed tokens that the slot lacks; fed first
   size_t draft_length = 0;             // 0: only catch up. PRECOND if > 0: token_ids is not empty
-  // [draft_length, vocabulary_size] f32: receives the log-probabilities of the distributions that
-  // the tokens are drawn from, one row for each token. Empty: nobody wants the rows.
+  // [i]: siblings that are wanted at position i, at most kMaxSiblings. At most draft_length
+  // entries; where there is none, no siblings are wanted.
+  std::vector<uint32_t> num_siblings = {};
+  // [draft_length + all siblings, vocabulary_size] f32: receives the log-probabilities of the
+  // distributions that the tokens are drawn from, one row for each token, and then for each
+  // sibling. Empty: nobody wants the rows.
   std::span<float> draft_log_probs;
   // Out: at most draft_length tokens. There are fewer if a row of logits was not finite. Whether a
   // position is drafted depends only on the tokens before it, never on the draw, so the output
   // stays unbiased.
   std::vector<int32_t> draft_token_ids;
+  // Out: the siblings of the first position, of the second one, and so on. Some are missing if
+  // there are fewer draft tokens than asked for.
+  std::vector<int32_t> sibling_token_ids = {};
+
+  size_t NumSiblings(size_t position) const {
+    return position < num_siblings.size() ? num_siblings[position] : 0;
+  }
+  size_t TotalSiblings() const {
+    return std::accumulate(num_siblings.begin(), num_siblings.end(), size_t{0});
+  }
 };
 
 // Autoregressive drafting, batched over slots. The first pass feeds the tokens that the slots lack.
 // Then there is one pass for each further position; a slot leaves the batch when it has its tokens.
 // The passes feed the draft tokens d1 … d(K-1). The last draft token is fed only after it is
-// committed.
+// committed. Siblings are drawn from the same logits, and never fed.
 class Proposer {
  public:
   virtual ~Proposer() = default;

@@ -244,6 +244,18 @@ void WriteDraftSessions(const Seeds& seeds) {
   }
   seeds.Write("draft_session", "rounds", rounds);
 
+  v1::DraftCommand tree = first;
+  for (const uint32_t num_siblings : {2, 0, 3}) {
+    tree.mutable_propose()->mutable_items(0)->add_num_siblings(num_siblings);
+  }
+  v1::DraftCommand too_wide = next;
+  too_wide.mutable_propose()->mutable_items(0)->add_num_siblings(4);
+  FuzzOutput trees;
+  for (const auto* command : {&attach, &ring, &tree, &next, &too_wide, &close}) {
+    Add(trees, kRepairAll, *command);
+  }
+  seeds.Write("draft_session", "trees", trees);
+
   v1::SlotOpen greedy;
   greedy.mutable_sampling()->set_temperature(0);
   greedy.set_lenience(1);

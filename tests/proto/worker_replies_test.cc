@@ -48,7 +48,8 @@ TEST(CheckProposeResultTest, AcceptsADraftUpToTheLengthThatWasAskedFor) {
   EXPECT_TRUE(Check(Drafted({5})).ok());
   EXPECT_TRUE(Check(Drafted({5, 6, 7})).ok());
   EXPECT_EQ(Check(Drafted({5, 6, 7, 8})),
-            absl::InternalError("drafted 4 tokens where a chain of at most 3 was asked for"));
+            absl::InternalError("drafted 4 tokens and 0 parents where a chain of at most 3 and 0 "
+                                "siblings were asked for"));
 }
 
 TEST(CheckProposeResultTest, ADrafterThatOnlyCatchesUpDraftsNothing) {
@@ -56,7 +57,8 @@ TEST(CheckProposeResultTest, ADrafterThatOnlyCatchesUpDraftsNothing) {
   sent.draft_length = 0;
   EXPECT_TRUE(CheckProposeResult(sent, Drafted({}), kVocabulary).ok());
   EXPECT_EQ(Words(CheckProposeResult(sent, Drafted({5}), kVocabulary)),
-            "drafted 1 tokens where a chain of at most 0 was asked for");
+            "drafted 1 tokens and 0 parents where a chain of at most 0 and 0 siblings were asked "
+            "for");
 }
 
 TEST(CheckProposeResultTest, RefusesTheResultOfAnotherSlot) {
@@ -68,7 +70,32 @@ TEST(CheckProposeResultTest, RefusesTheResultOfAnotherSlot) {
 TEST(CheckProposeResultTest, AcceptsNoTree) {
   v1::ProposeResult tree = Drafted({5, 6, 7});
   for (const int parent : {-1, 0, 0}) tree.add_parents(parent);
-  EXPECT_EQ(Words(Check(tree)), "drafted 3 tokens where a chain of at most 3 was asked for");
+  EXPECT_EQ(Words(Check(tree)),
+            "drafted 3 tokens and 3 parents where a chain of at most 3 and 0 siblings were asked "
+            "for");
+}
+
+TEST(CheckProposeResultTest, SiblingsFollowTheChainByPosition) {
+  SentPropose sent = kPropose;
+  sent.num_siblings = {2, 0, 1};
+  const auto check = [&](const std::vector<int32_t>& token_ids, const std::vector<int>& parents) {
+    v1::ProposeResult result = Drafted(token_ids);
+    result.mutable_parents()->Assign(parents.begin(), parents.end());
+    return CheckProposeResult(sent, result, kVocabulary);
+  };
+  EXPECT_TRUE(check({5, 6, 7, 8, 9, 10}, {-1, 0, 1, -1, -1, 1}).ok());
+  EXPECT_TRUE(check({5, 6}, {}).ok()) << "a chain that was cut short";
+  EXPECT_TRUE(check({}, {}).ok());
+  EXPECT_FALSE(check({5, 6, 7, 8, 9, 10}, {-1, 0, 1, -1, 1, -1}).ok()) << "another order";
+  EXPECT_FALSE(check({5, 6, 7, 8, 9, 10}, {-1, 0, 1, -1, -1, 0}).ok()) << "another position";
+  EXPECT_FALSE(check({5, 6, 7, 8, 9, 10}, {-1, 0, 0, -1, -1, 1}).ok()) << "no chain";
+  EXPECT_FALSE(check({5, 6, 7, 8, 9}, {-1, 0, 1, -1, -1}).ok()) << "a sibling is missing";
+  EXPECT_FALSE(check({5, 6, 7, 8, 9, 10, 11}, {-1, 0, 1, -1, -1, 1, 1}).ok()) << "one too many";
+  EXPECT_FALSE(check({5, 6, 7, 8, 9, 10}, {}).ok()) << "a chain that is too long";
+  EXPECT_EQ(Words(check({5, 6, 7, 8, 9}, {-1, 0, 1, -1, -1, 1})),
+            "drafted 5 tokens with 6 parents");
+  sent.num_siblings = {};
+  EXPECT_FALSE(check({5, 6, 7}, {-1, 0, 1}).ok()) << "a chain needs no parents";
 }
 
 TEST(CheckProposeResultTest, DraftTokensAreInTheVocabulary) {

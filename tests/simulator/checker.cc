@@ -97,7 +97,11 @@ void Checker::SettleRows(Pod& pod, const BatchItem& item, const v1::VerifyResult
   if (slot.call != item.call || slot.closed || !slot.rows.has_value()) return;
   slot.rows->awaits_verdict = false;
   if (result == nullptr) return;
-  slot.rows->committed = std::min(slot.rows->held, slot.rows->committed + result->num_accepted());
+  // The draft model has rows of the chain that begins its trees, and none of siblings.
+  uint32_t num_of_chain = result->path().empty() ? result->num_accepted() : 0;
+  for (const uint32_t node : result->path()) num_of_chain += node == num_of_chain ? 1 : 0;
+  if (num_of_chain < result->num_accepted()) See(Sight::kSiblingAccepted);
+  slot.rows->committed = std::min(slot.rows->held, slot.rows->committed + num_of_chain);
 }
 
 void Checker::OnSessionLost(RouterId router, Worker, SessionId session_id) {
@@ -213,6 +217,7 @@ void Checker::OnProposeReply(Pod& pod, SessionId session_id, Session& session,
           session_id,
           item.end,
           {result->draft_token_ids().begin(), result->draft_token_ids().end()},
+          {result->parents().begin(), result->parents().end()},
           item.ring};
     } else {
       pod.proposals.erase(item.call);
@@ -613,6 +618,18 @@ bool Checker::IsVerified(const Router& router, CallId call) {
   return false;
 }
 
+void Checker::CheckSiblings(CallId call_id, const v1::ProposeItem& item) {
+  if (item.num_siblings().empty()) return;
+  const GenerationRequest& request = calls_.at(call_id).plan.request;
+  const uint32_t most_nodes = scenario_->engine.workers.max_tree_nodes;
+  const uint32_t num_nodes =
+      std::accumulate(item.num_siblings().begin(), item.num_siblings().end(), item.draft_length());
+  if (item.num_siblings_size() > static_cast<int>(item.draft_length()) ||
+      num_nodes > std::min(most_nodes, request.max_tree_nodes.value_or(most_nodes))) {
+    Fail("commands", absl::StrCat("call ", call_id, " drafts a tree of ", num_nodes));
+  }
+}
+
 void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                            uint64_t command_id, const v1::Propose& propose) {
   if (propose.has_update_slots()) {
@@ -638,6 +655,7 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
     if (item.draft_length() > scenario_->engine.workers.max_draft_length) {
       Fail("commands", absl::StrCat("call ", call_id, " drafts ", item.draft_length()));
     }
+    CheckSiblings(call_id, item);
     // A draft that is made while the verifier has the call would be useless.
     if (item.draft_length() > 0 && IsVerified(router, call_id)) {
       Fail("batches", absl::StrCat("call ", call_id, " drafts while it is verified"));
@@ -750,7 +768,9 @@ bool Checker::IsProposed(const Pod& pod, CallId call_id, const v1::VerifyItem& i
   const auto proposal = pod.proposals.find(call_id);
   return proposal != pod.proposals.end() && proposal->second.end == end &&
          std::equal(item.draft_token_ids().begin(), item.draft_token_ids().end(),
-                    proposal->second.token_ids.begin(), proposal->second.token_ids.end());
+                    proposal->second.token_ids.begin(), proposal->second.token_ids.end()) &&
+         std::equal(item.parents().begin(), item.parents().end(), proposal->second.parents.begin(),
+                    proposal->second.parents.end());
 }
 
 std::optional<SessionId> Checker::TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,
@@ -835,6 +855,7 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
         const std::optional<SessionId> maker = TakeProposal(pod, call_id, item, end);
         if (!maker.has_value()) return;
         drafter = *maker;
+        if (is_tree) See(Sight::kModelTree);
       }
     }
     batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,

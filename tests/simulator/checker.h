@@ -153,6 +153,7 @@ class Checker {
     SessionId session;
     uint32_t end;
     std::vector<int32_t> token_ids;
+    std::vector<int32_t> parents;
     std::optional<v1::RingReference> ring;
   };
   struct RingCredit {
@@ -210,6 +211,7 @@ class Checker {
                     const v1::SlotOpen* open);
   void CheckTokens(CallId call, const v1::SlotPoint& at,
                    const google::protobuf::RepeatedField<int32_t>& token_ids);
+  void CheckSiblings(CallId call, const v1::ProposeItem& item);
   void CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                     uint64_t command_id, const v1::Propose& propose);
   // Whether a drafter proposed the item's drafts after the call's first `end` tokens.
@@ -242,7 +244,7 @@ class Checker {
   static bool IsJudged(const Pod& pod, SessionId drafter, CallId call);
   // Updates the drafter's rows of a block after its verdict. A null `result` means that the batch
   // was lost.
-  static void SettleRows(Pod& pod, const BatchItem& item, const v1::VerifyResult* result);
+  void SettleRows(Pod& pod, const BatchItem& item, const v1::VerifyResult* result);
   // Called when a verifier of the pod gets a new epoch for the call.
   void SeePlace(const Router& router, uint32_t pod, Call* call);
   void OnProposeReply(Pod& pod, SessionId session_id, Session& session,

@@ -52,6 +52,10 @@ SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* 
     last_verdict_ = *verifier;
     if (bug_ == PlantedBug::kPathOfSibling) ChangePaths(verifier->mutable_verify());
     for (const v1::VerifyResult& result : verifier->verify().results()) {
+      ended_on_sibling_.erase(result.state().slot());
+      if (!result.path().empty() && *result.path().rbegin() + 1 != result.num_accepted()) {
+        ended_on_sibling_.insert(result.state().slot());
+      }
       if (result.proposal().token_ids().empty()) continue;
       std::vector<v1::SelfProposal>& all = proposals_[result.state().slot()];
       all.push_back(result.proposal());
@@ -260,6 +264,11 @@ void Falsifier::ChangeItem(Worker worker, Peer* peer, Item* item) {
       break;
     case PlantedBug::kRejectionRowsBelieved:
       if (!to_verifier && item->token_ids_size() > 1) skip(1);
+      break;
+    case PlantedBug::kSiblingRowsBelieved:
+      if (!to_verifier && item->token_ids_size() > 1 && ended_on_sibling_.erase(at.slot()) > 0) {
+        skip(1);
+      }
       break;
     case PlantedBug::kCachedLenOneTooShort:
       if (to_verifier && at.length() > plan.prompt_len()) {

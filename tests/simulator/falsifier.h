@@ -61,6 +61,7 @@ class Falsifier {
   std::map<std::pair<uint32_t, Worker>, Peer> peers_;  // peers by pod and worker
   std::map<CallId, int32_t> last_tokens_;
   std::set<CallId> recovering_;
+  std::set<uint32_t> ended_on_sibling_;  // slots whose last path left the first child of each token
   std::map<uint32_t, std::vector<int32_t>> sent_parents_;        // in the last Verify, by slot
   std::map<uint32_t, std::vector<v1::SelfProposal>> proposals_;  // the last two, by slot
   std::optional<v1::VerifierReply> last_verdict_;

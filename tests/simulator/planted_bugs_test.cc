@@ -57,6 +57,7 @@ const Expectation kExpectations[] = {
     {kTreeTooLarge, 100, {"drafts", "commands"}},
     {kPathOfSibling, 200, {"tokens", "agreement"}},
     {kRejectionRowsBelieved, 100, {"agreement"}},
+    {kSiblingRowsBelieved, 200, {"agreement"}},
     {kRingEntryReleasedTwice, 100, {"ring"}},
     {kRingEntryNeverReleased, 100, {"ring"}},
     {kRingReferenceDropped, 100, {"ring"}},

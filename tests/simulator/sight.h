@@ -45,8 +45,10 @@ enum class Sight : uint8_t {
   kSelfDraft,  // a draft that the verifier proposed
   kTree,
   kRowsMoved,
+  kModelTree,        // a tree that the draft model drew
+  kSiblingAccepted,  // in such a tree
 };
-inline constexpr std::array<std::string_view, 34> kSightNames = {
+inline constexpr std::array<std::string_view, 36> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -81,6 +83,8 @@ inline constexpr std::array<std::string_view, 34> kSightNames = {
     "blocks of tokens that the verifier proposed",
     "trees judged",
     "accepted paths whose rows were moved",
+    "trees of the draft model judged",
+    "siblings of the draft model accepted",
 };
 
 struct Sights {

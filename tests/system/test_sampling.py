@@ -195,6 +195,18 @@ def test_distribution_with_trees_is_the_targets(servers, tiny):
     assert share["trees"] > 1.2 * share["chains"], "siblings were accepted too"
 
 
+def test_distribution_with_trees_of_a_draft_model_is_the_targets(servers, tiny, tables):
+    """Siblings are drawn without replacement, and their rows go through the ring."""
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="shm", max_slots=16)
+    options = dict(draft_length=2, **CONFIGURATIONS["all transforms"])
+    counts, sources = draw(server, DRAWS, max_tree_nodes=6, **options)
+    assert sum(counts.values()) == DRAWS
+    assert g_test(counts, distribution(tables["target"], CONFIGURATIONS["all transforms"])) > FALSE_ALARM
+    _, of_chains = draw(server, DRAWS // 4, **options)
+    share = {name: found[pb.TOKEN_SOURCE_ACCEPTED] / sum(found.values()) for name, found in (("trees", sources), ("chains", of_chains))}
+    assert share["trees"] > 1.1 * share["chains"], "siblings were accepted too"
+
+
 HEADS = {"medusa": {"draft_heads": 3}, "blockwise": {"draft_heads": 3, "target_output": True}, "eagle": {"eagle": True},
          "layer_skip": {"layers": 12, "skipped_layers": 5}}
 

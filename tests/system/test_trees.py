@@ -120,6 +120,44 @@ def test_the_audit_agrees(servers, plain, corpus):
     assert audit.num_mismatches == 0 and not audit.biased and audit.num_samples > 0
 
 
+MODEL_TREES = dict(draft_length=4, max_tree_nodes=12, drafter="model")
+
+
+@pytest.mark.parametrize("concurrency", [1, 8], ids=["alone", "batched"])
+@pytest.mark.parametrize("mode", ["greedy", "reproducible", "logprobs"])
+def test_trees_of_the_draft_model_give_the_output_of_plain_decoding(servers, plain, mode, concurrency):
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=8)
+    outputs = server.generate_all(requests(mode, **MODEL_TREES), concurrency)
+    assert [contents(output) for output in outputs] == plain[mode]
+    chains = server.generate_all(requests(mode, **{**MODEL_TREES, "max_tree_nodes": 0}), concurrency)
+    assert num_trees(chains) == 0 and num_trees(outputs) > 0
+    for output in outputs:
+        assert len(output.completion.speculation.num_tested_tokens_per_position) <= MODEL_TREES["draft_length"], "positions are depths"
+    of_trees, of_chains = (sum(output.completion.speculation.num_drafts for output in some) for some in (outputs, chains))
+    assert of_trees < 0.95 * of_chains, "siblings are accepted, too"
+
+
+def test_workers_that_die_while_the_draft_model_draws_trees_are_not_noticed(servers, plain):
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=8, environment={"TANDEM_STEP_SECONDS": "0.01"})
+    long = dict(max_tokens=600, ignore_eos=True, temperature=0)
+    want = [output.bytes for output in server.generate_all([(prompt, dict(long, draft_length=0)) for prompt in PROMPTS[:4]], 4)]
+    streams = [cluster.Stream(server.stub, prompt, 120, {**long, **MODEL_TREES}) for prompt in PROMPTS[:4]]
+    for count, victim in ((20, "tandem-draft"), (60, "tandem-verifier"), (120, "tandem-draft")):
+        harness.wait_until(lambda: all(stream.num_tokens >= count or stream.done for stream in streams), 60, f"{count} tokens")
+        harness.wait_until(lambda: server.child(victim) is not None, 30, f"{victim} lives")
+        os.kill(server.child(victim), signal.SIGKILL)
+    assert [stream.result().bytes for stream in streams] == want
+
+
+def test_the_audit_agrees_with_trees_of_the_draft_model(servers):
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, max_slots=8, audit_fraction=1)
+    unseeded = dict(max_tokens=MAX_TOKENS, temperature=1, reproducible=False)
+    sampled = server.generate_all([(prompt, dict(unseeded, **MODEL_TREES)) for prompt in PROMPTS], 4)
+    assert num_trees(sampled) > 0
+    audit = server.info().load.audit
+    assert not audit.biased and audit.num_samples > 0
+
+
 def test_what_is_allowed_is_said(servers, corpus):
     server = servers(drafter="none", max_slots=8, retrieval=corpus)
     assert server.info().max_tree_nodes == 16

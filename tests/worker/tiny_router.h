@@ -54,7 +54,7 @@ inline uint64_t SetUpRing(DraftClient& draft, VerifierClient& verifier, v1::Ring
   v1::VerifierCommand create;
   create.mutable_create_ring()->set_transport(transport);
   create.mutable_create_ring()->set_entries(entries);
-  create.mutable_create_ring()->set_rows_per_entry(kMaxDraftLength);
+  create.mutable_create_ring()->set_rows_per_entry(kMaxTreeNodes);
   create.mutable_create_ring()->set_vocabulary_size(vocabulary_size);
   const v1::VerifierReply created = verifier.Call(create);
   EXPECT_TRUE(created.has_create_ring()) << created.error().message();
@@ -63,7 +63,7 @@ inline uint64_t SetUpRing(DraftClient& draft, VerifierClient& verifier, v1::Ring
   open.mutable_open_ring()->set_ring_epoch(created.create_ring().ring_epoch());
   open.mutable_open_ring()->set_socket_path(created.create_ring().socket_path());
   open.mutable_open_ring()->set_entries(entries);
-  open.mutable_open_ring()->set_rows_per_entry(kMaxDraftLength);
+  open.mutable_open_ring()->set_rows_per_entry(kMaxTreeNodes);
   open.mutable_open_ring()->set_vocabulary_size(vocabulary_size);
   const v1::DraftReply opened = draft.Call(open);
   EXPECT_TRUE(opened.has_open_ring()) << opened.error().message();
@@ -80,8 +80,9 @@ struct TinySequence {
   uint32_t slot = 0;
   uint32_t epoch = 1;
   SamplingParams params;
-  uint64_t ring_epoch = 0;      // 0: no ring
-  std::vector<int32_t> tokens;  // prompt and committed output; the last one is pending
+  uint64_t ring_epoch = 0;                  // 0: no ring
+  std::vector<uint32_t> num_siblings = {};  // that the draft model is asked for
+  std::vector<int32_t> tokens;              // prompt and committed output; the last one is pending
   uint32_t prompt_length = 0;
   size_t draft_cached = 0;
   size_t verifier_cached = 0;
@@ -92,6 +93,7 @@ struct TinySequence {
   size_t num_drafted = 0;
   size_t num_accepted = 0;
   std::string ring_error;
+  size_t num_from_siblings = 0;  // accepted siblings of all rounds
 
   TinySequence(std::vector<int32_t> prompt, SamplingParams sampling)
       : params(std::move(sampling)),
@@ -112,6 +114,8 @@ struct TinySequence {
     if (draft_number == 1) *item.mutable_open() = ToSlotOpen(params, prompt_length);
     item.mutable_token_ids()->Add(tokens.begin() + draft_cached, tokens.end());
     item.set_draft_length(draft_length);
+    const auto num_positions = std::min<size_t>(num_siblings.size(), draft_length);
+    item.mutable_num_siblings()->Add(num_siblings.begin(), num_siblings.begin() + num_positions);
     if (ring_epoch != 0) {
       ++ring_sequence;
       *item.mutable_ring() = Ring();
@@ -137,10 +141,19 @@ struct TinySequence {
     num_drafted = proposed.draft_token_ids_size();
     num_accepted = verified.num_accepted();
     ring_error = verified.ring_error();
-    if (num_drafted > 0) {
-      draft_cached = std::min<size_t>(committed + num_accepted, proposed.state().cached_len());
+    const bool is_tree = proposed.parents_size() > 0;
+    ASSERT_EQ(verified.path_size(), is_tree ? num_accepted : 0);
+    // The drafter has no row of a sibling.
+    size_t num_of_chain = is_tree ? 0 : num_accepted;
+    for (size_t i = 0; i < num_accepted; ++i) {
+      const size_t token = is_tree ? verified.path(i) : i;
+      if (is_tree && token == i) ++num_of_chain;
+      tokens.push_back(proposed.draft_token_ids(token));
     }
-    for (size_t i = 0; i < num_accepted; ++i) tokens.push_back(proposed.draft_token_ids(i));
+    num_from_siblings += num_accepted - num_of_chain;
+    if (num_drafted > 0) {
+      draft_cached = std::min<size_t>(committed + num_of_chain, proposed.state().cached_len());
+    }
     verifier_cached = tokens.size();
     ASSERT_EQ(verified.state().cached_len(), verifier_cached);
     ASSERT_EQ(verified.state().prefix_hash(), HashTokens(tokens));
@@ -204,6 +217,7 @@ struct TinySequence {
     v1::VerifierCommand command;
     *command.mutable_verify()->add_items() =
         NextVerify({proposed.draft_token_ids().begin(), proposed.draft_token_ids().end()});
+    *command.mutable_verify()->mutable_items(0)->mutable_parents() = proposed.parents();
     const v1::VerifierReply reply = verifier.Call(command);
     ASSERT_TRUE(reply.has_verify()) << reply.error().message();
     const v1::VerifyResult& verified = reply.verify().results(0);

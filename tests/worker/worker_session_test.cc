@@ -138,8 +138,9 @@ class WorkerSessionTest : public ::testing::Test {
 
   // Runs a new sequence in slot 0 for `num_tokens` output tokens.
   TinySequence Generate(const SamplingParams& params, uint32_t draft_length, size_t num_tokens,
-                        uint64_t ring_epoch = 0) {
+                        uint64_t ring_epoch = 0, std::vector<uint32_t> num_siblings = {}) {
     TinySequence sequence(kPrompt, params);
+    sequence.num_siblings = std::move(num_siblings);
     sequence.epoch = ++epoch_;
     sequence.draft_number = sequence.verifier_number = 0;
     sequence.ring_epoch = ring_epoch;
@@ -330,6 +331,41 @@ TEST_F(WorkerSessionTest, SampledBlocksAreJudgedInTheSameWayOverBothTransports) 
       testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_INLINE, kVocabularySize);
   EXPECT_GT(in_stream, shared);
   EXPECT_EQ(Generate(Sampled(false), 4, num_tokens, in_stream).tokens, expected);
+}
+
+TEST_F(WorkerSessionTest, TreesOfTheDraftModelGiveTheOutputOfPlainDecoding) {
+  StartVerifier();
+  StartDraft(kOther);
+  const size_t num_tokens = NumTokens(80, 6);
+  size_t num_from_siblings = 0;
+  for (const SamplingParams& params : {Greedy(), Sampled(true)}) {
+    const std::vector<int32_t> expected = Generate(params, 0, num_tokens).tokens;
+    for (const std::vector<uint32_t>& num_siblings : {std::vector<uint32_t>{3, 1, 0, 2}, {0, 1}}) {
+      const TinySequence sequence = Generate(params, 4, num_tokens, 0, num_siblings);
+      EXPECT_EQ(sequence.tokens, expected);
+      num_from_siblings += sequence.num_from_siblings;
+    }
+  }
+  EXPECT_GT(num_from_siblings, 0u) << "a tenth of the siblings' positions, or more";
+}
+
+TEST_F(WorkerSessionTest, SampledTreesAreJudgedInTheSameWayOverBothTransports) {
+  StartVerifier();
+  StartDraft(kOther);
+  const uint64_t shared =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+  const size_t num_tokens = NumTokens(50, 5);
+  const std::vector<uint32_t> num_siblings = {2, 1, 3};
+  const TinySequence expected = Generate(Sampled(false), 4, num_tokens, shared, num_siblings);
+  EXPECT_GT(num_accepted_, 0);
+  EXPECT_EQ(num_drafted_ % (4 + 6), 0u) << "each draft is a whole tree";
+  const uint64_t in_stream =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_INLINE, kVocabularySize);
+  EXPECT_EQ(Generate(Sampled(false), 4, num_tokens, in_stream, num_siblings).tokens,
+            expected.tokens);
+  if (testing::RunsFast()) {
+    EXPECT_GT(expected.num_from_siblings, 0u);
+  }
 }
 
 TEST_F(WorkerSessionTest, ADraftOfTheTargetItselfIsAcceptedAsAWhole) {
@@ -585,32 +621,39 @@ TEST_F(WorkerSessionTest, NonFiniteDraftLogitsEndTheDraft) {
 
 TEST_F(WorkerSessionTest, SlotsLeaveABatchWhenTheyHaveTheirTokens) {
   StartDraft(kOther);
+  const std::vector<uint32_t> lengths = {1, 5, 3};
+  const std::vector<std::vector<uint32_t>> num_siblings = {{2}, {0, 3, 1}, {}};
+  const auto tokens_of = [](const v1::ProposeResult& result) {
+    return std::vector<int32_t>(result.draft_token_ids().begin(), result.draft_token_ids().end());
+  };
   std::vector<std::vector<int32_t>> alone;
-  for (uint32_t draft_length : {1, 5, 3}) {
+  for (size_t slot = 0; slot < lengths.size(); ++slot) {
     TinySequence sequence(kPrompt, Greedy());
     sequence.epoch = ++epoch_;
+    sequence.num_siblings = num_siblings[slot];
     OpenFirst(sequence);
-    const v1::ProposeResult result = Propose(sequence.NextPropose(draft_length));
-    alone.emplace_back(result.draft_token_ids().begin(), result.draft_token_ids().end());
+    alone.push_back(tokens_of(Propose(sequence.NextPropose(lengths[slot]))));
     draft_number_ = sequence.draft_number;
   }
+  EXPECT_EQ(alone[0].size(), 3u);
+  EXPECT_EQ(alone[1].size(), 9u);
   v1::DraftCommand command;
-  for (uint32_t slot = 0; slot < 3; ++slot) {
+  for (uint32_t slot = 0; slot < lengths.size(); ++slot) {
     TinySequence sequence(kPrompt, Greedy());
     sequence.slot = slot;
     sequence.epoch = epoch_ + 1;
     sequence.draft_number = draft_number_;
+    sequence.num_siblings = num_siblings[slot];
     v1::ProposeItem& item = *command.mutable_propose()->add_items();
-    item = sequence.NextPropose(static_cast<uint32_t>(alone[slot].size()));
+    item = sequence.NextPropose(lengths[slot]);
     *item.mutable_open() = ToSlotOpen(Greedy(), sequence.prompt_length);
   }
   const v1::DraftReply reply = draft_->Call(command);
   for (int slot = 0; slot < 3; ++slot) {
     const v1::ProposeResult& result = reply.propose().results(slot);
-    EXPECT_EQ(
-        std::vector<int32_t>(result.draft_token_ids().begin(), result.draft_token_ids().end()),
-        alone[slot]);
-    EXPECT_EQ(result.state().cached_len(), kPrompt.size() + alone[slot].size() - 1);
+    const auto index = static_cast<size_t>(slot);
+    EXPECT_EQ(tokens_of(result), alone[index]);
+    EXPECT_EQ(result.state().cached_len(), kPrompt.size() + lengths[index] - 1);
   }
 }
 
@@ -639,6 +682,10 @@ TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndTheirNeighborsAreNot) {
   expect_refused("draft_length", kInvalid, [](v1::ProposeItem& i) { i.set_draft_length(17); });
   expect_refused("draft_length", kInvalid, [](v1::ProposeItem& i) { i.set_draft_length(~0u); });
   expect_refused("ring: missing", kInvalid, [](v1::ProposeItem& i) { i.clear_ring(); });
+  expect_refused("num_siblings: got 4, want at most 3", kInvalid,
+                 [](v1::ProposeItem& i) { i.add_num_siblings(4); });
+  expect_refused("num_siblings: 3 positions of a chain of 2", kInvalid,
+                 [](v1::ProposeItem& i) { i.mutable_num_siblings()->Resize(3, 1); });
   expect_refused("ring: none is open", v1::WORKER_CODE_FAILED_PRECONDITION,
                  [](v1::ProposeItem&) {});
 }

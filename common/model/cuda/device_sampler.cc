@@ -21,7 +21,8 @@ absl::Status DeviceSampler::LayOut(const MemoryTaker& take) {
   TANDEM_RETURN_IF_ERROR(take(&memory_.staged, staging_bytes(), "sampling parameters"));
   TANDEM_RETURN_IF_ERROR(take(&memory_.fed, kMaxRows, "drawn tokens"));
   TANDEM_RETURN_IF_ERROR(take(&memory_.drafts, kMaxRows * kMaxDrafts, "drawn tokens"));
-  TANDEM_RETURN_IF_ERROR(take(&memory_.record, kMaxRows * kMaxDrafts, "drawn tokens"));
+  TANDEM_RETURN_IF_ERROR(
+      take(&memory_.record, (1 + kMaxSiblings) * kMaxRows * kMaxDrafts, "drawn tokens"));
   if (!sizes_.judges) return absl::OkStatus();
   TANDEM_RETURN_IF_ERROR(
       take(&memory_.draft_rows, kMaxRows * sizes_.vocabulary_size, "draft log-probabilities"));
@@ -124,10 +125,10 @@ absl::StatusOr<DeviceSampler::Rows> DeviceSampler::AddRows(std::span<const Row> 
     adjustment.num_held_back = holds_back ? known.num_held_back : 0;
     adjustments.push_back(adjustment);
     sampling.push_back({params.temperature, params.top_p, params.top_k, params.min_p});
-    draws.push_back(
-        {row.how,
-         {.seed = params.seed,
-          .position = known.context.position + static_cast<uint64_t>(row.num_earlier)}});
+    draws.push_back({row.how,
+                     {.seed = params.seed,
+                      .position = known.context.position + static_cast<uint64_t>(row.num_earlier),
+                      .sibling = row.sibling}});
     added.any_sampled |= !params.greedy();
     added.any_drawn |= row.how != RowDraw::kNone;
   }
@@ -173,10 +174,24 @@ absl::Status DeviceSampler::Draw(const Rows& rows, const DeviceLogits& logits) c
                                      .log_probs = memory_.values},
                                     stream_->get()));
   }
-  if (!rows.any_drawn) return absl::OkStatus();
+  return rows.any_drawn ? DrawTokensOf(rows, logits.stride) : absl::OkStatus();
+}
+
+absl::Status DeviceSampler::DrawSiblings(const Rows& rows, size_t stride) const {
+  TANDEM_RETURN_IF_ERROR(LeaveOutTokens({.rows = rows.count,
+                                         .vocabulary_size = sizes_.vocabulary_size,
+                                         .stride = stride,
+                                         .draws = rows.draws,
+                                         .values = memory_.values,
+                                         .token_ids = memory_.token_ids},
+                                        stream_->get()));
+  return DrawTokensOf(rows, stride);
+}
+
+absl::Status DeviceSampler::DrawTokensOf(const Rows& rows, size_t stride) const {
   return DrawTokens({.rows = rows.count,
                      .vocabulary_size = sizes_.vocabulary_size,
-                     .stride = logits.stride,
+                     .stride = stride,
                      .draws = rows.draws,
                      .values = memory_.values,
                      .not_finite = memory_.not_finite,

@@ -35,8 +35,9 @@ struct DeviceLogits {
 // Put; then Send; then Draw and the owner's own kernels. Used by the thread that runs the model.
 class DeviceSampler {
  public:
-  static constexpr size_t kMaxRows = 256;   // largest number of rows of logits in a batch
-  static constexpr size_t kMaxDrafts = 16;  // largest number of drafts of one slot
+  static constexpr size_t kMaxRows = 256;    // largest number of rows of logits in a batch
+  static constexpr size_t kMaxDrafts = 16;   // largest number of drafts of one slot
+  static constexpr size_t kMaxSiblings = 3;  // largest number of siblings of a draft
 
   struct Sizes {
     size_t vocabulary_size = 0;
@@ -48,14 +49,16 @@ class DeviceSampler {
 
   // Device memory. V stands for vocabulary_size.
   struct Memory {
-    float* values = nullptr;            // [kMaxRows, logits_stride] adjusted logits, then log-probs
-    int32_t* not_finite = nullptr;      // [kMaxRows]
-    int32_t* token_ids = nullptr;       // [kMaxRows] what DrawTokens drew
-    uint32_t* counts = nullptr;         // [max_contexts, V]
-    std::byte* staged = nullptr;        // values that the host sent
-    int32_t* fed = nullptr;             // [kMaxRows]             see KeepDrafts
-    int32_t* drafts = nullptr;          // [kMaxRows, kMaxDrafts] see KeepDrafts
-    int32_t* record = nullptr;          // [kMaxRows, kMaxDrafts] see KeepDrafts
+    float* values = nullptr;        // [kMaxRows, logits_stride] adjusted logits, then log-probs
+    int32_t* not_finite = nullptr;  // [kMaxRows]
+    int32_t* token_ids = nullptr;   // [kMaxRows] what DrawTokens drew
+    uint32_t* counts = nullptr;     // [max_contexts, V]
+    std::byte* staged = nullptr;    // values that the host sent
+    int32_t* fed = nullptr;         // [kMaxRows]             see KeepDrafts
+    int32_t* drafts = nullptr;      // [kMaxRows, kMaxDrafts] see KeepDrafts
+    // [1 + kMaxSiblings, kMaxRows, kMaxDrafts] see KeepDrafts: of the tokens, of their first
+    // siblings, and so on
+    int32_t* record = nullptr;
     float* draft_rows = nullptr;        // [kMaxRows, V] q, if it comes from the host
     DeviceVerdict* verdicts = nullptr;  // [kMaxRows]
     DeviceReport* reports = nullptr;    // [kMaxRows]
@@ -79,6 +82,7 @@ class DeviceSampler {
     // [num_earlier]  in device memory: the tokens on the path of a row of a tree. Null: the tokens
     // are the first of the context's drafts, or the request has no penalties
     const int32_t* earlier = nullptr;
+    uint8_t sibling = 0;  // number of the token among those that are drawn from this row
   };
   struct Rows {
     size_t count = 0;
@@ -122,6 +126,9 @@ class DeviceSampler {
 
   // Enqueues the kernels that fill memory().values, not_finite and token_ids for the rows.
   absl::Status Draw(const Rows& rows, const DeviceLogits& logits) const;
+  // The same for siblings of the tokens that were drawn last, from the same rows. `rows` has a row
+  // for each of those of Draw.
+  absl::Status DrawSiblings(const Rows& rows, size_t stride) const;
 
  private:
   struct KnownContext {
@@ -143,6 +150,7 @@ class DeviceSampler {
   }
   // Copies `data` to the staging memory. Returns the offset of the copy.
   absl::StatusOr<size_t> Stage(const void* data, size_t bytes);
+  absl::Status DrawTokensOf(const Rows& rows, size_t stride) const;
   absl::Status CountContext(const TokenCounts& counts, uint32_t* device_counts);
 
   Sizes sizes_;

@@ -38,6 +38,9 @@ v1::GenerateRequest MakeRequest(const BenchOptions& options, const std::string& 
     speculation->mutable_draft_sampling()->set_temperature(*options.draft_temperature);
   }
   if (measured.draft_length > 0) speculation->set_draft_length(measured.draft_length);
+  if (measured.max_tree_nodes.has_value()) {
+    speculation->set_max_tree_nodes(*measured.max_tree_nodes);
+  }
   return request;
 }
 
@@ -73,7 +76,9 @@ std::vector<BenchCase> CasesOf(const BenchOptions& options, const v1::ServerInfo
   std::vector<BenchCase> cases = {{"", 0}};
   for (const std::string& drafter : DraftersOf(options, info)) {
     for (const int length : lengths) {
-      if (length != 0) cases.push_back({drafter, length});
+      if (length == 0) continue;
+      if (options.max_tree_nodes.empty()) cases.push_back({drafter, length});
+      for (const int nodes : options.max_tree_nodes) cases.push_back({drafter, length, nodes});
     }
   }
   return cases;
@@ -98,7 +103,7 @@ absl::StatusOr<std::vector<BenchCell>> Measure(const BenchOptions& options,
         const size_t i = (turn + std::max(pair, 0)) % cases.size();
         progress.Step(absl::StrFormat("%s, %s, draft length %s", mode,
                                       cases[i].drafter.empty() ? "auto" : cases[i].drafter,
-                                      DraftLengthName(cases[i].draft_length)));
+                                      DraftSizeName(cases[i])));
         TANDEM_ASSIGN_OR_RETURN(const v1::GenerateResponse response,
                                 client.Generate(MakeRequest(options, mode, cases[i], prompt, pair),
                                                 [](const v1::GenerateResponse&) { return true; }));

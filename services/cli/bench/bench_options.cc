@@ -20,6 +20,7 @@ void BindBench(FlagParser& parser, BenchArguments& arguments) {
   BenchOptions& options = arguments.options;
   parser.Bind("--prompts", &options.prompts);
   parser.BindList("--draft-lengths", &arguments.draft_lengths);
+  parser.BindList("--max-tree-nodes", &options.max_tree_nodes);
   parser.BindList("--drafters", &options.drafters);
   parser.BindList("--modes", &options.modes);
   parser.Bind("--pairs", &options.pairs);

@@ -19,6 +19,9 @@ struct BenchOptions {
   std::string prompts;  // a file with one prompt per line; empty: the built-in prompts
   // Draft lengths to measure, in addition to 0 (plain decoding). May hold kAutoDraftLength.
   std::vector<int> draft_lengths = {0, 1, 2, 4, 6, 8};
+  // Largest numbers of tokens of a tree. Each draft length is measured with each of them. Empty:
+  // the requests do not limit it.
+  std::vector<int> max_tree_nodes;
   // Drafters that are compared; "auto" is the server's choice, and "all" every drafter it has.
   std::vector<std::string> drafters;  // empty: the server's choice alone
   std::vector<std::string> modes = {"greedy", "sampled"};

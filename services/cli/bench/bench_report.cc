@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/cli/terminal/table.h"
 
@@ -14,7 +15,7 @@ double PerRound(double seconds, int64_t rounds) {
   return rounds > 0 ? seconds / static_cast<double>(rounds) : 0;
 }
 
-constexpr size_t kColumnWidths[] = {7, 10, 5, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
+constexpr size_t kColumnWidths[] = {7, 10, 8, 10, 9, 15, 10, 10, 6, 10, 10, 10, 10, 6, 6, 9, 10, 8};
 
 std::string IntervalCell(const RatioInterval& speedup) {
   if (!speedup.is_shown()) return "few pairs";
@@ -33,7 +34,7 @@ std::vector<std::string> RowCells(const BenchRow& row) {
   };
   return {row.mode,
           drafts ? DrafterLabel(row.drafter) : "–",
-          DraftLengthName(row.draft_length),
+          DraftSizeName({row.drafter, row.draft_length, row.max_tree_nodes}),
           Number(row.totals.TokensPerSecond(), 0),
           drafts ? Number(row.speedup.ratio, 2) + "×" : "1×",
           if_drafts(IntervalCell(row.speedup)),
@@ -53,8 +54,11 @@ std::vector<std::string> RowCells(const BenchRow& row) {
 
 }  // namespace
 
-std::string DraftLengthName(int draft_length) {
-  return draft_length == kAutoDraftLength ? "auto" : std::to_string(draft_length);
+std::string DraftSizeName(const BenchCase& measured) {
+  std::string name =
+      measured.draft_length == kAutoDraftLength ? "auto" : std::to_string(measured.draft_length);
+  if (measured.max_tree_nodes.has_value()) absl::StrAppend(&name, "/", *measured.max_tree_nodes);
+  return name;
 }
 
 BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
@@ -62,6 +66,7 @@ BenchRow::BenchRow(const BenchCell& cell, const RunTotals& plain,
     : mode(cell.mode),
       drafter(cell.measured.drafter),
       draft_length(cell.measured.draft_length),
+      max_tree_nodes(cell.measured.max_tree_nodes),
       totals(cell.totals),
       speedup(MeanRatio(cell.speedups)) {
   if (draft_length == 0 || totals.drafted() == 0) return;
@@ -168,6 +173,7 @@ nlohmann::json ToJson(const std::vector<BenchRow>& rows, const BenchContext& con
           {"transfer", PerRound(seconds.transfer, totals.rounds())},
           {"verify", PerRound(seconds.verify, totals.rounds())},
           {"router", PerRound(seconds.router, totals.rounds())}}}};
+    if (row.max_tree_nodes.has_value()) cell["max_tree_nodes"] = *row.max_tree_nodes;
     if (row.draft_length != 0) {
       cell["drafted_tokens"] = totals.drafted();
       cell["accepted_tokens"] = totals.accepted();

@@ -16,14 +16,16 @@ namespace tandem::cli {
 
 // A draft length that stands for the server's choice in each round.
 inline constexpr int kAutoDraftLength = -1;
-// Returns "auto", or the number.
-std::string DraftLengthName(int draft_length);
 
 // What is compared with plain decoding.
 struct BenchCase {
   std::string drafter;   // as a request names it; empty: the server's choice
   int draft_length = 0;  // 0: plain decoding; may be kAutoDraftLength
+  // Tokens of a tree, as a request limits them. None: the request does not.
+  std::optional<int> max_tree_nodes = std::nullopt;
 };
+// Returns "auto" or the draft length, and "/" with the largest number of tokens of a tree.
+std::string DraftSizeName(const BenchCase& measured);
 
 // The sums over all runs of one mode and case.
 struct BenchCell {
@@ -47,15 +49,18 @@ struct BenchRow {
   std::string mode;
   std::string drafter;
   int draft_length;
+  std::optional<int> max_tree_nodes;
   RunTotals totals;
   RatioInterval speedup;
   double cost_ratio = 0;  // c
   double rows_cost = 0;   // verify round / plain step; Theorem 3.8 assumes 1
   RoundCosts costs{};
   // The predictions assume a draft of constant length in every round, because the theorems do. A
-  // server's choice of lengths has none, and a lookup has a draft in some rounds only.
+  // server's choice of lengths has none, a lookup has a draft in some rounds only, and a tree is no
+  // chain.
   bool has_predictions() const {
-    return draft_length > 0 && (drafter.empty() || drafter == "model");
+    return draft_length > 0 && max_tree_nodes.value_or(0) == 0 &&
+           (drafter.empty() || drafter == "model");
   }
   double predicted_speedup = 0;             // Theorem 3.8
   double predicted_speedup_measured = 0;    // with the measured cost of a round

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
-#include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
 
 namespace tandem {
 
@@ -22,7 +23,10 @@ struct DraftCandidate {
   // [limit] of the draft at hand, see LookupDraft. Valid until the draft becomes a proposal.
   std::span<const double> chances;
   uint32_t remaining_tokens = 1;  // tokens that the request may still emit
+  uint32_t max_nodes = 0;         // tokens of a tree that the draft model may draw; 0: only a chain
   uint32_t length = 0;            // output: draft tokens in the next round
+  // Output: siblings that the draft model draws besides, as in ProposeItem.
+  std::vector<uint32_t> num_siblings = {};
 };
 
 }  // namespace tandem

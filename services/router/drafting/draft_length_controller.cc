@@ -97,6 +97,8 @@ std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
 // Acceptance that is hoped for before a slot is probed. If drafts would not pay even with this
 // acceptance, a probe is useless.
 constexpr double kHopedAcceptance = 0.95;
+// A sibling is tried in one of this number of rounds if no slot would draw one otherwise.
+constexpr uint32_t kSiblingTrialGap = 64;
 // An uncertain cost may be lower than expected by this many standard deviations.
 constexpr double kOptimism = 2;
 // A cost counts as known if its relative error is below this number.
@@ -128,11 +130,18 @@ DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
 void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mode,
                                               uint32_t num_drafted, uint32_t num_accepted,
                                               AcceptanceEstimate* acceptance) {
+  ObserveTree(serial, mode, JudgedChain(num_drafted, num_accepted), num_drafted, acceptance);
+}
+
+void DraftLengthController::ObserveTree(uint64_t serial, AcceptanceMode mode,
+                                        std::span<const JudgedPosition> judged,
+                                        uint32_t num_drafted, AcceptanceEstimate* acceptance) {
   if (num_drafted > 0) plain_rounds_.Forget();
-  const std::vector<JudgedPosition> judged = JudgedChain(num_drafted, num_accepted);
   acceptance->Observe(judged);
   priors_[static_cast<size_t>(mode)].Observe(judged);
-  probes_.OnJudged(serial, num_drafted, num_accepted);
+  const auto num_accepted =
+      std::count_if(judged.begin(), judged.end(), [](const auto& at) { return at.accepted >= 0; });
+  probes_.OnJudged(serial, num_drafted, static_cast<uint32_t>(num_accepted));
 }
 
 void DraftLengthController::ObserveFoundDraft(uint64_t serial, uint32_t num_drafted,
@@ -159,6 +168,10 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
     return ChooseUnmeasured(candidates);
   }
   const RoundCosts expected = costs_.Expected();
+  // In the time of its row, plain decoding would give this number of tokens, or more.
+  const uint32_t plain_rows = batch.plain_rows + static_cast<uint32_t>(candidates.size());
+  const double plain_seconds = expected.VerifySeconds(plain_rows, 0);
+  least_sibling_gain_ = (expected.VerifySeconds(2 * plain_rows, 0) - plain_seconds) / plain_seconds;
   DraftPlan plan = Plan(candidates, batch, expected);
   // A round of fixed lengths leaves nothing to find out, and pays nothing into the credit.
   if (std::any_of(candidates.begin(), candidates.end(),
@@ -166,6 +179,8 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
     Probe(candidates, batch, expected, &plan);
   }
   for (size_t i = 0; i < candidates.size(); ++i) candidates[i].length = plan.lengths[i];
+  AssignSiblings(candidates, plan.siblings);
+  TrySibling(candidates);
   SetLastRound(candidates, batch, expected, plan);
 }
 
@@ -176,6 +191,44 @@ void DraftLengthController::ChooseUnmeasured(std::span<DraftCandidate> candidate
                                 candidate.fixed.value_or(std::min(left, options_.initial_length)));
     left -= std::min(left, candidate.length);
   }
+  AssignSiblings(candidates, {});
+}
+
+void DraftLengthController::AssignSiblings(std::span<DraftCandidate> candidates,
+                                           std::span<const uint32_t> counts) {
+  const bool any_wanted =
+      std::any_of(counts.begin(), counts.end(), [](uint32_t count) { return count > 0; }) ||
+      std::any_of(candidates.begin(), candidates.end(), [](const DraftCandidate& slot) {
+        return slot.fixed.has_value() && slot.max_nodes > 0;
+      });
+  if (!any_wanted) return;
+  const std::vector<PlanSlot> slots = MakeSlots(candidates);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    DraftCandidate& candidate = candidates[i];
+    if (candidate.max_nodes <= candidate.length) continue;
+    const size_t all = slots[i].siblings.size();
+    const size_t wanted = slots[i].fixed.has_value() ? all : counts.empty() ? 0 : counts[i];
+    const auto count =
+        static_cast<uint32_t>(std::min<size_t>(wanted, candidate.max_nodes - candidate.length));
+    candidate.num_siblings = SiblingsByPosition(slots[i].siblings, candidate.length, count);
+  }
+}
+
+void DraftLengthController::TrySibling(std::span<DraftCandidate> candidates) {
+  std::vector<DraftCandidate*> could;
+  for (DraftCandidate& candidate : candidates) {
+    if (!candidate.num_siblings.empty()) {
+      rounds_without_siblings_ = 0;
+      return;
+    }
+    if (candidate.length > 0 && candidate.max_nodes > candidate.length && !candidate.has_draft &&
+        !candidate.fixed.has_value()) {
+      could.push_back(&candidate);
+    }
+  }
+  if (could.empty() || ++rounds_without_siblings_ < kSiblingTrialGap) return;
+  rounds_without_siblings_ = 0;
+  could[num_sibling_trials_++ % could.size()]->num_siblings = {1};
 }
 
 bool DraftLengthController::WaitsForPrompts() const {
@@ -211,6 +264,12 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
       gains_.push_back(gain);
     }
     slot.gains = std::span(gains_).subspan(begin);
+    if (!candidate.has_draft && candidate.max_nodes > slot.fixed.value_or(0)) {
+      // A tree of a fixed depth is drawn as a whole.
+      slot.siblings = RankSiblings(*candidate.acceptance, slot.gains,
+                                   candidate.max_nodes - slot.fixed.value_or(0),
+                                   slot.fixed.has_value() ? 0 : least_sibling_gain_);
+    }
     slot.context = candidate.context;
     slot.lack = candidate.drafter_lack;
     slot.has_draft = candidate.has_draft;
@@ -303,12 +362,14 @@ bool DraftLengthController::PlanCostProbe(std::span<const DraftCandidate> candid
     return false;
   }
   // The probe's price assumes a higher cost than expected.
-  const RoundValue value = DraftPlanner(&expected, at_once, batch).Value(other.lengths);
+  const RoundValue value =
+      DraftPlanner(&expected, at_once, batch).Value(other.lengths, other.siblings);
   const double seconds = value.seconds * std::exp(error);
   if (!probes_.BuyCostProbe(std::max(0.0, seconds - value.tokens / plan->value.rate()))) {
     return false;
   }
   plan->lengths = other.lengths;
+  plan->siblings = other.siblings;
   plan->value = value;
   return true;
 }

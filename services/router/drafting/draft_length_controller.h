@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
 #include "services/router/drafting/catch_up_ledger.h"
 #include "services/router/drafting/costs/draft_costs.h"
 #include "services/router/drafting/draft_candidate.h"
@@ -62,11 +62,15 @@ class DraftLengthController {
   // estimate of the sequence and the prior of its mode.
   void ObserveAcceptance(uint64_t serial, AcceptanceMode mode, uint32_t num_drafted,
                          uint32_t num_accepted, AcceptanceEstimate* acceptance);
+  // The same for a tree of the draft model. `judged` says what became of it.
+  void ObserveTree(uint64_t serial, AcceptanceMode mode, std::span<const JudgedPosition> judged,
+                   uint32_t num_drafted, AcceptanceEstimate* acceptance);
 
   // The same for a draft that no drafter's pass made. Its estimates belong to the caller.
   void ObserveFoundDraft(uint64_t serial, uint32_t num_drafted, uint32_t num_accepted);
 
-  // Sets every candidate's `length` for the next round. Call this function once per round.
+  // Sets every candidate's `length` and `num_siblings` for the next round. Call this function once
+  // per round.
   void Choose(std::span<DraftCandidate> candidates, DraftBatch batch);
 
   // What requests have shown of lookups.
@@ -111,6 +115,11 @@ class DraftLengthController {
   // Makes slots from the candidates, with the gains that their estimates promise. The slots point
   // into gains_, which the next call overwrites.
   std::vector<PlanSlot> MakeSlots(std::span<const DraftCandidate> candidates);
+  // Sets the siblings of the candidates, whose lengths are set. `counts`: as DraftPlan::siblings.
+  void AssignSiblings(std::span<DraftCandidate> candidates, std::span<const uint32_t> counts);
+  // Now and then lets a slot draw one sibling that is not expected to pay, to learn whether it
+  // does.
+  void TrySibling(std::span<DraftCandidate> candidates);
   // Returns true if prompts are in the batch, but not yet in too many consecutive rounds. Drafters
   // would wait too long otherwise.
   bool WaitsForPrompts() const;
@@ -125,7 +134,10 @@ class DraftLengthController {
   CatchUpLedger catch_ups_;
   PlainRounds plain_rounds_;
   ProbeSchedule probes_;
-  std::vector<double> gains_;  // memory of the slots that MakeSlots made
+  std::vector<double> gains_;      // memory of the slots that MakeSlots made
+  double least_sibling_gain_ = 1;  // smallest gain that may pay for a row
+  uint32_t rounds_without_siblings_ = 0;
+  uint32_t num_sibling_trials_ = 0;
   uint32_t unmeasured_rounds_ = 0;
   uint32_t prompt_rounds_ = 0;  // consecutive rounds with prompts in the batch
   LastRound last_round_;

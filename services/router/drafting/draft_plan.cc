@@ -50,6 +50,22 @@ class DraftPlanner::Tally {
     ++draft_tokens_;
   }
 
+  void AddSibling(uint32_t slot_id, double gain) {
+    ++rows_;
+    attended_ += planner_.slots_[slot_id].context;
+    tokens_ += gain;
+  }
+
+  // The first `count` siblings of those before `length`.
+  void AddSiblings(uint32_t slot_id, uint32_t length, uint32_t count) {
+    for (const SiblingGain& sibling : planner_.slots_[slot_id].siblings) {
+      if (count == 0) return;
+      if (sibling.position >= length) continue;
+      AddSibling(slot_id, sibling.gain);
+      --count;
+    }
+  }
+
   RoundValue value() const {
     const double verify = costs_.VerifySeconds(rows_, attended_);
     double propose = 0;
@@ -86,10 +102,13 @@ DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> sl
     for (uint32_t i = 0; i < size; ++i) {
       items_.push_back({id, i, slot.has_draft ? 0 : i, slot.gains[i]});
     }
+    for (const SiblingGain& sibling : slot.siblings) {
+      items_.push_back({id, sibling.position, sibling.position, sibling.gain, true});
+    }
     if (size > 0 && slot.lack > kRunningLack) late_.push_back(id);
   }
   // The sort is stable, so that items of one slot with equal gains stay in the order of their
-  // positions.
+  // positions, and a sibling stays behind the chain's token at its position.
   std::stable_sort(items_.begin(), items_.end(),
                    [](const Item& a, const Item& b) { return a.gain > b.gain; });
   std::stable_sort(late_.begin(), late_.end(), [&](uint32_t a, uint32_t b) {
@@ -97,14 +116,26 @@ DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> sl
   });
 }
 
-RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths) const {
-  return Value(lengths, true);
+std::vector<uint32_t> DraftPlanner::FixedSiblings() const {
+  std::vector<uint32_t> siblings;
+  for (const PlanSlot& slot : slots_) {
+    const size_t count = slot.fixed.has_value() ? slot.siblings.size() : 0;
+    siblings.push_back(static_cast<uint32_t>(count));
+  }
+  return siblings;
 }
 
-RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths, bool with_prompts) const {
+RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths,
+                               std::span<const uint32_t> siblings) const {
+  return Value(lengths, siblings, true);
+}
+
+RoundValue DraftPlanner::Value(std::span<const uint32_t> lengths,
+                               std::span<const uint32_t> siblings, bool with_prompts) const {
   Tally tally(*this, with_prompts);
   for (uint32_t id = 0; id < slots_.size(); ++id) {
     for (uint32_t i = 0; i < lengths[id]; ++i) tally.Add(id, i);
+    if (!siblings.empty()) tally.AddSiblings(id, lengths[id], siblings[id]);
   }
   return tally.value();
 }
@@ -119,9 +150,12 @@ RoundValue DraftPlanner::ValueOfAll() const {
 
 DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool with_prompts,
                                          double rate) const {
+  const std::vector<uint32_t> fixed_siblings = FixedSiblings();
   Tally base(*this, with_prompts);
   for (uint32_t id = 0; id < slots_.size(); ++id) {
-    for (uint32_t i = 0; i < slots_[id].fixed.value_or(0); ++i) base.Add(id, i);
+    const uint32_t length = slots_[id].fixed.value_or(0);
+    for (uint32_t i = 0; i < length; ++i) base.Add(id, i);
+    base.AddSiblings(id, length, fixed_siblings[id]);
   }
   // With at most `depth` passes, all draft tokens cost about the same. The best tokens are the most
   // likely ones, so the search only looks for their number.
@@ -133,7 +167,11 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
     for (size_t i = 0; i < items_.size(); ++i) {
       const Item& item = items_[i];
       if (item.pass >= depth || !joins[item.slot]) continue;
-      tally.Add(item.slot, item.position);
+      if (item.is_sibling) {
+        tally.AddSibling(item.slot, item.gain);
+      } else {
+        tally.Add(item.slot, item.position);
+      }
       const double score = Score(tally.value(), rate);
       if (score <= found.score) continue;
       found.score = score;
@@ -143,9 +181,11 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
   }
   if (best_end == 0) return found;
   for (const PlanSlot& slot : slots_) found.lengths.push_back(slot.fixed.value_or(0));
+  found.siblings = fixed_siblings;
   for (size_t i = 0; i < best_end; ++i) {
     const Item& item = items_[i];
-    if (item.pass < best_depth && joins[item.slot]) ++found.lengths[item.slot];
+    if (item.pass >= best_depth || !joins[item.slot]) continue;
+    ++(item.is_sibling ? found.siblings : found.lengths)[item.slot];
   }
   return found;
 }
@@ -172,14 +212,16 @@ DraftPlan DraftPlanner::Best(double margin) const {
   plan.plain_lengths.reserve(slots_.size());
   for (const PlanSlot& slot : slots_) plan.plain_lengths.push_back(slot.fixed.value_or(0));
   plan.lengths = plan.plain_lengths;
-  plan.plain = Value(plan.plain_lengths);
+  plan.siblings = FixedSiblings();
+  plan.plain = Value(plan.plain_lengths, plan.siblings);
   plan.value = plan.plain;
   if (items_.empty()) return plan;
 
   Found found = SearchJoining(false, 0);
   double rate = 0;
   if (batch_.prompt_rows > 0) {
-    rate = std::max({found.score, Value(plan.plain_lengths, false).rate(), ValueOfAll().rate()});
+    rate = std::max(
+        {found.score, Value(plan.plain_lengths, plan.siblings, false).rate(), ValueOfAll().rate()});
     found = SearchJoining(true, rate);
   }
   const double plain_score = Score(plan.plain, rate);
@@ -187,7 +229,8 @@ DraftPlan DraftPlanner::Best(double margin) const {
   const double least = rate > 0 ? margin * plan.plain.tokens : margin * plain_score;
   if (found.score <= plain_score + least) return plan;
   plan.lengths = std::move(found.lengths);
-  plan.value = Value(plan.lengths);
+  plan.siblings = std::move(found.siblings);
+  plan.value = Value(plan.lengths, plan.siblings);
   return plan;
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "services/router/drafting/acceptance/sibling_gains.h"
 #include "services/router/drafting/costs/draft_costs.h"
 
 namespace tandem {
@@ -55,6 +56,9 @@ struct PlanSlot {
   uint32_t context = 0;           // positions that a row attends to
   uint32_t lack = 1;              // committed tokens that the drafter has no rows for, >= 1
   bool has_draft = false;         // the draft is at hand: it takes no pass of the drafter
+  // Siblings that the draft model may draw, as RankSiblings gives them. If `fixed` is set, all of
+  // them are drawn.
+  std::vector<SiblingGain> siblings = {};
   // Number of rounds over which the cost of a catch-up is spread. A catch-up is a lack that is
   // longer than that of a running slot.
   double catch_up_rounds = 1;
@@ -74,6 +78,9 @@ struct DraftPlan {
   // The rate with the best lengths divided by the plain rate, without prompts in the batch. 0:
   // there are no lengths with a draft.
   double drafted_over_plain = 0;
+  // One for each slot, or none at all: the number of its first siblings, of those at positions
+  // within the length, that are drawn.
+  std::vector<uint32_t> siblings = {};
 };
 
 // What a slot lacks if it drafted in the last round: the pending token and, if all draft tokens
@@ -93,8 +100,9 @@ class DraftPlanner {
   // than `margin`.
   DraftPlan Best(double margin) const;
 
-  // Returns the value of given lengths, prompt chunks included.
-  RoundValue Value(std::span<const uint32_t> lengths) const;
+  // Returns the value of given lengths, prompt chunks included. `siblings`: as in DraftPlan.
+  RoundValue Value(std::span<const uint32_t> lengths,
+                   std::span<const uint32_t> siblings = {}) const;
 
  private:
   class Tally;
@@ -103,15 +111,20 @@ class DraftPlanner {
     uint32_t position;
     uint32_t pass;  // number of the drafter's pass that makes it; 0 for a draft at hand
     double gain;
+    bool is_sibling = false;
   };
 
   // The best lengths with at least one draft token that is not fixed.
   struct Found {
     double score = std::numeric_limits<double>::lowest();
     std::vector<uint32_t> lengths;
+    std::vector<uint32_t> siblings;
   };
 
-  RoundValue Value(std::span<const uint32_t> lengths, bool with_prompts) const;
+  RoundValue Value(std::span<const uint32_t> lengths, std::span<const uint32_t> siblings,
+                   bool with_prompts) const;
+  // Returns the number of siblings that each slot has in any case: all of a slot of a fixed length.
+  std::vector<uint32_t> FixedSiblings() const;
   // Returns the value of a plain round in which the slots of the prompts decode too.
   RoundValue ValueOfAll() const;
   // Returns the best lengths of the slots with `joins[slot]`, while the other slots are plain. With

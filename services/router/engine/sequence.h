@@ -13,7 +13,7 @@
 
 #include "common/token_hash.h"
 #include "common/tokenizer/tokenizer.h"
-#include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
 #include "services/router/drafting/lookup/request_lookups.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/request_faults.h"

@@ -122,6 +122,51 @@ TEST_F(DrawCudaTest, DrawsTheTokensThatTheCpuDraws) {
   }
 }
 
+TEST_F(DrawCudaTest, LeavesTheRowsThatTheCpuDrawsSiblingsFrom) {
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  SamplingParams coupled;
+  coupled.reproducible = true;
+  const std::vector<std::pair<RowDraw, SamplingParams>> ways = {
+      {RowDraw::kGreedy, greedy}, {RowDraw::kCoupled, coupled}, {RowDraw::kPlain, {}}};
+  for (const size_t size : {1, 2, 17, 3001}) {
+    Rows rows;
+    Rows want;
+    std::vector<RowToDraw> draws;
+    std::vector<int32_t> token_ids;
+    for (size_t i = 0; i < 12; ++i) {
+      const auto& [how, params] = ways[i % 3];
+      std::vector<float> row(size);
+      LogProbs(Uniform(size, -6, 6), SamplingParams(), row);
+      rows.push_back(row);
+      token_ids.push_back(i == 11 ? -1 : static_cast<int32_t>(i % size));
+      draws.push_back({i == 10 ? RowDraw::kNone : how, {.seed = i}});
+      want.push_back(row);
+      const DraftDraw before{.token_id = token_ids.back(), .drawn_from = row};
+      if (i < 10) (void)DrawSibling(before, params, draws.back().key, want.back());
+    }
+    float* const values = UploadRows(rows);
+    const absl::Status status = LeaveOutTokens({.rows = rows.size(),
+                                                .vocabulary_size = size,
+                                                .stride = size + kGap,
+                                                .draws = Upload(draws),
+                                                .values = values,
+                                                .token_ids = Upload(token_ids)},
+                                               stream());
+    ASSERT_TRUE(status.ok()) << status;
+    const Rows got = DownloadRows(values, rows.size(), size);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (size_t x = 0; x < size; ++x) {
+        if (want[row][x] == kMinusInfinity || draws[row].how != RowDraw::kPlain) {
+          EXPECT_EQ(got[row][x], want[row][x]) << size << " entries, row " << row;
+        } else {
+          EXPECT_NEAR(got[row][x], want[row][x], 1e-5) << size << " entries, row " << row;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(DrawCudaTest, RowsWithoutWeightGiveTheirLargestAndCutTokensAreNeverDrawn) {
   // As floats, all probabilities of the first row are 0. Coupled scores still differ.
   std::vector<float> tiny(40, kMinusInfinity);

@@ -38,7 +38,7 @@ class DraftFuzzer {
         if ((repairs & kRepairSizes) != 0) {
           if (open->transport() == 0) open->set_transport(v1::RING_TRANSPORT_INLINE);
           open->set_entries(kRingEntries);
-          open->set_rows_per_entry(kMaxDraftLength);
+          open->set_rows_per_entry(kMaxTreeNodes);
           open->set_vocabulary_size(kVocabularySize);
         }
         ring_epoch_ = open->ring_epoch();
@@ -72,6 +72,8 @@ class DraftFuzzer {
     for (int i = 0; i < propose.items_size(); ++i) {
       const v1::ProposeItem& item = propose.items(i);
       const v1::ProposeResult& result = reply.results(i);
+      Check(result.parents().empty() || result.parents_size() == result.draft_token_ids_size(),
+            "each token of a tree has a parent");
       for (const int32_t id : result.draft_token_ids()) {
         Check(id >= 0 && static_cast<uint32_t>(id) < kVocabularySize,
               "draft tokens are of the vocabulary");

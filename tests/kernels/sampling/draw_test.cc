@@ -6,9 +6,12 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
+#include "kernels/sampling/accept_reject.h"
 #include "kernels/sampling/random/coupled_noise.h"
 #include "kernels/sampling/reference.h"
 #include "kernels/sampling/transform/transform.h"
@@ -177,6 +180,65 @@ TEST_F(DrawDraftTokenTest, ReproducibleTakesTheCoupledDraw) {
   std::vector<float> row(logits_.size());
   LogProbs(logits_, params, row);
   EXPECT_EQ(Draw(params, {}).token_id, DrawCoupled(row, key_));
+}
+
+TEST_F(DrawDraftTokenTest, SiblingsAreDrawnFromWhatIsLeft) {
+  for (const ParamSet& set : AllParamSets()) {
+    DraftDraw draw = Draw(set.params, log_probs_);
+    std::vector<double> left = SamplingProbsReference(logits_, set.params, counts_, 1);
+    const auto num_possible =
+        std::count_if(left.begin(), left.end(), [](double p) { return p > 0; });
+    std::set<int32_t> drawn = {draw.token_id};
+    std::vector<std::vector<float>> rows(3, std::vector<float>(logits_.size()));
+    for (size_t i = 0; i < rows.size() && static_cast<int64_t>(i) + 1 < num_possible; ++i) {
+      left[static_cast<size_t>(draw.token_id)] = 0;
+      const double sum = std::accumulate(left.begin(), left.end(), 0.0);
+      DrawKey key = key_;
+      key.sibling = static_cast<uint8_t>(i + 1);
+      draw = DrawSibling(draw, set.params, key, rows[i]);
+      for (size_t x = 0; x < left.size(); ++x) {
+        EXPECT_NEAR(std::exp(rows[i][x]), left[x] / sum, 1e-5) << set.name << ", token " << x;
+      }
+      EXPECT_TRUE(IsDraftRowValid(rows[i], draw.token_id)) << set.name;
+      EXPECT_EQ(draw.token_id, DrawFromLogProbs(rows[i], Uniform(key, DrawPurpose::kPropose)));
+      EXPECT_TRUE(drawn.insert(draw.token_id).second) << set.name;
+    }
+  }
+}
+
+TEST_F(DrawDraftTokenTest, SiblingsOfAGreedyTokenAreTheNextLikeliest) {
+  SamplingParams params;
+  params.temperature = 0;
+  params.logit_bias = {{61, 100.0f}, {12, 90.0f}, {77, 80.0f}};
+  DraftDraw draw = Draw(params, {});
+  EXPECT_EQ(draw.token_id, 61);
+  draw = DrawSibling(draw, params, key_, scratch_);
+  EXPECT_EQ(draw.token_id, 12);
+  EXPECT_EQ(DrawSibling(draw, params, key_, scratch_).token_id, 77);
+}
+
+TEST_F(DrawDraftTokenTest, SiblingsOfAReproducibleTokenShareItsNoise) {
+  SamplingParams params;
+  params.reproducible = true;
+  DraftDraw draw = Draw(params, {});
+  std::vector<float> row(draw.drawn_from.begin(), draw.drawn_from.end());
+  row[static_cast<size_t>(draw.token_id)] = -kInfinity;
+  DrawKey key = key_;
+  key.sibling = 1;
+  draw = DrawSibling(draw, params, key, scratch_);
+  EXPECT_EQ(draw.token_id, DrawCoupled(row, key_)) << "the second largest log q + noise";
+}
+
+TEST_F(DrawDraftTokenTest, WhereNoOtherTokenIsPossibleTheSameOneIsDrawnAgain) {
+  SamplingParams params;
+  params.top_k = 1;
+  for (const bool reproducible : {false, true}) {
+    params.reproducible = reproducible;
+    const DraftDraw first = Draw(params, log_probs_);
+    const DraftDraw second = DrawSibling(first, params, key_, scratch_);
+    EXPECT_EQ(second.token_id, first.token_id);
+    EXPECT_TRUE(IsDraftRowValid(second.drawn_from, second.token_id));
+  }
 }
 
 TEST_F(DrawDraftTokenTest, RefusesLogitsThatAreNotFinite) {

@@ -636,6 +636,63 @@ TEST_F(ChoiceTest, ALimitIsKept) {
   EXPECT_THAT(Choose({Candidate(), near_the_end, at_the_end}, {}), ElementsAre(8, 2, 0));
 }
 
+TEST_F(ChoiceTest, SiblingsAreDrawnIfRowsAreCheap) {
+  Measure(CheapDrafts());
+  Accept(8, 4, 20);
+  std::vector<DraftCandidate> candidates = {Candidate()};
+  candidates[0].max_nodes = 16;
+  controller_.Choose(candidates, {});
+  const auto num_siblings = [&] {
+    return std::accumulate(candidates[0].num_siblings.begin(), candidates[0].num_siblings.end(),
+                           0u);
+  };
+  EXPECT_GE(candidates[0].num_siblings.at(0), 1u);
+  EXPECT_LE(candidates[0].num_siblings.size(), candidates[0].length);
+  EXPECT_LE(candidates[0].length + num_siblings(), 16u);
+  candidates[0].max_nodes = candidates[0].length + 1;
+  candidates[0].num_siblings.clear();
+  controller_.Choose(candidates, {});
+  EXPECT_LE(candidates[0].length + num_siblings(), candidates[0].max_nodes);
+  candidates[0].max_nodes = 0;
+  candidates[0].num_siblings.clear();
+  controller_.Choose(candidates, {});
+  EXPECT_EQ(num_siblings(), 0u);
+}
+
+TEST_F(ChoiceTest, ATreeOfAFixedDepthHasAsManySiblingsAsItMay) {
+  std::vector<DraftCandidate> candidates = {Candidate()};
+  candidates[0].fixed = 2;
+  candidates[0].max_nodes = 7;
+  for (const bool measured : {false, true}) {
+    if (measured) Measure(SmallPair());
+    candidates[0].num_siblings.clear();
+    controller_.Choose(candidates, {});
+    EXPECT_EQ(candidates[0].length, 2u);
+    EXPECT_THAT(candidates[0].num_siblings, ElementsAre(3, 2));
+  }
+}
+
+TEST_F(ChoiceTest, WhereSiblingsDoNotPayOneIsTriedNowAndThen) {
+  TrueCosts dear_rows = SmallPair();
+  dear_rows.verify = Linear(1e-3, 0.25e-3);
+  Measure(dear_rows);
+  Accept(8, 7, 40);
+  int drafted = 0;
+  int tried = 0;
+  for (int round = 0; round < 1000; ++round) {
+    std::vector<DraftCandidate> candidates(3, Candidate());
+    for (DraftCandidate& candidate : candidates) candidate.max_nodes = 16;
+    controller_.Choose(candidates, {});
+    for (const DraftCandidate& candidate : candidates) {
+      drafted += candidate.length > 0 ? 1 : 0;
+      tried += static_cast<int>(candidate.num_siblings.size());
+    }
+  }
+  EXPECT_GT(drafted, 2000);
+  EXPECT_GE(tried, 10);
+  EXPECT_LE(tried, 1000 / 64);
+}
+
 TEST_F(ChoiceTest, NoCandidatesIsNoChoice) { EXPECT_THAT(Choose({}, {}), ElementsAre()); }
 
 TEST_F(ChoiceTest, NothingIsDraftedIfARowCostsTheSameAsARound) {

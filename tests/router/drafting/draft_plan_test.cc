@@ -125,6 +125,31 @@ TEST_F(PairPlanTest, AFixedSlotPaysForTheRoundTripOfTheOthers) {
   EXPECT_THAT(DraftPlanner(&costs, beside, {}).Best(0).lengths, ElementsAre(1, 2));
 }
 
+TEST_F(PairPlanTest, SiblingsAreDrawnWhereTheyGainMoreThanTheirRows) {
+  std::vector<PlanSlot> slots = {Slot(good_), Slot(good_)};
+  slots[0].siblings = {{0, 0.3}, {1, 0.25}, {3, 0.2}, {0, 0.001}};
+  const auto siblings = [&](double row) {
+    const RoundCosts costs = Costs([](double) { return 0.02e-3; },
+                                   [&](double rows) { return 1e-3 + row * rows; }, 0.1e-3);
+    const DraftPlan plan = DraftPlanner(&costs, slots, {}).Best(0);
+    EXPECT_THAT(plan.lengths, ElementsAre(4, 4));
+    EXPECT_EQ(plan.siblings[1], 0u);
+    const RoundValue value = DraftPlanner(&costs, slots, {}).Value(plan.lengths, plan.siblings);
+    EXPECT_EQ(value.rate(), plan.value.rate());
+    return plan.siblings[0];
+  };
+  EXPECT_EQ(siblings(1e-6), 3u) << "the fourth one hardly gains anything";
+  EXPECT_EQ(siblings(0.1e-3), 0u);
+}
+
+TEST_F(PairPlanTest, ATreeOfAFixedDepthIsDrawnAsAWhole) {
+  std::vector<PlanSlot> slots = {Slot(good_, 2)};
+  slots[0].siblings = {{0, 0.001}, {1, 0.001}};
+  const DraftPlan plan = DraftPlanner(&costs_, slots, {}).Best(0);
+  EXPECT_THAT(plan.lengths, ElementsAre(2));
+  EXPECT_THAT(plan.siblings, ElementsAre(2));
+}
+
 TEST_F(PairPlanTest, CountsTheTokensThatWillProbablyBeCommitted) {
   const std::vector<PlanSlot> slots = {Slot(good_), Slot(bad_)};
   const std::vector<uint32_t> lengths = {2, 1};

@@ -34,6 +34,7 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kTreeTooLarge, "tree_too_large"},
       {kPathOfSibling, "path_of_sibling"},
       {kRejectionRowsBelieved, "rejection_rows_believed"},
+      {kSiblingRowsBelieved, "sibling_rows_believed"},
       {kRingEntryReleasedTwice, "ring_entry_released_twice"},
       {kRingEntryNeverReleased, "ring_entry_never_released"},
       {kRingReferenceDropped, "ring_reference_dropped"},

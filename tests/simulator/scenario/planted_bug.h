@@ -40,6 +40,7 @@ enum class PlantedBug : uint8_t {
   kTreeTooLarge,
   kPathOfSibling,
   kRejectionRowsBelieved,
+  kSiblingRowsBelieved,
   kRingEntryReleasedTwice,
   kRingEntryNeverReleased,
   kRingReferenceDropped,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -312,6 +313,27 @@ std::string FakeWorker::OpenRing(const v1::OpenRing& command, Session& session,
   return "";
 }
 
+void FakeWorker::AddSiblings(const v1::ProposeItem& item, std::span<const uint64_t> prefixes,
+                             std::vector<FakeRow>* rows, v1::ProposeResult* result) const {
+  const ToyPair& pair = scenario_->pair;
+  const uint32_t num_siblings =
+      std::accumulate(item.num_siblings().begin(), item.num_siblings().end(), 0U);
+  if (num_siblings == 0) return;
+  const auto length = static_cast<int32_t>(item.draft_length());
+  for (int32_t i = 0; i < length; ++i) result->add_parents(i - 1);
+  for (int32_t i = 0; i < item.num_siblings_size(); ++i) {
+    const uint64_t prefix = prefixes[static_cast<size_t>(i)];
+    // The first sibling is the target's token, or the one after it, unless the chain has it.
+    int32_t token = pair.Target(prefix) + static_cast<int32_t>(prefix % 2);
+    for (uint32_t sibling = 0; sibling < item.num_siblings(i); ++sibling, ++token) {
+      token += token % pair.vocabulary_size == result->draft_token_ids(i) ? 1 : 0;
+      result->add_draft_token_ids(token % pair.vocabulary_size);
+      result->add_parents(i - 1);
+      rows->push_back({prefix, token % pair.vocabulary_size});
+    }
+  }
+}
+
 v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t id, Session& session,
                                          Outcome& outcome) {
   v1::ProposeResult result;
@@ -327,6 +349,13 @@ v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t i
   const std::span<const int32_t> token_ids = ToSpan(item.token_ids());
   if (item.draft_length() > session.limits.max_depth) {
     return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "draft_length is over the session's");
+  }
+  const uint32_t num_nodes =
+      std::accumulate(item.num_siblings().begin(), item.num_siblings().end(), item.draft_length());
+  if (num_nodes > item.draft_length() &&
+      (num_nodes > session.limits.max_nodes ||
+       item.num_siblings_size() > static_cast<int>(item.draft_length()))) {
+    return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "num_siblings: no tree of the session");
   }
   if (token_ids.empty()) return refuse(v1::WORKER_CODE_INVALID_ARGUMENT, "token_ids is empty");
   const size_t fed = at.length() + token_ids.size();
@@ -358,6 +387,7 @@ v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t i
   for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
 
   std::vector<FakeRow> rows;
+  std::vector<uint64_t> prefixes;
   for (size_t i = 0; i < draft_length; ++i) {
     if (i > 0) slots.Append(*slot, result.draft_token_ids(static_cast<int>(i) - 1));
     if (random_.Chance(plan_->non_finite_chance)) break;
@@ -365,7 +395,9 @@ v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t i
     const uint64_t draw = IsSampled(slot->request) ? random_.Next() : 0;
     result.add_draft_token_ids(scenario_->pair.Draft(prefix, draw));
     rows.push_back({prefix, result.draft_token_ids(static_cast<int>(i))});
+    prefixes.push_back(prefix);
   }
+  if (rows.size() == item.draft_length()) AddSiblings(item, prefixes, &rows, &result);
   if (wants_ring && !rows.empty()) SendRows(item.ring(), id, rows, session, outcome);
   slots.FillState(at, v1::WORKER_CODE_OK, "", result.mutable_state());
   session.proposed[at.slot()] = result;

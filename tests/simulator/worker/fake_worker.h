@@ -107,6 +107,9 @@ class FakeWorker {
   void SendVocabulary(uint64_t id, Outcome& outcome) const;
   std::string OpenRing(const v1::OpenRing& command, Session& session, v1::OpenRingReply* reply);
   void CreateRing(const v1::CreateRing& create, Session& session, v1::CreateRingReply* reply);
+  // Draws the siblings of a whole chain. `prefixes[i]`: hash of the tokens before its token i.
+  void AddSiblings(const v1::ProposeItem& item, std::span<const uint64_t> prefixes,
+                   std::vector<FakeRow>* rows, v1::ProposeResult* result) const;
   v1::ProposeResult ProposeOne(const v1::ProposeItem& item, uint64_t id, Session& session,
                                Outcome& outcome);
   // Sends the rows of a draft block through the ring, or in one or two pieces beside the reply.

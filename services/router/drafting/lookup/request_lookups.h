@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
 #include "services/router/drafting/drafter_set.h"
 #include "services/router/drafting/lookup/lookup_draft.h"
 #include "services/router/drafting/lookup/ngram_lookup.h"

@@ -112,13 +112,25 @@ std::optional<Fallback> WhyPlain(const CommitTerms& terms, const VerifyBatch::It
   return ring_failed ? Fallback::kRingError : slot.fallback;
 }
 
+// Returns how many accepted tokens belong to the chain that begins the draft. The draft model has
+// no row of a sibling.
+uint32_t NumAcceptedOfChain(const VerifyBatch::Item& item, const v1::VerifyResult& result,
+                            int num_accepted) {
+  uint32_t count = 0;
+  while (count < static_cast<uint32_t>(num_accepted) &&
+         AcceptedToken(item, result, static_cast<int>(count)) == count) {
+    ++count;
+  }
+  return count;
+}
+
 // The drafter keeps the rows of accepted tokens, and is told to roll the others back
 // (DueRollbacks).
-void KeepAcceptedRows(const VerifyBatch::Item& item, const Emission& emission,
-                      WorkerPeer* drafter) {
+void KeepAcceptedRows(const VerifyBatch::Item& item, const v1::VerifyResult& result,
+                      const Emission& emission, WorkerPeer* drafter) {
   if (item.proposal.session == drafter->session() &&
       drafter->slot(item.slot).cached_len == item.end) {
-    drafter->CommitRows(item.slot, static_cast<uint32_t>(emission.num_accepted));
+    drafter->CommitRows(item.slot, NumAcceptedOfChain(item, result, emission.num_accepted));
   }
 }
 
@@ -153,7 +165,7 @@ Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::Ve
   committed.fallback = WhyPlain(terms, item, emission, !result.ring_error().empty(), slot);
   committed.num_rejected =
       static_cast<uint32_t>(std::max(emission.num_drafted - emission.num_accepted, 0));
-  KeepAcceptedRows(item, emission, &slots->drafter());
+  KeepAcceptedRows(item, result, emission, &slots->drafter());
   committed.response = sequence.output.Take();
   if (emission.finished) FillCompletion(sequence, committed.response.mutable_completion());
   return committed;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
 #include "services/router/engine/counts.h"
 #include "services/router/engine/engine_observer.h"
 #include "services/router/engine/engine_options.h"

@@ -65,8 +65,8 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
     return;
   }
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
-  state.controller.ObserveAcceptance(sequence->serial, sequence->mode(), num_drafted,
-                                     result.num_accepted(), &*sequence->acceptance);
+  state.controller.ObserveTree(sequence->serial, sequence->mode(), committed.judged, num_drafted,
+                               &*sequence->acceptance);
 }
 
 // Keeps what the verifier proposes after the committed tokens.

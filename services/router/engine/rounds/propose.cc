@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "proto/draft_tree.h"
 #include "services/router/engine/rounds/lookup_round.h"
 #include "services/router/engine/rounds/propose_plan.h"
 #include "services/router/engine/rounds/rollback.h"
@@ -49,11 +50,13 @@ ProposeBatch::Item BuildItem(RoundState& state, const ProposePlan& plan, v1::Pro
   sent.begin = drafter.slot(plan.slot).cached_len;
   sent.end = sent.begin + plan.num_tokens;
   sent.draft_length = plan.draft_length;
+  sent.num_siblings = plan.num_siblings;
   *item->mutable_at() = drafter.NextPoint(plan.slot, sequence);
   if (drafter.Open(plan.slot)) *item->mutable_open() = sequence.request.OpenForDrafter();
   const auto tokens = sequence.tokens().subspan(sent.begin, plan.num_tokens);
   item->mutable_token_ids()->Assign(tokens.begin(), tokens.end());
   item->set_draft_length(plan.draft_length);
+  item->mutable_num_siblings()->Assign(plan.num_siblings.begin(), plan.num_siblings.end());
   if (plan.draft_length > 0) {
     slot.fallback = Fallback::kDraftFailed;  // unless a draft comes
     if (sequence.request.needs_draft_log_probs()) {
@@ -167,6 +170,7 @@ Proposal TakeProposal(RoundState& state, const ProposeBatch::Item& item,
   if (result.draft_token_ids().empty()) return proposal;
   proposal.serial = item.serial;
   proposal.token_ids.assign(result.draft_token_ids().begin(), result.draft_token_ids().end());
+  proposal.parents.assign(result.parents().begin(), result.parents().end());
   proposal.ring = item.ring;
   proposal.session = state.slots.drafter().session();
   return proposal;
@@ -256,7 +260,7 @@ void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
     if (item.ring.has_value() && !proposal.ring.has_value()) {
       state.workers.ring().Release(*item.ring);
     }
-    draft_lengths.push_back(static_cast<uint32_t>(proposal.token_ids.size()));
+    draft_lengths.push_back(DepthOfDraft(proposal.parents, proposal.token_ids.size()));
     cohort.proposals[item.slot] = std::move(proposal);
   }
   ObservePropose(state, batch, reply, std::move(draft_lengths), now);

@@ -75,7 +75,7 @@ double WorthOfChain(const AcceptanceEstimate& acceptance, size_t limit, double c
   return WorthOf(limit, cost, [&](uint32_t i) { return chance *= acceptance.Conditional(i); });
 }
 
-// How large a found draft may be.
+// How large a draft that was found, or a tree, may be.
 LookupLimits LimitsOfFound(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
                            uint32_t slot_id) {
   const Sequence& sequence = *slots[slot_id].sequence;
@@ -168,11 +168,19 @@ std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, uint32_t id,
     slot.fallback = Fallback::kNoPages;
     return std::nullopt;
   }
+  ProposePlan plan{id, num_tokens, draft_length};
+  const uint32_t num_siblings =
+      std::accumulate(candidate.num_siblings.begin(), candidate.num_siblings.end(), 0U);
+  // The draft model computes no rows of siblings, but the verifier does.
+  if (draft_length == candidate.length && rows + num_siblings <= left->rows) {
+    plan.num_siblings = candidate.num_siblings;
+    left->rows -= num_siblings;
+  }
   left->pages_used += need;
   left->rows -= rows;
   if (is_far_behind) left->catch_up_rows -= rows;
   if (needs_ring && draft_length > 0) --left->ring_entries;
-  return ProposePlan{id, num_tokens, draft_length};
+  return plan;
 }
 
 }  // namespace
@@ -230,6 +238,9 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
       candidate.chances = found.chances;
       candidate.context = sequence.committed_len();
       candidate.drafter_lack = candidate.has_draft ? 1 : slots->Lack(kDrafterPeer, id);
+      if (!candidate.has_draft) {
+        candidate.max_nodes = LimitsOfFound(options, room, *slots, id).nodes;
+      }
       candidate.remaining_tokens = sequence.remaining_tokens();
       choice.candidates.push_back(candidate);
       choice.ids.push_back(id);

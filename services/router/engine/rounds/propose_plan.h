@@ -41,8 +41,9 @@ struct DraftChoice {
 // What a Propose batch does for one slot.
 struct ProposePlan {
   uint32_t slot = 0;
-  uint32_t num_tokens = 0;    // committed tokens that are sent
-  uint32_t draft_length = 0;  // 0: the drafter only catches up
+  uint32_t num_tokens = 0;                  // committed tokens that are sent
+  uint32_t draft_length = 0;                // 0: the drafter only catches up
+  std::vector<uint32_t> num_siblings = {};  // as in ProposeItem
 };
 
 // The draft length that the request fixes, or that the operator does. None: the controller chooses.

@@ -97,27 +97,36 @@ void TreeDecoder::DraftToken(size_t index, const std::vector<int32_t>& context) 
               .drafter = static_cast<uint8_t>(kFirstDrafter + drafter),
               .sibling = static_cast<uint8_t>(node.rank)};
   if (scenario_.mistake == TreeMistake::kSharesUniform) key.drafter = key.sibling = 0;
-  const bool distinct = node.found || scenario_.kind == TreeKind::kWithoutReplacement ||
-                        scenario_.kind == TreeKind::kCoupled;
   left_.assign(row.begin(), row.end());
-  const std::span<float> left = left_;
-  for (size_t i = 0; distinct && i < index; ++i) {
-    if (nodes_[i].parent == node.parent && left[nodes_[i].token_id] != kLogOfZero) {
-      TakeOut(nodes_[i].token_id, left);
-    }
-  }
   if (scenario_.kind == TreeKind::kCoupled) {
     // Siblings share the noise of their position.
-    key = {.seed = params_->seed, .position = context.size()};
-    node.token_id = DrawCoupled(left, key);
+    key = {.seed = params_->seed, .position = context.size(), .sibling = key.sibling};
+    node.token_id = node.rank == 0 ? DrawCoupled(left_, key) : DrawWithoutSiblings(index, key);
   } else if (node.found) {
-    node.token_id = Argmax(left);
+    for (size_t i = 0; i < index; ++i) {
+      if (nodes_[i].parent == node.parent && left_[nodes_[i].token_id] != kLogOfZero) {
+        TakeOut(nodes_[i].token_id, left_);
+      }
+    }
+    node.token_id = Argmax(left_);
   } else {
-    node.token_id = DrawFromLogProbs(left, Uniform(key, DrawPurpose::kPropose));
+    node.token_id = scenario_.kind == TreeKind::kWithoutReplacement && node.rank > 0
+                        ? DrawWithoutSiblings(index, key)
+                        : DrawFromLogProbs(left_, Uniform(key, DrawPurpose::kPropose));
     if (scenario_.mistake != TreeMistake::kForgetsRejections) {
-      std::copy(left.begin(), left.end(), row.begin());
+      std::copy(left_.begin(), left_.end(), row.begin());
     }
   }
+}
+
+int32_t TreeDecoder::DrawWithoutSiblings(size_t index, const DrawKey& key) {
+  DraftDraw draw = {.drawn_from = left_};
+  for (size_t i = 0; i < index; ++i) {
+    if (nodes_[i].parent != nodes_[index].parent) continue;
+    draw.token_id = nodes_[i].token_id;
+    draw = DrawSibling(draw, *params_, key, left_);
+  }
+  return draw.token_id;
 }
 
 void TreeDecoder::DraftTokens() {

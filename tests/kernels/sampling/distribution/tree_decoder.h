@@ -69,6 +69,8 @@ class TreeDecoder {
   void ChooseShape();
   void DraftTokens();
   void DraftToken(size_t node, const std::vector<int32_t>& context);
+  // Draws a node's token from left_ without the siblings before it, as the draft worker does.
+  int32_t DrawWithoutSiblings(size_t index, const DrawKey& key);
   void PlantMistake();
   void Drop(size_t leaf);
   void ScoreNodes();
@@ -93,7 +95,7 @@ class TreeDecoder {
   std::vector<int32_t> token_ids_;
   std::vector<int32_t> parents_;
   std::vector<float> draft_logits_;
-  std::vector<float> left_;
+  std::vector<float> left_;  // [V] the distribution that a node is drawn from
   BlockVerdict verdict_;
   int64_t num_accepted_ = 0;
   int64_t num_siblings_ = 0;

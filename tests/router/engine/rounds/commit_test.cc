@@ -591,6 +591,26 @@ TEST(CommitTest, TheDrafterKeepsTheRowsOfAcceptedTokens) {
   EXPECT_EQ(held.held_len, 15u);
 }
 
+TEST(CommitTest, OfATreeTheDrafterKeepsTheRowsOfItsChain) {
+  Pod pod;
+  const WorkerSlot& held = pod.state.slots.drafter().slot(0);
+  const auto tree = [&] {
+    VerifyBatch::Item item = pod.Round({1, 2, 3, 4, 5, 6});
+    item.parents = {-1, 0, 1, -1, 0, 1};  // 4, 5 and 6 are siblings of 1, 2 and 3
+    pod.toy.Hold(kDrafterPeer, 0, item.end, 2);
+    return item;
+  };
+  pod.CommitItem(tree(), VerdictOfTree({0, 1, 2}, 9));
+  EXPECT_EQ(held.cached_len, 11u) << "the drafter never fed the last token of the chain";
+  pod.CommitItem(tree(), VerdictOfTree({0, 4}, 9));
+  EXPECT_EQ(held.cached_len, 13u + 1) << "the second token is a sibling";
+  EXPECT_EQ(held.held_len, 13u + 2);
+  pod.CommitItem(tree(), VerdictOfTree({3}, 9));
+  EXPECT_EQ(held.cached_len, 16u);
+  const AcceptanceEstimate& acceptance = *pod.toy.sequence(0).acceptance;
+  EXPECT_GT(acceptance.OfSibling(1), 0.15) << "two of three siblings of rank 1 were accepted";
+}
+
 TEST(CommitTest, NoRowIsKeptThatTheDrafterDoesNotHoldForThisDraft) {
   Pod pod;
   const WorkerSlot& held = pod.state.slots.drafter().slot(0);

@@ -283,6 +283,41 @@ TEST(PlanProposeTest, WithoutRowsForADraftTheDrafterCatchesUpAndKeepsThePendingT
   EXPECT_EQ(Plan(&toy, {8, 8}, WithStepRows(20)), (Rows{{0, 1, 8}, {1, 5, 8}}));
 }
 
+TEST(PlanProposeTest, SiblingsTakeRowsOfTheBatchToo) {
+  ToySlots toy(2);
+  AddLacking(&toy, 1);
+  const auto siblings = [&](uint32_t step_rows) {
+    const EngineOptions options = WithStepRows(step_rows);
+    DraftChoice choice = GatherCandidates(options, kMuchRoom, 0, &toy.slots);
+    choice.candidates.at(0).length = 4;
+    choice.candidates.at(0).num_siblings = {2, 1};
+    const std::vector<ProposePlan> plans = PlanPropose(options, kMuchRoom, choice, &toy.slots);
+    EXPECT_EQ(plans.at(0).draft_length, 4u);
+    return plans.at(0).num_siblings;
+  };
+  EXPECT_EQ(siblings(7), (std::vector<uint32_t>{2, 1}));
+  EXPECT_EQ(siblings(6), std::vector<uint32_t>()) << "a chain still fits";
+}
+
+TEST(GatherCandidatesTest, ATreeIsAsLargeAsTheRequestAndTheContextOfTheTargetAllow) {
+  ToySlots toy(3);
+  const auto max_nodes = [&](const GenerationRequest& request, uint32_t context = 4096) {
+    AddLacking(&toy, 1, request);
+    DraftRoom room = kMuchRoom;
+    room.target_context = context;
+    const uint32_t most = Gather(&toy, room).candidates.at(0).max_nodes;
+    toy.slots.Vacate(0);
+    return most;
+  };
+  GenerationRequest request = ToySlots::Request(9);
+  EXPECT_EQ(max_nodes(request), 16u);
+  EXPECT_EQ(max_nodes(request, 20), 10u) << "one more row is that of the pending token";
+  request.draft_length = 3;
+  EXPECT_EQ(max_nodes(request), 0u) << "a draft of a fixed length is a chain";
+  request.max_tree_nodes = 5;
+  EXPECT_EQ(max_nodes(request), 5u);
+}
+
 TEST(PlanProposeTest, SlotsThatLackTheLeastGoFirst) {
   ToySlots toy(4);
   for (const uint32_t lack : {3, 1, 2, 1}) AddLacking(&toy, lack);

@@ -6,8 +6,8 @@
 // only if all tokens before it were accepted. The estimate is therefore the chance under the
 // condition that the position is reached. Positions after a rejection are not counted: they are
 // censored, not rejected.
-#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ESTIMATE_H_
-#define TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ESTIMATE_H_
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ACCEPTANCE_ESTIMATE_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ACCEPTANCE_ESTIMATE_H_
 
 #include <array>
 #include <cstdint>
@@ -115,4 +115,4 @@ class AcceptanceEstimate {
 
 }  // namespace tandem
 
-#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ESTIMATE_H_
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_ACCEPTANCE_ESTIMATE_H_

@@ -1,4 +1,4 @@
-#include "services/router/drafting/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
 
 #include <gtest/gtest.h>
 
