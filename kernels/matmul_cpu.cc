@@ -104,8 +104,8 @@ constexpr size_t kTileCols = 4;
 constexpr size_t kTileRows = 4;
 constexpr size_t kTileCols = 3;
 #endif
-// Largest number of rows for which every row tile widens the weights in registers. With a fifth
-// tile, a panel that is widened once is faster (docs/benchmarks.md#kernels).
+// Largest number of rows for which every row tile widens the weights in registers. With more tiles,
+// a panel that is widened once is as fast or faster (docs/benchmarks.md#kernels).
 constexpr size_t kMaxFewRows = 4 * kTileRows;
 
 // Whether one accumulator, whose sums wait for each other, keeps pace with memory.

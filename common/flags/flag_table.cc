@@ -210,6 +210,17 @@ constexpr Flag kFlags[] = {
      .help = "These draft lengths are measured. With auto, the server chooses. Plain decoding is "
              "always "
              "measured."},
+    {.name = "--max-tree-nodes",
+     .programs = kBench,
+     .group = "Measurement",
+     .kind = FlagKind::kInteger,
+     .value = "N,N,...",
+     .values = FlagValues::kCommas,
+     .computed = "the server's --max-tree-nodes; 0 for a fixed draft length",
+     .least = 0,
+     .most = kMaxTreeNodes,
+     .help = "Each draft length is measured with trees of at most this many tokens. With 0, all "
+             "drafts are chains."},
     {.name = "--drafters",
      .programs = kBench,
      .group = "Measurement",
@@ -654,8 +665,8 @@ constexpr Flag kFlags[] = {
      .least = 1,
      .most = kMaxDraftLength,
      .help =
-         "A request can ask for drafts of at most this many tokens. The larger one of this number "
-         "and --max-tree-nodes sets the size of the log-prob ring."},
+         "A request can ask for drafts of at most this many tokens. The number also sets the size "
+         "of the log-prob ring, and with it the largest sampled tree of the draft model."},
     {.name = "--max-tree-nodes",
      .programs = kRouter | kServe,
      .group = "Speculation",
@@ -676,17 +687,6 @@ constexpr Flag kFlags[] = {
      .computed = "the server's --max-tree-nodes; 0 if the draft length is fixed",
      .least = 0,
      .help = "A draft that is a tree has at most this many tokens. With 0, all drafts are chains."},
-    {.name = "--max-tree-nodes",
-     .programs = kBench,
-     .group = "Measurement",
-     .kind = FlagKind::kInteger,
-     .value = "N,N,...",
-     .values = FlagValues::kCommas,
-     .computed = "the server's --max-tree-nodes; 0 for a fixed draft length",
-     .least = 0,
-     .most = kMaxTreeNodes,
-     .help = "Each draft length is measured with trees of at most this many tokens. With 0, all "
-             "drafts are chains."},
     {.name = "--draft-temperature",
      .programs = kGenerate | kBench,
      .group = "Speculation",

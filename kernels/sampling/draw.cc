@@ -34,15 +34,12 @@ int32_t DrawAgain(std::span<const float> row, const SamplingParams& params, cons
 void LeaveOut(int32_t token_id, const SamplingParams& params, std::span<float> row) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   const float value = std::exchange(row[static_cast<size_t>(token_id)], kNever);
-  if (params.greedy() || params.reproducible) {
-    if (row::Max(row) == kNever) row[static_cast<size_t>(token_id)] = value;
-    return;
-  }
-  const double rest = row::SumExp(row, 0);
-  if (rest > 0) {
-    row::Subtract(row, static_cast<float>(std::log(rest)));
-  } else {
+  const float most = row::Max(row);
+  if (most == kNever) {
     row[static_cast<size_t>(token_id)] = value;
+  } else if (!params.greedy() && !params.reproducible) {
+    // What is left may be so unlikely that its probability is no normal float.
+    row::Subtract(row, static_cast<float>(double{most} + std::log(row::SumExp(row, most))));
   }
 }
 

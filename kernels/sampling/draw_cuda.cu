@@ -144,36 +144,31 @@ __global__ void __launch_bounds__(kThreads) DrawRowToken(DeviceDrawArgs args) {
   if (threadIdx.x == 0) args.token_ids[blockIdx.x] = token_id;
 }
 
-// Sum of the probabilities of a row without one token. All threads get it.
-__device__ double RestOfRow(const float* log_probs, size_t size, int32_t token_id, double* sums) {
-  double sum = 0;
-  for (size_t i = threadIdx.x; i < size; i += kThreads) {
-    if (static_cast<int32_t>(i) != token_id) sum += static_cast<double>(expf(log_probs[i]));
-  }
-  return BlockSum(sum, sums);
-}
-
 __global__ void __launch_bounds__(kThreads) LeaveOutToken(DeviceLeaveOutArgs args) {
   Shared* const shared = SharedMemory<Shared>();
   const RowDraw how = args.draws[blockIdx.x].how;
   const int32_t token_id = args.token_ids[blockIdx.x];
   if (how == RowDraw::kNone || token_id < 0) return;
   float* const values = args.values + blockIdx.x * args.stride;
-  if (how == RowDraw::kPlain) {
-    const double rest = RestOfRow(values, args.vocabulary_size, token_id, shared->sums);
-    if (!(rest > 0)) return;
-    const auto shift = static_cast<float>(log(rest));
-    for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
-      values[i] = static_cast<int32_t>(i) == token_id ? -INFINITY : values[i] - shift;
-    }
-    return;
-  }
+  const auto is_left = [&](size_t i) { return static_cast<int32_t>(i) != token_id; };
   float most = -INFINITY;
   for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
-    if (static_cast<int32_t>(i) != token_id) most = fmaxf(most, values[i]);
+    if (is_left(i)) most = fmaxf(most, values[i]);
   }
-  if (BlockMax(most, shared->floats) == -INFINITY) return;
-  if (threadIdx.x == 0) values[token_id] = -INFINITY;
+  most = BlockMax(most, shared->floats);
+  if (most == -INFINITY) return;
+  float shift = 0;
+  if (how == RowDraw::kPlain) {
+    // What is left may be so unlikely that its probability is no normal float.
+    double sum = 0;
+    for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
+      if (is_left(i)) sum += static_cast<double>(expf(values[i] - most));
+    }
+    shift = static_cast<float>(static_cast<double>(most) + log(BlockSum(sum, shared->sums)));
+  }
+  for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
+    values[i] = is_left(i) ? values[i] - shift : -INFINITY;
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) KeepDraft(DeviceDraftArgs args) {

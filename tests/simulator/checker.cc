@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/protocol.h"
 
 namespace tandem::simulator {
 namespace {
@@ -621,11 +622,18 @@ bool Checker::IsVerified(const Router& router, CallId call) {
 void Checker::CheckSiblings(CallId call_id, const v1::ProposeItem& item) {
   if (item.num_siblings().empty()) return;
   const GenerationRequest& request = calls_.at(call_id).plan.request;
-  const uint32_t most_nodes = scenario_->engine.workers.max_tree_nodes;
+  const WorkerSessionsOptions& limits = scenario_->engine.workers;
+  // A draft of a fixed length is a chain, unless the request says how large a tree may be.
+  const bool is_fixed =
+      request.draft_length.has_value() || scenario_->engine.draft_length.has_value();
+  uint32_t most_nodes = std::min(
+      limits.max_tree_nodes, request.max_tree_nodes.value_or(is_fixed ? 0 : limits.max_tree_nodes));
+  if (item.has_ring()) most_nodes = std::min(most_nodes, limits.max_draft_length);
   const uint32_t num_nodes =
       std::accumulate(item.num_siblings().begin(), item.num_siblings().end(), item.draft_length());
-  if (item.num_siblings_size() > static_cast<int>(item.draft_length()) ||
-      num_nodes > std::min(most_nodes, request.max_tree_nodes.value_or(most_nodes))) {
+  const uint32_t widest = *std::max_element(item.num_siblings().begin(), item.num_siblings().end());
+  if (item.num_siblings_size() > static_cast<int>(item.draft_length()) || widest > kMaxSiblings ||
+      num_nodes > most_nodes) {
     Fail("commands", absl::StrCat("call ", call_id, " drafts a tree of ", num_nodes));
   }
 }

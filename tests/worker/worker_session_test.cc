@@ -619,6 +619,31 @@ TEST_F(WorkerSessionTest, NonFiniteDraftLogitsEndTheDraft) {
   EXPECT_EQ(reply.propose().results(1).draft_token_ids_size(), 3);
 }
 
+TEST_F(WorkerSessionTest, AChainThatIsCutShortHasNoSiblings) {
+  StartDraft(kOther, /*poisoned=*/true);
+  SamplingParams to_poison = Greedy();
+  to_poison.logit_bias = {{kPoison, 100.0f}};  // the first draft token; nothing follows it
+  TinySequence poisoned(kPrompt, to_poison);
+  poisoned.num_siblings = {2, 1};
+  TinySequence at_the_end(std::vector<int32_t>(kContext - 2, 3), Greedy());
+  at_the_end.slot = 1;
+  at_the_end.num_siblings = {2, 1};
+  TinySequence neighbor(kPrompt, Greedy());
+  neighbor.slot = 2;
+  neighbor.num_siblings = {2, 1};
+  v1::DraftCommand command;
+  for (TinySequence* sequence : {&poisoned, &at_the_end, &neighbor}) {
+    *command.mutable_propose()->add_items() = sequence->NextPropose(4);
+  }
+  const v1::DraftReply reply = draft_->Call(command);
+  const std::vector<int> sizes = {1, 3, 4 + 3};
+  for (int i = 0; i < 3; ++i) {
+    const v1::ProposeResult& result = reply.propose().results(i);
+    EXPECT_EQ(result.draft_token_ids_size(), sizes[static_cast<size_t>(i)]);
+    EXPECT_EQ(result.parents_size(), i == 2 ? 4 + 3 : 0);
+  }
+}
+
 TEST_F(WorkerSessionTest, SlotsLeaveABatchWhenTheyHaveTheirTokens) {
   StartDraft(kOther);
   const std::vector<uint32_t> lengths = {1, 5, 3};

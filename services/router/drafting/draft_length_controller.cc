@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
+
+#include "common/rpc/protocol.h"
 
 namespace tandem {
 namespace {
@@ -97,7 +100,7 @@ std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
 // Acceptance that is hoped for before a slot is probed. If drafts would not pay even with this
 // acceptance, a probe is useless.
 constexpr double kHopedAcceptance = 0.95;
-// A sibling is tried in one of this number of rounds if no slot would draw one otherwise.
+// Siblings are tried in one of this number of rounds in which a slot could draw some and draws none.
 constexpr uint32_t kSiblingTrialGap = 64;
 // An uncertain cost may be lower than expected by this many standard deviations.
 constexpr double kOptimism = 2;
@@ -105,6 +108,18 @@ constexpr double kOptimism = 2;
 constexpr double kKnownError = 0.05;
 
 // ---------------------------------------------------------------- plans
+
+// Returns the time of the cheapest row that a batch of plain rows may grow by, in plain rounds. Cost
+// curves have steps, so it is looked for in stretches.
+double CheapestRow(const RoundCosts& costs, uint32_t plain_rows) {
+  const double plain = costs.VerifySeconds(plain_rows, 0);
+  double cheapest = std::numeric_limits<double>::infinity();
+  for (const uint32_t rows : {1U, 2U, 4U, 8U}) {
+    const double more = costs.VerifySeconds(plain_rows + 2 * rows, 0);
+    cheapest = std::min(cheapest, (more - costs.VerifySeconds(plain_rows + rows, 0)) / rows);
+  }
+  return cheapest / plain;
+}
 
 bool HasLengths(std::span<const uint32_t> lengths) {
   return std::any_of(lengths.begin(), lengths.end(), [](uint32_t length) { return length > 0; });
@@ -168,10 +183,9 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
     return ChooseUnmeasured(candidates);
   }
   const RoundCosts expected = costs_.Expected();
-  // In the time of its row, plain decoding would give this number of tokens, or more.
-  const uint32_t plain_rows = batch.plain_rows + static_cast<uint32_t>(candidates.size());
-  const double plain_seconds = expected.VerifySeconds(plain_rows, 0);
-  least_sibling_gain_ = (expected.VerifySeconds(2 * plain_rows, 0) - plain_seconds) / plain_seconds;
+  least_sibling_gain_ =
+      std::max(kSmallestGain,
+               CheapestRow(expected, batch.plain_rows + static_cast<uint32_t>(candidates.size())));
   DraftPlan plan = Plan(candidates, batch, expected);
   // A round of fixed lengths leaves nothing to find out, and pays nothing into the credit.
   if (std::any_of(candidates.begin(), candidates.end(),
@@ -205,11 +219,8 @@ void DraftLengthController::AssignSiblings(std::span<DraftCandidate> candidates,
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
   for (size_t i = 0; i < candidates.size(); ++i) {
     DraftCandidate& candidate = candidates[i];
-    if (candidate.max_nodes <= candidate.length) continue;
-    const size_t all = slots[i].siblings.size();
-    const size_t wanted = slots[i].fixed.has_value() ? all : counts.empty() ? 0 : counts[i];
-    const auto count =
-        static_cast<uint32_t>(std::min<size_t>(wanted, candidate.max_nodes - candidate.length));
+    const auto all = static_cast<uint32_t>(slots[i].siblings.size());
+    const uint32_t count = slots[i].fixed.has_value() ? all : counts.empty() ? 0 : counts[i];
     candidate.num_siblings = SiblingsByPosition(slots[i].siblings, candidate.length, count);
   }
 }
@@ -217,18 +228,17 @@ void DraftLengthController::AssignSiblings(std::span<DraftCandidate> candidates,
 void DraftLengthController::TrySibling(std::span<DraftCandidate> candidates) {
   std::vector<DraftCandidate*> could;
   for (DraftCandidate& candidate : candidates) {
-    if (!candidate.num_siblings.empty()) {
-      rounds_without_siblings_ = 0;
-      return;
-    }
-    if (candidate.length > 0 && candidate.max_nodes > candidate.length && !candidate.has_draft &&
-        !candidate.fixed.has_value()) {
+    if (candidate.length > 0 && candidate.max_nodes > candidate.length &&
+        candidate.num_siblings.empty() && !candidate.has_draft && !candidate.fixed.has_value()) {
       could.push_back(&candidate);
     }
   }
-  if (could.empty() || ++rounds_without_siblings_ < kSiblingTrialGap) return;
-  rounds_without_siblings_ = 0;
-  could[num_sibling_trials_++ % could.size()]->num_siblings = {1};
+  if (could.empty() || ++rounds_to_sibling_trial_ < kSiblingTrialGap) return;
+  rounds_to_sibling_trial_ = 0;
+  DraftCandidate& tried = *could[num_sibling_trials_ % could.size()];
+  const uint32_t count = 1 + num_sibling_trials_ % kMaxSiblings;
+  tried.num_siblings = {std::min(count, tried.max_nodes - tried.length)};
+  ++num_sibling_trials_;
 }
 
 bool DraftLengthController::WaitsForPrompts() const {
@@ -266,6 +276,7 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
     slot.gains = std::span(gains_).subspan(begin);
     if (!candidate.has_draft && candidate.max_nodes > slot.fixed.value_or(0)) {
       // A tree of a fixed depth is drawn as a whole.
+      slot.max_nodes = candidate.max_nodes;
       slot.siblings = RankSiblings(*candidate.acceptance, slot.gains,
                                    candidate.max_nodes - slot.fixed.value_or(0),
                                    slot.fixed.has_value() ? 0 : least_sibling_gain_);
@@ -315,7 +326,8 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
     catch_ups_.OnPlainRound(batch.cohort, num_slots);
   } else {
     const RoundValue value =
-        limited ? DraftPlanner(&costs, slots, batch).Value(plan.lengths) : plan.value;
+        limited ? DraftPlanner(&costs, slots, batch).Value(plan.lengths, plan.siblings)
+                : plan.value;
     catch_ups_.OnDraftedRound(batch.cohort, num_slots, GainedSeconds(value, plan.plain));
   }
   return plan;
@@ -350,8 +362,9 @@ bool DraftLengthController::PlanCostProbe(std::span<const DraftCandidate> candid
   const RoundCosts hoped = costs_.Optimistic(kOptimism);
   const DraftPlan other = DraftPlanner(&hoped, at_once, batch).Best(0);
   if (other.lengths == plan->lengths) return false;
-  const uint32_t rows = std::accumulate(other.lengths.begin(), other.lengths.end(),
-                                        batch.plain_rows + static_cast<uint32_t>(at_once.size()));
+  uint32_t rows = batch.plain_rows + static_cast<uint32_t>(at_once.size());
+  rows = std::accumulate(other.lengths.begin(), other.lengths.end(), rows);
+  rows = std::accumulate(other.siblings.begin(), other.siblings.end(), rows);
   bool asks_drafter = false;
   for (size_t i = 0; i < at_once.size(); ++i) {
     asks_drafter = asks_drafter || (!at_once[i].has_draft && other.lengths[i] > 0);
@@ -418,7 +431,7 @@ void DraftLengthController::PlanAcceptanceProbe(std::span<const DraftCandidate> 
   for (const uint32_t id : idle) {
     std::vector<uint32_t> lengths = plan->lengths;
     lengths[id] = std::min(kProbeLength, static_cast<uint32_t>(slots[id].gains.size()));
-    const RoundValue value = planner.Value(lengths);
+    const RoundValue value = planner.Value(lengths, plan->siblings);
     const double seconds = std::max(0.0, value.seconds - plan->value.seconds);
     if (!probes_.BuyAcceptanceProbe(batch.cohort,
                                     {candidates[id].serial, seconds, seconds_per_token})) {

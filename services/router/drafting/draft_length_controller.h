@@ -117,8 +117,7 @@ class DraftLengthController {
   std::vector<PlanSlot> MakeSlots(std::span<const DraftCandidate> candidates);
   // Sets the siblings of the candidates, whose lengths are set. `counts`: as DraftPlan::siblings.
   void AssignSiblings(std::span<DraftCandidate> candidates, std::span<const uint32_t> counts);
-  // Now and then lets a slot draw one sibling that is not expected to pay, to learn whether it
-  // does.
+  // Now and then lets a slot draw siblings that are not expected to pay, to learn whether they do.
   void TrySibling(std::span<DraftCandidate> candidates);
   // Returns true if prompts are in the batch, but not yet in too many consecutive rounds. Drafters
   // would wait too long otherwise.
@@ -136,7 +135,7 @@ class DraftLengthController {
   ProbeSchedule probes_;
   std::vector<double> gains_;      // memory of the slots that MakeSlots made
   double least_sibling_gain_ = 1;  // smallest gain that may pay for a row
-  uint32_t rounds_without_siblings_ = 0;
+  uint32_t rounds_to_sibling_trial_ = 0;
   uint32_t num_sibling_trials_ = 0;
   uint32_t unmeasured_rounds_ = 0;
   uint32_t prompt_rounds_ = 0;  // consecutive rounds with prompts in the batch

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -90,6 +91,36 @@ class DraftPlanner::Tally {
   std::vector<uint32_t> drafting_;
 };
 
+// The tokens that were taken so far, and whether another one may be taken.
+class DraftPlanner::Taken {
+ public:
+  Taken(const DraftPlanner& planner, std::vector<uint32_t> siblings)
+      : planner_(planner), siblings_(std::move(siblings)) {
+    for (const PlanSlot& slot : planner.slots_) lengths_.push_back(slot.fixed.value_or(0));
+  }
+
+  // Returns false if the token must be left out.
+  bool Take(const Item& item) {
+    uint32_t& length = lengths_[item.slot];
+    uint32_t& siblings = siblings_[item.slot];
+    // A chain may be longer than a tree may be large, but not once it has siblings.
+    const bool is_tree = item.is_sibling || siblings > 0;
+    if (is_tree && length + siblings >= planner_.slots_[item.slot].max_nodes) return false;
+    // The token before it, or beside it, was left out.
+    if (item.position + (item.is_sibling ? 1 : 0) > length) return false;
+    ++(item.is_sibling ? siblings : length);
+    return true;
+  }
+
+  std::vector<uint32_t>& lengths() { return lengths_; }
+  std::vector<uint32_t>& siblings() { return siblings_; }
+
+ private:
+  const DraftPlanner& planner_;
+  std::vector<uint32_t> lengths_;
+  std::vector<uint32_t> siblings_;
+};
+
 DraftPlanner::DraftPlanner(const RoundCosts* costs, std::span<const PlanSlot> slots,
                            const DraftBatch& batch)
     : costs_(costs), slots_(slots), batch_(batch) {
@@ -164,9 +195,10 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
   uint32_t best_depth = 0;
   for (uint32_t depth = 1; depth <= longest_ && depth <= best_depth + kPatience; ++depth) {
     Tally tally = base;
+    Taken taken(*this, fixed_siblings);
     for (size_t i = 0; i < items_.size(); ++i) {
       const Item& item = items_[i];
-      if (item.pass >= depth || !joins[item.slot]) continue;
+      if (item.pass >= depth || !joins[item.slot] || !taken.Take(item)) continue;
       if (item.is_sibling) {
         tally.AddSibling(item.slot, item.gain);
       } else {
@@ -180,13 +212,12 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
     }
   }
   if (best_end == 0) return found;
-  for (const PlanSlot& slot : slots_) found.lengths.push_back(slot.fixed.value_or(0));
-  found.siblings = fixed_siblings;
+  Taken taken(*this, fixed_siblings);
   for (size_t i = 0; i < best_end; ++i) {
-    const Item& item = items_[i];
-    if (item.pass >= best_depth || !joins[item.slot]) continue;
-    ++(item.is_sibling ? found.siblings : found.lengths)[item.slot];
+    if (items_[i].pass < best_depth && joins[items_[i].slot]) taken.Take(items_[i]);
   }
+  found.lengths = std::move(taken.lengths());
+  found.siblings = std::move(taken.siblings());
   return found;
 }
 

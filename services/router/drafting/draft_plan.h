@@ -59,6 +59,7 @@ struct PlanSlot {
   // Siblings that the draft model may draw, as RankSiblings gives them. If `fixed` is set, all of
   // them are drawn.
   std::vector<SiblingGain> siblings = {};
+  uint32_t max_nodes = 0;  // tokens of a draft with siblings
   // Number of rounds over which the cost of a catch-up is spread. A catch-up is a lack that is
   // longer than that of a running slot.
   double catch_up_rounds = 1;
@@ -106,6 +107,7 @@ class DraftPlanner {
 
  private:
   class Tally;
+  class Taken;
   struct Item {
     uint32_t slot;
     uint32_t position;

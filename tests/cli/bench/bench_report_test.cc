@@ -155,9 +155,9 @@ TEST(BenchReportTest, ColumnsLineUp) {
     for (char c : line) characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
     return characters;
   };
-  const size_t width = width_of_line("   mode   drafter    K");
-  EXPECT_EQ(width, width_of_line(" greedy         –    0"));
-  EXPECT_EQ(width, width_of_line(" greedy      auto    2"));
+  const size_t width = width_of_line("   mode   drafter       K");
+  EXPECT_EQ(width, width_of_line(" greedy         –       0"));
+  EXPECT_EQ(width, width_of_line(" greedy      auto       2"));
 }
 
 TEST(ModelOperationsTest, CountsTheWeightsOfAToken) {

@@ -137,7 +137,10 @@ TEST_F(DrawCudaTest, LeavesTheRowsThatTheCpuDrawsSiblingsFrom) {
     for (size_t i = 0; i < 12; ++i) {
       const auto& [how, params] = ways[i % 3];
       std::vector<float> row(size);
-      LogProbs(Uniform(size, -6, 6), SamplingParams(), row);
+      // In half of the rows, what is left is hardly possible.
+      SamplingParams of_row;
+      of_row.temperature = i % 2 == 0 ? 1.0f : 0.03f;
+      LogProbs(Uniform(size, -6, 6), of_row, row);
       rows.push_back(row);
       token_ids.push_back(i == 11 ? -1 : static_cast<int32_t>(i % size));
       draws.push_back({i == 10 ? RowDraw::kNone : how, {.seed = i}});
@@ -160,7 +163,7 @@ TEST_F(DrawCudaTest, LeavesTheRowsThatTheCpuDrawsSiblingsFrom) {
         if (want[row][x] == kMinusInfinity || draws[row].how != RowDraw::kPlain) {
           EXPECT_EQ(got[row][x], want[row][x]) << size << " entries, row " << row;
         } else {
-          EXPECT_NEAR(got[row][x], want[row][x], 1e-5) << size << " entries, row " << row;
+          EXPECT_NEAR(got[row][x], want[row][x], 1e-4) << size << " entries, row " << row;
         }
       }
     }

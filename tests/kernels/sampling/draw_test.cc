@@ -229,6 +229,23 @@ TEST_F(DrawDraftTokenTest, SiblingsOfAReproducibleTokenShareItsNoise) {
   EXPECT_EQ(draw.token_id, DrawCoupled(row, key_)) << "the second largest log q + noise";
 }
 
+TEST_F(DrawDraftTokenTest, SiblingsAreDrawnFromWhatIsHardlyPossible) {
+  const SamplingParams params;
+  std::vector<float> row(100);
+  for (float gap = 60; gap < 400; gap += 3.7f) {
+    // The token takes all, and two others share the rest.
+    std::fill(row.begin(), row.end(), -kInfinity);
+    row[3] = 0;
+    row[40] = -gap;
+    row[77] = -gap - 1;
+    const DraftDraw first{.token_id = 3, .drawn_from = row};
+    const DraftDraw draw = DrawSibling(first, params, key_, scratch_);
+    EXPECT_TRUE(draw.token_id == 40 || draw.token_id == 77) << gap;
+    EXPECT_TRUE(IsDraftRowValid(scratch_, draw.token_id)) << gap;
+    EXPECT_NEAR(std::exp(scratch_[40]), 1 / (1 + std::exp(-1.0)), 1e-4) << gap;
+  }
+}
+
 TEST_F(DrawDraftTokenTest, WhereNoOtherTokenIsPossibleTheSameOneIsDrawnAgain) {
   SamplingParams params;
   params.top_k = 1;

@@ -128,6 +128,7 @@ TEST_F(PairPlanTest, AFixedSlotPaysForTheRoundTripOfTheOthers) {
 TEST_F(PairPlanTest, SiblingsAreDrawnWhereTheyGainMoreThanTheirRows) {
   std::vector<PlanSlot> slots = {Slot(good_), Slot(good_)};
   slots[0].siblings = {{0, 0.3}, {1, 0.25}, {3, 0.2}, {0, 0.001}};
+  slots[0].max_nodes = 16;
   const auto siblings = [&](double row) {
     const RoundCosts costs = Costs([](double) { return 0.02e-3; },
                                    [&](double rows) { return 1e-3 + row * rows; }, 0.1e-3);
@@ -142,9 +143,27 @@ TEST_F(PairPlanTest, SiblingsAreDrawnWhereTheyGainMoreThanTheirRows) {
   EXPECT_EQ(siblings(0.1e-3), 0u);
 }
 
+TEST_F(PairPlanTest, OfATreeThatMayHaveFewTokensTheBestOnesAreTaken) {
+  const RoundCosts costs =
+      Costs([](double) { return 0.02e-3; }, [](double rows) { return 1e-3 + 1e-6 * rows; }, 0.1e-3);
+  std::vector<PlanSlot> slots = {Slot(good_)};
+  slots[0].siblings = {{0, 0.75}, {1, 0.65}, {0, 0.5}};
+  const auto plan = [&](uint32_t max_nodes) {
+    slots[0].max_nodes = max_nodes;
+    return DraftPlanner(&costs, slots, {}).Best(0);
+  };
+  EXPECT_THAT(plan(5).lengths, ElementsAre(3)) << "0.9, 0.8, 0.75, 0.7, 0.65";
+  EXPECT_THAT(plan(5).siblings, ElementsAre(2));
+  EXPECT_THAT(plan(3).lengths, ElementsAre(2)) << "0.9, 0.8, 0.75";
+  EXPECT_THAT(plan(3).siblings, ElementsAre(1));
+  EXPECT_THAT(plan(0).lengths, ElementsAre(4));
+  EXPECT_THAT(plan(0).siblings, ElementsAre(0));
+}
+
 TEST_F(PairPlanTest, ATreeOfAFixedDepthIsDrawnAsAWhole) {
   std::vector<PlanSlot> slots = {Slot(good_, 2)};
   slots[0].siblings = {{0, 0.001}, {1, 0.001}};
+  slots[0].max_nodes = 4;
   const DraftPlan plan = DraftPlanner(&costs_, slots, {}).Best(0);
   EXPECT_THAT(plan.lengths, ElementsAre(2));
   EXPECT_THAT(plan.siblings, ElementsAre(2));

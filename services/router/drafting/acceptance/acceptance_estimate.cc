@@ -14,6 +14,8 @@ constexpr double kUnknown = 0.6;
 constexpr double kUnknownWeight = 8;
 // The same for the second child of a token. The third child has half of it, and so on.
 constexpr double kUnknownSibling = 0.15;
+// Number of tests of siblings of one rank that are remembered.
+constexpr double kSiblingMemory = 200;
 // Number of judged blocks that the prior of a mode remembers. Many requests fit into this memory.
 constexpr double kPriorMemory = 400;
 
@@ -49,8 +51,6 @@ std::vector<JudgedPosition> JudgedChain(uint32_t num_drafted, uint32_t num_accep
 void AcceptanceCounts::Fade(double factor) {
   for (double& count : tested_) count *= factor;
   for (double& count : accepted_) count *= factor;
-  for (double& count : siblings_tested_) count *= factor;
-  for (double& count : siblings_accepted_) count *= factor;
   total_tested_ *= factor;
   total_accepted_ *= factor;
 }
@@ -64,9 +64,11 @@ void AcceptanceCounts::Add(std::span<const JudgedPosition> draft) {
     total_tested_ += 1;
     total_accepted_ += accepted;
     for (uint32_t rank = 1; rank < position.num_children; ++rank) {
-      siblings_tested_[RankIndex(rank)] += 1;
-      siblings_accepted_[RankIndex(rank)] +=
-          position.accepted == static_cast<int32_t>(rank) ? 1 : 0;
+      const bool is_accepted = position.accepted == static_cast<int32_t>(rank);
+      double& siblings_tested = siblings_tested_[RankIndex(rank)];
+      double& siblings_accepted = siblings_accepted_[RankIndex(rank)];
+      siblings_tested = (1 - 1 / kSiblingMemory) * siblings_tested + 1;
+      siblings_accepted = (1 - 1 / kSiblingMemory) * siblings_accepted + (is_accepted ? 1 : 0);
     }
   }
 }

@@ -41,7 +41,8 @@ class AcceptanceCounts {
   static constexpr uint32_t kPositions = 16;
   static constexpr uint32_t kRanks = 3;  // the last one also counts all later ranks
 
-  // Multiplies the weight of all counts so far by `factor`.
+  // Multiplies the weight of all counts of positions so far by `factor`. Those of siblings fade
+  // with each of their own tests, because there are few.
   void Fade(double factor);
   void Add(std::span<const JudgedPosition> draft);
 

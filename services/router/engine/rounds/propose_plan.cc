@@ -91,6 +91,16 @@ LookupLimits LimitsOfFound(const EngineOptions& options, const DraftRoom& room, 
   return found;
 }
 
+// How many tokens a tree of the draft model may have. Each token of a sampled tree takes a row of
+// the slot's entry of the ring.
+uint32_t MaxDrawnNodes(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
+                       uint32_t slot_id) {
+  const uint32_t nodes = LimitsOfFound(options, room, slots, slot_id).nodes;
+  return slots[slot_id].sequence->request.needs_draft_log_probs()
+             ? std::min(nodes, options.workers.max_draft_length)
+             : nodes;
+}
+
 // Returns a draft that the slot's lookups found, if it is likely to be worth more than one of the
 // draft model, or is to be tried. `limit_of_model`: tokens that the draft model could draft.
 LookupDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
@@ -168,19 +178,21 @@ std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, uint32_t id,
     slot.fallback = Fallback::kNoPages;
     return std::nullopt;
   }
-  ProposePlan plan{id, num_tokens, draft_length};
-  const uint32_t num_siblings =
-      std::accumulate(candidate.num_siblings.begin(), candidate.num_siblings.end(), 0U);
-  // The draft model computes no rows of siblings, but the verifier does.
-  if (draft_length == candidate.length && rows + num_siblings <= left->rows) {
-    plan.num_siblings = candidate.num_siblings;
-    left->rows -= num_siblings;
-  }
   left->pages_used += need;
   left->rows -= rows;
   if (is_far_behind) left->catch_up_rows -= rows;
   if (needs_ring && draft_length > 0) --left->ring_entries;
-  return plan;
+  return ProposePlan{id, num_tokens, draft_length};
+}
+
+// Lets a planned chain have its siblings, if there are rows left for all of them. The draft model
+// computes no rows of siblings, but the verifier does.
+void AddSiblings(const DraftCandidate& candidate, ProposePlan* plan, RowsLeft* left) {
+  const uint32_t num_siblings =
+      std::accumulate(candidate.num_siblings.begin(), candidate.num_siblings.end(), 0U);
+  if (plan->draft_length < candidate.length || num_siblings > left->rows) return;
+  plan->num_siblings = candidate.num_siblings;
+  left->rows -= num_siblings;
 }
 
 }  // namespace
@@ -238,9 +250,7 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
       candidate.chances = found.chances;
       candidate.context = sequence.committed_len();
       candidate.drafter_lack = candidate.has_draft ? 1 : slots->Lack(kDrafterPeer, id);
-      if (!candidate.has_draft) {
-        candidate.max_nodes = LimitsOfFound(options, room, *slots, id).nodes;
-      }
+      if (!candidate.has_draft) candidate.max_nodes = MaxDrawnNodes(options, room, *slots, id);
       candidate.remaining_tokens = sequence.remaining_tokens();
       choice.candidates.push_back(candidate);
       choice.ids.push_back(id);
@@ -267,15 +277,19 @@ std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRo
     return choice.candidates[a].drafter_lack < choice.candidates[b].drafter_lack;
   });
   std::vector<ProposePlan> plans;
+  std::vector<const DraftCandidate*> planned;
   for (const size_t i : by_lack) {
     if (choice.candidates[i].has_draft) continue;
     const uint32_t id = ids[i];
     if (const auto plan = PlanOne(choice.candidates[i], id, slots, &left)) {
       plans.push_back(*plan);
+      planned.push_back(&choice.candidates[i]);
     } else if ((*slots)[id].fallback == Fallback::kNoPages) {
       CloseIdleDraft(choice, slots);
     }
   }
+  // No chain is left out for the siblings of another one.
+  for (size_t i = 0; i < plans.size(); ++i) AddSiblings(*planned[i], &plans[i], &left);
   return plans;
 }
 

@@ -54,7 +54,7 @@ std::optional<v1::CreateRing> RingNegotiation::Start(const v1::AttachReply& draf
     Warn(absl::StrCat("log-prob ring: ", RingTransportName(transport), " is not possible"), why);
   }
   return OrNone(credits_.Start({std::min(options_.max_slots, target.max_slots()),
-                                options_.max_draft_tokens, target.vocabulary_size()},
+                                options_.max_draft_length, target.vocabulary_size()},
                                std::move(transports)),
                 "the workers have no transport in common");
 }

@@ -19,7 +19,7 @@ enum class TransportChoice : uint8_t { kAuto, kCudaIpc, kShm, kInline };
 struct RingOptions {
   TransportChoice transport = TransportChoice::kAuto;
   uint32_t max_slots = 0;
-  uint32_t max_draft_tokens = 0;  // tokens of a chain or a tree
+  uint32_t max_draft_length = 0;
 };
 
 // Chooses the transports, keeps the step of the negotiation, and logs its outcome. Each step's

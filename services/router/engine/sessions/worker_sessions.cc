@@ -22,9 +22,8 @@ WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Token
       out_(out),
       counts_(counts),
       last_session_(options.before_first_session),
-      ring_({options.transport, options.max_slots,
-             std::max(options.max_draft_length, options.max_tree_nodes)},
-            out, counts, observer),
+      ring_({options.transport, options.max_slots, options.max_draft_length}, out, counts,
+            observer),
       vocabulary_(tokenizer) {
   for (PeerId peer = 0; peer < kNumPeers; ++peer) links_.push_back(NewLink(peer));
 }

@@ -608,7 +608,7 @@ TEST(CommitTest, OfATreeTheDrafterKeepsTheRowsOfItsChain) {
   pod.CommitItem(tree(), VerdictOfTree({3}, 9));
   EXPECT_EQ(held.cached_len, 16u);
   const AcceptanceEstimate& acceptance = *pod.toy.sequence(0).acceptance;
-  EXPECT_GT(acceptance.OfSibling(1), 0.15) << "two of three siblings of rank 1 were accepted";
+  EXPECT_GT(acceptance.OfSibling(1), 0.15) << "two of six siblings of rank 1 were accepted";
 }
 
 TEST(CommitTest, NoRowIsKeptThatTheDrafterDoesNotHoldForThisDraft) {

@@ -299,6 +299,23 @@ TEST(PlanProposeTest, SiblingsTakeRowsOfTheBatchToo) {
   EXPECT_EQ(siblings(6), std::vector<uint32_t>()) << "a chain still fits";
 }
 
+TEST(PlanProposeTest, SiblingsTakeNoRowsFromTheChainsOfOthers) {
+  ToySlots toy(2);
+  AddLacking(&toy, 1);
+  AddLacking(&toy, 1);
+  const EngineOptions options = WithStepRows(11);
+  DraftChoice choice = GatherCandidates(options, kMuchRoom, 0, &toy.slots);
+  for (DraftCandidate& candidate : choice.candidates) {
+    candidate.length = 4;
+    candidate.num_siblings = {3};
+  }
+  const std::vector<ProposePlan> plans = PlanPropose(options, kMuchRoom, choice, &toy.slots);
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[0].num_siblings, (std::vector<uint32_t>{3}));
+  EXPECT_EQ(plans[1].draft_length, 4u);
+  EXPECT_EQ(plans[1].num_siblings, std::vector<uint32_t>());
+}
+
 TEST(GatherCandidatesTest, ATreeIsAsLargeAsTheRequestAndTheContextOfTheTargetAllow) {
   ToySlots toy(3);
   const auto max_nodes = [&](const GenerationRequest& request, uint32_t context = 4096) {
@@ -312,6 +329,12 @@ TEST(GatherCandidatesTest, ATreeIsAsLargeAsTheRequestAndTheContextOfTheTargetAll
   GenerationRequest request = ToySlots::Request(9);
   EXPECT_EQ(max_nodes(request), 16u);
   EXPECT_EQ(max_nodes(request, 20), 10u) << "one more row is that of the pending token";
+  EngineOptions short_drafts;
+  short_drafts.workers.max_draft_length = 6;
+  AddLacking(&toy, 1, Sampled(request));
+  EXPECT_EQ(Gather(&toy, kMuchRoom, short_drafts).candidates.at(0).max_nodes, 6u)
+      << "each token of a sampled tree has a row in the ring";
+  toy.slots.Vacate(0);
   request.draft_length = 3;
   EXPECT_EQ(max_nodes(request), 0u) << "a draft of a fixed length is a chain";
   request.max_tree_nodes = 5;
