@@ -34,11 +34,12 @@ def requests_of(server, max_tokens):
     """Returns {workload: [[(prompt, options)] for each of its rounds in turn]}."""
     greedy = dict(temperature=0, max_tokens=max_tokens, ignore_eos=True)
     edits, _ = lookups.workloads(server, max_tokens)["edits"]
+    edits = [(prompt, dict(options, reproducible=True)) for prompt, options in edits]
     of_round = {
         "repeating": [[(lookups.RECORDS, greedy)]],
         "editing": [[edit] for edit in edits],
         "tales": [[(prompt, greedy)] for prompt in lookups.TALES],
-        "sampled": [[(prompt, dict(greedy, temperature=1.0, reproducible=False))] for prompt in lookups.TALES],
+        "sampled": [[(prompt, dict(greedy, temperature=1.0))] for prompt in lookups.TALES],
     }
     of_round["mixed"] = of_round["mixture"] = [[requests[i % len(requests)][0] for requests in list(of_round.values())[:4]]
                                                for i in range(len(lookups.TALES))]
@@ -47,7 +48,7 @@ def requests_of(server, max_tokens):
 
 def speed(server, requests, options, concurrency, seed):
     """Returns decoded tokens per second: of the whole time with several streams, and of the time after the first token otherwise."""
-    seeded = [(prompt, {**given, "seed": seed, "reproducible": False, **options}) for prompt, given in requests]
+    seeded = [(prompt, {"seed": seed, "reproducible": False, **given, **options}) for prompt, given in requests]
     begun = time.monotonic()
     outputs = server.generate_all(seeded, concurrency)
     seconds = time.monotonic() - begun

@@ -100,7 +100,8 @@ std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
 // Acceptance that is hoped for before a slot is probed. If drafts would not pay even with this
 // acceptance, a probe is useless.
 constexpr double kHopedAcceptance = 0.95;
-// Siblings are tried in one of this number of rounds in which a slot could draw some and draws none.
+// Siblings are tried in one of this number of rounds in which a slot could draw some and draws
+// none.
 constexpr uint32_t kSiblingTrialGap = 64;
 // An uncertain cost may be lower than expected by this many standard deviations.
 constexpr double kOptimism = 2;
@@ -109,8 +110,8 @@ constexpr double kKnownError = 0.05;
 
 // ---------------------------------------------------------------- plans
 
-// Returns the time of the cheapest row that a batch of plain rows may grow by, in plain rounds. Cost
-// curves have steps, so it is looked for in stretches.
+// Returns the time of the cheapest row that a batch of plain rows may grow by, in plain rounds.
+// Cost curves have steps, so it is looked for in stretches.
 double CheapestRow(const RoundCosts& costs, uint32_t plain_rows) {
   const double plain = costs.VerifySeconds(plain_rows, 0);
   double cheapest = std::numeric_limits<double>::infinity();
