@@ -12,8 +12,9 @@
   mixture        one request of each of the first four workloads after the other
 
 A round runs plain decoding, the choice and each drafter once, in an order that rotates. A figure is the geometric mean over all rounds of
-the speed over plain decoding in the same round. The best single drafter is the one with the largest mean. `choice over best` is the mean
-ratio of the choice to it, in the same rounds, with its 95 % interval.
+the speed over plain decoding in the same round. The speed of several streams is their tokens over the time until the last one ends. The
+layer of EAGLE belongs to the embedded target, so `eagle` is left out where weights are random. The best single drafter is the one with
+the largest mean. `choice over best` is the mean ratio of the choice to it, in the same rounds, with its 95 % interval.
 """
 
 import argparse

@@ -39,7 +39,9 @@ void LeaveOut(int32_t token_id, const SamplingParams& params, std::span<float> r
     row[static_cast<size_t>(token_id)] = value;
   } else if (!params.greedy() && !params.reproducible) {
     // What is left may be so unlikely that its probability is no normal float.
-    row::Subtract(row, static_cast<float>(double{most} + std::log(row::SumExp(row, most))));
+    const double sum = row::SumExp(row, most);
+    row::Subtract(row, most);
+    row::Subtract(row, static_cast<float>(std::log(sum)));
   }
 }
 

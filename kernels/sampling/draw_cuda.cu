@@ -157,17 +157,19 @@ __global__ void __launch_bounds__(kThreads) LeaveOutToken(DeviceLeaveOutArgs arg
   }
   most = BlockMax(most, shared->floats);
   if (most == -INFINITY) return;
-  float shift = 0;
-  if (how == RowDraw::kPlain) {
+  const bool is_normalized = how == RowDraw::kPlain;
+  float log_sum = 0;
+  if (is_normalized) {
     // What is left may be so unlikely that its probability is no normal float.
     double sum = 0;
     for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
       if (is_left(i)) sum += static_cast<double>(expf(values[i] - most));
     }
-    shift = static_cast<float>(static_cast<double>(most) + log(BlockSum(sum, shared->sums)));
+    log_sum = static_cast<float>(log(BlockSum(sum, shared->sums)));
   }
   for (size_t i = threadIdx.x; i < args.vocabulary_size; i += kThreads) {
-    values[i] = is_left(i) ? values[i] - shift : -INFINITY;
+    const float left = is_normalized ? values[i] - most - log_sum : values[i];
+    values[i] = is_left(i) ? left : -INFINITY;
   }
 }
 

@@ -84,7 +84,10 @@ bool LimitCatchUps(std::span<const PlanSlot> slots, DraftPlan* plan) {
   if (late.size() <= allowed) return false;
   std::stable_sort(late.begin(), late.end(),
                    [&](uint32_t a, uint32_t b) { return slots[a].lack < slots[b].lack; });
-  for (const uint32_t id : std::span(late).subspan(allowed)) plan->lengths[id] = 0;
+  for (const uint32_t id : std::span(late).subspan(allowed)) {
+    plan->lengths[id] = 0;
+    plan->siblings[id] = 0;
+  }
   return true;
 }
 
@@ -102,7 +105,7 @@ std::vector<PlanSlot> AtOnce(std::span<const PlanSlot> slots) {
 constexpr double kHopedAcceptance = 0.95;
 // Siblings are tried in one of this number of rounds in which a slot could draw some and draws
 // none.
-constexpr uint32_t kSiblingTrialGap = 64;
+constexpr uint32_t kSiblingTrialGap = 63;  // odd, so that cohorts take turns
 // An uncertain cost may be lower than expected by this many standard deviations.
 constexpr double kOptimism = 2;
 // A cost counts as known if its relative error is below this number.
@@ -110,16 +113,16 @@ constexpr double kKnownError = 0.05;
 
 // ---------------------------------------------------------------- plans
 
-// Returns the time of the cheapest row that a batch of plain rows may grow by, in plain rounds.
-// Cost curves have steps, so it is looked for in stretches.
-double CheapestRow(const RoundCosts& costs, uint32_t plain_rows) {
+// Returns how many tokens plain decoding gives in the time of the cheapest row that a batch may
+// grow by. Cost curves have steps, so it is looked for in stretches of doubling length.
+double TokensOfCheapestRow(const RoundCosts& costs, uint32_t plain_rows) {
   const double plain = costs.VerifySeconds(plain_rows, 0);
   double cheapest = std::numeric_limits<double>::infinity();
-  for (const uint32_t rows : {1U, 2U, 4U, 8U}) {
+  for (uint32_t rows = 1; rows <= 8 * plain_rows; rows *= 2) {
     const double more = costs.VerifySeconds(plain_rows + 2 * rows, 0);
     cheapest = std::min(cheapest, (more - costs.VerifySeconds(plain_rows + rows, 0)) / rows);
   }
-  return cheapest / plain;
+  return cheapest / plain * plain_rows;
 }
 
 bool HasLengths(std::span<const uint32_t> lengths) {
@@ -184,9 +187,9 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
     return ChooseUnmeasured(candidates);
   }
   const RoundCosts expected = costs_.Expected();
-  least_sibling_gain_ =
-      std::max(kSmallestGain,
-               CheapestRow(expected, batch.plain_rows + static_cast<uint32_t>(candidates.size())));
+  least_sibling_gain_ = std::max(
+      kSmallestGain,
+      TokensOfCheapestRow(expected, batch.plain_rows + static_cast<uint32_t>(candidates.size())));
   DraftPlan plan = Plan(candidates, batch, expected);
   // A round of fixed lengths leaves nothing to find out, and pays nothing into the credit.
   if (std::any_of(candidates.begin(), candidates.end(),
@@ -220,8 +223,10 @@ void DraftLengthController::AssignSiblings(std::span<DraftCandidate> candidates,
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
   for (size_t i = 0; i < candidates.size(); ++i) {
     DraftCandidate& candidate = candidates[i];
+    if (candidate.max_nodes <= candidate.length) continue;
     const auto all = static_cast<uint32_t>(slots[i].siblings.size());
-    const uint32_t count = slots[i].fixed.has_value() ? all : counts.empty() ? 0 : counts[i];
+    const uint32_t wanted = slots[i].fixed.has_value() ? all : counts.empty() ? 0 : counts[i];
+    const uint32_t count = std::min(wanted, candidate.max_nodes - candidate.length);
     candidate.num_siblings = SiblingsByPosition(slots[i].siblings, candidate.length, count);
   }
 }
@@ -237,7 +242,9 @@ void DraftLengthController::TrySibling(std::span<DraftCandidate> candidates) {
   if (could.empty() || ++rounds_to_sibling_trial_ < kSiblingTrialGap) return;
   rounds_to_sibling_trial_ = 0;
   DraftCandidate& tried = *could[num_sibling_trials_ % could.size()];
-  const uint32_t count = 1 + num_sibling_trials_ % kMaxSiblings;
+  // Slots and widths take turns independently.
+  const auto turn = num_sibling_trials_ / static_cast<uint32_t>(could.size());
+  const uint32_t count = 1 + turn % kMaxSiblings;
   tried.num_siblings = {std::min(count, tried.max_nodes - tried.length)};
   ++num_sibling_trials_;
 }

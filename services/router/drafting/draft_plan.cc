@@ -181,6 +181,17 @@ RoundValue DraftPlanner::ValueOfAll() const {
 
 DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool with_prompts,
                                          double rate) const {
+  Found found = SearchWith(true, joins, with_prompts, rate);
+  const bool any_siblings =
+      std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.is_sibling; });
+  if (!any_siblings) return found;
+  // A chain may have more tokens than a tree.
+  Found chains = SearchWith(false, joins, with_prompts, rate);
+  return chains.score > found.score ? chains : found;
+}
+
+DraftPlanner::Found DraftPlanner::SearchWith(bool siblings, const std::vector<bool>& joins,
+                                             bool with_prompts, double rate) const {
   const std::vector<uint32_t> fixed_siblings = FixedSiblings();
   Tally base(*this, with_prompts);
   for (uint32_t id = 0; id < slots_.size(); ++id) {
@@ -198,7 +209,10 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
     Taken taken(*this, fixed_siblings);
     for (size_t i = 0; i < items_.size(); ++i) {
       const Item& item = items_[i];
-      if (item.pass >= depth || !joins[item.slot] || !taken.Take(item)) continue;
+      if (item.pass >= depth || !joins[item.slot] || (item.is_sibling && !siblings) ||
+          !taken.Take(item)) {
+        continue;
+      }
       if (item.is_sibling) {
         tally.AddSibling(item.slot, item.gain);
       } else {
@@ -214,7 +228,10 @@ DraftPlanner::Found DraftPlanner::Search(const std::vector<bool>& joins, bool wi
   if (best_end == 0) return found;
   Taken taken(*this, fixed_siblings);
   for (size_t i = 0; i < best_end; ++i) {
-    if (items_[i].pass < best_depth && joins[items_[i].slot]) taken.Take(items_[i]);
+    const Item& item = items_[i];
+    if (item.pass < best_depth && joins[item.slot] && (siblings || !item.is_sibling)) {
+      taken.Take(item);
+    }
   }
   found.lengths = std::move(taken.lengths());
   found.siblings = std::move(taken.siblings());

@@ -132,6 +132,9 @@ class DraftPlanner {
   // Returns the best lengths of the slots with `joins[slot]`, while the other slots are plain. With
   // a rate of 0, the lengths maximize tokens per second.
   Found Search(const std::vector<bool>& joins, bool with_prompts, double rate) const;
+  // The same with siblings that may be chosen, or without.
+  Found SearchWith(bool siblings, const std::vector<bool>& joins, bool with_prompts,
+                   double rate) const;
   Found SearchJoining(bool with_prompts, double rate) const;
   static double Score(const RoundValue& value, double rate) {
     return rate > 0 ? value.tokens - rate * value.seconds : value.rate();

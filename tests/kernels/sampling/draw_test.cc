@@ -232,17 +232,18 @@ TEST_F(DrawDraftTokenTest, SiblingsOfAReproducibleTokenShareItsNoise) {
 TEST_F(DrawDraftTokenTest, SiblingsAreDrawnFromWhatIsHardlyPossible) {
   const SamplingParams params;
   std::vector<float> row(100);
-  for (float gap = 60; gap < 400; gap += 3.7f) {
+  for (float gap = 60; gap < 2e5f; gap *= 1.03f) {
     // The token takes all, and two others share the rest.
     std::fill(row.begin(), row.end(), -kInfinity);
     row[3] = 0;
     row[40] = -gap;
-    row[77] = -gap - 1;
+    row[77] = -gap - 1;  // as far as a float has it
     const DraftDraw first{.token_id = 3, .drawn_from = row};
     const DraftDraw draw = DrawSibling(first, params, key_, scratch_);
     EXPECT_TRUE(draw.token_id == 40 || draw.token_id == 77) << gap;
     EXPECT_TRUE(IsDraftRowValid(scratch_, draw.token_id)) << gap;
-    EXPECT_NEAR(std::exp(scratch_[40]), 1 / (1 + std::exp(-1.0)), 1e-4) << gap;
+    const double less = std::exp(double{row[77]} - double{row[40]});
+    EXPECT_NEAR(std::exp(scratch_[40]), 1 / (1 + less), 1e-5) << gap;
   }
 }
 
