@@ -80,22 +80,29 @@ class Bench:
             shape = dict(vocabulary_size=64, layers=1, max_positions=128)
             models = harness.Models(folder / "models")
             self.pair = (models.random(hidden_size=16, seed=3, **shape), models.random(hidden_size=8, seed=4, **shape))
-            kinds = {"medusa": dict(draft_heads=3), "blockwise": dict(draft_heads=3, target_output=True), "eagle": dict(eagle=True)}
-            self.heads = {name: models.random(hidden_size=16, seed=5, **shape, **kind) for name, kind in kinds.items()}
-            self.target_of_heads = self.pair[0]
+            kinds = {"medusa": dict(draft_heads=3), "blockwise": dict(draft_heads=3, target_output=True), "eagle": dict(eagle=True),
+                     "eagle3": dict(eagle=True, eagle3=True, layer_ids=2), "layer_skip": dict(skipped_layers=1)}
+            deep = {**shape, "layers": 3}  # layer_skip leaves one out, and EAGLE-3 reads what enters another
+            self.heads = {name: models.random(hidden_size=16, seed=5, **deep, **kind) for name, kind in kinds.items()}
+            self.target_of_heads = models.random(hidden_size=16, seed=3, **deep)
             self.prompts = [[7 * i % 60 for i in range(8 + n)] for n in range(2)]
             self.num_tokens = 6
             self.draft_lengths = [2]
+            self.tree_sizes = [4]
             self.num_pairs, self.run_tokens = (1, 1), (6, 6)
             self.python = arguments.python
             self.sanitizer = None
         else:
             self.pair = (harness.TALES_TARGET, harness.TALES_DRAFT)
             self.target_of_heads = harness.EMBEDDED_TARGET
-            self.heads = {name: self.target_of_heads.parent / name for name in ("medusa", "blockwise", "eagle")}
+            names = ["medusa", "blockwise", "eagle", "eagle3", "layer_skip"]
+            self.heads = {name: self.target_of_heads.parent / name for name in names}
+            if not self.heads["eagle3"].exists():  # the embedded target comes without one
+                del self.heads["eagle3"]
             self.prompts = PROMPTS
             self.num_tokens = 128
             self.draft_lengths = [2, 4, 8]
+            self.tree_sizes = [4, 8, 16]
             self.num_pairs, self.run_tokens = NUM_PAIRS, RUN_TOKENS
             self.python = arguments.python or "python3"
             self.sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
@@ -259,7 +266,7 @@ def agreement(bench, found):
 
 
 def exactness(bench, found):
-    """drafted text equals plain text, greedy and reproducible; ring over CUDA IPC"""
+    """drafted text equals plain text, chains and trees, greedy and reproducible; ring over CUDA IPC"""
     found["compared"] = 0
     with bench.cluster("cuda") as made:
         router = made.routers[0]
@@ -269,9 +276,9 @@ def exactness(bench, found):
             for mode in (dict(temperature=0), dict(seed=5, reproducible=True)):
                 options = dict(max_tokens=bench.num_tokens, **mode)
                 plain = bench.generate(router, prompt, draft_length=0, **options)
-                for draft_length in (1, 4):
-                    if bench.generate(router, prompt, draft_length=draft_length, **options).bytes != plain.bytes:
-                        raise Failed(f"{mode}, K = {draft_length}, {prompt!r}: other text than plain decoding's")
+                for draft_length, nodes in ((1, 0), (4, 0), (3, 12)):
+                    if bench.generate(router, prompt, draft_length=draft_length, max_tree_nodes=nodes, **options).bytes != plain.bytes:
+                        raise Failed(f"{mode}, K = {draft_length}, {nodes} nodes, {prompt!r}: other text than plain decoding's")
                     found["compared"] += 1
             sampled = bench.generate(router, prompt, seed=6, draft_length=4, max_tokens=bench.num_tokens)
             if sampled.completion.speculation.num_draft_tokens == 0:
@@ -281,15 +288,17 @@ def exactness(bench, found):
 def heads(bench, found):
     """drafted text equals plain text with each kind of heads beside the target"""
     found["compared"] = 0
+    missing = []
     for name, folder in bench.heads.items():
         if not folder.exists():
-            raise Skipped(f"there are no heads in {folder}")
+            missing.append(str(folder))
+            continue
         with bench.cluster("cuda", (bench.target_of_heads,), verifier_arguments=["--heads", folder]) as made:
             router = made.routers[0]
             drafted = 0
             for prompt in bench.prompts:
                 for mode in (dict(temperature=0), dict(seed=5, reproducible=True)):
-                    options = dict(max_tokens=bench.num_tokens, drafter=name, **mode)
+                    options = dict(max_tokens=bench.num_tokens, drafter=name.removesuffix("3"), **mode)
                     plain = bench.generate(router, prompt, draft_length=0, **options)
                     for nodes in (0, 16):
                         got = bench.generate(router, prompt, draft_length=4, max_tree_nodes=nodes, **options)
@@ -299,6 +308,8 @@ def heads(bench, found):
                         found["compared"] += 1
             if drafted == 0:
                 raise Failed(f"{name}: nothing was drafted")
+    if missing:
+        raise Skipped(f"there are no heads in {', '.join(missing)}; the others drafted the same text")
 
 
 def kills(bench, found):
@@ -537,10 +548,17 @@ def token_seconds(bench, router):
     return (time.monotonic() - began) / len(lengths) / num_tokens
 
 
-def workload(bench, seconds_of_token, seconds):
+def small_prompts(bench):
+    """Returns a file of prompts for the shim's models, which know only single letters."""
+    prompts = bench.folder / "prompts"
+    prompts.write_text("the king\nthe wolf\n")
+    return prompts
+
+
+def workload(bench, seconds_of_token, seconds, cells=None):
     """Returns the pairs, and the tokens of a run, that `tandem bench` can do in `seconds`. It reduces the pairs first and the length of
-    runs later."""
-    cells = 2 * (1 + len(bench.draft_lengths))  # greedy and sampled
+    runs later. `cells` is the number of cases that it measures: by default plain decoding and each draft length."""
+    cells = cells or 2 * (1 + len(bench.draft_lengths))  # greedy and sampled
     tokens = int(seconds / seconds_of_token / cells)  # tokens of all runs of a cell; one run warms up
     pairs = min(max(tokens // bench.run_tokens[1] - 1, bench.num_pairs[0]), bench.num_pairs[1])
     run_tokens = min(tokens // (pairs + 1), bench.run_tokens[1])
@@ -554,10 +572,8 @@ def end_to_end(bench, found):
     """speedup with the 1B/3B shapes beside its prediction, overhead of a round; no log-probs go through the host"""
     path = bench.folder / "bench.json"
     options = ["--draft-lengths", ",".join(map(str, bench.draft_lengths)), "--json", path]
-    if bench.shim:  # the shim's models know only single letters
-        prompts = bench.folder / "prompts"
-        prompts.write_text("the king\nthe wolf\n")
-        options += ["--prompts", prompts]
+    if bench.shim:
+        options += ["--prompts", small_prompts(bench)]
     with bench.cluster("cuda", large_pair(bench)) as made:
         router = made.routers[0]
         # A run that is cut short has no figures. A fifth of the time is reserved for work that token_seconds does not see.
@@ -606,6 +622,35 @@ def round_figures(bench, rows):
             figures.append(figure(bench, f"speedup over what passes alone predict, {at}", row["speedup"] / predicted,
                                   note=f"predicted {predicted:.2f}"))
     return figures
+
+
+def trees(bench, found):
+    """trees of the draft model against its chains, with the 1B/3B shapes"""
+    path = bench.folder / "trees.json"
+    lengths = [2] if bench.shim else [2, 3, 4]
+    options = ["--drafters", "model", "--draft-lengths", ",".join(map(str, lengths)), "--json", path,
+               "--max-tree-nodes", ",".join(map(str, [0, *bench.tree_sizes]))]
+    pairs, run_tokens = 1, bench.run_tokens[0]
+    if bench.shim:
+        options += ["--prompts", small_prompts(bench)]
+    with bench.cluster("cuda", large_pair(bench)) as made:
+        router = made.routers[0]
+        if not bench.shim:
+            cells = 2 * (1 + len(lengths) * (1 + len(bench.tree_sizes)))
+            pairs, run_tokens = workload(bench, token_seconds(bench, router), 0.8 * bench.left(), cells)
+        done = bench.run(bench.bin / "tandem", "bench", "--connect", router.address, "--pairs", pairs, "--max-tokens", run_tokens, *options)
+        if done.returncode != 0:
+            raise Failed(done.stdout + done.stderr)
+    report = json.loads(path.read_text())
+    found |= {"bench": report, "figures": []}
+    for mode in ("greedy", "sampled"):
+        rows = [row for row in report["rows"] if row["mode"] == mode and row["draft_length"] != 0]
+        best = {name: max((row for row in rows if (row["max_tree_nodes"] > 0) == is_tree), key=lambda row: row["speedup"])
+                for name, is_tree in (("chain", False), ("tree", True))}
+        note = "; ".join(f"{name}: K = {row['draft_length']}, {row['max_tree_nodes']} nodes, {row['speedup']:.2f} of plain, "
+                         f"{row['tokens_per_pass']:.2f} tokens a pass" for name, row in best.items())
+        found["figures"].append(figure(bench, f"the best tree over the best chain, {mode}",
+                                       best["tree"]["speedup"] / best["chain"]["speedup"], note=note))
 
 
 class Transformers:
@@ -702,10 +747,28 @@ def assisted(bench, found):
 
 
 # Each step with the seconds that it may take if all other steps use up their time.
-STEPS = {kernels: 90, agreement: 40, exactness: 20, heads: 20, kills: 20, sanitizer: 70, bandwidth: 90, prompts: 40, sampling: 20,
-         end_to_end: 70, assisted: 100}
+STEPS = {kernels: 90, agreement: 30, exactness: 20, heads: 30, kills: 20, sanitizer: 70, bandwidth: 50, prompts: 30, sampling: 20,
+         end_to_end: 70, trees: 70, assisted: 100}
 # Steps with small workloads, which are equal on every GPU. Such a step hangs if it exceeds its time.
 SMALL = {agreement, exactness, heads, kills}
+
+
+# Steps that check. The others measure, and get only the time that the checks leave.
+CHECKS = {kernels, agreement, exactness, heads, kills, sanitizer}
+
+
+def seconds_reserved(selected, limit):
+    """Returns for each selected step the seconds that steps after it are to have. Figures reserve for later figures. A check reserves for
+    later checks, and for figures what the limit has beyond all checks."""
+    checks = sum(share for step, share in selected if step in CHECKS)
+    figures = sum(share for step, share in selected if step not in CHECKS)
+    of_figures = min(figures, max(0, limit - checks))
+    reserved = []
+    for i, (step, _) in enumerate(selected):
+        is_check = step in CHECKS
+        later = sum(share for other, share in selected[i + 1:] if (other in CHECKS) == is_check)
+        reserved.append(later + of_figures if is_check else later)
+    return reserved
 
 
 def out_of_time(bench, error):
@@ -814,8 +877,8 @@ def main():
         print(f"{of['device']}, driver {of.get('driver', 'unknown')}, {of.get('copy_bytes_per_second', 0) / 1e9:.0f} GB/s copied; "
               f"{of['commit']}")
         selected = [(step, share) for step, share in STEPS.items() if step.__name__ in arguments.only]
-        for i, (step, share) in enumerate(selected):
-            bench.deadline = end - sum(later for _, later in selected[i + 1:])
+        for (step, share), reserved in zip(selected, seconds_reserved(selected, arguments.limit)):
+            bench.deadline = end - reserved
             began = time.monotonic()
             result = outcome(bench, step, share)
             result["seconds"] = round(time.monotonic() - began, 1)

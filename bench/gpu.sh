@@ -7,7 +7,8 @@
 #   bench/gpu.sh --binaries ARCHIVE   the same with an archive of either; the target gpu_check_archive makes a complete one
 #   bench/gpu.sh --shim               runs tiny steps without a GPU, only to check that the steps work
 # More options:
-#   --only STEP,…     some of: kernels, agreement, exactness, heads, kills, sanitizer, bandwidth, prompts, sampling, end_to_end, assisted
+#   --only STEP,…     some of: kernels, agreement, exactness, heads, kills, sanitizer, bandwidth, prompts, sampling, end_to_end, trees,
+#                     assisted
 #   --out FILE        file for the JSON
 #   --gpu N           number of the GPU in nvidia-smi (0)
 #   --python PYTHON   a Python that has torch and transformers (python3); without them `assisted` is skipped

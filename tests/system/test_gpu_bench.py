@@ -46,9 +46,9 @@ def test_every_step_runs_over_the_shim(tmp_path):
     steps = report["steps"]
     assert {name for name, step in steps.items() if step["status"] == "passed"} == {"agreement", "exactness", "heads", "kills",
                                                                                     "bandwidth", "prompts", "sampling",
-                                                                                    "end_to_end"}, done.stdout
+                                                                                    "end_to_end", "trees"}, done.stdout
     assert {name for name, step in steps.items() if step["status"] == "skipped"} == {"kernels", "sanitizer", "assisted"}
-    assert steps["agreement"]["compared"] >= 10 and steps["heads"]["compared"] == 24
+    assert steps["agreement"]["compared"] >= 10 and steps["heads"]["compared"] == 40
 
     assert report["machine"]["commit"] == "abc123"
     assert report["machine"]["device"] == "SIMT shim"
@@ -204,6 +204,14 @@ def test_steps_that_break_and_steps_without_time(bench):
     done = gpu_bench("--shim", "--limit", "0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("skipped: out of time") == len(gpu.STEPS)
+
+
+def test_a_short_limit_takes_time_from_figures_and_not_from_checks():
+    selected = [(gpu.kernels, 90), (gpu.exactness, 20), (gpu.bandwidth, 50), (gpu.trees, 70)]
+    assert gpu.seconds_reserved(selected, 500) == [140, 120, 70, 0]
+    assert gpu.seconds_reserved(selected, 150) == [60, 40, 70, 0]
+    assert gpu.seconds_reserved(selected, 50) == [20, 0, 70, 0]
+    assert gpu.CHECKS < set(gpu.STEPS)
 
 
 def test_a_step_that_does_not_end_is_skipped_with_its_reason(bench):
