@@ -4,7 +4,8 @@
 // the other elements.
 //
 //   few rows  Weights are read from memory once. They are widened in registers, for each tile of up
-//             to 6 rows of x. Very few rows of x may take one weight row after the other.
+//             to 6 rows of x. Very few rows of x may take one weight row after the other. "Few" is
+//             up to 96 rows with AVX-512, and up to 16 with smaller registers.
 //   blocked   A panel of weights is widened to F32 in the L2 cache and multiplied with about 128
 //             rows of x.
 //
@@ -22,6 +23,8 @@
 // Lane i of an accumulator then sums the terms of every i-th pair of k. Of a pair, the term of the
 // odd k is added first. Both additions round to nearest even, and numbers below 2^-126 count as
 // zero (VDPBF16PS; Intel SDM, volume 2).
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -48,8 +51,8 @@
 namespace tandem {
 namespace {
 
-// Few rows: the number of floats of x that stay in L1 while weight rows are multiplied with them,
-// and the number of tiles of these weight rows.
+// Few rows: the number of floats of a tile's x that stay in L1 while weight rows are multiplied
+// with them, and the number of tiles of these weight rows.
 constexpr size_t kSliceFloats = 6 << 10;
 constexpr size_t kGroupStrips = 8;
 // Weights that are read row after row are prefetched this far ahead.
@@ -63,6 +66,15 @@ constexpr size_t kPanelRows = 64;
 constexpr size_t kPanelDepth = 1024;
 // Packing fewer floats of x than this is not worth waking a helper.
 constexpr size_t kMinParallelPack = 32 << 10;
+
+// Size of a core's L1 data cache. Where the system does not state it, the smallest usual size.
+size_t L1Bytes() {
+  static const size_t bytes = [] {
+    const long size = sysconf(_SC_LEVEL1_DCACHE_SIZE);  // NOLINT(google-runtime-int): its own type
+    return size > 0 ? static_cast<size_t>(size) : size_t{32} << 10;
+  }();
+  return bytes;
+}
 
 // Scratch memory of a thread: a caller's packed x, and every thread's panel and accumulators.
 struct Scratch {
@@ -104,9 +116,10 @@ constexpr size_t kTileCols = 4;
 constexpr size_t kTileRows = 4;
 constexpr size_t kTileCols = 3;
 #endif
-// Largest number of rows for which every row tile widens the weights in registers. With more tiles,
-// a panel that is widened once is as fast or faster (docs/benchmarks.md#kernels).
-constexpr size_t kMaxFewRows = 4 * kTileRows;
+// Largest number of rows for which every row tile widens the weights in registers. With more rows,
+// a panel that is widened once is as fast or faster (docs/benchmarks.md#kernels). With 16 registers
+// tiles are small, and the same weights are widened more often.
+constexpr size_t kMaxFewRows = (kTileRows == 6 ? 16 : 4) * kTileRows;
 
 // Whether one accumulator, whose sums wait for each other, keeps pace with memory.
 constexpr bool kOneRowKeepsPace = kLanes >= 16;
@@ -396,36 +409,53 @@ void RowAfterRow(const ProductJob& job, const float* packed_x, size_t col_begin,
   }
 }
 
+// A group of strips goes through one piece of k after the other. While all rows of x stay in L1,
+// each strip meets all of them at once. Otherwise one tile of x after the other stays in L1 and
+// meets all strips of the group, and the weights stay in L2 for the next tile.
 template <class W>
 void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, size_t col_end) {
   const MatMulArgs& args = *job.args;
   const size_t steps = CeilDiv(args.in_features, kStep);
   const size_t tiles = CeilDiv(job.rows, kTileRows);
-  const size_t pieces = CeilDiv(steps * kStepFloats<W> * job.rows, kSliceFloats);
+  const bool x_fits = tiles == 1 || steps * kStepFloats<W> * job.rows <= kSliceFloats;
+  const size_t tiles_at_once = x_fits ? tiles : 1;
+  const size_t pieces =
+      CeilDiv(steps * kStepFloats<W> * std::min(job.rows, kTileRows), kSliceFloats);
   constexpr size_t kTileSums = kTileRows * kTileCols * kLanes;
   constexpr size_t kGroupCols = kGroupStrips * kTileCols;
   float* carried = ThreadScratch().carried.Reserve(kGroupStrips * tiles * kTileSums);
 
+  const auto compute_strip = [&](const Depth& k, size_t group, size_t col,
+                                 size_t first_tile) HWY_ATTR {
+    const size_t group_end = std::min(group + kGroupCols, col_end);
+    const Strip<W> strip(args, col, k.step);
+    // What is read next. With one tile at a time, that is the next piece or group as a whole, and
+    // the time of all tiles is there for it.
+    const bool is_last = !x_fits || col + kTileCols >= group_end;
+    const size_t same = x_fits ? group : col;
+    const Strip<W> next = !is_last ? Strip<W>(args, col + kTileCols, k.step)
+                          : k.last ? Strip<W>(args, same + kGroupCols, 0)
+                                   : Strip<W>(args, same, k.step + k.steps);
+    for (size_t t = first_tile; t < first_tile + tiles_at_once; ++t) {
+      const Part part = PartOf(job.rows, tiles, t);
+      const Part fetch = PartOf(kTileCols, tiles, t);
+      const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
+                      carried + ((col - group) / kTileCols * tiles + t) * kTileSums};
+      const float* x = packed_x + (part.begin * steps + part.size * k.step) * kStepFloats<W>;
+      WithTileRows(part.size, [&](auto m) HWY_ATTR {
+        FewRowsTile<W, m, kTileCols>(k, tile, strip, x, next, fetch.begin,
+                                     fetch.begin + fetch.size);
+      });
+    }
+  };
   for (size_t group = col_begin; group < col_end; group += kGroupCols) {
     const size_t group_end = std::min(group + kGroupCols, col_end);
     for (size_t piece = 0; piece < pieces; ++piece) {
       const Part k = PartOf(steps, pieces, piece);
       const Depth depth{k.begin, k.size, piece == 0, piece + 1 == pieces};
-      for (size_t col = group; col < group_end; col += kTileCols) {
-        const Strip<W> strip(args, col, k.begin);
-        const Strip<W> next = col + kTileCols < group_end ? Strip<W>(args, col + kTileCols, k.begin)
-                              : depth.last                ? Strip<W>(args, group_end, 0)
-                                                          : Strip<W>(args, group, k.begin + k.size);
-        for (size_t t = 0; t < tiles; ++t) {
-          const Part part = PartOf(job.rows, tiles, t);
-          const Part fetch = PartOf(kTileCols, tiles, t);
-          const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
-                          carried + ((col - group) / kTileCols * tiles + t) * kTileSums};
-          const float* x = packed_x + (part.begin * steps + part.size * k.begin) * kStepFloats<W>;
-          WithTileRows(part.size, [&](auto m) HWY_ATTR {
-            FewRowsTile<W, m, kTileCols>(depth, tile, strip, x, next, fetch.begin,
-                                         fetch.begin + fetch.size);
-          });
+      for (size_t t = 0; t < tiles; t += tiles_at_once) {
+        for (size_t col = group; col < group_end; col += kTileCols) {
+          compute_strip(depth, group, col, t);
         }
       }
     }
@@ -640,7 +670,8 @@ bool ReadsRowAfterRow(const ProductJob& job) {
   }
   if (job.rows == 1) return true;
   const size_t x_floats = job.rows * CeilDiv(job.args->in_features, kStep) * kStepFloats<W>;
-  return job.rows <= W::kMaxRowAfterRow && x_floats <= W::kMaxRowAfterRowFloats;
+  return job.rows <= W::kMaxRowAfterRow && x_floats <= W::kMaxRowAfterRowFloats &&
+         x_floats * sizeof(float) <= L1Bytes() / 4 * 3;
 }
 
 template <class W>
