@@ -22,6 +22,9 @@ struct DraftCandidate {
   bool has_draft = false;         // the draft is at hand: it takes no pass of the drafter
   // [limit] of the draft at hand, see LookupDraft. Valid until the draft becomes a proposal.
   std::span<const double> chances;
+  // Tokens that the request usually commits in the time of a plain round at such a place (Pace).
+  // 0: not known, or of no interest.
+  double pace = 0;
   uint32_t remaining_tokens = 1;  // tokens that the request may still emit
   uint32_t max_nodes = 0;         // tokens of a tree that the draft model may draw; 0: only a chain
   uint32_t length = 0;            // output: draft tokens in the next round

@@ -66,6 +66,16 @@ double CatchUpSeconds(const DraftPlan& plan, std::span<const PlanSlot> slots,
   return seconds;
 }
 
+// Returns the tokens that all slots usually commit in the time of a plain round. 0: not known.
+double PaceOf(std::span<const DraftCandidate> candidates, const DraftBatch& batch) {
+  double pace = batch.plain_rows;
+  for (const DraftCandidate& candidate : candidates) {
+    if (candidate.pace == 0) return 0;
+    pace += candidate.pace;
+  }
+  return pace;
+}
+
 // Limits the number of slots that catch up to the number of slots that draft already. Slots that
 // lack the fewest rows go first. The investment is thus made in steps, and measurements along the
 // way can end it. Returns false if the plan stays as it is.
@@ -310,7 +320,8 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
   }
   const std::vector<PlanSlot> slots = MakeSlots(candidates);
   const double margin = DraftMargin(num_slots);
-  DraftPlan plan = DraftPlanner(&costs, slots, batch).Best(margin);
+  const double pace = PaceOf(candidates, batch);
+  DraftPlan plan = DraftPlanner(&costs, slots, batch).Best(margin, pace);
   bool limited = false;
   const double required = catch_ups_.RequiredGain(num_slots);
   if (CatchUpSeconds(plan, slots, costs) > 0 &&
@@ -319,13 +330,17 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
     const double drafted = plan.drafted_over_plain * (1 + margin) / (1 + required);
     DraftBatch without = batch;
     without.longest_lack = kRunningLack + kSlack;
-    plan = DraftPlanner(&costs, slots, without).Best(margin);
+    plan = DraftPlanner(&costs, slots, without).Best(margin, pace);
     plan.drafted_over_plain = std::max(plan.drafted_over_plain, drafted);
   } else {
     limited = LimitCatchUps(slots, &plan);
     catch_ups_.Invest(batch.cohort, CatchUpSeconds(plan, slots, costs));
   }
   if (batch.prompt_rows > 0) return plan;
+  // Drafts would pay, but what follows this round is expected to pay more.
+  const bool hurries =
+      pace > 0 && plan.lengths == plan.plain_lengths && plan.drafted_over_plain > 1 + margin;
+  if (hurries) return plan;
   if (!HasLengths(plan.lengths)) {
     plain_rounds_.Remember(candidates, batch, costs, plainly,
                            (1 + margin) / std::max(plan.drafted_over_plain, 1e-9));

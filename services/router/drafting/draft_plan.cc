@@ -10,6 +10,9 @@ namespace {
 // Number of lengths beyond the best one so far that are tried before the search ends. A verifier's
 // cost has steps, so one more token may look bad although two more are good.
 constexpr uint32_t kPatience = 2;
+// The usual pace counts if it is this many times the best rate of the round. It is measured from
+// few tokens, and a round like the others has about the same rate.
+constexpr double kMuchFaster = 1.25;
 
 }  // namespace
 
@@ -255,7 +258,7 @@ DraftPlanner::Found DraftPlanner::SearchJoining(bool with_prompts, double rate) 
   return best;
 }
 
-DraftPlan DraftPlanner::Best(double margin) const {
+DraftPlan DraftPlanner::Best(double margin, double pace) const {
   DraftPlan plan;
   plan.plain_lengths.reserve(slots_.size());
   for (const PlanSlot& slot : slots_) plan.plain_lengths.push_back(slot.fixed.value_or(0));
@@ -271,9 +274,15 @@ DraftPlan DraftPlanner::Best(double margin) const {
     rate = std::max(
         {found.score, Value(plan.plain_lengths, plan.siblings, false).rate(), ValueOfAll().rate()});
     found = SearchJoining(true, rate);
+  } else {
+    plan.drafted_over_plain = std::max(0.0, found.score / plan.plain.rate());
+    const double usual = pace / plan.plain.seconds;
+    if (usual > kMuchFaster * std::max(found.score, plan.plain.rate())) {
+      rate = usual;
+      found = SearchJoining(false, rate);
+    }
   }
   const double plain_score = Score(plan.plain, rate);
-  if (rate == 0) plan.drafted_over_plain = std::max(0.0, found.score / plain_score);
   const double least = rate > 0 ? margin * plan.plain.tokens : margin * plain_score;
   if (found.score <= plain_score + least) return plan;
   plan.lengths = std::move(found.lengths);

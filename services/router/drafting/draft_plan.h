@@ -99,7 +99,11 @@ class DraftPlanner {
   // chunks, with drafts and plainly, and the plain rate of all slots that wait for this round,
   // including those of the chunks. All lengths that are not fixed are 0 unless drafts gain more
   // than `margin`.
-  DraftPlan Best(double margin) const;
+  //
+  // `pace`: tokens that all slots usually commit in the time of a plain round; 0: not known. If
+  // that is much faster than this round's best drafts, and there are no prompt chunks, the lengths
+  // maximize tokens - rate * seconds for the rate of that pace.
+  DraftPlan Best(double margin, double pace = 0) const;
 
   // Returns the value of given lengths, prompt chunks included. `siblings`: as in DraftPlan.
   RoundValue Value(std::span<const uint32_t> lengths,

@@ -38,6 +38,11 @@ inline bool IsSelfDrafter(Drafter drafter) {
   return std::find(std::begin(kSelfDrafters), std::end(kSelfDrafters), drafter) !=
          std::end(kSelfDrafters);
 }
+// Whether the drafter finds places in a text that agree with the newest tokens.
+inline bool FindsMatches(Drafter drafter) {
+  return drafter == Drafter::kPrediction || drafter == Drafter::kSuffix ||
+         drafter == Drafter::kNgram || drafter == Drafter::kRetrieval;
+}
 // None: no drafter has this name.
 inline std::optional<Drafter> FindDrafter(std::string_view name) {
   for (size_t i = 0; i < kNumDrafters; ++i) {

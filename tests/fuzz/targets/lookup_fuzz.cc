@@ -58,24 +58,24 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       lookups.Learn(tokens.back(), favorites);
     }
     const LookupLimits limits(kMaxTokens, input.Byte() % 13);
-    const LookupDraft draft = lookups.Find(tokens, limits);
-    const bool is_tree = !draft.parents.empty();
+    const auto drafts = lookups.Find(tokens, limits);
+    if (drafts.empty()) continue;
+    const LookupDraft& draft = drafts[input.Byte() % drafts.size()];
+    (void)lookups.IsDueForTrial(draft);
     fuzz::Check(
         CheckDraft(draft.parents, draft.token_ids.size(), {limits.depth, limits.nodes}).ok(),
         "a draft is as large as was asked for");
-    for (size_t i = 1; i < draft.chances.size(); ++i) {
-      fuzz::Check(draft.chances[i] <= draft.chances[i - 1], "chances do not increase");
-    }
+    fuzz::Check(std::is_sorted(draft.chances.rbegin(), draft.chances.rend()),
+                "chances do not increase");
     for (const int32_t id : draft.token_ids) {
       fuzz::Check(std::count(tokens.begin(), tokens.end(), id) > 0 ||
                       std::count(prediction.begin(), prediction.end(), id) > 0 ||
                       std::count(found.begin(), found.end(), id) > 0,
                   "each token stands in the text");
     }
-    if (draft.token_ids.empty()) continue;
     const uint32_t depth = DepthOfDraft(draft.parents, draft.token_ids.size());
     std::vector<JudgedPosition> judged = JudgedChain(depth, depth / 2);
-    if (is_tree) judged.front() = {.num_children = 3, .accepted = 1};
+    if (!draft.parents.empty()) judged.front() = {.num_children = 3, .accepted = 1};
     lookups.Observe(draft.drafter, draft.match_length, depth, judged);
     const double chance = lookups.EstimateOf(draft).Conditional(0);
     fuzz::Check(chance >= 0 && chance <= 1, "an estimate is a chance");

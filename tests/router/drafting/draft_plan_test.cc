@@ -113,6 +113,19 @@ TEST_F(PairPlanTest, DraftsNothingIfTheMarginIsNotReached) {
   EXPECT_THAT(DraftPlanner(&costs_, slots, {}).Best(5).lengths, ElementsAre(0, 0));
 }
 
+TEST_F(PairPlanTest, DraftsNothingWhereTheUsualPaceIsMuchFaster) {
+  const std::vector<PlanSlot> slots = {Slot(good_), Slot(good_)};
+  const DraftPlanner planner(&costs_, slots, {});
+  const DraftPlan usual = planner.Best(0);
+  const double own_pace = usual.value.rate() * usual.plain.seconds;
+  EXPECT_GT(own_pace, 2) << "two plain tokens";
+  EXPECT_EQ(planner.Best(0, 1.2 * own_pace).lengths, usual.lengths) << "about its own pace";
+  const DraftPlan hurried = planner.Best(0, 4 * own_pace);
+  EXPECT_THAT(hurried.lengths, ElementsAre(0, 0));
+  EXPECT_EQ(hurried.value.rate(), hurried.plain.rate());
+  EXPECT_EQ(hurried.drafted_over_plain, usual.drafted_over_plain);
+}
+
 TEST_F(PairPlanTest, AFixedSlotPaysForTheRoundTripOfTheOthers) {
   // A Propose that is sent in any case makes a token worth its cost that would not be worth a
   // Propose.

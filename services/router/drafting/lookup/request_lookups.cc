@@ -26,9 +26,10 @@ RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, A
                                std::vector<int32_t> prediction, LookupPriors* priors)
     : drafters_(drafters), ngram_(ngram), mode_(mode), prompt_len_(prompt_len), priors_(priors) {
   const auto use = [&](Drafter drafter) {
-    ByClass& estimates = estimates_[static_cast<size_t>(drafter)];
+    ByClass& kinds = kinds_[static_cast<size_t>(drafter)];
     for (size_t match_class = 0; match_class < kNumMatchClasses; ++match_class) {
-      estimates.emplace_back(&priors_->Of(mode, drafter, match_class));
+      kinds.push_back({AcceptanceEstimate(&priors_->Of(mode, drafter, match_class)),
+                       TrialSchedule(&priors_->TrialsOf(mode, drafter, match_class))});
     }
   };
   if (drafters.contains(Drafter::kSuffix)) {
@@ -108,8 +109,8 @@ void RequestLookups::Rank(const LookupLimits& limits, LookupDraft* draft) const 
   if (Expected(chain) > Expected(*draft)) *draft = std::move(chain);
 }
 
-LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
-                                 const LookupLimits& limits) const {
+std::vector<LookupDraft> RequestLookups::Find(std::span<const int32_t> tokens,
+                                              const LookupLimits& limits) const {
   std::vector<LookupDraft> drafts;
   const auto offer = [&drafts](LookupDraft draft) {
     if (!draft.token_ids.empty()) drafts.push_back(std::move(draft));
@@ -122,44 +123,36 @@ LookupDraft RequestLookups::Find(std::span<const int32_t> tokens,
   std::stable_sort(drafts.begin(), drafts.end(), [&](const auto& a, const auto& b) {
     return Worth(a, limits) > Worth(b, limits);
   });
-  // Where the text has such a length, the second best one is tried. It would never be known
-  // otherwise that it has become better.
-  constexpr size_t kTrialGap = 32;
-  const bool tries_second = drafts.size() > 1 && tokens.size() % kTrialGap == 0;
-  return drafts.empty() ? LookupDraft() : std::move(drafts[tries_second ? 1 : 0]);
+  return drafts;
 }
 
-bool RequestLookups::IsDueForTrial(const LookupDraft& draft) {
-  Trials& trials = trials_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)];
-  if (trials.rounds_left > 0) {
-    --trials.rounds_left;
-    return false;
-  }
-  trials.rounds_left = trials.gap;
-  return true;
+const RequestLookups::Kind& RequestLookups::KindOf(const LookupDraft& draft) const {
+  return kinds_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)];
+}
+
+bool RequestLookups::IsDueForTrial(const LookupDraft& draft, uint32_t num_slots) {
+  ByClass& kinds = kinds_[static_cast<size_t>(draft.drafter)];
+  return kinds[MatchClass(draft.match_length)].trials.IsDue(num_slots);
 }
 
 const AcceptanceEstimate& RequestLookups::EstimateOf(const LookupDraft& draft) const {
-  return estimates_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)];
+  return KindOf(draft).acceptance;
 }
 
 void RequestLookups::Observe(Drafter drafter, uint32_t match_length, uint32_t depth,
                              std::span<const JudgedPosition> judged) {
   const size_t match_class = MatchClass(match_length);
-  for (ByClass& estimates : estimates_) {
-    for (size_t other = 0; other < estimates.size(); ++other) {
-      const bool is_judged =
-          &estimates == &estimates_[static_cast<size_t>(drafter)] && other == match_class;
-      if (!is_judged) estimates[other].Observe({});
+  Kind& judged_kind = kinds_[static_cast<size_t>(drafter)][match_class];
+  for (ByClass& kinds : kinds_) {
+    for (Kind& kind : kinds) {
+      if (&kind != &judged_kind) kind.acceptance.Observe({});
     }
   }
-  estimates_[static_cast<size_t>(drafter)][match_class].Observe(judged);
+  judged_kind.acceptance.Observe(judged);
   priors_->Of(mode_, drafter, match_class).Observe(judged);
   const auto num_accepted = static_cast<uint32_t>(
       std::count_if(judged.begin(), judged.end(), [](const auto& at) { return at.accepted >= 0; }));
-  Trials& trials = trials_[static_cast<size_t>(drafter)][match_class];
-  const bool failed = 2 * num_accepted < depth;
-  trials.gap = failed ? std::min(2 * trials.gap, kLongestTrialGap) : kFirstTrialGap;
+  judged_kind.trials.OnJudged(2 * num_accepted >= depth);
   if (retrieval_.has_value()) {
     const bool is_own = drafter == Drafter::kRetrieval;
     retrieval_->OnRound(is_own ? depth : 0, is_own ? num_accepted : 0);
@@ -167,8 +160,8 @@ void RequestLookups::Observe(Drafter drafter, uint32_t match_length, uint32_t de
 }
 
 void RequestLookups::ObserveNone() {
-  for (ByClass& estimates : estimates_) {
-    for (AcceptanceEstimate& estimate : estimates) estimate.Observe({});
+  for (ByClass& kinds : kinds_) {
+    for (Kind& kind : kinds) kind.acceptance.Observe({});
   }
   if (retrieval_.has_value()) retrieval_->OnRound(0, 0);
 }
@@ -178,7 +171,7 @@ size_t RequestLookups::memory_bytes() const {
   if (suffix_.has_value()) bytes += suffix_->memory_bytes();
   if (prediction_.has_value()) bytes += prediction_->memory_bytes();
   if (recycling_.has_value()) bytes += recycling_->memory_bytes();
-  for (const ByClass& estimates : estimates_) bytes += estimates.capacity() * sizeof(estimates[0]);
+  for (const ByClass& kinds : kinds_) bytes += kinds.capacity() * sizeof(kinds[0]);
   return bytes;
 }
 

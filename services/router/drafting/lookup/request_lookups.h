@@ -14,10 +14,12 @@
 #include "services/router/drafting/drafter_set.h"
 #include "services/router/drafting/lookup/lookup_draft.h"
 #include "services/router/drafting/lookup/ngram_lookup.h"
+#include "services/router/drafting/lookup/pace.h"
 #include "services/router/drafting/lookup/prediction_lookup.h"
 #include "services/router/drafting/lookup/recycling_lookup.h"
 #include "services/router/drafting/lookup/retrieval_lookup.h"
 #include "services/router/drafting/lookup/suffix_lookup.h"
+#include "services/router/drafting/lookup/trial_schedule.h"
 #include "services/router/drafting/self/self_proposals.h"
 
 namespace tandem {
@@ -28,11 +30,17 @@ class LookupPriors {
   AcceptancePrior& Of(AcceptanceMode mode, Drafter drafter, size_t match_class) {
     return priors_[static_cast<size_t>(mode)][static_cast<size_t>(drafter)][match_class];
   }
+  TrialPrior& TrialsOf(AcceptanceMode mode, Drafter drafter, size_t match_class) {
+    return trials_[static_cast<size_t>(mode)][static_cast<size_t>(drafter)][match_class];
+  }
   SelfPrior& OfSelf(AcceptanceMode mode) { return self_priors_[static_cast<size_t>(mode)]; }
 
  private:
-  using ByClass = std::array<AcceptancePrior, kNumMatchClasses>;
-  std::array<std::array<ByClass, kNumDrafters>, kNumAcceptanceModes> priors_;
+  template <typename T>
+  using ByKind =
+      std::array<std::array<std::array<T, kNumMatchClasses>, kNumDrafters>, kNumAcceptanceModes>;
+  ByKind<AcceptancePrior> priors_;
+  ByKind<TrialPrior> trials_;
   std::array<SelfPrior, kNumAcceptanceModes> self_priors_;
 };
 
@@ -63,25 +71,26 @@ class RequestLookups {
   // The request's lookup in a corpus. Null: it has none.
   RetrievalLookup* retrieval() { return retrieval_.has_value() ? &*retrieval_ : nullptr; }
 
+  Pace& pace() { return pace_; }
+  const Pace& pace() const { return pace_; }
+
   // Null: no drafter that lives in the verifier may draft for the request.
   SelfProposals* self() { return self_.has_value() ? &*self_ : nullptr; }
   const SelfProposals* self() const { return self_.has_value() ? &*self_ : nullptr; }
 
-  // Returns the draft of which the most is expected: that with the longest match, that of the
-  // recycling drafter, or that of the verifier. It is sorted by chance, and has as many tokens as
-  // the limits allow, or none.
-  LookupDraft Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
+  // Returns the draft with the longest match, that of the recycling drafter, and that of the
+  // verifier, as far as there are such drafts. The one that is expected to be worth the most comes
+  // first. Each is sorted by chance, and has as many tokens as the limits allow.
+  std::vector<LookupDraft> Find(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
   // Returns the draft with the longest match alone, not sorted.
   LookupDraft FindLongest(std::span<const int32_t> tokens, const LookupLimits& limits) const;
 
   // How likely the tokens of such a draft are accepted.
   const AcceptanceEstimate& EstimateOf(const LookupDraft& draft) const;
-  // Another drafter is worth more than this draft. Returns true from time to time: the draft is to
-  // be tried nevertheless, or it would never be known that such drafts have become better. The
-  // first one of its kind and match is tried at once, and the others less and less often as long as
-  // they fail.
-  bool IsDueForTrial(const LookupDraft& draft);
+  // Something else is worth more than this draft. Returns true if the draft is to be tried
+  // nevertheless (TrialSchedule). Its drafter and its class of matches have trials of their own.
+  bool IsDueForTrial(const LookupDraft& draft, uint32_t num_slots = 1);
   // A draft of `depth` tokens on the longest path was judged. Call this function, or ObserveNone,
   // once for each round of the request.
   void Observe(Drafter drafter, uint32_t match_length, uint32_t depth,
@@ -92,8 +101,14 @@ class RequestLookups {
   size_t memory_bytes() const;
 
  private:
-  using ByClass = std::vector<AcceptanceEstimate>;
+  // What the request has shown of drafts of one drafter whose matches have about one length.
+  struct Kind {
+    AcceptanceEstimate acceptance;
+    TrialSchedule trials;
+  };
+  using ByClass = std::vector<Kind>;
 
+  const Kind& KindOf(const LookupDraft& draft) const;
   // Sorts a draft by chance, and cuts it to the limits.
   void Rank(const LookupLimits& limits, LookupDraft* draft) const;
 
@@ -107,15 +122,8 @@ class RequestLookups {
   std::optional<RetrievalLookup> retrieval_;
   std::optional<RecyclingLookup> recycling_;
   std::optional<SelfProposals> self_;
-  std::array<ByClass, kNumDrafters> estimates_;  // by class; empty: not used
-  // Rounds in which such a draft is passed over until the next trial, and after that one.
-  struct Trials {
-    uint32_t rounds_left = 0;
-    uint32_t gap = kFirstTrialGap;
-  };
-  static constexpr uint32_t kFirstTrialGap = 8;
-  static constexpr uint32_t kLongestTrialGap = 128;
-  std::array<std::array<Trials, kNumMatchClasses>, kNumDrafters> trials_;
+  Pace pace_;
+  std::array<ByClass, kNumDrafters> kinds_;  // by class; empty: not used
 };
 
 }  // namespace tandem

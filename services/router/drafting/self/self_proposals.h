@@ -19,6 +19,14 @@ struct SelfPrior {
   // Tokens that a proposal gains, less what it costs, in tokens of plain decoding. A new server
   // takes proposals for worth their cost, to find out.
   double net_gain = 0.3;
+  uint32_t num_requests = 0;
+
+  // Returns true if a new request should ask at once. If proposals cost more than they gain, only
+  // some requests do: before a first proposal, a layer of EAGLE must read the whole prompt.
+  bool AsksAtOnce() {
+    constexpr uint32_t kRequestsPerTrial = 8;
+    return num_requests++ % kRequestsPerTrial == 0 || net_gain > 0;
+  }
 };
 
 // The verifier is asked with a command and proposes with the verdict, before anybody knows whether
@@ -28,12 +36,19 @@ class SelfProposals {
  public:
   // `prior` must outlive it.
   SelfProposals(Drafter drafter, SelfPrior* prior)
-      : drafter_(drafter), prior_(prior), net_gain_(prior->net_gain) {}
+      : drafter_(drafter), prior_(prior), net_gain_(prior->net_gain) {
+    if (prior->AsksAtOnce()) return;
+    rounds_since_asked_ = 0;
+    gap_ = kLongestGap;
+  }
 
   Drafter drafter() const { return drafter_; }
 
-  // Returns true if the next command should ask.
-  bool IsWanted() const { return net_gain_ > 0 || rounds_since_asked_ >= gap_; }
+  // Returns true if the next command should ask. All slots of the batch wait for the answer, so the
+  // more slots there are, the longer are the gaps.
+  bool IsWanted(uint32_t num_slots = 1) const {
+    return net_gain_ > 0 || rounds_since_asked_ >= gap_ * num_slots;
+  }
   // The text has `length` tokens, and the verifier proposes what follows. The draft has beliefs.
   void OnProposal(size_t length, LookupDraft draft);
   // Returns what the verifier proposed after exactly these tokens, sorted by chance, or a draft

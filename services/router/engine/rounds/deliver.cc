@@ -47,8 +47,11 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
   }
   std::optional<double> cost;
   const VerifyStats& times = state.verifier_times;
-  if (item.proposal_limits.has_value() && times.decode_seconds.value() > 0) {
-    cost = times.propose_seconds.value() / times.decode_seconds.value();
+  const double plain_seconds =
+      times.plain_seconds > 0 ? times.plain_seconds : times.decode_seconds.value();
+  if (item.proposal_limits.has_value() && plain_seconds > 0) {
+    // All slots wait for the proposals, and those that asked share the blame.
+    cost = times.propose_seconds.value() * times.num_decoding / (plain_seconds * times.num_asking);
   }
   self->OnRound(gained, cost, !FixedDraftLength(state.options, *sequence).has_value());
 }
@@ -103,6 +106,11 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
   Sequence& sequence = *state.slots[item.slot].sequence;
   if (item.end - item.begin == 1) {
     ObserveDraft(state, item, committed, result, &sequence);
+    if (sequence.lookups != nullptr) {
+      const bool had_match = committed.round.num_drafted > 0 && FindsMatches(item.proposal.drafter);
+      sequence.lookups->pace().OnRound(now, result.num_accepted() + 1.0,
+                                       state.verifier_times.plain_seconds, had_match);
+    }
     ObserveSelf(state, item, committed, result, &sequence);
   }
   CountRound(committed, &state.out.counts);

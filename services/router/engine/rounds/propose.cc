@@ -16,6 +16,7 @@ namespace {
 
 DraftRoom ReadDraftRoom(const RoundState& state) {
   DraftRoom room;
+  room.num_slots = NumRunning(state);
   room.target_context = state.workers.info(kVerifierPeer)->max_context_tokens();
   room.has_drafter = state.workers.ready(kDrafterPeer);
   if (!room.has_drafter) return room;
@@ -30,13 +31,21 @@ DraftRoom ReadDraftRoom(const RoundState& state) {
 
 // Reads what rows and passes cost, as far as it was measured.
 void ReadCosts(RoundState& state, DraftRoom* room) {
-  if (!state.controller.costs().measured()) return;
+  if (!state.controller.costs().verify_measured()) return;
   constexpr uint32_t kRows = 8;
   const RoundCosts costs = state.controller.costs().Expected();
   const double plain = costs.verify.Seconds(1) + costs.verify_overhead.Seconds(1);
-  room->row_cost = state.verifier_times.row_cost =
-      (costs.verify.Seconds(1 + kRows) - costs.verify.Seconds(1)) / kRows / plain;
+  // A row of one slot takes time from all slots of the batch.
+  const uint32_t num_slots = room->num_slots;
+  const double plain_of_all =
+      costs.verify.Seconds(num_slots) + costs.verify_overhead.Seconds(num_slots);
+  const double row =
+      (costs.verify.Seconds(num_slots + kRows) - costs.verify.Seconds(num_slots)) / kRows;
+  state.verifier_times.plain_seconds = plain_of_all;
+  room->row_cost = state.verifier_times.row_cost = num_slots * row / plain_of_all;
+  if (!state.controller.costs().measured()) return;  // a server without a draft model
   room->pass_cost = costs.pass.Seconds(1) / plain;
+  room->propose_cost = costs.propose_overhead.Seconds(1) / plain;
 }
 
 // Fills one item of the command, and returns what is expected of its answer.

@@ -59,8 +59,8 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
 // Tokens that a draft is expected to give at its best size, less those that plain rounds would give
 // in its time. `chance(i)`: P(token i is accepted). `cost`: time of a draft token in plain rounds.
 template <typename Chance>
-double WorthOf(size_t limit, double cost, const Chance& chance) {
-  double worth = 0;
+double WorthOf(size_t limit, double cost, const Chance& chance, double fixed_cost = 0) {
+  double worth = -fixed_cost;
   double best = 0;
   for (uint32_t i = 0; i < limit; ++i) {
     worth += chance(i) - cost;
@@ -70,9 +70,11 @@ double WorthOf(size_t limit, double cost, const Chance& chance) {
 }
 
 // The worth of a chain of at most `limit` tokens.
-double WorthOfChain(const AcceptanceEstimate& acceptance, size_t limit, double cost) {
+double WorthOfChain(const AcceptanceEstimate& acceptance, size_t limit, double cost,
+                    double fixed_cost) {
   double chance = 1;
-  return WorthOf(limit, cost, [&](uint32_t i) { return chance *= acceptance.Conditional(i); });
+  return WorthOf(
+      limit, cost, [&](uint32_t i) { return chance *= acceptance.Conditional(i); }, fixed_cost);
 }
 
 // How large a draft that was found, or a tree, may be.
@@ -101,24 +103,48 @@ uint32_t MaxDrawnNodes(const EngineOptions& options, const DraftRoom& room, cons
              : nodes;
 }
 
+struct FoundDraft {
+  LookupDraft draft;  // without tokens: there is none, or one of the draft model is worth more
+  double pace = 0;    // as DraftCandidate::pace
+};
+
+// The pace at a place without a match. 0: it is not known, or a match is among what was found.
+double PaceWithout(const Sequence& sequence, std::span<const LookupDraft> found) {
+  const bool has_match = std::any_of(found.begin(), found.end(), [](const LookupDraft& draft) {
+    return FindsMatches(draft.drafter);
+  });
+  return has_match || sequence.lookups == nullptr
+             ? 0
+             : sequence.lookups->pace().tokens_per_plain_round();
+}
+
 // Returns a draft that the slot's lookups found, if it is likely to be worth more than one of the
 // draft model, or is to be tried. `limit_of_model`: tokens that the draft model could draft.
-LookupDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
-                      uint32_t slot_id, uint32_t limit_of_model) {
+FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
+                     uint32_t slot_id, uint32_t limit_of_model) {
   const Sequence& sequence = *slots[slot_id].sequence;
   if (sequence.lookups == nullptr || sequence.is_replay()) return {};
   const LookupLimits limits = LimitsOfFound(options, room, slots, slot_id);
-  LookupDraft found = sequence.lookups->Find(sequence.tokens(), limits);
-  if (found.token_ids.empty() || limit_of_model == 0) return found;
-  const double of_found =
-      WorthOf(found.chances.size(), room.row_cost, [&](uint32_t i) { return found.chances[i]; });
-  const double of_model = WorthOfChain(*sequence.acceptance, std::min(limits.depth, limit_of_model),
-                                       room.row_cost + room.pass_cost);
-  if (of_found >= of_model) return found;
-  if (!sequence.lookups->IsDueForTrial(found)) return {};
-  constexpr size_t kTrialTokens = 4;
-  found.Keep(kTrialTokens);
-  return found;
+  std::vector<LookupDraft> found = sequence.lookups->Find(sequence.tokens(), limits);
+  FoundDraft result{{}, PaceWithout(sequence, found)};
+  if (found.empty()) return result;
+  const LookupDraft& best = found.front();
+  const double pace = std::max(1.0, result.pace);
+  const double of_best = WorthOf(best.chances.size(), pace * room.row_cost,
+                                 [&](uint32_t i) { return best.chances[i]; });
+  const bool model_is_better =
+      limit_of_model > 0 &&
+      of_best < WorthOfChain(*sequence.acceptance, std::min(limits.depth, limit_of_model),
+                             pace * (room.row_cost + room.pass_cost), pace * room.propose_cost);
+  for (size_t i = model_is_better ? 0 : 1; i < found.size(); ++i) {
+    if (!sequence.lookups->IsDueForTrial(found[i], room.num_slots)) continue;
+    constexpr size_t kTrialTokens = 4;
+    found[i].Keep(kTrialTokens);
+    result.draft = std::move(found[i]);
+    return result;
+  }
+  if (!model_is_better) result.draft = std::move(found.front());
+  return result;
 }
 
 // Closes the draft of one slot that has not drafted for long and is not to draft now. The close
@@ -226,8 +252,9 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
     // While the verifier lacks more than the pending token there is nothing to draft after.
     const uint32_t lack = slots->Lack(kVerifierPeer, id);
     const uint32_t limit = DraftLimit(options, room, *slots, id, &slot.fallback);
-    LookupDraft found;
-    if (lack == 1) found = FindDraft(options, room, *slots, id, limit);
+    FoundDraft of_lookups;
+    if (lack == 1) of_lookups = FindDraft(options, room, *slots, id, limit);
+    LookupDraft& found = of_lookups.draft;
     if (lack > 1) {
       const uint32_t rows = std::min(lack, options.step_rows);
       rest.prompt_rows += rows;
@@ -252,6 +279,7 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
       candidate.drafter_lack = candidate.has_draft ? 1 : slots->Lack(kDrafterPeer, id);
       if (!candidate.has_draft) candidate.max_nodes = MaxDrawnNodes(options, room, *slots, id);
       candidate.remaining_tokens = sequence.remaining_tokens();
+      candidate.pace = of_lookups.pace;
       choice.candidates.push_back(candidate);
       choice.ids.push_back(id);
       choice.found.push_back(std::move(found));

@@ -19,9 +19,12 @@ namespace tandem {
 // What the workers' sessions allow in this round.
 struct DraftRoom {
   bool has_drafter = false;  // a draft model is ready
-  // Time of a row of the verifier, and of a pass of the draft model, in plain rounds.
+  // What a row of the verifier takes from all slots, in tokens of plain decoding, and the time of a
+  // pass of the draft model in plain rounds.
   double row_cost = kGuessedRowCost;
   double pass_cost = 0.15;
+  double propose_cost = 0.1;    // time of messages with the drafter, in plain rounds
+  uint32_t num_slots = 1;       // slots with a request that runs
   uint32_t drafter_slots = 0;   // slots of the drafter
   uint32_t target_context = 0;  // context tokens of the verifier and of the drafter
   uint32_t draft_context = 0;

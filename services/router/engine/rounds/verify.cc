@@ -34,7 +34,7 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, const Sequenc
   // Who fixes the length and names no other drafter wants drafts, whatever they gain.
   const bool insists =
       fixed.has_value() && sequence.request.drafters == DrafterSet(self->drafter());
-  if (!insists && !self->IsWanted()) return std::nullopt;
+  if (!insists && !self->IsWanted(NumRunning(state))) return std::nullopt;
   // The round emits one token or more, and the last token needs no draft.
   const uint32_t left = sequence.remaining_tokens() - std::min(sequence.remaining_tokens(), 2U);
   const uint32_t depth =
@@ -249,6 +249,15 @@ void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::Verify
   }
 }
 
+// Counts the slots of a batch that decode, and those that ask the verifier's own drafter.
+void CountAsking(const VerifyBatch& batch, VerifyStats* stats) {
+  stats->num_decoding = stats->num_asking = 0;
+  for (const VerifyBatch::Item& item : batch.items) {
+    if (item.end - item.begin == 1) ++stats->num_decoding;
+    if (item.proposal_limits.has_value()) ++stats->num_asking;
+  }
+}
+
 void TellRound(const RoundState& state, const VerifyBatch& batch, const v1::VerifyReply& reply,
                double round_trip, double now) {
   const Cohort& cohort = state.cohorts[batch.cohort];
@@ -310,6 +319,7 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
   const double compute = reply.compute_seconds();
   const double propose = reply.propose_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute + propose);
+  CountAsking(batch, &state.verifier_times);
   bool decodes = false;  // for a client
   for (size_t i = 0; i < batch.items.size(); ++i) {
     VerifyBatch::Item& item = batch.items[i];

@@ -279,10 +279,10 @@ TEST(RequestLookupsTest, TheLongestMatchIsUsed) {
   RequestLookups lookups(AllLookups(), {}, AcceptanceMode::kGreedy, prompt.size(), 200,
                          Letters("xx a long tale"), &priors);
   EXPECT_EQ(lookups.Advance(tokens, 1000), prompt.size() + 14);
-  EXPECT_EQ(lookups.Find(tokens, 4).drafter, Drafter::kPrediction);
+  EXPECT_EQ(lookups.Find(tokens, 4).front().drafter, Drafter::kPrediction);
   for (const char c : std::string("a long ph")) tokens.push_back(c);
   EXPECT_EQ(lookups.Advance(tokens, 1000), 2u * 9);
-  const LookupDraft draft = lookups.Find(tokens, 4);
+  const LookupDraft draft = lookups.Find(tokens, 4).front();
   EXPECT_EQ(draft.drafter, Drafter::kSuffix);
   EXPECT_EQ(Text(draft.token_ids), "rase");
 }
@@ -376,17 +376,11 @@ TEST(RequestLookupsTest, WhatIsExpectedToGiveMoreIsUsed) {
   RequestLookups lookups(drafters, {}, AcceptanceMode::kGreedy, text.size(), 99, {}, &priors);
   (void)lookups.Advance(text, 1000);
   lookups.Learn(' ', Letters("xy"));
-  EXPECT_EQ(lookups.Find(text, {4, 16}).drafter, Drafter::kSuffix);
+  EXPECT_EQ(lookups.Find(text, {4, 16}).front().drafter, Drafter::kSuffix);
   for (int i = 0; i < 40; ++i) lookups.Observe(Drafter::kSuffix, 8, 4, JudgedChain(4, 0));
-  EXPECT_EQ(lookups.Find(text, {4, 16}).drafter, Drafter::kRecycling);
+  EXPECT_EQ(lookups.Find(text, {4, 16}).front().drafter, Drafter::kRecycling);
   EXPECT_GT(lookups.memory_bytes(), 128u << 10);
-  // A text of 64 tokens has the turn of the other one.
-  const std::vector<int32_t> padded = Letters(std::string(64 - text.size(), '.') + Text(text));
-  RequestLookups same(drafters, {}, AcceptanceMode::kGreedy, padded.size(), 99, {}, &priors);
-  (void)same.Advance(padded, 1000);
-  same.Learn(' ', Letters("xy"));
-  for (int i = 0; i < 40; ++i) same.Observe(Drafter::kSuffix, 8, 4, JudgedChain(4, 0));
-  EXPECT_EQ(same.Find(padded, {4, 16}).drafter, Drafter::kSuffix);
+  EXPECT_EQ(lookups.Find(text, {4, 16}).back().drafter, Drafter::kSuffix);
 }
 
 TEST(LookupDraftTest, AreSortedByTheChancesOfTheirTokens) {
@@ -440,11 +434,11 @@ TEST(RequestLookupsTest, ALongChainIsWorthMoreThanASmallTree) {
                          {}, &priors);
   (void)lookups.Advance(text, 1000);
   for (const uint32_t nodes : {0, 1, 2, 4}) {
-    const LookupDraft draft = lookups.Find(text, {12, nodes});
+    const LookupDraft draft = lookups.Find(text, {12, nodes}).front();
     EXPECT_EQ(Text(draft.token_ids), "at sat here.") << nodes << " nodes";
     EXPECT_THAT(draft.parents, IsEmpty());
   }
-  const LookupDraft tree = lookups.Find(text, {12, 16});
+  const LookupDraft tree = lookups.Find(text, {12, 16}).front();
   EXPECT_EQ(tree.token_ids.size(), 16u);
   EXPECT_FALSE(tree.parents.empty());
   for (size_t i = 1; i < tree.chances.size(); ++i) EXPECT_LE(tree.chances[i], tree.chances[i - 1]);
@@ -473,25 +467,54 @@ TEST(RequestLookupsTest, AcceptanceIsLearnedByKindAndMatch) {
   EXPECT_LT(chance(make(AcceptanceMode::kSampled), 17), 0.9) << "another mode";
 }
 
+// Drafts of `drafter` that are passed over until one is tried, and that one.
+int DraftsToTrial(RequestLookups* lookups, const LookupDraft& draft) {
+  int drafts = 1;
+  while (!lookups->IsDueForTrial(draft)) ++drafts;
+  return drafts;
+}
+
 TEST(RequestLookupsTest, ADraftIsTriedAtOnceAndThenLessAndLessOftenWhileItFails) {
   LookupPriors priors;
   RequestLookups lookups(AllLookups(), {}, AcceptanceMode::kGreedy, 10, 90, {}, &priors);
   LookupDraft draft;
   draft.match_length = 20;
-  const auto rounds_to_trial = [&] {
-    int rounds = 1;
-    while (!lookups.IsDueForTrial(draft)) ++rounds;
-    return rounds;
-  };
-  EXPECT_EQ(rounds_to_trial(), 1);
+  EXPECT_EQ(DraftsToTrial(&lookups, draft), 1);
   lookups.Observe(draft.drafter, draft.match_length, 4, JudgedChain(4, 4));
-  EXPECT_EQ(rounds_to_trial(), 9);
-  for (int i = 0; i < 10; ++i)
+  EXPECT_EQ(DraftsToTrial(&lookups, draft), 9);
+  for (int i = 0; i < 10; ++i) {
     lookups.Observe(draft.drafter, draft.match_length, 4, JudgedChain(4, 0));
-  (void)rounds_to_trial();
-  EXPECT_EQ(rounds_to_trial(), 129);
+  }
+  (void)DraftsToTrial(&lookups, draft);
+  EXPECT_EQ(DraftsToTrial(&lookups, draft), 129);
   draft.match_length = 2;
-  EXPECT_EQ(rounds_to_trial(), 1) << "another class";
+  EXPECT_EQ(DraftsToTrial(&lookups, draft), 1) << "another class";
+  for (int i = 0; i < 8 * 4; ++i) ASSERT_FALSE(lookups.IsDueForTrial(draft, 4)) << i;
+  EXPECT_TRUE(lookups.IsDueForTrial(draft, 4)) << "four slots wait for its rows";
+}
+
+TEST(RequestLookupsTest, ADraftThatFailsInMostRequestsIsTriedAtOnceInFewOfThem) {
+  LookupPriors priors;
+  LookupDraft draft;
+  draft.match_length = 20;
+  // Returns in how many of 32 requests a draft is tried at once. Each trial succeeds, or fails.
+  const auto tried_at_once = [&](AcceptanceMode mode, bool succeeds) {
+    int num = 0;
+    for (int i = 0; i < 32; ++i) {
+      RequestLookups lookups(AllLookups(), {}, mode, 10, 90, {}, &priors);
+      const int drafts = DraftsToTrial(&lookups, draft);
+      num += drafts == 1 ? 1 : 0;
+      EXPECT_LE(drafts, 129) << "each long request tries it";
+      lookups.Observe(draft.drafter, draft.match_length, 4, JudgedChain(4, succeeds ? 4 : 0));
+      lookups.Observe(draft.drafter, draft.match_length, 4, JudgedChain(4, succeeds ? 0 : 4));
+    }
+    return num;
+  };
+  EXPECT_EQ(tried_at_once(AcceptanceMode::kGreedy, true), 32);
+  EXPECT_LT(tried_at_once(AcceptanceMode::kGreedy, false), 25) << "what is learned comes late";
+  EXPECT_EQ(tried_at_once(AcceptanceMode::kGreedy, false), 32 / 8);
+  EXPECT_EQ(tried_at_once(AcceptanceMode::kSampled, true), 32) << "another mode";
+  EXPECT_GT(tried_at_once(AcceptanceMode::kGreedy, true), 24) << "it succeeds again";
 }
 
 TEST(RequestLookupsTest, EventsTakeOverNoMoreThanTheyMay) {

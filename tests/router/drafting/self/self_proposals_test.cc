@@ -112,10 +112,21 @@ TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
   SelfPrior prior;
   SelfProposals first(Drafter::kMedusa, &prior);
   for (int i = 0; i < 500; ++i) first.OnRound(0, 0.15);
+  int num_at_once = 0;
+  for (int i = 0; i < 16; ++i) {
+    SelfProposals other(Drafter::kMedusa, &prior);
+    num_at_once += other.IsWanted() ? 1 : 0;
+    for (int round = 0; round < 64; ++round) other.OnRound(0, std::nullopt);
+    EXPECT_TRUE(other.IsWanted()) << "each long request asks";
+    other.OnRound(0, 0.15);
+    EXPECT_FALSE(other.IsWanted());
+  }
+  EXPECT_EQ(num_at_once, 2) << "every eighth request asks at once";
+  SelfProposals beside_others(Drafter::kMedusa, &prior);
+  for (int round = 0; round < 64; ++round) beside_others.OnRound(0, std::nullopt);
+  EXPECT_TRUE(beside_others.IsWanted(1));
+  EXPECT_FALSE(beside_others.IsWanted(4)) << "four slots would wait for the answer";
   SelfProposals second(Drafter::kMedusa, &prior);
-  EXPECT_TRUE(second.IsWanted()) << "each request tries once";
-  second.OnRound(0, 0.15);
-  EXPECT_FALSE(second.IsWanted());
   // A request with a size of its own teaches only itself.
   for (int i = 0; i < 500; ++i) second.OnRound(1, 0.15, false);
   EXPECT_TRUE(second.IsWanted());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <memory>
 #include <ostream>
 #include <vector>
 
@@ -76,6 +77,25 @@ TEST(GatherCandidatesTest, ASlotThatDecodesIsACandidate) {
   EXPECT_EQ(choice.rest.plain_rows, 0u);
   EXPECT_EQ(choice.rest.prompt_rows, 0u);
   EXPECT_FALSE(choice.rest.overlapped);
+}
+
+TEST(GatherCandidatesTest, ThePaceCountsWhereNoMatchIsFound) {
+  ToySlots toy(2);
+  LookupPriors priors;
+  const auto pace_of = [&](Drafter drafter, const std::vector<int32_t>& prediction) {
+    const uint32_t id = AddLacking(&toy, 1);
+    Sequence& sequence = toy.sequence(id);
+    sequence.lookups = std::make_unique<RequestLookups>(
+        DrafterSet(drafter), NgramOptions(), AcceptanceMode::kGreedy, sequence.prompt_len(), 20,
+        prediction, &priors);
+    (void)sequence.lookups->Advance(sequence.tokens(), 100);
+    for (int i = 0; i < 3; ++i) sequence.lookups->pace().OnRound(1 + i, 6, 0.5, false);
+    const DraftChoice choice = Gather(&toy);
+    toy.slots.Vacate(id);
+    return choice.candidates.at(0).pace;
+  };
+  EXPECT_EQ(pace_of(Drafter::kRecycling, {}), 3) << "six tokens in two plain rounds";
+  EXPECT_EQ(pace_of(Drafter::kPrediction, {1, 2, 3}), 0) << "the prediction has a match";
 }
 
 TEST(GatherCandidatesTest, ThePromptsOfTheRoundAreCounted) {

@@ -1,0 +1,57 @@
+// How fast a request goes on after a place where no lookup found a match. It says what time is
+// worth at such a place.
+//
+// A draft takes time, in which other rounds would commit tokens too. After a place without a match,
+// for example where a text leaves what its client predicted, the next token may have a match again,
+// whose draft gives many tokens at once. A long draft of the draft model then gains little: a plain
+// round and the match after it are faster. In other texts, a place without a match is followed by
+// others. So what a draft gains at such a place is compared with what its time is worth at the pace
+// of the rounds that usually follow, and not at that of plain decoding. (This is the rule of
+// average-reward decision processes: maximize tokens - rate * time.)
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_PACE_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_PACE_H_
+
+#include <algorithm>
+
+namespace tandem {
+
+class Pace {
+ public:
+  // A round of the request committed `tokens` at `now`. `plain_seconds`: time of a plain round of
+  // its batch. `had_match`: its draft was that of a match.
+  void OnRound(double now, double tokens, double plain_seconds, bool had_match) {
+    const double rounds = (now - last_at_) / plain_seconds;
+    const bool follows = follows_no_match_;
+    last_at_ = now;
+    follows_no_match_ = !had_match;
+    if (!follows || plain_seconds <= 0) return;
+    num_rounds_ = std::min(num_rounds_ + 1, kMostRounds);
+    const double weight = 1.0 / num_rounds_;
+    tokens_ += weight * (tokens - tokens_);
+    rounds_ += weight * (std::clamp(rounds, kShortest, kLongest) - rounds_);
+  }
+
+  // Tokens in the time of a plain round. Plain decoding has 1, and less is not stated. 0: not known
+  // yet.
+  double tokens_per_plain_round() const {
+    return rounds_ == 0 ? 0 : std::max(1.0, tokens_ / rounds_);
+  }
+
+ private:
+  // The mean is one over this number of rounds. Tokens of one round say little.
+  static constexpr int kMostRounds = 16;
+  // A round that takes less or more than this, in plain rounds, was not measured well: it waited
+  // for prompts, or for the machine.
+  static constexpr double kShortest = 0.5;
+  static constexpr double kLongest = 4;
+
+  double last_at_ = 0;
+  bool follows_no_match_ = false;
+  int num_rounds_ = 0;
+  double tokens_ = 0;  // tokens of a round after one without a match
+  double rounds_ = 0;  // time of such a round, in plain rounds
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_PACE_H_
