@@ -5,7 +5,7 @@
 //
 //   few rows  Weights are read from memory once. They are widened in registers, for each tile of up
 //             to 6 rows of x. Very few rows of x may take one weight row after the other. "Few" is
-//             up to 96 rows with AVX-512, and up to 16 with smaller registers.
+//             up to 96 rows with AVX-512, up to 24 on AArch64, and up to 16 elsewhere.
 //   blocked   A panel of weights is widened to F32 in the L2 cache and multiplied with about 128
 //             rows of x.
 //
@@ -119,7 +119,11 @@ constexpr size_t kTileCols = 3;
 // Largest number of rows for which every row tile widens the weights in registers. With more rows,
 // a panel that is widened once is as fast or faster (docs/benchmarks.md#kernels). With 16 registers
 // tiles are small, and the same weights are widened more often.
-constexpr size_t kMaxFewRows = (kTileRows == 6 ? 16 : 4) * kTileRows;
+constexpr size_t kMaxFewRows = (kLanes >= 16 ? 16 : 4) * kTileRows;
+
+// With up to so many rows, reading the weights may take longer than computing, and tasks have the
+// size that memory wants. With more rows, no thread may be without a task.
+constexpr size_t kReadingRows = 4 * kTileRows;
 
 // Whether one accumulator, whose sums wait for each other, keeps pace with memory.
 constexpr bool kOneRowKeepsPace = kLanes >= 16;
@@ -429,16 +433,18 @@ void FewRows(const ProductJob& job, const float* packed_x, size_t col_begin, siz
                                  size_t first_tile) HWY_ATTR {
     const size_t group_end = std::min(group + kGroupCols, col_end);
     const Strip<W> strip(args, col, k.step);
-    // What is read next. With one tile at a time, that is the next piece or group as a whole, and
-    // the time of all tiles is there for it.
-    const bool is_last = !x_fits || col + kTileCols >= group_end;
-    const size_t same = x_fits ? group : col;
-    const Strip<W> next = !is_last ? Strip<W>(args, col + kTileCols, k.step)
-                          : k.last ? Strip<W>(args, same + kGroupCols, 0)
-                                   : Strip<W>(args, same, k.step + k.steps);
+    // What is read next: the next strip, or with one tile at a time, the same strip of the next
+    // piece or group. All tiles then share the time for it.
+    const bool in_order = x_fits && col + kTileCols < group_end;
+    const size_t next_group_col = x_fits ? group_end : col + kGroupCols;
+    const Strip<W> next = in_order ? Strip<W>(args, col + kTileCols, k.step)
+                          : k.last ? Strip<W>(args, next_group_col, 0)
+                                   : Strip<W>(args, x_fits ? group : col, k.step + k.steps);
+    // What follows the last group belongs to another task.
+    const bool ends = !x_fits && k.last && next_group_col >= col_end;
     for (size_t t = first_tile; t < first_tile + tiles_at_once; ++t) {
       const Part part = PartOf(job.rows, tiles, t);
-      const Part fetch = PartOf(kTileCols, tiles, t);
+      const Part fetch = PartOf(ends ? 0 : kTileCols, tiles, t);
       const Tile tile{args, job.first_row + part.begin, col, std::min(kTileCols, col_end - col),
                       carried + ((col - group) / kTileCols * tiles + t) * kTileSums};
       const float* x = packed_x + (part.begin * steps + part.size * k.step) * kStepFloats<W>;
@@ -689,14 +695,15 @@ void RunTask(const ProductJob& job, const float* packed_x, size_t col_begin, siz
 void CutTasks(std::span<ProductJob> jobs, int num_threads) {
   const size_t task_bytes = BytesPerTask(jobs, num_threads);
   for (ProductJob& job : jobs) {
-    if (job.rows <= kMaxFewRows) {
-      const size_t strip_bytes = kTileCols * job.args->in_features * SizeOf(job.args->dtype);
-      job.rows_per_task = kTileCols * CeilDiv(task_bytes, strip_bytes);
-    } else {
-      const size_t fair =
-          CeilDiv(job.args->out_features, WantedTasks(num_threads) * kTileCols) * kTileCols;
-      job.rows_per_task =
-          std::min(std::max(fair, kPanelRows / 4), kPanelRows) / kTileCols * kTileCols;
+    const size_t fair =
+        CeilDiv(job.args->out_features, WantedTasks(num_threads) * kTileCols) * kTileCols;
+    const size_t at_least_fair = std::max(fair, kPanelRows / 4) / kTileCols * kTileCols;
+    const size_t strip_bytes = kTileCols * job.args->in_features * SizeOf(job.args->dtype);
+    job.rows_per_task = kTileCols * CeilDiv(task_bytes, strip_bytes);
+    if (job.rows > kMaxFewRows) {
+      job.rows_per_task = std::min(at_least_fair, kPanelRows / kTileCols * kTileCols);
+    } else if (job.rows > kReadingRows) {
+      job.rows_per_task = std::min(job.rows_per_task, at_least_fair);
     }
   }
 }

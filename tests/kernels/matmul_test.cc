@@ -308,7 +308,8 @@ TEST_P(MatMulTest, ARowHasTheSameBitsInAnyBatch) {
         std::copy_n(out.begin() + static_cast<ptrdiff_t>(row * stride), stride,
                     alone.begin() + static_cast<ptrdiff_t>(row * stride));
       }
-      for (const size_t count : {2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 23, 64, 205, 530}) {
+      for (const size_t count :
+           {2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17, 24, 25, 64, 95, 96, 97, 205, 530}) {
         for (size_t begin = 0; begin + count <= kRows; begin += std::max<size_t>(count / 2, 17)) {
           const std::vector<float> out = product.RunRows(pool_, begin, count);
           for (size_t row = begin; row < begin + count; ++row) {
@@ -317,6 +318,26 @@ TEST_P(MatMulTest, ARowHasTheSameBitsInAnyBatch) {
           }
         }
       }
+    }
+  }
+}
+
+TEST_P(MatMulTest, ARowHasTheSameBitsInAnyBatchOfALongProduct) {
+  // Several pieces of k, also of rounded activations.
+  constexpr size_t kRows = 98;
+  for (const DType dtype : kAllDTypes) {
+    const Product product(dtype, kRows, 4500, 42);
+    const size_t stride = product.out_stride();
+    std::vector<float> alone;
+    for (size_t row = 0; row < kRows; ++row) {
+      const std::vector<float> out = product.RunRows(pool_, row, 1);
+      alone.insert(alone.end(), out.begin() + static_cast<ptrdiff_t>(row * stride),
+                   out.begin() + static_cast<ptrdiff_t>((row + 1) * stride));
+    }
+    for (const size_t count : {2, 5, 7, 8, 13, 24, 50, 96, 97, 98}) {
+      const std::vector<float> out = product.RunRows(pool_, 0, count);
+      ASSERT_TRUE(SameBits(out.data(), alone.data(), count * stride))
+          << Name(dtype) << ": " << count << " rows";
     }
   }
 }

@@ -202,8 +202,10 @@ void DraftLengthController::Choose(std::span<DraftCandidate> candidates, DraftBa
       TokensOfCheapestRow(expected, batch.plain_rows + static_cast<uint32_t>(candidates.size())));
   DraftPlan plan = Plan(candidates, batch, expected);
   // A round of fixed lengths leaves nothing to find out, and pays nothing into the credit.
-  if (std::any_of(candidates.begin(), candidates.end(),
-                  [](const DraftCandidate& slot) { return !slot.fixed.has_value(); })) {
+  // In a hurried round, what a probe loses is more than the credit counts.
+  const bool may_probe = std::any_of(candidates.begin(), candidates.end(),
+                                     [](const auto& slot) { return !slot.fixed.has_value(); });
+  if (may_probe && !plan.hurried) {
     Probe(candidates, batch, expected, &plan);
   }
   for (size_t i = 0; i < candidates.size(); ++i) candidates[i].length = plan.lengths[i];
@@ -337,10 +339,7 @@ DraftPlan DraftLengthController::Plan(std::span<const DraftCandidate> candidates
     catch_ups_.Invest(batch.cohort, CatchUpSeconds(plan, slots, costs));
   }
   if (batch.prompt_rows > 0) return plan;
-  // Drafts would pay, but what follows this round is expected to pay more.
-  const bool hurries =
-      pace > 0 && plan.lengths == plan.plain_lengths && plan.drafted_over_plain > 1 + margin;
-  if (hurries) return plan;
+  if (plan.hurried) return plan;
   if (!HasLengths(plan.lengths)) {
     plain_rounds_.Remember(candidates, batch, costs, plainly,
                            (1 + margin) / std::max(plan.drafted_over_plain, 1e-9));

@@ -284,7 +284,10 @@ DraftPlan DraftPlanner::Best(double margin, double pace) const {
   }
   const double plain_score = Score(plan.plain, rate);
   const double least = rate > 0 ? margin * plan.plain.tokens : margin * plain_score;
-  if (found.score <= plain_score + least) return plan;
+  if (found.score <= plain_score + least) {
+    plan.hurried = batch_.prompt_rows == 0 && rate > 0 && plan.drafted_over_plain > 1 + margin;
+    return plan;
+  }
   plan.lengths = std::move(found.lengths);
   plan.siblings = std::move(found.siblings);
   plan.value = Value(plan.lengths, plan.siblings);

@@ -79,6 +79,7 @@ struct DraftPlan {
   // The rate with the best lengths divided by the plain rate, without prompts in the batch. 0:
   // there are no lengths with a draft.
   double drafted_over_plain = 0;
+  bool hurried = false;  // drafts would pay, but the usual pace is much faster
   // One for each slot, or none at all: the number of its first siblings, of those at positions
   // within the length, that are drawn.
   std::vector<uint32_t> siblings = {};

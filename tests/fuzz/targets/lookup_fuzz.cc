@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto drafts = lookups.Find(tokens, limits);
     if (drafts.empty()) continue;
     const LookupDraft& draft = drafts[input.Byte() % drafts.size()];
-    (void)lookups.IsDueForTrial(draft);
+    if (lookups.IsDueForTrial(draft)) lookups.OnTrial(draft, input.Byte() % 2 == 0);
     fuzz::Check(
         CheckDraft(draft.parents, draft.token_ids.size(), {limits.depth, limits.nodes}).ok(),
         "a draft is as large as was asked for");

@@ -29,6 +29,55 @@ constexpr double kMostLostToPlain = 0.02;
 
 constexpr char kTraces[] = TANDEM_SOURCE_DIR "/tests/router/traces/";
 
+// ---------------------------------------------------------------- pace
+
+// A pass of the drafter takes 0.2 ms, a row of the verifier 0.2 ms, and reading the weights 1 ms.
+void MeasureCosts(DraftLengthController* controller) {
+  for (int i = 0; i < 30; ++i) {
+    for (uint32_t rows = 1; rows <= 16; ++rows) {
+      const std::vector<uint32_t> length = {1};
+      ProposeCost propose;
+      propose.draft_lengths = length;
+      propose.catch_up_rows = rows;
+      propose.compute_seconds = 0.2e-3;
+      propose.overhead_seconds = 0.1e-3;
+      controller->ObservePropose(propose);
+      VerifyCost verify;
+      verify.rows = rows;
+      verify.compute_seconds = 1e-3 + 0.2e-3 * rows;
+      verify.overhead_seconds = 0.1e-3;
+      controller->ObserveVerify(verify);
+    }
+  }
+}
+
+TEST(DraftLengthControllerTest, ARoundIsHurriedIfThePaceOfAllSlotsIsMuchFaster) {
+  DraftLengthController controller({.probe_budget = 0});
+  MeasureCosts(&controller);
+  AcceptanceEstimate acceptance = controller.NewEstimate(AcceptanceMode::kGreedy);
+  for (int i = 0; i < 50; ++i) acceptance.Observe(JudgedChain(4, 3));
+  // Returns the lengths of a round of two slots with these paces.
+  const auto lengths = [&](double first, double second) {
+    std::vector<DraftCandidate> slots(2);
+    for (size_t i = 0; i < 2; ++i) {
+      slots[i].acceptance = &acceptance;
+      slots[i].serial = i + 1;
+      slots[i].limit = 8;
+      slots[i].context = 10;
+      slots[i].remaining_tokens = 100;
+      slots[i].pace = i == 0 ? first : second;
+    }
+    controller.Choose(slots, {});
+    return std::vector<uint32_t>{slots[0].length, slots[1].length};
+  };
+  const std::vector<uint32_t> usual = lengths(0, 0);
+  EXPECT_THAT(usual, Each(testing::Ge(2u)));
+  EXPECT_THAT(lengths(20, 20), ElementsAre(0, 0));
+  EXPECT_EQ(lengths(0, 0), usual) << "a hurried round says nothing about drafts";
+  EXPECT_EQ(lengths(20, 0), usual) << "the pace of a slot is not known";
+  EXPECT_EQ(lengths(1, 1), usual) << "no faster than plain decoding";
+}
+
 // ---------------------------------------------------------------- regimes
 
 std::function<TrueCosts(uint64_t)> Always(const TrueCosts& costs) {

@@ -124,6 +124,8 @@ TEST_F(PairPlanTest, DraftsNothingWhereTheUsualPaceIsMuchFaster) {
   EXPECT_THAT(hurried.lengths, ElementsAre(0, 0));
   EXPECT_EQ(hurried.value.rate(), hurried.plain.rate());
   EXPECT_EQ(hurried.drafted_over_plain, usual.drafted_over_plain);
+  EXPECT_TRUE(hurried.hurried);
+  EXPECT_FALSE(usual.hurried);
 }
 
 TEST_F(PairPlanTest, AFixedSlotPaysForTheRoundTripOfTheOthers) {

@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// Time of a row of the verifier, in plain rounds, before it was measured.
+// What a row of the verifier costs before that was measured, in tokens of plain decoding.
 inline constexpr double kGuessedRowCost = 0.03;
 
 // How large a draft may be. A number alone stands for a chain.
@@ -22,7 +22,7 @@ struct LookupLimits {
       : depth(most_depth), nodes(most_nodes) {}
   uint32_t depth;                     // tokens on the longest path
   uint32_t nodes;                     // tokens of a tree; 0: a chain
-  double row_cost = kGuessedRowCost;  // time of a row of the verifier, in plain rounds
+  double row_cost = kGuessedRowCost;  // cost of a row, in tokens of plain decoding
 };
 
 struct LookupDraft {

@@ -12,23 +12,27 @@
 #define TANDEM_SERVICES_ROUTER_DRAFTING_LOOKUP_PACE_H_
 
 #include <algorithm>
+#include <utility>
 
 namespace tandem {
 
 class Pace {
  public:
+  // The lookups of a round looked for a match. OnRound comes next.
+  void OnSearch(bool has_match) { lacks_match_ = !has_match; }
+
   // A round of the request committed `tokens` at `now`. `plain_seconds`: time of a plain round of
-  // its batch. `had_match`: its draft was that of a match.
-  void OnRound(double now, double tokens, double plain_seconds, bool had_match) {
-    const double rounds = (now - last_at_) / plain_seconds;
-    const bool follows = follows_no_match_;
+  // its batch; 0: not known.
+  void OnRound(double now, double tokens, double plain_seconds) {
+    const double rounds = plain_seconds > 0 ? (now - last_at_) / plain_seconds : 0;
+    const bool follows = std::exchange(follows_no_match_, lacks_match_);
     last_at_ = now;
-    follows_no_match_ = !had_match;
-    if (!follows || plain_seconds <= 0) return;
+    lacks_match_ = false;
+    if (!follows || rounds < kShortest || rounds > kLongest) return;
     num_rounds_ = std::min(num_rounds_ + 1, kMostRounds);
     const double weight = 1.0 / num_rounds_;
     tokens_ += weight * (tokens - tokens_);
-    rounds_ += weight * (std::clamp(rounds, kShortest, kLongest) - rounds_);
+    rounds_ += weight * (rounds - rounds_);
   }
 
   // Tokens in the time of a plain round. Plain decoding has 1, and less is not stated. 0: not known
@@ -43,10 +47,11 @@ class Pace {
   // A round that takes less or more than this, in plain rounds, was not measured well: it waited
   // for prompts, or for the machine.
   static constexpr double kShortest = 0.5;
-  static constexpr double kLongest = 4;
+  static constexpr double kLongest = 8;
 
   double last_at_ = 0;
-  bool follows_no_match_ = false;
+  bool lacks_match_ = false;       // the round that is under way found none
+  bool follows_no_match_ = false;  // the round before it had none
   int num_rounds_ = 0;
   double tokens_ = 0;  // tokens of a round after one without a match
   double rounds_ = 0;  // time of such a round, in plain rounds

@@ -130,9 +130,16 @@ const RequestLookups::Kind& RequestLookups::KindOf(const LookupDraft& draft) con
   return kinds_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)];
 }
 
+TrialSchedule& RequestLookups::TrialsOf(const LookupDraft& draft) {
+  return kinds_[static_cast<size_t>(draft.drafter)][MatchClass(draft.match_length)].trials;
+}
+
 bool RequestLookups::IsDueForTrial(const LookupDraft& draft, uint32_t num_slots) {
-  ByClass& kinds = kinds_[static_cast<size_t>(draft.drafter)];
-  return kinds[MatchClass(draft.match_length)].trials.IsDue(num_slots);
+  return TrialsOf(draft).IsDue(num_slots);
+}
+
+void RequestLookups::OnTrial(const LookupDraft& draft, bool is_used) {
+  TrialsOf(draft).OnTrial(is_used);
 }
 
 const AcceptanceEstimate& RequestLookups::EstimateOf(const LookupDraft& draft) const {

@@ -91,6 +91,8 @@ class RequestLookups {
   // Something else is worth more than this draft. Returns true if the draft is to be tried
   // nevertheless (TrialSchedule). Its drafter and its class of matches have trials of their own.
   bool IsDueForTrial(const LookupDraft& draft, uint32_t num_slots = 1);
+  // A draft that was due is part of the round, or is not.
+  void OnTrial(const LookupDraft& draft, bool is_used);
   // A draft of `depth` tokens on the longest path was judged. Call this function, or ObserveNone,
   // once for each round of the request.
   void Observe(Drafter drafter, uint32_t match_length, uint32_t depth,
@@ -109,6 +111,7 @@ class RequestLookups {
   using ByClass = std::vector<Kind>;
 
   const Kind& KindOf(const LookupDraft& draft) const;
+  TrialSchedule& TrialsOf(const LookupDraft& draft);
   // Sorts a draft by chance, and cuts it to the limits.
   void Rank(const LookupLimits& limits, LookupDraft* draft) const;
 

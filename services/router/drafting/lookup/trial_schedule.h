@@ -38,8 +38,8 @@ class TrialSchedule {
   explicit TrialSchedule(TrialPrior* prior) : prior_(prior) {}
 
   // Such a draft was found, and something else is expected to be worth more. Returns true if the
-  // draft is to be tried nevertheless. All slots of the batch wait for its rows, so the more slots
-  // there are, the longer are the gaps.
+  // draft is to be tried nevertheless; OnTrial comes next. All slots of the batch wait for its
+  // rows, so the more slots there are, the longer are the gaps.
   bool IsDue(uint32_t num_slots = 1) {
     if (!begun_) {
       begun_ = true;
@@ -50,10 +50,16 @@ class TrialSchedule {
       ++passed_over_;
       return false;
     }
+    return true;
+  }
+
+  // `is_used`: the draft is part of the round. Otherwise, the controller expects too little of it,
+  // and it is tried later.
+  void OnTrial(bool is_used) {
+    is_trial_ = is_used;
+    if (!is_used) gap_ = std::min(2 * gap_, kLongestGap);
     passed_over_ = 0;
     wait_ = gap_;
-    is_trial_ = true;
-    return true;
   }
 
   // Such a draft was judged, whether it was a trial or not.

@@ -23,15 +23,16 @@ LookupDraft SelfProposals::Find(std::span<const int32_t> tokens, const LookupLim
   return draft;
 }
 
-void SelfProposals::OnRound(double gained, std::optional<double> cost, bool teaches) {
+void SelfProposals::OnRound(double gained, std::optional<ProposalCost> cost, bool teaches) {
   constexpr double kWeight = 0.1;
   constexpr double kWeightOfRequest = 0.02;
   ++rounds_since_asked_;
   if (!cost.has_value() && gained == 0) return;
-  const double net = gained - cost.value_or(0);
-  net_gain_ += kWeight * (net - net_gain_);
-  if (teaches) prior_->net_gain += kWeightOfRequest * (net - prior_->net_gain);
+  const ProposalCost paid = cost.value_or(0);
+  net_gain_ += kWeight * (gained - paid.alone - net_gain_);
+  if (teaches) prior_->net_gain += kWeightOfRequest * (gained - paid.together - prior_->net_gain);
   if (!cost.has_value()) return;
+  asks_at_once_ = false;
   rounds_since_asked_ = 0;
   gap_ = net_gain_ > 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
 }

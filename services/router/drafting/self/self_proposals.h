@@ -29,6 +29,17 @@ struct SelfPrior {
   }
 };
 
+// What a proposal took from all slots of its batch, in tokens of plain decoding.
+struct ProposalCost {
+  ProposalCost(double each) : alone(each), together(each) {}  // NOLINT: a number is both
+  ProposalCost(double of_those_who_asked, double if_all_had_asked)
+      : alone(of_those_who_asked), together(if_all_had_asked) {}
+  double alone;  // the share of a slot, of those that asked
+  // The share of a slot if all had asked. Requests that begin learn from it: if they all ask, they
+  // share the cost.
+  double together;
+};
+
 // The verifier is asked with a command and proposes with the verdict, before anybody knows whether
 // the proposal will be used. So the router asks while proposals have gained more than they cost,
 // and now and then otherwise.
@@ -37,9 +48,8 @@ class SelfProposals {
   // `prior` must outlive it.
   SelfProposals(Drafter drafter, SelfPrior* prior)
       : drafter_(drafter), prior_(prior), net_gain_(prior->net_gain) {
-    if (prior->AsksAtOnce()) return;
-    rounds_since_asked_ = 0;
-    gap_ = kLongestGap;
+    asks_at_once_ = prior->AsksAtOnce();
+    if (!asks_at_once_) gap_ = kLongestGap;
   }
 
   Drafter drafter() const { return drafter_; }
@@ -47,7 +57,7 @@ class SelfProposals {
   // Returns true if the next command should ask. All slots of the batch wait for the answer, so the
   // more slots there are, the longer are the gaps.
   bool IsWanted(uint32_t num_slots = 1) const {
-    return net_gain_ > 0 || rounds_since_asked_ >= gap_ * num_slots;
+    return net_gain_ > 0 || asks_at_once_ || rounds_since_asked_ >= gap_ * num_slots;
   }
   // The text has `length` tokens, and the verifier proposes what follows. The draft has beliefs.
   void OnProposal(size_t length, LookupDraft draft);
@@ -64,7 +74,7 @@ class SelfProposals {
   // the cost of their rows; 0 without one. `cost`: what the proposal of this round cost; none: the
   // verifier was not asked. All in tokens of plain decoding. `teaches`: other requests learn from
   // it, because nothing forced the size of the draft.
-  void OnRound(double gained, std::optional<double> cost, bool teaches = true);
+  void OnRound(double gained, std::optional<ProposalCost> cost, bool teaches = true);
 
  private:
   static constexpr uint32_t kFirstGap = 8;
@@ -73,7 +83,8 @@ class SelfProposals {
   Drafter drafter_;
   SelfPrior* prior_;
   double net_gain_;  // mean of the last rounds in which the verifier was asked, or had a draft
-  uint32_t rounds_since_asked_ = kFirstGap;
+  bool asks_at_once_ = true;
+  uint32_t rounds_since_asked_ = 0;
   uint32_t gap_ = kFirstGap;  // rounds between two questions while proposals gain nothing
   size_t length_ = 0;         // tokens of the text that proposal_ continues
   LookupDraft proposal_;

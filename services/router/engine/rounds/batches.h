@@ -55,6 +55,8 @@ struct Cohort {
   double round_begun_at = 0;        // time at which that Propose began
   uint64_t search = 0;              // id of the SearchCorpus that has no answer yet; 0: none
   double search_until = 0;          // while kSearching: the answer is awaited until then
+  uint32_t num_decoding = 1;        // its slots that decode in this round, and at least one
+  double plain_seconds = 0;         // time of a round of these without drafts; 0: not known yet
 };
 
 }  // namespace tandem

@@ -45,13 +45,15 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
     gained = static_cast<double>(result.num_accepted()) -
              committed.round.num_drafted * state.verifier_times.row_cost;
   }
-  std::optional<double> cost;
+  std::optional<ProposalCost> cost;
   const VerifyStats& times = state.verifier_times;
+  const Cohort& cohort = state.cohorts[state.slots[item.slot].cohort];
   const double plain_seconds =
-      times.plain_seconds > 0 ? times.plain_seconds : times.decode_seconds.value();
+      cohort.plain_seconds > 0 ? cohort.plain_seconds : times.decode_seconds.value();
   if (item.proposal_limits.has_value() && plain_seconds > 0) {
     // All slots wait for the proposals, and those that asked share the blame.
-    cost = times.propose_seconds.value() * times.num_decoding / (plain_seconds * times.num_asking);
+    const double together = times.propose_seconds.value() / plain_seconds;
+    cost.emplace(together * cohort.num_decoding / times.num_asking, together);
   }
   self->OnRound(gained, cost, !FixedDraftLength(state.options, *sequence).has_value());
 }
@@ -107,9 +109,8 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
   if (item.end - item.begin == 1) {
     ObserveDraft(state, item, committed, result, &sequence);
     if (sequence.lookups != nullptr) {
-      const bool had_match = committed.round.num_drafted > 0 && FindsMatches(item.proposal.drafter);
       sequence.lookups->pace().OnRound(now, result.num_accepted() + 1.0,
-                                       state.verifier_times.plain_seconds, had_match);
+                                       state.cohorts[state.slots[item.slot].cohort].plain_seconds);
     }
     ObserveSelf(state, item, committed, result, &sequence);
   }

@@ -14,9 +14,9 @@
 namespace tandem {
 namespace {
 
-DraftRoom ReadDraftRoom(const RoundState& state) {
+DraftRoom ReadDraftRoom(const RoundState& state, uint32_t cohort) {
   DraftRoom room;
-  room.num_slots = NumRunning(state);
+  room.num_slots = state.cohorts[cohort].num_decoding;
   room.target_context = state.workers.info(kVerifierPeer)->max_context_tokens();
   room.has_drafter = state.workers.ready(kDrafterPeer);
   if (!room.has_drafter) return room;
@@ -29,21 +29,38 @@ DraftRoom ReadDraftRoom(const RoundState& state) {
   return room;
 }
 
-// Reads what rows and passes cost, as far as it was measured.
-void ReadCosts(RoundState& state, DraftRoom* room) {
+// Counts the slots of a cohort that decode. Returns the positions that a row of each attends to,
+// summed over the slots.
+double CountDecoding(RoundState& state, uint32_t cohort) {
+  uint32_t num_decoding = 0;
+  double attended = 0;
+  for (uint32_t id = 0; id < state.slots.size(); ++id) {
+    const RouterSlot& slot = state.slots[id];
+    if (slot.sequence == nullptr || slot.cohort != cohort || state.slots.IsWaiting(id) ||
+        state.slots.Lack(kVerifierPeer, id) != 1) {
+      continue;
+    }
+    ++num_decoding;
+    attended += slot.sequence->committed_len();
+  }
+  state.cohorts[cohort].num_decoding = std::max(num_decoding, 1U);
+  return attended;
+}
+
+// Reads what rows and passes cost, as far as it was measured. `attended`: of CountDecoding.
+void ReadCosts(RoundState& state, uint32_t cohort, double attended, DraftRoom* room) {
   if (!state.controller.costs().verify_measured()) return;
   constexpr uint32_t kRows = 8;
   const RoundCosts costs = state.controller.costs().Expected();
-  const double plain = costs.verify.Seconds(1) + costs.verify_overhead.Seconds(1);
+  const uint32_t num_slots = state.cohorts[cohort].num_decoding;
+  const double plain = costs.VerifySeconds(num_slots, attended);
+  const double with_rows =
+      costs.VerifySeconds(num_slots + kRows, attended + kRows * attended / num_slots);
+  state.cohorts[cohort].plain_seconds = plain;
   // A row of one slot takes time from all slots of the batch.
-  const uint32_t num_slots = room->num_slots;
-  const double plain_of_all =
-      costs.verify.Seconds(num_slots) + costs.verify_overhead.Seconds(num_slots);
-  const double row =
-      (costs.verify.Seconds(num_slots + kRows) - costs.verify.Seconds(num_slots)) / kRows;
-  state.verifier_times.plain_seconds = plain_of_all;
-  room->row_cost = state.verifier_times.row_cost = num_slots * row / plain_of_all;
+  room->row_cost = state.verifier_times.row_cost = num_slots * (with_rows - plain) / kRows / plain;
   if (!state.controller.costs().measured()) return;  // a server without a draft model
+  // The slots that draft share passes and messages.
   room->pass_cost = costs.pass.Seconds(1) / plain;
   room->propose_cost = costs.propose_overhead.Seconds(1) / plain;
 }
@@ -213,6 +230,7 @@ void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
     RouterSlot& slot = state.slots[choice->ids[i]];
     slot.fallback = Fallback::kNotWorthwhile;
     const uint32_t length = std::min({candidate.length, candidate.limit, left});
+    if (choice->is_trial[i]) slot.sequence->lookups->OnTrial(choice->found[i], length > 0);
     if (length == 0) continue;
     left -= length;
     choice->num_found += length;
@@ -225,8 +243,9 @@ void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
 bool SendPropose(RoundState& state, uint32_t cohort, double now) {
   state.cohorts[cohort].round = {};
   const bool uses_lookups = FeedLookups(cohort, &state.slots);
-  DraftRoom room = ReadDraftRoom(state);
-  if (uses_lookups) ReadCosts(state, &room);
+  const double attended = uses_lookups ? CountDecoding(state, cohort) : 0;
+  DraftRoom room = ReadDraftRoom(state, cohort);
+  if (uses_lookups) ReadCosts(state, cohort, attended, &room);
   DraftChoice choice = GatherCandidates(state.options, room, cohort, &state.slots);
   if (choice.candidates.empty()) {
     if (!room.has_drafter && !uses_lookups) state.controller.ChooseNothing();

@@ -57,7 +57,8 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
 }
 
 // Tokens that a draft is expected to give at its best size, less those that plain rounds would give
-// in its time. `chance(i)`: P(token i is accepted). `cost`: time of a draft token in plain rounds.
+// in its time. `chance(i)`: P(token i is accepted). `cost`: what a draft token costs, in tokens of
+// plain decoding. `fixed_cost`: the same of a draft of any size.
 template <typename Chance>
 double WorthOf(size_t limit, double cost, const Chance& chance, double fixed_cost = 0) {
   double worth = -fixed_cost;
@@ -104,8 +105,9 @@ uint32_t MaxDrawnNodes(const EngineOptions& options, const DraftRoom& room, cons
 }
 
 struct FoundDraft {
-  LookupDraft draft;  // without tokens: there is none, or one of the draft model is worth more
-  double pace = 0;    // as DraftCandidate::pace
+  LookupDraft draft;      // without tokens: none, or one of the draft model is worth more
+  bool is_trial = false;  // something else is expected to be worth more
+  double pace = 0;        // as DraftCandidate::pace
 };
 
 // The pace at a place without a match. 0: it is not known, or a match is among what was found.
@@ -113,9 +115,9 @@ double PaceWithout(const Sequence& sequence, std::span<const LookupDraft> found)
   const bool has_match = std::any_of(found.begin(), found.end(), [](const LookupDraft& draft) {
     return FindsMatches(draft.drafter);
   });
-  return has_match || sequence.lookups == nullptr
-             ? 0
-             : sequence.lookups->pace().tokens_per_plain_round();
+  Pace& pace = sequence.lookups->pace();
+  pace.OnSearch(has_match);
+  return has_match ? 0 : pace.tokens_per_plain_round();
 }
 
 // Returns a draft that the slot's lookups found, if it is likely to be worth more than one of the
@@ -126,7 +128,8 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
   if (sequence.lookups == nullptr || sequence.is_replay()) return {};
   const LookupLimits limits = LimitsOfFound(options, room, slots, slot_id);
   std::vector<LookupDraft> found = sequence.lookups->Find(sequence.tokens(), limits);
-  FoundDraft result{{}, PaceWithout(sequence, found)};
+  FoundDraft result;
+  result.pace = PaceWithout(sequence, found);
   if (found.empty()) return result;
   const LookupDraft& best = found.front();
   const double pace = std::max(1.0, result.pace);
@@ -141,6 +144,7 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
     constexpr size_t kTrialTokens = 4;
     found[i].Keep(kTrialTokens);
     result.draft = std::move(found[i]);
+    result.is_trial = true;
     return result;
   }
   if (!model_is_better) result.draft = std::move(found.front());
@@ -283,6 +287,7 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
       choice.candidates.push_back(candidate);
       choice.ids.push_back(id);
       choice.found.push_back(std::move(found));
+      choice.is_trial.push_back(of_lookups.is_trial);
     }
   }
   return choice;

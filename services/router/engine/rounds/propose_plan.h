@@ -24,7 +24,7 @@ struct DraftRoom {
   double row_cost = kGuessedRowCost;
   double pass_cost = 0.15;
   double propose_cost = 0.1;    // time of messages with the drafter, in plain rounds
-  uint32_t num_slots = 1;       // slots with a request that runs
+  uint32_t num_slots = 1;       // slots of the cohort that decode
   uint32_t drafter_slots = 0;   // slots of the drafter
   uint32_t target_context = 0;  // context tokens of the verifier and of the drafter
   uint32_t draft_context = 0;
@@ -37,6 +37,7 @@ struct DraftChoice {
   std::vector<DraftCandidate> candidates;
   std::vector<uint32_t> ids;       // slots of the candidates
   std::vector<LookupDraft> found;  // by candidate; without tokens: the drafter is to draft
+  std::vector<bool> is_trial;      // by candidate: the draft that was found is tried
   DraftBatch rest;
   uint32_t num_found = 0;  // draft tokens that were found and are used in the round
 };

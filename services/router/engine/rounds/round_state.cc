@@ -40,10 +40,6 @@ void NoteOpenSlots(RoundState& state, uint32_t num_open) {
   state.num_foreign_slots = num_open - std::min(own, num_open);
 }
 
-uint32_t NumRunning(const RoundState& state) {
-  return static_cast<uint32_t>(std::max<size_t>(1, state.slots.num_running()));
-}
-
 uint32_t RowsWithinStep(const EngineOptions& options, double seconds_per_row) {
   if (seconds_per_row <= 0) return kFirstChunkRows;
   const double rows = options.step_seconds / seconds_per_row;

@@ -29,12 +29,10 @@ struct MeasuredPropose {
 struct VerifyStats {
   RunningMean decode_seconds;   // a Verify without prompts
   RunningMean propose_seconds;  // its own drafter, in a Verify that asks it
-  uint32_t num_decoding = 1;    // slots that decoded in the Verify that was answered last
-  uint32_t num_asking = 1;      // those of them that asked its own drafter
+  uint32_t num_asking = 1;      // slots that asked it in the Verify that was answered last
   // What a row takes from all slots of its batch, in tokens of plain decoding. With one slot, that
   // is its time in plain rounds.
   double row_cost = kGuessedRowCost;
-  double plain_seconds = 0;  // a plain round of all running slots; 0: not known yet
 };
 
 // A PodEngine owns one. The steps of a round are functions over it: propose.h, verify.h,
@@ -71,8 +69,7 @@ void Release(RoundState& state, Proposal* proposal);
 void DropForBrokenRule(RoundState& state, PeerId peer, const absl::Status& rule, double now);
 // The verifier's last report of open slots, of all routers.
 void NoteOpenSlots(RoundState& state, uint32_t num_open);
-// Slots with a request of a client, and at least one.
-uint32_t NumRunning(const RoundState& state);
+
 // Rows of a prompt that take about EngineOptions::step_seconds. `seconds_per_row` 0: not known yet.
 uint32_t RowsWithinStep(const EngineOptions& options, double seconds_per_row);
 // Positions that `rows` rows from `begin` on attend to, summed over these rows.

@@ -22,7 +22,8 @@ constexpr char kSeeLog[] = " (the router's log says why)";
 // ---------------------------------------------------------------- sending
 
 // How large a proposal of the verifier's own drafter may be. None: it is not asked.
-std::optional<DraftLimits> ProposalLimits(const RoundState& state, const Sequence& sequence) {
+std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot_id) {
+  const Sequence& sequence = *state.slots[slot_id].sequence;
   if (sequence.lookups == nullptr) return std::nullopt;
   const SelfProposals* self = sequence.lookups->self();
   const v1::AttachReply& verifier = *state.workers.info(kVerifierPeer);
@@ -34,7 +35,8 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, const Sequenc
   // Who fixes the length and names no other drafter wants drafts, whatever they gain.
   const bool insists =
       fixed.has_value() && sequence.request.drafters == DrafterSet(self->drafter());
-  if (!insists && !self->IsWanted(NumRunning(state))) return std::nullopt;
+  if (!insists && !self->IsWanted(state.cohorts[state.slots[slot_id].cohort].num_decoding))
+    return std::nullopt;
   // The round emits one token or more, and the last token needs no draft.
   const uint32_t left = sequence.remaining_tokens() - std::min(sequence.remaining_tokens(), 2U);
   const uint32_t depth =
@@ -70,7 +72,7 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   item->mutable_parents()->Assign(sent.parents.begin(), sent.parents.end());
   if (sent.proposal.ring.has_value()) *item->mutable_ring() = *sent.proposal.ring;
   item->set_sample(sent.sample);
-  if (sent.sample) sent.proposal_limits = ProposalLimits(state, sequence);
+  if (sent.sample) sent.proposal_limits = ProposalLimits(state, plan.slot);
   if (sent.proposal_limits.has_value()) {
     item->mutable_propose()->set_max_depth(sent.proposal_limits->max_depth);
     item->mutable_propose()->set_max_nodes(sent.proposal_limits->max_nodes);
@@ -249,15 +251,6 @@ void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::Verify
   }
 }
 
-// Counts the slots of a batch that decode, and those that ask the verifier's own drafter.
-void CountAsking(const VerifyBatch& batch, VerifyStats* stats) {
-  stats->num_decoding = stats->num_asking = 0;
-  for (const VerifyBatch::Item& item : batch.items) {
-    if (item.end - item.begin == 1) ++stats->num_decoding;
-    if (item.proposal_limits.has_value()) ++stats->num_asking;
-  }
-}
-
 void TellRound(const RoundState& state, const VerifyBatch& batch, const v1::VerifyReply& reply,
                double round_trip, double now) {
   const Cohort& cohort = state.cohorts[batch.cohort];
@@ -319,7 +312,9 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
   const double compute = reply.compute_seconds();
   const double propose = reply.propose_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute + propose);
-  CountAsking(batch, &state.verifier_times);
+  state.verifier_times.num_asking = static_cast<uint32_t>(
+      std::count_if(batch.items.begin(), batch.items.end(),
+                    [](const auto& item) { return item.proposal_limits.has_value(); }));
   bool decodes = false;  // for a client
   for (size_t i = 0; i < batch.items.size(); ++i) {
     VerifyBatch::Item& item = batch.items[i];

@@ -471,6 +471,7 @@ TEST(RequestLookupsTest, AcceptanceIsLearnedByKindAndMatch) {
 int DraftsToTrial(RequestLookups* lookups, const LookupDraft& draft) {
   int drafts = 1;
   while (!lookups->IsDueForTrial(draft)) ++drafts;
+  lookups->OnTrial(draft, true);
   return drafts;
 }
 
@@ -491,6 +492,8 @@ TEST(RequestLookupsTest, ADraftIsTriedAtOnceAndThenLessAndLessOftenWhileItFails)
   EXPECT_EQ(DraftsToTrial(&lookups, draft), 1) << "another class";
   for (int i = 0; i < 8 * 4; ++i) ASSERT_FALSE(lookups.IsDueForTrial(draft, 4)) << i;
   EXPECT_TRUE(lookups.IsDueForTrial(draft, 4)) << "four slots wait for its rows";
+  lookups.OnTrial(draft, false);
+  EXPECT_EQ(DraftsToTrial(&lookups, draft), 17) << "the controller did not use it";
 }
 
 TEST(RequestLookupsTest, ADraftThatFailsInMostRequestsIsTriedAtOnceInFewOfThem) {

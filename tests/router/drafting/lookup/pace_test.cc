@@ -11,7 +11,8 @@ TEST(PaceTest, IsThatOfTheRoundsAfterOnesWithoutAMatch) {
   Pace pace;
   double now = 5;
   const auto round = [&](double seconds, double tokens, bool had_match) {
-    pace.OnRound(now += seconds, tokens, kPlain, had_match);
+    pace.OnSearch(had_match);
+    pace.OnRound(now += seconds, tokens, kPlain);
   };
   round(0.02, 6, true);
   round(0.02, 6, true);
@@ -27,20 +28,37 @@ TEST(PaceTest, IsThatOfTheRoundsAfterOnesWithoutAMatch) {
   EXPECT_NEAR(pace.tokens_per_plain_round(), 3 / 2.0, 0.1);
 }
 
-TEST(PaceTest, IsNeverSlowerThanPlainDecodingAndIgnoresWaits) {
+TEST(PaceTest, IsNeverSlowerThanPlainDecoding) {
+  Pace pace;
+  for (int i = 0; i < 10; ++i) {
+    pace.OnSearch(false);
+    pace.OnRound(5 + 0.03 * i, 1, kPlain);
+  }
+  EXPECT_EQ(pace.tokens_per_plain_round(), 1);
+}
+
+TEST(PaceTest, WaitsAndRoundsWithoutASearchDoNotCount) {
   Pace pace;
   double now = 5;
-  for (int i = 0; i < 10; ++i) pace.OnRound(now += 0.03, 1, kPlain, false);
-  EXPECT_EQ(pace.tokens_per_plain_round(), 1);
-  for (int i = 0; i < 40; ++i) pace.OnRound(now += 60, 8, kPlain, false);
-  EXPECT_NEAR(pace.tokens_per_plain_round(), 8 / 4.0, 0.2);
-  for (int i = 0; i < 80; ++i) pace.OnRound(now += 1e-9, 1, kPlain, false);
-  EXPECT_NEAR(pace.tokens_per_plain_round(), 1 / 0.5, 0.2);
+  const auto round = [&](double seconds, double tokens) {
+    pace.OnSearch(false);
+    pace.OnRound(now += seconds, tokens, kPlain);
+  };
+  for (int i = 0; i < 10; ++i) round(0.02, 6);
+  for (int i = 0; i < 10; ++i) round(60, 1);
+  for (int i = 0; i < 10; ++i) round(1e-9, 1);
+  EXPECT_NEAR(pace.tokens_per_plain_round(), 3, 1e-6);
+  pace.OnRound(now += 0.02, 6, kPlain);
+  for (int i = 0; i < 10; ++i) pace.OnRound(now += 0.02, 1, kPlain);
+  EXPECT_NEAR(pace.tokens_per_plain_round(), 3, 1e-6);
 }
 
 TEST(PaceTest, NothingIsKnownBeforePlainRoundsWereMeasured) {
   Pace pace;
-  for (int i = 0; i < 10; ++i) pace.OnRound(5 + i, 3, 0, false);
+  for (int i = 0; i < 10; ++i) {
+    pace.OnSearch(false);
+    pace.OnRound(5 + i, 3, 0);
+  }
   EXPECT_EQ(pace.tokens_per_plain_round(), 0);
 }
 

@@ -102,10 +102,18 @@ TEST(SelfProposalsTest, AsksWhileProposalsGainAndRarelyOtherwise) {
   for (int i = 0; i < 1000; ++i) {
     const bool asks = loses.IsWanted();
     asked += asks ? 1 : 0;
-    loses.OnRound(0, asks ? std::optional<double>(0.15) : std::nullopt);
+    loses.OnRound(0, asks ? std::optional<ProposalCost>(0.15) : std::nullopt);
   }
   EXPECT_LT(asked, 60);
   EXPECT_GT(asked, 15) << "it is tried now and then";
+}
+
+TEST(SelfProposalsTest, WhoAsksAloneDoesNotTellOthersThatItIsDear) {
+  SelfPrior prior;
+  SelfProposals alone(Drafter::kMedusa, &prior);
+  for (int i = 0; i < 500; ++i) alone.OnRound(0.5, ProposalCost(3, 0.1));
+  EXPECT_FALSE(alone.IsWanted(64));
+  EXPECT_NEAR(prior.net_gain, 0.4, 0.01);
 }
 
 TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
@@ -115,7 +123,7 @@ TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
   int num_at_once = 0;
   for (int i = 0; i < 16; ++i) {
     SelfProposals other(Drafter::kMedusa, &prior);
-    num_at_once += other.IsWanted() ? 1 : 0;
+    num_at_once += other.IsWanted(4) ? 1 : 0;
     for (int round = 0; round < 64; ++round) other.OnRound(0, std::nullopt);
     EXPECT_TRUE(other.IsWanted()) << "each long request asks";
     other.OnRound(0, 0.15);
@@ -123,6 +131,7 @@ TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
   }
   EXPECT_EQ(num_at_once, 2) << "every eighth request asks at once";
   SelfProposals beside_others(Drafter::kMedusa, &prior);
+  beside_others.OnRound(0, 0.15);
   for (int round = 0; round < 64; ++round) beside_others.OnRound(0, std::nullopt);
   EXPECT_TRUE(beside_others.IsWanted(1));
   EXPECT_FALSE(beside_others.IsWanted(4)) << "four slots would wait for the answer";

@@ -89,7 +89,10 @@ TEST(GatherCandidatesTest, ThePaceCountsWhereNoMatchIsFound) {
         DrafterSet(drafter), NgramOptions(), AcceptanceMode::kGreedy, sequence.prompt_len(), 20,
         prediction, &priors);
     (void)sequence.lookups->Advance(sequence.tokens(), 100);
-    for (int i = 0; i < 3; ++i) sequence.lookups->pace().OnRound(1 + i, 6, 0.5, false);
+    for (int i = 0; i < 3; ++i) {
+      sequence.lookups->pace().OnSearch(false);
+      sequence.lookups->pace().OnRound(1 + i, 6, 0.5);
+    }
     const DraftChoice choice = Gather(&toy);
     toy.slots.Vacate(id);
     return choice.candidates.at(0).pace;
