@@ -47,7 +47,9 @@ RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, A
   }
   for (const Drafter drafter : kSelfDrafters) {
     if (!drafters.contains(drafter)) continue;
-    self_.emplace(drafter, &priors_->OfSelf(mode));
+    const bool has_rivals = suffix_.has_value() || retrieval_.has_value() ||
+                            recycling_.has_value() || drafters.contains(Drafter::kNgram);
+    self_.emplace(drafter, &priors_->OfSelf(mode), has_rivals);
     use(drafter);
   }
   if (drafters.contains(Drafter::kPrediction) && !prediction.empty()) {

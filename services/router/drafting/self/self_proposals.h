@@ -45,10 +45,12 @@ struct ProposalCost {
 // and now and then otherwise.
 class SelfProposals {
  public:
-  // `prior` must outlive it.
-  SelfProposals(Drafter drafter, SelfPrior* prior)
+  // `prior` must outlive it. `has_rivals`: the request has lookups too. What other requests have
+  // shown then says whether proposals are used beside them. Without lookups, each request asks at
+  // once, because it may differ from the others.
+  SelfProposals(Drafter drafter, SelfPrior* prior, bool has_rivals)
       : drafter_(drafter), prior_(prior), net_gain_(prior->net_gain) {
-    asks_at_once_ = prior->AsksAtOnce();
+    asks_at_once_ = !has_rivals || prior->AsksAtOnce();
     if (!asks_at_once_) gap_ = kLongestGap;
   }
 

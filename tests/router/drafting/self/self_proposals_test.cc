@@ -62,7 +62,7 @@ LookupDraft Proposal() {
 
 TEST(SelfProposalsTest, AProposalServesTheTextThatItContinuesAlone) {
   SelfPrior prior;
-  SelfProposals self(Drafter::kMedusa, &prior);
+  SelfProposals self(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   const std::vector<int32_t> tokens(10);
   EXPECT_TRUE(self.Find(tokens, {4, 16}).token_ids.empty());
   self.OnProposal(10, Proposal());
@@ -80,7 +80,7 @@ TEST(SelfProposalsTest, AProposalServesTheTextThatItContinuesAlone) {
 
 TEST(SelfProposalsTest, KeepsTheLimits) {
   SelfPrior prior;
-  SelfProposals self(Drafter::kBlockwise, &prior);
+  SelfProposals self(Drafter::kBlockwise, &prior, /*has_rivals=*/true);
   const std::vector<int32_t> tokens(10);
   self.OnProposal(10, Proposal());
   EXPECT_EQ(self.Find(tokens, {1, 16}).token_ids, (std::vector<int32_t>{1, 2}));
@@ -92,12 +92,12 @@ TEST(SelfProposalsTest, KeepsTheLimits) {
 
 TEST(SelfProposalsTest, AsksWhileProposalsGainAndRarelyOtherwise) {
   SelfPrior prior;
-  SelfProposals gains(Drafter::kMedusa, &prior);
+  SelfProposals gains(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   for (int i = 0; i < 100; ++i) {
     EXPECT_TRUE(gains.IsWanted());
     gains.OnRound(0.8, 0.1);
   }
-  SelfProposals loses(Drafter::kMedusa, &prior);
+  SelfProposals loses(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   int asked = 0;
   for (int i = 0; i < 1000; ++i) {
     const bool asks = loses.IsWanted();
@@ -110,7 +110,7 @@ TEST(SelfProposalsTest, AsksWhileProposalsGainAndRarelyOtherwise) {
 
 TEST(SelfProposalsTest, WhoAsksAloneDoesNotTellOthersThatItIsDear) {
   SelfPrior prior;
-  SelfProposals alone(Drafter::kMedusa, &prior);
+  SelfProposals alone(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   for (int i = 0; i < 500; ++i) alone.OnRound(0.5, ProposalCost(3, 0.1));
   EXPECT_FALSE(alone.IsWanted(64));
   EXPECT_NEAR(prior.net_gain, 0.4, 0.01);
@@ -118,11 +118,11 @@ TEST(SelfProposalsTest, WhoAsksAloneDoesNotTellOthersThatItIsDear) {
 
 TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
   SelfPrior prior;
-  SelfProposals first(Drafter::kMedusa, &prior);
+  SelfProposals first(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   for (int i = 0; i < 500; ++i) first.OnRound(0, 0.15);
   int num_at_once = 0;
   for (int i = 0; i < 16; ++i) {
-    SelfProposals other(Drafter::kMedusa, &prior);
+    SelfProposals other(Drafter::kMedusa, &prior, /*has_rivals=*/true);
     num_at_once += other.IsWanted(4) ? 1 : 0;
     for (int round = 0; round < 64; ++round) other.OnRound(0, std::nullopt);
     EXPECT_TRUE(other.IsWanted()) << "each long request asks";
@@ -130,12 +130,14 @@ TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
     EXPECT_FALSE(other.IsWanted());
   }
   EXPECT_EQ(num_at_once, 2) << "every eighth request asks at once";
-  SelfProposals beside_others(Drafter::kMedusa, &prior);
+  const SelfProposals without_lookups(Drafter::kMedusa, &prior, /*has_rivals=*/false);
+  EXPECT_TRUE(without_lookups.IsWanted(4)) << "each request without lookups asks at once";
+  SelfProposals beside_others(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   beside_others.OnRound(0, 0.15);
   for (int round = 0; round < 64; ++round) beside_others.OnRound(0, std::nullopt);
   EXPECT_TRUE(beside_others.IsWanted(1));
   EXPECT_FALSE(beside_others.IsWanted(4)) << "four slots would wait for the answer";
-  SelfProposals second(Drafter::kMedusa, &prior);
+  SelfProposals second(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   // A request with a size of its own teaches only itself.
   for (int i = 0; i < 500; ++i) second.OnRound(1, 0.15, false);
   EXPECT_TRUE(second.IsWanted());
