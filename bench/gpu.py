@@ -291,7 +291,7 @@ def heads(bench, found):
     missing = []
     for name, folder in bench.heads.items():
         if not folder.exists():
-            missing.append(str(folder))
+            missing.append(name)
             continue
         with bench.cluster("cuda", (bench.target_of_heads,), verifier_arguments=["--heads", folder]) as made:
             router = made.routers[0]
@@ -309,7 +309,7 @@ def heads(bench, found):
             if drafted == 0:
                 raise Failed(f"{name}: nothing was drafted")
     if missing:
-        raise Skipped(f"there are no heads in {', '.join(missing)}; the others drafted the same text")
+        raise Skipped(f"there are no heads of these kinds: {', '.join(missing)}; the others drafted the same text")
 
 
 def kills(bench, found):

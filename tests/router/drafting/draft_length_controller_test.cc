@@ -31,29 +31,11 @@ constexpr char kTraces[] = TANDEM_SOURCE_DIR "/tests/router/traces/";
 
 // ---------------------------------------------------------------- pace
 
-// A pass of the drafter takes 0.2 ms, a row of the verifier 0.2 ms, and reading the weights 1 ms.
-void MeasureCosts(DraftLengthController* controller) {
-  for (int i = 0; i < 30; ++i) {
-    for (uint32_t rows = 1; rows <= 16; ++rows) {
-      const std::vector<uint32_t> length = {1};
-      ProposeCost propose;
-      propose.draft_lengths = length;
-      propose.catch_up_rows = rows;
-      propose.compute_seconds = 0.2e-3;
-      propose.overhead_seconds = 0.1e-3;
-      controller->ObservePropose(propose);
-      VerifyCost verify;
-      verify.rows = rows;
-      verify.compute_seconds = 1e-3 + 0.2e-3 * rows;
-      verify.overhead_seconds = 0.1e-3;
-      controller->ObserveVerify(verify);
-    }
-  }
-}
-
 TEST(DraftLengthControllerTest, ARoundIsHurriedIfThePaceOfAllSlotsIsMuchFaster) {
   DraftLengthController controller({.probe_budget = 0});
-  MeasureCosts(&controller);
+  // Reading the weights takes 1 ms, a row of the verifier 0.2 ms, and a pass of the drafter too.
+  ObserveCosts([](double) { return 0.2e-3; }, [](double rows) { return 1e-3 + 0.2e-3 * rows; },
+               0.1e-3, &controller);
   AcceptanceEstimate acceptance = controller.NewEstimate(AcceptanceMode::kGreedy);
   for (int i = 0; i < 50; ++i) acceptance.Observe(JudgedChain(4, 3));
   // Returns the lengths of a round of two slots with these paces.

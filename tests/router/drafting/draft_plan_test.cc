@@ -7,6 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include "tests/router/drafting/draft_simulation.h"
+
 namespace tandem {
 namespace {
 
@@ -16,22 +18,7 @@ using ::testing::ElementsAre;
 template <typename Pass, typename Verify>
 RoundCosts Costs(Pass pass, Verify verify, double overhead) {
   DraftCosts costs;
-  for (int i = 0; i < 30; ++i) {
-    for (uint32_t rows = 1; rows <= 16; ++rows) {
-      const std::vector<uint32_t> length = {1};
-      ProposeCost propose;
-      propose.draft_lengths = length;
-      propose.catch_up_rows = rows;
-      propose.compute_seconds = pass(rows);
-      propose.overhead_seconds = overhead;
-      costs.ObservePropose(propose);
-      VerifyCost cost;
-      cost.rows = rows;
-      cost.compute_seconds = verify(rows);
-      cost.overhead_seconds = overhead;
-      costs.ObserveVerify(cost);
-    }
-  }
+  ObserveCosts(pass, verify, overhead, &costs);
   return costs.Expected();
 }
 
