@@ -187,9 +187,9 @@ class World {
 
   nlohmann::json Run() {
     std::vector<PodSpec> specs;
-    for (int i = 0; i < setting_.pods; ++i) specs.push_back({absl::StrCat("pod:", i), ""});
+    for (int i = 0; i < setting_.pods; ++i) specs.push_back({absl::StrCat("pod:", i), {}});
     EngineOptions options;
-    options.workers.has_drafter = false;
+    options.workers.num_drafters = 0;
     options.max_queue = kQueue;
     for (int i = 0; i < setting_.routers; ++i) {
       options.workers.first_session_token = random_.Next();

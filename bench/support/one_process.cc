@@ -127,7 +127,7 @@ struct OneProcess::Impl {
   // The router's thread: does the same as RouterServer::Run, but without sockets.
   void RunRouter() {
     fleet.Start(Now());
-    fleet.SetPods({{"verifier", "draft"}}, Now());
+    fleet.SetPods({{"verifier", {"draft"}}}, Now());
     Execute();
     while (!stopped) {
       const double wait = std::min(1.0, std::max(0.0, fleet.NextDeadline() - Now()));
@@ -138,7 +138,7 @@ struct OneProcess::Impl {
       Execute();
       const WorkerSessions& workers = fleet.engine(0).workers();
       if (!ready_set && workers.ready(kVerifierPeer) && workers.ready(kDrafterPeer) &&
-          workers.ring().open()) {
+          workers.ring(kDrafterPeer).open()) {
         ready_set = true;
         ready.set_value();
       }
@@ -155,7 +155,8 @@ struct OneProcess::Impl {
 
   void Execute(EngineCommand& command) {
     if (const auto* open = std::get_if<OpenSession>(&command)) {
-      open->worker == Worker::kDrafter ? drafter.Open(open->session) : verifier.Open(open->session);
+      KindOf(open->peer) == Worker::kDrafter ? drafter.Open(open->session)
+                                             : verifier.Open(open->session);
     } else if (const auto* close = std::get_if<CloseSession>(&command)) {
       drafter.Close(close->session);
       verifier.Close(close->session);
@@ -237,7 +238,7 @@ absl::StatusOr<v1::GenerateResponse> OneProcess::Generate(const v1::GenerateRequ
     ++impl.call;
     const v1::AttachReply& verifier = *impl.fleet.engine(0).workers().info(kVerifierPeer);
     ServedModel served;
-    served.drafter = impl.fleet.engine(0).workers().drafter_name();
+    served.draft_models = {impl.fleet.engine(0).workers().drafter_name(kDrafterPeer)};
     served.vocabulary_size = verifier.vocabulary_size();
     served.max_context_tokens = verifier.max_context_tokens();
     auto validated = impl.validator.Validate(request, served);

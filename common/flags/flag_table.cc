@@ -479,7 +479,7 @@ constexpr Flag kFlags[] = {
      .help = "The draft worker listens at this address. With none, the router decodes plainly. For "
              "several pods, this is a list of addresses in the order of --verifier, or dns: with "
              "the same "
-             "NAME."},
+             "NAME. The draft models of one pod have + between their addresses."},
     {.name = "--discover-seconds",
      .programs = kRouter,
      .group = "Server",
@@ -508,9 +508,11 @@ constexpr Flag kFlags[] = {
     {.name = "--draft",
      .programs = kSupervisors,
      .group = "Models",
-     .value = "DIR",
+     .value = "DIR[,DIR…]",
      .computed = "the small draft model that comes with Tandem, unless --target is given",
-     .help = "This is the folder of the draft model, which shares the target's tokenizer."},
+     .help = "This is the folder of the draft model, which shares the target's tokenizer. With "
+             "several folders, each model has a worker of its own, and each request is drafted for "
+             "by the model that gains it the most."},
     {.name = "--target",
      .programs = kIndexBuild,
      .group = "Models",
@@ -867,6 +869,17 @@ constexpr Flag kFlags[] = {
          "On a processor with AMX, a worker multiplies BF16 weights on its matrix units (on). With "
          "auto, they are used where there are some. Prompts and batches are faster, and the order "
          "of sums is another."},
+    {.name = "--guess-drafts",
+     .programs = kDraft | kSupervisors,
+     .group = "Resources",
+     .kind = FlagKind::kChoice,
+     .fallback = "on",
+     .words = "on|off",
+     .handed_to = kDraft,
+     .help =
+         "On a CPU, a draft worker guesses what its model will draw, from earlier places of the "
+         "text, and computes several draft tokens in one pass where guesses are right. Drafts "
+         "are the same with off."},
     {.name = "--activation-precision",
      .programs = kWorkers | kSupervisors,
      .group = "Resources",

@@ -369,6 +369,15 @@ inline constexpr MetricInfo kRingBytes{
     "Bytes of log-probs that the drafter handed over, by the transport of the ring.",
     "For orientation: compare with four bytes × vocabulary × sampled draft tokens. With "
     "inline, these bytes pass through the router."};
+inline constexpr MetricInfo kDraftGuesses{
+    MetricType::kCounter,
+    "tandem_draft_guesses_total",
+    "tokens",
+    "outcome",
+    "Tokens that a draft worker guessed before its model drew them, by what came of it: right or "
+    "wrong. A right one saves a pass of the draft model.",
+    "For orientation: if most are wrong although there are many, report it. `--guess-drafts off` "
+    "turns guesses off."};
 inline constexpr MetricInfo kRingErrors{
     MetricType::kCounter,
     "tandem_ring_errors_total",

@@ -9,7 +9,7 @@ namespace tandem {
 
 // Version of proto/tandem/v1/worker.proto. Both sides must have the same version, because workers
 // and router are one release.
-inline constexpr uint32_t kProtocolVersion = 5;
+inline constexpr uint32_t kProtocolVersion = 6;
 
 // Largest piece of log-prob rows in the stream (`inline` transport).
 inline constexpr size_t kMaxChunkBytes = 1 << 20;
@@ -23,6 +23,8 @@ inline constexpr uint32_t kMaxDraftLength = 16;
 inline constexpr uint32_t kMaxTreeNodes = 64;
 // Largest number of siblings that a draft model draws besides a token of its chain.
 inline constexpr uint32_t kMaxSiblings = 3;
+// Largest number of draft models of a pod. Each has a worker of its own.
+inline constexpr uint32_t kMaxDraftModels = 4;
 
 }  // namespace tandem
 

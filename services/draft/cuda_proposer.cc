@@ -151,7 +151,8 @@ absl::StatusOr<std::vector<CudaProposer::PassRows>> CudaProposer::TellSampler(
                                             .counts = slot.counts(),
                                             .num_output_tokens = slot.num_output_tokens(),
                                             .position = slot.length(),
-                                            .drafts = sampler.memory().drafts + i * kMaxDrafts})
+                                            .drafts = sampler.memory().drafts + i * kMaxDrafts,
+                                            .drafter = drafting[i]->drafter})
                                .status());
   }
   std::vector<PassRows> passes;

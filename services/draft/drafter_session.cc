@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/rpc/protocol.h"
 #include "common/status.h"
@@ -35,7 +36,9 @@ DrafterSession::DrafterSession(WorkerModel* model, std::unique_ptr<Proposer> pro
         *reply.mutable_log_prob_chunk() = std::move(chunk);
         EmitReply(std::move(reply));
       }) {
-  if (proposer_ == nullptr) proposer_ = std::make_unique<HostProposer>(&model->model());
+  if (proposer_ == nullptr) {
+    proposer_ = std::make_unique<HostProposer>(&model->model(), model->guesses());
+  }
 }
 
 void DrafterSession::OfferTransports(v1::AttachReply& reply) const { ring_.OfferTransports(reply); }
@@ -92,6 +95,7 @@ absl::StatusOr<NewRows> DrafterSession::Prepare(const v1::ProposeItem& item, Dra
   }
   // The last draft token is not fed: K draft tokens add K - 1 rows to those of `token_ids`.
   task.draft_length = std::min<size_t>(item.draft_length(), capacity - fed + 1);
+  task.drafter = draft_model_number();
   task.num_siblings.assign(item.num_siblings().begin(), item.num_siblings().end());
   if (task.draft_length < item.draft_length()) task.num_siblings.clear();
   const bool drafts = task.draft_length > 0;
@@ -114,7 +118,14 @@ void DrafterSession::Abandon(const v1::ProposeItem& item, DraftTask& task) {
   ring_.Abandon(item.ring());
 }
 
-absl::Status DrafterSession::Compute(std::span<DraftTask> tasks) { return proposer_->Run(tasks); }
+absl::Status DrafterSession::Compute(std::span<DraftTask> tasks) {
+  const uint64_t num_guessed = proposer_->num_guessed();
+  const uint64_t num_right = proposer_->num_guessed_right();
+  const absl::Status status = proposer_->Run(tasks);
+  model().stats().num_guessed += proposer_->num_guessed() - num_guessed;
+  model().stats().num_guessed_right += proposer_->num_guessed_right() - num_right;
+  return status;
+}
 
 absl::Status DrafterSession::Finish(const v1::ProposeItem& item, DraftTask& task,
                                     v1::ProposeResult& result) {
@@ -135,6 +146,8 @@ absl::Status DrafterSession::Finish(const v1::ProposeItem& item, DraftTask& task
 
 void DrafterSession::EndBatch(v1::ProposeReply& reply) {
   reply.set_catch_up_seconds(proposer_->catch_up_seconds());
+  const std::vector<uint32_t> pass_rows = proposer_->pass_rows();
+  reply.mutable_pass_rows()->Assign(pass_rows.begin(), pass_rows.end());
 }
 
 void DrafterSession::ReadVocabulary(v1::DraftReply& reply) {

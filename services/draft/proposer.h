@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "common/model/language_model.h"
+#include "services/draft/token_guesses.h"
 #include "services/worker/slots/slot_table.h"
 
 namespace tandem {
@@ -20,6 +21,7 @@ struct DraftTask {
   Slot* slot = nullptr;
   std::span<const int32_t> token_ids;  // committed tokens that the slot lacks; fed first
   size_t draft_length = 0;             // 0: only catch up. PRECOND if > 0: token_ids is not empty
+  uint8_t drafter = 0;                 // as in DrawKey: the number of this draft model
   // [i]: siblings that are wanted at position i, at most kMaxSiblings. At most draft_length
   // entries; where there is none, no siblings are wanted.
   std::vector<uint32_t> num_siblings = {};
@@ -57,18 +59,56 @@ class Proposer {
   virtual absl::Status Run(std::span<DraftTask> tasks) = 0;
   // Seconds that the first pass of the last run took: the lacking tokens and the first draws.
   virtual double catch_up_seconds() const = 0;
+  // Rows of each pass of the last run. A proposer with the passes that the interface describes says
+  // nothing.
+  virtual std::vector<uint32_t> pass_rows() const { return {}; }
+  // Tokens that were guessed, and those of them that were drawn, since the start. A proposer that
+  // does not guess has none.
+  virtual uint64_t num_guessed() const { return 0; }
+  virtual uint64_t num_guessed_right() const { return 0; }
 };
 
+// Guesses what the model will draw (TokenGuesses), and lets a pass compute the rows of the guesses
+// too. As long as guesses are right, their rows give the next tokens without a pass. A row has the
+// same bits in every pass, so the draws are those of a proposer that does not guess.
 class HostProposer final : public Proposer {
  public:
   // `model` must outlive the proposer.
-  explicit HostProposer(LanguageModel* model);
+  explicit HostProposer(LanguageModel* model, bool guesses = true);
 
   absl::Status Run(std::span<DraftTask> tasks) override;
   double catch_up_seconds() const override { return catch_up_seconds_; }
+  std::vector<uint32_t> pass_rows() const override { return pass_rows_; }
+  uint64_t num_guessed() const override { return num_guessed_; }
+  uint64_t num_guessed_right() const override { return num_guessed_right_; }
 
  private:
+  // The rows of one slot in a pass.
+  struct Feed {
+    DraftTask* task = nullptr;
+    std::vector<int32_t> token_ids;  // known tokens, then guesses
+    size_t num_known = 0;
+    size_t num_logits = 0;  // rows of the last known token and of the guesses; 0: it catches up
+    TokenGuesses::Guess guess;
+  };
+  struct Pass {
+    std::vector<Feed> feeds;
+    LogitsView logits;
+  };
+
+  // Adds the task to a pass that feeds `token_ids`, which its slot lacks.
+  void AddToPass(DraftTask* task, std::span<const int32_t> token_ids, Pass* pass);
+  absl::Status Compute(Pass* pass);
+  // Draws tokens from the rows of a pass, up to the first guess that is wrong. Returns true if the
+  // task lacks tokens.
+  bool DrawFrom(const Feed& feed, const LogitsView& logits, size_t first_row);
+
   LanguageModel* model_;
+  bool guesses_;
+  TokenGuesses token_guesses_;
+  uint64_t num_guessed_ = 0;
+  uint64_t num_guessed_right_ = 0;
+  std::vector<uint32_t> pass_rows_;
   double catch_up_seconds_ = 0;
   std::vector<float> scratch_;  // [vocabulary_size]
 };

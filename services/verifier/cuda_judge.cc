@@ -104,11 +104,12 @@ absl::Status CudaJudge::TellSampler(Batch& batch) {
     Slot& slot = *task->slot;
     const SamplingParams& params = slot.params();
     const std::span<const int32_t> drafts = task->draft_token_ids;
-    BlockToVerify block = {.first_row = static_cast<int32_t>(batch.rows.size()),
-                           .num_drafted = static_cast<int32_t>(drafts.size()),
-                           .how = DrawOfBlock(params, task->draft_log_probs != nullptr),
-                           .lenience = params.lenience,
-                           .key = {.seed = params.seed, .position = slot.length()}};
+    BlockToVerify block = {
+        .first_row = static_cast<int32_t>(batch.rows.size()),
+        .num_drafted = static_cast<int32_t>(drafts.size()),
+        .how = DrawOfBlock(params, task->draft_log_probs != nullptr),
+        .lenience = params.lenience,
+        .key = {.seed = params.seed, .position = slot.length(), .drafter = task->drafter}};
     TANDEM_ASSIGN_OR_RETURN(block.draft_token_ids, sampler.Put(drafts));
     if (!task->draft_parents.empty()) {
       TANDEM_ASSIGN_OR_RETURN(block.draft_parents, sampler.Put(task->draft_parents));

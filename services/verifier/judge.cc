@@ -46,7 +46,7 @@ absl::Status HostJudge::Run(std::span<JudgeTask> tasks) {
                                  .counts = slot.counts(),
                                  .num_output_tokens = slot.num_output_tokens(),
                                  .position = slot.length(),
-                                 .drafter = 0});
+                                 .drafter = task.drafter});
     const size_t first_row = row;
     row += task.num_logits();
     if (!task.verdict.finite) {

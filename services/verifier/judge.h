@@ -27,7 +27,8 @@ struct JudgeTask {
   std::span<const int32_t> draft_parents;    // as DraftShape says; empty: a chain
   const float* draft_log_probs = nullptr;    // as in AcceptRejectArgs
   std::optional<RingBlock> ring_block;  // the ring entry of draft_log_probs, if they are in one
-  bool sample = false;                  // false: only fill the cache
+  uint8_t drafter = 0;  // as in DrawKey: the number of the draft model that drew the draft
+  bool sample = false;  // false: only fill the cache
   // Where the target's own drafter keeps the feature of the newest kept row, which a proposal is
   // made from. None: no proposal is wanted. PRECOND: the model has a drafter of its own.
   std::optional<size_t> feature_place;

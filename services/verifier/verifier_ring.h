@@ -1,7 +1,10 @@
-// The verifier's end of the log-prob rings: the ring of one session, and what all sessions share.
+// The verifier's end of the log-prob rings: the rings of one session, one for each draft model, and
+// what all sessions share.
 #ifndef TANDEM_SERVICES_VERIFIER_VERIFIER_RING_H_
 #define TANDEM_SERVICES_VERIFIER_VERIFIER_RING_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,6 +14,7 @@
 #include "common/ring/log_prob_ring.h"
 #include "common/ring/retired_rings.h"
 #include "common/ring/ring_socket.h"
+#include "common/rpc/protocol.h"
 #include "services/worker/worker_model.h"
 #include "services/worker/worker_stats.h"
 #include "tandem/v1/worker.pb.h"
@@ -34,26 +38,30 @@ struct VerifierRings {
   RetiredRings retired;
 };
 
-// The ring of one session.
-class VerifierRing {
+// The rings of one session.
+class SessionRings {
  public:
-  // All arguments must outlive the ring; other sessions of the same thread share `model` and
+  // All arguments must outlive the object; other sessions of the same thread share `model` and
   // `rings`. `listener` hands rings to drafters; null: `shm` and `cuda_ipc` are not offered.
   // `judge_checks_rows`: what Judge::checks_draft_rows() says. Only such a judge can read rows in
   // device memory.
-  VerifierRing(WorkerModel* model, RingListener* listener, VerifierRings* rings,
+  SessionRings(WorkerModel* model, RingListener* listener, VerifierRings* shared,
                bool judge_checks_rows)
-      : model_(model), listener_(listener), rings_(rings), judge_checks_rows_(judge_checks_rows) {}
-  ~VerifierRing() { Drop(); }
-  VerifierRing(const VerifierRing&) = delete;
-  VerifierRing& operator=(const VerifierRing&) = delete;
+      : model_(model),
+        listener_(listener),
+        shared_(shared),
+        judge_checks_rows_(judge_checks_rows) {}
+  ~SessionRings();
+  SessionRings(const SessionRings&) = delete;
+  SessionRings& operator=(const SessionRings&) = delete;
 
   // Adds the transports that this worker supports, best first.
   void OfferTransports(v1::AttachReply& reply) const;
   // Frees the retired rings that no drafter has open any more, those of other sessions included.
-  void SweepRetired() { rings_->retired.Sweep(); }
+  void SweepRetired() { shared_->retired.Sweep(); }
 
-  // Replaces the session's ring. FAILED_PRECONDITION: the transport or the vocabulary is not this
+  // Replaces the ring with one draft model. INVALID_ARGUMENT: there is no model of this number.
+  // FAILED_PRECONDITION: the transport or the vocabulary is not this
   // worker's. RESOURCE_EXHAUSTED: drafters still have too many earlier rings open. Other errors are
   // those of LogProbRing and RingListener.
   absl::Status Create(const v1::CreateRing& command, v1::CreateRingReply& reply);
@@ -65,25 +73,35 @@ class VerifierRing {
 
   // To be called before the blocks of a batch are taken, see LogProbRing::BeginBatch.
   void BeginBatch();
+  // A block, and the number of the draft model that wrote it.
+  struct DraftBlock {
+    RingBlock rows;
+    uint8_t draft_model_number;
+  };
   // Takes the block that holds the q rows of `draft_token_ids`. The rows are checked here, unless
   // the judge checks them. After an error the draft cannot be judged.
-  absl::StatusOr<RingBlock> Take(const v1::RingReference& ring,
-                                 std::span<const int32_t> draft_token_ids);
-  // Counts a block that was dropped.
-  void CountError(RingError reason);
+  absl::StatusOr<DraftBlock> Take(const v1::RingReference& reference,
+                                  std::span<const int32_t> draft_token_ids);
+  // Counts a block of this ring that was dropped.
+  void CountError(const v1::RingReference& reference, RingError reason);
 
  private:
   bool offers_device_memory() const {
     return listener_ != nullptr && judge_checks_rows_ && model_->create_ring_rows() != nullptr;
   }
-  void Drop();
+  struct Ring {
+    std::unique_ptr<LogProbRing> memory;  // null: none was created
+    v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
+  };
+  void Drop(Ring& ring);
+  // FAILED_PRECONDITION: the session has no ring of this epoch.
+  absl::StatusOr<size_t> Find(uint64_t ring_epoch) const;
 
   WorkerModel* model_;
   RingListener* listener_;
-  VerifierRings* rings_;
+  VerifierRings* shared_;
   bool judge_checks_rows_;
-  std::unique_ptr<LogProbRing> ring_;  // null: none was created
-  v1::RingTransport transport_ = v1::RING_TRANSPORT_UNSPECIFIED;
+  std::array<Ring, kMaxDraftModels> rings_;  // by number of the draft model
 };
 
 }  // namespace tandem

@@ -158,16 +158,17 @@ void VerifierSession::OnExecuted(const v1::VerifyItem& item, JudgeTask& task,
   }
   if (!item.has_ring() || task.draft_token_ids.empty() || !IsSampled(task.slot->params())) return;
   const ScopedSeconds timing(transfer_seconds());
-  absl::StatusOr<RingBlock> block = ring_.Take(item.ring(), task.draft_token_ids);
+  absl::StatusOr<SessionRings::DraftBlock> block = ring_.Take(item.ring(), task.draft_token_ids);
   if (!block.ok()) {
     // The draft is dropped without judgment, whatever was drawn, and the round decodes plainly.
     task.draft_token_ids = {};
     task.draft_parents = {};
     result.set_ring_error(std::string(block.status().message()));
-    ring_.CountError(ReasonOf(block.status()));
+    ring_.CountError(item.ring(), ReasonOf(block.status()));
     return;
   }
-  task.ring_block.emplace(*std::move(block));
+  task.ring_block.emplace(std::move(block->rows));
+  task.drafter = block->draft_model_number;
   task.draft_log_probs = task.ring_block->rows();
 }
 
@@ -223,7 +224,7 @@ absl::Status VerifierSession::Finish(const v1::VerifyItem& item, JudgeTask& task
   if (!task.drafts_valid) {
     result.set_ring_error("ring entry " + std::to_string(item.ring().entry()) +
                           ": a row is no distribution that gives its token");
-    ring_.CountError(RingError::kBadRows);
+    ring_.CountError(item.ring(), RingError::kBadRows);
   }
   return absl::OkStatus();
 }

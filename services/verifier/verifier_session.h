@@ -57,7 +57,7 @@ class VerifierSession final : public BatchSession<VerifierProtocol> {
   absl::Status Propose(std::span<JudgeTask> tasks);
 
   std::unique_ptr<Judge> judge_;
-  VerifierRing ring_;
+  SessionRings ring_;
   // These belong to the current batch.
   std::vector<GuessOrder> orders_;  // by the tasks' feature_place
   double propose_seconds_ = 0;

@@ -34,6 +34,7 @@ struct Options {
   std::string listen;
   std::string admin;
   std::filesystem::path ring_dir;
+  std::string guess_drafts = "on";  // or "off"
   LogOptions log;
   ServerSecurityOptions security;
   std::string client_name;
@@ -57,6 +58,7 @@ void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& option
   parser.Bind("--activation-precision", &options.model.activation_precision);
   parser.Bind("--gpu", &options.model.gpu);
   parser.Bind("--gpu-memory-bytes", &options.model.gpu_memory_bytes);
+  if (!program.judges) parser.Bind("--guess-drafts", &options.guess_drafts);
   if (program.judges) {
     parser.Bind("--ring-dir", &options.ring_dir);
     parser.Bind("--heads", &options.model.heads);
@@ -207,6 +209,7 @@ int RunWorker(int argc, char** argv, const WorkerProgram& program) {
   parser.SetVersion(TANDEM_VERSION);
   BindFlags(parser, program, options);
   if (const std::optional<int> exit_code = parser.ParseOrExitCode(argc, argv)) return *exit_code;
+  options.model.guesses = options.guess_drafts == "on";
   SetUpLogs(options.log);
   RaiseDescriptorLimit();
   if (options.exit_with_parent && !FollowParent()) return 0;

@@ -18,6 +18,10 @@ WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& versi
       sessions_(registry_.Gauge(metrics::kWorkerSessions, {{"worker", worker}})),
       batches_{&registry_.Counter(metrics::kWorkerBatches, {{"worker", worker}})},
       compute_seconds_{&registry_.Counter(metrics::kWorkerCompute, {{"worker", worker}})} {
+  if (worker == kDrafter) {
+    right_guesses_.counter = &registry_.Counter(metrics::kDraftGuesses, {{"outcome", "right"}});
+    wrong_guesses_.counter = &registry_.Counter(metrics::kDraftGuesses, {{"outcome", "wrong"}});
+  }
   // A rate needs the zero before the first event.
   for (const auto transport :
        {v1::RING_TRANSPORT_CUDA_IPC, v1::RING_TRANSPORT_SHM, v1::RING_TRANSPORT_INLINE}) {
@@ -54,6 +58,10 @@ void WorkerMetrics::Refresh() {
   sessions_.Set(now.num_sessions);
   batches_.Set(static_cast<double>(now.num_batches));
   compute_seconds_.Set(now.compute_seconds);
+  if (worker_ == kDrafter) {
+    right_guesses_.Set(static_cast<double>(now.num_guessed_right));
+    wrong_guesses_.Set(static_cast<double>(now.num_guessed - now.num_guessed_right));
+  }
   for (const auto& [transport, bytes] : now.ring_bytes) {
     ring_bytes_[transport].Set(static_cast<double>(bytes));
   }

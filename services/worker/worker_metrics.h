@@ -49,6 +49,8 @@ class WorkerMetrics {
   prometheus::Gauge& sessions_;
   Total batches_;
   Total compute_seconds_;
+  Total right_guesses_;  // a drafter's
+  Total wrong_guesses_;
   std::map<v1::RingTransport, Total> ring_bytes_;
   std::map<std::pair<v1::RingTransport, RingError>, Total> ring_errors_;
 };

@@ -123,6 +123,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModel
   std::unique_ptr<WorkerModel> worker(new WorkerModel());
   const std::filesystem::path folder = options.folder.lexically_normal();
   worker->name_ = options.name;
+  worker->guesses_ = options.guesses;
   if (worker->name_.empty()) {
     worker->name_ = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   }

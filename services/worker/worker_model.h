@@ -64,6 +64,8 @@ struct WorkerModelOptions {
   int gpu = 0;                    // index of the GPU, as the driver counts
   uint64_t gpu_memory_bytes = 0;  // see CudaModelOptions
   bool judges = false;            // true for the target: on a GPU, memory for judging is set aside
+  // A drafter guesses what its model will draw (HostProposer).
+  bool guesses = true;
   // Loads a model for the backend "cuda". Empty: this program was built without CUDA.
   DeviceModelLoader load_on_gpu = {};
 };
@@ -85,6 +87,8 @@ class WorkerModel {
   WorkerStats& stats() { return stats_; }
   const WorkerStats& stats() const { return stats_; }
   size_t vocabulary_size() const { return model_->description().vocabulary_size; }
+
+  bool guesses() const { return guesses_; }  // as of the options
 
   // Returns what a router is told at attach, without the ring transports.
   v1::AttachReply Describe() const;
@@ -132,6 +136,7 @@ class WorkerModel {
   std::string vocabulary_fingerprint_;
   std::unique_ptr<CachePool> caches_;
   bool context_limited_by_pages_ = false;
+  bool guesses_ = true;
   WorkerStats stats_;
 };
 

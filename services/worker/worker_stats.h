@@ -29,6 +29,9 @@ struct WorkerStats {
   double compute_seconds = 0;                        // time of these commands, without the ring
   int num_sessions = 0;                              // attached sessions
   std::map<v1::RingTransport, uint64_t> ring_bytes;  // written by the drafter
+  // Tokens of the draft model that the drafter guessed, and those of them that the model drew.
+  uint64_t num_guessed = 0;
+  uint64_t num_guessed_right = 0;
   // Blocks that the verifier dropped, by transport and reason.
   std::map<std::pair<v1::RingTransport, RingError>, uint64_t> ring_errors;
 };

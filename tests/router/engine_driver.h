@@ -74,7 +74,7 @@ class EngineDriver {
   // Asks both workers to attach.
   void Begin() {
     fleet.Start(now);
-    fleet.SetPods({{"verifier", "draft"}}, now);
+    fleet.SetPods({{"verifier", {"draft"}}}, now);
   }
   // Attaches what is alive.
   void Start() {
@@ -260,13 +260,13 @@ class EngineDriver {
 
   void ExecuteOne(EngineCommand& command) {
     if (auto* open = std::get_if<OpenSession>(&command)) {
-      const bool alive = open->worker == Worker::kDrafter ? drafter_alive : verifier_alive;
+      const bool alive = KindOf(open->peer) == Worker::kDrafter ? drafter_alive : verifier_alive;
       if (!alive) {
-        fleet.OnSessionLost(open->worker, open->session, "connection refused", now);
+        fleet.OnSessionLost(KindOf(open->peer), open->session, "connection refused", now);
         return;
       }
-      sessions[open->worker] = open->session;
-      if (open->worker == Worker::kDrafter) {
+      sessions[KindOf(open->peer)] = open->session;
+      if (KindOf(open->peer) == Worker::kDrafter) {
         drafter.Reset();
       } else {
         verifier.Reset();

@@ -46,7 +46,7 @@ class FleetDriver {
     fleet.Start(now);
   }
 
-  static PodSpec Spec(const std::string& name) { return {name, name + "-draft"}; }
+  static PodSpec Spec(const std::string& name) { return {name, {name + "-draft"}}; }
 
   // Makes the pod, which is not in the list yet.
   ToyPod& Pod(const std::string& name) {
@@ -228,11 +228,11 @@ class FleetDriver {
       ToyPod& pod = Pod(spec->verifier);
       pod_of[open->session] = &pod;
       if (!pod.alive) {
-        fleet.OnSessionLost(open->worker, open->session, "connection refused", now);
+        fleet.OnSessionLost(KindOf(open->peer), open->session, "connection refused", now);
         return;
       }
-      pod.sessions[open->worker] = open->session;
-      if (open->worker == Worker::kDrafter) {
+      pod.sessions[KindOf(open->peer)] = open->session;
+      if (KindOf(open->peer) == Worker::kDrafter) {
         pod.drafter.Reset();
       } else {
         pod.verifier.Reset();

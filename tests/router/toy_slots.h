@@ -18,10 +18,11 @@ class ToySlots {
  public:
   static constexpr uint32_t kPageTokens = 4;
 
-  // Owns the slots. Both workers have a session, and their KV caches are not limited.
-  explicit ToySlots(uint32_t num_slots) : slots(own_) {
+  // Owns the slots. All workers have a session, and their KV caches are not limited.
+  explicit ToySlots(uint32_t num_slots, uint32_t num_drafters = 1)
+      : own_(num_drafters), slots(own_) {
     slots.Resize(num_slots);
-    for (PeerId peer = 0; peer < kNumPeers; ++peer) Attach(peer, 0);
+    for (PeerId peer = 0; peer < slots.num_peers(); ++peer) Attach(peer, 0);
   }
   // Makes sequences for somebody else's slots, whose workers have sessions of their own.
   explicit ToySlots(Slots& others) : slots(others) {}
@@ -60,7 +61,8 @@ class ToySlots {
     request.request_id = std::to_string(call);
     auto sequence = std::make_unique<Sequence>(call, std::move(request), 0, &tokenizer_);
     sequence->order = call;
-    sequence->acceptance.emplace(&prior_);
+    const size_t num_models = slots.num_peers() - kDrafterPeer;
+    sequence->models.emplace(std::vector(num_models, AcceptanceEstimate(&prior_)));
     if (is_replay) sequence->expected = {1, 2, 3};
     return sequence;
   }

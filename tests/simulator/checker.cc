@@ -80,8 +80,13 @@ void Checker::EndSession(Router& router, SessionId id, Session& session) {
   session.open = false;
   for (const auto& [call, rows] : session.answered_wrongly) NoteDeath(router, id, call, rows);
   session.answered_wrongly.clear();
-  // The ring ends when either worker's session ends.
-  pod.ring = Ring();
+  // A ring ends when either worker's session ends.
+  if (session.peer == kVerifierPeer) {
+    pod.rings.clear();
+    pod.new_rings.clear();
+  } else {
+    pod.rings.erase(session.peer);
+  }
   if (!session.batch.has_value()) return;
   for (const BatchItem& item : session.batch->items) {
     if (!session.batch->is_verify) continue;
@@ -183,7 +188,11 @@ void Checker::OnReply(RouterId router_id, SessionId session_id, const WorkerRepl
     session.answered.insert(verifier.id());
     OnVerifyReply(pod, session, verifier.verify());
   }
-  if (verifier.has_create_ring()) pod.ring.epoch = verifier.create_ring().ring_epoch();
+  if (const auto asked = pod.new_rings.find(verifier.id());
+      verifier.has_create_ring() && asked != pod.new_rings.end()) {
+    pod.rings[asked->second].epoch = verifier.create_ring().ring_epoch();
+    pod.new_rings.erase(asked);
+  }
 }
 
 void Checker::OnProposeReply(Pod& pod, SessionId session_id, Session& session,
@@ -196,11 +205,11 @@ void Checker::OnProposeReply(Pod& pod, SessionId session_id, Session& session,
     const v1::ProposeResult* result =
         answered ? &reply.results(static_cast<int>(i)) : &v1::ProposeResult::default_instance();
     const bool drafted = answered && result->draft_token_ids_size() > 0;
-    if (item.ring.has_value() && item.ring->ring_epoch() == pod.ring.epoch) {
+    if (Ring* ring = item.ring.has_value() ? pod.RingOf(item.ring->ring_epoch()) : nullptr) {
       if (drafted) {
-        pod.ring.credits[item.ring->entry()].holder = RingCredit::Holder::kRouter;
+        ring->credits[item.ring->entry()].holder = RingCredit::Holder::kRouter;
       } else {
-        pod.ring.credits.erase(item.ring->entry());
+        ring->credits.erase(item.ring->entry());
       }
     }
     if (answered && result->state().code() == v1::WORKER_CODE_ABORTED &&
@@ -233,8 +242,8 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const BatchItem& item = batch.items[i];
     if (Excused(session, kBadReply)) session.answered_wrongly.emplace_back(item.call, item.end - 1);
-    if (item.ring.has_value() && item.ring->ring_epoch() == pod.ring.epoch) {
-      pod.ring.credits.erase(item.ring->entry());
+    if (Ring* ring = item.ring.has_value() ? pod.RingOf(item.ring->ring_epoch()) : nullptr) {
+      ring->credits.erase(item.ring->entry());
     }
     const bool is_answered = static_cast<int>(i) < reply.results_size();
     if (item.drafter != 0) {
@@ -309,9 +318,9 @@ void Checker::OnCommands(RouterId id, const Fleet& fleet, const EngineCommands& 
       }
       pod.last_session = open->session;
       Session& session = pod.sessions[open->session];
-      session.worker = open->worker;
+      session.peer = open->peer;
       for (const auto& [other_id, other] : pod.sessions) {
-        if (other_id != open->session && other.open && other.worker == open->worker) {
+        if (other_id != open->session && other.open && other.peer == open->peer) {
           Fail("sessions", absl::StrCat("session ", open->session, " is opened beside ", other_id));
         }
       }
@@ -361,7 +370,7 @@ void Checker::OnSend(Router& router, RouterId id, SessionId session_id, Worker w
                      uint64_t command_id, const v1::DraftCommand* draft,
                      const v1::VerifierCommand* verifier) {
   Session* found = router.Find(session_id);
-  if (found == nullptr || !found->open || found->worker != worker) {
+  if (found == nullptr || !found->open || KindOf(found->peer) != worker) {
     return Fail("sessions", absl::StrCat("a command goes to session ", session_id, " of the ",
                                          WorkerName(worker), ", which is not open"));
   }
@@ -390,8 +399,10 @@ void Checker::OnSend(Router& router, RouterId id, SessionId session_id, Worker w
   } else if (verifier->has_update_slots()) {
     CheckUpdates(router, id, session_id, session, verifier->update_slots(), false);
   } else if (verifier->has_create_ring()) {
-    pod.ring = Ring();
-    pod.ring.entries = verifier->create_ring().entries();
+    const PeerId drafter = kDrafterPeer + verifier->create_ring().draft_model_number();
+    pod.rings[drafter] = Ring();
+    pod.rings[drafter].entries = verifier->create_ring().entries();
+    pod.new_rings[command_id] = drafter;
   }
 }
 
@@ -415,10 +426,10 @@ void Checker::CheckUpdates(Router& router, RouterId id, SessionId session_id, Se
 void Checker::CheckRollback(Router& router, RouterId id, SessionId session_id, Session& session,
                             const v1::SlotPoint& at, bool rides) {
   const auto fail = [&](const std::string& what) {
-    Fail("rollbacks", absl::StrCat(WorkerName(session.worker), ", slot ", at.slot(), ", epoch ",
+    Fail("rollbacks", absl::StrCat(PeerName(session.peer), ", slot ", at.slot(), ", epoch ",
                                    at.slot_epoch(), ", to ", at.length(), " rows: ", what));
   };
-  if (session.worker == Worker::kVerifier) return fail("the verifier rolls back of itself");
+  if (session.peer == kVerifierPeer) return fail("the verifier rolls back of itself");
   if (session.batch.has_value()) return fail("is sent beside a batch");
   const CallId call = CheckPoint(id, session_id, session, at, nullptr);
   if (call == 0) return;
@@ -458,7 +469,7 @@ void Checker::CheckNoneIsDue(const Session& session) {
 CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
                            const v1::SlotPoint& at, const v1::SlotOpen* open) {
   const auto fail = [&](const std::string& invariant, const std::string& what) {
-    Fail(invariant, absl::StrCat(WorkerName(session.worker), ", slot ", at.slot(), ", epoch ",
+    Fail(invariant, absl::StrCat(PeerName(session.peer), ", slot ", at.slot(), ", epoch ",
                                  at.slot_epoch(), ", command ", at.command_number(), ": ", what));
     return CallId{0};
   };
@@ -492,7 +503,7 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
   // Look at the rows that the worker really holds. No message for the slot is under way, except
   // perhaps a close.
   if (session.excuses != 0) return slot.call;
-  const FakeSlots* slots = peek_(id, session.worker, session_id);
+  const FakeSlots* slots = peek_(id, KindOf(session.peer), session_id);
   if (slots == nullptr || at.slot() >= slots->slots().size()) return slot.call;
   const FakeSlot& held = slots->slots()[at.slot()];
   if (!held.open || held.epoch != at.slot_epoch()) {
@@ -501,7 +512,7 @@ CallId Checker::CheckPoint(RouterId id, SessionId session_id, Session& session,
   }
   const bool is_prefix =
       at.length() < held.hashes.size() && held.hashes[at.length()] == at.prefix_hash();
-  const bool is_all = session.worker == Worker::kDrafter || at.length() == held.tokens.size();
+  const bool is_all = session.peer != kVerifierPeer || at.length() == held.tokens.size();
   if (!is_prefix || !is_all) {
     return fail("agreement", absl::StrCat("the router believes ", at.length(),
                                           " rows, the worker holds ", held.tokens.size()));
@@ -536,7 +547,7 @@ std::optional<std::pair<std::string, std::string>> Checker::CheckOpen(RouterId i
   if (told.SerializeAsString() != calls_.at(owner).plan.request.open.SerializeAsString()) {
     return Broken("commands", "`open` is not what the client asked for");
   }
-  if (session.worker == Worker::kVerifier) {
+  if (session.peer == kVerifierPeer) {
     SeePlace(routers_[id], PodOf(session_id), &calls_.at(owner));
   }
   return std::nullopt;
@@ -570,8 +581,7 @@ void Checker::CheckTokens(CallId id, const v1::SlotPoint& at,
   }
 }
 
-void Checker::TakeRingEntry(Pod& pod, const v1::RingReference& reference) {
-  Ring& ring = pod.ring;
+void Checker::TakeRingEntry(Ring& ring, const v1::RingReference& reference) {
   const std::string name =
       absl::StrCat("entry ", reference.entry(), " of epoch ", reference.ring_epoch(), ", sequence ",
                    reference.sequence());
@@ -590,7 +600,7 @@ void Checker::TakeRingEntry(Pod& pod, const v1::RingReference& reference) {
 
 bool Checker::IsJudged(const Pod& pod, SessionId drafter, CallId call) {
   for (const auto& [session_id, session] : pod.sessions) {
-    if (!session.open || session.worker != Worker::kVerifier || !session.batch.has_value()) {
+    if (!session.open || session.peer != kVerifierPeer || !session.batch.has_value()) {
       continue;
     }
     const auto& items = session.batch->items;
@@ -606,7 +616,7 @@ bool Checker::IsJudged(const Pod& pod, SessionId drafter, CallId call) {
 bool Checker::IsVerified(const Router& router, CallId call) {
   for (const auto& [pod_id, pod] : router.pods) {
     for (const auto& [session_id, session] : pod.sessions) {
-      if (!session.open || session.worker != Worker::kVerifier || !session.batch.has_value()) {
+      if (!session.open || session.peer != kVerifierPeer || !session.batch.has_value()) {
         continue;
       }
       const auto& items = session.batch->items;
@@ -664,6 +674,10 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
       Fail("commands", absl::StrCat("call ", call_id, " drafts ", item.draft_length()));
     }
     CheckSiblings(call_id, item);
+    if (const std::string& wanted = call.plan.request.draft_model;
+        !wanted.empty() && item.draft_length() > 0 && wanted != DraftModelName(session.peer)) {
+      Fail("drafts", absl::StrCat("call ", call_id, " wants drafts of ", wanted, " alone"));
+    }
     // A draft that is made while the verifier has the call would be useless.
     if (item.draft_length() > 0 && IsVerified(router, call_id)) {
       Fail("batches", absl::StrCat("call ", call_id, " drafts while it is verified"));
@@ -672,7 +686,7 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
     if (wants_ring != item.has_ring()) {
       Fail("ring", absl::StrCat("call ", call_id, wants_ring ? " lacks" : " needs no", " entry"));
     }
-    if (item.has_ring()) TakeRingEntry(pod, item.ring());
+    if (item.has_ring()) TakeRingEntry(pod.rings[session.peer], item.ring());
     pod.proposals.erase(call_id);
     batch.items.push_back({item.at().slot(), call_id, item.at().length(), end,
                            item.has_ring() ? std::optional(item.ring()) : std::nullopt,
@@ -688,7 +702,7 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
 
 void Checker::SeeOverlap(const Pod& pod, Worker other) {
   for (const auto& [id, session] : pod.sessions) {
-    if (session.open && session.worker == other && session.batch.has_value()) {
+    if (session.open && KindOf(session.peer) == other && session.batch.has_value()) {
       See(Sight::kWorkersOverlap);
     }
   }
@@ -798,8 +812,9 @@ std::optional<SessionId> Checker::TakeProposal(Pod& pod, CallId call_id, const v
   const SessionId drafter = proposal->second.session;
   pod.proposals.erase(proposal);
   if (item.has_ring()) {
-    const auto held = pod.ring.credits.find(item.ring().entry());
-    if (item.ring().ring_epoch() != pod.ring.epoch || held == pod.ring.credits.end() ||
+    Ring& expected = pod.rings[pod.sessions.at(drafter).peer];
+    const auto held = expected.credits.find(item.ring().entry());
+    if (item.ring().ring_epoch() != expected.epoch || held == expected.credits.end() ||
         held->second.sequence != item.ring().sequence() ||
         held->second.holder != RingCredit::Holder::kRouter) {
       Fail("ring", absl::StrCat("call ", call_id, ": entry ", item.ring().entry(),
@@ -863,6 +878,8 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
         const std::optional<SessionId> maker = TakeProposal(pod, call_id, item, end);
         if (!maker.has_value()) return;
         drafter = *maker;
+        const PeerId model = pod.sessions.at(drafter).peer;
+        if (model > kDrafterPeer) See(Sight::kOtherModel);
         if (is_tree) See(Sight::kModelTree);
       }
     }
@@ -1076,16 +1093,16 @@ std::string Checker::WhyNot(Router& router, const Fleet& fleet, const FinishCall
 
 // ---------------------------------------------------------------- state
 
-void Checker::CheckRing(const Pod& pod, const RingCredits& ring) {
+void Checker::CheckRing(const Ring& expected, const RingCredits& ring) {
   if (!ring.open()) return;
   size_t in_use = 0;
   size_t at_router = 0;
-  for (const auto& [entry, credit] : pod.ring.credits) {
+  for (const auto& [entry, credit] : expected.credits) {
     ++(credit.holder == RingCredit::Holder::kRouter ? at_router : in_use);
   }
-  const size_t taken = pod.ring.entries - ring.num_free();
-  if (ring.num_free() > pod.ring.entries || taken < in_use || taken > in_use + at_router) {
-    Fail("ring", absl::StrCat(ring.num_free(), " entries of ", pod.ring.entries, " are free, ",
+  const size_t taken = expected.entries - ring.num_free();
+  if (ring.num_free() > expected.entries || taken < in_use || taken > in_use + at_router) {
+    Fail("ring", absl::StrCat(ring.num_free(), " entries of ", expected.entries, " are free, ",
                               in_use, " are at workers and at most ", at_router, " at the router"));
   }
 }
@@ -1123,7 +1140,10 @@ void Checker::OnSettled(RouterId id, const Fleet& fleet) {
     Fail("queue", absl::StrCat(num_queued, " wait, allowed: ", most_queued));
   }
   for (uint32_t i = 0; i < fleet.num_pods(); ++i) {
-    CheckRing(router.pods[i], fleet.engine(i).workers().ring());
+    const WorkerSessions& workers = fleet.engine(i).workers();
+    for (PeerId drafter = kDrafterPeer; drafter < workers.num_peers(); ++drafter) {
+      CheckRing(router.pods[i].rings[drafter], workers.ring(drafter));
+    }
   }
   if (router.stopped && !fleet.idle()) Fail("liveness", "a router that stopped is not idle");
 }
@@ -1132,21 +1152,26 @@ void Checker::OnQuiet(RouterId id, const Fleet& fleet) {
   if (!fleet.idle()) Fail("liveness", absl::StrCat("router ", id, " is not idle"));
   for (uint32_t i = 0; i < fleet.num_pods(); ++i) {
     const Pod& pod = routers_[id].pods[i];
-    const RingCredits& ring = fleet.engine(i).workers().ring();
-    if (ring.open() && ring.num_free() != pod.ring.entries) {
-      Fail("ring", absl::StrCat("all is quiet, and ", ring.num_free(), " entries of ",
-                                pod.ring.entries, " are free"));
+    const WorkerSessions& workers = fleet.engine(i).workers();
+    for (PeerId drafter = kDrafterPeer; drafter < workers.num_peers(); ++drafter) {
+      const RingCredits& ring = workers.ring(drafter);
+      const auto expected = pod.rings.find(drafter);
+      if (ring.open() && expected != pod.rings.end() &&
+          ring.num_free() != expected->second.entries) {
+        Fail("ring", absl::StrCat("all is quiet, and ", ring.num_free(), " entries of ",
+                                  expected->second.entries, " are free"));
+      }
     }
     for (const auto& [session_id, session] : pod.sessions) {
       if (!session.open) continue;
-      const FakeSlots* held = peek_(id, session.worker, session_id);
+      const FakeSlots* held = peek_(id, KindOf(session.peer), session_id);
       for (const auto& [slot_id, slot] : session.slots) {
         // An epoch that the worker refused to begin, or forgot, needs no close.
         const bool is_held =
             held != nullptr && slot_id < held->slots().size() && held->slots()[slot_id].open;
         if (!slot.closed && is_held) {
           Fail("slots", absl::StrCat("all is quiet, and slot ", slot_id, " of the ",
-                                     WorkerName(session.worker), " was opened and not closed"));
+                                     PeerName(session.peer), " was opened and not closed"));
         }
       }
     }

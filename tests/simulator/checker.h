@@ -140,7 +140,7 @@ class Checker {
     std::vector<BatchItem> items;
   };
   struct Session {
-    Worker worker = Worker::kVerifier;
+    PeerId peer = kVerifierPeer;
     bool open = true;
     uint8_t excuses = 0;
     std::map<uint32_t, SlotTrack> slots;
@@ -173,11 +173,20 @@ class Checker {
     SessionId last_session = 0;
     std::map<SessionId, Session> sessions;
     std::map<CallId, Proposal> proposals;
-    Ring ring;
+    std::map<PeerId, Ring> rings;          // with each drafter
+    std::map<uint64_t, PeerId> new_rings;  // drafters of rings that are asked for, by command
     bool ring_may_fail = false;
     std::vector<double> opened_at;
     uint64_t num_preemptions = 0;
     bool drains = false;  // the router knows that its verifier was told to stop
+
+    // Null: the pod has no ring of this epoch.
+    Ring* RingOf(uint64_t epoch) {
+      for (auto& [drafter, ring] : rings) {
+        if (ring.epoch == epoch && epoch != 0) return &ring;
+      }
+      return nullptr;
+    }
   };
   struct Router {
     bool draining = false;
@@ -236,7 +245,7 @@ class Checker {
                      const v1::SlotPoint& at, bool rides);
   // Called before a Propose's items. Checks that every slot that needed a rollback got one.
   void CheckNoneIsDue(const Session& session);
-  void TakeRingEntry(Pod& pod, const v1::RingReference& reference);
+  void TakeRingEntry(Ring& ring, const v1::RingReference& reference);
   // Returns whether the call is in a batch that a verifier has.
   static bool IsVerified(const Router& router, CallId call);
   // Returns whether a verifier of the pod has a batch with drafts of this drafter's session for the
@@ -266,7 +275,7 @@ class Checker {
   size_t NumDeaths(Router& router, CallId call);
   static Sight SightOf(const Router& router, const FinishCall& finish, const Call& call);
   void SeeOverlap(const Pod& pod, Worker other);
-  void CheckRing(const Pod& pod, const RingCredits& ring);
+  void CheckRing(const Ring& expected, const RingCredits& ring);
   bool Excused(const Session& session, uint8_t excuses) const {
     return (session.excuses & excuses) != 0;
   }

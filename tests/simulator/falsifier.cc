@@ -18,8 +18,11 @@ void EraseToken(int place, v1::GenerateResponse* response) {
 }
 
 // Returns the credits of the pod's engine. Only the engine itself may change them otherwise.
-RingCredits& RingOf(const Fleet& fleet, SessionId session) {
-  return const_cast<WorkerSessions&>(fleet.engine(PodOf(session)).workers()).ring();
+RingCredits& RingOf(const Fleet& fleet, SessionId session, uint64_t epoch) {
+  auto& workers = const_cast<WorkerSessions&>(fleet.engine(PodOf(session)).workers());
+  PeerId drafter = kDrafterPeer;
+  while (drafter + 1 < workers.num_peers() && workers.ring(drafter).epoch() != epoch) ++drafter;
+  return workers.ring(drafter);
 }
 
 // Whether the router found the item's draft in a text.
@@ -46,7 +49,7 @@ double Falsifier::ChangeDeadline(double deadline, double now) const {
   return deadline;
 }
 
-SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* reply) {
+SessionId Falsifier::ChangeReply(SessionId session, WorkerReply* reply) {
   auto* verifier = std::get_if<v1::VerifierReply>(reply);
   if (verifier != nullptr && verifier->has_verify()) {
     last_verdict_ = *verifier;
@@ -62,7 +65,7 @@ SessionId Falsifier::ChangeReply(Worker worker, SessionId session, WorkerReply* 
       if (all.size() > 2) all.erase(all.begin());
     }
   }
-  const Peer& peer = PeerOf(worker, session);
+  const Peer& peer = PeerOf(session);
   if (bug_ != PlantedBug::kOldSessionReplyAccepted || session == peer.session) return session;
   if (verifier != nullptr) {
     if (!verifier->has_verify()) return session;
@@ -111,7 +114,8 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
   EngineCommands changed;
   for (EngineCommand& command : *commands) {
     if (auto* open = std::get_if<OpenSession>(&command)) {
-      Peer& peer = PeerOf(open->worker, open->session);
+      peer_ids_[open->session] = open->peer;
+      Peer& peer = PeerOf(open->session);
       const SessionId old = std::exchange(peer.session, open->session);
       peer.ends.clear();
       for (const auto& [call, token] : last_tokens_) recovering_.insert(call);
@@ -119,13 +123,13 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
       if (bug_ == PlantedBug::kCommandToClosedSession && old != 0) {
         v1::DraftCommand update;
         update.mutable_update_slots();
-        if (open->worker == Worker::kDrafter) changed.push_back(SendToDrafter{old, update});
+        if (open->peer != kVerifierPeer) changed.push_back(SendToDrafter{old, update});
       }
       continue;
     }
     if (auto* draft = std::get_if<SendToDrafter>(&command)) {
       v1::DraftCommand& sent = draft->command;
-      Peer& peer = PeerOf(Worker::kDrafter, draft->session);
+      Peer& peer = PeerOf(draft->session);
       if (sent.has_propose()) {
         peer.batch = sent.id();
         ChangePropose(fleet, &peer, sent.mutable_propose());
@@ -133,7 +137,7 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
       if (sent.has_update_slots()) ChangeUpdates(&peer, sent.mutable_update_slots());
     } else if (auto* verifier = std::get_if<SendToVerifier>(&command)) {
       v1::VerifierCommand& sent = verifier->command;
-      Peer& peer = PeerOf(Worker::kVerifier, verifier->session);
+      Peer& peer = PeerOf(verifier->session);
       if (sent.has_update_slots()) ChangeUpdates(&peer, sent.mutable_update_slots());
       if (sent.has_verify()) {
         peer.batch = sent.id();
@@ -220,7 +224,7 @@ void Falsifier::ChangeUpdates(Peer* peer, v1::UpdateSlots* update) {
 
 std::optional<SendToDrafter> Falsifier::RollBackUnjudged(SessionId session,
                                                          const v1::VerifierCommand& sent) {
-  Peer& drafter = PeerOf(Worker::kDrafter, session);
+  Peer& drafter = PeerOf(kDrafterPeer, session);
   for (const v1::VerifyItem& item : sent.verify().items()) {
     const auto end = drafter.ends.find(item.at().slot());
     if (item.draft_token_ids_size() < 2 || end == drafter.ends.end()) continue;
@@ -270,6 +274,17 @@ void Falsifier::ChangeItem(Worker worker, Peer* peer, Item* item) {
         skip(1);
       }
       break;
+    case PlantedBug::kRowsOfOtherDrafterBelieved:
+      for (const auto& [id, other] : peers_) {
+        const auto rows = other.told.find(&plan);
+        if (to_verifier || &other == peer || id.second == kVerifierPeer ||
+            rows == other.told.end() || rows->second <= at.length()) {
+          continue;
+        }
+        skip(std::min(rows->second - at.length(),
+                      std::max<uint32_t>(item->token_ids_size(), 1) - 1));
+      }
+      break;
     case PlantedBug::kCachedLenOneTooShort:
       if (to_verifier && at.length() > plan.prompt_len()) {
         at.set_length(at.length() - 1);
@@ -306,7 +321,7 @@ void Falsifier::ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propo
   for (v1::ProposeItem& item : *propose->mutable_items()) {
     ChangeItem(Worker::kDrafter, peer, &item);
     if (bug_ == PlantedBug::kRingEntryNeverReleased && item.has_ring()) {
-      RingOf(fleet, peer->session).Acquire();
+      RingOf(fleet, peer->session, item.ring().ring_epoch()).Acquire();
     }
   }
 }
@@ -320,9 +335,16 @@ void Falsifier::ChangeVerify(const Fleet& fleet, Peer* peer, v1::Verify* verify)
       item.mutable_draft_token_ids()->erase(item.draft_token_ids().begin());
     }
     if (bug_ == PlantedBug::kRingEntryReleasedTwice && item.has_ring()) {
-      RingOf(fleet, peer->session).Release(item.ring());
+      RingOf(fleet, peer->session, item.ring().ring_epoch()).Release(item.ring());
     }
     if (bug_ == PlantedBug::kRingReferenceDropped) item.clear_ring();
+    if (bug_ == PlantedBug::kRingOfOtherDrafter && item.has_ring()) {
+      const WorkerSessions& workers = fleet.engine(PodOf(peer->session)).workers();
+      for (PeerId drafter = kDrafterPeer; drafter < workers.num_peers(); ++drafter) {
+        const RingCredits& ring = workers.ring(drafter);
+        if (ring.open()) item.mutable_ring()->set_ring_epoch(ring.epoch());
+      }
+    }
     // The text of a lookup has a token that was never committed.
     if (bug_ == PlantedBug::kFoundInRejectedTokens && IsFound(fleet, peer->session, item)) {
       const int last = item.draft_token_ids_size() - 1;

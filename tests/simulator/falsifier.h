@@ -27,7 +27,7 @@ class Falsifier {
   EngineOptions Options(EngineOptions options) const;
   void ChangeCommands(const Fleet& fleet, EngineCommands* commands);
   // Changes the reply that the router gets, and returns the session from which it gets the reply.
-  SessionId ChangeReply(Worker worker, SessionId session, WorkerReply* reply);
+  SessionId ChangeReply(SessionId session, WorkerReply* reply);
   // Returns a reply that the router gets after its commands were taken.
   std::optional<std::pair<SessionId, v1::VerifierReply>> TakeRepeated();
   bool ForgetsCancel() const { return bug_ == PlantedBug::kCancelForgotten; }
@@ -42,7 +42,9 @@ class Falsifier {
     std::map<uint32_t, const ClientPlan*> owners;  // owners of the slots
     std::map<const ClientPlan*, uint32_t> told;    // number of rows that the worker was sent
   };
-  Peer& PeerOf(Worker worker, SessionId session) { return peers_[{PodOf(session), worker}]; }
+  Peer& PeerOf(PeerId peer, SessionId session) { return peers_[{PodOf(session), peer}]; }
+  // PRECOND: the router opened the session.
+  Peer& PeerOf(SessionId session) { return PeerOf(peer_ids_.at(session), session); }
   template <typename Item>
   void ChangeItem(Worker worker, Peer* peer, Item* item);
   void ChangePropose(const Fleet& fleet, Peer* peer, v1::Propose* propose);
@@ -58,7 +60,8 @@ class Falsifier {
   PlantedBug bug_;
   const Scenario* scenario_;
   SeededRandom random_;
-  std::map<std::pair<uint32_t, Worker>, Peer> peers_;  // peers by pod and worker
+  std::map<std::pair<uint32_t, PeerId>, Peer> peers_;  // by pod and number
+  std::map<SessionId, PeerId> peer_ids_;               // by session
   std::map<CallId, int32_t> last_tokens_;
   std::set<CallId> recovering_;
   std::set<uint32_t> ended_on_sibling_;  // slots whose last path left the first child of each token

@@ -61,6 +61,8 @@ const Expectation kExpectations[] = {
     {kRingEntryReleasedTwice, 100, {"ring"}},
     {kRingEntryNeverReleased, 100, {"ring"}},
     {kRingReferenceDropped, 100, {"ring"}},
+    {kRingOfOtherDrafter, 200, {"ring"}},
+    {kRowsOfOtherDrafterBelieved, 200, {"agreement"}},
     {kDeadlineForgotten, 100, {"liveness"}},
     {kDeadlineInThePast, 100, {"storm"}},
     {kRollbackNumberReused, 100, {"numbers"}},

@@ -47,8 +47,9 @@ enum class Sight : uint8_t {
   kRowsMoved,
   kModelTree,        // a tree that the draft model drew
   kSiblingAccepted,  // in such a tree
+  kOtherModel,       // a draft of a model that is not the pod's first
 };
-inline constexpr std::array<std::string_view, 36> kSightNames = {
+inline constexpr std::array<std::string_view, 37> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -85,7 +86,7 @@ inline constexpr std::array<std::string_view, 36> kSightNames = {
     "accepted paths whose rows were moved",
     "trees of the draft model judged",
     "siblings of the draft model accepted",
-};
+    "drafts of a model that is not the first"};
 
 struct Sights {
   std::array<uint64_t, kSightNames.size()> counts = {};

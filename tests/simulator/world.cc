@@ -60,13 +60,26 @@ World::World(const Scenario* scenario, PlantedBug bug, std::string* trace)
                }) {
   corpus_.documents = scenario->corpus;
   for (size_t pod = 0; pod < pods_.size(); ++pod) {
-    pods_[pod].spec = {absl::StrCat("verifier-", pod), absl::StrCat("drafter-", pod)};
+    pods_[pod].spec.verifier = absl::StrCat("verifier-", pod);
+    // A worker runs even if the router is told of no drafter.
+    const uint32_t num_drafters = std::max(scenario->engine.workers.num_drafters, 1U);
+    for (PeerId peer = kDrafterPeer; peer <= num_drafters; ++peer) {
+      pods_[pod].spec.drafters.push_back(absl::StrCat(PeerName(peer), "-of-", pod));
+    }
+    pods_[pod].processes.resize(1 + num_drafters);
   }
 }
 
-std::string World::NameOf(uint32_t pod, Worker worker) const {
+std::shared_ptr<World::Process> World::AnyOf(uint32_t pod, Worker worker) {
+  const auto& processes = pods_[pod].processes;
+  if (worker == Worker::kVerifier) return processes[kVerifierPeer];
+  if (processes.size() == 2) return processes[kDrafterPeer];
+  return processes[static_cast<size_t>(random_.Between(1, static_cast<int>(processes.size()) - 1))];
+}
+
+std::string World::NameOf(uint32_t pod, PeerId peer) const {
   const std::string of_pod = pods_.size() > 1 ? absl::StrCat(" of pod ", pod) : "";
-  return absl::StrCat("the ", WorkerName(worker), " worker", of_pod);
+  return absl::StrCat("the ", PeerName(peer), " worker", of_pod);
 }
 
 void World::Trace(const std::function<std::string()>& line) {
@@ -89,7 +102,7 @@ void World::Deliver(double at, std::function<void()> run) {
 // A run that found something ends with jobs that keep their processes.
 World::~World() {
   for (const Pod& pod : pods_) {
-    for (const auto& process : {pod.drafter, pod.verifier}) {
+    for (const auto& process : pod.processes) {
       if (process == nullptr) continue;
       process->inbox.clear();
       process->late.clear();
@@ -101,12 +114,14 @@ World::~World() {
 
 RunResult World::Run() {
   for (uint32_t pod = 0; pod < pods_.size(); ++pod) {
-    StartProcess(pod, Worker::kVerifier, false);
-    if (scenario_->drafter_starts_at <= kStartTime) {
-      StartProcess(pod, Worker::kDrafter, false);
-    } else {
-      At(scenario_->drafter_starts_at, [this, pod] {
-        if (pods_[pod].drafter == nullptr) StartProcess(pod, Worker::kDrafter, false);
+    StartProcess(pod, kVerifierPeer, false);
+    for (PeerId peer = kDrafterPeer; peer < pods_[pod].processes.size(); ++peer) {
+      if (scenario_->drafter_starts_at <= kStartTime) {
+        StartProcess(pod, peer, false);
+        continue;
+      }
+      At(scenario_->drafter_starts_at, [this, pod, peer] {
+        if (process(pod, peer) == nullptr) StartProcess(pod, peer, false);
       });
     }
   }
@@ -121,14 +136,13 @@ RunResult World::Run() {
       if (router->alive) checker_.OnQuiet(router->id, *router->fleet);
     }
     for (const Pod& pod : pods_) {
-      for (const auto& process : {pod.drafter, pod.verifier}) {
+      for (const auto& process : pod.processes) {
         const WorkerPlan& plan =
-            process->kind == Worker::kDrafter ? scenario_->drafter : scenario_->verifier;
+            process->peer == kVerifierPeer ? scenario_->verifier : scenario_->drafter;
         if (process->worker.num_free_pages() == plan.num_pages) continue;
-        checker_.Fail(
-            "pages",
-            absl::StrCat("all is quiet, and ", NameOf(process->pod, process->kind), " has ",
-                         process->worker.num_free_pages(), " pages of ", plan.num_pages, " free"));
+        checker_.Fail("pages", absl::StrCat("all is quiet, and ", NameOf(*process), " has ",
+                                            process->worker.num_free_pages(), " pages of ",
+                                            plan.num_pages, " free"));
       }
     }
   }
@@ -141,7 +155,7 @@ bool World::IsQuiet() const {
     return false;
   }
   for (const Pod& pod : pods_) {
-    for (const auto& process : {pod.drafter, pod.verifier}) {
+    for (const auto& process : pod.processes) {
       if (process->busy || !process->inbox.empty() || process->worker.num_open_slots() > 0) {
         return false;
       }
@@ -169,8 +183,9 @@ void World::Step() {
     } else {
       std::string open;
       for (const Pod& pod : pods_) {
-        absl::StrAppend(&open, open.empty() ? "" : ", ", pod.drafter->worker.num_open_slots(),
-                        " and ", pod.verifier->worker.num_open_slots());
+        for (const auto& process : pod.processes) {
+          absl::StrAppend(&open, open.empty() ? "" : ", ", process->worker.num_open_slots());
+        }
       }
       checker_.Fail("slots",
                     absl::StrCat("no call is left, and ", open, " slots stay open at the workers"));
@@ -250,7 +265,7 @@ void World::ScheduleTick(Router& router) {
 
 void World::Execute(Router& router, EngineCommand& command) {
   if (auto* open = std::get_if<OpenSession>(&command)) {
-    OpenStream(router, open->worker, open->session);
+    OpenStream(router, open->peer, open->session);
   } else if (auto* close = std::get_if<CloseSession>(&command)) {
     const auto found = router.streams.find(close->session);
     if (found == router.streams.end()) return;
@@ -312,10 +327,10 @@ void World::Search(Router& router, SearchCorpus search) {
 
 // ---------------------------------------------------------------- streams
 
-void World::OpenStream(Router& router, Worker worker, SessionId session) {
+void World::OpenStream(Router& router, PeerId peer_id, SessionId session) {
   auto stream = std::make_shared<Stream>();
   stream->id = ++last_stream_;
-  stream->worker = worker;
+  stream->peer = peer_id;
   stream->router = router.id;
   stream->session = session;
   router.streams[session] = stream;
@@ -324,10 +339,10 @@ void World::OpenStream(Router& router, Worker worker, SessionId session) {
       pods_.begin(), pods_.end(),
       [spec = *router.fleet->PodOf(session)](const Pod& pod) { return pod.spec == spec; });
   const auto pod = static_cast<uint32_t>(place - pods_.begin());
-  const std::shared_ptr<Process>& peer = process(pod, worker);
+  const std::shared_ptr<Process>& peer = process(pod, peer_id);
   Trace([&] {
     return absl::StrCat("router ", router.id, " opens session ", session, " with ",
-                        NameOf(pod, worker));
+                        NameOf(pod, peer_id));
   });
   if (peer == nullptr || !peer->alive) {
     stream->worker_open = false;
@@ -342,7 +357,7 @@ void World::OpenStream(Router& router, Worker worker, SessionId session) {
 }
 
 void World::Excuse(const std::shared_ptr<Stream>& stream, Checker::Excuse excuse) {
-  checker_.OnExcuse(stream->router, stream->worker, stream->session, excuse);
+  checker_.OnExcuse(stream->router, KindOf(stream->peer), stream->session, excuse);
 }
 
 std::vector<std::shared_ptr<World::Stream>> World::StreamsOf(
@@ -360,7 +375,7 @@ void World::ExcuseAll(const std::shared_ptr<Process>& process, Checker::Excuse e
 
 void World::SendToWorker(const std::shared_ptr<Stream>& stream, WorkerCommand command) {
   Trace([&] {
-    return absl::StrCat("router ", stream->router, " -> ", WorkerName(stream->worker), ": ",
+    return absl::StrCat("router ", stream->router, " -> ", PeerName(stream->peer), ": ",
                         Describe(command));
   });
   if (stream->silent || stream->process == nullptr) return;
@@ -388,7 +403,7 @@ void World::SendToWorker(const std::shared_ptr<Stream>& stream, WorkerCommand co
 
 void World::SendToRouter(const std::shared_ptr<Stream>& stream, WorkerReply reply) {
   if (stream->silent) return;
-  if (spoil_next_ == stream->worker && stream->router_open) SpoilReply(stream, &reply);
+  if (spoil_next_ == KindOf(stream->peer) && stream->router_open) SpoilReply(stream, &reply);
   const bool may_be_lost = scenario_->network.lossy && !healed_ && IsAboutSlots(reply);
   const uint64_t id = IdOf(reply);
   const auto arrive = [this, stream, reply = std::move(reply)] { DeliverReply(stream, reply); };
@@ -413,7 +428,7 @@ void World::DeliverReply(const std::shared_ptr<Stream>& stream, WorkerReply repl
   // A reply of a stream that was given up may still be on its way to the engine.
   if (!stream->router_open && random_.Chance(0.5)) return;
   Trace([&] {
-    return absl::StrCat("router ", router.id, " <- ", WorkerName(stream->worker), " (session ",
+    return absl::StrCat("router ", router.id, " <- ", PeerName(stream->peer), " (session ",
                         stream->session,
                         stream->router_open ? "): " : ", given up): ", Describe(reply));
   });
@@ -423,7 +438,7 @@ void World::DeliverReply(const std::shared_ptr<Stream>& stream, WorkerReply repl
   } else {
     checker_.See(Sight::kReplyToGivenUpSession);
   }
-  const SessionId session = router.falsifier->ChangeReply(stream->worker, stream->session, &reply);
+  const SessionId session = router.falsifier->ChangeReply(stream->session, &reply);
   if (auto* draft = std::get_if<v1::DraftReply>(&reply)) {
     router.fleet->OnDraftReply(session, *draft, now_);
   } else {
@@ -441,10 +456,10 @@ void World::LoseStream(const std::shared_ptr<Stream>& stream, double after_secon
     stream->router_open = false;
     Trace([&] {
       return absl::StrCat("router ", router.id, " loses session ", stream->session, " with the ",
-                          WorkerName(stream->worker), ": ", why);
+                          PeerName(stream->peer), ": ", why);
     });
-    checker_.OnSessionLost(router.id, stream->worker, stream->session);
-    router.fleet->OnSessionLost(stream->worker, stream->session, why, now_);
+    checker_.OnSessionLost(router.id, KindOf(stream->peer), stream->session);
+    router.fleet->OnSessionLost(KindOf(stream->peer), stream->session, why, now_);
     Settle(router);
   });
 }
@@ -475,7 +490,7 @@ void World::Ping(const std::shared_ptr<Stream>& stream) {
     Deliver(now_ + Delay(), [this, stream, pong] {
       Router& router = *routers_[stream->router];
       if (!router.alive) return;
-      router.fleet->OnPong(stream->worker, stream->session, pong, now_);
+      router.fleet->OnPong(KindOf(stream->peer), stream->session, pong, now_);
       Settle(router);
     });
   });
@@ -483,21 +498,20 @@ void World::Ping(const std::shared_ptr<Stream>& stream) {
 
 // ---------------------------------------------------------------- workers
 
-void World::StartProcess(uint32_t pod, Worker worker, bool other_vocabulary) {
+void World::StartProcess(uint32_t pod, PeerId peer, bool other_vocabulary) {
   auto started = std::make_shared<Process>(
-      pod, worker,
-      FakeWorker(worker, scenario_, &tokenizer_, &pods_[pod].rings, bug_, random_.Fork()));
+      pod, peer,
+      FakeWorker(KindOf(peer), scenario_, &tokenizer_, &pods_[pod].rings, bug_, random_.Fork()));
   started->misfit = other_vocabulary;
   started->worker.set_other_vocabulary(other_vocabulary);
-  process(pod, worker) = started;
-  Trace([&] { return absl::StrCat(NameOf(pod, worker), " starts"); });
+  started->worker.set_model(peer == kVerifierPeer ? "fake-target" : DraftModelName(peer));
+  process(pod, peer) = started;
+  Trace([&] { return absl::StrCat(NameOf(pod, peer), " starts"); });
 }
 
 void World::KillProcess(const std::shared_ptr<Process>& victim, bool silently) {
   if (victim == nullptr || !victim->alive) return;
-  Trace([&] {
-    return absl::StrCat(NameOf(victim->pod, victim->kind), " dies", silently ? " silently" : "");
-  });
+  Trace([&] { return absl::StrCat(NameOf(*victim), " dies", silently ? " silently" : ""); });
   ExcuseAll(victim, Checker::kInterrupted);
   for (const auto& stream : StreamsOf(victim)) {
     stream->worker_open = false;
@@ -528,17 +542,17 @@ void World::Work(const std::shared_ptr<Process>& worker) {
 void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_ptr<Stream>& stream,
                     const WorkerCommand& command) {
   FakeWorker::Outcome outcome = worker->worker.Handle(stream->id, command);
-  checker_.OnExecuted(stream->id, worker->kind, outcome.executions);
+  checker_.OnExecuted(stream->id, KindOf(worker->peer), outcome.executions);
   if (outcome.is_wrong) Excuse(stream, Checker::kBadReply);
   for (int i = 0; i < outcome.num_replays; ++i) checker_.See(Sight::kCommandRepeated);
-  checker_.OnComplaints(stream->router, worker->kind, stream->session, outcome.complaints);
+  checker_.OnComplaints(stream->router, KindOf(worker->peer), stream->session, outcome.complaints);
   if (std::string error = worker->worker.CheckPages(); !error.empty()) {
-    checker_.Fail("pages", absl::StrCat(NameOf(worker->pod, worker->kind), ": ", error));
+    checker_.Fail("pages", absl::StrCat(NameOf(*worker), ": ", error));
   }
   if (outcome.num_free_pages != worker->worker.num_free_pages()) {
-    checker_.Fail("pages", absl::StrCat(NameOf(worker->pod, worker->kind), " says that ",
-                                        outcome.num_free_pages, " pages are free, and ",
-                                        worker->worker.num_free_pages(), " are"));
+    checker_.Fail("pages",
+                  absl::StrCat(NameOf(*worker), " says that ", outcome.num_free_pages,
+                               " pages are free, and ", worker->worker.num_free_pages(), " are"));
   }
   worker->busy = true;
   const double seconds = outcome.seconds;
@@ -550,8 +564,8 @@ void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_pt
       checker_.OnPoisonDeath(stream->router, stream->session, id, *outcome.killed_by);
       KillProcess(worker, false);
       Deliver(now_ + random_.Real(0.01, 0.2), [this, worker] {
-        if (process(worker->pod, worker->kind) == worker) {
-          StartProcess(worker->pod, worker->kind, false);
+        if (process(worker->pod, worker->peer) == worker) {
+          StartProcess(worker->pod, worker->peer, false);
         }
       });
       return;
@@ -599,7 +613,7 @@ void World::SpoilReply(const std::shared_ptr<Stream>& stream, WorkerReply* reply
     if (what == 5) result.mutable_state()->set_cached_len(result.state().cached_len() + 1);
     if (what == 6) result.add_path(result.path().empty() ? 7 : result.path(0));
   }
-  Trace([&] { return absl::StrCat("the ", WorkerName(stream->worker), " answers wrongly"); });
+  Trace([&] { return absl::StrCat("the ", PeerName(stream->peer), " answers wrongly"); });
   Excuse(stream, Checker::kBadReply);
   spoil_next_.reset();
 }
@@ -645,7 +659,7 @@ void World::Cancel(Router& router, CallId call) {
 
 void World::Inject(const Fault& fault) {
   using Kind = Fault::Kind;
-  const std::shared_ptr<Process> victim = process(fault.pod, fault.worker);
+  const std::shared_ptr<Process> victim = AnyOf(fault.pod, fault.worker);
   const bool is_alive = victim != nullptr && victim->alive;
   switch (fault.kind) {
     case Kind::kKill:
@@ -657,20 +671,18 @@ void World::Inject(const Fault& fault) {
       if (!is_alive) return;
       KillProcess(victim, false);
       Restart(victim, true);
-      const std::shared_ptr<Process> misfit = pods_[fault.pod].drafter;
+      const std::shared_ptr<Process> misfit = process(fault.pod, victim->peer);
       return After(fault.seconds, [this, misfit] {
-        if (pods_[misfit->pod].drafter != misfit) return;
+        if (process(misfit->pod, misfit->peer) != misfit) return;
         KillProcess(misfit, false);
-        StartProcess(misfit->pod, Worker::kDrafter, false);
+        StartProcess(misfit->pod, misfit->peer, false);
       });
     }
     case Kind::kStop:
     case Kind::kStuck: {
       if (!is_alive) return;
       const bool stops = fault.kind == Kind::kStop;
-      Trace([&] {
-        return absl::StrCat(NameOf(fault.pod, fault.worker), stops ? " stops" : " hangs");
-      });
+      Trace([&] { return absl::StrCat(NameOf(*victim), stops ? " stops" : " hangs"); });
       (stops ? victim->stopped : victim->stuck) = true;
       ExcuseAll(victim, Checker::kInterrupted);
       return After(fault.seconds, [this, victim] { Resume(victim); });
@@ -685,7 +697,7 @@ void World::Inject(const Fault& fault) {
       return;
     case Kind::kLoseRows:
       if (!is_alive) return;
-      Trace([&] { return absl::StrCat(NameOf(fault.pod, fault.worker), " loses rows"); });
+      Trace([&] { return absl::StrCat(NameOf(*victim), " loses rows"); });
       ExcuseAll(victim, Checker::kRowsLost);
       return victim->worker.LoseRows();
     case Kind::kBadReply:
@@ -707,12 +719,12 @@ void World::Inject(const Fault& fault) {
 }
 
 void World::Restart(const std::shared_ptr<Process>& victim, bool other_vocabulary) {
-  if (process(victim->pod, victim->kind) != victim) return;
-  StartProcess(victim->pod, victim->kind, other_vocabulary);
+  if (process(victim->pod, victim->peer) != victim) return;
+  StartProcess(victim->pod, victim->peer, other_vocabulary);
 }
 
 void World::TellToStop(const std::shared_ptr<Process>& victim, double seconds) {
-  Trace([&] { return absl::StrCat(NameOf(victim->pod, victim->kind), " is told to stop"); });
+  Trace([&] { return absl::StrCat(NameOf(*victim), " is told to stop"); });
   victim->drains = true;
   After(seconds, [this, victim] {
     if (!victim->alive) return;
@@ -746,7 +758,7 @@ void World::InjectAtRouter(const Fault& fault) {
 
 void World::Resume(const std::shared_ptr<Process>& worker) {
   if (!worker->alive || (!worker->stopped && !worker->stuck)) return;
-  Trace([&] { return absl::StrCat(NameOf(worker->pod, worker->kind), " goes on"); });
+  Trace([&] { return absl::StrCat(NameOf(*worker), " goes on"); });
   worker->stopped = false;
   worker->stuck = false;
   const std::vector<std::function<void()>> late = std::exchange(worker->late, {});
@@ -759,15 +771,18 @@ void World::Heal() {
   healed_ = true;
   spoil_next_.reset();
   for (uint32_t pod = 0; pod < pods_.size(); ++pod) {
-    for (Worker worker : {Worker::kDrafter, Worker::kVerifier}) {
-      if (const auto misfit = process(pod, worker); misfit != nullptr && misfit->misfit) {
+    // The verifier comes last.
+    const auto num_peers = static_cast<PeerId>(pods_[pod].processes.size());
+    for (PeerId next = 1; next <= num_peers; ++next) {
+      const PeerId peer = next % num_peers;
+      if (const auto misfit = process(pod, peer); misfit != nullptr && misfit->misfit) {
         KillProcess(misfit, false);
       }
-      if (process(pod, worker) == nullptr || !process(pod, worker)->alive) {
-        StartProcess(pod, worker, false);
+      if (process(pod, peer) == nullptr || !process(pod, peer)->alive) {
+        StartProcess(pod, peer, false);
       }
-      Resume(process(pod, worker));
-      process(pod, worker)->worker.set_spoils_ring(false);
+      Resume(process(pod, peer));
+      process(pod, peer)->worker.set_spoils_ring(false);
     }
   }
 }

@@ -48,10 +48,10 @@ class World {
  private:
   // One life of a worker.
   struct Process {
-    Process(uint32_t of_pod, Worker process_kind, FakeWorker fake)
-        : pod(of_pod), kind(process_kind), worker(std::move(fake)) {}
+    Process(uint32_t of_pod, PeerId of_peer, FakeWorker fake)
+        : pod(of_pod), peer(of_peer), worker(std::move(fake)) {}
     uint32_t pod;
-    Worker kind;
+    PeerId peer;
     FakeWorker worker;
     bool alive = true;
     bool stopped = false;  // answers nothing
@@ -63,16 +63,15 @@ class World {
     std::deque<std::function<void()>> inbox;
     std::vector<std::function<void()>> late;  // messages that a stopped worker still has to send
   };
-  // The newest processes of two workers that share a host. All routers know them by one address.
+  // The newest processes of the workers that share a host. All routers know them by one address.
   struct Pod {
     PodSpec spec;
     FakeRings rings;
-    std::shared_ptr<Process> drafter;
-    std::shared_ptr<Process> verifier;
+    std::vector<std::shared_ptr<Process>> processes;  // by peer; null: not started yet
   };
   struct Stream {
     StreamId id;
-    Worker worker;
+    PeerId peer;
     RouterId router;
     SessionId session;
     std::shared_ptr<Process> process;
@@ -118,7 +117,7 @@ class World {
   void Execute(Router& router, EngineCommand& command);
   void Search(Router& router, SearchCorpus search);
   void ScheduleTick(Router& router);
-  void OpenStream(Router& router, Worker worker, SessionId session);
+  void OpenStream(Router& router, PeerId peer, SessionId session);
   void SendToWorker(const std::shared_ptr<Stream>& stream, WorkerCommand command);
   void SendToRouter(const std::shared_ptr<Stream>& stream, WorkerReply reply);
   void DeliverReply(const std::shared_ptr<Stream>& stream, WorkerReply reply);
@@ -129,11 +128,14 @@ class World {
   void ExcuseAll(const std::shared_ptr<Process>& process, Checker::Excuse excuse);
   std::vector<std::shared_ptr<Stream>> StreamsOf(const std::shared_ptr<Process>& process);
 
-  std::shared_ptr<Process>& process(uint32_t pod, Worker worker) {
-    return worker == Worker::kDrafter ? pods_[pod].drafter : pods_[pod].verifier;
+  std::shared_ptr<Process>& process(uint32_t pod, PeerId peer) {
+    return pods_[pod].processes[peer];
   }
-  std::string NameOf(uint32_t pod, Worker worker) const;
-  void StartProcess(uint32_t pod, Worker worker, bool other_vocabulary);
+  // The verifier of the pod, or one of its drafters.
+  std::shared_ptr<Process> AnyOf(uint32_t pod, Worker worker);
+  std::string NameOf(uint32_t pod, PeerId peer) const;
+  std::string NameOf(const Process& process) const { return NameOf(process.pod, process.peer); }
+  void StartProcess(uint32_t pod, PeerId peer, bool other_vocabulary);
   void KillProcess(const std::shared_ptr<Process>& process, bool silently);
   void Enqueue(const std::shared_ptr<Process>& process, std::function<void()> job);
   void Work(const std::shared_ptr<Process>& process);

@@ -19,19 +19,21 @@ namespace tandem::testing {
 using DraftClient = WorkerClient<v1::DraftWorker, v1::DraftCommand, v1::DraftReply>;
 using VerifierClient = WorkerClient<v1::VerifierWorker, v1::VerifierCommand, v1::VerifierReply>;
 
-inline v1::Attach AttachWith(uint32_t max_slots, uint32_t max_draft_length = kMaxDraftLength) {
+inline v1::Attach AttachWith(uint32_t max_slots, uint32_t max_draft_length = kMaxDraftLength,
+                             uint32_t draft_model_number = 0) {
   v1::Attach attach;
   attach.set_protocol_version(kProtocolVersion);
   attach.set_max_slots(max_slots);
   attach.set_max_draft_length(max_draft_length);
   attach.set_max_tree_nodes(kMaxTreeNodes);
+  attach.set_draft_model_number(draft_model_number);
   return attach;
 }
 
 template <typename Client, typename Command>
-v1::AttachReply Attach(Client& client, uint32_t max_slots) {
+v1::AttachReply Attach(Client& client, uint32_t max_slots, uint32_t draft_model_number = 0) {
   Command command;
-  *command.mutable_attach() = AttachWith(max_slots);
+  *command.mutable_attach() = AttachWith(max_slots, kMaxDraftLength, draft_model_number);
   const auto reply = client.Call(command);
   EXPECT_TRUE(reply.has_attach()) << reply.error().message();
   return reply.attach();
@@ -50,8 +52,10 @@ inline v1::SlotPoint PointAt(uint32_t slot, uint32_t epoch, uint64_t number,
 
 // Sets up a ring between attached workers. Returns its epoch, or 0 if that is impossible.
 inline uint64_t SetUpRing(DraftClient& draft, VerifierClient& verifier, v1::RingTransport transport,
-                          uint32_t vocabulary_size, uint32_t entries = 4) {
+                          uint32_t vocabulary_size, uint32_t entries = 4,
+                          uint32_t draft_model_number = 0) {
   v1::VerifierCommand create;
+  create.mutable_create_ring()->set_draft_model_number(draft_model_number);
   create.mutable_create_ring()->set_transport(transport);
   create.mutable_create_ring()->set_entries(entries);
   create.mutable_create_ring()->set_rows_per_entry(kMaxTreeNodes);

@@ -103,12 +103,16 @@ class WorkerSessionTest : public ::testing::Test {
     return *folders_ / (model == kTarget ? "target" : "other");
   }
 
-  static std::unique_ptr<WorkerModel> LoadWorkerModel(Model model, bool poisoned) {
+  static std::unique_ptr<WorkerModel> LoadWorkerModel(Model model, bool poisoned,
+                                                      bool guesses = true) {
     std::optional<testing::Faults> faults;
     if (poisoned) faults = {.poison = kPoison, .bomb = kBomb};
-    auto loaded = testing::LoadWorkerUnderTest(
-        {.folder = Folder(model), .threads = 1, .max_slots = kSlots, .max_context = kContext},
-        faults);
+    auto loaded = testing::LoadWorkerUnderTest({.folder = Folder(model),
+                                                .threads = 1,
+                                                .max_slots = kSlots,
+                                                .max_context = kContext,
+                                                .guesses = guesses},
+                                               faults);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     return *std::move(loaded);
   }
@@ -117,15 +121,16 @@ class WorkerSessionTest : public ::testing::Test {
     if (const std::string why = testing::WhyNoDevice(); !why.empty()) GTEST_SKIP() << why;
   }
 
-  void StartDraft(Model model, bool poisoned = false) {
+  void StartDraft(Model model, bool poisoned = false, uint32_t draft_model_number = 0,
+                  bool guesses = true) {
     draft_.reset();
     draft_server_.reset();
-    draft_model_ = LoadWorkerModel(model, poisoned);
+    draft_model_ = LoadWorkerModel(model, poisoned, guesses);
     const Address address = *Address::Parse("unix:" + (dir_ / "draft.sock").string());
     draft_server_ = std::make_unique<testing::RunningServer>(
         *StartDrafterServer(address, *draft_model_, testing::MakeProposerUnderTest));
     draft_ = std::make_unique<DraftClient>(draft_server_->address());
-    testing::Attach<DraftClient, v1::DraftCommand>(*draft_, kSlots);
+    testing::Attach<DraftClient, v1::DraftCommand>(*draft_, kSlots, draft_model_number);
   }
   void StartVerifier(bool poisoned = false) {
     verifier_model_ = LoadWorkerModel(kTarget, poisoned);
@@ -713,6 +718,135 @@ TEST_F(WorkerSessionTest, BadProposeItemsAreRefusedAndTheirNeighborsAreNot) {
                  [](v1::ProposeItem& i) { i.mutable_num_siblings()->Resize(3, 1); });
   expect_refused("ring: none is open", v1::WORKER_CODE_FAILED_PRECONDITION,
                  [](v1::ProposeItem&) {});
+}
+
+// Rounds of two slots at once, whose texts repeat, with the answers of the drafter.
+struct GuessedRounds {
+  std::vector<std::string> answers;
+  uint64_t num_guessed = 0;
+  uint64_t num_right = 0;
+};
+
+TEST_F(WorkerSessionTest, GuessesChangeNoDraft) {
+  SamplingParams penalized = Sampled(true);
+  penalized.presence_penalty = 0.4f;
+  SamplingParams flat = Greedy();
+  flat.temperature = 0.05f;
+  flat.reproducible = true;
+  flat.seed = 3;
+  for (const SamplingParams& params : {Greedy(), Sampled(true), penalized, flat}) {
+    const auto run = [&](bool guesses) {
+      StartDraft(kOther, false, 0, guesses);
+      GuessedRounds rounds;
+      std::vector<TinySequence> sequences;
+      for (uint32_t slot = 0; slot < 2; ++slot) {
+        std::vector<int32_t> prompt = kPrompt;
+        for (int i = 0; i < 3; ++i) prompt.insert(prompt.end(), kPrompt.begin(), kPrompt.end());
+        prompt.push_back(static_cast<int32_t>(slot + 5));
+        sequences.emplace_back(prompt, params);
+        sequences.back().slot = slot;
+        if (slot == 1) sequences.back().num_siblings = {1, 0, 2};
+      }
+      for (int round = 0; round < 12; ++round) {
+        v1::DraftCommand command;
+        for (TinySequence& sequence : sequences) {
+          *command.mutable_propose()->add_items() =
+              sequence.NextPropose(3 + static_cast<uint32_t>(round) % 5);
+        }
+        v1::ProposeReply reply = draft_->Call(command).propose();
+        EXPECT_EQ(reply.results_size(), 2);
+        for (int i = 0; i < reply.results_size(); ++i) {
+          EXPECT_EQ(reply.results(i).state().code(), v1::WORKER_CODE_OK);
+          rounds.answers.push_back(reply.results(i).SerializeAsString());
+          // All but the last token of the chain are accepted.
+          TinySequence& sequence = sequences[static_cast<size_t>(i)];
+          sequence.draft_cached = sequence.tokens.size();
+          const auto& drafts = reply.results(i).draft_token_ids();
+          const int chain = 3 + round % 5;
+          sequence.tokens.insert(sequence.tokens.end(), drafts.begin(),
+                                 drafts.begin() + std::min(chain - 1, drafts.size()));
+          sequence.draft_cached = sequence.tokens.size();
+          sequence.tokens.push_back(kPrompt[static_cast<size_t>(round) % kPrompt.size()]);
+        }
+      }
+      draft_.reset();
+      draft_server_.reset();  // its thread updates the counts
+      rounds.num_guessed = draft_model_->stats().num_guessed;
+      rounds.num_right = draft_model_->stats().num_guessed_right;
+      return rounds;
+    };
+    const GuessedRounds plain = run(false);
+    const GuessedRounds guessed = run(true);
+    EXPECT_EQ(guessed.answers, plain.answers);
+    EXPECT_EQ(plain.num_guessed, 0u);
+    if (testing::BackendUnderTest() == "cuda") continue;  // it does not guess
+    EXPECT_GT(guessed.num_guessed, guessed.num_right);
+    if (!params.greedy()) continue;
+    EXPECT_GT(guessed.num_right, 0u);
+  }
+}
+
+// What a drafter draws, and how its draft is judged, for some seeds.
+struct DrawnAndJudged {
+  std::vector<std::vector<int32_t>> drafts;
+  std::vector<uint32_t> num_accepted;
+};
+
+TEST_F(WorkerSessionTest, EachDraftModelHasKeysOfItsOwn) {
+  StartVerifier();
+  const auto run = [&](uint32_t number_of_drafter, uint32_t number_of_ring) {
+    StartDraft(kOther, false, number_of_drafter);
+    draft_number_ = 0;
+    const uint64_t ring = testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM,
+                                             kVocabularySize, 4, number_of_ring);
+    DrawnAndJudged all;
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+      SamplingParams params;
+      params.temperature = 3;  // the models agree more often
+      params.seed = seed;
+      TinySequence sequence(kPrompt, params);
+      sequence.epoch = ++epoch_;
+      OpenFirst(sequence);
+      sequence.ring_epoch = ring;
+      sequence.ring_sequence = ring_sequence_;
+      const v1::ProposeResult proposed = Propose(sequence.NextPropose(1));
+      all.drafts.push_back({proposed.draft_token_ids().begin(), proposed.draft_token_ids().end()});
+      const v1::VerifyResult verified = Verify(sequence.NextVerify(all.drafts.back()));
+      EXPECT_EQ(verified.ring_error(), "");
+      all.num_accepted.push_back(verified.num_accepted());
+      draft_number_ = sequence.draft_number;
+      verifier_number_ = sequence.verifier_number;
+      ring_sequence_ = sequence.ring_sequence;
+    }
+    return all;
+  };
+  const DrawnAndJudged first = run(0, 0);
+  EXPECT_EQ(run(0, 0).drafts, first.drafts);
+  EXPECT_EQ(run(0, 0).num_accepted, first.num_accepted);
+  EXPECT_NE(run(1, 1).drafts, first.drafts);
+  const DrawnAndJudged judged_otherwise = run(0, 1);
+  EXPECT_EQ(judged_otherwise.drafts, first.drafts) << "the ring makes no difference to the draws";
+  EXPECT_NE(judged_otherwise.num_accepted, first.num_accepted);
+}
+
+TEST_F(WorkerSessionTest, RingsOfTwoDraftModelsStandBesideEachOther) {
+  StartVerifier();
+  StartDraft(kOther);
+  const uint64_t first =
+      testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+  DraftClient second(draft_server_->address());
+  testing::Attach<DraftClient, v1::DraftCommand>(second, kSlots, 1);
+  const uint64_t other =
+      testing::SetUpRing(second, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize, 4, 1);
+  EXPECT_NE(first, other);
+  num_drafted_ = 0;
+  Generate(Sampled(false), 4, NumTokens(20), first);  // expects no error of the ring
+  EXPECT_GT(num_drafted_, 0u);
+  v1::VerifierCommand create;
+  create.mutable_create_ring()->set_transport(v1::RING_TRANSPORT_INLINE);
+  create.mutable_create_ring()->set_draft_model_number(kMaxDraftModels);
+  EXPECT_THAT(verifier_->Call(create).error().message(),
+              HasSubstr("draft_model_number is 4, want 0 … 3"));
 }
 
 TEST_F(WorkerSessionTest, ABlockThatFailsItsChecksIsDroppedAndTheRoundDecodesPlainly) {

@@ -128,6 +128,7 @@ absl::StatusOr<DeviceSampler::Rows> DeviceSampler::AddRows(std::span<const Row> 
     draws.push_back({row.how,
                      {.seed = params.seed,
                       .position = known.context.position + static_cast<uint64_t>(row.num_earlier),
+                      .drafter = known.context.drafter,
                       .sibling = row.sibling}});
     added.any_sampled |= !params.greedy();
     added.any_drawn |= row.how != RowDraw::kNone;

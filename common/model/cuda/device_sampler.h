@@ -73,6 +73,7 @@ class DeviceSampler {
     // [largest num_earlier of its rows that have no list of their own]  in device memory: the first
     // tokens of the block
     const int32_t* drafts = nullptr;
+    uint8_t drafter = 0;  // as in DrawKey; 0 for draws of the target
   };
   // The row of logits after `num_earlier` draft tokens.
   struct Row {

@@ -55,8 +55,9 @@ std::vector<std::string> DraftersOf(const BenchOptions& options, const v1::Serve
   for (const std::string& name : options.drafters) {
     if (name == "all") {
       for (const std::string& known : info.drafters()) {
-        // The prompts of a benchmark predict nothing, and a draft model has two names.
-        if (known != "prediction" && known != info.draft_model()) add(known);
+        // The prompts of a benchmark predict nothing, and a single draft model has two names.
+        const bool has_two_names = info.draft_models_size() <= 1 && known == info.draft_model();
+        if (known != "prediction" && !has_two_names) add(known);
       }
     }
     if (name == "all" || name == "auto") add("");
@@ -147,9 +148,9 @@ int Bench(const BenchOptions& options, const std::string& command_line, Console&
 
   std::optional<double> operations_ratio;
   const ModelFolders& models = (*session)->models();
-  if (!models.draft.empty()) {
-    const auto draft = WeightsPerToken(models.draft);
-    const auto target = WeightsPerToken(models.target);
+  if (models.drafts.size() == 1) {
+    const auto draft = WeightsPerToken(models.drafts.front().folder);
+    const auto target = WeightsPerToken(models.target.folder);
     if (draft.ok() && target.ok()) operations_ratio = *draft / *target;
   }
 

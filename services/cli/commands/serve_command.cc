@@ -25,12 +25,17 @@ std::string Describe(const ModelFolders& models, const ServerOptions& options) {
     const auto parent = absolute.parent_path().filename();
     return (parent / absolute.filename()).string();
   };
-  if (models.draft.empty()) {
+  if (models.drafts.empty()) {
     const std::string lookups = LookupsOf(options);
-    return name(models.target) + " without a draft model" +
+    return name(models.target.folder) + " without a draft model" +
            (lookups.empty() ? "" : ", with lookups (" + lookups + ")");
   }
-  return name(models.target) + " with the drafter " + name(models.draft);
+  std::string drafters;
+  for (const NamedModel& draft : models.drafts) {
+    drafters += (drafters.empty() ? "" : " and ") + name(draft.folder);
+  }
+  return name(models.target.folder) + " with the drafter" +
+         (models.drafts.size() > 1 ? "s " : " ") + drafters;
 }
 
 // Returns the flags that a client on this machine needs besides the address.
@@ -61,7 +66,7 @@ int Serve(const ServerOptions& options, ColorMode color, Console& console) {
   if (!runtime.ok()) return fail(runtime.status());
   auto plan = PlanServer(options, *models, **runtime, ExecutableFolder());
   if (!plan.ok()) return fail(plan.status());
-  if (models->draft.empty() && options.drafter != "none" && LookupsOf(options).empty()) {
+  if (models->drafts.empty() && options.drafter != "none" && LookupsOf(options).empty()) {
     log.Say("info", kNoDrafterNote);
   }
 

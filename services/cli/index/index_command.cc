@@ -131,7 +131,7 @@ absl::Status Build(const IndexOptions& options, Console& console) {
   TANDEM_ASSIGN_OR_RETURN(const Corpus corpus, FindCorpus(options.corpus, options.output));
   TANDEM_ASSIGN_OR_RETURN(const ModelFolders models, FindModels(options.server));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                          Tokenizer::Load(models.target));
+                          Tokenizer::Load(models.target.folder));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<RetrievalBuilder> builder,
                           RetrievalBuilder::Create(options.output));
   const auto begin = std::chrono::steady_clock::now();

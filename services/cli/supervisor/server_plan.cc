@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <system_error>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "common/flags/flag_parser.h"
 #include "common/model/checkpoint/foreign_model.h"
 #include "common/retrieval/corpus.h"
+#include "common/rpc/protocol.h"
 #include "common/status.h"
 #include "services/cli/client/listen_address.h"
 #include "services/cli/supervisor/lookup_names.h"
@@ -68,15 +71,10 @@ absl::Status CheckLocal(const ListenAddress& address, const std::string& text,
                          (option == "--listen" ? " or unix:PATH" : ""));
 }
 
-// Values of --admin for the router, the verifier and the drafter.
-struct AdminAddresses {
-  std::string router = "none";
-  std::string verifier = "none";
-  std::string drafter = "none";
-};
-
-absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
-  if (options.admin == "none") return AdminAddresses();
+// Returns the values of --admin for the router, the verifier and the drafters, in this order.
+absl::StatusOr<std::vector<std::string>> PlanAdmin(const ServerOptions& options,
+                                                   size_t num_processes) {
+  if (options.admin == "none") return std::vector<std::string>(num_processes, "none");
   const bool by_itself = options.admin == "auto";
   const std::string text = by_itself ? absl::StrCat("127.0.0.1:", kAdminPort) : options.admin;
   TANDEM_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress(text, "--admin"));
@@ -86,14 +84,18 @@ absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
   TANDEM_RETURN_IF_ERROR(CheckLocal(address, text, "--admin",
                                     options.insecure || !options.security.token_file.empty(),
                                     "--token-file"));
-  if (address.port > 65533) {
-    return InvalidArgument("--admin: got port " + std::to_string(address.port) +
-                           ", want at most 65533: the workers get the next two ports");
+  // Without a drafter too, so that the port that is allowed does not depend on it.
+  const size_t num_ports = std::max<size_t>(num_processes, 3);
+  const size_t last_port = 65536 - num_ports;
+  if (address.port > last_port) {
+    return InvalidArgument(absl::StrCat("--admin: got port ", address.port, ", want at most ",
+                                        last_port, ": the workers get the next ", num_ports - 1,
+                                        " ports"));
   }
   const std::string host =
       address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]";
   if (address.port != 0) {
-    for (uint16_t next = 0; next < 3; ++next) {
+    for (size_t next = 0; next < num_ports; ++next) {
       ListenAddress of_process = address;
       of_process.port = static_cast<uint16_t>(address.port + next);
       const absl::Status status = CheckFree(of_process, "--admin");
@@ -103,10 +105,11 @@ absl::StatusOr<AdminAddresses> PlanAdmin(const ServerOptions& options) {
       break;
     }
   }
-  const auto port = [&](int next) {
-    return absl::StrCat(host, ":", address.port == 0 ? 0 : address.port + next);
-  };
-  return AdminAddresses{.router = port(0), .verifier = port(1), .drafter = port(2)};
+  std::vector<std::string> addresses;
+  for (size_t next = 0; next < num_processes; ++next) {
+    addresses.push_back(absl::StrCat(host, ":", address.port == 0 ? 0 : address.port + next));
+  }
+  return addresses;
 }
 
 // Adds the flags for TLS and tokens at a process's own server: the router's API, and the admin
@@ -118,15 +121,15 @@ void AddServerSecurity(Arguments& command, const ServerOptions& options) {
   if (options.insecure) command.emplace_back("--insecure");
 }
 
-ChildSpec WorkerSpec(Program program, const fs::path& executables, const fs::path& model,
-                     const std::string& model_name, const std::string& admin,
+ChildSpec WorkerSpec(Program program, const std::string& name, const fs::path& executables,
+                     const NamedModel& model, const std::string& admin,
                      const ServerOptions& options, const RuntimeDirectory& runtime) {
   ChildSpec spec;
-  spec.name = program == Program::kVerifier ? "verifier" : "draft";
+  spec.name = name;
   spec.listen = runtime.SocketAddress(spec.name + ".sock");
-  spec.command = {(executables / ProgramName(program)).string(), "--model", model.string(),
+  spec.command = {(executables / ProgramName(program)).string(), "--model", model.folder.string(),
                   "--exit-with-parent", "--report-refusal"};
-  AddIfSet(spec.command, "--model-name", model_name);
+  AddIfSet(spec.command, "--model-name", model.name);
   Append(spec.command, HandedOnArguments(options.handed_on, program));
   // These flags are passed even if they have default values, because the children inherit the
   // environment.
@@ -141,21 +144,23 @@ ChildSpec RouterSpec(const fs::path& executables, const ModelFolders& models,
                      const std::vector<ChildSpec>& workers, const std::string& admin,
                      const ServerOptions& options) {
   ChildSpec spec;
+  std::vector<std::string> drafters;
+  for (size_t i = 1; i < workers.size(); ++i) drafters.push_back(workers[i].listen);
   spec.name = "router";
   spec.listen = options.listen;
   spec.stop_timeout = std::chrono::seconds(options.drain_seconds + 5);
   spec.command = {(executables / ProgramName(Program::kRouter)).string(),
                   "--target",
-                  models.target.string(),
+                  models.target.folder.string(),
                   "--verifier",
                   workers[0].listen,
                   "--drafter",
-                  workers.size() > 1 ? workers[1].listen : "none",
+                  drafters.empty() ? "none" : absl::StrJoin(drafters, "+"),
                   "--drain-seconds",
                   std::to_string(options.drain_seconds),
                   "--exit-with-parent",
                   "--report-refusal"};
-  AddIfSet(spec.command, "--model-name", models.target_name);
+  AddIfSet(spec.command, "--model-name", models.target.name);
   Append(spec.command, HandedOnArguments(options.handed_on, Program::kRouter));
   AddServerSecurity(spec.command, options);
   AddIfSet(spec.command, "--tls-client-ca", options.security.tls.authorities);
@@ -198,6 +203,35 @@ absl::StatusOr<fs::path> FindHeads(const ServerOptions& options, const fs::path&
   }
   if (!pair.empty() && fs::is_directory(pair / wanted[0], ignored)) return pair / wanted[0];
   return InvalidArgument("the drafter \"" + wanted[0] + "\" needs heads (--heads DIR)");
+}
+
+// Returns the models of --draft: one folder, or several with commas between them. Two models of one
+// name get the names of their parent folders too.
+absl::StatusOr<std::vector<NamedModel>> DraftModelsOf(const std::string& text) {
+  std::vector<NamedModel> models;
+  std::error_code ignored;
+  if (text.empty()) return models;
+  std::vector<std::string> folders = {text};
+  if (!fs::is_directory(text, ignored)) folders = absl::StrSplit(text, ',');
+  if (folders.size() > kMaxDraftModels) {
+    return InvalidArgument(absl::StrCat("--draft: got ", folders.size(),
+                                        " folders, allowed: at most ", kMaxDraftModels));
+  }
+  std::map<std::string, int> uses;
+  std::set<fs::path> seen;
+  for (const std::string& folder : folders) {
+    if (folder.empty()) return InvalidArgument("--draft: got an empty name in \"" + text + "\"");
+    const fs::path path = fs::absolute(fs::path(folder) / "").lexically_normal().parent_path();
+    if (!seen.insert(path).second) {
+      return InvalidArgument("--draft: " + folder + " is given twice");
+    }
+    ++uses[path.filename()];
+    models.push_back({folder, (path.parent_path().filename() / path.filename()).string()});
+  }
+  for (NamedModel& model : models) {
+    if (uses[fs::path(model.name).filename()] == 1) model.name.clear();
+  }
+  return models;
 }
 
 // The router checks the same, but models load before it does.
@@ -247,17 +281,21 @@ absl::StatusOr<ModelFolders> FindModels(const ServerOptions& options) {
           "tokenizer)");
     }
     TANDEM_ASSIGN_OR_RETURN(pair, FindEmbeddedPair(options.models));
-    models = {pair / "target", pair / "draft", "", kEmbeddedPair, kEmbeddedDraft};
+    models.target = {pair / "target", kEmbeddedPair};
+    models.drafts = {{pair / "draft", kEmbeddedDraft}};
   } else {
-    models = {options.target, options.draft, "", "", ""};
+    models.target = {options.target, ""};
+    TANDEM_ASSIGN_OR_RETURN(models.drafts, DraftModelsOf(options.draft));
   }
-  TANDEM_RETURN_IF_ERROR(CheckFolder("--target", models.target));
-  if (options.drafter == "none") models.draft.clear();
-  if (models.draft.empty() && Lists(options, "model")) {
+  TANDEM_RETURN_IF_ERROR(CheckFolder("--target", models.target.folder));
+  if (options.drafter == "none") models.drafts.clear();
+  if (models.drafts.empty() && Lists(options, "model")) {
     return InvalidArgument("--drafters: \"model\" needs a draft model (--draft DIR)");
   }
-  if (!models.draft.empty()) TANDEM_RETURN_IF_ERROR(CheckFolder("--draft", models.draft));
-  TANDEM_RETURN_IF_ERROR(CheckRetrieval(options, models.target));
+  for (const NamedModel& draft : models.drafts) {
+    TANDEM_RETURN_IF_ERROR(CheckFolder("--draft", draft.folder));
+  }
+  TANDEM_RETURN_IF_ERROR(CheckRetrieval(options, models.target.folder));
   TANDEM_ASSIGN_OR_RETURN(models.heads, FindHeads(options, pair));
   return models;
 }
@@ -276,9 +314,10 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
                  options.insecure || security->tls != nullptr || security->tokens != nullptr,
                  "TLS (--tls-certificate and --tls-key) or --token-file"));
   TANDEM_RETURN_IF_ERROR(CheckFree(listen));
-  TANDEM_ASSIGN_OR_RETURN(const AdminAddresses admin, PlanAdmin(options));
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<std::string> admin,
+                          PlanAdmin(options, 2 + models.drafts.size()));
 
-  const bool drafts = !models.draft.empty();
+  const bool drafts = !models.drafts.empty();
   std::vector<std::string> names = {"tandem-verifier", "tandem-router"};
   if (drafts) names.emplace_back("tandem-draft");
   for (const std::string& name : names) {
@@ -291,18 +330,20 @@ absl::StatusOr<SupervisorOptions> PlanServer(const ServerOptions& options,
   SupervisorOptions plan;
   plan.restart.start_timeout = std::chrono::seconds(options.start_seconds);
   plan.heartbeat_timeout_seconds = options.heartbeat_timeout_seconds;
-  plan.workers.push_back(WorkerSpec(Program::kVerifier, executables, models.target,
-                                    models.target_name, admin.verifier, options, runtime));
+  plan.workers.push_back(WorkerSpec(Program::kVerifier, "verifier", executables, models.target,
+                                    admin[1], options, runtime));
   Append(plan.workers.back().command, {"--ring-dir", runtime.path().string()});
   if (!options.handed_on.contains("--heads")) {
     AddIfSet(plan.workers.back().command, "--heads", models.heads.string());
   }
-  if (drafts) {
-    plan.workers.push_back(WorkerSpec(Program::kDraft, executables, models.draft, models.draft_name,
-                                      admin.drafter, options, runtime));
+  for (size_t i = 0; i < models.drafts.size(); ++i) {
+    // The router calls them so, too.
+    const std::string name = i == 0 ? "draft" : absl::StrCat("draft-", i + 1);
+    plan.workers.push_back(WorkerSpec(Program::kDraft, name, executables, models.drafts[i],
+                                      admin[2 + i], options, runtime));
     plan.workers.back().optional = true;
   }
-  plan.router = RouterSpec(executables, models, plan.workers, admin.router, options);
+  plan.router = RouterSpec(executables, models, plan.workers, admin[0], options);
   if (drafts && !options.draft_optional) {
     plan.router.first_start_arguments = {"--drafter-required-at-start"};
   }

@@ -1,9 +1,10 @@
-// Turns options into the three processes: their models, executables and sockets.
+// Turns options into the processes of a server: their models, executables and sockets.
 #ifndef TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_PLAN_H_
 #define TANDEM_SERVICES_CLI_SUPERVISOR_SERVER_PLAN_H_
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/cli/supervisor/runtime_directory.h"
@@ -12,13 +13,16 @@
 
 namespace tandem::cli {
 
+// A model, and its name in the API. Empty: the name of its folder.
+struct NamedModel {
+  std::filesystem::path folder;
+  std::string name;
+};
+
 struct ModelFolders {
-  std::filesystem::path target;
-  std::filesystem::path draft;  // empty: no drafter
-  std::filesystem::path heads;  // heads of the target; empty: none
-  // Names of the models in the API. Empty: the names of their folders.
-  std::string target_name;
-  std::string draft_name;
+  NamedModel target;
+  std::vector<NamedModel> drafts;  // each has a worker of its own
+  std::filesystem::path heads;     // heads of the target; empty: none
 };
 
 // Returns what drafts without a draft model: the lookups of --drafters, and the heads, with commas

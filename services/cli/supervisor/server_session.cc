@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
     }
   }
   TANDEM_RETURN_IF_ERROR(session->client_->Connect(kConnectTimeout));
-  if (!session->models_.draft.empty()) TANDEM_RETURN_IF_ERROR(session->AwaitDrafter());
+  if (!session->models_.drafts.empty()) TANDEM_RETURN_IF_ERROR(session->AwaitDrafter());
   if (session->supervisor_ != nullptr) {
     session->start_seconds_ =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ServerSession>> ServerSession::Open(const Session
 absl::Status ServerSession::StartServer(const SessionOptions& session_options) {
   ServerOptions options = session_options.server;
   TANDEM_ASSIGN_OR_RETURN(models_, FindModels(options));
-  if (models_.draft.empty() && options.drafter != "none" && LookupsOf(options).empty()) {
+  if (models_.drafts.empty() && options.drafter != "none" && LookupsOf(options).empty()) {
     console_.err << "tandem: " << kNoDrafterNote << "\n";
   }
   TANDEM_ASSIGN_OR_RETURN(runtime_, RuntimeDirectory::Create());

@@ -132,9 +132,19 @@ v1::ServerInfo UnaryCalls::Info() const {
     info.set_backend(verifier->backend());
     info.set_numerics_id(verifier->numerics_id());
   }
-  if (!state.drafter_name.empty()) info.add_drafters(state.drafter_name);
+  bool any_model = false;
+  for (const DraftModelState& model : state.draft_models) {
+    v1::DraftModelInfo* of_model = info.add_draft_models();
+    of_model->set_name(model.name);
+    of_model->set_attached(model.attached);
+    of_model->set_problem(model.attached ? "" : model.problem);
+    of_model->set_ring_transport(RingTransportName(model.transport));
+    if (model.name.empty()) continue;
+    info.add_drafters(model.name);
+    any_model = true;
+  }
   for (const std::string_view drafter : kDrafterNames) {
-    const bool lacks_model = drafter == DrafterName(Drafter::kModel) && state.drafter_name.empty();
+    const bool lacks_model = drafter == DrafterName(Drafter::kModel) && !any_model;
     const bool lacks_corpus =
         drafter == DrafterName(Drafter::kRetrieval) && !context_.validator->limits().has_corpus;
     const bool lacks_heads = IsSelfDrafter(*FindDrafter(drafter)) &&
@@ -142,14 +152,14 @@ v1::ServerInfo UnaryCalls::Info() const {
                               drafter != context_.fleet->promised()->self_drafter());
     if (!lacks_model && !lacks_corpus && !lacks_heads) info.add_drafters(std::string(drafter));
   }
-  if (state.drafter_attached) {
-    info.set_draft_model(state.drafter_name);
+  if (state.drafter_attached()) {
+    info.set_draft_model(state.drafter_names());
     info.set_drafter_attached(true);
     if (!state.transports.empty()) {
       info.set_ring_transport(RingTransportName(state.transports.front()));
     }
   } else {
-    info.set_drafter_problem(state.drafter_problem);
+    info.set_drafter_problem(state.drafter_problem());
   }
   return info;
 }

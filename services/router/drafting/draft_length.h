@@ -27,6 +27,15 @@ inline uint32_t LimitDraftLength(const DraftLengthLimits& limits) {
                    room(limits.draft_context, limits.committed_len)});
 }
 
+// Returns the number of rounds over which the cost of a catch-up is spread, which is an investment.
+// There is one such round for each group of four tokens that the request may still emit: probably
+// half of these tokens will come, at two tokens per round.
+inline double CatchUpRounds(uint32_t remaining_tokens) {
+  constexpr double kTokensPerCatchUpRound = 4;
+  constexpr double kMostCatchUpRounds = 128;
+  return std::clamp(remaining_tokens / kTokensPerCatchUpRound, 1.0, kMostCatchUpRounds);
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_SERVICES_ROUTER_DRAFTING_DRAFT_LENGTH_H_

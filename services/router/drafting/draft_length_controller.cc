@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/rpc/protocol.h"
+#include "services/router/drafting/draft_length.h"
 
 namespace tandem {
 namespace {
@@ -28,12 +29,6 @@ constexpr uint32_t kPlainUnmeasuredRound = 2;
 constexpr double kSmallestGain = 0.02;
 // Number of draft tokens of an acceptance probe. They are considered whatever their chances are.
 constexpr uint32_t kProbeLength = 2;
-// A catch-up is an investment. Its cost is spread over the rounds that the request is likely to go
-// on for. There is one such round for each group of this many tokens that the request may still
-// emit: probably half of these tokens will come, at two tokens per round.
-constexpr double kTokensPerCatchUpRound = 4;
-// Largest number of rounds that a catch-up is spread over.
-constexpr double kMostCatchUpRounds = 128;
 
 // ---------------------------------------------------------------- catching up
 
@@ -304,8 +299,7 @@ std::vector<PlanSlot> DraftLengthController::MakeSlots(std::span<const DraftCand
     slot.context = candidate.context;
     slot.lack = candidate.drafter_lack;
     slot.has_draft = candidate.has_draft;
-    slot.catch_up_rounds =
-        std::clamp(candidate.remaining_tokens / kTokensPerCatchUpRound, 1.0, kMostCatchUpRounds);
+    slot.catch_up_rounds = CatchUpRounds(candidate.remaining_tokens);
     slots.push_back(slot);
   }
   return slots;
@@ -474,7 +468,8 @@ void DraftLengthController::SetLastRound(std::span<const DraftCandidate> candida
     plain = DraftPlanner(&expected, slots, batch).Value(std::vector<uint32_t>(slots.size()));
   }
   const double sum = std::accumulate(plan.lengths.begin(), plan.lengths.end(), 0.0);
-  last_round_ = {.mean_length = sum / static_cast<double>(candidates.size()),
+  last_round_ = {.num_slots = static_cast<uint32_t>(candidates.size()),
+                 .mean_length = sum / static_cast<double>(candidates.size()),
                  .plain_seconds = plain.seconds,
                  .gain = plan.value.rate() / plain.rate()};
 }

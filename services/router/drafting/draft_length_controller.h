@@ -50,8 +50,13 @@ class DraftLengthController {
   DraftLengthController& operator=(const DraftLengthController&) = delete;
 
   // Makes the estimate of a new sequence. It refers to the controller, which must outlive it.
-  AcceptanceEstimate NewEstimate(AcceptanceMode mode) const {
+  AcceptanceEstimate NewEstimate(AcceptanceMode mode) {
+    ++num_estimates_[static_cast<size_t>(mode)];
     return AcceptanceEstimate(&priors_[static_cast<size_t>(mode)]);
+  }
+  // Number of estimates that were made for sequences of this mode.
+  uint32_t num_estimates(AcceptanceMode mode) const {
+    return num_estimates_[static_cast<size_t>(mode)];
   }
 
   // Call these two functions once for each Propose and each Verify that was answered in full.
@@ -81,6 +86,7 @@ class DraftLengthController {
 
   // The outcome of the last Choose, for its candidates and everything else in the batch.
   struct LastRound {
+    uint32_t num_slots = 0;  // candidates
     double mean_length = 0;
     double plain_seconds = 0;  // expected time of the round without any draft
     double gain = 1;           // expected tokens per second relative to those without any draft
@@ -127,6 +133,7 @@ class DraftLengthController {
 
   const DraftLengthOptions options_;
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
+  std::array<uint32_t, kNumAcceptanceModes> num_estimates_ = {};
   LookupPriors lookup_priors_;
   DraftCosts costs_;
   uint64_t num_new_levels_ = 0;

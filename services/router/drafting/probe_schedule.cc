@@ -19,6 +19,9 @@ constexpr double kLargestCreditRounds = 8;
 // reference round doubles the gap.
 constexpr uint32_t kFirstReferenceGap = 8;
 constexpr uint32_t kLongestReferenceGap = 64;
+// Number of reference rounds after a cost jumped. So many measurements below the expected cost are
+// a new level (OutlierRun).
+constexpr uint32_t kReferencesOfNewLevel = 2;
 // No reference round is needed if the rate with drafts divided by the rate without drafts is above
 // this number. The answer does not depend on the accuracy of the plain rate then.
 constexpr double kClearGain = 1.15;
@@ -70,7 +73,16 @@ void ProbeSchedule::OnPlainPlan() {
   reference_gap_ = std::max(reference_gap_ / 2, kFirstReferenceGap);
 }
 
+void ProbeSchedule::OnNewLevel() {
+  cost_gap_ = 1;
+  references_due_ = kReferencesOfNewLevel + 1;  // they follow the next round with drafts
+}
+
 bool ProbeSchedule::ReferenceIsDue(double rate, double plain_rate) {
+  if (references_due_ > 0 && references_due_-- <= kReferencesOfNewLevel) {
+    rounds_since_plain_ = 0;
+    return true;
+  }
   if (++rounds_since_plain_ < reference_gap_) return false;
   if (rate > kClearGain * plain_rate) return false;
   rounds_since_plain_ = 0;

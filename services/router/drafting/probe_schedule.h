@@ -48,8 +48,10 @@ class ProbeSchedule {
   // credit is too small.
   bool BuyCostProbe(double seconds);
 
-  // Call this function when a cost jumped. The next look at uncertain costs is then due at once.
-  void OnNewLevel() { cost_gap_ = 1; }
+  // Call this function when a cost jumped. The next look at uncertain costs is then due at once,
+  // and reference rounds follow the next round with drafts: they show whether all rounds changed,
+  // or only those with drafts.
+  void OnNewLevel();
 
   // Counts a round. Returns true if an idle slot should be probed in this round. `some_draft`: a
   // slot whose length is not fixed drafts. `some_idle`: a slot does not draft although it may.
@@ -76,7 +78,8 @@ class ProbeSchedule {
   double credit_seconds_ = 0;
   uint32_t reference_gap_;  // rounds with drafts from one reference round to the next
   uint32_t rounds_since_plain_ = 0;
-  uint32_t cost_gap_ = 1;  // rounds from one look at uncertain costs to the next
+  uint32_t references_due_ = 0;  // one round with drafts, and reference rounds after it
+  uint32_t cost_gap_ = 1;        // rounds from one look at uncertain costs to the next
   uint32_t rounds_since_cost_look_ = 0;
   uint32_t acceptance_gap_;  // rounds from one acceptance probe to the next
   uint32_t rounds_since_acceptance_probe_ = 0;

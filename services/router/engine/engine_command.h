@@ -25,11 +25,14 @@ inline const char* WorkerName(Worker worker) {
 // others are draft models.
 using PeerId = uint32_t;
 inline constexpr PeerId kVerifierPeer = 0;
-inline constexpr PeerId kDrafterPeer = 1;
-inline constexpr size_t kNumPeers = 2;
+inline constexpr PeerId kDrafterPeer = 1;  // the first draft model
 inline constexpr Worker KindOf(PeerId peer) {
   return peer == kVerifierPeer ? Worker::kVerifier : Worker::kDrafter;
 }
+// "verifier", "draft", "draft-2", "draft-3" …
+std::string PeerName(PeerId peer);
+// Number of a draft model among those of its pod, from 0 on. PRECOND: the peer is a draft model.
+inline constexpr uint32_t DraftModelOf(PeerId peer) { return peer - kDrafterPeer; }
 
 // Names one worker pod of a router. A number is never used again.
 using PodId = uint32_t;
@@ -42,7 +45,7 @@ using SessionId = uint64_t;
 
 // Opens a stream. Its replies and its end come back as events.
 struct OpenSession {
-  Worker worker;
+  PeerId peer;
   SessionId session;
 };
 // Gives the stream up, without an event.

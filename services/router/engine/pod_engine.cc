@@ -62,10 +62,24 @@ std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState
         drafters.contains(Drafter::kNgram) || drafters.contains(Drafter::kRecycling))) {
     return nullptr;
   }
-  return std::make_unique<RequestLookups>(used, state->options.ngram, sequence.mode(),
-                                          sequence.prompt_len(),
-                                          static_cast<size_t>(request.max_tokens),
-                                          request.prediction, &state->controller.lookup_priors());
+  return std::make_unique<RequestLookups>(
+      used, state->options.ngram, sequence.mode(), sequence.prompt_len(),
+      static_cast<size_t>(request.max_tokens), request.prediction,
+      &state->controllers.front()->lookup_priors());
+}
+
+// The choice of a request that begins in this pod.
+ModelChoice MakeModelChoice(const Sequence& sequence, RoundState* state) {
+  const AcceptanceMode mode = sequence.mode();
+  const uint32_t number = state->controllers.front()->num_estimates(mode);
+  std::vector<AcceptanceEstimate> estimates;
+  for (const auto& controller : state->controllers) {
+    estimates.push_back(controller->NewEstimate(mode));
+  }
+  ModelChoice choice(std::move(estimates));
+  if (sequence.is_replay()) return choice;
+  if (const auto model = ModelToTry(number, state->controllers.size())) choice.Try(*model);
+  return choice;
 }
 
 }  // namespace
@@ -82,11 +96,12 @@ void PodEngine::Start(double now) {
 }
 
 void PodEngine::OnDraftReply(SessionId session, v1::DraftReply& reply, double now) {
-  if (!state_.workers.IsCurrent(kDrafterPeer, session)) return;
+  const std::optional<PeerId> peer = state_.workers.DrafterOf(session);
+  if (!peer.has_value()) return;
   const bool of_batch = Answers(state_.propose, session, reply);
   if (of_batch != reply.has_propose() && !reply.has_log_prob_chunk() && !reply.has_error()) {
     // The batch would wait for the right answer forever.
-    state_.workers.Drop(kDrafterPeer, SessionChange::kProtocolError, kWrongAnswer, now);
+    state_.workers.Drop(*peer, SessionChange::kProtocolError, kWrongAnswer, now);
     return DrainSessionEvents(now);
   }
   if (of_batch && reply.has_propose()) {
@@ -103,14 +118,15 @@ void PodEngine::OnDraftReply(SessionId session, v1::DraftReply& reply, double no
         if (of_batch) ForwardLogProbs(state_, reply.mutable_log_prob_chunk(), now);
         break;
       case v1::DraftReply::kUpdateSlots:
-        if (absl::Status status = CheckRollbacks(state_, reply.update_slots()); status.ok()) {
-          TakeRollbacks(state_, reply.update_slots());
+        if (absl::Status status = CheckRollbacks(state_, *peer, reply.update_slots());
+            status.ok()) {
+          TakeRollbacks(state_, *peer, reply.update_slots());
         } else {
-          DropForBrokenRule(state_, kDrafterPeer, status, now);
+          DropForBrokenRule(state_, *peer, status, now);
         }
         break;
       case v1::DraftReply::kError:
-        OnCommandRefused(kDrafterPeer, of_batch, reply.error(), now);
+        OnCommandRefused(*peer, of_batch, reply.error(), now);
         break;
       default:
         break;
@@ -153,7 +169,7 @@ void PodEngine::OnCommandRefused(PeerId peer, bool of_batch, const v1::WorkerErr
   if (of_batch) {
     state_.workers.Drop(peer, SessionChange::kProtocolError, kWhy, now, detail);
   } else {  // about a ring that is given up already, or slots that the worker does not have
-    const std::string summary = absl::StrCat(WorkerName(KindOf(peer)), ": ", kWhy);
+    const std::string summary = absl::StrCat(PeerName(peer), ": ", kWhy);
     state_.out.Log(LogLine::Level::kWarning, absl::StrCat(summary, ": ", detail), summary);
   }
 }
@@ -196,7 +212,7 @@ void PodEngine::CheckOwedAnswer(SessionId session, const v1::WatchPong& pong, do
   };
   std::optional<PeerId> hung;
   if (owes_answer(state_.verify)) hung = kVerifierPeer;
-  if (owes_answer(state_.propose)) hung = kDrafterPeer;
+  if (owes_answer(state_.propose)) hung = state_.propose->peer;
   if (!hung.has_value()) return;
   state_.workers.Drop(
       *hung, SessionChange::kHung,
@@ -208,7 +224,7 @@ void PodEngine::Tick(double now) {
   DrainSessionEvents(now);
   const double drafter_limit = state_.options.drafter_timeout_seconds;
   if (state_.propose.has_value() && now - state_.propose->sent_at >= drafter_limit) {
-    state_.workers.Drop(kDrafterPeer, SessionChange::kTimeout,
+    state_.workers.Drop(state_.propose->peer, SessionChange::kTimeout,
                         absl::StrCat("no drafts within ", drafter_limit, " s"), now);
     DrainSessionEvents(now);
   }
@@ -232,7 +248,7 @@ void PodEngine::DrainSessionEvents(double now) {
       } else if (event.ready) {
         state_.slots.peer(event.peer).Attach(event.session, *state_.workers.info(event.peer));
       } else {
-        OnDrafterLost(state_);
+        OnDrafterLost(state_, event.peer, now);
       }
     }
   }
@@ -289,9 +305,9 @@ PodRoom PodEngine::Room(double now) const {
 
 void PodEngine::Place(std::unique_ptr<Sequence> sequence) {
   Slots& slots = state_.slots;
-  if (sequence->pod != id_ || !sequence->acceptance.has_value()) {
+  if (sequence->pod != id_ || !sequence->models.has_value()) {
     // What other pods showed is about their workers.
-    sequence->acceptance = state_.controller.NewEstimate(sequence->mode());
+    sequence->models = MakeModelChoice(*sequence, &state_);
     sequence->lookups = MakeLookups(*sequence, &state_);
     sequence->faults.Moved(state_.options.max_lost_rounds);
   }
@@ -353,7 +369,9 @@ void PodEngine::Send(double now) {
     const auto num_cohorts = static_cast<uint32_t>(state_.cohorts.size());
     for (uint32_t i = 0; i < num_cohorts; ++i) Advance((first + i) % num_cohorts, now);
   }
-  if (!state_.propose.has_value()) SendUpdates(state_, kDrafterPeer);
+  for (PeerId peer = kDrafterPeer; peer < state_.slots.num_peers(); ++peer) {
+    if (!state_.propose.has_value() || state_.propose->peer != peer) SendUpdates(state_, peer);
+  }
   if (!state_.verify.has_value()) SendUpdates(state_, kVerifierPeer);
   AssertInvariants(state_);
 }
@@ -362,7 +380,7 @@ void PodEngine::Advance(uint32_t index, double now) {
   Cohort& cohort = state_.cohorts[index];
   const bool begins = cohort.stage == Cohort::Stage::kIdle;
   if (begins || cohort.stage == Cohort::Stage::kSearching) {
-    if (state_.propose.has_value()) return;  // the drafter works for the other cohort
+    if (state_.propose.has_value()) return;  // a drafter works for the other cohort
     if (begins && SendSearch(state_, index, now)) cohort.stage = Cohort::Stage::kSearching;
     if (cohort.stage == Cohort::Stage::kSearching && AwaitsSearch(cohort, now)) return;
     if (SendPropose(state_, index, now)) {
@@ -409,11 +427,25 @@ double PodEngine::NextDeadline() const {
   return deadline;
 }
 
+DraftLengthController::LastRound PodEngine::last_round() const {
+  DraftLengthController::LastRound mean = state_.controllers.front()->last_round();
+  for (size_t i = 1; i < state_.controllers.size(); ++i) {
+    const DraftLengthController::LastRound& one = state_.controllers[i]->last_round();
+    if (one.num_slots == 0) continue;
+    mean.num_slots += one.num_slots;
+    const double share = static_cast<double>(one.num_slots) / mean.num_slots;
+    mean.mean_length += share * (one.mean_length - mean.mean_length);
+    mean.plain_seconds += share * (one.plain_seconds - mean.plain_seconds);
+    mean.gain += share * (one.gain - mean.gain);
+  }
+  return mean;
+}
+
 Gauges PodEngine::ReadGauges() const {
   Gauges gauges;
   gauges.running = static_cast<int>(num_running());
   gauges.slots = static_cast<int>(num_slots());
-  for (PeerId peer = 0; peer < kNumPeers; ++peer) {
+  for (PeerId peer = 0; peer < state_.slots.num_peers(); ++peer) {
     const PageBudget& pages = state_.slots.peer(peer).pages();
     gauges.kv_pages[KindOf(peer)] += static_cast<int>(pages.num_pages());
     gauges.free_kv_pages[KindOf(peer)] += static_cast<int>(pages.num_free());

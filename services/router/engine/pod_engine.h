@@ -79,7 +79,7 @@ class PodEngine {
   // Send.
   void Send(double now);
 
-  // Gives both sessions up, for good. Replays that run are forgotten. PRECOND: idle().
+  // Gives all sessions up, for good. Replays that run are forgotten. PRECOND: idle().
   void Close();
 
   EngineCommands TakeCommands() { return std::exchange(state_.out.commands, {}); }
@@ -95,7 +95,12 @@ class PodEngine {
   // State, for server info, readiness and tests.
   PodId id() const { return id_; }
   const WorkerSessions& workers() const { return state_.workers; }
-  const DraftLengthController& controller() const { return state_.controller; }
+  // The controller of one draft model, or of none if there is no draft model.
+  const DraftLengthController& controller(size_t draft_model = 0) const {
+    return *state_.controllers[draft_model];
+  }
+  // What the controllers chose last: a mean over the slots.
+  DraftLengthController::LastRound last_round() const;
   uint32_t num_slots() const { return state_.slots.size(); }
   // Sequences of clients. Replays of the audit do not count.
   size_t num_running() const { return state_.slots.num_running(); }

@@ -14,6 +14,7 @@
 #include "common/token_hash.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/drafting/acceptance/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/model_choice.h"
 #include "services/router/drafting/lookup/request_lookups.h"
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/request_faults.h"
@@ -105,9 +106,9 @@ class Sequence {
   const GenerationRequest request;
   OutputProcessor output;
   CompletionAccount account;
-  // What drafts for this sequence have shown. A pod makes it when it takes the sequence up.
-  std::optional<AcceptanceEstimate> acceptance;
-  std::unique_ptr<RequestLookups> lookups;  // made with `acceptance`; null: it uses none
+  // The choice of the draft model. A pod makes it when it takes the sequence up.
+  std::optional<ModelChoice> models;
+  std::unique_ptr<RequestLookups> lookups;  // made with `models`; null: it uses none
   std::vector<int32_t> expected;  // output that the client got, for a replay; empty otherwise
 
   uint64_t order = 0;   // rank by first admission: the lower goes first where pages are short

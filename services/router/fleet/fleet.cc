@@ -101,7 +101,7 @@ void Fleet::RemoveDrained() {
 // ---------------------------------------------------------------- what is known of a pod
 
 bool Fleet::LacksDrafter(const Pod& pod) const {
-  return options_.workers.drafter_required && pod.engine->workers().refused(kDrafterPeer);
+  return options_.workers.drafter_required && pod.engine->workers().any_drafter_refused();
 }
 
 bool Fleet::TakesNothingNew(const Pod& pod) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_join.h"
+
 namespace tandem {
 
 void FleetState::Add(const PodEngine& engine) {
@@ -11,17 +13,11 @@ void FleetState::Add(const PodEngine& engine) {
   gauges += one;
   counts += engine.counts();
   ++(workers.ready(kVerifierPeer) ? num_pods_ready : num_pods_lost);
-  drafter_attached = drafter_attached || workers.ready(kDrafterPeer);
-  if (drafter_name.empty()) drafter_name = workers.drafter_name();
-  if (drafter_problem.empty()) drafter_problem = workers.drafter_problem();
-  if (workers.ring().open() && std::find(transports.begin(), transports.end(),
-                                         workers.ring().transport()) == transports.end()) {
-    transports.push_back(workers.ring().transport());
-  }
+  AddDraftModels(workers);
   // What runs nowhere is of the first engine.
   const bool is_first = num_pods_ready + num_pods_lost == 1;
   const double share = is_first ? 1 : one.running / std::max(1.0, before + one.running);
-  const DraftLengthController::LastRound& last = engine.controller().last_round();
+  const DraftLengthController::LastRound last = engine.last_round();
   const auto mix = [share](double newer, double* mean) { *mean += share * (newer - *mean); };
   if (is_first) {
     last_round = last;
@@ -30,6 +26,43 @@ void FleetState::Add(const PodEngine& engine) {
     mix(last.plain_seconds, &last_round.plain_seconds);
     mix(last.gain, &last_round.gain);
   }
+}
+
+void FleetState::AddDraftModels(const WorkerSessions& workers) {
+  draft_models.resize(std::max<size_t>(draft_models.size(), workers.num_peers() - kDrafterPeer));
+  for (PeerId peer = kDrafterPeer; peer < workers.num_peers(); ++peer) {
+    DraftModelState& model = draft_models[DraftModelOf(peer)];
+    model.attached = model.attached || workers.ready(peer);
+    if (model.name.empty()) model.name = workers.drafter_name(peer);
+    if (model.problem.empty()) model.problem = workers.drafter_problem(peer);
+    if (!workers.ring(peer).open()) continue;
+    model.transport = workers.ring(peer).transport();
+    if (std::find(transports.begin(), transports.end(), model.transport) == transports.end()) {
+      transports.push_back(model.transport);
+    }
+  }
+}
+
+bool FleetState::drafter_attached() const {
+  return std::any_of(draft_models.begin(), draft_models.end(),
+                     [](const DraftModelState& model) { return model.attached; });
+}
+
+std::string FleetState::drafter_names() const {
+  const bool any_attached = drafter_attached();
+  std::vector<std::string> names;
+  for (const DraftModelState& model : draft_models) {
+    if (model.name.empty() || (any_attached && !model.attached)) continue;
+    names.push_back(model.name);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+std::string FleetState::drafter_problem() const {
+  for (const DraftModelState& model : draft_models) {
+    if (!model.problem.empty()) return model.problem;
+  }
+  return "";
 }
 
 v1::ServerLoad ServerLoadOf(const FleetState& state) {

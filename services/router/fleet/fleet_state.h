@@ -14,6 +14,15 @@
 
 namespace tandem {
 
+// One draft model, over all pods.
+struct DraftModelState {
+  std::string name;       // as it was last found to fit; empty: it never was
+  bool attached = false;  // at one pod at least
+  std::string problem;    // why it is not attached at some pod
+  // Transport of an open ring; UNSPECIFIED: none is open.
+  v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
+};
+
 struct FleetState {
   Counts counts;
   Gauges gauges;
@@ -21,14 +30,23 @@ struct FleetState {
   bool audit_failed = false;
   uint32_t num_pods_ready = 0;  // their verifiers serve
   uint32_t num_pods_lost = 0;
-  bool drafter_attached = false;                // one at least
-  std::string drafter_name;                     // name of a drafter that fits; empty: none does
-  std::string drafter_problem;                  // why a pod's drafter is not attached
+  std::vector<DraftModelState> draft_models;    // by number
   std::vector<v1::RingTransport> transports;    // transports of open rings
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
 
   // Adds the state of one more engine, but for the audit.
   void Add(const PodEngine& engine);
+
+  // Whether a draft model is attached.
+  bool drafter_attached() const;
+  // Names of the draft models that are attached, with ", " between them. If none is, those of the
+  // models that were found to fit.
+  std::string drafter_names() const;
+  // Why a draft model is not attached. Empty: all are, or no reason is known.
+  std::string drafter_problem() const;
+
+ private:
+  void AddDraftModels(const WorkerSessions& workers);
 };
 
 v1::ServerLoad ServerLoadOf(const FleetState& state);

@@ -10,7 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/rpc/address.h"
+#include "common/rpc/protocol.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -48,6 +50,28 @@ absl::StatusOr<std::vector<std::string>> ParseList(const std::string& option,
   return addresses;
 }
 
+// The addresses of each pod's draft models.
+absl::StatusOr<std::vector<std::vector<std::string>>> ParseDrafters(const std::string& text) {
+  std::string one_list = text;
+  std::replace(one_list.begin(), one_list.end(), '+', ',');
+  TANDEM_RETURN_IF_ERROR(ParseList("--drafter", one_list).status());
+  std::vector<std::vector<std::string>> pods;
+  for (const absl::string_view pod : absl::StrSplit(text, ',')) {
+    pods.push_back(absl::StrSplit(pod, '+'));
+    if (pods.back().size() > kMaxDraftModels) {
+      return InvalidArgument(absl::StrCat("--drafter: got ", pods.back().size(),
+                                          " draft models of one pod, allowed: at most ",
+                                          kMaxDraftModels));
+    }
+    if (pods.back().size() != pods.front().size()) {
+      return InvalidArgument(absl::StrCat("--drafter: got ", pods.front().size(), " and ",
+                                          pods.back().size(),
+                                          " draft models of two pods; want as many for each pod"));
+    }
+  }
+  return pods;
+}
+
 std::string WithPort(const std::string& host, uint16_t port) {
   const bool is_v6 = host.find(':') != std::string::npos;
   return is_v6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
@@ -77,6 +101,34 @@ absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& name) {
   return addresses;
 }
 
+uint32_t NumDraftModels(const std::string& drafters) {
+  if (drafters == "none") return 0;
+  const auto end = std::find(drafters.begin(), drafters.end(), ',');
+  return 1 + static_cast<uint32_t>(std::count(drafters.begin(), end, '+'));
+}
+
+absl::Status PodDirectory::AddDrafterPorts(const std::string& drafters) {
+  const std::vector<std::string> names = absl::StrSplit(drafters, '+');
+  if (names.size() > kMaxDraftModels) {
+    return InvalidArgument(absl::StrCat("--drafter: got ", names.size(),
+                                        " draft models, allowed: at most ", kMaxDraftModels));
+  }
+  for (const std::string& name : names) {
+    if (!name.starts_with(kDns)) {
+      return InvalidArgument(absl::StrCat("--drafter: got '", name, "', want dns:", name_,
+                                          ":PORT, as --verifier asks for, or none"));
+    }
+    TANDEM_ASSIGN_OR_RETURN(const Address drafter, ParseName("--drafter", name));
+    if (drafter.host() != name_) {
+      return InvalidArgument(
+          absl::StrCat("--drafter: asks for ", drafter.host(), ", --verifier for ", name_,
+                       "; both must name the same pods: the workers of a pod share a host"));
+    }
+    drafter_ports_.push_back(drafter.port());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<PodDirectory> PodDirectory::Parse(const std::string& verifiers,
                                                  const std::string& drafters, Resolve resolve) {
   PodDirectory directory;
@@ -87,25 +139,14 @@ absl::StatusOr<PodDirectory> PodDirectory::Parse(const std::string& verifiers,
     directory.verifier_port_ = verifier.port();
     directory.resolve_ = std::move(resolve);
     if (!has_drafters) return directory;
-    if (!drafters.starts_with(kDns)) {
-      return InvalidArgument(absl::StrCat("--drafter: got '", drafters,
-                                          "', want dns:", directory.name_,
-                                          ":PORT, as --verifier asks for, or none"));
-    }
-    TANDEM_ASSIGN_OR_RETURN(const Address drafter, ParseName("--drafter", drafters));
-    if (drafter.host() != directory.name_) {
-      return InvalidArgument(
-          absl::StrCat("--drafter: asks for ", drafter.host(), ", --verifier for ", directory.name_,
-                       "; both must name the same pods: the two workers of a pod share a host"));
-    }
-    directory.drafter_port_ = drafter.port();
+    TANDEM_RETURN_IF_ERROR(directory.AddDrafterPorts(drafters));
     return directory;
   }
   TANDEM_ASSIGN_OR_RETURN(const std::vector<std::string> verifier_list,
                           ParseList("--verifier", verifiers));
-  std::vector<std::string> drafter_list(verifier_list.size());
+  std::vector<std::vector<std::string>> drafter_list(verifier_list.size());
   if (has_drafters) {
-    TANDEM_ASSIGN_OR_RETURN(drafter_list, ParseList("--drafter", drafters));
+    TANDEM_ASSIGN_OR_RETURN(drafter_list, ParseDrafters(drafters));
   }
   if (drafter_list.size() != verifier_list.size()) {
     return InvalidArgument(absl::StrCat("--drafter: got ", drafter_list.size(), " addresses for ",
@@ -135,8 +176,9 @@ absl::StatusOr<std::vector<PodSpec>> PodDirectory::Find() const {
   std::vector<PodSpec> pods;
   pods.reserve(hosts.size());
   for (const std::string& host : hosts) {
-    pods.push_back(
-        {WithPort(host, verifier_port_), drafter_port_ == 0 ? "" : WithPort(host, drafter_port_)});
+    PodSpec& pod = pods.emplace_back();
+    pod.verifier = WithPort(host, verifier_port_);
+    for (const uint16_t port : drafter_ports_) pod.drafters.push_back(WithPort(host, port));
   }
   return pods;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/router/fleet/pod_spec.h"
 
@@ -17,13 +18,18 @@ namespace tandem {
 // has both would count twice. Asks the system's resolver, and blocks meanwhile.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& name);
 
+// Number of the draft models that --drafter names for each pod. PRECOND: PodDirectory takes the
+// text.
+uint32_t NumDraftModels(const std::string& drafters);
+
 class PodDirectory {
  public:
   using Resolve = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& name)>;
   static constexpr size_t kMaxPods = 1024;
 
   // From --verifier and --drafter (or "none"): one address each, as many of each with commas
-  // between them, paired by their places, or dns:NAME:PORT.
+  // between them, paired by their places, or dns:NAME:PORT. Where a pod has several draft models,
+  // their addresses have '+' between them; all pods have the same number.
   static absl::StatusOr<PodDirectory> Parse(const std::string& verifiers,
                                             const std::string& drafters,
                                             Resolve resolve = ResolveHost);
@@ -36,11 +42,13 @@ class PodDirectory {
 
  private:
   PodDirectory() = default;
+  // From dns:NAME:PORT, or several of them.
+  absl::Status AddDrafterPorts(const std::string& drafters);
 
   std::vector<PodSpec> fixed_;
   std::string name_;
   uint16_t verifier_port_ = 0;
-  uint16_t drafter_port_ = 0;  // 0: no drafter
+  std::vector<uint16_t> drafter_ports_;  // one for each draft model
   Resolve resolve_;
 };
 

@@ -18,7 +18,8 @@ void CompletionAccount::Verified(double round_trip_seconds, double compute_secon
 }
 
 void CompletionAccount::AddDraftedRound(const DraftedRound& round, const std::string& name) {
-  Drafts& drafts = drafts_[static_cast<size_t>(round.drafter)];
+  const bool is_model = round.drafter == Drafter::kModel;
+  Drafts& drafts = drafts_[{round.drafter, is_model ? name : std::string()}];
   ++drafts.rounds;
   drafts.drafted += round.drafted;
   drafts.accepted += round.accepted;
@@ -33,7 +34,6 @@ void CompletionAccount::AddDraftedRound(const DraftedRound& round, const std::st
   for (int i = 0; i < round.accepted; ++i) ++accepted_per_position_[i];
   for (int i = 0; i < round.tested; ++i) ++tested_per_position_[i];
   drafter_ = name;
-  if (round.drafter == Drafter::kModel) draft_model_ = name;
 }
 
 void CompletionAccount::Emitted(double now) {
@@ -53,18 +53,17 @@ void CompletionAccount::Fill(v1::Completion* completion) const {
   stats->set_num_tested_tokens(tested);
   stats->set_num_plain_rounds(num_plain_rounds_);
   stats->set_drafter(drafter_);
-  for (size_t i = 0; i < kNumDrafters; ++i) {
-    const Drafts& drafts = drafts_[i];
-    if (drafts.rounds == 0) continue;
+  Drafts predicted;
+  for (const auto& [who, drafts] : drafts_) {
+    if (who.first == Drafter::kPrediction) predicted = drafts;
     v1::DrafterStats* of_drafter = stats->add_drafters();
-    of_drafter->set_name(DrafterName(static_cast<Drafter>(i)));
-    if (static_cast<Drafter>(i) == Drafter::kModel) of_drafter->set_model(draft_model_);
+    of_drafter->set_name(DrafterName(who.first));
+    of_drafter->set_model(who.second);
     of_drafter->set_num_drafts(drafts.rounds);
     of_drafter->set_num_draft_tokens(drafts.drafted);
     of_drafter->set_num_accepted_tokens(drafts.accepted);
     of_drafter->set_num_tested_tokens(drafts.tested);
   }
-  const Drafts& predicted = drafts_[static_cast<size_t>(Drafter::kPrediction)];
   completion->mutable_usage()->set_accepted_prediction_tokens(predicted.accepted);
   completion->mutable_usage()->set_rejected_prediction_tokens(predicted.tested -
                                                               predicted.accepted);

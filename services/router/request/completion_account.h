@@ -2,9 +2,10 @@
 #ifndef TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
 #define TANDEM_SERVICES_ROUTER_REQUEST_COMPLETION_ACCOUNT_H_
 
-#include <array>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/router/drafting/drafter_set.h"
@@ -64,15 +65,15 @@ class CompletionAccount {
   std::vector<int> accepted_per_position_;
   std::vector<int> tested_per_position_;
   std::string drafter_;  // name of the last one
-  std::string draft_model_;
-  // What each drafter did.
+  // What each drafter, and each draft model, did.
   struct Drafts {
     int rounds = 0;
     int drafted = 0;
     int accepted = 0;
     int tested = 0;
   };
-  std::array<Drafts, kNumDrafters> drafts_;
+  // By drafter, and by the name of the draft model, which other drafters lack.
+  std::map<std::pair<Drafter, std::string>, Drafts> drafts_;
 };
 
 }  // namespace tandem

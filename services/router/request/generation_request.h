@@ -27,6 +27,7 @@ struct GenerationRequest {
   bool wants_logprobs = false;
   bool logprobs_with_text = false;
   DrafterSet drafters = DefaultDrafters();  // those that may draft for it
+  std::string draft_model;                  // the only one that may draft; empty: each may
   std::vector<int32_t> prediction;          // the output that the client predicts; empty: none
   std::optional<uint32_t> draft_length;     // none: the server's choice; 0: decode plainly
   std::optional<uint32_t> max_tree_nodes;   // none: the server's choice; 0: only chains

@@ -327,15 +327,16 @@ absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given
     resolved->draft_length = 0;
     return absl::OkStatus();
   }
-  const std::optional<Drafter> drafter =
-      name == served.drafter ? Drafter::kModel : FindDrafter(name);
-  const bool has_model = !served.drafter.empty();
+  const std::vector<std::string>& models = served.draft_models;
+  const bool names_model = std::find(models.begin(), models.end(), name) != models.end();
+  const std::optional<Drafter> drafter = names_model ? Drafter::kModel : FindDrafter(name);
+  const bool has_model = !models.empty();
   const bool lacks_heads =
       drafter.has_value() && IsSelfDrafter(*drafter) && name != served.self_drafter;
   if (!drafter.has_value() || (drafter == Drafter::kModel && !has_model) || lacks_heads ||
       (drafter == Drafter::kRetrieval && !limits_.has_corpus)) {
-    const std::string models =
-        has_model ? absl::StrCat("\"model\", ", QuotedShort(served.drafter), ", ") : "";
+    std::string known = has_model ? "\"model\", " : "";
+    for (const std::string& model : models) absl::StrAppend(&known, QuotedShort(model), ", ");
     const std::string heads =
         served.self_drafter.empty() ? "" : absl::StrCat("\"", served.self_drafter, "\", ");
     const char* retrieval = limits_.has_corpus ? "\"retrieval\", " : "";
@@ -345,10 +346,11 @@ absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given
                                                      : " (no draft model is attached)";
     return Refused(
         "speculation.drafter", QuotedShort(name),
-        absl::StrCat(models, heads, "\"prediction\", \"suffix\", \"ngram\", \"recycling\", ",
+        absl::StrCat(known, heads, "\"prediction\", \"suffix\", \"ngram\", \"recycling\", ",
                      retrieval, "\"none\", or empty", why));
   }
   resolved->drafters = DrafterSet(*drafter);
+  if (names_model) resolved->draft_model = name;
   return absl::OkStatus();
 }
 

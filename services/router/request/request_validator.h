@@ -36,7 +36,7 @@ struct RequestLimits {
 // The model that is served, as the attached workers describe it.
 struct ServedModel {
   std::string model;
-  std::string drafter;       // name of the last drafter that fit; empty: there was none
+  std::vector<std::string> draft_models;  // names of those that fit, by number
   std::string self_drafter;  // name of the drafter that lives in the verifier; empty: there is none
   uint32_t vocabulary_size = 0;
   uint32_t max_context_tokens = 0;        // prompt and output together

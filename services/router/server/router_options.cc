@@ -120,7 +120,8 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
                                       : options->transport == "inline" ? TransportChoice::kInline
                                                                        : TransportChoice::kAuto;
   options->engine.debug_lines = options->log.level == "debug";
-  options->engine.workers.has_drafter = options->drafter_address != "none";
+  options->engine.workers.num_drafters =
+      std::min(NumDraftModels(options->drafter_address), kMaxDraftModels);
   options->engine.workers.max_draft_length = options->limits.max_draft_length;
   options->engine.workers.max_tree_nodes = options->limits.max_tree_nodes;
   const NgramOptions& ngram = options->engine.ngram;

@@ -131,7 +131,7 @@ RouterServer::RouterServer(const RouterOptions& options, TargetFolder target,
       target_(std::move(target)),
       validator_(options.limits, target_.tokenizer.get(), random),
       pages_(TANDEM_VERSION, model_name(), options.limits.max_draft_length,
-             options.engine.workers.has_drafter),
+             options.engine.workers.num_drafters > 0),
       fleet_(WithRandomness(options.engine, random(), random()), target_.tokenizer.get(),
              &pages_.metrics(), random()) {}
 
@@ -279,9 +279,10 @@ void RouterServer::Search(const SearchCorpus& search) {
 void RouterServer::OpenStream(const OpenSession& open) {
   const PodSpec* pod = fleet_.PodOf(open.session);
   if (pod == nullptr) return;  // the pod left the list meanwhile
-  const std::string& text = open.worker == Worker::kVerifier ? pod->verifier : pod->drafter;
+  const std::string& text =
+      open.peer == kVerifierPeer ? pod->verifier : pod->drafters[DraftModelOf(open.peer)];
   // The directory checked that the address can be parsed.
-  workers_->Open(open.worker, open.session, *Address::Parse(text));
+  workers_->Open(KindOf(open.peer), open.session, *Address::Parse(text));
 }
 
 // ---------------------------------------------------------------- life

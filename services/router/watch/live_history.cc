@@ -56,11 +56,11 @@ nlohmann::json Difference(const std::vector<uint64_t>& after, const std::vector<
 // out.
 nlohmann::json DraftersJson(const LiveSample& after, const LiveSample& before) {
   nlohmann::json drafters = nlohmann::json::array();
-  for (size_t i = 0; i < kNumDrafters; ++i) {
-    const DrafterCounts& now = after.drafters[i];
-    const DrafterCounts& then = before.drafters[i];
+  for (const auto& [who, now] : after.drafters) {
+    const auto found = before.drafters.find(who);
+    const DrafterCounts then = found == before.drafters.end() ? DrafterCounts() : found->second;
     if (now.drafted <= then.drafted) continue;
-    drafters.push_back({{"name", DrafterName(static_cast<Drafter>(i))},
+    drafters.push_back({{"name", who.second.empty() ? DrafterName(who.first) : who.second},
                         {"drafted", now.drafted - then.drafted},
                         {"accepted", now.accepted - then.accepted},
                         {"tested", now.tested - then.tested}});

@@ -5,9 +5,11 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/router/drafting/drafter_set.h"
@@ -37,7 +39,8 @@ struct LiveSample {
   std::array<double, 4> stage_seconds = {};  // draft, transfer, verify, commit
   std::vector<uint64_t> accepted_at;         // by position
   std::vector<uint64_t> tested_at;
-  std::array<DrafterCounts, kNumDrafters> drafters = {};  // by Drafter
+  // By drafter and, where there are several draft models, by the name of the model.
+  std::map<std::pair<Drafter, std::string>, DrafterCounts> drafters;
 
   std::array<LatencyQuantiles, kNumLatencies> latencies = {};
 

@@ -18,7 +18,9 @@ void RouterMetrics::OnCompleted(const v1::Completion& completion) {
 
 void RouterMetrics::Refresh(const FleetState& state) {
   counts_.Refresh(state);
-  if (!state.drafter_name.empty()) tokens_.SetDrafter(state.drafter_name);
+  for (const DraftModelState& model : state.draft_models) {
+    if (!model.name.empty()) tokens_.AddDraftModel(model.name);
+  }
   states_.Refresh(state);
 }
 

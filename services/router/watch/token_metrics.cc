@@ -66,8 +66,8 @@ void DraftSeries::OnCommitted(const CommittedRound& round) {
   CountPositions(tested_at_, round.num_tested);
 }
 
-void DraftSeries::AddTo(Drafter drafter, LiveSample* sample) const {
-  DrafterCounts& of_drafter = sample->drafters[static_cast<size_t>(drafter)];
+void DraftSeries::AddTo(const std::pair<Drafter, std::string>& drafter, LiveSample* sample) const {
+  DrafterCounts& of_drafter = sample->drafters[drafter];
   of_drafter.drafted += ValueOf(draft_tokens_);
   of_drafter.accepted += ValueOf(accepted_tokens_);
   of_drafter.tested += ValueOf(tested_tokens_);
@@ -91,9 +91,7 @@ DraftSeries& TokenMetrics::Drafts(Drafter drafter, const std::string& draft_mode
   return drafts_.try_emplace(key, registry_, drafter, draft_model, max_draft_length_).first->second;
 }
 
-void TokenMetrics::SetDrafter(const std::string& draft_model) {
-  if (draft_model == draft_model_) return;
-  draft_model_ = draft_model;
+void TokenMetrics::AddDraftModel(const std::string& draft_model) {
   (void)Drafts(Drafter::kModel, draft_model);
 }
 
@@ -103,9 +101,7 @@ void TokenMetrics::OnCommitted(const CommittedRound& round) {
   if (round.num_accepted > 0) {
     emitted_[v1::TOKEN_SOURCE_ACCEPTED]->Increment(round.num_accepted);
   }
-  const bool is_model = round.drafter == Drafter::kModel;
-  if (is_model) SetDrafter(*round.draft_model);
-  Drafts(round.drafter, is_model ? draft_model_ : "").OnCommitted(round);
+  Drafts(round.drafter, round.draft_model != nullptr ? *round.draft_model : "").OnCommitted(round);
 }
 
 void TokenMetrics::OnCompleted(const v1::Completion& completion) {
@@ -118,11 +114,16 @@ void TokenMetrics::OnCompleted(const v1::Completion& completion) {
 }
 
 void TokenMetrics::FillIn(LiveSample* sample) const {
-  for (const auto& [key, series] : drafts_) series.AddTo(key.first, sample);
+  const auto num_models = std::count_if(drafts_.begin(), drafts_.end(), [](const auto& entry) {
+    return entry.first.first == Drafter::kModel;
+  });
+  for (const auto& [key, series] : drafts_) {
+    const bool is_named = key.first == Drafter::kModel && num_models > 1;
+    series.AddTo({key.first, is_named ? key.second : ""}, sample);
+  }
   for (size_t i = 0; i < std::size(kSources); ++i) {
     sample->emitted[i] = ValueOf(*emitted_[kSources[i].first]);
   }
-  sample->draft_model = draft_model_;
 }
 
 }  // namespace tandem

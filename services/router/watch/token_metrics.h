@@ -26,7 +26,7 @@ class DraftSeries {
   void OnCommitted(const CommittedRound& round);
   void OnCompleted(double acceptance_rate) { request_acceptance_.Observe(acceptance_rate); }
   // Adds the counts to those of the sample.
-  void AddTo(Drafter drafter, LiveSample* sample) const;
+  void AddTo(const std::pair<Drafter, std::string>& drafter, LiveSample* sample) const;
 
  private:
   DraftSeries(MetricRegistry* registry, const MetricLabels& labels, uint32_t max_draft_length);
@@ -51,8 +51,8 @@ class TokenMetrics {
 
   void OnCommitted(const CommittedRound& round);
   void OnCompleted(const v1::Completion& completion);
-  // Makes the series of the draft model that is attached, or was attached last.
-  void SetDrafter(const std::string& draft_model);
+  // Makes the series of a draft model that fits.
+  void AddDraftModel(const std::string& draft_model);
   // Sets the fields of the sample that are about tokens. Drafts are those of all drafters.
   void FillIn(LiveSample* sample) const;
 
@@ -63,7 +63,6 @@ class TokenMetrics {
   const uint32_t max_draft_length_;
   std::array<prometheus::Counter*, v1::TokenSource_ARRAYSIZE> emitted_ = {};
   std::map<std::pair<Drafter, std::string>, DraftSeries> drafts_;
-  std::string draft_model_;  // name of the draft model that is attached, or was last
 };
 
 }  // namespace tandem

@@ -80,7 +80,8 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
 
  protected:
   WorkerModel& model() { return *model_; }
-  const DraftLimits& draft_limits() const { return draft_limits_; }  // as the router attached
+  const DraftLimits& draft_limits() const { return draft_limits_; }   // as the router attached
+  uint8_t draft_model_number() const { return draft_model_number_; }  // the same
   // The current batch's time for writing or reading rows of the ring. Derived classes add to this
   // time.
   double* transfer_seconds() { return &transfer_seconds_; }
@@ -161,6 +162,7 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
     slots_.emplace(&model_->caches(), model_->vocabulary_size(), attach.max_slots());
     ++model_->stats().num_sessions;
     draft_limits_ = {attach.max_draft_length(), attach.max_tree_nodes()};
+    draft_model_number_ = static_cast<uint8_t>(attach.draft_model_number());
     reply = model_->Describe();
     OfferTransports(reply);
     return absl::OkStatus();
@@ -235,6 +237,7 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
   WorkerModel* model_;
   std::optional<SlotLedger<Result>> slots_;  // once attached
   DraftLimits draft_limits_;
+  uint8_t draft_model_number_ = 0;
   double transfer_seconds_ = 0;
   // The command that is being handled.
   uint64_t command_id_ = 0;

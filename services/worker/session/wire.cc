@@ -42,6 +42,11 @@ absl::Status CheckAttach(const v1::Attach& attach) {
     return InvalidArgument("max_tree_nodes: got " + std::to_string(attach.max_tree_nodes()) +
                            ", want 0 … " + std::to_string(kMaxTreeNodes));
   }
+  if (attach.draft_model_number() >= kMaxDraftModels) {
+    return InvalidArgument("draft_model_number: got " +
+                           std::to_string(attach.draft_model_number()) + ", want 0 … " +
+                           std::to_string(kMaxDraftModels - 1));
+  }
   return absl::OkStatus();
 }
 

@@ -36,7 +36,7 @@ class ServerPlanTest : public ::testing::Test {
   }
 
   absl::StatusOr<SupervisorOptions> Plan() {
-    return PlanServer(options_, {"/m/target", draft_, heads_, target_name_, draft_name_}, *runtime_,
+    return PlanServer(options_, {{"/m/target", target_name_}, drafts_, heads_}, *runtime_,
                       dir_.path());
   }
 
@@ -46,10 +46,9 @@ class ServerPlanTest : public ::testing::Test {
   testing::TempDir dir_;
   std::unique_ptr<RuntimeDirectory> runtime_;
   ServerOptions options_;
-  fs::path draft_ = "/m/draft";
+  std::vector<NamedModel> drafts_ = {{"/m/draft", ""}};
   fs::path heads_;
   std::string target_name_;
-  std::string draft_name_;
 };
 
 TEST_F(ServerPlanTest, WorkersListenOnPrivateSocketsThatTheRouterGets) {
@@ -171,7 +170,7 @@ TEST_F(ServerPlanTest, OptionsThatAreSetArePassedOn) {
 
 TEST_F(ServerPlanTest, ModelsAreCalledByTheirOwnNameIfTheyHaveOne) {
   target_name_ = "big";
-  draft_name_ = "small";
+  drafts_[0].name = "small";
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->workers[0].command, IsSupersetOf({"--model-name", "big"}));
@@ -179,8 +178,25 @@ TEST_F(ServerPlanTest, ModelsAreCalledByTheirOwnNameIfTheyHaveOne) {
   EXPECT_THAT(plan->router.command, IsSupersetOf({"--model-name", "big"}));
 }
 
+TEST_F(ServerPlanTest, EachDraftModelHasAWorker) {
+  drafts_ = {{"/m/small", ""}, {"/m/tiny", ""}};
+  options_.admin = "127.0.0.1:0";
+  const auto plan = Plan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->workers.size(), 3u);
+  EXPECT_EQ(plan->workers[1].name, "draft");
+  EXPECT_EQ(plan->workers[2].name, "draft-2");
+  EXPECT_EQ(OptionOf(plan->workers[2], "--model"), "/m/tiny");
+  EXPECT_TRUE(plan->workers[2].optional);
+  EXPECT_EQ(OptionOf(plan->router, "--drafter"),
+            Socket("draft.sock") + "+" + Socket("draft-2.sock"));
+  options_.admin = "127.0.0.1:65533";
+  EXPECT_THAT(std::string(Plan().status().message()),
+              HasSubstr("want at most 65532: the workers get the next 3 ports"));
+}
+
 TEST_F(ServerPlanTest, WithoutADrafterThereIsNone) {
-  draft_.clear();
+  drafts_.clear();
   fs::remove(dir_ / "tandem-draft");
   const auto plan = Plan();
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -235,13 +251,46 @@ TEST_F(ServerPlanTest, TokensLetOtherMachinesInAndGoToAllProcessesThatNeedThem) 
 TEST(FindModelsTest, TheEmbeddedPairIsTheDefault) {
   const auto models = FindModels({});
   ASSERT_TRUE(models.ok()) << models.status();
-  EXPECT_TRUE(fs::exists(models->target / "model.safetensors"));
-  EXPECT_TRUE(fs::exists(models->draft / "model.safetensors"));
-  EXPECT_EQ(models->target_name, "tales");
-  EXPECT_EQ(models->draft_name, "tales-draft");
+  EXPECT_TRUE(fs::exists(models->target.folder / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(models->drafts.at(0).folder / "model.safetensors"));
+  EXPECT_EQ(models->target.name, "tales");
+  EXPECT_EQ(models->drafts.at(0).name, "tales-draft");
   ServerOptions plain;
   plain.drafter = "none";
-  EXPECT_TRUE(FindModels(plain)->draft.empty());
+  EXPECT_TRUE(FindModels(plain)->drafts.empty());
+}
+
+TEST(FindModelsTest, DraftModelsAreAListOfFolders) {
+  const testing::TempDir dir;
+  for (const char* folder : {"target", "a/draft", "b/draft", "tiny", "with,comma"}) {
+    fs::create_directories(dir / folder);
+    for (const char* file : {"config.json", "model.safetensors"}) {
+      std::ofstream(dir / folder / file) << "x";
+    }
+  }
+  ServerOptions options;
+  options.target = (dir / "target").string();
+  const auto names = [&](const std::vector<std::string>& folders) {
+    options.draft.clear();
+    for (const std::string& folder : folders) {
+      options.draft += (options.draft.empty() ? "" : ",") + (dir / folder).string();
+    }
+    const auto models = FindModels(options);
+    std::vector<std::string> found;
+    if (!models.ok()) return std::vector{std::string(models.status().message())};
+    for (const NamedModel& model : models->drafts) found.push_back(model.name);
+    return found;
+  };
+  EXPECT_EQ(names({"a/draft", "tiny"}), (std::vector<std::string>{"", ""})) << "the folders'";
+  EXPECT_EQ(names({"a/draft", "tiny", "b/draft"}),
+            (std::vector<std::string>{"a/draft", "", "b/draft"}));
+  EXPECT_EQ(names({"with,comma"}), std::vector<std::string>{""}) << "a folder that there is";
+  EXPECT_THAT(names({"tiny", "tiny/"}).front(), HasSubstr("is given twice"));
+  EXPECT_THAT(names({"tiny", "missing"}).front(), HasSubstr("--draft"));
+  EXPECT_THAT(names({"1", "2", "3", "4", "5"}).front(),
+              HasSubstr("got 5 folders, allowed: at most 4"));
+  options.draft = (dir / "tiny").string() + ",";
+  EXPECT_THAT(std::string(FindModels(options).status().message()), HasSubstr("an empty name"));
 }
 
 TEST(FindModelsTest, ATargetAloneHasNoDrafter) {
@@ -255,8 +304,8 @@ TEST(FindModelsTest, ATargetAloneHasNoDrafter) {
   }
   const auto models = FindModels(options);
   ASSERT_TRUE(models.ok()) << models.status();
-  EXPECT_TRUE(models->draft.empty());
-  EXPECT_EQ(models->target_name, "") << "the folder's";
+  EXPECT_TRUE(models->drafts.empty());
+  EXPECT_EQ(models->target.name, "") << "the folder's";
   options.draft = (dir / "missing").string();
   EXPECT_THAT(std::string(FindModels(options).status().message()), HasSubstr("--draft"));
 }

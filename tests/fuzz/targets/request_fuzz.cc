@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const RequestValidator validator({}, &driver.tokenizer, [&] { return ++last_random; });
   ServedModel served;
   served.model = "toy-target";
-  served.drafter = "toy-draft";
+  served.draft_models = {"toy-draft"};
   served.vocabulary_size = 64;
   served.max_context_tokens = 64;
   served.end_of_text_ids = {63};

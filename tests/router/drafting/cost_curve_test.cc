@@ -175,6 +175,43 @@ TEST_F(CostCurveTest, LearnsFromSumsOfPasses) {
   }
 }
 
+// The machine is slow for a few passes, and fast again. Meanwhile drafts no longer pay, so that
+// only passes of one and two rows are measured afterwards. If passes of more rows stayed dear,
+// drafts would not pay for long.
+TEST_F(CostCurveTest, AfterASlowMomentRowsThatAreNotMeasuredAreCheapAgain) {
+  constexpr int kRuns = 40;
+  double error_of_one = 0;
+  double excess_of_five = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    CostCurve curve(24, 0.6);
+    double context = 50;
+    double slowness = 1;
+    const auto seconds = [&](uint32_t rows) {
+      return slowness * (1.4e-3 + 0.1e-3 * rows + rows * context * 1e-7);
+    };
+    const auto measure = [&](uint32_t rows) {
+      curve.Age();
+      context += 2;
+      curve.Observe(rows, seconds(rows) * std::exp(0.04 * normal_(generator_)), 1, rows * context);
+    };
+    const auto expected = [&](uint32_t rows) {
+      return curve.Seconds(rows) + rows * context * curve.SecondsAttended();
+    };
+    for (uint32_t i = 0; i < 160; ++i) measure(i % 16 < 2 ? 1 : 2 + i % 4);
+    EXPECT_NEAR(expected(5) / seconds(5), 1, 0.3);
+    slowness = 1.6;
+    for (int i = 0; i < 8; ++i) measure(4);
+    EXPECT_NEAR(expected(4) / seconds(4), 1, 0.2) << "the slow moment is noticed";
+    slowness = 1;
+    for (int i = 0; i < 10; ++i) measure(2);
+    for (int i = 0; i < 20; ++i) measure(1);
+    error_of_one += std::abs(expected(1) / seconds(1) - 1) / kRuns;
+    excess_of_five += (expected(5) / seconds(5) - 1) / kRuns;
+  }
+  EXPECT_LT(error_of_one, 0.1);
+  EXPECT_LT(excess_of_five, 0.25);  // 0.9 if a new level says nothing of other rows
+}
+
 TEST(DraftCostsTest, SplitsAProposeIntoItsPasses) {
   DraftCosts costs;
   const std::vector<uint32_t> lengths = {4, 2, 0};
@@ -200,6 +237,27 @@ TEST(DraftCostsTest, SplitsAProposeIntoItsPasses) {
   EXPECT_NEAR(round.pass.Seconds(2) / 1e-3, 1, 0.2);
   EXPECT_NEAR(round.propose_overhead.Seconds(6) / 0.5e-3, 1, 0.1);
   EXPECT_NEAR((round.verify.Seconds(9) + round.verify_overhead.Seconds(9)) / 5e-3, 1, 0.1);
+}
+
+TEST(DraftCostsTest, PassesCountAsTheWorkerStatesThem) {
+  DraftCosts costs;
+  const std::vector<uint32_t> lengths = {8};
+  for (int i = 0; i < 50; ++i) {
+    // The worker guessed: one pass of five rows, and one of three, for eight draft tokens.
+    const std::vector<uint32_t> rows = {5, 3};
+    ProposeCost propose;
+    propose.draft_lengths = lengths;
+    propose.catch_up_rows = 1;
+    propose.pass_rows = rows;
+    propose.catch_up_seconds = 2e-3;
+    propose.compute_seconds = 3.5e-3;
+    propose.overhead_seconds = 0.5e-3;
+    costs.ObservePropose(propose);
+    costs.Age();
+  }
+  const RoundCosts round = costs.Expected();
+  EXPECT_NEAR(round.pass.Seconds(5) / 2e-3, 1, 0.1);
+  EXPECT_NEAR(round.pass.Seconds(3) / 1.5e-3, 1, 0.1);
 }
 
 }  // namespace

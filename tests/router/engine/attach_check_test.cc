@@ -148,7 +148,7 @@ TEST(AttachCheckTest, AVocabularyOfAnotherSizeIsNamed) {
   driver.drafter.options.entries[20] = "x\n";
   driver.Start();
   EXPECT_FALSE(driver.engine().workers().ready(kDrafterPeer));
-  EXPECT_TRUE(driver.engine().workers().drafter_settled());
+  EXPECT_TRUE(driver.engine().workers().drafters_settled());
   EXPECT_TRUE(Says(driver,
                    "draft: vocabulary has 32 entries, the target's has 64 (models must share a "
                    "tokenizer; check --draft); first difference: entry 20 is \"x\\n\", the "

@@ -47,8 +47,8 @@ void ExpectUndisturbed(EngineDriver& driver, const std::function<void(int step)>
   EXPECT_EQ(driver.calls[greedy].ids, Plainly(Prompt(20), 30)) << at;
   EXPECT_EQ(driver.calls[sampled].ids, Plainly(Prompt(7), 30)) << at;
   EXPECT_EQ(driver.engine().counts().ring_errors, 0u) << at;
-  if (driver.engine().workers().ring().open()) {
-    EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u) << at;
+  if (driver.engine().workers().ring(kDrafterPeer).open()) {
+    EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u) << at;
   }
 }
 
@@ -86,7 +86,7 @@ TEST(EngineFaultsTest, ADrafterThatComesBackDraftsAgain) {
     const int before = driver.drafter.num_proposes;
     EXPECT_EQ(driver.Generate(Sampled(driver.Request(Prompt(5), 20))).ids, Plainly(Prompt(5), 20));
     EXPECT_GT(driver.drafter.num_proposes, before);
-    EXPECT_TRUE(driver.engine().workers().ring().open());
+    EXPECT_TRUE(driver.engine().workers().ring(kDrafterPeer).open());
   }
 }
 
@@ -684,7 +684,7 @@ TEST(EngineFaultsTest, NonFiniteDraftLogitsMeanNoDraftAndNothingElse) {
   const CallResult result = driver.Generate(Sampled(driver.Request(Prompt(5), 20)));
   EXPECT_EQ(result.ids, Plainly(Prompt(5), 20));
   EXPECT_EQ(result.completion->speculation().num_drafts(), 0);
-  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
+  EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u);
 }
 
 TEST(EngineFaultsTest, ABlockWhoseRowsFailTheirChecksIsAPlainRound) {
@@ -695,7 +695,7 @@ TEST(EngineFaultsTest, ABlockWhoseRowsFailTheirChecksIsAPlainRound) {
   EXPECT_EQ(result.ids, Plainly(Prompt(5), 20));
   EXPECT_EQ(result.completion->speculation().num_plain_rounds(), 20);
   EXPECT_GT(driver.engine().counts().ring_errors, 0u);
-  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
+  EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u);
 }
 
 TEST(EngineFaultsTest, ADrafterThatHangsIsGivenUpWithoutHeartbeatsToo) {

@@ -53,7 +53,7 @@ TEST(EngineServingTest, WithAQuarterOfThePagesThatAreNeededAllFinishExactly) {
     EXPECT_EQ(driver.fleet.State().gauges.free_kv_pages[Worker::kVerifier], 30);
     EXPECT_TRUE(driver.verifier.slots.empty());
     EXPECT_TRUE(driver.drafter.slots.empty());
-    EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
+    EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u);
   }
 }
 
@@ -168,7 +168,7 @@ TEST(EngineServingTest, TwoCohortsKeepBothWorkersBusyAndChangeNothing) {
     EXPECT_EQ(driver.calls[calls[i]].ids, Plainly(Prompt(10 + i), 40)) << i;
   }
   EXPECT_EQ(driver.engine().counts().ring_errors, 0u);
-  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
+  EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u);
 }
 
 TEST(EngineServingTest, NoCohortStarvesWhenNothingIsDrafted) {

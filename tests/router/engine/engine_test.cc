@@ -55,7 +55,7 @@ TEST(EngineTest, OutputEqualsPlainDecodingForEveryDraftLengthModeAndDrafter) {
         ASSERT_TRUE(result.completion.has_value());
         EXPECT_EQ(result.completion->finish_reason(), v1::FINISH_REASON_LENGTH);
         EXPECT_EQ(driver.engine().counts().ring_errors, 0u);
-        EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
+        EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u);
         EXPECT_EQ(driver.drafter.num_proposes > 0, draft_length > 0);
       }
     }
@@ -175,7 +175,7 @@ TEST(EngineTest, ManyRequestsAtOnceSayWhatEachSaysAlone) {
     EXPECT_EQ(driver.calls[calls[i]].ids, Plainly(ToyModel(), Prompt(3 + i * 5, i), 10 + i)) << i;
     EXPECT_TRUE(driver.calls[calls[i]].status->ok());
   }
-  EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
+  EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u);
 }
 
 TEST(EngineTest, LongPromptsGoInPiecesBesideRunningStreams) {
@@ -272,7 +272,7 @@ TEST(EngineTest, CancelingAtEveryStepFreesEverything) {
     EXPECT_EQ(driver.calls[stays].ids, Plainly(ToyModel(), Prompt(9), 30));
     EXPECT_TRUE(driver.drafter.slots.empty());
     EXPECT_TRUE(driver.verifier.slots.empty());
-    EXPECT_EQ(driver.engine().workers().ring().num_free(), 8u);
+    EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 8u);
   }
 }
 
@@ -288,7 +288,7 @@ TEST(EngineTest, ASlotThatIsTakenAgainWhileABatchIsUnderWayIsAnother) {
       if (step == at) driver.Cancel(first);
     }));
     EXPECT_EQ(driver.calls[second].ids, Plainly(ToyModel(), Prompt(8, 2), 30));
-    EXPECT_EQ(driver.engine().workers().ring().num_free(), 1u);
+    EXPECT_EQ(driver.engine().workers().ring(kDrafterPeer).num_free(), 1u);
   }
 }
 

@@ -52,7 +52,7 @@ TEST(PodOutputTest, ALineOfASlotNamesItsRequestAndItsEpochAtTheVerifier) {
 TEST(PodOutputTest, ALineAboutADraftersSlotHasTheEpochAtTheDrafter) {
   ToySlots toy(1);
   toy.Add(5);
-  toy.slots.drafter().BeginLife(0);
+  toy.slots.peer(kDrafterPeer).BeginLife(0);
   PodOutput out;
   out.LogSlot(toy.slots, LogLine::Level::kDebug, 0, "text", /*summary=*/{}, kDrafterPeer);
   const LogLine line = OnlyLine(out);

@@ -15,7 +15,9 @@ using testing::EngineDriver;
 using testing::Says;
 using testing::ToyOptions;
 
-const RingCredits& Ring(const EngineDriver& driver) { return driver.engine().workers().ring(); }
+const RingCredits& Ring(const EngineDriver& driver) {
+  return driver.engine().workers().ring(kDrafterPeer);
+}
 
 GenerationRequest Sampled(const EngineDriver& driver) {
   return testing::Sampled(driver.Request({1, 2, 3}, 30));
@@ -94,7 +96,7 @@ TEST(RingNegotiationTest, WithoutARingOnlySampledRequestsAreDecodedPlainly) {
   driver.drafter.options.boot_id = "another";
   driver.Start();
   EXPECT_FALSE(Ring(driver).open());
-  EXPECT_TRUE(driver.engine().workers().drafter_settled());
+  EXPECT_TRUE(driver.engine().workers().drafters_settled());
   EXPECT_EQ(driver.Generate(Sampled(driver)).completion->speculation().num_drafts(), 0);
   EXPECT_GT(driver.Generate(driver.Request({1, 2}, 20)).completion->speculation().num_drafts(), 0);
 }

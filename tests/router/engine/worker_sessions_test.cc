@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/protocol.h"
 #include "tests/router/engine_driver.h"
 #include "tests/router/toy_tokenizer.h"
 #include "tests/router/toy_workers.h"
@@ -48,20 +51,153 @@ TEST(WorkerSessionsTest, BothAttachAndShareMemoryOnOneHost) {
   driver.Start();
   EXPECT_TRUE(Workers(driver).ready(kVerifierPeer));
   EXPECT_TRUE(Workers(driver).ready(kDrafterPeer));
-  EXPECT_TRUE(Workers(driver).drafter_settled());
-  EXPECT_EQ(Workers(driver).ring().transport(), v1::RING_TRANSPORT_SHM);
+  EXPECT_TRUE(Workers(driver).drafters_settled());
+  EXPECT_EQ(Workers(driver).ring(kDrafterPeer).transport(), v1::RING_TRANSPORT_SHM);
   EXPECT_EQ(driver.verifier.num_entries, 8u);
 }
 
 TEST(WorkerSessionsTest, RequestsAreServedWithoutADrafter) {
   EngineOptions options;
-  options.workers.has_drafter = false;
+  options.workers.num_drafters = 0;
   EngineDriver driver(options);
   driver.Start();
-  EXPECT_TRUE(Workers(driver).drafter_settled());
+  EXPECT_TRUE(Workers(driver).drafters_settled());
   const CallResult result = driver.Generate(Sampled(driver));
   EXPECT_EQ(result.completion->speculation().num_plain_rounds(), 30);
   EXPECT_EQ(driver.sessions.count(Worker::kDrafter), 0u);
+}
+
+// Two draft models, whose replies a test makes up.
+class TwoDraftersTest : public ::testing::Test {
+ protected:
+  TwoDraftersTest() {
+    options_.num_drafters = 2;
+    workers_.emplace(options_, &tokenizer_, &commands_, &counts_);
+    workers_->Start(1);
+    for (const EngineCommand& command : commands_) {
+      if (const auto* open = std::get_if<OpenSession>(&command)) {
+        sessions_[open->peer] = open->session;
+      } else if (const auto* draft = std::get_if<SendToDrafter>(&command)) {
+        numbers_[draft->session] = draft->command.attach().draft_model_number();
+      }
+    }
+    commands_.clear();
+  }
+
+  v1::AttachReply Info(const std::string& model) const {
+    v1::AttachReply info;
+    info.set_protocol_version(kProtocolVersion);
+    info.set_model(model);
+    info.set_numerics_id("toy");
+    info.set_vocabulary_size(64);
+    info.set_vocabulary_fingerprint(tokenizer_.FingerprintBytes());
+    info.set_max_context_tokens(64);
+    info.set_max_slots(4);
+    info.set_boot_id("host");
+    info.add_transports(v1::RING_TRANSPORT_INLINE);
+    return info;
+  }
+  void AttachDrafter(PeerId peer) {
+    v1::DraftReply reply;
+    *reply.mutable_attach() = Info(PeerName(peer));
+    workers_->OnDraftReply(sessions_[peer], reply, 1);
+  }
+  void AttachVerifier() {
+    v1::VerifierReply reply;
+    *reply.mutable_attach() = Info("target");
+    workers_->OnVerifierReply(sessions_[kVerifierPeer], reply, 1);
+  }
+  // Answers the commands about rings that were sent, the newest first.
+  void AnswerAboutRings() {
+    while (!commands_.empty()) {
+      const EngineCommand command = std::move(commands_.back());
+      commands_.pop_back();
+      if (const auto* verifier = std::get_if<SendToVerifier>(&command)) {
+        v1::VerifierReply reply;
+        reply.set_id(verifier->command.id());
+        if (verifier->command.has_create_ring()) {
+          const uint32_t number = verifier->command.create_ring().draft_model_number();
+          reply.mutable_create_ring()->set_ring_epoch(100 + number);
+        } else {
+          reply.mutable_confirm_ring();
+        }
+        workers_->OnVerifierReply(verifier->session, reply, 1);
+      } else if (const auto* draft = std::get_if<SendToDrafter>(&command)) {
+        const uint64_t epoch = draft->command.open_ring().ring_epoch();
+        EXPECT_EQ(epoch, 100 + numbers_[draft->session]) << "the ring of this drafter";
+        v1::DraftReply reply;
+        reply.set_id(draft->command.id());
+        reply.mutable_open_ring();
+        workers_->OnDraftReply(draft->session, reply, 1);
+      }
+    }
+  }
+  bool RingIsOpen(PeerId peer) const { return workers_->ring(peer).open(); }
+
+  static constexpr PeerId kSecond = kDrafterPeer + 1;
+  testing::ToyTokenizer tokenizer_ = testing::ToyTokenizer::OfSize(64);
+  WorkerSessionsOptions options_;
+  EngineCommands commands_;
+  Counts counts_;
+  std::optional<WorkerSessions> workers_;
+  std::map<PeerId, SessionId> sessions_;
+  std::map<SessionId, uint32_t> numbers_;  // by session of a drafter
+};
+
+TEST_F(TwoDraftersTest, EachHasASessionANumberAndARingOfItsOwn) {
+  EXPECT_EQ(sessions_.size(), 3u);
+  EXPECT_EQ(numbers_[sessions_[kDrafterPeer]], 0u);
+  EXPECT_EQ(numbers_[sessions_[kSecond]], 1u);
+  AttachDrafter(kSecond);
+  AttachVerifier();
+  EXPECT_FALSE(workers_->drafters_settled()) << "the first one may still come";
+  AttachDrafter(kDrafterPeer);
+  EXPECT_FALSE(workers_->drafters_settled()) << "there is no ring yet";
+  AnswerAboutRings();
+  EXPECT_TRUE(RingIsOpen(kDrafterPeer) && RingIsOpen(kSecond));
+  EXPECT_TRUE(workers_->drafters_settled());
+  EXPECT_EQ(workers_->drafter_name(kDrafterPeer), "draft");
+  EXPECT_EQ(workers_->drafter_name(kSecond), "draft-2");
+}
+
+TEST_F(TwoDraftersTest, TheLossOfOneLeavesTheOther) {
+  AttachVerifier();
+  AttachDrafter(kDrafterPeer);
+  AttachDrafter(kSecond);
+  AnswerAboutRings();
+  (void)workers_->TakeEvents();
+  workers_->OnLost(sessions_[kDrafterPeer], "died", 2);
+  EXPECT_FALSE(workers_->ready(kDrafterPeer) || RingIsOpen(kDrafterPeer));
+  EXPECT_TRUE(workers_->ready(kSecond) && RingIsOpen(kSecond));
+  EXPECT_TRUE(workers_->any_drafter_ready());
+  const std::vector<SessionEvent> events = workers_->TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].peer, kDrafterPeer);
+  EXPECT_NE(workers_->drafter_problem(kDrafterPeer), "");
+  EXPECT_EQ(workers_->drafter_problem(kSecond), "");
+}
+
+TEST_F(TwoDraftersTest, TheLossOfTheVerifierClosesBothRings) {
+  AttachVerifier();
+  AttachDrafter(kDrafterPeer);
+  AttachDrafter(kSecond);
+  AnswerAboutRings();
+  workers_->OnLost(sessions_[kVerifierPeer], "died", 2);
+  EXPECT_FALSE(RingIsOpen(kDrafterPeer) || RingIsOpen(kSecond));
+  EXPECT_TRUE(workers_->ready(kDrafterPeer) && workers_->ready(kSecond));
+}
+
+TEST_F(TwoDraftersTest, OneThatDoesNotFitLeavesTheOther) {
+  AttachVerifier();
+  v1::DraftReply misfit;
+  *misfit.mutable_attach() = Info("other");
+  misfit.mutable_attach()->set_protocol_version(1);
+  workers_->OnDraftReply(sessions_[kSecond], misfit, 1);
+  EXPECT_TRUE(workers_->refused(kSecond));
+  AttachDrafter(kDrafterPeer);
+  AnswerAboutRings();
+  EXPECT_TRUE(RingIsOpen(kDrafterPeer));
+  EXPECT_TRUE(workers_->drafters_settled());
 }
 
 TEST(WorkerSessionsTest, ADrafterThatIsRequiredAndDoesNotFitIsFatal) {
@@ -180,7 +316,7 @@ TEST(WorkerSessionsTest, AWorkerThatWasTakenForHungGetsTwiceTheTime) {
 
 TEST(WorkerSessionsTest, TheLimitIsTenUsualBatchesWhereThatIsLonger) {
   EngineOptions options;
-  options.workers.has_drafter = false;
+  options.workers.num_drafters = 0;
   EngineDriver driver(options);
   driver.verifier.compute_seconds = 2;
   driver.Start();

@@ -1050,8 +1050,8 @@ TEST(FleetTest, StatesAreSums) {
   EXPECT_EQ(state.gauges.kv_pages[Worker::kVerifier], 150);
   EXPECT_EQ(state.gauges.slots, 16);
   EXPECT_EQ(state.num_pods_ready, 2);
-  EXPECT_TRUE(state.drafter_attached);
-  EXPECT_EQ(state.drafter_name, "toy-draft");
+  EXPECT_TRUE(state.drafter_attached());
+  EXPECT_EQ(state.drafter_names(), "toy-draft");
   EXPECT_EQ(state.transports, std::vector<v1::RingTransport>{v1::RING_TRANSPORT_SHM});
   EXPECT_TRUE(driver.Run());
   EXPECT_EQ(driver.fleet.State().counts.finished, 3);

@@ -21,15 +21,35 @@ std::string RefusalOf(const std::string& verifiers, const std::string& drafters)
 TEST(PodDirectoryTest, OneAddressEachIsOnePod) {
   const auto directory = *PodDirectory::Parse("unix:/run/v.sock", "127.0.0.1:7002");
   EXPECT_TRUE(directory.is_fixed());
-  EXPECT_EQ(*directory.Find(), (std::vector<PodSpec>{{"unix:/run/v.sock", "127.0.0.1:7002"}}));
+  EXPECT_EQ(*directory.Find(), (std::vector<PodSpec>{{"unix:/run/v.sock", {"127.0.0.1:7002"}}}));
 }
 
 TEST(PodDirectoryTest, ListsArePairedByPlace) {
   const auto directory = *PodDirectory::Parse("127.0.0.1:1,[::1]:2", "127.0.0.1:3,[::1]:4");
   EXPECT_EQ(*directory.Find(),
-            (std::vector<PodSpec>{{"127.0.0.1:1", "127.0.0.1:3"}, {"[::1]:2", "[::1]:4"}}));
+            (std::vector<PodSpec>{{"127.0.0.1:1", {"127.0.0.1:3"}}, {"[::1]:2", {"[::1]:4"}}}));
   EXPECT_EQ(*PodDirectory::Parse("a:1,b:1", "none")->Find(),
-            (std::vector<PodSpec>{{"a:1", ""}, {"b:1", ""}}));
+            (std::vector<PodSpec>{{"a:1", {}}, {"b:1", {}}}));
+}
+
+TEST(PodDirectoryTest, APodCanHaveSeveralDraftModels) {
+  EXPECT_EQ(*PodDirectory::Parse("a:1,b:1", "a:2+a:3,b:2+b:3")->Find(),
+            (std::vector<PodSpec>{{"a:1", {"a:2", "a:3"}}, {"b:1", {"b:2", "b:3"}}}));
+  const auto found =
+      PodDirectory::Parse("dns:pods:1", "dns:pods:2+dns:pods:3",
+                          [](const std::string&) -> Addresses { return Hosts{"10.0.0.7"}; })
+          ->Find();
+  EXPECT_EQ(*found, (std::vector<PodSpec>{{"10.0.0.7:1", {"10.0.0.7:2", "10.0.0.7:3"}}}));
+  EXPECT_EQ(NumDraftModels("none"), 0u);
+  EXPECT_EQ(NumDraftModels("a:1,b:1"), 1u);
+  EXPECT_EQ(NumDraftModels("a:2+a:3,b:2+b:3"), 2u);
+  EXPECT_EQ(RefusalOf("a:1,b:1", "a:2+a:3,b:2"),
+            "--drafter: got 2 and 1 draft models of two pods; want as many for each pod");
+  EXPECT_EQ(RefusalOf("a:1", "a:2+a:3+a:4+a:5+a:6"),
+            "--drafter: got 5 draft models of one pod, allowed: at most 4");
+  EXPECT_EQ(RefusalOf("a:1,b:1", "a:2+a:3,b:2+a:3"), "--drafter: a:3 is given twice");
+  EXPECT_EQ(RefusalOf("dns:pods:1", "dns:pods:2+a:3"),
+            "--drafter: got 'a:3', want dns:pods:PORT, as --verifier asks for, or none");
 }
 
 TEST(PodDirectoryTest, AnAddressIsAPod) {
@@ -40,15 +60,15 @@ TEST(PodDirectoryTest, AnAddressIsAPod) {
                                                 return Hosts{"10.0.0.9", "10.0.0.7", "10.0.0.9"};
                                               });
   EXPECT_FALSE(directory.is_fixed());
-  EXPECT_EQ(*directory.Find(), (std::vector<PodSpec>{{"10.0.0.7:7001", "10.0.0.7:7002"},
-                                                     {"10.0.0.9:7001", "10.0.0.9:7002"}}));
+  EXPECT_EQ(*directory.Find(), (std::vector<PodSpec>{{"10.0.0.7:7001", {"10.0.0.7:7002"}},
+                                                     {"10.0.0.9:7001", {"10.0.0.9:7002"}}}));
   EXPECT_EQ(asked, "pods");
 }
 
 TEST(PodDirectoryTest, AddressesOfIpv6HaveBrackets) {
   const auto directory = *PodDirectory::Parse(
       "dns:pods:7001", "none", [](const std::string&) -> Addresses { return Hosts{"fd00::1"}; });
-  EXPECT_EQ(*directory.Find(), (std::vector<PodSpec>{{"[fd00::1]:7001", ""}}));
+  EXPECT_EQ(*directory.Find(), (std::vector<PodSpec>{{"[fd00::1]:7001", {}}}));
 }
 
 TEST(PodDirectoryTest, NoAddressIsAnErrorAndNoEmptyList) {

@@ -37,6 +37,23 @@ TEST(CompletionAccountTest, CountsPerPositionAndInTotal) {
   EXPECT_DOUBLE_EQ(stats.alpha(), 4.0 / 6);
 }
 
+TEST(CompletionAccountTest, EachDraftModelIsCountedByItself) {
+  CompletionAccount account(0);
+  account.AddDraftedRound({3, 3, 3, 3, Drafter::kModel}, "tiny");
+  account.AddDraftedRound({4, 4, 1, 2, Drafter::kModel}, "small");
+  account.AddDraftedRound({2, 2, 1, 2, Drafter::kModel}, "tiny");
+  v1::Completion completion;
+  account.Fill(&completion);
+  const v1::SpeculationStats& stats = completion.speculation();
+  ASSERT_EQ(stats.drafters_size(), 2);
+  EXPECT_EQ(stats.drafters(0).name(), "model");
+  EXPECT_EQ(stats.drafters(0).model(), "small");
+  EXPECT_EQ(stats.drafters(0).num_draft_tokens(), 4);
+  EXPECT_EQ(stats.drafters(1).model(), "tiny");
+  EXPECT_EQ(stats.drafters(1).num_drafts(), 2);
+  EXPECT_EQ(stats.drafters(1).num_accepted_tokens(), 4);
+}
+
 TEST(CompletionAccountTest, PositionsOfATreeAreDepths) {
   CompletionAccount account(0);
   account.AddDraftedRound({9, 3, 2, 3, Drafter::kSuffix}, "suffix");  // nine tokens in three levels

@@ -26,7 +26,7 @@ const ToyTokenizer& Vocabulary() {
 ServedModel Served() {
   ServedModel served;
   served.model = "toy";
-  served.drafter = "tiny";
+  served.draft_models = {"tiny"};
   served.vocabulary_size = 64;
   served.max_context_tokens = 32;
   served.end_of_text_ids = {63};
@@ -292,6 +292,23 @@ TEST(RequestValidatorTest, ADrafterIsChosenByNameOrLeftToTheServer) {
   }
   request.mutable_speculation()->set_drafter("none");
   EXPECT_EQ(Validate(request)->draft_length, 0u);
+}
+
+TEST(RequestValidatorTest, OneOfSeveralDraftModelsCanBeNamed) {
+  ServedModel served = Served();
+  served.draft_models = {"tiny", "small"};
+  const RequestValidator validator(RequestLimits(), &Vocabulary(), [] { return uint64_t{77}; });
+  v1::GenerateRequest request = Good();
+  request.mutable_speculation()->set_drafter("small");
+  const auto named = validator.Validate(request, served);
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->drafters, DrafterSet(Drafter::kModel));
+  EXPECT_EQ(named->draft_model, "small");
+  request.mutable_speculation()->set_drafter("model");
+  EXPECT_EQ(validator.Validate(request, served)->draft_model, "") << "any of them";
+  request.mutable_speculation()->set_drafter("large");
+  EXPECT_THAT(std::string(validator.Validate(request, served).status().message()),
+              ::testing::HasSubstr("\"model\", \"tiny\", \"small\", "));
 }
 
 TEST(RequestValidatorTest, APredictionIsTokenizedWithoutSpecialTokensAndCutToTheContext) {

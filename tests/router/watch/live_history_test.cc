@@ -66,8 +66,8 @@ TEST(LiveHistoryTest, DraftersAreThoseOfTheLastMinute) {
   for (int i = 1; i <= 200; ++i) {
     LiveSample sample = At(i);
     const auto count = static_cast<uint64_t>(i);
-    sample.drafters[static_cast<size_t>(Drafter::kSuffix)] = {4 * count, 3 * count, 3 * count};
-    sample.drafters[static_cast<size_t>(Drafter::kModel)] = {7, 5, 6};  // long ago
+    sample.drafters[{Drafter::kSuffix, ""}] = {4 * count, 3 * count, 3 * count};
+    sample.drafters[{Drafter::kModel, ""}] = {7, 5, 6};  // long ago
     history.Add(sample);
   }
   const nlohmann::json drafters = Read(history)["drafters"];

@@ -38,6 +38,8 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kRingEntryReleasedTwice, "ring_entry_released_twice"},
       {kRingEntryNeverReleased, "ring_entry_never_released"},
       {kRingReferenceDropped, "ring_reference_dropped"},
+      {kRingOfOtherDrafter, "ring_of_other_drafter"},
+      {kRowsOfOtherDrafterBelieved, "rows_of_other_drafter_believed"},
       {kDeadlineForgotten, "deadline_forgotten"},
       {kDeadlineInThePast, "deadline_in_the_past"},
       {kRollbackNumberReused, "rollback_number_reused"},

@@ -44,6 +44,8 @@ enum class PlantedBug : uint8_t {
   kRingEntryReleasedTwice,
   kRingEntryNeverReleased,
   kRingReferenceDropped,
+  kRingOfOtherDrafter,
+  kRowsOfOtherDrafterBelieved,
   kDeadlineForgotten,
   kDeadlineInThePast,
   kRollbackNumberReused,

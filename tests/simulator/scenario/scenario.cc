@@ -192,7 +192,7 @@ void MakeFaults(SeededRandom& random, const Profile& profile, Scenario* scenario
 
 EngineOptions MakeEngine(SeededRandom& random) {
   EngineOptions engine;
-  engine.workers.has_drafter = !random.Chance(0.05);
+  engine.workers.num_drafters = random.Chance(0.05) ? 0 : 1;
   engine.workers.max_slots = static_cast<uint32_t>(random.Between(1, 4));
   engine.workers.max_draft_length = static_cast<uint32_t>(random.Between(1, 5));
   engine.workers.transport =
@@ -338,6 +338,10 @@ Scenario MakeScenario(uint64_t seed) {
 
   scenario.engine = MakeEngine(random);
   scenario.engine.has_corpus = SeededRandom(seed ^ 0xC0B9).Chance(0.5);
+  SeededRandom of_models(seed ^ 0x40DE15);
+  if (scenario.engine.workers.num_drafters > 0 && of_models.Chance(0.4)) {
+    scenario.engine.workers.num_drafters = static_cast<uint32_t>(of_models.Between(2, 3));
+  }
   scenario.network = MakeNetwork(random, profile);
   SeededRandom of_heads(seed ^ 0x4EAD5);
   scenario.has_heads = of_heads.Chance(0.4);
@@ -352,6 +356,9 @@ Scenario MakeScenario(uint64_t seed) {
     if (of_trees.Chance(0.2)) {
       client.request.drafters.Add(Drafter::kRecycling);
       client.request.open.set_num_successors(4);
+    }
+    if (scenario.engine.workers.num_drafters > 1 && of_models.Chance(0.3)) {
+      client.request.draft_model = DraftModelName(kDrafterPeer + 1);
     }
     if (scenario.has_heads && of_heads.Chance(0.6)) client.request.drafters.Add(Drafter::kMedusa);
     if (!of_trees.Chance(0.7)) continue;

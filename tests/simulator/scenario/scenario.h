@@ -92,7 +92,7 @@ struct Scenario {
   ToyPair pair;
   EngineOptions engine;
   uint32_t num_routers = 1;  // number of routers that live at the same time
-  uint32_t num_pods = 1;     // pods of one verifier and one drafter; every router uses all pods
+  uint32_t num_pods = 1;     // pods of one verifier and its drafters; every router uses all pods
   WorkerPlan drafter;
   WorkerPlan verifier;
   std::string drafter_boot_id = "host";
@@ -108,6 +108,9 @@ struct Scenario {
 };
 
 inline constexpr double kStartTime = 100;
+
+// Name of the draft model of this peer.
+inline std::string DraftModelName(PeerId drafter) { return "fake-" + PeerName(drafter); }
 
 // Computes the answer of the target alone to `client->request`, in a naive way.
 void FillUndisturbed(const ToyPair& pair, const testing::ToyTokenizer& tokenizer,

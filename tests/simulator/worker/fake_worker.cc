@@ -116,9 +116,7 @@ FakeWorker::Outcome FakeWorker::Handle(StreamId stream, const WorkerCommand& com
 void FakeWorker::EndStream(StreamId stream) {
   const auto found = sessions_.find(stream);
   if (found == sessions_.end()) return;
-  if (kind_ == Worker::kVerifier && found->second.ring != nullptr) {
-    rings_->Withdraw(found->second.ring->epoch);
-  }
+  for (const auto& [number, ring] : found->second.rings) rings_->Withdraw(ring->epoch);
   sessions_.erase(found);
 }
 
@@ -128,7 +126,7 @@ v1::AttachReply FakeWorker::Attached() const {
   v1::AttachReply reply;
   reply.set_protocol_version(kProtocolVersion);
   reply.set_version("simulated");
-  reply.set_model(kind_ == Worker::kDrafter ? "fake-draft" : "fake-target");
+  reply.set_model(model_);
   reply.set_backend("cpu");
   reply.set_numerics_id("simulated");
   reply.set_vocabulary_size(static_cast<uint32_t>(scenario_->pair.vocabulary_size));
@@ -452,15 +450,16 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
     case v1::VerifierCommand::kCreateRing:
       CreateRing(command.create_ring(), session, reply.mutable_create_ring());
       break;
-    case v1::VerifierCommand::kConfirmRing:
-      if (session.ring == nullptr || session.ring->epoch != command.confirm_ring().ring_epoch() ||
-          session.ring->nonce != command.confirm_ring().nonce()) {
+    case v1::VerifierCommand::kConfirmRing: {
+      FakeRing* ring = RingOf(session, command.confirm_ring().ring_epoch());
+      if (ring == nullptr || ring->nonce != command.confirm_ring().nonce()) {
         refusal = "another ring, or another nonce";
       } else {
-        session.ring->confirmed = true;
+        ring->confirmed = true;
         reply.mutable_confirm_ring();
       }
       break;
+    }
     case v1::VerifierCommand::kLogProbChunk:
       if (std::string error = AcceptChunk(command.log_prob_chunk(), session); !error.empty()) {
         outcome.complaints.push_back(std::move(error));
@@ -498,25 +497,32 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
 
 void FakeWorker::CreateRing(const v1::CreateRing& create, Session& session,
                             v1::CreateRingReply* reply) {
-  if (session.ring != nullptr) rings_->Withdraw(session.ring->epoch);
-  session.ring = std::make_shared<FakeRing>();
-  session.ring->epoch = rings_->NextEpoch();
-  session.ring->transport = create.transport();
-  session.ring->nonce = create.transport() == v1::RING_TRANSPORT_SHM ? random_.Next() : 0;
-  session.ring->rows_per_entry = create.rows_per_entry();
-  session.ring->entries.resize(create.entries());
+  std::shared_ptr<FakeRing>& ring = session.rings[create.draft_model_number()];
+  if (ring != nullptr) rings_->Withdraw(ring->epoch);
+  ring = std::make_shared<FakeRing>();
+  ring->epoch = rings_->NextEpoch();
+  ring->transport = create.transport();
+  ring->nonce = create.transport() == v1::RING_TRANSPORT_SHM ? random_.Next() : 0;
+  ring->rows_per_entry = create.rows_per_entry();
+  ring->entries.resize(create.entries());
   if (create.transport() == v1::RING_TRANSPORT_SHM) {
-    rings_->Offer(session.ring);
-    reply->set_socket_path(FakeRings::Path(session.ring->epoch));
+    rings_->Offer(ring);
+    reply->set_socket_path(FakeRings::Path(ring->epoch));
   }
-  reply->set_ring_epoch(session.ring->epoch);
+  reply->set_ring_epoch(ring->epoch);
+}
+
+FakeRing* FakeWorker::RingOf(const Session& session, uint64_t epoch) {
+  for (const auto& [number, ring] : session.rings) {
+    if (ring->epoch == epoch) return ring.get();
+  }
+  return nullptr;
 }
 
 std::string FakeWorker::AcceptChunk(const v1::LogProbChunk& chunk, Session& session) {
-  FakeRing* ring = session.ring.get();
   const v1::RingReference& reference = chunk.ring();
-  if (ring == nullptr || reference.ring_epoch() != ring->epoch ||
-      reference.entry() >= ring->entries.size()) {
+  FakeRing* ring = RingOf(session, reference.ring_epoch());
+  if (ring == nullptr || reference.entry() >= ring->entries.size()) {
     return "a piece of another ring";
   }
   FakeRingEntry& entry = ring->entries[reference.entry()];
@@ -543,10 +549,9 @@ std::string FakeWorker::AcceptChunk(const v1::LogProbChunk& chunk, Session& sess
 
 std::string FakeWorker::TakeBlock(const v1::VerifyItem& item, Session& session,
                                   std::vector<FakeRow>* rows) {
-  FakeRing* ring = session.ring.get();
   const v1::RingReference& reference = item.ring();
-  if (ring == nullptr || !ring->confirmed) return "no ring";
-  if (reference.ring_epoch() != ring->epoch) return "another epoch";
+  FakeRing* ring = RingOf(session, reference.ring_epoch());
+  if (ring == nullptr || !ring->confirmed) return "no such ring";
   if (reference.entry() >= ring->entries.size()) return "no such entry";
   FakeRingEntry& entry = ring->entries[reference.entry()];
   const size_t num_drafts = static_cast<size_t>(item.draft_token_ids_size());

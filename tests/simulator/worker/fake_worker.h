@@ -57,6 +57,8 @@ class FakeWorker {
       if (session.slots != nullptr) session.slots->LoseRows(random_);
     }
   }
+  // As requests name a draft model.
+  void set_model(const std::string& name) { model_ = name; }
   void set_other_vocabulary(bool other) { other_vocabulary_ = other; }
   bool spoils_ring() const { return spoils_ring_; }
   void set_spoils_ring(bool spoils) { spoils_ring_ = spoils; }
@@ -79,7 +81,9 @@ class FakeWorker {
     std::vector<v1::ProposeResult> proposed;  // last results by slot
     std::vector<v1::VerifyResult> verified;
     DraftLimits limits;
-    std::shared_ptr<FakeRing> ring;
+    std::shared_ptr<FakeRing> ring;  // a drafter's
+    // The verifier's rings, by number of the draft model.
+    std::map<uint32_t, std::shared_ptr<FakeRing>> rings;
     v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
     uint64_t ring_epoch = 0;
   };
@@ -107,6 +111,8 @@ class FakeWorker {
   void SendVocabulary(uint64_t id, Outcome& outcome) const;
   std::string OpenRing(const v1::OpenRing& command, Session& session, v1::OpenRingReply* reply);
   void CreateRing(const v1::CreateRing& create, Session& session, v1::CreateRingReply* reply);
+  // The verifier's ring of this epoch. Null: the session has none.
+  static FakeRing* RingOf(const Session& session, uint64_t epoch);
   // Draws the siblings of a whole chain. `prefixes[i]`: hash of the tokens before its token i.
   void AddSiblings(const v1::ProposeItem& item, std::span<const uint64_t> prefixes,
                    std::vector<FakeRow>* rows, v1::ProposeResult* result) const;
@@ -149,6 +155,7 @@ class FakeWorker {
   FakePages pages_;
   uint32_t num_free_slots_;
   std::map<StreamId, Session> sessions_;
+  std::string model_;
   bool other_vocabulary_ = false;
   bool spoils_ring_ = false;
 };

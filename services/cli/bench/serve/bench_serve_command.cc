@@ -244,8 +244,8 @@ int BenchServe(BenchServeOptions options, const std::string& command_line, Conso
       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
       .target_weights = std::nullopt,
       .interrupted = client.canceled()};
-  if (const ModelFolders& models = (*session)->models(); !models.target.empty()) {
-    const auto weights = WeightsPerToken(models.target);
+  if (const ModelFolders& models = (*session)->models(); !models.target.folder.empty()) {
+    const auto weights = WeightsPerToken(models.target.folder);
     if (weights.ok()) context.target_weights = *weights;
   }
   console.out << RenderServeTable(cells, context,

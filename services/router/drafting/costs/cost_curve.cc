@@ -46,6 +46,11 @@ constexpr double kNoiseMemory = 30;
 constexpr double kOutlier = 3;
 // A run of outliers ends if this many rounds had none.
 constexpr double kLongestOutlierAge = 50;
+// Share of the shape's initial variance that a new level adds, unless it is the last one of
+// kLevelsOfNewShape levels between which there were at most kQuietMeasurements measurements.
+constexpr double kShapeOfNewLevel = 0.03;
+constexpr int kLevelsOfNewShape = 3;
+constexpr uint64_t kQuietMeasurements = 100;
 // Number of measurements over which the number of attended positions per row is averaged.
 constexpr double kContextMemory = 10;
 
@@ -117,8 +122,6 @@ void CostCurve::AddUncertainty(double level_variance, double shape_factor) {
       covariance_[i][j] += level_variance + shape_factor * shape_covariance_[i][j];
     }
   }
-  double& attention = covariance_[kNodes][kNodes];
-  attention = std::min(attention + shape_factor * kUnknownAttention, kUnknownAttention);
 }
 
 double CostCurve::AttentionUnit() const { return kAttentionUnit * std::exp(log_seconds_[0]); }
@@ -142,7 +145,11 @@ double CostCurve::Linearize(std::span<const uint32_t> passes, double attended,
 double CostCurve::Observe(std::span<const uint32_t> passes, double seconds, double noise,
                           double attended) {
   if (seconds <= 0) return 0;
-  if (covariance_[0][0] < kMostUncertain) AddUncertainty(LevelDrift(), kShapeDrift * age_);
+  if (covariance_[0][0] < kMostUncertain) {
+    AddUncertainty(LevelDrift(), kShapeDrift * age_);
+    double& attention = covariance_[kNodes][kNodes];
+    attention = std::min(attention + kShapeDrift * age_ * kUnknownAttention, kUnknownAttention);
+  }
   age_ = 0;
   double interrupted_seconds = 0;
   if (outlier_age_ > kLongestOutlierAge) interrupted_seconds = outliers_.End().interrupted_seconds;
@@ -176,7 +183,13 @@ double CostCurve::Observe(std::span<const uint32_t> passes, double seconds, doub
   const bool interrupted = surprise > limit && run.new_level == 0;
   if (run.new_level != 0) {
     ++num_new_levels_;
-    AddUncertainty(run.new_level * run.new_level, 1);
+    // Mostly the whole machine became slower or faster, and attending with it. If levels follow
+    // each other, they do not explain what is measured, and the shape is another one.
+    const bool is_alone = num_observations_ - observations_at_new_level_ > kQuietMeasurements;
+    num_levels_in_a_row_ = is_alone ? 1 : num_levels_in_a_row_ + 1;
+    observations_at_new_level_ = num_observations_;
+    AddUncertainty(run.new_level * run.new_level,
+                   num_levels_in_a_row_ < kLevelsOfNewShape ? kShapeOfNewLevel : 1);
     project();
     limit = std::abs(run.new_level);
   }

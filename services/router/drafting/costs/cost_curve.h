@@ -120,6 +120,8 @@ class CostCurve {
   double outlier_age_ = 0;  // rounds since the last outlier
   uint64_t num_observations_ = 0;
   uint64_t num_new_levels_ = 0;
+  int num_levels_in_a_row_ = 0;  // new levels that followed each other soon
+  uint64_t observations_at_new_level_ = 0;
 };
 
 }  // namespace tandem

@@ -48,6 +48,7 @@ void DraftCosts::ObservePropose(const ProposeCost& cost) {
         static_cast<uint32_t>(std::count_if(cost.draft_lengths.begin(), cost.draft_lengths.end(),
                                             [pass](uint32_t length) { return length >= pass; })));
   }
+  if (!cost.pass_rows.empty()) passes.assign(cost.pass_rows.begin(), cost.pass_rows.end());
   // Most rows of a long catch-up need no draw, like the rows of a prompt.
   const double noise = cost.catch_up_rows > 2 * cost.draft_lengths.size() ? kPromptNoise : 1;
   const double rest = cost.compute_seconds - cost.catch_up_seconds;
@@ -55,7 +56,7 @@ void DraftCosts::ObservePropose(const ProposeCost& cost) {
   if (cost.catch_up_seconds <= 0 || rest <= 0 || passes.size() == 1) {
     interrupted += pass_.Observe(passes, cost.compute_seconds, noise);
   } else {
-    interrupted += pass_.Observe(cost.catch_up_rows, cost.catch_up_seconds, noise);
+    interrupted += pass_.Observe(passes.front(), cost.catch_up_seconds, noise);
     interrupted += pass_.Observe(std::span(passes).subspan(1), rest);
   }
   if (noise == 1) interruptions_.Observe(BatchKind::kPropose, interrupted);

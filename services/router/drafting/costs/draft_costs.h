@@ -12,8 +12,9 @@ namespace tandem {
 
 // An answered Propose batch.
 struct ProposeCost {
-  std::span<const uint32_t> draft_lengths;  // one for each item; 0: the item only catches up
-  uint32_t catch_up_rows = 0;               // number of token_ids in all items
+  std::span<const uint32_t> draft_lengths;   // one for each item; 0: the item only catches up
+  uint32_t catch_up_rows = 0;                // number of token_ids in all items
+  std::span<const uint32_t> pass_rows = {};  // rows of each pass; empty: as the lengths ask for
   double compute_seconds = 0;
   double catch_up_seconds = 0;  // part of compute_seconds: the first pass; 0: unknown
   // From the event that caused the command to its reply, without compute_seconds.

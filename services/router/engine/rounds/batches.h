@@ -30,6 +30,7 @@ struct ProposeBatch : Batch {
     uint64_t serial = 0;
     bool broke_rule = false;  // whether the answer to this item did
   };
+  PeerId peer = kDrafterPeer;      // the draft model that is asked
   SessionId verifier_session = 0;  // session whose ring takes the log-probs
   std::vector<Item> items;
 };
@@ -46,17 +47,35 @@ struct VerifyBatch : Batch {
   std::vector<Item> items;
 };
 
+// What a Propose batch does for one slot.
+struct ProposePlan {
+  uint32_t slot = 0;
+  uint64_t serial = 0;                      // life of the slot that it was made for
+  uint32_t begin = 0;                       // rows of committed tokens that the drafter has
+  uint32_t num_tokens = 0;                  // committed tokens that are sent, from there on
+  uint32_t draft_length = 0;                // 0: the drafter only catches up
+  std::vector<uint32_t> num_siblings = {};  // as in ProposeItem
+};
+
+// A Propose batch that is sent once another draft model has answered.
+struct WaitingPropose {
+  PeerId peer = kDrafterPeer;
+  SessionId session = 0;  // the drafter's when it was planned
+  std::vector<ProposePlan> plans;
+};
+
 // Slots that go through their rounds together.
 struct Cohort {
   enum class Stage : uint8_t { kIdle, kSearching, kProposing, kProposed, kVerifying };
   Stage stage = Stage::kIdle;
-  std::vector<Proposal> proposals;  // by slot, once kProposed
-  RoundSeconds round;               // what the Propose of this round took; zero without one
-  double round_begun_at = 0;        // time at which that Propose began
-  uint64_t search = 0;              // id of the SearchCorpus that has no answer yet; 0: none
-  double search_until = 0;          // while kSearching: the answer is awaited until then
-  uint32_t num_decoding = 1;        // its slots that decode in this round, and at least one
-  double plain_seconds = 0;         // time of a round of these without drafts; 0: not known yet
+  std::vector<Proposal> proposals;      // by slot, once kProposed
+  RoundSeconds round;                   // what the Propose of this round took; zero without one
+  double round_begun_at = 0;            // time at which the first Propose of the round began
+  std::vector<WaitingPropose> waiting;  // batches of this round; the last one is next
+  uint64_t search = 0;                  // id of the SearchCorpus that has no answer yet; 0: none
+  double search_until = 0;              // while kSearching: the answer is awaited until then
+  uint32_t num_decoding = 1;            // its slots that decode in this round, and at least one
+  double plain_seconds = 0;             // time of a round of these without drafts; 0: not known yet
 };
 
 }  // namespace tandem

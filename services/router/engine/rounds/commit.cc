@@ -127,10 +127,12 @@ uint32_t NumAcceptedOfChain(const VerifyBatch::Item& item, const v1::VerifyResul
 // The drafter keeps the rows of accepted tokens, and is told to roll the others back
 // (DueRollbacks).
 void KeepAcceptedRows(const VerifyBatch::Item& item, const v1::VerifyResult& result,
-                      const Emission& emission, WorkerPeer* drafter) {
-  if (item.proposal.session == drafter->session() &&
-      drafter->slot(item.slot).cached_len == item.end) {
-    drafter->CommitRows(item.slot, NumAcceptedOfChain(item, result, emission.num_accepted));
+                      const Emission& emission, Slots* slots) {
+  if (item.proposal.session == 0) return;
+  WorkerPeer& drafter = slots->peer(item.proposal.peer);
+  if (item.proposal.session == drafter.session() &&
+      drafter.slot(item.slot).cached_len == item.end) {
+    drafter.CommitRows(item.slot, NumAcceptedOfChain(item, result, emission.num_accepted));
   }
 }
 
@@ -165,7 +167,7 @@ Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::Ve
   committed.fallback = WhyPlain(terms, item, emission, !result.ring_error().empty(), slot);
   committed.num_rejected =
       static_cast<uint32_t>(std::max(emission.num_drafted - emission.num_accepted, 0));
-  KeepAcceptedRows(item, result, emission, &slots->drafter());
+  KeepAcceptedRows(item, result, emission, slots);
   committed.response = sequence.output.Take();
   if (emission.finished) FillCompletion(sequence, committed.response.mutable_completion());
   return committed;

@@ -21,7 +21,7 @@ namespace tandem {
 struct CommitTerms {
   const EngineOptions* options;
   const v1::AttachReply* verifier;  // not null
-  const v1::AttachReply* drafter;   // null only if no item has a draft of a model
+  const v1::AttachReply* drafter;   // that made the item's draft; null: no draft model did
 };
 
 // What a commit gave. The slots have it already; clients and counts do not.

@@ -58,20 +58,29 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
   self->OnRound(gained, cost, !FixedDraftLength(state.options, *sequence).has_value());
 }
 
-// Teaches the controller what the verdict says about the drafter.
+// Teaches the controllers what the verdict says about the drafter.
 void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Committed& committed,
                   const v1::VerifyResult& result, Sequence* sequence) {
   const auto num_drafted = static_cast<uint32_t>(committed.round.num_drafted);
+  ModelChoice& models = *sequence->models;
   if (num_drafted > 0 && item.proposal.drafter != Drafter::kModel) {
     sequence->lookups->Observe(item.proposal.drafter, item.proposal.match_length,
                                static_cast<uint32_t>(committed.round.depth), committed.judged);
-    state.controller.ObserveFoundDraft(sequence->serial, num_drafted, result.num_accepted());
-    sequence->acceptance->Observe({});  // the draft model had no draft in this round
+    state.controllers.front()->ObserveFoundDraft(sequence->serial, num_drafted,
+                                                 result.num_accepted());
+    // No draft model had a draft in this round.
+    for (size_t i = 0; i < models.size(); ++i) models.estimate(i).Observe({});
     return;
   }
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
-  state.controller.ObserveTree(sequence->serial, sequence->mode(), committed.judged, num_drafted,
-                               &*sequence->acceptance);
+  for (uint32_t i = 0; i < models.size(); ++i) {
+    if (num_drafted > 0 && i != DraftModelOf(item.proposal.peer)) {
+      models.estimate(i).Observe({});
+      continue;
+    }
+    state.controllers[i]->ObserveTree(sequence->serial, sequence->mode(), committed.judged,
+                                      num_drafted, &models.estimate(i));
+  }
 }
 
 // Keeps what the verifier proposes after the committed tokens.
@@ -102,8 +111,10 @@ void LearnSuccessors(const VerifyBatch::Item& item, const v1::VerifyResult& resu
 void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
                       double now) {
   if (!result.ring_error().empty()) NoteRingError(state, item.slot, result.ring_error());
+  const Proposal& proposal = item.proposal;
+  const bool is_of_model = item.num_drafted > 0 && proposal.drafter == Drafter::kModel;
   const CommitTerms terms{&state.options, state.workers.info(kVerifierPeer),
-                          state.workers.info(kDrafterPeer)};
+                          is_of_model ? state.workers.info(proposal.peer) : nullptr};
   Committed committed = Commit(terms, item, result, now, &state.slots);
   Sequence& sequence = *state.slots[item.slot].sequence;
   if (item.end - item.begin == 1) {

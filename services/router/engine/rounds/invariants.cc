@@ -17,9 +17,8 @@ std::string BrokenRows(const Slots& slots, PeerId id) {
     const Sequence* sequence = slots[slot_id].sequence.get();
     if (sequence == nullptr && !held.open && held.held_len == 0 && held.cached_len == 0) continue;
     const auto broken = [&](const char* what) {
-      return absl::StrCat(WorkerName(KindOf(id)), ", slot ", slot_id, ": ", what, " (",
-                          held.cached_len, " rows of committed tokens, ", held.held_len,
-                          " rows in all)");
+      return absl::StrCat(PeerName(id), ", slot ", slot_id, ": ", what, " (", held.cached_len,
+                          " rows of committed tokens, ", held.held_len, " rows in all)");
     };
     if (held.held_len < held.cached_len) return broken("holds fewer rows than are counted on");
     if (sequence == nullptr) {
@@ -54,15 +53,16 @@ std::string BrokenStages(const RoundState& state) {
 
 // A batch under way belongs to the session whose caches the slots describe.
 std::string BrokenSessions(const RoundState& state) {
-  if (state.propose.has_value() && state.propose->session != state.slots.drafter().session()) {
+  if (state.propose.has_value() &&
+      state.propose->session != state.slots.peer(state.propose->peer).session()) {
     return "a Propose of a former session is under way";
   }
   if (state.verify.has_value() && state.verify->session != state.slots.verifier().session()) {
     return "a Verify of a former session is under way";
   }
-  for (PeerId id = 0; id < kNumPeers; ++id) {
+  for (PeerId id = 0; id < state.slots.num_peers(); ++id) {
     if (state.slots.peer(id).session() != state.workers.ready_session(id)) {
-      return absl::StrCat(WorkerName(KindOf(id)), ": the slots describe a former session");
+      return absl::StrCat(PeerName(id), ": the slots describe a former session");
     }
   }
   return "";
@@ -71,7 +71,7 @@ std::string BrokenSessions(const RoundState& state) {
 }  // namespace
 
 std::string BrokenInvariant(const RoundState& state) {
-  for (PeerId id = 0; id < kNumPeers; ++id) {
+  for (PeerId id = 0; id < state.slots.num_peers(); ++id) {
     if (std::string broken = BrokenRows(state.slots, id); !broken.empty()) return broken;
   }
   if (std::string broken = BrokenStages(state); !broken.empty()) return broken;

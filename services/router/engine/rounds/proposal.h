@@ -24,7 +24,8 @@ struct Proposal {
   std::optional<v1::RingReference> ring;  // where the draft's log-probs are; none: not needed
   uint32_t match_length = 0;              // what LookupDraft says of a lookup
   std::vector<float> beliefs;             // what LookupDraft says of a proposal of the verifier
-  SessionId session = 0;  // session of the drafter that holds rows of it; 0: no drafter does
+  SessionId session = 0;       // session of the drafter that holds rows of it; 0: no drafter does
+  PeerId peer = kDrafterPeer;  // that drafter
 };
 
 }  // namespace tandem

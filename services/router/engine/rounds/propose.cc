@@ -1,6 +1,7 @@
 #include "services/router/engine/rounds/propose.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,13 +19,18 @@ DraftRoom ReadDraftRoom(const RoundState& state, uint32_t cohort) {
   DraftRoom room;
   room.num_slots = state.cohorts[cohort].num_decoding;
   room.target_context = state.workers.info(kVerifierPeer)->max_context_tokens();
-  room.has_drafter = state.workers.ready(kDrafterPeer);
-  if (!room.has_drafter) return room;
-  room.drafter_slots = state.workers.info(kDrafterPeer)->max_slots();
-  room.draft_context = state.workers.info(kDrafterPeer)->max_context_tokens();
-  room.ring_entries = state.workers.ring().num_free();
-  for (const uint32_t id : DueRollbacks(state, kDrafterPeer)) {
-    room.returned_pages += state.slots.drafter().num_extra_pages(id);
+  for (PeerId peer = kDrafterPeer; peer < state.slots.num_peers(); ++peer) {
+    if (!state.workers.ready(peer)) continue;
+    ModelRoom& model = room.models[DraftModelOf(peer)];
+    const v1::AttachReply& info = *state.workers.info(peer);
+    model.ready = true;
+    model.num_slots = info.max_slots();
+    model.context = info.max_context_tokens();
+    model.name = info.model();
+    model.ring_entries = state.workers.ring(peer).num_free();
+    for (const uint32_t id : DueRollbacks(state, peer)) {
+      model.returned_pages += state.slots.peer(peer).num_extra_pages(id);
+    }
   }
   return room;
 }
@@ -49,9 +55,10 @@ double CountDecoding(RoundState& state, uint32_t cohort) {
 
 // Reads what rows and passes cost, as far as it was measured. `attended`: of CountDecoding.
 void ReadCosts(RoundState& state, uint32_t cohort, double attended, DraftRoom* room) {
-  if (!state.controller.costs().verify_measured()) return;
+  const DraftCosts& verify = state.controllers.front()->costs();
+  if (!verify.verify_measured()) return;
   constexpr uint32_t kRows = 8;
-  const RoundCosts costs = state.controller.costs().Expected();
+  const RoundCosts costs = verify.Expected();
   const uint32_t num_slots = state.cohorts[cohort].num_decoding;
   const double plain = costs.VerifySeconds(num_slots, attended);
   const double with_rows =
@@ -59,16 +66,23 @@ void ReadCosts(RoundState& state, uint32_t cohort, double attended, DraftRoom* r
   state.cohorts[cohort].plain_seconds = plain;
   // A row of one slot takes time from all slots of the batch.
   room->row_cost = state.verifier_times.row_cost = num_slots * (with_rows - plain) / kRows / plain;
-  if (!state.controller.costs().measured()) return;  // a server without a draft model
-  // The slots that draft share passes and messages.
-  room->pass_cost = costs.pass.Seconds(1) / plain;
-  room->propose_cost = costs.propose_overhead.Seconds(1) / plain;
+  for (PeerId peer = kDrafterPeer; peer < state.slots.num_peers(); ++peer) {
+    const DraftCosts& of_model = ControllerOf(state, peer).costs();
+    if (!of_model.measured()) continue;
+    const RoundCosts expected = of_model.Expected();
+    ModelRoom& model = room->models[DraftModelOf(peer)];
+    // The slots that draft share passes and messages.
+    model.pass_cost = expected.pass.Seconds(1) / plain;
+    model.propose_cost = expected.propose_overhead.Seconds(1) / plain;
+    model.catch_up_cost = state.slots.peer(peer).row_seconds().value() / plain;
+  }
 }
 
 // Fills one item of the command, and returns what is expected of its answer.
-ProposeBatch::Item BuildItem(RoundState& state, const ProposePlan& plan, v1::ProposeItem* item) {
+ProposeBatch::Item BuildItem(RoundState& state, PeerId peer, const ProposePlan& plan,
+                             v1::ProposeItem* item) {
   RouterSlot& slot = state.slots[plan.slot];
-  WorkerPeer& drafter = state.slots.drafter();
+  WorkerPeer& drafter = state.slots.peer(peer);
   const Sequence& sequence = *slot.sequence;
   ProposeBatch::Item sent;
   sent.slot = plan.slot;
@@ -86,19 +100,34 @@ ProposeBatch::Item BuildItem(RoundState& state, const ProposePlan& plan, v1::Pro
   if (plan.draft_length > 0) {
     slot.fallback = Fallback::kDraftFailed;  // unless a draft comes
     if (sequence.request.needs_draft_log_probs()) {
-      sent.ring = state.workers.ring().Acquire();
+      sent.ring = state.workers.ring(peer).Acquire();
       *item->mutable_ring() = *sent.ring;
     }
   }
   return sent;
 }
 
-void BuildPropose(RoundState& state, uint32_t cohort, const std::vector<ProposePlan>& plans,
-                  double now) {
+// Builds a batch and its command. Plans that do not fit their slots any more are left out.
+// Returns false if nothing is left, or if the drafter is not the one that the batch was planned
+// for.
+bool BuildPropose(RoundState& state, uint32_t cohort, const WaitingPropose& planned, double now) {
+  WorkerPeer& drafter = state.slots.peer(planned.peer);
+  const bool is_gone = drafter.session() != planned.session;
+  std::vector<const ProposePlan*> plans;
+  for (const ProposePlan& plan : planned.plans) {
+    if (state.slots.Find(plan.slot, plan.serial) == nullptr) continue;
+    if (is_gone || drafter.slot(plan.slot).cached_len != plan.begin) {
+      state.slots[plan.slot].fallback = Fallback::kDraftFailed;
+      continue;
+    }
+    plans.push_back(&plan);
+  }
+  if (plans.empty()) return false;
   ProposeBatch batch;
   batch.cohort = cohort;
+  batch.peer = planned.peer;
   batch.id = state.workers.NextCommandId();
-  batch.session = state.slots.drafter().session();
+  batch.session = drafter.session();
   batch.verifier_session = state.slots.verifier().session();
   batch.begun_at = now;
   batch.sent_at = now;
@@ -107,21 +136,36 @@ void BuildPropose(RoundState& state, uint32_t cohort, const std::vector<ProposeP
   v1::Propose* propose = send.command.mutable_propose();
   // The numbers of a slot's commands grow in the order in which the worker carries them out:
   // rollbacks come before items.
-  if (std::optional<v1::UpdateSlots> updates = TakeUpdates(state, kDrafterPeer, /*rides=*/true)) {
+  if (std::optional<v1::UpdateSlots> updates = TakeUpdates(state, batch.peer, /*rides=*/true)) {
     *propose->mutable_update_slots() = *std::move(updates);
   }
-  for (const ProposePlan& plan : plans) {
-    batch.rows += plan.num_tokens;
-    batch.items.push_back(BuildItem(state, plan, propose->add_items()));
+  for (const ProposePlan* plan : plans) {
+    batch.rows += plan->num_tokens;
+    batch.items.push_back(BuildItem(state, batch.peer, *plan, propose->add_items()));
   }
   state.out.commands.push_back(std::move(send));
   state.propose = std::move(batch);
+  return true;
+}
+
+// Sends the next batch of the cohort's round, if one waits. Returns false if there is none.
+bool SendWaiting(RoundState& state, uint32_t index, double now) {
+  Cohort& cohort = state.cohorts[index];
+  while (!cohort.waiting.empty()) {
+    const WaitingPropose waiting = std::move(cohort.waiting.back());
+    cohort.waiting.pop_back();
+    if (BuildPropose(state, index, waiting, now)) {
+      cohort.stage = Cohort::Stage::kProposing;
+      return true;
+    }
+  }
+  return false;
 }
 
 // Also notes in the batch which items are at fault.
 absl::Status CheckPropose(const RoundState& state, const v1::ProposeReply& reply,
                           ProposeBatch* batch) {
-  TANDEM_RETURN_IF_ERROR(CheckRollbacks(state, reply.update_slots()));
+  TANDEM_RETURN_IF_ERROR(CheckRollbacks(state, batch->peer, reply.update_slots()));
   TANDEM_RETURN_IF_ERROR(CheckNumResults(batch->items.size(), reply.results_size()));
   const uint32_t vocabulary_size = state.workers.info(kVerifierPeer)->vocabulary_size();
   absl::Status first;
@@ -136,9 +180,9 @@ absl::Status CheckPropose(const RoundState& state, const v1::ProposeReply& reply
 }
 
 // The drafter refused an item. The slot is decoded plainly in this round.
-void OnRefused(RoundState& state, const ProposeBatch::Item& item, const v1::SlotState& slot,
-               Sequence* sequence) {
-  WorkerPeer& drafter = state.slots.drafter();
+void OnRefused(RoundState& state, PeerId peer, const ProposeBatch::Item& item,
+               const v1::SlotState& slot, Sequence* sequence) {
+  WorkerPeer& drafter = state.slots.peer(peer);
   switch (slot.code()) {
     case v1::WORKER_CODE_ABORTED:
       sequence->faults.DrafterDisagreed();
@@ -180,25 +224,27 @@ void CountCached(Counts* counts, const ProposeBatch::Item& item, uint32_t num_ca
 }
 
 // Turns one checked result into a proposal. An empty one: there is no draft.
-Proposal TakeProposal(RoundState& state, const ProposeBatch::Item& item,
+Proposal TakeProposal(RoundState& state, PeerId peer, const ProposeBatch::Item& item,
                       const v1::ProposeResult& result) {
   Proposal proposal;
+  WorkerPeer& drafter = state.slots.peer(peer);
   Sequence* sequence = state.slots.Find(item.slot, item.serial);
   if (sequence == nullptr) return proposal;  // canceled or preempted meanwhile
   if (result.state().code() != v1::WORKER_CODE_OK) {
-    OnRefused(state, item, result.state(), sequence);
+    OnRefused(state, peer, item, result.state(), sequence);
     return proposal;
   }
   CountCached(&state.out.counts, item, result.num_cached_tokens(), sequence);
   sequence->furthest_draft_len = std::max(sequence->furthest_draft_len, item.end);
   sequence->faults.DrafterAgreed();
-  state.slots.drafter().Hold(item.slot, item.end, result.state().cached_len());
+  drafter.Hold(item.slot, item.end, result.state().cached_len());
   if (result.draft_token_ids().empty()) return proposal;
   proposal.serial = item.serial;
   proposal.token_ids.assign(result.draft_token_ids().begin(), result.draft_token_ids().end());
   proposal.parents.assign(result.parents().begin(), result.parents().end());
   proposal.ring = item.ring;
-  proposal.session = state.slots.drafter().session();
+  proposal.session = drafter.session();
+  proposal.peer = peer;
   return proposal;
 }
 
@@ -210,9 +256,16 @@ void ObservePropose(RoundState& state, const ProposeBatch& batch, const v1::Prop
   cost.compute_seconds = reply.compute_seconds();
   cost.catch_up_seconds = reply.catch_up_seconds();
   cost.overhead_seconds = now - batch.begun_at - reply.compute_seconds();
-  state.measured_propose = {std::move(draft_lengths), cost};
+  // What a worker states beyond the passes that its items can ask for counts for nothing.
+  std::vector<uint32_t> pass_rows(reply.pass_rows().begin(), reply.pass_rows().end());
+  const bool is_sound = pass_rows.size() <= state.options.workers.max_draft_length + 1 &&
+                        std::all_of(pass_rows.begin(), pass_rows.end(), [&](uint32_t rows) {
+                          return rows > 0 && rows <= state.options.step_rows;
+                        });
+  if (!is_sound) pass_rows.clear();
+  state.measured_propose = {batch.peer, std::move(draft_lengths), std::move(pass_rows), cost};
   if (batch.rows >= kMinChunkRows && cost.catch_up_seconds > 0) {
-    state.slots.drafter().row_seconds().Add(cost.catch_up_seconds / batch.rows);
+    state.slots.peer(batch.peer).row_seconds().Add(cost.catch_up_seconds / batch.rows);
   }
 }
 
@@ -233,75 +286,128 @@ void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
     if (choice->is_trial[i]) slot.sequence->lookups->OnTrial(choice->found[i], length > 0);
     if (length == 0) continue;
     left -= length;
-    choice->num_found += length;
+    choice->rows_taken += length;
     proposals[choice->ids[i]] = ProposeFound(*slot.sequence, std::move(choice->found[i]), length);
+  }
+}
+
+// The drafter was lost with this batch.
+void BlameForLoss(RoundState& state, const ProposeBatch& lost) {
+  // If some answers broke a rule, the other requests of the batch are not at fault.
+  const bool any_broke_rule = std::any_of(lost.items.begin(), lost.items.end(),
+                                          [](const auto& item) { return item.broke_rule; });
+  for (const ProposeBatch::Item& item : lost.items) {
+    state.slots[item.slot].fallback = Fallback::kDraftFailed;
+    Sequence* sequence = state.slots.Find(item.slot, item.serial);
+    if (sequence == nullptr) continue;
+    if (any_broke_rule && !item.broke_rule) continue;
+    const bool was_off = sequence->faults.drafting_off();
+    sequence->faults.DrafterLost(state.options.max_lost_rounds);
+    if (was_off || !sequence->faults.drafting_off()) continue;
+    state.out.LogSlot(
+        state.slots, LogLine::Level::kWarning, item.slot,
+        absl::StrCat("draft: the request is decoded without drafts: the drafter was lost ",
+                     sequence->faults.drafters_lost(), " times in a row while drafting for it"));
   }
 }
 
 }  // namespace
 
-bool SendPropose(RoundState& state, uint32_t cohort, double now) {
-  state.cohorts[cohort].round = {};
-  const bool uses_lookups = FeedLookups(cohort, &state.slots);
-  const double attended = uses_lookups ? CountDecoding(state, cohort) : 0;
-  DraftRoom room = ReadDraftRoom(state, cohort);
-  if (uses_lookups) ReadCosts(state, cohort, attended, &room);
-  DraftChoice choice = GatherCandidates(state.options, room, cohort, &state.slots);
-  if (choice.candidates.empty()) {
-    if (!room.has_drafter && !uses_lookups) state.controller.ChooseNothing();
+bool SendPropose(RoundState& state, uint32_t index, double now) {
+  Cohort& cohort = state.cohorts[index];
+  cohort.round = {};
+  cohort.waiting.clear();
+  const bool uses_lookups = FeedLookups(index, &state.slots);
+  DraftRoom room = ReadDraftRoom(state, index);
+  // Costs tell which of several drafters is worth more.
+  if (uses_lookups || state.controllers.size() > 1) {
+    const double attended = CountDecoding(state, index);
+    room.num_slots = cohort.num_decoding;
+    ReadCosts(state, index, attended, &room);
+  }
+  std::vector<DraftChoice> choices = GatherCandidates(state.options, room, index, &state.slots);
+  const bool any = std::any_of(choices.begin(), choices.end(), [](const DraftChoice& choice) {
+    return !choice.candidates.empty();
+  });
+  if (!any) {
+    if (room.has_drafter() || uses_lookups) return false;
+    for (const auto& controller : state.controllers) controller->ChooseNothing();
     return false;
   }
-  state.controller.Choose(choice.candidates, choice.rest);
-  TakeFound(state, cohort, &choice);
-  const std::vector<ProposePlan> plans = PlanPropose(state.options, room, choice, &state.slots);
-  if (plans.empty()) return false;
-  BuildPropose(state, cohort, plans, now);
-  return true;
+  uint32_t rows_taken = 0;
+  for (DraftChoice& choice : choices) {
+    DraftLengthController& controller = ControllerOf(state, choice.peer);
+    if (choice.candidates.empty() && choices.size() > 1) controller.ChooseNothing();
+    controller.Choose(choice.candidates, choice.rest);
+    choice.rows_taken = rows_taken;
+    if (&choice == &choices.front()) TakeFound(state, index, &choice);
+    WaitingPropose planned;
+    planned.peer = choice.peer;
+    if (choice.peer < state.slots.num_peers()) {
+      planned.session = state.slots.peer(choice.peer).session();
+      planned.plans = PlanPropose(state.options, room, choice, &state.slots);
+    }
+    rows_taken = choice.rows_taken;
+    for (const ProposePlan& plan : planned.plans) {
+      rows_taken = std::accumulate(plan.num_siblings.begin(), plan.num_siblings.end(),
+                                   rows_taken + plan.draft_length);
+    }
+    if (!planned.plans.empty()) cohort.waiting.push_back(std::move(planned));
+  }
+  std::reverse(cohort.waiting.begin(), cohort.waiting.end());  // the first model is asked first
+  cohort.round_begun_at = now;
+  return SendWaiting(state, index, now);
 }
 
 void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now) {
+  const PeerId peer = state.propose->peer;
   if (absl::Status status = CheckPropose(state, reply, &*state.propose); !status.ok()) {
     // The batch is lost with the session, and with it the entries of the ring that the drafter may
     // still fill.
-    return DropForBrokenRule(state, kDrafterPeer, status, now);
+    return DropForBrokenRule(state, peer, status, now);
   }
   const ProposeBatch batch = *std::exchange(state.propose, std::nullopt);
   Cohort& cohort = state.cohorts[batch.cohort];
   cohort.stage = Cohort::Stage::kProposed;
-  state.slots.drafter().pages().Reported(reply.num_free_pages());
+  state.slots.peer(peer).pages().Reported(reply.num_free_pages());
   const double compute = reply.compute_seconds();
   const double round_trip = std::max(now - batch.sent_at, compute);
-  cohort.round_begun_at = batch.begun_at;
-  cohort.round = {.draft = compute,
-                  .transfer = round_trip - compute,
-                  .commit = now - batch.begun_at - round_trip};
+  cohort.round.draft += compute;
+  cohort.round.transfer += round_trip - compute;
+  cohort.round.commit += now - batch.begun_at - round_trip;
   for (const ProposeBatch::Item& item : batch.items) {
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
     if (sequence != nullptr) sequence->account.Drafted(round_trip, compute);
   }
-  TakeRollbacks(state, reply.update_slots());
+  TakeRollbacks(state, peer, reply.update_slots());
   cohort.proposals.resize(state.slots.size());
   std::vector<uint32_t> draft_lengths;
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const ProposeBatch::Item& item = batch.items[i];
-    Proposal proposal = TakeProposal(state, item, reply.results(static_cast<int>(i)));
+    Proposal proposal = TakeProposal(state, peer, item, reply.results(static_cast<int>(i)));
     if (item.ring.has_value() && !proposal.ring.has_value()) {
-      state.workers.ring().Release(*item.ring);
+      state.workers.ring(peer).Release(*item.ring);
     }
     draft_lengths.push_back(DepthOfDraft(proposal.parents, proposal.token_ids.size()));
     cohort.proposals[item.slot] = std::move(proposal);
   }
   ObservePropose(state, batch, reply, std::move(draft_lengths), now);
+  if (batch.verifier_session == state.slots.verifier().session()) {
+    SendWaiting(state, batch.cohort, now);
+    return;
+  }
   // The rows of the proposals are in the ring of a verifier that is gone. Entries of a ring that is
   // gone need no release.
-  if (batch.verifier_session != state.slots.verifier().session()) cohort.proposals.clear();
+  cohort.proposals.clear();
+  cohort.waiting.clear();
 }
 
 void LearnProposeCost(RoundState& state) {
   if (!state.measured_propose.has_value()) return;
   MeasuredPropose& measured = *state.measured_propose;
   measured.cost.draft_lengths = measured.draft_lengths;
-  state.controller.ObservePropose(measured.cost);
+  measured.cost.pass_rows = measured.pass_rows;
+  ControllerOf(state, measured.peer).ObservePropose(measured.cost);
   state.measured_propose.reset();
 }
 
@@ -311,14 +417,14 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
       std::find_if(batch.items.begin(), batch.items.end(),
                    [&](const ProposeBatch::Item& sent) { return AnswersItem(sent, *chunk); });
   if (item == batch.items.end()) {
-    return DropForBrokenRule(state, kDrafterPeer, Internal("sent log-prob rows nobody asked for"),
+    return DropForBrokenRule(state, batch.peer, Internal("sent log-prob rows nobody asked for"),
                              now);
   }
   if (const v1::AttachReply* verifier = state.workers.info(kVerifierPeer); verifier != nullptr) {
     if (absl::Status status = CheckChunk(*item, *chunk, verifier->vocabulary_size());
         !status.ok()) {
       item->broke_rule = true;
-      return DropForBrokenRule(state, kDrafterPeer, status, now);
+      return DropForBrokenRule(state, batch.peer, status, now);
     }
   }
   item->received_bytes += chunk->data().size();
@@ -332,37 +438,22 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
   state.out.commands.push_back(std::move(send));
 }
 
-void OnDrafterLost(RoundState& state) {
+void OnDrafterLost(RoundState& state, PeerId peer, double now) {
   ++state.out.counts.losses[Worker::kDrafter];
-  if (state.propose.has_value()) {
-    const ProposeBatch lost = *std::exchange(state.propose, std::nullopt);
-    state.cohorts[lost.cohort].stage = Cohort::Stage::kProposed;
-    state.out.Log(LogLine::Level::kInfo,
-                  absl::StrCat("draft: lost while it drafted for ", lost.items.size(), " slots"));
-    // If some answers broke a rule, the other requests of the batch are not at fault.
-    const bool any_broke_rule = std::any_of(lost.items.begin(), lost.items.end(),
-                                            [](const auto& item) { return item.broke_rule; });
-    for (const ProposeBatch::Item& item : lost.items) {
-      state.slots[item.slot].fallback = Fallback::kDraftFailed;
-      Sequence* sequence = state.slots.Find(item.slot, item.serial);
-      if (sequence == nullptr) continue;
-      if (any_broke_rule && !item.broke_rule) continue;
-      const bool was_off = sequence->faults.drafting_off();
-      sequence->faults.DrafterLost(state.options.max_lost_rounds);
-      if (was_off || !sequence->faults.drafting_off()) continue;
-      state.out.LogSlot(
-          state.slots, LogLine::Level::kWarning, item.slot,
-          absl::StrCat("draft: the request is decoded without drafts: the drafter was lost ",
-                       sequence->faults.drafters_lost(), " times in a row while drafting for it"));
-    }
-  }
   // Proposals that wait lie in a ring that a new drafter replaces.
   for (Cohort& cohort : state.cohorts) {
     for (Proposal& proposal : cohort.proposals) {
-      if (proposal.ring.has_value()) proposal = Proposal();
+      if (proposal.ring.has_value() && proposal.peer == peer) proposal = Proposal();
     }
   }
-  state.slots.drafter().Lose();
+  state.slots.peer(peer).Lose();
+  if (!state.propose.has_value() || state.propose->peer != peer) return;
+  const ProposeBatch lost = *std::exchange(state.propose, std::nullopt);
+  state.cohorts[lost.cohort].stage = Cohort::Stage::kProposed;
+  state.out.Log(LogLine::Level::kInfo, absl::StrCat(PeerName(peer), ": lost while it drafted for ",
+                                                    lost.items.size(), " slots"));
+  BlameForLoss(state, lost);
+  SendWaiting(state, lost.cohort, now);
 }
 
 }  // namespace tandem

@@ -9,13 +9,14 @@
 
 namespace tandem {
 
-// Asks the drafter for a cohort's drafts: gathers the slots that can draft, lets the controller
-// choose how much, plans what fits, and builds the command. Returns false if there is nothing to
-// ask for. PRECOND: the drafter has no batch under way.
+// Asks for a cohort's drafts: gathers the slots that can draft, chooses a draft model for each,
+// lets the models' controllers choose how much, plans what fits, and builds the first command.
+// Several draft models work one after the other, because they usually share a device. Returns
+// false if there is nothing to ask for. PRECOND: no drafter has a batch under way.
 bool SendPropose(RoundState& state, uint32_t cohort, double now);
 
-// The drafter answered the batch under way. The answer becomes Proposals. A drafter that broke a
-// rule is dropped, and nothing of its answer counts.
+// A drafter answered the batch under way. The answer becomes Proposals, and the next draft model is
+// asked. A drafter that broke a rule is dropped, and nothing of its answer counts.
 void OnPropose(RoundState& state, const v1::ProposeReply& reply, double now);
 
 // The drafter sent log-prob rows of the batch under way, for the verifier (inline ring).
@@ -25,8 +26,8 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now);
 // took, for the next round.
 void LearnProposeCost(RoundState& state);
 
-// The drafter's session is lost. The round goes on without its drafts.
-void OnDrafterLost(RoundState& state);
+// A drafter's session is lost. The round goes on without its drafts.
+void OnDrafterLost(RoundState& state, PeerId peer, double now);
 
 }  // namespace tandem
 

@@ -36,23 +36,25 @@ DraftLengthLimits TargetLimits(const EngineOptions& options, const DraftRoom& ro
   return limits;
 }
 
-// Returns how much the draft model could draft for the slot. 0: nothing, and `why` says why.
+// Returns how much a draft model could draft for the slot. 0: nothing, and `why` says why.
 uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
-                    uint32_t slot_id, Fallback* why) {
+                    PeerId drafter, uint32_t slot_id, Fallback* why) {
   const Sequence& sequence = *slots[slot_id].sequence;
+  const ModelRoom& model = room.models[DraftModelOf(drafter)];
+  const std::string& wanted = sequence.request.draft_model;
   *why = Fallback::kNothingFound;
   if (!sequence.request.drafters.contains(Drafter::kModel)) return 0;
   *why = Fallback::kNoDrafter;
-  if (!room.has_drafter) return 0;
+  if (!model.ready || (!wanted.empty() && wanted != model.name)) return 0;
   *why = Fallback::kGivenUp;
-  if (sequence.faults.drafting_off() || sequence.is_replay() || slot_id >= room.drafter_slots) {
+  if (sequence.faults.drafting_off() || sequence.is_replay() || slot_id >= model.num_slots) {
     return 0;
   }
   *why = Fallback::kNoRing;
-  if (sequence.request.needs_draft_log_probs() && room.ring_entries == 0) return 0;
+  if (sequence.request.needs_draft_log_probs() && model.ring_entries == 0) return 0;
   *why = Fallback::kNoRoom;
   DraftLengthLimits limits = TargetLimits(options, room, slots, slot_id);
-  limits.draft_context = ContextOf(slots, kDrafterPeer, room.draft_context);
+  limits.draft_context = ContextOf(slots, drafter, model.context);
   return LimitDraftLength(limits);
 }
 
@@ -69,6 +71,12 @@ double WorthOf(size_t limit, double cost, const Chance& chance, double fixed_cos
   }
   return best;
 }
+
+// The draft model that drafts for a slot.
+struct ModelOfSlot {
+  PeerId peer = kDrafterPeer;
+  uint32_t limit = 0;  // tokens that it could draft; 0: no model can draft
+};
 
 // The worth of a chain of at most `limit` tokens.
 double WorthOfChain(const AcceptanceEstimate& acceptance, size_t limit, double cost,
@@ -104,6 +112,64 @@ uint32_t MaxDrawnNodes(const EngineOptions& options, const DraftRoom& room, cons
              : nodes;
 }
 
+// What a chain of the model is expected to give the slot, less what plain decoding would give in
+// its time. `num_sharing`: slots of the cohort that draft with this model, and share its passes.
+double WorthOfModel(const DraftRoom& room, const Slots& slots, ModelOfSlot model, uint32_t slot_id,
+                    uint32_t num_sharing) {
+  const Sequence& sequence = *slots[slot_id].sequence;
+  const ModelRoom& of_model = room.models[DraftModelOf(model.peer)];
+  // All slots of the cohort wait for the passes.
+  const double share = static_cast<double>(room.num_slots) / num_sharing;
+  const double worth =
+      WorthOfChain(sequence.models->estimate(DraftModelOf(model.peer)), model.limit,
+                   room.row_cost + share * of_model.pass_cost, share * of_model.propose_cost);
+  const uint32_t lack = slots.Lack(model.peer, slot_id);
+  const double late_rows = lack > kRunningLack ? lack - kRunningLack : 0;
+  return worth - late_rows * room.num_slots * of_model.catch_up_cost /
+                     CatchUpRounds(sequence.remaining_tokens());
+}
+
+// Number of slots of the cohort that draft with each model, as they chose last.
+std::array<uint32_t, kMaxDraftModels> CountUsers(const Slots& slots, uint32_t cohort) {
+  std::array<uint32_t, kMaxDraftModels> users = {};
+  for (uint32_t id = 0; id < slots.size(); ++id) {
+    const RouterSlot& slot = slots[id];
+    if (slot.sequence != nullptr && slot.cohort == cohort)
+      ++users[slot.sequence->models->current()];
+  }
+  return users;
+}
+
+// Chooses the draft model of a slot that decodes, and says in its `fallback` why no model can
+// draft.
+ModelOfSlot ChooseModel(const EngineOptions& options, const DraftRoom& room,
+                        std::span<const uint32_t> users, uint32_t slot_id, Slots* slots) {
+  RouterSlot& slot = (*slots)[slot_id];
+  ModelChoice& choice = *slot.sequence->models;
+  std::array<std::optional<double>, kMaxDraftModels> worths;
+  std::array<uint32_t, kMaxDraftModels> limits = {};
+  const uint32_t num_models = slots->num_peers() - kDrafterPeer;
+  slot.fallback = Fallback::kNoDrafter;
+  for (uint32_t model = 0; model < num_models; ++model) {
+    const PeerId peer = kDrafterPeer + model;
+    Fallback why = Fallback::kNoDrafter;
+    limits[model] = DraftLimit(options, room, *slots, peer, slot_id, &why);
+    if (slot.fallback == Fallback::kNoDrafter) slot.fallback = why;
+    if (limits[model] == 0) continue;
+    const uint32_t sharing = users[model] + (choice.current() == model ? 0 : 1);
+    // Where there is no choice, no worth is needed.
+    worths[model] = num_models == 1 ? 0
+                                    : WorthOfModel(room, *slots, {peer, limits[model]}, slot_id,
+                                                   std::max(sharing, 1U));
+  }
+  if (num_models == 0 && !slot.sequence->request.drafters.contains(Drafter::kModel)) {
+    slot.fallback = Fallback::kNothingFound;
+  }
+  const std::optional<size_t> chosen = choice.Choose(std::span(worths).first(num_models));
+  if (!chosen.has_value()) return {};
+  return {kDrafterPeer + static_cast<PeerId>(*chosen), limits[*chosen]};
+}
+
 struct FoundDraft {
   LookupDraft draft;      // without tokens: none, or one of the draft model is worth more
   bool is_trial = false;  // something else is expected to be worth more
@@ -121,9 +187,9 @@ double PaceWithout(const Sequence& sequence, std::span<const LookupDraft> found)
 }
 
 // Returns a draft that the slot's lookups found, if it is likely to be worth more than one of the
-// draft model, or is to be tried. `limit_of_model`: tokens that the draft model could draft.
+// draft model, or is to be tried.
 FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const Slots& slots,
-                     uint32_t slot_id, uint32_t limit_of_model) {
+                     uint32_t slot_id, ModelOfSlot model) {
   const Sequence& sequence = *slots[slot_id].sequence;
   if (sequence.lookups == nullptr || sequence.is_replay()) return {};
   const LookupLimits limits = LimitsOfFound(options, room, slots, slot_id);
@@ -135,10 +201,12 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
   const double pace = std::max(1.0, result.pace);
   const double of_best = WorthOf(best.chances.size(), pace * room.row_cost,
                                  [&](uint32_t i) { return best.chances[i]; });
+  const ModelRoom& of_model = room.models[DraftModelOf(model.peer)];
   const bool model_is_better =
-      limit_of_model > 0 &&
-      of_best < WorthOfChain(*sequence.acceptance, std::min(limits.depth, limit_of_model),
-                             pace * (room.row_cost + room.pass_cost), pace * room.propose_cost);
+      model.limit > 0 && of_best < WorthOfChain(sequence.models->estimate(DraftModelOf(model.peer)),
+                                                std::min(limits.depth, model.limit),
+                                                pace * (room.row_cost + of_model.pass_cost),
+                                                pace * of_model.propose_cost);
   for (size_t i = model_is_better ? 0 : 1; i < found.size(); ++i) {
     if (!sequence.lookups->IsDueForTrial(found[i], room.num_slots)) continue;
     constexpr size_t kTrialTokens = 4;
@@ -151,22 +219,52 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
   return result;
 }
 
+// Adds a slot that can draft with `model`, or that has a draft which was found.
+void AddCandidate(const EngineOptions& options, const DraftRoom& room, ModelOfSlot model,
+                  uint32_t slot_id, FoundDraft found, const Slots& slots, DraftChoice* choice) {
+  const Sequence& sequence = *slots[slot_id].sequence;
+  const LookupDraft& draft = found.draft;
+  DraftCandidate candidate;
+  candidate.has_draft = !draft.token_ids.empty();
+  candidate.acceptance = candidate.has_draft ? &sequence.lookups->EstimateOf(draft)
+                                             : &sequence.models->estimate(DraftModelOf(model.peer));
+  candidate.serial = sequence.serial;
+  candidate.limit =
+      candidate.has_draft ? static_cast<uint32_t>(draft.token_ids.size()) : model.limit;
+  candidate.fixed = FixedDraftLength(options, sequence);
+  if (candidate.fixed.value_or(0) > 0 && !draft.parents.empty()) {
+    candidate.fixed = candidate.limit;  // the length is the depth of the tree
+  }
+  candidate.chances = draft.chances;
+  candidate.context = sequence.committed_len();
+  candidate.drafter_lack = candidate.has_draft ? 1 : slots.Lack(model.peer, slot_id);
+  if (!candidate.has_draft) candidate.max_nodes = MaxDrawnNodes(options, room, slots, slot_id);
+  candidate.remaining_tokens = sequence.remaining_tokens();
+  candidate.pace = found.pace;
+  choice->candidates.push_back(candidate);
+  choice->ids.push_back(slot_id);
+  choice->found.push_back(std::move(found.draft));
+  choice->is_trial.push_back(found.is_trial);
+}
+
 // Closes the draft of one slot that has not drafted for long and is not to draft now. The close
 // goes out before the items of the same command, so slots that are planned later may have the
 // pages.
 void CloseIdleDraft(const DraftChoice& choice, Slots* slots) {
+  WorkerPeer& drafter = slots->peer(choice.peer);
   std::vector<bool> wants_draft(slots->size());
   for (size_t i = 0; i < choice.ids.size(); ++i) {
     wants_draft[choice.ids[i]] = !choice.candidates[i].has_draft && choice.candidates[i].length > 0;
   }
   for (uint32_t id = 0; id < slots->size(); ++id) {
     const RouterSlot& slot = (*slots)[id];
-    if (wants_draft[id] || slot.sequence == nullptr || !slots->drafter().slot(id).open ||
-        slot.sequence->acceptance->rounds_without_draft() < kIdleDraftRounds) {
+    if (wants_draft[id] || slot.sequence == nullptr || !drafter.slot(id).open ||
+        slot.sequence->models->estimate(DraftModelOf(choice.peer)).rounds_without_draft() <
+            kIdleDraftRounds) {
       continue;
     }
-    slots->drafter().Close(id);
-    slots->drafter().BeginLife(id);
+    drafter.Close(id);
+    drafter.BeginLife(id);
     return;
   }
 }
@@ -180,8 +278,9 @@ struct RowsLeft {
 };
 
 // Plans one slot. None: it does not fit, and the slot's `fallback` says why.
-std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, uint32_t id, Slots* slots,
-                                   RowsLeft* left) {
+std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, PeerId peer, uint32_t id,
+                                   Slots* slots, RowsLeft* left) {
+  const WorkerPeer& drafter = slots->peer(peer);
   RouterSlot& slot = (*slots)[id];
   uint32_t draft_length = std::min(candidate.length, candidate.limit);
   slot.fallback = Fallback::kNotWorthwhile;
@@ -201,8 +300,8 @@ std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, uint32_t id,
   }
   if (num_tokens == 0) return std::nullopt;
   const uint32_t rows = num_tokens + (draft_length > 0 ? draft_length - 1 : 0);
-  const PageBudget& pages = slots->drafter().pages();
-  const uint32_t begin = slots->drafter().slot(id).cached_len;
+  const PageBudget& pages = drafter.pages();
+  const uint32_t begin = drafter.slot(id).cached_len;
   const int64_t need = pages.PagesOf(begin + rows) - pages.PagesOf(begin);
   if (pages.limited() && need > pages.num_free() - left->pages_used) {
     slot.fallback = Fallback::kNoPages;
@@ -212,7 +311,7 @@ std::optional<ProposePlan> PlanOne(const DraftCandidate& candidate, uint32_t id,
   left->rows -= rows;
   if (is_far_behind) left->catch_up_rows -= rows;
   if (needs_ring && draft_length > 0) --left->ring_entries;
-  return ProposePlan{id, num_tokens, draft_length};
+  return ProposePlan{id, slot.sequence->serial, begin, num_tokens, draft_length};
 }
 
 // Lets a planned chain have its siblings, if there are rows left for all of them. The draft model
@@ -240,11 +339,20 @@ uint32_t MaxTreeNodes(const EngineOptions& options, const Sequence& sequence) {
   return FixedDraftLength(options, sequence).has_value() ? 0 : options.workers.max_tree_nodes;
 }
 
-DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room, uint32_t cohort,
-                             Slots* slots) {
-  DraftChoice choice;
-  DraftBatch& rest = choice.rest;
+bool DraftRoom::has_drafter() const {
+  return std::any_of(models.begin(), models.end(),
+                     [](const ModelRoom& model) { return model.ready; });
+}
+
+std::vector<DraftChoice> GatherCandidates(const EngineOptions& options, const DraftRoom& room,
+                                          uint32_t cohort, Slots* slots) {
+  std::vector<DraftChoice> choices(std::max(slots->num_peers() - kDrafterPeer, 1U));
+  for (size_t model = 0; model < choices.size(); ++model) {
+    choices[model].peer = kDrafterPeer + static_cast<PeerId>(model);
+  }
+  DraftBatch rest;
   rest.cohort = cohort;
+  const std::array<uint32_t, kMaxDraftModels> users = CountUsers(*slots, cohort);
   for (uint32_t id = 0; id < slots->size(); ++id) {
     RouterSlot& slot = (*slots)[id];
     if (slot.sequence == nullptr || slots->IsWaiting(id)) continue;
@@ -252,45 +360,37 @@ DraftChoice GatherCandidates(const EngineOptions& options, const DraftRoom& room
       rest.overlapped = true;
       continue;
     }
-    const Sequence& sequence = *slot.sequence;
     // While the verifier lacks more than the pending token there is nothing to draft after.
-    const uint32_t lack = slots->Lack(kVerifierPeer, id);
-    const uint32_t limit = DraftLimit(options, room, *slots, id, &slot.fallback);
-    FoundDraft of_lookups;
-    if (lack == 1) of_lookups = FindDraft(options, room, *slots, id, limit);
-    LookupDraft& found = of_lookups.draft;
-    if (lack > 1) {
+    if (const uint32_t lack = slots->Lack(kVerifierPeer, id); lack > 1) {
       const uint32_t rows = std::min(lack, options.step_rows);
       rest.prompt_rows += rows;
       ++rest.prompt_slots;
       rest.prompt_attended += Attended(slots->verifier().slot(id).cached_len, rows);
-    } else if (limit == 0 && found.token_ids.empty()) {
+      continue;
+    }
+    const ModelOfSlot model = ChooseModel(options, room, users, id, slots);
+    FoundDraft found = FindDraft(options, room, *slots, id, model);
+    if (model.limit == 0 && found.draft.token_ids.empty()) {
       ++rest.plain_rows;
-      rest.plain_attended += sequence.committed_len();
-    } else {
-      DraftCandidate candidate;
-      candidate.has_draft = !found.token_ids.empty();
-      candidate.acceptance =
-          candidate.has_draft ? &sequence.lookups->EstimateOf(found) : &*sequence.acceptance;
-      candidate.serial = sequence.serial;
-      candidate.limit = candidate.has_draft ? static_cast<uint32_t>(found.token_ids.size()) : limit;
-      candidate.fixed = FixedDraftLength(options, sequence);
-      if (candidate.fixed.value_or(0) > 0 && !found.parents.empty()) {
-        candidate.fixed = candidate.limit;  // the length is the depth of the tree
+      rest.plain_attended += slot.sequence->committed_len();
+      continue;
+    }
+    const bool has_draft = !found.draft.token_ids.empty();
+    AddCandidate(options, room, model, id, std::move(found), *slots,
+                 &choices[has_draft ? 0 : DraftModelOf(model.peer)]);
+  }
+  // For one model, the slots that draft with another one are rows of the verifier.
+  for (DraftChoice& choice : choices) {
+    choice.rest = rest;
+    for (const DraftChoice& other : choices) {
+      if (&other == &choice) continue;
+      choice.rest.plain_rows += static_cast<uint32_t>(other.candidates.size());
+      for (const DraftCandidate& candidate : other.candidates) {
+        choice.rest.plain_attended += candidate.context;
       }
-      candidate.chances = found.chances;
-      candidate.context = sequence.committed_len();
-      candidate.drafter_lack = candidate.has_draft ? 1 : slots->Lack(kDrafterPeer, id);
-      if (!candidate.has_draft) candidate.max_nodes = MaxDrawnNodes(options, room, *slots, id);
-      candidate.remaining_tokens = sequence.remaining_tokens();
-      candidate.pace = of_lookups.pace;
-      choice.candidates.push_back(candidate);
-      choice.ids.push_back(id);
-      choice.found.push_back(std::move(found));
-      choice.is_trial.push_back(of_lookups.is_trial);
     }
   }
-  return choice;
+  return choices;
 }
 
 std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRoom& room,
@@ -299,11 +399,12 @@ std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRo
   // Slots that lack the least go first. A drafter that catches up with a prompt does so in pieces,
   // and the slot decodes plainly meanwhile.
   RowsLeft left;
-  left.rows = options.step_rows - std::min(options.step_rows, choice.num_found);
-  left.catch_up_rows =
-      ids.size() > 1 ? RowsWithinStep(options, slots->drafter().row_seconds().value()) : left.rows;
-  left.ring_entries = room.ring_entries;
-  left.pages_used = -room.returned_pages;
+  const ModelRoom& model = room.models[DraftModelOf(choice.peer)];
+  const double row_seconds = slots->peer(choice.peer).row_seconds().value();
+  left.rows = options.step_rows - std::min(options.step_rows, choice.rows_taken);
+  left.catch_up_rows = ids.size() > 1 ? RowsWithinStep(options, row_seconds) : left.rows;
+  left.ring_entries = model.ring_entries;
+  left.pages_used = -model.returned_pages;
   std::vector<size_t> by_lack(ids.size());
   std::iota(by_lack.begin(), by_lack.end(), size_t{0});
   std::stable_sort(by_lack.begin(), by_lack.end(), [&](size_t a, size_t b) {
@@ -314,7 +415,7 @@ std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRo
   for (const size_t i : by_lack) {
     if (choice.candidates[i].has_draft) continue;
     const uint32_t id = ids[i];
-    if (const auto plan = PlanOne(choice.candidates[i], id, slots, &left)) {
+    if (const auto plan = PlanOne(choice.candidates[i], choice.peer, id, slots, &left)) {
       plans.push_back(*plan);
       planned.push_back(&choice.candidates[i]);
     } else if ((*slots)[id].fallback == Fallback::kNoPages) {

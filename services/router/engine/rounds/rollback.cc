@@ -50,11 +50,11 @@ std::optional<v1::UpdateSlots> TakeUpdates(RoundState& state, PeerId id, bool ri
     ++state.out.counts.rollbacks[KindOf(id)];
     state.out.counts.rolled_back_rows[KindOf(id)] += num_rows;
     if (!state.options.debug_lines) continue;
-    state.out.LogSlot(state.slots, LogLine::Level::kDebug, slot_id,
-                      absl::StrCat(WorkerName(KindOf(id)), ": rolls slot ", slot_id, ", epoch ",
-                                   peer.slot(slot_id).epoch, ", back by ", num_rows, " rows to ",
-                                   peer.slot(slot_id).cached_len),
-                      /*summary=*/{}, id);
+    state.out.LogSlot(
+        state.slots, LogLine::Level::kDebug, slot_id,
+        absl::StrCat(PeerName(id), ": rolls slot ", slot_id, ", epoch ", peer.slot(slot_id).epoch,
+                     ", back by ", num_rows, " rows to ", peer.slot(slot_id).cached_len),
+        /*summary=*/{}, id);
   }
   peer.TakeCloses(&updates);
   if (updates.rollbacks().empty() && updates.closes().empty()) return std::nullopt;
@@ -77,22 +77,22 @@ void SendUpdates(RoundState& state, PeerId id) {
   }
 }
 
-absl::Status CheckRollbacks(const RoundState& state, const v1::UpdateSlotsReply& reply) {
+absl::Status CheckRollbacks(const RoundState& state, PeerId id, const v1::UpdateSlotsReply& reply) {
   for (const v1::SlotState& slot : reply.rollbacks()) {
     if (slot.slot() >= state.slots.size()) {
       return Internal(
           absl::StrCat("answered a rollback of slot ", slot.slot(), " of ", state.slots.size()));
     }
-    TANDEM_RETURN_IF_ERROR(state.slots.drafter().CheckRolledBack(slot));
+    TANDEM_RETURN_IF_ERROR(state.slots.peer(id).CheckRolledBack(slot));
   }
   return absl::OkStatus();
 }
 
-void TakeRollbacks(RoundState& state, const v1::UpdateSlotsReply& reply) {
+void TakeRollbacks(RoundState& state, PeerId id, const v1::UpdateSlotsReply& reply) {
   for (const v1::SlotState& slot : reply.rollbacks()) {
     const Sequence* sequence = state.slots[slot.slot()].sequence.get();
     if (sequence == nullptr) continue;  // canceled or preempted meanwhile
-    state.slots.drafter().OnRolledBack(slot, *sequence);
+    state.slots.peer(id).OnRolledBack(slot, *sequence);
   }
 }
 

@@ -24,9 +24,10 @@ std::optional<v1::UpdateSlots> TakeUpdates(RoundState& state, PeerId peer, bool 
 // Sends what no batch carried. PRECOND: the worker has no batch under way.
 void SendUpdates(RoundState& state, PeerId peer);
 
-// The drafter answered rollbacks. The check changes nothing; TakeRollbacks is for a checked answer.
-absl::Status CheckRollbacks(const RoundState& state, const v1::UpdateSlotsReply& reply);
-void TakeRollbacks(RoundState& state, const v1::UpdateSlotsReply& reply);
+// A drafter answered rollbacks. The check changes nothing; TakeRollbacks is for a checked answer.
+absl::Status CheckRollbacks(const RoundState& state, PeerId peer,
+                            const v1::UpdateSlotsReply& reply);
+void TakeRollbacks(RoundState& state, PeerId peer, const v1::UpdateSlotsReply& reply);
 
 }  // namespace tandem
 

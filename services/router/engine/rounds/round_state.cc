@@ -22,11 +22,16 @@ RoundState::RoundState(const EngineOptions& engine_options, const Tokenizer* tok
       observer(engine_observer),
       audit(audit_monitor),
       workers(options.workers, tokenizer, &out.commands, &out.counts, observer),
-      controller(ControllerOptions(options)),
-      cohorts(options.num_cohorts) {}
+      slots(options.workers.num_drafters),
+      cohorts(options.num_cohorts) {
+  const uint32_t num_models = std::max(options.workers.num_drafters, 1U);
+  for (uint32_t i = 0; i < num_models; ++i) {
+    controllers.push_back(std::make_unique<DraftLengthController>(ControllerOptions(options)));
+  }
+}
 
 void Release(RoundState& state, Proposal* proposal) {
-  if (proposal->ring.has_value()) state.workers.ring().Release(*proposal->ring);
+  if (proposal->ring.has_value()) state.workers.ring(proposal->peer).Release(*proposal->ring);
   *proposal = Proposal();
 }
 

@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_ROUTER_ENGINE_ROUNDS_ROUND_STATE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +22,10 @@ namespace tandem {
 
 // What an answered Propose took.
 struct MeasuredPropose {
+  PeerId peer = kDrafterPeer;
   std::vector<uint32_t> draft_lengths;
-  ProposeCost cost;  // draft_lengths of the cost are not set
+  std::vector<uint32_t> pass_rows;
+  ProposeCost cost;  // draft_lengths and pass_rows of the cost are not set
 };
 
 // What the verifier's work takes, as measured lately.
@@ -48,12 +51,14 @@ struct RoundState {
 
   PodOutput out;
   WorkerSessions workers;
-  DraftLengthController controller;
+  // One for each draft model, and one if there is none. Each plans the slots that draft with its
+  // model; the first one also plans drafts that were found.
+  std::vector<std::unique_ptr<DraftLengthController>> controllers;
 
   Slots slots;
   std::vector<Cohort> cohorts;
   uint32_t next_cohort = 0;             // cohort that is asked first
-  std::optional<ProposeBatch> propose;  // under way; none: the drafter has no batch
+  std::optional<ProposeBatch> propose;  // under way; none: no drafter has a batch
   std::optional<VerifyBatch> verify;    // under way; none: the verifier has no batch
   // Cost of the last Propose. The controller learns it once the commands that follow are sent.
   std::optional<MeasuredPropose> measured_propose;
@@ -63,6 +68,10 @@ struct RoundState {
   uint32_t num_foreign_slots = 0;  // open slots of other routers at the verifier, as last reported
 };
 
+// The controller of one draft model.
+inline DraftLengthController& ControllerOf(RoundState& state, PeerId drafter) {
+  return *state.controllers[DraftModelOf(drafter)];
+}
 // Gives up a proposal, and its entry of the log-prob ring.
 void Release(RoundState& state, Proposal* proposal);
 // Drops a worker's session because the worker answered what it must not answer.

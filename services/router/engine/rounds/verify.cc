@@ -35,8 +35,9 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot
   // Who fixes the length and names no other drafter wants drafts, whatever they gain.
   const bool insists =
       fixed.has_value() && sequence.request.drafters == DrafterSet(self->drafter());
-  if (!insists && !self->IsWanted(state.cohorts[state.slots[slot_id].cohort].num_decoding))
+  if (!insists && !self->IsWanted(state.cohorts[state.slots[slot_id].cohort].num_decoding)) {
     return std::nullopt;
+  }
   // The round emits one token or more, and the last token needs no draft.
   const uint32_t left = sequence.remaining_tokens() - std::min(sequence.remaining_tokens(), 2U);
   const uint32_t depth =
@@ -236,7 +237,7 @@ void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::Verify
   cost.attended = batch.attended - cached_attended;
   cost.compute_seconds = compute;
   cost.overhead_seconds = now - batch.begun_at - compute - reply.propose_seconds();
-  state.controller.ObserveVerify(cost);
+  for (const auto& controller : state.controllers) controller->ObserveVerify(cost);
   if (batch.prompt_rows == 0) {
     // After a prompt, the verifier's drafter has the prompt to look at, too.
     if (reply.propose_seconds() > 0) {
@@ -318,7 +319,9 @@ void OnVerify(RoundState& state, v1::VerifyReply& reply, double now) {
   bool decodes = false;  // for a client
   for (size_t i = 0; i < batch.items.size(); ++i) {
     VerifyBatch::Item& item = batch.items[i];
-    if (item.proposal.ring.has_value()) state.workers.ring().Release(*item.proposal.ring);
+    if (item.proposal.ring.has_value()) {
+      state.workers.ring(item.proposal.peer).Release(*item.proposal.ring);
+    }
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
     if (sequence == nullptr) {  // canceled or preempted meanwhile
       NoteProgressOfCanceled(state, reply.results(static_cast<int>(i)).state(), &item.witness);
@@ -339,6 +342,7 @@ void OnVerifierLost(RoundState& state, double heard_at, double now) {
   ++state.out.counts.losses[Worker::kVerifier];
   for (Cohort& cohort : state.cohorts) {
     cohort.proposals.clear();  // after a rebuild they are drafted anew
+    cohort.waiting.clear();
     cohort.search = 0;
     if (cohort.stage != Cohort::Stage::kProposing) cohort.stage = Cohort::Stage::kIdle;
   }

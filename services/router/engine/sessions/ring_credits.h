@@ -47,6 +47,7 @@ class RingCredits {
   // Gives an entry back. A reference to an earlier ring is ignored.
   void Release(const v1::RingReference& reference);
   size_t num_free() const { return free_.size(); }
+  uint64_t epoch() const { return epoch_; }  // the open ring's
 
  private:
   enum class State { kClosed, kCreating, kOpening, kConfirming, kOpen };

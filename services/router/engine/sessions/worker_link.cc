@@ -21,8 +21,8 @@ std::string SummaryOf(const std::string& text, const std::string& detail) {
   return detail.empty() ? std::string() : text;
 }
 
-WorkerLink::WorkerLink(Worker worker, double heartbeat_timeout_seconds, EngineCommands* out)
-    : worker_(worker), out_(out), hang_detector_(heartbeat_timeout_seconds) {}
+WorkerLink::WorkerLink(PeerId peer, double heartbeat_timeout_seconds, EngineCommands* out)
+    : peer_(peer), out_(out), hang_detector_(heartbeat_timeout_seconds) {}
 
 void WorkerLink::Open(SessionId session, uint64_t token, double attach_deadline) {
   state_ = State::kAttaching;
@@ -30,14 +30,14 @@ void WorkerLink::Open(SessionId session, uint64_t token, double attach_deadline)
   token_ = token;
   retry_at_ = std::numeric_limits<double>::infinity();
   attach_deadline_ = attach_deadline;
-  out_->push_back(OpenSession{worker_, session_});
+  out_->push_back(OpenSession{peer_, session_});
 }
 
 void WorkerLink::OnAttached(double now) {
   state_ = State::kAttached;
   attach_deadline_ = std::numeric_limits<double>::infinity();
   hang_detector_.Begin(now);
-  out_->push_back(SendPing{worker_, session_, token_});
+  out_->push_back(SendPing{KindOf(peer_), session_, token_});
 }
 
 void WorkerLink::BecomeReady() {
@@ -48,11 +48,11 @@ void WorkerLink::BecomeReady() {
   last_complaint_.clear();
 }
 
-void WorkerLink::SendClose() { out_->push_back(CloseSession{worker_, session_}); }
+void WorkerLink::SendClose() { out_->push_back(CloseSession{KindOf(peer_), session_}); }
 
 void WorkerLink::OnLost(const std::string& why, const std::string& detail, double now) {
   const std::string what =
-      absl::StrCat(WorkerName(worker_), ": ", ready() ? "session lost" : "cannot attach");
+      absl::StrCat(PeerName(peer_), ": ", ready() ? "session lost" : "cannot attach");
   Complain(WithDetail(what, why), detail);
   pause_seconds_ = ready()
                        ? kFirstPauseSeconds
@@ -90,7 +90,7 @@ void WorkerLink::OnPong(const v1::WatchPong& pong, double now) {
   hang_detector_.OnPong(pong, now);
   if (pong.draining() && !draining_) {
     out_->push_back(LogLine{LogLine::Level::kInfo,
-                            absl::StrCat(WorkerName(worker_), ": drains: it was told to stop")});
+                            absl::StrCat(PeerName(peer_), ": drains: it was told to stop")});
   }
   draining_ = pong.draining();
 }
@@ -98,7 +98,7 @@ void WorkerLink::OnPong(const v1::WatchPong& pong, double now) {
 std::string WorkerLink::CheckHeartbeat(double now) {
   if (now < hang_detector_.ping_at()) return {};
   std::string why = hang_detector_.Check(now);
-  if (why.empty()) out_->push_back(SendPing{worker_, session_, token_});
+  if (why.empty()) out_->push_back(SendPing{KindOf(peer_), session_, token_});
   return why;
 }
 

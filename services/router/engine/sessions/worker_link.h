@@ -27,7 +27,7 @@ class WorkerLink {
   enum class State : uint8_t { kAbsent, kDown, kAttaching, kAttached, kReadingVocabulary, kReady };
 
   // `out` must outlive the link.
-  WorkerLink(Worker worker, double heartbeat_timeout_seconds, EngineCommands* out);
+  WorkerLink(PeerId peer, double heartbeat_timeout_seconds, EngineCommands* out);
 
   // Opens a session. `token` is its Attach.session_token. The caller sends Attach, and the worker
   // must answer by `attach_deadline`.
@@ -70,7 +70,7 @@ class WorkerLink {
  private:
   void GoDown(double retry_at);
 
-  Worker worker_;
+  PeerId peer_;
   EngineCommands* out_;
   State state_ = State::kAbsent;
   SessionId session_ = 0;

@@ -21,25 +21,49 @@ WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Token
       tokenizer_(tokenizer),
       out_(out),
       counts_(counts),
-      last_session_(options.before_first_session),
-      ring_({options.transport, options.max_slots, options.max_draft_length}, out, counts,
-            observer),
-      vocabulary_(tokenizer) {
-  for (PeerId peer = 0; peer < kNumPeers; ++peer) links_.push_back(NewLink(peer));
+      last_session_(options.before_first_session) {
+  links_.push_back(NewLink(kVerifierPeer));
+  const RingOptions ring{options.transport, options.max_slots, options.max_draft_length};
+  for (uint32_t model = 0; model < options.num_drafters; ++model) {
+    links_.push_back(NewLink(kDrafterPeer + model));
+    ends_.push_back(
+        {RingNegotiation(ring, out, counts, observer), VocabularyComparison(tokenizer)});
+  }
 }
 
 WorkerLink WorkerSessions::NewLink(PeerId peer) const {
-  return WorkerLink(KindOf(peer), options_.heartbeat_timeout_seconds, out_);
+  return WorkerLink(peer, options_.heartbeat_timeout_seconds, out_);
 }
 
 void WorkerSessions::Start(double now) {
-  Open(kVerifierPeer, now);
-  if (options_.has_drafter) Open(kDrafterPeer, now);
+  for (PeerId peer = 0; peer < num_peers(); ++peer) Open(peer, now);
 }
 
 std::optional<PeerId> WorkerSessions::PeerOf(SessionId session) const {
   for (PeerId peer = 0; peer < links_.size(); ++peer) {
     if (IsCurrent(peer, session)) return peer;
+  }
+  return std::nullopt;
+}
+
+std::optional<PeerId> WorkerSessions::DrafterOf(SessionId session) const {
+  const std::optional<PeerId> peer = PeerOf(session);
+  return peer == kVerifierPeer ? std::nullopt : peer;
+}
+
+bool WorkerSessions::any_drafter_ready() const {
+  return std::any_of(links_.begin() + kDrafterPeer, links_.end(),
+                     [](const WorkerLink& link) { return link.ready(); });
+}
+
+bool WorkerSessions::any_drafter_refused() const {
+  return std::any_of(links_.begin() + kDrafterPeer, links_.end(),
+                     [](const WorkerLink& link) { return link.refused(); });
+}
+
+std::optional<PeerId> WorkerSessions::NegotiatorOf(uint64_t command_id) const {
+  for (uint32_t model = 0; model < ends_.size(); ++model) {
+    if (ends_[model].ring.IsUnderWay(command_id)) return kDrafterPeer + model;
   }
   return std::nullopt;
 }
@@ -54,16 +78,17 @@ void WorkerSessions::Open(PeerId peer, double now) {
   attach.set_max_draft_length(options_.max_draft_length);
   attach.set_max_tree_nodes(options_.max_tree_nodes);
   attach.set_session_token(token);
-  if (KindOf(peer) == Worker::kDrafter) {
-    *ToDrafter()->mutable_attach() = attach;
+  if (peer != kVerifierPeer) {
+    attach.set_draft_model_number(DraftModelOf(peer));
+    *ToDrafter(peer)->mutable_attach() = attach;
   } else {
     *ToVerifier()->mutable_attach() = attach;
   }
 }
 
-v1::DraftCommand* WorkerSessions::ToDrafter() {
+v1::DraftCommand* WorkerSessions::ToDrafter(PeerId drafter) {
   SendToDrafter& send = std::get<SendToDrafter>(
-      out_->emplace_back(SendToDrafter{drafter().session(), v1::DraftCommand()}));
+      out_->emplace_back(SendToDrafter{links_[drafter].session(), v1::DraftCommand()}));
   send.command.set_id(NextCommandId());
   return &send.command;
 }
@@ -77,7 +102,9 @@ v1::VerifierCommand* WorkerSessions::ToVerifier() {
 
 void WorkerSessions::NoteEnd(PeerId peer) {
   if (ready(peer)) events_.push_back({peer, links_[peer].session(), false});
-  ring_.credits().Close();
+  for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
+    if (peer == kVerifierPeer || peer == drafter) ring(drafter).Close();
+  }
 }
 
 void WorkerSessions::Refuse(PeerId peer, const std::string& text, double now,
@@ -87,13 +114,13 @@ void WorkerSessions::Refuse(PeerId peer, const std::string& text, double now,
   NoteEnd(peer);
   links_[peer].SendClose();
   links_[peer].OnRefused(now);
-  if (never_served || (peer == kDrafterPeer && options_.drafter_required)) {
+  if (never_served || (peer != kVerifierPeer && options_.drafter_required)) {
     out_->push_back(GiveUp{.status = FailedPrecondition(WithDetail(text, detail)),
                            .summary = SummaryOf(text, detail)});
     return;
   }
   links_[peer].Complain(text, detail,
-                        peer == kDrafterPeer ? "; decoding goes on without drafts" : "");
+                        peer == kVerifierPeer ? "" : "; decoding goes on without its drafts");
 }
 
 void WorkerSessions::Lose(PeerId peer, SessionChange reason, const std::string& why,
@@ -144,49 +171,60 @@ void WorkerSessions::Tick(double now) {
 }
 
 double WorkerSessions::NextDeadline() const {
-  return std::min(verifier().NextDeadline(), drafter().NextDeadline());
+  double deadline = verifier().NextDeadline();
+  for (const WorkerLink& link : links_) deadline = std::min(deadline, link.NextDeadline());
+  return deadline;
 }
 
-bool WorkerSessions::drafter_settled() const {
-  if (drafter().state() == State::kAbsent || drafter().refused()) return true;
-  return ready(kDrafterPeer) && ready(kVerifierPeer) && !ring().negotiating();
+bool WorkerSessions::drafters_settled() const {
+  for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
+    const WorkerLink& link = links_[drafter];
+    if (link.state() == State::kAbsent || link.refused()) continue;
+    if (!link.ready() || !ready(kVerifierPeer) || ring(drafter).negotiating()) return false;
+  }
+  return true;
 }
 
 bool WorkerSessions::OnDraftReply(SessionId session, const v1::DraftReply& reply, double now) {
-  if (!IsCurrent(kDrafterPeer, session)) return false;
+  const std::optional<PeerId> drafter = DrafterOf(session);
+  if (!drafter.has_value()) return false;
+  WorkerLink& link = links_[*drafter];
   switch (reply.kind_case()) {
     case v1::DraftReply::kAttach:
-      if (drafter().state() == State::kAttaching) OnDrafterAttached(reply.attach(), now);
+      if (link.state() == State::kAttaching) OnDrafterAttached(*drafter, reply.attach(), now);
       return true;
     case v1::DraftReply::kVocabulary:
-      if (drafter().state() == State::kReadingVocabulary) OnVocabulary(reply.vocabulary(), now);
+      if (link.state() == State::kReadingVocabulary) {
+        OnVocabulary(*drafter, reply.vocabulary(), now);
+      }
       return true;
     case v1::DraftReply::kOpenRing:
-      if (ring_.IsUnderWay(reply.id()) && ready(kVerifierPeer)) {
+      if (RingOf(*drafter).IsUnderWay(reply.id()) && ready(kVerifierPeer)) {
         v1::VerifierCommand* command = ToVerifier();
-        *command->mutable_confirm_ring() = ring_.OnOpened(reply.open_ring());
-        ring_.Sent(command->id());
+        *command->mutable_confirm_ring() = RingOf(*drafter).OnOpened(reply.open_ring());
+        RingOf(*drafter).Sent(command->id());
       }
       return true;
     case v1::DraftReply::kPropose:
-      drafter().OnBatchDone(reply.propose().compute_seconds());
+      link.OnBatchDone(reply.propose().compute_seconds());
       return false;
     case v1::DraftReply::kError:
-      return OnDrafterRefusal(reply.id(), reply.error(), now);
+      return OnDrafterRefusal(*drafter, reply.id(), reply.error(), now);
     default:
       return false;
   }
 }
 
-bool WorkerSessions::OnDrafterRefusal(uint64_t command_id, const v1::WorkerError& error,
-                                      double now) {
-  const State state = drafter().state();
+bool WorkerSessions::OnDrafterRefusal(PeerId drafter, uint64_t command_id,
+                                      const v1::WorkerError& error, double now) {
+  const State state = links_[drafter].state();
   if (state == State::kAttaching || state == State::kReadingVocabulary) {
-    Refuse(kDrafterPeer, "draft: the worker refused a command", now, WorkerText(error.message()));
+    Refuse(drafter, PeerName(drafter) + ": the worker refused a command", now,
+           WorkerText(error.message()));
     return true;
   }
-  if (!ring_.IsUnderWay(command_id)) return false;
-  SendCreateRing(ring_.OnRefused(Worker::kDrafter, error));
+  if (!RingOf(drafter).IsUnderWay(command_id)) return false;
+  SendCreateRing(drafter, RingOf(drafter).OnRefused(Worker::kDrafter, error));
   return true;
 }
 
@@ -198,14 +236,16 @@ bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply&
       if (verifier().state() == State::kAttaching) OnVerifierAttached(reply.attach(), now);
       return true;
     case v1::VerifierReply::kCreateRing:
-      if (ring_.IsUnderWay(reply.id()) && ready(kDrafterPeer)) {
-        v1::DraftCommand* command = ToDrafter();
-        *command->mutable_open_ring() = ring_.OnCreated(reply.create_ring());
-        ring_.Sent(command->id());
+      if (const auto drafter = NegotiatorOf(reply.id()); drafter.has_value() && ready(*drafter)) {
+        v1::DraftCommand* command = ToDrafter(*drafter);
+        *command->mutable_open_ring() = RingOf(*drafter).OnCreated(reply.create_ring());
+        RingOf(*drafter).Sent(command->id());
       }
       return true;
     case v1::VerifierReply::kConfirmRing:
-      if (ring_.IsUnderWay(reply.id())) ring_.OnConfirmed(now);
+      if (const auto drafter = NegotiatorOf(reply.id()); drafter.has_value()) {
+        RingOf(*drafter).OnConfirmed(now);
+      }
       return true;
     case v1::VerifierReply::kVerify:
       verifier().OnBatchDone(reply.verify().compute_seconds());
@@ -224,8 +264,9 @@ bool WorkerSessions::OnVerifierRefusal(uint64_t command_id, const v1::WorkerErro
            WorkerText(error.message()));
     return true;
   }
-  if (!ring_.IsUnderWay(command_id)) return false;
-  SendCreateRing(ring_.OnRefused(Worker::kVerifier, error));
+  const std::optional<PeerId> drafter = NegotiatorOf(command_id);
+  if (!drafter.has_value()) return false;
+  SendCreateRing(*drafter, RingOf(*drafter).OnRefused(Worker::kVerifier, error));
   return true;
 }
 
@@ -247,54 +288,62 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
   verifier().SetInfo(info);
   verifier().OnAttached(now);
   BecomeReady(kVerifierPeer, now);
-  if (drafter().state() == State::kAttached) CheckDrafterVocabulary(now);
+  for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
+    if (links_[drafter].state() == State::kAttached) CheckDrafterVocabulary(drafter, now);
+  }
 }
 
-void WorkerSessions::OnDrafterAttached(const v1::AttachReply& reply, double now) {
+void WorkerSessions::OnDrafterAttached(PeerId drafter, const v1::AttachReply& reply, double now) {
   if (const absl::Status fits = CheckDrafter(reply); !fits.ok()) {
-    return Refuse(kDrafterPeer, std::string(fits.message()), now);
+    return Refuse(drafter, std::string(fits.message()), now);
   }
-  drafter().SetInfo(reply);
-  drafter().OnAttached(now);
-  if (verifier().info().has_value()) CheckDrafterVocabulary(now);
+  links_[drafter].SetInfo(reply);
+  links_[drafter].OnAttached(now);
+  if (verifier().info().has_value()) CheckDrafterVocabulary(drafter, now);
 }
 
-void WorkerSessions::CheckDrafterVocabulary(double now) {
-  if (HaveSameVocabulary(*drafter().info(), *verifier().info())) {
-    return BecomeReady(kDrafterPeer, now);
-  }
-  drafter().ReadVocabulary();
-  vocabulary_.Begin();
-  ToDrafter()->mutable_read_vocabulary();
+void WorkerSessions::CheckDrafterVocabulary(PeerId drafter, double now) {
+  WorkerLink& link = links_[drafter];
+  if (HaveSameVocabulary(*link.info(), *verifier().info())) return BecomeReady(drafter, now);
+  link.ReadVocabulary();
+  ends_[DraftModelOf(drafter)].vocabulary.Begin();
+  ToDrafter(drafter)->mutable_read_vocabulary();
 }
 
-void WorkerSessions::OnVocabulary(const v1::VocabularyChunk& chunk, double now) {
-  vocabulary_.Add(chunk);
+void WorkerSessions::OnVocabulary(PeerId drafter, const v1::VocabularyChunk& chunk, double now) {
+  VocabularyComparison& vocabulary = ends_[DraftModelOf(drafter)].vocabulary;
+  vocabulary.Add(chunk);
   if (!chunk.last()) return;
-  Refuse(kDrafterPeer, vocabulary_.Verdict(*drafter().info(), *verifier().info()), now);
+  Refuse(drafter, vocabulary.Verdict(*links_[drafter].info(), *verifier().info()), now);
 }
 
 void WorkerSessions::BecomeReady(PeerId peer, double now) {
   WorkerLink& link = links_[peer];
   link.BecomeReady();
   const v1::AttachReply& info = *link.info();
-  if (peer == kDrafterPeer) drafter_name_ = info.model();
+  if (peer != kVerifierPeer) ends_[DraftModelOf(peer)].name = info.model();
   out_->push_back(LogLine{LogLine::Level::kInfo,
-                          absl::StrCat(WorkerName(KindOf(peer)), ": attached, model ", info.model(),
-                                       ", ", info.max_context_tokens(), " context tokens, ",
+                          absl::StrCat(PeerName(peer), ": attached, model ", info.model(), ", ",
+                                       info.max_context_tokens(), " context tokens, ",
                                        info.max_slots(), " slots, ", info.numerics_id())});
   ++counts_->session_changes[KindOf(peer)][SessionChange::kAttached];
   events_.push_back({peer, link.session(), true});
-  if (ready(kDrafterPeer) && ready(kVerifierPeer)) {
-    SendCreateRing(ring_.Start(*drafter().info(), *verifier().info(), now));
+  for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
+    if (peer == kVerifierPeer || peer == drafter) StartRing(drafter, now);
   }
 }
 
-void WorkerSessions::SendCreateRing(const std::optional<v1::CreateRing>& create) {
+void WorkerSessions::StartRing(PeerId drafter, double now) {
+  if (!ready(drafter) || !ready(kVerifierPeer)) return;
+  SendCreateRing(drafter, RingOf(drafter).Start(*links_[drafter].info(), *verifier().info(), now));
+}
+
+void WorkerSessions::SendCreateRing(PeerId drafter, const std::optional<v1::CreateRing>& create) {
   if (!create.has_value()) return;
   v1::VerifierCommand* command = ToVerifier();
   *command->mutable_create_ring() = *create;
-  ring_.Sent(command->id());
+  command->mutable_create_ring()->set_draft_model_number(DraftModelOf(drafter));
+  RingOf(drafter).Sent(command->id());
 }
 
 }  // namespace tandem

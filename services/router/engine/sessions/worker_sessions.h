@@ -1,5 +1,5 @@
 // The sessions of a pod's engine with its workers: attaching, checking that the workers fit, the
-// ring between them, and coming back.
+// rings between them, and coming back.
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_WORKER_SESSIONS_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_WORKER_SESSIONS_H_
 
@@ -23,8 +23,8 @@
 namespace tandem {
 
 struct WorkerSessionsOptions {
-  bool has_drafter = true;
-  bool drafter_required = false;  // give up if the drafter does not fit
+  uint32_t num_drafters = 1;      // draft models of a pod, at most kMaxDraftModels
+  bool drafter_required = false;  // give up if a drafter does not fit
   uint32_t max_slots = 32;
   uint32_t max_draft_length = 16;
   uint32_t max_tree_nodes = 16;  // draft tokens of a tree; 0: only chains
@@ -76,7 +76,7 @@ class WorkerSessions {
   void OnPong(SessionId session, const v1::WatchPong& pong, double now);
   // Sets what the verifier must offer when it attaches, because other pods offer it already.
   void Expect(const v1::AttachReply& promised) { promised_ = promised; }
-  // Gives both sessions up and opens none any more.
+  // Gives all sessions up and opens none any more.
   void Close();
   // Called when the engine found the worker broken. Gives the session up and opens a new one later.
   // `detail` is what somebody else says about the failure (WorkerText), for the log alone.
@@ -100,24 +100,44 @@ class WorkerSessions {
   bool draining(PeerId peer) const { return ready(peer) && links_[peer].draining(); }
   // The worker answered, and does not fit.
   bool refused(PeerId peer) const { return links_[peer].refused(); }
-  // Name of the drafter that was last found to fit, attached or not; empty: there was none.
-  const std::string& drafter_name() const { return drafter_name_; }
+  // The verifier and the draft models.
+  uint32_t num_peers() const { return static_cast<uint32_t>(links_.size()); }
+  // Name of the draft model that this peer was last found to fit with, attached or not; empty:
+  // there was none.
+  const std::string& drafter_name(PeerId drafter) const {
+    return ends_[DraftModelOf(drafter)].name;
+  }
   // Why the drafter is not attached, in words for clients; empty: no reason is known.
-  const std::string& drafter_problem() const { return drafter().problem(); }
-  // Both workers share one count, so that a reply's id can mean one command only.
+  const std::string& drafter_problem(PeerId drafter) const { return links_[drafter].problem(); }
+  bool any_drafter_ready() const;
+  // A drafter answered, and does not fit.
+  bool any_drafter_refused() const;
+  // The peer whose current session has the number, if that is a drafter. None: the session is over.
+  std::optional<PeerId> DrafterOf(SessionId session) const;
+  // All workers share one count, so that a reply's id can mean one command only.
   uint64_t NextCommandId() { return ++last_command_id_; }
 
-  RingCredits& ring() { return ring_.credits(); }
-  const RingCredits& ring() const { return ring_.credits(); }
-  // Returns true if nothing about drafting is under way: there is no drafter, the drafter does not
-  // fit, or the negotiation of the ring has ended.
-  bool drafter_settled() const;
+  // The ring between a drafter and the verifier.
+  RingCredits& ring(PeerId drafter) { return ends_[DraftModelOf(drafter)].ring.credits(); }
+  const RingCredits& ring(PeerId drafter) const {
+    return ends_[DraftModelOf(drafter)].ring.credits();
+  }
+  // Returns true if nothing about drafting is under way: for each drafter, it does not fit, or the
+  // negotiation of its ring has ended.
+  bool drafters_settled() const;
 
  private:
   WorkerLink& verifier() { return links_[kVerifierPeer]; }
   const WorkerLink& verifier() const { return links_[kVerifierPeer]; }
-  WorkerLink& drafter() { return links_[kDrafterPeer]; }
-  const WorkerLink& drafter() const { return links_[kDrafterPeer]; }
+  // What belongs to one draft model besides its link.
+  struct DrafterEnd {
+    RingNegotiation ring;
+    VocabularyComparison vocabulary;  // comparison of the drafter's vocabulary while it is read
+    std::string name = {};            // as of drafter_name
+  };
+  RingNegotiation& RingOf(PeerId drafter) { return ends_[DraftModelOf(drafter)].ring; }
+  // The drafter whose ring's negotiation waits for the answer to this command.
+  std::optional<PeerId> NegotiatorOf(uint64_t command_id) const;
   WorkerLink NewLink(PeerId peer) const;
   // Returns the peer whose current session has the number. None: the session is over.
   std::optional<PeerId> PeerOf(SessionId session) const;
@@ -130,15 +150,17 @@ class WorkerSessions {
   void Refuse(PeerId peer, const std::string& text, double now, const std::string& detail = {});
 
   void OnVerifierAttached(const v1::AttachReply& reply, double now);
-  void OnDrafterAttached(const v1::AttachReply& reply, double now);
-  void CheckDrafterVocabulary(double now);
-  void OnVocabulary(const v1::VocabularyChunk& chunk, double now);
+  void OnDrafterAttached(PeerId drafter, const v1::AttachReply& reply, double now);
+  void CheckDrafterVocabulary(PeerId drafter, double now);
+  void OnVocabulary(PeerId drafter, const v1::VocabularyChunk& chunk, double now);
   void BecomeReady(PeerId peer, double now);
-  bool OnDrafterRefusal(uint64_t command_id, const v1::WorkerError& error, double now);
+  void StartRing(PeerId drafter, double now);
+  bool OnDrafterRefusal(PeerId drafter, uint64_t command_id, const v1::WorkerError& error,
+                        double now);
   bool OnVerifierRefusal(uint64_t command_id, const v1::WorkerError& error, double now);
 
-  void SendCreateRing(const std::optional<v1::CreateRing>& create);
-  v1::DraftCommand* ToDrafter();
+  void SendCreateRing(PeerId drafter, const std::optional<v1::CreateRing>& create);
+  v1::DraftCommand* ToDrafter(PeerId drafter);
   v1::VerifierCommand* ToVerifier();
 
   const WorkerSessionsOptions options_;
@@ -148,10 +170,8 @@ class WorkerSessions {
   SessionId last_session_;
   uint64_t last_command_id_ = 0;
   std::vector<WorkerLink> links_;  // one for each peer
-  RingNegotiation ring_;
+  std::vector<DrafterEnd> ends_;   // one for each draft model
   std::optional<v1::AttachReply> promised_;
-  std::string drafter_name_;
-  VocabularyComparison vocabulary_;  // comparison of the drafter's vocabulary while it is read
   std::vector<SessionEvent> events_;
 };
 

@@ -22,6 +22,9 @@ struct RouterSlot {
 
 class Slots {
  public:
+  // `num_drafters`: draft models of the pod.
+  explicit Slots(uint32_t num_drafters = 1) : peers_(1 + num_drafters) {}
+
   void Resize(uint32_t num_slots);
   uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
   RouterSlot& operator[](uint32_t id) { return slots_[id]; }
@@ -31,8 +34,8 @@ class Slots {
   const WorkerPeer& peer(PeerId id) const { return peers_[id]; }
   WorkerPeer& verifier() { return peers_[kVerifierPeer]; }
   const WorkerPeer& verifier() const { return peers_[kVerifierPeer]; }
-  WorkerPeer& drafter() { return peers_[kDrafterPeer]; }
-  const WorkerPeer& drafter() const { return peers_[kDrafterPeer]; }
+  // The verifier and the draft models.
+  uint32_t num_peers() const { return static_cast<uint32_t>(peers_.size()); }
 
   // Slots with a sequence of a client. Replays of the audit do not count.
   size_t num_running() const { return num_running_; }
@@ -65,7 +68,7 @@ class Slots {
 
  private:
   std::vector<RouterSlot> slots_;
-  std::vector<WorkerPeer> peers_{kNumPeers};
+  std::vector<WorkerPeer> peers_;  // by PeerId
   uint64_t last_serial_ = 0;
   size_t num_taken_ = 0;
   size_t num_running_ = 0;

@@ -73,7 +73,7 @@ struct Pod {
     if (draft.empty()) return item;
     item.proposal = toy.Draft(slot, draft.size());
     item.proposal.token_ids = draft;
-    item.proposal.session = state.slots.drafter().session();
+    item.proposal.session = state.slots.peer(kDrafterPeer).session();
     toy.Hold(kDrafterPeer, slot, item.end, item.num_drafted - 1);
     return item;
   }
@@ -232,7 +232,7 @@ TEST(CommitTest, ARequestThatEndedLeavesItsSlotAndIsReported) {
   EXPECT_TRUE(report.status.ok());
   ASSERT_EQ(report.sequence.get(), sequence);
   EXPECT_EQ(Pod::Output(*sequence), (Ids{1, 2}));
-  for (PeerId peer = 0; peer < kNumPeers; ++peer) {
+  for (PeerId peer = 0; peer < 2; ++peer) {
     v1::UpdateSlots updates;
     pod.state.slots.peer(peer).TakeCloses(&updates);
     EXPECT_EQ(updates.closes_size(), 1) << WorkerName(KindOf(peer));
@@ -353,8 +353,8 @@ TEST(CommitTest, ABlockThatCouldNotBeJudgedIsAPlainRound) {
   EXPECT_EQ(pod.observer.rounds[0].num_drafted, 0);
   EXPECT_EQ(pod.observer.rounds[0].num_tested, 0);
   EXPECT_EQ(pod.observer.rounds[0].draft_model, nullptr);
-  EXPECT_EQ(pod.toy.sequence(0).acceptance->rounds_without_draft(), 1u);
-  const WorkerSlot& held = pod.state.slots.drafter().slot(0);
+  EXPECT_EQ(pod.toy.sequence(0).models->estimate(0).rounds_without_draft(), 1u);
+  const WorkerSlot& held = pod.state.slots.peer(kDrafterPeer).slot(0);
   EXPECT_EQ(held.cached_len, 9u) << "no row of the block was committed";
   EXPECT_EQ(held.held_len, 12u);
 }
@@ -451,7 +451,7 @@ TEST(CommitTest, TheCompletionSumsTheRoundsUp) {
 TEST(CommitTest, TheControllerLearnsTheWholeVerdict) {
   Pod pod(StoppingAt(2));
   const auto prior = [&](AcceptanceMode mode) {
-    return pod.state.controller.NewEstimate(mode).Conditional(0);
+    return pod.state.controllers.front()->NewEstimate(mode).Conditional(0);
   };
   const double unknown = prior(AcceptanceMode::kGreedy);
   pod.Commit({1, 2, 3, 4}, 3, 9);
@@ -460,7 +460,7 @@ TEST(CommitTest, TheControllerLearnsTheWholeVerdict) {
   AcceptanceEstimate expected(&no_requests);
   expected.Observe(JudgedChain(4, 3));
   for (uint32_t position = 0; position < 5; ++position) {
-    EXPECT_EQ(pod.state.out.reports[0].sequence->acceptance->Conditional(position),
+    EXPECT_EQ(pod.state.out.reports[0].sequence->models->estimate(0).Conditional(position),
               expected.Conditional(position))
         << position;
   }
@@ -476,7 +476,7 @@ TEST(CommitTest, APlainRoundSaysWhyItHadNoDraft) {
   pod.Commit({}, 0, 9);
   EXPECT_EQ(pod.counts().fallbacks[Fallback::kNoPages], 1u);
   EXPECT_EQ(pod.num_fallbacks(), 1u);
-  EXPECT_EQ(pod.toy.sequence(0).acceptance->rounds_without_draft(), 1u);
+  EXPECT_EQ(pod.toy.sequence(0).models->estimate(0).rounds_without_draft(), 1u);
 }
 
 TEST(CommitTest, ThePiecesOfPromptsAreNoRoundsWithoutADraft) {
@@ -485,7 +485,7 @@ TEST(CommitTest, ThePiecesOfPromptsAreNoRoundsWithoutADraft) {
   prompt.begin = 0;
   EXPECT_EQ(pod.CommitItem(prompt, Verdict(0, 9)).ids, Ids{9});
   EXPECT_EQ(pod.num_fallbacks(), 0u);
-  EXPECT_EQ(pod.toy.sequence(0).acceptance->rounds_without_draft(), 0u);
+  EXPECT_EQ(pod.toy.sequence(0).models->estimate(0).rounds_without_draft(), 0u);
 }
 
 TEST(CommitTest, ARequestThatIsToDecodePlainlyHasNoFallback) {
@@ -511,7 +511,7 @@ TEST(CommitTest, TheFirstTokenIsTimedFromTheArrivalAndOnce) {
   Pod pod;
   auto late = std::make_unique<Sequence>(CallId{7}, ToySlots::Request(kTokens, 3),
                                          /*arrived_at=*/2.0, &pod.made.tokenizer);
-  late->acceptance = pod.state.controller.NewEstimate(late->mode());
+  late->models.emplace(std::vector{pod.state.controllers.front()->NewEstimate(late->mode())});
   pod.state.slots.Occupy(1, std::move(late), 1);
   pod.CommitItem(pod.Round({}, 1), Verdict(0, 9), /*now=*/3.5);
   EXPECT_EQ(pod.observer.first_tokens, std::vector<double>{1.5});
@@ -582,7 +582,7 @@ TEST(CommitTest, RowsThatTheVerifierRolledBackAreCounted) {
 
 TEST(CommitTest, TheDrafterKeepsTheRowsOfAcceptedTokens) {
   Pod pod;
-  const WorkerSlot& held = pod.state.slots.drafter().slot(0);
+  const WorkerSlot& held = pod.state.slots.peer(kDrafterPeer).slot(0);
   pod.Commit({1, 2, 3, 4}, 2, 9);
   EXPECT_EQ(held.cached_len, 11u);
   EXPECT_EQ(held.held_len, 12u) << "the row of the rejected token waits for its rollback";
@@ -593,7 +593,7 @@ TEST(CommitTest, TheDrafterKeepsTheRowsOfAcceptedTokens) {
 
 TEST(CommitTest, OfATreeTheDrafterKeepsTheRowsOfItsChain) {
   Pod pod;
-  const WorkerSlot& held = pod.state.slots.drafter().slot(0);
+  const WorkerSlot& held = pod.state.slots.peer(kDrafterPeer).slot(0);
   const auto tree = [&] {
     VerifyBatch::Item item = pod.Round({1, 2, 3, 4, 5, 6});
     item.parents = {-1, 0, 1, -1, 0, 1};  // 4, 5 and 6 are siblings of 1, 2 and 3
@@ -607,13 +607,13 @@ TEST(CommitTest, OfATreeTheDrafterKeepsTheRowsOfItsChain) {
   EXPECT_EQ(held.held_len, 13u + 2);
   pod.CommitItem(tree(), VerdictOfTree({3}, 9));
   EXPECT_EQ(held.cached_len, 16u);
-  const AcceptanceEstimate& acceptance = *pod.toy.sequence(0).acceptance;
+  const AcceptanceEstimate& acceptance = pod.toy.sequence(0).models->estimate(0);
   EXPECT_GT(acceptance.OfSibling(1), 0.15) << "two of six siblings of rank 1 were accepted";
 }
 
 TEST(CommitTest, NoRowIsKeptThatTheDrafterDoesNotHoldForThisDraft) {
   Pod pod;
-  const WorkerSlot& held = pod.state.slots.drafter().slot(0);
+  const WorkerSlot& held = pod.state.slots.peer(kDrafterPeer).slot(0);
   VerifyBatch::Item of_a_former_session = pod.Round({1, 2, 3, 4});
   ++of_a_former_session.proposal.session;
   pod.CommitItem(of_a_former_session, Verdict(2, 9));

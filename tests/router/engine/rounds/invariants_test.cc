@@ -44,7 +44,7 @@ struct Books : ToyRoundState {
     state.cohorts[cohort].stage = Cohort::Stage::kProposing;
     state.propose.emplace();
     state.propose->cohort = cohort;
-    state.propose->session = state.slots.drafter().session();
+    state.propose->session = state.slots.peer(kDrafterPeer).session();
   }
   void Verify(uint32_t cohort) {
     state.cohorts[cohort].stage = Cohort::Stage::kVerifying;
@@ -161,7 +161,7 @@ TEST(InvariantsTest, TheVerifierHasNoRowOfThePendingToken) {
 
 TEST(InvariantsTest, WithoutASessionNoSlotIsOpen) {
   Books books(/*attach=*/false);
-  books.state.slots.drafter().Open(0);
+  books.state.slots.peer(kDrafterPeer).Open(0);
   EXPECT_EQ(books.Broken(),
             "draft, slot 0: is open without a session (0 rows of committed tokens, 0 rows in all)");
 }

@@ -28,11 +28,13 @@ struct Row {
 };
 using Rows = std::vector<Row>;
 
-constexpr DraftRoom kMuchRoom = {.has_drafter = true,
-                                 .drafter_slots = 8,
-                                 .target_context = 4096,
-                                 .draft_context = 4096,
-                                 .ring_entries = 8};
+constexpr DraftRoom MuchRoom() {
+  DraftRoom room;
+  room.target_context = 4096;
+  room.models[0] = {.ready = true, .num_slots = 8, .context = 4096, .ring_entries = 8};
+  return room;
+}
+constexpr DraftRoom kMuchRoom = MuchRoom();
 
 GenerationRequest Sampled(GenerationRequest request) {
   request.open.mutable_sampling()->set_temperature(1);
@@ -53,7 +55,7 @@ uint32_t AddLacking(ToySlots* toy, uint32_t drafter_lack, uint32_t num_tokens = 
 
 DraftChoice Gather(ToySlots* toy, const DraftRoom& room = kMuchRoom,
                    const EngineOptions& options = {}, uint32_t cohort = 0) {
-  return GatherCandidates(options, room, cohort, &toy->slots);
+  return GatherCandidates(options, room, cohort, &toy->slots).front();
 }
 
 TEST(GatherCandidatesTest, ASlotThatDecodesIsACandidate) {
@@ -66,7 +68,7 @@ TEST(GatherCandidatesTest, ASlotThatDecodesIsACandidate) {
   EXPECT_EQ(choice.ids, (std::vector<uint32_t>{0, 1}));
   ASSERT_EQ(choice.candidates.size(), 2u);
   const DraftCandidate& candidate = choice.candidates[1];
-  EXPECT_EQ(candidate.acceptance, &*toy.sequence(id).acceptance);
+  EXPECT_EQ(candidate.acceptance, &toy.sequence(id).models->estimate(0));
   EXPECT_EQ(candidate.serial, toy.sequence(id).serial);
   EXPECT_EQ(candidate.limit, 16u);
   EXPECT_EQ(candidate.fixed, std::nullopt);
@@ -159,7 +161,7 @@ TEST(GatherCandidatesTest, TheLimitIsTheLeastThatTheRequestAndTheContextsLeave) 
   room.target_context = 25;
   EXPECT_EQ(limit(request, room), 4u);
   room = kMuchRoom;
-  room.draft_context = 25;
+  room.models[0].context = 25;
   EXPECT_EQ(limit(request, room), 5u);
   EXPECT_EQ(limit(request, kMuchRoom, 6), 3u) << "six pages of the verifier hold 24 rows";
   EXPECT_EQ(limit(request, kMuchRoom, 0, 6), 4u) << "six pages of the drafter hold 24 rows";
@@ -178,9 +180,9 @@ TEST(GatherCandidatesTest, ARequestThatTheDrafterCannotServeIsGivenUp) {
   ToySlots toy(1);
   toy.AddDecoding(9);
   DraftRoom room = kMuchRoom;
-  room.drafter_slots = 1;
+  room.models[0].num_slots = 1;
   EXPECT_EQ(Gather(&toy, room).candidates.size(), 1u);
-  room.drafter_slots = 0;
+  room.models[0].num_slots = 0;
   EXPECT_EQ(WhyNot(&toy, room), Fallback::kGivenUp) << "the drafter has no such slot";
   toy.sequence(0).faults.StopDrafting();
   EXPECT_EQ(WhyNot(&toy, kMuchRoom), Fallback::kGivenUp);
@@ -188,15 +190,15 @@ TEST(GatherCandidatesTest, ARequestThatTheDrafterCannotServeIsGivenUp) {
 
 TEST(GatherCandidatesTest, ASampledRequestNeedsAnEntryOfTheRing) {
   DraftRoom room = kMuchRoom;
-  room.ring_entries = 0;
+  room.models[0].ring_entries = 0;
   ToySlots sampled(1);
   sampled.AddDecoding(Sampled(ToySlots::Request(9)));
   EXPECT_EQ(WhyNot(&sampled, room), Fallback::kNoRing);
-  room.ring_entries = 1;
+  room.models[0].ring_entries = 1;
   EXPECT_EQ(Gather(&sampled, room).candidates.size(), 1u);
   ToySlots greedy(1);
   greedy.AddDecoding(9);
-  room.ring_entries = 0;
+  room.models[0].ring_entries = 0;
   EXPECT_EQ(Gather(&greedy, room).candidates.size(), 1u);
 }
 
@@ -204,6 +206,122 @@ TEST(GatherCandidatesTest, ARequestNearItsLastTokenHasNoRoom) {
   ToySlots toy(1);
   toy.AddDecoding(ToySlots::Request(9, 1));
   EXPECT_EQ(WhyNot(&toy, kMuchRoom), Fallback::kNoRoom);
+}
+
+// ---------------------------------------------------------------- several draft models
+
+class DraftModelsTest : public ::testing::Test {
+ protected:
+  DraftModelsTest() {
+    room_.models[1] = room_.models[0];
+    room_.models[0].name = "first";
+    room_.models[1].name = "second";
+  }
+
+  // A slot that decodes, and of which neither drafter lacks more than the pending token.
+  uint32_t Add(GenerationRequest request = ToySlots::Request(9)) {
+    const uint32_t id = AddLacking(&toy_, 1, std::move(request));
+    toy_.Hold(kDrafterPeer + 1, id, toy_.sequence(id).committed_len() - 1);
+    return id;
+  }
+  // Drafts of this model were accepted, or rejected.
+  void Show(uint32_t id, size_t model, bool accepted) {
+    for (int i = 0; i < 20; ++i) {
+      toy_.sequence(id).models->estimate(model).Observe(JudgedChain(4, accepted ? 4 : 0));
+    }
+  }
+  std::vector<DraftChoice> Choices() { return GatherCandidates({}, room_, 0, &toy_.slots); }
+  // Slots that draft with each model.
+  std::vector<std::vector<uint32_t>> Users() {
+    std::vector<std::vector<uint32_t>> users;
+    for (const DraftChoice& choice : Choices()) users.push_back(choice.ids);
+    return users;
+  }
+
+  using Slots = std::vector<std::vector<uint32_t>>;
+  ToySlots toy_{8, 2};
+  DraftRoom room_ = kMuchRoom;
+};
+
+TEST_F(DraftModelsTest, EachSlotDraftsWithTheModelThatItsRequestAcceptsMost) {
+  for (int i = 0; i < 4; ++i) Add();
+  for (uint32_t id = 0; id < 4; ++id) {
+    Show(id, 0, id % 2 == 0);
+    Show(id, 1, id % 2 == 1);
+  }
+  room_.num_slots = 4;
+  EXPECT_EQ(Users(), (Slots{{0, 2}, {1, 3}}));
+  const std::vector<DraftChoice> choices = Choices();
+  EXPECT_EQ(choices[0].peer, kDrafterPeer);
+  EXPECT_EQ(choices[1].peer, kDrafterPeer + 1);
+  EXPECT_EQ(choices[1].candidates[0].acceptance, &toy_.sequence(1).models->estimate(1));
+  for (const DraftChoice& choice : choices) {
+    EXPECT_EQ(choice.rest.plain_rows, 2u) << "the slots that draft with the other model";
+    EXPECT_EQ(choice.rest.plain_attended, 18);
+  }
+}
+
+TEST_F(DraftModelsTest, AModelThatIsReadyAloneDraftsForAll) {
+  Add();
+  Add();
+  room_.models[0].ready = false;
+  EXPECT_EQ(Users(), (Slots{{}, {0, 1}}));
+  room_.models[1].ready = false;
+  EXPECT_EQ(Users(), (Slots{{}, {}}));
+  EXPECT_EQ(toy_.slots[0].fallback, Fallback::kNoDrafter);
+}
+
+TEST_F(DraftModelsTest, ARequestThatNamesAModelGetsNoOther) {
+  GenerationRequest request = ToySlots::Request(9);
+  request.draft_model = "second";
+  Add(request);
+  EXPECT_EQ(Users(), (Slots{{}, {0}}));
+  room_.models[1].ready = false;
+  EXPECT_EQ(Users(), (Slots{{}, {}}));
+  EXPECT_EQ(toy_.slots[0].fallback, Fallback::kNoDrafter);
+}
+
+TEST_F(DraftModelsTest, ACostlyModelMustGainMore) {
+  const uint32_t id = Add();
+  Show(id, 0, true);
+  Show(id, 1, true);
+  room_.models[0].pass_cost = 0.5;
+  EXPECT_EQ(Users(), (Slots{{}, {0}}));
+}
+
+TEST_F(DraftModelsTest, OneSlotAloneIsNotWorthTheOthersWait) {
+  for (int i = 0; i < 4; ++i) Add();
+  for (uint32_t id = 0; id < 4; ++id) Show(id, 0, true);
+  room_.num_slots = 4;
+  // Even if its drafts are as good: all four would wait for passes that serve one.
+  Show(2, 1, true);
+  EXPECT_EQ(Users(), (Slots{{0, 1, 2, 3}, {}}));
+}
+
+TEST_F(DraftModelsTest, AModelThatLagsMustBeWorthItsCatchUp) {
+  GenerationRequest request = ToySlots::Request(400, 20);
+  const uint32_t id = AddLacking(&toy_, 1, request);  // the second drafter has no row
+  Show(id, 1, true);
+  EXPECT_EQ(Users(), (Slots{{}, {0}}));
+  EXPECT_EQ(Choices()[1].candidates.at(0).drafter_lack, 400u);
+  Show(id, 0, true);
+  toy_.sequence(id).models.emplace(std::vector(2, toy_.sequence(id).models->estimate(1)));
+  room_.models[1].catch_up_cost = 0.05;
+  EXPECT_EQ(Users(), (Slots{{0}, {}}));
+}
+
+TEST_F(DraftModelsTest, APlanIsMadeOfItsOwnDraftersBooks) {
+  const uint32_t id = Add();
+  toy_.Hold(kDrafterPeer + 1, id, 5);
+  Show(id, 0, false);
+  Show(id, 1, true);
+  DraftChoice choice = Choices()[1];
+  choice.candidates.at(0).length = 3;
+  const std::vector<ProposePlan> plans = PlanPropose({}, room_, choice, &toy_.slots);
+  ASSERT_EQ(plans.size(), 1u);
+  EXPECT_EQ(plans[0].begin, 5u);
+  EXPECT_EQ(plans[0].num_tokens, 4u);
+  EXPECT_EQ(plans[0].serial, toy_.sequence(id).serial);
 }
 
 TEST(FixedDraftLengthTest, TheRequestGoesBeforeTheOperator) {
@@ -224,7 +342,7 @@ TEST(FixedDraftLengthTest, TheRequestGoesBeforeTheOperator) {
 // Plans the given lengths for the candidates, in the order of their slots.
 Rows Plan(ToySlots* toy, const std::vector<uint32_t>& lengths, const EngineOptions& options = {},
           const DraftRoom& room = kMuchRoom) {
-  DraftChoice choice = GatherCandidates(options, room, 0, &toy->slots);
+  DraftChoice choice = GatherCandidates(options, room, 0, &toy->slots).front();
   EXPECT_EQ(choice.candidates.size(), lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) choice.candidates[i].length = lengths[i];
   Rows rows;
@@ -269,7 +387,7 @@ TEST(PlanProposeTest, EachSampledDraftTakesAnEntryOfTheRing) {
   AddLacking(&toy, 1, Sampled(ToySlots::Request(9)));
   AddLacking(&toy, 1);
   DraftRoom room = kMuchRoom;
-  room.ring_entries = 1;
+  room.models[0].ring_entries = 1;
   EXPECT_EQ(Plan(&toy, {4, 4, 4}, {}, room), (Rows{{0, 1, 4}, {2, 1, 4}}));
   EXPECT_EQ(toy.slots[1].fallback, Fallback::kNoRing);
 }
@@ -279,7 +397,7 @@ TEST(PlanProposeTest, ASlotThatOnlyCatchesUpTakesNoEntryOfTheRing) {
   AddLacking(&toy, 40, Sampled(ToySlots::Request(50)));
   AddLacking(&toy, 41, Sampled(ToySlots::Request(50)));
   DraftRoom room = kMuchRoom;
-  room.ring_entries = 1;
+  room.models[0].ring_entries = 1;
   EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(35), room), (Rows{{0, 35, 0}}));
   EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(42), room), (Rows{{0, 39, 0}, {1, 3, 0}}));
   EXPECT_EQ(Plan(&toy, {4, 4}, WithStepRows(60), room), (Rows{{0, 40, 4}}));
@@ -311,7 +429,7 @@ TEST(PlanProposeTest, SiblingsTakeRowsOfTheBatchToo) {
   AddLacking(&toy, 1);
   const auto siblings = [&](uint32_t step_rows) {
     const EngineOptions options = WithStepRows(step_rows);
-    DraftChoice choice = GatherCandidates(options, kMuchRoom, 0, &toy.slots);
+    DraftChoice choice = GatherCandidates(options, kMuchRoom, 0, &toy.slots).front();
     choice.candidates.at(0).length = 4;
     choice.candidates.at(0).num_siblings = {2, 1};
     const std::vector<ProposePlan> plans = PlanPropose(options, kMuchRoom, choice, &toy.slots);
@@ -327,7 +445,7 @@ TEST(PlanProposeTest, SiblingsTakeNoRowsFromTheChainsOfOthers) {
   AddLacking(&toy, 1);
   AddLacking(&toy, 1);
   const EngineOptions options = WithStepRows(11);
-  DraftChoice choice = GatherCandidates(options, kMuchRoom, 0, &toy.slots);
+  DraftChoice choice = GatherCandidates(options, kMuchRoom, 0, &toy.slots).front();
   for (DraftCandidate& candidate : choice.candidates) {
     candidate.length = 4;
     candidate.num_siblings = {3};
@@ -377,7 +495,7 @@ TEST(PlanProposeTest, BesideOthersALongPromptIsCaughtUpWithInPieces) {
   ASSERT_EQ(kFirstChunkRows, 64u);
   EXPECT_EQ(Plan(&toy, {4, 4}), (Rows{{1, 1, 4}, {0, 64, 0}})) << "the cost is not known";
   EXPECT_EQ(toy.slots[0].fallback, Fallback::kCatchingUp);
-  toy.slots.drafter().row_seconds().Add(0.002);
+  toy.slots.peer(kDrafterPeer).row_seconds().Add(0.002);
   EngineOptions options;
   options.step_seconds = 0.25;
   EXPECT_EQ(Plan(&toy, {4, 4}, options), (Rows{{1, 1, 4}, {0, 125, 0}}));
@@ -410,13 +528,13 @@ TEST(PlanProposeTest, ADraftNeedsPagesOfTheDrafter) {
   toy.Attach(kDrafterPeer, 100);
   AddLacking(&toy, 1);  // eight rows are two pages
   AddLacking(&toy, 1);
-  toy.slots.drafter().pages().Reported(1);
+  toy.slots.peer(kDrafterPeer).pages().Reported(1);
   EXPECT_EQ(Plan(&toy, {4, 4}), (Rows{{0, 1, 4}})) << "four rows more are one page";
   EXPECT_EQ(toy.slots[1].fallback, Fallback::kNoPages);
   EXPECT_EQ(Plan(&toy, {5, 4}), (Rows{{1, 1, 4}})) << "the other one may fit";
   EXPECT_EQ(toy.slots[0].fallback, Fallback::kNoPages);
   DraftRoom room = kMuchRoom;
-  room.returned_pages = 1;
+  room.models[0].returned_pages = 1;
   EXPECT_EQ(Plan(&toy, {4, 4}, {}, room), (Rows{{0, 1, 4}, {1, 1, 4}}))
       << "the rollbacks of the same command return one";
 }
@@ -427,7 +545,7 @@ struct SlotsWithIdleDrafts : ToySlots {
     LimitPages(kDrafterPeer, 0);
     for (int i = 0; i < 3; ++i) AddLacking(this, 1);
     for (const uint32_t id : {1, 2}) {
-      for (int i = 0; i < num_rounds; ++i) sequence(id).acceptance->Observe({});
+      for (int i = 0; i < num_rounds; ++i) sequence(id).models->estimate(0).Observe({});
     }
   }
 };
@@ -436,7 +554,7 @@ TEST(PlanProposeTest, ALackOfPagesClosesOneIdleDraft) {
   SlotsWithIdleDrafts toy(64);
   EXPECT_EQ(Plan(&toy, {4, 0, 0}), Rows());
   EXPECT_EQ(toy.slots[0].fallback, Fallback::kNoPages);
-  const WorkerPeer& drafter = toy.slots.drafter();
+  const WorkerPeer& drafter = toy.slots.peer(kDrafterPeer);
   EXPECT_TRUE(drafter.slot(0).open);
   EXPECT_FALSE(drafter.slot(1).open);
   EXPECT_EQ(drafter.slot(1).cached_len, 0u);
@@ -450,12 +568,12 @@ TEST(PlanProposeTest, ALackOfPagesClosesOneIdleDraft) {
 TEST(PlanProposeTest, ADraftIsIdleAfterManyRoundsAndOnlyIfItIsNotWanted) {
   SlotsWithIdleDrafts busy(63);
   EXPECT_EQ(Plan(&busy, {4, 0, 0}), Rows());
-  for (const uint32_t id : {1, 2}) EXPECT_TRUE(busy.slots.drafter().slot(id).open);
+  for (const uint32_t id : {1, 2}) EXPECT_TRUE(busy.slots.peer(kDrafterPeer).slot(id).open);
 
   SlotsWithIdleDrafts wanted(64);
   EXPECT_EQ(Plan(&wanted, {4, 4, 0}), (Rows{{1, 1, 4}})) << "the close goes with this command";
-  EXPECT_TRUE(wanted.slots.drafter().slot(1).open) << "it is to draft now";
-  EXPECT_FALSE(wanted.slots.drafter().slot(2).open);
+  EXPECT_TRUE(wanted.slots.peer(kDrafterPeer).slot(1).open) << "it is to draft now";
+  EXPECT_FALSE(wanted.slots.peer(kDrafterPeer).slot(2).open);
 }
 
 }  // namespace

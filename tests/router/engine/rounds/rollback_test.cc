@@ -46,7 +46,7 @@ struct Pod {
   }
   Proposal Draft(uint32_t id) {
     Proposal draft = toy.Draft(id, 4);
-    draft.session = state.slots.drafter().session();
+    draft.session = state.slots.peer(kDrafterPeer).session();
     return draft;
   }
   // The slot's draft waits for the verifier, and is returned.
@@ -96,9 +96,9 @@ struct Pod {
   }
   // Rolls one slot back.
   v1::SlotPoint RollBack(uint32_t id) {
-    return state.slots.drafter().RollBack(id, toy.sequence(id));
+    return state.slots.peer(kDrafterPeer).RollBack(id, toy.sequence(id));
   }
-  const WorkerSlot& held(uint32_t id) const { return state.slots.drafter().slot(id); }
+  const WorkerSlot& held(uint32_t id) const { return state.slots.peer(kDrafterPeer).slot(id); }
   template <typename Command>
   std::vector<Command> Commands() const {
     std::vector<Command> found;
@@ -233,7 +233,7 @@ TEST(DueRollbacksTest, ASlotThatWasClosedIsNotDue) {
 TEST(DueRollbacksTest, ALostDrafterHoldsNothing) {
   Pod pod;
   pod.Add(3);
-  pod.state.slots.drafter().Lose();
+  pod.state.slots.peer(kDrafterPeer).Lose();
   EXPECT_EQ(pod.Due(), Ids());
 }
 
@@ -243,7 +243,7 @@ TEST(TakeUpdatesTest, ARollbackNamesExactlyTheCommittedRows) {
   Pod pod;
   pod.Add(0);
   pod.Add(3);
-  pod.state.slots.drafter().Hold(1, 7, 12);  // as after a disagreement about its tokens
+  pod.state.slots.peer(kDrafterPeer).Hold(1, 7, 12);  // as after a disagreement about its tokens
   const auto updates = TakeUpdates(pod.state, kDrafterPeer, /*rides=*/true);
   ASSERT_TRUE(updates.has_value());
   ASSERT_EQ(updates->rollbacks_size(), 1);
@@ -261,7 +261,7 @@ TEST(TakeUpdatesTest, ARollbackNamesExactlyTheCommittedRows) {
 TEST(TakeUpdatesTest, ARollbackGetsItsNumberWhenItIsSent) {
   Pod pod;
   pod.Add(3);
-  WorkerPeer& drafter = pod.state.slots.drafter();
+  WorkerPeer& drafter = pod.state.slots.peer(kDrafterPeer);
   const uint64_t before = drafter.NextPoint(0, pod.toy.sequence(0)).command_number();
   EXPECT_EQ(pod.Due(), Ids{0});
   EXPECT_EQ(pod.Take(/*rides=*/false), Ids());
@@ -293,9 +293,9 @@ TEST(TakeUpdatesTest, WithoutALimitOfPagesNoRollbackTravelsAlone) {
 TEST(TakeUpdatesTest, ThePagesOfARollbackCountAsFree) {
   Pod pod;
   pod.Add(kRoomInPage + 5);
-  pod.state.slots.drafter().pages().Reported(20);
+  pod.state.slots.peer(kDrafterPeer).pages().Reported(20);
   pod.Take(/*rides=*/true);
-  EXPECT_EQ(pod.state.slots.drafter().pages().num_free(), 22);
+  EXPECT_EQ(pod.state.slots.peer(kDrafterPeer).pages().num_free(), 22);
 }
 
 TEST(TakeUpdatesTest, RollbacksAndTheirRowsAreCounted) {
@@ -314,7 +314,7 @@ TEST(TakeUpdatesTest, TheLogNamesTheSlotAndItsEpochAtTheDrafter) {
   Pod pod;
   pod.Add(0);
   pod.Add(0);
-  pod.state.slots.drafter().BeginLife(1);  // as after an idle draft was closed
+  pod.state.slots.peer(kDrafterPeer).BeginLife(1);  // as after an idle draft was closed
   pod.toy.Hold(kDrafterPeer, 1, kTokens, 3);
   pod.Take(/*rides=*/true);
   const std::vector<LogLine> lines = pod.Commands<LogLine>();
@@ -328,7 +328,7 @@ TEST(TakeUpdatesTest, TheLogNamesTheSlotAndItsEpochAtTheDrafter) {
 
 TEST(TakeUpdatesTest, ClosesTravelAlongOrAlone) {
   for (const bool rides : {false, true}) {
-    for (PeerId peer = 0; peer < kNumPeers; ++peer) {
+    for (PeerId peer = 0; peer < 2; ++peer) {
       Pod pod;
       pod.Add(0);
       EXPECT_FALSE(TakeUpdates(pod.state, peer, rides).has_value()) << "there is nothing to say";
@@ -357,7 +357,7 @@ TEST(SendUpdatesTest, UpdatesGoToTheSessionOfTheirWorkerUnderANewId) {
 
   const auto to_drafter = pod.Commands<SendToDrafter>();
   ASSERT_EQ(to_drafter.size(), 1u);
-  EXPECT_EQ(to_drafter[0].session, pod.state.slots.drafter().session());
+  EXPECT_EQ(to_drafter[0].session, pod.state.slots.peer(kDrafterPeer).session());
   EXPECT_EQ(to_drafter[0].command.id(), last_id + 1);
   EXPECT_EQ(to_drafter[0].command.update_slots().rollbacks_size(), 1);
   EXPECT_EQ(to_drafter[0].command.update_slots().closes_size(), 1);
@@ -373,13 +373,13 @@ TEST(SendUpdatesTest, UpdatesGoToTheSessionOfTheirWorkerUnderANewId) {
 TEST(SendUpdatesTest, ARollbackThatReturnsNoPageIsNotSent) {
   Pod pod;
   pod.Add(kRoomInPage);
-  for (PeerId peer = 0; peer < kNumPeers; ++peer) SendUpdates(pod.state, peer);
+  for (PeerId peer = 0; peer < 2; ++peer) SendUpdates(pod.state, peer);
   EXPECT_TRUE(pod.state.out.commands.empty());
   EXPECT_EQ(pod.Due(), Ids{0});
 }
 
 TEST(SendUpdatesTest, AWorkerThatIsNotReadyIsSentNothing) {
-  for (PeerId peer = 0; peer < kNumPeers; ++peer) {
+  for (PeerId peer = 0; peer < 2; ++peer) {
     Pod pod;
     pod.Add(kRoomInPage + 1);
     pod.Add(0);
@@ -424,11 +424,11 @@ TEST(CheckRollbacksTest, AnAnswerHoldsTheRowsThatWereAskedFor) {
   pod.Add(2);
   const v1::SlotState first = Done(pod.RollBack(0));
   v1::SlotState second = Done(pod.RollBack(1));
-  EXPECT_EQ(CheckRollbacks(pod.state, Reply({})), absl::OkStatus());
-  EXPECT_EQ(CheckRollbacks(pod.state, Reply({first, second})), absl::OkStatus());
+  EXPECT_EQ(CheckRollbacks(pod.state, kDrafterPeer, Reply({})), absl::OkStatus());
+  EXPECT_EQ(CheckRollbacks(pod.state, kDrafterPeer, Reply({first, second})), absl::OkStatus());
   for (const uint32_t cached_len : {8, 10}) {
     second.set_cached_len(cached_len);
-    EXPECT_EQ(CheckRollbacks(pod.state, Reply({first, second})).message(),
+    EXPECT_EQ(CheckRollbacks(pod.state, kDrafterPeer, Reply({first, second})).message(),
               "holds " + std::to_string(cached_len) + " rows after a rollback to 9");
   }
   EXPECT_EQ(pod.held(1).held_len, kTokens) << "a check changes nothing";
@@ -439,23 +439,23 @@ TEST(CheckRollbacksTest, AnAnswerIsAboutASlotThatThereIs) {
   pod.Add(3);
   v1::SlotState answer = Done(pod.RollBack(0));
   answer.set_slot(3);
-  EXPECT_EQ(CheckRollbacks(pod.state, Reply({answer})).message(),
+  EXPECT_EQ(CheckRollbacks(pod.state, kDrafterPeer, Reply({answer})).message(),
             "answered a rollback of slot 3 of 3");
   answer.set_slot(2);
-  EXPECT_EQ(CheckRollbacks(pod.state, Reply({answer})), absl::OkStatus());
+  EXPECT_EQ(CheckRollbacks(pod.state, kDrafterPeer, Reply({answer})), absl::OkStatus());
 }
 
 TEST(CheckRollbacksTest, ARefusalMayHoldOtherRows) {
   Pod pod;
   pod.Add(3);
   const v1::SlotState refused = Refused(pod.RollBack(0), 5, 4711);
-  EXPECT_EQ(CheckRollbacks(pod.state, Reply({refused})), absl::OkStatus());
+  EXPECT_EQ(CheckRollbacks(pod.state, kDrafterPeer, Reply({refused})), absl::OkStatus());
 }
 
 TEST(TakeRollbacksTest, ARollbackThatWasCarriedOutChangesNothingMore) {
   Pod pod;
   pod.Add(3);
-  TakeRollbacks(pod.state, Reply({Done(pod.RollBack(0))}));
+  TakeRollbacks(pod.state, kDrafterPeer, Reply({Done(pod.RollBack(0))}));
   EXPECT_EQ(pod.held(0).cached_len, kTokens);
   EXPECT_EQ(pod.held(0).held_len, kTokens);
   EXPECT_TRUE(pod.held(0).open);
@@ -465,7 +465,7 @@ TEST(TakeRollbacksTest, ARefusalIsBelievedIfItsRowsAreOfTheSequence) {
   Pod pod;
   pod.Add(3);
   const uint64_t hash = pod.toy.sequence(0).prefix_hash(5);
-  TakeRollbacks(pod.state, Reply({Refused(pod.RollBack(0), 5, hash)}));
+  TakeRollbacks(pod.state, kDrafterPeer, Reply({Refused(pod.RollBack(0), 5, hash)}));
   EXPECT_EQ(pod.held(0).cached_len, 5u);
   EXPECT_EQ(pod.held(0).held_len, 5u);
 }
@@ -473,16 +473,16 @@ TEST(TakeRollbacksTest, ARefusalIsBelievedIfItsRowsAreOfTheSequence) {
 TEST(TakeRollbacksTest, ARollbackThatWasRefusedIsNotRepeated) {
   Pod pod;
   pod.Add(3);
-  TakeRollbacks(pod.state, Reply({Refused(pod.RollBack(0), 12, 4711)}));
+  TakeRollbacks(pod.state, kDrafterPeer, Reply({Refused(pod.RollBack(0), 12, 4711)}));
   EXPECT_EQ(pod.held(0).cached_len, 0u) << "the next item brings all tokens";
   EXPECT_EQ(pod.Due(), Ids());
 }
 
 // An answer that breaks the protocol if it counts, and an answer that changes the books if it does.
 void ExpectNotToCount(Pod& pod, v1::SlotState wrong, v1::SlotState refused) {
-  EXPECT_EQ(CheckRollbacks(pod.state, Reply({std::move(wrong)})), absl::OkStatus());
+  EXPECT_EQ(CheckRollbacks(pod.state, kDrafterPeer, Reply({std::move(wrong)})), absl::OkStatus());
   const WorkerSlot before = pod.held(0);
-  TakeRollbacks(pod.state, Reply({std::move(refused)}));
+  TakeRollbacks(pod.state, kDrafterPeer, Reply({std::move(refused)}));
   EXPECT_EQ(pod.held(0).cached_len, before.cached_len);
   EXPECT_EQ(pod.held(0).held_len, before.held_len);
   EXPECT_EQ(pod.held(0).epoch, before.epoch);
@@ -500,8 +500,9 @@ TEST(TakeRollbacksTest, AnAnswerCountsOnlyIfItAnswersTheNewestCommand) {
 
   wrong = Done(rollback);
   wrong.set_cached_len(7);
-  EXPECT_FALSE(CheckRollbacks(pod.state, Reply({wrong})).ok()) << "this one counts by now";
-  pod.state.slots.drafter().NextPoint(0, pod.toy.sequence(0));
+  EXPECT_FALSE(CheckRollbacks(pod.state, kDrafterPeer, Reply({wrong})).ok())
+      << "this one counts by now";
+  pod.state.slots.peer(kDrafterPeer).NextPoint(0, pod.toy.sequence(0));
   ExpectNotToCount(pod, wrong, Refused(rollback, 7, 4711));
 }
 

@@ -63,7 +63,7 @@ TEST(SlotsTest, EachLifeHasItsOwnEpochAtBothWorkers) {
   ToySlots toy(1);
   for (int life = 1; life <= 2; ++life) {
     toy.Add(5);
-    for (PeerId peer = 0; peer < kNumPeers; ++peer) {
+    for (PeerId peer = 0; peer < 2; ++peer) {
       EXPECT_EQ(toy.slots.peer(peer).slot(0).epoch, life);
       EXPECT_EQ(toy.slots.peer(peer).slot(0).cached_len, 0u);
       toy.Hold(peer, 0, 3);
@@ -88,7 +88,7 @@ TEST(SlotsTest, ASlotIsClosedWhereItWasOpen) {
   EXPECT_EQ(update.closes(0).slot_epoch(), 1u);
   EXPECT_EQ(toy.slots.verifier().num_open_slots(), 0u);
   v1::UpdateSlots to_drafter;
-  toy.slots.drafter().TakeCloses(&to_drafter);
+  toy.slots.peer(kDrafterPeer).TakeCloses(&to_drafter);
   EXPECT_EQ(to_drafter.closes_size(), 0) << "the drafter never heard of it";
 }
 

@@ -24,12 +24,15 @@ import json
 import pathlib
 import random
 import subprocess
+import sys
 import tempfile
 
-import lab
-from lab import harness
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from tandem.v1 import generate_pb2 as pb
+import lab  # noqa: E402
+from lab import harness  # noqa: E402
+
+from tandem.v1 import generate_pb2 as pb  # noqa: E402
 
 TALES = ["Once upon a time there was a king who had three daughters, and",
          "A fox and a wolf were walking together through the forest when",

@@ -20,12 +20,15 @@ the largest mean. `choice over best` is the mean ratio of the choice to it, in t
 import argparse
 import json
 import pathlib
+import sys
 import tempfile
 import time
 
-import lab
-import lookups
-from lab import harness
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import lab  # noqa: E402
+import lookups  # noqa: E402
+from lab import harness  # noqa: E402
 
 PLAIN = dict(draft_length=0)
 CHOICE = {}

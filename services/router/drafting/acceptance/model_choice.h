@@ -1,0 +1,62 @@
+// Which draft model drafts for one request, and what its drafts of each model have shown.
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_MODEL_CHOICE_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_MODEL_CHOICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
+
+namespace tandem {
+
+// Owned by a sequence. It depends on committed tokens, on costs and on acceptance alone, never on
+// draft tokens that nobody judged (docs/sampling.md).
+class ModelChoice {
+ public:
+  // `estimates`: one for each draft model, and one if there is none.
+  explicit ModelChoice(std::vector<AcceptanceEstimate> estimates)
+      : estimates_(std::move(estimates)) {}
+
+  size_t size() const { return estimates_.size(); }
+  AcceptanceEstimate& estimate(size_t model) { return estimates_[model]; }
+  const AcceptanceEstimate& estimate(size_t model) const { return estimates_[model]; }
+  // The model that was chosen last.
+  size_t current() const { return current_; }
+
+  // Lets the request begin with this model, whatever is expected of it. Without such trials,
+  // nobody would notice that a model suits some requests better than it suits most of them.
+  void Try(size_t model) {
+    tried_ = model;
+    trial_rounds_left_ = kTrialRounds;
+  }
+
+  // Chooses the model with the largest worth. `worths`: for each model the tokens that its draft is
+  // expected to give in this round, less those that plain decoding would give in its time; none: it
+  // cannot draft. A model other than the last one must be worth kLeastAdvantage more. Returns none
+  // if no model can draft.
+  std::optional<size_t> Choose(std::span<const std::optional<double>> worths);
+
+ private:
+  static constexpr uint32_t kTrialRounds = 6;
+  // Tokens a round. Estimates differ by as much from one round to the next.
+  static constexpr double kLeastAdvantage = 0.05;
+
+  std::vector<AcceptanceEstimate> estimates_;
+  size_t current_ = 0;
+  size_t tried_ = 0;
+  uint32_t trial_rounds_left_ = 0;
+};
+
+// Which model is tried by the n-th request of a mode, counted from 0. None: the request tries no
+// model. One of kRequestsPerModelTrial requests tries one, and the models take turns. With a single
+// model there is nothing to try.
+inline constexpr uint32_t kRequestsPerModelTrial = 8;
+std::optional<size_t> ModelToTry(uint32_t request, size_t num_models);
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_ACCEPTANCE_MODEL_CHOICE_H_
