@@ -446,10 +446,9 @@ constexpr Flag kFlags[] = {
      .value = "ADDRESS",
      .fallback = "auto",
      .help = "Operators connect to this address of the router with HTTP, for metrics and health: "
-             "HOST:PORT, or none. The verifier has the next port, and the drafter the port after "
-             "it. With "
-             "auto, the address is 127.0.0.1:9464, or free ports when one of the three ports is "
-             "taken."},
+             "HOST:PORT, or none. The verifier has the next port, and the draft models have the "
+             "ports after it. With auto, the address is 127.0.0.1:9464, or free ports when one of "
+             "these ports is taken."},
     {.name = "--admin",
      .programs = kTop | kHealthcheck,
      .group = "Server",

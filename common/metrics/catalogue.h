@@ -263,7 +263,8 @@ inline constexpr MetricInfo kDrafterAttached{
     "tandem_drafter_attached",
     "bool",
     "",
-    "1 while the drafter serves. Absent if no drafter is configured.",
+    "1 while each draft model is attached, at one pod at least. Absent if no drafter is "
+    "configured.",
     "If it is 0, read the drafter's log and then the router's log, which says why the drafter"
     " was lost or refused. Requests go on without drafts."};
 inline constexpr MetricInfo kVerifierAttached{

@@ -21,8 +21,9 @@ class RetiredRings {
   // Memory that a drafter may still have open is not freed before the process ends.
   ~RetiredRings();
 
-  // Largest number of rings that wait here. Each is as large as the ring that is in use.
-  static constexpr size_t kMaxWaiting = 2;
+  // Largest number of rings that wait here: one for each draft model of a router that attaches
+  // anew, and one more. Each is as large as a ring that is in use.
+  static constexpr size_t kMaxWaiting = 5;
 
   // `peers` are pidfds of the processes that the ring was handed to. A peer without a descriptor
   // never counts as dead. The ring is freed at once if no peer can have it open.

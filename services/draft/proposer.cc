@@ -47,6 +47,11 @@ bool Draw(std::span<const float> logits, DraftTask& task, std::span<float> scrat
 HostProposer::HostProposer(LanguageModel* model, bool guesses)
     : model_(model), guesses_(guesses), scratch_(model->description().vocabulary_size) {}
 
+bool HostProposer::MayGuess(const SamplingParams& params) const {
+  return guesses_ && num_drafting_ <= kMostGuessingSlots &&
+         (params.greedy() || params.reproducible);
+}
+
 void HostProposer::AddToPass(DraftTask* task, std::span<const int32_t> token_ids, Pass* pass) {
   Feed& feed = pass->feeds.emplace_back();
   feed.task = task;
@@ -54,7 +59,7 @@ void HostProposer::AddToPass(DraftTask* task, std::span<const int32_t> token_ids
   feed.num_known = token_ids.size();
   if (task->draft_length == 0) return;
   const size_t missing = task->draft_length - task->draft_token_ids.size();
-  if (guesses_ && missing > 1) {
+  if (MayGuess(task->slot->params()) && missing > 1) {
     const std::span<const int32_t> held = task->slot->token_ids();
     std::vector<int32_t> text(held.end() - std::min(held.size(), TokenGuesses::kHistory),
                               held.end());
@@ -110,6 +115,8 @@ absl::Status HostProposer::Run(std::span<DraftTask> tasks) {
   const Stopwatch first_pass;
   catch_up_seconds_ = 0;
   pass_rows_.clear();
+  num_drafting_ = static_cast<size_t>(std::count_if(
+      tasks.begin(), tasks.end(), [](const DraftTask& task) { return task.draft_length > 0; }));
   Pass pass;
   for (DraftTask& task : tasks) {
     if (!task.token_ids.empty()) AddToPass(&task, task.token_ids, &pass);

@@ -71,6 +71,12 @@ class Proposer {
 // Guesses what the model will draw (TokenGuesses), and lets a pass compute the rows of the guesses
 // too. As long as guesses are right, their rows give the next tokens without a pass. A row has the
 // same bits in every pass, so the draws are those of a proposer that does not guess.
+//
+// The time of a run then depends on draws, also on those that nobody will judge, and the router
+// chooses later lengths by such times. Where a request draws plainly, that would bias its output
+// (docs/controller.md), so nothing is guessed for it. Greedy and coupled outputs do not depend on
+// the choice. In large batches, the slot with the longest draft decides how many passes there are,
+// and right guesses of the others save none.
 class HostProposer final : public Proposer {
  public:
   // `model` must outlive the proposer.
@@ -96,6 +102,10 @@ class HostProposer final : public Proposer {
     LogitsView logits;
   };
 
+  // Largest number of drafting slots in a batch with guesses.
+  static constexpr size_t kMostGuessingSlots = 4;
+
+  bool MayGuess(const SamplingParams& params) const;
   // Adds the task to a pass that feeds `token_ids`, which its slot lacks.
   void AddToPass(DraftTask* task, std::span<const int32_t> token_ids, Pass* pass);
   absl::Status Compute(Pass* pass);
@@ -106,6 +116,7 @@ class HostProposer final : public Proposer {
   LanguageModel* model_;
   bool guesses_;
   TokenGuesses token_guesses_;
+  size_t num_drafting_ = 0;  // slots of the run that draft
   uint64_t num_guessed_ = 0;
   uint64_t num_guessed_right_ = 0;
   std::vector<uint32_t> pass_rows_;

@@ -77,7 +77,7 @@ const Expectation kExpectations[] = {
     {kStaleEpochAccepted, 3000, {"epochs"}},
     {kStaleCommandExecuted, 200, {"numbers"}},
     {kReplayOfOtherSlot, 200, {"replay"}},
-    {kRollbackNotStored, 1000, {"replay"}},
+    {kRollbackNotStored, 3000, {"replay"}},
     {kHashNotChecked, 1000, {"tokens", "audit"}},
     {kPageLeakedOnCancel, 100, {"pages"}},
     {kPageFreedTwice, 1000, {"pages"}},

@@ -658,8 +658,15 @@ void World::Cancel(Router& router, CallId call) {
 }
 
 void World::Inject(const Fault& fault) {
+  if (!fault.of_all_drafters) return InjectAt(fault, AnyOf(fault.pod, fault.worker));
+  const auto num_peers = static_cast<PeerId>(pods_[fault.pod].processes.size());
+  for (PeerId peer = kDrafterPeer; peer < num_peers; ++peer) {
+    InjectAt(fault, process(fault.pod, peer));
+  }
+}
+
+void World::InjectAt(const Fault& fault, const std::shared_ptr<Process>& victim) {
   using Kind = Fault::Kind;
-  const std::shared_ptr<Process> victim = AnyOf(fault.pod, fault.worker);
   const bool is_alive = victim != nullptr && victim->alive;
   switch (fault.kind) {
     case Kind::kKill:

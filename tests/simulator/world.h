@@ -147,6 +147,7 @@ class World {
   void Arrive(const ClientPlan& plan);
   void Cancel(Router& router, CallId call);
   void Inject(const Fault& fault);
+  void InjectAt(const Fault& fault, const std::shared_ptr<Process>& victim);
   void InjectAtRouter(const Fault& fault);
   // Starts the process again, as a supervisor does, unless another process took its place.
   void Restart(const std::shared_ptr<Process>& victim, bool other_vocabulary);

@@ -309,6 +309,7 @@ def test_each_alert_is_tested_and_explained():
 
 # Metrics that only one of the processes of their section has.
 ONLY_IN = {"tandem_ring_bytes_total": {"draft"},       # the drafter writes log-probs
+           "tandem_draft_guesses_total": {"draft"},    # and guesses
            "tandem_ring_errors_total": {"verifier"}}   # the verifier reads them
 
 

@@ -786,6 +786,29 @@ TEST_F(WorkerSessionTest, GuessesChangeNoDraft) {
   }
 }
 
+TEST_F(WorkerSessionTest, ATreeIsAtMostAsLargeAsTheSessionSays) {
+  StartDraft(kOther);
+  DraftClient client(draft_server_->address());
+  v1::DraftCommand attach;
+  *attach.mutable_attach() = testing::AttachWith(kSlots);
+  attach.mutable_attach()->set_max_tree_nodes(4);
+  ASSERT_TRUE(client.Call(attach).has_attach());
+  TinySequence sequence(kPrompt, Greedy());
+  const auto state_with = [&](uint32_t num_siblings) {
+    v1::DraftCommand command;
+    sequence.num_siblings = {num_siblings};
+    *command.mutable_propose()->add_items() = sequence.NextPropose(3);
+    return client.Call(command).propose().results(0).state();
+  };
+  EXPECT_EQ(state_with(1).code(), v1::WORKER_CODE_OK);
+  sequence.draft_cached = kPrompt.size();
+  sequence.tokens.push_back(1);
+  const v1::SlotState refused = state_with(2);
+  EXPECT_EQ(refused.code(), v1::WORKER_CODE_INVALID_ARGUMENT);
+  EXPECT_EQ(refused.message(),
+            "slot 0: num_siblings: a tree of 5 tokens, the session was attached with at most 4");
+}
+
 // What a drafter draws, and how its draft is judged, for some seeds.
 struct DrawnAndJudged {
   std::vector<std::vector<int32_t>> drafts;

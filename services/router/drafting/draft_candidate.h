@@ -14,7 +14,7 @@ namespace tandem {
 // A slot whose verifier lacks only the pending token.
 struct DraftCandidate {
   const AcceptanceEstimate* acceptance = nullptr;
-  uint64_t serial = 0;            // number of the sequence, as ObserveAcceptance names it
+  uint64_t serial = 0;            // number of the sequence, as ObserveDraft names it
   uint32_t limit = 0;             // room for draft tokens (LimitDraftLength)
   std::optional<uint32_t> fixed;  // length that the request asks for; `limit` still applies
   uint32_t context = 0;           // tokens of the sequence

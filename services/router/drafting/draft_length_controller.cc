@@ -151,15 +151,9 @@ RoundValue Decoding(std::span<const DraftCandidate> candidates, const DraftBatch
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
     : options_(options), plain_rounds_(options.max_length), probes_(options.probe_budget) {}
 
-void DraftLengthController::ObserveAcceptance(uint64_t serial, AcceptanceMode mode,
-                                              uint32_t num_drafted, uint32_t num_accepted,
-                                              AcceptanceEstimate* acceptance) {
-  ObserveTree(serial, mode, JudgedChain(num_drafted, num_accepted), num_drafted, acceptance);
-}
-
-void DraftLengthController::ObserveTree(uint64_t serial, AcceptanceMode mode,
-                                        std::span<const JudgedPosition> judged,
-                                        uint32_t num_drafted, AcceptanceEstimate* acceptance) {
+void DraftLengthController::ObserveDraft(uint64_t serial, AcceptanceMode mode,
+                                         std::span<const JudgedPosition> judged,
+                                         uint32_t num_drafted, AcceptanceEstimate* acceptance) {
   if (num_drafted > 0) plain_rounds_.Forget();
   acceptance->Observe(judged);
   priors_[static_cast<size_t>(mode)].Observe(judged);

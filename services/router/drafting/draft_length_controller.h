@@ -50,26 +50,21 @@ class DraftLengthController {
   DraftLengthController& operator=(const DraftLengthController&) = delete;
 
   // Makes the estimate of a new sequence. It refers to the controller, which must outlive it.
-  AcceptanceEstimate NewEstimate(AcceptanceMode mode) {
-    ++num_estimates_[static_cast<size_t>(mode)];
+  AcceptanceEstimate NewEstimate(AcceptanceMode mode) const {
     return AcceptanceEstimate(&priors_[static_cast<size_t>(mode)]);
   }
-  // Number of estimates that were made for sequences of this mode.
-  uint32_t num_estimates(AcceptanceMode mode) const {
-    return num_estimates_[static_cast<size_t>(mode)];
-  }
+  // Returns the number of a client's request among those of its mode, from 0 on.
+  uint32_t CountRequest(AcceptanceMode mode) { return num_requests_[static_cast<size_t>(mode)]++; }
 
   // Call these two functions once for each Propose and each Verify that was answered in full.
   void ObservePropose(const ProposeCost& cost) { costs_.ObservePropose(cost); }
   void ObserveVerify(const VerifyCost& cost) { costs_.ObserveVerify(cost); }
-  // Call this function once for each decoding slot of an answered Verify. num_drafted is 0 if the
-  // slot had no draft, or a draft that was dropped unjudged. The draft is a chain. Updates the
-  // estimate of the sequence and the prior of its mode.
-  void ObserveAcceptance(uint64_t serial, AcceptanceMode mode, uint32_t num_drafted,
-                         uint32_t num_accepted, AcceptanceEstimate* acceptance);
-  // The same for a tree of the draft model. `judged` says what became of it.
-  void ObserveTree(uint64_t serial, AcceptanceMode mode, std::span<const JudgedPosition> judged,
-                   uint32_t num_drafted, AcceptanceEstimate* acceptance);
+  // Call this function once for each decoding slot of an answered Verify, for the drafts of this
+  // model. `judged` says what became of the draft of `num_drafted` tokens, a chain or a tree. Both
+  // are empty if the slot had no draft, or a draft that was dropped unjudged. Updates the estimate
+  // of the sequence and the prior of its mode.
+  void ObserveDraft(uint64_t serial, AcceptanceMode mode, std::span<const JudgedPosition> judged,
+                    uint32_t num_drafted, AcceptanceEstimate* acceptance);
 
   // The same for a draft that no drafter's pass made. Its estimates belong to the caller.
   void ObserveFoundDraft(uint64_t serial, uint32_t num_drafted, uint32_t num_accepted);
@@ -133,7 +128,7 @@ class DraftLengthController {
 
   const DraftLengthOptions options_;
   std::array<AcceptancePrior, kNumAcceptanceModes> priors_;
-  std::array<uint32_t, kNumAcceptanceModes> num_estimates_ = {};
+  std::array<uint32_t, kNumAcceptanceModes> num_requests_ = {};
   LookupPriors lookup_priors_;
   DraftCosts costs_;
   uint64_t num_new_levels_ = 0;

@@ -207,15 +207,16 @@ DraftPlanner::Found DraftPlanner::SearchWith(bool siblings, const std::vector<bo
   Found found;
   size_t best_end = 0;
   uint32_t best_depth = 0;
+  const auto take = [&](const Item& item, uint32_t depth, Taken* taken) {
+    return item.pass < depth && joins[item.slot] && (siblings || !item.is_sibling) &&
+           taken->Take(item);
+  };
   for (uint32_t depth = 1; depth <= longest_ && depth <= best_depth + kPatience; ++depth) {
     Tally tally = base;
     Taken taken(*this, fixed_siblings);
     for (size_t i = 0; i < items_.size(); ++i) {
       const Item& item = items_[i];
-      if (item.pass >= depth || !joins[item.slot] || (item.is_sibling && !siblings) ||
-          !taken.Take(item)) {
-        continue;
-      }
+      if (!take(item, depth, &taken)) continue;
       if (item.is_sibling) {
         tally.AddSibling(item.slot, item.gain);
       } else {
@@ -230,12 +231,7 @@ DraftPlanner::Found DraftPlanner::SearchWith(bool siblings, const std::vector<bo
   }
   if (best_end == 0) return found;
   Taken taken(*this, fixed_siblings);
-  for (size_t i = 0; i < best_end; ++i) {
-    const Item& item = items_[i];
-    if (item.pass < best_depth && joins[item.slot] && (siblings || !item.is_sibling)) {
-      taken.Take(item);
-    }
-  }
+  for (size_t i = 0; i < best_end; ++i) take(items_[i], best_depth, &taken);
   found.lengths = std::move(taken.lengths());
   found.siblings = std::move(taken.siblings());
   return found;

@@ -71,13 +71,13 @@ std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState
 // The choice of a request that begins in this pod.
 ModelChoice MakeModelChoice(const Sequence& sequence, RoundState* state) {
   const AcceptanceMode mode = sequence.mode();
-  const uint32_t number = state->controllers.front()->num_estimates(mode);
   std::vector<AcceptanceEstimate> estimates;
   for (const auto& controller : state->controllers) {
     estimates.push_back(controller->NewEstimate(mode));
   }
   ModelChoice choice(std::move(estimates));
   if (sequence.is_replay()) return choice;
+  const uint32_t number = state->controllers.front()->CountRequest(mode);
   if (const auto model = ModelToTry(number, state->controllers.size())) choice.Try(*model);
   return choice;
 }

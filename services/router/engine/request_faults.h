@@ -3,7 +3,10 @@
 #define TANDEM_SERVICES_ROUTER_ENGINE_REQUEST_FAULTS_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+
+#include "common/rpc/protocol.h"
 
 namespace tandem {
 
@@ -36,12 +39,41 @@ struct PromptDeaths {
   bool concerns_copies = true;
 };
 
+// What one draft model has met with a request. Such faults only stop drafts of this model.
+class DrafterFaults {
+ public:
+  // Largest number of consecutive resynchronizations of a slot without progress. One more stops the
+  // drafting, or fails the request (RequestFaults).
+  static constexpr int kMaxResyncs = 3;
+
+  void Lost(int max_losses) {
+    if (++num_lost_ >= max_losses) off_ = true;
+  }
+  int num_lost() const { return num_lost_; }
+  // The drafter held other rows than the router thought.
+  void Disagreed() {
+    if (++resyncs_ > kMaxResyncs) off_ = true;
+  }
+  void Agreed() { resyncs_ = num_lost_ = 0; }
+  // The drafter cannot serve this request.
+  void Stop() { off_ = true; }
+  bool off() const { return off_; }
+  // As RequestFaults::Moved.
+  void Moved(int max_losses) {
+    resyncs_ = 0;
+    off_ = num_lost_ >= max_losses;
+  }
+
+ private:
+  int num_lost_ = 0;
+  int resyncs_ = 0;
+  bool off_ = false;
+};
+
 // Tells a request that breaks workers from a request that was merely there when a worker broke.
 class RequestFaults {
  public:
-  // Largest number of consecutive resynchronizations of a slot without progress. One more fails the
-  // request (verifier) or stops its drafting (drafter).
-  static constexpr int kMaxResyncs = 3;
+  static constexpr int kMaxResyncs = DrafterFaults::kMaxResyncs;
 
   // A verifier was lost while the request was in its batch (VerifierDeaths::Add).
   void VerifierLost(uint32_t num_rows, double heard_at, double now) {
@@ -85,37 +117,22 @@ class RequestFaults {
   bool VerifierDisagreed() { return ++verifier_resyncs_ > kMaxResyncs; }
   void VerifierAgreed() { verifier_resyncs_ = 0; }
 
-  // The same for the drafter, whose faults only stop the drafting.
-  void DrafterLost(int max_losses) {
-    if (++drafters_lost_ >= max_losses) drafting_off_ = true;
-  }
-  int drafters_lost() const { return drafters_lost_; }
-  void DrafterDisagreed() {
-    if (++drafter_resyncs_ > kMaxResyncs) drafting_off_ = true;
-  }
-  void DrafterAgreed() {
-    drafter_resyncs_ = 0;
-    drafters_lost_ = 0;
-  }
-  // The drafter cannot serve this request.
-  void StopDrafting() { drafting_off_ = true; }
-  bool drafting_off() const { return drafting_off_; }
+  // PRECOND: `draft_model` is the number of a draft model.
+  DrafterFaults& drafter(uint32_t draft_model) { return drafters_[draft_model]; }
+  const DrafterFaults& drafter(uint32_t draft_model) const { return drafters_[draft_model]; }
 
   // The request goes on with other workers. They may serve what the former workers could not,
   // unless drafters died of the request.
   void Moved(int max_losses) {
     verifier_resyncs_ = 0;
-    drafter_resyncs_ = 0;
-    drafting_off_ = drafters_lost_ >= max_losses;
+    for (DrafterFaults& drafter : drafters_) drafter.Moved(max_losses);
   }
 
  private:
   VerifierDeaths deaths_;  // its own, and those of other requests with its prompt
   VerifierDeaths own_;
   int verifier_resyncs_ = 0;
-  int drafters_lost_ = 0;
-  int drafter_resyncs_ = 0;
-  bool drafting_off_ = false;
+  std::array<DrafterFaults, kMaxDraftModels> drafters_;
 };
 
 }  // namespace tandem

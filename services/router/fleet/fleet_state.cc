@@ -48,6 +48,12 @@ bool FleetState::drafter_attached() const {
                      [](const DraftModelState& model) { return model.attached; });
 }
 
+bool FleetState::all_drafters_attached() const {
+  return !draft_models.empty() &&
+         std::all_of(draft_models.begin(), draft_models.end(),
+                     [](const DraftModelState& model) { return model.attached; });
+}
+
 std::string FleetState::drafter_names() const {
   const bool any_attached = drafter_attached();
   std::vector<std::string> names;
@@ -60,7 +66,7 @@ std::string FleetState::drafter_names() const {
 
 std::string FleetState::drafter_problem() const {
   for (const DraftModelState& model : draft_models) {
-    if (!model.problem.empty()) return model.problem;
+    if (!model.attached && !model.problem.empty()) return model.problem;
   }
   return "";
 }

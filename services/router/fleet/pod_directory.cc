@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/rpc/address.h"
@@ -50,14 +51,29 @@ absl::StatusOr<std::vector<std::string>> ParseList(const std::string& option,
   return addresses;
 }
 
+// The addresses that have '+' between them. A path may have this character, too: what follows it is
+// another address only if it looks like one.
+std::vector<std::string> SplitModels(const std::string& text) {
+  std::vector<std::string> addresses;
+  for (const absl::string_view view : absl::StrSplit(text, '+')) {
+    const std::string piece(view.data(), view.size());
+    const bool is_address = piece.starts_with(kDns) || Address::Parse(piece).ok();
+    if (addresses.empty() || is_address) {
+      addresses.push_back(piece);
+    } else {
+      absl::StrAppend(&addresses.back(), "+", piece);
+    }
+  }
+  return addresses;
+}
+
 // The addresses of each pod's draft models.
 absl::StatusOr<std::vector<std::vector<std::string>>> ParseDrafters(const std::string& text) {
-  std::string one_list = text;
-  std::replace(one_list.begin(), one_list.end(), '+', ',');
-  TANDEM_RETURN_IF_ERROR(ParseList("--drafter", one_list).status());
   std::vector<std::vector<std::string>> pods;
+  std::vector<std::string> all;
   for (const absl::string_view pod : absl::StrSplit(text, ',')) {
-    pods.push_back(absl::StrSplit(pod, '+'));
+    pods.push_back(SplitModels(std::string(pod.data(), pod.size())));
+    all.insert(all.end(), pods.back().begin(), pods.back().end());
     if (pods.back().size() > kMaxDraftModels) {
       return InvalidArgument(absl::StrCat("--drafter: got ", pods.back().size(),
                                           " draft models of one pod, allowed: at most ",
@@ -69,6 +85,7 @@ absl::StatusOr<std::vector<std::vector<std::string>>> ParseDrafters(const std::s
                                           " draft models of two pods; want as many for each pod"));
     }
   }
+  TANDEM_RETURN_IF_ERROR(ParseList("--drafter", absl::StrJoin(all, ",")).status());
   return pods;
 }
 
@@ -103,12 +120,11 @@ absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& name) {
 
 uint32_t NumDraftModels(const std::string& drafters) {
   if (drafters == "none") return 0;
-  const auto end = std::find(drafters.begin(), drafters.end(), ',');
-  return 1 + static_cast<uint32_t>(std::count(drafters.begin(), end, '+'));
+  return static_cast<uint32_t>(SplitModels(drafters.substr(0, drafters.find(','))).size());
 }
 
 absl::Status PodDirectory::AddDrafterPorts(const std::string& drafters) {
-  const std::vector<std::string> names = absl::StrSplit(drafters, '+');
+  const std::vector<std::string> names = SplitModels(drafters);
   if (names.size() > kMaxDraftModels) {
     return InvalidArgument(absl::StrCat("--drafter: got ", names.size(),
                                         " draft models, allowed: at most ", kMaxDraftModels));
@@ -123,6 +139,10 @@ absl::Status PodDirectory::AddDrafterPorts(const std::string& drafters) {
       return InvalidArgument(
           absl::StrCat("--drafter: asks for ", drafter.host(), ", --verifier for ", name_,
                        "; both must name the same pods: the workers of a pod share a host"));
+    }
+    if (std::find(drafter_ports_.begin(), drafter_ports_.end(), drafter.port()) !=
+        drafter_ports_.end()) {
+      return InvalidArgument(absl::StrCat("--drafter: ", name, " is given twice"));
     }
     drafter_ports_.push_back(drafter.port());
   }

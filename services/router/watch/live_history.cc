@@ -56,11 +56,15 @@ nlohmann::json Difference(const std::vector<uint64_t>& after, const std::vector<
 // out.
 nlohmann::json DraftersJson(const LiveSample& after, const LiveSample& before) {
   nlohmann::json drafters = nlohmann::json::array();
+  const auto num_models =
+      std::count_if(after.drafters.begin(), after.drafters.end(),
+                    [](const auto& entry) { return entry.first.first == Drafter::kModel; });
   for (const auto& [who, now] : after.drafters) {
     const auto found = before.drafters.find(who);
     const DrafterCounts then = found == before.drafters.end() ? DrafterCounts() : found->second;
     if (now.drafted <= then.drafted) continue;
-    drafters.push_back({{"name", who.second.empty() ? DrafterName(who.first) : who.second},
+    const bool is_named = who.first == Drafter::kModel && num_models > 1;
+    drafters.push_back({{"name", is_named ? who.second : DrafterName(who.first)},
                         {"drafted", now.drafted - then.drafted},
                         {"accepted", now.accepted - then.accepted},
                         {"tested", now.tested - then.tested}});

@@ -39,7 +39,7 @@ struct LiveSample {
   std::array<double, 4> stage_seconds = {};  // draft, transfer, verify, commit
   std::vector<uint64_t> accepted_at;         // by position
   std::vector<uint64_t> tested_at;
-  // By drafter and, where there are several draft models, by the name of the model.
+  // By drafter, and by the name of the draft model, which other drafters lack.
   std::map<std::pair<Drafter, std::string>, DrafterCounts> drafters;
 
   std::array<LatencyQuantiles, kNumLatencies> latencies = {};

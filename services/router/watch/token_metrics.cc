@@ -114,13 +114,7 @@ void TokenMetrics::OnCompleted(const v1::Completion& completion) {
 }
 
 void TokenMetrics::FillIn(LiveSample* sample) const {
-  const auto num_models = std::count_if(drafts_.begin(), drafts_.end(), [](const auto& entry) {
-    return entry.first.first == Drafter::kModel;
-  });
-  for (const auto& [key, series] : drafts_) {
-    const bool is_named = key.first == Drafter::kModel && num_models > 1;
-    series.AddTo({key.first, is_named ? key.second : ""}, sample);
-  }
+  for (const auto& [key, series] : drafts_) series.AddTo(key, sample);
   for (size_t i = 0; i < std::size(kSources); ++i) {
     sample->emitted[i] = ValueOf(*emitted_[kSources[i].first]);
   }

@@ -581,7 +581,8 @@ class ChoiceTest : public testing::Test {
   }
   void Accept(uint32_t drafted, uint32_t accepted, int rounds) {
     for (int i = 0; i < rounds; ++i) {
-      controller_.ObserveAcceptance(1, AcceptanceMode::kGreedy, drafted, accepted, &estimate_);
+      controller_.ObserveDraft(1, AcceptanceMode::kGreedy, JudgedChain(drafted, accepted), drafted,
+                               &estimate_);
     }
   }
   DraftCandidate Candidate() const {
@@ -732,8 +733,8 @@ TEST_F(ChoiceTest, WhereSiblingsDoNotPaySomeAreTriedNowAndThen) {
           widths.insert(width);
           if (judged.accepted < 0 && accepts_siblings) judged.accepted = 1;
         }
-        controller_.ObserveTree(1, AcceptanceMode::kGreedy, std::span(&judged, 1), candidate.length,
-                                &estimate_);
+        controller_.ObserveDraft(1, AcceptanceMode::kGreedy, std::span(&judged, 1),
+                                 candidate.length, &estimate_);
       }
     }
   };

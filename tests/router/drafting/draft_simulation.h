@@ -265,7 +265,8 @@ class DraftSimulator {
       uint32_t accepted = 0;
       while (accepted < length && slot.agrees(places_[i] + accepted)) ++accepted;
       if (simulation_.mistake != Mistake::kBelievesThePrior) {
-        controller_.ObserveAcceptance(at.serial, at.mode, length, accepted, &at.acceptance);
+        controller_.ObserveDraft(at.serial, at.mode, JudgedChain(length, accepted), length,
+                                 &at.acceptance);
       }
       at.committed += accepted + 1;
       places_[i] += accepted + 1;

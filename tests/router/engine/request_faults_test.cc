@@ -99,61 +99,72 @@ TEST(RequestFaultsTest, AVerifierMayDisagreeThreeTimesInARow) {
   faults.VerifierAgreed();
   for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) EXPECT_FALSE(faults.VerifierDisagreed());
   EXPECT_TRUE(faults.VerifierDisagreed());
-  EXPECT_FALSE(faults.drafting_off());
+  EXPECT_FALSE(faults.drafter(0).off());
 }
 
 TEST(RequestFaultsTest, ADrafterMayDisagreeThreeTimesInARow) {
   RequestFaults faults;
   for (int round = 0; round < 2; ++round) {
-    for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) faults.DrafterDisagreed();
-    EXPECT_FALSE(faults.drafting_off());
-    faults.DrafterAgreed();
+    for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) faults.drafter(0).Disagreed();
+    EXPECT_FALSE(faults.drafter(0).off());
+    faults.drafter(0).Agreed();
   }
-  for (int i = 0; i < RequestFaults::kMaxResyncs + 1; ++i) faults.DrafterDisagreed();
-  EXPECT_TRUE(faults.drafting_off());
-  faults.DrafterAgreed();
-  EXPECT_TRUE(faults.drafting_off()) << "drafting stays off";
+  for (int i = 0; i < RequestFaults::kMaxResyncs + 1; ++i) faults.drafter(0).Disagreed();
+  EXPECT_TRUE(faults.drafter(0).off());
+  faults.drafter(0).Agreed();
+  EXPECT_TRUE(faults.drafter(0).off()) << "drafting stays off";
 }
 
 TEST(RequestFaultsTest, DraftingStopsAfterSeveralLostDraftersInARow) {
   RequestFaults faults;
-  faults.DrafterLost(2);
-  EXPECT_FALSE(faults.drafting_off());
-  faults.DrafterAgreed();
-  EXPECT_EQ(faults.drafters_lost(), 0);
-  faults.DrafterLost(2);
-  EXPECT_FALSE(faults.drafting_off());
-  faults.DrafterLost(2);
-  EXPECT_TRUE(faults.drafting_off());
-  EXPECT_EQ(faults.drafters_lost(), 2);
+  faults.drafter(0).Lost(2);
+  EXPECT_FALSE(faults.drafter(0).off());
+  faults.drafter(0).Agreed();
+  EXPECT_EQ(faults.drafter(0).num_lost(), 0);
+  faults.drafter(0).Lost(2);
+  EXPECT_FALSE(faults.drafter(0).off());
+  faults.drafter(0).Lost(2);
+  EXPECT_TRUE(faults.drafter(0).off());
+  EXPECT_EQ(faults.drafter(0).num_lost(), 2);
 }
 
 TEST(RequestFaultsTest, OtherWorkersMayDoWhatTheFormerOnesCouldNot) {
   RequestFaults faults;
-  faults.StopDrafting();
-  EXPECT_TRUE(faults.drafting_off());
+  faults.drafter(0).Stop();
+  EXPECT_TRUE(faults.drafter(0).off());
   for (int i = 0; i < RequestFaults::kMaxResyncs; ++i) {
     (void)faults.VerifierDisagreed();
-    faults.DrafterDisagreed();
+    faults.drafter(0).Disagreed();
   }
   faults.VerifierLost(0, 5, 5);
   faults.Moved(2);
-  EXPECT_FALSE(faults.drafting_off());
+  EXPECT_FALSE(faults.drafter(0).off());
   EXPECT_FALSE(faults.VerifierDisagreed()) << "the count begins anew";
-  faults.DrafterDisagreed();
-  EXPECT_FALSE(faults.drafting_off());
+  faults.drafter(0).Disagreed();
+  EXPECT_FALSE(faults.drafter(0).off());
   EXPECT_EQ(faults.verifiers_lost(), 1) << "lost verifiers count wherever they were";
 }
 
 TEST(RequestFaultsTest, ARequestThatDraftersDiedOfIsNotDraftedForElsewhere) {
   RequestFaults faults;
-  faults.DrafterLost(2);
-  faults.StopDrafting();
+  faults.drafter(0).Lost(2);
+  faults.drafter(0).Stop();
   faults.Moved(2);
-  EXPECT_FALSE(faults.drafting_off()) << "one was lost, and two are too many";
-  faults.DrafterLost(2);
+  EXPECT_FALSE(faults.drafter(0).off()) << "one was lost, and two are too many";
+  faults.drafter(0).Lost(2);
   faults.Moved(2);
-  EXPECT_TRUE(faults.drafting_off());
+  EXPECT_TRUE(faults.drafter(0).off());
+}
+
+TEST(RequestFaultsTest, EachDraftModelHasFaultsOfItsOwn) {
+  RequestFaults faults;
+  faults.drafter(1).Lost(2);
+  faults.drafter(0).Agreed();
+  faults.drafter(1).Lost(2);
+  EXPECT_TRUE(faults.drafter(1).off()) << "another model's answers make no difference";
+  EXPECT_FALSE(faults.drafter(0).off());
+  faults.drafter(0).Stop();
+  EXPECT_FALSE(faults.drafter(2).off());
 }
 
 }  // namespace

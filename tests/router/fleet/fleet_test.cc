@@ -784,7 +784,7 @@ TEST(FleetTest, AStreamIsDraftedForAgainWhereTheDrafterCan) {
   driver.List({"a", "b"});
   const CallId call = driver.Send(driver.Request(Prompt(0), 60));
   while (driver.calls[call].ids.size() < 5) ASSERT_TRUE(driver.Step());
-  EXPECT_TRUE(driver.Logged("the request is decoded without drafts"));
+  EXPECT_TRUE(driver.Logged("the request is decoded without its drafts"));
   driver.Kill("a");
   EXPECT_TRUE(driver.Run());
   EXPECT_EQ(driver.calls[call].ids, Alone(0, 60));

@@ -40,6 +40,12 @@ TEST(PodDirectoryTest, APodCanHaveSeveralDraftModels) {
                           [](const std::string&) -> Addresses { return Hosts{"10.0.0.7"}; })
           ->Find();
   EXPECT_EQ(*found, (std::vector<PodSpec>{{"10.0.0.7:1", {"10.0.0.7:2", "10.0.0.7:3"}}}));
+  EXPECT_EQ(*PodDirectory::Parse("a:1", "unix:/srv/c++/d.sock+unix:/srv/a+b/e.sock")->Find(),
+            (std::vector<PodSpec>{{"a:1", {"unix:/srv/c++/d.sock", "unix:/srv/a+b/e.sock"}}}))
+      << "paths may have the character";
+  EXPECT_EQ(NumDraftModels("unix:/srv/c++/d.sock"), 1u);
+  EXPECT_EQ(RefusalOf("dns:pods:1", "dns:pods:2+dns:pods:2"),
+            "--drafter: dns:pods:2 is given twice");
   EXPECT_EQ(NumDraftModels("none"), 0u);
   EXPECT_EQ(NumDraftModels("a:1,b:1"), 1u);
   EXPECT_EQ(NumDraftModels("a:2+a:3,b:2+b:3"), 2u);

@@ -77,6 +77,27 @@ TEST(LiveHistoryTest, DraftersAreThoseOfTheLastMinute) {
   EXPECT_EQ(drafters[0]["accepted"], 180);
 }
 
+TEST(LiveHistoryTest, DraftModelsAreNamedWhereThereAreSeveral) {
+  LiveHistory history("1", "toy", 0);
+  const auto names_after = [&](int time, const std::vector<std::string>& models) {
+    LiveSample sample = At(time);
+    for (const std::string& model : models) {
+      const auto count = static_cast<uint64_t>(time) * model.size();
+      sample.drafters[{Drafter::kModel, model}] = {4 * count, 3 * count, 3 * count};
+    }
+    history.Add(sample);
+    std::vector<std::string> names;
+    for (const nlohmann::json& drafter : Read(history)["drafters"]) {
+      names.push_back(drafter["name"]);
+      EXPECT_LE(drafter["drafted"], 40) << "of the last samples alone";
+    }
+    return names;
+  };
+  EXPECT_EQ(names_after(100, {"tiny"}), std::vector<std::string>());
+  EXPECT_EQ(names_after(101, {"tiny"}), std::vector<std::string>{"model"});
+  EXPECT_EQ(names_after(102, {"tiny", ""}), std::vector<std::string>{"tiny"});
+}
+
 TEST(LiveHistoryTest, AnotherDrafterBeginsAgainAtZero) {
   LiveHistory history("1", "toy", 0);
   for (int i = 100; i <= 110; ++i) history.Add(At(i));

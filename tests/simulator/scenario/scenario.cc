@@ -368,6 +368,10 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.corpus = MakeCorpus(scenario, SeededRandom(seed ^ 0xC0B905));
 
   MakeFaults(random, profile, &scenario);
+  SeededRandom of_faults(seed ^ 0xFA017);
+  for (Fault& fault : scenario.faults) {
+    fault.of_all_drafters = fault.worker == Worker::kDrafter && of_faults.Chance(0.5);
+  }
   std::sort(scenario.faults.begin(), scenario.faults.end(),
             [](const Fault& a, const Fault& b) { return a.at < b.at; });
   scenario.heals_at = kStartTime + 1.2 * scenario.window_seconds + 0.2;

@@ -74,6 +74,8 @@ struct Fault {
   double at = 0;
   double seconds = 0;
   uint32_t pod = 0;  // pod of the worker
+  // The fault is that of all drafters of the pod at once. Otherwise one of them is drawn.
+  bool of_all_drafters = false;
 };
 
 struct NetworkPlan {

@@ -3,7 +3,8 @@
 namespace tandem {
 
 std::optional<size_t> ModelChoice::Choose(std::span<const std::optional<double>> worths) {
-  if (trial_rounds_left_ > 0 && worths[tried_].has_value()) {
+  is_trial_ = trial_drafts_left_ > 0 && trial_rounds_left_ > 0 && worths[tried_].has_value();
+  if (is_trial_) {
     --trial_rounds_left_;
     return current_ = tried_;
   }

@@ -27,11 +27,19 @@ class ModelChoice {
   // The model that was chosen last.
   size_t current() const { return current_; }
 
-  // Lets the request begin with this model, whatever is expected of it. Without such trials,
-  // nobody would notice that a model suits some requests better than it suits most of them.
+  // Lets the request begin with this model, whatever is expected of it, until some of its drafts
+  // were judged. Without such trials, nobody would notice that a model has become better, or suits
+  // some requests better than it suits most of them.
   void Try(size_t model) {
     tried_ = model;
-    trial_rounds_left_ = kTrialRounds;
+    trial_drafts_left_ = kTrialDrafts;
+    trial_rounds_left_ = kMostTrialRounds;
+  }
+  // The model that Choose returned last is tried.
+  bool is_trial() const { return is_trial_; }
+  // A draft of this model was judged.
+  void OnJudged(size_t model) {
+    if (model == tried_ && trial_drafts_left_ > 0) --trial_drafts_left_;
   }
 
   // Chooses the model with the largest worth. `worths`: for each model the tokens that its draft is
@@ -41,13 +49,17 @@ class ModelChoice {
   std::optional<size_t> Choose(std::span<const std::optional<double>> worths);
 
  private:
-  static constexpr uint32_t kTrialRounds = 6;
+  static constexpr uint32_t kTrialDrafts = 6;
+  // Rounds after which a trial ends in any case: the model may never catch up with the text.
+  static constexpr uint32_t kMostTrialRounds = 64;
   // Tokens a round. Estimates differ by as much from one round to the next.
   static constexpr double kLeastAdvantage = 0.05;
 
   std::vector<AcceptanceEstimate> estimates_;
   size_t current_ = 0;
   size_t tried_ = 0;
+  bool is_trial_ = false;
+  uint32_t trial_drafts_left_ = 0;
   uint32_t trial_rounds_left_ = 0;
 };
 

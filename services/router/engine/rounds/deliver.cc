@@ -72,14 +72,15 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
     for (size_t i = 0; i < models.size(); ++i) models.estimate(i).Observe({});
     return;
   }
+  if (num_drafted > 0) models.OnJudged(DraftModelOf(item.proposal.peer));
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
   for (uint32_t i = 0; i < models.size(); ++i) {
     if (num_drafted > 0 && i != DraftModelOf(item.proposal.peer)) {
       models.estimate(i).Observe({});
       continue;
     }
-    state.controllers[i]->ObserveTree(sequence->serial, sequence->mode(), committed.judged,
-                                      num_drafted, &models.estimate(i));
+    state.controllers[i]->ObserveDraft(sequence->serial, sequence->mode(), committed.judged,
+                                       num_drafted, &models.estimate(i));
   }
 }
 

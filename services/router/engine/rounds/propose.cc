@@ -112,7 +112,8 @@ ProposeBatch::Item BuildItem(RoundState& state, PeerId peer, const ProposePlan& 
 // for.
 bool BuildPropose(RoundState& state, uint32_t cohort, const WaitingPropose& planned, double now) {
   WorkerPeer& drafter = state.slots.peer(planned.peer);
-  const bool is_gone = drafter.session() != planned.session;
+  // The loss of a session is known to the sessions first.
+  const bool is_gone = state.workers.ready_session(planned.peer) != planned.session;
   std::vector<const ProposePlan*> plans;
   for (const ProposePlan& plan : planned.plans) {
     if (state.slots.Find(plan.slot, plan.serial) == nullptr) continue;
@@ -185,7 +186,7 @@ void OnRefused(RoundState& state, PeerId peer, const ProposeBatch::Item& item,
   WorkerPeer& drafter = state.slots.peer(peer);
   switch (slot.code()) {
     case v1::WORKER_CODE_ABORTED:
-      sequence->faults.DrafterDisagreed();
+      sequence->faults.drafter(DraftModelOf(peer)).Disagreed();
       drafter.Resynchronize(slot, *sequence);
       return;
     case v1::WORKER_CODE_NON_FINITE_LOGITS:
@@ -203,11 +204,11 @@ void OnRefused(RoundState& state, PeerId peer, const ProposeBatch::Item& item,
     default:
       break;
   }
-  sequence->faults.StopDrafting();
-  state.out.LogSlot(
-      state.slots, LogLine::Level::kWarning, item.slot,
-      absl::StrCat("draft: the request is decoded without drafts: ", WorkerText(slot.message())),
-      "draft: a request is decoded without drafts; the log says why");
+  sequence->faults.drafter(DraftModelOf(peer)).Stop();
+  state.out.LogSlot(state.slots, LogLine::Level::kWarning, item.slot,
+                    absl::StrCat(PeerName(peer), ": the request is decoded without its drafts: ",
+                                 WorkerText(slot.message())),
+                    PeerName(peer) + ": a request is decoded without its drafts; the log says why");
 }
 
 void CountCached(Counts* counts, const ProposeBatch::Item& item, uint32_t num_cached,
@@ -236,7 +237,7 @@ Proposal TakeProposal(RoundState& state, PeerId peer, const ProposeBatch::Item& 
   }
   CountCached(&state.out.counts, item, result.num_cached_tokens(), sequence);
   sequence->furthest_draft_len = std::max(sequence->furthest_draft_len, item.end);
-  sequence->faults.DrafterAgreed();
+  sequence->faults.drafter(DraftModelOf(peer)).Agreed();
   drafter.Hold(item.slot, item.end, result.state().cached_len());
   if (result.draft_token_ids().empty()) return proposal;
   proposal.serial = item.serial;
@@ -301,13 +302,15 @@ void BlameForLoss(RoundState& state, const ProposeBatch& lost) {
     Sequence* sequence = state.slots.Find(item.slot, item.serial);
     if (sequence == nullptr) continue;
     if (any_broke_rule && !item.broke_rule) continue;
-    const bool was_off = sequence->faults.drafting_off();
-    sequence->faults.DrafterLost(state.options.max_lost_rounds);
-    if (was_off || !sequence->faults.drafting_off()) continue;
+    DrafterFaults& faults = sequence->faults.drafter(DraftModelOf(lost.peer));
+    const bool was_off = faults.off();
+    faults.Lost(state.options.max_lost_rounds);
+    if (was_off || !faults.off()) continue;
     state.out.LogSlot(
         state.slots, LogLine::Level::kWarning, item.slot,
-        absl::StrCat("draft: the request is decoded without drafts: the drafter was lost ",
-                     sequence->faults.drafters_lost(), " times in a row while drafting for it"));
+        absl::StrCat(PeerName(lost.peer),
+                     ": the request is decoded without its drafts: the drafter was lost ",
+                     faults.num_lost(), " times in a row while drafting for it"));
   }
 }
 

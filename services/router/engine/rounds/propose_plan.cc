@@ -16,6 +16,9 @@ namespace {
 // another slot needs pages.
 constexpr uint32_t kIdleDraftRounds = 64;
 
+// Draft tokens of a slot that tries a model, whatever the model is expected to gain.
+constexpr uint32_t kTrialLength = 2;
+
 // Tokens that a sequence may have at a worker.
 uint32_t ContextOf(const Slots& slots, PeerId peer, uint32_t tokens) {
   const PageBudget& budget = slots.peer(peer).pages();
@@ -47,7 +50,8 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
   *why = Fallback::kNoDrafter;
   if (!model.ready || (!wanted.empty() && wanted != model.name)) return 0;
   *why = Fallback::kGivenUp;
-  if (sequence.faults.drafting_off() || sequence.is_replay() || slot_id >= model.num_slots) {
+  if (sequence.faults.drafter(DraftModelOf(drafter)).off() || sequence.is_replay() ||
+      slot_id >= model.num_slots) {
     return 0;
   }
   *why = Fallback::kNoRing;
@@ -119,7 +123,7 @@ double WorthOfModel(const DraftRoom& room, const Slots& slots, ModelOfSlot model
   const Sequence& sequence = *slots[slot_id].sequence;
   const ModelRoom& of_model = room.models[DraftModelOf(model.peer)];
   // All slots of the cohort wait for the passes.
-  const double share = static_cast<double>(room.num_slots) / num_sharing;
+  const double share = std::max(1.0, static_cast<double>(room.num_slots) / num_sharing);
   const double worth =
       WorthOfChain(sequence.models->estimate(DraftModelOf(model.peer)), model.limit,
                    room.row_cost + share * of_model.pass_cost, share * of_model.propose_cost);
@@ -129,13 +133,24 @@ double WorthOfModel(const DraftRoom& room, const Slots& slots, ModelOfSlot model
                      CatchUpRounds(sequence.remaining_tokens());
 }
 
+// Returns true if a draft model may draft for the slot of the cohort in this round.
+bool MayUseModel(const EngineOptions& options, const Slots& slots, uint32_t slot_id,
+                 uint32_t cohort) {
+  const RouterSlot& slot = slots[slot_id];
+  if (slot.sequence == nullptr || slot.cohort != cohort || slots.IsWaiting(slot_id)) return false;
+  // A prompt that is not in the verifier's cache is not drafted for.
+  if (slots.Lack(kVerifierPeer, slot_id) != 1) return false;
+  const Sequence& sequence = *slot.sequence;
+  return sequence.request.drafters.contains(Drafter::kModel) &&
+         FixedDraftLength(options, sequence) != 0U;
+}
+
 // Number of slots of the cohort that draft with each model, as they chose last.
-std::array<uint32_t, kMaxDraftModels> CountUsers(const Slots& slots, uint32_t cohort) {
+std::array<uint32_t, kMaxDraftModels> CountUsers(const EngineOptions& options, const Slots& slots,
+                                                 uint32_t cohort) {
   std::array<uint32_t, kMaxDraftModels> users = {};
   for (uint32_t id = 0; id < slots.size(); ++id) {
-    const RouterSlot& slot = slots[id];
-    if (slot.sequence != nullptr && slot.cohort == cohort)
-      ++users[slot.sequence->models->current()];
+    if (MayUseModel(options, slots, id, cohort)) ++users[slots[id].sequence->models->current()];
   }
   return users;
 }
@@ -232,13 +247,17 @@ void AddCandidate(const EngineOptions& options, const DraftRoom& room, ModelOfSl
   candidate.limit =
       candidate.has_draft ? static_cast<uint32_t>(draft.token_ids.size()) : model.limit;
   candidate.fixed = FixedDraftLength(options, sequence);
+  const bool is_trial = !candidate.has_draft && sequence.models->is_trial();
+  if (is_trial && !candidate.fixed.has_value()) candidate.fixed = kTrialLength;
   if (candidate.fixed.value_or(0) > 0 && !draft.parents.empty()) {
     candidate.fixed = candidate.limit;  // the length is the depth of the tree
   }
   candidate.chances = draft.chances;
   candidate.context = sequence.committed_len();
   candidate.drafter_lack = candidate.has_draft ? 1 : slots.Lack(model.peer, slot_id);
-  if (!candidate.has_draft) candidate.max_nodes = MaxDrawnNodes(options, room, slots, slot_id);
+  if (!candidate.has_draft && !is_trial) {
+    candidate.max_nodes = MaxDrawnNodes(options, room, slots, slot_id);
+  }
   candidate.remaining_tokens = sequence.remaining_tokens();
   candidate.pace = found.pace;
   choice->candidates.push_back(candidate);
@@ -352,7 +371,7 @@ std::vector<DraftChoice> GatherCandidates(const EngineOptions& options, const Dr
   }
   DraftBatch rest;
   rest.cohort = cohort;
-  const std::array<uint32_t, kMaxDraftModels> users = CountUsers(*slots, cohort);
+  const std::array<uint32_t, kMaxDraftModels> users = CountUsers(options, *slots, cohort);
   for (uint32_t id = 0; id < slots->size(); ++id) {
     RouterSlot& slot = (*slots)[id];
     if (slot.sequence == nullptr || slots->IsWaiting(id)) continue;
@@ -402,7 +421,9 @@ std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRo
   const ModelRoom& model = room.models[DraftModelOf(choice.peer)];
   const double row_seconds = slots->peer(choice.peer).row_seconds().value();
   left.rows = options.step_rows - std::min(options.step_rows, choice.rows_taken);
-  left.catch_up_rows = ids.size() > 1 ? RowsWithinStep(options, row_seconds) : left.rows;
+  // Slots that draft with another model, or not at all, wait too.
+  const bool others_wait = ids.size() + choice.rest.plain_rows > 1;
+  left.catch_up_rows = others_wait ? RowsWithinStep(options, row_seconds) : left.rows;
   left.ring_entries = model.ring_entries;
   left.pages_used = -model.returned_pages;
   std::vector<size_t> by_lack(ids.size());

@@ -36,13 +36,26 @@ TEST_F(ModelChoiceTest, OnlyAModelThatCanDraftIsChosen) {
   EXPECT_EQ(choice_.current(), 1u) << "it stays the last one";
 }
 
-TEST_F(ModelChoiceTest, ATrialHasItsRoundsWhateverIsExpected) {
+TEST_F(ModelChoiceTest, ATrialLastsUntilDraftsWereJudged) {
   choice_.Try(2);
   EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, std::nullopt}), 0u) << "it cannot draft yet";
-  for (int round = 0; round < 6; ++round) {
-    EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 2u) << round;
+  EXPECT_FALSE(choice_.is_trial());
+  for (int draft = 0; draft < 6; ++draft) {
+    EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 2u) << draft;
+    EXPECT_TRUE(choice_.is_trial());
+    EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 2u) << "it caught up in the round before";
+    choice_.OnJudged(0);  // a draft of another model
+    choice_.OnJudged(2);
   }
   EXPECT_EQ(choice_.Choose(Worths{9.0, 0.0, -1.0}), 0u);
+  EXPECT_FALSE(choice_.is_trial());
+}
+
+TEST_F(ModelChoiceTest, ATrialOfAModelThatNeverCatchesUpEnds) {
+  choice_.Try(1);
+  int rounds = 0;
+  while (choice_.Choose(Worths{9.0, 0.0, 0.0}) == 1u) ++rounds;
+  EXPECT_EQ(rounds, 64);
 }
 
 TEST(ModelToTryTest, EachModelHasItsTurnInFewRequests) {

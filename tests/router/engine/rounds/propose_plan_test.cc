@@ -184,7 +184,7 @@ TEST(GatherCandidatesTest, ARequestThatTheDrafterCannotServeIsGivenUp) {
   EXPECT_EQ(Gather(&toy, room).candidates.size(), 1u);
   room.models[0].num_slots = 0;
   EXPECT_EQ(WhyNot(&toy, room), Fallback::kGivenUp) << "the drafter has no such slot";
-  toy.sequence(0).faults.StopDrafting();
+  toy.sequence(0).faults.drafter(0).Stop();
   EXPECT_EQ(WhyNot(&toy, kMuchRoom), Fallback::kGivenUp);
 }
 
