@@ -261,12 +261,12 @@ inline constexpr MetricInfo kPrefixLookups{
 inline constexpr MetricInfo kDrafterAttached{
     MetricType::kGauge,
     "tandem_drafter_attached",
-    "bool",
+    "ratio",
     "",
-    "1 while each draft model is attached, at one pod at least. Absent if no drafter is "
-    "configured.",
-    "If it is 0, read the drafter's log and then the router's log, which says why the drafter"
-    " was lost or refused. Requests go on without drafts."};
+    "Share of the draft models that are attached, each at one pod at least. Absent if no drafter "
+    "is configured.",
+    "If it is below 1, read the drafter's log and then the router's log, which says why the "
+    "drafter was lost or refused. Requests go on without its drafts."};
 inline constexpr MetricInfo kVerifierAttached{
     MetricType::kGauge,
     "tandem_verifier_attached",

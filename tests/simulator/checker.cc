@@ -260,7 +260,7 @@ void Checker::OnVerifyReply(Pod& pod, Session& session, const v1::VerifyReply& r
       case v1::WORKER_CODE_OK:
         call.aborts = 0;
         if (result.num_cached_tokens() > 0) See(Sight::kCacheHit);
-        if (item.sample) NoteHints(item, result, &call);
+        if (item.sample) NoteHints(item, result, Excused(session, kBadReply), &call);
         if (!item.sample) See(Sight::kPromptInPieces);
         for (int node = 0; node < result.path_size(); ++node) {
           if (result.path(node) == static_cast<uint32_t>(node)) continue;
@@ -436,8 +436,12 @@ void Checker::CheckRollback(Router& router, RouterId id, SessionId session_id, S
   See(rides ? Sight::kRolledBack : Sight::kRolledBackAlone);
   Pod& pod = router.PodOfSession(session_id);
   if (IsJudged(pod, session_id, call)) return fail("some of the rows are being judged");
-  // If the router has a block with these rows, the block must not be judged any more.
-  pod.proposals.erase(call);
+  // If the router has a block with these rows, the block must not be judged any more. A block of
+  // another draft model may be.
+  const auto proposal = pod.proposals.find(call);
+  if (proposal != pod.proposals.end() && proposal->second.session == session_id) {
+    pod.proposals.erase(proposal);
+  }
   std::optional<DraftRows>& rows = session.slots[at.slot()].rows;
   if (session.excuses != 0 || !rows.has_value()) return rows.reset();
   if (at.length() != rows->committed) {
@@ -708,10 +712,11 @@ void Checker::SeeOverlap(const Pod& pod, Worker other) {
   }
 }
 
-void Checker::NoteHints(const BatchItem& item, const v1::VerifyResult& result, Call* call) {
+void Checker::NoteHints(const BatchItem& item, const v1::VerifyResult& result, bool may_be_wrong,
+                        Call* call) {
   if (result.has_proposal()) {
-    call->proposal = result.proposal();
-    call->proposal_len = item.end + result.num_accepted() + 1;
+    call->former_self_draft = may_be_wrong ? call->self_draft : SelfDraft();
+    call->self_draft = {result.proposal(), item.end + result.num_accepted() + 1};
   }
   const uint32_t num_successors = call->plan.request.open.num_successors();
   for (uint32_t i = 0; i < static_cast<uint32_t>(result.successors_size()); ++i) {
@@ -722,8 +727,13 @@ void Checker::NoteHints(const BatchItem& item, const v1::VerifyResult& result, C
 }
 
 bool Checker::IsProposedByVerifier(const Call& call, const v1::VerifyItem& item) {
-  if (call.proposal_len != call.committed_len() || item.has_ring() || !item.sample()) return false;
-  const v1::SelfProposal& proposal = call.proposal;
+  return IsOfSelfDraft(call, call.self_draft, item) ||
+         IsOfSelfDraft(call, call.former_self_draft, item);
+}
+
+bool Checker::IsOfSelfDraft(const Call& call, const SelfDraft& draft, const v1::VerifyItem& item) {
+  if (draft.after_len != call.committed_len() || item.has_ring() || !item.sample()) return false;
+  const v1::SelfProposal& proposal = draft.proposal;
   const auto parent_of = [](const auto& parents, int i) {
     return parents.empty() ? i - 1 : parents.Get(i);
   };

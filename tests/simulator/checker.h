@@ -84,6 +84,11 @@ class Checker {
   void OnQuiet(RouterId router, const Fleet& fleet);
 
  private:
+  // A draft that the verifier proposed, and the number of tokens that it continues.
+  struct SelfDraft {
+    v1::SelfProposal proposal;
+    uint32_t after_len = 0;
+  };
   struct Call {
     RouterId router = 0;
     ClientPlan plan;  // max_tokens is cut to the tokens that fit, as in the router
@@ -96,9 +101,9 @@ class Checker {
     std::string text;
     std::map<v1::TokenSource, int> sources;
     std::set<std::pair<int32_t, int32_t>> successors;  // a token, and a favorite after it
-    // What the last verdict proposed, and the number of tokens that it continues.
-    v1::SelfProposal proposal;
-    uint32_t proposal_len = 0;
+    SelfDraft self_draft;                              // what the last verdict proposed
+    // The one before it, if the router may not have believed the last verdict.
+    SelfDraft former_self_draft;
     bool non_finite = false;
     bool refused_otherwise = false;  // the verifier refused it with an unexpected code
     int aborts = 0;
@@ -229,9 +234,11 @@ class Checker {
   bool IsFound(const Call& call, const v1::VerifyItem& item) const;
   // Remembers what a verdict says that drafts may be made of: the target's favorites after
   // committed tokens, and what the verifier proposes.
-  static void NoteHints(const BatchItem& item, const v1::VerifyResult& result, Call* call);
+  static void NoteHints(const BatchItem& item, const v1::VerifyResult& result, bool may_be_wrong,
+                        Call* call);
   // Returns whether a draft is part of what the verifier proposed after the call's tokens.
   static bool IsProposedByVerifier(const Call& call, const v1::VerifyItem& item);
+  static bool IsOfSelfDraft(const Call& call, const SelfDraft& draft, const v1::VerifyItem& item);
   // Takes the proposal that consists of the item's drafts. Returns the session that made it, or
   // nothing after a failure.
   std::optional<SessionId> TakeProposal(Pod& pod, CallId call_id, const v1::VerifyItem& item,

@@ -786,6 +786,33 @@ TEST_F(WorkerSessionTest, GuessesChangeNoDraft) {
   }
 }
 
+// The time of a draft would depend on draws that nobody judges.
+TEST_F(WorkerSessionTest, NothingIsGuessedForPlainSampling) {
+  if (testing::BackendUnderTest() == "cuda") return;  // it does not guess
+  for (const bool reproducible : {true, false}) {
+    SamplingParams params = Sampled(reproducible);
+    params.temperature = 0.05f;
+    StartDraft(kOther, false, 0, /*guesses=*/true);
+    std::vector<int32_t> prompt = kPrompt;
+    for (int i = 0; i < 3; ++i) prompt.insert(prompt.end(), kPrompt.begin(), kPrompt.end());
+    TinySequence sequence(prompt, params);
+    if (!reproducible) {
+      StartVerifier();
+      sequence.ring_epoch =
+          testing::SetUpRing(*draft_, *verifier_, v1::RING_TRANSPORT_SHM, kVocabularySize);
+    }
+    v1::DraftCommand command;
+    *command.mutable_propose()->add_items() = sequence.NextPropose(6);
+    const v1::ProposeReply reply = draft_->Call(command).propose();
+    ASSERT_EQ(reply.results_size(), 1);
+    EXPECT_EQ(reply.results(0).draft_token_ids_size(), 6);
+    verifier_.reset();
+    draft_.reset();
+    draft_server_.reset();  // its thread updates the counts
+    EXPECT_EQ(draft_model_->stats().num_guessed > 0, reproducible);
+  }
+}
+
 TEST_F(WorkerSessionTest, ATreeIsAtMostAsLargeAsTheSessionSays) {
   StartDraft(kOther);
   DraftClient client(draft_server_->address());

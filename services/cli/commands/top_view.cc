@@ -171,6 +171,9 @@ std::string TopView::Workers(const Palette& palette) const {
     text += "   " + palette.Bad("● no drafter: " + VisibleText(state_.drafter_problem));
   } else if (state_.has_drafter) {
     text += "   " + mark("drafter", state_.drafter, state_.drafter_losses);
+    if (!state_.drafter_problem.empty()) {
+      text += "   " + palette.Bad("● a drafter is missing: " + VisibleText(state_.drafter_problem));
+    }
   }
   if (state_.has_drafter && state_.drafter) {
     const bool rings = state_.transport != "none";

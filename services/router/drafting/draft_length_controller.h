@@ -53,7 +53,7 @@ class DraftLengthController {
   AcceptanceEstimate NewEstimate(AcceptanceMode mode) const {
     return AcceptanceEstimate(&priors_[static_cast<size_t>(mode)]);
   }
-  // Returns the number of a client's request among those of its mode, from 0 on.
+  // Returns the number of a request among those of its mode that choose a model, from 0 on.
   uint32_t CountRequest(AcceptanceMode mode) { return num_requests_[static_cast<size_t>(mode)]++; }
 
   // Call these two functions once for each Propose and each Verify that was answered in full.

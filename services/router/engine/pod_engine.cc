@@ -76,7 +76,11 @@ ModelChoice MakeModelChoice(const Sequence& sequence, RoundState* state) {
     estimates.push_back(controller->NewEstimate(mode));
   }
   ModelChoice choice(std::move(estimates));
-  if (sequence.is_replay()) return choice;
+  const GenerationRequest& request = sequence.request;
+  const bool may_choose = request.drafters.contains(Drafter::kModel) &&
+                          request.draft_model.empty() &&
+                          FixedDraftLength(state->options, sequence) != 0u;
+  if (sequence.is_replay() || !may_choose) return choice;
   const uint32_t number = state->controllers.front()->CountRequest(mode);
   if (const auto model = ModelToTry(number, state->controllers.size())) choice.Try(*model);
   return choice;

@@ -48,10 +48,12 @@ bool FleetState::drafter_attached() const {
                      [](const DraftModelState& model) { return model.attached; });
 }
 
-bool FleetState::all_drafters_attached() const {
-  return !draft_models.empty() &&
-         std::all_of(draft_models.begin(), draft_models.end(),
-                     [](const DraftModelState& model) { return model.attached; });
+double FleetState::attached_share() const {
+  if (draft_models.empty()) return 0;
+  const auto num_attached =
+      std::count_if(draft_models.begin(), draft_models.end(),
+                    [](const DraftModelState& model) { return model.attached; });
+  return static_cast<double>(num_attached) / static_cast<double>(draft_models.size());
 }
 
 std::string FleetState::drafter_names() const {

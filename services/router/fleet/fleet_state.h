@@ -39,8 +39,8 @@ struct FleetState {
 
   // Whether a draft model is attached.
   bool drafter_attached() const;
-  // Whether all of them are, each at one pod at least.
-  bool all_drafters_attached() const;
+  // Share of the draft models that are attached, each at one pod at least. 0: there are none.
+  double attached_share() const;
   // Names of the draft models that are attached, with ", " between them. If none is, those of the
   // models that were found to fit.
   std::string drafter_names() const;

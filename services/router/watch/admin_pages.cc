@@ -66,7 +66,7 @@ void AdminPages::RefreshNow(const Fleet& fleet, double now) {
   metrics_refreshed_at_ = now;
   const FleetState state = fleet.State();
   metrics_.Refresh(state);
-  const std::pair attached(state.num_pods_ready, state.all_drafters_attached());
+  const std::pair attached(state.num_pods_ready, state.attached_share());
   const bool due = now >= live_sampled_at_ + LiveHistory::kSampleSeconds;
   // A worker that came or went is shown without delay.
   if (!due && attached == live_attached_) return;

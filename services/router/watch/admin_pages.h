@@ -51,7 +51,7 @@ class AdminPages {
   const double unix_offset_;  // Unix time at 0 of the monotonic clock, which never goes back
   double metrics_refreshed_at_ = 0;
   double live_sampled_at_ = 0;
-  std::pair<uint32_t, bool> live_attached_;  // ready pods, and whether a drafter is attached
+  std::pair<uint32_t, double> live_attached_;  // ready pods, and the share of drafters attached
   std::atomic<bool> ready_ = false;
   std::unique_ptr<AdminServer> server_;  // the last member, because its thread reads the others
 };

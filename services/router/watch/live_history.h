@@ -52,10 +52,10 @@ struct LiveSample {
   int pods = 0;        // pods that the router knows
   int pods_ready = 0;  // pods whose verifiers serve
   bool verifier_attached = false;
-  bool drafter_attached = false;
+  bool drafter_attached = false;  // a draft model at least
   bool has_drafter = false;
   std::string draft_model;
-  std::string drafter_problem;  // why no drafter is attached; empty: one is, or none was asked for
+  std::string drafter_problem;  // why a draft model is not attached; empty: no reason is known
   std::string transport;
 };
 

@@ -38,7 +38,7 @@ void StateMetrics::Refresh(const FleetState& state) {
   running_slots_.Set(state.gauges.running);
   free_slots_.Set(state.gauges.slots - state.gauges.running);
   waiting_.Set(state.gauges.queued);
-  if (drafter_attached_ != nullptr) drafter_attached_->Set(state.all_drafters_attached() ? 1 : 0);
+  if (drafter_attached_ != nullptr) drafter_attached_->Set(state.attached_share());
   verifier_attached_.Set(state.num_pods_ready > 0 ? 1 : 0);
   ready_pods_.Set(state.num_pods_ready);
   lost_pods_.Set(state.num_pods_lost);
@@ -60,9 +60,13 @@ void StateMetrics::FillIn(const FleetState& state, LiveSample* sample) const {
   sample->pods = static_cast<int>(state.num_pods_ready + state.num_pods_lost);
   sample->pods_ready = static_cast<int>(state.num_pods_ready);
   sample->verifier_attached = state.num_pods_ready > 0;
-  sample->drafter_attached = state.all_drafters_attached();
+  sample->drafter_attached = state.drafter_attached();
   sample->draft_model = state.drafter_names();
-  if (!sample->drafter_attached) sample->drafter_problem = state.drafter_problem();
+  sample->drafter_problem = state.drafter_problem();
+  const bool some_missing = sample->drafter_attached && state.attached_share() < 1;
+  if (some_missing && sample->drafter_problem.empty()) {
+    sample->drafter_problem = "it was lost, or has not attached yet";
+  }
   sample->has_drafter = drafter_attached_ != nullptr;
   sample->transport =
       state.transports.empty() ? kNoTransport : RingTransportName(state.transports.front());

@@ -130,6 +130,10 @@ TEST(TopViewTest, AWorkerThatNeverAttachedIsNotGone) {
   answer["state"]["drafter_problem"] = "it has another vocabulary";
   ASSERT_TRUE(view.Take(answer.dump()).ok());
   EXPECT_THAT(Render(view), HasSubstr("● no drafter: it has another vocabulary\n"));
+  answer["state"]["drafter"] = true;
+  ASSERT_TRUE(view.Take(answer.dump()).ok());
+  EXPECT_THAT(Render(view),
+              HasSubstr("● drafter   ● a drafter is missing: it has another vocabulary"));
 }
 
 TEST(TopViewTest, PodsAreCountedIfThereAreSeveral) {

@@ -87,7 +87,8 @@ TEST(LiveHistoryTest, DraftModelsAreNamedWhereThereAreSeveral) {
     }
     history.Add(sample);
     std::vector<std::string> names;
-    for (const nlohmann::json& drafter : Read(history)["drafters"]) {
+    const nlohmann::json json = Read(history);
+    for (const nlohmann::json& drafter : json["drafters"]) {
       names.push_back(drafter["name"]);
       EXPECT_LE(drafter["drafted"], 40) << "of the last samples alone";
     }

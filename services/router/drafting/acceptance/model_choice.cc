@@ -22,7 +22,9 @@ std::optional<size_t> ModelChoice::Choose(std::span<const std::optional<double>>
 }
 
 std::optional<size_t> ModelToTry(uint32_t request, size_t num_models) {
-  if (num_models < 2 || request % kRequestsPerModelTrial != 0) return std::nullopt;
+  // The first requests measure costs.
+  const bool has_turn = request % kRequestsPerModelTrial == kRequestsPerModelTrial - 1;
+  if (num_models < 2 || !has_turn) return std::nullopt;
   return request / kRequestsPerModelTrial % num_models;
 }
 

@@ -1,7 +1,6 @@
 #include "services/router/engine/rounds/propose.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -287,7 +286,7 @@ void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
     if (choice->is_trial[i]) slot.sequence->lookups->OnTrial(choice->found[i], length > 0);
     if (length == 0) continue;
     left -= length;
-    choice->rows_taken += length;
+    choice->taken.rows += length;
     proposals[choice->ids[i]] = ProposeFound(*slot.sequence, std::move(choice->found[i]), length);
   }
 }
@@ -337,23 +336,21 @@ bool SendPropose(RoundState& state, uint32_t index, double now) {
     for (const auto& controller : state.controllers) controller->ChooseNothing();
     return false;
   }
-  uint32_t rows_taken = 0;
+  TakenOfRound taken;
   for (DraftChoice& choice : choices) {
     DraftLengthController& controller = ControllerOf(state, choice.peer);
     if (choice.candidates.empty() && choices.size() > 1) controller.ChooseNothing();
     controller.Choose(choice.candidates, choice.rest);
-    choice.rows_taken = rows_taken;
+    choice.taken = taken;
     if (&choice == &choices.front()) TakeFound(state, index, &choice);
     WaitingPropose planned;
     planned.peer = choice.peer;
+    taken = choice.taken;
     if (choice.peer < state.slots.num_peers()) {
-      planned.session = state.slots.peer(choice.peer).session();
+      const WorkerPeer& drafter = state.slots.peer(choice.peer);
+      planned.session = drafter.session();
       planned.plans = PlanPropose(state.options, room, choice, &state.slots);
-    }
-    rows_taken = choice.rows_taken;
-    for (const ProposePlan& plan : planned.plans) {
-      rows_taken = std::accumulate(plan.num_siblings.begin(), plan.num_siblings.end(),
-                                   rows_taken + plan.draft_length);
+      taken.Add(planned.plans, drafter.row_seconds().value());
     }
     if (!planned.plans.empty()) cohort.waiting.push_back(std::move(planned));
   }

@@ -247,7 +247,11 @@ void AddCandidate(const EngineOptions& options, const DraftRoom& room, ModelOfSl
   candidate.limit =
       candidate.has_draft ? static_cast<uint32_t>(draft.token_ids.size()) : model.limit;
   candidate.fixed = FixedDraftLength(options, sequence);
-  const bool is_trial = !candidate.has_draft && sequence.models->is_trial();
+  // The model is tried if it can draft in the next round. Whether reading a longer prompt would pay
+  // is for the controller to say.
+  const bool is_trial = !candidate.has_draft && sequence.models->is_trial() &&
+                        slots.Lack(model.peer, slot_id) <=
+                            RowsWithinStep(options, slots.peer(model.peer).row_seconds().value());
   if (is_trial && !candidate.fixed.has_value()) candidate.fixed = kTrialLength;
   if (candidate.fixed.value_or(0) > 0 && !draft.parents.empty()) {
     candidate.fixed = candidate.limit;  // the length is the depth of the tree
@@ -358,6 +362,15 @@ uint32_t MaxTreeNodes(const EngineOptions& options, const Sequence& sequence) {
   return FixedDraftLength(options, sequence).has_value() ? 0 : options.workers.max_tree_nodes;
 }
 
+void TakenOfRound::Add(std::span<const ProposePlan> plans, double row_seconds) {
+  for (const ProposePlan& plan : plans) {
+    rows = std::accumulate(plan.num_siblings.begin(), plan.num_siblings.end(),
+                           rows + plan.draft_length);
+    const bool catches_up = plan.draft_length == 0 || plan.num_tokens > kFirstChunkRows;
+    if (catches_up) catch_up_seconds += plan.num_tokens * row_seconds;
+  }
+}
+
 bool DraftRoom::has_drafter() const {
   return std::any_of(models.begin(), models.end(),
                      [](const ModelRoom& model) { return model.ready; });
@@ -420,10 +433,11 @@ std::vector<ProposePlan> PlanPropose(const EngineOptions& options, const DraftRo
   RowsLeft left;
   const ModelRoom& model = room.models[DraftModelOf(choice.peer)];
   const double row_seconds = slots->peer(choice.peer).row_seconds().value();
-  left.rows = options.step_rows - std::min(options.step_rows, choice.rows_taken);
-  // Slots that draft with another model, or not at all, wait too.
-  const bool others_wait = ids.size() + choice.rest.plain_rows > 1;
-  left.catch_up_rows = others_wait ? RowsWithinStep(options, row_seconds) : left.rows;
+  left.rows = options.step_rows - std::min(options.step_rows, choice.taken.rows);
+  // Slots that draft with another model, or not at all, wait too, and so do prompts.
+  const bool others_wait = ids.size() + choice.rest.plain_rows + choice.rest.prompt_slots > 1;
+  left.catch_up_rows =
+      others_wait ? RowsWithinStep(options, row_seconds, choice.taken.catch_up_seconds) : left.rows;
   left.ring_entries = model.ring_entries;
   left.pages_used = -model.returned_pages;
   std::vector<size_t> by_lack(ids.size());

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -44,6 +45,15 @@ struct DraftRoom {
   bool has_drafter() const;  // a draft model is ready
 };
 
+// What the drafters that were planned before take of a round.
+struct TakenOfRound {
+  uint32_t rows = 0;            // draft tokens, which are rows of the verifier
+  double catch_up_seconds = 0;  // time in which draft models read prompts
+
+  // `row_seconds`: time of a row of a prompt of the model that the plans are for.
+  void Add(std::span<const ProposePlan> plans, double row_seconds);
+};
+
 // The slots of a cohort that can draft now with one draft model or with drafts that were found, and
 // what else is in their round.
 struct DraftChoice {
@@ -53,7 +63,7 @@ struct DraftChoice {
   std::vector<LookupDraft> found;  // by candidate; without tokens: the drafter is to draft
   std::vector<bool> is_trial;      // by candidate: the draft that was found is tried
   DraftBatch rest;
-  uint32_t rows_taken = 0;  // draft tokens of the round that other drafters make
+  TakenOfRound taken;
 };
 
 // The draft length that the request fixes, or that the operator does. None: the controller chooses.

@@ -45,9 +45,10 @@ void NoteOpenSlots(RoundState& state, uint32_t num_open) {
   state.num_foreign_slots = num_open - std::min(own, num_open);
 }
 
-uint32_t RowsWithinStep(const EngineOptions& options, double seconds_per_row) {
+uint32_t RowsWithinStep(const EngineOptions& options, double seconds_per_row,
+                        double taken_seconds) {
   if (seconds_per_row <= 0) return kFirstChunkRows;
-  const double rows = options.step_seconds / seconds_per_row;
+  const double rows = (options.step_seconds - taken_seconds) / seconds_per_row;
   return static_cast<uint32_t>(std::clamp(rows, double{kMinChunkRows}, 1e6));
 }
 

@@ -79,8 +79,10 @@ void DropForBrokenRule(RoundState& state, PeerId peer, const absl::Status& rule,
 // The verifier's last report of open slots, of all routers.
 void NoteOpenSlots(RoundState& state, uint32_t num_open);
 
-// Rows of a prompt that take about EngineOptions::step_seconds. `seconds_per_row` 0: not known yet.
-uint32_t RowsWithinStep(const EngineOptions& options, double seconds_per_row);
+// Rows of a prompt that take about EngineOptions::step_seconds, less the seconds that are taken.
+// `seconds_per_row` 0: not known yet.
+uint32_t RowsWithinStep(const EngineOptions& options, double seconds_per_row,
+                        double taken_seconds = 0);
 // Positions that `rows` rows from `begin` on attend to, summed over these rows.
 double Attended(uint32_t begin, uint32_t rows);
 

@@ -269,6 +269,9 @@ function showStates() {
   };
   const pills = [worker("verifier", state.verifier, state.verifier_losses)];
   if (state.has_drafter) pills.push(worker("drafter", state.drafter, state.drafter_losses, state.drafter_problem));
+  if (state.has_drafter && state.drafter && state.drafter_problem) {
+    pills.push(["missing", "bad", "a drafter is missing", state.drafter_problem]);
+  }
   if (state.has_drafter && state.drafter) {
     const kind = state.transport === "none" ? "bad" : state.transport === "inline" ? "warn" : "good";
     pills.push(["transport", kind, "ring: " + state.transport]);

@@ -457,6 +457,25 @@ TEST(PlanProposeTest, SiblingsTakeNoRowsFromTheChainsOfOthers) {
   EXPECT_EQ(plans[1].num_siblings, std::vector<uint32_t>());
 }
 
+TEST(GatherCandidatesTest, AModelThatIsTriedDraftsTwoTokens) {
+  const auto tried = [&](GenerationRequest request, uint32_t drafter_lack) {
+    ToySlots toy(1, 2);
+    DraftRoom room = kMuchRoom;
+    room.models[1] = room.models[0];
+    const uint32_t id = toy.AddDecoding(std::move(request));
+    toy.Hold(kDrafterPeer + 1, id, toy.sequence(id).committed_len() - drafter_lack);
+    toy.sequence(id).models->Try(1);
+    return GatherCandidates({}, room, 0, &toy.slots).at(1).candidates.at(0);
+  };
+  GenerationRequest request = ToySlots::Request(300);
+  EXPECT_EQ(tried(request, 64).fixed, 2u);
+  EXPECT_EQ(tried(request, 64).max_nodes, 0u);
+  EXPECT_EQ(tried(request, 65).fixed, std::nullopt) << "the controller says whether it pays";
+  EXPECT_GT(tried(request, 65).max_nodes, 0u);
+  request.draft_length = 5;
+  EXPECT_EQ(tried(request, 1).fixed, 5u);
+}
+
 TEST(GatherCandidatesTest, ATreeIsAsLargeAsTheRequestAndTheContextOfTheTargetAllow) {
   ToySlots toy(3);
   const auto max_nodes = [&](const GenerationRequest& request, uint32_t context = 4096) {
@@ -511,6 +530,30 @@ TEST(PlanProposeTest, LongPromptsShareThePieceOfARound) {
   EXPECT_EQ(Plan(&toy, {4, 4, 4}), (Rows{{0, 64, 4}, {1, 64, 0}}))
       << "nothing is left of the piece";
   EXPECT_EQ(toy.slots[2].fallback, Fallback::kCatchingUp);
+}
+
+TEST(PlanProposeTest, DraftModelsShareThePieceOfARound) {
+  ToySlots toy(2);
+  AddLacking(&toy, 300, 300);
+  AddLacking(&toy, 1);
+  constexpr double kRowSeconds = 0.002;
+  toy.slots.peer(kDrafterPeer).row_seconds().Add(kRowSeconds);
+  EngineOptions options;
+  options.step_seconds = 0.25;
+  const auto caught_up = [&](double taken_seconds, TakenOfRound* taken) {
+    DraftChoice choice = GatherCandidates(options, kMuchRoom, 0, &toy.slots).front();
+    for (DraftCandidate& candidate : choice.candidates) candidate.length = 4;
+    choice.taken.catch_up_seconds = taken_seconds;
+    const std::vector<ProposePlan> plans = PlanPropose(options, kMuchRoom, choice, &toy.slots);
+    EXPECT_EQ(plans.size(), 2u);
+    taken->Add(plans, kRowSeconds);
+    return plans.at(1).num_tokens;
+  };
+  TakenOfRound taken;
+  EXPECT_EQ(caught_up(0.125, &taken), 62u);
+  EXPECT_EQ(taken.rows, 4u) << "the other slot's draft";
+  EXPECT_DOUBLE_EQ(taken.catch_up_seconds, 62 * kRowSeconds);
+  EXPECT_EQ(caught_up(0.3, &taken), 32u) << "each model gets on";
 }
 
 TEST(PlanProposeTest, ALonelyPromptIsCutToABatch) {
