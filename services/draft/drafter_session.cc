@@ -121,7 +121,7 @@ void DrafterSession::Abandon(const v1::ProposeItem& item, DraftTask& task) {
 absl::Status DrafterSession::Compute(std::span<DraftTask> tasks) {
   const uint64_t num_guessed = proposer_->num_guessed();
   const uint64_t num_right = proposer_->num_guessed_right();
-  const absl::Status status = proposer_->Run(tasks);
+  absl::Status status = proposer_->Run(tasks);
   model().stats().num_guessed += proposer_->num_guessed() - num_guessed;
   model().stats().num_guessed_right += proposer_->num_guessed_right() - num_right;
   return status;
