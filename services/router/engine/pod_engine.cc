@@ -76,10 +76,8 @@ ModelChoice MakeModelChoice(const Sequence& sequence, RoundState* state) {
     estimates.push_back(controller->NewEstimate(mode));
   }
   ModelChoice choice(std::move(estimates));
-  const GenerationRequest& request = sequence.request;
-  const bool may_choose = request.drafters.contains(Drafter::kModel) &&
-                          request.draft_model.empty() &&
-                          FixedDraftLength(state->options, sequence) != 0u;
+  const bool may_choose =
+      sequence.request.draft_model.empty() && AsksDraftModels(state->options, sequence);
   if (sequence.is_replay() || !may_choose) return choice;
   const uint32_t number = state->controllers.front()->CountRequest(mode);
   if (const auto model = ModelToTry(number, state->controllers.size())) choice.Try(*model);

@@ -140,9 +140,7 @@ bool MayUseModel(const EngineOptions& options, const Slots& slots, uint32_t slot
   if (slot.sequence == nullptr || slot.cohort != cohort || slots.IsWaiting(slot_id)) return false;
   // A prompt that is not in the verifier's cache is not drafted for.
   if (slots.Lack(kVerifierPeer, slot_id) != 1) return false;
-  const Sequence& sequence = *slot.sequence;
-  return sequence.request.drafters.contains(Drafter::kModel) &&
-         FixedDraftLength(options, sequence) != 0U;
+  return AsksDraftModels(options, *slot.sequence);
 }
 
 // Number of slots of the cohort that draft with each model, as they chose last.
@@ -352,6 +350,11 @@ void AddSiblings(const DraftCandidate& candidate, ProposePlan* plan, RowsLeft* l
 std::optional<uint32_t> FixedDraftLength(const EngineOptions& options, const Sequence& sequence) {
   return sequence.request.draft_length.has_value() ? sequence.request.draft_length
                                                    : options.draft_length;
+}
+
+bool AsksDraftModels(const EngineOptions& options, const Sequence& sequence) {
+  return sequence.request.drafters.contains(Drafter::kModel) &&
+         FixedDraftLength(options, sequence) != 0U;
 }
 
 uint32_t MaxTreeNodes(const EngineOptions& options, const Sequence& sequence) {

@@ -69,6 +69,9 @@ struct DraftChoice {
 // The draft length that the request fixes, or that the operator does. None: the controller chooses.
 std::optional<uint32_t> FixedDraftLength(const EngineOptions& options, const Sequence& sequence);
 
+// Whether the request wants drafts of a draft model.
+bool AsksDraftModels(const EngineOptions& options, const Sequence& sequence);
+
 // Largest number of tokens of a tree that may be drafted for the request. 0: only chains.
 uint32_t MaxTreeNodes(const EngineOptions& options, const Sequence& sequence);
 
