@@ -101,7 +101,8 @@ double WorkerRefreshSeconds(const std::string& worker, const std::string& folder
   options.folder = folder;
   const auto model = WorkerModel::Load(options);
   if (!model.ok()) throw std::runtime_error(std::string(model.status().message()));
-  WorkerMetrics metrics(worker, "bench", model->get());
+  ModelShelf models(model->get());
+  WorkerMetrics metrics(worker, "bench", &models);
   WorkerStats& stats = (*model)->stats();
   std::vector<double> runs;
   for (int run = 0; run < 21; ++run) {

@@ -32,6 +32,8 @@ std::string_view ProgramName(Program program) {
       return "tandem doctor";
     case Program::kIndexBuild:
       return "tandem index build";
+    case Program::kDrafterCommand:
+      return "tandem drafter";
   }
   return "";
 }

@@ -26,8 +26,9 @@ enum class Program : uint8_t {
   kHealthcheck,
   kDoctor,
   kIndexBuild,
+  kDrafterCommand,
 };
-inline constexpr int kNumPrograms = 13;
+inline constexpr int kNumPrograms = 14;
 
 // Returns, for example, "tandem-router", or "tandem bench serve" for a command.
 std::string_view ProgramName(Program program);

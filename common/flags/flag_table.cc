@@ -21,11 +21,14 @@ constexpr Programs kTop = Program::kTop;
 constexpr Programs kHealthcheck = Program::kHealthcheck;
 constexpr Programs kDoctor = Program::kDoctor;
 constexpr Programs kIndexBuild = Program::kIndexBuild;
+constexpr Programs kDrafterCommand = Program::kDrafterCommand;
 
 constexpr Programs kWorkers = kVerifier | kDraft;
 constexpr Programs kExecutables = kRouter | kWorkers;
 // The commands that talk to a server: a running one, or a private one that they start.
 constexpr Programs kClients = kGenerate | kBench | kBenchServe | kTokenize | kInfo;
+// The commands that only talk to a running server.
+constexpr Programs kVisitors = kTop | kDrafterCommand;
 // The commands that start a router and its workers.
 constexpr Programs kSupervisors = kServe | kClients;
 
@@ -411,6 +414,23 @@ constexpr Flag kFlags[] = {
      .value = "ADDRESS",
      .variable = "ADDRESS",
      .help = "The router at this address, HOST:PORT or unix:PATH, is asked for its admin address."},
+    {.name = "--connect",
+     .programs = kDrafterCommand,
+     .group = "Server",
+     .value = "ADDRESS",
+     .variable = "ADDRESS",
+     .help = "This is the address of the running server: HOST:PORT or unix:PATH."},
+    {.name = "--share",
+     .programs = kDrafterCommand,
+     .group = "Server",
+     .kind = FlagKind::kNumber,
+     .value = "SHARE",
+     .fallback = "0.1",
+     .least = 0,
+     .most = 1,
+     .more_than_least = true,
+     .help = "The model that is loaded drafts for this share of the requests, until it is promoted "
+             "or unloaded."},
     {.name = "--verbose",
      .programs = kClients,
      .group = "Server",
@@ -523,6 +543,14 @@ constexpr Flag kFlags[] = {
      .group = "Models",
      .value = "DIR",
      .help = "The target model in this folder is judged too, with the drafter of --draft."},
+    {.name = "--draft-folder",
+     .programs = kDraft | kSupervisors,
+     .group = "Models",
+     .value = "DIR",
+     .handed_to = kDraft,
+     .help = "`tandem drafter load NAME` may load the draft model in the folder NAME of this "
+             "folder while the server runs. Without this option, no other draft model can be "
+             "loaded."},
     {.name = "--draft",
      .programs = kDoctor,
      .group = "Models",
@@ -1003,6 +1031,17 @@ constexpr Flag kFlags[] = {
      .least = 0,
      .help =
          "Requests wait this long for a verifier that was lost. Then they end with UNAVAILABLE."},
+    {.name = "--load-timeout",
+     .programs = kRouter,
+     .group = "Timeouts and faults",
+     .kind = FlagKind::kNumber,
+     .value = "SECONDS",
+     .fallback = "600",
+     .least = 0,
+     .more_than_least = true,
+     .help =
+         "A draft worker may take this long to load a model for `tandem drafter load`. Then the "
+         "router asks again."},
     {.name = "--drafter-timeout",
      .programs = kRouter,
      .group = "Timeouts and faults",
@@ -1092,12 +1131,12 @@ constexpr Flag kFlags[] = {
              "changes, like "
              "the other files of this group."},
     {.name = "--tls-certificate",
-     .programs = kClients | kTop,
+     .programs = kClients | kVisitors,
      .group = "Security",
      .value = "FILE",
      .help = "This file has the certificate (PEM) that is shown to a server that asks for one."},
     {.name = "--tls-key",
-     .programs = kExecutables | kSupervisors | kTop,
+     .programs = kExecutables | kSupervisors | kVisitors,
      .group = "Security",
      .value = "FILE",
      .help = "This file has the private key (PEM) of --tls-certificate."},
@@ -1109,7 +1148,7 @@ constexpr Flag kFlags[] = {
              "show a "
              "certificate that one of them signed."},
     {.name = "--tls-ca",
-     .programs = kClients | kTop,
+     .programs = kClients | kVisitors,
      .group = "Security",
      .value = "FILE",
      .help =
@@ -1130,7 +1169,7 @@ constexpr Flag kFlags[] = {
              "except the "
              "pages for probes."},
     {.name = "--token-file",
-     .programs = kClients | kTop,
+     .programs = kClients | kVisitors,
      .group = "Security",
      .value = "FILE",
      .help = "The command shows the first token of this file."},
@@ -1142,7 +1181,7 @@ constexpr Flag kFlags[] = {
              "mutual "
              "TLS) and without tokens."},
     {.name = "--insecure",
-     .programs = kClients | kTop,
+     .programs = kClients | kVisitors,
      .group = "Security",
      .kind = FlagKind::kSwitch,
      .help = "The command shows its token without TLS to other machines too. Anybody on the way "

@@ -15,9 +15,9 @@ constexpr const MetricInfo* kRounds[] = {
 constexpr const MetricInfo* kSessions[] = {&kDrafterAttached, &kVerifierAttached, &kWorkerPods,
                                            &kRingTransport,   &kRingOpen,         &kRingRefusals,
                                            &kEpochChanges,    &kAuditReplays,     &kAuditFailed};
-constexpr const MetricInfo* kWorkers[] = {&kKvPages,       &kWorkerSlots,  &kWorkerSessions,
-                                          &kRingBytes,     &kDraftGuesses, &kRingErrors,
-                                          &kWorkerBatches, &kWorkerCompute};
+constexpr const MetricInfo* kWorkers[] = {&kKvPages,      &kWorkerSlots,   &kWorkerSessions,
+                                          &kWorkerModels, &kRingBytes,     &kDraftGuesses,
+                                          &kRingErrors,   &kWorkerBatches, &kWorkerCompute};
 constexpr const MetricInfo* kProcess[] = {&kBuildInfo, &kProcessCpu, &kProcessMemory, &kProcessFds,
                                           &kProcessStart};
 constexpr CatalogueSection kSections[] = {

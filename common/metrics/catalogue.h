@@ -362,6 +362,15 @@ inline constexpr MetricInfo kWorkerSessions{
     "Routers that are attached to a worker.",
     "If there are fewer than routers, one of them cannot reach this worker or does not fit to"
     " it. The log of that router says which."};
+inline constexpr MetricInfo kWorkerModels{
+    MetricType::kGauge,
+    "tandem_worker_models",
+    "models",
+    "",
+    "Models that a draft worker has loaded: the one that it began with, and those that `tandem"
+    " drafter load` named.",
+    "It grows by one with each `tandem drafter load` and falls with `unload`. If it is larger than"
+    " the number of draft models that the routers use, a session has not ended yet."};
 inline constexpr MetricInfo kRingBytes{
     MetricType::kCounter,
     "tandem_ring_bytes_total",

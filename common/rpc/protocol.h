@@ -9,7 +9,7 @@ namespace tandem {
 
 // Version of proto/tandem/v1/worker.proto. Both sides must have the same version, because workers
 // and router are one release.
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 
 // Largest piece of log-prob rows in the stream (`inline` transport).
 inline constexpr size_t kMaxChunkBytes = 1 << 20;

@@ -14,6 +14,7 @@
 #include "services/cli/commands/serve_options.h"
 #include "services/cli/commands/top_command.h"
 #include "services/cli/doctor/doctor_command.h"
+#include "services/cli/drafter/drafter_command.h"
 #include "services/cli/index/index_command.h"
 #include "services/cli/terminal/parsed.h"
 
@@ -21,7 +22,7 @@ namespace tandem::cli {
 
 using Command = std::variant<ShowText, UsageError, ServeArguments, GenerateOptions, BenchOptions,
                              BenchServeOptions, TokenizeOptions, InfoArguments, TopOptions,
-                             HealthcheckOptions, DoctorOptions, IndexOptions>;
+                             HealthcheckOptions, DoctorOptions, IndexOptions, DrafterOptions>;
 
 // `arguments` do not include the program's name. A missing option is taken from its environment
 // variable if that variable is set and not empty (--top-p from TANDEM_TOP_P, --connect from

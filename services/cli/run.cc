@@ -11,6 +11,7 @@
 #include "services/cli/commands/inspect_command.h"
 #include "services/cli/commands/serve_command.h"
 #include "services/cli/doctor/doctor_command.h"
+#include "services/cli/drafter/drafter_command.h"
 #include "services/cli/index/index_command.h"
 #include "services/cli/terminal/errors.h"
 
@@ -45,6 +46,7 @@ struct Runner {
   int operator()(const HealthcheckOptions& options) const { return Healthcheck(options, console); }
   int operator()(const DoctorOptions& options) const { return Doctor(options, console); }
   int operator()(const IndexOptions& options) const { return BuildIndex(options, console); }
+  int operator()(const DrafterOptions& options) const { return ManageDrafters(options, console); }
 };
 
 }  // namespace

@@ -25,8 +25,8 @@ int main(int argc, char** argv) {
                       "A router talks to it. People talk to the router.",
        .may_cut_context = true,
        .load_on_gpu = kLoadDraftOnGpu,
-       .start = [](const tandem::WorkerEndpoint& endpoint, tandem::WorkerModel& model,
+       .start = [](const tandem::WorkerEndpoint& endpoint, tandem::ModelShelf& models,
                    const std::filesystem::path& /*ring_dir*/) {
-         return tandem::StartDrafterServer(endpoint, model, kMakeProposer);
+         return tandem::StartDrafterServer(endpoint, models, kMakeProposer);
        }});
 }

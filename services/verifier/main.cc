@@ -27,8 +27,8 @@ int main(int argc, char** argv) {
                       "them. A router talks to it. People talk to the router.",
        .judges = true,
        .load_on_gpu = kLoadTargetOnGpu,
-       .start = [](const tandem::WorkerEndpoint& endpoint, tandem::WorkerModel& model,
+       .start = [](const tandem::WorkerEndpoint& endpoint, tandem::ModelShelf& models,
                    const std::filesystem::path& ring_dir) {
-         return tandem::VerifierServer::Start(endpoint, model, ring_dir, kMakeJudge);
+         return tandem::VerifierServer::Start(endpoint, models.first(), ring_dir, kMakeJudge);
        }});
 }

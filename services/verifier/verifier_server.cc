@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <string>
 #include <utility>
 
 #include "common/status.h"
@@ -26,13 +27,23 @@ absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
   TANDEM_ASSIGN_OR_RETURN(server->sessions_,
                           VerifierSessionServer::Start(
                               endpoint,
-                              [self, &model, make_judge] {
-                                return std::make_unique<VerifierSession>(
-                                    &model, self->ring_listener_.get(), &self->rings_,
-                                    make_judge == nullptr ? nullptr : make_judge(model.model()));
+                              [self, &model, make_judge](const v1::Attach& attach) {
+                                return [=, &model, named = attach.model()] {
+                                  return self->Open(model, named, make_judge);
+                                };
                               },
                               [&model] { return model.model().progress(); }));
   return server;
+}
+
+absl::StatusOr<std::unique_ptr<VerifierSessionServer::Handler>> VerifierServer::Open(
+    WorkerModel& model, const std::string& named, MakeJudge make_judge) {
+  if (!named.empty()) {
+    return InvalidArgument("model: got \"" + named + "\", but a verifier has one model");
+  }
+  return std::make_unique<VerifierSession>(
+      &model, ring_listener_.get(), &rings_,
+      make_judge == nullptr ? nullptr : make_judge(model.model()));
 }
 
 void VerifierServer::RemoveFiles() {

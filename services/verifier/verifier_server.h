@@ -52,6 +52,10 @@ class VerifierServer final : public WorkerServer {
 
  private:
   VerifierServer() = default;
+  // `named`: as of v1.Attach. A verifier has no model but its own.
+  absl::StatusOr<std::unique_ptr<VerifierSessionServer::Handler>> Open(WorkerModel& model,
+                                                                       const std::string& named,
+                                                                       MakeJudge make_judge);
 
   VerifierRings rings_;
   std::unique_ptr<RingListener> ring_listener_;

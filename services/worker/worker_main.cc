@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/admin/admin_server.h"
@@ -23,6 +25,7 @@
 #include "common/start_line.h"
 #include "common/status.h"
 #include "kernels/cpu.h"
+#include "services/worker/model_folder_entry.h"
 #include "services/worker/stop_signal.h"
 #include "services/worker/worker_metrics.h"
 
@@ -34,6 +37,7 @@ struct Options {
   std::string listen;
   std::string admin;
   std::filesystem::path ring_dir;
+  std::filesystem::path draft_folder;
   std::string guess_drafts = "on";  // or "off"
   LogOptions log;
   ServerSecurityOptions security;
@@ -58,8 +62,10 @@ void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& option
   parser.Bind("--activation-precision", &options.model.activation_precision);
   parser.Bind("--gpu", &options.model.gpu);
   parser.Bind("--gpu-memory-bytes", &options.model.gpu_memory_bytes);
-  if (!program.judges) parser.Bind("--guess-drafts", &options.guess_drafts);
-  if (program.judges) {
+  if (!program.judges) {
+    parser.Bind("--guess-drafts", &options.guess_drafts);
+    parser.Bind("--draft-folder", &options.draft_folder);
+  } else {
     parser.Bind("--ring-dir", &options.ring_dir);
     parser.Bind("--heads", &options.model.heads);
   }
@@ -123,6 +129,22 @@ absl::StatusOr<Places> PlacesOf(const Options& options, const ServerSecurity& se
   return places;
 }
 
+// Loads models of the folder that the operator allows. Empty: there is none.
+absl::StatusOr<ModelShelf::Loader> LoaderOf(const Options& options) {
+  if (options.draft_folder.empty()) return ModelShelf::Loader();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(options.draft_folder, ignored)) {
+    return InvalidArgument("--draft-folder: " + options.draft_folder.string() +
+                           " is no folder (want a folder of draft models)");
+  }
+  return [of_model = options.model, folder = options.draft_folder](
+             const std::string& name) mutable -> absl::StatusOr<std::unique_ptr<WorkerModel>> {
+    TANDEM_ASSIGN_OR_RETURN(of_model.folder, ModelInFolder(folder, name));
+    of_model.name = name;
+    return WorkerModel::Load(of_model);
+  };
+}
+
 absl::Status Serve(const WorkerProgram& program, const Options& options,
                    std::unique_ptr<StopSignal> stop_signal, bool* ready) {
   TANDEM_ASSIGN_OR_RETURN(const ServerSecurity security, ServerSecurity::Open(options.security));
@@ -130,12 +152,14 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerModel> model,
                           WorkerModel::Load(options.model));
   if (!model->why_not_cuda().empty()) spdlog::info("CUDA is not used: {}", model->why_not_cuda());
+  TANDEM_ASSIGN_OR_RETURN(ModelShelf::Loader loader, LoaderOf(options));
+  ModelShelf models(model.get(), std::move(loader));
   // The metrics outlive the server, which refreshes them until its last session has ended.
   WorkerMetrics metrics(program.judges ? WorkerMetrics::kVerifier : WorkerMetrics::kDrafter,
-                        TANDEM_VERSION, model.get());
+                        TANDEM_VERSION, &models);
   TANDEM_ASSIGN_OR_RETURN(
       const std::unique_ptr<WorkerServer> server,
-      program.start({places.routers, security.tls, options.client_name}, *model, options.ring_dir));
+      program.start({places.routers, security.tls, options.client_name}, models, options.ring_dir));
   const v1::AttachReply description = model->Describe();
   spdlog::info(
       "{}: {} slots of up to {} tokens, KV cache of {} pages ({} MiB), weights of {} MiB, on {} "
@@ -145,13 +169,13 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
       model->device(), description.numerics_id());
   const auto show_load = [&] {
     metrics.Refresh();
-    const CachePool& caches = model->caches();
-    server->ReportLoad(static_cast<uint32_t>(caches.size() - caches.num_free()),
-                       static_cast<uint32_t>(caches.pages().num_free()));
+    const ModelShelf::Totals totals = models.Sum();
+    server->ReportLoad(static_cast<uint32_t>(totals.num_open_slots),
+                       static_cast<uint32_t>(totals.num_free_pages));
   };
   show_load();
   server->AfterEachCommand(show_load);
-  model->OnDeviceLoss([&](const absl::Status& why) {
+  models.OnDeviceLoss([&](const absl::Status& why) {
     server->RemoveFiles();
     LogFatal(options.log, absl::StrCat("the device's context is lost, and this process ends, to be "
                                        "started again: ",

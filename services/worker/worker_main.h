@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "services/worker/model_shelf.h"
 #include "services/worker/session/server_setup.h"
 #include "services/worker/session/worker_server.h"
 #include "services/worker/worker_model.h"
@@ -24,9 +25,9 @@ struct WorkerProgram {
   bool may_cut_context = false;
   // See WorkerModelOptions.
   DeviceModelLoader load_on_gpu = {};
-  // Listens. `model` outlives the server. `ring_dir` is empty unless --ring-dir was given.
+  // Listens. `models` outlive the server. `ring_dir` is empty unless --ring-dir was given.
   std::function<absl::StatusOr<std::unique_ptr<WorkerServer>>(
-      const WorkerEndpoint& endpoint, WorkerModel& model, const std::filesystem::path& ring_dir)>
+      const WorkerEndpoint& endpoint, ModelShelf& models, const std::filesystem::path& ring_dir)>
       start;
 };
 

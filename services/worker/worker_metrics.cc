@@ -6,10 +6,10 @@
 namespace tandem {
 
 WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& version,
-                             const WorkerModel* model)
-    : model_(model),
+                             ModelShelf* models)
+    : models_(models),
       worker_(worker),
-      registry_(worker, version, {{"model", model->Describe().model()}}),
+      registry_(worker, version, {{"model", models->first().Describe().model()}}),
       used_pages_(registry_.Gauge(metrics::kKvPages, {{"worker", worker}, {"state", "used"}})),
       cached_pages_(registry_.Gauge(metrics::kKvPages, {{"worker", worker}, {"state", "cached"}})),
       free_pages_(registry_.Gauge(metrics::kKvPages, {{"worker", worker}, {"state", "free"}})),
@@ -19,6 +19,7 @@ WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& versi
       batches_{&registry_.Counter(metrics::kWorkerBatches, {{"worker", worker}})},
       compute_seconds_{&registry_.Counter(metrics::kWorkerCompute, {{"worker", worker}})} {
   if (worker == kDrafter) {
+    loaded_models_ = &registry_.Gauge(metrics::kWorkerModels, {});
     right_guesses_.counter = &registry_.Counter(metrics::kDraftGuesses, {{"outcome", "right"}});
     wrong_guesses_.counter = &registry_.Counter(metrics::kDraftGuesses, {{"outcome", "wrong"}});
   }
@@ -46,19 +47,19 @@ prometheus::Counter& WorkerMetrics::RingErrors(v1::RingTransport transport, Ring
 }
 
 void WorkerMetrics::Refresh() {
-  const CachePool& caches = model_->caches();
-  const KvPagePool& pages = caches.pages();
-  used_pages_.Set(static_cast<double>(pages.num_pages() - pages.num_free()));
-  cached_pages_.Set(static_cast<double>(pages.num_cached()));
-  free_pages_.Set(static_cast<double>(pages.num_free() - pages.num_cached()));
-  open_slots_.Set(static_cast<double>(caches.size() - caches.num_free()));
-  free_slots_.Set(static_cast<double>(caches.num_free()));
+  const ModelShelf::Totals totals = models_->Sum();
+  used_pages_.Set(static_cast<double>(totals.num_pages - totals.num_free_pages));
+  cached_pages_.Set(static_cast<double>(totals.num_cached_pages));
+  free_pages_.Set(static_cast<double>(totals.num_free_pages - totals.num_cached_pages));
+  open_slots_.Set(static_cast<double>(totals.num_open_slots));
+  free_slots_.Set(static_cast<double>(totals.num_slots - totals.num_open_slots));
 
-  const WorkerStats& now = model_->stats();
+  const WorkerStats& now = totals.stats;
   sessions_.Set(now.num_sessions);
   batches_.Set(static_cast<double>(now.num_batches));
   compute_seconds_.Set(now.compute_seconds);
   if (worker_ == kDrafter) {
+    loaded_models_->Set(static_cast<double>(totals.num_models));
     right_guesses_.Set(static_cast<double>(now.num_guessed_right));
     wrong_guesses_.Set(static_cast<double>(now.num_guessed - now.num_guessed_right));
   }

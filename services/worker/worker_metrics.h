@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/metrics/metric_registry.h"
-#include "services/worker/worker_model.h"
+#include "services/worker/model_shelf.h"
 #include "services/worker/worker_stats.h"
 
 namespace tandem {
@@ -17,10 +17,10 @@ class WorkerMetrics {
   static constexpr char kDrafter[] = "drafter";
   static constexpr char kVerifier[] = "verifier";
 
-  // `worker` is kDrafter or kVerifier. `model` must outlive the metrics.
-  WorkerMetrics(const std::string& worker, const std::string& version, const WorkerModel* model);
+  // `worker` is kDrafter or kVerifier. `models` must outlive the metrics.
+  WorkerMetrics(const std::string& worker, const std::string& version, ModelShelf* models);
 
-  // Sets all series from the model's counts, with a few atomic stores. The thread that computes
+  // Sets all series from the models' counts, with a few atomic stores. The thread that computes
   // calls this function after each command.
   void Refresh();
   const MetricRegistry& registry() const { return registry_; }
@@ -38,7 +38,7 @@ class WorkerMetrics {
   };
   prometheus::Counter& RingErrors(v1::RingTransport transport, RingError reason);
 
-  const WorkerModel* model_;
+  const ModelShelf* models_;
   const std::string worker_;
   MetricRegistry registry_;
   prometheus::Gauge& used_pages_;
@@ -47,6 +47,7 @@ class WorkerMetrics {
   prometheus::Gauge& open_slots_;
   prometheus::Gauge& free_slots_;
   prometheus::Gauge& sessions_;
+  prometheus::Gauge* loaded_models_ = nullptr;  // a drafter's
   Total batches_;
   Total compute_seconds_;
   Total right_guesses_;  // a drafter's

@@ -36,6 +36,17 @@ struct WorkerStats {
   std::map<std::pair<v1::RingTransport, RingError>, uint64_t> ring_errors;
 };
 
+inline WorkerStats& operator+=(WorkerStats& sum, const WorkerStats& one) {
+  sum.num_batches += one.num_batches;
+  sum.compute_seconds += one.compute_seconds;
+  sum.num_sessions += one.num_sessions;
+  for (const auto& [transport, bytes] : one.ring_bytes) sum.ring_bytes[transport] += bytes;
+  sum.num_guessed += one.num_guessed;
+  sum.num_guessed_right += one.num_guessed_right;
+  for (const auto& [kind, count] : one.ring_errors) sum.ring_errors[kind] += count;
+  return sum;
+}
+
 }  // namespace tandem
 
 #endif  // TANDEM_SERVICES_WORKER_WORKER_STATS_H_

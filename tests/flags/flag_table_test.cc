@@ -119,6 +119,7 @@ TEST(FlagTableTest, TheRoutersDefaultsAreThoseOfItsParts) {
   EXPECT_EQ(options.engine.workers.max_slots, engine.workers.max_slots);
   EXPECT_EQ(options.engine.workers.heartbeat_timeout_seconds,
             engine.workers.heartbeat_timeout_seconds);
+  EXPECT_EQ(options.engine.workers.load_timeout_seconds, engine.workers.load_timeout_seconds);
   EXPECT_FALSE(options.engine.workers.drafter_required);
   const RequestLimits limits;
   EXPECT_EQ(options.limits.max_draft_length, limits.max_draft_length);

@@ -21,7 +21,7 @@ class CallGateTest : public ::testing::Test {
   CallGateTest() {
     testing::WriteFile(dir_ / "tokens",
                        "client client-token-0123456789\nadmin admin-token-0123456789\n");
-    guarded_ = std::make_unique<CallGate>(std::vector<std::string>{"/a.B/C", "/a.B/D"},
+    guarded_ = std::make_unique<CallGate>(CallGate::Methods{{"/a.B/C", "/a.B/D"}, {"/a.B/Admin"}},
                                           *TokenFile::Open((dir_ / "tokens").string()));
   }
 
@@ -31,7 +31,7 @@ class CallGateTest : public ::testing::Test {
   }
 
   testing::TempDir dir_;
-  CallGate open_{{"/a.B/C"}, nullptr};
+  CallGate open_{{.of_clients = {"/a.B/C"}, .of_admins = {"/a.B/Admin"}}, nullptr};
   std::unique_ptr<CallGate> guarded_;
 };
 
@@ -66,6 +66,21 @@ TEST_F(CallGateTest, WithTokensEveryCallNeedsOne) {
     EXPECT_EQ(Code(*guarded_, "/a.B/D", {token}), absl::StatusCode::kOk);
     EXPECT_EQ(Code(*guarded_, "/a.B/E", {token}), absl::StatusCode::kUnimplemented);
   }
+}
+
+TEST_F(CallGateTest, MethodsOfAdminsNeedAnAdmin) {
+  EXPECT_EQ(Code(*guarded_, "/a.B/Admin", {kAdmin}), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(*guarded_, "/a.B/Admin", {kClient}), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Code(*guarded_, "/a.B/Admin", {}), absl::StatusCode::kUnauthenticated);
+  // Without tokens, the owner says whether whoever reaches the server is an admin.
+  EXPECT_EQ(Code(open_, "/a.B/Admin", {}), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Code(open_, "/a.B/Admin", {kAdmin}), absl::StatusCode::kPermissionDenied);
+  CallGate local{
+      {.of_clients = {"/a.B/C"}, .of_admins = {"/a.B/Admin"}, .admits_admins_without_tokens = true},
+      nullptr};
+  EXPECT_EQ(Code(local, "/a.B/Admin", {}), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(local, "/a.B/C", {}), absl::StatusCode::kOk);
+  EXPECT_EQ(Code(local, "/a.B/D", {}), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

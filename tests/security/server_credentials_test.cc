@@ -80,7 +80,7 @@ class ServerCredentialsTest : public ::testing::Test {
 
   std::shared_ptr<CallGate> Gate(std::vector<std::string> methods) const {
     WriteFile(dir_ / "tokens", "client client-token-0123456789\n");
-    return std::make_shared<CallGate>(std::move(methods),
+    return std::make_shared<CallGate>(CallGate::Methods{std::move(methods), {}},
                                       *TokenFile::Open((dir_ / "tokens").string()));
   }
 

@@ -68,6 +68,21 @@ void Checker::OnStop(RouterId router) {
   routers_[router].stopped = true;
 }
 
+void Checker::OnRoster(RouterId id, const DraftRoster& roster) {
+  Router& router = routers_[id];
+  ++router.roster_epoch;
+  for (auto& [pod_id, pod] : router.pods) {
+    for (auto& [session_id, session] : pod.sessions) {
+      if (session.peer == kVerifierPeer) continue;
+      const size_t number = DraftModelOf(session.peer);
+      const bool is_same =
+          roster.has(number) && roster.place(number).folder == router.roster.place(number).folder;
+      if (!is_same) session.unwanted = true;
+    }
+  }
+  router.roster = roster;
+}
+
 void Checker::OnExcuse(RouterId router, Worker, SessionId session, Excuse excuse) {
   Pod& pod = routers_[router].PodOfSession(session);
   pod.sessions[session].excuses |= excuse;
@@ -86,6 +101,7 @@ void Checker::EndSession(Router& router, SessionId id, Session& session) {
     pod.new_rings.clear();
   } else {
     pod.rings.erase(session.peer);
+    ++router.roster_epoch;
   }
   if (!session.batch.has_value()) return;
   for (const BatchItem& item : session.batch->items) {
@@ -319,6 +335,11 @@ void Checker::OnCommands(RouterId id, const Fleet& fleet, const EngineCommands& 
       pod.last_session = open->session;
       Session& session = pod.sessions[open->session];
       session.peer = open->peer;
+      if (open->peer != kVerifierPeer && !router.roster.has(DraftModelOf(open->peer))) {
+        Fail("roster", absl::StrCat("session ", open->session,
+                                    " is with a draft model that is not "
+                                    "in the roster"));
+      }
       for (const auto& [other_id, other] : pod.sessions) {
         if (other_id != open->session && other.open && other.peer == open->peer) {
           Fail("sessions", absl::StrCat("session ", open->session, " is opened beside ", other_id));
@@ -336,7 +357,8 @@ void Checker::OnCommands(RouterId id, const Fleet& fleet, const EngineCommands& 
         Fail("sessions", absl::StrCat("session ", close->session, " is closed, and is not open"));
         continue;
       }
-      if (!Excused(*session, 0xff)) {
+      if (session->unwanted && session->batch.has_value()) See(Sight::kUnloadedWhileDrafting);
+      if (!Excused(*session, 0xff) && !session->unwanted) {
         Fail("sessions", absl::StrCat("a sound session with the ", WorkerName(close->worker),
                                       " worker is given up"));
       }
@@ -387,6 +409,13 @@ void Checker::OnSend(Router& router, RouterId id, SessionId session_id, Worker w
   }
   pod.last_command_id = command_id;
   if (draft != nullptr) {
+    if (draft->has_attach()) {
+      session.model = draft->attach().model();
+      if (session.model != router.roster.place(DraftModelOf(session.peer)).folder) {
+        Fail("roster",
+             absl::StrCat("session ", session_id, " asks for the model \"", session.model, "\""));
+      }
+    }
     if (draft->has_propose()) {
       CheckPropose(router, id, session_id, session, command_id, draft->propose());
     } else if (draft->has_update_slots()) {
@@ -652,6 +681,32 @@ void Checker::CheckSiblings(CallId call_id, const v1::ProposeItem& item) {
   }
 }
 
+void Checker::CheckModel(const Router& router, SessionId session_id, const Session& session,
+                         CallId call_id) {
+  Call& call = calls_.at(call_id);
+  const std::string& wanted = call.plan.request.draft_model;
+  if (!wanted.empty()) {
+    const std::string name = session.model.empty() ? DraftModelName(session.peer) : session.model;
+    if (wanted != name) {
+      Fail("drafts", absl::StrCat("call ", call_id, " wants drafts of ", wanted, " alone"));
+    }
+    return;
+  }
+  const DraftRole role = router.roster.place(DraftModelOf(session.peer)).role;
+  if (role == DraftRole::kStandby) {
+    Fail("roster",
+         absl::StrCat(PeerName(session.peer), " stands by, and drafts for call ", call_id));
+  }
+  const std::pair now(router.roster_epoch, PodOf(session_id));
+  if (role == DraftRole::kCanary) {
+    call.canary_drafted = now;
+    See(Sight::kCanary);
+  } else if (call.canary_drafted == now) {
+    Fail("roster", absl::StrCat("call ", call_id, " is one of the canary, and ",
+                                PeerName(session.peer), " drafts for it"));
+  }
+}
+
 void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                            uint64_t command_id, const v1::Propose& propose) {
   if (propose.has_update_slots()) {
@@ -678,10 +733,7 @@ void Checker::CheckPropose(Router& router, RouterId id, SessionId session_id, Se
       Fail("commands", absl::StrCat("call ", call_id, " drafts ", item.draft_length()));
     }
     CheckSiblings(call_id, item);
-    if (const std::string& wanted = call.plan.request.draft_model;
-        !wanted.empty() && item.draft_length() > 0 && wanted != DraftModelName(session.peer)) {
-      Fail("drafts", absl::StrCat("call ", call_id, " wants drafts of ", wanted, " alone"));
-    }
+    if (item.draft_length() > 0) CheckModel(router, session_id, session, call_id);
     // A draft that is made while the verifier has the call would be useless.
     if (item.draft_length() > 0 && IsVerified(router, call_id)) {
       Fail("batches", absl::StrCat("call ", call_id, " drafts while it is verified"));
@@ -890,6 +942,7 @@ void Checker::CheckVerify(Router& router, RouterId id, SessionId session_id, Ses
         drafter = *maker;
         const PeerId model = pod.sessions.at(drafter).peer;
         if (model > kDrafterPeer) See(Sight::kOtherModel);
+        if (!pod.sessions.at(drafter).model.empty()) See(Sight::kLoadedModel);
         if (is_tree) See(Sight::kModelTree);
       }
     }
@@ -1153,6 +1206,14 @@ void Checker::OnSettled(RouterId id, const Fleet& fleet) {
     const WorkerSessions& workers = fleet.engine(i).workers();
     for (PeerId drafter = kDrafterPeer; drafter < workers.num_peers(); ++drafter) {
       CheckRing(router.pods[i].rings[drafter], workers.ring(drafter));
+    }
+  }
+  for (const auto& [pod_id, pod] : router.pods) {
+    for (const auto& [session_id, session] : pod.sessions) {
+      if (session.open && session.unwanted) {
+        Fail("roster",
+             absl::StrCat("session ", session_id, " is open, and its model was unloaded"));
+      }
     }
   }
   if (router.stopped && !fleet.idle()) Fail("liveness", "a router that stopped is not idle");

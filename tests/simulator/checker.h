@@ -61,6 +61,8 @@ class Checker {
   void OnCancel(CallId call);
   void OnDrain(RouterId router) { routers_[router].draining = true; }
   void OnStop(RouterId router);
+  // The draft models that the router is to have from now on.
+  void OnRoster(RouterId router, const DraftRoster& roster);
   void OnExcuse(RouterId router, Worker worker, SessionId session, Excuse excuse);
   void OnSessionLost(RouterId router, Worker worker, SessionId session);
   // Called before the router gets the reply.
@@ -111,7 +113,9 @@ class Checker {
     uint32_t rows_of_deaths = 0;  // rows before the last row of such a batch, at most
     uint32_t furthest = 0;
     std::optional<uint32_t> pod;  // pod of the verifier that has the call, or had it last
-    bool moved = false;           // whether it moved to another pod after its first output
+    // Roster epoch and pod in which the canary drafted for it; none: it did not.
+    std::optional<std::pair<uint64_t, uint32_t>> canary_drafted;
+    bool moved = false;  // whether it moved to another pod after its first output
     bool live() const { return !finished && !canceled && !abandoned; }
     uint32_t committed_len() const { return plan.prompt_len() + emitted; }
   };
@@ -146,6 +150,8 @@ class Checker {
   };
   struct Session {
     PeerId peer = kVerifierPeer;
+    std::string model;      // that a drafter was asked for
+    bool unwanted = false;  // the model is not in the roster any more
     bool open = true;
     uint8_t excuses = 0;
     std::map<uint32_t, SlotTrack> slots;
@@ -202,6 +208,8 @@ class Checker {
     // Verifiers that died with a call, whatever became of it, by its prompt.
     std::map<uint64_t, std::set<std::pair<SessionId, CallId>>> deaths;
     uint64_t num_replayed = 0;
+    DraftRoster roster;
+    uint64_t roster_epoch = 0;  // grows with each change of the roster, and with each lost drafter
 
     Pod& PodOfSession(SessionId session) { return pods[PodOf(session)]; }
     // Returns null if the session was never opened.
@@ -226,6 +234,8 @@ class Checker {
   void CheckTokens(CallId call, const v1::SlotPoint& at,
                    const google::protobuf::RepeatedField<int32_t>& token_ids);
   void CheckSiblings(CallId call, const v1::ProposeItem& item);
+  // Checks that the roster lets the session's model draft for the call.
+  void CheckModel(const Router& router, SessionId session_id, const Session& session, CallId call);
   void CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                     uint64_t command_id, const v1::Propose& propose);
   // Whether a drafter proposed the item's drafts after the call's first `end` tokens.

@@ -130,6 +130,9 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
     if (auto* draft = std::get_if<SendToDrafter>(&command)) {
       v1::DraftCommand& sent = draft->command;
       Peer& peer = PeerOf(draft->session);
+      if (bug_ == PlantedBug::kOtherModelLoaded && !sent.attach().model().empty()) {
+        sent.mutable_attach()->set_model(LoadedModelName(99, /*broken=*/false));
+      }
       if (sent.has_propose()) {
         peer.batch = sent.id();
         ChangePropose(fleet, &peer, sent.mutable_propose());

@@ -48,8 +48,11 @@ enum class Sight : uint8_t {
   kModelTree,        // a tree that the draft model drew
   kSiblingAccepted,  // in such a tree
   kOtherModel,       // a draft of a model that is not the pod's first
+  kLoadedModel,      // a draft of a model that was loaded later
+  kCanary,           // a draft of a canary is asked for
+  kUnloadedWhileDrafting,
 };
-inline constexpr std::array<std::string_view, 37> kSightNames = {
+inline constexpr std::array<std::string_view, 40> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -86,7 +89,10 @@ inline constexpr std::array<std::string_view, 37> kSightNames = {
     "accepted paths whose rows were moved",
     "trees of the draft model judged",
     "siblings of the draft model accepted",
-    "drafts of a model that is not the first"};
+    "drafts of a model that is not the first",
+    "drafts of a model that was loaded later",
+    "drafts that a canary is asked for",
+    "models unloaded while they drafted"};
 
 struct Sights {
   std::array<uint64_t, kSightNames.size()> counts = {};

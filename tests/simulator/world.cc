@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/router/fleet/fleet_drafters.h"
 #include "tests/simulator/describe.h"
 
 namespace tandem::simulator {
@@ -66,7 +67,8 @@ World::World(const Scenario* scenario, PlantedBug bug, std::string* trace)
     for (PeerId peer = kDrafterPeer; peer <= num_drafters; ++peer) {
       pods_[pod].spec.drafters.push_back(absl::StrCat(PeerName(peer), "-of-", pod));
     }
-    pods_[pod].processes.resize(1 + num_drafters);
+    pods_[pod].processes.resize(1 +
+                                std::max(num_drafters, NumDraftPlaces(scenario->engine.workers)));
   }
 }
 
@@ -127,6 +129,7 @@ RunResult World::Run() {
   }
   for (uint32_t i = 0; i < scenario_->num_routers; ++i) StartRouter();
   for (const ClientPlan& plan : scenario_->clients) At(plan.at, [this, &plan] { Arrive(plan); });
+  for (const Swap& swap : scenario_->swaps) At(swap.at, [this, &swap] { Apply(swap); });
   for (const Fault& fault : scenario_->faults) At(fault.at, [this, &fault] { Inject(fault); });
   At(scenario_->heals_at, [this] { Heal(); });
 
@@ -202,10 +205,12 @@ void World::StartRouter() {
   EngineOptions options = router->falsifier->Options(scenario_->engine);
   options.workers.first_session_token = random_.Next();
   router->fleet = std::make_unique<Fleet>(options, &tokenizer_, NobodyObserves(), router->id);
+  router->roster = DraftRoster(options.workers.num_drafters);
   routers_.push_back(std::move(router));
   Router& started = *routers_.back();
   Trace([&] { return absl::StrCat("router ", started.id, " starts"); });
   checker_.OnRouterStarted(started.id);
+  checker_.OnRoster(started.id, started.roster);
   started.fleet->Start(now_);
   std::vector<PodSpec> specs;
   for (const Pod& pod : pods_) specs.push_back(pod.spec);
@@ -544,6 +549,7 @@ void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_pt
   FakeWorker::Outcome outcome = worker->worker.Handle(stream->id, command);
   checker_.OnExecuted(stream->id, KindOf(worker->peer), outcome.executions);
   if (outcome.is_wrong) Excuse(stream, Checker::kBadReply);
+  if (outcome.refuses_model) Excuse(stream, Checker::kMisfit);
   for (int i = 0; i < outcome.num_replays; ++i) checker_.See(Sight::kCommandRepeated);
   checker_.OnComplaints(stream->router, KindOf(worker->peer), stream->session, outcome.complaints);
   if (std::string error = worker->worker.CheckPages(); !error.empty()) {
@@ -655,6 +661,59 @@ void World::Cancel(Router& router, CallId call) {
   Trace([&] { return absl::StrCat("call ", call, " is canceled"); });
   checker_.OnCancel(call);
   if (!router.falsifier->ForgetsCancel()) router.fleet->OnCancel(call, now_);
+}
+
+void World::Apply(const Swap& swap) {
+  using Kind = Swap::Kind;
+  for (const auto& router : routers_) {
+    if (!router->alive) continue;
+    Fleet& fleet = *router->fleet;
+    DraftRoster wanted = router->roster;
+    absl::Status change;    // what the operator wants is allowed
+    absl::Status accepted;  // what the router says
+    switch (swap.kind) {
+      case Kind::kLoad:
+        change = wanted.Load(swap.model, swap.share).status();
+        accepted = LoadDraftModel(swap.model, swap.share, now_, &fleet);
+        break;
+      case Kind::kPromote:
+        change = wanted.Promote();
+        accepted = bug_ == PlantedBug::kPromoteForgotten ? change : PromoteDraftModel(now_, &fleet);
+        break;
+      case Kind::kRollBack:
+        change = wanted.RollBack();
+        accepted = bug_ == PlantedBug::kModelRollBackForgotten ? change
+                                                               : RollBackDraftModels(now_, &fleet);
+        break;
+      case Kind::kUnload: {
+        change = absl::NotFoundError("no such model");
+        for (uint32_t number = 0; number < kMaxDraftModels; ++number) {
+          const std::string& folder = wanted.place(number).folder;
+          const std::string name = folder.empty() ? DraftModelName(kDrafterPeer + number) : folder;
+          if (!wanted.has(number) || name != swap.model) continue;
+          change = wanted.Unload(number);
+          break;
+        }
+        const bool forgets = bug_ == PlantedBug::kUnloadForgotten;
+        accepted = forgets ? change : UnloadDraftModel(swap.model, now_, &fleet);
+        // The router does not know the name of a model that was never attached.
+        if (absl::IsNotFound(accepted)) change = accepted;
+        break;
+      }
+    }
+    Trace([&] {
+      return absl::StrCat("router ", router->id, ": change ", static_cast<int>(swap.kind),
+                          " of the draft models, ", swap.model, ": ", accepted.ToString());
+    });
+    if (change.code() != accepted.code()) {
+      checker_.Fail("roster", absl::StrCat("the change of draft models is answered with ",
+                                           accepted.ToString(), ", want ", change.ToString()));
+    }
+    if (!change.ok()) continue;
+    router->roster = wanted;
+    checker_.OnRoster(router->id, wanted);
+    Settle(*router);
+  }
 }
 
 void World::Inject(const Fault& fault) {

@@ -90,6 +90,7 @@ class World {
     uint64_t tick_number = 0;
     int overdue_ticks = 0;
     std::map<SessionId, std::shared_ptr<Stream>> streams;
+    DraftRoster roster;  // what the operator wants of it
   };
   struct Client {
     RouterId router = 0;
@@ -146,6 +147,8 @@ class World {
 
   void Arrive(const ClientPlan& plan);
   void Cancel(Router& router, CallId call);
+  // Tells the routers that live of a change of the draft models.
+  void Apply(const Swap& swap);
   void Inject(const Fault& fault);
   void InjectAt(const Fault& fault, const std::shared_ptr<Process>& victim);
   void InjectAtRouter(const Fault& fault);

@@ -197,7 +197,7 @@ def test_the_limits_of_the_api_are_those_of_the_table_of_flags():
 
 
 PROGRAMS = ["tandem-router", "tandem-verifier", "tandem-draft", "tandem serve", "tandem generate", "tandem bench", "tandem bench serve",
-            "tandem tokenize", "tandem info", "tandem top", "tandem healthcheck", "tandem doctor", "tandem index build"]
+            "tandem tokenize", "tandem info", "tandem top", "tandem healthcheck", "tandem doctor", "tandem index build", "tandem drafter"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -79,6 +79,16 @@ class WorkerClient {
     return Receive();
   }
 
+  // Sends and takes what there is, for at most a millisecond. This is for a client whose answer is
+  // not there yet.
+  void PollBriefly() {
+    void* tag = nullptr;
+    bool ok = false;
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(1);
+    if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) return;
+    static_cast<AsyncTag*>(tag)->Proceed(ok);
+  }
+
   // Waits for the server's status.
   grpc::Status WaitClosed() {
     while (!closed_) Poll();

@@ -26,14 +26,16 @@ class WorkerMetricsTest : public ::testing::Test {
     auto loaded = WorkerModel::Load({.folder = folder_ / "toy", .max_slots = 1});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     model_ = *std::move(loaded);
+    models_ = std::make_unique<ModelShelf>(model_.get());
   }
 
   testing::TempDir folder_;
   std::unique_ptr<WorkerModel> model_;
+  std::unique_ptr<ModelShelf> models_;
 };
 
 TEST_F(WorkerMetricsTest, EveryRingErrorIsShownBeforeItHappens) {
-  WorkerMetrics metrics(WorkerMetrics::kVerifier, "1", model_.get());
+  WorkerMetrics metrics(WorkerMetrics::kVerifier, "1", models_.get());
   const auto read = [&] { return testing::ReadExposition(metrics.registry().Serialize()); };
   for (const std::string transport : {"cuda_ipc", "shm", "inline"}) {
     for (const std::string reason : kRingErrorNames) {
@@ -51,7 +53,7 @@ TEST_F(WorkerMetricsTest, EveryRingErrorIsShownBeforeItHappens) {
 }
 
 TEST_F(WorkerMetricsTest, ADrafterHasNoRingErrors) {
-  const WorkerMetrics metrics(WorkerMetrics::kDrafter, "1", model_.get());
+  const WorkerMetrics metrics(WorkerMetrics::kDrafter, "1", models_.get());
   EXPECT_EQ(metrics.registry().Serialize().find("tandem_ring_errors_total"), std::string::npos);
 }
 

@@ -125,10 +125,12 @@ class WorkerSessionTest : public ::testing::Test {
                   bool guesses = true) {
     draft_.reset();
     draft_server_.reset();
+    draft_shelf_.reset();
     draft_model_ = LoadWorkerModel(model, poisoned, guesses);
+    draft_shelf_ = std::make_unique<ModelShelf>(draft_model_.get());
     const Address address = *Address::Parse("unix:" + (dir_ / "draft.sock").string());
     draft_server_ = std::make_unique<testing::RunningServer>(
-        *StartDrafterServer(address, *draft_model_, testing::MakeProposerUnderTest));
+        *StartDrafterServer(address, *draft_shelf_, testing::MakeProposerUnderTest));
     draft_ = std::make_unique<DraftClient>(draft_server_->address());
     testing::Attach<DraftClient, v1::DraftCommand>(*draft_, kSlots, draft_model_number);
   }
@@ -233,6 +235,7 @@ class WorkerSessionTest : public ::testing::Test {
   static testing::TempDir* folders_;
   testing::TempDir dir_;
   std::unique_ptr<WorkerModel> draft_model_;
+  std::unique_ptr<ModelShelf> draft_shelf_;
   std::unique_ptr<WorkerModel> verifier_model_;
   std::unique_ptr<testing::RunningServer> draft_server_;
   std::unique_ptr<testing::RunningServer> verifier_server_;

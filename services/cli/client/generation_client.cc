@@ -5,55 +5,24 @@
 #include <mutex>
 #include <utility>
 
-#include "common/security/channel_credentials.h"
 #include "common/status.h"
+#include "services/cli/client/client_channel.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem::cli {
 
-namespace {
-
-constexpr std::chrono::seconds kUnaryDeadline{30};
-
-absl::Status ToAbsl(const grpc::Status& status) {
-  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
-}
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, TlsFiles* tls) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // never send a loopback address to a proxy
-  arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), arguments);
-}
-
-}  // namespace
-
 struct GenerationClient::Impl {
-  Impl(const std::string& server_address, ClientSecurity with)
-      : address(server_address),
-        security(std::move(with)),
-        authorization(security.Authorization()),
-        channel(MakeChannel(server_address, security.tls.get())),
-        stub(v1::Generation::NewStub(channel)) {}
+  Impl(const std::string& address, const ClientSecurity& security)
+      : channel(address, security), stub(v1::Generation::NewStub(channel.channel())) {}
 
   template <typename Request, typename Response>
   absl::Status Call(grpc::Status (v1::Generation::Stub::*method)(grpc::ClientContext*,
                                                                  const Request&, Response*),
                     const Request& request, Response* response) {
-    grpc::ClientContext context;
-    Authorize(&context);
-    context.set_deadline(std::chrono::system_clock::now() + kUnaryDeadline);
-    return ToAbsl((stub.get()->*method)(&context, request, response));
+    return channel.Call(*stub, method, request, response);
   }
 
-  void Authorize(grpc::ClientContext* context) const {
-    if (!authorization.empty()) context->AddMetadata("authorization", authorization);
-  }
-
-  std::string address;
-  ClientSecurity security;
-  std::string authorization;  // metadata of every call; empty: none
-  std::shared_ptr<grpc::Channel> channel;
+  ClientChannel channel;
   std::unique_ptr<v1::Generation::Stub> stub;
 
   std::mutex mutex;
@@ -67,18 +36,13 @@ GenerationClient::GenerationClient(const std::string& address, const ClientSecur
 GenerationClient::~GenerationClient() = default;
 
 absl::Status GenerationClient::Connect(std::chrono::milliseconds timeout) {
-  if (impl_->channel->WaitForConnected(std::chrono::system_clock::now() + timeout)) {
-    return absl::OkStatus();
-  }
-  return Unavailable(
-      "nobody answers at " + impl_->address + " (is `tandem serve --listen " + impl_->address +
-      "` running, is this not its admin address, and have both ends TLS or neither?)");
+  return impl_->channel.Connect(timeout);
 }
 
 absl::StatusOr<v1::GenerateResponse> GenerationClient::Generate(const v1::GenerateRequest& request,
                                                                 const OnMessage& on_message) {
   grpc::ClientContext context;
-  impl_->Authorize(&context);
+  impl_->channel.Authorize(&context);
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->canceled) return absl::CancelledError("canceled");
@@ -144,7 +108,7 @@ bool GenerationClient::canceled() const {
   return impl_->canceled;
 }
 
-const std::string& GenerationClient::address() const { return impl_->address; }
-const ClientSecurity& GenerationClient::security() const { return impl_->security; }
+const std::string& GenerationClient::address() const { return impl_->channel.address(); }
+const ClientSecurity& GenerationClient::security() const { return impl_->channel.security(); }
 
 }  // namespace tandem::cli

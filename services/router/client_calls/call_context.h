@@ -13,6 +13,7 @@
 #include "services/router/client_calls/background_work.h"
 #include "services/router/fleet/fleet.h"
 #include "services/router/request/request_validator.h"
+#include "tandem/v1/draft_models.grpc.pb.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem {
@@ -22,6 +23,12 @@ inline constexpr char kGenerateMethod[] = "/tandem.v1.Generation/Generate";
 inline constexpr char kTokenizeMethod[] = "/tandem.v1.Generation/Tokenize";
 inline constexpr char kDetokenizeMethod[] = "/tandem.v1.Generation/Detokenize";
 inline constexpr char kGetServerInfoMethod[] = "/tandem.v1.Generation/GetServerInfo";
+// Those of admins.
+inline constexpr char kListDraftModelsMethod[] = "/tandem.v1.DraftModels/List";
+inline constexpr char kLoadDraftModelMethod[] = "/tandem.v1.DraftModels/Load";
+inline constexpr char kPromoteDraftModelMethod[] = "/tandem.v1.DraftModels/Promote";
+inline constexpr char kRollBackDraftModelsMethod[] = "/tandem.v1.DraftModels/RollBack";
+inline constexpr char kUnloadDraftModelMethod[] = "/tandem.v1.DraftModels/Unload";
 
 // Longest text, in bytes, that is tokenized on the polling thread. Every stream waits meanwhile, so
 // longer texts are tokenized in the background.
@@ -35,6 +42,7 @@ inline absl::Status TooMuchWork() {
 // The objects must outlive the calls.
 struct CallContext {
   v1::Generation::AsyncService* service;
+  v1::DraftModels::AsyncService* draft_models;
   grpc::ServerCompletionQueue* queue;
   CallGate* gate;
   const RequestValidator* validator;

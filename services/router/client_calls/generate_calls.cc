@@ -152,7 +152,7 @@ ServedModel GenerateCalls::Served() const {
   const v1::AttachReply& verifier = *context_.fleet->promised();
   ServedModel served;
   served.model = context_.model;
-  served.draft_models = DraftModels(*context_.fleet);
+  served.draft_models = DraftModelNames(*context_.fleet);
   served.self_drafter = verifier.self_drafter();
   served.vocabulary_size = verifier.vocabulary_size();
   served.max_context_tokens = verifier.max_context_tokens();

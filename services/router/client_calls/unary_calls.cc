@@ -51,12 +51,14 @@ UnaryCalls::UnaryCalls(const CallContext& context, const Tokenizer* tokenizer, s
                                                    context_.queue, tag);
           },
           GateOf(kGetServerInfoMethod),
-          [this](const auto& /*request*/, const auto& respond) { respond(Info()); }) {}
+          [this](const auto& /*request*/, const auto& respond) { respond(Info()); }),
+      draft_models_(context_) {}
 
 void UnaryCalls::Serve() {
   tokenize_.Serve();
   detokenize_.Serve();
   server_info_.Serve();
+  draft_models_.Serve();
 }
 
 std::function<absl::Status(const grpc::ServerContext&)> UnaryCalls::GateOf(

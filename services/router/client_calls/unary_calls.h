@@ -1,4 +1,4 @@
-// The gRPC methods Tokenize, Detokenize and GetServerInfo.
+// The gRPC methods with one answer: Tokenize, Detokenize, GetServerInfo and v1.DraftModels.
 #ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_CALLS_H_
 #define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_UNARY_CALLS_H_
 
@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/router/client_calls/call_context.h"
+#include "services/router/client_calls/draft_model_calls.h"
 #include "services/router/client_calls/unary_method.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
@@ -50,6 +51,7 @@ class UnaryCalls {
   TokenizeMethod tokenize_;
   DetokenizeMethod detokenize_;
   InfoMethod server_info_;
+  DraftModelCalls draft_models_;
 };
 
 }  // namespace tandem

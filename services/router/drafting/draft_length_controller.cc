@@ -151,6 +151,14 @@ RoundValue Decoding(std::span<const DraftCandidate> candidates, const DraftBatch
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
     : options_(options), plain_rounds_(options.max_length), probes_(options.probe_budget) {}
 
+void DraftLengthController::ForgetDrafter() {
+  priors_ = {};
+  costs_.ForgetDrafter();
+  num_new_levels_ = costs_.num_new_levels();
+  plain_rounds_.Forget();
+  last_round_ = {};
+}
+
 void DraftLengthController::ObserveDraft(uint64_t serial, AcceptanceMode mode,
                                          std::span<const JudgedPosition> judged,
                                          uint32_t num_drafted, AcceptanceEstimate* acceptance) {

@@ -53,6 +53,9 @@ class DraftLengthController {
   AcceptanceEstimate NewEstimate(AcceptanceMode mode) const {
     return AcceptanceEstimate(&priors_[static_cast<size_t>(mode)]);
   }
+  // Another drafter drafts from now on. The estimates of sequences that drafted with the former one
+  // must be made anew.
+  void ForgetDrafter();
   // Returns the number of a request among those of its mode that choose a model, from 0 on.
   uint32_t CountRequest(AcceptanceMode mode) { return num_requests_[static_cast<size_t>(mode)]++; }
 

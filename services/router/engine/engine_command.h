@@ -47,6 +47,9 @@ using SessionId = uint64_t;
 struct OpenSession {
   PeerId peer;
   SessionId session;
+  // The draft worker, by its number in the pod. It is that of the peer, unless the worker loads the
+  // peer's model. 0 for the verifier.
+  uint32_t draft_worker = 0;
 };
 // Gives the stream up, without an event.
 struct CloseSession {

@@ -23,7 +23,7 @@ struct CommittedRound {
       v1::TOKEN_SOURCE_UNSPECIFIED;  // source of the token after the accepted ones
   bool emitted_last = false;         // whether that token was emitted
   Drafter drafter = Drafter::kModel;
-  const std::string* draft_model = nullptr;  // its name, if a model drafted
+  std::string draft_model = {};  // its name, if a draft model drafted
 };
 
 // Seconds of a round in which a client's request decoded. With two cohorts, the time of waiting for

@@ -65,23 +65,27 @@ std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState
   return std::make_unique<RequestLookups>(
       used, state->options.ngram, sequence.mode(), sequence.prompt_len(),
       static_cast<size_t>(request.max_tokens), request.prediction,
-      &state->controllers.front()->lookup_priors());
+      &state->draft_models.controller().lookup_priors());
+}
+
+// Whether a client's request wants drafts of a draft model, whichever that is.
+bool ChoosesModel(const RoundState& state, const Sequence& sequence) {
+  return !sequence.is_replay() && sequence.request.draft_model.empty() &&
+         AsksDraftModels(state.options, sequence);
 }
 
 // The choice of a request that begins in this pod.
 ModelChoice MakeModelChoice(const Sequence& sequence, RoundState* state) {
-  const AcceptanceMode mode = sequence.mode();
-  std::vector<AcceptanceEstimate> estimates;
-  for (const auto& controller : state->controllers) {
-    estimates.push_back(controller->NewEstimate(mode));
-  }
-  ModelChoice choice(std::move(estimates));
-  const bool may_choose =
-      sequence.request.draft_model.empty() && AsksDraftModels(state->options, sequence);
-  if (sequence.is_replay() || !may_choose) return choice;
-  const uint32_t number = state->controllers.front()->CountRequest(mode);
-  if (const auto model = ModelToTry(number, state->controllers.size())) choice.Try(*model);
+  ModelChoice choice = state->draft_models.NewChoice(sequence.mode());
+  if (!ChoosesModel(*state, sequence)) return choice;
+  if (const auto model = state->draft_models.NextToTry(sequence.mode())) choice.Try(*model);
   return choice;
+}
+
+// The arm of a request that begins in this pod.
+DraftArm ChooseArm(const Sequence& sequence, RoundState* state) {
+  const bool chooses = ChoosesModel(*state, sequence) && ReadyCanary(*state).has_value();
+  return chooses ? state->draft_models.NextArm() : DraftArm::kNone;
 }
 
 }  // namespace
@@ -89,6 +93,43 @@ ModelChoice MakeModelChoice(const Sequence& sequence, RoundState* state) {
 PodEngine::PodEngine(PodId id, const EngineOptions& options, const Tokenizer* tokenizer,
                      EngineObserver* observer, AuditMonitor* audit)
     : id_(id), state_(options, tokenizer, observer, audit) {}
+
+// ---------------------------------------------------------------- settle: draft models
+
+void PodEngine::SetRoster(const DraftRoster& roster, double now) {
+  const DraftRoster before = state_.draft_models.roster();
+  state_.draft_models.SetRoster(roster);
+  const uint32_t num_places = NumDraftPlaces(state_.options.workers);
+  for (size_t number = 0; number < num_places; ++number) {
+    const PeerId peer = kDrafterPeer + static_cast<PeerId>(number);
+    const bool stays = roster.has(number) == before.has(number) &&
+                       roster.place(number).folder == before.place(number).folder;
+    if (stays) continue;
+    if (before.has(number)) state_.workers.LetGo(peer);
+    DrainSessionEvents(now);
+    if (!roster.has(number)) continue;
+    ForgetDraftModel(number);
+    state_.workers.TakeUp(peer, roster.place(number).folder, now);
+  }
+  // What was planned before does not bind: those slots decode plainly in this round.
+  for (Cohort& cohort : state_.cohorts) {
+    std::erase_if(cohort.waiting, [&](const WaitingPropose& waiting) {
+      return roster.place(DraftModelOf(waiting.peer)).role == DraftRole::kStandby;
+    });
+  }
+}
+
+void PodEngine::ForgetDraftModel(size_t number) {
+  state_.draft_models.Forget(number);
+  for (uint32_t id = 0; id < state_.slots.size(); ++id) {
+    Sequence* sequence = state_.slots[id].sequence.get();
+    if (sequence == nullptr) continue;
+    sequence->models->estimate(number) =
+        state_.draft_models.controller(number).NewEstimate(sequence->mode());
+    sequence->models->set_version(state_.draft_models.version());
+    sequence->faults.drafter(static_cast<uint32_t>(number)).Moved(state_.options.max_lost_rounds);
+  }
+}
 
 // ---------------------------------------------------------------- settle: workers' replies
 
@@ -250,7 +291,7 @@ void PodEngine::DrainSessionEvents(double now) {
       } else if (event.ready) {
         state_.slots.peer(event.peer).Attach(event.session, *state_.workers.info(event.peer));
       } else {
-        OnDrafterLost(state_, event.peer, now);
+        OnDrafterLost(state_, event.peer, event.let_go, now);
       }
     }
   }
@@ -310,8 +351,13 @@ void PodEngine::Place(std::unique_ptr<Sequence> sequence) {
   if (sequence->pod != id_ || !sequence->models.has_value()) {
     // What other pods showed is about their workers.
     sequence->models = MakeModelChoice(*sequence, &state_);
+    sequence->models->set_arm(ChooseArm(*sequence, &state_));
     sequence->lookups = MakeLookups(*sequence, &state_);
     sequence->faults.Moved(state_.options.max_lost_rounds);
+  } else if (sequence->models->version() != state_.draft_models.version()) {
+    const DraftArm arm = sequence->models->arm();
+    sequence->models = MakeModelChoice(*sequence, &state_);
+    sequence->models->set_arm(arm);
   }
   sequence->pod = id_;
   const auto replay = slots.SlotOfReplay();
@@ -427,20 +473,6 @@ double PodEngine::NextDeadline() const {
     deadline = std::min(deadline, verifier_seen_at_ + state_.options.verifier_timeout_seconds);
   }
   return deadline;
-}
-
-DraftLengthController::LastRound PodEngine::last_round() const {
-  DraftLengthController::LastRound mean = state_.controllers.front()->last_round();
-  for (size_t i = 1; i < state_.controllers.size(); ++i) {
-    const DraftLengthController::LastRound& one = state_.controllers[i]->last_round();
-    if (one.num_slots == 0) continue;
-    mean.num_slots += one.num_slots;
-    const double share = static_cast<double>(one.num_slots) / mean.num_slots;
-    mean.mean_length += share * (one.mean_length - mean.mean_length);
-    mean.plain_seconds += share * (one.plain_seconds - mean.plain_seconds);
-    mean.gain += share * (one.gain - mean.gain);
-  }
-  return mean;
 }
 
 Gauges PodEngine::ReadGauges() const {

@@ -47,6 +47,10 @@ class PodEngine {
   // What the verifier must offer, whenever it attaches: the router has promised it to clients.
   void Expect(const v1::AttachReply& promised) { state_.workers.Expect(promised); }
 
+  // Takes up the draft models that are new in the roster, lets go of those that are not in it any
+  // more, and follows it from now on. Before Start it says what the pod begins with.
+  void SetRoster(const DraftRoster& roster, double now);
+
   // Settle.
   void Start(double now);
   void OnDraftReply(SessionId session, v1::DraftReply& reply, double now);
@@ -97,10 +101,12 @@ class PodEngine {
   const WorkerSessions& workers() const { return state_.workers; }
   // The controller of one draft model, or of none if there is no draft model.
   const DraftLengthController& controller(size_t draft_model = 0) const {
-    return *state_.controllers[draft_model];
+    return state_.draft_models.controller(draft_model);
   }
+  // How the requests of the canary fared, and those of the models that serve.
+  const SpeedComparison& comparison() const { return state_.draft_models.comparison(); }
   // What the controllers chose last: a mean over the slots.
-  DraftLengthController::LastRound last_round() const;
+  DraftLengthController::LastRound last_round() const { return state_.draft_models.last_round(); }
   uint32_t num_slots() const { return state_.slots.size(); }
   // Sequences of clients. Replays of the audit do not count.
   size_t num_running() const { return state_.slots.num_running(); }
@@ -111,6 +117,8 @@ class PodEngine {
   const RoundState& state() const { return state_; }
 
  private:
+  // Forgets what a draft model has shown, before its number is used again.
+  void ForgetDraftModel(size_t number);
   // Follows what the sessions tell, in order.
   void DrainSessionEvents(double now);
   void OnVerifierReady(SessionId session);

@@ -16,6 +16,27 @@ namespace {
 // The upper half of a session's number is its pod's.
 constexpr int kPodShift = 32;
 
+// What admission knows of a pod's engine.
+void FillView(const PodEngine& engine, double now, PodView* view) {
+  view->room = engine.Room(now);
+  view->heard_at = engine.verifier_seen_at();
+  view->draining = engine.workers().draining(kVerifierPeer);
+  view->num_slots = engine.num_slots();
+  if (const v1::AttachReply* info = engine.workers().info(kVerifierPeer);
+      info != nullptr && view->numerics_id != info->numerics_id()) {
+    view->numerics_id = info->numerics_id();
+  }
+}
+
+// One pod that does not fit says so in the log, and is no reason for the others to end.
+LogLine ComplaintOf(const GiveUp& give_up) {
+  constexpr char kConsequence[] = "; the pod gets no requests";
+  LogLine line{.level = LogLine::Level::kError,
+               .text = absl::StrCat(give_up.status.message(), kConsequence)};
+  if (!give_up.summary.empty()) line.summary = absl::StrCat(give_up.summary, kConsequence);
+  return line;
+}
+
 }  // namespace
 
 Fleet::Fleet(const EngineOptions& options, const Tokenizer* tokenizer, EngineObserver* observer,
@@ -23,12 +44,11 @@ Fleet::Fleet(const EngineOptions& options, const Tokenizer* tokenizer, EngineObs
     : options_(options),
       tokenizer_(tokenizer),
       observer_(observer),
-      admission_(options, tokenizer, observer, turn) {}
+      admission_(options, tokenizer, observer, turn),
+      roster_(options.workers.num_drafters) {}
 
 void Fleet::Log(LogLine::Level level, const Pod& pod, std::string text) {
-  LogLine line{.level = level, .text = std::move(text)};
-  line.pod = pod.spec.verifier;
-  commands_.push_back(std::move(line));
+  commands_.push_back(LogLine{.level = level, .text = std::move(text), .pod = pod.spec.verifier});
 }
 
 // ---------------------------------------------------------------- the list of pods
@@ -61,6 +81,7 @@ void Fleet::AddPod(const PodSpec& spec, double now) {
   pod->engine = std::make_unique<PodEngine>(pod->id, options, tokenizer_, observer_, &audit_);
   if (promised_.has_value()) pod->engine->Expect(*promised_);
   pod->engine->Start(now);
+  pod->engine->SetRoster(roster_, now);
   if (!pods_.empty()) Log(LogLine::Level::kInfo, *pod, "worker pod: new");
   views_.emplace_back().id = pod->id;
   deadlines_.push_back(pod->engine->NextDeadline());
@@ -98,6 +119,16 @@ void Fleet::RemoveDrained() {
   }
 }
 
+// ---------------------------------------------------------------- draft models
+
+void Fleet::SetRoster(const DraftRoster& roster, const std::string& what, double now) {
+  now_ = now;
+  roster_ = roster;
+  commands_.push_back(LogLine{LogLine::Level::kInfo, "draft models: " + what});
+  for (const auto& pod : pods_) pod->engine->SetRoster(roster_, now);
+  for (size_t pod = 0; pod < pods_.size(); ++pod) Turn(pod, now);
+}
+
 // ---------------------------------------------------------------- what is known of a pod
 
 bool Fleet::LacksDrafter(const Pod& pod) const {
@@ -119,16 +150,9 @@ void Fleet::Refresh(size_t index, double now) {
     if (num_serving_ == 0) down_since_ = now;
   }
   PodView& view = views_[index];
-  view.room = pod.engine->Room(now);
+  FillView(*pod.engine, now, &view);
   view.serves = serves;
   view.open = serves && !TakesNothingNew(pod);
-  view.heard_at = pod.engine->verifier_seen_at();
-  view.draining = workers.draining(kVerifierPeer);
-  view.num_slots = pod.engine->num_slots();
-  if (const v1::AttachReply* info = workers.info(kVerifierPeer);
-      info != nullptr && view.numerics_id != info->numerics_id()) {
-    view.numerics_id = info->numerics_id();
-  }
   deadlines_[index] = pod.engine->NextDeadline();
 }
 
@@ -374,7 +398,6 @@ bool Fleet::MakeOwn(size_t index, EngineCommand* command) {
   }
   const auto* give_up = std::get_if<GiveUp>(command);
   if (give_up == nullptr) return true;
-  // One pod that does not fit is no reason for the others to end.
   if (NobodyFits() && idle()) {
     gave_up_ = true;
     return true;
@@ -382,11 +405,7 @@ bool Fleet::MakeOwn(size_t index, EngineCommand* command) {
   const std::string complaint(give_up->status.message());
   if (pod.complaint == complaint) return false;
   pod.complaint = complaint;
-  LogLine line{.level = LogLine::Level::kError,
-               .text = absl::StrCat(complaint, "; the pod gets no requests")};
-  if (!give_up->summary.empty()) {
-    line.summary = absl::StrCat(give_up->summary, "; the pod gets no requests");
-  }
+  LogLine line = ComplaintOf(*give_up);
   line.pod = pod.spec.verifier;
   *command = std::move(line);
   return true;

@@ -43,6 +43,10 @@ class Fleet {
   // All pods that there are. New ones are attached, those that are not named any more drain.
   void SetPods(const std::vector<PodSpec>& specs, double now);
 
+  // These are all draft models from now on (fleet_drafters.h). `what` says in the log what changed.
+  void SetRoster(const DraftRoster& roster, const std::string& what, double now);
+  const DraftRoster& roster() const { return roster_; }
+
   // Clients' events. RefusesAll: as of Admission.
   std::optional<Refusal> RefusesAll(double now);
   void OnRequest(CallId call, GenerationRequest request, double now);
@@ -145,6 +149,7 @@ class Fleet {
   EngineObserver* observer_;
   AuditMonitor audit_;
   Admission admission_;
+  DraftRoster roster_;
   std::vector<std::unique_ptr<Pod>> pods_;  // by id
   std::vector<PodView> views_;              // by place in pods_, as of the pod's last event
   std::vector<double> deadlines_;           // by place in pods_

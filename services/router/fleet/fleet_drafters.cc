@@ -3,10 +3,29 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "common/rpc/protocol.h"
+#include "common/status.h"
 
 namespace tandem {
+namespace {
+
+// Number of a draft model. None: there is none of this name.
+std::optional<size_t> FindDraftModel(const Fleet& fleet, const std::string& name) {
+  for (size_t number = 0; number < kMaxDraftModels; ++number) {
+    if (!fleet.roster().has(number)) continue;
+    if (fleet.roster().place(number).folder == name) return number;
+    const PeerId peer = kDrafterPeer + static_cast<PeerId>(number);
+    for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
+      if (fleet.engine(pod).workers().drafter_name(peer) == name) return number;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 bool DraftersSettled(const Fleet& fleet) {
   for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
@@ -25,7 +44,7 @@ std::string DrafterMisfit(const Fleet& fleet) {
   return "";
 }
 
-std::vector<std::string> DraftModels(const Fleet& fleet) {
+std::vector<std::string> DraftModelNames(const Fleet& fleet) {
   std::vector<std::string> names;
   for (uint32_t model = 0; model < kMaxDraftModels; ++model) {
     for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
@@ -37,6 +56,49 @@ std::vector<std::string> DraftModels(const Fleet& fleet) {
     }
   }
   return names;
+}
+
+absl::Status LoadDraftModel(const std::string& folder, double share, double now, Fleet* fleet) {
+  if (!folder.empty() && FindDraftModel(*fleet, folder).has_value()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("a draft model \"", folder, "\" is there already"));
+  }
+  DraftRoster roster = fleet->roster();
+  TANDEM_RETURN_IF_ERROR(roster.Load(folder, share).status());
+  fleet->SetRoster(
+      roster,
+      absl::StrCat(folder, " is loaded, to draft for a share of ", share, " of the requests"), now);
+  return absl::OkStatus();
+}
+
+absl::Status PromoteDraftModel(double now, Fleet* fleet) {
+  DraftRoster roster = fleet->roster();
+  const std::optional<size_t> canary = roster.canary();
+  TANDEM_RETURN_IF_ERROR(roster.Promote());
+  fleet->SetRoster(
+      roster,
+      roster.place(*canary).folder + " drafts for all requests, and the models that did stand by",
+      now);
+  return absl::OkStatus();
+}
+
+absl::Status RollBackDraftModels(double now, Fleet* fleet) {
+  DraftRoster roster = fleet->roster();
+  TANDEM_RETURN_IF_ERROR(roster.RollBack());
+  fleet->SetRoster(roster, "the models that stood by draft again, and those that did stand by",
+                   now);
+  return absl::OkStatus();
+}
+
+absl::Status UnloadDraftModel(const std::string& name, double now, Fleet* fleet) {
+  const std::optional<size_t> number = FindDraftModel(*fleet, name);
+  if (!number.has_value()) {
+    return NotFound(absl::StrCat("there is no draft model \"", name, "\""));
+  }
+  DraftRoster roster = fleet->roster();
+  TANDEM_RETURN_IF_ERROR(roster.Unload(*number));
+  fleet->SetRoster(roster, name + " is unloaded", now);
+  return absl::OkStatus();
 }
 
 }  // namespace tandem

@@ -13,7 +13,8 @@ void FleetState::Add(const PodEngine& engine) {
   gauges += one;
   counts += engine.counts();
   ++(workers.ready(kVerifierPeer) ? num_pods_ready : num_pods_lost);
-  AddDraftModels(workers);
+  AddDraftModels(engine);
+  comparison += engine.comparison();
   // What runs nowhere is of the first engine.
   const bool is_first = num_pods_ready + num_pods_lost == 1;
   const double share = is_first ? 1 : one.running / std::max(1.0, before + one.running);
@@ -28,10 +29,21 @@ void FleetState::Add(const PodEngine& engine) {
   }
 }
 
-void FleetState::AddDraftModels(const WorkerSessions& workers) {
-  draft_models.resize(std::max<size_t>(draft_models.size(), workers.num_peers() - kDrafterPeer));
+void FleetState::AddDraftModels(const PodEngine& engine) {
+  const WorkerSessions& workers = engine.workers();
+  const DraftRoster& roster = engine.state().draft_models.roster();
   for (PeerId peer = kDrafterPeer; peer < workers.num_peers(); ++peer) {
-    DraftModelState& model = draft_models[DraftModelOf(peer)];
+    const size_t number = DraftModelOf(peer);
+    if (!roster.has(number)) continue;
+    const auto known = std::find_if(draft_models.begin(), draft_models.end(),
+                                    [&](const auto& model) { return model.number == number; });
+    DraftModelState& model = known != draft_models.end() ? *known : draft_models.emplace_back();
+    model.number = number;
+    model.place = roster.place(number);
+    model.loading = model.loading || workers.attaching(peer);
+    if (model.problem_in_full.empty()) {
+      model.problem_in_full = workers.drafter_problem_in_full(peer);
+    }
     model.attached = model.attached || workers.ready(peer);
     if (model.name.empty()) model.name = workers.drafter_name(peer);
     if (model.problem.empty()) model.problem = workers.drafter_problem(peer);
@@ -49,11 +61,15 @@ bool FleetState::drafter_attached() const {
 }
 
 double FleetState::attached_share() const {
-  if (draft_models.empty()) return 0;
-  const auto num_attached =
-      std::count_if(draft_models.begin(), draft_models.end(),
-                    [](const DraftModelState& model) { return model.attached; });
-  return static_cast<double>(num_attached) / static_cast<double>(draft_models.size());
+  int num_models = 0;
+  int num_attached = 0;
+  for (const DraftModelState& model : draft_models) {
+    // Nothing is missing while a model is loaded for the first time.
+    if (!model.place.folder.empty() && model.name.empty()) continue;
+    ++num_models;
+    if (model.attached) ++num_attached;
+  }
+  return num_models == 0 ? 0 : static_cast<double>(num_attached) / num_models;
 }
 
 std::string FleetState::drafter_names() const {

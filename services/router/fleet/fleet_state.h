@@ -16,9 +16,13 @@ namespace tandem {
 
 // One draft model, over all pods.
 struct DraftModelState {
-  std::string name;       // as it was last found to fit; empty: it never was
-  bool attached = false;  // at one pod at least
-  std::string problem;    // why it is not attached at some pod
+  size_t number = 0;
+  DraftPlace place;             // its role, and what it was loaded from
+  bool loading = false;         // some draft worker has not answered yet, and may be loading it
+  std::string problem_in_full;  // `problem` for the operator
+  std::string name;             // as it was last found to fit; empty: it never was
+  bool attached = false;        // at one pod at least
+  std::string problem;          // why it is not attached at some pod
   // Transport of an open ring; UNSPECIFIED: none is open.
   v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
 };
@@ -30,7 +34,8 @@ struct FleetState {
   bool audit_failed = false;
   uint32_t num_pods_ready = 0;  // their verifiers serve
   uint32_t num_pods_lost = 0;
-  std::vector<DraftModelState> draft_models;    // by number
+  std::vector<DraftModelState> draft_models;    // those that there are, by number
+  SpeedComparison comparison;                   // the canary with the models that serve
   std::vector<v1::RingTransport> transports;    // transports of open rings
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
 
@@ -39,7 +44,8 @@ struct FleetState {
 
   // Whether a draft model is attached.
   bool drafter_attached() const;
-  // Share of the draft models that are attached, each at one pod at least. 0: there are none.
+  // Share of the draft models that are attached, each at one pod at least. A model that was loaded
+  // later does not count until it was attached once. 0: there are none.
   double attached_share() const;
   // Names of the draft models that are attached, with ", " between them. If none is, those of the
   // models that were found to fit.
@@ -48,7 +54,7 @@ struct FleetState {
   std::string drafter_problem() const;
 
  private:
-  void AddDraftModels(const WorkerSessions& workers);
+  void AddDraftModels(const PodEngine& engine);
 };
 
 v1::ServerLoad ServerLoadOf(const FleetState& state);

@@ -21,21 +21,38 @@ namespace tandem {
 namespace {
 
 constexpr char kServiceName[] = "tandem.v1.Generation";
+constexpr char kDraftModelsService[] = "tandem.v1.DraftModels";
 constexpr char kHealthService[] = "grpc.health.v1.Health";
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr size_t kMaxGrpcBytes = size_t{512} << 20;
 constexpr int kMaxGrpcThreads = 16;  // each stream of reflection holds one thread
 constexpr auto kShutdownGrace = std::chrono::seconds(1);
 
+const std::vector<std::string> kOwnMethods = {kGenerateMethod, kTokenizeMethod, kDetokenizeMethod,
+                                              kGetServerInfoMethod};
+const std::vector<std::string> kAdminMethods = {
+    kListDraftModelsMethod, kLoadDraftModelMethod, kPromoteDraftModelMethod,
+    kRollBackDraftModelsMethod, kUnloadDraftModelMethod};
+
 // Returns a gate that allows these methods and denies all others.
-std::shared_ptr<CallGate> MakeGate(std::shared_ptr<TokenFile> tokens) {
-  return std::make_shared<CallGate>(
-      std::vector<std::string>{kGenerateMethod, kTokenizeMethod, kDetokenizeMethod,
-                               kGetServerInfoMethod, "/grpc.health.v1.Health/Check",
-                               "/grpc.health.v1.Health/Watch",
-                               "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                               "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"},
-      std::move(tokens));
+std::shared_ptr<CallGate> MakeGate(const Address& listen, std::shared_ptr<TokenFile> tokens) {
+  CallGate::Methods methods;
+  methods.of_clients = kOwnMethods;
+  for (const char* method : {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+                             "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"}) {
+    methods.of_clients.emplace_back(method);
+  }
+  methods.of_admins = kAdminMethods;
+  methods.admits_admins_without_tokens = listen.is_loopback();
+  return std::make_shared<CallGate>(std::move(methods), std::move(tokens));
+}
+
+// The methods whose calls the router checks itself.
+std::vector<std::string> CheckedByRouter() {
+  std::vector<std::string> methods = kOwnMethods;
+  methods.insert(methods.end(), kAdminMethods.begin(), kAdminMethods.end());
+  return methods;
 }
 
 // Bounds the resources that a connection can use. gRPC's defaults do not bound them.
@@ -87,7 +104,8 @@ void WarnOfOpenDoors(const Address& listen, const ServerSecurity& security) {
 
 ClientServer::ClientServer(const Address& listen)
     : listen_(listen),
-      reflection_({kServiceName, kHealthService, "grpc.reflection.v1.ServerReflection",
+      reflection_({kServiceName, kDraftModelsService, kHealthService,
+                   "grpc.reflection.v1.ServerReflection",
                    "grpc.reflection.v1alpha.ServerReflection"}) {
   // Without a use, the linker would leave the description of the health service out.
   (void)grpc::health::v1::HealthCheckRequest::descriptor();
@@ -107,15 +125,16 @@ absl::Status ClientServer::Listen(const RouterOptions& options, const ServerSecu
   grpc::ServerBuilder builder;
   ConfigureServer(options, &builder);
   builder.RegisterService(&service_);
+  builder.RegisterService(&draft_models_);
   builder.RegisterService(&reflection_);
   WarnOfOpenDoors(listen_, security);
-  gate_ = MakeGate(security.tokens);
-  InterceptCalls(builder,
-                 [gate = gate_](std::string_view method, const auto& context) {
-                   return CheckCall(*gate, method, context);
-                 },
-                 /*without=*/
-                 {kGenerateMethod, kTokenizeMethod, kDetokenizeMethod, kGetServerInfoMethod});
+  gate_ = MakeGate(listen_, security.tokens);
+  InterceptCalls(
+      builder,
+      [gate = gate_](std::string_view method, const auto& context) {
+        return CheckCall(*gate, method, context);
+      },
+      /*without=*/CheckedByRouter());
   if (auto listener = Listener::Bind(listen_); listener.ok()) {
     listener_ = *std::move(listener);
   } else {

@@ -21,13 +21,14 @@
 #include "common/security/server_security.h"
 #include "services/router/server/reflection_service.h"
 #include "services/router/server/router_options.h"
+#include "tandem/v1/draft_models.grpc.pb.h"
 #include "tandem/v1/generate.grpc.pb.h"
 
 namespace tandem {
 
 // Listens, and decides which client may call which method. gRPC's own threads answer health checks
-// and reflection. The calls of v1.Generation come through the completion queue. The owner polls the
-// queue, and calls all methods on the polling thread.
+// and reflection. The calls of v1.Generation and v1.DraftModels come through the completion queue.
+// The owner polls the queue, and calls all methods on the polling thread.
 class ClientServer {
  public:
   // Listens at `listen`. Errors name --listen.
@@ -40,6 +41,7 @@ class ClientServer {
   ClientServer& operator=(const ClientServer&) = delete;
 
   v1::Generation::AsyncService* service() { return &service_; }
+  v1::DraftModels::AsyncService* draft_models() { return &draft_models_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
   CallGate* gate() { return gate_.get(); }
   // The address that clients can use.
@@ -68,6 +70,7 @@ class ClientServer {
   const Address listen_;
   std::shared_ptr<CallGate> gate_;
   v1::Generation::AsyncService service_;
+  v1::DraftModels::AsyncService draft_models_;
   ReflectionService reflection_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<Listener> listener_;

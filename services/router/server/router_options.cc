@@ -29,6 +29,7 @@ void BindEngine(FlagParser& parser, EngineOptions& engine) {
   parser.Bind("--step-seconds", &engine.step_seconds);
   parser.Bind("--cohorts", &engine.num_cohorts);
   parser.Bind("--verifier-timeout", &engine.verifier_timeout_seconds);
+  parser.Bind("--load-timeout", &engine.workers.load_timeout_seconds);
   parser.Bind("--drafter-timeout", &engine.drafter_timeout_seconds);
   parser.Bind("--max-crashes", &engine.max_lost_rounds);
   parser.Bind("--heartbeat-timeout", &engine.workers.heartbeat_timeout_seconds);
@@ -122,6 +123,8 @@ std::optional<int> ParseCommandLine(int argc, char** argv, RouterOptions* option
   options->engine.debug_lines = options->log.level == "debug";
   options->engine.workers.num_drafters =
       std::min(NumDraftModels(options->drafter_address), kMaxDraftModels);
+  const bool has_draft_worker = options->engine.workers.num_drafters > 0;
+  options->engine.workers.num_places = has_draft_worker ? kMaxDraftModels : 0;
   options->engine.workers.max_draft_length = options->limits.max_draft_length;
   options->engine.workers.max_tree_nodes = options->limits.max_tree_nodes;
   const NgramOptions& ngram = options->engine.ngram;

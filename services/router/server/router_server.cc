@@ -152,6 +152,7 @@ void RouterServer::Serve() {
   background_.emplace(queue);
   signals_.emplace(queue, [this](int number) { OnSignal(number); });
   const CallContext context{.service = clients_->service(),
+                            .draft_models = clients_->draft_models(),
                             .queue = queue,
                             .gate = clients_->gate(),
                             .validator = &validator_,
@@ -280,7 +281,7 @@ void RouterServer::OpenStream(const OpenSession& open) {
   const PodSpec* pod = fleet_.PodOf(open.session);
   if (pod == nullptr) return;  // the pod left the list meanwhile
   const std::string& text =
-      open.peer == kVerifierPeer ? pod->verifier : pod->drafters[DraftModelOf(open.peer)];
+      open.peer == kVerifierPeer ? pod->verifier : pod->drafters[open.draft_worker];
   // The directory checked that the address can be parsed.
   workers_->Open(KindOf(open.peer), open.session, *Address::Parse(text));
 }

@@ -101,7 +101,7 @@ void TokenMetrics::OnCommitted(const CommittedRound& round) {
   if (round.num_accepted > 0) {
     emitted_[v1::TOKEN_SOURCE_ACCEPTED]->Increment(round.num_accepted);
   }
-  Drafts(round.drafter, round.draft_model != nullptr ? *round.draft_model : "").OnCommitted(round);
+  Drafts(round.drafter, round.draft_model).OnCommitted(round);
 }
 
 void TokenMetrics::OnCompleted(const v1::Completion& completion) {

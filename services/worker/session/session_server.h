@@ -15,6 +15,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,9 +30,11 @@
 #include "services/worker/session/drain.h"
 #include "services/worker/session/health_service.h"
 #include "services/worker/session/queue_alarm.h"
+#include "services/worker/session/queue_bell.h"
 #include "services/worker/session/server_setup.h"
 #include "services/worker/session/session_handler.h"
 #include "services/worker/session/session_leases.h"
+#include "services/worker/session/wire.h"
 #include "services/worker/session/worker_server.h"
 
 namespace tandem {
@@ -43,18 +46,25 @@ template <typename Service, typename Command, typename Reply>
 class SessionServer final : public WorkerServer {
  public:
   using Handler = SessionHandler<Command, Reply>;
-  using HandlerFactory = std::function<std::unique_ptr<Handler>()>;
+  // Makes the handler of one session. Null: what the session names is still being loaded. It is
+  // called again when the bell rings, and lives as long as the session.
+  using Opening = std::function<absl::StatusOr<std::unique_ptr<Handler>>()>;
+  // Begins to open a session whose first command has this `attach`. A session whose first command
+  // is another one is opened too, with an empty message: its handler refuses the command.
+  using Opener = std::function<Opening(const v1::Attach& attach)>;
 
-  // Listens. The thread that is in Run calls `make_handler` for each router that connects. Any
-  // thread calls `progress`, which counts what the worker has computed.
+  // Listens. The thread that is in Run calls `open` for each router that connects. Any thread calls
+  // `progress`, which counts what the worker has computed.
   static absl::StatusOr<std::unique_ptr<SessionServer>> Start(
-      const WorkerEndpoint& endpoint, HandlerFactory make_handler,
-      std::function<uint64_t()> progress, double lease_seconds = kLeaseSeconds) {
-    std::unique_ptr<SessionServer> server(new SessionServer(
-        endpoint.address, std::move(make_handler), std::move(progress), lease_seconds));
+      const WorkerEndpoint& endpoint, Opener open, std::function<uint64_t()> progress,
+      double lease_seconds = kLeaseSeconds) {
+    std::unique_ptr<SessionServer> server(
+        new SessionServer(endpoint.address, std::move(open), std::move(progress), lease_seconds));
     grpc::ServerBuilder builder;
     builder.RegisterService(&server->health_);
     server->queue_ = builder.AddCompletionQueue();
+    server->bell_ = std::make_shared<QueueBell>(server->queue_.get(),
+                                                [self = server.get()] { self->OnBell(); });
     TANDEM_ASSIGN_OR_RETURN(server->bound_, StartServer(endpoint, server->service_,
                                                         Service::service_full_name(), builder));
     return server;
@@ -66,6 +76,8 @@ class SessionServer final : public WorkerServer {
   }
 
   const std::string& address() const override { return bound_.address; }
+  // To be rung when something was loaded that sessions may wait for.
+  std::shared_ptr<QueueBell> bell() const { return bell_; }
 
   void Run() override {
     if (!stopping_) Accept();
@@ -97,15 +109,17 @@ class SessionServer final : public WorkerServer {
 
  private:
   struct Session {
+    Opening opening;  // outlives the handler
     std::unique_ptr<Handler> handler;
     std::unique_ptr<ServerStream<Command, Reply>> stream;
-    uint64_t token = 0;  // 0: not attached
+    std::optional<Command> waiting;  // the first command, while there is no handler
+    uint64_t token = 0;              // 0: not attached
   };
 
-  SessionServer(const Address& bind_address, HandlerFactory make_handler,
-                std::function<uint64_t()> progress, double lease_seconds)
+  SessionServer(const Address& bind_address, Opener open, std::function<uint64_t()> progress,
+                double lease_seconds)
       : bind_address_(bind_address),
-        make_handler_(std::move(make_handler)),
+        open_(std::move(open)),
         progress_(std::move(progress)),
         leases_(lease_seconds) {}
 
@@ -113,8 +127,7 @@ class SessionServer final : public WorkerServer {
   void Accept() {
     const auto session = sessions_.emplace(sessions_.end());
     session->stream = std::make_unique<ServerStream<Command, Reply>>(
-        [this, session] {
-          session->handler = make_handler_();
+        [this] {
           if (!stopping_) Accept();
         },
         [this, session](const Command& command) { Handle(*session, command); },
@@ -130,6 +143,40 @@ class SessionServer final : public WorkerServer {
   }
 
   void Handle(Session& session, const Command& command) {
+    if (session.handler != nullptr) return Compute(session, command);
+    if (session.waiting.has_value()) {
+      return session.stream->Close(
+          ToGrpcStatus(FailedPrecondition("the session is not attached yet")));
+    }
+    session.waiting = command;
+    session.opening = open_(command.attach());
+    TryToOpen(session);
+  }
+
+  void TryToOpen(Session& session) {
+    absl::StatusOr<std::unique_ptr<Handler>> handler = session.opening();
+    if (handler.ok() && *handler == nullptr) return;
+    const Command command = *std::exchange(session.waiting, std::nullopt);
+    if (!handler.ok()) {
+      Reply reply;
+      reply.set_id(command.id());
+      reply.mutable_error()->set_code(ToWorkerCode(handler.status().code()));
+      reply.mutable_error()->set_message(std::string(handler.status().message()));
+      session.stream->Write(std::move(reply));
+      return session.stream->Close(ToGrpcStatus(handler.status()));
+    }
+    session.handler = *std::move(handler);
+    Compute(session, command);
+  }
+
+  void OnBell() {
+    for (Session& session : sessions_) {
+      if (session.waiting.has_value()) TryToOpen(session);
+    }
+    CloseQueueIfDrained();
+  }
+
+  void Compute(Session& session, const Command& command) {
     auto& stream = *session.stream;
     computing_ = true;
     const absl::Status status = session.handler->Handle(command, [this, &stream](Reply reply) {
@@ -184,17 +231,19 @@ class SessionServer final : public WorkerServer {
 
   void OnDraining() {
     draining_ = true;
+    bell_->Close();
     lease_alarm_.Cancel();
     CloseQueueIfDrained();
   }
 
   // Once the queue is closed, Run returns.
   void CloseQueueIfDrained() {
-    if (draining_ && !lease_alarm_.is_set() && sessions_.empty()) queue_->Shutdown();
+    const bool is_quiet = !lease_alarm_.is_set() && !bell_->sounds();
+    if (draining_ && is_quiet && sessions_.empty()) queue_->Shutdown();
   }
 
   Address bind_address_;
-  HandlerFactory make_handler_;
+  Opener open_;
   std::function<uint64_t()> progress_;
   std::function<void()> after_command_ = [] {};
   std::atomic<bool> computing_ = false;
@@ -205,6 +254,7 @@ class SessionServer final : public WorkerServer {
   HealthService health_{&leases_, [this] { return Report(); }};
   typename Service::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::shared_ptr<QueueBell> bell_;
   BoundServer bound_;  // empty until the server has started
   std::atomic<bool> stopping_ = false;
   std::list<Session> sessions_;  // the last one waits for a router

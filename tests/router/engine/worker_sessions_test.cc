@@ -187,6 +187,120 @@ TEST_F(TwoDraftersTest, TheLossOfTheVerifierClosesBothRings) {
   EXPECT_TRUE(workers_->ready(kDrafterPeer) && workers_->ready(kSecond));
 }
 
+class LoadedDrafterTest : public TwoDraftersTest {
+ protected:
+  LoadedDrafterTest() {
+    options_.num_places = 4;
+    commands_.clear();
+    workers_.emplace(options_, &tokenizer_, &commands_, &counts_);
+    workers_->Start(1);
+    NoteSessions();
+    AttachVerifier();
+    AttachDrafter(kDrafterPeer);
+    AttachDrafter(kSecond);
+    AnswerAboutRings();
+    (void)workers_->TakeEvents();
+  }
+  // Returns the OpenSession and the Attach that were sent.
+  std::pair<OpenSession, v1::Attach> NoteSessions() {
+    std::pair<OpenSession, v1::Attach> last;
+    for (const EngineCommand& command : commands_) {
+      if (const auto* open = std::get_if<OpenSession>(&command)) {
+        sessions_[open->peer] = open->session;
+        last.first = *open;
+      } else if (const auto* draft = std::get_if<SendToDrafter>(&command)) {
+        numbers_[draft->session] = draft->command.attach().draft_model_number();
+        last.second = draft->command.attach();
+      }
+    }
+    commands_.clear();
+    return last;
+  }
+  static constexpr PeerId kThird = kDrafterPeer + 2;
+};
+
+TEST_F(LoadedDrafterTest, TheFirstDraftWorkerLoadsIt) {
+  EXPECT_EQ(workers_->num_peers(), 5u);
+  EXPECT_TRUE(workers_->drafters_settled()) << "an absent model is not waited for";
+  workers_->TakeUp(kThird, "new", 2);
+  const auto [open, attach] = NoteSessions();
+  EXPECT_EQ(open.peer, kThird);
+  EXPECT_EQ(open.draft_worker, 0u);
+  EXPECT_EQ(attach.model(), "new");
+  EXPECT_EQ(attach.draft_model_number(), 2u);
+  EXPECT_TRUE(workers_->attaching(kThird));
+  // Loading may take long.
+  workers_->Tick(2 + options_.attach_timeout_seconds + 1);
+  EXPECT_TRUE(workers_->attaching(kThird));
+  AttachDrafter(kThird);
+  AnswerAboutRings();
+  EXPECT_TRUE(workers_->ready(kThird) && RingIsOpen(kThird));
+}
+
+TEST_F(LoadedDrafterTest, AWorkerThatDoesNotLoadItIsAskedAgain) {
+  workers_->TakeUp(kThird, "new", 2);
+  NoteSessions();
+  workers_->Tick(2 + options_.load_timeout_seconds);
+  EXPECT_FALSE(workers_->attaching(kThird));
+  EXPECT_EQ(workers_->drafter_problem(kThird), "draft-3: cannot attach: no answer within 600 s");
+  workers_->Tick(2 + options_.load_timeout_seconds + 1);
+  EXPECT_EQ(NoteSessions().second.model(), "new");
+}
+
+TEST_F(LoadedDrafterTest, OneThatIsLetGoIsForgotten) {
+  workers_->TakeUp(kThird, "new", 2);
+  NoteSessions();
+  AttachDrafter(kThird);
+  AnswerAboutRings();
+  (void)workers_->TakeEvents();
+  workers_->LetGo(kThird);
+  ASSERT_EQ(commands_.size(), 1u);
+  EXPECT_EQ(std::get<CloseSession>(commands_[0]).session, sessions_[kThird]);
+  const std::vector<SessionEvent> events = workers_->TakeEvents();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(events[0].let_go);
+  EXPECT_FALSE(events[0].ready || RingIsOpen(kThird));
+  EXPECT_EQ(workers_->drafter_name(kThird), "");
+  EXPECT_EQ(workers_->drafter_problem(kThird), "");
+  EXPECT_TRUE(workers_->drafters_settled());
+  commands_.clear();
+  workers_->Tick(1000);
+  for (const EngineCommand& command : commands_) {
+    EXPECT_FALSE(std::holds_alternative<OpenSession>(command));
+  }
+  // It was no loss.
+  EXPECT_EQ(counts_.session_changes[Worker::kDrafter][SessionChange::kDisconnected], 0u);
+}
+
+TEST_F(LoadedDrafterTest, ALateAnswerOfOneThatWasLetGoCountsForNothing) {
+  workers_->TakeUp(kThird, "new", 2);
+  NoteSessions();
+  workers_->LetGo(kThird);
+  EXPECT_FALSE(workers_->DrafterOf(sessions_[kThird]).has_value());
+  AttachDrafter(kThird);
+  EXPECT_FALSE(workers_->ready(kThird));
+  EXPECT_FALSE(workers_->attaching(kThird));
+}
+
+TEST_F(LoadedDrafterTest, ARequiredDrafterIsOneOfTheBeginning) {
+  options_.drafter_required = true;
+  workers_.emplace(options_, &tokenizer_, &commands_, &counts_);
+  workers_->Start(1);
+  NoteSessions();
+  AttachVerifier();
+  workers_->TakeUp(kThird, "new", 2);
+  NoteSessions();
+  v1::DraftReply misfit;
+  *misfit.mutable_attach() = Info("new");
+  misfit.mutable_attach()->set_protocol_version(1);
+  workers_->OnDraftReply(sessions_[kThird], misfit, 3);
+  EXPECT_TRUE(workers_->refused(kThird));
+  EXPECT_FALSE(workers_->any_drafter_refused());
+  for (const EngineCommand& command : commands_) {
+    EXPECT_FALSE(std::holds_alternative<GiveUp>(command));
+  }
+}
+
 TEST_F(TwoDraftersTest, OneThatDoesNotFitLeavesTheOther) {
   AttachVerifier();
   v1::DraftReply misfit;

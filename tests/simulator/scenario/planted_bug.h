@@ -52,6 +52,10 @@ enum class PlantedBug : uint8_t {
   kRollbackOneRowOff,
   kRollbackOfUnjudgedRows,
   kRollbackNeverSent,
+  kPromoteForgotten,
+  kModelRollBackForgotten,
+  kUnloadForgotten,
+  kOtherModelLoaded,
   // Bugs of the workers.
   kRollbackKeepsRow,
   kRollbackDropsRow,

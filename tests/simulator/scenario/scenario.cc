@@ -260,6 +260,35 @@ std::vector<ClientPlan> MakeClients(SeededRandom& random, const Profile& profile
   return clients;
 }
 
+// Lets an operator load, promote and unload draft models while the clients come.
+void MakeSwaps(SeededRandom random, Scenario* scenario) {
+  if (scenario->engine.workers.num_drafters == 0 || !random.Chance(0.5)) return;
+  scenario->engine.workers.num_places = kMaxDraftModels;
+  std::vector<double> times(static_cast<size_t>(random.Between(2, 40)));
+  for (double& at : times) at = kStartTime + random.Real(0, scenario->window_seconds);
+  std::sort(times.begin(), times.end());
+  using Kind = Swap::Kind;
+  const std::vector<Kind> kinds = {Kind::kLoad,   Kind::kLoad,   Kind::kPromote, Kind::kRollBack,
+                                   Kind::kUnload, Kind::kUnload, Kind::kUnload};
+  int num_loaded = 0;
+  for (const double at : times) {
+    const bool is_first = num_loaded == 0;
+    Swap swap{.kind = is_first ? Kind::kLoad : random.Pick(kinds), .at = at};
+    if (swap.kind == Swap::Kind::kLoad) {
+      swap.model = LoadedModelName(num_loaded++, random.Chance(0.1));
+      swap.share = random.Chance(0.3) ? 1 : random.Real(0.1, 1);
+    } else if (swap.kind == Swap::Kind::kUnload) {
+      swap.model = random.Chance(0.7)
+                       ? LoadedModelName(std::max(num_loaded - 1, 0), false)
+                       : DraftModelName(kDrafterPeer + static_cast<PeerId>(random.Between(0, 1)));
+    }
+    scenario->swaps.push_back(swap);
+  }
+  for (ClientPlan& client : scenario->clients) {
+    if (random.Chance(0.1)) client.request.draft_model = LoadedModelName(0, false);
+  }
+}
+
 }  // namespace
 
 void FillUndisturbed(const ToyPair& pair, const testing::ToyTokenizer& tokenizer,
@@ -365,6 +394,7 @@ Scenario MakeScenario(uint64_t seed) {
     client.request.max_tree_nodes =
         static_cast<uint32_t>(of_trees.Chance(0.7) ? most_nodes : of_trees.Between(0, most_nodes));
   }
+  MakeSwaps(SeededRandom(seed ^ 0x5A4B5), &scenario);
   scenario.corpus = MakeCorpus(scenario, SeededRandom(seed ^ 0xC0B905));
 
   MakeFaults(random, profile, &scenario);

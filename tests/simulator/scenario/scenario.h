@@ -78,6 +78,15 @@ struct Fault {
   bool of_all_drafters = false;
 };
 
+// The operator changes the draft models of all routers that live. Some changes are refused.
+struct Swap {
+  enum class Kind : uint8_t { kLoad, kPromote, kRollBack, kUnload };
+  Kind kind;
+  double at = 0;
+  std::string model = {};  // for kLoad and kUnload
+  double share = 1;        // for kLoad
+};
+
 struct NetworkPlan {
   double longest_seconds = 0.003;
   // Messages about slots are dropped, repeated or late. gRPC never does so, but absolute and
@@ -106,6 +115,7 @@ struct Scenario {
   // What the retrieval drafter finds: the texts of all clients, and others that go on differently.
   std::vector<std::vector<int32_t>> corpus;
   std::vector<Fault> faults;
+  std::vector<Swap> swaps;
   double heals_at = 0;  // time at which all faults end and all dead processes live again
 };
 
@@ -113,6 +123,12 @@ inline constexpr double kStartTime = 100;
 
 // Name of the draft model of this peer.
 inline std::string DraftModelName(PeerId drafter) { return "fake-" + PeerName(drafter); }
+
+// Names of models that are loaded later. A worker cannot load those that are broken.
+inline std::string LoadedModelName(int number, bool broken) {
+  return (broken ? "broken-" : "loaded-") + std::to_string(number);
+}
+inline bool IsBroken(const std::string& model) { return model.starts_with("broken-"); }
 
 // Computes the answer of the target alone to `client->request`, in a naive way.
 void FillUndisturbed(const ToyPair& pair, const testing::ToyTokenizer& tokenizer,

@@ -122,11 +122,11 @@ void FakeWorker::EndStream(StreamId stream) {
 
 // ---------------------------------------------------------------- attach, slots
 
-v1::AttachReply FakeWorker::Attached() const {
+v1::AttachReply FakeWorker::Attached(const std::string& model) const {
   v1::AttachReply reply;
   reply.set_protocol_version(kProtocolVersion);
   reply.set_version("simulated");
-  reply.set_model(model_);
+  reply.set_model(model.empty() ? model_ : model);
   reply.set_backend("cpu");
   reply.set_numerics_id("simulated");
   reply.set_vocabulary_size(static_cast<uint32_t>(scenario_->pair.vocabulary_size));
@@ -227,8 +227,13 @@ FakeWorker::Outcome FakeWorker::HandleDraft(StreamId stream, const v1::DraftComm
   switch (command.kind_case()) {
     case v1::DraftCommand::kAttach: {
       v1::WorkerError error;
-      if (Attach(command.attach(), session, &error)) {
-        *reply.mutable_attach() = Attached();
+      if (IsBroken(command.attach().model())) {
+        reply.mutable_error()->set_code(v1::WORKER_CODE_FAILED_PRECONDITION);
+        reply.mutable_error()->set_message("the model cannot be loaded");
+        outcome.refuses_model = true;
+        outcome.ends_stream = true;
+      } else if (Attach(command.attach(), session, &error)) {
+        *reply.mutable_attach() = Attached(command.attach().model());
       } else {
         *reply.mutable_error() = error;
         outcome.complaints.push_back(error.message());
@@ -439,7 +444,7 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
     case v1::VerifierCommand::kAttach: {
       v1::WorkerError error;
       if (Attach(command.attach(), session, &error)) {
-        *reply.mutable_attach() = Attached();
+        *reply.mutable_attach() = Attached("");
       } else {
         refusal = error.message();
         outcome.complaints.push_back(refusal);

@@ -39,6 +39,7 @@ class FakeWorker {
     std::vector<std::string> complaints;  // violations of the protocol by the router
     int num_replays = 0;                  // items answered with a stored result
     bool ends_stream = false;
+    bool refuses_model = false;             // the model that a router named cannot be loaded
     bool is_wrong = false;                  // the reply is wrong on purpose
     const ClientPlan* killed_by = nullptr;  // request that kills the process
     uint32_t num_free_pages = 0;            // free pages that the reply states
@@ -95,7 +96,7 @@ class FakeWorker {
 
   Outcome HandleDraft(StreamId stream, const v1::DraftCommand& command);
   Outcome HandleVerifier(StreamId stream, const v1::VerifierCommand& command);
-  v1::AttachReply Attached() const;
+  v1::AttachReply Attached(const std::string& model) const;
   bool Attach(const v1::Attach& attach, Session& session, v1::WorkerError* error);
   // `last` holds the results with which repeated commands are answered.
   template <typename Result>

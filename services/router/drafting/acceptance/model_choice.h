@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "services/router/drafting/acceptance/acceptance_estimate.h"
+#include "services/router/drafting/roster/draft_roster.h"
 
 namespace tandem {
 
@@ -20,6 +21,13 @@ class ModelChoice {
   // `estimates`: one for each draft model, and one if there is none.
   explicit ModelChoice(std::vector<AcceptanceEstimate> estimates)
       : estimates_(std::move(estimates)) {}
+
+  // The arm of the request, which is chosen where the request begins in a pod.
+  DraftArm arm() const { return arm_; }
+  void set_arm(DraftArm arm) { arm_ = arm; }
+  // DraftModels::version of the models that the estimates belong to.
+  uint64_t version() const { return version_; }
+  void set_version(uint64_t version) { version_ = version; }
 
   size_t size() const { return estimates_.size(); }
   AcceptanceEstimate& estimate(size_t model) { return estimates_[model]; }
@@ -56,6 +64,8 @@ class ModelChoice {
   static constexpr double kLeastAdvantage = 0.05;
 
   std::vector<AcceptanceEstimate> estimates_;
+  DraftArm arm_ = DraftArm::kNone;
+  uint64_t version_ = 0;
   size_t current_ = 0;
   size_t tried_ = 0;
   bool is_trial_ = false;

@@ -34,6 +34,12 @@ DraftCosts::DraftCosts()
       verify_(kPassDoublingRows, kPassShapeError),
       verify_overhead_(kOverheadDoublingRows, kOverheadShapeError) {}
 
+void DraftCosts::ForgetDrafter() {
+  const DraftCosts fresh;
+  pass_ = fresh.pass_;
+  propose_overhead_ = fresh.propose_overhead_;
+}
+
 void DraftCosts::ObservePropose(const ProposeCost& cost) {
   if (cost.catch_up_rows == 0) return;
   uint32_t draft_tokens = 0;

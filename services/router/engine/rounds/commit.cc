@@ -75,8 +75,8 @@ Emission Emit(const VerifyBatch::Item& item, size_t num_tested, v1::VerifyResult
 }
 
 // Books the round with the request's account.
-CommittedRound Account(const CommitTerms& terms, const VerifyBatch::Item& item,
-                       const Emission& emission, double now, Sequence* sequence) {
+CommittedRound Account(const VerifyBatch::Item& item, const Emission& emission, double now,
+                       Sequence* sequence) {
   sequence->account.Emitted(now);
   CommittedRound round;
   round.emitted_last = emission.num_emitted > emission.num_accepted;
@@ -92,10 +92,10 @@ CommittedRound Account(const CommitTerms& terms, const VerifyBatch::Item& item,
   round.num_accepted = std::min(emission.num_accepted, emission.num_emitted);
   round.num_tested = round.num_accepted + (rejection_emitted ? 1 : 0);
   round.drafter = item.proposal.drafter;
-  if (round.drafter == Drafter::kModel) round.draft_model = &terms.drafter->model();
+  if (round.drafter == Drafter::kModel) round.draft_model = item.proposal.model;
   sequence->account.AddDraftedRound(
       {round.num_drafted, round.depth, round.num_accepted, round.num_tested, round.drafter},
-      round.draft_model != nullptr ? *round.draft_model : DrafterName(round.drafter));
+      round.draft_model.empty() ? DrafterName(round.drafter) : round.draft_model);
   return round;
 }
 
@@ -163,7 +163,7 @@ Committed Commit(const CommitTerms& terms, const VerifyBatch::Item& item, v1::Ve
   committed.judged = JudgePositions(item, result);
   const Emission emission = Emit(item, committed.judged.size(), result, &sequence);
   sequence.MadeWith(terms.verifier->numerics_id());
-  committed.round = Account(terms, item, emission, now, &sequence);
+  committed.round = Account(item, emission, now, &sequence);
   committed.fallback = WhyPlain(terms, item, emission, !result.ring_error().empty(), slot);
   committed.num_rejected =
       static_cast<uint32_t>(std::max(emission.num_drafted - emission.num_accepted, 0));

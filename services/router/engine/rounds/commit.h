@@ -21,7 +21,6 @@ namespace tandem {
 struct CommitTerms {
   const EngineOptions* options;
   const v1::AttachReply* verifier;  // not null
-  const v1::AttachReply* drafter;   // that made the item's draft; null: no draft model did
 };
 
 // What a commit gave. The slots have it already; clients and counts do not.

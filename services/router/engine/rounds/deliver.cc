@@ -66,8 +66,8 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
   if (num_drafted > 0 && item.proposal.drafter != Drafter::kModel) {
     sequence->lookups->Observe(item.proposal.drafter, item.proposal.match_length,
                                static_cast<uint32_t>(committed.round.depth), committed.judged);
-    state.controllers.front()->ObserveFoundDraft(sequence->serial, num_drafted,
-                                                 result.num_accepted());
+    state.draft_models.controller().ObserveFoundDraft(sequence->serial, num_drafted,
+                                                      result.num_accepted());
     // No draft model had a draft in this round.
     for (size_t i = 0; i < models.size(); ++i) models.estimate(i).Observe({});
     return;
@@ -79,9 +79,17 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
       models.estimate(i).Observe({});
       continue;
     }
-    state.controllers[i]->ObserveDraft(sequence->serial, sequence->mode(), committed.judged,
-                                       num_drafted, &models.estimate(i));
+    state.draft_models.controller(i).ObserveDraft(
+        sequence->serial, sequence->mode(), committed.judged, num_drafted, &models.estimate(i));
   }
+}
+
+// Notes how fast a request was decoded after its first token.
+void Compare(const v1::Completion& completion, DraftArm arm, DraftModels* models) {
+  constexpr int kLeastTokens = 8;  // fewer tell more about the queue than about drafts
+  const int num_tokens = completion.usage().completion_tokens();
+  if (num_tokens < kLeastTokens) return;
+  models->NoteSpeed(arm, completion.timings().decode_seconds() / (num_tokens - 1));
 }
 
 // Keeps what the verifier proposes after the committed tokens.
@@ -112,10 +120,7 @@ void LearnSuccessors(const VerifyBatch::Item& item, const v1::VerifyResult& resu
 void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::VerifyResult& result,
                       double now) {
   if (!result.ring_error().empty()) NoteRingError(state, item.slot, result.ring_error());
-  const Proposal& proposal = item.proposal;
-  const bool is_of_model = item.num_drafted > 0 && proposal.drafter == Drafter::kModel;
-  const CommitTerms terms{&state.options, state.workers.info(kVerifierPeer),
-                          is_of_model ? state.workers.info(proposal.peer) : nullptr};
+  const CommitTerms terms{&state.options, state.workers.info(kVerifierPeer)};
   Committed committed = Commit(terms, item, result, now, &state.slots);
   Sequence& sequence = *state.slots[item.slot].sequence;
   if (item.end - item.begin == 1) {
@@ -134,7 +139,10 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
   const bool finished = committed.response.has_completion();
   if (!finished) LearnSuccessors(item, result, &sequence);
   if (!finished && result.has_proposal()) TakeSelfProposal(result.proposal(), &sequence);
-  if (finished) state.observer->OnCompleted(committed.response.completion());
+  if (finished) {
+    state.observer->OnCompleted(committed.response.completion());
+    Compare(committed.response.completion(), sequence.models->arm(), &state.draft_models);
+  }
   state.out.commands.push_back(WriteResponse{sequence.call, std::move(committed.response)});
   if (finished) state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());
 }

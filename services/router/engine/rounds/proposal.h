@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "services/router/drafting/drafter_set.h"
@@ -26,6 +27,7 @@ struct Proposal {
   std::vector<float> beliefs;             // what LookupDraft says of a proposal of the verifier
   SessionId session = 0;       // session of the drafter that holds rows of it; 0: no drafter does
   PeerId peer = kDrafterPeer;  // that drafter
+  std::string model = {};      // name of its model
 };
 
 }  // namespace tandem

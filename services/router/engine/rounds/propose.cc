@@ -18,6 +18,7 @@ DraftRoom ReadDraftRoom(const RoundState& state, uint32_t cohort) {
   DraftRoom room;
   room.num_slots = state.cohorts[cohort].num_decoding;
   room.target_context = state.workers.info(kVerifierPeer)->max_context_tokens();
+  room.canary_is_ready = ReadyCanary(state).has_value();
   for (PeerId peer = kDrafterPeer; peer < state.slots.num_peers(); ++peer) {
     if (!state.workers.ready(peer)) continue;
     ModelRoom& model = room.models[DraftModelOf(peer)];
@@ -26,6 +27,7 @@ DraftRoom ReadDraftRoom(const RoundState& state, uint32_t cohort) {
     model.num_slots = info.max_slots();
     model.context = info.max_context_tokens();
     model.name = info.model();
+    model.role = state.draft_models.roster().place(DraftModelOf(peer)).role;
     model.ring_entries = state.workers.ring(peer).num_free();
     for (const uint32_t id : DueRollbacks(state, peer)) {
       model.returned_pages += state.slots.peer(peer).num_extra_pages(id);
@@ -54,7 +56,7 @@ double CountDecoding(RoundState& state, uint32_t cohort) {
 
 // Reads what rows and passes cost, as far as it was measured. `attended`: of CountDecoding.
 void ReadCosts(RoundState& state, uint32_t cohort, double attended, DraftRoom* room) {
-  const DraftCosts& verify = state.controllers.front()->costs();
+  const DraftCosts& verify = state.draft_models.controller().costs();
   if (!verify.verify_measured()) return;
   constexpr uint32_t kRows = 8;
   const RoundCosts costs = verify.Expected();
@@ -245,6 +247,7 @@ Proposal TakeProposal(RoundState& state, PeerId peer, const ProposeBatch::Item& 
   proposal.ring = item.ring;
   proposal.session = drafter.session();
   proposal.peer = peer;
+  proposal.model = state.workers.drafter_name(peer);
   return proposal;
 }
 
@@ -322,7 +325,7 @@ bool SendPropose(RoundState& state, uint32_t index, double now) {
   const bool uses_lookups = FeedLookups(index, &state.slots);
   DraftRoom room = ReadDraftRoom(state, index);
   // Costs tell which of several drafters is worth more.
-  if (uses_lookups || state.controllers.size() > 1) {
+  if (uses_lookups || room.num_ready() > 1) {
     const double attended = CountDecoding(state, index);
     room.num_slots = cohort.num_decoding;
     ReadCosts(state, index, attended, &room);
@@ -332,17 +335,19 @@ bool SendPropose(RoundState& state, uint32_t index, double now) {
     return !choice.candidates.empty();
   });
   if (!any) {
-    if (room.has_drafter() || uses_lookups) return false;
-    for (const auto& controller : state.controllers) controller->ChooseNothing();
+    if (room.num_ready() > 0 || uses_lookups) return false;
+    state.draft_models.ChooseNothing();
     return false;
   }
   TakenOfRound taken;
   for (DraftChoice& choice : choices) {
+    const bool is_first = &choice == &choices.front();
+    if (!is_first && !state.draft_models.roster().has(DraftModelOf(choice.peer))) continue;
     DraftLengthController& controller = ControllerOf(state, choice.peer);
     if (choice.candidates.empty() && choices.size() > 1) controller.ChooseNothing();
     controller.Choose(choice.candidates, choice.rest);
     choice.taken = taken;
-    if (&choice == &choices.front()) TakeFound(state, index, &choice);
+    if (is_first) TakeFound(state, index, &choice);
     WaitingPropose planned;
     planned.peer = choice.peer;
     taken = choice.taken;
@@ -438,8 +443,8 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now) {
   state.out.commands.push_back(std::move(send));
 }
 
-void OnDrafterLost(RoundState& state, PeerId peer, double now) {
-  ++state.out.counts.losses[Worker::kDrafter];
+void OnDrafterLost(RoundState& state, PeerId peer, bool let_go, double now) {
+  if (!let_go) ++state.out.counts.losses[Worker::kDrafter];
   // Proposals that wait lie in a ring that a new drafter replaces.
   for (Cohort& cohort : state.cohorts) {
     for (Proposal& proposal : cohort.proposals) {
@@ -450,9 +455,16 @@ void OnDrafterLost(RoundState& state, PeerId peer, double now) {
   if (!state.propose.has_value() || state.propose->peer != peer) return;
   const ProposeBatch lost = *std::exchange(state.propose, std::nullopt);
   state.cohorts[lost.cohort].stage = Cohort::Stage::kProposed;
-  state.out.Log(LogLine::Level::kInfo, absl::StrCat(PeerName(peer), ": lost while it drafted for ",
-                                                    lost.items.size(), " slots"));
-  BlameForLoss(state, lost);
+  state.out.Log(LogLine::Level::kInfo,
+                absl::StrCat(PeerName(peer), let_go ? ": unloaded" : ": lost",
+                             " while it drafted for ", lost.items.size(), " slots"));
+  if (let_go) {
+    for (const ProposeBatch::Item& item : lost.items) {
+      state.slots[item.slot].fallback = Fallback::kDraftFailed;
+    }
+  } else {
+    BlameForLoss(state, lost);
+  }
   SendWaiting(state, lost.cohort, now);
 }
 

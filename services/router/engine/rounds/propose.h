@@ -26,8 +26,9 @@ void ForwardLogProbs(RoundState& state, v1::LogProbChunk* chunk, double now);
 // took, for the next round.
 void LearnProposeCost(RoundState& state);
 
-// A drafter's session is lost. The round goes on without its drafts.
-void OnDrafterLost(RoundState& state, PeerId peer, double now);
+// A drafter's session is lost. The round goes on without its drafts. `let_go`: nobody wants the
+// session any more, and no request is to blame.
+void OnDrafterLost(RoundState& state, PeerId peer, bool let_go, double now);
 
 }  // namespace tandem
 

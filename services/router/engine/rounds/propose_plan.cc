@@ -44,11 +44,10 @@ uint32_t DraftLimit(const EngineOptions& options, const DraftRoom& room, const S
                     PeerId drafter, uint32_t slot_id, Fallback* why) {
   const Sequence& sequence = *slots[slot_id].sequence;
   const ModelRoom& model = room.models[DraftModelOf(drafter)];
-  const std::string& wanted = sequence.request.draft_model;
   *why = Fallback::kNothingFound;
   if (!sequence.request.drafters.contains(Drafter::kModel)) return 0;
   *why = Fallback::kNoDrafter;
-  if (!model.ready || (!wanted.empty() && wanted != model.name)) return 0;
+  if (!room.MayUse(model, sequence)) return 0;
   *why = Fallback::kGivenUp;
   if (sequence.faults.drafter(DraftModelOf(drafter)).off() || sequence.is_replay() ||
       slot_id >= model.num_slots) {
@@ -168,12 +167,16 @@ ModelOfSlot ChooseModel(const EngineOptions& options, const DraftRoom& room,
     Fallback why = Fallback::kNoDrafter;
     limits[model] = DraftLimit(options, room, *slots, peer, slot_id, &why);
     if (slot.fallback == Fallback::kNoDrafter) slot.fallback = why;
+  }
+  // Where there is no choice, no worth is needed.
+  const bool has_choice =
+      std::count_if(limits.begin(), limits.end(), [](uint32_t limit) { return limit > 0; }) > 1;
+  for (uint32_t model = 0; model < num_models; ++model) {
     if (limits[model] == 0) continue;
     const uint32_t sharing = users[model] + (choice.current() == model ? 0 : 1);
-    // Where there is no choice, no worth is needed.
-    worths[model] = num_models == 1 ? 0
-                                    : WorthOfModel(room, *slots, {peer, limits[model]}, slot_id,
-                                                   std::max(sharing, 1U));
+    worths[model] = has_choice ? WorthOfModel(room, *slots, {kDrafterPeer + model, limits[model]},
+                                              slot_id, std::max(sharing, 1U))
+                               : 0;
   }
   if (num_models == 0 && !slot.sequence->request.drafters.contains(Drafter::kModel)) {
     slot.fallback = Fallback::kNothingFound;
@@ -374,9 +377,16 @@ void TakenOfRound::Add(std::span<const ProposePlan> plans, double row_seconds) {
   }
 }
 
-bool DraftRoom::has_drafter() const {
-  return std::any_of(models.begin(), models.end(),
-                     [](const ModelRoom& model) { return model.ready; });
+size_t DraftRoom::num_ready() const {
+  return static_cast<size_t>(std::count_if(models.begin(), models.end(),
+                                           [](const ModelRoom& model) { return model.ready; }));
+}
+
+bool DraftRoom::MayUse(const ModelRoom& model, const Sequence& sequence) const {
+  if (!model.ready) return false;
+  const std::string& wanted = sequence.request.draft_model;
+  return wanted.empty() ? Serves(model.role, sequence.models->arm(), canary_is_ready)
+                        : wanted == model.name;
 }
 
 std::vector<DraftChoice> GatherCandidates(const EngineOptions& options, const DraftRoom& room,

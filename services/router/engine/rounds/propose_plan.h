@@ -15,6 +15,7 @@
 #include "services/router/drafting/draft_candidate.h"
 #include "services/router/drafting/draft_plan.h"
 #include "services/router/drafting/lookup/lookup_draft.h"
+#include "services/router/drafting/roster/draft_roster.h"
 #include "services/router/engine/engine_options.h"
 #include "services/router/engine/rounds/batches.h"
 #include "services/router/engine/slots/slots.h"
@@ -32,6 +33,7 @@ struct ModelRoom {
   size_t ring_entries = 0;     // free entries of its log-prob ring
   int64_t returned_pages = 0;  // pages that the rollbacks of the same command return
   std::string_view name = {};  // as requests name the model
+  DraftRole role = DraftRole::kServing;
 };
 
 // What the workers' sessions allow in this round.
@@ -41,8 +43,11 @@ struct DraftRoom {
   uint32_t num_slots = 1;                         // slots of the cohort that decode
   uint32_t target_context = 0;                    // context tokens of the verifier
   std::array<ModelRoom, kMaxDraftModels> models;  // by number of the draft model
+  bool canary_is_ready = false;
 
-  bool has_drafter() const;  // a draft model is ready
+  size_t num_ready() const;  // draft models that are ready
+  // Whether the request may draft with the model, as far as names and roles go.
+  bool MayUse(const ModelRoom& model, const Sequence& sequence) const;
 };
 
 // What the drafters that were planned before take of a round.

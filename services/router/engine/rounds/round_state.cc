@@ -22,12 +22,16 @@ RoundState::RoundState(const EngineOptions& engine_options, const Tokenizer* tok
       observer(engine_observer),
       audit(audit_monitor),
       workers(options.workers, tokenizer, &out.commands, &out.counts, observer),
-      slots(options.workers.num_drafters),
-      cohorts(options.num_cohorts) {
-  const uint32_t num_models = std::max(options.workers.num_drafters, 1U);
-  for (uint32_t i = 0; i < num_models; ++i) {
-    controllers.push_back(std::make_unique<DraftLengthController>(ControllerOptions(options)));
-  }
+      draft_models(ControllerOptions(options), options.workers.num_drafters,
+                   NumDraftPlaces(options.workers)),
+      slots(NumDraftPlaces(options.workers)),
+      cohorts(options.num_cohorts) {}
+
+std::optional<PeerId> ReadyCanary(const RoundState& state) {
+  const std::optional<size_t> canary = state.draft_models.roster().canary();
+  if (!canary.has_value()) return std::nullopt;
+  const PeerId peer = kDrafterPeer + static_cast<PeerId>(*canary);
+  return state.workers.ready(peer) ? std::optional(peer) : std::nullopt;
 }
 
 void Release(RoundState& state, Proposal* proposal) {

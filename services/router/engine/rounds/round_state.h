@@ -11,6 +11,7 @@
 #include "services/router/audit/audit_monitor.h"
 #include "services/router/drafting/costs/draft_costs.h"
 #include "services/router/drafting/draft_length_controller.h"
+#include "services/router/drafting/roster/draft_models.h"
 #include "services/router/engine/engine_observer.h"
 #include "services/router/engine/engine_options.h"
 #include "services/router/engine/pod_output.h"
@@ -51,9 +52,7 @@ struct RoundState {
 
   PodOutput out;
   WorkerSessions workers;
-  // One for each draft model, and one if there is none. Each plans the slots that draft with its
-  // model; the first one also plans drafts that were found.
-  std::vector<std::unique_ptr<DraftLengthController>> controllers;
+  DraftModels draft_models;
 
   Slots slots;
   std::vector<Cohort> cohorts;
@@ -70,8 +69,10 @@ struct RoundState {
 
 // The controller of one draft model.
 inline DraftLengthController& ControllerOf(RoundState& state, PeerId drafter) {
-  return *state.controllers[DraftModelOf(drafter)];
+  return state.draft_models.controller(DraftModelOf(drafter));
 }
+// The peer of the canary, if it can draft.
+std::optional<PeerId> ReadyCanary(const RoundState& state);
 // Gives up a proposal, and its entry of the log-prob ring.
 void Release(RoundState& state, Proposal* proposal);
 // Drops a worker's session because the worker answered what it must not answer.

@@ -237,7 +237,7 @@ void ObserveVerify(RoundState& state, const VerifyBatch& batch, const v1::Verify
   cost.attended = batch.attended - cached_attended;
   cost.compute_seconds = compute;
   cost.overhead_seconds = now - batch.begun_at - compute - reply.propose_seconds();
-  for (const auto& controller : state.controllers) controller->ObserveVerify(cost);
+  state.draft_models.ObserveVerify(cost);
   if (batch.prompt_rows == 0) {
     // After a prompt, the verifier's drafter has the prompt to look at, too.
     if (reply.propose_seconds() > 0) {

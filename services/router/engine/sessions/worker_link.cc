@@ -24,13 +24,14 @@ std::string SummaryOf(const std::string& text, const std::string& detail) {
 WorkerLink::WorkerLink(PeerId peer, double heartbeat_timeout_seconds, EngineCommands* out)
     : peer_(peer), out_(out), hang_detector_(heartbeat_timeout_seconds) {}
 
-void WorkerLink::Open(SessionId session, uint64_t token, double attach_deadline) {
+void WorkerLink::Open(SessionId session, uint64_t token, double attach_deadline,
+                      uint32_t draft_worker) {
   state_ = State::kAttaching;
   session_ = session;
   token_ = token;
   retry_at_ = std::numeric_limits<double>::infinity();
   attach_deadline_ = attach_deadline;
-  out_->push_back(OpenSession{peer_, session_});
+  out_->push_back(OpenSession{peer_, session_, draft_worker});
 }
 
 void WorkerLink::OnAttached(double now) {
@@ -45,6 +46,7 @@ void WorkerLink::BecomeReady() {
   pause_seconds_ = 0;
   refused_ = false;
   problem_.clear();
+  problem_in_full_.clear();
   last_complaint_.clear();
 }
 
@@ -65,6 +67,15 @@ void WorkerLink::OnRefused(double now) {
   GoDown(now + kRefusedPauseSeconds);
 }
 
+void WorkerLink::LetGo() {
+  GoDown(std::numeric_limits<double>::infinity());
+  state_ = State::kAbsent;
+  refused_ = false;
+  problem_.clear();
+  problem_in_full_.clear();
+  last_complaint_.clear();
+}
+
 void WorkerLink::GoDown(double retry_at) {
   state_ = State::kDown;
   draining_ = false;
@@ -76,6 +87,7 @@ void WorkerLink::GoDown(double retry_at) {
 void WorkerLink::Complain(const std::string& problem, const std::string& detail,
                           const std::string& consequence) {
   problem_ = problem;
+  problem_in_full_ = WithDetail(problem, detail);
   const std::string text = problem + consequence;
   const std::string complaint = WithDetail(text, detail);
   if (last_complaint_ == complaint) return;

@@ -29,9 +29,9 @@ class WorkerLink {
   // `out` must outlive the link.
   WorkerLink(PeerId peer, double heartbeat_timeout_seconds, EngineCommands* out);
 
-  // Opens a session. `token` is its Attach.session_token. The caller sends Attach, and the worker
-  // must answer by `attach_deadline`.
-  void Open(SessionId session, uint64_t token, double attach_deadline);
+  // Opens a session with a draft worker (see OpenSession). `token` is its Attach.session_token. The
+  // caller sends Attach, and the worker must answer by `attach_deadline`.
+  void Open(SessionId session, uint64_t token, double attach_deadline, uint32_t draft_worker = 0);
   // The worker answered Attach: pings it from now on.
   void OnAttached(double now);
   void ReadVocabulary() { state_ = State::kReadingVocabulary; }
@@ -43,6 +43,8 @@ class WorkerLink {
   void OnLost(const std::string& why, const std::string& detail, double now);
   // The worker answered and does not fit. Opens again after a long pause.
   void OnRefused(double now);
+  // No session is wanted any more.
+  void LetGo();
   // Logs a warning about a problem, unless the last complaint was the same. `detail` as in
   // WorkerSessions::Drop. `consequence` says in the log how the router goes on.
   void Complain(const std::string& problem, const std::string& detail,
@@ -60,6 +62,8 @@ class WorkerLink {
   bool draining() const { return draining_; }
   // Why the worker is not attached, in words for clients. Empty: it is, or it was not tried yet.
   const std::string& problem() const { return problem_; }
+  // The same for the operator: it may name paths and addresses.
+  const std::string& problem_in_full() const { return problem_in_full_; }
   bool ShouldOpen(double now) const { return state_ == State::kDown && now >= retry_at_; }
   bool AttachIsLate(double now) const { return now >= attach_deadline_; }
   double NextDeadline() const;
@@ -82,6 +86,7 @@ class WorkerLink {
   bool refused_ = false;   // the worker answered, and does not fit
   bool draining_ = false;  // the worker was told to stop in this session
   std::string problem_;
+  std::string problem_in_full_;
   std::string last_complaint_;  // complaint that was logged last; not logged with every attempt
   std::optional<v1::AttachReply> info_;
 };

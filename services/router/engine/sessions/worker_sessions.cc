@@ -24,7 +24,7 @@ WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Token
       last_session_(options.before_first_session) {
   links_.push_back(NewLink(kVerifierPeer));
   const RingOptions ring{options.transport, options.max_slots, options.max_draft_length};
-  for (uint32_t model = 0; model < options.num_drafters; ++model) {
+  for (uint32_t model = 0; model < NumDraftPlaces(options); ++model) {
     links_.push_back(NewLink(kDrafterPeer + model));
     ends_.push_back(
         {RingNegotiation(ring, out, counts, observer), VocabularyComparison(tokenizer)});
@@ -35,8 +35,17 @@ WorkerLink WorkerSessions::NewLink(PeerId peer) const {
   return WorkerLink(peer, options_.heartbeat_timeout_seconds, out_);
 }
 
+const std::string& WorkerSessions::FolderOf(PeerId peer) const {
+  static const std::string kNone;
+  return peer == kVerifierPeer ? kNone : ends_[DraftModelOf(peer)].folder;
+}
+
+double WorkerSessions::AttachSeconds(PeerId peer) const {
+  return FolderOf(peer).empty() ? options_.attach_timeout_seconds : options_.load_timeout_seconds;
+}
+
 void WorkerSessions::Start(double now) {
-  for (PeerId peer = 0; peer < num_peers(); ++peer) Open(peer, now);
+  for (PeerId peer = 0; peer <= options_.num_drafters; ++peer) Open(peer, now);
 }
 
 std::optional<PeerId> WorkerSessions::PeerOf(SessionId session) const {
@@ -57,8 +66,10 @@ bool WorkerSessions::any_drafter_ready() const {
 }
 
 bool WorkerSessions::any_drafter_refused() const {
-  return std::any_of(links_.begin() + kDrafterPeer, links_.end(),
-                     [](const WorkerLink& link) { return link.refused(); });
+  for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
+    if (links_[drafter].refused() && FolderOf(drafter).empty()) return true;
+  }
+  return false;
 }
 
 std::optional<PeerId> WorkerSessions::NegotiatorOf(uint64_t command_id) const {
@@ -71,7 +82,9 @@ std::optional<PeerId> WorkerSessions::NegotiatorOf(uint64_t command_id) const {
 void WorkerSessions::Open(PeerId peer, double now) {
   const SessionId session = ++last_session_;
   const uint64_t token = options_.first_session_token + session;
-  links_[peer].Open(session, token, now + options_.attach_timeout_seconds);
+  const bool has_own_worker = peer != kVerifierPeer && FolderOf(peer).empty();
+  links_[peer].Open(session, token, now + AttachSeconds(peer),
+                    has_own_worker ? DraftModelOf(peer) : 0);
   v1::Attach attach;
   attach.set_protocol_version(kProtocolVersion);
   attach.set_max_slots(options_.max_slots);
@@ -80,6 +93,7 @@ void WorkerSessions::Open(PeerId peer, double now) {
   attach.set_session_token(token);
   if (peer != kVerifierPeer) {
     attach.set_draft_model_number(DraftModelOf(peer));
+    attach.set_model(FolderOf(peer));
     *ToDrafter(peer)->mutable_attach() = attach;
   } else {
     *ToVerifier()->mutable_attach() = attach;
@@ -100,8 +114,8 @@ v1::VerifierCommand* WorkerSessions::ToVerifier() {
   return &send.command;
 }
 
-void WorkerSessions::NoteEnd(PeerId peer) {
-  if (ready(peer)) events_.push_back({peer, links_[peer].session(), false});
+void WorkerSessions::NoteEnd(PeerId peer, bool let_go) {
+  if (ready(peer)) events_.push_back({peer, links_[peer].session(), false, let_go});
   for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
     if (peer == kVerifierPeer || peer == drafter) ring(drafter).Close();
   }
@@ -110,11 +124,13 @@ void WorkerSessions::NoteEnd(PeerId peer) {
 void WorkerSessions::Refuse(PeerId peer, const std::string& text, double now,
                             const std::string& detail) {
   const bool never_served = peer == kVerifierPeer && !verifier().info().has_value();
+  const bool is_required =
+      peer != kVerifierPeer && options_.drafter_required && FolderOf(peer).empty();
   ++counts_->session_changes[KindOf(peer)][SessionChange::kIncompatible];
   NoteEnd(peer);
   links_[peer].SendClose();
   links_[peer].OnRefused(now);
-  if (never_served || (peer != kVerifierPeer && options_.drafter_required)) {
+  if (never_served || is_required) {
     out_->push_back(GiveUp{.status = FailedPrecondition(WithDetail(text, detail)),
                            .summary = SummaryOf(text, detail)});
     return;
@@ -136,6 +152,20 @@ void WorkerSessions::Drop(PeerId peer, SessionChange reason, const std::string& 
                           const std::string& detail) {
   links_[peer].SendClose();
   if (links_[peer].state() != State::kDown) Lose(peer, reason, why, detail, now);
+}
+
+void WorkerSessions::TakeUp(PeerId drafter, const std::string& folder, double now) {
+  ends_[DraftModelOf(drafter)].folder = folder;
+  Open(drafter, now);
+}
+
+void WorkerSessions::LetGo(PeerId drafter) {
+  WorkerLink& link = links_[drafter];
+  if (link.state() != State::kDown && link.state() != State::kAbsent) link.SendClose();
+  NoteEnd(drafter, /*let_go=*/true);
+  link.LetGo();
+  ends_[DraftModelOf(drafter)].folder.clear();
+  ends_[DraftModelOf(drafter)].name.clear();
 }
 
 void WorkerSessions::Close() {
@@ -163,7 +193,7 @@ void WorkerSessions::Tick(double now) {
     if (link.ShouldOpen(now)) Open(peer, now);
     if (link.AttachIsLate(now)) {
       Drop(peer, SessionChange::kTimeout,
-           absl::StrCat("no answer within ", options_.attach_timeout_seconds, " s"), now);
+           absl::StrCat("no answer within ", AttachSeconds(peer), " s"), now);
     }
     const std::string why = link.CheckHeartbeat(now);
     if (!why.empty()) Drop(peer, SessionChange::kHung, why, now);
@@ -219,8 +249,11 @@ bool WorkerSessions::OnDrafterRefusal(PeerId drafter, uint64_t command_id,
                                       const v1::WorkerError& error, double now) {
   const State state = links_[drafter].state();
   if (state == State::kAttaching || state == State::kReadingVocabulary) {
-    Refuse(drafter, PeerName(drafter) + ": the worker refused a command", now,
-           WorkerText(error.message()));
+    const bool loads = state == State::kAttaching && !FolderOf(drafter).empty();
+    Refuse(drafter,
+           PeerName(drafter) +
+               (loads ? ": the model cannot be loaded" : ": the worker refused a command"),
+           now, WorkerText(error.message()));
     return true;
   }
   if (!RingOf(drafter).IsUnderWay(command_id)) return false;
@@ -327,7 +360,7 @@ void WorkerSessions::BecomeReady(PeerId peer, double now) {
                                        info.max_context_tokens(), " context tokens, ",
                                        info.max_slots(), " slots, ", info.numerics_id())});
   ++counts_->session_changes[KindOf(peer)][SessionChange::kAttached];
-  events_.push_back({peer, link.session(), true});
+  events_.push_back({.peer = peer, .session = link.session(), .ready = true});
   for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
     if (peer == kVerifierPeer || peer == drafter) StartRing(drafter, now);
   }

@@ -3,6 +3,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_WORKER_SESSIONS_H_
 #define TANDEM_SERVICES_ROUTER_ENGINE_SESSIONS_WORKER_SESSIONS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,13 +24,16 @@
 namespace tandem {
 
 struct WorkerSessionsOptions {
-  uint32_t num_drafters = 1;      // draft models of a pod, at most kMaxDraftModels
-  bool drafter_required = false;  // give up if a drafter does not fit
+  uint32_t num_drafters = 1;      // draft models that a pod begins with, at most kMaxDraftModels
+  uint32_t num_places = 0;        // draft models that there may be at once; at least num_drafters
+  bool drafter_required = false;  // give up if a drafter that the pod begins with does not fit
   uint32_t max_slots = 32;
   uint32_t max_draft_length = 16;
   uint32_t max_tree_nodes = 16;  // draft tokens of a tree; 0: only chains
   TransportChoice transport = TransportChoice::kAuto;
   double attach_timeout_seconds = 10;
+  // The same for a draft worker that must load the model first.
+  double load_timeout_seconds = 600;
   // A worker is hung if it gives no sign of life for this time or for ten usual batches, whichever
   // is longer. 0: no worker counts as hung.
   double heartbeat_timeout_seconds = kHeartbeatTimeoutSeconds;
@@ -45,7 +49,13 @@ struct SessionEvent {
   PeerId peer = kVerifierPeer;
   SessionId session = 0;  // the session that is ready, or that was ready until now
   bool ready = false;
+  bool let_go = false;  // it ended because nobody wants it any more (WorkerSessions::LetGo)
 };
+
+// Draft models that there may be at once.
+inline uint32_t NumDraftPlaces(const WorkerSessionsOptions& options) {
+  return std::max(options.num_drafters, options.num_places);
+}
 
 // Pure: replies, losses and the clock come in, commands go out. A worker goes down -> attaching ->
 // (drafter: attached, and checking the vocabulary) -> ready. From each of these states it goes back
@@ -82,6 +92,11 @@ class WorkerSessions {
   // `detail` is what somebody else says about the failure (WorkerText), for the log alone.
   void Drop(PeerId peer, SessionChange reason, const std::string& why, double now,
             const std::string& detail = {});
+  // Takes a draft model up: the first draft worker loads the model of this name (Attach.model).
+  // PRECOND: the peer is absent.
+  void TakeUp(PeerId drafter, const std::string& folder, double now);
+  // Gives the session with a draft model up for good, and forgets the model.
+  void LetGo(PeerId drafter);
   // Returns the events since the last call, in order.
   std::vector<SessionEvent> TakeEvents() { return std::exchange(events_, {}); }
 
@@ -90,7 +105,9 @@ class WorkerSessions {
   // worker lost what it held.
   SessionId ready_session(PeerId peer) const { return ready(peer) ? links_[peer].session() : 0; }
   bool IsCurrent(PeerId peer, SessionId session) const {
-    return links_[peer].session() == session && links_[peer].state() != WorkerLink::State::kDown;
+    const WorkerLink::State state = links_[peer].state();
+    return links_[peer].session() == session && state != WorkerLink::State::kDown &&
+           state != WorkerLink::State::kAbsent;
   }
   // The worker's last reply to Attach that was accepted; null if there was none.
   const v1::AttachReply* info(PeerId peer) const {
@@ -100,7 +117,7 @@ class WorkerSessions {
   bool draining(PeerId peer) const { return ready(peer) && links_[peer].draining(); }
   // The worker answered, and does not fit.
   bool refused(PeerId peer) const { return links_[peer].refused(); }
-  // The verifier and the draft models.
+  // The verifier and the places of draft models. A place without a model is absent.
   uint32_t num_peers() const { return static_cast<uint32_t>(links_.size()); }
   // Name of the draft model that this peer was last found to fit with, attached or not; empty:
   // there was none.
@@ -109,8 +126,16 @@ class WorkerSessions {
   }
   // Why the drafter is not attached, in words for clients; empty: no reason is known.
   const std::string& drafter_problem(PeerId drafter) const { return links_[drafter].problem(); }
+  // The same for the operator.
+  const std::string& drafter_problem_in_full(PeerId drafter) const {
+    return links_[drafter].problem_in_full();
+  }
+  // The draft worker has not answered the newest attempt to attach: it may be loading the model.
+  bool attaching(PeerId peer) const {
+    return links_[peer].state() == WorkerLink::State::kAttaching;
+  }
   bool any_drafter_ready() const;
-  // A drafter answered, and does not fit.
+  // A drafter that the pod began with answered, and does not fit.
   bool any_drafter_refused() const;
   // The peer whose current session has the number, if that is a drafter. None: the session is over.
   std::optional<PeerId> DrafterOf(SessionId session) const;
@@ -134,18 +159,23 @@ class WorkerSessions {
     RingNegotiation ring;
     VocabularyComparison vocabulary;  // comparison of the drafter's vocabulary while it is read
     std::string name = {};            // as of drafter_name
+    std::string folder = {};          // Attach.model
   };
   RingNegotiation& RingOf(PeerId drafter) { return ends_[DraftModelOf(drafter)].ring; }
   // The drafter whose ring's negotiation waits for the answer to this command.
   std::optional<PeerId> NegotiatorOf(uint64_t command_id) const;
   WorkerLink NewLink(PeerId peer) const;
+  // Attach.model of the peer.
+  const std::string& FolderOf(PeerId peer) const;
+  // Longest time until the peer answers Attach.
+  double AttachSeconds(PeerId peer) const;
   // Returns the peer whose current session has the number. None: the session is over.
   std::optional<PeerId> PeerOf(SessionId session) const;
   void Open(PeerId peer, double now);
   void Lose(PeerId peer, SessionChange reason, const std::string& why, const std::string& detail,
             double now);
   // Called before a session ends.
-  void NoteEnd(PeerId peer);
+  void NoteEnd(PeerId peer, bool let_go = false);
   // Gives up a worker that does not fit. `detail` as in Drop.
   void Refuse(PeerId peer, const std::string& text, double now, const std::string& detail = {});
 

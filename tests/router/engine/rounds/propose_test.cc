@@ -52,14 +52,14 @@ class TwoModelsTest : public ::testing::Test {
 TEST_F(TwoModelsTest, AModelThatWasLostTogetherWithAnotherIsNotAsked) {
   ASSERT_EQ(state().workers.ready_session(kSecondModel), 0u);
   ASSERT_NE(state().slots.peer(kSecondModel).session(), 0u);
-  OnDrafterLost(state(), kFirstModel, 1);
+  OnDrafterLost(state(), kFirstModel, /*let_go=*/false, 1);
   for (const EngineCommand& command : state().out.commands) {
     EXPECT_FALSE(std::holds_alternative<SendToDrafter>(command));
   }
   EXPECT_FALSE(state().propose.has_value());
   EXPECT_EQ(cohort().stage, Cohort::Stage::kProposed) << "the round goes on without drafts";
   EXPECT_TRUE(cohort().waiting.empty());
-  OnDrafterLost(state(), kSecondModel, 1);
+  OnDrafterLost(state(), kSecondModel, /*let_go=*/false, 1);
   EXPECT_EQ(cohort().stage, Cohort::Stage::kProposed);
   EXPECT_EQ(state().slots.peer(kSecondModel).session(), 0u);
 }

@@ -1,0 +1,34 @@
+// `tandem drafter`
+#ifndef TANDEM_SERVICES_CLI_DRAFTER_DRAFTER_COMMAND_H_
+#define TANDEM_SERVICES_CLI_DRAFTER_DRAFTER_COMMAND_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/cli/client/client_security.h"
+#include "services/cli/terminal/console.h"
+#include "services/cli/terminal/parsed.h"
+
+namespace tandem::cli {
+
+enum class DrafterAction : uint8_t { kList, kLoad, kPromote, kRollBack, kUnload };
+
+struct DrafterOptions {
+  DrafterAction action = DrafterAction::kList;
+  std::string model;    // that is loaded or unloaded
+  std::string connect;  // address of a running server
+  ClientSecurityOptions security;
+  double share = 0.1;
+};
+
+// Changes the draft models of a running server, and prints them. A load waits until the model can
+// draft. A model that cannot is unloaded again. Returns the exit code.
+int ManageDrafters(const DrafterOptions& options, Console& console);
+
+// The arguments after `tandem drafter`: the action, and its arguments.
+Parsed<DrafterOptions> ParseDrafter(std::vector<std::string> arguments);
+
+}  // namespace tandem::cli
+
+#endif  // TANDEM_SERVICES_CLI_DRAFTER_DRAFTER_COMMAND_H_

@@ -1,0 +1,67 @@
+// The draft models of one pod: what each does, what is known of it, and how the canary fares.
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_MODELS_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_MODELS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "services/router/drafting/acceptance/acceptance_estimate.h"
+#include "services/router/drafting/acceptance/model_choice.h"
+#include "services/router/drafting/costs/draft_costs.h"
+#include "services/router/drafting/draft_length_controller.h"
+#include "services/router/drafting/roster/draft_roster.h"
+#include "services/router/drafting/roster/speed_comparison.h"
+
+namespace tandem {
+
+// Each number has a controller, which plans the slots that draft with its model. The first one also
+// plans drafts that were found, so there is one even if there is no draft model.
+class DraftModels {
+ public:
+  // `num_models`: models that the pod begins with. `num_places`: models that there may be at once.
+  DraftModels(const DraftLengthOptions& options, uint32_t num_models, uint32_t num_places);
+
+  const DraftRoster& roster() const { return roster_; }
+  // Another canary is compared from the beginning.
+  void SetRoster(const DraftRoster& roster);
+  // The number gets another draft model. Choices of requests that were made before are made anew.
+  void Forget(size_t number);
+  // Grows with each Forget.
+  uint64_t version() const { return version_; }
+
+  size_t size() const { return controllers_.size(); }
+  DraftLengthController& controller(size_t number = 0) { return *controllers_[number]; }
+  const DraftLengthController& controller(size_t number = 0) const { return *controllers_[number]; }
+  // What the verifier took counts for all of them.
+  void ObserveVerify(const VerifyCost& cost);
+  // No slot drafts.
+  void ChooseNothing();
+  // What the controllers chose last: a mean over the slots.
+  DraftLengthController::LastRound last_round() const;
+
+  // The choice of a request that begins in the pod, without a trial or an arm.
+  ModelChoice NewChoice(AcceptanceMode mode) const;
+  // The model that the next request of a mode tries; none: it tries no model. For requests that
+  // choose among the models that serve.
+  std::optional<size_t> NextToTry(AcceptanceMode mode);
+  // The arm of the next request that chooses its model, while the canary can draft.
+  DraftArm NextArm() { return roster_.ArmOf(num_compared_++); }
+  void NoteSpeed(DraftArm arm, double seconds_per_token) {
+    comparison_.Add(arm, seconds_per_token);
+  }
+  const SpeedComparison& comparison() const { return comparison_; }
+
+ private:
+  DraftRoster roster_;
+  std::vector<std::unique_ptr<DraftLengthController>> controllers_;  // by number
+  uint64_t version_ = 0;
+  uint32_t num_compared_ = 0;  // requests since the canary can draft
+  SpeedComparison comparison_;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_MODELS_H_

@@ -1,0 +1,91 @@
+// Which draft models a router uses, and for which requests.
+#ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_ROSTER_H_
+#define TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_ROSTER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/rpc/protocol.h"
+
+namespace tandem {
+
+enum class DraftRole : uint8_t {
+  kAbsent,   // there is no model with this number
+  kServing,  // drafts for all requests but those of a canary
+  kCanary,   // drafts for a share of the requests, alone
+  kStandby,  // drafts for no request that does not name it; RollBack lets it serve again
+};
+
+// Which of the two kinds of requests a request is, while there is a canary.
+enum class DraftArm : uint8_t {
+  kNone,     // it came before the canary could draft, or it does not choose its draft model
+  kServing,  // models that serve draft for it
+  kCanary,   // the canary drafts for it
+};
+
+// Whether a request of this arm that names no model may draft with a model of this role.
+// `canary_is_ready`: otherwise the serving models draft for the requests of the canary.
+inline bool Serves(DraftRole role, DraftArm arm, bool canary_is_ready) {
+  const bool wants_canary = arm == DraftArm::kCanary && canary_is_ready;
+  return role == (wants_canary ? DraftRole::kCanary : DraftRole::kServing);
+}
+
+struct DraftPlace {
+  DraftRole role = DraftRole::kAbsent;
+  // Attach.model: the model is loaded by the first draft worker. Empty: it is the model that the
+  // draft worker of this number began with.
+  std::string folder;
+
+  bool operator==(const DraftPlace&) const = default;
+};
+
+// The models of one router, which are those of each of its pods. A model has a number, from 0 to
+// kMaxDraftModels - 1, which is used again after the model was unloaded. Errors change nothing, and
+// their messages are for the operator.
+class DraftRoster {
+ public:
+  // `num_models`: models that the draft workers began with. All of them serve.
+  explicit DraftRoster(uint32_t num_models = 0);
+
+  const DraftPlace& place(size_t number) const { return places_[number]; }
+  bool has(size_t number) const { return places_[number].role != DraftRole::kAbsent; }
+  size_t CountWith(DraftRole role) const;
+  size_t size() const { return kMaxDraftModels - CountWith(DraftRole::kAbsent); }
+  std::optional<size_t> canary() const { return First(DraftRole::kCanary); }
+  // Share of the requests for which the canary drafts. 0: there is no canary.
+  double canary_share() const { return canary().has_value() ? canary_share_ : 0; }
+
+  // Adds a canary, and returns its number. FAILED_PRECONDITION: there is a canary, or the workers
+  // began with no draft model. RESOURCE_EXHAUSTED: all numbers are taken. INVALID_ARGUMENT: `share`
+  // is not in (0, 1]. ALREADY_EXISTS: the folder is loaded.
+  absl::StatusOr<size_t> Load(const std::string& folder, double share);
+  // The canary serves from now on, and the models that served stand by. FAILED_PRECONDITION: there
+  // is no canary.
+  absl::Status Promote();
+  // The models that stand by serve, and those that serve stand by. FAILED_PRECONDITION: no model
+  // stands by.
+  absl::Status RollBack();
+  // FAILED_PRECONDITION: no other model serves. PRECOND: has(number).
+  absl::Status Unload(size_t number);
+
+  // The arm of the n-th request since the canary is ready, from 0 on. Requests of the canary are
+  // spread evenly over all.
+  DraftArm ArmOf(uint32_t request) const;
+
+  bool operator==(const DraftRoster&) const = default;
+
+ private:
+  std::optional<size_t> First(DraftRole role) const;
+
+  std::array<DraftPlace, kMaxDraftModels> places_;
+  double canary_share_ = 0;
+};
+
+}  // namespace tandem
+
+#endif  // TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_ROSTER_H_

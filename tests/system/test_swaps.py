@@ -1,0 +1,215 @@
+"""Tests that the draft models of a running server are swapped, and that no client notices."""
+
+import concurrent.futures
+import os
+import re
+import shutil
+import signal
+import urllib.request
+
+import pytest
+
+import harness
+from prompts import PROMPTS
+
+MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "penalties": dict(temperature=0, repetition_penalty=1.3)}
+
+
+def requests(**options):
+    return [(prompt, dict(max_tokens=40, **options)) for prompt in PROMPTS[:6]]
+
+
+@pytest.fixture(scope="module")
+def plain(servers):
+    server = servers(target=harness.TALES_TARGET, drafter="none")
+    return {mode: [output.bytes for output in server.generate_all(requests(**options), 1)] for mode, options in MODES.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(models, tmp_path_factory):
+    """A folder of draft models: one that drafts well, one that drafts noise, and some that do not work."""
+    folder = tmp_path_factory.mktemp("drafts")
+    shutil.copytree(harness.TALES_DRAFT, folder / "good")
+    (folder / "noise").symlink_to(models.tales_sized_draft())
+    (folder / "misfit").symlink_to(models.random(vocabulary_size=64, layers=1))
+    (folder / "empty").mkdir()
+    (folder / "broken").mkdir()
+    (folder / "broken" / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def server(tmp_path, folder):
+    server = harness.Server(tmp_path, target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, draft_folder=folder, max_slots=8,
+                            admin="127.0.0.1:0")
+    yield server
+    server.stop()
+
+
+def drafter(server, *arguments, code=0):
+    ended = harness.run_cli("drafter", *arguments, "--connect", server.address)
+    assert ended.returncode == code, ended.stderr
+    return ended.stdout if code == 0 else ended.stderr
+
+
+def roles(listing):
+    """Returns {name: (role, requests, state)} of a list."""
+    lines = [line for line in listing.splitlines()[1:] if not line.startswith("canary:")]
+    return {name: (role, share, state) for name, role, share, state in
+            (re.fullmatch(r"(\S+) +(\S+) +(\d+ %)  (.*)", line).groups() for line in lines)}
+
+
+def drafted_by(outputs):
+    return {stats.model for output in outputs for stats in output.completion.speculation.drafters if stats.num_draft_tokens > 0}
+
+
+def test_a_canary_takes_over_and_is_rolled_back(server, plain):
+    def check(expected, **options):
+        used = set()
+        for mode, of_mode in MODES.items():
+            outputs = server.generate_all(requests(**of_mode, draft_length=3, **options), 4)
+            assert [output.bytes for output in outputs] == plain[mode]
+            used |= drafted_by(outputs)
+        assert used == expected
+
+    check({"draft"})
+    assert roles(drafter(server, "load", "good", "--share", "0.5")) == {
+        "draft": ("serving", "50 %", "attached"), "good": ("canary", "50 %", "attached")}
+    check({"draft", "good"})
+    listing = drafter(server, "list")
+    assert re.search(r"canary: \d\.\d{3}x the speed \(95 % interval \d+\.\d{3} to \d+\.\d{3}\), "
+                     r"over 9 requests of the canary and 9 of the models that serve", listing), listing
+    assert roles(drafter(server, "promote")) == {"draft": ("standby", "0 %", "attached"), "good": ("serving", "100 %", "attached")}
+    check({"good"})
+    check({"draft"}, drafter="draft")  # a request that names it still gets it
+    assert roles(drafter(server, "rollback"))["draft"][0] == "serving"
+    check({"draft"})
+    assert roles(drafter(server, "rollback"))["good"][0] == "serving"
+    assert set(roles(drafter(server, "unload", "draft"))) == {"good"}
+    check({"good"})
+    assert "no other draft model serves" in drafter(server, "unload", "good", code=1)
+    # The number of the model that is gone is used again.
+    assert roles(drafter(server, "load", "noise", "--share", "1"))["noise"] == ("canary", "100 %", "attached")
+    check({"noise"})
+    assert set(roles(drafter(server, "unload", "noise"))) == {"good"}
+    assert server.info().load.num_drafter_losses == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_models_are_swapped_under_load(server, plain, mode):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        outputs = pool.submit(server.generate_all, requests(**MODES[mode]) * 12, 8)
+        harness.wait_until(lambda: server.info().load.num_running > 0, 10, "requests run")
+        rounds = 0
+        while not outputs.done() or rounds == 0:
+            drafter(server, "load", "good", "--share", "0.5")
+            drafter(server, "promote")
+            drafter(server, "load", "noise", "--share", "0.3")
+            drafter(server, "unload", "noise")
+            drafter(server, "rollback")
+            drafter(server, "unload", "good")
+            rounds += 1
+        assert [output.bytes for output in outputs.result(60)] == plain[mode] * 12
+    assert server.info().load.num_drafter_losses == 0
+
+
+def test_sampled_drafts_of_a_loaded_model_are_judged(server):
+    drafter(server, "load", "good", "--share", "1")
+    outputs = server.generate_all([(prompt, dict(max_tokens=60, temperature=1.0, draft_length=3)) for prompt in PROMPTS[:6]], 6)
+    assert drafted_by(outputs) == {"good"}
+    assert sum(output.completion.speculation.num_accepted_tokens for output in outputs) > 100
+    assert server.info().load.num_ring_errors == 0
+
+
+def test_a_killed_worker_loads_its_models_again(server, plain):
+    drafter(server, "load", "good", "--share", "1")
+    drafter(server, "promote")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        outputs = pool.submit(server.generate_all, requests(**MODES["greedy"]) * 6, 8)
+        harness.wait_until(lambda: server.info().load.num_running > 0, 10, "requests run")
+        os.kill(server.child("tandem-draft"), signal.SIGKILL)
+        assert [output.bytes for output in outputs.result(60)] == plain["greedy"] * 6
+    both = {"draft": ("standby", "0 %", "attached"), "good": ("serving", "100 %", "attached")}
+    harness.wait_until(lambda: roles(drafter(server, "list")) == both, 30, "both models are back")
+    outputs = server.generate_all(requests(temperature=0, draft_length=3), 2)
+    assert drafted_by(outputs) == {"good"}
+
+
+@pytest.mark.parametrize("name, why", [
+    ("missing", r'"missing" is not in --draft-folder, which holds broken, good, misfit, noise'),
+    ("empty", r"config\.json"),
+    ("broken", r"model\.safetensors"),
+    ("misfit", r"vocabular"),
+    ("../good", r"want the name of a folder in --draft-folder, without a slash"),
+    ("..", r"want the name of a folder"),
+])
+def test_a_model_that_does_not_work_is_refused_and_leaves_nothing(server, name, why):
+    told = drafter(server, "load", name, code=1)
+    assert re.search(why, told) and f"{name} cannot draft here, and was unloaded" in told, told
+    assert set(roles(drafter(server, "list"))) == {"draft"}
+    assert drafted_by(server.generate_all(requests(temperature=0, draft_length=3), 2)) == {"draft"}
+
+
+def test_changes_that_make_no_sense_are_refused(server):
+    assert "there is no canary to promote" in drafter(server, "promote", code=1)
+    assert "nothing to roll back to" in drafter(server, "rollback", code=1)
+    assert 'there is no draft model "other"' in drafter(server, "unload", "other", code=1)
+    assert 'a draft model "draft" is there already' in drafter(server, "load", "draft", code=1)
+    drafter(server, "load", "good")
+    assert "there is a canary already" in drafter(server, "load", "noise", code=1)
+    for arguments, complaint in [(["lod"], "did you mean load?"), ([], "is needed"), (["load"], "NAME"),
+                                 (["load", "good", "--share", "0"], "--share"), (["list", "--share", "0.5"], "--share is for load")]:
+        ended = harness.run_cli("drafter", *arguments, "--connect", server.address)
+        assert ended.returncode == 2 and complaint in ended.stderr, ended.stderr
+    assert "--connect ADDRESS" in harness.run_cli("drafter", "list").stderr
+
+
+def test_without_a_folder_nothing_is_loaded(servers):
+    server = servers(target=harness.TALES_TARGET, draft=harness.TALES_DRAFT)
+    assert "it was started without --draft-folder" in drafter(server, "load", "good", code=1)
+    plainly = servers(target=harness.TALES_TARGET, drafter="none")
+    assert "no draft worker" in drafter(plainly, "load", "good", code=1)
+    assert "this server has no draft model" in drafter(plainly, "list")
+    ended = harness.run_cli("generate", "--target", str(harness.TALES_TARGET), "--draft", str(harness.TALES_DRAFT), "--draft-folder",
+                            "/nowhere", "Once")
+    assert ended.returncode != 0 and "--draft-folder: /nowhere is no folder" in ended.stderr
+
+
+def test_only_admins_swap(tmp_path, folder):
+    tokens = {}
+    for role in ("client", "admin"):
+        tokens[role] = tmp_path / role
+        tokens[role].write_text(f"{role} {role}-token-0123456789\n")
+        tokens[role].chmod(0o600)
+    both = tmp_path / "both"
+    both.write_text(tokens["client"].read_text() + tokens["admin"].read_text())
+    both.chmod(0o600)
+    server = harness.Server(tmp_path, target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, draft_folder=folder, token_file=both)
+    try:
+        assert "UNAUTHENTICATED" in drafter(server, "load", "good", code=1)
+        assert "this method needs the token of an admin" in drafter(server, "load", "good", "--token-file", str(tokens["client"]), code=1)
+        assert "attached" in drafter(server, "load", "good", "--token-file", str(tokens["admin"]))
+    finally:
+        server.stop()
+
+
+def test_strangers_do_not_swap(tmp_path, folder):
+    server = harness.Server(tmp_path, target=harness.TALES_TARGET, draft=harness.TALES_DRAFT, draft_folder=folder, listen="0.0.0.0:0",
+                            environment={"TANDEM_INSECURE": "true"})
+    try:
+        assert "this method is for admins" in drafter(server, "load", "good", code=1)
+    finally:
+        server.stop()
+
+
+def test_the_worker_counts_its_models(server):
+    def num_models():
+        address = re.search(r"draft: .*metrics: (http://\S+/metrics)", server.log()).group(1)
+        with urllib.request.urlopen(address, timeout=5) as page:
+            return float(re.search(r"^tandem_worker_models\S* (\S+)$", page.read().decode(), re.M).group(1))
+
+    assert num_models() == 1
+    drafter(server, "load", "good")
+    assert num_models() == 2
+    drafter(server, "unload", "good")
+    harness.wait_until(lambda: num_models() == 1, 10, "the model is unloaded")
