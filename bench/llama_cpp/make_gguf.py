@@ -1,9 +1,8 @@
-"""Converts a Llama-architecture folder with random weights to GGUF (BF16), for speed comparisons with llama.cpp.
+"""Converts a folder of the Llama architecture in BF16, whose tokenizer is that of Llama 3, to GGUF, for comparisons with llama.cpp.
 
     python make_gguf.py FOLDER OUT.gguf
 
-Use this script only for random weights: rows of q and k are not permuted to llama.cpp's order of rotation. This changes the
-output of a model, but not its speed. The script needs the `gguf` and `numpy` packages.
+The script needs the `gguf` and `numpy` packages.
 """
 import json
 import struct
@@ -29,6 +28,12 @@ def gguf_name(name):
     return f"blk.{layer}.{LAYER_NAMES[rest]}.weight"
 
 
+def rotated(rows, num_heads):
+    """Returns the rows of q or k in llama.cpp's order of rotation: pairs of neighbors instead of the two halves of a head."""
+    width = rows.shape[1]
+    return rows.reshape(num_heads, 2, -1, width).swapaxes(1, 2).reshape(-1, width)
+
+
 def main(folder, out):
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text())
@@ -49,13 +54,19 @@ def main(folder, out):
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
 
     tokens = [f"<{i}>" for i in range(config["vocab_size"])]
+    types = [gguf.TokenType.NORMAL] * len(tokens)
     for entry, token_id in tokenizer["model"]["vocab"].items():
         tokens[token_id] = entry
+    for added in tokenizer.get("added_tokens", []):
+        tokens[added["id"]] = added["content"]
+        types[added["id"]] = gguf.TokenType.CONTROL
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in tokenizer["model"].get("merges", [])]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("llama-bpe")
     writer.add_token_list(tokens)
-    writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
-    writer.add_token_merges(["a b"])
+    writer.add_token_types(types)
+    writer.add_token_merges(merges or ["a b"])
+    writer.add_add_bos_token(True)
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
 
@@ -76,6 +87,10 @@ def main(folder, out):
             writer.add_tensor(gguf_name(name), widened.view(np.float32))
         else:
             raw = data[begin:end].reshape(shape[0], shape[1] * 2)
+            heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+            for projection, field in heads.items():
+                if f"self_attn.{projection}." in name:
+                    raw = np.ascontiguousarray(rotated(raw, config[field]))
             writer.add_tensor(gguf_name(name), raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -267,6 +267,14 @@ inline constexpr MetricInfo kDrafterAttached{
     "is configured.",
     "If it is below 1, read the drafter's log and then the router's log, which says why the "
     "drafter was lost or refused. Requests go on without its drafts."};
+inline constexpr MetricInfo kDraftModelShare{
+    MetricType::kGauge,
+    "tandem_draft_model_share",
+    "ratio",
+    "draft_model",
+    "Share of the requests without a draft model of their own that this model may draft for: all"
+    " for a model that serves, its share for a canary, 0 for one that stands by or was unloaded.",
+    "Set it beside the speeds and the acceptance of the models to see what a swap changed."};
 inline constexpr MetricInfo kVerifierAttached{
     MetricType::kGauge,
     "tandem_verifier_attached",
@@ -359,7 +367,8 @@ inline constexpr MetricInfo kWorkerSessions{
     "tandem_worker_sessions",
     "sessions",
     "worker",
-    "Routers that are attached to a worker.",
+    "Sessions with a worker: one for each router, and at a draft worker one for each router and"
+    " model.",
     "If there are fewer than routers, one of them cannot reach this worker or does not fit to"
     " it. The log of that router says which."};
 inline constexpr MetricInfo kWorkerModels{

@@ -48,12 +48,20 @@ absl::StatusOr<size_t> SessionRings::Find(uint64_t ring_epoch) const {
   return FailedPrecondition("ring: no ring of epoch " + std::to_string(ring_epoch));
 }
 
+absl::Status SessionRings::CheckNumber(uint32_t draft_model_number) const {
+  if (draft_model_number < rings_.size()) return absl::OkStatus();
+  return InvalidArgument("ring: draft_model_number is " + std::to_string(draft_model_number) +
+                         ", want 0 … " + std::to_string(rings_.size() - 1));
+}
+
+absl::Status SessionRings::DropOf(uint32_t draft_model_number) {
+  TANDEM_RETURN_IF_ERROR(CheckNumber(draft_model_number));
+  Drop(rings_[draft_model_number]);
+  return absl::OkStatus();
+}
+
 absl::Status SessionRings::Create(const v1::CreateRing& command, v1::CreateRingReply& reply) {
-  if (command.draft_model_number() >= rings_.size()) {
-    return InvalidArgument("ring: draft_model_number is " +
-                           std::to_string(command.draft_model_number()) + ", want 0 … " +
-                           std::to_string(rings_.size() - 1));
-  }
+  TANDEM_RETURN_IF_ERROR(CheckNumber(command.draft_model_number()));
   Ring& ring = rings_[command.draft_model_number()];
   Drop(ring);
   ring.transport = command.transport();

@@ -65,6 +65,8 @@ class SessionRings {
   // worker's. RESOURCE_EXHAUSTED: drafters still have too many earlier rings open. Other errors are
   // those of LogProbRing and RingListener.
   absl::Status Create(const v1::CreateRing& command, v1::CreateRingReply& reply);
+  // Frees the ring with this draft model, if there is one. INVALID_ARGUMENT: as for Create.
+  absl::Status DropOf(uint32_t draft_model_number);
   // Checks what the drafter read from the ring, see LogProbRing::Confirm.
   absl::Status Confirm(const v1::ConfirmRing& command);
   // `inline`: stores a piece of a block. A piece has no reply, so an error is only logged. A block
@@ -94,6 +96,7 @@ class SessionRings {
     v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
   };
   void Drop(Ring& ring);
+  absl::Status CheckNumber(uint32_t draft_model_number) const;
   // FAILED_PRECONDITION: the session has no ring of this epoch.
   absl::StatusOr<size_t> Find(uint64_t ring_epoch) const;
 

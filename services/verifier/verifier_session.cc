@@ -91,6 +91,8 @@ absl::Status VerifierSession::HandleOther(const v1::VerifierCommand& command,
     case v1::VerifierCommand::kConfirmRing:
       reply.mutable_confirm_ring();
       return ring_.Confirm(command.confirm_ring());
+    case v1::VerifierCommand::kDropRing:
+      return ring_.DropOf(command.drop_ring().draft_model_number());  // has no reply
     case v1::VerifierCommand::kLogProbChunk:
       ring_.AcceptChunk(command.log_prob_chunk());  // has no reply
       return absl::OkStatus();

@@ -24,7 +24,7 @@ absl::StatusOr<WorkerModel*> ModelShelf::Claim::Model() const {
 ModelShelf::ModelShelf(WorkerModel* first, Loader loader)
     : first_(first), loader_(std::move(loader)) {}
 
-ModelShelf::~ModelShelf() {
+void ModelShelf::Stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;

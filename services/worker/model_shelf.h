@@ -47,8 +47,7 @@ class ModelShelf {
   // `first` is the model that the worker began with. It stays loaded, and must outlive the shelf.
   // Without a `loader` there are no other models.
   explicit ModelShelf(WorkerModel* first, Loader loader = {});
-  // Waits until the model that is being loaded is loaded.
-  ~ModelShelf();
+  ~ModelShelf() { Stop(); }
   ModelShelf(const ModelShelf&) = delete;
   ModelShelf& operator=(const ModelShelf&) = delete;
 
@@ -60,6 +59,9 @@ class ModelShelf {
   void OnLoaded(std::function<void()> call);
   // As WorkerModel::OnDeviceLoss, for all models. To be set before the first claim.
   void OnDeviceLoss(std::function<void(const absl::Status& why)> call);
+
+  // Loads nothing more. Waits until the model that is being loaded is loaded.
+  void Stop();
 
   // What all models together have computed. It never falls. Any thread calls this function.
   uint64_t progress() const;

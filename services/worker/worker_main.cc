@@ -205,6 +205,7 @@ absl::Status Serve(const WorkerProgram& program, const Options& options,
   *ready = true;
   PrintReady(server->address());
   server->Run();
+  models.Stop();        // a second signal still ends the process meanwhile
   stop_signal.reset();  // joins the thread that is inside Stop
   return absl::OkStatus();
 }

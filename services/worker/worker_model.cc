@@ -35,7 +35,7 @@ size_t WantedRows(const WorkerModelOptions& options, const ModelDescription& con
   return options.max_context != 0 ? std::min(options.max_context, limit) : limit;
 }
 
-// Chooses how the CPU multiplies. Called before the first product.
+// Chooses how the CPU multiplies. All models of a process are loaded with the same choice.
 absl::Status ChooseProducts(const WorkerModelOptions& options) {
   const bool rounds = options.activation_precision == "bf16";
   AllowMatrixUnits(options.matrix_units == "on" || (options.matrix_units == "auto" && !rounds));

@@ -681,8 +681,8 @@ void Checker::CheckSiblings(CallId call_id, const v1::ProposeItem& item) {
   }
 }
 
-void Checker::CheckModel(const Router& router, SessionId session_id, const Session& session,
-                         CallId call_id) {
+void Checker::CheckModel(Router& router, SessionId session_id, Session& session, CallId call_id) {
+  session.drafted = true;
   Call& call = calls_.at(call_id);
   const std::string& wanted = call.plan.request.draft_model;
   if (!wanted.empty()) {
@@ -693,7 +693,13 @@ void Checker::CheckModel(const Router& router, SessionId session_id, const Sessi
     return;
   }
   const DraftRole role = router.roster.place(DraftModelOf(session.peer)).role;
-  if (role == DraftRole::kStandby) {
+  const auto& sessions = router.PodOfSession(session_id).sessions;
+  const bool is_needed = std::none_of(sessions.begin(), sessions.end(), [&](const auto& entry) {
+    const Session& other = entry.second;
+    return other.open && other.drafted && other.peer != kVerifierPeer &&
+           router.roster.place(DraftModelOf(other.peer)).role == DraftRole::kServing;
+  });
+  if (role == DraftRole::kStandby && !is_needed) {
     Fail("roster",
          absl::StrCat(PeerName(session.peer), " stands by, and drafts for call ", call_id));
   }

@@ -152,6 +152,7 @@ class Checker {
     PeerId peer = kVerifierPeer;
     std::string model;      // that a drafter was asked for
     bool unwanted = false;  // the model is not in the roster any more
+    bool drafted = false;   // a draft was asked for, so the router knows that it can draft
     bool open = true;
     uint8_t excuses = 0;
     std::map<uint32_t, SlotTrack> slots;
@@ -235,7 +236,7 @@ class Checker {
                    const google::protobuf::RepeatedField<int32_t>& token_ids);
   void CheckSiblings(CallId call, const v1::ProposeItem& item);
   // Checks that the roster lets the session's model draft for the call.
-  void CheckModel(const Router& router, SessionId session_id, const Session& session, CallId call);
+  void CheckModel(Router& router, SessionId session_id, Session& session, CallId call);
   void CheckPropose(Router& router, RouterId id, SessionId session_id, Session& session,
                     uint64_t command_id, const v1::Propose& propose);
   // Whether a drafter proposed the item's drafts after the call's first `end` tokens.

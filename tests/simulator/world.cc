@@ -679,6 +679,8 @@ void World::Apply(const Swap& swap) {
       case Kind::kPromote:
         change = wanted.Promote();
         accepted = bug_ == PlantedBug::kPromoteForgotten ? change : PromoteDraftModel(now_, &fleet);
+        // The canary cannot draft at every pod.
+        if (absl::IsFailedPrecondition(accepted)) change = accepted;
         break;
       case Kind::kRollBack:
         change = wanted.RollBack();

@@ -1,10 +1,7 @@
 #include "services/cli/commands/top_command.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +12,7 @@
 #include "services/cli/client/listen_address.h"
 #include "services/cli/commands/top_view.h"
 #include "services/cli/supervisor/server_flags.h"
+#include "services/cli/terminal/end_signals.h"
 #include "services/cli/terminal/errors.h"
 #include "services/cli/terminal/option_parser.h"
 #include "services/cli/terminal/terminal_size.h"
@@ -28,32 +26,6 @@ constexpr double kPageSeconds = 5;
 constexpr char kHideCursor[] = "\x1b[?25l";
 constexpr char kShowCursor[] = "\x1b[?25h";
 constexpr char kClear[] = "\x1b[H\x1b[J";
-
-// Signals such as Ctrl-C end the wait instead of the process.
-class EndSignals {
- public:
-  EndSignals() {
-    sigemptyset(&signals_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, number);
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  }
-  ~EndSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  EndSignals(const EndSignals&) = delete;
-  EndSignals& operator=(const EndSignals&) = delete;
-
-  // Returns true if a signal arrived within this time.
-  bool Wait(double seconds) const {
-    const auto whole = static_cast<std::time_t>(seconds);
-    const timespec timeout{
-        .tv_sec = whole,
-        .tv_nsec = static_cast<long>(1e9 * (seconds - static_cast<double>(whole)))};
-    return sigtimedwait(&signals_, nullptr, &timeout) > 0;
-  }
-
- private:
-  sigset_t signals_{};
-  sigset_t before_{};
-};
 
 absl::Status Refresh(const ListenAddress& address, const ClientSecurity& security, TopView* view) {
   const auto json =

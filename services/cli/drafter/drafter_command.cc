@@ -5,7 +5,6 @@
 #include <chrono>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "services/cli/client/draft_models_client.h"
 #include "services/cli/client/listen_address.h"
 #include "services/cli/supervisor/server_flags.h"
+#include "services/cli/terminal/end_signals.h"
 #include "services/cli/terminal/errors.h"
 #include "services/cli/terminal/option_parser.h"
 
@@ -23,7 +23,8 @@ namespace tandem::cli {
 namespace {
 
 constexpr std::chrono::seconds kReachTimeout{5};
-constexpr std::chrono::milliseconds kLookPause{200};
+constexpr double kLookSeconds = 0.2;
+constexpr double kFailedSeconds = 1;  // a failure that lasts longer ends the load
 
 struct ActionEntry {
   std::string_view name;
@@ -57,16 +58,12 @@ std::string_view RoleName(v1::DraftModelRole role) {
 }
 
 std::string StateOf(const v1::SwappableDraftModel& model) {
-  if (model.attached()) return "attached";
-  if (!model.problem().empty()) return "not attached: " + model.problem();
-  return model.loading() ? "loading" : "not attached";
-}
-
-std::string ShareOf(const v1::SwappableDraftModel& model, double canary_share) {
-  double share = 0;
-  if (model.role() == v1::DRAFT_MODEL_ROLE_CANARY) share = canary_share;
-  if (model.role() == v1::DRAFT_MODEL_ROLE_SERVING) share = 1 - canary_share;
-  return absl::StrFormat("%.0f %%", 100 * share);
+  if (model.num_pods() > 0 && model.num_attached() == model.num_pods()) return "attached";
+  std::string state = model.num_loading() > 0 ? "loading" : "not attached";
+  if (model.num_attached() > 0) {
+    state = absl::StrFormat("attached at %d of %d pods", model.num_attached(), model.num_pods());
+  }
+  return model.problem().empty() ? state : absl::StrCat(state, ": ", model.problem());
 }
 
 void PrintComparison(const v1::DraftModelComparison& comparison, Console& console) {
@@ -100,35 +97,70 @@ void Print(const v1::DraftModelList& list, Console& console) {
   }
   line("model", "role", "requests", "state");
   for (const v1::SwappableDraftModel& model : list.models()) {
-    line(model.name().empty() ? "?" : model.name(), RoleName(model.role()),
-         ShareOf(model, list.canary_share()), StateOf(model));
+    line(model.name(), RoleName(model.role()), absl::StrFormat("%.0f %%", 100 * model.share()),
+         StateOf(model));
   }
   PrintComparison(list.comparison(), console);
   console.out.flush();
 }
 
-// Waits until the model can draft. An error says why it cannot, and unloads it.
+// A line on the terminal that shows how long a load takes.
+class LoadProgress {
+ public:
+  explicit LoadProgress(Console& console) : console_(console) {}
+  ~LoadProgress() {
+    if (console_.err_is_terminal) console_.err << "\r\x1b[K" << std::flush;
+  }
+  LoadProgress(const LoadProgress&) = delete;
+  LoadProgress& operator=(const LoadProgress&) = delete;
+
+  void Show(const v1::SwappableDraftModel& model) {
+    if (!console_.err_is_terminal) return;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    console_.err << absl::StrFormat("\rloading %s: %.0f s", model.name(), seconds.count());
+    if (model.num_pods() > 1) {
+      console_.err << absl::StrFormat(", ready at %d of %d pods", model.num_attached(),
+                                      model.num_pods());
+    }
+    console_.err << std::flush;
+  }
+
+ private:
+  Console& console_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// Unloads a model that cannot be used, and returns why it cannot.
+absl::Status GiveUp(DraftModelsClient& client, const std::string& name, absl::StatusCode code,
+                    const std::string& why) {
+  const absl::Status unloaded = client.Unload(name).status();
+  return {code, absl::StrCat(why,
+                             unloaded.ok() ? "; it was unloaded"
+                                           : "; it is still loaded, because unloading failed: ",
+                             unloaded.message())};
+}
+
+// Waits until the model can draft at every pod. An error says why it cannot, and unloads it.
 DraftModelsClient::Answer AwaitLoaded(DraftModelsClient& client, const std::string& name,
                                       v1::DraftModelList list, Console& console) {
-  const auto begin = std::chrono::steady_clock::now();
+  LoadProgress progress(console);
+  const EndSignals signals;
+  int failed_looks = 0;
   while (true) {
     const v1::SwappableDraftModel* model = Find(list, name);
     if (model == nullptr) return FailedPrecondition("somebody else unloaded " + name);
-    if (model->attached()) {
-      if (console.err_is_terminal) console.err << "\r\x1b[K" << std::flush;
-      return list;
+    if (model->num_attached() == model->num_pods()) return list;
+    // A worker that was lost comes back within seconds.
+    const bool has_failed = model->num_loading() == 0 && !model->problem().empty();
+    failed_looks = has_failed ? failed_looks + 1 : 0;
+    if (failed_looks * kLookSeconds > kFailedSeconds) {
+      return GiveUp(client, name, absl::StatusCode::kFailedPrecondition,
+                    absl::StrCat(name, " cannot draft here: ", StateOf(*model)));
     }
-    if (!model->problem().empty()) {
-      if (console.err_is_terminal) console.err << "\r\x1b[K" << std::flush;
-      const std::string why = model->problem();
-      TANDEM_RETURN_IF_ERROR(client.Unload(name).status());
-      return FailedPrecondition(absl::StrCat(name, " cannot draft here, and was unloaded: ", why));
+    progress.Show(*model);
+    if (signals.Wait(kLookSeconds)) {
+      return GiveUp(client, name, absl::StatusCode::kCancelled, name + ": the load was canceled");
     }
-    if (console.err_is_terminal) {
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      console.err << absl::StrFormat("\rloading %s: %.0f s", name, seconds.count()) << std::flush;
-    }
-    std::this_thread::sleep_for(kLookPause);
     TANDEM_ASSIGN_OR_RETURN(list, client.List());
   }
 }
@@ -169,7 +201,7 @@ constexpr char kDescription[] =
     "  tandem drafter load NAME    loads a model as a canary: it drafts for a share of the "
     "requests\n"
     "  tandem drafter promote      lets the canary draft for all requests\n"
-    "  tandem drafter rollback     takes that back\n"
+    "  tandem drafter rollback     takes the last promotion back\n"
     "  tandem drafter unload NAME  gives a model up";
 
 }  // namespace
@@ -182,6 +214,10 @@ int ManageDrafters(const DrafterOptions& options, Console& console) {
     return PrintServerError(status, console);
   }
   const DraftModelsClient::Answer list = Do(options, client, console);
+  if (absl::IsCancelled(list.status())) {
+    console.err << std::string(list.status().message()) << std::endl;
+    return kExitInterrupted;
+  }
   if (!list.ok()) return PrintServerError(list.status(), console);
   Print(*list, console);
   return kExitOk;

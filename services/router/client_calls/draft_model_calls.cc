@@ -122,14 +122,18 @@ absl::StatusOr<v1::DraftModelList> DraftModelCalls::ListAfter(const absl::Status
   v1::DraftModelList list;
   for (const DraftModelState& model : state.draft_models) {
     v1::SwappableDraftModel& listed = *list.add_models();
-    listed.set_name(model.name.empty() ? model.place.folder : model.name);
+    listed.set_name(NameForOperator(model));
     listed.set_role(RoleOf(model.place.role));
     listed.set_attached(model.attached);
-    listed.set_loading(!model.attached && model.loading);
-    if (!model.attached) listed.set_problem(model.problem_in_full);
+    listed.set_share(model.share);
+    listed.set_num_pods(static_cast<uint32_t>(context_.fleet->num_pods()));
+    listed.set_num_attached(model.num_attached);
+    listed.set_num_loading(model.num_loading);
+    if (model.num_attached < context_.fleet->num_pods()) {
+      listed.set_problem(model.problem_in_full);
+    }
     listed.set_loaded_later(!model.place.folder.empty());
   }
-  list.set_canary_share(context_.fleet->roster().canary_share());
   *list.mutable_comparison() = ComparisonOf(state.comparison);
   return list;
 }

@@ -82,12 +82,6 @@ ModelChoice MakeModelChoice(const Sequence& sequence, RoundState* state) {
   return choice;
 }
 
-// The arm of a request that begins in this pod.
-DraftArm ChooseArm(const Sequence& sequence, RoundState* state) {
-  const bool chooses = ChoosesModel(*state, sequence) && ReadyCanary(*state).has_value();
-  return chooses ? state->draft_models.NextArm() : DraftArm::kNone;
-}
-
 }  // namespace
 
 PodEngine::PodEngine(PodId id, const EngineOptions& options, const Tokenizer* tokenizer,
@@ -107,6 +101,7 @@ void PodEngine::SetRoster(const DraftRoster& roster, double now) {
     if (stays) continue;
     if (before.has(number)) state_.workers.LetGo(peer);
     DrainSessionEvents(now);
+    state_.slots.peer(peer).Forget();
     if (!roster.has(number)) continue;
     ForgetDraftModel(number);
     state_.workers.TakeUp(peer, roster.place(number).folder, now);
@@ -127,7 +122,7 @@ void PodEngine::ForgetDraftModel(size_t number) {
     sequence->models->estimate(number) =
         state_.draft_models.controller(number).NewEstimate(sequence->mode());
     sequence->models->set_version(state_.draft_models.version());
-    sequence->faults.drafter(static_cast<uint32_t>(number)).Moved(state_.options.max_lost_rounds);
+    sequence->faults.drafter(static_cast<uint32_t>(number)) = DrafterFaults();
   }
 }
 
@@ -351,13 +346,16 @@ void PodEngine::Place(std::unique_ptr<Sequence> sequence) {
   if (sequence->pod != id_ || !sequence->models.has_value()) {
     // What other pods showed is about their workers.
     sequence->models = MakeModelChoice(*sequence, &state_);
-    sequence->models->set_arm(ChooseArm(*sequence, &state_));
+    if (ChoosesModel(state_, *sequence) && ReadyCanary(state_).has_value()) {
+      state_.draft_models.ChooseArm(&*sequence->models);
+    }
     sequence->lookups = MakeLookups(*sequence, &state_);
     sequence->faults.Moved(state_.options.max_lost_rounds);
   } else if (sequence->models->version() != state_.draft_models.version()) {
-    const DraftArm arm = sequence->models->arm();
-    sequence->models = MakeModelChoice(*sequence, &state_);
-    sequence->models->set_arm(arm);
+    ModelChoice anew = MakeModelChoice(*sequence, &state_);
+    anew.KeepArmOf(*sequence->models);
+    sequence->models = std::move(anew);
+    sequence->faults.Moved(state_.options.max_lost_rounds);
   }
   sequence->pod = id_;
   const auto replay = slots.SlotOfReplay();

@@ -13,14 +13,9 @@ namespace tandem {
 namespace {
 
 // Number of a draft model. None: there is none of this name.
-std::optional<size_t> FindDraftModel(const Fleet& fleet, const std::string& name) {
-  for (size_t number = 0; number < kMaxDraftModels; ++number) {
-    if (!fleet.roster().has(number)) continue;
-    if (fleet.roster().place(number).folder == name) return number;
-    const PeerId peer = kDrafterPeer + static_cast<PeerId>(number);
-    for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
-      if (fleet.engine(pod).workers().drafter_name(peer) == name) return number;
-    }
+std::optional<size_t> FindDraftModel(const FleetState& state, const std::string& name) {
+  for (const DraftModelState& model : state.draft_models) {
+    if (NameForOperator(model) == name) return model.number;
   }
   return std::nullopt;
 }
@@ -38,7 +33,8 @@ std::string DrafterMisfit(const Fleet& fleet) {
   for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
     const WorkerSessions& workers = fleet.engine(pod).workers();
     for (PeerId drafter = kDrafterPeer; drafter < workers.num_peers(); ++drafter) {
-      if (workers.refused(drafter)) return workers.drafter_problem(drafter);
+      const bool comes_later = !fleet.roster().place(DraftModelOf(drafter)).folder.empty();
+      if (workers.refused(drafter) && !comes_later) return workers.drafter_problem(drafter);
     }
   }
   return "";
@@ -59,7 +55,7 @@ std::vector<std::string> DraftModelNames(const Fleet& fleet) {
 }
 
 absl::Status LoadDraftModel(const std::string& folder, double share, double now, Fleet* fleet) {
-  if (!folder.empty() && FindDraftModel(*fleet, folder).has_value()) {
+  if (FindDraftModel(fleet->State(), folder).has_value()) {
     return absl::AlreadyExistsError(
         absl::StrCat("a draft model \"", folder, "\" is there already"));
   }
@@ -75,6 +71,12 @@ absl::Status PromoteDraftModel(double now, Fleet* fleet) {
   DraftRoster roster = fleet->roster();
   const std::optional<size_t> canary = roster.canary();
   TANDEM_RETURN_IF_ERROR(roster.Promote());
+  for (const DraftModelState& model : fleet->State().draft_models) {
+    if (model.number != canary || model.num_attached == fleet->num_pods()) continue;
+    return FailedPrecondition(absl::StrCat(
+        NameForOperator(model), " can draft at ", model.num_attached, " of ", fleet->num_pods(),
+        " worker pods: promote it when it can at all of them, or unload it"));
+  }
   fleet->SetRoster(
       roster,
       roster.place(*canary).folder + " drafts for all requests, and the models that did stand by",
@@ -91,7 +93,7 @@ absl::Status RollBackDraftModels(double now, Fleet* fleet) {
 }
 
 absl::Status UnloadDraftModel(const std::string& name, double now, Fleet* fleet) {
-  const std::optional<size_t> number = FindDraftModel(*fleet, name);
+  const std::optional<size_t> number = FindDraftModel(fleet->State(), name);
   if (!number.has_value()) {
     return NotFound(absl::StrCat("there is no draft model \"", name, "\""));
   }

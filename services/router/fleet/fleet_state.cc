@@ -6,6 +6,12 @@
 
 namespace tandem {
 
+std::string NameForOperator(const DraftModelState& model) {
+  if (!model.name.empty()) return model.name;
+  if (!model.place.folder.empty()) return model.place.folder;
+  return PeerName(kDrafterPeer + static_cast<PeerId>(model.number));
+}
+
 void FleetState::Add(const PodEngine& engine) {
   const WorkerSessions& workers = engine.workers();
   const double before = gauges.running;
@@ -40,7 +46,9 @@ void FleetState::AddDraftModels(const PodEngine& engine) {
     DraftModelState& model = known != draft_models.end() ? *known : draft_models.emplace_back();
     model.number = number;
     model.place = roster.place(number);
-    model.loading = model.loading || workers.attaching(peer);
+    model.share = roster.ShareOf(number);
+    if (workers.ready(peer)) ++model.num_attached;
+    if (workers.attaching(peer)) ++model.num_loading;
     if (model.problem_in_full.empty()) {
       model.problem_in_full = workers.drafter_problem_in_full(peer);
     }
@@ -64,8 +72,8 @@ double FleetState::attached_share() const {
   int num_models = 0;
   int num_attached = 0;
   for (const DraftModelState& model : draft_models) {
-    // Nothing is missing while a model is loaded for the first time.
-    if (!model.place.folder.empty() && model.name.empty()) continue;
+    // Nothing is missing while a canary is loaded for the first time.
+    if (model.place.role == DraftRole::kCanary && model.name.empty()) continue;
     ++num_models;
     if (model.attached) ++num_attached;
   }

@@ -18,7 +18,9 @@ namespace tandem {
 struct DraftModelState {
   size_t number = 0;
   DraftPlace place;             // its role, and what it was loaded from
-  bool loading = false;         // some draft worker has not answered yet, and may be loading it
+  double share = 0;             // as of DraftRoster::ShareOf
+  uint32_t num_attached = 0;    // pods at which it is attached
+  uint32_t num_loading = 0;     // pods whose draft worker has not answered yet, and may load it
   std::string problem_in_full;  // `problem` for the operator
   std::string name;             // as it was last found to fit; empty: it never was
   bool attached = false;        // at one pod at least
@@ -26,6 +28,10 @@ struct DraftModelState {
   // Transport of an open ring; UNSPECIFIED: none is open.
   v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
 };
+
+// The name by which an operator may name the model: that of requests, of its folder, or of its
+// worker.
+std::string NameForOperator(const DraftModelState& model);
 
 struct FleetState {
   Counts counts;
@@ -44,8 +50,8 @@ struct FleetState {
 
   // Whether a draft model is attached.
   bool drafter_attached() const;
-  // Share of the draft models that are attached, each at one pod at least. A model that was loaded
-  // later does not count until it was attached once. 0: there are none.
+  // Share of the draft models that are attached, each at one pod at least. A canary does not count
+  // until it was attached once. 0: there are none.
   double attached_share() const;
   // Names of the draft models that are attached, with ", " between them. If none is, those of the
   // models that were found to fit.

@@ -11,7 +11,8 @@ constexpr const char* kNoTransport = "none";
 }  // namespace
 
 StateMetrics::StateMetrics(MetricRegistry* registry, bool has_drafter)
-    : draft_length_(registry->Gauge(metrics::kDraftLength)),
+    : registry_(registry),
+      draft_length_(registry->Gauge(metrics::kDraftLength)),
       baseline_step_(registry->Gauge(metrics::kBaselineStep)),
       gain_(registry->Gauge(metrics::kSpeculationGain)),
       running_slots_(registry->Gauge(metrics::kSlots, {{"state", "running"}})),
@@ -39,6 +40,7 @@ void StateMetrics::Refresh(const FleetState& state) {
   free_slots_.Set(state.gauges.slots - state.gauges.running);
   waiting_.Set(state.gauges.queued);
   if (drafter_attached_ != nullptr) drafter_attached_->Set(state.attached_share());
+  RefreshDraftModels(state);
   verifier_attached_.Set(state.num_pods_ready > 0 ? 1 : 0);
   ready_pods_.Set(state.num_pods_ready);
   lost_pods_.Set(state.num_pods_lost);
@@ -48,6 +50,18 @@ void StateMetrics::Refresh(const FleetState& state) {
   }
   if (state.transports.empty()) transports_.at(kNoTransport)->Set(1);
   audit_failed_.Set(state.audit_failed ? 1 : 0);
+}
+
+void StateMetrics::RefreshDraftModels(const FleetState& state) {
+  for (const auto& [name, gauge] : draft_models_) gauge->Set(0);
+  for (const DraftModelState& model : state.draft_models) {
+    if (model.name.empty()) continue;
+    Gauge*& gauge = draft_models_[model.name];
+    if (gauge == nullptr) {
+      gauge = &registry_->Gauge(metrics::kDraftModelShare, {{"draft_model", model.name}});
+    }
+    gauge->Set(model.share);
+  }
 }
 
 void StateMetrics::FillIn(const FleetState& state, LiveSample* sample) const {

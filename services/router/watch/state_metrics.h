@@ -24,13 +24,17 @@ class StateMetrics {
  private:
   using Gauge = prometheus::Gauge;
 
+  void RefreshDraftModels(const FleetState& state);
+
+  MetricRegistry* const registry_;
   Gauge& draft_length_;
   Gauge& baseline_step_;
   Gauge& gain_;
   Gauge& running_slots_;
   Gauge& free_slots_;
   Gauge& waiting_;
-  Gauge* drafter_attached_;  // null if no drafter is configured
+  Gauge* drafter_attached_;                     // null if no drafter is configured
+  std::map<std::string, Gauge*> draft_models_;  // shares, by name
   Gauge& verifier_attached_;
   Gauge& ready_pods_;
   Gauge& lost_pods_;

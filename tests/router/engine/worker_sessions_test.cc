@@ -254,8 +254,9 @@ TEST_F(LoadedDrafterTest, OneThatIsLetGoIsForgotten) {
   AnswerAboutRings();
   (void)workers_->TakeEvents();
   workers_->LetGo(kThird);
-  ASSERT_EQ(commands_.size(), 1u);
+  ASSERT_EQ(commands_.size(), 2u);
   EXPECT_EQ(std::get<CloseSession>(commands_[0]).session, sessions_[kThird]);
+  EXPECT_EQ(std::get<SendToVerifier>(commands_[1]).command.drop_ring().draft_model_number(), 2u);
   const std::vector<SessionEvent> events = workers_->TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_TRUE(events[0].let_go);
@@ -280,6 +281,28 @@ TEST_F(LoadedDrafterTest, ALateAnswerOfOneThatWasLetGoCountsForNothing) {
   AttachDrafter(kThird);
   EXPECT_FALSE(workers_->ready(kThird));
   EXPECT_FALSE(workers_->attaching(kThird));
+}
+
+TEST_F(LoadedDrafterTest, AModelThatCannotBeLoadedIsTriedLessAndLess) {
+  workers_->TakeUp(kThird, "new", 0);
+  NoteSessions();
+  double now = 1;
+  for (const double pause : {5, 10, 20, 40, 80, 160, 320, 320}) {
+    v1::DraftReply refusal;
+    refusal.mutable_error()->set_message("there is no such model");
+    workers_->OnDraftReply(sessions_[kThird], refusal, now);
+    EXPECT_EQ(workers_->drafter_problem_in_full(kThird),
+              "draft-3: the model cannot be loaded: there is no such model");
+    EXPECT_EQ(workers_->drafter_problem(kThird), "draft-3: the model cannot be loaded");
+    commands_.clear();
+    workers_->Tick(now + pause - 0.5);
+    EXPECT_FALSE(workers_->attaching(kThird)) << pause;
+    now += pause;
+    commands_.clear();
+    workers_->Tick(now);
+    EXPECT_TRUE(workers_->attaching(kThird)) << pause;
+    NoteSessions();
+  }
 }
 
 TEST_F(LoadedDrafterTest, ARequiredDrafterIsOneOfTheBeginning) {

@@ -262,7 +262,7 @@ std::vector<ClientPlan> MakeClients(SeededRandom& random, const Profile& profile
 
 // Lets an operator load, promote and unload draft models while the clients come.
 void MakeSwaps(SeededRandom random, Scenario* scenario) {
-  if (scenario->engine.workers.num_drafters == 0 || !random.Chance(0.5)) return;
+  if (scenario->engine.workers.num_drafters == 0 || !random.Chance(0.65)) return;
   scenario->engine.workers.num_places = kMaxDraftModels;
   std::vector<double> times(static_cast<size_t>(random.Between(2, 40)));
   for (double& at : times) at = kStartTime + random.Real(0, scenario->window_seconds);

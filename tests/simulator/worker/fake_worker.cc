@@ -455,6 +455,9 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
     case v1::VerifierCommand::kCreateRing:
       CreateRing(command.create_ring(), session, reply.mutable_create_ring());
       break;
+    case v1::VerifierCommand::kDropRing:
+      DropRing(command.drop_ring().draft_model_number(), session);
+      return outcome;
     case v1::VerifierCommand::kConfirmRing: {
       FakeRing* ring = RingOf(session, command.confirm_ring().ring_epoch());
       if (ring == nullptr || ring->nonce != command.confirm_ring().nonce()) {
@@ -498,6 +501,13 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
   }
   outcome.replies.push_back(std::move(reply));
   return outcome;
+}
+
+void FakeWorker::DropRing(uint32_t draft_model_number, Session& session) {
+  const auto found = session.rings.find(draft_model_number);
+  if (found == session.rings.end()) return;
+  rings_->Withdraw(found->second->epoch);
+  session.rings.erase(found);
 }
 
 void FakeWorker::CreateRing(const v1::CreateRing& create, Session& session,

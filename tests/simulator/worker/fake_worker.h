@@ -111,6 +111,7 @@ class FakeWorker {
                      Result* result, Outcome& outcome);
   void SendVocabulary(uint64_t id, Outcome& outcome) const;
   std::string OpenRing(const v1::OpenRing& command, Session& session, v1::OpenRingReply* reply);
+  void DropRing(uint32_t draft_model_number, Session& session);
   void CreateRing(const v1::CreateRing& create, Session& session, v1::CreateRingReply* reply);
   // The verifier's ring of this epoch. Null: the session has none.
   static FakeRing* RingOf(const Session& session, uint64_t epoch);

@@ -22,9 +22,14 @@ class ModelChoice {
   explicit ModelChoice(std::vector<AcceptanceEstimate> estimates)
       : estimates_(std::move(estimates)) {}
 
-  // The arm of the request, which is chosen where the request begins in a pod.
-  DraftArm arm() const { return arm_; }
-  void set_arm(DraftArm arm) { arm_ = arm; }
+  // The arm of the request in a trial of a canary (DraftModels), which is chosen where the request
+  // begins in a pod. In other trials it has none.
+  void SetArm(DraftArm arm, uint64_t trial) {
+    arm_ = arm;
+    trial_ = trial;
+  }
+  DraftArm ArmIn(uint64_t trial) const { return trial == trial_ ? arm_ : DraftArm::kNone; }
+  void KeepArmOf(const ModelChoice& former) { SetArm(former.arm_, former.trial_); }
   // DraftModels::version of the models that the estimates belong to.
   uint64_t version() const { return version_; }
   void set_version(uint64_t version) { version_ = version; }
@@ -65,6 +70,7 @@ class ModelChoice {
 
   std::vector<AcceptanceEstimate> estimates_;
   DraftArm arm_ = DraftArm::kNone;
+  uint64_t trial_ = 0;
   uint64_t version_ = 0;
   size_t current_ = 0;
   size_t tried_ = 0;

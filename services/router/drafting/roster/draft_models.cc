@@ -14,10 +14,11 @@ DraftModels::DraftModels(const DraftLengthOptions& options, uint32_t num_models,
 }
 
 void DraftModels::SetRoster(const DraftRoster& roster) {
-  const bool has_other_canary = roster.canary().has_value() && roster.canary() != roster_.canary();
+  const bool has_other_canary = roster.canary() != roster_.canary();
   roster_ = roster;
-  // What the last canary has shown stays until there is another one.
   if (!has_other_canary) return;
+  ++num_trials_;
+  if (!roster_.canary().has_value()) return;
   num_compared_ = 0;
   comparison_ = {};
 }

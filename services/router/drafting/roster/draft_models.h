@@ -25,7 +25,7 @@ class DraftModels {
   DraftModels(const DraftLengthOptions& options, uint32_t num_models, uint32_t num_places);
 
   const DraftRoster& roster() const { return roster_; }
-  // Another canary is compared from the beginning.
+  // A trial ends with the role of its canary. What it has shown stays until the next trial.
   void SetRoster(const DraftRoster& roster);
   // The number gets another draft model. Choices of requests that were made before are made anew.
   void Forget(size_t number);
@@ -47,10 +47,14 @@ class DraftModels {
   // The model that the next request of a mode tries; none: it tries no model. For requests that
   // choose among the models that serve.
   std::optional<size_t> NextToTry(AcceptanceMode mode);
-  // The arm of the next request that chooses its model, while the canary can draft.
-  DraftArm NextArm() { return roster_.ArmOf(num_compared_++); }
-  void NoteSpeed(DraftArm arm, double seconds_per_token) {
-    comparison_.Add(arm, seconds_per_token);
+  // Gives a request that chooses its model an arm, while the canary can draft.
+  void ChooseArm(ModelChoice* choice) {
+    choice->SetArm(roster_.ArmOf(num_compared_++), num_trials_);
+  }
+  uint64_t trial() const { return num_trials_; }
+  // A request was decoded. Those of former trials do not count.
+  void NoteSpeed(const ModelChoice& choice, double seconds_per_token) {
+    comparison_.Add(choice.ArmIn(num_trials_), seconds_per_token);
   }
   const SpeedComparison& comparison() const { return comparison_; }
 
@@ -58,7 +62,9 @@ class DraftModels {
   DraftRoster roster_;
   std::vector<std::unique_ptr<DraftLengthController>> controllers_;  // by number
   uint64_t version_ = 0;
-  uint32_t num_compared_ = 0;  // requests since the canary can draft
+  // Trials that began or ended. A trial lasts while a canary has its role.
+  uint64_t num_trials_ = 0;
+  uint64_t num_compared_ = 0;  // requests of this trial
   SpeedComparison comparison_;
 };
 

@@ -1,12 +1,33 @@
 #include "services/router/drafting/roster/draft_roster.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
+#include "services/router/drafting/drafter_set.h"
 
 namespace tandem {
+namespace {
+
+constexpr size_t kMaxNameBytes = 128;
+
+absl::Status CheckName(const std::string& name) {
+  const bool has_strange = std::any_of(
+      name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F || c == '/'; });
+  if (name.empty() || name.size() > kMaxNameBytes || has_strange || name == "." || name == "..") {
+    return InvalidArgument(
+        absl::StrCat("model: want the name of a folder in --draft-folder, of 1 to ", kMaxNameBytes,
+                     " bytes, without a slash or a control character"));
+  }
+  if (name == "none" || FindDrafter(name).has_value()) {
+    return InvalidArgument(absl::StrCat("model: \"", name,
+                                        "\" is the name of a kind of drafter, so requests could "
+                                        "not name the model; rename its folder"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 DraftRoster::DraftRoster(uint32_t num_models) {
   for (size_t i = 0; i < std::min<size_t>(num_models, places_.size()); ++i) {
@@ -27,12 +48,25 @@ std::optional<size_t> DraftRoster::First(DraftRole role) const {
   return std::nullopt;
 }
 
+double DraftRoster::ShareOf(size_t number) const {
+  switch (places_[number].role) {
+    case DraftRole::kCanary:
+      return canary_share();
+    case DraftRole::kServing:
+      return 1 - canary_share();
+    case DraftRole::kStandby:
+    case DraftRole::kAbsent:
+      break;
+  }
+  return 0;
+}
+
 absl::StatusOr<size_t> DraftRoster::Load(const std::string& folder, double share) {
   if (!(share > 0 && share <= 1)) {
     return InvalidArgument(
         absl::StrCat("share: got ", share, ", want a number above 0 and at most 1"));
   }
-  if (folder.empty()) return InvalidArgument("model: got an empty name");
+  TANDEM_RETURN_IF_ERROR(CheckName(folder));
   if (size() == 0) {
     return FailedPrecondition("this server has no draft worker that could load a model");
   }
@@ -55,27 +89,32 @@ absl::StatusOr<size_t> DraftRoster::Load(const std::string& folder, double share
   return *free;
 }
 
+void DraftRoster::Serve(const std::array<bool, kMaxDraftModels>& serving) {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    former_[i] = places_[i].role == DraftRole::kServing;
+    if (serving[i]) {
+      places_[i].role = DraftRole::kServing;
+    } else if (former_[i]) {
+      places_[i].role = DraftRole::kStandby;
+    }
+  }
+}
+
 absl::Status DraftRoster::Promote() {
   const std::optional<size_t> promoted = canary();
   if (!promoted.has_value()) return FailedPrecondition("there is no canary to promote");
-  for (DraftPlace& place : places_) {
-    if (place.role == DraftRole::kServing) place.role = DraftRole::kStandby;
-  }
-  places_[*promoted].role = DraftRole::kServing;
+  std::array<bool, kMaxDraftModels> serving = {};
+  serving[*promoted] = true;
+  Serve(serving);
   return absl::OkStatus();
 }
 
 absl::Status DraftRoster::RollBack() {
-  if (CountWith(DraftRole::kStandby) == 0) {
-    return FailedPrecondition("no draft model stands by, so there is nothing to roll back to");
+  const std::array<bool, kMaxDraftModels> serving = former_;
+  if (std::find(serving.begin(), serving.end(), true) == serving.end()) {
+    return FailedPrecondition("there is no promotion to take back, or its models were unloaded");
   }
-  for (DraftPlace& place : places_) {
-    if (place.role == DraftRole::kServing) {
-      place.role = DraftRole::kStandby;
-    } else if (place.role == DraftRole::kStandby) {
-      place.role = DraftRole::kServing;
-    }
-  }
+  Serve(serving);
   return absl::OkStatus();
 }
 
@@ -85,15 +124,19 @@ absl::Status DraftRoster::Unload(size_t number) {
         "no other draft model serves: promote a canary or roll back before this one is unloaded");
   }
   places_[number] = {};
+  former_[number] = false;
   return absl::OkStatus();
 }
 
-DraftArm DraftRoster::ArmOf(uint32_t request) const {
+DraftArm DraftRoster::ArmOf(uint64_t request) const {
   if (!canary().has_value()) return DraftArm::kNone;
-  // The k-th request of the canary is the one with which k / share requests are reached.
-  const double share = canary_share_;
-  const bool is_next = std::floor((request + 1.0) * share) > std::floor(request * share);
-  return is_next ? DraftArm::kCanary : DraftArm::kServing;
+  // The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+  uint64_t hash = (request + 1) * 0x9E3779B97F4A7C15ULL;
+  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBULL;
+  hash ^= hash >> 31;
+  const double uniform = static_cast<double>(hash >> 11) * 0x1p-53;
+  return uniform < canary_share_ ? DraftArm::kCanary : DraftArm::kServing;
 }
 
 }  // namespace tandem

@@ -18,7 +18,7 @@ enum class DraftRole : uint8_t {
   kAbsent,   // there is no model with this number
   kServing,  // drafts for all requests but those of a canary
   kCanary,   // drafts for a share of the requests, alone
-  kStandby,  // drafts for no request that does not name it; RollBack lets it serve again
+  kStandby,  // drafts for requests that name it, and for all while no model that serves can
 };
 
 // Which of the two kinds of requests a request is, while there is a canary.
@@ -28,11 +28,18 @@ enum class DraftArm : uint8_t {
   kCanary,   // the canary drafts for it
 };
 
-// Whether a request of this arm that names no model may draft with a model of this role.
-// `canary_is_ready`: otherwise the serving models draft for the requests of the canary.
-inline bool Serves(DraftRole role, DraftArm arm, bool canary_is_ready) {
-  const bool wants_canary = arm == DraftArm::kCanary && canary_is_ready;
-  return role == (wants_canary ? DraftRole::kCanary : DraftRole::kServing);
+// Whether some model of a role can draft now.
+struct ReadyRoles {
+  bool canary = false;
+  bool serving = false;
+};
+
+// The role of the models that draft for a request of this arm, if it names no model. Without the
+// canary, its requests are served like the others; without any model that serves, those that stand
+// by draft.
+inline DraftRole RoleFor(DraftArm arm, ReadyRoles ready) {
+  if (arm == DraftArm::kCanary && ready.canary) return DraftRole::kCanary;
+  return ready.serving ? DraftRole::kServing : DraftRole::kStandby;
 }
 
 struct DraftPlace {
@@ -60,29 +67,36 @@ class DraftRoster {
   // Share of the requests for which the canary drafts. 0: there is no canary.
   double canary_share() const { return canary().has_value() ? canary_share_ : 0; }
 
+  // Share of the requests without a name of a model that the model may draft for.
+  double ShareOf(size_t number) const;
+
   // Adds a canary, and returns its number. FAILED_PRECONDITION: there is a canary, or the workers
   // began with no draft model. RESOURCE_EXHAUSTED: all numbers are taken. INVALID_ARGUMENT: `share`
-  // is not in (0, 1]. ALREADY_EXISTS: the folder is loaded.
+  // is not in (0, 1], or `folder` is no name that requests could use. ALREADY_EXISTS: the folder is
+  // loaded.
   absl::StatusOr<size_t> Load(const std::string& folder, double share);
   // The canary serves from now on, and the models that served stand by. FAILED_PRECONDITION: there
   // is no canary.
   absl::Status Promote();
-  // The models that stand by serve, and those that serve stand by. FAILED_PRECONDITION: no model
-  // stands by.
+  // Takes the last Promote or RollBack back: the models that served before it serve again, and the
+  // others that serve stand by. FAILED_PRECONDITION: none of those models is there any more.
   absl::Status RollBack();
   // FAILED_PRECONDITION: no other model serves. PRECOND: has(number).
   absl::Status Unload(size_t number);
 
-  // The arm of the n-th request since the canary is ready, from 0 on. Requests of the canary are
-  // spread evenly over all.
-  DraftArm ArmOf(uint32_t request) const;
+  // The arm of the n-th request since the canary is ready. Requests are spread by a hash of their
+  // number, so that traffic with a period does not give one arm the harder ones.
+  DraftArm ArmOf(uint64_t request) const;
 
   bool operator==(const DraftRoster&) const = default;
 
  private:
   std::optional<size_t> First(DraftRole role) const;
+  // Lets exactly these models serve. Others that served stand by.
+  void Serve(const std::array<bool, kMaxDraftModels>& serving);
 
   std::array<DraftPlace, kMaxDraftModels> places_;
+  std::array<bool, kMaxDraftModels> former_ = {};  // served before the last Promote or RollBack
   double canary_share_ = 0;
 };
 

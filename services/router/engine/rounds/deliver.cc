@@ -72,6 +72,12 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
     for (size_t i = 0; i < models.size(); ++i) models.estimate(i).Observe({});
     return;
   }
+  // The number may have got another model since the draft was made.
+  const bool is_known = item.proposal.session == state.slots.peer(item.proposal.peer).session();
+  if (num_drafted > 0 && !is_known) {
+    for (size_t i = 0; i < models.size(); ++i) models.estimate(i).Observe({});
+    return;
+  }
   if (num_drafted > 0) models.OnJudged(DraftModelOf(item.proposal.peer));
   if (sequence->lookups != nullptr) sequence->lookups->ObserveNone();
   for (uint32_t i = 0; i < models.size(); ++i) {
@@ -85,11 +91,11 @@ void ObserveDraft(RoundState& state, const VerifyBatch::Item& item, const Commit
 }
 
 // Notes how fast a request was decoded after its first token.
-void Compare(const v1::Completion& completion, DraftArm arm, DraftModels* models) {
+void Compare(const v1::Completion& completion, const ModelChoice& choice, DraftModels* models) {
   constexpr int kLeastTokens = 8;  // fewer tell more about the queue than about drafts
   const int num_tokens = completion.usage().completion_tokens();
   if (num_tokens < kLeastTokens) return;
-  models->NoteSpeed(arm, completion.timings().decode_seconds() / (num_tokens - 1));
+  models->NoteSpeed(choice, completion.timings().decode_seconds() / (num_tokens - 1));
 }
 
 // Keeps what the verifier proposes after the committed tokens.
@@ -141,7 +147,7 @@ void CommitAndDeliver(RoundState& state, const VerifyBatch::Item& item, v1::Veri
   if (!finished && result.has_proposal()) TakeSelfProposal(result.proposal(), &sequence);
   if (finished) {
     state.observer->OnCompleted(committed.response.completion());
-    Compare(committed.response.completion(), sequence.models->arm(), &state.draft_models);
+    Compare(committed.response.completion(), *sequence.models, &state.draft_models);
   }
   state.out.commands.push_back(WriteResponse{sequence.call, std::move(committed.response)});
   if (finished) state.out.ReportFinished(state.slots.Vacate(item.slot), absl::OkStatus());

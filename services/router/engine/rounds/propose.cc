@@ -18,7 +18,7 @@ DraftRoom ReadDraftRoom(const RoundState& state, uint32_t cohort) {
   DraftRoom room;
   room.num_slots = state.cohorts[cohort].num_decoding;
   room.target_context = state.workers.info(kVerifierPeer)->max_context_tokens();
-  room.canary_is_ready = ReadyCanary(state).has_value();
+  room.trial = state.draft_models.trial();
   for (PeerId peer = kDrafterPeer; peer < state.slots.num_peers(); ++peer) {
     if (!state.workers.ready(peer)) continue;
     ModelRoom& model = room.models[DraftModelOf(peer)];

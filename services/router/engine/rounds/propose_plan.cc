@@ -385,8 +385,13 @@ size_t DraftRoom::num_ready() const {
 bool DraftRoom::MayUse(const ModelRoom& model, const Sequence& sequence) const {
   if (!model.ready) return false;
   const std::string& wanted = sequence.request.draft_model;
-  return wanted.empty() ? Serves(model.role, sequence.models->arm(), canary_is_ready)
-                        : wanted == model.name;
+  if (!wanted.empty()) return wanted == model.name;
+  ReadyRoles roles;
+  for (const ModelRoom& other : models) {
+    roles.canary = roles.canary || (other.ready && other.role == DraftRole::kCanary);
+    roles.serving = roles.serving || (other.ready && other.role == DraftRole::kServing);
+  }
+  return model.role == RoleFor(sequence.models->ArmIn(trial), roles);
 }
 
 std::vector<DraftChoice> GatherCandidates(const EngineOptions& options, const DraftRoom& room,

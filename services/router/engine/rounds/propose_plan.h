@@ -43,7 +43,7 @@ struct DraftRoom {
   uint32_t num_slots = 1;                         // slots of the cohort that decode
   uint32_t target_context = 0;                    // context tokens of the verifier
   std::array<ModelRoom, kMaxDraftModels> models;  // by number of the draft model
-  bool canary_is_ready = false;
+  uint64_t trial = 0;                             // the canary's: DraftModels::trial
 
   size_t num_ready() const;  // draft models that are ready
   // Whether the request may draft with the model, as far as names and roles go.

@@ -10,6 +10,7 @@ namespace {
 constexpr double kFirstPauseSeconds = 0.05;
 constexpr double kLongestPauseSeconds = 1.0;
 constexpr double kRefusedPauseSeconds = 5.0;
+constexpr double kLongestLoadPauseSeconds = 320.0;
 
 }  // namespace
 
@@ -43,7 +44,7 @@ void WorkerLink::OnAttached(double now) {
 
 void WorkerLink::BecomeReady() {
   state_ = State::kReady;
-  pause_seconds_ = 0;
+  pause_seconds_ = refused_pause_seconds_ = 0;
   refused_ = false;
   problem_.clear();
   problem_in_full_.clear();
@@ -62,14 +63,17 @@ void WorkerLink::OnLost(const std::string& why, const std::string& detail, doubl
   GoDown(now + pause_seconds_);
 }
 
-void WorkerLink::OnRefused(double now) {
+void WorkerLink::OnRefused(bool loads, double now) {
   refused_ = true;
-  GoDown(now + kRefusedPauseSeconds);
+  const double longest = loads ? kLongestLoadPauseSeconds : kRefusedPauseSeconds;
+  refused_pause_seconds_ = std::clamp(2 * refused_pause_seconds_, kRefusedPauseSeconds, longest);
+  GoDown(now + refused_pause_seconds_);
 }
 
 void WorkerLink::LetGo() {
   GoDown(std::numeric_limits<double>::infinity());
   state_ = State::kAbsent;
+  pause_seconds_ = refused_pause_seconds_ = 0;
   refused_ = false;
   problem_.clear();
   problem_in_full_.clear();

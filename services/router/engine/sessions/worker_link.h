@@ -41,8 +41,9 @@ class WorkerLink {
   // The session was lost. Complains, and opens again after a pause, which doubles with each failure
   // in a row.
   void OnLost(const std::string& why, const std::string& detail, double now);
-  // The worker answered and does not fit. Opens again after a long pause.
-  void OnRefused(double now);
+  // The worker answered and does not fit. Opens again after a long pause. `loads`: the worker had
+  // to load the model first, so the pause doubles each time.
+  void OnRefused(bool loads, double now);
   // No session is wanted any more.
   void LetGo();
   // Logs a warning about a problem, unless the last complaint was the same. `detail` as in
@@ -82,6 +83,7 @@ class WorkerLink {
   double retry_at_ = std::numeric_limits<double>::infinity();
   double attach_deadline_ = std::numeric_limits<double>::infinity();
   double pause_seconds_ = 0;
+  double refused_pause_seconds_ = 0;
   HangDetector hang_detector_;
   bool refused_ = false;   // the worker answered, and does not fit
   bool draining_ = false;  // the worker was told to stop in this session

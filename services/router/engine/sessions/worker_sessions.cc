@@ -129,7 +129,7 @@ void WorkerSessions::Refuse(PeerId peer, const std::string& text, double now,
   ++counts_->session_changes[KindOf(peer)][SessionChange::kIncompatible];
   NoteEnd(peer);
   links_[peer].SendClose();
-  links_[peer].OnRefused(now);
+  links_[peer].OnRefused(!FolderOf(peer).empty(), now);
   if (never_served || is_required) {
     out_->push_back(GiveUp{.status = FailedPrecondition(WithDetail(text, detail)),
                            .summary = SummaryOf(text, detail)});
@@ -163,6 +163,9 @@ void WorkerSessions::LetGo(PeerId drafter) {
   WorkerLink& link = links_[drafter];
   if (link.state() != State::kDown && link.state() != State::kAbsent) link.SendClose();
   NoteEnd(drafter, /*let_go=*/true);
+  if (ready(kVerifierPeer)) {
+    ToVerifier()->mutable_drop_ring()->set_draft_model_number(DraftModelOf(drafter));
+  }
   link.LetGo();
   ends_[DraftModelOf(drafter)].folder.clear();
   ends_[DraftModelOf(drafter)].name.clear();
@@ -209,7 +212,8 @@ double WorkerSessions::NextDeadline() const {
 bool WorkerSessions::drafters_settled() const {
   for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
     const WorkerLink& link = links_[drafter];
-    if (link.state() == State::kAbsent || link.refused()) continue;
+    const bool comes_later = !FolderOf(drafter).empty();
+    if (link.state() == State::kAbsent || link.refused() || comes_later) continue;
     if (!link.ready() || !ready(kVerifierPeer) || ring(drafter).negotiating()) return false;
   }
   return true;

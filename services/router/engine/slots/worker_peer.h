@@ -43,6 +43,11 @@ class WorkerPeer {
   void Attach(SessionId session, const v1::AttachReply& info);
   // The session is lost, and all that the worker held with it.
   void Lose();
+  // Another model has the place of this one. PRECOND: the session is lost.
+  void Forget() {
+    pages_ = PageBudget();
+    row_seconds_ = RunningMean();
+  }
   // The session whose caches the slots describe; 0: none is ready.
   SessionId session() const { return session_; }
 
