@@ -26,6 +26,7 @@ import urllib.request
 BENCH = pathlib.Path(__file__).resolve().parents[1]
 sys.path += [str(BENCH), str(BENCH / "drafters")]
 
+import compare_builds  # noqa: E402
 import lab  # noqa: E402
 import lookups  # noqa: E402
 import prompts  # noqa: E402
@@ -168,8 +169,10 @@ def main():
     parser.add_argument("--activation-precision", default="exact", help="of Tandem: exact or bf16 (default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, help="also write the figures to this JSON file")
     arguments = parser.parse_args()
-    target = harness.EMBEDDED_TARGET if arguments.shape == "embedded" else lookups.inflated()
-    draft = harness.EMBEDDED_DRAFT
+    target, draft = harness.EMBEDDED_TARGET, harness.EMBEDDED_DRAFT
+    if arguments.shape == "1b":
+        pair = compare_builds.large_models(lab.BINARY_DIR / "bin" / "inflate_model", lab.BINARY_DIR.parent / "models")
+        target, draft = pair["target"], pair["draft"]
     report = {"machine": lab.machine(), "shape": arguments.shape, "max_tokens": arguments.max_tokens, "rounds": arguments.rounds,
               "activation_precision": arguments.activation_precision, "workloads": {}}
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder, open(pathlib.Path(folder) / "llama.log", "w") as log:

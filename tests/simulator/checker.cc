@@ -71,6 +71,7 @@ void Checker::OnStop(RouterId router) {
 void Checker::OnRoster(RouterId id, const DraftRoster& roster) {
   Router& router = routers_[id];
   ++router.roster_epoch;
+  if (roster.canary() != router.roster.canary()) router.trial_began_at = now_;
   for (auto& [pod_id, pod] : router.pods) {
     for (auto& [session_id, session] : pod.sessions) {
       if (session.peer == kVerifierPeer) continue;
@@ -595,6 +596,7 @@ void Checker::SeePlace(const Router& router, uint32_t pod, Call* call) {
              })) {
     See(Sight::kPlacedBesideDrain);
   }
+  if (call->pod != pod) call->placed_at = now_;
   call->pod = pod;
 }
 
@@ -705,6 +707,11 @@ void Checker::CheckModel(Router& router, SessionId session_id, Session& session,
   }
   const std::pair now(router.roster_epoch, PodOf(session_id));
   if (role == DraftRole::kCanary) {
+    // A call that went to another pod and came back may have got an arm here since.
+    const bool stays = scenario_->num_pods == 1 && call.pod == now.second;
+    if (stays && call.placed_at < router.trial_began_at) {
+      Fail("roster", absl::StrCat("call ", call_id, " began before the canary that drafts for it"));
+    }
     call.canary_drafted = now;
     See(Sight::kCanary);
   } else if (call.canary_drafted == now) {

@@ -113,6 +113,7 @@ class Checker {
     uint32_t rows_of_deaths = 0;  // rows before the last row of such a batch, at most
     uint32_t furthest = 0;
     std::optional<uint32_t> pod;  // pod of the verifier that has the call, or had it last
+    double placed_at = 0;         // when the pod that has it first computed it
     // Roster epoch and pod in which the canary drafted for it; none: it did not.
     std::optional<std::pair<uint64_t, uint32_t>> canary_drafted;
     bool moved = false;  // whether it moved to another pod after its first output
@@ -210,6 +211,7 @@ class Checker {
     std::map<uint64_t, std::set<std::pair<SessionId, CallId>>> deaths;
     uint64_t num_replayed = 0;
     DraftRoster roster;
+    double trial_began_at = 0;  // when the canary got its role
     uint64_t roster_epoch = 0;  // grows with each change of the roster, and with each lost drafter
 
     Pod& PodOfSession(SessionId session) { return pods[PodOf(session)]; }

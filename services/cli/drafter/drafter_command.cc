@@ -67,17 +67,21 @@ std::string StateOf(const v1::SwappableDraftModel& model) {
 }
 
 void PrintComparison(const v1::DraftModelComparison& comparison, Console& console) {
-  if (comparison.canary_requests() + comparison.serving_requests() == 0) return;
-  const std::string requests =
-      absl::StrFormat("%d requests of the canary and %d of the models that serve",
-                      comparison.canary_requests(), comparison.serving_requests());
-  if (comparison.has_ratio()) {
-    console.out << absl::StrFormat(
-        "canary: %.3fx the speed (95 %% interval %.3f to %.3f), over %s\n", comparison.ratio(),
-        comparison.low(), comparison.high(), requests);
+  if (comparison.canary().empty()) return;
+  console.out << "\n" << comparison.canary() << " as a canary: ";
+  if (!comparison.has_ratio()) {
+    console.out << "not compared yet; five of its requests and five others are needed, with at "
+                   "least 8 tokens each";
   } else {
-    console.out << "canary: " << requests << "; five of each are needed for a comparison\n";
+    const char* verdict = comparison.low() > 1    ? "it is faster"
+                          : comparison.high() < 1 ? "it is slower"
+                                                  : "no difference is shown";
+    console.out << absl::StrFormat(
+        "%.3fx the speed of the models that serve (95 %% interval %.3f to %.3f: %s)",
+        comparison.ratio(), comparison.low(), comparison.high(), verdict);
   }
+  console.out << absl::StrFormat(",\nover %d of its requests and %d of the others\n",
+                                 comparison.canary_requests(), comparison.serving_requests());
 }
 
 void Print(const v1::DraftModelList& list, Console& console) {
@@ -134,10 +138,8 @@ class LoadProgress {
 absl::Status GiveUp(DraftModelsClient& client, const std::string& name, absl::StatusCode code,
                     const std::string& why) {
   const absl::Status unloaded = client.Unload(name).status();
-  return {code, absl::StrCat(why,
-                             unloaded.ok() ? "; it was unloaded"
-                                           : "; it is still loaded, because unloading failed: ",
-                             unloaded.message())};
+  if (unloaded.ok()) return {code, absl::StrCat(name, " was given up: ", why)};
+  return {code, absl::StrCat(name, " is still loaded (", unloaded.message(), "): ", why)};
 }
 
 // Waits until the model can draft at every pod. An error says why it cannot, and unloads it.
@@ -154,12 +156,11 @@ DraftModelsClient::Answer AwaitLoaded(DraftModelsClient& client, const std::stri
     const bool has_failed = model->num_loading() == 0 && !model->problem().empty();
     failed_looks = has_failed ? failed_looks + 1 : 0;
     if (failed_looks * kLookSeconds > kFailedSeconds) {
-      return GiveUp(client, name, absl::StatusCode::kFailedPrecondition,
-                    absl::StrCat(name, " cannot draft here: ", StateOf(*model)));
+      return GiveUp(client, name, absl::StatusCode::kFailedPrecondition, StateOf(*model));
     }
     progress.Show(*model);
     if (signals.Wait(kLookSeconds)) {
-      return GiveUp(client, name, absl::StatusCode::kCancelled, name + ": the load was canceled");
+      return GiveUp(client, name, absl::StatusCode::kCancelled, "the load was canceled");
     }
     TANDEM_ASSIGN_OR_RETURN(list, client.List());
   }
@@ -196,12 +197,13 @@ void BindDrafter(FlagParser& parser, const ActionEntry* action, DrafterOptions& 
 }
 
 constexpr char kDescription[] =
-    "Swaps the draft models of a running server, whose output never depends on them.\n"
+    "Swaps the draft models of a running server, whose output never depends on them. The server\n"
+    "must have been started with --draft-folder DIR, which has a folder for each model.\n"
     "  tandem drafter list         shows the draft models, and how the canary does\n"
     "  tandem drafter load NAME    loads a model as a canary: it drafts for a share of the "
     "requests\n"
     "  tandem drafter promote      lets the canary draft for all requests\n"
-    "  tandem drafter rollback     takes the last promotion back\n"
+    "  tandem drafter rollback     takes the last promotion back, once\n"
     "  tandem drafter unload NAME  gives a model up";
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "common/monotonic_seconds.h"
 #include "common/security/call_interceptor.h"
@@ -37,8 +38,9 @@ v1::DraftModelRole RoleOf(DraftRole role) {
   return v1::DRAFT_MODEL_ROLE_UNSPECIFIED;
 }
 
-v1::DraftModelComparison ComparisonOf(const SpeedComparison& speeds) {
+v1::DraftModelComparison ComparisonOf(const std::string& canary, const SpeedComparison& speeds) {
   v1::DraftModelComparison comparison;
+  comparison.set_canary(canary);
   comparison.set_canary_requests(speeds.num_requests(DraftArm::kCanary));
   comparison.set_serving_requests(speeds.num_requests(DraftArm::kServing));
   if (const std::optional<SpeedRatio> ratio = speeds.Ratio()) {
@@ -134,7 +136,7 @@ absl::StatusOr<v1::DraftModelList> DraftModelCalls::ListAfter(const absl::Status
     }
     listed.set_loaded_later(!model.place.folder.empty());
   }
-  *list.mutable_comparison() = ComparisonOf(state.comparison);
+  *list.mutable_comparison() = ComparisonOf(state.compared, state.comparison);
   return list;
 }
 

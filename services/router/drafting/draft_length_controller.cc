@@ -151,9 +151,9 @@ RoundValue Decoding(std::span<const DraftCandidate> candidates, const DraftBatch
 DraftLengthController::DraftLengthController(const DraftLengthOptions& options)
     : options_(options), plain_rounds_(options.max_length), probes_(options.probe_budget) {}
 
-void DraftLengthController::ForgetDrafter() {
+void DraftLengthController::BeginDrafter(const DraftLengthController& other) {
   priors_ = {};
-  costs_.ForgetDrafter();
+  costs_.BeginDrafter(other.costs_);
   num_new_levels_ = costs_.num_new_levels();
   plain_rounds_.Forget();
   last_round_ = {};

@@ -53,9 +53,9 @@ class DraftLengthController {
   AcceptanceEstimate NewEstimate(AcceptanceMode mode) const {
     return AcceptanceEstimate(&priors_[static_cast<size_t>(mode)]);
   }
-  // Another drafter drafts from now on. The estimates of sequences that drafted with the former one
-  // must be made anew.
-  void ForgetDrafter();
+  // Another drafter drafts from now on, over the verifier that `other` knows, which may be this
+  // controller. The estimates of sequences that drafted with the former drafter must be made anew.
+  void BeginDrafter(const DraftLengthController& other);
   // Returns the number of a request among those of its mode that choose a model, from 0 on.
   uint32_t CountRequest(AcceptanceMode mode) { return num_requests_[static_cast<size_t>(mode)]++; }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rpc/protocol.h"
 #include "common/status.h"
 
@@ -18,6 +19,19 @@ std::optional<size_t> FindDraftModel(const FleetState& state, const std::string&
     if (NameForOperator(model) == name) return model.number;
   }
   return std::nullopt;
+}
+
+// Says for the log which models draft for all requests, and which stand by.
+std::string WhoServes(const Fleet& fleet, const DraftRoster& roster) {
+  std::vector<std::string> serving;
+  std::vector<std::string> waiting;
+  for (const DraftModelState& model : fleet.State().draft_models) {
+    const DraftRole role = roster.place(model.number).role;
+    if (role == DraftRole::kServing) serving.push_back(NameForOperator(model));
+    if (role == DraftRole::kStandby) waiting.push_back(NameForOperator(model));
+  }
+  return absl::StrCat("for all requests: ", absl::StrJoin(serving, ", "),
+                      "; standing by: ", absl::StrJoin(waiting, ", "));
 }
 
 }  // namespace
@@ -87,8 +101,7 @@ absl::Status PromoteDraftModel(double now, Fleet* fleet) {
 absl::Status RollBackDraftModels(double now, Fleet* fleet) {
   DraftRoster roster = fleet->roster();
   TANDEM_RETURN_IF_ERROR(roster.RollBack());
-  fleet->SetRoster(roster, "the models that stood by draft again, and those that did stand by",
-                   now);
+  fleet->SetRoster(roster, "rollback: " + WhoServes(*fleet, roster), now);
   return absl::OkStatus();
 }
 

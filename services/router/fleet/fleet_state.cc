@@ -21,6 +21,7 @@ void FleetState::Add(const PodEngine& engine) {
   ++(workers.ready(kVerifierPeer) ? num_pods_ready : num_pods_lost);
   AddDraftModels(engine);
   comparison += engine.comparison();
+  compared = engine.state().draft_models.compared();
   // What runs nowhere is of the first engine.
   const bool is_first = num_pods_ready + num_pods_lost == 1;
   const double share = is_first ? 1 : one.running / std::max(1.0, before + one.running);

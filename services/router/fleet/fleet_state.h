@@ -42,6 +42,7 @@ struct FleetState {
   uint32_t num_pods_lost = 0;
   std::vector<DraftModelState> draft_models;    // those that there are, by number
   SpeedComparison comparison;                   // the canary with the models that serve
+  std::string compared;                         // that canary, which may be none any more
   std::vector<v1::RingTransport> transports;    // transports of open rings
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
 

@@ -292,8 +292,8 @@ TEST_F(LoadedDrafterTest, AModelThatCannotBeLoadedIsTriedLessAndLess) {
     refusal.mutable_error()->set_message("there is no such model");
     workers_->OnDraftReply(sessions_[kThird], refusal, now);
     EXPECT_EQ(workers_->drafter_problem_in_full(kThird),
-              "draft-3: the model cannot be loaded: there is no such model");
-    EXPECT_EQ(workers_->drafter_problem(kThird), "draft-3: the model cannot be loaded");
+              "draft-3: cannot load new: there is no such model");
+    EXPECT_EQ(workers_->drafter_problem(kThird), "draft-3: cannot load new");
     commands_.clear();
     workers_->Tick(now + pause - 0.5);
     EXPECT_FALSE(workers_->attaching(kThird)) << pause;

@@ -86,11 +86,8 @@ class SessionServerTest : public ::testing::Test {
   void Start(double lease_seconds) {
     server_ = std::make_unique<testing::RunningServer>(*Server::Start(
         *Address::Parse("unix:" + (dir_ / "w.sock").string()),
-        [this](const v1::Attach&) {
-          return [this] { return std::make_unique<Handler>(&work_); };
-        },
-        [this] { return work_.progress + 0; },
-        lease_seconds));
+        [this](const v1::Attach&) { return [this] { return std::make_unique<Handler>(&work_); }; },
+        [this] { return work_.progress + 0; }, lease_seconds));
   }
   std::unique_ptr<Client> Attach(uint64_t token) {
     auto client = std::make_unique<Client>(server_->address());

@@ -34,7 +34,8 @@ DraftCosts::DraftCosts()
       verify_(kPassDoublingRows, kPassShapeError),
       verify_overhead_(kOverheadDoublingRows, kOverheadShapeError) {}
 
-void DraftCosts::ForgetDrafter() {
+void DraftCosts::BeginDrafter(const DraftCosts& other) {
+  if (&other != this) *this = other;
   const DraftCosts fresh;
   pass_ = fresh.pass_;
   propose_overhead_ = fresh.propose_overhead_;

@@ -58,8 +58,8 @@ class DraftCosts {
 
   void ObservePropose(const ProposeCost& cost);
   void ObserveVerify(const VerifyCost& cost);
-  // Another drafter drafts from now on. What the verifier takes stays known.
-  void ForgetDrafter();
+  // Another drafter drafts from now on. What the verifier takes is as in `other`.
+  void BeginDrafter(const DraftCosts& other);
   // Makes all measurements one round older.
   void Age();
 

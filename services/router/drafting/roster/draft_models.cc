@@ -21,26 +21,33 @@ void DraftModels::SetRoster(const DraftRoster& roster) {
   if (!roster_.canary().has_value()) return;
   num_compared_ = 0;
   comparison_ = {};
+  compared_ = roster_.place(*roster_.canary()).folder;
 }
 
 void DraftModels::Forget(size_t number) {
   ++version_;
-  controllers_[number]->ForgetDrafter();
+  controllers_[number]->BeginDrafter(*controllers_.front());
 }
 
+bool DraftModels::IsUsed(size_t number) const { return number == 0 || roster_.has(number); }
+
 void DraftModels::ObserveVerify(const VerifyCost& cost) {
-  for (const auto& controller : controllers_) controller->ObserveVerify(cost);
+  for (size_t i = 0; i < controllers_.size(); ++i) {
+    if (IsUsed(i)) controllers_[i]->ObserveVerify(cost);
+  }
 }
 
 void DraftModels::ChooseNothing() {
-  for (const auto& controller : controllers_) controller->ChooseNothing();
+  for (size_t i = 0; i < controllers_.size(); ++i) {
+    if (IsUsed(i)) controllers_[i]->ChooseNothing();
+  }
 }
 
 DraftLengthController::LastRound DraftModels::last_round() const {
   DraftLengthController::LastRound mean = controllers_.front()->last_round();
   for (size_t i = 1; i < controllers_.size(); ++i) {
     const DraftLengthController::LastRound& one = controllers_[i]->last_round();
-    if (one.num_slots == 0) continue;
+    if (one.num_slots == 0 || !IsUsed(i)) continue;
     mean.num_slots += one.num_slots;
     const double share = static_cast<double>(one.num_slots) / mean.num_slots;
     mean.mean_length += share * (one.mean_length - mean.mean_length);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "services/router/drafting/acceptance/acceptance_estimate.h"
@@ -57,8 +58,13 @@ class DraftModels {
     comparison_.Add(choice.ArmIn(num_trials_), seconds_per_token);
   }
   const SpeedComparison& comparison() const { return comparison_; }
+  // Attach.model of the canary that was compared last; empty: there was none.
+  const std::string& compared() const { return compared_; }
 
  private:
+  // The number has a model, or plans drafts that were found.
+  bool IsUsed(size_t number) const;
+
   DraftRoster roster_;
   std::vector<std::unique_ptr<DraftLengthController>> controllers_;  // by number
   uint64_t version_ = 0;
@@ -66,6 +72,7 @@ class DraftModels {
   uint64_t num_trials_ = 0;
   uint64_t num_compared_ = 0;  // requests of this trial
   SpeedComparison comparison_;
+  std::string compared_;
 };
 
 }  // namespace tandem

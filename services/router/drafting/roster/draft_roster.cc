@@ -1,6 +1,7 @@
 #include "services/router/drafting/roster/draft_roster.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
@@ -91,10 +92,9 @@ absl::StatusOr<size_t> DraftRoster::Load(const std::string& folder, double share
 
 void DraftRoster::Serve(const std::array<bool, kMaxDraftModels>& serving) {
   for (size_t i = 0; i < places_.size(); ++i) {
-    former_[i] = places_[i].role == DraftRole::kServing;
     if (serving[i]) {
       places_[i].role = DraftRole::kServing;
-    } else if (former_[i]) {
+    } else if (places_[i].role == DraftRole::kServing) {
       places_[i].role = DraftRole::kStandby;
     }
   }
@@ -103,6 +103,9 @@ void DraftRoster::Serve(const std::array<bool, kMaxDraftModels>& serving) {
 absl::Status DraftRoster::Promote() {
   const std::optional<size_t> promoted = canary();
   if (!promoted.has_value()) return FailedPrecondition("there is no canary to promote");
+  for (size_t i = 0; i < places_.size(); ++i) {
+    former_[i] = places_[i].role == DraftRole::kServing;
+  }
   std::array<bool, kMaxDraftModels> serving = {};
   serving[*promoted] = true;
   Serve(serving);
@@ -110,9 +113,13 @@ absl::Status DraftRoster::Promote() {
 }
 
 absl::Status DraftRoster::RollBack() {
-  const std::array<bool, kMaxDraftModels> serving = former_;
+  // A command that is repeated must not bring the promoted model back.
+  const std::array<bool, kMaxDraftModels> serving = std::exchange(former_, {});
   if (std::find(serving.begin(), serving.end(), true) == serving.end()) {
-    return FailedPrecondition("there is no promotion to take back, or its models were unloaded");
+    return FailedPrecondition(
+        "there is no promotion to take back: none was made, it was taken back already, or the "
+        "models "
+        "that served before it were unloaded");
   }
   Serve(serving);
   return absl::OkStatus();
@@ -121,7 +128,8 @@ absl::Status DraftRoster::RollBack() {
 absl::Status DraftRoster::Unload(size_t number) {
   if (places_[number].role == DraftRole::kServing && CountWith(DraftRole::kServing) == 1) {
     return FailedPrecondition(
-        "no other draft model serves: promote a canary or roll back before this one is unloaded");
+        "no other draft model serves, and a server keeps one that does: load another one and "
+        "promote it first");
   }
   places_[number] = {};
   former_[number] = false;

@@ -78,8 +78,9 @@ class DraftRoster {
   // The canary serves from now on, and the models that served stand by. FAILED_PRECONDITION: there
   // is no canary.
   absl::Status Promote();
-  // Takes the last Promote or RollBack back: the models that served before it serve again, and the
-  // others that serve stand by. FAILED_PRECONDITION: none of those models is there any more.
+  // Takes the last Promote back, once: the models that served before it serve again, and the others
+  // that serve stand by. FAILED_PRECONDITION: none of those models is there any more, or it was
+  // taken back already.
   absl::Status RollBack();
   // FAILED_PRECONDITION: no other model serves. PRECOND: has(number).
   absl::Status Unload(size_t number);
@@ -96,7 +97,7 @@ class DraftRoster {
   void Serve(const std::array<bool, kMaxDraftModels>& serving);
 
   std::array<DraftPlace, kMaxDraftModels> places_;
-  std::array<bool, kMaxDraftModels> former_ = {};  // served before the last Promote or RollBack
+  std::array<bool, kMaxDraftModels> former_ = {};  // served before the last Promote
   double canary_share_ = 0;
 };
 

@@ -136,7 +136,9 @@ void WorkerSessions::Refuse(PeerId peer, const std::string& text, double now,
     return;
   }
   links_[peer].Complain(text, detail,
-                        peer == kVerifierPeer ? "" : "; decoding goes on without its drafts");
+                        peer == kVerifierPeer    ? ""
+                        : FolderOf(peer).empty() ? "; decoding goes on without its drafts"
+                                                 : "; the other draft models go on");
 }
 
 void WorkerSessions::Lose(PeerId peer, SessionChange reason, const std::string& why,
@@ -254,10 +256,9 @@ bool WorkerSessions::OnDrafterRefusal(PeerId drafter, uint64_t command_id,
   const State state = links_[drafter].state();
   if (state == State::kAttaching || state == State::kReadingVocabulary) {
     const bool loads = state == State::kAttaching && !FolderOf(drafter).empty();
-    Refuse(drafter,
-           PeerName(drafter) +
-               (loads ? ": the model cannot be loaded" : ": the worker refused a command"),
-           now, WorkerText(error.message()));
+    const std::string what = loads ? ": cannot load " + FolderOf(drafter)
+                                   : std::string(": the worker refused a command");
+    Refuse(drafter, PeerName(drafter) + what, now, WorkerText(error.message()));
     return true;
   }
   if (!RingOf(drafter).IsUnderWay(command_id)) return false;
