@@ -375,9 +375,9 @@ inline constexpr MetricInfo kWorkerModels{
     MetricType::kGauge,
     "tandem_worker_models",
     "models",
-    "",
-    "Models that a draft worker has loaded: the one that it began with, and those that `tandem"
-    " drafter load` named.",
+    "worker",
+    "Models that a worker has loaded: the one that it began with, and at a draft worker those that"
+    " `tandem drafter load` named.",
     "It grows by one with each `tandem drafter load` and falls with `unload`. If it is larger than"
     " the number of draft models that the routers use, a session has not ended yet."};
 inline constexpr MetricInfo kRingBytes{

@@ -16,10 +16,10 @@ WorkerMetrics::WorkerMetrics(const std::string& worker, const std::string& versi
       open_slots_(registry_.Gauge(metrics::kWorkerSlots, {{"worker", worker}, {"state", "open"}})),
       free_slots_(registry_.Gauge(metrics::kWorkerSlots, {{"worker", worker}, {"state", "free"}})),
       sessions_(registry_.Gauge(metrics::kWorkerSessions, {{"worker", worker}})),
+      loaded_models_(registry_.Gauge(metrics::kWorkerModels, {{"worker", worker}})),
       batches_{&registry_.Counter(metrics::kWorkerBatches, {{"worker", worker}})},
       compute_seconds_{&registry_.Counter(metrics::kWorkerCompute, {{"worker", worker}})} {
   if (worker == kDrafter) {
-    loaded_models_ = &registry_.Gauge(metrics::kWorkerModels, {});
     right_guesses_.counter = &registry_.Counter(metrics::kDraftGuesses, {{"outcome", "right"}});
     wrong_guesses_.counter = &registry_.Counter(metrics::kDraftGuesses, {{"outcome", "wrong"}});
   }
@@ -56,10 +56,10 @@ void WorkerMetrics::Refresh() {
 
   const WorkerStats& now = totals.stats;
   sessions_.Set(now.num_sessions);
+  loaded_models_.Set(static_cast<double>(totals.num_models));
   batches_.Set(static_cast<double>(now.num_batches));
   compute_seconds_.Set(now.compute_seconds);
   if (worker_ == kDrafter) {
-    loaded_models_->Set(static_cast<double>(totals.num_models));
     right_guesses_.Set(static_cast<double>(now.num_guessed_right));
     wrong_guesses_.Set(static_cast<double>(now.num_guessed - now.num_guessed_right));
   }

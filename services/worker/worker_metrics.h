@@ -47,7 +47,7 @@ class WorkerMetrics {
   prometheus::Gauge& open_slots_;
   prometheus::Gauge& free_slots_;
   prometheus::Gauge& sessions_;
-  prometheus::Gauge* loaded_models_ = nullptr;  // a drafter's
+  prometheus::Gauge& loaded_models_;
   Total batches_;
   Total compute_seconds_;
   Total right_guesses_;  // a drafter's

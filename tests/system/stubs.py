@@ -31,7 +31,7 @@ def make():
     well_known = os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")
     code = protoc.main([
         "protoc", f"-I{SOURCE_DIR / 'proto'}", f"-I{well_known}", f"--python_out={folder}", f"--grpc_python_out={folder}",
-        "tandem/v1/generate.proto", "tandem/v1/worker.proto"
+        "tandem/v1/draft_models.proto", "tandem/v1/generate.proto", "tandem/v1/worker.proto"
     ])
     assert code == 0, "the proto files do not compile"
     sys.path.insert(0, folder)

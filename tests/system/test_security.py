@@ -26,7 +26,7 @@ from certificates import Authority
 from prompts import PROMPTS
 from tandem.v1 import generate_pb2 as pb
 from tandem.v1 import generate_pb2_grpc
-from tandem.v1 import worker_pb2
+from tandem.v1 import draft_models_pb2, worker_pb2
 
 CLIENT = "client-token-3kq0v9x1m5c7"
 ADMIN = "admin-token-8s2h4j6d0f1w"
@@ -116,10 +116,10 @@ def guarded(tmp_path_factory):
 
 def all_methods():
     """Returns the methods of every service of all processes, and some methods that do not exist."""
-    files = (pb.DESCRIPTOR, worker_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
+    files = (pb.DESCRIPTOR, draft_models_pb2.DESCRIPTOR, worker_pb2.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
     methods = [f"/{service.full_name}/{method.name}" for file in files for service in file.services_by_name.values()
                for method in service.methods]
-    assert len(methods) >= 4 + 3 + 2 + 1
+    assert len(methods) >= 4 + 5 + 3 + 2 + 1
     return [*methods, REFLECTION_V1, "/tandem.v1.Generation/Nothing", "/tandem.v1.Nothing/Generate", "/nothing", "/"]
 
 
@@ -213,8 +213,8 @@ def test_the_list_of_methods_has_every_served_method(guarded):
         listing = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
             iter([reflection_pb2.ServerReflectionRequest(list_services="")]), metadata=bearer(CLIENT), timeout=30)
         services = {service.name for service in next(listing).list_services_response.service}
-    assert services == {"tandem.v1.Generation", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
-                        "grpc.reflection.v1.ServerReflection"}
+    assert services == {"tandem.v1.Generation", "tandem.v1.DraftModels", "grpc.health.v1.Health",
+                        "grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection"}
     assert services <= {method.split("/")[1] for method in all_methods()}
 
 
