@@ -57,3 +57,8 @@ PROMPTS = [
     "He said: \"Yes.\" She said: \"No.\" " * 6,
 ]
 assert len(PROMPTS) >= 50
+
+
+def requests(**options):
+    """Returns requests of 40 tokens for some of the prompts, as (prompt, options)."""
+    return [(prompt, dict(max_tokens=40, **options)) for prompt in PROMPTS[:6]]

@@ -13,13 +13,9 @@ import urllib.request
 import pytest
 
 import harness
-from prompts import PROMPTS
+from prompts import PROMPTS, requests
 
 MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "penalties": dict(temperature=0, repetition_penalty=1.3)}
-
-
-def requests(**options):
-    return [(prompt, dict(max_tokens=40, **options)) for prompt in PROMPTS[:6]]
 
 
 @pytest.fixture(scope="module")
