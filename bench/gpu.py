@@ -81,7 +81,8 @@ class Bench:
             models = harness.Models(folder / "models")
             self.pair = (models.random(hidden_size=16, seed=3, **shape), models.random(hidden_size=8, seed=4, **shape))
             kinds = {"medusa": dict(draft_heads=3), "blockwise": dict(draft_heads=3, target_output=True), "eagle": dict(eagle=True),
-                     "eagle3": dict(eagle=True, eagle3=True, layer_ids=2), "layer_skip": dict(skipped_layers=1)}
+                     "eagle3": dict(eagle=True, eagle3=True, layer_ids=2), "layer_skip": dict(skipped_layers=1),
+                     "pass": dict(look_ahead=2)}
             deep = {**shape, "layers": 3}  # layer_skip leaves one out, and EAGLE-3 reads what enters another
             self.heads = {name: models.random(hidden_size=16, seed=5, **deep, **kind) for name, kind in kinds.items()}
             self.target_of_heads = models.random(hidden_size=16, seed=3, **deep)
@@ -95,7 +96,7 @@ class Bench:
         else:
             self.pair = (harness.TALES_TARGET, harness.TALES_DRAFT)
             self.target_of_heads = harness.EMBEDDED_TARGET
-            names = ["medusa", "blockwise", "eagle", "eagle3", "layer_skip"]
+            names = ["medusa", "blockwise", "eagle", "eagle3", "layer_skip", "pass"]
             self.heads = {name: self.target_of_heads.parent / name for name in names}
             if not self.heads["eagle3"].exists():  # the embedded target comes without one
                 del self.heads["eagle3"]

@@ -230,7 +230,8 @@ constexpr Flag kFlags[] = {
      .kind = FlagKind::kChoice,
      .value = "NAME,...",
      .values = FlagValues::kCommas,
-     .words = "model|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|layer_skip|auto|all",
+     .words = "model|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|layer_skip|pass|auto|"
+              "all",
      .help = "These drafters are compared, each with every draft length. auto is the server's "
              "choice, and all stands for every drafter that the server has. Without the flag, only "
              "auto is measured."},
@@ -615,15 +616,15 @@ constexpr Flag kFlags[] = {
      .value = "NAME,...",
      .values = FlagValues::kCommas,
      .fallback = "model,prediction",
-     .words =
-         "model|prediction|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|layer_skip|none",
+     .words = "model|prediction|suffix|ngram|retrieval|recycling|medusa|blockwise|eagle|layer_skip|"
+              "pass|none",
      .handed_to = kRouter,
      .help =
          "These drafters draft for requests that name none. model is the draft model, and the "
          "others find drafts in text: in the output that a request predicts, in its prompt and "
          "output (suffix), in its newest tokens (ngram), in a corpus (retrieval), or in what the "
-         "target itself expected after each token (recycling). medusa, blockwise, eagle and "
-         "layer_skip draft beside the target (--heads)."},
+         "target itself expected after each token (recycling). medusa, blockwise, eagle, "
+         "layer_skip and pass draft beside the target (--heads)."},
     {.name = "--heads",
      .programs = kVerifier | kSupervisors,
      .group = "Speculation",
@@ -631,8 +632,8 @@ constexpr Flag kFlags[] = {
      .handed_to = kVerifier,
      .help =
          "These heads draft from what the target itself computed: a folder of Medusa heads, of a "
-         "layer of EAGLE, or with a list of layers to leave out. They are one of the --drafters "
-         "unless they are given."},
+         "layer of EAGLE, with a list of layers to leave out, or of look-ahead embeddings. They "
+         "are one of the --drafters unless they are given."},
     {.name = "--retrieval",
      .programs = kRouter | kSupervisors,
      .group = "Speculation",

@@ -139,6 +139,7 @@ void WriteHeads(const Seeds& seeds) {
   third.push_back({"fc.weight", "[4,8]", 64});
   third.push_back({"lm_head.weight", "[8,4]", 64});
   write("layer_skip", R"("num_hidden_layers":2,"skipped_layers":[1])", {});
+  write("pass", R"("num_lookahead_tokens":2)", {{"lookahead.weight", "[2,4]", 16}});
   write("eagle3", eagle + R"(,"eagle_config":{"eagle_aux_hidden_state_layer_ids":[0,1]})", third);
 }
 

@@ -29,6 +29,9 @@ token j. There is no row 0. The rows of a chain take the guessed tokens and the 
 `heads/tales_layer_skip.json` is the same for the target without the layers that `models/tales/layer_skip` leaves out. The rows of the
 text have the keys and values of the whole target.
 
+`heads/tales_pass.json` is the same for the look-ahead embeddings of `models/tales/pass`. The chain has the likeliest token after the
+newest one, and those of the rows that follow with look-ahead embeddings 0, 1, ... in the place of tokens.
+
 `heads/tales_eagle3.json` is the same for a layer of EAGLE-3 with random weights, which the tests write too. Here, make_random_model
 writes it:
 
@@ -176,6 +179,9 @@ class LayerSkip:
         self.model = model
         self.kept = [layer for layer in range(settings["num_hidden_layers"]) if layer not in settings["skipped_layers"]]
 
+    def embedded(self, token_ids):
+        return self.model.model.embed_tokens(torch.tensor(token_ids))
+
     def begin(self, outputs):
         self.cache = outputs.past_key_values
         self.num_rows = self.cache.get_seq_length()
@@ -184,7 +190,7 @@ class LayerSkip:
     def forward(self, token_ids, states):
         """The rows of the newest token and of the guesses, all with a copy of the text's keys and values."""
         cache = copy.deepcopy(self.cache)
-        x = self.model.model.embed_tokens(torch.tensor([token_ids[self.num_rows :]]))
+        x = self.embedded(token_ids[self.num_rows :])[None]
         positions = torch.arange(self.num_rows, len(token_ids))[None]
         mask = torch.full((x.shape[1], len(token_ids)), -torch.inf).triu(self.num_rows + 1)[None, None]
         embeddings = self.model.model.rotary_emb(x, positions)
@@ -196,6 +202,18 @@ class LayerSkip:
 
     def chances(self, state):
         return F.softmax(self.model.lm_head(self.model.model.norm(state)), -1)
+
+
+class LookAhead(LayerSkip):
+    """The whole target, with look-ahead embeddings in the place of guessed tokens."""
+
+    def __init__(self, folder, model):
+        self.model = model
+        self.kept = range(len(model.model.layers))
+        self.table = safetensors.torch.load_file(folder / "model.safetensors")["lookahead.weight"].float()
+
+    def embedded(self, token_ids):
+        return torch.cat([super().embedded(token_ids[:1]), self.table[: len(token_ids) - 1]])
 
 
 def likeliest(eagle, chances, count):
@@ -260,6 +278,7 @@ def main():
     eagle = Eagle(TALES / "eagle", model.get_input_embeddings(), model.get_output_embeddings())
     write_eagle("tales_eagle.json", model, eagle)
     write_eagle("tales_layer_skip.json", model, LayerSkip(TALES / "layer_skip", model))
+    write_eagle("tales_pass.json", model, LookAhead(TALES / "pass", model))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ struct Drafters {
   tandem::testing::RandomEagleSpec eagle;
   bool writes_eagle = false;
   std::vector<size_t> skipped_layers;
+  size_t look_ahead_rows = 0;
 };
 
 void AddDrafters(CLI::App& app, Drafters& drafters) {
@@ -60,6 +61,8 @@ void AddDrafters(CLI::App& app, Drafters& drafters) {
                  "With --eagle3: layers of the target to read");
   app.add_option("--skipped-layers", drafters.skipped_layers,
                  "Writes a drafter that leaves these layers of such a model out");
+  app.add_option("--look-ahead", drafters.look_ahead_rows,
+                 "Writes this many look-ahead embeddings for such a model");
   app.add_flag("--target-output", drafters.heads.uses_target_output,
                "The draft heads use the model's own output product");
 }
@@ -69,6 +72,12 @@ bool WriteDrafter(const std::string& folder, const tandem::testing::RandomModelS
                   Drafters& drafters) {
   if (!drafters.skipped_layers.empty()) {
     tandem::testing::WriteSkippedLayers(folder, drafters.skipped_layers, model.num_layers);
+  } else if (drafters.look_ahead_rows > 0) {
+    tandem::testing::WriteRandomLookAhead(folder, {.hidden_size = model.hidden_size,
+                                                   .num_rows = drafters.look_ahead_rows,
+                                                   .dtype = model.dtype,
+                                                   .deviation = model.embedding_scale,
+                                                   .seed = model.seed});
   } else if (drafters.writes_eagle) {
     drafters.eagle.has_output = !drafters.heads.uses_target_output;
     WriteEagle(folder, model, drafters.eagle);

@@ -130,6 +130,13 @@ void WriteRandomEagle(const std::filesystem::path& folder, const RandomEagleSpec
   WriteRandomTensors(folder / "model.safetensors", TensorsOf(spec), spec.dtype, spec.seed);
 }
 
+void WriteRandomLookAhead(const std::filesystem::path& folder, const RandomLookAheadSpec& spec) {
+  WriteConfig(folder, {{"hidden_size", spec.hidden_size}, {"num_lookahead_tokens", spec.num_rows}});
+  const RandomTensor table = {
+      "lookahead.weight", {spec.num_rows, spec.hidden_size}, 0, spec.deviation};
+  WriteRandomTensors(folder / "model.safetensors", {&table, 1}, spec.dtype, spec.seed);
+}
+
 void WriteSkippedLayers(const std::filesystem::path& folder, const nlohmann::json& skipped,
                         const nlohmann::json& num_layers) {
   WriteConfig(folder, {{"num_hidden_layers", num_layers}, {"skipped_layers", skipped}});

@@ -57,6 +57,19 @@ struct RandomEagleSpec {
 // Creates the folder. Throws std::runtime_error if a file cannot be written.
 void WriteRandomEagle(const std::filesystem::path& folder, const RandomEagleSpec& spec);
 
+// The sizes of the target are those of RandomModelSpec.
+struct RandomLookAheadSpec {
+  size_t hidden_size = 32;  // the target's
+  size_t num_rows = 3;
+  DType dtype = DType::kF32;
+  double deviation = 1.0;  // standard deviation of the embeddings
+  uint64_t seed = 1;
+};
+
+// Writes config.json and model.safetensors of look-ahead embeddings (PaSS). Creates the folder.
+// Throws std::runtime_error if a file cannot be written.
+void WriteRandomLookAhead(const std::filesystem::path& folder, const RandomLookAheadSpec& spec);
+
 // Writes config.json of a drafter that leaves layers of the target out. The values need not fit.
 void WriteSkippedLayers(const std::filesystem::path& folder, const nlohmann::json& skipped,
                         const nlohmann::json& num_layers);

@@ -133,9 +133,9 @@ def test_several_at_once_and_a_verifier_that_dies(clusters):
     assert [stream.result().bytes for stream in streams] == want
 
 
-@pytest.mark.parametrize("drafter", ["medusa", "eagle"])
+@pytest.mark.parametrize("drafter", ["medusa", "eagle", "pass"])
 def test_heads_beside_the_target_change_nothing(clusters, models, pair, tmp_path, drafter):
-    kind = {"medusa": dict(draft_heads=3), "eagle": dict(eagle=True)}[drafter]
+    kind = {"medusa": dict(draft_heads=3), "eagle": dict(eagle=True), "pass": dict(look_ahead=3)}[drafter]
     heads = models.random(hidden_size=16, seed=5, vocabulary_size=64, layers=1, max_positions=256, embedding_scale=1.0, **kind)
     one = cluster.Cluster(tmp_path / "cluster", pair[0], worker_arguments=["--backend", "cuda", "--max-slots", 4],
                           verifier_arguments=["--heads", heads],

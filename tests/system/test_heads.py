@@ -13,7 +13,7 @@ from prompts import PROMPTS
 MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "sampled": dict(seed=7, reproducible=False),
          "penalties": dict(temperature=0, repetition_penalty=1.3, frequency_penalty=0.4, logprobs=2)}
 TARGET = harness.EMBEDDED_TARGET
-HEADS = {name: TARGET.parent / name for name in ("medusa", "blockwise", "eagle", "layer_skip")}
+HEADS = {name: TARGET.parent / name for name in ("medusa", "blockwise", "eagle", "layer_skip", "pass")}
 
 
 def requests(**options):

@@ -208,7 +208,7 @@ def test_distribution_with_trees_of_a_draft_model_is_the_targets(servers, tiny, 
 
 
 HEADS = {"medusa": {"draft_heads": 3}, "blockwise": {"draft_heads": 3, "target_output": True}, "eagle": {"eagle": True},
-         "layer_skip": {"layers": 12, "skipped_layers": 5}}
+         "layer_skip": {"layers": 12, "skipped_layers": 5}, "pass": {"look_ahead": 3}}
 
 
 @pytest.mark.parametrize("drafter", HEADS)

@@ -8,7 +8,7 @@ import json
 import pathlib
 import re
 
-import medusa
+from models import medusa
 import torch
 
 # HEAD.LAYER.linear.weight of a residual layer, and HEAD.LAYER.weight of the output matrix

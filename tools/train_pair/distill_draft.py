@@ -9,7 +9,7 @@ import argparse
 import hashlib
 import pathlib
 
-import llama
+from models import llama
 import own_samples
 import tales
 import torch

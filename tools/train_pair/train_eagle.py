@@ -15,8 +15,7 @@ import dataclasses
 import hashlib
 import pathlib
 
-import eagle
-import llama
+from models import eagle, llama
 import own_samples
 import torch
 import torch.nn.functional as F

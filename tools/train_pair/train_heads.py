@@ -14,8 +14,7 @@ import os
 import pathlib
 import time
 
-import llama
-import medusa
+from models import llama, medusa
 import own_samples
 import tales
 import torch

@@ -2,7 +2,7 @@
 import argparse
 import pathlib
 
-import llama
+from models import llama
 import tales
 import torch
 import torch.nn.functional as F

@@ -11,7 +11,7 @@
 #include "common/model/cpu/cpu_backend.h"
 #include "common/model/decoder.h"
 #include "common/model/heads/cpu_heads.h"
-#include "common/model/heads/cpu_layer_skip.h"
+#include "common/model/heads/cpu_target_steps.h"
 #include "common/model/heads/eagle/cpu_eagle.h"
 #include "common/model/heads/heads_kind.h"
 #include "common/model/language_model.h"
@@ -52,7 +52,13 @@ class CpuModel final : public LanguageModel {
         break;
       }
       case HeadsKind::kLayerSkip: {
-        TANDEM_ASSIGN_OR_RETURN(heads_, CpuLayerSkip::Load(folder, description_, weights_, pool));
+        TANDEM_ASSIGN_OR_RETURN(
+            heads_, CpuTargetSteps::LoadLayerSkip(folder, description_, weights_, pool));
+        break;
+      }
+      case HeadsKind::kPass: {
+        TANDEM_ASSIGN_OR_RETURN(heads_,
+                                CpuTargetSteps::LoadPass(folder, description_, weights_, pool));
         break;
       }
       case HeadsKind::kMedusa: {

@@ -17,6 +17,7 @@ absl::StatusOr<HeadsKind> KindOfHeads(const std::filesystem::path& folder) {
     return HeadsKind::kMedusa;
   }
   if (object.contains("skipped_layers")) return HeadsKind::kLayerSkip;
+  if (object.contains("num_lookahead_tokens")) return HeadsKind::kPass;
   if (object.contains("num_attention_heads")) return HeadsKind::kEagle;
   if (object.contains("transformer_layer_config")) {
     return InvalidArgument(path.string() +
@@ -25,7 +26,8 @@ absl::StatusOr<HeadsKind> KindOfHeads(const std::filesystem::path& folder) {
   }
   return InvalidArgument(path.string() +
                          ": has neither num_heads nor medusa_num_heads (Medusa heads), nor "
-                         "num_attention_heads (EAGLE), nor skipped_layers (layer skip)");
+                         "num_attention_heads (EAGLE), nor skipped_layers (layer skip), nor "
+                         "num_lookahead_tokens (PaSS)");
 }
 
 }  // namespace tandem

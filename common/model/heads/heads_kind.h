@@ -12,6 +12,7 @@ enum class HeadsKind {
   kMedusa,     // Medusa and blockwise heads (HeadsDescription)
   kEagle,      // a layer of EAGLE (EagleWeights)
   kLayerSkip,  // a list of layers that the target leaves out (SkippedLayers)
+  kPass,       // look-ahead embeddings of the target (LookAheadTable)
 };
 
 // Reads config.json. NOT_FOUND: there is no config.json. INVALID_ARGUMENT names the file: it is not

@@ -45,7 +45,7 @@ class SelfDrafter {
  public:
   virtual ~SelfDrafter() = default;
 
-  // The drafter's name in the API: "medusa", "blockwise", "eagle" or "layer_skip".
+  // The drafter's name in the API: "medusa", "blockwise", "eagle", "layer_skip" or "pass".
   virtual const std::string& name() const = 0;
   virtual uint32_t max_depth() const = 0;     // tokens on its longest path
   virtual uint64_t weight_bytes() const = 0;  // mapped from its own files

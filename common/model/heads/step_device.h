@@ -24,6 +24,9 @@ struct StepPass {
     int32_t guess;
     // Where the guess that the row makes is kept; -1: nowhere.
     int32_t kept_as;
+    // The row enters with this look-ahead embedding of the device in the place of its token's.
+    // Those of a text are rows side by side, with the embeddings 0, 1, … . -1: it has a token.
+    int32_t look_ahead = -1;
   };
   // The rows of one text lie together. They go to the cache rows from `length` + `first_row` on.
   struct Sequence {

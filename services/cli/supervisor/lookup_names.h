@@ -12,8 +12,8 @@ inline constexpr std::array<std::string_view, 5> kLookupNames = {"prediction", "
                                                                  "recycling", "retrieval"};
 
 // Those that live in the verifier, beside the target.
-inline constexpr std::array<std::string_view, 4> kSelfDrafterNames = {"medusa", "blockwise",
-                                                                      "eagle", "layer_skip"};
+inline constexpr std::array<std::string_view, 5> kSelfDrafterNames = {
+    "medusa", "blockwise", "eagle", "layer_skip", "pass"};
 
 inline bool IsSelfDrafter(std::string_view drafter) {
   return std::find(kSelfDrafterNames.begin(), kSelfDrafterNames.end(), drafter) !=

@@ -23,14 +23,15 @@ enum class Drafter : uint8_t {
   kBlockwise,   // heads of the target with the target's output product, in the verifier
   kEagle,       // a layer that guesses the target's features, in the verifier
   kLayerSkip,   // the target without some of its layers, in the verifier
+  kPass,        // the target with look-ahead embeddings, in the verifier
 };
-inline constexpr size_t kNumDrafters = 10;
+inline constexpr size_t kNumDrafters = 11;
 inline constexpr std::string_view kDrafterNames[kNumDrafters] = {
-    "model",     "prediction", "suffix",    "ngram", "retrieval",
-    "recycling", "medusa",     "blockwise", "eagle", "layer_skip"};
+    "model",  "prediction", "suffix", "ngram",      "retrieval", "recycling",
+    "medusa", "blockwise",  "eagle",  "layer_skip", "pass"};
 // A verifier has at most one of these.
 inline constexpr Drafter kSelfDrafters[] = {Drafter::kMedusa, Drafter::kBlockwise, Drafter::kEagle,
-                                            Drafter::kLayerSkip};
+                                            Drafter::kLayerSkip, Drafter::kPass};
 inline std::string DrafterName(Drafter drafter) {
   return std::string(kDrafterNames[static_cast<size_t>(drafter)]);
 }

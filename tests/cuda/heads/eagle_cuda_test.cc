@@ -240,6 +240,54 @@ TEST_F(EagleCudaTest, ATargetWithoutSomeLayersGuessesAsOnTheCpu) {
   }
 }
 
+TEST_F(EagleCudaTest, LookAheadRowsGuessAsOnTheCpu) {
+  testing::RandomModelSpec target = Target();
+  target.num_layers = 3;
+  target.embedding_scale = 0.5;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    target.dtype = dtype;
+    testing::WriteRandomModel(folder_ / "model", target);
+    testing::WriteRandomLookAhead(folder_ / "heads",
+                                  {.hidden_size = 16, .dtype = dtype, .deviation = 0.5});
+    LoadBoth();
+    EXPECT_EQ(gpu_.eagle().name(), "pass");
+    EXPECT_EQ(gpu_.eagle().max_depth(), 4u);
+    EXPECT_EQ(gpu_.model->kv_shape().num_layers, 3u);
+    EXPECT_GE(gpu_.eagle().weight_bytes(), 3 * 16 * SizeOf(dtype));
+    // Two orders of one call, whose rows lie on the edge of a page, and behind it.
+    std::vector<std::vector<int32_t>> texts = {Text(62), Text(66)};
+    std::vector<std::unique_ptr<KvCache>> caches;
+    std::vector<GuessOrder> orders(2);
+    for (size_t i = 0; i < 2; ++i) {
+      caches.push_back(gpu_.NewCache());
+      gpu_.Feed(*caches[i], texts[i]);
+      orders[i].text = {caches[i].get(), texts[i]};
+      orders[i].next_token_id = 7;
+      orders[i].limits = {.depth = 4, .nodes = dtype == DType::kF32 ? 16u : 0u};
+    }
+    const absl::Status status = gpu_.eagle().Propose(orders);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t i = 0; i < 2; ++i) {
+      const auto on_cpu = cpu_.NewCache();
+      cpu_.Feed(*on_cpu, texts[i]);
+      const GuessTree want = cpu_.Guess(*on_cpu, texts[i], 7, orders[i].limits);
+      const GuessTree& got = orders[i].tree;
+      EXPECT_EQ(want.token_ids.size(), dtype == DType::kF32 ? 16u : 4u);
+      EXPECT_EQ(got.token_ids, want.token_ids) << i;
+      EXPECT_EQ(got.parents, want.parents) << i;
+      for (size_t node = 0; node < std::min(got.chances.size(), want.chances.size()); ++node) {
+        EXPECT_NEAR(got.chances[node], want.chances[node], dtype == DType::kF32 ? 1e-3 : 3e-2);
+      }
+      EXPECT_EQ(gpu_.Guess(*caches[i], texts[i], 7, orders[i].limits), got) << "alone, " << i;
+      // The target goes on as if nobody had guessed.
+      const std::vector<int32_t> next = {7};
+      const auto alone = gpu_.NewCache();
+      gpu_.Feed(*alone, texts[i]);
+      EXPECT_EQ(gpu_.Feed(*caches[i], next), gpu_.Feed(*alone, next));
+    }
+  }
+}
+
 // Rounded weights, pages and activations: an offset that is wrong moves chances by far more.
 TEST_F(EagleCudaTest, OtherTypesOfWeightsGuessAboutTheSame) {
   const std::vector<int32_t> text = Text(40);

@@ -824,6 +824,11 @@ TEST(EagleGoldenTest, TheEmbeddedTargetWithoutSomeLayersGuessesWhatTransformersD
                                 "tales_layer_skip.json", 2);
 }
 
+TEST(EagleGoldenTest, TheEmbeddedLookAheadRowsGuessWhatTransformersDoes) {
+  ExpectWhatTransformersGuesses(testing::SourceDir() / "models" / "tales" / "pass",
+                                "tales_pass.json");
+}
+
 TEST(EagleGoldenTest, ALayerOfEagle3GuessesWhatTransformersDoes) {
   const testing::TempDir dir;
   // The layer that tests/golden/make_heads_golden.py has make_random_model write.

@@ -4,7 +4,7 @@
 
 #include "common/model/cuda/heads/cuda_eagle.h"
 #include "common/model/cuda/heads/cuda_heads.h"
-#include "common/model/cuda/heads/cuda_layer_skip.h"
+#include "common/model/cuda/heads/cuda_target_steps.h"
 #include "common/model/heads/heads_kind.h"
 #include "common/status.h"
 
@@ -23,7 +23,10 @@ absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folde
     return eagle;
   }
   if (kind == HeadsKind::kLayerSkip) {
-    return CudaLayerSkip::Load(folder, target, target_weights, backend, options);
+    return CudaTargetSteps::LoadLayerSkip(folder, target, target_weights, backend, options);
+  }
+  if (kind == HeadsKind::kPass) {
+    return CudaTargetSteps::LoadPass(folder, target, backend, options);
   }
   backend->KeepFeatures();
   TANDEM_ASSIGN_OR_RETURN(auto heads,

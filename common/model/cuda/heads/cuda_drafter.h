@@ -54,8 +54,9 @@ struct LoadedDrafter {
   CudaDrafter* device = nullptr;
 };
 
-// Reads the heads of a folder for a target: Medusa's, blockwise ones, a layer of EAGLE, or a list
-// of layers to leave out. Errors name the file, and the field or the tensor that does not fit.
+// Reads the heads of a folder for a target: Medusa's, blockwise ones, a layer of EAGLE, a list of
+// layers to leave out, or look-ahead embeddings. Errors name the file, and the field or the tensor
+// that does not fit.
 // `backend` computes the target's passes. It keeps the features that the drafter needs from then
 // on, and must outlive the drafter.
 absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folder,

@@ -70,9 +70,9 @@ class Layer(nn.Module):
         self.input_layernorm = RmsNorm(shape.hidden, shape.epsilon)
         self.post_attention_layernorm = RmsNorm(shape.hidden, shape.epsilon)
 
-    def forward(self, x, cos, sin, cache=None, attended=None):
+    def forward(self, x, cos, sin, cache=None, attended=None, mask=None):
         """`cache` is a pair of keys and values of earlier positions. It grows by those of x. Attention takes the norm of x, or else
-        `attended`."""
+        `attended`. `mask` [length, positions] says what each row sees (default: itself and all before it)."""
         batch, length, _ = x.shape
         shape = self.shape
         normed = self.input_layernorm(x) if attended is None else attended
@@ -89,7 +89,8 @@ class Layer(nn.Module):
             cache[:] = [k, v]
         repeats = shape.heads // shape.kv_heads
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-        mixed = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, is_causal=length > 1)
+        is_causal = length > 1 and mask is None
+        mixed = F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, mask, is_causal=is_causal)
         x = x + self._drop(self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1)))
         normed = self.post_attention_layernorm(x)
         return x + self._drop(self.down_proj(F.silu(self.gate_proj(normed)) * self.up_proj(normed)))

@@ -2,10 +2,10 @@
 import json
 import pathlib
 
-import llama
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from models import llama
 from torch import nn
 
 
