@@ -15,7 +15,7 @@ namespace tandem {
 // out[r] = table[ids[r]]. The result is exact, because every BF16 and F16 value is an F32 value.
 // (Weights have no infinities and NaNs. In F16 they become large numbers if the CPU has no
 // conversion instruction.)
-//   table  [entries, size]  dtype, contiguous
+//   table  [entries, size]  dtype, contiguous unless table_stride is given
 //   ids    [rows]           i32, in [0, entries)
 //   out    [rows, size]     f32, rows out_stride floats apart
 // Nothing needs to be aligned. Runs in the caller.
@@ -27,6 +27,8 @@ struct EmbedArgs {
   size_t rows = 0;
   float* out = nullptr;
   size_t out_stride = 0;
+  // On a GPU alone: entries of the table lie so many values apart; 0: `size`.
+  size_t table_stride = 0;
   // On a GPU alone: the rows in BF16 parts too, for a product.
   Bf16Rows out_bf16 = {};
   // On a GPU alone: [rows] i32. If it is given, row r of the output goes to row out_rows[r] of

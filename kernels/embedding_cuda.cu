@@ -19,7 +19,8 @@ __global__ void __launch_bounds__(kThreads) EmbedRow(EmbedArgs args) {
   const size_t row = blockIdx.y;
   const size_t entry = args.ids == nullptr ? row : static_cast<size_t>(args.ids[row]);
   const size_t to = args.out_rows == nullptr ? row : static_cast<size_t>(args.out_rows[row]);
-  const float value = Weight<kType>::Widen(table[entry * args.size + i]);
+  const size_t stride = args.table_stride == 0 ? args.size : args.table_stride;
+  const float value = Weight<kType>::Widen(table[entry * stride + i]);
   args.out[to * args.out_stride + i] = value;
   if (args.out_bf16.parts != nullptr) StoreBf16(args.out_bf16, blockIdx.y, i, value);
 }

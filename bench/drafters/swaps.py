@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Measures what it costs requests that draft models are loaded, promoted and unloaded beside them, in interleaved pairs on one server.
+"""Measures what it costs requests that draft models or heads are swapped beside them, in interleaved pairs on one server.
 
-  swaps.py [--pairs 30] [--max-tokens 256] [--target DIR --draft DIR] [--out FILE]
+  swaps.py [--pairs 30] [--max-tokens 256] [--target DIR --draft DIR --heads DIR] [--cases loads,swaps,heads] [--out FILE]
 
   loads   a copy of the draft model is loaded and unloaded all the time, and drafts for hardly any request
   swaps   the copy takes over and is rolled back, all the time
+  heads   two copies of the heads replace each other all the time, on a server without a draft model
 
 A figure is the geometric mean of the ratios of tokens per second with the changes and without, and its 95 % interval. `seconds` is the time
-of `tandem drafter load`, from the command to its end. Greedy, one stream. Without --target, the models are the embedded pair.
+of `tandem drafter load` or `swap-heads`, from the command to its end. Greedy, one stream. Without --target, the models are the embedded
+pair and its layer of EAGLE.
 """
 
 import argparse
@@ -28,7 +30,8 @@ from lab import harness  # noqa: E402
 from prompts import PROMPTS  # noqa: E402
 
 CASES = {"loads": (["load", "copy", "--share", "0.001"], ["unload", "copy"]),
-         "swaps": (["load", "copy", "--share", "1"], ["promote"], ["rollback"], ["unload", "copy"])}
+         "swaps": (["load", "copy", "--share", "1"], ["promote"], ["rollback"], ["unload", "copy"]),
+         "heads": (["swap-heads", "one"], ["swap-heads", "other"])}
 
 
 class Changes:
@@ -44,7 +47,7 @@ class Changes:
                 begin = time.monotonic()
                 done = harness.run_cli("drafter", *command, "--connect", self.server.address)
                 assert done.returncode == 0, done.stderr
-                if command[0] == "load":
+                if command[0] in ("load", "swap-heads"):
                     self.load_seconds.append(time.monotonic() - begin)
 
     def __enter__(self):
@@ -80,17 +83,26 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=256, help="tokens of a run (default: %(default)s)")
     parser.add_argument("--target", default=harness.EMBEDDED_TARGET)
     parser.add_argument("--draft", default=harness.EMBEDDED_DRAFT)
+    parser.add_argument("--heads", type=pathlib.Path, default=harness.EMBEDDED_TARGET.parent / "eagle", help="heads of the case heads")
+    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES), help="cases to measure (default: all)")
     parser.add_argument("--out", type=pathlib.Path, help="also write the figures to this JSON file")
     arguments = parser.parse_args()
-    report = {"machine": lab.machine(), "max_tokens": arguments.max_tokens}
+    if unknown := set(arguments.cases) - set(CASES):
+        parser.error(f"--cases: there is no {', '.join(sorted(unknown))}, allowed: {', '.join(CASES)}")
+    report = {"machine": lab.machine(), "max_tokens": arguments.max_tokens, "figures": []}
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as folder:
         folder = pathlib.Path(folder)
         shutil.copytree(arguments.draft, folder / "drafts" / "copy")
-        server = harness.Server(folder, target=arguments.target, draft=arguments.draft, draft_folder=folder / "drafts")
-        try:
-            report["figures"] = [measure(server, name, arguments) for name in CASES]
-        finally:
-            server.stop()
+        for copy in ("one", "other"):
+            shutil.copytree(arguments.heads, folder / "heads" / copy)
+        servers = {"heads": dict(drafter="none", heads=arguments.heads, heads_folder=folder / "heads")}
+        for case in arguments.cases:
+            options = servers.get(case, dict(draft=arguments.draft, draft_folder=folder / "drafts"))
+            server = harness.Server(folder, target=arguments.target, **options)
+            try:
+                report["figures"].append(measure(server, case, arguments))
+            finally:
+                server.stop()
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -105,7 +105,7 @@ struct OneProcess::Impl {
                 }),
         verifier(
             [this] {
-              return std::make_unique<VerifierSession>(target.get(), ring_listener.get(), &rings);
+              return std::make_unique<VerifierSession>(target.get(), ring_listener.get(), &shared);
             },
             [this](SessionId session, v1::VerifierReply reply) {
               Post([this, session, reply = std::move(reply)]() mutable {
@@ -180,7 +180,7 @@ struct OneProcess::Impl {
   std::unique_ptr<WorkerModel> target;
   std::unique_ptr<WorkerModel> draft;
   std::unique_ptr<RingListener> ring_listener;
-  VerifierRings rings;
+  VerifierShared shared{target.get()};
   uint64_t last_random = 0;
   RequestValidator validator;
   EventQueue events;

@@ -634,6 +634,15 @@ constexpr Flag kFlags[] = {
          "These heads draft from what the target itself computed: a folder of Medusa heads, of a "
          "layer of EAGLE, with a list of layers to leave out, or of look-ahead embeddings. They "
          "are one of the --drafters unless they are given."},
+    {.name = "--heads-folder",
+     .programs = kVerifier | kSupervisors,
+     .group = "Speculation",
+     .value = "DIR",
+     .handed_to = kVerifier,
+     .help =
+         "`tandem drafter swap-heads NAME` may load the heads in the folder NAME of this folder "
+         "while the server runs. Pages of the KV cache have room for the largest heads that "
+         "the folder has at the start. Without this option, heads cannot be swapped."},
     {.name = "--retrieval",
      .programs = kRouter | kSupervisors,
      .group = "Speculation",

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model/drafter_room.h"
 #include "common/model/heads/self_drafter.h"
 #include "common/model/kv/kv_cache.h"
 #include "common/model/model_description.h"
@@ -68,19 +69,41 @@ class LanguageModel {
 
   // Returns the heads that draft for this model, or null.
   virtual SelfDrafter* self_drafter() { return nullptr; }
-  // Returns what pages hold: the model's keys and values, and what its heads keep.
+  // Loads the heads of a folder for this model. They draft after AdoptHeads. Any thread may call
+  // this function, also during a pass. Errors name the file, and the field or the tensor that does
+  // not fit. FAILED_PRECONDITION: this model keeps the heads that it was loaded with.
+  virtual absl::StatusOr<std::unique_ptr<SelfDrafter>> LoadHeads(
+      const std::filesystem::path& folder);
+  // Replaces the heads. Null: the model has none from now on. What passes store of each row follows
+  // the last heads that read it. Errors come from the device, and change nothing. PRECOND:
+  // LoadHeads of this model returned the heads, and kv_shape has room for what they keep.
+  virtual absl::Status AdoptHeads(std::unique_ptr<SelfDrafter> /*heads*/) {
+    return absl::OkStatus();
+  }
+  // Returns what passes store of each row on its page.
+  virtual RowFeatures stored_features() const { return {}; }
+
+  // Has pages hold what such heads keep too, so that the heads can be adopted later. To be called
+  // before kv_shape.
+  void ReserveFor(const DrafterRoom& room) { reserved_.Cover(room); }
+  // Returns what pages hold: the model's keys and values, and what heads keep.
   KvShape kv_shape() {
-    KvShape shape(description());
+    DrafterRoom room = reserved_;
     if (const SelfDrafter* drafter = self_drafter(); drafter != nullptr) {
-      shape.num_layers += drafter->num_kv_layers();
-      shape.feature_floats = drafter->row_features().parts.size() * description().hidden_size;
+      room.Cover(DrafterRoom::Of(*drafter));
     }
+    KvShape shape(description());
+    shape.num_layers += room.kv_layers;
+    shape.feature_floats = room.feature_parts * description().hidden_size;
     return shape;
   }
 
   // Grows while a pass computes, so that a busy worker can be told from a hung one. Any thread may
   // call this function, also during a pass.
   virtual uint64_t progress() const { return 0; }
+
+ private:
+  DrafterRoom reserved_;
 };
 
 }  // namespace tandem

@@ -15,6 +15,8 @@ struct RowFeatures {
     // The state that enters this layer. The number of layers stands for what leaves the last one.
     size_t layer = 0;
     bool is_normed = false;  // the final norm of the state, which the output product takes
+
+    bool operator==(const Part&) const = default;
   };
   std::vector<Part> parts;  // empty: nothing is kept
 
@@ -23,6 +25,8 @@ struct RowFeatures {
     return std::any_of(parts.begin(), parts.end(),
                        [&](const Part& part) { return part.layer == layer; });
   }
+
+  bool operator==(const RowFeatures&) const = default;
 };
 
 }  // namespace tandem

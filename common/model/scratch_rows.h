@@ -14,6 +14,7 @@ class ScratchRows {
  public:
   void Resize(size_t rows, size_t columns);
   float* row(size_t i) { return data_.get() + i * stride_; }
+  const float* row(size_t i) const { return data_.get() + i * stride_; }
   size_t stride() const { return stride_; }
 
  private:

@@ -4,12 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace tandem {
 
 // Version of proto/tandem/v1/worker.proto. Both sides must have the same version, because workers
 // and router are one release.
-inline constexpr uint32_t kProtocolVersion = 7;
+inline constexpr uint32_t kProtocolVersion = 8;
 
 // Largest piece of log-prob rows in the stream (`inline` transport).
 inline constexpr size_t kMaxChunkBytes = 1 << 20;
@@ -25,6 +26,8 @@ inline constexpr uint32_t kMaxTreeNodes = 64;
 inline constexpr uint32_t kMaxSiblings = 3;
 // Largest number of draft models of a pod. Each has a worker of its own.
 inline constexpr uint32_t kMaxDraftModels = 4;
+// Instead of a name of heads: none (v1.SetHeads).
+inline constexpr std::string_view kNoHeads = "none";
 
 }  // namespace tandem
 

@@ -41,7 +41,7 @@ DrafterSession::DrafterSession(WorkerModel* model, std::unique_ptr<Proposer> pro
   }
 }
 
-void DrafterSession::OfferTransports(v1::AttachReply& reply) const { ring_.OfferTransports(reply); }
+void DrafterSession::Complete(v1::AttachReply& reply) const { ring_.OfferTransports(reply); }
 
 absl::Status DrafterSession::HandleOther(const v1::DraftCommand& command, v1::DraftReply& reply) {
   switch (command.kind_case()) {

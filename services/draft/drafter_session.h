@@ -34,7 +34,7 @@ class DrafterSession final : public BatchSession<DrafterProtocol> {
   explicit DrafterSession(WorkerModel* model, std::unique_ptr<Proposer> proposer = nullptr);
 
  private:
-  void OfferTransports(v1::AttachReply& reply) const override;
+  void Complete(v1::AttachReply& reply) const override;
   absl::Status HandleOther(const v1::DraftCommand& command, v1::DraftReply& reply) override;
   absl::StatusOr<NewRows> Prepare(const v1::ProposeItem& item, DraftTask& task) override;
   void Abandon(const v1::ProposeItem& item, DraftTask& task) override;

@@ -13,7 +13,7 @@ namespace tandem {
 absl::StatusOr<std::unique_ptr<VerifierServer>> VerifierServer::Start(
     const WorkerEndpoint& endpoint, WorkerModel& model, const std::filesystem::path& ring_dir,
     MakeJudge make_judge) {
-  std::unique_ptr<VerifierServer> server(new VerifierServer());
+  std::unique_ptr<VerifierServer> server(new VerifierServer(&model));
   auto listener = RingListener::Start(ring_dir);
   if (listener.ok()) {
     server->ring_listener_ = *std::move(listener);
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<VerifierSessionServer::Handler>> VerifierServer::
     return InvalidArgument("model: got \"" + named + "\", but a verifier has one model");
   }
   return std::make_unique<VerifierSession>(
-      &model, ring_listener_.get(), &rings_,
+      &model, ring_listener_.get(), &shared_,
       make_judge == nullptr ? nullptr : make_judge(model.model()));
 }
 

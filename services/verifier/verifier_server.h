@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/ring/ring_socket.h"
 #include "services/verifier/judge.h"
-#include "services/verifier/verifier_ring.h"
+#include "services/verifier/verifier_shared.h"
 #include "services/worker/session/server_setup.h"
 #include "services/worker/session/session_server.h"
 #include "services/worker/session/worker_server.h"
@@ -51,13 +51,13 @@ class VerifierServer final : public WorkerServer {
   void RemoveFiles() override;
 
  private:
-  VerifierServer() = default;
+  explicit VerifierServer(WorkerModel* model) : shared_(model) {}
   // `named`: as of v1.Attach. A verifier has no model but its own.
   absl::StatusOr<std::unique_ptr<VerifierSessionServer::Handler>> Open(WorkerModel& model,
                                                                        const std::string& named,
                                                                        MakeJudge make_judge);
 
-  VerifierRings rings_;
+  VerifierShared shared_;
   std::unique_ptr<RingListener> ring_listener_;
   std::unique_ptr<VerifierSessionServer> sessions_;
 };

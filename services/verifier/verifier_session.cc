@@ -69,18 +69,21 @@ std::unique_ptr<Judge> JudgeOrHostJudge(std::unique_ptr<Judge> judge, WorkerMode
 }  // namespace
 
 VerifierSession::VerifierSession(WorkerModel* model, RingListener* ring_listener,
-                                 VerifierRings* rings, std::unique_ptr<Judge> judge)
+                                 VerifierShared* shared, std::unique_ptr<Judge> judge)
     : BatchSession(model),
       judge_(JudgeOrHostJudge(std::move(judge), *model)),
-      ring_(model, ring_listener, rings, judge_->checks_draft_rows()) {}
+      ring_(model, ring_listener, &shared->rings, judge_->checks_draft_rows()),
+      heads_(shared->heads),
+      told_heads_(heads_.version()) {}
 
 absl::Status VerifierSession::Handle(const v1::VerifierCommand& command, const Emit& emit) {
   ring_.SweepRetired();
   return BatchSession::Handle(command, emit);
 }
 
-void VerifierSession::OfferTransports(v1::AttachReply& reply) const {
+void VerifierSession::Complete(v1::AttachReply& reply) const {
   ring_.OfferTransports(reply);
+  *reply.mutable_self_drafter() = heads_.Describe();
 }
 
 absl::Status VerifierSession::HandleOther(const v1::VerifierCommand& command,
@@ -96,9 +99,20 @@ absl::Status VerifierSession::HandleOther(const v1::VerifierCommand& command,
     case v1::VerifierCommand::kLogProbChunk:
       ring_.AcceptChunk(command.log_prob_chunk());  // has no reply
       return absl::OkStatus();
+    case v1::VerifierCommand::kSetHeads:
+      return SetHeads(command.set_heads(), *reply.mutable_set_heads());
     default:
       return UnknownCommand();
   }
+}
+
+absl::Status VerifierSession::SetHeads(const v1::SetHeads& command, v1::SetHeadsReply& reply) {
+  TANDEM_ASSIGN_OR_RETURN(const bool has_them, heads_.Want(command.heads()));
+  reply.set_loading(!has_them);
+  *reply.mutable_self_drafter() = heads_.Describe();
+  told_heads_ = heads_.version();
+  has_lost_heads_ = false;
+  return absl::OkStatus();
 }
 
 void VerifierSession::BeginBatch() {
@@ -109,9 +123,6 @@ void VerifierSession::BeginBatch() {
 
 absl::Status VerifierSession::CheckShape(const v1::VerifyItem& item) {
   const v1::ProposalShape& shape = item.propose();
-  if (model().model().self_drafter() == nullptr) {
-    return InvalidArgument("propose: given, but this verifier has no drafter of its own (--heads)");
-  }
   if (!item.sample()) return InvalidArgument("propose: given, but `sample` is false");
   if (shape.max_depth() < 1 || shape.max_depth() > draft_limits().max_depth) {
     return InvalidArgument("propose.max_depth: got " + std::to_string(shape.max_depth()) +
@@ -151,7 +162,8 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
 
 void VerifierSession::OnExecuted(const v1::VerifyItem& item, JudgeTask& task,
                                  v1::VerifyResult& result) {
-  if (item.has_propose()) {
+  // The router may not know yet that the heads are gone.
+  if (item.has_propose() && model().model().self_drafter() != nullptr) {
     task.feature_place = orders_.size();
     orders_.push_back({.place = orders_.size(),
                        .next_token_id = 0,
@@ -236,6 +248,9 @@ void VerifierSession::EndBatch(v1::VerifyReply& reply) {
   reply.set_compute_seconds(reply.compute_seconds() - propose_seconds_);
   const CachePool& caches = model().caches();
   reply.set_num_open_slots(static_cast<uint32_t>(caches.size() - caches.num_free()));
+  if (told_heads_ == heads_.version()) return;
+  *reply.mutable_self_drafter() = heads_.Describe();
+  told_heads_ = heads_.version();
 }
 
 }  // namespace tandem

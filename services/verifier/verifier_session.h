@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_VERIFIER_VERIFIER_SESSION_H_
 #define TANDEM_SERVICES_VERIFIER_VERIFIER_SESSION_H_
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/ring/ring_socket.h"
 #include "services/verifier/judge.h"
 #include "services/verifier/verifier_ring.h"
+#include "services/verifier/verifier_shared.h"
 #include "services/worker/session/batch_session.h"
 #include "tandem/v1/worker.pb.h"
 
@@ -32,16 +34,16 @@ struct VerifierProtocol {
 
 class VerifierSession final : public BatchSession<VerifierProtocol> {
  public:
-  // `model`, `ring_listener` and `rings` must outlive the session; other sessions of the same
-  // thread share `model` and `rings`. Without a `ring_listener` the session offers only the
+  // `model`, `ring_listener` and `shared` must outlive the session; other sessions of the same
+  // thread share `model` and `shared`. Without a `ring_listener` the session offers only the
   // `inline` transport. `judge` judges; null: a HostJudge does.
-  VerifierSession(WorkerModel* model, RingListener* ring_listener, VerifierRings* rings,
+  VerifierSession(WorkerModel* model, RingListener* ring_listener, VerifierShared* shared,
                   std::unique_ptr<Judge> judge = nullptr);
 
   absl::Status Handle(const v1::VerifierCommand& command, const Emit& emit) override;
 
  private:
-  void OfferTransports(v1::AttachReply& reply) const override;
+  void Complete(v1::AttachReply& reply) const override;
   absl::Status HandleOther(const v1::VerifierCommand& command, v1::VerifierReply& reply) override;
   void BeginBatch() override;
   absl::StatusOr<NewRows> Prepare(const v1::VerifyItem& item, JudgeTask& task) override;
@@ -51,13 +53,16 @@ class VerifierSession final : public BatchSession<VerifierProtocol> {
                       v1::VerifyResult& result) override;
   void EndBatch(v1::VerifyReply& reply) override;
 
-  // INVALID_ARGUMENT: the item asks for a proposal that this verifier cannot make.
+  absl::Status SetHeads(const v1::SetHeads& command, v1::SetHeadsReply& reply);
+  // INVALID_ARGUMENT: the item asks for a proposal that no verifier could make.
   absl::Status CheckShape(const v1::VerifyItem& item);
   // Has the target's own drafter propose for the tasks that want it.
   absl::Status Propose(std::span<JudgeTask> tasks);
 
   std::unique_ptr<Judge> judge_;
   SessionRings ring_;
+  HeadsShelf& heads_;
+  uint64_t told_heads_;  // version of the heads that the router knows of
   // These belong to the current batch.
   std::vector<GuessOrder> orders_;  // by the tasks' feature_place
   double propose_seconds_ = 0;

@@ -29,17 +29,21 @@ absl::StatusOr<DeviceModel> LoadOnGpu(const WorkerModelOptions& options) {
                  std::string(why.message()));
   };
   const bool is_exact = options.activation_precision == "exact";
-  TANDEM_ASSIGN_OR_RETURN(auto model,
-                          CudaModel::Load(options.folder, {.device = options.gpu,
-                                                           .heads = options.heads,
-                                                           .memory_bytes = options.gpu_memory_bytes,
-                                                           .kv_cache_bytes = options.kv_cache_bytes,
-                                                           .max_context = options.max_context,
-                                                           .max_slots = options.max_slots,
-                                                           .judges = options.judges,
-                                                           .exact_activations = is_exact,
-                                                           .on_progress = log_progress,
-                                                           .on_no_graphs = log_no_graphs}));
+  TANDEM_ASSIGN_OR_RETURN(const ModelDescription target, ModelDescription::Load(options.folder));
+  TANDEM_ASSIGN_OR_RETURN(const DrafterRoom room, RoomForAllHeads(options.heads_folder, target));
+  TANDEM_ASSIGN_OR_RETURN(
+      auto model, CudaModel::Load(options.folder, {.device = options.gpu,
+                                                   .heads = options.heads,
+                                                   .swaps_heads = !options.heads_folder.empty(),
+                                                   .heads_room = room,
+                                                   .memory_bytes = options.gpu_memory_bytes,
+                                                   .kv_cache_bytes = options.kv_cache_bytes,
+                                                   .max_context = options.max_context,
+                                                   .max_slots = options.max_slots,
+                                                   .judges = options.judges,
+                                                   .exact_activations = is_exact,
+                                                   .on_progress = log_progress,
+                                                   .on_no_graphs = log_no_graphs}));
   DeviceModel loaded;
   const DeviceInfo& device = model->device();
   const std::string capability = absl::StrCat(device.capability / 10, ".", device.capability % 10);

@@ -18,7 +18,13 @@ namespace {
 // Models that a message names at most.
 constexpr size_t kMostNames = 12;
 
-// The names of the folders that hold a model, in their order.
+}  // namespace
+
+std::string NameOfFolder(const fs::path& path) {
+  const fs::path folder = path.lexically_normal();
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
 std::vector<std::string> ModelsIn(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -32,23 +38,21 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
   return names;
 }
 
-}  // namespace
-
-absl::StatusOr<fs::path> ModelInFolder(const fs::path& folder, const std::string& name) {
+absl::StatusOr<fs::path> FindInFolder(const ModelFolder& folder, const std::string& name) {
   const bool is_name = !name.empty() && name != "." && name != ".." &&
                        name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
   if (!is_name) {
-    return InvalidArgument(absl::StrCat(
-        "got \"", name, "\", want the name of a folder in --draft-folder, without a slash"));
+    return InvalidArgument(absl::StrCat("got \"", name, "\", want the name of a folder in ",
+                                        folder.flag, ", without a slash"));
   }
   std::error_code ignored;
-  if (fs::is_directory(folder / name, ignored)) return folder / name;
-  std::vector<std::string> names = ModelsIn(folder);
+  if (fs::is_directory(folder.path / name, ignored)) return folder.path / name;
+  std::vector<std::string> names = ModelsIn(folder.path);
   const bool has_more = names.size() > kMostNames;
   if (has_more) names.resize(kMostNames);
   return FailedPrecondition(absl::StrCat(
-      "\"", name, "\" is not in --draft-folder, which ",
-      names.empty() ? "holds no model"
+      "\"", name, "\" is not in ", folder.flag, ", which ",
+      names.empty() ? absl::StrCat("holds no ", folder.contents)
                     : absl::StrCat("holds ", absl::StrJoin(names, ", "), has_more ? ", …" : "")));
 }
 

@@ -68,6 +68,7 @@ void BindFlags(FlagParser& parser, const WorkerProgram& program, Options& option
   } else {
     parser.Bind("--ring-dir", &options.ring_dir);
     parser.Bind("--heads", &options.model.heads);
+    parser.Bind("--heads-folder", &options.model.heads_folder);
   }
   parser.Bind("--log-level", &options.log.level);
   parser.Bind("--log-format", &options.log.format);
@@ -139,7 +140,8 @@ absl::StatusOr<ModelShelf::Loader> LoaderOf(const Options& options) {
   }
   return [of_model = options.model, folder = options.draft_folder](
              const std::string& name) mutable -> absl::StatusOr<std::unique_ptr<WorkerModel>> {
-    TANDEM_ASSIGN_OR_RETURN(of_model.folder, ModelInFolder(folder, name));
+    TANDEM_ASSIGN_OR_RETURN(of_model.folder,
+                            FindInFolder({folder, "--draft-folder", "model"}, name));
     of_model.name = name;
     return WorkerModel::Load(of_model);
   };

@@ -1,11 +1,13 @@
 #include "services/worker/worker_model.h"
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "common/model/checkpoint/foreign_model.h"
@@ -15,6 +17,7 @@
 #include "kernels/cpu.h"
 #include "kernels/support/activation_precision.h"
 #include "services/worker/host_identity.h"
+#include "services/worker/model_folder_entry.h"
 
 namespace tandem {
 namespace {
@@ -58,6 +61,27 @@ absl::Status ChooseProducts(const WorkerModelOptions& options) {
 
 }  // namespace
 
+absl::StatusOr<DrafterRoom> RoomForAllHeads(const std::filesystem::path& heads_folder,
+                                            const ModelDescription& target) {
+  DrafterRoom room;
+  if (heads_folder.empty()) return room;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(heads_folder, ignored)) {
+    return InvalidArgument("--heads-folder: " + heads_folder.string() +
+                           " is no folder (want a folder with folders of heads)");
+  }
+  for (const std::string& name : ModelsIn(heads_folder)) {
+    const absl::StatusOr<DrafterRoom> needed = DrafterRoom::OfFolder(heads_folder / name, target);
+    if (needed.ok()) {
+      room.Cover(*needed);
+    } else {
+      spdlog::info("--heads-folder: {} has no heads for this target: {}", name,
+                   std::string(needed.status().message()));
+    }
+  }
+  return room;
+}
+
 absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModelOptions& options) {
   TANDEM_RETURN_IF_ERROR(CheckModelFolder(options.folder));
   std::string why_not_cuda;
@@ -89,6 +113,9 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Load(const WorkerModel
   auto threads = std::make_unique<ThreadPool>(options.threads);
   TANDEM_ASSIGN_OR_RETURN(auto model,
                           LanguageModel::Load(options.folder, threads.get(), options.heads));
+  TANDEM_ASSIGN_OR_RETURN(const DrafterRoom room,
+                          RoomForAllHeads(options.heads_folder, model->description()));
+  model->ReserveFor(room);
   TANDEM_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::Load(options.folder));
   TANDEM_ASSIGN_OR_RETURN(
       auto worker, Create(options, std::move(threads), std::move(model), std::move(tokenizer)));
@@ -121,12 +148,10 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> WorkerModel::Make(const WorkerModel
                                                                std::unique_ptr<Tokenizer> tokenizer,
                                                                std::unique_ptr<KvPagePool> pages) {
   std::unique_ptr<WorkerModel> worker(new WorkerModel());
-  const std::filesystem::path folder = options.folder.lexically_normal();
   worker->name_ = options.name;
   worker->guesses_ = options.guesses;
-  if (worker->name_.empty()) {
-    worker->name_ = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-  }
+  if (worker->name_.empty()) worker->name_ = NameOfFolder(options.folder);
+  worker->heads_ = {.first = options.heads, .folder = options.heads_folder};
   worker->model_ = std::move(model);
   worker->tokenizer_ = std::move(tokenizer);
   const auto fingerprint = worker->tokenizer_->Fingerprint();
@@ -178,10 +203,6 @@ v1::AttachReply WorkerModel::Describe() const {
   reply.set_boot_id(BootId());
   reply.set_pid_namespace(PidNamespace());
   reply.set_device_uuid(device_uuid_);
-  if (const SelfDrafter* heads = model_->self_drafter(); heads != nullptr) {
-    reply.set_self_drafter(heads->name());
-    reply.set_self_draft_depth(heads->max_depth());
-  }
   return reply;
 }
 

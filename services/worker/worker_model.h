@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model/drafter_room.h"
 #include "common/model/language_model.h"
 #include "common/ring/ring_memory.h"
 #include "common/ring/ring_rows.h"
@@ -46,7 +47,8 @@ using DeviceModelLoader = std::function<absl::StatusOr<DeviceModel>(const Worker
 struct WorkerModelOptions {
   std::filesystem::path folder;
   std::filesystem::path heads = {};  // folder of the heads that draft for the model; empty: none
-  std::string name = {};             // empty: the name of the folder
+  std::filesystem::path heads_folder = {};  // has folders of heads that may be swapped in; or empty
+  std::string name = {};                    // empty: the name of the folder
   int threads = 1;
   size_t max_slots = 64;   // number of KV caches
   size_t max_context = 0;  // rows of each cache; 0: the limit of the model and of the page pool
@@ -70,6 +72,17 @@ struct WorkerModelOptions {
   DeviceModelLoader load_on_gpu = {};
 };
 
+struct HeadsOptions {
+  std::filesystem::path first;   // folder of the heads that the worker begins with; empty: none
+  std::filesystem::path folder;  // has the folders of heads that may replace them; empty: none may
+};
+
+// Returns what pages must hold so that all heads of --heads-folder can be adopted. An empty path
+// means that there is none. Heads that cannot be read are named in the log. INVALID_ARGUMENT: the
+// path is no folder.
+absl::StatusOr<DrafterRoom> RoomForAllHeads(const std::filesystem::path& heads_folder,
+                                            const ModelDescription& target);
+
 class WorkerModel {
  public:
   static absl::StatusOr<std::unique_ptr<WorkerModel>> Load(const WorkerModelOptions& options);
@@ -90,7 +103,9 @@ class WorkerModel {
 
   bool guesses() const { return guesses_; }  // as of the options
 
-  // Returns what a router is told at attach, without the ring transports.
+  const HeadsOptions& heads() const { return heads_; }  // as of the options
+
+  // Returns what a router is told at attach, without the ring transports and the heads.
   v1::AttachReply Describe() const;
   // The two ends of a ring in device memory. Empty on the CPU.
   const CreateRingRows& create_ring_rows() const { return create_ring_rows_; }
@@ -120,6 +135,7 @@ class WorkerModel {
                                                            std::unique_ptr<KvPagePool> pages);
 
   std::string name_;
+  HeadsOptions heads_;
   std::string backend_ = "cpu";
   std::string numerics_id_;
   std::string device_;

@@ -265,8 +265,8 @@ class LostDeviceTest : public ::testing::Test {
 };
 
 TEST_F(LostDeviceTest, AVerifierTellsALostDeviceFromAFailedPass) {
-  VerifierRings rings;
-  VerifierSession session(model_.get(), nullptr, &rings, MakeCudaJudge(model_->model()));
+  VerifierShared shared(model_.get());
+  VerifierSession session(model_.get(), nullptr, &shared, MakeCudaJudge(model_->model()));
   v1::VerifierCommand attach;
   *attach.mutable_attach() = testing::AttachWith(2);
   ASSERT_TRUE(Call<v1::VerifierReply>(session, attach).has_attach());
@@ -310,8 +310,8 @@ TEST_F(LostDeviceTest, ADrafterTellsALostDeviceFromAFailedPass) {
 }
 
 TEST_F(LostDeviceTest, ACommandThatFailsAsAWholeShowsALostDeviceToo) {
-  VerifierRings rings;
-  VerifierSession session(model_.get(), nullptr, &rings, MakeCudaJudge(model_->model()));
+  VerifierShared shared(model_.get());
+  VerifierSession session(model_.get(), nullptr, &shared, MakeCudaJudge(model_->model()));
   v1::VerifierCommand attach;
   *attach.mutable_attach() = testing::AttachWith(2);
   ASSERT_TRUE(Call<v1::VerifierReply>(session, attach).has_attach());

@@ -197,6 +197,63 @@ TEST_F(KvCacheTest, PagesRememberThatTheyHoldRowsOfADrafter) {
   EXPECT_EQ(second.NumDrafterRows(), 0u);
 }
 
+TEST_F(KvCacheTest, RowsOfAFormerDrafterCountNoMore) {
+  KvCache writer(pool_.get(), 256);
+  Append(writer, 100, 1);
+  writer.SetDrafterRows(90);
+  Publish(writer, 1);
+  pool_->ForgetDrafterRows();
+  EXPECT_EQ(writer.NumDrafterRows(), 0u);
+  KvCache reader(pool_.get(), 256);
+  ASSERT_TRUE(reader.Extend(0, Find(1), 0).ok()) << "the model's rows are as they were";
+  EXPECT_EQ(reader.NumDrafterRows(), 0u);
+  EXPECT_TRUE(reader.has_features());
+  writer.SetDrafterRows(70);  // fewer than the former drafter had
+  EXPECT_EQ(writer.NumDrafterRows(), 70u);
+  EXPECT_EQ(reader.NumDrafterRows(), 64u);
+}
+
+TEST_F(KvCacheTest, PagesThatLackFeaturesAreNotFound) {
+  KvCache writer(pool_.get(), 256);
+  Append(writer, 70, 1);
+  Publish(writer, 1);
+  {
+    KvCache gone(pool_.get(), 256);
+    Append(gone, kPageRows, 2);
+    gone.Publish(0, {7});
+  }
+  EXPECT_EQ(pool_->num_cached(), 1u);
+  pool_->ForgetFeatures();
+  EXPECT_EQ(pool_->num_published(), 0u);
+  EXPECT_EQ(pool_->num_cached(), 0u);
+  EXPECT_FALSE(pool_->Find({1}));
+  EXPECT_FALSE(pool_->Find({7}));
+  EXPECT_FALSE(writer.has_features());
+  Append(writer, 2 * kPageRows - 70, 1);  // the second page has rows of before and of now
+  Publish(writer, 2);
+  EXPECT_EQ(pool_->num_published(), 0u);
+  Append(writer, kPageRows, 1);
+  Publish(writer, 3);
+  EXPECT_EQ(pool_->num_published(), 1u) << "the third page has rows of now alone";
+  EXPECT_FALSE(writer.has_features());
+  writer.TruncateTo(0);
+  Append(writer, kPageRows, 1);
+  EXPECT_TRUE(writer.has_features()) << "all rows were written anew";
+  ExpectRows(writer, 0, kPageRows, 1);
+}
+
+TEST_F(KvCacheTest, ACopyOfAPageLacksWhatThePageLacks) {
+  KvCache writer(pool_.get(), 256);
+  Append(writer, kPageRows, 1);
+  Publish(writer, 1);
+  KvCache reader(pool_.get(), 256);
+  ASSERT_TRUE(reader.Extend(0, Find(1), 0).ok());
+  pool_->ForgetFeatures();
+  reader.TruncateTo(10);
+  Append(reader, 1, 2);  // to a copy
+  EXPECT_FALSE(reader.has_features());
+}
+
 TEST_F(KvCacheTest, RoomTakesAtMostOnePageThatCouldBeFound) {
   KvCache cache(pool_.get(), 200);
   Append(cache, 60, 1);

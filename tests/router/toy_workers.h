@@ -96,9 +96,15 @@ class ToyWorker {
     for (v1::RingTransport transport : options.transports) reply.add_transports(transport);
     reply.set_page_tokens(options.page_tokens);
     reply.set_num_pages(options.num_pages);
-    reply.set_self_drafter(options.self_drafter);
-    reply.set_self_draft_depth(options.self_drafter.empty() ? 0 : 4);
+    *reply.mutable_self_drafter() = SelfDrafter();
     return reply;
+  }
+  v1::SelfDrafter SelfDrafter() const {
+    v1::SelfDrafter drafter;
+    drafter.set_name(options.self_drafter);
+    drafter.set_max_depth(options.self_drafter.empty() ? 0 : 4);
+    drafter.set_heads(options.self_drafter);
+    return drafter;
   }
 
   uint32_t PagesOf(size_t rows) const {
@@ -323,8 +329,13 @@ class ToyVerifier : public ToyWorker {
       case v1::VerifierCommand::kUpdateSlots:
         UpdateSlots(command.update_slots(), reply.mutable_update_slots());
         break;
+      case v1::VerifierCommand::kSetHeads:
+        SetHeads(command.set_heads().heads(), &reply);
+        break;
       default:
         ++num_verifies;
+        if (tells_heads) *reply.mutable_verify()->mutable_self_drafter() = SelfDrafter();
+        tells_heads = false;
         UpdateSlots(command.verify().update_slots(),
                     reply.mutable_verify()->mutable_update_slots());
         reply.mutable_verify()->set_compute_seconds(compute_seconds);
@@ -344,6 +355,22 @@ class ToyVerifier : public ToyWorker {
         }
     }
     return reply;
+  }
+
+  // Loads heads when they were asked for more than `loads_before_heads` times.
+  void SetHeads(const std::string& wanted, v1::VerifierReply* reply) {
+    const bool is_known = wanted.empty() || loadable_heads.contains(wanted);
+    if (!is_known) {
+      reply->mutable_error()->set_message("there are no heads " + wanted);
+      return;
+    }
+    if (heads != wanted && num_heads_asks++ >= loads_before_heads) {
+      heads = wanted;
+      num_heads_asks = 0;
+      if (!wanted.empty()) options.self_drafter = loadable_heads[wanted];
+    }
+    reply->mutable_set_heads()->set_loading(heads != wanted);
+    *reply->mutable_set_heads()->mutable_self_drafter() = SelfDrafter();
   }
 
   v1::VerifyResult Judge(const v1::VerifyItem& item) {
@@ -419,8 +446,13 @@ class ToyVerifier : public ToyWorker {
   uint32_t num_entries = 0;
   int num_verifies = 0;
   int num_proposals = 0;
-  int num_refused = 0;  // items that found no page
-  size_t wrong_at = 0;  // number of tokens after which plain decoding gives another token
+  std::map<std::string, std::string> loadable_heads;  // drafters by the name of their heads
+  std::string heads;                                  // as of v1.SetHeads
+  int loads_before_heads = 0;  // times that heads are asked for before they are loaded
+  int num_heads_asks = 0;
+  bool tells_heads = false;  // the next verdict says which heads there are
+  int num_refused = 0;       // items that found no page
+  size_t wrong_at = 0;       // number of tokens after which plain decoding gives another token
   size_t most_batch_rows = 0;
   size_t last_batch_rows = 0;
 };

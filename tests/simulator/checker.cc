@@ -18,6 +18,11 @@ bool Same(const v1::RingReference& a, const v1::RingReference& b) {
   return a.ring_epoch() == b.ring_epoch() && a.entry() == b.entry() && a.sequence() == b.sequence();
 }
 
+// Whether these are not the heads that a verifier begins with.
+bool HeadsAreOthers(const v1::SelfDrafter& drafter) {
+  return !drafter.name().empty() && drafter.heads() != FakeHeads::kFirst;
+}
+
 }  // namespace
 
 Checker::Checker(const Scenario* scenario, const testing::ToyTokenizer* tokenizer, Peek peek)
@@ -201,6 +206,20 @@ void Checker::OnReply(RouterId router_id, SessionId session_id, const WorkerRepl
   }
   const auto& verifier = std::get<v1::VerifierReply>(reply);
   const bool of_batch = session.batch.has_value() && session.batch->id == verifier.id();
+  if (verifier.has_set_heads()) {
+    session.loads_heads = verifier.set_heads().loading();
+    session.has_other_heads = HeadsAreOthers(verifier.set_heads().self_drafter());
+  }
+  if (verifier.has_verify()) {
+    if (verifier.verify().has_self_drafter()) {
+      session.has_other_heads = HeadsAreOthers(verifier.verify().self_drafter());
+    }
+    const bool proposes =
+        std::any_of(verifier.verify().results().begin(), verifier.verify().results().end(),
+                    [](const auto& result) { return result.proposal().token_ids_size() > 0; });
+    if (proposes && session.has_other_heads) See(Sight::kSwappedHeads);
+    if (session.loads_heads) See(Sight::kHeadsBeingLoaded);
+  }
   if (verifier.has_verify() && of_batch) {
     session.answered.insert(verifier.id());
     OnVerifyReply(pod, session, verifier.verify());

@@ -151,9 +151,11 @@ class Checker {
   };
   struct Session {
     PeerId peer = kVerifierPeer;
-    std::string model;      // that a drafter was asked for
-    bool unwanted = false;  // the model is not in the roster any more
-    bool drafted = false;   // a draft was asked for, so the router knows that it can draft
+    std::string model;             // that a drafter was asked for
+    bool unwanted = false;         // the model is not in the roster any more
+    bool loads_heads = false;      // the verifier said so last
+    bool has_other_heads = false;  // not those that the verifier began with
+    bool drafted = false;          // a draft was asked for, so the router knows that it can draft
     bool open = true;
     uint8_t excuses = 0;
     std::map<uint32_t, SlotTrack> slots;

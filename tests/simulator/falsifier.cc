@@ -141,6 +141,9 @@ void Falsifier::ChangeCommands(const Fleet& fleet, EngineCommands* commands) {
     } else if (auto* verifier = std::get_if<SendToVerifier>(&command)) {
       v1::VerifierCommand& sent = verifier->command;
       Peer& peer = PeerOf(verifier->session);
+      if (bug_ == PlantedBug::kOtherHeadsLoaded && sent.has_set_heads()) {
+        sent.mutable_set_heads()->set_heads(HeadsName(99, /*broken=*/false));
+      }
       if (sent.has_update_slots()) ChangeUpdates(&peer, sent.mutable_update_slots());
       if (sent.has_verify()) {
         peer.batch = sent.id();

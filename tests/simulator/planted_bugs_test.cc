@@ -73,6 +73,8 @@ const Expectation kExpectations[] = {
     {kModelRollBackForgotten, 1000, {"roster"}},
     {kUnloadForgotten, 200, {"roster"}},
     {kOtherModelLoaded, 100, {"roster"}},
+    {kHeadsSwapForgotten, 200, {"heads"}},
+    {kOtherHeadsLoaded, 200, {"heads"}},
     {kRollbackKeepsRow, 200, {"tokens"}},
     {kRollbackDropsRow, 200, {"tokens"}},
     {kRejectedRowsKept, 100, {"tokens"}},
@@ -89,6 +91,7 @@ const Expectation kExpectations[] = {
     {kCacheHitOfOtherTokens, 100, {"tokens", "pages", "audit"}},
     {kCacheSaltIgnored, 200, {"pages"}},
     {kRingSequenceNotChecked, 3000, {"tokens"}},
+    {kHeadsLoadingForgotten, 200, {"heads"}},
     {kSlotsOutliveSession, 100, {"pages"}},
 };
 

@@ -51,8 +51,10 @@ enum class Sight : uint8_t {
   kLoadedModel,      // a draft of a model that was loaded later
   kCanary,           // a draft of a canary is asked for
   kUnloadedWhileDrafting,
+  kSwappedHeads,      // a proposal by heads that the verifier did not begin with
+  kHeadsBeingLoaded,  // a verdict while other heads are being loaded
 };
-inline constexpr std::array<std::string_view, 40> kSightNames = {
+inline constexpr std::array<std::string_view, 42> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -92,7 +94,9 @@ inline constexpr std::array<std::string_view, 40> kSightNames = {
     "drafts of a model that is not the first",
     "drafts of a model that was loaded later",
     "drafts that a canary is asked for",
-    "models unloaded while they drafted"};
+    "models unloaded while they drafted",
+    "proposals by heads that were swapped in",
+    "verdicts while other heads were loaded"};
 
 struct Sights {
   std::array<uint64_t, kSightNames.size()> counts = {};

@@ -41,6 +41,17 @@ uint64_t IdOf(const WorkerReply& reply) {
   return std::visit([](const auto& message) { return message.id(); }, reply);
 }
 
+// Whether each verifier has the heads that its router wants, or said that it cannot have them.
+bool HeadsAreSettled(const Fleet& fleet) {
+  for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
+    const PodEngine& engine = fleet.engine(pod);
+    if (!engine.state().draft_models.roster().heads().wanted().has_value()) continue;
+    const WorkerSessions& workers = engine.workers();
+    if (!workers.ready(kVerifierPeer) || workers.heads().under_way()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 World::World(const Scenario* scenario, PlantedBug bug, std::string* trace)
@@ -138,6 +149,7 @@ RunResult World::Run() {
     for (const auto& router : routers_) {
       if (router->alive) checker_.OnQuiet(router->id, *router->fleet);
     }
+    CheckHeads();
     for (const Pod& pod : pods_) {
       for (const auto& process : pod.processes) {
         const WorkerPlan& plan =
@@ -164,8 +176,22 @@ bool World::IsQuiet() const {
       }
     }
   }
-  return std::all_of(routers_.begin(), routers_.end(),
-                     [](const auto& router) { return !router->alive || router->fleet->idle(); });
+  return std::all_of(routers_.begin(), routers_.end(), [](const auto& router) {
+    return !router->alive || (router->fleet->idle() && HeadsAreSettled(*router->fleet));
+  });
+}
+
+void World::CheckHeads() {
+  // Several routers may want different heads, and the verifier has those that were wanted last.
+  if (routers_.size() != 1 || !routers_.front()->alive) return;
+  const std::optional<std::string>& wanted = routers_.front()->roster.heads().wanted();
+  if (!wanted.has_value() || IsBroken(*wanted)) return;
+  for (uint32_t pod = 0; pod < pods_.size(); ++pod) {
+    const std::string& has = process(pod, kVerifierPeer)->worker.heads().name();
+    if (has == *wanted) continue;
+    checker_.Fail("heads", absl::StrCat("all is quiet, and the verifier of pod ", pod,
+                                        " has the heads \"", has, "\", want \"", *wanted, "\""));
+  }
 }
 
 void World::Step() {
@@ -702,10 +728,19 @@ void World::Apply(const Swap& swap) {
         if (absl::IsNotFound(accepted)) change = accepted;
         break;
       }
+      case Kind::kSwapHeads:
+        change = wanted.heads().Swap(swap.model);
+        accepted =
+            bug_ == PlantedBug::kHeadsSwapForgotten ? change : SwapHeads(swap.model, now_, &fleet);
+        break;
+      case Kind::kRollBackHeads:
+        change = wanted.heads().RollBack();
+        accepted = bug_ == PlantedBug::kHeadsSwapForgotten ? change : RollBackHeads(now_, &fleet);
+        break;
     }
     Trace([&] {
       return absl::StrCat("router ", router->id, ": change ", static_cast<int>(swap.kind),
-                          " of the draft models, ", swap.model, ": ", accepted.ToString());
+                          " of the drafters, ", swap.model, ": ", accepted.ToString());
     });
     if (change.code() != accepted.code()) {
       checker_.Fail("roster", absl::StrCat("the change of draft models is answered with ",

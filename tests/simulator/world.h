@@ -149,6 +149,8 @@ class World {
   void Cancel(Router& router, CallId call);
   // Tells the routers that live of a change of the draft models.
   void Apply(const Swap& swap);
+  // Checks, at the end of the run, that the verifiers have the heads that the operator wants.
+  void CheckHeads();
   void Inject(const Fault& fault);
   void InjectAt(const Fault& fault, const std::shared_ptr<Process>& victim);
   void InjectAtRouter(const Fault& fault);

@@ -9,6 +9,7 @@ stubs.make()
 import pytest  # noqa: E402
 
 import harness  # noqa: E402
+from prompts import requests  # noqa: E402
 
 # Servers without --target serve the small pair of the tests.
 os.environ["TANDEM_MODELS"] = str(harness.MODELS_DIR)
@@ -28,6 +29,17 @@ def servers(tmp_path_factory):
     yield get
     for server in running.values():
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def plain_bytes(servers):
+    """Returns what plain decoding answers to `requests`: plain_bytes({mode: options}, target=...) -> {mode: [bytes]}."""
+
+    def get(modes, **options):
+        server = servers(drafter="none", **options)
+        return {mode: [output.bytes for output in server.generate_all(requests(**of_mode), 1)] for mode, of_mode in modes.items()}
+
+    return get
 
 
 @pytest.fixture(autouse=True)

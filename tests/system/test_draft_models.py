@@ -16,9 +16,8 @@ MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7),
 
 
 @pytest.fixture(scope="module")
-def plain(servers):
-    server = servers(target=harness.TALES_TARGET, drafter="none")
-    return {mode: [output.bytes for output in server.generate_all(requests(**options), 1)] for mode, options in MODES.items()}
+def plain(plain_bytes):
+    return plain_bytes(MODES, target=harness.TALES_TARGET)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Tests that the draft models of a running server are swapped, and that no client notices."""
 
 import concurrent.futures
-import itertools
 import os
 import re
 import shutil
@@ -13,15 +12,15 @@ import urllib.request
 import pytest
 
 import harness
+from drafter_command import drafter, roles
 from prompts import PROMPTS, requests
 
 MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "penalties": dict(temperature=0, repetition_penalty=1.3)}
 
 
 @pytest.fixture(scope="module")
-def plain(servers):
-    server = servers(target=harness.TALES_TARGET, drafter="none")
-    return {mode: [output.bytes for output in server.generate_all(requests(**options), 1)] for mode, options in MODES.items()}
+def plain(plain_bytes):
+    return plain_bytes(MODES, target=harness.TALES_TARGET)
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +42,6 @@ def server(tmp_path, folder):
                             admin="127.0.0.1:0")
     yield server
     server.stop()
-
-
-def drafter(server, *arguments, code=0):
-    ended = harness.run_cli("drafter", *arguments, "--connect", server.address)
-    assert ended.returncode == code, ended.stderr
-    return ended.stdout if code == 0 else ended.stderr
-
-
-def roles(listing):
-    """Returns {name: (role, requests, state)} of a list."""
-    lines = itertools.takewhile(bool, listing.splitlines()[1:])
-    return {name: (role, share, state) for name, role, share, state in
-            (re.fullmatch(r"(\S+) +(\S+) +(\d+ %)  (.*)", line).groups() for line in lines)}
 
 
 def drafted_by(outputs):

@@ -46,7 +46,8 @@ class ModelShelfTest : public ::testing::Test {
     WorkerModelOptions options;
     options.name = name;
     options.max_slots = 2;
-    TANDEM_ASSIGN_OR_RETURN(options.folder, ModelInFolder(folder_ / "", name));
+    TANDEM_ASSIGN_OR_RETURN(options.folder,
+                            FindInFolder({folder_ / "", "--draft-folder", "model"}, name));
     return WorkerModel::Load(options);
   }
   static absl::StatusOr<WorkerModel*> Await(const ModelShelf::Claim& claim) {

@@ -111,7 +111,8 @@ class PagesTest : public ::testing::Test {
     }
     worker_ = *WorkerModel::Create(options, std::move(threads), std::move(llama),
                                    *Tokenizer::Load(folder_->path()));
-    verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, &rings_);
+    shared_ = std::make_unique<VerifierShared>(worker_.get());
+    verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, shared_.get());
     draft_ = std::make_unique<DirectDraft>(8, worker_.get());
     numbers_.clear();
   }
@@ -210,8 +211,8 @@ class PagesTest : public ::testing::Test {
   }
 
   static testing::TempDir* folder_;
-  VerifierRings rings_;
   std::unique_ptr<WorkerModel> worker_;
+  std::unique_ptr<VerifierShared> shared_;
   std::unique_ptr<DirectVerifier> verifier_;
   std::unique_ptr<DirectDraft> draft_;
   std::map<uint32_t, uint64_t> numbers_;  // [slot]: number of the last command to the slot
@@ -329,7 +330,7 @@ TEST_F(PagesTest, SessionsShareTheCacheAndGiveTheirPagesBackAtTheirEnd) {
   Start(12);
   const Tokens tokens = Text(150, 1);
   const v1::VerifyResult computed = Prompt(0, tokens);
-  verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, &rings_);
+  verifier_ = std::make_unique<DirectVerifier>(8, worker_.get(), nullptr, shared_.get());
   EXPECT_EQ(num_free(), num_pages());
   numbers_.clear();
   const v1::VerifyResult found = Prompt(0, tokens);

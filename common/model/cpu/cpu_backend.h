@@ -52,9 +52,10 @@ class CpuBackend final : public DecoderBackend {
   void KeepFeatures() { keeps_features_ = true; }
   // Returns the row that the output product turned into this row of logits. It is valid until the
   // next pass. PRECOND: KeepFeatures was called before the last pass.
-  const float* feature(size_t logits_row) { return features_.row(logits_row); }
+  const float* feature(size_t logits_row) const { return features_.row(logits_row); }
   // From now on, passes write the feature of each of their rows to the row's cache.
   void Store(RowFeatures features) { row_features_ = std::move(features); }
+  const RowFeatures& stored_features() const { return row_features_; }
   // Grows by two with each layer. Any thread may call this function.
   uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,6 +31,7 @@ class CpuModel final : public LanguageModel {
         checkpoint_(std::move(checkpoint)),
         weights_(std::move(weights)),
         fingerprint_(FingerprintModel(weights_, description_)),
+        pool_(pool),
         backend_(&description_, &weights_, pool),
         decoder_(&description_, &backend_) {}
 
@@ -39,34 +41,35 @@ class CpuModel final : public LanguageModel {
   }
   std::string fingerprint() const override { return fingerprint_; }
   SelfDrafter* self_drafter() override { return heads_.get(); }
+  RowFeatures stored_features() const override { return backend_.stored_features(); }
   uint64_t progress() const override {
-    return backend_.progress() + (heads_ != nullptr ? heads_->progress() : 0);
+    const std::lock_guard<std::mutex> lock(heads_mutex_);
+    return backend_.progress() + former_progress_ + (heads_ != nullptr ? heads_->progress() : 0);
   }
-  // Called once, before the first pass.
-  absl::Status LoadHeads(const std::filesystem::path& folder, ThreadPool* pool) {
+  absl::StatusOr<std::unique_ptr<SelfDrafter>> LoadHeads(
+      const std::filesystem::path& folder) override {
     TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
     switch (kind) {
-      case HeadsKind::kEagle: {
-        TANDEM_ASSIGN_OR_RETURN(heads_, CpuEagle::Load(folder, description_, weights_, pool));
-        backend_.Store(heads_->row_features());
+      case HeadsKind::kEagle:
+        return CpuEagle::Load(folder, description_, weights_, pool_);
+      case HeadsKind::kLayerSkip:
+        return CpuTargetSteps::LoadLayerSkip(folder, description_, weights_, pool_);
+      case HeadsKind::kPass:
+        return CpuTargetSteps::LoadPass(folder, description_, weights_, pool_);
+      case HeadsKind::kMedusa:
         break;
-      }
-      case HeadsKind::kLayerSkip: {
-        TANDEM_ASSIGN_OR_RETURN(
-            heads_, CpuTargetSteps::LoadLayerSkip(folder, description_, weights_, pool));
-        break;
-      }
-      case HeadsKind::kPass: {
-        TANDEM_ASSIGN_OR_RETURN(heads_,
-                                CpuTargetSteps::LoadPass(folder, description_, weights_, pool));
-        break;
-      }
-      case HeadsKind::kMedusa: {
-        TANDEM_ASSIGN_OR_RETURN(
-            heads_, CpuHeads::Load(folder, description_, weights_.output, &backend_, pool));
-        break;
-      }
     }
+    return CpuHeads::Load(folder, description_, weights_.output, &backend_, pool_);
+  }
+  absl::Status AdoptHeads(std::unique_ptr<SelfDrafter> heads) override {
+    if (heads != nullptr) {
+      backend_.KeepFeatures();
+      RowFeatures features = heads->row_features();
+      if (!features.parts.empty()) backend_.Store(std::move(features));
+    }
+    const std::lock_guard<std::mutex> lock(heads_mutex_);
+    if (heads_ != nullptr) former_progress_ += heads_->progress();
+    heads_ = std::move(heads);
     return absl::OkStatus();
   }
   absl::StatusOr<LogitsView> Forward(std::span<const ForwardItem> items) override {
@@ -80,12 +83,23 @@ class CpuModel final : public LanguageModel {
   std::unique_ptr<Checkpoint> checkpoint_;
   ModelWeights weights_;
   std::string fingerprint_;
+  ThreadPool* pool_;
   CpuBackend backend_;
   Decoder decoder_;
+  // Guards the pointer against other threads that ask for the progress.
+  mutable std::mutex heads_mutex_;
   std::unique_ptr<SelfDrafter> heads_;  // null: the model has none
+  uint64_t former_progress_ = 0;        // that of heads that were replaced
 };
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<SelfDrafter>> LanguageModel::LoadHeads(
+    const std::filesystem::path& /*folder*/) {
+  return FailedPrecondition(
+      "heads of this backend are loaded with the model alone: start the verifier with other "
+      "--heads");
+}
 
 absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
     const std::filesystem::path& folder, ThreadPool* pool, const std::filesystem::path& heads) {
@@ -95,7 +109,10 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
   checkpoint->WillNeed();
   auto model = std::make_unique<CpuModel>(std::move(description), std::move(checkpoint),
                                           std::move(weights), pool);
-  if (!heads.empty()) TANDEM_RETURN_IF_ERROR(model->LoadHeads(heads, pool));
+  if (!heads.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<SelfDrafter> loaded, model->LoadHeads(heads));
+    TANDEM_RETURN_IF_ERROR(model->AdoptHeads(std::move(loaded)));
+  }
   return model;
 }
 

@@ -184,7 +184,7 @@ absl::Status CudaBackend::Attend(size_t layer) {
 
 absl::Status CudaBackend::StoreFeatures(size_t layer) {
   const size_t size = model_.hidden_size;
-  const size_t stride = row_features_.parts.size() * size;
+  const size_t stride = kv_->feature_stride();
   for (size_t part = 0; part < row_features_.parts.size(); ++part) {
     if (row_features_.parts[part].layer != layer) continue;
     float* const to = kv_->features() + part * size;

@@ -65,7 +65,11 @@ class CudaBackend final : public DecoderBackend {
   // output product takes, as F32.
   void KeepFeatures() { keeps_features_ = true; }
   // From now on, passes write the feature of each of their rows to the pages.
-  void Store(RowFeatures features) { row_features_ = std::move(features); }
+  void Store(RowFeatures features) {
+    row_features_ = std::move(features);
+    graphs_.Forget();
+  }
+  const RowFeatures& stored_features() const { return row_features_; }
   absl::Status LayOut(const MemoryTaker& take);
   // Fills in the device memory that never changes. Called once, after the memory was taken.
   // `stream` is used from then on, and the backend must outlive the work on the stream.

@@ -47,6 +47,9 @@ class CudaKvMemory final : public KvMemory {
   DeviceKv Layer(size_t layer) const;
   // Returns the features of all rows of all pages: [num_pages * kPageRows, feature_floats].
   float* features() const { return pages_.features; }
+  // Returns how many floats the features of two rows are apart. Those of a drafter that reads less
+  // than there is room for begin there, and do not fill it.
+  size_t feature_stride() const { return shape_.feature_floats; }
   // Sets the keys and values of one layer to zero in a row of a page.
   absl::Status ClearRow(size_t layer, size_t page, size_t row);
 

@@ -33,8 +33,10 @@ std::string Mebibytes(uint64_t bytes) { return absl::StrCat((bytes + (1 << 19)) 
 
 }  // namespace
 
-CudaModel::CudaModel(ModelDescription description, CudaModelOptions options)
-    : description_(std::move(description)),
+CudaModel::CudaModel(std::filesystem::path folder, ModelDescription description,
+                     CudaModelOptions options)
+    : folder_(std::move(folder)),
+      description_(std::move(description)),
       options_(std::move(options)),
       max_context_(MaxContext(description_, options_)),
       backend_(std::make_unique<CudaBackend>(
@@ -52,8 +54,14 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem
   TANDEM_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Load(*checkpoint, description));
   TANDEM_RETURN_IF_ERROR(CheckForGpu(folder, description, weights.layers));
   checkpoint->WillNeed();
-  std::unique_ptr<CudaModel> model(new CudaModel(std::move(description), std::move(options)));
-  TANDEM_RETURN_IF_ERROR(model->LoadHeads(weights));
+  std::unique_ptr<CudaModel> model(
+      new CudaModel(folder, std::move(description), std::move(options)));
+  model->ReserveFor(model->options_.heads_room);
+  if (!model->options_.heads.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(model->heads_, model->ReadHeads(model->options_.heads, weights));
+    model->backend_->Store(model->heads_->row_features());
+  }
+  if (model->heads_ != nullptr || model->options_.swaps_heads) model->backend_->KeepFeatures();
   TANDEM_ASSIGN_OR_RETURN(model->device_, UseDevice(model->options_.device));
   TANDEM_RETURN_IF_ERROR(
       CheckHeadSize(folder, model->description_, weights.embedding.dtype, model->device_));
@@ -65,14 +73,51 @@ absl::StatusOr<std::unique_ptr<CudaModel>> CudaModel::Load(const std::filesystem
   return model;
 }
 
-absl::Status CudaModel::LoadHeads(const ModelWeights& weights) {
-  if (options_.heads.empty()) return absl::OkStatus();
-  TANDEM_ASSIGN_OR_RETURN(heads_,
-                          LoadCudaDrafter(options_.heads, description_, weights, backend_.get(),
+absl::StatusOr<std::unique_ptr<DrafterOnDevice>> CudaModel::ReadHeads(
+    const std::filesystem::path& folder, const ModelWeights& weights) const {
+  TANDEM_ASSIGN_OR_RETURN(LoadedDrafter loaded,
+                          LoadCudaDrafter(folder, description_, weights, backend_.get(),
                                           {.max_places = options_.max_slots,
                                            .max_context = max_context_,
                                            .exact_activations = options_.exact_activations}));
+  return std::make_unique<DrafterOnDevice>(std::move(loaded));
+}
+
+absl::StatusOr<std::unique_ptr<SelfDrafter>> CudaModel::LoadHeads(
+    const std::filesystem::path& folder) {
+  if (!options_.swaps_heads) return LanguageModel::LoadHeads(folder);
+  // The weights of the target are on the device. Their files say what they are.
+  TANDEM_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::Open(folder_));
+  TANDEM_ASSIGN_OR_RETURN(const ModelWeights weights,
+                          ModelWeights::Load(*checkpoint, description_));
+  return ReadHeads(folder, weights);
+}
+
+absl::Status CudaModel::AdoptHeads(std::unique_ptr<SelfDrafter> heads) {
+  TANDEM_RETURN_IF_ERROR(Select());
+  std::unique_ptr<DrafterOnDevice> adopted(static_cast<DrafterOnDevice*>(heads.release()));
+  // The memory of the former heads is needed until the work with it has ended.
+  TANDEM_RETURN_IF_ERROR(stream_.Wait());
+  if (adopted != nullptr) {
+    TANDEM_RETURN_IF_ERROR(adopted->Bring(weights_, &stream_, page_memory_));
+    RowFeatures features = adopted->row_features();
+    if (!features.parts.empty() && features != stored_features()) {
+      backend_->Store(std::move(features));
+    }
+  }
+  const std::lock_guard<std::mutex> lock(heads_mutex_);
+  if (heads_ != nullptr) {
+    former_progress_ += heads_->progress();
+    weight_bytes_ -= heads_->weight_bytes();
+  }
+  heads_ = std::move(adopted);
+  if (heads_ != nullptr) weight_bytes_ += heads_->weight_bytes();
   return absl::OkStatus();
+}
+
+uint64_t CudaModel::progress() const {
+  const std::lock_guard<std::mutex> lock(heads_mutex_);
+  return backend_->progress() + former_progress_ + (heads_ != nullptr ? heads_->progress() : 0);
 }
 
 absl::Status CudaModel::Upload(const ModelWeights& weights) {
@@ -81,21 +126,21 @@ absl::Status CudaModel::Upload(const ModelWeights& weights) {
     if (options_.on_progress) options_.on_progress(before + done, weight_bytes_);
   };
   TANDEM_ASSIGN_OR_RETURN(weights_, CudaWeights::Upload(weights, arena_, stream_, report));
-  if (heads_.device == nullptr) return absl::OkStatus();
-  before = weight_bytes_ - heads_.drafter->weight_bytes();
-  return heads_.device->Upload(weights_, arena_, report);
+  if (heads_ == nullptr) return absl::OkStatus();
+  before = weight_bytes_ - heads_->weight_bytes();
+  return heads_->device().Upload(weights_, arena_, report);
 }
 
 absl::Status CudaModel::LayOut(const MemoryTaker& take) {
   TANDEM_RETURN_IF_ERROR(backend_->LayOut(take));
   TANDEM_RETURN_IF_ERROR(sampler_.LayOut(take));
-  return heads_.device == nullptr ? absl::OkStatus() : heads_.device->LayOut(take);
+  return heads_ == nullptr ? absl::OkStatus() : heads_->device().LayOut(take);
 }
 
 absl::Status CudaModel::TakeMemory(const ModelWeights& weights) {
   kv_dtype_ = weights.embedding.dtype;
   weight_bytes_ = CudaWeights::Bytes(weights);
-  if (heads_.drafter != nullptr) weight_bytes_ += heads_.drafter->weight_bytes();
+  if (heads_ != nullptr) weight_bytes_ += heads_->weight_bytes();
   sampler_ = DeviceSampler({.vocabulary_size = description_.vocabulary_size,
                             .logits_stride = backend_->logits_stride(),
                             .max_contexts = std::min(options_.max_slots, DeviceSampler::kMaxRows),
@@ -127,7 +172,7 @@ absl::Status CudaModel::TakeMemory(const ModelWeights& weights) {
                             arena_.Take<float>(feature_bytes / sizeof(float), "the KV cache"));
   }
   TANDEM_RETURN_IF_ERROR(backend_->Start(&stream_));
-  if (heads_.device != nullptr) TANDEM_RETURN_IF_ERROR(heads_.device->Start(&stream_));
+  if (heads_ != nullptr) TANDEM_RETURN_IF_ERROR(heads_->device().Start(&stream_));
   return sampler_.Start(&stream_);
 }
 
@@ -159,13 +204,13 @@ absl::StatusOr<uint64_t> CudaModel::PageBudget(uint64_t fixed_bytes, uint64_t pa
 }
 
 absl::StatusOr<std::unique_ptr<KvPagePool>> CudaModel::TakePages() {
-  if (has_given_pages_) return Internal("the model's pages are taken already");
-  has_given_pages_ = true;
+  if (page_memory_ != nullptr) return Internal("the model's pages are taken already");
   const KvShape shape = kv_shape();
   auto memory =
       std::make_unique<CudaKvMemory>(shape, kv_dtype_, pages_, &stream_, options_.spoil_freed_rows);
   backend_->UsePages(memory.get());
-  if (heads_.device != nullptr) heads_.device->UsePages(memory.get());
+  if (heads_ != nullptr) heads_->device().UsePages(memory.get());
+  page_memory_ = memory.get();
   return std::make_unique<KvPagePool>(shape, std::move(memory));
 }
 
@@ -181,7 +226,7 @@ absl::StatusOr<DeviceLogits> CudaModel::ForwardOnDevice(std::span<const ForwardI
 }
 
 absl::Status CudaModel::Run(std::span<const ForwardItem> items, const CudaBackend::Ends& ends) {
-  if (!has_given_pages_) return Internal("forward pass before TakePages");
+  if (page_memory_ == nullptr) return Internal("forward pass before TakePages");
   TANDEM_RETURN_IF_ERROR(Select());
   backend_->SetEnds(ends);
   return decoder_.Run(items);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,10 +18,11 @@
 #include "common/model/cuda/cuda_kv_memory.h"
 #include "common/model/cuda/cuda_weights.h"
 #include "common/model/cuda/device_sampler.h"
-#include "common/model/cuda/heads/cuda_drafter.h"
+#include "common/model/cuda/heads/drafter_on_device.h"
 #include "common/model/cuda/memory_taker.h"
 #include "common/model/cuda/pass_graphs.h"
 #include "common/model/decoder.h"
+#include "common/model/drafter_room.h"
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "common/model/model_description.h"
@@ -33,6 +35,10 @@ namespace tandem {
 struct CudaModelOptions {
   int device = 0;
   std::filesystem::path heads = {};  // folder of the heads that draft for the model; empty: none
+  // Other heads may be adopted later, if pages have room for what they keep. Their weights and
+  // scratch come in addition to memory_bytes.
+  bool swaps_heads = false;
+  DrafterRoom heads_room = {};
   // Size of the device memory for weights, scratch and KV pages. It is one piece that is taken at
   // start. In addition, the driver takes memory for its context and for graphs. 0: the size that
   // weights, scratch and pages need, up to two fifths of the GPU's memory, which two workers share.
@@ -80,10 +86,13 @@ class CudaModel final : public LanguageModel {
   const ModelDescription& description() const override { return description_; }
   uint64_t weight_bytes() const override { return weight_bytes_; }
   std::string fingerprint() const override { return fingerprint_; }
-  uint64_t progress() const override {
-    return backend_->progress() + (heads_.drafter != nullptr ? heads_.drafter->progress() : 0);
-  }
-  SelfDrafter* self_drafter() override { return heads_.drafter.get(); }
+  uint64_t progress() const override;
+  SelfDrafter* self_drafter() override { return heads_.get(); }
+  absl::StatusOr<std::unique_ptr<SelfDrafter>> LoadHeads(
+      const std::filesystem::path& folder) override;
+  // Passes wait while the weights are copied to the device.
+  absl::Status AdoptHeads(std::unique_ptr<SelfDrafter> heads) override;
+  RowFeatures stored_features() const override { return backend_->stored_features(); }
   const DeviceInfo& device() const { return device_; }
   // Returns whether products round activations to BF16: the weights are BF16, and exact activations
   // were not asked for.
@@ -118,9 +127,11 @@ class CudaModel final : public LanguageModel {
   void UseGraphs(bool use) { backend_->UseGraphs(use); }
 
  private:
-  CudaModel(ModelDescription description, CudaModelOptions options);
+  CudaModel(std::filesystem::path folder, ModelDescription description, CudaModelOptions options);
 
-  absl::Status LoadHeads(const ModelWeights& weights);
+  // Reads the heads of a folder.
+  absl::StatusOr<std::unique_ptr<DrafterOnDevice>> ReadHeads(const std::filesystem::path& folder,
+                                                             const ModelWeights& weights) const;
   // Lays out and takes all device memory.
   absl::Status TakeMemory(const ModelWeights& weights);
   absl::Status LayOut(const MemoryTaker& take);
@@ -131,6 +142,7 @@ class CudaModel final : public LanguageModel {
   absl::StatusOr<uint64_t> PageBudget(uint64_t fixed_bytes, uint64_t page_bytes) const;
   absl::Status Run(std::span<const ForwardItem> items, const CudaBackend::Ends& ends);
 
+  std::filesystem::path folder_;
   ModelDescription description_;
   CudaModelOptions options_;
   size_t max_context_ = 0;
@@ -141,14 +153,17 @@ class CudaModel final : public LanguageModel {
   DeviceArena arena_;
   DeviceSampler sampler_;
   std::unique_ptr<CudaBackend> backend_;
-  LoadedDrafter heads_;  // null: the model has none
+  // Guards the pointer against other threads that ask for the progress.
+  mutable std::mutex heads_mutex_;
+  std::unique_ptr<DrafterOnDevice> heads_;  // null: the model has none
+  uint64_t former_progress_ = 0;            // that of heads that were replaced
   DeviceStream stream_;
   Decoder decoder_;
   std::string fingerprint_;
   uint64_t weight_bytes_ = 0;
   DType kv_dtype_ = DType::kBF16;
   CudaKvMemory::Pages pages_;
-  bool has_given_pages_ = false;
+  CudaKvMemory* page_memory_ = nullptr;  // the pool's; null: the pages were not taken yet
 };
 
 }  // namespace tandem

@@ -42,6 +42,9 @@ class PassGraphs {
   absl::Status Run(const PassShape& shape, const DeviceStream& stream,
                    absl::FunctionRef<absl::Status()> enqueue);
 
+  // Passes enqueue other work from now on. PRECOND: no graph is at work.
+  void Forget() { entries_.clear(); }
+
   uint64_t num_recorded() const { return num_recorded_; }
   uint64_t num_started() const { return num_started_; }
 

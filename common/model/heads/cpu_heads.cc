@@ -12,19 +12,19 @@ namespace tandem {
 absl::StatusOr<std::unique_ptr<CpuHeads>> CpuHeads::Load(const std::filesystem::path& folder,
                                                          const ModelDescription& target,
                                                          const Linear& target_output,
-                                                         CpuBackend* backend, ThreadPool* pool) {
+                                                         const CpuBackend* backend,
+                                                         ThreadPool* pool) {
   TANDEM_ASSIGN_OR_RETURN(const HeadsDescription heads, HeadsDescription::Load(folder, target));
   TANDEM_ASSIGN_OR_RETURN(auto checkpoint, OpenHeads(folder));
   TANDEM_ASSIGN_OR_RETURN(HeadsWeights weights,
                           HeadsWeights::Load(*checkpoint, heads, target, target_output));
   checkpoint->WillNeed();
-  backend->KeepFeatures();
   return std::unique_ptr<CpuHeads>(
       new CpuHeads(std::move(checkpoint), std::move(weights), target.hidden_size, backend, pool));
 }
 
 CpuHeads::CpuHeads(std::unique_ptr<Checkpoint> checkpoint, HeadsWeights weights, size_t hidden_size,
-                   CpuBackend* backend, ThreadPool* pool)
+                   const CpuBackend* backend, ThreadPool* pool)
     : name_(weights.drafter()),
       checkpoint_(std::move(checkpoint)),
       weights_(std::move(weights)),

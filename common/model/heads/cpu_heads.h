@@ -25,11 +25,12 @@ class CpuHeads final : public SelfDrafter {
  public:
   // Loads the heads of a folder for a target. Errors name the file, and the field or the tensor
   // that does not fit. The other arguments must outlive the heads. `backend` computes the target's
-  // passes, and keeps features from now on.
+  // passes, and must keep features before the heads draft.
   static absl::StatusOr<std::unique_ptr<CpuHeads>> Load(const std::filesystem::path& folder,
                                                         const ModelDescription& target,
                                                         const Linear& target_output,
-                                                        CpuBackend* backend, ThreadPool* pool);
+                                                        const CpuBackend* backend,
+                                                        ThreadPool* pool);
 
   const std::string& name() const override { return name_; }
   uint32_t max_depth() const override { return static_cast<uint32_t>(weights_.heads.size()); }
@@ -39,7 +40,7 @@ class CpuHeads final : public SelfDrafter {
 
  private:
   CpuHeads(std::unique_ptr<Checkpoint> checkpoint, HeadsWeights weights, size_t hidden_size,
-           CpuBackend* backend, ThreadPool* pool);
+           const CpuBackend* backend, ThreadPool* pool);
 
   // Takes the features of the orders through the residual layers of the first `num_heads` heads.
   // Returns the rows that the output products take: those of a head lie together.
@@ -53,7 +54,7 @@ class CpuHeads final : public SelfDrafter {
   std::unique_ptr<Checkpoint> checkpoint_;
   HeadsWeights weights_;
   size_t hidden_size_;
-  CpuBackend& backend_;
+  const CpuBackend& backend_;
   ThreadPool& pool_;
 
   std::vector<std::vector<float>> features_;  // by place: [hidden]

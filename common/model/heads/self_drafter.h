@@ -66,8 +66,8 @@ class SelfDrafter {
 
   // Guesses what follows. An order's tree depends on its feature, its text, its newest token, its
   // temperature and its limits alone, but is smaller where its cache has little room, and empty
-  // where CatchUp did not come to its end. FAILED_PRECONDITION: a file of the heads is damaged.
-  // Other errors come from the device.
+  // where CatchUp did not come to its end or the cache lacks features. FAILED_PRECONDITION: a file
+  // of the heads is damaged. Other errors come from the device.
   virtual absl::Status Propose(std::span<GuessOrder> orders) = 0;
 
   // Grows while the drafter computes. Any thread may call this function.

@@ -25,7 +25,7 @@ absl::Status StepDrafter::CatchUp(std::span<const TextRows> texts) {
     const size_t begin = NumRows(text);
     const size_t missing = text.token_ids.size() - begin;
     // The rows of a few rounds are computed with the proposal.
-    if (missing <= kPageRows || left == 0) continue;
+    if (missing <= kPageRows || left == 0 || !HasFeatures(text)) continue;
     const size_t rows = std::min(missing, left);
     left -= rows;
     TANDEM_RETURN_IF_ERROR(Fill({{text, 0, begin, begin + rows}}));
@@ -105,6 +105,7 @@ std::vector<StepDrafter::Growth> StepDrafter::BeginGrowth(std::span<GuessOrder>*
     if (depth == 0) continue;
     KvCache& cache = *order.text.cache;
     if (order.text.token_ids.size() - NumRows(order.text) > kPageRows) continue;
+    if (!HasFeatures(order.text)) continue;
     const size_t room = cache.RoomFor(MostRows(depth, width));
     if (num_rows + room > StepDevice::kMaxGuesses) break;
     if (room == 0 || !cache.Reserve(room).ok()) continue;

@@ -84,6 +84,10 @@ class StepDrafter final : public SelfDrafter {
   size_t NumRows(const TextRows& text) const {
     return traits_.keeps_rows ? text.cache->NumDrafterRows() : text.token_ids.size();
   }
+  // Returns whether the target's passes have kept the features that the device reads.
+  bool HasFeatures(const TextRows& text) const {
+    return traits_.features.parts.empty() || text.cache->has_features();
+  }
   // Computes rows, and keeps those of the text in the caches.
   absl::Status Fill(std::vector<Gap> gaps);
   // Adds rows [gap.begin, end) to the pass.

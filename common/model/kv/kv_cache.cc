@@ -33,7 +33,7 @@ void KvCache::TruncateTo(size_t length) {
 }
 
 size_t KvCache::NumDrafterRows() const {
-  size_t rows = num_drafter_rows_;
+  size_t rows = drafter_version_ == pool_->drafter_version() ? num_drafter_rows_ : 0;
   for (size_t page = rows / kPageRows; (page + 1) * kPageRows <= length_; ++page) {
     if (!pool_->has_drafter_rows(pages_[page])) break;
     rows = (page + 1) * kPageRows;
@@ -43,6 +43,8 @@ size_t KvCache::NumDrafterRows() const {
 
 void KvCache::SetDrafterRows(size_t rows) {
   Check(rows <= length_, "SetDrafterRows", rows, length_);
+  if (drafter_version_ != pool_->drafter_version()) num_drafter_rows_ = 0;
+  drafter_version_ = pool_->drafter_version();
   Check(num_drafter_rows_ <= rows, "SetDrafterRows after", num_drafter_rows_, rows);
   for (size_t page = num_drafter_rows_ / kPageRows; (page + 1) * kPageRows <= rows; ++page) {
     pool_->SetDrafterRows(pages_[page], true);

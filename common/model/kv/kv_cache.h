@@ -68,8 +68,11 @@ class KvCache {
   // them, for this cache or for another one with the same pages.
   size_t NumDrafterRows() const;
   // Says that the first `rows` rows hold it now. PRECOND: `rows` is at most length(), and at least
-  // what was said before for these rows.
+  // what was said before for these rows by the drafter that there is now.
   void SetDrafterRows(size_t rows);
+  // Whether the features of all rows are those that the drafter reads. A cache that has rows of
+  // before KvPagePool::ForgetFeatures lacks some.
+  bool has_features() const { return pages_.empty() || pool_->has_features(pages_.front()); }
   // Returns how many rows after the rows held can be written on the pages leased, on free pages
   // that nobody can find, and on one page that somebody could find. At most `rows`, and only as
   // many as fit into capacity().
@@ -85,7 +88,8 @@ class KvCache {
   KvPagePool* pool_;
   size_t capacity_;
   size_t length_ = 0;
-  size_t num_drafter_rows_ = 0;  // at least so many; pages may know of more
+  size_t num_drafter_rows_ = 0;   // at least so many; pages may know of more
+  uint64_t drafter_version_ = 0;  // the pool's, when num_drafter_rows_ was set
   std::vector<KvPage> pages_;
   std::vector<float*> table_;  // addresses of the pages
 };

@@ -53,7 +53,8 @@ KvPage KvPagePool::Take() {
     return KvPage();
   }
   memory_->Spoil(index, 0, kPageRows);
-  pages_[index].has_drafter_rows = false;
+  pages_[index].drafter_rows_of = 0;
+  pages_[index].features_of = features_version_;
   return Lease(index);
 }
 
@@ -67,7 +68,8 @@ KvPage KvPagePool::Find(const KvPageKey& key) {
 
 void KvPagePool::Publish(const KvPage& page, const KvPageKey& key) {
   PageBooks& books = pages_[page.index_];
-  if (books.is_published || !published_.emplace(key, page.index_).second) return;
+  if (books.is_published || !has_features(page)) return;
+  if (!published_.emplace(key, page.index_).second) return;
   books.is_published = true;
   books.key = key;
 }
@@ -75,7 +77,18 @@ void KvPagePool::Publish(const KvPage& page, const KvPageKey& key) {
 void KvPagePool::Unpublish(const KvPage& page) {
   Check(!page.is_shared(), "a page that others read is to be written");
   if (pages_[page.index_].is_published) Forget(page.index_);
-  pages_[page.index_].has_drafter_rows = false;
+  pages_[page.index_].drafter_rows_of = 0;
+}
+
+void KvPagePool::ForgetFeatures() {
+  ++features_version_;
+  for (const auto& [key, index] : published_) pages_[index].is_published = false;
+  published_.clear();
+  for (const size_t index : unused_) {
+    memory_->Spoil(index, 0, kPageRows);
+    free_.push_back(index);
+  }
+  unused_.clear();
 }
 
 KvPage KvPagePool::Lease(size_t index) {
@@ -107,8 +120,9 @@ KvLayer KvPagePool::Layer(float* const* pages, size_t layer) const {
           .head_size = shape_.head_size};
 }
 
-absl::Status KvPagePool::Copy(const KvPage& from, const KvPage& to, size_t first_row) const {
+absl::Status KvPagePool::Copy(const KvPage& from, const KvPage& to, size_t first_row) {
   TANDEM_RETURN_IF_ERROR(memory_->Copy(from.index_, to.index_));
+  pages_[to.index_].features_of = pages_[from.index_].features_of;
   Spoil(to, first_row, kPageRows);
   return absl::OkStatus();
 }

@@ -82,8 +82,8 @@ class KvPagePool {
   // such page.
   KvPage Find(const KvPageKey& key);
   // Publishes the page under `key`. Does nothing if the page is published already, or if another
-  // page is published under this key. PRECOND: the page is leased, and nobody writes rows of the
-  // model to it until Unpublish.
+  // page is published under this key, or if the page lacks features. PRECOND: the page is leased,
+  // and nobody writes rows of the model to it until Unpublish.
   void Publish(const KvPage& page, const KvPageKey& key);
   // Ends the publication of a page, because its only holder is about to write to it.
   void Unpublish(const KvPage& page);
@@ -91,9 +91,26 @@ class KvPagePool {
   // Whether all rows of the page also hold what the drafter beside the model computed for them.
   // Whoever holds the page may add this, because it follows from the same tokens as the page's key.
   // Pages that are taken or unpublished do not hold it.
-  bool has_drafter_rows(const KvPage& page) const { return pages_[page.index_].has_drafter_rows; }
-  void SetDrafterRows(const KvPage& page, bool has) { pages_[page.index_].has_drafter_rows = has; }
+  bool has_drafter_rows(const KvPage& page) const {
+    return pages_[page.index_].drafter_rows_of == drafter_version_;
+  }
+  void SetDrafterRows(const KvPage& page, bool has) {
+    pages_[page.index_].drafter_rows_of = has ? drafter_version_ : 0;
+  }
+  // Whether the features of all rows of the page are those that the drafter reads.
+  bool has_features(const KvPage& page) const {
+    return pages_[page.index_].features_of == features_version_;
+  }
 
+  // The drafter beside the model was replaced. No page holds what the new one computes.
+  void ForgetDrafterRows() { ++drafter_version_; }
+  // Grows with each call of ForgetDrafterRows.
+  uint64_t drafter_version() const { return drafter_version_; }
+  // The new drafter reads other features, which rows have that are written from now on. Pages with
+  // rows of before are not published any more, so that no later request finds them.
+  void ForgetFeatures();
+
+  const KvShape& shape() const { return shape_; }
   size_t num_pages() const { return num_pages_; }
   KvMemory& memory() const { return *memory_; }
   // Returns the number of pages that Take can lease. They include published pages without a lease.
@@ -112,7 +129,7 @@ class KvPagePool {
   }
   // Copies all rows. Debug builds then overwrite the rows [first_row, kPageRows) of `to` with NaN.
   // All errors come from the memory.
-  absl::Status Copy(const KvPage& from, const KvPage& to, size_t first_row) const;
+  absl::Status Copy(const KvPage& from, const KvPage& to, size_t first_row);
   // Calls KvMemory::Spoil.
   void Spoil(const KvPage& page, size_t begin, size_t end) const {
     memory_->Spoil(page.index_, begin, end);
@@ -124,7 +141,8 @@ class KvPagePool {
   struct PageBooks {
     uint32_t num_leases = 0;
     bool is_published = false;
-    bool has_drafter_rows = false;
+    uint64_t drafter_rows_of = 0;  // the drafter version that computed all rows; 0: none did
+    uint64_t features_of = 0;      // the oldest features version of its rows
     KvPageKey key;
     std::list<size_t>::iterator place;  // place in unused_ if the page is published and not leased
   };
@@ -145,6 +163,8 @@ class KvPagePool {
   KvShape shape_;
   size_t num_pages_;
   size_t num_leased_ = 0;
+  uint64_t drafter_version_ = 1;
+  uint64_t features_version_ = 1;
   std::vector<PageBooks> pages_;  // pages taken so far; the other pages were never touched
   std::vector<size_t> free_;      // taken pages without lease and key; the last is leased first
   std::list<size_t> unused_;      // published pages without lease; the first is forgotten first

@@ -59,4 +59,14 @@ DraftModelsClient::Answer DraftModelsClient::Unload(const std::string& model) {
   return impl_->Call(&Stub::Unload, request);
 }
 
+DraftModelsClient::Answer DraftModelsClient::SwapHeads(const std::string& heads) {
+  v1::SwapHeadsRequest request;
+  request.set_heads(heads);
+  return impl_->Call(&Stub::SwapHeads, request);
+}
+
+DraftModelsClient::Answer DraftModelsClient::RollBackHeads() {
+  return impl_->Call(&Stub::RollBackHeads, v1::RollBackHeadsRequest());
+}
+
 }  // namespace tandem::cli

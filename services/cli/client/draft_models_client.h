@@ -29,6 +29,8 @@ class DraftModelsClient {
   Answer Promote();
   Answer RollBack();
   Answer Unload(const std::string& model);
+  Answer SwapHeads(const std::string& heads);
+  Answer RollBackHeads();
 
  private:
   struct Impl;  // keeps gRPC's headers out of this header

@@ -31,11 +31,14 @@ struct ActionEntry {
   DrafterAction action;
   bool names_model;
 };
-constexpr std::array<ActionEntry, 5> kActions = {{{"list", DrafterAction::kList, false},
-                                                  {"load", DrafterAction::kLoad, true},
-                                                  {"promote", DrafterAction::kPromote, false},
-                                                  {"rollback", DrafterAction::kRollBack, false},
-                                                  {"unload", DrafterAction::kUnload, true}}};
+constexpr std::array<ActionEntry, 7> kActions = {
+    {{"list", DrafterAction::kList, false},
+     {"load", DrafterAction::kLoad, true},
+     {"promote", DrafterAction::kPromote, false},
+     {"rollback", DrafterAction::kRollBack, false},
+     {"unload", DrafterAction::kUnload, true},
+     {"swap-heads", DrafterAction::kSwapHeads, true},
+     {"rollback-heads", DrafterAction::kRollBackHeads, false}}};
 
 const v1::SwappableDraftModel* Find(const v1::DraftModelList& list, const std::string& name) {
   for (const v1::SwappableDraftModel& model : list.models()) {
@@ -57,7 +60,9 @@ std::string_view RoleName(v1::DraftModelRole role) {
   }
 }
 
-std::string StateOf(const v1::SwappableDraftModel& model) {
+// Says where a draft model, or the heads, can draft.
+template <typename Swappable>
+std::string StateOf(const Swappable& model) {
   if (model.num_pods() > 0 && model.num_attached() == model.num_pods()) return "attached";
   std::string state = model.num_loading() > 0 ? "loading" : "not attached";
   if (model.num_attached() > 0) {
@@ -84,6 +89,16 @@ void PrintComparison(const v1::DraftModelComparison& comparison, Console& consol
                                  comparison.canary_requests(), comparison.serving_requests());
 }
 
+void PrintHeads(const v1::DraftModelList& list, Console& console) {
+  if (list.has_heads()) {
+    const v1::SwappableHeads& heads = list.heads();
+    console.out << "\nheads: " << (heads.heads().empty() ? "none" : heads.heads());
+    if (!heads.drafter().empty()) console.out << " (" << heads.drafter() << ")";
+    console.out << ", " << StateOf(heads) << "\n";
+  }
+  console.out.flush();
+}
+
 void Print(const v1::DraftModelList& list, Console& console) {
   size_t width = 5;
   for (const auto& model : list.models()) width = std::max(width, model.name().size());
@@ -96,8 +111,8 @@ void Print(const v1::DraftModelList& list, Console& console) {
                                    absl::string_view(state.data(), state.size()));
   };
   if (list.models().empty()) {
-    console.out << "this server has no draft model" << std::endl;
-    return;
+    console.out << "this server has no draft model\n";
+    return PrintHeads(list, console);
   }
   line("model", "role", "requests", "state");
   for (const v1::SwappableDraftModel& model : list.models()) {
@@ -105,7 +120,7 @@ void Print(const v1::DraftModelList& list, Console& console) {
          StateOf(model));
   }
   PrintComparison(list.comparison(), console);
-  console.out.flush();
+  PrintHeads(list, console);
 }
 
 // A line on the terminal that shows how long a load takes.
@@ -118,10 +133,12 @@ class LoadProgress {
   LoadProgress(const LoadProgress&) = delete;
   LoadProgress& operator=(const LoadProgress&) = delete;
 
-  void Show(const v1::SwappableDraftModel& model) {
+  // `model`: a v1::SwappableDraftModel or v1::SwappableHeads.
+  template <typename Swappable>
+  void Show(const std::string& name, const Swappable& model) {
     if (!console_.err_is_terminal) return;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
-    console_.err << absl::StrFormat("\rloading %s: %.0f s", model.name(), seconds.count());
+    console_.err << absl::StrFormat("\rloading %s: %.0f s", name, seconds.count());
     if (model.num_pods() > 1) {
       console_.err << absl::StrFormat(", ready at %d of %d pods", model.num_attached(),
                                       model.num_pods());
@@ -134,36 +151,59 @@ class LoadProgress {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// Unloads a model that cannot be used, and returns why it cannot.
-absl::Status GiveUp(DraftModelsClient& client, const std::string& name, absl::StatusCode code,
-                    const std::string& why) {
-  const absl::Status unloaded = client.Unload(name).status();
-  if (unloaded.ok()) return {code, absl::StrCat(name, " was given up: ", why)};
-  return {code, absl::StrCat(name, " is still loaded (", unloaded.message(), "): ", why)};
+// Gives up what cannot be used, and returns why it cannot.
+template <typename Undo>
+absl::Status GiveUp(const std::string& name, absl::StatusCode code, const std::string& why,
+                    const Undo& undo) {
+  const absl::Status undone = undo().status();
+  if (undone.ok()) return {code, absl::StrCat(name, " was given up: ", why)};
+  return {code, absl::StrCat(name, " could not be given up (", undone.message(), "): ", why)};
 }
 
-// Waits until the model can draft at every pod. An error says why it cannot, and unloads it.
-DraftModelsClient::Answer AwaitLoaded(DraftModelsClient& client, const std::string& name,
-                                      v1::DraftModelList list, Console& console) {
+// Waits until a model, or heads, can draft at every pod. `find` returns it in a list, or null.
+// `undo` gives it up. An error says why it cannot draft, and gives it up.
+template <typename Find, typename Undo>
+DraftModelsClient::Answer Await(DraftModelsClient& client, const std::string& name,
+                                v1::DraftModelList list, const Find& find, const Undo& undo,
+                                Console& console) {
   LoadProgress progress(console);
   const EndSignals signals;
   int failed_looks = 0;
   while (true) {
-    const v1::SwappableDraftModel* model = Find(list, name);
-    if (model == nullptr) return FailedPrecondition("somebody else unloaded " + name);
-    if (model->num_attached() == model->num_pods()) return list;
+    const auto* const found = find(list);
+    if (found == nullptr) return FailedPrecondition("somebody else unloaded " + name);
+    if (found->num_attached() == found->num_pods()) return list;
     // A worker that was lost comes back within seconds.
-    const bool has_failed = model->num_loading() == 0 && !model->problem().empty();
+    const bool has_failed = found->num_loading() == 0 && !found->problem().empty();
     failed_looks = has_failed ? failed_looks + 1 : 0;
     if (failed_looks * kLookSeconds > kFailedSeconds) {
-      return GiveUp(client, name, absl::StatusCode::kFailedPrecondition, StateOf(*model));
+      return GiveUp(name, absl::StatusCode::kFailedPrecondition, StateOf(*found), undo);
     }
-    progress.Show(*model);
+    progress.Show(name, *found);
     if (signals.Wait(kLookSeconds)) {
-      return GiveUp(client, name, absl::StatusCode::kCancelled, "the load was canceled");
+      return GiveUp(name, absl::StatusCode::kCancelled, "the load was canceled", undo);
     }
     TANDEM_ASSIGN_OR_RETURN(list, client.List());
   }
+}
+
+DraftModelsClient::Answer Load(const DrafterOptions& options, DraftModelsClient& client,
+                               Console& console) {
+  TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.Load(options.model, options.share));
+  return Await(
+      client, options.model, std::move(list),
+      [&](const v1::DraftModelList& now) { return Find(now, options.model); },
+      [&] { return client.Unload(options.model); }, console);
+}
+
+// Heads that cannot be loaded are rolled back, so that all verifiers have the same ones.
+DraftModelsClient::Answer SwapHeads(const DrafterOptions& options, DraftModelsClient& client,
+                                    Console& console) {
+  TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.SwapHeads(options.model));
+  return Await(
+      client, options.model, std::move(list),
+      [](const v1::DraftModelList& now) { return &now.heads(); },
+      [&] { return client.RollBackHeads(); }, console);
 }
 
 DraftModelsClient::Answer Do(const DrafterOptions& options, DraftModelsClient& client,
@@ -171,16 +211,18 @@ DraftModelsClient::Answer Do(const DrafterOptions& options, DraftModelsClient& c
   switch (options.action) {
     case DrafterAction::kList:
       break;
-    case DrafterAction::kLoad: {
-      TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.Load(options.model, options.share));
-      return AwaitLoaded(client, options.model, std::move(list), console);
-    }
+    case DrafterAction::kLoad:
+      return Load(options, client, console);
     case DrafterAction::kPromote:
       return client.Promote();
     case DrafterAction::kRollBack:
       return client.RollBack();
     case DrafterAction::kUnload:
       return client.Unload(options.model);
+    case DrafterAction::kSwapHeads:
+      return SwapHeads(options, client, console);
+    case DrafterAction::kRollBackHeads:
+      return client.RollBackHeads();
   }
   return client.List();
 }
@@ -188,7 +230,8 @@ DraftModelsClient::Answer Do(const DrafterOptions& options, DraftModelsClient& c
 void BindDrafter(FlagParser& parser, const ActionEntry* action, DrafterOptions& options) {
   if (action == nullptr || action->names_model) {
     parser.BindArgument("NAME",
-                        "Name of the draft model: for load, of its folder in --draft-folder.",
+                        "Name of the draft model: for load, of its folder in --draft-folder. For "
+                        "swap-heads: name of the heads' folder in --heads-folder, or none.",
                         /*required=*/action != nullptr, &options.model);
   }
   parser.Bind("--connect", &options.connect);
@@ -197,14 +240,19 @@ void BindDrafter(FlagParser& parser, const ActionEntry* action, DrafterOptions& 
 }
 
 constexpr char kDescription[] =
-    "Swaps the draft models of a running server, whose output never depends on them. The server\n"
-    "must have been started with --draft-folder DIR, which has a folder for each model.\n"
-    "  tandem drafter list         shows the draft models, and how the canary does\n"
-    "  tandem drafter load NAME    loads a model as a canary: it drafts for a share of the "
+    "Swaps the draft models and the heads of a running server, whose output never depends on "
+    "them.\n"
+    "The server must have been started with --draft-folder DIR, which has a folder for each "
+    "model,\n"
+    "or with --heads-folder DIR, which has a folder for each set of heads.\n"
+    "  tandem drafter list             shows the draft models, how the canary does, and the heads\n"
+    "  tandem drafter load NAME        loads a model as a canary: it drafts for a share of the "
     "requests\n"
-    "  tandem drafter promote      lets the canary draft for all requests\n"
-    "  tandem drafter rollback     takes the last promotion back, once\n"
-    "  tandem drafter unload NAME  gives a model up";
+    "  tandem drafter promote          lets the canary draft for all requests\n"
+    "  tandem drafter rollback         takes the last promotion back, once\n"
+    "  tandem drafter unload NAME      gives a model up\n"
+    "  tandem drafter swap-heads NAME  loads heads, which then replace those of all verifiers\n"
+    "  tandem drafter rollback-heads   takes the last swap of heads back, once";
 
 }  // namespace
 
@@ -247,7 +295,8 @@ Parsed<DrafterOptions> ParseDrafter(std::vector<std::string> arguments) {
         BindDrafter(parser, action, options);
       },
       [action](const FlagParser& parser, DrafterOptions& options) -> std::string {
-        if (action == nullptr) return "list, load, promote, rollback or unload is needed";
+        if (action == nullptr)
+          return "list, load, promote, rollback, unload, swap-heads or rollback-heads is needed";
         options.action = action->action;
         if (parser.IsTyped("--share") && action->action != DrafterAction::kLoad) {
           return "--share is for load";

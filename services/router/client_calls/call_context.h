@@ -5,10 +5,12 @@
 #include <grpcpp/completion_queue.h>
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "common/security/call_gate.h"
+#include "common/security/call_interceptor.h"
 #include "common/status.h"
 #include "services/router/client_calls/background_work.h"
 #include "services/router/fleet/fleet.h"
@@ -29,6 +31,8 @@ inline constexpr char kLoadDraftModelMethod[] = "/tandem.v1.DraftModels/Load";
 inline constexpr char kPromoteDraftModelMethod[] = "/tandem.v1.DraftModels/Promote";
 inline constexpr char kRollBackDraftModelsMethod[] = "/tandem.v1.DraftModels/RollBack";
 inline constexpr char kUnloadDraftModelMethod[] = "/tandem.v1.DraftModels/Unload";
+inline constexpr char kSwapHeadsMethod[] = "/tandem.v1.DraftModels/SwapHeads";
+inline constexpr char kRollBackHeadsMethod[] = "/tandem.v1.DraftModels/RollBackHeads";
 
 // Longest text, in bytes, that is tokenized on the polling thread. Every stream waits meanwhile, so
 // longer texts are tokenized in the background.
@@ -51,6 +55,14 @@ struct CallContext {
   std::string model;          // name of the served model
   std::string admin_address;  // HOST:PORT; empty: there is none
 };
+
+// Returns the check that UnaryMethod makes before a call of this method.
+inline std::function<absl::Status(const grpc::ServerContext&)> GateOf(const CallContext& context,
+                                                                      const char* method) {
+  return [gate = context.gate, method](const grpc::ServerContext& call) {
+    return CheckCall(*gate, method, call);
+  };
+}
 
 }  // namespace tandem
 

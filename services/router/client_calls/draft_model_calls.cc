@@ -1,12 +1,10 @@
 #include "services/router/client_calls/draft_model_calls.h"
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 #include <string>
 
 #include "common/monotonic_seconds.h"
-#include "common/security/call_interceptor.h"
 #include "common/status.h"
 #include "services/router/fleet/fleet_drafters.h"
 #include "services/router/fleet/fleet_state.h"
@@ -16,13 +14,6 @@ namespace {
 
 constexpr size_t kMaxUnreadListBytes = size_t{1} << 20;
 constexpr double kDefaultShare = 0.1;
-
-std::function<absl::Status(const grpc::ServerContext&)> GateOf(const CallContext& context,
-                                                               const char* method) {
-  return [gate = context.gate, method](const grpc::ServerContext& call) {
-    return CheckCall(*gate, method, call);
-  };
-}
 
 v1::DraftModelRole RoleOf(DraftRole role) {
   switch (role) {
@@ -53,62 +44,59 @@ v1::DraftModelComparison ComparisonOf(const std::string& canary, const SpeedComp
 
 }  // namespace
 
+template <typename Request, typename Take, typename Change>
+DraftModelCalls::Method<Request> DraftModelCalls::MethodOf(const char* name, Take take,
+                                                           Change change) {
+  return Method<Request>(
+      context_.queue, &unread_replies_,
+      [this, take](auto* call, auto* request, auto* writer, void* tag) {
+        (context_.draft_models->*take)(call, request, writer, context_.queue, context_.queue, tag);
+      },
+      GateOf(context_, name),
+      [this, change](const Request& request, const auto& respond) {
+        respond(ListAfter(change(request, MonotonicSeconds(), context_.fleet)));
+      });
+}
+
+using Service = v1::DraftModels::AsyncService;
+
 DraftModelCalls::DraftModelCalls(const CallContext& context)
     : context_(context),
       unread_replies_(kMaxUnreadListBytes),
       list_(
-          context_.queue, &unread_replies_,
-          [this](auto* call, auto* request, auto* writer, void* tag) {
-            context_.draft_models->RequestList(call, request, writer, context_.queue,
-                                               context_.queue, tag);
-          },
-          GateOf(context_, kListDraftModelsMethod),
-          [this](const auto& /*request*/, const auto& respond) {
-            respond(ListAfter(absl::OkStatus()));
-          }),
-      load_(
-          context_.queue, &unread_replies_,
-          [this](auto* call, auto* request, auto* writer, void* tag) {
-            context_.draft_models->RequestLoad(call, request, writer, context_.queue,
-                                               context_.queue, tag);
-          },
-          GateOf(context_, kLoadDraftModelMethod),
-          [this](const auto& request, const auto& respond) {
-            respond(ListAfter(LoadDraftModel(request.model(),
-                                             request.has_share() ? request.share() : kDefaultShare,
-                                             MonotonicSeconds(), context_.fleet)));
-          }),
-      promote_(
-          context_.queue, &unread_replies_,
-          [this](auto* call, auto* request, auto* writer, void* tag) {
-            context_.draft_models->RequestPromote(call, request, writer, context_.queue,
-                                                  context_.queue, tag);
-          },
-          GateOf(context_, kPromoteDraftModelMethod),
-          [this](const auto& /*request*/, const auto& respond) {
-            respond(ListAfter(PromoteDraftModel(MonotonicSeconds(), context_.fleet)));
-          }),
-      roll_back_(
-          context_.queue, &unread_replies_,
-          [this](auto* call, auto* request, auto* writer, void* tag) {
-            context_.draft_models->RequestRollBack(call, request, writer, context_.queue,
-                                                   context_.queue, tag);
-          },
-          GateOf(context_, kRollBackDraftModelsMethod),
-          [this](const auto& /*request*/, const auto& respond) {
-            respond(ListAfter(RollBackDraftModels(MonotonicSeconds(), context_.fleet)));
-          }),
-      unload_(
-          context_.queue, &unread_replies_,
-          [this](auto* call, auto* request, auto* writer, void* tag) {
-            context_.draft_models->RequestUnload(call, request, writer, context_.queue,
-                                                 context_.queue, tag);
-          },
-          GateOf(context_, kUnloadDraftModelMethod),
-          [this](const auto& request, const auto& respond) {
-            respond(
-                ListAfter(UnloadDraftModel(request.model(), MonotonicSeconds(), context_.fleet)));
-          }) {}
+          MethodOf<v1::ListDraftModelsRequest>(kListDraftModelsMethod, &Service::RequestList,
+                                               [](const auto& /*request*/, double /*now*/,
+                                                  Fleet* /*fleet*/) { return absl::OkStatus(); })),
+      load_(MethodOf<v1::LoadDraftModelRequest>(
+          kLoadDraftModelMethod, &Service::RequestLoad,
+          [](const auto& request, double now, Fleet* fleet) {
+            const double share = request.has_share() ? request.share() : kDefaultShare;
+            return LoadDraftModel(request.model(), share, now, fleet);
+          })),
+      promote_(MethodOf<v1::PromoteDraftModelRequest>(
+          kPromoteDraftModelMethod, &Service::RequestPromote,
+          [](const auto& /*request*/, double now, Fleet* fleet) {
+            return PromoteDraftModel(now, fleet);
+          })),
+      roll_back_(MethodOf<v1::RollBackDraftModelsRequest>(
+          kRollBackDraftModelsMethod, &Service::RequestRollBack,
+          [](const auto& /*request*/, double now, Fleet* fleet) {
+            return RollBackDraftModels(now, fleet);
+          })),
+      unload_(MethodOf<v1::UnloadDraftModelRequest>(
+          kUnloadDraftModelMethod, &Service::RequestUnload,
+          [](const auto& request, double now, Fleet* fleet) {
+            return UnloadDraftModel(request.model(), now, fleet);
+          })),
+      swap_heads_(MethodOf<v1::SwapHeadsRequest>(kSwapHeadsMethod, &Service::RequestSwapHeads,
+                                                 [](const auto& request, double now, Fleet* fleet) {
+                                                   return SwapHeads(request.heads(), now, fleet);
+                                                 })),
+      roll_back_heads_(
+          MethodOf<v1::RollBackHeadsRequest>(kRollBackHeadsMethod, &Service::RequestRollBackHeads,
+                                             [](const auto& /*request*/, double now, Fleet* fleet) {
+                                               return RollBackHeads(now, fleet);
+                                             })) {}
 
 void DraftModelCalls::Serve() {
   list_.Serve();
@@ -116,6 +104,8 @@ void DraftModelCalls::Serve() {
   promote_.Serve();
   roll_back_.Serve();
   unload_.Serve();
+  swap_heads_.Serve();
+  roll_back_heads_.Serve();
 }
 
 absl::StatusOr<v1::DraftModelList> DraftModelCalls::ListAfter(const absl::Status& change) const {
@@ -135,6 +125,17 @@ absl::StatusOr<v1::DraftModelList> DraftModelCalls::ListAfter(const absl::Status
       listed.set_problem(model.problem_in_full);
     }
     listed.set_loaded_later(!model.place.folder.empty());
+  }
+  const HeadsState& heads = state.heads;
+  if (heads.is_chosen || !heads.drafter.empty()) {
+    v1::SwappableHeads& listed = *list.mutable_heads();
+    listed.set_heads(heads.name);
+    listed.set_drafter(heads.drafter);
+    listed.set_num_pods(static_cast<uint32_t>(context_.fleet->num_pods()));
+    listed.set_num_attached(heads.num_attached);
+    listed.set_num_loading(heads.num_loading);
+    listed.set_problem(heads.problem_in_full);
+    listed.set_loaded_later(heads.is_chosen);
   }
   *list.mutable_comparison() = ComparisonOf(state.compared, state.comparison);
   return list;

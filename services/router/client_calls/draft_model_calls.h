@@ -1,4 +1,4 @@
-// The gRPC methods of v1.DraftModels, by which operators swap draft models.
+// The gRPC methods of v1.DraftModels, by which operators swap draft models and heads.
 #ifndef TANDEM_SERVICES_ROUTER_CLIENT_CALLS_DRAFT_MODEL_CALLS_H_
 #define TANDEM_SERVICES_ROUTER_CLIENT_CALLS_DRAFT_MODEL_CALLS_H_
 
@@ -23,6 +23,10 @@ class DraftModelCalls {
   template <typename Request>
   using Method = UnaryMethod<Request, v1::DraftModelList>;
 
+  // Returns a method that makes a change and answers with ListAfter. `take` is the function of the
+  // service that takes a call, and `change` gets the request.
+  template <typename Request, typename Take, typename Change>
+  Method<Request> MethodOf(const char* name, Take take, Change change);
   // The models as they are after a change. An error is returned as it is.
   absl::StatusOr<v1::DraftModelList> ListAfter(const absl::Status& change) const;
 
@@ -33,6 +37,8 @@ class DraftModelCalls {
   Method<v1::PromoteDraftModelRequest> promote_;
   Method<v1::RollBackDraftModelsRequest> roll_back_;
   Method<v1::UnloadDraftModelRequest> unload_;
+  Method<v1::SwapHeadsRequest> swap_heads_;
+  Method<v1::RollBackHeadsRequest> roll_back_heads_;
 };
 
 }  // namespace tandem

@@ -153,7 +153,7 @@ ServedModel GenerateCalls::Served() const {
   ServedModel served;
   served.model = context_.model;
   served.draft_models = DraftModelNames(*context_.fleet);
-  served.self_drafter = verifier.self_drafter();
+  served.self_drafters = SelfDrafterNames(*context_.fleet);
   served.vocabulary_size = verifier.vocabulary_size();
   served.max_context_tokens = verifier.max_context_tokens();
   served.context_limited_by_pages = verifier.context_limited_by_pages();

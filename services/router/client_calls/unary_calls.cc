@@ -1,12 +1,14 @@
 #include "services/router/client_calls/unary_calls.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/rpc/ring_transport.h"
-#include "common/security/call_interceptor.h"
 #include "common/status.h"
 
 namespace tandem {
@@ -34,7 +36,7 @@ UnaryCalls::UnaryCalls(const CallContext& context, const Tokenizer* tokenizer, s
             context_.service->RequestTokenize(call, request, writer, context_.queue, context_.queue,
                                               tag);
           },
-          GateOf(kTokenizeMethod),
+          GateOf(context_, kTokenizeMethod),
           [this](const auto& request, const auto& respond) { Tokenize(request, respond); }),
       detokenize_(
           context_.queue, &unread_replies_,
@@ -42,7 +44,7 @@ UnaryCalls::UnaryCalls(const CallContext& context, const Tokenizer* tokenizer, s
             context_.service->RequestDetokenize(call, request, writer, context_.queue,
                                                 context_.queue, tag);
           },
-          GateOf(kDetokenizeMethod),
+          GateOf(context_, kDetokenizeMethod),
           [this](const auto& request, const auto& respond) { Detokenize(request, respond); }),
       server_info_(
           context_.queue, &unread_replies_,
@@ -50,7 +52,7 @@ UnaryCalls::UnaryCalls(const CallContext& context, const Tokenizer* tokenizer, s
             context_.service->RequestGetServerInfo(call, request, writer, context_.queue,
                                                    context_.queue, tag);
           },
-          GateOf(kGetServerInfoMethod),
+          GateOf(context_, kGetServerInfoMethod),
           [this](const auto& /*request*/, const auto& respond) { respond(Info()); }),
       draft_models_(context_) {}
 
@@ -59,13 +61,6 @@ void UnaryCalls::Serve() {
   detokenize_.Serve();
   server_info_.Serve();
   draft_models_.Serve();
-}
-
-std::function<absl::Status(const grpc::ServerContext&)> UnaryCalls::GateOf(
-    const char* method) const {
-  return [gate = context_.gate, method](const grpc::ServerContext& call) {
-    return CheckCall(*gate, method, call);
-  };
 }
 
 template <typename Reply>
@@ -145,13 +140,13 @@ v1::ServerInfo UnaryCalls::Info() const {
     info.add_drafters(model.name);
     any_model = true;
   }
+  const std::vector<std::string>& selves = state.heads.kinds;
   for (const std::string_view drafter : kDrafterNames) {
     const bool lacks_model = drafter == DrafterName(Drafter::kModel) && !any_model;
     const bool lacks_corpus =
         drafter == DrafterName(Drafter::kRetrieval) && !context_.validator->limits().has_corpus;
     const bool lacks_heads = IsSelfDrafter(*FindDrafter(drafter)) &&
-                             (context_.fleet->promised() == nullptr ||
-                              drafter != context_.fleet->promised()->self_drafter());
+                             std::find(selves.begin(), selves.end(), drafter) == selves.end();
     if (!lacks_model && !lacks_corpus && !lacks_heads) info.add_drafters(std::string(drafter));
   }
   if (state.drafter_attached()) {

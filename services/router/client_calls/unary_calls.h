@@ -41,7 +41,6 @@ class UnaryCalls {
   template <typename Reply>
   void Respond(bool is_long, std::function<absl::StatusOr<Reply>()> compute,
                std::function<void(const absl::StatusOr<Reply>&)> respond);
-  std::function<absl::Status(const grpc::ServerContext&)> GateOf(const char* method) const;
 
   const CallContext context_;
   const Tokenizer* tokenizer_;

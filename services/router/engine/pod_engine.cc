@@ -37,10 +37,15 @@ bool Answers(const OptionalBatch& batch, SessionId session, const Reply& reply) 
   return batch.has_value() && batch->session == session && batch->id == reply.id();
 }
 
-// Returns whether the verifier has this drafter.
-bool HasSelfDrafter(const RoundState& state, Drafter drafter) {
+// The verifier's own drafter, if the request may use it.
+std::optional<Drafter> SelfDrafterFor(const RoundState& state, const Sequence& sequence) {
   const v1::AttachReply* verifier = state.workers.info(kVerifierPeer);
-  return verifier != nullptr && verifier->self_drafter() == DrafterName(drafter);
+  if (verifier == nullptr || sequence.is_replay()) return std::nullopt;
+  if (FixedDraftLength(state.options, sequence) == 0u) return std::nullopt;
+  const std::optional<Drafter> drafter = FindDrafter(verifier->self_drafter().name());
+  const bool may = drafter.has_value() && IsSelfDrafter(*drafter) &&
+                   sequence.request.drafters.contains(*drafter);
+  return may ? drafter : std::nullopt;
 }
 
 // Null: the request uses no lookups.
@@ -50,15 +55,13 @@ std::unique_ptr<RequestLookups> MakeLookups(const Sequence& sequence, RoundState
   const bool predicts = drafters.contains(Drafter::kPrediction) && !request.prediction.empty();
   const bool retrieves = drafters.contains(Drafter::kRetrieval) && state->options.has_corpus;
   // The verifier proposes by itself only what it can.
+  const std::optional<Drafter> self = SelfDrafterFor(*state, sequence);
   DrafterSet used = drafters;
-  bool proposes = false;
   for (const Drafter drafter : kSelfDrafters) {
-    const bool has = drafters.contains(drafter) && HasSelfDrafter(*state, drafter);
-    if (!has) used.Remove(drafter);
-    proposes = proposes || has;
+    if (drafter != self) used.Remove(drafter);
   }
   if (sequence.is_replay() || FixedDraftLength(state->options, sequence) == 0u ||
-      !(predicts || retrieves || proposes || drafters.contains(Drafter::kSuffix) ||
+      !(predicts || retrieves || self.has_value() || drafters.contains(Drafter::kSuffix) ||
         drafters.contains(Drafter::kNgram) || drafters.contains(Drafter::kRecycling))) {
     return nullptr;
   }
@@ -93,6 +96,9 @@ PodEngine::PodEngine(PodId id, const EngineOptions& options, const Tokenizer* to
 void PodEngine::SetRoster(const DraftRoster& roster, double now) {
   const DraftRoster before = state_.draft_models.roster();
   state_.draft_models.SetRoster(roster);
+  if (!(roster.heads() == before.heads())) {
+    state_.workers.WantHeads(roster.heads().wanted(), now);
+  }
   const uint32_t num_places = NumDraftPlaces(state_.options.workers);
   for (size_t number = 0; number < num_places; ++number) {
     const PeerId peer = kDrafterPeer + static_cast<PeerId>(number);
@@ -123,6 +129,19 @@ void PodEngine::ForgetDraftModel(size_t number) {
         state_.draft_models.controller(number).NewEstimate(sequence->mode());
     sequence->models->set_version(state_.draft_models.version());
     sequence->faults.drafter(static_cast<uint32_t>(number)) = DrafterFaults();
+  }
+}
+
+void PodEngine::FollowHeads() {
+  state_.draft_models.controller().lookup_priors().ForgetSelf();
+  for (uint32_t id = 0; id < state_.slots.size(); ++id) {
+    Sequence* sequence = state_.slots[id].sequence.get();
+    if (sequence == nullptr) continue;
+    if (sequence->lookups == nullptr) {
+      sequence->lookups = MakeLookups(*sequence, &state_);
+    } else {
+      sequence->lookups->SetSelf(SelfDrafterFor(state_, *sequence));
+    }
   }
 }
 
@@ -188,7 +207,9 @@ void PodEngine::OnVerifierReply(SessionId session, v1::VerifierReply& reply, dou
     verify.set_propose_seconds(
         Bounded(verify.propose_seconds(), longest - verify.compute_seconds()));
   }
-  if (!state_.workers.OnVerifierReply(session, reply, now)) {
+  const bool is_settled = state_.workers.OnVerifierReply(session, reply, now);
+  if (state_.workers.TakeHeadsChange()) FollowHeads();
+  if (!is_settled) {
     if (reply.has_verify() && of_batch) OnVerify(state_, *reply.mutable_verify(), now);
     if (reply.has_error()) OnCommandRefused(kVerifierPeer, of_batch, reply.error(), now);
   }

@@ -48,7 +48,8 @@ class PodEngine {
   void Expect(const v1::AttachReply& promised) { state_.workers.Expect(promised); }
 
   // Takes up the draft models that are new in the roster, lets go of those that are not in it any
-  // more, and follows it from now on. Before Start it says what the pod begins with.
+  // more, asks for its heads, and follows it from now on. Before Start it says what the pod begins
+  // with.
   void SetRoster(const DraftRoster& roster, double now);
 
   // Settle.
@@ -119,6 +120,9 @@ class PodEngine {
  private:
   // Forgets what a draft model has shown, before its number is used again.
   void ForgetDraftModel(size_t number);
+  // The verifier has other heads. What the former ones have shown is forgotten, and running
+  // requests go on with the new ones.
+  void FollowHeads();
   // Follows what the sessions tell, in order.
   void DrainSessionEvents(double now);
   void OnVerifierReady(SessionId session);

@@ -124,7 +124,7 @@ void Fleet::RemoveDrained() {
 void Fleet::SetRoster(const DraftRoster& roster, const std::string& what, double now) {
   now_ = now;
   roster_ = roster;
-  commands_.push_back(LogLine{LogLine::Level::kInfo, "draft models: " + what});
+  commands_.push_back(LogLine{LogLine::Level::kInfo, what});
   for (const auto& pod : pods_) pod->engine->SetRoster(roster_, now);
   for (size_t pod = 0; pod < pods_.size(); ++pod) Turn(pod, now);
 }
@@ -132,7 +132,7 @@ void Fleet::SetRoster(const DraftRoster& roster, const std::string& what, double
 // ---------------------------------------------------------------- what is known of a pod
 
 bool Fleet::LacksDrafter(const Pod& pod) const {
-  return options_.workers.drafter_required && pod.engine->workers().any_drafter_refused();
+  return options_.workers.drafter_required && AnyDrafterRefused(pod.engine->workers());
 }
 
 bool Fleet::TakesNothingNew(const Pod& pod) const {

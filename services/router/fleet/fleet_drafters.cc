@@ -68,16 +68,27 @@ std::vector<std::string> DraftModelNames(const Fleet& fleet) {
   return names;
 }
 
-absl::Status LoadDraftModel(const std::string& folder, double share, double now, Fleet* fleet) {
-  if (FindDraftModel(fleet->State(), folder).has_value()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("a draft model \"", folder, "\" is there already"));
+std::vector<std::string> SelfDrafterNames(const Fleet& fleet) {
+  std::vector<std::string> names;
+  for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
+    const v1::AttachReply* verifier = fleet.engine(pod).workers().info(kVerifierPeer);
+    if (verifier == nullptr || verifier->self_drafter().name().empty()) continue;
+    const std::string& name = verifier->self_drafter().name();
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
+  return names;
+}
+
+absl::Status LoadDraftModel(const std::string& folder, double share, double now, Fleet* fleet) {
+  // A model that was there from the start has no folder in the roster.
+  if (FindDraftModel(fleet->State(), folder).has_value()) return IsLoadedAlready(folder);
   DraftRoster roster = fleet->roster();
   TANDEM_RETURN_IF_ERROR(roster.Load(folder, share).status());
   fleet->SetRoster(
       roster,
-      absl::StrCat(folder, " is loaded, to draft for a share of ", share, " of the requests"), now);
+      absl::StrCat("draft models: ", folder, " is being loaded, to draft for a share of ", share,
+                   " of the requests"),
+      now);
   return absl::OkStatus();
 }
 
@@ -91,17 +102,14 @@ absl::Status PromoteDraftModel(double now, Fleet* fleet) {
         NameForOperator(model), " can draft at ", model.num_attached, " of ", fleet->num_pods(),
         " worker pods: promote it when it can at all of them, or unload it"));
   }
-  fleet->SetRoster(
-      roster,
-      roster.place(*canary).folder + " drafts for all requests, and the models that did stand by",
-      now);
+  fleet->SetRoster(roster, "draft models: promotion: " + WhoServes(*fleet, roster), now);
   return absl::OkStatus();
 }
 
 absl::Status RollBackDraftModels(double now, Fleet* fleet) {
   DraftRoster roster = fleet->roster();
   TANDEM_RETURN_IF_ERROR(roster.RollBack());
-  fleet->SetRoster(roster, "rollback: " + WhoServes(*fleet, roster), now);
+  fleet->SetRoster(roster, "draft models: rollback: " + WhoServes(*fleet, roster), now);
   return absl::OkStatus();
 }
 
@@ -112,7 +120,25 @@ absl::Status UnloadDraftModel(const std::string& name, double now, Fleet* fleet)
   }
   DraftRoster roster = fleet->roster();
   TANDEM_RETURN_IF_ERROR(roster.Unload(*number));
-  fleet->SetRoster(roster, name + " is unloaded", now);
+  fleet->SetRoster(roster, "draft models: " + name + " is unloaded", now);
+  return absl::OkStatus();
+}
+
+absl::Status SwapHeads(const std::string& heads, double now, Fleet* fleet) {
+  DraftRoster roster = fleet->roster();
+  TANDEM_RETURN_IF_ERROR(roster.heads().Swap(heads));
+  fleet->SetRoster(roster, "heads: swapped for " + heads, now);
+  return absl::OkStatus();
+}
+
+absl::Status RollBackHeads(double now, Fleet* fleet) {
+  DraftRoster roster = fleet->roster();
+  TANDEM_RETURN_IF_ERROR(roster.heads().RollBack());
+  const std::string& wanted = *roster.heads().wanted();
+  fleet->SetRoster(
+      roster,
+      "heads: rolled back to " + (wanted.empty() ? "those that the verifiers began with" : wanted),
+      now);
   return absl::OkStatus();
 }
 

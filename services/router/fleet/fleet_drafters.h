@@ -18,6 +18,10 @@ bool DraftersSettled(const Fleet& fleet);
 // their numbers.
 std::vector<std::string> DraftModelNames(const Fleet& fleet);
 
+// Returns the names of the drafters that live in the verifiers of the pods: one, unless a swap of
+// heads is under way or has failed somewhere.
+std::vector<std::string> SelfDrafterNames(const Fleet& fleet);
+
 // Returns why a drafter does not fit the target. Empty: all fit, or were not asked yet.
 std::string DrafterMisfit(const Fleet& fleet);
 
@@ -28,6 +32,10 @@ absl::Status LoadDraftModel(const std::string& folder, double share, double now,
 absl::Status PromoteDraftModel(double now, Fleet* fleet);
 absl::Status RollBackDraftModels(double now, Fleet* fleet);
 absl::Status UnloadDraftModel(const std::string& name, double now, Fleet* fleet);
+
+// Changes of the heads. Errors change nothing, and are those of HeadsChoice.
+absl::Status SwapHeads(const std::string& heads, double now, Fleet* fleet);
+absl::Status RollBackHeads(double now, Fleet* fleet);
 
 }  // namespace tandem
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
+#include "common/rpc/protocol.h"
 
 namespace tandem {
 
@@ -20,6 +21,7 @@ void FleetState::Add(const PodEngine& engine) {
   counts += engine.counts();
   ++(workers.ready(kVerifierPeer) ? num_pods_ready : num_pods_lost);
   AddDraftModels(engine);
+  AddHeads(engine);
   comparison += engine.comparison();
   compared = engine.state().draft_models.compared();
   // What runs nowhere is of the first engine.
@@ -62,6 +64,31 @@ void FleetState::AddDraftModels(const PodEngine& engine) {
       transports.push_back(model.transport);
     }
   }
+}
+
+void FleetState::AddHeads(const PodEngine& engine) {
+  const WorkerSessions& workers = engine.workers();
+  const std::optional<std::string>& wanted = engine.state().draft_models.roster().heads().wanted();
+  heads.is_chosen = wanted.has_value();
+  const HeadsSwap& swap = workers.heads();
+  if (!workers.ready(kVerifierPeer) || swap.under_way()) {
+    ++heads.num_loading;
+  } else if (swap.problem().empty()) {
+    ++heads.num_attached;
+  }
+  if (heads.problem_in_full.empty()) heads.problem_in_full = swap.problem();
+  if (workers.info(kVerifierPeer) == nullptr) return;
+  const v1::SelfDrafter& drafter = workers.info(kVerifierPeer)->self_drafter();
+  if (!drafter.name().empty() &&
+      std::find(heads.kinds.begin(), heads.kinds.end(), drafter.name()) == heads.kinds.end()) {
+    heads.kinds.push_back(drafter.name());
+  }
+  const bool has_wanted = !swap.under_way() && swap.problem().empty();
+  if (has_wanted && heads.drafter.empty()) {
+    heads.name = drafter.heads();
+    heads.drafter = drafter.name();
+  }
+  if (heads.drafter.empty() && wanted.has_value() && *wanted != kNoHeads) heads.name = *wanted;
 }
 
 bool FleetState::drafter_attached() const {

@@ -29,6 +29,17 @@ struct DraftModelState {
   v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
 };
 
+// The heads of the verifiers, over all pods.
+struct HeadsState {
+  std::string name;        // that of their folder, as wanted or as some pod has them; empty: none
+  std::string drafter;     // what they are, as some pod has them: "medusa"
+  bool is_chosen = false;  // by an operator, after the start
+  uint32_t num_attached = 0;       // pods whose verifier has them
+  uint32_t num_loading = 0;        // pods whose verifier may be loading them
+  std::string problem_in_full;     // why some pod does not have them, for the operator
+  std::vector<std::string> kinds;  // the drafters of all pods, which may differ during a swap
+};
+
 // The name by which an operator may name the model: that of requests, of its folder, or of its
 // worker.
 std::string NameForOperator(const DraftModelState& model);
@@ -40,9 +51,10 @@ struct FleetState {
   bool audit_failed = false;
   uint32_t num_pods_ready = 0;  // their verifiers serve
   uint32_t num_pods_lost = 0;
-  std::vector<DraftModelState> draft_models;    // those that there are, by number
-  SpeedComparison comparison;                   // the canary with the models that serve
-  std::string compared;                         // that canary, which may be none any more
+  std::vector<DraftModelState> draft_models;  // those that there are, by number
+  SpeedComparison comparison;                 // the canary with the models that serve
+  std::string compared;                       // that canary, which may be none any more
+  HeadsState heads;
   std::vector<v1::RingTransport> transports;    // transports of open rings
   DraftLengthController::LastRound last_round;  // mean over the pods, by running requests
 
@@ -62,6 +74,7 @@ struct FleetState {
 
  private:
   void AddDraftModels(const PodEngine& engine);
+  void AddHeads(const PodEngine& engine);
 };
 
 v1::ServerLoad ServerLoadOf(const FleetState& state);

@@ -331,14 +331,15 @@ absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given
   const bool names_model = std::find(models.begin(), models.end(), name) != models.end();
   const std::optional<Drafter> drafter = names_model ? Drafter::kModel : FindDrafter(name);
   const bool has_model = !models.empty();
-  const bool lacks_heads =
-      drafter.has_value() && IsSelfDrafter(*drafter) && name != served.self_drafter;
+  const std::vector<std::string>& selves = served.self_drafters;
+  const bool lacks_heads = drafter.has_value() && IsSelfDrafter(*drafter) &&
+                           std::find(selves.begin(), selves.end(), name) == selves.end();
   if (!drafter.has_value() || (drafter == Drafter::kModel && !has_model) || lacks_heads ||
       (drafter == Drafter::kRetrieval && !limits_.has_corpus)) {
     std::string known = has_model ? "\"model\", " : "";
     for (const std::string& model : models) absl::StrAppend(&known, QuotedShort(model), ", ");
-    const std::string heads =
-        served.self_drafter.empty() ? "" : absl::StrCat("\"", served.self_drafter, "\", ");
+    std::string heads;
+    for (const std::string& self : selves) absl::StrAppend(&heads, QuotedShort(self), ", ");
     const char* retrieval = limits_.has_corpus ? "\"retrieval\", " : "";
     const char* why = drafter == Drafter::kRetrieval ? " (the server has no --retrieval index)"
                       : lacks_heads                  ? " (the server has no such --heads)"

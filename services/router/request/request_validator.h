@@ -36,8 +36,8 @@ struct RequestLimits {
 // The model that is served, as the attached workers describe it.
 struct ServedModel {
   std::string model;
-  std::vector<std::string> draft_models;  // names of those that fit, by number
-  std::string self_drafter;  // name of the drafter that lives in the verifier; empty: there is none
+  std::vector<std::string> draft_models;   // names of those that fit, by number
+  std::vector<std::string> self_drafters;  // names of the drafters that live in the verifiers
   uint32_t vocabulary_size = 0;
   uint32_t max_context_tokens = 0;        // prompt and output together
   bool context_limited_by_pages = false;  // the KV cache limits the context

@@ -31,8 +31,9 @@ constexpr auto kShutdownGrace = std::chrono::seconds(1);
 const std::vector<std::string> kOwnMethods = {kGenerateMethod, kTokenizeMethod, kDetokenizeMethod,
                                               kGetServerInfoMethod};
 const std::vector<std::string> kAdminMethods = {
-    kListDraftModelsMethod, kLoadDraftModelMethod, kPromoteDraftModelMethod,
-    kRollBackDraftModelsMethod, kUnloadDraftModelMethod};
+    kListDraftModelsMethod,     kLoadDraftModelMethod,   kPromoteDraftModelMethod,
+    kRollBackDraftModelsMethod, kUnloadDraftModelMethod, kSwapHeadsMethod,
+    kRollBackHeadsMethod};
 
 // Returns a gate that allows these methods and denies all others.
 std::shared_ptr<CallGate> MakeGate(const Address& listen, std::shared_ptr<TokenFile> tokens) {

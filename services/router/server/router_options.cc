@@ -98,9 +98,12 @@ std::string SetDrafters(bool given, RouterOptions* options) {
   }
   // Somebody who gives an index wants it to be used.
   if (has_corpus && !given) drafters.Add(Drafter::kRetrieval);
-  // The same holds for heads. A verifier without heads has none of these drafters.
+  // The same holds for heads. A verifier without heads has none of these drafters. Heads of one
+  // kind stand for all kinds, because others may be swapped in.
+  const bool lists_heads = std::any_of(std::begin(kSelfDrafters), std::end(kSelfDrafters),
+                                       [&](Drafter drafter) { return drafters.contains(drafter); });
   for (const Drafter drafter : kSelfDrafters) {
-    if (!given) drafters.Add(drafter);
+    if (!given || lists_heads) drafters.Add(drafter);
   }
   return "";
 }

@@ -105,8 +105,8 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
  private:
   // ---- What a worker adds ----
 
-  // Adds the ring transports of this worker, best first.
-  virtual void OfferTransports(v1::AttachReply& reply) const = 0;
+  // Adds the ring transports of this worker, best first, and what else it alone states.
+  virtual void Complete(v1::AttachReply& reply) const = 0;
   // Handles a command that this class does not know. A `reply` that stays empty is not sent.
   virtual absl::Status HandleOther(const Command& command, Reply& reply) = 0;
 
@@ -164,7 +164,7 @@ class BatchSession : public SessionHandler<typename Protocol::Command, typename 
     draft_limits_ = {attach.max_draft_length(), attach.max_tree_nodes()};
     draft_model_number_ = static_cast<uint8_t>(attach.draft_model_number());
     reply = model_->Describe();
-    OfferTransports(reply);
+    Complete(reply);
     return absl::OkStatus();
   }
 

@@ -20,7 +20,7 @@ std::string UniformRows(size_t rows) {
 
 class VerifierFuzzer {
  public:
-  VerifierFuzzer(WorkerModel* model, VerifierRings* rings) : session_(model, nullptr, rings) {}
+  VerifierFuzzer(WorkerModel* model, VerifierShared* shared) : session_(model, nullptr, shared) {}
 
   void Run(uint8_t repairs, v1::VerifierCommand* command) {
     Mend(repairs, command);
@@ -165,9 +165,9 @@ class VerifierFuzzer {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tandem;
   static fuzz::SessionModel model;
-  static VerifierRings rings;
+  static VerifierShared shared(model.get());
   {
-    fuzz::VerifierFuzzer fuzzer(model.get(), &rings);
+    fuzz::VerifierFuzzer fuzzer(model.get(), &shared);
     fuzz::ForEachCommand<v1::VerifierCommand>(
         fuzz::FuzzInput(data, size),
         [&](uint8_t repairs, v1::VerifierCommand* command) { fuzzer.Run(repairs, command); });

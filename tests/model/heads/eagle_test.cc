@@ -664,6 +664,76 @@ TEST_P(EagleGuessTest, WhoNeedsItsRowsAddsThemToSharedPages) {
   EXPECT_EQ(second.NumDrafterRows(), 10u);
 }
 
+TEST_P(EagleGuessTest, LayersThatAreAdoptedLaterGuessAsIfTheyHadBeenThere) {
+  testing::WriteRandomEagle(dir_ / "others",
+                            {.is_third = GetParam(), .output_scale = 0.9, .seed = 9});
+  const std::vector<int32_t> text = RandomText(140);
+  const GuessLimits limits = {.depth = 4, .nodes = 12};
+  KvCache cache(pages_.get(), 512);
+  Feed(cache, text);
+  const GuessTree former = Guess(cache, text, 9, limits);
+  cache.Publish(0, {1});
+  cache.Publish(1, {2});
+  auto others = model_->LoadHeads(dir_ / "others");
+  ASSERT_TRUE(others.ok()) << others.status();
+  EXPECT_TRUE(Guess(cache, text, 9, limits) == former) << "they do not draft yet";
+  const RowFeatures stored = model_->stored_features();
+  const uint64_t progress = model_->progress();
+  ASSERT_TRUE(model_->AdoptHeads(*std::move(others)).ok());
+  pages_->ForgetDrafterRows();
+  EXPECT_EQ(model_->stored_features(), stored) << "the cache still serves";
+  EXPECT_GE(model_->progress(), progress);
+  const GuessTree adopted = Guess(cache, text, 9, limits);
+  EXPECT_FALSE(adopted == former);
+  KvCache second(pages_.get(), 512);
+  TakeTwoPages(second);
+  Feed(second, std::span(text).subspan(128));
+  EXPECT_TRUE(Guess(second, text, 9, limits) == adopted);
+  // A model that began with these heads guesses the same.
+  std::filesystem::remove_all(dir_ / "heads");
+  std::filesystem::rename(dir_ / "others", dir_ / "heads");
+  const auto model = *Load();
+  std::swap(model_, const_cast<std::unique_ptr<LanguageModel>&>(model));
+  KvCache fresh(pages_.get(), 512);
+  Feed(fresh, text);
+  EXPECT_TRUE(Guess(fresh, text, 9, limits) == adopted);
+}
+
+TEST_P(EagleGuessTest, AnotherVersionReadsRowsThatAreWrittenFromNowOn) {
+  testing::WriteRandomEagle(
+      dir_ / "others",
+      {.is_third = !GetParam(), .output_scale = GetParam() ? 2.0 : 0.7, .seed = 9});
+  auto others = *model_->LoadHeads(dir_ / "others");
+  pages_.reset();
+  model_->ReserveFor(DrafterRoom::Of(*others));
+  pages_ = *KvPagePool::Create(model_->kv_shape(), uint64_t{1} << 26);
+  const std::vector<int32_t> text = RandomText(140);
+  const GuessLimits limits = {.depth = 4, .nodes = 12};
+  KvCache cache(pages_.get(), 512);
+  Feed(cache, text);
+  const GuessTree former = Guess(cache, text, 9, limits);
+  const RowFeatures stored = model_->stored_features();
+  ASSERT_TRUE(model_->AdoptHeads(std::move(others)).ok());
+  pages_->ForgetDrafterRows();
+  EXPECT_FALSE(model_->stored_features() == stored);
+  pages_->ForgetFeatures();
+  EXPECT_TRUE(Guess(cache, text, 9, limits).token_ids.empty());
+  EXPECT_EQ(cache.NumDrafterRows(), 0u) << "nothing is computed from what is not there";
+  KvCache fresh(pages_.get(), 512);
+  Feed(fresh, text);
+  const GuessTree adopted = Guess(fresh, text, 9, limits);
+  EXPECT_EQ(adopted.token_ids.size(), 12u);
+  EXPECT_FALSE(adopted == former);
+  // Without heads in between, passes go on to store what the last ones read.
+  ASSERT_TRUE(model_->AdoptHeads(nullptr).ok());
+  EXPECT_EQ(model_->self_drafter(), nullptr);
+  KvCache between(pages_.get(), 512);
+  Feed(between, text);
+  ASSERT_TRUE(model_->AdoptHeads(*model_->LoadHeads(dir_ / "others")).ok());
+  pages_->ForgetDrafterRows();
+  EXPECT_TRUE(Guess(between, text, 9, limits) == adopted);
+}
+
 TEST_P(EagleGuessTest, OrdersDoNotDisturbEachOther) {
   const std::vector<int32_t> one = RandomText(70);
   const std::vector<int32_t> other = RandomText(33);

@@ -50,6 +50,8 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kModelRollBackForgotten, "model_roll_back_forgotten"},
       {kUnloadForgotten, "unload_forgotten"},
       {kOtherModelLoaded, "other_model_loaded"},
+      {kHeadsSwapForgotten, "heads_swap_forgotten"},
+      {kOtherHeadsLoaded, "other_heads_loaded"},
       {kRollbackKeepsRow, "rollback_keeps_row"},
       {kRollbackDropsRow, "rollback_drops_row"},
       {kRejectedRowsKept, "rejected_rows_kept"},
@@ -66,6 +68,7 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kCacheHitOfOtherTokens, "cache_hit_of_other_tokens"},
       {kCacheSaltIgnored, "cache_salt_ignored"},
       {kRingSequenceNotChecked, "ring_sequence_not_checked"},
+      {kHeadsLoadingForgotten, "heads_loading_forgotten"},
       {kSlotsOutliveSession, "slots_outlive_session"},
   };
   return bugs;

@@ -56,6 +56,8 @@ enum class PlantedBug : uint8_t {
   kModelRollBackForgotten,
   kUnloadForgotten,
   kOtherModelLoaded,
+  kHeadsSwapForgotten,
+  kOtherHeadsLoaded,
   // Bugs of the workers.
   kRollbackKeepsRow,
   kRollbackDropsRow,
@@ -73,6 +75,7 @@ enum class PlantedBug : uint8_t {
   kCacheHitOfOtherTokens,
   kCacheSaltIgnored,
   kRingSequenceNotChecked,
+  kHeadsLoadingForgotten,
   kSlotsOutliveSession,
 };
 

@@ -289,6 +289,29 @@ void MakeSwaps(SeededRandom random, Scenario* scenario) {
   }
 }
 
+// Lets the operator swap the heads too.
+void MakeHeadsSwaps(SeededRandom random, Scenario* scenario) {
+  if (!random.Chance(0.35)) return;
+  using Kind = Swap::Kind;
+  for (int left = random.Between(1, 12); left > 0; --left) {
+    const bool rolls_back = random.Chance(0.3);
+    Swap swap{.kind = rolls_back ? Kind::kRollBackHeads : Kind::kSwapHeads,
+              .at = kStartTime + random.Real(0, scenario->window_seconds)};
+    if (!rolls_back) {
+      swap.model = random.Chance(0.15) ? std::string(kNoHeads)
+                                       : HeadsName(random.Between(0, 1), random.Chance(0.15));
+    }
+    scenario->swaps.push_back(swap);
+  }
+  std::stable_sort(scenario->swaps.begin(), scenario->swaps.end(),
+                   [](const Swap& a, const Swap& b) { return a.at < b.at; });
+  for (ClientPlan& client : scenario->clients) {
+    if (!random.Chance(0.6)) continue;
+    client.request.drafters.Add(Drafter::kMedusa);
+    client.request.drafters.Add(Drafter::kEagle);
+  }
+}
+
 }  // namespace
 
 void FillUndisturbed(const ToyPair& pair, const testing::ToyTokenizer& tokenizer,
@@ -395,6 +418,7 @@ Scenario MakeScenario(uint64_t seed) {
         static_cast<uint32_t>(of_trees.Chance(0.7) ? most_nodes : of_trees.Between(0, most_nodes));
   }
   MakeSwaps(SeededRandom(seed ^ 0x5A4B5), &scenario);
+  MakeHeadsSwaps(SeededRandom(seed ^ 0x4EAD55), &scenario);
   scenario.corpus = MakeCorpus(scenario, SeededRandom(seed ^ 0xC0B905));
 
   MakeFaults(random, profile, &scenario);

@@ -78,12 +78,13 @@ struct Fault {
   bool of_all_drafters = false;
 };
 
-// The operator changes the draft models of all routers that live. Some changes are refused.
+// The operator changes the draft models or the heads of all routers that live. Some changes are
+// refused.
 struct Swap {
-  enum class Kind : uint8_t { kLoad, kPromote, kRollBack, kUnload };
+  enum class Kind : uint8_t { kLoad, kPromote, kRollBack, kUnload, kSwapHeads, kRollBackHeads };
   Kind kind;
   double at = 0;
-  std::string model = {};  // for kLoad and kUnload
+  std::string model = {};  // for kLoad, kUnload and kSwapHeads
   double share = 1;        // for kLoad
 };
 
@@ -107,7 +108,7 @@ struct Scenario {
   WorkerPlan drafter;
   WorkerPlan verifier;
   std::string drafter_boot_id = "host";
-  bool has_heads = false;  // verifiers have a drafter of their own
+  bool has_heads = false;  // verifiers begin with a drafter of their own
   double drafter_starts_at = 0;
   NetworkPlan network;
   double window_seconds = 0;        // time in which clients arrive
@@ -127,6 +128,10 @@ inline std::string DraftModelName(PeerId drafter) { return "fake-" + PeerName(dr
 // Names of models that are loaded later. A worker cannot load those that are broken.
 inline std::string LoadedModelName(int number, bool broken) {
   return (broken ? "broken-" : "loaded-") + std::to_string(number);
+}
+// The same for heads.
+inline std::string HeadsName(int number, bool broken) {
+  return (broken ? "broken-heads-" : "heads-") + std::to_string(number);
 }
 inline bool IsBroken(const std::string& model) { return model.starts_with("broken-"); }
 

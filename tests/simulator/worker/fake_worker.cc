@@ -49,7 +49,8 @@ FakeWorker::FakeWorker(Worker kind, const Scenario* scenario,
       bug_(bug),
       random_(random),
       pages_(plan_->page_tokens, plan_->num_pages),
-      num_free_slots_(plan_->max_slots) {}
+      num_free_slots_(plan_->max_slots),
+      heads_(scenario->has_heads, bug) {}
 
 size_t FakeWorker::num_open_slots() const {
   size_t count = 0;
@@ -138,10 +139,7 @@ v1::AttachReply FakeWorker::Attached(const std::string& model) const {
   reply.set_page_tokens(plan_->page_tokens);
   reply.set_num_pages(plan_->num_pages);
   reply.set_lease_seconds(kLeaseSeconds);
-  if (kind_ == Worker::kVerifier && scenario_->has_heads) {
-    reply.set_self_drafter("medusa");
-    reply.set_self_draft_depth(kSelfDraftDepth);
-  }
+  if (kind_ == Worker::kVerifier) *reply.mutable_self_drafter() = heads_.drafter();
   return reply;
 }
 
@@ -445,6 +443,7 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
       v1::WorkerError error;
       if (Attach(command.attach(), session, &error)) {
         *reply.mutable_attach() = Attached("");
+        session.told_heads = heads_.version();
       } else {
         refusal = error.message();
         outcome.complaints.push_back(refusal);
@@ -454,6 +453,10 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
     }
     case v1::VerifierCommand::kCreateRing:
       CreateRing(command.create_ring(), session, reply.mutable_create_ring());
+      break;
+    case v1::VerifierCommand::kSetHeads:
+      refusal = heads_.Set(command.set_heads().heads(), random_, reply.mutable_set_heads());
+      session.told_heads = heads_.version();
       break;
     case v1::VerifierCommand::kDropRing:
       DropRing(command.drop_ring().draft_model_number(), session);
@@ -477,20 +480,9 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
       UpdateSlots(command.update_slots(), session, session.verified, reply.mutable_update_slots(),
                   outcome);
       break;
-    case v1::VerifierCommand::kVerify: {
-      const v1::Verify& verify = command.verify();
-      v1::VerifyReply& verified = *reply.mutable_verify();
-      if (verify.has_update_slots()) {
-        UpdateSlots(verify.update_slots(), session, session.verified,
-                    verified.mutable_update_slots(), outcome);
-      }
-      for (const v1::VerifyItem& item : verify.items()) {
-        *verified.add_results() = VerifyOne(item, session, outcome);
-      }
-      outcome.seconds = random_.Real(0.0002, plan_->longest_batch_seconds);
-      verified.set_compute_seconds(outcome.seconds);
+    case v1::VerifierCommand::kVerify:
+      Verify(command.verify(), session, reply.mutable_verify(), outcome);
       break;
-    }
     case v1::VerifierCommand::KIND_NOT_SET:
       outcome.complaints.push_back("an empty command");
       break;
@@ -501,6 +493,22 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
   }
   outcome.replies.push_back(std::move(reply));
   return outcome;
+}
+
+void FakeWorker::Verify(const v1::Verify& verify, Session& session, v1::VerifyReply* reply,
+                        Outcome& outcome) {
+  if (verify.has_update_slots()) {
+    UpdateSlots(verify.update_slots(), session, session.verified, reply->mutable_update_slots(),
+                outcome);
+  }
+  for (const v1::VerifyItem& item : verify.items()) {
+    *reply->add_results() = VerifyOne(item, session, outcome);
+  }
+  outcome.seconds = random_.Real(0.0002, plan_->longest_batch_seconds);
+  reply->set_compute_seconds(outcome.seconds);
+  if (std::exchange(session.told_heads, heads_.version()) != heads_.version()) {
+    *reply->mutable_self_drafter() = heads_.drafter();
+  }
 }
 
 void FakeWorker::DropRing(uint32_t draft_model_number, Session& session) {
@@ -604,7 +612,7 @@ FakeWorker::Refusal FakeWorker::CheckItem(const v1::VerifyItem& item, const Fake
     return {v1::WORKER_CODE_INVALID_ARGUMENT, "drafts, and `sample` is false"};
   }
   const v1::ProposalShape& shape = item.propose();
-  if (item.has_propose() && (!item.sample() || !scenario_->has_heads || shape.max_depth() < 1 ||
+  if (item.has_propose() && (!item.sample() || !heads_.had_heads() || shape.max_depth() < 1 ||
                              shape.max_depth() > session.limits.max_depth ||
                              shape.max_nodes() > session.limits.max_nodes)) {
     return {v1::WORKER_CODE_INVALID_ARGUMENT, "propose: not possible"};
@@ -710,7 +718,7 @@ v1::SelfProposal FakeWorker::ProposeAfter(const v1::ProposalShape& shape, uint64
   v1::SelfProposal proposal;
   row = ExtendTokenHash(row, next_token_id);
   int32_t parent = -1;
-  for (uint32_t i = 0; i < std::min(shape.max_depth(), kSelfDraftDepth); ++i) {
+  for (uint32_t i = 0; i < std::min(shape.max_depth(), FakeHeads::kDepth); ++i) {
     const int32_t token = pair.Draft(row, 0);
     row = ExtendTokenHash(row, token);
     const auto size = static_cast<uint32_t>(proposal.token_ids_size());
@@ -760,7 +768,8 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   result.set_num_cached_tokens(cached);
   for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
 
-  const v1::ProposalShape* const shape = item.has_propose() ? &item.propose() : nullptr;
+  const bool proposes = item.has_propose() && heads_.any();
+  const v1::ProposalShape* const shape = proposes ? &item.propose() : nullptr;
   if (item.sample() && !Judge(drafts, shape, *slot, slots, &result)) {
     result.Clear();
     slots.TruncateTo(*slot, at.length());

@@ -16,6 +16,7 @@
 #include "tests/simulator/scenario/planted_bug.h"
 #include "tests/simulator/scenario/scenario.h"
 #include "tests/simulator/scenario/seeded_random.h"
+#include "tests/simulator/worker/fake_heads.h"
 #include "tests/simulator/worker/fake_ring.h"
 #include "tests/simulator/worker/fake_slots.h"
 
@@ -72,11 +73,10 @@ class FakeWorker {
   size_t num_open_slots() const;
   // Returns an error text if the pages do not match the slots, or an empty text.
   std::string CheckPages() const;
+  const FakeHeads& heads() const { return heads_; }
   uint32_t num_free_pages() const { return pages_.num_free(); }
 
  private:
-  static constexpr uint32_t kSelfDraftDepth = 3;  // tokens that its own drafter proposes in a row
-
   struct Session {
     std::unique_ptr<FakeSlots> slots;
     std::vector<v1::ProposeResult> proposed;  // last results by slot
@@ -87,6 +87,7 @@ class FakeWorker {
     std::map<uint32_t, std::shared_ptr<FakeRing>> rings;
     v1::RingTransport transport = v1::RING_TRANSPORT_UNSPECIFIED;
     uint64_t ring_epoch = 0;
+    uint64_t told_heads = 0;  // version of the heads that the router knows of
   };
 
   struct Refusal {
@@ -111,6 +112,7 @@ class FakeWorker {
                      Result* result, Outcome& outcome);
   void SendVocabulary(uint64_t id, Outcome& outcome) const;
   std::string OpenRing(const v1::OpenRing& command, Session& session, v1::OpenRingReply* reply);
+  void Verify(const v1::Verify& verify, Session& session, v1::VerifyReply* reply, Outcome& outcome);
   void DropRing(uint32_t draft_model_number, Session& session);
   void CreateRing(const v1::CreateRing& create, Session& session, v1::CreateRingReply* reply);
   // The verifier's ring of this epoch. Null: the session has none.
@@ -158,6 +160,7 @@ class FakeWorker {
   uint32_t num_free_slots_;
   std::map<StreamId, Session> sessions_;
   std::string model_;
+  FakeHeads heads_;  // a verifier's
   bool other_vocabulary_ = false;
   bool spoils_ring_ = false;
 };

@@ -2,8 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "services/verifier/verifier_server.h"
@@ -37,6 +41,7 @@ class VerifierHeadsTest : public ::testing::Test {
   v1::AttachReply Start(bool with_heads) {
     auto model = WorkerModel::Load({.folder = dir_ / "target",
                                     .heads = with_heads ? dir_ / "heads" : "",
+                                    .heads_folder = heads_folder_,
                                     .max_slots = 3,
                                     .max_context = 256});
     EXPECT_TRUE(model.ok()) << model.status();
@@ -62,6 +67,7 @@ class VerifierHeadsTest : public ::testing::Test {
   }
 
   testing::TempDir dir_;
+  std::filesystem::path heads_folder_;
   std::unique_ptr<WorkerModel> model_;
   std::unique_ptr<testing::RunningServer> server_;
   std::unique_ptr<VerifierClient> verifier_;
@@ -69,16 +75,16 @@ class VerifierHeadsTest : public ::testing::Test {
 };
 
 TEST_F(VerifierHeadsTest, SaysWhichDrafterItHas) {
-  EXPECT_EQ(Start(true).self_drafter(), "medusa");
+  EXPECT_EQ(Start(true).self_drafter().name(), "medusa");
   verifier_.reset();
   server_.reset();
   const v1::AttachReply without = Start(false);
-  EXPECT_EQ(without.self_drafter(), "");
-  EXPECT_EQ(without.self_draft_depth(), 0u);
+  EXPECT_EQ(without.self_drafter().name(), "");
+  EXPECT_EQ(without.self_drafter().max_depth(), 0u);
 }
 
 TEST_F(VerifierHeadsTest, ProposesWithTheVerdictAndRepeatsItself) {
-  EXPECT_EQ(Start(true).self_draft_depth(), 3u);
+  EXPECT_EQ(Start(true).self_drafter().max_depth(), 3u);
   TinySequence sequence(kPrompt, Greedy());
   const v1::VerifyItem item = Asking(sequence.NextVerify({}), 2, 5);
   const v1::VerifyResult result = Verify(item);
@@ -138,7 +144,7 @@ TEST_P(VerifierEagleTest, ProposesTheSameAfterTheSameTokens) {
   testing::WriteRandomModel(dir_ / "target", {.num_layers = 16});  // so that a step costs little
   testing::WriteRandomEagle(dir_ / "heads",
                             {.is_third = GetParam(), .output_scale = GetParam() ? 0.7 : 2.0});
-  EXPECT_EQ(Start(true).self_drafter(), "eagle");
+  EXPECT_EQ(Start(true).self_drafter().name(), "eagle");
   std::vector<int32_t> prompt;
   for (int i = 0; i < 70; ++i) prompt.push_back((i * i + 3 * i) % 61);
   TinySequence plain(prompt, Greedy());
@@ -191,10 +197,150 @@ TEST_F(VerifierHeadsTest, RefusesWhatItCannotPropose) {
   EXPECT_THAT(refusal(1000, 4, true), HasSubstr("propose.max_depth: got 1000"));
   EXPECT_THAT(refusal(2, 1000, true), HasSubstr("propose.max_nodes: got 1000, want at most "));
   EXPECT_THAT(refusal(2, 4, false), HasSubstr("`sample` is false"));
-  verifier_.reset();
-  server_.reset();
+}
+
+TEST_F(VerifierHeadsTest, AVerifierWithoutHeadsProposesNothing) {
   Start(false);
-  EXPECT_THAT(refusal(2, 4, true), HasSubstr("has no drafter of its own (--heads)"));
+  TinySequence sequence(kPrompt, Greedy());
+  const v1::VerifyResult result = Verify(Asking(sequence.NextVerify({}), 2, 4));
+  EXPECT_EQ(result.state().code(), v1::WORKER_CODE_OK);
+  EXPECT_FALSE(result.has_proposal());
+}
+
+// A verifier whose folder has heads of three families.
+class VerifierSwapTest : public VerifierHeadsTest {
+ protected:
+  void SetUp() override {
+    VerifierHeadsTest::SetUp();
+    testing::WriteRandomModel(dir_ / "target", {.num_layers = 16});  // so that a step costs little
+    testing::WriteRandomHeads(dir_ / "all" / "medusa", {.has_bias = true, .output_scale = 2.0});
+    testing::WriteRandomHeads(dir_ / "all" / "other", {.has_bias = true, .seed = 7});
+    testing::WriteRandomEagle(dir_ / "all" / "eagle", {.output_scale = 2.0});
+    testing::WriteRandomEagle(dir_ / "all" / "eagle3", {.is_third = true, .output_scale = 0.7});
+    testing::WriteRandomHeads(dir_ / "all" / "misfit", {.hidden_size = 16});
+    heads_folder_ = dir_ / "all";
+  }
+  v1::VerifierReply Ask(const std::string& heads) {
+    v1::VerifierCommand command;
+    command.mutable_set_heads()->set_heads(heads);
+    return verifier_->Call(command);
+  }
+  // Asks until the heads are loaded, or cannot be.
+  v1::VerifierReply Set(const std::string& heads) {
+    v1::VerifierReply reply = Ask(heads);
+    while (reply.set_heads().loading()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      reply = Ask(heads);
+    }
+    return reply;
+  }
+  // What is proposed after a text by a verifier that began with the heads.
+  std::string ProposalOf(const std::string& heads, const std::vector<int32_t>& text) {
+    std::filesystem::remove_all(dir_ / "heads");
+    std::filesystem::copy(dir_ / "all" / heads, dir_ / "heads");
+    Start(true);
+    TinySequence sequence(text, Greedy());
+    const std::string proposal =
+        Verify(Asking(sequence.NextVerify({}), 3, 8)).proposal().SerializeAsString();
+    verifier_.reset();
+    server_.reset();
+    return proposal;
+  }
+};
+
+TEST_F(VerifierSwapTest, HeadsOfAnyFamilyReplaceEachOther) {
+  std::vector<int32_t> text;
+  for (int i = 0; i < 150; ++i) text.push_back((i * i + 3 * i) % 61);
+  std::map<std::string, std::string> expected;
+  for (const std::string heads : {"medusa", "other", "eagle", "eagle3"}) {
+    expected[heads] = ProposalOf(heads, text);
+    EXPECT_GT(expected[heads].size(), 0u) << heads;
+  }
+  EXPECT_EQ(Start(false).self_drafter().name(), "");
+  int slot = 0;
+  for (const std::string heads :
+       {"eagle", "medusa", "eagle", "eagle3", "other", "eagle3", "eagle"}) {
+    const v1::SetHeadsReply reply = Set(heads).set_heads();
+    EXPECT_EQ(reply.self_drafter().heads(), heads);
+    EXPECT_EQ(reply.self_drafter().name(), heads.starts_with("eagle") ? "eagle" : "medusa");
+    TinySequence sequence(text, Greedy());
+    sequence.slot = slot++ % 3;
+    sequence.epoch = static_cast<uint32_t>(slot);
+    v1::VerifyItem item = Asking(sequence.NextVerify({}), 3, 8);
+    item.mutable_at()->set_command_number(static_cast<uint64_t>(slot) * 100);
+    const v1::VerifyResult result = Verify(item);
+    EXPECT_EQ(result.proposal().SerializeAsString(), expected[heads]) << heads;
+  }
+  EXPECT_EQ(Set("none").set_heads().self_drafter().name(), "");
+  EXPECT_FALSE(Ask("none").set_heads().loading()) << "it has none already";
+  EXPECT_EQ(Set("").set_heads().self_drafter().name(), "") << "it began without heads";
+}
+
+TEST_F(VerifierSwapTest, AnEmptyNameMeansTheHeadsOfTheBeginning) {
+  EXPECT_EQ(Start(true).self_drafter().heads(), "heads");
+  EXPECT_EQ(Set("eagle").set_heads().self_drafter().heads(), "eagle");
+  const v1::SelfDrafter first = Set("").set_heads().self_drafter();
+  EXPECT_EQ(first.heads(), "heads");
+  EXPECT_EQ(first.name(), "medusa");
+}
+
+TEST_F(VerifierSwapTest, AStreamGoesOnThroughSwaps) {
+  Start(true);
+  TinySequence plain(kPrompt, Greedy());
+  for (int i = 0; i < 24; ++i) plain.Commit({}, Verify(plain.NextVerify({})));
+  TinySequence swapped(kPrompt, Greedy());
+  swapped.slot = 1;
+  size_t num_proposed = 0;
+  for (int i = 0; i < 24; ++i) {
+    if (i % 6 == 3) (void)Ask(i % 12 == 3 ? "eagle3" : "medusa");
+    const v1::VerifyResult result = Verify(Asking(swapped.NextVerify({}), 3, 8));
+    ASSERT_EQ(result.state().code(), v1::WORKER_CODE_OK) << result.state().message();
+    num_proposed += static_cast<size_t>(result.proposal().token_ids_size());
+    swapped.Commit({}, result);
+    if (i % 6 == 4) (void)Set(i % 12 == 4 ? "eagle3" : "medusa");
+  }
+  EXPECT_EQ(swapped.tokens, plain.tokens);
+  EXPECT_GT(num_proposed, 0u);
+}
+
+TEST_F(VerifierSwapTest, HeadsThatDoNotFitLeaveThoseThatAreThere) {
+  Start(true);
+  const auto refusal = [&](const std::string& heads) {
+    const v1::VerifierReply reply = Set(heads);
+    EXPECT_EQ(Ask("").set_heads().self_drafter().heads(), "heads");
+    return reply.error().message();
+  };
+  EXPECT_THAT(refusal("misfit"), HasSubstr("hidden_size"));
+  EXPECT_THAT(refusal("nothing"),
+              HasSubstr("\"nothing\" is not in --heads-folder, which holds eagle, eagle3, medusa"));
+  EXPECT_THAT(refusal("../heads"), HasSubstr("want the name of a folder in --heads-folder"));
+  // Heads that came after the start, and keep more than the pages have room for.
+  testing::WriteRandomEagle(dir_ / "all" / "late",
+                            {.is_third = true, .layer_ids = {0, 3, 5, 7, 9}, .output_scale = 0.7});
+  EXPECT_THAT(refusal("late"), HasSubstr("start it again"));
+}
+
+TEST_F(VerifierSwapTest, WithoutAFolderHeadsStay) {
+  heads_folder_.clear();
+  Start(true);
+  EXPECT_THAT(Set("medusa").error().message(), HasSubstr("started without --heads-folder"));
+  EXPECT_EQ(Ask("").set_heads().self_drafter().heads(), "heads");
+}
+
+TEST_F(VerifierSwapTest, OtherSessionsLearnOfASwap) {
+  Start(true);
+  VerifierClient other(server_->address());
+  testing::Attach<VerifierClient, v1::VerifierCommand>(other, 2);
+  (void)Set("eagle");
+  TinySequence sequence(kPrompt, Greedy());
+  v1::VerifierCommand command;
+  *command.mutable_verify()->add_items() = Asking(sequence.NextVerify({}), 3, 8);
+  v1::VerifierReply reply = other.Call(command);
+  EXPECT_EQ(reply.verify().self_drafter().heads(), "eagle");
+  sequence.Commit({}, reply.verify().results(0));
+  *command.mutable_verify()->mutable_items(0) = Asking(sequence.NextVerify({}), 3, 8);
+  reply = other.Call(command);
+  EXPECT_FALSE(reply.verify().has_self_drafter()) << "it was told already";
 }
 
 }  // namespace

@@ -13,14 +13,11 @@ namespace tandem {
 absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folder,
                                               const ModelDescription& target,
                                               const ModelWeights& target_weights,
-                                              CudaBackend* backend,
+                                              const CudaBackend* backend,
                                               const CudaDrafter::Options& options) {
   TANDEM_ASSIGN_OR_RETURN(const HeadsKind kind, KindOfHeads(folder));
   if (kind == HeadsKind::kEagle) {
-    TANDEM_ASSIGN_OR_RETURN(LoadedDrafter eagle,
-                            CudaEagle::Load(folder, target, target_weights, backend, options));
-    backend->Store(eagle.drafter->row_features());
-    return eagle;
+    return CudaEagle::Load(folder, target, target_weights, backend, options);
   }
   if (kind == HeadsKind::kLayerSkip) {
     return CudaTargetSteps::LoadLayerSkip(folder, target, target_weights, backend, options);
@@ -28,7 +25,6 @@ absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folde
   if (kind == HeadsKind::kPass) {
     return CudaTargetSteps::LoadPass(folder, target, backend, options);
   }
-  backend->KeepFeatures();
   TANDEM_ASSIGN_OR_RETURN(auto heads,
                           CudaHeads::Load(folder, target, target_weights.output, backend, options));
   CudaDrafter* const device = heads.get();

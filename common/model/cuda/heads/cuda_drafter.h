@@ -57,12 +57,12 @@ struct LoadedDrafter {
 // Reads the heads of a folder for a target: Medusa's, blockwise ones, a layer of EAGLE, a list of
 // layers to leave out, or look-ahead embeddings. Errors name the file, and the field or the tensor
 // that does not fit.
-// `backend` computes the target's passes. It keeps the features that the drafter needs from then
-// on, and must outlive the drafter.
+// `backend` computes the target's passes, and must outlive the drafter. Before the drafter is used,
+// it must keep the features of rows of logits, and store those that the drafter reads.
 absl::StatusOr<LoadedDrafter> LoadCudaDrafter(const std::filesystem::path& folder,
                                               const ModelDescription& target,
                                               const ModelWeights& target_weights,
-                                              CudaBackend* backend,
+                                              const CudaBackend* backend,
                                               const CudaDrafter::Options& options);
 
 }  // namespace tandem

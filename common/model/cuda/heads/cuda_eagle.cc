@@ -60,7 +60,11 @@ absl::Status CudaEagle::ClearRowZero(KvCache& cache) {
 
 absl::Status CudaEagle::Compute(const StepPass& pass) {
   const bool reads_guesses = pass.rows.front().guess >= 0;
-  const float* const states = reads_guesses ? guesses() : pages().features();
+  const size_t hidden = opened_->description.layer.hidden_size;
+  const Table states =
+      reads_guesses ? Table{guesses(), hidden, hidden}
+                    : Table{pages().features(), opened_->description.features.parts.size() * hidden,
+                            pages().feature_stride()};
   const bool is_third = opened_->description.is_third;
   TANDEM_RETURN_IF_ERROR(is_third ? BeginWithStates(states, reads_guesses) : Fuse(states));
   TANDEM_RETURN_IF_ERROR(layer().Qkv(weights_.layer, is_third ? joined_ : layer().normed()));
@@ -69,27 +73,25 @@ absl::Status CudaEagle::Compute(const StepPass& pass) {
   return layer().Mlp(weights_.layer);
 }
 
-absl::Status CudaEagle::Fuse(const float* states) {
+absl::Status CudaEagle::Fuse(const Table& states) {
   const size_t hidden = opened_->description.layer.hidden_size;
   const size_t rows = layer().rows();
   TANDEM_RETURN_IF_ERROR(Embed(weights_.embedding, fused_));
-  TANDEM_RETURN_IF_ERROR(
-      Gather(states, hidden, numbers().sources(), rows, fused_.FromColumn(hidden)));
+  TANDEM_RETURN_IF_ERROR(Gather(states, numbers().sources(), rows, fused_.FromColumn(hidden)));
   TANDEM_RETURN_IF_ERROR(
       layer().Product(weights_.fuse, fused_, {.data = layer().hidden(), .stride = hidden}));
-  return Gather(layer().hidden(), hidden, nullptr, rows, layer().normed());
+  return Gather({layer().hidden(), hidden, hidden}, nullptr, rows, layer().normed());
 }
 
-absl::Status CudaEagle::BeginWithStates(const float* states, bool are_guesses) {
+absl::Status CudaEagle::BeginWithStates(const Table& states, bool are_guesses) {
   const size_t hidden = opened_->description.layer.hidden_size;
   const size_t rows = layer().rows();
   const CudaLinear& qkv = weights_.layer.qkv;
   if (are_guesses) {
     TANDEM_RETURN_IF_ERROR(
-        Gather(states, hidden, numbers().sources(), rows, {layer().hidden(), hidden, Bf16Rows()}));
+        Gather(states, numbers().sources(), rows, {layer().hidden(), hidden, Bf16Rows()}));
   } else {
-    TANDEM_RETURN_IF_ERROR(
-        Gather(states, weights_.fuse.in_features, numbers().sources(), rows, fused_));
+    TANDEM_RETURN_IF_ERROR(Gather(states, numbers().sources(), rows, fused_));
     TANDEM_RETURN_IF_ERROR(
         layer().Product(weights_.fuse, fused_, {.data = layer().hidden(), .stride = hidden}));
   }

@@ -46,10 +46,10 @@ class CudaEagle final : public CudaSteps {
   absl::Status Compute(const StepPass& pass) override;
   // EAGLE-1 and EAGLE-2: residual stream = product of [embedding, what the row reads], and
   // layer().normed() = the same rows.
-  absl::Status Fuse(const float* states);
+  absl::Status Fuse(const Table& states);
   // EAGLE-3: residual stream = product of the target's states, or a guess. joined_ = [norm of the
   // embedding, norm of the residual stream].
-  absl::Status BeginWithStates(const float* states, bool are_guesses);
+  absl::Status BeginWithStates(const Table& states, bool are_guesses);
   // Norms of rows [rows, hidden] go to rows that a product with `linear` takes.
   absl::Status Norm(const float* weight, const float* x, const CudaLinear& linear,
                     const ProductRows& to);

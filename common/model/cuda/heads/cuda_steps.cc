@@ -79,15 +79,16 @@ absl::Status CudaSteps::SendNumbers(const StepPass& pass) {
                        &shape_);
 }
 
-absl::Status CudaSteps::Gather(const float* table, size_t size, const int32_t* ids, size_t rows,
+absl::Status CudaSteps::Gather(const Table& table, const int32_t* ids, size_t rows,
                                const ProductRows& to) {
-  return tandem::Embed({.table = table,
+  return tandem::Embed({.table = table.data,
                         .dtype = DType::kF32,
-                        .size = size,
+                        .size = table.size,
                         .ids = ids,
                         .rows = rows,
                         .out = to.floats,
                         .out_stride = to.floats_stride,
+                        .table_stride = table.stride,
                         .out_bf16 = to.bf16},
                        stream_->get());
 }
@@ -160,10 +161,10 @@ absl::Status CudaSteps::EnqueueLooks(std::span<const int32_t> guesses) {
   TANDEM_RETURN_IF_ERROR(stream_->Copy(looks_, sent_looks_.data(), rows * sizeof(int32_t)));
   layer_.Begin(rows);
   if (output_norm_ == nullptr) {
-    TANDEM_RETURN_IF_ERROR(Gather(guesses_, hidden, looks_, rows, layer_.normed()));
+    TANDEM_RETURN_IF_ERROR(Gather({guesses_, hidden, hidden}, looks_, rows, layer_.normed()));
   } else {
     TANDEM_RETURN_IF_ERROR(
-        Gather(guesses_, hidden, looks_, rows, {layer_.hidden(), hidden, Bf16Rows()}));
+        Gather({guesses_, hidden, hidden}, looks_, rows, {layer_.hidden(), hidden, Bf16Rows()}));
     TANDEM_RETURN_IF_ERROR(layer_.Norm(output_norm_, output_));
   }
   TANDEM_RETURN_IF_ERROR(

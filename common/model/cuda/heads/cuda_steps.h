@@ -58,10 +58,15 @@ class CudaSteps : public StepDevice, public CudaDrafter {
     output_ = output;
     output_norm_ = norm;
   }
-  // Copies rows of a table [entries, size] into rows that a product takes.
+  // A table of floats [entries, size] in device memory, whose entries lie `stride` floats apart.
+  struct Table {
+    const float* data;
+    size_t size;
+    size_t stride;
+  };
+  // Copies rows of a table into rows that a product takes.
   //   ids  [rows]  i32 in device memory; null: 0, 1, …
-  absl::Status Gather(const float* table, size_t size, const int32_t* ids, size_t rows,
-                      const ProductRows& to);
+  absl::Status Gather(const Table& table, const int32_t* ids, size_t rows, const ProductRows& to);
   // Looks the embeddings of the rows' tokens up.
   absl::Status Embed(const CudaLinear& embedding, const ProductRows& to);
   // Attends with the queries, keys and values of a layer whose place on the pages is `index`.

@@ -21,41 +21,59 @@ double Worth(const LookupDraft& draft, const LookupLimits& limits) {
 
 }  // namespace
 
+void LookupPriors::ForgetSelf() {
+  self_priors_ = {};
+  for (size_t mode = 0; mode < kNumAcceptanceModes; ++mode) {
+    for (const Drafter drafter : kSelfDrafters) {
+      priors_[mode][static_cast<size_t>(drafter)] = {};
+      trials_[mode][static_cast<size_t>(drafter)] = {};
+    }
+  }
+}
+
 RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,
                                size_t prompt_len, size_t max_tokens,
                                std::vector<int32_t> prediction, LookupPriors* priors)
     : drafters_(drafters), ngram_(ngram), mode_(mode), prompt_len_(prompt_len), priors_(priors) {
-  const auto use = [&](Drafter drafter) {
-    ByClass& kinds = kinds_[static_cast<size_t>(drafter)];
-    for (size_t match_class = 0; match_class < kNumMatchClasses; ++match_class) {
-      kinds.push_back({AcceptanceEstimate(&priors_->Of(mode, drafter, match_class)),
-                       TrialSchedule(&priors_->TrialsOf(mode, drafter, match_class))});
-    }
-  };
   if (drafters.contains(Drafter::kSuffix)) {
     suffix_.emplace(prompt_len + max_tokens);
-    use(Drafter::kSuffix);
+    Use(Drafter::kSuffix);
   }
-  if (drafters.contains(Drafter::kNgram)) use(Drafter::kNgram);
+  if (drafters.contains(Drafter::kNgram)) Use(Drafter::kNgram);
   if (drafters.contains(Drafter::kRetrieval)) {
     retrieval_.emplace();
-    use(Drafter::kRetrieval);
+    Use(Drafter::kRetrieval);
   }
   if (drafters.contains(Drafter::kRecycling)) {
     recycling_.emplace();
-    use(Drafter::kRecycling);
+    Use(Drafter::kRecycling);
   }
   for (const Drafter drafter : kSelfDrafters) {
-    if (!drafters.contains(drafter)) continue;
-    const bool has_rivals = suffix_.has_value() || retrieval_.has_value() ||
-                            recycling_.has_value() || drafters.contains(Drafter::kNgram);
-    self_.emplace(drafter, &priors_->OfSelf(mode), has_rivals);
-    use(drafter);
+    if (drafters.contains(drafter)) SetSelf(drafter);
   }
   if (drafters.contains(Drafter::kPrediction) && !prediction.empty()) {
     prediction_.emplace(std::move(prediction));
-    use(Drafter::kPrediction);
+    Use(Drafter::kPrediction);
   }
+}
+
+void RequestLookups::Use(Drafter drafter) {
+  ByClass& kinds = kinds_[static_cast<size_t>(drafter)];
+  kinds.clear();
+  for (size_t match_class = 0; match_class < kNumMatchClasses; ++match_class) {
+    kinds.push_back({AcceptanceEstimate(&priors_->Of(mode_, drafter, match_class)),
+                     TrialSchedule(&priors_->TrialsOf(mode_, drafter, match_class))});
+  }
+}
+
+void RequestLookups::SetSelf(std::optional<Drafter> drafter) {
+  self_.reset();
+  if (!drafter.has_value()) return;
+  const bool has_rivals = suffix_.has_value() || retrieval_.has_value() || recycling_.has_value() ||
+                          drafters_.contains(Drafter::kNgram);
+  self_.emplace(*drafter, &priors_->OfSelf(mode_), has_rivals);
+  // A draft of the former drafter may still be judged, so its estimates stay.
+  Use(*drafter);
 }
 
 size_t RequestLookups::Advance(std::span<const int32_t> tokens, size_t most) {

@@ -34,6 +34,8 @@ class LookupPriors {
     return trials_[static_cast<size_t>(mode)][static_cast<size_t>(drafter)][match_class];
   }
   SelfPrior& OfSelf(AcceptanceMode mode) { return self_priors_[static_cast<size_t>(mode)]; }
+  // The verifiers have other heads.
+  void ForgetSelf();
 
  private:
   template <typename T>
@@ -74,6 +76,8 @@ class RequestLookups {
   Pace& pace() { return pace_; }
   const Pace& pace() const { return pace_; }
 
+  // The verifier has another drafter of its own. None: it has none that the request may use.
+  void SetSelf(std::optional<Drafter> drafter);
   // Null: no drafter that lives in the verifier may draft for the request.
   SelfProposals* self() { return self_.has_value() ? &*self_ : nullptr; }
   const SelfProposals* self() const { return self_.has_value() ? &*self_ : nullptr; }
@@ -110,6 +114,8 @@ class RequestLookups {
   };
   using ByClass = std::vector<Kind>;
 
+  // Begins to estimate drafts of a drafter.
+  void Use(Drafter drafter);
   const Kind& KindOf(const LookupDraft& draft) const;
   TrialSchedule& TrialsOf(const LookupDraft& draft);
   // Sorts a draft by chance, and cuts it to the limits.

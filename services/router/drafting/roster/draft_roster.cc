@@ -6,20 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "services/router/drafting/drafter_set.h"
+#include "services/router/drafting/roster/folder_name.h"
 
 namespace tandem {
 namespace {
 
-constexpr size_t kMaxNameBytes = 128;
-
 absl::Status CheckName(const std::string& name) {
-  const bool has_strange = std::any_of(
-      name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F || c == '/'; });
-  if (name.empty() || name.size() > kMaxNameBytes || has_strange || name == "." || name == "..") {
-    return InvalidArgument(
-        absl::StrCat("model: want the name of a folder in --draft-folder, of 1 to ", kMaxNameBytes,
-                     " bytes, without a slash or a control character"));
-  }
+  TANDEM_RETURN_IF_ERROR(CheckFolderName("model", name, "--draft-folder"));
   if (name == "none" || FindDrafter(name).has_value()) {
     return InvalidArgument(absl::StrCat("model: \"", name,
                                         "\" is the name of a kind of drafter, so requests could "
@@ -29,6 +22,10 @@ absl::Status CheckName(const std::string& name) {
 }
 
 }  // namespace
+
+absl::Status IsLoadedAlready(const std::string& name) {
+  return absl::AlreadyExistsError(absl::StrCat("a draft model \"", name, "\" is there already"));
+}
 
 DraftRoster::DraftRoster(uint32_t num_models) {
   for (size_t i = 0; i < std::min<size_t>(num_models, places_.size()); ++i) {
@@ -73,7 +70,7 @@ absl::StatusOr<size_t> DraftRoster::Load(const std::string& folder, double share
   }
   for (const DraftPlace& place : places_) {
     if (place.role != DraftRole::kAbsent && place.folder == folder) {
-      return absl::AlreadyExistsError(absl::StrCat("\"", folder, "\" is loaded already"));
+      return IsLoadedAlready(folder);
     }
   }
   if (canary().has_value()) {
@@ -118,8 +115,7 @@ absl::Status DraftRoster::RollBack() {
   if (std::find(serving.begin(), serving.end(), true) == serving.end()) {
     return FailedPrecondition(
         "there is no promotion to take back: none was made, it was taken back already, or the "
-        "models "
-        "that served before it were unloaded");
+        "models that served before it were unloaded");
   }
   Serve(serving);
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Which draft models a router uses, and for which requests.
+// Which draft models and which heads a router uses, and the models for which requests.
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_ROSTER_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_ROSTER_DRAFT_ROSTER_H_
 
@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/rpc/protocol.h"
+#include "services/router/drafting/roster/heads_choice.h"
 
 namespace tandem {
 
@@ -89,6 +90,9 @@ class DraftRoster {
   // number, so that traffic with a period does not give one arm the harder ones.
   DraftArm ArmOf(uint64_t request) const;
 
+  HeadsChoice& heads() { return heads_; }
+  const HeadsChoice& heads() const { return heads_; }
+
   bool operator==(const DraftRoster&) const = default;
 
  private:
@@ -99,7 +103,11 @@ class DraftRoster {
   std::array<DraftPlace, kMaxDraftModels> places_;
   std::array<bool, kMaxDraftModels> former_ = {};  // served before the last Promote
   double canary_share_ = 0;
+  HeadsChoice heads_;
 };
+
+// ALREADY_EXISTS: a draft model has this name.
+absl::Status IsLoadedAlready(const std::string& name);
 
 }  // namespace tandem
 

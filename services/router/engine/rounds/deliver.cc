@@ -98,8 +98,9 @@ void Compare(const v1::Completion& completion, const ModelChoice& choice, DraftM
   models->NoteSpeed(choice, completion.timings().decode_seconds() / (num_tokens - 1));
 }
 
-// Keeps what the verifier proposes after the committed tokens.
+// Keeps what the verifier proposes after the committed tokens, unless its heads are gone.
 void TakeSelfProposal(const v1::SelfProposal& proposal, Sequence* sequence) {
+  if (sequence->lookups == nullptr || sequence->lookups->self() == nullptr) return;
   LookupDraft draft;
   draft.token_ids.assign(proposal.token_ids().begin(), proposal.token_ids().end());
   draft.parents.assign(proposal.parents().begin(), proposal.parents().end());

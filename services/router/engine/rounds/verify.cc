@@ -28,7 +28,7 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot
   const SelfProposals* self = sequence.lookups->self();
   const v1::AttachReply& verifier = *state.workers.info(kVerifierPeer);
   // A verifier that came back may have other heads, or none.
-  if (self == nullptr || verifier.self_drafter() != DrafterName(self->drafter())) {
+  if (self == nullptr || verifier.self_drafter().name() != DrafterName(self->drafter())) {
     return std::nullopt;
   }
   const std::optional<uint32_t> fixed = FixedDraftLength(state.options, sequence);
@@ -42,7 +42,7 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot
   const uint32_t left = sequence.remaining_tokens() - std::min(sequence.remaining_tokens(), 2U);
   const uint32_t depth =
       std::min({fixed.value_or(state.options.workers.max_draft_length),
-                state.options.workers.max_draft_length, verifier.self_draft_depth(), left});
+                state.options.workers.max_draft_length, verifier.self_drafter().max_depth(), left});
   if (depth == 0) return std::nullopt;
   return DraftLimits{depth, MaxTreeNodes(state.options, sequence)};
 }

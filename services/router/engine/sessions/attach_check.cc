@@ -89,7 +89,7 @@ absl::Status CheckProtocolVersion(Worker worker, const v1::AttachReply& reply) {
                                          kProtocolVersion, " (use one release)"));
 }
 
-absl::Status CheckTexts(Worker worker, const v1::AttachReply& reply) {
+absl::Status CheckTexts(Worker worker, const google::protobuf::Message& reply) {
   const google::protobuf::Descriptor& fields = *reply.GetDescriptor();
   for (int i = 0; i < fields.field_count(); ++i) {
     const google::protobuf::FieldDescriptor& field = *fields.field(i);
@@ -109,10 +109,15 @@ absl::Status CheckDrafter(const v1::AttachReply& reply) {
   return CheckTexts(Worker::kDrafter, reply);
 }
 
+absl::Status CheckSelfDrafter(const v1::SelfDrafter& drafter) {
+  return CheckTexts(Worker::kVerifier, drafter);
+}
+
 absl::Status CheckVerifier(const v1::AttachReply& reply, const Tokenizer& tokenizer,
                            const KnownReplies& known, uint32_t max_slots) {
   TANDEM_RETURN_IF_ERROR(CheckProtocolVersion(Worker::kVerifier, reply));
   TANDEM_RETURN_IF_ERROR(CheckTexts(Worker::kVerifier, reply));
+  TANDEM_RETURN_IF_ERROR(CheckSelfDrafter(reply.self_drafter()));
   TANDEM_RETURN_IF_ERROR(CheckServesRequests(reply, tokenizer));
   if (known.before != nullptr) {
     TANDEM_RETURN_IF_ERROR(CheckCameBack(reply, *known.before, max_slots));

@@ -24,6 +24,9 @@ struct KnownReplies {
 // some of them.
 inline constexpr size_t kMaxAttachTextBytes = 1024;
 
+// FAILED_PRECONDITION: a text about the verifier's drafter is too long.
+absl::Status CheckSelfDrafter(const v1::SelfDrafter& drafter);
+
 // Checks what can be said of a drafter's reply alone: protocol and texts. VocabularyComparison
 // does the rest.
 absl::Status CheckDrafter(const v1::AttachReply& reply);

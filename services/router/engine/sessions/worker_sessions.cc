@@ -13,6 +13,29 @@ namespace {
 
 using State = WorkerLink::State;
 
+// What all peers are told when they attach.
+v1::Attach AttachWith(const WorkerSessionsOptions& options, uint64_t token) {
+  v1::Attach attach;
+  attach.set_protocol_version(kProtocolVersion);
+  attach.set_max_slots(options.max_slots);
+  attach.set_max_draft_length(options.max_draft_length);
+  attach.set_max_tree_nodes(options.max_tree_nodes);
+  attach.set_session_token(token);
+  return attach;
+}
+
+bool HasOtherHeads(const v1::AttachReply& a, const v1::AttachReply& b) {
+  return a.self_drafter().heads() != b.self_drafter().heads() ||
+         a.self_drafter().name() != b.self_drafter().name();
+}
+
+// Says for the log what attached.
+std::string AttachedText(PeerId peer, const v1::AttachReply& info) {
+  return absl::StrCat(PeerName(peer), ": attached, model ", info.model(), ", ",
+                      info.max_context_tokens(), " context tokens, ", info.max_slots(), " slots, ",
+                      info.numerics_id());
+}
+
 }  // namespace
 
 WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Tokenizer* tokenizer,
@@ -21,7 +44,8 @@ WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Token
       tokenizer_(tokenizer),
       out_(out),
       counts_(counts),
-      last_session_(options.before_first_session) {
+      last_session_(options.before_first_session),
+      heads_(out) {
   links_.push_back(NewLink(kVerifierPeer));
   const RingOptions ring{options.transport, options.max_slots, options.max_draft_length};
   for (uint32_t model = 0; model < NumDraftPlaces(options); ++model) {
@@ -60,18 +84,6 @@ std::optional<PeerId> WorkerSessions::DrafterOf(SessionId session) const {
   return peer == kVerifierPeer ? std::nullopt : peer;
 }
 
-bool WorkerSessions::any_drafter_ready() const {
-  return std::any_of(links_.begin() + kDrafterPeer, links_.end(),
-                     [](const WorkerLink& link) { return link.ready(); });
-}
-
-bool WorkerSessions::any_drafter_refused() const {
-  for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
-    if (links_[drafter].refused() && FolderOf(drafter).empty()) return true;
-  }
-  return false;
-}
-
 std::optional<PeerId> WorkerSessions::NegotiatorOf(uint64_t command_id) const {
   for (uint32_t model = 0; model < ends_.size(); ++model) {
     if (ends_[model].ring.IsUnderWay(command_id)) return kDrafterPeer + model;
@@ -85,12 +97,7 @@ void WorkerSessions::Open(PeerId peer, double now) {
   const bool has_own_worker = peer != kVerifierPeer && FolderOf(peer).empty();
   links_[peer].Open(session, token, now + AttachSeconds(peer),
                     has_own_worker ? DraftModelOf(peer) : 0);
-  v1::Attach attach;
-  attach.set_protocol_version(kProtocolVersion);
-  attach.set_max_slots(options_.max_slots);
-  attach.set_max_draft_length(options_.max_draft_length);
-  attach.set_max_tree_nodes(options_.max_tree_nodes);
-  attach.set_session_token(token);
+  v1::Attach attach = AttachWith(options_, token);
   if (peer != kVerifierPeer) {
     attach.set_draft_model_number(DraftModelOf(peer));
     attach.set_model(FolderOf(peer));
@@ -116,6 +123,7 @@ v1::VerifierCommand* WorkerSessions::ToVerifier() {
 
 void WorkerSessions::NoteEnd(PeerId peer, bool let_go) {
   if (ready(peer)) events_.push_back({peer, links_[peer].session(), false, let_go});
+  if (peer == kVerifierPeer) heads_.OnLost();
   for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
     if (peer == kVerifierPeer || peer == drafter) ring(drafter).Close();
   }
@@ -173,6 +181,28 @@ void WorkerSessions::LetGo(PeerId drafter) {
   ends_[DraftModelOf(drafter)].name.clear();
 }
 
+void WorkerSessions::WantHeads(const std::optional<std::string>& heads, double now) {
+  heads_.Want(heads, now);
+  AskForHeads(now);
+}
+
+void WorkerSessions::AskForHeads(double now) {
+  if (!heads_.IsDue(now)) return;
+  v1::VerifierCommand* command = ToVerifier();
+  *command->mutable_set_heads() = heads_.Ask(command->id());
+}
+
+void WorkerSessions::NoteHeads(const v1::SelfDrafter& drafter, double now) {
+  if (const absl::Status good = CheckSelfDrafter(drafter); !good.ok()) {
+    return Drop(kVerifierPeer, SessionChange::kProtocolError, std::string(good.message()), now);
+  }
+  v1::AttachReply info = *verifier().info();
+  if (!heads_.IsNews(drafter, info.self_drafter())) return;
+  *info.mutable_self_drafter() = drafter;
+  verifier().SetInfo(info);
+  heads_changed_ = true;
+}
+
 void WorkerSessions::Close() {
   for (PeerId peer = 0; peer < links_.size(); ++peer) {
     WorkerLink& link = links_[peer];
@@ -203,10 +233,11 @@ void WorkerSessions::Tick(double now) {
     const std::string why = link.CheckHeartbeat(now);
     if (!why.empty()) Drop(peer, SessionChange::kHung, why, now);
   }
+  AskForHeads(now);
 }
 
 double WorkerSessions::NextDeadline() const {
-  double deadline = verifier().NextDeadline();
+  double deadline = heads_.NextDeadline();
   for (const WorkerLink& link : links_) deadline = std::min(deadline, link.NextDeadline());
   return deadline;
 }
@@ -285,8 +316,16 @@ bool WorkerSessions::OnVerifierReply(SessionId session, const v1::VerifierReply&
         RingOf(*drafter).OnConfirmed(now);
       }
       return true;
+    case v1::VerifierReply::kSetHeads:
+      if (!ready(kVerifierPeer)) return true;
+      if (heads_.IsAnswer(reply.id())) heads_.OnAnswer(reply.set_heads(), now);
+      NoteHeads(reply.set_heads().self_drafter(), now);
+      return true;
     case v1::VerifierReply::kVerify:
       verifier().OnBatchDone(reply.verify().compute_seconds());
+      if (reply.verify().has_self_drafter() && ready(kVerifierPeer)) {
+        NoteHeads(reply.verify().self_drafter(), now);
+      }
       return false;
     case v1::VerifierReply::kError:
       return OnVerifierRefusal(reply.id(), reply.error(), now);
@@ -300,6 +339,10 @@ bool WorkerSessions::OnVerifierRefusal(uint64_t command_id, const v1::WorkerErro
   if (verifier().state() == State::kAttaching) {
     Refuse(kVerifierPeer, "verifier: the worker refused a command", now,
            WorkerText(error.message()));
+    return true;
+  }
+  if (heads_.IsAnswer(command_id)) {
+    heads_.OnRefused(WorkerText(error.message()));
     return true;
   }
   const std::optional<PeerId> drafter = NegotiatorOf(command_id);
@@ -323,9 +366,12 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
   if (info.model_fingerprint().empty() && before != nullptr) {
     info.set_model_fingerprint(before->model_fingerprint());
   }
+  if (before != nullptr && HasOtherHeads(info, *before)) heads_changed_ = true;
   verifier().SetInfo(info);
   verifier().OnAttached(now);
   BecomeReady(kVerifierPeer, now);
+  heads_.OnAttached(now);
+  AskForHeads(now);
   for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {
     if (links_[drafter].state() == State::kAttached) CheckDrafterVocabulary(drafter, now);
   }
@@ -360,10 +406,7 @@ void WorkerSessions::BecomeReady(PeerId peer, double now) {
   link.BecomeReady();
   const v1::AttachReply& info = *link.info();
   if (peer != kVerifierPeer) ends_[DraftModelOf(peer)].name = info.model();
-  out_->push_back(LogLine{LogLine::Level::kInfo,
-                          absl::StrCat(PeerName(peer), ": attached, model ", info.model(), ", ",
-                                       info.max_context_tokens(), " context tokens, ",
-                                       info.max_slots(), " slots, ", info.numerics_id())});
+  out_->push_back(LogLine{LogLine::Level::kInfo, AttachedText(peer, info)});
   ++counts_->session_changes[KindOf(peer)][SessionChange::kAttached];
   events_.push_back({.peer = peer, .session = link.session(), .ready = true});
   for (PeerId drafter = kDrafterPeer; drafter < num_peers(); ++drafter) {

@@ -16,6 +16,7 @@
 #include "services/router/engine/engine_command.h"
 #include "services/router/engine/engine_observer.h"
 #include "services/router/engine/sessions/attach_check.h"
+#include "services/router/engine/sessions/heads_swap.h"
 #include "services/router/engine/sessions/ring_credits.h"
 #include "services/router/engine/sessions/ring_negotiation.h"
 #include "services/router/engine/sessions/worker_link.h"
@@ -97,6 +98,11 @@ class WorkerSessions {
   void TakeUp(PeerId drafter, const std::string& folder, double now);
   // Gives the session with a draft model up for good, and forgets the model.
   void LetGo(PeerId drafter);
+  // Says which heads the verifier shall have, see HeadsSwap.
+  void WantHeads(const std::optional<std::string>& heads, double now);
+  const HeadsSwap& heads() const { return heads_; }
+  // Returns true if the verifier has other heads than it had at the last call. info() has them.
+  bool TakeHeadsChange() { return std::exchange(heads_changed_, false); }
   // Returns the events since the last call, in order.
   std::vector<SessionEvent> TakeEvents() { return std::exchange(events_, {}); }
 
@@ -134,9 +140,8 @@ class WorkerSessions {
   bool attaching(PeerId peer) const {
     return links_[peer].state() == WorkerLink::State::kAttaching;
   }
-  bool any_drafter_ready() const;
-  // A drafter that the pod began with answered, and does not fit.
-  bool any_drafter_refused() const;
+  // Attach.model of the peer. Empty: the peer's worker began with its model.
+  const std::string& FolderOf(PeerId peer) const;
   // The peer whose current session has the number, if that is a drafter. None: the session is over.
   std::optional<PeerId> DrafterOf(SessionId session) const;
   // All workers share one count, so that a reply's id can mean one command only.
@@ -165,8 +170,6 @@ class WorkerSessions {
   // The drafter whose ring's negotiation waits for the answer to this command.
   std::optional<PeerId> NegotiatorOf(uint64_t command_id) const;
   WorkerLink NewLink(PeerId peer) const;
-  // Attach.model of the peer.
-  const std::string& FolderOf(PeerId peer) const;
   // Longest time until the peer answers Attach.
   double AttachSeconds(PeerId peer) const;
   // Returns the peer whose current session has the number. None: the session is over.
@@ -185,6 +188,11 @@ class WorkerSessions {
   void OnVocabulary(PeerId drafter, const v1::VocabularyChunk& chunk, double now);
   void BecomeReady(PeerId peer, double now);
   void StartRing(PeerId drafter, double now);
+  // Asks for the heads if that is due.
+  void AskForHeads(double now);
+  // The verifier says which drafter it has now. A statement that breaks the protocol ends its
+  // session.
+  void NoteHeads(const v1::SelfDrafter& drafter, double now);
   bool OnDrafterRefusal(PeerId drafter, uint64_t command_id, const v1::WorkerError& error,
                         double now);
   bool OnVerifierRefusal(uint64_t command_id, const v1::WorkerError& error, double now);
@@ -202,8 +210,18 @@ class WorkerSessions {
   std::vector<WorkerLink> links_;  // one for each peer
   std::vector<DrafterEnd> ends_;   // one for each draft model
   std::optional<v1::AttachReply> promised_;
+  HeadsSwap heads_;
+  bool heads_changed_ = false;
   std::vector<SessionEvent> events_;
 };
+
+// A drafter that the pod began with answered, and does not fit.
+inline bool AnyDrafterRefused(const WorkerSessions& workers) {
+  for (PeerId drafter = kDrafterPeer; drafter < workers.num_peers(); ++drafter) {
+    if (workers.refused(drafter) && workers.FolderOf(drafter).empty()) return true;
+  }
+  return false;
+}
 
 }  // namespace tandem
 

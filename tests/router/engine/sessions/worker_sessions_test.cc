@@ -169,7 +169,6 @@ TEST_F(TwoDraftersTest, TheLossOfOneLeavesTheOther) {
   workers_->OnLost(sessions_[kDrafterPeer], "died", 2);
   EXPECT_FALSE(workers_->ready(kDrafterPeer) || RingIsOpen(kDrafterPeer));
   EXPECT_TRUE(workers_->ready(kSecond) && RingIsOpen(kSecond));
-  EXPECT_TRUE(workers_->any_drafter_ready());
   const std::vector<SessionEvent> events = workers_->TakeEvents();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].peer, kDrafterPeer);
@@ -318,7 +317,7 @@ TEST_F(LoadedDrafterTest, ARequiredDrafterIsOneOfTheBeginning) {
   misfit.mutable_attach()->set_protocol_version(1);
   workers_->OnDraftReply(sessions_[kThird], misfit, 3);
   EXPECT_TRUE(workers_->refused(kThird));
-  EXPECT_FALSE(workers_->any_drafter_refused());
+  EXPECT_FALSE(AnyDrafterRefused(*workers_));
   for (const EngineCommand& command : commands_) {
     EXPECT_FALSE(std::holds_alternative<GiveUp>(command));
   }

@@ -1,0 +1,26 @@
+"""`tandem drafter`, as the tests of swaps use it."""
+
+import itertools
+import re
+
+import harness
+
+
+def drafter(server, *arguments, code=0):
+    """Returns what the command prints: on standard output, or on standard error if it is to fail with `code`."""
+    ended = harness.run_cli("drafter", *arguments, "--connect", server.address)
+    assert ended.returncode == code, ended.stderr
+    return ended.stdout if code == 0 else ended.stderr
+
+
+def roles(listing):
+    """Returns {name: (role, requests, state)} of a list."""
+    lines = itertools.takewhile(bool, listing.splitlines()[1:])
+    return {name: (role, share, state) for name, role, share, state in
+            (re.fullmatch(r"(\S+) +(\S+) +(\d+ %)  (.*)", line).groups() for line in lines)}
+
+
+def heads(listing):
+    """Returns (name, kind, state) of the heads of a list, or None. `kind` is None if nothing drafts."""
+    line = re.search(r"^heads: (\S+?)(?: \((\w+)\))?, (.*)$", listing, re.MULTILINE)
+    return line and line.groups()

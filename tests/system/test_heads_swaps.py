@@ -1,0 +1,135 @@
+"""Tests that the heads of a running server are swapped, and that no client notices."""
+
+import concurrent.futures
+import os
+import re
+import shutil
+import signal
+
+import pytest
+
+import harness
+from drafter_command import drafter, heads
+from prompts import requests
+
+KINDS = ("medusa", "blockwise", "eagle", "layer_skip", "pass")
+MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "sampled": dict(seed=7, reproducible=False)}
+
+
+@pytest.fixture(scope="module")
+def plain(plain_bytes):
+    return plain_bytes(MODES, target=harness.EMBEDDED_TARGET)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of heads of all kinds, and of some that do not work."""
+    folder = tmp_path_factory.mktemp("heads")
+    for kind in KINDS:
+        (folder / f"my-{kind}").symlink_to(harness.EMBEDDED_TARGET.parent / kind)
+    shutil.copytree(harness.EMBEDDED_TARGET.parent / "eagle", folder / "short")
+    weights = folder / "short" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100_000])
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.fixture
+def server(tmp_path, folder):
+    server = harness.Server(tmp_path, target=harness.EMBEDDED_TARGET, drafter="none", heads=harness.EMBEDDED_TARGET.parent / "medusa",
+                            heads_folder=folder, max_slots=8)
+    yield server
+    server.stop()
+
+
+def drafted_by(outputs):
+    return {stats.name for output in outputs for stats in output.completion.speculation.drafters if stats.num_draft_tokens > 0}
+
+
+def test_heads_of_every_kind_take_over(server, plain):
+    assert heads(drafter(server, "list")) == ("medusa", "medusa", "attached")
+    for kind in KINDS:
+        assert heads(drafter(server, "swap-heads", f"my-{kind}")) == (f"my-{kind}", kind, "attached")
+        for mode, options in MODES.items():
+            outputs = server.generate_all(requests(**options, draft_length=4, max_tree_nodes=8), 4)
+            assert [output.bytes for output in outputs] == plain[mode], (kind, mode)
+            assert drafted_by(outputs) == {kind}
+        assert kind in server.info().drafters and not (set(KINDS) - {kind}) & set(server.info().drafters)
+    assert heads(drafter(server, "rollback-heads")) is not None
+    harness.wait_until(lambda: heads(drafter(server, "list")) == ("my-layer_skip", "layer_skip", "attached"), 10, "the former heads")
+    assert "it was taken back already" in drafter(server, "rollback-heads", code=1)
+    assert heads(drafter(server, "swap-heads", "none")) == ("none", None, "attached")
+    outputs = server.generate_all(requests(temperature=0), 4)
+    assert [output.bytes for output in outputs] == plain["greedy"] and drafted_by(outputs) == set()
+    assert server.info().load.num_verifier_losses == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_heads_are_swapped_under_load(server, plain, mode):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        outputs = pool.submit(server.generate_all, requests(**MODES[mode]) * 8, 8)
+        harness.wait_until(lambda: server.info().load.num_running > 0, 10, "requests run")
+        rounds = 0
+        while not outputs.done() or rounds == 0:
+            for kind in ("eagle", "blockwise", "layer_skip"):
+                drafter(server, "swap-heads", f"my-{kind}")
+            drafter(server, "swap-heads", "none")
+            drafter(server, "rollback-heads")
+            rounds += 1
+        assert [output.bytes for output in outputs.result(60)] == plain[mode] * 8
+    assert server.info().load.num_verifier_losses == 0
+
+
+def test_a_verifier_that_comes_back_gets_the_heads_again(server, plain):
+    drafter(server, "swap-heads", "my-eagle")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        outputs = pool.submit(server.generate_all, requests(temperature=0, draft_length=3) * 6, 8)
+        harness.wait_until(lambda: server.info().load.num_running > 0, 10, "requests run")
+        os.kill(server.child("tandem-verifier"), signal.SIGKILL)
+        assert [output.bytes for output in outputs.result(60)] == plain["greedy"] * 6
+    harness.wait_until(lambda: heads(drafter(server, "list")) == ("my-eagle", "eagle", "attached"), 30, "the heads are back")
+    assert drafted_by(server.generate_all(requests(temperature=0, draft_length=3), 2)) == {"eagle"}
+
+
+@pytest.mark.parametrize("name, why", [
+    ("missing", r'"missing" is not in --heads-folder, which holds my-blockwise, my-eagle, my-layer_skip, my-medusa, my-pass, short'),
+    ("empty", r"config\.json: is missing \(want a folder of heads\)"),
+    ("short", r"model\.safetensors"),
+])
+def test_heads_that_do_not_work_are_given_up(server, plain, name, why):
+    told = drafter(server, "swap-heads", name, code=1)
+    assert re.search(why, told) and f"{name} was given up" in told, told
+    assert heads(drafter(server, "list")) == ("medusa", "medusa", "attached")
+    outputs = server.generate_all(requests(temperature=0, draft_length=3), 2)
+    assert [output.bytes for output in outputs] == plain["greedy"] and drafted_by(outputs) == {"medusa"}
+
+
+def test_swaps_that_make_no_sense_are_refused(server):
+    assert "there is no swap of heads to take back" in drafter(server, "rollback-heads", code=1)
+    assert "want the name of a folder in --heads-folder" in drafter(server, "swap-heads", "a/b", code=1)
+    for arguments, complaint in [(["swap-head", "x"], "did you mean swap-heads?"), (["swap-heads"], "NAME"),
+                                 (["swap-heads", "x", "--share", "0.5"], "--share is for load")]:
+        ended = harness.run_cli("drafter", *arguments, "--connect", server.address)
+        assert ended.returncode == 2 and complaint in ended.stderr, ended.stderr
+
+
+def test_a_server_that_began_without_heads_gets_some(tmp_path, folder, plain):
+    server = harness.Server(tmp_path, target=harness.EMBEDDED_TARGET, drafter="none", heads_folder=folder, max_slots=8)
+    try:
+        assert heads(drafter(server, "list")) is None
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            outputs = pool.submit(server.generate_all, requests(temperature=0, draft_length=3) * 4, 8)
+            drafter(server, "swap-heads", "my-blockwise")
+            assert [output.bytes for output in outputs.result(60)] == plain["greedy"] * 4
+        assert drafted_by(server.generate_all(requests(temperature=0, draft_length=3), 2)) == {"blockwise"}
+        drafter(server, "rollback-heads")
+        harness.wait_until(lambda: heads(drafter(server, "list")) == ("none", None, "attached"), 10, "no heads again")
+    finally:
+        server.stop()
+
+
+def test_without_a_folder_heads_stay(servers):
+    server = servers(target=harness.EMBEDDED_TARGET, drafter="none", heads=harness.EMBEDDED_TARGET.parent / "medusa", max_slots=8)
+    assert "started without --heads-folder" in drafter(server, "swap-heads", "my-eagle", code=1)
+    ended = harness.run_cli("generate", "--target", str(harness.EMBEDDED_TARGET), "--heads-folder", "/nowhere", "Once")
+    assert ended.returncode != 0 and "--heads-folder: /nowhere is no folder" in ended.stderr
