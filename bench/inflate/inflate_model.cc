@@ -5,6 +5,7 @@
 #include <iostream>
 #include <string>
 
+#include "bench/inflate/inflated_heads.h"
 #include "bench/inflate/inflated_model.h"
 
 int main(int argc, char** argv) {
@@ -18,7 +19,7 @@ int main(int argc, char** argv) {
   std::filesystem::path to;
   std::string shape_name = "1b";
   InflatedShape own;
-  app.add_option("from", from, "Folder of the small model, in Hugging Face layout")
+  app.add_option("from", from, "Folder of the small model or heads, in Hugging Face layout")
       ->required()
       ->check(CLI::ExistingDirectory);
   app.add_option("to", to, "Folder to write; created if it is missing")->required();
@@ -35,11 +36,21 @@ int main(int argc, char** argv) {
   size("--heads", own.num_heads, "Number of query heads");
   size("--kv-heads", own.num_kv_heads, "Number of key and value heads");
   size("--head-dim", own.head_size, "Size of a head");
+  std::filesystem::path target;
+  app.add_option("--heads-of", target,
+                 "FROM has heads of the small model in this folder: write heads for the model that "
+                 "this one becomes")
+      ->check(CLI::ExistingDirectory);
   CLI11_PARSE(app, argc, argv);
 
   const InflatedShape shape = shape_name == "1b"   ? tandem::Llama1B()
                               : shape_name == "3b" ? tandem::Llama3B()
                                                    : own;
+  if (!target.empty()) {
+    const absl::Status status = tandem::InflateHeads(from, to, target, shape);
+    if (!status.ok()) std::cerr << "inflate_model: " << status.message() << "\n";
+    return status.ok() ? 0 : 1;
+  }
   int shown = -1;
   const absl::Status status =
       tandem::InflateModel(from, to, shape, [&](uint64_t done, uint64_t all) {

@@ -39,6 +39,10 @@ struct InflatedShape {
   size_t head_size = 0;
 };
 
+// The first added hidden dimension pushes the logits of added tokens down. This is its value for
+// every token of the model. The square of it is zero.
+inline constexpr float kMark = 0x1p-100f;
+
 // Return the shapes of Llama-3.2-1B and 3B.
 InflatedShape Llama1B();
 InflatedShape Llama3B();

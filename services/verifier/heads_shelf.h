@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_VERIFIER_HEADS_SHELF_H_
 
 #include <cstdint>
+#include <deque>
 #include <future>
 #include <memory>
 #include <optional>
@@ -17,8 +18,8 @@
 namespace tandem {
 
 // Heads are loaded on a thread of their own, one after the other, and adopted between two commands.
-// Only the thread that computes uses the shelf. All sessions of a verifier share it: what was asked
-// for last is what all of them get.
+// Only the thread that computes uses the shelf. All sessions of a verifier share it, and the newest
+// wish counts. Heads that nobody wants any more when they are loaded are dropped.
 class HeadsShelf {
  public:
   // `model` must outlive the shelf. The destructor waits until the heads that are being loaded are
@@ -27,12 +28,12 @@ class HeadsShelf {
   HeadsShelf(const HeadsShelf&) = delete;
   HeadsShelf& operator=(const HeadsShelf&) = delete;
 
-  // Works towards these heads (v1.SetHeads). Returns true once the verifier has them, and false
-  // while they, or others that were asked for before, are being loaded. FAILED_PRECONDITION: there
-  // is no --heads-folder, it has no such heads, they do not fit the target, or pages have no room
-  // for what they keep. Other errors come from the device. After an error the heads are as before,
-  // and a further call begins anew.
-  absl::StatusOr<bool> Want(const std::string& name);
+  enum class Answer : uint8_t { kThere, kLoading, kSuperseded };
+  // Works towards the heads of a wish, and says how far that is. INVALID_ARGUMENT: the wish has no
+  // number. FAILED_PRECONDITION: there is no --heads-folder, it has no such heads, they do not fit
+  // the target, or pages have no room for what they keep. Other errors come from the device. After
+  // an error the heads are as before, and the wish, made again, begins anew.
+  absl::StatusOr<Answer> Want(const v1::SetHeads& wish);
 
   // Returns what a router is told of the heads.
   v1::SelfDrafter Describe() const;
@@ -48,12 +49,17 @@ class HeadsShelf {
 
   // Loads heads. Null: none. Called on the thread that loads.
   Heads LoadNow(const std::string& name);
-  // Adopts the heads that were loaded. PRECOND: there is a load, and it has ended.
+  absl::Status Begin();
+  // Takes the heads that were loaded, and adopts them if they are wanted. PRECOND: there is a load,
+  // and it has ended.
   absl::Status Finish();
   absl::Status Adopt(std::unique_ptr<SelfDrafter> heads);
 
   WorkerModel& model_;
-  std::string name_;  // as of v1.SetHeads
+  std::string name_;                 // the heads that there are, as of v1.SetHeads
+  std::string wanted_;               // the same of the newest wish
+  uint64_t wish_ = 0;                // its number; 0: there was none
+  std::deque<uint64_t> superseded_;  // numbers of the last wishes before it
   uint64_t version_ = 0;
   std::optional<Load> load_;
 };

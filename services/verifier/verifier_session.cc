@@ -107,18 +107,28 @@ absl::Status VerifierSession::HandleOther(const v1::VerifierCommand& command,
 }
 
 absl::Status VerifierSession::SetHeads(const v1::SetHeads& command, v1::SetHeadsReply& reply) {
-  TANDEM_ASSIGN_OR_RETURN(const bool has_them, heads_.Want(command.heads()));
-  reply.set_loading(!has_them);
-  *reply.mutable_self_drafter() = heads_.Describe();
-  told_heads_ = heads_.version();
-  has_lost_heads_ = false;
+  TANDEM_ASSIGN_OR_RETURN(const HeadsShelf::Answer answer, heads_.Want(command));
+  reply.set_loading(answer == HeadsShelf::Answer::kLoading);
+  reply.set_superseded(answer == HeadsShelf::Answer::kSuperseded);
+  TellHeads(reply.mutable_self_drafter());
   return absl::OkStatus();
+}
+
+void VerifierSession::TellHeads(v1::SelfDrafter* told) {
+  *told = heads_.Describe();
+  if (std::exchange(told_heads_, heads_.version()) != heads_.version()) has_lost_heads_ = false;
 }
 
 void VerifierSession::BeginBatch() {
   ring_.BeginBatch();
   orders_.clear();
   propose_seconds_ = 0;
+}
+
+bool VerifierSession::CanPropose(Slot& slot) {
+  // The router may not know yet that the heads are gone, or that they read what this text lacks.
+  const SelfDrafter* const heads = model().model().self_drafter();
+  return heads != nullptr && (heads->row_features().parts.empty() || slot.cache()->has_features());
 }
 
 absl::Status VerifierSession::CheckShape(const v1::VerifyItem& item) {
@@ -162,8 +172,7 @@ absl::StatusOr<NewRows> VerifierSession::Prepare(const v1::VerifyItem& item, Jud
 
 void VerifierSession::OnExecuted(const v1::VerifyItem& item, JudgeTask& task,
                                  v1::VerifyResult& result) {
-  // The router may not know yet that the heads are gone.
-  if (item.has_propose() && model().model().self_drafter() != nullptr) {
+  if (item.has_propose() && CanPropose(*task.slot)) {
     task.feature_place = orders_.size();
     orders_.push_back({.place = orders_.size(),
                        .next_token_id = 0,
@@ -249,8 +258,7 @@ void VerifierSession::EndBatch(v1::VerifyReply& reply) {
   const CachePool& caches = model().caches();
   reply.set_num_open_slots(static_cast<uint32_t>(caches.size() - caches.num_free()));
   if (told_heads_ == heads_.version()) return;
-  *reply.mutable_self_drafter() = heads_.Describe();
-  told_heads_ = heads_.version();
+  TellHeads(reply.mutable_self_drafter());
 }
 
 }  // namespace tandem

@@ -54,6 +54,10 @@ class VerifierSession final : public BatchSession<VerifierProtocol> {
   void EndBatch(v1::VerifyReply& reply) override;
 
   absl::Status SetHeads(const v1::SetHeads& command, v1::SetHeadsReply& reply);
+  // Tells the router which heads there are.
+  void TellHeads(v1::SelfDrafter* told);
+  // Whether there are heads that can guess what follows the slot's text.
+  bool CanPropose(Slot& slot);
   // INVALID_ARGUMENT: the item asks for a proposal that no verifier could make.
   absl::Status CheckShape(const v1::VerifyItem& item);
   // Has the target's own drafter propose for the tasks that want it.

@@ -32,7 +32,8 @@ std::vector<std::string> ModelsIn(const fs::path& folder) {
        entry.increment(error)) {
     std::error_code ignored;
     if (!fs::exists(entry->path() / "config.json", ignored)) continue;
-    names.push_back(entry->path().filename().string());
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with('.')) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;

@@ -19,7 +19,7 @@ struct ModelFolder {
 // Returns the name of a folder, without its path.
 std::string NameOfFolder(const std::filesystem::path& path);
 
-// Returns the names of the folders that hold a config.json, in their order.
+// Returns the names of the folders that hold a config.json and are not hidden, in their order.
 std::vector<std::string> ModelsIn(const std::filesystem::path& folder);
 
 // Returns the folder `name` of a folder. INVALID_ARGUMENT: the name is no name of a folder, such as

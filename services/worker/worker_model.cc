@@ -70,14 +70,26 @@ absl::StatusOr<DrafterRoom> RoomForAllHeads(const std::filesystem::path& heads_f
     return InvalidArgument("--heads-folder: " + heads_folder.string() +
                            " is no folder (want a folder with folders of heads)");
   }
+  if (std::filesystem::exists(heads_folder / "config.json", ignored)) {
+    return InvalidArgument("--heads-folder: " + heads_folder.string() +
+                           " has a config.json itself (want the folder that has the folders of "
+                           "heads; --heads takes heads)");
+  }
+  std::string names;
   for (const std::string& name : ModelsIn(heads_folder)) {
     const absl::StatusOr<DrafterRoom> needed = DrafterRoom::OfFolder(heads_folder / name, target);
     if (needed.ok()) {
       room.Cover(*needed);
+      names += (names.empty() ? "" : ", ") + name;
     } else {
-      spdlog::info("--heads-folder: {} has no heads for this target: {}", name,
-                   std::string(needed.status().message()));
+      spdlog::debug("--heads-folder: {} has no heads for this target: {}", name,
+                    std::string(needed.status().message()));
     }
+  }
+  if (names.empty()) {
+    spdlog::warn("--heads-folder: {} has no heads for this target yet", heads_folder.string());
+  } else {
+    spdlog::info("heads that may be swapped in: {}", names);
   }
   return room;
 }

@@ -78,8 +78,8 @@ struct HeadsOptions {
 };
 
 // Returns what pages must hold so that all heads of --heads-folder can be adopted. An empty path
-// means that there is none. Heads that cannot be read are named in the log. INVALID_ARGUMENT: the
-// path is no folder.
+// means that there is none. The log names the heads. INVALID_ARGUMENT: the path is no folder, or a
+// folder of heads.
 absl::StatusOr<DrafterRoom> RoomForAllHeads(const std::filesystem::path& heads_folder,
                                             const ModelDescription& target);
 

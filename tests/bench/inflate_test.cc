@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/inflate/inflated_heads.h"
 #include "bench/inflate/inflated_model.h"
 #include "common/model/kv/kv_page_pool.h"
 #include "common/model/language_model.h"
 #include "kernels/sampling/transform/transform.h"
+#include "tests/support/random_heads.h"
 #include "tests/support/random_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -202,6 +204,107 @@ TEST(InflateModelTest, ShapesThatCannotHoldTheModelAreRefusedByName) {
   EXPECT_THAT(refusal([](InflatedShape& s) { s.num_heads = 3; }), HasSubstr("num_attention_heads"));
   EXPECT_THAT(refusal([](InflatedShape& s) { s.head_size = 48; }), HasSubstr("head_dim"));
   EXPECT_THAT(refusal([](InflatedShape& s) { s.hidden_size = 128; }), HasSubstr("vocab_size"));
+}
+
+// ---------------------------------------------------------------- heads
+
+// A shape for random models of 16 layers and otherwise the default sizes, in which everything is
+// exact. With so many layers, a step of EAGLE costs little, so unlikely paths grow in both models.
+constexpr InflatedShape kRandomShape = {.vocabulary_size = 100,
+                                        .hidden_size = 128,
+                                        .intermediate_size = 128,
+                                        .num_layers = 18,
+                                        .num_heads = 6,
+                                        .num_kv_heads = 3,
+                                        .head_size = 32};
+
+// What the heads of a model guess after a text.
+GuessTree GuessOf(const std::filesystem::path& model_folder, const std::filesystem::path& heads) {
+  ThreadPool threads(1);
+  const auto model = LanguageModel::Load(model_folder, &threads, heads);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  const KvShape shape = (*model)->kv_shape();
+  const auto pages = *KvPagePool::Create(shape, 4 * HostKvMemory::PageBytes(shape));
+  KvCache cache(pages.get(), 200);
+  const std::vector<int32_t> text = {5, 11, 3, 40, 22, 7, 7, 61, 20, 33};
+  const ForwardItem item{.cache = &cache, .token_ids = text, .parents = {}, .num_logits = 1};
+  EXPECT_TRUE((*model)->Forward(std::span(&item, 1)).ok());
+  SelfDrafter& drafter = *(*model)->self_drafter();
+  drafter.KeepFeature(0, 0);
+  GuessOrder order = {.place = 0,
+                      .text = {&cache, text},
+                      .next_token_id = 9,
+                      .limits = {.depth = 3, .nodes = 6},
+                      .tree = {}};
+  EXPECT_TRUE(drafter.Propose({&order, 1}).ok());
+  return std::move(order.tree);
+}
+
+class InflateHeadsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    testing::WriteRandomModel(folder_ / "small", {.num_layers = 16, .embedding_scale = 0.5});
+    ASSERT_TRUE(InflateModel(folder_ / "small", folder_ / "large", kRandomShape, nullptr).ok());
+  }
+  absl::Status Inflate() {
+    return InflateHeads(folder_ / "heads", folder_ / "large-heads", folder_ / "small",
+                        kRandomShape);
+  }
+  // Inflated heads of an inflated model guess what the small ones do.
+  void ExpectTheSame() {
+    const absl::Status status = Inflate();
+    ASSERT_TRUE(status.ok()) << status;
+    const GuessTree small = GuessOf(folder_ / "small", folder_ / "heads");
+    const GuessTree large = GuessOf(folder_ / "large", folder_ / "large-heads");
+    EXPECT_EQ(small.token_ids.size(), 6u);
+    EXPECT_EQ(large.token_ids, small.token_ids);
+    EXPECT_EQ(large.parents, small.parents);
+    ASSERT_EQ(large.chances.size(), small.chances.size());
+    for (size_t i = 0; i < small.chances.size(); ++i) {
+      EXPECT_NEAR(large.chances[i], small.chances[i], 1e-4) << i;
+    }
+  }
+
+  testing::TempDir folder_;
+};
+
+TEST_F(InflateHeadsTest, Medusa) {
+  testing::WriteRandomHeads(folder_ / "heads", {.truncated_vocabulary_size = 40, .has_bias = true});
+  ExpectTheSame();
+}
+
+TEST_F(InflateHeadsTest, Blockwise) {
+  testing::WriteRandomHeads(
+      folder_ / "heads",
+      {.num_layers = 2, .has_bias = true, .shares_output = true, .uses_target_output = true});
+  ExpectTheSame();
+}
+
+TEST_F(InflateHeadsTest, Eagle) {
+  for (const bool has_bias : {false, true}) {
+    testing::WriteRandomEagle(folder_ / "heads", {.has_bias = has_bias, .has_output = false});
+    ExpectTheSame();
+  }
+}
+
+TEST_F(InflateHeadsTest, LayerSkip) {
+  testing::WriteSkippedLayers(folder_ / "heads", {1, 7, 9}, 16);
+  ExpectTheSame();
+}
+
+TEST_F(InflateHeadsTest, Pass) {
+  testing::WriteRandomLookAhead(folder_ / "heads", {.deviation = 0.5});
+  ExpectTheSame();
+}
+
+TEST_F(InflateHeadsTest, WhatCannotBeInflatedIsRefused) {
+  testing::WriteRandomEagle(folder_ / "heads", {.is_third = true, .layer_ids = {0, 1, 2}});
+  EXPECT_THAT(std::string(Inflate().message()), HasSubstr("only EAGLE-1 and EAGLE-2"));
+  EXPECT_THAT(std::string(InflateHeads(folder_ / "heads", folder_ / "heads", folder_ / "small",
+                                       kRandomShape)
+                              .message()),
+              HasSubstr("own folder"));
 }
 
 }  // namespace

@@ -104,6 +104,8 @@ class ToyWorker {
     drafter.set_name(options.self_drafter);
     drafter.set_max_depth(options.self_drafter.empty() ? 0 : 4);
     drafter.set_heads(options.self_drafter);
+    drafter.set_version(heads_version);
+    drafter.set_is_first(heads.empty());
     return drafter;
   }
 
@@ -172,6 +174,8 @@ class ToyWorker {
   ToyModel model;
   ToyOptions options;
   std::string name;
+  std::string heads;  // a verifier's, as of v1.SetHeads
+  uint64_t heads_version = 0;
   std::map<uint32_t, ToySlot> slots;
   double compute_seconds = 0.001;
   double row_seconds = 0;                // additional seconds for each row
@@ -366,6 +370,7 @@ class ToyVerifier : public ToyWorker {
     }
     if (heads != wanted && num_heads_asks++ >= loads_before_heads) {
       heads = wanted;
+      ++heads_version;
       num_heads_asks = 0;
       if (!wanted.empty()) options.self_drafter = loadable_heads[wanted];
     }
@@ -408,6 +413,7 @@ class ToyVerifier : public ToyWorker {
         result.set_next_token_id((result.next_token_id() + 1) % model.vocabulary_size);
       }
       if (item.has_propose()) *result.mutable_proposal() = Propose(item.propose(), slot, result);
+      if (cannot_propose) result.clear_proposal();
       if (slot.open->sampling().has_logprobs()) {
         for (uint32_t i = 0; i <= result.num_accepted(); ++i) {
           result.add_logprobs()->set_logprob(
@@ -447,12 +453,12 @@ class ToyVerifier : public ToyWorker {
   int num_verifies = 0;
   int num_proposals = 0;
   std::map<std::string, std::string> loadable_heads;  // drafters by the name of their heads
-  std::string heads;                                  // as of v1.SetHeads
   int loads_before_heads = 0;  // times that heads are asked for before they are loaded
   int num_heads_asks = 0;
-  bool tells_heads = false;  // the next verdict says which heads there are
-  int num_refused = 0;       // items that found no page
-  size_t wrong_at = 0;       // number of tokens after which plain decoding gives another token
+  bool tells_heads = false;     // the next verdict says which heads there are
+  bool cannot_propose = false;  // the texts are older than the heads
+  int num_refused = 0;          // items that found no page
+  size_t wrong_at = 0;          // number of tokens after which plain decoding gives another token
   size_t most_batch_rows = 0;
   size_t last_batch_rows = 0;
 };

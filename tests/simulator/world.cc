@@ -729,13 +729,14 @@ void World::Apply(const Swap& swap) {
         break;
       }
       case Kind::kSwapHeads:
-        change = wanted.heads().Swap(swap.model);
+        change = wanted.heads().Swap(swap.model, PresentHeads(fleet));
         accepted =
             bug_ == PlantedBug::kHeadsSwapForgotten ? change : SwapHeads(swap.model, now_, &fleet);
         break;
       case Kind::kRollBackHeads:
         change = wanted.heads().RollBack();
-        accepted = bug_ == PlantedBug::kHeadsSwapForgotten ? change : RollBackHeads(now_, &fleet);
+        accepted =
+            bug_ == PlantedBug::kHeadsSwapForgotten ? change : RollBackHeads("", now_, &fleet);
         break;
     }
     Trace([&] {

@@ -21,6 +21,6 @@ def roles(listing):
 
 
 def heads(listing):
-    """Returns (name, kind, state) of the heads of a list, or None. `kind` is None if nothing drafts."""
-    line = re.search(r"^heads: (\S+?)(?: \((\w+)\))?, (.*)$", listing, re.MULTILINE)
-    return line and line.groups()
+    """Returns (name, kind) of the heads of a list, or None. Other heads that were asked for must be there."""
+    line = re.search(r"^heads: (none|(\S+) \(kind (\w+)\))$", listing, re.MULTILINE)
+    return line and (line[2] or "none", line[3])

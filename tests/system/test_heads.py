@@ -103,7 +103,7 @@ def test_what_the_server_lacks_is_refused(servers):
     with pytest.raises(grpc.RpcError) as refused:
         server.generate("Once", drafter="blockwise")
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "the server has no such --heads" in refused.value.details() and '"medusa"' in refused.value.details()
+    assert "the server has other heads" in refused.value.details() and '"medusa"' in refused.value.details()
 
 
 def test_heads_that_do_not_fit_are_refused(models):

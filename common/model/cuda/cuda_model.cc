@@ -99,7 +99,8 @@ absl::Status CudaModel::AdoptHeads(std::unique_ptr<SelfDrafter> heads) {
   // The memory of the former heads is needed until the work with it has ended.
   TANDEM_RETURN_IF_ERROR(stream_.Wait());
   if (adopted != nullptr) {
-    TANDEM_RETURN_IF_ERROR(adopted->Bring(weights_, &stream_, page_memory_));
+    TANDEM_RETURN_IF_ERROR(
+        adopted->Bring(weights_, &stream_, page_memory_, [this] { ++adoption_progress_; }));
     RowFeatures features = adopted->row_features();
     if (!features.parts.empty() && features != stored_features()) {
       backend_->Store(std::move(features));
@@ -117,7 +118,8 @@ absl::Status CudaModel::AdoptHeads(std::unique_ptr<SelfDrafter> heads) {
 
 uint64_t CudaModel::progress() const {
   const std::lock_guard<std::mutex> lock(heads_mutex_);
-  return backend_->progress() + former_progress_ + (heads_ != nullptr ? heads_->progress() : 0);
+  return backend_->progress() + former_progress_ + adoption_progress_ +
+         (heads_ != nullptr ? heads_->progress() : 0);
 }
 
 absl::Status CudaModel::Upload(const ModelWeights& weights) {

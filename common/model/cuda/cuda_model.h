@@ -2,6 +2,7 @@
 #ifndef TANDEM_COMMON_MODEL_CUDA_CUDA_MODEL_H_
 #define TANDEM_COMMON_MODEL_CUDA_CUDA_MODEL_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -156,7 +157,8 @@ class CudaModel final : public LanguageModel {
   // Guards the pointer against other threads that ask for the progress.
   mutable std::mutex heads_mutex_;
   std::unique_ptr<DrafterOnDevice> heads_;  // null: the model has none
-  uint64_t former_progress_ = 0;            // that of heads that were replaced
+  std::atomic<uint64_t> adoption_progress_ = 0;
+  uint64_t former_progress_ = 0;  // that of heads that were replaced
   DeviceStream stream_;
   Decoder decoder_;
   std::string fingerprint_;

@@ -65,8 +65,10 @@ DraftModelsClient::Answer DraftModelsClient::SwapHeads(const std::string& heads)
   return impl_->Call(&Stub::SwapHeads, request);
 }
 
-DraftModelsClient::Answer DraftModelsClient::RollBackHeads() {
-  return impl_->Call(&Stub::RollBackHeads, v1::RollBackHeadsRequest());
+DraftModelsClient::Answer DraftModelsClient::RollBackHeads(const std::string& swapped) {
+  v1::RollBackHeadsRequest request;
+  request.set_heads(swapped);
+  return impl_->Call(&Stub::RollBackHeads, request);
 }
 
 }  // namespace tandem::cli

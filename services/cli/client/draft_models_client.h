@@ -30,7 +30,8 @@ class DraftModelsClient {
   Answer RollBack();
   Answer Unload(const std::string& model);
   Answer SwapHeads(const std::string& heads);
-  Answer RollBackHeads();
+  // `swapped`: as of v1.RollBackHeadsRequest.
+  Answer RollBackHeads(const std::string& swapped = {});
 
  private:
   struct Impl;  // keeps gRPC's headers out of this header

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -24,7 +25,7 @@ namespace {
 
 constexpr std::chrono::seconds kReachTimeout{5};
 constexpr double kLookSeconds = 0.2;
-constexpr double kFailedSeconds = 1;  // a failure that lasts longer ends the load
+constexpr double kFailedSeconds = 1;
 
 struct ActionEntry {
   std::string_view name;
@@ -89,12 +90,24 @@ void PrintComparison(const v1::DraftModelComparison& comparison, Console& consol
                                  comparison.canary_requests(), comparison.serving_requests());
 }
 
-void PrintHeads(const v1::DraftModelList& list, Console& console) {
-  if (list.has_heads()) {
-    const v1::SwappableHeads& heads = list.heads();
-    console.out << "\nheads: " << (heads.heads().empty() ? "none" : heads.heads());
-    if (!heads.drafter().empty()) console.out << " (" << heads.drafter() << ")";
-    console.out << ", " << StateOf(heads) << "\n";
+// The heads that were asked for.
+std::string WantedName(const v1::SwappableHeads& heads) {
+  return heads.wanted().empty() ? "the heads of the beginning" : heads.wanted();
+}
+
+void PrintHeads(const v1::SwappableHeads& heads, Console& console) {
+  console.out << "heads: ";
+  if (heads.drafter().empty()) {
+    console.out << "none";
+  } else {
+    console.out << heads.heads() << " (kind " << heads.drafter() << ")";
+  }
+  if (heads.has_wanted() && heads.num_attached() < heads.num_pods()) {
+    console.out << "; asked for: " << WantedName(heads) << ", " << StateOf(heads);
+  }
+  console.out << "\n";
+  if (heads.only_if_named() && !heads.drafter().empty()) {
+    console.out << "Requests use heads only if they name them, because --drafters lists none.\n";
   }
   console.out.flush();
 }
@@ -111,8 +124,7 @@ void Print(const v1::DraftModelList& list, Console& console) {
                                    absl::string_view(state.data(), state.size()));
   };
   if (list.models().empty()) {
-    console.out << "this server has no draft model\n";
-    return PrintHeads(list, console);
+    console.out << "this server has no draft model" << std::endl;
   }
   line("model", "role", "requests", "state");
   for (const v1::SwappableDraftModel& model : list.models()) {
@@ -120,7 +132,7 @@ void Print(const v1::DraftModelList& list, Console& console) {
          StateOf(model));
   }
   PrintComparison(list.comparison(), console);
-  PrintHeads(list, console);
+  console.out.flush();
 }
 
 // A line on the terminal that shows how long a load takes.
@@ -151,59 +163,97 @@ class LoadProgress {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// Gives up what cannot be used, and returns why it cannot.
-template <typename Undo>
-absl::Status GiveUp(const std::string& name, absl::StatusCode code, const std::string& why,
-                    const Undo& undo) {
-  const absl::Status undone = undo().status();
-  if (undone.ok()) return {code, absl::StrCat(name, " was given up: ", why)};
-  return {code, absl::StrCat(name, " could not be given up (", undone.message(), "): ", why)};
+// Says why a draft model, or heads, cannot draft.
+template <typename Swappable>
+std::string ProblemOf(const Swappable& model) {
+  return model.num_pods() == 1 && !model.problem().empty() ? model.problem() : StateOf(model);
 }
 
-// Waits until a model, or heads, can draft at every pod. `find` returns it in a list, or null.
-// `undo` gives it up. An error says why it cannot draft, and gives it up.
-template <typename Find, typename Undo>
-DraftModelsClient::Answer Await(DraftModelsClient& client, const std::string& name,
-                                v1::DraftModelList list, const Find& find, const Undo& undo,
-                                Console& console) {
+// What a command waits for.
+struct Awaited {
+  std::string name;
+  double patience_seconds;  // a failure that lasts longer ends the wait
+  // Gives it up, and says so.
+  std::function<absl::Status(absl::StatusCode code, const std::string& why)> give_up;
+};
+
+// Waits until a model, or heads, can draft at every pod. `find` returns it in a list, or null if it
+// is not wanted any more. An error says why it cannot draft, and gives it up.
+template <typename Find>
+DraftModelsClient::Answer Await(DraftModelsClient& client, const Awaited& awaited,
+                                v1::DraftModelList list, const Find& find, Console& console) {
   LoadProgress progress(console);
   const EndSignals signals;
   int failed_looks = 0;
   while (true) {
     const auto* const found = find(list);
-    if (found == nullptr) return FailedPrecondition("somebody else unloaded " + name);
+    if (found == nullptr) {
+      return FailedPrecondition("somebody else gave up " + awaited.name +
+                                ", or asked for something else");
+    }
     if (found->num_attached() == found->num_pods()) return list;
-    // A worker that was lost comes back within seconds.
     const bool has_failed = found->num_loading() == 0 && !found->problem().empty();
     failed_looks = has_failed ? failed_looks + 1 : 0;
-    if (failed_looks * kLookSeconds > kFailedSeconds) {
-      return GiveUp(name, absl::StatusCode::kFailedPrecondition, StateOf(*found), undo);
+    if (failed_looks * kLookSeconds > awaited.patience_seconds) {
+      return awaited.give_up(absl::StatusCode::kFailedPrecondition, ProblemOf(*found));
     }
-    progress.Show(name, *found);
+    progress.Show(awaited.name, *found);
     if (signals.Wait(kLookSeconds)) {
-      return GiveUp(name, absl::StatusCode::kCancelled, "the load was canceled", undo);
+      return awaited.give_up(absl::StatusCode::kCancelled, "the load was canceled");
     }
     TANDEM_ASSIGN_OR_RETURN(list, client.List());
   }
 }
 
-DraftModelsClient::Answer Load(const DrafterOptions& options, DraftModelsClient& client,
+DraftModelsClient::Answer Load(const std::string& name, double share, DraftModelsClient& client,
                                Console& console) {
-  TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.Load(options.model, options.share));
+  TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.Load(name, share));
+  const auto give_up = [&](absl::StatusCode code, const std::string& why) -> absl::Status {
+    const absl::Status unloaded = client.Unload(name).status();
+    if (unloaded.ok()) return {code, absl::StrCat(name, " was given up: ", why)};
+    return {code, absl::StrCat(name, " is still loaded (", unloaded.message(), "): ", why)};
+  };
+  // A worker that was lost comes back within seconds.
   return Await(
-      client, options.model, std::move(list),
-      [&](const v1::DraftModelList& now) { return Find(now, options.model); },
-      [&] { return client.Unload(options.model); }, console);
+      client, {name, kFailedSeconds, give_up}, std::move(list),
+      [&](const v1::DraftModelList& now) { return Find(now, name); }, console);
+}
+
+// Returns the heads of a list while these are wanted, or null.
+const v1::SwappableHeads* FindHeads(const v1::DraftModelList& list, const std::string& wanted) {
+  return list.heads().wanted() == wanted ? &list.heads() : nullptr;
 }
 
 // Heads that cannot be loaded are rolled back, so that all verifiers have the same ones.
-DraftModelsClient::Answer SwapHeads(const DrafterOptions& options, DraftModelsClient& client,
+DraftModelsClient::Answer SwapHeads(const std::string& name, DraftModelsClient& client,
                                     Console& console) {
-  TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.SwapHeads(options.model));
+  TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.SwapHeads(name));
+  const auto give_up = [&](absl::StatusCode code, const std::string& why) -> absl::Status {
+    const absl::Status rolled_back = client.RollBackHeads(name).status();
+    if (rolled_back.ok()) {
+      return {code, absl::StrCat(name, " was given up, and the former heads stay: ", why)};
+    }
+    return {code, absl::StrCat(name, " is still asked for (", rolled_back.message(), "): ", why)};
+  };
   return Await(
-      client, options.model, std::move(list),
-      [](const v1::DraftModelList& now) { return &now.heads(); },
-      [&] { return client.RollBackHeads(); }, console);
+      client, {name, 0, give_up}, std::move(list),
+      [&](const v1::DraftModelList& now) { return FindHeads(now, name); }, console);
+}
+
+DraftModelsClient::Answer RollBackHeads(DraftModelsClient& client, Console& console) {
+  TANDEM_ASSIGN_OR_RETURN(v1::DraftModelList list, client.RollBackHeads());
+  const std::string wanted = list.heads().wanted();
+  const std::string name = WantedName(list.heads());
+  const auto give_up = [&](absl::StatusCode code, const std::string& why) -> absl::Status {
+    return {code, absl::StrCat(name,
+                               code == absl::StatusCode::kCancelled
+                                   ? " may still be loaded: "
+                                   : " could not be loaded, and the present heads stay: ",
+                               why)};
+  };
+  return Await(
+      client, {name, 0, give_up}, std::move(list),
+      [&](const v1::DraftModelList& now) { return FindHeads(now, wanted); }, console);
 }
 
 DraftModelsClient::Answer Do(const DrafterOptions& options, DraftModelsClient& client,
@@ -212,7 +262,7 @@ DraftModelsClient::Answer Do(const DrafterOptions& options, DraftModelsClient& c
     case DrafterAction::kList:
       break;
     case DrafterAction::kLoad:
-      return Load(options, client, console);
+      return Load(options.model, options.share, client, console);
     case DrafterAction::kPromote:
       return client.Promote();
     case DrafterAction::kRollBack:
@@ -220,9 +270,9 @@ DraftModelsClient::Answer Do(const DrafterOptions& options, DraftModelsClient& c
     case DrafterAction::kUnload:
       return client.Unload(options.model);
     case DrafterAction::kSwapHeads:
-      return SwapHeads(options, client, console);
+      return SwapHeads(options.model, client, console);
     case DrafterAction::kRollBackHeads:
-      return client.RollBackHeads();
+      return RollBackHeads(client, console);
   }
   return client.List();
 }
@@ -251,8 +301,10 @@ constexpr char kDescription[] =
     "  tandem drafter promote          lets the canary draft for all requests\n"
     "  tandem drafter rollback         takes the last promotion back, once\n"
     "  tandem drafter unload NAME      gives a model up\n"
-    "  tandem drafter swap-heads NAME  loads heads, which then replace those of all verifiers\n"
-    "  tandem drafter rollback-heads   takes the last swap of heads back, once";
+    "  tandem drafter swap-heads NAME  loads heads, which then replace those of all verifiers; "
+    "none\n"
+    "                                  takes the heads away\n"
+    "  tandem drafter rollback-heads   takes the last swap of heads back; again: the one before";
 
 }  // namespace
 
@@ -269,7 +321,13 @@ int ManageDrafters(const DrafterOptions& options, Console& console) {
     return kExitInterrupted;
   }
   if (!list.ok()) return PrintServerError(list.status(), console);
-  Print(*list, console);
+  const bool is_about_heads = options.action == DrafterAction::kSwapHeads ||
+                              options.action == DrafterAction::kRollBackHeads;
+  if (!is_about_heads) Print(*list, console);
+  const v1::SwappableHeads& heads = list->heads();
+  if (is_about_heads || !heads.drafter().empty() || !heads.wanted().empty()) {
+    PrintHeads(heads, console);
+  }
   return kExitOk;
 }
 

@@ -1,6 +1,8 @@
 #include "services/router/client_calls/draft_model_calls.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -40,6 +42,17 @@ v1::DraftModelComparison ComparisonOf(const std::string& canary, const SpeedComp
     comparison.set_high(ratio->high);
   }
   return comparison;
+}
+
+v1::SwappableHeads HeadsOf(const HeadsState& heads) {
+  v1::SwappableHeads listed;
+  listed.set_heads(heads.name);
+  listed.set_drafter(heads.drafter);
+  listed.set_num_attached(heads.num_attached);
+  listed.set_num_loading(heads.num_loading);
+  listed.set_problem(heads.problem_in_full);
+  if (heads.wanted.has_value()) listed.set_wanted(*heads.wanted);
+  return listed;
 }
 
 }  // namespace
@@ -94,8 +107,8 @@ DraftModelCalls::DraftModelCalls(const CallContext& context)
                                                  })),
       roll_back_heads_(
           MethodOf<v1::RollBackHeadsRequest>(kRollBackHeadsMethod, &Service::RequestRollBackHeads,
-                                             [](const auto& /*request*/, double now, Fleet* fleet) {
-                                               return RollBackHeads(now, fleet);
+                                             [](const auto& request, double now, Fleet* fleet) {
+                                               return RollBackHeads(request.heads(), now, fleet);
                                              })) {}
 
 void DraftModelCalls::Serve() {
@@ -126,17 +139,12 @@ absl::StatusOr<v1::DraftModelList> DraftModelCalls::ListAfter(const absl::Status
     }
     listed.set_loaded_later(!model.place.folder.empty());
   }
-  const HeadsState& heads = state.heads;
-  if (heads.is_chosen || !heads.drafter.empty()) {
-    v1::SwappableHeads& listed = *list.mutable_heads();
-    listed.set_heads(heads.name);
-    listed.set_drafter(heads.drafter);
-    listed.set_num_pods(static_cast<uint32_t>(context_.fleet->num_pods()));
-    listed.set_num_attached(heads.num_attached);
-    listed.set_num_loading(heads.num_loading);
-    listed.set_problem(heads.problem_in_full);
-    listed.set_loaded_later(heads.is_chosen);
-  }
+  *list.mutable_heads() = HeadsOf(state.heads);
+  list.mutable_heads()->set_num_pods(static_cast<uint32_t>(context_.fleet->num_pods()));
+  const DrafterSet& used = context_.validator->limits().drafters;
+  list.mutable_heads()->set_only_if_named(
+      std::none_of(std::begin(kSelfDrafters), std::end(kSelfDrafters),
+                   [&used](Drafter drafter) { return used.contains(drafter); }));
   *list.mutable_comparison() = ComparisonOf(state.compared, state.comparison);
   return list;
 }

@@ -135,13 +135,15 @@ void PodEngine::ForgetDraftModel(size_t number) {
 void PodEngine::FollowHeads() {
   state_.draft_models.controller().lookup_priors().ForgetSelf();
   for (uint32_t id = 0; id < state_.slots.size(); ++id) {
-    Sequence* sequence = state_.slots[id].sequence.get();
-    if (sequence == nullptr) continue;
-    if (sequence->lookups == nullptr) {
-      sequence->lookups = MakeLookups(*sequence, &state_);
-    } else {
-      sequence->lookups->SetSelf(SelfDrafterFor(state_, *sequence));
-    }
+    if (Sequence* sequence = state_.slots[id].sequence.get()) FollowHeads(sequence);
+  }
+}
+
+void PodEngine::FollowHeads(Sequence* sequence) {
+  if (sequence->lookups == nullptr) {
+    sequence->lookups = MakeLookups(*sequence, &state_);
+  } else {
+    sequence->lookups->SetSelf(SelfDrafterFor(state_, *sequence));
   }
 }
 
@@ -378,6 +380,12 @@ void PodEngine::Place(std::unique_ptr<Sequence> sequence) {
     sequence->models = std::move(anew);
     sequence->faults.Moved(state_.options.max_lost_rounds);
   }
+  // The heads may have changed while it waited.
+  const uint64_t heads_version = state_.draft_models.controller().lookup_priors().self_version();
+  const bool is_late = sequence->lookups == nullptr
+                           ? SelfDrafterFor(state_, *sequence).has_value()
+                           : sequence->lookups->self_version() != heads_version;
+  if (is_late) FollowHeads(sequence.get());
   sequence->pod = id_;
   const auto replay = slots.SlotOfReplay();
   if (replay.has_value() && !sequence->is_replay()) {

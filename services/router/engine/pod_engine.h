@@ -123,6 +123,7 @@ class PodEngine {
   // The verifier has other heads. What the former ones have shown is forgotten, and running
   // requests go on with the new ones.
   void FollowHeads();
+  void FollowHeads(Sequence* sequence);
   // Follows what the sessions tell, in order.
   void DrainSessionEvents(double now);
   void OnVerifierReady(SessionId session);

@@ -124,21 +124,34 @@ absl::Status UnloadDraftModel(const std::string& name, double now, Fleet* fleet)
   return absl::OkStatus();
 }
 
+std::string PresentHeads(const Fleet& fleet) {
+  for (size_t pod = 0; pod < fleet.num_pods(); ++pod) {
+    const v1::AttachReply* verifier = fleet.engine(pod).workers().info(kVerifierPeer);
+    if (verifier == nullptr) continue;
+    const v1::SelfDrafter& drafter = verifier->self_drafter();
+    if (drafter.is_first()) return "";
+    return drafter.name().empty() ? std::string(kNoHeads) : drafter.heads();
+  }
+  return "";
+}
+
 absl::Status SwapHeads(const std::string& heads, double now, Fleet* fleet) {
   DraftRoster roster = fleet->roster();
-  TANDEM_RETURN_IF_ERROR(roster.heads().Swap(heads));
-  fleet->SetRoster(roster, "heads: swapped for " + heads, now);
+  TANDEM_RETURN_IF_ERROR(roster.heads().Swap(heads, PresentHeads(*fleet)));
+  fleet->SetRoster(roster, "heads: \"" + heads + "\" are asked for", now);
   return absl::OkStatus();
 }
 
-absl::Status RollBackHeads(double now, Fleet* fleet) {
+absl::Status RollBackHeads(const std::string& swapped, double now, Fleet* fleet) {
   DraftRoster roster = fleet->roster();
-  TANDEM_RETURN_IF_ERROR(roster.heads().RollBack());
+  TANDEM_RETURN_IF_ERROR(roster.heads().RollBack(swapped));
   const std::string& wanted = *roster.heads().wanted();
-  fleet->SetRoster(
-      roster,
-      "heads: rolled back to " + (wanted.empty() ? "those that the verifiers began with" : wanted),
-      now);
+  fleet->SetRoster(roster,
+                   "heads: rollback, " +
+                       (wanted.empty() ? "those that the verifiers began with"
+                                       : absl::StrCat("\"", wanted, "\"")) +
+                       " are asked for",
+                   now);
   return absl::OkStatus();
 }
 

@@ -33,9 +33,12 @@ absl::Status PromoteDraftModel(double now, Fleet* fleet);
 absl::Status RollBackDraftModels(double now, Fleet* fleet);
 absl::Status UnloadDraftModel(const std::string& name, double now, Fleet* fleet);
 
+// Returns the heads of the first verifier that has stated some, as of v1.SetHeads.
+std::string PresentHeads(const Fleet& fleet);
+
 // Changes of the heads. Errors change nothing, and are those of HeadsChoice.
 absl::Status SwapHeads(const std::string& heads, double now, Fleet* fleet);
-absl::Status RollBackHeads(double now, Fleet* fleet);
+absl::Status RollBackHeads(const std::string& swapped, double now, Fleet* fleet);
 
 }  // namespace tandem
 

@@ -6,6 +6,16 @@
 #include "common/rpc/protocol.h"
 
 namespace tandem {
+namespace {
+
+// Whether a verifier has the heads that are wanted, as of HeadsChoice.
+bool IsWanted(const v1::SelfDrafter& drafter, const std::optional<std::string>& wanted) {
+  if (!wanted.has_value()) return true;
+  if (wanted->empty()) return drafter.is_first();
+  return *wanted == kNoHeads ? drafter.name().empty() : drafter.heads() == *wanted;
+}
+
+}  // namespace
 
 std::string NameForOperator(const DraftModelState& model) {
   if (!model.name.empty()) return model.name;
@@ -68,27 +78,26 @@ void FleetState::AddDraftModels(const PodEngine& engine) {
 
 void FleetState::AddHeads(const PodEngine& engine) {
   const WorkerSessions& workers = engine.workers();
-  const std::optional<std::string>& wanted = engine.state().draft_models.roster().heads().wanted();
-  heads.is_chosen = wanted.has_value();
   const HeadsSwap& swap = workers.heads();
+  heads.wanted = engine.state().draft_models.roster().heads().wanted();
+  if (heads.problem_in_full.empty()) heads.problem_in_full = swap.problem();
+  if (workers.info(kVerifierPeer) == nullptr) {
+    ++heads.num_loading;
+    return;
+  }
+  const v1::SelfDrafter& drafter = workers.info(kVerifierPeer)->self_drafter();
+  const bool has_wanted = IsWanted(drafter, heads.wanted);
   if (!workers.ready(kVerifierPeer) || swap.under_way()) {
     ++heads.num_loading;
-  } else if (swap.problem().empty()) {
+  } else if (has_wanted) {
     ++heads.num_attached;
   }
-  if (heads.problem_in_full.empty()) heads.problem_in_full = swap.problem();
-  if (workers.info(kVerifierPeer) == nullptr) return;
-  const v1::SelfDrafter& drafter = workers.info(kVerifierPeer)->self_drafter();
+  if (heads.name.empty()) heads.name = drafter.heads();
+  if (heads.drafter.empty()) heads.drafter = drafter.name();
   if (!drafter.name().empty() &&
       std::find(heads.kinds.begin(), heads.kinds.end(), drafter.name()) == heads.kinds.end()) {
     heads.kinds.push_back(drafter.name());
   }
-  const bool has_wanted = !swap.under_way() && swap.problem().empty();
-  if (has_wanted && heads.drafter.empty()) {
-    heads.name = drafter.heads();
-    heads.drafter = drafter.name();
-  }
-  if (heads.drafter.empty() && wanted.has_value() && *wanted != kNoHeads) heads.name = *wanted;
 }
 
 bool FleetState::drafter_attached() const {

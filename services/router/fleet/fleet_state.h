@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_ROUTER_FLEET_FLEET_STATE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,13 @@ struct DraftModelState {
 
 // The heads of the verifiers, over all pods.
 struct HeadsState {
-  std::string name;        // that of their folder, as wanted or as some pod has them; empty: none
-  std::string drafter;     // what they are, as some pod has them: "medusa"
-  bool is_chosen = false;  // by an operator, after the start
-  uint32_t num_attached = 0;       // pods whose verifier has them
-  uint32_t num_loading = 0;        // pods whose verifier may be loading them
-  std::string problem_in_full;     // why some pod does not have them, for the operator
-  std::vector<std::string> kinds;  // the drafters of all pods, which may differ during a swap
+  std::string name;     // that of their folder, as the first pod has them; empty: none
+  std::string drafter;  // what they are: "medusa"; empty: there are none
+  std::optional<std::string> wanted;  // as of HeadsChoice
+  uint32_t num_attached = 0;          // pods whose verifier has what is wanted
+  uint32_t num_loading = 0;           // pods whose verifier may be loading it
+  std::string problem_in_full;        // why some pod does not have it, for the operator
+  std::vector<std::string> kinds;     // the drafters of all pods, which may differ during a swap
 };
 
 // The name by which an operator may name the model: that of requests, of its folder, or of its

@@ -341,10 +341,11 @@ absl::Status RequestValidator::ResolveDrafter(const v1::SpeculationParams& given
     std::string heads;
     for (const std::string& self : selves) absl::StrAppend(&heads, QuotedShort(self), ", ");
     const char* retrieval = limits_.has_corpus ? "\"retrieval\", " : "";
-    const char* why = drafter == Drafter::kRetrieval ? " (the server has no --retrieval index)"
-                      : lacks_heads                  ? " (the server has no such --heads)"
-                      : has_model                    ? ""
-                                                     : " (no draft model is attached)";
+    const char* why = drafter == Drafter::kRetrieval  ? " (the server has no --retrieval index)"
+                      : lacks_heads && selves.empty() ? " (the server has no heads)"
+                      : lacks_heads                   ? " (the server has other heads)"
+                      : has_model                     ? ""
+                                                      : " (no draft model is attached)";
     return Refused(
         "speculation.drafter", QuotedShort(name),
         absl::StrCat(known, heads, "\"prediction\", \"suffix\", \"ngram\", \"recycling\", ",

@@ -7,29 +7,39 @@
 
 namespace tandem::simulator {
 
-std::string FakeHeads::Set(const std::string& name, SeededRandom& random,
+std::string FakeHeads::Set(const v1::SetHeads& wish, SeededRandom& random,
                            v1::SetHeadsReply* reply) {
+  *reply->mutable_self_drafter() = drafter();
+  if (wish.wish() != wish_) {
+    if (superseded_.contains(wish.wish())) {
+      reply->set_superseded(true);
+      return "";
+    }
+    superseded_.insert(std::exchange(wish_, wish.wish()));
+    wanted_ = wish.heads();
+  }
   if (loading_.has_value() && --num_asks_left_ <= 0) {
     const std::string loaded = *std::exchange(loading_, std::nullopt);
-    if (IsBroken(loaded)) {
-      if (loaded == name) return "the heads cannot be loaded";
-    } else {
+    if (loaded == wanted_ && loaded != name_) {
+      if (IsBroken(loaded)) return "the heads cannot be loaded";
       name_ = loaded;
       ++version_;
       had_heads_ = had_heads_ || any();
     }
   }
-  if (name_ != name && !loading_.has_value()) {
-    loading_ = name;
+  if (name_ != wanted_ && !loading_.has_value()) {
+    loading_ = wanted_;
     num_asks_left_ = random.Between(1, 4);
   }
-  reply->set_loading(name_ != name && bug_ != PlantedBug::kHeadsLoadingForgotten);
+  reply->set_loading(name_ != wanted_ && bug_ != PlantedBug::kHeadsLoadingForgotten);
   *reply->mutable_self_drafter() = drafter();
   return "";
 }
 
 v1::SelfDrafter FakeHeads::drafter() const {
   v1::SelfDrafter drafter;
+  drafter.set_version(version_);
+  drafter.set_is_first(name_.empty());
   if (name_ == kNoHeads || (name_.empty() && !begins_with_heads_)) return drafter;
   drafter.set_name(name_.ends_with("1") ? "eagle" : "medusa");
   drafter.set_max_depth(kDepth);

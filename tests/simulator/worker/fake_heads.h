@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "tandem/v1/worker.pb.h"
@@ -23,7 +24,7 @@ class FakeHeads {
 
   // As v1.SetHeads says. Heads are loaded when they were asked for a few times. Returns why they
   // cannot be loaded; empty: nothing is wrong.
-  std::string Set(const std::string& name, SeededRandom& random, v1::SetHeadsReply* reply);
+  std::string Set(const v1::SetHeads& wish, SeededRandom& random, v1::SetHeadsReply* reply);
 
   v1::SelfDrafter drafter() const;
   bool any() const { return !drafter().name().empty(); }
@@ -39,6 +40,9 @@ class FakeHeads {
   bool had_heads_;
   std::string name_;
   uint64_t version_ = 0;
+  uint64_t wish_ = 0;
+  std::string wanted_;
+  std::set<uint64_t> superseded_;
   std::optional<std::string> loading_;
   int num_asks_left_ = 0;  // until they are loaded
 };

@@ -455,7 +455,7 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
       CreateRing(command.create_ring(), session, reply.mutable_create_ring());
       break;
     case v1::VerifierCommand::kSetHeads:
-      refusal = heads_.Set(command.set_heads().heads(), random_, reply.mutable_set_heads());
+      refusal = heads_.Set(command.set_heads(), random_, reply.mutable_set_heads());
       session.told_heads = heads_.version();
       break;
     case v1::VerifierCommand::kDropRing:

@@ -210,6 +210,8 @@ TEST_F(VerifierHeadsTest, AVerifierWithoutHeadsProposesNothing) {
 // A verifier whose folder has heads of three families.
 class VerifierSwapTest : public VerifierHeadsTest {
  protected:
+  uint64_t last_wish_ = 0;
+
   void SetUp() override {
     VerifierHeadsTest::SetUp();
     testing::WriteRandomModel(dir_ / "target", {.num_layers = 16});  // so that a step costs little
@@ -220,17 +222,23 @@ class VerifierSwapTest : public VerifierHeadsTest {
     testing::WriteRandomHeads(dir_ / "all" / "misfit", {.hidden_size = 16});
     heads_folder_ = dir_ / "all";
   }
-  v1::VerifierReply Ask(const std::string& heads) {
+  // Asks for heads with a wish of its own, or with the wish of this number.
+  v1::VerifierReply Ask(const std::string& heads, uint64_t wish = 0) {
+    return AskAs(*verifier_, heads, wish == 0 ? ++last_wish_ : wish);
+  }
+  static v1::VerifierReply AskAs(VerifierClient& client, const std::string& heads, uint64_t wish) {
     v1::VerifierCommand command;
     command.mutable_set_heads()->set_heads(heads);
-    return verifier_->Call(command);
+    command.mutable_set_heads()->set_wish(wish);
+    return client.Call(command);
   }
   // Asks until the heads are loaded, or cannot be.
   v1::VerifierReply Set(const std::string& heads) {
-    v1::VerifierReply reply = Ask(heads);
+    const uint64_t wish = ++last_wish_;
+    v1::VerifierReply reply = Ask(heads, wish);
     while (reply.set_heads().loading()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      reply = Ask(heads);
+      reply = Ask(heads, wish);
     }
     return reply;
   }
@@ -247,6 +255,56 @@ class VerifierSwapTest : public VerifierHeadsTest {
     return proposal;
   }
 };
+
+TEST_F(VerifierSwapTest, TheNewestWishOfAllSessionsCounts) {
+  Start(true);
+  VerifierClient other(server_->address());
+  testing::Attach<VerifierClient, v1::VerifierCommand>(other, 2);
+  // Both sessions go on asking, as routers do. Neither may begin anew.
+  (void)AskAs(*verifier_, "eagle", 101);
+  (void)AskAs(other, "other", 102);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(AskAs(*verifier_, "eagle", 101).set_heads().superseded());
+    const v1::SetHeadsReply reply = AskAs(other, "other", 102).set_heads();
+    EXPECT_FALSE(reply.superseded());
+    if (!reply.loading()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const v1::SetHeadsReply last = AskAs(other, "other", 102).set_heads();
+  EXPECT_FALSE(last.loading());
+  EXPECT_EQ(last.self_drafter().heads(), "other");
+  EXPECT_EQ(last.self_drafter().version(), 1u)
+      << "the heads that nobody wanted any more never drafted";
+}
+
+TEST_F(VerifierSwapTest, ALoadThatNobodyWantsAnyMoreIsDropped) {
+  Start(true);
+  (void)Ask("eagle");
+  const v1::SetHeadsReply back = Ask("").set_heads();
+  EXPECT_FALSE(back.loading()) << "they are there";
+  for (int i = 0; i < 40; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const v1::SelfDrafter drafter = Ask("", last_wish_).set_heads().self_drafter();
+    ASSERT_EQ(drafter.heads(), "heads");
+    ASSERT_EQ(drafter.version(), 0u);
+  }
+  EXPECT_EQ(Set("eagle").set_heads().self_drafter().heads(), "eagle");
+}
+
+TEST_F(VerifierSwapTest, AWishNeedsANumber) {
+  Start(true);
+  EXPECT_THAT(AskAs(*verifier_, "eagle", 0).error().message(), HasSubstr("set_heads.wish: got 0"));
+}
+
+TEST_F(VerifierSwapTest, TextsThatAreOlderThanTheHeadsGetNoProposal) {
+  Start(true);
+  TinySequence sequence(kPrompt, Greedy());
+  sequence.Commit({}, Verify(sequence.NextVerify({})));
+  (void)Set("eagle3");  // reads states that the rows lack
+  const v1::VerifyResult result = Verify(Asking(sequence.NextVerify({}), 3, 8));
+  EXPECT_EQ(result.state().code(), v1::WORKER_CODE_OK);
+  EXPECT_FALSE(result.has_proposal()) << "which is not the same as an empty one";
+}
 
 TEST_F(VerifierSwapTest, HeadsOfAnyFamilyReplaceEachOther) {
   std::vector<int32_t> text;
@@ -273,6 +331,7 @@ TEST_F(VerifierSwapTest, HeadsOfAnyFamilyReplaceEachOther) {
   }
   EXPECT_EQ(Set("none").set_heads().self_drafter().name(), "");
   EXPECT_FALSE(Ask("none").set_heads().loading()) << "it has none already";
+  EXPECT_TRUE(Set("").set_heads().self_drafter().is_first());
   EXPECT_EQ(Set("").set_heads().self_drafter().name(), "") << "it began without heads";
 }
 
@@ -292,7 +351,7 @@ TEST_F(VerifierSwapTest, AStreamGoesOnThroughSwaps) {
   swapped.slot = 1;
   size_t num_proposed = 0;
   for (int i = 0; i < 24; ++i) {
-    if (i % 6 == 3) (void)Ask(i % 12 == 3 ? "eagle3" : "medusa");
+    if (i % 6 == 3) (void)Ask(i % 12 == 3 ? "eagle3" : "medusa", 1000 + static_cast<uint64_t>(i));
     const v1::VerifyResult result = Verify(Asking(swapped.NextVerify({}), 3, 8));
     ASSERT_EQ(result.state().code(), v1::WORKER_CODE_OK) << result.state().message();
     num_proposed += static_cast<size_t>(result.proposal().token_ids_size());

@@ -6,7 +6,7 @@
 namespace tandem {
 
 absl::Status DrafterOnDevice::Bring(const CudaWeights& target, const DeviceStream* stream,
-                                    CudaKvMemory* pages) {
+                                    CudaKvMemory* pages, const std::function<void()>& on_progress) {
   uint64_t bytes = weight_bytes();
   const auto add = [&](void**, size_t piece_bytes, const char*) {
     bytes += DeviceArena::Rounded(piece_bytes);
@@ -20,7 +20,7 @@ absl::Status DrafterOnDevice::Bring(const CudaWeights& target, const DeviceStrea
   };
   TANDEM_RETURN_IF_ERROR(device_.LayOut(MemoryTaker(take)));
   TANDEM_RETURN_IF_ERROR(device_.Start(stream));
-  TANDEM_RETURN_IF_ERROR(device_.Upload(target, arena_, [](uint64_t) {}));
+  TANDEM_RETURN_IF_ERROR(device_.Upload(target, arena_, [&](uint64_t) { on_progress(); }));
   device_.UsePages(pages);
   return stream->Wait();
 }

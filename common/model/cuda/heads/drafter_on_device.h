@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,8 +28,10 @@ class DrafterOnDevice final : public SelfDrafter {
   CudaDrafter& device() { return device_; }
   // Brings the drafter to the device, into memory that it takes for this. For a drafter that was
   // not loaded with its model, whose memory is that of the model. RESOURCE_EXHAUSTED: the device
-  // has too little memory. Other errors are those of CudaDrafter. Waits for the device.
-  absl::Status Bring(const CudaWeights& target, const DeviceStream* stream, CudaKvMemory* pages);
+  // has too little memory. Other errors are those of CudaDrafter. Waits for the device, and calls
+  // `on_progress` meanwhile.
+  absl::Status Bring(const CudaWeights& target, const DeviceStream* stream, CudaKvMemory* pages,
+                     const std::function<void()>& on_progress);
 
   const std::string& name() const override { return drafter_->name(); }
   uint32_t max_depth() const override { return drafter_->max_depth(); }

@@ -23,6 +23,7 @@ double Worth(const LookupDraft& draft, const LookupLimits& limits) {
 
 void LookupPriors::ForgetSelf() {
   self_priors_ = {};
+  ++self_version_;
   for (size_t mode = 0; mode < kNumAcceptanceModes; ++mode) {
     for (const Drafter drafter : kSelfDrafters) {
       priors_[mode][static_cast<size_t>(drafter)] = {};
@@ -34,7 +35,12 @@ void LookupPriors::ForgetSelf() {
 RequestLookups::RequestLookups(DrafterSet drafters, const NgramOptions& ngram, AcceptanceMode mode,
                                size_t prompt_len, size_t max_tokens,
                                std::vector<int32_t> prediction, LookupPriors* priors)
-    : drafters_(drafters), ngram_(ngram), mode_(mode), prompt_len_(prompt_len), priors_(priors) {
+    : drafters_(drafters),
+      ngram_(ngram),
+      mode_(mode),
+      prompt_len_(prompt_len),
+      priors_(priors),
+      self_version_(priors->self_version()) {
   if (drafters.contains(Drafter::kSuffix)) {
     suffix_.emplace(prompt_len + max_tokens);
     Use(Drafter::kSuffix);
@@ -68,6 +74,7 @@ void RequestLookups::Use(Drafter drafter) {
 
 void RequestLookups::SetSelf(std::optional<Drafter> drafter) {
   self_.reset();
+  self_version_ = priors_->self_version();
   if (!drafter.has_value()) return;
   const bool has_rivals = suffix_.has_value() || retrieval_.has_value() || recycling_.has_value() ||
                           drafters_.contains(Drafter::kNgram);

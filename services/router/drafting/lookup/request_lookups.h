@@ -36,6 +36,7 @@ class LookupPriors {
   SelfPrior& OfSelf(AcceptanceMode mode) { return self_priors_[static_cast<size_t>(mode)]; }
   // The verifiers have other heads.
   void ForgetSelf();
+  uint64_t self_version() const { return self_version_; }  // grows with each ForgetSelf
 
  private:
   template <typename T>
@@ -44,6 +45,7 @@ class LookupPriors {
   ByKind<AcceptancePrior> priors_;
   ByKind<TrialPrior> trials_;
   std::array<SelfPrior, kNumAcceptanceModes> self_priors_;
+  uint64_t self_version_ = 0;
 };
 
 // Owned by a sequence. It sees nothing but committed tokens, so that drafts stay exact
@@ -78,6 +80,8 @@ class RequestLookups {
 
   // The verifier has another drafter of its own. None: it has none that the request may use.
   void SetSelf(std::optional<Drafter> drafter);
+  // LookupPriors::self_version when the drafter was set.
+  uint64_t self_version() const { return self_version_; }
   // Null: no drafter that lives in the verifier may draft for the request.
   SelfProposals* self() { return self_.has_value() ? &*self_ : nullptr; }
   const SelfProposals* self() const { return self_.has_value() ? &*self_ : nullptr; }
@@ -131,6 +135,7 @@ class RequestLookups {
   std::optional<RetrievalLookup> retrieval_;
   std::optional<RecyclingLookup> recycling_;
   std::optional<SelfProposals> self_;
+  uint64_t self_version_ = 0;
   Pace pace_;
   std::array<ByClass, kNumDrafters> kinds_;  // by class; empty: not used
 };

@@ -23,6 +23,13 @@ LookupDraft SelfProposals::Find(std::span<const int32_t> tokens, const LookupLim
   return draft;
 }
 
+void SelfProposals::OnNoAnswer() {
+  net_gain_ = 0;
+  asks_at_once_ = false;
+  rounds_since_asked_ = 0;
+  gap_ = kLongestGap;
+}
+
 void SelfProposals::OnRound(double gained, std::optional<ProposalCost> cost, bool teaches) {
   constexpr double kWeight = 0.1;
   constexpr double kWeightOfRequest = 0.02;

@@ -72,6 +72,9 @@ class SelfProposals {
                 std::span<const uint32_t> accepted) {
     prior_->calibration.Observe(beliefs, parents, accepted);
   }
+  // The verifier was asked and proposed nothing, because it cannot: the text is older than its
+  // heads, or they are gone. It is asked rarely from now on, and nobody learns from it.
+  void OnNoAnswer();
   // One round of the request has ended. `gained`: tokens of such a draft that were accepted, less
   // the cost of their rows; 0 without one. `cost`: what the proposal of this round cost; none: the
   // verifier was not asked. All in tokens of plain decoding. `teaches`: other requests learn from

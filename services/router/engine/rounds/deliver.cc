@@ -34,6 +34,7 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
                  const v1::VerifyResult& result, Sequence* sequence) {
   SelfProposals* self = sequence->lookups == nullptr ? nullptr : sequence->lookups->self();
   if (self == nullptr) return;
+  if (item.proposal_limits.has_value() && !result.has_proposal()) return self->OnNoAnswer();
   double gained = 0;
   if (committed.round.num_drafted > 0 && item.proposal.drafter == self->drafter()) {
     std::vector<uint32_t> accepted(result.path().begin(), result.path().end());

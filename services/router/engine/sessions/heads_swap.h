@@ -12,13 +12,17 @@
 
 namespace tandem {
 
+// Whether two statements of one verifier process are about the same heads. A process that was
+// started again may state other ones by the same words.
+bool AreSameHeads(const v1::SelfDrafter& a, const v1::SelfDrafter& b);
+
 // Pure: log lines go to `out`. A wish is sent to each session of the verifier until the verifier
 // has the heads, or says that it cannot load them. While they are being loaded, it is sent again
 // and again, because an answer never waits for them.
 class HeadsSwap {
  public:
-  // `out` must outlive the object.
-  explicit HeadsSwap(EngineCommands* out) : out_(out) {}
+  // `out` must outlive the object. Wishes are numbered from `first_wish` on, a random number.
+  HeadsSwap(uint64_t first_wish, EngineCommands* out) : out_(out), wish_(first_wish) {}
 
   // `heads` is as of v1.SetHeads. None: the verifier keeps those that it has. A wish that failed
   // before is tried again.
@@ -50,7 +54,11 @@ class HeadsSwap {
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   static constexpr double kPauseSeconds = 0.1;
 
+  // Sends the wish to the session that there is.
+  void SendAt(double at);
+
   EngineCommands* out_;
+  uint64_t wish_;
   std::optional<std::string> wanted_;
   bool has_session_ = false;
   double send_at_ = kNever;

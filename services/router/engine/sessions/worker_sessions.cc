@@ -24,11 +24,6 @@ v1::Attach AttachWith(const WorkerSessionsOptions& options, uint64_t token) {
   return attach;
 }
 
-bool HasOtherHeads(const v1::AttachReply& a, const v1::AttachReply& b) {
-  return a.self_drafter().heads() != b.self_drafter().heads() ||
-         a.self_drafter().name() != b.self_drafter().name();
-}
-
 // Says for the log what attached.
 std::string AttachedText(PeerId peer, const v1::AttachReply& info) {
   return absl::StrCat(PeerName(peer), ": attached, model ", info.model(), ", ",
@@ -45,7 +40,7 @@ WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Token
       out_(out),
       counts_(counts),
       last_session_(options.before_first_session),
-      heads_(out) {
+      heads_(options.first_session_token, out) {
   links_.push_back(NewLink(kVerifierPeer));
   const RingOptions ring{options.transport, options.max_slots, options.max_draft_length};
   for (uint32_t model = 0; model < NumDraftPlaces(options); ++model) {
@@ -366,7 +361,9 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
   if (info.model_fingerprint().empty() && before != nullptr) {
     info.set_model_fingerprint(before->model_fingerprint());
   }
-  if (before != nullptr && HasOtherHeads(info, *before)) heads_changed_ = true;
+  if (before != nullptr && !AreSameHeads(info.self_drafter(), before->self_drafter())) {
+    heads_changed_ = true;
+  }
   verifier().SetInfo(info);
   verifier().OnAttached(now);
   BecomeReady(kVerifierPeer, now);

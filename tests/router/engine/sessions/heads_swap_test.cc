@@ -29,7 +29,7 @@ v1::SetHeadsReply Loading(bool loading) {
 
 TEST(HeadsSwapTest, AsksUntilTheHeadsAreLoaded) {
   EngineCommands out;
-  HeadsSwap swap(&out);
+  HeadsSwap swap(7, &out);
   swap.Want("a", 10);
   EXPECT_FALSE(swap.IsDue(1e9)) << "no verifier is attached";
   swap.OnAttached(11);
@@ -52,7 +52,7 @@ TEST(HeadsSwapTest, AsksUntilTheHeadsAreLoaded) {
 
 TEST(HeadsSwapTest, EachSessionIsAsked) {
   EngineCommands out;
-  HeadsSwap swap(&out);
+  HeadsSwap swap(7, &out);
   swap.OnAttached(1);
   EXPECT_FALSE(swap.IsDue(1e9)) << "nobody wants other heads";
   swap.Want("a", 2);
@@ -71,15 +71,15 @@ TEST(HeadsSwapTest, EachSessionIsAsked) {
 
 TEST(HeadsSwapTest, ARefusalEndsTheWishUntilItIsMadeAgain) {
   EngineCommands out;
-  HeadsSwap swap(&out);
+  HeadsSwap swap(7, &out);
   swap.OnAttached(1);
   swap.Want("a", 2);
   (void)swap.Ask(1);
   swap.OnRefused("no such folder");
   EXPECT_EQ(swap.problem(), "no such folder");
   EXPECT_EQ(std::get<LogLine>(out.back()).text,
-            "verifier: cannot take other heads: no such folder");
-  EXPECT_EQ(std::get<LogLine>(out.back()).summary, "verifier: cannot take other heads")
+            "verifier: cannot take the heads \"a\": no such folder");
+  EXPECT_EQ(std::get<LogLine>(out.back()).summary, "verifier: cannot take the heads \"a\"")
       << "others than the log's readers see no text of a worker";
   EXPECT_FALSE(swap.under_way());
   swap.Want("a", 3);
@@ -89,7 +89,7 @@ TEST(HeadsSwapTest, ARefusalEndsTheWishUntilItIsMadeAgain) {
 
 TEST(HeadsSwapTest, AnAnswerToAnOlderWishSaysNothing) {
   EngineCommands out;
-  HeadsSwap swap(&out);
+  HeadsSwap swap(7, &out);
   swap.OnAttached(1);
   swap.Want("a", 2);
   (void)swap.Ask(1);
@@ -97,6 +97,49 @@ TEST(HeadsSwapTest, AnAnswerToAnOlderWishSaysNothing) {
   EXPECT_FALSE(swap.IsAnswer(1));
   EXPECT_EQ(swap.Ask(2).heads(), "b");
   EXPECT_TRUE(swap.IsAnswer(2));
+}
+
+TEST(HeadsSwapTest, AWishHasANumberAndKeepsIt) {
+  EngineCommands out;
+  HeadsSwap swap(7, &out);
+  swap.OnAttached(1);
+  swap.Want("a", 2);
+  const uint64_t first = swap.Ask(1).wish();
+  EXPECT_NE(first, 0u);
+  swap.OnAnswer(Loading(true), 2);
+  EXPECT_EQ(swap.Ask(2).wish(), first);
+  swap.OnLost();
+  swap.OnAttached(3);
+  EXPECT_EQ(swap.Ask(3).wish(), first) << "a verifier that knows it does not begin anew";
+  swap.Want("a", 4);
+  EXPECT_NE(swap.Ask(4).wish(), first);
+  HeadsSwap wraps(~uint64_t{0}, &out);
+  wraps.OnAttached(1);
+  wraps.Want("a", 2);
+  EXPECT_NE(wraps.Ask(1).wish(), 0u);
+}
+
+TEST(HeadsSwapTest, AWishThatWasSupersededIsOver) {
+  EngineCommands out;
+  HeadsSwap swap(7, &out);
+  swap.OnAttached(1);
+  swap.Want("a", 2);
+  (void)swap.Ask(1);
+  v1::SetHeadsReply reply;
+  reply.set_superseded(true);
+  swap.OnAnswer(reply, 3);
+  EXPECT_FALSE(swap.under_way());
+  EXPECT_THAT(swap.problem(), HasSubstr("another router"));
+}
+
+TEST(HeadsSwapTest, HeadsOfOneNameMayBeOthers) {
+  v1::SelfDrafter a;
+  a.set_heads("medusa");
+  a.set_name("medusa");
+  v1::SelfDrafter b = a;
+  EXPECT_TRUE(AreSameHeads(a, b));
+  b.set_version(1);
+  EXPECT_FALSE(AreSameHeads(a, b));
 }
 
 // ---------------------------------------------------------------- with an engine
@@ -203,11 +246,70 @@ TEST_F(EngineHeadsTest, HeadsThatCannotBeLoadedLeaveTheOldOnes) {
   EXPECT_THAT(Heads().problem_in_full, HasSubstr("there are no heads missing"));
   EXPECT_THAT(Heads().kinds, ElementsAre("blockwise"));
   EXPECT_EQ(driver_.Generate(WithAllHeads(40)).completion->speculation().drafter(), "blockwise");
-  ASSERT_TRUE(RollBackHeads(driver_.now, &driver_.fleet).ok());
+  ASSERT_TRUE(RollBackHeads("", driver_.now, &driver_.fleet).ok());
   driver_.Execute();
   Settle();
   EXPECT_EQ(Heads().num_attached, 1u);
   EXPECT_EQ(Heads().problem_in_full, "");
+}
+
+TEST(EngineHeadsPreemptionTest, ARequestThatWaitedMeanwhileGetsTheNewHeads) {
+  EngineOptions options;
+  options.draft_length = 3;
+  EngineDriver driver(options, {.percent_agreement = 100});
+  driver.drafter_alive = false;
+  driver.verifier.options.num_pages = 40;  // pages of 4 tokens: both requests do not fit
+  driver.verifier.options.self_drafter = "blockwise";
+  driver.verifier.loadable_heads = {{"eagle", "eagle"}};
+  driver.Start();
+  GenerationRequest request = driver.Request(kPrompt, 120);
+  request.drafters = DrafterSet(Drafter::kBlockwise);
+  request.drafters.Add(Drafter::kEagle);
+  const CallId calls[] = {driver.Send(request), driver.Send(request)};
+  int num_steps = 0;
+  while (driver.engine().counts().preemptions == 0 && driver.Step()) ++num_steps;
+  ASSERT_EQ(driver.engine().counts().preemptions, 1u) << "after " << num_steps << " steps";
+  ASSERT_EQ(driver.engine().num_running(), 1u);
+  ASSERT_TRUE(SwapHeads("eagle", driver.now, &driver.fleet).ok());
+  driver.Execute();
+  ASSERT_TRUE(driver.Run());
+  for (const CallId call : calls) {
+    EXPECT_EQ(driver.calls[call].ids, Plainly(kPrompt, 120));
+    int num_by_eagle = 0;
+    for (const v1::DrafterStats& used : driver.calls[call].completion->speculation().drafters()) {
+      if (used.name() == "eagle") num_by_eagle += used.num_draft_tokens();
+    }
+    EXPECT_GT(num_by_eagle, 0) << "call " << call;
+  }
+}
+
+TEST_F(EngineHeadsTest, AVerifierThatCannotProposeIsAskedRarely) {
+  driver_.verifier.cannot_propose = true;
+  const CallId call = driver_.Send(WithAllHeads(300));
+  ASSERT_TRUE(driver_.Run());
+  EXPECT_EQ(driver_.calls[call].ids, Plainly(kPrompt, 300));
+  EXPECT_GT(driver_.verifier.num_proposals, 0);
+  driver_.verifier.cannot_propose = false;
+  // Nobody has learned that the heads are of no use.
+  EXPECT_EQ(driver_.Generate(WithAllHeads(60)).completion->speculation().drafter(), "blockwise");
+}
+
+TEST_F(EngineHeadsTest, AFirstSwapIsTakenBackToWhatAVerifierHad) {
+  // The router that swapped the heads before is gone, and this one has no wish.
+  driver_.verifier.heads = "medusa";
+  driver_.verifier.heads_version = 1;
+  driver_.verifier.options.self_drafter = "medusa";
+  driver_.verifier.tells_heads = true;
+  (void)driver_.Generate(WithAllHeads(10));
+  EXPECT_EQ(PresentHeads(driver_.fleet), "medusa");
+  Swap("missing");
+  Settle();
+  ASSERT_TRUE(RollBackHeads("missing", driver_.now, &driver_.fleet).ok());
+  driver_.Execute();
+  Settle();
+  EXPECT_EQ(Heads().wanted, "medusa");
+  EXPECT_EQ(Heads().num_attached, 1u);
+  EXPECT_EQ(driver_.verifier.heads, "medusa");
 }
 
 TEST_F(EngineHeadsTest, AVerifierThatComesBackGetsTheHeadsAgain) {
@@ -216,6 +318,7 @@ TEST_F(EngineHeadsTest, AVerifierThatComesBackGetsTheHeadsAgain) {
   driver_.Kill(Worker::kVerifier);
   driver_.verifier.options.self_drafter = "blockwise";  // a new process begins with its own
   driver_.verifier.heads = "";
+  driver_.verifier.heads_version = 0;
   driver_.Revive(Worker::kVerifier);
   Settle();
   EXPECT_THAT(Heads().kinds, ElementsAre("eagle"));
