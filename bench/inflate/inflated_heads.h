@@ -13,8 +13,8 @@ namespace tandem {
 // Writes the inflated heads of `from`, which are heads of the model `target`, to the new folder
 // `to`. What is added contributes nothing:
 //   Medusa, blockwise  added dimensions have weights of 0; heads know the same tokens as before
-//   EAGLE-1, EAGLE-2   the layer is inflated as those of the model are. Its guesses have 2^-10 in the
-//                      dimension that pushes the logits of added tokens down (kMark)
+//   EAGLE-1, EAGLE-2   the layer is inflated as those of the model are. Its guesses have 2^-10 in
+//                      the dimension that pushes the logits of added tokens down (kMark)
 //   layer skip         of the added layers, every third one is left out
 //   PaSS               embeddings get zeros, and kMark
 // INVALID_ARGUMENT: EAGLE-3 is not supported, or the shape is too small for the model. Other errors

@@ -12,9 +12,10 @@ constexpr const MetricInfo* kSpeculation[] = {
 constexpr const MetricInfo* kRounds[] = {
     &kRequests, &kTimeToFirstToken, &kTimePerOutputToken, &kQueueWait,  &kRoundStage,   &kRound,
     &kSlots,    &kRequestsWaiting,  &kPreemptions,        &kPrefixHits, &kPrefixLookups};
-constexpr const MetricInfo* kSessions[] = {
-    &kDrafterAttached, &kDraftModelShare, &kVerifierAttached, &kWorkerPods,   &kRingTransport,
-    &kRingOpen,        &kRingRefusals,    &kEpochChanges,     &kAuditReplays, &kAuditFailed};
+constexpr const MetricInfo* kSessions[] = {&kDrafterAttached, &kDraftModelShare, &kVerifierAttached,
+                                           &kVerifierHeads,   &kWorkerPods,      &kRingTransport,
+                                           &kRingOpen,        &kRingRefusals,    &kEpochChanges,
+                                           &kAuditReplays,    &kAuditFailed};
 constexpr const MetricInfo* kWorkers[] = {&kKvPages,      &kWorkerSlots,   &kWorkerSessions,
                                           &kWorkerModels, &kRingBytes,     &kDraftGuesses,
                                           &kRingErrors,   &kWorkerBatches, &kWorkerCompute};

@@ -283,6 +283,14 @@ inline constexpr MetricInfo kVerifierAttached{
     "1 while the verifier serves.",
     "If it is 0, nothing is served. Read the logs of the supervisor and the verifier: memory,"
     " model files, a crash loop."};
+inline constexpr MetricInfo kVerifierHeads{
+    MetricType::kGauge,
+    "tandem_verifier_heads",
+    "pods",
+    "heads, drafter",
+    "Worker pods whose verifier has these heads: the name of their folder, and what they are.",
+    "If pods have different heads for long, a swap failed somewhere: `tandem drafter list` says "
+    "why."};
 inline constexpr MetricInfo kWorkerPods{
     MetricType::kGauge,
     "tandem_worker_pods",

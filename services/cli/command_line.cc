@@ -26,7 +26,7 @@ Commands:
   top          watch a server: tokens per second, acceptance, rounds, events
   healthcheck  exit with 0 when a process is ready
   doctor       say what this machine has and which pair of models would pay on it
-  drafter      swap the draft models of a running server
+  drafter      swap the draft models or the heads of a running server
   index build  make the index of a corpus for the drafter retrieval
 
 Without --connect ADDRESS (or TANDEM_ADDRESS), a command starts a private server, which ends with

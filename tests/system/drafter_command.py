@@ -1,7 +1,8 @@
-"""`tandem drafter`, as the tests of swaps use it."""
+"""`tandem drafter` and metrics, as the tests of swaps use them."""
 
 import itertools
 import re
+import urllib.request
 
 import harness
 
@@ -24,3 +25,11 @@ def heads(listing):
     """Returns (name, kind) of the heads of a list, or None. Other heads that were asked for must be there."""
     line = re.search(r"^heads: (none|(\S+) \(kind (\w+)\))$", listing, re.MULTILINE)
     return line and (line[2] or "none", line[3])
+
+
+def read_metric(server, process, series):
+    """Returns the value of a series of a process, or None if there is no such series. `series` is a regular expression."""
+    address = re.search(rf"{process}: .*metrics: (http://\S+/metrics)", server.log()).group(1)
+    with urllib.request.urlopen(address, timeout=5) as page:
+        found = re.search(rf"^{series} (\S+)$", page.read().decode(), re.M)
+    return found and float(found.group(1))

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import harness
-from drafter_command import drafter, heads
+from drafter_command import drafter, heads, read_metric
 from prompts import requests
 
 KINDS = ("medusa", "blockwise", "eagle", "layer_skip", "pass")
@@ -81,6 +81,21 @@ def test_heads_are_swapped_under_load(server, plain, mode):
             rounds += 1
         assert [output.bytes for output in outputs.result(60)] == plain[mode] * 8
     assert server.info().load.num_verifier_losses == 0
+
+
+def test_the_router_shows_which_heads_there_are(tmp_path, folder):
+    server = harness.Server(tmp_path, target=harness.EMBEDDED_TARGET, drafter="none", heads_folder=folder, max_slots=8, admin="127.0.0.1:0")
+
+    def pods(name, kind):
+        return read_metric(server, "router", rf'tandem_verifier_heads.*drafter="{kind}".*heads="{name}".*')
+
+    try:
+        drafter(server, "swap-heads", "my-eagle")
+        harness.wait_until(lambda: pods("my-eagle", "eagle") == 1, 10, "the heads are shown")
+        drafter(server, "swap-heads", "my-medusa")
+        harness.wait_until(lambda: (pods("my-eagle", "eagle"), pods("my-medusa", "medusa")) == (0, 1), 10, "the new ones are")
+    finally:
+        server.stop()
 
 
 def test_a_verifier_that_comes_back_gets_the_heads_again(server, plain):

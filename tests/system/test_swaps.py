@@ -7,12 +7,11 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.request
 
 import pytest
 
 import harness
-from drafter_command import drafter, roles
+from drafter_command import drafter, read_metric, roles
 from prompts import PROMPTS, requests
 
 MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "penalties": dict(temperature=0, repetition_penalty=1.3)}
@@ -227,13 +226,6 @@ def test_strangers_do_not_swap(tmp_path, folder):
         assert "this method is for admins" in drafter(server, "load", "good", code=1)
     finally:
         server.stop()
-
-
-def read_metric(server, process, series):
-    address = re.search(rf"{process}: .*metrics: (http://\S+/metrics)", server.log()).group(1)
-    with urllib.request.urlopen(address, timeout=5) as page:
-        found = re.search(rf"^{series} (\S+)$", page.read().decode(), re.M)
-    return found and float(found.group(1))
 
 
 def test_the_worker_counts_its_models(server):

@@ -3,8 +3,10 @@
 #define TANDEM_SERVICES_ROUTER_FLEET_FLEET_STATE_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/router/drafting/draft_length_controller.h"
@@ -39,6 +41,8 @@ struct HeadsState {
   uint32_t num_loading = 0;           // pods whose verifier may be loading it
   std::string problem_in_full;        // why some pod does not have it, for the operator
   std::vector<std::string> kinds;     // the drafters of all pods, which may differ during a swap
+  using Kind = std::pair<std::string, std::string>;  // as of `name` and `drafter`
+  std::map<Kind, uint32_t> num_pods;                 // pods that have such heads
 };
 
 // The name by which an operator may name the model: that of requests, of its folder, or of its

@@ -41,6 +41,7 @@ void StateMetrics::Refresh(const FleetState& state) {
   waiting_.Set(state.gauges.queued);
   if (drafter_attached_ != nullptr) drafter_attached_->Set(state.attached_share());
   RefreshDraftModels(state);
+  RefreshHeads(state);
   verifier_attached_.Set(state.num_pods_ready > 0 ? 1 : 0);
   ready_pods_.Set(state.num_pods_ready);
   lost_pods_.Set(state.num_pods_lost);
@@ -61,6 +62,18 @@ void StateMetrics::RefreshDraftModels(const FleetState& state) {
       gauge = &registry_->Gauge(metrics::kDraftModelShare, {{"draft_model", model.name}});
     }
     gauge->Set(model.share);
+  }
+}
+
+void StateMetrics::RefreshHeads(const FleetState& state) {
+  for (const auto& [kind, gauge] : heads_) gauge->Set(0);
+  for (const auto& [kind, num_pods] : state.heads.num_pods) {
+    Gauge*& gauge = heads_[kind];
+    if (gauge == nullptr) {
+      gauge = &registry_->Gauge(metrics::kVerifierHeads,
+                                {{"heads", kind.first}, {"drafter", kind.second}});
+    }
+    gauge->Set(num_pods);
   }
 }
 

@@ -25,6 +25,7 @@ class StateMetrics {
   using Gauge = prometheus::Gauge;
 
   void RefreshDraftModels(const FleetState& state);
+  void RefreshHeads(const FleetState& state);
 
   MetricRegistry* const registry_;
   Gauge& draft_length_;
@@ -35,6 +36,7 @@ class StateMetrics {
   Gauge& waiting_;
   Gauge* drafter_attached_;                     // null if no drafter is configured
   std::map<std::string, Gauge*> draft_models_;  // shares, by name
+  std::map<HeadsState::Kind, Gauge*> heads_;    // pods, by heads
   Gauge& verifier_attached_;
   Gauge& ready_pods_;
   Gauge& lost_pods_;

@@ -361,9 +361,8 @@ void WorkerSessions::OnVerifierAttached(const v1::AttachReply& reply, double now
   if (info.model_fingerprint().empty() && before != nullptr) {
     info.set_model_fingerprint(before->model_fingerprint());
   }
-  if (before != nullptr && !AreSameHeads(info.self_drafter(), before->self_drafter())) {
-    heads_changed_ = true;
-  }
+  const v1::SelfDrafter& heads = info.self_drafter();
+  if (before != nullptr && !AreSameHeads(heads, before->self_drafter())) heads_changed_ = true;
   verifier().SetInfo(info);
   verifier().OnAttached(now);
   BecomeReady(kVerifierPeer, now);

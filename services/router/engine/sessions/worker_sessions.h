@@ -190,8 +190,7 @@ class WorkerSessions {
   void StartRing(PeerId drafter, double now);
   // Asks for the heads if that is due.
   void AskForHeads(double now);
-  // The verifier says which drafter it has now. A statement that breaks the protocol ends its
-  // session.
+  // Takes what the verifier says of its heads. What breaks the protocol ends its session.
   void NoteHeads(const v1::SelfDrafter& drafter, double now);
   bool OnDrafterRefusal(PeerId drafter, uint64_t command_id, const v1::WorkerError& error,
                         double now);
