@@ -68,7 +68,7 @@ absl::Status HeadsShelf::Begin() {
     }
   };
   try {
-    load_.emplace(wanted_, std::async(std::launch::async, load));
+    load_.emplace(Load{wanted_, std::async(std::launch::async, load)});
   } catch (const std::exception& error) {
     return Internal(absl::StrCat("no thread can load the heads: ", error.what()));
   }
@@ -106,7 +106,7 @@ absl::Status HeadsShelf::Finish() {
   Load load = *std::exchange(load_, std::nullopt);
   Heads heads = load.heads.get();
   if (load.name != wanted_ || load.name == name_) return absl::OkStatus();
-  const absl::Status adopted = heads.ok() ? Adopt(*std::move(heads)) : heads.status();
+  absl::Status adopted = heads.ok() ? Adopt(*std::move(heads)) : heads.status();
   if (!adopted.ok()) {
     model_.CheckDevice(adopted);
     spdlog::warn("the heads \"{}\" cannot be used: {}", load.name, std::string(adopted.message()));
