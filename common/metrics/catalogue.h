@@ -287,8 +287,9 @@ inline constexpr MetricInfo kVerifierHeads{
     MetricType::kGauge,
     "tandem_verifier_heads",
     "pods",
-    "heads, drafter",
-    "Worker pods whose verifier has these heads: the name of their folder, and what they are.",
+    "heads,drafter",
+    "Worker pods whose verifier has these heads: the name of their folder, and what they are."
+    " Without heads, the name is empty, and the drafter is none.",
     "If pods have different heads for long, a swap failed somewhere: `tandem drafter list` says "
     "why."};
 inline constexpr MetricInfo kWorkerPods{

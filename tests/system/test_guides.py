@@ -48,7 +48,7 @@ FOLDERS = {"~/Llama-3.2-3B-Instruct": harness.TALES_TARGET, "~/Llama-3.2-1B-Inst
            "models/Llama-3.2-3B-Instruct": harness.TALES_TARGET, "models/Llama-3.2-1B-Instruct": harness.TALES_DRAFT,
            "--model TARGET": f"--model {harness.TALES_TARGET}", "--target TARGET": f"--target {harness.TALES_TARGET}",
            "--model DRAFT": f"--model {harness.TALES_DRAFT}"}
-PORTS = ("50051", "9464", "9465", "9466", "9470")
+PORTS = ("50051", "50052", "9464", "9465", "9466", "9470")
 
 
 def blocks(page):

@@ -94,8 +94,8 @@ void FleetState::AddHeads(const PodEngine& engine) {
   }
   if (heads.name.empty()) heads.name = drafter.heads();
   if (heads.drafter.empty()) heads.drafter = drafter.name();
+  ++heads.num_pods[{drafter.heads(), drafter.name().empty() ? "none" : drafter.name()}];
   if (drafter.name().empty()) return;
-  ++heads.num_pods[{drafter.heads(), drafter.name()}];
   if (std::find(heads.kinds.begin(), heads.kinds.end(), drafter.name()) == heads.kinds.end()) {
     heads.kinds.push_back(drafter.name());
   }

@@ -41,7 +41,7 @@ struct HeadsState {
   uint32_t num_loading = 0;           // pods whose verifier may be loading it
   std::string problem_in_full;        // why some pod does not have it, for the operator
   std::vector<std::string> kinds;     // the drafters of all pods, which may differ during a swap
-  using Kind = std::pair<std::string, std::string>;  // as of `name` and `drafter`
+  using Kind = std::pair<std::string, std::string>;  // as of `name` and `drafter`, or "", "none"
   std::map<Kind, uint32_t> num_pods;                 // pods that have such heads
 };
 

@@ -40,7 +40,7 @@ WorkerSessions::WorkerSessions(const WorkerSessionsOptions& options, const Token
       out_(out),
       counts_(counts),
       last_session_(options.before_first_session),
-      heads_(options.first_session_token, out) {
+      heads_(options.first_session_token + options.before_first_session, out) {
   links_.push_back(NewLink(kVerifierPeer));
   const RingOptions ring{options.transport, options.max_slots, options.max_draft_length};
   for (uint32_t model = 0; model < NumDraftPlaces(options); ++model) {
