@@ -839,6 +839,39 @@ TEST_F(WorkerSessionTest, ATreeIsAtMostAsLargeAsTheSessionSays) {
             "slot 0: num_siblings: a tree of 5 tokens, the session was attached with at most 4");
 }
 
+TEST_F(WorkerSessionTest, AVerifierJudgesNoTreeLargerThanTheSessionSays) {
+  StartVerifier();
+  verifier_.reset();  // a worker has one router here
+  VerifierClient client(verifier_server_->address());
+  v1::VerifierCommand attach;
+  *attach.mutable_attach() = testing::AttachWith(kSlots, /*max_draft_length=*/3);
+  attach.mutable_attach()->set_max_tree_nodes(4);
+  ASSERT_TRUE(client.Call(attach).has_attach());
+  TinySequence sequence(kPrompt, Greedy());
+  const auto verdict_about = [&](const std::vector<int32_t>& parents) {
+    v1::VerifierCommand command;
+    v1::VerifyItem& item = *command.mutable_verify()->add_items();
+    item = sequence.NextVerify(std::vector<int32_t>(parents.size(), 1));
+    item.mutable_parents()->Add(parents.begin(), parents.end());
+    return client.Call(command).verify().results(0);
+  };
+  // A refused command leaves the slot as it was, so the next one opens it anew.
+  const auto expect_refused = [&](const std::vector<int32_t>& parents, const char* message) {
+    const v1::SlotState refused = verdict_about(parents).state();
+    EXPECT_EQ(refused.code(), v1::WORKER_CODE_INVALID_ARGUMENT);
+    EXPECT_EQ(refused.message(), message);
+    sequence.verifier_number = 0;
+  };
+  expect_refused({-1, -1, -1, -1, -1},
+                 "slot 0: draft_token_ids: 5 of a tree, the session was attached with at most 4");
+  expect_refused({-1, 0, 1, 2},
+                 "slot 0: parents: a path of 4 draft tokens, the session was attached with at most "
+                 "3");
+  const v1::VerifyResult judged = verdict_about({-1, 0, 1, 0});
+  EXPECT_EQ(judged.state().code(), v1::WORKER_CODE_OK) << judged.state().message();
+  EXPECT_EQ(judged.next_token_id(), DecodeDirectly(1).back());
+}
+
 // What a drafter draws, and how its draft is judged, for some seeds.
 struct DrawnAndJudged {
   std::vector<std::vector<int32_t>> drafts;
