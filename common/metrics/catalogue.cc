@@ -15,7 +15,7 @@ constexpr const MetricInfo* kRounds[] = {
 constexpr const MetricInfo* kSessions[] = {&kDrafterAttached, &kDraftModelShare, &kVerifierAttached,
                                            &kVerifierHeads,   &kWorkerPods,      &kRingTransport,
                                            &kRingOpen,        &kRingRefusals,    &kEpochChanges,
-                                           &kAuditReplays,    &kAuditFailed};
+                                           &kAuditReplays,    &kAuditSamples,    &kAuditFailed};
 constexpr const MetricInfo* kWorkers[] = {&kKvPages,      &kWorkerSlots,   &kWorkerSessions,
                                           &kWorkerModels, &kRingBytes,     &kDraftGuesses,
                                           &kRingErrors,   &kWorkerBatches, &kWorkerCompute};

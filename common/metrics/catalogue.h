@@ -344,6 +344,15 @@ inline constexpr MetricInfo kAuditReplays{
     "Finished requests that were decoded again without drafts: same or mismatch.",
     "If there are none with `--audit-fraction`, the server is never idle, or all requests are"
     " plainly sampled. After a mismatch see `tandem_audit_failed`."};
+inline constexpr MetricInfo kAuditSamples{
+    MetricType::kCounter,
+    "tandem_audit_samples_total",
+    "tokens",
+    "drafter",
+    "Plainly sampled tokens that the audit examined, by the drafter of their round (none: a round"
+    " without a draft).",
+    "A bias of relative size δ takes about 36/δ² of a drafter's own samples to be found. A drafter"
+    " with few samples is hardly examined: raise `--audit-fraction`."};
 inline constexpr MetricInfo kAuditFailed{
     MetricType::kGauge,
     "tandem_audit_failed",

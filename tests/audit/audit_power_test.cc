@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <iterator>
+#include <optional>
 #include <ostream>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,24 +35,28 @@ AuditScenario Scenario(Mistake mistake) {
   return scenario;
 }
 
-absl::Status Feed(std::span<const AuditSample> samples, AuditMonitor& monitor) {
+absl::Status Feed(std::span<const AuditSample> samples, std::optional<Drafter> drafter,
+                  AuditMonitor& monitor) {
   google::protobuf::RepeatedPtrField<v1::AuditSample> sent;
   for (const AuditSample& sample : samples) {
     v1::AuditSample& written = *sent.Add();
     written.set_uniform(sample.uniform);
     written.set_draft_mode_excess(sample.draft_mode_excess);
   }
-  return monitor.OnSamples(sent);
+  return monitor.OnSamples(drafter, sent);
 }
 
-// Decodes until the alarm. Returns the number of tokens, or a number above `most` without an alarm.
-int64_t TokensToAlarm(const AuditScenario& scenario, uint64_t random_seed, int64_t most,
-                      AuditMonitor& monitor) {
+// Decodes until the alarm. The samples count for `drafter`, or for rounds without a draft if the
+// scenario has no drafter. Returns the number of tokens, or a number above `most` without an alarm.
+int64_t TokensToAlarm(const AuditScenario& scenario, Drafter drafter, uint64_t random_seed,
+                      int64_t most, AuditMonitor& monitor) {
+  const std::optional<Drafter> source =
+      scenario.drafter.has_value() ? std::optional(drafter) : std::nullopt;
   AuditedDecoder decoder(scenario, random_seed);
   const auto start = static_cast<int64_t>(monitor.stats().num_samples());
   int64_t num_tokens = 0;
   while (num_tokens <= most && !monitor.failed()) {
-    EXPECT_TRUE(Feed(decoder.Round(), monitor).ok());
+    EXPECT_TRUE(Feed(decoder.Round(), source, monitor).ok());
     num_tokens = static_cast<int64_t>(monitor.stats().num_samples()) - start;
   }
   return num_tokens;
@@ -69,12 +76,18 @@ TEST(HonestTokensTest, RaiseNoAlarmWithAnyParametersAndDrafter) {
     AuditScenario plain = good;
     plain.drafter.reset();
     for (const AuditScenario& scenario : {good, one_hot, unrelated, plain}) {
-      TokensToAlarm(scenario, ++random_seed, kTokens, monitor);
+      const auto drafter = static_cast<Drafter>(++random_seed % kNumDrafters);
+      TokensToAlarm(scenario, drafter, random_seed, kTokens, monitor);
       ASSERT_FALSE(monitor.failed()) << set.name << ": " << monitor.TakeAlarm();
     }
   }
   const v1::AuditStats stats = monitor.stats();
   EXPECT_GT(stats.num_samples(), 1'900'000);
+  EXPECT_EQ(stats.drafters_size(), static_cast<int>(kNumDrafters) + 1);
+  for (const v1::AuditDrafterStats& drafter : stats.drafters()) {
+    EXPECT_LT(std::abs(drafter.uniformity_z()), 5.5) << drafter.name();
+    EXPECT_LT(std::abs(drafter.draft_mode_z()), 5.5) << drafter.name();
+  }
   EXPECT_LT(std::abs(stats.uniformity_z()), 5.5);
   EXPECT_LT(std::abs(stats.draft_mode_z()), 5.5);
   std::printf("%.0f honest tokens: uniformity z %.2f, draft mode z %.2f\n",
@@ -102,7 +115,8 @@ TEST_P(PlantedMistakeTest, IsSeenWithinTheStatedTokens) {
   double draft_mode_z = 0;
   for (int run = 0; run < planted.runs; ++run) {
     AuditMonitor monitor;
-    tokens.push_back(TokensToAlarm(scenario, 1000 + run, planted.most_tokens, monitor));
+    tokens.push_back(
+        TokensToAlarm(scenario, Drafter::kModel, 1000 + run, planted.most_tokens, monitor));
     EXPECT_TRUE(monitor.stats().biased()) << "run " << run;
     uniformity_z += monitor.stats().uniformity_z() / planted.runs;
     draft_mode_z += monitor.stats().draft_mode_z() / planted.runs;
@@ -132,6 +146,64 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"DropsUnlikelyDrafts", Mistake::kDropsUnlikelyDrafts, 5'000}),
     [](const auto& test) { return test.param.name; });
 
+// A mistake of a drafter that made one round in twenty. The other rounds are honest.
+struct PlantedInRare {
+  std::string name;
+  Mistake mistake;
+  int64_t most_tokens;  // all drafters have together until the alarm
+};
+
+class RareDrafterTest : public ::testing::TestWithParam<PlantedInRare> {};
+
+// The same samples in one pot show what the pooled evidence alone sees. To it, the bias has a
+// twentieth of the size, so that it takes 400 times the tokens, and not 20 times.
+TEST_P(RareDrafterTest, IsSeenByItsOwnSamplesLongBeforeThePooledEvidence) {
+  constexpr int kRuns = 5;
+  constexpr int64_t kLater = 4;  // times the tokens that `monitor` takes
+  const PlantedInRare& planted = GetParam();
+  std::vector<int64_t> tokens;
+  std::vector<int64_t> own_tokens;
+  for (int run = 0; run < kRuns; ++run) {
+    AuditMonitor monitor;
+    AuditMonitor pooled;
+    AuditedDecoder honest(Scenario(Mistake::kNone), 2000 + run);
+    AuditedDecoder mistaken(Scenario(planted.mistake), 3000 + run);
+    std::mt19937_64 random(4000 + run);
+    const auto decode = [&] {
+      const bool is_rare = random() % 20 == 0;
+      const std::span<const AuditSample> samples = (is_rare ? mistaken : honest).Round();
+      ASSERT_TRUE(Feed(samples, is_rare ? Drafter::kMedusa : Drafter::kModel, monitor).ok());
+      ASSERT_TRUE(Feed(samples, std::nullopt, pooled).ok());
+    };
+    const auto num_tokens = [&] { return static_cast<int64_t>(monitor.stats().num_samples()); };
+    while (!monitor.failed() && num_tokens() <= planted.most_tokens) decode();
+    ASSERT_EQ(monitor.stats().drafters_size(), 2);
+    EXPECT_FALSE(monitor.stats().drafters(0).biased()) << "run " << run;
+    EXPECT_TRUE(monitor.stats().drafters(1).biased()) << "run " << run;
+    EXPECT_EQ(monitor.stats().drafters(1).name(), "medusa");
+    tokens.push_back(num_tokens());
+    own_tokens.push_back(static_cast<int64_t>(monitor.stats().drafters(1).num_samples()));
+    while (!pooled.failed() && num_tokens() < kLater * tokens.back()) decode();
+    EXPECT_FALSE(pooled.failed()) << "run " << run << ": " << num_tokens();
+    EXPECT_FALSE(monitor.stats().drafters(0).biased()) << "run " << run;
+  }
+  std::sort(tokens.begin(), tokens.end());
+  std::sort(own_tokens.begin(), own_tokens.end());
+  std::printf("%-20s tokens to the alarm: median %6.0f, of the drafter's own %6.0f; most %6.0f\n",
+              planted.name.c_str(), static_cast<double>(tokens[kRuns / 2]),
+              static_cast<double>(own_tokens[kRuns / 2]), static_cast<double>(tokens.back()));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RareDrafterTest,
+                         ::testing::Values(PlantedInRare{"Lenience", Mistake::kLenience, 400'000},
+                                           PlantedInRare{"ResidualIsTarget",
+                                                         Mistake::kResidualIsTarget, 400'000}),
+                         [](const auto& test) { return test.param.name; });
+
+Drafter DrafterOf(TreeKind kind) {
+  return kind == TreeKind::kFound ? Drafter::kRetrieval : Drafter::kModel;
+}
+
 // Decodes requests with trees until the alarm, or until more than `most` tokens. Returns the number
 // of tokens.
 int64_t TokensToAlarmOfTrees(TreeKind kind, TreeMistake mistake, SamplingParams params,
@@ -148,7 +220,7 @@ int64_t TokensToAlarmOfTrees(TreeKind kind, TreeMistake mistake, SamplingParams 
   for (params.seed = first_seed; num_tokens <= most && !monitor.failed(); ++params.seed) {
     decoder.Start(params, kPrompt);
     while (decoder.output().size() < kOutputTokens && !monitor.failed()) {
-      EXPECT_TRUE(Feed(decoder.Round().audit, monitor).ok());
+      EXPECT_TRUE(Feed(decoder.Round().audit, DrafterOf(kind), monitor).ok());
     }
     num_tokens += static_cast<int64_t>(decoder.output().size());
   }
@@ -215,7 +287,7 @@ TEST(OwnStepTest, RaisesNoAlarmWithoutAMistake) {
   AuditedDecoder decoder(Scenario(Mistake::kNoneInOwnStep), /*random_seed=*/5);
   AuditMonitor monitor;
   while (monitor.stats().num_samples() < 500'000) {
-    ASSERT_TRUE(Feed(decoder.Round(), monitor).ok());
+    ASSERT_TRUE(Feed(decoder.Round(), Drafter::kModel, monitor).ok());
   }
   EXPECT_FALSE(monitor.failed()) << monitor.TakeAlarm();
   // The number of tokens to an alarm depends on the acceptance.

@@ -73,6 +73,34 @@ def test_requests_without_a_testable_promise_are_left_out(server, options):
     assert after.num_samples == before.num_samples
 
 
+@pytest.mark.parametrize("drafter", ["medusa", "eagle"])
+def test_the_audit_agrees_with_heads_and_counts_their_samples_by_themselves(servers, drafter):
+    server = servers(target=harness.EMBEDDED_TARGET, drafter="none", heads=harness.EMBEDDED_TARGET.parent / drafter, max_slots=8,
+                     audit_fraction=1)
+    kinds = [dict(draft_length=4, max_tree_nodes=nodes, drafter=drafter) for nodes in (0, 16)] + [dict(draft_length=0)]
+    replayed = [(prompt, dict(max_tokens=32, **mode, **kind)) for prompt in PROMPTS[:2] for kind in kinds
+                for mode in (dict(temperature=0), dict(seed=3))]
+    server.generate_all(replayed, 4)
+    # No seed of the client: these give samples.
+    sampled = [(PROMPTS[i % 4], dict(max_tokens=80, ignore_eos=True, temperature=0.8, reproducible=False, **kind))
+               for i in range(8) for kind in kinds]
+    outputs = server.generate_all(sampled, 8)
+    harness.wait_until(lambda: audit(server).num_replayed == len(replayed), 60, "all are replayed")
+    stats = audit(server)
+    assert stats.num_mismatches == 0 and not stats.biased
+    assert stats.num_samples == sum(len(output.token_ids) for output in outputs)
+    by_drafter = {of.name: of for of in stats.drafters}
+    assert by_drafter.keys() == {drafter, "none"}
+    assert sum(of.num_samples for of in stats.drafters) == stats.num_samples
+    # Requests without drafts, and the first token of all.
+    assert by_drafter["none"].num_samples >= 8 * 80 + 16
+    # Each token that was accepted, and one that was not.
+    assert by_drafter[drafter].num_samples > sum(output.completion.speculation.num_accepted_tokens for output in outputs) > 0
+    # Six standard deviations each.
+    assert all(abs(z) < 6 and not of.biased for of in stats.drafters for z in (of.uniformity_z, of.draft_mode_z))
+    assert by_drafter[drafter].draft_mode_z != 0 and by_drafter["none"].draft_mode_z == 0
+
+
 def test_the_audit_is_off_by_default(servers):
     server = servers()
     server.generate(PROMPTS[0], max_tokens=20, temperature=0)

@@ -19,7 +19,8 @@ void Raise(prometheus::Counter& counter, uint64_t count) {
 }  // namespace
 
 CountMetrics::CountMetrics(MetricRegistry* registry)
-    : replays_same_(registry->Counter(metrics::kAuditReplays, {{"result", "same"}})),
+    : registry_(registry),
+      replays_same_(registry->Counter(metrics::kAuditReplays, {{"result", "same"}})),
       replays_different_(registry->Counter(metrics::kAuditReplays, {{"result", "mismatch"}})) {
   const auto add = [&](const uint64_t& count, const MetricInfo& metric,
                        const MetricLabels& labels = {}) {
@@ -53,6 +54,13 @@ void CountMetrics::Refresh(const FleetState& state) {
   for (const auto& [count, counter] : exported_) Raise(*counter, *count);
   Raise(replays_same_, state.audit.num_replayed() - state.audit.num_mismatches());
   Raise(replays_different_, state.audit.num_mismatches());
+  for (const v1::AuditDrafterStats& drafter : state.audit.drafters()) {
+    prometheus::Counter*& samples = audit_samples_[drafter.name()];
+    if (samples == nullptr) {
+      samples = &registry_->Counter(metrics::kAuditSamples, {{"drafter", drafter.name()}});
+    }
+    Raise(*samples, drafter.num_samples());
+  }
 }
 
 }  // namespace tandem

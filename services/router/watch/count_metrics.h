@@ -3,6 +3,8 @@
 #define TANDEM_SERVICES_ROUTER_WATCH_COUNT_METRICS_H_
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,11 +25,13 @@ class CountMetrics {
   void Refresh(const FleetState& state);
 
  private:
+  MetricRegistry* const registry_;
   Counts counts_;  // the counts of the last Refresh
   // Pairs a count in `counts_` with its metric.
   std::vector<std::pair<const uint64_t*, prometheus::Counter*>> exported_;
   prometheus::Counter& replays_same_;
   prometheus::Counter& replays_different_;
+  std::map<std::string, prometheus::Counter*> audit_samples_;  // by drafter, once it has samples
 };
 
 }  // namespace tandem

@@ -413,6 +413,29 @@ TEST(RouterMetricsTest, ReplaysCountOnlyThoseOfTheAudit) {
   EXPECT_EQ(series.at(R"(tandem_audit_replays_total{model="toy",result="mismatch"})"), 2);
 }
 
+TEST(RouterMetricsTest, SamplesOfTheAuditAreCountedByDrafter) {
+  RouterMetrics metrics("1", "toy", 4);
+  FleetState state;
+  const auto shown = [&](const std::string& drafter) {
+    metrics.Refresh(state);
+    const Exposition series = testing::ReadExposition(metrics.registry().Serialize());
+    const auto found =
+        series.find(R"(tandem_audit_samples_total{drafter=")" + drafter + R"(",model="toy"})");
+    return found == series.end() ? -1 : found->second;
+  };
+  EXPECT_EQ(shown("eagle"), -1);
+  v1::AuditDrafterStats& eagle = *state.audit.add_drafters();
+  eagle.set_name("eagle");
+  eagle.set_num_samples(7);
+  EXPECT_EQ(shown("eagle"), 7);
+  v1::AuditDrafterStats& none = *state.audit.add_drafters();
+  none.set_name("none");
+  none.set_num_samples(3);
+  state.audit.mutable_drafters(0)->set_num_samples(9);
+  EXPECT_EQ(shown("eagle"), 9);
+  EXPECT_EQ(shown("none"), 3);
+}
+
 TEST(RouterMetricsTest, CallsAreCountedByStatus) {
   RouterMetrics metrics("1", "toy", 4);
   metrics.OnFinished(absl::StatusCode::kOk);

@@ -207,8 +207,10 @@ void TakeVerdict(RoundState& state, const VerifyBatch::Item& item, v1::VerifyRes
   sequence.faults.VerifierAgreed();
   state.slots.verifier().Hold(item.slot, slot.cached_len(), slot.cached_len());
   if (!item.sample) return;
-  // All samples of the reply count, whatever becomes of its tokens. They were checked.
-  (void)state.audit->OnSamples(result.audit());
+  // All samples of the reply count, whatever becomes of its tokens. They were checked. They count
+  // for the drafter whose draft was sent, whatever the verifier made of the draft.
+  (void)state.audit->OnSamples(
+      item.num_drafted > 0 ? std::optional(item.proposal.drafter) : std::nullopt, result.audit());
   if (sequence.is_replay()) {
     CompareReplay(state, item.slot, result.next_token_id());
   } else {

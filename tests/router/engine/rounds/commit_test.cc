@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -714,7 +715,40 @@ TEST(OnVerifyTest, AuditSamplesCountOnceWhateverBecomesOfTheirTokens) {
   EXPECT_EQ(pod.made.audit.stats().num_samples(), 5u);
   ASSERT_EQ(pod.lines.size(), 1u) << "the target gives the last token no probability";
   EXPECT_EQ(pod.lines[0].level, LogLine::Level::kError);
-  EXPECT_EQ(pod.lines[0].text.rfind("audit: after 5 samples", 0), 0u);
+  EXPECT_EQ(pod.lines[0].text.rfind("audit: after 5 samples of the drafter model ", 0), 0u);
+}
+
+// A pot that depended on the outcome of the round would be biased without a mistake.
+TEST(OnVerifyTest, AuditSamplesCountForTheDrafterWhoseDraftWasSentWhateverBecameOfIt) {
+  Pod pod;
+  const auto judge = [&](VerifyBatch::Item item, v1::VerifyResult result) {
+    result.mutable_state()->set_cached_len(item.end + result.num_accepted());
+    for (uint32_t i = 0; i <= result.num_accepted(); ++i) result.add_audit()->set_uniform(0.5);
+    VerifyBatch& batch = pod.state.verify.emplace();
+    batch.session = pod.state.slots.verifier().session();
+    batch.rows = 1 + item.num_drafted;
+    batch.items.push_back(std::move(item));
+    v1::VerifyReply reply;
+    *reply.add_results() = std::move(result);
+    OnVerify(pod.state, reply, 10);
+  };
+  const auto samples = [&] {
+    std::map<std::string, uint64_t> found;
+    const v1::AuditStats stats = pod.made.audit.stats();
+    for (const v1::AuditDrafterStats& of : stats.drafters()) found[of.name()] = of.num_samples();
+    return found;
+  };
+  using Samples = std::map<std::string, uint64_t>;
+  judge(pod.Round({1, 2, 3}), Verdict(3, 9));
+  EXPECT_EQ(samples(), (Samples{{"model", 4}}));
+  judge(pod.Round({1, 2, 3}), Verdict(0, 9));
+  EXPECT_EQ(samples(), (Samples{{"model", 5}})) << "rejected";
+  v1::VerifyResult unread = Verdict(0, 9);
+  unread.set_ring_error("torn");
+  judge(pod.Round({1, 2, 3}), std::move(unread));
+  EXPECT_EQ(samples(), (Samples{{"model", 6}})) << "decoded plainly, but chosen to be drafted";
+  judge(pod.Round({}), Verdict(0, 9));
+  EXPECT_EQ(samples(), (Samples{{"model", 6}, {"none", 1}}));
 }
 
 }  // namespace
