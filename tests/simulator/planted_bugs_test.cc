@@ -92,6 +92,11 @@ const Expectation kExpectations[] = {
     {kCacheSaltIgnored, 200, {"pages"}},
     {kRingSequenceNotChecked, 3000, {"tokens"}},
     {kHeadsLoadingForgotten, 200, {"heads"}},
+    {kPageLacksFeature, 200, {"features"}},
+    // Few texts are proposed for before and after a swap.
+    {kFeaturesSurviveSwap, 3000, {"features"}},
+    {kStatesSurviveSwap, 200, {"features"}},
+    {kTakenPageKeepsMark, 200, {"features"}},
     {kSlotsOutliveSession, 100, {"pages"}},
 };
 

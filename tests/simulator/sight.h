@@ -53,8 +53,10 @@ enum class Sight : uint8_t {
   kUnloadedWhileDrafting,
   kSwappedHeads,      // a proposal by heads that the verifier did not begin with
   kHeadsBeingLoaded,  // a verdict while other heads are being loaded
+  kSharedFeatures,    // a proposal from rows of the heads that are known from pages alone
+  kWithoutFeatures,   // no proposal, as the text lacks the states that the heads read
 };
-inline constexpr std::array<std::string_view, 42> kSightNames = {
+inline constexpr std::array<std::string_view, 44> kSightNames = {
     "calls completed",
     "plain rounds",
     "drafts accepted in full",
@@ -96,7 +98,9 @@ inline constexpr std::array<std::string_view, 42> kSightNames = {
     "drafts that a canary is asked for",
     "models unloaded while they drafted",
     "proposals by heads that were swapped in",
-    "verdicts while other heads were loaded"};
+    "verdicts while other heads were loaded",
+    "proposals from features found on pages",
+    "texts that lack the features of the heads"};
 
 struct Sights {
   std::array<uint64_t, kSightNames.size()> counts = {};

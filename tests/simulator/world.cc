@@ -581,6 +581,11 @@ void World::Compute(const std::shared_ptr<Process>& worker, const std::shared_pt
   if (std::string error = worker->worker.CheckPages(); !error.empty()) {
     checker_.Fail("pages", absl::StrCat(NameOf(*worker), ": ", error));
   }
+  if (!outcome.wrong_features.empty()) {
+    checker_.Fail("features", absl::StrCat(NameOf(*worker), ": ", outcome.wrong_features));
+  }
+  for (int i = 0; i < outcome.num_shared_features; ++i) checker_.See(Sight::kSharedFeatures);
+  for (int i = 0; i < outcome.num_without_features; ++i) checker_.See(Sight::kWithoutFeatures);
   if (outcome.num_free_pages != worker->worker.num_free_pages()) {
     checker_.Fail("pages",
                   absl::StrCat(NameOf(*worker), " says that ", outcome.num_free_pages,

@@ -69,6 +69,10 @@ const std::vector<PlantedBugName>& PlantedBugs() {
       {kCacheSaltIgnored, "cache_salt_ignored"},
       {kRingSequenceNotChecked, "ring_sequence_not_checked"},
       {kHeadsLoadingForgotten, "heads_loading_forgotten"},
+      {kPageLacksFeature, "page_lacks_feature"},
+      {kFeaturesSurviveSwap, "features_survive_swap"},
+      {kStatesSurviveSwap, "states_survive_swap"},
+      {kTakenPageKeepsMark, "taken_page_keeps_mark"},
       {kSlotsOutliveSession, "slots_outlive_session"},
   };
   return bugs;

@@ -76,6 +76,10 @@ enum class PlantedBug : uint8_t {
   kCacheSaltIgnored,
   kRingSequenceNotChecked,
   kHeadsLoadingForgotten,
+  kPageLacksFeature,
+  kFeaturesSurviveSwap,
+  kStatesSurviveSwap,
+  kTakenPageKeepsMark,
   kSlotsOutliveSession,
 };
 

@@ -299,7 +299,7 @@ void MakeHeadsSwaps(SeededRandom random, Scenario* scenario) {
               .at = kStartTime + random.Real(0, scenario->window_seconds)};
     if (!rolls_back) {
       swap.model = random.Chance(0.15) ? std::string(kNoHeads)
-                                       : HeadsName(random.Between(0, 1), random.Chance(0.15));
+                                       : HeadsName(random.Between(0, 2), random.Chance(0.15));
     }
     scenario->swaps.push_back(swap);
   }
@@ -397,6 +397,7 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.network = MakeNetwork(random, profile);
   SeededRandom of_heads(seed ^ 0x4EAD5);
   scenario.has_heads = of_heads.Chance(0.4);
+  scenario.first_states = static_cast<uint32_t>(SeededRandom(seed ^ 0xEA61E).Between(0, 1));
   SeededRandom of_trees(seed ^ 0x73EE);
   const int most_nodes = of_trees.Chance(0.2) ? 0 : of_trees.Between(2, 16);
   scenario.engine.workers.max_tree_nodes = static_cast<uint32_t>(most_nodes);
@@ -412,7 +413,9 @@ Scenario MakeScenario(uint64_t seed) {
     if (scenario.engine.workers.num_drafters > 1 && of_models.Chance(0.3)) {
       client.request.draft_model = DraftModelName(kDrafterPeer + 1);
     }
-    if (scenario.has_heads && of_heads.Chance(0.6)) client.request.drafters.Add(Drafter::kMedusa);
+    if (scenario.has_heads && of_heads.Chance(0.6)) {
+      client.request.drafters.Add(scenario.first_states > 0 ? Drafter::kEagle : Drafter::kMedusa);
+    }
     if (!of_trees.Chance(0.7)) continue;
     client.request.max_tree_nodes =
         static_cast<uint32_t>(of_trees.Chance(0.7) ? most_nodes : of_trees.Between(0, most_nodes));

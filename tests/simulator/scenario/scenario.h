@@ -108,7 +108,8 @@ struct Scenario {
   WorkerPlan drafter;
   WorkerPlan verifier;
   std::string drafter_boot_id = "host";
-  bool has_heads = false;  // verifiers begin with a drafter of their own
+  bool has_heads = false;     // verifiers begin with a drafter of their own
+  uint32_t first_states = 0;  // states of the target's rows that it reads (FakeHeads::states)
   double drafter_starts_at = 0;
   NetworkPlan network;
   double window_seconds = 0;        // time in which clients arrive
@@ -129,7 +130,8 @@ inline std::string DraftModelName(PeerId drafter) { return "fake-" + PeerName(dr
 inline std::string LoadedModelName(int number, bool broken) {
   return (broken ? "broken-" : "loaded-") + std::to_string(number);
 }
-// The same for heads.
+// The same for heads. Heads 0 read no rows of the target, and others read the states of their
+// number.
 inline std::string HeadsName(int number, bool broken) {
   return (broken ? "broken-heads-" : "heads-") + std::to_string(number);
 }

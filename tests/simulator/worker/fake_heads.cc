@@ -25,6 +25,7 @@ std::string FakeHeads::Set(const v1::SetHeads& wish, SeededRandom& random,
       name_ = loaded;
       ++version_;
       had_heads_ = had_heads_ || any();
+      if (states() != 0) stored_states_ = states();
     }
   }
   if (name_ != wanted_ && !loading_.has_value()) {
@@ -36,12 +37,18 @@ std::string FakeHeads::Set(const v1::SetHeads& wish, SeededRandom& random,
   return "";
 }
 
+uint32_t FakeHeads::states() const {
+  if (name_.empty()) return begins_with_heads_ ? first_states_ : 0;
+  if (name_ == kNoHeads) return 0;
+  return static_cast<uint32_t>(name_.back() - '0');  // heads-0 reads none
+}
+
 v1::SelfDrafter FakeHeads::drafter() const {
   v1::SelfDrafter drafter;
   drafter.set_version(version_);
   drafter.set_is_first(name_.empty());
   if (name_ == kNoHeads || (name_.empty() && !begins_with_heads_)) return drafter;
-  drafter.set_name(name_.ends_with("1") ? "eagle" : "medusa");
+  drafter.set_name(states() > 0 ? "eagle" : "medusa");
   drafter.set_max_depth(kDepth);
   drafter.set_heads(name_.empty() ? std::string(kFirst) : name_);
   return drafter;

@@ -18,9 +18,13 @@ class FakeHeads {
   static constexpr char kFirst[] = "first";  // name of the heads that a verifier begins with
   static constexpr uint32_t kDepth = 3;      // tokens that the heads propose in a row
 
-  // `begins_with_heads`: the verifier has heads from the start.
-  FakeHeads(bool begins_with_heads, PlantedBug bug)
-      : begins_with_heads_(begins_with_heads), bug_(bug), had_heads_(begins_with_heads) {}
+  // `begins_with_heads`: the verifier has heads from the start. `first_states`: what these read.
+  FakeHeads(bool begins_with_heads, uint32_t first_states, PlantedBug bug)
+      : begins_with_heads_(begins_with_heads),
+        first_states_(first_states),
+        bug_(bug),
+        had_heads_(begins_with_heads),
+        stored_states_(states()) {}
 
   // As v1.SetHeads says. Heads are loaded when they were asked for a few times. Returns why they
   // cannot be loaded; empty: nothing is wrong.
@@ -33,13 +37,19 @@ class FakeHeads {
   bool had_heads() const { return had_heads_; }
   const std::string& name() const { return name_; }  // as of v1.SetHeads
   uint64_t version() const { return version_; }      // grows with each change
+  // Which states of the target's rows the heads read, as EAGLE's do. 0: they read no rows.
+  uint32_t states() const;
+  // Which ones the target's passes keep: those that the last heads read that read any.
+  uint32_t stored_states() const { return stored_states_; }
 
  private:
   bool begins_with_heads_;
+  uint32_t first_states_;
   PlantedBug bug_;
   bool had_heads_;
   std::string name_;
   uint64_t version_ = 0;
+  uint32_t stored_states_;
   uint64_t wish_ = 0;
   std::string wanted_;
   std::set<uint64_t> superseded_;

@@ -112,6 +112,11 @@ void FakeSlots::TruncateTo(FakeSlot& slot, size_t length) {
     pages_->Drop(slot.pages.back());
     slot.pages.pop_back();
   }
+  if (length % pages_->page_tokens() != 0 && slot.pages.size() == kept &&
+      pages_->references(slot.pages.back()) == 1 && !pages_->key(slot.pages.back()).has_value()) {
+    pages_->SetHeadsRows(slot.pages.back(), false);
+  }
+  slot.num_heads_rows = std::min(slot.num_heads_rows, length);
   slot.tokens.resize(std::min(slot.tokens.size(), length));
   slot.hashes.resize(slot.tokens.size() + 1);
 }
@@ -143,14 +148,17 @@ uint32_t FakeSlots::TakeCached(FakeSlot& slot, std::span<const int32_t> tokens, 
 
 void FakeSlots::MakePrivate(FakeSlot& slot) {
   uint32_t& page = slot.pages.back();
-  if (pages_->references(page) == 1) return pages_->Withdraw(page);
+  if (pages_->references(page) == 1) {
+    if (pages_->key(page).has_value()) pages_->SetHeadsRows(page, false);
+    return pages_->Withdraw(page);
+  }
   const uint32_t copy = pages_->Take();
-  pages_->rows(copy) = pages_->rows(page);
+  pages_->Copy(page, copy);
   pages_->Drop(page);
   page = copy;
 }
 
-void FakeSlots::Append(FakeSlot& slot, int32_t token_id) {
+void FakeSlots::Append(FakeSlot& slot, int32_t token_id, uint32_t states) {
   const uint64_t previous =
       slot.wrong_row.has_value() ? *slot.wrong_row : RowAt(slot, slot.tokens.size());
   slot.wrong_row.reset();
@@ -160,7 +168,9 @@ void FakeSlots::Append(FakeSlot& slot, int32_t token_id) {
   } else {
     MakePrivate(slot);
   }
-  pages_->rows(slot.pages.back())[place] = ExtendTokenHash(previous, token_id);
+  const uint64_t row = ExtendTokenHash(previous, token_id);
+  pages_->rows(slot.pages.back())[place] = row;
+  pages_->features(slot.pages.back())[place] = {states, row};
   slot.tokens.push_back(token_id);
   slot.hashes.push_back(ExtendTokenHash(slot.hashes.back(), token_id));
   if (place + 1 == pages_->page_tokens()) {
@@ -181,7 +191,45 @@ void FakeSlots::Close(const v1::SlotClose& close) {
   slot.epoch = close.slot_epoch();
 }
 
-void FakeSlots::LoseRows(SeededRandom& random) {
+size_t FakeSlots::NumHeadsRows(const FakeSlot& slot) const {
+  const size_t page_tokens = pages_->page_tokens();
+  size_t rows = slot.heads_version == pages_->heads_version() ? slot.num_heads_rows : 0;
+  for (size_t page = rows / page_tokens; (page + 1) * page_tokens <= slot.tokens.size(); ++page) {
+    if (!pages_->has_heads_rows(slot.pages[page])) break;
+    rows = (page + 1) * page_tokens;
+  }
+  return std::min(rows, slot.tokens.size());
+}
+
+void FakeSlots::FillHeadsRows(FakeSlot& slot, size_t end, uint64_t heads) {
+  for (size_t row = NumHeadsRows(slot); row < end; ++row) {
+    // Row 0 has no feature before it.
+    const FakeFeature before = row == 0 ? FakeFeature() : FeatureOf(slot, row - 1);
+    HeadsRowOf(slot, row) = {heads, before, RowAt(slot, row + 1)};
+  }
+  for (size_t page = 0; (page + 1) * pages_->page_tokens() <= end; ++page) {
+    pages_->SetHeadsRows(slot.pages[page], true);
+  }
+  slot.num_heads_rows = end;
+  slot.heads_version = pages_->heads_version();
+}
+
+std::string FakeSlots::CheckHeadsRows(const FakeSlot& slot, uint64_t heads, uint32_t states) const {
+  for (size_t row = 0; row < slot.tokens.size(); ++row) {
+    const FakeHeadsRow& has = HeadsRowOf(slot, row);
+    const FakeFeature before =
+        row == 0 ? FakeFeature() : FakeFeature{.states = states, .row = RowAt(slot, row)};
+    if (has == FakeHeadsRow{heads, before, RowAt(slot, row + 1)}) continue;
+    return absl::StrCat("row ", row, " of ", slot.tokens.size(), " was computed by heads ",
+                        has.heads, " from states ", has.before.states,
+                        has.before.row == before.row ? "" : " of another row",
+                        has.row == RowAt(slot, row + 1) ? "" : " for another token", "; heads ",
+                        heads, " read states ", states);
+  }
+  return "";
+}
+
+void FakeSlots::LoseRows(uint32_t states, SeededRandom& random) {
   for (FakeSlot& slot : slots_) {
     if (!slot.open || slot.tokens.empty()) continue;
     switch (random.Between(0, 2)) {
@@ -196,7 +244,7 @@ void FakeSlots::LoseRows(SeededRandom& random) {
         tokens[0] ^= 1;
         if (!HasRoom(slot, 0, tokens.size())) break;
         TruncateTo(slot, 0);
-        for (int32_t id : tokens) Append(slot, id);
+        for (int32_t id : tokens) Append(slot, id, states);
       }
     }
   }

@@ -28,6 +28,8 @@ struct FakeSlot {
   std::vector<uint64_t> hashes = {kEmptyTokenHash};  // hashes[n] is that of the first n tokens
   std::vector<uint32_t> pages;
   std::optional<uint64_t> wrong_row;  // planted row that the next row follows instead of the last
+  size_t num_heads_rows = 0;          // at least so many rows of the heads; pages may know of more
+  uint64_t heads_version = 0;         // that of the pages when num_heads_rows was set
 };
 
 class FakeSlots {
@@ -53,8 +55,8 @@ class FakeSlots {
   // Takes whole pages of `tokens` from the prefix cache. Returns the number of tokens taken.
   uint32_t TakeCached(FakeSlot& slot, std::span<const int32_t> tokens, double chance,
                       SeededRandom& random);
-  // Computes one row. PRECOND: HasRoom.
-  void Append(FakeSlot& slot, int32_t token_id);
+  // Computes one row, and keeps these states of it for the heads. PRECOND: HasRoom.
+  void Append(FakeSlot& slot, int32_t token_id, uint32_t states);
   void TruncateTo(FakeSlot& slot, size_t length);
   void Close(const v1::SlotClose& close);
 
@@ -62,11 +64,32 @@ class FakeSlots {
   uint64_t LastRow(const FakeSlot& slot) const { return RowAt(slot, slot.tokens.size()); }
   void FillState(const v1::SlotPoint& at, v1::WorkerCode code, const std::string& message,
                  v1::SlotState* state) const;
+  // ---- what the heads need of the rows: as KvCache keeps it
+
+  // Whether the features of all rows are those that the heads read.
+  bool HasFeatures(const FakeSlot& slot) const {
+    return slot.pages.empty() || pages_->has_features(slot.pages.front());
+  }
+  // Returns how many first rows have what the heads compute, so far as slot and pages know.
+  size_t NumHeadsRows(const FakeSlot& slot) const;
+  // Lets the heads of this number compute rows up to `end`.
+  void FillHeadsRows(FakeSlot& slot, size_t end, uint64_t heads);
+  // Returns which row is missing, or not theirs, of those that a proposal of these heads reads, or
+  // an empty text. `states`: what the heads read of the target.
+  std::string CheckHeadsRows(const FakeSlot& slot, uint64_t heads, uint32_t states) const;
+
   // Injects a fault: slots lose rows, or get rows of other tokens.
-  void LoseRows(SeededRandom& random);
+  void LoseRows(uint32_t states, SeededRandom& random);
 
  private:
   uint64_t RowAt(const FakeSlot& slot, size_t length) const;
+  // What row `row` keeps for the heads.
+  FakeFeature& FeatureOf(const FakeSlot& slot, size_t row) const {
+    return pages_->features(slot.pages[row / pages_->page_tokens()])[row % pages_->page_tokens()];
+  }
+  FakeHeadsRow& HeadsRowOf(const FakeSlot& slot, size_t row) const {
+    return pages_->heads_rows(slot.pages[row / pages_->page_tokens()])[row % pages_->page_tokens()];
+  }
   void MakePrivate(FakeSlot& slot);
   // Resets everything in a slot except the number of its last command.
   void Forget(FakeSlot& slot);

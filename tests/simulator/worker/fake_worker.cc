@@ -48,9 +48,9 @@ FakeWorker::FakeWorker(Worker kind, const Scenario* scenario,
       rings_(rings),
       bug_(bug),
       random_(random),
-      pages_(plan_->page_tokens, plan_->num_pages),
+      pages_(plan_->page_tokens, plan_->num_pages, bug),
       num_free_slots_(plan_->max_slots),
-      heads_(scenario->has_heads, bug) {}
+      heads_(scenario->has_heads, scenario->first_states, bug) {}
 
 size_t FakeWorker::num_open_slots() const {
   size_t count = 0;
@@ -385,12 +385,12 @@ v1::ProposeResult FakeWorker::ProposeOne(const v1::ProposeItem& item, uint64_t i
   const uint32_t cached =
       slots.TakeCached(*slot, token_ids.first(may_be_cached), plan_->cache_hit_chance, random_);
   result.set_num_cached_tokens(cached);
-  for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
+  for (int32_t token : token_ids.subspan(cached)) Append(slots, *slot, token);
 
   std::vector<FakeRow> rows;
   std::vector<uint64_t> prefixes;
   for (size_t i = 0; i < draft_length; ++i) {
-    if (i > 0) slots.Append(*slot, result.draft_token_ids(static_cast<int>(i) - 1));
+    if (i > 0) Append(slots, *slot, result.draft_token_ids(static_cast<int>(i) - 1));
     if (random_.Chance(plan_->non_finite_chance)) break;
     const uint64_t prefix = slots.LastRow(*slot);
     const uint64_t draw = IsSampled(slot->request) ? random_.Next() : 0;
@@ -455,7 +455,7 @@ FakeWorker::Outcome FakeWorker::HandleVerifier(StreamId stream,
       CreateRing(command.create_ring(), session, reply.mutable_create_ring());
       break;
     case v1::VerifierCommand::kSetHeads:
-      refusal = heads_.Set(command.set_heads(), random_, reply.mutable_set_heads());
+      refusal = SetHeads(command.set_heads(), reply.mutable_set_heads());
       session.told_heads = heads_.version();
       break;
     case v1::VerifierCommand::kDropRing:
@@ -509,6 +509,18 @@ void FakeWorker::Verify(const v1::Verify& verify, Session& session, v1::VerifyRe
   if (std::exchange(session.told_heads, heads_.version()) != heads_.version()) {
     *reply->mutable_self_drafter() = heads_.drafter();
   }
+}
+
+std::string FakeWorker::SetHeads(const v1::SetHeads& wish, v1::SetHeadsReply* reply) {
+  const uint64_t version = heads_.version();
+  const uint32_t stored = heads_.stored_states();
+  std::string refusal = heads_.Set(wish, random_, reply);
+  if (heads_.version() == version) return refusal;
+  if (bug_ != PlantedBug::kFeaturesSurviveSwap) pages_.ForgetHeadsRows();
+  if (heads_.stored_states() != stored && bug_ != PlantedBug::kStatesSurviveSwap) {
+    pages_.ForgetFeatures();
+  }
+  return refusal;
 }
 
 void FakeWorker::DropRing(uint32_t draft_model_number, Session& session) {
@@ -651,8 +663,8 @@ void FakeWorker::SpoilRows(const Drafts& drafts, int32_t last, std::array<uint64
   }
 }
 
-bool FakeWorker::Judge(const Drafts& drafts, const v1::ProposalShape* shape, FakeSlot& slot,
-                       FakeSlots& slots, v1::VerifyResult* result) {
+bool FakeWorker::Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots,
+                       v1::VerifyResult* result) {
   const ToyPair& pair = scenario_->pair;
   const ClientPlan& plan = PlanOf(slot);
   const auto is_finite = [&] {
@@ -692,21 +704,39 @@ bool FakeWorker::Judge(const Drafts& drafts, const v1::ProposalShape* shape, Fak
     const int32_t token = drafts.token_ids[static_cast<size_t>(node)];
     commit(token);
     before = {slots.LastRow(slot), before[0]};
-    slots.Append(slot, token);
+    Append(slots, slot, token);
     result->set_num_accepted(result->num_accepted() + 1);
     if (!drafts.parents.empty()) result->add_path(static_cast<uint32_t>(node));
   }
   result->set_next_token_id(pair.Target(slots.LastRow(slot)));
   commit(result->next_token_id());
   SpoilRows(drafts, node, before, slots, &slot);
-  if (shape != nullptr) {
-    *result->mutable_proposal() =
-        ProposeAfter(*shape, slots.LastRow(slot), result->next_token_id());
-  }
   if (slot.request.audit() && IsSampled(slot.request)) {
     for (uint32_t i = 0; i <= result->num_accepted(); ++i) {
       result->add_audit()->set_uniform(random_.Real(0, 1));
     }
+  }
+  return true;
+}
+
+bool FakeWorker::PrepareHeads(FakeSlot& slot, FakeSlots& slots, Outcome& outcome) const {
+  constexpr size_t kMostRows = 12;  // that are missing, in one command
+  if (heads_.states() == 0) return heads_.any();
+  if (!slots.HasFeatures(slot)) {
+    ++outcome.num_without_features;
+    return false;
+  }
+  const uint64_t heads = heads_.version() + 1;
+  const size_t rows = slot.tokens.size();
+  const size_t has = slots.NumHeadsRows(slot);
+  if (has > slot.num_heads_rows) ++outcome.num_shared_features;
+  if (rows - has > pages_.page_tokens()) {
+    slots.FillHeadsRows(slot, std::min(rows, has + kMostRows), heads);
+  }
+  if (rows - slots.NumHeadsRows(slot) > pages_.page_tokens()) return false;
+  slots.FillHeadsRows(slot, rows, heads);
+  if (outcome.wrong_features.empty()) {
+    outcome.wrong_features = slots.CheckHeadsRows(slot, heads, heads_.states());
   }
   return true;
 }
@@ -766,15 +796,17 @@ v1::VerifyResult FakeWorker::VerifyOne(const v1::VerifyItem& item, Session& sess
   const uint32_t cached = slots.TakeCached(*slot, token_ids.first(token_ids.size() - 1),
                                            plan_->cache_hit_chance, random_);
   result.set_num_cached_tokens(cached);
-  for (int32_t token : token_ids.subspan(cached)) slots.Append(*slot, token);
+  for (int32_t token : token_ids.subspan(cached)) Append(slots, *slot, token);
 
-  const bool proposes = item.has_propose() && heads_.any();
-  const v1::ProposalShape* const shape = proposes ? &item.propose() : nullptr;
-  if (item.sample() && !Judge(drafts, shape, *slot, slots, &result)) {
+  if (item.sample() && !Judge(drafts, *slot, slots, &result)) {
     result.Clear();
     slots.TruncateTo(*slot, at.length());
     slots.FillState(at, v1::WORKER_CODE_NON_FINITE_LOGITS, "logits", result.mutable_state());
   } else {
+    if (item.has_propose() && PrepareHeads(*slot, slots, outcome)) {
+      *result.mutable_proposal() =
+          ProposeAfter(item.propose(), slots.LastRow(*slot), result.next_token_id());
+    }
     slots.FillState(at, v1::WORKER_CODE_OK, "", result.mutable_state());
   }
   session.verified[at.slot()] = result;

@@ -40,6 +40,9 @@ class FakeWorker {
     std::vector<std::string> complaints;  // violations of the protocol by the router
     int num_replays = 0;                  // items answered with a stored result
     bool ends_stream = false;
+    std::string wrong_features;             // which rows no proposal may be made of
+    int num_without_features = 0;           // texts that get no proposal, as they lack features
+    int num_shared_features = 0;            // proposals from rows that were computed for others
     bool refuses_model = false;             // the model that a router named cannot be loaded
     bool is_wrong = false;                  // the reply is wrong on purpose
     const ClientPlan* killed_by = nullptr;  // request that kills the process
@@ -56,7 +59,7 @@ class FakeWorker {
 
   void LoseRows() {
     for (auto& [id, session] : sessions_) {
-      if (session.slots != nullptr) session.slots->LoseRows(random_);
+      if (session.slots != nullptr) session.slots->LoseRows(heads_.stored_states(), random_);
     }
   }
   // As requests name a draft model.
@@ -132,9 +135,16 @@ class FakeWorker {
     std::vector<int32_t> parents;
     std::vector<FakeRow> q;
   };
+  // Computes a row.
+  void Append(FakeSlots& slots, FakeSlot& slot, int32_t token_id) const {
+    slots.Append(slot, token_id, heads_.stored_states());
+  }
+  std::string SetHeads(const v1::SetHeads& wish, v1::SetHeadsReply* reply);
   // Accepts drafts and chooses the next token. Returns false if logits are not finite.
-  bool Judge(const Drafts& drafts, const v1::ProposalShape* shape, FakeSlot& slot, FakeSlots& slots,
-             v1::VerifyResult* result);
+  bool Judge(const Drafts& drafts, FakeSlot& slot, FakeSlots& slots, v1::VerifyResult* result);
+  // Computes the rows of the text that the heads lack, as StepDrafter does. Returns whether they
+  // can propose.
+  bool PrepareHeads(FakeSlot& slot, FakeSlots& slots, Outcome& outcome) const;
   v1::SelfProposal ProposeAfter(const v1::ProposalShape& shape, uint64_t row,
                                 int32_t next_token_id) const;
   // Puts a planted bug into the rows of a slot after a verdict. `before`: the rows before the last
