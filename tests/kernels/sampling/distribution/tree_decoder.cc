@@ -36,8 +36,8 @@ std::string NameOf(TreeKind kind) {
 
 std::string NameOf(TreeMistake mistake) {
   constexpr const char* kNames[] = {
-      "None",         "SortsSiblings",    "DropsDuplicates", "SharesUniform", "DraftsByOwnDraw",
-      "RowOfSibling", "ForgetsRejections"};
+      "None",         "SortsSiblings",     "DropsDuplicates",  "SharesUniform", "DraftsByOwnDraw",
+      "RowOfSibling", "ForgetsRejections", "FoundBeforeDrawn", "NoisePerNode"};
   return kNames[static_cast<size_t>(mistake)];
 }
 
@@ -160,10 +160,61 @@ void TreeDecoder::PlantMistake() {
       }
     }
   }
+  if (scenario_.mistake == TreeMistake::kFoundBeforeDrawn) PutFoundFirst();
   if (scenario_.mistake == TreeMistake::kDraftsByOwnDraw &&
       nodes_[0].token_id >= static_cast<int32_t>(vocabulary_size_ / 2)) {
     nodes_.clear();
   }
+}
+
+void TreeDecoder::PutFoundFirst() {
+  const auto is_leaf = [&](size_t node) {
+    return std::none_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
+      return other.parent == static_cast<int32_t>(node);
+    });
+  };
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    if (!nodes_[node].found) continue;
+    const std::span<float> row = DraftRow(node);
+    std::fill(row.begin(), row.end(), kLogOfZero);
+    row[nodes_[node].token_id] = 0;
+  }
+  for (size_t a = 0; a < nodes_.size(); ++a) {
+    for (size_t b = a + 1; b < nodes_.size(); ++b) {
+      if (nodes_[a].parent != nodes_[b].parent || !is_leaf(a) || !is_leaf(b)) continue;
+      if (nodes_[a].found || !nodes_[b].found) continue;
+      std::swap(nodes_[a].token_id, nodes_[b].token_id);
+      std::swap(nodes_[a].found, nodes_[b].found);
+      std::swap_ranges(DraftRow(a).begin(), DraftRow(a).end(), DraftRow(b).begin());
+    }
+  }
+  for (Node& node : nodes_) node.found = false;  // all have rows now
+}
+
+BlockVerdict TreeDecoder::JudgeByNoiseOfNodes() {
+  BlockVerdict verdict;
+  int32_t node = -1;
+  left_.resize(vocabulary_size_);
+  while (true) {
+    const size_t depth = verdict.path.size();
+    AdjustLogits(std::span(logits_).subspan(static_cast<size_t>(node + 1) * vocabulary_size_,
+                                            vocabulary_size_),
+                 *params_, counts_, static_cast<int32_t>(output().size() + depth), left_);
+    LogProbs(left_, *params_, left_);
+    // DrawCoupled leaves the sibling of the key out, so that the seed has to name the node.
+    const uint64_t seed = node < 0 ? params_->seed : ExtendTokenHash(params_->seed, node);
+    verdict.next_token_id =
+        DrawCoupled(left_, {.seed = seed, .position = sequence_.size() + depth});
+    const auto child = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& other) {
+      return other.parent == node && other.token_id == verdict.next_token_id;
+    });
+    if (child == nodes_.end()) break;
+    node = static_cast<int32_t>(child - nodes_.begin());
+    verdict.path.push_back(node);
+    counts_.Add(child->token_id, /*is_output=*/true);
+  }
+  for (const int32_t id : verdict.path) counts_.Remove(nodes_[id].token_id, /*is_output=*/true);
+  return verdict;
 }
 
 void TreeDecoder::ScoreNodes() {
@@ -212,7 +263,8 @@ const BlockVerdict& TreeDecoder::Round() {
   args.num_output_tokens = static_cast<int32_t>(output().size());
   args.position = sequence_.size();
   args.drafter = kFirstDrafter;
-  verdict_ = AcceptReject(args);
+  const bool by_nodes = scenario_.mistake == TreeMistake::kNoisePerNode;
+  verdict_ = by_nodes ? JudgeByNoiseOfNodes() : AcceptReject(args);
   for (size_t i = 0; i <= verdict_.path.size(); ++i) {
     const bool accepted = i < verdict_.path.size();
     const int32_t token_id = accepted ? token_ids_[verdict_.path[i]] : verdict_.next_token_id;

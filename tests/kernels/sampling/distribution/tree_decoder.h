@@ -34,6 +34,8 @@ enum class TreeMistake {
   kDraftsByOwnDraw,    // the tree is dropped unless its first token is a favorite
   kRowOfSibling,       // a node is judged by the target's row after its sibling
   kForgetsRejections,  // without replacement, but each q row still has the siblings before
+  kFoundBeforeDrawn,   // a found child is judged before a drawn one, by a one-hot q
+  kNoisePerNode,       // reproducible: the target's noise is that of the node, not of the position
 };
 std::string NameOf(TreeMistake mistake);
 
@@ -72,6 +74,10 @@ class TreeDecoder {
   // Draws a node's token from left_ without the siblings before it, as the draft worker does.
   int32_t DrawWithoutSiblings(size_t index, const DrawKey& key);
   void PlantMistake();
+  // Gives each found child a one-hot q row, and changes places with a drawn sibling before it.
+  void PutFoundFirst();
+  // The step of a judge that names the target's noise by the node.
+  BlockVerdict JudgeByNoiseOfNodes();
   void Drop(size_t leaf);
   void ScoreNodes();
   // The tokens up to and including a node; -1: up to the pending token. Valid until the next call.

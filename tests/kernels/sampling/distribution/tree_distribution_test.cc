@@ -3,13 +3,16 @@
 // the target alone. Mistakes that are planted are caught with the same number of draws.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "tests/kernels/sampling/distribution/goodness_of_fit.h"
+#include "tests/kernels/sampling/distribution/speculative_decoder.h"
 #include "tests/kernels/sampling/distribution/synthetic_model.h"
 #include "tests/kernels/sampling/distribution/tree_decoder.h"
 #include "tests/kernels/sampling/param_sets.h"
@@ -84,6 +87,36 @@ TEST(TreeOutputTest, FoundAndCoupledTreesChangeNoToken) {
   }
 }
 
+// Returns how many of 50 requests have another output with the mistake than plain decoding gives.
+int NumChanged(TreeMistake mistake) {
+  constexpr size_t kOutputTokens = 12;
+  SamplingParams params;
+  params.reproducible = true;
+  int changed = 0;
+  for (params.seed = 0; params.seed < 50; ++params.seed) {
+    TreeDecoder decoder(ScenarioOf(TreeKind::kCoupled, mistake));
+    decoder.Start(params, kPrompt);
+    while (decoder.output().size() < kOutputTokens) decoder.Round();
+    SpeculativeDecoder plain(ScenarioOf(TreeKind::kCoupled).target, std::nullopt, MixedDraftLength);
+    const std::vector<int32_t> expected = plain.Generate(params, kOutputTokens);
+    const auto output = decoder.output().first(kOutputTokens);
+    changed += std::equal(expected.begin(), expected.end(), output.begin()) ? 0 : 1;
+  }
+  return changed;
+}
+
+// The target's noise belongs to the position. With noise of its own for each node, the output keeps
+// its distribution, and only its tokens show the mistake: they depend on the trees.
+TEST(NoisePerNodeTest, ChangesTheTokensAndNotTheirDistribution) {
+  EXPECT_EQ(NumChanged(TreeMistake::kNone), 0);
+  EXPECT_GT(NumChanged(TreeMistake::kNoisePerNode), 25);
+  SamplingParams params;
+  params.reproducible = true;
+  const TreeScenario scenario = ScenarioOf(TreeKind::kCoupled, TreeMistake::kNoisePerNode);
+  TreeDecoder decoder(scenario);
+  EXPECT_GT(PValueOf(scenario, params, decoder), kFalseAlarmRate);
+}
+
 struct Planted {
   TreeKind kind;
   TreeMistake mistake;
@@ -105,7 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Planted{TreeKind::kWithReplacement, TreeMistake::kDraftsByOwnDraw},
                       Planted{TreeKind::kFound, TreeMistake::kRowOfSibling},
                       Planted{TreeKind::kWithReplacement, TreeMistake::kRowOfSibling},
-                      Planted{TreeKind::kWithoutReplacement, TreeMistake::kForgetsRejections}),
+                      Planted{TreeKind::kWithoutReplacement, TreeMistake::kForgetsRejections},
+                      Planted{TreeKind::kDrawnThenFound, TreeMistake::kFoundBeforeDrawn}),
     [](const auto& test) { return NameOf(test.param.kind) + NameOf(test.param.mistake); });
 
 }  // namespace
