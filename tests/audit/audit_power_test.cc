@@ -158,7 +158,7 @@ class RareDrafterTest : public ::testing::TestWithParam<PlantedInRare> {};
 // The same samples in one pot show what the pooled evidence alone sees. To it, the bias has a
 // twentieth of the size, so that it takes 400 times the tokens, and not 20 times.
 TEST_P(RareDrafterTest, IsSeenByItsOwnSamplesLongBeforeThePooledEvidence) {
-  constexpr int kRuns = 5;
+  constexpr int kRuns = 3;
   constexpr int64_t kLater = 4;  // times the tokens that `monitor` takes
   const PlantedInRare& planted = GetParam();
   std::vector<int64_t> tokens;
