@@ -345,6 +345,7 @@ class ToyVerifier : public ToyWorker {
         reply.mutable_verify()->set_compute_seconds(compute_seconds);
         {
           size_t rows = 0;
+          const int proposals_before = num_proposals;
           for (const v1::VerifyItem& item : command.verify().items()) {
             rows += static_cast<size_t>(item.token_ids_size() + item.draft_token_ids_size());
             *reply.mutable_verify()->add_results() = Judge(item);
@@ -353,6 +354,9 @@ class ToyVerifier : public ToyWorker {
           last_batch_rows = rows;
           reply.mutable_verify()->set_compute_seconds(compute_seconds +
                                                       static_cast<double>(rows) * row_seconds);
+          if (num_proposals > proposals_before) {
+            reply.mutable_verify()->set_propose_seconds(propose_seconds);
+          }
           reply.mutable_verify()->set_num_free_pages(NumFreePages());
           reply.mutable_verify()->set_num_open_slots(static_cast<uint32_t>(slots.size()) +
                                                      foreign_slots);
@@ -452,6 +456,7 @@ class ToyVerifier : public ToyWorker {
   uint32_t num_entries = 0;
   int num_verifies = 0;
   int num_proposals = 0;
+  double propose_seconds = 0;                         // time of all proposals of a batch
   std::map<std::string, std::string> loadable_heads;  // drafters by the name of their heads
   int loads_before_heads = 0;  // times that heads are asked for before they are loaded
   int num_heads_asks = 0;

@@ -22,7 +22,7 @@ class TrialPrior {
 
  private:
   static constexpr double kWeight = 0.1;
-  static constexpr double kWorthTrying = 0.125;
+  static constexpr double kWorthTrying = 0.4;
   static constexpr uint32_t kRequestsPerTrial = 8;
   static constexpr uint32_t kLongestFirstWait = 128;
 

@@ -5,6 +5,21 @@
 
 namespace tandem {
 
+SelfProposals::SelfProposals(Drafter drafter, SelfPrior* prior, bool has_rivals)
+    : drafter_(drafter), prior_(prior) {
+  asks_at_once_ = !has_rivals || prior->AsksAtOnce();
+  for (size_t i = 0; i < kNumAskingPlaces; ++i) {
+    schedules_[i].net_gain = prior->net_gain[i];
+    if (!asks_at_once_) schedules_[i].gap = kLongestGap;
+  }
+}
+
+bool SelfProposals::IsWanted(AskingPlace place, uint32_t num_slots) const {
+  const Schedule& schedule = schedules_[static_cast<size_t>(place)];
+  return schedule.net_gain > 0 || asks_at_once_ ||
+         schedule.rounds_since_asked >= schedule.gap * num_slots;
+}
+
 void SelfProposals::OnProposal(size_t length, LookupDraft draft) {
   length_ = length;
   proposal_ = std::move(draft);
@@ -24,24 +39,30 @@ LookupDraft SelfProposals::Find(std::span<const int32_t> tokens, const LookupLim
 }
 
 void SelfProposals::OnNoAnswer() {
-  net_gain_ = 0;
   asks_at_once_ = false;
-  rounds_since_asked_ = 0;
-  gap_ = kLongestGap;
+  asked_.reset();
+  schedules_.fill({.net_gain = 0, .rounds_since_asked = 0, .gap = kLongestGap});
 }
 
-void SelfProposals::OnRound(double gained, std::optional<ProposalCost> cost, bool teaches) {
+void SelfProposals::OnRound(const Round& round) {
+  if (asked_.has_value()) Learn(*std::exchange(asked_, std::nullopt), round.gained, round.teaches);
+  Schedule& schedule = At(round.place);
+  ++schedule.rounds_since_asked;
+  if (!round.cost.has_value()) return;
+  asked_ = {round.place, *round.cost};
+  asks_at_once_ = false;
+  schedule.rounds_since_asked = 0;
+  schedule.gap = schedule.net_gain > 0 ? kFirstGap : std::min(2 * schedule.gap, kLongestGap);
+}
+
+void SelfProposals::Learn(const Asked& asked, double gained, bool teaches) {
   constexpr double kWeight = 0.1;
   constexpr double kWeightOfRequest = 0.02;
-  ++rounds_since_asked_;
-  if (!cost.has_value() && gained == 0) return;
-  const ProposalCost paid = cost.value_or(0);
-  net_gain_ += kWeight * (gained - paid.alone - net_gain_);
-  if (teaches) prior_->net_gain += kWeightOfRequest * (gained - paid.together - prior_->net_gain);
-  if (!cost.has_value()) return;
-  asks_at_once_ = false;
-  rounds_since_asked_ = 0;
-  gap_ = net_gain_ > 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
+  double& mean = At(asked.place).net_gain;
+  mean += kWeight * (gained - asked.cost.alone - mean);
+  if (!teaches) return;
+  double& prior = prior_->net_gain[static_cast<size_t>(asked.place)];
+  prior += kWeightOfRequest * (gained - asked.cost.together - prior);
 }
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 #ifndef TANDEM_SERVICES_ROUTER_DRAFTING_SELF_SELF_PROPOSALS_H_
 #define TANDEM_SERVICES_ROUTER_DRAFTING_SELF_SELF_PROPOSALS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,19 +14,25 @@
 
 namespace tandem {
 
+// A place of the text at which the verifier is asked, by the draft that it judges with the same
+// command. After a match, the next place often has a match too, which needs no proposal.
+enum class AskingPlace : uint8_t { kAfterMatch, kElsewhere };
+inline constexpr size_t kNumAskingPlaces = 2;
+
 // What all requests of a mode have shown of it.
 struct SelfPrior {
   ChanceCalibration calibration;
-  // Tokens that a proposal gains, less what it costs, in tokens of plain decoding. A new server
-  // takes proposals for worth their cost, to find out.
-  double net_gain = 0.3;
+  // Tokens that a proposal gains, less what it costs, in tokens of plain decoding, by place. A new
+  // server takes proposals for worth their cost, to find out.
+  std::array<double, kNumAskingPlaces> net_gain = {0.3, 0.3};
   uint32_t num_requests = 0;
 
   // Returns true if a new request should ask at once. If proposals cost more than they gain, only
   // some requests do: before a first proposal, a layer of EAGLE must read the whole prompt.
   bool AsksAtOnce() {
     constexpr uint32_t kRequestsPerTrial = 8;
-    return num_requests++ % kRequestsPerTrial == 0 || net_gain > 0;
+    return num_requests++ % kRequestsPerTrial == 0 ||
+           net_gain[static_cast<size_t>(AskingPlace::kElsewhere)] > 0;
   }
 };
 
@@ -48,19 +55,13 @@ class SelfProposals {
   // `prior` must outlive it. `has_rivals`: the request has lookups too. What other requests have
   // shown then says whether proposals are used beside them. Without lookups, each request asks at
   // once, because it may differ from the others.
-  SelfProposals(Drafter drafter, SelfPrior* prior, bool has_rivals)
-      : drafter_(drafter), prior_(prior), net_gain_(prior->net_gain) {
-    asks_at_once_ = !has_rivals || prior->AsksAtOnce();
-    if (!asks_at_once_) gap_ = kLongestGap;
-  }
+  SelfProposals(Drafter drafter, SelfPrior* prior, bool has_rivals);
 
   Drafter drafter() const { return drafter_; }
 
-  // Returns true if the next command should ask. All slots of the batch wait for the answer, so the
-  // more slots there are, the longer are the gaps.
-  bool IsWanted(uint32_t num_slots = 1) const {
-    return net_gain_ > 0 || asks_at_once_ || rounds_since_asked_ >= gap_ * num_slots;
-  }
+  // Returns true if the next command, at such a place, should ask. All slots of the batch wait for
+  // the answer, so the more slots there are, the longer are the gaps.
+  bool IsWanted(AskingPlace place, uint32_t num_slots = 1) const;
   // The text has `length` tokens, and the verifier proposes what follows. The draft has beliefs.
   void OnProposal(size_t length, LookupDraft draft);
   // Returns what the verifier proposed after exactly these tokens, sorted by chance, or a draft
@@ -75,23 +76,44 @@ class SelfProposals {
   // The verifier was asked and proposed nothing, because it cannot: the text is older than its
   // heads, or they are gone. It is asked rarely from now on, and nobody learns from it.
   void OnNoAnswer();
-  // One round of the request has ended. `gained`: tokens of such a draft that were accepted, less
-  // the cost of their rows; 0 without one. `cost`: what the proposal of this round cost; none: the
-  // verifier was not asked. All in tokens of plain decoding. `teaches`: other requests learn from
-  // it, because nothing forced the size of the draft.
-  void OnRound(double gained, std::optional<ProposalCost> cost, bool teaches = true);
+
+  // What a round shows. All numbers are in tokens of plain decoding.
+  struct Round {
+    // Tokens of the last proposal that were accepted, less the cost of their rows, and less what
+    // the best other draft was worth. 0: the proposal was not used, or there was none.
+    double gained = 0;
+    AskingPlace place = AskingPlace::kElsewhere;  // at which the verifier was asked
+    std::optional<ProposalCost> cost = {};        // of the new proposal; none: it was not asked
+    // Other requests learn from it, because nothing forced the size of the draft.
+    bool teaches = true;
+  };
+  // One round of the request has ended.
+  void OnRound(const Round& round);
 
  private:
   static constexpr uint32_t kFirstGap = 8;
   static constexpr uint32_t kLongestGap = 64;
 
+  // When the verifier is asked at one kind of place.
+  struct Schedule {
+    double net_gain = 0;  // mean of the last proposals
+    uint32_t rounds_since_asked = 0;
+    uint32_t gap = kFirstGap;  // rounds between two questions while proposals gain nothing
+  };
+  // A proposal whose gain the next round shows.
+  struct Asked {
+    AskingPlace place;
+    ProposalCost cost;
+  };
+  void Learn(const Asked& asked, double gained, bool teaches);
+  Schedule& At(AskingPlace place) { return schedules_[static_cast<size_t>(place)]; }
+
   Drafter drafter_;
   SelfPrior* prior_;
-  double net_gain_;  // mean of the last rounds in which the verifier was asked, or had a draft
+  std::array<Schedule, kNumAskingPlaces> schedules_;
   bool asks_at_once_ = true;
-  uint32_t rounds_since_asked_ = 0;
-  uint32_t gap_ = kFirstGap;  // rounds between two questions while proposals gain nothing
-  size_t length_ = 0;         // tokens of the text that proposal_ continues
+  std::optional<Asked> asked_;
+  size_t length_ = 0;  // tokens of the text that proposal_ continues
   LookupDraft proposal_;
 };
 

@@ -1,5 +1,6 @@
 #include "services/router/engine/rounds/deliver.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -35,7 +36,7 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
   SelfProposals* self = sequence->lookups == nullptr ? nullptr : sequence->lookups->self();
   if (self == nullptr) return;
   if (item.proposal_limits.has_value() && !result.has_proposal()) return self->OnNoAnswer();
-  double gained = 0;
+  SelfProposals::Round round;
   if (committed.round.num_drafted > 0 && item.proposal.drafter == self->drafter()) {
     std::vector<uint32_t> accepted(result.path().begin(), result.path().end());
     if (item.parents.empty()) {
@@ -43,20 +44,26 @@ void ObserveSelf(const RoundState& state, const VerifyBatch::Item& item, const C
       std::iota(accepted.begin(), accepted.end(), 0U);
     }
     self->OnJudged(item.proposal.beliefs, item.parents, accepted);
-    gained = static_cast<double>(result.num_accepted()) -
-             committed.round.num_drafted * state.verifier_times.row_cost;
+    // A trial says nothing of what the proposal is good for.
+    if (item.proposal.rival_worth.has_value()) {
+      const double row_cost = item.proposal.pace * state.verifier_times.row_cost;
+      round.gained = static_cast<double>(result.num_accepted()) -
+                     committed.round.num_drafted * row_cost - *item.proposal.rival_worth;
+    }
   }
-  std::optional<ProposalCost> cost;
   const VerifyStats& times = state.verifier_times;
   const Cohort& cohort = state.cohorts[state.slots[item.slot].cohort];
   const double plain_seconds =
       cohort.plain_seconds > 0 ? cohort.plain_seconds : times.decode_seconds.value();
   if (item.proposal_limits.has_value() && plain_seconds > 0) {
     // All slots wait for the proposals, and those that asked share the blame.
-    const double together = times.propose_seconds.value() / plain_seconds;
-    cost.emplace(together * cohort.num_decoding / times.num_asking, together);
+    const double together = std::max(1.0, sequence->lookups->pace().tokens_per_plain_round()) *
+                            times.propose_seconds.value() / plain_seconds;
+    round.cost.emplace(together * cohort.num_decoding / times.num_asking, together);
   }
-  self->OnRound(gained, cost, !FixedDraftLength(state.options, *sequence).has_value());
+  round.place = PlaceOf(item.proposal);
+  round.teaches = !FixedDraftLength(state.options, *sequence).has_value();
+  self->OnRound(round);
 }
 
 // Teaches the controllers what the verdict says about the drafter.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/router/drafting/drafter_set.h"
+#include "services/router/drafting/self/self_proposals.h"
 #include "services/router/engine/engine_command.h"
 #include "tandem/v1/worker.pb.h"
 
@@ -25,10 +26,20 @@ struct Proposal {
   std::optional<v1::RingReference> ring;  // where the draft's log-probs are; none: not needed
   uint32_t match_length = 0;              // what LookupDraft says of a lookup
   std::vector<float> beliefs;             // what LookupDraft says of a proposal of the verifier
+  // Found drafts: what the best other draft was worth, in tokens of plain decoding. None: the other
+  // one is worth more, and this one is tried.
+  std::optional<double> rival_worth;
+  double pace = 1;  // tokens that the request usually commits in the time of a plain round (Pace)
   SessionId session = 0;       // session of the drafter that holds rows of it; 0: no drafter does
   PeerId peer = kDrafterPeer;  // that drafter
   std::string model = {};      // name of its model
 };
+
+// The place at which a verifier that judges the proposal may be asked for another one.
+inline AskingPlace PlaceOf(const Proposal& proposal) {
+  const bool is_match = !proposal.token_ids.empty() && FindsMatches(proposal.drafter);
+  return is_match ? AskingPlace::kAfterMatch : AskingPlace::kElsewhere;
+}
 
 }  // namespace tandem
 

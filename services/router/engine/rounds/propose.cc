@@ -286,11 +286,15 @@ void TakeFound(RoundState& state, uint32_t cohort, DraftChoice* choice) {
     RouterSlot& slot = state.slots[choice->ids[i]];
     slot.fallback = Fallback::kNotWorthwhile;
     const uint32_t length = std::min({candidate.length, candidate.limit, left});
-    if (choice->is_trial[i]) slot.sequence->lookups->OnTrial(choice->found[i], length > 0);
+    ChosenDraft& found = choice->found[i];
+    if (found.is_trial) slot.sequence->lookups->OnTrial(found.draft, length > 0);
     if (length == 0) continue;
     left -= length;
     choice->taken.rows += length;
-    proposals[choice->ids[i]] = ProposeFound(*slot.sequence, std::move(choice->found[i]), length);
+    Proposal proposal = ProposeFound(*slot.sequence, std::move(found.draft), length);
+    if (!found.is_trial) proposal.rival_worth = found.rival_worth;
+    proposal.pace = std::max(1.0, candidate.pace);
+    proposals[choice->ids[i]] = std::move(proposal);
   }
 }
 

@@ -187,9 +187,10 @@ ModelOfSlot ChooseModel(const EngineOptions& options, const DraftRoom& room,
 }
 
 struct FoundDraft {
-  LookupDraft draft;      // without tokens: none, or one of the draft model is worth more
-  bool is_trial = false;  // something else is expected to be worth more
-  double pace = 0;        // as DraftCandidate::pace
+  LookupDraft draft;       // without tokens: none, or one of the draft model is worth more
+  bool is_trial = false;   // something else is expected to be worth more
+  double pace = 0;         // as DraftCandidate::pace
+  double rival_worth = 0;  // what the best other draft is expected to be worth
 };
 
 // The pace at a place without a match. 0: it is not known, or a match is among what was found.
@@ -213,16 +214,21 @@ FoundDraft FindDraft(const EngineOptions& options, const DraftRoom& room, const 
   FoundDraft result;
   result.pace = PaceWithout(sequence, found);
   if (found.empty()) return result;
-  const LookupDraft& best = found.front();
   const double pace = std::max(1.0, result.pace);
-  const double of_best = WorthOf(best.chances.size(), pace * room.row_cost,
-                                 [&](uint32_t i) { return best.chances[i]; });
+  const auto worth_of = [&](const LookupDraft& draft) {
+    return WorthOf(draft.chances.size(), pace * room.row_cost,
+                   [&](uint32_t i) { return draft.chances[i]; });
+  };
   const ModelRoom& of_model = room.models[DraftModelOf(model.peer)];
-  const bool model_is_better =
-      model.limit > 0 && of_best < WorthOfChain(sequence.models->estimate(DraftModelOf(model.peer)),
-                                                std::min(limits.depth, model.limit),
-                                                pace * (room.row_cost + of_model.pass_cost),
-                                                pace * of_model.propose_cost);
+  const double of_models_chain =
+      model.limit == 0
+          ? 0
+          : WorthOfChain(sequence.models->estimate(DraftModelOf(model.peer)),
+                         std::min(limits.depth, model.limit),
+                         pace * (room.row_cost + of_model.pass_cost), pace * of_model.propose_cost);
+  const bool model_is_better = worth_of(found.front()) < of_models_chain;
+  result.rival_worth = of_models_chain;
+  if (found.size() > 1) result.rival_worth = std::max(result.rival_worth, worth_of(found[1]));
   for (size_t i = model_is_better ? 0 : 1; i < found.size(); ++i) {
     if (!sequence.lookups->IsDueForTrial(found[i], room.num_slots)) continue;
     constexpr size_t kTrialTokens = 4;
@@ -267,8 +273,7 @@ void AddCandidate(const EngineOptions& options, const DraftRoom& room, ModelOfSl
   candidate.pace = found.pace;
   choice->candidates.push_back(candidate);
   choice->ids.push_back(slot_id);
-  choice->found.push_back(std::move(found.draft));
-  choice->is_trial.push_back(found.is_trial);
+  choice->found.push_back({std::move(found.draft), found.is_trial, found.rival_worth});
 }
 
 // Closes the draft of one slot that has not drafted for long and is not to draft now. The close

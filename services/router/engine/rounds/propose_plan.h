@@ -59,14 +59,21 @@ struct TakenOfRound {
   void Add(std::span<const ProposePlan> plans, double row_seconds);
 };
 
+// A draft that was found for a candidate.
+struct ChosenDraft {
+  LookupDraft draft;      // without tokens: the drafter is to draft
+  bool is_trial = false;  // something else is expected to be worth more
+  // What the best other draft is expected to be worth, in tokens of plain decoding.
+  double rival_worth = 0;
+};
+
 // The slots of a cohort that can draft now with one draft model or with drafts that were found, and
 // what else is in their round.
 struct DraftChoice {
   PeerId peer = kDrafterPeer;
   std::vector<DraftCandidate> candidates;
   std::vector<uint32_t> ids;       // slots of the candidates
-  std::vector<LookupDraft> found;  // by candidate; without tokens: the drafter is to draft
-  std::vector<bool> is_trial;      // by candidate: the draft that was found is tried
+  std::vector<ChosenDraft> found;  // by candidate
   DraftBatch rest;
   TakenOfRound taken;
 };

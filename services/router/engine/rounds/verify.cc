@@ -21,8 +21,10 @@ constexpr char kSeeLog[] = " (the router's log says why)";
 
 // ---------------------------------------------------------------- sending
 
-// How large a proposal of the verifier's own drafter may be. None: it is not asked.
-std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot_id) {
+// How large a proposal of the verifier's own drafter may be after it has judged `judged`. None: it
+// is not asked.
+std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot_id,
+                                          const Proposal& judged) {
   const Sequence& sequence = *state.slots[slot_id].sequence;
   if (sequence.lookups == nullptr) return std::nullopt;
   const SelfProposals* self = sequence.lookups->self();
@@ -35,7 +37,8 @@ std::optional<DraftLimits> ProposalLimits(const RoundState& state, uint32_t slot
   // Who fixes the length and names no other drafter wants drafts, whatever they gain.
   const bool insists =
       fixed.has_value() && sequence.request.drafters == DrafterSet(self->drafter());
-  if (!insists && !self->IsWanted(state.cohorts[state.slots[slot_id].cohort].num_decoding)) {
+  const uint32_t num_decoding = state.cohorts[state.slots[slot_id].cohort].num_decoding;
+  if (!insists && !self->IsWanted(PlaceOf(judged), num_decoding)) {
     return std::nullopt;
   }
   // The round emits one token or more, and the last token needs no draft.
@@ -73,7 +76,7 @@ VerifyBatch::Item BuildItem(RoundState& state, const VerifyPlan& plan, Proposal*
   item->mutable_parents()->Assign(sent.parents.begin(), sent.parents.end());
   if (sent.proposal.ring.has_value()) *item->mutable_ring() = *sent.proposal.ring;
   item->set_sample(sent.sample);
-  if (sent.sample) sent.proposal_limits = ProposalLimits(state, plan.slot);
+  if (sent.sample) sent.proposal_limits = ProposalLimits(state, plan.slot, sent.proposal);
   if (sent.proposal_limits.has_value()) {
     item->mutable_propose()->set_max_depth(sent.proposal_limits->max_depth);
     item->mutable_propose()->set_max_nodes(sent.proposal_limits->max_nodes);

@@ -52,6 +52,9 @@ TEST(ChanceCalibrationTest, CountsWhatWasTestedAlone) {
 
 // ---------------------------------------------------------------- proposals
 
+constexpr AskingPlace kHere = AskingPlace::kElsewhere;
+constexpr AskingPlace kAfterMatch = AskingPlace::kAfterMatch;
+
 LookupDraft Proposal() {
   LookupDraft draft;
   draft.token_ids = {1, 2, 3};
@@ -94,15 +97,15 @@ TEST(SelfProposalsTest, AsksWhileProposalsGainAndRarelyOtherwise) {
   SelfPrior prior;
   SelfProposals gains(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_TRUE(gains.IsWanted());
-    gains.OnRound(0.8, 0.1);
+    EXPECT_TRUE(gains.IsWanted(kHere));
+    gains.OnRound({.gained = 0.8, .cost = 0.1});
   }
   SelfProposals loses(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   int asked = 0;
   for (int i = 0; i < 1000; ++i) {
-    const bool asks = loses.IsWanted();
+    const bool asks = loses.IsWanted(kHere);
     asked += asks ? 1 : 0;
-    loses.OnRound(0, asks ? std::optional<ProposalCost>(0.15) : std::nullopt);
+    loses.OnRound({.gained = 0, .cost = asks ? std::optional<ProposalCost>(0.15) : std::nullopt});
   }
   EXPECT_LT(asked, 60);
   EXPECT_GT(asked, 15) << "it is tried now and then";
@@ -111,40 +114,75 @@ TEST(SelfProposalsTest, AsksWhileProposalsGainAndRarelyOtherwise) {
 TEST(SelfProposalsTest, WhoAsksAloneDoesNotTellOthersThatItIsDear) {
   SelfPrior prior;
   SelfProposals alone(Drafter::kMedusa, &prior, /*has_rivals=*/true);
-  for (int i = 0; i < 500; ++i) alone.OnRound(0.5, ProposalCost(3, 0.1));
-  EXPECT_FALSE(alone.IsWanted(64));
-  EXPECT_NEAR(prior.net_gain, 0.4, 0.01);
+  for (int i = 0; i < 500; ++i) alone.OnRound({.gained = 0.5, .cost = ProposalCost(3, 0.1)});
+  EXPECT_FALSE(alone.IsWanted(kHere, 64));
+  EXPECT_NEAR(prior.net_gain[1], 0.4, 0.01);
 }
 
 TEST(SelfProposalsTest, ANewRequestBeginsWithWhatOthersFound) {
   SelfPrior prior;
   SelfProposals first(Drafter::kMedusa, &prior, /*has_rivals=*/true);
-  for (int i = 0; i < 500; ++i) first.OnRound(0, 0.15);
+  for (int i = 0; i < 500; ++i) first.OnRound({.gained = 0, .cost = 0.15});
   int num_at_once = 0;
   for (int i = 0; i < 16; ++i) {
     SelfProposals other(Drafter::kMedusa, &prior, /*has_rivals=*/true);
-    num_at_once += other.IsWanted(4) ? 1 : 0;
-    for (int round = 0; round < 64; ++round) other.OnRound(0, std::nullopt);
-    EXPECT_TRUE(other.IsWanted()) << "each long request asks";
-    other.OnRound(0, 0.15);
-    EXPECT_FALSE(other.IsWanted());
+    num_at_once += other.IsWanted(kHere, 4) ? 1 : 0;
+    for (int round = 0; round < 64; ++round) other.OnRound({.gained = 0});
+    EXPECT_TRUE(other.IsWanted(kHere)) << "each long request asks";
+    other.OnRound({.gained = 0, .cost = 0.15});
+    EXPECT_FALSE(other.IsWanted(kHere));
   }
   EXPECT_EQ(num_at_once, 2) << "every eighth request asks at once";
   const SelfProposals without_lookups(Drafter::kMedusa, &prior, /*has_rivals=*/false);
-  EXPECT_TRUE(without_lookups.IsWanted(4)) << "each request without lookups asks at once";
+  EXPECT_TRUE(without_lookups.IsWanted(kHere, 4)) << "each request without lookups asks at once";
   SelfProposals beside_others(Drafter::kMedusa, &prior, /*has_rivals=*/true);
-  beside_others.OnRound(0, 0.15);
-  for (int round = 0; round < 64; ++round) beside_others.OnRound(0, std::nullopt);
-  EXPECT_TRUE(beside_others.IsWanted(1));
-  EXPECT_FALSE(beside_others.IsWanted(4)) << "four slots would wait for the answer";
+  beside_others.OnRound({.gained = 0, .cost = 0.15});
+  for (int round = 0; round < 64; ++round) beside_others.OnRound({.gained = 0});
+  EXPECT_TRUE(beside_others.IsWanted(kHere, 1));
+  EXPECT_FALSE(beside_others.IsWanted(kHere, 4)) << "four slots would wait for the answer";
   SelfProposals second(Drafter::kMedusa, &prior, /*has_rivals=*/true);
   // A request with a size of its own teaches only itself.
-  for (int i = 0; i < 500; ++i) second.OnRound(1, 0.15, false);
-  EXPECT_TRUE(second.IsWanted());
-  EXPECT_LT(prior.net_gain, 0);
+  for (int i = 0; i < 500; ++i) second.OnRound({.gained = 1, .cost = 0.15, .teaches = false});
+  EXPECT_TRUE(second.IsWanted(kHere));
+  EXPECT_LT(prior.net_gain[1], 0);
   // It has become better.
-  for (int i = 0; i < 200; ++i) second.OnRound(1, 0.15);
-  EXPECT_TRUE(second.IsWanted());
+  for (int i = 0; i < 200; ++i) second.OnRound({.gained = 1, .cost = 0.15});
+  EXPECT_TRUE(second.IsWanted(kHere));
+}
+
+TEST(SelfProposalsTest, AsksWhereProposalsAreUsed) {
+  // After a match, the next place has a match too, and its draft is used. Elsewhere, the proposal
+  // is used.
+  SelfPrior prior;
+  SelfProposals self(Drafter::kEagle, &prior, /*has_rivals=*/true);
+  int num_after_match = 0;
+  int num_elsewhere = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const AskingPlace place = i / 50 % 2 == 0 ? kHere : kAfterMatch;
+    const bool is_wanted = self.IsWanted(place);
+    (place == kHere ? num_elsewhere : num_after_match) += is_wanted ? 1 : 0;
+    self.OnRound({.gained = place == kHere ? 1.5 : 0,
+                  .place = place,
+                  .cost = is_wanted ? std::optional<ProposalCost>(0.7) : std::nullopt});
+  }
+  EXPECT_EQ(num_elsewhere, 500);
+  EXPECT_LT(num_after_match, 30);
+  const SelfProposals other(Drafter::kEagle, &prior, /*has_rivals=*/true);
+  EXPECT_GT(prior.net_gain[static_cast<size_t>(kHere)], 0.5);
+  EXPECT_LT(prior.net_gain[static_cast<size_t>(kAfterMatch)], 0);
+  EXPECT_TRUE(other.IsWanted(kHere));
+}
+
+TEST(SelfProposalsTest, AGainBelongsToThePlaceAtWhichTheProposalWasAskedFor) {
+  SelfPrior prior;
+  SelfProposals self(Drafter::kEagle, &prior, /*has_rivals=*/true);
+  // Each proposal that is asked for after a match is used in a round of its own.
+  for (int i = 0; i < 200; ++i) {
+    self.OnRound({.gained = 0, .place = kAfterMatch, .cost = 0.5});
+    self.OnRound({.gained = 2, .place = kHere, .cost = 0.5});
+  }
+  EXPECT_NEAR(prior.net_gain[static_cast<size_t>(kAfterMatch)], 1.5, 0.1);
+  EXPECT_NEAR(prior.net_gain[static_cast<size_t>(kHere)], -0.5, 0.1);
 }
 
 }  // namespace

@@ -103,6 +103,31 @@ TEST(GatherCandidatesTest, ThePaceCountsWhereNoMatchIsFound) {
   EXPECT_EQ(pace_of(Drafter::kPrediction, {1, 2, 3}), 0) << "the prediction has a match";
 }
 
+TEST(GatherCandidatesTest, AFoundDraftKnowsWhatTheModelIsWorth) {
+  ToySlots toy(2);
+  LookupPriors priors;
+  const auto rival_worth = [&](double pass_cost, bool may_use_model) {
+    GenerationRequest request = ToySlots::Request(9);
+    if (!may_use_model) request.drafters = DrafterSet(Drafter::kPrediction);
+    const uint32_t id = AddLacking(&toy, 1, std::move(request));
+    Sequence& sequence = toy.sequence(id);
+    sequence.lookups = std::make_unique<RequestLookups>(
+        DrafterSet(Drafter::kPrediction), NgramOptions(), AcceptanceMode::kGreedy,
+        sequence.prompt_len(), 20, std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8}, &priors);
+    (void)sequence.lookups->Advance(sequence.tokens(), 100);
+    DraftRoom room = kMuchRoom;
+    room.models[0].pass_cost = pass_cost;
+    const DraftChoice choice = Gather(&toy, room);
+    toy.slots.Vacate(id);
+    EXPECT_FALSE(choice.found.at(0).draft.token_ids.empty());
+    return choice.found.at(0).rival_worth;
+  };
+  EXPECT_EQ(rival_worth(0.15, /*may_use_model=*/false), 0);
+  EXPECT_GT(rival_worth(0.15, /*may_use_model=*/true), 0.5);
+  EXPECT_LT(rival_worth(0.4, /*may_use_model=*/true), rival_worth(0.15, /*may_use_model=*/true));
+  EXPECT_EQ(rival_worth(2, /*may_use_model=*/true), 0) << "a pass costs more than it gains";
+}
+
 TEST(GatherCandidatesTest, ThePromptsOfTheRoundAreCounted) {
   ToySlots toy(2);
   toy.Add(30);

@@ -107,6 +107,33 @@ TEST(SelfRoundTest, ProposalsThatGainNothingAreAskedForRarely) {
   EXPECT_LT(driver.verifier.num_proposals, 40);
 }
 
+TEST(SelfRoundTest, ProposalsThatAnotherDraftReplacesAreAskedForRarely) {
+  constexpr int kTokens = 400;
+  for (const bool is_predicted : {false, true}) {
+    EngineDriver driver({}, {.percent_agreement = 100});
+    driver.drafter_alive = false;
+    driver.verifier.options.self_drafter = "medusa";
+    driver.verifier.propose_seconds = driver.verifier.compute_seconds / 4;
+    driver.Start();
+    GenerationRequest request = WithHeads(driver.Request(kPrompt, kTokens));
+    // The prediction is as good as the heads, and it takes no time.
+    if (is_predicted) {
+      request.drafters.Add(Drafter::kPrediction);
+      request.prediction = Plainly(kPrompt, kTokens);
+    }
+    for (int i = 0; i < 20; ++i) (void)driver.Generate(request);
+    driver.verifier.num_proposals = 0;
+    const int before = driver.verifier.num_verifies;
+    (void)driver.Generate(request);
+    const int num_rounds = driver.verifier.num_verifies - before;
+    if (is_predicted) {
+      EXPECT_LT(driver.verifier.num_proposals, num_rounds / 3);
+    } else {
+      EXPECT_GE(driver.verifier.num_proposals, num_rounds - 2);
+    }
+  }
+}
+
 TEST(SelfRoundTest, AVerifierThatComesBackWithoutHeadsIsNotAsked) {
   EngineDriver driver(FixedLength(2), {.percent_agreement = 100});
   driver.drafter_alive = false;
