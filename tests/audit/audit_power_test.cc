@@ -194,11 +194,12 @@ TEST_P(RareDrafterTest, IsSeenByItsOwnSamplesLongBeforeThePooledEvidence) {
               static_cast<double>(own_tokens[kRuns / 2]), static_cast<double>(tokens.back()));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RareDrafterTest,
-                         ::testing::Values(PlantedInRare{"Lenience", Mistake::kLenience, 400'000},
-                                           PlantedInRare{"ResidualIsTarget",
-                                                         Mistake::kResidualIsTarget, 400'000}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, RareDrafterTest,
+    ::testing::Values(PlantedInRare{"Lenience", Mistake::kLenience, 400'000},
+                      PlantedInRare{"ResidualIsTarget", Mistake::kResidualIsTarget, 400'000},
+                      PlantedInRare{"SharedUniform", Mistake::kSharedUniform, 400'000}),
+    [](const auto& test) { return test.param.name; });
 
 Drafter DrafterOf(TreeKind kind) {
   return kind == TreeKind::kFound ? Drafter::kRetrieval : Drafter::kModel;
