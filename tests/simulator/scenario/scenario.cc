@@ -299,7 +299,7 @@ void MakeHeadsSwaps(SeededRandom random, Scenario* scenario) {
               .at = kStartTime + random.Real(0, scenario->window_seconds)};
     if (!rolls_back) {
       swap.model = random.Chance(0.15) ? std::string(kNoHeads)
-                                       : HeadsName(random.Between(0, 2), random.Chance(0.15));
+                                       : HeadsName(random.Between(0, 3), random.Chance(0.15));
     }
     scenario->swaps.push_back(swap);
   }

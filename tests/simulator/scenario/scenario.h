@@ -130,8 +130,8 @@ inline std::string DraftModelName(PeerId drafter) { return "fake-" + PeerName(dr
 inline std::string LoadedModelName(int number, bool broken) {
   return (broken ? "broken-" : "loaded-") + std::to_string(number);
 }
-// The same for heads. Heads 0 read no rows of the target, and others read the states of their
-// number.
+// The same for heads. Heads 0 read no rows of the target, heads 1 and 3 read the same states of
+// them, and heads 2 read others.
 inline std::string HeadsName(int number, bool broken) {
   return (broken ? "broken-heads-" : "heads-") + std::to_string(number);
 }

@@ -40,7 +40,8 @@ std::string FakeHeads::Set(const v1::SetHeads& wish, SeededRandom& random,
 uint32_t FakeHeads::states() const {
   if (name_.empty()) return begins_with_heads_ ? first_states_ : 0;
   if (name_ == kNoHeads) return 0;
-  return static_cast<uint32_t>(name_.back() - '0');  // heads-0 reads none
+  const auto number = static_cast<uint32_t>(name_.back() - '0');
+  return number == 0 ? 0 : 1 + (number - 1) % 2;
 }
 
 v1::SelfDrafter FakeHeads::drafter() const {

@@ -20,6 +20,7 @@ constexpr uint64_t kPosition = 11;
 // no double holds.
 std::vector<float> LogOf(const std::vector<double>& probs) {
   std::vector<float> logs;
+  logs.reserve(probs.size());
   for (const double p : probs) logs.push_back(p > 0 ? static_cast<float>(std::log(p)) : -1e4f);
   return logs;
 }

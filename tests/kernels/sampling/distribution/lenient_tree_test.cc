@@ -343,7 +343,8 @@ TEST(LenientFoundTreeTest, HasTheDistributionOfTheRuleOverTwoTokens) {
       models.target.Logits(context_of(output[0]), next);
       output.push_back(Judge({}, next, params, kPosition + 1).next_token_id);
     }
-    ++counts[static_cast<size_t>(output[0] * kVocabularySize + output[1])];
+    const int32_t cell = output[0] * kVocabularySize + output[1];
+    ++counts[static_cast<size_t>(cell)];
   }
   EXPECT_GT(GTestPValue(expected, counts), kFalseAlarmRate);
 }
