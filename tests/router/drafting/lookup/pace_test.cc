@@ -23,15 +23,32 @@ TEST(PaceTest, IsThatOfTheRoundsAfterOnesWithoutAMatch) {
     round(0.03, 2, true);
   }
   EXPECT_NEAR(pace.tokens_per_plain_round(), 8 / 2.0, 0.01);
-  // The text has no matches any more.
-  for (int i = 0; i < 80; ++i) round(0.02, 3, false);
+  // Every second place has a match, and drafts are worse.
+  for (int i = 0; i < 80; ++i) round(0.02, 3, i % 2 == 0);
   EXPECT_NEAR(pace.tokens_per_plain_round(), 3 / 2.0, 0.1);
+}
+
+TEST(PaceTest, IsOfNoInterestWhereMatchesHardlyEverFollow) {
+  Pace pace;
+  double now = 5;
+  const auto rounds = [&](int num_rounds, int matches_in_ten) {
+    for (int i = 0; i < num_rounds; ++i) {
+      pace.OnSearch(i % 10 < matches_in_ten);
+      pace.OnRound(now += 0.01, 4, kPlain);
+    }
+  };
+  rounds(100, 0);
+  EXPECT_EQ(pace.tokens_per_plain_round(), 0) << "all rounds are alike";
+  rounds(104, 5);
+  EXPECT_NEAR(pace.tokens_per_plain_round(), 4, 1e-6);
+  rounds(100, 0);
+  EXPECT_EQ(pace.tokens_per_plain_round(), 0);
 }
 
 TEST(PaceTest, IsNeverSlowerThanPlainDecoding) {
   Pace pace;
   for (int i = 0; i < 10; ++i) {
-    pace.OnSearch(false);
+    pace.OnSearch(i % 2 == 0);
     pace.OnRound(5 + 0.03 * i, 1, kPlain);
   }
   EXPECT_EQ(pace.tokens_per_plain_round(), 1);
@@ -40,8 +57,9 @@ TEST(PaceTest, IsNeverSlowerThanPlainDecoding) {
 TEST(PaceTest, WaitsAndRoundsWithoutASearchDoNotCount) {
   Pace pace;
   double now = 5;
+  bool has_match = false;
   const auto round = [&](double seconds, double tokens) {
-    pace.OnSearch(false);
+    pace.OnSearch(has_match = !has_match);
     pace.OnRound(now += seconds, tokens, kPlain);
   };
   for (int i = 0; i < 10; ++i) round(0.02, 6);

@@ -92,7 +92,7 @@ TEST(GatherCandidatesTest, ThePaceCountsWhereNoMatchIsFound) {
         prediction, &priors);
     (void)sequence.lookups->Advance(sequence.tokens(), 100);
     for (int i = 0; i < 3; ++i) {
-      sequence.lookups->pace().OnSearch(false);
+      sequence.lookups->pace().OnSearch(/*has_match=*/i == 1);
       sequence.lookups->pace().OnRound(1 + i, 6, 0.5);
     }
     const DraftChoice choice = Gather(&toy);
