@@ -8,6 +8,7 @@
   tales          greedy tales
   sampled        tales sampled at temperature 1
   mixed          four streams at once, one of each of the workloads above
+  queue          sixteen requests, four of each of the workloads above, four at a time
   random         greedy, target and draft model with random weights, which never agree
   mixture        one request of each of the first four workloads after the other
 
@@ -47,6 +48,8 @@ def requests_of(server, max_tokens):
     }
     of_round["mixed"] = of_round["mixture"] = [[requests[i % len(requests)][0] for requests in list(of_round.values())[:4]]
                                                for i in range(len(lookups.TALES))]
+    of_round["queue"] = [[request for i in range(4) for request in of_round["mixed"][(turn + i) % len(lookups.TALES)]]
+                         for turn in range(len(lookups.TALES))]
     return of_round
 
 
@@ -65,7 +68,7 @@ def measure(server, workload, requests, drafters, rounds):
     cases = {"plain": PLAIN, "choice": CHOICE, **{drafter: dict(drafter=drafter) for drafter in drafters}}
     names = list(cases)
     speeds = {name: [] for name in names}
-    concurrency = 4 if workload == "mixed" else 1
+    concurrency = 4 if workload in ("mixed", "queue") else 1
     for turn in range(-1, rounds):
         for i in range(len(names)):
             name = names[(i + turn) % len(names)]
@@ -95,7 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each workload (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=160, help="tokens of a run (default: %(default)s)")
-    parser.add_argument("--workloads", default="repeating,editing,tales,sampled,mixed,random,mixture",
+    parser.add_argument("--workloads", default="repeating,editing,tales,sampled,mixed,queue,random,mixture",
                         help="those that are measured (default: %(default)s)")
     parser.add_argument("--drafters", default="model,prediction,suffix,ngram,recycling,eagle",
                         help="those that the server may use by itself (default: %(default)s)")
