@@ -17,8 +17,8 @@ struct TextMatch {
 };
 
 // An index of a text that grows. The text itself belongs to the caller and is given to each call.
-// The index covers the last kWindow tokens, so its memory is bounded: at most 12 bytes for each
-// covered token, which is 768 KiB.
+// The index covers the last kWindow tokens, so its memory is bounded: at most 16 bytes for each
+// token, and 512 KiB.
 class MatchIndex {
  public:
   static constexpr uint32_t kWindow = 1 << 16;
