@@ -4,9 +4,10 @@
 #   ./test.sh --ci    does the same with the CUDA kernels compiled (tools/fetch_cuda.sh). Then it checks the sources
 #                     (formatting, scripts, clang-tidy), runs the tests with the label "sanitize" under AddressSanitizer
 #                     and UndefinedBehaviorSanitizer, and fuzzes each target of tests/fuzz for 30 s with the same build.
-#   ./test.sh --all   does all of this, and then what takes longer: the tests with the label "sanitize_long", a million
-#                     seeds of the simulator, a build that compiles each source by itself, and the tests with the label
-#                     "tsan" under ThreadSanitizer. It writes docs/last_full_run.md.
+#   ./test.sh --all   does all of this, and then what takes longer: every drafter with every shape of a draft, transport
+#                     and batch (TANDEM_FULL_PRODUCT=1), the tests with the label "sanitize_long", a million seeds of the
+#                     simulator, a build that compiles each source by itself, and the tests with the label "tsan" under
+#                     ThreadSanitizer. It writes docs/last_full_run.md.
 # A table of the stages with their times stands before the last line.
 # shellcheck disable=SC2317  # Stages call functions by their names.
 set -euo pipefail
@@ -149,6 +150,11 @@ kernels_were_compiled() {
   fi
 }
 
+# Without the variable, rows that cover all pairs run.
+full_product_of_drafters() {
+  TANDEM_FULL_PRODUCT=1 run_ctest build/cpu-release -R '^system_drafter_product$'
+}
+
 [ "$checks" = false ] || packages=(--with-checks)
 needed_stage "packages" tools/install_dependencies.sh "${packages[@]}"
 if [ "$checks" = true ]; then
@@ -171,6 +177,7 @@ if [ "$checks" = true ]; then
 fi
 
 if [ "$long" = true ]; then
+  stage "full product of the drafters" full_product_of_drafters
   stage "sanitized models on the shim" run_ctest build/sanitize -L '^sanitize_long$'
   check "a million seeds" build/cpu-release/tests/simulate --seeds 1000000 --threads "$(nproc)"
   stage "build cpu-debug, each source by itself" tools/build.sh cpu-debug
