@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -230,6 +231,60 @@ TEST_F(HeadsFolderTest, AGuessDependsOnItsOwnFeatureAlone) {
     EXPECT_EQ(orders[1].tree.parents, alone.parents);
     EXPECT_EQ(orders[1].tree.chances, alone.chances);
   }
+}
+
+// Writes the heads of `blocks` again in the layout of FasterDecoding/Medusa: other names in another
+// file. The numbers are the same. PRECOND: three heads of one layer with a bias.
+void WriteNumbered(const std::filesystem::path& blocks, const std::filesystem::path& numbered) {
+  std::ifstream file(blocks / "model.safetensors", std::ios::binary);
+  uint64_t header_size = 0;
+  file.read(reinterpret_cast<char*>(&header_size), sizeof(header_size));
+  std::string header(header_size, ' ');
+  file.read(header.data(), static_cast<std::streamsize>(header_size));
+  const std::string data{std::istreambuf_iterator<char>(file), {}};
+  const nlohmann::json tensors = nlohmann::json::parse(header);
+  nlohmann::json renamed;
+  for (const auto& [name, tensor] : tensors.items()) {
+    std::string other = name;
+    for (const std::string head : {"0", "1", "2"}) {
+      for (const std::string part : {".weight", ".bias"}) {
+        if (name == "blocks." + head + ".layers.0" + part) {
+          other = "medusa_head." + head + ".0.linear" + part;
+        }
+      }
+      if (name == "lm_heads." + head + ".weight") other = "medusa_head." + head + ".1.weight";
+    }
+    renamed[other] = tensor;
+  }
+  header = renamed.dump();
+  header_size = header.size();
+  std::filesystem::create_directories(numbered);
+  std::ofstream out(numbered / "medusa_lm_head.safetensors", std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&header_size), sizeof(header_size));
+  out << header << data;
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(blocks / "config.json"));
+  for (const char* field : {"num_heads", "num_hidden_layers", "medusa_fc_bias"}) {
+    config.erase(field);
+  }
+  config["medusa_num_heads"] = 3;
+  config["medusa_num_layers"] = 1;
+  std::ofstream(numbered / "config.json") << config.dump();
+}
+
+TEST_F(HeadsFolderTest, BothLayoutsOfMedusaGiveTheSameGuesses) {
+  testing::WriteRandomHeads(dir_ / "blocks", {.has_bias = true, .output_scale = 2.0});
+  WriteNumbered(dir_ / "blocks", dir_ / "numbered");
+  const auto guesses = [&](const char* folder) {
+    auto model = LanguageModel::Load(dir_ / "target", pool_.get(), dir_ / folder);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? GuessAfter(**model, {5, 11, 3}, {.depth = 3, .nodes = 12}) : GuessTree();
+  };
+  const GuessTree expected = guesses("blocks");
+  const GuessTree got = guesses("numbered");
+  EXPECT_EQ(expected.token_ids.size(), 12u);
+  EXPECT_EQ(got.token_ids, expected.token_ids);
+  EXPECT_EQ(got.parents, expected.parents);
+  EXPECT_EQ(got.chances, expected.chances);
 }
 
 }  // namespace
