@@ -1,14 +1,17 @@
 """Tests drafters that live in the verifier: the output is that of plain decoding, under kills too."""
 
 import concurrent.futures
+import itertools
 import os
 import signal
 
 import grpc
 import pytest
 
+import cluster
 import harness
 from prompts import PROMPTS
+from tandem.v1 import generate_pb2 as pb
 
 MODES = {"greedy": dict(temperature=0), "reproducible": dict(seed=7), "sampled": dict(seed=7, reproducible=False),
          "penalties": dict(temperature=0, repetition_penalty=1.3, frequency_penalty=0.4, logprobs=2)}
@@ -16,8 +19,39 @@ TARGET = harness.EMBEDDED_TARGET
 HEADS = {name: TARGET.parent / name for name in ("medusa", "blockwise", "eagle", "layer_skip", "pass")}
 
 
+# Lookups find something in texts that repeat.
+REPEATING = ["The king said: bring me the golden bird. The queen said: bring me the golden bird. The fox said:", *PROMPTS[:3]]
+
+
 def requests(**options):
     return [(prompt, dict(max_tokens=40, **options)) for prompt in PROMPTS[:4]]
+
+
+def check_that_kills_change_nothing(server, drafter):
+    """Kills the verifier in the middle of four streams, and checks that they were drafted for before and after that."""
+    for mode in (dict(temperature=0), dict(temperature=0.4, seed=7)):  # both repeat themselves at times
+        options = dict(max_tokens=300 if drafter in ("suffix", "ngram") else 200, ignore_eos=True, **mode)
+        plain = server.generate_all([(prompt, dict(options, draft_length=0)) for prompt in REPEATING], 4)
+        drafting = dict(draft_length=3, max_tree_nodes=8, drafter=drafter)
+        streams = []
+        for prompt, answer in zip(REPEATING, plain):
+            if drafter == "prediction":
+                drafting["prediction"] = pb.Prediction(token_ids=pb.TokenIds(ids=answer.token_ids))
+            streams.append(cluster.Stream(server.stub, prompt, 120, {**options, **drafting}))
+        harness.wait_until(lambda: all(stream.num_tokens >= 30 for stream in streams), 60, "all streams run")
+        harness.wait_until(lambda: any(pb.TOKEN_SOURCE_ACCEPTED in stream.output.sources for stream in streams), 60, "drafts are accepted")
+        assert not any(stream.done for stream in streams), "the kill must hit them"
+        counts = [stream.num_tokens for stream in streams]
+        victim = server.child("tandem-verifier")
+        os.kill(victim, signal.SIGKILL)
+        outputs = [stream.result() for stream in streams]
+        assert server.child("tandem-verifier") not in (None, victim)
+        assert [output.bytes for output in outputs] == [output.bytes for output in plain], mode
+        for output in outputs:
+            assert {used.name for used in output.completion.speculation.drafters} <= {drafter}
+        for part in ([output.sources[:count] for output, count in zip(outputs, counts)],
+                     [output.sources[count:] for output, count in zip(outputs, counts)]):
+            assert pb.TOKEN_SOURCE_ACCEPTED in itertools.chain(*part)
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +92,15 @@ def test_heads_beside_a_draft_model_and_lookups(servers, plain):
     assert {"model", "medusa"} <= used
 
 
-def test_a_killed_verifier_changes_nothing(servers, plain):
-    server = servers(target=TARGET, drafter="none", max_slots=8, heads=HEADS["blockwise"], environment={"TANDEM_DRAFTERS": "blockwise"})
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        for mode in ("greedy", "reproducible"):
-            outputs = pool.submit(server.generate_all, requests(**MODES[mode], draft_length=3), 8)
-            harness.wait_until(lambda: server.info().load.num_running > 0 or outputs.done(), 10, "requests run")
-            os.kill(server.child("tandem-verifier"), signal.SIGKILL)
-            assert [output.bytes for output in outputs.result(60)] == plain[mode]
+@pytest.mark.parametrize("drafter", HEADS)
+def test_a_killed_verifier_changes_nothing(servers, drafter):
+    check_that_kills_change_nothing(servers(target=TARGET, drafter="none", max_slots=8, heads=HEADS[drafter]), drafter)
+
+
+@pytest.mark.parametrize("drafter", ["suffix", "ngram", "recycling", "prediction"])
+def test_a_killed_verifier_changes_nothing_for_lookups(servers, drafter):
+    server = servers(target=TARGET, drafter="none", max_slots=8, heads=HEADS["blockwise"])
+    check_that_kills_change_nothing(server, drafter)
 
 
 @pytest.mark.parametrize("version", [{}, {"eagle3": True, "draft_vocabulary": 50}], ids=["eagle1", "eagle3"])
