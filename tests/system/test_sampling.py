@@ -10,6 +10,7 @@ nats is found with a probability of 99 %. A test below shows that the drafter's 
 """
 
 import collections
+import concurrent.futures
 import itertools
 import json
 import math
@@ -106,6 +107,12 @@ def draw(server, count, concurrency=16, prompt=PROMPT, max_tokens=TOKENS, **opti
     counts = json.loads(drawn.stdout)
     return (collections.Counter({tuple(tokens): number for tokens, number in counts["outputs"]}),
             collections.Counter(dict(counts["sources"])))
+
+
+def check_sources(counts, sources, least=DRAWS / 50):
+    assert sum(counts.values()) == DRAWS
+    for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
+        assert sources[source] > least, "both ways of making a token must have been taken"
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +214,64 @@ def test_distribution_with_trees_of_a_draft_model_is_the_targets(servers, tiny, 
     assert share["trees"] > 1.1 * share["chains"], "siblings were accepted too"
 
 
+def test_distribution_with_trees_of_a_draft_model_in_messages_is_the_targets(servers, tiny, tables):
+    """The rows of a tree travel in the messages of the proposal and of the verdict."""
+    server = servers(target=tiny["target"], draft=tiny["other"], transport="inline", max_slots=16)
+    harness.wait_until(lambda: server.info().ring_transport == "inline", 30, "rows travel in messages")
+    counts, sources = draw(server, DRAWS, max_tree_nodes=6, draft_length=2, **CONFIGURATIONS["temperature 1"])
+    check_sources(counts, sources)
+    assert g_test(counts, distribution(tables["target"], CONFIGURATIONS["temperature 1"])) > FALSE_ALARM
+    trees = server.generate_all([(PROMPT, dict(max_tokens=40, ignore_eos=True, draft_length=2, max_tree_nodes=6))] * 4, 4)
+    assert all(output.completion.speculation.num_trees > 0 for output in trees)
+
+
+def used_drafters(server, prompt, **options):
+    """Returns {(drafter, draft model): draft tokens} of 200 outputs."""
+    used = collections.Counter()
+    for output in server.generate_all([(prompt, dict(max_tokens=20, temperature=1.0, **options))] * 200, 16):
+        for stats in output.completion.speculation.drafters:
+            used[stats.name, stats.model] += stats.num_draft_tokens
+    return used
+
+
+def test_distribution_with_several_draft_models_is_the_targets(servers, tiny, tables):
+    """Each model has a ring and keys of its own, and the requests of a round have different models."""
+    server = servers(target=tiny["target"], draft=f"{tiny['other']},{tiny['sharp']}", max_slots=16)
+    names = [tiny["other"].name, tiny["sharp"].name]
+    harness.wait_until(lambda: [model.name for model in server.info().draft_models if model.attached] == names, 30, "both are attached")
+    parameters = CONFIGURATIONS["temperature 1"]
+    expected = distribution(tables["target"], parameters)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        drawn = [pool.submit(draw, server, DRAWS, concurrency=8, draft_length=3, drafter=name, **parameters) for name in names]
+        for one in drawn:
+            counts, sources = one.result()
+            check_sources(counts, sources)
+            assert g_test(counts, expected) > FALSE_ALARM
+    # Here the server chooses the model.
+    counts, sources = draw(server, DRAWS, draft_length=3, **parameters)
+    check_sources(counts, sources)
+    assert g_test(counts, expected) > FALSE_ALARM
+    assert set(used_drafters(server, PROMPT, draft_length=3)) == {("model", name) for name in names}
+
+
+def test_distribution_with_the_servers_choice_of_drafters_is_the_targets(servers, models, tiny):
+    """A draft model, lookups, recycling and heads draft in turn, sampled and one-hot, and nothing fixes the length of a draft."""
+    # The target is large enough for drafts of a model to pay.
+    target = models.random(**{**SHAPE, "intermediate_size": 4096, "layers": 4}, seed=1)
+    heads = models.random(**{**SHAPE, "embedding_scale": 1.0, "seed": 4, **HEADS["medusa"]})
+    server = servers(target=target, draft=tiny["other"], heads=heads, max_slots=16,
+                     environment={"TANDEM_DRAFTERS": "model,suffix,ngram,recycling,medusa"})
+    harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
+    counts, sources = draw(server, DRAWS, max_tokens=5, prompt=REPEATING_PROMPT, **CONFIGURATIONS["temperature 1"])
+    check_sources(counts, sources, least=DRAWS / 200)
+    expected = distribution(log_probabilities(server, REPEATING_PROMPT), CONFIGURATIONS["temperature 1"])
+    assert g_test(counts, expected) > FALSE_ALARM
+    used = {name for name, _ in used_drafters(server, REPEATING_PROMPT)}
+    assert "model" in used and len(used) > 2, used
+
+
 HEADS = {"medusa": {"draft_heads": 3}, "blockwise": {"draft_heads": 3, "target_output": True}, "eagle": {"eagle": True},
+         "eagle 3": {"eagle": True, "eagle3": True},
          "layer_skip": {"layers": 12, "skipped_layers": 5}, "pass": {"look_ahead": 3}}
 
 
@@ -218,10 +282,9 @@ def test_distribution_with_heads_is_the_targets(servers, models, drafter):
     heads = models.random(**{**SHAPE, "embedding_scale": 1.0, "seed": 4, **HEADS[drafter]})
     server = servers(target=target, drafter="none", max_slots=16, heads=heads)
     # More tokens than are counted, so that the first draft reaches beyond the second token.
-    counts, sources = draw(server, DRAWS, max_tokens=5, draft_length=3, temperature=1.0, drafter=drafter, max_tree_nodes=5)
-    assert sum(counts.values()) == DRAWS
-    for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
-        assert sources[source] > DRAWS / 50, "both ways of making a token must have been taken"
+    counts, sources = draw(server, DRAWS, max_tokens=5, draft_length=3, temperature=1.0, drafter=drafter.split()[0],
+                           max_tree_nodes=5)
+    check_sources(counts, sources)
     expected = distribution(log_probabilities(server), CONFIGURATIONS["temperature 1"])
     assert g_test(counts, expected) > FALSE_ALARM
 
