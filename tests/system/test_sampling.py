@@ -109,10 +109,10 @@ def draw(server, count, concurrency=16, prompt=PROMPT, max_tokens=TOKENS, **opti
             collections.Counter(dict(counts["sources"])))
 
 
-def check_sources(counts, sources, least=DRAWS / 50):
+def check_sources(counts, sources):
     assert sum(counts.values()) == DRAWS
     for source in (pb.TOKEN_SOURCE_ACCEPTED, pb.TOKEN_SOURCE_RECOVERED):
-        assert sources[source] > least, "both ways of making a token must have been taken"
+        assert sources[source] > DRAWS / 50, "both ways of making a token must have been taken"
 
 
 @pytest.fixture(scope="module")
@@ -255,18 +255,18 @@ def test_distribution_with_several_draft_models_is_the_targets(servers, tiny, ta
 
 
 def test_distribution_with_the_servers_choice_of_drafters_is_the_targets(servers, models, tiny):
-    """A draft model, lookups, recycling and heads draft in turn, sampled and one-hot, and nothing fixes the length of a draft."""
-    # The target is large enough for drafts of a model to pay.
-    target = models.random(**{**SHAPE, "intermediate_size": 4096, "layers": 4}, seed=1)
+    """A draft model, lookups, recycling and heads draft in turn, sampled and one-hot. The server chooses among them. The length of drafts
+    is fixed, because such a small target mostly decodes plainly otherwise, and then the test would have no power."""
+    target = models.random(**{**SHAPE, "layers": 4}, seed=1)
     heads = models.random(**{**SHAPE, "embedding_scale": 1.0, "seed": 4, **HEADS["medusa"]})
     server = servers(target=target, draft=tiny["other"], heads=heads, max_slots=16,
                      environment={"TANDEM_DRAFTERS": "model,suffix,ngram,recycling,medusa"})
     harness.wait_until(lambda: server.info().drafter_attached, 30, "the drafter is attached")
-    counts, sources = draw(server, DRAWS, max_tokens=5, prompt=REPEATING_PROMPT, **CONFIGURATIONS["temperature 1"])
-    check_sources(counts, sources, least=DRAWS / 200)
+    counts, sources = draw(server, DRAWS, max_tokens=6, prompt=REPEATING_PROMPT, draft_length=3, **CONFIGURATIONS["temperature 1"])
+    check_sources(counts, sources)
     expected = distribution(log_probabilities(server, REPEATING_PROMPT), CONFIGURATIONS["temperature 1"])
     assert g_test(counts, expected) > FALSE_ALARM
-    used = {name for name, _ in used_drafters(server, REPEATING_PROMPT)}
+    used = {name for name, _ in used_drafters(server, REPEATING_PROMPT, draft_length=3)}
     assert "model" in used and len(used) > 2, used
 
 
