@@ -82,8 +82,9 @@ class SelfProposals {
     // Tokens of the last proposal that were accepted, less the cost of their rows, and less what
     // the best other draft was worth. 0: the proposal was not used, or there was none.
     double gained = 0;
-    AskingPlace place = AskingPlace::kElsewhere;  // at which the verifier was asked
-    std::optional<ProposalCost> cost = {};        // of the new proposal; none: it was not asked
+    // The place at which the verifier was asked for the next proposal, and what that proposal cost.
+    AskingPlace place = AskingPlace::kElsewhere;
+    std::optional<ProposalCost> cost = {};  // none: it was not asked
     // Other requests learn from it, because nothing forced the size of the draft.
     bool teaches = true;
   };
